@@ -1,0 +1,119 @@
+# Muster. `make help` lists what can be made.
+#
+#   SANITIZE=address,undefined or SANITIZE=thread   build in a folder of its own with that sanitizer
+#   CI=1                                            warnings are errors
+#   T=name                                          with `check`: only tests/unit/*/test_name
+
+comma  := ,
+BUILD  := build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
+CC     ?= gcc
+PYTHON ?= /usr/bin/python3
+PREFIX ?= /usr/local
+CFLAGS ?= -O2 -g
+SHELL  := /bin/bash
+
+PKGS := libmicrohttpd jansson hiredis liburing ucx libzstd liblz4 libxxhash yaml-0.1 libcurl libcrypto
+override CPPFLAGS += -D_GNU_SOURCE -I. -I$(BUILD)/gen
+override CFLAGS   += -std=gnu11 -fno-math-errno -ffp-contract=off -pthread -Wall -Wextra -Wshadow -Wstrict-prototypes \
+                     -Wmissing-prototypes -Wvla -Wpointer-arith -Wno-format-truncation $(if $(CI),-Werror)
+override LDFLAGS  += -pthread -Wl,--as-needed
+# Which library each folder may call: the floor table of CONTRIBUTING.md.
+LIBS_base       := -lxxhash -lm
+LIBS_compress   := -lzstd -llz4
+LIBS_checkpoint := -luring -ljansson
+LIBS_api        := -ljansson -lyaml -lcurl
+LIBS_worker     := -ldnnl -lucp -lucs -ljansson -lcurl -lgomp
+LIBS_server     := -lmicrohttpd -lhiredis -ljansson -lcrypto
+ifneq ($(SANITIZE),)
+override CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
+override LDFLAGS += -fsanitize=$(SANITIZE)
+endif
+
+# One static library a folder; each program is its main.c and the libraries of its floor and below.
+FOLDERS := base compress scheduler checkpoint api cli worker server
+src_base       := $(shell find base -name '*.c' 2>/dev/null)
+src_compress   := $(shell find compress -name '*.c' 2>/dev/null)
+src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
+src_checkpoint := $(shell find checkpoint -name '*.c' 2>/dev/null)
+src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' 2>/dev/null)
+src_cli        := $(shell find api/cli -name '*.c' -not -name main.c 2>/dev/null)
+src_worker     := $(shell find worker -name '*.c' -not -name main.c 2>/dev/null)
+src_server     := $(shell find server -name '*.c' -not -name main.c 2>/dev/null)
+
+floor_base       := base
+floor_compress   := compress base
+floor_scheduler  := scheduler base
+floor_checkpoint := checkpoint compress base
+floor_api        := api base
+floor_cli        := cli checkpoint compress scheduler api base
+floor_worker     := worker checkpoint compress scheduler api base
+floor_server     := server scheduler api base
+
+libs_of     = $(foreach f,$(floor_$(1)),$(BUILD)/lib$(f).a)
+external_of = $(foreach f,$(floor_$(1)),$(LIBS_$(f)))
+obj_of      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+
+PROGRAMS := $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent $(BUILD)/bin/muster-train $(BUILD)/bin/muster
+
+.PHONY: all
+all: $(PROGRAMS)
+
+.SECONDEXPANSION:
+$(foreach f,$(FOLDERS),$(eval $(BUILD)/lib$(f).a: $(call obj_of,$(src_$(f)))))
+$(BUILD)/lib%.a:
+	@mkdir -p $(@D)
+	@rm -f $@
+	@ar rcs $@ $(filter %.o,$^)
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc  $<"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(<)) -MMD -MP -c $< -o $@
+
+define program # name, main.c, folder
+$(BUILD)/bin/$(1): $(BUILD)/obj/$(2:.c=.o) $(call libs_of,$(3))
+	@mkdir -p $$(@D)
+	@echo "  ld  $$@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(call external_of,$(3))
+endef
+$(eval $(call program,musterd,server/main.c,server))
+$(eval $(call program,muster-agent,worker/agent/main.c,worker))
+$(eval $(call program,muster-train,worker/train/main.c,worker))
+$(eval $(call program,muster,api/cli/main.c,cli))
+
+# --- tests -------------------------------------------------------------------------------------
+# tests/unit/FOLDER/test_X.c tests X.c of that folder and links that folder's floor, nothing above.
+unit_src  := $(wildcard tests/unit/*/test_$(or $(T),*).c)
+UNIT      := $(patsubst %.c,$(BUILD)/%,$(unit_src))
+define unit_rule # folder
+$(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(1))
+	@mkdir -p $$(@D)
+	@echo "  ld  $$@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(1)) -lcmocka
+endef
+$(foreach f,$(FOLDERS),$(eval $(call unit_rule,$(f))))
+
+# tests/fuzz/fuzz_X.c holds LLVMFuzzerTestOneInput; tests/fuzz/corpus/X its corpus. FUZZ_FOLDER_X names its floor.
+fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
+bench_src := $(wildcard tests/bench/*.c)
+
+.PHONY: units
+units: $(UNIT)
+
+.PHONY: check
+check: $(UNIT)  ## unit tests (T=name for one, SANITIZE=... under a sanitizer)
+	@$(PYTHON) tests/run.py --build $(BUILD) unit $(UNIT)
+
+# What is not the build itself: packages, tests, benchmarks, installation, the web page.
+-include mk/*.mk
+
+.PHONY: help
+help:
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
+
+.PHONY: clean
+clean:  ## remove everything built
+	rm -rf build build-*
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+.SECONDARY:

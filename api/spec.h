@@ -1,0 +1,177 @@
+/* spec - a job as its owner writes it: read, checked, filled with defaults, printed
+ *
+ * One definition for the server, the agent, the trainer and the CLI. The fields, their ranges and
+ * defaults come from one table in spec.c, from which docs/spec.md and the JSON schema are printed too.
+ * A spec is immutable once made. Not tied to a thread.
+ */
+#ifndef MUSTER_API_SPEC_H
+#define MUSTER_API_SPEC_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+
+#define SPEC_TEXT_MAX (1 << 20) /* bytes of a spec as text */
+#define SPEC_FAULTS_MAX 64      /* faults reported at once; the rest are counted */
+#define SPEC_NAME_MAX 64
+#define SPEC_CLASSES_MAX 16
+
+/* What is wrong with a spec: every fault under its JSON pointer. */
+struct faults {
+    struct fault {
+        char *pointer; /* RFC 6901, "" is the whole document */
+        char *message;
+    } v[SPEC_FAULTS_MAX];
+    size_t n;
+    size_t more; /* faults beyond the table */
+};
+
+void faults_add(struct faults *f, const char *pointer, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void faults_clear(struct faults *f);
+
+/* A new array [{"pointer":…,"message":…}, …]; NULL when memory is short. */
+json_t *faults_json(const struct faults *f);
+
+enum job_kind { JOB_TRAIN, JOB_COMMAND };
+enum model_family { MODEL_GPT2, MODEL_LLAMA };
+enum data_format { DATA_TEXT, DATA_JSONL, DATA_TOKENS };
+enum data_separator { SEPARATE_NONE, SEPARATE_BLANK, SEPARATE_PERCENT }; /* where a document of text ends */
+enum data_tokenizer { TOKENIZER_BYTES, TOKENIZER_GPT2, TOKENIZER_FILE };
+enum data_order { ORDER_SHUFFLE, ORDER_SEQUENTIAL };
+enum precision { PRECISION_F32, PRECISION_BF16 };
+enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
+enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1 };
+enum exactness { EXACT_RELAXED, EXACT_STRICT };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP };
+
+#define SPEC_AUTO 0 /* tp, pp, micro: the planner chooses */
+
+struct job_spec {
+    char name[SPEC_NAME_MAX];    /* default: "job" */
+    char project[SPEC_NAME_MAX]; /* default: "default" */
+    int priority;                /* 0..100, default 50; higher goes first */
+    enum job_kind kind;
+
+    struct {
+        int min, max;                                 /* default 1, 1 (max: min) */
+        char classes[SPEC_CLASSES_MAX][SPEC_NAME_MAX]; /* none: any class */
+        size_t n_classes;
+    } devices;
+
+    struct {
+        struct {
+            char preset[SPEC_NAME_MAX]; /* "" when every size is given */
+            enum model_family family;
+            int layers, hidden, heads, kv_heads, ffn, context, vocab;
+            double dropout; /* 0 <= p < 1 */
+            bool tie_embeddings;
+        } model;
+        struct {
+            uint64_t seed; /* of weights, order, dropout; default 1234 */
+            char *from;    /* NULL: fresh weights */
+        } init;
+        struct {
+            char *path;
+            enum data_format format;
+            enum data_separator separator;
+            enum data_tokenizer tokenizer;
+            char *tokenizer_path; /* NULL unless tokenizer is file or gpt2 */
+            enum data_order order;
+            double holdout; /* share of documents kept for evaluation, 0..0.5 */
+        } data;
+        struct {
+            int sequences; /* B: sequences a step over all replicas; default 8 */
+            int micro;     /* sequences a micro-batch, or SPEC_AUTO */
+            int length;    /* tokens a sequence; default: model.context */
+        } batch;
+        int steps;
+        enum precision precision;
+        struct {
+            double lr, beta1, beta2, eps, weight_decay, clip /* 0: none */, min_lr_ratio;
+            enum lr_schedule schedule;
+            int warmup;
+        } optimizer;
+        struct {
+            int every_steps; /* 0: before the first and after the last step only */
+            int sequences;   /* most held-out sequences looked at each time; default 64 */
+        } eval;
+        enum nonfinite on_nonfinite;
+        int nonfinite_limit; /* steps skipped in a row before the job fails */
+    } train;                 /* only when kind is JOB_TRAIN */
+
+    struct {
+        char **argv; /* NULL-terminated, argv[0] the program */
+        char **env;  /* NULL-terminated "NAME=value" */
+        char *workdir;
+        int grace_s; /* SIGTERM to SIGKILL; default 10 */
+        int ranks;   /* processes a device: 1 */
+    } command;       /* only when kind is JOB_COMMAND */
+
+    struct {
+        int tp, pp; /* or SPEC_AUTO */
+        int cp;
+        int virtual_workers; /* V: fixed leaves of the gradient tree; divides batch.sequences */
+        int zero;            /* 0 or 1 */
+        enum exactness exact;
+        enum pipeline_schedule schedule;
+        int chunks; /* model chunks a pipeline rank, for interleaved */
+        enum recompute recompute;
+    } parallel;
+
+    struct {
+        char tp[16], pp[16], dp[16], checkpoint[16]; /* codec names; "none" */
+    } compress;
+
+    struct {
+        char policy[16];
+        int chunk_tokens, keep_chunks;
+    } sequence;
+
+    struct {
+        int activation_budget_mib; /* 0: no limit */
+        char policy[16];
+    } memory;
+
+    struct {
+        char *dir; /* NULL: "checkpoints" in the job's folder; relative: to the job's folder */
+        int every_steps; /* 0: only at the end and when asked */
+        int keep;        /* newest kept, at least 2 */
+    } checkpoint;
+
+    struct {
+        int max;  /* restarts after faults of system and node, default 3 */
+        int user; /* restarts after the job's own faults, default 0 */
+    } retry;
+};
+
+/* Read a spec from JSON. doc is borrowed. Adds every fault it finds to f (unknown fields by name with the
+ * nearest known one, wrong types, ranges, combinations that cannot work such as heads not divisible by
+ * tp or layers < pp). Returns 0 with a new spec, or -EINVAL (see f), -ENOMEM. */
+int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults *f);
+
+/* As spec_from_json from text: JSON when its first character is '{', else YAML. Syntax errors are faults
+ * that name line and column. */
+int spec_from_text(const char *text, size_t len, struct job_spec **ret_spec, struct faults *f);
+
+/* The document alone, without the checks of a spec: what the CLI sends. *ret_doc is new. */
+int spec_document(const char *text, size_t len, json_t **ret_doc, struct faults *f);
+
+/* The whole spec with every default filled in, as new JSON that spec_from_json reads back to an equal
+ * spec. NULL when memory is short. */
+json_t *spec_to_json(const struct job_spec *spec);
+
+/* The JSON schema of a spec, new; and its reference as Markdown on out (docs/spec.md is made with it). */
+json_t *spec_schema(void);
+struct buf;
+int spec_reference(struct buf *out);
+
+void spec_free(struct job_spec *spec);
+
+/* Devices one replica takes: tp × pp × cp, or 1 for a command. */
+int spec_replica_devices(const struct job_spec *spec);
+
+#endif

@@ -1,0 +1,44 @@
+/* io - small helpers over file descriptors: whole transfers, durable small files, folders
+ *
+ * Each retries EINTR and opens with O_CLOEXEC. All return 0 or a negative errno with words in err.
+ */
+#ifndef MUSTER_BASE_IO_H
+#define MUSTER_BASE_IO_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/merr.h"
+
+/* Write all len bytes. Returns 0 or a negative errno. */
+int io_write_all(int fd, const void *data, size_t len);
+
+/* Read up to len bytes, less only at the end of the file. Returns the count or a negative errno. */
+ssize_t io_read_full(int fd, void *data, size_t len);
+
+/* Append the whole file to b. -EMSGSIZE when it passes b's limit. */
+int io_read_file(const char *path, struct buf *b, struct merr *err);
+
+/* Put data into path at once or not at all: written to a new file beside it, synced, renamed into
+ * place, the folder synced. mode as for open(2). */
+int io_write_file(const char *path, const void *data, size_t len, mode_t mode, struct merr *err);
+
+/* As io_write_file without the syncs: whole or not there, but not sure to survive a power loss. */
+int io_publish_file(const char *path, const void *data, size_t len, mode_t mode, struct merr *err);
+
+/* Make path and its missing parents. An existing folder is fine. */
+int io_mkdirs(const char *path, mode_t mode, struct merr *err);
+
+/* Make a folder's entries durable. */
+int io_sync_dir(const char *path, struct merr *err);
+
+/* Remove path and all below it; a path that is not there is fine. Follows no links. */
+int io_remove_tree(const char *path, struct merr *err);
+
+/* Close *fd unless it is -1, keep errno, leave -1: for cleanup. */
+void io_close(int *fd);
+
+#define IO_CLOSE_AUTO __attribute__((cleanup(io_close)))
+
+#endif

@@ -1,0 +1,54 @@
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define LINE_MAX_BYTES 4096
+
+static const char *program_name = "muster";
+static enum log_level least_level = LOG_LEVEL_INFO;
+static const char *const level_names[] = { "debug", "info", "warn", "error" };
+
+void log_init(const char *program, enum log_level least)
+{
+    program_name = program;
+    least_level = least;
+}
+
+int log_level_parse(const char *text, enum log_level *ret_level)
+{
+    for (int i = 0; i <= LOG_LEVEL_ERROR; i++)
+        if (strcmp(text, level_names[i]) == 0) {
+            *ret_level = (enum log_level)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+    char line[LINE_MAX_BYTES], now[CLOCK_RFC3339_MAX];
+    int saved = errno;
+    size_t len;
+    va_list ap;
+    int n;
+
+    if (level < least_level)
+        return;
+    clock_rfc3339(clock_wall_us(), now);
+    n = snprintf(line, sizeof(line), "%s %-5s %s: ", now, level_names[level], program_name);
+    va_start(ap, fmt);
+    (void)vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
+    va_end(ap);
+    len = strlen(line);
+    line[len++] = '\n';
+    /* One write a line, so that lines of several threads and processes never mix. A log that cannot be
+     * written must not stop the program. */
+    (void)!write(STDERR_FILENO, line, len);
+    errno = saved;
+}

@@ -1,0 +1,152 @@
+/* checkpoint - the training state of a job on disk: written while training goes on, read into any layout
+ *
+ * Source: papers/checkpointing.md (format: section 2; commit: 1.6 and 4; loading: 2.7). A checkpoint is a
+ * folder step-%08u of the job's checkpoint folder holding rank-%05u.mck for each writer and MANIFEST, which is
+ * renamed into place last: a folder without MANIFEST does not exist. Every stored extent names its logical
+ * tensor and its box in it, so any TP×PP×DP layout reads what it needs directly.
+ *
+ * The folder must be one file system for all ranks of a job. The ranks of an attempt meet through their
+ * files alone: each writer's file is complete when it stands under its final name; the coordinator (rank 0)
+ * merges their indexes and commits. All calls are for one thread a writer; the work happens on the writer's
+ * own threads.
+ */
+#ifndef MUSTER_CHECKPOINT_CHECKPOINT_H
+#define MUSTER_CHECKPOINT_CHECKPOINT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+
+#define MCK_DIMS_MAX 6
+
+enum mck_dtype { MCK_F32, MCK_BF16, MCK_F16, MCK_F64, MCK_I64, MCK_I32, MCK_U8 };
+enum mck_role {
+    MCK_MASTER = 0,
+    MCK_WEIGHT = 1,
+    MCK_MOMENT1 = 2,
+    MCK_MOMENT2 = 3,
+    MCK_OPTIMIZER = 4,
+    MCK_EMA = 5,
+    MCK_GRADIENT = 6,
+    MCK_BUFFER = 7,
+    MCK_OPAQUE = 8,
+};
+
+/* A local buffer that holds one box of a logical tensor, or the row-major range [sub_begin, sub_end) of that
+ * box (0, 0: all of it). data holds the box's elements densely, starting with element sub_begin. */
+struct mck_buffer {
+    const char *name; /* Hugging Face name; borrowed until the writer or load is freed */
+    enum mck_role role;
+    enum mck_dtype dtype;
+    int ndim;
+    uint64_t shape[MCK_DIMS_MAX]; /* of the whole tensor */
+    uint64_t off[MCK_DIMS_MAX], len[MCK_DIMS_MAX];
+    uint64_t sub_begin, sub_end;
+    void *data;
+    int bucket;   /* order of the update, for mck_gate; 0.. */
+    bool replica; /* another rank registers the same bytes and writes them: not stored from here */
+};
+
+struct mck_cfg {
+    const char *dir; /* the job's checkpoint folder; made when missing */
+    int rank, size;
+    uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
+    const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
+    int keep;            /* newest committed checkpoints kept, at least 2 */
+    size_t pool_bytes;   /* staging ring; 0: 64 MiB */
+    int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
+};
+
+struct mck_done { /* how a request ended, for events and metrics */
+    uint64_t step, bytes, stored_bytes;
+    int64_t capture_us, write_us;
+    int code; /* 0 committed, or a negative errno */
+    char path[4096];
+    struct merr err;
+};
+
+struct mck_writer;
+
+int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, size_t n, struct mck_writer **ret,
+                   struct merr *err);
+
+/* Begin a checkpoint of the buffers as they are now, with the job's cursor as kv (JSON object, borrowed; the
+ * same on all ranks; holds at least "step"). Returns at once: 0, -EBUSY (two are under way: dropped and
+ * counted), or an error that left nothing behind. The buffers may be read until mck_gate. */
+int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
+
+/* Before the update of a bucket (-1: of all): returns once its bytes are copied. Adds the time waited to
+ * mck_stall_us. */
+int mck_gate(struct mck_writer *w, int bucket, struct merr *err);
+
+/* Wait until nothing is under way (committed or given up) or deadline_us passes (-ETIMEDOUT). */
+int mck_drain(struct mck_writer *w, int64_t deadline_us, struct merr *err);
+
+/* Take the next finished request. Returns 1 with *ret, or 0 when there is none. On the coordinator a request is
+ * finished when committed, elsewhere when its file is durable. */
+int mck_next_done(struct mck_writer *w, struct mck_done *ret);
+
+/* Microseconds the caller has waited in this writer since the last call. */
+int64_t mck_stall_us(struct mck_writer *w);
+
+/* Stops what is under way (uncommitted files are removed) and frees. */
+void mck_writer_free(struct mck_writer *w);
+
+/* --- reading ----------------------------------------------------------------------------------------- */
+
+struct mck; /* one committed checkpoint, open for reading */
+
+/* The newest checkpoint in dir that passes the quick check (MANIFEST whole, every file there with its length,
+ * attempt id and footer). Returns 1 with *ret_step, 0 when there is none. skipped (may be NULL, else a new
+ * JSON array of {"step","reason"}) says why newer ones were passed over. */
+int mck_latest(const char *dir, uint64_t *ret_step, json_t **ret_skipped, struct merr *err);
+
+/* Steps of all committed checkpoints, ascending, as a new array {"step","path","bytes","created"}. */
+int mck_list(const char *dir, json_t **ret, struct merr *err);
+
+/* Open dir/step-%08u, or a checkpoint folder itself. -ENOENT, -EBADMSG (corrupt: what and where). */
+int mck_open(const char *dir, uint64_t step, struct mck **ret, struct merr *err);
+int mck_open_path(const char *path, struct mck **ret, struct merr *err);
+void mck_free(struct mck *c);
+
+uint64_t mck_step(const struct mck *c);
+const json_t *mck_kv(const struct mck *c); /* borrowed */
+
+/* Fill the buffers, whatever layout wrote them, verifying every chunk read. Strict: a tensor or region not in
+ * the checkpoint is -ENOENT with its name. dtype of buffer and file must agree, or both be among F32/BF16/F16
+ * (converted, round to nearest even). */
+int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err);
+
+/* Everything inspect prints: files, tensors, shards, chunks, kv, as new JSON. */
+json_t *mck_inspect(const struct mck *c);
+
+/* Read and check every byte. Returns 0, or -EBADMSG with the damaged tensors named in err and in *ret_report
+ * (new JSON {"ok","files":…,"faults":[{"file","chunk","tensors","what"}]}; may be NULL). progress may be NULL. */
+int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_t all), void *arg,
+               json_t **ret_report, struct merr *err);
+
+/* Hash over all logical tensors of all roles and the cursor: the same whatever the layout or codec.
+ * 32 hex digits and NUL. */
+int mck_digest(struct mck *c, char ret_hex[33], struct merr *err);
+
+/* Rebuild a lost MANIFEST from the indexes at the tails of the data files. */
+int mck_repair(const char *path, struct merr *err);
+
+/* Remove what aborted attempts and interrupted deletions left in dir, then committed checkpoints beyond the
+ * newest keep (>= 2). Ran by the coordinator after each commit. */
+int mck_collect(const char *dir, int keep, struct merr *err);
+
+/* --- safetensors --------------------------------------------------------------------------------------- */
+
+/* Write the master weights as dir/model.safetensors (+ config.json from kv's "model") in Hugging Face names,
+ * shapes and types ("f32", "bf16", "f16"), in constant memory. */
+int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, struct merr *err);
+
+/* Open a .safetensors file, or a folder with model.safetensors or its index, as a read-only checkpoint whose
+ * tensors all have role MCK_MASTER. Names keep their file's spelling less a leading "transformer.". */
+int mck_open_safetensors(const char *path, struct mck **ret, struct merr *err);
+
+#endif

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Run Muster's tests and end with one plain line: N passed, N failed.
+
+usage: run.py [--build DIR] [--log DIR] SUITE PROGRAM... [SUITE PROGRAM...]
+
+A PROGRAM is a cmocka test (run with TAP output, its cases counted), or a path under tests/ given to
+pytest. Each gets a deadline; a program that crashes or stalls counts as one failed test with its output
+shown. `run.py sum FILE...` adds up the results of earlier runs that were kept with --keep FILE.
+"""
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+UNIT_SECONDS = int(os.environ.get("MUSTER_TEST_SECONDS", "300"))
+PYTEST_SECONDS = int(os.environ.get("MUSTER_PYTEST_SECONDS", "1500"))
+
+
+def run(argv, seconds, env=None):
+    """Output and exit status of argv; its whole process group is ended at the deadline."""
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                             start_new_session=True, env=env)
+    try:
+        out, _ = child.communicate(timeout=seconds)
+        return out.decode(errors="replace"), child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        out, _ = child.communicate()
+        return out.decode(errors="replace") + f"\nstopped after {seconds} s\n", -signal.SIGKILL
+
+
+def run_unit(path):
+    env = dict(os.environ, CMOCKA_MESSAGE_OUTPUT="TAP")
+    out, code = run([path], UNIT_SECONDS, env)
+    passed = len(re.findall(r"^ok \d+", out, re.M))
+    skipped = len(re.findall(r"^ok \d+.*# SKIP", out, re.M))
+    failed = len(re.findall(r"^not ok \d+", out, re.M))
+    planned = sum(int(n) for n in re.findall(r"^1\.\.(\d+)", out, re.M))
+    if code != 0 and failed == 0:
+        failed = 1
+    if code == 0 and (passed + failed != planned or planned == 0):
+        failed += 1  # a program that ran no test, or left early, proves nothing
+        out += f"\nplanned {planned} tests, saw {passed + failed}\n"
+    return passed - skipped, failed, skipped, out, code
+
+
+def run_pytest(path, log_dir):
+    xml = os.path.join(log_dir, re.sub(r"\W+", "-", path) + ".xml")
+    if os.path.exists(xml):
+        os.unlink(xml)
+    # -p no:cacheprovider: a test run leaves nothing in the tree.
+    out, code = run([sys.executable, "-m", "pytest", "-q", "-x" if os.environ.get("FAILFAST") else "-q",
+                     "-p", "no:cacheprovider", "--durations=5", f"--junitxml={xml}", path], PYTEST_SECONDS)
+    passed = failed = skipped = 0
+    if os.path.exists(xml):
+        for suite in ET.parse(xml).getroot().iter("testsuite"):
+            total = int(suite.get("tests"))
+            failed += int(suite.get("failures")) + int(suite.get("errors"))
+            skipped += int(suite.get("skipped"))
+            passed += total - int(suite.get("failures")) - int(suite.get("errors")) - int(suite.get("skipped"))
+    if code != 0 and failed == 0:
+        failed = 1
+    return passed, failed, skipped, out, code
+
+
+def closing_line(passed, failed, skipped):
+    return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+
+
+def main():
+    if len(sys.argv) > 1 and sys.argv[1] == "sum":
+        total = [0, 0, 0]
+        for name in sys.argv[2:]:
+            with open(name) as f:
+                total = [a + b for a, b in zip(total, json.load(f))]
+        print(closing_line(*total))
+        return 1 if total[1] or not total[0] else 0
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build")
+    parser.add_argument("--keep", help="write the three counts to this file as JSON")
+    parser.add_argument("suite")
+    parser.add_argument("program", nargs="+")
+    args = parser.parse_args()
+    log_dir = os.path.join(args.build, "test-logs")
+    os.makedirs(log_dir, exist_ok=True)
+
+    total = [0, 0, 0]
+    for program in args.program:
+        started = time.monotonic()
+        is_pytest = program.endswith(".py") or os.path.isdir(program)
+        passed, failed, skipped, out, code = run_pytest(program, log_dir) if is_pytest else run_unit(program)
+        seconds = time.monotonic() - started
+        with open(os.path.join(log_dir, re.sub(r"\W+", "-", program) + ".log"), "w") as f:
+            f.write(out)
+        print(f"{'ok  ' if not failed else 'FAIL'} {args.suite:8s} {program}  "
+              f"{closing_line(passed, failed, skipped)}  ({seconds:.1f} s)", flush=True)
+        if failed:
+            print(f"--- output of {program}, exit {code} ---\n{out[-20000:]}\n---", flush=True)
+        total = [total[0] + passed, total[1] + failed, total[2] + skipped]
+    if args.keep:
+        with open(args.keep, "w") as f:
+            json.dump(total, f)
+    print(closing_line(*total))
+    return 1 if total[1] or not total[0] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+/* flight - the page of shared memory between one rank and those who watch it
+ *
+ * A file in the run's folder, made by whoever starts the rank, mapped by the rank and by its watchers. It
+ * outlives the rank, so it tells how far a rank came that hangs or is gone. The rank writes everything but
+ * the order word; watchers write only that. All words are atomic; there are no locks.
+ */
+#ifndef MUSTER_WORKER_DIAGNOSE_FLIGHT_H
+#define MUSTER_WORKER_DIAGNOSE_FLIGHT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+
+#define FLIGHT_RING 256 /* last operations kept */
+
+enum flight_phase {
+    FLIGHT_INIT,
+    FLIGHT_RENDEZVOUS,
+    FLIGHT_LOAD,
+    FLIGHT_FORWARD,
+    FLIGHT_BACKWARD,
+    FLIGHT_REDUCE,
+    FLIGHT_UPDATE,
+    FLIGHT_EVAL,
+    FLIGHT_CHECKPOINT,
+    FLIGHT_EXIT,
+};
+
+/* What a watcher asks of a rank. Later orders are larger and win. */
+enum flight_order {
+    FLIGHT_GO = 0,
+    FLIGHT_SAVE = 1,  /* checkpoint at the next step boundary, go on */
+    FLIGHT_DRAIN = 2, /* checkpoint at the next step boundary, commit, exit with EXIT_DRAINED */
+    FLIGHT_ABORT = 3, /* give up every wait at once, exit with EXIT_ABORTED; nothing is saved */
+};
+
+struct flight_op { /* one entry of the ring; version odd while it is written */
+    uint64_t version, seq, bytes;
+    int64_t enter_us, leave_us; /* monotonic; leave 0: still inside */
+    uint32_t op, step;
+    char group[16]; /* "tp", "dp", "pp", "world", … */
+};
+
+struct flight;
+
+/* Make the file at path, zeroed, mode 0600, and map it. -EEXIST when it is there. */
+int flight_create(const char *path, struct flight **ret, struct merr *err);
+
+/* Map the file at path. -EPROTO when it is no flight page of this version. */
+int flight_open(const char *path, struct flight **ret, struct merr *err);
+void flight_close(struct flight *f);
+
+/* A page in private memory, for tests and tools that have no watcher. */
+int flight_private(struct flight **ret, struct merr *err);
+
+/* Watchers. An order never goes back to a smaller one, except that SAVE is taken back by flight_saved. */
+void flight_order_set(struct flight *f, enum flight_order order);
+
+/* The rank. */
+enum flight_order flight_order_get(const struct flight *f);
+bool flight_aborted(const struct flight *f); /* order is ABORT: cheap enough for every loop of a wait */
+void flight_saved(struct flight *f);         /* SAVE has been obeyed: back to GO */
+void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
+void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes);
+void flight_leave(struct flight *f);
+
+/* Both. */
+uint64_t flight_step(const struct flight *f);
+enum flight_phase flight_phase_get(const struct flight *f, int64_t *ret_since_us);
+const char *flight_phase_name(enum flight_phase phase);
+
+/* Copy the newest up to n operations, newest first. Returns how many. Entries being written are left out. */
+int flight_read(const struct flight *f, struct flight_op *ops, int n);
+
+/* How muster-train ends. */
+enum {
+    EXIT_DONE = 0,
+    EXIT_USER = 65,     /* the spec, the data or the model is at fault: not tried again by default */
+    EXIT_INTERNAL = 70, /* a fault of Muster itself */
+    EXIT_NODE = 74,     /* this machine: disk, memory, device */
+    EXIT_ABORTED = 75,  /* told to give up, or a peer was lost: never the first cause */
+    EXIT_DRAINED = 76,  /* obeyed FLIGHT_DRAIN */
+};
+
+#endif

@@ -1,0 +1,169 @@
+/* kernels - the arithmetic of the training engine behind one table: CPU now, CUDA beside it
+ *
+ * The model calls nothing but this table and never looks behind a pointer that came from mem_alloc. All
+ * matrices are row-major. Every call is queued on a stream and may return before it has run (the CPU's
+ * stream runs it at once); stream_sync waits. Nothing allocates in a steady step: workspace belongs to the
+ * stream and grows only when a larger shape comes by. The same call with the same input gives the same bits,
+ * whatever the thread count. Formulas: papers/training-engine.md sections 3, 5, 7, 10, 11.
+ *
+ * Calls return 0 or a negative errno: -ENOMEM, -EIO (the device failed), with words in err.
+ */
+#ifndef MUSTER_WORKER_KERNELS_KERNELS_H
+#define MUSTER_WORKER_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+
+struct kern_stream;
+
+enum kern_epilogue {
+    KERN_PLAIN,
+    KERN_BIAS,      /* C += bias[n] */
+    KERN_BIAS_GELU, /* aux = C + bias (kept for backward), C = gelu(aux) */
+};
+
+/* C[m,n] = op(A)[m,k] · op(B)[k,n], or added to C when accumulate. lda, ldb, ldc: row strides, elements. */
+struct kern_gemm {
+    bool trans_a, trans_b; /* A is stored [k,m]; B is stored [n,k] */
+    int m, n, k;
+    const float *a;
+    int lda;
+    const float *b;
+    int ldb;
+    float *c;
+    int ldc;
+    bool accumulate;
+    enum kern_epilogue epilogue; /* only without accumulate */
+    const float *bias;           /* [n] */
+    float *aux;                  /* [m,n], stride ldc */
+    bool b_is_weight;            /* B stays the same for many calls: a packed copy may be kept, see weights_changed */
+};
+
+/* Causal attention over packed documents. Rows of qkv hold q (heads·dim), k (kv_heads·dim), v (kv_heads·dim)
+ * side by side, row stride ld. Document d is rows cu[d] .. cu[d+1]-1. */
+struct kern_attention {
+    int tokens, heads, kv_heads, dim, ld;
+    const int32_t *cu; /* host memory, docs + 1 entries from 0 to tokens */
+    int docs;
+    float scale;
+    const float *qkv;
+    float *out; /* [tokens, heads·dim] */
+    float *lse; /* [tokens, heads]: log-sum-exp of each row, written by forward, read by backward */
+    /* dropout of the probabilities; p = 0: none */
+    float dropout;
+    uint32_t drop_threshold;    /* p · 2^32 */
+    const uint32_t *drop_keys;  /* [heads][2], one Philox key a (global) head */
+    const uint64_t *samples;    /* [docs]: sample number of each document, host memory */
+    /* backward only */
+    const float *dout; /* [tokens, heads·dim] */
+    float *dqkv;       /* as qkv, overwritten */
+};
+
+struct kern_dropout { /* y = x · mask / (1-p); counter {column/4, position, sample lo, sample hi}, word column%4 */
+    int rows, cols, ld;
+    int col0; /* global number of the first column here */
+    float p;
+    uint32_t threshold; /* p · 2^32: dropped when word < threshold */
+    uint32_t key[2];
+    const int32_t *position; /* [rows] in its sample, host memory */
+    const uint64_t *sample;  /* [rows], host memory */
+};
+
+struct kern_adamw { /* one slice; scalars folded by the caller in double */
+    size_t n;
+    float *w, *m, *v;
+    const float *g;
+    float grad_scale; /* clip coefficient */
+    float lr, beta1, beta2, eps, weight_decay;
+    float inv_bias1, inv_bias2; /* 1/(1-beta^t) */
+};
+
+struct kern_cfg {
+    int threads; /* CPU: threads of this rank, at least 1 */
+    int device;  /* CUDA: ordinal */
+};
+
+struct kern_ops {
+    const char *name; /* "cpu", "cuda", "plain" */
+
+    int (*stream_new)(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err);
+    void (*stream_free)(struct kern_stream *s);
+    int (*stream_sync)(struct kern_stream *s, struct merr *err);
+
+    /* Device memory, 64-byte aligned, zeroed and touched. */
+    int (*mem_alloc)(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
+    void (*mem_free)(struct kern_stream *s, void *p);
+    int (*copy)(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err); /* any direction */
+    int (*fill)(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err);
+
+    int (*gemm)(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
+    /* The weights in [p, p+bytes) have new values: packed copies are stale. */
+    void (*weights_changed)(struct kern_stream *s, const void *p, size_t bytes);
+
+    int (*attention_forward)(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+    int (*attention_backward)(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+
+    /* y[rows,cols]; mean and rstd [rows] are kept for backward. */
+    int (*layernorm_forward)(struct kern_stream *s, const float *x, const float *gamma, const float *beta, float eps,
+                             int rows, int cols, float *y, float *mean, float *rstd, struct merr *err);
+    /* dx = gradient (+ what dx held, when add); dgamma, dbeta accumulate. x, mean, rstd as in forward. */
+    int (*layernorm_backward)(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
+                              const float *mean, const float *rstd, int rows, int cols, float *dx, bool add,
+                              float *dgamma, float *dbeta, struct merr *err);
+    int (*rmsnorm_forward)(struct kern_stream *s, const float *x, const float *gamma, float eps, int rows, int cols,
+                           float *y, float *rstd, struct merr *err);
+    int (*rmsnorm_backward)(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
+                            const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, struct merr *err);
+
+    /* Rotate q and k rows in place (rotate-half); inverse for backward. freq [dim/2], position [rows] host memory. */
+    int (*rope)(struct kern_stream *s, float *x, int rows, int heads, int dim, int ld, const int32_t *position,
+                const float *freq, bool inverse, struct merr *err);
+
+    int (*gelu_forward)(struct kern_stream *s, const float *x, size_t n, float *y, struct merr *err);
+    int (*gelu_backward)(struct kern_stream *s, const float *x, const float *dy, size_t n, float *dx, struct merr *err);
+    /* y = silu(gate) · up, gate and up side by side in rows of 2·cols. */
+    int (*swiglu_forward)(struct kern_stream *s, const float *gate_up, int rows, int cols, float *y, struct merr *err);
+    int (*swiglu_backward)(struct kern_stream *s, const float *gate_up, const float *dy, int rows, int cols,
+                           float *dgate_up, struct merr *err);
+
+    int (*add)(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err);                 /* y += x */
+    int (*add_bias)(struct kern_stream *s, float *y, const float *bias, int rows, int cols, struct merr *err); /* y += b */
+    int (*bias_gradient)(struct kern_stream *s, const float *dy, int rows, int cols, int ld, float *db,
+                         struct merr *err); /* db += column sums, rows in order */
+    int (*dropout)(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y, struct merr *err);
+
+    /* y[t,:] = table[token[t] - first,:] when first <= token < first + rows, else 0. token: host memory. */
+    int (*embedding_forward)(struct kern_stream *s, const float *table, int first, int rows, int cols,
+                             const int32_t *token, int tokens, float *y, struct merr *err);
+    /* dtable[token[t] - first,:] += dy[t,:], in ascending t for each row. */
+    int (*embedding_backward)(struct kern_stream *s, const float *dy, int first, int rows, int cols,
+                              const int32_t *token, int tokens, float *dtable, struct merr *err);
+
+    /* Cross-entropy over a slice [first, first+cols) of the vocabulary, columns at or past vocab left out:
+     * stats[t] = {max, sum exp(z - max), z of the target or 0}. */
+    int (*xent_partial)(struct kern_stream *s, const float *logits, int tokens, int cols, int first, int vocab,
+                        const int32_t *target, float *stats, struct merr *err);
+    /* Combine n slices' stats (member order, [n][tokens][3]); loss[t] in nats, 0 where target < 0; and with dz
+     * (which may be the logits themselves): dz = (softmax - onehot) · weight, 0 where target < 0 or padded. */
+    int (*xent_finish)(struct kern_stream *s, const float *logits, const float *stats, int n, int tokens, int cols,
+                       int first, int vocab, const int32_t *target, float weight, float *loss, float *dz,
+                       struct merr *err);
+
+    int (*adamw)(struct kern_stream *s, const struct kern_adamw *a, struct merr *err);
+    /* ret[i] = sum of squares of block i of x (block elements each, the last may be short), in double. */
+    int (*sum_squares)(struct kern_stream *s, const float *x, size_t n, size_t block, double *ret, struct merr *err);
+};
+
+/* The plain C twin: one thread, no library, the oracle of the others and the port to any processor. */
+const struct kern_ops *kern_plain(void);
+
+/* oneDNN for matrix products, fused loops with OpenMP for the rest. */
+const struct kern_ops *kern_cpu(void);
+
+/* By name, "auto" for the best this process can use. NULL when unknown or not built. */
+const struct kern_ops *kern_find(const char *name);
+
+#endif
