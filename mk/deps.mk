@@ -1,0 +1,16 @@
+# Debian packages, by name. `make deps` brings what building and running takes, `make deps-test` what the tests take
+# besides. Both are quick and need no network when everything is there.
+
+DEPS := build-essential pkg-config python3 redis-server fortunes fortunes-min ca-certificates \
+        libmicrohttpd-dev libjansson-dev libhiredis-dev liburing-dev libucx-dev libdnnl-dev libzstd-dev \
+        liblz4-dev libxxhash-dev libyaml-dev libcurl4-openssl-dev libssl-dev
+DEPS_TEST := libcmocka-dev python3-pytest python3-requests python3-yaml python3-numpy python3-selenium \
+        python3-torch python3-jsonschema chromium chromium-driver iproute2 util-linux procps psmisc clang lld \
+        libclang-rt-14-dev clang-tidy cppcheck codespell shellcheck redis-tools fio systemd mandoc tmux
+
+.PHONY: deps deps-test
+deps:  ## install the Debian packages that building and running take
+	@mk/install-packages.sh npm $(DEPS)
+
+deps-test: deps  ## install the Debian packages that the tests take
+	@mk/install-packages.sh "" $(DEPS_TEST)

@@ -1,0 +1,30 @@
+# make install DESTDIR=/somewhere PREFIX=/usr/local
+
+UNITDIR ?= /lib/systemd/system
+DOCDIR  ?= $(PREFIX)/share/doc/muster
+
+.PHONY: install uninstall
+install: all  ## install programs, man page, completion, units, docs (DESTDIR=, PREFIX=)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(DOCDIR)/examples \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d $(DESTDIR)$(UNITDIR) $(DESTDIR)/usr/lib/sysusers.d \
+		$(DESTDIR)/etc/muster $(DESTDIR)$(DOCDIR)/prometheus
+	install -m 755 $(PROGRAMS) $(DESTDIR)$(PREFIX)/bin/
+	$(BUILD)/bin/muster help --man > $(DESTDIR)$(PREFIX)/share/man/man1/muster.1
+	$(BUILD)/bin/muster completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/muster
+	$(BUILD)/bin/muster completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_muster
+	$(BUILD)/bin/muster completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/muster.fish
+	for unit in musterd muster-agent; do \
+		sed 's|@PREFIX@|$(PREFIX)|' deploy/systemd/$$unit.service > $(DESTDIR)$(UNITDIR)/$$unit.service; done
+	install -m 644 deploy/systemd/muster.sysusers $(DESTDIR)/usr/lib/sysusers.d/muster.conf
+	install -m 644 docs/*.md LICENSE $(DESTDIR)$(DOCDIR)/
+	install -m 644 deploy/prometheus/*.yml $(DESTDIR)$(DOCDIR)/prometheus/
+	install -m 644 examples/*.yaml $(DESTDIR)$(DOCDIR)/examples/
+
+uninstall:  ## remove what install put there (state and /etc/muster stay)
+	rm -f $(foreach p,$(notdir $(PROGRAMS)),$(DESTDIR)$(PREFIX)/bin/$(p)) $(DESTDIR)$(PREFIX)/share/man/man1/muster.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/muster $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_muster \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/muster.fish \
+		$(DESTDIR)$(UNITDIR)/musterd.service $(DESTDIR)$(UNITDIR)/muster-agent.service \
+		$(DESTDIR)/usr/lib/sysusers.d/muster.conf
+	rm -rf $(DESTDIR)$(DOCDIR)

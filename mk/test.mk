@@ -1,0 +1,38 @@
+# Suites. Each leaves its counts in $(BUILD)/results; `make test` adds them up and ends with one plain line.
+
+RESULTS := build/results
+INTEGRATION := $(wildcard tests/integration/test_*.py)
+FAULT := $(wildcard tests/fault/test_*.py)
+E2E := $(wildcard tests/e2e/test_*.py)
+# Unit tests whose subject has threads: they run under TSan too.
+THREADED := $(filter $(foreach t,$(TSAN_TESTS),tests/unit/%/test_$(t).c),$(unit_src))
+run = $(PYTHON) tests/run.py --build $(BUILD) --keep $(RESULTS)/$(1).json
+
+.PHONY: test test-all suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
+test: deps-test  ## every test; ends with "N passed, N failed"
+	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	@$(MAKE) --no-print-directory -k all test-programs units CI=1
+	@-$(MAKE) --no-print-directory suite-unit
+	@-$(MAKE) --no-print-directory suite-asan SANITIZE=address,undefined
+	@-$(MAKE) --no-print-directory suite-tsan SANITIZE=thread
+	@-$(MAKE) --no-print-directory suite-fuzz FUZZ_SECONDS=2
+	@-$(MAKE) --no-print-directory suite-python
+	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python,$(RESULTS)/$(s).json)
+
+test-programs: ## helper programs that the Python tests start
+
+suite-unit: $(UNIT)
+	@$(call run,unit) unit $(UNIT)
+
+suite-asan: $(UNIT)
+	@ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 $(call run,asan) asan $(UNIT)
+
+suite-tsan: $(patsubst %.c,$(BUILD)/%,$(THREADED))
+	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp $(call run,tsan) tsan $^
+
+suite-python: all test-programs
+	@$(call run,python) python $(INTEGRATION) $(E2E) $(FAULT)
+
+test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuzzing, soak
+	@MUSTER_TEST_LONG=1 MUSTER_TEST_SECONDS=1800 MUSTER_PYTEST_SECONDS=3600 $(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory suite-fuzz FUZZ_SECONDS=120

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Check the house rules of CONTRIBUTING.md on the files named: floors, banned calls, length, layout."""
+import re
+import sys
+
+# Folder -> folders it may include from (itself always). The floor table of CONTRIBUTING.md.
+FLOORS = {
+    "base": [],
+    "compress": ["base"],
+    "scheduler": ["base"],
+    "checkpoint": ["base", "compress"],
+    "api/cli": ["base", "api", "checkpoint", "scheduler"],
+    "api": ["base"],
+    "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],
+    "server": ["base", "scheduler", "api"],
+}
+PURE = {"scheduler"}  # no I/O, no clock, no chance
+IMPURE_CALLS = r"\b(fopen|open|read|write|printf|fprintf|time|clock_gettime|clock_mono_us|clock_wall_us|rand|getenv)\s*\("
+BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "strtok", "atoi", "atol", "atof", "gets", "alloca", "system",
+          "sleep", "usleep"]
+BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+COLUMNS = 120
+LINES = 900
+
+
+def strip_comments_and_strings(text):
+    """The same text with comments and literals blanked, line numbers kept."""
+    pattern = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.S)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def folder_of(path):
+    for folder in sorted(FLOORS, key=len, reverse=True):
+        if path.startswith(folder + "/"):
+            return folder
+    return None
+
+
+def check_c(path, text, complain):
+    folder = folder_of(path)
+    code = strip_comments_and_strings(text)
+    for number, line in enumerate(text.split("\n"), 1):
+        include = re.match(r'#include "([^"]+)"', line)
+        if include and folder:
+            target = include.group(1)
+            allowed = [folder] + FLOORS[folder] + (["gen"] if folder == "server" else [])
+            if "/" in target and not any(target.startswith(a + "/") for a in allowed):
+                complain(path, number, f"{folder}/ may not include {target}: see the floor table")
+    for number, line in enumerate(code.split("\n"), 1):
+        banned = BANNED_CALL.search(line)
+        if banned:
+            complain(path, number, f"banned call {banned.group(1)}()")
+        if folder in PURE and re.search(IMPURE_CALLS, line):
+            complain(path, number, f"{folder}/ is pure: no I/O, clock or chance")
+    if path.endswith(".h") and not re.match(r"/\* [\w./-]+ - ", text):
+        complain(path, 1, "a header opens with '/* name - one sentence'")
+
+
+def main():
+    faults = []
+
+    def complain(path, number, what):
+        faults.append(f"{path}:{number}: {what}")
+
+    for path in sys.argv[1:]:
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        lines = text.split("\n")
+        if len(lines) > LINES:
+            complain(path, len(lines), f"longer than {LINES} lines: split it")
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS:
+                complain(path, number, f"longer than {COLUMNS} columns")
+            if line != line.rstrip():
+                complain(path, number, "space at the end of the line")
+            if "\t" in line and path.endswith((".c", ".h", ".py")):
+                complain(path, number, "tab")
+            if re.search(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b", line):
+                complain(path, number, "unfinished: finish it or say so to the user")
+        if path.endswith((".c", ".h")):
+            check_c(path, text, complain)
+    print("\n".join(faults[:200]))
+    if faults:
+        print(f"lint: {len(faults)} faults", file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
