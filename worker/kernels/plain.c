@@ -1,0 +1,370 @@
+/* The plain table: plain_math over floats, behind the calls of struct kern_ops. Nothing is queued: a call has run
+ * when it returns. */
+#include "worker/kernels/kernels.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/kernels/host.h"
+
+typedef float real;
+#include "worker/kernels/plain_math.h"
+
+struct kern_stream {
+    struct kern_cfg cfg; /* kept for the looks of it in a debugger: one thread does all */
+};
+
+static int plain_stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err)
+{
+    struct kern_stream *s = calloc(1, sizeof(*s));
+
+    assert(cfg->threads >= 1);
+    if (!s)
+        return merr_set(err, -ENOMEM, "no memory for a kernel stream");
+    s->cfg = *cfg;
+    *ret = s;
+    return 0;
+}
+
+static void plain_stream_free(struct kern_stream *s)
+{
+    int saved = errno;
+
+    free(s);
+    errno = saved;
+}
+
+static int plain_stream_sync(struct kern_stream *s, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    return 0;
+}
+
+static int plain_mem_alloc(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
+{
+    (void)s;
+    return host_alloc(bytes, ret, err);
+}
+
+static void plain_mem_free(struct kern_stream *s, void *p)
+{
+    (void)s;
+    host_free(p);
+}
+
+static int plain_copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    memmove(dst, src, bytes);
+    return 0;
+}
+
+static int plain_fill(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        dst[i] = value;
+    return 0;
+}
+
+static int plain_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+{
+    const struct pm_gemm p = {
+        .trans_a = g->trans_a, .trans_b = g->trans_b, .m = g->m, .n = g->n, .k = g->k,
+        .a = g->a, .lda = (size_t)g->lda, .b = g->b, .ldb = (size_t)g->ldb, .c = g->c, .ldc = (size_t)g->ldc,
+        .accumulate = g->accumulate,
+        .bias = g->epilogue != KERN_PLAIN ? g->bias : NULL,
+        .aux = g->epilogue == KERN_BIAS_GELU ? g->aux : NULL,
+    };
+
+    (void)s;
+    (void)err;
+    assert(!g->accumulate || g->epilogue == KERN_PLAIN);
+    pm_gemm(&p);
+    return 0;
+}
+
+static void plain_weights_changed(struct kern_stream *s, const void *p, size_t bytes)
+{
+    (void)s;
+    (void)p;
+    (void)bytes;
+}
+
+static struct pm_attention attention_of(const struct kern_attention *a)
+{
+    return (struct pm_attention){
+        .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim, .ld = a->ld, .cu = a->cu, .docs = a->docs,
+        .scale = (double)a->scale, .qkv = a->qkv, .out = a->out, .lse = a->lse, .dropout = (double)a->dropout,
+        .drop_threshold = a->drop_threshold, .drop_keys = a->drop_keys, .samples = a->samples,
+        .dout = a->dout, .dqkv = a->dqkv,
+    };
+}
+
+static int plain_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    const struct pm_attention p = attention_of(a);
+
+    (void)s;
+    (void)err;
+    pm_attention_forward(&p);
+    return 0;
+}
+
+static int plain_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    const struct pm_attention p = attention_of(a);
+
+    (void)s;
+    (void)err;
+    pm_attention_backward(&p);
+    return 0;
+}
+
+static int plain_layernorm_forward(struct kern_stream *s, const float *x, const float *gamma, const float *beta,
+                                   float eps, int rows, int cols, float *y, float *mean, float *rstd,
+                                   struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_layernorm_forward(x, gamma, beta, (double)eps, rows, cols, y, mean, rstd);
+    return 0;
+}
+
+static int plain_layernorm_backward(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
+                                    const float *mean, const float *rstd, int rows, int cols, float *dx, bool add,
+                                    float *dgamma, float *dbeta, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_layernorm_backward(dy, x, gamma, mean, rstd, rows, cols, dx, add, dgamma, dbeta);
+    return 0;
+}
+
+static int plain_rmsnorm_forward(struct kern_stream *s, const float *x, const float *gamma, float eps, int rows,
+                                 int cols, float *y, float *rstd, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_rmsnorm_forward(x, gamma, (double)eps, rows, cols, y, rstd);
+    return 0;
+}
+
+static int plain_rmsnorm_backward(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
+                                  const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma,
+                                  struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_rmsnorm_backward(dy, x, gamma, rstd, rows, cols, dx, add, dgamma);
+    return 0;
+}
+
+static int plain_rope(struct kern_stream *s, float *x, int rows, int heads, int dim, int ld, const int32_t *position,
+                      const float *freq, bool inverse, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_rope(x, rows, heads, dim, ld, position, freq, inverse);
+    return 0;
+}
+
+static int plain_gelu_forward(struct kern_stream *s, const float *x, size_t n, float *y, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        y[i] = (float)pm_gelu((double)x[i]);
+    return 0;
+}
+
+static int plain_gelu_backward(struct kern_stream *s, const float *x, const float *dy, size_t n, float *dx,
+                               struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        dx[i] = (float)((double)dy[i] * pm_gelu_slope((double)x[i]));
+    return 0;
+}
+
+static int plain_swiglu_forward(struct kern_stream *s, const float *gate_up, int rows, int cols, float *y,
+                                struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_swiglu_forward(gate_up, rows, cols, y);
+    return 0;
+}
+
+static int plain_swiglu_backward(struct kern_stream *s, const float *gate_up, const float *dy, int rows, int cols,
+                                 float *dgate_up, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_swiglu_backward(gate_up, dy, rows, cols, dgate_up);
+    return 0;
+}
+
+static int plain_add(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+    return 0;
+}
+
+static int plain_add_bias(struct kern_stream *s, float *y, const float *bias, int rows, int cols, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (int r = 0; r < rows; r++, y += cols)
+        for (int i = 0; i < cols; i++)
+            y[i] += bias[i];
+    return 0;
+}
+
+static int plain_bias_gradient(struct kern_stream *s, const float *dy, int rows, int cols, int ld, float *db,
+                               struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_bias_gradient(dy, rows, cols, ld, db);
+    return 0;
+}
+
+static int plain_dropout(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y,
+                         struct merr *err)
+{
+    float scale = 1 / (1 - d->p);
+
+    (void)s;
+    (void)err;
+    for (int r = 0; r < d->rows; r++) {
+        for (int i = 0; i < d->cols; i++) {
+            size_t at = (size_t)r * (size_t)d->ld + (size_t)i;
+            uint32_t column = (uint32_t)(d->col0 + i), word[4];
+            const uint32_t ctr[4] = { column / 4, (uint32_t)d->position[r], (uint32_t)d->sample[r],
+                                      (uint32_t)(d->sample[r] >> 32) };
+
+            philox4x32(ctr, d->key, word);
+            y[at] = word[column % 4] < d->threshold ? 0 : x[at] * scale;
+        }
+    }
+    return 0;
+}
+
+static int plain_embedding_forward(struct kern_stream *s, const float *table, int first, int rows, int cols,
+                                   const int32_t *token, int tokens, float *y, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_embedding_forward(table, first, rows, cols, token, tokens, y);
+    return 0;
+}
+
+static int plain_embedding_backward(struct kern_stream *s, const float *dy, int first, int rows, int cols,
+                                    const int32_t *token, int tokens, float *dtable, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_embedding_backward(dy, first, rows, cols, token, tokens, dtable);
+    return 0;
+}
+
+static int plain_xent_partial(struct kern_stream *s, const float *logits, int tokens, int cols, int first, int vocab,
+                              const int32_t *target, float *stats, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_xent_partial(logits, tokens, cols, first, vocab, target, stats);
+    return 0;
+}
+
+static int plain_xent_finish(struct kern_stream *s, const float *logits, const float *stats, int n, int tokens,
+                             int cols, int first, int vocab, const int32_t *target, float weight, float *loss,
+                             float *dz, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    pm_xent_finish(logits, stats, n, tokens, cols, first, vocab, target, (double)weight, loss, dz);
+    return 0;
+}
+
+static int plain_adamw(struct kern_stream *s, const struct kern_adamw *a, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (size_t i = 0; i < a->n; i++) {
+        float g = a->g[i] * a->grad_scale;
+        float m = a->beta1 * a->m[i] + (1 - a->beta1) * g;
+        float v = a->beta2 * a->v[i] + (1 - a->beta2) * (g * g);
+
+        a->m[i] = m;
+        a->v[i] = v;
+        a->w[i] = a->w[i] - a->lr * a->weight_decay * a->w[i] -
+                  a->lr * (m * a->inv_bias1) / (sqrtf(v * a->inv_bias2) + a->eps);
+    }
+    return 0;
+}
+
+static int plain_sum_squares(struct kern_stream *s, const float *x, size_t n, size_t block, double *ret,
+                             struct merr *err)
+{
+    (void)s;
+    (void)err;
+    assert(block > 0);
+    for (size_t at = 0; at < n; at += block) {
+        double sum = 0;
+
+        for (size_t i = at; i < n && i < at + block; i++)
+            sum += (double)x[i] * (double)x[i];
+        *ret++ = sum;
+    }
+    return 0;
+}
+
+const struct kern_ops *kern_plain(void)
+{
+    static const struct kern_ops ops = {
+        .name = "plain",
+        .stream_new = plain_stream_new,
+        .stream_free = plain_stream_free,
+        .stream_sync = plain_stream_sync,
+        .mem_alloc = plain_mem_alloc,
+        .mem_free = plain_mem_free,
+        .copy = plain_copy,
+        .fill = plain_fill,
+        .gemm = plain_gemm,
+        .weights_changed = plain_weights_changed,
+        .attention_forward = plain_attention_forward,
+        .attention_backward = plain_attention_backward,
+        .layernorm_forward = plain_layernorm_forward,
+        .layernorm_backward = plain_layernorm_backward,
+        .rmsnorm_forward = plain_rmsnorm_forward,
+        .rmsnorm_backward = plain_rmsnorm_backward,
+        .rope = plain_rope,
+        .gelu_forward = plain_gelu_forward,
+        .gelu_backward = plain_gelu_backward,
+        .swiglu_forward = plain_swiglu_forward,
+        .swiglu_backward = plain_swiglu_backward,
+        .add = plain_add,
+        .add_bias = plain_add_bias,
+        .bias_gradient = plain_bias_gradient,
+        .dropout = plain_dropout,
+        .embedding_forward = plain_embedding_forward,
+        .embedding_backward = plain_embedding_backward,
+        .xent_partial = plain_xent_partial,
+        .xent_finish = plain_xent_finish,
+        .adamw = plain_adamw,
+        .sum_squares = plain_sum_squares,
+    };
+
+    return &ops;
+}
