@@ -1,0 +1,472 @@
+#include "worker/train/data.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/philox.h"
+#include "worker/train/corpus.h"
+
+#define CHECK_BYTES ((uint64_t)64 << 20) /* of a token file, checked against the vocabulary when it is opened */
+#define PIECE_TOKENS 4096                /* read at once */
+
+/* Tokens one after the other: a range of the file, or of memory. */
+struct stream {
+    uint64_t begin;      /* first token, from the start of the file or of memory */
+    uint64_t n;          /* tokens a sample may use, as inputs or targets */
+    uint64_t inputs;     /* tokens that are inputs of some sample or left over: what info and entropy count */
+    uint64_t samples;
+    const uint16_t *mem; /* NULL: in the file */
+};
+
+struct data {
+    char *path;
+    int fd;         /* -1 when all is in memory */
+    unsigned width; /* bytes a token in the file: 1, 2 or 4 */
+    int vocab, length, batch;
+    enum data_order order;
+    uint64_t seed;
+    struct stream train, heldout;
+    uint16_t *memory[2]; /* owned by us, borrowed by the streams */
+    uint64_t documents[2];
+    int end_token;
+};
+
+/* --- reading tokens -------------------------------------------------------------------------------------- */
+
+static int32_t token_at(const unsigned char *p, unsigned width)
+{
+    if (width == 1)
+        return p[0];
+    if (width == 2)
+        return p[0] | p[1] << 8;
+    /* Above INT32_MAX it turns negative, which no vocabulary holds either. */
+    return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+}
+
+static int check_tokens(const struct data *d, const int32_t *token, size_t n, uint64_t first, struct merr *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (token[i] < 0 || token[i] >= d->vocab)
+            return merr_set(err, -EINVAL,
+                            "token %llu of '%s' (byte offset %llu) is %lld, outside the vocabulary of %d; raise "
+                            "model.vocab or tokenise the corpus with the vocabulary of the model",
+                            (unsigned long long)(first + i), d->path, (unsigned long long)((first + i) * d->width),
+                            (long long)(uint32_t)token[i], d->vocab);
+    return 0;
+}
+
+/* Tokens first .. first+n-1 of the file, n <= PIECE_TOKENS. Read rather than mapped: a file that shrinks or a
+ * mount that fails is then an error with words, not a signal. */
+static int read_piece(const struct data *d, uint64_t first, size_t n, int32_t *token, struct merr *err)
+{
+    unsigned char raw[PIECE_TOKENS * 4];
+    size_t bytes = n * d->width, got = 0;
+
+    assert(n <= PIECE_TOKENS);
+    while (got < bytes) {
+        ssize_t k = pread(d->fd, raw + got, bytes - got, (off_t)(first * d->width + got));
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0) {
+            (void)merr_errno(err, -errno, "cannot read '%s' at byte %llu", d->path,
+                             (unsigned long long)(first * d->width + got));
+            return -EIO;
+        }
+        if (k == 0)
+            return merr_set(err, -EIO, "'%s' ends at byte %llu: it has shrunk since it was opened; restore it", d->path,
+                            (unsigned long long)(first * d->width + got));
+        got += (size_t)k;
+    }
+    for (size_t i = 0; i < n; i++)
+        token[i] = token_at(raw + i * d->width, d->width);
+    return check_tokens(d, token, n, first, err);
+}
+
+static int read_tokens(const struct data *d, const struct stream *s, uint64_t first, size_t n, int32_t *token,
+                       struct merr *err)
+{
+    assert(first + n <= s->n);
+    if (s->mem) {
+        for (size_t i = 0; i < n; i++)
+            token[i] = s->mem[s->begin + first + i];
+        return 0;
+    }
+    for (size_t at = 0; at < n;) {
+        size_t piece = n - at < PIECE_TOKENS ? n - at : PIECE_TOKENS;
+        int rc = read_piece(d, s->begin + first + at, piece, token + at, err);
+
+        if (rc < 0)
+            return rc;
+        at += piece;
+    }
+    return 0;
+}
+
+/* Sample i of a stream as inputs and targets; past the end of the stream 0 and -1. */
+static int read_sample(const struct data *d, const struct stream *s, uint64_t i, int32_t *token, int32_t *target,
+                       struct merr *err)
+{
+    size_t length = (size_t)d->length;
+    uint64_t first = i * length;
+    size_t n = s->n - first > length ? length + 1 : (size_t)(s->n - first); /* tokens there, the last one a target */
+    int rc;
+
+    assert(i < s->samples && n >= 2);
+    rc = read_tokens(d, s, first, n - 1, token, err);
+    if (rc < 0)
+        return rc;
+    memcpy(target, token + 1, (n - 2) * sizeof(*target));
+    rc = read_tokens(d, s, first + n - 1, 1, target + n - 2, err);
+    if (rc < 0)
+        return rc;
+    for (size_t at = n - 1; at < length; at++) {
+        token[at] = 0;
+        target[at] = -1;
+    }
+    return 0;
+}
+
+uint64_t data_sample_index(const struct data *d, uint64_t number)
+{
+    uint64_t epoch = number / d->train.samples, at = number % d->train.samples;
+    uint32_t key[2];
+
+    if (d->order == ORDER_SEQUENTIAL)
+        return at;
+    philox_key(d->seed, DATA_SITE_ORDER, (uint32_t)epoch, (uint32_t)(epoch >> 32), key);
+    return philox_permute(at, d->train.samples, key);
+}
+
+int data_train(const struct data *d, uint64_t step, int first, int count, int32_t *tokens, int32_t *targets,
+               struct merr *err)
+{
+    assert(first >= 0 && count >= 0 && first + count <= d->batch);
+    for (int i = 0; i < count; i++) {
+        uint64_t number = step * (uint64_t)d->batch + (uint64_t)(first + i);
+        size_t at = (size_t)i * (size_t)d->length;
+        int rc = read_sample(d, &d->train, data_sample_index(d, number), tokens + at, targets + at, err);
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int data_heldout(const struct data *d, uint64_t first, int count, int32_t *tokens, int32_t *targets, struct merr *err)
+{
+    assert(count >= 0 && first + (uint64_t)count <= d->heldout.samples);
+    for (int i = 0; i < count; i++) {
+        size_t at = (size_t)i * (size_t)d->length;
+        int rc = read_sample(d, &d->heldout, first + (uint64_t)i, tokens + at, targets + at, err);
+
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+int data_unigram(const struct data *d, double *ret_nats, struct merr *err)
+{
+    const struct stream *s = &d->train;
+    uint64_t *count = calloc((size_t)d->vocab, sizeof(*count));
+    int32_t token[PIECE_TOKENS];
+    double sum = 0;
+    int rc = 0;
+
+    if (!count)
+        return merr_set(err, -ENOMEM, "no memory to count %d tokens", d->vocab);
+    for (uint64_t at = 0; at < s->inputs && rc == 0; at += PIECE_TOKENS) {
+        size_t n = s->inputs - at < PIECE_TOKENS ? (size_t)(s->inputs - at) : PIECE_TOKENS;
+
+        rc = read_tokens(d, s, at, n, token, err);
+        for (size_t i = 0; i < n && rc == 0; i++)
+            count[token[i]]++;
+    }
+    for (int v = 0; v < d->vocab; v++)
+        if (count[v] > 0)
+            sum += (double)count[v] * log((double)count[v]);
+    free(count);
+    if (rc == 0)
+        *ret_nats = log((double)s->inputs) - sum / (double)s->inputs;
+    return rc;
+}
+
+void data_get_info(const struct data *d, struct data_info *ret)
+{
+    *ret = (struct data_info){
+        .length = d->length,
+        .batch = d->batch,
+        .train_samples = d->train.samples,
+        .heldout_samples = d->heldout.samples,
+        .train_tokens = d->train.inputs,
+        .heldout_tokens = d->heldout.inputs,
+        .train_documents = d->documents[0],
+        .heldout_documents = d->documents[1],
+        .end_token = d->end_token,
+    };
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------- */
+
+static int too_short(const struct data *d, uint64_t n, const char *what, struct merr *err)
+{
+    return merr_set(err, -EINVAL,
+                    "'%s' gives %llu tokens for training; %s with batch.length %d; use a longer corpus or a shorter "
+                    "batch.length",
+                    d->path, (unsigned long long)n, what, d->length);
+}
+
+/* n tokens in a row as the training stream, whole samples at the tail held out when share > 0. */
+static int cut_tail(struct data *d, uint64_t n, const uint16_t *mem, double share, struct merr *err)
+{
+    uint64_t length = (uint64_t)d->length, total = n > 0 ? (n - 1) / length : 0, held = 0;
+
+    if (total < 1)
+        return too_short(d, n, "one sample needs batch.length + 1 of them", err);
+    if (share > 0) {
+        if (total < 2)
+            return too_short(d, n, "a hold-out needs two samples, 2 * batch.length + 1 of them,", err);
+        held = (uint64_t)((double)total * share);
+        held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
+    }
+    d->train = (struct stream){ .n = n, .inputs = n, .samples = total, .mem = mem };
+    if (held > 0) {
+        uint64_t begin = (total - held) * length;
+
+        d->train = (struct stream){ .n = begin + 1, .inputs = begin, .samples = total - held, .mem = mem };
+        d->heldout = (struct stream){
+            .begin = begin, .n = held * length + 1, .inputs = held * length + 1, .samples = held, .mem = mem
+        };
+    }
+    return 0;
+}
+
+/* The word that decides whether a document is held out: below share · 2^32 it is. */
+static uint32_t holdout_word(const struct data *d, uint64_t document)
+{
+    const uint32_t ctr[4] = { (uint32_t)document, (uint32_t)(document >> 32), 0, 0 };
+    uint32_t key[2], word[4];
+
+    philox_key(d->seed, DATA_SITE_HOLDOUT, 0, 0, key);
+    philox4x32(ctr, key, word);
+    return word[0];
+}
+
+/* Which documents are held out, a byte each; at least one on each side (docs->n >= 2). */
+static void draw_holdout(const struct data *d, const struct documents *docs, double share, unsigned char *held)
+{
+    size_t lowest = 0, highest = 0, count = 0;
+    uint32_t low = UINT32_MAX, high = 0;
+
+    for (size_t i = 0; i < docs->n; i++) {
+        uint32_t word = holdout_word(d, i);
+
+        held[i] = (double)word < share * 0x1p32;
+        count += held[i];
+        if (word < low) {
+            low = word;
+            lowest = i;
+        }
+        if (word > high) {
+            high = word;
+            highest = i;
+        }
+    }
+    if (count == 0)
+        held[lowest] = 1;
+    if (count == docs->n)
+        held[highest] = 0;
+}
+
+/* The documents of one side, each followed by the end mark, as tokens in new memory. */
+static int join_documents(struct data *d, const struct documents *docs, const unsigned char *held, int side,
+                          uint64_t *ret_n, struct merr *err)
+{
+    uint64_t n = 0, begin = 0;
+    uint16_t *out;
+
+    for (size_t i = 0; i < docs->n; begin = docs->end[i++])
+        n += held[i] == side ? docs->end[i] - begin + 1 : 0;
+    out = malloc((n > 0 ? n : 1) * sizeof(*out));
+    if (!out)
+        return merr_set(err, -ENOMEM, "no memory for the %llu tokens of '%s'", (unsigned long long)n, d->path);
+    d->memory[side] = out;
+    begin = 0;
+    for (size_t i = 0; i < docs->n; begin = docs->end[i++]) {
+        if (held[i] != side)
+            continue;
+        for (uint64_t at = begin; at < docs->end[i]; at++)
+            *out++ = docs->text[at];
+        *out++ = (uint16_t)d->end_token;
+        d->documents[side]++;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+static int use_documents(struct data *d, const struct documents *docs, double share, struct merr *err)
+{
+    unsigned char *held;
+    uint64_t n = 0, length = (uint64_t)d->length;
+    int rc;
+
+    if (docs->n == 0)
+        return merr_set(err, -EINVAL, "'%s' holds no text: every document is empty; check train.data.path and format",
+                        d->path);
+    held = calloc(docs->n, 1);
+    if (!held)
+        return merr_set(err, -ENOMEM, "no memory for %zu documents", docs->n);
+    if (share > 0 && docs->n > 1)
+        draw_holdout(d, docs, share, held);
+    rc = join_documents(d, docs, held, 0, &n, err);
+    if (rc == 0)
+        rc = cut_tail(d, n, d->memory[0], docs->n > 1 ? 0 : share, err);
+    if (rc == 0 && share > 0 && docs->n > 1) {
+        rc = join_documents(d, docs, held, 1, &n, err);
+        d->heldout = (struct stream){
+            .n = n, .inputs = n, .samples = (n - 1 + length - 1) / length, .mem = d->memory[1]
+        };
+    }
+    free(held);
+    return rc;
+}
+
+static int open_documents(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
+{
+    struct documents docs;
+    void *map;
+    int rc;
+
+    if (size > DATA_TEXT_MAX)
+        return merr_set(err, -EFBIG,
+                        "'%s' has %llu bytes, more than the %llu that are held in memory as documents; tokenise it "
+                        "beforehand and give it as format tokens",
+                        d->path, (unsigned long long)size, (unsigned long long)DATA_TEXT_MAX);
+    map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, d->fd, 0);
+    if (map == MAP_FAILED)
+        return merr_errno(err, -errno, "cannot map '%s'", d->path);
+    d->end_token = d->vocab > 256 ? 256 : 0;
+    rc = documents_split(d->path, spec->train.data.format, spec->train.data.separator, map, size, &docs, err);
+    (void)munmap(map, size);
+    if (rc < 0)
+        return rc;
+    rc = use_documents(d, &docs, spec->train.data.holdout, err);
+    documents_clear(&docs);
+    io_close(&d->fd);
+    return rc;
+}
+
+static int open_text(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
+{
+    if (spec->train.data.tokenizer != TOKENIZER_BYTES)
+        return merr_set(err, -ENOTSUP,
+                        "the tokenizer '%s' is not part of this version; use \"tokenizer\": \"bytes\", or tokenise "
+                        "'%s' beforehand and give it as \"format\": \"tokens\"",
+                        spec->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file", d->path);
+    if (d->vocab < 256)
+        return merr_set(err, -EINVAL, "model.vocab is %d, but text as bytes needs at least 256; raise model.vocab",
+                        d->vocab);
+    if (spec->train.data.format == DATA_TEXT && spec->train.data.separator == SEPARATE_NONE) {
+        d->width = 1;
+        d->documents[0] = 1;
+        return cut_tail(d, size, NULL, spec->train.data.holdout, err);
+    }
+    return open_documents(d, spec, size, err);
+}
+
+static int open_tokens(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
+{
+    int32_t token[PIECE_TOKENS];
+    uint64_t n;
+    int rc;
+
+    d->width = d->vocab <= 65536 ? 2 : 4;
+    n = size / d->width;
+    if (size % d->width != 0)
+        return merr_set(err, -EINVAL,
+                        "'%s' has %llu bytes, not a whole number of uint%u tokens (vocab %d); is the file complete, and "
+                        "its tokens %u bytes each?",
+                        d->path, (unsigned long long)size, 8 * d->width, d->vocab, d->width);
+    rc = cut_tail(d, n, NULL, spec->train.data.holdout, err);
+    for (uint64_t at = 0; rc == 0 && at < n && at * d->width < CHECK_BYTES; at += PIECE_TOKENS)
+        rc = read_piece(d, at, n - at < PIECE_TOKENS ? (size_t)(n - at) : PIECE_TOKENS, token, err);
+    return rc;
+}
+
+static int open_file(struct data *d, uint64_t *ret_size, struct merr *err)
+{
+    struct stat st;
+
+    d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
+    if (d->fd < 0)
+        return merr_errno(err, -errno, "cannot open the corpus '%s'%s", d->path,
+                          d->path[0] == '/' ? "" : " (a relative path starts in the rank's working directory)");
+    if (fstat(d->fd, &st) < 0)
+        return merr_errno(err, -errno, "cannot look at '%s'", d->path);
+    if (S_ISDIR(st.st_mode))
+        return merr_set(err, -EISDIR, "the corpus '%s' is a directory; name one file", d->path);
+    if (!S_ISREG(st.st_mode))
+        return merr_set(err, -EINVAL, "the corpus '%s' is not a regular file; copy it to one", d->path);
+    if (st.st_size == 0)
+        return merr_set(err, -EINVAL, "the corpus '%s' is empty", d->path);
+    *ret_size = (uint64_t)st.st_size;
+    return 0;
+}
+
+int data_open(const struct job_spec *spec, struct data **ret, struct merr *err)
+{
+    struct data *d;
+    uint64_t size = 0;
+    int rc;
+
+    assert(spec->kind == JOB_TRAIN && spec->train.batch.length >= 1 && spec->train.batch.sequences >= 1);
+    if (!spec->train.data.path)
+        return merr_set(err, -EINVAL, "the spec names no corpus; set train.data.path");
+    d = calloc(1, sizeof(*d));
+    if (!d)
+        return merr_set(err, -ENOMEM, "no memory for the corpus");
+    *d = (struct data){
+        .path = strdup(spec->train.data.path),
+        .fd = -1,
+        .vocab = spec->train.model.vocab,
+        .length = spec->train.batch.length,
+        .batch = spec->train.batch.sequences,
+        .order = spec->train.data.order,
+        .seed = spec->train.init.seed,
+        .end_token = -1,
+    };
+    rc = d->path ? open_file(d, &size, err) : merr_set(err, -ENOMEM, "no memory for a path");
+    if (rc == 0)
+        rc = spec->train.data.format == DATA_TOKENS ? open_tokens(d, spec, size, err)
+                                                    : open_text(d, spec, size, err);
+    if (rc < 0) {
+        data_close(d);
+        return rc;
+    }
+    *ret = d;
+    return 0;
+}
+
+void data_close(struct data *d)
+{
+    int saved = errno;
+
+    if (d) {
+        io_close(&d->fd);
+        free(d->memory[0]);
+        free(d->memory[1]);
+        free(d->path);
+        free(d);
+    }
+    errno = saved;
+}
