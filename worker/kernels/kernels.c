@@ -4,7 +4,9 @@
 
 const struct kern_ops *kern_find(const char *name)
 {
-    if (strcmp(name, "auto") == 0 || strcmp(name, "plain") == 0)
+    if (strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0)
+        return kern_cpu();
+    if (strcmp(name, "plain") == 0)
         return kern_plain();
     return NULL;
 }

@@ -160,7 +160,7 @@ struct kern_ops {
 /* The plain C twin: one thread, no library, the oracle of the others and the port to any processor. */
 const struct kern_ops *kern_plain(void);
 
-/* oneDNN for matrix products, fused loops with OpenMP for the rest. */
+/* oneDNN for matrix products, fused vector loops for the rest, on cfg.threads threads. */
 const struct kern_ops *kern_cpu(void);
 
 /* By name, "auto" for the best this process can use. NULL when unknown or not built. */

@@ -1,0 +1,250 @@
+/* Attention in blocks of queries and keys: memory grows with the length, not with its square
+ *
+ * Forward: one item is 64 queries of one head, with the running maximum and sum of FlashAttention (Dao et al. 2022)
+ * over blocks of 256 keys. Backward: one item is one key-value head of one document and owns its whole dk and dv, so
+ * nothing is added by two threads and the order of each sum is fixed. */
+#include "worker/kernels/cpu/cpu.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct item {
+    int doc, head; /* backward: key-value head */
+    int query;     /* forward: first query, from the document's start */
+    int length;    /* of the document */
+};
+
+struct attention_job {
+    struct kern_stream *stream;
+    const struct kern_attention *a;
+    const struct item *item;
+    atomic_int code;
+};
+
+static int min_int(int x, int y)
+{
+    return x < y ? x : y;
+}
+
+/* Most work first; the order of equals is fixed by their numbers. */
+static int by_work(const void *x, const void *y)
+{
+    const struct item *a = x, *b = y;
+    int wa = a->length + a->query, wb = b->length + b->query;
+
+    if (wa != wb)
+        return wa > wb ? -1 : 1;
+    if (a->doc != b->doc)
+        return a->doc < b->doc ? -1 : 1;
+    if (a->head != b->head)
+        return a->head < b->head ? -1 : 1;
+    return (a->query > b->query) - (a->query < b->query);
+}
+
+/* Items of all documents, `heads` and steps of `step` queries (0: the document whole). */
+static int list_items(struct kern_stream *s, const struct kern_attention *a, int heads, int step, struct item **ret,
+                      int *ret_n, double *ret_pairs, struct merr *err)
+{
+    size_t n = 0;
+    void *work;
+    struct item *item;
+    int rc;
+
+    for (int d = 0; d < a->docs; d++) {
+        int length = a->cu[d + 1] - a->cu[d];
+
+        n += (size_t)heads * (size_t)(step > 0 ? (length + step - 1) / step : length > 0);
+    }
+    rc = cpu_work(s, n * sizeof(*item), &work, err);
+    if (rc < 0)
+        return rc;
+    item = work;
+    *ret_pairs = 0;
+    n = 0;
+    for (int d = 0; d < a->docs; d++) {
+        int length = a->cu[d + 1] - a->cu[d];
+
+        *ret_pairs += 0.5 * length * length * heads;
+        for (int h = 0; h < heads; h++)
+            for (int q = 0; q < length; q += step > 0 ? step : length)
+                item[n++] = (struct item){ .doc = d, .head = h, .query = q, .length = step > 0 ? 0 : length };
+    }
+    qsort(item, n, sizeof(*item), by_work);
+    *ret = item;
+    *ret_n = (int)n;
+    return 0;
+}
+
+static struct cpu_drop drop_of(const struct kern_attention *a, int doc, int head)
+{
+    return (struct cpu_drop){
+        .key = { a->drop_keys[2 * head], a->drop_keys[2 * head + 1] },
+        .threshold = a->drop_threshold,
+        .scale = 1.0f / (1.0f - a->dropout),
+        .sample = a->samples[doc],
+    };
+}
+
+/* Addresses in qkv of a row of the batch: a head's queries, keys, values. */
+static size_t q_at(const struct kern_attention *a, int row, int head)
+{
+    return (size_t)row * (size_t)a->ld + (size_t)head * (size_t)a->dim;
+}
+
+static size_t k_at(const struct kern_attention *a, int row, int kv)
+{
+    return q_at(a, row, a->heads + kv);
+}
+
+static size_t v_at(const struct kern_attention *a, int row, int kv)
+{
+    return q_at(a, row, a->heads + a->kv_heads + kv);
+}
+
+static size_t out_at(const struct kern_attention *a, int row, int head)
+{
+    return ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)a->dim;
+}
+
+static void forward_item(void *arg, int number, int worker)
+{
+    struct attention_job *job = arg;
+    const struct kern_attention *a = job->a;
+    const struct cpu_loops *loops = job->stream->loops;
+    struct cpu_scratch *w = &job->stream->scratch[worker];
+    struct item it = job->item[number];
+    int begin = a->cu[it.doc], row = begin + it.query, kv = it.head / (a->heads / a->kv_heads), rc = 0;
+    int rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), keys = it.query + rows, ldo = a->heads * a->dim;
+    float *out = a->out + out_at(a, row, it.head);
+    struct cpu_drop drop = { .scale = 0 };
+
+    if (a->dropout > 0)
+        drop = drop_of(a, it.doc, it.head);
+    for (int r = 0; r < rows; r++) {
+        w->max[r] = -INFINITY;
+        w->sum[r] = 0;
+    }
+    for (int k = 0; k < keys && rc == 0; k += CPU_KEYS) {
+        int n = min_int(CPU_KEYS, keys - k);
+
+        rc = cpu_sgemm(false, true, rows, n, a->dim, a->qkv + q_at(a, row, it.head), a->ld,
+                       a->qkv + k_at(a, begin + k, kv), a->ld, false, w->scores, CPU_KEYS);
+        drop.query = it.query;
+        drop.column = k;
+        loops->scores_forward(w->scores, CPU_KEYS, rows, n, it.query - k + 1, a->scale, w->max, w->sum, w->alpha,
+                              a->dropout > 0 ? &drop : NULL);
+        for (int r = 0; r < rows && k > 0; r++)
+            loops->scale_row(out + (size_t)r * (size_t)ldo, a->dim, w->alpha[r]);
+        if (rc == 0)
+            rc = cpu_sgemm(false, false, rows, a->dim, n, w->scores, CPU_KEYS, a->qkv + v_at(a, begin + k, kv), a->ld,
+                           k > 0, out, ldo);
+    }
+    for (int r = 0; r < rows; r++) {
+        loops->scale_row(out + (size_t)r * (size_t)ldo, a->dim, 1.0f / w->sum[r]);
+        a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)it.head] = w->max[r] + logf(w->sum[r]);
+    }
+    if (rc < 0)
+        atomic_store(&job->code, rc);
+}
+
+int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    struct attention_job job = { .stream = s, .a = a };
+    struct item *item;
+    double pairs;
+    int n, rc = list_items(s, a, a->heads, CPU_QUERIES, &item, &n, &pairs, err);
+
+    if (rc < 0)
+        return rc;
+    job.item = item;
+    cpu_run(s, n, pairs * a->dim * 4e-5, forward_item, &job);
+    rc = atomic_load(&job.code);
+    return rc < 0 ? merr_set(err, rc, "oneDNN failed in attention over %d tokens", a->tokens) : 0;
+}
+
+/* What one block of queries against one block of keys adds to dq, dk, dv. */
+static int backward_block(const struct attention_job *job, struct cpu_scratch *w, const struct item *it, int head,
+                          int query, int rows, int key, int keys, const struct cpu_drop *drop)
+{
+    const struct kern_attention *a = job->a;
+    int begin = a->cu[it->doc], row = begin + query, col = begin + key, ldo = a->heads * a->dim, rc;
+    const float *dout = a->dout + out_at(a, row, head);
+    const float *q = a->qkv + q_at(a, row, head), *k = a->qkv + k_at(a, col, it->head);
+    float *dk = a->dqkv + k_at(a, col, it->head), *dv = a->dqkv + v_at(a, col, it->head);
+
+    rc = cpu_sgemm(false, true, rows, keys, a->dim, q, a->ld, k, a->ld, false, w->scores, CPU_KEYS);
+    if (rc == 0)
+        rc = cpu_sgemm(false, true, rows, keys, a->dim, dout, ldo, a->qkv + v_at(a, col, it->head), a->ld, false,
+                       w->gradient, CPU_KEYS);
+    if (rc < 0)
+        return rc;
+    job->stream->loops->scores_backward(w->scores, w->gradient, CPU_KEYS, rows, keys, query - key + 1, a->scale, w->max,
+                                        w->sum, drop);
+    rc = cpu_sgemm(false, false, rows, a->dim, keys, w->gradient, CPU_KEYS, k, a->ld, key > 0,
+                   a->dqkv + q_at(a, row, head), a->ld);
+    if (rc == 0)
+        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->gradient, CPU_KEYS, q, a->ld, true, dk, a->ld);
+    if (rc == 0)
+        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->scores, CPU_KEYS, dout, ldo, true, dv, a->ld);
+    return rc;
+}
+
+static int backward_queries(const struct attention_job *job, struct cpu_scratch *w, const struct item *it, int head,
+                            int query)
+{
+    const struct kern_attention *a = job->a;
+    int rows = min_int(CPU_QUERIES, it->length - query), row = a->cu[it->doc] + query, rc = 0;
+    struct cpu_drop drop = { .scale = 0 };
+
+    if (a->dropout > 0)
+        drop = drop_of(a, it->doc, head);
+    for (int r = 0; r < rows; r++) { /* here max holds the log-sum-exp of the rows, sum their dout · out */
+        size_t at = out_at(a, row + r, head);
+
+        w->max[r] = a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)head];
+        w->sum[r] = job->stream->loops->dot(a->dout + at, a->out + at, a->dim);
+    }
+    for (int k = 0; k < query + rows && rc == 0; k += CPU_KEYS) {
+        drop.query = query;
+        drop.column = k;
+        rc = backward_block(job, w, it, head, query, rows, k, min_int(CPU_KEYS, query + rows - k),
+                            a->dropout > 0 ? &drop : NULL);
+    }
+    return rc;
+}
+
+static void backward_item(void *arg, int number, int worker)
+{
+    struct attention_job *job = arg;
+    const struct kern_attention *a = job->a;
+    const struct item *it = &job->item[number];
+    int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
+
+    for (int r = begin; r < begin + it->length; r++) {
+        memset(a->dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
+        memset(a->dqkv + v_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
+    }
+    for (int h = it->head * group; h < (it->head + 1) * group; h++)
+        for (int q = 0; q < it->length && rc == 0; q += CPU_QUERIES)
+            rc = backward_queries(job, &job->stream->scratch[worker], it, h, q);
+    if (rc < 0)
+        atomic_store(&job->code, rc);
+}
+
+int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    struct attention_job job = { .stream = s, .a = a };
+    struct item *item;
+    double pairs;
+    int n, rc = list_items(s, a, a->kv_heads, 0, &item, &n, &pairs, err);
+
+    if (rc < 0)
+        return rc;
+    job.item = item;
+    cpu_run(s, n, pairs * (a->heads / a->kv_heads) * a->dim * 1e-4, backward_item, &job);
+    rc = atomic_load(&job.code);
+    return rc < 0 ? merr_set(err, rc, "oneDNN failed in attention over %d tokens", a->tokens) : 0;
+}

@@ -1,0 +1,44 @@
+/* cpu - what the files of the CPU table share */
+#ifndef MUSTER_WORKER_KERNELS_CPU_CPU_H
+#define MUSTER_WORKER_KERNELS_CPU_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "worker/kernels/cpu/loops.h"
+#include "worker/kernels/cpu/pool.h"
+#include "worker/kernels/kernels.h"
+
+/* Rows of queries and of keys in a block of attention scores. */
+#define CPU_QUERIES 64
+#define CPU_KEYS LOOPS_KEYS_MAX
+
+struct cpu_scratch { /* one a thread */
+    float scores[CPU_QUERIES * CPU_KEYS];
+    float gradient[CPU_QUERIES * CPU_KEYS];
+    float max[CPU_QUERIES], sum[CPU_QUERIES], alpha[CPU_QUERIES];
+};
+
+struct kern_stream {
+    struct pool *pool;
+    const struct cpu_loops *loops;
+    struct cpu_scratch *scratch; /* [threads] */
+    void *work;                  /* shared by the threads of one call; see cpu_work */
+    size_t work_bytes;
+};
+
+/* At least bytes of workspace for this call, grown when a larger shape comes by. */
+int cpu_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
+
+/* Run items on the pool, or here alone when the whole takes less than about what waking a thread costs. */
+void cpu_run(struct kern_stream *s, int items, double microseconds, pool_fn fn, void *arg);
+
+/* C = op(A)·op(B) (+ C when accumulate), row-major, on the calling thread alone. Returns 0 or a negative errno. */
+int cpu_sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
+              bool accumulate, float *c, int ldc);
+
+int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
+int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+
+#endif

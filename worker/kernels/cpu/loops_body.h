@@ -1,0 +1,586 @@
+/* The loops of loops.h, included by one file for each build. Vectors of eight floats are written with the
+ * compilers' vector extension, which lowers them to what the processor has. */
+#include "worker/kernels/cpu/loops.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
+typedef float v8_at __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float v4_at __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double v4d __attribute__((vector_size(32)));
+
+#define LANES 8
+/* i runs over 0, 8, 16 ... < n; m is how many of the eight lanes are there. */
+#define EACH(i, m, n) for (int i = 0, m; i < (n) && (m = (n) - i < LANES ? (n) - i : LANES, true); i += LANES)
+
+static inline v8 load(const float *p, int m)
+{
+    v8 v = { 0 };
+
+    if (m == LANES)
+        return *(const v8_at *)p;
+    memcpy(&v, p, (size_t)m * sizeof(*p));
+    return v;
+}
+
+static inline void store(float *p, v8 v, int m)
+{
+    if (m == LANES)
+        *(v8_at *)p = v;
+    else
+        memcpy(p, &v, (size_t)m * sizeof(*p));
+}
+
+static inline v8 all(float x)
+{
+    return (v8){ x, x, x, x, x, x, x, x };
+}
+
+static inline v8 choose(v8i mask, v8 yes, v8 no)
+{
+    return (v8)(((v8i)yes & mask) | ((v8i)no & ~mask));
+}
+
+/* The first m lanes of v, `other` in the rest. */
+static inline v8 only(v8 v, int m, float other)
+{
+    const v8i lane = { 0, 1, 2, 3, 4, 5, 6, 7 };
+
+    return m == LANES ? v : choose(lane < m, v, all(other));
+}
+
+static inline float sum_of(v8 v)
+{
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+
+static inline float max_of(v8 v)
+{
+    float max = v[0];
+
+    for (int i = 1; i < LANES; i++)
+        max = v[i] > max ? v[i] : max;
+    return max;
+}
+
+/* e^x within 2 ulp: x = n ln 2 + r, a polynomial in r, n into the exponent. Below -87.3 it is 0, above 88.3
+ * infinity; NaN stays NaN. */
+static inline v8 exp8(v8 x)
+{
+    const v8 round = all(12582912.0f); /* 1.5 · 2^23: adding it leaves a whole number */
+    v8 in = choose(x < all(-88.0f), all(-88.0f), choose(x > all(89.0f), all(89.0f), x));
+    v8 n = (in * all(1.44269504f) + round) - round;
+    v8 r = (in - n * all(0.693359375f)) - n * all(-2.12194440e-4f);
+    v8 p = all(1.9875691500e-4f);
+    v8u bits = (v8u)__builtin_convertvector(n, v8i);
+
+    p = p * r + all(1.3981999507e-3f);
+    p = p * r + all(8.3334519073e-3f);
+    p = p * r + all(4.1665795894e-2f);
+    p = p * r + all(1.6666665459e-1f);
+    p = p * r + all(5.0000001201e-1f);
+    p = p * r * r + r + all(1.0f);
+    p = p * (v8)((bits + 127u) << 23);
+    p = choose(x < all(-87.3f), all(0.0f), p);
+    return choose(x > all(88.3f), all(INFINITY), p);
+}
+
+static inline float exp1(float x)
+{
+    return exp8(all(x))[0];
+}
+
+/* --- norms ------------------------------------------------------------------------------------------------ */
+
+static void layernorm_forward(const float *x, const float *gamma, const float *beta, float eps, int rows, int cols,
+                              float *y, float *mean, float *rstd)
+{
+    for (int r = 0; r < rows; r++, x += cols, y += cols) {
+        v8 sum = { 0 }, square = { 0 };
+        float m, s;
+
+        EACH(i, k, cols)
+            sum += load(x + i, k);
+        m = sum_of(sum) / (float)cols;
+        EACH(i, k, cols) {
+            v8 d = only(load(x + i, k) - m, k, 0);
+
+            square += d * d;
+        }
+        s = 1.0f / sqrtf(sum_of(square) / (float)cols + eps);
+        EACH(i, k, cols)
+            store(y + i, (load(x + i, k) - m) * s * load(gamma + i, k) + load(beta + i, k), k);
+        mean[r] = m;
+        rstd[r] = s;
+    }
+}
+
+static void layernorm_backward(const float *dy, const float *x, const float *gamma, const float *mean,
+                               const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, float *dbeta)
+{
+    for (int r = 0; r < rows; r++, dy += cols, x += cols, dx += cols) {
+        v8 sum_g = { 0 }, sum_gn = { 0 };
+        float m = mean[r], s = rstd[r], g_mean, gn_mean;
+
+        EACH(i, k, cols) {
+            v8 d = load(dy + i, k), n = (load(x + i, k) - m) * s, g = d * load(gamma + i, k);
+
+            sum_g += g;
+            sum_gn += g * n; /* dead lanes have g = 0 */
+            store(dgamma + i, load(dgamma + i, k) + d * n, k);
+            store(dbeta + i, load(dbeta + i, k) + d, k);
+        }
+        g_mean = sum_of(sum_g) / (float)cols;
+        gn_mean = sum_of(sum_gn) / (float)cols;
+        EACH(i, k, cols) {
+            v8 n = (load(x + i, k) - m) * s, g = load(dy + i, k) * load(gamma + i, k);
+            v8 d = s * (g - g_mean - n * gn_mean);
+
+            store(dx + i, add ? load(dx + i, k) + d : d, k);
+        }
+    }
+}
+
+static void rmsnorm_forward(const float *x, const float *gamma, float eps, int rows, int cols, float *y, float *rstd)
+{
+    for (int r = 0; r < rows; r++, x += cols, y += cols) {
+        v8 square = { 0 };
+        float s;
+
+        EACH(i, k, cols) {
+            v8 v = load(x + i, k);
+
+            square += v * v;
+        }
+        s = 1.0f / sqrtf(sum_of(square) / (float)cols + eps);
+        EACH(i, k, cols)
+            store(y + i, load(x + i, k) * s * load(gamma + i, k), k);
+        rstd[r] = s;
+    }
+}
+
+static void rmsnorm_backward(const float *dy, const float *x, const float *gamma, const float *rstd, int rows, int cols,
+                             float *dx, bool add, float *dgamma)
+{
+    for (int r = 0; r < rows; r++, dy += cols, x += cols, dx += cols) {
+        v8 sum = { 0 };
+        float s = rstd[r], mean;
+
+        EACH(i, k, cols) {
+            v8 d = load(dy + i, k), n = load(x + i, k) * s;
+
+            sum += d * load(gamma + i, k) * n;
+            store(dgamma + i, load(dgamma + i, k) + d * n, k);
+        }
+        mean = sum_of(sum) / (float)cols;
+        EACH(i, k, cols) {
+            v8 d = s * (load(dy + i, k) * load(gamma + i, k) - load(x + i, k) * s * mean);
+
+            store(dx + i, add ? load(dx + i, k) + d : d, k);
+        }
+    }
+}
+
+static void rope(float *x, int rows, int heads, int dim, int ld, const int32_t *position, const float *freq,
+                 bool inverse)
+{
+    int half = dim / 2;
+
+    for (int r = 0; r < rows; r++, x += ld) {
+        for (int i = 0; i < half; i++) {
+            /* in double: a float angle of some thousand radians has lost its third decimal */
+            double angle = (double)position[r] * (double)freq[i];
+            float c = (float)cos(angle), s = (float)(inverse ? -sin(angle) : sin(angle));
+
+            for (int h = 0; h < heads; h++) {
+                float *p = x + (size_t)h * (size_t)dim + i, lo = p[0], hi = p[half];
+
+                p[0] = lo * c - hi * s;
+                p[half] = hi * c + lo * s;
+            }
+        }
+    }
+}
+
+/* --- activations ------------------------------------------------------------------------------------------ */
+
+/* (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), as the sigmoid of 2u: no cancellation where x < 0 */
+static inline v8 gelu_gate(v8 x)
+{
+    v8 u2 = all(1.5957691216f) * (x + all(0.044715f) * x * x * x);
+
+    return 1.0f / (1.0f + exp8(-u2));
+}
+
+static void gelu_forward(const float *x, size_t n, float *y)
+{
+    EACH(i, k, (int)n) {
+        v8 v = load(x + i, k);
+
+        store(y + i, v * gelu_gate(v), k);
+    }
+}
+
+static void gelu_backward(const float *x, const float *dy, size_t n, float *dx)
+{
+    EACH(i, k, (int)n) {
+        v8 v = load(x + i, k), s = gelu_gate(v);
+        v8 inner = all(1.5957691216f) * (1.0f + all(3 * 0.044715f) * v * v);
+
+        store(dx + i, load(dy + i, k) * (s + v * s * (1.0f - s) * inner), k);
+    }
+}
+
+static void swiglu_forward(const float *gate_up, int rows, int cols, float *y)
+{
+    for (int r = 0; r < rows; r++, gate_up += 2 * (size_t)cols, y += cols)
+        EACH(i, k, cols) {
+            v8 gate = load(gate_up + i, k);
+
+            store(y + i, gate / (1.0f + exp8(-gate)) * load(gate_up + cols + i, k), k);
+        }
+}
+
+static void swiglu_backward(const float *gate_up, const float *dy, int rows, int cols, float *dgate_up)
+{
+    for (int r = 0; r < rows; r++, gate_up += 2 * (size_t)cols, dgate_up += 2 * (size_t)cols, dy += cols)
+        EACH(i, k, cols) {
+            v8 gate = load(gate_up + i, k), up = load(gate_up + cols + i, k), d = load(dy + i, k);
+            v8 s = 1.0f / (1.0f + exp8(-gate));
+
+            store(dgate_up + i, d * up * s * (1.0f + gate * (1.0f - s)), k);
+            store(dgate_up + cols + i, d * gate * s, k);
+        }
+}
+
+/* --- sums and dropout ------------------------------------------------------------------------------------- */
+
+static void add(float *restrict y, const float *restrict x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void add_bias(float *y, size_t ld, const float *bias, int rows, int cols)
+{
+    for (int r = 0; r < rows; r++, y += ld)
+        EACH(i, k, cols)
+            store(y + i, load(y + i, k) + load(bias + i, k), k);
+}
+
+static void bias_gelu(float *c, float *aux, size_t ld, const float *bias, int rows, int cols)
+{
+    for (int r = 0; r < rows; r++, c += ld, aux += ld)
+        EACH(i, k, cols) {
+            v8 v = load(c + i, k) + load(bias + i, k);
+
+            store(aux + i, v, k);
+            store(c + i, v * gelu_gate(v), k);
+        }
+}
+
+/* Columns in strips that stay in registers; of each the rows from first to last. */
+static void bias_gradient(const float *dy, int rows, int cols, size_t ld, float *db)
+{
+    int i = 0;
+
+    for (; i + 4 * LANES <= cols; i += 4 * LANES) {
+        v8 a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+
+        for (int r = 0; r < rows; r++) {
+            const float *p = dy + (size_t)r * ld + i;
+
+            a += load(p, LANES);
+            b += load(p + LANES, LANES);
+            c += load(p + 2 * LANES, LANES);
+            d += load(p + 3 * LANES, LANES);
+        }
+        store(db + i, load(db + i, LANES) + a, LANES);
+        store(db + i + LANES, load(db + i + LANES, LANES) + b, LANES);
+        store(db + i + 2 * LANES, load(db + i + 2 * LANES, LANES) + c, LANES);
+        store(db + i + 3 * LANES, load(db + i + 3 * LANES, LANES) + d, LANES);
+    }
+    for (; i < cols; i += LANES) {
+        int k = cols - i < LANES ? cols - i : LANES;
+        v8 sum = { 0 };
+
+        for (int r = 0; r < rows; r++)
+            sum += load(dy + (size_t)r * ld + i, k);
+        store(db + i, load(db + i, k) + sum, k);
+    }
+}
+
+/* The words of eight counters {first + 0..7, position, sample}, as philox4x32 gives them: word[4j+w]. */
+static void philox8(uint32_t first, uint32_t position, uint64_t sample, const uint32_t key[2], uint32_t word[32])
+{
+    uint32_t c0[8], c1[8], c2[8], c3[8], k0 = key[0], k1 = key[1];
+
+    for (uint32_t j = 0; j < 8; j++) {
+        c0[j] = first + j;
+        c1[j] = position;
+        c2[j] = (uint32_t)sample;
+        c3[j] = (uint32_t)(sample >> 32);
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int j = 0; j < 8; j++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c0[j], p1 = (uint64_t)0xCD9E8D57u * c2[j];
+
+            c0[j] = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0;
+            c1[j] = (uint32_t)p1;
+            c2[j] = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
+            c3[j] = (uint32_t)p0;
+        }
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int j = 0; j < 8; j++) {
+        word[4 * j] = c0[j];
+        word[4 * j + 1] = c1[j];
+        word[4 * j + 2] = c2[j];
+        word[4 * j + 3] = c3[j];
+    }
+}
+
+/* keep[i], i < n: 0 where column + i is dropped, else scale. */
+static void keep_row(float *keep, int n, uint32_t column, uint32_t position, uint64_t sample, const uint32_t key[2],
+                     uint32_t threshold, float scale)
+{
+    int skip = (int)(column % 4);
+    uint32_t word[32];
+
+    for (int i = -skip; i < n; i += 32) {
+        philox8((uint32_t)((int64_t)column + i) / 4, position, sample, key, word);
+        for (int j = i < 0 ? -i : 0; j < 32 && i + j < n; j++)
+            keep[i + j] = word[j] < threshold ? 0 : scale;
+    }
+}
+
+static void dropout(const struct kern_dropout *d, int first, int rows, const float *x, float *y)
+{
+    float keep[512], scale = 1.0f / (1.0f - d->p);
+
+    for (int r = first; r < first + rows; r++) {
+        const float *from = x + (size_t)r * (size_t)d->ld;
+        float *to = y + (size_t)r * (size_t)d->ld;
+
+        for (int at = 0; at < d->cols; at += 512) {
+            int n = d->cols - at < 512 ? d->cols - at : 512;
+
+            keep_row(keep, n, (uint32_t)(d->col0 + at), (uint32_t)d->position[r], d->sample[r], d->key, d->threshold,
+                     scale);
+            /* chosen, not multiplied: a dropped infinity is 0 */
+            for (int i = 0; i < n; i++)
+                to[at + i] = keep[i] == 0 ? 0 : from[at + i] * scale;
+        }
+    }
+}
+
+/* --- loss ------------------------------------------------------------------------------------------------- */
+
+static void xent_partial(const float *logits, int tokens, int cols, int first, int live, const int32_t *target,
+                         float *stats)
+{
+    for (int t = 0; t < tokens; t++, logits += cols, stats += 3) {
+        int64_t at = (int64_t)target[t] - first;
+        v8 max = all(-INFINITY), sum = { 0 };
+        float m;
+
+        EACH(i, k, live) {
+            v8 z = only(load(logits + i, k), k, -INFINITY);
+
+            max = choose(z > max, z, max);
+        }
+        m = max_of(max);
+        EACH(i, k, live)
+            sum += only(exp8(load(logits + i, k) - m), k, 0);
+        stats[0] = m;
+        stats[1] = sum_of(sum);
+        stats[2] = target[t] >= 0 && at >= 0 && at < live ? logits[at] : 0;
+    }
+}
+
+static void xent_gradient(const float *logits, int cols, int live, int64_t target, float max, float sum, float weight,
+                          float *dz)
+{
+    EACH(i, k, live)
+        store(dz + i, exp8(load(logits + i, k) - max) / sum * weight, k);
+    if (target >= 0 && target < live)
+        dz[target] -= weight;
+    memset(dz + live, 0, (size_t)(cols - live) * sizeof(*dz));
+}
+
+static void xent_finish(const float *logits, const float *stats, int n, size_t stride, int tokens, int cols, int first,
+                        int live, const int32_t *target, float weight, float *loss, float *dz)
+{
+    for (int t = 0; t < tokens; t++) {
+        const float *own = stats + 3 * (size_t)t;
+        size_t at = (size_t)t * (size_t)cols;
+        float max = -INFINITY, sum = 0, score = 0;
+
+        for (int k = 0; k < n; k++)
+            max = own[3 * (size_t)k * stride] > max ? own[3 * (size_t)k * stride] : max;
+        for (int k = 0; k < n; k++) {
+            const float *s = own + 3 * (size_t)k * stride;
+
+            sum += s[1] * exp1(s[0] - max);
+            score += s[2];
+        }
+        loss[t] = target[t] < 0 ? 0 : (float)(log((double)sum) + (double)max - (double)score);
+        if (dz && target[t] < 0)
+            memset(dz + at, 0, (size_t)cols * sizeof(*dz));
+        else if (dz)
+            xent_gradient(logits + at, cols, live, (int64_t)target[t] - first, max, sum, weight, dz + at);
+    }
+}
+
+/* --- attention -------------------------------------------------------------------------------------------- */
+
+static inline int row_columns(int valid, int row, int cols)
+{
+    return valid + row < 0 ? 0 : valid + row < cols ? valid + row : cols;
+}
+
+static void drop_row(const struct cpu_drop *d, int row, int n, float *keep)
+{
+    keep_row(keep, n, (uint32_t)d->column, (uint32_t)(d->query + row), d->sample, d->key, d->threshold, d->scale);
+}
+
+static void scores_forward(float *s, size_t ld, int rows, int cols, int valid, float scale, float *m, float *l,
+                           float *alpha, const struct cpu_drop *drop)
+{
+    float keep[LOOPS_KEYS_MAX];
+
+    for (int r = 0; r < rows; r++, s += ld) {
+        int n = row_columns(valid, r, cols);
+        v8 max = all(-INFINITY), sum = { 0 };
+        float top;
+
+        EACH(i, k, n) {
+            v8 z = only(load(s + i, k), k, -INFINITY);
+
+            max = choose(z > max, z, max);
+        }
+        top = n > 0 ? max_of(max) * scale : -INFINITY;
+        top = top > m[r] ? top : m[r];
+        EACH(i, k, n) {
+            v8 p = only(exp8(load(s + i, k) * scale - top), k, 0);
+
+            sum += p;
+            store(s + i, p, k);
+        }
+        memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
+        alpha[r] = m[r] == top ? 1.0f : exp1(m[r] - top);
+        l[r] = l[r] * alpha[r] + sum_of(sum);
+        m[r] = top;
+        if (!drop)
+            continue;
+        drop_row(drop, r, n, keep);
+        EACH(i, k, n)
+            store(s + i, load(s + i, k) * load(keep + i, k), k);
+    }
+}
+
+static void scores_backward(float *s, float *dp, size_t ld, int rows, int cols, int valid, float scale,
+                            const float *lse, const float *dot, const struct cpu_drop *drop)
+{
+    float keep[LOOPS_KEYS_MAX];
+
+    for (int r = 0; r < rows; r++, s += ld, dp += ld) {
+        int n = row_columns(valid, r, cols);
+
+        if (drop)
+            drop_row(drop, r, n, keep);
+        EACH(i, k, n) {
+            v8 p = exp8(load(s + i, k) * scale - lse[r]), d = load(dp + i, k);
+            v8 kept = drop ? load(keep + i, k) : all(1.0f);
+
+            store(s + i, p * kept, k);
+            store(dp + i, p * (d * kept - dot[r]) * scale, k);
+        }
+        memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
+        memset(dp + n, 0, (size_t)(cols - n) * sizeof(*dp));
+    }
+}
+
+static void scale_row(float *x, int n, float by)
+{
+    EACH(i, k, n)
+        store(x + i, load(x + i, k) * by, k);
+}
+
+static float dot(const float *x, const float *y, int n)
+{
+    v8 sum = { 0 };
+
+    EACH(i, k, n)
+        sum += load(x + i, k) * load(y + i, k);
+    return sum_of(sum);
+}
+
+/* --- optimizer -------------------------------------------------------------------------------------------- */
+
+static void adamw(const struct kern_adamw *a, size_t first, size_t n)
+{
+    float *restrict w = a->w + first, *restrict m = a->m + first, *restrict v = a->v + first;
+    const float *restrict g = a->g + first;
+    const float scale = a->grad_scale, beta1 = a->beta1, beta2 = a->beta2, eps = a->eps, lr = a->lr;
+    const float decay = a->lr * a->weight_decay, bias1 = a->inv_bias1, bias2 = a->inv_bias2;
+
+    for (size_t i = 0; i < n; i++) {
+        float d = g[i] * scale;
+        float mean = beta1 * m[i] + (1 - beta1) * d;
+        float var = beta2 * v[i] + (1 - beta2) * (d * d);
+
+        m[i] = mean;
+        v[i] = var;
+        w[i] = w[i] - decay * w[i] - lr * (mean * bias1) / (sqrtf(var * bias2) + eps);
+    }
+}
+
+static double sum_squares(const float *x, size_t n)
+{
+    v4d a = { 0 }, b = { 0 };
+    size_t i = 0;
+    double tail = 0;
+
+    for (; i + 8 <= n; i += 8) {
+        v4d lo = __builtin_convertvector(*(const v4_at *)(x + i), v4d);
+        v4d hi = __builtin_convertvector(*(const v4_at *)(x + i + 4), v4d);
+
+        a += lo * lo;
+        b += hi * hi;
+    }
+    for (; i < n; i++)
+        tail += (double)x[i] * (double)x[i];
+    a += b;
+    return ((a[0] + a[2]) + (a[1] + a[3])) + tail;
+}
+
+const struct cpu_loops LOOPS_TABLE = {
+    .name = LOOPS_NAME,
+    .layernorm_forward = layernorm_forward,
+    .layernorm_backward = layernorm_backward,
+    .rmsnorm_forward = rmsnorm_forward,
+    .rmsnorm_backward = rmsnorm_backward,
+    .rope = rope,
+    .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .add = add,
+    .add_bias = add_bias,
+    .bias_gelu = bias_gelu,
+    .bias_gradient = bias_gradient,
+    .dropout = dropout,
+    .xent_partial = xent_partial,
+    .xent_finish = xent_finish,
+    .scores_forward = scores_forward,
+    .scores_backward = scores_backward,
+    .scale_row = scale_row,
+    .dot = dot,
+    .adamw = adamw,
+    .sum_squares = sum_squares,
+};
