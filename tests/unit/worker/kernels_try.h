@@ -1,4 +1,5 @@
-/* kernels_try - arrays between guard pages, and one call run by the plain table and by the CPU table on 1, 2, 4 threads */
+/* kernels_try - arrays between guard pages, and one call run by the plain table and by the CPU table on 1, 2, 4 threads
+ * and with the loops for any processor */
 #ifndef MUSTER_TESTS_UNIT_WORKER_KERNELS_TRY_H
 #define MUSTER_TESTS_UNIT_WORKER_KERNELS_TRY_H
 
@@ -12,9 +13,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "worker/kernels/cpu/cpu.h"
 #include "worker/kernels/kernels.h"
 
-#define TRY_ARRAYS 64
+#define TRY_ARRAYS 256
 #define TRY_OUTS 4
 
 static struct {
@@ -23,6 +25,7 @@ static struct {
 } try_array[TRY_ARRAYS];
 static int try_arrays;
 static uint64_t try_seed, try_state;
+static const struct cpu_loops *try_loops; /* NULL: those the CPU table chose */
 
 /* 64 bits of splitmix64; the seed is TRY_SEED or 20261121, and named by each failure. */
 static inline uint64_t try_word(void)
@@ -114,6 +117,8 @@ static inline void try_run(const struct kern_ops *ops, int threads, try_fn fn, c
     }
     if (ops->stream_new(&cfg, &s, &err) < 0)
         fail_msg("no stream: %s", err.text);
+    if (try_loops && ops == kern_cpu())
+        s->loops = try_loops;
     fn(ops, s, ret, arg);
     assert_int_equal(ops->stream_sync(s, NULL), 0);
     ops->stream_free(s);
@@ -145,6 +150,11 @@ static inline void try_check(const char *what, try_fn fn, const void *arg, const
                 fail_msg("%s: output %d has other bits with %d threads (seed %llu)", what, i, threads[t],
                          (unsigned long long)try_seed);
     }
+    try_loops = &cpu_loops_generic;
+    try_run(kern_cpu(), 1, fn, arg, out, n, got);
+    try_loops = NULL;
+    for (int i = 0; i < n; i++)
+        try_compare(what, i, got[i], want[i], out[i].n, tol);
     try_drop_arrays(before);
 }
 
