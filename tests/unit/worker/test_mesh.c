@@ -1,0 +1,88 @@
+#include "tests/unit/test.h"
+
+#include "worker/train/mesh.h"
+
+static void every_rank_has_its_own_place_with_tp_fastest_and_pp_slowest(void **state)
+{
+    (void)state;
+    for (int tp = 1; tp <= 4; tp++)
+        for (int dp = 1; dp <= 3; dp++)
+            for (int pp = 1; pp <= 4; pp++)
+                for (int r = 0; r < tp * dp * pp; r++) {
+                    struct mesh m;
+
+                    mesh_init(&m, tp, dp, pp, r);
+                    assert_int_equal(mesh_rank(&m, m.tp_index, m.dp_index, m.pp_index), r);
+                    assert_int_equal(m.tp_index + tp * m.dp_index + tp * dp * m.pp_index, r);
+                    assert_int_equal(m.first, r < tp * dp);
+                    assert_int_equal(m.last, r >= tp * dp * (pp - 1));
+                }
+}
+
+static void groups_hold_this_rank_at_its_index(void **state)
+{
+    struct mesh m;
+    int ranks[8];
+
+    (void)state;
+    for (int r = 0; r < 2 * 3 * 4; r++) {
+        mesh_init(&m, 2, 3, 4, r);
+        assert_int_equal(mesh_tp_ranks(&m, ranks), 2);
+        assert_int_equal(ranks[m.tp_index], r);
+        assert_int_equal(ranks[1], ranks[0] + 1);
+        assert_int_equal(mesh_dp_ranks(&m, ranks), 3);
+        assert_int_equal(ranks[m.dp_index], r);
+        assert_int_equal(mesh_pp_ranks(&m, ranks), 4);
+        assert_int_equal(ranks[m.pp_index], r);
+    }
+}
+
+static void only_the_ends_of_a_pipeline_are_a_pair(void **state)
+{
+    struct mesh m;
+    int pair[2];
+
+    (void)state;
+    mesh_init(&m, 2, 1, 1, 1);
+    assert_int_equal(mesh_pair_ranks(&m, pair), 0);
+    mesh_init(&m, 2, 1, 3, 3);
+    assert_int_equal(mesh_pair_ranks(&m, pair), 0);
+    mesh_init(&m, 2, 1, 3, 1);
+    assert_int_equal(mesh_pair_ranks(&m, pair), 2);
+    assert_int_equal(pair[0], 1);
+    assert_int_equal(pair[1], 5);
+}
+
+static void stages_cover_all_layers_and_the_dear_head_gets_fewer(void **state)
+{
+    static const double head[] = {0, 0.1, 1, 5.4, 100};
+
+    (void)state;
+    for (size_t h = 0; h < COUNT(head); h++)
+        for (int pp = 1; pp <= 8; pp++)
+            for (int layers = pp; layers <= 40; layers++) {
+                int at = 0, begin, end, first = 0;
+
+                for (int s = 0; s < pp; s++) {
+                    mesh_split_layers(layers, pp, head[h], s, &begin, &end);
+                    assert_int_equal(begin, at);
+                    assert_true(end > begin);
+                    first = s == 0 ? end - begin : first;
+                    at = end;
+                }
+                assert_int_equal(at, layers);
+                assert_true(end - begin <= first + 1);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_has_its_own_place_with_tp_fastest_and_pp_slowest),
+        cmocka_unit_test(groups_hold_this_rank_at_its_index),
+        cmocka_unit_test(only_the_ends_of_a_pipeline_are_a_pair),
+        cmocka_unit_test(stages_cover_all_layers_and_the_dear_head_gets_fewer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

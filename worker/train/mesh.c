@@ -1,0 +1,69 @@
+#include "worker/train/mesh.h"
+
+#include <assert.h>
+
+void mesh_init(struct mesh *m, int tp, int dp, int pp, int rank)
+{
+    assert(tp >= 1 && dp >= 1 && pp >= 1);
+    assert(rank >= 0 && rank < tp * dp * pp);
+    *m = (struct mesh){
+        .tp = tp, .dp = dp, .pp = pp, .rank = rank,
+        .tp_index = rank % tp,
+        .dp_index = rank / tp % dp,
+        .pp_index = rank / (tp * dp),
+    };
+    m->first = m->pp_index == 0;
+    m->last = m->pp_index == pp - 1;
+}
+
+int mesh_rank(const struct mesh *m, int tp_index, int dp_index, int pp_index)
+{
+    return tp_index + m->tp * (dp_index + m->dp * pp_index);
+}
+
+int mesh_tp_ranks(const struct mesh *m, int *ret)
+{
+    for (int i = 0; i < m->tp; i++)
+        ret[i] = mesh_rank(m, i, m->dp_index, m->pp_index);
+    return m->tp;
+}
+
+int mesh_dp_ranks(const struct mesh *m, int *ret)
+{
+    for (int i = 0; i < m->dp; i++)
+        ret[i] = mesh_rank(m, m->tp_index, i, m->pp_index);
+    return m->dp;
+}
+
+int mesh_pp_ranks(const struct mesh *m, int *ret)
+{
+    for (int i = 0; i < m->pp; i++)
+        ret[i] = mesh_rank(m, m->tp_index, m->dp_index, i);
+    return m->pp;
+}
+
+int mesh_pair_ranks(const struct mesh *m, int ret[2])
+{
+    if (m->pp == 1 || !(m->first || m->last))
+        return 0;
+    ret[0] = mesh_rank(m, m->tp_index, m->dp_index, 0);
+    ret[1] = mesh_rank(m, m->tp_index, m->dp_index, m->pp - 1);
+    return 2;
+}
+
+void mesh_split_layers(int layers, int pp, double head_cost, int s, int *ret_begin, int *ret_end)
+{
+    int last, rest;
+
+    assert(layers >= pp && pp >= 1 && s >= 0 && s < pp && head_cost >= 0);
+    last = (int)((layers + head_cost) / pp - head_cost + 0.5);
+    if (last < 1)
+        last = 1;
+    if (last > layers - (pp - 1))
+        last = layers - (pp - 1);
+    if (pp == 1)
+        last = layers;
+    rest = layers - last;
+    *ret_begin = s == pp - 1 ? rest : s * rest / (pp - 1);
+    *ret_end = s == pp - 1 ? layers : (s + 1) * rest / (pp - 1);
+}

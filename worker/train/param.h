@@ -1,0 +1,80 @@
+/* param - the record of every tensor a rank holds: name, logical shape, the boxes of it here, its places
+ *
+ * Names and shapes are those of Hugging Face's GPT-2 (a weight is [in, out]), so that a global tensor can be
+ * rebuilt from any layout by names and boxes alone. A tensor's elements lie in one piece in the weight arena:
+ * its boxes one after another, each dense and row-major, then padding with zeros up to a multiple of
+ * PARAM_BLOCK elements.
+ *
+ *   weight arena    [ rest ............ | tied ]            tied: the token embedding, when head and
+ *   gradient arena  [ rest ............ | tied | head ]      embedding share it (first and last stage)
+ *
+ * head: the head's part of the tied tensor's gradient, kept apart so that one stage or several add the two
+ * parts in the same order; only where one rank holds both. Rest and tied are each cut over dp in whole blocks.
+ */
+#ifndef MUSTER_WORKER_TRAIN_PARAM_H
+#define MUSTER_WORKER_TRAIN_PARAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "worker/train/gpt.h"
+
+#define PARAM_BLOCK 1024 /* elements: unit of starts, of cuts over dp and of the gradient norm */
+#define PARAM_NAME_MAX 48
+#define PARAM_BOXES_MAX 3
+
+struct param_box {
+    uint64_t off[2], len[2]; /* of the logical tensor; ndim 1 uses the first */
+    size_t at;               /* its first element among the parameter's, dense from there */
+};
+
+struct param {
+    char name[PARAM_NAME_MAX];
+    int ndim;
+    uint64_t shape[2]; /* logical */
+    struct param_box box[PARAM_BOXES_MAX];
+    int boxes;
+    size_t n;        /* elements here, with a padded vocabulary, without the padding to a block */
+    size_t at;       /* in both arenas; a multiple of PARAM_BLOCK */
+    int id;          /* number of the tensor in the whole model's canonical order */
+    bool decay;      /* weight decay applies */
+    bool sharded;    /* cut over tp; else every tp rank holds the same */
+    bool copy;       /* the last stage's copy of the tied embedding: stored and counted by the first */
+    float std;       /* fresh weights: normal with this deviation, or */
+    float constant;  /* this value, when std is 0 */
+};
+
+struct layer_params { /* of one block; indexes into params.v */
+    int ln1_w, ln1_b, qkv_w, qkv_b, proj_w, proj_b, ln2_w, ln2_b, fc_w, fc_b, out_w, out_b;
+};
+
+struct params {
+    struct param *v;
+    int n;
+    int tensors; /* in the whole model */
+    struct layer_params *layer; /* of layers layer_begin .. layer_end-1 */
+    int layer_begin, layer_end;
+    int wte, wpe, lnf_w, lnf_b, head; /* -1 where not held; head is wte when tied on one rank */
+    size_t rest_n, tied_n, weight_n;  /* elements of the arenas */
+    size_t grad_head_at;              /* of the head's own gradient of the tied tensor, 0: none */
+    size_t grad_n;
+};
+
+/* The tensors of the stage with layers [begin, end); first and last say which ends it has. */
+int params_init(struct params *p, const struct gpt_cfg *c, int begin, int end, bool first, bool last,
+                struct merr *err);
+void params_clear(struct params *p);
+
+/* Fresh weights into the arena, which is all zeros: each element depends on seed, name and its place in the
+ * logical tensor alone. */
+void params_fill(const struct params *p, uint64_t seed, float *weights);
+
+/* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage of pp that counts it. */
+int params_place(const struct gpt_cfg *c, int id, int pp, char *name);
+
+/* A piece [*ret_begin, *ret_end) of a region of n elements (a multiple of PARAM_BLOCK): piece i of d. */
+void params_cut(size_t n, int d, int i, size_t *ret_begin, size_t *ret_end);
+
+#endif

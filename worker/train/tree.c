@@ -1,0 +1,171 @@
+#include "worker/train/tree.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+/* Whether the last two nodes are the halves of one aligned node. */
+static bool mergeable(const struct tree_node *node, int n)
+{
+    return n >= 2 && node[n - 2].size == node[n - 1].size && node[n - 2].lo % (2 * node[n - 2].size) == 0 &&
+           node[n - 2].lo + node[n - 2].size == node[n - 1].lo;
+}
+
+static int walk(int begin, int end, struct tree_node *node, int *ret_most)
+{
+    int n = 0, most = 1;
+
+    assert(begin >= 0 && begin < end);
+    for (int leaf = begin; leaf < end; leaf++) {
+        assert(n < TREE_PARTIALS_MAX);
+        node[n++] = (struct tree_node){leaf, 1};
+        if (n > most)
+            most = n;
+        for (; mergeable(node, n); n--)
+            node[n - 2].size *= 2;
+    }
+    *ret_most = most;
+    return n;
+}
+
+int tree_partials(int begin, int end, struct tree_node *ret)
+{
+    int most;
+
+    return walk(begin, end, ret, &most);
+}
+
+int tree_buffers(int begin, int end)
+{
+    struct tree_node node[TREE_PARTIALS_MAX];
+    int most;
+
+    (void)walk(begin, end, node, &most);
+    return most;
+}
+
+int tree_init(struct tree *t, const struct kern_ops *k, struct kern_stream *s, int begin, int end, float **pool,
+              size_t n, struct merr *err)
+{
+    *t = (struct tree){.k = k, .stream = s, .n = n, .begin = begin, .end = end,
+                       .buffers = tree_buffers(begin, end), .pool = pool};
+    t->free = calloc(t->buffers, sizeof(*t->free));
+    if (!t->free)
+        return merr_set(err, -ENOMEM, "no memory for %d gradient buffers", t->buffers);
+    tree_reset(t);
+    return 0;
+}
+
+void tree_clear(struct tree *t)
+{
+    free(t->free);
+    t->free = NULL;
+}
+
+void tree_reset(struct tree *t)
+{
+    t->leaf = t->begin;
+    t->nodes = 0;
+    t->current = -1;
+    t->n_free = t->buffers;
+    for (int i = 0; i < t->buffers; i++)
+        t->free[i] = t->buffers - 1 - i;
+}
+
+int tree_leaf(struct tree *t, int leaf, float **ret, struct merr *err)
+{
+    int r;
+
+    assert(leaf == t->leaf && leaf < t->end);
+    if (t->current < 0) {
+        assert(t->n_free > 0);
+        t->current = t->free[--t->n_free];
+        r = t->k->fill(t->stream, t->pool[t->current], 0, t->n, err);
+        if (r != 0)
+            return r;
+    }
+    *ret = t->pool[t->current];
+    return 0;
+}
+
+int tree_push(struct tree *t, struct merr *err)
+{
+    assert(t->current >= 0);
+    t->node[t->nodes] = (struct tree_node){t->leaf++, 1};
+    t->at[t->nodes++] = t->current;
+    t->current = -1;
+    for (; mergeable(t->node, t->nodes); t->nodes--) {
+        int left = t->at[t->nodes - 2], right = t->at[t->nodes - 1];
+        int r = t->k->add(t->stream, t->pool[left], t->pool[right], t->n, err);
+
+        if (r != 0)
+            return r;
+        t->node[t->nodes - 2].size *= 2;
+        t->free[t->n_free++] = right;
+    }
+    return 0;
+}
+
+struct finish {
+    const struct kern_ops *k;
+    struct kern_stream *s;
+    int leaves;
+    const struct tree_node *node;
+    float *const *value;
+    int nodes, at; /* at: the next node, they come by lo */
+    size_t n;
+    struct merr *err;
+};
+
+static int finish(struct finish *f, int lo, int size, float **ret)
+{
+    float *left, *right;
+    int r;
+
+    if (f->at == f->nodes || f->node[f->at].lo != lo || f->node[f->at].size > size)
+        return merr_set(f->err, -EPROTO, "the gradient of leaf %d is missing or there twice", lo);
+    if (f->node[f->at].size == size) {
+        *ret = f->value[f->at++];
+        return 0;
+    }
+    r = finish(f, lo, size / 2, &left);
+    if (r == 0 && lo + size / 2 < f->leaves) {
+        r = finish(f, lo + size / 2, size / 2, &right);
+        if (r == 0)
+            r = f->k->add(f->s, left, right, f->n, f->err);
+    }
+    if (r == 0)
+        *ret = left;
+    return r;
+}
+
+static int root_size(int leaves)
+{
+    int size = 1;
+
+    while (size < leaves)
+        size *= 2;
+    return size;
+}
+
+int tree_finish(const struct kern_ops *k, struct kern_stream *s, int leaves, const struct tree_node *node,
+                float *const *value, int nodes, size_t n, float **ret, struct merr *err)
+{
+    struct finish f = {k, s, leaves, node, value, nodes, 0, n, err};
+    float *sum;
+    int r = finish(&f, 0, root_size(leaves), &sum);
+
+    if (r == 0 && f.at != nodes)
+        r = merr_set(err, -EPROTO, "%d gradients are left over", nodes - f.at);
+    if (r == 0)
+        *ret = sum;
+    return r;
+}
+
+double tree_sum(double *v, int leaves)
+{
+    for (int half = 1; half < root_size(leaves); half *= 2)
+        for (int lo = 0; lo + half < leaves; lo += 2 * half)
+            v[lo] += v[lo + half];
+    return v[0];
+}
