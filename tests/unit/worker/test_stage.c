@@ -1,0 +1,190 @@
+/* The model's gradient against differences of its loss, on one rank with the plain kernels. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "worker/kernels/kernels.h"
+#include "worker/train/stage.h"
+
+#define MICRO 2
+#define LENGTH 5
+#define ROWS (MICRO * LENGTH)
+
+struct model {
+    struct gpt_cfg gpt;
+    struct params p;
+    const struct kern_ops *k;
+    struct kern_stream *s;
+    struct stage *st;
+    float *w, *g;
+};
+
+static void open_model(struct model *m, double dropout, bool tied)
+{
+    struct kern_cfg kc = {.threads = 1};
+    struct stage_cfg sc;
+
+    *m = (struct model){.k = kern_plain(), .gpt = {.layers = 2, .hidden = 12, .heads = 3, .ffn = 20, .context = 8,
+                        .vocab = 21, .tied = tied, .dropout = dropout, .seed = 5, .tp = 1, .dim = 4, .heads_local = 3,
+                        .hidden_local = 12, .ffn_local = 20, .vocab_local = 64}};
+    assert_int_equal(m->k->stream_new(&kc, &m->s, NULL), 0);
+    assert_int_equal(params_init(&m->p, &m->gpt, 0, 2, true, true, NULL), 0);
+    m->w = calloc(m->p.weight_n, sizeof(float));
+    m->g = calloc(m->p.grad_n, sizeof(float));
+    params_fill(&m->p, 3, m->w);
+    for (size_t i = 0; i < m->p.weight_n; i++)
+        m->w[i] *= 5; /* away from the flat start, where differences say little */
+    sc = (struct stage_cfg){.k = m->k, .stream = m->s, .gpt = &m->gpt, .params = &m->p, .weights = m->w,
+                            .micro = MICRO, .length = LENGTH, .slots = 1, .first = true, .last = true};
+    assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
+}
+
+static void close_model(struct model *m)
+{
+    stage_free(m->st);
+    params_clear(&m->p);
+    m->k->stream_free(m->s);
+    free(m->w);
+    free(m->g);
+}
+
+static double loss(struct model *m, float *grad)
+{
+    struct stage_slot *slot = stage_slot(m->st, 0);
+
+    for (int i = 0; i < ROWS; i++) {
+        slot->tokens[i] = (i * 7 + 3) % 21;
+        slot->targets[i] = i == 4 ? -1 : (i * 5 + 1) % 21; /* one that does not count */
+    }
+    slot->sample[0] = 11;
+    slot->sample[1] = 12;
+    m->k->weights_changed(m->s, m->w, m->p.weight_n * sizeof(float));
+    /* dropout is part of training: differences are taken of the same masked function */
+    assert_int_equal(stage_forward(m->st, slot, grad, 1, NULL), 0);
+    return slot->loss;
+}
+
+static void add_head(struct model *m)
+{
+    for (size_t i = 0; m->p.grad_head_at && i < m->p.tied_n; i++)
+        m->g[m->p.rest_n + i] += m->g[m->p.grad_head_at + i];
+}
+
+/* (L(w + e·d) - L(w - e·d)) / 2e against g·d for a random direction d in each tensor alone. */
+static void check_tensors(struct model *m)
+{
+    float *scratch = calloc(m->p.grad_n, sizeof(float)), *keep = malloc(m->p.weight_n * sizeof(float));
+    uint32_t key[2] = {9, 9};
+
+    (void)loss(m, m->g);
+    assert_int_equal(stage_backward(m->st, stage_slot(m->st, 0), m->g, NULL), 0);
+    add_head(m);
+    memcpy(keep, m->w, m->p.weight_n * sizeof(float));
+    for (int i = 0; i < m->p.n; i++) {
+        const struct param *q = &m->p.v[i];
+        size_t n = q->shape[0] * (q->ndim > 1 ? q->shape[1] : 1);
+        double want = 0, norm = 0, up = 0, down = 0;
+        const double e = 1e-3;
+
+        for (int sign = 1; sign >= -1; sign -= 2) {
+            for (size_t j = 0; j < n; j++) {
+                uint32_t ctr[4] = {(uint32_t)j, (uint32_t)i, 0, 0}, w[4];
+                double d;
+
+                philox4x32(ctr, key, w);
+                d = (double)philox_unit(w[0]) - 0.5;
+                m->w[q->at + j] = (float)((double)keep[q->at + j] + sign * e * d);
+                if (sign > 0) {
+                    want += (double)m->g[q->at + j] * d;
+                    norm += fabs((double)m->g[q->at + j] * d);
+                }
+            }
+            if (sign > 0)
+                up = loss(m, scratch);
+            else
+                down = loss(m, scratch);
+        }
+        memcpy(m->w, keep, m->p.weight_n * sizeof(float));
+        /* f32 noise of the loss over 2e, and the third derivative: one part in a hundred of the terms */
+        if (fabs((up - down) / (2 * e) - want) > 0.01 * norm + 2e-3)
+            fail_msg("%s: difference %g, gradient %g (terms %g)", q->name, (up - down) / (2 * e), want, norm);
+        assert_true(norm > 0);
+    }
+    free(scratch);
+    free(keep);
+}
+
+static void gradients_agree_with_differences(void **state)
+{
+    struct model m;
+
+    (void)state;
+    open_model(&m, 0, true);
+    check_tensors(&m);
+    close_model(&m);
+}
+
+static void an_untied_head_has_its_own_gradient(void **state)
+{
+    struct model m;
+
+    (void)state;
+    open_model(&m, 0, false);
+    check_tensors(&m);
+    close_model(&m);
+}
+
+static void gradients_agree_with_dropout_on(void **state)
+{
+    struct model m;
+
+    (void)state;
+    open_model(&m, 0.3, true);
+    check_tensors(&m);
+    close_model(&m);
+}
+
+static void evaluation_drops_nothing_and_changes_no_gradient(void **state)
+{
+    struct model a, b;
+    double x, y;
+
+    (void)state;
+    open_model(&a, 0.3, true);
+    open_model(&b, 0, true);
+    x = loss(&a, NULL);
+    y = loss(&b, NULL);
+    assert_true(x == y);
+    assert_true(loss(&a, a.g) != x);
+    close_model(&a);
+    close_model(&b);
+}
+
+static void padding_of_the_vocabulary_gets_no_gradient(void **state)
+{
+    struct model m;
+
+    (void)state;
+    open_model(&m, 0, true);
+    (void)loss(&m, m.g);
+    assert_int_equal(stage_backward(m.st, stage_slot(m.st, 0), m.g, NULL), 0);
+    for (size_t i = (size_t)21 * 12; i < m.p.tied_n; i++)
+        assert_true(m.g[m.p.rest_n + i] == 0 && m.g[m.p.grad_head_at + i] == 0);
+    close_model(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_agree_with_differences),
+        cmocka_unit_test(an_untied_head_has_its_own_gradient),
+        cmocka_unit_test(gradients_agree_with_dropout_on),
+        cmocka_unit_test(evaluation_drops_nothing_and_changes_no_gradient),
+        cmocka_unit_test(padding_of_the_vocabulary_gets_no_gradient),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,374 @@
+#include "worker/train/stage.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/philox.h"
+#include "worker/train/site.h"
+#include "worker/train/stage_impl.h"
+#include "worker/train/try.h"
+
+/* --- memory -------------------------------------------------------------------------------------------- */
+
+/* Hands out pieces of one arena; with base NULL it only counts. */
+struct carve {
+    float *base;
+    size_t at;
+};
+
+static float *take(struct carve *c, size_t n)
+{
+    float *p = c->base ? c->base + c->at : NULL;
+
+    c->at += (n + 15) / 16 * 16;
+    return p;
+}
+
+static void carve_block(struct carve *c, const struct gpt_cfg *g, size_t rows, struct block_saves *b)
+{
+    b->ln1 = take(c, rows * g->hidden);
+    b->mean1 = take(c, rows);
+    b->rstd1 = take(c, rows);
+    b->qkv = take(c, rows * 3 * g->hidden_local);
+    b->att = take(c, rows * g->hidden_local);
+    b->lse = take(c, rows * g->heads_local);
+    b->mid = take(c, rows * g->hidden);
+    b->ln2 = take(c, rows * g->hidden);
+    b->mean2 = take(c, rows);
+    b->rstd2 = take(c, rows);
+    b->pre = take(c, rows * g->ffn_local);
+    b->act = take(c, rows * g->ffn_local);
+}
+
+static size_t head_rows(const struct stage *st)
+{
+    return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
+}
+
+/* Every float of the stage, in one order for counting and for placing. */
+static void carve_all(struct stage *st, struct carve *c)
+{
+    const struct gpt_cfg *g = st->cfg.gpt;
+    size_t rows = st->rows, head = head_rows(st);
+
+    for (int i = 0; i < st->cfg.slots; i++) {
+        struct stage_slot *slot = &st->slot[i];
+
+        slot->in = take(c, rows * g->hidden);
+        slot->out = take(c, rows * g->hidden);
+        for (int b = 0; b < st->blocks; b++) {
+            slot->block[b].x = b == 0 ? slot->in : take(c, rows * g->hidden);
+            carve_block(c, g, rows, &slot->block[b]);
+        }
+    }
+    if (!st->cfg.reduce)
+        st->own_reduce = take(c, rows * g->hidden);
+    st->d_ffn = take(c, rows * g->ffn_local);
+    st->d_qkv = take(c, rows * 3 * g->hidden_local);
+    st->d_att = take(c, rows * g->hidden_local);
+    st->tmp = take(c, rows * g->hidden);
+    if (st->cfg.last) {
+        st->lnf = take(c, rows * g->hidden);
+        st->lnf_mean = take(c, rows);
+        st->lnf_rstd = take(c, rows);
+        st->logits = take(c, head * g->vocab_local);
+        st->stats = take(c, head * 3 * g->tp);
+        st->loss = take(c, head);
+    }
+}
+
+static int host_memory(struct stage *st)
+{
+    int rows = st->rows, micro = st->cfg.micro;
+
+    st->cu = calloc(micro + 1, sizeof(*st->cu));
+    st->position = calloc(rows, sizeof(*st->position));
+    st->host_loss = calloc(head_rows(st), sizeof(*st->host_loss));
+    st->keys = calloc(st->blocks, sizeof(*st->keys));
+    st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
+    if (!st->cu || !st->position || !st->host_loss || !st->keys || !st->slot)
+        return -ENOMEM;
+    for (int i = 0; i < st->blocks; i++) {
+        st->keys[i].attention = calloc(st->cfg.gpt->heads_local, 2 * sizeof(uint32_t));
+        if (!st->keys[i].attention)
+            return -ENOMEM;
+    }
+    for (int i = 0; i < st->cfg.slots; i++) {
+        struct stage_slot *slot = &st->slot[i];
+
+        slot->tokens = calloc(rows, sizeof(*slot->tokens));
+        slot->targets = calloc(rows, sizeof(*slot->targets));
+        slot->sample = calloc(micro, sizeof(*slot->sample));
+        slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
+        slot->block = calloc(st->blocks, sizeof(*slot->block));
+        if (!slot->tokens || !slot->targets || !slot->sample || !slot->row_sample || !slot->block)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static void set_constants(struct stage *st)
+{
+    const struct gpt_cfg *g = st->cfg.gpt;
+
+    for (int i = 0; i <= st->cfg.micro; i++)
+        st->cu[i] = i * st->cfg.length;
+    for (int i = 0; i < st->rows; i++)
+        st->position[i] = i % st->cfg.length;
+    st->threshold = (uint32_t)(g->dropout * 0x1p32);
+    philox_key(g->seed, SITE_EMBEDDING, 0, 0, st->embedding_key);
+    for (int i = 0; i < st->blocks; i++) {
+        uint32_t layer = (uint32_t)(st->cfg.params->layer_begin + i);
+
+        philox_key(g->seed, SITE_ATTENTION_OUT, layer, 0, st->keys[i].attention_out);
+        philox_key(g->seed, SITE_MLP_OUT, layer, 0, st->keys[i].mlp_out);
+        for (int h = 0; h < g->heads_local; h++)
+            philox_key(g->seed, SITE_ATTENTION, layer, (uint32_t)(g->tp_index * g->heads_local + h),
+                       st->keys[i].attention + 2 * h);
+    }
+}
+
+int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
+{
+    struct stage *st = calloc(1, sizeof(*st));
+    struct carve c = {NULL, 0};
+    int r;
+
+    if (!st)
+        return merr_set(err, -ENOMEM, "no memory for a stage");
+    st->cfg = *cfg;
+    st->rows = cfg->micro * cfg->length;
+    st->blocks = cfg->params->layer_end - cfg->params->layer_begin;
+    assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
+    r = host_memory(st);
+    if (r != 0) {
+        (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->slots);
+        goto fail;
+    }
+    carve_all(st, &c);
+    r = cfg->k->mem_alloc(cfg->stream, c.at * sizeof(float), &st->activations, err);
+    if (r != 0) {
+        (void)merr_prefix(err, r, "activations of %zu MiB", c.at * sizeof(float) >> 20);
+        goto fail;
+    }
+    c = (struct carve){st->activations, 0};
+    carve_all(st, &c);
+    st->reduce = cfg->reduce ? cfg->reduce : st->own_reduce;
+    set_constants(st);
+    *ret = st;
+    return 0;
+fail:
+    stage_free(st);
+    return r;
+}
+
+void stage_free(struct stage *st)
+{
+    if (!st)
+        return;
+    if (st->activations)
+        st->cfg.k->mem_free(st->cfg.stream, st->activations);
+    for (int i = 0; st->slot && i < st->cfg.slots; i++) {
+        free(st->slot[i].tokens);
+        free(st->slot[i].targets);
+        free(st->slot[i].sample);
+        free(st->slot[i].row_sample);
+        free(st->slot[i].block);
+    }
+    for (int i = 0; st->keys && i < st->blocks; i++)
+        free(st->keys[i].attention);
+    free(st->slot);
+    free(st->keys);
+    free(st->cu);
+    free(st->position);
+    free(st->host_loss);
+    free(st);
+}
+
+size_t stage_reduce_floats(const struct stage_cfg *cfg)
+{
+    return (size_t)cfg->micro * cfg->length * cfg->gpt->hidden;
+}
+
+size_t stage_bytes(const struct stage_cfg *cfg)
+{
+    const struct gpt_cfg *g = cfg->gpt;
+    size_t rows = (size_t)cfg->micro * cfg->length, blocks = cfg->params->layer_end - cfg->params->layer_begin;
+    size_t head = rows < STAGE_HEAD_ROWS ? rows : STAGE_HEAD_ROWS;
+    size_t block = 4 * (size_t)g->hidden + 4 * (size_t)g->hidden_local + 2 * (size_t)g->ffn_local + g->heads_local + 4;
+    size_t scratch = g->ffn_local + 4 * (size_t)g->hidden_local + (cfg->last ? 2 : 1) * (size_t)g->hidden;
+
+    return sizeof(float) * (cfg->slots * rows * (blocks * block + (size_t)g->hidden) + rows * scratch +
+                            (cfg->last ? head * (g->vocab_local + 3 * (size_t)g->tp) : 0));
+}
+
+struct stage_slot *stage_slot(struct stage *st, int i)
+{
+    assert(i >= 0 && i < st->cfg.slots);
+    return &st->slot[i];
+}
+
+/* --- arithmetic ---------------------------------------------------------------------------------------- */
+
+int stage_reduce(struct stage *st, struct merr *err)
+{
+    if (!st->cfg.tp)
+        return 0;
+    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
+    return comm_all_reduce(st->cfg.tp, st->reduce, stage_reduce_floats(&st->cfg), COMM_F32, COMM_SUM, err);
+}
+
+int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
+                  struct merr *err)
+{
+    struct kern_dropout d = {
+        .rows = st->rows, .cols = st->cfg.gpt->hidden, .ld = st->cfg.gpt->hidden, .p = (float)st->cfg.gpt->dropout,
+        .threshold = st->threshold, .key = {key[0], key[1]}, .position = st->position, .sample = slot->row_sample,
+    };
+
+    return st->cfg.k->dropout(st->cfg.stream, &d, x, y, err);
+}
+
+static int embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err)
+{
+    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct params *p = st->cfg.params;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    size_t n = stage_reduce_floats(&st->cfg);
+
+    TRY(k->embedding_forward(s, weight_of(st, p->wte), g->vocab_first, g->vocab_local, g->hidden, slot->tokens,
+                             st->rows, st->reduce, err));
+    TRY(stage_reduce(st, err));
+    TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position, st->rows, slot->in,
+                             err));
+    TRY(k->add(s, slot->in, st->reduce, n, err));
+    if (train && st->threshold > 0)
+        return stage_dropout(st, slot, st->embedding_key, slot->in, slot->in, err);
+    return 0;
+}
+
+static int embed_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct params *p = st->cfg.params;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+
+    if (st->threshold > 0)
+        TRY(stage_dropout(st, slot, st->embedding_key, slot->out, slot->out, err));
+    TRY(k->embedding_backward(s, slot->out, g->vocab_first, g->vocab_local, g->hidden, slot->tokens, st->rows,
+                              grad_of(st, grad, p->wte), err));
+    return k->embedding_backward(s, slot->out, 0, g->context, g->hidden, st->position, st->rows,
+                                 grad_of(st, grad, p->wpe), err);
+}
+
+static struct kern_gemm head_product(const struct stage *st, int from, int rows)
+{
+    const struct gpt_cfg *g = st->cfg.gpt;
+
+    return (struct kern_gemm){
+        .trans_b = true, .m = rows, .n = g->vocab_local, .k = g->hidden, .a = st->lnf + (size_t)from * g->hidden,
+        .lda = g->hidden, .b = weight_of(st, st->cfg.params->head), .ldb = g->hidden, .c = st->logits,
+        .ldc = g->vocab_local, .b_is_weight = true,
+    };
+}
+
+/* Logits of rows [from, from + rows), their loss added to slot->loss and, to train, its way back to the output
+ * of the final norm in reduce and to the head's weights. */
+static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int rows, float *dhead, float weight,
+                      struct merr *err)
+{
+    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    struct kern_gemm z = head_product(st, from, rows);
+    float *mine = st->stats + (size_t)3 * rows * g->tp_index, *dz = dhead ? st->logits : NULL;
+
+    TRY(k->gemm(s, &z, err));
+    TRY(k->xent_partial(s, st->logits, rows, g->vocab_local, g->vocab_first, g->vocab, slot->targets + from, mine,
+                        err));
+    if (st->cfg.tp) {
+        TRY(k->stream_sync(s, err));
+        TRY(comm_all_gather(st->cfg.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
+    }
+    TRY(k->xent_finish(s, st->logits, st->stats, g->tp, rows, g->vocab_local, g->vocab_first, g->vocab,
+                       slot->targets + from, weight, st->loss, dz, err));
+    TRY(k->copy(s, st->host_loss, st->loss, rows * sizeof(float), err));
+    TRY(k->stream_sync(s, err));
+    for (int i = 0; i < rows; i++)
+        slot->loss += (double)st->host_loss[i];
+    if (dhead) {
+        struct kern_gemm dx = {
+            .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local, .b = z.b,
+            .ldb = g->hidden, .c = st->reduce + (size_t)from * g->hidden, .ldc = g->hidden, .b_is_weight = true,
+        };
+        struct kern_gemm dw = {
+            .trans_a = true, .m = g->vocab_local, .n = g->hidden, .k = rows, .a = dz, .lda = g->vocab_local,
+            .b = z.a, .ldb = g->hidden, .c = dhead, .ldc = g->hidden, .accumulate = true,
+        };
+
+        TRY(k->gemm(s, &dx, err));
+        TRY(k->gemm(s, &dw, err));
+    }
+    return 0;
+}
+
+/* The final norm, the head and the loss of x; to train, out becomes the gradient of x. */
+static int head(struct stage *st, struct stage_slot *slot, const float *x, float *grad, float weight, struct merr *err)
+{
+    const struct params *p = st->cfg.params;
+    const struct kern_ops *k = st->cfg.k;
+    int hidden = st->cfg.gpt->hidden, step = (int)head_rows(st);
+    float *dhead = NULL;
+
+    if (grad)
+        dhead = p->grad_head_at ? grad + p->grad_head_at : grad_of(st, grad, p->head);
+    TRY(k->layernorm_forward(st->cfg.stream, x, weight_of(st, p->lnf_w), weight_of(st, p->lnf_b), GPT_LN_EPS,
+                             st->rows, hidden, st->lnf, st->lnf_mean, st->lnf_rstd, err));
+    slot->loss = 0;
+    for (int from = 0; from < st->rows; from += step)
+        TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));
+    if (!grad)
+        return 0;
+    TRY(stage_reduce(st, err));
+    return k->layernorm_backward(st->cfg.stream, st->reduce, x, weight_of(st, p->lnf_w), st->lnf_mean, st->lnf_rstd,
+                                 st->rows, hidden, slot->out, false, grad_of(st, grad, p->lnf_w),
+                                 grad_of(st, grad, p->lnf_b), err);
+}
+
+int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)
+{
+    bool train = grad != NULL;
+
+    for (int i = 0; i < st->rows; i++)
+        slot->row_sample[i] = slot->sample[i / st->cfg.length];
+    if (st->cfg.first)
+        TRY(embed(st, slot, train, err));
+    for (int i = 0; i < st->blocks; i++) {
+        bool end = i == st->blocks - 1;
+        float *out = !end ? slot->block[i + 1].x : st->cfg.last ? st->tmp : slot->out;
+
+        TRY(block_forward(st, i, slot, out, train, err));
+    }
+    return st->cfg.last ? head(st, slot, st->tmp, grad, weight, err) : 0;
+}
+
+int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    for (int i = st->blocks - 1; i >= 0; i--)
+        TRY(block_backward(st, i, slot, slot->out, grad, err));
+    return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+}
+
+int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err)
+{
+    struct kern_gemm z = head_product(st, row, 1);
+
+    (void)slot;
+    assert(st->cfg.last && row >= 0 && row < st->rows);
+    TRY(st->cfg.k->gemm(st->cfg.stream, &z, err));
+    TRY(st->cfg.k->copy(st->cfg.stream, ret, st->logits, (size_t)z.n * sizeof(*ret), err));
+    return st->cfg.k->stream_sync(st->cfg.stream, err);
+}

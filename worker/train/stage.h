@@ -1,0 +1,77 @@
+/* stage - a contiguous run of a model's blocks, with the embedding and the head at its ends: the arithmetic
+ *
+ * Forward and backward of one micro-batch in an activation slot, differentiated by hand. A stage knows no
+ * other stage: its input and the gradient of its output stand in the slot. All memory is taken by
+ * stage_new(). Tensor-parallel cuts as in Megatron-LM (2019).
+ *
+ * slot->in    the input [rows, hidden] (not on the first stage, which looks its tokens up)
+ * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
+ *             output. Before backward the gradient of the output, after it the gradient of the input.
+ */
+#ifndef MUSTER_WORKER_TRAIN_STAGE_H
+#define MUSTER_WORKER_TRAIN_STAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "worker/comm/comm.h"
+#include "worker/kernels/kernels.h"
+#include "worker/train/gpt.h"
+#include "worker/train/param.h"
+
+#define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
+
+struct stage_cfg {
+    const struct kern_ops *k;
+    struct kern_stream *stream;
+    const struct gpt_cfg *gpt;
+    const struct params *params;
+    struct comm_group *tp; /* NULL: alone */
+    const float *weights;  /* the arena */
+    float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
+    int micro, length;     /* sequences of a micro-batch, tokens of each */
+    int slots;
+    bool first, last;
+};
+
+struct block_saves { /* of one block and micro-batch */
+    float *x;                      /* [rows, hidden] input */
+    float *ln1, *mean1, *rstd1;    /* [rows, hidden], [rows] */
+    float *qkv, *att, *lse;        /* [rows, 3·local], [rows, local], [rows, heads local] */
+    float *mid;                    /* [rows, hidden] after attention */
+    float *ln2, *mean2, *rstd2;
+    float *pre, *act;              /* [rows, ffn local] before and after gelu */
+};
+
+struct stage_slot {
+    int32_t *tokens, *targets;      /* [rows]; set by the caller before forward (first, last) */
+    uint64_t *sample;               /* [micro]; set by the caller: numbers since the run began */
+    uint64_t *row_sample;           /* [rows], filled by forward */
+    float *in, *out;
+    struct block_saves *block;
+    double loss; /* last stage: sum over this micro-batch's targets, nats, after forward */
+};
+
+struct stage;
+
+int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err);
+void stage_free(struct stage *st);
+
+/* Floats of cfg.reduce. */
+size_t stage_reduce_floats(const struct stage_cfg *cfg);
+/* Bytes of the activation slots and of the scratch that stage_new will take, reduce not counted. */
+size_t stage_bytes(const struct stage_cfg *cfg);
+
+struct stage_slot *stage_slot(struct stage *st, int i);
+
+/* grad: the gradient arena that weights' gradients are added to, or NULL to evaluate: no dropout, no gradient.
+ * weight: the loss is scaled by this before it is differentiated (1 / targets of the global batch). */
+int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err);
+int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
+
+/* Last stage, evaluation: logits [vocab_local] of one row of the last forward, into host memory. */
+int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err);
+
+#endif

@@ -1,0 +1,52 @@
+/* stage_impl - what stage.c (ends, memory) and block.c (the blocks) share */
+#ifndef MUSTER_WORKER_TRAIN_STAGE_IMPL_H
+#define MUSTER_WORKER_TRAIN_STAGE_IMPL_H
+
+#include "worker/train/stage.h"
+
+struct block_keys { /* Philox keys of one block's dropout */
+    uint32_t *attention; /* [heads local][2] */
+    uint32_t attention_out[2], mlp_out[2];
+};
+
+struct stage {
+    struct stage_cfg cfg;
+    int rows, blocks;
+    struct stage_slot *slot;
+    struct block_keys *keys;
+    uint32_t embedding_key[2];
+    uint32_t threshold;  /* of dropout */
+    int32_t *cu;         /* [micro + 1] */
+    int32_t *position;   /* [rows] */
+    void *activations, *host; /* the memory behind the slots */
+    /* scratch, one micro-batch at a time */
+    float *reduce;        /* [rows, hidden]: every sum over tp is made here */
+    float *own_reduce;    /* the same when it is ours to free */
+    float *d_ffn, *d_qkv, *d_att, *tmp;
+    float *lnf, *lnf_mean, *lnf_rstd; /* last stage: the head is done with a micro-batch within its forward */
+    float *logits, *stats, *loss;
+    float *host_loss;     /* [head rows] */
+};
+
+int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err);
+/* dx: the gradient of the block's output, becomes that of its input. */
+int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad, struct merr *err);
+
+/* The sum over tp of reduce[rows, hidden], in place. */
+int stage_reduce(struct stage *st, struct merr *err);
+
+/* x = dropout(x); the same mask forward and backward. */
+int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
+                  struct merr *err);
+
+static inline const float *weight_of(const struct stage *st, int param)
+{
+    return st->cfg.weights + st->cfg.params->v[param].at;
+}
+
+static inline float *grad_of(const struct stage *st, float *grad, int param)
+{
+    return grad + st->cfg.params->v[param].at;
+}
+
+#endif
