@@ -1,0 +1,414 @@
+/* How fast the CPU kernels are, each beside its bound in the same run: matrix products beside oneDNN called for the
+ * whole product with its own threads, loops beside a copy of memory on one thread.
+ *
+ *   kernels [--quick] [--threads N]
+ *
+ * One JSON object a line; ratio is value / reference, higher is better. */
+#include <errno.h>
+#include <math.h>
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "worker/kernels/kernels.h"
+
+#define SAMPLES_MAX 31
+
+struct bench {
+    const struct kern_ops *ops;
+    struct kern_stream *s;
+    int threads, samples;
+    int64_t sample_us; /* least length of a sample */
+};
+
+typedef void (*bench_fn)(struct bench *b, void *arg);
+
+static void die(const char *what, const char *why)
+{
+    (void)fprintf(stderr, "bench kernels: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void must(int rc, const struct merr *err)
+{
+    if (rc < 0)
+        die("a kernel failed", err->text);
+}
+
+static float *numbers(struct bench *b, size_t n, float size)
+{
+    struct merr err;
+    uint32_t word = 12345;
+    float *x;
+    void *p;
+
+    must(b->ops->mem_alloc(b->s, n * sizeof(float), &p, &err), &err);
+    x = p;
+    for (size_t i = 0; i < n; i++) {
+        word = word * 1664525u + 1013904223u;
+        x[i] = size * ((float)(word >> 8) * 0x1p-23f - 1);
+    }
+    return x;
+}
+
+/* Seconds of one call, over as many calls as a sample takes. */
+static double one_sample(struct bench *b, bench_fn fn, void *arg)
+{
+    int64_t begin = clock_mono_us(), now;
+    int calls = 0;
+
+    do {
+        fn(b, arg);
+        calls++;
+        now = clock_mono_us();
+    } while (now - begin < b->sample_us);
+    return (double)(now - begin) * 1e-6 / calls;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+
+    return (a > b) - (a < b);
+}
+
+/* Median seconds of a call of each, sampled in turn so that both see the same machine. */
+static void compare(struct bench *b, bench_fn fn, bench_fn reference, void *arg, double *ret, double *ret_reference)
+{
+    double t[SAMPLES_MAX], u[SAMPLES_MAX];
+
+    fn(b, arg);
+    reference(b, arg);
+    for (int i = 0; i < b->samples; i++) {
+        t[i] = one_sample(b, fn, arg);
+        u[i] = one_sample(b, reference, arg);
+    }
+    qsort(t, (size_t)b->samples, sizeof(t[0]), by_value);
+    qsort(u, (size_t)b->samples, sizeof(u[0]), by_value);
+    *ret = t[b->samples / 2];
+    *ret_reference = u[b->samples / 2];
+}
+
+static void report(const struct bench *b, const char *metric, double value, const char *unit, const char *reference,
+                   double ratio)
+{
+    (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"reference\": \"%s\", "
+                 "\"ratio\": %.3f, \"threads\": %d}\n", metric, value, unit, reference, ratio, b->threads);
+    (void)fflush(stdout);
+}
+
+/* --- matrix products ---------------------------------------------------------------------------------------- */
+
+static void call_gemm(struct bench *b, void *arg)
+{
+    struct merr err;
+
+    must(b->ops->gemm(b->s, arg, &err), &err);
+}
+
+static void call_onednn(struct bench *b, void *arg)
+{
+    const struct kern_gemm *g = arg;
+
+    omp_set_num_threads(b->threads);
+    if (dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k, 1, g->a, g->lda, g->b, g->ldb,
+                   g->accumulate ? 1 : 0, g->c, g->ldc) != dnnl_success)
+        die("oneDNN", "dnnl_sgemm failed");
+}
+
+static void bench_gemm(struct bench *b, const char *kind, int m, int n, int k)
+{
+    struct kern_gemm g = { .trans_a = kind[0] == 'T', .trans_b = kind[1] == 'T', .m = m, .n = n, .k = k, .ldc = n,
+                           .accumulate = kind[0] == 'T' };
+    float *a = numbers(b, (size_t)m * (size_t)k, 1e-3f), *w = numbers(b, (size_t)n * (size_t)k, 1);
+    double ours, raw, gflop = 2e-9 * m * n * k;
+    char metric[96];
+
+    g.a = a;
+    g.lda = g.trans_a ? m : k;
+    g.b = w;
+    g.ldb = g.trans_b ? k : n;
+    g.c = numbers(b, (size_t)m * (size_t)n, 1);
+    compare(b, call_gemm, call_onednn, &g, &ours, &raw);
+    (void)snprintf(metric, sizeof(metric), "gemm %s %dx%dx%d", kind, m, n, k);
+    report(b, metric, gflop / ours, "GFLOP/s", "dnnl_sgemm on its own threads", raw / ours);
+    b->ops->mem_free(b->s, a);
+    b->ops->mem_free(b->s, w);
+    b->ops->mem_free(b->s, g.c);
+}
+
+/* --- loops against a copy of memory ---------------------------------------------------------------------------- */
+
+struct loop_case {
+    int rows, cols;
+    size_t n;
+    float *x, *y, *z, *gamma, *row, *row2, *sum, *sum2;
+    int32_t *index;
+    uint64_t *sample;
+};
+
+static void call_copy(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->copy(b->s, c->y, c->x, c->n * sizeof(float), &err), &err);
+}
+
+static void call_layernorm(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->layernorm_forward(b->s, c->x, c->gamma, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row, c->row2, &err),
+         &err);
+}
+
+static void call_layernorm_back(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->layernorm_backward(b->s, c->z, c->x, c->gamma, c->row, c->row2, c->rows, c->cols, c->y, false, c->sum,
+                                    c->sum2, &err), &err);
+}
+
+static void call_gelu(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->gelu_forward(b->s, c->x, c->n, c->y, &err), &err);
+}
+
+static void call_gelu_back(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->gelu_backward(b->s, c->x, c->z, c->n, c->y, &err), &err);
+}
+
+static void call_add(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->add(b->s, c->y, c->x, c->n, &err), &err);
+}
+
+static void call_bias_gradient(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->bias_gradient(b->s, c->x, c->rows, c->cols, c->cols, c->sum, &err), &err);
+}
+
+static void call_dropout(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    const struct kern_dropout d = { .rows = c->rows, .cols = c->cols, .ld = c->cols, .p = 0.1f,
+                                    .threshold = 429496730u, .key = { 1, 2 }, .position = c->index,
+                                    .sample = c->sample };
+    struct merr err;
+
+    must(b->ops->dropout(b->s, &d, c->x, c->y, &err), &err);
+}
+
+static void call_loss(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->xent_partial(b->s, c->x, c->rows, c->cols, 0, c->cols, c->index, c->z, &err), &err);
+    must(b->ops->xent_finish(b->s, c->x, c->z, 1, c->rows, c->cols, 0, c->cols, c->index, 1, c->row, c->y, &err), &err);
+}
+
+static void call_adamw(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    const struct kern_adamw a = { .n = c->n / 4, .w = c->y, .m = c->y + c->n / 4, .v = c->z, .g = c->x, .grad_scale = 1,
+                                  .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .inv_bias1 = 1,
+                                  .inv_bias2 = 1 };
+    struct merr err;
+
+    must(b->ops->adamw(b->s, &a, &err), &err);
+}
+
+static void bench_loops(struct bench *b, int rows, int cols)
+{
+    static const struct {
+        const char *name;
+        bench_fn fn;
+        double floats; /* moved a number of the matrix: read and written once each */
+    } loop[] = {
+        { "layernorm forward", call_layernorm, 2 }, { "layernorm backward", call_layernorm_back, 3 },
+        { "gelu forward", call_gelu, 2 }, { "gelu backward", call_gelu_back, 3 }, { "add", call_add, 3 },
+        { "bias gradient", call_bias_gradient, 1 }, { "dropout", call_dropout, 2 }, { "loss and gradient", call_loss, 3 },
+        { "adamw", call_adamw, 7.0 / 4 },
+    };
+    size_t n = (size_t)rows * (size_t)cols;
+    struct loop_case c = { .rows = rows, .cols = cols, .n = n, .x = numbers(b, n, 1), .y = numbers(b, n, 1),
+                           .z = numbers(b, n, 1), .gamma = numbers(b, (size_t)cols, 1),
+                           .row = numbers(b, (size_t)rows, 1), .row2 = numbers(b, (size_t)rows, 1),
+                           .sum = numbers(b, (size_t)cols, 1), .sum2 = numbers(b, (size_t)cols, 1) };
+
+    c.index = calloc((size_t)rows, sizeof(*c.index));
+    c.sample = calloc((size_t)rows, sizeof(*c.sample));
+    if (!c.index || !c.sample)
+        die("memory", "none left");
+    for (size_t i = 0; i < n; i++)
+        c.z[i] = fabsf(c.z[i]);
+    for (size_t i = 0; i < sizeof(loop) / sizeof(loop[0]); i++) {
+        double ours, copied, bytes = loop[i].floats * 4 * (double)n, rate;
+        char metric[96];
+
+        compare(b, loop[i].fn, call_copy, &c, &ours, &copied);
+        rate = bytes * 1e-9 / ours;
+        (void)snprintf(metric, sizeof(metric), "%s %dx%d", loop[i].name, rows, cols);
+        report(b, metric, rate, "GB/s", "memory copy, one thread", rate / (8e-9 * (double)n / copied));
+    }
+    b->ops->mem_free(b->s, c.x);
+    b->ops->mem_free(b->s, c.y);
+    b->ops->mem_free(b->s, c.z);
+    b->ops->mem_free(b->s, c.gamma);
+    b->ops->mem_free(b->s, c.row);
+    b->ops->mem_free(b->s, c.row2);
+    b->ops->mem_free(b->s, c.sum);
+    b->ops->mem_free(b->s, c.sum2);
+    free(c.index);
+    free(c.sample);
+}
+
+/* --- attention against a product of the same size ------------------------------------------------------------ */
+
+struct attention_case {
+    struct kern_attention a;
+    struct kern_gemm g;
+};
+
+static void call_attention(struct bench *b, void *arg)
+{
+    const struct attention_case *c = arg;
+    struct merr err;
+
+    must(b->ops->attention_forward(b->s, &c->a, &err), &err);
+}
+
+static void call_attention_back(struct bench *b, void *arg)
+{
+    const struct attention_case *c = arg;
+    struct merr err;
+
+    must(b->ops->attention_backward(b->s, &c->a, &err), &err);
+}
+
+static void call_product(struct bench *b, void *arg)
+{
+    struct attention_case *c = arg;
+
+    call_gemm(b, &c->g);
+}
+
+static void bench_attention(struct bench *b, int docs, int length, int heads, int dim)
+{
+    int tokens = docs * length, width = heads * dim;
+    size_t n = (size_t)tokens * (size_t)width;
+    int32_t *cu = calloc((size_t)docs + 1, sizeof(*cu));
+    struct attention_case c = {
+        .a = { .tokens = tokens, .heads = heads, .kv_heads = heads, .dim = dim, .ld = 3 * width, .cu = cu, .docs = docs,
+               .scale = 0.125f, .qkv = numbers(b, 3 * n, 1), .out = numbers(b, n, 1),
+               .lse = numbers(b, (size_t)tokens * (size_t)heads, 1), .dout = numbers(b, n, 1),
+               .dqkv = numbers(b, 3 * n, 1) },
+        .g = { .trans_b = true, .m = 1024, .n = 1024, .k = 256, .lda = 256, .ldb = 256, .ldc = 1024,
+               .a = numbers(b, 1024 * 256, 1), .b = numbers(b, 1024 * 256, 1), .c = numbers(b, 1024 * 1024, 1) },
+    };
+    double pairs = 0.5 * length * (length + 1.0) * docs * heads, gemm_flop = 2.0 * 1024 * 1024 * 256, ours, product;
+    char metric[96];
+
+    if (!cu)
+        die("memory", "none left");
+    for (int d = 0; d <= docs; d++)
+        cu[d] = d * length;
+    compare(b, call_attention, call_product, &c, &ours, &product);
+    (void)snprintf(metric, sizeof(metric), "attention forward %d of %d, %d heads of %d", docs, length, heads, dim);
+    report(b, metric, 4e-9 * pairs * dim / ours, "GFLOP/s", "gemm NT 1024x1024x256",
+           4 * pairs * dim / ours / (gemm_flop / product));
+    compare(b, call_attention_back, call_product, &c, &ours, &product);
+    (void)snprintf(metric, sizeof(metric), "attention backward %d of %d, %d heads of %d", docs, length, heads, dim);
+    report(b, metric, 10e-9 * pairs * dim / ours, "GFLOP/s", "gemm NT 1024x1024x256",
+           10 * pairs * dim / ours / (gemm_flop / product));
+    b->ops->mem_free(b->s, (float *)c.a.qkv);
+    b->ops->mem_free(b->s, c.a.out);
+    b->ops->mem_free(b->s, c.a.lse);
+    b->ops->mem_free(b->s, (float *)c.a.dout);
+    b->ops->mem_free(b->s, c.a.dqkv);
+    b->ops->mem_free(b->s, (float *)c.g.a);
+    b->ops->mem_free(b->s, (float *)c.g.b);
+    b->ops->mem_free(b->s, c.g.c);
+    free(cu);
+}
+
+static int threads_of(const char *text)
+{
+    char *end;
+    long n;
+
+    errno = 0;
+    n = strtol(text, &end, 10);
+    if (errno != 0 || *end != '\0' || n < 1 || n > 256)
+        die("--threads", "want a number from 1 to 256");
+    return (int)n;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench b = { .ops = kern_cpu(), .samples = 15, .sample_us = 20000 };
+    bool quick = false;
+    struct merr err;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+
+    b.threads = cpus < 1 ? 1 : cpus > 256 ? 256 : (int)cpus;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--quick") == 0) {
+            quick = true;
+        } else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+            b.threads = threads_of(argv[++i]);
+        } else {
+            (void)fprintf(stderr, "usage: kernels [--quick] [--threads N]\n");
+            return 2;
+        }
+    }
+    if (quick) {
+        b.samples = 3;
+        b.sample_us = 1000;
+    }
+    /* Helpers of oneDNN's own threads that spin between calls would hold the cores of ours: the runtime reads this
+     * when it is loaded, so start over with it. */
+    if (!getenv("OMP_WAIT_POLICY")) {
+        if (setenv("OMP_WAIT_POLICY", "passive", 1) < 0 || execv("/proc/self/exe", argv) < 0)
+            die("cannot start over", strerror(errno));
+    }
+    must(b.ops->stream_new(&(struct kern_cfg){ .threads = b.threads }, &b.s, &err), &err);
+    bench_gemm(&b, "NT", 1024, 1152, 384);
+    bench_gemm(&b, "NT", 1024, 384, 1536);
+    bench_gemm(&b, "NN", 1024, 384, 1536);
+    bench_gemm(&b, "TN", 1536, 384, 1024);
+    bench_gemm(&b, "TN", 384, 384, 1024);
+    bench_gemm(&b, "NT", 1024, 2304, 768);
+    bench_gemm(&b, "NT", 512, 384, 128);
+    bench_gemm(&b, "TN", 128, 128, 512);
+    bench_attention(&b, 4, 256, 6, 64);
+    bench_attention(&b, 1, 1024, 6, 64);
+    bench_attention(&b, 4, 128, 4, 32);
+    bench_loops(&b, 1024, 384);
+    bench_loops(&b, quick ? 4096 : 16384, 768);
+    b.ops->stream_free(b.s);
+    return 0;
+}
