@@ -1,0 +1,594 @@
+/* Reading a spec: each field by its row of the table, then the defaults that depend on others, then what must fit
+ * together. Every fault is kept, so that the owner of a spec mends it once. */
+#include "api/spec.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/spec_read.h"
+
+static const char *const type_names[] = {"an object", "an array",     "a string", "a whole number",
+                                         "a number",  "true or false", "true or false", "null"};
+
+/* "got 7", "got 'x'", "got an array": at most a line. */
+static const char *got(const json_t *v, char out[96])
+{
+    switch (json_typeof(v)) {
+    case JSON_STRING:
+        (void)snprintf(out, 96, "'%.60s'", json_string_value(v));
+        break;
+    case JSON_INTEGER:
+        (void)snprintf(out, 96, "%lld", (long long)json_integer_value(v));
+        break;
+    case JSON_REAL:
+        (void)snprintf(out, 96, "%g", json_real_value(v));
+        break;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        (void)snprintf(out, 96, "%s", json_is_true(v) ? "true" : "false");
+        break;
+    default:
+        (void)snprintf(out, 96, "%s", type_names[json_typeof(v)]);
+    }
+    return out;
+}
+
+bool spec_name_is_good(const char *s, size_t len)
+{
+    if (len < 1 || len >= SPEC_NAME_MAX || !isalnum((unsigned char)s[0]))
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (!isalnum((unsigned char)s[i]) && !strchr("._-", s[i]))
+            return false;
+    return true;
+}
+
+static int read_whole(const struct field *d, const json_t *v, int64_t *ret, struct faults *f)
+{
+    char what[96];
+
+    if (d->type == FIELD_AUTO && json_is_string(v) && strcmp(json_string_value(v), "auto") == 0) {
+        *ret = SPEC_AUTO;
+        return 0;
+    }
+    if (!json_is_integer(v) || (double)json_integer_value(v) < d->lo || (double)json_integer_value(v) > d->hi) {
+        faults_add(f, d->path, "want a whole number from %.0f to %.0f%s, got %s", d->lo, d->hi,
+                   d->type == FIELD_AUTO ? " or \"auto\"" : "", got(v, what));
+        return -EINVAL;
+    }
+    *ret = json_integer_value(v);
+    return 0;
+}
+
+static int read_number(const struct field *d, const json_t *v, double *ret, struct faults *f)
+{
+    double x = json_number_value(v);
+    char what[96];
+
+    if (!json_is_number(v) || x < d->lo || x > d->hi || (d->below_hi && x >= d->hi) || (d->above_lo && x <= d->lo)) {
+        faults_add(f, d->path, "want a number from %g%s to %g%s, got %s", d->lo, d->above_lo ? " (not itself)" : "",
+                   d->hi, d->below_hi ? " (not itself)" : "", got(v, what));
+        return -EINVAL;
+    }
+    *ret = x;
+    return 0;
+}
+
+/* The index of v in the field's words. */
+static int read_word(const struct field *d, const json_t *v, int *ret, struct faults *f)
+{
+    char all[256] = "", what[96];
+    const char *near = NULL;
+    size_t n = 0, len = 0;
+
+    for (; d->words[n]; n++) {
+        if (json_is_string(v) && strcmp(json_string_value(v), d->words[n]) == 0) {
+            *ret = (int)n;
+            return 0;
+        }
+        len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", n ? ", " : "", d->words[n]);
+        assert(len < sizeof(all));
+    }
+    if (json_is_string(v))
+        near = spec_nearest(json_string_value(v), d->words, n);
+    if (near)
+        faults_add(f, d->path, "want one of %s; got %s: did you mean '%s'?", all, got(v, what), near);
+    else
+        faults_add(f, d->path, "want one of %s; got %s", all, got(v, what));
+    return -EINVAL;
+}
+
+static int read_text(const struct field *d, const json_t *v, char **ret, struct faults *f)
+{
+    size_t len = json_string_length(v);
+    const char *s = json_string_value(v);
+    char what[96], *copy;
+
+    if (!s || len < 1 || len > SPEC_TEXT_FIELD_MAX || strlen(s) != len) {
+        faults_add(f, d->path, "want a text of 1 to %d bytes, got %s", SPEC_TEXT_FIELD_MAX,
+                   s && len ? "a longer one or one with NUL bytes" : got(v, what));
+        return -EINVAL;
+    }
+    copy = strdup(s);
+    if (!copy)
+        return -ENOMEM;
+    free(*ret);
+    *ret = copy;
+    return 0;
+}
+
+static int read_name(const struct field *d, const json_t *v, char ret[SPEC_NAME_MAX], struct faults *f)
+{
+    char what[96];
+
+    if (!json_is_string(v) || !spec_name_is_good(json_string_value(v), json_string_length(v))) {
+        faults_add(f, d->path, "want 1 to %d letters, digits, '.', '_' or '-', the first a letter or digit; got %s",
+                   SPEC_NAME_MAX - 1, got(v, what));
+        return -EINVAL;
+    }
+    memcpy(ret, json_string_value(v), json_string_length(v) + 1);
+    return 0;
+}
+
+static int read_names(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f)
+{
+    size_t before = f->n + f->more;
+
+    if (!json_is_array(v) || json_array_size(v) > SPEC_CLASSES_MAX) {
+        faults_add(f, d->path, "want an array of at most %d names", SPEC_CLASSES_MAX);
+        return -EINVAL;
+    }
+    s->devices.n_classes = json_array_size(v);
+    for (size_t i = 0; i < s->devices.n_classes; i++) {
+        char pointer[64];
+        struct field one = {.path = pointer};
+
+        (void)snprintf(pointer, sizeof(pointer), "%s/%zu", d->path, i);
+        (void)read_name(&one, json_array_get(v, i), s->devices.classes[i], f);
+    }
+    return f->n + f->more > before ? -EINVAL : 0;
+}
+
+static int read_pair(const struct field *d, const json_t *v, double *ret, struct faults *f)
+{
+    double two[2];
+
+    if (!json_is_array(v) || json_array_size(v) != 2) {
+        faults_add(f, d->path, "want an array of two numbers");
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < 2; i++)
+        if (read_number(d, json_array_get(v, i), &two[i], f) < 0)
+            return -EINVAL;
+    memcpy(ret, two, sizeof(two));
+    return 0;
+}
+
+static int read_argv(const struct field *d, const json_t *v, char ***ret, struct faults *f)
+{
+    size_t n = json_array_size(v);
+    char **argv;
+
+    if (!json_is_array(v) || n < 1 || n > SPEC_ARGS_MAX || json_string_length(json_array_get(v, 0)) == 0) {
+        faults_add(f, d->path, "want an array of 1 to %d texts, the first a program", SPEC_ARGS_MAX);
+        return -EINVAL;
+    }
+    argv = calloc(n + 1, sizeof(*argv));
+    if (!argv)
+        return -ENOMEM;
+    *ret = argv;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *a = json_array_get(v, i);
+
+        if (!json_is_string(a) || strlen(json_string_value(a)) != json_string_length(a)) {
+            char pointer[64], what[96];
+
+            (void)snprintf(pointer, sizeof(pointer), "%s/%zu", d->path, i);
+            faults_add(f, pointer, "want a text without NUL bytes, got %s", got(a, what));
+            return -EINVAL;
+        }
+        argv[i] = strdup(json_string_value(a));
+        if (!argv[i])
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static bool env_name_is_good(const char *name)
+{
+    if (!isalpha((unsigned char)name[0]) && name[0] != '_')
+        return false;
+    for (const char *c = name; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_')
+            return false;
+    return true;
+}
+
+static int read_env(const struct field *d, const json_t *v, char ***ret, struct faults *f)
+{
+    size_t n = json_object_size(v), i = 0;
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(v) || n > SPEC_ARGS_MAX) {
+        faults_add(f, d->path, "want an object of at most %d variables", SPEC_ARGS_MAX);
+        return -EINVAL;
+    }
+    *ret = calloc(n + 1, sizeof(**ret));
+    if (!*ret)
+        return -ENOMEM;
+    json_object_foreach((json_t *)v, name, value) {
+        const char *text = json_string_value(value);
+
+        if (!env_name_is_good(name) || strlen(name) > 256) {
+            faults_add(f, d->path, "'%.64s' is no name of a variable", name);
+            return -EINVAL;
+        }
+        if (!text || strlen(text) != json_string_length(value)) {
+            char what[96];
+
+            faults_add(f, d->path, "'%.64s' wants a text, got %s", name, got(value, what));
+            return -EINVAL;
+        }
+        if (asprintf(&(*ret)[i], "%s=%s", name, text) < 0) {
+            (*ret)[i] = NULL;
+            return -ENOMEM;
+        }
+        i++;
+    }
+    return 0;
+}
+
+int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f)
+{
+    char *at = (char *)s + d->at, what[96];
+    int64_t whole = 0;
+    int index = 0, r;
+
+    switch (d->type) {
+    case FIELD_INT:
+    case FIELD_AUTO:
+    case FIELD_U64:
+        r = read_whole(d, v, &whole, f);
+        if (r == 0 && d->type == FIELD_U64)
+            memcpy(at, &whole, sizeof(uint64_t));
+        else if (r == 0)
+            *(int *)at = (int)whole;
+        return r;
+    case FIELD_NUMBER:
+        return read_number(d, v, (double *)at, f);
+    case FIELD_PAIR:
+        return read_pair(d, v, (double *)at, f);
+    case FIELD_BOOL:
+        if (!json_is_boolean(v)) {
+            faults_add(f, d->path, "want true or false, got %s", got(v, what));
+            return -EINVAL;
+        }
+        *(bool *)at = json_is_true(v);
+        return 0;
+    case FIELD_NAME:
+        return read_name(d, v, at, f);
+    case FIELD_ENUM:
+    case FIELD_WORD:
+    case FIELD_FIXED:
+        r = read_word(d, v, &index, f);
+        if (r == 0 && d->type == FIELD_ENUM)
+            memcpy(at, &index, sizeof(index));
+        else if (r == 0 && d->type == FIELD_WORD)
+            memcpy(at, d->words[index], strlen(d->words[index]) + 1);
+        return r;
+    case FIELD_TEXT:
+        return read_text(d, v, (char **)at, f);
+    case FIELD_NAMES:
+        return read_names(d, v, s, f);
+    case FIELD_ARGV:
+        return read_argv(d, v, (char ***)at, f);
+    case FIELD_ENV:
+        return read_env(d, v, (char ***)at, f);
+    }
+    abort();
+}
+
+/* --- the document's shape ------------------------------------------------------------------------------ */
+
+static bool is_object_path(const char *path)
+{
+    size_t len = strlen(path);
+
+    for (size_t i = 0; i < spec_fields_n; i++)
+        if (strncmp(spec_fields[i].path, path, len) == 0 && spec_fields[i].path[len] == '/')
+            return true;
+    return false;
+}
+
+static bool is_field_path(const char *path)
+{
+    for (size_t i = 0; i < spec_fields_n; i++)
+        if (strcmp(spec_fields[i].path, path) == 0)
+            return true;
+    return false;
+}
+
+/* Names that may stand in the object at prefix. storage keeps their text. Returns their number. */
+static size_t children(const char *prefix, char storage[][32], const char *names[], size_t limit)
+{
+    size_t n = 0, len = strlen(prefix);
+
+    for (size_t i = 0; i < spec_fields_n && n < limit; i++) {
+        const char *p = spec_fields[i].path;
+        size_t end;
+
+        if (strncmp(p, prefix, len) != 0 || p[len] != '/')
+            continue;
+        end = strcspn(p + len + 1, "/");
+        assert(end < 32);
+        if (n > 0 && strlen(names[n - 1]) == end && strncmp(names[n - 1], p + len + 1, end) == 0)
+            continue;
+        memcpy(storage[n], p + len + 1, end);
+        storage[n][end] = '\0';
+        names[n] = storage[n];
+        n++;
+    }
+    return n;
+}
+
+/* prefix + "/" + key as a JSON pointer, a long key cut. */
+static void pointer_of(const char *prefix, const char *key, char out[256])
+{
+    size_t n = (size_t)snprintf(out, 256, "%s/", prefix);
+
+    for (; *key && n < 250; key++) {
+        if (*key == '~' || *key == '/') {
+            out[n++] = '~';
+            out[n++] = *key == '~' ? '0' : '1';
+        } else {
+            out[n++] = *key;
+        }
+    }
+    out[n] = '\0';
+}
+
+static void check_names(const json_t *o, const char *prefix, struct faults *f)
+{
+    char storage[64][32], pointer[256];
+    const char *names[64], *key;
+    size_t n = children(prefix, storage, names, 64);
+    json_t *v;
+
+    json_object_foreach((json_t *)o, key, v) {
+        pointer_of(prefix, key, pointer);
+        if (is_object_path(pointer)) {
+            if (json_is_object(v)) {
+                check_names(v, pointer, f);
+            } else {
+                char what[96];
+
+                faults_add(f, pointer, "want an object, got %s", got(v, what));
+            }
+        } else if (!is_field_path(pointer)) {
+            faults_add_unknown(f, pointer, "field", key, names, n);
+        }
+    }
+}
+
+static const json_t *lookup(const json_t *o, const char *path)
+{
+    char name[32];
+
+    while (o && *path) {
+        size_t len = strcspn(path + 1, "/");
+
+        assert(len < sizeof(name));
+        memcpy(name, path + 1, len);
+        name[len] = '\0';
+        o = json_object_get(o, name); /* NULL unless o is an object */
+        path += len + 1;
+    }
+    return o;
+}
+
+/* A shallow copy of doc in which the short forms are written out: train.model as a preset's name, command as a
+ * line for the shell. NULL when memory is short. */
+static json_t *write_out(const json_t *doc)
+{
+    json_t *copy = json_copy((json_t *)doc), *train = json_object_get(doc, "train");
+    const json_t *model = json_object_get(train, "model"), *command = json_object_get(doc, "command");
+
+    if (copy && json_is_string(model)) {
+        train = json_copy(train);
+        if (!train || json_object_set_new(train, "model", json_pack("{s:O}", "preset", model)) < 0 ||
+            json_object_set_new(copy, "train", train) < 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    }
+    if (copy && json_is_string(command)) {
+        json_t *long_form = json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command);
+
+        if (json_object_set_new(copy, "command", long_form) < 0) {
+            json_decref(copy);
+            return NULL;
+        }
+    }
+    return copy;
+}
+
+/* Count values and depth; false past a limit. */
+static bool within(const json_t *v, int depth, size_t *left)
+{
+    const char *key;
+    json_t *child;
+    size_t i;
+
+    if (depth > SPEC_DEPTH_MAX || (*left)-- == 0)
+        return false;
+    if (json_is_object(v)) {
+        json_object_foreach((json_t *)v, key, child)
+            if (!within(child, depth + 1, left))
+                return false;
+    } else {
+        json_array_foreach((json_t *)v, i, child)
+            if (!within(child, depth + 1, left))
+                return false;
+    }
+    return true;
+}
+
+static enum job_kind kind_of(const json_t *doc, struct faults *f)
+{
+    const json_t *train = json_object_get(doc, "train"), *command = json_object_get(doc, "command");
+    static const char *const only_train[] = {"parallel", "compress", "sequence", "memory", "checkpoint"};
+
+    if (!train && !command)
+        faults_add(f, "", "a job needs \"train\" or \"command\"");
+    else if (train && command)
+        faults_add(f, "", "a job has \"train\" or \"command\", not both");
+    else if (command)
+        for (size_t i = 0; i < sizeof(only_train) / sizeof(only_train[0]); i++)
+            if (json_object_get(doc, only_train[i])) {
+                char pointer[32];
+
+                (void)snprintf(pointer, sizeof(pointer), "/%s", only_train[i]);
+                faults_add(f, pointer, "is for jobs with \"train\"; a command looks after this itself");
+            }
+    return command && !train ? JOB_COMMAND : JOB_TRAIN;
+}
+
+static bool in_scope(const struct field *d, enum job_kind kind)
+{
+    return d->scope == SCOPE_ALL || d->scope == (kind == JOB_TRAIN ? SCOPE_TRAIN : SCOPE_COMMAND);
+}
+
+/* Defaults that are the same for every spec, read from the table once. Texts and lists have none but empty ones. */
+static struct job_spec plain;
+static int plain_code;
+
+static int read_plain(struct job_spec *s)
+{
+    struct faults f = {.n = 0};
+
+    for (size_t i = 0; i < spec_fields_n; i++) {
+        const struct field *d = &spec_fields[i];
+        json_t *v;
+        int r;
+
+        if (!d->def || d->type == FIELD_ENV || d->type == FIELD_NAMES)
+            continue;
+        v = json_loads(d->def, JSON_DECODE_ANY, NULL);
+        if (!v)
+            return -ENOMEM;
+        r = spec_read_field(d, v, s, &f);
+        json_decref(v);
+        if (r == -ENOMEM)
+            return r;
+        assert(r == 0); /* the table is right */
+    }
+    return 0;
+}
+
+static void make_plain(void)
+{
+    plain_code = read_plain(&plain);
+}
+
+static int plain_defaults(struct job_spec *s)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, make_plain);
+    if (plain_code == 0)
+        *s = plain;
+    return plain_code;
+}
+
+static int read_all(struct reading *r, const json_t *doc)
+{
+    for (size_t i = 0; i < spec_fields_n; i++) {
+        const struct field *d = &spec_fields[i];
+        const json_t *v = lookup(doc, d->path);
+        int code;
+
+        if (!in_scope(d, r->spec->kind) || !v)
+            continue;
+        code = spec_read_field(d, v, r->spec, r->f);
+        if (code == -ENOMEM)
+            return code;
+        r->state[i] = code == 0 ? READ_GIVEN : READ_BAD;
+    }
+    return 0;
+}
+
+int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults *f)
+{
+    size_t before = f->n + f->more, left = SPEC_VALUES_MAX;
+    struct reading r = {.f = f};
+    json_t *full;
+    int code;
+
+    if (!json_is_object(doc)) {
+        faults_add(f, "", "want an object with the fields of a job");
+        return -EINVAL;
+    }
+    if (!within(doc, 0, &left)) {
+        faults_add(f, "", "more than %d values, or nested deeper than %d", SPEC_VALUES_MAX, SPEC_DEPTH_MAX);
+        return -EINVAL;
+    }
+    full = write_out(doc);
+    r.spec = calloc(1, sizeof(*r.spec));
+    code = full && r.spec ? plain_defaults(r.spec) : -ENOMEM;
+    if (code == 0) {
+        r.spec->kind = kind_of(full, f);
+        check_names(full, "", f);
+        code = read_all(&r, full);
+    }
+    if (code == 0)
+        code = spec_complete(&r);
+    if (code == 0) {
+        if (json_object_get(doc, "train") || json_object_get(doc, "command"))
+            spec_check(&r);
+        code = f->n + f->more > before ? -EINVAL : 0;
+    }
+    json_decref(full);
+    if (code < 0)
+        spec_free(r.spec);
+    else
+        *ret_spec = r.spec;
+    return code;
+}
+
+static void free_list(char **list)
+{
+    for (char **p = list; p && *p; p++)
+        free(*p);
+    free(list);
+}
+
+void spec_free(struct job_spec *spec)
+{
+    int saved = errno;
+
+    if (!spec)
+        return;
+    for (size_t i = 0; i < spec_fields_n; i++) {
+        char *at = (char *)spec + spec_fields[i].at;
+
+        if (spec_fields[i].type == FIELD_TEXT)
+            free(*(char **)at);
+        else if (spec_fields[i].type == FIELD_ARGV || spec_fields[i].type == FIELD_ENV)
+            free_list(*(char ***)at);
+    }
+    free(spec);
+    errno = saved;
+}
+
+int spec_replica_devices(const struct job_spec *spec)
+{
+    int tp = spec->parallel.tp ? spec->parallel.tp : 1, pp = spec->parallel.pp ? spec->parallel.pp : 1;
+
+    return spec->kind == JOB_TRAIN ? tp * pp * spec->parallel.cp : 1;
+}

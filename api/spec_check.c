@@ -1,0 +1,227 @@
+/* What must fit together in a spec, the defaults that depend on others, and what this version does not do. */
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/spec_read.h"
+
+static enum read_state state_of(const struct reading *r, const char *path)
+{
+    assert(spec_fields_n <= SPEC_FIELDS_MAX);
+    for (size_t i = 0; i < spec_fields_n; i++)
+        if (strcmp(spec_fields[i].path, path) == 0)
+            return r->state[i];
+    abort(); /* no such field: a mistake in this file */
+}
+
+static bool absent(const struct reading *r, const char *path)
+{
+    return state_of(r, path) == READ_ABSENT;
+}
+
+/* None of the paths, up to NULL, was bad. */
+static bool sound(const struct reading *r, ...) __attribute__((sentinel));
+static bool sound(const struct reading *r, ...)
+{
+    bool all = true;
+    const char *path;
+    va_list ap;
+
+    va_start(ap, r);
+    while ((path = va_arg(ap, const char *)))
+        all = all && state_of(r, path) != READ_BAD;
+    va_end(ap);
+    return all;
+}
+
+static void fill(const struct reading *r, const char *path, int *field, int value)
+{
+    if (state_of(r, path) != READ_GIVEN)
+        *field = value;
+}
+
+static void need(struct reading *r, const char *path, const char *what)
+{
+    if (absent(r, path))
+        faults_add(r->f, path, "%s", what);
+}
+
+static void complete_model(struct reading *r)
+{
+    typeof(r->spec->train.model) *m = &r->spec->train.model;
+    const struct preset *p = NULL;
+    static const char needed[] = "is needed; give it, or a preset such as {\"preset\": \"gpt2-124m\"}";
+
+    for (size_t i = 0; i < spec_presets_n; i++)
+        if (strcmp(m->preset, spec_presets[i].name) == 0)
+            p = &spec_presets[i];
+    if (absent(r, "/train/model/family"))
+        m->family = p ? p->family : MODEL_GPT2;
+    if (!p && state_of(r, "/train/model/preset") != READ_BAD) {
+        need(r, "/train/model/layers", needed);
+        need(r, "/train/model/hidden", needed);
+        need(r, "/train/model/heads", needed);
+    }
+    fill(r, "/train/model/layers", &m->layers, p ? p->layers : 1);
+    fill(r, "/train/model/hidden", &m->hidden, p ? p->hidden : 1);
+    fill(r, "/train/model/heads", &m->heads, p ? p->heads : 1);
+    /* A preset's derived sizes follow a width or number of heads that was given instead of its own. */
+    fill(r, "/train/model/kv_heads", &m->kv_heads, p && absent(r, "/train/model/heads") ? p->kv_heads : m->heads);
+    fill(r, "/train/model/ffn", &m->ffn,
+         p && absent(r, "/train/model/hidden") ? p->ffn
+         : m->family == MODEL_GPT2             ? 4 * m->hidden
+                                               : (8 * m->hidden / 3 + 63) / 64 * 64);
+    fill(r, "/train/model/context", &m->context, p ? p->context : 1024);
+    fill(r, "/train/model/vocab", &m->vocab,
+         p ? p->vocab
+         : r->spec->train.data.format != DATA_TOKENS && r->spec->train.data.tokenizer == TOKENIZER_BYTES ? 256 : 50257);
+    if (absent(r, "/train/model/tie_embeddings"))
+        m->tie_embeddings = p ? p->tie_embeddings : m->family == MODEL_GPT2;
+}
+
+/* The largest V up to 8 that divides B and, when a micro-batch is given, leaves whole micro-batches. */
+static int default_workers(int sequences, int micro)
+{
+    for (int v = 8; v > 1; v--)
+        if (sequences % v == 0 && (micro == SPEC_AUTO || sequences / v % micro == 0))
+            return v;
+    return 1;
+}
+
+int spec_complete(struct reading *r)
+{
+    struct job_spec *s = r->spec;
+
+    if (s->kind == JOB_TRAIN) {
+        complete_model(r);
+        need(r, "/train/data/path", "is needed; name the corpus");
+        fill(r, "/train/batch/length", &s->train.batch.length, s->train.model.context);
+        fill(r, "/train/optimizer/warmup", &s->train.optimizer.warmup,
+             s->train.steps / 10 < 50 ? s->train.steps / 10 : 50);
+        fill(r, "/parallel/virtual_workers", &s->parallel.virtual_workers,
+             default_workers(s->train.batch.sequences, s->train.batch.micro));
+    } else {
+        need(r, "/command/argv", "is needed; name the program and its arguments");
+        s->parallel.virtual_workers = 1;
+        if (!s->command.env && !(s->command.env = calloc(1, sizeof(*s->command.env))))
+            return -ENOMEM;
+    }
+    fill(r, "/devices/min", &s->devices.min, spec_replica_devices(s));
+    fill(r, "/devices/max", &s->devices.max, s->devices.min);
+    return 0;
+}
+
+static void check_model(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    typeof(s->train.model) m = s->train.model;
+    bool gpt2 = m.family == MODEL_GPT2;
+
+    if (sound(r, "/train/model/hidden", "/train/model/heads", NULL) && m.hidden % m.heads)
+        faults_add(r->f, "/train/model/heads", "hidden %d cannot be split over %d heads; want a divisor of hidden",
+                   m.hidden, m.heads);
+    if (sound(r, "/train/model/heads", "/train/model/kv_heads", NULL)) {
+        if (gpt2 && m.kv_heads != m.heads)
+            faults_add(r->f, "/train/model/kv_heads", "gpt2 has as many kv_heads as heads: want %d, got %d", m.heads,
+                       m.kv_heads);
+        else if (m.heads % m.kv_heads)
+            faults_add(r->f, "/train/model/kv_heads", "%d heads cannot share %d kv_heads; want a divisor of heads",
+                       m.heads, m.kv_heads);
+    }
+    if (sound(r, "/train/batch/length", "/train/model/context", NULL) && s->train.batch.length > m.context)
+        faults_add(r->f, "/train/batch/length", "%d is longer than the model's context of %d", s->train.batch.length,
+                   m.context);
+    if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer == TOKENIZER_BYTES && m.vocab < 256 &&
+        sound(r, "/train/model/vocab", NULL))
+        faults_add(r->f, "/train/model/vocab", "text as bytes needs at least 256, got %d", m.vocab);
+    if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer == TOKENIZER_FILE &&
+        !s->train.data.tokenizer_path)
+        faults_add(r->f, "/train/data/tokenizer_path", "is needed with the tokenizer 'file'");
+    if (s->train.optimizer.warmup > s->train.steps && sound(r, "/train/optimizer/warmup", "/train/steps", NULL))
+        faults_add(r->f, "/train/optimizer/warmup", "%d is more than the %d steps", s->train.optimizer.warmup,
+                   s->train.steps);
+}
+
+static void check_parallel(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    typeof(s->train.model) m = s->train.model;
+    int tp = s->parallel.tp ? s->parallel.tp : 1, pp = s->parallel.pp ? s->parallel.pp : 1;
+    int b = s->train.batch.sequences, v = s->parallel.virtual_workers, micro = s->train.batch.micro;
+
+    if (sound(r, "/parallel/tp", "/train/model/heads", NULL) && m.heads % tp)
+        faults_add(r->f, "/parallel/tp", "%d heads cannot be split over tp %d; want a divisor of heads", m.heads, tp);
+    else if (sound(r, "/parallel/tp", "/train/model/kv_heads", NULL) && m.kv_heads % tp)
+        faults_add(r->f, "/parallel/tp", "%d kv_heads cannot be split over tp %d; want a divisor", m.kv_heads, tp);
+    if (sound(r, "/parallel/tp", "/train/model/ffn", NULL) && m.ffn % tp)
+        faults_add(r->f, "/parallel/tp", "ffn %d cannot be split over tp %d; want a divisor of ffn", m.ffn, tp);
+    if (sound(r, "/parallel/pp", "/train/model/layers", NULL) && m.layers < pp)
+        faults_add(r->f, "/parallel/pp", "%d layers cannot be split over pp %d; want at most %d", m.layers, pp,
+                   m.layers);
+    if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {
+        if (b % v)
+            faults_add(r->f, "/parallel/virtual_workers",
+                       "a batch of %d sequences cannot be split over %d virtual workers; want a divisor of "
+                       "batch.sequences", b, v);
+        else if (micro != SPEC_AUTO && b / v % micro && sound(r, "/train/batch/micro", NULL))
+            faults_add(r->f, "/train/batch/micro",
+                       "micro-batches of %d cannot make up the %d sequences of a virtual worker; want a divisor of %d",
+                       micro, b / v, b / v);
+    }
+    if (sound(r, "/parallel/tp", "/parallel/pp", "/parallel/cp", "/devices/min", NULL) &&
+        s->devices.min < spec_replica_devices(s))
+        faults_add(r->f, "/devices/min", "%d is fewer than the %d devices of tp %d x pp %d x cp %d", s->devices.min,
+                   spec_replica_devices(s), tp, pp, s->parallel.cp);
+}
+
+/* What is part of a spec's language but not of this version: the one value that works. A feature that gets built
+ * takes its row away. */
+static void spec_unbuilt(struct reading *r)
+{
+    static const struct {
+        const char *path, *built;
+    } rows[] = {
+        {"/train/model/family", "gpt2"}, {"/train/precision", "f32"},   {"/parallel/cp", "1"},
+        {"/parallel/schedule", "1f1b"},  {"/parallel/chunks", "1"},     {"/parallel/recompute", "none"},
+        {"/compress/tp", "none"},        {"/compress/pp", "none"},      {"/compress/dp", "none"},
+        {"/sequence/policy", "pad"},     {"/memory/policy", "none"},    {"/memory/activation_budget_mib", "0"},
+    };
+    const struct job_spec *s = r->spec;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct field *d = spec_fields;
+        char number[16];
+        const char *value;
+
+        while (strcmp(d->path, rows[i].path) != 0)
+            d++;
+        (void)snprintf(number, sizeof(number), "%d", *(const int *)((const char *)s + d->at));
+        value = d->type == FIELD_ENUM   ? d->words[*(const int *)((const char *)s + d->at)]
+                : d->type == FIELD_WORD ? (const char *)s + d->at
+                                        : number;
+        if (strcmp(value, rows[i].built) != 0)
+            faults_add(r->f, d->path, "'%s' is not built yet in this version; use '%s'", value, rows[i].built);
+    }
+    if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer != TOKENIZER_BYTES)
+        faults_add(r->f, "/train/data/tokenizer",
+                   "'%s' is not built yet in this version; use 'bytes', or tokenise the corpus and use format 'tokens'",
+                   s->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file");
+    if (s->parallel.exact == EXACT_STRICT && s->parallel.tp > 1)
+        faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
+}
+
+void spec_check(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+
+    if (sound(r, "/devices/min", "/devices/max", NULL) && s->devices.min > s->devices.max)
+        faults_add(r->f, "/devices/max", "%d is less than min, which is %d", s->devices.max, s->devices.min);
+    if (s->kind != JOB_TRAIN)
+        return;
+    check_model(r);
+    check_parallel(r);
+    spec_unbuilt(r);
+}

@@ -1,0 +1,218 @@
+/* The table of a spec's fields: reading, the JSON schema and docs/spec.md all come from it. */
+#include <string.h>
+
+#include "api/spec_int.h"
+
+static const char *const families[] = {"gpt2", "llama", NULL};
+static const char *const formats[] = {"text", "jsonl", "tokens", NULL};
+static const char *const separators[] = {"none", "blank", "percent", NULL};
+static const char *const tokenizers[] = {"bytes", "gpt2", "file", NULL};
+static const char *const orders[] = {"shuffle", "sequential", NULL};
+static const char *const precisions[] = {"f32", "bf16", NULL};
+static const char *const optimizers[] = {"adamw", NULL};
+static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const nonfinites[] = {"fail", "skip", NULL};
+static const char *const exactnesses[] = {"relaxed", "strict", NULL};
+static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", NULL};
+static const char *const recomputes[] = {"none", "selective", "full", NULL};
+static const char *const codecs_tp[] = {"none", "t8", "r8", "r6", "auto", NULL};
+static const char *const codecs_pp[] = {"none", "r8", "r4", "auto", NULL};
+static const char *const codecs_dp[] = {"none", "sdp4bit", "g8", "auto", NULL};
+static const char *const codecs_ckpt[] = {"none", "plane", "zstd", "lz4", "auto", NULL};
+static const char *const policies[] = {"pad", "sorted", "pack", "skrull", "sweep", "chunk", NULL};
+static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
+static const char *const preset_names[] = {
+    "gpt2-tiny", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b",
+    "llama-tiny", "llama-1b", "llama-3b", "llama-8b", NULL};
+
+const struct preset spec_presets[] = {
+    {"gpt2-tiny", MODEL_GPT2, 4, 128, 4, 4, 512, 128, 256, true},
+    {"gpt2-124m", MODEL_GPT2, 12, 768, 12, 12, 3072, 1024, 50257, true},
+    {"gpt2-350m", MODEL_GPT2, 24, 1024, 16, 16, 4096, 1024, 50257, true},
+    {"gpt2-774m", MODEL_GPT2, 36, 1280, 20, 20, 5120, 1024, 50257, true},
+    {"gpt2-1.5b", MODEL_GPT2, 48, 1600, 25, 25, 6400, 1024, 50257, true},
+    {"llama-tiny", MODEL_LLAMA, 4, 128, 4, 2, 384, 128, 256, true},
+    {"llama-1b", MODEL_LLAMA, 16, 2048, 32, 8, 8192, 131072, 128256, true},
+    {"llama-3b", MODEL_LLAMA, 28, 3072, 24, 8, 8192, 131072, 128256, true},
+    {"llama-8b", MODEL_LLAMA, 32, 4096, 32, 8, 14336, 131072, 128256, false},
+};
+const size_t spec_presets_n = sizeof(spec_presets) / sizeof(spec_presets[0]);
+
+#define AT(member) offsetof(struct job_spec, member)
+
+const struct field spec_fields[] = {
+    {"/name", FIELD_NAME, SCOPE_ALL, AT(name), .def = "\"job\"", .help = "what people call the job"},
+    {"/project", FIELD_NAME, SCOPE_ALL, AT(project), .def = "\"default\"", .help = "whose quota it counts against"},
+    {"/priority", FIELD_INT, SCOPE_ALL, AT(priority), .lo = 0, .hi = 100, .def = "50", .help = "higher goes first"},
+    {"/devices/min", FIELD_INT, SCOPE_ALL, AT(devices.min), .lo = 1, .hi = SPEC_DEVICES_MAX,
+     .computed = "tp x pp x cp", .help = "fewest devices it starts on"},
+    {"/devices/max", FIELD_INT, SCOPE_ALL, AT(devices.max), .lo = 1, .hi = SPEC_DEVICES_MAX, .computed = "min",
+     .help = "most devices it is given"},
+    {"/devices/classes", FIELD_NAMES, SCOPE_ALL, AT(devices.classes), .def = "[]",
+     .help = "device classes it may run on; none: any"},
+    {"/train/model/preset", FIELD_WORD, SCOPE_TRAIN, AT(train.model.preset), .words = preset_names,
+     .computed = "none", .help = "a known model, whose sizes hold where none is given here"},
+    {"/train/model/family", FIELD_ENUM, SCOPE_TRAIN, AT(train.model.family), .words = families,
+     .computed = "the preset's, else gpt2", .help = "architecture"},
+    {"/train/model/layers", FIELD_INT, SCOPE_TRAIN, AT(train.model.layers), .lo = 1, .hi = 1024,
+     .computed = "the preset's; needed without one", .help = "transformer blocks"},
+    {"/train/model/hidden", FIELD_INT, SCOPE_TRAIN, AT(train.model.hidden), .lo = 1, .hi = 65536,
+     .computed = "the preset's; needed without one", .help = "width"},
+    {"/train/model/heads", FIELD_INT, SCOPE_TRAIN, AT(train.model.heads), .lo = 1, .hi = 1024,
+     .computed = "the preset's; needed without one", .help = "attention heads"},
+    {"/train/model/kv_heads", FIELD_INT, SCOPE_TRAIN, AT(train.model.kv_heads), .lo = 1, .hi = 1024,
+     .computed = "the preset's, else heads", .help = "heads of keys and values (llama)"},
+    {"/train/model/ffn", FIELD_INT, SCOPE_TRAIN, AT(train.model.ffn), .lo = 1, .hi = 1 << 20,
+     .computed = "the preset's, else 4 x hidden (gpt2) or 8/3 x hidden rounded up to 64 (llama)",
+     .help = "inner width of a block's feed-forward part"},
+    {"/train/model/context", FIELD_INT, SCOPE_TRAIN, AT(train.model.context), .lo = 1, .hi = 1 << 20,
+     .computed = "the preset's, else 1024", .help = "longest sequence it can see, tokens"},
+    {"/train/model/vocab", FIELD_INT, SCOPE_TRAIN, AT(train.model.vocab), .lo = 2, .hi = 1 << 24,
+     .computed = "the preset's, else 256 for tokenizer bytes and 50257 for others",
+     .help = "number of different tokens"},
+    {"/train/model/dropout", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.dropout), .lo = 0, .hi = 1, .below_hi = true,
+     .def = "0.0", .help = "share of activations dropped in training"},
+    {"/train/model/tie_embeddings", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.tie_embeddings),
+     .computed = "the preset's, else true for gpt2", .help = "the output layer is the token embedding"},
+    {"/train/init/seed", FIELD_U64, SCOPE_TRAIN, AT(train.init.seed), .lo = 0, .hi = 9007199254740992.0,
+     .def = "1234", .help = "of weights, order of samples and dropout"},
+    {"/train/init/from", FIELD_TEXT, SCOPE_TRAIN, AT(train.init.from), .computed = "fresh weights",
+     .help = "weights to start from: a .safetensors file or folder, or a checkpoint"},
+    {"/train/data/path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.path),
+     .help = "the corpus, one file; absolute, the CLI makes it so"},
+    {"/train/data/format", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.format), .words = formats, .def = "\"text\"",
+     .help = "text: plain text; jsonl: an object with \"text\" a line; tokens: flat little-endian uint16 (vocab up "
+     "to 65536) or uint32"},
+    {"/train/data/separator", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.separator), .words = separators,
+     .def = "\"none\"", .help = "where a document of text ends: nowhere, at blank lines, at lines of %"},
+    {"/train/data/tokenizer", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.tokenizer), .words = tokenizers,
+     .def = "\"bytes\"", .help = "how text becomes tokens"},
+    {"/train/data/tokenizer_path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.tokenizer_path), .computed = "none",
+     .help = "the tokenizer's file, for tokenizer file or gpt2"},
+    {"/train/data/order", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.order), .words = orders, .def = "\"shuffle\"",
+     .help = "shuffle: anew each epoch by the seed; sequential: as they lie in the file"},
+    {"/train/data/holdout", FIELD_NUMBER, SCOPE_TRAIN, AT(train.data.holdout), .lo = 0, .hi = 0.5, .def = "0.0",
+     .help = "share of the data kept for evaluation"},
+    {"/train/batch/sequences", FIELD_INT, SCOPE_TRAIN, AT(train.batch.sequences), .lo = 1, .hi = 1 << 20, .def = "8",
+     .help = "sequences a step over all replicas (B)"},
+    {"/train/batch/micro", FIELD_AUTO, SCOPE_TRAIN, AT(train.batch.micro), .lo = 1, .hi = 1 << 20, .def = "\"auto\"",
+     .help = "sequences a micro-batch; divides B / V"},
+    {"/train/batch/length", FIELD_INT, SCOPE_TRAIN, AT(train.batch.length), .lo = 1, .hi = 1 << 20,
+     .computed = "the model's context", .help = "tokens a sequence"},
+    {"/train/steps", FIELD_INT, SCOPE_TRAIN, AT(train.steps), .lo = 1, .hi = 1000000000, .def = "1000",
+     .help = "optimizer steps"},
+    {"/train/precision", FIELD_ENUM, SCOPE_TRAIN, AT(train.precision), .words = precisions, .def = "\"f32\"",
+     .help = "of the arithmetic"},
+    {"/train/optimizer/name", FIELD_FIXED, SCOPE_TRAIN, AT(train.optimizer.lr), .words = optimizers,
+     .def = "\"adamw\"", .help = "the optimizer"},
+    {"/train/optimizer/lr", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.lr), .lo = 0, .hi = 1000, .above_lo = true,
+     .def = "6e-4", .help = "highest learning rate"},
+    {"/train/optimizer/betas", FIELD_PAIR, SCOPE_TRAIN, AT(train.optimizer.beta1), .lo = 0, .hi = 1, .below_hi = true,
+     .def = "[0.9, 0.95]", .help = "decay of the first and second moment"},
+    {"/train/optimizer/eps", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.eps), .lo = 0, .hi = 1, .above_lo = true,
+     .def = "1e-8", .help = "added to the root of the second moment"},
+    {"/train/optimizer/weight_decay", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.weight_decay), .lo = 0,
+     .hi = 1000, .def = "0.1", .help = "decoupled; not on biases, norms and 1-D tensors"},
+    {"/train/optimizer/clip", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.clip), .lo = 0, .hi = 1000000000,
+     .def = "1.0", .help = "largest global norm of the gradient; 0: no clipping"},
+    {"/train/optimizer/schedule", FIELD_ENUM, SCOPE_TRAIN, AT(train.optimizer.schedule), .words = lr_schedules,
+     .def = "\"cosine\"", .help = "of the learning rate after warmup"},
+    {"/train/optimizer/warmup", FIELD_INT, SCOPE_TRAIN, AT(train.optimizer.warmup), .lo = 0, .hi = 1000000000,
+     .computed = "a tenth of steps, at most 50", .help = "steps over which the learning rate grows"},
+    {"/train/optimizer/min_lr_ratio", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.min_lr_ratio), .lo = 0, .hi = 1,
+     .def = "0.1", .help = "share of lr that is left at the end"},
+    {"/train/eval/every_steps", FIELD_INT, SCOPE_TRAIN, AT(train.eval.every_steps), .lo = 0, .hi = 1000000000,
+     .def = "0", .help = "steps between evaluations; 0: before the first and after the last step only"},
+    {"/train/eval/sequences", FIELD_INT, SCOPE_TRAIN, AT(train.eval.sequences), .lo = 1, .hi = 1000000, .def = "64",
+     .help = "most held-out sequences looked at each time"},
+    {"/train/on_nonfinite", FIELD_ENUM, SCOPE_TRAIN, AT(train.on_nonfinite), .words = nonfinites, .def = "\"fail\"",
+     .help = "a step whose loss or gradient is not finite fails the job, or is skipped"},
+    {"/train/nonfinite_limit", FIELD_INT, SCOPE_TRAIN, AT(train.nonfinite_limit), .lo = 1, .hi = 1000000, .def = "10",
+     .help = "steps skipped in a row before the job fails"},
+    {"/command/argv", FIELD_ARGV, SCOPE_COMMAND, AT(command.argv),
+     .help = "the program and its arguments; a plain string for command is run by /bin/sh -c"},
+    {"/command/env", FIELD_ENV, SCOPE_COMMAND, AT(command.env), .def = "{}",
+     .help = "variables added to the environment"},
+    {"/command/workdir", FIELD_TEXT, SCOPE_COMMAND, AT(command.workdir), .computed = "the run's folder",
+     .help = "where it runs"},
+    {"/command/grace_s", FIELD_INT, SCOPE_COMMAND, AT(command.grace_s), .lo = 0, .hi = 3600, .def = "10",
+     .help = "seconds from SIGTERM to SIGKILL"},
+    {"/command/ranks", FIELD_INT, SCOPE_COMMAND, AT(command.ranks), .lo = 1, .hi = 1, .def = "1",
+     .help = "processes a device"},
+    {"/parallel/tp", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.tp), .lo = 1, .hi = 1024, .def = "1",
+     .help = "tensor parallel: ranks that share each layer"},
+    {"/parallel/pp", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.pp), .lo = 1, .hi = 1024, .def = "1",
+     .help = "pipeline parallel: ranks that each hold some layers"},
+    {"/parallel/cp", FIELD_INT, SCOPE_TRAIN, AT(parallel.cp), .lo = 1, .hi = 1024, .def = "1",
+     .help = "context parallel: ranks that share each sequence"},
+    {"/parallel/virtual_workers", FIELD_INT, SCOPE_TRAIN, AT(parallel.virtual_workers), .lo = 1, .hi = 65536,
+     .computed = "the largest number up to 8 that divides B (and B / micro)",
+     .help = "fixed leaves of the gradient tree (V), so that results do not depend on devices; divides B"},
+    {"/parallel/zero", FIELD_INT, SCOPE_TRAIN, AT(parallel.zero), .lo = 0, .hi = 1, .def = "1",
+     .help = "1: the optimizer's state is split over replicas"},
+    {"/parallel/exact", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.exact), .words = exactnesses, .def = "\"relaxed\"",
+     .help = "strict: the same bits for any tp too"},
+    {"/parallel/schedule", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.schedule), .words = pipelines, .def = "\"1f1b\"",
+     .help = "of the pipeline"},
+    {"/parallel/chunks", FIELD_INT, SCOPE_TRAIN, AT(parallel.chunks), .lo = 1, .hi = 64, .def = "1",
+     .help = "model chunks a pipeline rank, for interleaved"},
+    {"/parallel/recompute", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.recompute), .words = recomputes, .def = "\"none\"",
+     .help = "activations computed again in the backward pass"},
+    {"/compress/tp", FIELD_WORD, SCOPE_TRAIN, AT(compress.tp), .words = codecs_tp, .def = "\"none\"",
+     .help = "codec of tensor-parallel messages"},
+    {"/compress/pp", FIELD_WORD, SCOPE_TRAIN, AT(compress.pp), .words = codecs_pp, .def = "\"none\"",
+     .help = "codec of pipeline messages"},
+    {"/compress/dp", FIELD_WORD, SCOPE_TRAIN, AT(compress.dp), .words = codecs_dp, .def = "\"none\"",
+     .help = "codec of gradients between replicas"},
+    {"/compress/checkpoint", FIELD_WORD, SCOPE_TRAIN, AT(compress.checkpoint), .words = codecs_ckpt,
+     .def = "\"none\"", .help = "codec of checkpoints; lossless"},
+    {"/sequence/policy", FIELD_WORD, SCOPE_TRAIN, AT(sequence.policy), .words = policies, .def = "\"pad\"",
+     .help = "pad: samples of one fixed length"},
+    {"/sequence/chunk_tokens", FIELD_INT, SCOPE_TRAIN, AT(sequence.chunk_tokens), .lo = 1, .hi = 1 << 20,
+     .def = "2048", .help = "tokens a chunk, for policy chunk"},
+    {"/sequence/keep_chunks", FIELD_INT, SCOPE_TRAIN, AT(sequence.keep_chunks), .lo = 1, .hi = 1024, .def = "2",
+     .help = "chunks whose activations are kept, for policy chunk"},
+    {"/memory/activation_budget_mib", FIELD_INT, SCOPE_TRAIN, AT(memory.activation_budget_mib), .lo = 0,
+     .hi = 1 << 24, .def = "0", .help = "most memory for activations a rank, MiB; 0: no limit"},
+    {"/memory/policy", FIELD_WORD, SCOPE_TRAIN, AT(memory.policy), .words = memories, .def = "\"none\"",
+     .help = "which activations are dropped to keep the budget"},
+    {"/checkpoint/dir", FIELD_TEXT, SCOPE_TRAIN, AT(checkpoint.dir), .computed = "checkpoints in the job's folder",
+     .help = "where checkpoints go; relative to the job's folder"},
+    {"/checkpoint/every_steps", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.every_steps), .lo = 0, .hi = 1000000000,
+     .def = "100", .help = "steps between checkpoints; 0: only at the end and when asked"},
+    {"/checkpoint/keep", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.keep), .lo = 2, .hi = 10000, .def = "3",
+     .help = "newest checkpoints kept"},
+    {"/retry/max", FIELD_INT, SCOPE_ALL, AT(retry.max), .lo = 0, .hi = 1000, .def = "3",
+     .help = "restarts after faults of the system or a node"},
+    {"/retry/user", FIELD_INT, SCOPE_ALL, AT(retry.user), .lo = 0, .hi = 1000, .def = "0",
+     .help = "restarts after the job's own faults"},
+};
+const size_t spec_fields_n = sizeof(spec_fields) / sizeof(spec_fields[0]);
+
+const char *spec_object_help(const char *path)
+{
+    static const struct {
+        const char *path, *help;
+    } objects[] = {
+        {"/devices", "what the job runs on"},
+        {"/train", "training by the built-in engine; either this or command"},
+        {"/train/model", "the model: a preset's name as plain text, or sizes"},
+        {"/train/init", "where weights come from"},
+        {"/train/data", "what it learns from"},
+        {"/train/batch", "sizes of a step"},
+        {"/train/optimizer", "how weights change"},
+        {"/train/eval", "loss on the held-out data"},
+        {"/command", "any program, one process a device; either this or train"},
+        {"/parallel", "how ranks share the work of training"},
+        {"/compress", "compression of messages and checkpoints"},
+        {"/sequence", "how samples become sequences"},
+        {"/memory", "activation memory"},
+        {"/checkpoint", "saving and resuming"},
+        {"/retry", "restarts by the server"},
+    };
+
+    for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++)
+        if (strcmp(objects[i].path, path) == 0)
+            return objects[i].help;
+    return NULL;
+}

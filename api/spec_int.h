@@ -1,0 +1,75 @@
+/* spec_int - the table of a spec's fields, shared by the files that read, check and print specs
+ *
+ * One row a field. A field's path is its JSON pointer. Rows of one object stand together.
+ */
+#ifndef MUSTER_API_SPEC_INT_H
+#define MUSTER_API_SPEC_INT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "api/spec.h"
+
+#define SPEC_TEXT_FIELD_MAX 4096 /* bytes of a path or another text */
+#define SPEC_DEPTH_MAX 64        /* of a document */
+#define SPEC_VALUES_MAX 100000   /* values in a document, aliases written out */
+#define SPEC_ARGS_MAX 1024       /* arguments of a command, variables of its environment */
+#define SPEC_DEVICES_MAX 65536
+
+enum field_type {
+    FIELD_INT,
+    FIELD_AUTO, /* int, or "auto" for SPEC_AUTO */
+    FIELD_U64,
+    FIELD_NUMBER,
+    FIELD_PAIR, /* two numbers, two doubles */
+    FIELD_BOOL,
+    FIELD_NAME,  /* char[SPEC_NAME_MAX] */
+    FIELD_ENUM,  /* an int: the index in words */
+    FIELD_WORD,  /* char[16], one of words */
+    FIELD_TEXT,  /* char *, NULL when not given */
+    FIELD_FIXED, /* not kept: the only value is words[0] */
+    FIELD_NAMES, /* devices.classes */
+    FIELD_ARGV,
+    FIELD_ENV,
+};
+
+enum field_scope { SCOPE_ALL, SCOPE_TRAIN, SCOPE_COMMAND };
+
+struct field {
+    const char *path; /* "/train/optimizer/lr" */
+    enum field_type type;
+    enum field_scope scope;
+    size_t at;                /* offset in struct job_spec */
+    double lo, hi;            /* of numbers */
+    bool below_hi;            /* hi itself is too much */
+    bool above_lo;            /* lo itself is too little */
+    const char *const *words; /* NULL-terminated */
+    const char *def;          /* default as JSON text; NULL: the field is needed or its default is computed */
+    const char *computed;     /* how the default is computed, in words; NULL: there is none */
+    const char *help;         /* one line */
+};
+
+extern const struct field spec_fields[];
+extern const size_t spec_fields_n;
+
+/* The words about an object ("/train/model"), NULL when path is none. */
+const char *spec_object_help(const char *path);
+
+struct preset {
+    const char *name;
+    enum model_family family;
+    int layers, hidden, heads, kv_heads, ffn, context, vocab;
+    bool tie_embeddings;
+};
+
+extern const struct preset spec_presets[];
+extern const size_t spec_presets_n;
+
+/* The known word nearest to word, when it is near enough to be what was meant; else NULL. */
+const char *spec_nearest(const char *word, const char *const *known, size_t n);
+
+/* A fault's words, with ; did you mean 'X'? when something known is near. */
+void faults_add_unknown(struct faults *f, const char *pointer, const char *what, const char *word,
+                        const char *const *known, size_t n);
+
+#endif

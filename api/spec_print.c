@@ -1,0 +1,357 @@
+/* Printing a spec, its JSON schema and its reference, all from the table of fields. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/spec_read.h"
+#include "base/buf.h"
+
+/* The object at the first len bytes of path in root, made with its parents. Borrowed; NULL without memory. */
+static json_t *object_at(json_t *root, const char *path, size_t len, const char *inner)
+{
+    char name[32];
+
+    for (size_t at = 0; root && at < len;) {
+        size_t n = strcspn(path + at + 1, "/");
+        json_t *child;
+
+        assert(n < sizeof(name));
+        memcpy(name, path + at + 1, n);
+        name[n] = '\0';
+        if (inner)
+            root = json_object_get(root, inner);
+        child = json_object_get(root, name);
+        if (!child) {
+            child = inner ? json_pack("{s:s,s:{},s:b}", "type", "object", "properties", "additionalProperties", 0)
+                          : json_object();
+            if (json_object_set_new(root, name, child) < 0)
+                return NULL;
+        }
+        root = child;
+        at += n + 1;
+    }
+    return root;
+}
+
+static const char *last_name(const char *path)
+{
+    return strrchr(path, '/') + 1;
+}
+
+static json_t *list_json(char *const *list)
+{
+    json_t *all = json_array();
+
+    for (; list && *list; list++)
+        (void)json_array_append_new(all, json_string(*list));
+    return all;
+}
+
+static json_t *env_json(char *const *env)
+{
+    json_t *all = json_object();
+
+    for (; env && *env; env++) {
+        const char *eq = strchr(*env, '=');
+        char *name = strndup(*env, (size_t)(eq - *env));
+
+        if (!name || json_object_set_new(all, name, json_string(eq + 1)) < 0) {
+            free(name);
+            json_decref(all);
+            return NULL;
+        }
+        free(name);
+    }
+    return all;
+}
+
+static json_t *names_json(const struct job_spec *s)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < s->devices.n_classes; i++)
+        (void)json_array_append_new(all, json_string(s->devices.classes[i]));
+    return all;
+}
+
+/* The value of a field, new. NULL without memory. *ret_none: it has no value to print. */
+static json_t *value_json(const struct field *d, const struct job_spec *s, bool *ret_none)
+{
+    const char *at = (const char *)s + d->at;
+    uint64_t u;
+
+    *ret_none = false;
+    switch (d->type) {
+    case FIELD_INT:
+        return json_integer(*(const int *)at);
+    case FIELD_AUTO:
+        return *(const int *)at == SPEC_AUTO ? json_string("auto") : json_integer(*(const int *)at);
+    case FIELD_U64:
+        memcpy(&u, at, sizeof(u));
+        return json_integer((json_int_t)u);
+    case FIELD_NUMBER:
+        return json_real(*(const double *)at);
+    case FIELD_PAIR:
+        return json_pack("[f,f]", ((const double *)at)[0], ((const double *)at)[1]);
+    case FIELD_BOOL:
+        return json_boolean(*(const bool *)at);
+    case FIELD_ENUM:
+        return json_string(d->words[*(const int *)at]);
+    case FIELD_FIXED:
+        return json_string(d->words[0]);
+    case FIELD_NAME:
+    case FIELD_WORD:
+        *ret_none = !*at;
+        return *at ? json_string(at) : NULL;
+    case FIELD_TEXT:
+        *ret_none = !*(char *const *)at;
+        return *ret_none ? NULL : json_string(*(char *const *)at);
+    case FIELD_NAMES:
+        return names_json(s);
+    case FIELD_ARGV:
+        return list_json(*(char *const *const *)at);
+    case FIELD_ENV:
+        return env_json(*(char *const *const *)at);
+    }
+    abort();
+}
+
+json_t *spec_to_json(const struct job_spec *spec)
+{
+    json_t *root = json_object();
+
+    for (size_t i = 0; root && i < spec_fields_n; i++) {
+        const struct field *d = &spec_fields[i];
+        const char *name = last_name(d->path);
+        bool none;
+        json_t *v, *o;
+
+        if (d->scope != SCOPE_ALL && d->scope != (spec->kind == JOB_TRAIN ? SCOPE_TRAIN : SCOPE_COMMAND))
+            continue;
+        v = value_json(d, spec, &none);
+        if (none)
+            continue;
+        o = object_at(root, d->path, (size_t)(name - 1 - d->path), NULL);
+        if (json_object_set_new(o, name, v) < 0) {
+            json_decref(root);
+            return NULL;
+        }
+    }
+    return root;
+}
+
+/* --- schema -------------------------------------------------------------------------------------------- */
+
+static json_t *words_json(const struct field *d)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; d->words[i]; i++)
+        (void)json_array_append_new(all, json_string(d->words[i]));
+    return all;
+}
+
+static json_t *range_json(const struct field *d, bool whole)
+{
+    json_t *o = json_pack("{s:s}", "type", whole ? "integer" : "number");
+
+    (void)json_object_set_new(o, d->above_lo ? "exclusiveMinimum" : "minimum",
+                              whole ? json_integer((json_int_t)d->lo) : json_real(d->lo));
+    (void)json_object_set_new(o, d->below_hi ? "exclusiveMaximum" : "maximum",
+                              whole ? json_integer((json_int_t)d->hi) : json_real(d->hi));
+    return o;
+}
+
+static json_t *name_schema(void)
+{
+    return json_pack("{s:s,s:s}", "type", "string", "pattern", "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$");
+}
+
+static json_t *field_schema(const struct field *d)
+{
+    switch (d->type) {
+    case FIELD_INT:
+    case FIELD_U64:
+        return range_json(d, true);
+    case FIELD_AUTO:
+        return json_pack("{s:[o,{s:s}]}", "anyOf", range_json(d, true), "const", "auto");
+    case FIELD_NUMBER:
+        return range_json(d, false);
+    case FIELD_PAIR:
+        return json_pack("{s:s,s:o,s:i,s:i}", "type", "array", "items", range_json(d, false), "minItems", 2,
+                         "maxItems", 2);
+    case FIELD_BOOL:
+        return json_pack("{s:s}", "type", "boolean");
+    case FIELD_NAME:
+        return name_schema();
+    case FIELD_ENUM:
+    case FIELD_WORD:
+    case FIELD_FIXED:
+        return json_pack("{s:o}", "enum", words_json(d));
+    case FIELD_TEXT:
+        return json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", SPEC_TEXT_FIELD_MAX);
+    case FIELD_NAMES:
+        return json_pack("{s:s,s:o,s:i}", "type", "array", "items", name_schema(), "maxItems", SPEC_CLASSES_MAX);
+    case FIELD_ARGV:
+        return json_pack("{s:s,s:{s:s},s:i,s:i}", "type", "array", "items", "type", "string", "minItems", 1,
+                         "maxItems", SPEC_ARGS_MAX);
+    case FIELD_ENV:
+        return json_pack("{s:s,s:{s:s},s:i}", "type", "object", "additionalProperties", "type", "string",
+                         "maxProperties", SPEC_ARGS_MAX);
+    }
+    abort();
+}
+
+/* Let the object at name in properties also be written short. */
+static int allow_short(json_t *properties, const char *name, json_t *short_form)
+{
+    json_t *full = json_object_get(properties, name); /* borrowed; kept by the pack */
+
+    return json_object_set_new(properties, name, json_pack("{s:[o,O]}", "anyOf", short_form, full));
+}
+
+json_t *spec_schema(void)
+{
+    json_t *root = json_pack("{s:s,s:s,s:s,s:{},s:b,s:[{s:[s]},{s:[s]}]}", "$schema",
+                             "https://json-schema.org/draft/2020-12/schema", "title", "a job of Muster", "type",
+                             "object", "properties", "additionalProperties", 0, "oneOf", "required", "train",
+                             "required", "command");
+    int r = root ? 0 : -ENOMEM;
+
+    for (size_t i = 0; r == 0 && i < spec_fields_n; i++) {
+        const struct field *d = &spec_fields[i];
+        const char *name = last_name(d->path);
+        json_t *one = field_schema(d);
+        json_t *o = object_at(root, d->path, (size_t)(name - 1 - d->path), "properties");
+
+        r = json_object_set_new(one, "description", json_string(d->help));
+        if (r == 0 && d->def)
+            r = json_object_set_new(one, "default", json_loads(d->def, JSON_DECODE_ANY, NULL));
+        if (r == 0 && d->computed)
+            r = json_object_set_new(one, "x-default", json_string(d->computed));
+        if (r == 0 && !d->def && !d->computed)
+            r = json_object_set_new(o, "required", json_pack("[s]", name));
+        if (r == 0)
+            r = json_object_set_new(json_object_get(o, "properties"), name, one);
+        else
+            json_decref(one);
+    }
+    if (r == 0) {
+        json_t *top = json_object_get(root, "properties"), *train = json_object_get(top, "train");
+        const struct field *preset = spec_fields;
+
+        while (strcmp(preset->path, "/train/model/preset") != 0)
+            preset++;
+        r = allow_short(json_object_get(train, "properties"), "model", json_pack("{s:o}", "enum", words_json(preset)));
+        if (r == 0)
+            r = json_object_set_new(train, "required", json_pack("[s,s]", "model", "data"));
+        if (r == 0)
+            r = allow_short(top, "command", json_pack("{s:s,s:i}", "type", "string", "minLength", 1));
+    }
+    if (r < 0) {
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+/* --- reference ----------------------------------------------------------------------------------------- */
+
+static void print_values(struct buf *out, const struct field *d)
+{
+    static const char *const plain[] = {
+        [FIELD_BOOL] = "`true` or `false`", [FIELD_NAME] = "a name", [FIELD_TEXT] = "text",
+        [FIELD_NAMES] = "array of names",   [FIELD_ARGV] = "array of texts", [FIELD_ENV] = "object of texts",
+    };
+
+    switch (d->type) {
+    case FIELD_INT:
+    case FIELD_U64:
+    case FIELD_AUTO:
+        (void)buf_printf(out, "%.0f to %.0f%s", d->lo, d->hi, d->type == FIELD_AUTO ? ", or `\"auto\"`" : "");
+        return;
+    case FIELD_NUMBER:
+    case FIELD_PAIR:
+        (void)buf_printf(out, "%s%s%g to %s%g", d->type == FIELD_PAIR ? "two numbers, each " : "number, ",
+                         d->above_lo ? "above " : "", d->lo, d->below_hi ? "below " : "", d->hi);
+        return;
+    case FIELD_ENUM:
+    case FIELD_WORD:
+    case FIELD_FIXED:
+        for (size_t i = 0; d->words[i]; i++)
+            (void)buf_printf(out, "%s`%s`", i ? ", " : "", d->words[i]);
+        return;
+    default:
+        (void)buf_addstr(out, plain[d->type]);
+    }
+}
+
+static void print_object(struct buf *out, const char *path)
+{
+    size_t len = strlen(path);
+
+    (void)buf_printf(out, "| field | what | values | default |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < spec_fields_n; i++) {
+        const struct field *d = &spec_fields[i];
+
+        if (strncmp(d->path, path, len) != 0 || last_name(d->path) != d->path + len + 1)
+            continue;
+        (void)buf_printf(out, "| `%s` | %s | ", last_name(d->path), d->help);
+        print_values(out, d);
+        if (d->def)
+            (void)buf_printf(out, " | `%s` |\n", d->def);
+        else
+            (void)buf_printf(out, " | %s |\n", d->computed ? d->computed : "needed");
+    }
+    (void)buf_addstr(out, "\n");
+}
+
+static void print_presets(struct buf *out)
+{
+    (void)buf_addstr(out, "## Presets of models\n\n| preset | family | layers | hidden | heads | kv_heads | ffn | context "
+                          "| vocab |\n|---|---|---|---|---|---|---|---|---|\n");
+    for (size_t i = 0; i < spec_presets_n; i++) {
+        const struct preset *p = &spec_presets[i];
+
+        (void)buf_printf(out, "| `%s` | %s | %d | %d | %d | %d | %d | %d | %d |\n", p->name,
+                         p->family == MODEL_GPT2 ? "gpt2" : "llama", p->layers, p->hidden, p->heads, p->kv_heads,
+                         p->ffn, p->context, p->vocab);
+    }
+}
+
+int spec_reference(struct buf *out)
+{
+    (void)buf_addstr(out,
+        "# The job spec\n\n"
+        "A job is a JSON or YAML document (YAML when its first character is not `{`). Only what a job does is needed: "
+        "`train` with\na model and a corpus, or `command`. Everything else has a default. Printed by "
+        "`make docs/spec.md` from the table in\n`api/spec_fields.c`, from which specs are also read and checked.\n\n"
+        "```yaml\ntrain:\n  model: gpt2-124m          # a preset; or {preset: gpt2-124m, dropout: 0.1}; or sizes\n"
+        "  data: {path: corpus.txt}\n```\n\n"
+        "A spec is checked as a whole and every fault is reported under its JSON pointer. What the language has but "
+        "this version\ndoes not do is refused with a message that says so.\n\n"
+        "`command: python train.py` is short for `command: {argv: [/bin/sh, -c, python train.py]}`. One process is "
+        "started on each\ndevice; its environment is described in [protocol.md](protocol.md).\n\n## Top level\n\n");
+    print_object(out, "");
+    for (size_t i = 0; i < spec_fields_n; i++) {
+        const char *path = spec_fields[i].path;
+        size_t len = (size_t)(last_name(path) - 1 - path);
+        char object[64];
+        bool seen = len == 0;
+
+        for (size_t j = 0; j < i && !seen; j++)
+            seen = (size_t)(last_name(spec_fields[j].path) - 1 - spec_fields[j].path) == len &&
+                   strncmp(spec_fields[j].path, path, len) == 0;
+        if (seen)
+            continue;
+        assert(len < sizeof(object));
+        memcpy(object, path, len);
+        object[len] = '\0';
+        (void)buf_printf(out, "## %s\n\n%s.\n\n", object + 1, spec_object_help(object));
+        print_object(out, object);
+    }
+    print_presets(out);
+    return buf_failed(out) ? -ENOMEM : 0;
+}

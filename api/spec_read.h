@@ -1,0 +1,30 @@
+/* spec_read - a spec while it is being read: which fields were given, which were bad */
+#ifndef MUSTER_API_SPEC_READ_H
+#define MUSTER_API_SPEC_READ_H
+
+#include "api/spec_int.h"
+
+#define SPEC_FIELDS_MAX 128
+
+enum read_state { READ_ABSENT, READ_GIVEN, READ_BAD };
+
+struct reading {
+    struct job_spec *spec;
+    struct faults *f;
+    enum read_state state[SPEC_FIELDS_MAX]; /* by row of spec_fields */
+};
+
+/* Read v into the field's place. Returns 0, -EINVAL with a fault, -ENOMEM. */
+int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f);
+
+/* May this be the name of a job, project or device class? */
+bool spec_name_is_good(const char *s, size_t len);
+
+/* Fill in the defaults that depend on other fields, with faults for needed ones. Returns 0 or -ENOMEM. */
+int spec_complete(struct reading *r);
+
+/* Add the faults of fields that are right one by one but not together, and of what this version does not do.
+ * Fields that were bad themselves are left out of it. */
+void spec_check(struct reading *r);
+
+#endif

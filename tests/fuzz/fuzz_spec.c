@@ -1,0 +1,30 @@
+/* A spec as text: what is read and printed must read back. */
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct job_spec *spec, *again;
+    struct faults f = {.n = 0};
+
+    if (spec_from_text((const char *)data, size, &spec, &f) == 0) {
+        json_t *doc = spec_to_json(spec);
+
+        assert(doc && spec_from_json(doc, &again, &f) == 0);
+        spec_free(again);
+        spec_free(spec);
+        json_decref(doc);
+    } else {
+        json_t *all = faults_json(&f);
+
+        assert(all && f.n > 0);
+        json_decref(all);
+    }
+    faults_clear(&f);
+    return 0;
+}
