@@ -97,8 +97,9 @@ static void compare(struct bench *b, bench_fn fn, bench_fn reference, void *arg,
 static void report(const struct bench *b, const char *metric, double value, const char *unit, const char *reference,
                    double ratio)
 {
-    (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", \"reference\": \"%s\", "
-                 "\"ratio\": %.3f, \"threads\": %d}\n", metric, value, unit, reference, ratio, b->threads);
+    (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
+                 "\"reference\": \"%s\", \"ratio\": %.3f, \"threads\": %d}\n", metric, value, unit, reference, ratio,
+                 b->threads);
     (void)fflush(stdout);
 }
 
@@ -165,8 +166,8 @@ static void call_layernorm(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->layernorm_forward(b->s, c->x, c->gamma, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row, c->row2, &err),
-         &err);
+    must(b->ops->layernorm_forward(b->s, c->x, c->gamma, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row, c->row2,
+                                   &err), &err);
 }
 
 static void call_layernorm_back(struct bench *b, void *arg)
@@ -250,8 +251,8 @@ static void bench_loops(struct bench *b, int rows, int cols)
     } loop[] = {
         { "layernorm forward", call_layernorm, 2 }, { "layernorm backward", call_layernorm_back, 3 },
         { "gelu forward", call_gelu, 2 }, { "gelu backward", call_gelu_back, 3 }, { "add", call_add, 3 },
-        { "bias gradient", call_bias_gradient, 1 }, { "dropout", call_dropout, 2 }, { "loss and gradient", call_loss, 3 },
-        { "adamw", call_adamw, 7.0 / 4 },
+        { "bias gradient", call_bias_gradient, 1 }, { "dropout", call_dropout, 2 },
+        { "loss and gradient", call_loss, 3 }, { "adamw", call_adamw, 7.0 / 4 },
     };
     size_t n = (size_t)rows * (size_t)cols;
     struct loop_case c = { .rows = rows, .cols = cols, .n = n, .x = numbers(b, n, 1), .y = numbers(b, n, 1),

@@ -116,7 +116,8 @@ struct kern_ops {
     int (*rmsnorm_forward)(struct kern_stream *s, const float *x, const float *gamma, float eps, int rows, int cols,
                            float *y, float *rstd, struct merr *err);
     int (*rmsnorm_backward)(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
-                            const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, struct merr *err);
+                            const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma,
+                            struct merr *err);
 
     /* Rotate q and k rows in place (rotate-half); inverse for backward. freq [dim/2], position [rows] host memory. */
     int (*rope)(struct kern_stream *s, float *x, int rows, int heads, int dim, int ld, const int32_t *position,
@@ -129,8 +130,9 @@ struct kern_ops {
     int (*swiglu_backward)(struct kern_stream *s, const float *gate_up, const float *dy, int rows, int cols,
                            float *dgate_up, struct merr *err);
 
-    int (*add)(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err);                 /* y += x */
-    int (*add_bias)(struct kern_stream *s, float *y, const float *bias, int rows, int cols, struct merr *err); /* y += b */
+    int (*add)(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err); /* y += x */
+    /* Each row of y += bias. */
+    int (*add_bias)(struct kern_stream *s, float *y, const float *bias, int rows, int cols, struct merr *err);
     int (*bias_gradient)(struct kern_stream *s, const float *dy, int rows, int cols, int ld, float *db,
                          struct merr *err); /* db += column sums, rows in order */
     int (*dropout)(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y, struct merr *err);

@@ -49,8 +49,8 @@ static bool is_separator(enum data_separator separator, const char *line, size_t
     return separator == SEPARATE_PERCENT && len == 1 && line[0] == '%';
 }
 
-static int split_text(struct documents *d, const char *name, enum data_separator separator, const char *data, size_t len,
-                      struct merr *err)
+static int split_text(struct documents *d, const char *name, enum data_separator separator, const char *data,
+                      size_t len, struct merr *err)
 {
     int rc;
 

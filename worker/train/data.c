@@ -394,8 +394,8 @@ static int open_tokens(struct data *d, const struct job_spec *spec, uint64_t siz
     n = size / d->width;
     if (size % d->width != 0)
         return merr_set(err, -EINVAL,
-                        "'%s' has %llu bytes, not a whole number of uint%u tokens (vocab %d); is the file complete, and "
-                        "its tokens %u bytes each?",
+                        "'%s' has %llu bytes, not a whole number of uint%u tokens (vocab %d); is the file complete, "
+                        "and its tokens %u bytes each?",
                         d->path, (unsigned long long)size, 8 * d->width, d->vocab, d->width);
     rc = cut_tail(d, n, NULL, spec->train.data.holdout, err);
     for (uint64_t at = 0; rc == 0 && at < n && at * d->width < CHECK_BYTES; at += PIECE_TOKENS)

@@ -298,7 +298,7 @@ static void documents_are_marked_and_held_out_whole(void **state)
     size_t len = 0;
 
     for (int i = 0; i < 100; i++)
-        len += (size_t)snprintf(text + len, sizeof(text) - len, "%%\nd%03d\n", i);
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%%\n" "d%03d\n", i);
     put(f, text, len);
     f->spec.train.data.separator = SEPARATE_PERCENT;
     f->spec.train.data.holdout = 0.2;

@@ -219,7 +219,8 @@ static void norms_match_forward_and_backward(void **state)
         const float *held = try_floats(n, 1), *sums = try_floats(cols, 1);
         const struct try_out forward[] = { { n, NULL }, { rows, NULL }, { rows, NULL } };
         const struct try_out backward[] = { { n, c.add ? held : NULL }, { cols, sums }, { cols, sums } };
-        float tol = cols == 1 ? 1e-3f : LONG_SUM; /* of one column nothing is left but what cancels, times 1/sqrt(eps) */
+        /* of one column nothing is left but what cancels, times 1/sqrt(eps) */
+        float tol = cols == 1 ? 1e-3f : LONG_SUM;
 
         c.mean = mean;
         c.rstd = rstd;
@@ -470,8 +471,8 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
     for (int rank = 0; rank < c->n; rank++) { /* an evaluation wants no gradient, and every rank has the same loss */
         float *loss = try_bytes(tokens * sizeof(float));
 
-        assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, rank * c->cols, c->vocab, c->target,
-                                          0.25f, loss, NULL, NULL), 0);
+        assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, rank * c->cols, c->vocab,
+                                          c->target, 0.25f, loss, NULL, NULL), 0);
         assert_memory_equal(loss, out[0], tokens * sizeof(float));
     }
 }

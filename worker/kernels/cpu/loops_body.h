@@ -1,5 +1,8 @@
-/* The loops of loops.h, included by one file for each build. Vectors of eight floats are written with the
- * compilers' vector extension, which lowers them to what the processor has. */
+/* loops_body - the loops of loops.h, included by one file for each build
+ *
+ * Vectors of eight floats are written with the compilers' vector extension, which lowers them to what the processor
+ * has. The including file sets LOOPS_TABLE and LOOPS_NAME; there is no guard, as it is the whole of that file.
+ */
 #include "worker/kernels/cpu/loops.h"
 
 #include <math.h>
@@ -342,7 +345,7 @@ static void philox8(uint32_t first, uint32_t position, uint64_t sample, const ui
     uint32_t k0 = key[0], k1 = key[1];
 
     for (int round = 0; round < 10; round++) {
-        v8u hi0, lo0, hi1, lo1;
+        v8u hi0 = zero, lo0 = zero, hi1 = zero, lo1 = zero;
 
         multiply8(c0, 0xD2511F53u, &hi0, &lo0);
         multiply8(c2, 0xCD9E8D57u, &hi1, &lo1);
