@@ -1,0 +1,129 @@
+"""Start the ranks of a training run by hand, the way an agent does: one folder, one process a rank."""
+import json
+import math
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("MUSTER_BUILD", os.path.join(ROOT, "build"))
+TRAIN = os.path.join(BUILD, "bin", "muster-train")
+
+DONE, USER, INTERNAL, NODE, ABORTED, DRAINED = 0, 65, 70, 74, 75, 76
+SAVE, DRAIN, ABORT = 1, 2, 3
+
+
+class Run:
+    """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
+
+    def __init__(self, folder, spec, tp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None, **layout):
+        self.job = os.path.join(folder, "job")
+        self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
+        os.makedirs(os.path.join(self.folder, "rendezvous"))
+        os.makedirs(self.job, exist_ok=True)
+        self.world = tp * pp * dp
+        layout = dict({"tp": tp, "pp": pp, "cp": 1, "dp": dp}, **layout)
+        assignment = {
+            "job": "j1", "generation": generation, "order": "run", "grace_s": 10, "dir": self.job, "layout": layout,
+            "world": self.world, "master_port": 0, "spec": spec, "node": "n1", "threads": threads,
+            "ranks": [{"rank": r, "node": "n%d" % (r * nodes // self.world + 1), "slot": r, "class": "cpu",
+                       "address": "127.0.0.1"} for r in range(self.world)],
+        }
+        with open(os.path.join(self.folder, "assignment.json"), "w") as f:
+            json.dump(assignment, f)
+        self.env = dict(os.environ, OMP_NUM_THREADS=str(threads), **(env or {}))
+        self.ranks = []
+
+    def start(self):
+        for r in range(self.world):
+            with open(self.log_path(r), "wb") as log:
+                self.ranks.append(subprocess.Popen([TRAIN, "--run", self.folder, "--rank", str(r)], stdout=log,
+                                                   stderr=log, stdin=subprocess.DEVNULL, env=self.env))
+        return self
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        for p in self.ranks:
+            if p.poll() is None:
+                p.kill()
+            p.wait()
+
+    def log_path(self, rank):
+        return os.path.join(self.folder, "rank-%05d.log" % rank)
+
+    def log(self, rank=0):
+        with open(self.log_path(rank), errors="replace") as f:
+            return f.read()
+
+    def wait(self, seconds=120):
+        """Exit codes of all ranks. When one fails, the others get SIGTERM, as from an agent."""
+        deadline = time.monotonic() + seconds
+        while any(p.poll() is None for p in self.ranks):
+            if any(p.poll() not in (None, DONE, DRAINED) for p in self.ranks):
+                for p in self.ranks:
+                    if p.poll() is None:
+                        p.send_signal(signal.SIGTERM)
+            left = deadline - time.monotonic()
+            assert left > 0, "ranks still run after %d s:\n%s" % (seconds, self.log())
+            for p in self.ranks:
+                if p.poll() is None:
+                    try:
+                        p.wait(min(left, 0.1))
+                    except subprocess.TimeoutExpired:
+                        pass
+                    break
+        return [p.returncode for p in self.ranks]
+
+    def must(self, want=DONE, seconds=120):
+        codes = self.wait(seconds)
+        assert codes == [want] * self.world, "exit codes %s:\n%s" % (codes, "\n".join(
+            "--- rank %d\n%s" % (r, self.log(r)[-2000:]) for r in range(self.world)))
+        return self
+
+    def lines(self, path):
+        if not os.path.exists(path):
+            return []
+        with open(path) as f:
+            return [json.loads(line) for line in f if line.endswith("\n")]
+
+    def metrics(self):
+        return self.lines(os.path.join(self.job, "metrics.jsonl"))
+
+    def events(self, kind=None):
+        return [e for e in self.lines(os.path.join(self.folder, "events.jsonl")) if kind in (None, e["type"])]
+
+    def until(self, ready, seconds=60):
+        """Wait until ready() gives something true, and give that."""
+        deadline = time.monotonic() + seconds
+        while True:
+            got = ready()
+            if got:
+                return got
+            dead = [p.returncode for p in self.ranks if p.poll() is not None]
+            assert not dead, "ranks ended with %s:\n%s" % (dead, self.log())
+            assert time.monotonic() < deadline, "not ready after %d s:\n%s" % (seconds, self.log())
+            try:
+                self.ranks[0].wait(0.02)
+            except subprocess.TimeoutExpired:
+                pass
+
+
+def train(spec, folder=None, want=DONE, seconds=120, **how):
+    """Run to the end. The Run, with its files still there while folder is."""
+    with Run(folder or tempfile.mkdtemp(), spec, **how) as run:
+        return run.must(want, seconds)
+
+
+def losses(run):
+    return [m["loss"] for m in run.metrics()]
+
+
+def relative(a, b):
+    """Largest relative difference of two equally long lists."""
+    assert len(a) == len(b) and a, "%d and %d numbers" % (len(a), len(b))
+    assert all(math.isfinite(x) for x in a + b)
+    return max(abs(x - y) / max(abs(x), abs(y), 1e-300) for x, y in zip(a, b))

@@ -1,0 +1,62 @@
+/* The loss on held-out samples: forward only, the same number whatever the layout. */
+#include <string.h>
+
+#include "base/log.h"
+#include "worker/train/train_impl.h"
+#include "worker/train/try.h"
+
+static int load(void *arg, int micro, struct stage_slot *slot, struct merr *err)
+{
+    struct train *t = arg;
+    int first = (t->eval_begin + micro) * t->micro, count = t->eval_sequences - first, length = t->info.length;
+
+    if (count > t->micro)
+        count = t->micro;
+    for (int i = 0; i < t->micro; i++)
+        slot->sample[i] = (uint64_t)first + i;
+    if (!t->mesh->first && !t->mesh->last)
+        return 0;
+    memset(slot->tokens, 0, sizeof(*slot->tokens) * t->micro * length);
+    for (int i = 0; i < t->micro * length; i++)
+        slot->targets[i] = -1;
+    TRY(data_heldout(t->data, first, count, slot->tokens, slot->targets, err));
+    if (t->mesh->last && t->mesh->tp_index == 0)
+        for (int i = 0; i < count * length; i++)
+            t->eval_sums[t->eval_micros + t->eval_begin + micro] += slot->targets[i] >= 0;
+    return 0;
+}
+
+static json_t *event(const struct train *t, double loss, double tokens)
+{
+    json_t *e = json_pack("{s:s, s:I, s:f, s:I}", "type", "eval", "step", (json_int_t)t->step, "loss", loss, "tokens",
+                          (json_int_t)tokens);
+
+    if (e && t->unigram > 0)
+        (void)json_object_set_new(e, "unigram", json_real(t->unigram));
+    return e;
+}
+
+int train_evaluate(struct train *t, struct merr *err)
+{
+    struct pipe_run run = {.schedule = t->eval_schedule, .load = load, .arg = t, .step = t->step};
+    int n = t->eval_micros;
+    double tokens = 0, loss;
+
+    if (n == 0)
+        return 0;
+    flight_phase_set(t->flight, FLIGHT_EVAL, t->step);
+    memset(t->eval_sums, 0, sizeof(*t->eval_sums) * 2 * n);
+    run.loss = t->eval_sums + t->eval_begin;
+    if (t->eval_schedule)
+        TRY(pipe_go(t->pipe, &run, err));
+    if (!t->mesh->last || t->mesh->tp_index != 0)
+        memset(t->eval_sums, 0, sizeof(*t->eval_sums) * 2 * n);
+    TRY(comm_all_reduce(t->all, t->eval_sums, 2 * (size_t)n, COMM_F64, COMM_SUM, err));
+    for (int i = 0; i < n; i++)
+        tokens += t->eval_sums[n + i];
+    loss = tree_sum(t->eval_sums, n) / tokens;
+    if (t->mesh->rank != 0)
+        return 0;
+    log_info("step %llu: held-out loss %.4f over %.0f tokens", (unsigned long long)t->step, loss, tokens);
+    return report_event_take(t->report, event(t, loss, tokens), err);
+}

@@ -1,0 +1,215 @@
+/* The steps of a training run, and what is agreed on between them. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "worker/train/train_impl.h"
+#include "worker/train/try.h"
+
+#define SAVES_AT_ONCE 2 /* the checkpoint writer takes no more */
+
+struct step_result {
+    double loss, norm, lr;
+    uint64_t bytes[BYTES];
+    bool save, drain, busy; /* agreed on by all ranks */
+    int64_t began_us;
+};
+
+static int load(void *arg, int micro, struct stage_slot *slot, struct merr *err)
+{
+    struct train *t = arg;
+    int leaf = t->leaf_begin + micro / t->per_leaf;
+    int first = (leaf * t->per_leaf + micro % t->per_leaf) * t->micro;
+
+    for (int i = 0; i < t->micro; i++)
+        slot->sample[i] = t->step * (uint64_t)t->info.batch + first + i;
+    if (!t->mesh->first && !t->mesh->last)
+        return 0;
+    return data_train(t->data, t->step, first, t->micro, slot->tokens, slot->targets, err);
+}
+
+static uint64_t sent(const struct comm_group *g)
+{
+    return g ? comm_bytes_sent(g) : 0;
+}
+
+/* What this rank adds to the step's sum besides the squares. */
+static void contribute(struct train *t)
+{
+    int v = t->spec->parallel.virtual_workers;
+    double *losses = t->sums + t->squares, *extra = losses + v;
+    uint64_t now[BYTES] = {sent(t->tp), sent(t->pp) + sent(t->pair), sent(t->dp)};
+    enum flight_order order = flight_order_get(t->flight);
+
+    if (t->mesh->last && t->mesh->tp_index == 0)
+        for (int i = 0; i < t->micros; i++)
+            losses[t->leaf_begin + i / t->per_leaf] += t->loss[i];
+    extra[SUM_SAVE] = order == FLIGHT_SAVE;
+    extra[SUM_DRAIN] = order == FLIGHT_DRAIN;
+    extra[SUM_BUSY] = t->saves_under_way >= SAVES_AT_ONCE;
+    for (int i = 0; i < BYTES; i++) {
+        extra[SUM_BYTES + i] = (double)(now[i] - t->bytes_before[i]);
+        t->bytes_before[i] = now[i];
+    }
+}
+
+static int reduce(struct train *t, struct step_result *r, struct merr *err)
+{
+    int v = t->spec->parallel.virtual_workers;
+    double *extra = t->sums + t->squares + v, square = 0;
+
+    flight_phase_set(t->flight, FLIGHT_REDUCE, t->step);
+    memset(t->sums, 0, (t->squares + v + SUM_EXTRAS) * sizeof(*t->sums));
+    TRY(optim_reduce(t->optim, &t->tree, err));
+    TRY(optim_squares(t->optim, t->sums, err));
+    contribute(t);
+    TRY(comm_all_reduce(t->all, t->sums, t->squares + v + SUM_EXTRAS, COMM_F64, COMM_SUM, err));
+    for (size_t i = 0; i < t->squares; i++)
+        square += t->sums[i];
+    r->norm = sqrt(square);
+    r->loss = tree_sum(t->sums + t->squares, v) / ((double)t->info.batch * t->info.length);
+    r->save = extra[SUM_SAVE] > 0;
+    r->drain = extra[SUM_DRAIN] > 0;
+    r->busy = extra[SUM_BUSY] > 0;
+    for (int i = 0; i < BYTES; i++)
+        r->bytes[i] = (uint64_t)extra[SUM_BYTES + i];
+    return 0;
+}
+
+/* The words for a step whose loss or gradient is not finite, and the rank where it shows first. */
+static void name_culprit(struct train *t, const struct step_result *r, struct merr *err)
+{
+    char name[PARAM_NAME_MAX];
+    int stage;
+
+    for (size_t i = 0; i < t->squares; i++) {
+        int tp_index = (int)(i % t->mesh->tp);
+
+        if (isfinite(t->sums[i]))
+            continue;
+        stage = params_place(&t->gpt, (int)(i / t->mesh->tp), t->mesh->pp, name);
+        t->fault_rank = mesh_rank(t->mesh, tp_index, 0, stage);
+        (void)merr_set(err, -EDOM, "step %llu: the gradient of '%s' is not finite (stage %d, tensor-parallel index %d, "
+                       "rank %d; loss %g)", (unsigned long long)t->step, name, stage, tp_index, t->fault_rank, r->loss);
+        return;
+    }
+    t->fault_rank = mesh_rank(t->mesh, 0, 0, t->mesh->pp - 1);
+    (void)merr_set(err, -EDOM, "step %llu: the loss is %g, the gradient norm %g (stage %d, rank %d)",
+                   (unsigned long long)t->step, r->loss, r->norm, t->mesh->pp - 1, t->fault_rank);
+}
+
+/* 0: go on with the update; 1: leave this step's update out; -EDOM: give up. The same on every rank. */
+static int check_finite(struct train *t, const struct step_result *r, struct merr *err)
+{
+    struct merr why;
+
+    if (isfinite(r->loss) && isfinite(r->norm)) {
+        t->skipped = 0;
+        return 0;
+    }
+    name_culprit(t, r, &why);
+    t->skipped++;
+    if (t->spec->train.on_nonfinite == NONFINITE_SKIP && t->skipped <= t->spec->train.nonfinite_limit) {
+        if (t->mesh->rank != 0)
+            return 1;
+        log_warn("%s; its update is left out", why.text);
+        TRY(report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)t->step,
+                                                   "message", why.text), err));
+        return 1;
+    }
+    return merr_set(err, -EDOM, "%s; a lower learning rate, more warmup or on_nonfinite 'skip' may help", why.text);
+}
+
+static int step(struct train *t, struct step_result *r, struct merr *err)
+{
+    struct pipe_run run = {
+        .schedule = t->schedule, .load = load, .arg = t, .loss = t->loss, .tree = &t->tree, .per_leaf = t->per_leaf,
+        .weight = (float)(1.0 / ((double)t->info.batch * t->info.length)), .step = t->step,
+    };
+    double clip = t->spec->train.optimizer.clip, scale = 1;
+    int skip;
+
+    r->began_us = clock_mono_us();
+    tree_reset(&t->tree);
+    TRY(pipe_go(t->pipe, &run, err));
+    TRY(reduce(t, r, err));
+    skip = check_finite(t, r, err);
+    if (skip < 0)
+        return skip;
+    r->lr = optim_lr(t->spec, t->step);
+    if (clip > 0 && clip / (r->norm + 1e-6) < 1)
+        scale = clip / (r->norm + 1e-6);
+    flight_phase_set(t->flight, FLIGHT_UPDATE, t->step);
+    if (!skip) {
+        TRY(mck_gate(t->writer, -1, err));
+        TRY(optim_update(t->optim, t->step + 1, r->lr, scale, err));
+    }
+    t->step++;
+    return 0;
+}
+
+static int report(struct train *t, const struct step_result *r, struct merr *err)
+{
+    double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
+    double tokens = (double)t->info.batch * t->info.length, rate = tokens / seconds;
+    struct report_step s = {
+        .step = t->step - 1, .tokens = t->step * (uint64_t)tokens, .loss = r->loss, .grad_norm = r->norm, .lr = r->lr,
+        .tokens_per_s = rate, .step_ms = seconds * 1e3,
+        .mfu = t->peak_flops > 0 ? rate * gpt_flops_per_token(&t->gpt, t->info.length) / t->peak_flops : 0,
+        .stall_ms = (double)mck_stall_us(t->writer) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
+        .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
+        .ranks = t->run.world,
+    };
+
+    return t->mesh->rank == 0 ? report_metrics(t->report, &s, err) : 0;
+}
+
+/* What comes between two steps. Returns 1 when drained. */
+static int boundary(struct train *t, const struct step_result *r, struct merr *err)
+{
+    int every = t->spec->checkpoint.every_steps, eval = t->spec->train.eval.every_steps;
+    bool end = t->step == (uint64_t)t->spec->train.steps;
+    bool due = every > 0 && t->step % every == 0;
+
+    TRY(train_saves_poll(t, err));
+    if (r->drain || end) {
+        TRY(train_save(t, true, err));
+    } else if ((r->save || due) && r->busy) {
+        if (t->mesh->rank == 0)
+            log_warn("step %llu: no checkpoint, two are still being written", (unsigned long long)t->step);
+    } else if (r->save || due) {
+        TRY(train_save(t, false, err));
+        flight_saved(t->flight);
+    }
+    if (end || (eval > 0 && t->step % eval == 0 && !r->drain))
+        TRY(train_evaluate(t, err));
+    if (r->drain && !end) {
+        TRY(train_saves_finish(t, err));
+        return 1;
+    }
+    return 0;
+}
+
+int train_loop(struct train *t, struct merr *err)
+{
+    struct step_result r;
+    uint64_t steps = (uint64_t)t->spec->train.steps;
+    int drained;
+
+    if (t->step == 0 || t->step >= steps)
+        TRY(train_evaluate(t, err));
+    while (t->step < steps) {
+        TRY(step(t, &r, err));
+        TRY(report(t, &r, err));
+        drained = boundary(t, &r, err);
+        if (drained != 0)
+            return drained;
+    }
+    TRY(train_saves_finish(t, err));
+    if (t->mesh->rank != 0)
+        return 0;
+    return report_event_take(t->report, json_pack("{s:s, s:I}", "type", "finished", "step", (json_int_t)t->step), err);
+}

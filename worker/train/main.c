@@ -1,0 +1,212 @@
+/* muster-train - one rank of a training job; also samples text and prints pipeline schedules */
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "worker/diagnose/flight.h"
+#include "worker/train/sample.h"
+#include "worker/train/schedule.h"
+#include "worker/train/train.h"
+
+#define SCHEDULE_TEXT_MAX (256u << 20)
+#define TOKENS_MAX 1000000
+
+static const char usage[] =
+    "usage: muster-train --run FOLDER --rank N\n"
+    "       muster-train --sample --checkpoint DIR[:STEP] [--prompt TEXT] [--tokens N] [--temperature T]\n"
+    "                    [--top-k K] [--seed S] [--threads N]\n"
+    "       muster-train --print-schedule --pp P --micro-batches M [--schedule 1f1b|gpipe|forward]\n"
+    "       muster-train --help | --version\n";
+
+enum { USAGE = 2 }; /* exit status for a wrong command line */
+
+struct args {
+    const char *run, *schedule;
+    long rank, pp, micros;
+    bool sample, print_schedule, help, version;
+    struct sample_cfg text;
+};
+
+enum { RUN = 256, RANK, SAMPLE, CHECKPOINT, PROMPT, TOKENS, TEMPERATURE, TOP_K, SEED, THREADS, PRINT, PP, MICROS,
+       SCHEDULE, HELP, VERSION };
+
+static const struct option options[] = {
+    {"run", required_argument, NULL, RUN}, {"rank", required_argument, NULL, RANK},
+    {"sample", no_argument, NULL, SAMPLE}, {"checkpoint", required_argument, NULL, CHECKPOINT},
+    {"prompt", required_argument, NULL, PROMPT}, {"tokens", required_argument, NULL, TOKENS},
+    {"temperature", required_argument, NULL, TEMPERATURE}, {"top-k", required_argument, NULL, TOP_K},
+    {"seed", required_argument, NULL, SEED}, {"threads", required_argument, NULL, THREADS},
+    {"print-schedule", no_argument, NULL, PRINT}, {"pp", required_argument, NULL, PP},
+    {"micro-batches", required_argument, NULL, MICROS}, {"schedule", required_argument, NULL, SCHEDULE},
+    {"help", no_argument, NULL, HELP}, {"version", no_argument, NULL, VERSION}, {NULL, 0, NULL, 0},
+};
+
+static bool whole_number(const char *name, long least, long most, long *ret)
+{
+    char *end;
+    long n;
+
+    errno = 0;
+    n = strtol(optarg, &end, 10);
+    if (errno || end == optarg || *end || n < least || n > most) {
+        (void)fprintf(stderr, "muster-train: --%s '%s': want a number from %ld to %ld\n", name, optarg, least, most);
+        return false;
+    }
+    *ret = n;
+    return true;
+}
+
+static bool number_into(const char *name, long least, long most, int *ret)
+{
+    long n;
+
+    if (!whole_number(name, least, most, &n))
+        return false;
+    *ret = (int)n;
+    return true;
+}
+
+static bool temperature(double *ret)
+{
+    char *end;
+    double t = strtod(optarg, &end);
+
+    if (end == optarg || *end || !isfinite(t) || t < 0 || t > 100) {
+        (void)fprintf(stderr, "muster-train: --temperature '%s': want a number from 0 to 100\n", optarg);
+        return false;
+    }
+    *ret = t;
+    return true;
+}
+
+static bool seed(uint64_t *ret)
+{
+    char *end;
+
+    errno = 0;
+    *ret = strtoull(optarg, &end, 10);
+    if (errno || end == optarg || *end || *optarg == '-') {
+        (void)fprintf(stderr, "muster-train: --seed '%s': want a number\n", optarg);
+        return false;
+    }
+    return true;
+}
+
+static bool take(int c, struct args *a)
+{
+    switch (c) {
+    case RUN: a->run = optarg; return true;
+    case RANK: return whole_number("rank", 0, INT_MAX, &a->rank);
+    case SAMPLE: a->sample = true; return true;
+    case CHECKPOINT: a->text.checkpoint = optarg; return true;
+    case PROMPT: a->text.prompt = optarg; return true;
+    case TOKENS: return number_into("tokens", 1, TOKENS_MAX, &a->text.tokens);
+    case TEMPERATURE: return temperature(&a->text.temperature);
+    case TOP_K: return number_into("top-k", 0, INT_MAX, &a->text.top_k);
+    case SEED: return seed(&a->text.seed);
+    case THREADS: return number_into("threads", 1, 1024, &a->text.threads);
+    case PRINT: a->print_schedule = true; return true;
+    case PP: return whole_number("pp", 1, SCHEDULE_STAGES_MAX, &a->pp);
+    case MICROS: return whole_number("micro-batches", 1, SCHEDULE_MICROS_MAX, &a->micros);
+    case SCHEDULE: a->schedule = optarg; return true;
+    case HELP: a->help = true; return true;
+    case VERSION: a->version = true; return true;
+    default: return false; /* getopt has said what is wrong */
+    }
+}
+
+static int print_schedule(const struct args *a)
+{
+    enum schedule_kind kind = SCHEDULE_1F1B;
+    struct schedule *s;
+    struct merr err;
+    struct buf text;
+    double span = 0;
+
+    if (strcmp(a->schedule, "gpipe") == 0) {
+        kind = SCHEDULE_GPIPE;
+    } else if (strcmp(a->schedule, "forward") == 0) {
+        kind = SCHEDULE_FORWARD;
+    } else if (strcmp(a->schedule, "1f1b") != 0) {
+        (void)fprintf(stderr, "muster-train: --schedule '%s': this version knows 1f1b, gpipe and forward\n",
+                      a->schedule);
+        return USAGE;
+    }
+    if (schedule_new(kind, (int)a->pp, (int)a->micros, &s, &err) != 0 ||
+        schedule_simulate(s, 1, 2, &span, &err) != 0) {
+        (void)fprintf(stderr, "muster-train: %s\n", err.text);
+        return EXIT_INTERNAL;
+    }
+    buf_init(&text, SCHEDULE_TEXT_MAX);
+    schedule_print(s, &text);
+    (void)printf("%s", buf_text(&text));
+    (void)printf("span %g (forward 1, backward 2), busy %ld, slots", span, 3 * a->micros);
+    for (int r = 0; r < s->stages; r++)
+        (void)printf(" %d", schedule_slots(s, r));
+    (void)printf("\n");
+    buf_clear(&text);
+    schedule_free(s);
+    return ferror(stdout) || fflush(stdout) != 0 ? EXIT_NODE : EXIT_DONE;
+}
+
+static int sample(const struct args *a)
+{
+    struct merr err;
+    int r;
+
+    if (!a->text.checkpoint) {
+        (void)fprintf(stderr, "muster-train: --sample needs --checkpoint DIR\n");
+        return USAGE;
+    }
+    r = sample_text(&a->text, stdout, &err);
+    if (r == 0)
+        return EXIT_DONE;
+    (void)fprintf(stderr, "muster-train: %s\n", err.text);
+    return r == -ENOMEM || r == -EIO ? EXIT_NODE : EXIT_USER;
+}
+
+/* The OpenMP runtime reads this when it is loaded: threads that wait must sleep, a neighbour rank needs the core. */
+static void wait_passively(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY") || setenv("OMP_WAIT_POLICY", "passive", 0) != 0)
+        return;
+    (void)execv("/proc/self/exe", argv); /* the same process; if it cannot be, it goes on as it is */
+}
+
+int main(int argc, char **argv)
+{
+    struct args a = {.rank = -1, .schedule = "1f1b",
+                     .text = {.prompt = "", .tokens = 256, .temperature = 0.8, .top_k = 40, .seed = 1, .threads = 1}};
+    int c;
+
+    wait_passively(argv);
+    log_init("muster-train", LOG_LEVEL_INFO);
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
+        if (!take(c, &a))
+            return USAGE;
+    if (a.help) {
+        (void)fputs(usage, stdout);
+        return EXIT_DONE;
+    }
+    if (a.version) {
+        (void)puts("muster-train " MUSTER_VERSION);
+        return EXIT_DONE;
+    }
+    if (optind == argc && a.print_schedule && a.pp > 0 && a.micros > 0)
+        return print_schedule(&a);
+    if (optind == argc && a.sample)
+        return sample(&a);
+    if (optind == argc && a.run && a.rank >= 0)
+        return train_main(a.run, (int)a.rank);
+    (void)fputs(usage, stderr);
+    return USAGE;
+}

@@ -1,0 +1,400 @@
+#include "worker/train/optim.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/plan/layout.h"
+#include "worker/train/try.h"
+
+enum { REST, TIED, HEAD, REGIONS };
+
+struct region { /* of the gradient arena, cut over dp */
+    size_t at, n;
+    float *received; /* nodes of the other replicas for our piece, in their order */
+    float *sum;      /* our piece of the finished tree; lies in one of the leaves' buffers or in received */
+};
+
+struct optim {
+    struct optim_cfg cfg;
+    struct region region[REGIONS];
+    struct optim_range range[2];
+    size_t state_n;
+    float *m, *v, *received;
+    double *blocks;     /* sums of squares of the arena's blocks */
+    float *whole;       /* zero 0: the reduced gradient, gathered */
+    struct tree_node (*node)[TREE_PARTIALS_MAX]; /* [dp] what each replica is left with */
+    int *nodes;         /* [dp] */
+    int nodes_all, nodes_most;
+    const void **send;  /* [dp], and the same for the rest */
+    void **recv;
+    size_t *send_bytes, *recv_bytes, *at;
+    float **value;      /* [nodes_all] */
+    struct tree_node *list;
+};
+
+static void piece(const struct optim *o, const struct region *g, int i, size_t *ret_begin, size_t *ret_n)
+{
+    size_t end;
+
+    params_cut(g->n, o->cfg.mesh.dp, i, ret_begin, &end);
+    *ret_n = end - *ret_begin;
+}
+
+static void set_regions(struct optim *o)
+{
+    const struct params *p = o->cfg.params;
+    size_t begin, n;
+
+    o->region[REST] = (struct region){.at = 0, .n = p->rest_n};
+    o->region[TIED] = (struct region){.at = p->rest_n, .n = p->tied_n};
+    o->region[HEAD] = (struct region){.at = p->grad_head_at, .n = p->grad_head_at ? p->tied_n : 0};
+    for (int i = REST; i <= TIED; i++) {
+        const struct region *g = &o->region[i];
+
+        begin = 0;
+        n = g->n;
+        if (o->cfg.zero)
+            piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
+        o->range[i] = (struct optim_range){g->at + begin, g->at + begin + n, o->state_n};
+        o->state_n += n;
+    }
+}
+
+/* Floats that arrive from the other replicas over all regions. */
+static size_t received_floats(const struct optim *o)
+{
+    size_t begin, n, all = 0;
+
+    for (int i = 0; i < REGIONS; i++) {
+        piece(o, &o->region[i], o->cfg.mesh.dp_index, &begin, &n);
+        all += n * (o->nodes_all - o->nodes[o->cfg.mesh.dp_index]);
+    }
+    return all;
+}
+
+static int replica_nodes(struct optim *o)
+{
+    int dp = o->cfg.mesh.dp, begin, end;
+
+    o->node = calloc(dp, sizeof(*o->node));
+    o->nodes = calloc(dp, sizeof(*o->nodes));
+    if (!o->node || !o->nodes)
+        return -ENOMEM;
+    for (int i = 0; i < dp; i++) {
+        plan_leaves(o->cfg.leaves, dp, i, &begin, &end);
+        o->nodes[i] = tree_partials(begin, end, o->node[i]);
+        o->nodes_all += o->nodes[i];
+        if (o->nodes[i] > o->nodes_most)
+            o->nodes_most = o->nodes[i];
+    }
+    return 0;
+}
+
+static int host_memory(struct optim *o)
+{
+    int dp = o->cfg.mesh.dp;
+    int r = replica_nodes(o);
+
+    if (r != 0)
+        return r;
+    o->send = calloc(dp, sizeof(*o->send));
+    o->recv = calloc(dp, sizeof(*o->recv));
+    o->send_bytes = calloc(dp, sizeof(*o->send_bytes));
+    o->recv_bytes = calloc(dp, sizeof(*o->recv_bytes));
+    o->at = calloc(dp, sizeof(*o->at));
+    o->value = calloc(o->nodes_all, sizeof(*o->value));
+    o->list = calloc(o->nodes_all, sizeof(*o->list));
+    o->blocks = calloc(o->cfg.params->weight_n / PARAM_BLOCK + 1, sizeof(*o->blocks));
+    if (!o->send || !o->recv || !o->send_bytes || !o->recv_bytes || !o->at || !o->value || !o->list || !o->blocks)
+        return -ENOMEM;
+    return 0;
+}
+
+static int device_memory(struct optim *o, struct merr *err)
+{
+    const struct kern_ops *k = o->cfg.k;
+    size_t n = received_floats(o), begin, m, at = 0;
+
+    TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
+    TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
+    if (n > 0)
+        TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->received, err));
+    if (!o->cfg.zero && o->cfg.mesh.dp > 1)
+        TRY(k->mem_alloc(o->cfg.stream, o->cfg.params->weight_n * sizeof(float), (void **)&o->whole, err));
+    for (int i = 0; i < REGIONS; i++) {
+        piece(o, &o->region[i], o->cfg.mesh.dp_index, &begin, &m);
+        o->region[i].received = o->received ? o->received + at : NULL;
+        at += m * (o->nodes_all - o->nodes[o->cfg.mesh.dp_index]);
+    }
+    return 0;
+}
+
+int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
+{
+    struct optim *o = calloc(1, sizeof(*o));
+    int r;
+
+    if (!o)
+        return merr_set(err, -ENOMEM, "no memory for the optimizer");
+    o->cfg = *cfg;
+    r = host_memory(o);
+    if (r != 0) {
+        (void)merr_set(err, r, "no memory for the optimizer's tables");
+        goto fail;
+    }
+    set_regions(o);
+    r = device_memory(o, err);
+    if (r != 0)
+        goto fail;
+    *ret = o;
+    return 0;
+fail:
+    optim_free(o);
+    return r;
+}
+
+void optim_free(struct optim *o)
+{
+    if (!o)
+        return;
+    if (o->m)
+        o->cfg.k->mem_free(o->cfg.stream, o->m);
+    if (o->v)
+        o->cfg.k->mem_free(o->cfg.stream, o->v);
+    if (o->received)
+        o->cfg.k->mem_free(o->cfg.stream, o->received);
+    if (o->whole)
+        o->cfg.k->mem_free(o->cfg.stream, o->whole);
+    free(o->node);
+    free(o->nodes);
+    free(o->send);
+    free(o->recv);
+    free(o->send_bytes);
+    free(o->recv_bytes);
+    free(o->at);
+    free(o->value);
+    free(o->list);
+    free(o->blocks);
+    free(o);
+}
+
+size_t optim_bytes(const struct optim_cfg *cfg)
+{
+    size_t n = cfg->params->weight_n, d = cfg->mesh.dp;
+
+    return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) +
+           (d > 1 ? sizeof(float) * cfg->params->grad_n / d * (d - 1) : 0);
+}
+
+const struct optim_range *optim_ranges(const struct optim *o)
+{
+    return o->range;
+}
+
+float *optim_m(struct optim *o)
+{
+    return o->m;
+}
+
+float *optim_v(struct optim *o)
+{
+    return o->v;
+}
+
+/* Where node p of replica i for our piece of n floats stands in received: replicas in order, us left out. */
+static float *received_at(const struct optim *o, const struct region *g, size_t n, int i, int p)
+{
+    size_t before = 0;
+
+    for (int j = 0; j < i; j++)
+        if (j != o->cfg.mesh.dp_index)
+            before += o->nodes[j];
+    return g->received + (before + p) * n;
+}
+
+/* Everyone's nodes of one region to the owners of its pieces, one node of each replica at a time. */
+static int exchange(struct optim *o, const struct region *g, const struct tree *t, struct merr *err)
+{
+    int dp = o->cfg.mesh.dp, me = o->cfg.mesh.dp_index;
+    size_t begin, n, mine;
+
+    piece(o, g, me, &begin, &mine);
+    for (int p = 0; p < o->nodes_most; p++) {
+        for (int i = 0; i < dp; i++) {
+            piece(o, g, i, &begin, &n);
+            o->send[i] = p < o->nodes[me] ? t->pool[t->at[p]] + g->at + begin : t->pool[t->at[0]];
+            o->send_bytes[i] = i != me && p < o->nodes[me] ? n * sizeof(float) : 0;
+            o->recv[i] = i != me && p < o->nodes[i] ? received_at(o, g, mine, i, p) : o->received;
+            o->recv_bytes[i] = i != me && p < o->nodes[i] ? mine * sizeof(float) : 0;
+        }
+        TRY(comm_all_to_all_v(o->cfg.dp, o->send, o->send_bytes, o->recv, o->recv_bytes, err));
+    }
+    return 0;
+}
+
+static int finish_region(struct optim *o, struct region *g, struct tree *t, struct merr *err)
+{
+    int me = o->cfg.mesh.dp_index, at = 0;
+    size_t begin, n;
+
+    if (g->n == 0)
+        return 0;
+    if (o->cfg.dp)
+        TRY(exchange(o, g, t, err));
+    piece(o, g, me, &begin, &n);
+    for (int i = 0; i < o->cfg.mesh.dp; i++)
+        for (int p = 0; p < o->nodes[i]; p++) {
+            o->list[at] = o->node[i][p];
+            o->value[at++] = i == me ? t->pool[t->at[p]] + g->at + begin : received_at(o, g, n, i, p);
+        }
+    return tree_finish(o->cfg.k, o->cfg.stream, o->cfg.leaves, o->list, o->value, at, n, &g->sum, err);
+}
+
+/* The embedding's part plus the head's, wherever that is. */
+static int add_tied(struct optim *o, struct merr *err)
+{
+    struct region *g = &o->region[TIED];
+    size_t begin, n;
+
+    piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
+    if (o->region[HEAD].n > 0)
+        return o->cfg.k->add(o->cfg.stream, g->sum, o->region[HEAD].sum, n, err);
+    if (!o->cfg.pair || n == 0)
+        return 0;
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    return comm_all_reduce(o->cfg.pair, g->sum, n, COMM_F32, COMM_SUM, err);
+}
+
+int optim_reduce(struct optim *o, struct tree *t, struct merr *err)
+{
+    assert(t->nodes == o->nodes[o->cfg.mesh.dp_index]);
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    for (int i = 0; i < REGIONS; i++)
+        TRY(finish_region(o, &o->region[i], t, err));
+    return add_tied(o, err);
+}
+
+/* Share pieces of a region's array of unit bytes for every PARAM_BLOCK elements, in place. */
+static int gather(struct optim *o, const struct region *g, void *array, size_t unit, struct merr *err)
+{
+    char *base = (char *)array + g->at / PARAM_BLOCK * unit;
+    size_t begin, n;
+
+    if (!o->cfg.dp || g->n == 0)
+        return 0;
+    for (int i = 0; i < o->cfg.mesh.dp; i++) {
+        piece(o, g, i, &begin, &n);
+        o->at[i] = begin / PARAM_BLOCK * unit;
+        o->send_bytes[i] = n / PARAM_BLOCK * unit;
+    }
+    return comm_all_gather_v(o->cfg.dp, base + o->at[o->cfg.mesh.dp_index], o->send_bytes, o->at, base, err);
+}
+
+int optim_squares(struct optim *o, double *sums, struct merr *err)
+{
+    const struct params *p = o->cfg.params;
+    size_t begin, n;
+
+    for (int i = REST; i <= TIED; i++) {
+        const struct region *g = &o->region[i];
+
+        piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
+        if (n > 0)
+            TRY(o->cfg.k->sum_squares(o->cfg.stream, g->sum, n, PARAM_BLOCK,
+                                      o->blocks + (g->at + begin) / PARAM_BLOCK, err));
+        TRY(gather(o, g, o->blocks, sizeof(double), err));
+    }
+    if (o->cfg.mesh.dp_index != 0)
+        return 0;
+    for (int i = 0; i < p->n; i++) {
+        const struct param *q = &p->v[i];
+        size_t first = q->at / PARAM_BLOCK, end = first + (q->n + PARAM_BLOCK - 1) / PARAM_BLOCK;
+        double sum = 0;
+
+        for (size_t b = first; b < end; b++)
+            sum += o->blocks[b];
+        if (!q->copy && (q->sharded || o->cfg.mesh.tp_index == 0))
+            sums[(size_t)q->id * o->cfg.mesh.tp + o->cfg.mesh.tp_index] = sum;
+    }
+    return 0;
+}
+
+/* AdamW on the parts of [r->begin, r->end) that belong to one tensor each. g holds element r->begin first. */
+static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct kern_adamw *a, double decay,
+                        struct merr *err)
+{
+    const struct params *p = o->cfg.params;
+
+    for (int i = 0; i < p->n; i++) {
+        const struct param *q = &p->v[i];
+        size_t begin = q->at > r->begin ? q->at : r->begin, end = q->at + q->n < r->end ? q->at + q->n : r->end;
+
+        if (begin >= end)
+            continue;
+        a->n = end - begin;
+        a->w = o->cfg.weights + begin;
+        a->m = o->m + r->state + (begin - r->begin);
+        a->v = o->v + r->state + (begin - r->begin);
+        a->g = g + (begin - r->begin);
+        a->weight_decay = q->decay ? (float)decay : 0;
+        TRY(o->cfg.k->adamw(o->cfg.stream, a, err));
+    }
+    return 0;
+}
+
+/* zero 0: everyone needs the whole reduced gradient. */
+static int gather_gradients(struct optim *o, struct merr *err)
+{
+    size_t begin, n;
+
+    for (int i = REST; i <= TIED; i++) {
+        const struct region *g = &o->region[i];
+
+        piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
+        if (n > 0)
+            TRY(o->cfg.k->copy(o->cfg.stream, o->whole + g->at + begin, g->sum, n * sizeof(float), err));
+        TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+        TRY(gather(o, g, o->whole, PARAM_BLOCK * sizeof(float), err));
+    }
+    return 0;
+}
+
+int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err)
+{
+    struct kern_adamw a = {
+        .grad_scale = (float)scale, .lr = (float)lr, .beta1 = (float)o->cfg.beta1, .beta2 = (float)o->cfg.beta2,
+        .eps = (float)o->cfg.eps, .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
+        .inv_bias2 = (float)(1 / (1 - pow(o->cfg.beta2, (double)t))),
+    };
+
+    if (o->whole)
+        TRY(gather_gradients(o, err));
+    for (int i = REST; i <= TIED; i++) {
+        const float *g = o->whole ? o->whole + o->range[i].begin : o->region[i].sum;
+
+        TRY(update_range(o, &o->range[i], g, &a, o->cfg.weight_decay, err));
+    }
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    for (int i = REST; i <= TIED && o->cfg.zero; i++)
+        TRY(gather(o, &o->region[i], o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+    o->cfg.k->weights_changed(o->cfg.stream, o->cfg.weights, o->cfg.params->weight_n * sizeof(float));
+    return 0;
+}
+
+double optim_lr(const struct job_spec *spec, uint64_t s)
+{
+    double lr = spec->train.optimizer.lr, r = spec->train.optimizer.min_lr_ratio;
+    double warm = spec->train.optimizer.warmup, at = (double)s, all = spec->train.steps, part;
+
+    if (at < warm)
+        return lr * (at + 1) / warm;
+    if (spec->train.optimizer.schedule == LR_CONSTANT)
+        return lr;
+    part = all > warm ? (at - warm) / (all - warm) : 1;
+    if (spec->train.optimizer.schedule == LR_LINEAR)
+        return lr * (r + (1 - r) * (1 - part));
+    return lr * (r + (1 - r) * 0.5 * (1 + cos(M_PI * part)));
+}

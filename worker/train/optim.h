@@ -1,0 +1,64 @@
+/* optim - from the leaves' gradients to new weights: finish the tree, measure, clip, AdamW, share
+ *
+ * A step: optim_reduce() finishes the canonical tree (tree.h) for the pieces this rank owns and adds the two
+ * parts of the tied tensor; optim_squares() gives the sums of squares by tensor, which the caller adds over the
+ * world; optim_update() changes the weights and shares them over dp. With zero 1 a rank keeps the moments of its
+ * own pieces, with 0 of everything. All bits are the same for any dp and pp, and for zero 0 and 1.
+ */
+#ifndef MUSTER_WORKER_TRAIN_OPTIM_H
+#define MUSTER_WORKER_TRAIN_OPTIM_H
+
+#include <stddef.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+#include "worker/comm/comm.h"
+#include "worker/kernels/kernels.h"
+#include "worker/train/mesh.h"
+#include "worker/train/param.h"
+#include "worker/train/tree.h"
+
+struct optim_cfg {
+    const struct kern_ops *k;
+    struct kern_stream *stream;
+    const struct params *params;
+    struct mesh mesh;
+    int leaves; /* V */
+    int zero;
+    struct comm_group *dp;   /* NULL: alone */
+    struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
+    float *weights;          /* the arena */
+    double beta1, beta2, eps, weight_decay;
+};
+
+struct optim_range { /* of the weight arena */
+    size_t begin, end;
+    size_t state; /* where its moments start in m and v */
+};
+
+struct optim;
+
+int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err);
+void optim_free(struct optim *o);
+
+/* Bytes optim_new takes. */
+size_t optim_bytes(const struct optim_cfg *cfg);
+
+/* The pieces whose moments this rank keeps: two, rest and tied; one may be empty. */
+const struct optim_range *optim_ranges(const struct optim *o);
+float *optim_m(struct optim *o);
+float *optim_v(struct optim *o);
+
+int optim_reduce(struct optim *o, struct tree *t, struct merr *err);
+
+/* sums[params->tensors · tp], zeroed by the caller: tensor id and tp index; this rank puts in what it counts for,
+ * so that adding over the world is exact and the order of the final sum is one for all layouts. */
+int optim_squares(struct optim *o, double *sums, struct merr *err);
+
+/* t: steps done before this one + 1. scale: the clip coefficient. */
+int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err);
+
+/* Learning rate of step s (from 0) of all steps. */
+double optim_lr(const struct job_spec *spec, uint64_t s);
+
+#endif

@@ -1,0 +1,43 @@
+/* pipe - the small interpreter that runs a rank's list of pipeline actions
+ *
+ * One loop, one switch over the schedule's list. Micro-batch j stands in slot j modulo the slots; a slot is
+ * entered when its last messages are done. Receives are posted where the list has them and waited for by the
+ * action that needs them, sends are waited for when their slot is used again.
+ */
+#ifndef MUSTER_WORKER_TRAIN_PIPE_H
+#define MUSTER_WORKER_TRAIN_PIPE_H
+
+#include "base/merr.h"
+#include "worker/comm/comm.h"
+#include "worker/diagnose/flight.h"
+#include "worker/train/mesh.h"
+#include "worker/train/schedule.h"
+#include "worker/train/stage.h"
+#include "worker/train/tree.h"
+
+/* Put micro-batch number micro of this run into the slot: tokens, targets, sample numbers. */
+typedef int (*pipe_load)(void *arg, int micro, struct stage_slot *slot, struct merr *err);
+
+struct pipe_run {
+    const struct schedule *schedule;
+    pipe_load load;
+    void *arg;
+    float weight;   /* of a target in the loss that is differentiated */
+    double *loss;   /* [micros], filled by the last stage */
+    /* to train; tree NULL: forward only */
+    struct tree *tree;
+    int per_leaf;   /* micro-batches a leaf */
+    uint64_t step;  /* for the flight page */
+};
+
+struct pipe;
+
+/* All borrowed for the pipe's life; pp may be NULL for one stage. */
+int pipe_new(struct stage *st, int slots, size_t floats, const struct mesh *mesh, struct comm_group *pp,
+             const struct kern_ops *k, struct kern_stream *s, struct flight *flight, struct pipe **ret,
+             struct merr *err);
+void pipe_free(struct pipe *p);
+
+int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* report - what a rank tells the world in files: a line of metrics a step, events as they happen
+ *
+ * metrics.jsonl and events.jsonl of the run's folder, and the job folder's metrics.jsonl over all generations
+ * (design of the lines: docs/protocol.md, docs/spec.md). Whole lines are appended with one write each.
+ */
+#ifndef MUSTER_WORKER_TRAIN_REPORT_H
+#define MUSTER_WORKER_TRAIN_REPORT_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+
+struct report;
+
+struct report_step {
+    uint64_t step, tokens; /* tokens: seen since the run began, this step included */
+    double loss, grad_norm, lr, tokens_per_s, step_ms, mfu, stall_ms;
+    uint64_t bytes_tp, bytes_pp, bytes_dp;
+    uint64_t generation;
+    int ranks;
+};
+
+/* folder: of the run, dir: of the job. Rank 0 opens the metrics too and cuts the job folder's lines back to steps
+ * below start: those are trained again. */
+int report_open(const char *folder, const char *dir, int rank, struct report **ret, struct merr *err);
+int report_cut(struct report *r, uint64_t start, struct merr *err);
+void report_free(struct report *r);
+
+int report_metrics(struct report *r, const struct report_step *s, struct merr *err);
+
+/* event, new and taken over, gets "rank" when it has none. NULL is -ENOMEM. */
+int report_event_take(struct report *r, json_t *event, struct merr *err);
+
+#endif

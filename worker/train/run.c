@@ -1,0 +1,244 @@
+#include "worker/train/run.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/io.h"
+#include "worker/comm/comm.h"
+#include "worker/train/try.h"
+
+#define ASSIGNMENT_MAX (8u << 20) /* bytes */
+
+static int text_field(const json_t *doc, const char *key, char *out, size_t size, struct merr *err)
+{
+    const char *s = json_string_value(json_object_get(doc, key));
+
+    if (!s || !*s)
+        return merr_set(err, -EINVAL, "assignment.json has no '%s'", key);
+    if (strlen(s) >= size)
+        return merr_set(err, -EINVAL, "'%s' in assignment.json is longer than %zu bytes", key, size - 1);
+    (void)snprintf(out, size, "%s", s);
+    return 0;
+}
+
+static int size_field(const json_t *o, const char *key, int fallback, int max, int *ret, struct merr *err)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (!v && fallback > 0) {
+        *ret = fallback;
+        return 0;
+    }
+    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > max)
+        return merr_set(err, -EINVAL, "'%s' in assignment.json is not a number from 1 to %d", key, max);
+    *ret = (int)json_integer_value(v);
+    return 0;
+}
+
+static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *err)
+{
+    const json_t *l = json_object_get(doc, "layout");
+    int tp, pp, cp, dp;
+
+    TRY(size_field(l, "tp", 1, COMM_RANKS_MAX, &tp, err));
+    TRY(size_field(l, "pp", 1, COMM_RANKS_MAX, &pp, err));
+    TRY(size_field(l, "cp", 1, COMM_RANKS_MAX, &cp, err));
+    TRY(size_field(l, "dp", 1, COMM_RANKS_MAX, &dp, err));
+    if (cp != 1)
+        return merr_set(err, -ENOTSUP, "cp is %d: context parallelism is not built in this version; use 1", cp);
+    if ((long)tp * pp > COMM_RANKS_MAX || (long)tp * pp * dp > COMM_RANKS_MAX)
+        return merr_set(err, -EINVAL, "tp %d x pp %d x dp %d is more than %d ranks", tp, pp, dp, COMM_RANKS_MAX);
+    r->world = tp * pp * dp;
+    TRY(size_field(doc, "world", r->world, COMM_RANKS_MAX, &cp, err));
+    if (cp != r->world)
+        return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x dp %d make %d", cp, tp, pp, dp, r->world);
+    if (rank < 0 || rank >= r->world)
+        return merr_set(err, -EINVAL, "rank %d of a world of %d", rank, r->world);
+    mesh_init(&r->mesh, tp, dp, pp, rank);
+    return 0;
+}
+
+/* Nodes get numbers by their first rank; ranks may be listed in any order but each once. */
+static int read_nodes(const json_t *doc, struct run *r, struct merr *err)
+{
+    const json_t *ranks = json_object_get(doc, "ranks"), *o;
+    const char **name;
+    size_t i;
+    int code = 0;
+
+    if (json_array_size(ranks) != (size_t)r->world)
+        return merr_set(err, -EINVAL, "assignment.json lists %zu ranks of %d", json_array_size(ranks), r->world);
+    name = calloc(r->world, sizeof(*name));
+    r->node_of = calloc(r->world, sizeof(*r->node_of));
+    if (!name || !r->node_of) {
+        free(name);
+        return merr_set(err, -ENOMEM, "no memory for %d ranks", r->world);
+    }
+    json_array_foreach(ranks, i, o) {
+        json_int_t rank = json_is_integer(json_object_get(o, "rank")) ?
+            json_integer_value(json_object_get(o, "rank")) : -1;
+        const char *node = json_string_value(json_object_get(o, "node"));
+
+        if (rank < 0 || rank >= r->world || name[rank] || !node) {
+            code = merr_set(err, -EINVAL, "entry %zu of 'ranks' in assignment.json has no own rank or no node", i);
+            break;
+        }
+        name[rank] = node;
+    }
+    for (int a = 0; code == 0 && a < r->world; a++) {
+        r->node_of[a] = a;
+        for (int b = 0; b < a; b++)
+            if (strcmp(name[a], name[b]) == 0) {
+                r->node_of[a] = r->node_of[b];
+                break;
+            }
+    }
+    free(name);
+    return code;
+}
+
+static int read_spec(const json_t *doc, struct run *r, struct merr *err)
+{
+    struct faults f = {.n = 0};
+    int code = spec_from_json(json_object_get(doc, "spec"), &r->spec, &f);
+
+    if (code != 0)
+        (void)merr_set(err, code, "the spec is not valid: %s: %s", f.n > 0 ? f.v[0].pointer : "",
+                       f.n > 0 ? f.v[0].message : "");
+    else if (r->spec->kind != JOB_TRAIN)
+        code = merr_set(err, -EINVAL, "the job is not of kind 'train'");
+    faults_clear(&f);
+    return code;
+}
+
+static int checkpoint_folder(struct run *r, struct merr *err)
+{
+    const char *d = r->spec->checkpoint.dir;
+    int n = d && d[0] == '/' ? snprintf(r->checkpoints, sizeof(r->checkpoints), "%s", d) :
+        snprintf(r->checkpoints, sizeof(r->checkpoints), "%s/%s", r->dir, d ? d : "checkpoints");
+
+    return n < (int)sizeof(r->checkpoints) ? 0 : merr_set(err, -EINVAL, "the path of the checkpoints is too long");
+}
+
+static int read_document(const json_t *doc, int rank, struct run *r, struct merr *err)
+{
+    const json_t *g = json_object_get(doc, "generation");
+
+    TRY(text_field(doc, "job", r->job, sizeof(r->job), err));
+    TRY(text_field(doc, "dir", r->dir, sizeof(r->dir), err));
+    TRY(text_field(doc, "node", r->node, sizeof(r->node), err));
+    if (!json_is_integer(g) || json_integer_value(g) < 1)
+        return merr_set(err, -EINVAL, "'generation' in assignment.json is not a number from 1");
+    r->generation = (uint64_t)json_integer_value(g);
+    TRY(size_field(doc, "threads", 1, 1024, &r->threads, err));
+    TRY(read_layout(doc, rank, r, err));
+    TRY(read_nodes(doc, r, err));
+    TRY(read_spec(doc, r, err));
+    return checkpoint_folder(r, err);
+}
+
+int run_read(const char *folder, int rank, struct run *ret, struct merr *err)
+{
+    struct run r = {.world = 0};
+    char path[RUN_PATH_MAX + 32];
+    struct buf b;
+    json_error_t je;
+    json_t *doc;
+    int code;
+
+    if (strlen(folder) >= sizeof(r.folder))
+        return merr_set(err, -EINVAL, "the path of the run's folder is too long");
+    (void)snprintf(r.folder, sizeof(r.folder), "%s", folder);
+    (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
+    buf_init(&b, ASSIGNMENT_MAX);
+    code = io_read_file(path, &b, err);
+    if (code != 0) {
+        buf_clear(&b);
+        return code;
+    }
+    doc = json_loadb(buf_text(&b), b.len, JSON_REJECT_DUPLICATES, &je);
+    buf_clear(&b);
+    if (!doc)
+        return merr_set(err, -EINVAL, "'%s' line %d: %s", path, je.line, je.text);
+    code = read_document(doc, rank, &r, err);
+    json_decref(doc);
+    if (code != 0) {
+        run_clear(&r);
+        return code;
+    }
+    *ret = r;
+    return 0;
+}
+
+void run_clear(struct run *r)
+{
+    free(r->node_of);
+    r->node_of = NULL;
+    spec_free(r->spec);
+    r->spec = NULL;
+}
+
+static int not_built(struct merr *err, const char *field, const char *value, const char *instead)
+{
+    return merr_set(err, -ENOTSUP, "%s '%s' is not built in this version of the trainer; use '%s'", field, value,
+                    instead);
+}
+
+static int check_codec(const char *field, const char *value, struct merr *err)
+{
+    if (!*value || strcmp(value, "none") == 0 || strcmp(value, "auto") == 0)
+        return 0;
+    return not_built(err, field, value, "none");
+}
+
+int run_check_supported(const struct run *r, struct merr *err)
+{
+    const struct job_spec *s = r->spec;
+
+    if (s->train.precision != PRECISION_F32)
+        return not_built(err, "train.precision", "bf16", "f32");
+    if (s->parallel.schedule != PIPELINE_1F1B)
+        return not_built(err, "parallel.schedule",
+                         s->parallel.schedule == PIPELINE_ZB_H1 ? "zb-h1" : "interleaved", "1f1b");
+    if (s->parallel.recompute != RECOMPUTE_NONE)
+        return not_built(err, "parallel.recompute",
+                         s->parallel.recompute == RECOMPUTE_FULL ? "full" : "selective", "none");
+    if (s->parallel.exact == EXACT_STRICT && r->mesh.tp > 1)
+        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for tp above 1; use tp 1 or 'relaxed'");
+    TRY(check_codec("compress.tp", s->compress.tp, err));
+    TRY(check_codec("compress.pp", s->compress.pp, err));
+    TRY(check_codec("compress.dp", s->compress.dp, err));
+    if (s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
+        return not_built(err, "sequence.policy", s->sequence.policy, "pad");
+    if (s->memory.policy[0] && strcmp(s->memory.policy, "none") != 0)
+        return not_built(err, "memory.policy", s->memory.policy, "none");
+    if (s->parallel.virtual_workers < r->mesh.dp)
+        return merr_set(err, -EINVAL, "dp %d is more than the %d virtual workers", r->mesh.dp,
+                        s->parallel.virtual_workers);
+    return 0;
+}
+
+int run_micro(const struct job_spec *spec, int *ret, struct merr *err)
+{
+    int b = spec->train.batch.sequences, v = spec->parallel.virtual_workers, leaf, micro = 1;
+
+    if (v < 1 || b < 1 || b % v != 0)
+        return merr_set(err, -EINVAL, "a batch of %d sequences cannot be split over %d virtual workers", b, v);
+    leaf = b / v;
+    if (spec->train.batch.micro != SPEC_AUTO) {
+        if (leaf % spec->train.batch.micro != 0)
+            return merr_set(err, -EINVAL, "micro-batches of %d cannot make up a virtual worker's %d sequences",
+                            spec->train.batch.micro, leaf);
+        *ret = spec->train.batch.micro;
+        return 0;
+    }
+    for (int m = 1; m <= leaf; m++)
+        if (leaf % m == 0 && (long)m * spec->train.batch.length <= RUN_MICRO_TOKENS)
+            micro = m;
+    *ret = micro;
+    return 0;
+}

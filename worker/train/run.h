@@ -1,0 +1,37 @@
+/* run - what a rank is told at its start: the assignment in the folder of the run (docs/protocol.md) */
+#ifndef MUSTER_WORKER_TRAIN_RUN_H
+#define MUSTER_WORKER_TRAIN_RUN_H
+
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+#include "worker/train/mesh.h"
+
+#define RUN_PATH_MAX 4096
+
+struct run {
+    char folder[RUN_PATH_MAX], dir[RUN_PATH_MAX]; /* of this run, of the job */
+    char checkpoints[RUN_PATH_MAX];
+    char job[SPEC_NAME_MAX], node[SPEC_NAME_MAX];
+    uint64_t generation;
+    struct mesh mesh;
+    int world, threads;
+    int *node_of; /* [world]: ranks with equal numbers are on one node */
+    struct job_spec *spec;
+};
+
+/* Read FOLDER/assignment.json for a rank. -EINVAL (what is wrong with the assignment, the layout or the spec),
+ * -ENOENT, -ENOMEM. On failure nothing is left to clear. */
+int run_read(const char *folder, int rank, struct run *ret, struct merr *err);
+void run_clear(struct run *r);
+
+/* What this version does not do yet: -ENOTSUP with the field and what to write instead. */
+int run_check_supported(const struct run *r, struct merr *err);
+
+/* Sequences a micro-batch: the spec's, or the largest divisor of a leaf's sequences within RUN_MICRO_TOKENS, whatever
+ * the layout. -EINVAL when the spec's does not divide. */
+#define RUN_MICRO_TOKENS 2048
+int run_micro(const struct job_spec *spec, int *ret, struct merr *err);
+
+#endif

@@ -1,0 +1,37 @@
+/* state - the training state of a rank as boxes of logical tensors: what is saved, and loading it into any layout */
+#ifndef MUSTER_WORKER_TRAIN_STATE_H
+#define MUSTER_WORKER_TRAIN_STATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "checkpoint/checkpoint.h"
+#include "worker/train/mesh.h"
+#include "worker/train/optim.h"
+#include "worker/train/param.h"
+
+struct state_view {
+    const struct params *params;
+    const struct mesh *mesh;
+    int zero;
+    float *weights;
+    const struct optim_range *range; /* [2]; NULL: weights only */
+    float *m, *v;
+};
+
+/* What this rank writes, new in *ret (free it); names are borrowed from params. Tensors that another rank writes
+ * are in it as replicas. */
+int state_save_list(const struct state_view *s, struct mck_buffer **ret, size_t *ret_n, struct merr *err);
+
+/* Fill weights and moments from a checkpoint; weights alone when s->range is NULL. -ENOENT names a missing tensor,
+ * -EBADMSG a damaged file. */
+int state_load(const struct state_view *s, struct mck *c, struct merr *err);
+
+/* A checkpoint folder, a folder of checkpoints (the newest is taken), "folder:step", a .safetensors file or a
+ * folder with one. */
+int state_open(const char *path, struct mck **ret, struct merr *err);
+
+#endif

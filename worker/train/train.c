@@ -1,0 +1,365 @@
+#include "worker/train/train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "scheduler/plan/layout.h"
+#include "worker/train/train_impl.h"
+#include "worker/train/try.h"
+
+#define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
+#define GEMM_SIDE 256
+#define GEMM_US 20000
+
+static struct flight *signal_flight; /* for the handler: set before it is installed */
+
+static void on_terminate(int number)
+{
+    (void)number;
+    flight_order_set(signal_flight, FLIGHT_ABORT); /* one atomic store */
+}
+
+static int open_flight(struct train *t, struct merr *err)
+{
+    struct sigaction sa = {.sa_handler = on_terminate};
+    char path[RUN_PATH_MAX + 32];
+    int r;
+
+    (void)snprintf(path, sizeof(path), "%s/rank-%05d.flight", t->run.folder, t->run.mesh.rank);
+    r = flight_open(path, &t->flight, err);
+    if (r == -ENOENT) /* started by hand: nobody watches, but the rank needs its page */
+        r = flight_create(path, &t->flight, err);
+    if (r != 0)
+        return r;
+    signal_flight = t->flight;
+    if (sigaction(SIGTERM, &sa, NULL) != 0 || sigaction(SIGINT, &sa, NULL) != 0)
+        return merr_errno(err, -errno, "cannot handle SIGTERM");
+    return 0;
+}
+
+/* --- what there is to do ------------------------------------------------------------------------------- */
+
+static int plan_eval(struct train *t, struct merr *err)
+{
+    int dp = t->mesh->dp, mine;
+
+    t->eval_sequences = t->spec->train.eval.sequences;
+    if ((uint64_t)t->eval_sequences > t->info.heldout_samples)
+        t->eval_sequences = (int)t->info.heldout_samples;
+    t->eval_micros = (t->eval_sequences + t->micro - 1) / t->micro;
+    t->eval_begin = (int)((long)t->mesh->dp_index * t->eval_micros / dp);
+    t->eval_end = (int)((long)(t->mesh->dp_index + 1) * t->eval_micros / dp);
+    mine = t->eval_end - t->eval_begin;
+    t->eval_sums = calloc(2 * (size_t)t->eval_micros + 1, sizeof(*t->eval_sums));
+    if (!t->eval_sums)
+        return merr_set(err, -ENOMEM, "no memory for %d held-out micro-batches", t->eval_micros);
+    return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, mine, &t->eval_schedule, err) : 0;
+}
+
+static int plan_step(struct train *t, struct merr *err)
+{
+    int v = t->spec->parallel.virtual_workers, eval_slots;
+
+    TRY(run_micro(t->spec, &t->micro, err));
+    t->per_leaf = t->info.batch / v / t->micro;
+    plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
+    t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
+    TRY(schedule_new(SCHEDULE_1F1B, t->mesh->pp, t->micros, &t->schedule, err));
+    TRY(plan_eval(t, err));
+    t->slots = schedule_slots(t->schedule, t->mesh->pp_index) + (t->mesh->pp > 1);
+    eval_slots = t->eval_schedule ? schedule_slots(t->eval_schedule, t->mesh->pp_index) : 0;
+    if (eval_slots > t->slots)
+        t->slots = eval_slots;
+    if (t->slots > t->micros && t->slots > eval_slots)
+        t->slots = t->micros > eval_slots ? t->micros : eval_slots;
+    t->squares = (size_t)t->params.tensors * t->mesh->tp;
+    t->loss = calloc(t->micros, sizeof(*t->loss));
+    t->sums = calloc(t->squares + v + SUM_EXTRAS, sizeof(*t->sums));
+    return t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
+}
+
+static int plan(struct train *t, struct merr *err)
+{
+    int begin, end;
+
+    TRY(run_check_supported(&t->run, err));
+    TRY(gpt_from_spec(t->spec, t->mesh->tp, t->mesh->tp_index, &t->gpt, err));
+    if (t->gpt.layers < t->mesh->pp)
+        return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d", t->gpt.layers, t->mesh->pp);
+    TRY(data_open(t->spec, &t->data, err));
+    data_get_info(t->data, &t->info);
+    mesh_split_layers(t->gpt.layers, t->mesh->pp, gpt_head_cost(&t->gpt), t->mesh->pp_index, &begin, &end);
+    TRY(params_init(&t->params, &t->gpt, begin, end, t->mesh->first, t->mesh->last, err));
+    return plan_step(t, err);
+}
+
+/* --- ranks ----------------------------------------------------------------------------------------------- */
+
+static int group(struct train *t, const char *name, const int *ranks, int n, struct comm_group **ret, struct merr *err)
+{
+    return n > 1 ? comm_group_new(t->world, name, ranks, n, ret, err) : 0;
+}
+
+static int open_groups(struct train *t, struct merr *err)
+{
+    int *ranks = calloc(t->run.world, sizeof(*ranks)), r = 0;
+
+    if (!ranks)
+        return merr_set(err, -ENOMEM, "no memory for %d ranks", t->run.world);
+    for (int i = 0; i < t->run.world; i++)
+        ranks[i] = i;
+    r = comm_group_new(t->world, "world", ranks, t->run.world, &t->all, err);
+    if (r == 0)
+        r = group(t, "tp", ranks, mesh_tp_ranks(t->mesh, ranks), &t->tp, err);
+    if (r == 0)
+        r = group(t, "dp", ranks, mesh_dp_ranks(t->mesh, ranks), &t->dp, err);
+    if (r == 0)
+        r = group(t, "pp", ranks, mesh_pp_ranks(t->mesh, ranks), &t->pp, err);
+    if (r == 0 && t->gpt.tied)
+        r = group(t, "pair", ranks, mesh_pair_ranks(t->mesh, ranks), &t->pair, err);
+    free(ranks);
+    return r;
+}
+
+static struct stage_cfg stage_config(struct train *t)
+{
+    return (struct stage_cfg){
+        .k = t->k, .stream = t->stream, .gpt = &t->gpt, .params = &t->params, .tp = t->tp, .weights = t->weights,
+        .reduce = t->reduce, .micro = t->micro, .length = t->info.length, .slots = t->slots,
+        .first = t->mesh->first, .last = t->mesh->last,
+    };
+}
+
+static struct optim_cfg optim_config(struct train *t)
+{
+    return (struct optim_cfg){
+        .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
+        .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
+        .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
+        .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
+    };
+}
+
+static int open_world(struct train *t, struct merr *err)
+{
+    struct stage_cfg s = stage_config(t);
+    size_t shared = 0;
+    char rendezvous[RUN_PATH_MAX + 16];
+    struct comm_cfg cfg = {
+        .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation, .rendezvous = rendezvous,
+        .node_of = t->run.node_of, .flight = t->flight,
+    };
+
+    t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
+    if (t->mesh->tp > 1)
+        shared += stage_reduce_floats(&s) * sizeof(float) + 64;
+    if (t->mesh->dp > 1)
+        shared += (t->params.weight_n + t->params.grad_n * t->buffers) * sizeof(float) + 64 * (1 + (size_t)t->buffers);
+    cfg.shared_bytes = shared;
+    (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
+    flight_phase_set(t->flight, FLIGHT_RENDEZVOUS, 0);
+    TRY(comm_world_open(&cfg, &t->world, err));
+    return open_groups(t, err);
+}
+
+/* --- memory ---------------------------------------------------------------------------------------------- */
+
+static int arena(struct train *t, bool share, size_t floats, float **ret, struct merr *err)
+{
+    if (!share)
+        return t->k->mem_alloc(t->stream, floats * sizeof(float), (void **)ret, err);
+    *ret = comm_shared_alloc(t->world, floats * sizeof(float));
+    return *ret ? 0 : merr_set(err, -ENOMEM, "the shared arena is too small for %zu MiB", floats * sizeof(float) >> 20);
+}
+
+static void print_plan(struct train *t)
+{
+    struct stage_cfg s = stage_config(t);
+    struct optim_cfg o = optim_config(t);
+    const double mib = 1 << 20;
+    double weights = (double)t->params.weight_n * sizeof(float) / mib;
+    double grads = (double)t->params.grad_n * t->buffers * sizeof(float) / mib;
+    double optimizer = (double)optim_bytes(&o) / mib, acts = (double)stage_bytes(&s) / mib;
+
+    log_info("rank %d of %d: tp %d/%d, dp %d/%d, pp %d/%d, layers %d-%d, leaves %d-%d of %d, %d micro-batches of %d "
+             "sequences, %d threads, kernels '%s'", t->mesh->rank, t->run.world, t->mesh->tp_index, t->mesh->tp,
+             t->mesh->dp_index, t->mesh->dp, t->mesh->pp_index, t->mesh->pp, t->params.layer_begin,
+             t->params.layer_end - 1, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers, t->micros,
+             t->micro, t->run.threads, t->k->name);
+    log_info("memory: weights %.1f MiB, gradients %.1f (%d buffers), optimizer %.1f, activations %.1f (%d slots), "
+             "all %.1f MiB", weights, grads, t->buffers, optimizer, acts, t->slots, weights + grads + optimizer + acts);
+}
+
+static int build(struct train *t, struct merr *err)
+{
+    bool dp = t->mesh->dp > 1;
+    struct stage_cfg s;
+    struct optim_cfg o;
+
+    t->weights_owned = t->pool_owned = !dp;
+    TRY(arena(t, dp, t->params.weight_n, &t->weights, err));
+    t->pool = calloc(t->buffers, sizeof(*t->pool));
+    if (!t->pool)
+        return merr_set(err, -ENOMEM, "no memory for the gradients' table");
+    for (int i = 0; i < t->buffers; i++)
+        TRY(arena(t, dp, t->params.grad_n, &t->pool[i], err));
+    s = stage_config(t);
+    if (t->mesh->tp > 1)
+        TRY(arena(t, true, stage_reduce_floats(&s), &t->reduce, err));
+    s = stage_config(t);
+    o = optim_config(t);
+    TRY(stage_new(&s, &t->stage, err));
+    TRY(optim_new(&o, &t->optim, err));
+    TRY(tree_init(&t->tree, t->k, t->stream, t->leaf_begin, t->leaf_end, t->pool, t->params.grad_n, err));
+    return pipe_new(t->stage, t->slots, stage_reduce_floats(&s), t->mesh, t->pp, t->k, t->stream, t->flight, &t->pipe,
+                    err);
+}
+
+/* Matrix products a second of all ranks at once: what utilisation is measured against. */
+static int calibrate(struct train *t, struct merr *err)
+{
+    struct kern_gemm g = {.m = GEMM_SIDE, .n = GEMM_SIDE, .k = GEMM_SIDE, .lda = GEMM_SIDE, .ldb = GEMM_SIDE,
+                          .ldc = GEMM_SIDE};
+    size_t n = (size_t)GEMM_SIDE * GEMM_SIDE;
+    float *memory;
+    int64_t began;
+    int rounds = 0;
+
+    TRY(t->k->mem_alloc(t->stream, 3 * n * sizeof(float), (void **)&memory, err));
+    g.a = memory;
+    g.b = memory + n;
+    g.c = memory + 2 * n;
+    TRY(t->k->gemm(t->stream, &g, err)); /* the first makes what the others reuse */
+    TRY(comm_barrier(t->all, err));
+    began = clock_mono_us();
+    do {
+        TRY(t->k->gemm(t->stream, &g, err));
+        TRY(t->k->stream_sync(t->stream, err));
+        rounds++;
+    } while (clock_mono_us() - began < GEMM_US);
+    t->peak_flops = 2.0 * GEMM_SIDE * n * rounds / ((double)(clock_mono_us() - began) * 1e-6);
+    t->k->mem_free(t->stream, memory);
+    return comm_all_reduce(t->all, &t->peak_flops, 1, COMM_F64, COMM_SUM, err);
+}
+
+/* --- from start to end ----------------------------------------------------------------------------------- */
+
+static int train_run(struct train *t, struct merr *err)
+{
+    const char *kernels = getenv("MUSTER_KERNELS");
+    struct kern_cfg cfg = {.threads = t->run.threads};
+
+    t->k = kern_find(kernels ? kernels : "auto");
+    if (!t->k)
+        return merr_set(err, -ENOTSUP, "no kernels '%s' in this build", kernels ? kernels : "auto");
+    TRY(plan(t, err));
+    TRY(open_world(t, err));
+    TRY(t->k->stream_new(&cfg, &t->stream, err));
+    TRY(calibrate(t, err));
+    print_plan(t);
+    TRY(build(t, err));
+    TRY(train_restore(t, err));
+    TRY(train_writer(t, err));
+    TRY(report_cut(t->report, t->step, err));
+    if (t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
+        TRY(data_unigram(t->data, &t->unigram, err));
+    return train_loop(t, err);
+}
+
+static void train_clear(struct train *t)
+{
+    mck_writer_free(t->writer);
+    free(t->save_list);
+    pipe_free(t->pipe);
+    tree_clear(&t->tree);
+    optim_free(t->optim);
+    stage_free(t->stage);
+    for (int i = 0; t->pool_owned && t->pool && i < t->buffers; i++)
+        t->k->mem_free(t->stream, t->pool[i]);
+    if (t->weights_owned && t->weights)
+        t->k->mem_free(t->stream, t->weights);
+    free(t->pool);
+    comm_world_close(t->world);
+    if (t->stream)
+        t->k->stream_free(t->stream);
+    schedule_free(t->schedule);
+    schedule_free(t->eval_schedule);
+    free(t->loss);
+    free(t->sums);
+    free(t->eval_sums);
+    params_clear(&t->params);
+    if (t->data)
+        data_close(t->data);
+    report_free(t->report);
+    run_clear(&t->run);
+}
+
+static const char *class_of(int exit_code)
+{
+    return exit_code == EXIT_USER ? "user" : exit_code == EXIT_NODE ? "node" : "system";
+}
+
+/* Whose fault an error is, as an exit code. */
+static int exit_code_of(const struct train *t, int code)
+{
+    if (t->flight && flight_aborted(t->flight))
+        return EXIT_ABORTED;
+    switch (-code) {
+    case EINVAL: case ENOTSUP: case ENOENT: case EACCES: case EPERM: case EISDIR: case ENOTDIR: case EFBIG:
+    case EBADMSG: case EMSGSIZE: case ELOOP: case ENAMETOOLONG:
+        return EXIT_USER;
+    case EDOM: /* found by all; one rank stands for it */
+        return t->fault_rank == t->mesh->rank ? EXIT_USER : EXIT_ABORTED;
+    case ENOMEM: case EIO: case ENOSPC: case EROFS: case EDQUOT: case EMFILE: case ENFILE: case ENODEV:
+        return EXIT_NODE;
+    case ECANCELED: case ECONNRESET: case ETIMEDOUT: case EPIPE: case ECONNREFUSED:
+        return EXIT_ABORTED;
+    default:
+        return EXIT_INTERNAL;
+    }
+}
+
+static int finish(struct train *t, int code, const struct merr *err)
+{
+    int exit_code;
+
+    if (code >= 0)
+        return code == 0 ? EXIT_DONE : EXIT_DRAINED;
+    exit_code = exit_code_of(t, code);
+    log_error("%s", err->text);
+    if (exit_code != EXIT_ABORTED && t->report)
+        (void)report_event_take(t->report, json_pack("{s:s, s:s, s:i, s:s}", "type", "fault", "class",
+                                                     class_of(exit_code), "rank", t->run.mesh.rank, "message",
+                                                     err->text), NULL);
+    return exit_code;
+}
+
+int train_main(const char *folder, int rank)
+{
+    struct train t = {.fault_rank = -1};
+    struct merr err = {""};
+    int code = run_read(folder, rank, &t.run, &err);
+
+    if (code == 0) {
+        t.spec = t.run.spec;
+        t.mesh = &t.run.mesh;
+        code = open_flight(&t, &err);
+    } else {
+        (void)report_open(folder, folder, rank > 0 ? rank : 1, &t.report, NULL);
+    }
+    if (code == 0)
+        code = report_open(t.run.folder, t.run.dir, rank, &t.report, &err);
+    if (code == 0)
+        code = train_run(&t, &err);
+    code = finish(&t, code, &err);
+    if (t.flight)
+        flight_phase_set(t.flight, FLIGHT_EXIT, t.step);
+    train_clear(&t);
+    return code; /* the flight page stays mapped: the handler may still write to it */
+}
