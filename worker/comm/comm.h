@@ -26,6 +26,20 @@
 enum comm_type { COMM_U8, COMM_I64, COMM_F32, COMM_F64 };
 enum comm_op { COMM_SUM, COMM_MAX };
 
+/* What the flight ring says of an operation. */
+enum comm_call {
+    COMM_CALL_NONE,
+    COMM_CALL_ALL_REDUCE,
+    COMM_CALL_REDUCE_SCATTER,
+    COMM_CALL_ALL_GATHER,
+    COMM_CALL_ALL_TO_ALL,
+    COMM_CALL_BROADCAST,
+    COMM_CALL_BARRIER,
+    COMM_CALL_SEND, /* waiting for one */
+    COMM_CALL_RECV,
+};
+const char *comm_call_name(unsigned call); /* "all_reduce", …; "unknown" */
+
 struct comm_world;
 struct comm_group;
 struct comm_request;

@@ -1,0 +1,405 @@
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "worker/comm/world.h"
+
+#define TIMEOUT_US 120000000
+#define SPINS 64          /* empty looks before sleeping: some microseconds */
+#define LINGER_US 5000    /* a finished sender helps its last bytes out this long, without progress */
+#define CLOSE_US 1000000  /* of waiting for sends and goodbyes when leaving in good order */
+#define SHARED_MAX (1ull << 44)
+
+int world_fail(struct comm_world *w, int code, const char *fmt, ...)
+{
+    va_list ap;
+
+    assert(code < 0);
+    if (w->failed)
+        return w->failed;
+    va_start(ap, fmt);
+    (void)vsnprintf(w->why.text, sizeof(w->why.text), fmt, ap);
+    va_end(ap);
+    w->failed = code;
+    return code;
+}
+
+int world_error(const struct comm_world *w, struct merr *err)
+{
+    assert(w->failed);
+    return merr_set(err, w->failed, "%s", w->why.text);
+}
+
+bool world_progress(struct comm_world *w)
+{
+    bool moved = false;
+
+    if (w->shm)
+        moved |= comm_shm.progress(w);
+    if (w->ucx)
+        moved |= comm_ucx.progress(w);
+    return moved;
+}
+
+/* Sleep until something may have come, us microseconds at most. */
+static void nap(struct comm_world *w, int64_t us)
+{
+    struct pollfd p[2] = {{.fd = -1, .events = POLLIN}, {.fd = shm_pipe_fd(w), .events = POLLIN}};
+
+    if (w->shm && shm_doze(w, w->ucx != NULL) < 0)
+        return;
+    if (!w->ucx) {
+        shm_futex(w, us);
+    } else if ((p[0].fd = ucx_arm(w)) >= 0) {
+        (void)poll(p, 2, (int)((us + 999) / 1000));
+    }
+    if (w->shm)
+        shm_awake(w);
+}
+
+static struct comm_peer *lost_peer(struct comm_world *w)
+{
+    if (w->shm)
+        shm_look(w);
+    for (int i = 0; i < w->size; i++) {
+        if (w->peers[i].lost)
+            return &w->peers[i];
+    }
+    return NULL;
+}
+
+/* What ends a wait besides its own success. Frames that came before the peer went are in already. */
+static int look_around(struct comm_world *w, const struct comm_request *req, int64_t deadline_us)
+{
+    struct comm_peer *gone;
+
+    if (flight_aborted(w->flight))
+        return world_fail(w, -ECANCELED, "told to give up while waiting for rank %d", req->peer->rank);
+    gone = lost_peer(w);
+    if (req->done || w->failed)
+        return w->failed;
+    if (gone)
+        return world_fail(w, -ECONNRESET, "rank %d is gone", gone->rank);
+    if (req->peer->bye)
+        return world_fail(w, -ECONNRESET, "rank %d left while rank %d waits for it in '%s'", req->peer->rank, w->rank,
+                          req->group->name);
+    if (clock_mono_us() >= deadline_us)
+        return world_fail(w, -ETIMEDOUT, "rank %d did not answer rank %d in '%s' for %lld ms: is it stopped?",
+                          req->peer->rank, w->rank, req->group->name, (long long)(w->timeout_us / 1000));
+    return 0;
+}
+
+int world_wait(struct comm_world *w, struct comm_request *req)
+{
+    int64_t deadline = 0, looked = 0, now;
+    unsigned idle = 0;
+
+    while (!w->failed && !req->done) {
+        if (world_progress(w)) {
+            idle = 0;
+            if (flight_aborted(w->flight))
+                (void)world_fail(w, -ECANCELED, "told to give up while waiting for rank %d", req->peer->rank);
+            continue;
+        }
+        if (req->done || w->failed || ++idle < SPINS)
+            continue;
+        now = clock_mono_us();
+        if (!deadline)
+            deadline = now + w->timeout_us;
+        if (now - looked >= COMM_SLICE_US / 2 || req->peer->lost || req->peer->bye) {
+            looked = now;
+            if (look_around(w, req, deadline) < 0)
+                break;
+        }
+        if (!req->done)
+            nap(w, deadline - now < COMM_SLICE_US ? (deadline > now ? deadline - now : 1) : COMM_SLICE_US);
+    }
+    if (w->failed && w->ucx)
+        ucx_abandon(w);
+    return req->done && !w->failed ? 0 : w->failed;
+}
+
+void *world_scratch(struct comm_world *w, size_t bytes)
+{
+    char *p;
+
+    if (bytes <= w->scratch_bytes)
+        return w->scratch;
+    p = malloc(bytes);
+    if (!p) {
+        (void)world_fail(w, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+        return NULL;
+    }
+    free(w->scratch);
+    w->scratch = p;
+    w->scratch_bytes = bytes;
+    return p;
+}
+
+static int check_cfg(const struct comm_cfg *cfg, struct merr *err)
+{
+    if (cfg->size < 1 || cfg->size > COMM_RANKS_MAX || cfg->rank < 0 || cfg->rank >= cfg->size)
+        return merr_set(err, -EINVAL, "rank %d of a world of %d: want 0 to size - 1, at most %d ranks", cfg->rank,
+                        cfg->size, COMM_RANKS_MAX);
+    if (!cfg->flight || (cfg->size > 1 && (!cfg->rendezvous || !cfg->node_of)) || cfg->timeout_us < 0)
+        return merr_set(err, -EINVAL, "a world needs a flight page, a rendezvous folder and the nodes of its ranks");
+    if (cfg->transport && strcmp(cfg->transport, "ucx") != 0)
+        return merr_set(err, -EINVAL, "unknown transport '%s': want ucx, or none named", cfg->transport);
+    if (cfg->shared_bytes > SHARED_MAX)
+        return merr_set(err, -EINVAL, "%zu bytes of shared memory are more than %llu", cfg->shared_bytes, SHARED_MAX);
+    return 0;
+}
+
+/* A barrier of all: whoever leaves it knows that all ways work. */
+static int greet(struct comm_world *w, struct merr *err)
+{
+    struct comm_group *all;
+    int *ranks = calloc((size_t)w->size, sizeof(*ranks));
+    int r;
+
+    if (!ranks)
+        return merr_set(err, -ENOMEM, "no memory for %d ranks", w->size);
+    for (int i = 0; i < w->size; i++)
+        ranks[i] = i;
+    r = comm_group_new(w, "rendezvous", ranks, w->size, &all, err);
+    free(ranks);
+    return r < 0 ? r : comm_barrier(all, err);
+}
+
+static int meet(struct comm_world *w, const struct comm_cfg *cfg, struct merr *err)
+{
+    struct shm_cfg shm = {.rendezvous = cfg->rendezvous ? cfg->rendezvous : "",
+                          .node_of = cfg->node_of,
+                          .shared_bytes = cfg->shared_bytes};
+    int64_t deadline = clock_mono_us() + w->timeout_us;
+    bool far = false;
+    int r = 0;
+
+    for (int i = 0; i < w->size; i++) {
+        bool near = !cfg->transport && cfg->size > 1 && cfg->node_of[i] == cfg->node_of[w->rank];
+
+        if (i != w->rank && near)
+            shm.mates = true;
+        else if (i != w->rank)
+            far = true;
+    }
+    shm.pipe = shm.mates && far;
+    if (shm.mates || cfg->shared_bytes)
+        r = shm_publish(w, &shm, err);
+    if (r == 0 && far)
+        r = ucx_publish(w, cfg->rendezvous, err);
+    if (r == 0 && shm.mates)
+        r = shm_meet(w, &shm, deadline, err);
+    if (r == 0 && far)
+        r = ucx_meet(w, cfg->rendezvous, deadline, err);
+    return r;
+}
+
+int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct merr *err)
+{
+    struct comm_world *w;
+    int r = check_cfg(cfg, err);
+
+    if (r < 0)
+        return r;
+    w = calloc(1, sizeof(*w));
+    if (w)
+        w->peers = calloc((size_t)cfg->size, sizeof(*w->peers));
+    if (!w || !w->peers) {
+        free(w);
+        return merr_set(err, -ENOMEM, "no memory for a world of %d ranks", cfg->size);
+    }
+    w->rank = cfg->rank;
+    w->size = cfg->size;
+    w->generation = cfg->generation;
+    w->timeout_us = cfg->timeout_us ? cfg->timeout_us : TIMEOUT_US;
+    w->flight = cfg->flight;
+    for (int i = 0; i < w->size; i++)
+        message_peer_init(&w->peers[i], i);
+    r = meet(w, cfg, err);
+    if (r == 0 && w->size > 1)
+        r = greet(w, err);
+    if (r < 0) {
+        (void)world_fail(w, r, "the world did not open");
+        comm_world_close(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+/* Everything sent, a goodbye to all far peers and from them, or time is up. */
+static bool all_left(struct comm_world *w, bool *told)
+{
+    bool all = true;
+
+    for (int i = 0; i < w->size; i++) {
+        struct comm_peer *p = &w->peers[i];
+
+        if (!p->via || p->lost || (p->via != &comm_ucx && p->bye))
+            continue;
+        if (p->via == &comm_ucx && !told[i] && !p->sending.first)
+            told[i] = message_bye(w, p) > 0;
+        if (p->sending.first || (p->via == &comm_ucx && (!told[i] || !p->bye)))
+            all = false;
+    }
+    return all;
+}
+
+static void leave(struct comm_world *w)
+{
+    int64_t deadline = clock_mono_us() + CLOSE_US;
+    bool *told = calloc((size_t)w->size, sizeof(*told));
+
+    while (told && !w->failed && !all_left(w, told) && !flight_aborted(w->flight)) {
+        int64_t now = clock_mono_us();
+
+        if (world_progress(w))
+            continue;
+        if (now >= deadline || lost_peer(w))
+            break;
+        nap(w, deadline - now < COMM_SLICE_US ? deadline - now : COMM_SLICE_US);
+    }
+    free(told);
+}
+
+void comm_world_close(struct comm_world *w)
+{
+    int saved = errno;
+
+    if (!w)
+        return;
+    if (!w->failed && w->size > 1)
+        leave(w);
+    ucx_close(w);
+    shm_close(w);
+    for (int i = 0; i < w->size; i++)
+        message_peer_clear(&w->peers[i]);
+    for (struct comm_request *r = w->grave, *next; r; r = next) {
+        next = r->next;
+        free(r->staged);
+        free(r);
+    }
+    for (struct comm_group *g = w->groups, *next; g; g = next) {
+        next = g->next;
+        free(g->req);
+        free(g->src);
+        free(g);
+    }
+    free(w->scratch);
+    free(w->peers);
+    free(w);
+    errno = saved;
+}
+
+int comm_rank(const struct comm_world *w)
+{
+    return w->rank;
+}
+
+int comm_size(const struct comm_world *w)
+{
+    return w->size;
+}
+
+void *comm_shared_alloc(struct comm_world *w, size_t bytes)
+{
+    return shm_alloc(w, bytes);
+}
+
+/* --- messages ---------------------------------------------------------------------------------- */
+
+static int message_check(struct comm_group *g, int peer, struct merr *err)
+{
+    if (g->world->failed)
+        return world_error(g->world, err);
+    if (peer < 0 || peer >= g->n || peer == g->index)
+        return merr_set(err, -EINVAL, "member %d of '%s' cannot speak with member %d of %d", g->index, g->name, peer,
+                        g->n);
+    return 0;
+}
+
+int comm_isend(struct comm_group *g, int peer, uint32_t tag, const void *buf, size_t bytes, struct comm_request **ret,
+               struct merr *err)
+{
+    struct frame head = {.generation = g->world->generation,
+                         .group = g->id,
+                         .length = bytes,
+                         .source = (uint32_t)g->world->rank,
+                         .step = tag,
+                         .kind = FRAME_MESSAGE};
+    struct comm_request *req;
+    int r = message_check(g, peer, err);
+
+    if (r < 0)
+        return r;
+    req = message_send(g, peer, &head, buf);
+    if (!req)
+        return world_error(g->world, err);
+    *ret = req;
+    return 0;
+}
+
+int comm_irecv(struct comm_group *g, int peer, uint32_t tag, void *buf, size_t bytes, struct comm_request **ret,
+               struct merr *err)
+{
+    struct frame head = {.group = g->id, .length = bytes, .step = tag, .kind = FRAME_MESSAGE};
+    struct comm_request *req;
+    int r = message_check(g, peer, err);
+
+    if (r < 0)
+        return r;
+    req = message_recv(g, peer, &head, buf);
+    if (!req)
+        return world_error(g->world, err);
+    *ret = req;
+    return 0;
+}
+
+/* A send that lies in our own memory goes on by itself; help it out while it moves. */
+static void linger(struct comm_world *w, struct comm_request *req)
+{
+    int64_t until = clock_mono_us() + LINGER_US;
+
+    while (!req->done && !w->failed && !flight_aborted(w->flight)) {
+        if (world_progress(w))
+            until = clock_mono_us() + LINGER_US;
+        else if (clock_mono_us() >= until)
+            return;
+        else
+            nap(w, LINGER_US / 5);
+    }
+}
+
+int comm_wait(struct comm_request *req, struct merr *err)
+{
+    struct comm_world *w;
+    int r;
+
+    if (!req)
+        return 0;
+    w = req->group->world;
+    flight_enter(w->flight, req->send ? COMM_CALL_SEND : COMM_CALL_RECV, req->group->name, ++req->group->messages,
+                 req->bytes);
+    if (req->send && req->staged && !req->done && !w->failed)
+        linger(w, req);
+    r = req->send && req->staged && !w->failed ? 0 : world_wait(w, req);
+    if (r < 0) {
+        message_drop(w, req);
+        r = world_error(w, err); /* no leave: the ring shows where it ended */
+    } else {
+        message_detach(w, req);
+        flight_leave(w->flight);
+    }
+    return r;
+}
+
+uint64_t comm_bytes_sent(const struct comm_group *g)
+{
+    return g->bytes_sent;
+}
