@@ -1,0 +1,181 @@
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/train/optim.h"
+
+static void the_learning_rate_follows_the_formula(void **state)
+{
+    static const struct { enum lr_schedule kind; int warmup; uint64_t step; double want; } t[] = {
+        {LR_COSINE, 4, 0, 0.25},          {LR_COSINE, 4, 3, 1.0},   {LR_COSINE, 4, 4, 1.0},
+        {LR_COSINE, 4, 12, 0.55},         {LR_COSINE, 4, 20, 0.1},  {LR_COSINE, 0, 0, 1.0},
+        {LR_LINEAR, 4, 1, 0.5},           {LR_LINEAR, 4, 4, 1.0},   {LR_LINEAR, 4, 12, 0.55},
+        {LR_LINEAR, 4, 20, 0.1},          {LR_CONSTANT, 4, 2, 0.75}, {LR_CONSTANT, 4, 19, 1.0},
+        {LR_COSINE, 20, 19, 1.0},         {LR_COSINE, 30, 19, 20.0 / 30},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct job_spec s = {.kind = JOB_TRAIN};
+
+        s.train.steps = 20;
+        s.train.optimizer.lr = 2e-3;
+        s.train.optimizer.min_lr_ratio = 0.1;
+        s.train.optimizer.schedule = t[i].kind;
+        s.train.optimizer.warmup = t[i].warmup;
+        assert_true(fabs(optim_lr(&s, t[i].step) - 2e-3 * t[i].want) < 1e-15);
+    }
+}
+
+struct bench {
+    struct gpt_cfg gpt;
+    struct params p;
+    const struct kern_ops *k;
+    struct kern_stream *s;
+    struct tree tree;
+    struct optim *o;
+    float *pool[TREE_PARTIALS_MAX], *w;
+    int leaves;
+};
+
+static void open_bench(struct bench *b, int leaves)
+{
+    struct kern_cfg kc = {.threads = 1};
+    struct optim_cfg oc;
+
+    *b = (struct bench){.k = kern_plain(), .leaves = leaves, .gpt = {.layers = 2, .hidden = 8, .heads = 2, .ffn = 32,
+                        .context = 4, .vocab = 70, .tied = true, .tp = 1, .dim = 4, .heads_local = 2, .hidden_local = 8,
+                        .ffn_local = 32, .vocab_local = 128}};
+    assert_int_equal(b->k->stream_new(&kc, &b->s, NULL), 0);
+    assert_int_equal(params_init(&b->p, &b->gpt, 0, 2, true, true, NULL), 0);
+    b->w = calloc(b->p.weight_n, sizeof(float));
+    params_fill(&b->p, 1, b->w);
+    for (int i = 0; i < tree_buffers(0, leaves); i++)
+        b->pool[i] = calloc(b->p.grad_n, sizeof(float));
+    assert_int_equal(tree_init(&b->tree, b->k, b->s, 0, leaves, b->pool, b->p.grad_n, NULL), 0);
+    oc = (struct optim_cfg){.k = b->k, .stream = b->s, .params = &b->p, .leaves = leaves, .zero = 1, .weights = b->w,
+                            .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    mesh_init(&oc.mesh, 1, 1, 1, 0);
+    assert_int_equal(optim_new(&oc, &b->o, NULL), 0);
+}
+
+static void close_bench(struct bench *b)
+{
+    optim_free(b->o);
+    for (int i = 0; i < b->tree.buffers; i++)
+        free(b->pool[i]);
+    tree_clear(&b->tree);
+    params_clear(&b->p);
+    b->k->stream_free(b->s);
+    free(b->w);
+}
+
+static float gradient(const struct bench *b, int leaf, size_t i)
+{
+    (void)b;
+    return (float)((double)((i * 2654435761u + (size_t)leaf * 40503u) % 2001) - 1000) * 1e-4f;
+}
+
+/* Only real elements have gradients, as from the model. */
+static void run_leaves(struct bench *b)
+{
+    tree_reset(&b->tree);
+    for (int leaf = 0; leaf < b->leaves; leaf++) {
+        float *g;
+
+        assert_int_equal(tree_leaf(&b->tree, leaf, &g, NULL), 0);
+        for (int i = 0; i < b->p.n; i++)
+            for (size_t e = b->p.v[i].at; e < b->p.v[i].at + b->p.v[i].box[0].len[0]; e++)
+                g[e] = gradient(b, leaf, e);
+        g[b->p.grad_head_at] = 0.5f; /* the head's part of the tied tensor's first element */
+        assert_int_equal(tree_push(&b->tree, NULL), 0);
+    }
+    assert_int_equal(optim_reduce(b->o, &b->tree, NULL), 0);
+}
+
+static void squares_count_every_element_once(void **state)
+{
+    struct bench b;
+    double *sums, all = 0, want = 0;
+
+    (void)state;
+    open_bench(&b, 3);
+    run_leaves(&b);
+    sums = calloc(b.p.tensors, sizeof(*sums));
+    assert_int_equal(optim_squares(b.o, sums, NULL), 0);
+    for (int i = 0; i < b.p.tensors; i++)
+        all += sums[i];
+    for (int i = 0; i < b.p.n; i++)
+        for (size_t e = b.p.v[i].at; e < b.p.v[i].at + b.p.v[i].box[0].len[0]; e++) {
+            double g = (double)gradient(&b, 0, e) + (double)gradient(&b, 1, e) + (double)gradient(&b, 2, e);
+
+            if (e == b.p.rest_n)
+                g += 1.5;
+            want += g * g;
+        }
+    /* f32 sums of three */
+    assert_true(fabs(all / want - 1) < 1e-5);
+    free(sums);
+    close_bench(&b);
+}
+
+static void an_update_is_adamw_with_decay_on_matrices_alone(void **state)
+{
+    const double lr = 1e-2, scale = 0.5;
+    struct bench b;
+    float *before;
+
+    (void)state;
+    open_bench(&b, 1);
+    before = malloc(b.p.weight_n * sizeof(float));
+    memcpy(before, b.w, b.p.weight_n * sizeof(float));
+    run_leaves(&b);
+    assert_int_equal(optim_update(b.o, 1, lr, scale, NULL), 0);
+    for (int i = 0; i < b.p.n; i++) {
+        const struct param *q = &b.p.v[i];
+
+        for (size_t e = q->at; e < q->at + q->n; e++) {
+            double g = e < q->at + q->box[0].len[0] ? (double)gradient(&b, 0, e) : 0, m, v, want;
+
+            if (e == b.p.rest_n)
+                g += 0.5;
+            g *= scale;
+            m = 0.1 * g / 0.1; /* the first step: corrected for its bias, the moments are g and g^2 */
+            v = 0.05 * g * g / 0.05;
+            want = (double)before[e] * (1 - (q->decay ? lr * 0.1 : 0)) - lr * m / (sqrt(v) + 1e-8);
+            assert_true(fabs((double)b.w[e] - want) < 1e-6 * (1 + fabs(want)));
+        }
+    }
+    free(before);
+    close_bench(&b);
+}
+
+static void padding_stays_zero(void **state)
+{
+    struct bench b;
+    size_t real = 70 * 8;
+
+    (void)state;
+    open_bench(&b, 2);
+    for (uint64_t t = 1; t <= 3; t++) {
+        run_leaves(&b);
+        assert_int_equal(optim_update(b.o, t, 1e-2, 1, NULL), 0);
+    }
+    for (size_t e = b.p.rest_n + real; e < b.p.weight_n; e++)
+        assert_true(b.w[e] == 0);
+    close_bench(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_learning_rate_follows_the_formula),
+        cmocka_unit_test(squares_count_every_element_once),
+        cmocka_unit_test(an_update_is_adamw_with_decay_on_matrices_alone),
+        cmocka_unit_test(padding_stays_zero),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
