@@ -1,0 +1,158 @@
+/* What the ranks of a layout save together covers each logical tensor once, whatever the layout. */
+#include "tests/unit/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/train/state.h"
+
+#define LAYERS 3
+
+static struct gpt_cfg model(int tp, int tp_index)
+{
+    struct gpt_cfg c = {.layers = LAYERS, .hidden = 24, .heads = 4, .ffn = 100, .context = 10, .vocab = 100,
+                        .tied = true, .tp = tp, .tp_index = tp_index, .dim = 6};
+
+    c.heads_local = c.heads / tp;
+    c.hidden_local = c.hidden / tp;
+    c.ffn_local = c.ffn / tp;
+    c.vocab_local = (c.vocab + 64 * tp - 1) / (64 * tp) * 64;
+    c.vocab_first = c.vocab_local * tp_index;
+    return c;
+}
+
+struct rank {
+    struct gpt_cfg gpt;
+    struct params p;
+    struct mesh mesh;
+    struct optim *o;
+    struct kern_stream *s;
+    float *w;
+    struct mck_buffer *list;
+    size_t n;
+};
+
+static void open_rank(struct rank *r, int tp, int dp, int pp, int rank, int zero)
+{
+    struct optim_cfg oc = {.k = kern_plain(), .leaves = 8, .zero = zero};
+    struct kern_cfg kc = {.threads = 1};
+    struct state_view v;
+
+    mesh_init(&r->mesh, tp, dp, pp, rank);
+    r->gpt = model(tp, r->mesh.tp_index);
+    assert_int_equal(oc.k->stream_new(&kc, &r->s, NULL), 0);
+    assert_int_equal(params_init(&r->p, &r->gpt, r->mesh.pp_index * LAYERS / pp, (r->mesh.pp_index + 1) * LAYERS / pp,
+                                 r->mesh.first, r->mesh.last, NULL), 0);
+    r->w = calloc(r->p.weight_n, sizeof(float));
+    params_fill(&r->p, 5, r->w);
+    oc.stream = r->s;
+    oc.params = &r->p;
+    oc.mesh = r->mesh;
+    oc.weights = r->w;
+    assert_int_equal(optim_new(&oc, &r->o, NULL), 0);
+    v = (struct state_view){&r->p, &r->mesh, zero, r->w, optim_ranges(r->o), optim_m(r->o), optim_v(r->o)};
+    /* moments that say where they belong: the weights themselves */
+    for (int i = 0; i < 2; i++) {
+        const struct optim_range *q = &v.range[i];
+
+        memcpy(v.m + q->state, r->w + q->begin, (q->end - q->begin) * sizeof(float));
+        memcpy(v.v + q->state, r->w + q->begin, (q->end - q->begin) * sizeof(float));
+    }
+    assert_int_equal(state_save_list(&v, &r->list, &r->n, NULL), 0);
+}
+
+static void close_rank(struct rank *r)
+{
+    free(r->list);
+    optim_free(r->o);
+    params_clear(&r->p);
+    kern_plain()->stream_free(r->s);
+    free(r->w);
+}
+
+struct global {
+    const struct params *p;   /* of the whole model on one rank */
+    const float *w;
+    int *times[3];            /* by role, [weight_n] */
+};
+
+static void scatter(struct global *g, const struct mck_buffer *b)
+{
+    int role = b->role == MCK_MASTER ? 0 : b->role == MCK_MOMENT1 ? 1 : 2;
+    uint64_t cols = b->ndim > 1 ? b->len[1] : b->len[0], n = cols * (b->ndim > 1 ? b->len[0] : 1);
+    uint64_t from = b->sub_begin, to = b->sub_end ? b->sub_end : n;
+    const struct param *q = NULL;
+
+    for (int i = 0; i < g->p->n; i++)
+        if (strcmp(g->p->v[i].name, b->name) == 0)
+            q = &g->p->v[i];
+    assert_non_null(q);
+    assert_true(from < to && to <= n);
+    for (uint64_t e = from; e < to; e++) {
+        uint64_t row = b->ndim > 1 ? b->off[0] + e / cols : 0, col = (b->ndim > 1 ? b->off[1] : b->off[0]) + e % cols;
+        size_t at = q->at + (b->ndim > 1 ? row * b->shape[1] : 0) + col;
+
+        g->times[role][at]++;
+        assert_memory_equal((float *)b->data + (e - from), &g->w[at], sizeof(float));
+    }
+}
+
+static void together_the_ranks_save_every_element_once(void **state)
+{
+    static const struct { int tp, dp, pp, zero; } t[] = {
+        {1, 1, 1, 1}, {2, 1, 1, 1}, {4, 1, 1, 1}, {1, 2, 1, 1}, {1, 3, 1, 1}, {1, 5, 1, 0}, {1, 1, 3, 1},
+        {2, 2, 2, 1}, {2, 3, 2, 1}, {4, 3, 3, 1}, {2, 2, 3, 0}, {1, 8, 1, 1},
+    };
+    struct rank whole;
+
+    (void)state;
+    open_rank(&whole, 1, 1, 1, 0, 1);
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct global g = {.p = &whole.p, .w = whole.w};
+
+        for (int k = 0; k < 3; k++)
+            g.times[k] = calloc(whole.p.weight_n, sizeof(int));
+        for (int r = 0; r < t[i].tp * t[i].dp * t[i].pp; r++) {
+            struct rank mine = {.n = 0};
+
+            open_rank(&mine, t[i].tp, t[i].dp, t[i].pp, r, t[i].zero);
+            for (size_t b = 0; b < mine.n; b++)
+                if (!mine.list[b].replica)
+                    scatter(&g, &mine.list[b]);
+            close_rank(&mine);
+        }
+        for (int k = 0; k < 3; k++) {
+            for (int j = 0; j < whole.p.n; j++)
+                for (size_t e = 0; e < whole.p.v[j].shape[0] * (whole.p.v[j].ndim > 1 ? whole.p.v[j].shape[1] : 1); e++)
+                    assert_int_equal(g.times[k][whole.p.v[j].at + e], 1);
+            free(g.times[k]);
+        }
+    }
+    close_rank(&whole);
+}
+
+static void every_buffer_of_a_rank_is_there_even_when_another_writes_it(void **state)
+{
+    struct rank r;
+    size_t replicas = 0;
+
+    (void)state;
+    open_rank(&r, 2, 1, 2, 3, 1); /* second tensor rank of the last stage: norms and the tied copy */
+    for (size_t i = 0; i < r.n; i++)
+        replicas += r.list[i].replica;
+    assert_true(replicas > 0 && replicas < r.n);
+    for (size_t i = 0; i < r.n; i++)
+        assert_int_equal(r.list[i].replica, r.list[i].ndim == 1 ? strstr(r.list[i].name, "c_attn") == NULL &&
+                         strstr(r.list[i].name, "c_fc") == NULL : strcmp(r.list[i].name, "wte.weight") == 0);
+    close_rank(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(together_the_ranks_save_every_element_once),
+        cmocka_unit_test(every_buffer_of_a_rank_is_there_even_when_another_writes_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
