@@ -54,27 +54,36 @@ static const char *type_name(unsigned type)
     return type < sizeof(name) / sizeof(name[0]) ? name[type] : "?";
 }
 
-int group_check(struct comm_group *g, const struct frame *f)
+/* Words for frame f that does not go with what this rank calls. */
+static int calls_differ(struct comm_group *g, const struct frame *f)
 {
-    struct comm_world *w = g->world;
     const struct call *c = &g->history[f->seq % COMM_HISTORY];
 
+    if (c->seq != f->seq)
+        c = &g->history[g->seq % COMM_HISTORY];
+    return world_fail(g->world, -EPROTO,
+                      "calls of '%s' differ: rank %d is in call %llu, %s of %llu bytes of %s (%u); "
+                      "rank %u in call %llu, %s of %llu bytes of %s (%u)",
+                      g->name, g->world->rank, (unsigned long long)c->seq, comm_call_name(c->op),
+                      (unsigned long long)c->bytes, type_name(c->type), c->extra, f->source,
+                      (unsigned long long)f->seq, comm_call_name(f->op), (unsigned long long)f->call_bytes,
+                      type_name(f->type), f->extra);
+}
+
+int group_check(struct comm_group *g, const struct frame *f)
+{
+    const struct call *c = &g->history[f->seq % COMM_HISTORY];
+
+    if (f->kind == FRAME_WRONG)
+        return calls_differ(g, f);
     if (f->seq > g->seq)
         return 0; /* not called here yet */
     if (c->seq == f->seq && c->op == f->op && c->type == f->type && c->extra == f->extra &&
         c->bytes == f->call_bytes && (f->seq < g->seq || g->busy))
         return 0;
-    if (c->seq != f->seq)
-        return world_fail(w, -EPROTO, "call %llu of '%s' is %s here at rank %d, rank %u is in call %llu, %s",
-                          (unsigned long long)g->seq, g->name,
-                          comm_call_name(g->history[g->seq % COMM_HISTORY].op), w->rank, f->source,
-                          (unsigned long long)f->seq, comm_call_name(f->op));
-    return world_fail(w, -EPROTO,
-                      "call %llu of '%s' differs: %s of %llu bytes of %s (%u) at rank %d, "
-                      "%s of %llu bytes of %s (%u) at rank %u",
-                      (unsigned long long)f->seq, g->name, comm_call_name(c->op), (unsigned long long)c->bytes,
-                      type_name(c->type), c->extra, w->rank, comm_call_name(f->op),
-                      (unsigned long long)f->call_bytes, type_name(f->type), f->extra, f->source);
+    if (f->source < (uint32_t)g->world->size)
+        message_wrong(g->world, &g->world->peers[f->source], g);
+    return calls_differ(g, f);
 }
 
 /* The name and the members give the id, so groups of different ranks need no common counter. */
@@ -209,7 +218,7 @@ static int call_end(struct comm_group *g, int r, struct merr *err)
     return r;
 }
 
-static struct frame call_head(const struct comm_group *g, uint32_t step, size_t bytes)
+struct frame group_call(const struct comm_group *g, uint32_t step, size_t bytes)
 {
     const struct call *c = &g->history[g->seq % COMM_HISTORY];
 
@@ -228,7 +237,7 @@ static struct frame call_head(const struct comm_group *g, uint32_t step, size_t 
 
 static int call_send(struct comm_group *g, struct wave *v, int member, uint32_t step, const void *buf, size_t bytes)
 {
-    struct frame head = call_head(g, step, bytes);
+    struct frame head = group_call(g, step, bytes);
     struct comm_request *req = message_send(g, member, &head, buf);
 
     if (!req)
@@ -239,7 +248,7 @@ static int call_send(struct comm_group *g, struct wave *v, int member, uint32_t 
 
 static int call_recv(struct comm_group *g, struct wave *v, int member, uint32_t step, void *buf, size_t bytes)
 {
-    struct frame head = call_head(g, step, bytes);
+    struct frame head = group_call(g, step, bytes);
     struct comm_request *req = message_recv(g, member, &head, buf);
 
     if (!req)

@@ -20,6 +20,7 @@ enum frame_kind {
     FRAME_MESSAGE,  /* of comm_isend: group, step is the tag */
     FRAME_CREDIT,   /* length is how much of the receiver's window has been used up and freed, in all time */
     FRAME_BYE,      /* nothing comes after this one */
+    FRAME_WRONG,    /* what the receiver sent does not go with this call of the sender */
 };
 
 struct frame {

@@ -76,6 +76,7 @@ static int check_match(struct comm_world *w, const struct comm_request *r, const
     if (f->kind == FRAME_MESSAGE)
         return world_fail(w, -EPROTO, "rank %u sends %llu bytes in '%s' with tag %u, rank %d expects %zu", f->source,
                           (unsigned long long)f->length, r->group->name, f->step, w->rank, r->bytes);
+    message_wrong(w, r->peer, r->group);
     return world_fail(w, -EPROTO, "rank %u sends %llu bytes in call %llu (%s) of '%s', rank %d expects %zu", f->source,
                       (unsigned long long)f->length, (unsigned long long)f->seq, comm_call_name(f->op),
                       r->group->name, w->rank, r->bytes);
@@ -188,20 +189,34 @@ void message_sent(struct comm_world *w, struct comm_request *r)
 }
 
 /* Hand one frame outside the queue to the transport. */
-static int send_word(struct comm_world *w, struct comm_peer *p, enum frame_kind kind, uint64_t value)
+static int send_frame(struct comm_world *w, struct comm_peer *p, struct frame *f)
 {
-    struct frame f = {.generation = w->generation,
-                      .length = value,
-                      .number = p->frames_out,
-                      .source = (uint32_t)w->rank,
-                      .kind = (uint8_t)kind};
     int r;
 
-    frame_seal(&f);
-    r = p->via->send(w, p, &f, NULL, NULL);
+    f->number = p->frames_out;
+    frame_seal(f);
+    r = p->via->send(w, p, f, NULL, NULL);
     if (r > 0)
         p->frames_out++;
     return r;
+}
+
+static int send_word(struct comm_world *w, struct comm_peer *p, enum frame_kind kind, uint64_t value)
+{
+    struct frame f = {
+        .generation = w->generation, .length = value, .source = (uint32_t)w->rank, .kind = (uint8_t)kind};
+
+    return send_frame(w, p, &f);
+}
+
+/* Without room for it the peer finds out by itself, from the frames that fill the way to it. */
+void message_wrong(struct comm_world *w, struct comm_peer *p, const struct comm_group *g)
+{
+    struct frame f = group_call(g, 0, 0);
+
+    f.kind = FRAME_WRONG;
+    if (p->via && !p->lost && !p->bye)
+        (void)send_frame(w, p, &f);
 }
 
 int message_bye(struct comm_world *w, struct comm_peer *p)
@@ -338,6 +353,11 @@ int message_arrive(struct comm_world *w, struct comm_peer *p, const struct frame
     case FRAME_BYE:
         p->bye = true;
         return 0;
+    case FRAME_WRONG: {
+        struct comm_group *g = group_find(w, f->group);
+
+        return g ? group_check(g, f) : world_fail(w, -EPROTO, "rank %d finds that calls differ", p->rank);
+    }
     default:
         return arrive_data(w, p, f, payload);
     }

@@ -140,13 +140,15 @@ bool message_pump(struct comm_world *w, struct comm_peer *p); /* send what can b
 void message_sent(struct comm_world *w, struct comm_request *req); /* the transport let go of one frame */
 void message_detach(struct comm_world *w, struct comm_request *req); /* staged or done: let it end by itself */
 void message_drop(struct comm_world *w, struct comm_request *req); /* forget a request of a failed world */
+void message_wrong(struct comm_world *w, struct comm_peer *p, const struct comm_group *g); /* say that calls differ */
 int message_bye(struct comm_world *w, struct comm_peer *p); /* 1 sent, 0 not now */
 void message_peer_init(struct comm_peer *p, int rank);
 void message_peer_clear(struct comm_peer *p);
 
-/* collective.c: the seq'th call begins; early frames of other calls with its number are a failure. */
+/* collective.c */
+struct frame group_call(const struct comm_group *g, uint32_t step, size_t bytes); /* head of the call's frames */
 struct comm_group *group_find(struct comm_world *w, uint64_t id);
-int group_check(struct comm_group *g, const struct frame *f); /* is f of a call that goes on or is to come here? */
+int group_check(struct comm_group *g, const struct frame *f); /* 0: f is of this call, or of one to come; or fails */
 
 /* shm.c */
 struct shm_cfg {
