@@ -2,10 +2,11 @@
  *
  * oneDNN's own threading gives other bits for another number of threads (its blocks, and so the order of a sum,
  * follow the threads). So each block is one single-threaded call, and threads only share the blocks out. A weight
- * gradient that would leave oneDNN's fast path when cut by rows is cut along its depth instead, the parts added in their
- * order. The calls
- * are dnnl_sgemm: for f32 it runs the same code as the matmul primitive without a primitive to look up, and what
- * a packed weight would save in f32 is within a few hundredths; weights_changed therefore has nothing to drop. */
+ * gradient that would leave oneDNN's fast path when cut by rows is cut along its depth instead, the parts added in
+ * their order.
+ *
+ * The calls are dnnl_sgemm: for f32 it runs the same code as the matmul primitive without a primitive to look up, and
+ * what a packed weight would save in f32 is within a few hundredths; weights_changed therefore has nothing to drop. */
 #include "worker/kernels/cpu/cpu.h"
 
 #include <assert.h>
