@@ -1,6 +1,7 @@
 /* frame - the head of everything that goes from one rank to another
  *
- *   magic crc | generation | group | seq | call_bytes | length | offset | number | source step part | kind op type extra
+ *   magic crc | generation | group | seq | call_bytes | length | offset | number |
+ *   source step part | kind op type extra
  *
  * crc is the CRC-32C of all that follows it. A message of length bytes goes as one or more frames that carry part
  * bytes each, from offset on; messages between two ranks never mix. number counts the frames of a sender to one
