@@ -1,0 +1,871 @@
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "server/core.h"
+
+#define HEARTBEAT_S 1
+#define WAIT_MAX_S 60
+#define KEY_NAME_MAX 128
+#define KEY_BYTES_MAX (88 * 1024) /* 64 KiB as base64 */
+#define ANSWER_KEYS_BYTES (8 << 20)
+
+static size_t node_at(const struct core *c, const char *name, bool *ret_there)
+{
+    size_t lo = 0, hi = c->n_nodes;
+
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+
+        if (strcmp(c->nodes[mid]->name, name) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *ret_there = lo < c->n_nodes && strcmp(c->nodes[lo]->name, name) == 0;
+    return lo;
+}
+
+struct node *agents_find(struct core *c, const char *name)
+{
+    bool there;
+    size_t at = node_at(c, name, &there);
+
+    return there ? c->nodes[at] : NULL;
+}
+
+static struct node *node_add(struct core *c, const char *name)
+{
+    bool there;
+    size_t at = node_at(c, name, &there);
+    struct node *n;
+
+    if (there)
+        return c->nodes[at];
+    n = c->n_nodes < CORE_NODES_MAX ? calloc(1, sizeof(*n)) : NULL;
+    if (!n)
+        return NULL;
+    (void)snprintf(n->name, sizeof(n->name), "%s", name);
+    n->version = store_epoch(c->store) << 20;
+    memmove(&c->nodes[at + 1], &c->nodes[at], (c->n_nodes - at) * sizeof(struct node *));
+    c->nodes[at] = n;
+    c->n_nodes++;
+    return n;
+}
+
+void agents_touch(struct core *c, const char *node)
+{
+    struct node *n = agents_find(c, node);
+
+    if (n)
+        n->version++;
+    c->poke = true;
+}
+
+/* --- what is known of a node ------------------------------------------------------------------------- */
+
+static void copy_text(char *to, size_t size, const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+
+    (void)snprintf(to, size, "%s", text ? text : "");
+}
+
+/* Take a node's slots from what its agent says. Those in use keep their job. -EINVAL, -ENOMEM. */
+static int read_slots(struct core *c, struct node *n, const json_t *list)
+{
+    size_t count = json_array_size(list);
+    struct slot *slots;
+
+    if (!json_is_array(list) || count > CORE_SLOTS_MAX)
+        return -EINVAL;
+    slots = calloc(count + 1, sizeof(*slots));
+    if (!slots)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *o = json_array_get(list, i);
+        const char *name = json_string_value(json_object_get(o, "class"));
+
+        slots[i].class_ = name && *name ? core_class(c, name) : CLUSTER_CLASSES_MAX;
+        slots[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
+        copy_text(slots[i].kind, sizeof(slots[i].kind), o, "kind");
+        if (!json_is_integer(json_object_get(o, "slot")) || slots[i].class_ == CLUSTER_CLASSES_MAX) {
+            free(slots);
+            return -EINVAL;
+        }
+        for (size_t k = 0; k < n->n_slots; k++)
+            if (n->slots[k].slot == slots[i].slot) {
+                slots[i].job = n->slots[k].job;
+                slots[i].rank = n->slots[k].rank;
+            }
+    }
+    free(n->slots);
+    n->slots = slots;
+    n->n_slots = count;
+    return 0;
+}
+
+static json_t *slots_json(const struct core *c, const struct node *n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n->n_slots; i++)
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s}", "slot", n->slots[i].slot, "kind",
+                                                   n->slots[i].kind, "class", c->classes[n->slots[i].class_]));
+    return all;
+}
+
+void agents_store(struct core *c, const struct node *n)
+{
+    json_t *o = json_pack("{s:s, s:s, s:s, s:b, s:o}", "address", n->address, "version", n->release, "boot_id",
+                          n->boot_id, "drain", n->drain, "slots", slots_json(c, n));
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (text)
+        store_add(c->store, "HSET", "muster:nodes", n->name, text, NULL);
+    else
+        c->cfg.fatal(c->cfg.arg, "out of memory for a node");
+    free(text);
+}
+
+int agents_load(struct core *c, struct merr *err)
+{
+    redisReply *all = store_read(c->store, err, "HGETALL muster:nodes");
+    int r = all ? 0 : -EIO;
+
+    for (size_t i = 0; r == 0 && i + 1 < all->elements; i += 2) {
+        json_t *o = json_loads(all->element[i + 1]->str, 0, NULL);
+        struct node *n = o ? node_add(c, all->element[i]->str) : NULL;
+
+        if (!n || read_slots(c, n, json_object_get(o, "slots")) < 0) {
+            r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all->element[i]->str);
+        } else {
+            copy_text(n->address, sizeof(n->address), o, "address");
+            copy_text(n->release, sizeof(n->release), o, "version");
+            copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
+            n->drain = json_is_true(json_object_get(o, "drain"));
+            n->contact = NODE_UNKNOWN;
+            n->seen_us = clock_mono_us();
+        }
+        json_decref(o);
+    }
+    if (all)
+        freeReplyObject(all);
+    return r;
+}
+
+/* --- reports ----------------------------------------------------------------------------------------- */
+
+struct first_fault { /* the rank of a report that failed first */
+    int rank;
+    enum job_class class_;
+    char message[128];
+    json_t *log_tail; /* borrowed */
+};
+
+static enum rank_phase phase_of(const json_t *rank)
+{
+    const char *state = json_string_value(json_object_get(rank, "state"));
+
+    if (!state)
+        return RANK_NONE;
+    return strcmp(state, "exited") == 0 ? RANK_EXITED : strcmp(state, "running") == 0 ? RANK_RUNNING : RANK_STARTING;
+}
+
+static void describe_end(char *ret, size_t size, enum job_kind kind, int code, int signal)
+{
+    if (signal != 0)
+        (void)snprintf(ret, size, "ended by signal %d (%s)", signal, strsignal(signal));
+    else if (kind == JOB_TRAIN && code == 65)
+        (void)snprintf(ret, size, "the spec, the data or the model is at fault (exit %d)", code);
+    else if (kind == JOB_TRAIN && code == 74)
+        (void)snprintf(ret, size, "its node is at fault (exit %d)", code);
+    else
+        (void)snprintf(ret, size, "ended with exit code %d", code);
+}
+
+/* Take in one rank. A first cause is left in *f (the lowest exit that is no mere abort). */
+static void take_rank(struct entry *e, const struct node *n, const json_t *o, struct first_fault *f)
+{
+    json_int_t at = json_integer_value(json_object_get(o, "rank"));
+    enum rank_phase phase = phase_of(o);
+    struct rank *r;
+    bool ended;
+
+    if (at < 0 || (size_t)at >= e->job.n_places || strcmp(e->job.places[at].node, n->name) != 0)
+        return;
+    r = &e->ranks[at];
+    ended = phase == RANK_EXITED && r->phase != RANK_EXITED;
+    if (r->phase != RANK_EXITED && phase > r->phase)
+        r->phase = phase;
+    if (json_is_integer(json_object_get(o, "step")))
+        r->step = (uint64_t)json_integer_value(json_object_get(o, "step"));
+    if (!ended)
+        return;
+    r->exit_code = (int)json_integer_value(json_object_get(o, "exit_code"));
+    r->signal = (int)json_integer_value(json_object_get(o, "signal"));
+    if (r->signal == 0 && (r->exit_code == 0 || (e->job.kind == JOB_TRAIN && (r->exit_code == 75 || r->exit_code == 76))))
+        return;
+    if (f->rank >= 0)
+        return;
+    f->rank = (int)at;
+    f->class_ = job_exit_class(e->job.kind, r->exit_code, r->signal);
+    f->log_tail = json_object_get(o, "log_tail");
+    describe_end(f->message, sizeof(f->message), e->job.kind, r->exit_code, r->signal);
+}
+
+static json_t *run_ref(const char *job, uint32_t generation)
+{
+    return json_pack("{s:s, s:I}", "job", job, "generation", (json_int_t)generation);
+}
+
+/* A report carries nothing of this run that is still to be stored. */
+static bool all_shipped(const json_t *body, const char *job, json_int_t generation)
+{
+    static const char *const kind[] = { "logs", "metrics", "events" };
+
+    for (int k = 0; k < 3; k++) {
+        json_t *piece;
+        size_t i;
+
+        json_array_foreach(json_object_get(body, kind[k]), i, piece)
+            if (json_integer_value(json_object_get(piece, "generation")) == generation &&
+                strcmp(json_string_value(json_object_get(piece, "job")), job) == 0)
+                return false;
+    }
+    return true;
+}
+
+/* A run that is over: its agent shall stop what lives, and forget it once nothing does and all is stored. */
+static void answer_over(struct node *n, const json_t *run, bool shipped, json_t *stale, json_t *forget)
+{
+    const char *job = json_string_value(json_object_get(run, "job"));
+    uint32_t generation = (uint32_t)json_integer_value(json_object_get(run, "generation"));
+    bool alive = false;
+    json_t *rank;
+    size_t i;
+
+    json_array_foreach(json_object_get(run, "ranks"), i, rank)
+    {
+        json_int_t slot = json_integer_value(json_object_get(rank, "slot"));
+
+        if (phase_of(rank) == RANK_EXITED)
+            continue;
+        alive = true;
+        for (size_t k = 0; k < n->n_slots; k++)
+            n->slots[k].stale = n->slots[k].stale || n->slots[k].slot == (int)slot;
+    }
+    if (alive)
+        (void)json_array_append_new(stale, run_ref(job, generation));
+    else if (shipped)
+        (void)json_array_append_new(forget, run_ref(job, generation));
+}
+
+/* Take in what a node says of its runs. */
+static void take_runs(struct core *c, struct node *n, const json_t *body, json_t *stale, json_t *forget)
+{
+    char actor[JOB_NODE_MAX + 8];
+    json_t *run;
+    size_t i;
+    bool was_stale = false, is_stale = false;
+
+    (void)snprintf(actor, sizeof(actor), "agent:%s", n->name);
+    for (size_t k = 0; k < n->n_slots; k++) {
+        was_stale = was_stale || n->slots[k].stale;
+        n->slots[k].stale = false;
+    }
+    json_array_foreach(json_object_get(body, "runs"), i, run)
+    {
+        const char *name = json_string_value(json_object_get(run, "job"));
+        json_int_t generation = json_integer_value(json_object_get(run, "generation"));
+        struct entry *e = core_find(c, job_id_parse(name));
+        struct first_fault f = { .rank = -1 };
+        size_t k, here = 0;
+        json_t *rank;
+
+        if (!name)
+            continue;
+        if (!e || !e->job.live || e->job.generation != generation) {
+            answer_over(n, run, all_shipped(body, name, generation), stale, forget);
+            continue;
+        }
+        json_array_foreach(json_object_get(run, "ranks"), k, rank)
+            take_rank(e, n, rank, &f);
+        for (k = 0; k < e->job.n_places; k++)
+            here += strcmp(e->job.places[k].node, n->name) == 0 && e->ranks[k].phase != RANK_EXITED;
+        if (here == 0)
+            dispatch_release_node(c, e, n->name);
+        if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
+            dispatch_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
+        dispatch_ranks(c, e, actor);
+        /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
+    }
+    for (size_t k = 0; k < n->n_slots; k++)
+        is_stale = is_stale || n->slots[k].stale;
+    if (was_stale && !is_stale)
+        c->schedule_wanted = true;
+}
+
+static void take_metrics(struct core *c, const json_t *fresh)
+{
+    json_t *piece;
+    size_t i;
+
+    json_array_foreach(json_object_get(fresh, "metrics"), i, piece)
+    {
+        struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
+        const char *p = json_string_value(json_object_get(piece, "text")), *nl;
+
+        for (; e && p && (nl = strchr(p, '\n')); p = nl + 1) {
+            json_t *line = json_loadb(p, (size_t)(nl - p), 0, NULL);
+            char id[24], at[CLOCK_RFC3339_MAX];
+
+            if (!json_is_object(line)) {
+                json_decref(line);
+                continue;
+            }
+            json_decref(e->job.progress);
+            e->job.progress = view_progress(line, e->steps);
+            clock_rfc3339(clock_wall_us(), at);
+            (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)e->job.id);
+            if (c->n_followers == 0) {
+                json_decref(line);
+                continue;
+            }
+            events_emit_new(c, e->job.id, e->job.user,
+                            json_pack("{s:n, s:s, s:s, s:s, s:I, s:s, s:o}", "id", "at", at, "job", id, "type", "metrics",
+                                      "generation", json_integer_value(json_object_get(piece, "generation")), "actor",
+                                      "rank:0", "data", line),
+                            false, false, false);
+        }
+    }
+    json_array_foreach(json_object_get(fresh, "logs"), i, piece)
+    {
+        struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
+
+        if (e && c->n_followers > 0)
+            events_log_new(c, e->job.id, e->job.user, (int)json_integer_value(json_object_get(piece, "rank")),
+                           json_incref(piece));
+    }
+}
+
+/* --- events of runs ---------------------------------------------------------------------------------- */
+
+/* Up to where a node's events of a run have been taken in; -1: the job is not known. */
+static int64_t events_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation)
+{
+    redisReply *reply;
+    int64_t at = -1;
+
+    for (size_t i = 0; e && i < e->n_offsets; i++)
+        if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0)
+            return e->offsets[i].offset;
+    reply = store_read(c->store, NULL, "HMGET muster:job:%llu evoff:%s:%u v", (unsigned long long)job, node, generation);
+    if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && (e || reply->element[1]->str))
+        at = reply->element[0]->str ? strtoll(reply->element[0]->str, NULL, 10) : 0;
+    if (reply)
+        freeReplyObject(reply);
+    return at;
+}
+
+static void set_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation,
+                       int64_t offset)
+{
+    char key[48], field[JOB_NODE_MAX + 32], value[24];
+    struct event_offset *grown;
+
+    (void)snprintf(key, sizeof(key), "muster:job:%llu", (unsigned long long)job);
+    (void)snprintf(field, sizeof(field), "evoff:%s:%u", node, generation);
+    (void)snprintf(value, sizeof(value), "%lld", (long long)offset);
+    store_add(c->store, "HSET", key, field, value, NULL);
+    for (size_t i = 0; e && i < e->n_offsets; i++)
+        if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0) {
+            e->offsets[i].offset = offset;
+            return;
+        }
+    grown = e ? realloc(e->offsets, (e->n_offsets + 1) * sizeof(*grown)) : NULL;
+    if (!grown)
+        return;
+    e->offsets = grown;
+    e->offsets[e->n_offsets] = (struct event_offset){ .generation = generation, .offset = offset };
+    (void)snprintf(e->offsets[e->n_offsets++].node, sizeof(grown->node), "%s", node);
+}
+
+/* One line that a rank wrote. */
+static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *line, size_t len)
+{
+    json_t *o = json_loadb(line, len, 0, NULL);
+    const char *type = json_string_value(json_object_get(o, "type"));
+    const char *message = json_string_value(json_object_get(o, "message"));
+    const char *kept = "note";
+    char actor[32];
+
+    if (!type) {
+        json_decref(o);
+        return;
+    }
+    (void)snprintf(actor, sizeof(actor), "rank:%d", (int)json_integer_value(json_object_get(o, "rank")));
+    if (strcmp(type, "checkpoint") == 0 || strcmp(type, "eval") == 0)
+        kept = type;
+    else if (strcmp(type, "fault") == 0)
+        kept = "rank";
+    if (e && e->job.generation == generation) {
+        json_t **at = strcmp(type, "eval") == 0 ? &e->job.eval : &e->job.checkpoint;
+        bool done = strcmp(type, "checkpoint") == 0 && !json_object_get(o, "error");
+
+        if (done || strcmp(type, "eval") == 0) {
+            json_decref(*at);
+            *at = json_incref(o);
+            core_dirty(c, e);
+        }
+        if (strcmp(type, "checkpoint") == 0 && e->save) {
+            e->save = false;
+            for (size_t i = 0; i < e->job.n_places; i++)
+                agents_touch(c, e->job.places[i].node);
+        }
+        if (strcmp(type, "fault") == 0 && message && !e->fault_message[0])
+            (void)snprintf(e->fault_message, sizeof(e->fault_message), "%s", message);
+    }
+    events_note(c, job, e ? e->job.user : "", kept, generation, actor, type, message ? message : type, o);
+}
+
+static void take_events(struct core *c, const struct node *n, const json_t *body, json_t *acks)
+{
+    json_t *piece;
+    size_t i;
+
+    json_array_foreach(json_object_get(body, "events"), i, piece)
+    {
+        const char *name = json_string_value(json_object_get(piece, "job"));
+        const char *text = json_string_value(json_object_get(piece, "text")), *p = text, *nl;
+        uint32_t generation = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
+        int64_t offset = json_integer_value(json_object_get(piece, "offset")), at;
+        uint64_t job = job_id_parse(name);
+        struct entry *e = core_find(c, job);
+
+        if (job == 0 || !text)
+            continue;
+        at = events_offset(c, e, job, n->name, generation);
+        if (at < 0)
+            at = offset + (int64_t)strlen(text);
+        else if (at == offset) {
+            for (; (nl = strchr(p, '\n')); p = nl + 1)
+                take_line(c, e, job, generation, p, (size_t)(nl - p));
+            at = offset + (p - text);
+            if (p > text)
+                set_offset(c, e, job, n->name, generation, at);
+        }
+        (void)json_array_append_new(acks, json_pack("{s:s, s:I, s:I}", "job", name, "generation",
+                                                    (json_int_t)generation, "offset", (json_int_t)at));
+    }
+}
+
+static void see(struct core *c, struct node *n, int64_t now)
+{
+    n->seen_us = now;
+    n->seen_wall_us = clock_wall_us();
+    if (n->contact == NODE_READY)
+        return;
+    if (n->contact == NODE_LOST)
+        log_info("node %s is back", n->name);
+    n->contact = NODE_READY;
+    c->schedule_wanted = true;
+    events_note(c, 0, "", "node", 0, "scheduler", "ready", n->name, json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));
+}
+
+/* On the core's thread, after the files' thread has stored the pieces. */
+void agents_report(struct core *c, struct call *call)
+{
+    struct node *n = agents_find(c, http_param(call->req, 0));
+    const char *incarnation = json_string_value(json_object_get(call->body, "incarnation"));
+    json_t *stale, *forget, *acks;
+
+    if (call->status != 0)
+        return;
+    if (!n || !n->registered || !incarnation || strcmp(n->incarnation, incarnation) != 0) {
+        call_problem(call, 404, "unknown-node", "node '%s' is not registered with this server, or another agent took its "
+                     "name: register", http_param(call->req, 0));
+        return;
+    }
+    see(c, n, clock_mono_us());
+    stale = json_array();
+    forget = json_array();
+    acks = json_array();
+    take_metrics(c, call->fresh);
+    take_events(c, n, call->body, acks);
+    take_runs(c, n, call->body, stale, forget);
+    (void)json_object_set_new(call->acks, "events", acks);
+    call_answer_new(call, 200, json_pack("{s:O, s:o, s:o}", "acks", call->acks, "stale", stale, "forget", forget));
+}
+
+/* --- registering ------------------------------------------------------------------------------------- */
+
+static bool run_listed(const json_t *body, const struct job *j)
+{
+    json_t *run;
+    size_t i;
+
+    json_array_foreach(json_object_get(body, "runs"), i, run)
+        if (job_id_parse(json_string_value(json_object_get(run, "job"))) == j->id &&
+            json_integer_value(json_object_get(run, "generation")) == j->generation)
+            return true;
+    return false;
+}
+
+/* Ranks of this node that ran and that its agent does not know any more are gone with the node's last life. */
+static void lose_ranks(struct core *c, struct entry *e, const char *node, const char *why)
+{
+    int first = -1;
+
+    for (size_t i = 0; i < e->job.n_places; i++) {
+        if (strcmp(e->job.places[i].node, node) != 0 || e->ranks[i].phase == RANK_EXITED)
+            continue;
+        e->ranks[i] = (struct rank){ .phase = RANK_EXITED, .exit_code = -1, .lost = true };
+        first = first < 0 ? (int)i : first;
+    }
+    dispatch_release_node(c, e, node);
+    if (first >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
+        dispatch_fault(c, e, first, JOB_CLASS_NODE, why, NULL, "scheduler");
+    dispatch_ranks(c, e, "scheduler");
+}
+
+static void lose_unlisted(struct core *c, struct node *n, const json_t *body, bool rebooted)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+        bool ran = e && e->job.live && (e->job.state != JOB_STARTING || e->ranks[n->slots[k].rank].phase != RANK_NONE);
+
+        if (ran && !run_listed(body, &e->job))
+            lose_ranks(c, e, n->name, rebooted ? "its node was started again" : "its node's agent does not know it any more");
+    }
+}
+
+static bool name_ok(const char *name)
+{
+    size_t n = name ? strlen(name) : 0;
+
+    return n > 0 && n < JOB_NODE_MAX &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+}
+
+void agents_register(struct core *c, struct call *call)
+{
+    const json_t *b = call->body;
+    const char *name = json_string_value(json_object_get(b, "node"));
+    const char *boot = json_string_value(json_object_get(b, "boot_id"));
+    json_t *stale, *forget;
+    struct node *n;
+    bool rebooted;
+    int r;
+
+    if (!name_ok(name) || !json_is_string(json_object_get(b, "incarnation"))) {
+        call_problem(call, 422, "register-invalid", "a registration wants 'node' (letters, digits, '.', '_', '-') and "
+                                                    "'incarnation'");
+        return;
+    }
+    n = node_add(c, name);
+    if (!n) {
+        call_problem(call, 503, "too-many-nodes", "this server takes at most %d nodes", CORE_NODES_MAX);
+        return;
+    }
+    r = read_slots(c, n, json_object_get(b, "slots"));
+    if (r < 0) {
+        call_problem(call, 422, "register-invalid", "'slots' wants at most %d of {slot, kind, class}, and a cluster has at "
+                     "most %d classes", CORE_SLOTS_MAX, CLUSTER_CLASSES_MAX);
+        return;
+    }
+    rebooted = boot && n->boot_id[0] && strcmp(boot, n->boot_id) != 0;
+    copy_text(n->address, sizeof(n->address), b, "address");
+    copy_text(n->release, sizeof(n->release), b, "version");
+    copy_text(n->boot_id, sizeof(n->boot_id), b, "boot_id");
+    copy_text(n->incarnation, sizeof(n->incarnation), b, "incarnation");
+    n->registered = true;
+    see(c, n, clock_mono_us());
+    agents_store(c, n);
+    stale = json_array();
+    forget = json_array();
+    take_runs(c, n, b, stale, forget);
+    lose_unlisted(c, n, b, rebooted);
+    json_decref(stale);
+    json_decref(forget);
+    n->version++;
+    c->schedule_wanted = true;
+    call_answer_new(call, 200, json_pack("{s:i, s:i, s:I}", "heartbeat_s", HEARTBEAT_S, "lost_after_s",
+                                         c->cfg.lost_after_s, "version", (json_int_t)n->version));
+}
+
+/* --- long-polls -------------------------------------------------------------------------------------- */
+
+static json_t *world_of(const struct job *j)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < j->n_places; i++)
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s}", "rank", (int)i, "node",
+                                                   j->places[i].node, "slot", j->places[i].slot, "class",
+                                                   j->places[i].class_, "address", j->places[i].address));
+    return all;
+}
+
+static json_t *assignment_json(const struct core *c, const struct entry *e)
+{
+    const struct job *j = &e->job;
+    char id[24], dir[4096];
+    const char *order = e->force_stop ? "stop" : job_order(j);
+
+    if (e->save && strcmp(order, "run") == 0)
+        order = "save";
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
+    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?}", "job", id, "generation",
+                     (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir, "layout", "tp",
+                     j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
+                     (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec",
+                     json_loads(e->spec_text, 0, NULL));
+}
+
+static json_t *assignments_json(struct core *c, const struct node *n)
+{
+    json_t *all = json_array();
+    uint64_t seen[CORE_SLOTS_MAX];
+    size_t n_seen = 0;
+
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+        bool known = false;
+
+        for (size_t i = 0; i < n_seen; i++)
+            known = known || seen[i] == n->slots[k].job;
+        if (known || !e || !e->job.live)
+            continue;
+        seen[n_seen++] = n->slots[k].job;
+        (void)json_array_append_new(all, assignment_json(c, e));
+    }
+    return json_pack("{s:I, s:o}", "version", (json_int_t)n->version, "assignments", all);
+}
+
+static uint64_t keys_base(const struct core *c)
+{
+    return store_epoch(c->store) << 20;
+}
+
+static json_t *keys_json(const struct core *c, const struct entry *e, uint64_t since)
+{
+    uint64_t base = keys_base(c), from = since >= base && since <= base + e->n_keys ? since - base : 0, i;
+    json_t *keys = json_array();
+    size_t bytes = 0;
+
+    for (i = from; i < e->n_keys && bytes < ANSWER_KEYS_BYTES; i++) {
+        bytes += strlen(e->keys[i].value);
+        (void)json_array_append_new(keys, json_pack("{s:s, s:s}", "key", e->keys[i].key, "value", e->keys[i].value));
+    }
+    return json_pack("{s:I, s:o}", "next", (json_int_t)(base + i), "keys", keys);
+}
+
+/* Answer a waiter that need not wait. False: it goes on waiting. */
+static bool answer(struct core *c, struct waiter *w, bool now)
+{
+    struct node *n = agents_find(c, w->node);
+    struct entry *e;
+
+    if (!n || !n->registered) {
+        call_problem(w->call, 404, "unknown-node", "node '%s' is not registered with this server: register", w->node);
+        return true;
+    }
+    if (w->kind == WAIT_ASSIGNMENTS) {
+        if (n->version == w->version && !now)
+            return false;
+        call_answer_new(w->call, 200, assignments_json(c, n));
+        return true;
+    }
+    e = core_find(c, w->job);
+    if (!e || !e->job.live || e->job.generation != w->generation) {
+        call_problem(w->call, 409, "stale-generation", "generation %u of job 'j%llu' is over", w->generation,
+                     (unsigned long long)w->job);
+        return true;
+    }
+    if (!now && w->since == keys_base(c) + e->n_keys)
+        return false;
+    call_answer_new(w->call, 200, keys_json(c, e, w->since));
+    return true;
+}
+
+void agents_answer_waiters(struct core *c, bool all)
+{
+    int64_t now = clock_mono_us();
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->n_waiters; i++) {
+        struct waiter *w = &c->waiters[i];
+
+        if (all)
+            call_problem(w->call, 503, "stopping", "the server is stopping; ask again");
+        else if (!answer(c, w, now >= w->deadline_us)) {
+            c->waiters[kept++] = *w;
+            continue;
+        }
+        stats_answer(c->stats, w->call->status);
+        call_deliver(w->call);
+    }
+    c->n_waiters = kept;
+}
+
+static void wait_for(struct core *c, struct call *call, struct waiter w)
+{
+    const char *node = http_param(call->req, 0), *wait = http_query(call->req, "wait");
+    long s = wait ? strtol(wait, NULL, 10) : 0;
+
+    if (c->n_waiters == CORE_WAITERS_MAX) {
+        call_problem(call, 503, "busy", "%d long-polls are the most this server holds", CORE_WAITERS_MAX);
+        return;
+    }
+    if (c->n_waiters == c->waiters_cap) {
+        size_t cap = c->waiters_cap ? c->waiters_cap * 2 : 64;
+        struct waiter *grown = realloc(c->waiters, cap * sizeof(*grown));
+
+        if (!grown) {
+            call_problem(call, 503, "no-memory", "out of memory");
+            return;
+        }
+        c->waiters = grown;
+        c->waiters_cap = cap;
+    }
+    w.call = call;
+    w.deadline_us = clock_mono_us() + (s < 0 ? 0 : s > WAIT_MAX_S ? WAIT_MAX_S : s) * 1000000LL;
+    (void)snprintf(w.node, sizeof(w.node), "%s", node);
+    c->waiters[c->n_waiters++] = w;
+    c->handed = true;
+    c->poke = true; /* looked at once this turn is durable */
+}
+
+static uint64_t query_u64(const struct call *call, const char *name)
+{
+    const char *text = http_query(call->req, name);
+
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+void agents_assignments(struct core *c, struct call *call)
+{
+    struct node *n = agents_find(c, http_param(call->req, 0));
+
+    if (n && n->registered)
+        see(c, n, clock_mono_us());
+    wait_for(c, call, (struct waiter){ .kind = WAIT_ASSIGNMENTS, .version = query_u64(call, "version") });
+}
+
+void agents_keys(struct core *c, struct call *call)
+{
+    const char *generation = http_param(call->req, 2);
+
+    wait_for(c, call, (struct waiter){ .kind = WAIT_RENDEZVOUS,
+                                       .job = job_id_parse(http_param(call->req, 1)),
+                                       .generation = (uint32_t)strtoul(generation ? generation : "", NULL, 10),
+                                       .since = query_u64(call, "since") });
+}
+
+/* --- rendezvous -------------------------------------------------------------------------------------- */
+
+void agents_drop_keys(struct core *c, struct entry *e)
+{
+    for (size_t i = 0; i < e->n_keys; i++) {
+        free(e->keys[i].key);
+        free(e->keys[i].value);
+    }
+    c->rendezvous_bytes -= e->keys_bytes;
+    free(e->keys);
+    e->keys = NULL;
+    e->n_keys = e->keys_bytes = 0;
+}
+
+static int add_key(struct core *c, struct entry *e, const char *key, const char *value)
+{
+    size_t bytes = strlen(key) + strlen(value) + sizeof(struct rendezvous_key);
+    struct rendezvous_key new, *grown;
+
+    for (size_t i = 0; i < e->n_keys; i++)
+        if (strcmp(e->keys[i].key, key) == 0)
+            return 0; /* sent again: the first one stands */
+    if (e->n_keys == CORE_KEYS_MAX || c->rendezvous_bytes + bytes > CORE_RENDEZVOUS_BYTES)
+        return -ENOSPC;
+    if ((e->n_keys & (e->n_keys - 1)) == 0) {
+        grown = realloc(e->keys, (e->n_keys ? e->n_keys * 2 : 1) * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        e->keys = grown;
+    }
+    new = (struct rendezvous_key){ .key = strdup(key), .value = strdup(value) };
+    if (!new.key || !new.value) {
+        free(new.key);
+        free(new.value);
+        return -ENOMEM;
+    }
+    e->keys[e->n_keys++] = new;
+    e->keys_bytes += bytes;
+    c->rendezvous_bytes += bytes;
+    c->poke = true;
+    return 0;
+}
+
+void agents_key_put(struct core *c, struct call *call)
+{
+    const char *generation = http_param(call->req, 2), *key = http_param(call->req, 3);
+    struct entry *e = core_find(c, job_id_parse(http_param(call->req, 1)));
+    int r;
+
+    if (!e || !e->job.live || e->job.generation != strtoul(generation, NULL, 10)) {
+        call_problem(call, 409, "stale-generation", "generation %s of job '%s' is over", generation,
+                     http_param(call->req, 1));
+        return;
+    }
+    if (!call->text || strlen(call->text) > KEY_BYTES_MAX || strlen(key) > KEY_NAME_MAX || !*key) {
+        call_problem(call, 422, "key-invalid", "a key has a name of 1 to %d bytes and a value of at most 64 KiB as base64",
+                     KEY_NAME_MAX);
+        return;
+    }
+    r = add_key(c, e, key, call->text);
+    if (r < 0)
+        call_problem(call, 507, "too-many-keys", "the run has too many rendezvous keys: %s", strerror(-r));
+    else
+        call_answer_new(call, 200, json_pack("{s:I}", "next", (json_int_t)(keys_base(c) + e->n_keys)));
+}
+
+/* --- time -------------------------------------------------------------------------------------------- */
+
+static void lose_node(struct core *c, struct node *n)
+{
+    log_warn("node %s is lost: no word from it for %d s", n->name, c->cfg.lost_after_s);
+    n->contact = NODE_LOST;
+    c->schedule_wanted = true;
+    events_note(c, 0, "", "node", 0, "scheduler", "lost", n->name, json_pack("{s:s, s:s}", "node", n->name, "state", "lost"));
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+
+        if (e && e->job.live)
+            lose_ranks(c, e, n->name, "contact with its node is lost");
+    }
+}
+
+void agents_tick(struct core *c, int64_t now_us)
+{
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        struct node *n = c->nodes[i];
+        int64_t silent_s = (now_us - n->seen_us) / 1000000;
+
+        if (n->contact == NODE_READY && silent_s >= c->cfg.unknown_after_s) {
+            log_warn("node %s is unknown: no word from it for %lld s; its runs go on", n->name, (long long)silent_s);
+            n->contact = NODE_UNKNOWN;
+            c->schedule_wanted = true;
+            events_note(c, 0, "", "node", 0, "scheduler", "unknown", n->name,
+                        json_pack("{s:s, s:s}", "node", n->name, "state", "unknown"));
+        }
+        if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)
+            lose_node(c, n);
+    }
+}

@@ -1,0 +1,628 @@
+#include "server/core.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+
+#define TICK_US 250000
+#define RENEW_US 3000000
+#define BUCKETS_FIRST 1024
+
+/* --- the table --------------------------------------------------------------------------------------- */
+
+struct entry *core_find(struct core *c, uint64_t job)
+{
+    struct entry *e = c->table[job & (c->n_buckets - 1)];
+
+    while (e && e->job.id != job)
+        e = e->hash_next;
+    return e;
+}
+
+static void grow_table(struct core *c)
+{
+    size_t n = c->n_buckets * 2;
+    struct entry **table = calloc(n, sizeof(struct entry *));
+
+    if (!table)
+        return; /* chains get longer, nothing else */
+    for (size_t i = 0; i < c->n_buckets; i++)
+        for (struct entry *e = c->table[i], *next; e; e = next) {
+            next = e->hash_next;
+            e->hash_next = table[e->job.id & (n - 1)];
+            table[e->job.id & (n - 1)] = e;
+        }
+    free(c->table);
+    c->table = table;
+    c->n_buckets = n;
+}
+
+/* Forget numbers whose jobs have left, once they are as many as those that stay. */
+static void order_add(struct core *c, uint64_t id)
+{
+    if (c->n_order == c->order_cap) {
+        size_t n = 0, cap = c->order_cap ? c->order_cap * 2 : 1024;
+        uint64_t *order;
+
+        for (size_t i = 0; i < c->n_order; i++)
+            if (core_find(c, c->order[i]))
+                c->order[n++] = c->order[i];
+        c->n_order = n;
+        if (n >= c->order_cap / 2) {
+            order = realloc(c->order, cap * sizeof(*order));
+            if (!order) {
+                c->cfg.fatal(c->cfg.arg, "out of memory for the list of jobs");
+                return;
+            }
+            c->order = order;
+            c->order_cap = cap;
+        }
+    }
+    assert(c->n_order == 0 || c->order[c->n_order - 1] < id);
+    c->order[c->n_order++] = id;
+}
+
+void core_entry_insert(struct core *c, struct entry *e)
+{
+    size_t at;
+
+    assert(e->job.id != 0);
+    if (c->n_jobs >= c->n_buckets)
+        grow_table(c);
+    at = e->job.id & (c->n_buckets - 1);
+    e->hash_next = c->table[at];
+    c->table[at] = e;
+    c->n_jobs++;
+    c->by_state[e->job.state]++;
+    order_add(c, e->job.id);
+}
+
+static void table_remove(struct core *c, struct entry *e)
+{
+    struct entry **at = &c->table[e->job.id & (c->n_buckets - 1)];
+
+    while (*at != e)
+        at = &(*at)->hash_next;
+    *at = e->hash_next;
+    c->n_jobs--;
+    c->by_state[e->job.state]--;
+}
+
+uint8_t core_class(struct core *c, const char *name)
+{
+    for (size_t i = 0; i < c->n_classes; i++)
+        if (strcmp(c->classes[i], name) == 0)
+            return (uint8_t)i;
+    if (c->n_classes == CLUSTER_CLASSES_MAX)
+        return CLUSTER_CLASSES_MAX;
+    (void)snprintf(c->classes[c->n_classes], SPEC_NAME_MAX, "%s", name);
+    return (uint8_t)c->n_classes++;
+}
+
+static struct plan_facts facts_of(const struct job_spec *spec)
+{
+    if (spec->kind == JOB_COMMAND)
+        return (struct plan_facts){
+            .tp = 1, .pp = 1, .cp = 1, .virtual_workers = spec->devices.max, .sequences = spec->devices.max, .micro = 1
+        };
+    return (struct plan_facts){
+        .tp = spec->parallel.tp,
+        .pp = spec->parallel.pp,
+        .cp = spec->parallel.cp,
+        .virtual_workers = spec->parallel.virtual_workers,
+        .sequences = spec->train.batch.sequences,
+        .micro = spec->train.batch.micro,
+        .layers = spec->train.model.layers,
+        .heads = spec->train.model.heads,
+    };
+}
+
+struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
+{
+    struct entry *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->facts = facts_of(spec);
+    e->fault_rank = -1;
+    e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
+    e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
+    e->classes = spec->devices.n_classes ? 0 : CLUSTER_ANY_CLASS;
+    for (size_t i = 0; i < spec->devices.n_classes; i++) {
+        uint8_t bit = core_class(c, spec->devices.classes[i]);
+
+        if (bit < CLUSTER_CLASSES_MAX)
+            e->classes |= UINT64_C(1) << bit;
+    }
+    return e;
+}
+
+void core_entry_free(struct core *c, struct entry *e)
+{
+    if (!e)
+        return;
+    agents_drop_keys(c, e);
+    job_clear(&e->job);
+    free(e->spec_text);
+    free(e->ranks);
+    free(e->offsets);
+    free(e);
+}
+
+/* --- changing ---------------------------------------------------------------------------------------- */
+
+void core_dirty(struct core *c, struct entry *e)
+{
+    if (e->dirty)
+        return;
+    e->dirty = true;
+    e->dirty_next = c->dirty;
+    c->dirty = e;
+}
+
+static void touch_nodes(struct core *c, const struct job *j)
+{
+    for (size_t i = 0; i < j->n_places; i++)
+        if (i == 0 || strcmp(j->places[i].node, j->places[i - 1].node) != 0)
+            agents_touch(c, j->places[i].node);
+}
+
+/* A run has begun or ended: what goes with it. */
+static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t was_generation)
+{
+    if (e->job.live && e->job.generation != was_generation) {
+        free(e->ranks);
+        e->ranks = calloc(e->job.n_places, sizeof(*e->ranks));
+        if (!e->ranks)
+            c->cfg.fatal(c->cfg.arg, "out of memory for the ranks of a job");
+        e->fault_rank = -1;
+        e->fault_message[0] = '\0';
+    }
+    if (was_live && !e->job.live) {
+        agents_drop_keys(c, e);
+        free(e->ranks);
+        e->ranks = NULL;
+    }
+    if (!e->job.live || e->job.generation != was_generation) {
+        e->save = e->force_stop = false;
+        e->drain_deadline_us = 0;
+    } else if ((e->job.intent == JOB_SUSPEND || e->job.intent == JOB_REQUEUE) && e->drain_deadline_us == 0) {
+        e->drain_deadline_us = clock_mono_us() + DRAIN_LIMIT_S * 1000000LL;
+    }
+}
+
+int core_change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err)
+{
+    json_t *event = NULL;
+    bool was_live = e->job.live;
+    uint32_t was_generation = e->job.generation;
+    enum job_state was = e->job.state;
+    int r = job_transition(&e->job, cause, clock_wall_us(), &event, err);
+
+    if (r < 0)
+        return r;
+    if (was_live) {
+        touch_nodes(c, &e->job);
+        if (json_is_false(json_object_get(json_object_get(event, "data"), "live")))
+            dispatch_release_node(c, e, NULL);
+    }
+    r = job_apply(&e->job, event);
+    if (r < 0) { /* memory and store would part: only a restart makes them one again */
+        json_decref(event);
+        c->cfg.fatal(c->cfg.arg, "a job's event does not apply");
+        return merr_set(err, r, "the event does not apply");
+    }
+    c->by_state[was]--;
+    c->by_state[e->job.state]++;
+    follow_run(c, e, was_live, was_generation);
+    if (e->job.live)
+        touch_nodes(c, &e->job);
+    if (job_ended(e->job.state))
+        c->ended[e->job.state - JOB_SUCCEEDED]++;
+    events_emit_new(c, e->job.id, e->job.user, event, true, false, job_ended(e->job.state));
+    core_dirty(c, e);
+    c->schedule_wanted = true;
+    return 0;
+}
+
+/* --- committing -------------------------------------------------------------------------------------- */
+
+static bool write_job(struct core *c, struct entry *e)
+{
+    char key[48], number[24], version[24];
+    json_t *record = job_record(&e->job);
+    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
+
+    json_decref(record);
+    if (!text)
+        return false;
+    (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)e->job.id);
+    (void)snprintf(key, sizeof(key), "muster:job:%s", number);
+    (void)snprintf(version, sizeof(version), "%llu", (unsigned long long)e->job.version);
+    store_guard_job(c->store, e->job.id, e->stored_version);
+    if (e->is_new) {
+        store_add(c->store, "HSET", key, "rec", text, "v", version, "spec", e->spec_text, NULL);
+        store_add(c->store, "SADD", "muster:jobs:active", number, NULL);
+    } else {
+        store_add(c->store, "HSET", key, "rec", text, "v", version, NULL);
+    }
+    if (job_ended(e->job.state)) {
+        char field[32];
+
+        (void)snprintf(field, sizeof(field), "ended_%s", job_state_name(e->job.state));
+        store_add(c->store, "SREM", "muster:jobs:active", number, NULL);
+        store_add(c->store, "ZADD", "muster:jobs:ended", number, number, NULL);
+        store_add(c->store, "HINCRBY", "muster:meta", field, "1", NULL);
+    }
+    free(text);
+    return true;
+}
+
+/* Write all that this turn changed. False: the process ends. */
+static bool commit(struct core *c)
+{
+    char job[24], event[24];
+    struct merr err = { "" };
+    int64_t began = clock_mono_us();
+    int r;
+
+    for (struct entry *e = c->dirty; e; e = e->dirty_next)
+        if (!write_job(c, e)) {
+            c->cfg.fatal(c->cfg.arg, "out of memory for a job's record");
+            return false;
+        }
+    if (c->counters_changed) {
+        (void)snprintf(job, sizeof(job), "%llu", (unsigned long long)c->next_job);
+        (void)snprintf(event, sizeof(event), "%llu", (unsigned long long)c->next_event);
+        store_add(c->store, "HSET", "muster:meta", "next_job", job, "next_event", event, NULL);
+        c->counters_changed = false;
+    }
+    if (store_batch_empty(c->store))
+        return true;
+    r = store_commit(c->store, &c->stop, &err);
+    if (r == -ECANCELED) {
+        log_warn("%s: the last changes may or may not be kept", err.text);
+        return false;
+    }
+    if (r < 0) {
+        c->cfg.fatal(c->cfg.arg, err.text);
+        return false;
+    }
+    stats_observe(c->stats, STATS_COMMIT, clock_mono_us() - began);
+    for (struct entry *e = c->dirty, *next; e; e = next) {
+        next = e->dirty_next;
+        e->dirty = e->is_new = false;
+        e->stored_version = e->job.version;
+        if (job_ended(e->job.state)) {
+            table_remove(c, e);
+            core_entry_free(c, e);
+        }
+    }
+    c->dirty = NULL;
+    return true;
+}
+
+static void deliver(struct core *c, bool durable)
+{
+    uint64_t n = 0;
+    int64_t now = clock_mono_us();
+
+    while (c->done) {
+        struct call *call = c->done;
+
+        c->done = call->next;
+        if (!durable) {
+            json_decref(call->reply);
+            call->reply = NULL;
+            call->status = 0;
+            free(call->page);
+            call->page = NULL;
+            call_problem(call, 503, "stopping", "the server is stopping; ask again");
+        }
+        stats_observe(c->stats, STATS_REQUEST, now - call->began_us);
+        stats_answer(c->stats, call->status);
+        call_deliver(call);
+        n++;
+    }
+    c->done_tail = &c->done;
+    stats_batch(c->stats, n);
+}
+
+/* --- the thread -------------------------------------------------------------------------------------- */
+
+static void run_calls(struct core *c, struct call *list)
+{
+    while (list) {
+        struct call *call = list;
+
+        list = call->next;
+        call->next = NULL;
+        c->handed = false;
+        call->run(c, call);
+        if (c->handed)
+            continue;
+        if (call->status == 0)
+            call_problem(call, 500, "internal", "the request was not answered");
+        *c->done_tail = call;
+        c->done_tail = &call->next;
+    }
+}
+
+static int64_t next_deadline(const struct core *c, int64_t now)
+{
+    int64_t at = c->next_tick_us;
+
+    if (c->schedule_wanted && c->next_round_us < at)
+        at = c->next_round_us;
+    return at > now ? at : now;
+}
+
+static void tick(struct core *c, int64_t now)
+{
+    c->next_tick_us = now + TICK_US;
+    agents_tick(c, now);
+    dispatch_tick(c, now);
+    if (now - c->renewed_us > RENEW_US && !redis_private(c->redis)) {
+        store_renew(c->store);
+        c->renewed_us = now;
+    }
+    c->poke = true; /* deadlines of long-polls */
+}
+
+static void *serve(void *arg)
+{
+    struct core *c = arg;
+    bool durable = true;
+
+    while (durable) {
+        int64_t now = clock_mono_us();
+        struct call *list = queue_take(&c->queue, CORE_TURN_MAX, next_deadline(c, now));
+
+        if (!list && queue_closed(&c->queue))
+            break;
+        run_calls(c, list);
+        now = clock_mono_us();
+        if (now >= c->next_tick_us)
+            tick(c, now);
+        if (c->schedule_wanted && now >= c->next_round_us)
+            dispatch_round(c, now);
+        durable = commit(c);
+        deliver(c, durable);
+        if (durable) {
+            events_publish(c);
+            if (c->poke)
+                agents_answer_waiters(c, false);
+            c->poke = false;
+        }
+    }
+    queue_close(&c->queue);
+    for (struct call *call = queue_take(&c->queue, SIZE_MAX, 0), *next; call; call = next) {
+        next = call->next;
+        call_problem(call, 503, "stopping", "the server is stopping; ask again");
+        call_deliver(call);
+    }
+    agents_answer_waiters(c, true);
+    events_stop(c);
+    return NULL;
+}
+
+void core_post(struct core *c, struct call *call)
+{
+    if (queue_put(&c->queue, call))
+        return;
+    call_problem(call, 503, queue_closed(&c->queue) ? "stopping" : "busy",
+                 queue_closed(&c->queue) ? "the server is stopping; ask again"
+                                         : "more requests wait than this server queues; try again in a second");
+    stats_answer(c->stats, call->status);
+    call_deliver(call);
+}
+
+/* --- loading ----------------------------------------------------------------------------------------- */
+
+static int parse_job(redisReply *reply, struct job *ret, json_t **ret_doc, struct merr *err)
+{
+    json_t *doc;
+    int r;
+
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 3)
+        return merr_set(err, -EIO, "the store does not give the job");
+    if (!reply->element[0]->str)
+        return -ENOENT;
+    doc = json_loads(reply->element[0]->str, 0, NULL);
+    r = doc ? job_from_record(doc, ret) : -EINVAL;
+    json_decref(doc);
+    if (r == 0 && ret_doc)
+        *ret_doc = reply->element[1]->str ? json_loads(reply->element[1]->str, 0, NULL) : NULL;
+    return r < 0 ? merr_set(err, r, "a job's record in the store cannot be read") : 0;
+}
+
+int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err)
+{
+    redisReply *reply = store_read(c->store, err, "HMGET muster:job:%llu rec spec v", (unsigned long long)id);
+    int r = parse_job(reply, ret, NULL, err);
+
+    if (r == 0 && ret_spec)
+        *ret_spec = strdup(reply->element[1]->str ? reply->element[1]->str : "{}");
+    if (reply)
+        freeReplyObject(reply);
+    return r;
+}
+
+static int load_entry(struct core *c, redisReply *reply, struct merr *err)
+{
+    struct faults faults = { .n = 0 };
+    struct job_spec *spec = NULL;
+    json_t *doc = NULL;
+    struct entry *e = NULL;
+    struct job job;
+    int r = parse_job(reply, &job, &doc, err);
+
+    if (r < 0)
+        return r == -ENOENT ? merr_set(err, -EIO, "the store lists a job that it does not have") : r;
+    r = spec_from_json(doc, &spec, &faults);
+    if (r < 0)
+        (void)merr_set(err, r, "the stored spec of job 'j%llu' cannot be read: %s", (unsigned long long)job.id,
+                       faults.n ? faults.v[0].message : "out of memory");
+    faults_clear(&faults);
+    json_decref(doc);
+    e = r == 0 ? core_entry_new(c, spec) : NULL;
+    spec_free(spec);
+    if (!e) {
+        job_clear(&job);
+        return r < 0 ? r : -ENOMEM;
+    }
+    e->job = job;
+    e->stored_version = reply->element[2]->str ? strtoull(reply->element[2]->str, NULL, 10) : 0;
+    e->spec_text = strdup(reply->element[1]->str);
+    if (job.live)
+        e->ranks = calloc(job.n_places, sizeof(*e->ranks));
+    if (!e->spec_text || (job.live && !e->ranks)) {
+        core_entry_free(c, e);
+        return merr_set(err, -ENOMEM, "out of memory");
+    }
+    core_entry_insert(c, e);
+    return job.live ? dispatch_adopt(c, e) : 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int load_jobs(struct core *c, struct merr *err)
+{
+    redisReply *all = store_read(c->store, err, "SMEMBERS muster:jobs:active");
+    size_t n = all && all->type == REDIS_REPLY_ARRAY ? all->elements : 0;
+    uint64_t *ids = calloc(n + 1, sizeof(*ids));
+    int r = all && ids ? 0 : -EIO;
+
+    for (size_t i = 0; r == 0 && i < n; i++)
+        ids[i] = strtoull(all->element[i]->str, NULL, 10);
+    if (all)
+        freeReplyObject(all);
+    if (r == 0)
+        qsort(ids, n, sizeof(*ids), by_number);
+    for (size_t at = 0; r == 0 && at < n; at += 256) {
+        size_t some = n - at < 256 ? n - at : 256;
+
+        for (size_t i = 0; r == 0 && i < some; i++)
+            r = store_pipe(c->store, err, "HMGET muster:job:%llu rec spec v", (unsigned long long)ids[at + i]);
+        for (size_t i = 0; r == 0 && i < some; i++) {
+            redisReply *reply = store_pipe_reply(c->store, err);
+
+            r = reply ? load_entry(c, reply, err) : -EIO;
+            if (reply)
+                freeReplyObject(reply);
+        }
+    }
+    free(ids);
+    return r;
+}
+
+static int load_counters(struct core *c, struct merr *err)
+{
+    redisReply *reply = store_read(c->store, err, "HMGET muster:meta next_job next_event ended_succeeded "
+                                                  "ended_failed ended_cancelled");
+    uint64_t v[5] = { 0 };
+
+    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 5) {
+        if (reply)
+            freeReplyObject(reply);
+        return merr_set(err, -EIO, "cannot read the store's counters");
+    }
+    for (int i = 0; i < 5; i++)
+        v[i] = reply->element[i]->str ? strtoull(reply->element[i]->str, NULL, 10) : 0;
+    freeReplyObject(reply);
+    c->next_job = v[0] ? v[0] : 1;
+    c->next_event = v[1] ? v[1] : 1;
+    memcpy(c->ended, v + 2, sizeof(c->ended));
+    return 0;
+}
+
+void core_free(struct core *c)
+{
+    if (!c)
+        return;
+    files_free(c->files);
+    for (size_t i = 0; c->table && i < c->n_buckets; i++)
+        for (struct entry *e = c->table[i], *next; e; e = next) {
+            next = e->hash_next;
+            core_entry_free(c, e);
+        }
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        free(c->nodes[i]->slots);
+        free(c->nodes[i]);
+    }
+    for (size_t i = 0; i < c->n_out; i++)
+        free(c->out[i].text);
+    queue_destroy(&c->queue);
+    free(c->nodes);
+    free(c->table);
+    free(c->order);
+    free(c->waiters);
+    free(c->followers);
+    free(c->out);
+    free(c);
+}
+
+static int load_all(struct core *c, struct merr *err)
+{
+    int r = load_counters(c, err);
+
+    if (r == 0)
+        r = agents_load(c, err);
+    if (r == 0)
+        r = load_jobs(c, err);
+    return r;
+}
+
+int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *store, struct stats *stats,
+               struct core **ret, struct merr *err)
+{
+    struct core *c = calloc(1, sizeof(*c));
+    char spool[4096];
+    int r;
+
+    if (!c)
+        return merr_set(err, -ENOMEM, "out of memory");
+    *c = (struct core){ .cfg = *cfg, .redis = redis, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST };
+    c->done_tail = &c->done;
+    c->schedule_wanted = true;
+    queue_init(&c->queue, CORE_QUEUE_MAX);
+    c->table = calloc(c->n_buckets, sizeof(struct entry *));
+    c->nodes = calloc(CORE_NODES_MAX, sizeof(struct node *));
+    (void)snprintf(spool, sizeof(spool), "%s/spool", cfg->state_dir);
+    r = c->table && c->nodes ? load_all(c, err) : merr_set(err, -ENOMEM, "out of memory");
+    if (r == 0)
+        r = files_start(spool, c, &c->files, err);
+    if (r == 0) {
+        r = -pthread_create(&c->thread, NULL, serve, c);
+        if (r < 0)
+            (void)merr_errno(err, r, "cannot start the core's thread");
+    }
+    if (r < 0) {
+        files_stop(c->files);
+        core_free(c);
+        return r;
+    }
+    *ret = c;
+    return 0;
+}
+
+void core_stop(struct core *c)
+{
+    if (!c)
+        return;
+    files_stop(c->files); /* its calls go on to the core, which still takes them */
+    atomic_store(&c->stop, 1);
+    queue_close(&c->queue);
+    (void)pthread_join(c->thread, NULL);
+}

@@ -1,0 +1,278 @@
+/* core - the server's working set and the one thread that owns it
+ *
+ * HTTP threads hand calls to the core's queue. The core takes all that wait as one turn: each call changes memory
+ * and adds to the store's batch; then the batch is committed (one fsync for the turn); only then are the calls
+ * answered, events published and long-polls looked at. A crash before the commit loses only what nobody was told.
+ *
+ * Everything here belongs to the core's thread unless it says otherwise.
+ */
+#ifndef MUSTER_SERVER_CORE_H
+#define MUSTER_SERVER_CORE_H
+
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "scheduler/cluster/cluster.h"
+#include "server/files.h"
+#include "server/job.h"
+#include "server/queue.h"
+#include "server/redis.h"
+#include "server/stats.h"
+#include "server/store.h"
+
+#define CORE_QUEUE_MAX 16384
+#define CORE_TURN_MAX 1024
+#define CORE_JOBS_MAX 100000
+#define CORE_NODES_MAX 4096
+#define CORE_SLOTS_MAX 256
+#define CORE_FOLLOWERS_MAX 4096
+#define CORE_WAITERS_MAX 8192
+#define CORE_KEYS_MAX 16384           /* rendezvous keys of a run */
+#define CORE_RENDEZVOUS_BYTES (256 << 20) /* of all runs */
+#define CORE_ENDED_MAX 500000
+#define DRAIN_LIMIT_S 300 /* a run that is asked to drain and does not is stopped */
+
+enum rank_phase { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_EXITED };
+
+struct rank {
+    enum rank_phase phase;
+    int exit_code, signal;
+    uint64_t step;
+    bool lost; /* it is over because its node is */
+};
+
+struct rendezvous_key {
+    char *key, *value; /* value as sent: base64 */
+};
+
+struct event_offset { /* how far a node's events of a run have been taken in */
+    char node[JOB_NODE_MAX];
+    uint32_t generation;
+    int64_t offset;
+};
+
+struct entry { /* a job of the working set: it has not ended */
+    struct job job;
+    struct entry *hash_next, *dirty_next;
+    bool dirty, is_new;
+    uint64_t stored_version; /* in the store; 0: not there yet */
+    uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
+    char *spec_text;         /* owned */
+    struct plan_facts facts;
+    uint64_t classes; /* mask over core.classes */
+    int grace_s;
+    int steps;        /* of a train job */
+    struct cluster_reason reason; /* of the last round, while it waits */
+
+    struct rank *ranks; /* job.n_places of them while live */
+    char fault_message[512];
+    int fault_rank; /* -1: none told */
+    bool save, force_stop;
+    int64_t drain_deadline_us; /* monotonic; 0: none */
+    struct rendezvous_key *keys;
+    size_t n_keys;
+    size_t keys_bytes;
+    struct event_offset *offsets;
+    size_t n_offsets;
+};
+
+enum node_contact { NODE_READY, NODE_UNKNOWN, NODE_LOST };
+
+struct slot {
+    int slot;
+    char kind[16];
+    uint8_t class_;
+    uint64_t job; /* 0: free */
+    int rank;
+    bool stale;   /* a run that is over still has a process on it */
+};
+
+struct node {
+    char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
+    char boot_id[64], incarnation[64];
+    enum node_contact contact;
+    bool registered; /* with this musterd */
+    bool drain;
+    int64_t seen_us, seen_wall_us; /* monotonic, wall */
+    uint64_t version;              /* of its set of assignments */
+    struct slot *slots;
+    size_t n_slots;
+};
+
+enum waiter_kind { WAIT_ASSIGNMENTS, WAIT_RENDEZVOUS };
+
+struct waiter { /* a long-poll */
+    struct call *call;
+    enum waiter_kind kind;
+    int64_t deadline_us;
+    char node[JOB_NODE_MAX];
+    uint64_t version, job, since;
+    uint32_t generation;
+};
+
+struct follower { /* a stream */
+    struct http_stream *stream;
+    uint64_t job; /* 0: all */
+    int rank;     /* logs: -1 all */
+    bool logs, done;
+    struct http_identity who;
+};
+
+struct published { /* an event of this turn, sent once it is durable */
+    uint64_t id;   /* 0: not kept */
+    uint64_t job;
+    char type[16];
+    char user[SPEC_NAME_MAX];
+    char *text; /* owned */
+    int rank;   /* of a log piece */
+    bool log, last; /* last: the job has ended, its streams end */
+};
+
+struct core_cfg {
+    const char *state_dir, *jobs_dir;
+    int unknown_after_s, lost_after_s;
+    void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
+    void *arg;
+};
+
+struct core {
+    struct core_cfg cfg;
+    struct redis *redis; /* borrowed */
+    struct store *store; /* borrowed */
+    struct files *files; /* owned */
+    struct stats *stats; /* borrowed; safe from any thread */
+    struct queue queue;
+    pthread_t thread;
+    bool running;
+    _Atomic int stop;
+
+    struct entry **table; /* by job number, chained; n_buckets is a power of two */
+    size_t n_buckets, n_jobs;
+    uint64_t *order; /* numbers of the working set, growing; those that have ended are dropped now and then */
+    size_t n_order, order_cap;
+    size_t by_state[JOB_STATES]; /* of the working set */
+    uint64_t ended[3];           /* succeeded, failed, cancelled: ever */
+    uint64_t next_job, next_event;
+    bool counters_changed;
+    struct entry *dirty;
+
+    struct node **nodes; /* by name */
+    size_t n_nodes;
+    char classes[CLUSTER_CLASSES_MAX][SPEC_NAME_MAX];
+    size_t n_classes;
+    size_t rendezvous_bytes;
+
+    struct waiter *waiters;
+    size_t n_waiters, waiters_cap;
+    struct follower *followers;
+    size_t n_followers, followers_cap;
+    struct published *out;
+    size_t n_out, out_cap;
+    struct call *done; /* answered in this turn, oldest first */
+    struct call **done_tail;
+
+    bool handed; /* the call that runs was handed on: it is no longer ours */
+    bool schedule_wanted;
+    bool poke; /* a waiter's condition may have changed */
+    int64_t next_round_us, next_tick_us, renewed_us;
+    int64_t waited_us; /* queue wait of the newest started job */
+};
+
+/* Load the working set and start the thread. The cfg's strings are borrowed. */
+int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *store, struct stats *stats,
+               struct core **ret, struct merr *err);
+/* Answer what waits, end streams and the threads; what comes later is answered 503. core_free once HTTP has stopped. */
+void core_stop(struct core *c);
+void core_free(struct core *c);
+
+/* Any thread. Takes the call over; a full queue answers 503. */
+void core_post(struct core *c, struct call *call);
+
+/* --- parts of the core, by file ---------------------------------------------------------------------- */
+
+/* core.c */
+struct entry *core_find(struct core *c, uint64_t job);
+struct entry *core_entry_new(struct core *c, const struct job_spec *spec);
+void core_entry_insert(struct core *c, struct entry *e);
+void core_entry_free(struct core *c, struct entry *e);
+uint8_t core_class(struct core *c, const char *name); /* its number, made when new; CLUSTER_CLASSES_MAX: table full */
+void core_dirty(struct core *c, struct entry *e);
+
+/* Let a cause happen to a job: transition, event, record. Returns as job_transition; nothing changed on failure. */
+int core_change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err);
+
+/* Load a job that may have ended. Returns 0 with *ret to be cleared, -ENOENT, -EIO. */
+int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);
+
+/* events.c: give an event its id, keep it (notes: not a state event), publish it after the commit. event is taken over. */
+void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool keep, bool note, bool last);
+void events_note(struct core *c, uint64_t job, const char *user, const char *type, uint32_t generation,
+                 const char *actor, const char *code, const char *text, json_t *data_new);
+void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece);
+void events_publish(struct core *c);
+void events_stop(struct core *c);
+void events_of_job(struct core *c, struct call *call);
+void events_of_all(struct core *c, struct call *call);
+void events_checkpoints(struct core *c, struct call *call);
+void events_follow_logs(struct core *c, struct call *call, int rank);
+
+/* jobs.c */
+void jobs_submit(struct core *c, struct call *call);
+void jobs_list(struct core *c, struct call *call);
+void jobs_get(struct core *c, struct call *call);
+void jobs_patch(struct core *c, struct call *call);
+void jobs_action(struct core *c, struct call *call);
+void jobs_explain(struct core *c, struct call *call);
+void jobs_logs(struct core *c, struct call *call);
+void jobs_metrics(struct core *c, struct call *call);
+
+/* Whether the caller may see what this user's job does. */
+bool jobs_visible(const struct http_identity *who, const char *user);
+
+/* agents.c */
+void agents_register(struct core *c, struct call *call);
+void agents_report(struct core *c, struct call *call);
+void agents_assignments(struct core *c, struct call *call);
+void agents_key_put(struct core *c, struct call *call);
+void agents_keys(struct core *c, struct call *call);
+void agents_answer_waiters(struct core *c, bool all);
+void agents_drop_keys(struct core *c, struct entry *e);
+struct node *agents_find(struct core *c, const char *name);
+int agents_load(struct core *c, struct merr *err);
+void agents_touch(struct core *c, const char *node); /* its set of assignments has changed */
+void agents_tick(struct core *c, int64_t now_us);
+void agents_store(struct core *c, const struct node *n);
+
+/* nodes.c */
+void nodes_list(struct core *c, struct call *call);
+void nodes_drain(struct core *c, struct call *call);
+void nodes_undrain(struct core *c, struct call *call);
+void nodes_cluster(struct core *c, struct call *call);
+void nodes_project_get(struct core *c, struct call *call);
+void nodes_project_put(struct core *c, struct call *call);
+
+/* dispatch.c */
+void dispatch_round(struct core *c, int64_t now_us);
+int dispatch_adopt(struct core *c, struct entry *e); /* a loaded live run takes its slots again */
+void dispatch_ranks(struct core *c, struct entry *e, const char *actor); /* ranks changed: started, failed, over? */
+void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message,
+                    json_t *log_tail, const char *actor);
+void dispatch_release_node(struct core *c, struct entry *e, const char *node);
+void dispatch_tick(struct core *c, int64_t now_us);
+bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size);
+
+/* view.c: what is shown; all new */
+json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text);
+json_t *view_node(const struct core *c, const struct node *n);
+json_t *view_explain(const struct core *c, const struct job *j, const struct entry *e);
+void view_reason(const struct core *c, const struct entry *e, char *ret, size_t size);
+json_t *view_time(int64_t wall_us);
+json_t *view_progress(const json_t *line, int steps); /* from a line of metrics */
+
+#endif

@@ -1,0 +1,441 @@
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/core.h"
+
+#define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
+#define PAGE_MAX 1000
+
+static struct published *out_add(struct core *c)
+{
+    if (c->n_out == c->out_cap) {
+        size_t cap = c->out_cap ? c->out_cap * 2 : 256;
+        struct published *out = realloc(c->out, cap * sizeof(*out));
+
+        if (!out)
+            return NULL; /* followers miss it and find it in the store */
+        c->out = out;
+        c->out_cap = cap;
+    }
+    c->out[c->n_out] = (struct published){ .rank = -1 };
+    return &c->out[c->n_out++];
+}
+
+static void keep(struct core *c, uint64_t job, const char *text, uint64_t id, bool note)
+{
+    char key[56], stream_id[32], max[16];
+
+    (void)snprintf(stream_id, sizeof(stream_id), "%llu-0", (unsigned long long)id);
+    (void)snprintf(max, sizeof(max), "%d", STORE_EVENTS_MAX);
+    if (job != 0) {
+        (void)snprintf(key, sizeof(key), "muster:job:%llu:%s", (unsigned long long)job, note ? "notes" : "events");
+        store_add(c->store, "RPUSH", key, text, NULL);
+        if (note) {
+            (void)snprintf(max, sizeof(max), "-%d", STORE_NOTES_MAX);
+            store_add(c->store, "LTRIM", key, max, "-1", NULL);
+            (void)snprintf(max, sizeof(max), "%d", STORE_EVENTS_MAX);
+        }
+    }
+    store_add(c->store, "XADD", "muster:events", "MAXLEN", "~", max, stream_id, "e", text, NULL);
+}
+
+void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool kept, bool note, bool last)
+{
+    struct published *p;
+    uint64_t id = 0;
+    char *text, id_text[24];
+
+    if (kept) {
+        id = c->next_event++;
+        c->counters_changed = true;
+        (void)snprintf(id_text, sizeof(id_text), "%llu", (unsigned long long)id);
+        (void)json_object_set_new(event, "id", json_string(id_text));
+    }
+    text = event ? json_dumps(event, JSON_COMPACT) : NULL;
+    if (!text) {
+        json_decref(event);
+        if (kept)
+            c->cfg.fatal(c->cfg.arg, "out of memory for an event");
+        return;
+    }
+    if (kept)
+        keep(c, job, text, id, note);
+    /* kept ones always: a follower may come later in this very turn, when the store does not have them yet */
+    if ((kept || c->n_followers > 0) && (p = out_add(c))) {
+        p->id = id;
+        p->job = job;
+        p->last = last;
+        p->text = text;
+        text = NULL;
+        (void)snprintf(p->type, sizeof(p->type), "%s", json_string_value(json_object_get(event, "type")));
+        (void)snprintf(p->user, sizeof(p->user), "%s", user);
+    }
+    free(text);
+    json_decref(event);
+}
+
+void events_note(struct core *c, uint64_t job, const char *user, const char *type, uint32_t generation,
+                 const char *actor, const char *code, const char *text, json_t *data_new)
+{
+    char at[CLOCK_RFC3339_MAX], id[24];
+
+    clock_rfc3339(clock_wall_us(), at);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    events_emit_new(c, job, user,
+                    json_pack("{s:s, s:s?, s:s, s:n, s:n, s:I, s:s, s:{s:s, s:n, s:s}, s:o}", "at", at, "job",
+                              job ? id : NULL, "type", type, "from", "to", "generation", (json_int_t)generation,
+                              "actor", actor, "cause", "code", code, "class", "text", text, "data",
+                              data_new ? data_new : json_object()),
+                    true, true, false);
+}
+
+void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece)
+{
+    struct published *p = c->n_followers > 0 ? out_add(c) : NULL;
+
+    if (p) {
+        p->job = job;
+        p->log = true;
+        p->rank = rank;
+        p->text = json_dumps(piece, JSON_COMPACT);
+        (void)snprintf(p->type, sizeof(p->type), "log");
+        (void)snprintf(p->user, sizeof(p->user), "%s", user);
+    }
+    json_decref(piece);
+}
+
+bool jobs_visible(const struct http_identity *who, const char *user)
+{
+    return who->role == ROLE_ADMIN || who->role == ROLE_VIEWER || strcmp(who->user, user) == 0;
+}
+
+static bool wants(const struct follower *f, const struct published *p)
+{
+    if (f->done || f->logs != p->log || (f->job != 0 && f->job != p->job))
+        return false;
+    return (!f->logs || f->rank < 0 || f->rank == p->rank) && jobs_visible(&f->who, p->user);
+}
+
+void events_publish(struct core *c)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < c->n_out; i++) {
+        struct published *p = &c->out[i];
+
+        for (size_t k = 0; p->text && k < c->n_followers; k++) {
+            struct follower *f = &c->followers[k];
+
+            if (wants(f, p) && http_stream_event(f->stream, p->id, p->type, p->text) < 0)
+                f->done = true;
+        }
+        if (p->last) /* logs may still come with later reports; the end of a job ends its followers all the same */
+            for (size_t k = 0; k < c->n_followers; k++)
+                if (c->followers[k].job == p->job && !c->followers[k].done) {
+                    (void)http_stream_event(c->followers[k].stream, 0, "end", "{}");
+                    c->followers[k].done = true;
+                }
+        free(p->text);
+    }
+    if (c->n_out > 0)
+        for (size_t k = 0; k < c->n_followers; k++) {
+            if (c->followers[k].done)
+                http_stream_end(c->followers[k].stream);
+            else
+                c->followers[kept++] = c->followers[k];
+        }
+    else
+        kept = c->n_followers;
+    c->n_followers = kept;
+    c->n_out = 0;
+}
+
+void events_stop(struct core *c)
+{
+    for (size_t k = 0; k < c->n_followers; k++)
+        http_stream_end(c->followers[k].stream);
+    c->n_followers = 0;
+}
+
+/* Turn the call into a follower. The caller has answered nothing yet; the call is used up. NULL: it is answered. */
+static struct follower *follow(struct core *c, struct call *call)
+{
+    struct follower *f;
+    struct http_identity who = *http_identity(call->req);
+
+    if (c->n_followers == CORE_FOLLOWERS_MAX) {
+        call_problem(call, 503, "busy", "%d followers are the most this server serves", CORE_FOLLOWERS_MAX);
+        return NULL;
+    }
+    if (c->n_followers == c->followers_cap) {
+        size_t cap = c->followers_cap ? c->followers_cap * 2 : 64;
+
+        f = realloc(c->followers, cap * sizeof(*f));
+        if (!f) {
+            call_problem(call, 503, "no-memory", "out of memory");
+            return NULL;
+        }
+        c->followers = f;
+        c->followers_cap = cap;
+    }
+    f = &c->followers[c->n_followers];
+    *f = (struct follower){ .job = call->job, .rank = -1, .who = who };
+    f->stream = http_stream_begin(call->req);
+    call->req = NULL;
+    c->handed = true;
+    call_free(call);
+    if (!f->stream)
+        return NULL;
+    c->n_followers++;
+    return f;
+}
+
+void events_follow_logs(struct core *c, struct call *call, int rank)
+{
+    struct follower *f = follow(c, call);
+
+    if (f) {
+        f->rank = rank;
+        f->logs = true;
+    }
+}
+
+/* --- reading ----------------------------------------------------------------------------------------- */
+
+/* A submitted event stands for the spec, which is kept once, with the job. */
+static void fill_spec(struct core *c, json_t *event)
+{
+    uint64_t job = job_id_parse(json_string_value(json_object_get(event, "job")));
+    struct entry *e = core_find(c, job);
+    redisReply *reply = NULL;
+    const char *text = e ? e->spec_text : NULL;
+
+    if (strcmp(json_string_value(json_object_get(event, "type")), "submitted") != 0)
+        return;
+    if (!text && (reply = store_read(c->store, NULL, "HGET muster:job:%llu spec", (unsigned long long)job)))
+        text = reply->str;
+    if (text)
+        (void)json_object_set_new(event, "data", json_loads(text, 0, NULL));
+    if (reply)
+        freeReplyObject(reply);
+}
+
+static void add_list(redisReply *reply, uint64_t after, json_t *to)
+{
+    for (size_t i = 0; reply && i < reply->elements; i++) {
+        json_t *event = json_loads(reply->element[i]->str, 0, NULL);
+        const char *id = json_string_value(json_object_get(event, "id"));
+
+        if (id && strtoull(id, NULL, 10) > after)
+            (void)json_array_append_new(to, event);
+        else
+            json_decref(event);
+    }
+}
+
+static uint64_t event_id(const json_t *event)
+{
+    const char *id = json_string_value(json_object_get(event, "id"));
+
+    return id ? strtoull(id, NULL, 10) : 0;
+}
+
+/* Events of a job after an id, oldest first, at most `most`. New. */
+static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t most)
+{
+    static const char *const list[] = { "events", "notes" };
+    json_t *part[2], *all = json_array();
+    size_t at[2] = { 0, 0 };
+
+    for (int k = 0; k < 2; k++) {
+        redisReply *reply = store_read(c->store, NULL, "LRANGE muster:job:%llu:%s 0 -1", (unsigned long long)job,
+                                       list[k]);
+
+        part[k] = json_array();
+        add_list(reply, after, part[k]);
+        if (reply)
+            freeReplyObject(reply);
+    }
+    while (json_array_size(all) < most) {
+        json_t *a = json_array_get(part[0], at[0]), *b = json_array_get(part[1], at[1]);
+        int k = a && (!b || event_id(a) < event_id(b)) ? 0 : 1;
+
+        if (!a && !b)
+            break;
+        fill_spec(c, k == 0 ? a : b);
+        (void)json_array_append(all, json_array_get(part[k], at[k]++));
+    }
+    json_decref(part[0]);
+    json_decref(part[1]);
+    return all;
+}
+
+static json_t *all_events(struct core *c, uint64_t after, size_t most)
+{
+    redisReply *reply = store_read(c->store, NULL, "XRANGE muster:events (%llu-0 + COUNT %llu",
+                                   (unsigned long long)after, (unsigned long long)most);
+    json_t *all = json_array();
+
+    for (size_t i = 0; reply && i < reply->elements; i++) {
+        redisReply *fields = reply->element[i]->element[1];
+        json_t *event = fields->elements == 2 ? json_loads(fields->element[1]->str, 0, NULL) : NULL;
+
+        if (!event)
+            continue;
+        fill_spec(c, event);
+        (void)json_array_append_new(all, event);
+    }
+    if (reply)
+        freeReplyObject(reply);
+    return all;
+}
+
+static void send_all(struct follower *f, json_t *events)
+{
+    json_t *event;
+    size_t i;
+
+    json_array_foreach(events, i, event)
+    {
+        char *text = json_dumps(event, JSON_COMPACT);
+
+        if (!text || http_stream_event(f->stream, event_id(event), json_string_value(json_object_get(event, "type")),
+                                       text) < 0)
+            f->done = true;
+        free(text);
+    }
+}
+
+static uint64_t number(const char *text)
+{
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+static size_t page_limit(const struct call *call)
+{
+    uint64_t limit = number(http_query(call->req, "limit"));
+
+    return limit == 0 ? 200 : limit > PAGE_MAX ? PAGE_MAX : (size_t)limit;
+}
+
+static void answer_page(struct call *call, json_t *events, size_t limit)
+{
+    size_t n = json_array_size(events);
+    char cursor[24] = "";
+
+    if (n == limit)
+        (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)event_id(json_array_get(events, n - 1)));
+    call_answer_new(call, 200, json_pack("{s:o, s:s?}", "events", events, "next_cursor", cursor[0] ? cursor : NULL));
+}
+
+/* Whose job it is and whether it has ended. Answers 404 when there is none that the caller may see. */
+static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MAX], bool *ret_ended)
+{
+    struct entry *e = core_find(c, call->job);
+    struct job job;
+    struct merr err = { "" };
+    int r = e || call->job == 0 ? 0 : core_load_job(c, call->job, &job, NULL, &err);
+
+    if (r == -EIO || r == -EINVAL) {
+        call_problem(call, 503, "store", "%s", err.text);
+        return false;
+    }
+    if (e || (r == 0 && call->job != 0)) {
+        (void)snprintf(user, SPEC_NAME_MAX, "%s", e ? e->job.user : job.user);
+        *ret_ended = !e;
+        if (!e)
+            job_clear(&job);
+        if (jobs_visible(http_identity(call->req), user))
+            return true;
+    }
+    call_problem(call, 404, "unknown-job", "no job '%s'; `muster list` shows those there are",
+                 http_param(call->req, 0));
+    return false;
+}
+
+void events_of_job(struct core *c, struct call *call)
+{
+    const char *last = http_header(call->req, "Last-Event-ID");
+    uint64_t job = call->job;
+    char user[SPEC_NAME_MAX];
+    struct follower *f;
+    json_t *events;
+    bool ended;
+
+    if (!find_owner(c, call, user, &ended))
+        return;
+    if (!http_wants_stream(call->req)) {
+        size_t limit = page_limit(call);
+
+        answer_page(call, job_events(c, job, number(http_query(call->req, "cursor")), limit), limit);
+        return;
+    }
+    events = job_events(c, job, number(last), REPLAY_MAX);
+    f = follow(c, call);
+    if (f) {
+        send_all(f, events);
+        if (ended) {
+            (void)http_stream_event(f->stream, 0, "end", "{}");
+            http_stream_end(f->stream);
+            c->n_followers--;
+        }
+    }
+    json_decref(events);
+}
+
+void events_of_all(struct core *c, struct call *call)
+{
+    const char *last = http_header(call->req, "Last-Event-ID");
+    bool stream = http_wants_stream(call->req);
+    size_t limit = stream ? REPLAY_MAX : page_limit(call), n;
+    uint64_t after = number(stream ? last : http_query(call->req, "cursor"));
+    json_t *events = stream && !last ? json_array() : all_events(c, after, limit), *event;
+    const struct http_identity *who = http_identity(call->req);
+    struct follower *f;
+
+    for (n = json_array_size(events); n-- > 0;) { /* a plain user sees only what its jobs do */
+        event = json_array_get(events, n);
+        const char *actor = json_string_value(json_object_get(event, "actor"));
+        struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(event, "job"))));
+
+        if (!jobs_visible(who, e ? e->job.user : actor && strncmp(actor, "user:", 5) == 0 ? actor + 5 : ""))
+            (void)json_array_remove(events, n);
+    }
+    if (!stream) {
+        answer_page(call, events, limit);
+        return;
+    }
+    f = follow(c, call);
+    if (f)
+        send_all(f, events);
+    json_decref(events);
+}
+
+void events_checkpoints(struct core *c, struct call *call)
+{
+    char user[SPEC_NAME_MAX];
+    json_t *events, *event, *list;
+    bool ended;
+    size_t i;
+
+    if (!find_owner(c, call, user, &ended))
+        return;
+    events = job_events(c, call->job, 0, STORE_NOTES_MAX + JOB_EVENTS_MAX);
+    list = json_array();
+    json_array_foreach(events, i, event)
+    {
+        json_t *data = json_object_get(event, "data");
+
+        if (strcmp(json_string_value(json_object_get(event, "type")), "checkpoint") != 0)
+            continue;
+        (void)json_object_set(data, "at", json_object_get(event, "at"));
+        (void)json_object_set(data, "generation", json_object_get(event, "generation"));
+        (void)json_array_append(list, data);
+    }
+    json_decref(events);
+    call_answer_new(call, 200, json_pack("{s:o, s:n}", "checkpoints", list, "next_cursor"));
+}

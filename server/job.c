@@ -1,0 +1,575 @@
+#include "server/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define BACK_OFF_MAX_S 60
+
+static const char *const state_name[JOB_STATES] = {
+    "queued", "starting", "running", "rescaling", "suspended", "recovering", "succeeded", "failed", "cancelled",
+};
+static const char *const intent_name[] = { "go-on", "cancel", "suspend", "requeue", "fail" };
+static const char *const class_name[] = { "none", "done", "user", "system", "node", "cancelled" };
+
+const char *job_state_name(enum job_state state)
+{
+    assert(state < JOB_STATES);
+    return state_name[state];
+}
+
+const char *job_class_name(enum job_class c)
+{
+    assert((size_t)c < sizeof(class_name) / sizeof(class_name[0]));
+    return class_name[c];
+}
+
+static int find(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; name && i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int)i;
+    return -EINVAL;
+}
+
+int job_state_parse(const char *name, enum job_state *ret)
+{
+    int i = find(state_name, JOB_STATES, name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum job_state)i;
+    return 0;
+}
+
+bool job_ended(enum job_state state)
+{
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+bool job_waits(const struct job *j)
+{
+    return j->state == JOB_QUEUED || (j->state == JOB_RECOVERING && !j->live);
+}
+
+const char *job_order(const struct job *j)
+{
+    if (j->intent == JOB_CANCEL || j->intent == JOB_FAIL || j->state == JOB_RECOVERING)
+        return "stop";
+    return j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? "drain" : "run";
+}
+
+uint64_t job_id_parse(const char *text)
+{
+    uint64_t id = 0;
+
+    if (!text || text[0] != 'j' || text[1] < '1' || text[1] > '9')
+        return 0;
+    for (const char *p = text + 1; *p; p++) {
+        if (*p < '0' || *p > '9' || p - text > 15)
+            return 0;
+        id = id * 10 + (uint64_t)(*p - '0');
+    }
+    return id;
+}
+
+enum job_class job_exit_class(enum job_kind kind, int exit_code, int signal)
+{
+    if (signal == 0 && exit_code == 0)
+        return JOB_CLASS_DONE;
+    if (signal != 0)
+        return JOB_CLASS_SYSTEM;
+    if (kind == JOB_COMMAND)
+        return JOB_CLASS_USER;
+    return exit_code == 65 ? JOB_CLASS_USER : exit_code == 74 ? JOB_CLASS_NODE : JOB_CLASS_SYSTEM;
+}
+
+static void copy(char *to, size_t size, const char *from)
+{
+    (void)snprintf(to, size, "%s", from ? from : "");
+}
+
+void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us)
+{
+    assert(id != 0);
+    *j = (struct job){
+        .id = id,
+        .kind = spec->kind,
+        .priority = spec->priority,
+        .min = spec->devices.min,
+        .max = spec->devices.max,
+        .retry_max = spec->retry.max,
+        .retry_user = spec->retry.user,
+        .state = JOB_QUEUED,
+        .version = 1,
+        .submitted_us = now_us,
+    };
+    copy(j->name, sizeof(j->name), spec->name);
+    copy(j->project, sizeof(j->project), spec->project);
+    copy(j->user, sizeof(j->user), user);
+    copy(j->reason_code, sizeof(j->reason_code), "submitted");
+}
+
+void job_clear(struct job *j)
+{
+    free(j->places);
+    free(j->reason_text);
+    json_decref(j->outcome);
+    json_decref(j->progress);
+    json_decref(j->eval);
+    json_decref(j->checkpoint);
+    *j = (struct job){ 0 };
+}
+
+/* --- deciding ---------------------------------------------------------------------------------------- */
+
+struct change { /* what an event will say */
+    enum job_state to;
+    enum job_intent intent;
+    bool live;
+    uint32_t generation;
+    const char *code;
+    const char *text;
+    enum job_class class_;
+    json_t *data; /* owned: further fields */
+};
+
+static int no_fit(const struct job *j, struct merr *err, const char *verb)
+{
+    return merr_set(err, -EPROTO, "job 'j%llu' is %s and cannot be %s", (unsigned long long)j->id,
+                    state_name[j->state], verb);
+}
+
+static json_t *places_json(const struct job_place *p, size_t n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        if (json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s}", "rank", (int)i, "node", p[i].node,
+                                                 "slot", p[i].slot, "class", p[i].class_, "address",
+                                                 p[i].address)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+static json_t *layout_json(const struct layout *l)
+{
+    return json_pack("{s:i, s:i, s:i, s:i}", "tp", l->tp, "pp", l->pp, "cp", l->cp, "dp", l->dp);
+}
+
+static int assigned(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
+                    struct merr *err)
+{
+    assert(cause->n_places > 0);
+    if (!job_waits(j))
+        return no_fit(j, err, "assigned devices");
+    if (j->retry_us > now_us)
+        return merr_set(err, -EPROTO, "job 'j%llu' is backing off", (unsigned long long)j->id);
+    c->to = JOB_STARTING;
+    c->generation = j->generation + 1;
+    c->live = true;
+    c->intent = JOB_GO_ON;
+    c->code = "assigned";
+    c->data = json_pack("{s:o, s:o, s:i}", "assignment", places_json(cause->places, cause->n_places), "layout",
+                        layout_json(&cause->layout), "master_port", cause->master_port);
+    return c->data ? 0 : -ENOMEM;
+}
+
+/* Restarts used so far decide how long to wait: none before the first, then 1, 2, 4, … seconds. */
+static int64_t back_off_us(const struct job *j)
+{
+    int used = j->restarts_user + j->restarts_system + j->restarts_node;
+    int64_t s = used == 0 ? 0 : used > 6 ? BACK_OFF_MAX_S : INT64_C(1) << (used - 1);
+
+    return (s > BACK_OFF_MAX_S ? BACK_OFF_MAX_S : s) * 1000000;
+}
+
+static int fault(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
+                 struct merr *err)
+{
+    bool user = cause->class_ == JOB_CLASS_USER, node = cause->class_ == JOB_CLASS_NODE, again;
+
+    if (!j->live || j->intent == JOB_CANCEL || j->state == JOB_RECOVERING)
+        return no_fit(j, err, "failed by a rank");
+    again = user ? j->restarts_user < j->retry_user : j->restarts_system + j->restarts_node < j->retry_max;
+    c->to = JOB_RECOVERING;
+    c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
+    c->code = "rank-failed";
+    c->class_ = cause->class_;
+    c->data = json_pack("{s:O, s:I, s:i, s:i, s:i}", "outcome", cause->outcome, "retry_us",
+                        (json_int_t)(now_us + back_off_us(j)), "restarts_user", j->restarts_user + (again && user),
+                        "restarts_node", j->restarts_node + (again && node), "restarts_system",
+                        j->restarts_system + (again && !user && !node));
+    return c->data ? 0 : -ENOMEM;
+}
+
+static int end_as(struct change *c, enum job_state to, enum job_class class_, const char *code, json_t *outcome)
+{
+    c->to = to;
+    c->intent = JOB_GO_ON;
+    c->class_ = class_;
+    c->code = code;
+    c->data = outcome ? json_pack("{s:o}", "outcome", outcome) : json_object();
+    return c->data ? 0 : -ENOMEM;
+}
+
+static json_t *plain_outcome(enum job_class class_, const char *message)
+{
+    return json_pack("{s:s, s:s, s:n, s:n, s:n, s:n, s:[]}", "class", class_name[class_], "message", message, "rank",
+                     "node", "exit_code", "signal", "log_tail");
+}
+
+static int over(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    if (!j->live)
+        return no_fit(j, err, "found to be over");
+    c->live = false;
+    if (j->intent == JOB_CANCEL)
+        return end_as(c, JOB_CANCELLED, JOB_CLASS_CANCELLED, "cancelled",
+                      plain_outcome(JOB_CLASS_CANCELLED, "cancelled while running"));
+    if (j->intent == JOB_FAIL)
+        return end_as(c, JOB_FAILED, JOB_CLASS_NONE, "failed", NULL);
+    if (cause->all_done && j->state != JOB_RECOVERING)
+        return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded", plain_outcome(JOB_CLASS_DONE, "done"));
+    c->to = j->intent == JOB_SUSPEND       ? JOB_SUSPENDED
+            : j->intent == JOB_REQUEUE     ? JOB_QUEUED
+            : j->state == JOB_RECOVERING ? JOB_RECOVERING
+                                           : JOB_QUEUED;
+    c->code = c->to == JOB_SUSPENDED ? "suspended" : c->to == JOB_QUEUED ? "requeued" : "released";
+    c->intent = JOB_GO_ON;
+    return 0;
+}
+
+static int cancel(const struct job *j, struct change *c, struct merr *err)
+{
+    if (job_ended(j->state))
+        return no_fit(j, err, "cancelled");
+    if (j->intent == JOB_CANCEL)
+        return merr_set(err, -EALREADY, "job 'j%llu' is being cancelled", (unsigned long long)j->id);
+    if (!j->live)
+        return end_as(c, JOB_CANCELLED, JOB_CLASS_CANCELLED, "cancelled",
+                      plain_outcome(JOB_CLASS_CANCELLED, "cancelled while it waited"));
+    c->intent = JOB_CANCEL;
+    c->code = "cancelling";
+    return 0;
+}
+
+static int suspend(const struct job *j, struct change *c, struct merr *err)
+{
+    if (j->state == JOB_SUSPENDED || j->intent == JOB_SUSPEND)
+        return merr_set(err, -EALREADY, "job 'j%llu' is suspended already", (unsigned long long)j->id);
+    if (job_ended(j->state) || j->intent == JOB_CANCEL || j->intent == JOB_FAIL)
+        return no_fit(j, err, "suspended");
+    if (j->live) {
+        c->intent = JOB_SUSPEND;
+        c->code = "suspending";
+        return 0;
+    }
+    c->to = JOB_SUSPENDED;
+    c->code = "suspended";
+    return 0;
+}
+
+static int resume(const struct job *j, struct change *c, struct merr *err)
+{
+    if (j->intent == JOB_SUSPEND)
+        return merr_set(err, -EPROTO, "job 'j%llu' is still being suspended; resume it once it is",
+                        (unsigned long long)j->id);
+    if (j->state == JOB_QUEUED || j->state == JOB_STARTING || j->state == JOB_RUNNING)
+        return merr_set(err, -EALREADY, "job 'j%llu' is not suspended", (unsigned long long)j->id);
+    if (j->state != JOB_SUSPENDED)
+        return no_fit(j, err, "resumed");
+    c->to = JOB_QUEUED;
+    c->code = "resumed";
+    return 0;
+}
+
+static int requeue(const struct job *j, struct change *c, struct merr *err)
+{
+    if (!j->live || j->intent != JOB_GO_ON || j->state == JOB_RECOVERING)
+        return merr_set(err, -EALREADY, "job 'j%llu' has no run to drain", (unsigned long long)j->id);
+    c->intent = JOB_REQUEUE;
+    c->code = "draining";
+    return 0;
+}
+
+static int change_wishes(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    if (job_ended(j->state))
+        return no_fit(j, err, "changed");
+    c->code = "changed";
+    c->data = json_pack("{s:i, s:i, s:i}", "priority", cause->priority, "min", cause->min, "max", cause->max);
+    return c->data ? 0 : -ENOMEM;
+}
+
+static int decide(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
+                  struct merr *err)
+{
+    switch (cause->kind) {
+    case CAUSE_ASSIGNED:
+        return assigned(j, cause, now_us, c, err);
+    case CAUSE_STARTED:
+        if (j->state != JOB_STARTING)
+            return no_fit(j, err, "found to run");
+        c->to = JOB_RUNNING;
+        c->code = "running";
+        return 0;
+    case CAUSE_FAULT:
+        return fault(j, cause, now_us, c, err);
+    case CAUSE_OVER:
+        return over(j, cause, c, err);
+    case CAUSE_CANCEL:
+        return cancel(j, c, err);
+    case CAUSE_SUSPEND:
+        return suspend(j, c, err);
+    case CAUSE_RESUME:
+        return resume(j, c, err);
+    case CAUSE_REQUEUE:
+        return requeue(j, c, err);
+    case CAUSE_CHANGE:
+        return change_wishes(j, cause, c, err);
+    }
+    return merr_set(err, -EPROTO, "unknown cause %d", (int)cause->kind);
+}
+
+static json_t *event_json(const struct job *j, const struct change *c, const struct job_cause *cause, int64_t now_us)
+{
+    char at[CLOCK_RFC3339_MAX], id[24];
+    json_t *data = c->data ? c->data : json_object();
+
+    clock_rfc3339(now_us, at);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)json_object_set_new(data, "at_us", json_integer(now_us));
+    (void)json_object_set_new(data, "live", json_boolean(c->live));
+    (void)json_object_set_new(data, "intent", json_string(intent_name[c->intent]));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:{s:s, s:s?, s:s}, s:o}", "at", at, "job", id, "type",
+                     "state", "from", state_name[j->state], "to", state_name[c->to], "generation",
+                     (json_int_t)c->generation, "actor", cause->actor ? cause->actor : "scheduler", "cause", "code",
+                     c->code, "class", c->class_ == JOB_CLASS_NONE ? NULL : class_name[c->class_], "text",
+                     cause->text ? cause->text : c->code, "data", data);
+}
+
+int job_transition(const struct job *j, const struct job_cause *cause, int64_t now_us, json_t **ret_event,
+                   struct merr *err)
+{
+    struct change c = { .to = j->state, .intent = j->intent, .live = j->live, .generation = j->generation };
+    bool by_user = cause->kind >= CAUSE_CANCEL && cause->kind != CAUSE_REQUEUE;
+    json_t *event;
+    int r;
+
+    if (by_user && cause->kind != CAUSE_CANCEL && j->version >= JOB_EVENTS_MAX)
+        return merr_set(err, -ENOSPC, "job 'j%llu' has been changed %d times, the most there may be",
+                        (unsigned long long)j->id, JOB_EVENTS_MAX);
+    r = decide(j, cause, now_us, &c, err);
+    if (r < 0) {
+        json_decref(c.data);
+        return r;
+    }
+    event = event_json(j, &c, cause, now_us);
+    if (!event)
+        return merr_set(err, -ENOMEM, "out of memory for an event");
+    *ret_event = event;
+    return 0;
+}
+
+json_t *job_submitted_event(const struct job *j)
+{
+    char at[CLOCK_RFC3339_MAX], id[24], actor[SPEC_NAME_MAX + 8];
+
+    clock_rfc3339(j->submitted_us, at);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(actor, sizeof(actor), "user:%s", j->user);
+    return json_pack("{s:s, s:s, s:s, s:n, s:s, s:i, s:s, s:{s:s, s:n, s:s}, s:n}", "at", at, "job", id, "type",
+                     "submitted", "from", "to", "queued", "generation", 0, "actor", actor, "cause", "code",
+                     "submitted", "class", "text", "submitted", "data");
+}
+
+/* --- applying ---------------------------------------------------------------------------------------- */
+
+static int read_places(const json_t *list, struct job_place **ret, size_t *ret_n)
+{
+    size_t n = json_array_size(list);
+    struct job_place *p = NULL;
+
+    if (n > PLAN_RANKS_MAX)
+        return -EINVAL;
+    if (n > 0 && !(p = calloc(n, sizeof(*p))))
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        const char *node = json_string_value(json_object_get(o, "node"));
+
+        if (!node) {
+            free(p);
+            return -EINVAL;
+        }
+        copy(p[i].node, sizeof(p[i].node), node);
+        copy(p[i].class_, sizeof(p[i].class_), json_string_value(json_object_get(o, "class")));
+        copy(p[i].address, sizeof(p[i].address), json_string_value(json_object_get(o, "address")));
+        p[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
+    }
+    *ret = p;
+    *ret_n = n;
+    return 0;
+}
+
+static void read_layout(const json_t *o, struct layout *l)
+{
+    l->tp = (int)json_integer_value(json_object_get(o, "tp"));
+    l->pp = (int)json_integer_value(json_object_get(o, "pp"));
+    l->cp = (int)json_integer_value(json_object_get(o, "cp"));
+    l->dp = (int)json_integer_value(json_object_get(o, "dp"));
+    l->world = l->tp * l->pp * l->cp * l->dp;
+}
+
+static void read_int(const json_t *o, const char *key, int *ret)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_integer(v))
+        *ret = (int)json_integer_value(v);
+}
+
+static void read_us(const json_t *o, const char *key, int64_t *ret)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_integer(v))
+        *ret = json_integer_value(v);
+}
+
+static void apply_data(struct job *j, const json_t *data)
+{
+    const json_t *outcome = json_object_get(data, "outcome"), *layout = json_object_get(data, "layout");
+
+    read_int(data, "priority", &j->priority);
+    read_int(data, "min", &j->min);
+    read_int(data, "max", &j->max);
+    read_int(data, "restarts_user", &j->restarts_user);
+    read_int(data, "restarts_system", &j->restarts_system);
+    read_int(data, "restarts_node", &j->restarts_node);
+    read_int(data, "master_port", &j->master_port);
+    read_us(data, "retry_us", &j->retry_us);
+    if (layout)
+        read_layout(layout, &j->layout);
+    if (outcome) {
+        json_decref(j->outcome);
+        j->outcome = json_deep_copy(outcome);
+    }
+}
+
+int job_apply(struct job *j, const json_t *event)
+{
+    const json_t *data = json_object_get(event, "data"), *cause = json_object_get(event, "cause");
+    const char *text = json_string_value(json_object_get(cause, "text"));
+    int intent = find(intent_name, 5, json_string_value(json_object_get(data, "intent")));
+    enum job_state from, to;
+    struct job_place *places = NULL;
+    size_t n_places = 0;
+    char *reason;
+    int64_t at_us = json_integer_value(json_object_get(data, "at_us"));
+    bool moved = json_object_get(data, "assignment") != NULL;
+    int r;
+
+    if (job_state_parse(json_string_value(json_object_get(event, "from")), &from) < 0 || from != j->state ||
+        job_state_parse(json_string_value(json_object_get(event, "to")), &to) < 0 || intent < 0)
+        return -EINVAL;
+    if (moved && (r = read_places(json_object_get(data, "assignment"), &places, &n_places)) < 0)
+        return r;
+    reason = strdup(text ? text : "");
+    if (!reason) {
+        free(places);
+        return -ENOMEM;
+    }
+    j->live = json_is_true(json_object_get(data, "live"));
+    if (moved || !j->live) { /* a run that is over holds no devices */
+        free(j->places);
+        j->places = places;
+        j->n_places = n_places;
+    }
+    free(j->reason_text);
+    j->reason_text = reason;
+    copy(j->reason_code, sizeof(j->reason_code), json_string_value(json_object_get(cause, "code")));
+    j->intent = (enum job_intent)intent;
+    j->generation = (uint32_t)json_integer_value(json_object_get(event, "generation"));
+    j->state = to;
+    j->version++;
+    apply_data(j, data);
+    if (to == JOB_RUNNING && j->started_us == 0)
+        j->started_us = at_us;
+    if (job_ended(to))
+        j->finished_us = at_us;
+    return 0;
+}
+
+/* --- the record in the store ------------------------------------------------------------------------- */
+
+json_t *job_record(const struct job *j)
+{
+    return json_pack(
+        "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:I, "
+        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?}",
+        "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
+        j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max,
+        "retry_max", j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent",
+        intent_name[j->intent], "live", j->live, "generation", (json_int_t)j->generation, "version",
+        (json_int_t)j->version, "restarts_user", j->restarts_user, "restarts_system", j->restarts_system,
+        "restarts_node", j->restarts_node, "submitted_us", (json_int_t)j->submitted_us, "started_us",
+        (json_int_t)j->started_us, "finished_us", (json_int_t)j->finished_us, "retry_us", (json_int_t)j->retry_us,
+        "assignment", places_json(j->places, j->n_places), "layout", layout_json(&j->layout), "master_port",
+        j->master_port, "outcome", j->outcome, "reason_code", j->reason_code, "reason_text", j->reason_text,
+        "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint);
+}
+
+static json_t *keep(const json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+
+    return json_is_object(v) ? json_incref(v) : NULL;
+}
+
+int job_from_record(const json_t *o, struct job *j)
+{
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const char *text = json_string_value(json_object_get(o, "reason_text"));
+    int intent = find(intent_name, 5, json_string_value(json_object_get(o, "intent"))), r;
+    struct job new = { .id = (uint64_t)json_integer_value(json_object_get(o, "id")) };
+
+    if (new.id == 0 || !kind || intent < 0 ||
+        job_state_parse(json_string_value(json_object_get(o, "state")), &new.state) < 0)
+        return -EINVAL;
+    r = read_places(json_object_get(o, "assignment"), &new.places, &new.n_places);
+    if (r < 0)
+        return r;
+    new.kind = strcmp(kind, "train") == 0 ? JOB_TRAIN : JOB_COMMAND;
+    new.intent = (enum job_intent)intent;
+    new.live = json_is_true(json_object_get(o, "live"));
+    new.generation = (uint32_t)json_integer_value(json_object_get(o, "generation"));
+    new.version = (uint64_t)json_integer_value(json_object_get(o, "version"));
+    copy(new.name, sizeof(new.name), json_string_value(json_object_get(o, "name")));
+    copy(new.project, sizeof(new.project), json_string_value(json_object_get(o, "project")));
+    copy(new.user, sizeof(new.user), json_string_value(json_object_get(o, "user")));
+    copy(new.reason_code, sizeof(new.reason_code), json_string_value(json_object_get(o, "reason_code")));
+    read_int(o, "retry_max", &new.retry_max);
+    read_int(o, "retry_user", &new.retry_user);
+    read_us(o, "submitted_us", &new.submitted_us);
+    read_us(o, "started_us", &new.started_us);
+    read_us(o, "finished_us", &new.finished_us);
+    new.reason_text = text ? strdup(text) : NULL;
+    new.progress = keep(o, "progress");
+    new.eval = keep(o, "eval");
+    new.checkpoint = keep(o, "checkpoint");
+    apply_data(&new, o);
+    if (new.outcome && !json_is_object(new.outcome)) {
+        json_decref(new.outcome);
+        new.outcome = NULL;
+    }
+    *j = new;
+    return 0;
+}

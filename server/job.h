@@ -1,0 +1,141 @@
+/* job - what a job is to the server, and the one function that changes it
+ *
+ * job_transition() decides what a cause does to a job and gives it back as an event; job_apply() is the only code that
+ * changes a job, and it reads nothing but the event. So replaying the events of a job gives its state. Pure: time
+ * comes in as an argument. Owned by one thread.
+ *
+ * live: a run of this generation was assigned and not every rank of it is known to be over; its devices are taken.
+ * intent: what shall follow once the run is over.
+ */
+#ifndef MUSTER_SERVER_JOB_H
+#define MUSTER_SERVER_JOB_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+#include "scheduler/plan/layout.h"
+
+#define JOB_EVENTS_MAX 5000 /* state events of one job; changes by users are refused beyond */
+#define JOB_NODE_MAX 64
+
+enum job_state {
+    JOB_QUEUED,
+    JOB_STARTING,
+    JOB_RUNNING,
+    JOB_RESCALING,
+    JOB_SUSPENDED,
+    JOB_RECOVERING,
+    JOB_SUCCEEDED,
+    JOB_FAILED,
+    JOB_CANCELLED,
+    JOB_STATES
+};
+
+enum job_intent { JOB_GO_ON, JOB_CANCEL, JOB_SUSPEND, JOB_REQUEUE, JOB_FAIL };
+
+enum job_class { JOB_CLASS_NONE, JOB_CLASS_DONE, JOB_CLASS_USER, JOB_CLASS_SYSTEM, JOB_CLASS_NODE,
+                 JOB_CLASS_CANCELLED };
+
+struct job_place { /* where a rank runs; its index is the rank */
+    char node[JOB_NODE_MAX];
+    char class_[SPEC_NAME_MAX];
+    char address[JOB_NODE_MAX];
+    int slot;
+};
+
+struct job {
+    uint64_t id; /* "j17" is 17; 0 is none */
+    char name[SPEC_NAME_MAX], project[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
+    enum job_kind kind;
+    int priority, min, max;
+    int retry_max, retry_user;
+
+    enum job_state state;
+    enum job_intent intent;
+    bool live;
+    uint32_t generation; /* of the newest assignment; 0: none yet */
+    uint64_t version;    /* events applied that changed it */
+    int restarts_user, restarts_system, restarts_node;
+    int64_t submitted_us, started_us, finished_us; /* wall; 0: not yet */
+    int64_t retry_us;                              /* wall: not assigned before it */
+    struct job_place *places;
+    size_t n_places;
+    struct layout layout; /* of the newest assignment */
+    int master_port;
+    json_t *outcome; /* owned; NULL: none */
+    char reason_code[32];
+    char *reason_text; /* owned; may be NULL */
+
+    json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
+};
+
+enum job_cause_kind {
+    CAUSE_ASSIGNED,   /* places, layout, master_port */
+    CAUSE_STARTED,    /* every rank runs */
+    CAUSE_FAULT,      /* a rank failed first: class_, outcome */
+    CAUSE_OVER,       /* every rank of the run is over: all_done when each ended with 0 */
+    CAUSE_CANCEL,
+    CAUSE_SUSPEND,
+    CAUSE_RESUME,
+    CAUSE_REQUEUE,    /* its node is drained: save, stop, queue again */
+    CAUSE_CHANGE,     /* priority, min, max */
+};
+
+struct job_cause {
+    enum job_cause_kind kind;
+    const char *actor; /* "scheduler", "user:NAME", "agent:NODE" */
+    const char *text;  /* for people */
+    const struct job_place *places;
+    size_t n_places;
+    struct layout layout;
+    int master_port;
+    enum job_class class_;
+    json_t *outcome; /* borrowed */
+    bool all_done;
+    int priority, min, max;
+};
+
+/* A queued job from a checked spec. */
+void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us);
+void job_clear(struct job *j);
+
+/* What the cause does to the job at the wall time now_us. The job is not changed. Returns 0 with a new event in
+ * *ret_event (to be given its "id" and applied), or with words in err
+ *   -EALREADY it is so already: nothing to do
+ *   -EPROTO   the cause does not fit the job's state
+ *   -ENOSPC   the job has too many events
+ *   -ENOMEM */
+int job_transition(const struct job *j, const struct job_cause *cause, int64_t now_us, json_t **ret_event,
+                   struct merr *err);
+
+/* Let an event of type state happen. Returns 0, -EINVAL when it does not follow the job's state, -ENOMEM. */
+int job_apply(struct job *j, const json_t *event);
+
+/* The first event of a job; its data is null and stands for the spec, which is kept once. New. */
+json_t *job_submitted_event(const struct job *j);
+
+/* The job as kept in the store, new; and back. job_from_record: *j need not be initialised. -EINVAL. */
+json_t *job_record(const struct job *j);
+int job_from_record(const json_t *record, struct job *j);
+
+bool job_ended(enum job_state state);
+bool job_waits(const struct job *j); /* wants devices: queued, or recovering with no run left */
+
+/* "run", "drain", "stop": what the agents of a live run are told. */
+const char *job_order(const struct job *j);
+
+const char *job_state_name(enum job_state state);
+int job_state_parse(const char *name, enum job_state *ret); /* 0 or -EINVAL */
+const char *job_class_name(enum job_class c);
+
+/* "j17" -> 17; 0 when it is no job id. */
+uint64_t job_id_parse(const char *text);
+
+/* The class of a rank's end. */
+enum job_class job_exit_class(enum job_kind kind, int exit_code, int signal);
+
+#endif

@@ -1,0 +1,162 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/core.h"
+
+void nodes_list(struct core *c, struct call *call)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < c->n_nodes; i++)
+        (void)json_array_append_new(all, view_node(c, c->nodes[i]));
+    call_answer_new(call, 200, json_pack("{s:o, s:n}", "nodes", all, "next_cursor"));
+}
+
+static struct node *find(struct core *c, struct call *call)
+{
+    struct node *n = agents_find(c, http_param(call->req, 0));
+
+    if (!n)
+        call_problem(call, 404, "unknown-node", "no node '%s'; `muster nodes` shows those there are",
+                     http_param(call->req, 0));
+    return n;
+}
+
+static void actor_of(const struct call *call, char *ret, size_t size)
+{
+    (void)snprintf(ret, size, "user:%s", http_identity(call->req)->user);
+}
+
+void nodes_drain(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    char actor[80], text[128];
+    struct merr err;
+
+    if (!n)
+        return;
+    actor_of(call, actor, sizeof(actor));
+    (void)snprintf(text, sizeof(text), "node %s is drained", n->name);
+    for (size_t k = 0; !n->drain && k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+
+        if (e) /* -EALREADY: it is on its way already */
+            (void)core_change(c, e, &(struct job_cause){ .kind = CAUSE_REQUEUE, .actor = actor, .text = text }, &err);
+    }
+    if (!n->drain) {
+        n->drain = true;
+        agents_store(c, n);
+        events_note(c, 0, "", "node", 0, actor, "draining", text,
+                    json_pack("{s:s, s:s}", "node", n->name, "state", "draining"));
+        c->schedule_wanted = true;
+    }
+    call_answer_new(call, 202, view_node(c, n));
+}
+
+void nodes_undrain(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    char actor[80];
+
+    if (!n)
+        return;
+    if (n->drain) {
+        actor_of(call, actor, sizeof(actor));
+        n->drain = false;
+        agents_store(c, n);
+        events_note(c, 0, "", "node", 0, actor, "undrained", n->name,
+                    json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));
+        c->schedule_wanted = true;
+    }
+    call_answer_new(call, 202, view_node(c, n));
+}
+
+void nodes_cluster(struct core *c, struct call *call)
+{
+    int ready = 0, total = 0, busy = 0, free_slots = 0;
+    json_t *classes = json_object(), *jobs = json_object();
+
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        const struct node *n = c->nodes[i];
+        bool usable = n->contact == NODE_READY && n->registered && !n->drain;
+
+        ready += usable;
+        for (size_t k = 0; k < n->n_slots; k++) {
+            const char *name = c->classes[n->slots[k].class_];
+            json_t *o = json_object_get(classes, name);
+            bool is_free = usable && n->slots[k].job == 0 && !n->slots[k].stale;
+
+            total++;
+            busy += n->slots[k].job != 0;
+            free_slots += is_free;
+            if (!o) {
+                o = json_pack("{s:i, s:i}", "total", 0, "free", 0);
+                (void)json_object_set_new(classes, name, o);
+            }
+            (void)json_object_set_new(o, "total", json_integer(json_integer_value(json_object_get(o, "total")) + 1));
+            (void)json_object_set_new(o, "free",
+                                      json_integer(json_integer_value(json_object_get(o, "free")) + is_free));
+        }
+    }
+    for (int s = 0; s < JOB_STATES; s++)
+        (void)json_object_set_new(jobs, job_state_name((enum job_state)s),
+                                  json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED]
+                                                                               : c->by_state[s])));
+    call_answer_new(call, 200, json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total",
+                                         (int)c->n_nodes, "ready", ready, "slots", "total", total, "busy", busy, "free",
+                                         free_slots, "classes", classes, "jobs", jobs, "queue",
+                                         (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
+}
+
+/* --- projects ---------------------------------------------------------------------------------------- */
+
+void nodes_project_get(struct core *c, struct call *call)
+{
+    const char *name = http_param(call->req, 0);
+    redisReply *reply = store_read(c->store, NULL, "HGET muster:projects %s", name);
+    json_t *o = reply && reply->str ? json_loads(reply->str, 0, NULL) : NULL;
+
+    if (reply)
+        freeReplyObject(reply);
+    if (!o && strcmp(name, "default") == 0)
+        o = json_pack("{s:s, s:n, s:i}", "name", "default", "quota", "weight", 1);
+    if (o)
+        call_answer_new(call, 200, o);
+    else
+        call_problem(call, 404, "unknown-project", "no project '%s'", name);
+}
+
+void nodes_project_put(struct core *c, struct call *call)
+{
+    const char *name = http_param(call->req, 0), *key;
+    json_t *value, *o;
+    char *text;
+
+    json_object_foreach(call->body, key, value)
+    {
+        if (strcmp(key, "quota") == 0 && !json_is_null(value)) {
+            call_problem(call, 501, "not-implemented", "quotas are not enforced in this version: leave 'quota' out");
+            return;
+        }
+        if (strcmp(key, "weight") == 0 && json_number_value(value) != 1.0) {
+            call_problem(call, 501, "not-implemented", "weights are not enforced in this version: leave 'weight' at 1");
+            return;
+        }
+        if (strcmp(key, "quota") != 0 && strcmp(key, "weight") != 0 && strcmp(key, "name") != 0) {
+            call_problem(call, 422, "unknown-field", "a project has no field '%s'; known are quota and weight", key);
+            return;
+        }
+    }
+    if (!*name || strlen(name) >= SPEC_NAME_MAX) {
+        call_problem(call, 422, "project-invalid", "a project's name has 1 to %d bytes", SPEC_NAME_MAX - 1);
+        return;
+    }
+    o = json_pack("{s:s, s:n, s:i}", "name", name, "quota", "weight", 1);
+    text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    if (text)
+        store_add(c->store, "HSET", "muster:projects", name, text, NULL);
+    free(text);
+    call_answer_new(call, 200, o);
+}

@@ -1,0 +1,72 @@
+/* store - what the server keeps in Redis, and the one way it writes there
+ *
+ * Changes are collected into a batch: plain Redis commands, each with its arguments, behind guards. store_commit() applies
+ * the whole batch at once or not at all, by one script that first checks that this server still leads (its epoch is the
+ * store's) and that each guarded job has the version it was read with. A batch carries a number that the script
+ * keeps: after a lost connection the batch is sent again, and one that was already applied is not applied twice.
+ * When store_commit() returns 0 the batch is on disk. Owned by one thread.
+ *
+ *   muster:meta            hash: epoch, batch, next_job, next_event, ended_succeeded, ended_failed, ended_cancelled, format
+ *   muster:lease           who leads, with a time to live
+ *   muster:job:<n>         hash: spec, rec (job_record), v (version), evoff:<node> (bytes of a run's events taken in)
+ *   muster:job:<n>:events  list: state events, oldest first; the first is "submitted", its data is the spec
+ *   muster:job:<n>:notes   list: other events, the newest 2000
+ *   muster:jobs:active     set of numbers; muster:jobs:ended: sorted set, score = number
+ *   muster:events          stream of all events, id <n>-0, the newest 100000
+ *   muster:idem:<user>:<key>  "<n> <hash of the body>" of a submit, for a day
+ *   muster:nodes, muster:projects, muster:tokens   hashes of JSON by name
+ */
+#ifndef MUSTER_SERVER_STORE_H
+#define MUSTER_SERVER_STORE_H
+
+#include <hiredis/hiredis.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "server/redis.h"
+
+#define STORE_EVENTS_MAX 100000
+#define STORE_NOTES_MAX 2000
+#define STORE_BATCH_BYTES (64 << 20)
+
+struct store;
+
+/* Take the lead on the store. force: nobody else can lead (the private server). Otherwise waits up to 15 s for another
+ * leader's lease to end. Returns 0; -EBUSY when another musterd leads; others, with words. r is borrowed. */
+int store_open(struct redis *r, bool force, struct store **ret, struct merr *err);
+void store_close(struct store *s); /* gives the lease back */
+
+uint64_t store_epoch(const struct store *s);
+
+/* Add a command to the batch. Arguments are copied. store_add: C strings ended by NULL. Failure is kept until
+ * store_commit. */
+void store_addv(struct store *s, int argc, const char *const *argv, const size_t *lens);
+void store_add(struct store *s, const char *arg, ...) __attribute__((sentinel));
+
+/* Before its first change in a batch: the batch only goes through if the job has this version. */
+void store_guard_job(struct store *s, uint64_t job, uint64_t version);
+
+bool store_batch_empty(const struct store *s);
+size_t store_batch_bytes(const struct store *s);
+
+/* Make the batch durable and empty it. Waits as long as the store is away; *stop ends the waiting.
+ * Returns 0, or
+ *   -ESTALE   another musterd leads, or a job is not as this one thinks: this process must end
+ *   -ECANCELED  *stop was set while the store was away; the batch may or may not be applied
+ *   -EMSGSIZE, -ENOMEM the batch could not be built */
+int store_commit(struct store *s, const _Atomic int *stop, struct merr *err);
+
+/* A read, answered even if it takes a reconnect, up to 30 s. NULL with words; else freeReplyObject(). */
+redisReply *store_read(struct store *s, struct merr *err, const char *fmt, ...);
+
+/* Several reads in one go: queue them, then take their replies in order. */
+int store_pipe(struct store *s, struct merr *err, const char *fmt, ...);
+redisReply *store_pipe_reply(struct store *s, struct merr *err);
+
+/* Renew the lease (every few seconds). Rides in the batch. */
+void store_renew(struct store *s);
+
+#endif
