@@ -1,0 +1,411 @@
+#include "worker/agent/agent.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "worker/agent/agent_int.h"
+
+#define POLL_WAIT_S 30
+#define CALL_MS 30000
+#define EXIT_MS 5000 /* for the last report */
+
+/* --- what the server wants ----------------------------------------------------------------------- */
+
+static enum run_order order_of(const json_t *assignment)
+{
+    const char *text = json_string_value(json_object_get(assignment, "order"));
+
+    if (text && strcmp(text, "save") == 0)
+        return RUN_SAVE;
+    if (text && strcmp(text, "drain") == 0)
+        return RUN_DRAIN;
+    if (text && strcmp(text, "stop") == 0)
+        return RUN_STOP;
+    return RUN_GO;
+}
+
+static const json_t *wanted_run(const json_t *wanted, const char *job, uint64_t generation)
+{
+    json_t *o;
+    size_t i;
+
+    json_array_foreach(wanted, i, o) {
+        const char *name = json_string_value(json_object_get(o, "job"));
+
+        if (name && strcmp(name, job) == 0 &&
+            (uint64_t)json_integer_value(json_object_get(o, "generation")) == generation)
+            return o;
+    }
+    return NULL;
+}
+
+/* A run that was forgotten must not be started again by a set that was sent before the server said so. */
+static bool was_forgotten(const struct agent *a, const json_t *assignment)
+{
+    const char *job = json_string_value(json_object_get(assignment, "job"));
+
+    return job && wanted_run(a->forgotten, job,
+                             (uint64_t)json_integer_value(json_object_get(assignment, "generation")));
+}
+
+static void start_wanted(struct agent *a, const json_t *o)
+{
+    const char *job = json_string_value(json_object_get(o, "job"));
+    uint64_t generation = (uint64_t)json_integer_value(json_object_get(o, "generation"));
+    enum run_order order = order_of(o);
+    const json_t *grace = json_object_get(o, "grace_s");
+    struct merr err;
+    int r;
+
+    if (!job || was_forgotten(a, o))
+        return;
+    if (!ranks_find(a->ranks, job, generation)) {
+        if (order == RUN_STOP)
+            return; /* what is not there needs no stop */
+        r = ranks_start(a->ranks, o, &err);
+        if (r == -EAGAIN)
+            return; /* once the slot is free */
+        if (r < 0) {
+            log_error("cannot start %s generation %" PRIu64 ": %s", job, generation, err.text);
+            return;
+        }
+        log_info("started %s generation %" PRIu64, job, generation);
+        a->report_now = true;
+    }
+    (void)ranks_order(a->ranks, job, generation, order,
+                      json_is_integer(grace) ? (int)json_integer_value(grace) : RANKS_GRACE_S);
+}
+
+/* Make the node like the wanted set. Stops come first: they free slots. */
+static void reconcile(struct agent *a)
+{
+    json_t *o;
+    size_t i;
+
+    if (!a->wanted)
+        return;
+    for (i = 0; i < ranks_count(a->ranks); i++) {
+        const struct run *run = ranks_at(a->ranks, i);
+
+        if (!ranks_run_ended(run) && run->order != RUN_STOP && !wanted_run(a->wanted, run->job, run->generation)) {
+            log_info("stopping %s generation %" PRIu64 ": it is not wanted any more", run->job, run->generation);
+            (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
+        }
+    }
+    json_array_foreach(a->wanted, i, o)
+        start_wanted(a, o);
+}
+
+/* --- calls ---------------------------------------------------------------------------------------- */
+
+/* An answer that is no success, for the log: its status and what the problem document says. */
+static void log_refusal(const char *call, int status, const char *body, size_t len)
+{
+    json_auto_t *doc = json_loadb(body, len, 0, NULL);
+    const char *detail = json_string_value(json_object_get(doc, "detail"));
+
+    log_warn("the server answers %s with %d%s%s", call, status, detail ? ": " : "", detail ? detail : "");
+}
+
+/* Common to all answers that are not 200. */
+static void not_well(struct agent *a, struct backoff *b, const char *call, int status, const char *body, size_t len,
+                     const char *why)
+{
+    if (status == 404 && strcmp(call, "register") != 0) {
+        if (a->registered)
+            log_info("the server does not know this node: registering");
+        a->registered = false;
+    } else if (status == 0) {
+        if (!a->out_of_reach)
+            log_warn("the server is out of reach (%s); ranks go on, trying again", why);
+        a->out_of_reach = true;
+    } else if (b->failures == 0 || b->failures % 16 == 0) {
+        log_refusal(call, status, body, len);
+    }
+    backoff_failed(b, clock_mono_us());
+}
+
+static void well(struct agent *a, struct backoff *b)
+{
+    if (a->out_of_reach)
+        log_info("the server is back in reach");
+    a->out_of_reach = false;
+    backoff_worked(b);
+}
+
+static void poll_done(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct agent *a = arg;
+    json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
+    json_t *set = json_object_get(doc, "assignments");
+
+    a->polling = false;
+    if (status == 204 || status == 304) {
+        well(a, &a->poll_backoff);
+        return;
+    }
+    if (!json_is_array(set) || !json_is_integer(json_object_get(doc, "version"))) {
+        not_well(a, &a->poll_backoff, "a poll", status, body, len, why);
+        return;
+    }
+    well(a, &a->poll_backoff);
+    if (!a->registered)
+        return; /* an answer from before: the next poll tells all again */
+    a->version = json_integer_value(json_object_get(doc, "version"));
+    json_decref(a->wanted);
+    a->wanted = json_incref(set);
+    /* What the set does not speak of any more cannot be started by an older one. */
+    for (size_t i = json_array_size(a->forgotten); i-- > 0;) {
+        const json_t *o = json_array_get(a->forgotten, i);
+
+        if (!wanted_run(set, json_string_value(json_object_get(o, "job")),
+                        (uint64_t)json_integer_value(json_object_get(o, "generation"))))
+            (void)json_array_remove(a->forgotten, i);
+    }
+    reconcile(a);
+}
+
+static void register_done(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct agent *a = arg;
+    json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
+    json_int_t heartbeat_s = json_integer_value(json_object_get(doc, "heartbeat_s"));
+
+    a->reporting = false;
+    if (!json_is_object(doc)) {
+        not_well(a, &a->report_backoff, "register", status, body, len, why);
+        return;
+    }
+    well(a, &a->report_backoff);
+    log_info("registered with the server");
+    a->registered = true;
+    a->version = 0; /* whatever we knew, hear all of it again */
+    a->heartbeat_us = (heartbeat_s >= 1 && heartbeat_s <= 60 ? heartbeat_s : 1) * 1000000;
+    a->report_now = true;
+}
+
+static void take_over(struct agent *a, const json_t *doc)
+{
+    json_t *list, *o;
+    struct merr err;
+    size_t i;
+
+    ship_ack(a->ship, json_object_get(doc, "acks"));
+    list = json_object_get(doc, "stale");
+    json_array_foreach(list, i, o) {
+        const char *job = json_string_value(json_object_get(o, "job"));
+
+        if (job)
+            (void)ranks_order(a->ranks, job, (uint64_t)json_integer_value(json_object_get(o, "generation")), RUN_STOP,
+                              -1);
+    }
+    list = json_object_get(doc, "forget");
+    json_array_foreach(list, i, o) {
+        const char *job = json_string_value(json_object_get(o, "job"));
+        uint64_t generation = (uint64_t)json_integer_value(json_object_get(o, "generation"));
+
+        if (!job || !ranks_find(a->ranks, job, generation) || !ship_done(a->ship, job, generation))
+            continue;
+        if (ranks_forget(a->ranks, job, generation, &err) < 0)
+            log_warn("%s", err.text);
+        else
+            (void)json_array_append(a->forgotten, o);
+    }
+}
+
+static void report_done(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct agent *a = arg;
+    json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
+
+    a->reporting = false;
+    if (status == 413 && a->report_bytes > SHIP_REPORT_MIN) {
+        a->report_bytes /= 2;
+        a->report_now = true;
+        return;
+    }
+    if (!json_is_object(doc)) {
+        not_well(a, &a->report_backoff, "a report", status, body, len, why);
+        return;
+    }
+    well(a, &a->report_backoff);
+    if (a->report_bytes < SHIP_REPORT_MAX)
+        a->report_bytes += SHIP_REPORT_MIN;
+    take_over(a, doc);
+    reconcile(a);
+}
+
+static json_t *runs_json(const struct agent *a)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; list && i < ranks_count(a->ranks); i++)
+        (void)json_array_append_new(list, ranks_run_json(ranks_at(a->ranks, i)));
+    return list;
+}
+
+/* POST doc (taken over) to path. */
+static void post_new(struct agent *a, const char *path, json_t *doc, http_done *done, int timeout_ms)
+{
+    char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
+    struct merr err;
+    int r = text ? http_call(a->http, "POST", path, NULL, text, strlen(text), timeout_ms, done, a, &err)
+                 : merr_set(&err, -ENOMEM, "no memory for a report");
+
+    if (r < 0) {
+        if (a->report_backoff.failures == 0)
+            log_error("%s", err.text);
+        backoff_failed(&a->report_backoff, clock_mono_us());
+    }
+    a->reporting = r == 0;
+    free(text);
+    json_decref(doc);
+}
+
+static void send_register(struct agent *a)
+{
+    char boot_id[PROC_BOOT_ID_MAX];
+
+    proc_boot_id(boot_id);
+    post_new(a, "/v1/agents/register",
+             json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:o}", "node", a->node, "boot_id", boot_id, "incarnation",
+                       a->incarnation, "address", a->address, "version", MUSTER_VERSION, "slots",
+                       devices_json(&a->devices), "runs", runs_json(a)),
+             register_done, CALL_MS);
+}
+
+static void send_report(struct agent *a, int timeout_ms)
+{
+    json_t *doc = json_pack("{s:s,s:I,s:o}", "incarnation", a->incarnation, "seq", (json_int_t)++a->seq, "runs",
+                            runs_json(a));
+    char path[256];
+    bool more = false;
+
+    ship_sync(a->ship, a->ranks);
+    if (doc)
+        (void)ship_collect(a->ship, a->report_bytes, doc, &more);
+    (void)snprintf(path, sizeof(path), "/v1/agents/%s/report", a->node);
+    a->report_now = more;
+    a->report_us = clock_mono_us() + a->heartbeat_us;
+    post_new(a, path, doc, report_done, timeout_ms);
+}
+
+static void send_poll(struct agent *a)
+{
+    char path[256];
+    struct merr err;
+
+    (void)snprintf(path, sizeof(path), "/v1/agents/%s/assignments?version=%lld&wait=%d", a->node,
+                   (long long)a->version, POLL_WAIT_S);
+    if (http_call(a->http, "GET", path, NULL, NULL, 0, (POLL_WAIT_S + 10) * 1000, poll_done, a, &err) < 0) {
+        log_error("%s", err.text);
+        backoff_failed(&a->poll_backoff, clock_mono_us());
+    } else {
+        a->polling = true;
+    }
+}
+
+/* --- the loop ------------------------------------------------------------------------------------- */
+
+static int64_t sooner(int64_t a_us, int64_t b_us)
+{
+    return a_us < b_us ? a_us : b_us;
+}
+
+/* Make every call that is due. Returns when the next one is. */
+static int64_t make_calls(struct agent *a, int64_t now_us)
+{
+    int64_t next_us = INT64_MAX, due_us;
+
+    if (!a->reporting) {
+        due_us = a->report_backoff.until_us;
+        if (a->registered && !a->report_now && a->report_us > due_us)
+            due_us = a->report_us;
+        if (now_us < due_us)
+            next_us = due_us;
+        else if (a->registered)
+            send_report(a, CALL_MS);
+        else
+            send_register(a);
+    }
+    if (a->registered && !a->polling) {
+        if (now_us < a->poll_backoff.until_us)
+            next_us = sooner(next_us, a->poll_backoff.until_us);
+        else
+            send_poll(a);
+    }
+    return next_us;
+}
+
+static bool told_to_end(struct agent *a)
+{
+    struct signalfd_siginfo info;
+
+    return read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
+}
+
+static void wait_once(struct agent *a, int64_t deadline_us)
+{
+    int fds[3] = { ranks_fd(a->ranks), a->signal_fd, mirror_fd(a->mirror) };
+
+    http_wait(a->http, fds, 3, sooner(deadline_us, ranks_deadline(a->ranks)));
+    if (ranks_tick(a->ranks, clock_mono_us())) {
+        a->report_now = true;
+        reconcile(a); /* a slot may be free now */
+    }
+}
+
+void agent_loop(struct agent *a)
+{
+    while (!told_to_end(a)) {
+        int64_t now_us = clock_mono_us(), next_us = mirror_tick(a->mirror, now_us);
+
+        wait_once(a, sooner(next_us, make_calls(a, now_us)));
+    }
+}
+
+static bool any_alive(const struct agent *a)
+{
+    for (size_t i = 0; i < ranks_count(a->ranks); i++)
+        if (!ranks_run_ended(ranks_at(a->ranks, i)))
+            return true;
+    return false;
+}
+
+void agent_stop_ranks(struct agent *a)
+{
+    int64_t deadline_us = clock_mono_us();
+
+    for (size_t i = 0; i < ranks_count(a->ranks); i++) {
+        const struct run *run = ranks_at(a->ranks, i);
+        int64_t end_us = clock_mono_us() + ((int64_t)run->grace_s + 30) * 1000000;
+
+        (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
+        if (end_us > deadline_us)
+            deadline_us = end_us;
+    }
+    a->wanted = (json_decref(a->wanted), NULL); /* nothing is started any more */
+    while (any_alive(a) && clock_mono_us() < deadline_us)
+        wait_once(a, deadline_us);
+    if (any_alive(a))
+        log_error("some ranks could not be ended; see 'ps' for processes that do not die");
+    /* One last report, so that the server need not wait for the node to be lost. */
+    deadline_us = clock_mono_us() + EXIT_MS * 1000;
+    while (a->reporting && clock_mono_us() < deadline_us)
+        wait_once(a, deadline_us);
+    if (a->registered && !a->reporting && !a->out_of_reach)
+        send_report(a, EXIT_MS);
+    while (a->reporting && clock_mono_us() < deadline_us)
+        wait_once(a, deadline_us);
+}

@@ -1,0 +1,45 @@
+/* What agent.c and agent_main.c share. */
+#ifndef MUSTER_WORKER_AGENT_AGENT_INT_H
+#define MUSTER_WORKER_AGENT_AGENT_INT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "worker/agent/backoff.h"
+#include "worker/agent/devices.h"
+#include "worker/agent/http.h"
+#include "worker/agent/mirror.h"
+#include "worker/agent/proc.h"
+#include "worker/agent/ranks.h"
+#include "worker/agent/ship.h"
+
+struct agent {
+    const char *node;
+    char incarnation[33]; /* of this process: reports of an earlier one are not ours */
+    char address[64];
+    struct devices devices;
+    struct ranks *ranks;
+    struct ship *ship;
+    struct http *http;
+    struct mirror *mirror;
+    int signal_fd;
+
+    bool registered, out_of_reach;
+    bool polling, reporting;  /* a call is on its way; register counts as a report */
+    bool report_now;          /* do not wait for report_us */
+    int64_t report_us, heartbeat_us;
+    size_t report_bytes;      /* most bytes of files in one report */
+    uint64_t seq;
+    json_int_t version;       /* of the wanted set */
+    json_t *wanted;           /* the set; NULL until the server has told it */
+    json_t *forgotten;        /* runs of it that are gone for good */
+    struct backoff poll_backoff, report_backoff;
+};
+
+/* Do an agent's work until SIGTERM or SIGINT. */
+void agent_loop(struct agent *a);
+
+/* End every rank, within its grace and a little, and tell the server if it listens. */
+void agent_stop_ranks(struct agent *a);
+
+#endif

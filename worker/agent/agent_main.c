@@ -1,0 +1,253 @@
+/* The agent's command line, and what must be there before its loop begins. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "worker/agent/agent.h"
+#include "worker/agent/agent_int.h"
+
+struct options {
+    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level;
+    int threads;
+    bool stop_ranks;
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out,
+            "usage: muster-agent --server URL --token-file FILE --state DIR [--node NAME] [--devices LIST] ...\n"
+            "       muster-agent run FILE --dir DIR [--devices N] [--resume]   (see muster-agent run --help)\n"
+            "\n"
+            "Offer this machine's devices to a Muster server and run the ranks it sends.\n"
+            "\n"
+            "  --server URL          http://HOST:PORT or https://HOST:PORT\n"
+            "  --token-file FILE     holds the agent token\n"
+            "  --ca-file FILE        certificate to trust for https (default: the system's)\n"
+            "  --state DIR           folder for runs and logs; one agent at a time\n"
+            "  --node NAME           name of this node (default: the host's name)\n"
+            "  --devices LIST        cpu:4, or with classes cpu:2=fast,cpu:2=slow (default: cpu:1)\n"
+            "  --address A           where other nodes reach this one (default: as the server sees it)\n"
+            "  --threads N           threads a rank (default: processors / slots, at least 1)\n"
+            "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
+            "  --stop-ranks-on-exit  end the ranks when the agent is told to end; else they run on and the\n"
+            "                        next agent adopts them\n"
+            "  --log-level LEVEL     debug, info, warn or error\n"
+            "  --version, --help\n");
+}
+
+static int parse(int argc, char **argv, struct options *o)
+{
+    enum { SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, STOP, LEVEL };
+    static const struct option options[] = {
+        { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
+        { "ca-file", required_argument, NULL, CA },       { "state", required_argument, NULL, STATE },
+        { "node", required_argument, NULL, NODE },        { "devices", required_argument, NULL, DEVICES },
+        { "address", required_argument, NULL, ADDRESS },  { "threads", required_argument, NULL, THREADS },
+        { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
+        { "log-level", required_argument, NULL, LEVEL },  { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    char *end;
+    int c;
+
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case SERVER: o->server = optarg; break;
+        case TOKEN: o->token_file = optarg; break;
+        case CA: o->ca_file = optarg; break;
+        case STATE: o->state = optarg; break;
+        case NODE: o->node = optarg; break;
+        case DEVICES: o->devices = optarg; break;
+        case ADDRESS: o->address = optarg; break;
+        case TRAIN: o->train = optarg; break;
+        case STOP: o->stop_ranks = true; break;
+        case LEVEL: o->log_level = optarg; break;
+        case THREADS:
+            o->threads = (int)strtol(optarg, &end, 10);
+            if (end == optarg || *end || o->threads < 1 || o->threads > 1024) {
+                fprintf(stderr, "muster-agent: --threads wants a number from 1 to 1024, not '%s'\n", optarg);
+                return -EINVAL;
+            }
+            break;
+        case 'h': return 1;
+        default: return -EINVAL;
+        }
+    }
+    if (optind < argc) {
+        fprintf(stderr, "muster-agent: unexpected argument '%s'\n", argv[optind]);
+        return -EINVAL;
+    }
+    if (!o->server || !o->token_file || !o->state) {
+        fprintf(stderr, "muster-agent: %s is missing\n",
+                !o->server ? "--server" : !o->token_file ? "--token-file" : "--state");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+static bool usable_node(const char *node)
+{
+    size_t n = strlen(node);
+
+    return n > 0 && n < 64 &&
+           strspn(node, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+}
+
+/* One agent a state folder: the lock goes with the process, however it ends. */
+static int lock_state(const char *state, int *ret_fd, struct merr *err)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%.4000s/agent.lock", state);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return merr_errno(err, -errno, "cannot open '%s'", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        io_close(&fd);
+        return merr_set(err, -EBUSY, "another agent works in '%s'; give each its own --state", state);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static int random_identity(struct agent *a, struct merr *err)
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
+        return merr_errno(err, -errno, "cannot get random bytes");
+    for (size_t i = 0; i < sizeof(bytes); i++)
+        (void)snprintf(a->incarnation + 2 * i, 3, "%02x", bytes[i]);
+    memcpy(a->poll_backoff.key, bytes, sizeof(a->poll_backoff.key));
+    memcpy(a->report_backoff.key, bytes + 8, sizeof(a->report_backoff.key));
+    return 0;
+}
+
+static int catch_signals(void)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int set_up(struct agent *a, const struct options *o, const char *state, const char *self, struct merr *err)
+{
+    char runs[PATH_MAX];
+    struct ranks_cfg cfg = { .root = runs, .node = a->node, .self = self, .train = o->train,
+                             .threads = a->devices.threads, .slots = a->devices.n, .cgroups = true };
+    struct merr why;
+    int r;
+
+    (void)snprintf(runs, sizeof(runs), "%.4000s/runs", state);
+    r = io_mkdirs(runs, 0700, err);
+    if (r == 0)
+        r = http_new(o->server, o->token_file, o->ca_file, &a->http, err);
+    if (r == 0)
+        r = ranks_new(&cfg, &a->ranks, err);
+    if (r == 0)
+        r = mirror_new(a->http, a->ranks, a->node, &a->mirror, err);
+    if (r < 0)
+        return r;
+    a->ship = ship_new();
+    a->forgotten = json_array();
+    if (!a->ship || !a->forgotten)
+        return merr_set(err, -ENOMEM, "no memory");
+    if (ranks_adopt(a->ranks, &why) < 0)
+        log_error("a run that an earlier agent left is not adopted: %s", why.text);
+    if (ranks_count(a->ranks))
+        log_info("found %zu runs of an earlier agent", ranks_count(a->ranks));
+    a->signal_fd = catch_signals();
+    return a->signal_fd < 0 ? merr_errno(err, -errno, "cannot wait for signals") : 0;
+}
+
+static void tear_down(struct agent *a)
+{
+    http_free(a->http); /* first: its calls point into the others */
+    mirror_free(a->mirror);
+    ship_free(a->ship);
+    ranks_free(a->ranks);
+    json_decref(a->wanted);
+    json_decref(a->forgotten);
+    io_close(&a->signal_fd);
+}
+
+static int run_agent(struct agent *a, const struct options *o, const char *self, struct merr *err)
+{
+    IO_CLOSE_AUTO int lock_fd = -1, token_fd = -1;
+    char state[PATH_MAX];
+    int r;
+
+    if (!usable_node(a->node))
+        return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'", a->node);
+    r = devices_parse(o->devices, o->threads, &a->devices, err);
+    if (r < 0)
+        return r;
+    token_fd = open(o->token_file, O_RDONLY | O_CLOEXEC);
+    if (token_fd < 0)
+        return merr_errno(err, -errno, "cannot read the token in '%s'", o->token_file);
+    r = io_mkdirs(o->state, 0700, err);
+    if (r == 0 && !realpath(o->state, state))
+        r = merr_errno(err, -errno, "cannot use folder '%s'", o->state);
+    if (r == 0)
+        r = lock_state(state, &lock_fd, err);
+    if (r == 0)
+        r = random_identity(a, err);
+    if (r == 0 && o->address)
+        (void)snprintf(a->address, sizeof(a->address), "%s", o->address);
+    else if (r == 0)
+        r = http_local_address(o->server, a->address, sizeof(a->address), err);
+    if (r == 0)
+        r = set_up(a, o, state, self, err);
+    if (r == 0) {
+        log_info("node %s offers %d slots at %s to %s", a->node, a->devices.n, a->address, o->server);
+        agent_loop(a);
+        log_info("ending%s", o->stop_ranks ? " with all ranks" : "; ranks run on");
+        if (o->stop_ranks)
+            agent_stop_ranks(a);
+    }
+    tear_down(a);
+    return r;
+}
+
+int agent_main(int argc, char **argv, const char *self, const char *train)
+{
+    static struct agent a = { .signal_fd = -1, .heartbeat_us = 1000000, .report_bytes = SHIP_REPORT_MAX };
+    struct options o = { .train = train, .devices = "cpu:1", .log_level = "info" };
+    enum log_level level;
+    char host[65] = "";
+    struct merr err;
+    int r = parse(argc, argv, &o);
+
+    if (r != 0) {
+        usage(r > 0 ? stdout : stderr);
+        return r > 0 ? 0 : 2;
+    }
+    if (log_level_parse(o.log_level, &level) < 0) {
+        fprintf(stderr, "muster-agent: unknown log level '%s'; want debug, info, warn or error\n", o.log_level);
+        return 2;
+    }
+    log_init("muster-agent", level);
+    (void)gethostname(host, sizeof(host) - 1);
+    a.node = o.node ? o.node : host;
+    r = run_agent(&a, &o, self, &err);
+    if (r < 0)
+        log_error("%s", err.text);
+    return r < 0 ? (r == -EINVAL ? 2 : 1) : 0;
+}

@@ -1,0 +1,259 @@
+#include "worker/agent/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/io.h"
+#include "worker/agent/shim.h"
+
+#define TEXT_LIMIT (4 << 20) /* bytes of the words of one command line or environment */
+
+extern char **environ;
+
+/* A growing list of words: the words lie in one buffer, each with its NUL. */
+struct words {
+    struct buf text;
+    size_t n;
+};
+
+static void words_add(struct words *w, const char *word)
+{
+    if (buf_add(&w->text, word, strlen(word) + 1) == 0)
+        w->n++;
+}
+
+static void words_printf(struct words *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void words_printf(struct words *w, const char *fmt, ...)
+{
+    char *word = NULL;
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vasprintf(&word, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        w->text.failed = true;
+    else
+        words_add(w, word);
+    if (n >= 0)
+        free(word);
+}
+
+/* A NULL-terminated array into w, which must outlive it; NULL when memory was or is short. The caller
+ * frees the array. */
+static char **words_array(const struct words *w)
+{
+    char **v = buf_failed(&w->text) ? NULL : calloc(w->n + 1, sizeof(*v));
+    char *p = w->text.data;
+
+    for (size_t i = 0; v && i < w->n; i++, p += strlen(p) + 1)
+        v[i] = p;
+    return v;
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "=");
+
+    return strncmp(a, b, n) == 0 && b[n] == '=';
+}
+
+/* The agent's own environment without what is its own business, then the spec's, then what tells the rank
+ * its place; of two with one name only the later is given. */
+static void collect_environment(const struct launch *l, struct words *w)
+{
+    struct words own = { 0 };
+    bool threads_given = false;
+    char **ours, **theirs = l->spec->kind == JOB_COMMAND ? l->spec->command.env : NULL;
+
+    buf_init(&own.text, TEXT_LIMIT);
+    words_printf(&own, "RANK=%d", l->rank);
+    words_printf(&own, "WORLD_SIZE=%d", l->world);
+    words_printf(&own, "LOCAL_RANK=%d", l->local_rank);
+    words_printf(&own, "LOCAL_WORLD_SIZE=%d", l->local_world);
+    words_printf(&own, "NODE_RANK=%d", l->node_rank);
+    words_printf(&own, "MASTER_ADDR=%s", l->master_addr);
+    words_printf(&own, "MASTER_PORT=%d", l->master_port);
+    words_printf(&own, "MUSTER_JOB=%s", l->job);
+    words_printf(&own, "MUSTER_GENERATION=%llu", (unsigned long long)l->generation);
+    words_printf(&own, "MUSTER_RUN_DIR=%s", l->folder);
+    words_printf(&own, "MUSTER_JOB_DIR=%s", l->job_dir);
+    ours = words_array(&own);
+    w->text.failed |= !ours;
+    for (char **e = environ; ours && *e; e++) {
+        bool hidden = strncmp(*e, "MUSTER_", 7) == 0 || strncmp(*e, "OMP_NUM_THREADS=", 16) == 0;
+
+        for (char **o = ours; *o && !hidden; o++)
+            hidden = same_name(*o, *e);
+        for (char **t = theirs; t && *t && !hidden; t++)
+            hidden = same_name(*t, *e);
+        if (!hidden)
+            words_add(w, *e);
+    }
+    for (char **t = theirs; ours && t && *t; t++) {
+        bool hidden = false;
+
+        threads_given |= strncmp(*t, "OMP_NUM_THREADS=", 16) == 0;
+        for (char **o = ours; *o && !hidden; o++)
+            hidden = same_name(*o, *t);
+        if (!hidden)
+            words_add(w, *t);
+    }
+    if (!threads_given)
+        words_printf(w, "OMP_NUM_THREADS=%d", l->threads);
+    for (char **o = ours; o && *o; o++)
+        words_add(w, *o);
+    free(ours);
+    buf_clear(&own.text);
+}
+
+static void collect_arguments(const struct launch *l, struct words *w)
+{
+    const char *workdir = l->cwd;
+
+    if (l->spec->kind == JOB_COMMAND && l->spec->command.workdir)
+        workdir = l->spec->command.workdir;
+    words_add(w, "muster-agent");
+    words_add(w, "shim");
+    words_add(w, "--run");
+    words_add(w, l->folder);
+    words_add(w, "--rank");
+    words_printf(w, "%d", l->rank);
+    words_add(w, "--ready");
+    words_printf(w, "%d", SHIM_READY_FD);
+    words_add(w, "--chdir");
+    words_add(w, workdir);
+    if (l->cgroup) {
+        words_add(w, "--cgroup");
+        words_add(w, l->cgroup);
+    }
+    if (l->with_parent) {
+        words_add(w, "--with-parent");
+        words_printf(w, "%d", (int)getpid());
+    }
+    words_add(w, "--");
+    if (l->spec->kind == JOB_COMMAND) {
+        for (char **a = l->spec->command.argv; *a; a++)
+            words_add(w, *a);
+    } else {
+        words_add(w, l->train);
+        words_add(w, "--run");
+        words_add(w, l->folder);
+        words_add(w, "--rank");
+        words_printf(w, "%d", l->rank);
+    }
+}
+
+int launch_log_free(const char *folder, int rank)
+{
+    char path[PATH_MAX];
+    IO_CLOSE_AUTO int fd = open(shim_path(path, sizeof(path), folder, rank, "log"), O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    return flock(fd, LOCK_EX | LOCK_NB) < 0 ? -EBUSY : 0;
+}
+
+/* posix_spawn in a session of its own, with the signals held back that the shim wants to see: none can end
+ * it before it looks. */
+static int spawn(const struct launch *l, char **argv, char **envp, int log_fd, int ready_fd, pid_t *ret)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t all, none;
+    int r;
+
+    (void)sigfillset(&all);
+    (void)sigemptyset(&none);
+    r = posix_spawn_file_actions_init(&actions);
+    if (r)
+        return -r;
+    r = posix_spawnattr_init(&attr);
+    if (r) {
+        (void)posix_spawn_file_actions_destroy(&actions);
+        return -r;
+    }
+    r = posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (!r)
+        r = posix_spawn_file_actions_adddup2(&actions, log_fd, STDOUT_FILENO);
+    if (!r)
+        r = posix_spawn_file_actions_adddup2(&actions, log_fd, STDERR_FILENO);
+    if (!r)
+        r = posix_spawn_file_actions_adddup2(&actions, ready_fd, SHIM_READY_FD);
+    if (!r)
+        r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    if (!r)
+        r = posix_spawnattr_setsigmask(&attr, &all);
+    if (!r)
+        r = posix_spawnattr_setsigdefault(&attr, &all);
+    if (!r)
+        r = posix_spawn(ret, l->self, &actions, &attr, argv, envp);
+    (void)posix_spawnattr_destroy(&attr);
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return -r;
+}
+
+/* A descriptor above those that spawn() lays out, so that no dup2 overwrites one still needed. */
+static int above(int fd)
+{
+    int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return high;
+}
+
+int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, struct merr *err)
+{
+    IO_CLOSE_AUTO int log_fd = -1, read_fd = -1, write_fd = -1;
+    struct words args = { 0 }, env = { 0 };
+    char path[PATH_MAX], **argv, **envp;
+    int ready[2], r = 0;
+
+    shim_path(path, sizeof(path), l->folder, l->rank, "log");
+    log_fd = above(open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+    if (log_fd < 0)
+        return merr_errno(err, -errno, "cannot make the log '%s'", path);
+    if (flock(log_fd, LOCK_EX | LOCK_NB) < 0)
+        return merr_set(err, -EBUSY, "rank %d of '%s' has a shim already", l->rank, l->folder);
+    if (pipe2(ready, O_CLOEXEC) < 0)
+        return merr_errno(err, -errno, "cannot make a pipe");
+    read_fd = ready[0];
+    write_fd = above(ready[1]);
+
+    buf_init(&args.text, TEXT_LIMIT);
+    buf_init(&env.text, TEXT_LIMIT);
+    collect_arguments(l, &args);
+    collect_environment(l, &env);
+    argv = words_array(&args);
+    envp = words_array(&env);
+    if (write_fd < 0)
+        r = merr_errno(err, -EMFILE, "cannot start rank %d", l->rank);
+    else if (!argv || !envp)
+        r = merr_set(err, -ENOMEM, "the command line or environment of rank %d is too large", l->rank);
+    if (r == 0) {
+        r = spawn(l, argv, envp, log_fd, write_fd, ret_shim);
+        if (r < 0)
+            merr_errno(err, r, "cannot start '%s' for rank %d", l->self, l->rank);
+    }
+    free(argv);
+    free(envp);
+    buf_clear(&args.text);
+    buf_clear(&env.text);
+    if (r == 0) {
+        *ret_ready_fd = read_fd;
+        read_fd = -1;
+    }
+    return r;
+}

@@ -1,0 +1,35 @@
+/* launch - one rank brought to life under its shim */
+#ifndef MUSTER_WORKER_AGENT_LAUNCH_H
+#define MUSTER_WORKER_AGENT_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+
+struct launch {
+    const char *self;        /* path of muster-agent, for the shim */
+    const char *train;       /* path of muster-train */
+    const char *cwd;         /* of a train rank, and of a command without workdir */
+    const char *folder;      /* of the run */
+    const char *cgroup;      /* a cgroup (v2) to make for the rank, or NULL */
+    const char *job, *job_dir;
+    const char *master_addr; /* where rank 0 runs */
+    uint64_t generation;
+    int rank, world, local_rank, local_world, node_rank, master_port, threads;
+    bool with_parent; /* the rank ends when the caller's process does */
+    const struct job_spec *spec; /* borrowed */
+};
+
+/* Start the shim of a rank. The log is made and locked by the descriptor that the shim inherits, so a lock
+ * that can be taken means that no shim is there. Returns 0 with the shim's process id (a child of the
+ * caller, unreaped) and a descriptor that ends once rank-NNNNN.pid is there; or a negative errno with
+ * nothing started. */
+int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, struct merr *err);
+
+/* 0 when nobody holds the log of a rank (its shim is gone or never came), -EBUSY when somebody does. */
+int launch_log_free(const char *folder, int rank);
+
+#endif

@@ -1,0 +1,107 @@
+/* ranks - the runs of this node: started, watched, stopped, found again
+ *
+ * A run is one generation of a job on this node. All that is needed to find it again lies in its folder
+ * (docs/protocol.md), so an agent may be killed at any point and its successor adopts what it finds.
+ * Every action may be asked twice. Never blocks beyond a file or a spawn: ends come as events on
+ * ranks_fd(). One owner thread.
+ */
+#ifndef MUSTER_WORKER_AGENT_RANKS_H
+#define MUSTER_WORKER_AGENT_RANKS_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+#include "worker/agent/proc.h"
+#include "worker/diagnose/flight.h"
+
+#define RANKS_JOB_MAX 64
+#define RANKS_RUNS_MAX 1024
+#define RANKS_GRACE_S 10
+#define RANKS_GRACE_S_MAX 3600
+
+enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_EXITED };
+
+/* Later orders are larger. STOP and DRAIN are not taken back; SAVE is asked each time it comes after GO. */
+enum run_order { RUN_GO, RUN_SAVE, RUN_DRAIN, RUN_STOP };
+
+struct rank {
+    int rank, slot, local_rank;
+    enum rank_state state;
+    struct proc_id shim, child; /* pid 0: not known (yet) */
+    int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
+    struct flight *flight;      /* NULL when its file is damaged */
+    int64_t kill_us;            /* next, harder signal; INT64_MAX: none */
+    int kills;                  /* hard signals so far */
+    int exit_code, signal;
+    int64_t ended_us;           /* wall time */
+    json_t *log_tail;           /* of a rank that failed; else NULL */
+};
+
+struct run {
+    char job[RANKS_JOB_MAX];
+    uint64_t generation;
+    char folder[PATH_MAX], dir[PATH_MAX];
+    json_t *assignment;
+    struct job_spec *spec; /* NULL: it could not be read; all ranks have ended with EXIT_NODE */
+    enum run_order order;
+    bool failed;           /* a rank has ended badly and its mates were told */
+    int grace_s, world, nodes;
+    int first_bad;         /* index in ranks of the first that failed of itself, -1: none */
+    int n;
+    struct rank *ranks; /* those of this node */
+};
+
+struct ranks_cfg { /* strings are copied */
+    const char *root;    /* folder of the runs' folders */
+    const char *node;    /* name of this node */
+    const char *self;    /* path of muster-agent */
+    const char *train;   /* path of muster-train */
+    const char *cwd;     /* of train ranks; NULL: the job's folder */
+    int threads;         /* a rank */
+    int slots;           /* of the node */
+    bool cgroups;        /* make one for each rank where permitted */
+    bool with_parent;    /* ranks end when this process does, however it ends */
+};
+
+struct ranks;
+
+int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err);
+/* Leaves the ranks themselves alone. */
+void ranks_free(struct ranks *r);
+
+/* Find the runs that an earlier agent left in root. Folders without an assignment held no rank yet and are
+ * removed. Ranks that are gone without a word (their shim lost, the machine rebooted) end with EXIT_NODE. */
+int ranks_adopt(struct ranks *r, struct merr *err);
+
+/* Start this node's ranks of an assignment. 0 when it runs, or is known already; -EAGAIN when a slot is
+ * still taken by another run; -EINVAL when the assignment makes no sense (nothing is kept); -ENOSPC with too
+ * many runs. A rank that cannot be started is a rank that ended with EXIT_NODE: its log_tail says why. */
+int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err);
+
+/* Give an order to all ranks of a run; a second STOP may shorten the grace. -ENOENT for an unknown run. */
+int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_order order, int grace_s);
+
+/* Remove a run whose ranks have all ended, with its folder. 0 also when it is not there; -EBUSY while one
+ * lives. */
+int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct merr *err);
+
+/* A descriptor that is readable when ranks_tick has something to do, and the time when it has in any case. */
+int ranks_fd(const struct ranks *r);
+int64_t ranks_deadline(const struct ranks *r);
+
+/* Look after everything that has happened. True when a rank has started or ended. */
+bool ranks_tick(struct ranks *r, int64_t now_us);
+
+size_t ranks_count(const struct ranks *r);
+const struct run *ranks_at(const struct ranks *r, size_t i);
+const struct run *ranks_find(const struct ranks *r, const char *job, uint64_t generation);
+bool ranks_run_ended(const struct run *run);
+
+/* {"job", "generation", "ranks": […]} as reports have it; new, NULL when memory is short. */
+json_t *ranks_run_json(const struct run *run);
+
+#endif

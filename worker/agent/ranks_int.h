@@ -1,0 +1,31 @@
+/* What ranks.c and ranks_start.c share. */
+#ifndef MUSTER_WORKER_AGENT_RANKS_INT_H
+#define MUSTER_WORKER_AGENT_RANKS_INT_H
+
+#include "worker/agent/ranks.h"
+
+struct ranks {
+    char *root, *node, *self, *train, *cwd;
+    char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
+    char boot_id[PROC_BOOT_ID_MAX];
+    int threads, slots;
+    bool with_parent;
+    int epoll_fd;
+    struct run **v; /* n runs, at most RANKS_RUNS_MAX */
+    size_t n;
+};
+
+/* A run read from an assignment (borrowed), without any process. New. */
+int ranks_run_new(const struct ranks *r, const json_t *assignment, struct run **ret, struct merr *err);
+void ranks_run_free(struct run *run);
+
+/* Put a run into the table. -ENOSPC. */
+int ranks_insert(struct ranks *r, struct run *run, struct merr *err);
+
+/* Wait for these events of a rank. */
+void ranks_watch_rank(struct ranks *r, struct rank *rank);
+
+/* A rank has ended like this; a reason, if any, becomes its log_tail. */
+void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signal, int64_t ended_us, const char *reason);
+
+#endif

@@ -1,0 +1,375 @@
+#include "worker/agent/shim.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "worker/agent/lines.h"
+#include "worker/diagnose/flight.h"
+
+#define SWEEP_US 50000 /* between two looks at what is left */
+#define PIPE_READ 65536
+#define PUMP_ROUNDS 8
+
+static const int passed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
+
+struct shim {
+    const char *folder, *workdir, *cgroup;
+    int rank, ready_fd;
+    char **argv;
+    uint64_t log_limit;
+    pid_t child, parent; /* parent: not 0 when the rank ends with it */
+    int signal_fd, output_fd; /* output_fd -1: the rank's output has ended */
+    bool ended;               /* the rank itself is gone and reaped */
+    bool swept;               /* and so is all it left */
+    int exit_code, exit_signal;
+    int64_t sweep_us; /* next look at what is left, once ended */
+    struct lines lines;
+    struct buf out;
+};
+
+static void say(const char *what, const char *subject, int code)
+{
+    dprintf(STDERR_FILENO, "muster: %s '%s': %s\n", what, subject, strerror(code));
+}
+
+/* --- the child: from fork to exec --------------------------------------------------------------- */
+
+static void enter_cgroup(const char *cgroup)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%s/cgroup.procs", cgroup);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) { /* best effort: without it the process group and the sweep do */
+        (void)!write(fd, "0", 1);
+        (void)close(fd);
+    }
+}
+
+static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd) __attribute__((noreturn));
+
+static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd)
+{
+    sigset_t none;
+    char go;
+
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EXIT_NODE);
+    if (s->cgroup)
+        enter_cgroup(s->cgroup);
+    /* Nothing runs before rank-NNNNN.pid tells of it. */
+    if (io_read_full(go_fd, &go, 1) != 1)
+        _exit(EXIT_NODE);
+    if (dup2(output_fd, STDOUT_FILENO) < 0 || dup2(output_fd, STDERR_FILENO) < 0)
+        _exit(EXIT_NODE);
+    if (s->workdir && chdir(s->workdir) < 0) {
+        say("cannot enter folder", s->workdir, errno);
+        _exit(126);
+    }
+    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+        (void)signal(passed_on[i], SIG_DFL);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)execvp(s->argv[0], s->argv);
+    say("cannot run", s->argv[0], errno);
+    _exit(errno == ENOENT ? 127 : 126);
+}
+
+/* --- the shim ----------------------------------------------------------------------------------- */
+
+static int publish_pids(const struct shim *s)
+{
+    uint64_t shim_start, child_start;
+    char path[PATH_MAX], text[256];
+    struct merr err;
+    int n, r;
+
+    r = proc_start_time(getpid(), &shim_start);
+    if (r == 0)
+        r = proc_start_time(s->child, &child_start);
+    if (r < 0) {
+        say("cannot read", "/proc", -r);
+        return r;
+    }
+    n = snprintf(text, sizeof(text), "{\"shim\": %d, \"shim_start\": %llu, \"pid\": %d, \"pid_start\": %llu}\n",
+                 (int)getpid(), (unsigned long long)shim_start, (int)s->child, (unsigned long long)child_start);
+    r = io_publish_file(shim_path(path, sizeof(path), s->folder, s->rank, "pid"), text, (size_t)n, 0600, &err);
+    if (r < 0)
+        dprintf(STDERR_FILENO, "muster: %s\n", err.text);
+    return r;
+}
+
+/* Signals wait in the mask from the first moment on and come out of the descriptor. */
+static int catch_signals(struct shim *s)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGCHLD);
+    (void)sigaddset(&set, SHIM_KILL);
+    for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
+        (void)sigaddset(&set, passed_on[i]);
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+        return -errno;
+    s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return s->signal_fd < 0 ? -errno : 0;
+}
+
+static int start(struct shim *s)
+{
+    int output[2], go[2];
+    pid_t self = getpid();
+    int r;
+
+    if (s->cgroup && mkdir(s->cgroup, 0755) < 0 && errno != EEXIST)
+        s->cgroup = NULL; /* not permitted here */
+    if (pipe2(output, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0)
+        return -errno;
+    s->child = fork();
+    if (s->child < 0)
+        return -errno;
+    if (s->child == 0) {
+        (void)close(go[1]); /* or the wait for it would never end if the shim died */
+        child_run(s, self, go[0], output[1]);
+    }
+    (void)setpgid(s->child, s->child); /* both do it, so that it holds whoever comes first */
+    (void)close(output[1]);
+    (void)close(go[0]);
+    s->output_fd = output[0];
+    (void)fcntl(s->output_fd, F_SETFL, O_NONBLOCK);
+    r = publish_pids(s);
+    if (r == 0)
+        r = io_write_all(go[1], "g", 1);
+    (void)close(go[1]);
+    if (s->ready_fd >= 0)
+        (void)close(s->ready_fd); /* tells the agent that rank-NNNNN.pid is there */
+    return r;
+}
+
+static void write_log(struct shim *s)
+{
+    /* A full disk loses log text, never the rank. */
+    if (s->out.len)
+        (void)io_write_all(STDOUT_FILENO, s->out.data, s->out.len);
+    buf_reset(&s->out);
+}
+
+/* Carry what the rank has written into the log: a few pieces, so that a rank that never pauses does not keep
+ * signals waiting, or all there is. */
+static void pump(struct shim *s, bool all)
+{
+    static char chunk[PIPE_READ];
+    ssize_t n;
+
+    for (int round = 0; s->output_fd >= 0 && (all || round < PUMP_ROUNDS); round++) {
+        n = read(s->output_fd, chunk, sizeof(chunk));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n <= 0) {
+            io_close(&s->output_fd);
+            break;
+        }
+        lines_feed(&s->lines, chunk, (size_t)n, clock_mono_us(), &s->out);
+        write_log(s);
+    }
+}
+
+/* SIGKILL to every child of this process: all that the rank left behind comes to us as the subreaper. The
+ * children are unreaped, so their numbers are theirs. */
+static void kill_children(void)
+{
+    char path[64], text[4096], *p, *end;
+    IO_CLOSE_AUTO int fd = -1;
+    ssize_t n;
+
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : io_read_full(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return; /* a kernel without the list: the group and the cgroup were killed */
+    text[n] = '\0';
+    for (p = text;; p = end) {
+        long pid = strtol(p, &end, 10);
+
+        /* A number at the very end of a full buffer may be cut: the next round gets it. */
+        if (end == p || (n == (ssize_t)sizeof(text) - 1 && *end == '\0'))
+            break;
+        (void)kill((pid_t)pid, SIGKILL);
+    }
+}
+
+static void end_rank(struct shim *s)
+{
+    (void)kill(-s->child, SIGKILL); /* the rank is not reaped: its group's number is still its own */
+    if (s->cgroup)
+        (void)shim_cgroup_end(s->cgroup);
+}
+
+/* Reap. Once the rank is dead, its group is killed before its number is given back. */
+static void reap(struct shim *s)
+{
+    siginfo_t info = { .si_pid = 0 };
+    int status;
+    pid_t pid;
+
+    if (!s->ended && waitid(P_PID, (id_t)s->child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
+        end_rank(s);
+        s->exit_signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+        s->exit_code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+        s->ended = true;
+    }
+    for (;;) {
+        if (!s->ended) { /* orphans of a living rank are reaped, the rank itself is left to the look above */
+            (void)memset(&info, 0, sizeof(info));
+            if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || !info.si_pid || info.si_pid == s->child)
+                return;
+            (void)waitpid(info.si_pid, &status, WNOHANG);
+            continue;
+        }
+        pid = waitpid(-1, &status, WNOHANG);
+        if (pid < 0 && errno == ECHILD)
+            s->swept = true;
+        if (pid <= 0)
+            return;
+    }
+}
+
+static void take_signals(struct shim *s)
+{
+    struct signalfd_siginfo info;
+
+    while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if ((int)info.ssi_signo == SIGCHLD || s->ended)
+            continue;
+        if ((int)info.ssi_signo == SHIM_KILL)
+            end_rank(s);
+        else
+            (void)kill(-s->child, (int)info.ssi_signo);
+    }
+}
+
+/* Until neither the rank nor anything it left is there. */
+static void watch(struct shim *s)
+{
+    while (!s->swept) {
+        struct pollfd fds[2] = { { .fd = s->signal_fd, .events = POLLIN }, { .fd = s->output_fd, .events = POLLIN } };
+        int64_t deadline_us = lines_deadline(&s->lines), now_us;
+
+        if (s->ended && s->sweep_us < deadline_us)
+            deadline_us = s->sweep_us;
+        (void)poll(fds, 2, deadline_us == INT64_MAX ? -1 : clock_poll_ms(deadline_us));
+        now_us = clock_mono_us();
+        take_signals(s);
+        pump(s, false);
+        lines_pause(&s->lines, now_us, &s->out);
+        write_log(s);
+        reap(s);
+        if (s->ended && !s->swept && now_us >= s->sweep_us) {
+            kill_children();
+            s->sweep_us = now_us + SWEEP_US;
+        }
+    }
+    pump(s, true);
+    lines_end(&s->lines, &s->out);
+    write_log(s);
+    if (s->cgroup)
+        (void)shim_cgroup_end(s->cgroup);
+}
+
+static int parse(struct shim *s, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "run", required_argument, NULL, 'r' },       { "rank", required_argument, NULL, 'n' },
+        { "chdir", required_argument, NULL, 'd' },     { "log-limit", required_argument, NULL, 'l' },
+        { "cgroup", required_argument, NULL, 'c' },    { "ready", required_argument, NULL, 'y' },
+        { "with-parent", required_argument, NULL, 'p' },
+        { NULL, 0, NULL, 0 },
+    };
+    int c;
+
+    *s = (struct shim){ .rank = -1, .ready_fd = -1, .log_limit = SHIM_LOG_LIMIT, .signal_fd = -1, .output_fd = -1 };
+    while ((c = getopt_long(argc, argv, "+", options, NULL)) != -1) {
+        switch (c) {
+        case 'r': s->folder = optarg; break;
+        case 'n': s->rank = (int)strtol(optarg, NULL, 10); break;
+        case 'd': s->workdir = optarg; break;
+        case 'l': s->log_limit = strtoull(optarg, NULL, 10); break;
+        case 'c': s->cgroup = optarg; break;
+        case 'y': s->ready_fd = (int)strtol(optarg, NULL, 10); break;
+        case 'p': s->parent = (pid_t)strtol(optarg, NULL, 10); break;
+        default: return -EINVAL;
+        }
+    }
+    s->argv = argv + optind;
+    return s->folder && s->rank >= 0 && s->argv[0] ? 0 : -EINVAL;
+}
+
+/* Descriptors that the agent had open while it started us are none of ours. */
+static void close_others(int keep)
+{
+    if (keep > SHIM_READY_FD || keep < 0)
+        keep = SHIM_READY_FD - 1;
+    (void)syscall(SYS_close_range, (unsigned)keep + 1, ~0u, 0);
+}
+
+int shim_main(int argc, char **argv)
+{
+    struct shim s;
+    struct merr err;
+    int r;
+
+    if (parse(&s, argc, argv) < 0) {
+        dprintf(STDERR_FILENO, "usage: muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] "
+                               "[--cgroup DIR] -- PROGRAM ARGUMENT...\n");
+        return 2;
+    }
+    close_others(s.ready_fd);
+    if (s.ready_fd >= 0)
+        (void)fcntl(s.ready_fd, F_SETFD, FD_CLOEXEC);
+    lines_init(&s.lines, s.log_limit);
+    buf_init(&s.out, 8 * PIPE_READ);
+    r = catch_signals(&s);
+    if (r == 0 && prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+        r = -errno;
+    if (r == 0 && s.parent && (prctl(PR_SET_PDEATHSIG, SHIM_KILL) < 0 || getppid() != s.parent))
+        r = -ESRCH;
+    if (r == 0)
+        r = start(&s);
+    if (r < 0) {
+        say("cannot start", s.argv[0], -r);
+        if (s.child > 0)
+            (void)kill(s.child, SIGKILL);
+        (void)shim_write_exit(s.folder, s.rank, EXIT_NODE, 0, NULL);
+        return EXIT_NODE;
+    }
+    watch(&s);
+    r = shim_write_exit(s.folder, s.rank, s.exit_code, s.exit_signal, &err);
+    if (r < 0)
+        dprintf(STDERR_FILENO, "muster: %s\n", err.text);
+    buf_clear(&s.out);
+    return r < 0 ? EXIT_NODE : 0;
+}

@@ -1,0 +1,53 @@
+/* shim - the parent of one rank, which outlives the agent
+ *
+ * `muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] [--cgroup DIR] [--ready FD]
+ * [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with the rank's log as standard
+ * output. It starts the program in a process group of its own, carries its output into the log, waits,
+ * ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is there only
+ * once no process of the rank is.
+ *
+ * SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to the rank's group; SHIM_KILL ends the rank
+ * at once. The shim holds the unreaped rank, so no signal can reach a stranger. A shim that is killed
+ * takes its rank with it (PDEATHSIG).
+ */
+#ifndef MUSTER_WORKER_AGENT_SHIM_H
+#define MUSTER_WORKER_AGENT_SHIM_H
+
+#include <signal.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "worker/agent/proc.h"
+
+#define SHIM_KILL (SIGRTMIN + 1)
+#define SHIM_LOG_LIMIT (1ull << 30) /* bytes of one rank's log */
+#define SHIM_READY_FD 3
+
+/* The program `muster-agent shim`. Returns the exit status: 0 when the exit file has been written. */
+int shim_main(int argc, char **argv);
+
+/* rank-00003.pid and the like: path of a rank's file in a run's folder. Returns path. */
+const char *shim_path(char *path, size_t size, const char *folder, int rank, const char *suffix);
+
+struct shim_pids {
+    struct proc_id shim, rank;
+};
+
+struct shim_exit {
+    int exit_code; /* 128 + signal when a signal ended it */
+    int signal;
+    int64_t at_us; /* wall time, milliseconds exact */
+};
+
+/* Read rank-NNNNN.pid or rank-NNNNN.exit. -ENOENT when it is not there, -EPROTO when it is not what a shim
+ * writes. */
+int shim_read_pids(const char *folder, int rank, struct shim_pids *ret, struct merr *err);
+int shim_read_exit(const char *folder, int rank, struct shim_exit *ret, struct merr *err);
+
+/* Publish rank-NNNNN.exit: done by the shim, or by an agent that finds the shim gone. */
+int shim_write_exit(const char *folder, int rank, int exit_code, int signal, struct merr *err);
+
+/* Kill all in a cgroup (v2) and remove it; a folder that is not there is fine. -EBUSY while some live. */
+int shim_cgroup_end(const char *cgroup);
+
+#endif

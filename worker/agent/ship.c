@@ -1,0 +1,258 @@
+#include "worker/agent/ship.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "worker/agent/shim.h"
+#include "worker/agent/utf8.h"
+
+#define PIECE_OVERHEAD 160 /* bytes of a piece as JSON beside its text */
+
+enum kind { KIND_LOGS, KIND_METRICS, KIND_EVENTS, KINDS };
+
+static const char *const kind_names[KINDS] = { "logs", "metrics", "events" };
+
+struct stream {
+    enum kind kind;
+    char job[RANKS_JOB_MAX];
+    uint64_t generation;
+    int rank;    /* of logs */
+    char path[PATH_MAX];
+    off_t acked; /* all before is stored by the server */
+    bool kept;   /* ship_sync has seen its run */
+};
+
+struct ship {
+    struct stream **v;
+    size_t n, cap;
+    size_t turn; /* the stream that goes first next time */
+};
+
+struct ship *ship_new(void)
+{
+    return calloc(1, sizeof(struct ship));
+}
+
+void ship_free(struct ship *s)
+{
+    if (!s)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        free(s->v[i]);
+    free(s->v);
+    free(s);
+}
+
+static struct stream *find(const struct ship *s, enum kind kind, const char *job, uint64_t generation, int rank)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct stream *t = s->v[i];
+
+        if (t->kind == kind && t->generation == generation && t->rank == rank && strcmp(t->job, job) == 0)
+            return t;
+    }
+    return NULL;
+}
+
+/* Follow one file. Without memory it is followed later: ship_sync comes again before each report. */
+static void follow(struct ship *s, enum kind kind, const struct run *run, int rank)
+{
+    struct stream *t = find(s, kind, run->job, run->generation, rank);
+
+    if (t) {
+        t->kept = true;
+        return;
+    }
+    if (s->n == s->cap) {
+        size_t cap = s->cap ? s->cap * 2 : 16;
+        struct stream **v = realloc(s->v, cap * sizeof(struct stream *));
+
+        if (!v)
+            return;
+        s->v = v;
+        s->cap = cap;
+    }
+    t = calloc(1, sizeof(*t));
+    if (!t)
+        return;
+    *t = (struct stream){ .kind = kind, .generation = run->generation, .rank = rank, .kept = true };
+    (void)snprintf(t->job, sizeof(t->job), "%s", run->job);
+    if (kind == KIND_LOGS)
+        shim_path(t->path, sizeof(t->path), run->folder, rank, "log");
+    else
+        (void)snprintf(t->path, sizeof(t->path), "%.4000s/%s.jsonl", run->folder, kind_names[kind]);
+    s->v[s->n++] = t;
+}
+
+void ship_sync(struct ship *s, const struct ranks *r)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < s->n; i++)
+        s->v[i]->kept = false;
+    for (size_t i = 0; i < ranks_count(r); i++) {
+        const struct run *run = ranks_at(r, i);
+
+        for (int j = 0; j < run->n; j++)
+            follow(s, KIND_LOGS, run, run->ranks[j].rank);
+        follow(s, KIND_METRICS, run, -1);
+        follow(s, KIND_EVENTS, run, -1);
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        if (s->v[i]->kept)
+            s->v[kept++] = s->v[i];
+        else
+            free(s->v[i]);
+    }
+    s->n = kept;
+}
+
+/* Bytes of text as a JSON string, at most. */
+static size_t json_size(const char *text, size_t n)
+{
+    size_t size = n + 2;
+
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+
+        if (c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f')
+            size++;
+        else if (c < 0x20 || c == 0x7F)
+            size += 5;
+    }
+    return size;
+}
+
+/* How much of the n bytes at hand may go now: whole lines of metrics and events, whole characters, and no
+ * more JSON than room. */
+static size_t cut(enum kind kind, const char *text, size_t n, size_t room)
+{
+    while (n && json_size(text, n) > room)
+        n = n > 4096 ? n - n / 4 : n - 1;
+    if (kind != KIND_LOGS && n < SHIP_PIECE_MAX) {
+        const char *end = n ? memrchr(text, '\n', n) : NULL;
+
+        n = end ? (size_t)(end - text) + 1 : 0;
+    }
+    return utf8_cut(text, n);
+}
+
+/* The next piece of a stream. Returns the bytes of JSON it takes, 0 when there is none or no room. */
+static size_t collect(const struct stream *t, char *text, size_t room, json_t *list, bool *ret_more)
+{
+    IO_CLOSE_AUTO int fd = open(t->path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    json_t *piece;
+    ssize_t got;
+    size_t n, size;
+
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= t->acked)
+        return 0;
+    got = pread(fd, text, SHIP_PIECE_MAX, t->acked);
+    if (got <= 0)
+        return 0;
+    if (room <= PIECE_OVERHEAD) {
+        *ret_more = true;
+        return 0;
+    }
+    n = cut(t->kind, text, (size_t)got, room - PIECE_OVERHEAD);
+    /* Zero either because the room is short, or because only half a line or character is there. */
+    if (n < (size_t)got && (n || json_size(text, (size_t)got) > room - PIECE_OVERHEAD))
+        *ret_more = true;
+    if (t->acked + (off_t)n < st.st_size && n == SHIP_PIECE_MAX)
+        *ret_more = true;
+    if (!n)
+        return 0;
+    size = json_size(text, n) + PIECE_OVERHEAD;
+    utf8_patch(text, n);
+    piece = json_pack("{s:s,s:I,s:I,s:o}", "job", t->job, "generation", (json_int_t)t->generation, "offset",
+                      (json_int_t)t->acked, "text", json_stringn(text, n));
+    if (piece && t->kind == KIND_LOGS)
+        (void)json_object_set_new(piece, "rank", json_integer(t->rank));
+    return json_array_append_new(list, piece) < 0 ? 0 : size;
+}
+
+int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more)
+{
+    char *text = malloc(SHIP_PIECE_MAX);
+    json_t *lists[KINDS];
+    size_t left = max;
+
+    *ret_more = false;
+    if (!text)
+        return -ENOMEM;
+    for (int k = 0; k < KINDS; k++) {
+        lists[k] = json_array();
+        if (json_object_set_new(report, kind_names[k], lists[k]) < 0) {
+            free(text);
+            return -ENOMEM;
+        }
+    }
+    /* Start at another stream each time, so that one that writes much keeps none of the others waiting. */
+    s->turn++;
+    for (size_t i = 0; i < s->n; i++) {
+        struct stream *t = s->v[(i + s->turn) % s->n];
+
+        left -= collect(t, text, left, lists[t->kind], ret_more);
+    }
+    free(text);
+    return 0;
+}
+
+void ship_ack(struct ship *s, const json_t *acks)
+{
+    for (int k = 0; k < KINDS; k++) {
+        json_t *ack;
+        size_t i;
+
+        json_array_foreach(json_object_get(acks, kind_names[k]), i, ack) {
+            const char *job = json_string_value(json_object_get(ack, "job"));
+            const json_t *offset = json_object_get(ack, "offset");
+            json_int_t generation = json_integer_value(json_object_get(ack, "generation"));
+            int rank = k == KIND_LOGS ? (int)json_integer_value(json_object_get(ack, "rank")) : -1;
+            struct stream *t = job ? find(s, (enum kind)k, job, (uint64_t)generation, rank) : NULL;
+
+            if (t && json_is_integer(offset) && json_integer_value(offset) >= 0)
+                t->acked = json_integer_value(offset);
+        }
+    }
+}
+
+/* Is there something after the ack that will be sent? The beginning of a line or of a character whose rest
+ * never came does not count: its writer was killed in the middle. */
+static bool outstanding(const struct stream *t)
+{
+    IO_CLOSE_AUTO int fd = open(t->path, O_RDONLY | O_CLOEXEC);
+    char text[4096];
+    off_t at = t->acked;
+    ssize_t n;
+
+    if (fd < 0)
+        return false;
+    while ((n = pread(fd, text, sizeof(text), at)) > 0) {
+        if (t->kind == KIND_LOGS ? utf8_cut(text, (size_t)n) > 0 : memchr(text, '\n', (size_t)n) != NULL)
+            return true;
+        if (t->kind == KIND_LOGS)
+            return false;
+        at += n;
+    }
+    return false;
+}
+
+bool ship_done(const struct ship *s, const char *job, uint64_t generation)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const struct stream *t = s->v[i];
+
+        if (t->generation == generation && strcmp(t->job, job) == 0 && outstanding(t))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,428 @@
+#include "worker/agent/solo.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "worker/agent/ranks.h"
+#include "worker/agent/solo_plan.h"
+#include "worker/agent/shim.h"
+#include "worker/diagnose/flight.h"
+
+#define SHOW_US 2000000       /* between two lines of progress */
+#define FOLLOW_US 100000      /* between two looks at what a command writes */
+#define BACKOFF_US 1000000    /* before the first restart; doubled each time */
+#define BACKOFF_US_MAX 30000000
+#define DEVICES_MOST 256
+
+struct follow { /* a file of the run that is read as it grows */
+    char path[PATH_MAX];
+    off_t at;
+};
+
+struct attempt {
+    struct ranks *ranks;
+    const struct job_spec *spec;
+    char dir[PATH_MAX];
+    uint64_t generation;
+    int devices, signal_fd;
+    int stops; /* SIGINT and SIGTERM so far */
+    struct follow shown;
+    int64_t show_us;
+};
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: muster-agent run FILE --dir DIR [--devices N] [--resume] [--threads N] [--train PROGRAM]\n"
+                 "\n"
+                 "Run the job of spec FILE on this machine, without a server. Checkpoints, metrics.jsonl and logs\n"
+                 "are left in DIR. The first SIGINT or SIGTERM stops the job, the second kills it.\n"
+                 "\n"
+                 "  --dir DIR        folder of the job; made when it is not there\n"
+                 "  --devices N      ranks to use at most (default: devices.min of the spec)\n"
+                 "  --resume         go on in a DIR that holds an earlier run, from its newest checkpoint\n"
+                 "  --threads N      threads a rank (default: processors / devices, at least 1)\n"
+                 "  --train PROGRAM  the training engine (default: muster-train beside this program)\n");
+}
+
+/* --- showing how it goes ------------------------------------------------------------------------ */
+
+/* Copy what a command's rank 0 has written since the last look. */
+static void show_log(struct follow *f)
+{
+    IO_CLOSE_AUTO int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    char text[16384];
+    ssize_t n;
+
+    while (fd >= 0 && (n = pread(fd, text, sizeof(text), f->at)) > 0) {
+        if (io_write_all(STDOUT_FILENO, text, (size_t)n) < 0)
+            break;
+        f->at += n;
+    }
+}
+
+/* One line from the newest whole line of metrics.jsonl. */
+static void show_metrics(struct follow *f, const struct job_spec *spec)
+{
+    IO_CLOSE_AUTO int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    json_auto_t *o = NULL;
+    char text[4097], *end, *begin;
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END), from = size > 4096 ? size - 4096 : 0;
+    ssize_t n;
+
+    if (size <= f->at)
+        return;
+    n = pread(fd, text, sizeof(text) - 1, from);
+    f->at = size;
+    text[n > 0 ? n : 0] = '\0';
+    end = strrchr(text, '\n');
+    if (!end)
+        return;
+    *end = '\0';
+    begin = strrchr(text, '\n');
+    o = json_loads(begin ? begin + 1 : text, 0, NULL);
+    if (!o)
+        return;
+    fprintf(stderr, "step %" JSON_INTEGER_FORMAT "/%d  loss %.4f  %.0f tokens/s\n",
+            json_integer_value(json_object_get(o, "step")), spec->train.steps,
+            json_number_value(json_object_get(o, "loss")), json_number_value(json_object_get(o, "tokens_per_s")));
+}
+
+static void show(struct attempt *a, bool last)
+{
+    int64_t now_us = clock_mono_us();
+
+    if (now_us < a->show_us && !last)
+        return;
+    if (a->spec->kind == JOB_COMMAND)
+        show_log(&a->shown);
+    else
+        show_metrics(&a->shown, a->spec);
+    a->show_us = now_us + (a->spec->kind == JOB_COMMAND ? FOLLOW_US : SHOW_US);
+}
+
+/* --- one generation ----------------------------------------------------------------------------- */
+
+static void take_stop(struct attempt *a)
+{
+    struct signalfd_siginfo info;
+
+    while (read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        a->stops++;
+        fprintf(stderr, "muster run: %s\n", a->stops == 1 ? "stopping; once more to kill" : "killing");
+    }
+    if (a->stops)
+        (void)ranks_order(a->ranks, RUN_JOB, a->generation, RUN_STOP, a->stops > 1 ? 0 : -1);
+}
+
+static void wait_for_end(struct attempt *a, const struct run *run)
+{
+    while (!ranks_run_ended(run)) {
+        struct pollfd fds[2] = { { .fd = ranks_fd(a->ranks), .events = POLLIN },
+                                 { .fd = a->signal_fd, .events = POLLIN } };
+        int64_t deadline_us = ranks_deadline(a->ranks);
+
+        if (a->show_us < deadline_us)
+            deadline_us = a->show_us;
+        (void)poll(fds, 2, clock_poll_ms(deadline_us));
+        take_stop(a);
+        (void)ranks_tick(a->ranks, clock_mono_us());
+        show(a, false);
+    }
+    show(a, true);
+}
+
+/* D/logs leads to the folder of the newest generation. */
+static void link_logs(const struct attempt *a)
+{
+    char target[64], temp[PATH_MAX + 32], path[PATH_MAX + 32];
+
+    (void)snprintf(target, sizeof(target), RUN_JOB "-g%" PRIu64, a->generation);
+    (void)snprintf(temp, sizeof(temp), "%s/.logs", a->dir);
+    (void)snprintf(path, sizeof(path), "%s/logs", a->dir);
+    (void)unlink(temp);
+    if (symlink(target, temp) == 0 && rename(temp, path) < 0)
+        (void)unlink(temp); /* something else is called logs: leave it */
+}
+
+/* Whose fault the end of a rank is: EXIT_USER, EXIT_INTERNAL or EXIT_NODE. */
+static int fault_of(const struct job_spec *spec, const struct rank *rank)
+{
+    if (rank->exit_code == EXIT_NODE)
+        return EXIT_NODE;
+    if (spec->kind == JOB_COMMAND) /* what a command does is its owner's, unless it was killed from outside */
+        return rank->signal == SIGKILL || rank->signal == SIGTERM || rank->signal == SIGHUP ? EXIT_INTERNAL : EXIT_USER;
+    return rank->exit_code == EXIT_USER ? EXIT_USER : EXIT_INTERNAL;
+}
+
+static void tell_failure(const struct run *run, const struct rank *rank)
+{
+    const char *text;
+    char how[64];
+    json_t *line;
+    size_t i;
+
+    if (rank->signal)
+        (void)snprintf(how, sizeof(how), "was ended by signal %d (%s)", rank->signal, strsignal(rank->signal));
+    else
+        (void)snprintf(how, sizeof(how), "ended with status %d", rank->exit_code);
+    fprintf(stderr, "muster run: rank %d of generation %" PRIu64 " %s; its last lines:\n", rank->rank, run->generation,
+            how);
+    json_array_foreach(rank->log_tail, i, line) {
+        text = json_string_value(line);
+        fprintf(stderr, "  | %s\n", text ? text : "");
+    }
+    fprintf(stderr, "  (%s/rank-%05d.log)\n", run->folder, rank->rank);
+}
+
+/* 0 when every rank did its work, else whose fault it was. */
+static int judge(const struct attempt *a, const struct run *run)
+{
+    const struct rank *bad = NULL;
+
+    for (int i = 0; i < run->n; i++)
+        if (run->ranks[i].exit_code != EXIT_DONE && run->ranks[i].exit_code != EXIT_DRAINED && !bad)
+            bad = &run->ranks[i];
+    if (!bad)
+        return 0;
+    if (run->first_bad >= 0)
+        bad = &run->ranks[run->first_bad];
+    if (!a->stops)
+        tell_failure(run, bad);
+    return fault_of(a->spec, bad);
+}
+
+static int run_generation(struct attempt *a, struct merr *err)
+{
+    json_auto_t *assignment = NULL;
+    const struct run *run;
+    int world, r;
+
+    r = solo_plan_assign(a->spec, a->devices, a->generation, a->dir, &assignment, &world, err);
+    if (r < 0)
+        return r;
+    r = ranks_start(a->ranks, assignment, err);
+    if (r < 0)
+        return r;
+    link_logs(a);
+    run = ranks_find(a->ranks, RUN_JOB, a->generation);
+    (void)snprintf(a->shown.path, sizeof(a->shown.path), "%.3900s/%s", run->folder,
+                   a->spec->kind == JOB_COMMAND ? "rank-00000.log" : "metrics.jsonl");
+    a->shown.at = 0;
+    fprintf(stderr, "muster run: generation %" PRIu64 " on %d rank%s\n", a->generation, world, world == 1 ? "" : "s");
+    wait_for_end(a, run);
+    return judge(a, run);
+}
+
+/* Wait before a restart; a signal ends the wait and the job. */
+static void back_off(struct attempt *a, int restarts)
+{
+    int64_t wait_us = BACKOFF_US << (restarts > 5 ? 5 : restarts), until_us;
+
+    until_us = clock_mono_us() + (wait_us > BACKOFF_US_MAX ? BACKOFF_US_MAX : wait_us);
+    while (!a->stops && clock_mono_us() < until_us) {
+        struct pollfd p = { .fd = a->signal_fd, .events = POLLIN };
+
+        (void)poll(&p, 1, clock_poll_ms(until_us));
+        take_stop(a);
+    }
+}
+
+static int run_job(struct attempt *a, struct merr *err)
+{
+    int restarts = 0, user_restarts = 0;
+
+    for (;; a->generation++) {
+        int fault = run_generation(a, err);
+
+        if (fault <= 0)
+            return fault;
+        if (a->stops)
+            return merr_set(err, -ECANCELED, "stopped");
+        if (fault == EXIT_USER ? user_restarts++ >= a->spec->retry.user : restarts++ >= a->spec->retry.max) {
+            merr_set(err, 0, "failed in generation %" PRIu64 "; %s", a->generation,
+                     fault == EXIT_USER ? "this is the job's own fault, which retry.user does not try again"
+                                        : "no restart is left of retry.max");
+            return fault == EXIT_USER ? EXIT_USER : -EIO;
+        }
+        back_off(a, restarts + user_restarts - 1);
+        if (a->stops)
+            return merr_set(err, -ECANCELED, "stopped");
+        fprintf(stderr, "muster run: restarting as generation %" PRIu64 "\n", a->generation + 1);
+    }
+}
+
+/* --- before and after --------------------------------------------------------------------------- */
+
+/* Ranks of an earlier run that was killed are ended; the next generation comes after all found. */
+static int settle_earlier(struct attempt *a, bool resume, struct merr *err)
+{
+    int r = ranks_adopt(a->ranks, err);
+
+    if (r < 0)
+        return r;
+    if (ranks_count(a->ranks) && !resume)
+        return merr_set(err, -EEXIST, "'%s' holds an earlier run; give --resume to go on with it, or another --dir",
+                        a->dir);
+    for (size_t i = 0; i < ranks_count(a->ranks); i++) {
+        const struct run *run = ranks_at(a->ranks, i);
+
+        if (run->generation > a->generation)
+            a->generation = run->generation;
+        (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, 0);
+    }
+    for (size_t i = 0; i < ranks_count(a->ranks); i++)
+        while (!ranks_run_ended(ranks_at(a->ranks, i))) {
+            struct pollfd p = { .fd = ranks_fd(a->ranks), .events = POLLIN };
+
+            (void)poll(&p, 1, clock_poll_ms(ranks_deadline(a->ranks)));
+            (void)ranks_tick(a->ranks, clock_mono_us());
+        }
+    a->generation++;
+    return 0;
+}
+
+static int lock_folder(const char *dir, int *ret_fd, struct merr *err)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return merr_errno(err, -errno, "cannot open '%s'", dir);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        io_close(&fd);
+        return merr_set(err, -EBUSY, "'%s' is in use by another muster run", dir);
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+static int catch_signals(void)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGTERM);
+    (void)sigaddset(&set, SIGHUP);
+    (void)sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+struct options {
+    const char *file, *dir, *train;
+    int devices, threads;
+    bool resume;
+};
+
+static int parse(int argc, char **argv, struct options *o)
+{
+    static const struct option options[] = {
+        { "dir", required_argument, NULL, 'd' },   { "devices", required_argument, NULL, 'n' },
+        { "resume", no_argument, NULL, 'r' },      { "threads", required_argument, NULL, 't' },
+        { "train", required_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' },
+        { NULL, 0, NULL, 0 },
+    };
+    char *end = NULL;
+    int c;
+
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        int *number = c == 'n' ? &o->devices : c == 't' ? &o->threads : NULL;
+
+        if (number) {
+            long v = strtol(optarg, &end, 10);
+
+            if (end == optarg || *end || v < 1 || v > DEVICES_MOST) {
+                fprintf(stderr, "muster run: '%s' is not a number from 1 to %d\n", optarg, DEVICES_MOST);
+                return -EINVAL;
+            }
+            *number = (int)v;
+        } else if (c == 'd') {
+            o->dir = optarg;
+        } else if (c == 'r') {
+            o->resume = true;
+        } else if (c == 'p') {
+            o->train = optarg;
+        } else if (c == 'h') {
+            return 1;
+        } else {
+            return -EINVAL;
+        }
+    }
+    if (optind + 1 != argc || !o->dir) {
+        fprintf(stderr, "muster run: %s\n", o->dir ? "want one spec file" : "want --dir DIR");
+        return -EINVAL;
+    }
+    o->file = argv[optind];
+    return 0;
+}
+
+static int run_in(struct attempt *a, const struct options *o, const char *self, struct merr *err)
+{
+    IO_CLOSE_AUTO int lock_fd = -1;
+    char cwd[PATH_MAX];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct ranks_cfg cfg = { .root = a->dir, .node = RUN_NODE, .self = self, .train = o->train, .cwd = cwd,
+                             .slots = DEVICES_MOST, .cgroups = true, .with_parent = true };
+    int r = io_mkdirs(o->dir, 0755, err);
+
+    if (r < 0)
+        return r;
+    if (!realpath(o->dir, a->dir) || !getcwd(cwd, sizeof(cwd)))
+        return merr_errno(err, -errno, "cannot use folder '%s'", o->dir);
+    cfg.threads = o->threads ? o->threads : (int)(cores / a->devices);
+    if (cfg.threads < 1)
+        cfg.threads = 1;
+    r = lock_folder(a->dir, &lock_fd, err);
+    if (r == 0)
+        r = ranks_new(&cfg, &a->ranks, err);
+    if (r == 0)
+        r = settle_earlier(a, o->resume, err);
+    if (r == 0)
+        r = run_job(a, err);
+    ranks_free(a->ranks);
+    return r;
+}
+
+int solo_main(int argc, char **argv, const char *self, const char *train)
+{
+    struct options o = { .train = train };
+    struct attempt a = { .signal_fd = -1 };
+    struct job_spec *spec = NULL;
+    struct faults faults = { .n = 0 };
+    struct merr err = { "" };
+    int r = parse(argc, argv, &o);
+
+    if (r != 0) {
+        usage(r > 0 ? stdout : stderr);
+        return r > 0 ? 0 : 2;
+    }
+    r = solo_plan_read(o.file, &spec, &faults, &err);
+    if (r < 0) {
+        fprintf(stderr, "muster run: %s\n", err.text);
+        for (size_t i = 0; i < faults.n; i++)
+            fprintf(stderr, "  %s: %s\n", *faults.v[i].pointer ? faults.v[i].pointer : "/", faults.v[i].message);
+        faults_clear(&faults);
+        return 1;
+    }
+    a.spec = spec;
+    a.devices = o.devices ? o.devices : spec->devices.min;
+    a.signal_fd = catch_signals();
+    r = run_in(&a, &o, self, &err);
+    if (r != 0)
+        fprintf(stderr, "muster run: %s\n", err.text);
+    io_close(&a.signal_fd);
+    spec_free(spec);
+    return r == 0 ? 0 : r == EXIT_USER ? EXIT_USER : 1;
+}
