@@ -1,6 +1,7 @@
 #include "base/hash.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -58,4 +59,31 @@ uint32_t hash_crc32c(uint32_t crc, const void *data, size_t len)
 uint64_t hash_xxh3(const void *data, size_t len)
 {
     return XXH3_64bits(data, len);
+}
+
+/* A hash128 is xxhash's own state under our name. */
+struct hash128 *hash128_new(void)
+{
+    XXH3_state_t *s = XXH3_createState();
+
+    if (s)
+        (void)XXH3_128bits_reset(s);
+    return (struct hash128 *)s;
+}
+
+void hash128_free(struct hash128 *h)
+{
+    (void)XXH3_freeState((XXH3_state_t *)h);
+}
+
+void hash128_add(struct hash128 *h, const void *data, size_t len)
+{
+    (void)XXH3_128bits_update((XXH3_state_t *)h, data, len);
+}
+
+void hash128_hex(const struct hash128 *h, char ret[33])
+{
+    XXH128_hash_t v = XXH3_128bits_digest((const XXH3_state_t *)h);
+
+    (void)snprintf(ret, 33, "%016llx%016llx", (unsigned long long)v.high64, (unsigned long long)v.low64);
 }

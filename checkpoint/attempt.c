@@ -1,0 +1,194 @@
+/* attempt - the files of one attempt: opened, finished, renamed into place, discarded */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "checkpoint/coordinate.h"
+#include "checkpoint/part.h"
+#include "checkpoint/read.h"
+#include "checkpoint/writer.h"
+
+static int set_paths(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    char name[32], temp[64], tag[17];
+    int r;
+
+    coordinate_tag(a->uuid, tag);
+    (void)snprintf(name, sizeof(name), "rank-%05d.mck", w->cfg.rank);
+    (void)snprintf(temp, sizeof(temp), "%s.%s.tmp", name, tag);
+    r = folder_step_path(w->cfg.dir, a->step, NULL, a->folder, err);
+    if (!r)
+        r = folder_join(a->folder, name, a->final, err);
+    return r ? r : folder_join(a->folder, temp, a->temp, err);
+}
+
+/* A whole MANIFEST means the step is committed; a damaged one is removed, so that this attempt can commit. */
+static int check_committed(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    IO_CLOSE_AUTO int fence = -1;
+    char path[MCK_PATH_MAX];
+    int r = folder_join(a->folder, "MANIFEST", path, err);
+
+    if (!r)
+        r = folder_fence(w->cfg.dir, w->cfg.generation, true, &fence, err);
+    if (r || access(path, F_OK))
+        return r;
+    if (read_is_committed(a->folder))
+        a->skip = true;
+    else if (unlink(path) && errno != ENOENT)
+        return merr_errno(err, -errno, "cannot remove the damaged '%s'", path);
+    return 0;
+}
+
+static int reserve(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    uint64_t bytes = MCK_ALIGN + mck_round(w->plan.stream_len, MCK_ALIGN);
+
+    if (w->coder || !w->plan.stream_len) /* how long it gets is not known before */
+        return 0;
+    if (fallocate(a->fd, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+        return merr_errno(err, -errno, "checkpoint of step %llu: no room for %llu bytes in '%s'",
+                          (unsigned long long)a->step, (unsigned long long)bytes, a->folder);
+    return 0; /* not every file system can */
+}
+
+int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    int flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, r = set_paths(w, a, err);
+
+    if (!r)
+        r = check_committed(w, a, err);
+    if (r || a->skip)
+        return r;
+    if (mkdir(a->folder, 0755) == 0)
+        r = io_sync_dir(w->cfg.dir, err);
+    else if (errno != EEXIST)
+        r = merr_errno(err, -errno, "cannot make '%s'", a->folder);
+    if (r)
+        return r;
+    coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);
+    (void)unlink(a->temp); /* of a process that died in this attempt */
+    a->fd = open(a->temp, flags | mio_open_flags(w->mio), 0644);
+    if (a->fd < 0 && errno == EINVAL)
+        a->fd = open(a->temp, flags, 0644); /* a file system without O_DIRECT */
+    if (a->fd < 0)
+        return merr_errno(err, -errno, "cannot make '%s'", a->temp);
+    return reserve(w, a, err);
+}
+
+static void describe(struct mck_writer *w, struct attempt *a, struct mck_file *file, struct mck_index *ix)
+{
+    char name[32];
+    int n = snprintf(name, sizeof(name), "rank-%05d.mck", w->cfg.rank);
+
+    *ix = w->plan.index; /* borrowed; its strings have room for the file's name */
+    memcpy(ix->strings + ix->strings_len, name, (size_t)n);
+    *file = (struct mck_file){.file_id = (uint32_t)w->cfg.rank, .name_off = (uint32_t)ix->strings_len,
+                              .name_len = (uint32_t)n, .stream_len = w->plan.stream_len,
+                              .chunk_count = w->plan.chunks};
+    file->chunk_table_crc32c = hash_crc32c(0, a->chunk, w->plan.chunks * sizeof(*a->chunk));
+    ix->strings_len += (size_t)n;
+    ix->step = a->step;
+    ix->created_ns = (uint64_t)clock_wall_us() * 1000;
+    ix->writers = (uint32_t)w->cfg.size;
+    ix->rank = (uint32_t)w->cfg.rank;
+    memcpy(ix->uuid, a->uuid, 16);
+    ix->file = file;
+    ix->files = 1;
+    ix->chunk = a->chunk;
+    ix->chunks = w->plan.chunks;
+    ix->kv = a->kv;
+    ix->kv_len = strlen(a->kv);
+}
+
+int attempt_make_tail(struct mck_writer *w, struct attempt *a, uint32_t *ret_len, struct merr *err)
+{
+    struct mck_file file;
+    struct mck_index ix;
+    struct buf b;
+    uint64_t room;
+    void *tail = NULL;
+    int r;
+
+    describe(w, a, &file, &ix);
+    a->bytes = w->plan.stream_len;
+    buf_init(&b, INT32_MAX);
+    r = index_encode(&ix, MCK_INDEX_PART, &b, err); /* for its length, which the file's length depends on */
+    room = mck_round(b.len, MCK_ALIGN);
+    file.file_len = a->append + room + sizeof(struct mck_footer);
+    buf_reset(&b);
+    if (!r)
+        r = index_encode(&ix, MCK_INDEX_PART, &b, err);
+    if (!r && posix_memalign(&tail, MCK_ALIGN, MCK_ALIGN + room + sizeof(struct mck_footer)))
+        r = merr_set(err, -ENOMEM, "no memory for an index of %zu bytes", b.len);
+    if (!r) {
+        memset(tail, 0, MCK_ALIGN + room);
+        part_super(&ix, tail);
+        memcpy((char *)tail + MCK_ALIGN, b.data, b.len);
+        part_footer(&ix, b.data, b.len, a->append, file.file_len, (void *)((char *)tail + MCK_ALIGN + room));
+        a->tail = tail;
+        *ret_len = (uint32_t)(room + sizeof(struct mck_footer));
+    }
+    buf_clear(&b);
+    return r;
+}
+
+/* The file under its final name, unless a newer generation or a commit came between. */
+static int move_into_place(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    IO_CLOSE_AUTO int fence = -1;
+    char manifest[MCK_PATH_MAX];
+    int r = folder_join(a->folder, "MANIFEST", manifest, err);
+
+    if (!r)
+        r = folder_fence(w->cfg.dir, w->cfg.generation, false, &fence, err);
+    if (r)
+        return r;
+    if (access(manifest, F_OK) == 0)
+        return merr_set(err, -EEXIST, "step %llu was committed by another attempt meanwhile",
+                        (unsigned long long)a->step);
+    if (rename(a->temp, a->final))
+        return merr_errno(err, -errno, "cannot rename '%s'", a->temp);
+    return io_sync_dir(a->folder, err);
+}
+
+int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    struct coordinate c = {.dir = w->cfg.dir, .folder = a->folder, .generation = w->cfg.generation, .step = a->step,
+                           .uuid = a->uuid, .writers = (uint32_t)w->cfg.size, .stop_fd = w->stop_event,
+                           .deadline_us = clock_mono_us() + w->cfg.timeout_us};
+    int r;
+
+
+    io_close(&a->fd);
+    r = move_into_place(w, a, err);
+    if (r || w->cfg.rank != 0)
+        return r;
+    r = coordinate_commit(&c, err);
+    if (r)
+        return r;
+    a->bytes = c.bytes;
+    a->stored = c.stored;
+    (void)collect_folder(w->cfg.dir, w->cfg.keep, true, NULL); /* room is made again after the next commit */
+    return 0;
+}
+
+void attempt_discard(struct mck_writer *w, struct attempt *a)
+{
+    io_close(&a->fd);
+    if (!a->temp[0])
+        return;
+    (void)unlink(a->temp);
+    if (w->cfg.rank == 0)
+        coordinate_abort(a->folder, a->uuid);
+    else if (a->code != -ECANCELED)
+        coordinate_report_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank, a->err.text);
+    (void)rmdir(a->folder); /* only when nothing of the others is in it */
+}

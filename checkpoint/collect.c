@@ -1,0 +1,107 @@
+/* collect - make room: aborted attempts, interrupted deletions, checkpoints beyond those kept */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "checkpoint/read.h"
+#include "checkpoint/writer.h"
+
+/* Is somebody reading it? Holds the lease exclusively in *ret_fd if not. */
+static bool is_read(const char *path, int *ret_fd)
+{
+    char manifest[MCK_PATH_MAX];
+
+    if (folder_join(path, "MANIFEST", manifest, NULL))
+        return true;
+    *ret_fd = open(manifest, O_RDONLY | O_CLOEXEC);
+    return *ret_fd >= 0 && flock(*ret_fd, LOCK_EX | LOCK_NB);
+}
+
+/* First out of sight at once, then away bit by bit: an interrupted deletion is never half a checkpoint. */
+static int remove_step(const char *dir, uint64_t step, struct merr *err)
+{
+    char path[MCK_PATH_MAX], trash[MCK_PATH_MAX], name[64];
+    IO_CLOSE_AUTO int lease = -1;
+    int r = folder_step_path(dir, step, NULL, path, err);
+
+    if (r || is_read(path, &lease))
+        return r;
+    (void)snprintf(name, sizeof(name), ".trash-%08" PRIu64 "-%ld", step, (long)getpid());
+    r = folder_join(dir, name, trash, err);
+    if (r)
+        return r;
+    if (rename(path, trash))
+        return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot move '%s' away", path);
+    r = io_sync_dir(dir, err);
+    return r ? r : io_remove_tree(trash, err);
+}
+
+static int remove_trash(const char *dir, struct merr *err)
+{
+    DIR *d = opendir(dir);
+    char path[MCK_PATH_MAX];
+    struct dirent *e;
+    int r = 0;
+
+    if (!d)
+        return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot list '%s'", dir);
+    while (!r && (e = readdir(d)))
+        if (!strncmp(e->d_name, ".trash-", 7)) {
+            r = folder_join(dir, e->d_name, path, err);
+            if (!r)
+                r = io_remove_tree(path, err);
+        }
+    (void)closedir(d);
+    return r;
+}
+
+static bool has_manifest(const char *dir, uint64_t step)
+{
+    char path[MCK_PATH_MAX];
+
+    return folder_step_path(dir, step, "MANIFEST", path, NULL) || access(path, F_OK) == 0;
+}
+
+static bool is_good(const char *dir, uint64_t step)
+{
+    char path[MCK_PATH_MAX];
+
+    return folder_step_path(dir, step, NULL, path, NULL) == 0 && read_is_committed(path);
+}
+
+int collect_folder(const char *dir, int keep, bool writing, struct merr *err)
+{
+    uint64_t *step = NULL, newest = 0;
+    size_t n = 0;
+    int good = 0, r = remove_trash(dir, err);
+
+    if (keep < 2)
+        keep = 2;
+    if (!r)
+        r = folder_steps(dir, &step, &n, err);
+    for (size_t i = n; i-- > 0 && !r;) {
+        bool committed = has_manifest(dir, step[i]), whole = committed && is_good(dir, step[i]);
+
+        if (whole && good < keep) { /* only whole ones count towards those kept */
+            good++;
+            newest = step[i] > newest ? step[i] : newest;
+            continue;
+        }
+        if (good >= keep || (!committed && (!writing || (good && step[i] < newest))))
+            r = remove_step(dir, step[i], err);
+    }
+    free(step);
+    return r;
+}
+
+int mck_collect(const char *dir, int keep, struct merr *err)
+{
+    return collect_folder(dir, keep, folder_has_writers(dir), err);
+}

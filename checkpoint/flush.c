@@ -1,0 +1,140 @@
+/* flush - the thread that owns the mio: writes, then one sync of each file */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "checkpoint/writer.h"
+
+void flush_queue(struct mck_writer *w, struct write *q)
+{
+    uint64_t one = 1;
+
+    if (q) {
+        if (w->write_tail)
+            w->write_tail->next = q;
+        else
+            w->write_head = q;
+        w->write_tail = q;
+    }
+    (void)!write(w->write_event, &one, sizeof(one));
+}
+
+static void give_back(struct mck_writer *w, struct write *q)
+{
+    if (q->slot != NO_SLOT)
+        writer_free_slot(w, q->slot);
+    if (q->out != NO_SLOT) {
+        w->free_out[w->free_outs++] = q->out;
+        (void)pthread_cond_broadcast(&w->encode);
+    }
+}
+
+static void average(double *rate, double now)
+{
+    *rate = *rate > 0 ? 0.7 * *rate + 0.3 * now : now;
+}
+
+/* Lock held. */
+static void finish_write(struct mck_writer *w, struct write *q)
+{
+    struct attempt *a = q->a;
+    struct merr err;
+
+    give_back(w, q);
+    if (q->req.res && q->req.res != -ECANCELED) {
+        const char *hint = q->req.res == -ENOSPC ? "; free some space there" : "";
+
+        (void)merr_errno(&err, q->req.res, "cannot write '%s'", a->temp);
+        (void)merr_prefix(&err, 0, "checkpoint of step %llu failed%s", (unsigned long long)a->step, hint);
+        writer_fail(w, a, q->req.res, &err);
+    }
+    a->last_write_us = clock_mono_us();
+    if (q->req.op == MIO_SYNC && !a->code) {
+        int64_t us = a->last_write_us - a->first_write_us;
+
+        a->durable = true;
+        average(&w->disk_rate, (double)(a->append ? a->append : 1) * 1e6 / (double)(us > 0 ? us : 1));
+    }
+    a->io_left--;
+    (void)pthread_cond_broadcast(&w->commit);
+    free(q);
+}
+
+/* Sync files whose writes are all done. Lock held. */
+static struct write *next_sync(struct mck_writer *w)
+{
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        struct attempt *a = &w->attempt[i];
+        struct write *q;
+
+        if (!a->used || !a->tail_queued || a->syncing || a->code || a->io_left)
+            continue;
+        q = calloc(1, sizeof(*q));
+        if (!q) {
+            static const struct merr no_memory = {.text = "no memory to sync a checkpoint"};
+
+            writer_fail(w, a, -ENOMEM, &no_memory);
+            continue;
+        }
+        *q = (struct write){.req = {.op = MIO_SYNC, .fd = a->fd}, .a = a, .slot = NO_SLOT, .out = NO_SLOT};
+        a->syncing = true;
+        a->io_left++;
+        return q;
+    }
+    return NULL;
+}
+
+/* Hand queued requests to the kernel; those of failed attempts are answered here. Lock held, dropped meanwhile. */
+static void start_writes(struct mck_writer *w)
+{
+    struct write *q;
+
+    for (;;) {
+        q = w->write_head;
+        if (q) {
+            w->write_head = q->next;
+            if (!w->write_head)
+                w->write_tail = NULL;
+        } else {
+            q = next_sync(w);
+        }
+        if (!q)
+            return;
+        if (q->a->code) {
+            q->req.res = -ECANCELED;
+            finish_write(w, q);
+            continue;
+        }
+        if (!q->a->first_write_us)
+            q->a->first_write_us = clock_mono_us();
+        (void)pthread_mutex_unlock(&w->lock);
+        mio_submit(w->mio, &q->req);
+        (void)pthread_mutex_lock(&w->lock);
+    }
+}
+
+void *flush_run(void *writer)
+{
+    struct mck_writer *w = writer;
+    struct pollfd p[2] = {{.fd = mio_fd(w->mio), .events = POLLIN}, {.fd = w->write_event, .events = POLLIN}};
+    struct mio_req *r;
+    uint64_t count;
+
+    (void)pthread_mutex_lock(&w->lock);
+    while (!w->stop || writer_oldest(w)) {
+        start_writes(w);
+        (void)pthread_mutex_unlock(&w->lock);
+        if (poll(p, 2, 1000) > 0 && p[1].revents)
+            (void)!read(w->write_event, &count, sizeof(count));
+        while ((r = mio_take(w->mio))) {
+            (void)pthread_mutex_lock(&w->lock);
+            finish_write(w, (struct write *)r);
+            (void)pthread_mutex_unlock(&w->lock);
+        }
+        (void)pthread_mutex_lock(&w->lock);
+    }
+    (void)pthread_mutex_unlock(&w->lock);
+    return NULL;
+}

@@ -1,0 +1,312 @@
+#include "checkpoint/plan.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/dtype.h"
+
+#define BUCKETS_MAX (1 << 20)
+
+static bool clean_name(const char *s)
+{
+    size_t n = s ? strlen(s) : 0;
+
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+            return false;
+    return n && n <= MCK_NAME_MAX;
+}
+
+void plan_buffer_range(const struct mck_buffer *b, struct box *ret_box, uint64_t *ret_begin, uint64_t *ret_end)
+{
+    *ret_box = (struct box){.ndim = b->ndim};
+    for (int d = 0; d < b->ndim; d++) {
+        ret_box->off[d] = b->off[d];
+        ret_box->len[d] = b->len[d];
+    }
+    *ret_begin = b->sub_begin;
+    *ret_end = b->sub_begin || b->sub_end ? b->sub_end : box_volume(ret_box);
+}
+
+int plan_check_buffer(const struct mck_buffer *b, struct merr *err)
+{
+    uint64_t volume;
+
+    if (!clean_name(b->name))
+        return merr_set(err, -EINVAL, "a buffer has no name, or one with control characters or over %u bytes",
+                        MCK_NAME_MAX);
+    if (!dtype_size((int)b->dtype) || (int)b->role < 0 || (int)b->role >= MCK_ROLES)
+        return merr_set(err, -EINVAL, "buffer '%s' has an unknown type or role", b->name);
+    if (b->ndim < 0 || b->ndim > MCK_DIMS_MAX)
+        return merr_set(err, -EINVAL, "buffer '%s' has %d dims: 0 to %d are possible", b->name, b->ndim, MCK_DIMS_MAX);
+    if (!box_product(b->shape, b->ndim, MCK_BYTES_MAX / dtype_size((int)b->dtype), &volume))
+        return merr_set(err, -EINVAL, "buffer '%s': its tensor's shape is too large", b->name);
+    for (int d = 0; d < b->ndim; d++)
+        if (b->len[d] > b->shape[d] || b->off[d] > b->shape[d] - b->len[d])
+            return merr_set(err, -EINVAL, "buffer '%s': its box passes the tensor's shape in dim %d", b->name, d);
+    if (!box_product(b->len, b->ndim, MCK_BYTES_MAX, &volume) || b->sub_begin > b->sub_end || b->sub_end > volume)
+        return merr_set(err, -EINVAL, "buffer '%s': its range passes its box", b->name);
+    if (b->bucket < 0 || b->bucket >= BUCKETS_MAX)
+        return merr_set(err, -EINVAL, "buffer '%s': bucket %d is not in 0..%d", b->name, b->bucket, BUCKETS_MAX - 1);
+    if (!b->data && volume)
+        return merr_set(err, -EINVAL, "buffer '%s' has no memory", b->name);
+    return 0;
+}
+
+static uint64_t elements(const struct mck_buffer *b)
+{
+    struct box box;
+    uint64_t from, to;
+
+    plan_buffer_range(b, &box, &from, &to);
+    return to - from;
+}
+
+static int compare_stream(const void *x, const void *y)
+{
+    const struct mck_buffer *a = *(const struct mck_buffer *const *)x, *b = *(const struct mck_buffer *const *)y;
+
+    if (a->dtype != b->dtype)
+        return a->dtype < b->dtype ? -1 : 1;
+    if (a->role != b->role)
+        return a->role < b->role ? -1 : 1;
+    if (a->bucket != b->bucket)
+        return a->bucket < b->bucket ? -1 : 1;
+    return (a > b) - (a < b); /* as registered */
+}
+
+static int compare_key(const void *x, const void *y)
+{
+    const struct mck_buffer *a = *(const struct mck_buffer *const *)x, *b = *(const struct mck_buffer *const *)y;
+    int c = strcmp(a->name, b->name);
+
+    if (c)
+        return c;
+    return a->role != b->role ? (a->role < b->role ? -1 : 1) : (a > b) - (a < b);
+}
+
+static int compare_pieces(const void *x, const void *y)
+{
+    const struct piece *a = x, *b = y;
+
+    if (a->bucket != b->bucket)
+        return a->bucket < b->bucket ? -1 : 1;
+    if (a->extent != b->extent)
+        return a->extent < b->extent ? -1 : 1;
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
+static int same_tensor(const struct mck_buffer *a, const struct mck_buffer *b, struct merr *err)
+{
+    bool same = a->dtype == b->dtype && a->ndim == b->ndim;
+
+    for (int d = 0; same && d < a->ndim; d++)
+        same = a->shape[d] == b->shape[d];
+    return same ? 0 : merr_set(err, -EINVAL, "buffer '%s' is registered with two shapes or types", a->name);
+}
+
+/* Cut a shard of bytes at stream offset off, followed by zeros up to end, at the borders of extents. */
+static void add_pieces(struct plan *p, const struct mck_buffer *b, uint64_t off, uint64_t bytes, uint64_t end)
+{
+    uint64_t at = off;
+
+    while (at < off + bytes) {
+        uint64_t border = (at / MCK_SLOT + 1) * MCK_SLOT, to = off + bytes < border ? off + bytes : border;
+        uint64_t pad = to == off + bytes ? end - to : 0;
+
+        assert(to + pad <= border);
+        p->piece[p->pieces++] = (struct piece){
+            .src = (const char *)b->data + (at - off), .bucket = (uint32_t)b->bucket,
+            .extent = (uint32_t)(at / MCK_SLOT), .at = (uint32_t)(at % MCK_SLOT),
+            .len = (uint32_t)(to - at), .pad = (uint32_t)pad};
+        at = to;
+    }
+}
+
+struct slice { /* where a stored buffer lies */
+    const struct mck_buffer *b;
+    uint64_t off, bytes, end;
+};
+
+/* Lay the buffers one after another; returns the stream's length and counts pieces and groups. */
+static void lay_out(const struct mck_buffer *const *v, size_t n, struct slice *out, struct plan *p, size_t *ret_pieces)
+{
+    uint64_t off = 0;
+    size_t pieces = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bool first = !i || v[i]->dtype != v[i - 1]->dtype || v[i]->role != v[i - 1]->role;
+
+        off = mck_round(off, first ? MCK_CHUNK : MCK_SHARD_ALIGN);
+        p->groups += first;
+        if (i)
+            out[i - 1].end = off;
+        out[i] = (struct slice){.b = v[i], .off = off, .bytes = elements(v[i]) * dtype_size((int)v[i]->dtype)};
+        pieces += out[i].bytes / MCK_SLOT + 2;
+        off += out[i].bytes;
+        out[i].end = off;
+    }
+    p->stream_len = off;
+    *ret_pieces = pieces;
+}
+
+static int count_pieces(struct plan *p, struct merr *err)
+{
+    p->extents = (uint32_t)(mck_round(p->stream_len, MCK_SLOT) / MCK_SLOT);
+    p->extent_pieces = calloc(p->extents + 1, sizeof(*p->extent_pieces));
+    p->bucket_pieces = calloc(p->buckets + 1, sizeof(*p->bucket_pieces));
+    if (!p->extent_pieces || !p->bucket_pieces)
+        return merr_set(err, -ENOMEM, "no memory for the plan of %u extents", p->extents);
+    for (size_t i = 0; i < p->pieces; i++) {
+        p->extent_pieces[p->piece[i].extent]++;
+        p->bucket_pieces[p->piece[i].bucket]++;
+    }
+    return 0;
+}
+
+static int make_stream(const struct mck_buffer *const *v, size_t n, struct slice *slice, struct plan *p,
+                       struct merr *err)
+{
+    size_t pieces;
+
+    lay_out(v, n, slice, p, &pieces);
+    if (p->stream_len > (uint64_t)UINT32_MAX * MCK_CHUNK / 2)
+        return merr_set(err, -EINVAL, "the state of this rank is too large for one file");
+    p->chunks = (uint32_t)(mck_round(p->stream_len, MCK_CHUNK) / MCK_CHUNK);
+    p->piece = calloc(pieces + 1, sizeof(*p->piece));
+    p->chunk_dtype = calloc(p->chunks + 1, 1);
+    if (!p->piece || !p->chunk_dtype)
+        return merr_set(err, -ENOMEM, "no memory for a plan of %zu pieces", pieces);
+    for (size_t i = 0; i < n; i++) {
+        add_pieces(p, slice[i].b, slice[i].off, slice[i].bytes, slice[i].end);
+        for (uint64_t c = slice[i].off / MCK_CHUNK; slice[i].bytes && c * MCK_CHUNK < slice[i].end; c++)
+            p->chunk_dtype[c] = (uint8_t)slice[i].b->dtype;
+        if ((uint32_t)slice[i].b->bucket >= p->buckets)
+            p->buckets = (uint32_t)slice[i].b->bucket + 1;
+    }
+    qsort(p->piece, p->pieces, sizeof(*p->piece), compare_pieces);
+    return count_pieces(p, err);
+}
+
+static const struct slice *find_slice(const struct slice *s, size_t n, const struct mck_buffer *b)
+{
+    for (size_t lo = 0, hi = n; lo < hi;) { /* slices lie in the order of compare_stream */
+        size_t mid = lo + (hi - lo) / 2;
+        int c = compare_stream(&s[mid].b, &b);
+
+        if (!c)
+            return &s[mid];
+        if (c < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+static void add_shard(struct plan *p, const struct slice *s, uint32_t rank)
+{
+    struct mck_index *ix = &p->index;
+    struct mck_shard *d = &ix->shard[ix->shards++];
+    struct box box;
+
+    plan_buffer_range(s->b, &box, &d->sub_begin, &d->sub_end);
+    for (int i = 0; i < MCK_DIMS_MAX; i++) {
+        d->off[i] = i < box.ndim ? box.off[i] : 0;
+        d->len[i] = i < box.ndim ? box.len[i] : 1;
+    }
+    d->tensor = (uint32_t)ix->tensors - 1;
+    d->file_id = d->writer_rank = rank;
+    d->stream_off = s->off;
+    d->bytes = s->bytes;
+    d->replicas = 1;
+    ix->tensor[ix->tensors - 1].shard_count++;
+}
+
+/* Tables of the part; v is sorted by key. */
+static int make_tables(const struct mck_buffer *const *v, size_t n, const struct slice *slice, size_t slices,
+                       uint32_t rank, struct plan *p, struct merr *err)
+{
+    struct mck_index *ix = &p->index;
+    size_t strings = 0;
+
+    for (size_t i = 0; i < n; i++)
+        strings += strlen(v[i]->name);
+    ix->strings = malloc(strings + 64);
+    ix->tensor = calloc(n + 1, sizeof(*ix->tensor));
+    ix->shard = calloc(n + 1, sizeof(*ix->shard));
+    if (!ix->strings || !ix->tensor || !ix->shard)
+        return merr_set(err, -ENOMEM, "no memory for the tables of %zu buffers", n);
+    for (size_t i = 0; i < n; i++) {
+        const struct slice *s = find_slice(slice, slices, v[i]);
+
+        if (i && !strcmp(v[i]->name, v[i - 1]->name) && v[i]->role == v[i - 1]->role) {
+            int r = same_tensor(v[i - 1], v[i], err);
+
+            if (r)
+                return r;
+        } else {
+            struct mck_tensor *t = &ix->tensor[ix->tensors++];
+
+            t->name_off = ix->strings_len;
+            t->name_len = (uint32_t)strlen(v[i]->name);
+            memcpy(ix->strings + ix->strings_len, v[i]->name, t->name_len);
+            ix->strings_len += t->name_len;
+            t->dtype = (uint8_t)v[i]->dtype;
+            t->role = (uint8_t)v[i]->role;
+            t->ndim = (uint8_t)v[i]->ndim;
+            t->shard_first = (uint32_t)ix->shards;
+            for (int d = 0; d < MCK_DIMS_MAX; d++)
+                t->shape[d] = d < v[i]->ndim ? v[i]->shape[d] : 1;
+        }
+        if (s && s->bytes)
+            add_shard(p, s, rank);
+    }
+    return 0;
+}
+
+int plan_make(const struct mck_buffer *bufs, size_t n, uint32_t rank, struct plan *ret, struct merr *err)
+{
+    const struct mck_buffer **stream = calloc(n + 1, sizeof(*stream)), **key = calloc(n + 1, sizeof(*key));
+    struct slice *slice = calloc(n + 1, sizeof(*slice));
+    struct plan p = {0};
+    size_t stored = 0;
+    int r = stream && key && slice ? 0 : merr_set(err, -ENOMEM, "no memory for %zu buffers", n);
+
+    for (size_t i = 0; i < n && !r; i++) {
+        r = plan_check_buffer(&bufs[i], err);
+        key[i] = &bufs[i];
+        if (!r && !bufs[i].replica && elements(&bufs[i]))
+            stream[stored++] = &bufs[i];
+    }
+    if (!r) {
+        if (stored)
+            qsort(stream, stored, sizeof(*stream), compare_stream);
+        if (n)
+            qsort(key, n, sizeof(*key), compare_key);
+        r = make_stream(stream, stored, slice, &p, err);
+    }
+    if (!r)
+        r = make_tables(key, n, slice, stored, rank, &p, err);
+    free(stream);
+    free(key);
+    free(slice);
+    if (r) {
+        plan_clear(&p);
+        return r;
+    }
+    *ret = p;
+    return 0;
+}
+
+void plan_clear(struct plan *p)
+{
+    free(p->piece);
+    free(p->extent_pieces);
+    free(p->bucket_pieces);
+    free(p->chunk_dtype);
+    index_clear(&p->index);
+    *p = (struct plan){0};
+}

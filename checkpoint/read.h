@@ -1,0 +1,46 @@
+/* read - the inside of a mck: tables, sources, ranged reads */
+#ifndef MUSTER_CHECKPOINT_READ_H
+#define MUSTER_CHECKPOINT_READ_H
+
+#include "checkpoint/folder.h"
+#include "checkpoint/index.h"
+
+struct mck_source { /* where the stream of ix.file[i] lies */
+    uint32_t path;  /* index in paths */
+    uint64_t base;  /* foreign: byte in the file where the stream starts */
+    bool foreign;   /* plain bytes without chunk table: a safetensors file */
+};
+
+struct mck {
+    struct mck_index ix;
+    struct mck_source *source;
+    char **paths;
+    size_t path_count;
+    char path[MCK_PATH_MAX];
+    json_t *kv;
+    int lease; /* MANIFEST, locked shared while open, so that it is not collected; -1: foreign */
+};
+
+/* Passes the folder's checkpoint the quick check? */
+bool read_is_committed(const char *path);
+
+/* As mck_open_path, then the quick check. */
+int read_open_checked(const char *path, struct mck **ret, struct merr *err);
+
+/* Every file there with its length, id and footer? -EBADMSG says which is not. */
+int read_quick_check(const struct mck *c, struct merr *err);
+int read_quick_check_file(const struct mck *c, uint32_t f, struct merr *err);
+
+/* Chunk i of file f: its entry, made up for foreign files. */
+void read_chunk_entry(const struct mck *c, uint32_t f, uint64_t i, struct mck_chunk *ret);
+
+/* Open the data file of f for reading. Returns a descriptor or a negative errno with words. */
+int read_open_file(const struct mck *c, uint32_t f, struct merr *err);
+
+/* len bytes at off. 0, -EBADMSG when the file ends, -errno. */
+int read_bytes(int fd, void *data, size_t len, uint64_t off);
+
+/* A new empty mck, lease -1; or NULL. */
+struct mck *read_alloc(void);
+
+#endif

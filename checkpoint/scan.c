@@ -1,0 +1,126 @@
+#include "checkpoint/scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "checkpoint/dtype.h"
+
+int scan_init(struct scan *s, const struct mck *c, struct merr *err)
+{
+    *s = (struct scan){.c = c, .fd = -1, .coder = chunk_coder_new(), .stored = malloc(MCK_SLOT + MCK_CHUNK),
+                       .plain = malloc(MCK_CHUNK)};
+    if (!s->coder || !s->stored || !s->plain)
+        return merr_set(err, -ENOMEM, "no memory to read a checkpoint");
+    return 0;
+}
+
+void scan_clear(struct scan *s)
+{
+    io_close(&s->fd);
+    chunk_coder_free(s->coder);
+    free(s->stored);
+    free(s->plain);
+}
+
+static int corrupt(const struct scan *s, uint64_t chunk, const char *what, struct merr *err)
+{
+    return merr_set(err, -EBADMSG, "'%s': chunk %llu %s", s->c->paths[s->c->source[s->file].path],
+                    (unsigned long long)chunk, what);
+}
+
+/* Check stored bytes; read them once more past the page cache when they are wrong. */
+static int check_stored(struct scan *s, uint64_t i, const struct mck_chunk *e, char *data, struct merr *err)
+{
+    if (hash_crc32c(0, data, e->stored_len) == e->crc32c)
+        return 0;
+    (void)posix_fadvise(s->fd, (off_t)e->file_off, e->stored_len, POSIX_FADV_DONTNEED);
+    if (read_bytes(s->fd, data, e->stored_len, e->file_off) == 0 && hash_crc32c(0, data, e->stored_len) == e->crc32c)
+        return 0;
+    return corrupt(s, i, "fails its checksum", err);
+}
+
+static int decode(struct scan *s, uint64_t i, const struct mck_chunk *e, const char *data, const void **ret,
+                  struct merr *err)
+{
+    struct chunk_form form = {.codec = e->codec, .filter = e->filter, .len = e->stored_len};
+
+    *ret = data;
+    if (e->codec != CHUNK_RAW) {
+        if (chunk_decode(s->coder, &form, e->flags & 15u, data, s->plain, e->logical_len))
+            return corrupt(s, i, "cannot be decoded", err);
+        *ret = s->plain;
+    }
+    if (hash_xxh3(*ret, e->logical_len) != e->xxh3)
+        return corrupt(s, i, "decodes to other bytes than were written", err);
+    return 0;
+}
+
+/* The last chunk of the run from i that one read of a slot can fetch; bytes of it all. */
+static uint64_t extend(const struct scan *s, uint32_t file, uint64_t i, uint64_t to, uint64_t *ret_bytes)
+{
+    struct mck_chunk first, e;
+    uint64_t k = i;
+
+    read_chunk_entry(s->c, file, i, &first);
+    *ret_bytes = first.stored_len;
+    while (++k < to) {
+        read_chunk_entry(s->c, file, k, &e);
+        if (e.file_off < first.file_off + *ret_bytes || e.file_off + e.stored_len - first.file_off > MCK_SLOT)
+            break;
+        *ret_bytes = e.file_off + e.stored_len - first.file_off;
+    }
+    return k;
+}
+
+static int open_file(struct scan *s, uint32_t file, struct merr *err)
+{
+    int fd;
+
+    if (s->fd >= 0 && s->file == file)
+        return 0;
+    fd = read_open_file(s->c, file, err);
+    if (fd < 0)
+        return fd;
+    io_close(&s->fd);
+    s->fd = fd;
+    s->file = file;
+    return 0;
+}
+
+int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
+                int (*take)(void *arg, uint64_t chunk, const void *data, uint32_t len), void *arg, struct merr *err)
+{
+    bool foreign = s->c->source[file].foreign;
+    int r = open_file(s, file, err);
+    uint64_t bytes, end;
+
+    for (uint64_t i = from; i < to && !r; i = end) {
+        struct mck_chunk first, e;
+
+        end = extend(s, file, i, to, &bytes);
+        read_chunk_entry(s->c, file, i, &first);
+        r = read_bytes(s->fd, s->stored, bytes, first.file_off);
+        if (r)
+            return r == -EBADMSG ? corrupt(s, i, "lies behind the end of the file", err)
+                                 : merr_errno(err, r, "cannot read '%s'", s->c->paths[s->c->source[file].path]);
+        for (uint64_t k = i; k < end && !r; k++) {
+            const void *data;
+            char *stored;
+
+            read_chunk_entry(s->c, file, k, &e);
+            stored = s->stored + (e.file_off - first.file_off);
+            data = stored;
+            if (!foreign) {
+                r = check_stored(s, k, &e, stored, err);
+                if (!r)
+                    r = decode(s, k, &e, stored, &data, err);
+            }
+            if (!r)
+                r = take(arg, k, data, e.logical_len);
+        }
+    }
+    return r;
+}

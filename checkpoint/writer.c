@@ -1,0 +1,405 @@
+#include "checkpoint/writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+
+#define POOL_DEFAULT (64u << 20)
+#define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
+
+static void lock(struct mck_writer *w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+}
+
+static void unlock(struct mck_writer *w)
+{
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+struct attempt *writer_oldest(struct mck_writer *w)
+{
+    struct attempt *best = NULL;
+
+    for (int i = 0; i < ATTEMPTS_MAX; i++)
+        if (w->attempt[i].used && (!best || w->attempt[i].serial < best->serial))
+            best = &w->attempt[i];
+    return best;
+}
+
+void writer_free_slot(struct mck_writer *w, int slot)
+{
+    w->free_slot[w->free_slots++] = slot;
+    (void)pthread_cond_signal(&w->capture);
+    (void)pthread_cond_broadcast(&w->gate);
+}
+
+void writer_fail(struct mck_writer *w, struct attempt *a, int code, const struct merr *err)
+{
+    if (!a->code) {
+        a->code = code;
+        a->err = *err;
+    }
+    (void)pthread_cond_broadcast(&w->gate);
+    (void)pthread_cond_broadcast(&w->capture);
+    (void)pthread_cond_broadcast(&w->encode);
+    (void)pthread_cond_broadcast(&w->commit);
+}
+
+/* --- birth ------------------------------------------------------------------------------------- */
+
+static int check_cfg(const struct mck_cfg *c, struct merr *err)
+{
+    static const char *const codecs[] = {"none", "plane", "zstd", "lz4", "auto"};
+
+    if (!c->dir || !*c->dir)
+        return merr_set(err, -EINVAL, "no checkpoint folder is given");
+    if (c->size < 1 || (uint32_t)c->size > MCK_RANKS_MAX || c->rank < 0 || c->rank >= c->size)
+        return merr_set(err, -EINVAL, "rank %d of %d is impossible", c->rank, c->size);
+    for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
+        if (c->codec && !strcmp(c->codec, codecs[i]))
+            return 0;
+    return merr_set(err, -EINVAL, "checkpoint codec '%s' is unknown: want none, plane, zstd, lz4 or auto",
+                    c->codec ? c->codec : "");
+}
+
+static int make_pool(struct mck_writer *w, struct merr *err)
+{
+    size_t want = (w->cfg.pool_bytes ? w->cfg.pool_bytes : POOL_DEFAULT) / MCK_SLOT, least = 2 * w->plan.groups + 4;
+
+    if (want > 2u * w->plan.extents)
+        want = 2u * w->plan.extents; /* two attempts at once hold no more */
+    if (want < least)
+        want = least;
+    if (want > 1u << 20)
+        return merr_set(err, -EINVAL, "a staging pool of %zu bytes is too large", w->cfg.pool_bytes);
+    w->pool_bytes = want * MCK_SLOT;
+    w->pool = mmap(NULL, w->pool_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (w->pool == MAP_FAILED) {
+        w->pool = NULL;
+        return merr_set(err, -ENOMEM, "no memory for a staging pool of %zu MiB", w->pool_bytes >> 20);
+    }
+    (void)madvise(w->pool, w->pool_bytes, MADV_HUGEPAGE);
+    (void)madvise(w->pool, w->pool_bytes, MADV_DONTFORK);
+    w->slots = (int)want;
+    w->free_slot = calloc(want, sizeof(*w->free_slot));
+    w->job = calloc(want + 1, sizeof(*w->job));
+    w->done = calloc(DONE_MAX, sizeof(*w->done));
+    if (!w->free_slot || !w->job || !w->done)
+        return merr_set(err, -ENOMEM, "no memory");
+    for (int i = 0; i < w->slots; i++)
+        w->free_slot[w->free_slots++] = w->slots - 1 - i;
+    return 0;
+}
+
+static int make_coder(struct mck_writer *w, struct merr *err)
+{
+    w->fill_out = NO_SLOT;
+    if (!strcmp(w->cfg.codec, "none"))
+        return 0;
+    w->coder = chunk_coder_new();
+    for (int i = 0; i < OUTS; i++) {
+        void *p = NULL;
+
+        if (posix_memalign(&p, MCK_ALIGN, MCK_SLOT) == 0)
+            w->out[w->free_outs] = p;
+        if (!p || !w->coder)
+            return merr_set(err, -ENOMEM, "no memory to encode checkpoints");
+        w->free_out[w->free_outs++] = i;
+    }
+    return 0;
+}
+
+static int start_threads(struct mck_writer *w, struct merr *err)
+{
+    static void *(*const run[4])(void *) = {capture_run, encode_run, flush_run, commit_run};
+
+    for (; w->threads < 4; w->threads++) {
+        int r = pthread_create(&w->thread[w->threads], NULL, run[w->threads], w);
+
+        if (r)
+            return merr_errno(err, -r, "cannot start the checkpoint writer's threads");
+    }
+    return 0;
+}
+
+static int make_attempts(struct mck_writer *w, struct merr *err)
+{
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        struct attempt *a = &w->attempt[i];
+
+        a->fd = -1;
+        a->bucket_left = calloc(w->plan.buckets + 1, sizeof(*a->bucket_left));
+        a->extent = calloc(w->plan.extents + 1, sizeof(*a->extent));
+        a->chunk = calloc(w->plan.chunks + 1, sizeof(*a->chunk));
+        if (!a->bucket_left || !a->extent || !a->chunk)
+            return merr_set(err, -ENOMEM, "no memory for the tables of a checkpoint");
+    }
+    return 0;
+}
+
+static struct mck_writer *writer_alloc(void)
+{
+    struct mck_writer *w = calloc(1, sizeof(*w));
+    pthread_condattr_t attr;
+
+    if (!w)
+        return NULL;
+    w->writers_fd = w->stop_event = w->write_event = -1;
+    (void)pthread_mutex_init(&w->lock, NULL);
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&w->capture, &attr);
+    (void)pthread_cond_init(&w->gate, &attr);
+    (void)pthread_cond_init(&w->encode, &attr);
+    (void)pthread_cond_init(&w->commit, &attr);
+    (void)pthread_cond_init(&w->idle, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    return w;
+}
+
+static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const struct mck_buffer *bufs, size_t n,
+                        struct merr *err)
+{
+    int r = check_cfg(cfg, err);
+
+    if (r)
+        return r;
+    w->cfg = *cfg;
+    w->cfg.dir = strdup(cfg->dir);
+    w->cfg.codec = strdup(cfg->codec);
+    if (w->cfg.keep < 2)
+        w->cfg.keep = 2;
+    if (!w->cfg.timeout_us)
+        w->cfg.timeout_us = TIMEOUT_DEFAULT_US;
+    w->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    w->write_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (!w->cfg.dir || !w->cfg.codec || w->stop_event < 0 || w->write_event < 0)
+        return merr_set(err, -ENOMEM, "no memory or file descriptor for a checkpoint writer");
+    r = plan_make(bufs, n, (uint32_t)cfg->rank, &w->plan, err);
+    if (!r)
+        r = io_mkdirs(w->cfg.dir, 0755, err);
+    if (!r)
+        r = folder_raise_generation(w->cfg.dir, cfg->generation, err);
+    if (!r)
+        r = folder_join_writers(w->cfg.dir, &w->writers_fd, err);
+    if (!r)
+        r = make_pool(w, err);
+    if (!r)
+        r = make_coder(w, err);
+    if (!r)
+        r = make_attempts(w, err);
+    if (!r)
+        r = mio_open(NULL, w->pool, w->pool_bytes, &w->mio, err);
+    return r ? r : start_threads(w, err);
+}
+
+int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, size_t n, struct mck_writer **ret,
+                   struct merr *err)
+{
+    struct mck_writer *w = writer_alloc();
+    int r;
+
+    if (!w)
+        return merr_set(err, -ENOMEM, "no memory for a checkpoint writer");
+    r = writer_setup(w, cfg, bufs, n, err);
+    if (r) {
+        mck_writer_free(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+void mck_writer_free(struct mck_writer *w)
+{
+    static const struct merr stopped = {.text = "the writer was stopped before the checkpoint was committed"};
+    uint64_t one = 1;
+
+    if (!w)
+        return;
+    lock(w);
+    w->stop = true;
+    for (int i = 0; i < ATTEMPTS_MAX; i++)
+        if (w->attempt[i].used)
+            writer_fail(w, &w->attempt[i], -ECANCELED, &stopped);
+    (void)pthread_cond_broadcast(&w->capture);
+    (void)pthread_cond_broadcast(&w->encode);
+    (void)pthread_cond_broadcast(&w->commit);
+    unlock(w);
+    (void)!write(w->stop_event, &one, sizeof(one));
+    (void)!write(w->write_event, &one, sizeof(one));
+    for (int i = 0; i < w->threads; i++)
+        (void)pthread_join(w->thread[i], NULL);
+    mio_close(w->mio);
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        free(w->attempt[i].bucket_left);
+        free(w->attempt[i].extent);
+        free(w->attempt[i].chunk);
+    }
+    for (int i = 0; i < OUTS; i++)
+        free(w->out[i]);
+    if (w->pool)
+        (void)munmap(w->pool, w->pool_bytes);
+    chunk_coder_free(w->coder);
+    plan_clear(&w->plan);
+    free(w->free_slot);
+    free(w->job);
+    free(w->done);
+    io_close(&w->stop_event);
+    io_close(&w->write_event);
+    io_close(&w->writers_fd);
+    free((char *)w->cfg.dir);
+    free((char *)w->cfg.codec);
+    (void)pthread_cond_destroy(&w->capture);
+    (void)pthread_cond_destroy(&w->gate);
+    (void)pthread_cond_destroy(&w->encode);
+    (void)pthread_cond_destroy(&w->commit);
+    (void)pthread_cond_destroy(&w->idle);
+    (void)pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+/* --- the caller's side ------------------------------------------------------------------------- */
+
+static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step, char *kv)
+{
+    uint32_t *bucket_left = a->bucket_left;
+    struct extent *extent = a->extent;
+    struct mck_chunk *chunk = a->chunk;
+
+    *a = (struct attempt){.used = true, .step = step, .serial = ++w->serial, .kv = kv, .fd = -1,
+                          .begun_us = clock_mono_us(), .bucket_left = bucket_left, .extent = extent, .chunk = chunk,
+                          .append = MCK_ALIGN, .pieces_left = w->plan.pieces};
+    folder_attempt(w->cfg.generation, step, a->uuid);
+    memset(chunk, 0, w->plan.chunks * sizeof(*chunk));
+    memcpy(bucket_left, w->plan.bucket_pieces, w->plan.buckets * sizeof(*bucket_left));
+    for (uint32_t i = 0; i < w->plan.extents; i++)
+        extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i]};
+    if (!a->pieces_left)
+        a->captured_us = a->begun_us;
+}
+
+int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err)
+{
+    struct attempt *room = NULL;
+    char *text;
+    int r = 0;
+
+    if (!json_is_object(kv) || !json_object_get(kv, "step"))
+        return merr_set(err, -EINVAL, "the cursor of step %llu is not an object with a step", (unsigned long long)step);
+    text = json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text || strlen(text) > MCK_KV_MAX) {
+        free(text);
+        return merr_set(err, -EMSGSIZE, "the cursor of step %llu passes %u bytes", (unsigned long long)step, MCK_KV_MAX);
+    }
+    lock(w);
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        if (w->attempt[i].used && w->attempt[i].step == step && !w->attempt[i].code)
+            r = 1; /* under way already */
+        if (!w->attempt[i].used)
+            room = &w->attempt[i];
+    }
+    if (!r && !room)
+        r = merr_set(err, -EBUSY, "%d checkpoints are under way: step %llu is not saved", ATTEMPTS_MAX,
+                     (unsigned long long)step);
+    if (!r) {
+        attempt_reset(w, room, step, text);
+        text = NULL;
+        (void)pthread_cond_signal(&w->capture);
+        (void)pthread_cond_signal(&w->encode);
+    }
+    unlock(w);
+    free(text);
+    return r > 0 ? 0 : r;
+}
+
+static uint64_t bucket_left(const struct mck_writer *w, const struct attempt *a, int bucket)
+{
+    if (!a->used)
+        return 0;
+    if (a->code || a->skip)
+        return a->copying; /* a copy that began before the end still reads the buffers */
+    if (bucket < 0)
+        return a->pieces_left;
+    return (uint32_t)bucket < w->plan.buckets ? a->bucket_left[bucket] : 0;
+}
+
+int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
+{
+    int64_t start = 0;
+
+    (void)err;
+    lock(w);
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        struct attempt *a = &w->attempt[i];
+
+        while (bucket_left(w, a, bucket)) {
+            if (!start)
+                start = clock_mono_us();
+            if (a == writer_oldest(w) || !writer_oldest(w)->pieces_left || writer_oldest(w)->code) {
+                if (capture_one(w, a)) /* quicker than to wait for the capture thread */
+                    continue;
+            }
+            if (bucket_left(w, a, bucket))
+                (void)pthread_cond_wait(&w->gate, &w->lock); /* ends: I/O frees slots, or fails the attempt */
+        }
+    }
+    if (start)
+        w->stall_us += clock_mono_us() - start;
+    unlock(w);
+    return 0;
+}
+
+int mck_drain(struct mck_writer *w, int64_t deadline_us, struct merr *err)
+{
+    struct timespec ts = {.tv_sec = deadline_us / 1000000, .tv_nsec = deadline_us % 1000000 * 1000};
+    int64_t start = clock_mono_us();
+    int r = 0;
+
+    lock(w);
+    while (writer_oldest(w) && !r)
+        r = pthread_cond_timedwait(&w->idle, &w->lock, &ts);
+    if (writer_oldest(w))
+        r = merr_set(err, -ETIMEDOUT, "the checkpoint of step %llu is still being written",
+                     (unsigned long long)writer_oldest(w)->step);
+    else
+        r = 0;
+    w->stall_us += clock_mono_us() - start;
+    unlock(w);
+    return r;
+}
+
+int mck_next_done(struct mck_writer *w, struct mck_done *ret)
+{
+    int r = 0;
+
+    lock(w);
+    if (w->dones) {
+        *ret = w->done[w->done_first];
+        w->done_first = (w->done_first + 1) % DONE_MAX;
+        w->dones--;
+        r = 1;
+    }
+    unlock(w);
+    return r;
+}
+
+int64_t mck_stall_us(struct mck_writer *w)
+{
+    int64_t us;
+
+    lock(w);
+    us = w->stall_us;
+    w->stall_us = 0;
+    unlock(w);
+    return us;
+}

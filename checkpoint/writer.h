@@ -1,0 +1,150 @@
+/* writer - the inside of a mck_writer: an attempt's way through its threads
+ *
+ *   caller: mck_begin ─▶ capture thread (and mck_gate): copy pieces into slots of the pool
+ *     ─▶ encode thread: hash, encode, checksum ─▶ I/O thread: owner of the mio, writes, then syncs
+ *     ─▶ commit thread: rename into place; rank 0 waits for the others, merges, renames MANIFEST
+ *
+ * A failed attempt runs dry: pieces not yet copied are not copied, slots go back, what is under way ends, then
+ * the commit thread removes its file and reports it. The lock guards all that is not said to belong to a thread.
+ */
+#ifndef MUSTER_CHECKPOINT_WRITER_H
+#define MUSTER_CHECKPOINT_WRITER_H
+
+#include <pthread.h>
+
+#include "checkpoint/folder.h"
+#include "checkpoint/mio.h"
+#include "checkpoint/plan.h"
+#include "compress/chunk.h"
+
+#define ATTEMPTS_MAX 2
+#define DONE_MAX 64 /* results not fetched beyond these are dropped, oldest first */
+#define OUTS 3      /* buffers of encoded chunks */
+#define NO_SLOT (-1)
+
+struct extent {
+    int slot;
+    uint32_t left; /* pieces still to copy */
+};
+
+struct attempt {
+    bool used;
+    uint64_t step, serial; /* serial: order of mck_begin */
+    uint8_t uuid[16];
+    char *kv;
+    int64_t begun_us, captured_us;
+    int code; /* first failure */
+    struct merr err;
+    bool skip; /* the step is committed already: nothing to write */
+
+    size_t next_piece, pieces_left;
+    uint32_t copying;
+    uint32_t *bucket_left;
+    struct extent *extent;
+    uint32_t to_encode; /* extents in the encode queue or at work */
+
+    /* of the encode thread until the tail is queued */
+    bool opened;
+    int fd;
+    char folder[MCK_PATH_MAX], temp[MCK_PATH_MAX], final[MCK_PATH_MAX];
+    struct mck_chunk *chunk;
+    uint32_t extents_encoded;
+    uint64_t append; /* end of what is written so far */
+    int codec;       /* enum chunk_codec of this attempt */
+    void *tail;
+    uint64_t bytes, stored;
+    int64_t encode_us, encode_bytes;
+
+    uint32_t io_left;
+    bool tail_queued, syncing, durable;
+    int64_t first_write_us, last_write_us;
+};
+
+struct job { /* an extent to encode */
+    struct attempt *a;
+    uint32_t extent;
+};
+
+struct write { /* a request of the I/O thread; its own free() */
+    struct mio_req req; /* must be first */
+    struct attempt *a;
+    int slot, out; /* what to give back, or NO_SLOT */
+    struct write *next;
+};
+
+struct mck_writer {
+    struct mck_cfg cfg; /* dir and codec are owned copies */
+    struct plan plan;
+    int writers_fd;
+
+    pthread_mutex_t lock;
+    pthread_cond_t capture, gate, encode, commit, idle;
+    bool stop;
+    int stop_event; /* readable once stop is set */
+
+    char *pool;
+    size_t pool_bytes;
+    int slots, *free_slot, free_slots;
+    char *out[OUTS];
+    int free_out[OUTS], free_outs;
+
+    struct attempt attempt[ATTEMPTS_MAX];
+    uint64_t serial;
+    struct job *job; /* ring of slots + 1 */
+    size_t job_first, jobs;
+    struct write *write_head, *write_tail;
+    int write_event;
+    struct mio *mio; /* of the I/O thread */
+
+    struct chunk_coder *coder; /* of the encode thread, as are these */
+    struct attempt *filling;
+    int fill_out;
+    uint32_t fill_len;
+    double disk_rate, encode_rate; /* bytes a second, moving averages; 0: not known */
+
+    struct mck_done *done;
+    size_t done_first, dones;
+    int64_t stall_us;
+
+    pthread_t thread[4];
+    int threads;
+};
+
+/* First failure of an attempt; wakes whoever may wait for it. Lock held. */
+void writer_fail(struct mck_writer *w, struct attempt *a, int code, const struct merr *err);
+
+/* Oldest attempt in use, or NULL. Lock held. */
+struct attempt *writer_oldest(struct mck_writer *w);
+
+/* Give a slot back. Lock held. */
+void writer_free_slot(struct mck_writer *w, int slot);
+
+/* Copy one more piece of a into the pool. False: none left, or no slot free. Lock held, dropped meanwhile. */
+bool capture_one(struct mck_writer *w, struct attempt *a);
+
+void *capture_run(void *writer);
+void *encode_run(void *writer);
+void *flush_run(void *writer);
+void *commit_run(void *writer);
+
+/* Hand writes to the I/O thread. Lock held. */
+void flush_queue(struct mck_writer *w, struct write *req);
+
+/* Prepare the file of an attempt: folder, temporary file, super block. Sets a->skip when the step is committed.
+ * On the encode thread. */
+int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err);
+
+/* The rest of the file once all chunks have their place. Sets a->tail: the super block, then *ret_len bytes for
+ * offset a->append. */
+int attempt_make_tail(struct mck_writer *w, struct attempt *a, uint32_t *ret_len, struct merr *err);
+
+/* Rename a durable file into place; on rank 0 wait for the others and commit. On the commit thread. */
+int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err);
+
+/* Remove what a failed attempt left. */
+void attempt_discard(struct mck_writer *w, struct attempt *a);
+
+/* mck_collect while a writer of dir lives: attempts newer than the newest commit stay. */
+int collect_folder(const char *dir, int keep, bool writing, struct merr *err);
+
+#endif

@@ -1,0 +1,235 @@
+#define ZSTD_STATIC_LINKING_ONLY
+#include "compress/chunk.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <lz4.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#define PROBE_BYTES (16u << 10)
+#define PLANE_LEVEL (-100) /* no match search to speak of: the entropy coder alone */
+
+struct chunk_coder {
+    ZSTD_CCtx *zc;
+    ZSTD_DCtx *zd;
+    uint8_t *planes; /* CHUNK_BYTES_MAX */
+    uint8_t probe[2 * PROBE_BYTES];
+};
+
+struct chunk_coder *chunk_coder_new(void)
+{
+    struct chunk_coder *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->zc = ZSTD_createCCtx();
+    c->zd = ZSTD_createDCtx();
+    c->planes = malloc(CHUNK_BYTES_MAX);
+    if (!c->zc || !c->zd || !c->planes) {
+        chunk_coder_free(c);
+        return NULL;
+    }
+    return c;
+}
+
+void chunk_coder_free(struct chunk_coder *c)
+{
+    if (!c)
+        return;
+    ZSTD_freeCCtx(c->zc);
+    ZSTD_freeDCtx(c->zd);
+    free(c->planes);
+    free(c);
+}
+
+/* --- filters ----------------------------------------------------------------------------------- */
+
+#define SPLIT(bits)                                                                          \
+    static void split##bits(int rotate, const uint8_t *in, uint8_t *out, size_t count)       \
+    {                                                                                        \
+        for (size_t i = 0; i < count; i++) {                                                 \
+            uint##bits##_t u;                                                                \
+                                                                                             \
+            memcpy(&u, in + i * sizeof(u), sizeof(u));                                       \
+            if (rotate)                                                                      \
+                u = (uint##bits##_t)(u << 1 | u >> (bits - 1));                              \
+            for (size_t k = 0; k < sizeof(u); k++)                                           \
+                out[k * count + i] = (uint8_t)(u >> (bits - 8 - 8 * k));                     \
+        }                                                                                    \
+    }                                                                                        \
+    static void join##bits(int rotate, const uint8_t *in, uint8_t *out, size_t count)        \
+    {                                                                                        \
+        for (size_t i = 0; i < count; i++) {                                                 \
+            uint##bits##_t u = 0;                                                            \
+                                                                                             \
+            for (size_t k = 0; k < sizeof(u); k++)                                           \
+                u |= (uint##bits##_t)((uint##bits##_t)in[k * count + i] << (bits - 8 - 8 * k)); \
+            if (rotate)                                                                      \
+                u = (uint##bits##_t)(u >> 1 | u << (bits - 1));                              \
+            memcpy(out + i * sizeof(u), &u, sizeof(u));                                      \
+        }                                                                                    \
+    }
+SPLIT(16)
+SPLIT(32)
+SPLIT(64)
+
+void chunk_split(size_t esize, int rotate, const void *in, void *out, size_t n)
+{
+    size_t count = n / esize, whole = count * esize;
+
+    if (esize == 2)
+        split16(rotate, in, out, count);
+    else if (esize == 4)
+        split32(rotate, in, out, count);
+    else if (esize == 8)
+        split64(rotate, in, out, count);
+    else
+        whole = 0;
+    memcpy((uint8_t *)out + whole, (const uint8_t *)in + whole, n - whole);
+}
+
+void chunk_join(size_t esize, int rotate, const void *in, void *out, size_t n)
+{
+    size_t count = n / esize, whole = count * esize;
+
+    if (esize == 2)
+        join16(rotate, in, out, count);
+    else if (esize == 4)
+        join32(rotate, in, out, count);
+    else if (esize == 8)
+        join64(rotate, in, out, count);
+    else
+        whole = 0;
+    memcpy((uint8_t *)out + whole, (const uint8_t *)in + whole, n - whole);
+}
+
+/* --- encode ------------------------------------------------------------------------------------ */
+
+/* Entropy coding of one plane. Returns its bytes, or 0 when it does not fit cap. */
+static size_t pack_plane(struct chunk_coder *c, const void *in, size_t n, void *out, size_t cap)
+{
+    size_t len;
+
+    (void)ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_and_parameters);
+    (void)ZSTD_CCtx_setParameter(c->zc, ZSTD_c_compressionLevel, PLANE_LEVEL);
+    (void)ZSTD_CCtx_setParameter(c->zc, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
+    len = ZSTD_compress2(c->zc, out, cap, in, n);
+    return ZSTD_isError(len) ? 0 : len;
+}
+
+/* Does the first plane promise to save 3 % of all planes? Judged by a piece from its middle. */
+static int worth_it(struct chunk_coder *c, const uint8_t *plane, size_t count, size_t planes)
+{
+    size_t n = count < PROBE_BYTES ? count : PROBE_BYTES;
+    size_t len = pack_plane(c, plane + (count - n) / 2, n, c->probe, sizeof(c->probe));
+
+    return len && (n - (len < n ? len : n)) * 100 >= n * planes * 3;
+}
+
+/* Returns stored bytes, or 0: not worth it. */
+static size_t encode_plane(struct chunk_coder *c, size_t esize, const uint8_t *in, size_t n, uint8_t *out)
+{
+    size_t count = n / esize, len;
+    uint32_t stored;
+
+    if (!count)
+        return 0;
+    chunk_split(esize, 1, in, c->planes, n);
+    if (!worth_it(c, c->planes, count, esize) || count < 8)
+        return 0;
+    len = pack_plane(c, c->planes, count, out + 4, count - 4);
+    if (!len)
+        return 0;
+    stored = (uint32_t)len;
+    memcpy(out, &stored, 4);
+    memcpy(out + 4 + len, c->planes + count, n - count);
+    return 4 + len + n - count;
+}
+
+static size_t encode_zstd(struct chunk_coder *c, const uint8_t *in, size_t n, uint8_t *out)
+{
+    size_t len;
+
+    (void)ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_and_parameters);
+    (void)ZSTD_CCtx_setParameter(c->zc, ZSTD_c_compressionLevel, 1);
+    len = ZSTD_compress2(c->zc, out, n, in, n);
+    return ZSTD_isError(len) ? 0 : len;
+}
+
+void chunk_encode(struct chunk_coder *c, enum chunk_codec codec, size_t esize, int is_float, const void *in, size_t n,
+                  void *out, struct chunk_form *ret)
+{
+    struct chunk_form form = {.codec = CHUNK_RAW, .len = (uint32_t)n};
+    size_t len = 0;
+    int filter = esize > 1 ? CHUNK_SHUFFLE : CHUNK_NO_FILTER;
+
+    assert(n > 0 && n <= CHUNK_BYTES_MAX);
+    if (codec == CHUNK_PLANE && (!is_float || esize < 2))
+        codec = CHUNK_ZSTD; /* no exponents here */
+    if (codec == CHUNK_PLANE) {
+        filter = CHUNK_ROTATE;
+        len = encode_plane(c, esize, in, n, out);
+    } else if (codec != CHUNK_RAW) {
+        if (filter)
+            chunk_split(esize, 0, in, c->planes, n);
+        if (codec == CHUNK_ZSTD)
+            len = encode_zstd(c, filter ? c->planes : in, n, out);
+        else
+            len = (size_t)LZ4_compress_default((const char *)(filter ? c->planes : in), out, (int)n, (int)n);
+    }
+    if (len && len * 100 <= n * 97)
+        form = (struct chunk_form){.codec = (uint8_t)codec, .filter = (uint8_t)filter, .len = (uint32_t)len};
+    *ret = form;
+}
+
+/* --- decode ------------------------------------------------------------------------------------ */
+
+static int decode_plane(struct chunk_coder *c, size_t esize, const uint8_t *in, size_t len, uint8_t *out, size_t n)
+{
+    size_t count = n / esize;
+    uint32_t stored;
+
+    if (len < 4)
+        return -EBADMSG;
+    memcpy(&stored, in, 4);
+    if (stored > len - 4 || len - 4 - stored != n - count)
+        return -EBADMSG;
+    if (ZSTD_decompressDCtx(c->zd, out, count, in + 4, stored) != count)
+        return -EBADMSG;
+    memcpy(out + count, in + 4 + stored, n - count);
+    return 0;
+}
+
+int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t esize, const void *in, void *out, size_t n)
+{
+    uint8_t *to = form->filter ? c->planes : out;
+
+    if (n > CHUNK_BYTES_MAX || form->filter > CHUNK_ROTATE || (esize != 1 && esize != 2 && esize != 4 && esize != 8))
+        return -EBADMSG;
+    switch (form->codec) {
+    case CHUNK_RAW:
+        if (form->len != n || form->filter)
+            return -EBADMSG;
+        memcpy(to, in, n);
+        break;
+    case CHUNK_ZSTD:
+        if (ZSTD_decompressDCtx(c->zd, to, n, in, form->len) != n)
+            return -EBADMSG;
+        break;
+    case CHUNK_LZ4:
+        if (LZ4_decompress_safe(in, (char *)to, (int)form->len, (int)n) != (int)n)
+            return -EBADMSG;
+        break;
+    case CHUNK_PLANE:
+        if (form->filter != CHUNK_ROTATE || decode_plane(c, esize, in, form->len, to, n))
+            return -EBADMSG;
+        break;
+    default:
+        return -EBADMSG;
+    }
+    if (form->filter)
+        chunk_join(esize, form->filter == CHUNK_ROTATE, c->planes, out, n);
+    return 0;
+}
