@@ -1,0 +1,122 @@
+/* app - the pages by the address after #, the token, the light or dark look */
+import * as api from './api.js';
+import { jobPage } from './job.js';
+import { nodesPage } from './nodes.js';
+import { overview } from './overview.js';
+import * as store from './store.js';
+import { empty, h, text } from './ui.js';
+
+const main = document.getElementById('main');
+const live = document.getElementById('live');
+const leave = document.getElementById('leave');
+let page = null;
+
+function showLive(connected, problem) {
+    live.className = `live ${connected ? 'on' : 'off'}`;
+    text(live, connected ? 'Live' : problem?.status === 0 || !problem ? 'Reconnecting…' : 'Not live');
+    live.title = problem ? problem.message : '';
+}
+
+function askToken(problem) {
+    page?.abort();
+    page = null;
+    store.end();
+    leave.hidden = true;
+    live.className = 'live';
+    text(live, '');
+    document.title = 'Sign in · Muster';
+    const field = h('input', { id: 'token', type: 'password', autocomplete: 'off', required: true, spellcheck: 'false' });
+    const keep = h('input', { id: 'keep', type: 'checkbox', checked: true });
+    const words = h('p.warn', { role: 'alert' }, problem ? `${problem.message}.` : '');
+    const form = h('form.sign-in.panel', { onsubmit: async (e) => {
+        e.preventDefault();
+        api.setToken(field.value.trim(), keep.checked);
+        try {
+            await api.get('/v1/cluster');
+            enter();
+        } catch (fault) {
+            if (fault.status === 401 || fault.status === 403)
+                api.dropToken();
+            text(words, `${fault.message}.`);
+            field.focus();
+        }
+    } }, h('h1', {}, 'Sign in to Muster'),
+    h('label', { for: 'token' }, 'Token'), field, words,
+    h('label.check', { for: 'keep' }, keep, 'Keep it in this browser'),
+    h('button.primary', { type: 'submit' }, 'Sign in'),
+    h('p.note', {}, 'The administrator’s token is in the file ', h('code', {}, 'token'),
+        ' of the server’s state folder, for a local cluster ', h('code', {}, '~/.local/state/muster/token'),
+        '. ', h('code', {}, 'muster up'), ' prints an address that has it.'));
+    main.replaceChildren(form);
+    field.focus();
+}
+
+function route() {
+    if (!api.hasToken())
+        return;
+    const [, name, id] = decodeURI(location.hash).split('/');
+    page?.abort();
+    page = new AbortController();
+    const { signal } = page;
+    let title;
+    if (!name)
+        title = overview(main, signal);
+    else if (name === 'nodes')
+        title = nodesPage(main, signal);
+    else if (name === 'jobs' && id)
+        title = jobPage(main, signal, id);
+    else {
+        main.replaceChildren(empty('There is no such page', h('a', { href: '#/' }, 'To the jobs')));
+        title = 'Not found';
+    }
+    document.title = `${title} · Muster`;
+    for (const a of document.querySelectorAll('nav a')) {
+        const here = a.dataset.page === (name === 'nodes' ? 'nodes' : 'overview');
+        a.toggleAttribute('data-here', here);
+        if (here && (!name || name === 'nodes'))
+            a.setAttribute('aria-current', 'page');
+        else
+            a.removeAttribute('aria-current');
+    }
+    window.scrollTo(0, 0);
+}
+
+function enter() {
+    leave.hidden = false;
+    store.start(showLive, (problem) => {
+        api.dropToken();
+        askToken(problem);
+    });
+    route();
+}
+
+document.getElementById('theme').addEventListener('click', () => {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+    root.dataset.theme = dark ? 'light' : 'dark';
+    localStorage.setItem('muster-theme', root.dataset.theme);
+    document.dispatchEvent(new Event('muster-theme'));
+});
+document.querySelector('.skip').addEventListener('click', (e) => {
+    e.preventDefault(); /* the address after # is the page */
+    main.focus();
+});
+leave.addEventListener('click', () => {
+    api.dropToken();
+    askToken(null);
+});
+window.addEventListener('hashchange', () => {
+    if (location.hash.includes('token=')) {
+        api.takeTokenFromAddress();
+        enter();
+        return;
+    }
+    route();
+    main.focus({ preventScroll: true });
+});
+
+api.takeTokenFromAddress();
+if (api.hasToken())
+    enter();
+else
+    askToken(null);

@@ -1,0 +1,294 @@
+/* job - one job: where it stands and why, its curves, ranks, log, events, checkpoints, and what can be done to it */
+import { follow, get, pages, post } from './api.js';
+import { chart } from './chart.js';
+import { logPanel } from './log.js';
+import * as store from './store.js';
+import * as ui from './ui.js';
+const { h, text } = ui;
+
+const EVENTS_MAX = 2000, EVENTS_SHOWN = 200;
+
+const ACTIONS = [
+    { verb: 'checkpoint', label: 'Checkpoint', when: (j) => j.state === 'running' && j.kind === 'train',
+        done: 'A checkpoint is written at the next step.' },
+    { verb: 'suspend', label: 'Suspend', when: (j) => ['queued', 'starting', 'running', 'recovering'].includes(j.state),
+        ask: 'It writes a checkpoint and gives its devices back. Resume it whenever you like.', done: 'Suspending.' },
+    { verb: 'resume', label: 'Resume', when: (j) => j.state === 'suspended', done: 'Queued again.' },
+    { verb: 'cancel', label: 'Cancel', when: (j) => !ui.isEnded(j), dangerous: true,
+        ask: 'It ends for good. Its checkpoints, logs and metrics stay.', done: 'Cancelling.' },
+];
+
+async function act(job, action) {
+    if (action.ask && !await ui.confirm(`${action.label} ${job.name}?`, action.ask, `${action.label} job`, action.dangerous))
+        return;
+    try {
+        await post(`/v1/jobs/${job.id}/${action.verb}`);
+        ui.toast(action.done);
+    } catch (e) {
+        ui.toast(ui.sentence(e.message), 'error');
+    }
+    store.refreshJob(job.id);
+}
+
+/* --- the head: name, state, progress, numbers ------------------------------------------------------- */
+
+function head(getJob) {
+    const name = h('h1'), id = h('span.note.id'), pill = ui.pill('queued'), reason = h('p.reason', { 'aria-live': 'polite' });
+    const progress = ui.bar('progress'), steps = h('span'), eta = h('span');
+    const row = h('.progress-row', {}, progress, h('.progress-words', {}, steps, eta));
+    const buttons = ACTIONS.map((a) => h(a.dangerous ? 'button.danger' : 'button', { type: 'button', 'data-action': a.verb,
+        hidden: true, onclick: () => act(getJob(), a) }, a.label));
+    const facts = {};
+    const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Held-out loss'], ['rate', 'Tokens/s'],
+        ['devices', 'Devices'], ['layout', 'Layout'], ['time', 'Running for'], ['restarts', 'Restarts']]
+        .map(([key, label]) => h('.number', { 'data-key': key }, h('dt', {}, label), facts[key] = h('dd'))));
+    const el = h('header.job-head', {}, h('a.back', { href: '#/' }, '← Jobs'),
+        h('.job-title', {}, name, pill, id, h('.actions', {}, buttons)), reason, row, list);
+
+    function update(job) {
+        const p = job.progress, train = job.kind === 'train';
+        text(name, job.name);
+        text(id, `${job.id} · ${job.project} · ${job.user} · priority ${job.priority}`);
+        ui.setPill(pill, job.state);
+        text(reason, job.state === 'failed' || job.state === 'succeeded' ? '' : job.reason?.text ? ui.sentence(job.reason.text) : '');
+        ACTIONS.forEach((a, i) => { buttons[i].hidden = !a.when(job); });
+        row.hidden = !train;
+        progress.set(p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0, job.state);
+        text(steps, p?.steps ? `step ${ui.count(p.step)} of ${ui.count(p.steps)}` : 'no step yet');
+        text(eta, job.state === 'running' && p?.eta_s ? `about ${ui.duration(p.eta_s)} left` : '');
+        for (const key of ['loss', 'eval', 'rate'])
+            facts[key].parentElement.hidden = !train;
+        text(facts.loss, ui.loss(p?.loss));
+        text(facts.eval, ui.loss(job.eval?.loss));
+        text(facts.rate, p?.tokens_per_s ? ui.count(p.tokens_per_s) : '–');
+        const d = job.devices, asked = d.min === d.max ? d.min : `${d.min}–${d.max}`;
+        text(facts.devices, d.assigned && !ui.isEnded(job) ? `${d.assigned} of ${asked}` : asked);
+        text(facts.layout, job.layout ? ui.layout(job.layout) || 'one rank' : '–');
+        const from = job.started_at && Date.parse(job.started_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
+        text(facts.time.previousSibling, job.finished_at ? 'Took' : 'Running for');
+        text(facts.time, from ? ui.duration((to - from) / 1000) : '–');
+        const r = job.restarts ?? {}, all = (r.system ?? 0) + (r.node ?? 0) + (r.user ?? 0);
+        text(facts.restarts, all ? `${all} (${['system', 'node', 'user'].filter((k) => r[k]).map((k) => `${r[k]} ${k}`).join(', ')})` : '0');
+    }
+    return { el, update };
+}
+
+/* --- why it waits; why it failed --------------------------------------------------------------------- */
+
+function explainBox(id, signal) {
+    const el = h('section.callout', { 'aria-label': 'Why it waits', hidden: true });
+    let shown = null;
+    async function update(job) {
+        el.hidden = !ui.isWaiting(job);
+        const sig = `${job.state} ${job.reason?.text}`;
+        if (el.hidden || sig === shown)
+            return;
+        shown = sig;
+        try {
+            const e = await get(`/v1/jobs/${id}/explain`, signal);
+            el.replaceChildren(h('h2', {}, ui.sentence(e.summary)), ...e.causes.filter((c) => c.text !== e.summary)
+                .map((c) => h('p', {}, ui.sentence(c.text))), ...e.causes.filter((c) => c.would_help?.length)
+                .map((c) => h('.help', {}, h('span.label', {}, 'What would help'),
+                    h('ul', {}, c.would_help.map((w) => h('li', {}, w))))),
+            ...e.causes.filter((c) => c.behind?.length).map((c) => h('p.note', {}, 'Holding the devices or ahead in the queue: ',
+                ...c.behind.flatMap((b, i) => [i ? ', ' : '', h('a', { href: `#/jobs/${b}` }, b)]))));
+        } catch (e) {
+            if (e.name !== 'AbortError')
+                el.replaceChildren(h('p', {}, ui.sentence(e.message)));
+        }
+    }
+    return { el, update };
+}
+
+const CLASSES = { user: 'The job’s own fault', system: 'A fault of the system', node: 'A fault of the node',
+    preempted: 'Made room for another job', cancelled: 'Cancelled' };
+
+function outcomeBox() {
+    const el = h('section.callout.bad', { 'aria-label': 'How it ended', hidden: true });
+    let shown = null;
+    return { el, update(job) {
+        const o = job.outcome, sig = JSON.stringify([o, job.state]);
+        el.hidden = !o || ['done', 'cancelled'].includes(o.class) || job.state === 'succeeded';
+        if (el.hidden || sig === shown)
+            return;
+        shown = sig;
+        const where = [o.rank !== null && o.rank !== undefined && o.rank >= 0 ? `rank ${o.rank}` : null,
+            o.node ? `on ${o.node}` : null, o.signal ? `signal ${o.signal}` : o.exit_code ? `exit code ${o.exit_code}` : null]
+            .filter(Boolean).join(' · ');
+        el.replaceChildren(
+            h('p.label', {}, (ui.isEnded(job) ? '' : 'Last attempt: ') + (CLASSES[o.class] ?? o.class) + (where ? ` · ${where}` : '')),
+            h('h2', {}, ui.sentence(o.message || 'it ended without a word')),
+            ...(o.log_tail?.length ? [h('pre.tail', { tabindex: '0', 'aria-label': 'last lines of its log' }, o.log_tail.join('\n'))] : []));
+    } };
+}
+
+/* --- ranks, checkpoints, events ----------------------------------------------------------------------- */
+
+function panel(title, ...content) {
+    return h('section.panel', { 'aria-label': title }, h('.panel-head', {}, h('h2', {}, title)), ...content);
+}
+
+function ranksPanel() {
+    const body = h('tbody'), none = h('p.note.pad', {}, 'No devices now.');
+    const table = h('table.small', {}, h('caption.sr', {}, 'Ranks and their devices'), h('thead', {}, h('tr', {},
+        ...['Rank', 'Node', 'Slot', 'Class'].map((c) => h('th', { scope: 'col' }, c)))), body);
+    let shown = null;
+    return { el: panel('Ranks', h('.scroll', {}, table, none)), update(job) {
+        const ranks = job.assignment ?? [], sig = JSON.stringify(ranks);
+        if (sig === shown)
+            return;
+        shown = sig;
+        table.hidden = !ranks.length;
+        none.hidden = !!ranks.length;
+        body.replaceChildren(...ranks.map((a) => h('tr', {}, h('th.num', { scope: 'row' }, a.rank), h('td', {}, a.node),
+            h('td.num', {}, a.slot), h('td', {}, a.class))));
+    } };
+}
+
+function checkpointsPanel(id, signal) {
+    const body = h('tbody'), none = h('p.note.pad', {}, 'None yet.');
+    const table = h('table.small', { hidden: true }, h('caption.sr', {}, 'Checkpoints, newest first'), h('thead', {}, h('tr', {},
+        ...['Step', 'Size', 'Written in', 'Where'].map((c) => h('th', { scope: 'col' }, c)))), body);
+    async function update() {
+        try {
+            const list = (await get(`/v1/jobs/${id}/checkpoints`, signal)).checkpoints;
+            list.sort((a, b) => b.step - a.step);
+            table.hidden = !list.length;
+            none.hidden = !!list.length;
+            body.replaceChildren(...list.map((c) => h('tr', {}, h('th.num', { scope: 'row' }, ui.count(c.step)),
+                h('td', {}, ui.bytes(c.stored_bytes ?? c.bytes)),
+                h('td', {}, c.seconds === undefined ? '–' : `${c.seconds.toFixed(2)} s`),
+                h('td.path', { title: c.path }, c.path?.split('/').slice(-2).join('/') ?? ''))));
+        } catch (e) {
+            if (e.name !== 'AbortError')
+                text(none, ui.sentence(e.message));
+        }
+    }
+    return { el: panel('Checkpoints', h('.scroll', {}, table, none)), update };
+}
+
+function eventWords(e) {
+    const d = e.data ?? {};
+    switch (e.type) {
+    case 'state':
+        return [h('strong', {}, e.to), e.cause?.text ? ` – ${e.cause.text}` : ''];
+    case 'submitted':
+        return [h('strong', {}, 'submitted')];
+    case 'checkpoint':
+        return [h('strong', {}, 'checkpoint'), d.error ? ` failed at step ${d.step}: ${d.error}`
+            : ` at step ${d.step}${d.seconds ? `, ${d.seconds.toFixed(2)} s` : ''}`];
+    case 'eval':
+        return [h('strong', {}, 'held-out loss'), ` ${ui.loss(d.loss)} at step ${d.step}`];
+    default:
+        return [h('strong', {}, e.type), ` ${e.cause?.text ?? d.message ?? d.text ?? ''}`];
+    }
+}
+
+function eventsPanel() {
+    const list = h('ol.timeline', { reversed: true });
+    const seen = new Set();
+    return { el: panel('Events', h('.scroll', {}, list)), add(e) {
+        if (seen.has(e.id) || e.type === 'metrics')
+            return;
+        seen.add(e.id);
+        list.prepend(h(`li.t-${e.type}.is-${e.to ?? 'none'}`, {}, h('time', { datetime: e.at, title: ui.fullTime(e.at) }, ui.clock(e.at)),
+            h('span', {}, eventWords(e)), h('span.note', {}, e.actor ?? '')));
+        while (list.children.length > EVENTS_SHOWN)
+            list.lastChild.remove();
+    } };
+}
+
+/* --- the page ----------------------------------------------------------------------------------------- */
+
+function curves(signal) {
+    const lossChart = chart('Loss', [
+        { key: 'loss', label: 'training', format: ui.loss, tick: (v) => String(Number(v.toPrecision(4))), color: '--accent' },
+        { key: 'eval', label: 'held-out', format: ui.loss, color: '--warm', points: true }], signal);
+    const rate = chart('Tokens per second', [
+        { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
+    return { el: h('.charts', {}, lossChart.el, rate.el),
+        async load(id) {
+            const { metrics } = await get(`/v1/jobs/${id}/metrics?names=step,loss,tokens_per_s&points=1500`, signal);
+            lossChart.setColumns({ step: [...(metrics.step ?? [])], loss: metrics.loss });
+            rate.setColumns({ step: [...(metrics.step ?? [])], tokens_per_s: metrics.tokens_per_s });
+        },
+        add(m) {
+            lossChart.add(m.step, m);
+            rate.add(m.step, m);
+        },
+        mark: (e) => lossChart.mark(e.step, 'eval', e.loss) };
+}
+
+async function live(id, signal, parts) {
+    const { charts, events, checkpoints } = parts;
+    let lastId = '';
+    try {
+        const [past] = await Promise.all([pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal), charts.load(id)]);
+        for (const e of past) {
+            events.add(e);
+            lastId = e.id;
+            if (e.type === 'eval' && e.data?.loss !== undefined)
+                charts.mark(e.data);
+        }
+    } catch (e) {
+        if (e.name === 'AbortError')
+            return;
+        ui.toast(ui.sentence(e.message), 'error');
+    }
+    checkpoints.update();
+    await follow(`/v1/jobs/${id}/events`, { signal, lastId, on(type, e) {
+        if (type === 'metrics') {
+            charts.add(e.data);
+            return;
+        }
+        events.add(e);
+        if (type === 'eval' && e.data?.loss !== undefined)
+            charts.mark(e.data);
+        else if (type === 'checkpoint')
+            checkpoints.update();
+        else if (type === 'state')
+            store.refreshJob(id);
+    } });
+}
+
+function build(main, signal, job) {
+    const id = job.id;
+    let now = job;
+    const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
+    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal);
+    const log = logPanel(id, signal);
+    const train = job.kind === 'train';
+    main.replaceChildren(top.el, outcome.el, why.el, ...(train ? [charts.el] : []),
+        h('.job-grid', {}, log.el, h('.stack', {}, events.el, ...(train ? [checkpoints.el] : []), ranks.el)),
+        h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
+
+    function update(fresh) {
+        now = { ...fresh, spec: job.spec };
+        for (const part of [top, why, outcome, ranks, log])
+            part.update(now);
+    }
+    update(job);
+    store.watch(() => {
+        const fresh = store.jobs.get(id);
+        if (fresh)
+            update(fresh);
+    }, signal);
+    const tick = setInterval(() => top.update(now), 1000);
+    signal.addEventListener('abort', () => clearInterval(tick), { once: true });
+    live(id, signal, { charts, events, checkpoints });
+}
+
+export function jobPage(main, signal, id) {
+    main.replaceChildren(h('p.note.pad', {}, 'Reading…'));
+    get(`/v1/jobs/${encodeURIComponent(id)}`, signal).then((job) => {
+        document.title = `${job.name} · Muster`;
+        if (!store.jobs.has(job.id))
+            store.jobs.set(job.id, job);
+        build(main, signal, job);
+    }, (e) => {
+        if (e.name !== 'AbortError')
+            main.replaceChildren(e.status === 404 ? ui.empty(`There is no job ${id}`, h('a', { href: '#/' }, 'To the jobs'))
+                : ui.problemBox(e, () => jobPage(main, signal, id)));
+    });
+    return id;
+}

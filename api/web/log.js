@@ -1,0 +1,100 @@
+/* log - the end of a job's output, one rank or all, growing while the job runs */
+import { follow, get } from './api.js';
+import { h, isEnded, sentence, text } from './ui.js';
+
+const LINES_MAX = 5000, TAIL = 500;
+const ESCAPES = /\u001b\[[0-9;?]*[A-Za-z]/g; /* colours of terminals */
+
+export function logPanel(id, signal) {
+    const select = h('select', { 'aria-label': 'Rank' }, h('option', { value: '' }, 'All ranks'));
+    const tailing = h('input', { type: 'checkbox', id: 'follow-log', checked: true });
+    const box = h('pre.log', { tabindex: '0', role: 'log', 'aria-label': 'Log', 'aria-live': 'off' });
+    const note = h('p.note.pad');
+    const el = h('section.panel.log-panel', { 'aria-label': 'Log' }, h('.panel-head', {}, h('h2', {}, 'Log'),
+        h('label.check', { for: 'follow-log' }, tailing, 'Follow'), select), note, box);
+    let round = null, ranks = 0, many = false, job = null;
+    const partial = new Map(); /* rank → element of a line that has not ended */
+
+    const bottom = () => { if (tailing.checked) box.scrollTop = box.scrollHeight; };
+
+    function clear() {
+        box.replaceChildren();
+        partial.clear();
+        text(note, '');
+    }
+
+    function put(piece) {
+        const lines = piece.text.replace(ESCAPES, '').replace(/\r\n/g, '\n').split('\n');
+        lines.forEach((line, i) => {
+            const last = i === lines.length - 1;
+            if (last && line === '')
+                return;
+            let row = partial.get(piece.rank);
+            const words = line.slice(line.lastIndexOf('\r') + 1);
+            if (row) {
+                row.lastChild.textContent = line.includes('\r') ? words : row.lastChild.textContent + words;
+            } else {
+                row = h('span.line', {}, many ? h('span.rank', {}, `${piece.rank} `) : null, h('span', {}, words));
+                box.append(row);
+            }
+            if (last)
+                partial.set(piece.rank, row);
+            else
+                partial.delete(piece.rank);
+        });
+        while (box.children.length > LINES_MAX)
+            box.firstChild.remove();
+        text(note, '');
+        bottom();
+    }
+
+    /* Read the tail, then follow; pieces that both bring are told apart by their offsets. */
+    async function load() {
+        round?.abort();
+        round = new AbortController();
+        const mine = round.signal, rank = select.value ? `&rank=${select.value}` : '';
+        const reached = new Map();
+        clear();
+        many = !rank && ranks > 1;
+        const fresh = (p) => {
+            const key = `${p.generation}:${p.rank}`, at = reached.get(key);
+            if (at !== undefined && p.next_offset <= at)
+                return;
+            reached.set(key, p.next_offset);
+            if (p.text)
+                put(p);
+        };
+        try {
+            const past = await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine);
+            past.logs.forEach(fresh);
+            if (!box.children.length)
+                text(note, job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
+            if (!job || !isEnded(job))
+                await follow(`/v1/jobs/${id}/logs?follow=1${rank}`, { signal: mine, on: (type, p) => type === 'log' && fresh(p) });
+        } catch (e) {
+            if (e.name !== 'AbortError')
+                text(note, sentence(e.message));
+        }
+    }
+
+    select.addEventListener('change', load);
+    tailing.addEventListener('change', bottom);
+    box.addEventListener('scroll', () => {
+        tailing.checked = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    });
+    signal.addEventListener('abort', () => round?.abort(), { once: true });
+
+    return { el, update(now) {
+        const first = !job, had = job?.generation, n = Math.max(now.assignment?.length ?? 0, ranks);
+        job = now;
+        if (n !== ranks) {
+            ranks = n;
+            const chosen = select.value;
+            select.replaceChildren(h('option', { value: '' }, 'All ranks'),
+                ...Array.from({ length: n }, (_, r) => h('option', { value: r }, `Rank ${r}`)));
+            select.value = chosen;
+        }
+        if (first || (had !== now.generation && !isEnded(now)))
+            load();
+    } };
+}

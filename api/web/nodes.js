@@ -1,0 +1,77 @@
+/* nodes - every node with its slots, what runs where, drain and undrain */
+import { post } from './api.js';
+import * as store from './store.js';
+import * as ui from './ui.js';
+const { h } = ui;
+
+async function drain(node) {
+    const busy = new Set(node.slots.filter((s) => s.job).map((s) => s.job));
+    const sure = await ui.confirm(`Drain ${node.id}?`, busy.size
+        ? `${busy.size === 1 ? 'One job runs' : `${busy.size} jobs run`} here (${[...busy].join(', ')}). Jobs are moved away at a checkpoint; new work stays off.`
+        : 'Nothing runs here. New work stays off until you undrain it.', 'Drain', false);
+    if (sure)
+        await act(node, 'drain', `${node.id} is draining`);
+}
+
+async function act(node, verb, done) {
+    try {
+        await post(`/v1/nodes/${encodeURIComponent(node.id)}/${verb}`);
+        ui.toast(done);
+        store.readAll();
+    } catch (e) {
+        ui.toast(ui.sentence(e.message), 'error');
+    }
+}
+
+function jobsOn(node) {
+    const by = new Map();
+    for (const s of node.slots)
+        if (s.job)
+            by.set(s.job, (by.get(s.job) ?? 0) + 1);
+    return [...by].map(([id, n]) => h('li', {},
+        h('a', { href: `#/jobs/${id}` }, store.jobs.get(id)?.name ?? id), h('span.note', {}, ` ${id} · ${n} ${n === 1 ? 'slot' : 'slots'}`)));
+}
+
+function card(node) {
+    const drained = node.state === 'draining' || node.state === 'drained';
+    const bad = node.slots.filter((s) => s.state === 'quarantined').length;
+    const classes = [...new Set(node.slots.map((s) => s.class))].join(', ');
+    const list = jobsOn(node);
+    return h('article.panel.node-card', { 'aria-label': `node ${node.id}` },
+        h('.panel-head', {}, h('h2', {}, node.id), ui.pill(node.state),
+            h('button.plain', { type: 'button', 'data-node': node.id,
+                onclick: () => (drained ? act(node, 'undrain', `${node.id} takes work again`) : drain(node)) },
+            drained ? 'Undrain' : 'Drain')),
+        h('.pad', {}, ui.slotGrid(node),
+            bad ? h('p.warn', {}, `${bad} ${bad === 1 ? 'slot is' : 'slots are'} quarantined: their last processes have not been seen to end.`) : null,
+            list.length ? h('ul.plain-list', {}, list) : h('p.note', {}, node.state === 'ready' ? 'Idle.' : 'Nothing runs here.'),
+            h('dl.facts', {}, ...[['Slots', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
+                ['Version', node.version], ['Last seen', ui.ago(node.last_seen)]]
+                .flatMap(([k, v]) => [h('dt', {}, k), h('dd', {}, v || '–')]))));
+}
+
+export function nodesPage(main, signal) {
+    const box = h('.cards');
+    main.replaceChildren(h('h1', {}, 'Nodes'), box);
+    let sig = null;
+    function update() {
+        if (!store.loaded) {
+            box.replaceChildren(store.fault ? ui.problemBox(store.fault, store.readAll) : h('p.note.pad', {}, 'Reading…'));
+            return;
+        }
+        const now = JSON.stringify(store.nodes.map((n) => ({ ...n, last_seen: ui.ago(n.last_seen) })));
+        if (now === sig)
+            return;
+        sig = now;
+        const focused = document.activeElement?.dataset?.node;
+        box.replaceChildren(...(store.nodes.length ? store.nodes.map(card) : [ui.empty('No nodes yet',
+            h('p', {}, 'Start a whole cluster on this machine:'), ui.commandLine('muster up --devices cpu:4'),
+            h('p', {}, 'or an agent on another one:'),
+            ui.commandLine('muster-agent --server URL --token-file FILE --devices cpu:4'))]));
+        if (focused)
+            box.querySelector(`[data-node="${CSS.escape(focused)}"]`)?.focus();
+    }
+    store.watch(update, signal);
+    update();
+    return 'Nodes';
+}

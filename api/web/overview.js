@@ -1,0 +1,190 @@
+/* overview - totals, the table of jobs with filters, nodes with their slots */
+import * as store from './store.js';
+import * as ui from './ui.js';
+const { h, text } = ui;
+
+const FILTERS = [
+    ['all', 'All', () => true],
+    ['active', 'Active', (j) => ['starting', 'running', 'rescaling'].includes(j.state)],
+    ['waiting', 'Waiting', ui.isWaiting],
+    ['ended', 'Ended', ui.isEnded],
+];
+let filter = 'all', words = '';
+
+function totals() {
+    const make = (label) => {
+        const value = h('span.value', {}, '–'), note = h('span.note');
+        return { el: h('.total', {}, h('span.label', {}, label), value, note), value, note };
+    };
+    const t = { devices: make('Devices busy'), running: make('Running'), waiting: make('Waiting'),
+        rate: make('Throughput'), ended: make('Ended') };
+    const busy = ui.bar('devices busy');
+    t.devices.el.append(busy);
+    return {
+        el: h('section.totals', { 'aria-label': 'Cluster totals' }, Object.values(t).map((x) => x.el)),
+        update() {
+            const c = store.cluster;
+            if (!c)
+                return;
+            const all = [...store.jobs.values()];
+            const rate = all.reduce((sum, j) => sum + (j.state === 'running' ? j.progress?.tokens_per_s ?? 0 : 0), 0);
+            text(t.devices.value, `${c.slots.busy} / ${c.slots.total}`);
+            text(t.devices.note, Object.entries(c.classes ?? {}).map(([name, n]) => `${n.free} of ${n.total} ${name} free`)
+                .join(', '));
+            busy.set(c.slots.total ? c.slots.busy / c.slots.total : 0, 'running');
+            text(t.running.value, ui.count((c.jobs.running ?? 0) + (c.jobs.starting ?? 0) + (c.jobs.rescaling ?? 0)));
+            text(t.running.note, c.jobs.starting ? `${c.jobs.starting} starting` : '');
+            text(t.waiting.value, ui.count((c.jobs.queued ?? 0) + (c.jobs.recovering ?? 0) + (c.jobs.suspended ?? 0)));
+            text(t.waiting.note, [c.jobs.recovering && `${c.jobs.recovering} recovering`,
+                c.jobs.suspended && `${c.jobs.suspended} suspended`].filter(Boolean).join(', '));
+            text(t.rate.value, rate ? ui.count(rate) : '–');
+            text(t.rate.note, rate ? 'tokens/s, all jobs' : '');
+            text(t.ended.value, ui.count((c.jobs.succeeded ?? 0) + (c.jobs.failed ?? 0) + (c.jobs.cancelled ?? 0)));
+            text(t.ended.note, c.jobs.failed ? `${c.jobs.failed} failed` : '');
+        },
+    };
+}
+
+function row(job) {
+    const r = { id: job.id, pill: ui.pill(job.state), progress: ui.bar(`progress of ${job.name}`) };
+    r.link = h('a.job-name', { href: `#/jobs/${job.id}` }, job.name);
+    r.reason = h('span.note');
+    r.steps = h('span.steps');
+    r.cells = { loss: h('td.num.c-loss'), rate: h('td.num.c-rate'), devices: h('td.c-devices'), age: h('td.num.c-age') };
+    r.layout = h('span.note');
+    r.el = h('tr', {},
+        h('th.c-job', { scope: 'row' }, r.link, h('span.note.id', {}, job.id)),
+        h('td.c-state', {}, r.pill, r.reason),
+        h('td.c-progress', {}, r.progress, r.steps),
+        r.cells.loss, r.cells.rate, r.cells.devices, r.cells.age);
+    return r;
+}
+
+function fill(r, job) {
+    const p = job.progress, done = p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0;
+    const why = job.state === 'failed' ? job.outcome?.message ?? job.reason?.text
+        : ui.isWaiting(job) || job.state === 'starting' ? job.reason?.text : '';
+    ui.setPill(r.pill, job.state);
+    text(r.reason, why);
+    r.reason.title = why ?? '';
+    r.progress.set(done, job.state);
+    text(r.steps, p?.steps ? `${ui.count(p.step)} / ${ui.count(p.steps)}` : job.kind === 'command' ? 'command' : '');
+    text(r.cells.loss, ui.loss(p?.loss));
+    text(r.cells.rate, job.state === 'running' && p?.tokens_per_s ? ui.count(p.tokens_per_s) : '–');
+    const d = job.devices;
+    text(r.cells.devices, d.assigned ? `${d.assigned}` : d.min === d.max ? `${d.min} wanted` : `${d.min}–${d.max} wanted`);
+    if (ui.isEnded(job) && !d.assigned)
+        text(r.cells.devices, d.min === d.max ? `${d.min}` : `${d.min}–${d.max}`);
+    const shape = ui.layout(job.layout);
+    if (shape)
+        r.cells.devices.append(h('span.note', {}, shape));
+    text(r.cells.age, ui.ago(job.finished_at ?? job.started_at ?? job.submitted_at));
+    r.cells.age.title = ui.fullTime(job.finished_at ?? job.started_at ?? job.submitted_at);
+}
+
+function table() {
+    const rows = new Map();
+    const body = h('tbody');
+    const el = h('table.jobs', {}, h('caption.sr', {}, 'Jobs, newest first'),
+        h('thead', {}, h('tr', {}, h('th.c-job', { scope: 'col' }, 'Job'), h('th.c-state', { scope: 'col' }, 'State'),
+            h('th.c-progress', { scope: 'col' }, 'Progress'), h('th.num.c-loss', { scope: 'col' }, 'Loss'),
+            h('th.num.c-rate', { scope: 'col' }, 'Tokens/s'), h('th.c-devices', { scope: 'col' }, 'Devices'),
+            h('th.num.c-age', { scope: 'col' }, 'When'))), body);
+    return {
+        el,
+        update(shown) {
+            const keep = new Set(shown.map((j) => j.id));
+            for (const [id, r] of rows)
+                if (!keep.has(id)) {
+                    r.el.remove();
+                    rows.delete(id);
+                }
+            shown.forEach((job, i) => {
+                let r = rows.get(job.id);
+                if (!r)
+                    rows.set(job.id, r = row(job));
+                fill(r, job);
+                if (body.children[i] !== r.el)
+                    body.insertBefore(r.el, body.children[i] ?? null);
+            });
+        },
+    };
+}
+
+/* j and k walk the rows, / goes to the search field. */
+function keys(signal, search) {
+    document.addEventListener('keydown', (e) => {
+        if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(e.target.tagName))
+            return;
+        const links = [...document.querySelectorAll('.job-name')];
+        const at = links.indexOf(document.activeElement);
+        if (e.key === '/') {
+            e.preventDefault();
+            search.focus();
+        } else if (e.key === 'j' && links.length) {
+            links[Math.min(at + 1, links.length - 1)].focus();
+        } else if (e.key === 'k' && links.length) {
+            links[Math.max(at - 1, 0)].focus();
+        }
+    }, { signal });
+}
+
+function nodeCards(box) {
+    box.replaceChildren(...(store.nodes.length ? store.nodes.map((n) => h('.node', {},
+        h('.node-head', {}, h('a', { href: '#/nodes' }, n.id), n.state === 'ready' ? null : ui.pill(n.state),
+            h('span.note', {}, `${n.slots.filter((s) => s.job).length}/${n.slots.length}`)),
+        ui.slotGrid(n))) : [ui.empty('No nodes yet', h('p', {}, 'Start an agent on a machine:'),
+        ui.commandLine('muster-agent --server URL --token-file FILE --devices cpu:4'))]));
+}
+
+export function overview(main, signal) {
+    const sums = totals(), list = table(), nodeBox = h('.node-list');
+    const chips = FILTERS.map(([name, label]) => h('button.chip', { type: 'button', 'data-filter': name,
+        'aria-pressed': String(name === filter), onclick: () => { filter = name; update(); } }, label, h('span.n')));
+    const search = h('input', { type: 'search', placeholder: 'Name, id, project, user', 'aria-label': 'Find jobs', value: words,
+        oninput: () => { words = search.value; update(); } });
+    const under = h('.under', { 'aria-live': 'polite' });
+
+    function update() {
+        const all = [...store.jobs.values()].sort((a, b) => Number(b.id.slice(1)) - Number(a.id.slice(1)));
+        const want = words.trim().toLowerCase();
+        const found = all.filter((j) => !want || [j.name, j.id, j.project, j.user].some((s) => s?.toLowerCase().includes(want)));
+        const test = FILTERS.find(([name]) => name === filter)[2];
+        const shown = found.filter(test);
+        chips.forEach((chip, i) => {
+            chip.setAttribute('aria-pressed', String(FILTERS[i][0] === filter));
+            text(chip.lastChild, found.filter(FILTERS[i][2]).length);
+        });
+        sums.update();
+        list.update(shown);
+        list.el.hidden = !shown.length;
+        under.replaceChildren(...(store.fault && !store.loaded ? [ui.problemBox(store.fault, store.readAll)]
+            : !store.loaded ? [h('p.note.pad', {}, 'Reading…')]
+                : !all.length ? [ui.empty('No jobs yet', h('p', {}, 'Submit the first one from a terminal:'),
+                    ui.commandLine('muster submit examples/quickstart.yaml --watch'))]
+                    : !shown.length ? [ui.empty('Nothing matches', h('button', { type: 'button', onclick: () => {
+                        filter = 'all';
+                        words = search.value = '';
+                        update();
+                    } }, 'Show all jobs'))] : []));
+    }
+    let sig = null;
+    function updateNodes() {
+        const now = JSON.stringify(store.nodes.map((n) => [n.id, n.state, n.slots.map((s) => [s.job, s.state])]));
+        if (now !== sig && store.loaded)
+            nodeCards(nodeBox);
+        sig = store.loaded ? now : null;
+    }
+
+    main.replaceChildren(h('h1.sr', {}, 'Overview'), sums.el, h('.columns', {},
+        h('section.panel', { 'aria-label': 'Jobs' }, h('.panel-head', {}, h('h2', {}, 'Jobs'),
+            h('.chips', { role: 'group', 'aria-label': 'Which jobs' }, chips), search), list.el, under),
+        h('section.panel.side', { 'aria-label': 'Nodes' }, h('.panel-head', {}, h('h2', {}, 'Nodes')), nodeBox)));
+    store.watch(() => { update(); updateNodes(); }, signal);
+    const tick = setInterval(update, 5000);
+    signal.addEventListener('abort', () => clearInterval(tick), { once: true });
+    keys(signal, search);
+    update();
+    updateNodes();
+    return 'Jobs';
+}

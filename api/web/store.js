@@ -1,0 +1,137 @@
+/* store - what the pages show, kept true by the stream of events
+ *
+ * Lists are read whole once; an event then says what to read again, at most a few times a second. Metrics go
+ * straight into the job's progress. Pages subscribe with watch() until their signal aborts.
+ */
+import { follow, get, pages } from './api.js';
+
+export const jobs = new Map();   /* id → job, without spec */
+export let nodes = [];
+export let cluster = null;
+export let loaded = false;
+export let fault = null;         /* the last problem of reading the lists */
+
+const JOBS_SHOWN = 500;
+const watchers = new Set();
+let stop = null, onSignedOut = () => {};
+const stale = new Set();         /* jobs to read again */
+let staleCluster = false, timer = null;
+
+export function watch(on, signal) {
+    watchers.add(on);
+    signal.addEventListener('abort', () => watchers.delete(on), { once: true });
+}
+
+function tell(event) {
+    for (const on of watchers)
+        on(event);
+}
+
+async function readCluster() {
+    const [n, c] = await Promise.all([get('/v1/nodes'), get('/v1/cluster')]);
+    nodes = n.nodes;
+    cluster = c;
+}
+
+export async function readAll() {
+    try {
+        const [list] = await Promise.all([pages('/v1/jobs?limit=100', 'jobs', JOBS_SHOWN), readCluster()]);
+        jobs.clear();
+        for (const job of list)
+            jobs.set(job.id, job);
+        loaded = true;
+        fault = null;
+    } catch (e) {
+        fault = e;
+        if (e.status === 401)
+            onSignedOut(e);
+    }
+    tell(null);
+}
+
+async function readStale() {
+    timer = null;
+    const ids = [...stale];
+    const readNodes = staleCluster;
+    stale.clear();
+    staleCluster = false;
+    try {
+        if (ids.length > 20) {
+            await readAll();
+            return;
+        }
+        const found = await Promise.all(ids.map((id) => get(`/v1/jobs/${id}`).catch((e) => (e.status === 404 ? null
+            : Promise.reject(e)))));
+        for (const job of found)
+            if (job)
+                jobs.set(job.id, job);
+        if (readNodes)
+            await readCluster();
+        fault = null;
+    } catch (e) {
+        fault = e;
+    }
+    tell(null);
+}
+
+function later() {
+    timer ??= setTimeout(readStale, 150);
+}
+
+export function refreshJob(id) {
+    stale.add(id);
+    staleCluster = true;
+    later();
+}
+
+function take(type, event) {
+    const job = jobs.get(event.job);
+    if (type === 'metrics') {
+        if (job) {
+            const steps = job.progress?.steps;
+            const step = event.data.step + 1;
+            job.progress = { ...job.progress, step, loss: event.data.loss, tokens_per_s: event.data.tokens_per_s,
+                eta_s: steps && event.data.step_ms ? (steps - step) * event.data.step_ms / 1000 : job.progress?.eta_s };
+        }
+    } else if (type === 'eval' && job && event.data?.loss !== undefined) {
+        job.eval = { step: event.data.step, loss: event.data.loss };
+    } else {
+        if (event.job)
+            stale.add(event.job);
+        staleCluster = true;
+        later();
+    }
+    tell(event);
+}
+
+/* Read all and follow; live(connected, problem) tells of the stream, signedOut(problem) of a refused token. */
+export function start(live, signedOut) {
+    stop?.abort();
+    stop = new AbortController();
+    onSignedOut = signedOut;
+    const { signal } = stop;
+    let was = null;
+    readAll();
+    follow('/v1/events', {
+        signal, on: take,
+        state: (connected, problem) => {
+            if (problem?.status === 401)
+                onSignedOut(problem);
+            if (connected && was === false)
+                readAll(); /* something may have happened that the stream no longer has */
+            was = connected;
+            live(connected, problem);
+        },
+    });
+    /* A node that falls silent sends nothing: look now and then. */
+    const look = setInterval(() => { if (!document.hidden) { staleCluster = true; later(); } }, 10000);
+    signal.addEventListener('abort', () => clearInterval(look), { once: true });
+}
+
+export function end() {
+    stop?.abort();
+    jobs.clear();
+    nodes = [];
+    cluster = null;
+    loaded = false;
+}
