@@ -183,8 +183,8 @@ static bool all_handed(const struct comm_request *r)
 
 void message_sent(struct comm_world *w, struct comm_request *r)
 {
-    assert(r->inflight > 0);
-    if (--r->inflight == 0 && all_handed(r) && !w->failed)
+    assert(r->in_flight > 0);
+    if (--r->in_flight == 0 && all_handed(r) && !w->failed)
         send_end(w, r);
 }
 
@@ -231,7 +231,7 @@ static void sending_pop(struct comm_world *w, struct comm_peer *p, struct comm_r
     if (!r->next)
         p->sending.last = &p->sending.first;
     r->next = NULL;
-    if (r->inflight == 0)
+    if (r->in_flight == 0)
         send_end(w, r);
 }
 
@@ -380,7 +380,7 @@ void message_drop(struct comm_world *w, struct comm_request *r)
         (void)queue_remove(&p->posted, r);
     if (p->into == r)
         p->into = NULL;
-    if (r->inflight) {
+    if (r->in_flight) {
         r->next = w->grave;
         w->grave = r;
     } else {

@@ -118,7 +118,8 @@ int card_wait(const struct comm_world *w, const char *folder, const char *kind, 
             ;
     }
     if (old != UINT64_MAX)
-        return merr_set(err, -ETIMEDOUT, "rank %d did not come to the rendezvous: '%s' is of generation %llu, not %llu", rank,
+        return merr_set(err, -ETIMEDOUT,
+                        "rank %d did not come to the rendezvous: '%s' is of generation %llu, not %llu", rank,
                         path, (unsigned long long)old, (unsigned long long)w->generation);
     return merr_set(err, -ETIMEDOUT, "rank %d did not come to the rendezvous: no '%s'", rank, path);
 }

@@ -325,7 +325,8 @@ static int mate_map(struct comm_world *w, int local, const struct shm_cfg *cfg, 
         return merr_set(err, -EPROTO, "process %lld is not rank %d of generation %llu", (long long)c->pid, rank,
                         (unsigned long long)w->generation);
     if (c->pipe >= 0) {
-        m->pipe = open_theirs(c, c->pipe, O_WRONLY | O_NONBLOCK);
+        /* Both ends, so that a wake-up of a dead mate is no SIGPIPE. */
+        m->pipe = open_theirs(c, c->pipe, O_RDWR | O_NONBLOCK);
         if (m->pipe < 0)
             return merr_errno(err, -errno, "cannot open the wake-up pipe of rank %d", rank);
     }

@@ -19,7 +19,7 @@
 
 #define AM_ID 7
 #define PART_BYTES (256u << 10)
-#define INFLIGHT_MAX 8        /* frames a peer */
+#define IN_FLIGHT_MAX 8        /* frames a peer */
 #define ABANDON_US 500000     /* for closing connections by force */
 #define DESYNC_US 50000       /* for what was sent to leave, so that the peer sees the same difference */
 #define PROGRESS_MAX 64       /* turns in one pass */
@@ -34,7 +34,7 @@ struct ucx_sent {
 
 struct ucx_link {
     ucp_ep_h ep;
-    int inflight;
+    int in_flight;
 };
 
 struct ucx {
@@ -93,7 +93,7 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
 
     ucp_request_free(request);
     w->ucx->moved = true;
-    w->ucx->link[t->peer->rank].inflight--;
+    w->ucx->link[t->peer->rank].in_flight--;
     if (status != UCS_OK && !w->ucx->abandoned)
         t->peer->lost = true;
     if (t->req && (status == UCS_OK || w->failed))
@@ -150,7 +150,7 @@ static int ucx_send(struct comm_world *w, struct comm_peer *p, const struct fram
                                  .cb.send = on_sent};
     ucs_status_ptr_t s;
 
-    if (l->inflight >= INFLIGHT_MAX || p->lost)
+    if (l->in_flight >= IN_FLIGHT_MAX || p->lost)
         return 0;
     if (t)
         u->spare = t->next;
@@ -168,9 +168,9 @@ static int ucx_send(struct comm_world *w, struct comm_peer *p, const struct fram
         sent_put(t);
         return 1;
     }
-    l->inflight++;
+    l->in_flight++;
     if (req)
-        req->inflight++;
+        req->in_flight++;
     return 1;
 }
 
@@ -310,7 +310,7 @@ static void links_close(struct comm_world *w, bool force, int64_t deadline_us)
             bool open = closing[i] && !UCS_PTR_IS_ERR(closing[i]) &&
                         ucp_request_check_status(closing[i]) == UCS_INPROGRESS;
 
-            pending |= open || u->link[i].inflight > 0;
+            pending |= open || u->link[i].in_flight > 0;
         }
     }
     for (int i = 0; closing && i < w->size; i++) {
@@ -331,7 +331,7 @@ void ucx_abandon(struct comm_world *w)
     while (w->failed == -EPROTO && busy && clock_mono_us() < until) {
         busy = ucp_worker_progress(u->worker) != 0;
         for (int i = 0; i < w->size; i++)
-            busy |= u->link[i].inflight > 0;
+            busy |= u->link[i].in_flight > 0;
     }
     u->abandoned = true;
     links_close(w, true, clock_mono_us() + ABANDON_US);

@@ -31,8 +31,8 @@ struct comm_peer;
 struct comm_transport {
     const char *name;
     size_t part_bytes; /* of a frame's payload, at most */
-    bool copies;       /* a frame that send() has taken lies elsewhere already: req->inflight stays 0 */
-    /* Take a sealed frame with its payload. The payload stays until req->inflight is back at 0 (req may be NULL
+    bool copies;       /* a frame that send() has taken lies elsewhere already: req->in_flight stays 0 */
+    /* Take a sealed frame with its payload. The payload stays until req->in_flight is back at 0 (req may be NULL
      * when there is none). */
     int (*send)(struct comm_world *w, struct comm_peer *p, const struct frame *f, const void *payload,
                 struct comm_request *req);
@@ -49,7 +49,7 @@ struct comm_request {
     size_t bytes;
     size_t moved;       /* handed to the transport, or arrived */
     uint32_t frames;    /* handed to the transport */
-    uint32_t inflight;  /* frames that the transport still reads from buf */
+    uint32_t in_flight;  /* frames that the transport still reads from buf */
     bool send, done, detached; /* detached: nobody waits, the end of sending frees it */
     char *staged;       /* own copy of the bytes, or NULL */
     struct frame head;  /* of its frames; of a receive: what to match */

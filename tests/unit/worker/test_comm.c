@@ -201,8 +201,11 @@ static void every_call_is_right_over(enum team_way way, const int *teams)
 
 static void every_call_is_right_in_shared_memory(void **state)
 {
+    static const struct sizes some = {small_sizes + 2, 3};
+
     (void)state;
     every_call_is_right_over(TEAM_SHM, (const int[]){1, 2, 3, 4, 5, 8, 0});
+    team_run(TEAM_MAX, TEAM_SHM, 0, every_call, &some);
 }
 
 static void every_call_is_right_over_ucx(void **state)

@@ -39,7 +39,7 @@ static void a_killed_peer_ends_the_wait(enum team_way way)
     struct team t;
     int64_t from;
 
-    team_init(&t, 3, way);
+    team_init(&t, 4, way);
     team_start(&t, reduce_until_it_fails);
     from = after(&t, 1, SIGKILL);
     team_wait(&t, 5000000);
@@ -47,6 +47,7 @@ static void a_killed_peer_ends_the_wait(enum team_way way)
     assert_int_equal(t.exit_code[1], 128 + SIGKILL);
     assert_int_equal(t.exit_code[0], ECONNRESET);
     assert_int_equal(t.exit_code[2], ECONNRESET);
+    assert_int_equal(t.exit_code[3], ECONNRESET);
     team_clear(&t);
 }
 
