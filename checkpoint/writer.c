@@ -77,6 +77,8 @@ static int make_pool(struct mck_writer *w, struct merr *err)
 
     if (want > 2u * w->plan.extents)
         want = 2u * w->plan.extents; /* two attempts at once hold no more */
+    if (least > w->plan.extents) /* a slot for each: nothing can wait for anything */
+        least = w->plan.extents ? w->plan.extents : 1;
     if (want < least)
         want = least;
     if (want > 1u << 20)
