@@ -3,6 +3,7 @@ import json
 import math
 import os
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -95,6 +96,21 @@ class Run:
 
     def events(self, kind=None):
         return [e for e in self.lines(os.path.join(self.folder, "events.jsonl")) if kind in (None, e["type"])]
+
+    def flight_path(self, rank):
+        return os.path.join(self.folder, "rank-%05d.flight" % rank)
+
+    def order(self, rank, order):
+        """What the agent writes into a rank's flight page (worker/diagnose/flight.c: the word at byte 16)."""
+        with open(self.flight_path(rank), "r+b") as f:
+            f.seek(16)
+            f.write(struct.pack("<I", order))
+
+    def checkpoints(self):
+        folder = os.path.join(self.job, "checkpoints")
+        return sorted(int(n[5:]) for n in os.listdir(folder)
+                      if n.startswith("step-") and os.path.exists(os.path.join(folder, n, "MANIFEST"))
+                      ) if os.path.isdir(folder) else []
 
     def until(self, ready, seconds=60):
         """Wait until ready() gives something true, and give that."""

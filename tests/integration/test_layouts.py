@@ -1,0 +1,279 @@
+"""One job in every layout of ranks: the same numbers, also across a resume and with dropout on."""
+import copy
+import json
+import os
+import shutil
+import struct
+import subprocess
+
+import pytest
+
+from tests import specs
+from tests.integration import ranks
+
+# what differs in the order of additions along tp is worth about 1e-8 here; the promise is 1e-4 over 30 steps
+TP_RELATIVE = 1e-4
+BIT_FOR_BIT = [{"dp": 2}, {"dp": 3}, {"dp": 4}, {"pp": 2}, {"pp": 4}, {"pp": 2, "dp": 3}]
+WITHIN = [{"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 2, "pp": 2, "dp": 2}]
+
+
+def name(layout):
+    return "-".join("%s%d" % (k, v) for k, v in layout.items())
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "text"))
+
+
+@pytest.fixture(scope="module")
+def job(corpus):
+    spec = specs.train(corpus, steps=30, every_steps=10)
+    spec["train"]["model"]["dropout"] = 0.1
+    spec["train"]["eval"]["every_steps"] = 10
+    return spec
+
+
+@pytest.fixture(scope="module")
+def alone(job, tmp_path_factory):
+    return ranks.train(job, str(tmp_path_factory.mktemp("alone")))
+
+
+def numbers(run):
+    """Everything in a run's files that must not depend on the layout."""
+    return ([(m["step"], m["loss"], m["grad_norm"], m["lr"], m["tokens"]) for m in run.metrics()],
+            [(e["step"], e["loss"], e["tokens"], e["unigram"]) for e in run.events("eval")])
+
+
+def test_a_run_leaves_metrics_events_and_checkpoints(alone):
+    lines = alone.metrics()
+    assert [m["step"] for m in lines] == list(range(30))
+    assert [m["tokens"] for m in lines] == [(s + 1) * 8 * 32 for s in range(30)]
+    assert set(lines[0]) == {"step", "loss", "grad_norm", "lr", "tokens", "tokens_per_s", "step_ms", "mfu", "bytes_tp",
+                             "bytes_pp", "bytes_dp", "stall_ms", "generation", "ranks"}
+    assert [e["step"] for e in alone.events("eval")] == [0, 10, 20, 30]
+    assert sorted(e["step"] for e in alone.events("checkpoint")) == [10, 20, 30] == alone.checkpoints()
+    assert not any("error" in e for e in alone.events("checkpoint"))
+    assert [e["step"] for e in alone.events("finished")] == [30]
+    assert alone.events("eval")[-1]["loss"] < alone.events("eval")[0]["loss"] - 1
+    assert alone.lines(os.path.join(alone.folder, "metrics.jsonl")) == lines
+
+
+@pytest.mark.parametrize("layout", BIT_FOR_BIT, ids=name)
+def test_data_and_pipeline_parallel_give_the_same_bits(job, alone, layout, tmp_path):
+    run = ranks.train(job, str(tmp_path), **layout)
+    assert numbers(run) == numbers(alone)
+    assert all(m["ranks"] == run.world for m in run.metrics())
+    last = run.metrics()[-1]
+    assert (last["bytes_dp"] > 0) == ("dp" in layout) and (last["bytes_pp"] > 0) == ("pp" in layout)
+
+
+@pytest.mark.parametrize("layout", WITHIN, ids=name)
+def test_tensor_parallel_stays_within_its_tolerance(job, alone, layout, tmp_path):
+    run = ranks.train(job, str(tmp_path), **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(alone)) < TP_RELATIVE
+    assert ranks.relative([e["loss"] for e in run.events("eval")],
+                          [e["loss"] for e in alone.events("eval")]) < TP_RELATIVE
+    assert run.metrics()[-1]["bytes_tp"] > 0
+
+
+def test_replicated_optimizer_state_gives_the_bits_of_the_sharded(job, alone, tmp_path):
+    spec = copy.deepcopy(job)
+    spec["parallel"]["zero"] = 0
+    assert numbers(ranks.train(spec, str(tmp_path), dp=3)) == numbers(alone)
+
+
+def test_virtual_workers_that_are_no_power_of_two(job, tmp_path):
+    spec = copy.deepcopy(job)
+    spec["train"]["batch"]["sequences"] = 10
+    spec["parallel"]["virtual_workers"] = 5
+    alone = ranks.train(spec, str(tmp_path / "1"))
+    for dp in (2, 3, 5):
+        assert numbers(ranks.train(spec, str(tmp_path / str(dp)), dp=dp)) == numbers(alone)
+
+
+def test_an_untied_head_and_a_padded_vocabulary(job, tmp_path):
+    spec = copy.deepcopy(job)
+    spec["train"]["model"].update(tie_embeddings=False, vocab=300)
+    spec["train"]["steps"] = 12
+    alone = ranks.train(spec, str(tmp_path / "1"))
+    assert numbers(ranks.train(spec, str(tmp_path / "2"), pp=2, dp=2)) == numbers(alone)
+    assert ranks.relative(ranks.losses(ranks.train(spec, str(tmp_path / "3"), tp=4)), ranks.losses(alone)) < TP_RELATIVE
+
+
+def test_two_nodes_without_shared_memory_give_the_same_bits(job, alone, tmp_path):
+    assert numbers(ranks.train(job, str(tmp_path), dp=2, pp=2, nodes=2)) == numbers(alone)
+
+
+# --- resuming ------------------------------------------------------------------------------------------
+
+def interrupted(alone, folder, step):
+    """The job's folder as it was after `step`, with the metrics of all steps still in it."""
+    job = os.path.join(folder, "job")
+    shutil.copytree(alone.job, job)
+    for s in (10, 20, 30):
+        if s > step:
+            shutil.rmtree(os.path.join(job, "checkpoints", "step-%08d" % s))
+    return folder
+
+
+@pytest.mark.parametrize("layout", [{}, {"dp": 2}, {"pp": 2}, {"dp": 3}], ids=lambda x: name(x) or "alone")
+def test_a_resumed_run_goes_on_with_the_same_bits(job, alone, layout, tmp_path):
+    run = ranks.train(job, interrupted(alone, str(tmp_path), 10), generation=2, **layout)
+    assert [e["step"] for e in run.events("resumed")] == [10]
+    assert [m[:3] for m in numbers(run)[0]] == [m[:3] for m in numbers(alone)[0]]
+    assert [m["generation"] for m in run.metrics()] == [1] * 10 + [2] * 20
+    assert len(run.lines(os.path.join(run.folder, "metrics.jsonl"))) == 20
+
+
+def test_a_run_resumes_in_a_layout_cut_three_ways(job, alone, tmp_path):
+    run = ranks.train(job, interrupted(alone, str(tmp_path), 20), generation=2, tp=2, pp=2, dp=2)
+    assert ranks.relative(ranks.losses(run), ranks.losses(alone)) < TP_RELATIVE
+
+
+def test_a_finished_job_started_again_trains_no_further(job, alone, tmp_path):
+    run = ranks.train(job, interrupted(alone, str(tmp_path), 30), generation=2)
+    assert [e["step"] for e in run.events("finished")] == [30]
+    assert ranks.losses(run) == ranks.losses(alone)
+
+
+def test_a_damaged_checkpoint_is_passed_over(job, alone, tmp_path):
+    folder = interrupted(alone, str(tmp_path), 20)
+    path = os.path.join(folder, "job", "checkpoints", "step-00000020", "rank-00000.mck")
+    size = os.path.getsize(path)
+    with open(path, "r+b") as f:  # in the middle of the first tensors: the quick check cannot see it
+        f.seek(size // 4)
+        data = f.read(4096)
+        f.seek(size // 4)
+        f.write(bytes(b ^ 0x5A for b in data))
+    run = ranks.train(job, folder, generation=2, pp=2)
+    assert [e["step"] for e in run.events("resumed")] == [10]
+    assert [e["step"] for e in run.events("note")][:1] == [20]
+    assert ranks.losses(run) == ranks.losses(alone)
+
+
+def test_weights_of_a_checkpoint_start_another_job(job, alone, tmp_path):
+    spec = copy.deepcopy(job)
+    spec["train"]["init"]["from"] = os.path.join(alone.job, "checkpoints")
+    spec["train"]["steps"] = 1
+    spec["train"]["optimizer"]["warmup"] = 0
+    run = ranks.train(spec, str(tmp_path), tp=2)
+    assert abs(run.events("eval")[0]["loss"] - alone.events("eval")[-1]["loss"]) < 1e-4
+
+
+# --- orders and faults ---------------------------------------------------------------------------------
+
+@pytest.fixture
+def long_job(corpus):
+    return specs.train(corpus, steps=100000, every_steps=0)
+
+
+def test_drain_saves_and_ends_and_the_next_run_goes_on(long_job, corpus, tmp_path):
+    with ranks.Run(str(tmp_path), long_job, dp=2) as run:
+        run.until(lambda: len(run.metrics()) > 3)
+        run.order(1, ranks.DRAIN)  # one rank is told: all obey at the same step
+        run.must(ranks.DRAINED)
+    steps = run.checkpoints()
+    assert len(steps) == 1 and steps[0] == len(run.metrics())
+    short = specs.train(corpus, steps=steps[0] + 5, every_steps=0)
+    again = ranks.train(short, str(tmp_path), generation=2)
+    assert [e["step"] for e in again.events("resumed")] == steps
+    assert len(again.metrics()) == steps[0] + 5
+
+
+def test_save_makes_a_checkpoint_and_training_goes_on(long_job, tmp_path):
+    with ranks.Run(str(tmp_path), long_job, pp=2) as run:
+        run.until(lambda: len(run.metrics()) > 3)
+        run.order(0, ranks.SAVE)
+        step = run.until(lambda: run.events("checkpoint"))[0]["step"]
+        run.until(lambda: len(run.metrics()) > step + 3)
+        with open(run.flight_path(0), "rb") as f:
+            assert struct.unpack("<I", f.read(20)[16:])[0] == 0  # the order is taken back
+        run.order(0, ranks.ABORT)
+        assert run.wait() == [ranks.ABORTED] * 2
+    assert run.checkpoints() == [step]
+
+
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_killed_rank_takes_the_others_along_and_nothing_is_lost(job, alone, victim, tmp_path):
+    with ranks.Run(str(tmp_path), job, pp=2, dp=2) as run:
+        run.until(lambda: 10 in run.checkpoints())
+        run.ranks[victim].kill()
+        codes = run.wait(60)
+    assert codes[victim] == -9
+    assert all(c == ranks.ABORTED for i, c in enumerate(codes) if i != victim), codes
+    again = ranks.train(job, str(tmp_path), generation=2, pp=2, dp=2)
+    assert ranks.losses(again) == ranks.losses(alone)
+
+
+def test_sigterm_gives_up(long_job, tmp_path):
+    with ranks.Run(str(tmp_path), long_job, tp=2) as run:
+        run.until(lambda: run.metrics())
+        for p in run.ranks:
+            p.terminate()
+        assert run.wait() == [ranks.ABORTED] * 2
+    assert not run.events("fault")
+
+
+def test_a_gradient_that_is_not_finite_names_its_rank(corpus, tmp_path):
+    spec = specs.train(corpus, steps=50, every_steps=0)
+    spec["train"]["optimizer"].update(lr=900.0, warmup=0, clip=0)
+    spec["train"]["optimizer"]["weight_decay"] = 900.0
+    with ranks.Run(str(tmp_path), spec, pp=2) as run:
+        codes = run.wait()
+    fault = run.events("fault")
+    assert sorted(codes) == [ranks.USER, ranks.ABORTED], run.log()
+    assert len(fault) == 1 and fault[0]["class"] == "user" and codes[fault[0]["rank"]] == ranks.USER
+    assert "not finite" in fault[0]["message"] or "loss is" in fault[0]["message"]
+
+
+def test_missing_data_is_the_users_fault_and_said_by_path(job, tmp_path):
+    spec = copy.deepcopy(job)
+    spec["train"]["data"]["path"] = "/nowhere/corpus.txt"
+    with ranks.Run(str(tmp_path), spec) as run:
+        assert run.wait() == [ranks.USER]
+    fault = run.events("fault")
+    assert fault[0]["class"] == "user" and "/nowhere/corpus.txt" in fault[0]["message"]
+
+
+def test_a_layout_that_cannot_be_is_refused(job, tmp_path):
+    with ranks.Run(str(tmp_path), job, pp=8) as run:
+        codes = run.wait()
+    assert ranks.USER in codes and set(codes) <= {ranks.USER, ranks.ABORTED, -15}  # ended before it was up
+    assert any("4 layers" in e["message"] for e in run.events("fault"))
+
+
+# --- the program's other modes -------------------------------------------------------------------------
+
+def muster_train(*argv):
+    return subprocess.run([ranks.TRAIN] + list(argv), capture_output=True, timeout=60, check=False)
+
+
+def test_text_is_sampled_from_a_checkpoint_and_depends_on_the_seed(alone):
+    checkpoint = os.path.join(alone.job, "checkpoints")
+    common = ["--sample", "--checkpoint", checkpoint, "--prompt", "the ", "--tokens", "40"]
+    one, same, other = (muster_train(*common, "--seed", s) for s in ("1", "1", "2"))
+    assert one.returncode == 0 and len(one.stdout) == 40, one.stderr
+    assert one.stdout == same.stdout != other.stdout
+    assert muster_train(*common[:2], checkpoint + ":20", *common[3:]).returncode == 0
+    assert muster_train(*common[:2], checkpoint + ":7", *common[3:]).returncode == ranks.USER
+    greedy = [muster_train(*common, "--temperature", "0", "--seed", s).stdout for s in ("1", "2")]
+    assert greedy[0] == greedy[1]
+
+
+def test_a_schedule_prints(tmp_path):
+    out = muster_train("--print-schedule", "--pp", "4", "--micro-batches", "8")
+    assert out.returncode == 0 and out.stdout.startswith(b"r0: 0F0 0SF0")
+    assert b"span 33 " in out.stdout
+    assert muster_train("--print-schedule", "--pp", "0", "--micro-batches", "8").returncode == 2
+    refused = muster_train("--print-schedule", "--pp", "2", "--micro-batches", "2", "--schedule", "zb-h1")
+    assert refused.returncode == 2 and b"1f1b" in refused.stderr
+
+
+def test_a_folder_without_an_assignment_is_said_so(tmp_path):
+    out = muster_train("--run", str(tmp_path), "--rank", "0")
+    assert out.returncode == ranks.USER and b"assignment.json" in out.stderr
+    with open(tmp_path / "assignment.json", "w") as f:
+        json.dump({"job": "j1"}, f)
+    out = muster_train("--run", str(tmp_path), "--rank", "0")
+    assert out.returncode == ranks.USER and b"'dir'" in out.stderr
