@@ -99,7 +99,7 @@ def train_torch(weights, stream):
 
 def spec(folder, **parallel):
     return {
-        "name": "torch", "devices": {"min": 1, "max": 8},
+        "name": "torch", "devices": {"min": 4, "max": 8},
         "train": {
             "model": {"family": "gpt2", "layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "ffn": FFN,
                       "context": CONTEXT, "vocab": VOCAB},
