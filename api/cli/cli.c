@@ -1,0 +1,371 @@
+#include "api/cli/cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/spec.h"
+#include "api/spec_int.h"
+#include "base/io.h"
+#include "base/version.h"
+
+int cli_fail(enum cli_exit status, const char *fmt, ...)
+{
+    va_list ap;
+
+    (void)fflush(stdout);
+    (void)fputs("muster: ", stderr);
+    va_start(ap, fmt);
+    (void)vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    (void)fputc('\n', stderr);
+    return (int)status;
+}
+
+const char *cli_option(const struct cli *c, const char *name)
+{
+    for (size_t i = 0; i < CLI_OPTIONS_MAX && c->cmd->options[i].name; i++)
+        if (strcmp(c->cmd->options[i].name, name) == 0)
+            return c->value[i];
+    return NULL;
+}
+
+int cli_number(const struct cli *c, const char *name, long lo, long hi, long def, long *ret)
+{
+    const char *text = cli_option(c, name);
+    char *end;
+    long n;
+
+    *ret = def;
+    if (!text)
+        return 0;
+    errno = 0;
+    n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < lo || n > hi) {
+        (void)cli_fail(CLI_USAGE, "--%s wants a number from %ld to %ld, got '%s'", name, lo, hi, text);
+        return -EINVAL;
+    }
+    *ret = n;
+    return 0;
+}
+
+int cli_connect(struct cli *c)
+{
+    struct merr err;
+    int r = c->client ? 0 : client_new(c->server, c->token, c->state, &c->client, &err);
+
+    return r < 0 ? cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text) : 0;
+}
+
+int cli_call(struct cli *c, const char *method, const char *path, const json_t *body, const char *key, json_t **ret)
+{
+    struct merr err;
+    int r = cli_connect(c);
+
+    if (r)
+        return r;
+    r = client_call(c->client, method, path, body, key, ret, &err);
+    return r < 0 ? cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text) : 0;
+}
+
+int cli_print_json(const json_t *doc)
+{
+    bool bad = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY) < 0 || fputc('\n', stdout) == EOF;
+
+    return bad || fflush(stdout) != 0 ? CLI_FAILED : CLI_DONE;
+}
+
+bool cli_is_terminal(void)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+}
+
+const char *cli_colour(const char *code)
+{
+    const char *no = getenv("NO_COLOR");
+
+    return cli_is_terminal() && !(no && *no) ? code : "";
+}
+
+/* --- parsing ------------------------------------------------------------------------------------------- */
+
+/* The command of argv[0] (and argv[1]); *ret_words is how many words name it. */
+static const struct command *find_command(int argc, char **argv, int *ret_words)
+{
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const char *name = cli_commands[i].name, *space = strchr(name, ' ');
+        size_t first = space ? (size_t)(space - name) : strlen(name);
+
+        if (strlen(argv[0]) != first || strncmp(argv[0], name, first) != 0)
+            continue;
+        if (!space || (argc > 1 && strcmp(argv[1], space + 1) == 0)) {
+            *ret_words = space ? 2 : 1;
+            return &cli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_command(int argc, char **argv)
+{
+    const char *known[64], *near;
+    char word[128];
+    size_t n = 0;
+    bool group = false;
+
+    for (size_t i = 0; i < cli_commands_n && n < 64; i++) {
+        known[n++] = cli_commands[i].name;
+        group = group || strncmp(cli_commands[i].name, argv[0], strlen(argv[0])) == 0;
+    }
+    group = group && strcmp(argv[0], "checkpoint") == 0;
+    group = group && argc > 1;
+    (void)snprintf(word, sizeof(word), "%s%s%s", argv[0], group ? " " : "", group ? argv[1] : "");
+    near = spec_nearest(word, known, n);
+    if (near)
+        return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", word, near);
+    return cli_fail(CLI_USAGE, "unknown command '%s'; `muster help` lists them", word);
+}
+
+static int unknown_option(const struct cli *c, const char *text)
+{
+    const char *known[CLI_OPTIONS_MAX + 8], *near, *name = text + strspn(text, "-");
+    char word[64];
+    size_t n = 0;
+
+    for (size_t i = 0; i < CLI_OPTIONS_MAX && c->cmd->options[i].name; i++)
+        known[n++] = c->cmd->options[i].name;
+    for (size_t i = 0; i < cli_common_n; i++)
+        known[n++] = cli_common[i].name;
+    (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(name, "="), name);
+    near = text[1] == '-' ? spec_nearest(word, known, n) : NULL;
+    if (near)
+        return cli_fail(CLI_USAGE, "unknown option '%s'; did you mean '--%s'?", text, near);
+    return cli_fail(CLI_USAGE, "unknown option '%s'; see `muster help %s`", text, c->cmd->name);
+}
+
+static const struct option_row *match(const struct option_row *rows, size_t n, const char *text, size_t *ret_at)
+{
+    for (size_t i = 0; i < n && rows[i].name; i++) {
+        size_t len = strcspn(text + 2 * (text[1] == '-'), "=");
+        bool is = text[1] == '-' ? strlen(rows[i].name) == len && strncmp(rows[i].name, text + 2, len) == 0
+                                 : text[1] && text[1] == rows[i].letter;
+
+        if (is) {
+            *ret_at = i;
+            return &rows[i];
+        }
+    }
+    return NULL;
+}
+
+static int take_common(struct cli *c, size_t at, const char *value)
+{
+    switch (at) {
+    case 0:
+        c->server = value;
+        return 0;
+    case 1:
+        c->token = value;
+        return 0;
+    case 2:
+        c->state = value;
+        return 0;
+    case 3:
+        if (strcmp(value, "json") != 0)
+            return cli_fail(CLI_USAGE, "-o '%s': want json", value);
+        if (!c->cmd->prints)
+            return cli_fail(CLI_USAGE, "`muster %s` prints no data: it takes no -o", c->cmd->name);
+        c->json = true;
+        return 0;
+    default:
+        help_print(c->cmd);
+        return -1; /* done */
+    }
+}
+
+/* One option at argv[*i]. Returns 0, an exit status, or -1 when all is done. */
+static int take_option(struct cli *c, int argc, char **argv, int *i)
+{
+    const char *text = argv[*i], *value = NULL;
+    size_t at = 0;
+    const struct option_row *own = match(c->cmd->options, CLI_OPTIONS_MAX, text, &at), *row = own;
+
+    if (!row)
+        row = match(cli_common, cli_common_n, text, &at);
+    if (!row)
+        return unknown_option(c, text);
+    if (text[1] == '-')
+        value = strchr(text, '=') ? strchr(text, '=') + 1 : NULL;
+    else if (text[2])
+        value = text + 2;
+    if (value && !row->value)
+        return cli_fail(CLI_USAGE, "'%s': --%s takes no value", text, row->name);
+    if (!value && row->value) {
+        if (*i + 1 >= argc)
+            return cli_fail(CLI_USAGE, "--%s wants %s", row->name, row->value);
+        value = argv[++*i];
+    }
+    if (own) {
+        c->value[at] = value ? value : "";
+        return 0;
+    }
+    return take_common(c, at, value);
+}
+
+static int parse(struct cli *c, int argc, char **argv)
+{
+    bool only_args = false;
+    int r;
+
+    for (int i = 0; i < argc; i++) {
+        if (!only_args && strcmp(argv[i], "--") == 0) {
+            only_args = true;
+        } else if (!only_args && argv[i][0] == '-' && argv[i][1]) {
+            r = take_option(c, argc, argv, &i);
+            if (r)
+                return r;
+        } else if (c->n == CLI_ARGS_MAX || c->n == c->cmd->max) {
+            return cli_fail(CLI_USAGE, "'%s' is one argument too many; usage: muster %s %s", argv[i], c->cmd->name,
+                            c->cmd->args);
+        } else {
+            c->arg[c->n++] = argv[i];
+        }
+    }
+    if (c->n < c->cmd->min)
+        return cli_fail(CLI_USAGE, "usage: muster %s %s", c->cmd->name, c->cmd->args);
+    return 0;
+}
+
+int cli_main(int argc, char **argv)
+{
+    struct cli c = {.n = 0};
+    int words = 0, r;
+
+    if (argc < 2) {
+        help_print(NULL);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("muster %s\n", MUSTER_VERSION);
+        return CLI_DONE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        help_print(NULL);
+        return CLI_DONE;
+    }
+    c.cmd = find_command(argc - 1, argv + 1, &words);
+    if (!c.cmd)
+        return unknown_command(argc - 1, argv + 1);
+    r = parse(&c, argc - 1 - words, argv + 1 + words);
+    if (r == 0)
+        r = c.cmd->run(&c);
+    client_free(c.client);
+    if (fflush(stdout) != 0 && r == 0)
+        r = CLI_FAILED;
+    return r < 0 ? CLI_DONE : r;
+}
+
+/* --- what several commands share ----------------------------------------------------------------------- */
+
+static int read_all(const char *file, struct buf *b, struct merr *err)
+{
+    ssize_t n;
+    char *at;
+
+    if (strcmp(file, "-") != 0)
+        return io_read_file(file, b, err);
+    for (;;) {
+        at = buf_reserve(b, 65536);
+        if (!at)
+            return merr_set(err, -EMSGSIZE, "standard input has more than %d bytes", SPEC_TEXT_MAX);
+        n = io_read_full(STDIN_FILENO, at, 65536);
+        if (n < 0)
+            return merr_errno(err, (int)n, "cannot read standard input");
+        if (n == 0)
+            return 0;
+        buf_commit(b, (size_t)n);
+    }
+}
+
+/* Paths are relative to where the user stands; the server stands elsewhere. */
+static int make_absolute(json_t *o, const char *name)
+{
+    const char *path = json_string_value(json_object_get(o, name));
+    char cwd[PATH_MAX], *full;
+    int r;
+
+    if (!path || path[0] == '/' || !*path)
+        return 0;
+    if (!getcwd(cwd, sizeof(cwd)) || asprintf(&full, "%s/%s", cwd, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0)
+        return -ENOMEM;
+    r = json_object_set_new(o, name, json_string(full));
+    free(full);
+    return r;
+}
+
+int cli_read_spec(const char *file, json_t **ret_doc)
+{
+    struct faults f = {.n = 0};
+    struct merr err;
+    struct buf b;
+    json_t *doc = NULL, *train;
+    int r;
+
+    buf_init(&b, SPEC_TEXT_MAX + 65536);
+    r = read_all(file, &b, &err);
+    if (r < 0) {
+        buf_clear(&b);
+        return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
+    }
+    r = spec_document(buf_text(&b), b.len, &doc, &f);
+    buf_clear(&b);
+    if (r < 0) {
+        r = cli_fail(CLI_REFUSED, "'%s' is no spec: %s", file, f.n ? f.v[0].message : strerror(-r));
+        faults_clear(&f);
+        return r;
+    }
+    train = json_object_get(doc, "train");
+    if (make_absolute(json_object_get(train, "data"), "path") < 0 ||
+        make_absolute(json_object_get(train, "data"), "tokenizer_path") < 0 ||
+        make_absolute(json_object_get(train, "init"), "from") < 0) {
+        json_decref(doc);
+        return cli_fail(CLI_FAILED, "no memory for the spec");
+    }
+    *ret_doc = doc;
+    return 0;
+}
+
+int cli_program(const char *program, char *ret, size_t size)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    char *slash;
+
+    if (n < 0)
+        return cli_fail(CLI_FAILED, "cannot find this program's folder: %s", strerror(errno));
+    self[n] = '\0';
+    slash = strrchr(self, '/');
+    n = snprintf(ret, size, "%.*s/%s", (int)(slash - self), self, program);
+    if (n < 0 || (size_t)n >= size || access(ret, X_OK) != 0)
+        return cli_fail(CLI_FAILED, "'%s' is not beside this program: %s; build or install all of Muster", ret,
+                        strerror(errno));
+    return 0;
+}
+
+int cli_exec(const char *program, const char *const *argv)
+{
+    char path[PATH_MAX];
+    int r = cli_program(program, path, sizeof(path));
+
+    if (r)
+        return r;
+    (void)fflush(stdout);
+    (void)execv(path, (char *const *)argv);
+    return cli_fail(CLI_FAILED, "cannot start '%s': %s", path, strerror(errno));
+}

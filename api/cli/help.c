@@ -1,0 +1,229 @@
+/* Help, completion, the man page and docs/cli.md, all from the table of commands. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/cli/cli.h"
+#include "api/spec.h"
+#include "base/version.h"
+
+static const char summary[] = "queue, watch and run training jobs";
+
+static void print_option(const struct option_row *o)
+{
+    char text[64];
+
+    (void)snprintf(text, sizeof(text), "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
+                   o->letter ? ", " : "   ", o->name, o->value ? " " : "", o->value ? o->value : "");
+    (void)printf("  %-28s %s\n", text, o->help);
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < cli_commands_n; i++)
+        if (strcmp(cli_commands[i].name, name) == 0)
+            return &cli_commands[i];
+    return NULL;
+}
+
+void help_print(const struct command *cmd)
+{
+    if (cmd) {
+        (void)printf("usage: muster %s%s%s [OPTION...]\n\n%s\n\n", cmd->name, *cmd->args ? " " : "", cmd->args,
+                     cmd->help);
+        for (size_t i = 0; i < CLI_OPTIONS_MAX && cmd->options[i].name; i++)
+            print_option(&cmd->options[i]);
+        for (size_t i = 0; i < cli_common_n; i++)
+            if (cmd->prints || cli_common[i].letter != 'o')
+                print_option(&cli_common[i]);
+        return;
+    }
+    (void)printf("usage: muster COMMAND [ARGUMENT...] [OPTION...]\n\n%s\n\n", summary);
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        char text[64];
+
+        (void)snprintf(text, sizeof(text), "%s %s", cli_commands[i].name, cli_commands[i].args);
+        (void)printf("  %-28s %s\n", text, cli_commands[i].help);
+    }
+    (void)printf("\n`muster help COMMAND` says more. Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 "
+                 "refused,\n5 server out of reach; `submit --watch` and `watch` end with the job's outcome.\n");
+}
+
+static void print_man(void)
+{
+    (void)printf(".TH MUSTER 1 \"\" \"muster %s\" \"Muster\"\n.SH NAME\nmuster \\- %s\n.SH SYNOPSIS\n.B muster\n"
+                 "COMMAND [ARGUMENT...] [OPTION...]\n.SH COMMANDS\n", MUSTER_VERSION, summary);
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const struct command *c = &cli_commands[i];
+
+        (void)printf(".TP\n.B %s%s%s\n%s.\n", c->name, *c->args ? " " : "", c->args, c->help);
+        for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
+            (void)printf(".br\n\\-\\-%s%s%s: %s\n", c->options[k].name, c->options[k].value ? " " : "",
+                         c->options[k].value ? c->options[k].value : "", c->options[k].help);
+    }
+    (void)printf(".SH OPTIONS\n");
+    for (size_t i = 0; i < cli_common_n; i++)
+        (void)printf(".TP\n.B \\-\\-%s%s%s\n%s.\n", cli_common[i].name, cli_common[i].value ? " " : "",
+                     cli_common[i].value ? cli_common[i].value : "", cli_common[i].help);
+    (void)printf(".SH EXIT STATUS\n0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of reach.\n"
+                 ".SH ENVIRONMENT\nMUSTER_SERVER, MUSTER_TOKEN, MUSTER_STATE, MUSTER_CACERT, NO_COLOR\n");
+}
+
+static void print_markdown(void)
+{
+    (void)printf("# Commands\n\nPrinted by `make docs/cli.md` from the table in `api/cli/table.c`, as `muster help` and the "
+                 "man page are.\n\nExit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of "
+                 "reach. `submit --watch` and\n`watch` end with the job's own outcome. `NO_COLOR` is honoured; progress "
+                 "moves only on a terminal.\n\nOptions of all commands:\n\n");
+    for (size_t i = 0; i < cli_common_n; i++)
+        (void)printf("- `--%s%s%s`: %s\n", cli_common[i].name, cli_common[i].value ? " " : "",
+                     cli_common[i].value ? cli_common[i].value : "", cli_common[i].help);
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const struct command *c = &cli_commands[i];
+
+        (void)printf("\n## muster %s%s%s\n\n%s.\n", c->name, *c->args ? " " : "", c->args, c->help);
+        for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
+            (void)printf("%s- `--%s%s%s`: %s\n", k ? "" : "\n", c->options[k].name, c->options[k].value ? " " : "",
+                         c->options[k].value ? c->options[k].value : "", c->options[k].help);
+    }
+}
+
+int help_main(struct cli *c)
+{
+    const struct command *cmd;
+    char name[64];
+
+    if (cli_option(c, "man")) {
+        print_man();
+    } else if (cli_option(c, "markdown")) {
+        print_markdown();
+    } else if (cli_option(c, "spec")) {
+        struct buf b;
+
+        buf_init(&b, 1 << 20);
+        (void)spec_reference(&b);
+        (void)fputs(buf_text(&b), stdout);
+        buf_clear(&b);
+    } else if (cli_option(c, "schema")) {
+        json_t *schema = spec_schema();
+        int r = schema ? cli_print_json(schema) : cli_fail(CLI_FAILED, "no memory");
+
+        json_decref(schema);
+        return r;
+    } else if (c->n == 0) {
+        help_print(NULL);
+    } else {
+        (void)snprintf(name, sizeof(name), "%s%s%s", c->arg[0], c->n > 1 ? " " : "", c->n > 1 ? c->arg[1] : "");
+        cmd = find(name);
+        if (!cmd)
+            return cli_fail(CLI_USAGE, "no command '%s'; `muster help` lists them", name);
+        help_print(cmd);
+    }
+    return CLI_DONE;
+}
+
+/* --- completion ---------------------------------------------------------------------------------------- */
+
+/* First words of commands, each once; the second words of a group are subs of it. */
+static void first_words(const char *before, const char *after)
+{
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const char *name = cli_commands[i].name;
+        size_t len = strcspn(name, " ");
+
+        if (i > 0 && name[len] && strncmp(cli_commands[i - 1].name, name, len + 1) == 0)
+            continue;
+        (void)printf("%s%.*s%s", before, (int)len, name, after);
+    }
+}
+
+static void second_words(const char *sep)
+{
+    for (size_t i = 0; i < cli_commands_n; i++)
+        if (strchr(cli_commands[i].name, ' '))
+            (void)printf("%s%s", strchr(cli_commands[i].name, ' ') + 1, sep);
+}
+
+static void option_words(const struct command *c)
+{
+    for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
+        (void)printf("--%s ", c->options[k].name);
+    for (size_t k = 0; k < cli_common_n; k++)
+        (void)printf("--%s ", cli_common[k].name);
+}
+
+static void print_bash(void)
+{
+    (void)printf("# bash completion of muster\n_muster() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words=\n"
+                 "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
+    first_words("", " ");
+    (void)printf("\"\n    elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = checkpoint ]; then\n"
+                 "        words=\"");
+    second_words(" ");
+    (void)printf("\"\n    elif [ \"${cur:0:1}\" = - ]; then\n        case \"${COMP_WORDS[1]}\" in\n");
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        if (strchr(cli_commands[i].name, ' '))
+            continue;
+        (void)printf("        %s) words=\"", cli_commands[i].name);
+        option_words(&cli_commands[i]);
+        (void)printf("\" ;;\n");
+    }
+    (void)printf("        *) words=\"--output --help\" ;;\n        esac\n    fi\n"
+                 "    if [ -n \"$words\" ]; then\n"
+                 "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+                 "    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n}\n"
+                 "complete -o filenames -F _muster muster\n");
+}
+
+static void print_zsh(void)
+{
+    (void)printf("#compdef muster\n_muster() {\n    local -a commands\n    commands=(\n");
+    for (size_t i = 0; i < cli_commands_n; i++)
+        if (!strchr(cli_commands[i].name, ' '))
+            (void)printf("        '%s:%s'\n", cli_commands[i].name, cli_commands[i].help);
+    (void)printf("        'checkpoint:look after checkpoints'\n    )\n    if (( CURRENT == 2 )); then\n"
+                 "        _describe command commands\n    elif (( CURRENT == 3 )) && "
+                 "[[ $words[2] == checkpoint ]]; then\n"
+                 "        compadd ");
+    second_words(" ");
+    (void)printf("\n    elif [[ $words[CURRENT] == -* ]]; then\n        case $words[2] in\n");
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        if (strchr(cli_commands[i].name, ' '))
+            continue;
+        (void)printf("        %s) compadd -- ", cli_commands[i].name);
+        option_words(&cli_commands[i]);
+        (void)printf(";;\n");
+    }
+    (void)printf("        esac\n    else\n        _files\n    fi\n}\n_muster \"$@\"\n");
+}
+
+static void print_fish(void)
+{
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const struct command *c = &cli_commands[i];
+        const char *space = strchr(c->name, ' ');
+
+        if (space)
+            (void)printf("complete -c muster -n '__fish_seen_subcommand_from %.*s' -a %s -d '%s'\n",
+                         (int)(space - c->name), c->name, space + 1, c->help);
+        else
+            (void)printf("complete -c muster -n __fish_use_subcommand -a %s -d '%s'\n", c->name, c->help);
+        for (size_t k = 0; !space && k < CLI_OPTIONS_MAX && c->options[k].name; k++)
+            (void)printf("complete -c muster -n '__fish_seen_subcommand_from %s' -l %s%s\n", c->name,
+                         c->options[k].name, c->options[k].value ? " -r" : "");
+    }
+    (void)printf("complete -c muster -n __fish_use_subcommand -a checkpoint -d 'look after checkpoints'\n");
+}
+
+int help_completion(struct cli *c)
+{
+    if (strcmp(c->arg[0], "bash") == 0)
+        print_bash();
+    else if (strcmp(c->arg[0], "zsh") == 0)
+        print_zsh();
+    else if (strcmp(c->arg[0], "fish") == 0)
+        print_fish();
+    else
+        return cli_fail(CLI_USAGE, "completion for '%s' is not known; want bash, zsh or fish", c->arg[0]);
+    return CLI_DONE;
+}

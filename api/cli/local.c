@@ -1,0 +1,476 @@
+/* run and sample: programs beside this one; up and down: a whole cluster on this machine. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api/cli/cli.h"
+#include "api/spec.h"
+#include "base/clock.h"
+#include "base/io.h"
+
+#define UP_US 60000000   /* for the server and the agent to be ready */
+#define DOWN_US 45000000 /* for each of them to end by itself */
+#define FAMILY_MAX 4096  /* processes of a cluster that are looked after */
+
+int local_run(struct cli *c)
+{
+    const char *argv[16] = {"muster-agent", "run", c->arg[0]};
+    char devices[16];
+    long n, threads;
+    size_t k = 3;
+
+    if (cli_number(c, "devices", 1, 256, 0, &n) < 0 || cli_number(c, "threads", 1, 1024, 0, &threads) < 0)
+        return CLI_USAGE;
+    if (!cli_option(c, "dir"))
+        return cli_fail(CLI_USAGE, "want --dir DIR, where metrics, logs and checkpoints go");
+    argv[k++] = "--dir";
+    argv[k++] = cli_option(c, "dir");
+    if (n) {
+        (void)snprintf(devices, sizeof(devices), "%ld", n);
+        argv[k++] = "--devices";
+        argv[k++] = devices;
+    }
+    if (threads) {
+        argv[k++] = "--threads";
+        argv[k++] = cli_option(c, "threads");
+    }
+    if (cli_option(c, "resume"))
+        argv[k++] = "--resume";
+    return cli_exec("muster-agent", argv);
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int local_sample(struct cli *c)
+{
+    static const char *const passed[] = {"tokens", "temperature", "top-k", "seed"};
+    char dir[PATH_MAX], flags[4][32], path[256];
+    const char *argv[24] = {"muster-train", "--sample", "--checkpoint", dir, "--prompt",
+                            cli_option(c, "prompt") ? cli_option(c, "prompt") : ""};
+    size_t k = 6;
+
+    if (is_folder(c->arg[0])) {
+        (void)snprintf(path, sizeof(path), "checkpoints");
+        (void)snprintf(dir, sizeof(dir), "%s/%s", c->arg[0], path);
+        if (!is_folder(dir))
+            (void)snprintf(dir, sizeof(dir), "%s", c->arg[0]);
+    } else {
+        json_t *job = NULL;
+        const char *newest;
+        int r;
+
+        if (strpbrk(c->arg[0], "/?#% ") || strlen(c->arg[0]) > 64)
+            return cli_fail(CLI_NOT_FOUND, "'%s' is no folder and no job", c->arg[0]);
+        (void)snprintf(path, sizeof(path), "/v1/jobs/%s", c->arg[0]);
+        r = cli_call(c, "GET", path, NULL, NULL, &job);
+        if (r)
+            return r;
+        newest = json_string_value(json_object_get(json_object_get(job, "checkpoint"), "path"));
+        (void)snprintf(dir, sizeof(dir), "%s", newest ? newest : "");
+        json_decref(job);
+        if (!newest)
+            return cli_fail(CLI_NOT_FOUND, "job '%s' has no checkpoint yet", c->arg[0]);
+    }
+    for (size_t i = 0; i < 4; i++)
+        if (cli_option(c, passed[i])) {
+            (void)snprintf(flags[i], sizeof(flags[i]), "--%s", passed[i]);
+            argv[k++] = flags[i];
+            argv[k++] = cli_option(c, passed[i]);
+        }
+    return cli_exec("muster-train", argv);
+}
+
+/* --- processes ----------------------------------------------------------------------------------------- */
+
+struct process {
+    pid_t pid, parent;
+    unsigned long long start; /* with the pid, the process for good */
+};
+
+/* False when there is no such process, or only its remains. */
+static bool look_up(pid_t pid, struct process *ret)
+{
+    char path[64], state, *end;
+    struct buf b;
+    bool ok = false;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    buf_init(&b, 4096);
+    if (io_read_file(path, &b, NULL) == 0 && (end = strrchr(buf_text(&b), ')'))) {
+        int parent;
+        unsigned long long start;
+
+        if (sscanf(end + 2, "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
+                   &parent, &start) == 3 && state != 'Z' && state != 'X') {
+            *ret = (struct process){.pid = pid, .parent = parent, .start = start};
+            ok = true;
+        }
+    }
+    buf_clear(&b);
+    return ok;
+}
+
+static bool alive(const struct process *p)
+{
+    struct process now;
+
+    return look_up(p->pid, &now) && now.start == p->start;
+}
+
+/* The processes in v and all that descend from them. Returns how many. */
+static size_t gather_family(struct process *v, size_t n)
+{
+    struct process *all = calloc(FAMILY_MAX, sizeof(*all));
+    size_t n_all = 0, before;
+    struct dirent *e;
+    DIR *d = opendir("/proc");
+
+    while (all && d && n_all < FAMILY_MAX && (e = readdir(d)))
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
+            n_all += look_up((pid_t)strtol(e->d_name, NULL, 10), &all[n_all]);
+    if (d)
+        (void)closedir(d);
+    do {
+        before = n;
+        for (size_t i = 0; i < n_all; i++) {
+            bool child = false, known = false;
+
+            for (size_t k = 0; k < n; k++) {
+                child = child || all[i].parent == v[k].pid;
+                known = known || all[i].pid == v[k].pid;
+            }
+            if (child && !known && n < FAMILY_MAX)
+                v[n++] = all[i];
+        }
+    } while (n > before);
+    free(all);
+    return n;
+}
+
+/* Wait until it is gone; false at the deadline. */
+static bool wait_gone(const struct process *p, int64_t deadline_us)
+{
+    IO_CLOSE_AUTO int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+
+    while (alive(p)) {
+        struct pollfd f = {.fd = fd, .events = POLLIN};
+
+        if (clock_mono_us() >= deadline_us)
+            return false;
+        (void)poll(&f, 1, fd >= 0 && clock_poll_ms(deadline_us) < 1000 ? clock_poll_ms(deadline_us) : 1000);
+    }
+    return true;
+}
+
+static pid_t start(const char *program, const char *log, const char *const *argv)
+{
+    char path[PATH_MAX];
+    pid_t pid;
+
+    if (cli_program(program, path, sizeof(path)))
+        return -1;
+    (void)fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+        if (setsid() < 0 || null < 0 || out < 0 || dup2(null, 0) < 0 || dup2(out, 1) < 0 || dup2(out, 2) < 0 ||
+            chdir("/") < 0)
+            _exit(126);
+        (void)execv(path, (char *const *)argv);
+        _exit(127);
+    }
+    if (pid < 0)
+        (void)cli_fail(CLI_FAILED, "cannot start '%s': %s", program, strerror(errno));
+    return pid;
+}
+
+/* --- up and down --------------------------------------------------------------------------------------- */
+
+struct cluster {
+    char state[PATH_MAX - 64];
+    struct process server, agent; /* pid 0: none */
+};
+
+static int find_state(struct cli *c, struct cluster *u, bool make)
+{
+    const char *dir = cli_option(c, "dir") ? cli_option(c, "dir") : c->state;
+    char given[PATH_MAX], full[PATH_MAX];
+    struct merr err;
+    int r = client_state_dir(dir, given, sizeof(given), &err);
+
+    if (r == 0 && make)
+        r = io_mkdirs(given, 0700, &err);
+    if (r < 0)
+        return cli_fail(CLI_FAILED, "%s", err.text);
+    if (!realpath(given, full))
+        return cli_fail(CLI_NOT_FOUND, "no cluster in '%s': %s", given, strerror(errno));
+    if (strlen(full) >= sizeof(u->state))
+        return cli_fail(CLI_FAILED, "the path '%s' is too long", full);
+    (void)snprintf(u->state, sizeof(u->state), "%s", full);
+    return 0;
+}
+
+static void read_process(const json_t *o, struct process *p)
+{
+    struct process was = {.pid = (pid_t)json_integer_value(json_object_get(o, "pid")),
+                          .start = (unsigned long long)json_integer_value(json_object_get(o, "start"))};
+
+    p->pid = 0;
+    if (was.pid > 1 && alive(&was))
+        *p = was;
+}
+
+/* What up.json says is running and really is. */
+static void read_up(struct cluster *u)
+{
+    char path[PATH_MAX];
+    json_t *doc;
+
+    (void)snprintf(path, sizeof(path), "%s/up.json", u->state);
+    doc = json_load_file(path, 0, NULL);
+    read_process(json_object_get(doc, "server"), &u->server);
+    read_process(json_object_get(doc, "agent"), &u->agent);
+    json_decref(doc);
+}
+
+static int write_up(const struct cluster *u)
+{
+    char path[PATH_MAX], *text;
+    struct merr err = {""};
+    json_t *doc = json_pack("{s:{s:i,s:I},s:{s:i,s:I}}", "server", "pid", (int)u->server.pid, "start",
+                            (json_int_t)u->server.start, "agent", "pid", (int)u->agent.pid, "start",
+                            (json_int_t)u->agent.start);
+    int r = -ENOMEM;
+
+    (void)snprintf(path, sizeof(path), "%s/up.json", u->state);
+    text = doc ? json_dumps(doc, 0) : NULL;
+    if (text)
+        r = io_write_file(path, text, strlen(text), 0600, &err);
+    free(text);
+    json_decref(doc);
+    return r < 0 ? cli_fail(CLI_FAILED, "cannot note what was started: %s", err.text) : 0;
+}
+
+/* End p (SIGTERM, at the deadline SIGKILL with its family). */
+static void end(const struct process *p)
+{
+    if (p->pid && alive(p) && kill(p->pid, SIGTERM) == 0 && !wait_gone(p, clock_mono_us() + DOWN_US))
+        (void)kill(p->pid, SIGKILL);
+}
+
+static int take_down(struct cluster *u)
+{
+    struct process *family = calloc(FAMILY_MAX, sizeof(*family));
+    size_t n = 0, left = 0;
+    char path[PATH_MAX];
+
+    if (!family)
+        return cli_fail(CLI_FAILED, "no memory");
+    if (u->agent.pid)
+        family[n++] = u->agent;
+    if (u->server.pid)
+        family[n++] = u->server;
+    n = gather_family(family, n);
+    end(&u->agent);
+    end(&u->server);
+    for (size_t i = 0; i < n; i++) /* what they started should have ended with them */
+        if (!wait_gone(&family[i], clock_mono_us() + 2000000)) {
+            (void)kill(family[i].pid, SIGKILL);
+            left += !wait_gone(&family[i], clock_mono_us() + 5000000);
+        }
+    free(family);
+    if (left)
+        return cli_fail(CLI_FAILED, "%zu processes would not end; see `ps`", left);
+    (void)snprintf(path, sizeof(path), "%s/up.json", u->state);
+    (void)unlink(path);
+    return 0;
+}
+
+/* The last lines of a log, to stderr. */
+static void show_log(const struct cluster *u, const char *name)
+{
+    char path[PATH_MAX];
+    struct buf b;
+    const char *at;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", u->state, name);
+    buf_init(&b, 16 << 20);
+    (void)io_read_file(path, &b, NULL);
+    at = buf_text(&b) + (b.len > 1500 ? b.len - 1500 : 0);
+    (void)fprintf(stderr, "--- the end of %s ---\n%s", path, at);
+    buf_clear(&b);
+}
+
+/* Is a node of this cluster ready? */
+static bool node_is_ready(struct client *k)
+{
+    json_t *doc = NULL, *node;
+    bool ready = false;
+    size_t i;
+
+    if (client_call(k, "GET", "/v1/nodes", NULL, NULL, &doc, NULL) == 0)
+        json_array_foreach(json_object_get(doc, "nodes"), i, node) {
+            const char *state = json_string_value(json_object_get(node, "state"));
+
+            ready = ready || (state && strcmp(state, "ready") == 0);
+        }
+    json_decref(doc);
+    return ready;
+}
+
+/* Wait until check is true while p lives. */
+static int wait_for(struct cluster *u, struct process *p, const char *log,
+                    bool (*check)(struct cluster *, struct client **), struct client **k)
+{
+    int64_t deadline = clock_mono_us() + UP_US;
+
+    while (!check(u, k)) {
+        int status;
+
+        if (waitpid(p->pid, &status, WNOHANG) == p->pid || !alive(p) || clock_mono_us() > deadline) {
+            show_log(u, log);
+            return cli_fail(CLI_FAILED, "the cluster did not come up; '%s/%s' says why", u->state, log);
+        }
+        (void)poll(NULL, 0, 50);
+    }
+    return 0;
+}
+
+static bool server_is_ready(struct cluster *u, struct client **k)
+{
+    char path[PATH_MAX];
+    struct buf out;
+    json_t *doc;
+    bool ready = false;
+
+    (void)snprintf(path, sizeof(path), "%s/server.json", u->state);
+    doc = json_load_file(path, 0, NULL);
+    if (json_integer_value(json_object_get(doc, "pid")) == u->server.pid) {
+        client_free(*k);
+        *k = NULL;
+        buf_init(&out, 65536);
+        ready = client_new(json_string_value(json_object_get(doc, "url")), NULL, u->state, k, NULL) == 0 &&
+                client_text(*k, "/readyz", &out, NULL) == 0;
+        buf_clear(&out);
+    }
+    json_decref(doc);
+    return ready;
+}
+
+static bool agent_is_ready(struct cluster *u, struct client **k)
+{
+    (void)u;
+    return node_is_ready(*k);
+}
+
+static int bring_up(struct cli *c, struct cluster *u, struct client **k)
+{
+    const char *port = cli_option(c, "port") ? cli_option(c, "port") : "7717";
+    const char *devices = cli_option(c, "devices") ? cli_option(c, "devices") : "cpu:4";
+    char log[PATH_MAX], token[PATH_MAX], agent_state[PATH_MAX], host[65] = "local";
+    const char *server_argv[] = {"musterd", "--state", u->state, "--port", port, NULL};
+    int r;
+
+    (void)snprintf(log, sizeof(log), "%s/musterd.log", u->state);
+    u->server.pid = start("musterd", log, server_argv);
+    if (u->server.pid < 0 || !look_up(u->server.pid, &u->server))
+        return CLI_FAILED;
+    r = write_up(u);
+    if (r == 0)
+        r = wait_for(u, &u->server, "musterd.log", server_is_ready, k);
+    if (r)
+        return r;
+    (void)gethostname(host, sizeof(host) - 1);
+    (void)snprintf(token, sizeof(token), "%s/agent-token", u->state);
+    (void)snprintf(agent_state, sizeof(agent_state), "%s/agent", u->state);
+    (void)snprintf(log, sizeof(log), "%s/agent.log", u->state);
+    const char *agent_argv[] = {"muster-agent", "--server", client_url(*k), "--token-file", token, "--state",
+                                agent_state, "--node", host, "--devices", devices, "--stop-ranks-on-exit", NULL};
+    u->agent.pid = start("muster-agent", log, agent_argv);
+    if (u->agent.pid < 0 || !look_up(u->agent.pid, &u->agent))
+        return CLI_FAILED;
+    r = write_up(u);
+    return r ? r : wait_for(u, &u->agent, "agent.log", agent_is_ready, k);
+}
+
+static int say_up(struct cli *c, const struct cluster *u, struct client *k, const char *what)
+{
+    json_t *doc;
+    int r;
+
+    if (!c->json) {
+        (void)printf("the cluster is %s: %s\nthe dashboard asks for a token, which is in %s/token\n", what,
+                     client_url(k), u->state);
+        return CLI_DONE;
+    }
+    doc = json_pack("{s:s,s:s,s:i,s:i}", "url", client_url(k), "state", u->state, "server_pid", (int)u->server.pid,
+                    "agent_pid", (int)u->agent.pid);
+    r = cli_print_json(doc);
+    json_decref(doc);
+    return r;
+}
+
+int local_up(struct cli *c)
+{
+    struct cluster u = {.server.pid = 0};
+    struct client *k = NULL;
+    long port;
+    int r;
+
+    if (cli_number(c, "port", 0, 65535, 7717, &port) < 0)
+        return CLI_USAGE;
+    r = find_state(c, &u, true);
+    if (r)
+        return r;
+    read_up(&u);
+    if (u.server.pid && u.agent.pid && server_is_ready(&u, &k)) {
+        r = say_up(c, &u, k, "up already");
+        client_free(k);
+        return r;
+    }
+    r = take_down(&u); /* what is left of one that is half gone */
+    u.server.pid = u.agent.pid = 0;
+    if (r == 0)
+        r = bring_up(c, &u, &k);
+    if (r == 0)
+        r = say_up(c, &u, k, "up");
+    else
+        (void)take_down(&u);
+    client_free(k);
+    return r;
+}
+
+int local_down(struct cli *c)
+{
+    struct cluster u = {.server.pid = 0};
+    int r = find_state(c, &u, false);
+
+    if (r)
+        return r;
+    read_up(&u);
+    if (!u.server.pid && !u.agent.pid) {
+        (void)printf("no cluster is up in %s\n", u.state);
+        return CLI_DONE;
+    }
+    r = take_down(&u);
+    if (r == 0)
+        (void)printf("the cluster of %s is down\n", u.state);
+    return r;
+}

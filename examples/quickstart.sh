@@ -1,0 +1,26 @@
+#!/bin/sh
+# Make the corpus, bring up a cluster of four CPU slots, train examples/quickstart.yaml on it, say what came of it.
+set -eu
+cd "$(dirname "$0")/.."
+muster="${BUILD:-build}/bin/muster"
+fortunes="${FORTUNES:-/usr/share/games/fortunes}"
+
+mkdir -p build/quickstart
+find "$fortunes" -maxdepth 1 -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C sort |
+    while read -r file; do cat "$file"; echo %; done > build/quickstart/fortunes.txt.new
+[ "$(wc -c < build/quickstart/fortunes.txt.new)" -gt 100000 ] || {
+    echo "quickstart: '$fortunes' holds too little text; is the package fortunes installed?" >&2
+    exit 1
+}
+mv build/quickstart/fortunes.txt.new build/quickstart/fortunes.txt
+
+"$muster" up --devices cpu:4
+job=$("$muster" submit examples/quickstart.yaml -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')
+"$muster" watch "$job"
+"$muster" events "$job" -o json > build/quickstart/events.json
+"$muster" show "$job" -o json > build/quickstart/job.json
+python3 examples/summary.py build/quickstart/job.json build/quickstart/events.json
+echo "sampled:"
+"$muster" sample "$job" --prompt "The " --tokens 300 | sed 's/^/  | /'
+"$muster" up
+echo "end the cluster with: $muster down"

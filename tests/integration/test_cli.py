@@ -1,0 +1,89 @@
+"""The CLI where no server is needed: help, completion, wrong usage, exit statuses, paths of specs."""
+import json
+import os
+import subprocess
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
+
+
+def muster(*args, cwd=None, **env):
+    return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=60, cwd=cwd,
+                          env=dict(os.environ, **env))
+
+
+@pytest.mark.parametrize("args,status,says", [
+    ([], 2, ""),
+    (["submti", "x"], 2, "did you mean 'submit'?"),
+    (["checkpoint", "digets", "x"], 2, "did you mean 'checkpoint digest'?"),
+    (["submit", "--wacth", "x"], 2, "did you mean '--watch'?"),
+    (["submit"], 2, "usage: muster submit FILE"),
+    (["list", "x"], 2, "one argument too many"),
+    (["list", "-n", "0"], 2, "a number from 1 to 1000"),
+    (["list", "-o", "xml"], 2, "want json"),
+    (["watch", "j1", "-o", "json"], 2, "takes no -o"),
+    (["submit", "--watch=yes", "x"], 2, "takes no value"),
+    (["submit", "x", "--name"], 2, "wants NAME"),
+    (["submit", "/nowhere/spec.yaml"], 3, "/nowhere/spec.yaml"),
+    (["run", "/nowhere/spec.yaml"], 2, "--dir"),
+    (["checkpoint", "verify", "/nowhere"], 3, "/nowhere"),
+    (["checkpoint", "digest", "/"], 3, "no whole checkpoint"),
+    (["checkpoint", "import", "a", "b"], 4, "not built yet"),
+    (["scale", "j1"], 4, "not built yet"),
+    (["simulate"], 4, "not built yet"),
+    (["completion", "tcsh"], 2, "bash, zsh or fish"),
+    (["help", "nothing"], 2, "no command 'nothing'"),
+    (["list", "--server", "http://127.0.0.1:1", "--token", "x"], 5, "cannot reach"),
+])
+def test_what_goes_wrong_is_said_and_counted(args, status, says, tmp_path):
+    out = muster(*args, MUSTER_STATE=str(tmp_path))
+    assert out.returncode == status, out.stdout + out.stderr
+    assert says in out.stderr
+
+
+def test_without_a_server_the_way_to_one_is_told(tmp_path):
+    out = muster("list", MUSTER_STATE=str(tmp_path), MUSTER_SERVER="", MUSTER_TOKEN="")
+    assert out.returncode == 5 and "muster up" in out.stderr
+
+
+def test_a_bad_file_is_refused_with_its_line(tmp_path):
+    (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
+    out = muster("submit", str(tmp_path / "bad.yaml"), MUSTER_STATE=str(tmp_path))
+    assert out.returncode == 4 and "line 2, column 1" in out.stderr
+
+
+def test_down_without_a_cluster_is_done(tmp_path):
+    out = muster("down", MUSTER_STATE=str(tmp_path))
+    assert out.returncode == 0 and "no cluster" in out.stdout
+
+
+def test_every_command_has_help():
+    listed = muster("help").stdout
+    assert "submit FILE" in listed and "checkpoint digest DIR" in listed
+    for command in ("submit", "checkpoint list", "up"):
+        out = muster("help", *command.split())
+        assert out.returncode == 0 and out.stdout.startswith(f"usage: muster {command}")
+        assert muster(*command.split(), "--help").stdout == out.stdout
+
+
+def test_the_references_in_docs_are_what_the_tables_say():
+    for option, name in (("--markdown", "docs/cli.md"), ("--spec", "docs/spec.md")):
+        with open(os.path.join(ROOT, name), encoding="utf-8") as f:
+            assert muster("help", option).stdout == f.read(), f"run 'make {name}'"
+
+
+def test_completion_is_good_shell_and_knows_the_commands():
+    script = muster("completion", "bash").stdout
+    probe = "COMP_WORDS=(muster sub); COMP_CWORD=1; _muster; echo ${COMPREPLY[*]}\n" \
+            "COMP_WORDS=(muster submit --w); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n"
+    out = subprocess.run(["bash"], input=script + probe, capture_output=True, text=True, check=True)
+    assert out.stdout.split("\n")[:2] == ["submit", "--watch"] and not out.stderr
+    assert "#compdef muster" in muster("completion", "zsh").stdout
+    assert "-a submit" in muster("completion", "fish").stdout
+
+
+def test_the_schema_is_json():
+    schema = json.loads(muster("help", "--schema").stdout)
+    assert schema["properties"]["priority"]["maximum"] == 100
