@@ -53,6 +53,8 @@ static void line_feed(struct lines *l, struct buf *out)
 /* Text comes after a carriage return: what stands is overwritten. */
 static void overwrite(struct lines *l, int64_t now_us, struct buf *out)
 {
+    if (!l->progress)
+        l->shown_us = now_us; /* a bar begins: its first line is due in two seconds */
     if (l->open || (l->n && now_us - l->shown_us >= LINES_PROGRESS_US)) {
         emit(l, true, out);
         l->shown_us = now_us;

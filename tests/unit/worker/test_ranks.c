@@ -1,0 +1,558 @@
+/* Runs of real processes. This program is its own shim: started as "… shim …" it does what muster-agent does. */
+#include "tests/unit/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "worker/agent/ranks.h"
+#include "worker/agent/shim.h"
+
+#define WAIT_US 20000000
+
+static char self[PATH_MAX], dir[64], root[128];
+static struct ranks *ranks;
+
+static struct ranks *open_ranks(void)
+{
+    struct ranks_cfg cfg = { .root = root, .node = "n1", .self = self, .train = "/bin/false", .threads = 1, .slots = 8 };
+    struct ranks *r;
+
+    assert_int_equal(ranks_new(&cfg, &r, NULL), 0);
+    return r;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    (void)snprintf(dir, sizeof(dir), "/tmp/muster-ranks-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(root, sizeof(root), "%s/runs", dir);
+    assert_int_equal(io_mkdirs(root, 0700, NULL), 0);
+    ranks = open_ranks();
+    return 0;
+}
+
+/* Processes whose environment names this test's folder. */
+static int processes_left(void)
+{
+    DIR *proc = opendir("/proc");
+    struct dirent *e;
+    struct buf env;
+    int n = 0;
+
+    buf_init(&env, 1 << 22);
+    while ((e = readdir(proc))) {
+        char path[300];
+        bool ours = false;
+
+        if (e->d_name[0] < '1' || e->d_name[0] > '9')
+            continue;
+        (void)snprintf(path, sizeof(path), "/proc/%s/environ", e->d_name);
+        buf_reset(&env);
+        if (io_read_file(path, &env, NULL) < 0)
+            continue;
+        for (const char *p = buf_text(&env); p < buf_text(&env) + env.len; p += strlen(p) + 1)
+            ours |= strncmp(p, "MUSTER_RUN_DIR=", 15) == 0 && strncmp(p + 15, root, strlen(root)) == 0;
+        n += ours;
+    }
+    buf_clear(&env);
+    (void)closedir(proc);
+    return n;
+}
+
+static void tick_for(int64_t until_us)
+{
+    struct pollfd p = { .fd = ranks_fd(ranks), .events = POLLIN };
+    int64_t deadline_us = ranks_deadline(ranks);
+
+    (void)poll(&p, 1, clock_poll_ms(deadline_us < until_us ? deadline_us : until_us));
+    (void)ranks_tick(ranks, clock_mono_us());
+}
+
+static const struct run *wait_ended(const char *job, uint64_t generation)
+{
+    const struct run *run = ranks_find(ranks, job, generation);
+    int64_t until_us = clock_mono_us() + WAIT_US;
+
+    assert_non_null(run);
+    while (!ranks_run_ended(run)) {
+        assert_true(clock_mono_us() < until_us);
+        tick_for(until_us);
+    }
+    return run;
+}
+
+static void wait_running(const struct run *run)
+{
+    int64_t until_us = clock_mono_us() + WAIT_US;
+
+    for (int i = 0; i < run->n; i++)
+        while (run->ranks[i].state == RANK_STARTING) {
+            assert_true(clock_mono_us() < until_us);
+            tick_for(until_us);
+        }
+}
+
+static void wait_file(const char *name)
+{
+    int64_t until_us = clock_mono_us() + WAIT_US;
+    char path[256];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+    while (access(path, F_OK) < 0) {
+        assert_true(clock_mono_us() < until_us);
+        tick_for(clock_mono_us() + 20000);
+    }
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ranks_count(ranks); i++) {
+        const struct run *run = ranks_at(ranks, i);
+
+        (void)ranks_order(ranks, run->job, run->generation, RUN_STOP, 0);
+        wait_ended(run->job, run->generation);
+    }
+    ranks_free(ranks);
+    ranks = NULL;
+    assert_int_equal(processes_left(), 0);
+    return io_remove_tree(dir, NULL);
+}
+
+/* An assignment of n ranks of a script; new. */
+static json_t *assignment(const char *job, int generation, int n, int first_slot, const char *script)
+{
+    json_t *list = json_array(), *o;
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:i,s:s,s:i,s:s,s:s}", "rank", i, "node", "n1", "slot", first_slot + i,
+                                              "class", "cpu", "address", "127.0.0.1"));
+    o = json_pack("{s:s,s:i,s:s,s:i,s:s,s:i,s:o,s:i,s:{s:s,s:{s:i,s:i},s:{s:[s,s,s],s:{s:s}}}}", "job", job,
+                  "generation", generation, "order", "run", "grace_s", 10, "dir", dir, "world", n, "ranks", list,
+                  "master_port", 29517, "spec", "name", "t", "devices", "min", n, "max", n, "command", "argv",
+                  "/bin/sh", "-c", script, "env", "EXTRA", "yes");
+    assert_non_null(o);
+    return o;
+}
+
+static const struct run *start(const char *job, int generation, int n, const char *script)
+{
+    json_auto_t *o = assignment(job, generation, n, 0, script);
+    struct merr err = { "" };
+    int r = ranks_start(ranks, o, &err);
+
+    if (r)
+        fail_msg("ranks_start gives %d: %s", r, err.text);
+    return ranks_find(ranks, job, (uint64_t)generation);
+}
+
+static const char *log_of(const struct run *run, int rank)
+{
+    static struct buf text;
+    char path[PATH_MAX];
+
+    buf_clear(&text);
+    buf_init(&text, 1 << 20);
+    assert_int_equal(io_read_file(shim_path(path, sizeof(path), run->folder, rank, "log"), &text, NULL), 0);
+    return buf_text(&text);
+}
+
+static void a_rank_is_told_its_place_and_its_end_is_kept(void **state)
+{
+    const struct run *run = start("j1", 1, 2, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK "
+                                              "$MASTER_ADDR:$MASTER_PORT $MUSTER_JOB $MUSTER_GENERATION $EXTRA $OMP_NUM_THREADS; "
+                                              "pwd; exit $((RANK * 0))");
+    char want[256];
+
+    (void)state;
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[1].exit_code, 0);
+    assert_int_equal(run->first_bad, -1);
+    (void)snprintf(want, sizeof(want), "1/2 1/2 0 127.0.0.1:29517 j1 1 yes 1\n%s\n", dir);
+    assert_string_equal(log_of(run, 1), want);
+}
+
+static void exit_codes_and_signals_are_told_apart(void **state)
+{
+    static const struct { const char *script; int code, signal; } table[] = {
+        { "exit 0", 0, 0 },         { "exit 65", 65, 0 },          { "kill -SEGV $$", 128 + SIGSEGV, SIGSEGV },
+        { "kill -9 $$", 137, 9 },   { "exec /no/such/program", 127, 0 }, { "exit 255", 255, 0 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(table); i++) {
+        const struct run *run = start("j1", (int)i + 1, 1, table[i].script);
+
+        wait_ended("j1", i + 1);
+        assert_int_equal(run->ranks[0].exit_code, table[i].code);
+        assert_int_equal(run->ranks[0].signal, table[i].signal);
+        assert_int_equal(run->first_bad, table[i].code ? 0 : -1);
+    }
+}
+
+static void what_a_rank_leaves_behind_is_ended_before_its_end_is_told(void **state)
+{
+    const struct run *run = start("j1", 1, 1,
+                                  "sleep 1000 & setsid sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000' & "
+                                  "(trap '' TERM HUP INT; sleep 1000) & echo begun");
+
+    (void)state;
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit_code, 0);
+    assert_int_equal(processes_left(), 0);
+    assert_string_equal(log_of(run, 0), "begun\n");
+}
+
+static void stop_is_sigterm_first(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "trap 'echo saved; exit 7' TERM; touch ready; while :; do sleep 0.05; done");
+
+    (void)state;
+    wait_file("ready");
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 20), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 20), 0); /* twice */
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit_code, 7);
+    assert_int_equal(run->first_bad, -1); /* it was asked to */
+    assert_non_null(strstr(log_of(run, 0), "saved"));
+}
+
+static void after_the_grace_comes_sigkill(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "trap '' TERM; touch ready; while :; do sleep 0.05; done");
+    int64_t begun_us;
+
+    (void)state;
+    wait_file("ready");
+    begun_us = clock_mono_us();
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 1), 0);
+    wait_ended("j1", 1);
+    assert_in_range(clock_mono_us() - begun_us, 900000, 5000000);
+    assert_int_equal(run->ranks[0].signal, SIGKILL);
+}
+
+static void a_second_stop_may_shorten_the_grace(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "trap '' TERM; touch ready; while :; do sleep 0.05; done");
+    int64_t begun_us = clock_mono_us();
+
+    (void)state;
+    wait_file("ready");
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 600), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 0), 0);
+    wait_ended("j1", 1);
+    assert_true(clock_mono_us() - begun_us < 10000000);
+    assert_int_equal(run->ranks[0].signal, SIGKILL);
+}
+
+static void when_one_fails_the_others_are_told_at_once(void **state)
+{
+    const struct run *run = start("j1", 1, 3, "if [ $RANK = 1 ]; then while [ ! -e go ]; do sleep 0.01; done; "
+                                              "echo bad luck; exit 3; fi; touch up$RANK; exec sleep 1000");
+    char path[128];
+    int64_t spread_us;
+
+    (void)state;
+    wait_file("up0");
+    wait_file("up2");
+    wait_running(run);
+    (void)snprintf(path, sizeof(path), "%s/go", dir);
+    assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(run->first_bad, 1);
+    assert_int_equal(run->ranks[0].signal, SIGTERM);
+    assert_int_equal(run->ranks[2].signal, SIGTERM);
+    spread_us = run->ranks[0].ended_us - run->ranks[1].ended_us;
+    assert_true(spread_us < 1000000); /* some ms on an idle machine */
+    assert_string_equal(json_string_value(json_array_get(run->ranks[1].log_tail, 0)), "bad luck");
+}
+
+static void starting_twice_starts_once(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "echo once; exec sleep 1000");
+
+    (void)state;
+    wait_running(run);
+    assert_ptr_equal(start("j1", 1, 1, "echo twice"), run);
+    assert_int_equal(ranks_count(ranks), 1);
+    assert_int_equal(run->ranks[0].state, RANK_RUNNING);
+}
+
+static void a_taken_slot_is_waited_for(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "exec sleep 1000");
+    json_auto_t *o = assignment("j2", 1, 1, 0, "true");
+
+    (void)state;
+    wait_running(run);
+    assert_int_equal(ranks_start(ranks, o, NULL), -EAGAIN);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(ranks_start(ranks, o, NULL), 0);
+    wait_ended("j2", 1);
+}
+
+static void forgetting_takes_the_folder_and_only_of_ended_runs(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "exec sleep 1000");
+    char folder[PATH_MAX];
+
+    (void)state;
+    (void)snprintf(folder, sizeof(folder), "%s", run->folder);
+    assert_int_equal(ranks_forget(ranks, "j1", 1, NULL), -EBUSY);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(ranks_forget(ranks, "j1", 1, NULL), 0);
+    assert_int_equal(ranks_forget(ranks, "j1", 1, NULL), 0);
+    assert_int_equal(access(folder, F_OK), -1);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), -ENOENT);
+}
+
+static void what_cannot_be_started_is_a_rank_that_ended(void **state)
+{
+    json_auto_t *o = assignment("j1", 1, 2, 0, "true");
+    const struct run *run;
+
+    (void)state;
+    json_object_set_new(json_object_get(o, "spec"), "comand", json_true());
+    assert_int_equal(ranks_start(ranks, o, NULL), 0);
+    run = ranks_find(ranks, "j1", 1);
+    assert_true(ranks_run_ended(run));
+    assert_int_equal(run->ranks[1].exit_code, EXIT_NODE);
+    assert_non_null(strstr(json_string_value(json_array_get(run->ranks[0].log_tail, 0)), "comand"));
+}
+
+static void assignments_that_make_no_sense_leave_nothing(void **state)
+{
+    static const struct { const char *key, *value; } table[] = {
+        { "job", "\"../x\"" }, { "job", "\"\"" },    { "generation", "0" }, { "dir", "\"relative\"" },
+        { "ranks", "{}" },     { "ranks", "[]" },    { "world", "1" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(table); i++) {
+        json_auto_t *o = assignment("j1", 1, 2, 0, "true");
+        struct merr err = { "" };
+
+        json_object_set_new(o, table[i].key, json_loads(table[i].value, JSON_DECODE_ANY, NULL));
+        assert_int_equal(ranks_start(ranks, o, &err), -EINVAL);
+        assert_true(err.text[0] != '\0');
+        assert_int_equal(ranks_count(ranks), 0);
+    }
+}
+
+/* --- agents that come and go -------------------------------------------------------------------- */
+
+/* Start a run in another process, which is then killed like an agent in a crash. */
+static void start_and_die(int n, const char *script)
+{
+    pid_t agent = fork();
+
+    assert_true(agent >= 0);
+    if (agent == 0) {
+        const struct run *run = start("j1", 1, n, script);
+
+        wait_running(run);
+        (void)raise(SIGKILL);
+    }
+    assert_int_equal(waitpid(agent, NULL, 0), agent);
+}
+
+static void a_new_agent_adopts_what_a_killed_one_left(void **state)
+{
+    const struct run *run;
+    char path[128];
+
+    (void)state;
+    start_and_die(2, "echo alive; touch up$RANK; while [ ! -e go ]; do sleep 0.01; done; exit $((RANK * 5))");
+    wait_file("up0");
+    wait_file("up1");
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    run = ranks_find(ranks, "j1", 1);
+    assert_non_null(run);
+    assert_int_equal(run->ranks[0].state, RANK_RUNNING);
+    assert_true(proc_alive(run->ranks[1].child));
+    (void)snprintf(path, sizeof(path), "%s/go", dir);
+    assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[1].exit_code, 5);
+}
+
+static void adopted_ranks_can_be_stopped(void **state)
+{
+    (void)state;
+    start_and_die(2, "exec sleep 1000");
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), 0);
+    assert_int_equal(wait_ended("j1", 1)->ranks[0].signal, SIGTERM);
+}
+
+static void ends_while_no_agent_was_there_are_found(void **state)
+{
+    (void)state;
+    start_and_die(1, "exit 9");
+    wait_file("runs/j1-g1/rank-00000.exit");
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit_code, 9);
+}
+
+static void a_lost_shim_takes_all_of_its_rank_along(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "setsid sleep 1000 & touch up; exec sleep 1000");
+
+    (void)state;
+    wait_file("up");
+    wait_running(run);
+    assert_int_equal(proc_kill(run->ranks[0].shim, SIGKILL), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit_code, EXIT_NODE);
+    assert_int_equal(processes_left(), 0);
+}
+
+static void a_shim_lost_while_no_agent_was_there_is_found_out(void **state)
+{
+    struct shim_pids pids;
+
+    (void)state;
+    start_and_die(1, "exec sleep 1000");
+    assert_int_equal(shim_read_pids("/nowhere", 0, &pids, NULL), -ENOENT);
+    (void)snprintf(root + strlen(root), sizeof(root) - strlen(root), "/j1-g1");
+    assert_int_equal(shim_read_pids(root, 0, &pids, NULL), 0);
+    *strrchr(root, '/') = '\0';
+    assert_int_equal(proc_kill(pids.shim, SIGKILL), 0);
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit_code, EXIT_NODE);
+}
+
+static void a_reused_process_number_is_not_hit(void **state)
+{
+    struct proc_id stranger = { .pid = fork() };
+    const struct run *run;
+    char text[256], path[PATH_MAX];
+    int n;
+
+    (void)state;
+    if (stranger.pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            (void)pause();
+    }
+    assert_int_equal(proc_start_time(stranger.pid, &stranger.start), 0);
+    start_and_die(1, "exit 0");
+    wait_file("runs/j1-g1/rank-00000.exit");
+    /* As if both numbers had been given to somebody else meanwhile, and no exit file had been written. */
+    (void)snprintf(path, sizeof(path), "%s/j1-g1/rank-00000.exit", root);
+    assert_int_equal(unlink(path), 0);
+    n = snprintf(text, sizeof(text), "{\"shim\": %d, \"shim_start\": %llu, \"pid\": %d, \"pid_start\": %llu}",
+                 (int)stranger.pid, (unsigned long long)stranger.start - 1, (int)stranger.pid,
+                 (unsigned long long)stranger.start - 1);
+    (void)snprintf(path, sizeof(path), "%s/j1-g1/rank-00000.pid", root);
+    assert_int_equal(io_publish_file(path, text, (size_t)n, 0600, NULL), 0);
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    run = wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit_code, EXIT_NODE);
+    assert_true(proc_alive(stranger));
+    assert_int_equal(proc_kill(stranger, SIGKILL), 0);
+    assert_int_equal(waitpid(stranger.pid, NULL, 0), stranger.pid);
+    assert_int_equal(proc_kill(stranger, SIGKILL), -ESRCH);
+}
+
+static void ranks_of_an_earlier_boot_are_not_looked_for(void **state)
+{
+    char path[PATH_MAX];
+    struct buf text;
+    json_t *o;
+    char *dump;
+
+    (void)state;
+    start_and_die(1, "exit 0");
+    wait_file("runs/j1-g1/rank-00000.exit");
+    (void)snprintf(path, sizeof(path), "%s/j1-g1/rank-00000.exit", root);
+    assert_int_equal(unlink(path), 0);
+    (void)snprintf(path, sizeof(path), "%s/j1-g1/assignment.json", root);
+    buf_init(&text, 1 << 20);
+    assert_int_equal(io_read_file(path, &text, NULL), 0);
+    o = json_loads(buf_text(&text), 0, NULL);
+    json_object_set_new(o, "boot_id", json_string("another"));
+    dump = json_dumps(o, 0);
+    assert_int_equal(io_publish_file(path, dump, strlen(dump), 0600, NULL), 0);
+    free(dump);
+    json_decref(o);
+    buf_clear(&text);
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    assert_true(ranks_run_ended(ranks_find(ranks, "j1", 1)));
+    assert_int_equal(ranks_find(ranks, "j1", 1)->ranks[0].exit_code, EXIT_NODE);
+}
+
+static void a_folder_without_an_assignment_is_swept_away(void **state)
+{
+    char path[PATH_MAX];
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/j7-g3/rendezvous", root);
+    assert_int_equal(io_mkdirs(path, 0700, NULL), 0);
+    assert_int_equal(ranks_adopt(ranks, NULL), 0);
+    *strrchr(path, '/') = '\0';
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_stopped_shim_does_not_save_its_rank(void **state)
+{
+    const struct run *run = start("j1", 1, 1, "trap '' TERM; touch ready; while :; do sleep 0.05; done");
+
+    (void)state;
+    wait_file("ready");
+    wait_running(run);
+    assert_int_equal(proc_kill(run->ranks[0].shim, SIGSTOP), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 0), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(processes_left(), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_rank_is_told_its_place_and_its_end_is_kept, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(exit_codes_and_signals_are_told_apart, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_rank_leaves_behind_is_ended_before_its_end_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(stop_is_sigterm_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(after_the_grace_comes_sigkill, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_second_stop_may_shorten_the_grace, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(when_one_fails_the_others_are_told_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(starting_twice_starts_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_taken_slot_is_waited_for, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(forgetting_takes_the_folder_and_only_of_ended_runs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_started_is_a_rank_that_ended, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(assignments_that_make_no_sense_leave_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_new_agent_adopts_what_a_killed_one_left, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(adopted_ranks_can_be_stopped, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ends_while_no_agent_was_there_are_found, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_lost_shim_takes_all_of_its_rank_along, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_shim_lost_while_no_agent_was_there_is_found_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_reused_process_number_is_not_hit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(ranks_of_an_earlier_boot_are_not_looked_for, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_without_an_assignment_is_swept_away, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_stopped_shim_does_not_save_its_rank, set_up, tear_down),
+    };
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+    if (argc > 1 && strcmp(argv[1], "shim") == 0)
+        return shim_main(argc - 1, argv + 1);
+    assert_true(n > 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
