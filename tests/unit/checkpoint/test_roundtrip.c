@@ -51,15 +51,15 @@ static void any_layout_loads_what_any_other_saved(void **state)
 {
     (void)state;
     seed_from_env();
-    for (int i = 0; i < 30; i++)
-        one_round(i, 3000);
+    for (int i = 0; i < 20; i++)
+        one_round(i, 2000);
 }
 
 static void states_larger_than_the_pool_come_back(void **state)
 {
     (void)state;
     for (int i = 0; i < 5; i++)
-        one_round(i, 4000000);
+        one_round(i, 1200000);
 }
 
 static void the_digest_is_the_same_whatever_layout_and_codec_wrote(void **state)
@@ -69,7 +69,7 @@ static void the_digest_is_the_same_whatever_layout_and_codec_wrote(void **state)
     struct state s;
 
     (void)state;
-    random_state(&s, 300000);
+    random_state(&s, 100000);
     for (int i = 0; i < 5; i++) {
         struct layout *l = random_layout(&s, 1 + i);
         char *dir = temp_dir();
