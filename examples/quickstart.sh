@@ -15,7 +15,8 @@ find "$fortunes" -maxdepth 1 -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C s
 mv build/quickstart/fortunes.txt.new build/quickstart/fortunes.txt
 
 "$muster" up --devices cpu:4
-job=$("$muster" submit examples/quickstart.yaml -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')
+job=$("$muster" submit examples/quickstart.yaml -o json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')
 "$muster" watch "$job"
 "$muster" events "$job" -o json > build/quickstart/events.json
 "$muster" show "$job" -o json > build/quickstart/job.json

@@ -71,10 +71,11 @@ static void print_man(void)
 
 static void print_markdown(void)
 {
-    (void)printf("# Commands\n\nPrinted by `make docs/cli.md` from the table in `api/cli/table.c`, as `muster help` and the "
-                 "man page are.\n\nExit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of "
-                 "reach. `submit --watch` and\n`watch` end with the job's own outcome. `NO_COLOR` is honoured; progress "
-                 "moves only on a terminal.\n\nOptions of all commands:\n\n");
+    (void)fputs("# Commands\n\n"
+                "Printed by `make docs/cli.md` from the table in `api/cli/table.c`, as `muster help` and the man page "
+                "are.\n\nExit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of reach. "
+                "`submit --watch` and\n`watch` end with the job's own outcome. `NO_COLOR` is honoured; progress moves "
+                "only on a terminal.\n\nOptions of all commands:\n\n", stdout);
     for (size_t i = 0; i < cli_common_n; i++)
         (void)printf("- `--%s%s%s`: %s\n", cli_common[i].name, cli_common[i].value ? " " : "",
                      cli_common[i].value ? cli_common[i].value : "", cli_common[i].help);

@@ -63,6 +63,7 @@ function head(getJob) {
         text(facts.rate, p?.tokens_per_s ? ui.count(p.tokens_per_s) : '–');
         const d = job.devices, asked = d.min === d.max ? d.min : `${d.min}–${d.max}`;
         text(facts.devices, d.assigned && !ui.isEnded(job) ? `${d.assigned} of ${asked}` : asked);
+        facts.layout.parentElement.hidden = !train;
         text(facts.layout, job.layout ? ui.layout(job.layout) || 'one rank' : '–');
         const from = job.started_at && Date.parse(job.started_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
         text(facts.time.previousSibling, job.finished_at ? 'Took' : 'Running for');

@@ -67,6 +67,7 @@ function fill(r, job) {
     ui.setPill(r.pill, job.state);
     text(r.reason, why);
     r.reason.title = why ?? '';
+    r.progress.hidden = job.kind === 'command';
     r.progress.set(done, job.state);
     text(r.steps, p?.steps ? `${ui.count(p.step)} / ${ui.count(p.steps)}` : job.kind === 'command' ? 'command' : '');
     text(r.cells.loss, ui.loss(p?.loss));
@@ -75,7 +76,7 @@ function fill(r, job) {
     text(r.cells.devices, d.assigned ? `${d.assigned}` : d.min === d.max ? `${d.min} wanted` : `${d.min}–${d.max} wanted`);
     if (ui.isEnded(job) && !d.assigned)
         text(r.cells.devices, d.min === d.max ? `${d.min}` : `${d.min}–${d.max}`);
-    const shape = ui.layout(job.layout);
+    const shape = job.kind === 'train' ? ui.layout(job.layout) : '';
     if (shape)
         r.cells.devices.append(h('span.note', {}, shape));
     text(r.cells.age, ui.ago(job.finished_at ?? job.started_at ?? job.submitted_at));

@@ -70,10 +70,10 @@ static void defaults_follow_what_is_given(void **state)
         {TRAIN(SIZES, ",\"batch\":{\"sequences\":11}"), 1, 256, 256, 1, 50},
         {TRAIN(SIZES, ",\"batch\":{\"sequences\":8,\"micro\":4}"), 2, 256, 256, 1, 50},
         {TRAIN("\"preset\":\"gpt2-124m\",\"hidden\":384", ""), 8, 1536, 50257, 1, 50},
-        {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":{\"path\":\"x\"}},\"parallel\":{\"tp\":2,\"pp\":2}}", 8, 512, 256,
-         4, 50},
-        {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":{\"path\":\"x\"}},\"parallel\":{\"tp\":\"auto\"}}", 8, 512, 256, 1,
-         50},
+        {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":{\"path\":\"x\"}},"
+         "\"parallel\":{\"tp\":2,\"pp\":2}}", 8, 512, 256, 4, 50},
+        {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":{\"path\":\"x\"}},"
+         "\"parallel\":{\"tp\":\"auto\"}}", 8, 512, 256, 1, 50},
     };
 
     (void)state;
