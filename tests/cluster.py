@@ -22,7 +22,7 @@ import requests
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
-MARK = "MUSTER_TEST_CLUSTER"
+MARK = "TEST_CLUSTER_OF_MUSTER"  # an agent keeps names that begin with MUSTER_ from its ranks
 ENDED = ["succeeded", "failed", "cancelled"]
 
 
