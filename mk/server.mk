@@ -1,2 +1,2 @@
 # The control server's tests that have threads run under TSan too.
-TSAN_TESTS += queue files
+TSAN_TESTS += queue

@@ -122,10 +122,8 @@ bool auth_look_up(const struct auth *a, const char *token, struct http_identity 
     char hash[HEX_MAX];
     bool found = false;
 
-    if (!token) {
-        *ret = (struct http_identity){ .role = ROLE_NONE };
-        return true;
-    }
+    if (!token)
+        return false;
     if (hash_token(token, hash) < 0)
         return false;
     for (size_t i = 0; i < a->n; i++) /* a hash tells nothing of the token: plain comparison is safe */

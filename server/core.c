@@ -529,8 +529,9 @@ static int load_jobs(struct core *c, struct merr *err)
 
 static int load_counters(struct core *c, struct merr *err)
 {
-    redisReply *reply = store_read(c->store, err, "HMGET muster:meta next_job next_event ended_succeeded "
-                                                  "ended_failed ended_cancelled");
+    redisReply *reply = store_read(c->store, err,
+                                   "HMGET muster:meta next_job next_event ended_succeeded "
+                                   "ended_failed ended_cancelled");
     uint64_t v[5] = { 0 };
 
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 5) {

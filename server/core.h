@@ -33,7 +33,7 @@
 #define CORE_SLOTS_MAX 256
 #define CORE_FOLLOWERS_MAX 4096
 #define CORE_WAITERS_MAX 8192
-#define CORE_KEYS_MAX 16384           /* rendezvous keys of a run */
+#define CORE_KEYS_MAX 16384               /* rendezvous keys of a run */
 #define CORE_RENDEZVOUS_BYTES (256 << 20) /* of all runs */
 #define CORE_ENDED_MAX 500000
 #define DRAIN_LIMIT_S 300 /* a run that is asked to drain and does not is stopped */
@@ -61,13 +61,13 @@ struct entry { /* a job of the working set: it has not ended */
     struct job job;
     struct entry *hash_next, *dirty_next;
     bool dirty, is_new;
-    uint64_t stored_version; /* in the store; 0: not there yet */
+    uint64_t stored_version;      /* in the store; 0: not there yet */
     uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
-    char *spec_text;         /* owned */
+    char *spec_text;              /* owned */
     struct plan_facts facts;
     uint64_t classes; /* mask over core.classes */
     int grace_s;
-    int steps;        /* of a train job */
+    int steps;                    /* of a train job */
     struct cluster_reason reason; /* of the last round, while it waits */
 
     struct rank *ranks; /* job.n_places of them while live */
@@ -90,7 +90,7 @@ struct slot {
     uint8_t class_;
     uint64_t job; /* 0: free */
     int rank;
-    bool stale;   /* a run that is over still has a process on it */
+    bool stale; /* a run that is over still has a process on it */
 };
 
 struct node {
@@ -129,8 +129,8 @@ struct published { /* an event of this turn, sent once it is durable */
     uint64_t job;
     char type[16];
     char user[SPEC_NAME_MAX];
-    char *text; /* owned */
-    int rank;   /* of a log piece */
+    char *text;     /* owned */
+    int rank;       /* of a log piece */
     bool log, last; /* last: the job has ended, its streams end */
 };
 
@@ -210,7 +210,8 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
 /* Load a job that may have ended. Returns 0 with *ret to be cleared, -ENOENT, -EIO. */
 int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);
 
-/* events.c: give an event its id, keep it (notes: not a state event), publish it after the commit. event is taken over. */
+/* events.c: give an event its id, keep it (notes: not a state event), publish it after the commit. event is taken over.
+ */
 void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool keep, bool note, bool last);
 void events_note(struct core *c, uint64_t job, const char *user, const char *type, uint32_t generation,
                  const char *actor, const char *code, const char *text, json_t *data_new);
@@ -238,16 +239,19 @@ bool jobs_visible(const struct http_identity *who, const char *user);
 /* agents.c */
 void agents_register(struct core *c, struct call *call);
 void agents_report(struct core *c, struct call *call);
-void agents_assignments(struct core *c, struct call *call);
-void agents_key_put(struct core *c, struct call *call);
-void agents_keys(struct core *c, struct call *call);
-void agents_answer_waiters(struct core *c, bool all);
-void agents_drop_keys(struct core *c, struct entry *e);
+void agents_see(struct core *c, struct node *n, int64_t now_us); /* a word came from it */
 struct node *agents_find(struct core *c, const char *name);
 int agents_load(struct core *c, struct merr *err);
 void agents_touch(struct core *c, const char *node); /* its set of assignments has changed */
 void agents_tick(struct core *c, int64_t now_us);
 void agents_store(struct core *c, const struct node *n);
+
+/* polls.c: the agents' long-polls and the rendezvous keys */
+void agents_assignments(struct core *c, struct call *call);
+void agents_key_put(struct core *c, struct call *call);
+void agents_keys(struct core *c, struct call *call);
+void agents_answer_waiters(struct core *c, bool all);
+void agents_drop_keys(struct core *c, struct entry *e);
 
 /* nodes.c */
 void nodes_list(struct core *c, struct call *call);
@@ -259,7 +263,7 @@ void nodes_project_put(struct core *c, struct call *call);
 
 /* dispatch.c */
 void dispatch_round(struct core *c, int64_t now_us);
-int dispatch_adopt(struct core *c, struct entry *e); /* a loaded live run takes its slots again */
+int dispatch_adopt(struct core *c, struct entry *e);                     /* a loaded live run takes its slots again */
 void dispatch_ranks(struct core *c, struct entry *e, const char *actor); /* ranks changed: started, failed, over? */
 void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message,
                     json_t *log_tail, const char *actor);

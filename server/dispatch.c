@@ -67,10 +67,10 @@ static void snapshot_nodes(const struct core *c, struct round *r)
 
         r->nodes[i].slots = s;
         r->nodes[i].n_slots = n->n_slots;
-        r->nodes[i].state = n->contact == NODE_LOST                            ? CLUSTER_NODE_LOST
-                            : n->drain                                         ? CLUSTER_NODE_DRAINED
+        r->nodes[i].state = n->contact == NODE_LOST                        ? CLUSTER_NODE_LOST
+                            : n->drain                                     ? CLUSTER_NODE_DRAINED
                             : n->contact == NODE_UNKNOWN || !n->registered ? CLUSTER_NODE_UNKNOWN
-                                                                               : CLUSTER_NODE_READY;
+                                                                           : CLUSTER_NODE_READY;
         for (size_t k = 0; k < n->n_slots; k++)
             *s++ = (struct cluster_slot){ .slot = n->slots[k].slot,
                                           .class_ = n->slots[k].class_,
@@ -88,7 +88,9 @@ static struct cluster_job wish_of(const struct entry *e, int64_t wall_us)
         .min = e->job.min,
         .max = e->job.max,
         .replica = replica < 1 ? 1 : replica,
-        .replicas_max = e->job.kind == JOB_COMMAND ? (e->job.max > 0 ? e->job.max : 1) : most < 1 ? 1 : most,
+        .replicas_max = e->job.kind == JOB_COMMAND ? (e->job.max > 0 ? e->job.max : 1)
+                        : most < 1                 ? 1
+                                                   : most,
         .classes = e->classes,
         .held = e->job.retry_us > wall_us,
     };
@@ -229,8 +231,10 @@ void dispatch_round(struct core *c, int64_t now_us)
     c->schedule_wanted = false;
     if (round_init(c, &r) < 0)
         return;
-    if (r.n_jobs > 0 && cluster_schedule(&(struct cluster_snapshot){ .nodes = r.nodes, .n_nodes = c->n_nodes,
-                                                                    .jobs = r.jobs, .n_jobs = r.n_jobs }, &plan) == 0) {
+    if (r.n_jobs > 0 &&
+        cluster_schedule(
+            &(struct cluster_snapshot){ .nodes = r.nodes, .n_nodes = c->n_nodes, .jobs = r.jobs, .n_jobs = r.n_jobs },
+            &plan) == 0) {
         for (size_t i = 0; i < r.n_jobs; i++)
             r.entries[i]->reason = plan.reasons[i];
         for (size_t i = 0; i < plan.n_assignments; i++)
@@ -257,13 +261,16 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
             total += e->classes >> c->nodes[i]->slots[k].class_ & 1;
         }
     if (most < least) {
-        (void)snprintf(ret_why, size, "takes whole replicas of %d devices (tp x pp x cp), at most %d of them, and no such "
-                       "number lies between %d and %d", wish.replica, wish.replicas_max, wish.min, wish.max);
+        (void)snprintf(ret_why, size,
+                       "takes whole replicas of %d devices (tp x pp x cp), at most %d of them, and no such "
+                       "number lies between %d and %d",
+                       wish.replica, wish.replicas_max, wish.min, wish.max);
         return false;
     }
     if (c->n_nodes > 0 && total < least) {
-        (void)snprintf(ret_why, size, total == all ? "takes at least %d devices, and this cluster has %d"
-                                                   : "takes at least %d devices, and this cluster has %d of its classes",
+        (void)snprintf(ret_why, size,
+                       total == all ? "takes at least %d devices, and this cluster has %d"
+                                    : "takes at least %d devices, and this cluster has %d of its classes",
                        least, total);
         return false;
     }
@@ -284,14 +291,15 @@ void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class cl
     if (e->fault_message[0])
         message = e->fault_message;
     (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
-    outcome = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:O?}", "class", job_class_name(class_), "message", text, "rank",
-                        rank, "node", e->job.places[rank].node, "exit_code", r->exit_code, "signal", r->signal,
+    outcome = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:O?}", "class", job_class_name(class_), "message", text,
+                        "rank", rank, "node", e->job.places[rank].node, "exit_code", r->exit_code, "signal", r->signal,
                         "log_tail", log_tail);
     if (!outcome)
         outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
-    (void)core_change(c, e,
-                      &(struct job_cause){ .kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_,
-                                           .outcome = outcome }, &err);
+    (void)core_change(
+        c, e,
+        &(struct job_cause){ .kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_, .outcome = outcome },
+        &err);
     json_decref(outcome);
 }
 
@@ -306,12 +314,13 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
     if (all_done && e->job.state == JOB_STARTING)
         (void)core_change(c, e, &(struct job_cause){ .kind = CAUSE_STARTED, .actor = actor, .text = "all ranks ran" },
                           &err);
-    (void)snprintf(text, sizeof(text), "%s", all_done                         ? "every rank is done"
-                                             : e->job.intent == JOB_CANCEL  ? "cancelled; every rank has ended"
-                                             : e->job.intent == JOB_SUSPEND ? "suspended; its devices are free"
-                                             : e->job.intent == JOB_FAIL    ? "no restart is left"
-                                             : e->job.state == JOB_RECOVERING ? "waits to start again"
-                                                                              : "saved and queued again");
+    (void)snprintf(text, sizeof(text), "%s",
+                   all_done                         ? "every rank is done"
+                   : e->job.intent == JOB_CANCEL    ? "cancelled; every rank has ended"
+                   : e->job.intent == JOB_SUSPEND   ? "suspended; its devices are free"
+                   : e->job.intent == JOB_FAIL      ? "no restart is left"
+                   : e->job.state == JOB_RECOVERING ? "waits to start again"
+                                                    : "saved and queued again");
     if (core_change(c, e, &(struct job_cause){ .kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done },
                     &err) < 0)
         log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);

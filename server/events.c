@@ -252,8 +252,8 @@ static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t m
     size_t at[2] = { 0, 0 };
 
     for (int k = 0; k < 2; k++) {
-        redisReply *reply = store_read(c->store, NULL, "LRANGE muster:job:%llu:%s 0 -1", (unsigned long long)job,
-                                       list[k]);
+        redisReply *reply =
+            store_read(c->store, NULL, "LRANGE muster:job:%llu:%s 0 -1", (unsigned long long)job, list[k]);
 
         part[k] = json_array();
         add_list(reply, after, part[k]);
@@ -303,8 +303,8 @@ static void send_all(struct follower *f, json_t *events)
     {
         char *text = json_dumps(event, JSON_COMPACT);
 
-        if (!text || http_stream_event(f->stream, event_id(event), json_string_value(json_object_get(event, "type")),
-                                       text) < 0)
+        if (!text ||
+            http_stream_event(f->stream, event_id(event), json_string_value(json_object_get(event, "type")), text) < 0)
             f->done = true;
         free(text);
     }

@@ -155,10 +155,10 @@ int files_take_piece(const char *spool, const json_t *piece, bool log, json_t *a
         return (int)at;
     if (is_new)
         (void)json_array_append(fresh, (json_t *)piece);
-    (void)json_array_append_new(acks, log ? json_pack("{s:s, s:I, s:I, s:I}", "job", job, "generation", generation,
-                                                      "rank", rank, "offset", (json_int_t)at)
-                                          : json_pack("{s:s, s:I, s:I}", "job", job, "generation", generation,
-                                                      "offset", (json_int_t)at));
+    (void)json_array_append_new(
+        acks, log ? json_pack("{s:s, s:I, s:I, s:I}", "job", job, "generation", generation, "rank", rank, "offset",
+                              (json_int_t)at)
+                  : json_pack("{s:s, s:I, s:I}", "job", job, "generation", generation, "offset", (json_int_t)at));
     return 0;
 }
 
@@ -177,8 +177,8 @@ void files_take_report(struct files *f, struct call *call)
             int r = files_take_piece(f->spool, piece, k == 0, acks, fresh);
 
             if (r == -EINVAL)
-                call_problem(call, 422, "report-invalid", "piece %zu of '%s' wants job, generation, offset and text",
-                             i, kind[k]);
+                call_problem(call, 422, "report-invalid", "piece %zu of '%s' wants job, generation, offset and text", i,
+                             kind[k]);
             else if (r < 0)
                 call_problem(call, 503, "disk", "cannot keep %s: %s", kind[k], strerror(-r));
         }
@@ -234,7 +234,11 @@ static void make_text(char *p, size_t len)
 {
     for (size_t i = 0; i < len;) {
         unsigned char c = (unsigned char)p[i];
-        size_t more = c < 0x80 ? 0 : c >= 0xC2 && c < 0xE0 ? 1 : c >= 0xE0 && c < 0xF0 ? 2 : c >= 0xF0 && c < 0xF5 ? 3 : 9;
+        size_t more = c < 0x80                ? 0
+                      : c >= 0xC2 && c < 0xE0 ? 1
+                      : c >= 0xE0 && c < 0xF0 ? 2
+                      : c >= 0xF0 && c < 0xF5 ? 3
+                                              : 9;
         bool ok = more < 9 && i + more < len && c != 0;
 
         for (size_t k = 1; ok && k <= more; k++)
@@ -266,8 +270,8 @@ static json_t *read_log(const char *path, int rank, int generation, int64_t offs
     while (got > 0 && (size_t)got == most && scratch[got - 1] != '\n' && memchr(scratch, '\n', (size_t)got))
         got--; /* end with a whole line where the answer is cut */
     make_text(scratch, (size_t)got);
-    return json_pack("{s:i, s:i, s:I, s:s%, s:I}", "rank", rank, "generation", generation, "offset",
-                     (json_int_t)offset, "text", scratch, (size_t)got, "next_offset", (json_int_t)(offset + got));
+    return json_pack("{s:i, s:i, s:I, s:s%, s:I}", "rank", rank, "generation", generation, "offset", (json_int_t)offset,
+                     "text", scratch, (size_t)got, "next_offset", (json_int_t)(offset + got));
 }
 
 static void add_lines(json_t *lines, const char *text, size_t len)
@@ -329,8 +333,9 @@ void files_answer_logs(struct files *f, struct call *call)
     int64_t from = offset ? strtoll(offset, NULL, 10) : 0;
     int tail = query_int(call, "tail", offset ? 0 : 0);
 
-    call_answer_new(call, 200, files_read_logs(f->spool, call->job, query_int(call, "rank", -1),
-                                               query_int(call, "generation", 0), from < 0 ? 0 : from, tail));
+    call_answer_new(call, 200,
+                    files_read_logs(f->spool, call->job, query_int(call, "rank", -1), query_int(call, "generation", 0),
+                                    from < 0 ? 0 : from, tail));
     call_deliver(call);
 }
 
@@ -416,9 +421,8 @@ json_t *files_read_metrics(const char *spool, uint64_t job, const char *names, i
     }
     n = json_array_size(rows);
     every = points > 0 && n > (size_t)points ? (n + (size_t)points - 1) / (size_t)points : 1;
-    json_object_foreach(json_array_get(rows, n ? n - 1 : 0), key, value)
-        if (named(names, key))
-            (void)json_object_set_new(columns, key, json_array());
+    json_object_foreach(json_array_get(rows, n ? n - 1 : 0), key, value) if (named(names, key))(void)
+        json_object_set_new(columns, key, json_array());
     for (size_t i = 0; i < n; i++) {
         if ((n - 1 - i) % every != 0)
             continue;
@@ -436,8 +440,9 @@ json_t *files_read_metrics(const char *spool, uint64_t job, const char *names, i
 
 void files_answer_metrics(struct files *f, struct call *call)
 {
-    call_answer_new(call, 200, files_read_metrics(f->spool, call->job, http_query(call->req, "names"),
-                                                  query_int(call, "points", 1000)));
+    call_answer_new(
+        call, 200,
+        files_read_metrics(f->spool, call->job, http_query(call->req, "names"), query_int(call, "points", 1000)));
     call_deliver(call);
 }
 

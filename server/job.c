@@ -140,8 +140,8 @@ struct change { /* what an event will say */
 
 static int no_fit(const struct job *j, struct merr *err, const char *verb)
 {
-    return merr_set(err, -EPROTO, "job 'j%llu' is %s and cannot be %s", (unsigned long long)j->id,
-                    state_name[j->state], verb);
+    return merr_set(err, -EPROTO, "job 'j%llu' is %s and cannot be %s", (unsigned long long)j->id, state_name[j->state],
+                    verb);
 }
 
 static json_t *places_json(const struct job_place *p, size_t n)
@@ -149,9 +149,8 @@ static json_t *places_json(const struct job_place *p, size_t n)
     json_t *all = json_array();
 
     for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s}", "rank", (int)i, "node", p[i].node,
-                                                 "slot", p[i].slot, "class", p[i].class_, "address",
-                                                 p[i].address)) < 0) {
+        if (json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s}", "rank", (int)i, "node", p[i].node, "slot",
+                                                 p[i].slot, "class", p[i].class_, "address", p[i].address)) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -190,8 +189,7 @@ static int64_t back_off_us(const struct job *j)
     return (s > BACK_OFF_MAX_S ? BACK_OFF_MAX_S : s) * 1000000;
 }
 
-static int fault(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
-                 struct merr *err)
+static int fault(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c, struct merr *err)
 {
     bool user = cause->class_ == JOB_CLASS_USER, node = cause->class_ == JOB_CLASS_NODE, again;
 
@@ -237,10 +235,10 @@ static int over(const struct job *j, const struct job_cause *cause, struct chang
         return end_as(c, JOB_FAILED, JOB_CLASS_NONE, "failed", NULL);
     if (cause->all_done && j->state != JOB_RECOVERING)
         return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded", plain_outcome(JOB_CLASS_DONE, "done"));
-    c->to = j->intent == JOB_SUSPEND       ? JOB_SUSPENDED
-            : j->intent == JOB_REQUEUE     ? JOB_QUEUED
+    c->to = j->intent == JOB_SUSPEND     ? JOB_SUSPENDED
+            : j->intent == JOB_REQUEUE   ? JOB_QUEUED
             : j->state == JOB_RECOVERING ? JOB_RECOVERING
-                                           : JOB_QUEUED;
+                                         : JOB_QUEUED;
     c->code = c->to == JOB_SUSPENDED ? "suspended" : c->to == JOB_QUEUED ? "requeued" : "released";
     c->intent = JOB_GO_ON;
     return 0;
@@ -386,8 +384,8 @@ json_t *job_submitted_event(const struct job *j)
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(actor, sizeof(actor), "user:%s", j->user);
     return json_pack("{s:s, s:s, s:s, s:n, s:s, s:i, s:s, s:{s:s, s:n, s:s}, s:n}", "at", at, "job", id, "type",
-                     "submitted", "from", "to", "queued", "generation", 0, "actor", actor, "cause", "code",
-                     "submitted", "class", "text", "submitted", "data");
+                     "submitted", "from", "to", "queued", "generation", 0, "actor", actor, "cause", "code", "submitted",
+                     "class", "text", "submitted", "data");
 }
 
 /* --- applying ---------------------------------------------------------------------------------------- */
@@ -513,18 +511,18 @@ int job_apply(struct job *j, const json_t *event)
 json_t *job_record(const struct job *j)
 {
     return json_pack(
-        "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:I, "
+        "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
+        "s:I, "
         "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
-        j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max,
-        "retry_max", j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent",
-        intent_name[j->intent], "live", j->live, "generation", (json_int_t)j->generation, "version",
-        (json_int_t)j->version, "restarts_user", j->restarts_user, "restarts_system", j->restarts_system,
-        "restarts_node", j->restarts_node, "submitted_us", (json_int_t)j->submitted_us, "started_us",
-        (json_int_t)j->started_us, "finished_us", (json_int_t)j->finished_us, "retry_us", (json_int_t)j->retry_us,
-        "assignment", places_json(j->places, j->n_places), "layout", layout_json(&j->layout), "master_port",
-        j->master_port, "outcome", j->outcome, "reason_code", j->reason_code, "reason_text", j->reason_text,
-        "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint);
+        j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
+        j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
+        "live", j->live, "generation", (json_int_t)j->generation, "version", (json_int_t)j->version, "restarts_user",
+        j->restarts_user, "restarts_system", j->restarts_system, "restarts_node", j->restarts_node, "submitted_us",
+        (json_int_t)j->submitted_us, "started_us", (json_int_t)j->started_us, "finished_us", (json_int_t)j->finished_us,
+        "retry_us", (json_int_t)j->retry_us, "assignment", places_json(j->places, j->n_places), "layout",
+        layout_json(&j->layout), "master_port", j->master_port, "outcome", j->outcome, "reason_code", j->reason_code,
+        "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint);
 }
 
 static json_t *keep(const json_t *o, const char *key)

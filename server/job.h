@@ -37,8 +37,14 @@ enum job_state {
 
 enum job_intent { JOB_GO_ON, JOB_CANCEL, JOB_SUSPEND, JOB_REQUEUE, JOB_FAIL };
 
-enum job_class { JOB_CLASS_NONE, JOB_CLASS_DONE, JOB_CLASS_USER, JOB_CLASS_SYSTEM, JOB_CLASS_NODE,
-                 JOB_CLASS_CANCELLED };
+enum job_class {
+    JOB_CLASS_NONE,
+    JOB_CLASS_DONE,
+    JOB_CLASS_USER,
+    JOB_CLASS_SYSTEM,
+    JOB_CLASS_NODE,
+    JOB_CLASS_CANCELLED
+};
 
 struct job_place { /* where a rank runs; its index is the rank */
     char node[JOB_NODE_MAX];
@@ -74,15 +80,15 @@ struct job {
 };
 
 enum job_cause_kind {
-    CAUSE_ASSIGNED,   /* places, layout, master_port */
-    CAUSE_STARTED,    /* every rank runs */
-    CAUSE_FAULT,      /* a rank failed first: class_, outcome */
-    CAUSE_OVER,       /* every rank of the run is over: all_done when each ended with 0 */
+    CAUSE_ASSIGNED, /* places, layout, master_port */
+    CAUSE_STARTED,  /* every rank runs */
+    CAUSE_FAULT,    /* a rank failed first: class_, outcome */
+    CAUSE_OVER,     /* every rank of the run is over: all_done when each ended with 0 */
     CAUSE_CANCEL,
     CAUSE_SUSPEND,
     CAUSE_RESUME,
-    CAUSE_REQUEUE,    /* its node is drained: save, stop, queue again */
-    CAUSE_CHANGE,     /* priority, min, max */
+    CAUSE_REQUEUE, /* its node is drained: save, stop, queue again */
+    CAUSE_CHANGE,  /* priority, min, max */
 };
 
 struct job_cause {

@@ -83,8 +83,9 @@ static void answer_fault(struct call *call, const char *pointer, const char *tex
     char detail[400];
 
     (void)snprintf(detail, sizeof(detail), "the job %s", text);
-    call_answer_new(call, 422, json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail", detail,
-                                         "errors", "pointer", pointer, "message", text));
+    call_answer_new(call, 422,
+                    json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail", detail, "errors",
+                              "pointer", pointer, "message", text));
 }
 
 /* Whether the job could ever run; else the call is answered. */
@@ -116,10 +117,10 @@ static void answer_plan(struct core *c, struct call *call, const struct entry *e
         for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
             free_now += c->nodes[i]->contact == NODE_READY && !c->nodes[i]->drain && c->nodes[i]->slots[k].job == 0 &&
                         (e->classes >> c->nodes[i]->slots[k].class_ & 1);
-    call_answer_new(call, 200, json_pack("{s:b, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:b}, s:o?}", "dry_run", 1, "plan",
-                                         "layout", "tp", l.tp, "pp", l.pp, "dp", l.dp, "cp", l.cp, "devices", l.world,
-                                         "free_devices", free_now, "starts_now", free_now >= e->job.min, "spec",
-                                         json_loads(call->text, 0, NULL)));
+    call_answer_new(call, 200,
+                    json_pack("{s:b, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:b}, s:o?}", "dry_run", 1, "plan", "layout",
+                              "tp", l.tp, "pp", l.pp, "dp", l.dp, "cp", l.cp, "devices", l.world, "free_devices",
+                              free_now, "starts_now", free_now >= e->job.min, "spec", json_loads(call->text, 0, NULL)));
 }
 
 void jobs_submit(struct core *c, struct call *call)
@@ -131,8 +132,10 @@ void jobs_submit(struct core *c, struct call *call)
     if (!call->flag && answer_again(c, call, &key))
         return;
     if (c->n_jobs >= CORE_JOBS_MAX) {
-        call_problem(call, 503, "too-many-jobs", "%d jobs are in the queue or running, the most this server takes; try "
-                     "again when some have ended", CORE_JOBS_MAX);
+        call_problem(call, 503, "too-many-jobs",
+                     "%d jobs are in the queue or running, the most this server takes; try "
+                     "again when some have ended",
+                     CORE_JOBS_MAX);
         return;
     }
     e = core_entry_new(c, call->spec);
@@ -423,7 +426,8 @@ static int collect(struct core *c, const struct filter *f, size_t limit, uint64_
 void jobs_list(struct core *c, struct call *call)
 {
     const char *limit_text = http_query(call->req, "limit"), *cursor = http_query(call->req, "cursor");
-    struct filter f = { .project = http_query(call->req, "project"), .user = http_query(call->req, "user"),
+    struct filter f = { .project = http_query(call->req, "project"),
+                        .user = http_query(call->req, "user"),
                         .who = http_identity(call->req) };
     long limit = limit_text ? strtol(limit_text, NULL, 10) : LIST_DEFAULT;
     uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
@@ -440,7 +444,8 @@ void jobs_list(struct core *c, struct call *call)
         return;
     }
     if (read_states(http_query(call->req, "state"), f.states) < 0) {
-        call_problem(call, 422, "query-invalid", "'%s' is no list of states; they are queued, starting, running, rescaling, "
+        call_problem(call, 422, "query-invalid",
+                     "'%s' is no list of states; they are queued, starting, running, rescaling, "
                      "suspended, recovering, succeeded, failed, cancelled, and active for all but the last three",
                      http_query(call->req, "state"));
         return;
@@ -452,8 +457,9 @@ void jobs_list(struct core *c, struct call *call)
         return;
     }
     (void)snprintf(next, sizeof(next), "j%llu", (unsigned long long)below);
-    call_answer_new(call, 200, json_pack("{s:o, s:s?}", "jobs", list, "next_cursor",
-                                         below > 1 && below != UINT64_MAX >> 1 ? next : NULL));
+    call_answer_new(
+        call, 200,
+        json_pack("{s:o, s:s?}", "jobs", list, "next_cursor", below > 1 && below != UINT64_MAX >> 1 ? next : NULL));
 }
 
 /* --- changing ---------------------------------------------------------------------------------------- */
@@ -477,8 +483,9 @@ static bool read_whole(struct call *call, const json_t *v, const char *pointer, 
         return true;
     }
     (void)snprintf(text, sizeof(text), "wants a whole number from %d to %d", least, most);
-    call_answer_new(call, 422, json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
-                                         "the change is not valid", "errors", "pointer", pointer, "message", text));
+    call_answer_new(call, 422,
+                    json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail", "the change is not valid",
+                              "errors", "pointer", pointer, "message", text));
     return false;
 }
 
@@ -497,9 +504,10 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
         if (ok)
             continue;
         (void)snprintf(pointer, sizeof(pointer), "%s/%.100s", where, key);
-        call_answer_new(call, 422, json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
-                                             "only priority, devices.min and devices.max of a job can be changed",
-                                             "errors", "pointer", pointer, "message", "cannot be changed"));
+        call_answer_new(call, 422,
+                        json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
+                                  "only priority, devices.min and devices.max of a job can be changed", "errors",
+                                  "pointer", pointer, "message", "cannot be changed"));
         return false;
     }
     return true;
@@ -572,9 +580,9 @@ void jobs_patch(struct core *c, struct call *call)
 static void checkpoint(struct core *c, struct call *call, struct entry *e)
 {
     if (e->job.kind != JOB_TRAIN || e->job.state != JOB_RUNNING || e->job.intent != JOB_GO_ON) {
-        call_problem(call, 409, "wrong-state", e->job.kind == JOB_TRAIN
-                                                   ? "job 'j%llu' does not run, so there is nothing to save"
-                                                   : "job 'j%llu' is a command; only training jobs save checkpoints",
+        call_problem(call, 409, "wrong-state",
+                     e->job.kind == JOB_TRAIN ? "job 'j%llu' does not run, so there is nothing to save"
+                                              : "job 'j%llu' is a command; only training jobs save checkpoints",
                      (unsigned long long)e->job.id);
         return;
     }

@@ -1,7 +1,7 @@
 /* musterd - the control server
  *
- * Starts, in this order: the state folder's lock, Redis, the store's lead, the working set, HTTP, server.json; waits for a
- * signal; stops them the other way round.
+ * Starts, in this order: the state folder's lock, Redis, the store's lead, the working set, HTTP, server.json; waits
+ * for a signal; stops them the other way round.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -81,8 +81,21 @@ static int read_number(const char *text, const char *option, int least, int most
     return 0;
 }
 
-enum { OPT_STATE = 256, OPT_BIND, OPT_PORT, OPT_CERT, OPT_KEY, OPT_INSECURE, OPT_REDIS, OPT_JOBS, OPT_LEVEL, OPT_LOST,
-       OPT_UNKNOWN, OPT_VERSION, OPT_HELP };
+enum {
+    OPT_STATE = 256,
+    OPT_BIND,
+    OPT_PORT,
+    OPT_CERT,
+    OPT_KEY,
+    OPT_INSECURE,
+    OPT_REDIS,
+    OPT_JOBS,
+    OPT_LEVEL,
+    OPT_LOST,
+    OPT_UNKNOWN,
+    OPT_VERSION,
+    OPT_HELP
+};
 
 static const struct option long_options[] = {
     { "state", required_argument, NULL, OPT_STATE },

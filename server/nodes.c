@@ -101,13 +101,14 @@ void nodes_cluster(struct core *c, struct call *call)
         }
     }
     for (int s = 0; s < JOB_STATES; s++)
-        (void)json_object_set_new(jobs, job_state_name((enum job_state)s),
-                                  json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED]
-                                                                               : c->by_state[s])));
-    call_answer_new(call, 200, json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total",
-                                         (int)c->n_nodes, "ready", ready, "slots", "total", total, "busy", busy, "free",
-                                         free_slots, "classes", classes, "jobs", jobs, "queue",
-                                         (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
+        (void)json_object_set_new(
+            jobs, job_state_name((enum job_state)s),
+            json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED] : c->by_state[s])));
+    call_answer_new(call, 200,
+                    json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total", (int)c->n_nodes,
+                              "ready", ready, "slots", "total", total, "busy", busy, "free", free_slots, "classes",
+                              classes, "jobs", jobs, "queue",
+                              (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
 }
 
 /* --- projects ---------------------------------------------------------------------------------------- */

@@ -35,8 +35,8 @@ struct redis {
 
     bool private_;
     char dir[4096];
-    int dir_fd;   /* O_PATH: keeps the socket's path short */
-    int stop_fd;  /* eventfd: the keeper shall end */
+    int dir_fd;  /* O_PATH: keeps the socket's path short */
+    int stop_fd; /* eventfd: the keeper shall end */
     pthread_t keeper;
     bool keeping;
 };
@@ -138,10 +138,36 @@ static int lock_dir(const struct redis *r, struct merr *err)
 static void exec_server(const struct redis *r, int lock_fd, pid_t parent)
 {
     static char *const argv[] = {
-        "redis-server", "--port", "0", "--unixsocket", SOCKET_NAME, "--unixsocketperm", "700", "--appendonly", "yes",
-        "--appendfsync", "always", "--save", "", "--aof-load-truncated", "yes", "--maxmemory-policy", "noeviction",
-        "--daemonize", "no", "--logfile", "redis.log", "--loglevel", "notice", "--dir", ".", "--always-show-logo",
-        "no", "--set-proc-title", "no", NULL,
+        "redis-server",
+        "--port",
+        "0",
+        "--unixsocket",
+        SOCKET_NAME,
+        "--unixsocketperm",
+        "700",
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--save",
+        "",
+        "--aof-load-truncated",
+        "yes",
+        "--maxmemory-policy",
+        "noeviction",
+        "--daemonize",
+        "no",
+        "--logfile",
+        "redis.log",
+        "--loglevel",
+        "notice",
+        "--dir",
+        ".",
+        "--always-show-logo",
+        "no",
+        "--set-proc-title",
+        "no",
+        NULL,
     };
     sigset_t none;
 
@@ -227,7 +253,10 @@ static void *keep(void *arg)
             return NULL;
         }
         io_close(&fd);
-        pause_ms = clock_mono_us() - started > 10000000 ? 0 : pause_ms == 0 ? 50 : pause_ms < 2000 ? pause_ms * 2 : 2000;
+        pause_ms = clock_mono_us() - started > 10000000 ? 0
+                   : pause_ms == 0                      ? 50
+                   : pause_ms < 2000                    ? pause_ms * 2
+                                                        : 2000;
         if (wait_fd(r->stop_fd, pause_ms))
             return NULL;
     }
@@ -321,9 +350,9 @@ int redis_connect(struct redis *r, int64_t deadline_us, struct merr *err)
         if (c)
             redisFree(c);
         if (clock_mono_us() >= deadline_us)
-            return r->private_ ? merr_set(err, -ETIMEDOUT, "the store process does not answer; see '%s/redis.log'",
-                                          r->dir)
-                               : merr_set(err, -ETIMEDOUT, "no Redis answers at '%s'; is it running?", r->where);
+            return r->private_
+                       ? merr_set(err, -ETIMEDOUT, "the store process does not answer; see '%s/redis.log'", r->dir)
+                       : merr_set(err, -ETIMEDOUT, "no Redis answers at '%s'; is it running?", r->where);
         (void)poll(&none, 1, 10);
     }
 }

@@ -232,16 +232,21 @@ static void print_metrics(struct core *c, struct call *call)
         for (size_t k = 0; k < n->n_slots; k++)
             slots[n->slots[k].job ? 1 : n->slots[k].stale || n->drain || n->contact != NODE_READY ? 2 : 0]++;
     }
-    (void)buf_printf(&b, "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
-                         "muster_slots{state=\"free\"} %zu\nmuster_slots{state=\"busy\"} %zu\n"
-                         "muster_slots{state=\"unusable\"} %zu\n", slots[0], slots[1], slots[2]);
-    (void)buf_printf(&b, "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
-                         "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
-                         "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n", c->n_followers, c->n_waiters);
-    (void)buf_printf(&b, "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
-                         "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
-                         "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n", redis_up(c->redis),
-                     queue_length(&c->queue));
+    (void)buf_printf(&b,
+                     "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
+                     "muster_slots{state=\"free\"} %zu\nmuster_slots{state=\"busy\"} %zu\n"
+                     "muster_slots{state=\"unusable\"} %zu\n",
+                     slots[0], slots[1], slots[2]);
+    (void)buf_printf(&b,
+                     "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
+                     "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
+                     "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n",
+                     c->n_followers, c->n_waiters);
+    (void)buf_printf(&b,
+                     "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
+                     "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
+                     "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
+                     redis_up(c->redis), queue_length(&c->queue));
     stats_print(c->stats, &b);
     call_answer_new(call, 200, NULL);
     call->page = buf_detach(&b);

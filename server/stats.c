@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static const int64_t bound_us[] = { 500,    1000,    2500,    5000,    10000,    25000,    50000,     100000,
+static const int64_t bound_us[] = { 500,    1000,    2500,    5000,     10000,    25000,     50000,     100000,
                                     250000, 1000000, 5000000, 30000000, 60000000, 600000000, 3600000000 };
 #define BOUNDS (sizeof(bound_us) / sizeof(bound_us[0]))
 
@@ -84,9 +84,10 @@ void stats_print(struct stats *s, struct buf *out)
     for (int i = 1; i < 6; i++)
         (void)buf_printf(out, "muster_requests_total{status=\"%dxx\"} %llu\n", i,
                          (unsigned long long)atomic_load(&s->status[i]));
-    (void)buf_printf(out, "# HELP muster_commits_total Durable writes to the store\n"
-                          "# TYPE muster_commits_total counter\nmuster_commits_total %llu\n"
-                          "# HELP muster_calls_total Requests handled by the core\n"
-                          "# TYPE muster_calls_total counter\nmuster_calls_total %llu\n",
+    (void)buf_printf(out,
+                     "# HELP muster_commits_total Durable writes to the store\n"
+                     "# TYPE muster_commits_total counter\nmuster_commits_total %llu\n"
+                     "# HELP muster_calls_total Requests handled by the core\n"
+                     "# TYPE muster_calls_total counter\nmuster_calls_total %llu\n",
                      (unsigned long long)atomic_load(&s->batches), (unsigned long long)atomic_load(&s->calls));
 }

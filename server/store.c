@@ -36,20 +36,19 @@ static const char commit_script[] =
     "return 'OK'\n";
 
 /* ARGV: who, force. Returns the new epoch, or 0 when another holds the lease. */
-static const char lead_script[] =
-    "local holder = redis.call('GET', 'muster:lease')\n"
-    "if holder and ARGV[2] == '0' then return 0 end\n"
-    "redis.call('SET', 'muster:lease', ARGV[1], 'PX', " LEASE_MS ")\n"
-    "redis.call('HSET', 'muster:meta', 'batch', '0')\n"
-    "return redis.call('HINCRBY', 'muster:meta', 'epoch', 1)\n";
+static const char lead_script[] = "local holder = redis.call('GET', 'muster:lease')\n"
+                                  "if holder and ARGV[2] == '0' then return 0 end\n"
+                                  "redis.call('SET', 'muster:lease', ARGV[1], 'PX', " LEASE_MS ")\n"
+                                  "redis.call('HSET', 'muster:meta', 'batch', '0')\n"
+                                  "return redis.call('HINCRBY', 'muster:meta', 'epoch', 1)\n";
 
 struct store {
     struct redis *redis;   /* borrowed */
     uint64_t epoch, batch; /* batch: number of the one being collected, from 1 */
     char who[80];
     char epoch_text[24];
-    struct buf ops;  /* the batch as RESP bulk strings */
-    size_t n_args;   /* in ops */
+    struct buf ops; /* the batch as RESP bulk strings */
+    size_t n_args;  /* in ops */
     bool failed;
 };
 
@@ -274,8 +273,9 @@ static int lead(struct store *s, bool force, struct merr *err)
         if (epoch > 0)
             break;
         if (clock_mono_us() > deadline)
-            return merr_set(err, -EBUSY, "another musterd leads on this Redis and is alive; this version runs one "
-                                         "musterd a Redis: stop the other, or give this one its own --redis");
+            return merr_set(err, -EBUSY,
+                            "another musterd leads on this Redis and is alive; this version runs one "
+                            "musterd a Redis: stop the other, or give this one its own --redis");
         if (!told)
             log_info("another musterd led on this Redis; waiting up to %d s for its lease to end", LEASE_WAIT_S);
         (void)poll(NULL, 0, 250);

@@ -72,8 +72,8 @@ static json_t *reason_of(const struct core *c, const struct job *j, const struct
     if (!e || !job_waits(j))
         return json_pack("{s:s, s:s}", "code", j->reason_code, "text", j->reason_text ? j->reason_text : "");
     view_reason(c, e, text, sizeof(text));
-    return json_pack("{s:s, s:s}", "code",
-                     e->reason.need == 0 ? "submitted" : cluster_reason_name(e->reason.code), "text", text);
+    return json_pack("{s:s, s:s}", "code", e->reason.need == 0 ? "submitted" : cluster_reason_name(e->reason.code),
+                     "text", text);
 }
 
 static json_t *assignment_of(const struct job *j)
@@ -104,8 +104,8 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                   "started_at", view_time(j->started_us), "finished_at", view_time(j->finished_us), "devices", "min",
                   j->min, "max", j->max, "assigned", (json_int_t)j->n_places, "layout", layout, "assignment",
                   assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
-                  "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir, "outcome",
-                  j->outcome);
+                  "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir,
+                  "outcome", j->outcome);
     if (o && spec_text)
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
     return o;
@@ -134,10 +134,13 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(
-            slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o}", "slot", s->slot, "kind", s->kind, "class",
-                             c->classes[s->class_], "state", s->job ? "busy" : s->stale ? "quarantined" : "free", "job",
-                             s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null()));
+        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o}", "slot", s->slot, "kind",
+                                                     s->kind, "class", c->classes[s->class_], "state",
+                                                     s->job     ? "busy"
+                                                     : s->stale ? "quarantined"
+                                                                : "free",
+                                                     "job", s->job ? job : NULL, "rank",
+                                                     s->job ? json_integer(s->rank) : json_null()));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "id", n->name, "state", node_state(n), "address", n->address,
                      "version", n->release, "last_seen", view_time(n->seen_wall_us), "slots", slots);
@@ -208,10 +211,9 @@ json_t *view_explain(const struct core *c, const struct job *j, const struct ent
         view_reason(c, e, summary, sizeof(summary));
         (void)json_array_append_new(causes, waiting_cause(c, e));
     } else if (j->outcome && json_object_get(j->outcome, "message")) {
-        (void)json_array_append_new(
-            causes, json_pack("{s:s, s:O, s:n, s:n, s:n, s:[], s:o}", "code", j->reason_code, "text",
-                              json_object_get(j->outcome, "message"), "need", "free", "class", "behind", "would_help",
-                              json_incref(help)));
+        (void)json_array_append_new(causes, json_pack("{s:s, s:O, s:n, s:n, s:n, s:[], s:o}", "code", j->reason_code,
+                                                      "text", json_object_get(j->outcome, "message"), "need", "free",
+                                                      "class", "behind", "would_help", json_incref(help)));
     } else {
         (void)json_array_append_new(causes, json_pack("{s:s, s:s, s:n, s:n, s:n, s:[], s:o}", "code", j->reason_code,
                                                       "text", summary, "need", "free", "class", "behind", "would_help",
@@ -220,7 +222,8 @@ json_t *view_explain(const struct core *c, const struct job *j, const struct ent
     if (j->state == JOB_SUSPENDED)
         (void)json_array_append_new(help, json_string("resume it"));
     if (j->state == JOB_FAILED)
-        (void)json_array_append_new(help, json_string("read its logs; allow more restarts with retry.max or retry.user"));
+        (void)json_array_append_new(help,
+                                    json_string("read its logs; allow more restarts with retry.max or retry.user"));
     json_decref(help);
     return json_pack("{s:s, s:s, s:s, s:o}", "job", id, "state", job_state_name(j->state), "summary", summary, "causes",
                      causes);

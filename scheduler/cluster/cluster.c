@@ -12,8 +12,8 @@ struct free_node { /* a node's free devices that a job may use */
 
 struct round {
     const struct cluster_snapshot *snap;
-    bool **taken;               /* by node and slot: given in this round */
-    struct free_node *scratch;  /* n_nodes of them */
+    bool **taken;                    /* by node and slot: given in this round */
+    struct free_node *scratch;       /* n_nodes of them */
     int free[CLUSTER_CLASSES_MAX];   /* ready and free, by class */
     int usable[CLUSTER_CLASSES_MAX]; /* on nodes that are ready or out of contact */
     int known[CLUSTER_CLASSES_MAX];  /* with those on drained nodes */
@@ -45,10 +45,14 @@ void cluster_job_range(const struct cluster_job *job, int *ret_least, int *ret_m
 const char *cluster_reason_name(enum cluster_reason_code code)
 {
     static const char *const name[] = {
-        [CLUSTER_ASSIGNED] = "assigned",           [CLUSTER_INSUFFICIENT] = "insufficient-devices",
-        [CLUSTER_BEHIND] = "behind",               [CLUSTER_NODES_DRAINED] = "nodes-drained",
-        [CLUSTER_TOO_SMALL] = "cluster-too-small", [CLUSTER_NO_CLASS] = "no-such-class",
-        [CLUSTER_NO_NODES] = "no-nodes",           [CLUSTER_HELD] = "back-off",
+        [CLUSTER_ASSIGNED] = "assigned",
+        [CLUSTER_INSUFFICIENT] = "insufficient-devices",
+        [CLUSTER_BEHIND] = "behind",
+        [CLUSTER_NODES_DRAINED] = "nodes-drained",
+        [CLUSTER_TOO_SMALL] = "cluster-too-small",
+        [CLUSTER_NO_CLASS] = "no-such-class",
+        [CLUSTER_NO_NODES] = "no-nodes",
+        [CLUSTER_HELD] = "back-off",
         [CLUSTER_NO_LAYOUT] = "no-layout",
     };
 
@@ -249,13 +253,13 @@ static int serve(struct round *r, size_t index, const struct reservation *held, 
         .free = sum(r->free, job->classes),
         .total = sum(r->known, job->classes),
     };
-    why->code = r->snap->n_nodes == 0                      ? CLUSTER_NO_NODES
-                : most < least                             ? CLUSTER_NO_LAYOUT
-                : why->total == 0                          ? CLUSTER_NO_CLASS
-                : why->total < least                       ? CLUSTER_TOO_SMALL
-                : sum(r->usable, job->classes) < least     ? CLUSTER_NODES_DRAINED
-                : job->held                                ? CLUSTER_HELD
-                                                           : CLUSTER_ASSIGNED;
+    why->code = r->snap->n_nodes == 0                  ? CLUSTER_NO_NODES
+                : most < least                         ? CLUSTER_NO_LAYOUT
+                : why->total == 0                      ? CLUSTER_NO_CLASS
+                : why->total < least                   ? CLUSTER_TOO_SMALL
+                : sum(r->usable, job->classes) < least ? CLUSTER_NODES_DRAINED
+                : job->held                            ? CLUSTER_HELD
+                                                       : CLUSTER_ASSIGNED;
     if (why->code != CLUSTER_ASSIGNED)
         return 0;
     for (size_t i = 0; i < n_held; i++)

@@ -1,0 +1,397 @@
+"""musterd over REST with its real Redis; agents are played by the tests, call by call."""
+import base64
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+import requests
+
+from tests import specs
+from tests.cluster import BIN, Cluster, wait_for
+
+
+@pytest.fixture(name="cluster")
+def one_server(tmp_path):
+    with Cluster(str(tmp_path), slots=0, server_args=["--unknown-after", "2", "--lost-after", "4"]) as c:
+        yield c
+    assert not c.leftovers()
+
+
+class FakeAgent:
+    """The agents' protocol as plain calls. slots: classes, one a slot."""
+
+    def __init__(self, cluster, node="n1", slots=("cpu",) * 4, boot="b1"):
+        self.cluster, self.node, self.slots, self.boot = cluster, node, slots, boot
+        with open(f"{cluster.state}/agent-token", encoding="ascii") as f:
+            self.token = f.read().strip()
+        self.incarnation = "i1"
+        self.version = 0
+        self.session = requests.Session()
+
+    def call(self, method, path, body=None, **more):
+        answer = self.session.request(method, f"{self.cluster.url}/v1/agents{path}", json=body, timeout=40,
+                                      headers={"Authorization": f"Bearer {self.token}"}, **more)
+        return answer.status_code, answer.json() if answer.content else None
+
+    def register(self, runs=()):
+        status, answer = self.call("POST", "/register", {
+            "node": self.node, "boot_id": self.boot, "incarnation": self.incarnation, "address": "127.0.0.1",
+            "version": "0.1.0", "runs": list(runs),
+            "slots": [{"slot": i, "kind": "cpu", "class": c, "threads": 1, "memory_mib": 100}
+                      for i, c in enumerate(self.slots)]})
+        assert status == 200, answer
+        return answer
+
+    def assignments(self, wait=5):
+        status, answer = self.call("GET", f"/{self.node}/assignments?version={self.version}&wait={wait}")
+        assert status == 200, answer
+        self.version = answer["version"]
+        return {a["job"]: a for a in answer["assignments"]}
+
+    def until(self, job, order="run"):
+        return wait_for(f"{job} with order {order}",
+                        lambda: (a := self.assignments().get(job)) and a["order"] == order and a, 10)
+
+    def report(self, runs=(), **pieces):
+        status, answer = self.call("POST", f"/{self.node}/report",
+                                   {"incarnation": self.incarnation, "seq": 1, "runs": list(runs), **pieces})
+        assert status == 200, answer
+        return answer
+
+
+def run_of(assignment, state, code=0, sig=0, tail=()):
+    return {"job": assignment["job"], "generation": assignment["generation"], "ranks": [
+        {"rank": r["rank"], "slot": r["slot"], "state": state, "pid": 1, "exit_code": code, "signal": sig,
+         "log_tail": list(tail)} for r in assignment["ranks"]]}
+
+
+def test_submit_is_answered_with_the_job_and_listed(cluster):
+    job = cluster.submit(specs.command("true", name="first"))
+    assert (job["id"], job["state"], job["name"], job["user"]) == ("j1", "queued", "first", "admin")
+    assert [j["id"] for j in cluster.list_jobs()] == ["j1"]
+    assert cluster.job("j1")["spec"]["command"]["argv"][0] == "/bin/sh"
+    assert cluster.events("j1")[0]["data"] == cluster.job("j1")["spec"]
+    assert cluster.api("GET", "/v1/jobs/j1/explain")["causes"][0]["code"] == "no-nodes"
+
+
+@pytest.mark.parametrize("body, status, pointer", [
+    ({"command": {"argv": ["x"]}, "pririty": 1}, 422, "/pririty"),
+    ({"command": {"argv": []}}, 422, "/command/argv"),
+    ({"command": {"argv": ["x"]}, "devices": {"min": "two"}}, 422, "/devices/min"),
+    ({}, 422, ""),
+])
+def test_a_bad_spec_names_every_fault(cluster, body, status, pointer):
+    got, problem = cluster.request("POST", "/v1/jobs", body)
+    assert got == status and pointer in [e["pointer"] for e in problem["errors"]], problem
+    assert cluster.list_jobs() == []
+
+
+def test_what_is_not_json_or_not_known_is_refused(cluster):
+    head = {"Authorization": f"Bearer {cluster.token()}"}
+    assert requests.post(f"{cluster.url}/v1/jobs", data=b"{nope", headers=head, timeout=10).status_code == 400
+    assert requests.post(f"{cluster.url}/v1/jobs", data=b"[]", headers=head, timeout=10).status_code == 422
+    for path in ("/v1/jobs/j9", "/v1/jobs/x", "/v1/jobs/j9/events", "/v1/jobs/j9/logs", "/v1/jobs/j9/explain"):
+        assert cluster.request("GET", path)[0] == 404, path
+    assert cluster.request("GET", "/v1/jobs?state=resting")[0] == 422
+    assert cluster.request("POST", "/v1/nodes/n9/drain")[0] == 404
+    assert cluster.request("PUT", "/v1/projects/p", {"quota": {"devices": 3}})[0] == 501
+
+
+def test_tokens_decide(cluster):
+    with open(f"{cluster.state}/agent-token", encoding="ascii") as f:
+        agent = f.read().strip()
+    assert os.stat(f"{cluster.state}/token").st_mode & 0o777 == 0o600
+    assert cluster.request("GET", "/v1/jobs", token="")[0] == 401
+    assert cluster.request("GET", "/v1/jobs", token="mst_wrong")[0] == 401
+    assert cluster.request("GET", "/v1/jobs", token=agent)[0] == 403
+    assert cluster.request("POST", "/v1/agents/register", {})[0] == 403
+
+
+def test_an_idempotency_key_makes_one_job(cluster):
+    first = cluster.submit(specs.command("true"), key="k1")
+    assert cluster.submit(specs.command("true"), key="k1")["id"] == first["id"]
+    status, problem = cluster.request("POST", "/v1/jobs", specs.command("false"), headers={"Idempotency-Key": "k1"})
+    assert status == 409 and "k1" in problem["detail"]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:  # all at once, and across a restart
+        ids = {j["id"] for j in pool.map(lambda _: cluster.submit(specs.command("true"), key="k2"), range(24))}
+    cluster.kill_server()
+    cluster.start_server()
+    assert {cluster.submit(specs.command("true"), key="k2")["id"]} == ids
+    assert len(cluster.list_jobs()) == 2
+
+
+def test_patch_changes_what_may_change_at_the_version_seen(cluster):
+    job = cluster.submit(specs.command("true"))["id"]
+    etag = requests.get(f"{cluster.url}/v1/jobs/{job}", timeout=10,
+                        headers={"Authorization": f"Bearer {cluster.token()}"}).headers["ETag"]
+    got = cluster.api("PATCH", f"/v1/jobs/{job}", {"priority": 80, "devices": {"max": 3}}, headers={"If-Match": etag})
+    assert (got["priority"], got["devices"]["max"]) == (80, 3)
+    assert cluster.request("PATCH", f"/v1/jobs/{job}", {"priority": 1}, headers={"If-Match": etag})[0] == 412
+    assert cluster.request("PATCH", f"/v1/jobs/{job}", {"name": "x"})[0] == 422
+    assert cluster.request("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 9}})[0] == 422
+
+
+def test_lists_page_through_active_and_ended_jobs(cluster):
+    ids = [cluster.submit(specs.command("true", name=f"n{i}"))["id"] for i in range(25)]
+    for job in ids[::2]:
+        cluster.action(job, "cancel")
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = cluster.api("GET", f"/v1/jobs?limit=4{cursor and '&cursor=' + cursor}")
+        assert len(page["jobs"]) <= 4
+        seen += [j["id"] for j in page["jobs"]]
+        cursor = page["next_cursor"]
+    assert seen == ids[::-1]
+    assert [j["id"] for j in cluster.list("/v1/jobs", "jobs", "&state=cancelled")] == ids[::2][::-1]
+    assert cluster.api("GET", "/v1/cluster")["jobs"]["cancelled"] == 13
+
+
+def test_a_job_goes_its_way_through_an_agent(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("echo hi", devices=2))["id"]
+    a = agent.until(job)
+    assert (a["world"], a["generation"], [r["slot"] for r in a["ranks"]]) == (2, 1, [0, 1])
+    agent.report([run_of(a, "running")])
+    assert cluster.job(job)["state"] == "running"
+    piece = {"job": job, "generation": 1, "rank": 0, "offset": 0, "text": "hi\n"}
+    line = {"job": job, "generation": 1, "offset": 0, "text": '{"type":"checkpoint","rank":0,"step":5,"path":"p"}\n'}
+    for _ in range(2):  # what is sent twice is taken in once
+        acks = agent.report([run_of(a, "running")], logs=[piece], events=[line])["acks"]
+        assert acks["logs"][0]["offset"] == 3 and acks["events"][0]["offset"] == len(line["text"])
+    assert cluster.log_text(job) == "hi\n"
+    assert [c["step"] for c in cluster.api("GET", f"/v1/jobs/{job}/checkpoints")["checkpoints"]] == [5]
+    assert agent.report([run_of(a, "exited")])["forget"] == []
+    assert cluster.wait(job, "succeeded", 5)["outcome"]["class"] == "done"
+    assert agent.report([run_of(a, "exited")])["forget"] == [{"job": job, "generation": 1}]
+    assert all(s["state"] == "free" for s in cluster.nodes()[0]["slots"])
+
+
+def test_a_failed_rank_brings_the_job_back_as_a_new_generation(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x", devices=2))["id"]
+    a = agent.until(job)
+    half = run_of(a, "running")
+    half["ranks"][1].update(state="exited", signal=9, log_tail=["last words"])
+    agent.report([half])
+    got = cluster.job(job)
+    assert (got["state"], got["outcome"]["class"], got["outcome"]["rank"]) == ("recovering", "system", 1)
+    assert got["outcome"]["log_tail"] == ["last words"]
+    assert agent.until(job, "stop")["generation"] == 1  # the other rank first has to end
+    agent.report([run_of(a, "exited", sig=15)])
+    b = agent.until(job)
+    assert b["generation"] == 2
+    assert agent.report([run_of(a, "running")])["stale"] == [{"job": job, "generation": 1}]
+    status, _ = agent.call("PUT", f"/n1/rendezvous/{job}/1/k", None, data=b"QQ==")
+    assert status == 409
+    agent.report([run_of(b, "exited")])
+    cluster.wait(job, "succeeded", 5)
+
+
+def test_a_users_error_is_not_tried_again(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    agent.report([run_of(agent.until(job), "exited", code=3, tail=["no such file"])])
+    got = cluster.wait(job, "failed", 5)
+    assert (got["outcome"]["class"], got["outcome"]["exit_code"], got["restarts"]["user"]) == ("user", 3, 0)
+
+
+def test_suspend_resume_cancel_and_drain_of_a_running_job(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+    cluster.action(job, "suspend")
+    agent.until(job, "drain")
+    agent.report([run_of(a, "exited", code=76)])
+    cluster.wait(job, "suspended", 5)
+    cluster.action(job, "resume")
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+    assert cluster.api("POST", "/v1/nodes/n1/drain")["state"] == "draining"
+    agent.until(job, "drain")
+    agent.report([run_of(a, "exited", code=76)])
+    cluster.wait(job, "queued", 5)
+    wait_for("the reason", lambda: cluster.job(job)["reason"]["code"] == "nodes-drained", 5)
+    assert cluster.nodes()[0]["state"] == "drained"
+    cluster.api("POST", "/v1/nodes/n1/undrain")
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+    cluster.action(job, "cancel")
+    agent.until(job, "stop")
+    agent.report([run_of(a, "exited", sig=15)])
+    assert cluster.wait(job, "cancelled", 5)["outcome"]["class"] == "cancelled"
+    assert cluster.request("POST", f"/v1/jobs/{job}/cancel")[0] == 409
+
+
+def test_a_server_that_was_killed_adopts_the_runs(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x", devices=2))["id"]
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+    cluster.kill_server()
+    cluster.start_server()
+    assert agent.call("POST", "/n1/report", {"incarnation": "i1", "seq": 9, "runs": []})[0] == 404
+    agent.register([run_of(a, "running")])
+    assert agent.until(job)["generation"] == 1
+    got = cluster.job(job)
+    assert (got["state"], got["generation"], sum(got["restarts"].values())) == ("running", 1, 0)
+    agent.report([run_of(a, "exited")])
+    cluster.wait(job, "succeeded", 5)
+
+
+def test_contact_lost_is_no_failure_until_the_node_is_lost(cluster):
+    first, second = FakeAgent(cluster, "n1"), FakeAgent(cluster, "n2")
+    first.register()
+    job = cluster.submit(specs.command("x", devices=4))["id"]
+    a = first.until(job)
+    first.report([run_of(a, "running")])
+    second.register()
+
+    def state():
+        second.report()
+        return {n["id"]: n["state"] for n in cluster.nodes()}["n1"]
+    wait_for("n1 to be unknown", lambda: state() == "unknown", 10)
+    assert cluster.job(job)["state"] == "running"
+    wait_for("n1 to be lost", lambda: state() == "lost", 10)
+    b = second.until(job)
+    assert b["generation"] == 2 and cluster.job(job)["restarts"]["node"] == 1
+    assert first.report([run_of(a, "running")])["stale"] == [{"job": job, "generation": 1}]  # it comes back
+    node = {n["id"]: n for n in cluster.nodes()}["n1"]
+    assert all(s["state"] == "quarantined" for s in node["slots"])  # its old ranks still sit there
+
+
+def test_rendezvous_keys_reach_those_who_wait(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    agent.until(job)
+    path = f"/n1/rendezvous/{job}/1"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        start = FakeAgent(cluster).call("GET", f"{path}?since=0&wait=0")[1]
+        waiting = pool.submit(FakeAgent(cluster).call, "GET", f"{path}?since={start['next']}&wait=20")
+        value = base64.b64encode(b"address").decode()
+        assert agent.call("PUT", f"{path}/ucx-0", None, data=value)[0] == 200
+        assert agent.call("PUT", f"{path}/ucx-0", None, data=value)[0] == 200
+        status, answer = waiting.result(20)
+    assert status == 200 and answer["keys"] == [{"key": "ucx-0", "value": value}]
+
+
+def follow(cluster, path, last=None):
+    head = {"Authorization": f"Bearer {cluster.token()}", "Accept": "text/event-stream"}
+    if last:
+        head["Last-Event-ID"] = last
+    answer = requests.get(cluster.url + path, headers=head, stream=True, timeout=20)
+    assert answer.status_code == 200
+    event = {}
+    for line in answer.iter_lines(decode_unicode=True):
+        if line.startswith(":"):
+            continue
+        if not line:
+            if "event" in event:
+                yield event
+            event = {}
+        else:
+            key, _, value = line.partition(":")
+            event[key] = value.strip()
+
+
+def test_followers_get_each_event_once_and_resume(cluster):
+    job = cluster.submit(specs.command("x"))["id"]
+    stream = follow(cluster, f"/v1/jobs/{job}/events")
+    first = next(stream)
+    assert first["event"] == "submitted" and json.loads(first["data"])["data"]["command"]
+    for verb in ("suspend", "resume", "cancel"):
+        cluster.action(job, verb)
+    rest = list(stream)  # the end of the job ends the stream
+    assert [json.loads(e["data"]).get("to") for e in rest] == ["suspended", "queued", "cancelled", None]
+    again = [e for e in follow(cluster, f"/v1/jobs/{job}/events", last=rest[0]["id"]) if e["event"] == "state"]
+    assert again == rest[1:3]
+
+
+def test_impossible_requests_are_refused_at_submit(cluster):
+    FakeAgent(cluster).register()
+    status, problem = cluster.request("POST", "/v1/jobs", specs.command("x", devices=5))
+    assert status == 422 and "5 devices" in problem["detail"] and "has 4" in problem["detail"]
+    spec = specs.command("x")
+    spec["devices"]["classes"] = ["h200"]
+    assert cluster.request("POST", "/v1/jobs", spec)[0] == 422
+    plan = cluster.api("POST", "/v1/jobs?dry_run=1", specs.command("x", devices=2))
+    assert plan["plan"]["devices"] == 2 and cluster.list_jobs() == []
+
+
+def submit_many(cluster, stop, acked):
+    """Submit until told to stop; every acknowledged name goes to acked."""
+    n = 0
+    while not stop.is_set():
+        name = f"t{threading.get_ident()}-{n}"
+        status, job = cluster.request("POST", "/v1/jobs", specs.command("true", name=name), timeout=20)
+        n += 1
+        if status == 201:
+            acked[name] = job["id"]
+
+
+@pytest.mark.parametrize("victim", ["redis", "server"])
+def test_nothing_acknowledged_is_lost_when_something_is_killed(cluster, victim):
+    stop, acked = threading.Event(), {}
+    threads = [threading.Thread(target=submit_many, args=(cluster, stop, acked)) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for round_ in range(3):
+        before = len(acked)
+        wait_for("some submits", lambda n=before: len(acked) > n + 20, 20)
+        if victim == "redis":
+            os.kill(cluster.redis_pid(), signal.SIGKILL)
+        else:
+            cluster.kill_server()
+            cluster.start_server()
+        assert round_ < 3
+    wait_for("submits afterwards", lambda n=len(acked): len(acked) > n + 20, 30)
+    stop.set()
+    for t in threads:
+        t.join()
+    found = {}
+    for job in cluster.list_jobs():
+        assert job["name"] not in found, "doubled"
+        found[job["name"]] = job["id"]
+    assert {n: found.get(n) for n in acked} == acked
+    for job in list(acked.values())[:5]:
+        assert [e["type"] for e in cluster.events(job)] == ["submitted"]
+
+
+def test_a_second_server_on_the_same_state_is_refused(cluster):
+    got = subprocess.run([f"{BIN}/musterd", "--state", cluster.state, "--port", "0"], capture_output=True, text=True,
+                         timeout=30, check=False, env=cluster.env)
+    assert got.returncode == 1 and "another musterd uses" in got.stderr
+    assert cluster.submit(specs.command("true"))["id"] == "j1"
+
+
+def test_the_answers_about_itself(cluster):
+    assert cluster.request("GET", "/healthz", token="")[0] == 200
+    assert cluster.request("GET", "/readyz", token="")[0] == 200
+    cluster.submit(specs.command("true"))
+    text = cluster.request("GET", "/metrics", token="")[1]
+    assert 'muster_jobs{state="queued"} 1' in text and "muster_store_up 1" in text
+    with open(f"{cluster.state}/server.json", encoding="ascii") as f:
+        assert json.load(f)["url"] == cluster.url
+
+
+@pytest.mark.parametrize("args, says", [
+    (["--port", "x"], "--port"),
+    (["--redis", "http://x"], "unix://"),
+    (["--bind", "0.0.0.0"], "--tls-cert"),
+    (["--nonsense"], "--help"),
+    (["extra"], "extra"),
+])
+def test_wrong_options_are_named(tmp_path, args, says):
+    got = subprocess.run([f"{BIN}/musterd", "--state", str(tmp_path / "s"), "--port", "0", *args], capture_output=True,
+                         text=True, timeout=60, check=False)
+    assert got.returncode in (1, 2) and says in got.stderr

@@ -1,0 +1,153 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/io.h"
+#include "server/files.h"
+
+static int make_spool(void **state)
+{
+    char *dir = strdup("/tmp/muster-files-XXXXXX"), path[64];
+
+    if (!dir || !mkdtemp(dir))
+        return -1;
+    (void)snprintf(path, sizeof(path), "%s/j1", dir);
+    *state = dir;
+    return mkdir(path, 0700);
+}
+
+static int drop_spool(void **state)
+{
+    int r = io_remove_tree(*state, NULL);
+
+    free(*state);
+    return r;
+}
+
+/* Hand in a piece of a log; returns the offset acknowledged and counts what was new. */
+static json_int_t hand_in(const char *spool, const char *job, json_int_t offset, const char *text, size_t *fresh)
+{
+    json_t *piece = json_pack("{s:s, s:i, s:i, s:I, s:s}", "job", job, "generation", 1, "rank", 0, "offset", offset,
+                              "text", text);
+    json_t *acks = json_array(), *new = json_array();
+    json_int_t at;
+
+    assert_int_equal(files_take_piece(spool, piece, true, acks, new), 0);
+    at = json_integer_value(json_object_get(json_array_get(acks, 0), "offset"));
+    *fresh += json_array_size(new);
+    json_decref(piece);
+    json_decref(acks);
+    json_decref(new);
+    return at;
+}
+
+static void pieces_are_taken_in_once_and_in_order(void **state)
+{
+    const char *spool = *state;
+    size_t fresh = 0;
+    json_t *logs;
+
+    assert_int_equal(hand_in(spool, "j1", 0, "one\n", &fresh), 4);
+    assert_int_equal(hand_in(spool, "j1", 0, "one\n", &fresh), 4);  /* again: already there */
+    assert_int_equal(hand_in(spool, "j1", 9, "late\n", &fresh), 4); /* a gap: go on from 4 */
+    assert_int_equal(hand_in(spool, "j1", 4, "two\nth", &fresh), 10);
+    assert_int_equal(fresh, 2);
+    logs = files_read_logs(spool, 1, -1, 0, 0, 0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(json_object_get(logs, "logs"), 0), "text")),
+                        "one\ntwo\nth");
+    assert_int_equal(json_array_size(json_object_get(logs, "lines")), 3);
+    json_decref(logs);
+    logs = files_read_logs(spool, 1, 0, 1, 0, 1); /* the last line */
+    assert_string_equal(json_string_value(json_array_get(json_object_get(logs, "lines"), 0)), "th");
+    json_decref(logs);
+}
+
+static void pieces_of_unknown_jobs_are_acknowledged_and_dropped(void **state)
+{
+    size_t fresh = 0;
+    struct stat st;
+    char path[64];
+
+    assert_int_equal(hand_in(*state, "j2", 7, "abc", &fresh), 10);
+    assert_int_equal(fresh, 0);
+    (void)snprintf(path, sizeof(path), "%s/j2", (const char *)*state);
+    assert_int_equal(stat(path, &st), -1);
+}
+
+static void malformed_pieces_are_refused(void **state)
+{
+    static const char *const text[] = {
+        "{}", "[]", "{\"job\":\"../x\",\"generation\":1,\"text\":\"a\"}", "{\"job\":\"j1\",\"generation\":0,\"text\":\"a\"}",
+        "{\"job\":\"j1\",\"generation\":1,\"text\":7}", "{\"job\":\"j1\",\"generation\":1,\"rank\":-1,\"text\":\"a\"}",
+        "{\"job\":\"j1\",\"generation\":1,\"offset\":-1,\"text\":\"a\"}",
+    };
+
+    for (size_t i = 0; i < COUNT(text); i++) {
+        json_t *piece = json_loads(text[i], 0, NULL), *acks = json_array(), *fresh = json_array();
+
+        assert_int_equal(files_take_piece(*state, piece, true, acks, fresh), -EINVAL);
+        json_decref(piece);
+        json_decref(acks);
+        json_decref(fresh);
+    }
+}
+
+static void a_later_generation_replaces_the_steps_it_repeats(void **state)
+{
+    static const struct {
+        const char *name, *text;
+    } file[] = { { "metrics.g1.jsonl", "{\"step\":0,\"loss\":3}\n{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":9}\n" },
+                 { "metrics.g2.jsonl", "{\"step\":2,\"loss\":1}\nno json\n{\"step\":3,\"loss\":0.5}\n{\"step\":4" } };
+    static const double want[] = { 3, 2, 1, 0.5 };
+    json_t *got, *loss;
+
+    for (size_t i = 0; i < COUNT(file); i++) {
+        char path[96];
+
+        (void)snprintf(path, sizeof(path), "%s/j1/%s", (const char *)*state, file[i].name);
+        assert_int_equal(io_write_file(path, file[i].text, strlen(file[i].text), 0600, NULL), 0);
+    }
+    got = files_read_metrics(*state, 1, "loss", 100);
+    loss = json_object_get(json_object_get(got, "metrics"), "loss");
+    assert_int_equal(json_integer_value(json_object_get(got, "points")), 4);
+    for (size_t i = 0; i < COUNT(want); i++)
+        assert_true(json_number_value(json_array_get(loss, i)) == want[i]);
+    json_decref(got);
+    got = files_read_metrics(*state, 1, NULL, 2); /* thinned, the last one kept */
+    loss = json_object_get(json_object_get(got, "metrics"), "step");
+    assert_int_equal(json_array_size(loss), 2);
+    assert_int_equal(json_integer_value(json_array_get(loss, 1)), 3);
+    json_decref(got);
+}
+
+static void bytes_that_are_no_text_do_not_break_an_answer(void **state)
+{
+    static const char raw[] = "ok \xff\xfe\xc3\x28 \xe2\x82\xac end\n";
+    char path[96];
+    json_t *logs;
+
+    (void)snprintf(path, sizeof(path), "%s/j1/rank-00005.g3.log", (const char *)*state);
+    assert_int_equal(io_write_file(path, raw, sizeof(raw) - 1, 0600, NULL), 0);
+    logs = files_read_logs(*state, 1, 5, 0, 0, 0);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(logs, "lines"), 0)),
+                        "ok ?\?\?( \xe2\x82\xac end");
+    json_decref(logs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(pieces_are_taken_in_once_and_in_order, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(pieces_of_unknown_jobs_are_acknowledged_and_dropped, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(malformed_pieces_are_refused, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(a_later_generation_replaces_the_steps_it_repeats, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(bytes_that_are_no_text_do_not_break_an_answer, make_spool, drop_spool),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
