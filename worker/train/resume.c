@@ -195,6 +195,16 @@ int train_saves_poll(struct train *t, struct merr *err)
     return 0;
 }
 
+/* A disk that does not finish in time is this node's fault, not a lost peer's. */
+static int drain(struct train *t, struct merr *err)
+{
+    int r = mck_drain(t->writer, clock_mono_us() + FINISH_US, err);
+
+    if (r == -ETIMEDOUT)
+        r = merr_prefix(err, -EIO, "the checkpoint of step %llu", (unsigned long long)t->saved_step);
+    return r;
+}
+
 int train_save(struct train *t, bool must, struct merr *err)
 {
     json_t *kv;
@@ -204,7 +214,7 @@ int train_save(struct train *t, bool must, struct merr *err)
         return 0;
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
     if (must) {
-        TRY(mck_drain(t->writer, clock_mono_us() + FINISH_US, err));
+        TRY(drain(t, err));
         TRY(train_saves_poll(t, err));
     }
     kv = cursor(t);
@@ -222,7 +232,7 @@ int train_save(struct train *t, bool must, struct merr *err)
 int train_saves_finish(struct train *t, struct merr *err)
 {
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
-    TRY(mck_drain(t->writer, clock_mono_us() + FINISH_US, err));
+    TRY(drain(t, err));
     TRY(train_saves_poll(t, err));
     if (t->save_failed != 0 && t->mesh->rank == 0)
         return merr_set(err, t->save_failed, "the checkpoint of step %llu could not be written; the events say why",
