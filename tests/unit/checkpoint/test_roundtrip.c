@@ -58,7 +58,7 @@ static void any_layout_loads_what_any_other_saved(void **state)
 static void states_larger_than_the_pool_come_back(void **state)
 {
     (void)state;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 2; i++)
         one_round(i, 1200000);
 }
 
