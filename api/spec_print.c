@@ -311,8 +311,7 @@ static void print_object(struct buf *out, const char *path)
 static void print_presets(struct buf *out)
 {
     (void)buf_addstr(out, "## Presets of models\n\n| preset | family | layers | hidden | heads | kv_heads | "
-        "ffn | context "
-                          "| vocab |\n|---|---|---|---|---|---|---|---|---|\n");
+                          "ffn | context | vocab |\n|---|---|---|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < spec_presets_n; i++) {
         const struct preset *p = &spec_presets[i];
 
