@@ -32,8 +32,8 @@ static int drop_spool(void **state)
 /* Hand in a piece of a log; returns the offset acknowledged and counts what was new. */
 static json_int_t hand_in(const char *spool, const char *job, json_int_t offset, const char *text, size_t *fresh)
 {
-    json_t *piece = json_pack("{s:s, s:i, s:i, s:I, s:s}", "job", job, "generation", 1, "rank", 0, "offset", offset,
-                              "text", text);
+    json_t *piece =
+        json_pack("{s:s, s:i, s:i, s:I, s:s}", "job", job, "generation", 1, "rank", 0, "offset", offset, "text", text);
     json_t *acks = json_array(), *new = json_array();
     json_int_t at;
 
@@ -82,8 +82,12 @@ static void pieces_of_unknown_jobs_are_acknowledged_and_dropped(void **state)
 static void malformed_pieces_are_refused(void **state)
 {
     static const char *const text[] = {
-        "{}", "[]", "{\"job\":\"../x\",\"generation\":1,\"text\":\"a\"}", "{\"job\":\"j1\",\"generation\":0,\"text\":\"a\"}",
-        "{\"job\":\"j1\",\"generation\":1,\"text\":7}", "{\"job\":\"j1\",\"generation\":1,\"rank\":-1,\"text\":\"a\"}",
+        "{}",
+        "[]",
+        "{\"job\":\"../x\",\"generation\":1,\"text\":\"a\"}",
+        "{\"job\":\"j1\",\"generation\":0,\"text\":\"a\"}",
+        "{\"job\":\"j1\",\"generation\":1,\"text\":7}",
+        "{\"job\":\"j1\",\"generation\":1,\"rank\":-1,\"text\":\"a\"}",
         "{\"job\":\"j1\",\"generation\":1,\"offset\":-1,\"text\":\"a\"}",
     };
 
