@@ -141,11 +141,9 @@ static int read_document(const json_t *doc, int rank, struct run *r, struct merr
     return checkpoint_folder(r, err);
 }
 
-int run_read(const char *folder, int rank, struct run *ret, struct merr *err)
+int run_parse(const char *text, size_t len, const char *folder, int rank, struct run *ret, struct merr *err)
 {
     struct run r = {.world = 0};
-    char path[RUN_PATH_MAX + 32];
-    struct buf b;
     json_error_t je;
     json_t *doc;
     int code;
@@ -153,17 +151,9 @@ int run_read(const char *folder, int rank, struct run *ret, struct merr *err)
     if (strlen(folder) >= sizeof(r.folder))
         return merr_set(err, -EINVAL, "the path of the run's folder is too long");
     (void)snprintf(r.folder, sizeof(r.folder), "%s", folder);
-    (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
-    buf_init(&b, ASSIGNMENT_MAX);
-    code = io_read_file(path, &b, err);
-    if (code != 0) {
-        buf_clear(&b);
-        return code;
-    }
-    doc = json_loadb(buf_text(&b), b.len, JSON_REJECT_DUPLICATES, &je);
-    buf_clear(&b);
+    doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     if (!doc)
-        return merr_set(err, -EINVAL, "'%s' line %d: %s", path, je.line, je.text);
+        return merr_set(err, -EINVAL, "assignment.json line %d: %s", je.line, je.text);
     code = read_document(doc, rank, &r, err);
     json_decref(doc);
     if (code != 0) {
@@ -172,6 +162,23 @@ int run_read(const char *folder, int rank, struct run *ret, struct merr *err)
     }
     *ret = r;
     return 0;
+}
+
+int run_read(const char *folder, int rank, struct run *ret, struct merr *err)
+{
+    char path[RUN_PATH_MAX + 32];
+    struct buf b;
+    int code;
+
+    if (strlen(folder) >= RUN_PATH_MAX)
+        return merr_set(err, -EINVAL, "the path of the run's folder is too long");
+    (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
+    buf_init(&b, ASSIGNMENT_MAX);
+    code = io_read_file(path, &b, err);
+    if (code == 0)
+        code = run_parse(buf_text(&b), b.len, folder, rank, ret, err);
+    buf_clear(&b);
+    return code;
 }
 
 void run_clear(struct run *r)

@@ -2,6 +2,7 @@
 #ifndef MUSTER_WORKER_TRAIN_RUN_H
 #define MUSTER_WORKER_TRAIN_RUN_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "api/spec.h"
@@ -24,6 +25,8 @@ struct run {
 /* Read FOLDER/assignment.json for a rank. -EINVAL (what is wrong with the assignment, the layout or the spec),
  * -ENOENT, -ENOMEM. On failure nothing is left to clear. */
 int run_read(const char *folder, int rank, struct run *ret, struct merr *err);
+/* The same from the text of an assignment. */
+int run_parse(const char *text, size_t len, const char *folder, int rank, struct run *ret, struct merr *err);
 void run_clear(struct run *r);
 
 /* What this version does not do yet: -ENOTSUP with the field and what to write instead. */
