@@ -7,8 +7,8 @@ const HEIGHT = 220, POINTS_MAX = 4000;
 
 /* title: heading; lines: [{key, label, format, color, points}] over steps. */
 export function chart(title, lines, signal) {
-    const holder = h('.chart-box'), note = h('p.note.chart-empty', {}, 'No steps yet.');
-    const el = h('section.panel.chart', { 'aria-label': title }, h('.panel-head', {}, h('h2', {}, title)), holder, note);
+    const holder = h('.chart-plot'), box = h('.chart-box', {}, holder), note = h('p.note.chart-empty', {}, 'No steps yet.');
+    const el = h('section.panel.chart', { 'aria-label': title }, h('.panel-head', {}, h('h2', {}, title)), box, note);
     let data = [[], ...lines.map(() => [])], plot = null, pending = false;
 
     const axis = () => ({ stroke: css('--dim'), font: '11px ' + css('--mono'), grid: { stroke: css('--line'), width: 1 },
@@ -41,14 +41,14 @@ export function chart(title, lines, signal) {
         pending = false;
         const some = data[0].length > 0;
         note.hidden = some;
-        holder.hidden = !some;
+        box.hidden = !some;
         if (!some || signal.aborted)
             return;
         if (!plot)
             build();
         else
             plot.setData(data);
-        holder.dataset.points = data[0].length;
+        box.dataset.points = data[0].length;
     }
 
     const redraw = () => {

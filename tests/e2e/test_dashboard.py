@@ -1,0 +1,277 @@
+"""The dashboard in a real browser against a real cluster: sign in, look, follow, cancel, all as a person would."""
+import shutil
+import tempfile
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests import specs
+from tests.cluster import Cluster, wait_for
+
+SECONDS = 40
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("cluster")), slots=4) as c:
+        yield c
+    assert not c.leftovers()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+
+
+class Page:
+    """A browser with nothing in it, and the few gestures of the tests."""
+
+    def __init__(self, url):
+        self.profile = tempfile.mkdtemp()
+        options = webdriver.ChromeOptions()
+        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
+                         "--disable-background-networking", "--disable-component-update", "--window-size=1400,1000",
+                         f"--user-data-dir={self.profile}"):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        self.driver = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+        self.url = url
+
+    def close(self):
+        self.driver.quit()
+        shutil.rmtree(self.profile, ignore_errors=True)
+
+    def open(self, path):
+        self.driver.get(self.url + path)
+
+    def find(self, css):
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
+
+    def wait(self, what, check, seconds=SECONDS):
+        def tried(_):
+            try:
+                return check()
+            except StaleElementReferenceException:
+                return False
+        return WebDriverWait(self.driver, seconds, poll_frequency=0.1).until(tried, f"{what}; the page says:\n{self.text()}")
+
+    def text(self):
+        return self.find("body")[0].text
+
+    def says(self, words, seconds=SECONDS):
+        self.wait(f"'{words}' is not shown", lambda: words in self.text(), seconds)
+
+    def key(self, *keys):
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def state(self):
+        return self.find(".job-title .pill")[0].text
+
+    def run(self, script, *args):
+        return self.driver.execute_script(script, *args)
+
+    def tab_to(self, css):
+        """Reach an element with the tab key alone, as someone without a mouse does."""
+        for _ in range(60):
+            if self.run("return document.activeElement.matches(arguments[0])", css):
+                return
+            self.key(Keys.TAB)
+        raise AssertionError(f"the tab key does not reach {css}")
+
+
+@pytest.fixture
+def page(cluster):
+    p = Page(cluster.url)
+    yield p
+    # What remains is faults of the page itself: errors of scripts, breaches of its policy.
+    faults = [e["message"] for e in p.driver.get_log("browser")
+              if e["level"] == "SEVERE" and "Failed to load resource" not in e["message"]]
+    p.close()
+    assert not faults, faults
+
+
+@pytest.fixture
+def inside(page, cluster):
+    page.open(f"/#token={cluster.token()}")
+    page.says("Live")
+    return page
+
+
+def test_a_wrong_token_is_refused_in_words_and_a_right_one_is_kept(page, cluster):
+    page.open("/")
+    page.says("Sign in to Muster")
+    page.key("wrong", Keys.ENTER)
+    page.says("token is not known")
+    field = page.find("#token")[0]
+    field.clear()
+    field.send_keys(cluster.token(), Keys.ENTER)
+    page.says("Devices busy")
+    page.says("n1")
+    page.driver.refresh()
+    page.says("Devices busy")
+    page.find("#leave")[0].click()
+    page.says("Sign in to Muster")
+    page.driver.refresh()
+    page.says("Sign in to Muster")
+
+
+def test_a_token_in_the_address_is_taken_and_hidden(inside, cluster):
+    assert cluster.token() not in inside.driver.current_url
+    inside.says("Devices busy")
+
+
+def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster, corpus):
+    spec = specs.train(corpus, steps=4000, tp=2, every_steps=20, name="followed")
+    spec["train"]["eval"]["every_steps"] = 20
+    job = cluster.submit(spec)["id"]
+    inside.says("followed")  # over the stream of events: nothing was reloaded
+    inside.wait("no link", lambda: inside.find(f'a.job-name[href="#/jobs/{job}"]'))[0].click()
+    inside.wait("not running", lambda: inside.state() == "running")
+
+    # The curve is drawn, and grows by itself.
+    holder = '.chart[aria-label="Loss"] .chart-box'
+    points = "return Number(document.querySelector(arguments[0])?.dataset.points ?? 0)"
+    inside.wait("no points", lambda: inside.run(points, holder) >= 10)
+    painted = inside.run("""
+        const c = document.querySelector(arguments[0] + ' canvas');
+        const data = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        const seen = new Set();
+        for (let i = 0; i < data.length; i += 4)
+            if (data[i + 3] > 200)
+                seen.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
+        return seen.size""", holder)
+    assert painted >= 3, f"{painted} colours on the canvas"
+    before = inside.run(points, holder)
+    inside.wait("the curve does not grow", lambda: inside.run(points, holder) > before + 5)
+    inside.says("held-out loss")
+    inside.wait("no checkpoint", lambda: inside.find('[aria-label="Checkpoints"] tbody tr'))
+
+    # Its log, one rank at a time.
+    inside.wait("no log", lambda: "muster-train" in inside.find(".log")[0].text)
+    inside.wait("ranks", lambda: len(inside.find(".log-panel option")) == 3)
+    inside.find('.log-panel option[value="1"]')[0].click()
+    inside.wait("not rank 1", lambda: "rank 1 of 2" in inside.find(".log")[0].text
+                and "rank 0 of 2" not in inside.find(".log")[0].text)
+
+    # Cancelled with the keyboard alone: not at the first question, but at the second.
+    for answer in ("no", "yes"):
+        inside.tab_to('[data-action="cancel"]')
+        inside.key(Keys.ENTER)
+        inside.wait("no question", lambda: inside.find("dialog[open]"))
+        inside.tab_to(f'dialog button[value="{answer}"]')
+        inside.key(Keys.ENTER)
+        inside.wait("the question stays", lambda: not inside.find("dialog[open]"))
+        if answer == "no":
+            assert cluster.job(job)["state"] == "running"
+    inside.wait("not cancelled", lambda: inside.state() == "cancelled")
+    assert cluster.wait(job, "cancelled", 20)["state"] == "cancelled"
+    assert not [b for b in inside.find(".actions button") if b.is_displayed()]
+
+
+def test_a_log_is_followed_as_it_is_written(inside, cluster):
+    job = cluster.submit(specs.command("for i in $(seq 1 600); do echo tick $i; sleep 0.05; done", name="ticks"))["id"]
+    inside.open(f"/#/jobs/{job}")
+    inside.wait("no ticks", lambda: "tick 5" in inside.find(".log")[0].text)
+    box = inside.find(".log")[0]
+    lines = len(box.text.splitlines())
+    inside.wait("the log does not grow", lambda: len(box.text.splitlines()) > lines + 5)
+    shown = box.text.split("\n")
+    assert shown == [f"tick {i}" for i in range(1, len(shown) + 1)], "each line once and in order"
+    cluster.action(job, "cancel")
+    inside.wait("not cancelled", lambda: inside.state() == "cancelled")
+
+
+def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluster):
+    job = cluster.submit(specs.command("echo about to fail; exit 3", name="broken"))["id"]
+    cluster.wait(job, "failed", 30)
+    inside.open(f"/#/jobs/{job}")
+    inside.says("The job’s own fault")
+    inside.says("exit code 3")
+    inside.wait("no last lines", lambda: "about to fail" in inside.find(".tail")[0].text)
+
+
+def test_a_waiting_job_says_for_what_and_what_would_help(inside, cluster):
+    holder = cluster.submit(specs.command("sleep 120", devices=3, name="holder"))["id"]
+    cluster.wait(holder, "running", 30)
+    job = cluster.submit(specs.command("true", devices=2, name="waiter"))["id"]
+    inside.open(f"/#/jobs/{job}")
+    inside.says("more device")
+    inside.says("What would help")
+    inside.find(".callout a")[0].click()
+    inside.wait("not the holder's page", lambda: inside.find("h1")[0].text == "holder")
+    cluster.action(holder, "cancel")
+    cluster.wait(job, "succeeded", 30)
+
+
+def test_nodes_are_drained_and_undrained(inside, cluster):
+    inside.open("/#/nodes")
+    inside.wait("no node", lambda: inside.find('[data-node="n1"]'))[0].click()
+    inside.wait("no question", lambda: inside.find('dialog button[value="yes"]'))[0].click()
+    inside.wait("not drained", lambda: inside.find(".node-card .pill")[0].text == "drained")
+    assert cluster.nodes()[0]["state"] == "drained"
+    inside.find('[data-node="n1"]')[0].click()
+    inside.wait("not ready", lambda: inside.find(".node-card .pill")[0].text == "ready")
+
+
+def test_filters_and_search_narrow_the_list(inside, cluster):
+    done = cluster.submit(specs.command("true", name="needle"))["id"]
+    cluster.wait(done, "succeeded", 30)
+    inside.says("needle")
+    inside.key("/")
+    inside.key("needl")
+    inside.wait("search", lambda: [a.text for a in inside.find(".job-name")] == ["needle"])
+    inside.find('[data-filter="waiting"]')[0].click()
+    inside.says("Nothing matches")
+    inside.find(".under button")[0].click()
+    inside.wait("all", lambda: len(inside.find(".job-name")) > 1)
+
+
+def test_it_says_so_when_the_server_is_away_and_comes_back_by_itself(inside, cluster):
+    cluster.kill_server()
+    inside.says("Reconnecting")
+    cluster.start_server()
+    inside.says("Live")
+    job = cluster.submit(specs.command("true", name="afterwards"))["id"]
+    inside.says("afterwards")
+    cluster.wait_nodes(["n1"])
+    cluster.wait(job, "succeeded", 60)
+
+
+def test_it_asks_nobody_else(inside, cluster):
+    wait_for("resources", lambda: inside.run("return performance.getEntriesByType('resource').length") > 5, 20)
+    asked = inside.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    assert all(name.startswith((cluster.url, "data:")) for name in asked), asked
+
+
+def test_a_narrow_screen_does_not_scroll_sideways(inside, cluster):
+    job = cluster.submit(specs.command("true", name="a-job-with-a-name-that-is-longer-than-a-narrow-screen-is"))["id"]
+    cluster.wait(job, "succeeded", 30)
+    inside.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                                  {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True})
+    for path in ("/#/", f"/#/jobs/{job}", "/#/nodes"):
+        inside.open(path)
+        inside.says("Live")
+        assert inside.run("return document.documentElement.scrollWidth") <= 360, path
+
+
+def test_dark_and_light_are_chosen_and_kept(inside):
+    background = "return getComputedStyle(document.body).backgroundColor"
+    first = inside.run(background)
+    inside.find("#theme")[0].click()
+    second = inside.run(background)
+    assert first != second
+    inside.driver.refresh()
+    inside.says("Live")
+    assert inside.run(background) == second
+
+
+def test_an_unknown_job_and_an_unknown_page_are_told_in_words(inside):
+    inside.open("/#/jobs/j999999")
+    inside.says("There is no job j999999")
+    inside.open("/#/nowhere")
+    inside.says("There is no such page")

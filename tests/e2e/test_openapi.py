@@ -1,0 +1,106 @@
+"""The API's description and the server's table of routes say the same."""
+import os
+import re
+
+import jsonschema
+import pytest
+import requests
+import yaml
+
+from tests import specs
+from tests.cluster import ROOT, Cluster
+
+METHODS = {"get", "put", "post", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("cluster")), slots=1) as c:
+        yield c
+
+
+@pytest.fixture(scope="module")
+def described(cluster):
+    return yaml.safe_load(requests.get(f"{cluster.url}/openapi.yaml", timeout=10).text)
+
+
+def operations(document):
+    return {(method.upper(), path): operation for path, item in document["paths"].items()
+            for method, operation in item.items() if method in METHODS}
+
+
+def test_every_route_is_described_and_every_description_has_a_route(described):
+    with open(os.path.join(ROOT, "server/routes.c"), encoding="utf-8") as f:
+        table = re.findall(r'\{\s*"(GET|PUT|POST|PATCH|DELETE)",\s*"([^"]+)",\s*ROLE_(\w+)', f.read())
+    assert len(table) > 25
+    assert {(method, path) for method, path, _ in table} == set(operations(described))
+    open_paths = {(method, path) for method, path, role in table if role == "NONE"}
+    assert open_paths == {key for key, operation in operations(described).items() if operation.get("security") == []}
+
+
+def test_the_description_is_served_as_it_is_written(described):
+    with open(os.path.join(ROOT, "api/openapi.yaml"), encoding="utf-8") as f:
+        assert described == yaml.safe_load(f)
+
+
+def test_every_reference_leads_somewhere_and_every_id_is_used_once(described):
+    def walk(node):
+        if isinstance(node, dict):
+            yield from ([node["$ref"]] if "$ref" in node else [])
+            for child in node.values():
+                yield from walk(child)
+        elif isinstance(node, list):
+            for child in node:
+                yield from walk(child)
+    for reference in walk(described):
+        at = described
+        for part in reference.removeprefix("#/").split("/"):
+            at = at[part]
+    ids = [operation["operationId"] for operation in operations(described).values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_parameter_of_a_path_is_described(described):
+    for path, item in described["paths"].items():
+        named = set()
+        for p in item.get("parameters", []):
+            p = described["components"]["parameters"][p["$ref"].split("/")[-1]] if "$ref" in p else p
+            named.add(p["name"])
+        assert set(re.findall(r"\{(\w+)\}", path)) == named, path
+
+
+def test_answers_have_the_described_shape(cluster, described):
+    job = cluster.submit(specs.command("echo out; exit 3", name="shape"))["id"]
+    cluster.wait(job, "failed", 30)
+    for path, template in ((f"/v1/jobs/{job}", "/v1/jobs/{id}"), ("/v1/jobs", "/v1/jobs"), ("/v1/nodes", "/v1/nodes"),
+                           (f"/v1/jobs/{job}/events", "/v1/jobs/{id}/events"), ("/v1/events", "/v1/events"),
+                           (f"/v1/jobs/{job}/logs", "/v1/jobs/{id}/logs"), ("/v1/cluster", "/v1/cluster"),
+                           (f"/v1/jobs/{job}/metrics", "/v1/jobs/{id}/metrics"),
+                           (f"/v1/jobs/{job}/checkpoints", "/v1/jobs/{id}/checkpoints"),
+                           (f"/v1/jobs/{job}/explain", "/v1/jobs/{id}/explain"),
+                           ("/v1/projects/default", "/v1/projects/{name}")):
+        answer = operations(described)[("GET", template)]["responses"]["200"]
+        if "$ref" in answer:
+            answer = described["components"]["responses"][answer["$ref"].split("/")[-1]]
+        schema = dict(answer["content"]["application/json"]["schema"], components=described["components"])
+        try:
+            jsonschema.Draft202012Validator(schema).validate(cluster.api("GET", path))
+        except jsonschema.ValidationError as e:
+            raise AssertionError(f"{path}: {e.message} at {list(e.absolute_path)}") from None
+
+
+def test_faults_are_problem_documents(cluster, described):
+    schema = {"$ref": "#/components/schemas/Problem", "components": described["components"]}
+    faults = [("GET", "/v1/jobs/j999", None, 404), ("GET", "/v1/jbos", None, 404), ("DELETE", "/v1/jobs", None, 405),
+              ("POST", "/v1/jobs", {"nmae": "x"}, 422), ("POST", "/v1/jobs", [], 422),
+              ("PATCH", "/v1/jobs/j999", {}, 404), ("POST", "/v1/nodes/nowhere/drain", None, 404)]
+    for method, path, body, status in faults:
+        got, problem = cluster.request(method, path, body)
+        assert got == status, (method, path, got, problem)
+        jsonschema.Draft202012Validator(schema).validate(problem)
+        assert problem["status"] == status and problem["type"].startswith("urn:muster:problem:")
+    _, problem = cluster.request("POST", "/v1/jobs", {"nmae": "x", "prioritty": 1})
+    assert {e["pointer"] for e in problem["errors"]} >= {"/nmae", "/prioritty"}
+    assert any("name" in e["message"] for e in problem["errors"])
+    got, problem = cluster.request("GET", "/v1/jobs", token="")
+    assert (got, problem["type"]) == (401, "urn:muster:problem:no-token")
