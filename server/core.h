@@ -221,7 +221,7 @@ void events_stop(struct core *c);
 void events_of_job(struct core *c, struct call *call);
 void events_of_all(struct core *c, struct call *call);
 void events_checkpoints(struct core *c, struct call *call);
-void events_follow_logs(struct core *c, struct call *call, int rank);
+void events_follow_logs(struct core *c, struct call *call, int rank, bool ended);
 
 /* jobs.c */
 void jobs_submit(struct core *c, struct call *call);

@@ -194,14 +194,25 @@ static struct follower *follow(struct core *c, struct call *call)
     return f;
 }
 
-void events_follow_logs(struct core *c, struct call *call, int rank)
+/* Nothing more will come: say so and end the newest follower. */
+static void end_stream(struct core *c, struct follower *f)
+{
+    assert(f == &c->followers[c->n_followers - 1]);
+    (void)http_stream_event(f->stream, 0, "end", "{}");
+    http_stream_end(f->stream);
+    c->n_followers--;
+}
+
+void events_follow_logs(struct core *c, struct call *call, int rank, bool ended)
 {
     struct follower *f = follow(c, call);
 
-    if (f) {
-        f->rank = rank;
-        f->logs = true;
-    }
+    if (!f)
+        return;
+    f->rank = rank;
+    f->logs = true;
+    if (ended)
+        end_stream(c, f);
 }
 
 /* --- reading ----------------------------------------------------------------------------------------- */
@@ -378,11 +389,8 @@ void events_of_job(struct core *c, struct call *call)
     f = follow(c, call);
     if (f) {
         send_all(f, events);
-        if (ended) {
-            (void)http_stream_event(f->stream, 0, "end", "{}");
-            http_stream_end(f->stream);
-            c->n_followers--;
-        }
+        if (ended)
+            end_stream(c, f);
     }
     json_decref(events);
 }

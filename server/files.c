@@ -331,7 +331,7 @@ void files_answer_logs(struct files *f, struct call *call)
 {
     const char *offset = http_query(call->req, "offset");
     int64_t from = offset ? strtoll(offset, NULL, 10) : 0;
-    int tail = query_int(call, "tail", offset ? 0 : 0);
+    int tail = query_int(call, "tail", 0);
 
     call_answer_new(call, 200,
                     files_read_logs(f->spool, call->job, query_int(call, "rank", -1), query_int(call, "generation", 0),

@@ -261,8 +261,8 @@ void jobs_logs(struct core *c, struct call *call)
         return;
     ended = !f.entry;
     found_clear(&f);
-    if (http_wants_stream(call->req) && !ended) {
-        events_follow_logs(c, call, rank && *rank ? (int)strtol(rank, NULL, 10) : -1);
+    if (http_wants_stream(call->req)) {
+        events_follow_logs(c, call, rank && *rank ? (int)strtol(rank, NULL, 10) : -1, ended);
         return;
     }
     call->run = run_logs;

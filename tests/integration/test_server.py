@@ -395,3 +395,44 @@ def test_wrong_options_are_named(tmp_path, args, says):
     got = subprocess.run([f"{BIN}/musterd", "--state", str(tmp_path / "s"), "--port", "0", *args], capture_output=True,
                          text=True, timeout=60, check=False)
     assert got.returncode in (1, 2) and says in got.stderr
+
+
+def test_logs_are_followed_as_they_come_and_the_stream_ends_with_the_job(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    a = agent.until(job)
+    stream = follow(cluster, f"/v1/jobs/{job}/logs?follow=1&rank=0")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, stream)
+        wait_for("the follower", lambda: "muster_followers 1" in cluster.request("GET", "/metrics", token="")[1], 5)
+        agent.report([run_of(a, "running")], logs=[{"job": job, "generation": 1, "rank": 0, "offset": 0, "text": "a\n"}])
+        assert json.loads(first.result(10)["data"])["text"] == "a\n"
+    agent.report([run_of(a, "exited")])
+    assert [e["event"] for e in stream] == ["end"]
+    assert [e["event"] for e in follow(cluster, f"/v1/jobs/{job}/logs?follow=1")] == ["end"]
+
+
+
+def test_an_outside_redis_is_led_by_one_server_at_a_time(tmp_path):
+    redis = subprocess.Popen(["redis-server", "--port", "0", "--unixsocket", str(tmp_path / "r.sock"), "--dir",
+                              str(tmp_path), "--appendonly", "yes", "--appendfsync", "always", "--save", ""],
+                             stdout=subprocess.DEVNULL)
+    try:
+        wait_for("redis", (tmp_path / "r.sock").exists, 10)
+        url = f"unix://{tmp_path}/r.sock"
+        with Cluster(str(tmp_path / "a"), slots=0, server_args=["--redis", url]) as first:
+            job = first.submit(specs.command("true"))["id"]
+            got = subprocess.run([f"{BIN}/musterd", "--state", str(tmp_path / "b"), "--port", "0", "--redis", url],
+                                 capture_output=True, text=True, timeout=60, check=False, env=first.env)
+            assert got.returncode == 1 and "another musterd leads" in got.stderr
+            # One that is led over by force must notice at its next write and end.
+            subprocess.run(["redis-cli", "-s", str(tmp_path / "r.sock"), "HINCRBY", "muster:meta", "epoch", "1"],
+                           check=True, stdout=subprocess.DEVNULL)
+            assert first.request("POST", "/v1/jobs", specs.command("true"))[0] != 201
+            assert first.server.wait(20) == 1 and "another musterd leads" in first.tail("musterd")
+            first.start_server(40)
+            assert [j["id"] for j in first.list_jobs()] == [job]
+    finally:
+        redis.terminate()
+        redis.wait(10)
