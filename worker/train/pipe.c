@@ -44,6 +44,8 @@ void pipe_free(struct pipe *p)
 {
     if (!p)
         return;
+    for (int i = 0; p->request && i < p->slots * REQUESTS; i++)
+        (void)comm_wait(p->request[i / REQUESTS][i % REQUESTS], NULL);
     free(p->request);
     free(p);
 }

@@ -36,6 +36,7 @@ struct pipe;
 int pipe_new(struct stage *st, int slots, size_t floats, const struct mesh *mesh, struct comm_group *pp,
              const struct kern_ops *k, struct kern_stream *s, struct flight *flight, struct pipe **ret,
              struct merr *err);
+/* Waits for messages that are still under way, which after a failure end at once when the rank is told to abort. */
 void pipe_free(struct pipe *p);
 
 int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err);

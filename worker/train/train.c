@@ -388,6 +388,8 @@ int train_main(const char *folder, int rank)
     code = finish(&t, code, &err);
     if (t.flight)
         flight_phase_set(t.flight, FLIGHT_EXIT, t.step);
+    if (t.flight && code != EXIT_DONE && code != EXIT_DRAINED)
+        flight_order_set(t.flight, FLIGHT_ABORT); /* nothing on the way out may wait for a peer */
     train_clear(&t);
     return code; /* the flight page stays mapped: the handler may still write to it */
 }
