@@ -261,9 +261,9 @@ int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, 
             *(int *)at = (int)whole;
         return r;
     case FIELD_NUMBER:
-        return read_number(d, v, (double *)at, f);
+        return read_number(d, v, (void *)at, f);
     case FIELD_PAIR:
-        return read_pair(d, v, (double *)at, f);
+        return read_pair(d, v, (void *)at, f);
     case FIELD_BOOL:
         if (!json_is_boolean(v)) {
             faults_add(f, d->path, "want true or false, got %s", got(v, what));
@@ -428,13 +428,15 @@ static bool within(const json_t *v, int depth, size_t *left)
     if (depth > SPEC_DEPTH_MAX || (*left)-- == 0)
         return false;
     if (json_is_object(v)) {
-        json_object_foreach((json_t *)v, key, child)
+        json_object_foreach((json_t *)v, key, child) {
             if (!within(child, depth + 1, left))
                 return false;
+        }
     } else {
-        json_array_foreach((json_t *)v, i, child)
+        json_array_foreach((json_t *)v, i, child) {
             if (!within(child, depth + 1, left))
                 return false;
+        }
     }
     return true;
 }

@@ -92,9 +92,9 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
         memcpy(&u, at, sizeof(u));
         return json_integer((json_int_t)u);
     case FIELD_NUMBER:
-        return json_real(*(const double *)at);
+        return json_real(*(const double *)(const void *)at);
     case FIELD_PAIR:
-        return json_pack("[f,f]", ((const double *)at)[0], ((const double *)at)[1]);
+        return json_pack("[f,f]", ((const double *)(const void *)at)[0], ((const double *)(const void *)at)[1]);
     case FIELD_BOOL:
         return json_boolean(*(const bool *)at);
     case FIELD_ENUM:
@@ -331,7 +331,7 @@ int spec_reference(struct buf *out)
         "```yaml\ntrain:\n  model: gpt2-124m          # a preset; or {preset: gpt2-124m, dropout: 0.1}; or sizes\n"
         "  data: {path: corpus.txt}\n```\n\n"
         "A spec is checked as a whole and every fault is reported under its JSON pointer. What the language has but "
-        "this version\ndoes not do is refused with a message that says so.\n\n"
+        "this\nversion does not do is refused with a message that says so.\n\n"
         "`command: python train.py` is short for `command: {argv: [/bin/sh, -c, python train.py]}`. One process is "
         "started on each\ndevice; its environment is described in [protocol.md](protocol.md).\n\n## Top level\n\n");
     print_object(out, "");

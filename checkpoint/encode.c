@@ -136,8 +136,8 @@ static bool put_chunk(struct mck_writer *w, struct attempt *a, uint32_t i, const
     if (!fill_reserve(w, a))
         return false;
     to = w->out[w->fill_out] + w->fill_len;
-    chunk_encode(w->coder, (enum chunk_codec)a->codec, dtype_size(dtype), dtype_converts(dtype, MCK_F32) || dtype == MCK_F64,
-                 data, n, to, &form);
+    chunk_encode(w->coder, (enum chunk_codec)a->codec, dtype_size(dtype),
+                 dtype_converts(dtype, MCK_F32) || dtype == MCK_F64, data, n, to, &form);
     if (form.codec == CHUNK_RAW)
         memcpy(to, data, n);
     whole = (uint32_t)mck_round(form.len, MCK_ALIGN);

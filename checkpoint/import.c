@@ -125,8 +125,7 @@ static int add_index(struct import *m, const char *folder, const char *index, st
         return r;
     if (!json_is_object(json_object_get(doc, "weight_map")))
         return merr_set(err, -EBADMSG, "'%s' has no weight_map", index);
-    json_object_foreach(json_object_get(doc, "weight_map"), tensor, file)
-    {
+    json_object_foreach(json_object_get(doc, "weight_map"), tensor, file) {
         const char *name = json_string_value(file);
 
         if (!name || !*name || strchr(name, '/') || *name == '.')

@@ -23,7 +23,8 @@ static json_t *inspect_shard(const struct mck_tensor *t, const struct mck_shard 
 {
     return json_pack("{s:I,s:I,s:o,s:o,s:o,s:I,s:I}", "file", (json_int_t)s->file_id, "rank",
                      (json_int_t)s->writer_rank, "offset", numbers(s->off, t->ndim), "length",
-                     numbers(s->len, t->ndim), "range", json_pack("[I,I]", (json_int_t)s->sub_begin, (json_int_t)s->sub_end),
+                     numbers(s->len, t->ndim), "range",
+                     json_pack("[I,I]", (json_int_t)s->sub_begin, (json_int_t)s->sub_end),
                      "stream_offset", (json_int_t)s->stream_off, "bytes", (json_int_t)s->bytes);
 }
 
@@ -79,9 +80,9 @@ json_t *mck_inspect(const struct mck *c)
     for (size_t i = 0; i < c->ix.tensors; i++)
         (void)json_array_append_new(tensors, inspect_tensor(c, &c->ix.tensor[i]));
     clock_rfc3339((int64_t)(c->ix.created_ns / 1000), created);
-    return json_pack("{s:I,s:s,s:s,s:s,s:I,s:I,s:o,s:o,s:O}", "step", (json_int_t)c->ix.step, "path", c->path, "attempt",
-                     uuid, "created", created, "version", (json_int_t)MCK_VERSION, "writers", (json_int_t)c->ix.writers,
-                     "files", files, "tensors", tensors, "kv", c->kv);
+    return json_pack("{s:I,s:s,s:s,s:s,s:I,s:I,s:o,s:o,s:O}", "step", (json_int_t)c->ix.step, "path", c->path,
+                     "attempt", uuid, "created", created, "version", (json_int_t)MCK_VERSION,
+                     "writers", (json_int_t)c->ix.writers, "files", files, "tensors", tensors, "kv", c->kv);
 }
 
 int mck_repair(const char *path, struct merr *err)

@@ -123,7 +123,8 @@ static int plan_wanted(struct load *l, const struct mck_tensor *t, struct wanted
     if (w->covered < box_volume(&w->box))
         return merr_set(err, -ENOENT, "tensor '%s' (%s): %llu of %llu wanted elements are not in the checkpoint",
                         w->b->name, role_name((int)w->b->role),
-                        (unsigned long long)(box_volume(&w->box) - w->covered), (unsigned long long)box_volume(&w->box));
+                        (unsigned long long)(box_volume(&w->box) - w->covered),
+                        (unsigned long long)box_volume(&w->box));
     return 0;
 }
 
@@ -154,8 +155,8 @@ static int plan_buffer(struct load *l, const struct mck_buffer *b, struct merr *
         return r;
     t = index_find(&l->c->ix, b->name, (int)b->role);
     if (!t)
-        return merr_set(err, -ENOENT, "tensor '%s' (%s) is not in the checkpoint '%s'", b->name, role_name((int)b->role),
-                        l->c->path);
+        return merr_set(err, -ENOENT, "tensor '%s' (%s) is not in the checkpoint '%s'", b->name,
+                        role_name((int)b->role), l->c->path);
     r = check_match(t, b, err);
     if (r)
         return r;

@@ -244,7 +244,8 @@ int mck_latest(const char *dir, uint64_t *ret_step, json_t **ret_skipped, struct
             *ret_step = step[n];
             r = 1;
         } else if (!r) {
-            (void)json_array_append_new(skipped, json_pack("{s:I,s:s}", "step", (json_int_t)step[n], "reason", why.text));
+            (void)json_array_append_new(skipped, json_pack("{s:I,s:s}", "step", (json_int_t)step[n],
+                                                           "reason", why.text));
         }
     }
     free(step);

@@ -128,8 +128,7 @@ int safetensors_parse(const char *json, size_t len, uint64_t data_len, struct sa
     s.v = calloc(json_object_size(doc) + 1, sizeof(*s.v));
     if (!s.v)
         r = merr_set(err, -ENOMEM, "no memory for %zu tensors", json_object_size(doc));
-    json_object_foreach(doc, name, v)
-    {
+    json_object_foreach(doc, name, v) {
         if (r || !strcmp(name, "__metadata__"))
             continue;
         if (!name_ok(name)) {

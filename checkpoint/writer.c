@@ -301,7 +301,8 @@ int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr
     text = json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS);
     if (!text || strlen(text) > MCK_KV_MAX) {
         free(text);
-        return merr_set(err, -EMSGSIZE, "the cursor of step %llu passes %u bytes", (unsigned long long)step, MCK_KV_MAX);
+        return merr_set(err, -EMSGSIZE, "the cursor of step %llu passes %u bytes", (unsigned long long)step,
+                        MCK_KV_MAX);
     }
     lock(w);
     for (int i = 0; i < ATTEMPTS_MAX; i++) {

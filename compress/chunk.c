@@ -202,7 +202,8 @@ static int decode_plane(struct chunk_coder *c, size_t esize, const uint8_t *in, 
     return 0;
 }
 
-int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t esize, const void *in, void *out, size_t n)
+int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t esize, const void *in, void *out,
+                 size_t n)
 {
     uint8_t *to = form->filter ? c->planes : out;
 

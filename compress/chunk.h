@@ -36,7 +36,8 @@ void chunk_encode(struct chunk_coder *c, enum chunk_codec codec, size_t esize, i
 
 /* Decode len bytes from outside into exactly n (at most CHUNK_BYTES_MAX) bytes of out. Returns 0, or -EBADMSG for
  * anything that is not such an encoding; out is then unspecified. */
-int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t esize, const void *in, void *out, size_t n);
+int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t esize, const void *in, void *out,
+                 size_t n);
 
 /* Planes of n bytes and back; a tail shorter than an element is copied. rotate: filter 2. */
 void chunk_split(size_t esize, int rotate, const void *in, void *out, size_t n);

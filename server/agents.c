@@ -231,9 +231,11 @@ static bool all_shipped(const json_t *body, const char *job, json_int_t generati
         json_t *piece;
         size_t i;
 
-        json_array_foreach(json_object_get(body, kind[k]), i,
-                           piece) if (json_integer_value(json_object_get(piece, "generation")) == generation &&
-                                      strcmp(json_string_value(json_object_get(piece, "job")), job) == 0) return false;
+        json_array_foreach(json_object_get(body, kind[k]), i, piece) {
+            if (json_integer_value(json_object_get(piece, "generation")) == generation &&
+                strcmp(json_string_value(json_object_get(piece, "job")), job) == 0)
+                return false;
+        }
     }
     return true;
 }
@@ -247,8 +249,7 @@ static void answer_over(struct node *n, const json_t *run, bool shipped, json_t 
     json_t *rank;
     size_t i;
 
-    json_array_foreach(json_object_get(run, "ranks"), i, rank)
-    {
+    json_array_foreach(json_object_get(run, "ranks"), i, rank) {
         json_int_t slot = json_integer_value(json_object_get(rank, "slot"));
 
         if (phase_of(rank) == RANK_EXITED)
@@ -276,8 +277,7 @@ static void take_runs(struct core *c, struct node *n, const json_t *body, json_t
         was_stale = was_stale || n->slots[k].stale;
         n->slots[k].stale = false;
     }
-    json_array_foreach(json_object_get(body, "runs"), i, run)
-    {
+    json_array_foreach(json_object_get(body, "runs"), i, run) {
         const char *name = json_string_value(json_object_get(run, "job"));
         json_int_t generation = json_integer_value(json_object_get(run, "generation"));
         struct entry *e = core_find(c, job_id_parse(name));
@@ -291,7 +291,9 @@ static void take_runs(struct core *c, struct node *n, const json_t *body, json_t
             answer_over(n, run, all_shipped(body, name, generation), stale, forget);
             continue;
         }
-        json_array_foreach(json_object_get(run, "ranks"), k, rank) take_rank(e, n, rank, &f);
+        json_array_foreach(json_object_get(run, "ranks"), k, rank) {
+            take_rank(e, n, rank, &f);
+        }
         for (k = 0; k < e->job.n_places; k++)
             here += strcmp(e->job.places[k].node, n->name) == 0 && e->ranks[k].phase != RANK_EXITED;
         if (here == 0)
@@ -312,8 +314,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
     json_t *piece;
     size_t i;
 
-    json_array_foreach(json_object_get(fresh, "metrics"), i, piece)
-    {
+    json_array_foreach(json_object_get(fresh, "metrics"), i, piece) {
         struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
         const char *p = json_string_value(json_object_get(piece, "text")), *nl;
 
@@ -340,8 +341,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
                             false, false, false);
         }
     }
-    json_array_foreach(json_object_get(fresh, "logs"), i, piece)
-    {
+    json_array_foreach(json_object_get(fresh, "logs"), i, piece) {
         struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
 
         if (e && c->n_followers > 0)
@@ -436,8 +436,7 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
     json_t *piece;
     size_t i;
 
-    json_array_foreach(json_object_get(body, "events"), i, piece)
-    {
+    json_array_foreach(json_object_get(body, "events"), i, piece) {
         const char *name = json_string_value(json_object_get(piece, "job"));
         const char *text = json_string_value(json_object_get(piece, "text")), *p = text, *nl;
         uint32_t generation = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
@@ -510,9 +509,11 @@ static bool run_listed(const json_t *body, const struct job *j)
     json_t *run;
     size_t i;
 
-    json_array_foreach(json_object_get(body, "runs"), i,
-                       run) if (job_id_parse(json_string_value(json_object_get(run, "job"))) == j->id &&
-                                json_integer_value(json_object_get(run, "generation")) == j->generation) return true;
+    json_array_foreach(json_object_get(body, "runs"), i, run) {
+        if (job_id_parse(json_string_value(json_object_get(run, "job"))) == j->id &&
+            json_integer_value(json_object_get(run, "generation")) == j->generation)
+            return true;
+    }
     return false;
 }
 

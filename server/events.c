@@ -310,8 +310,7 @@ static void send_all(struct follower *f, json_t *events)
     json_t *event;
     size_t i;
 
-    json_array_foreach(events, i, event)
-    {
+    json_array_foreach(events, i, event) {
         char *text = json_dumps(event, JSON_COMPACT);
 
         if (!text ||
@@ -434,8 +433,7 @@ void events_checkpoints(struct core *c, struct call *call)
         return;
     events = job_events(c, call->job, 0, STORE_NOTES_MAX + JOB_EVENTS_MAX);
     list = json_array();
-    json_array_foreach(events, i, event)
-    {
+    json_array_foreach(events, i, event) {
         json_t *data = json_object_get(event, "data");
 
         if (strcmp(json_string_value(json_object_get(event, "type")), "checkpoint") != 0)

@@ -494,8 +494,7 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)o, key, value)
-    {
+    json_object_foreach((json_t *)o, key, value) {
         bool ok = false;
         char pointer[200];
 

@@ -135,8 +135,7 @@ void nodes_project_put(struct core *c, struct call *call)
     json_t *value, *o;
     char *text;
 
-    json_object_foreach(call->body, key, value)
-    {
+    json_object_foreach(call->body, key, value) {
         if (strcmp(key, "quota") == 0 && !json_is_null(value)) {
             call_problem(call, 501, "not-implemented", "quotas are not enforced in this version: leave 'quota' out");
             return;

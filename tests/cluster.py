@@ -73,7 +73,8 @@ class ApiError(AssertionError):
 
 
 class Cluster:
-    """slots: CPU slots of the agent n1, or 0 for no agent; devices: its --devices instead. server_args, agent_args: added."""
+    """slots: CPU slots of the agent n1, or 0 for no agent; devices: its --devices instead;
+    server_args, agent_args: added."""
 
     def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None):
         self.folder = os.path.abspath(folder)

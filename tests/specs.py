@@ -3,7 +3,8 @@ import os
 import random
 
 WORDS = ("the of and to in a is that for it as was with be by on not he his but at are this have from or had an they "
-         "which one you were all her she there would their we him been has when who will no more if out so said what").split()
+         "which one you were all her she there would their we him been has when who will no more if out so said "
+         "what").split()
 
 
 def write_corpus(path, documents=400, seed=7):

@@ -53,10 +53,11 @@ static int list(struct cli *c)
         r = cli_print_json(doc);
         json_decref(doc);
     } else {
-        json_array_foreach(all, i, one)
+        json_array_foreach(all, i, one) {
             (void)printf("step %-9lld %12lld bytes  %s\n", (long long)json_integer_value(json_object_get(one, "step")),
                          (long long)json_integer_value(json_object_get(one, "bytes")),
                          json_string_value(json_object_get(one, "path")));
+        }
         r = CLI_DONE;
     }
     json_decref(all);

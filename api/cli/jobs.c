@@ -170,8 +170,9 @@ int jobs_list(struct cli *c)
     } else {
         (void)printf("%-8s %-20s %-11s %-8s %3s  %-9s %-12s %s\n", "JOB", "NAME", "STATE", "KIND", "PRI", "DEVICES",
                      "STEP", "WHY");
-        json_array_foreach(json_object_get(answer, "jobs"), i, job)
+        json_array_foreach(json_object_get(answer, "jobs"), i, job) {
             print_row(job);
+        }
         if (json_is_string(json_object_get(answer, "next_cursor")))
             (void)printf("there are more; -n shows up to 1000\n");
     }
@@ -202,12 +203,14 @@ static void print_job(const json_t *job)
                      json_number_value(json_object_get(p, "tokens_per_s")));
     if (json_is_object(k))
         (void)printf("checkpoint    step %lld in %s\n", num(k, "step"), str(k, "path"));
-    json_array_foreach(json_object_get(job, "assignment"), i, v)
+    json_array_foreach(json_object_get(job, "assignment"), i, v) {
         (void)printf("rank %-8lld %s slot %lld\n", num(v, "rank"), str(v, "node"), num(v, "slot"));
+    }
     if (json_is_object(o)) {
         (void)printf("outcome       %s: %s\n", str(o, "class"), str(o, "message"));
-        json_array_foreach(json_object_get(o, "log_tail"), i, v)
+        json_array_foreach(json_object_get(o, "log_tail"), i, v) {
             (void)printf("  | %s\n", json_string_value(v) ? json_string_value(v) : "");
+        }
     }
 }
 
@@ -246,8 +249,9 @@ int jobs_explain(struct cli *c)
         (void)printf("%s is %s: %s\n", str(answer, "job"), str(answer, "state"), str(answer, "summary"));
         json_array_foreach(json_object_get(answer, "causes"), i, cause) {
             (void)printf("  %s: %s\n", str(cause, "code"), str(cause, "text"));
-            json_array_foreach(json_object_get(cause, "would_help"), k, hint)
+            json_array_foreach(json_object_get(cause, "would_help"), k, hint) {
                 (void)printf("    would help: %s\n", json_string_value(hint) ? json_string_value(hint) : "");
+            }
         }
     }
     json_decref(answer);
@@ -349,8 +353,9 @@ int jobs_events(struct cli *c)
     if (c->json)
         r = cli_print_json(answer);
     else
-        json_array_foreach(json_object_get(answer, "events"), i, e)
+        json_array_foreach(json_object_get(answer, "events"), i, e) {
             print_event(e);
+        }
     json_decref(answer);
     return r;
 }
@@ -405,8 +410,9 @@ static int on_log(void *arg, const char *type, const json_t *e)
     piece = json_object_get(e, "data") ? json_object_get(e, "data") : e;
     if (!json_is_array(json_object_get(piece, "logs")))
         return print_piece(l, piece, l->rank < 0);
-    json_array_foreach(json_object_get(piece, "logs"), i, piece)
+    json_array_foreach(json_object_get(piece, "logs"), i, piece) {
         (void)print_piece(l, piece, l->rank < 0);
+    }
     return 0;
 }
 
@@ -422,8 +428,9 @@ static int print_logs(struct cli *c, struct log_reader *l, const char *path)
     if (c->json)
         r = cli_print_json(answer);
     else
-        json_array_foreach(json_object_get(answer, "logs"), i, piece)
+        json_array_foreach(json_object_get(answer, "logs"), i, piece) {
             (void)print_piece(l, piece, n > 1);
+        }
     json_decref(answer);
     return r;
 }

@@ -108,8 +108,9 @@ static int outcome(struct cli *c, const char *job)
         (void)cli_print_json(doc);
     else if (r != CLI_DONE) {
         (void)cli_fail(CLI_FAILED, "%s %s (%s): %s", job, str(doc, "state"), str(o, "class"), str(o, "message"));
-        json_array_foreach(json_object_get(o, "log_tail"), i, line)
+        json_array_foreach(json_object_get(o, "log_tail"), i, line) {
             (void)fprintf(stderr, "  | %s\n", json_string_value(line) ? json_string_value(line) : "");
+        }
     }
     json_decref(doc);
     return r;

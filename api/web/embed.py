@@ -24,7 +24,8 @@ def main():
         etag = hashlib.sha256(data).hexdigest()[:16]
         out.append(f"static const unsigned char file_{i}[] = {{\n{c_bytes(data)}\n}};\n")
         rows.append(f'    {{"{name}", "{TYPES[os.path.splitext(name)[1]]}", "\\"{etag}\\"", file_{i}, {len(data)}}},')
-    out.append("const struct web_asset web_assets[] = {\n" + "\n".join(rows) + "\n    {NULL, NULL, NULL, NULL, 0},\n};\n")
+    out.append("const struct web_asset web_assets[] = {\n" + "\n".join(rows) +
+               "\n    {NULL, NULL, NULL, NULL, 0},\n};\n")
     with open(sys.argv[1], "w", encoding="ascii") as f:
         f.write("\n".join(out))
 

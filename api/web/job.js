@@ -50,7 +50,7 @@ function head(getJob) {
         text(name, job.name);
         text(id, `${job.id} · ${job.project} · ${job.user} · priority ${job.priority}`);
         ui.setPill(pill, job.state);
-        text(reason, job.state === 'failed' || job.state === 'succeeded' ? '' : job.reason?.text ? ui.sentence(job.reason.text) : '');
+        text(reason, ['failed', 'succeeded'].includes(job.state) || ui.isWaiting(job) ? '' : job.reason?.text ? ui.sentence(job.reason.text) : '');
         ACTIONS.forEach((a, i) => { buttons[i].hidden = !a.when(job); });
         row.hidden = !train;
         progress.set(p?.steps ? p.step / p.steps : job.state === 'succeeded' ? 1 : 0, job.state);

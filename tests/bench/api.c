@@ -311,13 +311,13 @@ static double run_load(struct load *l, int port, int n_clients)
 static void make_submit(struct load *l, const char *argv0, const char *argument)
 {
     char body[1024];
-    int len = snprintf(body, sizeof(body), "{\"name\":\"bench\",\"devices\":{\"min\":1,\"max\":1},\"command\":{\"argv\":"
-                       "[\"%s\",\"--stamp\",\"%s\"]}}", argv0, argument);
+    int len = snprintf(body, sizeof(body), "{\"name\":\"bench\",\"devices\":{\"min\":1,\"max\":1},"
+                       "\"command\":{\"argv\":[\"%s\",\"--stamp\",\"%s\"]}}", argv0, argument);
 
     l->request_len = (size_t)snprintf(l->request, sizeof(l->request),
                                       "POST /v1/jobs HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"
-                                      "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", bench.token, len,
-                                      body);
+                                      "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", bench.token,
+                                      len, body);
     l->whole = http_whole;
 }
 

@@ -58,7 +58,8 @@ class Page:
                 return check()
             except StaleElementReferenceException:
                 return False
-        return WebDriverWait(self.driver, seconds, poll_frequency=0.1).until(tried, f"{what}; the page says:\n{self.text()}")
+        return WebDriverWait(self.driver, seconds, poll_frequency=0.1).until(
+            tried, f"{what}; the page says:\n{self.text()}")
 
     def text(self):
         return self.find("body")[0].text

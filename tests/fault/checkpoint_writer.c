@@ -97,7 +97,8 @@ static int write_on(const char *dir, uint64_t generation, const char *codec, str
     int r = check(dir, &step, err);
 
     for (int k = 0; k < RANKS && !r; k++) {
-        struct mck_cfg cfg = {.dir = dir, .rank = k, .size = RANKS, .generation = generation, .codec = codec, .keep = 2};
+        struct mck_cfg cfg = {.dir = dir, .rank = k, .size = RANKS, .generation = generation, .codec = codec,
+                              .keep = 2};
 
         r = mck_writer_new(&cfg, buffer[k], TENSORS, &w[k], err);
     }

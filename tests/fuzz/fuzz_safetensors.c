@@ -1,4 +1,5 @@
-/* The header of a safetensors file: whatever is accepted lies whole inside the file. First 8 bytes: its data's length. */
+/* The header of a safetensors file: whatever is accepted lies whole inside the file.
+ * First 8 bytes: its data's length. */
 #include <assert.h>
 #include <string.h>
 

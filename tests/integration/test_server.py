@@ -406,7 +406,8 @@ def test_logs_are_followed_as_they_come_and_the_stream_ends_with_the_job(cluster
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, stream)
         wait_for("the follower", lambda: "muster_followers 1" in cluster.request("GET", "/metrics", token="")[1], 5)
-        agent.report([run_of(a, "running")], logs=[{"job": job, "generation": 1, "rank": 0, "offset": 0, "text": "a\n"}])
+        agent.report([run_of(a, "running")],
+                     logs=[{"job": job, "generation": 1, "rank": 0, "offset": 0, "text": "a\n"}])
         assert json.loads(first.result(10)["data"])["text"] == "a\n"
     agent.report([run_of(a, "exited")])
     assert [e["event"] for e in stream] == ["end"]

@@ -103,8 +103,9 @@ static void reconcile(struct agent *a)
             (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
         }
     }
-    json_array_foreach(a->wanted, i, o)
+    json_array_foreach(a->wanted, i, o) {
         start_wanted(a, o);
+    }
 }
 
 /* --- calls ---------------------------------------------------------------------------------------- */

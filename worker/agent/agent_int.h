@@ -1,4 +1,4 @@
-/* What agent.c and agent_main.c share. */
+/* agent_int - what agent.c and agent_main.c share */
 #ifndef MUSTER_WORKER_AGENT_AGENT_INT_H
 #define MUSTER_WORKER_AGENT_AGENT_INT_H
 

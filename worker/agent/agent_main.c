@@ -173,8 +173,7 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
         log_error("a run that an earlier agent left is not adopted: %s", why.text);
     if (ranks_count(a->ranks))
         log_info("found %zu runs of an earlier agent", ranks_count(a->ranks));
-    a->signal_fd = catch_signals();
-    return a->signal_fd < 0 ? merr_errno(err, -errno, "cannot wait for signals") : 0;
+    return 0;
 }
 
 static void tear_down(struct agent *a)
@@ -194,8 +193,12 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
     char state[PATH_MAX];
     int r;
 
+    a->signal_fd = catch_signals(); /* first: from here on an end is an orderly one */
+    if (a->signal_fd < 0)
+        return merr_errno(err, -errno, "cannot wait for signals");
     if (!usable_node(a->node))
-        return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'", a->node);
+        return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'",
+                        a->node);
     r = devices_parse(o->devices, o->threads, &a->devices, err);
     if (r < 0)
         return r;

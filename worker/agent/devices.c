@@ -33,7 +33,8 @@ static int parse_part(const char *part, size_t len, struct devices *d, struct me
     long count;
 
     if (len == 0 || len >= sizeof(text))
-        return merr_set(err, -EINVAL, "not a device list: an empty or overlong part; write cpu:4 or cpu:2=fast,cpu:2=slow");
+        return merr_set(err, -EINVAL, "not a device list: an empty or overlong part; write cpu:4 or "
+                        "cpu:2=fast,cpu:2=slow");
     memcpy(text, part, len);
     text[len] = '\0';
     colon = strchr(text, ':');

@@ -161,7 +161,8 @@ static void put_key(struct shared *s, const char *key, const char *path)
     s->putting = strdup(key);
     if (s->putting && io_read_file(path, &bytes, NULL) == 0 &&
         base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
-        http_call(s->mirror->http, "PUT", target, "text/plain", buf_text(&text), text.len, PUT_MS, put_done, s, NULL) == 0)
+        http_call(s->mirror->http, "PUT", target, "text/plain", buf_text(&text), text.len, PUT_MS, put_done, s,
+                  NULL) == 0)
         s->put_us = 0;
     else { /* it may have been taken away meanwhile */
         free(s->putting);

@@ -1,4 +1,4 @@
-/* What ranks.c and ranks_start.c share. */
+/* ranks_int - what ranks.c and ranks_start.c share */
 #ifndef MUSTER_WORKER_AGENT_RANKS_INT_H
 #define MUSTER_WORKER_AGENT_RANKS_INT_H
 
@@ -26,6 +26,7 @@ int ranks_insert(struct ranks *r, struct run *run, struct merr *err);
 void ranks_watch_rank(struct ranks *r, struct rank *rank);
 
 /* A rank has ended like this; a reason, if any, becomes its log_tail. */
-void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signal, int64_t ended_us, const char *reason);
+void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signal, int64_t ended_us,
+                    const char *reason);
 
 #endif

@@ -1,10 +1,10 @@
 /* shim - the parent of one rank, which outlives the agent
  *
  * `muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] [--cgroup DIR] [--ready FD]
- * [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with the rank's log as standard
- * output. It starts the program in a process group of its own, carries its output into the log, waits,
- * ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is there only
- * once no process of the rank is.
+ * [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with the rank's
+ * log as standard output. It starts the program in a process group of its own, carries its output into the
+ * log, waits, ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is
+ * there only once no process of the rank is.
  *
  * SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to the rank's group; SHIM_KILL ends the rank
  * at once. The shim holds the unreaped rank, so no signal can reach a stranger. A shim that is killed

@@ -79,8 +79,8 @@ int shim_write_exit(const char *folder, int rank, int exit_code, int signal, str
     int n;
 
     clock_rfc3339(now_us, at);
-    n = snprintf(text, sizeof(text), "{\"exit_code\": %d, \"signal\": %d, \"at\": \"%s\", \"at_ms\": %lld}\n", exit_code,
-                 signal, at, (long long)(now_us / 1000));
+    n = snprintf(text, sizeof(text), "{\"exit_code\": %d, \"signal\": %d, \"at\": \"%s\", \"at_ms\": %lld}\n",
+                 exit_code, signal, at, (long long)(now_us / 1000));
     return io_publish_file(shim_path(path, sizeof(path), folder, rank, "exit"), text, (size_t)n, 0600, err);
 }
 

@@ -293,6 +293,14 @@ static int exchange(struct comm_group *g, uint32_t step, char *out, size_t bytes
     return r;
 }
 
+/* Returns when every member has come to this step. */
+static int meet(struct comm_group *g, uint32_t step)
+{
+    char nothing;
+
+    return exchange(g, step, &nothing, 0);
+}
+
 /* 1 when all members' buffers lie in shared arenas: g->src then says where. 0 when not. All members decide alike. */
 static int arena_enter(struct comm_group *g, const void *buf, const size_t *bytes, size_t each)
 {
@@ -319,7 +327,7 @@ static int arena_enter(struct comm_group *g, const void *buf, const size_t *byte
 
 static int arena_leave(struct comm_group *g)
 {
-    return exchange(g, STEP_READ, NULL, 0);
+    return meet(g, STEP_READ);
 }
 
 static bool arena_worth(const struct comm_group *g, size_t bytes)
@@ -500,7 +508,7 @@ static int sum_run(struct sum *s)
     if (r > 0)
         return sum_arena(s);
     if (bytes <= SMALL_BYTES)
-        return bytes ? sum_small(s) : exchange(g, STEP_DATA, NULL, 0);
+        return bytes ? sum_small(s) : meet(g, STEP_DATA);
     return sum_large(s);
 }
 
@@ -710,6 +718,6 @@ int comm_barrier(struct comm_group *g, struct merr *err)
     int r = call_begin(g, COMM_CALL_BARRIER, COMM_U8, 0, 0);
 
     if (r == 0 && g->n > 1)
-        r = exchange(g, STEP_DATA, NULL, 0);
+        r = meet(g, STEP_DATA);
     return call_end(g, r, err);
 }

@@ -323,8 +323,8 @@ int optim_squares(struct optim *o, double *sums, struct merr *err)
 }
 
 /* AdamW on the parts of [r->begin, r->end) that belong to one tensor each. g holds element r->begin first. */
-static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct kern_adamw *a, double decay,
-                        struct merr *err)
+static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct kern_adamw *a,
+                        double decay, struct merr *err)
 {
     const struct params *p = o->cfg.params;
 

@@ -65,8 +65,8 @@ static int everyone(struct train *t, int code, bool *ret_all, struct merr *err)
 static int note(struct train *t, uint64_t step, const char *why, struct merr *err)
 {
     log_warn("checkpoint %llu is passed over: %s", (unsigned long long)step, why);
-    return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step, "message",
-                                                  why), err);
+    return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step,
+                                                  "message", why), err);
 }
 
 /* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, 0 when there
@@ -185,9 +185,9 @@ int train_saves_poll(struct train *t, struct merr *err)
                      (double)(d.capture_us + d.write_us) * 1e-6);
         else
             log_warn("checkpoint of step %llu failed: %s", (unsigned long long)d.step, d.err.text);
-        e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f}", "type", "checkpoint", "step", (json_int_t)d.step, "path", d.path,
-                      "bytes", (json_int_t)d.bytes, "stored_bytes", (json_int_t)d.stored_bytes, "seconds",
-                      (double)(d.capture_us + d.write_us) * 1e-6);
+        e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f}", "type", "checkpoint", "step", (json_int_t)d.step,
+                      "path", d.path, "bytes", (json_int_t)d.bytes, "stored_bytes", (json_int_t)d.stored_bytes,
+                      "seconds", (double)(d.capture_us + d.write_us) * 1e-6);
         if (e && d.code != 0)
             (void)json_object_set_new(e, "error", json_string(d.err.text));
         TRY(report_event_take(t->report, e, err));

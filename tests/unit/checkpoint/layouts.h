@@ -195,7 +195,8 @@ static inline void give_memory(struct mck_buffer *b)
 }
 
 /* Rows [from, to) of dim d to rank r, in one flat buffer or in two ranges of it. */
-static inline void add_slice(const struct state *s, struct layout *l, int r, int tensor, int d, uint64_t from, uint64_t to)
+static inline void add_slice(const struct state *s, struct layout *l, int r, int tensor, int d, uint64_t from,
+                             uint64_t to)
 {
     struct mck_buffer *b = add_buffer(s, l, r, tensor), *c;
     uint64_t volume, cut;
@@ -265,7 +266,8 @@ static inline int save_layout(struct layout *l, const char *dir, uint64_t genera
 {
     struct mck_writer *w[RANKS_MAX] = {NULL};
     struct mck_done done = {.code = -ENOMSG};
-    json_t *kv = json_pack("{s:I,s:i,s:{s:s}}", "step", (json_int_t)step, "layout", l->ranks, "model", "family", "gpt2");
+    json_t *kv = json_pack("{s:I,s:i,s:{s:s}}", "step", (json_int_t)step, "layout", l->ranks, "model",
+                           "family", "gpt2");
     int r = 0;
 
     for (int i = 0; i < l->ranks && !r; i++) {

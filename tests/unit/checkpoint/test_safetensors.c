@@ -16,7 +16,8 @@ static void headers_that_lie_are_refused(void **state)
         {"", 0, -EBADMSG},
         {"[]", 0, -EBADMSG},
         {"{\"a\":1}", 0, -EBADMSG},
-        {"{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}  ", 24, 0},
+        {"{\"__metadata__\":{\"format\":\"pt\"},"
+         "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}  ", 24, 0},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 0},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[0,0]}}", 0, 0},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,23]}}", 23, -EBADMSG},

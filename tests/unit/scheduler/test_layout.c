@@ -33,7 +33,8 @@ static void the_most_replicas_that_fit_are_chosen(void **state)
 static void an_impossible_job_names_each_reason(void **state)
 {
     static const struct { struct plan_facts f; int devices, code; const char *first; size_t n; } t[] = {
-        {{.tp = 4, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL, "heads-not-divisible", 1},
+        {{.tp = 4, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL,
+         "heads-not-divisible", 1},
         {{.pp = 7, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL, "too-few-layers", 1},
         {{.cp = 2, .virtual_workers = 8, .sequences = 32}, 8, -EINVAL, "cp-unsupported", 1},
         {{.virtual_workers = 0, .sequences = 32}, 8, -EINVAL, "no-virtual-workers", 1},

@@ -226,8 +226,9 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
             json_decref(is);
         }
         start(&again);
-        json_array_foreach(log, i, event)
+        json_array_foreach(log, i, event) {
             assert_int_equal(job_apply(&again, event), 0);
+        }
         assert_same(&j, &again, seed);
         record = job_record(&j);
         assert_int_equal(job_from_record(record, &read), 0);

@@ -57,8 +57,8 @@ static void a_cut_never_splits_a_character(void **state)
 static void base64_is_the_one_of_the_rfc(void **state)
 {
     static const struct { const char *bytes, *text; } table[] = {
-        { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" }, { "fooba", "Zm9vYmE=" },
-        { "foobar", "Zm9vYmFy" },
+        { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" },
+        { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" },
     };
 
     (void)state;

@@ -28,7 +28,8 @@ static struct ranks *ranks;
 
 static struct ranks *open_ranks(void)
 {
-    struct ranks_cfg cfg = { .root = root, .node = "n1", .self = self, .train = "/bin/false", .threads = 1, .slots = 8 };
+    struct ranks_cfg cfg = { .root = root, .node = "n1", .self = self, .train = "/bin/false",
+                             .threads = 1, .slots = 8 };
     struct ranks *r;
 
     assert_int_equal(ranks_new(&cfg, &r, NULL), 0);
@@ -175,7 +176,8 @@ static const char *log_of(const struct run *run, int rank)
 static void a_rank_is_told_its_place_and_its_end_is_kept(void **state)
 {
     const struct run *run = start("j1", 1, 2, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK "
-                                              "$MASTER_ADDR:$MASTER_PORT $MUSTER_JOB $MUSTER_GENERATION $EXTRA $OMP_NUM_THREADS; "
+                                              "$MASTER_ADDR:$MASTER_PORT $MUSTER_JOB $MUSTER_GENERATION $EXTRA "
+                                              "$OMP_NUM_THREADS; "
                                               "pwd; exit $((RANK * 0))");
     char want[256];
 
@@ -220,7 +222,8 @@ static void what_a_rank_leaves_behind_is_ended_before_its_end_is_told(void **sta
 
 static void stop_is_sigterm_first(void **state)
 {
-    const struct run *run = start("j1", 1, 1, "trap 'echo saved; exit 7' TERM; touch ready; while :; do sleep 0.05; done");
+    const struct run *run = start("j1", 1, 1, "trap 'echo saved; exit 7' TERM; touch ready; "
+                                              "while :; do sleep 0.05; done");
 
     (void)state;
     wait_file("ready");

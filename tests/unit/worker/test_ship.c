@@ -83,7 +83,8 @@ static const char *piece_text(const json_t *report, const char *kind)
 
 static void ack(const char *kind, json_int_t offset)
 {
-    json_auto_t *o = json_pack("{s:[{s:s,s:i,s:i,s:I}]}", kind, "job", "j1", "generation", 1, "rank", 0, "offset", offset);
+    json_auto_t *o = json_pack("{s:[{s:s,s:i,s:i,s:I}]}", kind, "job", "j1", "generation", 1, "rank", 0, "offset",
+                               offset);
 
     ship_ack(ship, o);
 }
@@ -203,8 +204,9 @@ static void a_talkative_rank_keeps_no_other_waiting(void **state)
         json_t *piece;
         size_t k;
 
-        json_array_foreach(json_object_get(report, "logs"), k, piece)
+        json_array_foreach(json_object_get(report, "logs"), k, piece) {
             heard |= strcmp(json_string_value(json_object_get(piece, "job")), "j2") == 0;
+        }
     }
     assert_true(heard);
 }

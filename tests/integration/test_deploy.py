@@ -1,0 +1,96 @@
+"""make install, the units, the container's package list and the alert rules, checked against what is really built."""
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    dest = str(tmp_path_factory.mktemp("dest"))
+    subprocess.run(["make", "-s", "install", f"DESTDIR={dest}", "PREFIX=/usr"], cwd=ROOT, check=True,
+                   capture_output=True)
+    return dest
+
+
+def test_install_lays_out_programs_man_page_completion_and_units(installed):
+    for path in ("usr/bin/musterd", "usr/bin/muster-agent", "usr/bin/muster-train", "usr/bin/muster",
+                 "usr/share/man/man1/muster.1", "usr/share/bash-completion/completions/muster",
+                 "usr/share/zsh/site-functions/_muster", "usr/share/fish/vendor_completions.d/muster.fish",
+                 "lib/systemd/system/musterd.service", "lib/systemd/system/muster-agent.service",
+                 "usr/lib/sysusers.d/muster.conf"):
+        assert os.path.getsize(os.path.join(installed, path)) > 0, path
+    assert subprocess.run([os.path.join(installed, "usr/bin/muster"), "--version"], capture_output=True,
+                          text=True, check=True).stdout.startswith("muster 0.")
+
+
+def test_nothing_installed_names_the_build_or_the_destination(installed):
+    for folder, _, names in os.walk(installed):
+        for name in names:
+            path = os.path.join(folder, name)
+            if "/bin/" in path:
+                continue  # debug information names sources
+            with open(path, "rb") as f:
+                text = f.read()
+            assert installed.encode() not in text and ROOT.encode() + b"/" not in text, path
+
+
+def test_the_units_verify(installed):
+    for unit in ("musterd", "muster-agent"):
+        with open(os.path.join(installed, f"lib/systemd/system/{unit}.service"), encoding="utf-8") as f:
+            text = f.read()
+        assert "@PREFIX@" not in text
+        # systemd-analyze looks for the program on this machine: point it at the one just installed. The user is made
+        # by the sysusers file, which needs a running system.
+        text = text.replace("/usr/bin/", f"{installed}/usr/bin/")
+        path = os.path.join(installed, f"{unit}.service")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        out = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True)
+        faults = [line for line in out.stderr.splitlines() if unit in line and "muster:" not in line]
+        assert out.returncode == 0 and not faults, out.stderr
+
+
+def test_the_server_unit_is_hardened(installed):
+    path = os.path.join(installed, "lib/systemd/system/musterd.service")
+    out = subprocess.run(["systemd-analyze", "security", "--offline=true", path], capture_output=True, text=True)
+    level = re.search(r"exposure level for .*: ([0-9.]+)", out.stdout)
+    assert level, out.stdout + out.stderr
+    assert float(level.group(1)) <= 3.0, out.stdout
+
+
+def test_the_container_has_every_library_the_programs_need(installed):
+    with open(os.path.join(ROOT, "deploy/container/Containerfile"), encoding="utf-8") as f:
+        containerfile = f.read()
+    needed = set()
+    for program in ("musterd", "muster-agent", "muster-train", "muster"):
+        out = subprocess.run(["readelf", "-d", os.path.join(installed, "usr/bin", program)], capture_output=True,
+                             text=True, check=True).stdout
+        needed |= set(re.findall(r"NEEDED.*\[(.+)\]", out))
+    for library in sorted(needed):
+        owner = subprocess.run(["dpkg", "-S", f"*/{library}"], capture_output=True, text=True).stdout
+        packages = {line.split(":")[0] for line in owner.splitlines()}
+        assert packages, library
+        base = {"libc6", "libgcc-s1", "libgomp1", "libstdc++6"}  # in the image, or needed by what is named
+        assert packages & base or any(re.search(rf"\b{re.escape(p)}\b", containerfile) for p in packages), \
+            f"{library} comes from {packages}, which the Containerfile does not install"
+
+
+def test_the_alerts_use_metrics_that_exist():
+    with open(os.path.join(ROOT, "deploy/prometheus/alerts.yml"), encoding="utf-8") as f:
+        rules = [rule for group in yaml.safe_load(f)["groups"] for rule in group["rules"]]
+    source = ""
+    for name in os.listdir(os.path.join(ROOT, "server")):
+        if name.endswith(".c"):
+            with open(os.path.join(ROOT, "server", name), encoding="utf-8") as f:
+                source += f.read()
+    assert len(rules) >= 5
+    for rule in rules:
+        assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("warning", "critical")
+        for metric in re.findall(r"\bmuster_[a-z_]+", rule["expr"]):
+            stem = re.sub(r"_(bucket|sum|count)$", "", metric)
+            assert stem in source, f"{rule['alert']} asks for {metric}, which the server does not export"

@@ -1,0 +1,186 @@
+"""The walk of docs/operations.md: a server and two agents on three hosts (network namespaces), one job across both."""
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests import specs
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
+HOSTS = {"head": "10.77.0.1", "node1": "10.77.0.2", "node2": "10.77.0.3"}
+PORT = 7717
+
+
+def can_make_hosts():
+    made = subprocess.run(["ip", "netns", "add", f"muster-probe-{os.getpid()}"], capture_output=True)
+    if made.returncode == 0:
+        subprocess.run(["ip", "netns", "del", f"muster-probe-{os.getpid()}"], check=True)
+    return made.returncode == 0
+
+
+pytestmark = pytest.mark.skipif(not can_make_hosts(), reason="making network namespaces needs root")
+
+
+def wait_for(what, check, seconds):
+    """check() until it gives something true; the last thing it gave, or a failure that names `what`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        got = check()
+        if got:
+            return got
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.05)
+
+
+class Hosts:
+    """Three hosts on one Ethernet segment, gone at the end whatever happens."""
+
+    def __init__(self):
+        self.prefix = f"muster{os.getpid()}"
+        self.children = []
+        for name in HOSTS:
+            self.ip("netns", "add", self.ns(name))
+            self.ip("-n", self.ns(name), "link", "set", "lo", "up")
+        self.ip("-n", self.ns("head"), "link", "add", "br0", "type", "bridge")
+        self.ip("-n", self.ns("head"), "addr", "add", f"{HOSTS['head']}/24", "dev", "br0")
+        self.ip("-n", self.ns("head"), "link", "set", "br0", "up")
+        for name in ("node1", "node2"):
+            self.ip("-n", self.ns("head"), "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0",
+                    "netns", self.ns(name))
+            self.ip("-n", self.ns("head"), "link", "set", f"to-{name}", "master", "br0", "up")
+            self.ip("-n", self.ns(name), "addr", "add", f"{HOSTS[name]}/24", "dev", "eth0")
+            self.ip("-n", self.ns(name), "link", "set", "eth0", "up")
+
+    @staticmethod
+    def ip(*args):
+        subprocess.run(["ip", *args], check=True)
+
+    def ns(self, name):
+        return f"{self.prefix}-{name}"
+
+    def start(self, host, argv, log, env=None):
+        with open(log, "ab") as out:
+            child = subprocess.Popen(["ip", "netns", "exec", self.ns(host), *argv], stdin=subprocess.DEVNULL,
+                                     stdout=out, stderr=out, env=dict(os.environ, **(env or {})))
+        self.children.append(child)
+        return child
+
+    def run(self, host, argv, env=None, seconds=120):
+        return subprocess.run(["ip", "netns", "exec", self.ns(host), *argv], capture_output=True, text=True,
+                              timeout=seconds, env=dict(os.environ, **(env or {})))
+
+    def pids(self):
+        found = []
+        for name in HOSTS:
+            out = subprocess.run(["ip", "netns", "pids", self.ns(name)], capture_output=True, text=True).stdout
+            found += [int(pid) for pid in out.split()]
+        return found
+
+    def close(self):
+        for child in reversed(self.children):
+            if child.poll() is None:
+                child.terminate()
+        for child in self.children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(20)
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for name in HOSTS:
+            subprocess.run(["ip", "netns", "del", self.ns(name)], check=False)
+
+
+@pytest.fixture
+def hosts():
+    h = Hosts()
+    yield h
+    h.close()
+
+
+def certificate(folder):
+    cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-subj", "/CN=muster", "-addext", f"subjectAltName=IP:{HOSTS['head']}", "-days", "2",
+                    "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+def test_the_operators_walk_over_two_machines(hosts, tmp_path):
+    state, jobs = str(tmp_path / "state"), str(tmp_path / "shared")
+    os.makedirs(jobs)
+    log = str(tmp_path / "log")
+    url = f"http://{HOSTS['head']}:{PORT}"
+
+    # Beyond loopback the server wants TLS or a plain word.
+    refused = hosts.run("head", [f"{BIN}/musterd", "--state", str(tmp_path / "refused"), "--bind", HOSTS["head"],
+                                 "--port", str(PORT)])
+    assert refused.returncode != 0
+    assert "--insecure" in refused.stderr and "tls" in refused.stderr.lower()
+
+    hosts.start("head", [f"{BIN}/musterd", "--state", state, "--bind", HOSTS["head"], "--port", str(PORT),
+                         "--insecure", "--jobs-dir", jobs], log)
+    wait_for("tokens", lambda: os.path.exists(f"{state}/agent-token") and os.path.exists(f"{state}/server.json"), 20)
+    assert os.stat(f"{state}/token").st_mode & 0o777 == 0o600
+    for node in ("node1", "node2"):
+        hosts.start(node, [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token",
+                           "--state", str(tmp_path / node), "--node", node, "--devices", "cpu:2",
+                           "--stop-ranks-on-exit"], log)
+    with open(f"{state}/token", encoding="ascii") as f:
+        env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip()}
+
+    def muster(*args, seconds=120):
+        return hosts.run("node1", [f"{BIN}/muster", *args], env, seconds)
+
+    def ready():
+        out = muster("nodes", "-o", "json")
+        return out.returncode == 0 and [n["id"] for n in json.loads(out.stdout)["nodes"]
+                                        if n["state"] == "ready"] == ["node1", "node2"]
+    wait_for("two nodes", ready, 20)
+
+    corpus = specs.write_corpus(str(tmp_path / "corpus.txt"))
+    spec = specs.train(corpus, steps=20, tp=2, pp=2, every_steps=10)
+    (tmp_path / "job.json").write_text(json.dumps(spec))
+    done = muster("submit", str(tmp_path / "job.json"), "--watch")
+    assert done.returncode == 0, done.stdout + done.stderr + open(log, encoding="utf-8").read()[-4000:]
+    job = json.loads(muster("show", "j1", "-o", "json").stdout)
+    assert job["state"] == "succeeded"
+    assert sorted(a["node"] for a in job["assignment"]) == ["node1", "node1", "node2", "node2"]
+
+    # Where the ranks were makes no difference to the bits.
+    alone = str(tmp_path / "alone")
+    run = subprocess.run([f"{BIN}/muster", "run", str(tmp_path / "job.json"), "--devices", "4", "--dir", alone],
+                         capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
+    digest = [re.search(r"\b[0-9a-f]{32}\b", subprocess.run(
+        [f"{BIN}/muster", "checkpoint", "digest", d], capture_output=True, text=True, check=True).stdout).group()
+        for d in (f"{job['dir']}/checkpoints", f"{alone}/checkpoints")]
+    assert digest[0] == digest[1]
+
+
+def test_the_same_over_tls(hosts, tmp_path):
+    if not shutil.which("openssl"):
+        pytest.fail("openssl is missing: make deps-test installs it")
+    state = str(tmp_path / "state")
+    log = str(tmp_path / "log")
+    cert, key = certificate(str(tmp_path))
+    url = f"https://{HOSTS['head']}:{PORT}"
+    hosts.start("head", [f"{BIN}/musterd", "--state", state, "--bind", HOSTS["head"], "--port", str(PORT),
+                         "--tls-cert", cert, "--tls-key", key], log)
+    wait_for("server", lambda: os.path.exists(f"{state}/server.json"), 20)
+    hosts.start("node1", [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token", "--state",
+                          str(tmp_path / "node1"), "--node", "node1", "--devices", "cpu:1", "--tls-ca", cert,
+                          "--stop-ranks-on-exit"], log)
+    with open(f"{state}/token", encoding="ascii") as f:
+        env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip(), "MUSTER_TLS_CA": cert}
+    (tmp_path / "job.json").write_text(json.dumps(specs.command("echo over-$MUSTER_JOB")))
+    wait_for("node", lambda: '"ready"' in hosts.run("node1", [f"{BIN}/muster", "nodes", "-o", "json"], env).stdout, 20)
+    done = hosts.run("node1", [f"{BIN}/muster", "submit", str(tmp_path / "job.json"), "--watch"], env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "over-j1" in hosts.run("node1", [f"{BIN}/muster", "logs", "j1"], env).stdout
