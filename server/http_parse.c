@@ -155,7 +155,7 @@ size_t http_path_distance(const char *pattern, const struct http_path *path)
     while (*at || i < path->n) {
         size_t len = strcspn(at, "/"), have = i < path->n ? strlen(path->seg[i]) : 0;
 
-        if (len > DISTANCE_MAX || have > DISTANCE_MAX)
+        if (*at != '{' && (len > DISTANCE_MAX || have > DISTANCE_MAX))
             return SIZE_MAX;
         if (*at != '{')
             total += edits(i < path->n ? path->seg[i] : "", have, at, len);

@@ -151,7 +151,9 @@ def test_the_operators_walk_over_two_machines(hosts, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr + open(log, encoding="utf-8").read()[-4000:]
     job = json.loads(muster("show", "j1", "-o", "json").stdout)
     assert job["state"] == "succeeded"
-    assert sorted(a["node"] for a in job["assignment"]) == ["node1", "node1", "node2", "node2"]
+    events = json.loads(muster("events", "j1", "-o", "json").stdout)["events"]
+    places = next(e["data"]["assignment"] for e in events if (e.get("cause") or {}).get("code") == "assigned")
+    assert sorted(p["node"] for p in places) == ["node1", "node1", "node2", "node2"]
 
     # Where the ranks were makes no difference to the bits.
     alone = str(tmp_path / "alone")
@@ -175,10 +177,10 @@ def test_the_same_over_tls(hosts, tmp_path):
                          "--tls-cert", cert, "--tls-key", key], log)
     wait_for("server", lambda: os.path.exists(f"{state}/server.json"), 20)
     hosts.start("node1", [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token", "--state",
-                          str(tmp_path / "node1"), "--node", "node1", "--devices", "cpu:1", "--tls-ca", cert,
+                          str(tmp_path / "node1"), "--node", "node1", "--devices", "cpu:1", "--ca-file", cert,
                           "--stop-ranks-on-exit"], log)
     with open(f"{state}/token", encoding="ascii") as f:
-        env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip(), "MUSTER_TLS_CA": cert}
+        env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip(), "MUSTER_CACERT": cert}
     (tmp_path / "job.json").write_text(json.dumps(specs.command("echo over-$MUSTER_JOB")))
     wait_for("node", lambda: '"ready"' in hosts.run("node1", [f"{BIN}/muster", "nodes", "-o", "json"], env).stdout, 20)
     done = hosts.run("node1", [f"{BIN}/muster", "submit", str(tmp_path / "job.json"), "--watch"], env)

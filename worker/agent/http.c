@@ -38,13 +38,21 @@ struct http {
     struct call *calls;
 };
 
+static int check_url(const char *url, struct merr *err)
+{
+    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+        return merr_set(err, -EINVAL, "'%s' is no server; want http://HOST:PORT or https://HOST:PORT", url);
+    return 0;
+}
+
 int http_new(const char *url, const char *token_file, const char *ca_file, struct http **ret, struct merr *err)
 {
     struct http *h;
     size_t len = strlen(url);
+    int r = check_url(url, err);
 
-    if (strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
-        return merr_set(err, -EINVAL, "'%s' is no server; want http://HOST:PORT or https://HOST:PORT", url);
+    if (r < 0)
+        return r;
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return merr_set(err, -ENOMEM, "cannot start the HTTP library");
     h = calloc(1, sizeof(*h));
@@ -248,8 +256,11 @@ int http_local_address(const char *url, char *ret, size_t size, struct merr *err
     IO_CLOSE_AUTO int fd = -1;
     char *host = NULL, *port = NULL;
     CURLU *u = curl_url();
-    int r = -EINVAL;
+    int r = check_url(url, err);
 
+    if (r < 0)
+        goto done;
+    r = -EINVAL;
     if (!u || curl_url_set(u, CURLUPART_URL, url, 0) != CURLUE_OK ||
         curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK ||
         curl_url_get(u, CURLUPART_PORT, &port, CURLU_DEFAULT_PORT) != CURLUE_OK) {

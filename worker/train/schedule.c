@@ -207,7 +207,7 @@ static int advance(struct simulation *m, int r)
 {
     const struct action *a = &m->s->rank[r].v[m->at[r]], *b;
     double *input;
-    int p = a->peer;
+    int p;
 
     if (m->at[r] == m->s->rank[r].n)
         return 0;
@@ -219,6 +219,7 @@ static int advance(struct simulation *m, int r)
         m->at[r]++;
         return 1;
     }
+    p = a->peer;
     b = &m->s->rank[p].v[m->at[p]];
     if ((a->op != ACT_SF && a->op != ACT_SB) || m->at[p] == m->s->rank[p].n || !is_message(b) || !matches(a, b, p))
         return 0;
