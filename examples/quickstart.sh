@@ -21,7 +21,8 @@ job=$("$muster" submit examples/quickstart.yaml -o json |
 "$muster" events "$job" -o json > build/quickstart/events.json
 "$muster" show "$job" -o json > build/quickstart/job.json
 python3 examples/summary.py build/quickstart/job.json build/quickstart/events.json
-echo "sampled:"
+echo "sampled after 'The ':"
 "$muster" sample "$job" --prompt "The " --tokens 300 | sed 's/^/  | /'
+printf '\n\n'
 "$muster" up
 echo "end the cluster with: $muster down"
