@@ -207,25 +207,41 @@ function curves(signal) {
         { key: 'eval', label: 'held-out', format: ui.loss, color: '--warm', points: true }], signal);
     const rate = chart('Tokens per second', [
         { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
-    return { el: h('.charts', {}, lossChart.el, rate.el),
+    const marks = [];
+    let early = null; /* points that the stream brings while the past is being read */
+    function add(m) {
+        if (early)
+            return void early.push(m);
+        lossChart.add(m.step, m);
+        rate.add(m.step, m);
+    }
+    return { el: h('.charts', {}, lossChart.el, rate.el), add,
         async load(id) {
-            const { metrics } = await get(`/v1/jobs/${id}/metrics?names=step,loss,tokens_per_s&points=1500`, signal);
-            lossChart.setColumns({ step: [...(metrics.step ?? [])], loss: metrics.loss });
-            rate.setColumns({ step: [...(metrics.step ?? [])], tokens_per_s: metrics.tokens_per_s });
+            early = [];
+            try {
+                const { metrics } = await get(`/v1/jobs/${id}/metrics?names=step,loss,tokens_per_s&points=1500`, signal);
+                lossChart.setColumns({ step: [...(metrics.step ?? [])], loss: metrics.loss });
+                rate.setColumns({ step: [...(metrics.step ?? [])], tokens_per_s: metrics.tokens_per_s });
+                const last = metrics.step?.at(-1) ?? -1;
+                early = early.filter((m) => m.step > last);
+                marks.forEach((e) => lossChart.mark(e.step, 'eval', e.loss));
+            } finally {
+                const late = early;
+                early = null;
+                late.forEach(add);
+            }
         },
-        add(m) {
-            lossChart.add(m.step, m);
-            rate.add(m.step, m);
-        },
-        mark: (e) => lossChart.mark(e.step, 'eval', e.loss) };
+        mark(e) {
+            marks.push(e);
+            lossChart.mark(e.step, 'eval', e.loss);
+        } };
 }
 
 async function live(id, signal, parts) {
     const { charts, events, checkpoints } = parts;
     let lastId = '';
     try {
-        const [past] = await Promise.all([pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal), charts.load(id)]);
-        for (const e of past) {
+        for (const e of await pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal)) {
             events.add(e);
             lastId = e.id;
             if (e.type === 'eval' && e.data?.loss !== undefined)
@@ -237,7 +253,9 @@ async function live(id, signal, parts) {
         ui.toast(ui.sentence(e.message), 'error');
     }
     checkpoints.update();
-    await follow(`/v1/jobs/${id}/events`, { signal, lastId, on(type, e) {
+    /* Points are not kept in the stream: each time it opens, what it missed is read. */
+    const state = (open) => open && charts.load(id).catch((e) => e.name !== 'AbortError' && ui.toast(ui.sentence(e.message), 'error'));
+    await follow(`/v1/jobs/${id}/events`, { signal, lastId, state, on(type, e) {
         if (type === 'metrics') {
             charts.add(e.data);
             return;
