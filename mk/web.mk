@@ -10,7 +10,7 @@ WEB_C := $(BUILD)/gen/web_assets.c
 $(WEB_MODULES): api/web/package-lock.json
 	@command -v npm >/dev/null || { echo 'cannot fetch uPlot for the dashboard: no npm here; make deps' >&2; exit 1; }
 	@echo "  npm api/web"
-	@cd api/web && npm ci --silent --ignore-scripts
+	@cd api/web && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 $(WEB_C): api/web/embed.py $(WEB_FILES) $(WEB_MODULES)
