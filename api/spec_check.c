@@ -225,3 +225,24 @@ void spec_check(struct reading *r)
     check_parallel(r);
     spec_unbuilt(r);
 }
+
+void spec_check_paths(const json_t *doc, struct faults *f)
+{
+    const json_t *train = json_object_get(doc, "train");
+    const struct {
+        const char *pointer;
+        const json_t *path;
+    } all[] = {
+        {"/train/data/path", json_object_get(json_object_get(train, "data"), "path")},
+        {"/train/data/tokenizer_path", json_object_get(json_object_get(train, "data"), "tokenizer_path")},
+        {"/train/init/from", json_object_get(json_object_get(train, "init"), "from")},
+        {"/command/workdir", json_object_get(json_object_get(doc, "command"), "workdir")},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        const char *path = json_string_value(all[i].path);
+
+        if (path && path[0] != '/')
+            faults_add(f, all[i].pointer, "'%s' is relative; the server needs an absolute path", path);
+    }
+}

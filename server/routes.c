@@ -120,7 +120,8 @@ static void on_jobs_submit(void *arg, struct http_req *req)
         http_problem(req, 503, "no-memory", "out of memory");
         return;
     }
-    if (spec_from_json(doc, &call->spec, &faults) < 0) {
+    spec_check_paths(doc, &faults);
+    if (spec_from_json(doc, &call->spec, &faults) < 0 || faults.n > 0) {
         char detail[80];
 
         (void)snprintf(detail, sizeof(detail), "the job's spec has %zu fault%s", faults.n + faults.more,

@@ -333,7 +333,8 @@ int cli_read_spec(const char *file, json_t **ret_doc)
     train = json_object_get(doc, "train");
     if (make_absolute(json_object_get(train, "data"), "path") < 0 ||
         make_absolute(json_object_get(train, "data"), "tokenizer_path") < 0 ||
-        make_absolute(json_object_get(train, "init"), "from") < 0) {
+        make_absolute(json_object_get(train, "init"), "from") < 0 ||
+        make_absolute(json_object_get(doc, "command"), "workdir") < 0) {
         json_decref(doc);
         return cli_fail(CLI_FAILED, "no memory for the spec");
     }

@@ -354,6 +354,25 @@ static void the_schema_names_every_default(void **state)
     json_decref(schema);
 }
 
+static void relative_paths_are_named_for_a_server(void **state)
+{
+    struct faults f = {.n = 0};
+    json_t *doc = json_pack("{s:{s:{s:s,s:i},s:{s:s}},s:{s:s}}", "train", "data", "path", "corpus.txt",
+                            "tokenizer_path", 5, "init", "from", "/weights", "command", "workdir", "here");
+
+    (void)state;
+    spec_check_paths(doc, &f);
+    assert_int_equal(f.n, 2);
+    assert_string_equal(f.v[0].pointer, "/train/data/path");
+    assert_string_equal(f.v[1].pointer, "/command/workdir");
+    faults_clear(&f);
+    json_decref(doc);
+    doc = json_string("train");
+    spec_check_paths(doc, &f);
+    assert_int_equal(f.n, 0);
+    json_decref(doc);
+}
+
 static void the_reference_is_the_one_in_docs(void **state)
 {
     struct buf b, file;
@@ -389,6 +408,7 @@ int main(void)
         cmocka_unit_test(bad_text_is_refused_with_its_line),
         cmocka_unit_test(aliases_cannot_grow_without_limit),
         cmocka_unit_test(the_schema_names_every_default),
+        cmocka_unit_test(relative_paths_are_named_for_a_server),
         cmocka_unit_test(the_reference_is_the_one_in_docs),
     };
 

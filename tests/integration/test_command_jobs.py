@@ -1,0 +1,121 @@
+"""Any program as a job, through a real server and agent: gang, environment, logs, cancel with grace, retries."""
+import os
+import re
+import time
+
+import pytest
+
+from tests import specs
+from tests.cluster import Cluster, wait_for
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("commands")), slots=4) as c:
+        yield c
+    assert not c.leftovers()
+
+
+def test_a_gang_starts_together_and_knows_itself(cluster):
+    job = cluster.submit(specs.command('echo "rank $RANK of $WORLD_SIZE in $MUSTER_JOB at $MASTER_ADDR:$MASTER_PORT"',
+                                       devices=3))["id"]
+    cluster.wait(job, "succeeded", 20)
+    said = [cluster.log_text(job, rank) for rank in range(3)]
+    assert [re.match(r"rank (\d) of 3 in (\w+) ", s).groups() for s in said] == [(str(r), job) for r in range(3)]
+    assert len({s.split(" at ")[1] for s in said}) == 1  # one meeting point for all
+
+
+def test_the_environment_and_folder_asked_for_are_given(cluster, tmp_path):
+    spec = specs.command("pwd; echo $GREETING")
+    spec["command"].update(env={"GREETING": "hello there"}, workdir=str(tmp_path))
+    job = cluster.submit(spec)["id"]
+    cluster.wait(job, "succeeded", 20)
+    assert cluster.log_text(job) == f"{tmp_path}\nhello there\n"
+
+
+def test_cancel_asks_first_and_a_program_may_save(cluster):
+    job = cluster.submit(specs.command("trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"))["id"]
+    wait_for("the program", lambda: "up" in cluster.log_text(job), 20)
+    cluster.action(job, "cancel")
+    assert cluster.wait(job, "cancelled", 20)["state"] == "cancelled"
+    assert cluster.log_text(job).endswith("saved\n")
+
+
+def test_what_does_not_listen_is_killed_after_its_grace(cluster):
+    spec = specs.command("trap '' TERM; echo up; while :; do sleep 0.1; done")
+    spec["command"]["grace_s"] = 1
+    job = cluster.submit(spec)["id"]
+    wait_for("the program", lambda: "up" in cluster.log_text(job), 20)
+    asked = time.monotonic()
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled", 20)
+    assert 0.9 < time.monotonic() - asked < 15
+    assert cluster.rank_pids(job) == []
+
+
+def test_a_waiting_job_is_cancelled_at_once(cluster):
+    holder = cluster.submit(specs.command("sleep 100", devices=4))["id"]
+    cluster.wait(holder, "running", 20)
+    waiting = cluster.submit(specs.command("echo never"))["id"]
+    cause = cluster.api("GET", f"/v1/jobs/{waiting}/explain")["causes"][0]
+    assert holder in str(cause), cause
+    cluster.action(waiting, "cancel")
+    cluster.wait(waiting, "cancelled", 5)
+    cluster.action(holder, "cancel")
+    cluster.wait(holder, "cancelled", 20)
+    assert cluster.log_text(waiting) == ""
+
+
+def test_a_failure_is_tried_again_as_often_as_asked(cluster, tmp_path):
+    tries = tmp_path / "tries"
+    spec = specs.command(f"echo x >> {tries}; [ $(wc -l < {tries}) -ge 3 ]", retry={"user": 3})
+    job = cluster.submit(spec)["id"]
+    done = cluster.wait(job, "succeeded", 40)
+    assert tries.read_text() == "x\n" * 3
+    assert done["generation"] == 3
+
+    spec = specs.command(f"echo y >> {tries}.2; exit 7", retry={"user": 1})
+    job = cluster.submit(spec)["id"]
+    failed = cluster.wait(job, "failed", 40)
+    assert failed["outcome"]["exit_code"] == 7 and failed["outcome"]["class"] == "user"
+    assert (tmp_path / "tries.2").read_text() == "y\n" * 2
+
+
+def test_suspend_gives_the_devices_to_others_and_resume_goes_on(cluster):
+    job = cluster.submit(specs.command("echo up; sleep 100", devices=4))["id"]
+    cluster.wait(job, "running", 20)
+    cluster.action(job, "suspend")
+    cluster.wait(job, "suspended", 20)
+    other = cluster.submit(specs.command("echo other", devices=4))["id"]
+    cluster.wait(other, "succeeded", 20)
+    cluster.action(job, "resume")
+    cluster.wait(job, "running", 20)
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled", 20)
+
+
+def test_a_program_that_is_not_there_is_named(cluster):
+    job = cluster.submit({"name": "nothing", "devices": {"min": 1, "max": 1},
+                          "command": {"argv": ["/nowhere/at-all"]}})["id"]
+    failed = cluster.wait(job, "failed", 20)
+    assert "/nowhere/at-all" in str(failed["outcome"])
+
+
+def test_higher_priority_first_then_age(cluster, tmp_path):
+    order = tmp_path / "order"
+    holder = cluster.submit(specs.command("sleep 100", devices=4))["id"]
+    cluster.wait(holder, "running", 20)
+    jobs = [cluster.submit(specs.command(f"[ $RANK != 0 ] || echo {name} >> {order}", devices=4, name=name, priority=priority))["id"]
+            for name, priority in (("old", 50), ("young", 50), ("urgent", 90), ("idle", 10))]
+    cluster.action(holder, "cancel")
+    for job in jobs:
+        cluster.wait(job, "succeeded", 30)
+    assert order.read_text().split() == ["urgent", "old", "young", "idle"]
+
+
+def test_many_jobs_pass_through_and_leave_nothing(cluster):
+    jobs = [cluster.submit(specs.command("true", devices=1 + i % 4))["id"] for i in range(40)]
+    for job in jobs:
+        cluster.wait(job, "succeeded", 60)
+    assert cluster.nodes()[0]["state"] == "ready"
+    wait_for("the agent to forget", lambda: not os.listdir(f"{cluster.agent_state()}/runs"), 20)
