@@ -105,7 +105,8 @@ def test_higher_priority_first_then_age(cluster, tmp_path):
     order = tmp_path / "order"
     holder = cluster.submit(specs.command("sleep 100", devices=4))["id"]
     cluster.wait(holder, "running", 20)
-    jobs = [cluster.submit(specs.command(f"[ $RANK != 0 ] || echo {name} >> {order}", devices=4, name=name, priority=priority))["id"]
+    jobs = [cluster.submit(specs.command(f"[ $RANK != 0 ] || echo {name} >> {order}", devices=4, name=name,
+                                         priority=priority))["id"]
             for name, priority in (("old", 50), ("young", 50), ("urgent", 90), ("idle", 10))]
     cluster.action(holder, "cancel")
     for job in jobs:
