@@ -1,0 +1,237 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/sequence/cost.h"
+#include "scheduler/sequence/workload.h"
+
+static const struct seq_model small = {.hidden = 896, .kv_hidden = 128, .ffn = 4864, .layers = 24, .vocab = 151936};
+static const struct seq_model large = {.hidden = 3584, .kv_hidden = 512, .ffn = 18944, .layers = 28, .vocab = 152064};
+
+static void work_crosses_over_at_the_published_lengths(void **state)
+{
+    (void)state;
+    assert_int_equal(seq_crossover(&small), 4608);
+    assert_int_equal(seq_crossover(&large), 18432);
+    /* There the square part is half of all. */
+    assert_true(fabs(seq_flops(&small, 4608) - 2 * 4.0 * 896 * 4608 * 4608) < 1);
+    /* Eight times the length, thirty-four times the work. */
+    assert_true(fabs(seq_flops(&small, 32768) / seq_flops(&small, 4096) - 34.35) < 0.05);
+}
+
+static void the_exact_work_counts_the_shape(void **state)
+{
+    (void)state;
+    /* The feed-forward network of these models is about 32 h² where the estimate says 16 h². */
+    assert_true(seq_flops_exact(&small, 1024, 0) > 1.5 * seq_flops(&small, 1024));
+    assert_true(fabs(seq_flops_exact(&small, 4096, 0) - seq_flops_exact(&small, 4096, 1) -
+                     2.0 * 896 * 4096 * 4096) < 1);
+}
+
+static void a_link_has_a_floor_of_latency(void **state)
+{
+    static const struct seq_link l = {.t0_s = 53e-6, .v0_bytes = 1e6, .s_per_byte = 6e-12, .base_s = 90e-6};
+
+    (void)state;
+    assert_true(seq_link_time(&l, 0) == 53e-6);
+    assert_true(seq_link_time(&l, 999999) == 53e-6);
+    assert_true(fabs(seq_link_time(&l, 1e6) - 96e-6) < 1e-12);
+}
+
+static void pieces_of_a_sequence_cost_what_it_costs(void **state)
+{
+    struct seq_cost c;
+    double whole, sum = 0;
+
+    (void)state;
+    seq_cost_reference(&c, &small);
+    whole = seq_time_peak(&c, 0, 10000);
+    for (int64_t at = 0; at < 10000; at += 1250)
+        sum += seq_time_peak(&c, at, 1250);
+    assert_true(fabs(sum / whole - 1) < 1e-12);
+    assert_true(fabs(whole * 400e12 / (3 * 24 * seq_flops(&small, 10000)) - 1) < 1e-12);
+    assert_true(seq_time(&c, 0, 0, 8) == 0);
+    assert_true(fabs(seq_time(&c, 0, 256, 1) / seq_time_peak(&c, 0, 256) - 2) < 1e-12);
+    assert_true(seq_time_comm(&c, 0) == 0);
+    assert_true(fabs(seq_time_comm(&c, 1024) - 3 * 24 * (50e-6 + 6.3e-6 * 4 * 128 * 1024 / 1048576)) < 1e-12);
+}
+
+static void memory_gives_a_number_of_tokens(void **state)
+{
+    static const double x[] = {2048, 4096, 8192, 16384, 32768};
+    double y[5];
+    struct seq_line l;
+    struct merr err;
+    int64_t c = -1;
+
+    (void)state;
+    for (int i = 0; i < 5; i++)
+        y[i] = 1.5e6 * x[i] + 2e8;
+    assert_int_equal(seq_line_fit(x, y, 5, &l, &err), 0);
+    assert_true(fabs(l.slope - 1.5e6) < 1 && fabs(l.base - 2e8) < 1e3);
+    assert_int_equal(seq_capacity(&l, 80e9, 30e9, 5e9, &c, &err), 0);
+    assert_int_equal(c, 29866);
+    assert_int_equal(seq_capacity(&l, 30e9, 30e9, 5e9, &c, &err), -ENOSPC);
+    y[2] *= 1.3; /* something else was on the device */
+    assert_int_equal(seq_line_fit(x, y, 5, &l, &err), 0);
+    assert_int_equal(seq_capacity(&l, 80e9, 30e9, 5e9, &c, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "residual"));
+    assert_int_equal(c, 29866);
+    assert_int_equal(seq_line_fit(x, y, 1, &l, &err), -EINVAL);
+    assert_int_equal(seq_line_fit((double[]){5, 5, 5}, y, 3, &l, &err), -EINVAL);
+}
+
+static void shards_are_whole_zigzag_pieces(void **state)
+{
+    static const struct { int64_t tokens; int ranks, exact; int64_t units; } t[] = {
+        {1, 4, 0, 8}, {8, 4, 0, 8}, {9, 4, 0, 16}, {9, 4, 1, 9}, {9, 1, 0, 9}, {0, 4, 0, 0}, {26624 * 8, 8, 0, 26624 * 8},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++)
+        assert_int_equal(seq_shard_units(t[i].tokens, t[i].ranks, t[i].exact), t[i].units);
+}
+
+static void the_refit_follows_the_machine(void **state)
+{
+    static const uint64_t seed = 7;
+    struct seq_refit r = {0};
+    struct seq_line l;
+    uint64_t s = seed;
+
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    seq_refit_line(&r, &l);
+    assert_true(l.slope == 1 && l.base == 0 && seq_refit_error(&r) == 0);
+    for (int i = 0; i < 2000; i++) {
+        double p = 0.01 + 0.1 * seq_random_unit(&s);
+
+        seq_refit_add(&r, p, i < 1000 ? p : 1.4 * p + 0.002); /* then it gets slower */
+    }
+    seq_refit_line(&r, &l);
+    assert_true(fabs(l.slope - 1.4) < 0.01 && fabs(l.base - 0.002) < 0.0005);
+    assert_true(seq_refit_error(&r) > 0.15); /* the alarm: predictions are no longer true */
+}
+
+static void the_generator_is_the_normative_one(void **state)
+{
+    uint64_t s = 1, u = 1;
+
+    (void)state;
+    assert_true(seq_random(&s) == 0x910a2dec89025cc1u);
+    assert_true(seq_random(&s) == 0xbeeb8da1658eec67u);
+    assert_true(fabs(seq_random_unit(&u) - 0.56656) < 1e-5);
+    assert_true(fabs(seq_random_unit(&u) - 0.74578) < 1e-5);
+    assert_true(fabs(seq_random_unit(&u) - 0.97100) < 1e-5);
+}
+
+static void lengths_are_the_published_ones(void **state)
+{
+    static const struct { const char *name; int64_t first[8]; double mean; } t[] = {
+        {"lmsys", {239, 562, 3174, 133, 133, 610, 1097, 194}, 600},
+        {"chatqa2", {11961, 18168, 30725, 8994, 8992, 18908, 24695, 10807}, 11437},
+        {"wiki-en", {442, 848, 6549, 286, 286, 931, 1844, 377}, 1114},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        const struct seq_workload *w = seq_workload_find(t[i].name, NULL);
+        int64_t v[8];
+
+        assert_non_null(w);
+        assert_int_equal(seq_workload_draw(w, 1, 0, v, 8), 0);
+        for (int k = 0; k < 8; k++)
+            assert_true(llabs(v[k] - t[i].first[k]) <= 1);
+    }
+}
+
+static void means_are_near_the_published_ones(void **state)
+{
+    static const struct { const char *name; double mean, within; } t[] = {
+        {"wiki-cn", 558, 0.05}, {"chatqa2", 11437, 0.02}, {"lmsys-cf", 470, 0.2}, {"webdoc", 1718, 0.06},
+        {"llama3-mix", 1009, 0.05},
+    };
+    enum { N = 200000 };
+    int64_t *v = malloc(N * sizeof(v[0]));
+
+    (void)state;
+    assert_non_null(v);
+    for (size_t i = 0; i < COUNT(t); i++) {
+        double sum = 0;
+
+        (void)seq_workload_draw(seq_workload_find(t[i].name, NULL), 5, 0, v, N);
+        for (int k = 0; k < N; k++)
+            sum += (double)v[k] / N;
+        if (fabs(sum / t[i].mean - 1) > t[i].within)
+            fail_msg("%s: mean %.1f, want %.1f", t[i].name, sum, t[i].mean);
+    }
+    free(v);
+}
+
+static void long_ones_are_cut_and_counted(void **state)
+{
+    const struct seq_workload *w = seq_workload_find("chatqa2", NULL);
+    int64_t v[256], u[256];
+    size_t cut, over = 0;
+
+    (void)state;
+    assert_int_equal(seq_workload_draw(w, 3, 0, u, 256), 0);
+    cut = seq_workload_draw(w, 3, 10000, v, 256);
+    for (int i = 0; i < 256; i++) {
+        over += u[i] > 10000;
+        assert_int_equal(v[i], u[i] > 10000 ? 10000 : u[i]);
+    }
+    assert_int_equal(cut, over);
+}
+
+static void an_unknown_workload_names_those_there_are(void **state)
+{
+    struct merr err;
+
+    (void)state;
+    assert_null(seq_workload_find("wiki", &err));
+    assert_non_null(strstr(err.text, "'wiki'"));
+    assert_non_null(strstr(err.text, "chatqa2"));
+}
+
+static void every_share_has_a_length_within_its_knots(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < seq_workloads_n; i++) {
+        const struct seq_workload *w = &seq_workloads[i];
+        int64_t before = 0;
+
+        assert_true(w->knots[0].share == 0 && w->knots[w->n - 1].share == 1);
+        for (int k = 0; k < 4096; k++) {
+            int64_t s = seq_workload_length(w, k / 4096.0);
+
+            assert_true(s >= before && s >= w->knots[0].tokens && s < w->knots[w->n - 1].tokens);
+            before = s;
+        }
+        assert_true(seq_workload_length(w, 1 - 0x1p-53) < w->knots[w->n - 1].tokens);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_crosses_over_at_the_published_lengths),
+        cmocka_unit_test(the_exact_work_counts_the_shape),
+        cmocka_unit_test(a_link_has_a_floor_of_latency),
+        cmocka_unit_test(pieces_of_a_sequence_cost_what_it_costs),
+        cmocka_unit_test(memory_gives_a_number_of_tokens),
+        cmocka_unit_test(shards_are_whole_zigzag_pieces),
+        cmocka_unit_test(the_refit_follows_the_machine),
+        cmocka_unit_test(the_generator_is_the_normative_one),
+        cmocka_unit_test(lengths_are_the_published_ones),
+        cmocka_unit_test(means_are_near_the_published_ones),
+        cmocka_unit_test(long_ones_are_cut_and_counted),
+        cmocka_unit_test(an_unknown_workload_names_those_there_are),
+        cmocka_unit_test(every_share_has_a_length_within_its_knots),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
