@@ -40,9 +40,11 @@ static int check_committed(struct mck_writer *w, struct attempt *a, struct merr 
         r = folder_fence(w->cfg.dir, w->cfg.generation, true, &fence, err);
     if (r || access(path, F_OK))
         return r;
-    if (read_is_committed(a->folder))
+    if (read_is_committed(a->folder)) {
+        (void)pthread_mutex_lock(&w->lock); /* the capture looks at it meanwhile */
         a->skip = true;
-    else if (unlink(path) && errno != ENOENT)
+        (void)pthread_mutex_unlock(&w->lock);
+    } else if (unlink(path) && errno != ENOENT)
         return merr_errno(err, -errno, "cannot remove the damaged '%s'", path);
     return 0;
 }
