@@ -8,10 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/spec.h"
 #include "api/spec_int.h"
-#include "base/io.h"
 #include "base/version.h"
+
+#define PAGE_MAX 1000 /* elements asked for at once: what the server gives at most */
 
 int cli_fail(enum cli_exit status, const char *fmt, ...)
 {
@@ -72,25 +72,31 @@ int cli_call(struct cli *c, const char *method, const char *path, const json_t *
     return r < 0 ? cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text) : 0;
 }
 
-int cli_print_json(const json_t *doc)
+int cli_pages(struct cli *c, const char *path, const char *filters, const char *field, long limit, json_t **ret)
 {
-    bool bad = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY) < 0 || fputc('\n', stdout) == EOF;
+    json_t *all = json_array(), *page = NULL, *next;
+    char url[1024], after[80] = "";
+    long left = limit;
+    int r;
 
-    return bad || fflush(stdout) != 0 ? CLI_FAILED : CLI_DONE;
-}
-
-bool cli_is_terminal(void)
-{
-    const char *term = getenv("TERM");
-
-    return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
-}
-
-const char *cli_colour(const char *code)
-{
-    const char *no = getenv("NO_COLOR");
-
-    return cli_is_terminal() && !(no && *no) ? code : "";
+    for (;;) {
+        (void)snprintf(url, sizeof(url), "%s?limit=%ld%s%s", path, left < PAGE_MAX ? left : PAGE_MAX, filters, after);
+        r = cli_call(c, "GET", url, NULL, NULL, &page);
+        if (r) {
+            json_decref(all);
+            return r;
+        }
+        (void)json_array_extend(all, json_object_get(page, field));
+        next = json_incref(json_object_get(page, "next_cursor"));
+        json_decref(page);
+        left = limit - (long)json_array_size(all);
+        if (!json_is_string(next) || left <= 0)
+            break;
+        (void)snprintf(after, sizeof(after), "&cursor=%.64s", json_string_value(next));
+        json_decref(next);
+    }
+    *ret = json_pack("{s:o, s:o}", field, all, "next_cursor", next ? next : json_null());
+    return *ret ? 0 : cli_fail(CLI_FAILED, "no memory for the list");
 }
 
 /* --- parsing ------------------------------------------------------------------------------------------- */
@@ -211,6 +217,11 @@ static int take_option(struct cli *c, int argc, char **argv, int *i)
             return cli_fail(CLI_USAGE, "--%s wants %s", row->name, row->value);
         value = argv[++*i];
     }
+    if (own && strcmp(own->name, "set") == 0) {
+        if (c->n_set == CLI_SETS_MAX)
+            return cli_fail(CLI_USAGE, "more than %d --set; change the file instead", CLI_SETS_MAX);
+        c->set[c->n_set++] = value;
+    }
     if (own) {
         c->value[at] = value ? value : "";
         return 0;
@@ -260,6 +271,9 @@ int cli_main(int argc, char **argv)
         return CLI_DONE;
     }
     c.cmd = find_command(argc - 1, argv + 1, &words);
+    if (!c.cmd && (argc == 2 || strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0) &&
+        help_group(argv[1]) == 0)
+        return argc == 2 ? CLI_USAGE : CLI_DONE;
     if (!c.cmd)
         return unknown_command(argc - 1, argv + 1);
     r = parse(&c, argc - 1 - words, argv + 1 + words);
@@ -272,75 +286,6 @@ int cli_main(int argc, char **argv)
 }
 
 /* --- what several commands share ----------------------------------------------------------------------- */
-
-static int read_all(const char *file, struct buf *b, struct merr *err)
-{
-    ssize_t n;
-    char *at;
-
-    if (strcmp(file, "-") != 0)
-        return io_read_file(file, b, err);
-    for (;;) {
-        at = buf_reserve(b, 65536);
-        if (!at)
-            return merr_set(err, -EMSGSIZE, "standard input has more than %d bytes", SPEC_TEXT_MAX);
-        n = io_read_full(STDIN_FILENO, at, 65536);
-        if (n < 0)
-            return merr_errno(err, (int)n, "cannot read standard input");
-        if (n == 0)
-            return 0;
-        buf_commit(b, (size_t)n);
-    }
-}
-
-/* Paths are relative to where the user stands; the server stands elsewhere. */
-static int make_absolute(json_t *o, const char *name)
-{
-    const char *path = json_string_value(json_object_get(o, name));
-    char cwd[PATH_MAX], *full;
-    int r;
-
-    if (!path || path[0] == '/' || !*path)
-        return 0;
-    if (!getcwd(cwd, sizeof(cwd)) || asprintf(&full, "%s/%s", cwd, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0)
-        return -ENOMEM;
-    r = json_object_set_new(o, name, json_string(full));
-    free(full);
-    return r;
-}
-
-int cli_read_spec(const char *file, json_t **ret_doc)
-{
-    struct faults f = {.n = 0};
-    struct merr err;
-    struct buf b;
-    json_t *doc = NULL, *train;
-    int r;
-
-    buf_init(&b, SPEC_TEXT_MAX + 65536);
-    r = read_all(file, &b, &err);
-    if (r < 0) {
-        buf_clear(&b);
-        return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
-    }
-    r = spec_document(buf_text(&b), b.len, &doc, &f);
-    buf_clear(&b);
-    if (r < 0) {
-        r = cli_fail(CLI_REFUSED, "'%s' is no spec: %s", file, f.n ? f.v[0].message : strerror(-r));
-        faults_clear(&f);
-        return r;
-    }
-    train = json_object_get(doc, "train");
-    if (make_absolute(json_object_get(train, "data"), "path") < 0 ||
-        make_absolute(json_object_get(train, "data"), "tokenizer_path") < 0 ||
-        make_absolute(json_object_get(train, "init"), "from") < 0 ||
-        make_absolute(json_object_get(doc, "command"), "workdir") < 0) {
-        json_decref(doc);
-        return cli_fail(CLI_FAILED, "no memory for the spec");
-    }
-    *ret_doc = doc;
-    return 0;
-}
 
 int cli_program(const char *program, char *ret, size_t size)
 {

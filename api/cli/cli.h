@@ -13,6 +13,10 @@
 
 #define CLI_ARGS_MAX 64
 #define CLI_OPTIONS_MAX 16
+#define CLI_SETS_MAX 64      /* --set of one command line */
+#define CLI_TABLE_MAX 16     /* columns of a table */
+#define CLI_DURATION_MAX 24
+#define CLI_INTERRUPTED 130  /* exit status of a command that Ctrl-C ended */
 
 enum cli_exit { CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_NOT_FOUND, CLI_REFUSED, CLI_NO_SERVER };
 
@@ -30,6 +34,7 @@ struct command {
     const char *args; /* as help shows them */
     int min, max;     /* arguments */
     const char *help; /* one line */
+    const char *example; /* as one would type it */
     int (*run)(struct cli *c);
     bool prints; /* data, so it takes -o json */
     struct option_row options[CLI_OPTIONS_MAX];
@@ -40,6 +45,8 @@ struct cli {
     const char *arg[CLI_ARGS_MAX];
     int n;
     const char *value[CLI_OPTIONS_MAX]; /* of cmd->options; "" for a flag that is set */
+    const char *set[CLI_SETS_MAX]; /* --set, in their order */
+    size_t n_set;
     const char *server, *token, *state; /* of the options all commands have */
     bool json;
     struct client *client; /* once cli_connect gave it */
@@ -68,15 +75,50 @@ int cli_connect(struct cli *c);
 /* A call; the document is new. Returns 0, or an exit status with the reason said. */
 int cli_call(struct cli *c, const char *method, const char *path, const json_t *body, const char *key, json_t **ret);
 
-/* Print one document. */
+/* A list of up to limit elements, page after page: new {field: [...], "next_cursor": ...}. filters: "&name=value"... */
+int cli_pages(struct cli *c, const char *path, const char *filters, const char *field, long limit, json_t **ret);
+
+/* A field of a document; "", 0 without it. */
+const char *cli_str(const json_t *o, const char *key);
+long long cli_int(const json_t *o, const char *key);
+double cli_real(const json_t *o, const char *key);
+
+/* Print one document; _new takes it over; _line on one line, for streams: 0 or -EIO. */
 int cli_print_json(const json_t *doc);
+int cli_print_json_new(json_t *doc);
+int cli_print_json_line(const json_t *doc);
 
 /* May colours and moving lines go to standard output? */
 bool cli_is_terminal(void);
+int cli_columns(void); /* of the terminal; 0 when it is none: no limit */
+int cli_lines(void);
 const char *cli_colour(const char *code); /* "" where there are none */
+const char *cli_state_colour(const char *state);
+void cli_duration(double seconds, char out[CLI_DURATION_MAX]); /* "1m05s" */
+void cli_print_text(const char *text);                         /* control characters as '?' */
 
-/* Read a spec file ("-": standard input); paths in it made absolute. Returns 0, or an exit status. */
-int cli_read_spec(const char *file, json_t **ret_doc);
+struct cli_table {
+    const char *head[CLI_TABLE_MAX];
+    size_t n;
+    unsigned right; /* bit i: column i holds numbers */
+    int state;      /* the column coloured as a state, or -1 */
+    bool clear;     /* clear the rest of each line of a terminal: the table is drawn over another */
+};
+
+/* Print rows (an array of arrays of text, taken over) under their heads, each column as wide as it needs; the last
+ * is cut where a terminal ends. */
+void cli_print_table_new(const struct cli_table *t, json_t *rows);
+int cli_row(json_t *rows, const char *const *cells, size_t n);
+
+/* Read a spec file ("-": standard input), change it by --set, --name, --project and --priority, make its paths
+ * absolute. Returns 0 with a new document, or an exit status with all faults said. */
+int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc);
+
+/* POST a spec; its faults are said under the file's name. */
+int cli_send_spec(struct cli *c, const char *path, const char *file, const json_t *doc, const char *key, json_t **ret);
+
+/* "/v1/jobs/<id><tail>". Returns 0, or an exit status when that cannot be an id, which is said. */
+int cli_job_path(const char *id, const char *tail, char out[256]);
 
 /* Replace this program by one from its own folder. Returns only an exit status, when that failed. */
 int cli_exec(const char *program, const char *const *argv);
@@ -85,25 +127,32 @@ int cli_program(const char *program, char *ret, size_t size);
 int help_main(struct cli *c);
 int help_completion(struct cli *c);
 void help_print(const struct command *cmd); /* NULL: of all */
+int help_group(const char *first);          /* commands of two words; -ENOENT when there are none */
 
 int jobs_submit(struct cli *c);
 int jobs_list(struct cli *c);
 int jobs_show(struct cli *c);
-int jobs_events(struct cli *c);
-int jobs_logs(struct cli *c);
 int jobs_explain(struct cli *c);
 int jobs_act(struct cli *c);
 int jobs_checkpoint_now(struct cli *c);
 int jobs_plan(struct cli *c);
+int jobs_scale(struct cli *c);
 int jobs_unbuilt(struct cli *c);
+int follow_events(struct cli *c);
+int follow_logs(struct cli *c);
+int follow_metrics(struct cli *c);
+int follow_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
+void follow_print_event(const json_t *event);         /* what happened, less when and to which job */
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int top_run(struct cli *c);
 int watch_run(struct cli *c);
 int watch_job(struct cli *c, const char *job);
+int watch_outcome(struct cli *c, const char *job); /* 0 when it succeeded; else CLI_FAILED with the cause said */
 int files_checkpoint(struct cli *c);
 int local_run(struct cli *c);
 int local_sample(struct cli *c);
+int local_find_checkpoint(struct cli *c, const char *job_or_dir, bool parent, char *ret, size_t size);
 int local_up(struct cli *c);
 int local_down(struct cli *c);
 

@@ -38,56 +38,61 @@ static int open_at(const char *path, struct mck **ret)
     return r < 0 ? failed(r, &err) : 0;
 }
 
-static int list(struct cli *c)
+static int list(struct cli *c, const char *dir)
 {
+    static const struct cli_table table = {.head = {"STEP", "MIB", "CREATED", "PATH"}, .n = 4, .right = 3, .state = -1};
     struct merr err = {""};
-    json_t *all = NULL, *one;
+    json_t *all = NULL, *rows, *one;
     size_t i;
-    int r = mck_list(c->arg[0], &all, &err);
+    int r = mck_list(dir, &all, &err);
 
     if (r < 0)
         return failed(r, &err);
-    if (c->json) {
-        json_t *doc = json_pack("{s:O}", "checkpoints", all);
+    if (c->json)
+        return cli_print_json_new(json_pack("{s:o}", "checkpoints", all));
+    if (json_array_size(all) == 0)
+        (void)fprintf(stderr, "no checkpoints in '%s'\n", dir);
+    rows = json_array();
+    json_array_foreach(all, i, one) {
+        char step[24], mib[24], created[32];
+        const json_t *at = json_object_get(one, "created");
 
-        r = cli_print_json(doc);
-        json_decref(doc);
-    } else {
-        json_array_foreach(all, i, one) {
-            (void)printf("step %-9lld %12lld bytes  %s\n", (long long)json_integer_value(json_object_get(one, "step")),
-                         (long long)json_integer_value(json_object_get(one, "bytes")),
-                         json_string_value(json_object_get(one, "path")));
-        }
-        r = CLI_DONE;
+        (void)snprintf(step, sizeof(step), "%lld", cli_int(one, "step"));
+        (void)snprintf(mib, sizeof(mib), "%.1f", cli_real(one, "bytes") / 1048576);
+        (void)snprintf(created, sizeof(created), "%.24s", json_is_string(at) ? json_string_value(at) : "-");
+        (void)cli_row(rows, (const char *[]){step, mib, created, cli_str(one, "path")}, 4);
     }
+    if (i > 0)
+        cli_print_table_new(&table, rows);
+    else
+        json_decref(rows);
     json_decref(all);
-    return r;
+    return CLI_DONE;
 }
 
 static int inspect(struct cli *c, struct mck *k)
 {
-    json_t *doc = mck_inspect(k), *t;
+    static const struct cli_table table = {.head = {"ROLE", "TYPE", "SHAPE", "TENSOR"}, .n = 4, .state = -1};
+    json_t *doc = mck_inspect(k), *t, *rows;
     size_t i;
-    int r = CLI_DONE;
 
     if (!doc)
         return cli_fail(CLI_FAILED, "no memory to inspect the checkpoint");
-    if (c->json || !json_is_array(json_object_get(doc, "tensors"))) {
-        r = cli_print_json(doc);
-    } else {
-        (void)printf("step %llu, %zu files, %zu tensors\n", (unsigned long long)mck_step(k),
-                     json_array_size(json_object_get(doc, "files")), json_array_size(json_object_get(doc, "tensors")));
-        json_array_foreach(json_object_get(doc, "tensors"), i, t) {
-            char *shape = json_dumps(json_object_get(t, "shape"), JSON_COMPACT);
+    if (c->json)
+        return cli_print_json_new(doc);
+    (void)printf("step %llu, %zu files, %zu tensors\n\n", (unsigned long long)mck_step(k),
+                 json_array_size(json_object_get(doc, "files")), json_array_size(json_object_get(doc, "tensors")));
+    rows = json_array();
+    json_array_foreach(json_object_get(doc, "tensors"), i, t) {
+        char *shape = json_dumps(json_object_get(t, "shape"), JSON_COMPACT);
 
-            (void)printf("  %-9s %-5s %-20s %s\n", json_string_value(json_object_get(t, "role")),
-                         json_string_value(json_object_get(t, "dtype")), shape ? shape : "",
-                         json_string_value(json_object_get(t, "name")));
-            free(shape);
-        }
+        (void)cli_row(rows, (const char *[]){cli_str(t, "role"), cli_str(t, "dtype"), shape ? shape : "",
+                                             cli_str(t, "name")}, 4);
+        free(shape);
     }
+    cli_print_table_new(&table, rows);
     json_decref(doc);
-    return r;
+    return CLI_DONE;
 }
 
 static int verify(struct cli *c, struct mck *k)
@@ -145,26 +150,38 @@ static int export_to(struct cli *c, struct mck *k)
     return CLI_DONE;
 }
 
+static int repair(struct cli *c)
+{
+    struct merr err = {""};
+    int r = mck_repair(c->arg[0], &err);
+
+    if (r < 0)
+        return failed(r, &err);
+    if (c->json)
+        return cli_print_json_new(json_pack("{s:s, s:b}", "path", c->arg[0], "repaired", 1));
+    (void)printf("rebuilt %s/MANIFEST\n", c->arg[0]);
+    return CLI_DONE;
+}
+
 int files_checkpoint(struct cli *c)
 {
     const char *what = strchr(c->cmd->name, ' ') + 1;
+    bool lists = strcmp(what, "list") == 0;
     struct mck *k = NULL;
-    struct merr err = {""};
+    char dir[4096];
     int r;
 
-    if (strcmp(what, "list") == 0)
-        return list(c);
     if (strcmp(what, "import") == 0)
         return cli_fail(CLI_REFUSED, "`muster checkpoint import` is not built yet in this version; "
                         "train.init.from reads safetensors directly");
-    if (strcmp(what, "repair") == 0) {
-        r = mck_repair(c->arg[0], &err);
-        if (r == 0)
-            (void)printf("%s%s%s\n", c->json ? "{\"repaired\": true}" : "rebuilt ", c->json ? "" : c->arg[0],
-                         c->json ? "" : "/MANIFEST");
-        return r < 0 ? failed(r, &err) : CLI_DONE;
-    }
-    r = open_at(c->arg[0], &k);
+    if (strcmp(what, "repair") == 0)
+        return repair(c);
+    r = local_find_checkpoint(c, c->arg[0], lists, dir, sizeof(dir));
+    if (r)
+        return r;
+    if (lists)
+        return list(c, dir);
+    r = open_at(dir, &k);
     if (r)
         return r;
     r = strcmp(what, "inspect") == 0  ? inspect(c, k)

@@ -1,4 +1,5 @@
 /* Help, completion, the man page and docs/cli.md, all from the table of commands. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,24 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
+int help_group(const char *first)
+{
+    size_t len = strlen(first), n = 0;
+
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const struct command *c = &cli_commands[i];
+        char text[64];
+
+        if (strncmp(c->name, first, len) != 0 || c->name[len] != ' ')
+            continue;
+        if (n++ == 0)
+            (void)printf("usage: muster %s COMMAND [ARGUMENT...] [OPTION...]\n\n", first);
+        (void)snprintf(text, sizeof(text), "%s %s", c->name, c->args);
+        (void)printf("  %-30s %s\n", text, c->help);
+    }
+    return n ? 0 : -ENOENT;
+}
+
 void help_print(const struct command *cmd)
 {
     if (cmd) {
@@ -36,6 +55,7 @@ void help_print(const struct command *cmd)
         for (size_t i = 0; i < cli_common_n; i++)
             if (cmd->prints || cli_common[i].letter != 'o')
                 print_option(&cli_common[i]);
+        (void)printf("\nexample:\n  %s\n", cmd->example);
         return;
     }
     (void)printf("usage: muster COMMAND [ARGUMENT...] [OPTION...]\n\n%s\n\n", summary);
@@ -43,7 +63,7 @@ void help_print(const struct command *cmd)
         char text[64];
 
         (void)snprintf(text, sizeof(text), "%s %s", cli_commands[i].name, cli_commands[i].args);
-        (void)printf("  %-28s %s\n", text, cli_commands[i].help);
+        (void)printf("  %-30s %s\n", text, cli_commands[i].help);
     }
     (void)printf("\n`muster help COMMAND` says more. Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 "
                  "refused,\n5 server out of reach; `submit --watch` and `watch` end with the job's outcome.\n");
@@ -56,7 +76,8 @@ static void print_man(void)
     for (size_t i = 0; i < cli_commands_n; i++) {
         const struct command *c = &cli_commands[i];
 
-        (void)printf(".TP\n.B %s%s%s\n%s.\n", c->name, *c->args ? " " : "", c->args, c->help);
+        (void)printf(".TP\n.B %s%s%s\n%s.\n.br\nExample: %s\n", c->name, *c->args ? " " : "", c->args, c->help,
+                     c->example);
         for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
             (void)printf(".br\n\\-\\-%s%s%s: %s\n", c->options[k].name, c->options[k].value ? " " : "",
                          c->options[k].value ? c->options[k].value : "", c->options[k].help);
@@ -86,6 +107,7 @@ static void print_markdown(void)
         for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
             (void)printf("%s- `--%s%s%s`: %s\n", k ? "" : "\n", c->options[k].name, c->options[k].value ? " " : "",
                          c->options[k].value ? c->options[k].value : "", c->options[k].help);
+        (void)printf("\n```sh\n%s\n```\n", c->example);
     }
 }
 
@@ -116,6 +138,8 @@ int help_main(struct cli *c)
     } else {
         (void)snprintf(name, sizeof(name), "%s%s%s", c->arg[0], c->n > 1 ? " " : "", c->n > 1 ? c->arg[1] : "");
         cmd = find(name);
+        if (!cmd && help_group(name) == 0)
+            return CLI_DONE;
         if (!cmd)
             return cli_fail(CLI_USAGE, "no command '%s'; `muster help` lists them", name);
         help_print(cmd);
@@ -150,7 +174,8 @@ static void option_words(const struct command *c)
     for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
         (void)printf("--%s ", c->options[k].name);
     for (size_t k = 0; k < cli_common_n; k++)
-        (void)printf("--%s ", cli_common[k].name);
+        if (c->prints || cli_common[k].letter != 'o')
+            (void)printf("--%s ", cli_common[k].name);
 }
 
 static void print_bash(void)
@@ -169,7 +194,15 @@ static void print_bash(void)
         option_words(&cli_commands[i]);
         (void)printf("\" ;;\n");
     }
-    (void)printf("        *) words=\"--output --help\" ;;\n        esac\n    fi\n"
+    (void)printf("        checkpoint)\n            case \"${COMP_WORDS[2]}\" in\n");
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        if (!strchr(cli_commands[i].name, ' '))
+            continue;
+        (void)printf("            %s) words=\"", strchr(cli_commands[i].name, ' ') + 1);
+        option_words(&cli_commands[i]);
+        (void)printf("\" ;;\n");
+    }
+    (void)printf("            esac ;;\n        esac\n    fi\n"
                  "    if [ -n \"$words\" ]; then\n"
                  "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
                  "    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n}\n"
@@ -195,7 +228,15 @@ static void print_zsh(void)
         option_words(&cli_commands[i]);
         (void)printf(";;\n");
     }
-    (void)printf("        esac\n    else\n        _files\n    fi\n}\n_muster \"$@\"\n");
+    (void)printf("        checkpoint)\n            case $words[3] in\n");
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        if (!strchr(cli_commands[i].name, ' '))
+            continue;
+        (void)printf("            %s) compadd -- ", strchr(cli_commands[i].name, ' ') + 1);
+        option_words(&cli_commands[i]);
+        (void)printf(";;\n");
+    }
+    (void)printf("            esac ;;\n        esac\n    else\n        _files\n    fi\n}\n_muster \"$@\"\n");
 }
 
 static void print_fish(void)

@@ -56,43 +56,123 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+int local_find_checkpoint(struct cli *c, const char *job_or_dir, bool parent, char *ret, size_t size)
+{
+    json_t *job = NULL;
+    const char *newest;
+    char path[256], *slash;
+    int r;
+
+    if (is_folder(job_or_dir)) {
+        (void)snprintf(ret, size, "%s/checkpoints", job_or_dir);
+        if (!is_folder(ret))
+            (void)snprintf(ret, size, "%s", job_or_dir);
+        return 0;
+    }
+    if (strchr(job_or_dir, '/') || cli_job_path(job_or_dir, "", path) != 0)
+        return cli_fail(CLI_NOT_FOUND, "there is no folder '%s'", job_or_dir);
+    r = cli_call(c, "GET", path, NULL, NULL, &job);
+    if (r)
+        return r;
+    newest = cli_str(json_object_get(job, "checkpoint"), "path");
+    (void)snprintf(ret, size, "%s", newest);
+    json_decref(job);
+    if (!*ret)
+        return cli_fail(CLI_NOT_FOUND, "job '%s' has no checkpoint yet", job_or_dir);
+    slash = strrchr(ret, '/');
+    if (parent && slash && slash > ret)
+        *slash = '\0';
+    if (!is_folder(ret))
+        return cli_fail(CLI_NOT_FOUND, "the checkpoint '%s' of job '%s' is not on this machine", ret, job_or_dir);
+    return 0;
+}
+
+/* Run a program of ours and take all it prints. Returns its exit status, or -1 with the reason said. */
+static int capture(const char *program, const char *const *argv, struct buf *out)
+{
+    char path[PATH_MAX], part[4096];
+    int fd[2], status = 0;
+    ssize_t n;
+    pid_t pid;
+
+    if (cli_program(program, path, sizeof(path)))
+        return -1;
+    if (pipe2(fd, O_CLOEXEC) < 0 || (pid = fork()) < 0) {
+        (void)cli_fail(CLI_FAILED, "cannot start '%s': %s", path, strerror(errno));
+        return -1;
+    }
+    if (pid == 0) {
+        if (dup2(fd[1], STDOUT_FILENO) < 0)
+            _exit(126);
+        (void)execv(path, (char *const *)argv);
+        _exit(127);
+    }
+    (void)close(fd[1]);
+    while ((n = io_read_full(fd[0], part, sizeof(part))) > 0)
+        (void)buf_add(out, part, (size_t)n);
+    (void)close(fd[0]);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* Text of a model that writes bytes: what is no UTF-8 becomes U+FFFD. New. */
+static json_t *text_of(const struct buf *b)
+{
+    json_t *all;
+    struct buf good;
+
+    buf_init(&good, 3 * b->len + 1);
+    for (size_t i = 0; i < b->len;) {
+        size_t len = 1;
+        json_t *one = NULL;
+
+        for (; len <= 4 && i + len <= b->len && !one; len++)
+            one = json_stringn(b->data + i, len);
+        if (one)
+            (void)buf_add(&good, b->data + i, --len);
+        else
+            (void)buf_addstr(&good, "\xef\xbf\xbd");
+        i += one ? len : 1;
+        json_decref(one);
+    }
+    all = json_stringn(buf_text(&good), good.len);
+    buf_clear(&good);
+    return all;
+}
+
+static int sample_json(const char *const *argv, const char *dir, const char *prompt)
+{
+    struct buf out;
+    int r;
+
+    buf_init(&out, 64 << 20);
+    r = capture("muster-train", argv, &out);
+    if (r == 0)
+        r = cli_print_json_new(
+            json_pack("{s:s, s:s, s:o}", "checkpoint", dir, "prompt", prompt, "text", text_of(&out)));
+    buf_clear(&out);
+    return r == 0 ? CLI_DONE : CLI_FAILED;
+}
+
 int local_sample(struct cli *c)
 {
     static const char *const passed[] = {"tokens", "temperature", "top-k", "seed"};
-    char dir[PATH_MAX], flags[4][32], path[256];
-    const char *argv[24] = {"muster-train", "--sample", "--checkpoint", dir, "--prompt",
-                            cli_option(c, "prompt") ? cli_option(c, "prompt") : ""};
+    const char *prompt = cli_option(c, "prompt") ? cli_option(c, "prompt") : "";
+    char dir[PATH_MAX], flags[4][32];
+    const char *argv[24] = {"muster-train", "--sample", "--checkpoint", dir, "--prompt", prompt};
     size_t k = 6;
+    int r = local_find_checkpoint(c, c->arg[0], false, dir, sizeof(dir));
 
-    if (is_folder(c->arg[0])) {
-        (void)snprintf(path, sizeof(path), "checkpoints");
-        (void)snprintf(dir, sizeof(dir), "%s/%s", c->arg[0], path);
-        if (!is_folder(dir))
-            (void)snprintf(dir, sizeof(dir), "%s", c->arg[0]);
-    } else {
-        json_t *job = NULL;
-        const char *newest;
-        int r;
-
-        if (strpbrk(c->arg[0], "/?#% ") || strlen(c->arg[0]) > 64)
-            return cli_fail(CLI_NOT_FOUND, "'%s' is no folder and no job", c->arg[0]);
-        (void)snprintf(path, sizeof(path), "/v1/jobs/%s", c->arg[0]);
-        r = cli_call(c, "GET", path, NULL, NULL, &job);
-        if (r)
-            return r;
-        newest = json_string_value(json_object_get(json_object_get(job, "checkpoint"), "path"));
-        (void)snprintf(dir, sizeof(dir), "%s", newest ? newest : "");
-        json_decref(job);
-        if (!newest)
-            return cli_fail(CLI_NOT_FOUND, "job '%s' has no checkpoint yet", c->arg[0]);
-    }
+    if (r)
+        return r;
     for (size_t i = 0; i < 4; i++)
         if (cli_option(c, passed[i])) {
             (void)snprintf(flags[i], sizeof(flags[i]), "--%s", passed[i]);
             argv[k++] = flags[i];
             argv[k++] = cli_option(c, passed[i]);
         }
-    return cli_exec("muster-train", argv);
+    return c->json ? sample_json(argv, dir, prompt) : cli_exec("muster-train", argv);
 }
 
 /* --- processes ----------------------------------------------------------------------------------------- */
@@ -460,17 +540,18 @@ int local_up(struct cli *c)
 int local_down(struct cli *c)
 {
     struct cluster u = {.server.pid = 0};
+    bool was_up;
     int r = find_state(c, &u, false);
 
     if (r)
         return r;
     read_up(&u);
-    if (!u.server.pid && !u.agent.pid) {
-        (void)printf("no cluster is up in %s\n", u.state);
-        return CLI_DONE;
-    }
+    was_up = u.server.pid || u.agent.pid;
     r = take_down(&u);
-    if (r == 0)
-        (void)printf("the cluster of %s is down\n", u.state);
-    return r;
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(json_pack("{s:s, s:b}", "state", u.state, "was_up", was_up));
+    (void)printf(was_up ? "the cluster of %s is down\n" : "no cluster is up in %s\n", u.state);
+    return CLI_DONE;
 }

@@ -1,6 +1,6 @@
-/* Following a job: a bar on a terminal, plain lines elsewhere; and the view of all that moves. */
+/* Following a job: a bar on a terminal, plain lines elsewhere. */
 #include <errno.h>
-#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,27 +8,30 @@
 #include "api/cli/cli.h"
 #include "base/clock.h"
 
-#define LINE_US 5000000 /* between two plain lines of progress */
+#define PATIENCE_S 120     /* how long the server may be away */
+#define LINE_US 5000000    /* between two plain lines of progress */
+#define REASON_US 2000000  /* between two looks at why a job waits */
+#define BAR_MAX 40         /* columns */
+#define BAR_MIN 8
 
 struct watching {
     struct cli *c;
     const char *job;
     long long step, steps;
-    double loss, rate;
-    bool terminal, bar; /* bar: one is on the screen */
-    int64_t next_line_us;
+    double loss, rate, step_s; /* step_s: smoothed; 0 before the first */
+    bool terminal, bar;        /* bar: one is on the screen */
+    bool waits;                /* queued or suspended: say why */
+    char why[256];             /* said last */
+    struct client *side;       /* for questions while the stream is open; NULL before the first */
+    int64_t next_line_us, next_reason_us;
 };
 
-static const char *str(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
+static volatile sig_atomic_t interrupted;
 
-    return s ? s : "";
-}
-
-static double real(const json_t *o, const char *key)
+static void on_interrupt(int sig)
 {
-    return json_number_value(json_object_get(o, key));
+    (void)sig;
+    interrupted = 1;
 }
 
 static void wipe(struct watching *w)
@@ -38,59 +41,119 @@ static void wipe(struct watching *w)
     w->bar = false;
 }
 
+static void draw_bar(const char *text, double share)
+{
+    int width = cli_columns() - (int)strlen(text) - 4, full;
+
+    (void)printf("\r\033[K");
+    width = width > BAR_MAX ? BAR_MAX : width;
+    if (width >= BAR_MIN) {
+        full = (int)(width * share);
+        (void)printf("%s[", cli_colour("\033[36m"));
+        for (int i = 0; i < width; i++)
+            (void)fputc(i < full ? '#' : '.', stdout);
+        (void)printf("]%s ", cli_colour("\033[0m"));
+    }
+    (void)printf("%.*s", cli_columns() - 1, text);
+}
+
 static void draw(struct watching *w)
 {
-    enum { WIDTH = 28 };
-    int full = w->steps > 0 ? (int)(WIDTH * w->step / w->steps) : 0;
-    double tokens = w->rate;
+    char text[200], eta[CLI_DURATION_MAX] = "";
+    double share = w->steps > 0 ? (double)w->step / (double)w->steps : 0;
+    int64_t now = clock_mono_us();
 
+    if (w->step_s > 0 && w->step < w->steps)
+        cli_duration(w->step_s * (double)(w->steps - w->step), eta);
+    (void)snprintf(text, sizeof(text), "%lld/%lld  loss %.4f  %.0f tokens/s%s%s", w->step, w->steps, w->loss, w->rate,
+                   *eta ? "  ETA " : "", eta);
     if (w->terminal) {
-        (void)printf("\r\033[K%s[", cli_colour("\033[36m"));
-        for (int i = 0; i < WIDTH; i++)
-            (void)fputc(i < full ? '#' : '.', stdout);
-        (void)printf("]%s step %lld/%lld  loss %.4f  %.0f tokens/s", cli_colour("\033[0m"), w->step, w->steps, w->loss,
-                     tokens);
+        draw_bar(text, share > 1 ? 1 : share);
         w->bar = true;
-    } else if (clock_mono_us() >= w->next_line_us || w->step == w->steps) {
-        (void)printf("step %lld/%lld  loss %.4f  %.0f tokens/s\n", w->step, w->steps, w->loss, tokens);
-        w->next_line_us = clock_mono_us() + LINE_US;
+    } else if (now >= w->next_line_us || w->step == w->steps) {
+        (void)printf("step %s\n", text);
+        w->next_line_us = now + LINE_US;
     }
+}
+
+static void take_metrics(struct watching *w, const json_t *d)
+{
+    double s = cli_real(d, "step_ms") / 1000;
+
+    w->step = cli_int(d, "step") + 1;
+    w->loss = cli_real(d, "loss");
+    w->rate = cli_real(d, "tokens_per_s");
+    w->step_s = w->step_s > 0 ? 0.9 * w->step_s + 0.1 * s : s;
+    draw(w);
+}
+
+static void print_event(struct watching *w, const char *type, const json_t *e)
+{
+    wipe(w);
+    if (strcmp(type, "state") == 0)
+        (void)printf("%s ", w->job);
+    else
+        (void)printf("%s: ", type);
+    follow_print_event(e);
+    (void)fputc('\n', stdout);
+    w->next_line_us = 0;
+}
+
+/* A job that waits: say why, again when that changes. */
+static void say_why(struct watching *w)
+{
+    int64_t now = clock_mono_us();
+    char path[256];
+    json_t *job = NULL;
+    const char *why;
+
+    if (!w->waits || now < w->next_reason_us)
+        return;
+    w->next_reason_us = now + REASON_US;
+    if (!w->side && client_new(w->c->server, w->c->token, w->c->state, &w->side, NULL) < 0)
+        return;
+    (void)snprintf(path, sizeof(path), "/v1/jobs/%.64s", w->job);
+    if (client_call(w->side, "GET", path, NULL, NULL, &job, NULL) < 0)
+        return; /* the stream finds out */
+    why = cli_str(json_object_get(job, "reason"), "text");
+    if (strcmp(cli_str(job, "state"), "queued") == 0 && *why && strncmp(why, w->why, sizeof(w->why) - 1) != 0) {
+        (void)snprintf(w->why, sizeof(w->why), "%s", why);
+        (void)printf("%s queued: ", w->job);
+        cli_print_text(why);
+        (void)fputc('\n', stdout);
+    }
+    json_decref(job);
 }
 
 static int on_event(void *arg, const char *type, const json_t *e)
 {
     struct watching *w = arg;
-    const json_t *d = json_object_get(e, "data"), *cause = json_object_get(e, "cause");
+    const json_t *d = json_object_get(e, "data");
 
-    if (!e)
+    if (interrupted)
+        return 1;
+    if (!*type) {
+        say_why(w);
+    } else if (!e) {
         return 0;
-    if (strcmp(type, "submitted") == 0) {
-        w->steps = (long long)real(json_object_get(d, "train"), "steps");
+    } else if (strcmp(type, "submitted") == 0) {
+        w->steps = cli_int(json_object_get(d, "train"), "steps");
+        w->waits = true;
+        w->next_reason_us = clock_mono_us() + REASON_US / 4;
     } else if (strcmp(type, "metrics") == 0) {
-        if (!json_object_get(d, "step"))
-            d = e;
-        w->step = (long long)real(d, "step") + 1;
-        w->loss = real(d, "loss");
-        w->rate = real(d, "tokens_per_s");
-        draw(w);
+        take_metrics(w, json_object_get(d, "step") ? d : e);
     } else if (strcmp(type, "state") == 0) {
-        wipe(w);
-        (void)printf("%s %s%s%s: %s\n", w->job, cli_colour("\033[1m"), str(e, "to"), cli_colour("\033[0m"),
-                     str(cause, "text"));
-    } else if (strcmp(type, "eval") == 0) {
-        wipe(w);
-        (void)printf("step %.0f  held-out loss %.4f\n", real(d, "step"), real(d, "loss"));
-    } else if (strcmp(type, "checkpoint") == 0) {
-        wipe(w);
-        if (*str(d, "error"))
-            (void)printf("checkpoint of step %.0f failed: %s\n", real(d, "step"), str(d, "error"));
-        else
-            (void)printf("checkpoint of step %.0f, %.1f MiB\n", real(d, "step"), real(d, "bytes") / 1048576);
+        w->waits = strcmp(cli_str(e, "to"), "queued") == 0;
+        w->step_s = 0;
+        w->why[0] = '\0';
+        print_event(w, type, e);
+    } else if (strcmp(type, "eval") == 0 || strcmp(type, "checkpoint") == 0) {
+        print_event(w, type, e);
     }
     return fflush(stdout) == 0 ? 0 : -EIO;
 }
 
-static int outcome(struct cli *c, const char *job)
+int watch_outcome(struct cli *c, const char *job)
 {
     json_t *doc = NULL, *line;
     const json_t *o;
@@ -98,16 +161,18 @@ static int outcome(struct cli *c, const char *job)
     size_t i;
     int r;
 
-    (void)snprintf(path, sizeof(path), "/v1/jobs/%.64s", job);
-    r = cli_call(c, "GET", path, NULL, NULL, &doc);
+    r = cli_job_path(job, "", path);
+    if (r == 0)
+        r = cli_call(c, "GET", path, NULL, NULL, &doc);
     if (r)
         return r;
     o = json_object_get(doc, "outcome");
-    r = strcmp(str(doc, "state"), "succeeded") == 0 ? CLI_DONE : CLI_FAILED;
+    r = strcmp(cli_str(doc, "state"), "succeeded") == 0 ? CLI_DONE : CLI_FAILED;
     if (c->json)
         (void)cli_print_json(doc);
     else if (r != CLI_DONE) {
-        (void)cli_fail(CLI_FAILED, "%s %s (%s): %s", job, str(doc, "state"), str(o, "class"), str(o, "message"));
+        (void)cli_fail(CLI_FAILED, "%s %s (%s): %s", job, cli_str(doc, "state"), cli_str(o, "class"),
+                       cli_str(o, "message"));
         json_array_foreach(json_object_get(o, "log_tail"), i, line) {
             (void)fprintf(stderr, "  | %s\n", json_string_value(line) ? json_string_value(line) : "");
         }
@@ -119,117 +184,38 @@ static int outcome(struct cli *c, const char *job)
 static int silent(void *arg, const char *type, const json_t *e)
 {
     (void)arg, (void)type, (void)e;
-    return 0;
+    return interrupted ? 1 : 0;
 }
 
 int watch_job(struct cli *c, const char *job)
 {
     struct watching w = {.c = c, .job = job, .terminal = cli_is_terminal()};
+    struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND}, old;
     struct merr err = {""};
     char path[256];
     int r = cli_connect(c);
 
+    if (r == 0)
+        r = cli_job_path(job, "/events", path);
     if (r)
         return r;
-    if (strlen(job) > 64 || strpbrk(job, "/?#% "))
-        return cli_fail(CLI_NOT_FOUND, "no job '%.64s'; `muster list` shows those there are", job);
-    (void)snprintf(path, sizeof(path), "/v1/jobs/%s/events", job);
-    r = client_follow(c->client, path, 120, c->json ? silent : on_event, &w, &err);
+    interrupted = 0;
+    (void)sigaction(SIGINT, &act, &old);
+    r = client_follow(c->client, path, PATIENCE_S, c->json ? silent : on_event, &w, &err);
+    (void)sigaction(SIGINT, &old, NULL);
     wipe(&w);
+    client_free(w.side);
+    if (interrupted) {
+        (void)cli_fail(CLI_FAILED, "%s goes on; `muster watch %s` comes back to it, `muster cancel %s` ends it", job,
+                       job, job);
+        return CLI_INTERRUPTED;
+    }
     if (r < 0)
         return cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text[0] ? err.text : strerror(-r));
-    return outcome(c, job);
+    return watch_outcome(c, job);
 }
 
 int watch_run(struct cli *c)
 {
     return watch_job(c, c->arg[0]);
-}
-
-/* --- nodes and the view of all ------------------------------------------------------------------------- */
-
-static void print_nodes(const json_t *answer)
-{
-    json_t *node, *slot;
-    size_t i, k;
-
-    (void)printf("%-16s %-10s %-16s %s\n", "NODE", "STATE", "ADDRESS", "SLOTS");
-    json_array_foreach(json_object_get(answer, "nodes"), i, node) {
-        (void)printf("%-16s %-10s %-16s", str(node, "id"), str(node, "state"), str(node, "address"));
-        json_array_foreach(json_object_get(node, "slots"), k, slot) {
-            const char *job = str(slot, "job");
-
-            (void)printf(" %s:%s", str(slot, "class"), *job ? job : str(slot, "state"));
-        }
-        (void)printf("\n");
-    }
-}
-
-int nodes_list(struct cli *c)
-{
-    json_t *answer = NULL;
-    int r = cli_call(c, "GET", "/v1/nodes", NULL, NULL, &answer);
-
-    if (r == 0 && c->json)
-        r = cli_print_json(answer);
-    else if (r == 0)
-        print_nodes(answer);
-    json_decref(answer);
-    return r;
-}
-
-int nodes_act(struct cli *c)
-{
-    json_t *answer = NULL;
-    char path[256];
-    int r;
-
-    if (strlen(c->arg[0]) > 128 || strpbrk(c->arg[0], "/?#% "))
-        return cli_fail(CLI_NOT_FOUND, "no node '%.64s'; `muster nodes` shows those there are", c->arg[0]);
-    (void)snprintf(path, sizeof(path), "/v1/nodes/%s/%s", c->arg[0], c->cmd->name);
-    r = cli_call(c, "POST", path, NULL, NULL, &answer);
-    if (r == 0 && c->json)
-        r = cli_print_json(answer);
-    else if (r == 0)
-        (void)printf("%s: %s\n", c->cmd->name, c->arg[0]);
-    json_decref(answer);
-    return r;
-}
-
-static int top_once(struct cli *c)
-{
-    json_t *nodes = NULL, *jobs = NULL, *job;
-    size_t i;
-    int r = cli_call(c, "GET", "/v1/nodes", NULL, NULL, &nodes);
-
-    if (r == 0)
-        r = cli_call(c, "GET", "/v1/jobs?limit=30", NULL, NULL, &jobs);
-    if (r == 0) {
-        if (cli_is_terminal() && !cli_option(c, "once"))
-            (void)printf("\033[H\033[2J");
-        print_nodes(nodes);
-        (void)printf("\n%-8s %-20s %-11s %-12s %-9s %s\n", "JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S");
-        json_array_foreach(json_object_get(jobs, "jobs"), i, job) {
-            const json_t *p = json_object_get(job, "progress");
-
-            (void)printf("%-8s %-20.20s %-11s %5.0f/%-6.0f %-9.4f %.0f\n", str(job, "id"), str(job, "name"),
-                         str(job, "state"), real(p, "step"), real(p, "steps"), real(p, "loss"),
-                         real(p, "tokens_per_s"));
-        }
-        (void)fflush(stdout);
-    }
-    json_decref(nodes);
-    json_decref(jobs);
-    return r;
-}
-
-int top_run(struct cli *c)
-{
-    int r = top_once(c);
-
-    while (r == 0 && !cli_option(c, "once") && cli_is_terminal()) {
-        (void)poll(NULL, 0, 1000);
-        r = top_once(c);
-    }
-    return r;
 }

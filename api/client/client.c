@@ -25,6 +25,8 @@ struct client {
     struct curl_slist *auth; /* Authorization, or NULL */
     char *url;               /* without a slash at its end */
     struct buf answer;
+    json_t *problem; /* of the last answer that was no success, or NULL */
+    long status;     /* of the last answer */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -135,6 +137,7 @@ void client_free(struct client *c)
         curl_easy_cleanup(c->curl);
     curl_slist_free_all(c->auth);
     buf_clear(&c->answer);
+    json_decref(c->problem);
     free(c->url);
     free(c);
     errno = saved;
@@ -143,6 +146,16 @@ void client_free(struct client *c)
 const char *client_url(const struct client *c)
 {
     return c->url;
+}
+
+long client_status(const struct client *c)
+{
+    return c->status;
+}
+
+const json_t *client_problem(const struct client *c)
+{
+    return c->problem;
 }
 
 /* --- one request --------------------------------------------------------------------------------------- */
@@ -229,7 +242,8 @@ static int refused(struct client *c, long status, struct merr *err)
         code = -EHOSTUNREACH;
     (void)merr_set(err, code, "%s", buf_text(&words));
     buf_clear(&words);
-    json_decref(doc);
+    json_decref(c->problem);
+    c->problem = doc;
     return code;
 }
 
@@ -277,6 +291,9 @@ static int send_call(struct client *c, const char *method, const char *path, con
     more[n] = NULL;
     if (headers(c, more, &list) < 0)
         return merr_set(err, -ENOMEM, "no memory for a request");
+    c->status = 0;
+    json_decref(c->problem);
+    c->problem = NULL;
     for (;;) {
         r = perform(c, method, path, body, list, ret_status);
         again = again && clock_mono_us() < deadline;
@@ -286,6 +303,7 @@ static int send_call(struct client *c, const char *method, const char *path, con
         wait_ms = wait_ms < 800 ? wait_ms * 2 : 800;
     }
     curl_slist_free_all(list);
+    c->status = r == CURLE_OK ? *ret_status : 0;
     if (r == CURLE_OUT_OF_MEMORY)
         return merr_set(err, -ENOMEM, "no memory for a request");
     return r == CURLE_OK ? 0 : out_of_reach(c, r, err);

@@ -35,6 +35,11 @@ int client_new_at(const char *url, const char *token, struct client **ret, struc
 int client_call(struct client *c, const char *method, const char *path, const json_t *body, const char *key,
                 json_t **ret_doc, struct merr *err);
 
+/* Of the last call: the status of its answer, 0 without one; and what an answer that was no success said, borrowed
+ * until the next call, NULL when that was no problem document. */
+long client_status(const struct client *c);
+const json_t *client_problem(const struct client *c);
+
 /* GET path as plain text into out. */
 int client_text(struct client *c, const char *path, struct buf *out, struct merr *err);
 

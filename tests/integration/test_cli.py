@@ -1,6 +1,7 @@
 """The CLI where no server is needed: help, completion, wrong usage, exit statuses, paths of specs."""
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -21,9 +22,13 @@ def muster(*args, cwd=None, **env):
     (["submit", "--wacth", "x"], 2, "did you mean '--watch'?"),
     (["submit"], 2, "usage: muster submit FILE"),
     (["list", "x"], 2, "one argument too many"),
-    (["list", "-n", "0"], 2, "a number from 1 to 1000"),
+    (["list", "-n", "0"], 2, "a number from 1 to 100000"),
     (["list", "-o", "xml"], 2, "want json"),
-    (["watch", "j1", "-o", "json"], 2, "takes no -o"),
+    (["run", "x", "-o", "json"], 2, "takes no -o"),
+    (["submit", "x", "--watch", "--follow"], 2, "not both"),
+    (["events", "../j1"], 3, "no job '../j1'"),
+    (["list", "--project", "a&b"], 2, "--project 'a&b': want a name"),
+    (["metrics", "j1", "--names", "a b"], 2, "want names such as loss,lr"),
     (["submit", "--watch=yes", "x"], 2, "takes no value"),
     (["submit", "x", "--name"], 2, "wants NAME"),
     (["submit", "/nowhere/spec.yaml"], 3, "/nowhere/spec.yaml"),
@@ -31,7 +36,8 @@ def muster(*args, cwd=None, **env):
     (["checkpoint", "verify", "/nowhere"], 3, "/nowhere"),
     (["checkpoint", "digest", "/"], 3, "no whole checkpoint"),
     (["checkpoint", "import", "a", "b"], 4, "not built yet"),
-    (["scale", "j1"], 4, "not built yet"),
+    (["scale", "j1"], 2, "want --min N, --max N or both"),
+    (["scale", "j1", "--min", "4", "--max", "2"], 2, "more than --max 2"),
     (["simulate"], 4, "not built yet"),
     (["completion", "tcsh"], 2, "bash, zsh or fish"),
     (["help", "nothing"], 2, "no command 'nothing'"),
@@ -51,7 +57,7 @@ def test_without_a_server_the_way_to_one_is_told(tmp_path):
 def test_a_bad_file_is_refused_with_its_line(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     out = muster("submit", str(tmp_path / "bad.yaml"), MUSTER_STATE=str(tmp_path))
-    assert out.returncode == 4 and "line 2, column 1" in out.stderr
+    assert out.returncode == 4 and f"{tmp_path}/bad.yaml: line 2, column 1" in out.stderr
 
 
 def test_down_without_a_cluster_is_done(tmp_path):
@@ -59,13 +65,44 @@ def test_down_without_a_cluster_is_done(tmp_path):
     assert out.returncode == 0 and "no cluster" in out.stdout
 
 
-def test_every_command_has_help():
-    listed = muster("help").stdout
-    assert "submit FILE" in listed and "checkpoint digest DIR" in listed
-    for command in ("submit", "checkpoint list", "up"):
-        out = muster("help", *command.split())
-        assert out.returncode == 0 and out.stdout.startswith(f"usage: muster {command}")
-        assert muster(*command.split(), "--help").stdout == out.stdout
+def command_names():
+    lines = muster("help").stdout.split("\n\n")[2].splitlines()
+    first = [line.split()[0] for line in lines]
+    return [" ".join(line.split()[:2]) if first.count(line.split()[0]) > 1 else line.split()[0] for line in lines]
+
+
+def test_every_command_has_help_with_an_example():
+    names = command_names()
+    assert len(names) > 30 and {"submit", "metrics", "checkpoint digest"} <= set(names)
+    for name in names:
+        out = muster("help", *name.split())
+        assert out.returncode == 0 and out.stdout.startswith(f"usage: muster {name}"), out
+        assert out.stdout.count("\nexample:\n") == 1 and f"muster {name}" in out.stdout.split("example:")[1]
+        assert muster(*name.split(), "--help").stdout == out.stdout
+
+
+def test_the_group_of_checkpoint_commands_has_help():
+    out = muster("help", "checkpoint")
+    assert out.returncode == 0 and "checkpoint verify" in out.stdout
+    assert muster("checkpoint", "--help").stdout == out.stdout
+    assert muster("checkpoint").returncode == 2
+
+
+def test_the_version_is_printed():
+    out = muster("--version")
+    assert out.returncode == 0 and re.fullmatch(r"muster \d+\.\d+\.\d+\n", out.stdout)
+
+
+@pytest.mark.parametrize("sets,says", [
+    (["steps"], "want PATH=VALUE"),
+    (["=3"], "want PATH=VALUE"),
+    (["train..steps=3"], "no path"),
+    (["train.steps.x=3"], "'train.steps' is no object"),
+])
+def test_a_bad_set_is_said(tmp_path, sets, says):
+    (tmp_path / "a.yaml").write_text("train: {steps: 3}\n")
+    out = muster("plan", str(tmp_path / "a.yaml"), *[f"--set={s}" for s in sets], MUSTER_STATE=str(tmp_path))
+    assert out.returncode == 2 and says in out.stderr, out.stderr
 
 
 def test_the_references_in_docs_are_what_the_tables_say():
@@ -77,9 +114,11 @@ def test_the_references_in_docs_are_what_the_tables_say():
 def test_completion_is_good_shell_and_knows_the_commands():
     script = muster("completion", "bash").stdout
     probe = "COMP_WORDS=(muster sub); COMP_CWORD=1; _muster; echo ${COMPREPLY[*]}\n" \
-            "COMP_WORDS=(muster submit --w); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n"
+            "COMP_WORDS=(muster submit --w); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n" \
+            "COMP_WORDS=(muster checkpoint ver); COMP_CWORD=2; _muster; echo ${COMPREPLY[*]}\n" \
+            "COMP_WORDS=(muster checkpoint export --d); COMP_CWORD=3; _muster; echo ${COMPREPLY[*]}\n"
     out = subprocess.run(["bash"], input=script + probe, capture_output=True, text=True, check=True)
-    assert out.stdout.split("\n")[:2] == ["submit", "--watch"] and not out.stderr
+    assert out.stdout.split("\n")[:4] == ["submit", "--watch", "verify", "--dtype"] and not out.stderr
     assert "#compdef muster" in muster("completion", "zsh").stdout
     assert "-a submit" in muster("completion", "fish").stdout
 

@@ -1,0 +1,339 @@
+/* What a job does: its events, its output, its metrics; once or as they come. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/cli/cli.h"
+
+#define PATIENCE_S 60      /* how long a server may be away from a stream */
+#define EVENTS_MAX 1000000 /* events printed at once */
+#define POINTS_SHOWN 20    /* rows of metrics unless asked otherwise */
+
+static int follow(struct cli *c, const char *path, client_event_fn *fn, void *arg)
+{
+    struct merr err = {""};
+    int r = cli_connect(c);
+
+    if (r)
+        return r;
+    r = client_follow(c->client, path, PATIENCE_S, fn, arg, &err);
+    return r < 0 ? cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text[0] ? err.text : strerror(-r)) : 0;
+}
+
+/* --- events -------------------------------------------------------------------------------------------- */
+
+/* The fields of data that no words were found for. */
+static void print_data(const json_t *data)
+{
+    const char *key;
+    const json_t *v;
+
+    json_object_foreach((json_t *)data, key, v) {
+        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+
+        if (text && strcmp(key, "type") != 0) {
+            (void)printf(" %s=", key);
+            cli_print_text(text);
+        }
+        free(text);
+    }
+}
+
+void follow_print_event(const json_t *e)
+{
+    const char *type = cli_str(e, "type"), *to = cli_str(e, "to"), *from = cli_str(e, "from");
+    const json_t *d = json_object_get(e, "data");
+
+    if (strcmp(type, "eval") == 0 && json_is_number(json_object_get(d, "loss"))) {
+        (void)printf("step %lld, held-out loss %.4f", cli_int(d, "step"), cli_real(d, "loss"));
+    } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "error")) {
+        (void)printf("step %lld %sfailed%s: ", cli_int(d, "step"), cli_colour("\033[31m"), cli_colour("\033[0m"));
+        cli_print_text(cli_str(d, "error"));
+    } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "path")) {
+        (void)printf("step %lld, %.1f MiB in %.2f s: ", cli_int(d, "step"), cli_real(d, "bytes") / 1048576,
+                     cli_real(d, "seconds"));
+        cli_print_text(cli_str(d, "path"));
+    } else if (*to) {
+        (void)printf("%s%s%s%s%s: ", from, *from ? " -> " : "", cli_state_colour(to), to,
+                     *cli_state_colour(to) ? cli_colour("\033[0m") : "");
+        cli_print_text(cli_str(json_object_get(e, "cause"), "text"));
+    } else {
+        cli_print_text(cli_str(json_object_get(e, "cause"), "text"));
+        if (strcmp(type, "submitted") != 0)
+            print_data(d);
+    }
+}
+
+static void print_event(const json_t *e)
+{
+    (void)printf("%.19sZ  %-5s  %-10s  ", cli_str(e, "at"), *cli_str(e, "job") ? cli_str(e, "job") : "-",
+                 cli_str(e, "type"));
+    follow_print_event(e);
+    (void)fputc('\n', stdout);
+}
+
+static int on_event(void *arg, const char *type, const json_t *e)
+{
+    struct cli *c = arg;
+
+    if (!*type || !e || strcmp(type, "metrics") == 0 || strcmp(type, "log") == 0)
+        return 0;
+    if (c->json)
+        return cli_print_json_line(e);
+    print_event(e);
+    return fflush(stdout) == 0 ? 0 : -EIO;
+}
+
+int follow_events(struct cli *c)
+{
+    json_t *answer = NULL, *events, *e;
+    char path[256] = "/v1/events";
+    long limit;
+    size_t i;
+    int r = c->n ? cli_job_path(c->arg[0], "/events", path) : 0;
+
+    if (r == 0 && cli_number(c, "limit", 1, EVENTS_MAX, EVENTS_MAX, &limit) < 0)
+        r = CLI_USAGE;
+    if (r)
+        return r;
+    if (cli_option(c, "follow"))
+        return follow(c, path, on_event, c);
+    r = cli_pages(c, path, "", "events", limit, &answer);
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(answer);
+    events = json_object_get(answer, "events");
+    if (json_array_size(events) == 0)
+        (void)fprintf(stderr, "nothing has happened yet\n");
+    json_array_foreach(events, i, e) {
+        print_event(e);
+    }
+    json_decref(answer);
+    return 0;
+}
+
+/* --- output -------------------------------------------------------------------------------------------- */
+
+struct log_reader {
+    struct cli *c;
+    long long rank; /* or -1 */
+    bool many;      /* say whose line it is */
+    bool any;       /* something has been printed */
+    struct at {
+        long long rank, generation, next;
+    } at[1024]; /* how far each log has been printed */
+    size_t n;
+};
+
+/* What of a piece is new, from its text's first byte on; what has been printed is noted. NULL: nothing. */
+static const char *new_text(struct log_reader *l, const json_t *piece)
+{
+    const char *text = cli_str(piece, "text");
+    long long rank = cli_int(piece, "rank"), generation = cli_int(piece, "generation");
+    long long offset = cli_int(piece, "offset");
+    size_t i = 0, len = strlen(text), skip = 0;
+
+    if (l->rank >= 0 && rank != l->rank)
+        return NULL;
+    while (i < l->n && (l->at[i].rank != rank || l->at[i].generation != generation))
+        i++;
+    if (i < l->n && offset < l->at[i].next)
+        skip = (size_t)(l->at[i].next - offset);
+    if (skip >= len)
+        return NULL;
+    if (i == l->n && l->n < sizeof(l->at) / sizeof(l->at[0]))
+        l->n++;
+    if (i < l->n)
+        l->at[i] = (struct at){.rank = rank, .generation = generation, .next = offset + (long long)len};
+    return text + skip;
+}
+
+static int print_piece(struct log_reader *l, const json_t *piece)
+{
+    const char *text = new_text(l, piece), *end;
+
+    if (!text)
+        return 0;
+    l->any = true;
+    if (l->c->json)
+        return cli_print_json_line(piece);
+    for (; *text; text = *end ? end + 1 : end) {
+        end = strchr(text, '\n');
+        if (!end)
+            end = text + strlen(text);
+        if (l->many)
+            (void)printf("%s[%lld]%s ", cli_colour("\033[2m"), cli_int(piece, "rank"), cli_colour("\033[0m"));
+        (void)printf("%.*s\n", (int)(end - text), text);
+    }
+    return fflush(stdout) == 0 ? 0 : -EIO;
+}
+
+static int print_pieces(struct log_reader *l, const json_t *doc)
+{
+    const json_t *logs = json_object_get(doc, "logs"), *piece;
+    size_t i;
+    int r = 0;
+
+    if (!json_is_array(logs))
+        return print_piece(l, doc);
+    json_array_foreach(logs, i, piece) {
+        r = r ? r : print_piece(l, piece);
+    }
+    return r;
+}
+
+static int on_log(void *arg, const char *type, const json_t *e)
+{
+    const json_t *data = json_object_get(e, "data");
+
+    return strcmp(type, "log") == 0 ? print_pieces(arg, data ? data : e) : 0;
+}
+
+/* All there is now; with follow what comes then, and at the end what came between the two. */
+static int print_logs(struct log_reader *l, const char *job, bool go_on)
+{
+    char path[256], stream[256], tail[64] = "/logs?follow=1";
+    json_t *answer = NULL;
+    int r;
+
+    if (l->rank >= 0)
+        (void)snprintf(tail, sizeof(tail), "/logs?follow=1&rank=%lld", l->rank);
+    r = cli_job_path(job, tail, stream);
+    if (l->rank >= 0)
+        (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld", l->rank);
+    if (r == 0)
+        r = cli_job_path(job, l->rank >= 0 ? tail : "/logs", path);
+    for (int round = 0; r == 0 && round < (go_on ? 2 : 1); round++) {
+        r = cli_call(l->c, "GET", path, NULL, NULL, &answer);
+        if (r)
+            break;
+        if (!go_on && l->c->json)
+            return cli_print_json_new(answer);
+        l->many = l->rank < 0 && (go_on || json_array_size(json_object_get(answer, "logs")) > 1);
+        (void)print_pieces(l, answer);
+        json_decref(answer);
+        if (go_on && round == 0)
+            r = follow(l->c, stream, on_log, l);
+    }
+    return r;
+}
+
+int follow_logs(struct cli *c)
+{
+    struct log_reader *l = calloc(1, sizeof(*l));
+    long rank;
+    int r;
+
+    if (!l)
+        return cli_fail(CLI_FAILED, "no memory");
+    r = cli_number(c, "rank", 0, 65535, -1, &rank) < 0 ? CLI_USAGE : 0;
+    l->rank = rank;
+    l->c = c;
+    if (r == 0)
+        r = print_logs(l, c->arg[0], cli_option(c, "follow"));
+    if (r == 0 && !l->any && !c->json)
+        (void)fprintf(stderr, rank >= 0 ? "no output of rank %ld of job '%s'\n" : "no output yet%.0ld of job '%s'\n",
+                      rank, c->arg[0]);
+    free(l);
+    return r;
+}
+
+int follow_submitted(struct cli *c, const char *job)
+{
+    struct log_reader *l = calloc(1, sizeof(*l));
+    int r;
+
+    if (!l)
+        return cli_fail(CLI_FAILED, "no memory");
+    l->rank = -1;
+    l->c = c;
+    r = print_logs(l, job, true);
+    free(l);
+    return r ? r : watch_outcome(c, job);
+}
+
+/* --- metrics ------------------------------------------------------------------------------------------- */
+
+static void number_cell(const json_t *v, char out[32])
+{
+    if (json_is_integer(v))
+        (void)snprintf(out, 32, "%lld", (long long)json_integer_value(v));
+    else if (json_is_real(v))
+        (void)snprintf(out, 32, "%.5g", json_real_value(v));
+    else
+        (void)snprintf(out, 32, "-");
+}
+
+/* The columns asked for; else those that matter most to people. */
+static size_t choose_columns(const json_t *columns, bool all, const char *ret[CLI_TABLE_MAX])
+{
+    static const char *const usual[] = {"step", "loss", "lr", "grad_norm", "tokens_per_s", "step_ms", "stall_ms"};
+    const json_t *v;
+    const char *key;
+    size_t n = 0;
+
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
+        if (json_object_get(columns, usual[i]))
+            ret[n++] = usual[i];
+    json_object_foreach((json_t *)columns, key, v) {
+        bool there = !all;
+
+        for (size_t i = 0; i < n; i++)
+            there = there || strcmp(ret[i], key) == 0;
+        if (!there && n < CLI_TABLE_MAX)
+            ret[n++] = key;
+    }
+    return n;
+}
+
+static void print_metrics(const json_t *columns, bool all)
+{
+    struct cli_table table = {.right = ~0u, .state = -1};
+    json_t *rows = json_array();
+    char text[CLI_TABLE_MAX][32];
+    const char *cells[CLI_TABLE_MAX];
+
+    table.n = choose_columns(columns, all, table.head);
+    for (size_t i = 0; table.n && i < json_array_size(json_object_get(columns, table.head[0])); i++) {
+        for (size_t k = 0; k < table.n; k++) {
+            number_cell(json_array_get(json_object_get(columns, table.head[k]), i), text[k]);
+            cells[k] = text[k];
+        }
+        (void)cli_row(rows, cells, table.n);
+    }
+    cli_print_table_new(&table, rows);
+}
+
+int follow_metrics(struct cli *c)
+{
+    const char *names = cli_option(c, "names");
+    json_t *answer = NULL;
+    char path[256], tail[160];
+    long points;
+    int r;
+
+    if (cli_number(c, "points", 1, 1000000, c->json ? 0 : POINTS_SHOWN, &points) < 0)
+        return CLI_USAGE;
+    if (names && (!*names || strlen(names) > 100 ||
+                  strspn(names, "abcdefghijklmnopqrstuvwxyz0123456789_,") != strlen(names)))
+        return cli_fail(CLI_USAGE, "--names '%.100s': want names such as loss,lr", names);
+    (void)snprintf(tail, sizeof(tail), "/metrics?%s%s%s", names ? "names=step," : "", names ? names : "",
+                   names && points ? "&" : "");
+    if (points)
+        (void)snprintf(tail + strlen(tail), sizeof(tail) - strlen(tail), "points=%ld", points);
+    r = cli_job_path(c->arg[0], tail, path);
+    if (r == 0)
+        r = cli_call(c, "GET", path, NULL, NULL, &answer);
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(answer);
+    if (cli_int(answer, "points") == 0)
+        (void)fprintf(stderr, "no metrics of job '%s' yet\n", c->arg[0]);
+    else
+        print_metrics(json_object_get(answer, "metrics"), names);
+    json_decref(answer);
+    return 0;
+}

@@ -1,0 +1,204 @@
+/* Nodes, and the view of all that moves. */
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/cli/cli.h"
+
+#define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
+
+/* "4 cpu": the classes of a node's slots; the jobs on them; how many are free. */
+static void sum_slots(const json_t *node, char classes[128], char jobs[256], long *ret_free)
+{
+    json_t *count = json_object(), *seen = json_object(), *slots = json_object_get(node, "slots"), *slot;
+    const char *key;
+    const json_t *v;
+    size_t i;
+
+    classes[0] = jobs[0] = '\0';
+    *ret_free = 0;
+    json_array_foreach(slots, i, slot) {
+        const char *class = cli_str(slot, "class"), *job = cli_str(slot, "job"), *state = cli_str(slot, "state");
+
+        (void)json_object_set_new(count, class, json_integer(cli_int(count, class) + 1));
+        *ret_free += strcmp(state, "free") == 0;
+        if (*job)
+            (void)json_object_set_new(seen, job, json_true());
+        else if (strcmp(state, "free") != 0)
+            (void)json_object_set_new(seen, state, json_true());
+    }
+    json_object_foreach(count, key, v) {
+        (void)snprintf(classes + strlen(classes), 128 - strlen(classes), "%s%lld %s", *classes ? ", " : "",
+                       (long long)json_integer_value(v), key);
+    }
+    json_object_foreach(seen, key, v) {
+        (void)snprintf(jobs + strlen(jobs), 256 - strlen(jobs), "%s%s", *jobs ? " " : "", key);
+    }
+    json_decref(count);
+    json_decref(seen);
+}
+
+static void print_nodes(const json_t *nodes, bool clear)
+{
+    const struct cli_table table = {.head = {"NODE", "STATE", "ADDRESS", "SLOTS", "FREE", "JOBS"},
+                                    .n = 6, .right = 1 << 4, .state = 1, .clear = clear};
+    json_t *rows = json_array(), *node;
+    size_t i;
+
+    json_array_foreach(nodes, i, node) {
+        char classes[128], jobs[256], text[24];
+        long free_slots;
+
+        sum_slots(node, classes, jobs, &free_slots);
+        (void)snprintf(text, sizeof(text), "%ld", free_slots);
+        (void)cli_row(rows, (const char *[]){cli_str(node, "id"), cli_str(node, "state"), cli_str(node, "address"),
+                                             classes, text, jobs}, 6);
+    }
+    cli_print_table_new(&table, rows);
+}
+
+int nodes_list(struct cli *c)
+{
+    json_t *answer = NULL;
+    int r = cli_call(c, "GET", "/v1/nodes", NULL, NULL, &answer);
+
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(answer);
+    if (json_array_size(json_object_get(answer, "nodes")) == 0)
+        (void)fprintf(stderr, "no nodes; start muster-agent on each machine that shall work\n");
+    else
+        print_nodes(json_object_get(answer, "nodes"), false);
+    json_decref(answer);
+    return 0;
+}
+
+int nodes_act(struct cli *c)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *node = c->arg[0];
+    json_t *answer = NULL;
+    char path[256];
+    int r;
+
+    if (!*node || strlen(node) > 128 || strspn(node, good) != strlen(node))
+        return cli_fail(CLI_NOT_FOUND, "no node '%.64s'; `muster nodes` shows those there are", node);
+    (void)snprintf(path, sizeof(path), "/v1/nodes/%s/%s", node, c->cmd->name);
+    r = cli_call(c, "POST", path, NULL, NULL, &answer);
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(answer);
+    (void)printf(strcmp(c->cmd->name, "drain") == 0 ? "%s gets no new work\n" : "%s gets work again\n", node);
+    json_decref(answer);
+    return 0;
+}
+
+/* --- top ----------------------------------------------------------------------------------------------- */
+
+static void print_totals(const json_t *cluster, bool clear)
+{
+    const json_t *slots = json_object_get(cluster, "slots"), *jobs = json_object_get(cluster, "jobs");
+
+    (void)printf("%lld of %lld slots busy; jobs: %lld running, %lld queued, %lld suspended, %lld succeeded, "
+                 "%lld failed%s\n%s\n",
+                 cli_int(slots, "busy"), cli_int(slots, "total"), cli_int(jobs, "running"), cli_int(jobs, "queued"),
+                 cli_int(jobs, "suspended"), cli_int(jobs, "succeeded"), cli_int(jobs, "failed"),
+                 clear ? "\033[K" : "", clear ? "\033[K" : "");
+}
+
+static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
+{
+    const struct cli_table table = {.head = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "WHY"}, .n = 8,
+                                    .right = 0x78, .state = 2, .clear = clear};
+    json_t *rows = json_array(), *job;
+    size_t i;
+
+    json_array_foreach(jobs, i, job) {
+        const json_t *p = json_object_get(job, "progress");
+        char step[48] = "-", loss[32] = "-", rate[32] = "-", eta[CLI_DURATION_MAX] = "-", name[24];
+
+        if (i == room)
+            break;
+        if (json_is_object(p)) {
+            (void)snprintf(step, sizeof(step), "%lld/%lld", cli_int(p, "step"), cli_int(p, "steps"));
+            (void)snprintf(loss, sizeof(loss), "%.4f", cli_real(p, "loss"));
+            (void)snprintf(rate, sizeof(rate), "%.0f", cli_real(p, "tokens_per_s"));
+            if (strcmp(cli_str(job, "state"), "running") == 0)
+                cli_duration(cli_real(p, "eta_s"), eta);
+        }
+        (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
+        (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), step, loss, rate, eta,
+                                             cli_str(json_object_get(job, "reason"), "text")}, 8);
+    }
+    cli_print_table_new(&table, rows);
+}
+
+/* {"cluster", "nodes", "jobs"}: those that have not ended, then the newest that have. */
+static int read_top(struct cli *c, json_t **ret)
+{
+    json_t *cluster = NULL, *nodes = NULL, *active = NULL, *ended = NULL;
+    int r = cli_call(c, "GET", "/v1/cluster", NULL, NULL, &cluster);
+
+    if (r == 0)
+        r = cli_call(c, "GET", "/v1/nodes", NULL, NULL, &nodes);
+    if (r == 0)
+        r = cli_pages(c, "/v1/jobs", "&state=active", "jobs", TOP_JOBS, &active);
+    if (r == 0)
+        r = cli_pages(c, "/v1/jobs", "&state=succeeded,failed,cancelled", "jobs", 20, &ended);
+    if (r == 0) {
+        (void)json_array_extend(json_object_get(active, "jobs"), json_object_get(ended, "jobs"));
+        *ret = json_pack("{s:O, s:O, s:O}", "cluster", cluster, "nodes", json_object_get(nodes, "nodes"), "jobs",
+                         json_object_get(active, "jobs"));
+    }
+    json_decref(cluster);
+    json_decref(nodes);
+    json_decref(active);
+    json_decref(ended);
+    return r;
+}
+
+static int top_once(struct cli *c, bool moving)
+{
+    json_t *all = NULL, *jobs, *nodes;
+    size_t room, used;
+    int r = read_top(c, &all);
+
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(all);
+    jobs = json_object_get(all, "jobs");
+    nodes = json_object_get(all, "nodes");
+    used = json_array_size(nodes) + 6; /* totals, heads, blank lines, the cursor's */
+    room = !moving ? json_array_size(jobs) : (size_t)cli_lines() > used ? (size_t)cli_lines() - used : 1;
+    if (moving)
+        (void)printf("\033[H");
+    print_totals(json_object_get(all, "cluster"), moving);
+    print_nodes(nodes, moving);
+    (void)printf("%s\n", moving ? "\033[K" : "");
+    if (json_array_size(jobs) > 0)
+        print_top_jobs(jobs, room, moving);
+    if (moving)
+        (void)printf("\033[J");
+    (void)fflush(stdout);
+    json_decref(all);
+    return 0;
+}
+
+int top_run(struct cli *c)
+{
+    bool moving = !c->json && !cli_option(c, "once") && cli_is_terminal();
+    int r;
+
+    if (moving)
+        (void)printf("\033[2J");
+    r = top_once(c, moving);
+    while (r == 0 && moving) {
+        (void)poll(NULL, 0, 1000);
+        r = top_once(c, moving);
+    }
+    return r;
+}

@@ -1,0 +1,211 @@
+/* What commands print with: documents, tables that fit the terminal, colours, words for durations and sizes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "api/cli/cli.h"
+
+#define NARROW 8 /* columns below which the last cell of a row is not worth showing */
+
+const char *cli_str(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s ? s : "";
+}
+
+long long cli_int(const json_t *o, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(o, key));
+}
+
+double cli_real(const json_t *o, const char *key)
+{
+    return json_number_value(json_object_get(o, key));
+}
+
+int cli_print_json(const json_t *doc)
+{
+    bool bad = json_dumpf(doc, stdout, JSON_INDENT(2) | JSON_ENCODE_ANY) < 0 || fputc('\n', stdout) == EOF;
+
+    return bad || fflush(stdout) != 0 ? CLI_FAILED : CLI_DONE;
+}
+
+int cli_print_json_new(json_t *doc)
+{
+    int r = doc ? cli_print_json(doc) : cli_fail(CLI_FAILED, "no memory");
+
+    json_decref(doc);
+    return r;
+}
+
+int cli_print_json_line(const json_t *doc)
+{
+    bool bad = json_dumpf(doc, stdout, JSON_COMPACT | JSON_ENCODE_ANY) < 0 || fputc('\n', stdout) == EOF;
+
+    return bad || fflush(stdout) != 0 ? -EIO : 0;
+}
+
+bool cli_is_terminal(void)
+{
+    const char *term = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+int cli_columns(void)
+{
+    struct winsize w;
+
+    if (!cli_is_terminal())
+        return 0;
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+}
+
+int cli_lines(void)
+{
+    struct winsize w;
+
+    return ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_row > 0 ? w.ws_row : 24;
+}
+
+const char *cli_colour(const char *code)
+{
+    const char *no = getenv("NO_COLOR");
+
+    return cli_is_terminal() && !(no && *no) ? code : "";
+}
+
+const char *cli_state_colour(const char *state)
+{
+    static const struct {
+        const char *state, *code;
+    } rows[] = {
+        {"running", "\033[32m"},  {"ready", "\033[32m"},     {"succeeded", "\033[36m"}, {"failed", "\033[31m"},
+        {"lost", "\033[31m"},     {"unknown", "\033[31m"},   {"queued", "\033[33m"},    {"starting", "\033[33m"},
+        {"draining", "\033[33m"}, {"drained", "\033[33m"},   {"suspended", "\033[33m"}, {"rescaling", "\033[33m"},
+        {"recovering", "\033[33m"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (strcmp(rows[i].state, state) == 0)
+            return cli_colour(rows[i].code);
+    return "";
+}
+
+void cli_duration(double seconds, char out[CLI_DURATION_MAX])
+{
+    long s = seconds > 0 && seconds < 1e9 ? (long)(seconds + 0.5) : 0;
+
+    if (s >= 86400)
+        (void)snprintf(out, CLI_DURATION_MAX, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
+        (void)snprintf(out, CLI_DURATION_MAX, "%ldh%02ldm", s / 3600, s / 60 % 60);
+    else if (s >= 60)
+        (void)snprintf(out, CLI_DURATION_MAX, "%ldm%02lds", s / 60, s % 60);
+    else
+        (void)snprintf(out, CLI_DURATION_MAX, "%lds", s);
+}
+
+/* --- tables -------------------------------------------------------------------------------------------- */
+
+/* Columns that text takes: characters, not bytes. */
+static size_t width(const char *text)
+{
+    size_t n = 0;
+
+    for (; *text; text++)
+        n += ((unsigned char)*text & 0xc0) != 0x80;
+    return n;
+}
+
+/* Bytes of the first n characters. */
+static size_t bytes_of(const char *text, size_t n)
+{
+    size_t i = 0;
+
+    while (text[i] && (n > 0 || ((unsigned char)text[i] & 0xc0) == 0x80)) {
+        n -= ((unsigned char)text[i] & 0xc0) != 0x80;
+        i++;
+    }
+    return i;
+}
+
+/* Text of others: what would move the cursor or change colours is shown as '?'. */
+static void print_plain(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        (void)fputc((unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i], stdout);
+}
+
+void cli_print_text(const char *text)
+{
+    print_plain(text, strlen(text));
+}
+
+static const char *cell(const json_t *row, size_t i)
+{
+    const char *text = json_string_value(json_array_get(row, i));
+
+    return text ? text : "";
+}
+
+/* One line. The last cell gets what is left of `columns` (0: all it wants) and is cut with "..." where it must. */
+static void print_cells(const struct cli_table *t, const json_t *row, const size_t *wide, int columns, bool head)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        const char *text = head ? t->head[i] : cell(row, i), *colour = "";
+        size_t is = width(text), show = is, pad = wide[i] > is ? wide[i] - is : 0;
+        bool last = i + 1 == t->n, right = t->right & (1u << i);
+
+        if (last && columns > 0) {
+            size_t left = (size_t)columns > used ? (size_t)columns - used : 0;
+
+            show = is <= left ? is : left >= NARROW ? left - 3 : 0;
+        }
+        if (!head && (int)i == t->state)
+            colour = cli_state_colour(text);
+        (void)printf("%*s%s", right ? (int)pad : 0, "", head ? cli_colour("\033[2m") : colour);
+        print_plain(text, bytes_of(text, show));
+        (void)printf("%s%s", show < is && show > 0 ? "..." : "", head || *colour ? cli_colour("\033[0m") : "");
+        if (!last)
+            (void)printf("%*s", right ? 2 : (int)pad + 2, "");
+        used += wide[i] + 2;
+    }
+    (void)fputs(t->clear && columns > 0 ? "\033[K\n" : "\n", stdout);
+}
+
+void cli_print_table_new(const struct cli_table *t, json_t *rows)
+{
+    size_t wide[CLI_TABLE_MAX] = {0}, i, k;
+    json_t *row;
+    int columns = cli_columns();
+
+    for (i = 0; i < t->n; i++)
+        wide[i] = width(t->head[i]);
+    json_array_foreach(rows, k, row) {
+        for (i = 0; i < t->n; i++)
+            wide[i] = width(cell(row, i)) > wide[i] ? width(cell(row, i)) : wide[i];
+    }
+    print_cells(t, NULL, wide, columns, true);
+    json_array_foreach(rows, k, row) {
+        print_cells(t, row, wide, columns, false);
+    }
+    json_decref(rows);
+}
+
+int cli_row(json_t *rows, const char *const *cells, size_t n)
+{
+    json_t *row = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        if (json_array_append_new(row, json_string(cells[i])) < 0 &&
+            json_array_append_new(row, json_string("?")) < 0) /* no UTF-8 */
+            break;
+    return json_array_append_new(rows, row);
+}

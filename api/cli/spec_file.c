@@ -1,0 +1,194 @@
+/* Spec files: read, changed by --set, paths made absolute; and the words for one that is refused. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/cli/cli.h"
+#include "api/spec.h"
+#include "base/io.h"
+
+static int read_all(const char *file, struct buf *b, struct merr *err)
+{
+    ssize_t n;
+    char *at;
+
+    if (strcmp(file, "-") != 0)
+        return io_read_file(file, b, err);
+    for (;;) {
+        at = buf_reserve(b, 65536);
+        if (!at)
+            return merr_set(err, -EMSGSIZE, "standard input has more than %d bytes", SPEC_TEXT_MAX);
+        n = io_read_full(STDIN_FILENO, at, 65536);
+        if (n < 0)
+            return merr_errno(err, (int)n, "cannot read standard input");
+        if (n == 0)
+            return 0;
+        buf_commit(b, (size_t)n);
+    }
+}
+
+/* Paths are relative to where the user stands; the server stands elsewhere. */
+static int make_absolute(json_t *o, const char *name)
+{
+    const char *path = json_string_value(json_object_get(o, name));
+    char cwd[PATH_MAX], *full;
+    int r;
+
+    if (!path || path[0] == '/' || !*path)
+        return 0;
+    if (!getcwd(cwd, sizeof(cwd)) || asprintf(&full, "%s/%s", cwd, strncmp(path, "./", 2) == 0 ? path + 2 : path) < 0)
+        return -ENOMEM;
+    r = json_object_set_new(o, name, json_string(full));
+    free(full);
+    return r;
+}
+
+static int make_all_absolute(json_t *doc)
+{
+    json_t *train = json_object_get(doc, "train");
+
+    return make_absolute(json_object_get(train, "data"), "path") < 0 ||
+                   make_absolute(json_object_get(train, "data"), "tokenizer_path") < 0 ||
+                   make_absolute(json_object_get(train, "init"), "from") < 0 ||
+                   make_absolute(json_object_get(doc, "command"), "workdir") < 0
+               ? -ENOMEM
+               : 0;
+}
+
+/* The object under `name` of o to set something in, made where there is none. Borrowed; NULL when another value is
+ * there. A model that is a preset's name gets room for sizes. */
+static json_t *step_into(json_t *o, const char *name)
+{
+    json_t *is = json_object_get(o, name);
+
+    if (is && json_is_string(is) && strcmp(name, "model") == 0)
+        (void)json_object_set_new(o, name, json_pack("{s:O}", "preset", is));
+    else if (!is || json_is_null(is))
+        (void)json_object_set_new(o, name, json_object());
+    is = json_object_get(o, name);
+    return json_is_object(is) ? is : NULL;
+}
+
+/* Do one --set PATH=VALUE, as train.steps=20. VALUE is JSON, or plain text when it is not. */
+static int set_one(json_t *doc, const char *set)
+{
+    const char *value = strchr(set, '='), *at = set, *dot;
+    char name[64];
+    json_t *o = doc, *v;
+
+    if (!value || value == set)
+        return cli_fail(CLI_USAGE, "--set '%s': want PATH=VALUE, such as train.steps=200", set);
+    if (!json_is_object(doc))
+        return cli_fail(CLI_REFUSED, "--set '%s': the spec is no object", set);
+    for (;; at = dot + 1) {
+        size_t len = strcspn(at, ".=");
+
+        dot = at + len;
+        if (len == 0 || len >= sizeof(name))
+            return cli_fail(CLI_USAGE, "--set '%s': '%.*s' is no path; want names with dots between", set,
+                            (int)(value - set), set);
+        (void)snprintf(name, sizeof(name), "%.*s", (int)len, at);
+        if (*dot == '=')
+            break;
+        o = step_into(o, name);
+        if (!o)
+            return cli_fail(CLI_USAGE, "--set '%s': '%.*s' is no object", set, (int)(dot - set), set);
+    }
+    v = json_loads(value + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!v)
+        v = json_string(value + 1);
+    if (!v || json_object_set_new(o, name, v) < 0)
+        return cli_fail(CLI_USAGE, "--set: the value of '%s' is not UTF-8", name);
+    return 0;
+}
+
+static int override(const struct cli *c, json_t *doc)
+{
+    const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
+    long priority;
+    int r = 0;
+
+    if (cli_number(c, "priority", 0, 100, -1, &priority) < 0)
+        return CLI_USAGE;
+    for (size_t i = 0; i < c->n_set; i++) {
+        r = set_one(doc, c->set[i]);
+        if (r)
+            return r;
+    }
+    if (!json_is_object(doc))
+        return 0; /* the server says what is wrong */
+    if (name)
+        r |= json_object_set_new(doc, "name", json_string(name));
+    if (project)
+        r |= json_object_set_new(doc, "project", json_string(project));
+    if (priority >= 0)
+        r |= json_object_set_new(doc, "priority", json_integer(priority));
+    return r ? cli_fail(CLI_USAGE, "--name or --project is not UTF-8") : 0;
+}
+
+static int say_faults(const char *file, const json_t *faults)
+{
+    size_t i, n = json_array_size(faults);
+    json_t *one;
+
+    (void)cli_fail(CLI_REFUSED, "'%s' is refused for %zu fault%s", file, n, n == 1 ? "" : "s");
+    json_array_foreach(faults, i, one) {
+        const char *pointer = cli_str(one, "pointer");
+
+        (void)fprintf(stderr, "  %s:%s%s %s\n", file, pointer, *pointer ? ":" : "", cli_str(one, "message"));
+    }
+    return CLI_REFUSED;
+}
+
+int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
+{
+    struct faults f = {.n = 0};
+    struct merr err;
+    struct buf b;
+    json_t *doc = NULL;
+    int r;
+
+    buf_init(&b, SPEC_TEXT_MAX + 65536);
+    r = read_all(file, &b, &err);
+    if (r < 0) {
+        buf_clear(&b);
+        return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
+    }
+    r = spec_document(buf_text(&b), b.len, &doc, &f);
+    buf_clear(&b);
+    if (r < 0) {
+        json_t *faults = faults_json(&f);
+
+        r = say_faults(file, faults);
+        json_decref(faults);
+        faults_clear(&f);
+        return r;
+    }
+    r = override(c, doc);
+    if (r == 0 && make_all_absolute(doc) < 0)
+        r = cli_fail(CLI_FAILED, "no memory for the spec");
+    if (r) {
+        json_decref(doc);
+        return r;
+    }
+    *ret_doc = doc;
+    return 0;
+}
+
+int cli_send_spec(struct cli *c, const char *path, const char *file, const json_t *doc, const char *key, json_t **ret)
+{
+    struct merr err;
+    const json_t *faults;
+    int r = cli_connect(c);
+
+    if (r)
+        return r;
+    r = client_call(c->client, "POST", path, doc, key, ret, &err);
+    faults = json_object_get(client_problem(c->client), "errors");
+    if (r == -EPERM && json_array_size(faults) > 0)
+        return say_faults(file, faults);
+    return r < 0 ? cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text) : 0;
+}
