@@ -19,13 +19,15 @@ PORT = 7717
 
 
 def can_make_hosts():
-    made = subprocess.run(["ip", "netns", "add", f"muster-probe-{os.getpid()}"], capture_output=True)
-    if made.returncode == 0:
-        subprocess.run(["ip", "netns", "del", f"muster-probe-{os.getpid()}"], check=True)
-    return made.returncode == 0
+    name = f"muster-probe-{os.getpid()}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode != 0:
+        return False
+    entered = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True)
+    subprocess.run(["ip", "netns", "del", name], check=True)
+    return entered.returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not can_make_hosts(), reason="making network namespaces needs root")
+pytestmark = pytest.mark.skipif(not can_make_hosts(), reason="making and entering network namespaces needs root on a file system of its own")
 
 
 def wait_for(what, check, seconds):
