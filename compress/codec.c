@@ -1,0 +1,671 @@
+#include "compress/codec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/philox.h"
+#include "compress/group.h"
+
+#define VERSION 1
+#define TRAILER_BYTES 16
+#define FLAGS_KNOWN CODEC_NONFINITE
+#define SITE_CODEC 0x636F6463u /* "codc": apart from every other use of the job's seed */
+
+/* Ids are on the wire: never change one, never give one twice. */
+static const struct codec table[] = {
+    { .id = 1, .name = "r8", .bits = 8, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16 },
+    { .id = 2, .name = "r6", .bits = 6, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16 },
+    { .id = 3, .name = "r4", .bits = 4, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16 },
+    { .id = 4, .name = "g8", .bits = 8, .group = 128, .scale = SCALE_F32 },
+    { .id = 5, .name = "g4", .bits = 4, .group = 128, .scale = SCALE_F32 },
+    { .id = 6, .name = "hs8", .bits = 8, .group = 128, .transform = TRANSFORM_H32, .scale = SCALE_F32,
+      .stochastic = 1 },
+    { .id = 7, .name = "hs4", .bits = 4, .group = 128, .transform = TRANSFORM_H32, .scale = SCALE_F32,
+      .stochastic = 1 },
+    { .id = 8, .name = "qwd8", .bits = 8, .group = 2048, .scale = SCALE_F32, .stochastic = 1 },
+    { .id = 9, .name = "qwd4", .bits = 4, .group = 2048, .scale = SCALE_F32, .stochastic = 1 },
+    { .id = 10, .name = "t8", .bits = 8, .fp8 = 1, .kind = FP8_E4M3, .group = 128, .transform = TRANSFORM_H,
+      .scale = SCALE_F32 },
+    { .id = 11, .name = "t8-paper", .bits = 8, .fp8 = 1, .kind = FP8_E4M3, .group = 128, .transform = TRANSFORM_H,
+      .scale = SCALE_PAPER },
+    { .id = 12, .name = "t8-g64", .bits = 8, .fp8 = 1, .kind = FP8_E4M3, .group = 64, .transform = TRANSFORM_H,
+      .scale = SCALE_F32 },
+    { .id = 13, .name = "t8-g256", .bits = 8, .fp8 = 1, .kind = FP8_E4M3, .group = 256, .transform = TRANSFORM_H,
+      .scale = SCALE_F32 },
+    { .id = 14, .name = "t8-e5m2", .bits = 8, .fp8 = 1, .kind = FP8_E5M2, .group = 256, .transform = TRANSFORM_H,
+      .scale = SCALE_F32 },
+};
+
+#define TABLE_LEN (sizeof(table) / sizeof(table[0]))
+
+/* --- the table --------------------------------------------------------------------------------------------------- */
+
+/* What people may look for here and find elsewhere, or nowhere. */
+static const struct {
+    const char *name, *why;
+} elsewhere[] = {
+    { "none", "means no codec: send the values as they are" },
+    { "auto", "is a choice, not a codec: the collectives make it" },
+    { "sdp4bit", "is a pair of codecs: hs8 inside a node and hs4 between nodes, qwd4 for weights" },
+    { "plane", "is for chunks of checkpoints: it has no fixed size" },
+    { "ulpd", "is not built" },
+    { "eb", "is not built" },
+    { "optq", "is not built" },
+};
+
+static void list_names(char *to, size_t size)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < TABLE_LEN; i++) {
+        int n = snprintf(to + at, size - at, "%s%s", i ? ", " : "", table[i].name);
+
+        assert(n > 0 && (size_t)n < size - at);
+        at += (size_t)n;
+    }
+}
+
+int codec_by_name(const char *name, const struct codec **ret, struct merr *err)
+{
+    char names[256];
+
+    for (size_t i = 0; i < TABLE_LEN; i++)
+        if (!strcmp(table[i].name, name)) {
+            *ret = &table[i];
+            return 0;
+        }
+    list_names(names, sizeof(names));
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(elsewhere[0]); i++)
+        if (!strcmp(elsewhere[i].name, name))
+            return merr_set(err, -ENOTSUP, "'%s' %s; codecs are %s", name, elsewhere[i].why, names);
+    return merr_set(err, -EINVAL, "no codec is named '%.64s'; codecs are %s", name, names);
+}
+
+int codec_by_id(unsigned id, const struct codec **ret, struct merr *err)
+{
+    for (size_t i = 0; i < TABLE_LEN; i++)
+        if (table[i].id == id) {
+            *ret = &table[i];
+            return 0;
+        }
+    return merr_set(err, -EINVAL, "no codec has the id %u; does the sender run another version of Muster?", id);
+}
+
+const struct codec *codec_at(size_t i)
+{
+    return i < TABLE_LEN ? &table[i] : NULL;
+}
+
+unsigned codec_id(const struct codec *c)
+{
+    return c->id;
+}
+
+const char *codec_name(const struct codec *c)
+{
+    return c->name;
+}
+
+size_t codec_group(const struct codec *c)
+{
+    return c->group;
+}
+
+int codec_is_stochastic(const struct codec *c)
+{
+    return c->stochastic;
+}
+
+/* --- which code runs --------------------------------------------------------------------------------------------- */
+
+static int has_avx2(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return 0;
+#endif
+}
+
+static const struct group_ops *fastest(void)
+{
+#ifdef __x86_64__
+    if (has_avx2())
+        return &group_avx2;
+#endif
+    return NULL;
+}
+
+enum { PATH_FASTEST, PATH_PLAIN };
+static atomic_int path_wanted = PATH_FASTEST;
+
+int codec_use(const char *path)
+{
+    if (path && !strcmp(path, "plain")) {
+        atomic_store(&path_wanted, PATH_PLAIN);
+    } else if (!path || (!strcmp(path, "avx2") && has_avx2())) {
+        atomic_store(&path_wanted, PATH_FASTEST);
+    } else {
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* The functions to call, or NULL: the twin. */
+static const struct group_ops *ops_in_use(void)
+{
+    return atomic_load_explicit(&path_wanted, memory_order_relaxed) == PATH_PLAIN ? NULL : fastest();
+}
+
+const char *codec_path(void)
+{
+    const struct group_ops *ops = ops_in_use();
+
+    return ops ? ops->name : "plain";
+}
+
+/* --- layout ------------------------------------------------------------------------------------------------------ */
+
+static size_t up16(size_t n)
+{
+    return (n + 15) & ~(size_t)15;
+}
+
+static size_t codes_bytes(const struct codec *c, size_t count)
+{
+    return c->bits == 8 ? count : c->bits == 6 ? (count + 3) / 4 * 3 : (count + 1) / 2;
+}
+
+static size_t groups_of(const struct codec *c, size_t count)
+{
+    return (count + c->group - 1) / c->group;
+}
+
+size_t codec_size(const struct codec *c, size_t count)
+{
+    assert(count <= CODEC_COUNT_MAX);
+    return up16(codes_bytes(c, count)) + up16(groups_of(c, count) * group_scale_bytes(c)) + TRAILER_BYTES;
+}
+
+static void put_le(uint8_t *to, uint64_t x, int bytes)
+{
+    for (int i = 0; i < bytes; i++)
+        to[i] = (uint8_t)(x >> (8 * i));
+}
+
+static uint64_t get_le(const uint8_t *from, int bytes)
+{
+    uint64_t x = 0;
+
+    for (int i = 0; i < bytes; i++)
+        x |= (uint64_t)from[i] << (8 * i);
+    return x;
+}
+
+struct view { /* the parts of a block, group by group; without a block, its shape */
+    const struct codec *c;
+    size_t count, codes_per_group, scale_bytes;
+    const uint8_t *codes, *scales;
+};
+
+static struct view view_of(const struct codec *c, const void *block, size_t count)
+{
+    return (struct view){
+        .c = c,
+        .count = count,
+        .codes_per_group = codes_bytes(c, c->group),
+        .scale_bytes = group_scale_bytes(c),
+        .codes = block,
+        .scales = block ? (const uint8_t *)block + up16(codes_bytes(c, count)) : NULL,
+    };
+}
+
+static size_t group_len(const struct view *v, size_t g)
+{
+    size_t left = v->count - g * v->c->group;
+
+    return left < v->c->group ? left : v->c->group;
+}
+
+/* Zero what lies between the parts, and write the trailer. */
+static void close_block(const struct codec *c, void *block, size_t count, uint32_t flags)
+{
+    uint8_t *b = block;
+    size_t codes = codes_bytes(c, count), scales = groups_of(c, count) * group_scale_bytes(c);
+
+    memset(b + codes, 0, up16(codes) - codes);
+    b += up16(codes);
+    memset(b + scales, 0, up16(scales) - scales);
+    b += up16(scales);
+    put_le(b, flags, 4);
+    b[4] = c->id;
+    b[5] = VERSION;
+    put_le(b + 6, 0, 2);
+    put_le(b + 8, count, 8);
+}
+
+/* Does a block from outside say that it is count values of this codec? Gives its flags. */
+static int check_block(const struct codec *c, const void *block, size_t len, size_t count, uint32_t *ret_flags,
+                       struct merr *err)
+{
+    const uint8_t *t;
+    uint64_t said;
+    uint32_t flags;
+
+    if (count > CODEC_COUNT_MAX)
+        return merr_set(err, -EBADMSG, "a block of %zu values is beyond the limit of %llu", count,
+                        (unsigned long long)CODEC_COUNT_MAX);
+    if (len != codec_size(c, count))
+        return merr_set(err, -EBADMSG, "a %s block of %zu values has %zu bytes, not %zu", c->name, count,
+                        codec_size(c, count), len);
+    t = (const uint8_t *)block + len - TRAILER_BYTES;
+    flags = (uint32_t)get_le(t, 4);
+    said = get_le(t + 8, 8);
+    if (t[4] != c->id)
+        return merr_set(err, -EBADMSG, "want a block of codec %s (id %u), got one of id %u", c->name, c->id, t[4]);
+    if (t[5] != VERSION)
+        return merr_set(err, -EBADMSG, "a %s block has version %u; this Muster reads version %u", c->name, t[5],
+                        VERSION);
+    if (said != count)
+        return merr_set(err, -EBADMSG, "a %s block holds %llu values, not %zu", c->name, (unsigned long long)said,
+                        count);
+    if ((flags & ~FLAGS_KNOWN) || get_le(t + 6, 2))
+        return merr_set(err, -EBADMSG, "a %s block carries unknown flags 0x%x", c->name, flags);
+    *ret_flags = flags;
+    return 0;
+}
+
+static int bad_scale(const struct codec *c, size_t g, struct merr *err)
+{
+    return merr_set(err, -EBADMSG, "the scale of group %zu of a %s block is no positive finite number", g, c->name);
+}
+
+static int bad_code(const struct codec *c, size_t g, struct merr *err)
+{
+    return merr_set(err, -EBADMSG, "group %zu of a %s block has a code that no encoder writes", g, c->name);
+}
+
+/* --- raw values -------------------------------------------------------------------------------------------------- */
+
+static void plain_widen(const uint16_t *in, float *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = group_float((uint32_t)in[i] << 16);
+}
+
+static void plain_narrow(const float *in, uint16_t *out, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u = group_bits(in[i]);
+
+        out[i] = (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
+    }
+}
+
+static void widen(const struct group_ops *ops, const uint16_t *in, float *out, size_t n)
+{
+    (ops ? ops->widen : plain_widen)(in, out, n);
+}
+
+static void narrow(const struct group_ops *ops, const float *in, uint16_t *out, size_t n)
+{
+    (ops ? ops->narrow : plain_narrow)(in, out, n);
+}
+
+/* n raw values from index at on: where they are if they are f32, else in room. */
+static const float *load(const struct group_ops *ops, enum codec_type type, const void *in, size_t at, float *room,
+                         size_t n)
+{
+    if (type == CODEC_F32)
+        return (const float *)in + at;
+    widen(ops, (const uint16_t *)in + at, room, n);
+    return room;
+}
+
+/* --- encode ------------------------------------------------------------------------------------------------------ */
+
+static struct group_chance chance_of(const struct codec *c, const struct codec_site *site)
+{
+    struct group_chance chance = { .step = 0 };
+
+    assert(site || !c->stochastic);
+    if (!c->stochastic)
+        return chance;
+    philox_key(site->seed, SITE_CODEC, site->tensor, 0, chance.key);
+    chance.step = site->step;
+    chance.micro = site->micro;
+    chance.offset = site->offset;
+    return chance;
+}
+
+static uint32_t encode_group(const struct group_ops *ops, const struct view *b, const struct group_chance *chance,
+                             size_t g, const float *v)
+{
+    const struct codec *c = b->c;
+    size_t n = group_len(b, g), at = g * c->group;
+    uint8_t *codes = (uint8_t *)b->codes + g * b->codes_per_group; /* an encoder's view is of a block to write */
+    uint8_t *scales = (uint8_t *)b->scales + g * b->scale_bytes;
+
+    if (ops && n == c->group && ops->encode(c, chance, at, v, codes, scales) == 0)
+        return 0;
+    return group_plain_encode(c, chance, at, v, n, codes, scales);
+}
+
+uint32_t codec_encode(const struct codec *c, const struct codec_site *site, enum codec_type type, const void *in,
+                      size_t count, void *block)
+{
+    const struct group_ops *ops = ops_in_use();
+    struct group_chance chance = chance_of(c, site);
+    struct view b = view_of(c, block, count);
+    float room[GROUP_MAX];
+    uint32_t flags = 0;
+
+    assert(count <= CODEC_COUNT_MAX);
+    for (size_t g = 0; g < groups_of(c, count); g++)
+        flags |= encode_group(ops, &b, &chance, g, load(ops, type, in, g * c->group, room, group_len(&b, g)));
+    close_block(c, block, count, flags);
+    return flags;
+}
+
+static int is_finite(float x)
+{
+    return (group_bits(x) & 0x7FFFFFFF) < 0x7F800000;
+}
+
+/* Differences of n values: in bf16 if the replica is. */
+static void subtract(const struct group_ops *ops, const float *master, enum codec_type type, const void *replica,
+                     size_t at, float *out, size_t n)
+{
+    float w[GROUP_MAX];
+    uint16_t half[GROUP_MAX];
+
+    if (type == CODEC_F32) {
+        for (size_t i = 0; i < n; i++)
+            out[i] = master[at + i] - ((const float *)replica)[at + i];
+        return;
+    }
+    narrow(ops, master + at, half, n);
+    widen(ops, half, out, n);
+    widen(ops, (const uint16_t *)replica + at, w, n);
+    for (size_t i = 0; i < n; i++)
+        out[i] -= w[i];
+    narrow(ops, out, half, n);
+    for (size_t i = 0; i < n; i++) /* what is not finite must not become finite by rounding */
+        w[i] = is_finite(master[at + i]) && is_finite(out[i]) ? 0 : NAN;
+    widen(ops, half, out, n);
+    for (size_t i = 0; i < n; i++)
+        out[i] += w[i];
+}
+
+uint32_t codec_encode_difference(const struct codec *c, const struct codec_site *site, const float *master,
+                                 enum codec_type type, const void *replica, size_t count, void *block)
+{
+    const struct group_ops *ops = ops_in_use();
+    struct group_chance chance = chance_of(c, site);
+    struct view b = view_of(c, block, count);
+    float room[GROUP_MAX];
+    uint32_t flags = 0;
+
+    assert(count <= CODEC_COUNT_MAX);
+    for (size_t g = 0; g < groups_of(c, count); g++) {
+        subtract(ops, master, type, replica, g * c->group, room, group_len(&b, g));
+        flags |= encode_group(ops, &b, &chance, g, room);
+    }
+    close_block(c, block, count, flags);
+    return flags;
+}
+
+/* --- decode ------------------------------------------------------------------------------------------------------ */
+
+static int decode_group(const struct group_ops *ops, const struct view *b, size_t g, float *out, struct merr *err)
+{
+    const struct codec *c = b->c;
+    const uint8_t *codes = b->codes + g * b->codes_per_group;
+    size_t n = group_len(b, g);
+    struct group_scales s;
+    int bad;
+
+    if (group_scales_read(c, b->scales + g * b->scale_bytes, &s))
+        return bad_scale(c, g, err);
+    if (!ops || n < c->group || ops->decode(c, codes, s, out, &bad))
+        bad = group_plain_decode(c, codes, s, out, n);
+    return bad ? bad_code(c, g, err) : 0;
+}
+
+int codec_decode(const struct codec *c, const void *block, size_t len, enum codec_type type, void *out, size_t count,
+                 uint32_t *ret_flags, struct merr *err)
+{
+    const struct group_ops *ops = ops_in_use();
+    float room[GROUP_MAX];
+    struct view b;
+    uint32_t flags;
+    int r = check_block(c, block, len, count, &flags, err);
+
+    if (r)
+        return r;
+    b = view_of(c, block, count);
+    for (size_t g = 0; g < groups_of(c, count); g++) {
+        float *to = type == CODEC_F32 ? (float *)out + g * c->group : room;
+
+        r = decode_group(ops, &b, g, to, err);
+        if (r)
+            return r;
+        if (type == CODEC_BF16)
+            narrow(ops, room, (uint16_t *)out + g * c->group, group_len(&b, g));
+    }
+    *ret_flags |= flags;
+    return 0;
+}
+
+/* Is every group of a block such as an encoder writes? */
+static int check_groups(const struct group_ops *ops, const struct view *b, struct merr *err)
+{
+    float room[GROUP_MAX];
+
+    for (size_t g = 0; g < groups_of(b->c, b->count); g++) {
+        int r = decode_group(ops, b, g, room, err);
+
+        if (r)
+            return r;
+    }
+    return 0;
+}
+
+static void add_difference(const struct group_ops *ops, const float *d, enum codec_type type, void *replica, size_t at,
+                           size_t n)
+{
+    uint16_t *half = (uint16_t *)replica + at, rounded[GROUP_MAX];
+    float *full = (float *)replica + at, w[GROUP_MAX], e[GROUP_MAX];
+
+    if (type == CODEC_F32) {
+        for (size_t i = 0; i < n; i++)
+            full[i] += d[i];
+        return;
+    }
+    narrow(ops, d, rounded, n);
+    widen(ops, rounded, e, n);
+    widen(ops, half, w, n);
+    for (size_t i = 0; i < n; i++)
+        w[i] += e[i];
+    narrow(ops, w, half, n);
+}
+
+int codec_decode_add(const struct codec *c, const void *block, size_t len, enum codec_type type, void *replica,
+                     size_t count, uint32_t *ret_flags, struct merr *err)
+{
+    const struct group_ops *ops = ops_in_use();
+    float room[GROUP_MAX];
+    struct view b;
+    uint32_t flags;
+    int r = check_block(c, block, len, count, &flags, err);
+
+    if (r)
+        return r;
+    b = view_of(c, block, count);
+    r = check_groups(ops, &b, err); /* first: a replica half changed is lost */
+    for (size_t g = 0; r == 0 && g < groups_of(c, count); g++) {
+        r = decode_group(ops, &b, g, room, err);
+        assert(r == 0);
+        add_difference(ops, room, type, replica, g * c->group, group_len(&b, g));
+    }
+    if (r == 0)
+        *ret_flags |= flags;
+    return r;
+}
+
+/* --- reduce ------------------------------------------------------------------------------------------------------ */
+
+/* Check all blocks of parts and gather their flags. */
+static int check_parts(const struct codec *c, const struct codec_parts *p, size_t count, uint32_t *ret_flags,
+                       struct merr *err)
+{
+    uint32_t all = 0, flags = 0;
+    size_t raw = 0;
+
+    for (size_t i = 0; i < p->n; i++) {
+        if (!p->blocks[i]) {
+            raw++;
+            continue;
+        }
+        if (check_block(c, p->blocks[i], p->len, count, &flags, err))
+            return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
+        all |= flags;
+    }
+    assert(raw == 0 || (raw == 1 && p->own));
+    *ret_flags = all;
+    return 0;
+}
+
+/* The power of two with which the numbers of group g are added: 1 but for huge ones. Refuses scales that are none. */
+static int power_of_group(const struct codec *c, const struct codec_parts *p, size_t g, const float *own, size_t n,
+                          size_t count, float *ret_pre, struct merr *err)
+{
+    struct group_scales s;
+
+    *ret_pre = 1;
+    for (size_t i = 0; i < p->n; i++) {
+        struct view b = view_of(c, p->blocks[i], count);
+
+        if (!p->blocks[i])
+            continue;
+        if (group_scales_read(c, b.scales + g * b.scale_bytes, &s)) {
+            (void)bad_scale(c, g, err);
+            return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
+        }
+        if (s.s / s.alpha > GROUP_LARGE)
+            *ret_pre = 0x1p-64f;
+    }
+    for (size_t i = 0; own && i < n; i++) {
+        uint32_t magnitude = group_bits(own[i]) & 0x7FFFFFFF;
+
+        if (magnitude > group_bits(GROUP_LARGE) && magnitude < 0x7F800000)
+            *ret_pre = 0x1p-64f;
+    }
+    return 0;
+}
+
+static int add_block(const struct group_ops *ops, const struct view *b, size_t g, float pre, float *sum)
+{
+    const struct codec *c = b->c;
+    const uint8_t *codes = b->codes + g * b->codes_per_group;
+    size_t n = group_len(b, g);
+    struct group_scales s = { .alpha = 1 };
+    int bad;
+
+    if (group_scales_read(c, b->scales + g * b->scale_bytes, &s))
+        return -1;
+    if (!ops || n < c->group || pre != 1 || ops->add(c, codes, s, sum, &bad))
+        bad = group_plain_add(c, codes, s, pre, sum, n);
+    return bad;
+}
+
+/* The coefficients of group g, added up times *ret_pre. */
+static int sum_group(const struct group_ops *ops, const struct codec *c, const struct codec_parts *p, size_t g,
+                     size_t count, float *sum, float *ret_pre, uint32_t *flags, struct merr *err)
+{
+    float room[GROUP_MAX];
+    struct view b = view_of(c, NULL, count);
+    size_t n = group_len(&b, g);
+    const float *own = p->own ? load(ops, p->own_type, p->own, g * c->group, room, n) : NULL;
+    int r = power_of_group(c, p, g, own, n, count, ret_pre, err);
+
+    if (r)
+        return r;
+    memset(sum, 0, n * sizeof(sum[0]));
+    for (size_t i = 0; i < p->n; i++) {
+        if (!p->blocks[i]) {
+            if (!ops || n < c->group || *ret_pre != 1 || ops->add_own(c, own, sum))
+                *flags |= group_plain_add_own(c, own, *ret_pre, sum, n);
+            continue;
+        }
+        b = view_of(c, p->blocks[i], count);
+        if (add_block(ops, &b, g, *ret_pre, sum)) {
+            (void)bad_code(c, g, err);
+            return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
+        }
+    }
+    return 0;
+}
+
+int codec_decode_reduce(const struct codec *c, const struct codec_parts *parts, enum codec_type type, void *out,
+                        size_t count, uint32_t *ret_flags, struct merr *err)
+{
+    const struct group_ops *ops = ops_in_use();
+    const struct view all = view_of(c, NULL, count);
+    float sum[GROUP_MAX], pre;
+    uint32_t flags;
+    int r = check_parts(c, parts, count, &flags, err);
+
+    for (size_t g = 0; r == 0 && g < groups_of(c, count); g++) {
+        size_t n = group_len(&all, g);
+
+        r = sum_group(ops, c, parts, g, count, sum, &pre, &flags, err);
+        if (r)
+            break;
+        if (!ops || n < c->group || pre != 1 || ops->finish(c, sum))
+            group_plain_finish(c, pre, sum, n);
+        if (type == CODEC_BF16)
+            narrow(ops, sum, (uint16_t *)out + g * c->group, n);
+        else
+            memcpy((float *)out + g * c->group, sum, n * sizeof(sum[0]));
+    }
+    if (r == 0)
+        *ret_flags |= flags;
+    return r;
+}
+
+int codec_decode_reduce_encode(const struct codec *c, const struct codec_parts *parts, const struct codec *to,
+                               const struct codec_site *site, void *block, size_t count, uint32_t *ret_flags,
+                               struct merr *err)
+{
+    const struct group_ops *ops = ops_in_use();
+    struct view b = view_of(to, block, count);
+    struct group_chance chance;
+    float sum[GROUP_MAX], pre;
+    uint32_t flags;
+    int r;
+
+    if (to->group != c->group || to->transform != c->transform)
+        return merr_set(err, -EINVAL, "cannot encode sums of %s blocks as %s: the two transform differently; decode "
+                        "them first", c->name, to->name);
+    r = check_parts(c, parts, count, &flags, err);
+    if (r)
+        return r;
+    chance = chance_of(to, site);
+    for (size_t g = 0; g < groups_of(to, count); g++) {
+        size_t n = group_len(&b, g), at = g * to->group;
+        uint8_t *codes = (uint8_t *)b.codes + g * b.codes_per_group, *scales = (uint8_t *)b.scales + g * b.scale_bytes;
+
+        r = sum_group(ops, c, parts, g, count, sum, &pre, &flags, err);
+        if (r)
+            return r;
+        if (!ops || n < to->group || pre != 1 || ops->quantise(to, &chance, at, sum, codes, scales))
+            flags |= group_plain_quantise(to, &chance, at, sum, pre, n, codes, scales);
+    }
+    close_block(to, block, count, flags);
+    *ret_flags |= flags;
+    return 0;
+}

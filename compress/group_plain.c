@@ -1,0 +1,441 @@
+#include "compress/group.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+
+#include "base/philox.h"
+
+#define PAPER_LAMBDA 1e-6f
+#define PAPER_ALPHA_MIN 1e-3f
+#define PAPER_ALPHA_MAX 1e3f
+#define PAPER_S_MIN 1e-12f
+#define PAPER_S_MAX 1e6f
+
+int group_sign(size_t i)
+{
+    static const uint64_t words[2] = { UINT64_C(0x9E3779B97F4A7C15), UINT64_C(0xD1B54A32D192ED03) };
+
+    return (int)(words[i / 64 % 2] >> (i % 64) & 1);
+}
+
+/* --- numbers ----------------------------------------------------------------------------------------------------- */
+
+static float clamp(float x, float lo, float hi)
+{
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
+/* Values with 0 for what is not finite. Returns flags. */
+static uint32_t clean(const float *v, size_t n, float *ret, float *ret_amax)
+{
+    uint32_t flags = 0;
+
+    *ret_amax = 0;
+    for (size_t i = 0; i < n; i++) {
+        int finite = (group_bits(v[i]) & 0x7FFFFFFF) < 0x7F800000;
+
+        ret[i] = finite ? v[i] : 0;
+        flags |= finite ? 0 : CODEC_NONFINITE;
+        *ret_amax = fmaxf(*ret_amax, fabsf(ret[i]));
+    }
+    return flags;
+}
+
+/* What makes a group of this size ordinary, exactly. */
+static float power_for(float amax)
+{
+    return amax > GROUP_LARGE ? 0x1p-64f : amax > 0 && amax < GROUP_SMALL ? 0x1p64f : 1;
+}
+
+static void multiply(float *y, size_t n, float by)
+{
+    for (size_t i = 0; by != 1 && i < n; i++)
+        y[i] *= by;
+}
+
+/* Unnormalised Walsh-Hadamard transform. The order of its stages is part of the format: sums of floats round. */
+static void wht(float *y, size_t n)
+{
+    for (size_t h = 1; h < n; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t j = i; j < i + h; j++) {
+                float a = y[j], b = y[j + h];
+
+                y[j] = a + b;
+                y[j + h] = a - b;
+            }
+}
+
+static void wht_int(int32_t *y, size_t n)
+{
+    for (size_t h = 1; h < n; h *= 2)
+        for (size_t i = 0; i < n; i += 2 * h)
+            for (size_t j = i; j < i + h; j++) {
+                int32_t a = y[j], b = y[j + h];
+
+                y[j] = a + b;
+                y[j + h] = a - b;
+            }
+}
+
+/* Is a group of n values transformed? A short one is not: what stands beside coefficients without being one would have
+ * another size, and the common scale would suit only one of them. */
+static int is_transformed(const struct codec *c, size_t n)
+{
+    return n == c->group && c->transform != TRANSFORM_NONE;
+}
+
+static int has_random_signs(const struct codec *c, size_t n)
+{
+    return is_transformed(c, n) && c->transform == TRANSFORM_RHT;
+}
+
+/* Values become coefficients but for a factor, which is returned. */
+static float transform(const struct codec *c, float *y, size_t n)
+{
+    if (!is_transformed(c, n))
+        return 1;
+    if (c->transform == TRANSFORM_H32) {
+        for (size_t i = 0; i < n; i += 32)
+            wht(y + i, 32);
+        return 0x1p-5f;
+    }
+    for (size_t i = 0; has_random_signs(c, n) && i < n; i++)
+        y[i] = group_sign(i) ? -y[i] : y[i];
+    wht(y, n);
+    return group_norm(c);
+}
+
+/* --- codes ------------------------------------------------------------------------------------------------------- */
+
+static void pack(unsigned bits, const uint8_t *q, size_t n, uint8_t *codes)
+{
+    if (bits == 8) {
+        memcpy(codes, q, n);
+    } else if (bits == 6) {
+        for (size_t i = 0; i < n; i += 4) {
+            uint32_t w = 0;
+
+            for (size_t k = 0; k < 4 && i + k < n; k++)
+                w |= (uint32_t)(q[i + k] & 0x3F) << (6 * k);
+            *codes++ = (uint8_t)w;
+            *codes++ = (uint8_t)(w >> 8);
+            *codes++ = (uint8_t)(w >> 16);
+        }
+    } else {
+        for (size_t i = 0; i < n; i += 2)
+            *codes++ = (uint8_t)(q[i] << 4 | (i + 1 < n ? q[i + 1] & 0x0F : 0));
+    }
+}
+
+/* Integers of codes. Returns 0, or -1: one is the negative number that encoders do not write. */
+static int unpack(unsigned bits, const uint8_t *codes, size_t n, int32_t *q)
+{
+    const int32_t half = 1 << (bits - 1);
+    int bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t u;
+
+        if (bits == 8) {
+            u = codes[i];
+        } else if (bits == 6) {
+            const uint8_t *p = codes + i / 4 * 3;
+
+            u = ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) >> (6 * (i % 4)) & 0x3F;
+        } else {
+            u = (uint32_t)codes[i / 2] >> (i % 2 ? 0 : 4) & 0x0F;
+        }
+        q[i] = (int32_t)(u ^ (uint32_t)half) - half;
+        bad |= q[i] == -half;
+    }
+    return bad ? -1 : 0;
+}
+
+static int unpack_fp8(const struct codec *c, const uint8_t *codes, size_t n, float *q)
+{
+    const uint8_t last = c->kind == FP8_E4M3 ? 0x7E : 0x7B;
+    int bad = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        bad |= (codes[i] & 0x7F) > last;
+        q[i] = fp8_decode(codes[i], (enum fp8_kind)c->kind);
+    }
+    return bad ? -1 : 0;
+}
+
+/* Random numbers in [0, 1) of n values. */
+static void draw(const struct group_chance *chance, uint64_t at, float *u, size_t n)
+{
+    uint64_t index = chance->offset + at;
+    uint32_t words[4];
+
+    for (size_t i = 0; i < n; i++, index++) {
+        if (i == 0 || index % 4 == 0) {
+            const uint32_t ctr[4] = { chance->step, chance->micro, (uint32_t)(index / 4), (uint32_t)(index / 4 >> 32) };
+
+            philox4x32(ctr, chance->key, words);
+        }
+        u[i] = philox_unit(words[index % 4]);
+    }
+}
+
+/* Codes of n coefficients times inv. */
+static void put_codes(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *y, size_t n,
+                      float inv, uint8_t *codes)
+{
+    const float top = group_target(c);
+    float u[GROUP_MAX];
+    uint8_t q[GROUP_MAX];
+
+    if (c->stochastic)
+        draw(chance, at, u, n);
+    for (size_t i = 0; i < n; i++) {
+        float t = y[i] * inv;
+
+        if (c->fp8) {
+            q[i] = fp8_encode(t, (enum fp8_kind)c->kind);
+            continue;
+        }
+        t = c->stochastic ? floorf(t + u[i]) : rintf(t);
+        q[i] = (uint8_t)(int8_t)clamp(t, -top, top);
+    }
+    pack(c->bits, q, n, codes);
+}
+
+/* --- scales ------------------------------------------------------------------------------------------------------ */
+
+static void put_f32(uint8_t *to, float x)
+{
+    uint32_t u = group_bits(x);
+
+    for (int i = 0; i < 4; i++)
+        to[i] = (uint8_t)(u >> (8 * i));
+}
+
+static float get_f32(const uint8_t *from)
+{
+    return group_float((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
+}
+
+int group_scales_read(const struct codec *c, const uint8_t *scales, struct group_scales *ret)
+{
+    struct group_scales s = { .alpha = 1 };
+
+    s.s = c->scale == SCALE_BF16 ? group_float((uint32_t)scales[0] << 16 | (uint32_t)scales[1] << 24) : get_f32(scales);
+    if (!(s.s > 0) || s.s > GROUP_SCALE_MAX)
+        return -1;
+    if (c->scale == SCALE_PAPER) {
+        s.alpha = get_f32(scales + 4);
+        if (!(s.alpha >= PAPER_ALPHA_MIN) || s.alpha > PAPER_ALPHA_MAX || s.s < PAPER_S_MIN || s.s > PAPER_S_MAX)
+            return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+uint32_t group_scale_write(const struct codec *c, float amax, float pre, uint8_t *scales, float *ret_s)
+{
+    uint32_t flags = 0, u;
+    float s = amax / group_target(c) / pre;
+
+    assert(c->scale != SCALE_PAPER);
+    if (amax == 0)
+        s = 1;
+    if (s > GROUP_SCALE_MAX) {
+        s = GROUP_SCALE_MAX;
+        flags = CODEC_NONFINITE;
+    }
+    if (s == 0)
+        s = FLT_TRUE_MIN;
+    if (c->scale == SCALE_BF16) { /* up: no value may clip */
+        u = group_bits(s) + 0xFFFF;
+        s = group_float(u & 0xFFFF0000);
+        scales[0] = (uint8_t)(u >> 16);
+        scales[1] = (uint8_t)(u >> 24);
+    } else {
+        put_f32(scales, s);
+    }
+    *ret_s = amax == 0 ? 1 : s * pre;
+    return flags;
+}
+
+/* --- encode ------------------------------------------------------------------------------------------------------ */
+
+static float largest(const float *y, size_t n)
+{
+    float amax = 0;
+
+    for (size_t i = 0; i < n; i++)
+        amax = fmaxf(amax, fabsf(y[i]));
+    return amax;
+}
+
+/* Scale and codes of y, which are coefficients times pre / norm. */
+static uint32_t encode_coefficients(const struct codec *c, const struct group_chance *chance, uint64_t at,
+                                    const float *y, float norm, float pre, size_t n, uint8_t *codes, uint8_t *scales)
+{
+    float s;
+    uint32_t flags = group_scale_write(c, largest(y, n) * norm, pre, scales, &s);
+
+    put_codes(c, chance, at, y, n, norm / s, codes);
+    return flags;
+}
+
+/* TACO's first scale, of numbers with this mean square. */
+static float paper_alpha(const struct codec *c, const float *v, size_t n)
+{
+    float part[8] = { 0 };
+
+    for (size_t i = 0; i < n; i++)
+        part[i % 8] += v[i] * v[i];
+    for (size_t k = 4; k > 0; k /= 2)
+        for (size_t i = 0; i < k; i++)
+            part[i] += part[i + k];
+    return clamp(group_target(c) / sqrtf(part[0] / (float)n + PAPER_LAMBDA), PAPER_ALPHA_MIN, PAPER_ALPHA_MAX);
+}
+
+/* TACO's second scale and the codes of coefficients, in TACO's order. */
+static void paper_encode(const struct codec *c, float alpha, const float *y, size_t n, uint8_t *codes, uint8_t *scales)
+{
+    const float target = group_target(c);
+    float amax = fmaxf(largest(y, n), PAPER_S_MIN), s = clamp(amax / target, PAPER_S_MIN, PAPER_S_MAX);
+
+    put_f32(scales, s);
+    put_f32(scales + 4, alpha);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = fp8_encode(clamp(y[i] / s, -target, target), (enum fp8_kind)c->kind);
+}
+
+uint32_t group_plain_encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v,
+                            size_t n, uint8_t *codes, uint8_t *scales)
+{
+    float y[GROUP_MAX], amax, pre, norm, alpha;
+    uint32_t flags;
+
+    assert(n > 0 && n <= c->group);
+    flags = clean(v, n, y, &amax);
+    if (c->scale == SCALE_PAPER) {
+        alpha = paper_alpha(c, y, n);
+        multiply(y, n, alpha);
+        multiply(y, n, transform(c, y, n));
+        paper_encode(c, alpha, y, n, codes, scales);
+        return flags;
+    }
+    pre = power_for(amax);
+    multiply(y, n, pre);
+    norm = transform(c, y, n);
+    return flags | encode_coefficients(c, chance, at, y, norm, pre, n, codes, scales);
+}
+
+uint32_t group_plain_quantise(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *sum,
+                              float pre, size_t n, uint8_t *codes, uint8_t *scales)
+{
+    float y[GROUP_MAX], amax, by, alpha;
+    uint32_t flags;
+
+    assert(n > 0 && n <= c->group);
+    memcpy(y, sum, n * sizeof(y[0]));
+    if (c->scale == SCALE_PAPER)
+        multiply(y, n, 1 / pre);
+    flags = clean(y, n, y, &amax);
+    if (c->scale == SCALE_PAPER) {
+        alpha = paper_alpha(c, y, n);
+        multiply(y, n, alpha);
+        paper_encode(c, alpha, y, n, codes, scales);
+        return flags;
+    }
+    by = power_for(amax);
+    multiply(y, n, by);
+    return flags | encode_coefficients(c, chance, at, y, 1, pre * by, n, codes, scales);
+}
+
+/* --- decode ------------------------------------------------------------------------------------------------------ */
+
+static void limit(float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = clamp(x[i], -GROUP_VALUE_MAX, GROUP_VALUE_MAX);
+}
+
+/* Whole numbers are transformed as such, exactly, then multiplied once. */
+static int decode_integers(const struct codec *c, const uint8_t *codes, float s, float *out, size_t n)
+{
+    int32_t q[GROUP_MAX];
+    float by = is_transformed(c, n) ? s * group_norm(c) : s;
+    size_t width = !is_transformed(c, n) ? 1 : c->transform == TRANSFORM_H32 ? 32 : n;
+
+    if (unpack(c->bits, codes, n, q))
+        return -1;
+    for (size_t i = 0; i < n; i += width)
+        wht_int(q + i, width);
+    for (size_t i = 0; i < n; i++) {
+        float x = (float)q[i] * by;
+
+        out[i] = has_random_signs(c, n) && group_sign(i) ? -x : x;
+    }
+    limit(out, n);
+    return 0;
+}
+
+int group_plain_decode(const struct codec *c, const uint8_t *codes, struct group_scales s, float *out, size_t n)
+{
+    if (!c->fp8)
+        return decode_integers(c, codes, s.s, out, n);
+    if (unpack_fp8(c, codes, n, out))
+        return -1;
+    if (c->scale == SCALE_PAPER) {
+        multiply(out, n, s.s);
+        multiply(out, n, transform(c, out, n));
+        for (size_t i = 0; i < n; i++)
+            out[i] /= s.alpha;
+    } else {
+        multiply(out, n, transform(c, out, n) * s.s);
+    }
+    limit(out, n);
+    return 0;
+}
+
+int group_plain_add(const struct codec *c, const uint8_t *codes, struct group_scales s, float pre, float *sum, size_t n)
+{
+    float f[GROUP_MAX], by = s.s * pre;
+    int32_t q[GROUP_MAX];
+
+    if (c->fp8 ? unpack_fp8(c, codes, n, f) : unpack(c->bits, codes, n, q))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        if (c->scale == SCALE_PAPER)
+            sum[i] += s.s * f[i] / s.alpha * pre;
+        else
+            sum[i] += by * (c->fp8 ? f[i] : (float)q[i]);
+    }
+    return 0;
+}
+
+uint32_t group_plain_add_own(const struct codec *c, const float *v, float pre, float *sum, size_t n)
+{
+    float y[GROUP_MAX], amax, norm;
+    uint32_t flags = clean(v, n, y, &amax);
+
+    multiply(y, n, pre);
+    norm = transform(c, y, n);
+    for (size_t i = 0; i < n; i++)
+        sum[i] += norm * y[i];
+    return flags;
+}
+
+void group_plain_finish(const struct codec *c, float pre, float *sum, size_t n)
+{
+    float norm = is_transformed(c, n) ? group_norm(c) : 1;
+    size_t width = !is_transformed(c, n) ? 1 : c->transform == TRANSFORM_H32 ? 32 : n;
+
+    for (size_t i = 0; i < n; i += width)
+        wht(sum + i, width);
+    for (size_t i = 0; i < n; i++) {
+        sum[i] = sum[i] * norm / pre;
+        if (has_random_signs(c, n) && group_sign(i))
+            sum[i] = -sum[i];
+    }
+    limit(sum, n);
+}
