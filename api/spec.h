@@ -69,6 +69,13 @@ struct job_spec {
             int layers, hidden, heads, kv_heads, ffn, context, vocab;
             double dropout; /* 0 <= p < 1 */
             bool tie_embeddings;
+            double norm_eps; /* 0: that of init.from, else 1e-5 */
+            /* llama */
+            bool qkv_bias;
+            double rope_theta;     /* 0: that of init.from, else 10000 */
+            char rope_scaling[16]; /* "auto": as init.from says, else "none" */
+            double rope_factor;
+            int rope_original;
         } model;
         struct {
             uint64_t seed; /* of weights, order, dropout; default 1234 */

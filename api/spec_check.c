@@ -43,6 +43,12 @@ static void fill(const struct reading *r, const char *path, int *field, int valu
         *field = value;
 }
 
+static void fill_number(const struct reading *r, const char *path, double *field, double value)
+{
+    if (state_of(r, path) != READ_GIVEN)
+        *field = value;
+}
+
 static void need(struct reading *r, const char *path, const char *what)
 {
     if (absent(r, path))
@@ -80,6 +86,13 @@ static void complete_model(struct reading *r)
          : r->spec->train.data.format != DATA_TOKENS && r->spec->train.data.tokenizer == TOKENIZER_BYTES ? 256 : 50257);
     if (absent(r, "/train/model/tie_embeddings"))
         m->tie_embeddings = p ? p->tie_embeddings : m->family == MODEL_GPT2;
+    if (absent(r, "/train/model/qkv_bias"))
+        m->qkv_bias = p && p->qkv_bias;
+    fill_number(r, "/train/model/norm_eps", &m->norm_eps, p ? p->norm_eps : 0);
+    fill_number(r, "/train/model/rope_theta", &m->rope_theta, p ? p->rope_theta : 0);
+    fill_number(r, "/train/model/rope_factor", &m->rope_factor, p && p->rope_factor > 0 ? p->rope_factor : 1);
+    if (state_of(r, "/train/model/rope_scaling") != READ_GIVEN)
+        (void)snprintf(m->rope_scaling, sizeof(m->rope_scaling), "%s", p && p->rope_scaling ? p->rope_scaling : "auto");
 }
 
 /* The largest V up to 8 that divides B and, when a micro-batch is given, leaves whole micro-batches. */
@@ -131,6 +144,16 @@ static void check_model(struct reading *r)
             faults_add(r->f, "/train/model/kv_heads", "%d heads cannot share %d kv_heads; want a divisor of heads",
                        m.heads, m.kv_heads);
     }
+    if (!gpt2 && sound(r, "/train/model/hidden", "/train/model/heads", NULL) && m.hidden % m.heads == 0 &&
+        m.hidden / m.heads % 2)
+        faults_add(r->f, "/train/model/heads", "heads of %d cannot be rotated: hidden / heads must be even",
+                   m.hidden / m.heads);
+    if (gpt2 && m.qkv_bias && sound(r, "/train/model/qkv_bias", NULL))
+        faults_add(r->f, "/train/model/qkv_bias", "gpt2 has its own biases; leave it out");
+    if (gpt2 && (m.rope_theta > 0 || strcmp(m.rope_scaling, "auto") != 0) &&
+        sound(r, "/train/model/rope_theta", "/train/model/rope_scaling", NULL))
+        faults_add(r->f, m.rope_theta > 0 ? "/train/model/rope_theta" : "/train/model/rope_scaling",
+                   "gpt2 learns its positions and rotates nothing; leave it out");
     if (sound(r, "/train/batch/length", "/train/model/context", NULL) && s->train.batch.length > m.context)
         faults_add(r->f, "/train/batch/length", "%d is longer than the model's context of %d", s->train.batch.length,
                    m.context);

@@ -21,20 +21,26 @@ static const char *const codecs_dp[] = {"none", "sdp4bit", "g8", "auto", NULL};
 static const char *const codecs_ckpt[] = {"none", "plane", "zstd", "lz4", "auto", NULL};
 static const char *const policies[] = {"pad", "sorted", "pack", "skrull", "sweep", "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
+static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
 static const char *const preset_names[] = {
     "gpt2-tiny", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b",
-    "llama-tiny", "llama-1b", "llama-3b", "llama-8b", NULL};
+    "llama-tiny", "llama-1b", "llama-3b", "llama-8b", "qwen2.5-0.5b", "qwen2.5-1.5b", NULL};
+
+#define LLAMA3(factor) .norm_eps = 1e-5, .rope_theta = 500000, .rope_scaling = "llama3", .rope_factor = (factor)
+#define QWEN25 .norm_eps = 1e-6, .rope_theta = 1000000, .qkv_bias = true
 
 const struct preset spec_presets[] = {
-    {"gpt2-tiny", MODEL_GPT2, 4, 128, 4, 4, 512, 128, 256, true},
-    {"gpt2-124m", MODEL_GPT2, 12, 768, 12, 12, 3072, 1024, 50257, true},
-    {"gpt2-350m", MODEL_GPT2, 24, 1024, 16, 16, 4096, 1024, 50257, true},
-    {"gpt2-774m", MODEL_GPT2, 36, 1280, 20, 20, 5120, 1024, 50257, true},
-    {"gpt2-1.5b", MODEL_GPT2, 48, 1600, 25, 25, 6400, 1024, 50257, true},
-    {"llama-tiny", MODEL_LLAMA, 4, 128, 4, 2, 384, 128, 256, true},
-    {"llama-1b", MODEL_LLAMA, 16, 2048, 32, 8, 8192, 131072, 128256, true},
-    {"llama-3b", MODEL_LLAMA, 28, 3072, 24, 8, 8192, 131072, 128256, true},
-    {"llama-8b", MODEL_LLAMA, 32, 4096, 32, 8, 14336, 131072, 128256, false},
+    {"gpt2-tiny", MODEL_GPT2, 4, 128, 4, 4, 512, 128, 256, true, .norm_eps = 0},
+    {"gpt2-124m", MODEL_GPT2, 12, 768, 12, 12, 3072, 1024, 50257, true, .norm_eps = 0},
+    {"gpt2-350m", MODEL_GPT2, 24, 1024, 16, 16, 4096, 1024, 50257, true, .norm_eps = 0},
+    {"gpt2-774m", MODEL_GPT2, 36, 1280, 20, 20, 5120, 1024, 50257, true, .norm_eps = 0},
+    {"gpt2-1.5b", MODEL_GPT2, 48, 1600, 25, 25, 6400, 1024, 50257, true, .norm_eps = 0},
+    {"llama-tiny", MODEL_LLAMA, 4, 128, 4, 2, 384, 128, 256, true, .norm_eps = 0},
+    {"llama-1b", MODEL_LLAMA, 16, 2048, 32, 8, 8192, 131072, 128256, true, LLAMA3(32)},
+    {"llama-3b", MODEL_LLAMA, 28, 3072, 24, 8, 8192, 131072, 128256, true, LLAMA3(32)},
+    {"llama-8b", MODEL_LLAMA, 32, 4096, 32, 8, 14336, 131072, 128256, false, LLAMA3(8)},
+    {"qwen2.5-0.5b", MODEL_LLAMA, 24, 896, 14, 2, 4864, 32768, 151936, true, QWEN25},
+    {"qwen2.5-1.5b", MODEL_LLAMA, 28, 1536, 12, 2, 8960, 131072, 151936, true, QWEN25},
 };
 const size_t spec_presets_n = sizeof(spec_presets) / sizeof(spec_presets[0]);
 
@@ -74,6 +80,20 @@ const struct field spec_fields[] = {
      .def = "0.0", .help = "share of activations dropped in training"},
     {"/train/model/tie_embeddings", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.tie_embeddings),
      .computed = "the preset's, else true for gpt2", .help = "the output layer is the token embedding"},
+    {"/train/model/norm_eps", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.norm_eps), .lo = 0, .hi = 1,
+     .computed = "the preset's, else 0", .help = "added to the variance in norms; 0: that of init.from, else 1e-5"},
+    {"/train/model/qkv_bias", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.qkv_bias), .computed = "the preset's, else false",
+     .help = "queries, keys and values have biases, as in Qwen2 (llama)"},
+    {"/train/model/rope_theta", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.rope_theta), .lo = 0, .hi = 1e12,
+     .computed = "the preset's, else 0", .help = "base of the rotation of positions; 0: that of init.from, else 10000 "
+     "(llama)"},
+    {"/train/model/rope_scaling", FIELD_WORD, SCOPE_TRAIN, AT(train.model.rope_scaling), .words = rope_scalings,
+     .computed = "the preset's, else auto", .help = "how the rotation is slowed for long contexts; auto: as init.from "
+     "says, else none (llama)"},
+    {"/train/model/rope_factor", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.rope_factor), .lo = 1, .hi = 1e6,
+     .computed = "the preset's, else 1", .help = "by how much, for linear and llama3 (llama)"},
+    {"/train/model/rope_original", FIELD_INT, SCOPE_TRAIN, AT(train.model.rope_original), .lo = 1, .hi = 1 << 24,
+     .def = "8192", .help = "the context before it was scaled, for llama3 (llama)"},
     {"/train/init/seed", FIELD_U64, SCOPE_TRAIN, AT(train.init.seed), .lo = 0, .hi = 9007199254740992.0,
      .def = "1234", .help = "of weights, order of samples and dropout"},
     {"/train/init/from", FIELD_TEXT, SCOPE_TRAIN, AT(train.init.from), .computed = "fresh weights",

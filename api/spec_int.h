@@ -59,7 +59,9 @@ struct preset {
     const char *name;
     enum model_family family;
     int layers, hidden, heads, kv_heads, ffn, context, vocab;
-    bool tie_embeddings;
+    bool tie_embeddings, qkv_bias;
+    double norm_eps, rope_theta, rope_factor; /* 0: not its own */
+    const char *rope_scaling;                 /* NULL: auto */
 };
 
 extern const struct preset spec_presets[];
