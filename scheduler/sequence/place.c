@@ -46,7 +46,7 @@ static void keys_of(const struct seq_group *g, struct keyed *v)
         v[i] = (struct keyed){g->tokens[i], i};
 }
 
-/* --- DACP: memory in units of 1/ranks of a token, so that quotients are whole ---------------------------------- */
+/* --- DACP: memory in units of 1/ranks of a token, so that quotients are whole ----------------------------------- */
 
 struct dacp {
     const struct seq_group *g;
@@ -206,8 +206,8 @@ static int dacp(const struct seq_group *g, enum seq_placer placer, int16_t *plac
     d.order = malloc(g->n * sizeof(d.order[0]) + ranks * (sizeof(d.room[0]) + sizeof(d.load[0])));
     if (!d.order)
         return -ENOMEM;
-    d.room = (int64_t *)(d.order + g->n);
-    d.load = (double *)(d.room + ranks);
+    d.room = (void *)(d.order + g->n);
+    d.load = (void *)(d.room + ranks);
     for (int r = 0; r < g->ranks; r++) {
         d.room[r] = g->capacity * g->ranks;
         d.load[r] = 0;
@@ -221,7 +221,7 @@ static int dacp(const struct seq_group *g, enum seq_placer placer, int16_t *plac
     return rc;
 }
 
-/* --- the sweep: sharding takes the longest first, so a plan is how many ------------------------------------------ */
+/* --- the sweep: sharding takes the longest first, so a plan is how many ----------------------------------------- */
 
 struct sweep {
     const struct seq_group *g;
@@ -308,10 +308,10 @@ static int sweep(const struct seq_group *g, int16_t *place)
                      ranks * (sizeof(s.busy[0]) + sizeof(s.room[0])));
     if (!s.order)
         return -ENOMEM;
-    s.local_s = (double *)(s.order + g->n);
+    s.local_s = (void *)(s.order + g->n);
     s.busy = s.local_s + g->n;
-    s.room = (int64_t *)(s.busy + ranks);
-    s.at = (int16_t *)(s.room + ranks);
+    s.room = (void *)(s.busy + ranks);
+    s.at = (void *)(s.room + ranks);
     s.best = s.at + g->n;
     keys_of(g, s.order);
     sort_keys(s.order, g->n, descending);

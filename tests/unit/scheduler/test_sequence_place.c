@@ -210,7 +210,7 @@ static void whole_shares_cost_no_more_than_their_rounding(void **state)
     assert_true(placed > n / 4);
 }
 
-/* --- the oracle: every placement there is --------------------------------------------------------------------------- */
+/* --- the oracle: every placement there is ------------------------------------------------------------------------- */
 
 static double best_of_all(const struct seq_group *g)
 {
