@@ -48,9 +48,10 @@ void seq_plan_print(const struct seq_plan *p, struct buf *out)
     const struct seq_config *c = &p->config;
 
     (void)buf_printf(out, "{\"version\":%d,\"policy\":\"%s\",\"digest\":\"%016" PRIx64 "\",\"replicas\":%d,"
-                     "\"ranks\":%d,\"capacity\":%" PRId64 ",\"sequences\":%zu,\"tokens\":%" PRId64
-                     ",\"targets\":%" PRId64 ",\"micro_batches\":%" PRId64 ",", SEQ_PLAN_VERSION, seq_policy_name(c->policy), p->digest,
-                     c->replicas, c->ranks, c->capacity, p->n, p->tokens, p->targets, p->micros);
+                     "\"ranks\":%d,\"capacity\":%" PRId64 ",", SEQ_PLAN_VERSION, seq_policy_name(c->policy), p->digest,
+                     c->replicas, c->ranks, c->capacity);
+    (void)buf_printf(out, "\"sequences\":%zu,\"tokens\":%" PRId64 ",\"targets\":%" PRId64 ",\"micro_batches\":%" PRId64
+                     ",", p->n, p->tokens, p->targets, p->micros);
     print_score(p, out);
     (void)buf_addstr(out, ",\"plan\":[");
     for (int i = 0; i < c->replicas; i++) {
