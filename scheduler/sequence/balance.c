@@ -1,13 +1,20 @@
 /* Skrull's global scheduling and its relatives: replicas balanced first, then long and short interleaved into the
- * fewest micro-batches that fit, each placed among the ranks. */
+ * fewest micro-batches that fit, each placed among the ranks. The sweep looks at a few more cuts and takes the best. */
 #include <errno.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "scheduler/sequence/draft.h"
 
+enum cut { /* which of a replica's ascending sequences go together */
+    CUT_INTERLEAVED, /* every m-th: each micro-batch has long and short ones */
+    CUT_RUNS,        /* neighbours: those alike balance without being sharded */
+};
+
 struct trial {
+    enum cut cut;
     int64_t micros; /* of each replica */
     double step_s;  /* of the slowest replica */
     int16_t *place; /* of the k-th in the replicas' order */
@@ -18,6 +25,7 @@ struct balance {
     enum seq_placer placer;
     size_t *sub;     /* sequences of replica 0, of replica 1, ..., each ascending by length */
     size_t *first;   /* replica r has sub[first[r]] to sub[first[r + 1]] */
+    int64_t *micro;  /* micro-batch of the k-th under the cut */
     int64_t *tokens; /* of a micro-batch while it is placed */
     int16_t *place;
 };
@@ -48,47 +56,65 @@ static void sort_by_replica(struct balance *b, const size_t *descending, const i
     b->first[b->d->c->replicas] = at;
 }
 
-/* Place every m-th sequence of the replica from the j-th on. Adds its time. Returns 0, -ENOSPC, -ENOMEM. */
-static int place_micro(struct balance *b, int replica, int64_t m, int64_t j, int16_t *place, double *step_s)
+/* Say into which of m micro-batches each sequence of the replica goes. */
+static void cut_replica(struct balance *b, int replica, enum cut cut, int64_t m)
+{
+    size_t first = b->first[replica], end = b->first[replica + 1];
+    int64_t sum = 0, before = 0;
+
+    for (size_t k = first; k < end; k++)
+        sum += b->d->b->tokens[b->sub[k]];
+    for (size_t k = first; k < end; k++) {
+        int64_t s = b->d->b->tokens[b->sub[k]];
+
+        /* A run ends where its share of the tokens does; the middle of a sequence decides. */
+        b->micro[k] = cut == CUT_INTERLEAVED ? (int64_t)(k - first) % m : (before + s / 2) * m / sum;
+        before += s;
+    }
+}
+
+/* Place the replica's j-th micro-batch and add its time. Returns 0, -ENOSPC, -ENOMEM. */
+static int place_micro(struct balance *b, int replica, int64_t j, int16_t *place, double *step_s)
 {
     const struct seq_config *c = b->d->c;
-    size_t first = b->first[replica], n = b->first[replica + 1] - first, count = 0;
     struct seq_group g = {b->tokens, 0, c->ranks, c->capacity, c->exact_shares, &c->cost};
     struct seq_placed placed;
     int64_t sum = 0;
+    size_t at = 0;
     int rc;
 
-    for (size_t k = (size_t)j; k < n; k += (size_t)m) {
-        b->tokens[count++] = b->d->b->tokens[b->sub[first + k]];
-        sum += b->tokens[count - 1];
-    }
-    g.n = count;
-    *step_s += c->cost.micro_s;
+    for (size_t k = b->first[replica]; k < b->first[replica + 1]; k++)
+        if (b->micro[k] == j)
+            sum += b->tokens[g.n++] = b->d->b->tokens[b->sub[k]];
+    if (g.n == 0)
+        return 0;
     if (sum > c->capacity * c->ranks)
         return -ENOSPC;
     rc = seq_place(&g, b->placer, b->place, &placed);
     if (rc)
         return rc;
-    *step_s += placed.time_s;
-    count = 0;
-    for (size_t k = (size_t)j; k < n; k += (size_t)m)
-        place[first + k] = b->place[count++];
+    *step_s += placed.time_s + c->cost.micro_s;
+    for (size_t k = b->first[replica]; k < b->first[replica + 1]; k++)
+        if (b->micro[k] == j)
+            place[k] = b->place[at++];
     return 0;
 }
 
-/* Fill the trial for m micro-batches a replica. Returns 0, -ENOSPC when some do not fit, -ENOMEM. */
-static int try_micros(struct balance *b, int64_t m, struct trial *t)
+/* Fill the trial. Returns 0, -ENOSPC when some micro-batch does not fit or it takes limit_s or longer, -ENOMEM. */
+static int run_trial(struct balance *b, enum cut cut, int64_t m, double limit_s, struct trial *t)
 {
+    t->cut = cut;
     t->micros = m;
     t->step_s = 0;
     for (int r = 0; r < b->d->c->replicas; r++) {
         double replica_s = 0;
 
+        cut_replica(b, r, cut, m);
         for (int64_t j = 0; j < m; j++) {
-            int rc = place_micro(b, r, m, j, t->place, &replica_s);
+            int rc = place_micro(b, r, j, t->place, &replica_s);
 
-            if (rc)
-                return rc;
+            if (rc || replica_s >= limit_s)
+                return rc ? rc : -ENOSPC;
         }
         t->step_s = fmax(t->step_s, replica_s);
     }
@@ -113,43 +139,48 @@ static int64_t fewest(const struct balance *b)
 
 static void write_trial(struct balance *b, const struct trial *t)
 {
-    for (int r = 0; r < b->d->c->replicas; r++)
+    for (int r = 0; r < b->d->c->replicas; r++) {
+        cut_replica(b, r, t->cut, t->micros);
         for (int64_t j = 0; j < t->micros; j++) {
             (void)draft_micro(b->d, r);
-            for (size_t k = b->first[r] + (size_t)j; k < b->first[r + 1]; k += (size_t)t->micros) {
+            for (size_t k = b->first[r]; k < b->first[r + 1]; k++) {
                 size_t i = b->sub[k];
 
+                if (b->micro[k] != j)
+                    continue;
                 if (t->place[k] == SEQ_SHARD)
                     draft_sharded(b->d, i);
                 else
                     draft_piece(b->d, i, 0, b->d->b->tokens[i], t->place[k], 1);
             }
         }
+    }
 }
 
-#define MORE_MICROS 2 /* beyond the fewest that fit: shorter ones may balance better */
+#define MORE_MICROS 3 /* beyond the fewest that fit: shorter ones may balance better */
 
-/* The first number of micro-batches that fits all replicas, or with more the best of the next ones too. */
-static int search(struct balance *b, struct trial *best, struct trial *other, int more)
+/* Interleave into the fewest micro-batches that fit; to be thorough, take the best of more of them and of runs too. */
+static int search(struct balance *b, struct trial *best, struct trial *other, bool thorough)
 {
-    int64_t m = fewest(b), last = (int64_t)b->d->b->n;
+    int64_t least = fewest(b), last = (int64_t)b->d->b->n, m = least;
     int rc = -ENOSPC;
 
     for (; rc == -ENOSPC && m <= last; m++)
-        rc = try_micros(b, m, best);
-    if (rc)
+        rc = run_trial(b, CUT_INTERLEAVED, m, INFINITY, best);
+    if (rc || !thorough)
         return rc;
-    for (int k = 0; k < more && m <= last; k++, m++) {
-        rc = try_micros(b, m, other);
-        if (rc == -ENOMEM)
-            return rc;
-        if (rc == 0 && other->step_s < best->step_s) {
-            struct trial keep = *best;
+    for (int64_t k = least; k <= m - 1 + MORE_MICROS && k <= last; k++)
+        for (int cut = CUT_INTERLEAVED; cut <= CUT_RUNS; cut++) {
+            rc = run_trial(b, (enum cut)cut, k, best->step_s, other);
+            if (rc == -ENOMEM)
+                return rc;
+            if (rc == 0) {
+                struct trial keep = *best;
 
-            *best = *other;
-            *other = keep;
+                *best = *other;
+                *other = keep;
+            }
         }
-    }
     return 0;
 }
 
@@ -166,13 +197,14 @@ int policy_balanced(struct draft *d)
 
     b.sub = malloc(n * sizeof(b.sub[0]));
     b.first = malloc(((size_t)d->c->replicas + 1) * sizeof(b.first[0]));
+    b.micro = malloc(n * sizeof(b.micro[0]));
     b.tokens = malloc(n * sizeof(b.tokens[0]));
     b.place = malloc(n * sizeof(b.place[0]));
-    if (best.place && other.place && order && home && b.sub && b.first && b.tokens && b.place)
+    if (best.place && other.place && order && home && b.sub && b.first && b.micro && b.tokens && b.place)
         rc = batch_balance(d->c, d->b, home);
     if (!rc) {
         sort_by_replica(&b, order, home);
-        rc = search(&b, &best, &other, d->c->policy == SEQ_SWEEP ? MORE_MICROS : 0);
+        rc = search(&b, &best, &other, d->c->policy == SEQ_SWEEP);
     }
     if (!rc) {
         write_trial(&b, &best);
@@ -184,6 +216,7 @@ int policy_balanced(struct draft *d)
     free(home);
     free(b.sub);
     free(b.first);
+    free(b.micro);
     free(b.tokens);
     free(b.place);
     return rc;

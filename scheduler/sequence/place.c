@@ -227,6 +227,7 @@ struct sweep {
     const struct seq_group *g;
     struct keyed *order; /* descending */
     double *local_s;     /* of the k-th alone on a rank */
+    double *rest_s;      /* of the k-th and all after it */
     double *busy;        /* of each rank */
     int64_t *room;
     int16_t *at, *best; /* rank of the k-th */
@@ -274,9 +275,12 @@ static int sweep_all(struct sweep *s, int16_t *place)
     size_t best_d = 0;
 
     for (size_t d = 0; d <= g->n && units <= capacity && shard_s < best_s; d++) {
-        double comm_s = seq_time_comm(g->cost, tokens), local_s;
+        double comm_s = seq_time_comm(g->cost, tokens), local_s = 0;
 
-        local_s = comm_s + shard_s < best_s ? fill(s, d, capacity - units, best_s - shard_s) : INFINITY;
+        /* No placement is below the mean of the ranks, nor below the longest: most d need no more than that. */
+        if (d < g->n)
+            local_s = fmax(s->rest_s[d] / g->ranks, s->local_s[d]) * (1 - 1e-9);
+        local_s = fmax(comm_s, local_s) + shard_s < best_s ? fill(s, d, capacity - units, best_s - shard_s) : INFINITY;
         if (fmax(comm_s, local_s) + shard_s < best_s) {
             int16_t *swap = s->best;
 
@@ -304,12 +308,13 @@ static int sweep(const struct seq_group *g, int16_t *place)
     size_t ranks = (size_t)g->ranks;
     int rc;
 
-    s.order = malloc(g->n * (sizeof(s.order[0]) + sizeof(s.local_s[0]) + 2 * sizeof(s.at[0])) +
+    s.order = malloc(g->n * (sizeof(s.order[0]) + 2 * sizeof(s.local_s[0]) + 2 * sizeof(s.at[0])) +
                      ranks * (sizeof(s.busy[0]) + sizeof(s.room[0])));
     if (!s.order)
         return -ENOMEM;
     s.local_s = (void *)(s.order + g->n);
-    s.busy = s.local_s + g->n;
+    s.rest_s = s.local_s + g->n;
+    s.busy = s.rest_s + g->n;
     s.room = (void *)(s.busy + ranks);
     s.at = (void *)(s.room + ranks);
     s.best = s.at + g->n;
@@ -317,6 +322,8 @@ static int sweep(const struct seq_group *g, int16_t *place)
     sort_keys(s.order, g->n, descending);
     for (size_t k = 0; k < g->n; k++)
         s.local_s[k] = seq_time(g->cost, 0, s.order[k].tokens, 1);
+    for (size_t k = g->n; k-- > 0;)
+        s.rest_s[k] = s.local_s[k] + (k + 1 < g->n ? s.rest_s[k + 1] : 0);
     rc = sweep_all(&s, place);
     free(s.order);
     return rc;

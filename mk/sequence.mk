@@ -1,0 +1,6 @@
+# Sequence planning. Its benchmark needs nothing above the scheduler, so it links no more: `make bench-sequence` builds
+# in seconds.
+$(BUILD)/bench/sequence: $(BUILD)/obj/tests/bench/sequence.o $(foreach f,$(floor_scheduler),$(BUILD)/lib$(f).a)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,scheduler)
