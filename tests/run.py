@@ -76,8 +76,12 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] == "sum":
         total = [0, 0, 0]
         for name in sys.argv[2:]:
-            with open(name) as f:
-                total = [a + b for a, b in zip(total, json.load(f))]
+            try:
+                with open(name) as f:
+                    total = [a + b for a, b in zip(total, json.load(f))]
+            except FileNotFoundError:
+                print(f"{name} is missing: the suite did not come to its end, which counts as one failure")
+                total[1] += 1
         print(closing_line(*total))
         return 1 if total[1] or not total[0] else 0
 
