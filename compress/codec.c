@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -207,19 +206,23 @@ static uint64_t get_le(const uint8_t *from, int bytes)
 
 struct view { /* the parts of a block, group by group; without a block, its shape */
     const struct codec *c;
-    size_t count, codes_per_group, scale_bytes;
+    size_t count, groups, codes_per_group, scale_bytes, scales_at;
     const uint8_t *codes, *scales;
 };
 
 static struct view view_of(const struct codec *c, const void *block, size_t count)
 {
+    size_t scales_at = up16(codes_bytes(c, count));
+
     return (struct view){
         .c = c,
         .count = count,
+        .groups = groups_of(c, count),
         .codes_per_group = codes_bytes(c, c->group),
         .scale_bytes = group_scale_bytes(c),
+        .scales_at = scales_at,
         .codes = block,
-        .scales = block ? (const uint8_t *)block + up16(codes_bytes(c, count)) : NULL,
+        .scales = block ? (const uint8_t *)block + scales_at : NULL,
     };
 }
 
@@ -298,11 +301,8 @@ static void plain_widen(const uint16_t *in, float *out, size_t n)
 
 static void plain_narrow(const float *in, uint16_t *out, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        uint32_t u = group_bits(in[i]);
-
-        out[i] = (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
-    }
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint16_t)(group_round(group_bits(in[i])) >> 16);
 }
 
 static void widen(const struct group_ops *ops, const uint16_t *in, float *out, size_t n)
@@ -364,40 +364,20 @@ uint32_t codec_encode(const struct codec *c, const struct codec_site *site, enum
     uint32_t flags = 0;
 
     assert(count <= CODEC_COUNT_MAX);
-    for (size_t g = 0; g < groups_of(c, count); g++)
+    for (size_t g = 0; g < b.groups; g++)
         flags |= encode_group(ops, &b, &chance, g, load(ops, type, in, g * c->group, room, group_len(&b, g)));
     close_block(c, block, count, flags);
     return flags;
 }
 
-static int is_finite(float x)
-{
-    return (group_bits(x) & 0x7FFFFFFF) < 0x7F800000;
-}
-
-/* Differences of n values: in bf16 if the replica is. */
+/* Differences of n values from index at on: in bf16 if the replica is. */
 static void subtract(const struct group_ops *ops, const float *master, enum codec_type type, const void *replica,
                      size_t at, float *out, size_t n)
 {
-    float w[GROUP_MAX];
-    uint16_t half[GROUP_MAX];
-
-    if (type == CODEC_F32) {
-        for (size_t i = 0; i < n; i++)
-            out[i] = master[at + i] - ((const float *)replica)[at + i];
-        return;
-    }
-    narrow(ops, master + at, half, n);
-    widen(ops, half, out, n);
-    widen(ops, (const uint16_t *)replica + at, w, n);
-    for (size_t i = 0; i < n; i++)
-        out[i] -= w[i];
-    narrow(ops, out, half, n);
-    for (size_t i = 0; i < n; i++) /* what is not finite must not become finite by rounding */
-        w[i] = is_finite(master[at + i]) && is_finite(out[i]) ? 0 : NAN;
-    widen(ops, half, out, n);
-    for (size_t i = 0; i < n; i++)
-        out[i] += w[i];
+    if (type == CODEC_BF16)
+        (ops ? ops->subtract : group_subtract)(master + at, (const uint16_t *)replica + at, out, n);
+    for (size_t i = 0; type == CODEC_F32 && i < n; i++)
+        out[i] = master[at + i] - ((const float *)replica)[at + i];
 }
 
 uint32_t codec_encode_difference(const struct codec *c, const struct codec_site *site, const float *master,
@@ -410,7 +390,7 @@ uint32_t codec_encode_difference(const struct codec *c, const struct codec_site 
     uint32_t flags = 0;
 
     assert(count <= CODEC_COUNT_MAX);
-    for (size_t g = 0; g < groups_of(c, count); g++) {
+    for (size_t g = 0; g < b.groups; g++) {
         subtract(ops, master, type, replica, g * c->group, room, group_len(&b, g));
         flags |= encode_group(ops, &b, &chance, g, room);
     }
@@ -447,7 +427,7 @@ int codec_decode(const struct codec *c, const void *block, size_t len, enum code
     if (r)
         return r;
     b = view_of(c, block, count);
-    for (size_t g = 0; g < groups_of(c, count); g++) {
+    for (size_t g = 0; g < b.groups; g++) {
         float *to = type == CODEC_F32 ? (float *)out + g * c->group : room;
 
         r = decode_group(ops, &b, g, to, err);
@@ -465,7 +445,7 @@ static int check_groups(const struct group_ops *ops, const struct view *b, struc
 {
     float room[GROUP_MAX];
 
-    for (size_t g = 0; g < groups_of(b->c, b->count); g++) {
+    for (size_t g = 0; g < b->groups; g++) {
         int r = decode_group(ops, b, g, room, err);
 
         if (r)
@@ -477,20 +457,12 @@ static int check_groups(const struct group_ops *ops, const struct view *b, struc
 static void add_difference(const struct group_ops *ops, const float *d, enum codec_type type, void *replica, size_t at,
                            size_t n)
 {
-    uint16_t *half = (uint16_t *)replica + at, rounded[GROUP_MAX];
-    float *full = (float *)replica + at, w[GROUP_MAX], e[GROUP_MAX];
+    float *full = replica;
 
-    if (type == CODEC_F32) {
-        for (size_t i = 0; i < n; i++)
-            full[i] += d[i];
-        return;
-    }
-    narrow(ops, d, rounded, n);
-    widen(ops, rounded, e, n);
-    widen(ops, half, w, n);
-    for (size_t i = 0; i < n; i++)
-        w[i] += e[i];
-    narrow(ops, w, half, n);
+    if (type == CODEC_BF16)
+        (ops ? ops->add_rounded : group_add_rounded)(d, (uint16_t *)replica + at, n);
+    for (size_t i = 0; type == CODEC_F32 && i < n; i++)
+        full[at + i] += d[i];
 }
 
 int codec_decode_add(const struct codec *c, const void *block, size_t len, enum codec_type type, void *replica,
@@ -506,7 +478,7 @@ int codec_decode_add(const struct codec *c, const void *block, size_t len, enum 
         return r;
     b = view_of(c, block, count);
     r = check_groups(ops, &b, err); /* first: a replica half changed is lost */
-    for (size_t g = 0; r == 0 && g < groups_of(c, count); g++) {
+    for (size_t g = 0; r == 0 && g < b.groups; g++) {
         r = decode_group(ops, &b, g, room, err);
         assert(r == 0);
         add_difference(ops, room, type, replica, g * c->group, group_len(&b, g));
@@ -540,22 +512,23 @@ static int check_parts(const struct codec *c, const struct codec_parts *p, size_
 }
 
 /* The power of two with which the numbers of group g are added: 1 but for huge ones. Refuses scales that are none. */
-static int power_of_group(const struct codec *c, const struct codec_parts *p, size_t g, const float *own, size_t n,
-                          size_t count, float *ret_pre, struct merr *err)
+static int power_of_group(const struct view *shape, const struct codec_parts *p, size_t g, const float *own,
+                          float *ret_pre, struct merr *err)
 {
+    size_t n = group_len(shape, g);
     struct group_scales s;
 
     *ret_pre = 1;
     for (size_t i = 0; i < p->n; i++) {
-        struct view b = view_of(c, p->blocks[i], count);
+        const uint8_t *block = p->blocks[i];
 
-        if (!p->blocks[i])
+        if (!block)
             continue;
-        if (group_scales_read(c, b.scales + g * b.scale_bytes, &s)) {
-            (void)bad_scale(c, g, err);
+        if (group_scales_read(shape->c, block + shape->scales_at + g * shape->scale_bytes, &s)) {
+            (void)bad_scale(shape->c, g, err);
             return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
         }
-        if (s.s / s.alpha > GROUP_LARGE)
+        if (s.s > GROUP_LARGE * s.alpha)
             *ret_pre = 0x1p-64f;
     }
     for (size_t i = 0; own && i < n; i++) {
@@ -567,15 +540,16 @@ static int power_of_group(const struct codec *c, const struct codec_parts *p, si
     return 0;
 }
 
-static int add_block(const struct group_ops *ops, const struct view *b, size_t g, float pre, float *sum)
+static int add_block(const struct group_ops *ops, const struct view *shape, const uint8_t *block, size_t g, float pre,
+                     float *sum)
 {
-    const struct codec *c = b->c;
-    const uint8_t *codes = b->codes + g * b->codes_per_group;
-    size_t n = group_len(b, g);
+    const struct codec *c = shape->c;
+    const uint8_t *codes = block + g * shape->codes_per_group;
+    size_t n = group_len(shape, g);
     struct group_scales s = { .alpha = 1 };
     int bad;
 
-    if (group_scales_read(c, b->scales + g * b->scale_bytes, &s))
+    if (group_scales_read(c, block + shape->scales_at + g * shape->scale_bytes, &s))
         return -1;
     if (!ops || n < c->group || pre != 1 || ops->add(c, codes, s, sum, &bad))
         bad = group_plain_add(c, codes, s, pre, sum, n);
@@ -583,14 +557,14 @@ static int add_block(const struct group_ops *ops, const struct view *b, size_t g
 }
 
 /* The coefficients of group g, added up times *ret_pre. */
-static int sum_group(const struct group_ops *ops, const struct codec *c, const struct codec_parts *p, size_t g,
-                     size_t count, float *sum, float *ret_pre, uint32_t *flags, struct merr *err)
+static int sum_group(const struct group_ops *ops, const struct view *shape, const struct codec_parts *p, size_t g,
+                     float *sum, float *ret_pre, uint32_t *flags, struct merr *err)
 {
+    const struct codec *c = shape->c;
     float room[GROUP_MAX];
-    struct view b = view_of(c, NULL, count);
-    size_t n = group_len(&b, g);
+    size_t n = group_len(shape, g);
     const float *own = p->own ? load(ops, p->own_type, p->own, g * c->group, room, n) : NULL;
-    int r = power_of_group(c, p, g, own, n, count, ret_pre, err);
+    int r = power_of_group(shape, p, g, own, ret_pre, err);
 
     if (r)
         return r;
@@ -599,10 +573,7 @@ static int sum_group(const struct group_ops *ops, const struct codec *c, const s
         if (!p->blocks[i]) {
             if (!ops || n < c->group || *ret_pre != 1 || ops->add_own(c, own, sum))
                 *flags |= group_plain_add_own(c, own, *ret_pre, sum, n);
-            continue;
-        }
-        b = view_of(c, p->blocks[i], count);
-        if (add_block(ops, &b, g, *ret_pre, sum)) {
+        } else if (add_block(ops, shape, p->blocks[i], g, *ret_pre, sum)) {
             (void)bad_code(c, g, err);
             return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
         }
@@ -619,10 +590,10 @@ int codec_decode_reduce(const struct codec *c, const struct codec_parts *parts, 
     uint32_t flags;
     int r = check_parts(c, parts, count, &flags, err);
 
-    for (size_t g = 0; r == 0 && g < groups_of(c, count); g++) {
+    for (size_t g = 0; r == 0 && g < all.groups; g++) {
         size_t n = group_len(&all, g);
 
-        r = sum_group(ops, c, parts, g, count, sum, &pre, &flags, err);
+        r = sum_group(ops, &all, parts, g, sum, &pre, &flags, err);
         if (r)
             break;
         if (!ops || n < c->group || pre != 1 || ops->finish(c, sum))
@@ -642,7 +613,7 @@ int codec_decode_reduce_encode(const struct codec *c, const struct codec_parts *
                                struct merr *err)
 {
     const struct group_ops *ops = ops_in_use();
-    struct view b = view_of(to, block, count);
+    const struct view from = view_of(c, NULL, count), b = view_of(to, block, count);
     struct group_chance chance;
     float sum[GROUP_MAX], pre;
     uint32_t flags;
@@ -655,11 +626,11 @@ int codec_decode_reduce_encode(const struct codec *c, const struct codec_parts *
     if (r)
         return r;
     chance = chance_of(to, site);
-    for (size_t g = 0; g < groups_of(to, count); g++) {
+    for (size_t g = 0; g < b.groups; g++) {
         size_t n = group_len(&b, g), at = g * to->group;
         uint8_t *codes = (uint8_t *)b.codes + g * b.codes_per_group, *scales = (uint8_t *)b.scales + g * b.scale_bytes;
 
-        r = sum_group(ops, c, parts, g, count, sum, &pre, &flags, err);
+        r = sum_group(ops, &from, parts, g, sum, &pre, &flags, err);
         if (r)
             return r;
         if (!ops || n < to->group || pre != 1 || ops->quantise(to, &chance, at, sum, codes, scales))

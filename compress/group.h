@@ -35,7 +35,7 @@ struct codec {
     enum group_scale scale;
 };
 
-/* Of the random bits of a run: word i of the stream belongs to the tensor's value i. */
+/* Of the random bits of a run: half i of the stream's words, the low one first, belongs to the tensor's value i. */
 struct group_chance {
     uint32_t key[2], step, micro;
     uint64_t offset;
@@ -46,11 +46,13 @@ struct group_scales { /* as stored in a block, read */
 };
 
 /* Each function returns 0, or 1 without effect when the numbers are not ordinary and group_plain_* must take over.
- * All work on a whole group but widen and narrow. */
+ * All work on a whole group but the first four. */
 struct group_ops {
     const char *name;
     void (*widen)(const uint16_t *in, float *out, size_t n);
     void (*narrow)(const float *in, uint16_t *out, size_t n); /* nearest, ties to even; no NaN */
+    void (*subtract)(const float *master, const uint16_t *replica, float *out, size_t n);
+    void (*add_rounded)(const float *d, uint16_t *replica, size_t n);
     int (*encode)(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v, uint8_t *codes,
                   uint8_t *scales);
     int (*decode)(const struct codec *c, const uint8_t *codes, struct group_scales s, float *out, int *ret_bad);
@@ -139,6 +141,36 @@ static inline float group_float(uint32_t u)
 
     memcpy(&x, &u, sizeof(x));
     return x;
+}
+
+/* Bits of the nearest bf16, ties to even, in the upper half. For no NaN. */
+static inline uint32_t group_round(uint32_t u)
+{
+    return (u + 0x7FFF + (u >> 16 & 1)) & 0xFFFF0000;
+}
+
+/* out = bf16(bf16(master) - replica), or NaN where master or the difference is not finite. */
+static inline void group_subtract(const float *restrict master, const uint16_t *restrict replica,
+                                  float *restrict out, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t m = group_bits(master[i]);
+        uint32_t d = group_bits(group_float(group_round(m)) - group_float((uint32_t)replica[i] << 16));
+        int32_t most = (int32_t)(m & 0x7FFFFFFF), other = (int32_t)(d & 0x7FFFFFFF);
+
+        most = other > most ? other : most;
+        out[i] = group_float(most >= 0x7F800000 ? 0x7FC00000 : group_round(d));
+    }
+}
+
+/* replica = bf16(replica + bf16(d)). */
+static inline void group_add_rounded(const float *restrict d, uint16_t *restrict replica, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = group_float((uint32_t)replica[i] << 16) + group_float(group_round(group_bits(d[i])));
+
+        replica[i] = (uint16_t)(group_round(group_bits(sum)) >> 16);
+    }
 }
 
 #endif

@@ -16,15 +16,6 @@ INLINE __m256 abs8(__m256 x)
     return _mm256_and_ps(x, bits8(0x7FFFFFFF));
 }
 
-INLINE float max_of(__m256 m)
-{
-    __m128 a = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
-
-    a = _mm_max_ps(a, _mm_movehl_ps(a, a));
-    a = _mm_max_ss(a, _mm_shuffle_ps(a, a, 1));
-    return _mm_cvtss_f32(a);
-}
-
 /* --- bf16 -------------------------------------------------------------------------------------------------------- */
 
 static void widen(const uint16_t *in, float *out, size_t n)
@@ -57,11 +48,19 @@ static void narrow(const float *in, uint16_t *out, size_t n)
 
         _mm256_storeu_si256((__m256i *)(out + i), _mm256_permute4x64_epi64(x, 0xD8));
     }
-    for (; i < n; i++) {
-        uint32_t u = group_bits(in[i]);
+    for (; i < n; i++)
+        out[i] = (uint16_t)(group_round(group_bits(in[i])) >> 16);
+}
 
-        out[i] = (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
-    }
+/* The compiler makes vectors of these. */
+static void subtract(const float *master, const uint16_t *replica, float *out, size_t n)
+{
+    group_subtract(master, replica, out, n);
+}
+
+static void add_rounded(const float *d, uint16_t *replica, size_t n)
+{
+    group_add_rounded(d, replica, n);
 }
 
 /* --- transform of floats ----------------------------------------------------------------------------------------- */
@@ -86,24 +85,52 @@ INLINE void butterfly(__m256 *a, __m256 *b)
     *b = _mm256_sub_ps(x, *b);
 }
 
-/* The minus signs of TRANSFORM_RHT, as group_sign has them, 32 a word. */
-static const uint32_t signs[4] = { 0x7F4A7C15, 0x9E3779B9, 0xD192ED03, 0xD1B54A32 };
+/* The sign bits of TRANSFORM_RHT: group_sign of entries 0..127. */
+#define S(w, i) (((w) >> (i) & 1) << 31)
+#define S8(w, i) S(w, i), S(w, i + 1), S(w, i + 2), S(w, i + 3), S(w, i + 4), S(w, i + 5), S(w, i + 6), S(w, i + 7)
+#define S32(w) S8(w, 0), S8(w, 8), S8(w, 16), S8(w, 24)
+static const uint32_t signs[128] __attribute__((aligned(32))) = {
+    S32(0x7F4A7C15u), S32(0x9E3779B9u), S32(0xD192ED03u), S32(0xD1B54A32u),
+};
 
-/* Signs of the 8 entries from i on, in the top bits. */
 INLINE __m256i sign8(size_t i)
 {
-    __m256i w = _mm256_set1_epi32((int)(signs[i / 32 % 4] >> (i % 32)));
-
-    w = _mm256_sllv_epi32(w, _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24));
-    return _mm256_and_si256(w, _mm256_set1_epi32((int)0x80000000));
+    return _mm256_load_si256((const __m256i *)(signs + i));
 }
 
-/* Transform n (a multiple of 32, a power of two) values of in, unnormalised, into y (may be in). Returns the largest
- * magnitude of y. */
-INLINE float wht_floats(const float *in, float *y, size_t n, int random_signs)
+/* Largest of eight magnitudes, as bits: what is not finite has more than the largest number. */
+INLINE uint32_t largest(__m256i m)
+{
+    __m128i a = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4E));
+    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0xB1));
+    return (uint32_t)_mm_cvtsi128_si32(a);
+}
+
+INLINE __m256i higher(__m256i m, __m256 x)
+{
+    return _mm256_max_epi32(m, _mm256_castps_si256(abs8(x)));
+}
+
+INLINE uint32_t magnitude(const float *v, size_t n)
+{
+    __m256i m = _mm256_setzero_si256(), m2 = m;
+
+    for (size_t i = 0; i < n; i += 16) {
+        m = higher(m, _mm256_loadu_ps(v + i));
+        m2 = higher(m2, _mm256_loadu_ps(v + i + 8));
+    }
+    return largest(_mm256_max_epi32(m, m2));
+}
+
+/* Transform n (a multiple of 32, a power of two) values of in, unnormalised, into y (may be in). Returns magnitudes,
+ * the largest of which is the largest of y, and at least that of in: if it is ordinary, all was. */
+INLINE __m256i wht_floats(const float *in, float *y, size_t n, int random_signs)
 {
     const size_t base = n < 64 ? n : 64, vectors = base / 8;
-    __m256 v[8], m = _mm256_setzero_ps();
+    __m256i m = _mm256_setzero_si256();
+    __m256 v[8];
 
     for (size_t b = 0; b < n; b += base) {
         for (size_t k = 0; k < vectors; k++) {
@@ -119,7 +146,7 @@ INLINE float wht_floats(const float *in, float *y, size_t n, int random_signs)
         for (size_t k = 0; k < vectors; k++) {
             _mm256_storeu_ps(y + b + 8 * k, v[k]);
             if (n == base)
-                m = _mm256_max_ps(m, abs8(v[k]));
+                m = higher(m, v[k]);
         }
     }
     for (size_t h = base; h < n; h *= 2)
@@ -131,27 +158,9 @@ INLINE float wht_floats(const float *in, float *y, size_t n, int random_signs)
                 _mm256_storeu_ps(y + j, a);
                 _mm256_storeu_ps(y + j + h, c);
                 if (2 * h == n)
-                    m = _mm256_max_ps(_mm256_max_ps(m, abs8(a)), abs8(c));
+                    m = higher(higher(m, a), c);
             }
-    return max_of(m);
-}
-
-/* Largest magnitude, as bits: what is not finite comes out above the bits of infinity. */
-INLINE uint32_t magnitude(const float *v, size_t n)
-{
-    const __m256i mask = _mm256_set1_epi32(0x7FFFFFFF);
-    __m256i m = _mm256_setzero_si256(), m2 = m;
-    __m128i a;
-
-    for (size_t i = 0; i < n; i += 16) {
-        m = _mm256_max_epi32(m, _mm256_and_si256(mask, _mm256_loadu_si256((const __m256i *)(v + i))));
-        m2 = _mm256_max_epi32(m2, _mm256_and_si256(mask, _mm256_loadu_si256((const __m256i *)(v + i + 8))));
-    }
-    m = _mm256_max_epi32(m, m2);
-    a = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
-    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0x4E));
-    a = _mm_max_epi32(a, _mm_shuffle_epi32(a, 0xB1));
-    return (uint32_t)_mm_cvtsi128_si32(a);
+    return m;
 }
 
 static int is_ordinary(uint32_t bits)
@@ -159,81 +168,90 @@ static int is_ordinary(uint32_t bits)
     return bits == 0 || (bits >= group_bits(GROUP_SMALL) && bits <= group_bits(GROUP_LARGE));
 }
 
-/* Coefficients of a group but for *ret_norm, in y or where they are. Returns their largest magnitude without norm. */
-INLINE float transform(const struct codec *c, const float *v, float *y, float amax, const float **ret, float *ret_norm)
+/* Coefficients of a group but for *ret_norm, in y or where they are. Returns the bits of their largest magnitude, also
+ * without norm. */
+INLINE uint32_t transform(const struct codec *c, const float *v, float *y, const float **ret, float *ret_norm)
 {
-    float m = 0;
+    __m256i m = _mm256_setzero_si256();
 
     *ret = y;
-    *ret_norm = group_norm(c);
-    switch (c->transform) {
-    case TRANSFORM_RHT:
-        return wht_floats(v, y, 128, 1);
-    case TRANSFORM_H:
-        return c->group == 128 ? wht_floats(v, y, 128, 0) : wht_floats(v, y, c->group, 0);
-    case TRANSFORM_H32:
-        for (size_t i = 0; i < c->group; i += 32) {
-            float part = wht_floats(v + i, y + i, 32, 0);
-
-            m = part > m ? part : m;
-        }
-        *ret_norm = 0x1p-5f;
-        return m;
-    case TRANSFORM_NONE:
-        break;
+    *ret_norm = c->transform == TRANSFORM_H32 ? 0x1p-5f : group_norm(c);
+    if (c->transform == TRANSFORM_RHT)
+        return largest(wht_floats(v, y, 128, 1));
+    if (c->transform == TRANSFORM_H)
+        return largest(c->group == 128 ? wht_floats(v, y, 128, 0) : wht_floats(v, y, c->group, 0));
+    if (c->transform == TRANSFORM_H32) {
+        for (size_t i = 0; i < c->group; i += 32)
+            m = _mm256_max_epi32(m, wht_floats(v + i, y + i, 32, 0));
+        return largest(m);
     }
     *ret = v;
-    *ret_norm = 1;
-    return amax;
+    return magnitude(v, c->group);
 }
 
 /* --- chance ------------------------------------------------------------------------------------------------------ */
 
-/* High and low halves of the products of all lanes. */
-INLINE void multiply(__m256i x, __m256i by, __m256i *ret_high, __m256i *ret_low)
+/* Numbers in (0, 1) of eight halves of words. */
+INLINE __m256 unit8(__m128i halves)
 {
-    __m256i even = _mm256_mul_epu32(x, by), odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), by);
+    __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(halves));
 
-    *ret_high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
-    *ret_low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+    return _mm256_mul_ps(_mm256_add_ps(x, _mm256_set1_ps(0.5f)), _mm256_set1_ps(0x1p-16f));
 }
 
-INLINE __m256 unit8(__m256i words)
+/* Four blocks of Philox, a 64-bit lane each. Only the low half of a lane counts: that is what a product takes, so what
+ * is above may be anything. */
+struct philox4 {
+    __m256i c0, c1, c2, c3;
+};
+
+INLINE void philox_round(struct philox4 *p, __m256i k0, __m256i k1)
 {
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_srli_epi32(words, 8)), _mm256_set1_ps(0x1p-24f));
+    const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
+    __m256i p0 = _mm256_mul_epu32(p->c0, m0), p1 = _mm256_mul_epu32(p->c2, m1);
+
+    p->c0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(p->c1, k0));
+    p->c2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(p->c3, k1));
+    p->c1 = p1;
+    p->c3 = p0;
 }
 
-/* Numbers in [0, 1) of 32 values from index (a multiple of 32) on. */
-INLINE void draw32(const struct group_chance *chance, uint64_t index, __m256 u[4])
+INLINE struct philox4 philox_start(const struct group_chance *chance, uint64_t block)
 {
-    const __m256i m0 = _mm256_set1_epi32((int)0xD2511F53u), m1 = _mm256_set1_epi32((int)0xCD9E8D57u);
-    uint32_t k0 = chance->key[0], k1 = chance->key[1];
-    /* Blocks in this order come out of the transposition below in the order of values. */
-    __m256i c0 = _mm256_set1_epi32((int)chance->step), c1 = _mm256_set1_epi32((int)chance->micro);
-    __m256i c2 = _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)(index / 4)),
-                                  _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
-    __m256i c3 = _mm256_set1_epi32((int)(uint32_t)(index / 4 >> 32)), t0, t1, t2, t3;
+    /* In this order blocks leave the transposition below in the order of values. */
+    const __m256i lanes = _mm256_setr_epi64x(0, 2, 1, 3);
+
+    return (struct philox4){ _mm256_set1_epi64x(chance->step), _mm256_set1_epi64x(chance->micro),
+                             _mm256_add_epi64(_mm256_set1_epi64x((long long)block), lanes),
+                             _mm256_set1_epi64x((long long)(block >> 32)) };
+}
+
+INLINE void philox_units(const struct philox4 *p, __m256 u[4])
+{
+    __m256i w01 = _mm256_blend_epi32(p->c0, _mm256_slli_epi64(p->c1, 32), 0xAA);
+    __m256i w23 = _mm256_blend_epi32(p->c2, _mm256_slli_epi64(p->c3, 32), 0xAA);
+    __m256i lo = _mm256_unpacklo_epi64(w01, w23), hi = _mm256_unpackhi_epi64(w01, w23);
+
+    u[0] = unit8(_mm256_castsi256_si128(lo));
+    u[1] = unit8(_mm256_extracti128_si256(lo, 1));
+    u[2] = unit8(_mm256_castsi256_si128(hi));
+    u[3] = unit8(_mm256_extracti128_si256(hi, 1));
+}
+
+/* Numbers in (0, 1) of 64 values from index (a multiple of 64) on. */
+INLINE void draw64(const struct group_chance *chance, uint64_t index, __m256 u[8])
+{
+    struct philox4 a = philox_start(chance, index / 8), b = philox_start(chance, index / 8 + 4);
+    __m256i k0 = _mm256_set1_epi64x(chance->key[0]), k1 = _mm256_set1_epi64x(chance->key[1]);
 
     for (int round = 0; round < 10; round++) {
-        __m256i h0, l0, h1, l1;
-
-        multiply(c0, m0, &h0, &l0);
-        multiply(c2, m1, &h1, &l1);
-        c0 = _mm256_xor_si256(_mm256_xor_si256(h1, c1), _mm256_set1_epi32((int)k0));
-        c1 = l1;
-        c2 = _mm256_xor_si256(_mm256_xor_si256(h0, c3), _mm256_set1_epi32((int)k1));
-        c3 = l0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
+        philox_round(&a, k0, k1);
+        philox_round(&b, k0, k1);
+        k0 = _mm256_add_epi32(k0, _mm256_set1_epi64x(0x9E3779B9));
+        k1 = _mm256_add_epi32(k1, _mm256_set1_epi64x(0xBB67AE85));
     }
-    t0 = _mm256_unpacklo_epi32(c0, c1);
-    t1 = _mm256_unpackhi_epi32(c0, c1);
-    t2 = _mm256_unpacklo_epi32(c2, c3);
-    t3 = _mm256_unpackhi_epi32(c2, c3);
-    u[0] = unit8(_mm256_unpacklo_epi64(t0, t2));
-    u[1] = unit8(_mm256_unpackhi_epi64(t0, t2));
-    u[2] = unit8(_mm256_unpacklo_epi64(t1, t3));
-    u[3] = unit8(_mm256_unpackhi_epi64(t1, t3));
+    philox_units(&a, u);
+    philox_units(&b, u + 4);
 }
 
 /* --- codes ------------------------------------------------------------------------------------------------------- */
@@ -336,12 +354,12 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
 {
     const __m256 by = _mm256_set1_ps(inv), top = _mm256_set1_ps(group_target(c));
     const __m256 bottom = _mm256_set1_ps(-group_target(c));
-    __m256 u[4];
+    __m256 u[8];
     __m256i q[4];
 
     for (size_t i = 0; i < c->group; i += 32, codes += 4 * bits) {
-        if (stochastic)
-            draw32(chance, chance->offset + at + i, u);
+        if (stochastic && i % 64 == 0)
+            draw64(chance, chance->offset + at + i, u);
         for (size_t k = 0; k < 4; k++) {
             __m256 t = _mm256_mul_ps(_mm256_loadu_ps(y + i + 8 * k), by);
 
@@ -349,9 +367,11 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
                 q[k] = fp8_codes(t, (enum fp8_kind)c->kind);
                 continue;
             }
-            if (stochastic)
-                t = _mm256_floor_ps(_mm256_add_ps(t, u[k]));
-            q[k] = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(t, top), bottom));
+            if (stochastic) {
+                t = _mm256_floor_ps(_mm256_add_ps(t, u[i % 64 / 8 + k]));
+                t = _mm256_max_ps(_mm256_min_ps(t, top), bottom);
+            }
+            q[k] = _mm256_cvtps_epi32(t); /* the nearest is within the scale */
         }
         pack32(bytes32(q[0], q[1], q[2], q[3], c->fp8), bits, codes);
     }
@@ -373,23 +393,25 @@ INLINE void codes_and_scale(const struct codec *c, const struct group_chance *ch
         put_codes(c, 4, c->stochastic, chance, at, y, norm / s, codes);
 }
 
-/* Two-scale blocks are for comparison, 6 bits are never stochastic, and chance comes 32 numbers at a time. */
+/* Two-scale blocks are for comparison, 6 bits are never stochastic, and chance comes 64 numbers at a time. */
 static int is_for_plain(const struct codec *c, const struct group_chance *chance, uint64_t at)
 {
-    return c->scale == SCALE_PAPER || (c->stochastic && (c->bits == 6 || (chance->offset + at) % 32));
+    return c->scale == SCALE_PAPER || (c->stochastic && (c->bits == 6 || (chance->offset + at) % 64));
 }
 
 static int encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v,
                   uint8_t *codes, uint8_t *scales)
 {
-    float room[GROUP_MAX], norm, amax;
+    float room[GROUP_MAX], norm;
     const float *y;
-    uint32_t bits = magnitude(v, c->group);
+    uint32_t bits;
 
-    if (!is_ordinary(bits) || is_for_plain(c, chance, at))
+    if (is_for_plain(c, chance, at))
         return 1;
-    amax = transform(c, v, room, group_float(bits), &y, &norm);
-    codes_and_scale(c, chance, at, y, amax, norm, codes, scales);
+    bits = transform(c, v, room, &y, &norm);
+    if (!is_ordinary(bits))
+        return 1;
+    codes_and_scale(c, chance, at, y, group_float(bits), norm, codes, scales);
     return 0;
 }
 
@@ -502,7 +524,7 @@ static int decode(const struct codec *c, const uint8_t *codes, struct group_scal
     *ret_bad = fp8_unpack(c, codes, out);
     if (*ret_bad)
         return 0;
-    (void)transform(c, out, out, 0, &y, &norm);
+    (void)transform(c, out, out, &y, &norm);
     for (size_t i = 0; i < c->group; i += 8)
         _mm256_storeu_ps(out + i, _mm256_mul_ps(_mm256_loadu_ps(out + i), _mm256_set1_ps(norm * s.s)));
     return 0;
@@ -551,12 +573,10 @@ static int add(const struct codec *c, const uint8_t *codes, struct group_scales 
 static int add_own(const struct codec *c, const float *v, float *sum)
 {
     float room[GROUP_MAX], norm;
-    uint32_t bits = magnitude(v, c->group);
     const float *y;
 
-    if (!is_ordinary(bits))
+    if (!is_ordinary(transform(c, v, room, &y, &norm)))
         return 1;
-    (void)transform(c, v, room, 0, &y, &norm);
     for (size_t i = 0; i < c->group; i += 8)
         _mm256_storeu_ps(sum + i, _mm256_add_ps(_mm256_loadu_ps(sum + i), _mm256_mul_ps(_mm256_set1_ps(norm),
                                                                                         _mm256_loadu_ps(y + i))));
@@ -589,6 +609,8 @@ const struct group_ops group_avx2 = {
     .name = "avx2",
     .widen = widen,
     .narrow = narrow,
+    .subtract = subtract,
+    .add_rounded = add_rounded,
     .encode = encode,
     .decode = decode,
     .add = add,

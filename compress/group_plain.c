@@ -165,19 +165,20 @@ static int unpack_fp8(const struct codec *c, const uint8_t *codes, size_t n, flo
     return bad ? -1 : 0;
 }
 
-/* Random numbers in [0, 1) of n values. */
+/* Random numbers in (0, 1) of n values: 16 bits each, so that a block of Philox serves eight. The half that is added to
+ * them makes their mean one half. */
 static void draw(const struct group_chance *chance, uint64_t at, float *u, size_t n)
 {
     uint64_t index = chance->offset + at;
     uint32_t words[4];
 
     for (size_t i = 0; i < n; i++, index++) {
-        if (i == 0 || index % 4 == 0) {
-            const uint32_t ctr[4] = { chance->step, chance->micro, (uint32_t)(index / 4), (uint32_t)(index / 4 >> 32) };
+        if (i == 0 || index % 8 == 0) {
+            const uint32_t ctr[4] = { chance->step, chance->micro, (uint32_t)(index / 8), (uint32_t)(index / 8 >> 32) };
 
             philox4x32(ctr, chance->key, words);
         }
-        u[i] = philox_unit(words[index % 4]);
+        u[i] = ((float)(words[index % 8 / 2] >> (index % 2 ? 16 : 0) & 0xFFFF) + 0.5f) * 0x1p-16f;
     }
 }
 
@@ -238,9 +239,11 @@ int group_scales_read(const struct codec *c, const uint8_t *scales, struct group
 uint32_t group_scale_write(const struct codec *c, float amax, float pre, uint8_t *scales, float *ret_s)
 {
     uint32_t flags = 0, u;
-    float s = amax / group_target(c) / pre;
+    float s = amax / group_target(c);
 
     assert(c->scale != SCALE_PAPER);
+    if (pre != 1)
+        s /= pre;
     if (amax == 0)
         s = 1;
     if (s > GROUP_SCALE_MAX) {
