@@ -9,7 +9,7 @@ FUZZERS := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_$(or $(T)
 .PHONY: fuzz suite-fuzz fuzz-build
 fuzz-build:
 	@$(MAKE) --no-print-directory BUILD=$(FUZZ_BUILD) CC=clang SANITIZE= \
-		CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all' \
+		CFLAGS='-O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -Wno-unknown-warning-option' \
 		LDFLAGS='-fsanitize=fuzzer,address,undefined' $(foreach f,$(FUZZERS),$(FUZZ_BUILD)/fuzz/$(f))
 
 $(FUZZ_BUILD)/fuzz/%: $(FUZZ_BUILD)/obj/tests/fuzz/fuzz_%.o $(foreach f,server $(floor_worker),$(FUZZ_BUILD)/lib$(f).a)
