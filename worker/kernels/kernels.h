@@ -62,6 +62,16 @@ struct kern_attention {
     float *dqkv;       /* as qkv, overwritten */
 };
 
+/* Attention of the next rows of one sequence to themselves and to all before them, whose keys and values are kept.
+ * qkv as above; entries past .. past + rows - 1 of the cache are filled by the call, row r looks at past + r + 1. */
+struct kern_cached {
+    int rows, past, heads, kv_heads, dim, ld;
+    float scale;
+    const float *qkv;
+    float *keys, *values; /* [at least past + rows, kv_heads·dim] */
+    float *out;           /* [rows, heads·dim] */
+};
+
 struct kern_dropout { /* y = x · mask / (1-p); counter {column/4, position, sample lo, sample hi}, word column%4 */
     int rows, cols, ld;
     int col0; /* global number of the first column here */
@@ -105,6 +115,7 @@ struct kern_ops {
 
     int (*attention_forward)(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
     int (*attention_backward)(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+    int (*attention_cached)(struct kern_stream *s, const struct kern_cached *a, struct merr *err);
 
     /* y[rows,cols]; mean and rstd [rows] are kept for backward. */
     int (*layernorm_forward)(struct kern_stream *s, const float *x, const float *gamma, const float *beta, float eps,

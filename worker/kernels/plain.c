@@ -126,6 +126,29 @@ static int plain_attention_backward(struct kern_stream *s, const struct kern_att
     return 0;
 }
 
+static int plain_attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err)
+{
+    size_t dim = (size_t)a->dim, width = (size_t)a->kv_heads * dim;
+    int group = a->heads / a->kv_heads;
+
+    (void)s;
+    (void)err;
+    for (int r = 0; r < a->rows; r++) {
+        const float *row = a->qkv + (size_t)r * (size_t)a->ld;
+        size_t at = (size_t)(a->past + r) * width;
+
+        memcpy(a->keys + at, row + (size_t)a->heads * dim, width * sizeof(float));
+        memcpy(a->values + at, row + (size_t)a->heads * dim + width, width * sizeof(float));
+        for (int h = 0; h < a->heads; h++) {
+            size_t kv = (size_t)(h / group) * dim;
+
+            pm_attend(row + (size_t)h * dim, a->keys + kv, a->values + kv, width, a->past + r + 1, a->dim,
+                      (double)a->scale, a->out + ((size_t)r * (size_t)a->heads + (size_t)h) * dim);
+        }
+    }
+    return 0;
+}
+
 static int plain_layernorm_forward(struct kern_stream *s, const float *x, const float *gamma, const float *beta,
                                    float eps, int rows, int cols, float *y, float *mean, float *rstd,
                                    struct merr *err)
@@ -345,6 +368,7 @@ const struct kern_ops *kern_plain(void)
         .weights_changed = plain_weights_changed,
         .attention_forward = plain_attention_forward,
         .attention_backward = plain_attention_backward,
+        .attention_cached = plain_attention_cached,
         .layernorm_forward = plain_layernorm_forward,
         .layernorm_backward = plain_layernorm_backward,
         .rmsnorm_forward = plain_rmsnorm_forward,

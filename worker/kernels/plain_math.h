@@ -181,6 +181,27 @@ static inline void pm_attention_backward(const struct pm_attention *a)
                 pm_attention_backward_row(a, d, r, h);
 }
 
+/* One query against n keys of its head, row stride ld. */
+static inline void pm_attend(const real *q, const real *keys, const real *values, size_t ld, int n, int dim,
+                             double scale, real *out)
+{
+    double max = -HUGE_VAL, sum = 0;
+
+    for (int j = 0; j < n; j++)
+        max = fmax(max, scale * pm_dot(q, keys + (size_t)j * ld, dim));
+    for (int i = 0; i < dim; i++)
+        out[i] = 0;
+    for (int j = 0; j < n; j++) {
+        double p = exp(scale * pm_dot(q, keys + (size_t)j * ld, dim) - max);
+
+        sum += p;
+        for (int i = 0; i < dim; i++)
+            out[i] = (real)((double)out[i] + p * (double)values[(size_t)j * ld + (size_t)i]);
+    }
+    for (int i = 0; i < dim; i++)
+        out[i] = (real)((double)out[i] / sum);
+}
+
 /* --- norms ---------------------------------------------------------------------------------------------- */
 
 static inline void pm_layernorm_forward(const real *x, const real *gamma, const real *beta, double eps, int rows,

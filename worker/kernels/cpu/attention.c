@@ -109,43 +109,67 @@ static size_t out_at(const struct kern_attention *a, int row, int head)
     return ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)a->dim;
 }
 
-static void forward_item(void *arg, int number, int worker)
-{
-    struct attention_job *job = arg;
-    const struct kern_attention *a = job->a;
-    const struct cpu_loops *loops = job->stream->loops;
-    struct cpu_scratch *w = &job->stream->scratch[worker];
-    struct item it = job->item[number];
-    int begin = a->cu[it.doc], row = begin + it.query, kv = it.head / (a->heads / a->kv_heads), rc = 0;
-    int rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), keys = it.query + rows, ldo = a->heads * a->dim;
-    float *out = a->out + out_at(a, row, it.head);
-    struct cpu_drop drop = { .scale = 0 };
+/* Up to CPU_QUERIES queries of one head against the keys before and of themselves. */
+struct span {
+    const float *q, *k, *v; /* first query; the head's first key and value */
+    int ldq, ldk;
+    float *out;
+    int ldo;
+    int rows, query; /* query: keys before the first row's own */
+    int dim;
+    float scale;
+};
 
-    if (a->dropout > 0)
-        drop = drop_of(a, it.doc, it.head);
-    for (int r = 0; r < rows; r++) {
+/* out = softmax(scale · q·k') · v; the rows' maxima and sums are left in w. */
+static int attend(const struct cpu_loops *loops, struct cpu_scratch *w, const struct span *x, struct cpu_drop *drop)
+{
+    int keys = x->query + x->rows, rc = 0;
+
+    for (int r = 0; r < x->rows; r++) {
         w->max[r] = -INFINITY;
         w->sum[r] = 0;
     }
     for (int k = 0; k < keys && rc == 0; k += CPU_KEYS) {
         int n = min_int(CPU_KEYS, keys - k);
+        size_t at = (size_t)k * (size_t)x->ldk;
 
-        rc = cpu_sgemm(false, true, rows, n, a->dim, a->qkv + q_at(a, row, it.head), a->ld,
-                       a->qkv + k_at(a, begin + k, kv), a->ld, false, w->scores, CPU_KEYS);
-        drop.query = it.query;
-        drop.column = k;
-        loops->scores_forward(w->scores, CPU_KEYS, rows, n, it.query - k + 1, a->scale, w->max, w->sum, w->alpha,
-                              a->dropout > 0 ? &drop : NULL);
-        for (int r = 0; r < rows && k > 0; r++)
-            loops->scale_row(out + (size_t)r * (size_t)ldo, a->dim, w->alpha[r]);
+        rc = cpu_sgemm(false, true, x->rows, n, x->dim, x->q, x->ldq, x->k + at, x->ldk, false, w->scores, CPU_KEYS);
+        if (drop) {
+            drop->query = x->query;
+            drop->column = k;
+        }
+        loops->scores_forward(w->scores, CPU_KEYS, x->rows, n, x->query - k + 1, x->scale, w->max, w->sum, w->alpha,
+                              drop);
+        for (int r = 0; r < x->rows && k > 0; r++)
+            loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, w->alpha[r]);
         if (rc == 0)
-            rc = cpu_sgemm(false, false, rows, a->dim, n, w->scores, CPU_KEYS, a->qkv + v_at(a, begin + k, kv), a->ld,
-                           k > 0, out, ldo);
+            rc = cpu_sgemm(false, false, x->rows, x->dim, n, w->scores, CPU_KEYS, x->v + at, x->ldk, k > 0, x->out,
+                           x->ldo);
     }
-    for (int r = 0; r < rows; r++) {
-        loops->scale_row(out + (size_t)r * (size_t)ldo, a->dim, 1.0f / w->sum[r]);
+    for (int r = 0; r < x->rows; r++)
+        loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, 1.0f / w->sum[r]);
+    return rc;
+}
+
+static void forward_item(void *arg, int number, int worker)
+{
+    struct attention_job *job = arg;
+    const struct kern_attention *a = job->a;
+    struct cpu_scratch *w = &job->stream->scratch[worker];
+    struct item it = job->item[number];
+    int begin = a->cu[it.doc], row = begin + it.query, kv = it.head / (a->heads / a->kv_heads), rc;
+    struct span x = {
+        .q = a->qkv + q_at(a, row, it.head), .k = a->qkv + k_at(a, begin, kv), .v = a->qkv + v_at(a, begin, kv),
+        .ldq = a->ld, .ldk = a->ld, .out = a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
+        .rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), .query = it.query, .dim = a->dim, .scale = a->scale,
+    };
+    struct cpu_drop drop = { .scale = 0 };
+
+    if (a->dropout > 0)
+        drop = drop_of(a, it.doc, it.head);
+    rc = attend(job->stream->loops, w, &x, a->dropout > 0 ? &drop : NULL);
+    for (int r = 0; r < x.rows; r++)
         a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)it.head] = w->max[r] + logf(w->sum[r]);
-    }
     if (rc < 0)
         atomic_store(&job->code, rc);
 }
@@ -247,4 +271,47 @@ int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a
     cpu_run(s, n, pairs * (a->heads / a->kv_heads) * a->dim * 1e-4, backward_item, &job);
     rc = atomic_load(&job.code);
     return rc < 0 ? merr_set(err, rc, "oneDNN failed in attention over %d tokens", a->tokens) : 0;
+}
+
+/* --- with kept keys and values ---------------------------------------------------------------------------- */
+
+struct cached_job {
+    struct kern_stream *stream;
+    const struct kern_cached *a;
+    atomic_int code;
+};
+
+static void cached_item(void *arg, int number, int worker)
+{
+    struct cached_job *job = arg;
+    const struct kern_cached *a = job->a;
+    int head = number % a->heads, row = number / a->heads * CPU_QUERIES, width = a->kv_heads * a->dim, rc;
+    size_t kv = (size_t)(head / (a->heads / a->kv_heads)) * (size_t)a->dim, at = (size_t)head * (size_t)a->dim;
+    struct span x = {
+        .q = a->qkv + (size_t)row * (size_t)a->ld + at, .k = a->keys + kv, .v = a->values + kv, .ldq = a->ld,
+        .ldk = width, .out = a->out + (size_t)row * (size_t)(a->heads * a->dim) + at, .ldo = a->heads * a->dim,
+        .rows = min_int(CPU_QUERIES, a->rows - row), .query = a->past + row, .dim = a->dim, .scale = a->scale,
+    };
+
+    rc = attend(job->stream->loops, &job->stream->scratch[worker], &x, NULL);
+    if (rc < 0)
+        atomic_store(&job->code, rc);
+}
+
+int cpu_attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err)
+{
+    size_t dim = (size_t)a->dim, width = (size_t)a->kv_heads * dim;
+    struct cached_job job = { .stream = s, .a = a };
+    int blocks = (a->rows + CPU_QUERIES - 1) / CPU_QUERIES, rc;
+
+    for (int r = 0; r < a->rows; r++) {
+        const float *row = a->qkv + (size_t)r * (size_t)a->ld + (size_t)a->heads * dim;
+        size_t at = (size_t)(a->past + r) * width;
+
+        memcpy(a->keys + at, row, width * sizeof(float));
+        memcpy(a->values + at, row + width, width * sizeof(float));
+    }
+    cpu_run(s, blocks * a->heads, (double)a->rows * (a->past + a->rows) * a->heads * a->dim * 4e-5, cached_item, &job);
+    rc = atomic_load(&job.code);
+    return rc < 0 ? merr_set(err, rc, "oneDNN failed in attention over %d tokens", a->past + a->rows) : 0;
 }

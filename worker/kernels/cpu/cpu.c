@@ -613,6 +613,7 @@ const struct kern_ops *kern_cpu(void)
         .weights_changed = weights_changed,
         .attention_forward = cpu_attention_forward,
         .attention_backward = cpu_attention_backward,
+        .attention_cached = cpu_attention_cached,
         .layernorm_forward = layernorm_forward,
         .layernorm_backward = layernorm_backward,
         .rmsnorm_forward = rmsnorm_forward,

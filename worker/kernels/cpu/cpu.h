@@ -40,5 +40,6 @@ int cpu_sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, i
 int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
 int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
 int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
+int cpu_attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err);
 
 #endif
