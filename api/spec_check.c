@@ -207,10 +207,10 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/train/model/family", "gpt2"}, {"/train/precision", "f32"},   {"/parallel/cp", "1"},
-        {"/parallel/schedule", "1f1b"},  {"/parallel/chunks", "1"},     {"/parallel/recompute", "none"},
-        {"/compress/tp", "none"},        {"/compress/pp", "none"},      {"/compress/dp", "none"},
-        {"/sequence/policy", "pad"},     {"/memory/policy", "none"},    {"/memory/activation_budget_mib", "0"},
+        {"/train/precision", "f32"},     {"/parallel/cp", "1"},         {"/parallel/schedule", "1f1b"},
+        {"/parallel/chunks", "1"},       {"/parallel/recompute", "none"}, {"/compress/tp", "none"},
+        {"/compress/pp", "none"},        {"/compress/dp", "none"},      {"/sequence/policy", "pad"},
+        {"/memory/policy", "none"},      {"/memory/activation_budget_mib", "0"},
     };
     const struct job_spec *s = r->spec;
 

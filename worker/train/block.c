@@ -1,54 +1,145 @@
-/* One block of GPT-2: x + proj(attention(ln_1(x))), then + out(gelu(fc(ln_2(.)))), column- then row-parallel. */
+/* One block of any family: x + proj(attention(qkv(norm1(x)))), then + out(activation(fc(norm2(.)))), cut over tp by the
+ * outputs of qkv and fc and by the inputs of proj and out. What differs between families comes from family.h. */
+#include <assert.h>
 #include <math.h>
 
+#include "worker/train/family.h"
 #include "worker/train/stage_impl.h"
 #include "worker/train/try.h"
 
-/* y[rows, out] = x[rows, in] · W + bias, W in one dense box for each range of columns. aux keeps what gelu took. */
-static int linear_columns(struct stage *st, const float *x, int in, int out, int w, int bias, float *y, float *aux,
-                          struct merr *err)
-{
-    const struct param *q = &st->cfg.params->v[w];
-    int at = 0;
+/* --- linear maps ------------------------------------------------------------------------------------------- */
 
-    for (int i = 0; i < q->boxes; i++) {
-        int cols = (int)q->box[i].len[1];
+/* A dense matrix of a linear map: its place, the columns of the output that it makes and where those begin. */
+struct piece {
+    int param, bias; /* -1: none */
+    size_t at, bias_at;
+    int first, cols;
+};
+
+/* Piece i of l, in order; false past the last. */
+static bool piece_of(const struct stage *st, const struct linear *l, int i, struct piece *ret)
+{
+    int first = 0;
+
+    for (int k = 0; k < l->n; k++) {
+        const struct param *q = &st->cfg.params->v[l->w[k]];
+        size_t bias_at = 0;
+
+        for (int j = 0; j < q->boxes; j++, i--) {
+            int cols = (int)q->box[j].len[l->out_in ? 0 : 1];
+
+            if (i == 0) {
+                *ret = (struct piece){l->w[k], l->bias[k], q->box[j].at, bias_at, first, cols};
+                return true;
+            }
+            first += cols;
+            bias_at += cols;
+        }
+    }
+    return false;
+}
+
+/* y[rows, out] = x[rows, in] · W + bias, cut over tp by outputs. aux keeps what end's activation took. */
+static int outputs_forward(struct stage *st, const struct linear *l, const float *x, int in, int out, float *y,
+                           enum kern_epilogue end, float *aux, struct merr *err)
+{
+    struct piece p;
+
+    for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm g = {
-            .m = st->rows, .n = cols, .k = in, .a = x, .lda = in,
-            .b = weight_of(st, w) + q->box[i].at, .ldb = cols, .c = y + at, .ldc = out,
-            .epilogue = aux ? KERN_BIAS_GELU : KERN_BIAS, .bias = weight_of(st, bias) + at,
-            .aux = aux ? aux + at : NULL, .b_is_weight = true,
+            .trans_b = l->out_in, .m = st->rows, .n = p.cols, .k = in, .a = x, .lda = in,
+            .b = weight_of(st, p.param) + p.at, .ldb = l->out_in ? in : p.cols, .c = y + p.first, .ldc = out,
+            .epilogue = p.bias < 0 ? KERN_PLAIN : end,
+            .bias = p.bias < 0 ? NULL : weight_of(st, p.bias) + p.bias_at, .aux = aux ? aux + p.first : NULL,
+            .b_is_weight = true,
         };
 
         TRY(st->cfg.k->gemm(st->cfg.stream, &g, err));
-        at += cols;
     }
     return 0;
 }
 
-/* reduce[rows, hidden] = this rank's part of x[rows, in] · W, summed over tp, plus the bias once. */
-static int linear_rows(struct stage *st, const float *x, int in, int w, int bias, struct merr *err)
+/* dW, db grow, reduce[rows, in] = the sum over tp of dy[rows, out] · W'. */
+static int outputs_backward(struct stage *st, const struct linear *l, const float *dy, const float *x, int in, int out,
+                            float *grad, struct merr *err)
 {
-    int hidden = st->cfg.gpt->hidden;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    struct piece p;
+
+    for (int i = 0; piece_of(st, l, i, &p); i++) {
+        const float *dp = dy + p.first;
+        struct kern_gemm dw = {
+            .trans_a = true, .m = l->out_in ? p.cols : in, .n = l->out_in ? in : p.cols, .k = st->rows,
+            .a = l->out_in ? dp : x, .lda = l->out_in ? out : in, .b = l->out_in ? x : dp,
+            .ldb = l->out_in ? in : out, .c = grad_of(st, grad, p.param) + p.at, .ldc = l->out_in ? in : p.cols,
+            .accumulate = true,
+        };
+        struct kern_gemm di = {
+            .trans_b = !l->out_in, .m = st->rows, .n = in, .k = p.cols, .a = dp, .lda = out,
+            .b = weight_of(st, p.param) + p.at, .ldb = l->out_in ? in : p.cols, .c = st->reduce, .ldc = in,
+            .accumulate = i > 0, .b_is_weight = true,
+        };
+
+        if (p.bias >= 0)
+            TRY(k->bias_gradient(s, dp, st->rows, p.cols, out, grad_of(st, grad, p.bias) + p.bias_at, err));
+        TRY(k->gemm(s, &dw, err));
+        TRY(k->gemm(s, &di, err));
+    }
+    return st->cfg.tp ? stage_reduce(st, err) : 0;
+}
+
+/* reduce[rows, hidden] = this rank's part of x[rows, in] · W, summed over tp, plus the bias once. */
+static int inputs_forward(struct stage *st, const struct linear *l, const float *x, int in, struct merr *err)
+{
+    int hidden = st->cfg.model->hidden;
+    const float *bias = l->bias[0] < 0 ? NULL : weight_of(st, l->bias[0]);
     struct kern_gemm g = {
-        .m = st->rows, .n = hidden, .k = in, .a = x, .lda = in, .b = weight_of(st, w), .ldb = hidden,
-        .c = st->reduce, .ldc = hidden, .epilogue = st->cfg.tp ? KERN_PLAIN : KERN_BIAS,
-        .bias = weight_of(st, bias), .b_is_weight = true,
+        .trans_b = l->out_in, .m = st->rows, .n = hidden, .k = in, .a = x, .lda = in, .b = weight_of(st, l->w[0]),
+        .ldb = l->out_in ? in : hidden, .c = st->reduce, .ldc = hidden,
+        .epilogue = st->cfg.tp || !bias ? KERN_PLAIN : KERN_BIAS, .bias = bias, .b_is_weight = true,
     };
 
+    assert(l->n == 1);
     TRY(st->cfg.k->gemm(st->cfg.stream, &g, err));
     if (!st->cfg.tp)
         return 0;
     TRY(stage_reduce(st, err));
-    return st->cfg.k->add_bias(st->cfg.stream, st->reduce, weight_of(st, bias), st->rows, hidden, err);
+    return bias ? st->cfg.k->add_bias(st->cfg.stream, st->reduce, bias, st->rows, hidden, err) : 0;
 }
+
+/* dy[rows, hidden] is the same on all tp ranks. dW, db grow, dx[rows, in] = dy · W'. */
+static int inputs_backward(struct stage *st, const struct linear *l, const float *dy, const float *x, int in,
+                           float *dx, float *grad, struct merr *err)
+{
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    int hidden = st->cfg.model->hidden;
+    struct kern_gemm dw = {
+        .trans_a = true, .m = l->out_in ? hidden : in, .n = l->out_in ? in : hidden, .k = st->rows,
+        .a = l->out_in ? dy : x, .lda = l->out_in ? hidden : in, .b = l->out_in ? x : dy,
+        .ldb = l->out_in ? in : hidden, .c = grad_of(st, grad, l->w[0]), .ldc = l->out_in ? in : hidden,
+        .accumulate = true,
+    };
+    struct kern_gemm di = {
+        .trans_b = !l->out_in, .m = st->rows, .n = in, .k = hidden, .a = dy, .lda = hidden,
+        .b = weight_of(st, l->w[0]), .ldb = l->out_in ? in : hidden, .c = dx, .ldc = in, .b_is_weight = true,
+    };
+
+    if (l->bias[0] >= 0)
+        TRY(k->bias_gradient(s, dy, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]), err));
+    TRY(k->gemm(s, &dw, err));
+    return k->gemm(s, &di, err);
+}
+
+/* --- the parts of a block ---------------------------------------------------------------------------------- */
 
 /* y = x + dropout(reduce) */
 static int residual(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], bool train, const float *x,
                     float *y, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
-    size_t n = (size_t)st->rows * st->cfg.gpt->hidden;
+    size_t n = (size_t)st->rows * st->cfg.model->hidden;
 
     if (train && st->threshold > 0)
         TRY(stage_dropout(st, slot, key, st->reduce, st->reduce, err));
@@ -56,96 +147,76 @@ static int residual(struct stage *st, const struct stage_slot *slot, const uint3
     return k->add(st->cfg.stream, y, st->reduce, n, err);
 }
 
+/* Queries and keys stand side by side: all are rotated at once. */
+static int rotate(struct stage *st, float *qkv, bool inverse, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+
+    if (!st->freq)
+        return 0;
+    return st->cfg.k->rope(st->cfg.stream, qkv, st->rows, c->heads_local + c->kv_heads_local, c->dim, c->qkv_local,
+                           st->position, st->freq, inverse, err);
+}
+
 static struct kern_attention attention(const struct stage *st, int i, const struct stage_slot *slot, bool train)
 {
-    const struct gpt_cfg *c = st->cfg.gpt;
+    const struct model_cfg *c = st->cfg.model;
 
     return (struct kern_attention){
-        .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->heads_local, .dim = c->dim,
-        .ld = 3 * c->hidden_local, .cu = st->cu, .docs = st->cfg.micro, .scale = (float)(1 / sqrt(c->dim)),
+        .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
+        .ld = c->qkv_local, .cu = st->cu, .docs = st->cfg.micro, .scale = (float)(1 / sqrt(c->dim)),
         .qkv = slot->block[i].qkv, .out = slot->block[i].att, .lse = slot->block[i].lse,
         .dropout = train ? (float)c->dropout : 0, .drop_threshold = train ? st->threshold : 0,
         .drop_keys = st->keys[i].attention, .samples = slot->sample,
     };
 }
 
+/* Attention over this micro-batch's own tokens, or over all since the cache was emptied. */
+static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+    struct kern_attention a = attention(st, i, slot, train);
+    struct kern_cached q;
+
+    if (!st->keys_cached)
+        return st->cfg.k->attention_forward(st->cfg.stream, &a, err);
+    q = (struct kern_cached){
+        .rows = st->rows, .past = st->past, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
+        .ld = c->qkv_local, .scale = a.scale, .qkv = slot->block[i].qkv, .keys = st->keys_cached[i],
+        .values = st->values_cached[i], .out = slot->block[i].att,
+    };
+    return st->cfg.k->attention_cached(st->cfg.stream, &q, err);
+}
+
 int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err)
 {
-    const struct gpt_cfg *c = st->cfg.gpt;
-    const struct kern_ops *k = st->cfg.k;
-    struct kern_stream *s = st->cfg.stream;
+    const struct model_cfg *c = st->cfg.model;
+    const struct family *f = c->family;
     const struct layer_params *l = &st->cfg.params->layer[i];
     struct block_saves *b = &slot->block[i];
-    struct kern_attention a = attention(st, i, slot, train);
 
-    TRY(k->layernorm_forward(s, b->x, weight_of(st, l->ln1_w), weight_of(st, l->ln1_b), GPT_LN_EPS, st->rows,
-                             c->hidden, b->ln1, b->mean1, b->rstd1, err));
-    TRY(linear_columns(st, b->ln1, c->hidden, 3 * c->hidden_local, l->qkv_w, l->qkv_b, b->qkv, NULL, err));
-    TRY(k->attention_forward(s, &a, err));
-    TRY(linear_rows(st, b->att, c->hidden_local, l->proj_w, l->proj_b, err));
+    TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
+    TRY(outputs_forward(st, &l->qkv, b->norm1, c->hidden, c->qkv_local, b->qkv, KERN_BIAS, NULL, err));
+    TRY(rotate(st, b->qkv, false, err));
+    TRY(attend(st, i, slot, train, err));
+    TRY(inputs_forward(st, &l->proj, b->att, c->q_local, err));
     TRY(residual(st, slot, st->keys[i].attention_out, train, b->x, b->mid, err));
 
-    TRY(k->layernorm_forward(s, b->mid, weight_of(st, l->ln2_w), weight_of(st, l->ln2_b), GPT_LN_EPS, st->rows,
-                             c->hidden, b->ln2, b->mean2, b->rstd2, err));
-    TRY(linear_columns(st, b->ln2, c->hidden, c->ffn_local, l->fc_w, l->fc_b, b->act, b->pre, err));
-    TRY(linear_rows(st, b->act, c->ffn_local, l->out_w, l->out_b, err));
-    return residual(st, slot, st->keys[i].mlp_out, train, b->mid, out, err);
-}
-
-/* Row-parallel, backward: dy[rows, hidden] is the same on all tp ranks. dW, db grow, dx[rows, in] = dy · W'. */
-static int rows_backward(struct stage *st, const float *dy, const float *x, int in, int w, int bias, float *dx,
-                         float *grad, struct merr *err)
-{
-    const struct kern_ops *k = st->cfg.k;
-    struct kern_stream *s = st->cfg.stream;
-    int hidden = st->cfg.gpt->hidden;
-    struct kern_gemm dw = {
-        .trans_a = true, .m = in, .n = hidden, .k = st->rows, .a = x, .lda = in, .b = dy, .ldb = hidden,
-        .c = grad_of(st, grad, w), .ldc = hidden, .accumulate = true,
-    };
-    struct kern_gemm di = {
-        .trans_b = true, .m = st->rows, .n = in, .k = hidden, .a = dy, .lda = hidden, .b = weight_of(st, w),
-        .ldb = hidden, .c = dx, .ldc = in, .b_is_weight = true,
-    };
-
-    TRY(k->bias_gradient(s, dy, st->rows, hidden, hidden, grad_of(st, grad, bias), err));
-    TRY(k->gemm(s, &dw, err));
-    return k->gemm(s, &di, err);
-}
-
-/* Column-parallel, backward: dW, db grow, reduce[rows, in] = the sum over tp of dy · W'. */
-static int columns_backward(struct stage *st, const float *dy, const float *x, int in, int out, int w, int bias,
-                            float *grad, struct merr *err)
-{
-    const struct kern_ops *k = st->cfg.k;
-    struct kern_stream *s = st->cfg.stream;
-    const struct param *q = &st->cfg.params->v[w];
-    int at = 0;
-
-    TRY(k->bias_gradient(s, dy, st->rows, out, out, grad_of(st, grad, bias), err));
-    for (int i = 0; i < q->boxes; i++) {
-        int cols = (int)q->box[i].len[1];
-        struct kern_gemm dw = {
-            .trans_a = true, .m = in, .n = cols, .k = st->rows, .a = x, .lda = in, .b = dy + at, .ldb = out,
-            .c = grad_of(st, grad, w) + q->box[i].at, .ldc = cols, .accumulate = true,
-        };
-        struct kern_gemm di = {
-            .trans_b = true, .m = st->rows, .n = in, .k = cols, .a = dy + at, .lda = out,
-            .b = weight_of(st, w) + q->box[i].at, .ldb = cols, .c = st->reduce, .ldc = in, .accumulate = i > 0,
-            .b_is_weight = true,
-        };
-
-        TRY(k->gemm(s, &dw, err));
-        TRY(k->gemm(s, &di, err));
-        at += cols;
+    TRY(f->norm_forward(st, b->mid, l->norm2, b->norm2, b->mean2, b->rstd2, err));
+    if (f->act_forward) {
+        TRY(outputs_forward(st, &l->fc, b->norm2, c->hidden, f->parts * c->ffn_local, b->pre, f->fc_end, NULL, err));
+        TRY(f->act_forward(st, b->pre, b->act, err));
+    } else {
+        TRY(outputs_forward(st, &l->fc, b->norm2, c->hidden, c->ffn_local, b->act, f->fc_end, b->pre, err));
     }
-    return st->cfg.tp ? stage_reduce(st, err) : 0;
+    TRY(inputs_forward(st, &l->out, b->act, c->ffn_local, err));
+    return residual(st, slot, st->keys[i].mlp_out, train, b->mid, out, err);
 }
 
 static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad,
                                    struct merr *err)
 {
-    const struct gpt_cfg *c = st->cfg.gpt;
+    const struct model_cfg *c = st->cfg.model;
     const struct layer_params *l = &st->cfg.params->layer[i];
     struct block_saves *b = &slot->block[i];
     struct kern_attention a = attention(st, i, slot, true);
@@ -153,31 +224,28 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
 
     if (st->threshold > 0)
         TRY(stage_dropout(st, slot, st->keys[i].attention_out, dx, st->tmp, err));
-    TRY(rows_backward(st, dy, b->att, c->hidden_local, l->proj_w, l->proj_b, st->d_att, grad, err));
+    TRY(inputs_backward(st, &l->proj, dy, b->att, c->q_local, st->d_att, grad, err));
     a.dout = st->d_att;
     a.dqkv = st->d_qkv;
     TRY(st->cfg.k->attention_backward(st->cfg.stream, &a, err));
-    TRY(columns_backward(st, st->d_qkv, b->ln1, c->hidden, 3 * c->hidden_local, l->qkv_w, l->qkv_b, grad, err));
-    return st->cfg.k->layernorm_backward(st->cfg.stream, st->reduce, b->x, weight_of(st, l->ln1_w), b->mean1,
-                                         b->rstd1, st->rows, c->hidden, dx, true, grad_of(st, grad, l->ln1_w),
-                                         grad_of(st, grad, l->ln1_b), err);
+    TRY(rotate(st, st->d_qkv, true, err));
+    TRY(outputs_backward(st, &l->qkv, st->d_qkv, b->norm1, c->hidden, c->qkv_local, grad, err));
+    return c->family->norm_backward(st, st->reduce, b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err);
 }
 
 int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad, struct merr *err)
 {
-    const struct gpt_cfg *c = st->cfg.gpt;
-    const struct kern_ops *k = st->cfg.k;
+    const struct model_cfg *c = st->cfg.model;
+    const struct family *f = c->family;
     const struct layer_params *l = &st->cfg.params->layer[i];
     struct block_saves *b = &slot->block[i];
     const float *dy = st->threshold > 0 ? st->tmp : dx;
 
     if (st->threshold > 0)
         TRY(stage_dropout(st, slot, st->keys[i].mlp_out, dx, st->tmp, err));
-    TRY(rows_backward(st, dy, b->act, c->ffn_local, l->out_w, l->out_b, st->d_ffn, grad, err));
-    TRY(k->gelu_backward(st->cfg.stream, b->pre, st->d_ffn, (size_t)st->rows * c->ffn_local, st->d_ffn, err));
-    TRY(columns_backward(st, st->d_ffn, b->ln2, c->hidden, c->ffn_local, l->fc_w, l->fc_b, grad, err));
-    TRY(k->layernorm_backward(st->cfg.stream, st->reduce, b->mid, weight_of(st, l->ln2_w), b->mean2, b->rstd2,
-                              st->rows, c->hidden, dx, true, grad_of(st, grad, l->ln2_w),
-                              grad_of(st, grad, l->ln2_b), err));
+    TRY(inputs_backward(st, &l->out, dy, b->act, c->ffn_local, st->d_act, grad, err));
+    TRY(f->act_backward(st, b->pre, st->d_act, st->d_pre, err));
+    TRY(outputs_backward(st, &l->fc, st->d_pre, b->norm2, c->hidden, f->parts * c->ffn_local, grad, err));
+    TRY(f->norm_backward(st, st->reduce, b->mid, l->norm2, b->mean2, b->rstd2, dx, true, grad, err));
     return attention_part_backward(st, i, slot, dx, grad, err);
 }

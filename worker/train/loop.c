@@ -90,7 +90,7 @@ static void name_culprit(struct train *t, const struct step_result *r, struct me
 
         if (isfinite(t->sums[i]))
             continue;
-        stage = params_place(&t->gpt, (int)(i / t->mesh->tp), t->mesh->pp, name);
+        stage = params_place(&t->model, (int)(i / t->mesh->tp), t->mesh->pp, name);
         t->fault_rank = mesh_rank(t->mesh, tp_index, 0, stage);
         (void)merr_set(err, -EDOM, "step %llu: the gradient of '%s' is not finite (stage %d, tensor-parallel index %d, "
                        "rank %d; loss %g)", (unsigned long long)t->step, name, stage, tp_index, t->fault_rank, r->loss);
@@ -158,7 +158,7 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
     struct report_step s = {
         .step = t->step - 1, .tokens = t->step * (uint64_t)tokens, .loss = r->loss, .grad_norm = r->norm, .lr = r->lr,
         .tokens_per_s = rate, .step_ms = seconds * 1e3,
-        .mfu = t->peak_flops > 0 ? rate * gpt_flops_per_token(&t->gpt, t->info.length) / t->peak_flops : 0,
+        .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, t->info.length) / t->peak_flops : 0,
         .stall_ms = (double)mck_stall_us(t->writer) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
         .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
         .ranks = t->run.world,

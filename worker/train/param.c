@@ -9,34 +9,29 @@
 
 #include "base/hash.h"
 #include "base/philox.h"
+#include "worker/train/family.h"
 #include "worker/train/mesh.h"
+#include "worker/train/param_build.h"
 #include "worker/train/site.h"
 
-#define INIT_STD 0.02
+enum { ID_EMBEDDING = 0, ENDS_MAX = 6 };
 
-struct builder {
-    struct params *p;
-    const struct gpt_cfg *c;
-    int layer; /* -1: not in a block */
-};
-
-/* Numbers of tensors: embeddings, then 12 a layer, then the final norm, then an untied head. */
-enum { ID_WTE, ID_WPE, ID_LAYERS, LAYER_TENSORS = 12 };
-
-static struct param *add(struct builder *b, int id, const char *name, int ndim, uint64_t rows, uint64_t cols)
+static struct param *add(struct param_builder *b, const char *name, int ndim, uint64_t rows, uint64_t cols)
 {
     struct param *q = &b->p->v[b->p->n++];
+    const char *prefix = b->c->family->layer, *number = strstr(prefix, "%d");
 
-    *q = (struct param){.ndim = ndim, .shape = {rows, cols}, .id = id};
+    *q = (struct param){.ndim = ndim, .shape = {rows, cols}, .id = b->id++};
     if (b->layer >= 0)
-        (void)snprintf(q->name, sizeof(q->name), "h.%d.%s", b->layer, name);
+        (void)snprintf(q->name, sizeof(q->name), "%.*s%d%s%s", (int)(number - prefix), prefix, b->layer, number + 2,
+                       name);
     else
         (void)snprintf(q->name, sizeof(q->name), "%s", name);
     q->decay = ndim > 1;
     return q;
 }
 
-static int place(struct builder *b, struct param *q)
+static int place(struct param_builder *b, struct param *q)
 {
     struct params *p = b->p;
 
@@ -55,11 +50,10 @@ static void box(struct param *q, uint64_t row, uint64_t rows, uint64_t col, uint
     q->box[q->boxes++] = (struct param_box){.off = {row, col}, .len = {rows, cols}};
 }
 
-/* A tensor that every tp rank holds whole. */
-static int whole(struct builder *b, int id, const char *name, int ndim, uint64_t rows, uint64_t cols, float std,
-                 float constant)
+int param_whole(struct param_builder *b, const char *name, int ndim, uint64_t rows, uint64_t cols, float std,
+                float constant)
 {
-    struct param *q = add(b, id, name, ndim, rows, cols);
+    struct param *q = add(b, name, ndim, rows, cols);
 
     q->std = std;
     q->constant = constant;
@@ -67,12 +61,11 @@ static int whole(struct builder *b, int id, const char *name, int ndim, uint64_t
     return place(b, q);
 }
 
-/* parts tensors side by side along the last dimension, each cut over tp: q, k and v, or one. */
-static int by_columns(struct builder *b, int id, const char *name, int ndim, uint64_t rows, int parts, uint64_t cols,
-                      float std)
+int param_columns(struct param_builder *b, const char *name, int ndim, uint64_t rows, int parts, uint64_t cols,
+                  float std)
 {
     int tp = b->c->tp;
-    struct param *q = add(b, id, name, ndim, ndim > 1 ? rows : (uint64_t)parts * cols, ndim > 1 ? parts * cols : 0);
+    struct param *q = add(b, name, ndim, ndim > 1 ? rows : (uint64_t)parts * cols, ndim > 1 ? parts * cols : 0);
     uint64_t mine = cols / tp;
 
     q->std = std;
@@ -92,9 +85,9 @@ static int by_columns(struct builder *b, int id, const char *name, int ndim, uin
     return place(b, q);
 }
 
-static int by_rows(struct builder *b, int id, const char *name, uint64_t rows, uint64_t cols, float std)
+int param_rows(struct param_builder *b, const char *name, uint64_t rows, uint64_t cols, float std)
 {
-    struct param *q = add(b, id, name, 2, rows, cols);
+    struct param *q = add(b, name, 2, rows, cols);
     uint64_t mine = rows / b->c->tp;
 
     q->std = std;
@@ -104,15 +97,17 @@ static int by_rows(struct builder *b, int id, const char *name, uint64_t rows, u
 }
 
 /* Rows of the padded vocabulary; the box leaves the padding out, which may be all of it. */
-static int vocabulary(struct builder *b, int id, const char *name)
+static int vocabulary(struct param_builder *b, int id, const char *name)
 {
-    const struct gpt_cfg *c = b->c;
-    struct param *q = add(b, id, name, 2, c->vocab, c->hidden);
+    const struct model_cfg *c = b->c;
+    struct param *q;
     int first = c->vocab_first < c->vocab ? c->vocab_first : c->vocab;
     int end = c->vocab_first + c->vocab_local < c->vocab ? c->vocab_first + c->vocab_local : c->vocab;
     size_t n = (size_t)c->vocab_local * c->hidden;
 
-    q->std = INIT_STD;
+    b->id = id;
+    q = add(b, name, 2, c->vocab, c->hidden);
+    q->std = PARAM_STD;
     q->sharded = true;
     if (end > first)
         box(q, first, end - first, 0, c->hidden);
@@ -123,31 +118,11 @@ static int vocabulary(struct builder *b, int id, const char *name)
     return (int)(q - b->p->v);
 }
 
-static void block(struct builder *b, struct layer_params *l)
-{
-    const struct gpt_cfg *c = b->c;
-    int id = ID_LAYERS + b->layer * LAYER_TENSORS;
-    float residual = (float)(INIT_STD / sqrt(2.0 * c->layers));
-
-    l->ln1_w = whole(b, id, "ln_1.weight", 1, c->hidden, 0, 0, 1);
-    l->ln1_b = whole(b, id + 1, "ln_1.bias", 1, c->hidden, 0, 0, 0);
-    l->qkv_w = by_columns(b, id + 2, "attn.c_attn.weight", 2, c->hidden, 3, c->hidden, INIT_STD);
-    l->qkv_b = by_columns(b, id + 3, "attn.c_attn.bias", 1, 0, 3, c->hidden, 0);
-    l->proj_w = by_rows(b, id + 4, "attn.c_proj.weight", c->hidden, c->hidden, residual);
-    l->proj_b = whole(b, id + 5, "attn.c_proj.bias", 1, c->hidden, 0, 0, 0);
-    l->ln2_w = whole(b, id + 6, "ln_2.weight", 1, c->hidden, 0, 0, 1);
-    l->ln2_b = whole(b, id + 7, "ln_2.bias", 1, c->hidden, 0, 0, 0);
-    l->fc_w = by_columns(b, id + 8, "mlp.c_fc.weight", 2, c->hidden, 1, c->ffn, INIT_STD);
-    l->fc_b = by_columns(b, id + 9, "mlp.c_fc.bias", 1, 0, 1, c->ffn, 0);
-    l->out_w = by_rows(b, id + 10, "mlp.c_proj.weight", c->ffn, c->hidden, residual);
-    l->out_b = whole(b, id + 11, "mlp.c_proj.bias", 1, c->hidden, 0, 0, 0);
-}
-
 /* The tied tensor, when held, comes after the rest in both arenas. */
-static void tied_tensor(struct builder *b, bool first, bool last)
+static void tied_tensor(struct param_builder *b, bool first, bool last)
 {
     struct params *p = b->p;
-    int i = vocabulary(b, ID_WTE, "wte.weight");
+    int i = vocabulary(b, ID_EMBEDDING, b->c->family->embedding);
 
     p->tied_n = p->rest_n - p->v[i].at;
     p->rest_n = p->v[i].at;
@@ -156,34 +131,54 @@ static void tied_tensor(struct builder *b, bool first, bool last)
     p->v[i].copy = !first;
 }
 
-int params_init(struct params *p, const struct gpt_cfg *c, int begin, int end, bool first, bool last,
+static struct norm_params last_norm(struct param_builder *b)
+{
+    const struct family *f = b->c->family;
+    char name[PARAM_NAME_MAX];
+    struct norm_params n = {.b = -1};
+
+    (void)snprintf(name, sizeof(name), "%s.weight", f->norm);
+    n.w = param_whole(b, name, 1, b->c->hidden, 0, 0, 1);
+    (void)snprintf(name, sizeof(name), "%s.bias", f->norm);
+    if (f->norm_bias)
+        n.b = param_whole(b, name, 1, b->c->hidden, 0, 0, 0);
+    return n;
+}
+
+int params_init(struct params *p, const struct model_cfg *c, int begin, int end, bool first, bool last,
                 struct merr *err)
 {
-    struct builder b = {p, c, -1};
-    int id_end = ID_LAYERS + c->layers * LAYER_TENSORS;
+    const struct family *f = c->family;
+    struct param_builder b = {.c = c, .layer = -1};
+    /* numbers: the embedding, learned positions, the blocks, the last norm, an untied head */
+    int per_layer = f->layer_tensors(c), ids = ID_EMBEDDING + 1 + !!f->positions, id_end = ids + c->layers * per_layer;
+    int id_head = id_end + 1 + f->norm_bias;
 
-    *p = (struct params){.layer_begin = begin, .layer_end = end, .wte = -1, .wpe = -1, .lnf_w = -1, .lnf_b = -1,
-                         .head = -1, .tensors = id_end + 2 + !c->tied};
+    *p = (struct params){.layer_begin = begin, .layer_end = end, .wte = -1, .wpe = -1, .norm = {-1, -1}, .head = -1,
+                         .tensors = id_head + !c->tied};
+    b.p = p;
     assert(begin >= 0 && begin < end && end <= c->layers);
-    p->v = calloc((size_t)(end - begin) * LAYER_TENSORS + 6, sizeof(*p->v));
+    p->v = calloc((size_t)(end - begin) * per_layer + ENDS_MAX, sizeof(*p->v));
     p->layer = calloc(end - begin, sizeof(*p->layer));
     if (!p->v || !p->layer) {
         params_clear(p);
         return merr_set(err, -ENOMEM, "no memory for the table of parameters");
     }
-    if (first)
-        p->wpe = whole(&b, ID_WPE, "wpe.weight", 2, c->context, c->hidden, INIT_STD, 0);
+    b.id = ID_EMBEDDING + 1;
+    if (first && f->positions)
+        p->wpe = param_whole(&b, f->positions, 2, c->context, c->hidden, PARAM_STD, 0);
     if (first && !c->tied)
-        p->wte = vocabulary(&b, ID_WTE, "wte.weight");
+        p->wte = vocabulary(&b, ID_EMBEDDING, f->embedding);
+    b.id = ids + begin * per_layer;
     for (b.layer = begin; b.layer < end; b.layer++)
-        block(&b, &p->layer[b.layer - begin]);
+        f->tensors(&b, &p->layer[b.layer - begin]);
+    assert(b.id == ids + end * per_layer);
     b.layer = -1;
-    if (last) {
-        p->lnf_w = whole(&b, id_end, "ln_f.weight", 1, c->hidden, 0, 0, 1);
-        p->lnf_b = whole(&b, id_end + 1, "ln_f.bias", 1, c->hidden, 0, 0, 0);
-    }
+    b.id = id_end;
+    if (last)
+        p->norm = last_norm(&b);
     if (last && !c->tied)
-        p->head = vocabulary(&b, id_end + 2, "lm_head.weight");
+        p->head = vocabulary(&b, id_head, f->head);
     if (c->tied && (first || last))
         tied_tensor(&b, first, last);
     p->weight_n = p->rest_n + p->tied_n;
@@ -201,14 +196,14 @@ void params_clear(struct params *p)
     p->n = 0;
 }
 
-int params_place(const struct gpt_cfg *c, int id, int pp, char *name)
+int params_place(const struct model_cfg *c, int id, int pp, char *name)
 {
     struct params p;
     int begin, end, found = -1;
 
     (void)snprintf(name, PARAM_NAME_MAX, "tensor %d", id);
     for (int s = 0; found < 0 && s < pp; s++) {
-        mesh_split_layers(c->layers, pp, gpt_head_cost(c), s, &begin, &end);
+        mesh_split_layers(c->layers, pp, model_head_cost(c), s, &begin, &end);
         if (params_init(&p, c, begin, end, s == 0, s == pp - 1, NULL) != 0)
             return 0;
         for (int i = 0; i < p.n; i++)

@@ -1,9 +1,9 @@
 /* param - the record of every tensor a rank holds: name, logical shape, the boxes of it here, its places
  *
- * Names and shapes are those of Hugging Face's GPT-2 (a weight is [in, out]), so that a global tensor can be
- * rebuilt from any layout by names and boxes alone. A tensor's elements lie in one piece in the weight arena:
- * its boxes one after another, each dense and row-major, then padding with zeros up to a multiple of
- * PARAM_BLOCK elements.
+ * Names and shapes are those of Hugging Face (a weight of GPT-2 is [in, out], one of Llama [out, in]), so that a global
+ * tensor can be rebuilt from any layout by names and boxes alone. A tensor's elements lie in one piece in the weight
+ * arena: its boxes one after another, each dense and row-major, then padding with zeros up to a multiple of PARAM_BLOCK
+ * elements.
  *
  *   weight arena    [ rest ............ | tied ]            tied: the token embedding, when head and
  *   gradient arena  [ rest ............ | tied | head ]      embedding share it (first and last stage)
@@ -19,10 +19,10 @@
 #include <stdint.h>
 
 #include "base/merr.h"
-#include "worker/train/gpt.h"
+#include "worker/train/model.h"
 
 #define PARAM_BLOCK 1024 /* elements: unit of starts, of cuts over dp and of the gradient norm */
-#define PARAM_NAME_MAX 48
+#define PARAM_NAME_MAX 64
 #define PARAM_BOXES_MAX 3
 
 struct param_box {
@@ -46,9 +46,23 @@ struct param {
     float constant;  /* this value, when std is 0 */
 };
 
-struct layer_params { /* of one block; indexes into params.v */
-    int ln1_w, ln1_b, qkv_w, qkv_b, proj_w, proj_b, ln2_w, ln2_b, fc_w, fc_b, out_w, out_b;
+/* Indexes into params.v; -1: there is none. */
+struct norm_params {
+    int w, b;
 };
+
+struct linear { /* n matrices whose outputs lie side by side */
+    int w[PARAM_BOXES_MAX], bias[PARAM_BOXES_MAX];
+    int n;
+    bool out_in; /* stored [out, in] */
+};
+
+struct layer_params { /* of one block */
+    struct norm_params norm1, norm2;
+    struct linear qkv, proj, fc, out;
+};
+
+struct param_builder;
 
 struct params {
     struct param *v;
@@ -56,14 +70,15 @@ struct params {
     int tensors; /* in the whole model */
     struct layer_params *layer; /* of layers layer_begin .. layer_end-1 */
     int layer_begin, layer_end;
-    int wte, wpe, lnf_w, lnf_b, head; /* -1 where not held; head is wte when tied on one rank */
+    int wte, wpe, head; /* -1 where not held; head is wte when tied on one rank */
+    struct norm_params norm; /* the last one */
     size_t rest_n, tied_n, weight_n;  /* elements of the arenas */
     size_t grad_head_at;              /* of the head's own gradient of the tied tensor, 0: none */
     size_t grad_n;
 };
 
 /* The tensors of the stage with layers [begin, end); first and last say which ends it has. */
-int params_init(struct params *p, const struct gpt_cfg *c, int begin, int end, bool first, bool last,
+int params_init(struct params *p, const struct model_cfg *c, int begin, int end, bool first, bool last,
                 struct merr *err);
 void params_clear(struct params *p);
 
@@ -72,7 +87,7 @@ void params_clear(struct params *p);
 void params_fill(const struct params *p, uint64_t seed, float *weights);
 
 /* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage of pp that counts it. */
-int params_place(const struct gpt_cfg *c, int id, int pp, char *name);
+int params_place(const struct model_cfg *c, int id, int pp, char *name);
 
 /* A piece [*ret_begin, *ret_end) of a region of n elements (a multiple of PARAM_BLOCK): piece i of d. */
 void params_cut(size_t n, int d, int i, size_t *ret_begin, size_t *ret_end);

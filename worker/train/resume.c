@@ -120,6 +120,27 @@ static int load_from(struct train *t, const char *path, struct merr *err)
     return r == 0 ? 0 : merr_prefix(err, r, "init.from '%s'", path);
 }
 
+int train_source(const struct train *t, json_t **ret, struct merr *err)
+{
+    const char *from = t->spec->train.init.from;
+    struct mck *c = NULL;
+    uint64_t step;
+    int r;
+
+    *ret = NULL;
+    if (!from)
+        return 0;
+    /* the job's own: what it began from may be gone by now */
+    if (mck_latest(t->run.checkpoints, &step, NULL, NULL) != 1 || mck_open(t->run.checkpoints, step, &c, NULL) != 0) {
+        r = state_open(from, &c, err);
+        if (r != 0)
+            return merr_prefix(err, r, "init.from '%s'", from);
+    }
+    *ret = json_incref(json_object_get(mck_kv(c), "model"));
+    mck_free(c);
+    return 0;
+}
+
 int train_restore(struct train *t, struct merr *err)
 {
     int resumed;
@@ -157,7 +178,7 @@ int train_writer(struct train *t, struct merr *err)
 /* The job's cursor: the same on all ranks. New; NULL when memory is short. */
 static json_t *cursor(const struct train *t)
 {
-    json_t *model = gpt_config(&t->gpt), *spec = spec_to_json(t->spec), *train = NULL, *kv;
+    json_t *model = model_config(&t->model), *spec = spec_to_json(t->spec), *train = NULL, *kv;
 
     if (spec)
         train = json_incref(json_object_get(spec, "train"));

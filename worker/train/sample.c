@@ -8,7 +8,7 @@
 #include "base/philox.h"
 #include "checkpoint/checkpoint.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/gpt.h"
+#include "worker/train/model.h"
 #include "worker/train/mesh.h"
 #include "worker/train/param.h"
 #include "worker/train/site.h"
@@ -22,7 +22,7 @@ struct sampler {
     const struct sample_cfg *cfg;
     const struct kern_ops *k;
     struct kern_stream *stream;
-    struct gpt_cfg gpt;
+    struct model_cfg model;
     struct params params;
     struct mesh mesh;
     struct stage *stage;
@@ -90,24 +90,24 @@ static int load_model(struct sampler *s, struct mck *c, struct merr *err)
 {
     struct state_view view = {.params = &s->params, .mesh = &s->mesh};
     struct stage_cfg stage = {
-        .k = s->k, .stream = s->stream, .gpt = &s->gpt, .params = &s->params, .micro = 1, .slots = 1, .first = true,
+        .k = s->k, .stream = s->stream, .model = &s->model, .params = &s->params, .micro = 1, .slots = 1, .first = true,
         .last = true,
     };
     const json_t *model = json_object_get(mck_kv(c), "model");
 
     if (!model)
         return merr_set(err, -EINVAL, "'%s' does not say what model it holds", s->cfg->checkpoint);
-    TRY(gpt_from_config(model, &s->gpt, err));
-    if (s->gpt.vocab < BYTE_TOKENS)
+    TRY(model_from_config(model, &s->model, err));
+    if (s->model.vocab < BYTE_TOKENS)
         return merr_set(err, -EINVAL, "the model's vocabulary of %d is not bytes: only such text can be sampled",
-                        s->gpt.vocab);
+                        s->model.vocab);
     mesh_init(&s->mesh, 1, 1, 1, 0);
-    TRY(params_init(&s->params, &s->gpt, 0, s->gpt.layers, true, true, err));
+    TRY(params_init(&s->params, &s->model, 0, s->model.layers, true, true, err));
     TRY(s->k->mem_alloc(s->stream, s->params.weight_n * sizeof(float), (void **)&s->weights, err));
     view.weights = s->weights;
     TRY(state_load(&view, c, err));
     stage.weights = s->weights;
-    stage.length = s->gpt.context;
+    stage.length = s->model.context;
     return stage_new(&stage, &s->stage, err);
 }
 
@@ -118,10 +118,10 @@ static int take_prompt(struct sampler *s, struct merr *err)
     if (len > 1 << 20)
         return merr_set(err, -EINVAL, "the prompt is longer than 1 MiB");
     s->token = calloc(1 + len + s->cfg->tokens, sizeof(*s->token));
-    s->logits = calloc(s->gpt.vocab_local, sizeof(*s->logits));
+    s->logits = calloc(s->model.vocab_local, sizeof(*s->logits));
     if (!s->token || !s->logits)
         return merr_set(err, -ENOMEM, "no memory for %zu tokens", len + s->cfg->tokens);
-    s->token[s->n++] = s->gpt.vocab > BYTE_TOKENS ? BYTE_TOKENS : 0;
+    s->token[s->n++] = s->model.vocab > BYTE_TOKENS ? BYTE_TOKENS : 0;
     for (size_t i = 0; i < len; i++)
         s->token[s->n++] = (unsigned char)s->cfg->prompt[i];
     return 0;
@@ -131,18 +131,18 @@ static int take_prompt(struct sampler *s, struct merr *err)
 static int next_token(struct sampler *s, struct merr *err)
 {
     struct stage_slot *slot = stage_slot(s->stage, 0);
-    int window = s->n < s->gpt.context ? s->n : s->gpt.context;
+    int window = s->n < s->model.context ? s->n : s->model.context;
     uint32_t key[2], word[4], ctr[4] = {(uint32_t)s->n, 0, 0, 0};
 
-    memset(slot->tokens, 0, sizeof(*slot->tokens) * s->gpt.context);
+    memset(slot->tokens, 0, sizeof(*slot->tokens) * s->model.context);
     memcpy(slot->tokens, s->token + s->n - window, sizeof(*slot->tokens) * window);
-    for (int i = 0; i < s->gpt.context; i++)
+    for (int i = 0; i < s->model.context; i++)
         slot->targets[i] = -1;
     TRY(stage_forward(s->stage, slot, NULL, 0, err));
     TRY(stage_logits(s->stage, slot, window - 1, s->logits, err));
     philox_key(s->cfg->seed, SITE_SAMPLE, 0, 0, key);
     philox4x32(ctr, key, word);
-    s->token[s->n++] = sample_pick(s->logits, s->gpt.vocab, s->cfg->temperature, s->cfg->top_k,
+    s->token[s->n++] = sample_pick(s->logits, s->model.vocab, s->cfg->temperature, s->cfg->top_k,
                                    (double)philox_unit(word[0]));
     return 0;
 }

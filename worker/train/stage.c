@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/philox.h"
+#include "worker/train/family.h"
 #include "worker/train/site.h"
 #include "worker/train/stage_impl.h"
 #include "worker/train/try.h"
@@ -25,19 +26,19 @@ static float *take(struct carve *c, size_t n)
     return p;
 }
 
-static void carve_block(struct carve *c, const struct gpt_cfg *g, size_t rows, struct block_saves *b)
+static void carve_block(struct carve *c, const struct model_cfg *g, size_t rows, struct block_saves *b)
 {
-    b->ln1 = take(c, rows * g->hidden);
+    b->norm1 = take(c, rows * g->hidden);
     b->mean1 = take(c, rows);
     b->rstd1 = take(c, rows);
-    b->qkv = take(c, rows * 3 * g->hidden_local);
-    b->att = take(c, rows * g->hidden_local);
+    b->qkv = take(c, rows * g->qkv_local);
+    b->att = take(c, rows * g->q_local);
     b->lse = take(c, rows * g->heads_local);
     b->mid = take(c, rows * g->hidden);
-    b->ln2 = take(c, rows * g->hidden);
+    b->norm2 = take(c, rows * g->hidden);
     b->mean2 = take(c, rows);
     b->rstd2 = take(c, rows);
-    b->pre = take(c, rows * g->ffn_local);
+    b->pre = take(c, rows * g->family->parts * g->ffn_local);
     b->act = take(c, rows * g->ffn_local);
 }
 
@@ -49,7 +50,7 @@ static size_t head_rows(const struct stage *st)
 /* Every float of the stage, in one order for counting and for placing. */
 static void carve_all(struct stage *st, struct carve *c)
 {
-    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, head = head_rows(st);
 
     for (int i = 0; i < st->cfg.slots; i++) {
@@ -64,18 +65,41 @@ static void carve_all(struct stage *st, struct carve *c)
     }
     if (!st->cfg.reduce)
         st->own_reduce = take(c, rows * g->hidden);
-    st->d_ffn = take(c, rows * g->ffn_local);
-    st->d_qkv = take(c, rows * 3 * g->hidden_local);
-    st->d_att = take(c, rows * g->hidden_local);
+    st->d_pre = take(c, rows * g->family->parts * g->ffn_local);
+    st->d_act = g->family->parts > 1 ? take(c, rows * g->ffn_local) : st->d_pre;
+    st->d_qkv = take(c, rows * g->qkv_local);
+    st->d_att = take(c, rows * g->q_local);
     st->tmp = take(c, rows * g->hidden);
     if (st->cfg.last) {
-        st->lnf = take(c, rows * g->hidden);
-        st->lnf_mean = take(c, rows);
-        st->lnf_rstd = take(c, rows);
+        st->norm = take(c, rows * g->hidden);
+        st->norm_mean = take(c, rows);
+        st->norm_rstd = take(c, rows);
         st->logits = take(c, head * g->vocab_local);
         st->stats = take(c, head * 3 * g->tp);
         st->loss = take(c, head);
     }
+    for (int b = 0; b < st->blocks && st->keys_cached; b++) {
+        st->keys_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+        st->values_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+    }
+}
+
+/* The tables of a rotation and of a cache, where there are such. */
+static int optional_memory(struct stage *st)
+{
+    const struct model_cfg *g = st->cfg.model;
+
+    if (g->rope.theta > 0) {
+        st->freq = calloc(g->dim / 2, sizeof(*st->freq));
+        if (!st->freq)
+            return -ENOMEM;
+        rope_frequencies(&g->rope, g->dim, st->freq);
+    }
+    if (st->cfg.cache == 0)
+        return 0;
+    st->keys_cached = calloc(st->blocks, sizeof(*st->keys_cached));
+    st->values_cached = calloc(st->blocks, sizeof(*st->values_cached));
+    return st->keys_cached && st->values_cached ? 0 : -ENOMEM;
 }
 
 static int host_memory(struct stage *st)
@@ -90,7 +114,7 @@ static int host_memory(struct stage *st)
     if (!st->cu || !st->position || !st->host_loss || !st->keys || !st->slot)
         return -ENOMEM;
     for (int i = 0; i < st->blocks; i++) {
-        st->keys[i].attention = calloc(st->cfg.gpt->heads_local, 2 * sizeof(uint32_t));
+        st->keys[i].attention = calloc(st->cfg.model->heads_local, 2 * sizeof(uint32_t));
         if (!st->keys[i].attention)
             return -ENOMEM;
     }
@@ -105,12 +129,12 @@ static int host_memory(struct stage *st)
         if (!slot->tokens || !slot->targets || !slot->sample || !slot->row_sample || !slot->block)
             return -ENOMEM;
     }
-    return 0;
+    return optional_memory(st);
 }
 
 static void set_constants(struct stage *st)
 {
-    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct model_cfg *g = st->cfg.model;
 
     for (int i = 0; i <= st->cfg.micro; i++)
         st->cu[i] = i * st->cfg.length;
@@ -182,25 +206,33 @@ void stage_free(struct stage *st)
     free(st->keys);
     free(st->cu);
     free(st->position);
+    free(st->freq);
+    free(st->keys_cached);
+    free(st->values_cached);
     free(st->host_loss);
     free(st);
 }
 
 size_t stage_reduce_floats(const struct stage_cfg *cfg)
 {
-    return (size_t)cfg->micro * cfg->length * cfg->gpt->hidden;
+    return (size_t)cfg->micro * cfg->length * cfg->model->hidden;
 }
 
 size_t stage_bytes(const struct stage_cfg *cfg)
 {
-    const struct gpt_cfg *g = cfg->gpt;
+    const struct model_cfg *g = cfg->model;
     size_t rows = (size_t)cfg->micro * cfg->length, blocks = cfg->params->layer_end - cfg->params->layer_begin;
     size_t head = rows < STAGE_HEAD_ROWS ? rows : STAGE_HEAD_ROWS;
-    size_t block = 4 * (size_t)g->hidden + 4 * (size_t)g->hidden_local + 2 * (size_t)g->ffn_local + g->heads_local + 4;
-    size_t scratch = g->ffn_local + 4 * (size_t)g->hidden_local + (cfg->last ? 2 : 1) * (size_t)g->hidden;
+    int parts = g->family->parts;
+    size_t wide = (size_t)(parts + 1) * g->ffn_local;
+    size_t block = 4 * (size_t)g->hidden + (size_t)g->qkv_local + (size_t)g->q_local + wide + g->heads_local + 4;
+    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local +
+                     (cfg->last ? 2 : 1) * (size_t)g->hidden;
+    size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
+    size_t ends = cfg->last ? head * (g->vocab_local + 3 * (size_t)g->tp) : 0;
 
-    return sizeof(float) * (cfg->slots * rows * (blocks * block + (size_t)g->hidden) + rows * scratch +
-                            (cfg->last ? head * (g->vocab_local + 3 * (size_t)g->tp) : 0));
+    return sizeof(float) * (cfg->slots * rows * (blocks * block + (size_t)g->hidden) + rows * scratch + blocks * cache +
+                            ends);
 }
 
 struct stage_slot *stage_slot(struct stage *st, int i)
@@ -222,28 +254,33 @@ int stage_reduce(struct stage *st, struct merr *err)
 int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
                   struct merr *err)
 {
+    const struct model_cfg *g = st->cfg.model;
     struct kern_dropout d = {
-        .rows = st->rows, .cols = st->cfg.gpt->hidden, .ld = st->cfg.gpt->hidden, .p = (float)st->cfg.gpt->dropout,
+        .rows = st->rows, .cols = g->hidden, .ld = g->hidden, .p = (float)g->dropout,
         .threshold = st->threshold, .key = {key[0], key[1]}, .position = st->position, .sample = slot->row_sample,
     };
 
     return st->cfg.k->dropout(st->cfg.stream, &d, x, y, err);
 }
 
-static int embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err)
+int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err)
 {
-    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct model_cfg *g = st->cfg.model;
     const struct params *p = st->cfg.params;
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
-    size_t n = stage_reduce_floats(&st->cfg);
+    size_t n = (size_t)st->rows * g->hidden;
 
     TRY(k->embedding_forward(s, weight_of(st, p->wte), g->vocab_first, g->vocab_local, g->hidden, slot->tokens,
                              st->rows, st->reduce, err));
     TRY(stage_reduce(st, err));
-    TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position, st->rows, slot->in,
-                             err));
-    TRY(k->add(s, slot->in, st->reduce, n, err));
+    if (p->wpe < 0) {
+        TRY(k->copy(s, slot->in, st->reduce, n * sizeof(float), err));
+    } else {
+        TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position, st->rows, slot->in,
+                                 err));
+        TRY(k->add(s, slot->in, st->reduce, n, err));
+    }
     if (train && st->threshold > 0)
         return stage_dropout(st, slot, st->embedding_key, slot->in, slot->in, err);
     return 0;
@@ -251,7 +288,7 @@ static int embed(struct stage *st, struct stage_slot *slot, bool train, struct m
 
 static int embed_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
-    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct model_cfg *g = st->cfg.model;
     const struct params *p = st->cfg.params;
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
@@ -260,16 +297,18 @@ static int embed_backward(struct stage *st, struct stage_slot *slot, float *grad
         TRY(stage_dropout(st, slot, st->embedding_key, slot->out, slot->out, err));
     TRY(k->embedding_backward(s, slot->out, g->vocab_first, g->vocab_local, g->hidden, slot->tokens, st->rows,
                               grad_of(st, grad, p->wte), err));
+    if (p->wpe < 0)
+        return 0;
     return k->embedding_backward(s, slot->out, 0, g->context, g->hidden, st->position, st->rows,
                                  grad_of(st, grad, p->wpe), err);
 }
 
 static struct kern_gemm head_product(const struct stage *st, int from, int rows)
 {
-    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct model_cfg *g = st->cfg.model;
 
     return (struct kern_gemm){
-        .trans_b = true, .m = rows, .n = g->vocab_local, .k = g->hidden, .a = st->lnf + (size_t)from * g->hidden,
+        .trans_b = true, .m = rows, .n = g->vocab_local, .k = g->hidden, .a = st->norm + (size_t)from * g->hidden,
         .lda = g->hidden, .b = weight_of(st, st->cfg.params->head), .ldb = g->hidden, .c = st->logits,
         .ldc = g->vocab_local, .b_is_weight = true,
     };
@@ -280,7 +319,7 @@ static struct kern_gemm head_product(const struct stage *st, int from, int rows)
 static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int rows, float *dhead, float weight,
                       struct merr *err)
 {
-    const struct gpt_cfg *g = st->cfg.gpt;
+    const struct model_cfg *g = st->cfg.model;
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
     struct kern_gemm z = head_product(st, from, rows);
@@ -319,23 +358,20 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
 static int head(struct stage *st, struct stage_slot *slot, const float *x, float *grad, float weight, struct merr *err)
 {
     const struct params *p = st->cfg.params;
-    const struct kern_ops *k = st->cfg.k;
-    int hidden = st->cfg.gpt->hidden, step = (int)head_rows(st);
+    const struct family *f = st->cfg.model->family;
+    int step = (int)head_rows(st);
     float *dhead = NULL;
 
     if (grad)
         dhead = p->grad_head_at ? grad + p->grad_head_at : grad_of(st, grad, p->head);
-    TRY(k->layernorm_forward(st->cfg.stream, x, weight_of(st, p->lnf_w), weight_of(st, p->lnf_b), GPT_LN_EPS,
-                             st->rows, hidden, st->lnf, st->lnf_mean, st->lnf_rstd, err));
+    TRY(f->norm_forward(st, x, p->norm, st->norm, st->norm_mean, st->norm_rstd, err));
     slot->loss = 0;
     for (int from = 0; from < st->rows; from += step)
         TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));
     if (!grad)
         return 0;
     TRY(stage_reduce(st, err));
-    return k->layernorm_backward(st->cfg.stream, st->reduce, x, weight_of(st, p->lnf_w), st->lnf_mean, st->lnf_rstd,
-                                 st->rows, hidden, slot->out, false, grad_of(st, grad, p->lnf_w),
-                                 grad_of(st, grad, p->lnf_b), err);
+    return f->norm_backward(st, st->reduce, x, p->norm, st->norm_mean, st->norm_rstd, slot->out, false, grad, err);
 }
 
 int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)
@@ -345,7 +381,7 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
     for (int i = 0; i < st->rows; i++)
         slot->row_sample[i] = slot->sample[i / st->cfg.length];
     if (st->cfg.first)
-        TRY(embed(st, slot, train, err));
+        TRY(stage_embed(st, slot, train, err));
     for (int i = 0; i < st->blocks; i++) {
         bool end = i == st->blocks - 1;
         float *out = !end ? slot->block[i + 1].x : st->cfg.last ? st->tmp : slot->out;
@@ -371,4 +407,44 @@ int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret,
     TRY(st->cfg.k->gemm(st->cfg.stream, &z, err));
     TRY(st->cfg.k->copy(st->cfg.stream, ret, st->logits, (size_t)z.n * sizeof(*ret), err));
     return st->cfg.k->stream_sync(st->cfg.stream, err);
+}
+
+/* --- generation ---------------------------------------------------------------------------------------- */
+
+void stage_forget(struct stage *st)
+{
+    st->past = 0;
+}
+
+/* The next st->rows tokens through all blocks, into tmp. */
+static int decode_some(struct stage *st, const int32_t *token, struct merr *err)
+{
+    struct stage_slot *slot = &st->slot[0];
+
+    for (int i = 0; i < st->rows; i++) {
+        slot->tokens[i] = token[i];
+        st->position[i] = st->past + i;
+    }
+    TRY(stage_embed(st, slot, false, err));
+    for (int i = 0; i < st->blocks; i++)
+        TRY(block_forward(st, i, slot, i < st->blocks - 1 ? slot->block[i + 1].x : st->tmp, false, err));
+    st->past += st->rows;
+    return 0;
+}
+
+int stage_decode(struct stage *st, const int32_t *token, int n, float *ret, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+    int most = st->cfg.length;
+
+    assert(st->keys_cached && st->cfg.micro == 1 && st->cfg.first && st->cfg.last && !st->cfg.tp && n > 0);
+    if (n > st->cfg.cache - st->past)
+        return merr_set(err, -EMSGSIZE, "%d tokens after %d are more than the cache's %d", n, st->past, st->cfg.cache);
+    for (int at = 0; at < n; at += st->rows) {
+        st->rows = n - at < most ? n - at : most;
+        TRY(decode_some(st, token + at, err));
+    }
+    /* only the last row is asked for */
+    TRY(c->family->norm_forward(st, st->tmp, st->cfg.params->norm, st->norm, st->norm_mean, st->norm_rstd, err));
+    return stage_logits(st, &st->slot[0], st->rows - 1, ret, err);
 }

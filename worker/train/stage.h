@@ -4,6 +4,9 @@
  * other stage: its input and the gradient of its output stand in the slot. All memory is taken by
  * stage_new(). Tensor-parallel cuts as in Megatron-LM (2019).
  *
+ * A stage with a cache generates instead: stage_decode() takes the next tokens of one sequence and keeps the keys and
+ * values of all before them.
+ *
  * slot->in    the input [rows, hidden] (not on the first stage, which looks its tokens up)
  * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
  *             output. Before backward the gradient of the output, after it the gradient of the input.
@@ -18,7 +21,7 @@
 #include "base/merr.h"
 #include "worker/comm/comm.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/gpt.h"
+#include "worker/train/model.h"
 #include "worker/train/param.h"
 
 #define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
@@ -26,7 +29,7 @@
 struct stage_cfg {
     const struct kern_ops *k;
     struct kern_stream *stream;
-    const struct gpt_cfg *gpt;
+    const struct model_cfg *model;
     const struct params *params;
     struct comm_group *tp; /* NULL: alone */
     const float *weights;  /* the arena */
@@ -34,15 +37,16 @@ struct stage_cfg {
     int micro, length;     /* sequences of a micro-batch, tokens of each */
     int slots;
     bool first, last;
+    int cache;             /* tokens to keep keys and values of; 0: a stage that trains */
 };
 
 struct block_saves { /* of one block and micro-batch */
     float *x;                      /* [rows, hidden] input */
-    float *ln1, *mean1, *rstd1;    /* [rows, hidden], [rows] */
-    float *qkv, *att, *lse;        /* [rows, 3·local], [rows, local], [rows, heads local] */
+    float *norm1, *mean1, *rstd1;  /* [rows, hidden], [rows] */
+    float *qkv, *att, *lse;        /* [rows, qkv local], [rows, q local], [rows, heads local] */
     float *mid;                    /* [rows, hidden] after attention */
-    float *ln2, *mean2, *rstd2;
-    float *pre, *act;              /* [rows, ffn local] before and after gelu */
+    float *norm2, *mean2, *rstd2;
+    float *pre, *act;              /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
 };
 
 struct stage_slot {
@@ -73,5 +77,12 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
 
 /* Last stage, evaluation: logits [vocab_local] of one row of the last forward, into host memory. */
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err);
+
+/* The whole model on one rank, with a cache (micro 1): the n tokens follow those before them; logits [vocab_local] of
+ * what comes after the last, into host memory. -EMSGSIZE when the cache would hold more than cfg.cache tokens; it is
+ * unchanged then. */
+int stage_decode(struct stage *st, const int32_t *token, int n, float *ret, struct merr *err);
+/* Empty the cache. */
+void stage_forget(struct stage *st);
 
 #endif

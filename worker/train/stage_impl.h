@@ -18,12 +18,16 @@ struct stage {
     uint32_t threshold;  /* of dropout */
     int32_t *cu;         /* [micro + 1] */
     int32_t *position;   /* [rows] */
+    float *freq;         /* [dim / 2], NULL: positions are not rotated */
+    float **keys_cached, **values_cached; /* [blocks] of [cfg.cache, kv_heads·dim]; NULL: no cache */
+    int past;            /* tokens in the cache */
     void *activations, *host; /* the memory behind the slots */
     /* scratch, one micro-batch at a time */
     float *reduce;        /* [rows, hidden]: every sum over tp is made here */
     float *own_reduce;    /* the same when it is ours to free */
-    float *d_ffn, *d_qkv, *d_att, *tmp;
-    float *lnf, *lnf_mean, *lnf_rstd; /* last stage: the head is done with a micro-batch within its forward */
+    float *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
+    float *d_qkv, *d_att, *tmp;
+    float *norm, *norm_mean, *norm_rstd; /* last stage: the head is done with a micro-batch within its forward */
     float *logits, *stats, *loss;
     float *host_loss;     /* [head rows] */
 };
@@ -31,6 +35,9 @@ struct stage {
 int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err);
 /* dx: the gradient of the block's output, becomes that of its input. */
 int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad, struct merr *err);
+
+/* The embedding of slot->tokens into slot->in. */
+int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);
 
 /* The sum over tp of reduce[rows, hidden], in place. */
 int stage_reduce(struct stage *st, struct merr *err);

@@ -95,18 +95,30 @@ static int plan_step(struct train *t, struct merr *err)
     return t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
 }
 
+/* The model the spec and the weights it starts from describe together. */
+static int read_model(struct train *t, struct merr *err)
+{
+    json_t *source = NULL;
+    int r;
+
+    TRY(train_source(t, &source, err));
+    r = model_from_spec(t->spec, source, t->mesh->tp, t->mesh->tp_index, &t->model, err);
+    json_decref(source);
+    return r;
+}
+
 static int plan(struct train *t, struct merr *err)
 {
     int begin, end;
 
     TRY(run_check_supported(&t->run, err));
-    TRY(gpt_from_spec(t->spec, t->mesh->tp, t->mesh->tp_index, &t->gpt, err));
-    if (t->gpt.layers < t->mesh->pp)
-        return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d", t->gpt.layers, t->mesh->pp);
+    TRY(read_model(t, err));
+    if (t->model.layers < t->mesh->pp)
+        return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d", t->model.layers, t->mesh->pp);
     TRY(data_open(t->spec, &t->data, err));
     data_get_info(t->data, &t->info);
-    mesh_split_layers(t->gpt.layers, t->mesh->pp, gpt_head_cost(&t->gpt), t->mesh->pp_index, &begin, &end);
-    TRY(params_init(&t->params, &t->gpt, begin, end, t->mesh->first, t->mesh->last, err));
+    mesh_split_layers(t->model.layers, t->mesh->pp, model_head_cost(&t->model), t->mesh->pp_index, &begin, &end);
+    TRY(params_init(&t->params, &t->model, begin, end, t->mesh->first, t->mesh->last, err));
     return plan_step(t, err);
 }
 
@@ -132,7 +144,7 @@ static int open_groups(struct train *t, struct merr *err)
         r = group(t, "dp", ranks, mesh_dp_ranks(t->mesh, ranks), &t->dp, err);
     if (r == 0)
         r = group(t, "pp", ranks, mesh_pp_ranks(t->mesh, ranks), &t->pp, err);
-    if (r == 0 && t->gpt.tied)
+    if (r == 0 && t->model.tied)
         r = group(t, "pair", ranks, mesh_pair_ranks(t->mesh, ranks), &t->pair, err);
     free(ranks);
     return r;
@@ -141,7 +153,7 @@ static int open_groups(struct train *t, struct merr *err)
 static struct stage_cfg stage_config(struct train *t)
 {
     return (struct stage_cfg){
-        .k = t->k, .stream = t->stream, .gpt = &t->gpt, .params = &t->params, .tp = t->tp, .weights = t->weights,
+        .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp, .weights = t->weights,
         .reduce = t->reduce, .micro = t->micro, .length = t->info.length, .slots = t->slots,
         .first = t->mesh->first, .last = t->mesh->last,
     };

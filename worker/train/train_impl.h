@@ -7,7 +7,7 @@
 #include "worker/diagnose/flight.h"
 #include "worker/kernels/kernels.h"
 #include "worker/train/data.h"
-#include "worker/train/gpt.h"
+#include "worker/train/model.h"
 #include "worker/train/optim.h"
 #include "worker/train/param.h"
 #include "worker/train/pipe.h"
@@ -31,7 +31,7 @@ struct train {
     struct report *report;
     struct data *data;
     struct data_info info;
-    struct gpt_cfg gpt;
+    struct model_cfg model;
     struct params params;
 
     /* one step */
@@ -76,6 +76,9 @@ struct train {
     int fault_rank;                     /* a fault found together: the rank it is laid to, -1 */
 };
 
+/* resume.c: the config of the model in the job's own checkpoints, else of init.from; new, NULL when fresh weights are
+ * made or the weights say nothing of it. */
+int train_source(const struct train *t, json_t **ret, struct merr *err);
 /* resume.c: weights and moments from the newest good checkpoint, from init.from, or fresh; sets step. */
 int train_restore(struct train *t, struct merr *err);
 int train_writer(struct train *t, struct merr *err);

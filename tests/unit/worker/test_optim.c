@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/train/family.h"
 #include "worker/train/optim.h"
 
 static void the_learning_rate_follows_the_formula(void **state)
@@ -30,7 +31,7 @@ static void the_learning_rate_follows_the_formula(void **state)
 }
 
 struct bench {
-    struct gpt_cfg gpt;
+    struct model_cfg model;
     struct params p;
     const struct kern_ops *k;
     struct kern_stream *s;
@@ -45,11 +46,11 @@ static void open_bench(struct bench *b, int leaves)
     struct kern_cfg kc = {.threads = 1};
     struct optim_cfg oc;
 
-    *b = (struct bench){.k = kern_plain(), .leaves = leaves, .gpt = {.layers = 2, .hidden = 8, .heads = 2, .ffn = 32,
-                        .context = 4, .vocab = 70, .tied = true, .tp = 1, .dim = 4, .heads_local = 2, .hidden_local = 8,
-                        .ffn_local = 32, .vocab_local = 128}};
+    *b = (struct bench){.k = kern_plain(), .leaves = leaves, .model = {.family = &family_gpt2, .layers = 2,
+                        .hidden = 8, .heads = 2, .ffn = 32, .context = 4, .vocab = 70, .tied = true}};
+    assert_int_equal(model_cut(&b->model, 1, 0, NULL), 0);
     assert_int_equal(b->k->stream_new(&kc, &b->s, NULL), 0);
-    assert_int_equal(params_init(&b->p, &b->gpt, 0, 2, true, true, NULL), 0);
+    assert_int_equal(params_init(&b->p, &b->model, 0, 2, true, true, NULL), 0);
     b->w = calloc(b->p.weight_n, sizeof(float));
     params_fill(&b->p, 1, b->w);
     for (int i = 0; i < tree_buffers(0, leaves); i++)

@@ -4,18 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/train/family.h"
 #include "worker/train/param.h"
 
-static struct gpt_cfg model(int tp, int tp_index, bool tied)
+static struct model_cfg model(int tp, int tp_index, bool tied)
 {
-    struct gpt_cfg c = {.layers = 3, .hidden = 24, .heads = 4, .ffn = 40, .context = 10, .vocab = 100, .tied = tied,
-                        .tp = tp, .tp_index = tp_index, .dim = 6};
+    struct model_cfg c = {.family = &family_gpt2, .layers = 3, .hidden = 24, .heads = 4, .ffn = 40, .context = 10,
+                          .vocab = 100, .tied = tied};
 
-    c.heads_local = c.heads / tp;
-    c.hidden_local = c.hidden / tp;
-    c.ffn_local = c.ffn / tp;
-    c.vocab_local = (c.vocab + 64 * tp - 1) / (64 * tp) * 64;
-    c.vocab_first = c.vocab_local * tp_index;
+    assert_int_equal(model_cut(&c, tp, tp_index, NULL), 0);
     return c;
 }
 
@@ -40,7 +37,7 @@ static void scatter(const struct param *q, const float *weights, float *global, 
 static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
 {
     static const int sizes[] = {1, 2, 4};
-    struct gpt_cfg c = model(1, 0, true);
+    struct model_cfg c = model(1, 0, true);
     struct params whole;
     float *reference;
 
@@ -56,7 +53,7 @@ static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
             int *times = calloc(n, sizeof(*times));
 
             for (int t = 0; t < sizes[k]; t++) {
-                struct gpt_cfg mine = model(sizes[k], t, true);
+                struct model_cfg mine = model(sizes[k], t, true);
                 struct params p;
                 float *weights;
 
@@ -85,7 +82,7 @@ static void stages_hold_each_tensor_once_and_the_tied_one_at_both_ends(void **st
     (void)state;
     for (size_t k = 0; k < COUNT(t); k++)
         for (int pp = 1; pp <= 3; pp++) {
-            struct gpt_cfg c = model(1, 0, t[k].tied);
+            struct model_cfg c = model(1, 0, t[k].tied);
             int counted[64] = {0}, copies = 0;
 
             for (int s = 0; s < pp; s++) {
@@ -110,7 +107,7 @@ static void stages_hold_each_tensor_once_and_the_tied_one_at_both_ends(void **st
 
 static void tensors_do_not_overlap_in_the_arena(void **state)
 {
-    struct gpt_cfg c = model(4, 3, true); /* a vocabulary slice that is all padding */
+    struct model_cfg c = model(4, 3, true); /* a vocabulary slice that is all padding */
     struct params p;
 
     (void)state;
@@ -140,7 +137,7 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
         {"h.0.mlp.c_proj.weight", 2, 40, 24, true},
         {"h.0.mlp.c_proj.bias", 1, 24, 0, false},
     };
-    struct gpt_cfg c = model(2, 1, true);
+    struct model_cfg c = model(2, 1, true);
     struct params p;
     char name[PARAM_NAME_MAX];
 
@@ -157,14 +154,14 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
     assert_int_equal(p.v[p.wte].shape[0], 100);
     assert_int_equal(params_place(&c, p.v[p.wte].id, 3, name), 0);
     assert_string_equal(name, "wte.weight");
-    assert_int_equal(params_place(&c, p.v[p.lnf_b].id, 3, name), 2);
+    assert_int_equal(params_place(&c, p.v[p.norm.b].id, 3, name), 2);
     assert_string_equal(name, "ln_f.bias");
     params_clear(&p);
 }
 
 static void fresh_weights_have_the_deviation_asked_for(void **state)
 {
-    struct gpt_cfg c = model(1, 0, true);
+    struct model_cfg c = model(1, 0, true);
     struct params p;
     float *w;
 

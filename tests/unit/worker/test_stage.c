@@ -1,12 +1,14 @@
 /* The model's gradient against differences of its loss, on one rank with the plain kernels. */
 #include "tests/unit/test.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/philox.h"
 #include "worker/kernels/kernels.h"
+#include "worker/train/family.h"
 #include "worker/train/stage.h"
 
 #define MICRO 2
@@ -14,7 +16,7 @@
 #define ROWS (MICRO * LENGTH)
 
 struct model {
-    struct gpt_cfg gpt;
+    struct model_cfg model;
     struct params p;
     const struct kern_ops *k;
     struct kern_stream *s;
@@ -22,24 +24,37 @@ struct model {
     float *w, *g;
 };
 
-static void open_model(struct model *m, double dropout, bool tied)
+/* Small models of both families; heads share keys and values in the Llamas. */
+static const struct model_cfg gpt2 = {.family = &family_gpt2, .layers = 2, .hidden = 12, .heads = 3, .ffn = 20,
+                                      .context = 8, .vocab = 21, .tied = true, .norm_eps = 1e-5, .seed = 5};
+static const struct model_cfg llama = {.family = &family_llama, .layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2,
+                                       .ffn = 20, .context = 8, .vocab = 21, .rope = {.theta = 100}, .norm_eps = 1e-5,
+                                       .seed = 5};
+
+static void open_cached(struct model *m, const struct model_cfg *c, double dropout, int length, int cache)
 {
     struct kern_cfg kc = {.threads = 1};
     struct stage_cfg sc;
 
-    *m = (struct model){.k = kern_plain(), .gpt = {.layers = 2, .hidden = 12, .heads = 3, .ffn = 20, .context = 8,
-                        .vocab = 21, .tied = tied, .dropout = dropout, .seed = 5, .tp = 1, .dim = 4, .heads_local = 3,
-                        .hidden_local = 12, .ffn_local = 20, .vocab_local = 64}};
+    *m = (struct model){.k = kern_plain(), .model = *c};
+    m->model.dropout = dropout;
+    assert_int_equal(model_cut(&m->model, 1, 0, NULL), 0);
     assert_int_equal(m->k->stream_new(&kc, &m->s, NULL), 0);
-    assert_int_equal(params_init(&m->p, &m->gpt, 0, 2, true, true, NULL), 0);
+    assert_int_equal(params_init(&m->p, &m->model, 0, 2, true, true, NULL), 0);
     m->w = calloc(m->p.weight_n, sizeof(float));
     m->g = calloc(m->p.grad_n, sizeof(float));
     params_fill(&m->p, 3, m->w);
     for (size_t i = 0; i < m->p.weight_n; i++)
         m->w[i] *= 5; /* away from the flat start, where differences say little */
-    sc = (struct stage_cfg){.k = m->k, .stream = m->s, .gpt = &m->gpt, .params = &m->p, .weights = m->w,
-                            .micro = MICRO, .length = LENGTH, .slots = 1, .first = true, .last = true};
+    sc = (struct stage_cfg){.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
+                            .micro = cache ? 1 : MICRO, .length = length, .slots = 1, .first = true, .last = true,
+                            .cache = cache};
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
+}
+
+static void open_model(struct model *m, const struct model_cfg *c, double dropout)
+{
+    open_cached(m, c, dropout, LENGTH, 0);
 }
 
 static void close_model(struct model *m)
@@ -119,32 +134,60 @@ static void check_tensors(struct model *m)
 
 static void gradients_agree_with_differences(void **state)
 {
-    struct model m;
+    static const struct { const struct model_cfg *c; bool tied, bias; double dropout; } t[] = {
+        {&gpt2, true, false, 0},    {&gpt2, false, false, 0},  {&gpt2, true, false, 0.3}, {&llama, true, false, 0},
+        {&llama, false, false, 0},  {&llama, false, true, 0},  {&llama, true, true, 0.3},
+    };
 
     (void)state;
-    open_model(&m, 0, true);
-    check_tensors(&m);
-    close_model(&m);
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct model_cfg c = *t[i].c;
+        struct model m;
+
+        c.tied = t[i].tied;
+        c.qkv_bias = t[i].bias;
+        open_model(&m, &c, t[i].dropout);
+        check_tensors(&m);
+        close_model(&m);
+    }
 }
 
-static void an_untied_head_has_its_own_gradient(void **state)
+/* What a cache gives is what the whole sequence at once gives, however the tokens are handed in. */
+static void decoding_agrees_with_the_whole_sequence(void **state)
 {
-    struct model m;
+    static const struct model_cfg *const all[] = {&gpt2, &llama};
+    static const int32_t token[8] = {3, 1, 4, 1, 5, 9, 2, 6};
+    static const int steps[][8] = {{8}, {1, 1, 1, 1, 1, 1, 1, 1}, {3, 4, 1}, {5, 1, 2}};
 
     (void)state;
-    open_model(&m, 0, false);
-    check_tensors(&m);
-    close_model(&m);
-}
+    for (size_t f = 0; f < COUNT(all); f++)
+        for (size_t k = 0; k < COUNT(steps); k++) {
+            struct model whole, some;
+            float want[64], have[64];
+            struct stage_slot *slot;
+            int at;
 
-static void gradients_agree_with_dropout_on(void **state)
-{
-    struct model m;
-
-    (void)state;
-    open_model(&m, 0.3, true);
-    check_tensors(&m);
-    close_model(&m);
+            open_cached(&whole, all[f], 0.5, 8, 0);
+            open_cached(&some, all[f], 0.5, 3, 8);
+            slot = stage_slot(whole.st, 0);
+            for (int i = 0; i < 16; i++) {
+                slot->tokens[i] = token[i % 8];
+                slot->targets[i] = -1;
+            }
+            assert_int_equal(stage_forward(whole.st, slot, NULL, 0, NULL), 0);
+            assert_int_equal(stage_logits(whole.st, slot, 7, want, NULL), 0);
+            for (int again = 0; again < 2; again++, stage_forget(some.st)) {
+                at = 0;
+                for (int j = 0; at < 8; at += steps[k][j++])
+                    assert_int_equal(stage_decode(some.st, token + at, steps[k][j], have, NULL), 0);
+                for (int i = 0; i < 21; i++)
+                    assert_true(fabsf(have[i] - want[i]) <= 1e-5f * (1 + fabsf(want[i])));
+            }
+            assert_int_equal(stage_decode(some.st, token, 8, have, NULL), 0);
+            assert_int_equal(stage_decode(some.st, token, 1, have, NULL), -EMSGSIZE);
+            close_model(&whole);
+            close_model(&some);
+        }
 }
 
 static void evaluation_drops_nothing_and_changes_no_gradient(void **state)
@@ -153,8 +196,8 @@ static void evaluation_drops_nothing_and_changes_no_gradient(void **state)
     double x, y;
 
     (void)state;
-    open_model(&a, 0.3, true);
-    open_model(&b, 0, true);
+    open_model(&a, &gpt2, 0.3);
+    open_model(&b, &gpt2, 0);
     x = loss(&a, NULL);
     y = loss(&b, NULL);
     assert_true(x == y);
@@ -168,7 +211,7 @@ static void padding_of_the_vocabulary_gets_no_gradient(void **state)
     struct model m;
 
     (void)state;
-    open_model(&m, 0, true);
+    open_model(&m, &gpt2, 0);
     (void)loss(&m, m.g);
     assert_int_equal(stage_backward(m.st, stage_slot(m.st, 0), m.g, NULL), 0);
     for (size_t i = (size_t)21 * 12; i < m.p.tied_n; i++)
@@ -180,8 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_agree_with_differences),
-        cmocka_unit_test(an_untied_head_has_its_own_gradient),
-        cmocka_unit_test(gradients_agree_with_dropout_on),
+        cmocka_unit_test(decoding_agrees_with_the_whole_sequence),
         cmocka_unit_test(evaluation_drops_nothing_and_changes_no_gradient),
         cmocka_unit_test(padding_of_the_vocabulary_gets_no_gradient),
     };

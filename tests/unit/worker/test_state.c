@@ -4,25 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/train/family.h"
 #include "worker/train/state.h"
 
 #define LAYERS 3
 
-static struct gpt_cfg model(int tp, int tp_index)
+static struct model_cfg model(int tp, int tp_index)
 {
-    struct gpt_cfg c = {.layers = LAYERS, .hidden = 24, .heads = 4, .ffn = 100, .context = 10, .vocab = 100,
-                        .tied = true, .tp = tp, .tp_index = tp_index, .dim = 6};
+    struct model_cfg c = {.family = &family_gpt2, .layers = LAYERS, .hidden = 24, .heads = 4, .ffn = 100, .context = 10,
+                          .vocab = 100, .tied = true};
 
-    c.heads_local = c.heads / tp;
-    c.hidden_local = c.hidden / tp;
-    c.ffn_local = c.ffn / tp;
-    c.vocab_local = (c.vocab + 64 * tp - 1) / (64 * tp) * 64;
-    c.vocab_first = c.vocab_local * tp_index;
+    assert_int_equal(model_cut(&c, tp, tp_index, NULL), 0);
     return c;
 }
 
 struct rank {
-    struct gpt_cfg gpt;
+    struct model_cfg model;
     struct params p;
     struct mesh mesh;
     struct optim *o;
@@ -39,9 +36,9 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int rank, int zero
     struct state_view v;
 
     mesh_init(&r->mesh, tp, dp, pp, rank);
-    r->gpt = model(tp, r->mesh.tp_index);
+    r->model = model(tp, r->mesh.tp_index);
     assert_int_equal(oc.k->stream_new(&kc, &r->s, NULL), 0);
-    assert_int_equal(params_init(&r->p, &r->gpt, r->mesh.pp_index * LAYERS / pp, (r->mesh.pp_index + 1) * LAYERS / pp,
+    assert_int_equal(params_init(&r->p, &r->model, r->mesh.pp_index * LAYERS / pp, (r->mesh.pp_index + 1) * LAYERS / pp,
                                  r->mesh.first, r->mesh.last, NULL), 0);
     r->w = calloc(r->p.weight_n, sizeof(float));
     params_fill(&r->p, 5, r->w);
