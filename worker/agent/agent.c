@@ -93,7 +93,7 @@ static void reconcile(struct agent *a)
     json_t *o;
     size_t i;
 
-    if (!a->wanted)
+    if (!a->wanted || a->ending)
         return;
     for (i = 0; i < ranks_count(a->ranks); i++) {
         const struct run *run = ranks_at(a->ranks, i);
@@ -396,7 +396,7 @@ void agent_stop_ranks(struct agent *a)
         if (end_us > deadline_us)
             deadline_us = end_us;
     }
-    a->wanted = (json_decref(a->wanted), NULL); /* nothing is started any more */
+    a->ending = true; /* nothing is started any more, also not what a poll that is under way brings */
     while (any_alive(a) && clock_mono_us() < deadline_us)
         wait_once(a, deadline_us);
     if (any_alive(a))

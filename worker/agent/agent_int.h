@@ -27,6 +27,7 @@ struct agent {
     bool registered, out_of_reach;
     bool polling, reporting;  /* a call is on its way; register counts as a report */
     bool report_now;          /* do not wait for report_us */
+    bool ending;              /* ranks are being stopped for good: nothing is started any more */
     int64_t report_us, heartbeat_us;
     size_t report_bytes;      /* most bytes of files in one report */
     uint64_t seq;
