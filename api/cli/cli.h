@@ -103,6 +103,7 @@ struct cli_table {
     unsigned right; /* bit i: column i holds numbers */
     int state;      /* the column coloured as a state, or -1 */
     bool clear;     /* clear the rest of each line of a terminal: the table is drawn over another */
+    unsigned char spare[4]; /* columns (never 0) left out where a terminal is narrow, in this order */
 };
 
 /* Print rows (an array of arrays of text, taken over) under their heads, each column as wide as it needs; the last
@@ -142,13 +143,15 @@ int follow_events(struct cli *c);
 int follow_logs(struct cli *c);
 int follow_metrics(struct cli *c);
 int follow_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
-void follow_print_event(const json_t *event);         /* what happened, less when and to which job */
+/* What happened, less when and to which job; brief: also less what it was before and less paths. */
+void follow_print_event(const json_t *event, bool brief);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int top_run(struct cli *c);
 int watch_run(struct cli *c);
 int watch_job(struct cli *c, const char *job);
-int watch_outcome(struct cli *c, const char *job); /* 0 when it succeeded; else CLI_FAILED with the cause said */
+/* 0 when the job succeeded; else CLI_FAILED with the cause said, and with its last lines when tail. */
+int watch_outcome(struct cli *c, const char *job, bool tail);
 int files_checkpoint(struct cli *c);
 int local_run(struct cli *c);
 int local_sample(struct cli *c);

@@ -40,20 +40,21 @@ static void print_data(const json_t *data)
     }
 }
 
-void follow_print_event(const json_t *e)
+void follow_print_event(const json_t *e, bool brief)
 {
-    const char *type = cli_str(e, "type"), *to = cli_str(e, "to"), *from = cli_str(e, "from");
+    const char *type = cli_str(e, "type"), *to = cli_str(e, "to"), *from = brief ? "" : cli_str(e, "from");
     const json_t *d = json_object_get(e, "data");
 
     if (strcmp(type, "eval") == 0 && json_is_number(json_object_get(d, "loss"))) {
-        (void)printf("step %lld, held-out loss %.4f", cli_int(d, "step"), cli_real(d, "loss"));
+        (void)printf("step %lld  held-out loss %.4f", cli_int(d, "step"), cli_real(d, "loss"));
     } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "error")) {
-        (void)printf("step %lld %sfailed%s: ", cli_int(d, "step"), cli_colour("\033[31m"), cli_colour("\033[0m"));
+        (void)printf("step %lld  checkpoint %sfailed%s: ", cli_int(d, "step"), cli_colour("\033[31m"),
+                     cli_colour("\033[0m"));
         cli_print_text(cli_str(d, "error"));
     } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "path")) {
-        (void)printf("step %lld, %.1f MiB in %.2f s: ", cli_int(d, "step"), cli_real(d, "bytes") / 1048576,
-                     cli_real(d, "seconds"));
-        cli_print_text(cli_str(d, "path"));
+        (void)printf("step %lld  checkpoint of %.1f MiB in %.2f s%s", cli_int(d, "step"),
+                     cli_real(d, "bytes") / 1048576, cli_real(d, "seconds"), brief ? "" : ": ");
+        cli_print_text(brief ? "" : cli_str(d, "path"));
     } else if (*to) {
         (void)printf("%s%s%s%s%s: ", from, *from ? " -> " : "", cli_state_colour(to), to,
                      *cli_state_colour(to) ? cli_colour("\033[0m") : "");
@@ -69,7 +70,7 @@ static void print_event(const json_t *e)
 {
     (void)printf("%.19sZ  %-5s  %-10s  ", cli_str(e, "at"), *cli_str(e, "job") ? cli_str(e, "job") : "-",
                  cli_str(e, "type"));
-    follow_print_event(e);
+    follow_print_event(e, false);
     (void)fputc('\n', stdout);
 }
 
@@ -251,7 +252,7 @@ int follow_submitted(struct cli *c, const char *job)
     l->c = c;
     r = print_logs(l, job, true);
     free(l);
-    return r ? r : watch_outcome(c, job);
+    return r ? r : watch_outcome(c, job, false);
 }
 
 /* --- metrics ------------------------------------------------------------------------------------------- */

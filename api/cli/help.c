@@ -162,11 +162,23 @@ static void first_words(const char *before, const char *after)
     }
 }
 
-static void second_words(const char *sep)
+/* The second words of the group that command i is the first of; false when it is of none, or not its first. */
+static bool second_words(size_t i, const char *before, const char *sep, const char *after)
 {
-    for (size_t i = 0; i < cli_commands_n; i++)
-        if (strchr(cli_commands[i].name, ' '))
-            (void)printf("%s%s", strchr(cli_commands[i].name, ' ') + 1, sep);
+    const char *name = cli_commands[i].name, *space = strchr(name, ' ');
+    size_t len = space ? (size_t)(space - name) + 1 : 0;
+
+    for (size_t k = 0; k < i; k++)
+        if (strncmp(cli_commands[k].name, name, len) == 0)
+            return false;
+    if (!space)
+        return false;
+    (void)printf(before, (int)len - 1, name);
+    for (size_t k = i; k < cli_commands_n; k++)
+        if (strncmp(cli_commands[k].name, name, len) == 0)
+            (void)printf("%s%s", cli_commands[k].name + len, sep);
+    (void)printf("%s", after);
+    return true;
 }
 
 static void option_words(const struct command *c)
@@ -178,34 +190,35 @@ static void option_words(const struct command *c)
             (void)printf("--%s ", cli_common[k].name);
 }
 
+/* "NAME*) words", for a case over the first two words of a line: groups' commands before single words. */
+static void option_cases(const char *before, const char *after)
+{
+    for (int two = 1; two >= 0; two--)
+        for (size_t i = 0; i < cli_commands_n; i++) {
+            if ((strchr(cli_commands[i].name, ' ') != NULL) != two)
+                continue;
+            (void)printf("        '%s%s%s", cli_commands[i].name, two ? "'" : " '*", before);
+            option_words(&cli_commands[i]);
+            (void)fputs(after, stdout);
+        }
+}
+
 static void print_bash(void)
 {
     (void)printf("# bash completion of muster\n_muster() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words=\n"
                  "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
     first_words("", " ");
-    (void)printf("\"\n    elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"${COMP_WORDS[1]}\" = checkpoint ]; then\n"
-                 "        words=\"");
-    second_words(" ");
-    (void)printf("\"\n    elif [ \"${cur:0:1}\" = - ]; then\n        case \"${COMP_WORDS[1]}\" in\n");
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        if (strchr(cli_commands[i].name, ' '))
-            continue;
-        (void)printf("        %s) words=\"", cli_commands[i].name);
-        option_words(&cli_commands[i]);
-        (void)printf("\" ;;\n");
-    }
-    (void)printf("        checkpoint)\n            case \"${COMP_WORDS[2]}\" in\n");
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        if (!strchr(cli_commands[i].name, ' '))
-            continue;
-        (void)printf("            %s) words=\"", strchr(cli_commands[i].name, ' ') + 1);
-        option_words(&cli_commands[i]);
-        (void)printf("\" ;;\n");
-    }
-    (void)printf("            esac ;;\n        esac\n    fi\n"
+    (void)printf("\"\n    elif [ \"${cur:0:1}\" = - ]; then\n"
+                 "        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n");
+    option_cases(") words=\"", "\" ;;\n");
+    (void)printf("        esac\n    elif [ \"$COMP_CWORD\" -eq 2 ]; then\n        case \"${COMP_WORDS[1]}\" in\n");
+    for (size_t i = 0; i < cli_commands_n; i++)
+        (void)second_words(i, "        %.*s) words=\"", " ", "\" ;;\n");
+    (void)printf("        esac\n    fi\n    COMPREPLY=()\n"
                  "    if [ -n \"$words\" ]; then\n"
-                 "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
-                 "    else\n        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n}\n"
+                 "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    fi\n"
+                 "    if [ \"${#COMPREPLY[@]}\" -eq 0 ]; then\n"
+                 "        mapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n    fi\n}\n"
                  "complete -o filenames -F _muster muster\n");
 }
 
@@ -216,27 +229,13 @@ static void print_zsh(void)
         if (!strchr(cli_commands[i].name, ' '))
             (void)printf("        '%s:%s'\n", cli_commands[i].name, cli_commands[i].help);
     (void)printf("        'checkpoint:look after checkpoints'\n    )\n    if (( CURRENT == 2 )); then\n"
-                 "        _describe command commands\n    elif (( CURRENT == 3 )) && "
-                 "[[ $words[2] == checkpoint ]]; then\n"
-                 "        compadd ");
-    second_words(" ");
-    (void)printf("\n    elif [[ $words[CURRENT] == -* ]]; then\n        case $words[2] in\n");
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        if (strchr(cli_commands[i].name, ' '))
-            continue;
-        (void)printf("        %s) compadd -- ", cli_commands[i].name);
-        option_words(&cli_commands[i]);
-        (void)printf(";;\n");
-    }
-    (void)printf("        checkpoint)\n            case $words[3] in\n");
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        if (!strchr(cli_commands[i].name, ' '))
-            continue;
-        (void)printf("            %s) compadd -- ", strchr(cli_commands[i].name, ' ') + 1);
-        option_words(&cli_commands[i]);
-        (void)printf(";;\n");
-    }
-    (void)printf("            esac ;;\n        esac\n    else\n        _files\n    fi\n}\n_muster \"$@\"\n");
+                 "        _describe command commands\n        return\n    fi\n"
+                 "    if [[ $words[CURRENT] == -* ]]; then\n        case \"$words[2] $words[3]\" in\n");
+    option_cases(") compadd -- ", ";;\n");
+    (void)printf("        esac\n        return\n    fi\n    if (( CURRENT == 3 )); then\n        case $words[2] in\n");
+    for (size_t i = 0; i < cli_commands_n; i++)
+        (void)second_words(i, "        %.*s) compadd ", " ", ";;\n");
+    (void)printf("        esac\n    fi\n    [[ $words[2] == checkpoint && CURRENT -eq 3 ]] || _files\n}\n_muster \"$@\"\n");
 }
 
 static void print_fish(void)

@@ -126,7 +126,8 @@ int jobs_submit(struct cli *c)
 static void print_jobs(json_t *jobs)
 {
     static const struct cli_table table = {
-        .head = {"JOB", "NAME", "STATE", "KIND", "PRI", "DEVICES", "STEP", "WHY"}, .n = 8, .right = 1 << 4, .state = 2};
+        .head = {"JOB", "NAME", "STATE", "KIND", "PRI", "DEVICES", "STEP", "WHY"}, .n = 8, .right = 1 << 4, .state = 2,
+        .spare = {3, 4, 5}};
     json_t *rows = json_array(), *job;
     size_t i;
 

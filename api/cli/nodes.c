@@ -42,7 +42,7 @@ static void sum_slots(const json_t *node, char classes[128], char jobs[256], lon
 static void print_nodes(const json_t *nodes, bool clear)
 {
     const struct cli_table table = {.head = {"NODE", "STATE", "ADDRESS", "SLOTS", "FREE", "JOBS"},
-                                    .n = 6, .right = 1 << 4, .state = 1, .clear = clear};
+                                    .n = 6, .right = 1 << 4, .state = 1, .clear = clear, .spare = {2}};
     json_t *rows = json_array(), *node;
     size_t i;
 
@@ -112,7 +112,7 @@ static void print_totals(const json_t *cluster, bool clear)
 static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
 {
     const struct cli_table table = {.head = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "WHY"}, .n = 8,
-                                    .right = 0x78, .state = 2, .clear = clear};
+                                    .right = 0x78, .state = 2, .clear = clear, .spare = {5, 4, 6}};
     json_t *rows = json_array(), *job;
     size_t i;
 

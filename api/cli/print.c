@@ -9,6 +9,7 @@
 #include "api/cli/cli.h"
 
 #define NARROW 8 /* columns below which the last cell of a row is not worth showing */
+#define ROOM 20  /* columns for it that are worth more than a column that may be left out */
 
 const char *cli_str(const json_t *o, const char *key)
 {
@@ -146,11 +147,27 @@ void cli_print_text(const char *text)
     print_plain(text, strlen(text));
 }
 
+#define HIDDEN SIZE_MAX /* the width of a column that is left out */
+
 static const char *cell(const json_t *row, size_t i)
 {
     const char *text = json_string_value(json_array_get(row, i));
 
     return text ? text : "";
+}
+
+/* Leave columns out, in the order that the table gives, until the last one has room. */
+static void hide_columns(const struct cli_table *t, size_t *wide, int columns)
+{
+    for (size_t k = 0; columns > 0 && k < sizeof(t->spare) && t->spare[k]; k++) {
+        size_t used = 0;
+
+        for (size_t i = 0; i + 1 < t->n; i++)
+            used += wide[i] == HIDDEN ? 0 : wide[i] + 2;
+        if (used + ROOM <= (size_t)columns || used + wide[t->n - 1] <= (size_t)columns)
+            return;
+        wide[t->spare[k]] = HIDDEN;
+    }
 }
 
 /* One line. The last cell gets what is left of `columns` (0: all it wants) and is cut with "..." where it must. */
@@ -159,6 +176,8 @@ static void print_cells(const struct cli_table *t, const json_t *row, const size
     size_t used = 0;
 
     for (size_t i = 0; i < t->n; i++) {
+        if (wide[i] == HIDDEN)
+            continue;
         const char *text = head ? t->head[i] : cell(row, i), *colour = "";
         size_t is = width(text), show = is, pad = wide[i] > is ? wide[i] - is : 0;
         bool last = i + 1 == t->n, right = t->right & (1u << i);
@@ -192,6 +211,7 @@ void cli_print_table_new(const struct cli_table *t, json_t *rows)
         for (i = 0; i < t->n; i++)
             wide[i] = width(cell(row, i)) > wide[i] ? width(cell(row, i)) : wide[i];
     }
+    hide_columns(t, wide, columns);
     print_cells(t, NULL, wide, columns, true);
     json_array_foreach(rows, k, row) {
         print_cells(t, row, wide, columns, false);

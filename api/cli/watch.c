@@ -92,11 +92,10 @@ static void print_event(struct watching *w, const char *type, const json_t *e)
     wipe(w);
     if (strcmp(type, "state") == 0)
         (void)printf("%s ", w->job);
-    else
-        (void)printf("%s: ", type);
-    follow_print_event(e);
+    follow_print_event(e, true);
     (void)fputc('\n', stdout);
-    w->next_line_us = 0;
+    if (w->terminal && w->step_s > 0)
+        draw(w);
 }
 
 /* A job that waits: say why, again when that changes. */
@@ -153,7 +152,7 @@ static int on_event(void *arg, const char *type, const json_t *e)
     return fflush(stdout) == 0 ? 0 : -EIO;
 }
 
-int watch_outcome(struct cli *c, const char *job)
+int watch_outcome(struct cli *c, const char *job, bool tail)
 {
     json_t *doc = NULL, *line;
     const json_t *o;
@@ -173,7 +172,7 @@ int watch_outcome(struct cli *c, const char *job)
     else if (r != CLI_DONE) {
         (void)cli_fail(CLI_FAILED, "%s %s (%s): %s", job, cli_str(doc, "state"), cli_str(o, "class"),
                        cli_str(o, "message"));
-        json_array_foreach(json_object_get(o, "log_tail"), i, line) {
+        json_array_foreach(tail ? json_object_get(o, "log_tail") : NULL, i, line) {
             (void)fprintf(stderr, "  | %s\n", json_string_value(line) ? json_string_value(line) : "");
         }
     }
@@ -212,7 +211,7 @@ int watch_job(struct cli *c, const char *job)
     }
     if (r < 0)
         return cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text[0] ? err.text : strerror(-r));
-    return watch_outcome(c, job);
+    return watch_outcome(c, job, true);
 }
 
 int watch_run(struct cli *c)

@@ -67,8 +67,7 @@ def test_down_without_a_cluster_is_done(tmp_path):
 
 def command_names():
     lines = muster("help").stdout.split("\n\n")[2].splitlines()
-    first = [line.split()[0] for line in lines]
-    return [" ".join(line.split()[:2]) if first.count(line.split()[0]) > 1 else line.split()[0] for line in lines]
+    return [" ".join(re.findall(r"\b[a-z]+\b", re.split(r" {2,}", line.strip())[0])) for line in lines]
 
 
 def test_every_command_has_help_with_an_example():

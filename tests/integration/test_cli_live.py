@@ -1,0 +1,523 @@
+"""The CLI against a real server and agent: every command that talks to them, as people and as scripts use it."""
+import importlib.util
+import json
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+import yaml
+
+from tests import specs
+from tests.cluster import BIN, MARK, ROOT, Cluster, command_line, free_port, marked, wait_for
+
+TRAIN = {"steps": 60, "tp": 2, "every_steps": 20}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("cli")), slots=4) as c:
+        specs.write_corpus(os.path.join(c.folder, "corpus.txt"), documents=120)
+        yield c
+    assert not c.leftovers()
+
+
+@pytest.fixture(scope="module")
+def trained(cluster):
+    """A training job that has ended, submitted from YAML with a path relative to where the CLI runs."""
+    spec = specs.train("corpus.txt", **TRAIN)
+    spec["train"]["data"]["path"] = "corpus.txt"
+    spec["train"]["eval"]["every_steps"] = 20
+    write(cluster, "train.yaml", yaml.safe_dump(spec))
+    job = said(cluster, "submit", "train.yaml", "-o", "json")["id"]
+    cluster.wait(job, "succeeded", 60)
+    return job
+
+
+def write(cluster, name, text):
+    with open(os.path.join(cluster.folder, name), "w", encoding="utf-8") as f:
+        f.write(text if isinstance(text, str) else json.dumps(text))
+    return name
+
+
+def run(cluster, *args, status=0, stdin=None, **env):
+    """Run the CLI in the cluster's folder; its result, which must have this exit status."""
+    env = dict(cluster.env, MUSTER_SERVER=cluster.url, MUSTER_TOKEN=cluster.token(), **env)
+    out = subprocess.run([f"{BIN}/muster", *args], input=stdin, stdin=None if stdin else subprocess.DEVNULL,
+                         capture_output=True, text=True, timeout=60, env=env, cwd=cluster.folder, check=False)
+    assert out.returncode == status, f"muster {args}: {out.returncode}\n{out.stdout}\n{out.stderr}"
+    assert "\033" not in out.stdout + out.stderr, "escapes in a pipe"
+    return out
+
+
+def said(cluster, *args, **more):
+    """The one JSON document that a command prints."""
+    return json.loads(run(cluster, *args, **more).stdout)
+
+
+def command(cluster, script, name="command", **extra):
+    """Submit a shell script; the job's id."""
+    spec = specs.command(script, name=name, **extra)
+    return said(cluster, "submit", "-", "-o", "json", stdin=json.dumps(spec))["id"]
+
+
+# --- submit --------------------------------------------------------------------------------------------
+
+def test_submit_takes_yaml_json_and_standard_input(cluster):
+    spec = specs.command("echo hello")
+    write(cluster, "c.json", spec)
+    write(cluster, "c.yaml", "# by hand\n" + yaml.safe_dump(spec))
+    jobs = [run(cluster, "submit", "c.json").stdout, run(cluster, "submit", "c.yaml").stdout,
+            run(cluster, "submit", "-", stdin=yaml.safe_dump(spec)).stdout]
+    for text in jobs:
+        job = re.fullmatch(r"submitted (j\d+) \(command\)\n", text).group(1)
+        cluster.wait(job, "succeeded", 20)
+        assert run(cluster, "logs", job).stdout == "hello\n"
+
+
+def test_relative_paths_are_made_absolute(cluster, trained):
+    spec = said(cluster, "show", trained, "-o", "json")["spec"]
+    assert spec["train"]["data"]["path"] == os.path.join(cluster.folder, "corpus.txt")
+
+
+def test_set_changes_the_spec(cluster, trained):
+    assert trained
+    plan = said(cluster, "plan", "train.yaml", "--set", "train.steps=7", "--set", "parallel.tp=1", "--set=name=other",
+                "--set", "devices={\"min\": 2}", "--set", "train.model=gpt2-tiny", "--set", "train.model.dropout=0.5",
+                "-o", "json")
+    assert plan["dry_run"] and plan["plan"]["layout"] == {"tp": 1, "pp": 1, "dp": 2, "cp": 1}
+    spec = plan["spec"]
+    assert spec["train"]["steps"] == 7 and spec["name"] == "other"
+    assert spec["train"]["model"]["layers"] == 4 and spec["train"]["model"]["dropout"] == 0.5
+    text = run(cluster, "submit", "train.yaml", "--dry-run").stdout
+    assert "the spec is good; it would run as tp 2 x pp 1 x cp 1 x dp 1" in text
+
+
+def test_name_project_and_priority_go_before_the_spec(cluster):
+    write(cluster, "named.json", specs.command("true"))
+    job = said(cluster, "submit", "named.json", "--name", "mine", "--project", "lab", "--priority", "7", "-o", "json")
+    assert (job["name"], job["project"], job["priority"]) == ("mine", "lab", 7)
+    found = said(cluster, "list", "--project", "lab", "-o", "json")["jobs"]
+    assert [j["id"] for j in found] == [job["id"]]
+
+
+def test_watch_ends_with_the_outcome_of_a_training_job(cluster, trained):
+    assert trained
+    out = run(cluster, "submit", "train.yaml", "--watch", "--set", "train.steps=40")
+    lines = out.stdout.splitlines()
+    job = lines[0].split()[1]
+    assert f"{job} running: training on 2 devices of n1" in lines
+    assert lines[-1] == f"{job} succeeded: every rank is done"
+    assert any(re.fullmatch(r"step 40/40  loss \d\.\d{4}  \d+ tokens/s", line) for line in lines), lines
+    assert any(re.fullmatch(r"step 20  held-out loss \d\.\d{4}", line) for line in lines)
+    assert any(re.fullmatch(r"step 40  checkpoint of \d\.\d MiB in \d\.\d\d s", line) for line in lines)
+
+
+def test_a_failed_job_is_a_failed_command(cluster):
+    spec = json.dumps(specs.command("echo last words; exit 3"))
+    watched = run(cluster, "submit", "-", "--watch", stdin=spec, status=1)
+    assert "failed (user): rank 0 on n1: ended with exit code 3\n  | last words" in watched.stderr
+    followed = run(cluster, "submit", "-", "--follow", stdin=spec, status=1)
+    assert followed.stdout.endswith("[0] last words\n") and "exit code 3" in followed.stderr
+    document = said(cluster, "submit", "-", "--watch", "-o", "json", stdin=spec, status=1)
+    assert document["state"] == "failed" and document["outcome"]["exit_code"] == 3
+    assert said(cluster, "watch", document["id"], "-o", "json", status=1) == document
+
+
+def test_a_key_queues_one_job(cluster):
+    write(cluster, "once.json", specs.command("true"))
+    first = run(cluster, "submit", "once.json", "--key", "k-1").stdout
+    again = run(cluster, "submit", "once.json", "--key", "k-1").stdout
+    job = first.split()[1]
+    assert again == f"submitted before: {job} (command)\n"
+    other = run(cluster, "submit", "once.json", "--key", "k-1", "--set", "name=another", status=4)
+    assert "k-1" in other.stderr
+
+
+# --- what is refused -----------------------------------------------------------------------------------
+
+def test_all_faults_of_a_spec_are_said_at_once_by_file_and_pointer(cluster):
+    spec = specs.train("corpus.txt", tp=3, devices=64)
+    spec["train"].update(stepz=5, steps="many")
+    spec["train"]["model"]["heads"] = 0
+    spec["name"] = "no blanks"
+    write(cluster, "bad.json", spec)
+    before = len(cluster.list_jobs())
+    for args in (["submit", "bad.json"], ["plan", "bad.json"], ["submit", "bad.json", "--dry-run", "-o", "json"]):
+        out = run(cluster, *args, status=4)
+        assert out.stdout == ""
+        for pointer in ("/train/stepz", "/train/steps", "/train/model/heads", "/name", "/parallel/tp"):
+            assert re.search(rf"^  bad\.json:{pointer}: .", out.stderr, re.M), out.stderr
+        assert "did you mean 'steps'?" in out.stderr and "muster: 'bad.json' is refused for 5 faults" in out.stderr
+    assert len(cluster.list_jobs()) == before
+
+
+def test_forty_faults_are_not_cut(cluster):
+    spec = dict(specs.command("true"), **{f"unknown{'x' * 40}{i}": 1 for i in range(40)})
+    write(cluster, "many.json", spec)
+    err = run(cluster, "submit", "many.json", status=4).stderr
+    assert all(f"  many.json:/unknown{'x' * 40}{i}: " in err for i in range(40))
+
+
+@pytest.mark.parametrize("args,status,says", [
+    (["show", "j9999"], 3, "no job 'j9999'; `muster list` shows those there are"),
+    (["watch", "j9999"], 3, "no job 'j9999'"),
+    (["logs", "j9999"], 3, "no job 'j9999'"),
+    (["logs", "j9999", "-f"], 3, "no job 'j9999'"),
+    (["events", "j9999"], 3, "no job 'j9999'"),
+    (["events", "j9999", "-f"], 3, "no job 'j9999'"),
+    (["metrics", "j9999"], 3, "no job 'j9999'"),
+    (["explain", "j9999"], 3, "no job 'j9999'"),
+    (["cancel", "j9999"], 3, "no job 'j9999'"),
+    (["scale", "j9999", "--max", "3"], 3, "no job 'j9999'"),
+    (["checkpoint", "list", "j9999"], 3, "no job 'j9999'"),
+    (["checkpoint", "now", "j9999"], 3, "no job 'j9999'"),
+    (["sample", "j9999"], 3, "no job 'j9999'"),
+    (["drain", "n9"], 3, "no node 'n9'; `muster nodes` shows those there are"),
+    (["list", "--state", "dancing"], 4, "'dancing' is no list of states"),
+    (["list", "--token", "wrong"], 4, "this token is not known here"),
+    (["logs", "j1", "-f", "--token", "wrong"], 4, "this token is not known here"),
+])
+def test_what_is_not_there_or_not_allowed_is_said(cluster, args, status, says):
+    out = run(cluster, *args, status=status)
+    assert says in out.stderr and out.stdout == "" and out.stderr.startswith("muster: ")
+
+
+def test_a_server_that_is_down_is_said(cluster):
+    url = f"http://127.0.0.1:{free_port()}"
+    began = time.monotonic()
+    out = run(cluster, "list", "--server", url, status=5)
+    assert f"cannot reach the server at '{url}'" in out.stderr
+    assert time.monotonic() - began < 15
+
+
+# --- looking -------------------------------------------------------------------------------------------
+
+def test_list_filters_and_goes_over_pages(cluster, trained):
+    rows = run(cluster, "list", "--state", "succeeded,failed").stdout.splitlines()
+    assert re.match(r"JOB +NAME +STATE +KIND +PRI +DEVICES +STEP +WHY$", rows[0])
+    assert any(re.match(rf"{trained} +small +succeeded +train +50 +0/2 +60/60 +every rank is done$", r) for r in rows)
+    every = [j["id"] for j in cluster.list_jobs()]
+    assert [j["id"] for j in said(cluster, "list", "-o", "json")["jobs"]] == every
+    one = said(cluster, "list", "-n", "1", "-o", "json")
+    assert [j["id"] for j in one["jobs"]] == every[:1] and one["next_cursor"]
+    assert "there are older ones" in run(cluster, "list", "-n", "1").stderr
+    none = run(cluster, "list", "--user", "nobody")
+    assert none.stdout == "" and none.stderr == "no such jobs\n"
+
+
+def test_show_tells_all_of_a_job(cluster, trained):
+    text = run(cluster, "show", trained).stdout
+    for line in (f"job           {trained}", "state         succeeded: every rank is done", "devices       0 of 2 to 2",
+                 "layout        tp 2 x pp 1 x cp 1 x dp 1", "outcome       done: done"):
+        assert line in text.splitlines(), text
+    assert re.search(r"^progress      step 60 of 60, loss \d\.\d{4}, \d+ tokens/s$", text, re.M)
+    assert re.search(r"^held out      loss \d\.\d{4} at step 60$", text, re.M)
+    assert said(cluster, "show", trained, "-o", "json") == cluster.job(trained)
+
+
+def test_events_are_printed_in_words_and_whole(cluster, trained):
+    text = run(cluster, "events", trained).stdout
+    assert re.search(rf"^....-..-..T..:..:..Z  {trained} +state +queued -> starting: 2 devices of n1$", text, re.M)
+    assert re.search(r"eval +step 20  held-out loss \d\.\d{4}$", text, re.M)
+    assert re.search(r"checkpoint +step 40  checkpoint of \d\.\d MiB in \d\.\d\d s: /.*step-00000040$", text, re.M)
+    document = said(cluster, "events", trained, "-o", "json")
+    assert document["events"] == cluster.events(trained) and document["next_cursor"] is None
+    two = said(cluster, "events", trained, "-n", "2", "-o", "json")
+    assert two["events"] == document["events"][:2] and two["next_cursor"]
+    assert {e["id"] for e in document["events"]} <= {e["id"] for e in said(cluster, "events", "-o", "json")["events"]}
+    followed = run(cluster, "events", trained, "-f", "-o", "json").stdout.splitlines()
+    assert [json.loads(line) for line in followed] == document["events"]
+
+
+def test_logs_follow_a_job_and_choose_a_rank(cluster):
+    job = command(cluster, "for i in 1 2 3; do echo line $i of $RANK; sleep 0.2; done", devices=2)
+    followed = run(cluster, "logs", job, "-f").stdout.splitlines()
+    assert sorted(followed) == sorted(f"[{r}] line {i} of {r}" for i in (1, 2, 3) for r in (0, 1))
+    assert run(cluster, "logs", job, "--rank", "1").stdout == "line 1 of 1\nline 2 of 1\nline 3 of 1\n"
+    assert run(cluster, "logs", job, "--rank", "1", "-f").stdout == "line 1 of 1\nline 2 of 1\nline 3 of 1\n"
+    pieces = [json.loads(line) for line in run(cluster, "logs", job, "-f", "-o", "json", "-r", "0").stdout.splitlines()]
+    assert "".join(p["text"] for p in pieces) == "line 1 of 0\nline 2 of 0\nline 3 of 0\n"
+    assert {p["rank"] for p in said(cluster, "logs", job, "-o", "json")["logs"]} == {0, 1}
+    silent = run(cluster, "logs", job, "--rank", "7")
+    assert silent.stdout == "" and silent.stderr == f"no output of rank 7 of job '{job}'\n"
+
+
+def test_metrics_are_a_table_or_columns(cluster, trained):
+    rows = run(cluster, "metrics", trained, "-n", "4").stdout.splitlines()
+    assert rows[0].split() == ["step", "loss", "lr", "grad_norm", "tokens_per_s", "step_ms", "stall_ms"]
+    assert len(rows) == 5 and rows[-1].split()[0] == "59"
+    assert len(set(map(len, rows))) == 1  # columns stand right
+    document = said(cluster, "metrics", trained, "--names", "loss", "-o", "json")
+    assert document["points"] == 60 and document["metrics"]["step"] == list(range(60))
+    chosen = run(cluster, "metrics", trained, "--names", "mfu,bytes_tp", "-n", "2").stdout.splitlines()
+    assert chosen[0].split() == ["step", "mfu", "bytes_tp"]
+    plain = command(cluster, "true")
+    assert "no metrics of job" in run(cluster, "metrics", plain).stderr
+
+
+def test_top_prints_once_where_nothing_can_move(cluster, trained):
+    text = run(cluster, "top").stdout
+    assert "of 4 slots busy; jobs: " in text and re.search(r"^n1 +ready +127.0.0.1 +4 cpu +\d", text, re.M)
+    assert re.search(rf"^{trained} +small +succeeded +60/60 ", text, re.M)
+    document = said(cluster, "top", "-o", "json")
+    assert document["cluster"]["slots"]["total"] == 4 and document["nodes"][0]["id"] == "n1" and document["jobs"]
+
+
+# --- acting --------------------------------------------------------------------------------------------
+
+def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
+    job = command(cluster, "sleep 100", devices=4)
+    cluster.wait(job, "running", 20)
+    waiting = command(cluster, "sleep 100", name="waits", devices=3)
+    text = run(cluster, "explain", waiting).stdout
+    assert text.startswith(f"{waiting} is queued: waits for") and job in text and "would help: " in text
+    assert said(cluster, "explain", waiting, "-o", "json")["causes"][0]["behind"] == [job]
+    assert run(cluster, "scale", waiting, "--min", "1").stdout == f"{waiting} takes 1 to 3 devices\n"
+    assert said(cluster, "scale", waiting, "--max", "2", "-o", "json")["devices"]["max"] == 2
+    assert "this cluster has 4" in run(cluster, "scale", waiting, "--min", "64", "--max", "64", status=4).stderr
+
+    assert run(cluster, "suspend", job).stdout == f"suspending {job}\n"
+    cluster.wait(job, "suspended", 20)
+    cluster.wait(waiting, "running", 20)
+    assert said(cluster, "cancel", waiting, "-o", "json")["id"] == waiting
+    assert "cancelled" in run(cluster, "watch", waiting, status=1).stderr
+    assert run(cluster, "resume", job).stdout == f"resuming {job}\n"
+    cluster.wait(job, "running", 20)
+    assert run(cluster, "cancel", job).stdout == f"cancelling {job}\n"
+    cluster.wait(job, "cancelled", 20)
+    assert "cannot be changed any more" in run(cluster, "suspend", job, status=4).stderr
+
+
+def test_a_drained_node_gets_no_work(cluster):
+    assert run(cluster, "drain", "n1").stdout == "n1 gets no new work\n"
+    wait_for("n1 to be drained", lambda: cluster.nodes()[0]["state"] == "drained", 10)
+    assert re.search(r"^n1 +drained ", run(cluster, "nodes").stdout, re.M)
+    job = command(cluster, "true")
+    assert "queued" in run(cluster, "explain", job).stdout
+    assert said(cluster, "undrain", "n1", "-o", "json")
+    cluster.wait(job, "succeeded", 20)
+    assert said(cluster, "nodes", "-o", "json")["nodes"][0]["state"] == "ready"
+
+
+# --- checkpoints ---------------------------------------------------------------------------------------
+
+def test_checkpoints_are_listed_inspected_verified_and_exported(cluster, trained):
+    rows = run(cluster, "checkpoint", "list", trained).stdout.splitlines()
+    assert rows[0].split() == ["STEP", "MIB", "CREATED", "PATH"]
+    assert [row.split()[0] for row in rows[1:]] == ["20", "40", "60"]
+    newest = rows[-1].split()[-1]
+    folder = os.path.dirname(newest)
+    assert [c["step"] for c in said(cluster, "checkpoint", "list", folder, "-o", "json")["checkpoints"]] == [20, 40, 60]
+    assert "step 60, 2 files," in run(cluster, "checkpoint", "inspect", trained).stdout
+    tensors = said(cluster, "checkpoint", "inspect", newest, "-o", "json")["tensors"]
+    assert {"master", "moment1", "moment2"} <= {t["role"] for t in tensors}
+    assert run(cluster, "checkpoint", "verify", trained).stdout == "step 60 is whole\n"
+    assert said(cluster, "checkpoint", "verify", folder, "-o", "json")["ok"] is True
+    digest = said(cluster, "checkpoint", "digest", newest, "-o", "json")
+    assert digest["step"] == 60 and re.fullmatch(r"[0-9a-f]{32}", digest["digest"])
+    assert run(cluster, "checkpoint", "digest", trained).stdout == f"{digest['digest']}  step 60\n"
+    exported = said(cluster, "checkpoint", "export", trained, "model", "--dtype", "bf16", "-o", "json")
+    assert exported == {"path": "model", "dtype": "bf16", "step": 60}
+    assert {"model.safetensors", "config.json"} <= set(os.listdir(os.path.join(cluster.folder, "model")))
+
+    os.unlink(os.path.join(newest, "MANIFEST"))
+    assert said(cluster, "checkpoint", "list", folder, "-o", "json")["checkpoints"][-1]["step"] == 40
+    assert said(cluster, "checkpoint", "repair", newest, "-o", "json") == {"path": newest, "repaired": True}
+    assert said(cluster, "checkpoint", "digest", newest, "-o", "json") == digest
+
+
+def test_a_damaged_checkpoint_fails_to_verify(cluster, trained, tmp_path):
+    copy = str(tmp_path / "copy")
+    subprocess.run(["cp", "-r", cluster.job(trained)["checkpoint"]["path"], copy], check=True)
+    with open(os.path.join(copy, "rank-00000.mck"), "r+b") as f:
+        f.seek(5000)
+        f.write(b"damage")
+    out = run(cluster, "checkpoint", "verify", copy, status=1)
+    assert "rank-00000.mck" in out.stderr
+    assert said(cluster, "checkpoint", "verify", copy, "-o", "json", status=1)["ok"] is False
+
+
+def test_a_running_job_saves_when_asked(cluster, trained):
+    assert trained
+    job = said(cluster, "submit", "train.yaml", "--set", "train.steps=100000", "--set", "checkpoint.every_steps=0",
+               "--set", "train.eval.every_steps=0", "-o", "json")["id"]
+    wait_for("a step", lambda: (cluster.job(job)["progress"] or {}).get("step"), 20)
+    assert run(cluster, "checkpoint", "now", job).stdout == f"asked for a checkpoint of {job}\n"
+    wait_for("the checkpoint", lambda: cluster.job(job)["checkpoint"], 20)
+    run(cluster, "cancel", job)
+    cluster.wait(job, "cancelled", 20)
+
+
+def test_sample_writes_what_the_model_says(cluster, trained):
+    args = ["--prompt", "the ", "--tokens", "24", "--seed", "3"]
+    document = said(cluster, "sample", trained, *args, "-o", "json")
+    assert document["prompt"] == "the " and len(document["text"]) == 24
+    assert document["checkpoint"].endswith("step-00000060")
+    raw = subprocess.run([f"{BIN}/muster", "sample", cluster.job(trained)["dir"], *args], capture_output=True,
+                         timeout=60, env=cluster.env, check=True).stdout
+    assert raw.decode(errors="replace").startswith(document["text"])
+
+
+def test_the_summary_of_a_job_reads_all_pages(cluster, trained, monkeypatch):
+    where = importlib.util.spec_from_file_location("summary", os.path.join(ROOT, "examples", "summary.py"))
+    module = importlib.util.module_from_spec(where)
+    where.loader.exec_module(module)
+    monkeypatch.delenv("MUSTER_SERVER", raising=False)
+    monkeypatch.delenv("MUSTER_TOKEN", raising=False)
+    monkeypatch.setenv("MUSTER_STATE", cluster.state)
+    server = module.Server()
+    lines = list(module.summary(server, trained))
+    assert list(module.summary(server, trained, page=1)) == lines
+    assert sum(line.startswith("checkpoint ") for line in lines) == 3
+    assert any(re.fullmatch(r"held-out loss, final \d\.\d{4} nats per byte at step 60", line) for line in lines)
+
+
+# --- on a terminal -------------------------------------------------------------------------------------
+
+def on_terminal(cluster, *args, columns=80, until=None, **env):
+    """Run the CLI on a terminal until it ends or `until` is on it, which is answered by Ctrl-C. (screen, status)"""
+    env = dict({k: v for k, v in cluster.env.items() if k != "NO_COLOR"}, MUSTER_SERVER=cluster.url,
+               MUSTER_TOKEN=cluster.token(), **dict({"TERM": "xterm"}, **env))
+    pid, fd = pty.fork()
+    if pid == 0:
+        try:
+            subprocess.run(["stty", "cols", str(columns), "rows", "24"], check=True)
+            os.chdir(cluster.folder)
+            os.execve(f"{BIN}/muster", ["muster", *args], env)
+        finally:
+            os._exit(126)
+    screen, deadline = "", time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if select.select([fd], [], [], 0.2)[0]:
+            try:
+                part = os.read(fd, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            screen += part.decode(errors="replace")
+        if until and re.search(until, screen):
+            os.write(fd, b"\x03")
+            until = None
+    else:
+        os.kill(pid, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os.close(fd)
+    return screen, status
+
+
+def plain(screen):
+    return re.sub(r"\033\[[0-9;]*[A-Za-z]", "", screen)
+
+
+def test_a_terminal_gets_a_bar_with_the_time_left(cluster, trained):
+    assert trained
+    screen, status = on_terminal(cluster, "submit", "train.yaml", "--watch", "--set", "train.steps=200")
+    assert status == 0, screen
+    bars = [line for line in re.split(r"[\r\n]+", plain(screen)) if line.startswith("[")]
+    assert any(re.fullmatch(r"\[#+\.+\] \d+/200  loss \d\.\d+  \d+ tokens/s  ETA \d+s", bar) for bar in bars), bars
+    assert max(map(len, bars)) < 80
+    assert "\033[32mrunning\033[0m" in screen
+    assert plain(screen).rstrip().endswith("succeeded: every rank is done")
+
+
+def test_no_color_means_none(cluster, trained):
+    coloured, _ = on_terminal(cluster, "list")
+    assert "\033[36msucceeded\033[0m" in coloured
+    bare, status = on_terminal(cluster, "list", NO_COLOR="1")
+    assert status == 0 and "\033" not in bare and trained in bare
+    dumb, _ = on_terminal(cluster, "show", trained, TERM="dumb")
+    assert "\033" not in dumb
+
+
+def test_tables_keep_within_the_terminal(cluster):
+    job = command(cluster, "true", name="a-job-with-quite-a-long-name-that-goes-on-and-on")
+    cluster.wait(job, "succeeded", 20)
+    for columns in (60, 80, 120):
+        screen, status = on_terminal(cluster, "list", columns=columns)
+        lines = plain(screen).splitlines()
+        assert status == 0 and max(len(line.rstrip()) for line in lines) <= columns, (columns, lines)
+        assert len({re.search("succeeded|failed|cancelled", line).start() for line in lines[1:]}) == 1  # aligned
+        assert "WHY" in lines[0] and ("KIND" in lines[0]) == (columns == 120)
+
+
+def test_leaving_a_watch_leaves_the_job(cluster):
+    job = command(cluster, "echo up; sleep 60")
+    screen, status = on_terminal(cluster, "watch", job, until="running")
+    assert status == 130 and f"{job} goes on; `muster watch {job}` comes back to it" in plain(screen), screen
+    assert cluster.job(job)["state"] == "running"
+    run(cluster, "cancel", job)
+    cluster.wait(job, "cancelled", 20)
+
+
+def test_a_watcher_is_told_why_a_job_waits(cluster):
+    holder = command(cluster, "sleep 60", devices=4)
+    cluster.wait(holder, "running", 20)
+    job = command(cluster, "true")
+    screen, status = on_terminal(cluster, "watch", job, until="waits for")
+    assert status == 130 and re.search(rf"{job} queued: waits for 1 more device", plain(screen)), screen
+    for one in (job, holder):
+        run(cluster, "cancel", one)
+        cluster.wait(one, "cancelled", 20)
+
+
+# --- the server goes away ------------------------------------------------------------------------------
+
+def test_a_watch_goes_on_over_a_restart_of_the_server(cluster):
+    job = command(cluster, f"while [ ! -e {cluster.folder}/go ]; do sleep 0.1; done")
+    cluster.wait(job, "running", 20)
+    env = dict(cluster.env, MUSTER_SERVER=cluster.url, MUSTER_TOKEN=cluster.token())
+    with subprocess.Popen([f"{BIN}/muster", "watch", job], env=env, stdout=subprocess.PIPE, text=True) as watch:
+        assert "queued -> starting" not in watch.stdout.readline()
+        cluster.kill_server()
+        cluster.start_server()
+        write(cluster, "go", "")
+        text = watch.stdout.read()
+        assert watch.wait(30) == 0
+    assert text.count(f"{job} running: ") == 1 and f"{job} succeeded: " in text
+
+
+# --- a cluster of one's own ----------------------------------------------------------------------------
+
+def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
+    state, mark = str(tmp_path / "state"), f"up#{tmp_path}"
+    env = {k: v for k, v in os.environ.items() if k not in ("MUSTER_SERVER", "MUSTER_TOKEN")}
+    env.update({MARK: mark, "MUSTER_STATE": state})
+
+    def muster(*args):
+        return subprocess.run([f"{BIN}/muster", *args], env=env, capture_output=True, text=True, timeout=60,
+                              cwd=tmp_path, check=False)
+
+    try:
+        first = muster("up", "--port", "0", "--devices", "cpu:2", "-o", "json")
+        assert first.returncode == 0, first.stderr
+        up = json.loads(first.stdout)
+        assert up["state"] == state and os.path.exists(f"/proc/{up['server_pid']}")
+        assert stat.S_IMODE(os.stat(f"{state}/token").st_mode) == 0o600
+        again = muster("up", "--port", "0")
+        assert again.returncode == 0 and f"up already: {up['url']}" in again.stdout
+        spec = json.dumps(specs.command("sleep 100 & sleep 100"))
+        (tmp_path / "c.json").write_text(spec)
+        job = json.loads(muster("submit", "c.json", "-o", "json").stdout)["id"]
+        wait_for("it to run", lambda: json.loads(muster("show", job, "-o", "json").stdout)["state"] == "running", 20)
+        down = muster("down")
+        assert down.returncode == 0 and down.stdout == f"the cluster of {state} is down\n"
+        assert [command_line(p) for p in marked(mark)] == []
+        left = set(os.listdir(state))
+        assert not left & {"server.json", "up.json"} and "token" in left, left
+        assert os.listdir(f"{state}/agent/runs") == [] or not os.path.exists(f"{state}/agent/agent.pid")
+        assert json.loads(muster("down", "-o", "json").stdout) == {"state": state, "was_up": False}
+        assert muster("list").returncode == 5
+        assert muster("up", "--port", "0", "--devices", "cpu:2").returncode == 0  # with what it knew
+        assert json.loads(muster("show", job, "-o", "json").stdout)["id"] == job
+        assert muster("down").returncode == 0
+        assert [command_line(p) for p in marked(mark)] == []
+    finally:
+        for pid in marked(mark):
+            os.kill(pid, signal.SIGKILL)
