@@ -18,9 +18,8 @@ mv build/quickstart/fortunes.txt.new build/quickstart/fortunes.txt
 job=$("$muster" submit examples/quickstart.yaml -o json |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')
 "$muster" watch "$job"
-"$muster" events "$job" -o json > build/quickstart/events.json
-"$muster" show "$job" -o json > build/quickstart/job.json
-python3 examples/summary.py build/quickstart/job.json build/quickstart/events.json
+echo
+python3 examples/summary.py "$job"
 echo "sampled after 'The ':"
 "$muster" sample "$job" --prompt "The " --tokens 300 | sed 's/^/  | /'
 printf '\n\n'
