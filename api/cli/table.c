@@ -1,5 +1,6 @@
 /* All commands. Help, completion, man page and docs/cli.md are printed from here. */
 #include "api/cli/cli.h"
+#include "api/cli/simulate.h"
 
 const struct option_row cli_common[] = {
     {"server", 0, "URL", "the server (else MUSTER_SERVER, else the one of the state folder)"},
@@ -58,6 +59,20 @@ const struct command cli_commands[] = {
       {"dir", 'd', "DIR", "where metrics, logs and checkpoints go"},
       {"threads", 0, "N", "threads a process"},
       {"resume", 0, NULL, "go on from the folder's newest checkpoint"}}},
+    {"simulate sequence", "[FILE]", 0, 1, "compare how policies would batch sequences of these lengths, one a line",
+     "muster simulate sequence lengths.txt --policy sweep --ranks 8", simulate_sequence, true,
+     {{"workload", 0, "NAME", "instead of a file: lengths like those of wiki-cn, lmsys, chatqa2, webdoc, ..."},
+      {"policy", 0, "NAME", "only this one, with -o json with its plans (default all)"},
+      {"replicas", 0, "N", "data-parallel replicas (default 4)"},
+      {"ranks", 0, "N", "ranks that share a sequence in each (default 8)"},
+      {"capacity", 0, "N", "tokens a rank holds (default 26624)"},
+      {"batch", 0, "N", "sequences a step (default 256)"},
+      {"batches", 0, "N", "steps drawn from the workload (default 12)"},
+      {"model", 0, "H,KV,L", "hidden width, key/value width, layers (default 896,128,24)"},
+      {"micro", 0, "N", "pad and sorted: sequences a micro-batch (default 8)"},
+      {"chunk-tokens", 0, "N", "chunk: tokens a chunk (default what fits)"},
+      {"keep-chunks", 0, "N", "chunk: chunks of a sequence kept (default 1)"},
+      {"seed", 0, "N", "the same seed gives the same lengths (default 1000)"}}},
     {"simulate", "TRACE", 0, 1, "play a trace of jobs through the scheduler", "muster simulate trace.jsonl",
      jobs_unbuilt, false, {{0}}},
     {"sample", "JOB|DIR", 1, 1, "write text with the newest checkpoint of a job", "muster sample j17 --prompt 'The '",

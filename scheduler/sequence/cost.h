@@ -12,6 +12,8 @@
 
 #include "base/merr.h"
 
+#define SEQ_RANKS_MAX 1024 /* that share one sequence */
+
 struct seq_model {
     int64_t hidden, kv_hidden, ffn; /* kv_hidden: key/value heads times their width */
     int layers;

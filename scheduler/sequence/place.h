@@ -17,7 +17,6 @@
 #include "scheduler/sequence/cost.h"
 
 #define SEQ_SHARD (-1)
-#define SEQ_RANKS_MAX 1024
 
 struct seq_group {
     const int64_t *tokens; /* borrowed: n lengths, each >= 1 */

@@ -1,0 +1,10 @@
+/* simulate - commands that show what would happen, without a server and without running anything */
+#ifndef MUSTER_API_CLI_SIMULATE_H
+#define MUSTER_API_CLI_SIMULATE_H
+
+struct cli;
+
+/* muster simulate sequence [FILE]: policies of sequence planning beside each other. */
+int simulate_sequence(struct cli *c);
+
+#endif
