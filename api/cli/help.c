@@ -235,7 +235,8 @@ static void print_zsh(void)
     (void)printf("        esac\n        return\n    fi\n    if (( CURRENT == 3 )); then\n        case $words[2] in\n");
     for (size_t i = 0; i < cli_commands_n; i++)
         (void)second_words(i, "        %.*s) compadd ", " ", ";;\n");
-    (void)printf("        esac\n    fi\n    [[ $words[2] == checkpoint && CURRENT -eq 3 ]] || _files\n}\n_muster \"$@\"\n");
+    (void)printf("        esac\n    fi\n    [[ $words[2] == checkpoint && CURRENT -eq 3 ]] || _files\n}\n"
+                 "_muster \"$@\"\n");
 }
 
 static void print_fish(void)
