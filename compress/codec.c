@@ -50,7 +50,7 @@ static const struct {
     { "auto", "is a choice, not a codec: the collectives make it" },
     { "sdp4bit", "is a pair of codecs: hs8 inside a node and hs4 between nodes, qwd4 for weights" },
     { "plane", "is for chunks of checkpoints: it has no fixed size" },
-    { "ulpd", "is not built" },
+    { "ulpd", "is for differences of weights: it has no fixed size" },
     { "eb", "is not built" },
     { "optq", "is not built" },
 };
