@@ -1,4 +1,4 @@
-/* A spec as text: what is read and printed must read back. */
+/* A spec as text: what is read and printed must read back to the same. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,12 +13,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct faults f = {.n = 0};
 
     if (spec_from_text((const char *)data, size, &spec, &f) == 0) {
-        json_t *doc = spec_to_json(spec);
+        json_t *doc = spec_to_json(spec), *same;
 
         assert(doc && spec_from_json(doc, &again, &f) == 0);
+        same = spec_to_json(again);
+        assert(same && json_equal(doc, same));
+        spec_check_paths(doc, &f);
         spec_free(again);
         spec_free(spec);
         json_decref(doc);
+        json_decref(same);
     } else {
         json_t *all = faults_json(&f);
 
