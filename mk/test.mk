@@ -8,7 +8,7 @@ E2E := $(wildcard tests/e2e/test_*.py)
 THREADED := $(filter $(foreach t,$(TSAN_TESTS),tests/unit/%/test_$(t).c),$(unit_src))
 run = $(PYTHON) tests/run.py --build $(BUILD) --keep $(RESULTS)/$(1).json
 
-.PHONY: test test-all suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
+.PHONY: test test-all suite-system suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
 test: deps-test  ## every test; ends with "N passed, N failed"
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	@$(MAKE) --no-print-directory -k all test-programs units CI=1
@@ -31,8 +31,22 @@ suite-tsan: $(patsubst %.c,$(BUILD)/%,$(THREADED))
 	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp $(call run,tsan) tsan $^
 
 suite-python: all test-programs
-	@$(call run,python) python $(INTEGRATION) $(E2E) $(FAULT)
+	@MUSTER_BUILD=$(BUILD) $(call run,python) python $(INTEGRATION) $(E2E) $(FAULT)
 
 test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuzzing, soak
 	@MUSTER_TEST_LONG=1 MUSTER_TEST_SECONDS=1800 MUSTER_PYTEST_SECONDS=3600 $(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory suite-fuzz FUZZ_SECONDS=120
+	@-$(MAKE) --no-print-directory suite-fuzz FUZZ_SECONDS=120
+	@-$(MAKE) --no-print-directory suite-system SANITIZE=address,undefined
+	@-$(MAKE) --no-print-directory suite-system SANITIZE=thread
+	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python system-address system-thread,$(RESULTS)/$(s).json)
+
+# Whole clusters of sanitized programs. Under TSan only those that do not train: UCX and TSan both want the
+# allocator.
+SYSTEM_address := $(foreach t,agent bad_input command_jobs layouts server,tests/integration/test_$(t).py)
+SYSTEM_thread := $(foreach t,command_jobs server,tests/integration/test_$(t).py)
+sanitizer := $(firstword $(subst $(comma), ,$(SANITIZE)))
+
+suite-system: all test-programs
+	@MUSTER_BUILD=$(BUILD) ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp:exitcode=66 \
+		$(call run,system-$(sanitizer)) system-$(sanitizer) $(SYSTEM_$(sanitizer))

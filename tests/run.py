@@ -108,6 +108,7 @@ def main():
             print(f"--- output of {program}, exit {code} ---\n{out[-20000:]}\n---", flush=True)
         total = [total[0] + passed, total[1] + failed, total[2] + skipped]
     if args.keep:
+        os.makedirs(os.path.dirname(args.keep) or ".", exist_ok=True)
         with open(args.keep, "w") as f:
             json.dump(total, f)
     print(closing_line(*total))

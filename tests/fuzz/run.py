@@ -42,6 +42,7 @@ def main():
         if not ok:
             print(out[-8000:], flush=True)
     if args.keep:
+        os.makedirs(os.path.dirname(args.keep) or ".", exist_ok=True)
         with open(args.keep, "w") as f:
             json.dump([passed, failed, 0], f)
     print(f"{passed} passed, {failed} failed")
