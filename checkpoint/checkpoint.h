@@ -149,4 +149,8 @@ int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, st
  * tensors all have role MCK_MASTER. Names keep their file's spelling less a leading "transformer.". */
 int mck_open_safetensors(const char *path, struct mck **ret, struct merr *err);
 
+/* Write such weights, in the types they have, as the committed step 0 in dir, which is made when missing. The weights
+ * pass through memory whole. -EEXIST when dir holds a checkpoint. */
+int mck_import_safetensors(const char *path, const char *dir, struct merr *err);
+
 #endif

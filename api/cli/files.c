@@ -163,6 +163,19 @@ static int repair(struct cli *c)
     return CLI_DONE;
 }
 
+static int import(struct cli *c)
+{
+    struct merr err = {""};
+    int r = mck_import_safetensors(c->arg[0], c->arg[1], &err);
+
+    if (r < 0)
+        return failed(r, &err);
+    if (c->json)
+        return cli_print_json_new(json_pack("{s:s, s:i}", "path", c->arg[1], "step", 0));
+    (void)printf("wrote step 0 in %s\n", c->arg[1]);
+    return CLI_DONE;
+}
+
 int files_checkpoint(struct cli *c)
 {
     const char *what = strchr(c->cmd->name, ' ') + 1;
@@ -172,8 +185,7 @@ int files_checkpoint(struct cli *c)
     int r;
 
     if (strcmp(what, "import") == 0)
-        return cli_fail(CLI_REFUSED, "`muster checkpoint import` is not built yet in this version; "
-                        "train.init.from reads safetensors directly");
+        return import(c);
     if (strcmp(what, "repair") == 0)
         return repair(c);
     r = local_find_checkpoint(c, c->arg[0], lists, dir, sizeof(dir));

@@ -157,16 +157,16 @@ static int sample_json(const char *const *argv, const char *dir, const char *pro
 
 int local_sample(struct cli *c)
 {
-    static const char *const passed[] = {"tokens", "temperature", "top-k", "seed"};
+    static const char *const passed[] = {"prompt-tokens", "tokens", "temperature", "top-k", "top-p", "seed"};
     const char *prompt = cli_option(c, "prompt") ? cli_option(c, "prompt") : "";
-    char dir[PATH_MAX], flags[4][32];
+    char dir[PATH_MAX], flags[sizeof(passed) / sizeof(passed[0])][32];
     const char *argv[24] = {"muster-train", "--sample", "--checkpoint", dir, "--prompt", prompt};
     size_t k = 6;
     int r = local_find_checkpoint(c, c->arg[0], false, dir, sizeof(dir));
 
     if (r)
         return r;
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
         if (cli_option(c, passed[i])) {
             (void)snprintf(flags[i], sizeof(flags[i]), "--%s", passed[i]);
             argv[k++] = flags[i];

@@ -82,6 +82,8 @@ const struct command cli_commands[] = {
       {"temperature", 0, "X", "0: always the likeliest token (default 0.8)"},
       {"top-k", 0, "N", "choose among the N likeliest; 0: among all (default 40)"},
       {"seed", 0, "N", "the same seed writes the same text"}}},
+      {"top-p", 0, "P", "of these, among the likeliest that make up P of the probability (default 1)"},
+      {"prompt-tokens", 0, "'N N ...'", "token numbers instead of text, and numbers written"},
     {"checkpoint list", "JOB|DIR", 1, 1, "show the checkpoints in a folder", "muster checkpoint list j17",
      files_checkpoint, true, {{0}}},
     {"checkpoint inspect", "JOB|DIR", 1, 1, "show what a checkpoint holds", "muster checkpoint inspect j17",

@@ -26,6 +26,10 @@ def gpt2_config(**changes):
     return dict(c, **changes)
 
 
+def head_dim(c):
+    return c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+
+
 def shapes(c):
     """Every tensor of a model by its Hugging Face name."""
     v = c["vocab_size"]
@@ -40,15 +44,15 @@ def shapes(c):
         for i in range(c["n_layer"]):
             s.update({"transformer.h.%d.%s" % (i, k): x for k, x in parts.items()})
         return s
-    h, f = c["hidden_size"], c["intermediate_size"]
-    kv = h // c["num_attention_heads"] * c["num_key_value_heads"]
+    h, f, dim = c["hidden_size"], c["intermediate_size"], head_dim(c)
+    q, kv = dim * c["num_attention_heads"], dim * c["num_key_value_heads"]
     s = {"model.embed_tokens.weight": (v, h), "model.norm.weight": (h,)}
-    parts = {"input_layernorm.weight": (h,), "self_attn.q_proj.weight": (h, h), "self_attn.k_proj.weight": (kv, h),
-             "self_attn.v_proj.weight": (kv, h), "self_attn.o_proj.weight": (h, h),
+    parts = {"input_layernorm.weight": (h,), "self_attn.q_proj.weight": (q, h), "self_attn.k_proj.weight": (kv, h),
+             "self_attn.v_proj.weight": (kv, h), "self_attn.o_proj.weight": (h, q),
              "post_attention_layernorm.weight": (h,), "mlp.gate_proj.weight": (f, h), "mlp.up_proj.weight": (f, h),
              "mlp.down_proj.weight": (h, f)}
     if c["model_type"] == "qwen2":
-        parts.update({"self_attn.q_proj.bias": (h,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)})
+        parts.update({"self_attn.q_proj.bias": (q,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)})
     for i in range(c["num_hidden_layers"]):
         s.update({"model.layers.%d.%s" % (i, k): x for k, x in parts.items()})
     if not c["tie_word_embeddings"]:

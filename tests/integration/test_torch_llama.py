@@ -19,13 +19,14 @@ MODELS = {
     "llama": hf.llama_config(),
     "llama-untied-scaled": hf.llama_config(tie_word_embeddings=False, rope_scaling=LLAMA3, rope_theta=500.0),
     "llama-linear": hf.llama_config(rope_scaling={"type": "linear", "factor": 2.0}, rms_norm_eps=1e-3),
+    "llama-wide-heads": hf.llama_config(head_dim=20, num_key_value_heads=4),
     "qwen2": hf.llama_config(model_type="qwen2", rope_theta=1000000.0, rms_norm_eps=1e-6),
 }
 
 
 def inverse_frequencies(c):
     """As in Hugging Face's modeling_rope_utils."""
-    dim = c["hidden_size"] // c["num_attention_heads"]
+    dim = hf.head_dim(c)
     inv = 1.0 / (c["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.int64).float() / dim))
     s = c.get("rope_scaling") or {}
     kind = s.get("rope_type", s.get("type", "default"))
@@ -54,7 +55,7 @@ def llama(c, w, tokens):
     """Logits of Hugging Face's Llama or Qwen2, in f32."""
     n, t = tokens.shape
     heads, kv, eps = c["num_attention_heads"], c["num_key_value_heads"], c["rms_norm_eps"]
-    dim = c["hidden_size"] // heads
+    dim = hf.head_dim(c)
     angles = torch.outer(torch.arange(t).float(), inverse_frequencies(c))
     cos, sin = (z(torch.cat((angles, angles), dim=-1)) for z in (torch.cos, torch.sin))
     mask = torch.full((t, t), -math.inf).triu(1)

@@ -22,8 +22,8 @@
 
 static const char usage[] =
     "usage: muster-train --run FOLDER --rank N\n"
-    "       muster-train --sample --checkpoint DIR[:STEP] [--prompt TEXT] [--tokens N] [--temperature T]\n"
-    "                    [--top-k K] [--seed S] [--threads N]\n"
+    "       muster-train --sample --checkpoint DIR[:STEP] [--prompt TEXT | --prompt-tokens 'N N ...']\n"
+    "                    [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--threads N]\n"
     "       muster-train --print-schedule --pp P --micro-batches M [--schedule 1f1b|gpipe|forward]\n"
     "       muster-train --help | --version\n";
 
@@ -36,14 +36,15 @@ struct args {
     struct sample_cfg text;
 };
 
-enum { RUN = 256, RANK, SAMPLE, CHECKPOINT, PROMPT, TOKENS, TEMPERATURE, TOP_K, SEED, THREADS, PRINT, PP, MICROS,
-       SCHEDULE, HELP, VERSION };
+enum { RUN = 256, RANK, SAMPLE, CHECKPOINT, PROMPT, TOKENS, TEMPERATURE, TOP_K, TOP_P, PROMPT_TOKENS, SEED,
+       THREADS, PRINT, PP, MICROS, SCHEDULE, HELP, VERSION };
 
 static const struct option options[] = {
     {"run", required_argument, NULL, RUN}, {"rank", required_argument, NULL, RANK},
     {"sample", no_argument, NULL, SAMPLE}, {"checkpoint", required_argument, NULL, CHECKPOINT},
     {"prompt", required_argument, NULL, PROMPT}, {"tokens", required_argument, NULL, TOKENS},
     {"temperature", required_argument, NULL, TEMPERATURE}, {"top-k", required_argument, NULL, TOP_K},
+    {"top-p", required_argument, NULL, TOP_P}, {"prompt-tokens", required_argument, NULL, PROMPT_TOKENS},
     {"seed", required_argument, NULL, SEED}, {"threads", required_argument, NULL, THREADS},
     {"print-schedule", no_argument, NULL, PRINT}, {"pp", required_argument, NULL, PP},
     {"micro-batches", required_argument, NULL, MICROS}, {"schedule", required_argument, NULL, SCHEDULE},
@@ -75,16 +76,18 @@ static bool number_into(const char *name, long least, long most, int *ret)
     return true;
 }
 
-static bool temperature(double *ret)
+/* above: least itself is too little. */
+static bool number(const char *name, double least, bool above, double most, double *ret)
 {
     char *end;
-    double t = strtod(optarg, &end);
+    double n = strtod(optarg, &end);
 
-    if (end == optarg || *end || !isfinite(t) || t < 0 || t > 100) {
-        (void)fprintf(stderr, "muster-train: --temperature '%s': want a number from 0 to 100\n", optarg);
+    if (end == optarg || *end || !isfinite(n) || n < least || (above && n <= least) || n > most) {
+        (void)fprintf(stderr, "muster-train: --%s '%s': want a number from %g%s to %g\n", name, optarg, least,
+                      above ? " (not itself)" : "", most);
         return false;
     }
-    *ret = t;
+    *ret = n;
     return true;
 }
 
@@ -110,7 +113,9 @@ static bool take(int c, struct args *a)
     case CHECKPOINT: a->text.checkpoint = optarg; return true;
     case PROMPT: a->text.prompt = optarg; return true;
     case TOKENS: return number_into("tokens", 1, TOKENS_MAX, &a->text.tokens);
-    case TEMPERATURE: return temperature(&a->text.temperature);
+    case PROMPT_TOKENS: a->text.prompt_tokens = optarg; return true;
+    case TEMPERATURE: return number("temperature", 0, false, 100, &a->text.temperature);
+    case TOP_P: return number("top-p", 0, true, 1, &a->text.top_p);
     case TOP_K: return number_into("top-k", 0, INT_MAX, &a->text.top_k);
     case SEED: return seed(&a->text.seed);
     case THREADS: return number_into("threads", 1, 1024, &a->text.threads);
@@ -185,7 +190,8 @@ static void wait_passively(char **argv)
 int main(int argc, char **argv)
 {
     struct args a = {.rank = -1, .schedule = "1f1b",
-                     .text = {.prompt = "", .tokens = 256, .temperature = 0.8, .top_k = 40, .seed = 1, .threads = 1}};
+                     .text = {.prompt = "", .tokens = 256, .temperature = 0.8, .top_k = 40, .top_p = 1, .seed = 1,
+                              .threads = 1}};
     int c;
 
     wait_passively(argv);

@@ -18,6 +18,9 @@
 
 #define BYTE_TOKENS 256
 
+#define PROMPT_BYTES_MAX (1 << 20)
+#define PREFILL 64 /* tokens of a prompt that go through the model together */
+
 struct sampler {
     const struct sample_cfg *cfg;
     const struct kern_ops *k;
@@ -27,31 +30,10 @@ struct sampler {
     struct mesh mesh;
     struct stage *stage;
     float *weights, *logits;
-    int32_t *token; /* all so far, end mark first */
+    int32_t *token; /* all so far, end mark first when they are bytes */
     int n;
+    int begin, done; /* tokens begin .. done - 1 are in the stage's cache */
 };
-
-/* Which of the logits is the k-th largest: everything below it is out. */
-static float kth_largest(const float *z, int n, int k)
-{
-    float bound = INFINITY;
-
-    for (int found = 0; found < k;) {
-        float best = -INFINITY;
-        int same = 0;
-
-        for (int i = 0; i < n; i++)
-            if (z[i] < bound && z[i] > best)
-                best = z[i];
-        if (best == -INFINITY)
-            return bound;
-        for (int i = 0; i < n; i++)
-            same += z[i] == best;
-        found += same;
-        bound = best;
-    }
-    return bound;
-}
 
 static int likeliest(const float *z, int n)
 {
@@ -63,22 +45,61 @@ static int likeliest(const float *z, int n)
     return best;
 }
 
-int sample_pick(float *logits, int n, double temperature, int top_k, double unit)
+/* The greatest b so that the weights of at least b are many enough, or heavy enough together. Weights lie in [0, 1],
+ * where floats are in the order of their bits. */
+static float bound(const float *w, int n, bool weigh, double enough)
+{
+    uint32_t lo = 0, hi = 0x3f800000; /* 0 is low enough; 1.0f may be */
+    float found;
+
+    while (lo < hi) {
+        uint32_t bits = lo + (hi - lo + 1) / 2;
+        double sum = 0;
+        float b;
+
+        memcpy(&b, &bits, sizeof(b));
+        for (int i = 0; i < n; i++)
+            if (w[i] >= b)
+                sum += weigh ? (double)w[i] : 1;
+        if (sum >= enough)
+            lo = bits;
+        else
+            hi = bits - 1;
+    }
+    memcpy(&found, &lo, sizeof(found));
+    return found;
+}
+
+/* What is below b is out. Returns the sum of what is left. */
+static double leave_out(float *w, int n, float b)
+{
+    double sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (w[i] < b)
+            w[i] = 0;
+        sum += (double)w[i];
+    }
+    return sum;
+}
+
+int sample_pick(float *logits, int n, double temperature, int top_k, double top_p, double unit)
 {
     int best = likeliest(logits, n), last = best;
-    double sum = 0, at = 0, top = (double)logits[best];
-    float bound;
+    double top = (double)logits[best], sum, at = 0;
+    float *w = logits; /* from logits to weights in [0, 1], in place */
 
     if (temperature <= 0)
         return best;
-    bound = top_k > 0 && top_k < n ? kth_largest(logits, n, top_k) : -INFINITY;
     for (int i = 0; i < n; i++)
-        if (logits[i] >= bound)
-            sum += exp(((double)logits[i] - top) / temperature);
+        w[i] = (float)exp(((double)logits[i] - top) / temperature);
+    sum = leave_out(w, n, top_k > 0 && top_k < n ? bound(w, n, false, top_k) : 0);
+    if (top_p < 1)
+        sum = leave_out(w, n, bound(w, n, true, top_p * sum));
     for (int i = 0; i < n; i++) {
-        if (logits[i] < bound)
+        if (w[i] <= 0)
             continue;
-        at += exp(((double)logits[i] - top) / temperature);
+        at += (double)w[i];
         last = i;
         if (unit * sum < at)
             return i;
@@ -86,82 +107,136 @@ int sample_pick(float *logits, int n, double temperature, int top_k, double unit
     return last;
 }
 
-static int load_model(struct sampler *s, struct mck *c, struct merr *err)
+/* --- the model --------------------------------------------------------------------------------------------- */
+
+/* Whether tokens are bytes: as the job's spec says, else by the size of the vocabulary. */
+static bool over_bytes(const struct sampler *s, const struct mck *c)
 {
-    struct state_view view = {.params = &s->params, .mesh = &s->mesh};
-    struct stage_cfg stage = {
-        .k = s->k, .stream = s->stream, .model = &s->model, .params = &s->params, .micro = 1, .slots = 1, .first = true,
-        .last = true,
-    };
+    const json_t *data = json_object_get(json_object_get(mck_kv(c), "train"), "data");
+    const char *format = json_string_value(json_object_get(data, "format"));
+    const char *tokenizer = json_string_value(json_object_get(data, "tokenizer"));
+
+    if (!format || !tokenizer)
+        return s->model.vocab == BYTE_TOKENS || s->model.vocab == BYTE_TOKENS + 1;
+    return s->model.vocab >= BYTE_TOKENS && strcmp(format, "tokens") != 0 && strcmp(tokenizer, "bytes") == 0;
+}
+
+static int read_config(struct sampler *s, const struct mck *c, struct merr *err)
+{
     const json_t *model = json_object_get(mck_kv(c), "model");
 
     if (!model)
-        return merr_set(err, -EINVAL, "'%s' does not say what model it holds", s->cfg->checkpoint);
+        return merr_set(err, -EINVAL, "'%s' does not say what model it holds; is its config.json missing?",
+                        s->cfg->checkpoint);
     TRY(model_from_config(model, &s->model, err));
-    if (s->model.vocab < BYTE_TOKENS)
-        return merr_set(err, -EINVAL, "the model's vocabulary of %d is not bytes: only such text can be sampled",
+    if (!s->cfg->prompt_tokens && !over_bytes(s, c))
+        return merr_set(err, -EINVAL, "the model's %d tokens are not bytes: give the prompt by --prompt-tokens",
                         s->model.vocab);
+    return 0;
+}
+
+static int load_model(struct sampler *s, struct mck *c, struct merr *err)
+{
+    struct state_view view = {.params = &s->params, .mesh = &s->mesh};
+    int all = s->n + s->cfg->tokens, cache = all < s->model.context ? all : s->model.context;
+    struct stage_cfg stage = {
+        .k = s->k, .stream = s->stream, .model = &s->model, .params = &s->params, .micro = 1, .slots = 1,
+        .length = cache < PREFILL ? cache : PREFILL, .cache = cache, .first = true, .last = true,
+    };
+
     mesh_init(&s->mesh, 1, 1, 1, 0);
     TRY(params_init(&s->params, &s->model, 0, s->model.layers, true, true, err));
     TRY(s->k->mem_alloc(s->stream, s->params.weight_n * sizeof(float), (void **)&s->weights, err));
     view.weights = s->weights;
     TRY(state_load(&view, c, err));
     stage.weights = s->weights;
-    stage.length = s->model.context;
     return stage_new(&stage, &s->stage, err);
+}
+
+/* --- the prompt -------------------------------------------------------------------------------------------- */
+
+static void prompt_bytes(struct sampler *s)
+{
+    s->token[s->n++] = s->model.vocab > BYTE_TOKENS ? BYTE_TOKENS : 0;
+    for (const char *p = s->cfg->prompt; *p; p++)
+        s->token[s->n++] = (unsigned char)*p;
+}
+
+static int prompt_numbers(struct sampler *s, struct merr *err)
+{
+    const char *p = s->cfg->prompt_tokens;
+
+    for (p += strspn(p, " ,"); *p; p += strspn(p, " ,")) {
+        size_t len = strcspn(p, " ,");
+        char *end;
+        long token;
+
+        errno = 0;
+        token = strtol(p, &end, 10);
+        if (errno || end != p + len || token < 0 || token >= s->model.vocab)
+            return merr_set(err, -EINVAL, "prompt token '%.*s' is not a number from 0 to %d", (int)len, p,
+                            s->model.vocab - 1);
+        s->token[s->n++] = (int32_t)token;
+        p += len;
+    }
+    return s->n > 0 ? 0 : merr_set(err, -EINVAL, "there is no prompt: give at least one token");
 }
 
 static int take_prompt(struct sampler *s, struct merr *err)
 {
-    size_t len = strlen(s->cfg->prompt);
+    size_t len = strlen(s->cfg->prompt_tokens ? s->cfg->prompt_tokens : s->cfg->prompt);
 
-    if (len > 1 << 20)
-        return merr_set(err, -EINVAL, "the prompt is longer than 1 MiB");
+    if (len > PROMPT_BYTES_MAX)
+        return merr_set(err, -EINVAL, "the prompt is longer than %d bytes", PROMPT_BYTES_MAX);
     s->token = calloc(1 + len + s->cfg->tokens, sizeof(*s->token));
     s->logits = calloc(s->model.vocab_local, sizeof(*s->logits));
     if (!s->token || !s->logits)
         return merr_set(err, -ENOMEM, "no memory for %zu tokens", len + s->cfg->tokens);
-    s->token[s->n++] = s->model.vocab > BYTE_TOKENS ? BYTE_TOKENS : 0;
-    for (size_t i = 0; i < len; i++)
-        s->token[s->n++] = (unsigned char)s->cfg->prompt[i];
+    if (s->cfg->prompt_tokens)
+        return prompt_numbers(s, err);
+    prompt_bytes(s);
     return 0;
 }
 
-/* The whole window again for each token, at one size: what follows the last token is not looked at. */
+/* --- generation -------------------------------------------------------------------------------------------- */
+
 static int next_token(struct sampler *s, struct merr *err)
 {
-    struct stage_slot *slot = stage_slot(s->stage, 0);
-    int window = s->n < s->model.context ? s->n : s->model.context;
     uint32_t key[2], word[4], ctr[4] = {(uint32_t)s->n, 0, 0, 0};
 
-    memset(slot->tokens, 0, sizeof(*slot->tokens) * s->model.context);
-    memcpy(slot->tokens, s->token + s->n - window, sizeof(*slot->tokens) * window);
-    for (int i = 0; i < s->model.context; i++)
-        slot->targets[i] = -1;
-    TRY(stage_forward(s->stage, slot, NULL, 0, err));
-    TRY(stage_logits(s->stage, slot, window - 1, s->logits, err));
+    if (s->n - s->begin > s->model.context) {
+        stage_forget(s->stage);
+        s->begin = s->done = s->n - (s->model.context + 1) / 2;
+    }
+    TRY(stage_decode(s->stage, s->token + s->done, s->n - s->done, s->logits, err));
+    s->done = s->n;
     philox_key(s->cfg->seed, SITE_SAMPLE, 0, 0, key);
     philox4x32(ctr, key, word);
-    s->token[s->n++] = sample_pick(s->logits, s->model.vocab, s->cfg->temperature, s->cfg->top_k,
+    s->token[s->n++] = sample_pick(s->logits, s->model.vocab, s->cfg->temperature, s->cfg->top_k, s->cfg->top_p,
                                    (double)philox_unit(word[0]));
     return 0;
+}
+
+static void print_token(const struct sampler *s, int token, bool first, FILE *out)
+{
+    if (s->cfg->prompt_tokens)
+        (void)fprintf(out, "%s%d", first ? "" : " ", token);
+    else if (token == 0 || token == BYTE_TOKENS) /* an end mark ends a document: a line of its own */
+        (void)fputs("\n", out);
+    else if (token < BYTE_TOKENS) /* tokens past the bytes have no text */
+        (void)fputc(token, out);
 }
 
 static int generate(struct sampler *s, FILE *out, struct merr *err)
 {
     for (int i = 0; i < s->cfg->tokens; i++) {
-        int token;
-
         TRY(next_token(s, err));
-        token = s->token[s->n - 1];
-        /* an end mark ends a document: a line of its own; other tokens past the bytes have no text */
-        if (token == 0 || token == BYTE_TOKENS)
-            (void)fputs("\n", out);
-        else if (token < BYTE_TOKENS)
-            (void)fputc(token, out);
+        print_token(s, s->token[s->n - 1], i == 0, out);
         if (fflush(out) != 0)
             return merr_errno(err, -errno, "cannot write the text");
     }
+    if (s->cfg->prompt_tokens && (fputs("\n", out) == EOF || fflush(out) != 0))
+        return merr_errno(err, -errno, "cannot write the tokens");
     return 0;
 }
 
@@ -175,9 +250,11 @@ int sample_text(const struct sample_cfg *cfg, FILE *out, struct merr *err)
     if (r == 0)
         r = s.k->stream_new(&kc, &s.stream, err);
     if (r == 0)
-        r = load_model(&s, c, err);
+        r = read_config(&s, c, err);
     if (r == 0)
         r = take_prompt(&s, err);
+    if (r == 0)
+        r = load_model(&s, c, err);
     if (r == 0)
         r = generate(&s, out, err);
     stage_free(s.stage);

@@ -1,0 +1,156 @@
+"""Hugging Face folders: read sharded or single, in f32 or bf16, trained from, written back bit for bit, sampled."""
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.integration import hf, ranks
+
+MODELS = {"gpt2": hf.gpt2_config(), "llama": hf.llama_config(),
+          "llama-untied": hf.llama_config(tie_word_embeddings=False),
+          "qwen2": hf.llama_config(model_type="qwen2", rope_theta=1e6)}
+SHAPES = [("F32", 1), ("F32", 3), ("BF16", 1), ("BF16", 4)]
+
+
+def muster(*args):
+    return subprocess.run([hf.MUSTER, *args], check=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+
+
+def plain(name):
+    return name[len("transformer."):] if name.startswith("transformer.") else name
+
+
+def same_bits(folder, weights, dtype):
+    got = hf.read_raw(os.path.join(folder, "model.safetensors"))
+    assert set(got) == {plain(n) for n in weights}
+    for name, t in weights.items():
+        want = hf.to_bf16(t) if dtype == "BF16" else t
+        assert got[plain(name)] == (dtype, t.shape, want.tobytes()), name
+
+
+@pytest.mark.parametrize("dtype,shards", SHAPES)
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_import_and_export_give_back_every_bit(model, dtype, shards, tmp_path):
+    c = MODELS[model]
+    weights = hf.fresh_weights(c, 3)
+    folder = hf.write_folder(str(tmp_path / "in"), c, weights, dtype, shards)
+    muster("checkpoint", "import", folder, str(tmp_path / "checkpoints"))
+    muster("checkpoint", "export", str(tmp_path / "checkpoints"), str(tmp_path / "out"), "--dtype", dtype.lower())
+    same_bits(str(tmp_path / "out"), weights, dtype)
+    muster("checkpoint", "verify", str(tmp_path / "checkpoints"))
+    again = subprocess.run([hf.MUSTER, "checkpoint", "import", folder, str(tmp_path / "checkpoints")], check=False,
+                           stderr=subprocess.PIPE)
+    assert again.returncode != 0 and b"holds a checkpoint already" in again.stderr
+
+
+def job(c, folder, tokens, steps=4, lr=1e-3, **parallel):
+    return {"name": "hf", "devices": {"min": 4, "max": 8},
+            "train": {"model": hf.spec_model(c), "init": {"from": folder},
+                      "data": {"path": tokens, "format": "tokens"},
+                      "batch": {"sequences": 4, "micro": 1, "length": 16}, "steps": steps,
+                      "optimizer": {"lr": lr, "warmup": 0, "weight_decay": 0.0, "schedule": "constant"}},
+            "parallel": dict({"virtual_workers": 2}, **parallel), "checkpoint": {"every_steps": 0}}
+
+
+def write_tokens(folder, vocab):
+    path = os.path.join(folder, "tokens.bin")
+    np.random.default_rng(5).integers(0, vocab, 4000).astype(np.uint16).tofile(path)
+    return path
+
+
+@pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 3}, {"tp": 2, "dp": 2}], ids=str)
+@pytest.mark.parametrize("model", ["gpt2", "llama", "qwen2"])
+def test_training_from_a_folder_in_any_layout_keeps_what_it_does_not_change(model, layout, tmp_path):
+    """With a rate far below the last bit of a weight, what comes out is what went in."""
+    c = MODELS[model]
+    weights = hf.fresh_weights(c, 3)
+    folder = hf.write_folder(str(tmp_path / "in"), c, weights, "BF16", 2)
+    tokens = write_tokens(str(tmp_path), c["vocab_size"])
+    parallel = {k: v for k, v in layout.items() if k != "dp"}
+    run = ranks.train(job(c, folder, tokens, lr=1e-30, **parallel), str(tmp_path / "run"), **layout)
+    kept = {n: hf.from_bf16(hf.to_bf16(t)) for n, t in weights.items()}
+    same_bits(hf.export(run, str(tmp_path / "out"), "f32"), kept, "F32")
+    same_bits(hf.export(run, str(tmp_path / "half"), "bf16"), kept, "BF16")
+
+
+def test_what_was_exported_trains_on_like_the_checkpoint_it_came_from(tmp_path):
+    c = MODELS["qwen2"]
+    folder = hf.write_folder(str(tmp_path / "in"), c, hf.fresh_weights(c, 3))
+    tokens = write_tokens(str(tmp_path), c["vocab_size"])
+    run = ranks.train(job(c, folder, tokens), str(tmp_path / "run"))
+    out = hf.export(run, str(tmp_path / "out"))
+    checkpoint = os.path.join(run.job, "checkpoints")
+    one, two = (ranks.train(job(c, source, tokens), str(tmp_path / name))
+                for name, source in (("1", out), ("2", checkpoint)))
+    assert ranks.losses(one) == ranks.losses(two) != ranks.losses(run)
+
+
+def test_a_resumed_job_needs_its_first_weights_no_longer(tmp_path):
+    c = dict(MODELS["llama-untied"], rms_norm_eps=1e-4, rope_theta=321.0)
+    folder = hf.write_folder(str(tmp_path / "in"), c, hf.fresh_weights(c, 3))
+    tokens = write_tokens(str(tmp_path), c["vocab_size"])
+    whole = ranks.train(job(c, folder, tokens, steps=6), str(tmp_path / "whole"))
+    first = job(c, folder, tokens, steps=3)
+    ranks.train(first, str(tmp_path / "run"))
+    os.rename(folder, folder + ".gone")
+    second = ranks.train(job(c, folder, tokens, steps=6), str(tmp_path / "run"), generation=2)
+    assert ranks.losses(second)[-3:] == ranks.losses(whole)[-3:]
+
+
+# --- text ---------------------------------------------------------------------------------------------------
+
+def sample(folder, *args, ok=True):
+    r = subprocess.run([ranks.TRAIN, "--sample", "--checkpoint", folder, *args], stdout=subprocess.PIPE,
+                       stderr=subprocess.PIPE, check=False)
+    assert (r.returncode == 0) == ok, r.stderr
+    return r.stdout.decode().split() if ok else r.stderr.decode()
+
+
+def likeliest(c, weights, prompt, n):
+    """What PyTorch goes on with, the whole sequence anew for each token."""
+    torch = pytest.importorskip("torch")
+    from tests.integration import test_torch_llama
+    w = {k: torch.tensor(v) for k, v in weights.items()}
+    tokens = list(prompt)
+    for _ in range(n):
+        logits = test_torch_llama.llama(c, w, torch.tensor([tokens]))[0, -1]
+        tokens.append(int(logits.argmax()))
+    return tokens[len(prompt):]
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen2"])
+def test_generation_goes_on_as_pytorch_does(model, tmp_path):
+    c = dict(MODELS[model], max_position_embeddings=160)
+    weights = hf.fresh_weights(c, 3)
+    prompt = [int(x) for x in np.random.default_rng(1).integers(0, c["vocab_size"], 100)]
+    folder = hf.write_folder(str(tmp_path / "in"), c, weights, shards=2)
+    got = sample(folder, "--prompt-tokens", " ".join(map(str, prompt)), "--tokens", "24", "--temperature", "0")
+    assert [int(x) for x in got] == likeliest(c, weights, prompt, 24)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama"])
+def test_seeds_and_limits_of_generation(model, tmp_path):
+    c = MODELS[model]
+    folder = hf.write_folder(str(tmp_path / "in"), c, hf.fresh_weights(c, 3))
+
+    def go(*args):  # past the context of 32, so that the older half is forgotten on the way
+        return sample(folder, "--prompt-tokens", "1,2,3", "--tokens", "80", *args)
+
+    a = go("--seed", "1")
+    assert len(a) == 80 and a == go("--seed", "1") != go("--seed", "2")
+    greedy = go("--temperature", "0")
+    assert greedy == go("--top-k", "1", "--seed", "5") == go("--top-p", "1e-9", "--top-k", "0", "--seed", "6")
+    assert go("--threads", "2", "--seed", "1") == a
+
+
+def test_what_cannot_be_sampled_is_said(tmp_path):
+    c = MODELS["llama"]
+    folder = hf.write_folder(str(tmp_path / "in"), c, hf.fresh_weights(c, 3))
+    assert "--prompt-tokens" in sample(folder, "--prompt", "The", ok=False)
+    assert "from 0 to 100" in sample(folder, "--prompt-tokens", "1 101", ok=False)
+    assert "from 0 to 100" in sample(folder, "--prompt-tokens", "1 x", ok=False)
+    assert "no prompt" in sample(folder, "--prompt-tokens", " ", ok=False)
+    assert "top-p" in sample(folder, "--prompt-tokens", "1", "--top-p", "0", ok=False)
+    os.remove(os.path.join(folder, "config.json"))
+    assert "config.json" in sample(folder, "--prompt-tokens", "1", ok=False)
