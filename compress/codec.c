@@ -51,7 +51,7 @@ static const struct {
     { "sdp4bit", "is a pair of codecs: hs8 inside a node and hs4 between nodes, qwd4 for weights" },
     { "plane", "is for chunks of checkpoints: it has no fixed size" },
     { "ulpd", "is for differences of weights: it has no fixed size" },
-    { "eb", "is not built" },
+    { "eb", "is for embedding rows: its size depends on the values" },
     { "optq", "is not built" },
 };
 

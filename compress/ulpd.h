@@ -7,9 +7,9 @@
  *   | "ULPD" | u32 version | u64 count | u64 hash of base | u64 hash of values | chunks of 131072 values |
  *   chunk: | u32 mode | u32 map bytes | u32 symbol bytes | u32 escapes | map | symbols | escaped values |
  *
- * Modes: 0 all equal; 1 a symbol each; 2 a map with a bit for each that changed, and symbols for those; 3 the values as
- * they are. A symbol is the difference in -126..126, or 127: the value follows as it is. Map and symbols are zstd frames
- * without match search, whose entropy coder is all that is wanted.
+ * Modes: 0 all equal; 1 a symbol each; 2 a map with a bit for each that changed, symbols for those; 3 the values as
+ * they are. A symbol is the difference in -126..126, or 127: the value follows as it is. Map and symbols are zstd
+ * frames made without match search: the entropy coder is all that is wanted.
  */
 #ifndef MUSTER_COMPRESS_ULPD_H
 #define MUSTER_COMPRESS_ULPD_H
