@@ -115,6 +115,9 @@ int cli_row(json_t *rows, const char *const *cells, size_t n);
  * absolute. Returns 0 with a new document, or an exit status with all faults said. */
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc);
 
+/* Check a spec here. Returns 0, or an exit status with all faults said under the file's name. */
+int cli_check_spec(const char *file, const json_t *doc);
+
 /* POST a spec; its faults are said under the file's name. */
 int cli_send_spec(struct cli *c, const char *path, const char *file, const json_t *doc, const char *key, json_t **ret);
 

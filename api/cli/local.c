@@ -1,4 +1,4 @@
-/* run and sample: programs beside this one; up and down: a whole cluster on this machine. */
+/* sample: a program beside this one; up and down: a whole cluster on this machine. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,33 +21,6 @@
 #define UP_US 60000000   /* for the server and the agent to be ready */
 #define DOWN_US 45000000 /* for each of them to end by itself */
 #define FAMILY_MAX 4096  /* processes of a cluster that are looked after */
-
-int local_run(struct cli *c)
-{
-    const char *argv[16] = {"muster-agent", "run", c->arg[0]};
-    char devices[16];
-    long n, threads;
-    size_t k = 3;
-
-    if (cli_number(c, "devices", 1, 256, 0, &n) < 0 || cli_number(c, "threads", 1, 1024, 0, &threads) < 0)
-        return CLI_USAGE;
-    if (!cli_option(c, "dir"))
-        return cli_fail(CLI_USAGE, "want --dir DIR, where metrics, logs and checkpoints go");
-    argv[k++] = "--dir";
-    argv[k++] = cli_option(c, "dir");
-    if (n) {
-        (void)snprintf(devices, sizeof(devices), "%ld", n);
-        argv[k++] = "--devices";
-        argv[k++] = devices;
-    }
-    if (threads) {
-        argv[k++] = "--threads";
-        argv[k++] = cli_option(c, "threads");
-    }
-    if (cli_option(c, "resume"))
-        argv[k++] = "--resume";
-    return cli_exec("muster-agent", argv);
-}
 
 static bool is_folder(const char *path)
 {

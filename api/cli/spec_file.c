@@ -143,6 +143,30 @@ static int say_faults(const char *file, const json_t *faults)
     return CLI_REFUSED;
 }
 
+static int say_own_faults(const char *file, struct faults *f)
+{
+    json_t *all = faults_json(f);
+    int r = say_faults(file, all);
+
+    json_decref(all);
+    faults_clear(f);
+    return r;
+}
+
+int cli_check_spec(const char *file, const json_t *doc)
+{
+    struct faults f = {.n = 0};
+    struct job_spec *spec = NULL;
+    int r = spec_from_json(doc, &spec, &f);
+
+    if (r == -ENOMEM)
+        return cli_fail(CLI_FAILED, "no memory for the spec");
+    if (r < 0)
+        return say_own_faults(file, &f);
+    spec_free(spec);
+    return 0;
+}
+
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
 {
     struct faults f = {.n = 0};
@@ -159,14 +183,8 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
     }
     r = spec_document(buf_text(&b), b.len, &doc, &f);
     buf_clear(&b);
-    if (r < 0) {
-        json_t *faults = faults_json(&f);
-
-        r = say_faults(file, faults);
-        json_decref(faults);
-        faults_clear(&f);
-        return r;
-    }
+    if (r < 0)
+        return say_own_faults(file, &f);
     r = override(c, doc);
     if (r == 0 && make_all_absolute(doc) < 0)
         r = cli_fail(CLI_FAILED, "no memory for the spec");

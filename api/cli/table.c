@@ -58,6 +58,7 @@ const struct command cli_commands[] = {
      {{"devices", 'n', "N", "processes (default: the spec's devices.min)"},
       {"dir", 'd', "DIR", "where metrics, logs and checkpoints go"},
       {"threads", 0, "N", "threads a process"},
+      SET,
       {"resume", 0, NULL, "go on from the folder's newest checkpoint"}}},
     {"simulate sequence", "[FILE]", 0, 1, "compare how policies would batch sequences of these lengths, one a line",
      "muster simulate sequence lengths.txt --policy sweep --ranks 8", simulate_sequence, true,

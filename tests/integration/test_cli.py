@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from tests import specs
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
 
@@ -58,6 +60,26 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path):
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     out = muster("submit", str(tmp_path / "bad.yaml"), MUSTER_STATE=str(tmp_path))
     assert out.returncode == 4 and f"{tmp_path}/bad.yaml: line 2, column 1" in out.stderr
+
+
+def test_run_says_all_faults_and_leaves_nothing(tmp_path):
+    (tmp_path / "bad.yaml").write_text("train: {model: gpt2-tiny, data: {path: x}, stepz: 3}\nname: a b\n")
+    out = muster("run", "bad.yaml", "--dir", "out", "--set", "train.steps=0", cwd=tmp_path)
+    assert out.returncode == 4 and not (tmp_path / "out").exists()
+    for pointer in ("/train/stepz", "/train/steps", "/name"):
+        assert f"  bad.yaml:{pointer}: " in out.stderr, out.stderr
+
+
+def test_run_trains_from_standard_input_with_changes_and_keeps_its_spec(tmp_path):
+    specs.write_corpus(str(tmp_path / "text.txt"), documents=100)
+    spec = specs.train("text.txt", every_steps=0)
+    spec["train"]["data"]["path"] = "text.txt"
+    out = subprocess.run([f"{BIN}/muster", "run", "-", "--dir", "out", "--set", "train.steps=6"], cwd=tmp_path,
+                         input=json.dumps(spec), capture_output=True, text=True, timeout=60, check=False)
+    assert out.returncode == 0, out.stderr
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 6
+    kept = json.loads((tmp_path / "out" / "spec.json").read_text())
+    assert kept["train"]["steps"] == 6 and kept["train"]["data"]["path"] == str(tmp_path / "text.txt")
 
 
 def test_down_without_a_cluster_is_done(tmp_path):
