@@ -105,6 +105,51 @@ def test_two_nodes_without_shared_memory_give_the_same_bits(job, alone, tmp_path
     assert numbers(ranks.train(job, str(tmp_path), dp=2, pp=2, nodes=2)) == numbers(alone)
 
 
+# --- another family --------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def llama_job(job):
+    spec = copy.deepcopy(job)
+    spec["train"]["model"] = {"family": "llama", "layers": 4, "hidden": 64, "heads": 8, "kv_heads": 4, "ffn": 96,
+                              "context": 32, "vocab": 300, "tie_embeddings": True, "qkv_bias": True, "dropout": 0.1}
+    return spec
+
+
+@pytest.fixture(scope="module")
+def llama_alone(llama_job, tmp_path_factory):
+    return ranks.train(llama_job, str(tmp_path_factory.mktemp("llama")))
+
+
+@pytest.mark.parametrize("layout", [{"dp": 2}, {"pp": 2}, {"pp": 4}, {"pp": 2, "dp": 3}], ids=name)
+def test_a_llama_has_the_same_bits_in_data_and_pipeline_parallel(llama_job, llama_alone, layout, tmp_path):
+    assert numbers(ranks.train(llama_job, str(tmp_path), **layout)) == numbers(llama_alone)
+
+
+@pytest.mark.parametrize("layout", [{"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2, "dp": 2}], ids=name)
+def test_a_llama_stays_within_its_tolerance_in_tensor_parallel(llama_job, llama_alone, layout, tmp_path):
+    run = ranks.train(llama_job, str(tmp_path), **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(llama_alone)) < TP_RELATIVE
+    assert run.metrics()[-1]["bytes_tp"] > 0
+
+
+def test_a_llama_resumes_in_another_layout_and_writes_text(llama_job, llama_alone, tmp_path):
+    run = ranks.train(llama_job, interrupted(llama_alone, str(tmp_path), 10), generation=2, pp=2, dp=2)
+    assert [m[:3] for m in numbers(run)[0]] == [m[:3] for m in numbers(llama_alone)[0]]
+    text = muster_train("--sample", "--checkpoint", os.path.join(run.job, "checkpoints"), "--prompt", "the ",
+                        "--tokens", "40", "--top-p", "0.9")
+    assert text.returncode == 0 and text.stdout
+
+
+def test_an_untied_llama_has_the_same_bits_too(llama_job, tmp_path):
+    spec = copy.deepcopy(llama_job)
+    spec["train"]["model"].update(tie_embeddings=False, qkv_bias=False, kv_heads=2, rope_scaling="linear",
+                                  rope_factor=2)
+    spec["train"]["steps"] = 12
+    alone = ranks.train(spec, str(tmp_path / "1"))
+    assert numbers(ranks.train(spec, str(tmp_path / "2"), pp=2, dp=2)) == numbers(alone)
+    assert ranks.relative(ranks.losses(ranks.train(spec, str(tmp_path / "3"), tp=2)), ranks.losses(alone)) < TP_RELATIVE
+
+
 # --- resuming ------------------------------------------------------------------------------------------
 
 def interrupted(alone, folder, step):
