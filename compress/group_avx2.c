@@ -305,14 +305,16 @@ INLINE void pack32(__m256i q, unsigned bits, uint8_t *to)
     } else if (bits == 6) {
         const __m256i gather = _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
                                                 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-        uint8_t part[32];
+        __m128i low, high;
 
         q = _mm256_and_si256(q, _mm256_set1_epi8(0x3F));
         q = _mm256_maddubs_epi16(q, _mm256_set1_epi16(0x4001));          /* pairs: low + 64 high */
         q = _mm256_madd_epi16(q, _mm256_set1_epi32(0x10000000 | 0x0001)); /* fours: low + 4096 high */
-        _mm256_storeu_si256((__m256i *)part, _mm256_shuffle_epi8(q, gather));
-        memcpy(to, part, 12);
-        memcpy(to + 12, part + 16, 12);
+        q = _mm256_shuffle_epi8(q, gather);
+        low = _mm256_castsi256_si128(q);
+        high = _mm256_extracti128_si256(q, 1);
+        _mm_storeu_si128((__m128i *)to, _mm_or_si128(low, _mm_slli_si128(high, 12))); /* 12 bytes and 4 of the rest */
+        _mm_storel_epi64((__m128i *)(to + 16), _mm_srli_si128(high, 4));
     } else {
         q = _mm256_and_si256(q, _mm256_set1_epi8(0x0F));
         q = _mm256_maddubs_epi16(q, _mm256_set1_epi16(0x0110)); /* pairs: 16 low + high */
@@ -328,13 +330,11 @@ INLINE __m256i unpack32(const uint8_t *from, unsigned bits)
         return _mm256_loadu_si256((const __m256i *)from);
     if (bits == 6) {
         const __m256i spread = _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,
-                                                0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
-        uint8_t part[32] = { 0 };
-        __m256i w, q;
+                                                4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1);
+        __m256i q, w = _mm256_set_m128i(_mm_loadu_si128((const __m128i *)(from + 8)),
+                                        _mm_loadu_si128((const __m128i *)from)); /* the middle twice: 24 bytes */
 
-        memcpy(part, from, 12);
-        memcpy(part + 16, from + 12, 12);
-        w = _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)part), spread);
+        w = _mm256_shuffle_epi8(w, spread);
         q = _mm256_and_si256(w, _mm256_set1_epi32(0x3F));
         q = _mm256_or_si256(q, _mm256_and_si256(_mm256_slli_epi32(w, 2), _mm256_set1_epi32(0x3F00)));
         q = _mm256_or_si256(q, _mm256_and_si256(_mm256_slli_epi32(w, 4), _mm256_set1_epi32(0x3F0000)));
