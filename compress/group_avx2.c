@@ -139,10 +139,14 @@ INLINE __m256i wht_floats(const float *in, float *y, size_t n, int random_signs)
                 v[k] = _mm256_xor_ps(v[k], _mm256_castsi256_ps(sign8(b + 8 * k)));
             v[k] = wht8(v[k]);
         }
-        for (size_t h = 1; h < vectors; h *= 2)
-            for (size_t k = 0; k < vectors; k++)
-                if (!(k & h))
-                    butterfly(&v[k], &v[k + h]);
+        for (size_t k = 0; k < vectors; k += 2)
+            butterfly(&v[k], &v[k + 1]);
+        for (size_t k = 0; k < vectors; k += 4) {
+            butterfly(&v[k], &v[k + 2]);
+            butterfly(&v[k + 1], &v[k + 3]);
+        }
+        for (size_t k = 0; vectors == 8 && k < 4; k++)
+            butterfly(&v[k], &v[k + 4]);
         for (size_t k = 0; k < vectors; k++) {
             _mm256_storeu_ps(y + b + 8 * k, v[k]);
             if (n == base)
