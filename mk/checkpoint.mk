@@ -8,3 +8,14 @@ $(BUILD)/tests/fault/checkpoint_writer: $(BUILD)/obj/tests/fault/checkpoint_writ
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,checkpoint)
+
+# Its benchmark is a program that times one run, and a script that takes turns between it, fio and others.
+$(BUILD)/bench/checkpoint-measure: $(BUILD)/obj/tests/bench/checkpoint/measure.o $(call libs_of,checkpoint)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,checkpoint)
+
+.PHONY: bench-checkpoint
+bench: bench-checkpoint
+bench-checkpoint: $(BUILD)/bench/checkpoint-measure $(BUILD)/bin/muster $(BUILD)/bin/muster-train
+	@$(PYTHON) tests/bench/checkpoint/bench.py --build $(BUILD) $(BENCH_FLAGS)

@@ -1,0 +1,235 @@
+"""How fast checkpoints are written and read, and what they cost training.
+
+    bench.py --build BUILD [--quick] [--dir DIR] [--mib N] [--samples N] [--rows io,codec,torch,train,memory]
+
+One JSON object a line; ratio is value / reference, where the reference ran in turns with the value. Writes at most
+4 GiB under DIR (a new folder there, removed at the end). write_direct_gbps is the I/O layer with both checksums from
+aligned memory; write_staged_gbps the whole way of a writer, commit included."""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIP = 9  # steps until caches, pages and clocks are warm; a checkpoint is due after the next
+
+TORCH = """
+import os, sys, time, torch
+path, mib = sys.argv[1], int(sys.argv[2])
+tensors = {f"layer.{i}.weight": torch.randn(4 << 20) * 0.02 for i in range(mib // 16)}
+start = time.monotonic()
+with open(path, "wb") as f:
+    torch.save(tensors, f)
+    f.flush()
+    os.fsync(f.fileno())
+print(time.monotonic() - start)
+"""
+
+
+def row(metric, value, unit, reference, ratio):
+    print(json.dumps({"bench": "checkpoint", "metric": metric, "value": float(f"{value:.5g}"), "unit": unit,
+                      "reference": reference, "ratio": None if ratio is None else float(f"{ratio:.4g}")}), flush=True)
+
+
+def refuse(metric, why):
+    print(f"bench checkpoint: {metric} is not measured: {why}", file=sys.stderr, flush=True)
+
+
+def run(*argv):
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        sys.exit(f"bench checkpoint: '{' '.join(argv[:3])}' failed: {done.stderr.strip()[-400:]}")
+    return done.stdout
+
+
+class Bench:
+    def __init__(self, args, folder):
+        self.folder = folder
+        self.quick = args.quick
+        self.build = args.build
+        self.samples = args.samples or (1 if args.quick else 5)
+        self.mib = args.mib or (64 if args.quick else 512)
+        self.free_mib = shutil.disk_usage(folder).free >> 20
+        self.mib = max(16, min(self.mib, 1024, self.free_mib // 8) // 16 * 16)
+
+    def measure(self, *argv):
+        return json.loads(run(os.path.join(self.build, "bench", "checkpoint-measure"), *map(str, argv)))
+
+    def fio(self, how):
+        path = os.path.join(self.folder, "fio.bin")
+        out = json.loads(run("fio", "--name=x", f"--rw={how}", f"--filename={path}", "--bs=4m", "--iodepth=8",
+                             f"--size={self.mib}m", "--direct=1", "--ioengine=io_uring", "--end_fsync=1",
+                             "--output-format=json"))
+        job = out["jobs"][0]["write" if how == "write" else "read"]
+        seconds = out["jobs"][0]["job_runtime"] / 1e3 if how == "write" else job["runtime"] / 1e3
+        return job["io_bytes"] / max(seconds, 1e-3) / 1e9
+
+    def staged(self, codec="none"):
+        """A fresh folder with one checkpoint, and how it was written."""
+        folder = os.path.join(self.folder, "staged")
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder, self.measure("staged", folder, self.mib, codec)
+
+
+def speed(got):
+    return got["bytes"] / got["seconds"] / 1e9
+
+
+def bench_io(b):
+    seen = {name: [] for name in ("fio_write", "fio_read", "direct", "staged", "load", "cpu", "direct_ratio",
+                                  "staged_ratio", "load_ratio")}
+    for _ in range(b.samples):
+        write = b.fio("write")
+        read = b.fio("read")
+        os.unlink(os.path.join(b.folder, "fio.bin"))
+        direct = b.measure("direct", b.folder, b.mib)
+        folder, staged = b.staged()
+        load = b.measure("load", folder)
+        shutil.rmtree(folder)
+        for name, value in (("fio_write", write), ("fio_read", read), ("direct", speed(direct)),
+                            ("staged", speed(staged)), ("load", speed(load)),
+                            ("cpu", staged["cpu_s"] / staged["bytes"] * 2**30),
+                            ("direct_ratio", speed(direct) / write), ("staged_ratio", speed(staged) / write),
+                            ("load_ratio", speed(load) / read)):
+            seen[name].append(value)
+    mid = {name: statistics.median(values) for name, values in seen.items()}
+    write = f"fio direct 4 MiB QD8 fsync, {b.mib} MiB: {mid['fio_write']:.2f} GB/s"
+    read = f"fio direct 4 MiB QD8 read, {b.mib} MiB: {mid['fio_read']:.2f} GB/s"
+    row("write_direct_gbps", mid["direct"], "GB/s", write, mid["direct_ratio"])
+    row("write_staged_gbps", mid["staged"], "GB/s", write, mid["staged_ratio"])
+    row("load_gbps", mid["load"], "GB/s", read, mid["load_ratio"])
+    row("cpu_s_per_gib", mid["cpu"], "s/GiB", "0.35 s/GiB, uncompressed", mid["cpu"] / 0.35)
+
+
+def bench_codec(b):
+    for esize, name, ratio, in ((4, "f32", 1.15), (2, "bf16", 1.45)):
+        got = b.measure("codec", esize, 16 if b.quick else 128)
+        row(f"exponent_split_{name}_ratio", got["ratio"], "x", f"{ratio}, on N(0, 0.02)", got["ratio"] / ratio)
+        row(f"exponent_split_{name}_gbps", got["encode_gbps"], "GB/s", "1.2 GB/s a core", got["encode_gbps"] / 1.2)
+        row(f"exponent_join_{name}_gbps", got["decode_gbps"], "GB/s", "2 GB/s a core", got["decode_gbps"] / 2)
+
+
+def bench_torch(b):
+    python = "/usr/bin/python3"
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode:
+        refuse("torch_save_speedup", "python3-torch is not installed")
+        return
+    if not b.quick:
+        b.mib = max(16, min(1024, b.free_mib // 8) // 16 * 16)
+    path = os.path.join(b.folder, "torch.pt")
+    ours, theirs = [], []
+    for _ in range(b.samples):
+        theirs.append(float(run(python, "-c", TORCH, path, str(b.mib))))
+        os.unlink(path)
+        folder, staged = b.staged()
+        shutil.rmtree(folder)
+        ours.append(staged["seconds"])
+    row("durable_s", statistics.median(ours), "s",
+        f"torch.save + fsync of the same {b.mib} MiB: {statistics.median(theirs):.2f} s",
+        statistics.median(o / t for o, t in zip(ours, theirs)))
+    row("torch_save_speedup", statistics.median(t / o for o, t in zip(ours, theirs)), "x", "6 x torch.save + fsync",
+        statistics.median(t / o for o, t in zip(ours, theirs)) / 6)
+
+
+def train_once(b, every_steps, steps):
+    """Wall seconds for the steps after the first ones; and the stall among them, as the trainer reports it."""
+    folder = tempfile.mkdtemp(dir=b.folder)
+    corpus = os.path.join(folder, "corpus.txt")
+    with open(corpus, "w", encoding="ascii") as f:
+        f.write("the quick brown fox jumps over the lazy dog and goes on to the next line of words\n" * 4000)
+    size = (4, 256, 128, 8) if b.quick else (6, 384, 256, 16)
+    spec = {"name": "bench", "devices": {"min": 1, "max": 1},
+            "train": {"model": {"family": "gpt2", "layers": size[0], "hidden": size[1], "heads": 4, "context": size[2],
+                                "vocab": 256},
+                      "data": {"path": corpus, "format": "text", "tokenizer": "bytes"},
+                      "batch": {"sequences": size[3], "micro": size[3] // 2}, "steps": steps,
+                      "eval": {"every_steps": 0}},
+            "parallel": {"virtual_workers": 1},
+            "checkpoint": {"every_steps": every_steps, "keep": 2}}
+    path = os.path.join(folder, "spec.json")
+    with open(path, "w", encoding="ascii") as f:
+        json.dump(spec, f)
+    job = os.path.join(folder, "job")
+    seconds = clock_steps([os.path.join(b.build, "bin", "muster"), "run", path, "--devices", "1", "--dir", job],
+                          os.path.join(job, "metrics.jsonl"), steps)
+    with open(os.path.join(job, "metrics.jsonl"), encoding="ascii") as f:
+        stall = sum(json.loads(line).get("stall_ms", 0) for line in list(f)[SKIP:])
+    shutil.rmtree(folder)
+    return seconds, stall / 1e3
+
+
+def clock_steps(argv, metrics, steps):
+    """Wall seconds from the line of step SKIP to that of the last: what comes between steps counts."""
+    seen = {}
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            try:
+                with open(metrics, "rb") as f:
+                    lines = f.read().count(b"\n")
+            except FileNotFoundError:
+                lines = 0
+            for at in (SKIP, steps):
+                if lines >= at:
+                    seen.setdefault(at, time.monotonic())
+            try:
+                process.wait(0.005)
+            except subprocess.TimeoutExpired:
+                pass
+        if process.returncode or SKIP not in seen or steps not in seen:
+            sys.exit(f"bench checkpoint: muster run failed: {process.stderr.read().strip()[-400:]}")
+    return seen[steps] - seen[SKIP]
+
+
+def bench_train(b):
+    if not os.access(os.path.join(b.build, "bin", "muster-train"), os.X_OK):
+        refuse("train_loss_share", f"there is no {b.build}/bin/muster-train: make all")
+        return
+    steps = 25 if b.quick else 50
+    lost, stall = [], []
+    for turn in range(b.samples):
+        order = (10, steps + 10) if turn % 2 else (steps + 10, 10)
+        took = {every: train_once(b, every, steps) for every in order}
+        without, with_it = took[steps + 10][0], took[10]
+        lost.append(1 - without / with_it[0])
+        stall.append(with_it[1] / with_it[0])
+    row("train_loss_share", statistics.median(lost), "share of throughput",
+        f"the same {steps} steps without checkpoints, in turns; wanted below 0.02", statistics.median(lost) / 0.02)
+    row("train_stall_share", statistics.median(stall), "share of time", "wanted below 0.02",
+        statistics.median(stall) / 0.02)
+
+
+def bench_memory(_):
+    refuse("recover_memory_s", "snapshots in the agents' memory do not exist in this version; ranks restart from disk")
+
+
+PARTS = {"io": bench_io, "codec": bench_codec, "torch": bench_torch, "train": bench_train, "memory": bench_memory}
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--build", default="build")
+    p.add_argument("--quick", action="store_true")
+    p.add_argument("--dir", default=None, help="on the disk to measure; default: the build folder")
+    p.add_argument("--mib", type=int, default=0)
+    p.add_argument("--samples", type=int, default=0, help="of each row; default: 5, or 1 with --quick")
+    p.add_argument("--rows", default=",".join(PARTS))
+    args = p.parse_args()
+    for part in args.rows.split(","):
+        if part not in PARTS:
+            sys.exit(f"bench checkpoint: --rows '{part}': want some of {','.join(PARTS)}")
+    folder = tempfile.mkdtemp(prefix="bench-checkpoint-", dir=args.dir or args.build)
+    began = time.monotonic()
+    try:
+        for part in args.rows.split(","):
+            PARTS[part](Bench(args, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"bench checkpoint: {time.monotonic() - began:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
