@@ -326,6 +326,11 @@ def test_checkpoints_are_listed_inspected_verified_and_exported(cluster, trained
     assert exported == {"path": "model", "dtype": "bf16", "step": 60}
     assert {"model.safetensors", "config.json"} <= set(os.listdir(os.path.join(cluster.folder, "model")))
 
+    assert run(cluster, "checkpoint", "import", "model", "imported").stdout == "wrote step 0 in imported\n"
+    again = said(cluster, "checkpoint", "inspect", "imported", "-o", "json")["tensors"]
+    assert {t["name"] for t in again} == {t["name"] for t in tensors} and {t["role"] for t in again} == {"master"}
+    assert "holds a checkpoint already" in run(cluster, "checkpoint", "import", "model", "imported", status=1).stderr
+
     os.unlink(os.path.join(newest, "MANIFEST"))
     assert said(cluster, "checkpoint", "list", folder, "-o", "json")["checkpoints"][-1]["step"] == 40
     assert said(cluster, "checkpoint", "repair", newest, "-o", "json") == {"path": newest, "repaired": True}
