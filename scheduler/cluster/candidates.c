@@ -1,0 +1,372 @@
+/* What a job could run on: counts of one type, mixes of two, and what each is worth. */
+#include "scheduler/cluster/sched_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
+#define GUARANTEE 1000.0    /* added for a guarantee within its quota */
+#define STARVING 200.0      /* and for a job that waited too long */
+#define HOLD 4.0            /* and, times its weight, for one within its time slice */
+#define MOVE_COST 0.06      /* taken from every change */
+#define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
+#define SLICE_RESTARTS 20   /* and as many times what a restart costs */
+#define PIN_US 120000000    /* least time between two changes of a job */
+#define WHOLE_NODES 24      /* multiples of a node that are tried per type */
+
+struct row { /* one job's candidates while they are collected */
+    struct cand v[SCHED_CANDIDATES_MAX];
+    int n;
+};
+
+static bool same_shape(const struct sched_shape *a, const struct sched_shape *b)
+{
+    return a->type[0] == b->type[0] && a->type[1] == b->type[1] && a->n[0] == b->n[0] && a->n[1] == b->n[1];
+}
+
+static void add(struct row *row, struct sched_shape shape)
+{
+    if (row->n == SCHED_CANDIDATES_MAX || shape.rate_ups <= 0)
+        return;
+    for (int i = 0; i < row->n; i++) {
+        const struct sched_shape *s = &row->v[i].shape;
+
+        if (same_shape(s, &shape))
+            return;
+    }
+    row->v[row->n++] = (struct cand){ .shape = shape };
+}
+
+static void add_count(struct row *row, const struct sched_job *job, int type, int32_t n)
+{
+    add(row, (struct sched_shape){ .type = { (int8_t)type, -1 }, .n = { n, 0 },
+                                   .rate_ups = rates_at(job->profile, type, n, NULL) });
+}
+
+static int32_t least(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Powers of two inside a node, whole nodes above it, both ends of the range. */
+static void add_type(struct round *r, struct row *row, const struct sched_job *job, int type, int32_t hi, int room)
+{
+    int32_t size = r->node_size[type];
+    int end = row->n + room;
+
+    hi = least(hi, r->total[type]);
+    if (hi < job->min || job->profile->n[type] == 0)
+        return;
+    if (end > SCHED_CANDIDATES_MAX)
+        end = SCHED_CANDIDATES_MAX;
+    add_count(row, job, type, job->min);
+    add_count(row, job, type, hi);
+    for (int32_t n = 1; n <= size && n <= hi && row->n < end; n *= 2)
+        if (n >= job->min)
+            add_count(row, job, type, n);
+    for (int32_t nodes = 1, step = 1, i = 0; i < WHOLE_NODES && row->n < end; i++, nodes += step) {
+        if ((int64_t)nodes * size > hi)
+            break;
+        if (nodes * size >= job->min)
+            add_count(row, job, type, nodes * size);
+        if (i % 4 == 3)
+            step *= 2;
+    }
+}
+
+static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b)
+{
+    int swap = a > b;
+
+    add(row, (struct sched_shape){ .type = { (int8_t)(swap ? b : a), (int8_t)(swap ? a : b) },
+                                   .n = { swap ? n_b : n_a, swap ? n_a : n_b },
+                                   .rate_ups = rates_mixed(job->profile, a, n_a, b, n_b, job->workers) });
+}
+
+/* One more type beside each count of another that is a power of two: what it has now when it runs, else any. */
+static void add_mixes(struct round *r, struct row *row, const struct sched_job *job, const struct sched_shape *now,
+                      int32_t hi)
+{
+    for (int a = 0; a < RATES_TYPES_MAX; a++) {
+        bool runs = now->type[0] == a && now->type[1] < 0;
+        int32_t from = runs ? now->n[0] : 1, to = runs ? now->n[0] : least(r->total[a], hi);
+
+        if (!(job->types >> a & 1) || (now->type[0] >= 0 && !runs) || job->profile->n[a] == 0)
+            continue;
+        for (int b = 0; b < RATES_TYPES_MAX; b++)
+            for (int32_t n_a = from; b != a && n_a <= to && (job->types >> b & 1); n_a *= 2)
+                for (int32_t n_b = 1; n_b <= least(r->total[b], hi - n_a); n_b *= 2)
+                    if (n_a + n_b >= job->min && job->profile->n[b] > 0 && (runs || a < b))
+                        add_mix(row, job, a, n_a, b, n_b);
+    }
+}
+
+/* What the job holds on nodes that are still there. *ret_lost: not all of it is. */
+static struct sched_shape shape_now(const struct round *r, const struct sched_job *job, bool *ret_lost)
+{
+    struct sched_shape s = { .type = { -1, -1 } };
+    int32_t by_type[RATES_TYPES_MAX] = { 0 };
+    int k = 0;
+
+    *ret_lost = false;
+    for (size_t i = 0; i < job->n_places; i++) {
+        const struct sched_node *node = &r->in->nodes[job->places[i].node];
+
+        if (node->devices < job->places[i].devices)
+            *ret_lost = true;
+        by_type[node->type] += job->places[i].devices;
+    }
+    for (int t = 0; t < RATES_TYPES_MAX && k < 2; t++)
+        if (by_type[t] > 0) {
+            s.type[k] = (int8_t)t;
+            s.n[k++] = by_type[t];
+        }
+    if (k == 1)
+        s.rate_ups = rates_at(job->profile, s.type[0], s.n[0], NULL);
+    if (k == 2)
+        s.rate_ups = rates_mixed(job->profile, s.type[0], s.n[0], s.type[1], s.n[1], job->workers);
+    return s;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct sched_shape *x = &((const struct cand *)a)->shape, *y = &((const struct cand *)b)->shape;
+    int32_t n = shape_size(x), m = shape_size(y);
+
+    if (n != m)
+        return n < m ? -1 : 1;
+    if (x->rate_ups != y->rate_ups)
+        return x->rate_ups > y->rate_ups ? -1 : 1;
+    if (x->type[0] != y->type[0])
+        return x->type[0] - y->type[0];
+    if (x->type[1] != y->type[1])
+        return x->type[1] - y->type[1];
+    return (x->n[0] > y->n[0]) - (x->n[0] < y->n[0]);
+}
+
+/* A configuration with more devices of the same types that is no faster is never chosen; the present one stays. */
+static void prune(struct row *row, const struct sched_shape *now)
+{
+    int64_t best[RATES_TYPES_MAX + 1] = { 0 };
+    int n = 0;
+
+    for (int i = 0; i < row->n; i++) {
+        const struct sched_shape *s = &row->v[i].shape;
+        int key = s->type[1] < 0 ? s->type[0] : RATES_TYPES_MAX;
+
+        if (key < RATES_TYPES_MAX && s->rate_ups <= best[key] && !same_shape(s, now))
+            continue;
+        if (s->rate_ups > best[key])
+            best[key] = s->rate_ups;
+        row->v[n++] = row->v[i];
+    }
+    row->n = n;
+}
+
+static void collect(struct round *r, struct rjob *j, struct row *row, struct sched_shape *now)
+{
+    const struct sched_job *job = j->job;
+    int32_t hi = job->workers > 0 ? least(job->max, job->workers) : job->max;
+    int types = 0, seen = 0, room = job->hetero_ok ? SCHED_CANDIDATES_MAX * 2 / 3 : SCHED_CANDIDATES_MAX;
+
+    *now = shape_now(r, job, &j->lost);
+    row->n = 0;
+    if (now->rate_ups > 0 && !j->lost)
+        add(row, *now);
+    if (job->fixed && row->n > 0)
+        return;
+    if (now->type[0] >= 0 && hi > 2 * shape_size(now))
+        hi = 2 * shape_size(now) > job->min ? 2 * shape_size(now) : job->min;
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        types += (job->types >> t & 1) && r->total[t] > 0;
+    for (int t = 0; t < RATES_TYPES_MAX; t++) {
+        bool home = job->home < 0 || job->hetero_ok || job->home == t;
+
+        if ((job->types >> t & 1) && r->total[t] > 0 && home)
+            add_type(r, row, job, t, hi, (room - row->n) / (types - seen));
+        seen += (job->types >> t & 1) && r->total[t] > 0;
+    }
+    if (job->hetero_ok && job->workers > 0 && r->in->config.policy == SCHED_MUSTER)
+        add_mixes(r, row, job, now, hi);
+    qsort(row->v, (size_t)row->n, sizeof(*row->v), by_size);
+    prune(row, now);
+}
+
+/* --- worth ----------------------------------------------------------------------------------------------- */
+
+static double clamp(double x, double lo, double hi)
+{
+    return x < lo ? lo : x > hi ? hi : x;
+}
+
+static double millis(double x)
+{
+    return (double)(int64_t)(x * 1e6 + 0.5) / 1e6;
+}
+
+/* The share a job was due over what it had, in coarse steps: jobs that are about even do not trade places. */
+static double arrears(double due_us, double had_us)
+{
+    double ratio = (due_us + 6e7) / (had_us + 6e7);
+
+    return ratio >= 16 ? 8 : ratio >= 4 ? 3 : ratio > 0.25 ? 1 : ratio > 0.0625 ? 0.33 : 0.125;
+}
+
+/* Tenant, job, class, finish-time fairness and, when not all minima fit, the share it was due over what it had. */
+static double weight_of(const struct round *r, const struct rjob *j, double all_weights)
+{
+    const struct sched_job *job = j->job;
+    const struct sched_tenant *tenant = &r->in->tenants[job->tenant];
+    double own = (double)tenant->weight_milli * (double)job->weight_milli / 1e6, w = own;
+    double age = (double)(r->in->config.now_us - job->submit_us), devices = 0;
+
+    w *= clamp((double)job->rho_milli / 1000.0, 1.0, 4.0) * sqrt((double)job->min);
+    if (job->class_ == SCHED_OPPORTUNISTIC)
+        w *= 0.25;
+    if (r->contended && age > 0) {
+        for (int t = 0; t < RATES_TYPES_MAX; t++)
+            devices += r->total[t];
+        w *= arrears(own / all_weights * devices * age, (double)job->attained_us);
+    }
+    return w;
+}
+
+static bool in_slice(const struct round *r, const struct sched_job *job)
+{
+    int64_t slice = SLICE_ROUNDS * r->in->config.round_us, least_us = SLICE_RESTARTS * job->restart_us;
+
+    slice = slice > least_us ? slice : least_us;
+    return job->class_ != SCHED_OPPORTUNISTIC && r->in->config.now_us - job->changed_us < slice;
+}
+
+static double restart_factor(const struct round *r, const struct sched_job *job)
+{
+    double age = (double)(r->in->config.now_us - job->submit_us), cost = (double)job->restart_us;
+
+    if (age + cost <= 0)
+        return 1;
+    return clamp((age - job->restarts * cost) / (age + cost), 0.05, 1.0);
+}
+
+static void value(struct round *r, struct rjob *j, const struct sched_shape *now, double weight)
+{
+    const struct sched_job *job = j->job;
+    double base = 0, factor = now->type[0] >= 0 ? restart_factor(r, job) : 1, bonus = 0, hold = 0;
+
+    for (int c = 0; c < j->n; c++) {
+        double rate = (double)cand_of(r, j, c)->shape.rate_ups;
+
+        base = base == 0 || rate < base ? rate : base;
+    }
+    if (j->urgent)
+        bonus = job->class_ == SCHED_GUARANTEED ? GUARANTEE : STARVING;
+    if (now->type[0] >= 0 && in_slice(r, job))
+        hold = HOLD * weight;
+    for (int c = 0; c < j->n; c++) {
+        struct cand *cand = cand_of(r, j, c);
+        bool same = c == j->current;
+        double x = (double)cand->shape.rate_ups * (same ? 1 : factor) / base;
+
+        x = x > 0.25 ? x : 0.25;
+        x = LAMBDA - 1 / sqrt(x) - (same || now->type[0] < 0 ? 0 : MOVE_COST);
+        cand->utility = millis(weight * x + bonus + hold);
+        assert(cand->utility >= 0);
+    }
+}
+
+static bool just_changed(const struct round *r, const struct sched_job *job)
+{
+    int64_t hold = 4 * job->restart_us > PIN_US ? 4 * job->restart_us : PIN_US;
+
+    return r->in->config.now_us - job->changed_us < hold;
+}
+
+static int store(struct round *r, struct rjob *j, const struct row *row, const struct sched_shape *now)
+{
+    if (r->n_cands + (size_t)row->n > r->cands_cap) {
+        size_t cap = r->cands_cap ? 2 * r->cands_cap : 4096;
+        struct cand *v = realloc(r->cands, cap * sizeof(*v));
+
+        if (!v)
+            return -ENOMEM;
+        r->cands = v;
+        r->cands_cap = cap;
+    }
+    j->first = (uint32_t)r->n_cands;
+    j->n = (uint16_t)row->n;
+    j->current = j->chosen = NONE;
+    for (int i = 0; i < row->n; i++) {
+        const struct sched_shape *s = &row->v[i].shape;
+
+        if (!j->lost && same_shape(s, now))
+            j->current = (int16_t)i;
+        r->cands[r->n_cands++] = row->v[i];
+    }
+    return 0;
+}
+
+static bool starves(const struct round *r, const struct sched_job *job)
+{
+    return job->n_places == 0 && job->class_ != SCHED_OPPORTUNISTIC &&
+           r->in->config.now_us - job->waiting_us > r->in->config.starve_us;
+}
+
+/* Guarantees count by age against their tenant's quota; a starving job keeps its claim for one slice once it runs. */
+static int mark_urgent(struct round *r)
+{
+    int32_t *left = calloc(r->in->n_tenants, sizeof(*left));
+
+    if (!left)
+        return -ENOMEM;
+    for (size_t t = 0; t < r->in->n_tenants; t++)
+        left[t] = r->in->tenants[t].quota;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+
+        if (j->job->class_ == SCHED_GUARANTEED && j->job->min <= left[j->job->tenant]) {
+            left[j->job->tenant] -= j->job->min;
+            j->urgent = true;
+        } else {
+            j->urgent = j->job->class_ != SCHED_GUARANTEED ? starves(r, j->job) : false;
+        }
+        if (j->job->class_ == SCHED_GUARANTEED && starves(r, j->job))
+            j->urgent = true;
+    }
+    free(left);
+    return 0;
+}
+
+int candidates_fill(struct round *r)
+{
+    struct row row;
+    double weights = 0;
+    int64_t minima = 0, devices = 0;
+    bool reclaim = false;
+
+    if (mark_urgent(r) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        const struct sched_job *job = r->jobs[i].job;
+
+        weights += (double)r->in->tenants[job->tenant].weight_milli * (double)job->weight_milli / 1e6;
+        minima += job->min;
+        reclaim = reclaim || (r->jobs[i].urgent && job->n_places == 0);
+    }
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        devices += r->total[t];
+    r->contended = minima > devices;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+        struct sched_shape now;
+
+        collect(r, j, &row, &now);
+        if (store(r, j, &row, &now) < 0)
+            return -ENOMEM;
+        j->pinned = j->current != NONE &&
+                    (j->job->fixed || (just_changed(r, j->job) && !reclaim && r->in->config.policy == SCHED_MUSTER));
+        value(r, j, &now, weight_of(r, j, weights));
+    }
+    return 0;
+}

@@ -1,0 +1,388 @@
+/* Nodes for the chosen configurations: those that keep theirs first, then the largest.
+ *
+ * Less than a node's devices never span nodes; more take whole nodes and at most one part of a node. The smallest
+ * sufficient gap is filled first, then the fullest leaf, then the lowest index. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/cluster/sched_int.h"
+
+#define DEFRAG_MOVES 3 /* jobs moved in a round so that larger ones fit */
+
+struct board {
+    struct round *r;
+    uint32_t *nodes;                     /* by type, then index */
+    size_t first[RATES_TYPES_MAX + 1];   /* of each type in nodes */
+    int32_t *leaf_free;
+    int32_t *leaf_whole;                 /* scratch: free nodes under a leaf */
+    bool *own;                           /* scratch: nodes the job was on */
+    bool *multi;                         /* a job of several nodes has a part here */
+    uint32_t *taken;                     /* scratch: nodes of the job at hand */
+    int32_t *taken_n;
+    size_t n_taken;
+    int moves;
+};
+
+static void board_clear(struct board *b)
+{
+    free(b->nodes);
+    free(b->leaf_free);
+    free(b->leaf_whole);
+    free(b->own);
+    free(b->multi);
+    free(b->taken);
+    free(b->taken_n);
+}
+
+static int board_init(struct board *b, struct round *r)
+{
+    size_t n = r->in->n_nodes, leaves = 1, at[RATES_TYPES_MAX];
+
+    *b = (struct board){ .r = r };
+    for (size_t i = 0; i < n; i++) {
+        b->first[r->in->nodes[i].type + 1]++;
+        if (r->in->nodes[i].leaf >= leaves)
+            leaves = r->in->nodes[i].leaf + (size_t)1;
+    }
+    b->nodes = calloc(n + 1, sizeof(*b->nodes));
+    b->leaf_free = calloc(leaves, sizeof(*b->leaf_free));
+    b->leaf_whole = calloc(leaves, sizeof(*b->leaf_whole));
+    b->own = calloc(n + 1, sizeof(*b->own));
+    b->multi = calloc(n + 1, sizeof(*b->multi));
+    b->taken = calloc(n + 1, sizeof(*b->taken));
+    b->taken_n = calloc(n + 1, sizeof(*b->taken_n));
+    if (!b->nodes || !b->leaf_free || !b->leaf_whole || !b->own || !b->multi || !b->taken || !b->taken_n) {
+        board_clear(b);
+        return -ENOMEM;
+    }
+    for (int t = 0; t < RATES_TYPES_MAX; t++) {
+        b->first[t + 1] += b->first[t];
+        at[t] = b->first[t];
+    }
+    for (size_t i = 0; i < n; i++) {
+        b->nodes[at[r->in->nodes[i].type]++] = (uint32_t)i;
+        b->leaf_free[r->in->nodes[i].leaf] += r->in->nodes[i].devices;
+    }
+    return 0;
+}
+
+static void take(struct board *b, uint32_t node, int32_t n)
+{
+    assert(b->r->node_free[node] >= n);
+    b->r->node_free[node] -= n;
+    b->leaf_free[b->r->in->nodes[node].leaf] -= n;
+    for (size_t i = 0; i < b->n_taken; i++)
+        if (b->taken[i] == node) {
+            b->taken_n[i] += n;
+            return;
+        }
+    b->taken[b->n_taken] = node;
+    b->taken_n[b->n_taken++] = n;
+}
+
+static void give_back(struct board *b, uint32_t node, int32_t n)
+{
+    b->r->node_free[node] += n;
+    b->leaf_free[b->r->in->nodes[node].leaf] += n;
+}
+
+/* The best node for n devices side by side; -1: none. */
+static int64_t find_gap(const struct board *b, int type, int32_t n, bool multi, int64_t but)
+{
+    const struct round *r = b->r;
+    int64_t best = -1;
+
+    for (size_t i = b->first[type]; i < b->first[type + 1]; i++) {
+        uint32_t at = b->nodes[i];
+        int32_t gap = r->node_free[at], leaf = b->leaf_free[r->in->nodes[at].leaf];
+
+        if (gap < n || (multi && b->multi[at]) || (int64_t)at == but)
+            continue;
+        if (b->own[at])
+            return at;
+        if (best < 0 || gap < r->node_free[best] ||
+            (gap == r->node_free[best] && leaf < b->leaf_free[r->in->nodes[best].leaf]))
+            best = at;
+    }
+    return best;
+}
+
+static bool is_whole(const struct board *b, uint32_t node, int type)
+{
+    const struct round *r = b->r;
+
+    return r->node_free[node] == r->node_size[type] && r->in->nodes[node].devices == r->node_size[type];
+}
+
+/* The leaf to take whole nodes from: the least that has enough, else the one with most; -1: no node is free. */
+static int64_t find_leaf(struct board *b, int type, int32_t want)
+{
+    const struct round *r = b->r;
+    int64_t best = -1;
+
+    for (size_t i = b->first[type]; i < b->first[type + 1]; i++)
+        b->leaf_whole[r->in->nodes[b->nodes[i]].leaf] += is_whole(b, b->nodes[i], type);
+    for (size_t i = b->first[type]; i < b->first[type + 1]; i++) {
+        uint32_t leaf = r->in->nodes[b->nodes[i]].leaf;
+        int32_t n = b->leaf_whole[leaf], most = best < 0 ? 0 : b->leaf_whole[best];
+
+        if (n == 0)
+            continue;
+        if (best < 0 || (most >= want ? n >= want && n < most : n > most))
+            best = leaf;
+    }
+    for (size_t i = b->first[type]; i < b->first[type + 1]; i++)
+        b->leaf_whole[r->in->nodes[b->nodes[i]].leaf] = 0;
+    return best;
+}
+
+static int32_t take_whole(struct board *b, int type, int32_t want, int64_t leaf)
+{
+    for (size_t i = b->first[type]; i < b->first[type + 1] && want > 0; i++) {
+        uint32_t at = b->nodes[i];
+
+        if (!is_whole(b, at, type) || (leaf < 0 ? !b->own[at] : b->r->in->nodes[at].leaf != (uint64_t)leaf))
+            continue;
+        take(b, at, b->r->node_size[type]);
+        want--;
+    }
+    return want;
+}
+
+static bool place_part(struct board *b, int type, int32_t n)
+{
+    int32_t size = b->r->node_size[type], whole = size > 0 ? n / size : 0, rest;
+    int64_t leaf, at;
+
+    if (size == 0)
+        return false;
+    rest = n - whole * size;
+    whole = take_whole(b, type, whole, -1);
+    while (whole > 0 && (leaf = find_leaf(b, type, whole)) >= 0)
+        whole = take_whole(b, type, whole, leaf);
+    if (whole > 0)
+        return false;
+    if (rest == 0)
+        return true;
+    at = find_gap(b, type, rest, n > size, -1);
+    if (at < 0)
+        return false;
+    take(b, (uint32_t)at, rest);
+    return true;
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const struct sched_place *x = a, *y = b;
+
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* Write down what was taken. */
+static int commit(struct board *b, struct rjob *j)
+{
+    struct round *r = b->r;
+
+    if (r->n_places + b->n_taken > r->places_cap) {
+        size_t cap = 2 * r->places_cap + b->n_taken + 1024;
+        struct sched_place *v = realloc(r->places, cap * sizeof(*v));
+
+        if (!v)
+            return -ENOMEM;
+        r->places = v;
+        r->places_cap = cap;
+    }
+    j->place_first = (uint32_t)r->n_places;
+    j->place_n = (uint32_t)b->n_taken;
+    for (size_t i = 0; i < b->n_taken; i++) {
+        r->places[r->n_places++] = (struct sched_place){ .node = b->taken[i], .devices = b->taken_n[i] };
+        b->multi[b->taken[i]] = b->multi[b->taken[i]] || b->n_taken > 1;
+    }
+    qsort(r->places + j->place_first, j->place_n, sizeof(*r->places), by_node);
+    j->placed = true;
+    j->kept = j->place_n == j->job->n_places;
+    for (size_t i = 0; j->kept && i < j->place_n; i++)
+        j->kept = r->places[j->place_first + i].node == j->job->places[i].node &&
+                  r->places[j->place_first + i].devices == j->job->places[i].devices;
+    return 0;
+}
+
+static void unplace(struct board *b, struct rjob *j)
+{
+    for (uint32_t i = 0; i < j->place_n; i++) {
+        const struct sched_place *p = &b->r->places[j->place_first + i];
+
+        give_back(b, p->node, p->devices);
+        b->multi[p->node] = b->multi[p->node] && j->place_n == 1;
+    }
+    j->placed = false;
+}
+
+/* 1 when the job got its nodes, 0 when they do not exist, -ENOMEM. */
+static int place_job(struct board *b, struct rjob *j)
+{
+    const struct sched_shape s = cand_of(b->r, j, j->chosen)->shape;
+    bool good = true;
+
+    b->n_taken = 0;
+    for (size_t i = 0; i < j->job->n_places; i++)
+        b->own[j->job->places[i].node] = true;
+    for (int k = 0; good && k < 2; k++)
+        if (s.type[k] >= 0)
+            good = place_part(b, s.type[k], s.n[k]);
+    for (size_t i = 0; i < j->job->n_places; i++)
+        b->own[j->job->places[i].node] = false;
+    for (size_t i = 0; !good && i < b->n_taken; i++)
+        give_back(b, b->taken[i], b->taken_n[i]);
+    if (good && commit(b, j) < 0)
+        return -ENOMEM;
+    return good;
+}
+
+static bool may_move(const struct rjob *j)
+{
+    return j->placed && j->place_n == 1 && !j->pinned && !j->job->fixed;
+}
+
+/* Move one small job so that j fits beside the rest of a node. 1: it fits now. */
+static int defragment(struct board *b, struct rjob *j)
+{
+    struct round *r = b->r;
+    const struct sched_shape *s = &cand_of(r, j, j->chosen)->shape;
+    int32_t n = s->n[0];
+
+    if (b->moves >= DEFRAG_MOVES || s->type[1] >= 0 || n > r->node_size[s->type[0]])
+        return 0;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *o = &r->jobs[i];
+        struct sched_place at;
+        int64_t to;
+
+        if (!may_move(o))
+            continue;
+        at = r->places[o->place_first];
+        if (r->in->nodes[at.node].type != s->type[0] || at.devices >= n || r->node_free[at.node] + at.devices < n)
+            continue;
+        to = find_gap(b, s->type[0], at.devices, false, at.node);
+        if (to < 0)
+            continue;
+        unplace(b, o);
+        b->n_taken = 0;
+        take(b, (uint32_t)to, at.devices);
+        b->moves++;
+        return commit(b, o) < 0 ? -ENOMEM : place_job(b, j);
+    }
+    return 0;
+}
+
+/* The largest smaller candidate that can be placed; else the job waits. */
+static int settle_for_less(struct board *b, struct rjob *j)
+{
+    struct round *r = b->r;
+
+    for (int c = j->chosen - 1; c >= 0; c--) {
+        int16_t before = j->chosen;
+        int status;
+
+        if (!choice_fits(r, j, c))
+            continue;
+        choice_set(r, j, c);
+        status = place_job(b, j);
+        if (status != 0)
+            return status;
+        choice_set(r, j, before);
+    }
+    choice_set(r, j, NONE);
+    j->reason = SCHED_FRAGMENTED;
+    return 0;
+}
+
+static int keep_job(struct board *b, struct rjob *j)
+{
+    b->n_taken = 0;
+    for (size_t i = 0; i < j->job->n_places; i++)
+        take(b, j->job->places[i].node, j->job->places[i].devices);
+    return commit(b, j);
+}
+
+struct by_need {
+    bool urgent;
+    int32_t n;
+    size_t job;
+};
+
+static int largest_first(const void *a, const void *b)
+{
+    const struct by_need *x = a, *y = b;
+
+    if (x->urgent != y->urgent)
+        return x->urgent ? -1 : 1;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    return (x->job > y->job) - (x->job < y->job);
+}
+
+/* Place all once. *ret_failed: an urgent job found no room (only when it may be tried again). */
+static int place_once(struct board *b, bool keep_all, struct by_need *need, bool *ret_failed)
+{
+    struct round *r = b->r;
+    size_t n = 0;
+
+    *ret_failed = false;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+
+        j->placed = false;
+        if (j->chosen == NONE)
+            continue;
+        if (j->chosen == j->current && (keep_all || j->pinned)) {
+            if (keep_job(b, j) < 0)
+                return -ENOMEM;
+        } else {
+            int32_t devices = shape_size(&cand_of(r, j, j->chosen)->shape);
+
+            need[n] = (struct by_need){ .urgent = j->urgent, .n = devices, .job = i };
+            n++;
+        }
+    }
+    qsort(need, n, sizeof(*need), largest_first);
+    for (size_t i = 0; i < n; i++) {
+        struct rjob *j = &r->jobs[need[i].job];
+        int status = place_job(b, j);
+
+        if (status == 0)
+            status = defragment(b, j);
+        if (status == 0 && j->urgent && keep_all) {
+            *ret_failed = true;
+            return 0;
+        }
+        if (status == 0)
+            status = settle_for_less(b, j);
+        if (status < 0)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+int place_all(struct round *r)
+{
+    struct by_need *need = calloc(r->n_jobs + 1, sizeof(*need));
+    struct board b;
+    bool failed = true;
+    int status = need ? 0 : -ENOMEM;
+
+    for (int turn = 0; turn < 2 && failed && status == 0; turn++) {
+        r->n_places = 0;
+        for (size_t i = 0; i < r->in->n_nodes; i++)
+            r->node_free[i] = r->in->nodes[i].devices;
+        status = board_init(&b, r);
+        if (status < 0)
+            break;
+        status = place_once(&b, turn == 0, need, &failed);
+        board_clear(&b);
+    }
+    free(need);
+    return status;
+}

@@ -1,0 +1,408 @@
+/* Assignment by prices: each job takes what is worth most above its price; prices follow demand; then repair and fill.
+ *
+ * The bound: for any prices >= 0, sum of each job's best surplus plus the price of all capacity is at least the value
+ * of every feasible plan (Lagrangian dual of the multiple-choice knapsack). */
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/cluster/sched_int.h"
+
+#define ITERATIONS 60
+#define PASSES_MAX 200 /* of repair or fill */
+#define KEEP_GAIN 0.002 /* a new plan must be better by this share than the old one filled up */
+
+struct change { /* of one job's choice */
+    size_t job;
+    int16_t to;
+    double worth;  /* loss, or gain below zero, per device */
+    int64_t turn;  /* of equals the least first */
+};
+
+struct market {
+    double price[RATES_TYPES_MAX];
+    double *tenant; /* price of a device within a tenant's limit */
+    double best_price[RATES_TYPES_MAX];
+    int32_t cap[RATES_TYPES_MAX]; /* less what pinned jobs hold */
+    int32_t *tenant_cap;
+    int64_t demand[RATES_TYPES_MAX];
+    int64_t *tenant_demand;
+    double pinned; /* worth of pinned jobs */
+    struct change *changes;
+    int16_t *saved;
+};
+
+static double utility(const struct round *r, const struct rjob *j, int c)
+{
+    return c == NONE ? 0 : cand_of(r, j, c)->utility;
+}
+
+static double cost(const struct market *m, const struct rjob *j, const struct sched_shape *s)
+{
+    double t = m->tenant[j->job->tenant] * shape_size(s) + m->price[s->type[0]] * s->n[0];
+
+    return s->type[1] >= 0 ? t + m->price[s->type[1]] * s->n[1] : t;
+}
+
+/* Each job's best choice at the present prices, all demand, and the bound. */
+static double bid(struct round *r, struct market *m)
+{
+    double bound = m->pinned;
+
+    memset(m->demand, 0, sizeof(m->demand));
+    memset(m->tenant_demand, 0, r->in->n_tenants * sizeof(*m->tenant_demand));
+    for (int k = 0; k < RATES_TYPES_MAX; k++)
+        bound += m->price[k] * m->cap[k];
+    for (size_t t = 0; t < r->in->n_tenants; t++)
+        if (m->tenant_cap[t] < INT32_MAX)
+            bound += m->tenant[t] * m->tenant_cap[t];
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+        double most = 0;
+
+        if (j->pinned)
+            continue;
+        j->chosen = NONE;
+        for (int c = 0; c < j->n; c++) {
+            double surplus = cand_of(r, j, c)->utility - cost(m, j, &cand_of(r, j, c)->shape);
+
+            if (surplus > most) {
+                most = surplus;
+                j->chosen = (int16_t)c;
+            }
+        }
+        bound += most;
+        if (j->chosen != NONE) {
+            const struct sched_shape *s = &cand_of(r, j, j->chosen)->shape;
+
+            m->demand[s->type[0]] += s->n[0];
+            if (s->type[1] >= 0)
+                m->demand[s->type[1]] += s->n[1];
+            m->tenant_demand[j->job->tenant] += shape_size(s);
+        }
+    }
+    return bound;
+}
+
+static double adjust(double price, int64_t demand, int32_t cap, double step, double floor)
+{
+    double over = cap > 0 ? ((double)demand - cap) / cap : demand > 0 ? 1 : 0, f;
+
+    over = over > 1 ? 1 : over;
+    f = 1 + step * over;
+    if (over > 0 && price < floor)
+        return floor;
+    return price * (f > 0.2 ? f : 0.2);
+}
+
+/* Find prices; leaves the choices of the best bound in chosen. */
+static void find_prices(struct round *r, struct market *m)
+{
+    double step = 1, total_u = 0, best = 0;
+    int64_t devices = 0;
+
+    for (size_t i = 0; i < r->n_jobs; i++)
+        total_u += r->jobs[i].n > 0 ? utility(r, &r->jobs[i], r->jobs[i].n - 1) : 0;
+    for (int k = 0; k < RATES_TYPES_MAX; k++)
+        devices += m->cap[k];
+    double mean = total_u / (double)(devices + 1), floor = mean * 1e-3 + 1e-9;
+
+    for (int k = 0; k < RATES_TYPES_MAX; k++)
+        m->price[k] = r->prices[k] > 0 ? r->prices[k] : mean * 0.2;
+    for (int it = 0; it < ITERATIONS; it++) {
+        double bound = bid(r, m);
+
+        if (it == 0 || bound < best) {
+            best = bound;
+            memcpy(m->best_price, m->price, sizeof(m->price));
+            for (size_t i = 0; i < r->n_jobs; i++)
+                m->saved[i] = r->jobs[i].chosen;
+        }
+        for (int k = 0; k < RATES_TYPES_MAX; k++)
+            m->price[k] = adjust(m->price[k], m->demand[k], m->cap[k], step, floor);
+        for (size_t t = 0; t < r->in->n_tenants; t++)
+            if (m->tenant_cap[t] < INT32_MAX)
+                m->tenant[t] = adjust(m->tenant[t], m->tenant_demand[t], m->tenant_cap[t], step, floor);
+        step *= 0.92;
+    }
+    r->dual = best;
+    memcpy(r->prices, m->best_price, sizeof(r->prices));
+    for (size_t i = 0; i < r->n_jobs; i++)
+        if (!r->jobs[i].pinned)
+            r->jobs[i].chosen = m->saved[i];
+}
+
+/* --- from choices to a plan that fits ----------------------------------------------------------------------- */
+
+static void count_choices(struct round *r)
+{
+    memset(r->used, 0, sizeof(r->used));
+    memset(r->tenant_used, 0, r->in->n_tenants * sizeof(*r->tenant_used));
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+        int16_t c = j->chosen;
+
+        j->chosen = NONE;
+        if (c != NONE)
+            choice_set(r, j, c);
+    }
+}
+
+static bool over(const struct round *r, const struct rjob *j, int c)
+{
+    const struct sched_shape *s;
+
+    if (c == NONE)
+        return false;
+    s = &cand_of(r, j, c)->shape;
+    return r->used[s->type[0]] > r->total[s->type[0]] ||
+           (s->type[1] >= 0 && r->used[s->type[1]] > r->total[s->type[1]]) ||
+           r->tenant_used[j->job->tenant] > r->tenant_cap[j->job->tenant];
+}
+
+static int32_t count_of(const struct sched_shape *s, int type)
+{
+    return (s->type[0] == type ? s->n[0] : 0) + (s->type[1] == type ? s->n[1] : 0);
+}
+
+/* Devices that changing to c frees where they are short; <= 0: it frees none or takes others. */
+static int32_t frees(const struct round *r, const struct rjob *j, int c)
+{
+    const struct sched_shape *from = &cand_of(r, j, j->chosen)->shape;
+    int32_t n = 0, size = c == NONE ? 0 : shape_size(&cand_of(r, j, c)->shape);
+
+    for (int k = 0; k < 2; k++) {
+        int type = from->type[k];
+
+        if (type >= 0 && r->used[type] > r->total[type])
+            n += from->n[k] - (c == NONE ? 0 : count_of(&cand_of(r, j, c)->shape, type));
+    }
+    if (r->tenant_used[j->job->tenant] > r->tenant_cap[j->job->tenant])
+        n += shape_size(from) - size;
+    else if (size > shape_size(from) && r->tenant_used[j->job->tenant] + size - shape_size(from) >
+             r->tenant_cap[j->job->tenant])
+        return 0;
+    for (int k = 0; c != NONE && k < 2; k++) { /* what it takes instead must be free */
+        const struct sched_shape *to = &cand_of(r, j, c)->shape;
+        int type = to->type[k];
+        int32_t more = type < 0 ? 0 : to->n[k] - count_of(from, type);
+
+        if (more > 0 && r->used[type] + more > r->total[type])
+            return 0;
+    }
+    return n;
+}
+
+static int by_worth(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+
+    if (x->worth != y->worth)
+        return x->worth < y->worth ? -1 : 1;
+    return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+/* The cheapest loss per device freed. */
+static bool best_downgrade(const struct round *r, const struct rjob *j, struct change *ret)
+{
+    bool found = false;
+
+    for (int c = NONE; c < j->n; c++) {
+        int32_t n = c == j->chosen ? 0 : frees(r, j, c);
+        double worth;
+
+        if (n <= 0)
+            continue;
+        worth = (utility(r, j, j->chosen) - utility(r, j, c)) / n;
+        if (!found || worth < ret->worth) {
+            found = true;
+            *ret = (struct change){ .job = (size_t)(j - r->jobs), .to = (int16_t)c, .worth = worth,
+                                    .turn = r->jobs - j }; /* the younger gives way */
+        }
+    }
+    return found;
+}
+
+static void repair(struct round *r, struct market *m)
+{
+    for (;;) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < r->n_jobs; i++) {
+            struct rjob *j = &r->jobs[i];
+
+            if (!j->pinned && over(r, j, j->chosen) && best_downgrade(r, j, &m->changes[n]))
+                n++;
+        }
+        if (n == 0)
+            return;
+        qsort(m->changes, n, sizeof(*m->changes), by_worth);
+        for (size_t i = 0; i < n; i++) {
+            struct rjob *j = &r->jobs[m->changes[i].job];
+
+            if (over(r, j, j->chosen) && frees(r, j, m->changes[i].to) > 0)
+                choice_set(r, j, m->changes[i].to);
+        }
+    }
+}
+
+/* Give what is free to the best gain per device until nobody gains. */
+static void fill(struct round *r, struct market *m, bool only_waiting)
+{
+    for (int pass = 0; pass < PASSES_MAX; pass++) {
+        size_t n = 0, applied = 0;
+
+        for (size_t i = 0; i < r->n_jobs; i++) {
+            struct rjob *j = &r->jobs[i];
+            struct change best = { .worth = 0 };
+            int32_t size = j->chosen == NONE ? 0 : shape_size(&cand_of(r, j, j->chosen)->shape);
+
+            if (j->pinned || (only_waiting && j->current != NONE))
+                continue;
+            for (int c = 0; c < j->n; c++) {
+                double gain = utility(r, j, c) - utility(r, j, j->chosen);
+                int32_t more = shape_size(&cand_of(r, j, c)->shape) - size;
+
+                gain /= more > 1 ? more : 1;
+                if (c != j->chosen && gain > best.worth && gain > 1e-9 && choice_fits(r, j, c))
+                    best = (struct change){ .job = i, .to = (int16_t)c, .worth = gain };
+            }
+            if (best.worth > 0)
+                m->changes[n++] = (struct change){ .job = i, .to = best.to, .worth = -best.worth,
+                                                     .turn = (int64_t)i };
+        }
+        qsort(m->changes, n, sizeof(*m->changes), by_worth);
+        for (size_t i = 0; i < n; i++) {
+            struct rjob *j = &r->jobs[m->changes[i].job];
+
+            if (choice_fits(r, j, m->changes[i].to)) {
+                choice_set(r, j, m->changes[i].to);
+                applied++;
+            }
+        }
+        if (applied == 0)
+            return;
+    }
+}
+
+static double value_of(const struct round *r)
+{
+    double v = 0;
+
+    for (size_t i = 0; i < r->n_jobs; i++)
+        v += utility(r, &r->jobs[i], r->jobs[i].chosen);
+    return v;
+}
+
+static void market_clear(struct market *m)
+{
+    free(m->tenant);
+    free(m->tenant_cap);
+    free(m->tenant_demand);
+    free(m->changes);
+    free(m->saved);
+}
+
+static int market_init(struct round *r, struct market *m)
+{
+    *m = (struct market){ .pinned = 0 };
+    m->tenant = calloc(r->in->n_tenants, sizeof(*m->tenant));
+    m->tenant_cap = calloc(r->in->n_tenants, sizeof(*m->tenant_cap));
+    m->tenant_demand = calloc(r->in->n_tenants, sizeof(*m->tenant_demand));
+    m->changes = calloc(r->n_jobs + 1, sizeof(*m->changes));
+    m->saved = calloc(r->n_jobs + 1, sizeof(*m->saved));
+    if (!m->tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved) {
+        market_clear(m);
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < r->n_jobs; i++)
+        r->jobs[i].chosen = r->jobs[i].pinned ? r->jobs[i].current : NONE;
+    count_choices(r);
+    for (int k = 0; k < RATES_TYPES_MAX; k++)
+        m->cap[k] = r->total[k] > r->used[k] ? r->total[k] - r->used[k] : 0;
+    for (size_t t = 0; t < r->in->n_tenants; t++)
+        m->tenant_cap[t] = r->tenant_cap[t] == INT32_MAX       ? INT32_MAX
+                           : r->tenant_cap[t] > r->tenant_used[t] ? r->tenant_cap[t] - r->tenant_used[t]
+                                                                  : 0;
+    m->pinned = value_of(r);
+    return 0;
+}
+
+/* The plan before, where it still fits, filled up. */
+static double keep_and_fill(struct round *r, struct market *m)
+{
+    for (size_t i = 0; i < r->n_jobs; i++)
+        r->jobs[i].chosen = r->jobs[i].current;
+    count_choices(r);
+    repair(r, m);
+    fill(r, m, true);
+    fill(r, m, false);
+    return value_of(r);
+}
+
+int price_choose(struct round *r)
+{
+    struct market m;
+    double fresh, kept;
+
+    if (market_init(r, &m) < 0)
+        return -ENOMEM;
+    find_prices(r, &m);
+    count_choices(r);
+    repair(r, &m);
+    fill(r, &m, false);
+    fresh = value_of(r);
+    for (size_t i = 0; i < r->n_jobs; i++)
+        m.saved[i] = r->jobs[i].chosen;
+    kept = keep_and_fill(r, &m);
+    r->value = kept;
+    if (fresh > kept + KEEP_GAIN * fabs(kept)) {
+        for (size_t i = 0; i < r->n_jobs; i++)
+            r->jobs[i].chosen = m.saved[i];
+        count_choices(r);
+        r->value = fresh;
+    }
+    market_clear(&m);
+    return 0;
+}
+
+/* Between full rounds: all that runs stays, save where devices were lost or an urgent job needs them; then those that
+ * wait, best gain first. Nothing passes an urgent job for a type that it could use. */
+int fill_choose(struct round *r)
+{
+    struct market m;
+    uint32_t kept_types = 0;
+
+    if (market_init(r, &m) < 0)
+        return -ENOMEM;
+    for (size_t i = 0; i < r->n_jobs; i++)
+        r->jobs[i].chosen = r->jobs[i].current;
+    count_choices(r);
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+
+        if (!j->urgent || j->chosen != NONE || j->n == 0)
+            continue;
+        for (int c = 0; c < j->n && j->chosen == NONE; c++)
+            if (choice_fits(r, j, c))
+                choice_set(r, j, c);
+        if (j->chosen == NONE && j->job->class_ == SCHED_GUARANTEED)
+            choice_set(r, j, 0); /* over what there is: repair takes it from the least worth */
+        else if (j->chosen == NONE)
+            kept_types |= j->job->types;
+    }
+    repair(r, &m);
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+
+        if (j->chosen == NONE && !j->urgent && (j->job->types & kept_types)) {
+            j->reason = SCHED_BEHIND;
+            j->pinned = true; /* not in this round */
+        }
+    }
+    fill(r, &m, true);
+    market_clear(&m);
+    return 0;
+}

@@ -1,0 +1,310 @@
+#include "scheduler/cluster/sched.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/cluster/sched_int.h"
+
+
+static const char *const policy_names[] = {
+    [SCHED_MUSTER] = "muster", [SCHED_FIFO] = "fifo",     [SCHED_BACKFILL] = "backfill",
+    [SCHED_LAS] = "las",       [SCHED_MAXMIN] = "maxmin", [SCHED_SRTF] = "srtf-oracle",
+};
+
+const char *sched_policy_name(enum sched_policy policy)
+{
+    assert((size_t)policy < SCHED_POLICY_MAX);
+    return policy_names[policy];
+}
+
+int sched_policy_parse(const char *text, enum sched_policy *ret)
+{
+    for (int i = 0; i < SCHED_POLICY_MAX; i++)
+        if (strcmp(text, policy_names[i]) == 0) {
+            *ret = (enum sched_policy)i;
+            return 0;
+        }
+    return -EINVAL;
+}
+
+const char *sched_action_name(enum sched_action action)
+{
+    static const char *const name[] = { "keep", "stop", "shrink", "move", "grow", "start", "wait" };
+
+    assert((size_t)action < sizeof(name) / sizeof(name[0]));
+    return name[action];
+}
+
+const char *sched_reason_name(enum sched_reason reason)
+{
+    static const char *const name[] = { "runs", "insufficient-devices", "behind", "tenant-limit", "cluster-too-small",
+                                        "fragmented", "reclaimed" };
+
+    assert((size_t)reason < sizeof(name) / sizeof(name[0]));
+    return name[reason];
+}
+
+/* --- the snapshot ---------------------------------------------------------------------------------------- */
+
+static int check_job(const struct sched_input *in, const struct sched_job *j, int32_t *held, struct merr *err)
+{
+    unsigned long long id = (unsigned long long)j->id;
+
+    if (j->id == 0 || j->tenant >= in->n_tenants || j->min < 1 || j->max < j->min || j->max > RATES_COUNT_MAX)
+        return merr_set(err, -EINVAL, "job %llu: want an id, a tenant that is there and 1 <= min <= max", id);
+    if (!j->profile || j->weight_milli < 1 || j->restart_us < 0 || j->workers < 0 || j->submit_us > in->config.now_us)
+        return merr_set(err, -EINVAL, "job %llu: want a profile, a weight and times that are not ahead", id);
+    for (size_t p = 0; p < j->n_places; p++) {
+        if (j->places[p].node >= in->n_nodes || j->places[p].devices < 1 ||
+            (p > 0 && j->places[p].node <= j->places[p - 1].node))
+            return merr_set(err, -EINVAL, "job %llu: its places must name nodes in their order", id);
+        held[j->places[p].node] += j->places[p].devices;
+    }
+    return 0;
+}
+
+static int check(const struct sched_input *in, struct merr *err)
+{
+    int32_t *held;
+    int r = 0;
+
+    if (in->n_nodes > SCHED_NODES_MAX || in->n_jobs > SCHED_JOBS_MAX || in->n_tenants < 1 ||
+        in->n_tenants > SCHED_TENANTS_MAX)
+        return merr_set(err, -EINVAL, "want at most %d nodes, %d jobs and 1 to %d tenants", SCHED_NODES_MAX,
+                        SCHED_JOBS_MAX, SCHED_TENANTS_MAX);
+    for (size_t i = 0; i < in->n_nodes; i++)
+        if (in->nodes[i].type >= RATES_TYPES_MAX || in->nodes[i].devices < 0 ||
+            in->nodes[i].devices > SCHED_NODE_DEVICES_MAX || in->nodes[i].leaf >= SCHED_NODES_MAX)
+            return merr_set(err, -EINVAL, "node %zu: want type below %d, 0 to %d devices, leaf below %d", i,
+                            RATES_TYPES_MAX, SCHED_NODE_DEVICES_MAX, SCHED_NODES_MAX);
+    held = calloc(in->n_nodes + 1, sizeof(*held));
+    if (!held)
+        return merr_set(err, -ENOMEM, "no memory to check %zu nodes", in->n_nodes);
+    for (size_t i = 0; i < in->n_jobs && r == 0; i++)
+        r = check_job(in, &in->jobs[i], held, err);
+    for (size_t i = 0; i < in->n_nodes && r == 0; i++)
+        if (in->nodes[i].devices > 0 && held[i] > in->nodes[i].devices)
+            r = merr_set(err, -EINVAL, "node %zu: its jobs hold %d devices of %d", i, held[i], in->nodes[i].devices);
+    free(held);
+    return r;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct rjob *x = a, *y = b;
+
+    return (x->job->id > y->job->id) - (x->job->id < y->job->id);
+}
+
+static int round_init(struct round *r, const struct sched_input *in)
+{
+    *r = (struct round){ .in = in, .n_jobs = in->n_jobs };
+    r->jobs = calloc(in->n_jobs + 1, sizeof(*r->jobs));
+    r->order = calloc(in->n_jobs + 1, sizeof(*r->order));
+    r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
+    r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
+    r->tenant_cap = calloc(in->n_tenants, sizeof(*r->tenant_cap));
+    if (!r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
+        return -ENOMEM;
+    for (size_t i = 0; i < in->n_nodes; i++) {
+        const struct sched_node *node = &in->nodes[i];
+
+        r->node_free[i] = node->devices;
+        r->total[node->type] += node->devices;
+        if (node->devices > r->node_size[node->type])
+            r->node_size[node->type] = node->devices;
+    }
+    for (size_t t = 0; t < in->n_tenants; t++) {
+        int64_t cap = (int64_t)in->tenants[t].quota + in->tenants[t].borrow;
+
+        r->tenant_cap[t] = in->tenants[t].borrow < 0 || cap > INT32_MAX ? INT32_MAX : (int32_t)cap;
+    }
+    for (size_t i = 0; i < in->n_jobs; i++)
+        r->jobs[i] = (struct rjob){ .job = &in->jobs[i], .index = i };
+    qsort(r->jobs, r->n_jobs, sizeof(*r->jobs), by_id);
+    memcpy(r->prices, in->prices, sizeof(r->prices));
+    return 0;
+}
+
+static void round_clear(struct round *r)
+{
+    free(r->jobs);
+    free(r->order);
+    free(r->node_free);
+    free(r->tenant_used);
+    free(r->tenant_cap);
+    free(r->cands);
+    free(r->places);
+}
+
+/* --- the plan -------------------------------------------------------------------------------------------- */
+
+static enum sched_action action_of(const struct round *r, const struct rjob *j)
+{
+    int32_t had = 0, has = j->chosen == NONE ? 0 : shape_size(&cand_of(r, j, j->chosen)->shape);
+
+    for (size_t i = 0; i < j->job->n_places; i++)
+        had += j->job->places[i].devices;
+    if (has == 0)
+        return had ? SCHED_STOP : SCHED_WAIT;
+    if (had == 0)
+        return SCHED_START;
+    if (has != had)
+        return has < had ? SCHED_SHRINK : SCHED_GROW;
+    return j->kept ? SCHED_KEEP : SCHED_MOVE;
+}
+
+static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
+{
+    const struct sched_job *job = j->job;
+    int64_t total = 0;
+
+    if (j->chosen != NONE)
+        return SCHED_RUNS;
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        total += job->types >> t & 1 ? r->total[t] : 0;
+    if (j->n == 0 || total < job->min)
+        return SCHED_TOO_BIG;
+    if (job->n_places > 0)
+        return SCHED_RECLAIMED;
+    if (j->reason != SCHED_RUNS)
+        return j->reason;
+    return (int64_t)r->tenant_used[job->tenant] + job->min > r->tenant_cap[job->tenant] ? SCHED_LIMIT : SCHED_BUSY;
+}
+
+static void lay_workers(const struct sched_job *job, struct sched_verdict *v)
+{
+    size_t n = v->shape.type[1] >= 0 ? 2 : 1;
+
+    for (size_t k = 0; k < n; k++) {
+        int64_t one = rates_at(job->profile, v->shape.type[k], 1, NULL);
+        double ns = one > 0 ? 1e15 / ((double)one * job->workers) : 1;
+        int64_t whole = ns < 1 ? 1 : ns > 1e15 ? (int64_t)1e15 : (int64_t)(ns + 0.5);
+
+        v->est[k] = (struct rates_est){ .devices = v->shape.n[k], .worker_ns = whole };
+    }
+    (void)rates_map_workers(v->est, n, job->workers);
+}
+
+static struct sched_verdict verdict_of(struct round *r, const struct rjob *j)
+{
+    struct sched_verdict v = { .action = action_of(r, j), .reason = reason_of(r, j), .shape = { .type = { -1, -1 } } };
+
+    if (j->chosen != NONE) {
+        v.shape = cand_of(r, j, j->chosen)->shape;
+        v.first = j->place_first;
+        v.n = j->place_n;
+        if (j->job->workers > 0)
+            lay_workers(j->job, &v);
+    }
+    if (v.action == SCHED_STOP || v.action == SCHED_SHRINK || v.action == SCHED_MOVE)
+        v.deadline_us = r->in->config.now_us + r->in->config.grace_us;
+    return v;
+}
+
+static int make_plan(struct round *r, struct sched_plan *p)
+{
+    r->value = 0; /* of what could be placed, not of what was wished */
+    for (size_t i = 0; i < r->n_jobs && r->dual > 0; i++)
+        r->value += r->jobs[i].chosen == NONE ? 0 : cand_of(r, &r->jobs[i], r->jobs[i].chosen)->utility;
+    *p = (struct sched_plan){ .n_verdicts = r->n_jobs, .places = r->places, .n_places = r->n_places };
+    p->verdicts = calloc(r->n_jobs + 1, sizeof(*p->verdicts));
+    p->order = calloc(r->n_jobs + 1, sizeof(*p->order));
+    if (!p->verdicts || !p->order) {
+        free(p->verdicts);
+        free(p->order);
+        return -ENOMEM;
+    }
+    r->places = NULL;
+    for (size_t i = 0; i < r->n_jobs; i++)
+        p->verdicts[r->jobs[i].index] = verdict_of(r, &r->jobs[i]);
+    for (int action = SCHED_STOP; action <= SCHED_START; action++)
+        for (size_t i = 0; i < r->n_jobs; i++)
+            if ((int)p->verdicts[r->jobs[i].index].action == action)
+                p->order[p->n_order++] = r->jobs[i].index;
+    memcpy(p->prices, r->prices, sizeof(p->prices));
+    p->value_u = (int64_t)(r->value * 1e6);
+    p->dual_u = (int64_t)(r->dual * 1e6);
+    p->gap_ppm = r->dual > 0 && r->dual > r->value ? (int64_t)((r->dual - r->value) / r->dual * 1e6) : 0;
+    return 0;
+}
+
+int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct merr *err)
+{
+    struct sched_plan plan;
+    struct round r;
+    int status = check(in, err);
+
+    if (status < 0)
+        return status;
+    status = round_init(&r, in);
+    for (size_t i = 1; status == 0 && i < r.n_jobs; i++)
+        if (r.jobs[i].job->id == r.jobs[i - 1].job->id)
+            status = merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)r.jobs[i].job->id);
+    if (status == 0)
+        status = candidates_fill(&r);
+    if (status == 0)
+        status = in->config.policy != SCHED_MUSTER  ? policy_choose(&r)
+                 : in->config.mode == SCHED_FAST    ? fill_choose(&r)
+                                                    : price_choose(&r);
+    if (status == 0)
+        status = place_all(&r);
+    if (status == 0)
+        status = make_plan(&r, &plan);
+    round_clear(&r);
+    if (status == -ENOMEM)
+        return merr_set(err, -ENOMEM, "no memory for a round of %zu jobs", in->n_jobs);
+    if (status == 0)
+        *ret = plan;
+    return status;
+}
+
+void sched_plan_clear(struct sched_plan *plan)
+{
+    free(plan->verdicts);
+    free(plan->places);
+    free(plan->order);
+    *plan = (struct sched_plan){ 0 };
+}
+
+struct named {
+    uint64_t id;
+    size_t index;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan, struct buf *out)
+{
+    struct named *jobs = calloc(in->n_jobs + 1, sizeof(*jobs));
+
+    if (!jobs)
+        return -ENOMEM;
+    for (size_t i = 0; i < in->n_jobs; i++)
+        jobs[i] = (struct named){ .id = in->jobs[i].id, .index = i };
+    qsort(jobs, in->n_jobs, sizeof(*jobs), by_name);
+    (void)buf_printf(out, "value %" PRId64 " dual %" PRId64 "\n", plan->value_u, plan->dual_u);
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        const struct sched_verdict *v = &plan->verdicts[jobs[i].index];
+
+        (void)buf_printf(out, "job %" PRIu64 " %s %s %d:%d %d:%d rate %" PRId64 " est %d-%d %d-%d at", jobs[i].id,
+                         sched_action_name(v->action), sched_reason_name(v->reason), v->shape.type[0], v->shape.n[0],
+                         v->shape.type[1], v->shape.n[1], v->shape.rate_ups, v->est[0].each, v->est[0].fewer,
+                         v->est[1].each, v->est[1].fewer);
+        for (size_t p = 0; p < v->n; p++)
+            (void)buf_printf(out, " %u:%d", plan->places[v->first + p].node, plan->places[v->first + p].devices);
+        (void)buf_printf(out, "\n");
+    }
+    for (size_t i = 0; i < plan->n_order; i++)
+        (void)buf_printf(out, "then %" PRIu64 "\n", in->jobs[plan->order[i]].id);
+    free(jobs);
+    return buf_failed(out) ? -EMSGSIZE : 0;
+}

@@ -1,0 +1,157 @@
+/* sched - one round: which job runs on how many devices of which types, and on which nodes
+ *
+ * One pure function of a snapshot, called by the simulator for every policy. No clock, no I/O, no globals; arithmetic
+ * is integer or IEEE +, -, *, / and sqrt, so the same snapshot gives the same plan on every host and in whatever order its
+ * jobs are listed (nodes have a fixed order: it breaks ties, as do job ids). Limits: SCHED_*_MAX. Not tied to a thread.
+ */
+#ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_H
+#define MUSTER_SCHEDULER_CLUSTER_SCHED_H
+
+#include "base/buf.h"
+#include "base/merr.h"
+#include "scheduler/cluster/rates.h"
+
+#define SCHED_NODES_MAX 100000
+#define SCHED_JOBS_MAX 200000
+#define SCHED_TENANTS_MAX 1024
+#define SCHED_NODE_DEVICES_MAX 1024
+#define SCHED_CANDIDATES_MAX 48
+
+enum sched_policy {
+    SCHED_MUSTER,   /* utility and prices, elastic, tenants and classes */
+    SCHED_FIFO,     /* gang, in order of submission; the first that does not fit holds the rest up */
+    SCHED_BACKFILL, /* EASY: later jobs may pass it that do not delay it */
+    SCHED_LAS,      /* two queues by attained service, preemptive (Tiresias 2019) */
+    SCHED_MAXMIN,   /* least received share goes first, preemptive rounds (Gavel 2020) */
+    SCHED_SRTF,     /* shortest remaining time first, told the truth */
+    SCHED_POLICY_MAX,
+};
+
+enum sched_mode {
+    SCHED_FAST, /* on an event: nothing that runs is touched but for a lost node or a guarantee */
+    SCHED_FULL, /* at a tick: everything may change */
+};
+
+enum sched_class {
+    SCHED_ELASTIC,       /* may shrink to its minimum */
+    SCHED_GUARANTEED,    /* within its tenant's quota nobody takes its minimum */
+    SCHED_OPPORTUNISTIC, /* may be stopped at any time */
+};
+
+struct sched_node {
+    uint8_t type;
+    int32_t devices; /* fit to be used: 0 while the node is lost or drains */
+    uint32_t leaf;   /* switch it hangs on, below SCHED_NODES_MAX */
+};
+
+struct sched_tenant {
+    int32_t quota;        /* devices its guaranteed jobs may count on */
+    int32_t borrow;       /* devices beyond the quota it may hold at most; -1: no limit */
+    int64_t weight_milli; /* >= 1 */
+};
+
+struct sched_place {
+    uint32_t node;
+    int32_t devices;
+};
+
+struct sched_job {
+    uint64_t id; /* never 0, each once */
+    uint32_t tenant;
+    enum sched_class class_;
+    int64_t submit_us;
+    int32_t min, max;
+    int32_t workers;   /* virtual workers, which bound max; 0: none, no mix of types */
+    uint32_t types;    /* mask of those it may use */
+    bool hetero_ok;    /* its result does not depend on the type: it may mix and change types */
+    bool fixed;        /* once started it is never touched */
+    int8_t home;       /* type it has run on, -1: has not run */
+    int64_t weight_milli; /* >= 1 */
+    int64_t restart_us;   /* what a change costs it */
+    int32_t restarts;
+    int64_t changed_us;   /* when its devices were changed last */
+    int64_t waiting_us;   /* when it last had none (its submission at first) */
+    int64_t attained_us;  /* device time it has had */
+    int64_t remaining_us; /* work left, micro-steps; -1: unknown */
+    int64_t rho_milli;    /* finish-time fairness forecast, 1000 is fair */
+    const struct rates_profile *profile; /* borrowed */
+    const struct sched_place *places;    /* borrowed: where it runs now, by node */
+    size_t n_places;
+};
+
+struct sched_config {
+    enum sched_policy policy;
+    enum sched_mode mode;
+    int64_t now_us;
+    int64_t round_us;  /* between full rounds */
+    int64_t starve_us; /* a job that waits longer goes before all but guarantees */
+    int64_t grace_us;  /* from the notice to the kill of who loses devices */
+    int64_t las_us;    /* device time after which LAS puts a job into the second queue */
+};
+
+struct sched_input {
+    struct sched_config config;
+    const struct sched_node *nodes;
+    size_t n_nodes;
+    const struct sched_tenant *tenants;
+    size_t n_tenants; /* >= 1 */
+    const struct sched_job *jobs;
+    size_t n_jobs;
+    double prices[RATES_TYPES_MAX]; /* of the plan before, 0 at first: only speeds the search up */
+};
+
+struct sched_shape { /* a configuration: devices of one type or two */
+    int8_t type[2];  /* -1: none */
+    int32_t n[2];
+    int64_t rate_ups;
+};
+
+enum sched_action { SCHED_KEEP, SCHED_STOP, SCHED_SHRINK, SCHED_MOVE, SCHED_GROW, SCHED_START, SCHED_WAIT };
+
+enum sched_reason {
+    SCHED_RUNS,
+    SCHED_BUSY,       /* others have more to gain from the devices, or came first */
+    SCHED_BEHIND,     /* devices are kept for a job before it */
+    SCHED_LIMIT,      /* its tenant holds as much as it may */
+    SCHED_TOO_BIG,    /* the cluster never holds its minimum */
+    SCHED_FRAGMENTED, /* enough devices are free, but not side by side */
+    SCHED_RECLAIMED,  /* its devices went to a guarantee or were lost */
+};
+
+struct sched_verdict { /* of one job */
+    enum sched_action action;
+    enum sched_reason reason;
+    struct sched_shape shape; /* type -1: none */
+    struct rates_est est[2];  /* where its virtual workers lie, when it has some */
+    size_t first, n;          /* in plan.places */
+    int64_t deadline_us;      /* STOP, SHRINK, MOVE: when its processes are killed */
+};
+
+struct sched_plan {
+    struct sched_verdict *verdicts; /* by the job's index in the snapshot */
+    size_t n_verdicts;
+    struct sched_place *places;
+    size_t n_places;
+    size_t *order; /* indexes of jobs whose action is not KEEP or WAIT: stop, shrink, move, grow, start */
+    size_t n_order;
+    double prices[RATES_TYPES_MAX]; /* what a device of each type is worth */
+    int64_t value_u, dual_u; /* utility of the plan and its upper bound, millionths; 0 but for muster's full round */
+    int64_t gap_ppm;                /* (dual - value) / dual */
+};
+
+/* Decide. Returns 0 with a plan that sched_plan_clear() frees; -EINVAL with words for a snapshot that contradicts
+ * itself; -ENOMEM. On failure *ret is unchanged. */
+int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct merr *err);
+void sched_plan_clear(struct sched_plan *plan);
+
+/* Write a plan as text, jobs by id: equal plans give equal bytes. Returns 0 or as buf_printf. */
+int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan, struct buf *out);
+
+const char *sched_action_name(enum sched_action action);
+const char *sched_reason_name(enum sched_reason reason);
+const char *sched_policy_name(enum sched_policy policy);
+
+/* "fifo", ...: 0, or -EINVAL with *ret unchanged. */
+int sched_policy_parse(const char *text, enum sched_policy *ret);
+
+#endif

@@ -1,0 +1,75 @@
+/* sched_int - what the stages of one round share; for scheduler/cluster only */
+#ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_INT_H
+#define MUSTER_SCHEDULER_CLUSTER_SCHED_INT_H
+
+#include "scheduler/cluster/sched.h"
+
+#define NONE (-1) /* no candidate: the job gets nothing */
+
+struct cand {
+    struct sched_shape shape;
+    double utility;
+};
+
+struct rjob { /* a job in the round, by id */
+    const struct sched_job *job;
+    size_t index;      /* in the snapshot */
+    uint32_t first;    /* its candidates in round.cands, by rising number of devices */
+    uint16_t n;
+    int16_t current;   /* candidate it runs now, or NONE */
+    int16_t chosen;    /* or NONE */
+    bool pinned;       /* keeps its current candidate */
+    bool lost;         /* had devices that are gone */
+    bool urgent;       /* a guarantee within its quota, or starving */
+    bool placed;
+    bool kept;         /* where it was */
+    enum sched_reason reason;
+    uint32_t place_first, place_n; /* in round.places */
+};
+
+struct round {
+    const struct sched_input *in;
+    struct rjob *jobs;
+    size_t n_jobs;
+    struct cand *cands;
+    size_t n_cands, cands_cap;
+    int32_t total[RATES_TYPES_MAX];     /* usable devices */
+    int32_t node_size[RATES_TYPES_MAX]; /* of the largest node */
+    int32_t used[RATES_TYPES_MAX];      /* by chosen candidates */
+    int32_t *tenant_used;
+    int32_t *tenant_cap; /* INT32_MAX: no limit */
+    size_t *order;       /* n_jobs: scratch of the stages */
+    int32_t *node_free;
+    struct sched_place *places;
+    size_t n_places, places_cap;
+    double prices[RATES_TYPES_MAX];
+    double value, dual;
+    bool contended; /* minima of all jobs exceed the cluster */
+};
+
+static inline int32_t shape_size(const struct sched_shape *s)
+{
+    return s->n[0] + s->n[1];
+}
+
+static inline struct cand *cand_of(const struct round *r, const struct rjob *j, int c)
+{
+    return &r->cands[j->first + (size_t)c];
+}
+
+/* Candidates of every job with their utilities (candidates.c). 0 or -ENOMEM. */
+int candidates_fill(struct round *r);
+
+/* Whether the job may change from its present candidate to c within used and the tenants' limits (policy.c). */
+bool choice_fits(const struct round *r, const struct rjob *j, int c);
+void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tenant_used */
+
+/* Stages that set chosen. 0 or -ENOMEM. */
+int policy_choose(struct round *r); /* every policy but muster */
+int price_choose(struct round *r);  /* muster, full */
+int fill_choose(struct round *r);   /* muster, fast */
+
+/* Nodes for the chosen (place.c); those that fail go down to a smaller candidate or wait. 0 or -ENOMEM. */
+int place_all(struct round *r);
+
+#endif

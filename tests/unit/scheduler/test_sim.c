@@ -1,0 +1,234 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/sim/sim.h"
+
+#define HEAD                                                                                                      \
+    "id,submit_s,job_type,min_devices,max_devices,virtual_workers,total_steps,weight,tenant,classes,hetero_ok\n"
+#define S INT64_C(1000000)
+
+/* One node type "v100", nodes of four, a kind of job "lin" that makes one step a second on each device. */
+static void make_setup(struct sim_setup *s, size_t nodes)
+{
+    sim_setup_init(s);
+    (void)snprintf(s->types[0], SIM_NAME_MAX, "v100");
+    s->n_types = 1;
+    s->n_nodes = nodes;
+    s->nodes = calloc(nodes, sizeof(*s->nodes));
+    for (size_t i = 0; i < nodes; i++)
+        s->nodes[i] = (struct sched_node){ .devices = 4, .leaf = (uint32_t)(i / 4) };
+    s->n_tenants = s->n_profiles = 1;
+    s->tenant_names = calloc(1, SIM_NAME_MAX);
+    s->profile_names = calloc(1, SIM_NAME_MAX);
+    s->tenants = calloc(1, sizeof(*s->tenants));
+    s->tenant_class = calloc(1, sizeof(*s->tenant_class));
+    s->profiles = calloc(1, sizeof(*s->profiles));
+    (void)snprintf(s->tenant_names[0], SIM_NAME_MAX, "default");
+    (void)snprintf(s->profile_names[0], SIM_NAME_MAX, "lin");
+    s->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    s->profiles[0].n[0] = 1;
+    s->profiles[0].points[0][0] = (struct rates_point){ 1, 1000000 };
+}
+
+static struct sim_result run(struct sim_setup *s, const char *lines)
+{
+    struct sim_trace t;
+    struct sim_result r;
+    struct merr err = { "" };
+    char text[8192];
+
+    (void)snprintf(text, sizeof(text), "%s%s", HEAD, lines);
+    if (sim_trace_parse(s, text, strlen(text), &t, &err) < 0 || sim_run(s, &t, &r, &err) < 0)
+        fail_msg("%s", err.text);
+    sim_trace_clear(&t);
+    return r;
+}
+
+static void one_job_takes_its_steps_by_its_rate_and_no_restart(void **state)
+{
+    for (int policy = 0; policy < SCHED_POLICY_MAX; policy++) {
+        struct sim_setup s;
+        struct sim_result r;
+
+        (void)state;
+        make_setup(&s, 1);
+        s.policy = (enum sched_policy)policy;
+        r = run(&s, "a,10,lin,2,2,0,600,1,,*,0\n");
+        assert_int_equal(r.jobs[0].start_us, 10 * S);
+        assert_int_equal(r.jobs[0].finish_us, 310 * S); /* 600 steps at two a second */
+        assert_int_equal(r.jobs[0].restarts, 0);
+        assert_int_equal(r.used_us, 600 * S);
+        assert_int_equal(r.used_us + r.idle_us, r.capacity_us);
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
+    }
+}
+
+static void fifo_waits_for_the_first_and_backfill_does_not(void **state)
+{
+    /* a holds 3 of 4 devices for 400 s; b wants all; c wants one for 100 s and fits before b can start */
+    static const char lines[] = "a,0,lin,3,3,0,1200,1,,*,0\nb,1,lin,4,4,0,400,1,,*,0\nc,2,lin,1,1,0,100,1,,*,0\n"
+                                "d,3,lin,1,1,0,1000,1,,*,0\n";
+    static const struct { enum sched_policy policy; int64_t b, c, d; } row[] = {
+        { SCHED_FIFO, 500, 600, 1500 },     /* c and d behind b */
+        { SCHED_BACKFILL, 500, 102, 1500 }, /* c beside a; d would delay b */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct sim_setup s;
+        struct sim_result r;
+
+        make_setup(&s, 1);
+        s.policy = row[i].policy;
+        r = run(&s, lines);
+        assert_int_equal(r.jobs[1].finish_us, row[i].b * S);
+        assert_int_equal(r.jobs[2].finish_us, row[i].c * S);
+        assert_int_equal(r.jobs[3].finish_us, row[i].d * S);
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
+    }
+}
+
+static void the_oracle_stops_the_long_for_the_short_and_charges_the_restart(void **state)
+{
+    struct sim_setup s;
+    struct sim_result r;
+
+    (void)state;
+    make_setup(&s, 1);
+    s.policy = SCHED_SRTF;
+    r = run(&s, "a,0,lin,4,4,0,4000,1,,*,0\nb,50,lin,4,4,0,400,1,,*,0\n");
+    assert_int_equal(r.jobs[1].start_us, 60 * S); /* at the tick */
+    assert_int_equal(r.jobs[1].finish_us, 160 * S);
+    assert_int_equal(r.jobs[0].restarts, 1);
+    assert_int_equal(r.jobs[0].finish_us, (1000 + 100 + 30) * S);
+    sim_result_clear(&r);
+    sim_setup_clear(&s);
+}
+
+static void an_elastic_job_grows_when_its_neighbour_ends(void **state)
+{
+    struct sim_setup s;
+    struct sim_result r;
+
+    (void)state;
+    make_setup(&s, 1);
+    r = run(&s, "a,0,lin,2,2,0,600,1,,*,0\nb,0,lin,1,4,4,4000,1,,*,0\n");
+    assert_int_equal(r.jobs[0].finish_us, 300 * S);
+    assert_true(r.jobs[1].finish_us < 1400 * S); /* on two devices it would take 2,000 s */
+    assert_in_range(r.jobs[1].restarts, 1, 2);
+    sim_result_clear(&r);
+    sim_setup_clear(&s);
+}
+
+static void random_trace(char *text, size_t size, int n)
+{
+    size_t at = (size_t)snprintf(text, size, "%s", "");
+
+    for (int i = 0; i < n; i++) {
+        int min = 1 << (i * 7 % 4), max = min << (i % 3);
+
+        at += (size_t)snprintf(text + at, size - at, "j%d,%d,lin,%d,%d,%d,%d,1,,*,0\n", i, i * 37 % 2000, min, max,
+                               max, 500 + i * 613 % 9000);
+    }
+}
+
+static void every_policy_ends_a_trace_with_failures_and_loses_no_device_time(void **state)
+{
+    char lines[8000];
+
+    (void)state;
+    random_trace(lines, sizeof(lines), 60);
+    for (int policy = 0; policy < SCHED_POLICY_MAX; policy++) {
+        struct sim_setup s;
+        struct sim_result r, again;
+        int64_t attained = 0;
+
+        make_setup(&s, 6);
+        s.policy = (enum sched_policy)policy;
+        s.mtbf_us = 20000 * S;
+        s.repair_us = 900 * S;
+        r = run(&s, lines);
+        again = run(&s, lines);
+        for (size_t i = 0; i < r.n_jobs; i++)
+            attained += r.jobs[i].attained_us;
+        assert_int_equal(attained, r.used_us);
+        assert_int_equal(r.used_us + r.idle_us, r.capacity_us);
+        assert_memory_equal(r.jobs, again.jobs, r.n_jobs * sizeof(*r.jobs));
+        assert_true(r.failures > 0);
+        if (policy == SCHED_MUSTER && (double)r.restarts > 3.0 * (double)r.n_jobs)
+            fail_msg("%zu restarts of %zu jobs", r.restarts, r.n_jobs);
+        sim_result_clear(&r);
+        sim_result_clear(&again);
+        sim_setup_clear(&s);
+    }
+}
+
+static void a_faulty_line_is_named_with_its_column(void **state)
+{
+    static const struct { const char *line, *says; } row[] = {
+        { "a,0,lin,1,1,0,10,1,,*\n", "line 2: 10 columns" },
+        { "a,x,lin,1,1,0,10,1,,*,0\n", "line 2: submit_s 'x'" },
+        { "a,0,nil,1,1,0,10,1,,*,0\n", "line 2: job_type 'nil'" },
+        { "a,0,lin,2,1,0,10,1,,*,0\n", "line 2: max_devices '1'" },
+        { "a,0,lin,4,4,2,10,1,,*,0\n", "line 2: virtual_workers '2'" },
+        { "a,0,lin,1,1,0,0,1,,*,0\n", "line 2: total_steps '0'" },
+        { "a,0,lin,1,1,0,10,0,,*,0\n", "line 2: weight '0'" },
+        { "a,0,lin,1,1,0,10,1,who,*,0\n", "line 2: tenant 'who'" },
+        { "a,0,lin,1,1,0,10,1,,a100,0\n", "line 2: classes 'a100'" },
+        { "a,0,lin,1,1,0,10,1,,*,2\n", "line 2: hetero_ok '2'" },
+        { "#c\n\nb,0,lin,1,1,0,10,1,,v100|,0\n", "line 4: classes 'v100|'" },
+    };
+    struct sim_setup s;
+
+    (void)state;
+    make_setup(&s, 1);
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct sim_trace t;
+        struct merr err;
+        char text[512];
+
+        (void)snprintf(text, sizeof(text), "%s%s", HEAD, row[i].line);
+        assert_int_equal(sim_trace_parse(&s, text, strlen(text), &t, &err), -EINVAL);
+        if (strncmp(err.text, row[i].says, strlen(row[i].says)) != 0)
+            fail_msg("row %zu: %s", i, err.text);
+    }
+    sim_setup_clear(&s);
+}
+
+static void a_job_that_can_never_run_is_refused_by_name(void **state)
+{
+    struct sim_setup s;
+    struct sim_trace t;
+    struct sim_result r;
+    struct merr err;
+    static const char text[] = HEAD "big,0,lin,5,5,0,10,1,,*,0\n";
+
+    (void)state;
+    make_setup(&s, 1);
+    assert_int_equal(sim_trace_parse(&s, text, strlen(text), &t, &err), 0);
+    assert_int_equal(sim_run(&s, &t, &r, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "'big' can never run"));
+    sim_trace_clear(&t);
+    sim_setup_clear(&s);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_job_takes_its_steps_by_its_rate_and_no_restart),
+        cmocka_unit_test(fifo_waits_for_the_first_and_backfill_does_not),
+        cmocka_unit_test(the_oracle_stops_the_long_for_the_short_and_charges_the_restart),
+        cmocka_unit_test(an_elastic_job_grows_when_its_neighbour_ends),
+        cmocka_unit_test(every_policy_ends_a_trace_with_failures_and_loses_no_device_time),
+        cmocka_unit_test(a_faulty_line_is_named_with_its_column),
+        cmocka_unit_test(a_job_that_can_never_run_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
