@@ -10,13 +10,29 @@
 
 static const char summary[] = "queue, watch and run training jobs";
 
+/* What stands left, then words about it in lines of at most 80 columns. */
+static void print_pair(const char *left, int width, const char *words)
+{
+    int indent = width + 3, at = printf("  %-*s", width, left);
+
+    while (*words) {
+        int len = (int)strcspn(words, " ");
+
+        if (at > indent && at + 1 + len > 80)
+            at = printf("\n%*s", indent - 1, "") - 1;
+        at += printf(" %.*s", len, words);
+        words += len + (words[len] == ' ');
+    }
+    (void)fputc('\n', stdout);
+}
+
 static void print_option(const struct option_row *o)
 {
     char text[64];
 
     (void)snprintf(text, sizeof(text), "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
                    o->letter ? ", " : "   ", o->name, o->value ? " " : "", o->value ? o->value : "");
-    (void)printf("  %-28s %s\n", text, o->help);
+    print_pair(text, 26, o->help);
 }
 
 static const struct command *find(const char *name)
@@ -40,7 +56,7 @@ int help_group(const char *first)
         if (n++ == 0)
             (void)printf("usage: muster %s COMMAND [ARGUMENT...] [OPTION...]\n\n", first);
         (void)snprintf(text, sizeof(text), "%s %s", c->name, c->args);
-        (void)printf("  %-30s %s\n", text, c->help);
+        print_pair(text, 30, c->help);
     }
     return n ? 0 : -ENOENT;
 }
@@ -63,10 +79,11 @@ void help_print(const struct command *cmd)
         char text[64];
 
         (void)snprintf(text, sizeof(text), "%s %s", cli_commands[i].name, cli_commands[i].args);
-        (void)printf("  %-30s %s\n", text, cli_commands[i].help);
+        print_pair(text, 30, cli_commands[i].help);
     }
-    (void)printf("\n`muster help COMMAND` says more. Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 "
-                 "refused,\n5 server out of reach; `submit --watch` and `watch` end with the job's outcome.\n");
+    (void)printf("\n`muster help COMMAND` says more. Exit status: 0 done, 1 failed, 2 wrong usage,\n"
+                 "3 not found, 4 refused, 5 server out of reach; `submit --watch` and `watch` end\n"
+                 "with the job's outcome.\n");
 }
 
 static void print_man(void)

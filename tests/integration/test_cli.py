@@ -89,7 +89,8 @@ def test_down_without_a_cluster_is_done(tmp_path):
 
 def command_names():
     lines = muster("help").stdout.split("\n\n")[2].splitlines()
-    return [" ".join(re.findall(r"\b[a-z]+\b", re.split(r" {2,}", line.strip())[0])) for line in lines]
+    return [" ".join(re.findall(r"\b[a-z]+\b", re.split(r" {2,}", line.strip())[0])) for line in lines
+            if line[:3].rstrip(" ") == line[:3]]  # not the rest of the words of the line before
 
 
 def test_every_command_has_help_with_an_example():
@@ -100,6 +101,7 @@ def test_every_command_has_help_with_an_example():
         assert out.returncode == 0 and out.stdout.startswith(f"usage: muster {name}"), out
         assert out.stdout.count("\nexample:\n") == 1 and f"muster {name}" in out.stdout.split("example:")[1]
         assert muster(*name.split(), "--help").stdout == out.stdout
+        assert max(map(len, out.stdout.splitlines())) <= 80, out.stdout
 
 
 def test_the_group_of_checkpoint_commands_has_help():
