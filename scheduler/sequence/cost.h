@@ -54,7 +54,7 @@ struct seq_cost {
 void seq_cost_init(struct seq_cost *c, const struct seq_model *m, double flops_per_s, const struct seq_link *link,
                    double micro_s);
 
-/* The profile of the published comparison: 400 TFLOP/s, 50 us a call and 6.3 us a MiB, 8 ms a micro-batch. */
+/* The profile of the comparison in docs/sequence.md: 400 TFLOP/s, 50 us a call and 6.3 us a MiB, 8 ms a micro-batch. */
 void seq_cost_reference(struct seq_cost *c, const struct seq_model *m);
 
 /* Tokens [start, start + tokens) of one sequence, on one rank at full speed. start is 0 for a whole sequence. */

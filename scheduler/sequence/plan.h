@@ -83,7 +83,7 @@ struct seq_bounds {
     double comm_s;    /* those longer than a rank holds: exchange and compute */
     int64_t micros;   /* fewest micro-batches a replica */
     double step_s;    /* the largest of the three, and the fixed part of those micro-batches */
-    double plain_s;   /* without comm_s and with one micro-batch: what published scores divide by */
+    double plain_s;   /* without comm_s and with one micro-batch: what the scores of docs/sequence.md divide by */
 };
 
 struct seq_score {

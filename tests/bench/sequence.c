@@ -1,4 +1,5 @@
-/* How near plans come to what no plan can beat, on workloads like published ones, and how long planning takes.
+/* How near plans come to what no plan can beat, on workloads like those of known data sets, and how long planning
+ * takes.
  *
  *   sequence [--quick]
  *
@@ -23,7 +24,7 @@
 static const struct seq_model small = {.hidden = 896, .kv_hidden = 128, .ffn = 4864, .layers = 24, .vocab = 151936};
 static const struct seq_model large = {.hidden = 3584, .kv_hidden = 512, .ffn = 18944, .layers = 28, .vocab = 152064};
 
-/* The published comparison: replicas D, ranks N, B sequences a replica. The last six are its scores. */
+/* The comparison of docs/sequence.md: replicas, ranks, sequences a replica. The last six are its bound and scores. */
 static const struct setting {
     const char *set, *size;
     const struct seq_model *model;

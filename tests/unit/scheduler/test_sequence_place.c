@@ -257,7 +257,7 @@ static void the_sweep_is_near_the_best_of_all_placements(void **state)
         int16_t place[8];
         double best;
 
-        draw(&in, &s, 7, 3, 0);
+        draw(&in, &s, getenv("MUSTER_TEST_LONG") ? 8 : 7, 3, 0);
         if (in.g.capacity < 2048 || seq_place(&in.g, SEQ_PLACE_SWEEP, place, &p))
             continue;
         best = best_of_all(&in.g);
