@@ -242,20 +242,26 @@ INLINE void philox_units(const struct philox4 *p, __m256 u[4])
     u[3] = unit8(_mm256_extracti128_si256(hi, 1));
 }
 
-/* Numbers in (0, 1) of 64 values from index (a multiple of 64) on. */
-INLINE void draw64(const struct group_chance *chance, uint64_t index, __m256 u[8])
+/* Numbers in (0, 1) of 128 values from index (a multiple of 128) on: four blocks of four, so that none waits for its
+ * products. */
+INLINE void draw128(const struct group_chance *chance, uint64_t index, __m256 u[16])
 {
-    struct philox4 a = philox_start(chance, index / 8), b = philox_start(chance, index / 8 + 4);
     __m256i k0 = _mm256_set1_epi64x(chance->key[0]), k1 = _mm256_set1_epi64x(chance->key[1]);
+    struct philox4 a = philox_start(chance, index / 8), b = philox_start(chance, index / 8 + 4);
+    struct philox4 c = philox_start(chance, index / 8 + 8), d = philox_start(chance, index / 8 + 12);
 
     for (int round = 0; round < 10; round++) {
         philox_round(&a, k0, k1);
         philox_round(&b, k0, k1);
+        philox_round(&c, k0, k1);
+        philox_round(&d, k0, k1);
         k0 = _mm256_add_epi32(k0, _mm256_set1_epi64x(0x9E3779B9));
         k1 = _mm256_add_epi32(k1, _mm256_set1_epi64x(0xBB67AE85));
     }
     philox_units(&a, u);
     philox_units(&b, u + 4);
+    philox_units(&c, u + 8);
+    philox_units(&d, u + 12);
 }
 
 /* --- codes ------------------------------------------------------------------------------------------------------- */
@@ -358,12 +364,12 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
 {
     const __m256 by = _mm256_set1_ps(inv), top = _mm256_set1_ps(group_target(c));
     const __m256 bottom = _mm256_set1_ps(-group_target(c));
-    __m256 u[8];
+    __m256 u[16];
     __m256i q[4];
 
     for (size_t i = 0; i < c->group; i += 32, codes += 4 * bits) {
-        if (stochastic && i % 64 == 0)
-            draw64(chance, chance->offset + at + i, u);
+        if (stochastic && i % 128 == 0)
+            draw128(chance, chance->offset + at + i, u);
         for (size_t k = 0; k < 4; k++) {
             __m256 t = _mm256_mul_ps(_mm256_loadu_ps(y + i + 8 * k), by);
 
@@ -372,7 +378,7 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
                 continue;
             }
             if (stochastic) {
-                t = _mm256_floor_ps(_mm256_add_ps(t, u[i % 64 / 8 + k]));
+                t = _mm256_floor_ps(_mm256_add_ps(t, u[i % 128 / 8 + k]));
                 t = _mm256_max_ps(_mm256_min_ps(t, top), bottom);
             }
             q[k] = _mm256_cvtps_epi32(t); /* the nearest is within the scale */
@@ -397,10 +403,10 @@ INLINE void codes_and_scale(const struct codec *c, const struct group_chance *ch
         put_codes(c, 4, c->stochastic, chance, at, y, norm / s, codes);
 }
 
-/* Two-scale blocks are for comparison, 6 bits are never stochastic, and chance comes 64 numbers at a time. */
+/* Two-scale blocks are for comparison, 6 bits are never stochastic, and chance comes 128 numbers at a time. */
 static int is_for_plain(const struct codec *c, const struct group_chance *chance, uint64_t at)
 {
-    return c->scale == SCALE_PAPER || (c->stochastic && (c->bits == 6 || (chance->offset + at) % 64));
+    return c->scale == SCALE_PAPER || (c->stochastic && (c->bits == 6 || (chance->offset + at) % 128));
 }
 
 static int encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v,
