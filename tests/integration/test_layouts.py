@@ -272,6 +272,27 @@ def test_a_gradient_that_is_not_finite_names_its_rank(corpus, tmp_path):
     assert "not finite" in fault[0]["message"] or "loss is" in fault[0]["message"]
 
 
+def test_steps_that_are_not_finite_are_left_out_up_to_a_limit(corpus, tmp_path):
+    spec = specs.train(corpus, steps=50, every_steps=0)
+    spec["train"]["optimizer"].update(lr=900.0, warmup=0, clip=0, weight_decay=900.0)
+    spec["train"].update(on_nonfinite="skip", nonfinite_limit=3)
+    with ranks.Run(str(tmp_path), spec) as run:
+        assert run.wait() == [ranks.USER]
+    notes = [e["message"] for e in run.events("note")]
+    assert len(notes) == 3 and all("not finite" in n or "loss is" in n for n in notes)
+    assert len(run.events("fault")) == 1
+
+
+def test_a_model_that_cannot_fit_is_refused_before_the_first_step(job, tmp_path):
+    spec = copy.deepcopy(job)
+    spec["train"]["model"].update(layers=512, hidden=16384, heads=128)
+    with ranks.Run(str(tmp_path), spec) as run:
+        assert run.wait() == [ranks.USER]
+    words = run.events("fault")[0]["message"]
+    assert "GiB too little memory" in words and "weights" in words and "would help" in words
+    assert not run.metrics()
+
+
 def test_missing_data_is_the_users_fault_and_said_by_path(job, tmp_path):
     spec = copy.deepcopy(job)
     spec["train"]["data"]["path"] = "/nowhere/corpus.txt"

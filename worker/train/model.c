@@ -8,6 +8,7 @@
 #include "worker/train/try.h"
 
 #define EPS_DEFAULT 1e-5
+#define WIDTH_MAX (1 << 28) /* of queries, keys and values together: numbers of columns are ints */
 #define THETA_DEFAULT 10000.0
 #define LLAMA3_LOW 1.0 /* what all published models of that scaling have; a config.json may say otherwise */
 #define LLAMA3_HIGH 4.0
@@ -38,6 +39,8 @@ int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err)
         return merr_set(err, -EINVAL, "hidden %d is not a multiple of heads %d", c->hidden, c->heads);
     if (c->dim == 0)
         c->dim = c->hidden / c->heads;
+    if ((int64_t)3 * c->heads * c->dim > WIDTH_MAX)
+        return merr_set(err, -EINVAL, "%d heads of %d are wider than this version can be", c->heads, c->dim);
     if (c->heads % c->kv_heads != 0)
         return merr_set(err, -EINVAL, "%d heads cannot share %d kv_heads", c->heads, c->kv_heads);
     if (c->rope.theta > 0 && c->dim % 2 != 0)

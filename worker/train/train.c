@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "scheduler/plan/layout.h"
+#include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
@@ -81,6 +82,7 @@ static int plan_step(struct train *t, struct merr *err)
     t->per_leaf = t->info.batch / v / t->micro;
     plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
     t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
+    t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
     TRY(schedule_new(SCHEDULE_1F1B, t->mesh->pp, t->micros, &t->schedule, err));
     TRY(plan_eval(t, err));
     t->slots = schedule_slots(t->schedule, t->mesh->pp_index) + (t->mesh->pp > 1);
@@ -179,7 +181,6 @@ static int open_world(struct train *t, struct merr *err)
         .node_of = t->run.node_of, .flight = t->flight,
     };
 
-    t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
     if (t->mesh->tp > 1)
         shared += stage_reduce_floats(&s) * sizeof(float) + 64;
     if (t->mesh->dp > 1)
@@ -201,14 +202,43 @@ static int arena(struct train *t, bool share, size_t floats, float **ret, struct
     return *ret ? 0 : merr_set(err, -ENOMEM, "the shared arena is too small for %zu MiB", floats * sizeof(float) >> 20);
 }
 
-static void print_plan(struct train *t)
+/* What this rank will allocate. */
+static struct fit planned(struct train *t)
 {
     struct stage_cfg s = stage_config(t);
     struct optim_cfg o = optim_config(t);
+
+    return (struct fit){
+        .weights = t->params.weight_n * sizeof(float), .gradients = t->params.grad_n * t->buffers * sizeof(float),
+        .optimizer = optim_bytes(&o), .activations = stage_bytes(&s) + stage_reduce_floats(&s) * sizeof(float),
+    };
+}
+
+static int ranks_here(const struct train *t)
+{
+    int here = 0;
+
+    for (int i = 0; i < t->run.world; i++)
+        here += t->run.node_of[i] == t->run.node_of[t->mesh->rank];
+    return here;
+}
+
+/* Before ranks meet: none of them has allocated anything yet. */
+static int check_fit(struct train *t, struct merr *err)
+{
+    struct fit need = planned(t);
+    struct fit_room room;
+
+    fit_room_here(&room);
+    return fit_check(&need, ranks_here(t), &room, err);
+}
+
+static void print_plan(struct train *t)
+{
+    struct fit need = planned(t);
     const double mib = 1 << 20;
-    double weights = (double)t->params.weight_n * sizeof(float) / mib;
-    double grads = (double)t->params.grad_n * t->buffers * sizeof(float) / mib;
-    double optimizer = (double)optim_bytes(&o) / mib, acts = (double)stage_bytes(&s) / mib;
+    double weights = (double)need.weights / mib, grads = (double)need.gradients / mib;
+    double optimizer = (double)need.optimizer / mib, acts = (double)need.activations / mib;
 
     log_info("rank %d of %d: tp %d/%d, dp %d/%d, pp %d/%d, layers %d-%d, leaves %d-%d of %d, %d micro-batches of %d "
              "sequences, %d threads, kernels '%s'", t->mesh->rank, t->run.world, t->mesh->tp_index, t->mesh->tp,
@@ -247,11 +277,9 @@ static int build(struct train *t, struct merr *err)
 /* Ranks of this node share its cores: their threads together are no faster than that. */
 static double core_share(const struct train *t)
 {
-    int here = 0;
+    int here = ranks_here(t);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
-    for (int i = 0; i < t->run.world; i++)
-        here += t->run.node_of[i] == t->run.node_of[t->mesh->rank];
     return cores > 0 && (long)here * t->run.threads > cores ? (double)cores / ((double)here * t->run.threads) : 1;
 }
 
@@ -297,6 +325,7 @@ static int train_run(struct train *t, struct merr *err)
     if (!t->k)
         return merr_set(err, -ENOTSUP, "no kernels '%s' in this build", kernels ? kernels : "auto");
     TRY(plan(t, err));
+    TRY(check_fit(t, err));
     TRY(open_world(t, err));
     TRY(t->k->stream_new(&cfg, &t->stream, err));
     TRY(calibrate(t, err));

@@ -1,0 +1,58 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "worker/train/fit.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static void what_does_not_fit_is_said_with_what_would_help(void **state)
+{
+    static const struct {
+        struct fit need;
+        int ranks;
+        struct fit_room room;
+        int code;
+        const char *words[3];
+    } t[] = {
+        {{GIB, GIB, 2 * GIB, GIB}, 1, {5 * GIB, 8 * GIB}, 0, {""}},
+        {{GIB, GIB, 2 * GIB, GIB + 1}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
+         {"0.00 GiB too little", "5.00 GiB free", "more tp"}},
+        {{GIB, GIB, GIB, 3 * GIB}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
+         {"1.00 GiB too little", "activations 3.00", "micro"}},
+        {{GIB, 3 * GIB, GIB, GIB}, 2, {5 * GIB, 8 * GIB}, -EINVAL,
+         {"4.00 GiB too little", "2 ranks", "virtual_workers"}},
+        {{GIB, GIB, 2 * GIB, GIB}, 3, {15 * GIB, 16 * GIB}, 0, {""}},
+        {{9 * GIB, 0, 0, 0}, 4, {0, 0}, 0, {""}}, /* nobody knows what there is */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct merr err = {""};
+
+        assert_int_equal(fit_check(&t[i].need, t[i].ranks, &t[i].room, &err), t[i].code);
+        for (size_t k = 0; k < 3 && t[i].words[k]; k++)
+            if (!strstr(err.text, t[i].words[k]))
+                fail_msg("'%s' does not say '%s'", err.text, t[i].words[k]);
+    }
+}
+
+static void this_machine_has_room(void **state)
+{
+    struct fit_room room;
+
+    (void)state;
+    fit_room_here(&room);
+    assert_true(room.total >= room.free && room.free > 1 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_fit_is_said_with_what_would_help),
+        cmocka_unit_test(this_machine_has_room),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

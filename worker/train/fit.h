@@ -1,0 +1,25 @@
+/* fit - whether what a rank will allocate fits into its node, said before the first step */
+#ifndef MUSTER_WORKER_TRAIN_FIT_H
+#define MUSTER_WORKER_TRAIN_FIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+
+struct fit { /* bytes one rank will hold */
+    uint64_t weights, gradients, optimizer, activations;
+};
+
+struct fit_room { /* bytes of a node, or of the control group this process is in; 0: not known */
+    uint64_t free, total;
+};
+
+/* What /proc/meminfo and the control groups (version 2) of this process say now. */
+void fit_room_here(struct fit_room *ret);
+
+/* ranks: how many on this node need as much. Returns 0; -EINVAL when they need more than there is in all, -ENOMEM when
+ * more than is free; err says how much is lacking, for what, and what would help. */
+int fit_check(const struct fit *need, int ranks, const struct fit_room *room, struct merr *err);
+
+#endif
