@@ -4,7 +4,11 @@ TSAN_TESTS += roundtrip faults
 
 test-programs: $(BUILD)/tests/fault/checkpoint_writer
 
-$(BUILD)/tests/fault/checkpoint_writer: $(BUILD)/obj/tests/fault/checkpoint_writer.o $(call libs_of,checkpoint)
+FAULTS_WRAPPED := open close read pread write pwrite rename fsync fdatasync mkdir rmdir unlink unlinkat fallocate \
+                  sync_file_range flock access poll io_uring_submit
+$(BUILD)/tests/fault/checkpoint_writer: override LDFLAGS += $(foreach f,$(FAULTS_WRAPPED),-Wl,--wrap=$(f))
+$(BUILD)/tests/fault/checkpoint_writer: $(BUILD)/obj/tests/fault/checkpoint_writer.o \
+                                        $(BUILD)/obj/tests/fault/checkpoint_faults.o $(call libs_of,checkpoint)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,checkpoint)

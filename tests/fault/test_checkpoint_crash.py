@@ -1,15 +1,33 @@
 """Kill a writer of checkpoints at any instant: the newest committed one is whole, unfinished ones do not exist."""
+import errno
 import os
 import random
 import signal
 import subprocess
 import time
 
-KILLS = 600 if os.environ.get("MUSTER_TEST_LONG") else 60
+import pytest
+
+LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
+KILLS = 600 if LONG else 60
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "tests", "fault", "checkpoint_writer")
 WAYS = ["uring", "threads", "buffered"]
 CODECS = ["none", "plane", "lz4"]
+
+
+def writer(*argv, way=None):
+    env = dict(os.environ, MUSTER_IO=way) if way else dict(os.environ)
+    done = subprocess.run([PROGRAM, *argv], capture_output=True, text=True, timeout=540, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def first_point(every):
+    """Where a sweep of every n-th point begins: another one each run, told so that it can be had again."""
+    first = int(os.environ.get("MUSTER_SEED", time.time_ns())) % every + 1
+    print(f"first point {first}, every {every}")
+    return str(first)
 
 
 def check(folder):
@@ -26,15 +44,15 @@ def test_a_writer_killed_at_any_instant_leaves_whole_checkpoints(tmp_path):
     newest = 0
     for kill in range(KILLS):
         env = dict(os.environ, MUSTER_IO=WAYS[kill % 3])
-        writer = subprocess.Popen([PROGRAM, "write", folder, str(kill + 1), CODECS[kill // 3 % 3]],
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        process = subprocess.Popen([PROGRAM, "write", folder, str(kill + 1), CODECS[kill // 3 % 3]],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         try:
-            writer.wait(chance.uniform(0.005, 0.2))
+            process.wait(chance.uniform(0.005, 0.2))
         except subprocess.TimeoutExpired:
             pass
-        assert writer.poll() is None, writer.stderr.read()
-        writer.send_signal(signal.SIGKILL)
-        out, _ = writer.communicate(timeout=60)
+        assert process.poll() is None, process.stderr.read()
+        process.send_signal(signal.SIGKILL)
+        out, _ = process.communicate(timeout=60)
         acknowledged = [int(line) for line in out.splitlines()]
         found = check(folder)
         # What was acknowledged is there; at most the one under way may have been committed unheard.
@@ -45,3 +63,38 @@ def test_a_writer_killed_at_any_instant_leaves_whole_checkpoints(tmp_path):
     kept = [name for name in os.listdir(folder) if name.startswith("step-")
             and os.path.exists(os.path.join(folder, name, "MANIFEST"))]
     assert 1 <= len(kept) <= 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_writer_killed_between_any_two_system_calls_leaves_whole_checkpoints(tmp_path, way):
+    every = 1 if LONG else 31
+    codec = CODECS[WAYS.index(way)]
+    last = int(writer("kill", str(tmp_path / "checkpoints"), codec, first_point(every), str(every), way=way))
+    assert last > 60  # the points were met: there are more calls than that
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+def test_a_writer_goes_on_after_any_call_that_fails(tmp_path, way, error):
+    every = 1 if LONG else 9
+    last = int(writer("fail", str(tmp_path / "checkpoints"), "none", first_point(every), str(every), str(error),
+                      way=way))
+    assert last > 20
+
+
+def test_requests_beyond_what_a_slow_disk_takes_are_refused(tmp_path):
+    writer("slow", str(tmp_path / "checkpoints"), way="threads")
+
+
+def test_without_io_uring_threads_write(tmp_path):
+    writer("no-uring", str(tmp_path / "checkpoints"))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_full_file_system_costs_only_the_attempt(tmp_path, codec):
+    """In a mount name space of its own; as another user, in a user name space too."""
+    script = 'mount -t tmpfs -o size=24m none "$1" && exec "$2" fill "$1" "$3"'
+    space = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    done = subprocess.run([*space, "sh", "-c", script, "sh", str(tmp_path), PROGRAM, codec], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

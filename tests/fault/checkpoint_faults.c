@@ -1,0 +1,110 @@
+#include "tests/fault/checkpoint_faults.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <liburing.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static atomic_int left, slow_ms;
+static atomic_bool hit;
+static int with; /* set before the threads start */
+
+void faults_arm(int n, int error)
+{
+    with = error;
+    atomic_store(&hit, false);
+    atomic_store(&left, n);
+}
+
+void faults_slow(int ms)
+{
+    atomic_store(&slow_ms, ms);
+}
+
+bool faults_hit(void)
+{
+    return atomic_load(&hit);
+}
+
+/* Before a call. True: it fails with errno set. */
+static bool fails(bool changes)
+{
+    if (atomic_load(&left) <= 0 || (with && !changes) || atomic_fetch_sub(&left, 1) != 1)
+        return false;
+    atomic_store(&hit, true);
+    if (!with) {
+        (void)kill(getpid(), SIGKILL);
+        for (;;)
+            (void)pause();
+    }
+    errno = with;
+    return true;
+}
+
+#define WRAP(changes, type, name, params, ...)                      \
+    type __real_##name params;                                      \
+    type __wrap_##name params;                                      \
+    type __wrap_##name params                                       \
+    {                                                               \
+        return fails(changes) ? (type)-1 : __real_##name(__VA_ARGS__); \
+    }
+
+WRAP(true, ssize_t, write, (int fd, const void *p, size_t n), fd, p, n)
+WRAP(true, int, rename, (const char *from, const char *to), from, to)
+WRAP(true, int, fsync, (int fd), fd)
+WRAP(true, int, fdatasync, (int fd), fd)
+WRAP(true, int, mkdir, (const char *path, mode_t mode), path, mode)
+WRAP(true, int, fallocate, (int fd, int mode, off_t at, off_t len), fd, mode, at, len)
+WRAP(true, int, unlink, (const char *path), path)
+WRAP(true, int, unlinkat, (int fd, const char *path, int flags), fd, path, flags)
+WRAP(true, int, rmdir, (const char *path), path)
+WRAP(false, int, sync_file_range, (int fd, off_t at, off_t n, unsigned flags), fd, at, n, flags)
+WRAP(false, ssize_t, read, (int fd, void *p, size_t n), fd, p, n)
+WRAP(false, ssize_t, pread, (int fd, void *p, size_t n, off_t at), fd, p, n, at)
+WRAP(false, int, flock, (int fd, int how), fd, how)
+WRAP(false, int, close, (int fd), fd)
+WRAP(false, int, access, (const char *path, int how), path, how)
+WRAP(false, int, poll, (struct pollfd *p, nfds_t n, int timeout), p, n, timeout)
+
+ssize_t __real_pwrite(int fd, const void *p, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at);
+ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    if (fails(true))
+        return -1;
+    if (atomic_load(&slow_ms))
+        (void)__real_poll(NULL, 0, atomic_load(&slow_ms));
+    return __real_pwrite(fd, p, n, at);
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...)
+{
+    mode_t mode = 0;
+    va_list args;
+
+    if (flags & O_CREAT) {
+        va_start(args, flags);
+        mode = va_arg(args, mode_t);
+        va_end(args);
+    }
+    return fails(flags & O_CREAT) ? -1 : __real_open(path, flags, mode);
+}
+
+/* A request is on its way, or its answer is: the process may end between. */
+int __real_io_uring_submit(struct io_uring *ring);
+int __wrap_io_uring_submit(struct io_uring *ring);
+int __wrap_io_uring_submit(struct io_uring *ring)
+{
+    (void)fails(false);
+    return __real_io_uring_submit(ring);
+}
