@@ -86,6 +86,7 @@ static int place_micro(struct balance *b, int replica, int64_t j, int16_t *place
     for (size_t k = b->first[replica]; k < b->first[replica + 1]; k++)
         if (b->micro[k] == j)
             sum += b->tokens[g.n++] = b->d->b->tokens[b->sub[k]];
+    *step_s += c->cost.micro_s;
     if (g.n == 0)
         return 0;
     if (sum > c->capacity * c->ranks)
@@ -93,7 +94,7 @@ static int place_micro(struct balance *b, int replica, int64_t j, int16_t *place
     rc = seq_place(&g, b->placer, b->place, &placed);
     if (rc)
         return rc;
-    *step_s += placed.time_s + c->cost.micro_s;
+    *step_s += placed.time_s;
     for (size_t k = b->first[replica]; k < b->first[replica + 1]; k++)
         if (b->micro[k] == j)
             place[k] = b->place[at++];

@@ -217,7 +217,7 @@ static void predict(struct seq_plan *p)
                     m->peak_tokens = rank_tokens[r];
             }
             slowest += most;
-            m->time_s = most + (m->n ? c->cost.micro_s : 0);
+            m->time_s = most + c->cost.micro_s; /* an empty one too: it takes part in what all do */
             replica_s += m->time_s;
             s.peak_share = fmax(s.peak_share, (double)m->peak_tokens / (double)c->capacity);
             for (size_t x = m->first; x < m->first + m->n; x++) {
