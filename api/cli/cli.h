@@ -103,6 +103,7 @@ struct cli_table {
     unsigned right; /* bit i: column i holds numbers */
     int state;      /* the column coloured as a state, or -1 */
     bool clear;     /* clear the rest of each line of a terminal: the table is drawn over another */
+    bool whole;     /* the last column is never cut: a path or a name that one copies */
     unsigned char spare[4]; /* columns (never 0) left out where a terminal is narrow, in this order */
 };
 
@@ -146,7 +147,7 @@ int follow_events(struct cli *c);
 int follow_logs(struct cli *c);
 int follow_metrics(struct cli *c);
 int follow_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
-/* What happened, less when and to which job; brief: also less what it was before and less paths. */
+/* What happened, less when, to which job and of what type; brief: less what it was before and paths. */
 void follow_print_event(const json_t *event, bool brief);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);

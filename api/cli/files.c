@@ -40,7 +40,8 @@ static int open_at(const char *path, struct mck **ret)
 
 static int list(struct cli *c, const char *dir)
 {
-    static const struct cli_table table = {.head = {"STEP", "MIB", "CREATED", "PATH"}, .n = 4, .right = 3, .state = -1};
+    static const struct cli_table table = {.head = {"STEP", "MIB", "CREATED", "PATH"}, .n = 4, .right = 3, .state = -1,
+                                           .whole = true};
     struct merr err = {""};
     json_t *all = NULL, *rows, *one;
     size_t i;
@@ -72,7 +73,8 @@ static int list(struct cli *c, const char *dir)
 
 static int inspect(struct cli *c, struct mck *k)
 {
-    static const struct cli_table table = {.head = {"ROLE", "TYPE", "SHAPE", "TENSOR"}, .n = 4, .state = -1};
+    static const struct cli_table table = {.head = {"ROLE", "TYPE", "SHAPE", "TENSOR"}, .n = 4, .state = -1,
+                                           .whole = true};
     json_t *doc = mck_inspect(k), *t, *rows;
     size_t i;
 

@@ -48,11 +48,11 @@ void follow_print_event(const json_t *e, bool brief)
     if (strcmp(type, "eval") == 0 && json_is_number(json_object_get(d, "loss"))) {
         (void)printf("step %lld  held-out loss %.4f", cli_int(d, "step"), cli_real(d, "loss"));
     } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "error")) {
-        (void)printf("step %lld  checkpoint %sfailed%s: ", cli_int(d, "step"), cli_colour("\033[31m"),
-                     cli_colour("\033[0m"));
+        (void)printf("step %lld  %s%sfailed%s: ", cli_int(d, "step"), brief ? "checkpoint " : "",
+                     cli_colour("\033[31m"), cli_colour("\033[0m"));
         cli_print_text(cli_str(d, "error"));
     } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "path")) {
-        (void)printf("step %lld  checkpoint of %.1f MiB in %.2f s%s", cli_int(d, "step"),
+        (void)printf("step %lld  %s%.1f MiB in %.2f s%s", cli_int(d, "step"), brief ? "checkpoint of " : "",
                      cli_real(d, "bytes") / 1048576, cli_real(d, "seconds"), brief ? "" : ": ");
         cli_print_text(brief ? "" : cli_str(d, "path"));
     } else if (*to) {

@@ -182,7 +182,7 @@ static void print_cells(const struct cli_table *t, const json_t *row, const size
         size_t is = width(text), show = is, pad = wide[i] > is ? wide[i] - is : 0;
         bool last = i + 1 == t->n, right = t->right & (1u << i);
 
-        if (last && columns > 0) {
+        if (last && columns > 0 && !t->whole) {
             size_t left = (size_t)columns > used ? (size_t)columns - used : 0;
 
             show = is <= left ? is : left >= NARROW ? left - 3 : 0;

@@ -225,7 +225,7 @@ def test_events_are_printed_in_words_and_whole(cluster, trained):
     text = run(cluster, "events", trained).stdout
     assert re.search(rf"^....-..-..T..:..:..Z  {trained} +state +queued -> starting: 2 devices of n1$", text, re.M)
     assert re.search(r"eval +step 20  held-out loss \d\.\d{4}$", text, re.M)
-    assert re.search(r"checkpoint +step 40  checkpoint of \d\.\d MiB in \d\.\d\d s: /.*step-00000040$", text, re.M)
+    assert re.search(r"checkpoint +step 40  \d\.\d MiB in \d\.\d\d s: /.*step-00000040$", text, re.M)
     document = said(cluster, "events", trained, "-o", "json")
     assert document["events"] == cluster.events(trained) and document["next_cursor"] is None
     two = said(cluster, "events", trained, "-n", "2", "-o", "json")
