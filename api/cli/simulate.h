@@ -7,4 +7,7 @@ struct cli;
 /* muster simulate sequence [FILE]: policies of sequence planning beside each other. */
 int simulate_sequence(struct cli *c);
 
+/* muster simulate: a trace of jobs through the scheduler. */
+int simulate_cluster(struct cli *c);
+
 #endif

@@ -40,7 +40,7 @@ def muster(*args, cwd=None, **env):
     (["checkpoint", "import", "/nowhere/a", "b"], 3, "/nowhere/a"),
     (["scale", "j1"], 2, "want --min N, --max N or both"),
     (["scale", "j1", "--min", "4", "--max", "2"], 2, "more than --max 2"),
-    (["simulate"], 4, "not built yet"),
+    (["simulate"], 2, "want --trace FILE"),
     (["completion", "tcsh"], 2, "bash, zsh or fish"),
     (["help", "nothing"], 2, "no command 'nothing'"),
     (["list", "--server", "http://127.0.0.1:1", "--token", "x"], 5, "cannot reach"),
