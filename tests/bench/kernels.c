@@ -179,6 +179,47 @@ static void call_layernorm_back(struct bench *b, void *arg)
                                     c->sum2, &err), &err);
 }
 
+static void call_rmsnorm(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->rmsnorm_forward(b->s, c->x, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row2, &err), &err);
+}
+
+static void call_rmsnorm_back(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->rmsnorm_backward(b->s, c->z, c->x, c->gamma, c->row2, c->rows, c->cols, c->y, false, c->sum, &err),
+         &err);
+}
+
+static void call_swiglu(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->swiglu_forward(b->s, c->x, c->rows, c->cols / 2, c->y, &err), &err);
+}
+
+static void call_swiglu_back(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->swiglu_backward(b->s, c->x, c->z, c->rows, c->cols / 2, c->y, &err), &err);
+}
+
+static void call_rope(struct bench *b, void *arg)
+{
+    struct loop_case *c = arg;
+    struct merr err;
+
+    must(b->ops->rope(b->s, c->y, c->rows, c->cols / 64, 64, c->cols, c->index, c->gamma, false, &err), &err);
+}
+
 static void call_gelu(struct bench *b, void *arg)
 {
     struct loop_case *c = arg;
@@ -250,8 +291,10 @@ static void bench_loops(struct bench *b, int rows, int cols)
         double floats; /* moved a number of the matrix: read and written once each */
     } loop[] = {
         { "layernorm forward", call_layernorm, 2 }, { "layernorm backward", call_layernorm_back, 3 },
-        { "gelu forward", call_gelu, 2 }, { "gelu backward", call_gelu_back, 3 }, { "add", call_add, 3 },
-        { "bias gradient", call_bias_gradient, 1 }, { "dropout", call_dropout, 2 },
+        { "rmsnorm forward", call_rmsnorm, 2 }, { "rmsnorm backward", call_rmsnorm_back, 3 },
+        { "swiglu forward", call_swiglu, 1.5 }, { "swiglu backward", call_swiglu_back, 2.5 },
+        { "rope", call_rope, 2 }, { "gelu forward", call_gelu, 2 }, { "gelu backward", call_gelu_back, 3 },
+        { "add", call_add, 3 }, { "bias gradient", call_bias_gradient, 1 }, { "dropout", call_dropout, 2 },
         { "loss and gradient", call_loss, 3 }, { "adamw", call_adamw, 7.0 / 4 },
     };
     size_t n = (size_t)rows * (size_t)cols;
@@ -264,6 +307,8 @@ static void bench_loops(struct bench *b, int rows, int cols)
     c.sample = calloc((size_t)rows, sizeof(*c.sample));
     if (!c.index || !c.sample)
         die("memory", "none left");
+    for (int i = 0; i < rows; i++) /* positions, and tokens of the vocabulary */
+        c.index[i] = i % cols;
     for (size_t i = 0; i < n; i++)
         c.z[i] = fabsf(c.z[i]);
     for (size_t i = 0; i < sizeof(loop) / sizeof(loop[0]); i++) {

@@ -188,25 +188,77 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
     }
 }
 
+#define ROPE_BLOCK 64 /* pairs of columns whose angles are held at once */
+
+/* Cosines and sines of one position, and what takes them on to the next. */
+struct rope_angles {
+    double c[ROPE_BLOCK], s[ROPE_BLOCK], step_c[ROPE_BLOCK], step_s[ROPE_BLOCK];
+    float cf[ROPE_BLOCK], sf[ROPE_BLOCK];
+};
+
+/* In double: a float angle of some thousand radians has lost its third decimal. */
+static void rope_start(struct rope_angles *a, int n, const float *freq, int32_t position)
+{
+    for (int i = 0; i < n; i++) {
+        double angle = (double)position * (double)freq[i];
+
+        a->c[i] = cos(angle);
+        a->s[i] = sin(angle);
+    }
+}
+
+/* One position on by the sum of angles; over the rows of one call the error stays far below a float's last bit. */
+static void rope_next(struct rope_angles *a, int n)
+{
+    for (int i = 0; i < n; i++) {
+        double c = a->c[i] * a->step_c[i] - a->s[i] * a->step_s[i];
+
+        a->s[i] = a->s[i] * a->step_c[i] + a->c[i] * a->step_s[i];
+        a->c[i] = c;
+    }
+}
+
+/* Pairs [0, n) of each head, half columns apart. */
+static void rope_block(float *x, int rows, int heads, int dim, int ld, const int32_t *position, const float *freq,
+                       int n, bool inverse)
+{
+    struct rope_angles a;
+    int half = dim / 2;
+
+    for (int i = 0; i < n && rows > 1; i++) {
+        a.step_c[i] = cos((double)freq[i]);
+        a.step_s[i] = sin((double)freq[i]);
+    }
+    for (int r = 0; r < rows; r++, x += ld) {
+        if (r > 0 && position[r] == position[r - 1] + 1)
+            rope_next(&a, n);
+        else
+            rope_start(&a, n, freq, position[r]);
+        for (int i = 0; i < n; i++) {
+            a.cf[i] = (float)a.c[i];
+            a.sf[i] = (float)(inverse ? -a.s[i] : a.s[i]);
+        }
+        for (int h = 0; h < heads; h++) {
+            float *p = x + (size_t)h * (size_t)dim;
+
+            EACH(i, k, n) {
+                v8 lo = load(p + i, k), hi = load(p + half + i, k), c = load(a.cf + i, k), s = load(a.sf + i, k);
+
+                store(p + i, lo * c - hi * s, k);
+                store(p + half + i, hi * c + lo * s, k);
+            }
+        }
+    }
+}
+
 static void rope(float *x, int rows, int heads, int dim, int ld, const int32_t *position, const float *freq,
                  bool inverse)
 {
     int half = dim / 2;
 
-    for (int r = 0; r < rows; r++, x += ld) {
-        for (int i = 0; i < half; i++) {
-            /* in double: a float angle of some thousand radians has lost its third decimal */
-            double angle = (double)position[r] * (double)freq[i];
-            float c = (float)cos(angle), s = (float)(inverse ? -sin(angle) : sin(angle));
-
-            for (int h = 0; h < heads; h++) {
-                float *p = x + (size_t)h * (size_t)dim + i, lo = p[0], hi = p[half];
-
-                p[0] = lo * c - hi * s;
-                p[half] = hi * c + lo * s;
-            }
-        }
-    }
+    for (int from = 0; from < half; from += ROPE_BLOCK)
+        rope_block(x + from, rows, heads, dim, ld, position, freq + from,
+                   half - from < ROPE_BLOCK ? half - from : ROPE_BLOCK, inverse);
 }
 
 /* --- activations ------------------------------------------------------------------------------------------ */
