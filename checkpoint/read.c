@@ -153,6 +153,23 @@ static int parse_kv(struct mck *c, struct merr *err)
     return 0;
 }
 
+/* A folder under another step's name would be resumed as that step. */
+static int check_step(const struct mck *c, struct merr *err)
+{
+    char path[MCK_PATH_MAX], *name;
+    uint64_t step;
+    size_t n;
+
+    memcpy(path, c->path, sizeof(path));
+    for (n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+        path[n - 1] = '\0';
+    name = strrchr(path, '/');
+    if (!folder_parse_step(name ? name + 1 : path, &step) || step == c->ix.step)
+        return 0;
+    return merr_set(err, -EBADMSG, "'%s' holds step %llu: it was renamed or copied from there", path,
+                    (unsigned long long)c->ix.step);
+}
+
 int mck_open_path(const char *path, struct mck **ret, struct merr *err)
 {
     struct mck *c = read_alloc();
@@ -166,6 +183,8 @@ int mck_open_path(const char *path, struct mck **ret, struct merr *err)
         memcpy(c->path, path, strlen(path) + 1);
         r = read_manifest(c, manifest, err);
     }
+    if (!r)
+        r = check_step(c, err);
     if (!r)
         r = make_sources(c, err);
     if (!r)
