@@ -178,7 +178,8 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
         return r;
     a->bytes = c.bytes;
     a->stored = c.stored;
-    (void)collect_folder(w->cfg.dir, w->cfg.keep, true, NULL); /* room is made again after the next commit */
+    /* if it fails, room is made after the next commit */
+    (void)collect_folder(w->cfg.dir, w->cfg.keep, w->cfg.keep_every, true, NULL);
     return 0;
 }
 

@@ -56,6 +56,7 @@ struct mck_cfg {
     uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
     const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
     int keep;            /* newest committed checkpoints kept, at least 2 */
+    uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
     size_t pool_bytes;   /* staging ring; 0: 64 MiB */
     int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
 };
@@ -136,8 +137,9 @@ int mck_digest(struct mck *c, char ret_hex[33], struct merr *err);
 int mck_repair(const char *path, struct merr *err);
 
 /* Remove what aborted attempts and interrupted deletions left in dir, then committed checkpoints beyond the
- * newest keep (>= 2). Ran by the coordinator after each commit. */
-int mck_collect(const char *dir, int keep, struct merr *err);
+ * newest keep (>= 2), less those of a step that keep_every (0: none) divides. Ran by the coordinator after each
+ * commit. */
+int mck_collect(const char *dir, int keep, uint64_t keep_every, struct merr *err);
 
 /* --- safetensors --------------------------------------------------------------------------------------- */
 

@@ -76,7 +76,7 @@ static bool is_good(const char *dir, uint64_t step)
     return folder_step_path(dir, step, NULL, path, NULL) == 0 && read_is_committed(path);
 }
 
-int collect_folder(const char *dir, int keep, bool writing, struct merr *err)
+int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing, struct merr *err)
 {
     uint64_t *step = NULL, newest = 0;
     size_t n = 0;
@@ -94,6 +94,8 @@ int collect_folder(const char *dir, int keep, bool writing, struct merr *err)
             newest = step[i] > newest ? step[i] : newest;
             continue;
         }
+        if (whole && keep_every && step[i] % keep_every == 0)
+            continue; /* kept for good */
         if (good >= keep || (!committed && (!writing || (good && step[i] < newest))))
             r = remove_step(dir, step[i], err);
     }
@@ -101,7 +103,7 @@ int collect_folder(const char *dir, int keep, bool writing, struct merr *err)
     return r;
 }
 
-int mck_collect(const char *dir, int keep, struct merr *err)
+int mck_collect(const char *dir, int keep, uint64_t keep_every, struct merr *err)
 {
-    return collect_folder(dir, keep, folder_has_writers(dir), err);
+    return collect_folder(dir, keep, keep_every, folder_has_writers(dir), err);
 }

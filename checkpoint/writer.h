@@ -145,6 +145,6 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err);
 void attempt_discard(struct mck_writer *w, struct attempt *a);
 
 /* mck_collect while a writer of dir lives: attempts newer than the newest commit stay. */
-int collect_folder(const char *dir, int keep, bool writing, struct merr *err);
+int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing, struct merr *err);
 
 #endif

@@ -321,13 +321,51 @@ static void what_is_kept_is_never_fewer_than_two(void **state)
     json_decref(list);
     flip(in_step(40, "rank-00000.mck"), 0); /* a damaged one does not count */
     assert_int_equal(mkdir(in_step(60, ""), 0755), 0);
-    assert_int_equal(mck_collect(dir, 1, &err), 0);
+    assert_int_equal(mck_collect(dir, 1, 0, &err), 0);
     assert_int_equal(mck_list(dir, &list, &err), 0);
     assert_int_equal(json_array_size(list), 2);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 0), "step")), 30);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "step")), 50);
     assert_int_equal(access(in_step(60, ""), F_OK), -1);
     json_decref(list);
+}
+
+static void expect_steps(const uint64_t *want, size_t n)
+{
+    struct merr err = {.text = ""};
+    json_t *list;
+
+    assert_int_equal(mck_list(dir, &list, &err), 0);
+    assert_int_equal(json_array_size(list), n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(json_integer_value(json_object_get(json_array_get(list, i), "step")), want[i]);
+    json_decref(list);
+}
+
+static void every_nth_checkpoint_outlives_the_newest(void **state)
+{
+    struct mck_cfg cfg = {.dir = dir, .size = 1, .generation = 1, .codec = "none", .keep = 2, .keep_every = 20};
+    struct mck_buffer b = two->buf[0][0];
+    struct merr err = {.text = ""};
+    struct mck_writer *w;
+
+    (void)state;
+    b.off[0] = 0, b.len[0] = b.shape[0] = 10, b.sub_begin = b.sub_end = 0;
+    assert_int_equal(mck_writer_new(&cfg, &b, 1, &w, &err), 0);
+    for (uint64_t step = 10; step <= 80; step += 10) {
+        json_t *kv = json_pack("{s:I}", "step", (json_int_t)step);
+
+        assert_int_equal(mck_begin(w, step, kv, &err), 0);
+        assert_int_equal(mck_drain(w, clock_mono_us() + 10000000, &err), 0);
+        json_decref(kv);
+    }
+    mck_writer_free(w);
+    expect_steps((const uint64_t[]){20, 40, 60, 70, 80}, 5);
+    flip(in_step(40, "rank-00000.mck"), 0); /* a damaged one is not worth its room */
+    assert_int_equal(mck_collect(dir, 2, 20, &err), 0);
+    expect_steps((const uint64_t[]){20, 60, 70, 80}, 4);
+    assert_int_equal(mck_collect(dir, 2, 0, &err), 0);
+    expect_steps((const uint64_t[]){70, 80}, 2);
 }
 
 static void bad_buffers_and_settings_are_refused_by_name(void **state)
@@ -366,6 +404,7 @@ int main(void)
         T(a_full_disk_costs_only_the_attempt),
         T(a_missing_rank_ends_in_a_timeout_that_names_it),
         T(what_is_kept_is_never_fewer_than_two),
+        T(every_nth_checkpoint_outlives_the_newest),
         T(bad_buffers_and_settings_are_refused_by_name),
     };
 
