@@ -332,13 +332,20 @@ static size_t page_limit(const struct call *call)
     return limit == 0 ? 200 : limit > PAGE_MAX ? PAGE_MAX : (size_t)limit;
 }
 
-static void answer_page(struct call *call, json_t *events, size_t limit)
+/* The id after which the next page begins, 0 when this one, as it was read, is the last. */
+static uint64_t page_end(const json_t *events, size_t limit)
 {
     size_t n = json_array_size(events);
+
+    return n > 0 && n == limit ? event_id(json_array_get(events, n - 1)) : 0;
+}
+
+static void answer_page(struct call *call, json_t *events, uint64_t end)
+{
     char cursor[24] = "";
 
-    if (n == limit)
-        (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)event_id(json_array_get(events, n - 1)));
+    if (end)
+        (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)end);
     call_answer_new(call, 200, json_pack("{s:o, s:s?}", "events", events, "next_cursor", cursor[0] ? cursor : NULL));
 }
 
@@ -381,7 +388,8 @@ void events_of_job(struct core *c, struct call *call)
     if (!http_wants_stream(call->req)) {
         size_t limit = page_limit(call);
 
-        answer_page(call, job_events(c, job, number(http_query(call->req, "cursor")), limit), limit);
+        events = job_events(c, job, number(http_query(call->req, "cursor")), limit);
+        answer_page(call, events, page_end(events, limit));
         return;
     }
     events = job_events(c, job, number(last), REPLAY_MAX);
@@ -401,6 +409,7 @@ void events_of_all(struct core *c, struct call *call)
     size_t limit = stream ? REPLAY_MAX : page_limit(call), n;
     uint64_t after = number(stream ? last : http_query(call->req, "cursor"));
     json_t *events = stream && !last ? json_array() : all_events(c, after, limit), *event;
+    uint64_t end = page_end(events, limit);
     const struct http_identity *who = http_identity(call->req);
     struct follower *f;
 
@@ -413,7 +422,7 @@ void events_of_all(struct core *c, struct call *call)
             (void)json_array_remove(events, n);
     }
     if (!stream) {
-        answer_page(call, events, limit);
+        answer_page(call, events, end);
         return;
     }
     f = follow(c, call);
