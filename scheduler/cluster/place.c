@@ -9,7 +9,8 @@
 
 #include "scheduler/cluster/sched_int.h"
 
-#define DEFRAG_MOVES 3 /* jobs moved in a round so that larger ones fit */
+#define DEFRAG_MOVES 3     /* jobs moved in a round so that larger ones fit */
+#define DEFRAG_ATTEMPTS 16 /* jobs for which that is tried: each looks at all others */
 
 struct board {
     struct round *r;
@@ -22,7 +23,7 @@ struct board {
     uint32_t *taken;                     /* scratch: nodes of the job at hand */
     int32_t *taken_n;
     size_t n_taken;
-    int moves;
+    int moves, attempts;
 };
 
 static void board_clear(struct board *b)
@@ -253,7 +254,7 @@ static int defragment(struct board *b, struct rjob *j)
     const struct sched_shape *s = &cand_of(r, j, j->chosen)->shape;
     int32_t n = s->n[0];
 
-    if (b->moves >= DEFRAG_MOVES || s->type[1] >= 0 || n > r->node_size[s->type[0]])
+    if (b->moves >= DEFRAG_MOVES || b->attempts++ >= DEFRAG_ATTEMPTS || s->type[1] >= 0 || n > r->node_size[s->type[0]])
         return 0;
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *o = &r->jobs[i];
