@@ -282,9 +282,8 @@ static void *reader_run(void *arg)
 
 static int run_readers(struct load *l, struct merr *err)
 {
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     pthread_t id[THREADS_MAX];
-    int want = cpus < 1 ? 1 : cpus > THREADS_MAX ? THREADS_MAX : (int)cpus, n = 0;
+    int want = THREADS_MAX, n = 0; /* on few processors too: some wait for the disk while others check */
 
     if (l->needs < 16)
         want = 1;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hash.h"
 #include "base/io.h"
@@ -10,8 +11,11 @@
 
 int scan_init(struct scan *s, const struct mck *c, struct merr *err)
 {
-    *s = (struct scan){.c = c, .fd = -1, .coder = chunk_coder_new(), .stored = malloc(MCK_SLOT + MCK_CHUNK),
-                       .plain = malloc(MCK_CHUNK)};
+    void *stored = NULL;
+
+    *s = (struct scan){.c = c, .fd = -1, .coder = chunk_coder_new(), .plain = malloc(MCK_CHUNK)};
+    if (posix_memalign(&stored, MCK_ALIGN, MCK_SLOT + MCK_CHUNK) == 0)
+        s->stored = stored;
     if (!s->coder || !s->stored || !s->plain)
         return merr_set(err, -ENOMEM, "no memory to read a checkpoint");
     return 0;
@@ -31,13 +35,27 @@ static int corrupt(const struct scan *s, uint64_t chunk, const char *what, struc
                     (unsigned long long)chunk, what);
 }
 
+/* len bytes at off. Past the page cache where that can be had, which is quicker for what is read once; whole blocks are
+ * read then, for which stored has room. */
+static int read_stored(struct scan *s, char *to, uint64_t len, uint64_t off)
+{
+    if (s->direct && off % MCK_ALIGN == 0 && (uintptr_t)to % MCK_ALIGN == 0) {
+        if (read_bytes(s->fd, to, mck_round(len, MCK_ALIGN), off) == 0)
+            return 0;
+    }
+    if (s->direct && fcntl(s->fd, F_SETFL, 0)) /* odd places, the end of a foreign or cut file */
+        return -errno;
+    s->direct = false;
+    return read_bytes(s->fd, to, len, off);
+}
+
 /* Check stored bytes; read them once more past the page cache when they are wrong. */
 static int check_stored(struct scan *s, uint64_t i, const struct mck_chunk *e, char *data, struct merr *err)
 {
     if (hash_crc32c(0, data, e->stored_len) == e->crc32c)
         return 0;
     (void)posix_fadvise(s->fd, (off_t)e->file_off, e->stored_len, POSIX_FADV_DONTNEED);
-    if (read_bytes(s->fd, data, e->stored_len, e->file_off) == 0 && hash_crc32c(0, data, e->stored_len) == e->crc32c)
+    if (read_stored(s, data, e->stored_len, e->file_off) == 0 && hash_crc32c(0, data, e->stored_len) == e->crc32c)
         return 0;
     return corrupt(s, i, "fails its checksum", err);
 }
@@ -77,6 +95,7 @@ static uint64_t extend(const struct scan *s, uint32_t file, uint64_t i, uint64_t
 
 static int open_file(struct scan *s, uint32_t file, struct merr *err)
 {
+    const char *way = getenv("MUSTER_IO");
     int fd;
 
     if (s->fd >= 0 && s->file == file)
@@ -87,6 +106,7 @@ static int open_file(struct scan *s, uint32_t file, struct merr *err)
     io_close(&s->fd);
     s->fd = fd;
     s->file = file;
+    s->direct = !s->c->source[file].foreign && !(way && !strcmp(way, "buffered")) && fcntl(fd, F_SETFL, O_DIRECT) == 0;
     return 0;
 }
 
@@ -102,7 +122,7 @@ int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
 
         end = extend(s, file, i, to, &bytes);
         read_chunk_entry(s->c, file, i, &first);
-        r = read_bytes(s->fd, s->stored, bytes, first.file_off);
+        r = read_stored(s, s->stored, bytes, first.file_off);
         if (r)
             return r == -EBADMSG ? corrupt(s, i, "lies behind the end of the file", err)
                                  : merr_errno(err, r, "cannot read '%s'", s->c->paths[s->c->source[file].path]);

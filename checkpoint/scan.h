@@ -10,6 +10,7 @@ struct scan {
     struct chunk_coder *coder;
     char *stored, *plain; /* a slot of stored bytes; a chunk decoded */
     int fd;
+    bool direct; /* fd reads past the page cache */
     uint32_t file; /* that fd is of */
 };
 
