@@ -80,13 +80,11 @@ static int64_t draw_us(const struct engine *e, size_t node, int64_t mean_us)
 static int check_job(const struct engine *e, const struct sim_job *j, struct merr *err)
 {
     const struct sched_tenant *t = &e->s->tenants[j->tenant];
-    int64_t sum = 0, most = 0;
+    int64_t most = 0;
 
     for (size_t k = 0; k < e->s->n_types; k++)
-        if ((j->types >> k & 1) && e->s->profiles[j->profile].n[k] > 0) {
-            sum += e->total[k];
-            most = e->total[k] > most ? e->total[k] : most;
-        }
+        if ((j->types >> k & 1) && e->s->profiles[j->profile].n[k] > 0 && e->total[k] > most)
+            most = e->total[k];
     if (most < j->min)
         return merr_set(err, -EINVAL, "job '%s' can never run: it wants %d devices of one class that its kind runs on, "
                         "the cluster has %lld", j->name, j->min, (long long)most);
