@@ -75,7 +75,7 @@ const struct command cli_commands[] = {
       {"keep-chunks", 0, "N", "chunk: chunks of a sequence kept (default 1)"},
       {"seed", 0, "N", "the same seed gives the same lengths (default 1000)"}}},
     {"simulate", "", 0, 0, "play a trace of jobs through the scheduler",
-     "muster simulate --trace jobs.csv --cluster cluster.json --throughputs rates.json", simulate_cluster, true,
+     "muster simulate --trace t.csv --cluster c.json --throughputs p.json", simulate_cluster, true,
      {{"trace", 't', "FILE", "jobs as CSV"},
       {"cluster", 0, "FILE", "classes, nodes and tenants as JSON"},
       {"throughputs", 0, "FILE", "steps a second by kind of job, class and count, as JSON"},
