@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "api/cli/cli.h"
 #include "checkpoint/checkpoint.h"
@@ -97,11 +98,26 @@ static int inspect(struct cli *c, struct mck *k)
     return CLI_DONE;
 }
 
+/* On a terminal: how much is read, redrawn as the whole percent changes. */
+static void show_progress(void *arg, uint64_t done, uint64_t all)
+{
+    static const char bar[] = "########################################";
+    int *shown = arg, percent = all ? (int)(done * 100 / all) : 100;
+
+    if (percent == *shown)
+        return;
+    *shown = percent;
+    (void)fprintf(stderr, "\r[%-40.*s] %3d %% of %.0f MiB", percent * 40 / 100, bar, percent, (double)all / 1048576);
+}
+
 static int verify(struct cli *c, struct mck *k)
 {
     struct merr err = {""};
     json_t *report = NULL;
-    int r = mck_verify(k, NULL, NULL, &report, &err);
+    int shown = -1, r = mck_verify(k, isatty(STDERR_FILENO) ? show_progress : NULL, &shown, &report, &err);
+
+    if (shown >= 0)
+        (void)fprintf(stderr, "\r\033[K"); /* the bar makes room for the outcome */
 
     if (c->json && report)
         (void)cli_print_json(report);
