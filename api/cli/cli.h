@@ -142,7 +142,6 @@ int jobs_act(struct cli *c);
 int jobs_checkpoint_now(struct cli *c);
 int jobs_plan(struct cli *c);
 int jobs_scale(struct cli *c);
-int jobs_unbuilt(struct cli *c);
 int follow_events(struct cli *c);
 int follow_logs(struct cli *c);
 int follow_metrics(struct cli *c);

@@ -358,8 +358,3 @@ int jobs_scale(struct cli *c)
     json_decref(job);
     return 0;
 }
-
-int jobs_unbuilt(struct cli *c)
-{
-    return cli_fail(CLI_REFUSED, "`muster %s` is not built yet in this version", c->cmd->name);
-}

@@ -27,7 +27,8 @@ def can_make_hosts():
     return entered.returncode == 0
 
 
-pytestmark = pytest.mark.skipif(not can_make_hosts(), reason="making and entering network namespaces needs root on a file system of its own")
+pytestmark = pytest.mark.skipif(not can_make_hosts(),
+                                reason="making and entering network namespaces needs root on a file system of its own")
 
 
 def wait_for(what, check, seconds):
