@@ -35,8 +35,8 @@ static int corrupt(const struct scan *s, uint64_t chunk, const char *what, struc
                     (unsigned long long)chunk, what);
 }
 
-/* len bytes at off. Past the page cache where that can be had, which is quicker for what is read once; whole blocks are
- * read then, for which stored has room. */
+/* len bytes at off. Past the page cache where that can be had, for half the processor's time (not sooner); whole blocks
+ * are read then, for which stored has room. */
 static int read_stored(struct scan *s, char *to, uint64_t len, uint64_t off)
 {
     if (s->direct && off % MCK_ALIGN == 0 && (uintptr_t)to % MCK_ALIGN == 0) {
