@@ -40,8 +40,8 @@ test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuz
 	@-$(MAKE) --no-print-directory suite-system SANITIZE=thread
 	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python system-address system-thread,$(RESULTS)/$(s).json)
 
-# Whole clusters of sanitized programs. Under TSan only those that do not train: UCX and TSan both want the
-# allocator.
+# Whole clusters of sanitized programs. Under TSan only those that do not train: a rank dies of a
+# segmentation fault at its start there, for a reason not found yet.
 SYSTEM_address := $(foreach t,agent bad_input command_jobs layouts server,tests/integration/test_$(t).py)
 SYSTEM_thread := $(foreach t,command_jobs server,tests/integration/test_$(t).py)
 sanitizer := $(firstword $(subst $(comma), ,$(SANITIZE)))
