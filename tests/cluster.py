@@ -203,9 +203,8 @@ class Cluster:
                     self.stray.append(f"{command_line(process.pid)} (did not end on SIGTERM)")
                     process.kill()
                     process.wait(10)
-        deadline = time.monotonic() + 5
-        while self.alive() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        with contextlib.suppress(AssertionError):
+            wait_for("no process of the cluster", lambda: not self.alive(), 5)
         for pid in self.alive():
             self.stray.append(command_line(pid))
             with contextlib.suppress(ProcessLookupError):

@@ -4,8 +4,9 @@ import subprocess
 
 import numpy as np
 import pytest
+import torch
 
-from tests.integration import hf, ranks
+from tests.integration import hf, ranks, test_torch_llama
 
 MODELS = {"gpt2": hf.gpt2_config(), "llama": hf.llama_config(),
           "llama-untied": hf.llama_config(tie_word_embeddings=False),
@@ -109,8 +110,6 @@ def sample(folder, *args, ok=True):
 
 def likeliest(c, weights, prompt, n):
     """What PyTorch goes on with, the whole sequence anew for each token."""
-    torch = pytest.importorskip("torch")
-    from tests.integration import test_torch_llama
     w = {k: torch.tensor(v) for k, v in weights.items()}
     tokens = list(prompt)
     for _ in range(n):

@@ -6,11 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
 from tests import specs
+from tests.cluster import wait_for
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
@@ -29,17 +29,6 @@ def can_make_hosts():
 
 pytestmark = pytest.mark.skipif(not can_make_hosts(),
                                 reason="making and entering network namespaces needs root on a file system of its own")
-
-
-def wait_for(what, check, seconds):
-    """check() until it gives something true; the last thing it gave, or a failure that names `what`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        got = check()
-        if got:
-            return got
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
 
 
 class Hosts:
