@@ -1,4 +1,5 @@
 """Llama and Qwen2 against PyTorch: the same weights, the same tokens, the same losses, step after step."""
+import functools
 import json
 import math
 import os
@@ -8,10 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.integration import hf, ranks
-
-BATCH, LENGTH, STEPS = 8, 16, 14
-LR, WARMUP, DECAY, CLIP, BETAS, EPS, MIN_RATIO = 3e-3, 3, 0.1, 0.5, (0.9, 0.95), 1e-8, 0.1
+from tests.integration import hf, ranks, torch_loop
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 12}
@@ -79,55 +77,14 @@ def llama(c, w, tokens):
     return rms_norm(x, w["model.norm.weight"], eps) @ head.T
 
 
-def rate(s):
-    if s < WARMUP:
-        return LR * (s + 1) / WARMUP
-    return LR * (MIN_RATIO + (1 - MIN_RATIO) * 0.5 * (1 + math.cos(math.pi * (s - WARMUP) / (STEPS - WARMUP))))
-
-
-def train_torch(c, weights, stream):
-    w = {k: torch.tensor(v, requires_grad=True) for k, v in weights.items()}
-    optimizer = torch.optim.AdamW([{"params": [p for p in w.values() if p.dim() > 1], "weight_decay": DECAY},
-                                   {"params": [p for p in w.values() if p.dim() == 1], "weight_decay": 0.0}],
-                                  lr=LR, betas=BETAS, eps=EPS)
-    samples = (len(stream) - 1) // LENGTH
-    losses, norms = [], []
-    for s in range(STEPS):
-        at = [(s * BATCH + i) % samples * LENGTH for i in range(BATCH)]
-        x = torch.tensor(np.stack([stream[a:a + LENGTH] for a in at]).astype(np.int64))
-        y = torch.tensor(np.stack([stream[a + 1:a + LENGTH + 1] for a in at]).astype(np.int64))
-        loss = F.cross_entropy(llama(c, w, x).reshape(-1, c["vocab_size"]), y.reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(w.values(), CLIP)))
-        for group in optimizer.param_groups:
-            group["lr"] = rate(s)
-        optimizer.step()
-        losses.append(float(loss))
-    return losses, norms, {k: v.detach().numpy() for k, v in w.items()}
-
-
 def spec(c, folder, **parallel):
-    return {
-        "name": "torch", "devices": {"min": 4, "max": 8},
-        "train": {
-            "model": hf.spec_model(c), "init": {"from": os.path.join(folder, "hf")},
-            "data": {"path": os.path.join(folder, "tokens.bin"), "format": "tokens", "order": "sequential"},
-            "batch": {"sequences": BATCH, "micro": 2, "length": LENGTH}, "steps": STEPS,
-            "optimizer": {"lr": LR, "betas": list(BETAS), "eps": EPS, "weight_decay": DECAY, "clip": CLIP,
-                          "schedule": "cosine", "warmup": WARMUP, "min_lr_ratio": MIN_RATIO}},
-        "parallel": dict({"virtual_workers": 2}, **parallel), "checkpoint": {"every_steps": 0},
-    }
+    return torch_loop.spec(folder, hf.spec_model(c), "hf", **parallel)
 
 
 def prepare(c, folder):
     weights = hf.fresh_weights(c, 11)
     hf.write_folder(os.path.join(folder, "hf"), c, weights)
-    rng = np.random.default_rng(12)
-    # a short stream that repeats, so that the batches come round again and the loss can fall
-    stream = rng.integers(0, c["vocab_size"], 60 * LENGTH + 1).astype(np.uint16)
-    stream.tofile(os.path.join(folder, "tokens.bin"))
-    return weights, stream
+    return weights, torch_loop.write_stream(folder, c["vocab_size"])
 
 
 @pytest.fixture(scope="module", params=sorted(MODELS))
@@ -135,7 +92,7 @@ def reference(request, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp(request.param))
     c = MODELS[request.param]
     weights, stream = prepare(c, folder)
-    return (c, folder) + train_torch(c, weights, stream)
+    return (c, folder) + torch_loop.train(functools.partial(llama, c), weights, stream)
 
 
 def test_losses_norms_and_weights_are_pytorchs(reference, tmp_path):
@@ -149,7 +106,7 @@ def test_losses_norms_and_weights_are_pytorchs(reference, tmp_path):
     assert set(got) == set(weights)
     for name, want in weights.items():
         # a step of AdamW is about the rate whatever the gradient: what is near zero may go another way
-        assert np.abs(got[name] - want).max() < 0.05 * LR * STEPS, name
+        assert np.abs(got[name] - want).max() < 0.05 * torch_loop.LR * torch_loop.STEPS, name
         assert np.linalg.norm(got[name] - want) < 2e-3 * np.linalg.norm(want) + 1e-4, name
     with open(str(tmp_path / "out" / "config.json")) as f:
         written = json.load(f)
