@@ -134,9 +134,12 @@ struct published { /* an event of this turn, sent once it is durable */
     bool log, last; /* last: the job has ended, its streams end */
 };
 
+struct auth;
+
 struct core_cfg {
     const char *state_dir, *jobs_dir;
     int unknown_after_s, lost_after_s;
+    struct auth *auth; /* borrowed */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
     void *arg;
 };
@@ -260,6 +263,11 @@ void nodes_undrain(struct core *c, struct call *call);
 void nodes_cluster(struct core *c, struct call *call);
 void nodes_project_get(struct core *c, struct call *call);
 void nodes_project_put(struct core *c, struct call *call);
+
+/* tokens.c */
+void tokens_create(struct core *c, struct call *call);
+void tokens_list(struct core *c, struct call *call);
+void tokens_revoke(struct core *c, struct call *call);
 
 /* dispatch.c */
 void dispatch_round(struct core *c, int64_t now_us);

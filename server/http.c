@@ -242,7 +242,7 @@ static bool find_route(struct http_req *r)
     return false;
 }
 
-static const char *role_name(enum http_role role)
+const char *http_role_name(enum http_role role)
 {
     static const char *const names[] = {"none", "viewer", "user", "admin", "agent"};
 
@@ -267,8 +267,8 @@ static void authorize(struct http_req *r)
     }
     have = r->identity.role;
     if (need == ROLE_AGENT ? have != ROLE_AGENT : have == ROLE_AGENT || have < need)
-        refuse(r, 403, "forbidden", "this takes the role %s; the token of '%s' has %s", role_name(need),
-               r->identity.user, role_name(have));
+        refuse(r, 403, "forbidden", "this takes the role %s; the token of '%s' has %s", http_role_name(need),
+               r->identity.user, http_role_name(have));
 }
 
 static void read_head(struct http_req *r, struct MHD_Connection *conn, const char *method)

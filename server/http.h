@@ -23,13 +23,16 @@
 
 enum http_role { ROLE_NONE, ROLE_VIEWER, ROLE_USER, ROLE_ADMIN, ROLE_AGENT }; /* admin may all but agent's */
 
+const char *http_role_name(enum http_role role);
+
 struct http;
 struct http_req;
 struct http_stream;
 
 struct http_identity {
     enum http_role role;
-    char user[64]; /* of the token; "" for ROLE_NONE */
+    char user[64];  /* of the token; "" for ROLE_NONE */
+    char token[13]; /* the token's id */
 };
 
 /* A route: method, pattern ("/v1/jobs/{id}/cancel"), least role, handler. The handler owns the request from then

@@ -262,6 +262,7 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
         r = store_open(s->redis, !o->redis, &s->store, err);
     if (r == 0)
         r = auth_start(s->state, s->store, &s->auth, err);
+    cfg.auth = s->auth;
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");

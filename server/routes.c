@@ -48,6 +48,8 @@ PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
 PLAIN(nodes_cluster)
 PLAIN(nodes_project_get)
+PLAIN(tokens_list)
+PLAIN(tokens_revoke)
 PLAIN(agents_assignments)
 PLAIN(agents_keys)
 
@@ -96,6 +98,11 @@ static void on_jobs_patch(void *arg, struct http_req *req)
 static void on_nodes_project_put(void *arg, struct http_req *req)
 {
     post_object(arg, req, nodes_project_put);
+}
+
+static void on_tokens_create(void *arg, struct http_req *req)
+{
+    post_object(arg, req, tokens_create);
 }
 
 static void on_agents_register(void *arg, struct http_req *req)
@@ -296,6 +303,9 @@ const struct http_route routes[] = {
     { "GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0 },
     { "GET", "/v1/projects/{name}", ROLE_VIEWER, on_nodes_project_get, 0 },
     { "PUT", "/v1/projects/{name}", ROLE_ADMIN, on_nodes_project_put, 0 },
+    { "GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0 },
+    { "POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0 },
+    { "DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0 },
     { "POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0 },
     { "GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_agents_assignments, LONG_POLL_S },
     { "POST", "/v1/agents/{node}/report", ROLE_AGENT, on_agents_report, 0 },

@@ -6,14 +6,17 @@
  * script keeps: after a lost connection the batch is sent again, and one that was already applied is not applied twice.
  * When store_commit() returns 0 the batch is on disk. Owned by one thread.
  *
- *   muster:meta            hash: epoch, batch, next_job, next_event, ended_succeeded, ended_failed, ended_cancelled,
- * format muster:lease           who leads, with a time to live muster:job:<n>         hash: spec, rec (job_record), v
- * (version), evoff:<node> (bytes of a run's events taken in) muster:job:<n>:events  list: state events, oldest first;
- * the first is "submitted", its data is the spec muster:job:<n>:notes   list: other events, the newest 2000
+ *   muster:meta            hash: format, epoch, batch, next_job, next_event, ended_succeeded, ended_failed,
+ *                          ended_cancelled
+ *   muster:lease           who leads, with a time to live
+ *   muster:job:<n>         hash: spec, rec (job_record), v (version), evoff:<node> (bytes of a run's events taken in)
+ *   muster:job:<n>:events  list: state events, oldest first; the first is "submitted", its data is the spec
+ *   muster:job:<n>:notes   list: other events, the newest 2000
  *   muster:jobs:active     set of numbers; muster:jobs:ended: sorted set, score = number
  *   muster:events          stream of all events, id <n>-0, the newest 100000
  *   muster:idem:<user>:<key>  "<n> <hash of the body>" of a submit, for a day
- *   muster:nodes, muster:projects, muster:tokens   hashes of JSON by name
+ *   muster:nodes, muster:projects   hashes of JSON by name
+ *   muster:tokens          hash: JSON by the SHA-256 of a token that an admin made
  */
 #ifndef MUSTER_SERVER_STORE_H
 #define MUSTER_SERVER_STORE_H

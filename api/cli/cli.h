@@ -151,6 +151,9 @@ void follow_print_event(const json_t *event, bool brief);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int top_run(struct cli *c);
+int tokens_create(struct cli *c);
+int tokens_list(struct cli *c);
+int tokens_revoke(struct cli *c);
 int watch_run(struct cli *c);
 int watch_job(struct cli *c, const char *job);
 /* 0 when the job succeeded; else CLI_FAILED with the cause said, and with its last lines when tail. */

@@ -294,6 +294,17 @@ def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
     assert "cannot be changed any more" in run(cluster, "suspend", job, status=4).stderr
 
 
+def test_tokens_are_made_listed_and_revoked(cluster):
+    made = run(cluster, "token", "create", "alice", "--role", "viewer")
+    token = made.stdout.strip()
+    identity = re.search(r"^token ([0-9a-f]{12}) of alice, role viewer; it is shown this once$", made.stderr, re.M)[1]
+    assert cluster.request("GET", "/v1/jobs", token=token)[0] == 200
+    listed = run(cluster, "token", "list").stdout
+    assert re.search(rf"^{identity} +alice +viewer +20", listed, re.M) and "state folder" in listed
+    assert run(cluster, "token", "revoke", identity).stdout == f"token {identity} of alice is no longer good\n"
+    assert cluster.request("GET", "/v1/jobs", token=token)[0] == 401
+
+
 def test_a_drained_node_gets_no_work(cluster):
     assert run(cluster, "drain", "n1").stdout == "n1 gets no new work\n"
     wait_for("n1 to be drained", lambda: cluster.nodes()[0]["state"] == "drained", 10)
