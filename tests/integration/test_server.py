@@ -156,8 +156,8 @@ def test_a_token_outlives_the_server_but_not_its_revocation(cluster):
 @pytest.mark.parametrize("body, status, words", [
     ({}, 422, "'user' is wanted"), ({"user": ""}, 422, "'user' is wanted"), ({"user": 'a"b'}, 422, "'user' is wanted"),
     ({"user": "a" * 64}, 422, "'user' is wanted"), ({"user": "a", "role": "root"}, 422, "viewer, user, admin or agent"),
-    
-    ({"user": "a", "role": 3}, 422, "viewer, user, admin or agent"), ({"user": "a", "days": 3}, 422, "no field 'days'")])
+    ({"user": "a", "role": 3}, 422, "viewer, user, admin or agent"),
+    ({"user": "a", "days": 3}, 422, "no field 'days'")])
 def test_a_token_that_cannot_be_is_refused(cluster, body, status, words):
     got, problem = cluster.request("POST", "/v1/tokens", body)
     assert (got, words in problem["detail"]) == (status, True), problem
