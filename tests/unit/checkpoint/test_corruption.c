@@ -1,5 +1,5 @@
 /* Whatever is changed in a committed checkpoint is named, and none of it is ever loaded. */
-#include "tests/unit/checkpoint/layouts.h"
+#include "tests/unit/checkpoint/two.h"
 
 #include <fcntl.h>
 #include <stddef.h>
@@ -7,60 +7,11 @@
 #include "base/hash.h"
 #include "checkpoint/format.h"
 
-#define ROWS 700
-#define COLUMNS 300
-
-static struct state model;
-static struct layout *two;
-static char dir[64];
-
 static int setup(void **state)
 {
     (void)state;
-    rng = 99;
-    model = (struct state){.tensors = 0};
-    for (int i = 0; i < 3; i++) {
-        struct tensor *t = &model.tensor[model.tensors++];
-
-        *t = (struct tensor){.role = (enum mck_role)i, .dtype = MCK_F32, .ndim = 2, .shape = {ROWS, COLUMNS},
-                             .volume = ROWS * COLUMNS};
-        (void)snprintf(t->name, sizeof(t->name), "layer.%d.weight", i);
-    }
-    two = calloc(1, sizeof(*two));
-    two->ranks = 2;
-    for (int i = 0; i < model.tensors; i++) {
-        add_slice(&model, two, 0, i, 0, 0, ROWS / 2);
-        add_slice(&model, two, 1, i, 0, ROWS / 2, ROWS);
-    }
-    fill_layout(&model, two, 1);
-    (void)snprintf(dir, sizeof(dir), "%s", temp_dir());
+    set_up_two(99, 3, 700, 300, 350);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    free_layout(two);
-    assert_int_equal(io_remove_tree(dir, NULL), 0);
-    return 0;
-}
-
-static void save(uint64_t step, const char *codec)
-{
-    struct merr err = {.text = ""};
-
-    if (save_layout(two, dir, 1, step, codec, &err))
-        fail_msg("%s", err.text);
-}
-
-static char *in_step(uint64_t step, const char *name)
-{
-    static char path[2][256];
-    static int turn;
-
-    turn = !turn;
-    (void)snprintf(path[turn], sizeof(path[turn]), "%s/step-%08llu/%s", dir, (unsigned long long)step, name);
-    return path[turn];
 }
 
 static struct buf read_whole(const char *path)
@@ -120,7 +71,7 @@ static void a_file_cut_anywhere_is_refused(void **state)
     char words[1024];
 
     (void)state;
-    save(10, "plane");
+    save_two(1, 10, "plane");
     for (size_t k = 0; k < COUNT(names); k++) {
         struct buf b = read_whole(in_step(10, names[k]));
         const size_t cut[] = {0, 1, 79, 4095, 4096, 4097, b.len / 2, b.len - 4097, b.len - 4096, b.len - 24, b.len - 1};
@@ -152,8 +103,8 @@ static void a_file_of_another_rank_step_or_attempt_is_refused(void **state)
     char words[1024];
 
     (void)state;
-    save(10, "none");
-    save(20, "none");
+    save_two(1, 10, "none");
+    save_two(1, 20, "none");
     for (size_t i = 0; i < COUNT(swap); i++) {
         struct buf was = read_whole(in_step(10, swap[i].to));
         struct buf other = read_whole(in_step(swap[i].from_step, swap[i].from));
@@ -176,7 +127,7 @@ static void a_folder_of_another_step_is_refused(void **state)
     uint64_t step;
 
     (void)state;
-    save(10, "none");
+    save_two(1, 10, "none");
     (void)snprintf(from, sizeof(from), "%s", in_step(10, ""));
     (void)snprintf(to, sizeof(to), "%s", in_step(30, ""));
     assert_int_equal(rename(from, to), 0);
@@ -190,7 +141,7 @@ static void a_missing_file_is_named_with_what_it_held(void **state)
     char words[1024];
 
     (void)state;
-    save(10, "none");
+    save_two(1, 10, "none");
     assert_int_equal(unlink(in_step(10, "rank-00001.mck")), 0);
     assert_false(is_sound(10, words, sizeof(words)));
     assert_non_null(strstr(words, "rank-00001.mck"));
@@ -274,7 +225,7 @@ static void hostile_sizes_in_a_sealed_manifest_are_refused(void **state)
     char words[1024];
 
     (void)state;
-    save(10, "none");
+    save_two(1, 10, "none");
     for (size_t i = 0; i < COUNT(field); i++)
         for (size_t k = 0; k < COUNT(hostile); k++) {
             struct buf b = read_whole(in_step(10, "MANIFEST")), was = read_whole(in_step(10, "MANIFEST"));
@@ -295,7 +246,7 @@ static void hostile_sizes_in_a_sealed_manifest_are_refused(void **state)
     assert_true(is_sound(10, words, sizeof(words)));
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, tear_down_two)
 
 int main(void)
 {

@@ -1,5 +1,5 @@
 /* What goes wrong on disk is always seen, and never costs the last good checkpoint. */
-#include "tests/unit/checkpoint/layouts.h"
+#include "tests/unit/checkpoint/two.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -8,55 +8,11 @@
 
 #include "checkpoint/format.h"
 
-static struct state model;
-static struct layout *two;
-static char dir[64];
-
 static int setup(void **state)
 {
     (void)state;
-    rng = 4711;
-    model = (struct state){.tensors = 0};
-    for (int i = 0; i < 6; i++) {
-        struct tensor *t = &model.tensor[model.tensors++];
-
-        *t = (struct tensor){.role = (enum mck_role)(i % 3), .dtype = MCK_F32, .ndim = 2, .shape = {600, 333},
-                             .volume = 600 * 333};
-        (void)snprintf(t->name, sizeof(t->name), "layer.%d.weight", i / 3);
-    }
-    two = calloc(1, sizeof(*two));
-    two->ranks = 2;
-    for (int i = 0; i < model.tensors; i++) {
-        add_slice(&model, two, 0, i, 0, 0, 251);
-        add_slice(&model, two, 1, i, 0, 251, 600);
-    }
-    fill_layout(&model, two, 1);
-    (void)snprintf(dir, sizeof(dir), "%s", temp_dir());
+    set_up_two(4711, 6, 600, 333, 251);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    free_layout(two);
-    assert_int_equal(io_remove_tree(dir, NULL), 0);
-    return 0;
-}
-
-static void save(uint64_t generation, uint64_t step, const char *codec)
-{
-    struct merr err = {.text = ""};
-
-    if (save_layout(two, dir, generation, step, codec, &err))
-        fail_msg("%s", err.text);
-}
-
-static const char *in_step(uint64_t step, const char *name)
-{
-    static char path[256];
-
-    (void)snprintf(path, sizeof(path), "%s/step-%08llu%s%s", dir, (unsigned long long)step, *name ? "/" : "", name);
-    return path;
 }
 
 static void flip(const char *path, off_t at)
@@ -106,7 +62,7 @@ static void every_flipped_bit_of_meaning_is_found(void **state)
         uint64_t step = 10 * (k + 1);
         off_t data, manifest;
 
-        save(1, step, codecs[k]);
+        save_two(1, step, codecs[k]);
         assert_true(is_sound(step));
         data = length(in_step(step, "rank-00001.mck"));
         manifest = length(in_step(step, "MANIFEST"));
@@ -140,7 +96,7 @@ static void a_damaged_chunk_is_never_loaded(void **state)
     json_t *report = NULL;
 
     (void)state;
-    save(1, 10, "none");
+    save_two(1, 10, "none");
     flip(in_step(10, "rank-00000.mck"), 4096 + 1000);
     assert_int_equal(mck_open(dir, 10, &c, &err), 0);
     assert_int_equal(mck_load(c, two->buf[0], two->n[0], &err), -EBADMSG);
@@ -161,8 +117,8 @@ static void a_bad_newest_checkpoint_gives_way_to_the_one_before(void **state)
 
     (void)state;
     assert_int_equal(mck_latest(dir, &step, NULL, &err), 0);
-    save(1, 10, "none");
-    save(1, 20, "none");
+    save_two(1, 10, "none");
+    save_two(1, 20, "none");
     assert_int_equal(mck_latest(dir, &step, NULL, &err), 1);
     assert_int_equal(step, 20);
     (void)snprintf(keep, sizeof(keep), "%s.away", in_step(20, "rank-00001.mck"));
@@ -182,7 +138,7 @@ static void a_cut_file_is_found_at_a_glance(void **state)
     uint64_t step;
 
     (void)state;
-    save(1, 10, "none");
+    save_two(1, 10, "none");
     assert_int_equal(truncate(in_step(10, "rank-00000.mck"), length(in_step(10, "rank-00000.mck")) - 4096), 0);
     assert_int_equal(mck_latest(dir, &step, NULL, &err), 0);
 }
@@ -193,7 +149,7 @@ static void a_lost_manifest_is_rebuilt(void **state)
     struct mck *c;
 
     (void)state;
-    save(1, 10, "plane");
+    save_two(1, 10, "plane");
     assert_int_equal(unlink(in_step(10, "MANIFEST")), 0);
     assert_int_equal(mck_open(dir, 10, &c, &err), -ENOENT);
     assert_int_equal(mck_repair(in_step(10, ""), &err), 0);
@@ -266,7 +222,7 @@ static void a_full_disk_costs_only_the_attempt(void **state)
     uint64_t step;
 
     (void)state;
-    save(1, 10, "none");
+    save_two(1, 10, "none");
     assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
     small.rlim_max = was.rlim_max;
@@ -281,7 +237,7 @@ static void a_full_disk_costs_only_the_attempt(void **state)
         assert_int_equal(step, 10);
     }
     assert_int_equal(unsetenv("MUSTER_IO"), 0);
-    save(1, 20, "none"); /* the same step, once there is room */
+    save_two(1, 20, "none"); /* the same step, once there is room */
     assert_true(is_sound(20));
 }
 
@@ -315,7 +271,7 @@ static void what_is_kept_is_never_fewer_than_two(void **state)
 
     (void)state;
     for (uint64_t step = 10; step <= 50; step += 10)
-        save(1, step, "none");
+        save_two(1, step, "none");
     assert_int_equal(mck_list(dir, &list, &err), 0);
     assert_int_equal(json_array_size(list), 3);
     json_decref(list);
@@ -389,7 +345,7 @@ static void bad_buffers_and_settings_are_refused_by_name(void **state)
     assert_int_equal(unsetenv("MUSTER_IO"), 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, tear_down_two)
 
 int main(void)
 {
