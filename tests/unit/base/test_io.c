@@ -1,38 +1,11 @@
-#include "tests/unit/test.h"
+#include "tests/unit/folder.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "base/io.h"
-
-static char top[] = "/tmp/muster-test-io.XXXXXX";
-
-static int make_top(void **state)
-{
-    (void)state;
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int remove_top(void **state)
-{
-    (void)state;
-    return io_remove_tree(top, NULL);
-}
-
-static const char *at(const char *name)
-{
-    static char path[PATH_MAX];
-
-    (void)snprintf(path, sizeof(path), "%s/%s", top, name);
-    return path;
-}
 
 static int entries(const char *path)
 {

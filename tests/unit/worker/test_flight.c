@@ -1,40 +1,14 @@
-#include "tests/unit/test.h"
+#include "tests/unit/folder.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/io.h"
 #include "worker/diagnose/flight.h"
-
-static char top[] = "/tmp/muster-test-flight.XXXXXX";
-
-static int make_top(void **state)
-{
-    (void)state;
-    return mkdtemp(top) ? 0 : -1;
-}
-
-static int remove_top(void **state)
-{
-    (void)state;
-    return io_remove_tree(top, NULL);
-}
-
-static const char *at(const char *name)
-{
-    static char path[PATH_MAX];
-
-    (void)snprintf(path, sizeof(path), "%s/%s", top, name);
-    return path;
-}
 
 static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
 {
