@@ -76,7 +76,8 @@ int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, siz
 
 /* Begin a checkpoint of the buffers as they are now, with the job's cursor as kv (JSON object, borrowed; the
  * same on all ranks; holds at least "step"). Returns at once: 0, -EBUSY (two are under way: dropped and
- * counted), or an error that left nothing behind. The buffers may be read until mck_gate. */
+ * counted), or an error that left nothing behind. The buffers may be read until mck_gate. A step begun again after it
+ * failed is another attempt: what comes late of the first does no harm, and all ranks must begin it again. */
 int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
 
 /* Before the update of a bucket (-1: of all): returns once its bytes are copied. Adds the time waited to

@@ -18,9 +18,9 @@
 #define LOCK_WAIT_US (10 * 1000000)
 #define STEPS_MAX 1000000
 
-void folder_attempt(uint64_t generation, uint64_t step, uint8_t ret[16])
+void folder_attempt(uint64_t generation, uint64_t step, uint32_t try, uint8_t ret[16])
 {
-    uint64_t in[3] = {generation, step, 1}, out[2];
+    uint64_t in[4] = {generation, step, 1, try}, out[2];
 
     out[0] = hash_xxh3(in, sizeof(in));
     in[2] = 2;

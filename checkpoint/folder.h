@@ -16,8 +16,8 @@
 
 #define MCK_PATH_MAX 4096
 
-/* Id of an attempt: all ranks derive it without talking. */
-void folder_attempt(uint64_t generation, uint64_t step, uint8_t ret[16]);
+/* Id of the try-th attempt (from 0) of a step by a generation: all ranks derive it without talking. */
+void folder_attempt(uint64_t generation, uint64_t step, uint32_t try, uint8_t ret[16]);
 
 /* DIR/step-%08u (with /NAME unless NULL). Returns 0, or -ENAMETOOLONG. */
 int folder_step_path(const char *dir, uint64_t step, const char *name, char out[MCK_PATH_MAX], struct merr *err);

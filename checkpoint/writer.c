@@ -281,7 +281,9 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     *a = (struct attempt){.used = true, .step = step, .serial = ++w->serial, .kv = kv, .fd = -1,
                           .begun_us = clock_mono_us(), .bucket_left = bucket_left, .extent = extent, .chunk = chunk,
                           .append = MCK_ALIGN, .pieces_left = w->plan.pieces};
-    folder_attempt(w->cfg.generation, step, a->uuid);
+    w->tries = step == w->last_step && w->serial > 1 ? w->tries + 1 : 0;
+    w->last_step = step;
+    folder_attempt(w->cfg.generation, step, w->tries, a->uuid);
     memset(chunk, 0, w->plan.chunks * sizeof(*chunk));
     memcpy(bucket_left, w->plan.bucket_pieces, w->plan.buckets * sizeof(*bucket_left));
     for (uint32_t i = 0; i < w->plan.extents; i++)

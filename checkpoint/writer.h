@@ -89,7 +89,8 @@ struct mck_writer {
     int free_out[OUTS], free_outs;
 
     struct attempt attempt[ATTEMPTS_MAX];
-    uint64_t serial;
+    uint64_t serial, last_step;
+    uint32_t tries; /* of last_step before the last one */
     struct job *job; /* ring of slots + 1 */
     size_t job_first, jobs;
     struct write *write_head, *write_tail;

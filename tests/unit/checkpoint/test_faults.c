@@ -264,6 +264,49 @@ static void a_missing_rank_ends_in_a_timeout_that_names_it(void **state)
     json_decref(kv);
 }
 
+/* Rank 1 fails after rank 0 has given up, so its words stay: they are not about the next try. */
+static void a_failure_of_an_earlier_try_is_not_taken_for_one_of_the_next(void **state)
+{
+    struct merr err = {.text = ""};
+    struct mck_cfg cfg = {.dir = dir, .size = 2, .generation = 1, .codec = "none"};
+    json_t *kv = json_pack("{s:i}", "step", 5);
+    struct rlimit was, small = {.rlim_cur = 1 << 20};
+    struct mck_writer *w[2];
+    struct mck_done done;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        cfg.rank = i;
+        cfg.timeout_us = i ? 20000000 : 500000;
+        assert_int_equal(mck_writer_new(&cfg, two->buf[i], two->n[i], &w[i], &err), 0);
+    }
+    assert_int_equal(mck_begin(w[0], 5, kv, &err), 0);
+    assert_int_equal(mck_drain(w[0], clock_mono_us() + 10000000, &err), 0);
+    assert_int_equal(mck_next_done(w[0], &done), 1);
+    assert_int_equal(done.code, -ETIMEDOUT);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small.rlim_max = was.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_int_equal(mck_begin(w[1], 5, kv, &err), 0);
+    assert_int_equal(mck_drain(w[1], clock_mono_us() + 10000000, &err), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    assert_int_equal(mck_next_done(w[1], &done), 1);
+    assert_true(done.code < 0);
+
+    assert_int_equal(mck_begin(w[0], 5, kv, &err), 0);
+    assert_int_equal(mck_drain(w[0], clock_mono_us() + 200000, &err), -ETIMEDOUT); /* it waits for rank 1 */
+    assert_int_equal(mck_begin(w[1], 5, kv, &err), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(mck_drain(w[i], clock_mono_us() + 10000000, &err), 0);
+        assert_int_equal(mck_next_done(w[i], &done), 1);
+        assert_int_equal(done.code, 0);
+        mck_writer_free(w[i]);
+    }
+    assert_true(is_sound(5));
+    json_decref(kv);
+}
+
 static void what_is_kept_is_never_fewer_than_two(void **state)
 {
     struct merr err = {.text = ""};
@@ -359,6 +402,7 @@ int main(void)
         T(an_older_generation_never_commits),
         T(a_full_disk_costs_only_the_attempt),
         T(a_missing_rank_ends_in_a_timeout_that_names_it),
+        T(a_failure_of_an_earlier_try_is_not_taken_for_one_of_the_next),
         T(what_is_kept_is_never_fewer_than_two),
         T(every_nth_checkpoint_outlives_the_newest),
         T(bad_buffers_and_settings_are_refused_by_name),
