@@ -1,4 +1,3 @@
-#define ZSTD_STATIC_LINKING_ONLY
 #include "compress/chunk.h"
 
 #include <assert.h>
@@ -8,12 +7,12 @@
 #include <string.h>
 #include <zstd.h>
 
+#include "compress/symbols.h"
+
 #define PROBE_BYTES (16u << 10)
-#define PLANE_LEVEL (-100) /* no match search to speak of: the entropy coder alone */
 
 struct chunk_coder {
-    ZSTD_CCtx *zc;
-    ZSTD_DCtx *zd;
+    struct symbols coder;
     uint8_t *planes; /* CHUNK_BYTES_MAX */
     uint8_t probe[2 * PROBE_BYTES];
 };
@@ -24,10 +23,8 @@ struct chunk_coder *chunk_coder_new(void)
 
     if (!c)
         return NULL;
-    c->zc = ZSTD_createCCtx();
-    c->zd = ZSTD_createDCtx();
     c->planes = malloc(CHUNK_BYTES_MAX);
-    if (!c->zc || !c->zd || !c->planes) {
+    if (symbols_init(&c->coder) < 0 || !c->planes) {
         chunk_coder_free(c);
         return NULL;
     }
@@ -38,8 +35,7 @@ void chunk_coder_free(struct chunk_coder *c)
 {
     if (!c)
         return;
-    ZSTD_freeCCtx(c->zc);
-    ZSTD_freeDCtx(c->zd);
+    symbols_clear(&c->coder);
     free(c->planes);
     free(c);
 }
@@ -107,23 +103,11 @@ void chunk_join(size_t esize, int rotate, const void *in, void *out, size_t n)
 
 /* --- encode ------------------------------------------------------------------------------------ */
 
-/* Entropy coding of one plane. Returns its bytes, or 0 when it does not fit cap. */
-static size_t pack_plane(struct chunk_coder *c, const void *in, size_t n, void *out, size_t cap)
-{
-    size_t len;
-
-    (void)ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_and_parameters);
-    (void)ZSTD_CCtx_setParameter(c->zc, ZSTD_c_compressionLevel, PLANE_LEVEL);
-    (void)ZSTD_CCtx_setParameter(c->zc, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
-    len = ZSTD_compress2(c->zc, out, cap, in, n);
-    return ZSTD_isError(len) ? 0 : len;
-}
-
 /* Does the first plane promise to save 3 % of all planes? Judged by a piece from its middle. */
 static int worth_it(struct chunk_coder *c, const uint8_t *plane, size_t count, size_t planes)
 {
     size_t n = count < PROBE_BYTES ? count : PROBE_BYTES;
-    size_t len = pack_plane(c, plane + (count - n) / 2, n, c->probe, sizeof(c->probe));
+    size_t len = symbols_pack(&c->coder, plane + (count - n) / 2, n, c->probe, sizeof(c->probe));
 
     return len && (n - (len < n ? len : n)) * 100 >= n * planes * 3;
 }
@@ -139,7 +123,7 @@ static size_t encode_plane(struct chunk_coder *c, size_t esize, const uint8_t *i
     chunk_split(esize, 1, in, c->planes, n);
     if (!worth_it(c, c->planes, count, esize) || count < 8)
         return 0;
-    len = pack_plane(c, c->planes, count, out + 4, count - 4);
+    len = symbols_pack(&c->coder, c->planes, count, out + 4, count - 4);
     if (!len)
         return 0;
     stored = (uint32_t)len;
@@ -152,9 +136,9 @@ static size_t encode_zstd(struct chunk_coder *c, const uint8_t *in, size_t n, ui
 {
     size_t len;
 
-    (void)ZSTD_CCtx_reset(c->zc, ZSTD_reset_session_and_parameters);
-    (void)ZSTD_CCtx_setParameter(c->zc, ZSTD_c_compressionLevel, 1);
-    len = ZSTD_compress2(c->zc, out, n, in, n);
+    (void)ZSTD_CCtx_reset(c->coder.zc, ZSTD_reset_session_and_parameters);
+    (void)ZSTD_CCtx_setParameter(c->coder.zc, ZSTD_c_compressionLevel, 1);
+    len = ZSTD_compress2(c->coder.zc, out, n, in, n);
     return ZSTD_isError(len) ? 0 : len;
 }
 
@@ -196,7 +180,7 @@ static int decode_plane(struct chunk_coder *c, size_t esize, const uint8_t *in, 
     memcpy(&stored, in, 4);
     if (stored > len - 4 || len - 4 - stored != n - count)
         return -EBADMSG;
-    if (ZSTD_decompressDCtx(c->zd, out, count, in + 4, stored) != count)
+    if (symbols_unpack(&c->coder, in + 4, stored, out, count) < 0)
         return -EBADMSG;
     memcpy(out + count, in + 4 + stored, n - count);
     return 0;
@@ -216,7 +200,7 @@ int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t es
         memcpy(to, in, n);
         break;
     case CHUNK_ZSTD:
-        if (ZSTD_decompressDCtx(c->zd, to, n, in, form->len) != n)
+        if (symbols_unpack(&c->coder, in, form->len, to, n) < 0)
             return -EBADMSG;
         break;
     case CHUNK_LZ4:

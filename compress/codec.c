@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "compress/group.h"
+#include "compress/le.h"
 
 #define VERSION 1
 #define TRAILER_BYTES 16
@@ -189,21 +190,6 @@ size_t codec_size(const struct codec *c, size_t count)
     return up16(codes_bytes(c, count)) + up16(groups_of(c, count) * group_scale_bytes(c)) + TRAILER_BYTES;
 }
 
-static void put_le(uint8_t *to, uint64_t x, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(x >> (8 * i));
-}
-
-static uint64_t get_le(const uint8_t *from, int bytes)
-{
-    uint64_t x = 0;
-
-    for (int i = 0; i < bytes; i++)
-        x |= (uint64_t)from[i] << (8 * i);
-    return x;
-}
-
 struct view { /* the parts of a block, group by group; without a block, its shape */
     const struct codec *c;
     size_t count, groups, codes_per_group, scale_bytes, scales_at;
@@ -243,11 +229,11 @@ static void close_block(const struct codec *c, void *block, size_t count, uint32
     b += up16(codes);
     memset(b + scales, 0, up16(scales) - scales);
     b += up16(scales);
-    put_le(b, flags, 4);
+    le_put(b, flags, 4);
     b[4] = c->id;
     b[5] = VERSION;
-    put_le(b + 6, 0, 2);
-    put_le(b + 8, count, 8);
+    le_put(b + 6, 0, 2);
+    le_put(b + 8, count, 8);
 }
 
 /* Does a block from outside say that it is count values of this codec? Gives its flags. */
@@ -265,8 +251,8 @@ static int check_block(const struct codec *c, const void *block, size_t len, siz
         return merr_set(err, -EBADMSG, "a %s block of %zu values has %zu bytes, not %zu", c->name, count,
                         codec_size(c, count), len);
     t = (const uint8_t *)block + len - TRAILER_BYTES;
-    flags = (uint32_t)get_le(t, 4);
-    said = get_le(t + 8, 8);
+    flags = (uint32_t)le_get(t, 4);
+    said = le_get(t + 8, 8);
     if (t[4] != c->id)
         return merr_set(err, -EBADMSG, "want a block of codec %s (id %u), got one of id %u", c->name, c->id, t[4]);
     if (t[5] != VERSION)
@@ -275,7 +261,7 @@ static int check_block(const struct codec *c, const void *block, size_t len, siz
     if (said != count)
         return merr_set(err, -EBADMSG, "a %s block holds %llu values, not %zu", c->name, (unsigned long long)said,
                         count);
-    if ((flags & ~FLAGS_KNOWN) || get_le(t + 6, 2))
+    if ((flags & ~FLAGS_KNOWN) || le_get(t + 6, 2))
         return merr_set(err, -EBADMSG, "a %s block carries unknown flags 0x%x", c->name, flags);
     *ret_flags = flags;
     return 0;

@@ -1,4 +1,3 @@
-#define ZSTD_STATIC_LINKING_ONLY
 #include "compress/eb.h"
 
 #include <assert.h>
@@ -6,7 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zstd.h>
+
+#include "compress/le.h"
+#include "compress/symbols.h"
 
 #define CHUNK 65536u /* values */
 #define RUN 32u      /* values that share a width */
@@ -16,15 +17,13 @@
 #define WIDTH_MAX 30
 #define WIDTH_RAW 255
 #define VERSION 1
-#define LEVEL (-100) /* no match search to speak of: the entropy coder alone */
 #define ESCAPE 127
 #define RAW INT32_MIN /* in place of a q */
 
 enum { MODE_FIXED, MODE_SYMBOLS };
 
 struct eb {
-    ZSTD_CCtx *zc;
-    ZSTD_DCtx *zd;
+    struct symbols coder;
     int32_t q[CHUNK];
     uint8_t symbols[CHUNK];
 };
@@ -35,9 +34,7 @@ struct eb *eb_new(void)
 
     if (!e)
         return NULL;
-    e->zc = ZSTD_createCCtx();
-    e->zd = ZSTD_createDCtx();
-    if (!e->zc || !e->zd) {
+    if (symbols_init(&e->coder) < 0) {
         eb_free(e);
         return NULL;
     }
@@ -48,8 +45,7 @@ void eb_free(struct eb *e)
 {
     if (!e)
         return;
-    ZSTD_freeCCtx(e->zc);
-    ZSTD_freeDCtx(e->zd);
+    symbols_clear(&e->coder);
     free(e);
 }
 
@@ -65,21 +61,6 @@ float eb_bound_at(enum eb_class class, float rms, uint64_t step, uint64_t steps)
     double early = (double)steps / 10, done = early > 0 ? (double)step / early : 1;
 
     return of_rms[class] * rms * (float)(done < 1 ? 2 - done : 1);
-}
-
-static void put_le(uint8_t *to, uint64_t x, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(x >> (8 * i));
-}
-
-static uint64_t get_le(const uint8_t *from, int bytes)
-{
-    uint64_t x = 0;
-
-    for (int i = 0; i < bytes; i++)
-        x |= (uint64_t)from[i] << (8 * i);
-    return x;
 }
 
 static int is_bound(float bound)
@@ -146,7 +127,7 @@ static void put_run(int w, const int32_t *q, const float *in, size_t n, uint8_t 
             words[1 + j] |= m >> j & 1 ? top : 0;
     }
     for (int j = 0; w > 0 && j <= w; j++)
-        put_le(out + 4 * j, words[j], 4);
+        le_put(out + 4 * j, words[j], 4);
 }
 
 static size_t put_fixed(const struct eb *e, const float *in, size_t n, uint8_t *out)
@@ -179,15 +160,12 @@ static size_t put_symbols(struct eb *e, const float *in, size_t n, uint8_t *out,
     }
     if (CHUNK_HEADER_BYTES + 4 * raw + n / 8 >= cap) /* a symbol takes a bit at least */
         return 0;
-    (void)ZSTD_CCtx_reset(e->zc, ZSTD_reset_session_and_parameters);
-    (void)ZSTD_CCtx_setParameter(e->zc, ZSTD_c_compressionLevel, LEVEL);
-    (void)ZSTD_CCtx_setParameter(e->zc, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
-    len = ZSTD_compress2(e->zc, e->q, sizeof(e->q), e->symbols, n); /* over the numbers: they are not needed again */
-    if (ZSTD_isError(len) || CHUNK_HEADER_BYTES + len + 4 * raw >= cap)
+    len = symbols_pack(&e->coder, e->symbols, n, e->q, sizeof(e->q)); /* over the numbers: not needed again */
+    if (len == 0 || CHUNK_HEADER_BYTES + len + 4 * raw >= cap)
         return 0;
-    put_le(out, MODE_SYMBOLS, 4);
-    put_le(out + 4, len, 4);
-    put_le(out + 8, raw, 4);
+    le_put(out, MODE_SYMBOLS, 4);
+    le_put(out + 4, len, 4);
+    le_put(out + 8, raw, 4);
     memcpy(out + CHUNK_HEADER_BYTES, e->q, len);
     out += CHUNK_HEADER_BYTES + len;
     for (size_t i = 0; i < n; i++)
@@ -207,10 +185,10 @@ int eb_encode(struct eb *e, enum eb_mode mode, float bound, const float *in, siz
     if (!is_bound(bound))
         return merr_set(err, -EINVAL, "an error bound of %g cannot be kept; want a positive number", (double)bound);
     memcpy(at, "EBND", 4);
-    put_le(at + 4, VERSION, 4);
-    put_le(at + 8, count, 8);
+    le_put(at + 4, VERSION, 4);
+    le_put(at + 8, count, 8);
     memcpy(at + 16, &bound, 4);
-    put_le(at + 20, 0, 4);
+    le_put(at + 20, 0, 4);
     at += HEADER_BYTES;
     for (size_t i = 0; i < count; i += CHUNK) {
         size_t n = count - i < CHUNK ? count - i : CHUNK, len, smaller;
@@ -235,7 +213,7 @@ static void get_run(int w, const uint8_t *in, float step, float *out, size_t n)
         return;
     }
     for (int j = 0; w > 0 && j <= w; j++)
-        words[j] = (uint32_t)get_le(in + 4 * j, 4);
+        words[j] = (uint32_t)le_get(in + 4 * j, 4);
     for (size_t i = 0; i < n; i++) {
         int32_t q = 0;
 
@@ -271,7 +249,7 @@ static size_t get_symbols(struct eb *e, const uint8_t *in, size_t len, size_t sy
 
     if (raw > n || symbol_bytes + 4 * raw > len)
         return 0;
-    if (ZSTD_decompressDCtx(e->zd, e->symbols, n, in, symbol_bytes) != n)
+    if (symbols_unpack(&e->coder, in, symbol_bytes, e->symbols, n) < 0)
         return 0;
     for (size_t i = 0; i < n; i++) {
         int8_t s = (int8_t)e->symbols[i];
@@ -295,9 +273,9 @@ static size_t get_chunk(struct eb *e, const uint8_t *in, size_t len, float step,
 
     if (len < CHUNK_HEADER_BYTES)
         return 0;
-    mode = get_le(in, 4);
-    symbol_bytes = get_le(in + 4, 4);
-    raw = get_le(in + 8, 4);
+    mode = le_get(in, 4);
+    symbol_bytes = le_get(in + 4, 4);
+    raw = le_get(in + 8, 4);
     in += CHUNK_HEADER_BYTES;
     len -= CHUNK_HEADER_BYTES;
     if (mode > MODE_SYMBOLS || (mode == MODE_FIXED && (symbol_bytes || raw)))
@@ -312,13 +290,13 @@ int eb_decode(struct eb *e, const void *in, size_t len, float *out, size_t count
     const uint8_t *at = in;
     float bound;
 
-    if (len < HEADER_BYTES || memcmp(at, "EBND", 4) != 0 || get_le(at + 4, 4) != VERSION || get_le(at + 20, 4))
+    if (len < HEADER_BYTES || memcmp(at, "EBND", 4) != 0 || le_get(at + 4, 4) != VERSION || le_get(at + 20, 4))
         return merr_set(err, -EBADMSG, "%zu bytes are no error-bounded values that this Muster reads", len);
     memcpy(&bound, at + 16, 4);
     if (!is_bound(bound))
         return merr_set(err, -EBADMSG, "error-bounded values carry a bound of %g", (double)bound);
-    if (get_le(at + 8, 8) != count)
-        return merr_set(err, -EBADMSG, "error-bounded values are %llu, not %zu", (unsigned long long)get_le(at + 8, 8),
+    if (le_get(at + 8, 8) != count)
+        return merr_set(err, -EBADMSG, "error-bounded values are %llu, not %zu", (unsigned long long)le_get(at + 8, 8),
                         count);
     at += HEADER_BYTES;
     len -= HEADER_BYTES;

@@ -1,19 +1,18 @@
-#define ZSTD_STATIC_LINKING_ONLY
 #include "compress/ulpd.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zstd.h>
 
 #include "base/hash.h"
+#include "compress/le.h"
+#include "compress/symbols.h"
 
 #define CHUNK 131072u /* values */
 #define HEADER_BYTES 32
 #define CHUNK_HEADER_BYTES 16
 #define VERSION 1
-#define LEVEL (-100) /* no match search to speak of: the entropy coder alone */
 #define ESCAPE 127
 #define MINUS_ZERO 0x8000
 #define SPARSE_PERCENT 60 /* fewer changes than this are worth a map of their own */
@@ -21,8 +20,7 @@
 enum { MODE_SAME, MODE_DENSE, MODE_SPARSE, MODE_RAW };
 
 struct ulpd {
-    ZSTD_CCtx *zc;
-    ZSTD_DCtx *zd;
+    struct symbols coder;
     uint8_t symbols[CHUNK], bitmap[CHUNK / 8];
     uint16_t escapes[CHUNK];
 };
@@ -33,9 +31,7 @@ struct ulpd *ulpd_new(void)
 
     if (!u)
         return NULL;
-    u->zc = ZSTD_createCCtx();
-    u->zd = ZSTD_createDCtx();
-    if (!u->zc || !u->zd) {
+    if (symbols_init(&u->coder) < 0) {
         ulpd_free(u);
         return NULL;
     }
@@ -46,8 +42,7 @@ void ulpd_free(struct ulpd *u)
 {
     if (!u)
         return;
-    ZSTD_freeCCtx(u->zc);
-    ZSTD_freeDCtx(u->zd);
+    symbols_clear(&u->coder);
     free(u);
 }
 
@@ -55,21 +50,6 @@ size_t ulpd_bound(size_t count)
 {
     assert(count <= ULPD_COUNT_MAX);
     return HEADER_BYTES + 2 * count + (count + CHUNK - 1) / CHUNK * CHUNK_HEADER_BYTES;
-}
-
-static void put_le(uint8_t *to, uint64_t x, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(x >> (8 * i));
-}
-
-static uint64_t get_le(const uint8_t *from, int bytes)
-{
-    uint64_t x = 0;
-
-    for (int i = 0; i < bytes; i++)
-        x |= (uint64_t)from[i] << (8 * i);
-    return x;
 }
 
 /* Place among all numbers: neighbours differ by one. Both zeros have place 0, so -0 is never coded by its place. */
@@ -96,24 +76,12 @@ static int symbol(uint16_t base, uint16_t value)
     return e < -126 || e > 126 || base == MINUS_ZERO || value == MINUS_ZERO ? ESCAPE : e;
 }
 
-/* Entropy coding. Returns bytes, or 0 when they do not fit cap. */
-static size_t pack(struct ulpd *u, const uint8_t *in, size_t n, uint8_t *out, size_t cap)
-{
-    size_t len;
-
-    (void)ZSTD_CCtx_reset(u->zc, ZSTD_reset_session_and_parameters);
-    (void)ZSTD_CCtx_setParameter(u->zc, ZSTD_c_compressionLevel, LEVEL);
-    (void)ZSTD_CCtx_setParameter(u->zc, ZSTD_c_literalCompressionMode, ZSTD_ps_enable);
-    len = ZSTD_compress2(u->zc, out, cap, in, n);
-    return ZSTD_isError(len) ? 0 : len;
-}
-
 static size_t put_chunk(uint8_t *out, int mode, size_t map_bytes, size_t symbol_bytes, size_t escapes)
 {
-    put_le(out, (uint64_t)mode, 4);
-    put_le(out + 4, map_bytes, 4);
-    put_le(out + 8, symbol_bytes, 4);
-    put_le(out + 12, escapes, 4);
+    le_put(out, (uint64_t)mode, 4);
+    le_put(out + 4, map_bytes, 4);
+    le_put(out + 8, symbol_bytes, 4);
+    le_put(out + 12, escapes, 4);
     return CHUNK_HEADER_BYTES;
 }
 
@@ -149,11 +117,11 @@ static size_t encode_symbols(struct ulpd *u, const uint16_t *base, const uint16_
         return 0;
     cap -= 2 * escapes;
     if (sparse) {
-        map = pack(u, u->bitmap, (n + 7) / 8, at, cap);
+        map = symbols_pack(&u->coder, u->bitmap, (n + 7) / 8, at, cap);
         if (map == 0)
             return 0;
     }
-    len = pack(u, u->symbols, count, at + map, cap - map);
+    len = symbols_pack(&u->coder, u->symbols, count, at + map, cap - map);
     if (len == 0)
         return 0;
     memcpy(at + map + len, u->escapes, 2 * escapes);
@@ -181,10 +149,10 @@ size_t ulpd_encode(struct ulpd *u, const uint16_t *base, const uint16_t *values,
 
     assert(count <= ULPD_COUNT_MAX);
     memcpy(at, "ULPD", 4);
-    put_le(at + 4, VERSION, 4);
-    put_le(at + 8, count, 8);
-    put_le(at + 16, hash_xxh3(base, 2 * count), 8);
-    put_le(at + 24, hash_xxh3(values, 2 * count), 8);
+    le_put(at + 4, VERSION, 4);
+    le_put(at + 8, count, 8);
+    le_put(at + 16, hash_xxh3(base, 2 * count), 8);
+    le_put(at + 24, hash_xxh3(values, 2 * count), 8);
     at += HEADER_BYTES;
     for (size_t i = 0; i < count; i += CHUNK)
         at += encode_chunk(u, base + i, values + i, count - i < CHUNK ? count - i : CHUNK, at);
@@ -230,11 +198,6 @@ static int place_values(const struct ulpd *u, const uint16_t *base, const uint8_
     return escaped == escapes ? 0 : -1;
 }
 
-static int unpack(struct ulpd *u, const uint8_t *in, size_t len, uint8_t *out, size_t n)
-{
-    return ZSTD_decompressDCtx(u->zd, out, n, in, len) == n ? 0 : -1;
-}
-
 /* Decode a chunk of map, symbols and escapes, which lie within the memory of in. */
 static int decode_symbols(struct ulpd *u, const uint16_t *base, const uint8_t *in, size_t map, size_t symbols,
                           size_t escapes, uint16_t *out, size_t n)
@@ -242,11 +205,11 @@ static int decode_symbols(struct ulpd *u, const uint16_t *base, const uint8_t *i
     size_t count = n;
 
     if (map > 0) {
-        if (unpack(u, in, map, u->bitmap, (n + 7) / 8))
+        if (symbols_unpack(&u->coder, in, map, u->bitmap, (n + 7) / 8) < 0)
             return -1;
         count = bits_set(u->bitmap, n);
     }
-    if (unpack(u, in + map, symbols, u->symbols, count))
+    if (symbols_unpack(&u->coder, in + map, symbols, u->symbols, count) < 0)
         return -1;
     return place_values(u, base, map ? u->bitmap : NULL, in + map + symbols, escapes, out, n);
 }
@@ -259,10 +222,10 @@ static size_t decode_chunk(struct ulpd *u, const uint16_t *base, const uint8_t *
 
     if (len < CHUNK_HEADER_BYTES)
         return 0;
-    mode = get_le(in, 4);
-    map = get_le(in + 4, 4);
-    symbols = get_le(in + 8, 4);
-    escapes = get_le(in + 12, 4);
+    mode = le_get(in, 4);
+    map = le_get(in + 4, 4);
+    symbols = le_get(in + 8, 4);
+    escapes = le_get(in + 12, 4);
     in += CHUNK_HEADER_BYTES;
     if (mode > MODE_RAW || escapes > n || (map > 0) != (mode == MODE_SPARSE))
         return 0;
@@ -283,12 +246,12 @@ int ulpd_decode(struct ulpd *u, const uint16_t *base, const void *in, size_t len
 {
     const uint8_t *at = in;
 
-    if (len < HEADER_BYTES || memcmp(at, "ULPD", 4) != 0 || get_le(at + 4, 4) != VERSION)
+    if (len < HEADER_BYTES || memcmp(at, "ULPD", 4) != 0 || le_get(at + 4, 4) != VERSION)
         return merr_set(err, -EBADMSG, "%zu bytes are no difference of weights that this Muster reads", len);
-    if (get_le(at + 8, 8) != count)
+    if (le_get(at + 8, 8) != count)
         return merr_set(err, -EBADMSG, "a difference is of %llu weights, not of %zu",
-                        (unsigned long long)get_le(at + 8, 8), count);
-    if (get_le(at + 16, 8) != hash_xxh3(base, 2 * count))
+                        (unsigned long long)le_get(at + 8, 8), count);
+    if (le_get(at + 16, 8) != hash_xxh3(base, 2 * count))
         return merr_set(err, -ESTALE, "a difference of weights belongs to another version than the one held here; ask "
                         "for whole weights");
     len -= HEADER_BYTES;
@@ -303,7 +266,7 @@ int ulpd_decode(struct ulpd *u, const uint16_t *base, const void *in, size_t len
     }
     if (len > 0)
         return merr_set(err, -EBADMSG, "%zu bytes follow a difference of weights", len);
-    if (get_le((const uint8_t *)in + 24, 8) != hash_xxh3(out, 2 * count))
+    if (le_get((const uint8_t *)in + 24, 8) != hash_xxh3(out, 2 * count))
         return merr_set(err, -EBADMSG, "weights rebuilt from a difference are not the ones it was made of");
     return 0;
 }
