@@ -401,43 +401,35 @@ static int decode_group(const struct group_ops *ops, const struct view *b, size_
     return bad ? bad_code(c, g, err) : 0;
 }
 
-int codec_decode(const struct codec *c, const void *block, size_t len, enum codec_type type, void *out, size_t count,
-                 uint32_t *ret_flags, struct merr *err)
+/* Decode all groups of a block; out NULL: only see whether each is such as an encoder writes. */
+static int decode_groups(const struct group_ops *ops, const struct codec *c, const void *block, enum codec_type type,
+                         void *out, size_t count, struct merr *err)
 {
-    const struct group_ops *ops = ops_in_use();
+    const struct view b = view_of(c, block, count);
     float room[GROUP_MAX];
-    struct view b;
-    uint32_t flags;
-    int r = check_block(c, block, len, count, &flags, err);
 
-    if (r)
-        return r;
-    b = view_of(c, block, count);
     for (size_t g = 0; g < b.groups; g++) {
-        float *to = type == CODEC_F32 ? (float *)out + g * c->group : room;
+        int r = decode_group(ops, &b, g, out && type == CODEC_F32 ? (float *)out + g * c->group : room, err);
 
-        r = decode_group(ops, &b, g, to, err);
         if (r)
             return r;
-        if (type == CODEC_BF16)
+        if (out && type == CODEC_BF16)
             narrow(ops, room, (uint16_t *)out + g * c->group, group_len(&b, g));
     }
-    *ret_flags |= flags;
     return 0;
 }
 
-/* Is every group of a block such as an encoder writes? */
-static int check_groups(const struct group_ops *ops, const struct view *b, struct merr *err)
+int codec_decode(const struct codec *c, const void *block, size_t len, enum codec_type type, void *out, size_t count,
+                 uint32_t *ret_flags, struct merr *err)
 {
-    float room[GROUP_MAX];
+    uint32_t flags;
+    int r = check_block(c, block, len, count, &flags, err);
 
-    for (size_t g = 0; g < b->groups; g++) {
-        int r = decode_group(ops, b, g, room, err);
-
-        if (r)
-            return r;
-    }
-    return 0;
+    if (r == 0)
+        r = decode_groups(ops_in_use(), c, block, type, out, count, err);
+    if (r == 0)
+        *ret_flags |= flags;
+    return r;
 }
 
 static void add_difference(const struct group_ops *ops, const float *d, enum codec_type type, void *replica, size_t at,
@@ -455,15 +447,13 @@ int codec_decode_add(const struct codec *c, const void *block, size_t len, enum 
                      size_t count, uint32_t *ret_flags, struct merr *err)
 {
     const struct group_ops *ops = ops_in_use();
+    const struct view b = view_of(c, block, count);
     float room[GROUP_MAX];
-    struct view b;
     uint32_t flags;
     int r = check_block(c, block, len, count, &flags, err);
 
-    if (r)
-        return r;
-    b = view_of(c, block, count);
-    r = check_groups(ops, &b, err); /* first: a replica half changed is lost */
+    if (r == 0) /* first: a replica half changed is lost */
+        r = decode_groups(ops, c, block, type, NULL, count, err);
     for (size_t g = 0; r == 0 && g < b.groups; g++) {
         r = decode_group(ops, &b, g, room, err);
         assert(r == 0);
