@@ -90,6 +90,8 @@ static int read_slots(struct core *c, struct node *n, const json_t *list)
         slots[i].class_ = name && *name ? core_class(c, name) : CLUSTER_CLASSES_MAX;
         slots[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
         copy_text(slots[i].kind, sizeof(slots[i].kind), o, "kind");
+        if (strcmp(slots[i].kind, "gpu") == 0 && slots[i].class_ < CLUSTER_CLASSES_MAX)
+            c->gpu_classes |= UINT64_C(1) << slots[i].class_;
         if (!json_is_integer(json_object_get(o, "slot")) || slots[i].class_ == CLUSTER_CLASSES_MAX) {
             free(slots);
             return -EINVAL;
@@ -98,6 +100,7 @@ static int read_slots(struct core *c, struct node *n, const json_t *list)
             if (n->slots[k].slot == slots[i].slot) {
                 slots[i].job = n->slots[k].job;
                 slots[i].rank = n->slots[k].rank;
+                slots[i].ill = n->slots[k].ill;
             }
     }
     free(n->slots);
@@ -492,6 +495,7 @@ void agents_report(struct core *c, struct call *call)
         return;
     }
     agents_see(c, n, clock_mono_us());
+    gpus_take(c, n, call->body);
     stale = json_array();
     forget = json_array();
     acks = json_array();
@@ -590,6 +594,7 @@ void agents_register(struct core *c, struct call *call)
     copy_text(n->incarnation, sizeof(n->incarnation), b, "incarnation");
     n->registered = true;
     agents_see(c, n, clock_mono_us());
+    gpus_take(c, n, b);
     agents_store(c, n);
     stale = json_array();
     forget = json_array();

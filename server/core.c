@@ -123,6 +123,16 @@ static struct plan_facts facts_of(const struct job_spec *spec)
     };
 }
 
+uint64_t core_classes_of(const struct core *c, const struct entry *e)
+{
+    return e->job.kind == JOB_TRAIN ? e->classes & ~c->gpu_classes : e->classes;
+}
+
+bool core_slot_usable(const struct slot *s)
+{
+    return !s->stale && !s->ill;
+}
+
 struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
 {
     struct entry *e = calloc(1, sizeof(*e));
@@ -559,6 +569,7 @@ void core_free(struct core *c)
             core_entry_free(c, e);
         }
     for (size_t i = 0; i < c->n_nodes; i++) {
+        json_decref(c->nodes[i]->gpus);
         free(c->nodes[i]->slots);
         free(c->nodes[i]);
     }

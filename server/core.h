@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/merr.h"
 #include "scheduler/cluster/cluster.h"
 #include "server/files.h"
@@ -91,6 +92,7 @@ struct slot {
     uint64_t job; /* 0: free */
     int rank;
     bool stale; /* a run that is over still has a process on it */
+    bool ill;   /* its GPU must not be used; why is in node.gpus */
 };
 
 struct node {
@@ -101,6 +103,7 @@ struct node {
     bool drain;
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     uint64_t version;              /* of its set of assignments */
+    json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
     struct slot *slots;
     size_t n_slots;
 };
@@ -169,6 +172,7 @@ struct core {
     size_t n_nodes;
     char classes[CLUSTER_CLASSES_MAX][SPEC_NAME_MAX];
     size_t n_classes;
+    uint64_t gpu_classes; /* mask of those that GPUs have */
     size_t rendezvous_bytes;
 
     struct waiter *waiters;
@@ -206,6 +210,10 @@ void core_entry_insert(struct core *c, struct entry *e);
 void core_entry_free(struct core *c, struct entry *e);
 uint8_t core_class(struct core *c, const char *name); /* its number, made when new; CLUSTER_CLASSES_MAX: table full */
 void core_dirty(struct core *c, struct entry *e);
+/* Mask of the classes whose slots the job may have: its spec's; no GPUs for training, which has no kernels there. */
+uint64_t core_classes_of(const struct core *c, const struct entry *e);
+/* Whether a slot that is in no job's hands can be given to one, as far as the slot goes. */
+bool core_slot_usable(const struct slot *s);
 
 /* Let a cause happen to a job: transition, event, record. Returns as job_transition; nothing changed on failure. */
 int core_change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err);
@@ -248,6 +256,11 @@ int agents_load(struct core *c, struct merr *err);
 void agents_touch(struct core *c, const char *node); /* its set of assignments has changed */
 void agents_tick(struct core *c, int64_t now_us);
 void agents_store(struct core *c, const struct node *n);
+
+/* gpus.c */
+void gpus_take(struct core *c, struct node *n, const json_t *body); /* from a registration or a report */
+json_t *gpus_view(const struct node *n, int slot);                  /* new; NULL: no GPU, or nothing is known */
+void gpus_metrics(const struct core *c, struct buf *b);
 
 /* polls.c: the agents' long-polls and the rendezvous keys */
 void agents_assignments(struct core *c, struct call *call);

@@ -74,11 +74,12 @@ static void snapshot_nodes(const struct core *c, struct round *r)
         for (size_t k = 0; k < n->n_slots; k++)
             *s++ = (struct cluster_slot){ .slot = n->slots[k].slot,
                                           .class_ = n->slots[k].class_,
-                                          .free = n->slots[k].job == 0 && !n->slots[k].stale };
+                                          .free = n->slots[k].job == 0 &&
+                                                  core_slot_usable(&n->slots[k]) };
     }
 }
 
-static struct cluster_job wish_of(const struct entry *e, int64_t wall_us)
+static struct cluster_job wish_of(const struct core *c, const struct entry *e, int64_t wall_us)
 {
     int replica = plan_replica_devices(&e->facts), most = e->facts.virtual_workers;
 
@@ -91,7 +92,7 @@ static struct cluster_job wish_of(const struct entry *e, int64_t wall_us)
         .replicas_max = e->job.kind == JOB_COMMAND ? (e->job.max > 0 ? e->job.max : 1)
                         : most < 1                 ? 1
                                                    : most,
-        .classes = e->classes,
+        .classes = core_classes_of(c, e),
         .held = e->job.retry_us > wall_us,
     };
 }
@@ -129,7 +130,7 @@ static int round_init(const struct core *c, struct round *r)
             continue;
         assert(r->n_jobs < c->n_jobs);
         r->entries[r->n_jobs] = e;
-        r->jobs[r->n_jobs++] = wish_of(e, wall);
+        r->jobs[r->n_jobs++] = wish_of(c, e, wall);
     }
     return 0;
 }
@@ -251,14 +252,15 @@ void dispatch_round(struct core *c, int64_t now_us)
 
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
-    struct cluster_job wish = wish_of(e, INT64_MAX);
+    struct cluster_job wish = wish_of(c, e, INT64_MAX);
+    uint64_t classes = core_classes_of(c, e);
     int least, most, total = 0, all = 0;
 
     cluster_job_range(&wish, &least, &most);
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++) {
             all++;
-            total += e->classes >> c->nodes[i]->slots[k].class_ & 1;
+            total += classes >> c->nodes[i]->slots[k].class_ & 1;
         }
     if (most < least) {
         (void)snprintf(ret_why, size,
@@ -269,8 +271,10 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     }
     if (c->n_nodes > 0 && total < least) {
         (void)snprintf(ret_why, size,
-                       total == all ? "takes at least %d devices, and this cluster has %d"
-                                    : "takes at least %d devices, and this cluster has %d of its classes",
+                       total == all               ? "takes at least %d devices, and this cluster has %d"
+                       : classes != e->classes ? "takes at least %d cpu slots, and this cluster has %d of its "
+                                                 "classes (training runs on cpu slots in this version)"
+                                               : "takes at least %d devices, and this cluster has %d of its classes",
                        least, total);
         return false;
     }

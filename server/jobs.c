@@ -116,7 +116,8 @@ static void answer_plan(struct core *c, struct call *call, const struct entry *e
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
             free_now += c->nodes[i]->contact == NODE_READY && !c->nodes[i]->drain && c->nodes[i]->slots[k].job == 0 &&
-                        (e->classes >> c->nodes[i]->slots[k].class_ & 1);
+                        core_slot_usable(&c->nodes[i]->slots[k]) &&
+                        (core_classes_of(c, e) >> c->nodes[i]->slots[k].class_ & 1);
     call_answer_new(call, 200,
                     json_pack("{s:b, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:b}, s:o?}", "dry_run", 1, "plan", "layout",
                               "tp", l.tp, "pp", l.pp, "dp", l.dp, "cp", l.cp, "devices", l.world, "free_devices",

@@ -86,7 +86,7 @@ void nodes_cluster(struct core *c, struct call *call)
         for (size_t k = 0; k < n->n_slots; k++) {
             const char *name = c->classes[n->slots[k].class_];
             json_t *o = json_object_get(classes, name);
-            bool is_free = usable && n->slots[k].job == 0 && !n->slots[k].stale;
+            bool is_free = usable && n->slots[k].job == 0 && core_slot_usable(&n->slots[k]);
 
             total++;
             busy += n->slots[k].job != 0;

@@ -238,7 +238,9 @@ static void print_metrics(struct core *c, struct call *call)
 
         (void)buf_printf(&b, "muster_node_up{node=\"%s\"} %d\n", n->name, n->contact == NODE_READY && n->registered);
         for (size_t k = 0; k < n->n_slots; k++)
-            slots[n->slots[k].job ? 1 : n->slots[k].stale || n->drain || n->contact != NODE_READY ? 2 : 0]++;
+            slots[n->slots[k].job                                                                    ? 1
+                  : !core_slot_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2
+                                                                                            : 0]++;
     }
     (void)buf_printf(&b,
                      "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
@@ -255,6 +257,7 @@ static void print_metrics(struct core *c, struct call *call)
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
                      "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
                      redis_up(c->redis), queue_length(&c->queue));
+    gpus_metrics(c, &b);
     stats_print(c->stats, &b);
     call_answer_new(call, 200, NULL);
     call->page = buf_detach(&b);

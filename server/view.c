@@ -134,13 +134,14 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o}", "slot", s->slot, "kind",
+        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o, s:o*}", "slot", s->slot, "kind",
                                                      s->kind, "class", c->classes[s->class_], "state",
                                                      s->job     ? "busy"
-                                                     : s->stale ? "quarantined"
-                                                                : "free",
+                                                     : core_slot_usable(s) ? "free"
+                                                                           : "quarantined",
                                                      "job", s->job ? job : NULL, "rank",
-                                                     s->job ? json_integer(s->rank) : json_null()));
+                                                     s->job ? json_integer(s->rank) : json_null(), "gpu",
+                                                     gpus_view(n, s->slot)));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "id", n->name, "state", node_state(n), "address", n->address,
                      "version", n->release, "last_seen", view_time(n->seen_wall_us), "slots", slots);
@@ -158,7 +159,7 @@ static void blame_holders(const struct core *c, const struct entry *e, json_t *b
             const struct slot *s = &c->nodes[i]->slots[k];
             bool seen = false;
 
-            if (s->job == 0 || !(e->classes >> s->class_ & 1))
+            if (s->job == 0 || !(core_classes_of(c, e) >> s->class_ & 1))
                 continue;
             (void)snprintf(text, sizeof(text), "j%llu", (unsigned long long)s->job);
             for (size_t b = 0; b < json_array_size(behind); b++)

@@ -475,7 +475,7 @@ def test_a_wrong_token_is_tried_again_gently(server, node):
 
 
 @pytest.mark.parametrize("arguments, words", [
-    (["--devices", "gpu:1"], "GPUs"), (["--devices", "cpu:0"], "count"), (["--node", "a/b"], "'a/b'"),
+    (["--devices", "gpu:200"], "GPU"), (["--devices", "cpu:0"], "count"), (["--node", "a/b"], "'a/b'"),
     (["--server", "ftp://x"], "ftp://x"), (["--token-file", "/nowhere/token"], "/nowhere/token"),
     (["--threads", "x"], "--threads"), (["surplus"], "surplus"), (["--log-level", "loud"], "loud")])
 def test_bad_arguments_are_named(server, folder, arguments, words):

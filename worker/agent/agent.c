@@ -274,22 +274,68 @@ static void post_new(struct agent *a, const char *path, json_t *doc, http_done *
     json_decref(doc);
 }
 
+static bool slot_in_use(const struct agent *a, int slot)
+{
+    for (size_t i = 0; i < ranks_count(a->ranks); i++)
+        for (int k = 0; k < ranks_at(a->ranks, i)->n; k++) {
+            const struct rank *rank = &ranks_at(a->ranks, i)->ranks[k];
+
+            if (rank->slot == slot && rank->state != RANK_EXITED)
+                return true;
+        }
+    return false;
+}
+
+/* What a GPU does not tell is null. */
+static json_t *known(long long value)
+{
+    return value < 0 ? json_null() : json_integer(value);
+}
+
+/* How the GPUs do. One without a rank of ours that runs somebody's program is not free. NULL: there are none. */
+static json_t *gpus_json(const struct agent *a)
+{
+    json_t *list = a->gpus ? json_array() : NULL;
+
+    for (int i = 0; list && i < a->devices.n; i++) {
+        const struct device *d = &a->devices.v[i];
+        const struct nvml_gpu *g;
+        struct nvml_sample s;
+        char why[GPUS_WHY_MAX];
+
+        if (d->gpu < 0)
+            continue;
+        g = gpus_at(a->gpus, d->gpu);
+        gpus_sample(a->gpus, d->gpu, &s, why);
+        if (!*why && s.n_processes > 0 && !slot_in_use(a, i))
+            (void)snprintf(why, sizeof(why), "process %d, which is of no job here, uses it", (int)s.process[0]);
+        (void)json_array_append_new(
+            list, json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid,
+                            "name", g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib",
+                            g->memory_mib, "memory_used_mib", known(s.memory_used_mib), "utilization",
+                            known(s.utilization), "power_w", known(s.power_w), "temperature_c",
+                            known(s.temperature_c), "slowed", s.slowed, "ecc_uncorrected", known(s.ecc_uncorrected),
+                            "why", why));
+    }
+    return list;
+}
+
 static void send_register(struct agent *a)
 {
     char boot_id[PROC_BOOT_ID_MAX];
 
     proc_boot_id(boot_id);
     post_new(a, "/v1/agents/register",
-             json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:o}", "node", a->node, "boot_id", boot_id, "incarnation",
+             json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:o*}", "node", a->node, "boot_id", boot_id, "incarnation",
                        a->incarnation, "address", a->address, "version", MUSTER_VERSION, "slots",
-                       devices_json(&a->devices), "runs", runs_json(a)),
+                       devices_json(&a->devices), "runs", runs_json(a), "gpus", gpus_json(a)),
              register_done, CALL_MS);
 }
 
 static void send_report(struct agent *a, int timeout_ms)
 {
-    json_t *doc = json_pack("{s:s,s:I,s:o}", "incarnation", a->incarnation, "seq", (json_int_t)++a->seq, "runs",
-                            runs_json(a));
+    json_t *doc = json_pack("{s:s,s:I,s:o,s:o*}", "incarnation", a->incarnation, "seq", (json_int_t)++a->seq, "runs",
+                            runs_json(a), "gpus", gpus_json(a));
     char path[256];
     bool more = false;
 

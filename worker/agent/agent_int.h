@@ -18,6 +18,8 @@ struct agent {
     char incarnation[33]; /* of this process: reports of an earlier one are not ours */
     char address[64];
     struct devices devices;
+    struct gpus *gpus; /* NULL: none are offered */
+    const char *visible[DEVICES_MAX]; /* of the devices, where some are GPUs */
     struct ranks *ranks;
     struct ship *ship;
     struct http *http;

@@ -35,7 +35,8 @@ static void usage(FILE *out)
             "  --ca-file FILE        certificate to trust for https (default: the system's)\n"
             "  --state DIR           folder for runs and logs; one agent at a time\n"
             "  --node NAME           name of this node (default: the host's name)\n"
-            "  --devices LIST        cpu:4, or with classes cpu:2=fast,cpu:2=slow (default: cpu:1)\n"
+            "  --devices LIST        gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow (default: auto,\n"
+            "                        all GPUs, without any cpu:1)\n"
             "  --address A           where other nodes reach this one (default: as the server sees it)\n"
             "  --threads N           threads a rank (default: processors / slots, at least 1)\n"
             "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
@@ -151,7 +152,8 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
 {
     char runs[PATH_MAX];
     struct ranks_cfg cfg = { .root = runs, .node = a->node, .self = self, .train = o->train,
-                             .threads = a->devices.threads, .slots = a->devices.n, .cgroups = true };
+                             .threads = a->devices.threads, .slots = a->devices.n,
+                             .visible = a->gpus ? a->visible : NULL, .cgroups = true };
     struct merr why;
     int r;
 
@@ -184,7 +186,29 @@ static void tear_down(struct agent *a)
     ranks_free(a->ranks);
     json_decref(a->wanted);
     json_decref(a->forgotten);
+    gpus_close(a->gpus);
     io_close(&a->signal_fd);
+}
+
+/* The slots of this node, and its GPUs looked after when some are offered. */
+static int find_devices(struct agent *a, const struct options *o, struct merr *err)
+{
+    struct merr no_gpus = { "" };
+    bool offered = false;
+    int r;
+
+    if (gpus_open(&a->gpus, &no_gpus) == -EIO)
+        log_warn("no GPU is offered: %s", no_gpus.text);
+    r = devices_parse(o->devices, o->threads, a->gpus, no_gpus.text, &a->devices, err);
+    for (int i = 0; r == 0 && i < a->devices.n; i++) {
+        offered |= a->devices.v[i].gpu >= 0;
+        a->visible[i] = a->devices.v[i].visible;
+    }
+    if (r == 0 && offered)
+        return gpus_watch(a->gpus, err);
+    gpus_close(a->gpus);
+    a->gpus = NULL;
+    return r;
 }
 
 static int run_agent(struct agent *a, const struct options *o, const char *self, struct merr *err)
@@ -199,7 +223,7 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
     if (!usable_node(a->node))
         return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'",
                         a->node);
-    r = devices_parse(o->devices, o->threads, &a->devices, err);
+    r = find_devices(a, o, err);
     if (r < 0)
         return r;
     token_fd = open(o->token_file, O_RDONLY | O_CLOEXEC);
@@ -232,7 +256,7 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
 int agent_main(int argc, char **argv, const char *self, const char *train)
 {
     static struct agent a = { .signal_fd = -1, .heartbeat_us = 1000000, .report_bytes = SHIP_REPORT_MAX };
-    struct options o = { .train = train, .devices = "cpu:1", .log_level = "info" };
+    struct options o = { .train = train, .devices = "auto", .log_level = "info" };
     enum log_level level;
     char host[65] = "";
     struct merr err;

@@ -1,7 +1,7 @@
-/* devices - the slots a node offers, from a text such as "cpu:4" or "cpu:2=fast,cpu:2=slow"
+/* devices - the slots a node offers, from a text such as "gpu", "cpu:4" or "cpu:2=fast,cpu:2=slow"
  *
  * A slot is what one rank runs on; slots are numbered from 0 in the order of the text. The class is what
- * jobs ask for; it defaults to the kind.
+ * jobs ask for; it defaults to the kind, of a GPU to its model ("NVIDIA H100 80GB HBM3": "h100-80gb-hbm3").
  */
 #ifndef MUSTER_WORKER_AGENT_DEVICES_H
 #define MUSTER_WORKER_AGENT_DEVICES_H
@@ -9,25 +9,33 @@
 #include <jansson.h>
 
 #include "base/merr.h"
+#include "worker/agent/gpus.h"
 
 #define DEVICES_MAX 256
 #define DEVICES_CLASS_MAX 32
 
 struct device {
-    char kind[8]; /* "cpu" */
+    char kind[8]; /* "cpu", "gpu" */
     char class[DEVICES_CLASS_MAX];
+    int memory_mib; /* of a cpu slot the machine's, shared out evenly */
+    int gpu;        /* its number in gpus.h, -1: none */
+    char visible[96]; /* CUDA_VISIBLE_DEVICES of a rank here: a GPU's UUID; "" hides those of the node */
 };
 
 struct devices {
     struct device v[DEVICES_MAX];
     int n;
-    int threads;    /* for each rank */
-    int memory_mib; /* of each slot: the machine's, shared out evenly */
+    int threads; /* for each rank */
 };
 
-/* Read text. threads 0: the machine's processors shared out, at least one each. -EINVAL with the part of
- * the text that is at fault; *ret is unchanged then. */
-int devices_parse(const char *text, int threads, struct devices *ret, struct merr *err);
+/* Read text: parts KIND[:COUNT][=CLASS], or "auto" for all GPUs, without any cpu:1. gpus NULL: there are none, for the
+ * reason in no_gpus. threads 0: the machine's processors shared out, at least one each. -EINVAL with the part of the
+ * text that is at fault; *ret is unchanged then. */
+int devices_parse(const char *text, int threads, const struct gpus *gpus, const char *no_gpus, struct devices *ret,
+                  struct merr *err);
+
+/* The class of a GPU by its name: its model in lower case. */
+void devices_gpu_class(const char *name, char ret[DEVICES_CLASS_MAX]);
 
 /* A new array of the slots as `register` sends them; NULL when memory is short. */
 json_t *devices_json(const struct devices *d);

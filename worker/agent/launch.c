@@ -89,6 +89,8 @@ static void collect_environment(const struct launch *l, struct words *w)
     words_printf(&own, "MUSTER_GENERATION=%llu", (unsigned long long)l->generation);
     words_printf(&own, "MUSTER_RUN_DIR=%s", l->folder);
     words_printf(&own, "MUSTER_JOB_DIR=%s", l->job_dir);
+    if (l->visible)
+        words_printf(&own, "CUDA_VISIBLE_DEVICES=%s", l->visible);
     ours = words_array(&own);
     w->text.failed |= !ours;
     for (char **e = environ; ours && *e; e++) {

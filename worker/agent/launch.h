@@ -17,6 +17,7 @@ struct launch {
     const char *cgroup;      /* a cgroup (v2) to make for the rank, or NULL */
     const char *job, *job_dir;
     const char *master_addr; /* where rank 0 runs */
+    const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it */
     uint64_t generation;
     int rank, world, local_rank, local_world, node_rank, master_port, threads;
     bool with_parent; /* the rank ends when the caller's process does */

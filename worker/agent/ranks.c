@@ -42,6 +42,7 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     r->threads = cfg->threads;
     r->with_parent = cfg->with_parent;
     r->slots = cfg->slots;
+    r->visible = cfg->visible;
     r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     proc_boot_id(r->boot_id);
     if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) || r->epoll_fd < 0) {

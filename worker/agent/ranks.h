@@ -63,6 +63,7 @@ struct ranks_cfg { /* strings are copied */
     const char *cwd;     /* of train ranks; NULL: the job's folder */
     int threads;         /* a rank */
     int slots;           /* of the node */
+    const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
     bool cgroups;        /* make one for each rank where permitted */
     bool with_parent;    /* ranks end when this process does, however it ends */
 };

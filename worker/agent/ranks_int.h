@@ -9,6 +9,7 @@ struct ranks {
     char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
     char boot_id[PROC_BOOT_ID_MAX];
     int threads, slots;
+    const char *const *visible; /* borrowed */
     bool with_parent;
     int epoll_fd;
     struct run **v; /* n runs, at most RANKS_RUNS_MAX */

@@ -209,7 +209,8 @@ static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struc
         .master_addr = master_address(list), .generation = run->generation, .rank = rank->rank,
         .world = run->world, .local_rank = rank->local_rank, .local_world = run->n,
         .node_rank = nodes_before(list, r->node), .master_port = member_int(run->assignment, "master_port", 0),
-        .threads = r->threads, .with_parent = r->with_parent, .spec = run->spec,
+        .threads = r->threads, .visible = r->visible ? r->visible[rank->slot] : NULL,
+        .with_parent = r->with_parent, .spec = run->spec,
     };
     pid_t shim;
     int code;

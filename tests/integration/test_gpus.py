@@ -1,0 +1,111 @@
+"""An agent with GPUs, as the driver library of tests/gpu shows them: offered, assigned by UUID, kept from use when ill."""
+import json
+import os
+
+import pytest
+
+from tests import specs
+from tests.cluster import BIN, Cluster, wait_for
+
+FAKE = os.path.join(os.path.dirname(BIN), "tests", "gpu")
+
+
+def gpu(uuid, **more):
+    return {"uuid": uuid, "name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "used_mib": 5, "util": 0,
+            "power_mw": 70000, "temperature": 31, "throttle": 0, "ecc": 0, "remap_failed": 0, "pids": [], **more}
+
+
+class Gpus:
+    """The node's GPUs, from now on."""
+
+    def __init__(self, folder):
+        self.path = os.path.join(folder, "gpus.json")
+
+    def show(self, *gpus, **more):
+        with open(self.path + ".next", "w", encoding="utf-8") as f:
+            json.dump({"gpus": gpus, **more}, f)
+        os.replace(self.path + ".next", self.path)
+
+
+@pytest.fixture(name="gpus")
+def two_gpus(tmp_path):
+    g = Gpus(str(tmp_path))
+    g.show(gpu("GPU-a"), gpu("GPU-b"))
+    return g
+
+
+@pytest.fixture(name="cluster")
+def one_node(tmp_path, gpus):
+    with Cluster(str(tmp_path / "cluster"), slots=0) as c:
+        c.env.update(LD_LIBRARY_PATH=FAKE, FAKE_NVML=gpus.path)
+        c.start_agent("n1", "auto")
+        c.wait_nodes(["n1"])
+        yield c
+    assert not c.leftovers()
+
+
+def slots(cluster):
+    return cluster.nodes()[0]["slots"]
+
+
+def states(cluster):
+    return [s["state"] for s in slots(cluster)]
+
+
+def metric(cluster, name):
+    lines = cluster.request("GET", "/metrics", token="")[1].splitlines()
+    return [int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name + "{")]
+
+
+def test_gpus_are_found_and_told_with_how_they_do(cluster, gpus):
+    assert [(s["kind"], s["class"], s["gpu"]["uuid"], s["gpu"]["memory_mib"]) for s in slots(cluster)] == [
+        ("gpu", "h100-80gb-hbm3", "GPU-a", 81559), ("gpu", "h100-80gb-hbm3", "GPU-b", 81559)]
+    gpus.show(gpu("GPU-a", util=97, used_mib=40000, power_mw=691000), gpu("GPU-b"))
+    wait_for("the new figures", lambda: slots(cluster)[0]["gpu"]["utilization"] == 97, 10)
+    assert metric(cluster, "muster_gpu_memory_used_bytes") == [40000 << 20, 5 << 20]
+    assert metric(cluster, "muster_gpu_power_watts") == [691, 70]
+
+
+def test_each_rank_sees_its_own_gpu_alone(cluster):
+    job = cluster.submit(specs.command('echo "$RANK:$CUDA_VISIBLE_DEVICES"', devices=2))
+    assert cluster.wait(job["id"])["state"] == "succeeded"
+    text = "".join(cluster.log_text(job["id"], rank) for rank in range(2))
+    assert sorted(text.split()) == ["0:GPU-a", "1:GPU-b"]
+
+
+def test_an_ill_gpu_gets_no_work_until_the_agent_starts_anew(cluster, gpus):
+    gpus.show(gpu("GPU-a"), gpu("GPU-b"), xid={"number": 1, "gpu": 0, "code": 79})
+    wait_for("GPU-a to be ill", lambda: states(cluster) == ["quarantined", "free"], 10)
+    assert slots(cluster)[0]["gpu"]["why"] == "Xid 79: fallen off the bus"
+    events = cluster.api("GET", "/v1/events")["events"]
+    assert [e for e in events if e["type"] == "node" and "Xid 79" in json.dumps(e)]
+    job = cluster.submit(specs.command('echo "$CUDA_VISIBLE_DEVICES"'))
+    assert cluster.wait(job["id"])["state"] == "succeeded"
+    assert cluster.log_text(job["id"]).split() == ["GPU-b"]
+    gpus.show(gpu("GPU-a"), gpu("GPU-b"))
+    cluster.kill_agent("n1")
+    cluster.start_agent("n1")
+    wait_for("both to be free", lambda: states(cluster) == ["free", "free"], 20)
+
+
+def test_a_gpu_that_somebody_uses_is_not_free(cluster, gpus):
+    gpus.show(gpu("GPU-a", pids=[4711]), gpu("GPU-b"))
+    wait_for("GPU-a to be taken", lambda: states(cluster) == ["quarantined", "free"], 10)
+    assert slots(cluster)[0]["gpu"]["why"] == "process 4711, which is of no job here, uses it"
+    job = cluster.submit(specs.command("true", devices=2))
+    gpus.show(gpu("GPU-a"), gpu("GPU-b"))
+    assert cluster.wait(job["id"])["state"] == "succeeded"
+
+
+def test_training_is_refused_where_only_gpus_are(cluster, tmp_path):
+    status, problem = cluster.request("POST", "/v1/jobs", specs.train(str(tmp_path)))
+    assert status == 422 and "cpu slots" in problem["errors"][0]["message"], problem
+
+
+def test_an_agent_says_why_it_cannot_offer_gpus(cluster, gpus):
+    gpus.show(broken=True)
+    agent = cluster.spawn("agent-broken", [
+        f"{BIN}/muster-agent", "--server", cluster.url, "--token-file", f"{cluster.state}/agent-token", "--state",
+        cluster.agent_state("broken"), "--node", "broken", "--devices", "gpu:2"])
+    assert agent.wait(20) == 2
+    assert "no GPU can be offered: the GPU driver does not work: Driver Not Loaded" in cluster.tail("agent-broken")
