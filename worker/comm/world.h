@@ -1,5 +1,6 @@
 /* world - what the parts of comm know of each other; private to worker/comm
  *
+ *   group.c        groups, and the frame around each of their calls
  *   collective.c   calls of a group, as messages or by reading node-mates' arenas
  *   message.c      messages as frames: matching, holding early ones, windows
  *   world.c        opening, closing, waiting
@@ -92,6 +93,12 @@ struct call { /* what all members must agree on */
     uint8_t op, type, extra;
 };
 
+/* Requests of one wave, waited for together. */
+struct wave {
+    struct comm_request **req;
+    int n;
+};
+
 struct comm_group {
     struct comm_group *next;
     struct comm_world *world;
@@ -145,7 +152,16 @@ int message_bye(struct comm_world *w, struct comm_peer *p); /* 1 sent, 0 not now
 void message_peer_init(struct comm_peer *p, int rank);
 void message_peer_clear(struct comm_peer *p);
 
-/* collective.c */
+/* group.c */
+/* A call: begin, waves of messages, end. begin and end stand around all of it, whatever it comes to. */
+int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned extra, uint64_t bytes);
+int group_end(struct comm_group *g, int r, struct merr *err); /* r: what the call came to */
+int group_send(struct comm_group *g, struct wave *v, int member, uint32_t step, const void *buf, size_t bytes);
+int group_recv(struct comm_group *g, struct wave *v, int member, uint32_t step, void *buf, size_t bytes);
+int group_wait(struct comm_group *g, struct wave *v); /* for all of a wave, which is empty then, also on failure */
+/* Everyone's word of bytes at out[member·bytes]; the own one is there already. */
+int group_exchange(struct comm_group *g, uint32_t step, char *out, size_t bytes);
+int group_meet(struct comm_group *g, uint32_t step); /* returns when every member has come to this step */
 struct frame group_call(const struct comm_group *g, uint32_t step, size_t bytes); /* head of the call's frames */
 struct comm_group *group_find(struct comm_world *w, uint64_t id);
 int group_check(struct comm_group *g, const struct frame *f); /* 0: f is of this call, or of one to come; or fails */
