@@ -168,6 +168,28 @@ static void check_model(struct reading *r)
                    s->train.steps);
 }
 
+/* Chunks, and what each holds. */
+static void check_pipeline(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    int layers = s->train.model.layers, pp = s->parallel.pp ? s->parallel.pp : 1, chunks = s->parallel.chunks;
+    enum pipeline_schedule schedule = s->parallel.schedule;
+
+    if (!sound(r, "/parallel/pp", "/parallel/chunks", "/parallel/schedule", "/train/model/layers", NULL))
+        return;
+    if (layers < pp)
+        faults_add(r->f, "/parallel/pp", "%d layers cannot be split over pp %d; want at most %d", layers, pp, layers);
+    else if (chunks > 1 && schedule == PIPELINE_1F1B)
+        faults_add(r->f, "/parallel/chunks", "'1f1b' has one chunk a rank; want the schedule 'interleaved'");
+    else if (chunks == 1 && schedule == PIPELINE_INTERLEAVED)
+        faults_add(r->f, "/parallel/chunks", "'interleaved' wants 2 chunks a rank or more, got 1");
+    else if (chunks > 1 && pp == 1)
+        faults_add(r->f, "/parallel/chunks", "%d chunks a rank want a pipeline: pp of 2 or more", chunks);
+    else if (layers / pp < chunks)
+        faults_add(r->f, "/parallel/chunks", "%d layers cannot be split over pp %d with %d chunks each; want at most "
+                   "%d", layers, pp, chunks, layers / pp);
+}
+
 static void check_parallel(struct reading *r)
 {
     const struct job_spec *s = r->spec;
@@ -181,9 +203,7 @@ static void check_parallel(struct reading *r)
         faults_add(r->f, "/parallel/tp", "%d kv_heads cannot be split over tp %d; want a divisor", m.kv_heads, tp);
     if (sound(r, "/parallel/tp", "/train/model/ffn", NULL) && m.ffn % tp)
         faults_add(r->f, "/parallel/tp", "ffn %d cannot be split over tp %d; want a divisor of ffn", m.ffn, tp);
-    if (sound(r, "/parallel/pp", "/train/model/layers", NULL) && m.layers < pp)
-        faults_add(r->f, "/parallel/pp", "%d layers cannot be split over pp %d; want at most %d", m.layers, pp,
-                   m.layers);
+    check_pipeline(r);
     if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {
         if (b % v)
             faults_add(r->f, "/parallel/virtual_workers",
@@ -207,10 +227,9 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/train/precision", "f32"},     {"/parallel/cp", "1"},         {"/parallel/schedule", "1f1b"},
-        {"/parallel/chunks", "1"},       {"/parallel/recompute", "none"}, {"/compress/tp", "none"},
-        {"/compress/pp", "none"},        {"/compress/dp", "none"},      {"/sequence/policy", "pad"},
-        {"/memory/policy", "none"},      {"/memory/activation_budget_mib", "0"},
+        {"/train/precision", "f32"},     {"/parallel/cp", "1"},     {"/parallel/recompute", "none"},
+        {"/compress/tp", "none"},        {"/compress/pp", "none"},  {"/compress/dp", "none"},
+        {"/sequence/policy", "pad"},     {"/memory/policy", "none"}, {"/memory/activation_budget_mib", "0"},
     };
     const struct job_spec *s = r->spec;
 
@@ -232,6 +251,8 @@ static void spec_unbuilt(struct reading *r)
         faults_add(r->f, "/train/data/tokenizer",
                    "'%s' is not built yet in this version; use 'bytes', or tokenise the corpus and use format 'tokens'",
                    s->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file");
+    if (s->parallel.schedule == PIPELINE_ZB_H1)
+        faults_add(r->f, "/parallel/schedule", "'zb-h1' is not built yet in this version; use '1f1b'");
     if (s->parallel.exact == EXACT_STRICT && s->parallel.tp > 1)
         faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
 }

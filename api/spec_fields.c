@@ -175,7 +175,7 @@ const struct field spec_fields[] = {
     {"/parallel/schedule", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.schedule), .words = pipelines, .def = "\"1f1b\"",
      .help = "of the pipeline"},
     {"/parallel/chunks", FIELD_INT, SCOPE_TRAIN, AT(parallel.chunks), .lo = 1, .hi = 64, .def = "1",
-     .help = "model chunks a pipeline rank, for interleaved"},
+     .help = "pieces of the model that each pipeline rank holds, for interleaved and zb-h1"},
     {"/parallel/recompute", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.recompute), .words = recomputes, .def = "\"none\"",
      .help = "activations computed again in the backward pass"},
     {"/compress/tp", FIELD_WORD, SCOPE_TRAIN, AT(compress.tp), .words = codecs_tp, .def = "\"none\"",

@@ -101,6 +101,20 @@ def test_an_untied_head_and_a_padded_vocabulary(job, tmp_path):
     assert ranks.relative(ranks.losses(ranks.train(spec, str(tmp_path / "3"), tp=4)), ranks.losses(alone)) < TP_RELATIVE
 
 
+def pipeline(job, pp, chunks=1, **parallel):
+    """The job with its layers in chunks."""
+    spec = copy.deepcopy(job)
+    spec["parallel"].update(parallel, pp=pp, chunks=chunks)
+    spec["devices"] = {"min": spec["parallel"]["tp"] * pp, "max": 64}
+    return spec
+
+
+@pytest.mark.parametrize("pp,dp", [(2, 1), (2, 3)])
+def test_chunks_of_an_interleaved_pipeline_give_the_same_bits(job, alone, pp, dp, tmp_path):
+    run = ranks.train(pipeline(job, pp, chunks=2, schedule="interleaved"), str(tmp_path), pp=pp, dp=dp)
+    assert numbers(run) == numbers(alone)
+
+
 def test_two_nodes_without_shared_memory_give_the_same_bits(job, alone, tmp_path):
     assert numbers(ranks.train(job, str(tmp_path), dp=2, pp=2, nodes=2)) == numbers(alone)
 
@@ -169,6 +183,17 @@ def test_a_resumed_run_goes_on_with_the_same_bits(job, alone, layout, tmp_path):
     assert [m[:3] for m in numbers(run)[0]] == [m[:3] for m in numbers(alone)[0]]
     assert [m["generation"] for m in run.metrics()] == [1] * 10 + [2] * 20
     assert len(run.lines(os.path.join(run.folder, "metrics.jsonl"))) == 20
+
+
+def test_a_run_resumes_with_its_layers_in_chunks_and_back(job, alone, tmp_path):
+    spec = pipeline(job, 2, chunks=2, schedule="interleaved")
+    folder = interrupted(alone, str(tmp_path), 10)
+    chunked = ranks.train(spec, folder, generation=2, pp=2, dp=2)
+    assert [m[:3] for m in numbers(chunked)[0]] == [m[:3] for m in numbers(alone)[0]]
+    shutil.rmtree(os.path.join(chunked.job, "checkpoints", "step-00000030"))
+    run = ranks.train(job, folder, generation=3)
+    assert [e["step"] for e in run.events("resumed")] == [20]
+    assert [m[:3] for m in numbers(run)[0]] == [m[:3] for m in numbers(alone)[0]]
 
 
 def test_a_run_resumes_in_a_layout_cut_three_ways(job, alone, tmp_path):
@@ -332,7 +357,9 @@ def test_a_schedule_prints(tmp_path):
     assert out.returncode == 0 and out.stdout.startswith(b"r0: 0F0 0SF0")
     assert b"span 33 " in out.stdout
     assert muster_train("--print-schedule", "--pp", "0", "--micro-batches", "8").returncode == 2
-    refused = muster_train("--print-schedule", "--pp", "2", "--micro-batches", "2", "--schedule", "zb-h1")
+    out = muster_train("--print-schedule", "--pp", "4", "--chunks", "2", "--micro-batches", "16")
+    assert b" 7F0 " in out.stdout and b"span 52.5 " in out.stdout
+    refused = muster_train("--print-schedule", "--pp", "2", "--micro-batches", "2", "--schedule", "fast")
     assert refused.returncode == 2 and b"1f1b" in refused.stderr
 
 

@@ -192,7 +192,7 @@ int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, 
 {
     const struct model_cfg *c = st->cfg.model;
     const struct family *f = c->family;
-    const struct layer_params *l = &st->cfg.params->layer[i];
+    const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
 
     TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
@@ -217,7 +217,7 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
                                    struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
-    const struct layer_params *l = &st->cfg.params->layer[i];
+    const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
     struct kern_attention a = attention(st, i, slot, true);
     const float *dy = st->threshold > 0 ? st->tmp : dx;
@@ -237,7 +237,7 @@ int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, 
 {
     const struct model_cfg *c = st->cfg.model;
     const struct family *f = c->family;
-    const struct layer_params *l = &st->cfg.params->layer[i];
+    const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
     const float *dy = st->threshold > 0 ? st->tmp : dx;
 

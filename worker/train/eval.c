@@ -5,7 +5,7 @@
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
-static int load(void *arg, int micro, struct stage_slot *slot, struct merr *err)
+static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
     struct train *t = arg;
     int first = (t->eval_begin + micro) * t->micro, count = t->eval_sequences - first, length = t->info.length;
@@ -14,7 +14,7 @@ static int load(void *arg, int micro, struct stage_slot *slot, struct merr *err)
         count = t->micro;
     for (int i = 0; i < t->micro; i++)
         slot->sample[i] = (uint64_t)first + i;
-    if (!t->mesh->first && !t->mesh->last)
+    if (!text)
         return 0;
     memset(slot->tokens, 0, sizeof(*slot->tokens) * t->micro * length);
     for (int i = 0; i < t->micro * length; i++)

@@ -18,7 +18,7 @@ struct step_result {
     int64_t began_us;
 };
 
-static int load(void *arg, int micro, struct stage_slot *slot, struct merr *err)
+static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
     struct train *t = arg;
     int leaf = t->leaf_begin + micro / t->per_leaf;
@@ -26,7 +26,7 @@ static int load(void *arg, int micro, struct stage_slot *slot, struct merr *err)
 
     for (int i = 0; i < t->micro; i++)
         slot->sample[i] = t->step * (uint64_t)t->info.batch + first + i;
-    if (!t->mesh->first && !t->mesh->last)
+    if (!text)
         return 0;
     return data_train(t->data, t->step, first, t->micro, slot->tokens, slot->targets, err);
 }
@@ -63,7 +63,7 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
 
     flight_phase_set(t->flight, FLIGHT_REDUCE, t->step);
     memset(t->sums, 0, (t->squares + v + SUM_EXTRAS) * sizeof(*t->sums));
-    TRY(optim_reduce(t->optim, &t->tree, err));
+    TRY(optim_reduce(t->optim, &t->tree[0], err));
     TRY(optim_squares(t->optim, t->sums, err));
     contribute(t);
     TRY(comm_all_reduce(t->all, t->sums, t->squares + v + SUM_EXTRAS, COMM_F64, COMM_SUM, err));
@@ -90,15 +90,15 @@ static void name_culprit(struct train *t, const struct step_result *r, struct me
 
         if (isfinite(t->sums[i]))
             continue;
-        stage = params_place(&t->model, (int)(i / t->mesh->tp), t->mesh->pp, name);
-        t->fault_rank = mesh_rank(t->mesh, tp_index, 0, stage);
+        stage = params_place(&t->model, (int)(i / t->mesh->tp), &t->split, name);
+        t->fault_rank = mesh_rank(t->mesh, tp_index, 0, stage % t->mesh->pp);
         (void)merr_set(err, -EDOM, "step %llu: the gradient of '%s' is not finite (stage %d, tensor-parallel index %d, "
                        "rank %d; loss %g)", (unsigned long long)t->step, name, stage, tp_index, t->fault_rank, r->loss);
         return;
     }
     t->fault_rank = mesh_rank(t->mesh, 0, 0, t->mesh->pp - 1);
     (void)merr_set(err, -EDOM, "step %llu: the loss is %g, the gradient norm %g (stage %d, rank %d)",
-                   (unsigned long long)t->step, r->loss, r->norm, t->mesh->pp - 1, t->fault_rank);
+                   (unsigned long long)t->step, r->loss, r->norm, t->split.stages - 1, t->fault_rank);
 }
 
 /* 0: go on with the update; 1: leave this step's update out; -EDOM: give up. The same on every rank. */
@@ -126,14 +126,15 @@ static int check_finite(struct train *t, const struct step_result *r, struct mer
 static int step(struct train *t, struct step_result *r, struct merr *err)
 {
     struct pipe_run run = {
-        .schedule = t->schedule, .load = load, .arg = t, .loss = t->loss, .tree = &t->tree, .per_leaf = t->per_leaf,
+        .schedule = t->schedule, .load = load, .arg = t, .loss = t->loss, .tree = t->tree, .per_leaf = t->per_leaf,
         .weight = (float)(1.0 / ((double)t->info.batch * t->info.length)), .step = t->step,
     };
     double clip = t->spec->train.optimizer.clip, scale = 1;
     int skip;
 
     r->began_us = clock_mono_us();
-    tree_reset(&t->tree);
+    for (int i = 0; i < t->trees; i++)
+        tree_reset(&t->tree[i]);
     TRY(pipe_go(t->pipe, &run, err));
     TRY(reduce(t, r, err));
     skip = check_finite(t, r, err);

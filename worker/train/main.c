@@ -24,20 +24,21 @@ static const char usage[] =
     "usage: muster-train --run FOLDER --rank N\n"
     "       muster-train --sample --checkpoint DIR[:STEP] [--prompt TEXT | --prompt-tokens 'N N ...']\n"
     "                    [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--threads N]\n"
-    "       muster-train --print-schedule --pp P --micro-batches M [--schedule 1f1b|gpipe|forward]\n"
+    "       muster-train --print-schedule --pp P --micro-batches M [--chunks V]\n"
+    "                    [--schedule 1f1b|interleaved|zb-h1|gpipe|forward]\n"
     "       muster-train --help | --version\n";
 
 enum { USAGE = 2 }; /* exit status for a wrong command line */
 
 struct args {
     const char *run, *schedule;
-    long rank, pp, micros;
+    long rank, pp, micros, chunks;
     bool sample, print_schedule, help, version;
     struct sample_cfg text;
 };
 
 enum { RUN = 256, RANK, SAMPLE, CHECKPOINT, PROMPT, TOKENS, TEMPERATURE, TOP_K, TOP_P, PROMPT_TOKENS, SEED,
-       THREADS, PRINT, PP, MICROS, SCHEDULE, HELP, VERSION };
+       THREADS, PRINT, PP, MICROS, CHUNKS, SCHEDULE, HELP, VERSION };
 
 static const struct option options[] = {
     {"run", required_argument, NULL, RUN}, {"rank", required_argument, NULL, RANK},
@@ -47,7 +48,8 @@ static const struct option options[] = {
     {"top-p", required_argument, NULL, TOP_P}, {"prompt-tokens", required_argument, NULL, PROMPT_TOKENS},
     {"seed", required_argument, NULL, SEED}, {"threads", required_argument, NULL, THREADS},
     {"print-schedule", no_argument, NULL, PRINT}, {"pp", required_argument, NULL, PP},
-    {"micro-batches", required_argument, NULL, MICROS}, {"schedule", required_argument, NULL, SCHEDULE},
+    {"micro-batches", required_argument, NULL, MICROS}, {"chunks", required_argument, NULL, CHUNKS},
+    {"schedule", required_argument, NULL, SCHEDULE},
     {"help", no_argument, NULL, HELP}, {"version", no_argument, NULL, VERSION}, {NULL, 0, NULL, 0},
 };
 
@@ -120,8 +122,9 @@ static bool take(int c, struct args *a)
     case SEED: return seed(&a->text.seed);
     case THREADS: return number_into("threads", 1, 1024, &a->text.threads);
     case PRINT: a->print_schedule = true; return true;
-    case PP: return whole_number("pp", 1, SCHEDULE_STAGES_MAX, &a->pp);
+    case PP: return whole_number("pp", 1, SCHEDULE_RANKS_MAX, &a->pp);
     case MICROS: return whole_number("micro-batches", 1, SCHEDULE_MICROS_MAX, &a->micros);
+    case CHUNKS: return whole_number("chunks", 1, SCHEDULE_CHUNKS_MAX, &a->chunks);
     case SCHEDULE: a->schedule = optarg; return true;
     case HELP: a->help = true; return true;
     case VERSION: a->version = true; return true;
@@ -129,34 +132,51 @@ static bool take(int c, struct args *a)
     }
 }
 
+static bool schedule_kind(const char *word, enum schedule_kind *ret)
+{
+    static const struct {
+        const char *word;
+        enum schedule_kind kind;
+    } kinds[] = {{"1f1b", SCHEDULE_1F1B}, {"interleaved", SCHEDULE_1F1B}, {"zb-h1", SCHEDULE_ZB_H1},
+                 {"gpipe", SCHEDULE_GPIPE}, {"forward", SCHEDULE_FORWARD}};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strcmp(word, kinds[i].word) == 0) {
+            *ret = kinds[i].kind;
+            return true;
+        }
+    (void)fprintf(stderr, "muster-train: --schedule '%s': want 1f1b, interleaved, zb-h1, gpipe or forward\n", word);
+    return false;
+}
+
 static int print_schedule(const struct args *a)
 {
-    enum schedule_kind kind = SCHEDULE_1F1B;
+    struct schedule_times times = {1.0 / (double)a->chunks, 1.0 / (double)a->chunks, 1.0 / (double)a->chunks};
+    enum schedule_kind kind;
     struct schedule *s;
     struct merr err;
     struct buf text;
     double span = 0;
 
-    if (strcmp(a->schedule, "gpipe") == 0) {
-        kind = SCHEDULE_GPIPE;
-    } else if (strcmp(a->schedule, "forward") == 0) {
-        kind = SCHEDULE_FORWARD;
-    } else if (strcmp(a->schedule, "1f1b") != 0) {
-        (void)fprintf(stderr, "muster-train: --schedule '%s': this version knows 1f1b, gpipe and forward\n",
-                      a->schedule);
+    if (!schedule_kind(a->schedule, &kind))
+        return USAGE;
+    if (schedule_new(kind, (int)a->pp, (int)a->chunks, (int)a->micros, &s, &err) != 0) {
+        (void)fprintf(stderr, "muster-train: %s\n", err.text);
         return USAGE;
     }
-    if (schedule_new(kind, (int)a->pp, (int)a->micros, &s, &err) != 0 ||
-        schedule_simulate(s, 1, 2, &span, &err) != 0) {
+    if (schedule_simulate(s, &times, &span, &err) != 0) {
         (void)fprintf(stderr, "muster-train: %s\n", err.text);
+        schedule_free(s);
         return EXIT_INTERNAL;
     }
     buf_init(&text, SCHEDULE_TEXT_MAX);
     schedule_print(s, &text);
     (void)printf("%s", buf_text(&text));
-    (void)printf("span %g (forward 1, backward 2), busy %ld, slots", span, 3 * a->micros);
-    for (int r = 0; r < s->stages; r++)
-        (void)printf(" %d", schedule_slots(s, r));
+    (void)printf("span %g (forward 1, backward 2 of a rank's layers), busy %ld, slots", span,
+                 (kind == SCHEDULE_FORWARD ? 1 : 3) * a->micros);
+    for (int r = 0; r < s->ranks; r++)
+        for (int c = 0; c < s->chunks; c++)
+            (void)printf("%c%d", c ? '+' : ' ', schedule_slots(s, r, c));
     (void)printf("\n");
     buf_clear(&text);
     schedule_free(s);
@@ -189,7 +209,7 @@ static void wait_passively(char **argv)
 
 int main(int argc, char **argv)
 {
-    struct args a = {.rank = -1, .schedule = "1f1b",
+    struct args a = {.rank = -1, .schedule = "1f1b", .chunks = 1,
                      .text = {.prompt = "", .tokens = 256, .temperature = 0.8, .top_k = 40, .top_p = 1, .seed = 1,
                               .threads = 1}};
     int c;

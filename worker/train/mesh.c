@@ -51,19 +51,26 @@ int mesh_pair_ranks(const struct mesh *m, int ret[2])
     return 2;
 }
 
-void mesh_split_layers(int layers, int pp, double head_cost, int s, int *ret_begin, int *ret_end)
+void mesh_split_layers(const struct mesh_split *m, int s, int *ret_begin, int *ret_end)
 {
-    int last, rest;
+    int n = m->stages, last, rest;
 
-    assert(layers >= pp && pp >= 1 && s >= 0 && s < pp && head_cost >= 0);
-    last = (int)((layers + head_cost) / pp - head_cost + 0.5);
+    assert(n >= 1 && m->layers >= n && s >= 0 && s < n && m->head_cost >= 0);
+    if (m->given) {
+        *ret_begin = 0;
+        for (int i = 0; i < s; i++)
+            *ret_begin += m->given[i];
+        *ret_end = *ret_begin + m->given[s];
+        return;
+    }
+    last = (int)((m->layers + m->head_cost) / n - m->head_cost + 0.5);
     if (last < 1)
         last = 1;
-    if (last > layers - (pp - 1))
-        last = layers - (pp - 1);
-    if (pp == 1)
-        last = layers;
-    rest = layers - last;
-    *ret_begin = s == pp - 1 ? rest : s * rest / (pp - 1);
-    *ret_end = s == pp - 1 ? layers : (s + 1) * rest / (pp - 1);
+    if (last > m->layers - (n - 1))
+        last = m->layers - (n - 1);
+    if (n == 1)
+        last = m->layers;
+    rest = m->layers - last;
+    *ret_begin = s == n - 1 ? rest : s * rest / (n - 1);
+    *ret_end = s == n - 1 ? m->layers : (s + 1) * rest / (n - 1);
 }

@@ -27,8 +27,14 @@ int mesh_dp_ranks(const struct mesh *m, int *ret);
 int mesh_pp_ranks(const struct mesh *m, int *ret);
 int mesh_pair_ranks(const struct mesh *m, int ret[2]);
 
-/* Layers [*ret_begin, *ret_end) of stage s of pp, layers >= pp: every stage gets at least one; the head on
- * the last stage counts as head_cost layers, so it gets fewer. */
-void mesh_split_layers(int layers, int pp, double head_cost, int s, int *ret_begin, int *ret_end);
+/* How a model's layers are cut into stages; stage s is on rank s modulo pp of the pipeline. */
+struct mesh_split {
+    int layers, stages;  /* 1 <= stages <= layers */
+    const int *given;    /* layers of each stage, borrowed; NULL: shared evenly, and */
+    double head_cost;    /* the head on the last stage counts as that many layers */
+};
+
+/* Layers [*ret_begin, *ret_end) of stage s: every stage gets at least one. */
+void mesh_split_layers(const struct mesh_split *m, int s, int *ret_begin, int *ret_end);
 
 #endif

@@ -10,7 +10,6 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "worker/train/family.h"
-#include "worker/train/mesh.h"
 #include "worker/train/param_build.h"
 #include "worker/train/site.h"
 
@@ -145,21 +144,48 @@ static struct norm_params last_norm(struct param_builder *b)
     return n;
 }
 
-int params_init(struct params *p, const struct model_cfg *c, int begin, int end, bool first, bool last,
-                struct merr *err)
+static void add_chunks(struct param_builder *b, int ids, int per_layer)
+{
+    struct params *p = b->p;
+
+    for (int i = 0; i < p->chunks; i++) {
+        const struct layer_range *r = &p->chunk[i];
+
+        assert(r->begin >= (i ? p->chunk[i - 1].end : 0) && r->begin < r->end && r->end <= b->c->layers);
+        p->chunk_at[i] = i ? p->rest_n : 0;
+        b->id = ids + r->begin * per_layer;
+        for (b->layer = r->begin; b->layer < r->end; b->layer++)
+            b->c->family->tensors(b, &p->layer[b->layer]);
+        assert(b->id == ids + r->end * per_layer);
+    }
+    p->chunk_at[p->chunks] = p->rest_n;
+    b->layer = -1;
+}
+
+static int layers_of(const struct layer_range *chunk, int chunks)
+{
+    int n = 0;
+
+    for (int i = 0; i < chunks; i++)
+        n += chunk[i].end - chunk[i].begin;
+    return n;
+}
+
+int params_init(struct params *p, const struct model_cfg *c, const struct layer_range *chunk, int chunks, bool first,
+                bool last, struct merr *err)
 {
     const struct family *f = c->family;
-    struct param_builder b = {.c = c, .layer = -1};
+    struct param_builder b = {.p = p, .c = c, .layer = -1};
     /* numbers: the embedding, learned positions, the blocks, the last norm, an untied head */
     int per_layer = f->layer_tensors(c), ids = ID_EMBEDDING + 1 + !!f->positions, id_end = ids + c->layers * per_layer;
     int id_head = id_end + 1 + f->norm_bias;
 
-    *p = (struct params){.layer_begin = begin, .layer_end = end, .wte = -1, .wpe = -1, .norm = {-1, -1}, .head = -1,
+    assert(chunks >= 1 && chunks <= PARAM_CHUNKS_MAX);
+    *p = (struct params){.chunks = chunks, .wte = -1, .wpe = -1, .norm = {-1, -1}, .head = -1,
                          .tensors = id_head + !c->tied};
-    b.p = p;
-    assert(begin >= 0 && begin < end && end <= c->layers);
-    p->v = calloc((size_t)(end - begin) * per_layer + ENDS_MAX, sizeof(*p->v));
-    p->layer = calloc(end - begin, sizeof(*p->layer));
+    memcpy(p->chunk, chunk, chunks * sizeof(*chunk));
+    p->v = calloc((size_t)layers_of(chunk, chunks) * per_layer + ENDS_MAX, sizeof(*p->v));
+    p->layer = calloc(c->layers, sizeof(*p->layer));
     if (!p->v || !p->layer) {
         params_clear(p);
         return merr_set(err, -ENOMEM, "no memory for the table of parameters");
@@ -169,11 +195,7 @@ int params_init(struct params *p, const struct model_cfg *c, int begin, int end,
         p->wpe = param_whole(&b, f->positions, 2, c->context, c->hidden, PARAM_STD, 0);
     if (first && !c->tied)
         p->wte = vocabulary(&b, ID_EMBEDDING, f->embedding);
-    b.id = ids + begin * per_layer;
-    for (b.layer = begin; b.layer < end; b.layer++)
-        f->tensors(&b, &p->layer[b.layer - begin]);
-    assert(b.id == ids + end * per_layer);
-    b.layer = -1;
+    add_chunks(&b, ids, per_layer);
     b.id = id_end;
     if (last)
         p->norm = last_norm(&b);
@@ -196,15 +218,16 @@ void params_clear(struct params *p)
     p->n = 0;
 }
 
-int params_place(const struct model_cfg *c, int id, int pp, char *name)
+int params_place(const struct model_cfg *c, int id, const struct mesh_split *split, char *name)
 {
     struct params p;
-    int begin, end, found = -1;
+    struct layer_range r;
+    int found = -1;
 
     (void)snprintf(name, PARAM_NAME_MAX, "tensor %d", id);
-    for (int s = 0; found < 0 && s < pp; s++) {
-        mesh_split_layers(c->layers, pp, model_head_cost(c), s, &begin, &end);
-        if (params_init(&p, c, begin, end, s == 0, s == pp - 1, NULL) != 0)
+    for (int s = 0; found < 0 && s < split->stages; s++) {
+        mesh_split_layers(split, s, &r.begin, &r.end);
+        if (params_init(&p, c, &r, 1, s == 0, s == split->stages - 1, NULL) != 0)
             return 0;
         for (int i = 0; i < p.n; i++)
             if (p.v[i].id == id && !p.v[i].copy) {

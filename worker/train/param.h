@@ -19,11 +19,13 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "worker/train/mesh.h"
 #include "worker/train/model.h"
 
 #define PARAM_BLOCK 1024 /* elements: unit of starts, of cuts over dp and of the gradient norm */
 #define PARAM_NAME_MAX 64
 #define PARAM_BOXES_MAX 3
+#define PARAM_CHUNKS_MAX 64
 
 struct param_box {
     uint64_t off[2], len[2]; /* of the logical tensor; ndim 1 uses the first */
@@ -62,32 +64,39 @@ struct layer_params { /* of one block */
     struct linear qkv, proj, fc, out;
 };
 
+struct layer_range {
+    int begin, end;
+};
+
 struct param_builder;
 
 struct params {
     struct param *v;
     int n;
     int tensors; /* in the whole model */
-    struct layer_params *layer; /* of layers layer_begin .. layer_end-1 */
-    int layer_begin, layer_end;
+    struct layer_params *layer; /* by number, those of the chunks filled in */
+    struct layer_range chunk[PARAM_CHUNKS_MAX];
+    int chunks;
     int wte, wpe, head; /* -1 where not held; head is wte when tied on one rank */
     struct norm_params norm; /* the last one */
     size_t rest_n, tied_n, weight_n;  /* elements of the arenas */
+    size_t chunk_at[PARAM_CHUNKS_MAX + 1]; /* where a chunk's part of rest begins; after the last, the final norm's */
     size_t grad_head_at;              /* of the head's own gradient of the tied tensor, 0: none */
     size_t grad_n;
 };
 
-/* The tensors of the stage with layers [begin, end); first and last say which ends it has. */
-int params_init(struct params *p, const struct model_cfg *c, int begin, int end, bool first, bool last,
-                struct merr *err);
+/* The tensors of a rank whose stages have these layers, 1 to PARAM_CHUNKS_MAX of them in the model's order; first and
+ * last say which ends of the model it has. */
+int params_init(struct params *p, const struct model_cfg *c, const struct layer_range *chunk, int chunks, bool first,
+                bool last, struct merr *err);
 void params_clear(struct params *p);
 
 /* Fresh weights into the arena, which is all zeros: each element depends on seed, name and its place in the
  * logical tensor alone. */
 void params_fill(const struct params *p, uint64_t seed, float *weights);
 
-/* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage of pp that counts it. */
-int params_place(const struct model_cfg *c, int id, int pp, char *name);
+/* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage that counts it. */
+int params_place(const struct model_cfg *c, int id, const struct mesh_split *split, char *name);
 
 /* A piece [*ret_begin, *ret_end) of a region of n elements (a multiple of PARAM_BLOCK): piece i of d. */
 void params_cut(size_t n, int d, int i, size_t *ret_begin, size_t *ret_end);

@@ -8,143 +8,188 @@
 
 enum { SENT_F, SENT_B, GOT_F, GOT_B, REQUESTS };
 
+struct place { /* a micro-batch's slot, and the messages under way to and from it */
+    struct stage_slot *slot;
+    struct comm_request *request[REQUESTS];
+};
+
 struct pipe {
-    struct stage *st;
-    int slots;
-    size_t floats; /* of a message: rows · hidden */
-    const struct mesh *mesh;
-    struct comm_group *pp;
-    const struct kern_ops *k;
-    struct kern_stream *stream;
-    struct flight *flight;
-    struct comm_request *(*request)[REQUESTS]; /* [slots] */
+    struct pipe_cfg cfg;
+    struct place **place; /* [chunks][slots] */
     const struct pipe_run *run;
 };
 
-int pipe_new(struct stage *st, int slots, size_t floats, const struct mesh *mesh, struct comm_group *pp,
-             const struct kern_ops *k, struct kern_stream *s, struct flight *flight, struct pipe **ret,
-             struct merr *err)
+int pipe_new(const struct pipe_cfg *cfg, struct pipe **ret, struct merr *err)
 {
     struct pipe *p = calloc(1, sizeof(*p));
 
     if (p) {
-        *p = (struct pipe){.st = st, .slots = slots, .floats = floats, .mesh = mesh, .pp = pp, .k = k, .stream = s,
-                           .flight = flight};
-        p->request = calloc(slots, sizeof(*p->request));
+        p->cfg = *cfg;
+        p->place = calloc(cfg->chunks, sizeof(*p->place));
     }
-    if (!p || !p->request) {
-        pipe_free(p);
-        return merr_set(err, -ENOMEM, "no memory for a pipeline of %d slots", slots);
+    for (int c = 0; p && p->place && c < cfg->chunks; c++) {
+        p->place[c] = calloc(cfg->slots[c], sizeof(**p->place));
+        if (!p->place[c])
+            goto fail;
+        for (int i = 0; i < cfg->slots[c]; i++)
+            p->place[c][i].slot = stage_slot(cfg->stage[c], i);
     }
+    if (!p || !p->place)
+        goto fail;
     *ret = p;
     return 0;
+fail:
+    pipe_free(p);
+    return merr_set(err, -ENOMEM, "no memory for a pipeline of %d chunks", cfg->chunks);
 }
 
 void pipe_free(struct pipe *p)
 {
     if (!p)
         return;
-    for (int i = 0; p->request && i < p->slots * REQUESTS; i++)
-        (void)comm_wait(p->request[i / REQUESTS][i % REQUESTS], NULL);
-    free(p->request);
+    for (int c = 0; p->place && c < p->cfg.chunks; c++) {
+        for (int i = 0; p->place[c] && i < p->cfg.slots[c]; i++)
+            for (int k = 0; k < REQUESTS; k++)
+                (void)comm_wait(p->place[c][i].request[k], NULL);
+        free(p->place[c]);
+    }
+    free(p->place);
     free(p);
 }
 
-static int settle(struct pipe *p, int slot, int which, struct merr *err)
+static int settle(struct place *at, int which, struct merr *err)
 {
-    struct comm_request *q = p->request[slot][which];
+    struct comm_request *q = at->request[which];
 
-    p->request[slot][which] = NULL;
+    at->request[which] = NULL;
     return comm_wait(q, err);
 }
 
-static int settle_slot(struct pipe *p, int slot, struct merr *err)
+static int settle_all(struct place *at, struct merr *err)
 {
     for (int i = 0; i < REQUESTS; i++)
-        TRY(settle(p, slot, i, err));
+        TRY(settle(at, i, err));
     return 0;
+}
+
+static int chunk_of(const struct pipe *p, const struct action *a)
+{
+    return a->stage / p->cfg.mesh->pp;
+}
+
+static struct place *place_of(const struct pipe *p, const struct action *a)
+{
+    int c = chunk_of(p, a);
+
+    return &p->place[c][a->micro % p->cfg.slots[c]];
+}
+
+/* Whether the action's stage has the model's head. */
+static bool is_last(const struct pipe *p, const struct action *a)
+{
+    return p->cfg.mesh->last && chunk_of(p, a) == p->cfg.chunks - 1;
+}
+
+/* Both ends name a message by the stage it is for. */
+static uint32_t tag_of(const struct pipe *p, const struct action *a)
+{
+    bool backward = a->op == ACT_SB || a->op == ACT_RB;
+    int to = a->op == ACT_SF ? a->stage + 1 : a->op == ACT_SB ? a->stage - 1 : a->stage;
+
+    return ((uint32_t)to * p->run->schedule->micros + a->micro) * 2 + backward;
 }
 
 static int message(struct pipe *p, const struct action *a, struct merr *err)
 {
-    int i = a->micro % p->slots;
-    struct stage_slot *slot = stage_slot(p->st, i);
-    bool forward = a->op == ACT_SF || a->op == ACT_RF;
-    uint32_t tag = (uint32_t)a->micro * 2 + !forward;
-    size_t bytes = p->floats * sizeof(float);
+    struct place *at = place_of(p, a);
+    size_t bytes = p->cfg.floats * sizeof(float);
 
-    assert(p->pp);
+    assert(p->cfg.pp);
     switch (a->op) {
     case ACT_RF:
-        TRY(settle_slot(p, i, err));
-        return comm_irecv(p->pp, a->peer, tag, slot->in, bytes, &p->request[i][GOT_F], err);
+        TRY(settle_all(at, err));
+        return comm_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->in, bytes, &at->request[GOT_F], err);
     case ACT_RB:
-        TRY(settle(p, i, SENT_F, err)); /* the gradient takes the place of the output */
-        return comm_irecv(p->pp, a->peer, tag, slot->out, bytes, &p->request[i][GOT_B], err);
+        TRY(settle(at, SENT_F, err)); /* the gradient takes the place of the output */
+        return comm_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, bytes, &at->request[GOT_B], err);
     default:
-        TRY(p->k->stream_sync(p->stream, err));
-        return comm_isend(p->pp, a->peer, tag, slot->out, bytes, &p->request[i][forward ? SENT_F : SENT_B], err);
+        TRY(p->cfg.k->stream_sync(p->cfg.stream, err));
+        return comm_isend(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, bytes,
+                          &at->request[a->op == ACT_SF ? SENT_F : SENT_B], err);
     }
 }
 
-static int forward(struct pipe *p, int micro, struct merr *err)
+/* The buffer for the gradients of a micro-batch in one of the trees, and the end of its leaf. */
+static int leaf_of(const struct pipe *p, struct tree *t, int micro, float **ret, struct merr *err)
 {
-    const struct pipe_run *run = p->run;
-    int i = micro % p->slots;
-    struct stage_slot *slot = stage_slot(p->st, i);
-    float *grad = NULL;
-
-    flight_phase_set(p->flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
-    if (p->mesh->first)
-        TRY(settle_slot(p, i, err));
-    TRY(run->load(run->arg, micro, slot, err));
-    TRY(settle(p, i, GOT_F, err));
-    /* The head's gradient is made here, so the last stage opens the leaf; elsewhere any address says "train". */
-    if (run->tree && p->mesh->last)
-        TRY(tree_leaf(run->tree, run->tree->begin + micro / run->per_leaf, &grad, err));
-    else if (run->tree)
-        grad = run->tree->pool[0];
-    TRY(stage_forward(p->st, slot, grad, run->weight, err));
-    if (p->mesh->last)
-        run->loss[micro] = slot->loss;
-    return 0;
+    return tree_leaf(t, t->begin + micro / p->run->per_leaf, ret, err);
 }
 
-static int backward(struct pipe *p, int micro, struct merr *err)
+static int leaf_done(const struct pipe *p, struct tree *t, int micro, struct merr *err)
+{
+    return (micro + 1) % p->run->per_leaf == 0 ? tree_push(t, err) : 0;
+}
+
+static int forward(struct pipe *p, const struct action *a, struct merr *err)
 {
     const struct pipe_run *run = p->run;
-    int i = micro % p->slots;
+    struct stage *st = p->cfg.stage[chunk_of(p, a)];
+    struct place *at = place_of(p, a);
+    struct tree *head = run->tree && is_last(p, a) ? &run->tree[p->cfg.chunks] : NULL;
+    float *grad = NULL;
+
+    flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
+    if (a->stage == 0)
+        TRY(settle_all(at, err));
+    TRY(run->load(run->arg, a->micro, a->stage == 0 || is_last(p, a), at->slot, err));
+    TRY(settle(at, GOT_F, err));
+    if (head)
+        TRY(leaf_of(p, head, a->micro, &grad, err));
+    else if (run->tree)
+        grad = run->tree->pool[0]; /* any address says "train" */
+    TRY(stage_forward(st, at->slot, grad, run->weight, err));
+    if (is_last(p, a))
+        run->loss[a->micro] = at->slot->loss;
+    return head ? leaf_done(p, head, a->micro, err) : 0;
+}
+
+static int backward(struct pipe *p, const struct action *a, struct merr *err)
+{
+    int chunk = chunk_of(p, a);
+    struct tree *t = &p->run->tree[chunk];
+    struct place *at = place_of(p, a);
     float *grad;
 
-    flight_phase_set(p->flight, FLIGHT_BACKWARD, run->step);
-    TRY(settle(p, i, GOT_B, err));
-    TRY(tree_leaf(run->tree, run->tree->begin + micro / run->per_leaf, &grad, err));
-    TRY(stage_backward(p->st, stage_slot(p->st, i), grad, err));
-    return (micro + 1) % run->per_leaf == 0 ? tree_push(run->tree, err) : 0;
+    flight_phase_set(p->cfg.flight, FLIGHT_BACKWARD, p->run->step);
+    TRY(settle(at, GOT_B, err));
+    TRY(leaf_of(p, t, a->micro, &grad, err));
+    TRY(stage_backward(p->cfg.stage[chunk], at->slot, grad, err));
+    return leaf_done(p, t, a->micro, err);
 }
 
 int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err)
 {
-    const struct action_list *l = &run->schedule->rank[p->mesh->pp_index];
+    const struct action_list *l = &run->schedule->rank[p->cfg.mesh->pp_index];
 
     p->run = run;
     for (size_t i = 0; i < l->n; i++) {
         const struct action *a = &l->v[i];
 
-        if (flight_aborted(p->flight))
+        if (flight_aborted(p->cfg.flight))
             return merr_set(err, -ECANCELED, "told to give up");
         switch (a->op) {
         case ACT_F:
-            TRY(forward(p, a->micro, err));
+            TRY(forward(p, a, err));
             break;
         case ACT_B:
-            TRY(backward(p, a->micro, err));
+            TRY(backward(p, a, err));
             break;
         default:
             TRY(message(p, a, err));
         }
     }
-    for (int i = 0; i < p->slots; i++)
-        TRY(settle_slot(p, i, err));
+    for (int c = 0; c < p->cfg.chunks; c++)
+        for (int i = 0; i < p->cfg.slots[c]; i++)
+            TRY(settle_all(&p->place[c][i], err));
     return 0;
 }

@@ -1,7 +1,7 @@
 /* pipe - the small interpreter that runs a rank's list of pipeline actions
  *
- * One loop, one switch over the schedule's list. Micro-batch j stands in slot j modulo the slots; a slot is
- * entered when its last messages are done. Receives are posted where the list has them and waited for by the
+ * One loop, one switch over the schedule's list. Micro-batch j stands in slot j modulo the slots of its stage; a
+ * slot is entered when its last messages are done. Receives are posted where the list has them and waited for by the
  * action that needs them, sends are waited for when their slot is used again.
  */
 #ifndef MUSTER_WORKER_TRAIN_PIPE_H
@@ -15,8 +15,8 @@
 #include "worker/train/stage.h"
 #include "worker/train/tree.h"
 
-/* Put micro-batch number micro of this run into the slot: tokens, targets, sample numbers. */
-typedef int (*pipe_load)(void *arg, int micro, struct stage_slot *slot, struct merr *err);
+/* Put micro-batch number micro of this run into the slot: sample numbers and, if text, tokens and targets. */
+typedef int (*pipe_load)(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err);
 
 struct pipe_run {
     const struct schedule *schedule;
@@ -24,7 +24,8 @@ struct pipe_run {
     void *arg;
     float weight;   /* of a target in the loss that is differentiated */
     double *loss;   /* [micros], filled by the last stage */
-    /* to train; tree NULL: forward only */
+    /* to train; tree NULL: forward only. One for the gradients of each stage's backward, and where the head is one
+     * more for those that its forward makes: each runs through the leaves at its own pace. */
     struct tree *tree;
     int per_leaf;   /* micro-batches a leaf */
     uint64_t step;  /* for the flight page */
@@ -32,10 +33,19 @@ struct pipe_run {
 
 struct pipe;
 
-/* All borrowed for the pipe's life; pp may be NULL for one stage. */
-int pipe_new(struct stage *st, int slots, size_t floats, const struct mesh *mesh, struct comm_group *pp,
-             const struct kern_ops *k, struct kern_stream *s, struct flight *flight, struct pipe **ret,
-             struct merr *err);
+struct pipe_cfg { /* all borrowed for the pipe's life */
+    struct stage **stage;      /* [chunks] of this rank */
+    const int *slots;          /* [chunks] */
+    int chunks;
+    size_t floats;             /* of a message: rows · hidden */
+    const struct mesh *mesh;
+    struct comm_group *pp;     /* NULL: one rank */
+    const struct kern_ops *k;
+    struct kern_stream *stream;
+    struct flight *flight;
+};
+
+int pipe_new(const struct pipe_cfg *cfg, struct pipe **ret, struct merr *err);
 /* Waits for messages that are still under way, which after a failure end at once when the rank is told to abort. */
 void pipe_free(struct pipe *p);
 

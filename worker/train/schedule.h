@@ -3,7 +3,9 @@
  * Generate, check, add the messages ("lower"), simulate; the trainer runs the lists with one switch. The
  * messages are placed in one global order in which each send and its receive are adjacent, so even
  * channels that hold nothing cannot deadlock, and each pair of ranks agrees on the order without tags.
- * Sources: PipeDream-Flush / 1F1B (2021); GPipe (2019), the oracle of tests.
+ * Rank r of P holds the stages r, P + r, 2P + r, ...: one for each of its chunks.
+ * Sources: PipeDream-Flush / 1F1B (2021); Megatron-LM (2021), interleaved; Zero Bubble (2024), ZB-H1; GPipe (2019),
+ * the oracle of tests.
  */
 #ifndef MUSTER_WORKER_TRAIN_SCHEDULE_H
 #define MUSTER_WORKER_TRAIN_SCHEDULE_H
@@ -14,12 +16,16 @@
 #include "base/buf.h"
 #include "base/merr.h"
 
-#define SCHEDULE_STAGES_MAX 1024
+#define SCHEDULE_RANKS_MAX 1024
+#define SCHEDULE_CHUNKS_MAX 64
 #define SCHEDULE_MICROS_MAX 65536
+#define SCHEDULE_ACTIONS_MAX (1 << 20) /* forwards of a rank */
 
 enum act_op {
     ACT_F,  /* forward */
     ACT_B,  /* backward, input and weights */
+    ACT_I,  /* backward, input only */
+    ACT_W,  /* backward, weights only: after I */
     ACT_SF, /* send the forward output to the next stage */
     ACT_RF, /* receive the forward input from the stage before */
     ACT_SB, /* send the input's gradient to the stage before */
@@ -28,9 +34,9 @@ enum act_op {
 
 struct action {
     uint8_t op;
-    int16_t stage; /* one a rank: the pipeline index */
+    int16_t peer;  /* of a message: a rank of the pipeline, else -1 */
+    int32_t stage; /* of this rank */
     int32_t micro;
-    int16_t peer;  /* of a message: pipeline index, else -1 */
 };
 
 struct action_list {
@@ -38,30 +44,39 @@ struct action_list {
     size_t n;
 };
 
-enum schedule_kind { SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_FORWARD /* evaluation: no backward */ };
-
-struct schedule {
-    int stages, micros;
-    enum schedule_kind kind;
-    struct action_list *rank; /* one a stage, messages included */
+enum schedule_kind {
+    SCHEDULE_1F1B,    /* interleaved when there are chunks */
+    SCHEDULE_ZB_H1,   /* the same with the backward in two parts */
+    SCHEDULE_GPIPE,
+    SCHEDULE_FORWARD, /* evaluation: no backward */
 };
 
-/* Make, check and lower. -EINVAL out of range, -ENOMEM. */
-int schedule_new(enum schedule_kind kind, int stages, int micros, struct schedule **ret, struct merr *err);
+struct schedule {
+    int ranks, chunks, micros;
+    enum schedule_kind kind;
+    struct action_list *rank; /* one a rank, messages included */
+};
+
+/* Make, check and lower. More than one chunk takes two ranks or more. -EINVAL out of range, -ENOMEM. */
+int schedule_new(enum schedule_kind kind, int ranks, int chunks, int micros, struct schedule **ret, struct merr *err);
 void schedule_free(struct schedule *s);
 
-/* Every stage has each F once, and B once after it (none in SCHEDULE_FORWARD), micro-batches in order for
- * each. -EPROTO says where not. */
+/* Every stage has each F once, and B once after it, or I once after F and W once after I (none of them in
+ * SCHEDULE_FORWARD); micro-batches in order for each. -EPROTO says where not. */
 int schedule_check(const struct schedule *s, struct merr *err);
 
-/* Run the lists on channels that hold nothing, with times for F and B: *ret_span is the time until all is
- * done. -EDEADLK with the place when they hang. */
-int schedule_simulate(const struct schedule *s, double f_time, double b_time, double *ret_span, struct merr *err);
+struct schedule_times { /* of one stage and micro-batch; B takes the sum of I and W */
+    double f, i, w;
+};
 
-/* Most micro-batches of a rank that are begun and not done at once: the activation slots it needs. */
-int schedule_slots(const struct schedule *s, int rank);
+/* Run the lists on channels that hold nothing: *ret_span is the time until all is done. -EDEADLK with the place when
+ * they hang. */
+int schedule_simulate(const struct schedule *s, const struct schedule_times *t, double *ret_span, struct merr *err);
 
-/* "r0: 0F0 0SF0 ..." one line a rank. */
+/* Most micro-batches of a rank's chunk that are begun and not done at once: the activation slots it needs. */
+int schedule_slots(const struct schedule *s, int rank, int chunk);
+
+/* "r0: 0F0 0SF0 ..." one line a rank: stage, operation, micro-batch. */
 void schedule_print(const struct schedule *s, struct buf *out);
 
 #endif

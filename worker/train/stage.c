@@ -47,6 +47,32 @@ static size_t head_rows(const struct stage *st)
     return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
 }
 
+/* What a backward pass works in, one micro-batch at a time. */
+static void carve_scratch(struct stage *st, struct carve *c)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows;
+
+    if (!st->cfg.reduce)
+        st->own_reduce = take(c, rows * g->hidden);
+    st->d_pre = take(c, rows * g->family->parts * g->ffn_local);
+    st->d_act = g->family->parts > 1 ? take(c, rows * g->ffn_local) : st->d_pre;
+    st->d_qkv = take(c, rows * g->qkv_local);
+    st->d_att = take(c, rows * g->q_local);
+    st->tmp = take(c, rows * g->hidden);
+}
+
+static void share_scratch(struct stage *st, const struct stage *from)
+{
+    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce);
+    st->own_reduce = from->own_reduce;
+    st->d_pre = from->d_pre;
+    st->d_act = from->d_act;
+    st->d_qkv = from->d_qkv;
+    st->d_att = from->d_att;
+    st->tmp = from->tmp;
+}
+
 /* Every float of the stage, in one order for counting and for placing. */
 static void carve_all(struct stage *st, struct carve *c)
 {
@@ -63,13 +89,10 @@ static void carve_all(struct stage *st, struct carve *c)
             carve_block(c, g, rows, &slot->block[b]);
         }
     }
-    if (!st->cfg.reduce)
-        st->own_reduce = take(c, rows * g->hidden);
-    st->d_pre = take(c, rows * g->family->parts * g->ffn_local);
-    st->d_act = g->family->parts > 1 ? take(c, rows * g->ffn_local) : st->d_pre;
-    st->d_qkv = take(c, rows * g->qkv_local);
-    st->d_att = take(c, rows * g->q_local);
-    st->tmp = take(c, rows * g->hidden);
+    if (st->cfg.scratch)
+        share_scratch(st, st->cfg.scratch);
+    else
+        carve_scratch(st, c);
     if (st->cfg.last) {
         st->norm = take(c, rows * g->hidden);
         st->norm_mean = take(c, rows);
@@ -143,7 +166,7 @@ static void set_constants(struct stage *st)
     st->threshold = (uint32_t)(g->dropout * 0x1p32);
     philox_key(g->seed, SITE_EMBEDDING, 0, 0, st->embedding_key);
     for (int i = 0; i < st->blocks; i++) {
-        uint32_t layer = (uint32_t)(st->cfg.params->layer_begin + i);
+        uint32_t layer = (uint32_t)(st->cfg.layers.begin + i);
 
         philox_key(g->seed, SITE_ATTENTION_OUT, layer, 0, st->keys[i].attention_out);
         philox_key(g->seed, SITE_MLP_OUT, layer, 0, st->keys[i].mlp_out);
@@ -163,7 +186,7 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for a stage");
     st->cfg = *cfg;
     st->rows = cfg->micro * cfg->length;
-    st->blocks = cfg->params->layer_end - cfg->params->layer_begin;
+    st->blocks = cfg->layers.end - cfg->layers.begin;
     assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
     r = host_memory(st);
     if (r != 0) {
@@ -218,21 +241,20 @@ size_t stage_reduce_floats(const struct stage_cfg *cfg)
     return (size_t)cfg->micro * cfg->length * cfg->model->hidden;
 }
 
-size_t stage_bytes(const struct stage_cfg *cfg)
+size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
 {
     const struct model_cfg *g = cfg->model;
-    size_t rows = (size_t)cfg->micro * cfg->length, blocks = cfg->params->layer_end - cfg->params->layer_begin;
+    size_t rows = (size_t)cfg->micro * cfg->length, blocks = cfg->layers.end - cfg->layers.begin;
     size_t head = rows < STAGE_HEAD_ROWS ? rows : STAGE_HEAD_ROWS;
     int parts = g->family->parts;
     size_t wide = (size_t)(parts + 1) * g->ffn_local;
     size_t block = 4 * (size_t)g->hidden + (size_t)g->qkv_local + (size_t)g->q_local + wide + g->heads_local + 4;
-    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local +
-                     (cfg->last ? 2 : 1) * (size_t)g->hidden;
+    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local + g->hidden;
     size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
-    size_t ends = cfg->last ? head * (g->vocab_local + 3 * (size_t)g->tp) : 0;
+    size_t ends = cfg->last ? rows * g->hidden + head * (g->vocab_local + 3 * (size_t)g->tp) : 0;
 
-    return sizeof(float) * (cfg->slots * rows * (blocks * block + (size_t)g->hidden) + rows * scratch + blocks * cache +
-                            ends);
+    return sizeof(float) * (cfg->slots * rows * (blocks * block + (size_t)g->hidden) + rows * scratch * own_scratch +
+                            blocks * cache + ends);
 }
 
 struct stage_slot *stage_slot(struct stage *st, int i)

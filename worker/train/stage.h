@@ -34,6 +34,8 @@ struct stage_cfg {
     struct comm_group *tp; /* NULL: alone */
     const float *weights;  /* the arena */
     float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
+    struct layer_range layers; /* a chunk of params */
+    const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
     int micro, length;     /* sequences of a micro-batch, tokens of each */
     int slots;
     bool first, last;
@@ -65,8 +67,8 @@ void stage_free(struct stage *st);
 
 /* Floats of cfg.reduce. */
 size_t stage_reduce_floats(const struct stage_cfg *cfg);
-/* Bytes of the activation slots and of the scratch that stage_new will take, reduce not counted. */
-size_t stage_bytes(const struct stage_cfg *cfg);
+/* Bytes of the activation slots that stage_new will take, and of the scratch when it is its own; reduce not counted. */
+size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch);
 
 struct stage_slot *stage_slot(struct stage *st, int i);
 

@@ -46,6 +46,11 @@ int stage_reduce(struct stage *st, struct merr *err);
 int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
                   struct merr *err);
 
+static inline const struct layer_params *block_params(const struct stage *st, int i)
+{
+    return &st->cfg.params->layer[st->cfg.layers.begin + i];
+}
+
 static inline const float *weight_of(const struct stage *st, int param)
 {
     return st->cfg.weights + st->cfg.params->v[param].at;

@@ -71,30 +71,38 @@ static int plan_eval(struct train *t, struct merr *err)
     t->eval_sums = calloc(2 * (size_t)t->eval_micros + 1, sizeof(*t->eval_sums));
     if (!t->eval_sums)
         return merr_set(err, -ENOMEM, "no memory for %d held-out micro-batches", t->eval_micros);
-    return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, mine, &t->eval_schedule, err) : 0;
+    return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, t->chunks, mine, &t->eval_schedule, err) : 0;
+}
+
+/* Activation slots of a chunk: what the schedules ask for, and one more whose last message may still be under way. */
+static int slots_of(const struct train *t, int chunk)
+{
+    int r = t->mesh->pp_index, step = schedule_slots(t->schedule, r, chunk) + (t->mesh->pp > 1);
+    int eval = t->eval_schedule ? schedule_slots(t->eval_schedule, r, chunk) : 0;
+
+    if (step > t->micros)
+        step = t->micros;
+    return step > eval ? step : eval;
 }
 
 static int plan_step(struct train *t, struct merr *err)
 {
-    int v = t->spec->parallel.virtual_workers, eval_slots;
+    int v = t->spec->parallel.virtual_workers;
 
     TRY(run_micro(t->spec, &t->micro, err));
     t->per_leaf = t->info.batch / v / t->micro;
     plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
     t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
     t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
-    TRY(schedule_new(SCHEDULE_1F1B, t->mesh->pp, t->micros, &t->schedule, err));
+    TRY(schedule_new(SCHEDULE_1F1B, t->mesh->pp, t->chunks, t->micros, &t->schedule, err));
     TRY(plan_eval(t, err));
-    t->slots = schedule_slots(t->schedule, t->mesh->pp_index) + (t->mesh->pp > 1);
-    eval_slots = t->eval_schedule ? schedule_slots(t->eval_schedule, t->mesh->pp_index) : 0;
-    if (eval_slots > t->slots)
-        t->slots = eval_slots;
-    if (t->slots > t->micros && t->slots > eval_slots)
-        t->slots = t->micros > eval_slots ? t->micros : eval_slots;
+    t->slots = calloc(t->chunks, sizeof(*t->slots));
+    for (int i = 0; t->slots && i < t->chunks; i++)
+        t->slots[i] = slots_of(t, i);
     t->squares = (size_t)t->params.tensors * t->mesh->tp;
     t->loss = calloc(t->micros, sizeof(*t->loss));
     t->sums = calloc(t->squares + v + SUM_EXTRAS, sizeof(*t->sums));
-    return t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
+    return t->slots && t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
 }
 
 /* The model the spec and the weights it starts from describe together. */
@@ -109,18 +117,30 @@ static int read_model(struct train *t, struct merr *err)
     return r;
 }
 
+/* Which layers are whose. */
+static int plan_stages(struct train *t, struct merr *err)
+{
+    struct layer_range chunk[PARAM_CHUNKS_MAX];
+    int pp = t->mesh->pp;
+
+    t->chunks = pp > 1 ? t->spec->parallel.chunks : 1;
+    if (t->chunks > PARAM_CHUNKS_MAX || t->model.layers / pp < t->chunks)
+        return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d with chunks %d", t->model.layers, pp,
+                        t->chunks);
+    t->split = (struct mesh_split){.layers = t->model.layers, .stages = pp * t->chunks,
+                                   .head_cost = model_head_cost(&t->model)};
+    for (int i = 0; i < t->chunks; i++)
+        mesh_split_layers(&t->split, i * pp + t->mesh->pp_index, &chunk[i].begin, &chunk[i].end);
+    return params_init(&t->params, &t->model, chunk, t->chunks, t->mesh->first, t->mesh->last, err);
+}
+
 static int plan(struct train *t, struct merr *err)
 {
-    int begin, end;
-
     TRY(run_check_supported(&t->run, err));
     TRY(read_model(t, err));
-    if (t->model.layers < t->mesh->pp)
-        return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d", t->model.layers, t->mesh->pp);
+    TRY(plan_stages(t, err));
     TRY(data_open(t->spec, &t->data, err));
     data_get_info(t->data, &t->info);
-    mesh_split_layers(t->model.layers, t->mesh->pp, model_head_cost(&t->model), t->mesh->pp_index, &begin, &end);
-    TRY(params_init(&t->params, &t->model, begin, end, t->mesh->first, t->mesh->last, err));
     return plan_step(t, err);
 }
 
@@ -152,12 +172,13 @@ static int open_groups(struct train *t, struct merr *err)
     return r;
 }
 
-static struct stage_cfg stage_config(struct train *t)
+static struct stage_cfg stage_config(struct train *t, int chunk)
 {
     return (struct stage_cfg){
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp, .weights = t->weights,
-        .reduce = t->reduce, .micro = t->micro, .length = t->info.length, .slots = t->slots,
-        .first = t->mesh->first, .last = t->mesh->last,
+        .reduce = t->reduce, .micro = t->micro, .length = t->info.length,
+        .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
+        .last = t->mesh->last && chunk == t->chunks - 1,
     };
 }
 
@@ -173,7 +194,7 @@ static struct optim_cfg optim_config(struct train *t)
 
 static int open_world(struct train *t, struct merr *err)
 {
-    struct stage_cfg s = stage_config(t);
+    struct stage_cfg s = stage_config(t, 0);
     size_t shared = 0;
     char rendezvous[RUN_PATH_MAX + 16];
     struct comm_cfg cfg = {
@@ -205,13 +226,18 @@ static int arena(struct train *t, bool share, size_t floats, float **ret, struct
 /* What this rank will allocate. */
 static struct fit planned(struct train *t)
 {
-    struct stage_cfg s = stage_config(t);
     struct optim_cfg o = optim_config(t);
-
-    return (struct fit){
+    struct fit f = {
         .weights = t->params.weight_n * sizeof(float), .gradients = t->params.grad_n * t->buffers * sizeof(float),
-        .optimizer = optim_bytes(&o), .activations = stage_bytes(&s) + stage_reduce_floats(&s) * sizeof(float),
+        .optimizer = optim_bytes(&o),
     };
+
+    for (int i = 0; i < t->chunks; i++) {
+        struct stage_cfg s = stage_config(t, i);
+
+        f.activations += stage_bytes(&s, i == 0) + (i == 0 ? stage_reduce_floats(&s) * sizeof(float) : 0);
+    }
+    return f;
 }
 
 static int ranks_here(const struct train *t)
@@ -236,24 +262,65 @@ static int check_fit(struct train *t, struct merr *err)
 static void print_plan(struct train *t)
 {
     struct fit need = planned(t);
+    int layers = 0, slots = 0;
     const double mib = 1 << 20;
     double weights = (double)need.weights / mib, grads = (double)need.gradients / mib;
     double optimizer = (double)need.optimizer / mib, acts = (double)need.activations / mib;
 
-    log_info("rank %d of %d: tp %d/%d, dp %d/%d, pp %d/%d, layers %d-%d, leaves %d-%d of %d, %d micro-batches of %d "
-             "sequences, %d threads, kernels '%s'", t->mesh->rank, t->run.world, t->mesh->tp_index, t->mesh->tp,
-             t->mesh->dp_index, t->mesh->dp, t->mesh->pp_index, t->mesh->pp, t->params.layer_begin,
-             t->params.layer_end - 1, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers, t->micros,
-             t->micro, t->run.threads, t->k->name);
+    for (int i = 0; i < t->chunks; i++) {
+        layers += t->params.chunk[i].end - t->params.chunk[i].begin;
+        slots += t->slots[i];
+    }
+    log_info("rank %d of %d: tp %d/%d, dp %d/%d, pp %d/%d, %d layers from %d on in %d chunks, leaves %d-%d of %d, "
+             "%d micro-batches of %d sequences, %d threads, kernels '%s'", t->mesh->rank, t->run.world,
+             t->mesh->tp_index, t->mesh->tp, t->mesh->dp_index, t->mesh->dp, t->mesh->pp_index, t->mesh->pp, layers,
+             t->params.chunk[0].begin, t->chunks, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers,
+             t->micros, t->micro, t->run.threads, t->k->name);
     log_info("memory: weights %.1f MiB, gradients %.1f (%d buffers), optimizer %.1f, activations %.1f (%d slots), "
-             "all %.1f MiB", weights, grads, t->buffers, optimizer, acts, t->slots, weights + grads + optimizer + acts);
+             "all %.1f MiB", weights, grads, t->buffers, optimizer, acts, slots, weights + grads + optimizer + acts);
+}
+
+static int build_stages(struct train *t, struct merr *err)
+{
+    t->stage = calloc(t->chunks, sizeof(struct stage *));
+    if (!t->stage)
+        return merr_set(err, -ENOMEM, "no memory for %d stages", t->chunks);
+    for (int i = 0; i < t->chunks; i++) {
+        struct stage_cfg s = stage_config(t, i);
+
+        s.scratch = i ? t->stage[0] : NULL;
+        TRY(stage_new(&s, &t->stage[i], err));
+    }
+    return 0;
+}
+
+/* What each chunk's backward adds to, and what the head's forward does, are different parts of the buffers. */
+static int build_trees(struct train *t, struct merr *err)
+{
+    const struct params *p = &t->params;
+
+    t->tree = calloc(t->chunks + 1, sizeof(*t->tree));
+    if (!t->tree)
+        return merr_set(err, -ENOMEM, "no memory for the gradients' trees");
+    for (int i = 0; i < t->chunks + t->mesh->last; i++) {
+        size_t at = p->chunk_at[i], end = i < t->chunks ? p->chunk_at[i + 1] : p->rest_n;
+        struct tree_span span[TREE_SPANS_MAX] = {{at, end - at}, {p->rest_n, 0}};
+
+        if (i == t->chunks) /* the head's own part of a tied tensor's gradient, or all of it */
+            span[1] = (struct tree_span){p->grad_head_at ? p->grad_head_at : p->rest_n, p->tied_n};
+        else if (i == 0 && t->mesh->first)
+            span[1].n = p->tied_n;
+        TRY(tree_init(&t->tree[i], t->k, t->stream, t->leaf_begin, t->leaf_end, t->pool, span, TREE_SPANS_MAX, err));
+        t->trees++;
+    }
+    return 0;
 }
 
 static int build(struct train *t, struct merr *err)
 {
     bool dp = t->mesh->dp > 1;
-    struct stage_cfg s;
-    struct optim_cfg o;
+    struct stage_cfg s = stage_config(t, 0);
+    struct optim_cfg o = optim_config(t);
 
     t->weights_owned = t->pool_owned = !dp;
     TRY(arena(t, dp, t->params.weight_n, &t->weights, err));
@@ -262,16 +329,15 @@ static int build(struct train *t, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for the gradients' table");
     for (int i = 0; i < t->buffers; i++)
         TRY(arena(t, dp, t->params.grad_n, &t->pool[i], err));
-    s = stage_config(t);
     if (t->mesh->tp > 1)
         TRY(arena(t, true, stage_reduce_floats(&s), &t->reduce, err));
-    s = stage_config(t);
-    o = optim_config(t);
-    TRY(stage_new(&s, &t->stage, err));
+    TRY(build_stages(t, err));
+    o.weights = t->weights;
     TRY(optim_new(&o, &t->optim, err));
-    TRY(tree_init(&t->tree, t->k, t->stream, t->leaf_begin, t->leaf_end, t->pool, t->params.grad_n, err));
-    return pipe_new(t->stage, t->slots, stage_reduce_floats(&s), t->mesh, t->pp, t->k, t->stream, t->flight, &t->pipe,
-                    err);
+    TRY(build_trees(t, err));
+    return pipe_new(&(struct pipe_cfg){.stage = t->stage, .slots = t->slots, .chunks = t->chunks,
+                                       .floats = stage_reduce_floats(&s), .mesh = t->mesh, .pp = t->pp, .k = t->k,
+                                       .stream = t->stream, .flight = t->flight}, &t->pipe, err);
 }
 
 /* Ranks of this node share its cores: their threads together are no faster than that. */
@@ -344,9 +410,14 @@ static void train_clear(struct train *t)
     mck_writer_free(t->writer);
     free(t->save_list);
     pipe_free(t->pipe);
-    tree_clear(&t->tree);
+    for (int i = 0; i < t->trees; i++)
+        tree_clear(&t->tree[i]);
+    free(t->tree);
     optim_free(t->optim);
-    stage_free(t->stage);
+    for (int i = t->chunks - 1; t->stage && i >= 0; i--) /* the first last: others work in its scratch */
+        stage_free(t->stage[i]);
+    free(t->stage);
+    free(t->slots);
     for (int i = 0; t->pool_owned && t->pool && i < t->buffers; i++)
         t->k->mem_free(t->stream, t->pool[i]);
     if (t->weights_owned && t->weights)

@@ -33,11 +33,13 @@ struct train {
     struct data_info info;
     struct model_cfg model;
     struct params params;
+    int chunks;                         /* stages of this rank */
+    struct mesh_split split;            /* of layers over all stages */
 
     /* one step */
     int micro, per_leaf;                /* sequences a micro-batch, micro-batches a leaf */
     int leaf_begin, leaf_end, micros;   /* of this replica */
-    int slots;
+    int *slots;                         /* [chunks] */
     struct schedule *schedule;
     double *loss;                       /* [micros] */
     double *sums;                       /* [squares + leaves + SUM_EXTRAS] */
@@ -58,8 +60,9 @@ struct train {
     float **pool;                       /* gradient buffers of the tree */
     int buffers;
     bool weights_owned, pool_owned;     /* from mem_alloc, not from the shared arena */
-    struct stage *stage;
-    struct tree tree;
+    struct stage **stage;               /* [chunks] */
+    struct tree *tree;                  /* [trees] of the chunks, then of the head where it is */
+    int trees;
     struct optim *optim;
     struct pipe *pipe;
     double peak_flops;                  /* matrix products a second, all ranks together */

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "worker/train/try.h"
+
 /* Whether the last two nodes are the halves of one aligned node. */
 static bool mergeable(const struct tree_node *node, int n)
 {
@@ -45,10 +47,13 @@ int tree_buffers(int begin, int end)
 }
 
 int tree_init(struct tree *t, const struct kern_ops *k, struct kern_stream *s, int begin, int end, float **pool,
-              size_t n, struct merr *err)
+              const struct tree_span *span, int spans, struct merr *err)
 {
-    *t = (struct tree){.k = k, .stream = s, .n = n, .begin = begin, .end = end,
+    assert(spans <= TREE_SPANS_MAX);
+    *t = (struct tree){.k = k, .stream = s, .begin = begin, .end = end, .spans = spans,
                        .buffers = tree_buffers(begin, end), .pool = pool};
+    for (int i = 0; i < spans; i++)
+        t->span[i] = span[i];
     t->free = calloc(t->buffers, sizeof(*t->free));
     if (!t->free)
         return merr_set(err, -ENOMEM, "no memory for %d gradient buffers", t->buffers);
@@ -74,15 +79,12 @@ void tree_reset(struct tree *t)
 
 int tree_leaf(struct tree *t, int leaf, float **ret, struct merr *err)
 {
-    int r;
-
     assert(leaf == t->leaf && leaf < t->end);
     if (t->current < 0) {
         assert(t->n_free > 0);
         t->current = t->free[--t->n_free];
-        r = t->k->fill(t->stream, t->pool[t->current], 0, t->n, err);
-        if (r != 0)
-            return r;
+        for (int i = 0; i < t->spans; i++)
+            TRY(t->k->fill(t->stream, t->pool[t->current] + t->span[i].at, 0, t->span[i].n, err));
     }
     *ret = t->pool[t->current];
     return 0;
@@ -96,10 +98,10 @@ int tree_push(struct tree *t, struct merr *err)
     t->current = -1;
     for (; mergeable(t->node, t->nodes); t->nodes--) {
         int left = t->at[t->nodes - 2], right = t->at[t->nodes - 1];
-        int r = t->k->add(t->stream, t->pool[left], t->pool[right], t->n, err);
 
-        if (r != 0)
-            return r;
+        for (int i = 0; i < t->spans; i++)
+            TRY(t->k->add(t->stream, t->pool[left] + t->span[i].at, t->pool[right] + t->span[i].at, t->span[i].n,
+                          err));
         t->node[t->nodes - 2].size *= 2;
         t->free[t->n_free++] = right;
     }

@@ -26,14 +26,22 @@ int tree_partials(int begin, int end, struct tree_node *ret);
 /* Most buffers that are in use at once while it gets there, the leaf under way included. */
 int tree_buffers(int begin, int end);
 
-/* The binary counter over buffers of n floats. */
+#define TREE_SPANS_MAX 2
+
+struct tree_span { /* floats of a buffer */
+    size_t at, n;
+};
+
+/* The binary counter over the spans of its buffers. Several trees of the same leaves may share the buffers, each with
+ * spans of its own: when all are done, they have left their nodes in the same buffers. */
 struct tree {
     const struct kern_ops *k;
     struct kern_stream *stream;
-    size_t n;
+    struct tree_span span[TREE_SPANS_MAX];
+    int spans;
     int begin, end, leaf; /* leaf: the next or the one under way */
     int buffers;
-    float **pool;   /* buffers of n floats, borrowed */
+    float **pool;   /* borrowed */
     int *free;      /* indexes into pool */
     int n_free;
     int current;    /* of the leaf under way, -1: none */
@@ -44,13 +52,13 @@ struct tree {
 
 /* pool: tree_buffers(begin, end) buffers, borrowed for the tree's life. */
 int tree_init(struct tree *t, const struct kern_ops *k, struct kern_stream *s, int begin, int end, float **pool,
-              size_t n, struct merr *err);
+              const struct tree_span *span, int spans, struct merr *err);
 void tree_clear(struct tree *t);
 
 /* A new step: all buffers are free. */
 void tree_reset(struct tree *t);
 
-/* The zeroed buffer of a leaf, which must be the next one or the one under way. */
+/* The buffer of a leaf, its spans zeroed, which must be the next one or the one under way. */
 int tree_leaf(struct tree *t, int leaf, float **ret, struct merr *err);
 
 /* The leaf under way is complete: merge what can be. */

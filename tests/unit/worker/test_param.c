@@ -42,7 +42,7 @@ static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
     float *reference;
 
     (void)state;
-    assert_int_equal(params_init(&whole, &c, 0, 3, true, true, NULL), 0);
+    assert_int_equal(params_init(&whole, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
     reference = calloc(whole.weight_n, sizeof(*reference));
     params_fill(&whole, 77, reference);
     for (size_t k = 0; k < COUNT(sizes); k++)
@@ -57,7 +57,7 @@ static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
                 struct params p;
                 float *weights;
 
-                assert_int_equal(params_init(&p, &mine, 0, 3, true, true, NULL), 0);
+                assert_int_equal(params_init(&p, &mine, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
                 weights = calloc(p.weight_n, sizeof(*weights));
                 params_fill(&p, 77, weights);
                 assert_string_equal(p.v[i].name, w->name);
@@ -86,9 +86,10 @@ static void stages_hold_each_tensor_once_and_the_tied_one_at_both_ends(void **st
             int counted[64] = {0}, copies = 0;
 
             for (int s = 0; s < pp; s++) {
+                struct layer_range r = {s * 3 / pp, (s + 1) * 3 / pp};
                 struct params p;
 
-                assert_int_equal(params_init(&p, &c, s * 3 / pp, (s + 1) * 3 / pp, s == 0, s == pp - 1, NULL), 0);
+                assert_int_equal(params_init(&p, &c, &r, 1, s == 0, s == pp - 1, NULL), 0);
                 assert_int_equal(p.tensors, t[k].tensors);
                 for (int i = 0; i < p.n; i++) {
                     copies += p.v[i].copy;
@@ -105,13 +106,30 @@ static void stages_hold_each_tensor_once_and_the_tied_one_at_both_ends(void **st
         }
 }
 
+static void chunks_lie_one_after_another_in_the_arena(void **state)
+{
+    static const struct layer_range chunk[] = {{0, 1}, {2, 3}};
+    struct model_cfg c = model(1, 0, false);
+    struct params p;
+
+    (void)state;
+    assert_int_equal(params_init(&p, &c, chunk, 2, true, true, NULL), 0);
+    assert_int_equal(p.chunk_at[0], 0);
+    assert_int_equal(p.v[p.layer[0].norm1.w].at, p.v[p.wte].at + p.v[p.wte].n); /* no padding: 128 · 24 */
+    assert_int_equal(p.v[p.layer[2].norm1.w].at, p.chunk_at[1]);
+    assert_string_equal(p.v[p.layer[2].norm1.w].name, "h.2.ln_1.weight");
+    assert_int_equal(p.v[p.norm.w].at, p.chunk_at[2]);
+    assert_int_equal(p.n, 2 + 2 * 12 + 3);
+    params_clear(&p);
+}
+
 static void tensors_do_not_overlap_in_the_arena(void **state)
 {
     struct model_cfg c = model(4, 3, true); /* a vocabulary slice that is all padding */
     struct params p;
 
     (void)state;
-    assert_int_equal(params_init(&p, &c, 0, 3, true, true, NULL), 0);
+    assert_int_equal(params_init(&p, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
     for (int i = 0; i < p.n; i++)
         for (int j = 0; j < p.n; j++)
             assert_true(i == j || p.v[i].at + p.v[i].n <= p.v[j].at || p.v[j].at + p.v[j].n <= p.v[i].at);
@@ -138,11 +156,12 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
         {"h.0.mlp.c_proj.bias", 1, 24, 0, false},
     };
     struct model_cfg c = model(2, 1, true);
+    struct mesh_split split = {.layers = 3, .stages = 3};
     struct params p;
     char name[PARAM_NAME_MAX];
 
     (void)state;
-    assert_int_equal(params_init(&p, &c, 0, 3, true, true, NULL), 0);
+    assert_int_equal(params_init(&p, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
     for (size_t i = 0; i < COUNT(t); i++) {
         assert_string_equal(p.v[i].name, t[i].name);
         assert_int_equal(p.v[i].ndim, t[i].ndim);
@@ -152,9 +171,9 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
     }
     assert_string_equal(p.v[p.wte].name, "wte.weight");
     assert_int_equal(p.v[p.wte].shape[0], 100);
-    assert_int_equal(params_place(&c, p.v[p.wte].id, 3, name), 0);
+    assert_int_equal(params_place(&c, p.v[p.wte].id, &split, name), 0);
     assert_string_equal(name, "wte.weight");
-    assert_int_equal(params_place(&c, p.v[p.norm.b].id, 3, name), 2);
+    assert_int_equal(params_place(&c, p.v[p.norm.b].id, &split, name), 2);
     assert_string_equal(name, "ln_f.bias");
     params_clear(&p);
 }
@@ -166,7 +185,7 @@ static void fresh_weights_have_the_deviation_asked_for(void **state)
     float *w;
 
     (void)state;
-    assert_int_equal(params_init(&p, &c, 0, 3, true, true, NULL), 0);
+    assert_int_equal(params_init(&p, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
     w = calloc(p.weight_n, sizeof(*w));
     params_fill(&p, 1, w);
     for (int i = 0; i < p.n; i++) {
@@ -208,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp),
         cmocka_unit_test(stages_hold_each_tensor_once_and_the_tied_one_at_both_ends),
+        cmocka_unit_test(chunks_lie_one_after_another_in_the_arena),
         cmocka_unit_test(tensors_do_not_overlap_in_the_arena),
         cmocka_unit_test(names_and_shapes_are_those_of_hugging_face),
         cmocka_unit_test(fresh_weights_have_the_deviation_asked_for),

@@ -40,7 +40,7 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
     m->model.dropout = dropout;
     assert_int_equal(model_cut(&m->model, 1, 0, NULL), 0);
     assert_int_equal(m->k->stream_new(&kc, &m->s, NULL), 0);
-    assert_int_equal(params_init(&m->p, &m->model, 0, 2, true, true, NULL), 0);
+    assert_int_equal(params_init(&m->p, &m->model, &(struct layer_range){0, 2}, 1, true, true, NULL), 0);
     m->w = calloc(m->p.weight_n, sizeof(float));
     m->g = calloc(m->p.grad_n, sizeof(float));
     params_fill(&m->p, 3, m->w);
@@ -48,6 +48,7 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
         m->w[i] *= 5; /* away from the flat start, where differences say little */
     sc = (struct stage_cfg){.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
                             .micro = cache ? 1 : MICRO, .length = length, .slots = 1, .first = true, .last = true,
+                            .layers = m->p.chunk[0],
                             .cache = cache};
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
 }

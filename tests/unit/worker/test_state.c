@@ -7,7 +7,7 @@
 #include "worker/train/family.h"
 #include "worker/train/state.h"
 
-#define LAYERS 3
+#define LAYERS 5
 
 static struct model_cfg model(int tp, int tp_index)
 {
@@ -29,8 +29,10 @@ struct rank {
     size_t n;
 };
 
-static void open_rank(struct rank *r, int tp, int dp, int pp, int rank, int zero)
+static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int rank, int zero)
 {
+    struct mesh_split split = {.layers = LAYERS, .stages = pp * chunks};
+    struct layer_range chunk[LAYERS];
     struct optim_cfg oc = {.k = kern_plain(), .leaves = 8, .zero = zero};
     struct kern_cfg kc = {.threads = 1};
     struct state_view v;
@@ -38,8 +40,9 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int rank, int zero
     mesh_init(&r->mesh, tp, dp, pp, rank);
     r->model = model(tp, r->mesh.tp_index);
     assert_int_equal(oc.k->stream_new(&kc, &r->s, NULL), 0);
-    assert_int_equal(params_init(&r->p, &r->model, r->mesh.pp_index * LAYERS / pp, (r->mesh.pp_index + 1) * LAYERS / pp,
-                                 r->mesh.first, r->mesh.last, NULL), 0);
+    for (int i = 0; i < chunks; i++)
+        mesh_split_layers(&split, i * pp + r->mesh.pp_index, &chunk[i].begin, &chunk[i].end);
+    assert_int_equal(params_init(&r->p, &r->model, chunk, chunks, r->mesh.first, r->mesh.last, NULL), 0);
     r->w = calloc(r->p.weight_n, sizeof(float));
     params_fill(&r->p, 5, r->w);
     oc.stream = r->s;
@@ -96,14 +99,15 @@ static void scatter(struct global *g, const struct mck_buffer *b)
 
 static void together_the_ranks_save_every_element_once(void **state)
 {
-    static const struct { int tp, dp, pp, zero; } t[] = {
-        {1, 1, 1, 1}, {2, 1, 1, 1}, {4, 1, 1, 1}, {1, 2, 1, 1}, {1, 3, 1, 1}, {1, 5, 1, 0}, {1, 1, 3, 1},
-        {2, 2, 2, 1}, {2, 3, 2, 1}, {4, 3, 3, 1}, {2, 2, 3, 0}, {1, 8, 1, 1},
+    static const struct { int tp, dp, pp, chunks, zero; } t[] = {
+        {1, 1, 1, 1, 1}, {2, 1, 1, 1, 1}, {4, 1, 1, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 1, 1, 1}, {1, 5, 1, 1, 0},
+        {1, 1, 3, 1, 1}, {2, 2, 2, 1, 1}, {2, 3, 2, 1, 1}, {4, 3, 3, 1, 1}, {2, 2, 3, 1, 0}, {1, 8, 1, 1, 1},
+        {1, 1, 2, 2, 1}, {2, 3, 2, 2, 1}, {1, 2, 2, 2, 0},
     };
     struct rank whole;
 
     (void)state;
-    open_rank(&whole, 1, 1, 1, 0, 1);
+    open_rank(&whole, 1, 1, 1, 1, 0, 1);
     for (size_t i = 0; i < COUNT(t); i++) {
         struct global g = {.p = &whole.p, .w = whole.w};
 
@@ -112,7 +116,7 @@ static void together_the_ranks_save_every_element_once(void **state)
         for (int r = 0; r < t[i].tp * t[i].dp * t[i].pp; r++) {
             struct rank mine = {.n = 0};
 
-            open_rank(&mine, t[i].tp, t[i].dp, t[i].pp, r, t[i].zero);
+            open_rank(&mine, t[i].tp, t[i].dp, t[i].pp, t[i].chunks, r, t[i].zero);
             for (size_t b = 0; b < mine.n; b++)
                 if (!mine.list[b].replica)
                     scatter(&g, &mine.list[b]);
@@ -134,7 +138,7 @@ static void every_buffer_of_a_rank_is_there_even_when_another_writes_it(void **s
     size_t replicas = 0;
 
     (void)state;
-    open_rank(&r, 2, 1, 2, 3, 1); /* second tensor rank of the last stage: norms and the tied copy */
+    open_rank(&r, 2, 1, 2, 1, 3, 1); /* second tensor rank of the last stage: norms and the tied copy */
     for (size_t i = 0; i < r.n; i++)
         replicas += r.list[i].replica;
     assert_true(replicas > 0 && replicas < r.n);

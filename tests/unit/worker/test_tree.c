@@ -48,7 +48,7 @@ static void run_replica(struct replica *r, const struct kern_ops *k, struct kern
 {
     for (int i = 0; i < tree_buffers(begin, end); i++)
         r->pool[i] = calloc(N, sizeof(float));
-    assert_int_equal(tree_init(&r->t, k, s, begin, end, r->pool, N, NULL), 0);
+    assert_int_equal(tree_init(&r->t, k, s, begin, end, r->pool, &(struct tree_span){0, N}, 1, NULL), 0);
     for (int leaf = begin; leaf < end; leaf++) {
         float *g;
 
