@@ -40,13 +40,13 @@ test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuz
 	@-$(MAKE) --no-print-directory suite-system SANITIZE=thread
 	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python system-address system-thread,$(RESULTS)/$(s).json)
 
-# Whole clusters of sanitized programs. Under TSan only those that do not train: a rank dies of a
-# segmentation fault at its start there, for a reason not found yet.
+# Whole clusters of sanitized programs. UCX's hook of madvise runs when a thread has ended for TSan already, and crashes
+# there: without the hook (a cache of registrations, which no test's transport has) all is well.
 SYSTEM_address := $(foreach t,agent bad_input command_jobs layouts server,tests/integration/test_$(t).py)
-SYSTEM_thread := $(foreach t,command_jobs server,tests/integration/test_$(t).py)
+SYSTEM_thread := $(foreach t,command_jobs layouts server,tests/integration/test_$(t).py)
 sanitizer := $(firstword $(subst $(comma), ,$(SANITIZE)))
 
 suite-system: all test-programs
-	@MUSTER_BUILD=$(BUILD) ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	@MUSTER_BUILD=$(BUILD) UCX_MEM_EVENTS=n ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp:exitcode=66 \
 		$(call run,system-$(sanitizer)) system-$(sanitizer) $(SYSTEM_$(sanitizer))
