@@ -1,4 +1,4 @@
-"""An agent with GPUs, as the driver library of tests/gpu shows them: offered, assigned by UUID, kept from use when ill."""
+"""An agent with GPUs, shown by the driver library of tests/gpu: offered, assigned by UUID, kept from use when ill."""
 import json
 import os
 

@@ -1,4 +1,4 @@
-/* Names, numbers and layouts are those of NVML's published interface (version 2 and 3 entry points, drivers from 470). */
+/* Names, numbers and layouts are those of NVML's published interface, as drivers have it from 470 on. */
 #include "worker/agent/nvml.h"
 
 #include <ctype.h>

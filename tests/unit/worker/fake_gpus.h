@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define H100(uuid) "{\"uuid\": \"" uuid "\", \"name\": \"NVIDIA H100 80GB HBM3\", \"memory_mib\": 81559, \"used_mib\": 7"
+#define H100(uuid)                                                                                                     \
+    "{\"uuid\": \"" uuid "\", \"name\": \"NVIDIA H100 80GB HBM3\", \"memory_mib\": 81559, \"used_mib\": 7"
 
 static char fake_path[64];
 
