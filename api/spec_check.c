@@ -251,8 +251,6 @@ static void spec_unbuilt(struct reading *r)
         faults_add(r->f, "/train/data/tokenizer",
                    "'%s' is not built yet in this version; use 'bytes', or tokenise the corpus and use format 'tokens'",
                    s->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file");
-    if (s->parallel.schedule == PIPELINE_ZB_H1)
-        faults_add(r->f, "/parallel/schedule", "'zb-h1' is not built yet in this version; use '1f1b'");
     if (s->parallel.exact == EXACT_STRICT && s->parallel.tp > 1)
         faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
 }

@@ -109,9 +109,10 @@ def pipeline(job, pp, chunks=1, **parallel):
     return spec
 
 
-@pytest.mark.parametrize("pp,dp", [(2, 1), (2, 3)])
-def test_chunks_of_an_interleaved_pipeline_give_the_same_bits(job, alone, pp, dp, tmp_path):
-    run = ranks.train(pipeline(job, pp, chunks=2, schedule="interleaved"), str(tmp_path), pp=pp, dp=dp)
+@pytest.mark.parametrize("schedule,pp,chunks,dp", [("interleaved", 2, 2, 1), ("interleaved", 2, 2, 3),
+                                                   ("zb-h1", 2, 1, 3), ("zb-h1", 4, 1, 1), ("zb-h1", 2, 2, 2)])
+def test_every_schedule_gives_the_same_bits(job, alone, schedule, pp, chunks, dp, tmp_path):
+    run = ranks.train(pipeline(job, pp, chunks=chunks, schedule=schedule), str(tmp_path), pp=pp, dp=dp)
     assert numbers(run) == numbers(alone)
 
 
@@ -144,6 +145,11 @@ def test_a_llama_stays_within_its_tolerance_in_tensor_parallel(llama_job, llama_
     run = ranks.train(llama_job, str(tmp_path), **layout)
     assert ranks.relative(ranks.losses(run), ranks.losses(llama_alone)) < TP_RELATIVE
     assert run.metrics()[-1]["bytes_tp"] > 0
+
+
+def test_a_llama_has_the_same_bits_without_bubbles(llama_job, llama_alone, tmp_path):
+    run = ranks.train(pipeline(llama_job, 2, chunks=2, schedule="zb-h1"), str(tmp_path), pp=2)
+    assert numbers(run) == numbers(llama_alone)
 
 
 def test_a_llama_resumes_in_another_layout_and_writes_text(llama_job, llama_alone, tmp_path):

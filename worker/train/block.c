@@ -59,12 +59,11 @@ static int outputs_forward(struct stage *st, const struct linear *l, const float
     return 0;
 }
 
-/* dW, db grow, reduce[rows, in] = the sum over tp of dy[rows, out] · W'. */
-static int outputs_backward(struct stage *st, const struct linear *l, const float *dy, const float *x, int in, int out,
-                            float *grad, struct merr *err)
+/* dW, db grow by what dy[rows, out] and x[rows, in] say. */
+static int outputs_weights(struct stage *st, const struct linear *l, const float *dy, const float *x, int in, int out,
+                           float *grad, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
-    struct kern_stream *s = st->cfg.stream;
     struct piece p;
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
@@ -75,16 +74,28 @@ static int outputs_backward(struct stage *st, const struct linear *l, const floa
             .ldb = l->out_in ? in : out, .c = grad_of(st, grad, p.param) + p.at, .ldc = l->out_in ? in : p.cols,
             .accumulate = true,
         };
+
+        if (p.bias >= 0)
+            TRY(k->bias_gradient(st->cfg.stream, dp, st->rows, p.cols, out, grad_of(st, grad, p.bias) + p.bias_at,
+                                 err));
+        TRY(k->gemm(st->cfg.stream, &dw, err));
+    }
+    return 0;
+}
+
+/* reduce[rows, in] = the sum over tp of dy[rows, out] · W'. */
+static int outputs_input(struct stage *st, const struct linear *l, const float *dy, int in, int out, struct merr *err)
+{
+    struct piece p;
+
+    for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm di = {
-            .trans_b = !l->out_in, .m = st->rows, .n = in, .k = p.cols, .a = dp, .lda = out,
+            .trans_b = !l->out_in, .m = st->rows, .n = in, .k = p.cols, .a = dy + p.first, .lda = out,
             .b = weight_of(st, p.param) + p.at, .ldb = l->out_in ? in : p.cols, .c = st->reduce, .ldc = in,
             .accumulate = i > 0, .b_is_weight = true,
         };
 
-        if (p.bias >= 0)
-            TRY(k->bias_gradient(s, dp, st->rows, p.cols, out, grad_of(st, grad, p.bias) + p.bias_at, err));
-        TRY(k->gemm(s, &dw, err));
-        TRY(k->gemm(s, &di, err));
+        TRY(st->cfg.k->gemm(st->cfg.stream, &di, err));
     }
     return st->cfg.tp ? stage_reduce(st, err) : 0;
 }
@@ -108,12 +119,11 @@ static int inputs_forward(struct stage *st, const struct linear *l, const float 
     return bias ? st->cfg.k->add_bias(st->cfg.stream, st->reduce, bias, st->rows, hidden, err) : 0;
 }
 
-/* dy[rows, hidden] is the same on all tp ranks. dW, db grow, dx[rows, in] = dy · W'. */
-static int inputs_backward(struct stage *st, const struct linear *l, const float *dy, const float *x, int in,
-                           float *dx, float *grad, struct merr *err)
+/* dW, db grow; dy[rows, hidden] is the same on all tp ranks. */
+static int inputs_weights(struct stage *st, const struct linear *l, const float *dy, const float *x, int in,
+                          float *grad, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
-    struct kern_stream *s = st->cfg.stream;
     int hidden = st->cfg.model->hidden;
     struct kern_gemm dw = {
         .trans_a = true, .m = l->out_in ? hidden : in, .n = l->out_in ? in : hidden, .k = st->rows,
@@ -121,15 +131,22 @@ static int inputs_backward(struct stage *st, const struct linear *l, const float
         .ldb = l->out_in ? in : hidden, .c = grad_of(st, grad, l->w[0]), .ldc = l->out_in ? in : hidden,
         .accumulate = true,
     };
+
+    if (l->bias[0] >= 0)
+        TRY(k->bias_gradient(st->cfg.stream, dy, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]), err));
+    return k->gemm(st->cfg.stream, &dw, err);
+}
+
+/* dx[rows, in] = dy[rows, hidden] · W' */
+static int inputs_input(struct stage *st, const struct linear *l, const float *dy, int in, float *dx, struct merr *err)
+{
+    int hidden = st->cfg.model->hidden;
     struct kern_gemm di = {
         .trans_b = !l->out_in, .m = st->rows, .n = in, .k = hidden, .a = dy, .lda = hidden,
         .b = weight_of(st, l->w[0]), .ldb = l->out_in ? in : hidden, .c = dx, .ldc = in, .b_is_weight = true,
     };
 
-    if (l->bias[0] >= 0)
-        TRY(k->bias_gradient(s, dy, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]), err));
-    TRY(k->gemm(s, &dw, err));
-    return k->gemm(s, &di, err);
+    return st->cfg.k->gemm(st->cfg.stream, &di, err);
 }
 
 /* --- the parts of a block ---------------------------------------------------------------------------------- */
@@ -213,39 +230,86 @@ int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, 
     return residual(st, slot, st->keys[i].mlp_out, train, b->mid, out, err);
 }
 
-static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad,
-                                   struct merr *err)
+static int keep(struct stage *st, float *to, const float *from, int cols, struct merr *err)
+{
+    return st->cfg.k->copy(st->cfg.stream, to, from, (size_t)st->rows * cols * sizeof(*to), err);
+}
+
+/* The gradient of a part's output on the way back through its dropout; a copy stays in st->dy for later. */
+static int residual_backward(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *dx,
+                             bool whole, const float **ret_dy, struct merr *err)
+{
+    const float *dy = dx;
+
+    if (st->threshold > 0) {
+        TRY(stage_dropout(st, slot, key, dx, st->tmp, err));
+        dy = st->tmp;
+    }
+    *ret_dy = dy;
+    return whole ? 0 : keep(st, st->dy, dy, st->cfg.model->hidden, err);
+}
+
+/* Not whole: dy of proj goes to x, that of qkv to qkv, which nobody needs any more. */
+static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole,
+                                   float *grad, struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
     struct kern_attention a = attention(st, i, slot, true);
-    const float *dy = st->threshold > 0 ? st->tmp : dx;
+    const float *dy;
 
-    if (st->threshold > 0)
-        TRY(stage_dropout(st, slot, st->keys[i].attention_out, dx, st->tmp, err));
-    TRY(inputs_backward(st, &l->proj, dy, b->att, c->q_local, st->d_att, grad, err));
+    TRY(residual_backward(st, slot, st->keys[i].attention_out, dx, whole, &dy, err));
+    if (whole)
+        TRY(inputs_weights(st, &l->proj, dy, b->att, c->q_local, grad, err));
+    TRY(inputs_input(st, &l->proj, dy, c->q_local, st->d_att, err));
     a.dout = st->d_att;
     a.dqkv = st->d_qkv;
     TRY(st->cfg.k->attention_backward(st->cfg.stream, &a, err));
     TRY(rotate(st, st->d_qkv, true, err));
-    TRY(outputs_backward(st, &l->qkv, st->d_qkv, b->norm1, c->hidden, c->qkv_local, grad, err));
-    return c->family->norm_backward(st, st->reduce, b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err);
+    if (whole)
+        TRY(outputs_weights(st, &l->qkv, st->d_qkv, b->norm1, c->hidden, c->qkv_local, grad, err));
+    else
+        TRY(keep(st, b->qkv, st->d_qkv, c->qkv_local, err));
+    TRY(outputs_input(st, &l->qkv, st->d_qkv, c->hidden, c->qkv_local, err));
+    TRY(c->family->norm_backward(st, st->reduce, b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err));
+    return whole ? 0 : keep(st, b->x, st->dy, c->hidden, err);
 }
 
-int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad, struct merr *err)
+/* Not whole: dy of out goes to mid, that of fc to pre. */
+int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole, float *grad,
+                   struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
     const struct family *f = c->family;
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
-    const float *dy = st->threshold > 0 ? st->tmp : dx;
+    float *d_pre = whole ? st->d_pre : b->pre;
+    int wide = f->parts * c->ffn_local;
+    const float *dy;
 
-    if (st->threshold > 0)
-        TRY(stage_dropout(st, slot, st->keys[i].mlp_out, dx, st->tmp, err));
-    TRY(inputs_backward(st, &l->out, dy, b->act, c->ffn_local, st->d_act, grad, err));
-    TRY(f->act_backward(st, b->pre, st->d_act, st->d_pre, err));
-    TRY(outputs_backward(st, &l->fc, st->d_pre, b->norm2, c->hidden, f->parts * c->ffn_local, grad, err));
+    TRY(residual_backward(st, slot, st->keys[i].mlp_out, dx, whole, &dy, err));
+    if (whole)
+        TRY(inputs_weights(st, &l->out, dy, b->act, c->ffn_local, grad, err));
+    TRY(inputs_input(st, &l->out, dy, c->ffn_local, st->d_act, err));
+    TRY(f->act_backward(st, b->pre, st->d_act, d_pre, err));
+    if (whole)
+        TRY(outputs_weights(st, &l->fc, d_pre, b->norm2, c->hidden, wide, grad, err));
+    TRY(outputs_input(st, &l->fc, d_pre, c->hidden, wide, err));
     TRY(f->norm_backward(st, st->reduce, b->mid, l->norm2, b->mean2, b->rstd2, dx, true, grad, err));
-    return attention_part_backward(st, i, slot, dx, grad, err);
+    if (!whole)
+        TRY(keep(st, b->mid, st->dy, c->hidden, err));
+    return attention_part_backward(st, i, slot, dx, whole, grad, err);
+}
+
+int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+    const struct layer_params *l = block_params(st, i);
+    const struct block_saves *b = &slot->block[i];
+
+    TRY(inputs_weights(st, &l->out, b->mid, b->act, c->ffn_local, grad, err));
+    TRY(outputs_weights(st, &l->fc, b->pre, b->norm2, c->hidden, c->family->parts * c->ffn_local, grad, err));
+    TRY(inputs_weights(st, &l->proj, b->x, b->att, c->q_local, grad, err));
+    return outputs_weights(st, &l->qkv, b->qkv, b->norm1, c->hidden, c->qkv_local, grad, err);
 }

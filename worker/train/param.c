@@ -15,6 +15,11 @@
 
 enum { ID_EMBEDDING = 0, ENDS_MAX = 6 };
 
+static size_t padded(size_t n)
+{
+    return (n + PARAM_BLOCK - 1) / PARAM_BLOCK * PARAM_BLOCK;
+}
+
 static struct param *add(struct param_builder *b, const char *name, int ndim, uint64_t rows, uint64_t cols)
 {
     struct param *q = &b->p->v[b->p->n++];
@@ -40,7 +45,7 @@ static int place(struct param_builder *b, struct param *q)
         q->n += (size_t)q->box[i].len[0] * (q->ndim > 1 ? (size_t)q->box[i].len[1] : 1);
     }
     q->at = p->rest_n;
-    p->rest_n += (q->n + PARAM_BLOCK - 1) / PARAM_BLOCK * PARAM_BLOCK;
+    p->rest_n += padded(q->n);
     return (int)(q - p->v);
 }
 
@@ -111,8 +116,7 @@ static int vocabulary(struct param_builder *b, int id, const char *name)
     if (end > first)
         box(q, first, end - first, 0, c->hidden);
     (void)place(b, q);
-    b->p->rest_n += (n + PARAM_BLOCK - 1) / PARAM_BLOCK * PARAM_BLOCK -
-                    (q->n + PARAM_BLOCK - 1) / PARAM_BLOCK * PARAM_BLOCK;
+    b->p->rest_n += padded(n) - padded(q->n);
     q->n = n;
     return (int)(q - b->p->v);
 }
@@ -144,18 +148,47 @@ static struct norm_params last_norm(struct param_builder *b)
     return n;
 }
 
+/* Tensors from..n of the table change places so that the early ones come first; *ret_late is where the others begin. */
+static void early_first(struct params *p, int from, size_t *ret_late)
+{
+    size_t at = p->v[from].at;
+
+    for (int late = 0; late <= 1; late++) {
+        if (late)
+            *ret_late = at;
+        for (int i = from; i < p->n; i++)
+            if (p->v[i].early != late) {
+                p->v[i].at = at;
+                at += padded(p->v[i].n);
+            }
+    }
+    assert(at == p->rest_n);
+}
+
+static void mark_early(struct params *p, const struct norm_params *n)
+{
+    p->v[n->w].early = true;
+    if (n->b >= 0)
+        p->v[n->b].early = true;
+}
+
 static void add_chunks(struct param_builder *b, int ids, int per_layer)
 {
     struct params *p = b->p;
 
     for (int i = 0; i < p->chunks; i++) {
         const struct layer_range *r = &p->chunk[i];
+        int from = p->n;
 
         assert(r->begin >= (i ? p->chunk[i - 1].end : 0) && r->begin < r->end && r->end <= b->c->layers);
         p->chunk_at[i] = i ? p->rest_n : 0;
         b->id = ids + r->begin * per_layer;
-        for (b->layer = r->begin; b->layer < r->end; b->layer++)
+        for (b->layer = r->begin; b->layer < r->end; b->layer++) {
             b->c->family->tensors(b, &p->layer[b->layer]);
+            mark_early(p, &p->layer[b->layer].norm1);
+            mark_early(p, &p->layer[b->layer].norm2);
+        }
+        early_first(p, from, &p->blocks_at[i]);
         assert(b->id == ids + r->end * per_layer);
     }
     p->chunk_at[p->chunks] = p->rest_n;

@@ -43,6 +43,7 @@ struct param {
     int id;          /* number of the tensor in the whole model's canonical order */
     bool decay;      /* weight decay applies */
     bool sharded;    /* cut over tp; else every tp rank holds the same */
+    bool early;      /* of a norm: its gradient is made together with that of the input */
     bool copy;       /* the last stage's copy of the tied embedding: stored and counted by the first */
     float std;       /* fresh weights: normal with this deviation, or */
     float constant;  /* this value, when std is 0 */
@@ -80,7 +81,9 @@ struct params {
     int wte, wpe, head; /* -1 where not held; head is wte when tied on one rank */
     struct norm_params norm; /* the last one */
     size_t rest_n, tied_n, weight_n;  /* elements of the arenas */
-    size_t chunk_at[PARAM_CHUNKS_MAX + 1]; /* where a chunk's part of rest begins; after the last, the final norm's */
+    /* A chunk's part of rest begins at chunk_at with its embedding and norms; its blocks' matrices and biases begin at
+     * blocks_at. After the last chunk comes the final norm. */
+    size_t chunk_at[PARAM_CHUNKS_MAX + 1], blocks_at[PARAM_CHUNKS_MAX];
     size_t grad_head_at;              /* of the head's own gradient of the tied tensor, 0: none */
     size_t grad_n;
 };

@@ -135,7 +135,7 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
     const struct pipe_run *run = p->run;
     struct stage *st = p->cfg.stage[chunk_of(p, a)];
     struct place *at = place_of(p, a);
-    struct tree *head = run->tree && is_last(p, a) ? &run->tree[p->cfg.chunks] : NULL;
+    struct tree *head = run->tree && is_last(p, a) ? &run->tree[PIPE_TREE_HEAD(p->cfg.chunks)] : NULL;
     float *grad = NULL;
 
     flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
@@ -153,18 +153,32 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
     return head ? leaf_done(p, head, a->micro, err) : 0;
 }
 
+/* B, I or W. In a whole backward both trees stand at the same leaf, and so in the same buffer. */
 static int backward(struct pipe *p, const struct action *a, struct merr *err)
 {
     int chunk = chunk_of(p, a);
-    struct tree *t = &p->run->tree[chunk];
+    struct tree *input = &p->run->tree[PIPE_TREE_INPUT(chunk)], *weights = &p->run->tree[PIPE_TREE_WEIGHTS(chunk)];
+    struct stage *st = p->cfg.stage[chunk];
     struct place *at = place_of(p, a);
-    float *grad;
+    float *grad, *same;
 
     flight_phase_set(p->cfg.flight, FLIGHT_BACKWARD, p->run->step);
+    if (a->op == ACT_W) {
+        TRY(leaf_of(p, weights, a->micro, &grad, err));
+        TRY(stage_backward_weights(st, at->slot, grad, err));
+        return leaf_done(p, weights, a->micro, err);
+    }
     TRY(settle(at, GOT_B, err));
-    TRY(leaf_of(p, t, a->micro, &grad, err));
-    TRY(stage_backward(p->cfg.stage[chunk], at->slot, grad, err));
-    return leaf_done(p, t, a->micro, err);
+    TRY(leaf_of(p, input, a->micro, &grad, err));
+    if (a->op == ACT_I) {
+        TRY(stage_backward_input(st, at->slot, grad, err));
+        return leaf_done(p, input, a->micro, err);
+    }
+    TRY(leaf_of(p, weights, a->micro, &same, err));
+    assert(same == grad);
+    TRY(stage_backward(st, at->slot, grad, err));
+    TRY(leaf_done(p, input, a->micro, err));
+    return leaf_done(p, weights, a->micro, err);
 }
 
 int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err)
@@ -182,6 +196,8 @@ int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err)
             TRY(forward(p, a, err));
             break;
         case ACT_B:
+        case ACT_I:
+        case ACT_W:
             TRY(backward(p, a, err));
             break;
         default:

@@ -18,15 +18,19 @@
 /* Put micro-batch number micro of this run into the slot: sample numbers and, if text, tokens and targets. */
 typedef int (*pipe_load)(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err);
 
+/* Gradients are made in three places, and each goes through the leaves at its own pace: the backward of a chunk's input
+ * (norms and embedding), that of its weights (the blocks' matrices and biases), the forward of the head. */
+#define PIPE_TREE_INPUT(chunk) (2 * (chunk))
+#define PIPE_TREE_WEIGHTS(chunk) (2 * (chunk) + 1)
+#define PIPE_TREE_HEAD(chunks) (2 * (chunks))
+
 struct pipe_run {
     const struct schedule *schedule;
     pipe_load load;
     void *arg;
     float weight;   /* of a target in the loss that is differentiated */
     double *loss;   /* [micros], filled by the last stage */
-    /* to train; tree NULL: forward only. One for the gradients of each stage's backward, and where the head is one
-     * more for those that its forward makes: each runs through the leaves at its own pace. */
-    struct tree *tree;
+    struct tree *tree; /* [PIPE_TREE_HEAD(chunks) + 1], the last where the head is; NULL: forward only */
     int per_leaf;   /* micro-batches a leaf */
     uint64_t step;  /* for the flight page */
 };

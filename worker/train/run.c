@@ -208,8 +208,6 @@ int run_check_supported(const struct run *r, struct merr *err)
 
     if (s->train.precision != PRECISION_F32)
         return not_built(err, "train.precision", "bf16", "f32");
-    if (s->parallel.schedule == PIPELINE_ZB_H1)
-        return not_built(err, "parallel.schedule", "zb-h1", "1f1b");
     if (s->parallel.recompute != RECOMPUTE_NONE)
         return not_built(err, "parallel.recompute",
                          s->parallel.recompute == RECOMPUTE_FULL ? "full" : "selective", "none");

@@ -60,17 +60,19 @@ static void carve_scratch(struct stage *st, struct carve *c)
     st->d_qkv = take(c, rows * g->qkv_local);
     st->d_att = take(c, rows * g->q_local);
     st->tmp = take(c, rows * g->hidden);
+    st->dy = st->cfg.split ? take(c, rows * g->hidden) : NULL;
 }
 
 static void share_scratch(struct stage *st, const struct stage *from)
 {
-    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce);
+    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split);
     st->own_reduce = from->own_reduce;
     st->d_pre = from->d_pre;
     st->d_act = from->d_act;
     st->d_qkv = from->d_qkv;
     st->d_att = from->d_att;
     st->tmp = from->tmp;
+    st->dy = from->dy;
 }
 
 /* Every float of the stage, in one order for counting and for placing. */
@@ -249,7 +251,8 @@ size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
     int parts = g->family->parts;
     size_t wide = (size_t)(parts + 1) * g->ffn_local;
     size_t block = 4 * (size_t)g->hidden + (size_t)g->qkv_local + (size_t)g->q_local + wide + g->heads_local + 4;
-    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local + g->hidden;
+    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local +
+                     (1 + cfg->split) * (size_t)g->hidden;
     size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
     size_t ends = cfg->last ? rows * g->hidden + head * (g->vocab_local + 3 * (size_t)g->tp) : 0;
 
@@ -416,8 +419,24 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
 int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
     for (int i = st->blocks - 1; i >= 0; i--)
-        TRY(block_backward(st, i, slot, slot->out, grad, err));
+        TRY(block_backward(st, i, slot, slot->out, true, grad, err));
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+}
+
+int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    assert(st->cfg.split);
+    for (int i = st->blocks - 1; i >= 0; i--)
+        TRY(block_backward(st, i, slot, slot->out, false, grad, err));
+    return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+}
+
+int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    assert(st->cfg.split);
+    for (int i = st->blocks - 1; i >= 0; i--)
+        TRY(block_weights(st, i, slot, grad, err));
+    return 0;
 }
 
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err)

@@ -39,6 +39,7 @@ struct stage_cfg {
     int micro, length;     /* sequences of a micro-batch, tokens of each */
     int slots;
     bool first, last;
+    bool split;            /* the backward comes in two parts */
     int cache;             /* tokens to keep keys and values of; 0: a stage that trains */
 };
 
@@ -76,6 +77,12 @@ struct stage_slot *stage_slot(struct stage *st, int i);
  * weight: the loss is scaled by this before it is differentiated (1 / targets of the global batch). */
 int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err);
 int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
+
+/* The same in two parts, with cfg.split: what the stage before waits for, which adds to the gradients of the norms and
+ * of the embedding; and those of the blocks' matrices and biases, for which the slot has kept what is needed in the
+ * places of activations that have served. */
+int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
+int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
 
 /* Last stage, evaluation: logits [vocab_local] of one row of the last forward, into host memory. */
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err);

@@ -27,14 +27,18 @@ struct stage {
     float *own_reduce;    /* the same when it is ours to free */
     float *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
     float *d_qkv, *d_att, *tmp;
+    float *dy;            /* [rows, hidden], with cfg.split: a gradient on its way into the slot */
     float *norm, *norm_mean, *norm_rstd; /* last stage: the head is done with a micro-batch within its forward */
     float *logits, *stats, *loss;
     float *host_loss;     /* [head rows] */
 };
 
 int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err);
-/* dx: the gradient of the block's output, becomes that of its input. */
-int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, float *grad, struct merr *err);
+/* dx: the gradient of the block's output, becomes that of its input. whole: its matrices' gradients too; else the slot
+ * keeps what block_weights() makes them of. */
+int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole, float *grad,
+                   struct merr *err);
+int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad, struct merr *err);
 
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);

@@ -88,13 +88,14 @@ static int slots_of(const struct train *t, int chunk)
 static int plan_step(struct train *t, struct merr *err)
 {
     int v = t->spec->parallel.virtual_workers;
+    enum schedule_kind kind = t->spec->parallel.schedule == PIPELINE_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
 
     TRY(run_micro(t->spec, &t->micro, err));
     t->per_leaf = t->info.batch / v / t->micro;
     plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
     t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
     t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
-    TRY(schedule_new(SCHEDULE_1F1B, t->mesh->pp, t->chunks, t->micros, &t->schedule, err));
+    TRY(schedule_new(kind, t->mesh->pp, t->chunks, t->micros, &t->schedule, err));
     TRY(plan_eval(t, err));
     t->slots = calloc(t->chunks, sizeof(*t->slots));
     for (int i = 0; t->slots && i < t->chunks; i++)
@@ -178,7 +179,7 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp, .weights = t->weights,
         .reduce = t->reduce, .micro = t->micro, .length = t->info.length,
         .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
-        .last = t->mesh->last && chunk == t->chunks - 1,
+        .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
 }
 
@@ -294,26 +295,34 @@ static int build_stages(struct train *t, struct merr *err)
     return 0;
 }
 
-/* What each chunk's backward adds to, and what the head's forward does, are different parts of the buffers. */
+/* The part of the gradient arena [at, end) of rest, and with n > 0 as many floats from tied on. */
+static int add_tree(struct train *t, size_t at, size_t end, size_t tied, size_t n, struct merr *err)
+{
+    struct tree_span span[TREE_SPANS_MAX] = {{at, end - at}, {tied, n}};
+
+    TRY(tree_init(&t->tree[t->trees], t->k, t->stream, t->leaf_begin, t->leaf_end, t->pool, span, 1 + (n > 0), err));
+    t->trees++;
+    return 0;
+}
+
 static int build_trees(struct train *t, struct merr *err)
 {
     const struct params *p = &t->params;
 
-    t->tree = calloc(t->chunks + 1, sizeof(*t->tree));
+    t->tree = calloc(PIPE_TREE_HEAD(t->chunks) + 1, sizeof(*t->tree));
     if (!t->tree)
         return merr_set(err, -ENOMEM, "no memory for the gradients' trees");
-    for (int i = 0; i < t->chunks + t->mesh->last; i++) {
-        size_t at = p->chunk_at[i], end = i < t->chunks ? p->chunk_at[i + 1] : p->rest_n;
-        struct tree_span span[TREE_SPANS_MAX] = {{at, end - at}, {p->rest_n, 0}};
+    for (int i = 0; i < t->chunks; i++) {
+        size_t tied_n = i == 0 && t->mesh->first ? p->tied_n : 0;
 
-        if (i == t->chunks) /* the head's own part of a tied tensor's gradient, or all of it */
-            span[1] = (struct tree_span){p->grad_head_at ? p->grad_head_at : p->rest_n, p->tied_n};
-        else if (i == 0 && t->mesh->first)
-            span[1].n = p->tied_n;
-        TRY(tree_init(&t->tree[i], t->k, t->stream, t->leaf_begin, t->leaf_end, t->pool, span, TREE_SPANS_MAX, err));
-        t->trees++;
+        TRY(add_tree(t, p->chunk_at[i], p->blocks_at[i], p->rest_n, tied_n, err));
+        TRY(add_tree(t, p->blocks_at[i], p->chunk_at[i + 1], 0, 0, err));
     }
-    return 0;
+    if (!t->mesh->last)
+        return 0;
+    /* the head's own part of a tied tensor's gradient, or all of it */
+    return add_tree(t, p->chunk_at[t->chunks], p->rest_n, p->grad_head_at ? p->grad_head_at : p->rest_n, p->tied_n,
+                    err);
 }
 
 static int build(struct train *t, struct merr *err)

@@ -143,7 +143,6 @@ static void each_fault_is_named_where_it_is(void **state)
         {TRAIN(SIZES, "},\"parallel\":{\"schedule\":\"interleaved\",\"chunks\":2"), "/parallel/chunks", "pp of 2"},
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"schedule\":\"interleaved\",\"chunks\":64"), "/parallel/chunks",
          "want at most"},
-        {TRAIN(SIZES, "},\"parallel\":{\"schedule\":\"zb-h1\""), "/parallel/schedule", "use '1f1b'"},
         {TRAIN(SIZES, "},\"parallel\":{\"recompute\":\"full\""), "/parallel/recompute", "use 'none'"},
         {TRAIN(SIZES, "},\"compress\":{\"dp\":\"g8\""), "/compress/dp", "use 'none'"},
         {TRAIN(SIZES, "},\"sequence\":{\"policy\":\"pack\""), "/sequence/policy", "use 'pad'"},

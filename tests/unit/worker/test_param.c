@@ -119,6 +119,10 @@ static void chunks_lie_one_after_another_in_the_arena(void **state)
     assert_int_equal(p.v[p.layer[2].norm1.w].at, p.chunk_at[1]);
     assert_string_equal(p.v[p.layer[2].norm1.w].name, "h.2.ln_1.weight");
     assert_int_equal(p.v[p.norm.w].at, p.chunk_at[2]);
+    for (int i = 0; i < 2; i++) /* norms, whose gradients come early, before the blocks' matrices */
+        for (int j = 0; j < p.n; j++)
+            if (p.v[j].at >= p.chunk_at[i] && p.v[j].at < p.chunk_at[i + 1] && strstr(p.v[j].name, "h."))
+                assert_true((p.v[j].at < p.blocks_at[i]) == (strstr(p.v[j].name, "ln_") != NULL));
     assert_int_equal(p.n, 2 + 2 * 12 + 3);
     params_clear(&p);
 }

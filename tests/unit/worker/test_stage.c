@@ -53,6 +53,17 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
 }
 
+/* The model's stage anew, with two slots and a backward in two parts. */
+static void split_again(struct model *m)
+{
+    struct stage_cfg sc = {.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
+                           .layers = m->p.chunk[0], .micro = MICRO, .length = LENGTH, .slots = 2, .first = true,
+                           .last = true, .split = true};
+
+    stage_free(m->st);
+    assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
+}
+
 static void open_model(struct model *m, const struct model_cfg *c, double dropout)
 {
     open_cached(m, c, dropout, LENGTH, 0);
@@ -67,9 +78,9 @@ static void close_model(struct model *m)
     free(m->g);
 }
 
-static double loss(struct model *m, float *grad)
+static double loss_in(struct model *m, int at, float *grad)
 {
-    struct stage_slot *slot = stage_slot(m->st, 0);
+    struct stage_slot *slot = stage_slot(m->st, at);
 
     for (int i = 0; i < ROWS; i++) {
         slot->tokens[i] = (i * 7 + 3) % 21;
@@ -81,6 +92,11 @@ static double loss(struct model *m, float *grad)
     /* dropout is part of training: differences are taken of the same masked function */
     assert_int_equal(stage_forward(m->st, slot, grad, 1, NULL), 0);
     return slot->loss;
+}
+
+static double loss(struct model *m, float *grad)
+{
+    return loss_in(m, 0, grad);
 }
 
 static void add_head(struct model *m)
@@ -191,6 +207,43 @@ static void decoding_agrees_with_the_whole_sequence(void **state)
         }
 }
 
+/* In two parts, with another micro-batch between them, as in a zero-bubble pipeline. */
+static void a_backward_in_two_parts_gives_the_bits_of_a_whole_one(void **state)
+{
+    static const struct model_cfg *const all[] = {&gpt2, &llama};
+
+    (void)state;
+    for (size_t f = 0; f < COUNT(all); f++)
+        for (int dropout = 0; dropout < 2; dropout++) {
+            struct model whole, parts;
+            float *weights;
+
+            open_model(&whole, all[f], dropout * 0.3);
+            open_model(&parts, all[f], dropout * 0.3);
+            weights = calloc(parts.p.grad_n, sizeof(float)); /* each part has an arena of its own */
+            for (int i = 0; i < 2; i++) {
+                (void)loss(&whole, whole.g);
+                assert_int_equal(stage_backward(whole.st, stage_slot(whole.st, 0), whole.g, NULL), 0);
+            }
+            split_again(&parts);
+            for (int i = 0; i < 2; i++) {
+                (void)loss_in(&parts, i, parts.g);
+                assert_int_equal(stage_backward_input(parts.st, stage_slot(parts.st, i), parts.g, NULL), 0);
+            }
+            for (int i = 0; i < 2; i++)
+                assert_int_equal(stage_backward_weights(parts.st, stage_slot(parts.st, i), weights, NULL), 0);
+            for (size_t i = 0; i < parts.p.grad_n; i++) {
+                bool late = i >= parts.p.blocks_at[0] && i < parts.p.chunk_at[1];
+
+                assert_true((late ? parts.g : weights)[i] == 0);
+                assert_memory_equal(&(late ? weights : parts.g)[i], &whole.g[i], sizeof(float));
+            }
+            free(weights);
+            close_model(&whole);
+            close_model(&parts);
+        }
+}
+
 static void evaluation_drops_nothing_and_changes_no_gradient(void **state)
 {
     struct model a, b;
@@ -225,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_agree_with_differences),
         cmocka_unit_test(decoding_agrees_with_the_whole_sequence),
+        cmocka_unit_test(a_backward_in_two_parts_gives_the_bits_of_a_whole_one),
         cmocka_unit_test(evaluation_drops_nothing_and_changes_no_gradient),
         cmocka_unit_test(padding_of_the_vocabulary_gets_no_gradient),
     };
