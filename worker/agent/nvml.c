@@ -107,13 +107,14 @@ static int numa_of(const char *pci)
 
 static int add(struct nvml *n, device dev, device parent, struct merr *err)
 {
-    struct nvml_gpu *g = &n->v[n->n].about;
+    struct nvml_gpu *g;
     struct memory memory;
     struct pci_info pci = {.bus_id = ""};
     int r;
 
     if (n->n == NVML_GPUS_MAX)
         return merr_set(err, -EIO, "more than %d GPUs", NVML_GPUS_MAX);
+    g = &n->v[n->n].about;
     *g = (struct nvml_gpu){.mig = dev != parent};
     r = n->f.uuid(dev, g->uuid, sizeof(g->uuid));
     if (r == OK)
