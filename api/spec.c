@@ -154,6 +154,26 @@ static int read_names(const struct field *d, const json_t *v, struct job_spec *s
     return f->n + f->more > before ? -EINVAL : 0;
 }
 
+static int read_counts(const struct field *d, const json_t *v, struct spec_counts *ret, struct faults *f)
+{
+    if (!json_is_array(v) || json_array_size(v) > SPEC_STAGES_MAX) {
+        faults_add(f, d->path, "want an array of at most %d whole numbers", SPEC_STAGES_MAX);
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        char pointer[64];
+        struct field one = {.path = pointer, .type = FIELD_INT, .lo = d->lo, .hi = d->hi};
+        int64_t n;
+
+        (void)snprintf(pointer, sizeof(pointer), "%s/%zu", d->path, i);
+        if (read_whole(&one, json_array_get(v, i), &n, f) != 0)
+            return -EINVAL;
+        ret->v[i] = (uint16_t)n;
+    }
+    ret->n = (int)json_array_size(v);
+    return 0;
+}
+
 static int read_pair(const struct field *d, const json_t *v, double *ret, struct faults *f)
 {
     double two[2];
@@ -286,6 +306,8 @@ int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, 
         return read_text(d, v, (char **)at, f);
     case FIELD_NAMES:
         return read_names(d, v, s, f);
+    case FIELD_COUNTS:
+        return read_counts(d, v, (void *)at, f);
     case FIELD_ARGV:
         return read_argv(d, v, (char ***)at, f);
     case FIELD_ENV:

@@ -18,6 +18,7 @@
 #define SPEC_FAULTS_MAX 64      /* faults reported at once; the rest are counted */
 #define SPEC_NAME_MAX 64
 #define SPEC_CLASSES_MAX 16
+#define SPEC_STAGES_MAX 256 /* whose layers are given one by one */
 
 /* What is wrong with a spec: every fault under its JSON pointer. */
 struct faults {
@@ -125,6 +126,10 @@ struct job_spec {
         int zero;            /* 0 or 1 */
         enum exactness exact;
         enum pipeline_schedule schedule;
+        struct spec_counts {
+            int n; /* 0: not given */
+            uint16_t v[SPEC_STAGES_MAX];
+        } layers;   /* of each stage, in the model's order */
         int chunks; /* model chunks a pipeline rank, for interleaved */
         enum recompute recompute;
     } parallel;

@@ -168,6 +168,23 @@ static void check_model(struct reading *r)
                    s->train.steps);
 }
 
+/* As many numbers as there are stages, all layers in them. */
+static void check_layers(struct reading *r, int stages)
+{
+    const struct spec_counts *given = &r->spec->parallel.layers;
+    int all = 0;
+
+    if (given->n == 0 || !sound(r, "/parallel/layers", NULL))
+        return;
+    for (int i = 0; i < given->n; i++)
+        all += given->v[i];
+    if (given->n != stages)
+        faults_add(r->f, "/parallel/layers", "pp x chunks makes %d stages, got the layers of %d", stages, given->n);
+    else if (all != r->spec->train.model.layers)
+        faults_add(r->f, "/parallel/layers", "the stages have %d layers together, the model %d", all,
+                   r->spec->train.model.layers);
+}
+
 /* Chunks, and what each holds. */
 static void check_pipeline(struct reading *r)
 {
@@ -188,6 +205,8 @@ static void check_pipeline(struct reading *r)
     else if (layers / pp < chunks)
         faults_add(r->f, "/parallel/chunks", "%d layers cannot be split over pp %d with %d chunks each; want at most "
                    "%d", layers, pp, chunks, layers / pp);
+    else
+        check_layers(r, pp * chunks);
 }
 
 static void check_parallel(struct reading *r)

@@ -176,6 +176,8 @@ const struct field spec_fields[] = {
      .help = "of the pipeline"},
     {"/parallel/chunks", FIELD_INT, SCOPE_TRAIN, AT(parallel.chunks), .lo = 1, .hi = 64, .def = "1",
      .help = "pieces of the model that each pipeline rank holds, for interleaved and zb-h1"},
+    {"/parallel/layers", FIELD_COUNTS, SCOPE_TRAIN, AT(parallel.layers), .lo = 1, .hi = 1024, .def = "[]",
+     .help = "of each of the pp x chunks stages, in the model's order; empty: even, fewer where the head is"},
     {"/parallel/recompute", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.recompute), .words = recomputes, .def = "\"none\"",
      .help = "activations computed again in the backward pass"},
     {"/compress/tp", FIELD_WORD, SCOPE_TRAIN, AT(compress.tp), .words = codecs_tp, .def = "\"none\"",

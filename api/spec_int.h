@@ -29,6 +29,7 @@ enum field_type {
     FIELD_TEXT,  /* char *, NULL when not given */
     FIELD_FIXED, /* not kept: the only value is words[0] */
     FIELD_NAMES, /* devices.classes */
+    FIELD_COUNTS, /* struct spec_counts */
     FIELD_ARGV,
     FIELD_ENV,
 };

@@ -76,6 +76,15 @@ static json_t *names_json(const struct job_spec *s)
     return all;
 }
 
+static json_t *counts_json(const struct spec_counts *c)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; i < c->n; i++)
+        (void)json_array_append_new(all, json_integer(c->v[i]));
+    return all;
+}
+
 /* The value of a field, new. NULL without memory. *ret_none: it has no value to print. */
 static json_t *value_json(const struct field *d, const struct job_spec *s, bool *ret_none)
 {
@@ -110,6 +119,8 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
         return *ret_none ? NULL : json_string(*(char *const *)at);
     case FIELD_NAMES:
         return names_json(s);
+    case FIELD_COUNTS:
+        return counts_json((const void *)at);
     case FIELD_ARGV:
         return list_json(*(char *const *const *)at);
     case FIELD_ENV:
@@ -194,6 +205,8 @@ static json_t *field_schema(const struct field *d)
         return json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", SPEC_TEXT_FIELD_MAX);
     case FIELD_NAMES:
         return json_pack("{s:s,s:o,s:i}", "type", "array", "items", name_schema(), "maxItems", SPEC_CLASSES_MAX);
+    case FIELD_COUNTS:
+        return json_pack("{s:s,s:o,s:i}", "type", "array", "items", range_json(d, true), "maxItems", SPEC_STAGES_MAX);
     case FIELD_ARGV:
         return json_pack("{s:s,s:{s:s},s:i,s:i}", "type", "array", "items", "type", "string", "minItems", 1,
                          "maxItems", SPEC_ARGS_MAX);
@@ -264,6 +277,7 @@ static void print_values(struct buf *out, const struct field *d)
     static const char *const plain[] = {
         [FIELD_BOOL] = "`true` or `false`", [FIELD_NAME] = "a name", [FIELD_TEXT] = "text",
         [FIELD_NAMES] = "array of names",   [FIELD_ARGV] = "array of texts", [FIELD_ENV] = "object of texts",
+        [FIELD_COUNTS] = "array of whole numbers",
     };
 
     switch (d->type) {

@@ -109,6 +109,12 @@ def pipeline(job, pp, chunks=1, **parallel):
     return spec
 
 
+def test_uneven_stages_give_the_same_bits(job, alone, tmp_path):
+    run = ranks.train(pipeline(job, 3, layers=[1, 2, 1]), str(tmp_path), pp=3)
+    assert "2 layers from 1 on" in run.log(1)
+    assert numbers(run) == numbers(alone)
+
+
 @pytest.mark.parametrize("schedule,pp,chunks,dp", [("interleaved", 2, 2, 1), ("interleaved", 2, 2, 3),
                                                    ("zb-h1", 2, 1, 3), ("zb-h1", 4, 1, 1), ("zb-h1", 2, 2, 2)])
 def test_every_schedule_gives_the_same_bits(job, alone, schedule, pp, chunks, dp, tmp_path):

@@ -7,6 +7,7 @@
 #define MUSTER_WORKER_TRAIN_MESH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct mesh {
     int tp, dp, pp; /* sizes */
@@ -29,9 +30,9 @@ int mesh_pair_ranks(const struct mesh *m, int ret[2]);
 
 /* How a model's layers are cut into stages; stage s is on rank s modulo pp of the pipeline. */
 struct mesh_split {
-    int layers, stages;  /* 1 <= stages <= layers */
-    const int *given;    /* layers of each stage, borrowed; NULL: shared evenly, and */
-    double head_cost;    /* the head on the last stage counts as that many layers */
+    int layers, stages;    /* 1 <= stages <= layers */
+    const uint16_t *given; /* layers of each stage, borrowed; NULL: shared evenly, and */
+    double head_cost;      /* the head on the last stage counts as that many layers */
 };
 
 /* Layers [*ret_begin, *ret_end) of stage s: every stage gets at least one. */

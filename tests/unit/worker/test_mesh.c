@@ -78,7 +78,7 @@ static void stages_cover_all_layers_and_the_dear_head_gets_fewer(void **state)
 
 static void stages_get_the_layers_that_are_given(void **state)
 {
-    static const int given[] = {3, 1, 2};
+    static const uint16_t given[] = {3, 1, 2};
     struct mesh_split split = {.layers = 6, .stages = 3, .given = given, .head_cost = 100};
     int at = 0, begin, end;
 
