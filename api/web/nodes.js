@@ -32,9 +32,30 @@ function jobsOn(node) {
         h('a', { href: `#/jobs/${id}` }, store.jobs.get(id)?.name ?? id), h('span.note', {}, ` ${id} · ${n} ${n === 1 ? 'slot' : 'slots'}`)));
 }
 
+/* How the GPUs do, a row each; null on a node without. */
+function gpuTable(node) {
+    const gpus = node.slots.filter((s) => s.gpu);
+    const known = (value, unit) => (value === null || value === undefined ? '–' : `${value}${unit}`);
+    if (!gpus.length)
+        return null;
+    return h('.scroll', {}, h('table.gpus', {}, h('thead', {}, h('tr', {},
+        ...['Slot', 'Use', 'Memory', 'Power', 'Temp.'].map((t) => h('th.num', { scope: 'col' }, t)))),
+    h('tbody', {}, gpus.map(({ slot, gpu }) => h('tr', { title: `${gpu.name}, ${gpu.uuid}` },
+        h('td.num', {}, slot), h('td.num', {}, known(gpu.utilization, ' %')),
+        h('td.num', {}, `${gpu.memory_used_mib === null ? '–' : (gpu.memory_used_mib / 1024).toFixed(1)} / ${(gpu.memory_mib / 1024).toFixed(0)} GiB`),
+        h('td.num', {}, known(gpu.power_w, ' W')), h('td.num', {}, known(gpu.temperature_c, ' °C')))))));
+}
+
+/* Why slots of the node take no work. */
+function quarantine(node) {
+    const bad = node.slots.filter((s) => s.state === 'quarantined');
+    const ill = bad.filter((s) => s.gpu?.why), stale = bad.length - ill.length;
+    return [...ill.map((s) => h('p.warn', {}, `Slot ${s.slot} takes no work: ${s.gpu.why}.`)),
+        stale ? h('p.warn', {}, `${stale} ${stale === 1 ? 'slot is' : 'slots are'} quarantined: their last processes have not been seen to end.`) : null];
+}
+
 function card(node) {
     const drained = node.state === 'draining' || node.state === 'drained';
-    const bad = node.slots.filter((s) => s.state === 'quarantined').length;
     const classes = [...new Set(node.slots.map((s) => s.class))].join(', ');
     const list = jobsOn(node);
     return h('article.panel.node-card', { 'aria-label': `node ${node.id}` },
@@ -43,7 +64,7 @@ function card(node) {
                 onclick: () => (drained ? act(node, 'undrain', `${node.id} takes work again`) : drain(node)) },
             drained ? 'Undrain' : 'Drain')),
         h('.pad', {}, ui.slotGrid(node),
-            bad ? h('p.warn', {}, `${bad} ${bad === 1 ? 'slot is' : 'slots are'} quarantined: their last processes have not been seen to end.`) : null,
+            ...quarantine(node), gpuTable(node),
             list.length ? h('ul.plain-list', {}, list) : h('p.note', {}, node.state === 'ready' ? 'Idle.' : 'Nothing runs here.'),
             h('dl.facts', {}, ...[['Slots', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
                 ['Version', node.version], ['Last seen', ui.ago(node.last_seen)]]

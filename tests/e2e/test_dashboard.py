@@ -12,6 +12,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests import specs
 from tests.cluster import Cluster, wait_for
+from tests.gpus import Gpus, gpu
 
 SECONDS = 40
 
@@ -276,3 +277,16 @@ def test_an_unknown_job_and_an_unknown_page_are_told_in_words(inside):
     inside.says("There is no job j999999")
     inside.open("/#/nowhere")
     inside.says("There is no such page")
+
+
+def test_a_nodes_gpus_are_shown_with_what_ails_them(inside, cluster, tmp_path):
+    gpus = Gpus(str(tmp_path))
+    gpus.show(gpu("GPU-a", util=97, used_mib=70 * 1024), gpu("GPU-b"))
+    cluster.env.update(gpus.env)
+    cluster.start_agent("n2", "gpu")
+    cluster.wait_nodes(["n2"])
+    gpus.show(gpu("GPU-a", util=97, used_mib=70 * 1024), gpu("GPU-b", lost=True))
+    inside.open("/#/nodes")
+    inside.says("Slot 1 takes no work: the driver has lost it.")
+    row = inside.wait("no GPU", lambda: inside.find(".gpus tbody tr"))[0]
+    assert [td.text for td in row.find_elements(By.TAG_NAME, "td")] == ["0", "97 %", "70.0 / 80 GiB", "70 W", "31 °C"]

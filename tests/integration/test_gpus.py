@@ -1,31 +1,11 @@
 """An agent with GPUs, shown by the driver library of tests/gpu: offered, assigned by UUID, kept from use when ill."""
 import json
-import os
 
 import pytest
 
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
-
-FAKE = os.path.join(os.path.dirname(BIN), "tests", "gpu")
-
-
-def gpu(uuid, **more):
-    return {"uuid": uuid, "name": "NVIDIA H100 80GB HBM3", "memory_mib": 81559, "used_mib": 5, "util": 0,
-            "power_mw": 70000, "temperature": 31, "throttle": 0, "ecc": 0, "remap_failed": 0, "pids": [], **more}
-
-
-class Gpus:
-    """The node's GPUs, from now on."""
-
-    def __init__(self, folder):
-        self.path = os.path.join(folder, "gpus.json")
-
-    def show(self, *gpus, **more):
-        with open(self.path + ".next", "w", encoding="utf-8") as f:
-            json.dump({"gpus": gpus, **more}, f)
-        os.replace(self.path + ".next", self.path)
-
+from tests.gpus import Gpus, gpu
 
 @pytest.fixture(name="gpus")
 def two_gpus(tmp_path):
@@ -37,7 +17,7 @@ def two_gpus(tmp_path):
 @pytest.fixture(name="cluster")
 def one_node(tmp_path, gpus):
     with Cluster(str(tmp_path / "cluster"), slots=0) as c:
-        c.env.update(LD_LIBRARY_PATH=FAKE, FAKE_NVML=gpus.path)
+        c.env.update(gpus.env)
         c.start_agent("n1", "auto")
         c.wait_nodes(["n1"])
         yield c

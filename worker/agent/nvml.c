@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/log.h"
 
 typedef struct nvml_device *device;
 typedef struct nvml_event_set *event_set;
@@ -105,15 +106,18 @@ static int numa_of(const char *pci)
     return node;
 }
 
-static int add(struct nvml *n, device dev, device parent, struct merr *err)
+/* One that does not answer is left out: the others work. */
+static void add(struct nvml *n, device dev, device parent)
 {
     struct nvml_gpu *g;
     struct memory memory;
     struct pci_info pci = {.bus_id = ""};
     int r;
 
-    if (n->n == NVML_GPUS_MAX)
-        return merr_set(err, -EIO, "more than %d GPUs", NVML_GPUS_MAX);
+    if (n->n == NVML_GPUS_MAX) {
+        log_warn("GPUs past the first %d are not offered", NVML_GPUS_MAX);
+        return;
+    }
     g = &n->v[n->n].about;
     *g = (struct nvml_gpu){.mig = dev != parent};
     r = n->f.uuid(dev, g->uuid, sizeof(g->uuid));
@@ -121,31 +125,31 @@ static int add(struct nvml *n, device dev, device parent, struct merr *err)
         r = n->f.name(dev, g->name, sizeof(g->name));
     if (r == OK)
         r = n->f.memory(dev, &memory);
-    if (r != OK)
-        return merr_set(err, -EIO, "GPU %d does not answer: %s", n->n, n->f.error(r));
+    if (r != OK) {
+        log_warn("a GPU is not offered, since it does not answer: %s", n->f.error(r));
+        return;
+    }
     g->memory_mib = (int)(memory.total >> 20);
     if (n->f.pci && n->f.pci(parent, &pci) == OK)
         (void)snprintf(g->pci, sizeof(g->pci), "%.31s", pci.bus_id);
     g->numa = *g->pci ? numa_of(g->pci) : -1;
     n->v[n->n].dev = dev;
     n->v[n->n++].parent = parent;
-    return 0;
 }
 
-/* The instances of a GPU that MIG has cut; 1 when it is whole. */
-static int add_instances(struct nvml *n, device parent, struct merr *err)
+/* The instances of a GPU; false when MIG has not cut it. */
+static bool add_instances(struct nvml *n, device parent)
 {
     unsigned int now = 0, pending, most = 0;
     device dev;
-    int r = 0;
 
     if (!n->f.mig_mode || !n->f.mig_max || !n->f.mig_handle || n->f.mig_mode(parent, &now, &pending) != OK || !now)
-        return 1;
+        return false;
     (void)n->f.mig_max(parent, &most);
-    for (unsigned int i = 0; i < most && r == 0; i++)
+    for (unsigned int i = 0; i < most; i++)
         if (n->f.mig_handle(parent, i, &dev) == OK) /* numbers without an instance are not found */
-            r = add(n, dev, parent, err);
-    return r;
+            add(n, dev, parent);
+    return true;
 }
 
 static int find_gpus(struct nvml *n, struct merr *err)
@@ -160,12 +164,9 @@ static int find_gpus(struct nvml *n, struct merr *err)
 
         r = n->f.handle(i, &dev);
         if (r != OK)
-            return merr_set(err, -EIO, "GPU %u does not answer: %s", i, n->f.error(r));
-        r = add_instances(n, dev, err);
-        if (r > 0)
-            r = add(n, dev, dev, err);
-        if (r < 0)
-            return r;
+            log_warn("GPU %u is not offered, since it does not answer: %s", i, n->f.error(r));
+        else if (!add_instances(n, dev))
+            add(n, dev, dev);
     }
     return 0;
 }

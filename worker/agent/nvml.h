@@ -38,7 +38,8 @@ struct nvml_sample { /* -1: this GPU does not say */
     pid_t process[NVML_PROCESSES_MAX];
 };
 
-/* Load the library and ask it in. -ENOENT: there is no driver here; -EIO: it does not work, with its own words. */
+/* Load the library and ask it in; a GPU that does not answer is left out. -ENOENT: there is no driver here; -EIO: it
+ * does not work, with its own words. */
 int nvml_open(struct nvml **ret, struct merr *err);
 void nvml_close(struct nvml *n);
 

@@ -112,9 +112,16 @@ static void a_driver_that_does_not_work_says_so(void **state)
     fake_gpus("{\"broken\": true}");
     assert_int_equal(nvml_open(&n, &err), -EIO);
     assert_string_equal(err.text, "the GPU driver does not work: Driver Not Loaded");
-    fake_gpus("{\"gpus\": [{\"name\": \"no uuid\"}]}");
-    assert_int_equal(nvml_open(&n, &err), -EIO);
-    assert_non_null(strstr(err.text, "GPU 0 does not answer"));
+}
+
+static void a_gpu_that_does_not_answer_is_left_out(void **state)
+{
+    struct nvml *n = opened("{\"gpus\": [" H100("GPU-a") ", \"lost\": true}, " H100("GPU-b") "}]}");
+
+    (void)state;
+    assert_int_equal(nvml_count(n), 1);
+    assert_string_equal(nvml_at(n, 0)->uuid, "GPU-b");
+    nvml_close(n);
 }
 
 int main(void)
@@ -125,6 +132,7 @@ int main(void)
         cmocka_unit_test(a_sample_has_what_the_gpu_tells_and_no_more),
         cmocka_unit_test(an_xid_is_told_for_the_gpu_it_hit),
         cmocka_unit_test(a_driver_that_does_not_work_says_so),
+        cmocka_unit_test(a_gpu_that_does_not_answer_is_left_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, fake_gpus_gone);
