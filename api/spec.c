@@ -53,7 +53,7 @@ static int read_whole(const struct field *d, const json_t *v, int64_t *ret, stru
     char what[96];
 
     if (d->type == FIELD_AUTO && json_is_string(v) && strcmp(json_string_value(v), "auto") == 0) {
-        *ret = SPEC_AUTO;
+        *ret = d->auto_value;
         return 0;
     }
     if (!json_is_integer(v) || (double)json_integer_value(v) < d->lo || (double)json_integer_value(v) > d->hi) {

@@ -50,6 +50,7 @@ enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP };
 
 #define SPEC_AUTO 0 /* tp, pp, micro: the planner chooses */
+#define SPEC_EVERY_AUTO (-1) /* every_steps of checkpoints: from what saving was seen to cost */
 
 struct job_spec {
     char name[SPEC_NAME_MAX];    /* default: "job" */
@@ -150,8 +151,10 @@ struct job_spec {
 
     struct {
         char *dir; /* NULL: "checkpoints" in the job's folder; relative: to the job's folder */
-        int every_steps; /* 0: only at the end and when asked */
+        int every_steps; /* 0: only at the end and when asked; or SPEC_EVERY_AUTO */
         int keep;        /* newest kept, at least 2 */
+        int keep_every;  /* those of a step that this divides are kept too; 0: none */
+        double mtbf_hours; /* mean time between failures of a node */
     } checkpoint;
 
     struct {

@@ -18,7 +18,7 @@
 
 enum field_type {
     FIELD_INT,
-    FIELD_AUTO, /* int, or "auto" for SPEC_AUTO */
+    FIELD_AUTO, /* int, or "auto" for the field's auto_value */
     FIELD_U64,
     FIELD_NUMBER,
     FIELD_PAIR, /* two numbers, two doubles */
@@ -42,6 +42,7 @@ struct field {
     enum field_scope scope;
     size_t at;                /* offset in struct job_spec */
     double lo, hi;            /* of numbers */
+    int auto_value;           /* of FIELD_AUTO: SPEC_AUTO, or another below lo */
     bool below_hi;            /* hi itself is too much */
     bool above_lo;            /* lo itself is too little */
     const char *const *words; /* NULL-terminated */

@@ -96,7 +96,7 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
     case FIELD_INT:
         return json_integer(*(const int *)at);
     case FIELD_AUTO:
-        return *(const int *)at == SPEC_AUTO ? json_string("auto") : json_integer(*(const int *)at);
+        return *(const int *)at == d->auto_value ? json_string("auto") : json_integer(*(const int *)at);
     case FIELD_U64:
         memcpy(&u, at, sizeof(u));
         return json_integer((json_int_t)u);

@@ -276,6 +276,20 @@ def test_save_makes_a_checkpoint_and_training_goes_on(long_job, tmp_path):
     assert run.checkpoints() == [step]
 
 
+def test_every_nth_checkpoint_is_kept(corpus, tmp_path):
+    spec = specs.train(corpus, steps=30, every_steps=5)
+    spec["checkpoint"] |= {"keep": 2, "keep_every": 10}
+    assert ranks.train(spec, str(tmp_path)).checkpoints() == [10, 20, 25, 30]
+
+
+def test_checkpoints_come_by_themselves_as_often_as_failures_demand(long_job, tmp_path):
+    long_job["checkpoint"] |= {"every_steps": "auto", "mtbf_hours": 1e-4}
+    with ranks.Run(str(tmp_path), long_job, dp=2) as run:
+        run.until(lambda: len(run.events("checkpoint")) > 2)
+        run.order(0, ranks.ABORT)
+        assert run.wait() == [ranks.ABORTED] * 2
+
+
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_rank_takes_the_others_along_and_nothing_is_lost(job, alone, victim, tmp_path):
     with ranks.Run(str(tmp_path), job, pp=2, dp=2) as run:

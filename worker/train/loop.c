@@ -9,12 +9,11 @@
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
-#define SAVES_AT_ONCE 2 /* the checkpoint writer takes no more */
-
 struct step_result {
     double loss, norm, lr;
     uint64_t bytes[BYTES];
-    bool save, drain, busy; /* agreed on by all ranks */
+    bool drain;               /* agreed on by all ranks, as are these */
+    double saves[SAVE_VOTES];
     int64_t began_us;
 };
 
@@ -42,14 +41,12 @@ static void contribute(struct train *t)
     int v = t->spec->parallel.virtual_workers;
     double *losses = t->sums + t->squares, *extra = losses + v;
     uint64_t now[BYTES] = {sent(t->tp), sent(t->pp) + sent(t->pair), sent(t->dp)};
-    enum flight_order order = flight_order_get(t->flight);
 
     if (t->mesh->last && t->mesh->tp_index == 0)
         for (int i = 0; i < t->micros; i++)
             losses[t->leaf_begin + i / t->per_leaf] += t->loss[i];
-    extra[SUM_SAVE] = order == FLIGHT_SAVE;
-    extra[SUM_DRAIN] = order == FLIGHT_DRAIN;
-    extra[SUM_BUSY] = t->saves_under_way >= SAVES_AT_ONCE;
+    extra[SUM_DRAIN] = flight_order_get(t->flight) == FLIGHT_DRAIN;
+    train_save_votes(t, extra + SUM_SAVES);
     for (int i = 0; i < BYTES; i++) {
         extra[SUM_BYTES + i] = (double)(now[i] - t->bytes_before[i]);
         t->bytes_before[i] = now[i];
@@ -71,9 +68,8 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
         square += t->sums[i];
     r->norm = sqrt(square);
     r->loss = tree_sum(t->sums + t->squares, v) / ((double)t->info.batch * t->info.length);
-    r->save = extra[SUM_SAVE] > 0;
     r->drain = extra[SUM_DRAIN] > 0;
-    r->busy = extra[SUM_BUSY] > 0;
+    memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
     for (int i = 0; i < BYTES; i++)
         r->bytes[i] = (uint64_t)extra[SUM_BYTES + i];
     return 0;
@@ -145,7 +141,7 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
         scale = clip / (r->norm + 1e-6);
     flight_phase_set(t->flight, FLIGHT_UPDATE, t->step);
     if (!skip) {
-        TRY(mck_gate(t->writer, -1, err));
+        TRY(train_saves_gate(t, err));
         TRY(optim_update(t->optim, t->step + 1, r->lr, scale, err));
     }
     t->step++;
@@ -160,7 +156,7 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         .step = t->step - 1, .tokens = t->step * (uint64_t)tokens, .loss = r->loss, .grad_norm = r->norm, .lr = r->lr,
         .tokens_per_s = rate, .step_ms = seconds * 1e3,
         .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, t->info.length) / t->peak_flops : 0,
-        .stall_ms = (double)mck_stall_us(t->writer) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
+        .stall_ms = (double)train_saves_stall_us(t) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
         .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
         .ranks = t->run.world,
     };
@@ -171,20 +167,11 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
 /* What comes between two steps. Returns 1 when drained. */
 static int boundary(struct train *t, const struct step_result *r, struct merr *err)
 {
-    int every = t->spec->checkpoint.every_steps, eval = t->spec->train.eval.every_steps;
+    int eval = t->spec->train.eval.every_steps;
     bool end = t->step == (uint64_t)t->spec->train.steps;
-    bool due = every > 0 && t->step % every == 0;
+    double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
 
-    TRY(train_saves_poll(t, err));
-    if (r->drain || end) {
-        TRY(train_save(t, true, err));
-    } else if ((r->save || due) && r->busy) {
-        if (t->mesh->rank == 0)
-            log_warn("step %llu: no checkpoint, two are still being written", (unsigned long long)t->step);
-    } else if (r->save || due) {
-        TRY(train_save(t, false, err));
-        flight_saved(t->flight);
-    }
+    TRY(train_saves(t, r->saves, seconds, r->drain || end, err));
     if (end || (eval > 0 && t->step % eval == 0 && !r->drain))
         TRY(train_evaluate(t, err));
     if (r->drain && !end) {

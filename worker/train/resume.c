@@ -1,16 +1,14 @@
-/* Where training starts from and what it leaves behind: checkpoints read and written. */
+/* Where training starts from: checkpoints read. */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
-#define FINISH_US (INT64_C(600) * 1000000)    /* for the last checkpoint to be committed */
-#define CANDIDATES_MAX 16                     /* damaged checkpoints passed over before giving up */
+#define CANDIDATES_MAX 16 /* damaged checkpoints passed over before giving up */
 
-static struct state_view view(struct train *t, bool moments)
+struct state_view train_view(struct train *t, bool moments)
 {
     return (struct state_view){
         .params = &t->params, .mesh = t->mesh, .zero = t->spec->parallel.zero, .weights = t->weights,
@@ -42,7 +40,7 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
 
 static int load_step(struct train *t, uint64_t step, struct merr *err)
 {
-    struct state_view s = view(t, true);
+    struct state_view s = train_view(t, true);
     struct mck *c = NULL;
     int r;
 
@@ -110,7 +108,7 @@ static int resume(struct train *t, struct merr *err)
 
 static int load_from(struct train *t, const char *path, struct merr *err)
 {
-    struct state_view s = view(t, false);
+    struct state_view s = train_view(t, false);
     struct mck *c = NULL;
     int r;
 
@@ -159,104 +157,4 @@ int train_restore(struct train *t, struct merr *err)
     log_info("resumed from step %llu of '%s'", (unsigned long long)t->step, t->run.checkpoints);
     return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "resumed", "step", (json_int_t)t->step,
                                                   "path", t->run.checkpoints), err);
-}
-
-int train_writer(struct train *t, struct merr *err)
-{
-    struct mck_cfg cfg = {
-        .dir = t->run.checkpoints, .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
-        .codec = t->spec->compress.checkpoint[0] ? t->spec->compress.checkpoint : "none",
-        .keep = t->spec->checkpoint.keep,
-    };
-    struct state_view s = view(t, true);
-
-    t->saved_step = UINT64_MAX;
-    TRY(state_save_list(&s, &t->save_list, &t->save_n, err));
-    return mck_writer_new(&cfg, t->save_list, t->save_n, &t->writer, err);
-}
-
-/* The job's cursor: the same on all ranks. New; NULL when memory is short. */
-static json_t *cursor(const struct train *t)
-{
-    json_t *model = model_config(&t->model), *spec = spec_to_json(t->spec), *train = NULL, *kv;
-
-    if (spec)
-        train = json_incref(json_object_get(spec, "train"));
-    json_decref(spec);
-    kv = json_pack("{s:I, s:I, s:I, s:o, s:o, s:{s:i, s:i, s:i, s:i}, s:i, s:I}", "step", (json_int_t)t->step, "tokens",
-                   (json_int_t)(t->step * t->info.batch * t->info.length), "seed",
-                   (json_int_t)t->spec->train.init.seed, "model", model, "train", train, "layout", "tp", t->mesh->tp,
-                   "pp", t->mesh->pp, "cp", 1, "dp", t->mesh->dp, "virtual_workers", t->spec->parallel.virtual_workers,
-                   "generation", (json_int_t)t->run.generation);
-    return kv;
-}
-
-int train_saves_poll(struct train *t, struct merr *err)
-{
-    struct mck_done d;
-    json_t *e;
-
-    while (mck_next_done(t->writer, &d) == 1) {
-        t->saves_under_way--;
-        t->save_failed = d.code;
-        if (t->mesh->rank != 0)
-            continue;
-        if (d.code == 0)
-            log_info("checkpoint %s: %.1f MiB in %.2f s", d.path, (double)d.stored_bytes / (1 << 20),
-                     (double)(d.capture_us + d.write_us) * 1e-6);
-        else
-            log_warn("checkpoint of step %llu failed: %s", (unsigned long long)d.step, d.err.text);
-        e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f}", "type", "checkpoint", "step", (json_int_t)d.step,
-                      "path", d.path, "bytes", (json_int_t)d.bytes, "stored_bytes", (json_int_t)d.stored_bytes,
-                      "seconds", (double)(d.capture_us + d.write_us) * 1e-6);
-        if (e && d.code != 0)
-            (void)json_object_set_new(e, "error", json_string(d.err.text));
-        TRY(report_event_take(t->report, e, err));
-    }
-    return 0;
-}
-
-/* A disk that does not finish in time is this node's fault, not a lost peer's. */
-static int drain(struct train *t, struct merr *err)
-{
-    int r = mck_drain(t->writer, clock_mono_us() + FINISH_US, err);
-
-    if (r == -ETIMEDOUT)
-        r = merr_prefix(err, -EIO, "the checkpoint of step %llu", (unsigned long long)t->saved_step);
-    return r;
-}
-
-int train_save(struct train *t, bool must, struct merr *err)
-{
-    json_t *kv;
-    int r;
-
-    if (t->saved_step == t->step)
-        return 0;
-    flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
-    if (must) {
-        TRY(drain(t, err));
-        TRY(train_saves_poll(t, err));
-    }
-    kv = cursor(t);
-    if (!kv)
-        return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");
-    r = mck_begin(t->writer, t->step, kv, err);
-    json_decref(kv);
-    if (r != 0)
-        return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)t->step);
-    t->saves_under_way++;
-    t->saved_step = t->step;
-    return 0;
-}
-
-int train_saves_finish(struct train *t, struct merr *err)
-{
-    flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
-    TRY(drain(t, err));
-    TRY(train_saves_poll(t, err));
-    if (t->save_failed != 0 && t->mesh->rank == 0)
-        return merr_set(err, t->save_failed, "the checkpoint of step %llu could not be written; the events say why",
-                        (unsigned long long)t->saved_step);
-    return 0;
 }

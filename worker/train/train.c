@@ -409,7 +409,7 @@ static int train_run(struct train *t, struct merr *err)
     print_plan(t);
     TRY(build(t, err));
     TRY(train_restore(t, err));
-    TRY(train_writer(t, err));
+    TRY(train_savers_open(t, err));
     TRY(report_cut(t->report, t->step, err));
     if (t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
         TRY(data_unigram(t->data, &t->unigram, err));
@@ -418,8 +418,7 @@ static int train_run(struct train *t, struct merr *err)
 
 static void train_clear(struct train *t)
 {
-    mck_writer_free(t->writer);
-    free(t->save_list);
+    train_savers_close(t);
     pipe_free(t->pipe);
     for (int i = 0; i < t->trees; i++)
         tree_clear(&t->tree[i]);

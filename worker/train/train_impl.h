@@ -6,6 +6,7 @@
 #include "worker/comm/comm.h"
 #include "worker/diagnose/flight.h"
 #include "worker/kernels/kernels.h"
+#include "worker/train/cadence.h"
 #include "worker/train/data.h"
 #include "worker/train/model.h"
 #include "worker/train/optim.h"
@@ -20,8 +21,21 @@
 
 enum { BYTES_TP, BYTES_PP, BYTES_DP, BYTES };
 
+enum { SAVE_WANTED, SAVE_BUSY, SAVE_VOTES };
+
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
-enum { SUM_SAVE, SUM_DRAIN, SUM_BUSY, SUM_BYTES, SUM_EXTRAS = SUM_BYTES + BYTES };
+enum { SUM_DRAIN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
+
+/* How checkpoints are begun and followed. */
+struct saver {
+    struct mck_buffer *list;
+    size_t n;
+    struct mck_writer *writer;
+    struct cadence cadence; /* of rank 0, which decides for all when every_steps is auto */
+    int under_way;
+    uint64_t saved_step;    /* of the last checkpoint begun; UINT64_MAX: none */
+    int failed;             /* code of the last finished checkpoint (coordinator) */
+};
 
 struct train {
     struct run run;
@@ -67,12 +81,7 @@ struct train {
     struct pipe *pipe;
     double peak_flops;                  /* matrix products a second, all ranks together */
 
-    struct mck_buffer *save_list;
-    size_t save_n;
-    struct mck_writer *writer;
-    int saves_under_way;
-    uint64_t saved_step;                /* of the last checkpoint begun; UINT64_MAX: none */
-    int save_failed;                    /* code of the last finished checkpoint (coordinator) */
+    struct saver saver;
 
     uint64_t step;                      /* steps done */
     int skipped;                        /* in a row, for want of finite gradients */
@@ -84,11 +93,21 @@ struct train {
 int train_source(const struct train *t, json_t **ret, struct merr *err);
 /* resume.c: weights and moments from the newest good checkpoint, from init.from, or fresh; sets step. */
 int train_restore(struct train *t, struct merr *err);
-int train_writer(struct train *t, struct merr *err);
-/* Begin a checkpoint of step; must: wait for those under way instead of leaving this one out. */
-int train_save(struct train *t, bool must, struct merr *err);
-/* Take finished checkpoints and report them. */
-int train_saves_poll(struct train *t, struct merr *err);
+/* What is saved and loaded. */
+struct state_view train_view(struct train *t, bool moments);
+
+/* save.c */
+int train_savers_open(struct train *t, struct merr *err);
+void train_savers_close(struct train *t);
+/* This rank's part of the agreement whether to save after the step under way. */
+void train_save_votes(const struct train *t, double votes[SAVE_VOTES]);
+/* Between two steps, the last of which took so long: report what was committed, begin what is due by the summed votes
+ * of all ranks; must: save in any case, after waiting for what is under way. */
+int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds, bool must, struct merr *err);
+/* Before weights or moments change: once their bytes are copied. */
+int train_saves_gate(struct train *t, struct merr *err);
+/* How long training has waited for checkpoints since the last call. */
+int64_t train_saves_stall_us(struct train *t);
 /* Wait until all are committed; the coordinator fails when the last one did. */
 int train_saves_finish(struct train *t, struct merr *err);
 

@@ -48,6 +48,7 @@ static void a_preset_and_a_path_are_enough(void **state)
     assert_int_equal(s->train.model.vocab, 50257);
     assert_int_equal(s->train.batch.length, 1024);
     assert_int_equal(s->train.batch.micro, SPEC_AUTO);
+    assert_int_equal(s->checkpoint.every_steps, 100);
     assert_int_equal(s->parallel.virtual_workers, 8);
     assert_int_equal(s->devices.min, 1);
     assert_int_equal(s->devices.max, 1);
