@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/bf16.h"
+
 static const struct {
     const char *name;
     size_t size;
@@ -49,16 +51,6 @@ int dtype_converts(int from, int to)
     return from == to || (is_float(from) && is_float(to));
 }
 
-uint16_t dtype_f32_to_bf16(float f)
-{
-    uint32_t u;
-
-    memcpy(&u, &f, 4);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(u >> 16 | 0x40u); /* a quiet NaN: rounding could make it infinite */
-    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
-}
-
 uint16_t dtype_f32_to_f16(float f)
 {
     uint32_t u, sign, mant;
@@ -100,7 +92,6 @@ float dtype_f16_to_f32(uint16_t h)
 static float load_float(int dtype, const uint8_t *p)
 {
     uint16_t h;
-    uint32_t u;
     float f;
 
     if (dtype == MCK_F32) {
@@ -108,11 +99,7 @@ static float load_float(int dtype, const uint8_t *p)
         return f;
     }
     memcpy(&h, p, 2);
-    if (dtype == MCK_F16)
-        return dtype_f16_to_f32(h);
-    u = (uint32_t)h << 16;
-    memcpy(&f, &u, 4);
-    return f;
+    return dtype == MCK_F16 ? dtype_f16_to_f32(h) : bf16_to_float(h);
 }
 
 static void store_float(int dtype, uint8_t *p, float f)
@@ -123,7 +110,7 @@ static void store_float(int dtype, uint8_t *p, float f)
         memcpy(p, &f, 4);
         return;
     }
-    h = dtype == MCK_F16 ? dtype_f32_to_f16(f) : dtype_f32_to_bf16(f);
+    h = dtype == MCK_F16 ? dtype_f32_to_f16(f) : bf16_from_float(f);
     memcpy(p, &h, 2);
 }
 

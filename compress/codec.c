@@ -282,13 +282,13 @@ static int bad_code(const struct codec *c, size_t g, struct merr *err)
 static void plain_widen(const uint16_t *in, float *out, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = group_float((uint32_t)in[i] << 16);
+        out[i] = bf16_to_float(in[i]);
 }
 
 static void plain_narrow(const float *in, uint16_t *out, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        out[i] = (uint16_t)(group_round(group_bits(in[i])) >> 16);
+        out[i] = (uint16_t)(bf16_round_bits(group_bits(in[i])) >> 16);
 }
 
 static void widen(const struct group_ops *ops, const uint16_t *in, float *out, size_t n)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "compress/codec.h"
 #include "compress/fp8.h"
 
@@ -143,23 +144,17 @@ static inline float group_float(uint32_t u)
     return x;
 }
 
-/* Bits of the nearest bf16, ties to even, in the upper half. For no NaN. */
-static inline uint32_t group_round(uint32_t u)
-{
-    return (u + 0x7FFF + (u >> 16 & 1)) & 0xFFFF0000;
-}
-
 /* out = bf16(bf16(master) - replica), or NaN where master or the difference is not finite. */
 static inline void group_subtract(const float *restrict master, const uint16_t *restrict replica,
                                   float *restrict out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         uint32_t m = group_bits(master[i]);
-        uint32_t d = group_bits(group_float(group_round(m)) - group_float((uint32_t)replica[i] << 16));
+        uint32_t d = group_bits(group_float(bf16_round_bits(m)) - bf16_to_float(replica[i]));
         int32_t most = (int32_t)(m & 0x7FFFFFFF), other = (int32_t)(d & 0x7FFFFFFF);
 
         most = other > most ? other : most;
-        out[i] = group_float(most >= 0x7F800000 ? 0x7FC00000 : group_round(d));
+        out[i] = group_float(most >= 0x7F800000 ? 0x7FC00000 : bf16_round_bits(d));
     }
 }
 
@@ -167,9 +162,9 @@ static inline void group_subtract(const float *restrict master, const uint16_t *
 static inline void group_add_rounded(const float *restrict d, uint16_t *restrict replica, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        float sum = group_float((uint32_t)replica[i] << 16) + group_float(group_round(group_bits(d[i])));
+        float sum = bf16_to_float(replica[i]) + group_float(bf16_round_bits(group_bits(d[i])));
 
-        replica[i] = (uint16_t)(group_round(group_bits(sum)) >> 16);
+        replica[i] = (uint16_t)(bf16_round_bits(group_bits(sum)) >> 16);
     }
 }
 

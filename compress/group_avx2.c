@@ -28,7 +28,7 @@ static void widen(const uint16_t *in, float *out, size_t n)
         _mm256_storeu_si256((__m256i *)(out + i), _mm256_slli_epi32(x, 16));
     }
     for (; i < n; i++)
-        out[i] = group_float((uint32_t)in[i] << 16);
+        out[i] = bf16_to_float(in[i]);
 }
 
 INLINE __m256i rounded(const float *in)
@@ -49,7 +49,7 @@ static void narrow(const float *in, uint16_t *out, size_t n)
         _mm256_storeu_si256((__m256i *)(out + i), _mm256_permute4x64_epi64(x, 0xD8));
     }
     for (; i < n; i++)
-        out[i] = (uint16_t)(group_round(group_bits(in[i])) >> 16);
+        out[i] = (uint16_t)(bf16_round_bits(group_bits(in[i])) >> 16);
 }
 
 /* The compiler makes vectors of these. */

@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "checkpoint/checkpoint.h"
@@ -104,7 +105,7 @@ static inline void element(const struct state *s, int i, uint64_t e, uint64_t ve
     if (s->tensor[i].dtype == MCK_F32)
         memcpy(out, &f, 4);
     if (s->tensor[i].dtype == MCK_BF16) {
-        h = dtype_f32_to_bf16(f);
+        h = bf16_from_float(f);
         memcpy(out, &h, 2);
     }
 }

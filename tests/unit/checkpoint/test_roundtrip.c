@@ -120,7 +120,7 @@ static void floats_convert_on_the_way(void **state)
     b.data = to;
     assert_int_equal(mck_load(c, &b, 1, &err), 0);
     for (int i = 0; i < 3000; i++)
-        assert_int_equal(to[i], dtype_f32_to_bf16(from[i]));
+        assert_int_equal(to[i], bf16_from_float(from[i]));
     b.dtype = MCK_I32;
     assert_int_equal(mck_load(c, &b, 1, &err), -EINVAL);
     assert_non_null(strstr(err.text, "does not convert"));
