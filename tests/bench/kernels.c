@@ -166,8 +166,8 @@ static void call_layernorm(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->layernorm_forward(b->s, c->x, c->gamma, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row, c->row2,
-                                   &err), &err);
+    must(b->ops->layernorm_forward(b->s, KERN_F32, c->x, c->gamma, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row,
+                                   c->row2, &err), &err);
 }
 
 static void call_layernorm_back(struct bench *b, void *arg)
@@ -184,7 +184,7 @@ static void call_rmsnorm(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->rmsnorm_forward(b->s, c->x, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row2, &err), &err);
+    must(b->ops->rmsnorm_forward(b->s, KERN_F32, c->x, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row2, &err), &err);
 }
 
 static void call_rmsnorm_back(struct bench *b, void *arg)
@@ -201,7 +201,7 @@ static void call_swiglu(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->swiglu_forward(b->s, c->x, c->rows, c->cols / 2, c->y, &err), &err);
+    must(b->ops->swiglu_forward(b->s, KERN_F32, c->x, c->rows, c->cols / 2, c->y, &err), &err);
 }
 
 static void call_swiglu_back(struct bench *b, void *arg)
@@ -209,7 +209,7 @@ static void call_swiglu_back(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->swiglu_backward(b->s, c->x, c->z, c->rows, c->cols / 2, c->y, &err), &err);
+    must(b->ops->swiglu_backward(b->s, KERN_F32, c->x, c->z, c->rows, c->cols / 2, c->y, &err), &err);
 }
 
 static void call_rope(struct bench *b, void *arg)
@@ -217,7 +217,7 @@ static void call_rope(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->rope(b->s, c->y, c->rows, c->cols / 64, 64, c->cols, c->index, c->gamma, false, &err), &err);
+    must(b->ops->rope(b->s, KERN_F32, c->y, c->rows, c->cols / 64, 64, c->cols, c->index, c->gamma, false, &err), &err);
 }
 
 static void call_gelu(struct bench *b, void *arg)
@@ -225,7 +225,7 @@ static void call_gelu(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->gelu_forward(b->s, c->x, c->n, c->y, &err), &err);
+    must(b->ops->gelu_forward(b->s, KERN_F32, c->x, c->n, c->y, &err), &err);
 }
 
 static void call_gelu_back(struct bench *b, void *arg)
@@ -233,7 +233,7 @@ static void call_gelu_back(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->gelu_backward(b->s, c->x, c->z, c->n, c->y, &err), &err);
+    must(b->ops->gelu_backward(b->s, KERN_F32, c->x, c->z, c->n, c->y, &err), &err);
 }
 
 static void call_add(struct bench *b, void *arg)
@@ -249,7 +249,7 @@ static void call_bias_gradient(struct bench *b, void *arg)
     struct loop_case *c = arg;
     struct merr err;
 
-    must(b->ops->bias_gradient(b->s, c->x, c->rows, c->cols, c->cols, c->sum, &err), &err);
+    must(b->ops->bias_gradient(b->s, KERN_F32, c->x, c->rows, c->cols, c->cols, c->sum, &err), &err);
 }
 
 static void call_dropout(struct bench *b, void *arg)
@@ -269,7 +269,8 @@ static void call_loss(struct bench *b, void *arg)
     struct merr err;
 
     must(b->ops->xent_partial(b->s, c->x, c->rows, c->cols, 0, c->cols, c->index, c->z, &err), &err);
-    must(b->ops->xent_finish(b->s, c->x, c->z, 1, c->rows, c->cols, 0, c->cols, c->index, 1, c->row, c->y, &err), &err);
+    must(b->ops->xent_finish(b->s, c->x, c->z, 1, c->rows, c->cols, 0, c->cols, c->index, 1, c->row, KERN_F32, c->y,
+                             &err), &err);
 }
 
 static void call_adamw(struct bench *b, void *arg)

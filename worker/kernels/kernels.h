@@ -6,6 +6,10 @@
  * stream and grows only when a larger shape comes by. The same call with the same input gives the same bits,
  * whatever the thread count. Formulas: papers/training-engine.md sections 3, 5, 7, 10, 11.
  *
+ * A call's `type` says what its void pointers hold: f32, or bf16 as it goes into and comes out of matrix products.
+ * Float pointers are f32 always: the residual stream, statistics, losses, gradients of weights, master weights. All
+ * sums are made in f32; a bf16 result is rounded once, to the nearest, ties to even.
+ *
  * Calls return 0 or a negative errno: -ENOMEM, -EIO (the device failed), with words in err.
  */
 #ifndef MUSTER_WORKER_KERNELS_KERNELS_H
@@ -19,38 +23,48 @@
 
 struct kern_stream;
 
+enum kern_type { KERN_F32, KERN_BF16 };
+
+static inline size_t kern_size(enum kern_type t)
+{
+    return t == KERN_BF16 ? 2 : 4;
+}
+
 enum kern_epilogue {
     KERN_PLAIN,
     KERN_BIAS,      /* C += bias[n] */
-    KERN_BIAS_GELU, /* aux = C + bias (kept for backward), C = gelu(aux) */
+    KERN_BIAS_GELU, /* aux = C + bias (kept for backward), C = gelu_forward(aux), bit for bit */
 };
 
 /* C[m,n] = op(A)[m,k] · op(B)[k,n], or added to C when accumulate. lda, ldb, ldc: row strides, elements. */
 struct kern_gemm {
+    enum kern_type type;   /* of A and B */
+    enum kern_type c_type; /* of C and aux; f32 with accumulate or when A and B are */
     bool trans_a, trans_b; /* A is stored [k,m]; B is stored [n,k] */
     int m, n, k;
-    const float *a;
+    const void *a;
     int lda;
-    const float *b;
+    const void *b;
     int ldb;
-    float *c;
+    void *c;
     int ldc;
     bool accumulate;
     enum kern_epilogue epilogue; /* only without accumulate */
     const float *bias;           /* [n] */
-    float *aux;                  /* [m,n], stride ldc */
+    void *aux;                   /* [m,n], stride ldc */
     bool b_is_weight;            /* B stays the same for many calls: a packed copy may be kept, see weights_changed */
 };
 
 /* Causal attention over packed documents. Rows of qkv hold q (heads·dim), k (kv_heads·dim), v (kv_heads·dim)
  * side by side, row stride ld. Document d is rows cu[d] .. cu[d+1]-1. */
 struct kern_attention {
+    enum kern_type type;
     int tokens, heads, kv_heads, dim, ld;
     const int32_t *cu; /* host memory, docs + 1 entries from 0 to tokens */
     int docs;
     float scale;
-    const float *qkv;
-    float *out; /* [tokens, heads·dim] */
+    const void *qkv;
+    void *out;  /* [tokens, heads·dim] */
     float *lse; /* [tokens, heads]: log-sum-exp of each row, written by forward, read by backward */
     /* dropout of the probabilities; p = 0: none */
     float dropout;
@@ -58,12 +72,13 @@ struct kern_attention {
     const uint32_t *drop_keys;  /* [heads][2], one Philox key a (global) head */
     const uint64_t *samples;    /* [docs]: sample number of each document, host memory */
     /* backward only */
-    const float *dout; /* [tokens, heads·dim] */
-    float *dqkv;       /* as qkv, overwritten */
+    const void *dout; /* [tokens, heads·dim] */
+    void *dqkv;       /* as qkv, overwritten */
 };
 
 /* Attention of the next rows of one sequence to themselves and to all before them, whose keys and values are kept.
- * qkv as above; entries past .. past + rows - 1 of the cache are filled by the call, row r looks at past + r + 1. */
+ * qkv as above, in f32; entries past .. past + rows - 1 of the cache are filled by the call, row r looks at
+ * past + r + 1. */
 struct kern_cached {
     int rows, past, heads, kv_heads, dim, ld;
     float scale;
@@ -108,6 +123,7 @@ struct kern_ops {
     void (*mem_free)(struct kern_stream *s, void *p);
     int (*copy)(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err); /* any direction */
     int (*fill)(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err);
+    int (*to_bf16)(struct kern_stream *s, const float *x, size_t n, void *y, struct merr *err);
 
     int (*gemm)(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
     /* The weights in [p, p+bytes) have new values: packed copies are stale. */
@@ -118,34 +134,38 @@ struct kern_ops {
     int (*attention_cached)(struct kern_stream *s, const struct kern_cached *a, struct merr *err);
 
     /* y[rows,cols]; mean and rstd [rows] are kept for backward. */
-    int (*layernorm_forward)(struct kern_stream *s, const float *x, const float *gamma, const float *beta, float eps,
-                             int rows, int cols, float *y, float *mean, float *rstd, struct merr *err);
+    int (*layernorm_forward)(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma,
+                             const float *beta, float eps, int rows, int cols, void *y, float *mean, float *rstd,
+                             struct merr *err);
     /* dx = gradient (+ what dx held, when add); dgamma, dbeta accumulate. x, mean, rstd as in forward. */
     int (*layernorm_backward)(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
                               const float *mean, const float *rstd, int rows, int cols, float *dx, bool add,
                               float *dgamma, float *dbeta, struct merr *err);
-    int (*rmsnorm_forward)(struct kern_stream *s, const float *x, const float *gamma, float eps, int rows, int cols,
-                           float *y, float *rstd, struct merr *err);
+    int (*rmsnorm_forward)(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma, float eps,
+                           int rows, int cols, void *y, float *rstd, struct merr *err);
     int (*rmsnorm_backward)(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
                             const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma,
                             struct merr *err);
 
     /* Rotate q and k rows in place (rotate-half); inverse for backward. freq [dim/2], position [rows] host memory. */
-    int (*rope)(struct kern_stream *s, float *x, int rows, int heads, int dim, int ld, const int32_t *position,
-                const float *freq, bool inverse, struct merr *err);
+    int (*rope)(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
+                const int32_t *position, const float *freq, bool inverse, struct merr *err);
 
-    int (*gelu_forward)(struct kern_stream *s, const float *x, size_t n, float *y, struct merr *err);
-    int (*gelu_backward)(struct kern_stream *s, const float *x, const float *dy, size_t n, float *dx, struct merr *err);
+    /* dx may be dy. */
+    int (*gelu_forward)(struct kern_stream *s, enum kern_type type, const void *x, size_t n, void *y, struct merr *err);
+    int (*gelu_backward)(struct kern_stream *s, enum kern_type type, const void *x, const void *dy, size_t n, void *dx,
+                         struct merr *err);
     /* y = silu(gate) · up, gate and up side by side in rows of 2·cols. */
-    int (*swiglu_forward)(struct kern_stream *s, const float *gate_up, int rows, int cols, float *y, struct merr *err);
-    int (*swiglu_backward)(struct kern_stream *s, const float *gate_up, const float *dy, int rows, int cols,
-                           float *dgate_up, struct merr *err);
+    int (*swiglu_forward)(struct kern_stream *s, enum kern_type type, const void *gate_up, int rows, int cols, void *y,
+                          struct merr *err);
+    int (*swiglu_backward)(struct kern_stream *s, enum kern_type type, const void *gate_up, const void *dy, int rows,
+                           int cols, void *dgate_up, struct merr *err);
 
     int (*add)(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err); /* y += x */
     /* Each row of y += bias. */
     int (*add_bias)(struct kern_stream *s, float *y, const float *bias, int rows, int cols, struct merr *err);
-    int (*bias_gradient)(struct kern_stream *s, const float *dy, int rows, int cols, int ld, float *db,
-                         struct merr *err); /* db += column sums, rows in order */
+    int (*bias_gradient)(struct kern_stream *s, enum kern_type type, const void *dy, int rows, int cols, int ld,
+                         float *db, struct merr *err); /* db += column sums, rows in order */
     int (*dropout)(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y, struct merr *err);
 
     /* y[t,:] = table[token[t] - first,:] when first <= token < first + rows, else 0. token: host memory. */
@@ -160,10 +180,10 @@ struct kern_ops {
     int (*xent_partial)(struct kern_stream *s, const float *logits, int tokens, int cols, int first, int vocab,
                         const int32_t *target, float *stats, struct merr *err);
     /* Combine n slices' stats (member order, [n][tokens][3]); loss[t] in nats, 0 where target < 0; and with dz
-     * (which may be the logits themselves): dz = (softmax - onehot) · weight, 0 where target < 0 or padded. */
+     * (which in f32 may be the logits themselves): dz = (softmax - onehot) · weight, 0 where target < 0 or padded. */
     int (*xent_finish)(struct kern_stream *s, const float *logits, const float *stats, int n, int tokens, int cols,
-                       int first, int vocab, const int32_t *target, float weight, float *loss, float *dz,
-                       struct merr *err);
+                       int first, int vocab, const int32_t *target, float weight, float *loss, enum kern_type type,
+                       void *dz, struct merr *err);
 
     int (*adamw)(struct kern_stream *s, const struct kern_adamw *a, struct merr *err);
     /* ret[i] = sum of squares of block i of x (block elements each, the last may be short), in double. */

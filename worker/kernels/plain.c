@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bf16.h"
 #include "worker/kernels/host.h"
 
 typedef float real;
@@ -15,6 +16,59 @@ typedef float real;
 struct kern_stream {
     struct kern_cfg cfg; /* kept for the looks of it in a debugger: one thread does all */
 };
+
+/* A typed matrix as floats: itself when it holds such, else a copy with the same stride. */
+struct wide {
+    float *f;       /* NULL: there is none, or no memory for it */
+    uint16_t *bf16; /* what f is a copy of; NULL: f is the matrix itself */
+    size_t rows, cols, ld;
+};
+
+static struct wide wide_open(enum kern_type type, const void *p, size_t rows, size_t cols, size_t ld)
+{
+    struct wide w = { .rows = rows, .cols = cols, .ld = ld };
+
+    if (type == KERN_F32 || !p) {
+        w.f = (float *)p;
+        return w;
+    }
+    w.bf16 = (uint16_t *)p;
+    w.f = malloc((rows * ld + 1) * sizeof(*w.f));
+    for (size_t r = 0; w.f && r < rows; r++)
+        for (size_t i = 0; i < cols; i++)
+            w.f[r * ld + i] = bf16_to_float(w.bf16[r * ld + i]);
+    return w;
+}
+
+/* Whether there was memory for all n. */
+static bool wide_all(const struct wide *w, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (w[i].bf16 && !w[i].f)
+            return false;
+    return true;
+}
+
+static void wide_round(const struct wide *w)
+{
+    for (size_t r = 0; w->bf16 && r < w->rows; r++)
+        for (size_t i = 0; i < w->cols; i++)
+            w->bf16[r * w->ld + i] = bf16_from_float(w->f[r * w->ld + i]);
+}
+
+/* Let go of n matrices, the first of which are outputs. Returns 0, or -ENOMEM when they were not all there. */
+static int wide_close(struct wide *w, int n, int outputs, struct merr *err)
+{
+    bool all = wide_all(w, n);
+
+    for (int i = 0; i < n; i++) {
+        if (all && i < outputs)
+            wide_round(&w[i]);
+        if (w[i].bf16)
+            free(w[i].f);
+    }
+    return all ? 0 : merr_set(err, -ENOMEM, "no memory to compute on bf16 in f32");
+}
 
 static int plain_stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err)
 {
@@ -72,21 +126,53 @@ static int plain_fill(struct kern_stream *s, float *dst, float value, size_t n, 
     return 0;
 }
 
-static int plain_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+static int plain_to_bf16(struct kern_stream *s, const float *x, size_t n, void *y, struct merr *err)
 {
-    const struct pm_gemm p = {
-        .trans_a = g->trans_a, .trans_b = g->trans_b, .m = g->m, .n = g->n, .k = g->k,
-        .a = g->a, .lda = (size_t)g->lda, .b = g->b, .ldb = (size_t)g->ldb, .c = g->c, .ldc = (size_t)g->ldc,
-        .accumulate = g->accumulate,
-        .bias = g->epilogue != KERN_PLAIN ? g->bias : NULL,
-        .aux = g->epilogue == KERN_BIAS_GELU ? g->aux : NULL,
-    };
+    uint16_t *to = y;
 
     (void)s;
     (void)err;
-    assert(!g->accumulate || g->epilogue == KERN_PLAIN);
-    pm_gemm(&p);
+    for (size_t i = 0; i < n; i++)
+        to[i] = bf16_from_float(x[i]);
     return 0;
+}
+
+/* The activation of what backward will see: of the rounded numbers. */
+static void gelu_of_rounded(const struct wide *c, const struct wide *aux)
+{
+    for (size_t r = 0; r < c->rows; r++)
+        for (size_t i = 0; i < c->cols; i++) {
+            size_t at = r * c->ld + i;
+
+            aux->f[at] = bf16_to_float(bf16_from_float(aux->f[at]));
+            c->f[at] = (float)pm_gelu((double)aux->f[at]);
+        }
+}
+
+static int plain_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
+{
+    size_t m = (size_t)g->m, n = (size_t)g->n, k = (size_t)g->k, lda = (size_t)g->lda, ldb = (size_t)g->ldb;
+    bool gelu = g->epilogue == KERN_BIAS_GELU;
+    struct wide w[] = {
+        wide_open(g->c_type, g->c, m, n, (size_t)g->ldc),
+        wide_open(g->c_type, gelu ? g->aux : NULL, m, n, (size_t)g->ldc),
+        wide_open(g->type, g->a, g->trans_a ? k : m, g->trans_a ? m : k, lda),
+        wide_open(g->type, g->b, g->trans_b ? n : k, g->trans_b ? k : n, ldb),
+    };
+    const struct pm_gemm p = {
+        .trans_a = g->trans_a, .trans_b = g->trans_b, .m = g->m, .n = g->n, .k = g->k,
+        .a = w[2].f, .lda = lda, .b = w[3].f, .ldb = ldb, .c = w[0].f, .ldc = (size_t)g->ldc,
+        .accumulate = g->accumulate, .bias = g->epilogue != KERN_PLAIN ? g->bias : NULL, .aux = w[1].f,
+    };
+
+    (void)s;
+    assert(!g->accumulate || (g->epilogue == KERN_PLAIN && g->c_type == KERN_F32));
+    if (wide_all(w, 4)) {
+        pm_gemm(&p);
+        if (gelu && g->c_type == KERN_BF16)
+            gelu_of_rounded(&w[0], &w[1]);
+    }
+    return wide_close(w, 4, 2, err);
 }
 
 static void plain_weights_changed(struct kern_stream *s, const void *p, size_t bytes)
@@ -96,34 +182,46 @@ static void plain_weights_changed(struct kern_stream *s, const void *p, size_t b
     (void)bytes;
 }
 
-static struct pm_attention attention_of(const struct kern_attention *a)
+/* w: out, dqkv, qkv, dout */
+static struct pm_attention attention_of(const struct kern_attention *a, const struct wide w[4])
 {
     return (struct pm_attention){
         .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim, .ld = a->ld, .cu = a->cu, .docs = a->docs,
-        .scale = (double)a->scale, .qkv = a->qkv, .out = a->out, .lse = a->lse, .dropout = (double)a->dropout,
+        .scale = (double)a->scale, .qkv = w[2].f, .out = w[0].f, .lse = a->lse, .dropout = (double)a->dropout,
         .drop_threshold = a->drop_threshold, .drop_keys = a->drop_keys, .samples = a->samples,
-        .dout = a->dout, .dqkv = a->dqkv,
+        .dout = w[3].f, .dqkv = w[1].f,
     };
+}
+
+static int attend(const struct kern_attention *a, bool backward, struct merr *err)
+{
+    size_t rows = (size_t)a->tokens, ld = (size_t)a->ld, width = (size_t)a->heads * (size_t)a->dim;
+    size_t columns = (size_t)(a->heads + 2 * a->kv_heads) * (size_t)a->dim;
+    struct wide w[] = {
+        wide_open(a->type, a->out, rows, width, width),
+        wide_open(a->type, backward ? a->dqkv : NULL, rows, columns, ld),
+        wide_open(a->type, a->qkv, rows, columns, ld),
+        wide_open(a->type, backward ? a->dout : NULL, rows, width, width),
+    };
+    const struct pm_attention p = attention_of(a, w);
+
+    if (wide_all(w, 4) && backward)
+        pm_attention_backward(&p);
+    else if (wide_all(w, 4))
+        pm_attention_forward(&p);
+    return wide_close(w, 4, 2, err);
 }
 
 static int plain_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
 {
-    const struct pm_attention p = attention_of(a);
-
     (void)s;
-    (void)err;
-    pm_attention_forward(&p);
-    return 0;
+    return attend(a, false, err);
 }
 
 static int plain_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
 {
-    const struct pm_attention p = attention_of(a);
-
     (void)s;
-    (void)err;
-    pm_attention_backward(&p);
-    return 0;
+    return attend(a, true, err);
 }
 
 static int plain_attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err)
@@ -149,14 +247,16 @@ static int plain_attention_cached(struct kern_stream *s, const struct kern_cache
     return 0;
 }
 
-static int plain_layernorm_forward(struct kern_stream *s, const float *x, const float *gamma, const float *beta,
-                                   float eps, int rows, int cols, float *y, float *mean, float *rstd,
+static int plain_layernorm_forward(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma,
+                                   const float *beta, float eps, int rows, int cols, void *y, float *mean, float *rstd,
                                    struct merr *err)
 {
+    struct wide w = wide_open(type, y, (size_t)rows, (size_t)cols, (size_t)cols);
+
     (void)s;
-    (void)err;
-    pm_layernorm_forward(x, gamma, beta, (double)eps, rows, cols, y, mean, rstd);
-    return 0;
+    if (wide_all(&w, 1))
+        pm_layernorm_forward(x, gamma, beta, (double)eps, rows, cols, w.f, mean, rstd);
+    return wide_close(&w, 1, 1, err);
 }
 
 static int plain_layernorm_backward(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
@@ -169,13 +269,15 @@ static int plain_layernorm_backward(struct kern_stream *s, const float *dy, cons
     return 0;
 }
 
-static int plain_rmsnorm_forward(struct kern_stream *s, const float *x, const float *gamma, float eps, int rows,
-                                 int cols, float *y, float *rstd, struct merr *err)
+static int plain_rmsnorm_forward(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma,
+                                 float eps, int rows, int cols, void *y, float *rstd, struct merr *err)
 {
+    struct wide w = wide_open(type, y, (size_t)rows, (size_t)cols, (size_t)cols);
+
     (void)s;
-    (void)err;
-    pm_rmsnorm_forward(x, gamma, (double)eps, rows, cols, y, rstd);
-    return 0;
+    if (wide_all(&w, 1))
+        pm_rmsnorm_forward(x, gamma, (double)eps, rows, cols, w.f, rstd);
+    return wide_close(&w, 1, 1, err);
 }
 
 static int plain_rmsnorm_backward(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
@@ -188,50 +290,62 @@ static int plain_rmsnorm_backward(struct kern_stream *s, const float *dy, const 
     return 0;
 }
 
-static int plain_rope(struct kern_stream *s, float *x, int rows, int heads, int dim, int ld, const int32_t *position,
-                      const float *freq, bool inverse, struct merr *err)
+static int plain_rope(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
+                      const int32_t *position, const float *freq, bool inverse, struct merr *err)
 {
+    struct wide w = wide_open(type, x, (size_t)rows, (size_t)heads * (size_t)dim, (size_t)ld);
+
     (void)s;
-    (void)err;
-    pm_rope(x, rows, heads, dim, ld, position, freq, inverse);
-    return 0;
+    if (wide_all(&w, 1))
+        pm_rope(w.f, rows, heads, dim, ld, position, freq, inverse);
+    return wide_close(&w, 1, 1, err);
 }
 
-static int plain_gelu_forward(struct kern_stream *s, const float *x, size_t n, float *y, struct merr *err)
+static int plain_gelu_forward(struct kern_stream *s, enum kern_type type, const void *x, size_t n, void *y,
+                              struct merr *err)
 {
+    struct wide w[] = { wide_open(type, y, 1, n, n), wide_open(type, x, 1, n, n) };
+
     (void)s;
-    (void)err;
-    for (size_t i = 0; i < n; i++)
-        y[i] = (float)pm_gelu((double)x[i]);
-    return 0;
+    for (size_t i = 0; wide_all(w, 2) && i < n; i++)
+        w[0].f[i] = (float)pm_gelu((double)w[1].f[i]);
+    return wide_close(w, 2, 1, err);
 }
 
-static int plain_gelu_backward(struct kern_stream *s, const float *x, const float *dy, size_t n, float *dx,
-                               struct merr *err)
+static int plain_gelu_backward(struct kern_stream *s, enum kern_type type, const void *x, const void *dy, size_t n,
+                               void *dx, struct merr *err)
 {
+    struct wide w[] = { wide_open(type, dx, 1, n, n), wide_open(type, x, 1, n, n), wide_open(type, dy, 1, n, n) };
+
     (void)s;
-    (void)err;
-    for (size_t i = 0; i < n; i++)
-        dx[i] = (float)((double)dy[i] * pm_gelu_slope((double)x[i]));
-    return 0;
+    for (size_t i = 0; wide_all(w, 3) && i < n; i++)
+        w[0].f[i] = (float)((double)w[2].f[i] * pm_gelu_slope((double)w[1].f[i]));
+    return wide_close(w, 3, 1, err);
 }
 
-static int plain_swiglu_forward(struct kern_stream *s, const float *gate_up, int rows, int cols, float *y,
-                                struct merr *err)
+static int plain_swiglu_forward(struct kern_stream *s, enum kern_type type, const void *gate_up, int rows, int cols,
+                                void *y, struct merr *err)
 {
+    size_t n = (size_t)rows * (size_t)cols;
+    struct wide w[] = { wide_open(type, y, 1, n, n), wide_open(type, gate_up, 1, 2 * n, 2 * n) };
+
     (void)s;
-    (void)err;
-    pm_swiglu_forward(gate_up, rows, cols, y);
-    return 0;
+    if (wide_all(w, 2))
+        pm_swiglu_forward(w[1].f, rows, cols, w[0].f);
+    return wide_close(w, 2, 1, err);
 }
 
-static int plain_swiglu_backward(struct kern_stream *s, const float *gate_up, const float *dy, int rows, int cols,
-                                 float *dgate_up, struct merr *err)
+static int plain_swiglu_backward(struct kern_stream *s, enum kern_type type, const void *gate_up, const void *dy,
+                                 int rows, int cols, void *dgate_up, struct merr *err)
 {
+    size_t n = (size_t)rows * (size_t)cols;
+    struct wide w[] = { wide_open(type, dgate_up, 1, 2 * n, 2 * n), wide_open(type, gate_up, 1, 2 * n, 2 * n),
+                        wide_open(type, dy, 1, n, n) };
+
     (void)s;
-    (void)err;
-    pm_swiglu_backward(gate_up, dy, rows, cols, dgate_up);
-    return 0;
+    if (wide_all(w, 3))
+        pm_swiglu_backward(w[1].f, w[2].f, rows, cols, w[0].f);
+    return wide_close(w, 3, 1, err);
 }
 
 static int plain_add(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err)
@@ -253,13 +367,15 @@ static int plain_add_bias(struct kern_stream *s, float *y, const float *bias, in
     return 0;
 }
 
-static int plain_bias_gradient(struct kern_stream *s, const float *dy, int rows, int cols, int ld, float *db,
-                               struct merr *err)
+static int plain_bias_gradient(struct kern_stream *s, enum kern_type type, const void *dy, int rows, int cols, int ld,
+                               float *db, struct merr *err)
 {
+    struct wide w = wide_open(type, dy, (size_t)rows, (size_t)cols, (size_t)ld);
+
     (void)s;
-    (void)err;
-    pm_bias_gradient(dy, rows, cols, ld, db);
-    return 0;
+    if (wide_all(&w, 1))
+        pm_bias_gradient(w.f, rows, cols, ld, db);
+    return wide_close(&w, 1, 0, err);
 }
 
 static int plain_dropout(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y,
@@ -312,12 +428,14 @@ static int plain_xent_partial(struct kern_stream *s, const float *logits, int to
 
 static int plain_xent_finish(struct kern_stream *s, const float *logits, const float *stats, int n, int tokens,
                              int cols, int first, int vocab, const int32_t *target, float weight, float *loss,
-                             float *dz, struct merr *err)
+                             enum kern_type type, void *dz, struct merr *err)
 {
+    struct wide w = wide_open(type, dz, (size_t)tokens, (size_t)cols, (size_t)cols);
+
     (void)s;
-    (void)err;
-    pm_xent_finish(logits, stats, n, tokens, cols, first, vocab, target, (double)weight, loss, dz);
-    return 0;
+    if (wide_all(&w, 1))
+        pm_xent_finish(logits, stats, n, tokens, cols, first, vocab, target, (double)weight, loss, w.f);
+    return wide_close(&w, 1, 1, err);
 }
 
 static int plain_adamw(struct kern_stream *s, const struct kern_adamw *a, struct merr *err)
@@ -364,6 +482,7 @@ const struct kern_ops *kern_plain(void)
         .mem_free = plain_mem_free,
         .copy = plain_copy,
         .fill = plain_fill,
+        .to_bf16 = plain_to_bf16,
         .gemm = plain_gemm,
         .weights_changed = plain_weights_changed,
         .attention_forward = plain_attention_forward,

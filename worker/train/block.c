@@ -76,8 +76,8 @@ static int outputs_weights(struct stage *st, const struct linear *l, const float
         };
 
         if (p.bias >= 0)
-            TRY(k->bias_gradient(st->cfg.stream, dp, st->rows, p.cols, out, grad_of(st, grad, p.bias) + p.bias_at,
-                                 err));
+            TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dp, st->rows, p.cols, out,
+                                 grad_of(st, grad, p.bias) + p.bias_at, err));
         TRY(k->gemm(st->cfg.stream, &dw, err));
     }
     return 0;
@@ -133,7 +133,8 @@ static int inputs_weights(struct stage *st, const struct linear *l, const float 
     };
 
     if (l->bias[0] >= 0)
-        TRY(k->bias_gradient(st->cfg.stream, dy, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]), err));
+        TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dy, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]),
+                             err));
     return k->gemm(st->cfg.stream, &dw, err);
 }
 
@@ -171,8 +172,8 @@ static int rotate(struct stage *st, float *qkv, bool inverse, struct merr *err)
 
     if (!st->freq)
         return 0;
-    return st->cfg.k->rope(st->cfg.stream, qkv, st->rows, c->heads_local + c->kv_heads_local, c->dim, c->qkv_local,
-                           st->position, st->freq, inverse, err);
+    return st->cfg.k->rope(st->cfg.stream, KERN_F32, qkv, st->rows, c->heads_local + c->kv_heads_local, c->dim,
+                           c->qkv_local, st->position, st->freq, inverse, err);
 }
 
 static struct kern_attention attention(const struct stage *st, int i, const struct stage_slot *slot, bool train)

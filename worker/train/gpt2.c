@@ -81,8 +81,8 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
 {
     const struct model_cfg *c = st->cfg.model;
 
-    return st->cfg.k->layernorm_forward(st->cfg.stream, x, weight_of(st, n.w), weight_of(st, n.b), (float)c->norm_eps,
-                                        st->rows, c->hidden, y, mean, rstd, err);
+    return st->cfg.k->layernorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), weight_of(st, n.b),
+                                        (float)c->norm_eps, st->rows, c->hidden, y, mean, rstd, err);
 }
 
 static int norm_backward(struct stage *st, const float *dy, const float *x, struct norm_params n, const float *mean,
@@ -95,8 +95,8 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
 
 static int act_backward(struct stage *st, const float *pre, const float *d_act, float *d_pre, struct merr *err)
 {
-    return st->cfg.k->gelu_backward(st->cfg.stream, pre, d_act, (size_t)st->rows * st->cfg.model->ffn_local, d_pre,
-                                    err);
+    return st->cfg.k->gelu_backward(st->cfg.stream, KERN_F32, pre, d_act,
+                                    (size_t)st->rows * st->cfg.model->ffn_local, d_pre, err);
 }
 
 static const char *const types[] = {"gpt2", NULL};

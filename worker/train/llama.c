@@ -111,8 +111,8 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
     const struct model_cfg *c = st->cfg.model;
 
     (void)mean;
-    return st->cfg.k->rmsnorm_forward(st->cfg.stream, x, weight_of(st, n.w), (float)c->norm_eps, st->rows, c->hidden,
-                                      y, rstd, err);
+    return st->cfg.k->rmsnorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), (float)c->norm_eps, st->rows,
+                                      c->hidden, y, rstd, err);
 }
 
 static int norm_backward(struct stage *st, const float *dy, const float *x, struct norm_params n, const float *mean,
@@ -125,12 +125,13 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
 
 static int act_forward(struct stage *st, const float *pre, float *act, struct merr *err)
 {
-    return st->cfg.k->swiglu_forward(st->cfg.stream, pre, st->rows, st->cfg.model->ffn_local, act, err);
+    return st->cfg.k->swiglu_forward(st->cfg.stream, KERN_F32, pre, st->rows, st->cfg.model->ffn_local, act, err);
 }
 
 static int act_backward(struct stage *st, const float *pre, const float *d_act, float *d_pre, struct merr *err)
 {
-    return st->cfg.k->swiglu_backward(st->cfg.stream, pre, d_act, st->rows, st->cfg.model->ffn_local, d_pre, err);
+    return st->cfg.k->swiglu_backward(st->cfg.stream, KERN_F32, pre, d_act, st->rows, st->cfg.model->ffn_local, d_pre,
+                                      err);
 }
 
 static const char *const types[] = {"llama", "qwen2", NULL};

@@ -358,7 +358,7 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
         TRY(comm_all_gather(st->cfg.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
     }
     TRY(k->xent_finish(s, st->logits, st->stats, g->tp, rows, g->vocab_local, g->vocab_first, g->vocab,
-                       slot->targets + from, weight, st->loss, dz, err));
+                       slot->targets + from, weight, st->loss, KERN_F32, dz, err));
     TRY(k->copy(s, st->host_loss, st->loss, rows * sizeof(float), err));
     TRY(k->stream_sync(s, err));
     for (int i = 0; i < rows; i++)

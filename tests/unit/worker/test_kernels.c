@@ -213,8 +213,8 @@ static void run_layernorm(const struct kern_ops *ops, struct kern_stream *s, flo
 {
     const struct norm_case *c = arg;
 
-    assert_int_equal(ops->layernorm_forward(s, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, out[0], out[1], out[2],
-                                            NULL), 0);
+    assert_int_equal(ops->layernorm_forward(s, KERN_F32, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, out[0],
+                                            out[1], out[2], NULL), 0);
 }
 
 static void run_layernorm_back(const struct kern_ops *ops, struct kern_stream *s, float *const *out, const void *arg)
@@ -229,7 +229,8 @@ static void run_rmsnorm(const struct kern_ops *ops, struct kern_stream *s, float
 {
     const struct norm_case *c = arg;
 
-    assert_int_equal(ops->rmsnorm_forward(s, c->x, c->gamma, 1e-5f, c->rows, c->cols, out[0], out[1], NULL), 0);
+    assert_int_equal(ops->rmsnorm_forward(s, KERN_F32, c->x, c->gamma, 1e-5f, c->rows, c->cols, out[0], out[1],
+                                          NULL), 0);
 }
 
 static void run_rmsnorm_back(const struct kern_ops *ops, struct kern_stream *s, float *const *out, const void *arg)
@@ -278,7 +279,8 @@ static void run_rope(const struct kern_ops *ops, struct kern_stream *s, float *c
 {
     const struct rope_case *c = arg;
 
-    assert_int_equal(ops->rope(s, out[0], c->rows, c->heads, c->dim, c->ld, c->position, c->freq, c->inverse, NULL), 0);
+    assert_int_equal(ops->rope(s, KERN_F32, out[0], c->rows, c->heads, c->dim, c->ld, c->position, c->freq, c->inverse,
+                               NULL), 0);
 }
 
 static void rotations_match_and_undo_themselves(void **state)
@@ -315,16 +317,16 @@ static void run_gelu(const struct kern_ops *ops, struct kern_stream *s, float *c
 {
     const struct plain_case *c = arg;
 
-    assert_int_equal(ops->gelu_forward(s, c->x, c->n, out[0], NULL), 0);
-    assert_int_equal(ops->gelu_backward(s, c->x, c->dy, c->n, out[1], NULL), 0);
+    assert_int_equal(ops->gelu_forward(s, KERN_F32, c->x, c->n, out[0], NULL), 0);
+    assert_int_equal(ops->gelu_backward(s, KERN_F32, c->x, c->dy, c->n, out[1], NULL), 0);
 }
 
 static void run_swiglu(const struct kern_ops *ops, struct kern_stream *s, float *const *out, const void *arg)
 {
     const struct plain_case *c = arg;
 
-    assert_int_equal(ops->swiglu_forward(s, c->x, c->rows, c->cols, out[0], NULL), 0);
-    assert_int_equal(ops->swiglu_backward(s, c->x, c->dy, c->rows, c->cols, out[1], NULL), 0);
+    assert_int_equal(ops->swiglu_forward(s, KERN_F32, c->x, c->rows, c->cols, out[0], NULL), 0);
+    assert_int_equal(ops->swiglu_backward(s, KERN_F32, c->x, c->dy, c->rows, c->cols, out[1], NULL), 0);
 }
 
 static void activations_match_for_small_and_extreme_inputs(void **state)
@@ -358,7 +360,7 @@ static void run_add(const struct kern_ops *ops, struct kern_stream *s, float *co
 
     assert_int_equal(ops->add(s, out[0], c->x, c->n, NULL), 0);
     assert_int_equal(ops->add_bias(s, out[1], c->bias, c->rows, c->cols, NULL), 0);
-    assert_int_equal(ops->bias_gradient(s, c->dy, c->rows, c->cols, c->ld, out[2], NULL), 0);
+    assert_int_equal(ops->bias_gradient(s, KERN_F32, c->dy, c->rows, c->cols, c->ld, out[2], NULL), 0);
     assert_int_equal(ops->fill(s, out[3], 2.5f, c->n / 2, NULL), 0);
     assert_int_equal(ops->copy(s, out[3] + c->n / 2, c->x, (c->n - c->n / 2) * sizeof(float), NULL), 0);
 }
@@ -498,7 +500,7 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
                                                    stats + k * tokens * 3, NULL), 0);
             else
                 assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, first, c->vocab,
-                                                  c->target, 0.25f, out[0], slice, NULL), 0);
+                                                  c->target, 0.25f, out[0], KERN_F32, slice, NULL), 0);
             for (size_t t = 0; t < tokens && pass == 1; t++)
                 memcpy(out[1] + (t * n + k) * cols, slice + t * cols, cols * sizeof(float));
         }
@@ -507,7 +509,7 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
         float *loss = try_bytes(tokens * sizeof(float));
 
         assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, rank * c->cols, c->vocab,
-                                          c->target, 0.25f, loss, NULL, NULL), 0);
+                                          c->target, 0.25f, loss, KERN_F32, NULL, NULL), 0);
         assert_memory_equal(loss, out[0], tokens * sizeof(float));
     }
 }
@@ -571,7 +573,8 @@ static void a_logit_that_is_not_a_number_reaches_the_loss(void **state)
             logits[17] = bad[b];
             assert_int_equal(tables[i]->stream_new(&cfg, &s, NULL), 0);
             assert_int_equal(tables[i]->xent_partial(s, logits, 1, 64, 0, 64, target, stats, NULL), 0);
-            assert_int_equal(tables[i]->xent_finish(s, logits, stats, 1, 1, 64, 0, 64, target, 1, loss, NULL, NULL), 0);
+            assert_int_equal(tables[i]->xent_finish(s, logits, stats, 1, 1, 64, 0, 64, target, 1, loss, KERN_F32, NULL,
+                                                    NULL), 0);
             assert_false(isfinite(*loss));
             tables[i]->stream_free(s);
         }

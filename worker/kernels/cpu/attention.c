@@ -3,7 +3,7 @@
  * Forward: one item is 64 queries of one head, with the running maximum and sum of FlashAttention (Dao et al. 2022)
  * over blocks of 256 keys. Backward: one item is one key-value head of one document and owns its whole dk and dv, so
  * nothing is added by two threads and the order of each sum is fixed. */
-#include "worker/kernels/cpu/cpu.h"
+#include "worker/kernels/cpu/bf16.h"
 
 #include <errno.h>
 #include <math.h>
@@ -156,11 +156,12 @@ static void forward_item(void *arg, int number, int worker)
     struct attention_job *job = arg;
     const struct kern_attention *a = job->a;
     struct cpu_scratch *w = &job->stream->scratch[worker];
+    const float *qkv = a->qkv;
     struct item it = job->item[number];
     int begin = a->cu[it.doc], row = begin + it.query, kv = it.head / (a->heads / a->kv_heads), rc;
     struct span x = {
-        .q = a->qkv + q_at(a, row, it.head), .k = a->qkv + k_at(a, begin, kv), .v = a->qkv + v_at(a, begin, kv),
-        .ldq = a->ld, .ldk = a->ld, .out = a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
+        .q = qkv + q_at(a, row, it.head), .k = qkv + k_at(a, begin, kv), .v = qkv + v_at(a, begin, kv),
+        .ldq = a->ld, .ldk = a->ld, .out = (float *)a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
         .rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), .query = it.query, .dim = a->dim, .scale = a->scale,
     };
     struct cpu_drop drop = { .scale = 0 };
@@ -179,7 +180,11 @@ int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a,
     struct attention_job job = { .stream = s, .a = a };
     struct item *item;
     double pairs;
-    int n, rc = list_items(s, a, a->heads, CPU_QUERIES, &item, &n, &pairs, err);
+    int n, rc;
+
+    if (a->type == KERN_BF16)
+        return bf16_attention(s, a, false, err);
+    rc = list_items(s, a, a->heads, CPU_QUERIES, &item, &n, &pairs, err);
 
     if (rc < 0)
         return rc;
@@ -195,20 +200,20 @@ static int backward_block(const struct attention_job *job, struct cpu_scratch *w
 {
     const struct kern_attention *a = job->a;
     int begin = a->cu[it->doc], row = begin + query, col = begin + key, ldo = a->heads * a->dim, rc;
-    const float *dout = a->dout + out_at(a, row, head);
-    const float *q = a->qkv + q_at(a, row, head), *k = a->qkv + k_at(a, col, it->head);
-    float *dk = a->dqkv + k_at(a, col, it->head), *dv = a->dqkv + v_at(a, col, it->head);
+    const float *dout = (const float *)a->dout + out_at(a, row, head), *qkv = a->qkv;
+    const float *q = qkv + q_at(a, row, head), *k = qkv + k_at(a, col, it->head);
+    float *dqkv = a->dqkv, *dk = dqkv + k_at(a, col, it->head), *dv = dqkv + v_at(a, col, it->head);
 
     rc = cpu_sgemm(false, true, rows, keys, a->dim, q, a->ld, k, a->ld, false, w->scores, CPU_KEYS);
     if (rc == 0)
-        rc = cpu_sgemm(false, true, rows, keys, a->dim, dout, ldo, a->qkv + v_at(a, col, it->head), a->ld, false,
+        rc = cpu_sgemm(false, true, rows, keys, a->dim, dout, ldo, qkv + v_at(a, col, it->head), a->ld, false,
                        w->gradient, CPU_KEYS);
     if (rc < 0)
         return rc;
     job->stream->loops->scores_backward(w->scores, w->gradient, CPU_KEYS, rows, keys, query - key + 1, a->scale, w->max,
                                         w->sum, drop);
     rc = cpu_sgemm(false, false, rows, a->dim, keys, w->gradient, CPU_KEYS, k, a->ld, key > 0,
-                   a->dqkv + q_at(a, row, head), a->ld);
+                   dqkv + q_at(a, row, head), a->ld);
     if (rc == 0)
         rc = cpu_sgemm(true, false, keys, a->dim, rows, w->gradient, CPU_KEYS, q, a->ld, true, dk, a->ld);
     if (rc == 0)
@@ -229,7 +234,7 @@ static int backward_queries(const struct attention_job *job, struct cpu_scratch 
         size_t at = out_at(a, row + r, head);
 
         w->max[r] = a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)head];
-        w->sum[r] = job->stream->loops->dot(a->dout + at, a->out + at, a->dim);
+        w->sum[r] = job->stream->loops->dot((const float *)a->dout + at, (const float *)a->out + at, a->dim);
     }
     for (int k = 0; k < query + rows && rc == 0; k += CPU_KEYS) {
         drop.query = query;
@@ -246,10 +251,11 @@ static void backward_item(void *arg, int number, int worker)
     const struct kern_attention *a = job->a;
     const struct item *it = &job->item[number];
     int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
+    float *dqkv = a->dqkv;
 
     for (int r = begin; r < begin + it->length; r++) {
-        memset(a->dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
-        memset(a->dqkv + v_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
+        memset(dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
+        memset(dqkv + v_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
     }
     for (int h = it->head * group; h < (it->head + 1) * group; h++)
         for (int q = 0; q < it->length && rc == 0; q += CPU_QUERIES)
@@ -263,7 +269,11 @@ int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a
     struct attention_job job = { .stream = s, .a = a };
     struct item *item;
     double pairs;
-    int n, rc = list_items(s, a, a->kv_heads, 0, &item, &n, &pairs, err);
+    int n, rc;
+
+    if (a->type == KERN_BF16)
+        return bf16_attention(s, a, true, err);
+    rc = list_items(s, a, a->kv_heads, 0, &item, &n, &pairs, err);
 
     if (rc < 0)
         return rc;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/kernels/cpu/bf16.h"
 #include "worker/kernels/host.h"
 
 #define CHUNK 16384      /* elements of an item of an elementwise loop */
@@ -28,6 +29,22 @@ int cpu_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
         s->work_bytes = bytes;
     }
     *ret = s->work;
+    return 0;
+}
+
+int cpu_wide(struct kern_stream *s, size_t n, float **ret, struct merr *err)
+{
+    if (s->wide_floats < n) {
+        void *p;
+        int rc = host_alloc(n * sizeof(float), &p, err);
+
+        if (rc < 0)
+            return rc;
+        host_free(s->wide);
+        s->wide = p;
+        s->wide_floats = n;
+    }
+    *ret = s->wide;
     return 0;
 }
 
@@ -58,6 +75,7 @@ static void stream_free(struct kern_stream *s)
         pool_free(s->pool);
         host_free(s->scratch);
         host_free(s->work);
+        host_free(s->wide);
         free(s);
     }
     errno = saved;
@@ -167,11 +185,12 @@ static void gelu_forward_item(void *arg, int item, int worker)
     e->loops->gelu_forward(e->x + at, chunk_of(e, item), e->y + at);
 }
 
-static int gelu_forward(struct kern_stream *s, const float *x, size_t n, float *y, struct merr *err)
+static int gelu_forward(struct kern_stream *s, enum kern_type type, const void *x, size_t n, void *y, struct merr *err)
 {
     struct elements e = { .n = n, .x = x, .y = y };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_gelu(s, x, NULL, n, y, err);
     run_elements(s, &e, 1.5, gelu_forward_item);
     return 0;
 }
@@ -185,11 +204,13 @@ static void gelu_backward_item(void *arg, int item, int worker)
     e->loops->gelu_backward(e->x + at, e->dy + at, chunk_of(e, item), e->y + at);
 }
 
-static int gelu_backward(struct kern_stream *s, const float *x, const float *dy, size_t n, float *dx, struct merr *err)
+static int gelu_backward(struct kern_stream *s, enum kern_type type, const void *x, const void *dy, size_t n, void *dx,
+                         struct merr *err)
 {
     struct elements e = { .n = n, .x = x, .dy = dy, .y = dx };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_gelu(s, x, dy, n, dx, err);
     run_elements(s, &e, 2, gelu_backward_item);
     return 0;
 }
@@ -295,13 +316,15 @@ static void layernorm_forward_item(void *arg, int item, int worker)
                                 j->mean + row, j->rstd + row);
 }
 
-static int layernorm_forward(struct kern_stream *s, const float *x, const float *gamma, const float *beta, float eps,
-                             int rows, int cols, float *y, float *mean, float *rstd, struct merr *err)
+static int layernorm_forward(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma,
+                             const float *beta, float eps, int rows, int cols, void *y, float *mean, float *rstd,
+                             struct merr *err)
 {
     struct rows j = { .rows = rows, .cols = cols, .x = x, .gamma = gamma, .beta = beta, .eps = eps, .y = y,
                       .mean = mean, .rstd = rstd };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_norm_forward(s, x, gamma, beta, eps, rows, cols, y, mean, rstd, err);
     run_rows(s, &j, 0.6, layernorm_forward_item);
     return 0;
 }
@@ -361,12 +384,13 @@ static void rmsnorm_forward_item(void *arg, int item, int worker)
     j->loops->rmsnorm_forward(j->x + at, j->gamma, j->eps, rows_of(j, item), j->cols, j->y + at, j->rstd + row);
 }
 
-static int rmsnorm_forward(struct kern_stream *s, const float *x, const float *gamma, float eps, int rows, int cols,
-                           float *y, float *rstd, struct merr *err)
+static int rmsnorm_forward(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma, float eps,
+                           int rows, int cols, void *y, float *rstd, struct merr *err)
 {
     struct rows j = { .rows = rows, .cols = cols, .x = x, .gamma = gamma, .eps = eps, .y = y, .rstd = rstd };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_norm_forward(s, x, gamma, NULL, eps, rows, cols, y, NULL, rstd, err);
     run_rows(s, &j, 0.5, rmsnorm_forward_item);
     return 0;
 }
@@ -391,13 +415,14 @@ static void rope_item(void *arg, int item, int worker)
                    j->inverse);
 }
 
-static int rope(struct kern_stream *s, float *x, int rows, int heads, int dim, int ld, const int32_t *position,
-                const float *freq, bool inverse, struct merr *err)
+static int rope(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
+                const int32_t *position, const float *freq, bool inverse, struct merr *err)
 {
     struct rows j = { .rows = rows, .cols = heads * dim, .y = x, .heads = heads, .dim = dim, .ld = ld,
                       .index = position, .freq = freq, .inverse = inverse };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_rope(s, x, rows, heads, dim, ld, position, freq, inverse, err);
     run_rows(s, &j, 2, rope_item);
     return 0;
 }
@@ -411,11 +436,13 @@ static void swiglu_forward_item(void *arg, int item, int worker)
     j->loops->swiglu_forward(j->x + 2 * at, rows_of(j, item), j->cols, j->y + at);
 }
 
-static int swiglu_forward(struct kern_stream *s, const float *gate_up, int rows, int cols, float *y, struct merr *err)
+static int swiglu_forward(struct kern_stream *s, enum kern_type type, const void *gate_up, int rows, int cols, void *y,
+                          struct merr *err)
 {
     struct rows j = { .rows = rows, .cols = cols, .x = gate_up, .y = y };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_swiglu(s, gate_up, NULL, rows, cols, y, err);
     run_rows(s, &j, 1.5, swiglu_forward_item);
     return 0;
 }
@@ -429,12 +456,13 @@ static void swiglu_backward_item(void *arg, int item, int worker)
     j->loops->swiglu_backward(j->x + 2 * at, j->dy + at, rows_of(j, item), j->cols, j->y + 2 * at);
 }
 
-static int swiglu_backward(struct kern_stream *s, const float *gate_up, const float *dy, int rows, int cols,
-                           float *dgate_up, struct merr *err)
+static int swiglu_backward(struct kern_stream *s, enum kern_type type, const void *gate_up, const void *dy, int rows,
+                           int cols, void *dgate_up, struct merr *err)
 {
     struct rows j = { .rows = rows, .cols = cols, .x = gate_up, .dy = dy, .y = dgate_up };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_swiglu(s, gate_up, dy, rows, cols, dgate_up, err);
     run_rows(s, &j, 2, swiglu_backward_item);
     return 0;
 }
@@ -514,13 +542,15 @@ static void xent_finish_item(void *arg, int item, int worker)
 }
 
 static int xent_finish(struct kern_stream *s, const float *logits, const float *stats, int n, int tokens, int cols,
-                       int first, int vocab, const int32_t *target, float weight, float *loss, float *dz,
-                       struct merr *err)
+                       int first, int vocab, const int32_t *target, float weight, float *loss, enum kern_type type,
+                       void *dz, struct merr *err)
 {
     struct rows j = { .rows = tokens, .cols = cols, .first = first, .vocab = vocab, .n = n, .x = logits,
                       .stats_in = stats, .index = target, .weight = weight, .mean = loss, .y = dz };
 
-    (void)err;
+    if (type == KERN_BF16 && dz)
+        return bf16_xent_finish(s, logits, stats, n, tokens, cols, first, live_columns(cols, first, vocab), target,
+                                weight, loss, dz, err);
     run_rows(s, &j, dz ? 1 : 0.01, xent_finish_item);
     return 0;
 }
@@ -546,12 +576,13 @@ static void bias_gradient_item(void *arg, int item, int worker)
     j->loops->bias_gradient(j->dy + item * STRIP, j->rows, strip_width(j, item), (size_t)j->ld, j->y + item * STRIP);
 }
 
-static int bias_gradient(struct kern_stream *s, const float *dy, int rows, int cols, int ld, float *db,
-                         struct merr *err)
+static int bias_gradient(struct kern_stream *s, enum kern_type type, const void *dy, int rows, int cols, int ld,
+                         float *db, struct merr *err)
 {
     struct rows j = { .rows = rows, .cols = cols, .ld = ld, .dy = dy, .y = db };
 
-    (void)err;
+    if (type == KERN_BF16)
+        return bf16_bias_gradient(s, dy, rows, cols, ld, db, err);
     run_strips(s, &j, 0.3, bias_gradient_item);
     return 0;
 }
@@ -609,6 +640,7 @@ const struct kern_ops *kern_cpu(void)
         .mem_free = mem_free,
         .copy = copy,
         .fill = fill,
+        .to_bf16 = bf16_from_f32,
         .gemm = cpu_gemm,
         .weights_changed = weights_changed,
         .attention_forward = cpu_attention_forward,

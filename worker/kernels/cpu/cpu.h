@@ -25,10 +25,15 @@ struct kern_stream {
     struct cpu_scratch *scratch; /* [threads] */
     void *work;                  /* shared by the threads of one call; see cpu_work */
     size_t work_bytes;
+    float *wide;                 /* bf16 as floats, shared likewise; see cpu_wide */
+    size_t wide_floats;
 };
 
 /* At least bytes of workspace for this call, grown when a larger shape comes by. */
 int cpu_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
+
+/* At least n floats for what a call on bf16 widens, cpu_work left alone; grown likewise. */
+int cpu_wide(struct kern_stream *s, size_t n, float **ret, struct merr *err);
 
 /* Run items on the pool, or here alone when the whole takes less than about what waking a thread costs. */
 void cpu_run(struct kern_stream *s, int items, double microseconds, pool_fn fn, void *arg);

@@ -7,7 +7,7 @@
  *
  * The calls are dnnl_sgemm: for f32 it runs the same code as the matmul primitive without a primitive to look up, and
  * what a packed weight would save in f32 is within a few hundredths; weights_changed therefore has nothing to drop. */
-#include "worker/kernels/cpu/cpu.h"
+#include "worker/kernels/cpu/bf16.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -48,9 +48,9 @@ static void epilogue(const struct kern_stream *s, const struct kern_gemm *g, int
     size_t at = (size_t)row * (size_t)g->ldc + (size_t)column;
 
     if (g->epilogue == KERN_BIAS)
-        s->loops->add_bias(g->c + at, (size_t)g->ldc, g->bias + column, rows, cols);
+        s->loops->add_bias((float *)g->c + at, (size_t)g->ldc, g->bias + column, rows, cols);
     else if (g->epilogue == KERN_BIAS_GELU)
-        s->loops->bias_gelu(g->c + at, g->aux + at, (size_t)g->ldc, g->bias + column, rows, cols);
+        s->loops->bias_gelu((float *)g->c + at, (float *)g->aux + at, (size_t)g->ldc, g->bias + column, rows, cols);
 }
 
 static int extent_of(const struct gemm_job *job)
@@ -65,8 +65,8 @@ static void run_block(void *arg, int item, int worker)
     int first = item * job->step, left = extent_of(job) - first, count = left < job->step ? left : job->step;
     int row = job->cut == BY_ROWS ? first : 0, column = job->cut == BY_COLUMNS ? first : 0;
     int m = job->cut == BY_ROWS ? count : g->m, n = job->cut == BY_COLUMNS ? count : g->n;
-    const float *a = g->a + (size_t)row * (g->trans_a ? 1 : (size_t)g->lda);
-    const float *b = g->b + (size_t)column * (g->trans_b ? (size_t)g->ldb : 1);
+    const float *a = (const float *)g->a + (size_t)row * (g->trans_a ? 1 : (size_t)g->lda);
+    const float *b = (const float *)g->b + (size_t)column * (g->trans_b ? (size_t)g->ldb : 1);
     int rc;
 
     (void)worker;
@@ -76,7 +76,7 @@ static void run_block(void *arg, int item, int worker)
                        job->part + (size_t)item * (size_t)m * (size_t)n, n);
     else
         rc = cpu_sgemm(g->trans_a, g->trans_b, m, n, g->k, a, g->lda, b, g->ldb, g->accumulate,
-                       g->c + (size_t)row * (size_t)g->ldc + column, g->ldc);
+                       (float *)g->c + (size_t)row * (size_t)g->ldc + column, g->ldc);
     if (rc < 0)
         atomic_store(&job->code, rc);
     else if (job->cut != BY_DEPTH)
@@ -92,8 +92,8 @@ static void add_parts(void *arg, int item, int worker)
     (void)worker;
     for (int r = item * ADD_ROWS; r < g->m && r < (item + 1) * ADD_ROWS; r++)
         for (int part = 0; part < job->blocks; part++)
-            job->stream->loops->add(g->c + (size_t)r * (size_t)g->ldc, job->part + (size_t)part * all + (size_t)r * n,
-                                    n);
+            job->stream->loops->add((float *)g->c + (size_t)r * (size_t)g->ldc,
+                                    job->part + (size_t)part * all + (size_t)r * n, n);
 }
 
 /* oneDNN packs the operands of products this large only; of those with A transposed the others run at half to
@@ -131,7 +131,7 @@ static void choose_cut(struct gemm_job *job)
 static void clear(const struct kern_gemm *g)
 {
     for (int r = 0; r < g->m && !g->accumulate; r++)
-        memset(g->c + (size_t)r * (size_t)g->ldc, 0, (size_t)g->n * sizeof(*g->c));
+        memset((float *)g->c + (size_t)r * (size_t)g->ldc, 0, (size_t)g->n * sizeof(float));
 }
 
 int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
@@ -140,7 +140,9 @@ int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
     void *work = NULL;
     int rc;
 
-    assert(!g->accumulate || g->epilogue == KERN_PLAIN);
+    if (g->type == KERN_BF16)
+        return bf16_gemm(s, g, err);
+    assert((!g->accumulate || g->epilogue == KERN_PLAIN) && g->c_type == KERN_F32);
     if (g->m == 0 || g->n == 0)
         return 0;
     if (g->k == 0) {

@@ -63,6 +63,11 @@ struct cpu_loops {
     void (*scale_row)(float *x, int n, float by);
     float (*dot)(const float *x, const float *y, int n);
 
+    /* bf16 to f32 and back, to nearest even; a block [rows][cols] stored [cols][rows] with stride ld */
+    void (*widen)(const uint16_t *x, size_t n, float *y);
+    void (*widen_turned)(const uint16_t *x, size_t ld, int rows, int cols, float *y);
+    void (*narrow)(const float *x, size_t n, uint16_t *y);
+
     void (*adamw)(const struct kern_adamw *a, size_t first, size_t n);
     double (*sum_squares)(const float *x, size_t n);
 };

@@ -7,6 +7,8 @@
 
 #include <math.h>
 #include <string.h>
+
+#include "base/bf16.h"
 #ifdef __AVX2__
 #include <immintrin.h>
 #endif
@@ -592,6 +594,33 @@ static float dot(const float *x, const float *y, int n)
     return sum_of(sum);
 }
 
+/* --- bf16 ------------------------------------------------------------------------------------------------- */
+
+/* The compiler makes vectors of these. */
+static void widen(const uint16_t *restrict x, size_t n, float *restrict y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = bf16_to_float(x[i]);
+}
+
+static void narrow(const float *restrict x, size_t n, uint16_t *restrict y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = bf16_from_float(x[i]);
+}
+
+/* Squares of 16, so that each line of memory is used up while it is in the cache. */
+static void widen_turned(const uint16_t *x, size_t ld, int rows, int cols, float *y)
+{
+    for (int r0 = 0; r0 < rows; r0 += 16) {
+        int r1 = rows - r0 < 16 ? rows : r0 + 16;
+
+        for (int c = 0; c < cols; c++)
+            for (int r = r0; r < r1; r++)
+                y[(size_t)r * (size_t)cols + (size_t)c] = bf16_to_float(x[(size_t)c * ld + (size_t)r]);
+    }
+}
+
 /* --- optimizer -------------------------------------------------------------------------------------------- */
 
 static void adamw(const struct kern_adamw *a, size_t first, size_t n)
@@ -653,6 +682,9 @@ const struct cpu_loops LOOPS_TABLE = {
     .scores_backward = scores_backward,
     .scale_row = scale_row,
     .dot = dot,
+    .widen = widen,
+    .widen_turned = widen_turned,
+    .narrow = narrow,
     .adamw = adamw,
     .sum_squares = sum_squares,
 };
