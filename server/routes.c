@@ -73,21 +73,30 @@ static json_t *read_object(struct http_req *req)
     return NULL;
 }
 
-static void post_object(void *arg, struct http_req *req, void (*run)(struct core *, struct call *))
+/* A call with the body as a JSON object; NULL: the request is answered. */
+static struct call *read_call(struct http_req *req, void (*run)(struct core *, struct call *))
 {
     json_t *body = read_object(req);
     struct call *call = body ? call_new(req, run) : NULL;
 
     if (!body)
-        return;
+        return NULL;
     if (!call) {
         json_decref(body);
         http_problem(req, 503, "no-memory", "out of memory");
-        return;
+        return NULL;
     }
     call->body = body;
     call->job = http_param(req, 0) ? job_id_parse(http_param(req, 0)) : 0;
-    core_post(((struct routes_arg *)arg)->core, call);
+    return call;
+}
+
+static void post_object(void *arg, struct http_req *req, void (*run)(struct core *, struct call *))
+{
+    struct call *call = read_call(req, run);
+
+    if (call)
+        core_post(((struct routes_arg *)arg)->core, call);
 }
 
 static void on_jobs_patch(void *arg, struct http_req *req)
@@ -170,18 +179,10 @@ static void store_report(struct core *core, struct call *call)
 
 static void on_agents_report(void *arg, struct http_req *req)
 {
-    json_t *body = read_object(req);
-    struct call *call = body ? call_new(req, store_report) : NULL;
+    struct call *call = read_call(req, store_report);
 
-    if (!body)
-        return;
-    if (!call) {
-        json_decref(body);
-        http_problem(req, 503, "no-memory", "out of memory");
-        return;
-    }
-    call->body = body;
-    files_post(((struct routes_arg *)arg)->core->files, call);
+    if (call)
+        files_post(((struct routes_arg *)arg)->core->files, call);
 }
 
 static void on_agents_key_put(void *arg, struct http_req *req)

@@ -26,8 +26,8 @@ static struct core {
     size_t n;
     bool end;
     pthread_t thread;
-    struct http_req *late;       /* a request that the test itself answers */
-    struct http_stream *stream;  /* the newest stream */
+    void *late;   /* a struct http_req that the test itself answers */
+    void *stream; /* the newest struct http_stream */
     atomic_int streams;
 } core = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
 
@@ -323,17 +323,18 @@ static void headers_end_at_their_limit(void **state)
     free(request);
 }
 
-static struct http_req *take_late(void)
+/* What a handler of the tests left in *place, once it did. */
+static void *take(void **place)
 {
-    struct http_req *r;
+    void *taken;
 
     pthread_mutex_lock(&core.lock);
-    while (!core.late)
+    while (!*place)
         pthread_cond_wait(&core.more, &core.lock);
-    r = core.late;
-    core.late = NULL;
+    taken = *place;
+    *place = NULL;
     pthread_mutex_unlock(&core.lock);
-    return r;
+    return taken;
 }
 
 static void an_answer_after_the_deadline_is_dropped(void **state)
@@ -344,7 +345,7 @@ static void an_answer_after_the_deadline_is_dropped(void **state)
 
     (void)state;
     say(fd, HEAD("GET", "/held", "X-Request-Id: late\r\n"));
-    r = take_late();
+    r = take(&core.late);
     reply = hear(fd, NULL);
     assert_non_null(strstr(reply, " 504 "));
     assert_non_null(strstr(reply, "urn:muster:problem:timeout"));
@@ -361,22 +362,9 @@ static void a_client_that_leaves_harms_nobody(void **state)
 
         say(fd, HEAD("GET", "/held-long", ""));
         close(fd);
-        http_reply_text(take_late(), 200, "text/plain", "x", 1);
+        http_reply_text(take(&core.late), 200, "text/plain", "x", 1);
     }
     assert_non_null(strstr(ask(HEAD("GET", "/", "")), "hello"));
-}
-
-static struct http_stream *take_stream(void)
-{
-    struct http_stream *s;
-
-    pthread_mutex_lock(&core.lock);
-    while (!core.stream)
-        pthread_cond_wait(&core.more, &core.lock);
-    s = core.stream;
-    core.stream = NULL;
-    pthread_mutex_unlock(&core.lock);
-    return s;
 }
 
 static void a_stream_delivers_events_as_they_come_and_ends(void **state)
@@ -387,7 +375,7 @@ static void a_stream_delivers_events_as_they_come_and_ends(void **state)
 
     (void)state;
     say(fd, HEAD("GET", "/stream", ""));
-    s = take_stream();
+    s = take(&core.stream);
     reply = hear(fd, "data: {\"a\":1}\n\n");
     assert_non_null(strstr(reply, "Content-Type: text/event-stream"));
     assert_non_null(strstr(reply, "id: 7\nevent: state\n"));
@@ -412,7 +400,7 @@ static void a_stream_learns_that_its_client_is_gone(void **state)
 
     (void)state;
     say(fd, HEAD("GET", "/stream", ""));
-    s = take_stream();
+    s = take(&core.stream);
     (void)hear(fd, "a\":1}\n\n");
     close(fd);
     while (rc == 0 && clock_mono_us() < deadline_us) {
@@ -433,7 +421,7 @@ static void a_client_too_slow_is_told_so_and_let_go(void **state)
     (void)state;
     memset(data, 'x', sizeof(data) - 1);
     say(fd, HEAD("GET", "/stream", ""));
-    s = take_stream();
+    s = take(&core.stream);
     for (; rc == 0 && sent < 2000; sent++)
         rc = http_stream_event(s, 0, "note", data);
     assert_int_equal(rc, -ENOBUFS);
@@ -500,8 +488,8 @@ static void stopping_answers_what_waits(void **state)
     (void)state;
     say(waiting, HEAD("GET", "/held-long", ""));
     say(following, HEAD("GET", "/stream", ""));
-    r = take_late();
-    s = take_stream();
+    r = take(&core.late);
+    s = take(&core.stream);
     http_stop(server);
     assert_non_null(strstr(hear(waiting, NULL), " 503 "));
     assert_non_null(strstr(hear(following, NULL), "0\r\n\r\n"));
