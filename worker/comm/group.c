@@ -28,7 +28,7 @@ struct comm_group *group_find(struct comm_world *w, uint64_t id)
 
 static const char *type_name(unsigned type)
 {
-    static const char *const name[] = {"u8", "i64", "f32", "f64"};
+    static const char *const name[] = {"u8", "i64", "f32", "f64", "coded f32", "coded bf16"};
 
     return type < sizeof(name) / sizeof(name[0]) ? name[type] : "?";
 }
@@ -102,6 +102,53 @@ static int check_members(const struct comm_world *w, const char *name, const int
     return in ? 0 : merr_set(err, -EINVAL, "rank %d is no member of group '%s'", w->rank, name);
 }
 
+/* Which nodes the members are of, and the grid if they are spread evenly. */
+static int group_grid(struct comm_group *g)
+{
+    const int *node_of = g->world->node_of;
+    int *count = calloc((size_t)g->n, sizeof(*count)), *first = calloc((size_t)g->n, sizeof(*first)), per;
+
+    g->grid = calloc((size_t)g->n, sizeof(*g->grid));
+    if (!count || !first || !g->grid) {
+        free(count);
+        free(first);
+        return -ENOMEM;
+    }
+    for (int i = 0, k; i < g->n; i++) {
+        for (k = 0; k < g->nodes && node_of[g->rank[first[k]]] != node_of[g->rank[i]]; k++)
+            ;
+        if (k == g->nodes)
+            first[g->nodes++] = i;
+        count[k]++;
+    }
+    per = g->n / g->nodes;
+    for (int k = 0, at = 0; k < g->nodes; k++) {
+        for (int i = 0; i < g->n; i++) {
+            if (node_of[g->rank[i]] == node_of[g->rank[first[k]]])
+                g->grid[at++] = i;
+        }
+        if (count[k] != per)
+            per = 0;
+    }
+    free(count);
+    free(first);
+    if (per == 0) {
+        free(g->grid);
+        g->grid = NULL;
+    }
+    return 0;
+}
+
+void group_free(struct comm_group *g)
+{
+    if (!g)
+        return;
+    free(g->req);
+    free(g->src);
+    free(g->grid);
+    free(g);
+}
+
 int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int n, struct comm_group **ret,
                    struct merr *err)
 {
@@ -112,7 +159,7 @@ int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int
         return r;
     g = calloc(1, sizeof(*g) + (size_t)n * sizeof(int));
     if (g) {
-        g->req = calloc(8 * (size_t)n, sizeof(struct comm_request *));
+        g->req = calloc(12 * (size_t)n, sizeof(struct comm_request *));
         g->src = calloc((size_t)n, sizeof(void *));
     }
     if (!g || !g->req || !g->src) {
@@ -131,6 +178,8 @@ int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int
             g->near &= w->peers[ranks[i]].via != &comm_ucx;
     }
     r = group_id(w, g, &g->id);
+    if (r == 0)
+        r = group_grid(g);
     if (r == 0 && group_find(w, g->id))
         r = -EEXIST;
     if (r < 0)
@@ -140,11 +189,7 @@ int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int
     *ret = g;
     return 0;
 fail:
-    if (g) {
-        free(g->req);
-        free(g->src);
-    }
-    free(g);
+    group_free(g);
     return merr_errno(err, r, "cannot make group '%s'", name);
 }
 

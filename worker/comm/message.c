@@ -39,9 +39,10 @@ void message_peer_init(struct comm_peer *p, int rank)
     p->early_last = &p->early;
 }
 
-static void request_free(struct comm_request *r)
+void message_free(struct comm_request *r)
 {
     free(r->staged);
+    free(r->part);
     free(r);
 }
 
@@ -52,7 +53,7 @@ void message_peer_clear(struct comm_peer *p)
     for (int i = 0; i < 2; i++) {
         for (struct comm_request *r = q[i]->first, *next; r; r = next) {
             next = r->next;
-            request_free(r);
+            message_free(r);
         }
     }
     for (struct comm_early *e = p->early, *next; e; e = next) {
@@ -118,7 +119,7 @@ struct comm_request *message_recv(struct comm_group *g, int member, const struct
         return r;
     }
     if (check_match(w, r, &e->head) < 0) {
-        request_free(r);
+        message_free(r);
         return NULL;
     }
     if (e->got)
@@ -173,7 +174,7 @@ static void send_end(struct comm_world *w, struct comm_request *r)
         r->staged = NULL;
     }
     if (r->detached)
-        request_free(r);
+        message_free(r);
 }
 
 static bool all_handed(const struct comm_request *r)
@@ -367,7 +368,7 @@ void message_detach(struct comm_world *w, struct comm_request *r)
 {
     (void)w;
     if (r->done)
-        request_free(r);
+        message_free(r);
     else
         r->detached = true;
 }
@@ -384,6 +385,6 @@ void message_drop(struct comm_world *w, struct comm_request *r)
         r->next = w->grave;
         w->grave = r;
     } else {
-        request_free(r);
+        message_free(r);
     }
 }

@@ -208,9 +208,15 @@ int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct 
     if (r < 0)
         return r;
     w = calloc(1, sizeof(*w));
-    if (w)
+    if (w) {
         w->peers = calloc((size_t)cfg->size, sizeof(*w->peers));
-    if (!w || !w->peers) {
+        w->node_of = calloc((size_t)cfg->size, sizeof(*w->node_of));
+    }
+    if (!w || !w->peers || !w->node_of) {
+        if (w) {
+            free(w->peers);
+            free(w->node_of);
+        }
         free(w);
         return merr_set(err, -ENOMEM, "no memory for a world of %d ranks", cfg->size);
     }
@@ -219,8 +225,10 @@ int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct 
     w->generation = cfg->generation;
     w->timeout_us = cfg->timeout_us ? cfg->timeout_us : TIMEOUT_US;
     w->flight = cfg->flight;
-    for (int i = 0; i < w->size; i++)
+    for (int i = 0; i < w->size; i++) {
         message_peer_init(&w->peers[i], i);
+        w->node_of[i] = cfg->node_of ? cfg->node_of[i] : 0;
+    }
     r = meet(w, cfg, err);
     if (r == 0 && w->size > 1)
         r = greet(w, err);
@@ -282,17 +290,15 @@ void comm_world_close(struct comm_world *w)
         message_peer_clear(&w->peers[i]);
     for (struct comm_request *r = w->grave, *next; r; r = next) {
         next = r->next;
-        free(r->staged);
-        free(r);
+        message_free(r);
     }
     for (struct comm_group *g = w->groups, *next; g; g = next) {
         next = g->next;
-        free(g->req);
-        free(g->src);
-        free(g);
+        group_free(g);
     }
     free(w->scratch);
     free(w->peers);
+    free(w->node_of);
     free(w);
     errno = saved;
 }
@@ -376,25 +382,38 @@ static void linger(struct comm_world *w, struct comm_request *req)
     }
 }
 
-int comm_wait(struct comm_request *req, struct merr *err)
+static int wait_one(struct comm_request *req, struct merr *err)
 {
-    struct comm_world *w;
+    struct comm_world *w = req->group->world;
     int r;
 
-    if (!req)
-        return 0;
-    w = req->group->world;
     flight_enter(w->flight, req->send ? COMM_CALL_SEND : COMM_CALL_RECV, req->group->name, ++req->group->messages,
                  req->bytes);
     if (req->send && req->staged && !req->done && !w->failed)
         linger(w, req);
     r = req->send && req->staged && !w->failed ? 0 : world_wait(w, req);
+    if (r == 0 && req->part)
+        r = coded_land(req);
     if (r < 0) {
         message_drop(w, req);
         r = world_error(w, err); /* no leave: the ring shows where it ended */
     } else {
         message_detach(w, req);
         flight_leave(w->flight);
+    }
+    return r;
+}
+
+int comm_wait(struct comm_request *req, struct merr *err)
+{
+    int r = 0;
+
+    for (struct comm_request *next; req; req = next) {
+        int also;
+
+        next = req->more;
+        also = wait_one(req, r < 0 ? NULL : err);
+        r = r < 0 ? r : also;
     }
     return r;
 }

@@ -2,6 +2,7 @@
  *
  *   group.c        groups, and the frame around each of their calls
  *   collective.c   calls of a group, as messages or by reading node-mates' arenas
+ *   coded.c        calls of a group whose values travel as blocks of a codec
  *   message.c      messages as frames: matching, holding early ones, windows
  *   world.c        opening, closing, waiting
  *   shm.c, ucx.c   frames from here to there: struct comm_transport
@@ -17,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "compress/codec.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/frame.h"
 
@@ -53,6 +55,8 @@ struct comm_request {
     uint32_t in_flight;  /* frames that the transport still reads from buf */
     bool send, done, detached; /* detached: nobody waits, the end of sending frees it */
     char *staged;       /* own copy of the bytes, or NULL */
+    struct coded_part *part;   /* of a coded message, or NULL: holds the block, freed with the request */
+    struct comm_request *more; /* the rest of a coded message */
     struct frame head;  /* of its frames; of a receive: what to match */
 };
 
@@ -88,6 +92,15 @@ struct comm_peer {
     bool starving;                    /* shm: did not find room */
 };
 
+struct coded_part {
+    const struct codec *codec;
+    enum codec_type type;
+    void *values; /* where the block's values go; NULL: it is sent */
+    size_t count;
+    uint32_t *flags;
+    char block[];
+};
+
 struct call { /* what all members must agree on */
     uint64_t seq, bytes;
     uint8_t op, type, extra;
@@ -108,8 +121,10 @@ struct comm_group {
     bool near; /* all members are of this node and reached by shm */
     bool busy; /* inside history[seq % COMM_HISTORY] */
     struct call history[COMM_HISTORY];
-    struct comm_request **req; /* 8·n, for the calls */
+    struct comm_request **req; /* 12·n, for the calls */
     const void **src;          /* n */
+    int nodes;                 /* that members are of */
+    int *grid;                 /* members by node, equally many of each, both in member order; NULL: not so */
     int rank[];
 };
 
@@ -120,6 +135,7 @@ struct comm_world {
     int rank, size;
     uint64_t generation;
     int64_t timeout_us;
+    int *node_of; /* of each rank */
     struct flight *flight;
     struct comm_group *groups;
     struct comm_peer *peers;
@@ -140,6 +156,7 @@ int world_wait(struct comm_world *w, struct comm_request *req); /* until it is d
 void *world_scratch(struct comm_world *w, size_t bytes);        /* kept till the next call; NULL: no memory */
 
 /* message.c */
+void message_free(struct comm_request *req); /* one that nothing knows of any more */
 struct comm_request *message_send(struct comm_group *g, int member, const struct frame *head, const void *buf);
 struct comm_request *message_recv(struct comm_group *g, int member, const struct frame *head, void *buf);
 int message_arrive(struct comm_world *w, struct comm_peer *p, const struct frame *f, const void *payload);
@@ -152,7 +169,11 @@ int message_bye(struct comm_world *w, struct comm_peer *p); /* 1 sent, 0 not now
 void message_peer_init(struct comm_peer *p, int rank);
 void message_peer_clear(struct comm_peer *p);
 
+/* coded.c */
+int coded_land(struct comm_request *req); /* a part of a coded message is here: decode it, or fail the world */
+
 /* group.c */
+void group_free(struct comm_group *g);
 /* A call: begin, waves of messages, end. begin and end stand around all of it, whatever it comes to. */
 int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned extra, uint64_t bytes);
 int group_end(struct comm_group *g, int r, struct merr *err); /* r: what the call came to */

@@ -1,0 +1,660 @@
+/* coded - a call is a pipeline of up to three stages over the slices of the shares:
+ *
+ *   put      encode what the peers need of slice s, send it
+ *   fold     wait for what came; add it up; pass the sum on, coded again
+ *   land     wait for that; decode it where it belongs
+ *
+ * At any time slice s is in put, s - 1 in fold and s - 2 in land, each with buffers of its own.
+ */
+#include "worker/comm/coded.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/comm/world.h"
+
+#define DEPTH 3                      /* slices under way */
+#define BUFFERS_MAX (64u << 20)      /* bytes for slices: more members get smaller ones */
+#define TYPE_CODED 4                 /* of a call: this + enum codec_type */
+
+struct set { /* of one slice under way */
+    struct wave first, second;     /* the messages of both hops */
+    char *put, *got;               /* of the first hop, by place in the node */
+    char *pass, *back;             /* of the second, by node (sums over two levels) or by member */
+    void *own;                     /* f32: this node's sum for this member */
+};
+
+struct coding {
+    struct comm_group *g;
+    const struct coded *how;
+    const struct codec *codec, *far; /* of the hops */
+    int nodes, local, node, place;   /* members as a grid, and where this one is in it */
+    size_t size;                     /* bytes of a value */
+    const size_t *cut;
+    const void *in;
+    void *out;
+    const float *master;             /* coded_gather_differences */
+    const void *const *send;         /* coded_all_to_all, and the other three */
+    void *const *recv;
+    const size_t *send_count, *recv_count;
+    size_t slice, slices;
+    size_t room, far_room;           /* of a peer's part of put and got, of pass and back */
+    uint32_t flags;
+    struct set set[DEPTH];
+};
+
+typedef int (*stage_fn)(struct coding *x, struct set *set, size_t s);
+
+static int member_at(const struct coding *x, int node, int place)
+{
+    return x->nodes > 1 ? x->g->grid[node * x->local + place] : place;
+}
+
+/* Slice s of n values: its length, and where it begins. */
+static size_t slice_of(const struct coding *x, size_t n, size_t s, size_t *ret_at)
+{
+    size_t at = s * x->slice;
+
+    *ret_at = at < n ? at : n;
+    return n - *ret_at < x->slice ? n - *ret_at : x->slice;
+}
+
+/* Slice s of member's share: its length, and where it begins in the vector. */
+static size_t share_of(const struct coding *x, int member, size_t s, size_t *ret_at)
+{
+    size_t n = slice_of(x, x->cut[member + 1] - x->cut[member], s, ret_at);
+
+    *ret_at += x->cut[member];
+    return n;
+}
+
+static size_t block_bytes(const struct codec *c, size_t n)
+{
+    return n ? codec_size(c, n) : 0;
+}
+
+static struct codec_site site_of(const struct coding *x, size_t at, bool second)
+{
+    struct codec_site site = x->how->site;
+
+    site.tensor += (uint32_t)x->g->index + (second ? COMM_RANKS_MAX : 0);
+    site.offset += at;
+    return site;
+}
+
+/* Fails the world for a block that codec c refuses for the reason in why. */
+static int refuse(struct comm_group *g, const struct codec *c, int member, const char *why)
+{
+    return world_fail(g->world, -EBADMSG, "a block of rank %d in call %llu of '%s' is not good, codec %s: %s",
+                      g->rank[member], (unsigned long long)g->seq, g->name, codec_name(c), why);
+}
+
+/* Encode slice values for the first hop. */
+static void put_block(struct coding *x, const void *values, size_t at, size_t n, char *block)
+{
+    struct codec_site site = site_of(x, at, false);
+
+    x->flags |= codec_encode(x->codec, &site, x->how->type, values, n, block);
+    (void)world_progress(x->g->world); /* what is under way goes on */
+}
+
+static int get_block(struct coding *x, int member, const char *block, void *values, size_t n)
+{
+    struct merr why;
+
+    if (n && codec_decode(x->codec, block, codec_size(x->codec, n), x->how->type, values, n, &x->flags, &why) < 0)
+        return refuse(x->g, x->codec, member, why.text);
+    return 0;
+}
+
+/* After a sum was refused: the member whose block it was. member_of(i) = member_at(node or i, place or i). */
+static int refuse_part(struct coding *x, const struct codec *c, const struct codec_parts *p, bool by_node, size_t n)
+{
+    float *room = malloc(n * sizeof(*room));
+    uint32_t flags = 0;
+    struct merr why;
+    int r = 0;
+
+    for (size_t i = 0; room && i < p->n && r == 0; i++) {
+        if (p->blocks[i] && codec_decode(c, p->blocks[i], p->len, CODEC_F32, room, n, &flags, &why) < 0)
+            r = refuse(x->g, c, by_node ? member_at(x, (int)i, x->place) : member_at(x, x->node, (int)i), why.text);
+    }
+    free(room);
+    return r < 0 ? r : world_fail(x->g->world, -EBADMSG, "blocks in call %llu of '%s' cannot be added up, codec %s",
+                                  (unsigned long long)x->g->seq, x->g->name, codec_name(c));
+}
+
+/* --- sums: the first hop ------------------------------------------------------------------------------------------ */
+
+/* Bytes of slice s of the shares that place passes on: one a node. */
+static size_t column_bytes(const struct coding *x, int place, size_t s)
+{
+    size_t bytes = 0, at;
+
+    for (int k = 0; k < x->nodes; k++)
+        bytes += block_bytes(x->codec, share_of(x, member_at(x, k, place), s, &at));
+    return bytes;
+}
+
+/* Each node-mate gets one message: a block for every node's member at its place. */
+static int put_columns(struct coding *x, struct set *set, size_t s)
+{
+    int r = 0;
+
+    for (int i = 1; i < x->local && r == 0; i++) {
+        int from = (x->place + x->local - i) % x->local, to = (x->place + i) % x->local;
+        size_t bytes = column_bytes(x, x->place, s), at;
+        char *put = set->put + (size_t)to * x->room, *b = put;
+
+        if (bytes)
+            r = group_recv(x->g, &set->first, member_at(x, x->node, from), 2 * (uint32_t)s,
+                           set->got + (size_t)from * x->room, bytes);
+        for (int k = 0; k < x->nodes && r == 0; k++) {
+            size_t n = share_of(x, member_at(x, k, to), s, &at);
+
+            if (n)
+                put_block(x, (const char *)x->in + at * x->size, at, n, b);
+            b += block_bytes(x->codec, n);
+        }
+        if (r == 0 && b > put)
+            r = group_send(x->g, &set->first, member_at(x, x->node, to), 2 * (uint32_t)s, put, (size_t)(b - put));
+    }
+    return r;
+}
+
+/* What the node-mates sent of a share's slice of n values from at on, skip bytes into their messages; the own values
+ * uncoded. */
+static struct codec_parts mates_parts(struct coding *x, const struct set *set, size_t skip, size_t at, size_t n)
+{
+    for (int l = 0; l < x->local; l++)
+        x->g->src[l] = l == x->place ? NULL : set->got + (size_t)l * x->room + skip;
+    return (struct codec_parts){.blocks = x->g->src, .n = (size_t)x->local, .len = codec_size(x->codec, n),
+                                .own = (const char *)x->in + at * x->size, .own_type = x->how->type};
+}
+
+/* --- sums to their owners ----------------------------------------------------------------------------------------- */
+
+static void *own_out(const struct coding *x, size_t at)
+{
+    return (char *)x->out + (at - x->cut[x->g->index]) * x->size;
+}
+
+/* The sum of the node for the member at (k, place): to it, or kept if that is this one. */
+static int fold_share(struct coding *x, struct set *set, size_t s, int k, size_t skip)
+{
+    int to = member_at(x, k, x->place);
+    size_t at, n = share_of(x, to, s, &at), bytes = block_bytes(x->far, n);
+    char *pass = set->pass + (size_t)k * x->far_room;
+    struct codec_site site = site_of(x, at, true);
+    struct codec_parts parts;
+    int r;
+
+    if (n == 0)
+        return 0;
+    parts = mates_parts(x, set, skip, at, n);
+    if (k == x->node && x->nodes == 1)
+        r = codec_decode_reduce(x->codec, &parts, x->how->type, own_out(x, at), n, &x->flags, NULL);
+    else if (k == x->node)
+        r = codec_decode_reduce(x->codec, &parts, CODEC_F32, set->own, n, &x->flags, NULL);
+    else
+        r = codec_decode_reduce_encode(x->codec, &parts, x->far, &site, pass, n, &x->flags, NULL);
+    if (r < 0)
+        return refuse_part(x, x->codec, &parts, false, n);
+    return k == x->node ? 0 : group_send(x->g, &set->second, to, 2 * (uint32_t)s + 1, pass, bytes);
+}
+
+static int fold_shares(struct coding *x, struct set *set, size_t s)
+{
+    size_t skip = 0, at, mine = block_bytes(x->far, share_of(x, x->g->index, s, &at));
+    int r = group_wait(x->g, &set->first);
+
+    for (int k = 0; k < x->nodes && r == 0; k++) {
+        if (k != x->node && mine)
+            r = group_recv(x->g, &set->second, member_at(x, k, x->place), 2 * (uint32_t)s + 1,
+                           set->back + (size_t)k * x->far_room, mine);
+        if (r == 0)
+            r = fold_share(x, set, s, k, skip);
+        skip += block_bytes(x->codec, share_of(x, member_at(x, k, x->place), s, &at));
+        (void)world_progress(x->g->world);
+    }
+    return r;
+}
+
+/* The nodes' sums for this member. */
+static int land_shares(struct coding *x, struct set *set, size_t s)
+{
+    size_t at, n = share_of(x, x->g->index, s, &at);
+    struct codec_parts parts = {.blocks = x->g->src, .n = (size_t)x->nodes, .len = block_bytes(x->far, n),
+                                .own = set->own, .own_type = CODEC_F32};
+    int r = group_wait(x->g, &set->second);
+
+    if (r < 0 || n == 0 || x->nodes == 1)
+        return r;
+    for (int k = 0; k < x->nodes; k++)
+        x->g->src[k] = k == x->node ? NULL : set->back + (size_t)k * x->far_room;
+    r = codec_decode_reduce(x->far, &parts, x->how->type, own_out(x, at), n, &x->flags, NULL);
+    return r < 0 ? refuse_part(x, x->far, &parts, true, n) : 0;
+}
+
+/* --- sums to all -------------------------------------------------------------------------------------------------- */
+
+static int fold_to_all(struct coding *x, struct set *set, size_t s)
+{
+    int me = x->g->index, r = group_wait(x->g, &set->first);
+    size_t at, n = share_of(x, me, s, &at), theirs;
+    struct codec_site site = site_of(x, at, true);
+    struct codec_parts parts;
+
+    if (r == 0 && n) {
+        parts = mates_parts(x, set, 0, at, n);
+        if (codec_decode_reduce_encode(x->codec, &parts, x->codec, &site, set->pass, n, &x->flags, NULL) < 0)
+            r = refuse_part(x, x->codec, &parts, false, n);
+    }
+    for (int i = 1; i < x->g->n && r == 0; i++) {
+        int from = (me + x->g->n - i) % x->g->n, to = (me + i) % x->g->n;
+        size_t m = share_of(x, from, s, &theirs);
+
+        if (m)
+            r = group_recv(x->g, &set->second, from, 2 * (uint32_t)s + 1, set->back + (size_t)from * x->far_room,
+                           codec_size(x->codec, m));
+        if (n && r == 0)
+            r = group_send(x->g, &set->second, to, 2 * (uint32_t)s + 1, set->pass, codec_size(x->codec, n));
+    }
+    return r < 0 ? r : get_block(x, me, set->pass, (char *)x->out + at * x->size, n);
+}
+
+static int land_from_all(struct coding *x, struct set *set, size_t s)
+{
+    int r = group_wait(x->g, &set->second);
+
+    for (int i = 0; i < x->g->n && r == 0; i++) {
+        size_t at, n = share_of(x, i, s, &at);
+
+        if (i != x->g->index)
+            r = get_block(x, i, set->back + (size_t)i * x->far_room, (char *)x->out + at * x->size, n);
+    }
+    return r;
+}
+
+/* --- gathering ---------------------------------------------------------------------------------------------------- */
+
+static int put_own(struct coding *x, struct set *set, size_t s)
+{
+    int me = x->g->index, r = 0;
+    size_t at, n = share_of(x, me, s, &at), theirs;
+    struct codec_site site = site_of(x, at, false);
+
+    if (n && x->master)
+        x->flags |= codec_encode_difference(x->codec, &site, x->master + (at - x->cut[me]), x->how->type,
+                                            (char *)x->out + at * x->size, n, set->put);
+    else if (n)
+        put_block(x, (char *)x->out + at * x->size, at, n, set->put);
+    for (int i = 1; i < x->g->n && r == 0; i++) {
+        int from = (me + x->g->n - i) % x->g->n, to = (me + i) % x->g->n;
+        size_t m = share_of(x, from, s, &theirs);
+
+        if (m)
+            r = group_recv(x->g, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
+                           codec_size(x->codec, m));
+        if (n && r == 0)
+            r = group_send(x->g, &set->first, to, 2 * (uint32_t)s, set->put, codec_size(x->codec, n));
+    }
+    return r;
+}
+
+static int land_gathered(struct coding *x, struct set *set, size_t s)
+{
+    int r = group_wait(x->g, &set->first);
+
+    for (int i = 0; i < x->g->n && r == 0; i++) {
+        size_t at, n = share_of(x, i, s, &at);
+        const char *block = i == x->g->index ? set->put : set->got + (size_t)i * x->room;
+        char *to = (char *)x->out + at * x->size;
+        struct merr why;
+
+        if (!x->master)
+            r = get_block(x, i, block, to, n);
+        else if (n && codec_decode_add(x->codec, block, codec_size(x->codec, n), x->how->type, to, n, &x->flags,
+                                       &why) < 0)
+            r = refuse(x->g, x->codec, i, why.text);
+    }
+    return r;
+}
+
+/* --- all to all --------------------------------------------------------------------------------------------------- */
+
+static int put_each(struct coding *x, struct set *set, size_t s)
+{
+    int me = x->g->index, r = 0;
+
+    for (int i = 1; i < x->g->n && r == 0; i++) {
+        int from = (me + x->g->n - i) % x->g->n, to = (me + i) % x->g->n;
+        size_t at, m = slice_of(x, x->recv_count[from], s, &at), n = slice_of(x, x->send_count[to], s, &at);
+        char *put = set->put + (size_t)to * x->room;
+
+        if (m)
+            r = group_recv(x->g, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
+                           codec_size(x->codec, m));
+        if (n && r == 0) {
+            put_block(x, (const char *)x->send[to] + at * x->size, at, n, put);
+            r = group_send(x->g, &set->first, to, 2 * (uint32_t)s, put, codec_size(x->codec, n));
+        }
+    }
+    return r;
+}
+
+static int land_each(struct coding *x, struct set *set, size_t s)
+{
+    int r = group_wait(x->g, &set->first);
+
+    for (int i = 0; i < x->g->n && r == 0; i++) {
+        size_t at, n = slice_of(x, x->recv_count[i], s, &at);
+
+        if (i != x->g->index)
+            r = get_block(x, i, set->got + (size_t)i * x->room, (char *)x->recv[i] + at * x->size, n);
+    }
+    return r;
+}
+
+/* --- a call from begin to end ------------------------------------------------------------------------------------- */
+
+static size_t longest(const struct coding *x)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < x->g->n; i++) {
+        size_t n = x->cut ? x->cut[i + 1] - x->cut[i]
+                   : i == x->g->index             ? 0
+                   : x->send_count[i] > x->recv_count[i] ? x->send_count[i]
+                                                         : x->recv_count[i];
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static size_t up64(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+/* Values of a slice: as wanted, but so that all buffers stay within their limit. */
+static size_t slice_for(const struct coding *x)
+{
+    size_t wanted = x->how->slice ? x->how->slice : CODED_SLICE;
+    size_t most = BUFFERS_MAX / (DEPTH * 4 * sizeof(float) * (size_t)x->g->n) / CODED_ALIGN * CODED_ALIGN;
+
+    if (most < CODED_ALIGN)
+        most = CODED_ALIGN;
+    return wanted < most ? wanted : most;
+}
+
+static int make_room(struct coding *x)
+{
+    size_t n = (size_t)x->g->n, all = longest(x), put, own, far, each;
+    char *at;
+
+    x->slice = slice_for(x);
+    x->slices = (all + x->slice - 1) / x->slice;
+    all = all < x->slice ? all : x->slice;
+    x->room = up64((size_t)x->nodes * block_bytes(x->codec, all));
+    x->far_room = up64(block_bytes(x->far, all));
+    put = x->room * (size_t)x->local;
+    far = x->far_room * n;
+    own = up64(all * sizeof(float));
+    each = 2 * put + 2 * far + own;
+    at = world_scratch(x->g->world, DEPTH * each + 1);
+    for (int i = 0; at && i < DEPTH; i++, at += each) {
+        x->set[i] = (struct set){.first = {.req = x->g->req + 4 * (size_t)i * n},
+                                 .second = {.req = x->g->req + (4 * (size_t)i + 2) * n},
+                                 .put = at,
+                                 .got = at + put,
+                                 .pass = at + 2 * put,
+                                 .back = at + 2 * put + far,
+                                 .own = at + 2 * put + 2 * far};
+    }
+    return at ? 0 : x->g->world->failed;
+}
+
+/* fold may be NULL. */
+static int run_stages(struct coding *x, stage_fn put, stage_fn fold, stage_fn land)
+{
+    int r = make_room(x);
+
+    for (size_t s = 0; s < x->slices + 2 && r == 0; s++) {
+        if (s >= 2)
+            r = land(x, &x->set[(s - 2) % DEPTH], s - 2);
+        if (s < x->slices && r == 0)
+            r = put(x, &x->set[s % DEPTH], s);
+        if (s >= 1 && s - 1 < x->slices && fold && r == 0)
+            r = fold(x, &x->set[(s - 1) % DEPTH], s - 1);
+    }
+    for (int i = 0; i < DEPTH && x->set[i].first.req; i++) { /* of a failed call */
+        (void)group_wait(x->g, &x->set[i].first);
+        (void)group_wait(x->g, &x->set[i].second);
+    }
+    return r;
+}
+
+static struct coding coding_of(struct comm_group *g, const struct coded *how)
+{
+    assert(how->slice % CODED_ALIGN == 0 && how->site.offset % CODED_ALIGN == 0);
+    assert(!codec_is_stochastic(how->codec) || how->site.tensor % CODED_TENSORS == 0);
+    return (struct coding){.g = g,
+                           .how = how,
+                           .codec = how->codec,
+                           .far = how->codec,
+                           .nodes = 1,
+                           .local = g->n,
+                           .place = g->index,
+                           .size = how->type == CODEC_F32 ? 4 : 2};
+}
+
+static int coding_begin(const struct coding *x, enum comm_call op, size_t count)
+{
+    return group_begin(x->g, op, TYPE_CODED + x->how->type, codec_id(x->codec), count * x->size);
+}
+
+static int coding_end(const struct coding *x, int r, uint32_t *flags, struct merr *err)
+{
+    r = group_end(x->g, r, err);
+    if (r == 0)
+        *flags |= x->flags;
+    return r;
+}
+
+int coded_all_reduce(struct comm_group *g, const struct coded *how, void *buf, size_t count, uint32_t *flags,
+                     struct merr *err)
+{
+    struct coding x = coding_of(g, how);
+    size_t n = (size_t)g->n, share = (count + n - 1) / n, *cut = calloc(n + 1, sizeof(*cut));
+    int r;
+
+    if (!cut)
+        return merr_set(err, -ENOMEM, "no memory for the cuts of %zu values", count);
+    share = (share + codec_group(how->codec) - 1) / codec_group(how->codec) * codec_group(how->codec);
+    for (size_t i = 0; i <= n; i++)
+        cut[i] = i * share < count ? i * share : count;
+    x.cut = cut;
+    x.in = x.out = buf;
+    r = coding_begin(&x, COMM_CALL_ALL_REDUCE, count);
+    if (r == 0 && g->n > 1)
+        r = run_stages(&x, put_columns, fold_to_all, land_from_all);
+    free(cut);
+    return coding_end(&x, r, flags, err);
+}
+
+/* Two levels, or the one that is not trivial. */
+static void set_levels(struct coding *x)
+{
+    const struct comm_group *g = x->g;
+
+    if (!x->how->far || g->nodes == 1)
+        return;
+    if (g->nodes == g->n) {
+        x->codec = x->far = x->how->far;
+        return;
+    }
+    if (!g->grid)
+        return;
+    x->far = x->how->far;
+    x->nodes = g->nodes;
+    x->local = g->n / g->nodes;
+    for (int i = 0; i < g->n; i++) {
+        if (g->grid[i] == g->index) {
+            x->node = i / x->local;
+            x->place = i % x->local;
+        }
+    }
+}
+
+int coded_reduce_scatter(struct comm_group *g, const struct coded *how, const void *in, const size_t *cut, void *out,
+                         uint32_t *flags, struct merr *err)
+{
+    struct coding x = coding_of(g, how);
+    size_t mine = cut[g->index + 1] - cut[g->index];
+    int r;
+
+    x.in = in;
+    x.out = out;
+    x.cut = cut;
+    set_levels(&x);
+    r = coding_begin(&x, COMM_CALL_REDUCE_SCATTER, cut[g->n]);
+    if (r == 0 && g->n > 1)
+        r = run_stages(&x, put_columns, fold_shares, land_shares);
+    else if (r == 0 && mine)
+        memmove(out, (const char *)in + cut[0] * x.size, mine * x.size);
+    return coding_end(&x, r, flags, err);
+}
+
+/* master NULL: the values themselves. */
+static int gather(struct comm_group *g, const struct coded *how, const float *master, void *buf, const size_t *cut,
+                  uint32_t *flags, struct merr *err)
+{
+    struct coding x = coding_of(g, how);
+    int r = coding_begin(&x, COMM_CALL_ALL_GATHER, cut[g->n]);
+
+    x.out = buf;
+    x.cut = cut;
+    x.master = master;
+    if (r == 0)
+        r = run_stages(&x, put_own, NULL, land_gathered);
+    return coding_end(&x, r, flags, err);
+}
+
+int coded_all_gather(struct comm_group *g, const struct coded *how, void *buf, const size_t *cut, uint32_t *flags,
+                     struct merr *err)
+{
+    return gather(g, how, NULL, buf, cut, flags, err);
+}
+
+int coded_gather_differences(struct comm_group *g, const struct coded *how, const float *master, void *replica,
+                             const size_t *cut, uint32_t *flags, struct merr *err)
+{
+    assert(master);
+    return gather(g, how, master, replica, cut, flags, err);
+}
+
+int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *const *send, const size_t *send_count,
+                     void *const *recv, const size_t *recv_count, uint32_t *flags, struct merr *err)
+{
+    struct coding x = coding_of(g, how);
+    int me = g->index, r;
+
+    if (send_count[me] != recv_count[me])
+        return merr_set(err, -EINVAL, "member %d of '%s' sends itself %zu values and expects %zu", me, g->name,
+                        send_count[me], recv_count[me]);
+    x.send = send;
+    x.recv = recv;
+    x.send_count = send_count;
+    x.recv_count = recv_count;
+    r = coding_begin(&x, COMM_CALL_ALL_TO_ALL, 0); /* counts differ by member: each message is checked */
+    if (r == 0 && send_count[me] && send[me] != recv[me])
+        memmove(recv[me], send[me], send_count[me] * x.size);
+    if (r == 0 && g->n > 1)
+        r = run_stages(&x, put_each, NULL, land_each);
+    return coding_end(&x, r, flags, err);
+}
+
+/* --- messages: one a slice, of one tag ---------------------------------------------------------------------------- */
+
+int coded_land(struct comm_request *req)
+{
+    struct coded_part *p = req->part;
+    struct merr why;
+    int r;
+
+    if (!p->values) /* of a send: sent is all there is to it */
+        return 0;
+    r = codec_decode(p->codec, p->block, req->bytes, p->type, p->values, p->count, p->flags, &why);
+    if (r < 0)
+        return world_fail(req->group->world, -EBADMSG, "a message of rank %d in '%s' with tag %u is not good, codec "
+                          "%s: %s", req->peer->rank, req->group->name, req->head.step, codec_name(p->codec), why.text);
+    return 0;
+}
+
+/* One slice; values: of a receive. */
+static int message_part(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, size_t at,
+                        size_t count, const void *from, void *values, uint32_t *flags, struct comm_request **ret,
+                        struct merr *err)
+{
+    size_t bytes = codec_size(how->codec, count);
+    struct coded_part *p = malloc(sizeof(*p) + bytes);
+    struct codec_site site = how->site;
+    int r;
+
+    if (!p) {
+        (void)world_fail(g->world, -ENOMEM, "no memory for a block of %zu bytes", bytes);
+        return world_error(g->world, err);
+    }
+    *p = (struct coded_part){.codec = how->codec, .type = how->type, .values = values, .count = count, .flags = flags};
+    site.tensor += (uint32_t)g->index;
+    site.offset += at;
+    if (from)
+        *flags |= codec_encode(how->codec, &site, how->type, from, count, p->block);
+    r = from ? comm_isend(g, peer, tag, p->block, bytes, ret, err)
+             : comm_irecv(g, peer, tag, p->block, bytes, ret, err);
+    if (r < 0)
+        free(p);
+    else
+        (*ret)->part = p;
+    return r;
+}
+
+static int coded_message(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, const void *from,
+                         void *to, size_t count, struct comm_request **ret, uint32_t *flags, struct merr *err)
+{
+    size_t slice = how->slice ? how->slice : CODED_SLICE, size = how->type == CODEC_F32 ? 4 : 2, at = 0;
+    struct comm_request *first = NULL, **last = &first;
+    int r;
+
+    do {
+        size_t n = count - at < slice ? count - at : slice;
+
+        r = message_part(g, how, peer, tag, at, n, from ? (const char *)from + at * size : NULL,
+                         to ? (char *)to + at * size : NULL, flags, last, err);
+        if (r < 0)
+            break;
+        last = &(*last)->more;
+        at += n;
+    } while (at < count);
+    if (r == 0)
+        *ret = first;
+    else if (first)
+        (void)comm_wait(first, NULL); /* ends at once: the world has failed */
+    return r;
+}
+
+int coded_isend(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, const void *buf, size_t count,
+                struct comm_request **ret, uint32_t *flags, struct merr *err)
+{
+    return coded_message(g, how, peer, tag, buf, NULL, count, ret, flags, err);
+}
+
+int coded_irecv(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, void *buf, size_t count,
+                struct comm_request **ret, uint32_t *flags, struct merr *err)
+{
+    return coded_message(g, how, peer, tag, NULL, buf, count, ret, flags, err);
+}
