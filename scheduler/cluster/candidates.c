@@ -13,8 +13,8 @@
 #define MOVE_COST 0.06      /* taken from every change */
 #define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
 #define SLICE_RESTARTS 20   /* and as many times what a restart costs */
-#define PIN_US 120000000    /* least time between two changes of a job */
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
+#define FEW_DEVICES 32      /* of a type: every count is tried */
 
 struct row { /* one job's candidates while they are collected */
     struct cand v[SCHED_CANDIDATES_MAX];
@@ -50,30 +50,48 @@ static int32_t least(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Powers of two inside a node, whole nodes above it, both ends of the range. */
-static void add_type(struct round *r, struct row *row, const struct sched_job *job, int type, int32_t hi, int room)
+/* What a job may hold: multiples of a replica. */
+struct range {
+    int32_t lo, hi, step;
+};
+
+static struct range range_of(const struct sched_job *job)
 {
-    int32_t size = r->node_size[type];
+    struct range g = { .step = job->replica > 1 ? job->replica : 1 };
+
+    sched_job_range(job, &g.lo, &g.hi);
+    return g;
+}
+
+/* Powers of two inside a node, whole nodes above it, both ends of the range; of few devices every count. */
+static void add_type(struct round *r, struct row *row, const struct sched_job *job, int type, struct range g, int room)
+{
+    int32_t size = r->node_size[type], hi = least(g.hi, r->total[type]);
     int end = row->n + room;
 
-    hi = least(hi, r->total[type]);
-    if (hi < job->min || job->profile->n[type] == 0)
+    hi -= hi % g.step;
+    if (hi < g.lo || job->profile->n[type] == 0)
         return;
     if (end > SCHED_CANDIDATES_MAX)
         end = SCHED_CANDIDATES_MAX;
-    add_count(row, job, type, job->min);
+    add_count(row, job, type, g.lo);
     add_count(row, job, type, hi);
-    for (int32_t n = 1; n <= size && n <= hi && row->n < end; n *= 2)
-        if (n >= job->min)
+    for (int32_t n = g.step; n <= size && n <= hi && row->n < end; n *= 2)
+        if (n >= g.lo)
             add_count(row, job, type, n);
-    for (int32_t nodes = 1, step = 1, i = 0; i < WHOLE_NODES && row->n < end; i++, nodes += step) {
-        if ((int64_t)nodes * size > hi)
+    for (int32_t nodes = 1, by = 1, i = 0; i < WHOLE_NODES && row->n < end; i++, nodes += by) {
+        int64_t n = (int64_t)nodes * size;
+
+        n -= n % g.step;
+        if (n > hi)
             break;
-        if (nodes * size >= job->min)
-            add_count(row, job, type, nodes * size);
+        if (n >= g.lo)
+            add_count(row, job, type, (int32_t)n);
         if (i % 4 == 3)
-            step *= 2;
+            by *= 2;
     }
+    for (int32_t n = g.lo; n <= hi && r->total[type] <= FEW_DEVICES && row->n < end; n += g.step)
+        add_count(row, job, type, n);
 }
 
 static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b)
@@ -85,10 +103,22 @@ static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t
                                    .rate_ups = rates_mixed(job->profile, a, n_a, b, n_b, job->workers) });
 }
 
+/* Every way to make up the least count of two types, where devices are few. */
+static void add_least_mixes(struct round *r, struct row *row, const struct sched_job *job, struct range g)
+{
+    for (int a = 0; a < RATES_TYPES_MAX; a++)
+        for (int b = a + 1; b < RATES_TYPES_MAX && (job->types >> a & 1); b++)
+            for (int32_t n = 1; n < g.lo && g.lo <= FEW_DEVICES && (job->types >> b & 1); n++)
+                if (n <= r->total[a] && g.lo - n <= r->total[b])
+                    add_mix(row, job, a, n, b, g.lo - n);
+}
+
 /* One more type beside each count of another that is a power of two: what it has now when it runs, else any. */
 static void add_mixes(struct round *r, struct row *row, const struct sched_job *job, const struct sched_shape *now,
-                      int32_t hi)
+                      struct range g)
 {
+    int32_t hi = g.hi;
+
     for (int a = 0; a < RATES_TYPES_MAX; a++) {
         bool runs = now->type[0] == a && now->type[1] < 0;
         int32_t from = runs ? now->n[0] : 1, to = runs ? now->n[0] : least(r->total[a], hi);
@@ -165,31 +195,43 @@ static void prune(struct row *row, const struct sched_shape *now)
     row->n = n;
 }
 
+static bool in_range(const struct sched_job *job, const struct sched_shape *now, struct range g)
+{
+    int32_t n = shape_size(now);
+
+    for (int k = 0; k < 2; k++)
+        if (now->type[k] >= 0 && !(job->types >> now->type[k] & 1))
+            return false;
+    return n >= g.lo && n <= g.hi && n % g.step == 0;
+}
+
 static void collect(struct round *r, struct rjob *j, struct row *row, struct sched_shape *now)
 {
     const struct sched_job *job = j->job;
-    int32_t hi = job->workers > 0 ? least(job->max, job->workers) : job->max;
+    struct range g = range_of(job);
     int types = 0, seen = 0, room = job->hetero_ok ? SCHED_CANDIDATES_MAX * 2 / 3 : SCHED_CANDIDATES_MAX;
 
     *now = shape_now(r, job, &j->lost);
     row->n = 0;
-    if (now->rate_ups > 0 && !j->lost)
+    if (now->rate_ups > 0 && !j->lost && (job->fixed || in_range(job, now, g)))
         add(row, *now);
     if (job->fixed && row->n > 0)
         return;
-    if (now->type[0] >= 0 && hi > 2 * shape_size(now))
-        hi = 2 * shape_size(now) > job->min ? 2 * shape_size(now) : job->min;
+    if (now->type[0] >= 0 && row->n > 0 && g.hi > 2 * shape_size(now))
+        g.hi = 2 * shape_size(now) > g.lo ? 2 * shape_size(now) : g.lo;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         types += (job->types >> t & 1) && r->total[t] > 0;
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
         bool home = job->home < 0 || job->hetero_ok || job->home == t;
 
         if ((job->types >> t & 1) && r->total[t] > 0 && home)
-            add_type(r, row, job, t, hi, (room - row->n) / (types - seen));
+            add_type(r, row, job, t, g, (room - row->n) / (types - seen));
         seen += (job->types >> t & 1) && r->total[t] > 0;
     }
-    if (job->hetero_ok && job->workers > 0 && r->in->config.policy == SCHED_MUSTER)
-        add_mixes(r, row, job, now, hi);
+    if (job->hetero_ok && job->workers > 0 && g.step == 1 && r->in->config.policy == SCHED_POLICY_MUSTER) {
+        add_least_mixes(r, row, job, g);
+        add_mixes(r, row, job, now, g);
+    }
     qsort(row->v, (size_t)row->n, sizeof(*row->v), by_size);
     prune(row, now);
 }
@@ -253,7 +295,7 @@ static double restart_factor(const struct round *r, const struct sched_job *job)
 static void value(struct round *r, struct rjob *j, const struct sched_shape *now, double weight)
 {
     const struct sched_job *job = j->job;
-    double base = 0, factor = now->type[0] >= 0 ? restart_factor(r, job) : 1, bonus = 0, hold = 0;
+    double base = 0, factor = j->current != NONE ? restart_factor(r, job) : 1, bonus = 0, hold = 0;
 
     for (int c = 0; c < j->n; c++) {
         double rate = (double)cand_of(r, j, c)->shape.rate_ups;
@@ -270,7 +312,7 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
         double x = (double)cand->shape.rate_ups * (same ? 1 : factor) / base;
 
         x = x > 0.25 ? x : 0.25;
-        x = LAMBDA - 1 / sqrt(x) - (same || now->type[0] < 0 ? 0 : MOVE_COST);
+        x = LAMBDA - 1 / sqrt(x) - (same || j->current == NONE ? 0 : MOVE_COST);
         cand->utility = millis(weight * x + bonus + hold);
         assert(cand->utility >= 0);
     }
@@ -278,8 +320,9 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
 
 static bool just_changed(const struct round *r, const struct sched_job *job)
 {
-    int64_t hold = 4 * job->restart_us > PIN_US ? 4 * job->restart_us : PIN_US;
+    int64_t hold = r->in->config.hold_us;
 
+    hold = 4 * job->restart_us > hold ? 4 * job->restart_us : hold;
     return r->in->config.now_us - job->changed_us < hold;
 }
 
@@ -365,7 +408,8 @@ int candidates_fill(struct round *r)
         if (store(r, j, &row, &now) < 0)
             return -ENOMEM;
         j->pinned = j->current != NONE &&
-                    (j->job->fixed || (just_changed(r, j->job) && !reclaim && r->in->config.policy == SCHED_MUSTER));
+                    (j->job->fixed ||
+                     (just_changed(r, j->job) && !reclaim && r->in->config.policy == SCHED_POLICY_MUSTER));
         value(r, j, &now, weight_of(r, j, weights));
     }
     return 0;

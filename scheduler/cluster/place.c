@@ -1,7 +1,8 @@
 /* Nodes for the chosen configurations: those that keep theirs first, then the largest.
  *
  * Less than a node's devices never span nodes; more take whole nodes and at most one part of a node. The smallest
- * sufficient gap is filled first, then the fullest leaf, then the lowest index. */
+ * sufficient gap is filled first, then the fullest leaf, then the lowest index. Where that leaves a job without devices
+ * and config.spread allows it, parts of as few nodes as can be are taken. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -152,7 +153,7 @@ static int32_t take_whole(struct board *b, int type, int32_t want, int64_t leaf)
     return want;
 }
 
-static bool place_part(struct board *b, int type, int32_t n)
+static bool take_by_rule(struct board *b, int type, int32_t n)
 {
     int32_t size = b->r->node_size[type], whole = size > 0 ? n / size : 0, rest;
     int64_t leaf, at;
@@ -172,6 +173,53 @@ static bool place_part(struct board *b, int type, int32_t n)
         return false;
     take(b, (uint32_t)at, rest);
     return true;
+}
+
+/* The node that holds most of n, its own first: the tightest of those that hold all. -1: none has a device. */
+static int64_t find_most(const struct board *b, int type, int32_t n)
+{
+    const struct round *r = b->r;
+    int64_t best = find_gap(b, type, n, false, -1);
+
+    for (size_t i = b->first[type]; best < 0 && i < b->first[type + 1]; i++)
+        if (b->own[b->nodes[i]] && r->node_free[b->nodes[i]] > 0)
+            best = b->nodes[i];
+    for (size_t i = b->first[type]; i < b->first[type + 1]; i++) {
+        uint32_t at = b->nodes[i];
+
+        if (best < 0 ? r->node_free[at] > 0
+                     : !b->own[best] && r->node_free[best] < n && r->node_free[at] > r->node_free[best])
+            best = at;
+    }
+    return best;
+}
+
+static bool take_anywhere(struct board *b, int type, int32_t n)
+{
+    while (n > 0) {
+        int64_t at = find_most(b, type, n);
+        int32_t some = at < 0 ? 0 : b->r->node_free[at];
+
+        if (some == 0)
+            return false;
+        some = some < n ? some : n;
+        take(b, (uint32_t)at, some);
+        n -= some;
+    }
+    return true;
+}
+
+static bool place_part(struct board *b, int type, int32_t n)
+{
+    size_t before = b->n_taken;
+
+    if (take_by_rule(b, type, n))
+        return true;
+    if (!b->r->in->config.spread)
+        return false;
+    for (; b->n_taken > before; b->n_taken--)
+        give_back(b, b->taken[b->n_taken - 1], b->taken_n[b->n_taken - 1]);
+    return take_anywhere(b, type, n);
 }
 
 static int by_node(const void *a, const void *b)

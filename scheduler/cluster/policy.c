@@ -89,17 +89,17 @@ static struct turn turn_of(const struct round *r, size_t i)
 
     if (job->fixed && j->current != NONE) {
         t.key = INT64_MIN;
-    } else if (cfg->policy == SCHED_LAS) {
+    } else if (cfg->policy == SCHED_POLICY_LAS) {
         bool starved = job->n_places == 0 && cfg->now_us - job->waiting_us > cfg->starve_us;
 
         t.key = job->attained_us >= cfg->las_us && !starved;
         t.key2 = job->submit_us;
-    } else if (cfg->policy == SCHED_MAXMIN) {
+    } else if (cfg->policy == SCHED_POLICY_MAXMIN) {
         double age = (double)(cfg->now_us - job->submit_us) + 1e6;
 
         t.key = (int64_t)((double)job->attained_us / (age * weight) * 1e3); /* coarse, so that equals stay in place */
         t.key2 = job->submit_us;
-    } else if (cfg->policy == SCHED_SRTF) {
+    } else if (cfg->policy == SCHED_POLICY_SRTF) {
         t.key = remaining_us(job, best_rate(r, j));
     }
     return t;
@@ -219,16 +219,16 @@ static int queue(struct round *r, const struct turn *turns)
 
         if (j->chosen != NONE || j->n == 0)
             continue;
-        if (shadow.head && r->in->config.policy == SCHED_FIFO) {
+        if (shadow.head) {
             j->reason = SCHED_BEHIND;
-            continue;
+            j->behind = shadow.head->job->id;
         }
+        if (shadow.head && r->in->config.policy == SCHED_POLICY_FIFO)
+            continue;
         c = shadow.head ? fit_behind(r, j, &shadow) : best_fit(r, j);
         if (c != NONE)
             choice_set(r, j, c);
-        else if (shadow.head)
-            j->reason = SCHED_BEHIND;
-        else if (find_shadow(r, j, &shadow) < 0)
+        else if (!shadow.head && find_shadow(r, j, &shadow) < 0)
             return -ENOMEM;
     }
     return 0;
@@ -237,7 +237,7 @@ static int queue(struct round *r, const struct turn *turns)
 int policy_choose(struct round *r)
 {
     struct turn *turns = calloc(r->n_jobs + 1, sizeof(*turns));
-    bool preempts = r->in->config.policy != SCHED_FIFO && r->in->config.policy != SCHED_BACKFILL;
+    bool preempts = r->in->config.policy != SCHED_POLICY_FIFO && r->in->config.policy != SCHED_POLICY_BACKFILL;
     int status = 0;
 
     if (!turns)

@@ -374,6 +374,7 @@ int fill_choose(struct round *r)
 {
     struct market m;
     uint32_t kept_types = 0;
+    uint64_t kept_for = 0;
 
     if (market_init(r, &m) < 0)
         return -ENOMEM;
@@ -390,8 +391,10 @@ int fill_choose(struct round *r)
                 choice_set(r, j, c);
         if (j->chosen == NONE && j->job->class_ == SCHED_GUARANTEED)
             choice_set(r, j, 0); /* over what there is: repair takes it from the least worth */
-        else if (j->chosen == NONE)
+        else if (j->chosen == NONE) {
             kept_types |= j->job->types;
+            kept_for = kept_for ? kept_for : j->job->id;
+        }
     }
     repair(r, &m);
     for (size_t i = 0; i < r->n_jobs; i++) {
@@ -399,6 +402,7 @@ int fill_choose(struct round *r)
 
         if (j->chosen == NONE && !j->urgent && (j->job->types & kept_types)) {
             j->reason = SCHED_BEHIND;
+            j->behind = kept_for;
             j->pinned = true; /* not in this round */
         }
     }

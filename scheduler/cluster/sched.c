@@ -10,8 +10,8 @@
 
 
 static const char *const policy_names[] = {
-    [SCHED_MUSTER] = "muster", [SCHED_FIFO] = "fifo",     [SCHED_BACKFILL] = "backfill",
-    [SCHED_LAS] = "las",       [SCHED_MAXMIN] = "maxmin", [SCHED_SRTF] = "srtf-oracle",
+    [SCHED_POLICY_MUSTER] = "muster", [SCHED_POLICY_FIFO] = "fifo",     [SCHED_POLICY_BACKFILL] = "backfill",
+    [SCHED_POLICY_LAS] = "las",       [SCHED_POLICY_MAXMIN] = "maxmin", [SCHED_POLICY_SRTF] = "srtf-oracle",
 };
 
 const char *sched_policy_name(enum sched_policy policy)
@@ -45,6 +45,17 @@ const char *sched_reason_name(enum sched_reason reason)
 
     assert((size_t)reason < sizeof(name) / sizeof(name[0]));
     return name[reason];
+}
+
+void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *ret_most)
+{
+    int32_t step = job->replica > 1 ? job->replica : 1;
+    int64_t least = ((int64_t)job->min + step - 1) / step * step, most = job->max - job->max % step;
+
+    if (job->workers > 0 && most > (int64_t)job->workers * step)
+        most = (int64_t)job->workers * step;
+    *ret_least = least > RATES_COUNT_MAX ? RATES_COUNT_MAX : (int32_t)least;
+    *ret_most = (int32_t)most;
 }
 
 /* --- the snapshot ---------------------------------------------------------------------------------------- */
@@ -191,13 +202,16 @@ static void lay_workers(const struct sched_job *job, struct sched_verdict *v)
 
 static struct sched_verdict verdict_of(struct round *r, const struct rjob *j)
 {
-    struct sched_verdict v = { .action = action_of(r, j), .reason = reason_of(r, j), .shape = { .type = { -1, -1 } } };
+    struct sched_verdict v = { .action = action_of(r, j), .reason = reason_of(r, j),
+                               .shape = { .type = { -1, -1 } } };
 
+    if (v.reason == SCHED_BEHIND)
+        v.behind = j->behind;
     if (j->chosen != NONE) {
         v.shape = cand_of(r, j, j->chosen)->shape;
         v.first = j->place_first;
         v.n = j->place_n;
-        if (j->job->workers > 0)
+        if (j->job->workers > 0 && j->job->replica <= 1)
             lay_workers(j->job, &v);
     }
     if (v.action == SCHED_STOP || v.action == SCHED_SHRINK || v.action == SCHED_MOVE)
@@ -247,7 +261,7 @@ int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct 
     if (status == 0)
         status = candidates_fill(&r);
     if (status == 0)
-        status = in->config.policy != SCHED_MUSTER  ? policy_choose(&r)
+        status = in->config.policy != SCHED_POLICY_MUSTER  ? policy_choose(&r)
                  : in->config.mode == SCHED_FAST    ? fill_choose(&r)
                                                     : price_choose(&r);
     if (status == 0)

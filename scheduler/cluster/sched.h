@@ -1,9 +1,9 @@
 /* sched - one round: which job runs on how many devices of which types, and on which nodes
  *
- * One pure function of a snapshot, called by the simulator for every policy. No clock, no I/O, no globals; arithmetic
- * is integer or IEEE +, -, *, / and sqrt, so the same snapshot gives the same plan on every host and in whatever order
- * its jobs are listed (nodes have a fixed order: it breaks ties, as do job ids). Limits: SCHED_*_MAX. Not tied to a
- * thread.
+ * One pure function of a snapshot, called by the server and, for every policy, by the simulator. No clock, no I/O, no
+ * globals; arithmetic is integer or IEEE +, -, *, / and sqrt, so the same snapshot gives the same plan on every host and
+ * in whatever order its jobs are listed (nodes have a fixed order: it breaks ties, as do job ids). Limits: SCHED_*_MAX.
+ * Not tied to a thread.
  */
 #ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_H
 #define MUSTER_SCHEDULER_CLUSTER_SCHED_H
@@ -19,12 +19,12 @@
 #define SCHED_CANDIDATES_MAX 48
 
 enum sched_policy {
-    SCHED_MUSTER,   /* utility and prices, elastic, tenants and classes */
-    SCHED_FIFO,     /* gang, in order of submission; the first that does not fit holds the rest up */
-    SCHED_BACKFILL, /* EASY: later jobs may pass it that do not delay it */
-    SCHED_LAS,      /* two queues by attained service, preemptive (Tiresias 2019) */
-    SCHED_MAXMIN,   /* least received share goes first, preemptive rounds (Gavel 2020) */
-    SCHED_SRTF,     /* shortest remaining time first, told the truth */
+    SCHED_POLICY_MUSTER,   /* utility and prices, elastic, tenants and classes */
+    SCHED_POLICY_FIFO,     /* gang, in order of submission; the first that does not fit holds the rest up */
+    SCHED_POLICY_BACKFILL, /* EASY: later jobs may pass it that do not delay it */
+    SCHED_POLICY_LAS,      /* two queues by attained service, preemptive (Tiresias 2019) */
+    SCHED_POLICY_MAXMIN,   /* least received share goes first, preemptive rounds (Gavel 2020) */
+    SCHED_POLICY_SRTF,     /* shortest remaining time first, told the truth */
     SCHED_POLICY_MAX,
 };
 
@@ -43,6 +43,7 @@ struct sched_node {
     uint8_t type;
     int32_t devices; /* fit to be used: 0 while the node is lost or drains */
     uint32_t leaf;   /* switch it hangs on, below SCHED_NODES_MAX */
+    int32_t drained, silent; /* further devices that nobody gets now: it drains, or contact is lost; for explanations */
 };
 
 struct sched_tenant {
@@ -62,7 +63,8 @@ struct sched_job {
     enum sched_class class_;
     int64_t submit_us;
     int32_t min, max;
-    int32_t workers;   /* virtual workers, which bound max; 0: none, no mix of types */
+    int32_t replica;   /* it takes whole multiples of so many; 0 counts as 1 */
+    int32_t workers;   /* virtual workers, which bound the replicas; 0: none, no mix of types */
     uint32_t types;    /* mask of those it may use */
     bool hetero_ok;    /* its result does not depend on the type: it may mix and change types */
     bool fixed;        /* once started it is never touched */
@@ -87,6 +89,8 @@ struct sched_config {
     int64_t round_us;  /* between full rounds */
     int64_t starve_us; /* a job that waits longer goes before all but guarantees */
     int64_t grace_us;  /* from the notice to the kill of who loses devices */
+    int64_t hold_us;   /* least time between two changes of a job; four restarts when that is longer */
+    bool spread;       /* a job that finds no whole nodes may take parts of several */
     int64_t las_us;    /* device time after which LAS puts a job into the second queue */
 };
 
@@ -125,6 +129,7 @@ struct sched_verdict { /* of one job */
     struct sched_shape shape; /* type -1: none */
     struct rates_est est[2];  /* where its virtual workers lie, when it has some */
     size_t first, n;          /* in plan.places */
+    uint64_t behind;          /* SCHED_BEHIND: the job for which devices are kept */
     int64_t deadline_us;      /* STOP, SHRINK, MOVE: when its processes are killed */
 };
 
@@ -144,6 +149,9 @@ struct sched_plan {
  * itself; -ENOMEM. On failure *ret is unchanged. */
 int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct merr *err);
 void sched_plan_clear(struct sched_plan *plan);
+
+/* Least and most devices a job can take in whole replicas; *ret_most < *ret_least: none. */
+void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *ret_most);
 
 /* Write a plan as text, jobs by id: equal plans give equal bytes. Returns 0 or as buf_printf. */
 int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan, struct buf *out);

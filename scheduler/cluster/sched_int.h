@@ -24,6 +24,7 @@ struct rjob { /* a job in the round, by id */
     bool placed;
     bool kept;         /* where it was */
     enum sched_reason reason;
+    uint64_t behind;
     uint32_t place_first, place_n; /* in round.places */
 };
 

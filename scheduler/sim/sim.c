@@ -381,7 +381,8 @@ static int run_round(struct engine *e, enum sched_mode mode, struct merr *err)
 {
     struct sched_input in = {
         .config = { .policy = e->s->policy, .mode = mode, .now_us = e->now_us, .round_us = e->s->round_us,
-                    .starve_us = e->s->starve_us, .grace_us = e->s->grace_us, .las_us = e->s->las_us },
+                    .starve_us = e->s->starve_us, .grace_us = e->s->grace_us, .las_us = e->s->las_us,
+                    .hold_us = SIM_HOLD_US },
         .nodes = e->nodes, .n_nodes = e->s->n_nodes, .tenants = e->s->tenants, .n_tenants = e->s->n_tenants,
         .jobs = e->view, .n_jobs = e->n,
     };

@@ -12,6 +12,7 @@
 
 #define SIM_SAMPLES_MAX 20000 /* of the timeline; more are thinned out */
 #define SIM_CDF_POINTS 21
+#define SIM_HOLD_US 120000000 /* least time between two changes of a job */
 
 struct sim_outcome { /* of one job of the trace */
     int64_t start_us, finish_us;

@@ -103,6 +103,7 @@ static void world_init(struct world *w, size_t devices)
     }
     w->in = (struct sched_input){
         .config = { .now_us = 90000 * S, .round_us = 60 * S, .starve_us = 1000000 * S, .grace_us = 30 * S,
+                    .hold_us = 120 * S,
                     .mode = SCHED_FULL },
         .nodes = w->nodes, .n_nodes = nodes, .tenants = w->tenants, .n_tenants = 2, .jobs = w->jobs,
         .n_jobs = jobs * 3 / 4,

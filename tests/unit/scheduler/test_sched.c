@@ -60,7 +60,7 @@ static struct world *world_new(uint32_t seed, size_t nodes, size_t jobs)
     }
     w->in = (struct sched_input){
         .config = { .now_us = 4000 * S, .round_us = 60 * S, .starve_us = 36000 * S, .grace_us = 30 * S,
-                    .las_us = 3600 * S, .mode = SCHED_FULL },
+                    .hold_us = 120 * S, .las_us = 3600 * S, .mode = SCHED_FULL },
         .nodes = w->nodes, .n_nodes = nodes, .tenants = w->tenants, .n_tenants = 3, .jobs = w->jobs, .n_jobs = jobs,
     };
     return w;
@@ -116,7 +116,8 @@ static void hold(const struct world *w, const struct sched_plan *p)
     for (int t = 0; t < 3; t++)
         if (w->tenants[t].borrow >= 0 && tenant[t] > w->tenants[t].quota + w->tenants[t].borrow)
             fail_msg("seed %u tenant %d: %d devices", w->seed, t, tenant[t]);
-    assert_true(p->dual_u >= p->value_u || w->in.config.policy != SCHED_MUSTER || w->in.config.mode == SCHED_FAST);
+    assert_true(p->dual_u >= p->value_u || w->in.config.policy != SCHED_POLICY_MUSTER ||
+                w->in.config.mode == SCHED_FAST);
 }
 
 /* Do what the plan says and let time pass. */

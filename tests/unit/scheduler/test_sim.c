@@ -74,8 +74,8 @@ static void fifo_waits_for_the_first_and_backfill_does_not(void **state)
     static const char lines[] = "a,0,lin,3,3,0,1200,1,,*,0\nb,1,lin,4,4,0,400,1,,*,0\nc,2,lin,1,1,0,100,1,,*,0\n"
                                 "d,3,lin,1,1,0,1000,1,,*,0\n";
     static const struct { enum sched_policy policy; int64_t b, c, d; } row[] = {
-        { SCHED_FIFO, 500, 600, 1500 },     /* c and d behind b */
-        { SCHED_BACKFILL, 500, 102, 1500 }, /* c beside a; d would delay b */
+        { SCHED_POLICY_FIFO, 500, 600, 1500 },     /* c and d behind b */
+        { SCHED_POLICY_BACKFILL, 500, 102, 1500 }, /* c beside a; d would delay b */
     };
 
     (void)state;
@@ -101,7 +101,7 @@ static void the_oracle_stops_the_long_for_the_short_and_charges_the_restart(void
 
     (void)state;
     make_setup(&s, 1);
-    s.policy = SCHED_SRTF;
+    s.policy = SCHED_POLICY_SRTF;
     r = run(&s, "a,0,lin,4,4,0,4000,1,,*,0\nb,50,lin,4,4,0,400,1,,*,0\n");
     assert_int_equal(r.jobs[1].start_us, 60 * S); /* at the tick */
     assert_int_equal(r.jobs[1].finish_us, 160 * S);
@@ -161,7 +161,7 @@ static void every_policy_ends_a_trace_with_failures_and_loses_no_device_time(voi
         assert_int_equal(r.used_us + r.idle_us, r.capacity_us);
         assert_memory_equal(r.jobs, again.jobs, r.n_jobs * sizeof(*r.jobs));
         assert_true(r.failures > 0);
-        if (policy == SCHED_MUSTER && (double)r.restarts > 3.0 * (double)r.n_jobs)
+        if (policy == SCHED_POLICY_MUSTER && (double)r.restarts > 3.0 * (double)r.n_jobs)
             fail_msg("%zu restarts of %zu jobs", r.restarts, r.n_jobs);
         sim_result_clear(&r);
         sim_result_clear(&again);

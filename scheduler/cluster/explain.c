@@ -1,0 +1,315 @@
+#include "scheduler/cluster/explain.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *explain_code_name(enum explain_code code)
+{
+    static const char *const name[] = {
+        [EXPLAIN_ASSIGNED] = "assigned",         [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
+        [EXPLAIN_BEHIND] = "behind",             [EXPLAIN_LIMIT] = "tenant-limit",
+        [EXPLAIN_FRAGMENTED] = "fragmented",     [EXPLAIN_FREEING] = "devices-being-freed",
+        [EXPLAIN_DRAINED] = "nodes-drained",     [EXPLAIN_TOO_SMALL] = "cluster-too-small",
+        [EXPLAIN_NO_CLASS] = "no-such-class",    [EXPLAIN_NO_NODES] = "no-nodes",
+        [EXPLAIN_BACK_OFF] = "back-off",         [EXPLAIN_NO_LAYOUT] = "no-layout",
+        [EXPLAIN_SHRUNK] = "shrunk",
+    };
+
+    assert((size_t)code < sizeof(name) / sizeof(name[0]));
+    return name[code];
+}
+
+const char *explain_basis_name(enum explain_basis basis)
+{
+    static const char *const name[] = { "unknown", "work left of running jobs at their measured speed",
+                                        "elastic jobs give way in the next full round" };
+
+    assert((size_t)basis < sizeof(name) / sizeof(name[0]));
+    return name[basis];
+}
+
+static int32_t sum(const int32_t v[RATES_TYPES_MAX], uint32_t types)
+{
+    int64_t n = 0;
+
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        n += types >> t & 1 ? v[t] : 0;
+    return n > INT32_MAX ? INT32_MAX : (int32_t)n;
+}
+
+void explain_count(const struct sched_input *in, const struct sched_plan *plan, struct explain_tally *ret)
+{
+    *ret = (struct explain_tally){ .total = { 0 } };
+    for (size_t i = 0; i < in->n_nodes; i++) {
+        const struct sched_node *n = &in->nodes[i];
+
+        ret->total[n->type] += n->devices + n->drained + n->silent;
+        ret->drained[n->type] += n->drained;
+        ret->free[n->type] += n->devices;
+    }
+    for (size_t p = 0; p < plan->n_places; p++)
+        ret->free[in->nodes[plan->places[p].node].type] -= plan->places[p].devices;
+}
+
+struct explain_wait explain_wait(const struct explain_tally *tally, const struct sched_input *in,
+                                 const struct sched_plan *plan, size_t job)
+{
+    static const enum explain_code by_reason[] = {
+        [SCHED_RUNS] = EXPLAIN_INSUFFICIENT,    [SCHED_BUSY] = EXPLAIN_INSUFFICIENT, [SCHED_BEHIND] = EXPLAIN_BEHIND,
+        [SCHED_LIMIT] = EXPLAIN_LIMIT,          [SCHED_TOO_BIG] = EXPLAIN_TOO_SMALL,
+        [SCHED_FRAGMENTED] = EXPLAIN_FRAGMENTED, [SCHED_RECLAIMED] = EXPLAIN_INSUFFICIENT,
+    };
+    const struct sched_job *j = &in->jobs[job];
+    const struct sched_verdict *v = &plan->verdicts[job];
+    struct explain_wait w = { .free = sum(tally->free, j->types), .total = sum(tally->total, j->types),
+                              .behind = v->behind };
+    int32_t most;
+
+    sched_job_range(j, &w.need, &most);
+    w.code = v->n > 0                                              ? EXPLAIN_ASSIGNED
+             : in->n_nodes == 0                                    ? EXPLAIN_NO_NODES
+             : most < w.need                                       ? EXPLAIN_NO_LAYOUT
+             : w.total == 0                                        ? EXPLAIN_NO_CLASS
+             : w.total < w.need                                    ? EXPLAIN_TOO_SMALL
+             : w.total - sum(tally->drained, j->types) < w.need    ? EXPLAIN_DRAINED
+             : v->reason == SCHED_TOO_BIG && w.total > w.free + w.need ? EXPLAIN_INSUFFICIENT
+                                                                   : by_reason[v->reason];
+    return w;
+}
+
+/* --- the whole of it ------------------------------------------------------------------------------------- */
+
+/* The job's devices of the types that the plan leaves it. */
+static int32_t holds(const struct sched_input *in, const struct sched_plan *plan, size_t job, uint32_t types)
+{
+    const struct sched_verdict *v = &plan->verdicts[job];
+    int32_t n = 0;
+
+    for (size_t p = v->first; p < v->first + v->n; p++)
+        n += types >> in->nodes[plan->places[p].node].type & 1 ? plan->places[p].devices : 0;
+    return n;
+}
+
+static void add_help(struct explain_cause *c, enum explain_help_kind kind, uint64_t job, int32_t n)
+{
+    if (c->n_help < EXPLAIN_HELP_MAX)
+        c->help[c->n_help++] = (struct explain_help){ .kind = kind, .job = job, .n = n };
+}
+
+/* Jobs that hold what it could use, in order of id as they come. */
+static void blame_holders(const struct sched_input *in, const struct sched_plan *plan, size_t job,
+                          struct explain_cause *c)
+{
+    for (size_t i = 0; i < in->n_jobs && c->n_behind < EXPLAIN_BEHIND_MAX; i++)
+        if (i != job && holds(in, plan, i, in->jobs[job].types) > 0)
+            c->behind[c->n_behind++] = in->jobs[i].id;
+}
+
+struct ending {
+    int64_t at_us;
+    int32_t devices;
+    uint64_t id;
+};
+
+static int by_end(const void *a, const void *b)
+{
+    const struct ending *x = a, *y = b;
+
+    if (x->at_us != y->at_us)
+        return x->at_us < y->at_us ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* When enough devices come free by the ends of what runs, or sooner because elastic jobs can give way. */
+static int foresee(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct explain_cause *c)
+{
+    const struct sched_job *me = &in->jobs[job];
+    struct ending *ends = calloc(in->n_jobs + 1, sizeof(*ends));
+    int32_t free_then = c->wait.free, surplus = 0;
+    size_t n = 0;
+
+    if (!ends)
+        return -ENOMEM;
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        const struct sched_job *j = &in->jobs[i];
+        int64_t rate = plan->verdicts[i].shape.rate_ups;
+        int32_t has = i == job ? 0 : holds(in, plan, i, me->types);
+
+        if (has == 0)
+            continue;
+        if (!j->fixed && has > j->min)
+            surplus += has - j->min;
+        if (j->remaining_us >= 0 && rate > 0)
+            ends[n++] = (struct ending){ .id = j->id, .devices = has,
+                                         .at_us = in->config.now_us +
+                                                  (int64_t)((double)j->remaining_us / (double)rate * 1e6) };
+    }
+    qsort(ends, n, sizeof(*ends), by_end);
+    for (size_t i = 0; i < n && c->basis == EXPLAIN_UNKNOWN; i++) {
+        free_then += ends[i].devices;
+        if (free_then >= c->wait.need) {
+            c->start_us = ends[i].at_us;
+            c->basis = EXPLAIN_BY_ENDS;
+        }
+    }
+    free(ends);
+    if (in->config.policy == SCHED_POLICY_MUSTER && c->wait.free + surplus >= c->wait.need &&
+        (c->start_us < 0 || c->start_us > in->config.now_us + in->config.hold_us)) {
+        c->start_us = in->config.now_us + (in->config.hold_us > in->config.round_us ? in->config.hold_us
+                                                                                   : in->config.round_us);
+        c->basis = EXPLAIN_BY_SHRINK;
+    }
+    return 0;
+}
+
+static void advise(const struct sched_input *in, size_t job, struct explain_cause *c)
+{
+    const struct explain_wait *w = &c->wait;
+    int32_t step = in->jobs[job].replica > 1 ? in->jobs[job].replica : 1, fits = w->free - w->free % step;
+
+    switch (w->code) {
+    case EXPLAIN_INSUFFICIENT:
+    case EXPLAIN_FRAGMENTED:
+        for (size_t i = 0; i < c->n_behind && i < 4; i++)
+            add_help(c, EXPLAIN_END_JOB, c->behind[i], 0);
+        if (fits > 0 && fits < w->need)
+            add_help(c, EXPLAIN_LOWER_MIN, 0, fits);
+        break;
+    case EXPLAIN_BEHIND:
+        add_help(c, EXPLAIN_PRIORITY, w->behind, 0);
+        break;
+    case EXPLAIN_LIMIT:
+        add_help(c, EXPLAIN_RAISE_QUOTA, 0, 0);
+        break;
+    case EXPLAIN_DRAINED:
+        add_help(c, EXPLAIN_UNDRAIN, 0, 0);
+        break;
+    case EXPLAIN_TOO_SMALL:
+    case EXPLAIN_NO_CLASS:
+        add_help(c, EXPLAIN_ADD_NODE, 0, 0);
+        add_help(c, EXPLAIN_WIDEN, 0, 0);
+        break;
+    case EXPLAIN_NO_NODES:
+        add_help(c, EXPLAIN_ADD_NODE, 0, 0);
+        break;
+    case EXPLAIN_NO_LAYOUT:
+        add_help(c, EXPLAIN_WIDEN, 0, 0);
+        break;
+    default:
+        break;
+    }
+}
+
+int explain_job(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct explain_cause *ret)
+{
+    struct explain_cause c = { .start_us = -1 };
+    struct explain_tally tally;
+    int32_t least, most, has = holds(in, plan, job, UINT32_MAX);
+
+    explain_count(in, plan, &tally);
+    c.wait = explain_wait(&tally, in, plan, job);
+    sched_job_range(&in->jobs[job], &least, &most);
+    if (c.wait.code == EXPLAIN_ASSIGNED && has < most) {
+        c.wait.code = EXPLAIN_SHRUNK;
+        c.wait.need = most;
+    }
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        if ((in->jobs[job].types >> t & 1) && tally.total[t] > 0)
+            c.classes[c.n_classes++] = (struct explain_class){ .type = t, .total = tally.total[t],
+                                                               .free = tally.free[t], .drained = tally.drained[t] };
+    if (c.wait.code == EXPLAIN_BEHIND && c.wait.behind)
+        c.behind[c.n_behind++] = c.wait.behind;
+    else if (c.wait.code == EXPLAIN_INSUFFICIENT || c.wait.code == EXPLAIN_FRAGMENTED || c.wait.code == EXPLAIN_SHRUNK)
+        blame_holders(in, plan, job, &c);
+    if ((c.wait.code == EXPLAIN_INSUFFICIENT || c.wait.code == EXPLAIN_BEHIND) && foresee(in, plan, job, &c) < 0)
+        return -ENOMEM;
+    advise(in, job, &c);
+    *ret = c;
+    return 0;
+}
+
+/* --- words ------------------------------------------------------------------------------------------------- */
+
+void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
+{
+    int lack = w->need - w->free;
+    unsigned long long behind = w->behind;
+
+    switch (w->code) {
+    case EXPLAIN_INSUFFICIENT:
+        if (lack > 0)
+            (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %d of its classes %s free",
+                           lack, lack == 1 ? "" : "s", w->need, w->free, w->free == 1 ? "is" : "are");
+        else
+            (void)snprintf(ret, size, "waits for the next scheduling round");
+        return;
+    case EXPLAIN_BEHIND:
+        (void)snprintf(ret, size, "waits behind j%llu, which is before it in the queue and waits for devices", behind);
+        return;
+    case EXPLAIN_LIMIT:
+        (void)snprintf(ret, size, "its project holds as many devices as it may; it takes %d", w->need);
+        return;
+    case EXPLAIN_FRAGMENTED:
+        (void)snprintf(ret, size, "%d devices are free, but not %d side by side", w->free, w->need);
+        return;
+    case EXPLAIN_FREEING:
+        (void)snprintf(ret, size, "starts as soon as other jobs have left its devices");
+        return;
+    case EXPLAIN_DRAINED:
+        (void)snprintf(ret, size, "takes %d devices; the cluster has them only with the nodes that are drained",
+                       w->need);
+        return;
+    case EXPLAIN_TOO_SMALL:
+        (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes", w->need, w->total);
+        return;
+    case EXPLAIN_NO_CLASS:
+        (void)snprintf(ret, size, "no node has devices of the classes it may use");
+        return;
+    case EXPLAIN_NO_NODES:
+        (void)snprintf(ret, size, "no node has registered yet");
+        return;
+    case EXPLAIN_BACK_OFF:
+        (void)snprintf(ret, size, "waits a little before it starts again");
+        return;
+    case EXPLAIN_NO_LAYOUT:
+        (void)snprintf(ret, size, "no whole number of replicas lies between devices.min and devices.max");
+        return;
+    case EXPLAIN_SHRUNK:
+        (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %d of its classes %s free", w->need,
+                       w->free, w->free == 1 ? "is" : "are");
+        return;
+    case EXPLAIN_ASSIGNED:
+        break;
+    }
+    (void)snprintf(ret, size, "waits for the next scheduling round");
+}
+
+void explain_help_text(const struct explain_help *h, char *ret, size_t size)
+{
+    switch (h->kind) {
+    case EXPLAIN_END_JOB:
+        (void)snprintf(ret, size, "wait for j%llu to end, or cancel or suspend it", (unsigned long long)h->job);
+        return;
+    case EXPLAIN_LOWER_MIN:
+        (void)snprintf(ret, size, "lower devices.min to %d", h->n);
+        return;
+    case EXPLAIN_PRIORITY:
+        (void)snprintf(ret, size, "raise its priority above that of j%llu", (unsigned long long)h->job);
+        return;
+    case EXPLAIN_UNDRAIN:
+        (void)snprintf(ret, size, "undrain a node");
+        return;
+    case EXPLAIN_ADD_NODE:
+        (void)snprintf(ret, size, "start muster-agent on a node with such devices");
+        return;
+    case EXPLAIN_WIDEN:
+        (void)snprintf(ret, size, "lower devices.min or allow more classes");
+        return;
+    case EXPLAIN_RAISE_QUOTA:
+        (void)snprintf(ret, size, "raise the quota of its project, or end another of its jobs");
+        return;
+    }
+    ret[0] = '\0';
+}

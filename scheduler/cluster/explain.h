@@ -1,0 +1,99 @@
+/* explain - why a job waits or has less than it could use, as data, and in plain words
+ *
+ * Read off a snapshot and its plan, so a saved round explains itself anywhere. Pure; not tied to a thread.
+ */
+#ifndef MUSTER_SCHEDULER_CLUSTER_EXPLAIN_H
+#define MUSTER_SCHEDULER_CLUSTER_EXPLAIN_H
+
+#include "scheduler/cluster/sched.h"
+
+#define EXPLAIN_BEHIND_MAX 8
+#define EXPLAIN_HELP_MAX 8
+
+enum explain_code {
+    EXPLAIN_ASSIGNED,
+    EXPLAIN_INSUFFICIENT, /* others have the devices */
+    EXPLAIN_BEHIND,       /* devices are kept for a job before it */
+    EXPLAIN_LIMIT,        /* its project holds as much as it may */
+    EXPLAIN_FRAGMENTED,   /* enough are free, not side by side */
+    EXPLAIN_FREEING,      /* its devices are being left by others */
+    EXPLAIN_DRAINED,      /* it would fit if drained nodes came back */
+    EXPLAIN_TOO_SMALL,    /* the cluster never holds as many */
+    EXPLAIN_NO_CLASS,     /* no device of its classes */
+    EXPLAIN_NO_NODES,
+    EXPLAIN_BACK_OFF,     /* it failed a moment ago */
+    EXPLAIN_NO_LAYOUT,    /* no whole number of replicas lies between min and max */
+    EXPLAIN_SHRUNK,       /* it runs on fewer devices than it could use */
+};
+
+struct explain_tally { /* devices by type */
+    int32_t total[RATES_TYPES_MAX];   /* that count: also those drained or out of contact */
+    int32_t drained[RATES_TYPES_MAX];
+    int32_t free[RATES_TYPES_MAX];    /* that the plan leaves free */
+};
+
+struct explain_wait { /* the short of it, cheap enough for every job of every round */
+    enum explain_code code;
+    int32_t need;    /* least devices it takes */
+    int32_t free;    /* free devices of its types */
+    int32_t total;   /* devices of its types */
+    uint64_t behind; /* the job for which devices are kept, 0: none */
+};
+
+enum explain_help_kind {
+    EXPLAIN_END_JOB,   /* job: end or suspend it */
+    EXPLAIN_LOWER_MIN, /* n: to so many */
+    EXPLAIN_PRIORITY,  /* above that of job */
+    EXPLAIN_UNDRAIN,
+    EXPLAIN_ADD_NODE,
+    EXPLAIN_WIDEN,     /* lower its minimum or allow more classes */
+    EXPLAIN_RAISE_QUOTA,
+};
+
+struct explain_help {
+    enum explain_help_kind kind;
+    uint64_t job;
+    int32_t n;
+};
+
+enum explain_basis {
+    EXPLAIN_UNKNOWN,   /* nobody can say when it starts */
+    EXPLAIN_BY_ENDS,   /* by the work left of what runs and its measured speed */
+    EXPLAIN_BY_SHRINK, /* elastic jobs give way in a coming full round */
+};
+
+struct explain_class { /* of the types it may use, those with devices */
+    int type;
+    int32_t total, free, drained;
+};
+
+struct explain_cause {
+    struct explain_wait wait;
+    struct explain_class classes[RATES_TYPES_MAX];
+    size_t n_classes;
+    uint64_t behind[EXPLAIN_BEHIND_MAX]; /* jobs that hold what it could use, or go before it */
+    size_t n_behind;
+    struct explain_help help[EXPLAIN_HELP_MAX];
+    size_t n_help;
+    int64_t start_us; /* when it is expected to start, -1: unknown */
+    enum explain_basis basis;
+};
+
+void explain_count(const struct sched_input *in, const struct sched_plan *plan, struct explain_tally *ret);
+
+/* Why the job waits; EXPLAIN_ASSIGNED when it does not. */
+struct explain_wait explain_wait(const struct explain_tally *tally, const struct sched_input *in,
+                                 const struct sched_plan *plan, size_t job);
+
+/* The whole of it. Returns 0 or -ENOMEM with *ret unchanged. */
+int explain_job(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct explain_cause *ret);
+
+/* "insufficient-devices" and so on. */
+const char *explain_code_name(enum explain_code code);
+const char *explain_basis_name(enum explain_basis basis);
+
+/* In words; cut to size. Jobs are named as "j17". */
+void explain_wait_text(const struct explain_wait *wait, char *ret, size_t size);
+void explain_help_text(const struct explain_help *help, char *ret, size_t size);
+
+#endif

@@ -1,0 +1,227 @@
+#include "tests/unit/test.h"
+
+#include <string.h>
+
+#include "scheduler/cluster/explain.h"
+
+#define S INT64_C(1000000)
+
+struct world {
+    struct sched_node nodes[8];
+    struct sched_tenant tenants[2];
+    struct sched_job jobs[8];
+    struct sched_place places[8];
+    struct rates_profile profile;
+    struct sched_input in;
+};
+
+static void world_init(struct world *w, size_t nodes, int32_t devices)
+{
+    memset(w, 0, sizeof(*w));
+    for (size_t i = 0; i < nodes; i++)
+        w->nodes[i].devices = devices;
+    w->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    w->tenants[1] = (struct sched_tenant){ .quota = 1, .weight_milli = 1000 };
+    for (int t = 0; t < 2; t++) {
+        w->profile.points[t][0] = (struct rates_point){ .count = 1, .rate_ups = 1000000 };
+        w->profile.n[t] = 1;
+    }
+    w->in = (struct sched_input){
+        .config = { .mode = SCHED_FAST, .now_us = 1000 * S, .round_us = 60 * S, .starve_us = 100000 * S,
+                    .hold_us = 120 * S, .spread = true },
+        .nodes = w->nodes, .n_nodes = nodes, .tenants = w->tenants, .n_tenants = 2, .jobs = w->jobs,
+    };
+}
+
+/* A job; places: how many devices of node 0 it holds. */
+static struct sched_job *add(struct world *w, int32_t min, int32_t max, int32_t holds)
+{
+    struct sched_job *j = &w->jobs[w->in.n_jobs];
+
+    *j = (struct sched_job){ .id = w->in.n_jobs + 1, .min = min, .max = max, .types = 1, .hetero_ok = true, .home = -1,
+                             .weight_milli = 1000, .restart_us = 5 * S, .remaining_us = -1, .rho_milli = 1000,
+                             .profile = &w->profile };
+    if (holds > 0) {
+        w->places[w->in.n_jobs] = (struct sched_place){ .node = 0, .devices = holds };
+        j->places = &w->places[w->in.n_jobs];
+        j->n_places = 1;
+    }
+    w->in.n_jobs++;
+    return j;
+}
+
+static struct explain_cause why(const struct world *w, size_t job)
+{
+    struct explain_cause c;
+    struct sched_plan plan;
+    struct merr err;
+
+    if (sched_schedule(&w->in, &plan, &err) != 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(explain_job(&w->in, &plan, job, &c), 0);
+    sched_plan_clear(&plan);
+    return c;
+}
+
+static void a_job_that_waits_for_others_names_them_and_when_they_end(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+    char text[256];
+
+    (void)state;
+    world_init(&w, 1, 4);
+    add(&w, 3, 3, 3)->remaining_us = 300 * S; /* at three steps a second: a hundred seconds */
+    add(&w, 2, 4, 0);
+    w.jobs[0].fixed = true;
+    c = why(&w, 1);
+    assert_int_equal(c.wait.code, EXPLAIN_INSUFFICIENT);
+    assert_int_equal(c.wait.need, 2);
+    assert_int_equal(c.wait.free, 1);
+    assert_int_equal(c.n_behind, 1);
+    assert_int_equal(c.behind[0], 1);
+    assert_int_equal(c.basis, EXPLAIN_BY_ENDS);
+    assert_int_equal(c.start_us, 1100 * S);
+    assert_int_equal(c.n_classes, 1);
+    assert_int_equal(c.classes[0].total, 4);
+    assert_int_equal(c.help[0].kind, EXPLAIN_END_JOB);
+    assert_int_equal(c.help[1].kind, EXPLAIN_LOWER_MIN);
+    assert_int_equal(c.help[1].n, 1);
+    explain_wait_text(&c.wait, text, sizeof(text));
+    assert_string_equal(text, "waits for 1 more device: it takes 2 at once and 1 of its classes is free");
+}
+
+static void an_elastic_holder_is_expected_to_give_way(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1, 4);
+    add(&w, 1, 4, 4);
+    add(&w, 2, 2, 0);
+    c = why(&w, 1);
+    assert_int_equal(c.basis, EXPLAIN_BY_SHRINK);
+    assert_int_equal(c.start_us, 1120 * S);
+}
+
+static void each_cause_that_the_cluster_has_is_told_apart(void **state)
+{
+    static const struct {
+        size_t nodes;
+        int32_t devices, drained, min, max, replica;
+        uint32_t types, tenant;
+        enum explain_code want;
+        enum explain_help_kind help;
+    } row[] = {
+        { 0, 0, 0, 1, 1, 1, 1, 0, EXPLAIN_NO_NODES, EXPLAIN_ADD_NODE },
+        { 1, 4, 0, 5, 5, 1, 1, 0, EXPLAIN_TOO_SMALL, EXPLAIN_ADD_NODE },
+        { 1, 4, 0, 1, 1, 1, 2, 0, EXPLAIN_NO_CLASS, EXPLAIN_ADD_NODE },
+        { 1, 1, 3, 4, 4, 1, 1, 0, EXPLAIN_DRAINED, EXPLAIN_UNDRAIN },
+        { 1, 4, 0, 3, 3, 2, 1, 0, EXPLAIN_NO_LAYOUT, EXPLAIN_WIDEN },
+        { 1, 4, 0, 2, 2, 1, 1, 1, EXPLAIN_LIMIT, EXPLAIN_RAISE_QUOTA },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct explain_cause c;
+        struct sched_job *j;
+        struct world w;
+
+        world_init(&w, row[i].nodes, row[i].devices);
+        w.nodes[0].drained = row[i].drained;
+        j = add(&w, row[i].min, row[i].max, 0);
+        j->replica = row[i].replica;
+        j->types = row[i].types;
+        j->tenant = row[i].tenant;
+        c = why(&w, 0);
+        if (c.wait.code != row[i].want || c.n_help == 0 || c.help[0].kind != row[i].help)
+            fail_msg("row %zu: %s", i, explain_code_name(c.wait.code));
+    }
+}
+
+static void a_job_on_fewer_devices_than_it_could_use_is_shrunk(void **state)
+{
+    struct explain_cause c;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1, 4);
+    add(&w, 1, 4, 2);
+    add(&w, 2, 2, 2)->fixed = true;
+    w.places[1] = (struct sched_place){ .node = 0, .devices = 2 };
+    c = why(&w, 0);
+    assert_int_equal(c.wait.code, EXPLAIN_SHRUNK);
+    assert_int_equal(c.wait.need, 4);
+    assert_int_equal(c.behind[0], 2);
+}
+
+static void parts_of_nodes_are_taken_when_nothing_better_is_there(void **state)
+{
+    struct sched_plan plan;
+    struct world w;
+
+    (void)state;
+    for (int spread = 0; spread < 2; spread++) {
+        world_init(&w, 3, 2);
+        w.in.config.spread = spread;
+        w.nodes[0].devices = 3;
+        add(&w, 6, 6, 0); /* 3 + 2 + 1: no two whole nodes of three */
+        assert_int_equal(sched_schedule(&w.in, &plan, NULL), 0);
+        assert_int_equal(plan.verdicts[0].action, spread ? SCHED_START : SCHED_WAIT);
+        assert_int_equal(plan.verdicts[0].n, spread ? 3 : 0);
+        sched_plan_clear(&plan);
+    }
+}
+
+static void devices_come_in_whole_replicas(void **state)
+{
+    static const struct {
+        int32_t replica, min, max, workers, want;
+    } row[] = { { 2, 1, 8, 8, 8 }, { 3, 1, 8, 8, 6 }, { 3, 4, 8, 8, 6 }, { 4, 1, 8, 1, 4 }, { 8, 1, 7, 8, 0 } };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct sched_plan plan;
+        struct sched_job *j;
+        struct world w;
+
+        world_init(&w, 2, 4);
+        j = add(&w, row[i].min, row[i].max, 0);
+        j->replica = row[i].replica;
+        j->workers = row[i].workers;
+        assert_int_equal(sched_schedule(&w.in, &plan, NULL), 0);
+        if (plan.verdicts[0].shape.n[0] != row[i].want)
+            fail_msg("row %zu: %d devices", i, plan.verdicts[0].shape.n[0]);
+        sched_plan_clear(&plan);
+    }
+}
+
+static void who_is_asked_to_have_other_devices_gets_them_in_a_fast_round(void **state)
+{
+    struct sched_plan plan;
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1, 4);
+    add(&w, 3, 3, 2)->changed_us = 999 * S; /* it asks for three and holds two, since a second */
+    assert_int_equal(sched_schedule(&w.in, &plan, NULL), 0);
+    assert_int_equal(plan.verdicts[0].action, SCHED_GROW);
+    assert_int_equal(plan.verdicts[0].shape.n[0], 3);
+    sched_plan_clear(&plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_waits_for_others_names_them_and_when_they_end),
+        cmocka_unit_test(an_elastic_holder_is_expected_to_give_way),
+        cmocka_unit_test(each_cause_that_the_cluster_has_is_told_apart),
+        cmocka_unit_test(a_job_on_fewer_devices_than_it_could_use_is_shrunk),
+        cmocka_unit_test(parts_of_nodes_are_taken_when_nothing_better_is_there),
+        cmocka_unit_test(devices_come_in_whole_replicas),
+        cmocka_unit_test(who_is_asked_to_have_other_devices_gets_them_in_a_fast_round),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
