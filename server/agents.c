@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "server/core.h"
+#include "server/round.h"
 
 #define HEARTBEAT_S 1
 
@@ -87,12 +88,12 @@ static int read_slots(struct core *c, struct node *n, const json_t *list)
         const json_t *o = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(o, "class"));
 
-        slots[i].class_ = name && *name ? core_class(c, name) : CLUSTER_CLASSES_MAX;
+        slots[i].class_ = name && *name ? core_class(c, name) : CORE_CLASSES_MAX;
         slots[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
         copy_text(slots[i].kind, sizeof(slots[i].kind), o, "kind");
-        if (strcmp(slots[i].kind, "gpu") == 0 && slots[i].class_ < CLUSTER_CLASSES_MAX)
+        if (strcmp(slots[i].kind, "gpu") == 0 && slots[i].class_ < CORE_CLASSES_MAX)
             c->gpu_classes |= UINT64_C(1) << slots[i].class_;
-        if (!json_is_integer(json_object_get(o, "slot")) || slots[i].class_ == CLUSTER_CLASSES_MAX) {
+        if (!json_is_integer(json_object_get(o, "slot")) || slots[i].class_ == CORE_CLASSES_MAX) {
             free(slots);
             return -EINVAL;
         }
@@ -331,6 +332,8 @@ static void take_metrics(struct core *c, const json_t *fresh)
             }
             json_decref(e->job.progress);
             e->job.progress = view_progress(line, e->steps);
+            round_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
+                        json_number_value(json_object_get(line, "step_ms")));
             clock_rfc3339(clock_wall_us(), at);
             (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)e->job.id);
             if (c->n_followers == 0) {
@@ -584,7 +587,7 @@ void agents_register(struct core *c, struct call *call)
         call_problem(call, 422, "register-invalid",
                      "'slots' wants at most %d of {slot, kind, class}, and a cluster has at "
                      "most %d classes",
-                     CORE_SLOTS_MAX, CLUSTER_CLASSES_MAX);
+                     CORE_SLOTS_MAX, CORE_CLASSES_MAX);
         return;
     }
     rebooted = boot && n->boot_id[0] && strcmp(boot, n->boot_id) != 0;

@@ -99,8 +99,8 @@ uint8_t core_class(struct core *c, const char *name)
     for (size_t i = 0; i < c->n_classes; i++)
         if (strcmp(c->classes[i], name) == 0)
             return (uint8_t)i;
-    if (c->n_classes == CLUSTER_CLASSES_MAX)
-        return CLUSTER_CLASSES_MAX;
+    if (c->n_classes == CORE_CLASSES_MAX)
+        return CORE_CLASSES_MAX;
     (void)snprintf(c->classes[c->n_classes], SPEC_NAME_MAX, "%s", name);
     return (uint8_t)c->n_classes++;
 }
@@ -143,11 +143,11 @@ struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
     e->fault_rank = -1;
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
-    e->classes = spec->devices.n_classes ? 0 : CLUSTER_ANY_CLASS;
+    e->classes = spec->devices.n_classes ? 0 : CORE_ANY_CLASS;
     for (size_t i = 0; i < spec->devices.n_classes; i++) {
         uint8_t bit = core_class(c, spec->devices.classes[i]);
 
-        if (bit < CLUSTER_CLASSES_MAX)
+        if (bit < CORE_CLASSES_MAX)
             e->classes |= UINT64_C(1) << bit;
     }
     return e;
@@ -162,6 +162,7 @@ void core_entry_free(struct core *c, struct entry *e)
     free(e->spec_text);
     free(e->ranks);
     free(e->offsets);
+    free(e->target);
     free(e);
 }
 
@@ -174,6 +175,13 @@ void core_dirty(struct core *c, struct entry *e)
     e->dirty = true;
     e->dirty_next = c->dirty;
     c->dirty = e;
+}
+
+void core_target_clear(struct entry *e)
+{
+    free(e->target);
+    e->target = NULL;
+    e->n_target = 0;
 }
 
 static void touch_nodes(struct core *c, const struct job *j)
@@ -199,10 +207,12 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
         free(e->ranks);
         e->ranks = NULL;
     }
+    if (e->job.live ? e->job.intent != JOB_RESCALE : !job_waits(&e->job))
+        core_target_clear(e);
     if (!e->job.live || e->job.generation != was_generation) {
         e->save = e->force_stop = false;
         e->drain_deadline_us = 0;
-    } else if ((e->job.intent == JOB_SUSPEND || e->job.intent == JOB_REQUEUE) && e->drain_deadline_us == 0) {
+    } else if (strcmp(job_order(&e->job), "drain") == 0 && e->drain_deadline_us == 0) {
         e->drain_deadline_us = clock_mono_us() + DRAIN_LIMIT_S * 1000000LL;
     }
 }
@@ -269,6 +279,7 @@ static bool write_job(struct core *c, struct entry *e)
         store_add(c->store, "SREM", "muster:jobs:active", number, NULL);
         store_add(c->store, "ZADD", "muster:jobs:ended", number, number, NULL);
         store_add(c->store, "HINCRBY", "muster:meta", field, "1", NULL);
+        projects_job_ended(c, &e->job);
     }
     free(text);
     return true;
@@ -577,6 +588,7 @@ void core_free(struct core *c)
         free(c->out[i].text);
     queue_destroy(&c->queue);
     free(c->nodes);
+    free(c->projects);
     free(c->table);
     free(c->order);
     free(c->waiters);
@@ -591,6 +603,8 @@ static int load_all(struct core *c, struct merr *err)
 
     if (r == 0)
         r = agents_load(c, err);
+    if (r == 0)
+        r = projects_load(c, err);
     if (r == 0)
         r = load_jobs(c, err);
     return r;

@@ -19,7 +19,7 @@
 
 #include "base/buf.h"
 #include "base/merr.h"
-#include "scheduler/cluster/cluster.h"
+#include "scheduler/cluster/explain.h"
 #include "server/files.h"
 #include "server/job.h"
 #include "server/queue.h"
@@ -31,6 +31,10 @@
 #define CORE_TURN_MAX 1024
 #define CORE_JOBS_MAX 100000
 #define CORE_NODES_MAX 4096
+#define CORE_PROJECTS_MAX (SCHED_TENANTS_MAX - 1) /* the first tenant is of all jobs without a project of its own */
+#define CORE_CLASSES_MAX 64 /* device classes, as bits of a mask; those that nodes have: RATES_TYPES_MAX */
+#define CORE_ANY_CLASS UINT64_MAX
+#define ENTRY_SPEEDS_MAX 8
 #define CORE_SLOTS_MAX 256
 #define CORE_FOLLOWERS_MAX 4096
 #define CORE_WAITERS_MAX 8192
@@ -58,6 +62,18 @@ struct event_offset { /* how far a node's events of a run have been taken in */
     int64_t offset;
 };
 
+struct target { /* devices that a job is to get once they are free */
+    struct node *node;
+    uint8_t class_;
+    int32_t n;
+};
+
+struct speed { /* measured on devices of one class */
+    uint8_t class_;
+    int32_t devices;
+    double steps_per_s;
+};
+
 struct entry { /* a job of the working set: it has not ended */
     struct job job;
     struct entry *hash_next, *dirty_next;
@@ -69,7 +85,15 @@ struct entry { /* a job of the working set: it has not ended */
     uint64_t classes; /* mask over core.classes */
     int grace_s;
     int steps;                    /* of a train job */
-    struct cluster_reason reason; /* of the last round, while it waits */
+    struct explain_wait wait;     /* of the last round, while it waits */
+    struct target *target;        /* owned; none: n_target is 0 */
+    size_t n_target;
+    struct speed speeds[ENTRY_SPEEDS_MAX];
+    size_t n_speeds;
+    uint8_t home_class;           /* of rank 0 of its newest run */
+    uint32_t learned_generation;  /* whose first step was seen */
+    int64_t rescale_began_us;     /* monotonic; 0: not rescaling */
+    int64_t restart_us;           /* what a change costs, measured; 0: not yet */
 
     struct rank *ranks; /* job.n_places of them while live */
     char fault_message[512];
@@ -106,6 +130,15 @@ struct node {
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
     struct slot *slots;
     size_t n_slots;
+    size_t row, n_rows; /* of the snapshot being taken */
+};
+
+struct project {
+    char name[SPEC_NAME_MAX];
+    int quota;  /* devices; -1: none */
+    int borrow; /* devices beyond it; -1: no limit */
+    int64_t weight_milli;
+    enum sched_class class_; /* of its jobs */
 };
 
 enum waiter_kind { WAIT_ASSIGNMENTS, WAIT_RENDEZVOUS };
@@ -142,6 +175,7 @@ struct auth;
 struct core_cfg {
     const char *state_dir, *jobs_dir;
     int unknown_after_s, lost_after_s;
+    struct sched_config sched; /* policy and times */
     struct auth *auth; /* borrowed */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
     void *arg;
@@ -170,7 +204,11 @@ struct core {
 
     struct node **nodes; /* by name */
     size_t n_nodes;
-    char classes[CLUSTER_CLASSES_MAX][SPEC_NAME_MAX];
+    struct project *projects;
+    size_t n_projects;
+    double prices[RATES_TYPES_MAX]; /* of the last full round */
+    int64_t next_full_us;           /* monotonic */
+    char classes[CORE_CLASSES_MAX][SPEC_NAME_MAX];
     size_t n_classes;
     uint64_t gpu_classes; /* mask of those that GPUs have */
     size_t rendezvous_bytes;
@@ -208,12 +246,13 @@ struct entry *core_find(struct core *c, uint64_t job);
 struct entry *core_entry_new(struct core *c, const struct job_spec *spec);
 void core_entry_insert(struct core *c, struct entry *e);
 void core_entry_free(struct core *c, struct entry *e);
-uint8_t core_class(struct core *c, const char *name); /* its number, made when new; CLUSTER_CLASSES_MAX: table full */
+uint8_t core_class(struct core *c, const char *name); /* its number, made when new; CORE_CLASSES_MAX: table full */
 void core_dirty(struct core *c, struct entry *e);
 /* Mask of the classes whose slots the job may have: its spec's; no GPUs for training, which has no kernels there. */
 uint64_t core_classes_of(const struct core *c, const struct entry *e);
 /* Whether a slot that is in no job's hands can be given to one, as far as the slot goes. */
 bool core_slot_usable(const struct slot *s);
+void core_target_clear(struct entry *e);
 
 /* Let a cause happen to a job: transition, event, record. Returns as job_transition; nothing changed on failure. */
 int core_change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err);
@@ -274,8 +313,14 @@ void nodes_list(struct core *c, struct call *call);
 void nodes_drain(struct core *c, struct call *call);
 void nodes_undrain(struct core *c, struct call *call);
 void nodes_cluster(struct core *c, struct call *call);
-void nodes_project_get(struct core *c, struct call *call);
-void nodes_project_put(struct core *c, struct call *call);
+
+/* projects.c */
+void projects_get(struct core *c, struct call *call);
+void projects_list(struct core *c, struct call *call);
+void projects_put(struct core *c, struct call *call);
+int projects_load(struct core *c, struct merr *err);
+struct project *projects_find(struct core *c, const char *name); /* NULL: none was put */
+void projects_job_ended(struct core *c, const struct job *j);    /* keeps its device time */
 
 /* tokens.c */
 void tokens_create(struct core *c, struct call *call);
@@ -295,8 +340,7 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
 /* view.c: what is shown; all new */
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text);
 json_t *view_node(const struct core *c, const struct node *n);
-json_t *view_explain(const struct core *c, const struct job *j, const struct entry *e);
-void view_reason(const struct core *c, const struct entry *e, char *ret, size_t size);
+json_t *view_explain(struct core *c, const struct job *j, const struct entry *e);
 json_t *view_time(int64_t wall_us);
 json_t *view_progress(const json_t *line, int steps); /* from a line of metrics */
 

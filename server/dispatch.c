@@ -8,8 +8,10 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "server/core.h"
+#include "server/round.h"
 
 #define ROUND_LEAST_US 2000 /* between rounds; and ten times what the last one took */
+#define EARLIER 12 /* a full round comes so many times sooner when something that runs could grow */
 #define PORT_FIRST 29500
 #define PORTS 2000
 
@@ -29,6 +31,7 @@ int dispatch_adopt(struct core *c, struct entry *e)
         if (s) {
             s->job = e->job.id;
             s->rank = (int)i;
+            e->home_class = i == 0 ? s->class_ : e->home_class;
         }
     }
     return 0;
@@ -48,92 +51,7 @@ void dispatch_release_node(struct core *c, struct entry *e, const char *node)
     c->schedule_wanted = true;
 }
 
-/* --- the round --------------------------------------------------------------------------------------- */
-
-struct round {
-    struct cluster_node *nodes;
-    struct cluster_slot *slots;
-    struct cluster_job *jobs;
-    struct entry **entries; /* of jobs, by index */
-    size_t n_jobs;
-};
-
-static void snapshot_nodes(const struct core *c, struct round *r)
-{
-    struct cluster_slot *s = r->slots;
-
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        const struct node *n = c->nodes[i];
-
-        r->nodes[i].slots = s;
-        r->nodes[i].n_slots = n->n_slots;
-        r->nodes[i].state = n->contact == NODE_LOST                        ? CLUSTER_NODE_LOST
-                            : n->drain                                     ? CLUSTER_NODE_DRAINED
-                            : n->contact == NODE_UNKNOWN || !n->registered ? CLUSTER_NODE_UNKNOWN
-                                                                           : CLUSTER_NODE_READY;
-        for (size_t k = 0; k < n->n_slots; k++)
-            *s++ = (struct cluster_slot){ .slot = n->slots[k].slot,
-                                          .class_ = n->slots[k].class_,
-                                          .free = n->slots[k].job == 0 &&
-                                                  core_slot_usable(&n->slots[k]) };
-    }
-}
-
-static struct cluster_job wish_of(const struct core *c, const struct entry *e, int64_t wall_us)
-{
-    int replica = plan_replica_devices(&e->facts), most = e->facts.virtual_workers;
-
-    return (struct cluster_job){
-        .id = e->job.id,
-        .priority = e->job.priority,
-        .min = e->job.min,
-        .max = e->job.max,
-        .replica = replica < 1 ? 1 : replica,
-        .replicas_max = e->job.kind == JOB_COMMAND ? (e->job.max > 0 ? e->job.max : 1)
-                        : most < 1                 ? 1
-                                                   : most,
-        .classes = core_classes_of(c, e),
-        .held = e->job.retry_us > wall_us,
-    };
-}
-
-static void round_clear(struct round *r)
-{
-    free(r->nodes);
-    free(r->slots);
-    free(r->jobs);
-    free(r->entries);
-}
-
-static int round_init(const struct core *c, struct round *r)
-{
-    int64_t wall = clock_wall_us();
-    size_t slots = 0;
-
-    for (size_t i = 0; i < c->n_nodes; i++)
-        slots += c->nodes[i]->n_slots;
-    *r = (struct round){
-        .nodes = calloc(c->n_nodes + 1, sizeof(*r->nodes)),
-        .slots = calloc(slots + 1, sizeof(*r->slots)),
-        .jobs = calloc(c->n_jobs + 1, sizeof(*r->jobs)),
-        .entries = calloc(c->n_jobs + 1, sizeof(struct entry *)),
-    };
-    if (!r->nodes || !r->slots || !r->jobs || !r->entries) {
-        round_clear(r);
-        return -ENOMEM;
-    }
-    snapshot_nodes(c, r);
-    for (size_t i = 0; i < c->n_order; i++) {
-        struct entry *e = core_find((struct core *)c, c->order[i]);
-
-        if (!e || !job_waits(&e->job))
-            continue;
-        assert(r->n_jobs < c->n_jobs);
-        r->entries[r->n_jobs] = e;
-        r->jobs[r->n_jobs++] = wish_of(c, e, wall);
-    }
-    return 0;
-}
+/* --- starting ---------------------------------------------------------------------------------------- */
 
 static bool port_taken(const struct core *c, int port)
 {
@@ -190,24 +108,14 @@ static void make_folders(struct core *c, const struct entry *e)
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
 }
 
-static void assign(struct core *c, struct entry *e, const struct cluster_place *at, size_t n)
+/* Start the job on p, which are n free slots. */
+static void assign(struct core *c, struct entry *e, struct job_place *p, size_t n)
 {
-    struct job_place *p = calloc(n, sizeof(*p));
     char text[160];
     struct merr err = { "" };
     struct job_cause cause = { .kind = CAUSE_ASSIGNED, .actor = "scheduler", .text = text, .places = p };
-    int64_t since = e->job.submitted_us;
+    int64_t since = e->job.waiting_us;
 
-    if (!p)
-        return; /* the next round tries again */
-    for (size_t i = 0; i < n; i++) {
-        const struct node *node = c->nodes[at[i].node];
-
-        memcpy(p[i].node, node->name, sizeof(p[i].node));
-        memcpy(p[i].address, node->address, sizeof(p[i].address));
-        memcpy(p[i].class_, c->classes[at[i].class_], sizeof(p[i].class_));
-        p[i].slot = at[i].slot;
-    }
     if (layout_for(e, (int)n, &cause.layout, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
         cause.master_port = choose_port(c, &e->job);
@@ -220,29 +128,157 @@ static void assign(struct core *c, struct entry *e, const struct cluster_place *
     }
     if (err.text[0])
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+}
+
+/* Take up to n free slots of a class of the node. Returns how many there are. */
+static int32_t pick(const struct core *c, const struct target *t, struct job_place *p)
+{
+    int32_t n = 0;
+
+    for (size_t k = 0; k < t->node->n_slots && n < t->n; k++) {
+        const struct slot *s = &t->node->slots[k];
+
+        if (s->class_ != t->class_ || s->job != 0 || !core_slot_usable(s))
+            continue;
+        memcpy(p[n].node, t->node->name, sizeof(p[n].node));
+        memcpy(p[n].address, t->node->address, sizeof(p[n].address));
+        memcpy(p[n].class_, c->classes[t->class_], sizeof(p[n].class_));
+        p[n++].slot = s->slot;
+    }
+    return n;
+}
+
+/* Start a job that waits on its target, unless others still sit there. */
+static void try_start(struct core *c, struct entry *e)
+{
+    struct job_place *p;
+    size_t want = 0, n = 0;
+
+    for (size_t i = 0; i < e->n_target; i++)
+        want += (size_t)e->target[i].n;
+    p = calloc(want, sizeof(*p));
+    if (!p)
+        return; /* the next round tries again */
+    for (size_t i = 0; i < e->n_target; i++)
+        n += (size_t)pick(c, &e->target[i], p + n);
+    if (n == want)
+        assign(c, e, p, n);
+    else
+        e->wait.code = EXPLAIN_FREEING;
     free(p);
+}
+
+/* --- the round --------------------------------------------------------------------------------------- */
+
+static const struct node *drained_node(struct core *c, const struct job *j)
+{
+    for (size_t i = 0; i < j->n_places; i++) {
+        const struct node *n = agents_find(c, j->places[i].node);
+
+        if (n && n->drain)
+            return n;
+    }
+    return NULL;
+}
+
+/* Let the run of a job end for other devices, or for none. */
+static void leave(struct core *c, struct entry *e, enum sched_action action, int32_t devices, int64_t now_us)
+{
+    const struct node *drained = drained_node(c, &e->job);
+    struct job_cause cause = { .kind = action == SCHED_STOP ? CAUSE_REQUEUE : CAUSE_RESCALE, .actor = "scheduler" };
+    char why[96] = "", text[200];
+    struct merr err;
+
+    if (drained)
+        (void)snprintf(why, sizeof(why), "node %.63s is drained; ", drained->name);
+    if (action == SCHED_STOP)
+        (void)snprintf(text, sizeof(text), "%ssaves its state and waits%s", why, drained ? "" : ": others go first");
+    else
+        (void)snprintf(text, sizeof(text), "%ssaves its state and goes on with %d device%s instead of %zu", why,
+                       devices, devices == 1 ? "" : "s", e->job.n_places);
+    cause.text = text;
+    if (core_change(c, e, &cause, &err) < 0) { /* it is on its way out already */
+        core_target_clear(e);
+        return;
+    }
+    e->rescale_began_us = action == SCHED_STOP ? 0 : now_us;
+    if (action != SCHED_GROW)
+        e->drain_deadline_us = now_us + c->cfg.sched.grace_us;
+}
+
+static void follow_verdict(struct core *c, const struct round *r, const struct sched_plan *plan, size_t i,
+                           int64_t now_us)
+{
+    const struct sched_verdict *v = &plan->verdicts[i];
+    struct entry *e = r->entries[i];
+    int32_t devices = 0;
+
+    core_target_clear(e);
+    e->target = v->n > 0 ? calloc(v->n, sizeof(*e->target)) : NULL;
+    for (size_t p = 0; e->target && p < v->n; p++) {
+        const struct sched_place *at = &plan->places[v->first + p];
+
+        e->target[e->n_target++] = (struct target){ .node = r->rows[at->node].node, .class_ = r->rows[at->node].class_,
+                                                    .n = at->devices };
+        devices += at->devices;
+    }
+    if (e->job.live)
+        leave(c, e, e->n_target > 0 ? v->action : SCHED_STOP, devices, now_us);
+}
+
+/* Whether something runs that could use what the plan leaves free: then the next full round comes sooner. */
+static bool could_grow(const struct round *r, const struct explain_tally *tally)
+{
+    for (size_t i = 0; i < r->in.n_jobs; i++) {
+        const struct sched_job *j = &r->in.jobs[i];
+        int32_t least, most, has = 0;
+
+        sched_job_range(j, &least, &most);
+        for (size_t p = 0; p < j->n_places; p++)
+            has += j->places[p].devices;
+        for (size_t t = 0; !j->fixed && has > 0 && has < most && t < r->n_types; t++)
+            if ((j->types >> t & 1) && tally->free[t] > 0)
+                return true;
+    }
+    return false;
+}
+
+static void follow_plan(struct core *c, const struct round *r, const struct sched_plan *plan, int64_t now_us)
+{
+    struct explain_tally tally;
+
+    explain_count(&r->in, plan, &tally);
+    for (size_t i = 0; i < r->in.n_jobs; i++)
+        if (job_waits(&r->entries[i]->job))
+            r->entries[i]->wait = explain_wait(&tally, &r->in, plan, i);
+    for (size_t i = 0; i < plan->n_order; i++)
+        follow_verdict(c, r, plan, plan->order[i], now_us);
+    for (size_t i = 0; i < r->in.n_jobs; i++)
+        if (r->entries[i]->n_target > 0 && job_waits(&r->entries[i]->job))
+            try_start(c, r->entries[i]);
+    memcpy(c->prices, plan->prices, sizeof(c->prices));
+    if (r->in.config.mode == SCHED_FULL)
+        c->next_full_us = now_us + c->cfg.sched.round_us;
+    if (could_grow(r, &tally) && c->next_full_us > now_us + c->cfg.sched.round_us / EARLIER)
+        c->next_full_us = now_us + c->cfg.sched.round_us / EARLIER;
 }
 
 void dispatch_round(struct core *c, int64_t now_us)
 {
-    struct cluster_plan plan = { 0 };
+    struct sched_plan plan;
+    struct merr err = { "" };
     struct round r;
     int64_t took;
 
     c->schedule_wanted = false;
-    if (round_init(c, &r) < 0)
-        return;
-    if (r.n_jobs > 0 &&
-        cluster_schedule(
-            &(struct cluster_snapshot){ .nodes = r.nodes, .n_nodes = c->n_nodes, .jobs = r.jobs, .n_jobs = r.n_jobs },
-            &plan) == 0) {
-        for (size_t i = 0; i < r.n_jobs; i++)
-            r.entries[i]->reason = plan.reasons[i];
-        for (size_t i = 0; i < plan.n_assignments; i++)
-            assign(c, r.entries[plan.assignments[i].job], plan.places + plan.assignments[i].first,
-                   plan.assignments[i].n);
-        c->schedule_wanted = false; /* what the assignments asked for is this very round */
-        cluster_plan_clear(&plan);
+    if (round_init(c, now_us >= c->next_full_us ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
+        if (sched_schedule(&r.in, &plan, &err) == 0) {
+            follow_plan(c, &r, &plan, now_us);
+            c->schedule_wanted = false; /* what the plan asked for is this very round */
+            sched_plan_clear(&plan);
+        } else {
+            log_error("no scheduling round: %s", err.text);
+        }
     }
     round_clear(&r);
     took = clock_mono_us() - now_us;
@@ -252,11 +288,12 @@ void dispatch_round(struct core *c, int64_t now_us)
 
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
-    struct cluster_job wish = wish_of(c, e, INT64_MAX);
+    struct sched_job wish = round_wish(e);
     uint64_t classes = core_classes_of(c, e);
-    int least, most, total = 0, all = 0;
+    int total = 0, all = 0;
+    int32_t least, most;
 
-    cluster_job_range(&wish, &least, &most);
+    sched_job_range(&wish, &least, &most);
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++) {
             all++;
@@ -266,7 +303,7 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
         (void)snprintf(ret_why, size,
                        "takes whole replicas of %d devices (tp x pp x cp), at most %d of them, and no such "
                        "number lies between %d and %d",
-                       wish.replica, wish.replicas_max, wish.min, wish.max);
+                       wish.replica, wish.workers, wish.min, wish.max);
         return false;
     }
     if (c->n_nodes > 0 && total < least) {
@@ -323,6 +360,7 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
                    : e->job.intent == JOB_CANCEL    ? "cancelled; every rank has ended"
                    : e->job.intent == JOB_SUSPEND   ? "suspended; its devices are free"
                    : e->job.intent == JOB_FAIL      ? "no restart is left"
+                   : e->job.intent == JOB_RESCALE   ? "saved; starts again on other devices"
                    : e->job.state == JOB_RECOVERING ? "waits to start again"
                                                     : "saved and queued again");
     if (core_change(c, e, &(struct job_cause){ .kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done },
@@ -363,6 +401,8 @@ void dispatch_tick(struct core *c, int64_t now_us)
 {
     int64_t wall = clock_wall_us();
 
+    if (c->n_jobs > 0 && now_us >= c->next_full_us)
+        c->schedule_wanted = true;
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; k < c->nodes[i]->n_slots; k++) {
             uint64_t job = c->nodes[i]->slots[k].job;
@@ -370,7 +410,7 @@ void dispatch_tick(struct core *c, int64_t now_us)
 
             if (e && e->drain_deadline_us != 0 && now_us > e->drain_deadline_us && !e->force_stop) {
                 e->force_stop = true;
-                log_warn("job j%llu did not drain in %d s and is stopped", (unsigned long long)job, DRAIN_LIMIT_S);
+                log_warn("job j%llu did not drain in time and is stopped", (unsigned long long)job);
                 agents_touch(c, c->nodes[i]->name);
             }
         }
@@ -379,7 +419,7 @@ void dispatch_tick(struct core *c, int64_t now_us)
     for (size_t i = 0; i < c->n_order; i++) { /* a back-off that has ended */
         struct entry *e = core_find(c, c->order[i]);
 
-        if (e && job_waits(&e->job) && e->reason.code == CLUSTER_HELD && e->job.retry_us <= wall)
+        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && e->job.retry_us <= wall)
             c->schedule_wanted = true;
     }
 }

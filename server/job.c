@@ -13,7 +13,8 @@
 static const char *const state_name[JOB_STATES] = {
     "queued", "starting", "running", "rescaling", "suspended", "recovering", "succeeded", "failed", "cancelled",
 };
-static const char *const intent_name[] = { "go-on", "cancel", "suspend", "requeue", "fail" };
+static const char *const intent_name[] = { "go-on", "cancel", "suspend", "requeue", "fail", "rescale" };
+#define INTENTS (sizeof(intent_name) / sizeof(intent_name[0]))
 static const char *const class_name[] = { "none", "done", "user", "system", "node", "cancelled" };
 
 const char *job_state_name(enum job_state state)
@@ -53,14 +54,14 @@ bool job_ended(enum job_state state)
 
 bool job_waits(const struct job *j)
 {
-    return j->state == JOB_QUEUED || (j->state == JOB_RECOVERING && !j->live);
+    return j->state == JOB_QUEUED || ((j->state == JOB_RECOVERING || j->state == JOB_RESCALING) && !j->live);
 }
 
 const char *job_order(const struct job *j)
 {
     if (j->intent == JOB_CANCEL || j->intent == JOB_FAIL || j->state == JOB_RECOVERING)
         return "stop";
-    return j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? "drain" : "run";
+    return j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE || j->intent == JOB_RESCALE ? "drain" : "run";
 }
 
 uint64_t job_id_parse(const char *text)
@@ -107,6 +108,7 @@ void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const cha
         .state = JOB_QUEUED,
         .version = 1,
         .submitted_us = now_us,
+        .waiting_us = now_us,
     };
     copy(j->name, sizeof(j->name), spec->name);
     copy(j->project, sizeof(j->project), spec->project);
@@ -198,6 +200,8 @@ static int fault(const struct job *j, const struct job_cause *cause, int64_t now
     again = user ? j->restarts_user < j->retry_user : j->restarts_system + j->restarts_node < j->retry_max;
     c->to = JOB_RECOVERING;
     c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
+    if (c->intent == JOB_RESCALE)
+        c->intent = JOB_GO_ON;
     c->code = "rank-failed";
     c->class_ = cause->class_;
     c->data = json_pack("{s:O, s:I, s:i, s:i, s:i}", "outcome", cause->outcome, "retry_us",
@@ -237,9 +241,13 @@ static int over(const struct job *j, const struct job_cause *cause, struct chang
         return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded", plain_outcome(JOB_CLASS_DONE, "done"));
     c->to = j->intent == JOB_SUSPEND     ? JOB_SUSPENDED
             : j->intent == JOB_REQUEUE   ? JOB_QUEUED
+            : j->intent == JOB_RESCALE   ? JOB_RESCALING
             : j->state == JOB_RECOVERING ? JOB_RECOVERING
                                          : JOB_QUEUED;
-    c->code = c->to == JOB_SUSPENDED ? "suspended" : c->to == JOB_QUEUED ? "requeued" : "released";
+    c->code = c->to == JOB_SUSPENDED   ? "suspended"
+              : c->to == JOB_QUEUED    ? "requeued"
+              : c->to == JOB_RESCALING ? "drained"
+                                       : "released";
     c->intent = JOB_GO_ON;
     return 0;
 }
@@ -297,6 +305,18 @@ static int requeue(const struct job *j, struct change *c, struct merr *err)
     return 0;
 }
 
+static int rescale(const struct job *j, struct change *c, struct merr *err)
+{
+    int r = requeue(j, c, err);
+
+    if (r < 0)
+        return r;
+    c->intent = JOB_RESCALE;
+    c->to = JOB_RESCALING;
+    c->code = "rescaling";
+    return 0;
+}
+
 static int change_wishes(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
 {
     if (job_ended(j->state))
@@ -330,6 +350,8 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
         return resume(j, c, err);
     case CAUSE_REQUEUE:
         return requeue(j, c, err);
+    case CAUSE_RESCALE:
+        return rescale(j, c, err);
     case CAUSE_CHANGE:
         return change_wishes(j, cause, c, err);
     }
@@ -357,7 +379,7 @@ int job_transition(const struct job *j, const struct job_cause *cause, int64_t n
                    struct merr *err)
 {
     struct change c = { .to = j->state, .intent = j->intent, .live = j->live, .generation = j->generation };
-    bool by_user = cause->kind >= CAUSE_CANCEL && cause->kind != CAUSE_REQUEUE;
+    bool by_user = cause->kind >= CAUSE_CANCEL && cause->kind != CAUSE_REQUEUE && cause->kind != CAUSE_RESCALE;
     json_t *event;
     int r;
 
@@ -462,11 +484,23 @@ static void apply_data(struct job *j, const json_t *data)
     }
 }
 
+/* What a run's beginning and end leave behind, before the places change. */
+static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
+{
+    if (j->live && !live) {
+        j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
+        j->rescales += j->intent == JOB_RESCALE;
+        j->waiting_us = at_us;
+    }
+    if (moved || j->live != live)
+        j->changed_us = at_us;
+}
+
 int job_apply(struct job *j, const json_t *event)
 {
     const json_t *data = json_object_get(event, "data"), *cause = json_object_get(event, "cause");
     const char *text = json_string_value(json_object_get(cause, "text"));
-    int intent = find(intent_name, 5, json_string_value(json_object_get(data, "intent")));
+    int intent = find(intent_name, INTENTS, json_string_value(json_object_get(data, "intent")));
     enum job_state from, to;
     struct job_place *places = NULL;
     size_t n_places = 0;
@@ -485,7 +519,10 @@ int job_apply(struct job *j, const json_t *event)
         free(places);
         return -ENOMEM;
     }
+    count_run(j, json_is_true(json_object_get(data, "live")), moved, at_us);
     j->live = json_is_true(json_object_get(data, "live"));
+    if (n_places > 0)
+        copy(j->home, sizeof(j->home), places[0].class_);
     if (moved || !j->live) { /* a run that is over holds no devices */
         free(j->places);
         j->places = places;
@@ -513,7 +550,7 @@ json_t *job_record(const struct job *j)
     return json_pack(
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?}",
+        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -522,7 +559,9 @@ json_t *job_record(const struct job *j)
         (json_int_t)j->submitted_us, "started_us", (json_int_t)j->started_us, "finished_us", (json_int_t)j->finished_us,
         "retry_us", (json_int_t)j->retry_us, "assignment", places_json(j->places, j->n_places), "layout",
         layout_json(&j->layout), "master_port", j->master_port, "outcome", j->outcome, "reason_code", j->reason_code,
-        "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint);
+        "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint,
+        "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
+        (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home);
 }
 
 static json_t *keep(const json_t *o, const char *key)
@@ -536,7 +575,7 @@ int job_from_record(const json_t *o, struct job *j)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const char *text = json_string_value(json_object_get(o, "reason_text"));
-    int intent = find(intent_name, 5, json_string_value(json_object_get(o, "intent"))), r;
+    int intent = find(intent_name, INTENTS, json_string_value(json_object_get(o, "intent"))), r;
     struct job new = { .id = (uint64_t)json_integer_value(json_object_get(o, "id")) };
 
     if (new.id == 0 || !kind || intent < 0 ||
@@ -559,6 +598,12 @@ int job_from_record(const json_t *o, struct job *j)
     read_us(o, "submitted_us", &new.submitted_us);
     read_us(o, "started_us", &new.started_us);
     read_us(o, "finished_us", &new.finished_us);
+    new.waiting_us = new.changed_us = new.submitted_us; /* of records before these were kept */
+    read_us(o, "waiting_us", &new.waiting_us);
+    read_us(o, "changed_us", &new.changed_us);
+    read_us(o, "device_us", &new.device_us);
+    read_int(o, "rescales", &new.rescales);
+    copy(new.home, sizeof(new.home), json_string_value(json_object_get(o, "home")));
     new.reason_text = text ? strdup(text) : NULL;
     new.progress = keep(o, "progress");
     new.eval = keep(o, "eval");

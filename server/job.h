@@ -35,7 +35,7 @@ enum job_state {
     JOB_STATES
 };
 
-enum job_intent { JOB_GO_ON, JOB_CANCEL, JOB_SUSPEND, JOB_REQUEUE, JOB_FAIL };
+enum job_intent { JOB_GO_ON, JOB_CANCEL, JOB_SUSPEND, JOB_REQUEUE, JOB_FAIL, JOB_RESCALE };
 
 enum job_class {
     JOB_CLASS_NONE,
@@ -68,6 +68,11 @@ struct job {
     int restarts_user, restarts_system, restarts_node;
     int64_t submitted_us, started_us, finished_us; /* wall; 0: not yet */
     int64_t retry_us;                              /* wall: not assigned before it */
+    int64_t waiting_us;  /* wall: when it last began to have no devices */
+    int64_t changed_us;  /* wall: when its devices were given or taken last */
+    int64_t device_us;   /* device time of the runs that are over */
+    int rescales;        /* runs that were drained for other devices */
+    char home[SPEC_NAME_MAX]; /* class of rank 0 of the newest run; "": has not run */
     struct job_place *places;
     size_t n_places;
     struct layout layout; /* of the newest assignment */
@@ -87,7 +92,8 @@ enum job_cause_kind {
     CAUSE_CANCEL,
     CAUSE_SUSPEND,
     CAUSE_RESUME,
-    CAUSE_REQUEUE, /* its node is drained: save, stop, queue again */
+    CAUSE_REQUEUE, /* others get its devices: save, stop, queue again */
+    CAUSE_RESCALE, /* it gets other devices: save, stop, start on them */
     CAUSE_CHANGE,  /* priority, min, max */
 };
 

@@ -563,7 +563,7 @@ void jobs_patch(struct core *c, struct call *call)
         f.job->min = before.min;
         f.job->max = before.max;
         (void)snprintf(text, sizeof(text), "priority %d, devices %d to %d%s", cause.priority, cause.min, cause.max,
-                       f.job->live ? "; a run keeps the devices it has" : "");
+                       f.job->live ? "; a run that has others moves" : "");
         cause.text = text;
         if (!fits)
             answer_fault(call, "/devices/min", why);

@@ -26,10 +26,12 @@
 #define UNKNOWN_AFTER_S 30
 #define LOST_AFTER_S 120
 #define FILES_WANTED 65536
+#define LAS_US 14400000000 /* device time after which the policy las puts a job into its second queue */
 
 struct options {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
-    int port, unknown_after_s, lost_after_s;
+    int port, unknown_after_s, lost_after_s, round_s, hold_s, grace_s, starve_s;
+    enum sched_policy policy;
     bool insecure;
     enum log_level level;
 };
@@ -60,6 +62,11 @@ static const char help[] =
     "  --redis URL           use this Redis (unix:///path or redis://host:port) instead of a private one\n"
     "  --unknown-after S     seconds of silence after which a node gets no new work (default: 30)\n"
     "  --lost-after S        seconds of silence after which a node's runs start again elsewhere (default: 120)\n"
+    "  --policy NAME         muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle (default: muster)\n"
+    "  --round S             seconds between rounds that weigh everything anew (default: 60)\n"
+    "  --hold S              seconds that a job keeps its devices at least (default: 120)\n"
+    "  --grace S             seconds that a job has to save its state when others get its devices (default: 120)\n"
+    "  --starve-after S      seconds after which a waiting job goes before all but guarantees (default: 1800)\n"
     "  --log-level LEVEL     debug, info, warn or error (default: info)\n"
     "  --version, --help\n"
     "\n"
@@ -93,6 +100,11 @@ enum {
     OPT_LEVEL,
     OPT_LOST,
     OPT_UNKNOWN,
+    OPT_POLICY,
+    OPT_ROUND,
+    OPT_HOLD,
+    OPT_GRACE,
+    OPT_STARVE,
     OPT_VERSION,
     OPT_HELP
 };
@@ -109,6 +121,11 @@ static const struct option long_options[] = {
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "lost-after", required_argument, NULL, OPT_LOST },
     { "unknown-after", required_argument, NULL, OPT_UNKNOWN },
+    { "policy", required_argument, NULL, OPT_POLICY },
+    { "round", required_argument, NULL, OPT_ROUND },
+    { "hold", required_argument, NULL, OPT_HOLD },
+    { "grace", required_argument, NULL, OPT_GRACE },
+    { "starve-after", required_argument, NULL, OPT_STARVE },
     { "version", no_argument, NULL, OPT_VERSION },
     { "help", no_argument, NULL, OPT_HELP },
     { 0 },
@@ -145,6 +162,20 @@ static int take_option(struct options *o, int opt)
         return read_number(optarg, "--lost-after", 1, 86400, &o->lost_after_s);
     case OPT_UNKNOWN:
         return read_number(optarg, "--unknown-after", 1, 86400, &o->unknown_after_s);
+    case OPT_POLICY:
+        if (sched_policy_parse(optarg, &o->policy) == 0)
+            return 0;
+        fprintf(stderr, "musterd: '--policy' wants muster, fifo, backfill, las, maxmin or srtf-oracle, not '%s'\n",
+                optarg);
+        return -EINVAL;
+    case OPT_ROUND:
+        return read_number(optarg, "--round", 1, 86400, &o->round_s);
+    case OPT_HOLD:
+        return read_number(optarg, "--hold", 0, 86400, &o->hold_s);
+    case OPT_GRACE:
+        return read_number(optarg, "--grace", 1, 86400, &o->grace_s);
+    case OPT_STARVE:
+        return read_number(optarg, "--starve-after", 1, 31536000, &o->starve_s);
     case OPT_LEVEL:
         if (log_level_parse(optarg, &o->level) == 0)
             return 0;
@@ -170,6 +201,11 @@ static int read_options(int argc, char **argv, struct options *o)
                            .port = PORT_DEFAULT,
                            .unknown_after_s = UNKNOWN_AFTER_S,
                            .lost_after_s = LOST_AFTER_S,
+                           .policy = SCHED_POLICY_MUSTER,
+                           .round_s = 60,
+                           .hold_s = 120,
+                           .grace_s = 120,
+                           .starve_s = 1800,
                            .level = LOG_LEVEL_INFO };
     while ((opt = getopt_long(argc, argv, "", long_options, NULL)) != -1)
         if ((r = take_option(o, opt)) != 0)
@@ -254,6 +290,12 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
                             .jobs_dir = s->jobs_dir,
                             .unknown_after_s = o->unknown_after_s,
                             .lost_after_s = o->lost_after_s,
+                            .sched = { .policy = o->policy,
+                                       .round_us = (int64_t)o->round_s * 1000000,
+                                       .hold_us = (int64_t)o->hold_s * 1000000,
+                                       .grace_us = (int64_t)o->grace_s * 1000000,
+                                       .starve_us = (int64_t)o->starve_s * 1000000,
+                                       .las_us = LAS_US },
                             .fatal = fatal };
 
     (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);

@@ -33,19 +33,12 @@ void nodes_drain(struct core *c, struct call *call)
 {
     struct node *n = find(c, call);
     char actor[80], text[128];
-    struct merr err;
 
     if (!n)
         return;
     actor_of(call, actor, sizeof(actor));
     (void)snprintf(text, sizeof(text), "node %s is drained", n->name);
-    for (size_t k = 0; !n->drain && k < n->n_slots; k++) {
-        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
-
-        if (e) /* -EALREADY: it is on its way already */
-            (void)core_change(c, e, &(struct job_cause){ .kind = CAUSE_REQUEUE, .actor = actor, .text = text }, &err);
-    }
-    if (!n->drain) {
+    if (!n->drain) { /* the next round moves its jobs */
         n->drain = true;
         agents_store(c, n);
         events_note(c, 0, "", "node", 0, actor, "draining", text,
@@ -109,54 +102,4 @@ void nodes_cluster(struct core *c, struct call *call)
                               "ready", ready, "slots", "total", total, "busy", busy, "free", free_slots, "classes",
                               classes, "jobs", jobs, "queue",
                               (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
-}
-
-/* --- projects ---------------------------------------------------------------------------------------- */
-
-void nodes_project_get(struct core *c, struct call *call)
-{
-    const char *name = http_param(call->req, 0);
-    redisReply *reply = store_read(c->store, NULL, "HGET muster:projects %s", name);
-    json_t *o = reply && reply->str ? json_loads(reply->str, 0, NULL) : NULL;
-
-    if (reply)
-        freeReplyObject(reply);
-    if (!o && strcmp(name, "default") == 0)
-        o = json_pack("{s:s, s:n, s:i}", "name", "default", "quota", "weight", 1);
-    if (o)
-        call_answer_new(call, 200, o);
-    else
-        call_problem(call, 404, "unknown-project", "no project '%s'", name);
-}
-
-void nodes_project_put(struct core *c, struct call *call)
-{
-    const char *name = http_param(call->req, 0), *key;
-    json_t *value, *o;
-    char *text;
-
-    json_object_foreach(call->body, key, value) {
-        if (strcmp(key, "quota") == 0 && !json_is_null(value)) {
-            call_problem(call, 501, "not-implemented", "quotas are not enforced in this version: leave 'quota' out");
-            return;
-        }
-        if (strcmp(key, "weight") == 0 && json_number_value(value) != 1.0) {
-            call_problem(call, 501, "not-implemented", "weights are not enforced in this version: leave 'weight' at 1");
-            return;
-        }
-        if (strcmp(key, "quota") != 0 && strcmp(key, "weight") != 0 && strcmp(key, "name") != 0) {
-            call_problem(call, 422, "unknown-field", "a project has no field '%s'; known are quota and weight", key);
-            return;
-        }
-    }
-    if (!*name || strlen(name) >= SPEC_NAME_MAX) {
-        call_problem(call, 422, "project-invalid", "a project's name has 1 to %d bytes", SPEC_NAME_MAX - 1);
-        return;
-    }
-    o = json_pack("{s:s, s:n, s:i}", "name", name, "quota", "weight", 1);
-    text = o ? json_dumps(o, JSON_COMPACT) : NULL;
-    if (text)
-        store_add(c->store, "HSET", "muster:projects", name, text, NULL);
-    free(text);
-    call_answer_new(call, 200, o);
 }

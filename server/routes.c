@@ -47,7 +47,8 @@ PLAIN(nodes_list)
 PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
 PLAIN(nodes_cluster)
-PLAIN(nodes_project_get)
+PLAIN(projects_get)
+PLAIN(projects_list)
 PLAIN(tokens_list)
 PLAIN(tokens_revoke)
 PLAIN(agents_assignments)
@@ -104,9 +105,9 @@ static void on_jobs_patch(void *arg, struct http_req *req)
     post_object(arg, req, jobs_patch);
 }
 
-static void on_nodes_project_put(void *arg, struct http_req *req)
+static void on_projects_put(void *arg, struct http_req *req)
 {
-    post_object(arg, req, nodes_project_put);
+    post_object(arg, req, projects_put);
 }
 
 static void on_tokens_create(void *arg, struct http_req *req)
@@ -305,8 +306,9 @@ const struct http_route routes[] = {
     { "POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0 },
     { "POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0 },
     { "GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0 },
-    { "GET", "/v1/projects/{name}", ROLE_VIEWER, on_nodes_project_get, 0 },
-    { "PUT", "/v1/projects/{name}", ROLE_ADMIN, on_nodes_project_put, 0 },
+    { "GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0 },
+    { "GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0 },
+    { "PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0 },
     { "GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0 },
     { "POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0 },
     { "DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0 },

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "server/core.h"
+#include "server/round.h"
 
 json_t *view_time(int64_t wall_us)
 {
@@ -25,55 +26,15 @@ json_t *view_progress(const json_t *line, int steps)
                      "eta_s", (json_int_t)((double)(steps > done ? steps - done : 0) * step_ms / 1000.0));
 }
 
-void view_reason(const struct core *c, const struct entry *e, char *ret, size_t size)
-{
-    const struct cluster_reason *r = &e->reason;
-    int lack = r->need - r->free;
-
-    (void)c;
-    switch (r->code) {
-    case CLUSTER_INSUFFICIENT:
-        (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %d of its classes %s free", lack,
-                       lack == 1 ? "" : "s", r->need, r->free, r->free == 1 ? "is" : "are");
-        return;
-    case CLUSTER_BEHIND:
-        (void)snprintf(ret, size, "waits behind j%llu, which is before it in the queue and waits for devices",
-                       (unsigned long long)r->behind);
-        return;
-    case CLUSTER_NODES_DRAINED:
-        (void)snprintf(ret, size, "takes %d devices; the cluster has them only with the nodes that are drained",
-                       r->need);
-        return;
-    case CLUSTER_TOO_SMALL:
-        (void)snprintf(ret, size, "takes %d devices; the cluster has %d of its classes", r->need, r->total);
-        return;
-    case CLUSTER_NO_CLASS:
-        (void)snprintf(ret, size, "no node has devices of the classes it may use");
-        return;
-    case CLUSTER_NO_NODES:
-        (void)snprintf(ret, size, "no node has registered yet");
-        return;
-    case CLUSTER_HELD:
-        (void)snprintf(ret, size, "waits a little before it starts again");
-        return;
-    case CLUSTER_NO_LAYOUT:
-        (void)snprintf(ret, size, "no whole number of replicas lies between devices.min and devices.max");
-        return;
-    case CLUSTER_ASSIGNED:
-        break;
-    }
-    (void)snprintf(ret, size, "waits for the next scheduling round");
-}
-
-static json_t *reason_of(const struct core *c, const struct job *j, const struct entry *e)
+static json_t *reason_of(const struct job *j, const struct entry *e)
 {
     char text[256];
 
     if (!e || !job_waits(j))
         return json_pack("{s:s, s:s}", "code", j->reason_code, "text", j->reason_text ? j->reason_text : "");
-    view_reason(c, e, text, sizeof(text));
-    return json_pack("{s:s, s:s}", "code", e->reason.need == 0 ? "submitted" : cluster_reason_name(e->reason.code),
-                     "text", text);
+    explain_wait_text(&e->wait, text, sizeof(text));
+    return json_pack("{s:s, s:s}", "code", e->wait.need == 0 ? "submitted" : explain_code_name(e->wait.code), "text",
+                     text);
 }
 
 static json_t *assignment_of(const struct job *j)
@@ -100,7 +61,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                   "s:O?, s:O?, s:{s:i, s:i, s:i}, s:s, s:O?}",
                   "id", id, "name", j->name, "project", j->project, "kind", j->kind == JOB_TRAIN ? "train" : "command",
                   "user", j->user, "state", job_state_name(j->state), "priority", j->priority, "generation",
-                  (json_int_t)j->generation, "reason", reason_of(c, j, e), "submitted_at", view_time(j->submitted_us),
+                  (json_int_t)j->generation, "reason", reason_of(j, e), "submitted_at", view_time(j->submitted_us),
                   "started_at", view_time(j->started_us), "finished_at", view_time(j->finished_us), "devices", "min",
                   j->min, "max", j->max, "assigned", (json_int_t)j->n_places, "layout", layout, "assignment",
                   assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
@@ -149,82 +110,107 @@ json_t *view_node(const struct core *c, const struct node *n)
 
 /* --- explaining -------------------------------------------------------------------------------------- */
 
-/* Jobs that hold devices the waiting one may use: at most eight, in words that help. */
-static void blame_holders(const struct core *c, const struct entry *e, json_t *behind, json_t *help)
+static json_t *classes_of(const struct core *c, const struct round *r, const struct explain_cause *cause)
 {
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < cause->n_classes; i++) {
+        const struct explain_class *k = &cause->classes[i];
+
+        (void)json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i}", "class", c->classes[r->classes[k->type]],
+                                                   "total", k->total, "free", k->free, "drained", k->drained));
+    }
+    return all;
+}
+
+static json_t *names_of(const struct explain_cause *cause)
+{
+    json_t *all = json_array();
+    char id[24];
+
+    for (size_t i = 0; i < cause->n_behind; i++) {
+        (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)cause->behind[i]);
+        (void)json_array_append_new(all, json_string(id));
+    }
+    return all;
+}
+
+static json_t *help_of(const struct explain_cause *cause)
+{
+    json_t *all = json_array();
     char text[96];
 
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; k < c->nodes[i]->n_slots && json_array_size(behind) < 8; k++) {
-            const struct slot *s = &c->nodes[i]->slots[k];
-            bool seen = false;
-
-            if (s->job == 0 || !(core_classes_of(c, e) >> s->class_ & 1))
-                continue;
-            (void)snprintf(text, sizeof(text), "j%llu", (unsigned long long)s->job);
-            for (size_t b = 0; b < json_array_size(behind); b++)
-                seen = seen || strcmp(json_string_value(json_array_get(behind, b)), text) == 0;
-            if (seen)
-                continue;
-            (void)json_array_append_new(behind, json_string(text));
-            (void)snprintf(text, sizeof(text), "wait for j%llu to end, or cancel or suspend it",
-                           (unsigned long long)s->job);
-            (void)json_array_append_new(help, json_string(text));
-        }
-}
-
-static json_t *waiting_cause(const struct core *c, const struct entry *e)
-{
-    const struct cluster_reason *r = &e->reason;
-    json_t *behind = json_array(), *help = json_array();
-    char text[256], hint[96];
-
-    view_reason(c, e, text, sizeof(text));
-    if (r->code == CLUSTER_INSUFFICIENT) {
-        blame_holders(c, e, behind, help);
-        if (r->free > 0 && r->need > r->free && plan_replica_devices(&e->facts) <= r->free) {
-            (void)snprintf(hint, sizeof(hint), "lower devices.min to %d", r->free);
-            (void)json_array_append_new(help, json_string(hint));
-        }
-    } else if (r->code == CLUSTER_BEHIND) {
-        (void)snprintf(hint, sizeof(hint), "j%llu", (unsigned long long)r->behind);
-        (void)json_array_append_new(behind, json_string(hint));
-        (void)json_array_append_new(help, json_string("raise its priority above that of the job before it"));
-    } else if (r->code == CLUSTER_NODES_DRAINED) {
-        (void)json_array_append_new(help, json_string("undrain a node"));
-    } else if (r->code == CLUSTER_TOO_SMALL || r->code == CLUSTER_NO_CLASS || r->code == CLUSTER_NO_NODES) {
-        (void)json_array_append_new(help, json_string("start muster-agent on a node with such devices"));
-        if (r->code != CLUSTER_NO_NODES)
-            (void)json_array_append_new(help, json_string("lower devices.min or allow more classes"));
+    for (size_t i = 0; i < cause->n_help; i++) {
+        explain_help_text(&cause->help[i], text, sizeof(text));
+        (void)json_array_append_new(all, json_string(text));
     }
-    return json_pack("{s:s, s:s, s:i, s:i, s:n, s:o, s:o}", "code", cluster_reason_name(r->code), "text", text, "need",
-                     r->need, "free", r->free, "class", "behind", behind, "would_help", help);
+    return all;
 }
 
-json_t *view_explain(const struct core *c, const struct job *j, const struct entry *e)
+static json_t *cause_json(const struct core *c, const struct round *r, const struct explain_cause *cause)
+{
+    char text[256];
+
+    explain_wait_text(&cause->wait, text, sizeof(text));
+    return json_pack("{s:s, s:s, s:i, s:i, s:s?, s:o, s:o, s:o, s:{s:o, s:s}}", "code",
+                     explain_code_name(cause->wait.code), "text", text, "need", cause->wait.need, "free",
+                     cause->wait.free, "class",
+                     cause->n_classes == 1 ? c->classes[r->classes[cause->classes[0].type]] : NULL, "behind",
+                     names_of(cause), "would_help", help_of(cause), "classes", classes_of(c, r, cause), "starts", "at",
+                     cause->start_us < 0 ? json_null() : view_time(cause->start_us), "basis",
+                     explain_basis_name(cause->basis));
+}
+
+/* What a round, taken now, says of the job; nothing is done about it. Returns NULL when it says nothing. */
+static json_t *ask_round(struct core *c, const struct entry *e)
+{
+    struct explain_cause cause = { .wait = e->wait, .start_us = -1 };
+    struct sched_plan plan;
+    struct round r;
+    json_t *o = NULL;
+    size_t i = 0;
+
+    if (round_init(c, SCHED_FAST, &r) == 0 && sched_schedule(&r.in, &plan, NULL) == 0) {
+        while (i < r.in.n_jobs && r.entries[i] != e)
+            i++;
+        if (i < r.in.n_jobs)
+            (void)explain_job(&r.in, &plan, i, &cause);
+        if (e->n_target > 0)
+            cause.wait.code = EXPLAIN_FREEING;
+        if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK)
+            o = cause_json(c, &r, &cause);
+        sched_plan_clear(&plan);
+    }
+    round_clear(&r);
+    return o;
+}
+
+static json_t *plain_cause(const char *code, json_t *text_new, json_t *help_new)
+{
+    return json_pack("{s:s, s:o, s:n, s:n, s:n, s:[], s:o}", "code", code, "text", text_new, "need", "free", "class",
+                     "behind", "would_help", help_new);
+}
+
+json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
 {
     json_t *causes = json_array(), *help = json_array();
+    json_t *told = json_object_get(j->outcome, "message"), *asked = e && !job_ended(j->state) ? ask_round(c, e) : NULL;
     char id[24], summary[256];
 
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(summary, sizeof(summary), "%s", j->reason_text ? j->reason_text : job_state_name(j->state));
-    if (e && job_waits(j)) {
-        view_reason(c, e, summary, sizeof(summary));
-        (void)json_array_append_new(causes, waiting_cause(c, e));
-    } else if (j->outcome && json_object_get(j->outcome, "message")) {
-        (void)json_array_append_new(causes, json_pack("{s:s, s:O, s:n, s:n, s:n, s:[], s:o}", "code", j->reason_code,
-                                                      "text", json_object_get(j->outcome, "message"), "need", "free",
-                                                      "class", "behind", "would_help", json_incref(help)));
-    } else {
-        (void)json_array_append_new(causes, json_pack("{s:s, s:s, s:n, s:n, s:n, s:[], s:o}", "code", j->reason_code,
-                                                      "text", summary, "need", "free", "class", "behind", "would_help",
-                                                      json_incref(help)));
-    }
     if (j->state == JOB_SUSPENDED)
         (void)json_array_append_new(help, json_string("resume it"));
     if (j->state == JOB_FAILED)
         (void)json_array_append_new(help,
                                     json_string("read its logs; allow more restarts with retry.max or retry.user"));
+    if (asked && job_waits(j))
+        (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(asked, "text")));
+    else
+        (void)json_array_append_new(causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary),
+                                                        json_incref(help)));
+    if (asked)
+        (void)json_array_append_new(causes, asked);
     json_decref(help);
     return json_pack("{s:s, s:s, s:s, s:o}", "job", id, "state", job_state_name(j->state), "summary", summary, "causes",
                      causes);

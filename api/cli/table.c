@@ -45,7 +45,7 @@ const struct command cli_commands[] = {
     {"suspend", "JOB", 1, 1, "save a job and give its devices back", "muster suspend j17", jobs_act, true, {{0}}},
     {"resume", "JOB", 1, 1, "queue a suspended job again", "muster resume j17", jobs_act, true, {{0}}},
     {"cancel", "JOB", 1, 1, "end a job", "muster cancel j17", jobs_act, true, {{0}}},
-    {"scale", "JOB", 1, 1, "change the devices a job may have; a run keeps those it has", "muster scale j17 --max 4",
+    {"scale", "JOB", 1, 1, "change the devices a job may have; a run that has others moves", "muster scale j17 --max 4",
      jobs_scale, true, {{"min", 0, "N", "fewest devices"}, {"max", 0, "N", "most devices"}}},
     {"nodes", "", 0, 0, "show nodes and their slots", "muster nodes", nodes_list, true, {{0}}},
     {"drain", "NODE", 1, 1, "keep new work off a node", "muster drain n3", nodes_act, true, {{0}}},

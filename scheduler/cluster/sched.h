@@ -1,9 +1,9 @@
 /* sched - one round: which job runs on how many devices of which types, and on which nodes
  *
  * One pure function of a snapshot, called by the server and, for every policy, by the simulator. No clock, no I/O, no
- * globals; arithmetic is integer or IEEE +, -, *, / and sqrt, so the same snapshot gives the same plan on every host and
- * in whatever order its jobs are listed (nodes have a fixed order: it breaks ties, as do job ids). Limits: SCHED_*_MAX.
- * Not tied to a thread.
+ * globals; arithmetic is integer or IEEE +, -, *, / and sqrt, so the same snapshot gives the same plan on every host
+ * and in whatever order its jobs are listed (nodes have a fixed order: it breaks ties, as do job ids). Limits:
+ * SCHED_*_MAX. Not tied to a thread.
  */
 #ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_H
 #define MUSTER_SCHEDULER_CLUSTER_SCHED_H

@@ -98,7 +98,7 @@ def test_what_is_not_json_or_not_known_is_refused(cluster):
         assert cluster.request("GET", path)[0] == 404, path
     assert cluster.request("GET", "/v1/jobs?state=resting")[0] == 422
     assert cluster.request("POST", "/v1/nodes/n9/drain")[0] == 404
-    assert cluster.request("PUT", "/v1/projects/p", {"quota": {"devices": 3}})[0] == 501
+    assert cluster.request("PUT", "/v1/projects/p", {"quota": {"devices": 3}})[0] == 422
 
 
 def test_tokens_decide(cluster):

@@ -91,7 +91,7 @@ static void a_job_runs_and_succeeds(void **state)
 static void each_cause_fits_some_states_and_is_refused_in_the_others(void **state)
 {
     static const struct {
-        enum job_cause_kind before[4]; /* ended by CAUSE_CHANGE */
+        enum job_cause_kind before[5]; /* ended by CAUSE_CHANGE */
         enum job_cause_kind cause;
         int want;
         enum job_state then;
@@ -119,6 +119,15 @@ static void each_cause_fits_some_states_and_is_refused_in_the_others(void **stat
         { { CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_RESUME, -EPROTO, JOB_STARTING, "drain" },
         { { CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_CANCEL, 0, JOB_STARTING, "stop" },
         { { CAUSE_ASSIGNED, CAUSE_REQUEUE, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_QUEUED, NULL },
+        { { CAUSE_CHANGE }, CAUSE_RESCALE, -EALREADY, JOB_QUEUED, NULL },
+        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_RESCALE, 0, JOB_RESCALING, "drain" },
+        { { CAUSE_ASSIGNED, CAUSE_STARTED, CAUSE_CHANGE }, CAUSE_RESCALE, 0, JOB_RESCALING, "drain" },
+        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_RESCALE, -EALREADY, JOB_RESCALING, "drain" },
+        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_STARTED, -EPROTO, JOB_RESCALING, "drain" },
+        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_CANCEL, 0, JOB_RESCALING, "stop" },
+        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_SUSPEND, 0, JOB_RESCALING, "drain" },
+        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_FAULT, 0, JOB_RECOVERING, "stop" },
+        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_RESCALING, NULL },
         { { CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE }, CAUSE_FAULT, -EPROTO, JOB_RECOVERING, "stop" },
         { { CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE }, CAUSE_ASSIGNED, -EPROTO, JOB_RECOVERING, "stop" },
         { { CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_RECOVERING, NULL },
@@ -140,6 +149,31 @@ static void each_cause_fits_some_states_and_is_refused_in_the_others(void **stat
             assert_string_equal(job_order(&j), row[i].order);
         job_clear(&j);
     }
+}
+
+static void a_rescaled_job_waits_for_its_next_run_and_its_device_time_adds_up(void **state)
+{
+    struct job j;
+
+    (void)state;
+    start(&j);
+    for (int run = 0; run < 3; run++) {
+        int64_t at = 1000000 * (run + 1);
+
+        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, at, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_STARTED }, at + 1, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_RESCALE }, at + 2, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, at + 10, NULL), 0);
+        assert_true(job_waits(&j));
+        assert_int_equal(j.state, JOB_RESCALING);
+        assert_int_equal(j.rescales, run + 1);
+        assert_int_equal(j.device_us, (run + 1) * 20); /* two devices, ten microseconds */
+        assert_int_equal(j.waiting_us, at + 10);
+        assert_string_equal(j.home, "cpu");
+    }
+    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_CANCEL }, 9000000, NULL), 0);
+    assert_int_equal(j.state, JOB_CANCELLED);
+    job_clear(&j);
 }
 
 static void restarts_are_counted_by_class_and_end(void **state)
@@ -290,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_runs_and_succeeds),
         cmocka_unit_test(each_cause_fits_some_states_and_is_refused_in_the_others),
+        cmocka_unit_test(a_rescaled_job_waits_for_its_next_run_and_its_device_time_adds_up),
         cmocka_unit_test(restarts_are_counted_by_class_and_end),
         cmocka_unit_test(replaying_the_events_of_any_history_gives_its_state),
         cmocka_unit_test(an_event_that_does_not_follow_is_refused),

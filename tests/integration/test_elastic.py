@@ -1,0 +1,145 @@
+"""Jobs that grow, shrink and move while they train, through the server and real agents: the same bits as at rest."""
+import json
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests import specs
+from tests.cluster import BIN, Cluster, wait_for
+
+STEPS = 160
+QUICK = ["--hold", "0", "--round", "1", "--unknown-after", "2", "--lost-after", "4"]
+
+
+def digest(folder):
+    out = subprocess.run([f"{BIN}/muster", "checkpoint", "digest", folder], capture_output=True, text=True, check=True)
+    return re.search(r"\b[0-9a-f]{32}\b", out.stdout).group()
+
+
+def lines(folder):
+    try:
+        with open(os.path.join(folder, "metrics.jsonl"), encoding="ascii") as f:
+            return [json.loads(line) for line in f if line.endswith("\n")]
+    except FileNotFoundError:
+        return []
+
+
+def losses(folder):
+    return {line["step"]: line["loss"] for line in lines(folder)}
+
+
+def the_spec(corpus, least, most, **extra):
+    spec = specs.train(corpus, steps=STEPS, virtual_workers=8, every_steps=20, **extra)
+    spec["devices"] = {"min": least, "max": most}
+    spec["train"]["model"]["dropout"] = 0.1
+    return spec
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+
+
+def run_alone(folder, spec, devices):
+    with open(f"{folder}/spec.json", "w", encoding="ascii") as f:
+        json.dump(spec, f)
+    subprocess.run([f"{BIN}/muster", "run", f"{folder}/spec.json", "--devices", str(devices), "--dir",
+                    f"{folder}/out{devices}"], capture_output=True, timeout=180, check=True)
+    return digest(f"{folder}/out{devices}/checkpoints"), losses(f"{folder}/out{devices}")
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory, corpus):
+    """Digest and losses of a run on one device that nothing disturbs."""
+    return run_alone(str(tmp_path_factory.mktemp("static")), the_spec(corpus, 1, 8), 1)
+
+
+@pytest.mark.parametrize("devices", [2, 3, 4])
+def test_any_number_of_replicas_leaves_the_same_bits(tmp_path, corpus, static, devices):
+    assert run_alone(str(tmp_path), the_spec(corpus, 1, 8), devices) == static
+
+
+def go_on(cluster, job, least, *devices):
+    """Wait until the job trains on one of these numbers of devices and has gone on; the step it has come to."""
+    def there():
+        got = lines(cluster.job(job)["dir"])
+        return got and got[-1]["ranks"] in devices and got[-1]["step"] >= least and got[-1]["step"] + 1
+    return wait_for(f"{job} on {devices} devices past step {least}", there, 60)
+
+
+def scale(cluster, job, least, most):
+    cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": least, "max": most}})
+
+
+def check_end(cluster, job, static, generations):
+    ended = cluster.wait(job, "succeeded", 120)
+    assert ended["generation"] >= generations
+    assert losses(ended["dir"]) == static[1]
+    assert digest(f"{ended['dir']}/checkpoints") == static[0]
+    replayed = "queued"
+    for event in cluster.events(job):
+        if event["type"] == "state":
+            assert event["from"] == replayed, event
+            replayed = event["to"]
+    assert replayed == "succeeded"
+    return ended
+
+
+def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path, corpus, static):
+    with Cluster(str(tmp_path), slots=4, server_args=QUICK) as cluster:
+        job = cluster.submit(the_spec(corpus, 1, 1))["id"]
+        step = go_on(cluster, job, 10, 1)
+        for devices in (4, 2, 3):
+            scale(cluster, job, devices, devices)
+            step = go_on(cluster, job, step + 10, devices)
+        ended = check_end(cluster, job, static, 4)
+        assert sum(ended["restarts"].values()) == 0
+        assert len(lines(ended["dir"])) == STEPS, "with notice no step is lost"
+        assert "rescaling" in [e.get("to") for e in cluster.events(job)]
+    assert not cluster.leftovers()
+
+
+def test_a_job_folds_onto_what_a_drained_and_a_lost_node_leave_and_grows_back(tmp_path, corpus, static):
+    with Cluster(str(tmp_path), slots=2, server_args=QUICK) as cluster:
+        cluster.start_agent("n2", "cpu:2")
+        cluster.wait_nodes(["n1", "n2"])
+        job = cluster.submit(the_spec(corpus, 1, 4))["id"]
+        step = go_on(cluster, job, 5, 4)
+        cluster.api("POST", "/v1/nodes/n2/drain")
+        step = go_on(cluster, job, step + 5, 2)
+        causes = cluster.api("GET", f"/v1/jobs/{job}/explain")["causes"]
+        assert [c for c in causes if c["code"] == "shrunk" and c["need"] == 4], causes
+        cluster.api("POST", "/v1/nodes/n2/undrain")
+        scale(cluster, job, 4, 4)  # by itself it grows only if more devices were measured to be faster
+        step = go_on(cluster, job, step + 5, 4)
+        scale(cluster, job, 1, 4)
+        ranks = cluster.rank_pids(job, "n2")
+        assert len(ranks) == 2
+        cluster.kill_agent("n2")
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        go_on(cluster, job, step + 5, 1, 2)  # two may be no faster than one
+        ended = check_end(cluster, job, static, 4)
+        assert ended["restarts"]["node"] == 1
+    assert not cluster.leftovers()
+
+
+def test_a_guarantee_takes_its_devices_from_an_elastic_job(tmp_path, corpus, static):
+    with Cluster(str(tmp_path), slots=4, server_args=["--round", "1"]) as cluster:  # hold: the default
+        cluster.api("PUT", "/v1/projects/prod", {"quota": 2, "class": "guaranteed"})
+        job = cluster.submit(the_spec(corpus, 1, 4))["id"]
+        go_on(cluster, job, 5, 4)
+        first = cluster.submit(specs.command("exec sleep 300", devices=2, project="prod"))["id"]
+        second = cluster.submit(specs.command("true", devices=1, project="prod"))["id"]
+        cluster.wait(first, "running", 30)
+        wait_for("the quota to hold", lambda: cluster.job(second)["reason"]["code"] == "tenant-limit", 10)
+        assert cluster.api("GET", "/v1/projects/prod")["used"]["devices"] == 2
+        check_end(cluster, job, static, 2)
+        assert cluster.job(second)["state"] == "queued"
+        cluster.action(first, "cancel")
+        cluster.wait(second, "succeeded", 30)
+        assert cluster.api("GET", "/v1/projects/prod")["used"]["device_seconds"] > 0
+    assert not cluster.leftovers()
