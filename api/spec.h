@@ -131,6 +131,7 @@ struct job_spec {
             int n; /* 0: not given */
             uint16_t v[SPEC_STAGES_MAX];
         } layers;   /* of each stage, in the model's order */
+        bool sequence_parallel;
         int chunks; /* model chunks a pipeline rank, for interleaved */
         enum recompute recompute;
     } parallel;

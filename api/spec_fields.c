@@ -168,6 +168,8 @@ const struct field spec_fields[] = {
     {"/parallel/virtual_workers", FIELD_INT, SCOPE_TRAIN, AT(parallel.virtual_workers), .lo = 1, .hi = 65536,
      .computed = "the largest number up to 8 that divides B (and B / micro)",
      .help = "fixed leaves of the gradient tree (V), so that results do not depend on devices; divides B"},
+    {"/parallel/sequence_parallel", FIELD_BOOL, SCOPE_TRAIN, AT(parallel.sequence_parallel), .def = "false",
+     .help = "with tp: each rank has norms and dropout of a part of the tokens, which saves memory"},
     {"/parallel/zero", FIELD_INT, SCOPE_TRAIN, AT(parallel.zero), .lo = 0, .hi = 1, .def = "1",
      .help = "1: the optimizer's state is split over replicas"},
     {"/parallel/exact", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.exact), .words = exactnesses, .def = "\"relaxed\"",

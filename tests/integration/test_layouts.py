@@ -77,6 +77,17 @@ def test_tensor_parallel_stays_within_its_tolerance(job, alone, layout, tmp_path
     assert run.metrics()[-1]["bytes_tp"] > 0
 
 
+@pytest.mark.parametrize("layout", [{"tp": 2}, {"tp": 4, "dp": 2}, {"tp": 2, "pp": 2, "dp": 2}], ids=name)
+def test_sequence_parallel_stays_within_the_tolerance_too(job, alone, layout, tmp_path):
+    spec = pipeline(job, layout.get("pp", 1), tp=layout["tp"], sequence_parallel=True)
+    run = ranks.train(spec, str(tmp_path), **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(alone)) < TP_RELATIVE
+    assert ranks.relative([m["grad_norm"] for m in run.metrics()],
+                          [m["grad_norm"] for m in alone.metrics()]) < TP_RELATIVE
+    assert ranks.relative([e["loss"] for e in run.events("eval")],
+                          [e["loss"] for e in alone.events("eval")]) < TP_RELATIVE
+
+
 def test_replicated_optimizer_state_gives_the_bits_of_the_sharded(job, alone, tmp_path):
     spec = copy.deepcopy(job)
     spec["parallel"]["zero"] = 0
@@ -144,6 +155,12 @@ def llama_alone(llama_job, tmp_path_factory):
 @pytest.mark.parametrize("layout", [{"dp": 2}, {"pp": 2}, {"pp": 4}, {"pp": 2, "dp": 3}], ids=name)
 def test_a_llama_has_the_same_bits_in_data_and_pipeline_parallel(llama_job, llama_alone, layout, tmp_path):
     assert numbers(ranks.train(llama_job, str(tmp_path), **layout)) == numbers(llama_alone)
+
+
+def test_a_llama_without_bubbles_and_with_its_norms_cut_by_tokens(llama_job, llama_alone, tmp_path):
+    spec = pipeline(llama_job, 2, chunks=2, schedule="zb-h1", tp=2, sequence_parallel=True)
+    run = ranks.train(spec, str(tmp_path), pp=2, tp=2)
+    assert ranks.relative(ranks.losses(run), ranks.losses(llama_alone)) < TP_RELATIVE
 
 
 @pytest.mark.parametrize("layout", [{"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2, "dp": 2}], ids=name)

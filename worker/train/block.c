@@ -83,7 +83,7 @@ static int outputs_weights(struct stage *st, const struct linear *l, const float
     return 0;
 }
 
-/* reduce[rows, in] = the sum over tp of dy[rows, out] · W'. */
+/* trunk_sum() = the sum over tp of dy[rows, out] · W'. */
 static int outputs_input(struct stage *st, const struct linear *l, const float *dy, int in, int out, struct merr *err)
 {
     struct piece p;
@@ -97,10 +97,10 @@ static int outputs_input(struct stage *st, const struct linear *l, const float *
 
         TRY(st->cfg.k->gemm(st->cfg.stream, &di, err));
     }
-    return st->cfg.tp ? stage_reduce(st, err) : 0;
+    return stage_reduce(st, err);
 }
 
-/* reduce[rows, hidden] = this rank's part of x[rows, in] · W, summed over tp, plus the bias once. */
+/* trunk_sum() = this rank's part of x[rows, in] · W, summed over tp, plus the bias once. */
 static int inputs_forward(struct stage *st, const struct linear *l, const float *x, int in, struct merr *err)
 {
     int hidden = st->cfg.model->hidden;
@@ -116,7 +116,7 @@ static int inputs_forward(struct stage *st, const struct linear *l, const float 
     if (!st->cfg.tp)
         return 0;
     TRY(stage_reduce(st, err));
-    return bias ? st->cfg.k->add_bias(st->cfg.stream, st->reduce, bias, st->rows, hidden, err) : 0;
+    return bias ? st->cfg.k->add_bias(st->cfg.stream, trunk_sum(st), bias, trunk_rows(st), hidden, err) : 0;
 }
 
 /* dW, db grow; dy[rows, hidden] is the same on all tp ranks. */
@@ -152,17 +152,18 @@ static int inputs_input(struct stage *st, const struct linear *l, const float *d
 
 /* --- the parts of a block ---------------------------------------------------------------------------------- */
 
-/* y = x + dropout(reduce) */
+/* y = x + dropout(trunk_sum()) */
 static int residual(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], bool train, const float *x,
                     float *y, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
-    size_t n = (size_t)st->rows * st->cfg.model->hidden;
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+    float *sum = trunk_sum(st);
 
     if (train && st->threshold > 0)
-        TRY(stage_dropout(st, slot, key, st->reduce, st->reduce, err));
+        TRY(stage_dropout(st, slot, key, sum, sum, err));
     TRY(k->copy(st->cfg.stream, y, x, n * sizeof(*y), err));
-    return k->add(st->cfg.stream, y, st->reduce, n, err);
+    return k->add(st->cfg.stream, y, sum, n, err);
 }
 
 /* Queries and keys stand side by side: all are rotated at once. */
@@ -212,31 +213,35 @@ int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, 
     const struct family *f = c->family;
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
+    const float *x;
 
     TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
-    TRY(outputs_forward(st, &l->qkv, b->norm1, c->hidden, c->qkv_local, b->qkv, KERN_BIAS, NULL, err));
+    TRY(stage_gather(st, b->norm1, &x, err));
+    TRY(outputs_forward(st, &l->qkv, x, c->hidden, c->qkv_local, b->qkv, KERN_BIAS, NULL, err));
     TRY(rotate(st, b->qkv, false, err));
     TRY(attend(st, i, slot, train, err));
     TRY(inputs_forward(st, &l->proj, b->att, c->q_local, err));
     TRY(residual(st, slot, st->keys[i].attention_out, train, b->x, b->mid, err));
 
     TRY(f->norm_forward(st, b->mid, l->norm2, b->norm2, b->mean2, b->rstd2, err));
+    TRY(stage_gather(st, b->norm2, &x, err));
     if (f->act_forward) {
-        TRY(outputs_forward(st, &l->fc, b->norm2, c->hidden, f->parts * c->ffn_local, b->pre, f->fc_end, NULL, err));
+        TRY(outputs_forward(st, &l->fc, x, c->hidden, f->parts * c->ffn_local, b->pre, f->fc_end, NULL, err));
         TRY(f->act_forward(st, b->pre, b->act, err));
     } else {
-        TRY(outputs_forward(st, &l->fc, b->norm2, c->hidden, c->ffn_local, b->act, f->fc_end, b->pre, err));
+        TRY(outputs_forward(st, &l->fc, x, c->hidden, c->ffn_local, b->act, f->fc_end, b->pre, err));
     }
     TRY(inputs_forward(st, &l->out, b->act, c->ffn_local, err));
     return residual(st, slot, st->keys[i].mlp_out, train, b->mid, out, err);
 }
 
-static int keep(struct stage *st, float *to, const float *from, int cols, struct merr *err)
+static int keep(struct stage *st, float *to, const float *from, int rows, int cols, struct merr *err)
 {
-    return st->cfg.k->copy(st->cfg.stream, to, from, (size_t)st->rows * cols * sizeof(*to), err);
+    return st->cfg.k->copy(st->cfg.stream, to, from, (size_t)rows * cols * sizeof(*to), err);
 }
 
-/* The gradient of a part's output on the way back through its dropout; a copy stays in st->dy for later. */
+/* The gradient of a part's output on the way back through its dropout, all rows; if not whole a copy of the trunk's rows
+ * stays in st->dy for later. */
 static int residual_backward(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *dx,
                              bool whole, const float **ret_dy, struct merr *err)
 {
@@ -246,8 +251,19 @@ static int residual_backward(struct stage *st, const struct stage_slot *slot, co
         TRY(stage_dropout(st, slot, key, dx, st->tmp, err));
         dy = st->tmp;
     }
-    *ret_dy = dy;
-    return whole ? 0 : keep(st, st->dy, dy, st->cfg.model->hidden, err);
+    if (!whole)
+        TRY(keep(st, st->dy, dy, trunk_rows(st), st->cfg.model->hidden, err));
+    return stage_gather(st, dy, ret_dy, err);
+}
+
+/* outputs_weights() with x gathered. */
+static int gathered_weights(struct stage *st, const struct linear *l, const float *dy, const float *x, int out,
+                            float *grad, struct merr *err)
+{
+    int hidden = st->cfg.model->hidden;
+
+    TRY(stage_gather(st, x, &x, err));
+    return outputs_weights(st, l, dy, x, hidden, out, grad, err);
 }
 
 /* Not whole: dy of proj goes to x, that of qkv to qkv, which nobody needs any more. */
@@ -269,12 +285,12 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     TRY(st->cfg.k->attention_backward(st->cfg.stream, &a, err));
     TRY(rotate(st, st->d_qkv, true, err));
     if (whole)
-        TRY(outputs_weights(st, &l->qkv, st->d_qkv, b->norm1, c->hidden, c->qkv_local, grad, err));
+        TRY(gathered_weights(st, &l->qkv, st->d_qkv, b->norm1, c->qkv_local, grad, err));
     else
-        TRY(keep(st, b->qkv, st->d_qkv, c->qkv_local, err));
+        TRY(keep(st, b->qkv, st->d_qkv, st->rows, c->qkv_local, err));
     TRY(outputs_input(st, &l->qkv, st->d_qkv, c->hidden, c->qkv_local, err));
-    TRY(c->family->norm_backward(st, st->reduce, b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err));
-    return whole ? 0 : keep(st, b->x, st->dy, c->hidden, err);
+    TRY(c->family->norm_backward(st, trunk_sum(st), b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err));
+    return whole ? 0 : keep(st, b->x, st->dy, trunk_rows(st), c->hidden, err);
 }
 
 /* Not whole: dy of out goes to mid, that of fc to pre. */
@@ -295,11 +311,11 @@ int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, 
     TRY(inputs_input(st, &l->out, dy, c->ffn_local, st->d_act, err));
     TRY(f->act_backward(st, b->pre, st->d_act, d_pre, err));
     if (whole)
-        TRY(outputs_weights(st, &l->fc, d_pre, b->norm2, c->hidden, wide, grad, err));
+        TRY(gathered_weights(st, &l->fc, d_pre, b->norm2, wide, grad, err));
     TRY(outputs_input(st, &l->fc, d_pre, c->hidden, wide, err));
-    TRY(f->norm_backward(st, st->reduce, b->mid, l->norm2, b->mean2, b->rstd2, dx, true, grad, err));
+    TRY(f->norm_backward(st, trunk_sum(st), b->mid, l->norm2, b->mean2, b->rstd2, dx, true, grad, err));
     if (!whole)
-        TRY(keep(st, b->mid, st->dy, c->hidden, err));
+        TRY(keep(st, b->mid, st->dy, trunk_rows(st), c->hidden, err));
     return attention_part_backward(st, i, slot, dx, whole, grad, err);
 }
 
@@ -308,9 +324,12 @@ int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad,
     const struct model_cfg *c = st->cfg.model;
     const struct layer_params *l = block_params(st, i);
     const struct block_saves *b = &slot->block[i];
+    const float *dy;
 
-    TRY(inputs_weights(st, &l->out, b->mid, b->act, c->ffn_local, grad, err));
-    TRY(outputs_weights(st, &l->fc, b->pre, b->norm2, c->hidden, c->family->parts * c->ffn_local, grad, err));
-    TRY(inputs_weights(st, &l->proj, b->x, b->att, c->q_local, grad, err));
-    return outputs_weights(st, &l->qkv, b->qkv, b->norm1, c->hidden, c->qkv_local, grad, err);
+    TRY(stage_gather(st, b->mid, &dy, err));
+    TRY(inputs_weights(st, &l->out, dy, b->act, c->ffn_local, grad, err));
+    TRY(gathered_weights(st, &l->fc, b->pre, b->norm2, c->family->parts * c->ffn_local, grad, err));
+    TRY(stage_gather(st, b->x, &dy, err));
+    TRY(inputs_weights(st, &l->proj, dy, b->att, c->q_local, grad, err));
+    return gathered_weights(st, &l->qkv, b->qkv, b->norm1, c->qkv_local, grad, err);
 }

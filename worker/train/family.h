@@ -28,7 +28,7 @@ struct family {
     int (*layer_tensors)(const struct model_cfg *c); /* how many a block has */
     void (*tensors)(struct param_builder *b, struct layer_params *l);
 
-    /* y[rows, hidden] = norm(x); mean and rstd are kept for backward. */
+    /* y[trunk rows, hidden] = norm(x); mean and rstd are kept for backward. */
     int (*norm_forward)(struct stage *st, const float *x, struct norm_params n, float *y, float *mean, float *rstd,
                         struct merr *err);
     /* dx = gradient (+ what dx held, when add) of dy. */

@@ -82,13 +82,13 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
     const struct model_cfg *c = st->cfg.model;
 
     return st->cfg.k->layernorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), weight_of(st, n.b),
-                                        (float)c->norm_eps, st->rows, c->hidden, y, mean, rstd, err);
+                                        (float)c->norm_eps, trunk_rows(st), c->hidden, y, mean, rstd, err);
 }
 
 static int norm_backward(struct stage *st, const float *dy, const float *x, struct norm_params n, const float *mean,
                          const float *rstd, float *dx, bool add, float *grad, struct merr *err)
 {
-    return st->cfg.k->layernorm_backward(st->cfg.stream, dy, x, weight_of(st, n.w), mean, rstd, st->rows,
+    return st->cfg.k->layernorm_backward(st->cfg.stream, dy, x, weight_of(st, n.w), mean, rstd, trunk_rows(st),
                                          st->cfg.model->hidden, dx, add, grad_of(st, grad, n.w),
                                          grad_of(st, grad, n.b), err);
 }

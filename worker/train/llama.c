@@ -111,7 +111,7 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
     const struct model_cfg *c = st->cfg.model;
 
     (void)mean;
-    return st->cfg.k->rmsnorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), (float)c->norm_eps, st->rows,
+    return st->cfg.k->rmsnorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), (float)c->norm_eps, trunk_rows(st),
                                       c->hidden, y, rstd, err);
 }
 
@@ -119,7 +119,7 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
                          const float *rstd, float *dx, bool add, float *grad, struct merr *err)
 {
     (void)mean;
-    return st->cfg.k->rmsnorm_backward(st->cfg.stream, dy, x, weight_of(st, n.w), rstd, st->rows,
+    return st->cfg.k->rmsnorm_backward(st->cfg.stream, dy, x, weight_of(st, n.w), rstd, trunk_rows(st),
                                        st->cfg.model->hidden, dx, add, grad_of(st, grad, n.w), err);
 }
 

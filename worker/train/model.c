@@ -165,6 +165,7 @@ int model_from_spec(const struct job_spec *spec, const json_t *source, int tp, i
                         spec->train.batch.length, c.context);
     if (source)
         TRY(adopt(spec, source, &c, err));
+    c.sequence_parallel = spec->parallel.sequence_parallel && tp > 1;
     TRY(model_cut(&c, tp, tp_index, err));
     *ret = c;
     return 0;

@@ -27,6 +27,7 @@ struct model_cfg {
     uint64_t seed;
     /* what one tensor-parallel rank holds */
     int tp, tp_index;
+    bool sequence_parallel; /* between the blocks' products each holds a part of a micro-batch's tokens; tp above 1 */
     int heads_local, kv_heads_local;
     int q_local, qkv_local; /* columns of the queries, of queries, keys and values */
     int ffn_local;

@@ -24,6 +24,7 @@ struct optim {
     size_t state_n;
     float *m, *v, *received;
     double *blocks;     /* sums of squares of the arena's blocks */
+    float *parts;       /* of gradients to be added over tp, side by side */
     float *whole;       /* zero 0: the reduced gradient, gathered */
     struct tree_node (*node)[TREE_PARTIALS_MAX]; /* [dp] what each replica is left with */
     int *nodes;         /* [dp] */
@@ -113,6 +114,38 @@ static int host_memory(struct optim *o)
     return 0;
 }
 
+/* The part of parameter q in our piece of rest, as offsets from the piece's beginning. False: none. */
+static bool in_piece(const struct optim *o, const struct param *q, size_t *ret_at, size_t *ret_n)
+{
+    size_t begin, n, from, to;
+
+    piece(o, &o->region[REST], o->cfg.mesh.dp_index, &begin, &n);
+    from = q->at > begin ? q->at : begin;
+    to = q->at + q->n < begin + n ? q->at + q->n : begin + n;
+    if (from >= to)
+        return false;
+    *ret_at = from - begin;
+    *ret_n = to - from;
+    return true;
+}
+
+/* Most floats of one kind of sums in our piece. */
+static size_t parts_floats(const struct optim *o)
+{
+    const struct params *p = o->cfg.params;
+    size_t most = 0, at, n;
+
+    for (int sum = PARAM_SUM_NONE + 1; sum < PARAM_SUMS; sum++) {
+        size_t all = 0;
+
+        for (int i = 0; i < p->n; i++)
+            if (p->v[i].sum == (enum param_sum)sum && in_piece(o, &p->v[i], &at, &n))
+                all += n;
+        most = all > most ? all : most;
+    }
+    return most;
+}
+
 static int device_memory(struct optim *o, struct merr *err)
 {
     const struct kern_ops *k = o->cfg.k;
@@ -122,6 +155,9 @@ static int device_memory(struct optim *o, struct merr *err)
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
     if (n > 0)
         TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->received, err));
+    n = parts_floats(o);
+    if (n > 0)
+        TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->parts, err));
     if (!o->cfg.zero && o->cfg.mesh.dp > 1)
         TRY(k->mem_alloc(o->cfg.stream, o->cfg.params->weight_n * sizeof(float), (void **)&o->whole, err));
     for (int i = 0; i < REGIONS; i++) {
@@ -166,6 +202,8 @@ void optim_free(struct optim *o)
         o->cfg.k->mem_free(o->cfg.stream, o->v);
     if (o->received)
         o->cfg.k->mem_free(o->cfg.stream, o->received);
+    if (o->parts)
+        o->cfg.k->mem_free(o->cfg.stream, o->parts);
     if (o->whole)
         o->cfg.k->mem_free(o->cfg.stream, o->whole);
     free(o->node);
@@ -253,6 +291,43 @@ static int finish_region(struct optim *o, struct region *g, struct tree *t, stru
     return tree_finish(o->cfg.k, o->cfg.stream, o->cfg.leaves, o->list, o->value, at, n, &g->sum, err);
 }
 
+/* Copy our piece of the parameters of one kind of sums out of rest, side by side, or back. Returns the floats. */
+static int move_parts(struct optim *o, enum param_sum sum, bool back, size_t *ret_n, struct merr *err)
+{
+    const struct params *p = o->cfg.params;
+    size_t all = 0, at, n;
+
+    for (int i = 0; i < p->n; i++) {
+        float *mine = o->parts + all, *theirs;
+
+        if (p->v[i].sum != sum || !in_piece(o, &p->v[i], &at, &n))
+            continue;
+        theirs = o->region[REST].sum + at;
+        TRY(o->cfg.k->copy(o->cfg.stream, back ? theirs : mine, back ? mine : theirs, n * sizeof(float), err));
+        all += n;
+    }
+    *ret_n = all;
+    return 0;
+}
+
+/* Gradients of which each member of a group has seen only some tokens. */
+static int add_parts(struct optim *o, struct merr *err)
+{
+    size_t n;
+
+    for (int sum = PARAM_SUM_NONE + 1; sum < PARAM_SUMS; sum++) {
+        if (!o->cfg.sum[sum] || !o->parts)
+            continue;
+        TRY(move_parts(o, (enum param_sum)sum, false, &n, err));
+        if (n == 0)
+            continue;
+        TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+        TRY(comm_all_reduce(o->cfg.sum[sum], o->parts, n, COMM_F32, COMM_SUM, err));
+        TRY(move_parts(o, (enum param_sum)sum, true, &n, err));
+    }
+    return 0;
+}
+
 /* The embedding's part plus the head's, wherever that is. */
 static int add_tied(struct optim *o, struct merr *err)
 {
@@ -274,6 +349,7 @@ int optim_reduce(struct optim *o, struct tree *t, struct merr *err)
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
     for (int i = 0; i < REGIONS; i++)
         TRY(finish_region(o, &o->region[i], t, err));
+    TRY(add_parts(o, err));
     return add_tied(o, err);
 }
 

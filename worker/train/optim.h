@@ -1,9 +1,10 @@
 /* optim - from the leaves' gradients to new weights: finish the tree, measure, clip, AdamW, share
  *
- * A step: optim_reduce() finishes the canonical tree (tree.h) for the pieces this rank owns and adds the two
- * parts of the tied tensor; optim_squares() gives the sums of squares by tensor, which the caller adds over the
- * world; optim_update() changes the weights and shares them over dp. With zero 1 a rank keeps the moments of its
- * own pieces, with 0 of everything. All bits are the same for any dp and pp, and for zero 0 and 1.
+ * A step: optim_reduce() finishes the canonical tree (tree.h) for the pieces this rank owns, adds the parts of
+ * gradients that other tensor-parallel ranks have of the same tensors, and the two parts of the tied tensor;
+ * optim_squares() gives the sums of squares by tensor, which the caller adds over the world; optim_update() changes the
+ * weights and shares them over dp. With zero 1 a rank keeps the moments of its own pieces, with 0 of everything. All
+ * bits are the same for any dp and pp, and for zero 0 and 1.
  */
 #ifndef MUSTER_WORKER_TRAIN_OPTIM_H
 #define MUSTER_WORKER_TRAIN_OPTIM_H
@@ -26,6 +27,7 @@ struct optim_cfg {
     int leaves; /* V */
     int zero;
     struct comm_group *dp;   /* NULL: alone */
+    struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
     struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
     float *weights;          /* the arena */
     double beta1, beta2, eps, weight_decay;

@@ -165,11 +165,14 @@ static void early_first(struct params *p, int from, size_t *ret_late)
     assert(at == p->rest_n);
 }
 
-static void mark_early(struct params *p, const struct norm_params *n)
+static void mark_norm(struct param_builder *b, const struct norm_params *n)
 {
-    p->v[n->w].early = true;
-    if (n->b >= 0)
-        p->v[n->b].early = true;
+    const int v[] = {n->w, n->b};
+
+    for (int i = 0; i < 2 && v[i] >= 0; i++) {
+        b->p->v[v[i]].early = true;
+        b->p->v[v[i]].sum = b->c->sequence_parallel ? PARAM_SUM_TP : PARAM_SUM_NONE;
+    }
 }
 
 static void add_chunks(struct param_builder *b, int ids, int per_layer)
@@ -185,8 +188,8 @@ static void add_chunks(struct param_builder *b, int ids, int per_layer)
         b->id = ids + r->begin * per_layer;
         for (b->layer = r->begin; b->layer < r->end; b->layer++) {
             b->c->family->tensors(b, &p->layer[b->layer]);
-            mark_early(p, &p->layer[b->layer].norm1);
-            mark_early(p, &p->layer[b->layer].norm2);
+            mark_norm(b, &p->layer[b->layer].norm1);
+            mark_norm(b, &p->layer[b->layer].norm2);
         }
         early_first(p, from, &p->blocks_at[i]);
         assert(b->id == ids + r->end * per_layer);
@@ -230,8 +233,10 @@ int params_init(struct params *p, const struct model_cfg *c, const struct layer_
         p->wte = vocabulary(&b, ID_EMBEDDING, f->embedding);
     add_chunks(&b, ids, per_layer);
     b.id = id_end;
-    if (last)
+    if (last) {
         p->norm = last_norm(&b);
+        mark_norm(&b, &p->norm);
+    }
     if (last && !c->tied)
         p->head = vocabulary(&b, id_head, f->head);
     if (c->tied && (first || last))

@@ -32,6 +32,9 @@ struct param_box {
     size_t at;               /* its first element among the parameter's, dense from there */
 };
 
+/* Whose parts of a gradient add up to it, where a rank's own sees only some tokens. */
+enum param_sum { PARAM_SUM_NONE, PARAM_SUM_TP, PARAM_SUMS };
+
 struct param {
     char name[PARAM_NAME_MAX];
     int ndim;
@@ -43,6 +46,7 @@ struct param {
     int id;          /* number of the tensor in the whole model's canonical order */
     bool decay;      /* weight decay applies */
     bool sharded;    /* cut over tp; else every tp rank holds the same */
+    enum param_sum sum;
     bool early;      /* of a norm: its gradient is made together with that of the input */
     bool copy;       /* the last stage's copy of the tied embedding: stored and counted by the first */
     float std;       /* fresh weights: normal with this deviation, or */

@@ -26,18 +26,18 @@ static float *take(struct carve *c, size_t n)
     return p;
 }
 
-static void carve_block(struct carve *c, const struct model_cfg *g, size_t rows, struct block_saves *b)
+static void carve_block(struct carve *c, const struct model_cfg *g, size_t rows, size_t trunk, struct block_saves *b)
 {
-    b->norm1 = take(c, rows * g->hidden);
-    b->mean1 = take(c, rows);
-    b->rstd1 = take(c, rows);
+    b->norm1 = take(c, trunk * g->hidden);
+    b->mean1 = take(c, trunk);
+    b->rstd1 = take(c, trunk);
     b->qkv = take(c, rows * g->qkv_local);
     b->att = take(c, rows * g->q_local);
     b->lse = take(c, rows * g->heads_local);
-    b->mid = take(c, rows * g->hidden);
-    b->norm2 = take(c, rows * g->hidden);
-    b->mean2 = take(c, rows);
-    b->rstd2 = take(c, rows);
+    b->mid = take(c, trunk * g->hidden);
+    b->norm2 = take(c, trunk * g->hidden);
+    b->mean2 = take(c, trunk);
+    b->rstd2 = take(c, trunk);
     b->pre = take(c, rows * g->family->parts * g->ffn_local);
     b->act = take(c, rows * g->ffn_local);
 }
@@ -51,7 +51,7 @@ static size_t head_rows(const struct stage *st)
 static void carve_scratch(struct stage *st, struct carve *c)
 {
     const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows;
+    size_t rows = st->rows, trunk = trunk_rows(st);
 
     if (!st->cfg.reduce)
         st->own_reduce = take(c, rows * g->hidden);
@@ -59,8 +59,9 @@ static void carve_scratch(struct stage *st, struct carve *c)
     st->d_act = g->family->parts > 1 ? take(c, rows * g->ffn_local) : st->d_pre;
     st->d_qkv = take(c, rows * g->qkv_local);
     st->d_att = take(c, rows * g->q_local);
-    st->tmp = take(c, rows * g->hidden);
-    st->dy = st->cfg.split ? take(c, rows * g->hidden) : NULL;
+    st->tmp = take(c, trunk * g->hidden);
+    st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
+    st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
 }
 
 static void share_scratch(struct stage *st, const struct stage *from)
@@ -73,22 +74,23 @@ static void share_scratch(struct stage *st, const struct stage *from)
     st->d_att = from->d_att;
     st->tmp = from->tmp;
     st->dy = from->dy;
+    st->whole = from->whole;
 }
 
 /* Every float of the stage, in one order for counting and for placing. */
 static void carve_all(struct stage *st, struct carve *c)
 {
     const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, head = head_rows(st);
+    size_t rows = st->rows, trunk = trunk_rows(st), head = head_rows(st);
 
     for (int i = 0; i < st->cfg.slots; i++) {
         struct stage_slot *slot = &st->slot[i];
 
-        slot->in = take(c, rows * g->hidden);
-        slot->out = take(c, rows * g->hidden);
+        slot->in = take(c, trunk * g->hidden);
+        slot->out = take(c, trunk * g->hidden);
         for (int b = 0; b < st->blocks; b++) {
-            slot->block[b].x = b == 0 ? slot->in : take(c, rows * g->hidden);
-            carve_block(c, g, rows, &slot->block[b]);
+            slot->block[b].x = b == 0 ? slot->in : take(c, trunk * g->hidden);
+            carve_block(c, g, rows, trunk, &slot->block[b]);
         }
     }
     if (st->cfg.scratch)
@@ -97,8 +99,8 @@ static void carve_all(struct stage *st, struct carve *c)
         carve_scratch(st, c);
     if (st->cfg.last) {
         st->norm = take(c, rows * g->hidden);
-        st->norm_mean = take(c, rows);
-        st->norm_rstd = take(c, rows);
+        st->norm_mean = take(c, trunk);
+        st->norm_rstd = take(c, trunk);
         st->logits = take(c, head * g->vocab_local);
         st->stats = take(c, head * 3 * g->tp);
         st->loss = take(c, head);
@@ -190,6 +192,7 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
     st->rows = cfg->micro * cfg->length;
     st->blocks = cfg->layers.end - cfg->layers.begin;
     assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
+    assert(!cfg->model->sequence_parallel || (cfg->tp && st->rows % cfg->model->tp == 0));
     r = host_memory(st);
     if (r != 0) {
         (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->slots);
@@ -243,21 +246,26 @@ size_t stage_reduce_floats(const struct stage_cfg *cfg)
     return (size_t)cfg->micro * cfg->length * cfg->model->hidden;
 }
 
+size_t stage_trunk_floats(const struct stage_cfg *cfg)
+{
+    return stage_reduce_floats(cfg) / (cfg->model->sequence_parallel ? cfg->model->tp : 1);
+}
+
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
 {
     const struct model_cfg *g = cfg->model;
     size_t rows = (size_t)cfg->micro * cfg->length, blocks = cfg->layers.end - cfg->layers.begin;
-    size_t head = rows < STAGE_HEAD_ROWS ? rows : STAGE_HEAD_ROWS;
+    size_t head = rows < STAGE_HEAD_ROWS ? rows : STAGE_HEAD_ROWS, trunk = stage_trunk_floats(cfg);
     int parts = g->family->parts;
     size_t wide = (size_t)(parts + 1) * g->ffn_local;
-    size_t block = 4 * (size_t)g->hidden + (size_t)g->qkv_local + (size_t)g->q_local + wide + g->heads_local + 4;
-    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local +
-                     (1 + cfg->split) * (size_t)g->hidden;
+    size_t block = (size_t)g->qkv_local + (size_t)g->q_local + wide + g->heads_local;
+    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local;
+    size_t works = rows * scratch + trunk * (1 + cfg->split) + g->sequence_parallel * rows * g->hidden;
+    size_t slot = blocks * (rows * block + 4 * (trunk + trunk / g->hidden)) + trunk;
     size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
     size_t ends = cfg->last ? rows * g->hidden + head * (g->vocab_local + 3 * (size_t)g->tp) : 0;
 
-    return sizeof(float) * (cfg->slots * rows * (blocks * block + (size_t)g->hidden) + rows * scratch * own_scratch +
-                            blocks * cache + ends);
+    return sizeof(float) * (cfg->slots * slot + works * own_scratch + blocks * cache + ends);
 }
 
 struct stage_slot *stage_slot(struct stage *st, int i)
@@ -270,10 +278,28 @@ struct stage_slot *stage_slot(struct stage *st, int i)
 
 int stage_reduce(struct stage *st, struct merr *err)
 {
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+
     if (!st->cfg.tp)
         return 0;
     TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
-    return comm_all_reduce(st->cfg.tp, st->reduce, stage_reduce_floats(&st->cfg), COMM_F32, COMM_SUM, err);
+    if (st->cfg.model->sequence_parallel)
+        return comm_reduce_scatter(st->cfg.tp, st->reduce, trunk_sum(st), n, COMM_F32, err);
+    return comm_all_reduce(st->cfg.tp, st->reduce, n, COMM_F32, COMM_SUM, err);
+}
+
+static int gather_into(struct stage *st, const float *x, float *out, struct merr *err)
+{
+    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
+    return comm_all_gather(st->cfg.tp, x, (size_t)trunk_rows(st) * st->cfg.model->hidden * sizeof(float), out, err);
+}
+
+int stage_gather(struct stage *st, const float *x, const float **ret, struct merr *err)
+{
+    if (st->whole)
+        TRY(gather_into(st, x, st->whole, err));
+    *ret = st->whole ? st->whole : x;
+    return 0;
 }
 
 int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
@@ -281,8 +307,9 @@ int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_
 {
     const struct model_cfg *g = st->cfg.model;
     struct kern_dropout d = {
-        .rows = st->rows, .cols = g->hidden, .ld = g->hidden, .p = (float)g->dropout,
-        .threshold = st->threshold, .key = {key[0], key[1]}, .position = st->position, .sample = slot->row_sample,
+        .rows = trunk_rows(st), .cols = g->hidden, .ld = g->hidden, .p = (float)g->dropout,
+        .threshold = st->threshold, .key = {key[0], key[1]}, .position = st->position + trunk_from(st),
+        .sample = slot->row_sample + trunk_from(st),
     };
 
     return st->cfg.k->dropout(st->cfg.stream, &d, x, y, err);
@@ -294,17 +321,17 @@ int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct me
     const struct params *p = st->cfg.params;
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
-    size_t n = (size_t)st->rows * g->hidden;
+    size_t n = (size_t)trunk_rows(st) * g->hidden;
 
     TRY(k->embedding_forward(s, weight_of(st, p->wte), g->vocab_first, g->vocab_local, g->hidden, slot->tokens,
                              st->rows, st->reduce, err));
     TRY(stage_reduce(st, err));
     if (p->wpe < 0) {
-        TRY(k->copy(s, slot->in, st->reduce, n * sizeof(float), err));
+        TRY(k->copy(s, slot->in, trunk_sum(st), n * sizeof(float), err));
     } else {
-        TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position, st->rows, slot->in,
-                                 err));
-        TRY(k->add(s, slot->in, st->reduce, n, err));
+        TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position + trunk_from(st),
+                                 trunk_rows(st), slot->in, err));
+        TRY(k->add(s, slot->in, trunk_sum(st), n, err));
     }
     if (train && st->threshold > 0)
         return stage_dropout(st, slot, st->embedding_key, slot->in, slot->in, err);
@@ -317,15 +344,17 @@ static int embed_backward(struct stage *st, struct stage_slot *slot, float *grad
     const struct params *p = st->cfg.params;
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
+    const float *dx;
 
     if (st->threshold > 0)
         TRY(stage_dropout(st, slot, st->embedding_key, slot->out, slot->out, err));
-    TRY(k->embedding_backward(s, slot->out, g->vocab_first, g->vocab_local, g->hidden, slot->tokens, st->rows,
+    TRY(stage_gather(st, slot->out, &dx, err));
+    TRY(k->embedding_backward(s, dx, g->vocab_first, g->vocab_local, g->hidden, slot->tokens, st->rows,
                               grad_of(st, grad, p->wte), err));
     if (p->wpe < 0)
         return 0;
-    return k->embedding_backward(s, slot->out, 0, g->context, g->hidden, st->position, st->rows,
-                                 grad_of(st, grad, p->wpe), err);
+    return k->embedding_backward(s, dx, 0, g->context, g->hidden, st->position, st->rows, grad_of(st, grad, p->wpe),
+                                 err);
 }
 
 static struct kern_gemm head_product(const struct stage *st, int from, int rows)
@@ -385,18 +414,20 @@ static int head(struct stage *st, struct stage_slot *slot, const float *x, float
     const struct params *p = st->cfg.params;
     const struct family *f = st->cfg.model->family;
     int step = (int)head_rows(st);
-    float *dhead = NULL;
+    float *dhead = NULL, *mine = st->norm + (size_t)trunk_from(st) * st->cfg.model->hidden;
 
     if (grad)
         dhead = p->grad_head_at ? grad + p->grad_head_at : grad_of(st, grad, p->head);
-    TRY(f->norm_forward(st, x, p->norm, st->norm, st->norm_mean, st->norm_rstd, err));
+    TRY(f->norm_forward(st, x, p->norm, mine, st->norm_mean, st->norm_rstd, err));
+    if (st->whole)
+        TRY(gather_into(st, mine, st->norm, err));
     slot->loss = 0;
     for (int from = 0; from < st->rows; from += step)
         TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));
     if (!grad)
         return 0;
     TRY(stage_reduce(st, err));
-    return f->norm_backward(st, st->reduce, x, p->norm, st->norm_mean, st->norm_rstd, slot->out, false, grad, err);
+    return f->norm_backward(st, trunk_sum(st), x, p->norm, st->norm_mean, st->norm_rstd, slot->out, false, grad, err);
 }
 
 int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)

@@ -7,7 +7,7 @@
  * A stage with a cache generates instead: stage_decode() takes the next tokens of one sequence and keeps the keys and
  * values of all before them.
  *
- * slot->in    the input [rows, hidden] (not on the first stage, which looks its tokens up)
+ * slot->in    the input [trunk rows, hidden] (not on the first stage, which looks its tokens up)
  * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
  *             output. Before backward the gradient of the output, after it the gradient of the input.
  */
@@ -44,10 +44,10 @@ struct stage_cfg {
 };
 
 struct block_saves { /* of one block and micro-batch */
-    float *x;                      /* [rows, hidden] input */
-    float *norm1, *mean1, *rstd1;  /* [rows, hidden], [rows] */
+    float *x;                      /* [trunk rows, hidden] input */
+    float *norm1, *mean1, *rstd1;  /* [trunk rows, hidden], [trunk rows] */
     float *qkv, *att, *lse;        /* [rows, qkv local], [rows, q local], [rows, heads local] */
-    float *mid;                    /* [rows, hidden] after attention */
+    float *mid;                    /* [trunk rows, hidden] after attention */
     float *norm2, *mean2, *rstd2;
     float *pre, *act;              /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
 };
@@ -66,8 +66,9 @@ struct stage;
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err);
 void stage_free(struct stage *st);
 
-/* Floats of cfg.reduce. */
+/* Floats of cfg.reduce; of slot->in and slot->out. */
 size_t stage_reduce_floats(const struct stage_cfg *cfg);
+size_t stage_trunk_floats(const struct stage_cfg *cfg);
 /* Bytes of the activation slots that stage_new will take, and of the scratch when it is its own; reduce not counted. */
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch);
 

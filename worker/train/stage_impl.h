@@ -27,7 +27,8 @@ struct stage {
     float *own_reduce;    /* the same when it is ours to free */
     float *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
     float *d_qkv, *d_att, *tmp;
-    float *dy;            /* [rows, hidden], with cfg.split: a gradient on its way into the slot */
+    float *whole;         /* [rows, hidden], in sequence parallelism: of the trunk, gathered */
+    float *dy;            /* [trunk rows, hidden], with cfg.split: a gradient on its way into the slot */
     float *norm, *norm_mean, *norm_rstd; /* last stage: the head is done with a micro-batch within its forward */
     float *logits, *stats, *loss;
     float *host_loss;     /* [head rows] */
@@ -43,12 +44,33 @@ int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad,
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);
 
-/* The sum over tp of reduce[rows, hidden], in place. */
+/* The sum over tp of reduce[rows, hidden] for the rows of the trunk that are here, in place: trunk_sum(). */
 int stage_reduce(struct stage *st, struct merr *err);
 
-/* x = dropout(x); the same mask forward and backward. */
+/* All rows of something of the trunk of which every member holds its own: x itself, or st->whole. */
+int stage_gather(struct stage *st, const float *x, const float **ret, struct merr *err);
+
+/* y = dropout(x) of the trunk's rows; the same mask forward and backward. */
 int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
                   struct merr *err);
+
+/* The trunk is what blocks add to, [rows, hidden]. In sequence parallelism (Korthikanti 2022) a member of tp holds rows
+ * [from, from + rows / tp) of it, of its norms and of its gradient. */
+static inline int trunk_rows(const struct stage *st)
+{
+    return st->cfg.model->sequence_parallel ? st->rows / st->cfg.model->tp : st->rows;
+}
+
+static inline int trunk_from(const struct stage *st)
+{
+    return st->cfg.model->sequence_parallel ? st->cfg.model->tp_index * trunk_rows(st) : 0;
+}
+
+/* Those rows of reduce: what stage_reduce() leaves for this member. */
+static inline float *trunk_sum(const struct stage *st)
+{
+    return st->reduce + (size_t)trunk_from(st) * st->cfg.model->hidden;
+}
 
 static inline const struct layer_params *block_params(const struct stage *st, int i)
 {

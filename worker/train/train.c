@@ -91,6 +91,9 @@ static int plan_step(struct train *t, struct merr *err)
     enum schedule_kind kind = t->spec->parallel.schedule == PIPELINE_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
 
     TRY(run_micro(t->spec, &t->micro, err));
+    if (t->model.sequence_parallel && t->micro * t->info.length % t->mesh->tp != 0)
+        return merr_set(err, -EINVAL, "sequence_parallel cannot share a micro-batch of %d tokens among tp %d; want a "
+                        "multiple", t->micro * t->info.length, t->mesh->tp);
     t->per_leaf = t->info.batch / v / t->micro;
     plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
     t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
@@ -190,6 +193,7 @@ static struct optim_cfg optim_config(struct train *t)
     return (struct optim_cfg){
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
         .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
+        .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL},
         .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
         .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
     };
@@ -347,7 +351,7 @@ static int build(struct train *t, struct merr *err)
     TRY(optim_new(&o, &t->optim, err));
     TRY(build_trees(t, err));
     return pipe_new(&(struct pipe_cfg){.stage = t->stage, .slots = t->slots, .chunks = t->chunks,
-                                       .floats = stage_reduce_floats(&s), .mesh = t->mesh, .pp = t->pp, .k = t->k,
+                                       .floats = stage_trunk_floats(&s), .mesh = t->mesh, .pp = t->pp, .k = t->k,
                                        .stream = t->stream, .flight = t->flight}, &t->pipe, err);
 }
 
