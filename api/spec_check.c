@@ -218,8 +218,10 @@ static void check_parallel(struct reading *r)
 
     if (sound(r, "/parallel/tp", "/train/model/heads", NULL) && m.heads % tp)
         faults_add(r->f, "/parallel/tp", "%d heads cannot be split over tp %d; want a divisor of heads", m.heads, tp);
-    else if (sound(r, "/parallel/tp", "/train/model/heads", "/train/model/kv_heads", NULL) && m.kv_heads % tp)
-        faults_add(r->f, "/parallel/tp", "%d kv_heads cannot be split over tp %d; want a divisor", m.kv_heads, tp);
+    else if (sound(r, "/parallel/tp", "/train/model/heads", "/train/model/kv_heads", NULL) && m.kv_heads % tp &&
+             tp % m.kv_heads)
+        faults_add(r->f, "/parallel/tp", "%d kv_heads cannot be split over tp %d; want a divisor or a multiple",
+                   m.kv_heads, tp);
     if (sound(r, "/parallel/tp", "/train/model/ffn", NULL) && m.ffn % tp)
         faults_add(r->f, "/parallel/tp", "ffn %d cannot be split over tp %d; want a divisor of ffn", m.ffn, tp);
     check_pipeline(r);

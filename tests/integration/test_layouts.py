@@ -157,6 +157,21 @@ def test_a_llama_has_the_same_bits_in_data_and_pipeline_parallel(llama_job, llam
     assert numbers(ranks.train(llama_job, str(tmp_path), **layout)) == numbers(llama_alone)
 
 
+@pytest.mark.parametrize("layout", [{"tp": 4}, {"tp": 8, "dp": 2}], ids=name)
+def test_ranks_share_heads_of_keys_and_values(llama_job, layout, tmp_path):
+    spec = copy.deepcopy(llama_job)
+    spec["train"]["model"]["kv_heads"] = 2
+    alone = ranks.train(spec, str(tmp_path / "1"))
+    spec = pipeline(spec, 1, tp=layout["tp"], sequence_parallel=layout["tp"] == 8)
+    run = ranks.train(spec, str(tmp_path / "2"), **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(alone)) < TP_RELATIVE
+    assert ranks.relative([m["grad_norm"] for m in run.metrics()],
+                          [m["grad_norm"] for m in alone.metrics()]) < TP_RELATIVE
+    shutil.rmtree(os.path.join(run.job, "checkpoints", "step-00000030"))
+    back = ranks.train(spec, str(tmp_path / "2"), generation=2, **layout)  # from what the copies' owners wrote
+    assert ranks.losses(back) == ranks.losses(run)
+
+
 def test_a_llama_without_bubbles_and_with_its_norms_cut_by_tokens(llama_job, llama_alone, tmp_path):
     spec = pipeline(llama_job, 2, chunks=2, schedule="zb-h1", tp=2, sequence_parallel=True)
     run = ranks.train(spec, str(tmp_path), pp=2, tp=2)

@@ -240,8 +240,8 @@ static int keep(struct stage *st, float *to, const float *from, int rows, int co
     return st->cfg.k->copy(st->cfg.stream, to, from, (size_t)rows * cols * sizeof(*to), err);
 }
 
-/* The gradient of a part's output on the way back through its dropout, all rows; if not whole a copy of the trunk's rows
- * stays in st->dy for later. */
+/* The gradient of a part's output on the way back through its dropout, all rows; if not whole a copy of the trunk's
+ * rows stays in st->dy for later. */
 static int residual_backward(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *dx,
                              bool whole, const float **ret_dy, struct merr *err)
 {

@@ -96,8 +96,10 @@ static void tensors(struct param_builder *b, struct layer_params *l)
     l->qkv = l->fc = (struct linear){.out_in = true};
     l->norm1 = norm(b, "input_layernorm.weight");
     add_outputs(b, &l->qkv, "self_attn.q_proj.weight", bias ? "self_attn.q_proj.bias" : NULL, q);
+    b->copies = c->kv_copies;
     add_outputs(b, &l->qkv, "self_attn.k_proj.weight", bias ? "self_attn.k_proj.bias" : NULL, kv);
     add_outputs(b, &l->qkv, "self_attn.v_proj.weight", bias ? "self_attn.v_proj.bias" : NULL, kv);
+    b->copies = 1;
     l->proj = by_inputs(b, "self_attn.o_proj.weight", q);
     l->norm2 = norm(b, "post_attention_layernorm.weight");
     add_outputs(b, &l->fc, "mlp.gate_proj.weight", NULL, c->ffn);
@@ -111,8 +113,8 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
     const struct model_cfg *c = st->cfg.model;
 
     (void)mean;
-    return st->cfg.k->rmsnorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), (float)c->norm_eps, trunk_rows(st),
-                                      c->hidden, y, rstd, err);
+    return st->cfg.k->rmsnorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), (float)c->norm_eps,
+                                      trunk_rows(st), c->hidden, y, rstd, err);
 }
 
 static int norm_backward(struct stage *st, const float *dy, const float *x, struct norm_params n, const float *mean,

@@ -40,7 +40,7 @@ static void contribute(struct train *t)
 {
     int v = t->spec->parallel.virtual_workers;
     double *losses = t->sums + t->squares, *extra = losses + v;
-    uint64_t now[BYTES] = {sent(t->tp), sent(t->pp) + sent(t->pair), sent(t->dp)};
+    uint64_t now[BYTES] = {sent(t->tp) + sent(t->kv), sent(t->pp) + sent(t->pair), sent(t->dp)};
 
     if (t->mesh->last && t->mesh->tp_index == 0)
         for (int i = 0; i < t->micros; i++)

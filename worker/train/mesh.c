@@ -51,6 +51,15 @@ int mesh_pair_ranks(const struct mesh *m, int ret[2])
     return 2;
 }
 
+int mesh_kv_ranks(const struct mesh *m, int copies, int *ret)
+{
+    int first = m->tp_index / copies * copies;
+
+    for (int i = 0; i < copies; i++)
+        ret[i] = mesh_rank(m, first + i, m->dp_index, m->pp_index);
+    return copies;
+}
+
 void mesh_split_layers(const struct mesh_split *m, int s, int *ret_begin, int *ret_end)
 {
     int n = m->stages, last, rest;

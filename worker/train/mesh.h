@@ -27,6 +27,8 @@ int mesh_tp_ranks(const struct mesh *m, int *ret);
 int mesh_dp_ranks(const struct mesh *m, int *ret);
 int mesh_pp_ranks(const struct mesh *m, int *ret);
 int mesh_pair_ranks(const struct mesh *m, int ret[2]);
+/* The copies neighbours in tp, this rank among them, that share a head of keys and values; copies divides tp. */
+int mesh_kv_ranks(const struct mesh *m, int copies, int *ret);
 
 /* How a model's layers are cut into stages; stage s is on rank s modulo pp of the pipeline. */
 struct mesh_split {

@@ -47,14 +47,16 @@ int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err)
         return merr_set(err, -EINVAL, "heads of %d cannot be rotated: want an even number", c->dim);
     if (c->heads % tp != 0)
         return merr_set(err, -EINVAL, "%d heads cannot be split over tp %d", c->heads, tp);
-    if (c->kv_heads % tp != 0)
-        return merr_set(err, -EINVAL, "%d kv_heads cannot be split over tp %d; want a divisor", c->kv_heads, tp);
+    if (c->kv_heads % tp != 0 && tp % c->kv_heads != 0)
+        return merr_set(err, -EINVAL, "%d kv_heads cannot be split over tp %d; want a divisor or a multiple",
+                        c->kv_heads, tp);
     if (c->ffn % tp != 0)
         return merr_set(err, -EINVAL, "ffn %d cannot be split over tp %d", c->ffn, tp);
     c->tp = tp;
     c->tp_index = tp_index;
     c->heads_local = c->heads / tp;
-    c->kv_heads_local = c->kv_heads / tp;
+    c->kv_copies = tp > c->kv_heads ? tp / c->kv_heads : 1;
+    c->kv_heads_local = c->kv_heads * c->kv_copies / tp;
     c->q_local = c->heads_local * c->dim;
     c->qkv_local = c->q_local + 2 * c->kv_heads_local * c->dim;
     c->ffn_local = c->ffn / tp;

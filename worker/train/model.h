@@ -29,6 +29,7 @@ struct model_cfg {
     int tp, tp_index;
     bool sequence_parallel; /* between the blocks' products each holds a part of a micro-batch's tokens; tp above 1 */
     int heads_local, kv_heads_local;
+    int kv_copies; /* ranks that hold the same head of keys and values: tp / kv_heads, at least 1 */
     int q_local, qkv_local; /* columns of the queries, of queries, keys and values */
     int ffn_local;
     int vocab_first, vocab_local; /* rows of the padded vocabulary */
@@ -46,7 +47,8 @@ int model_from_config(const json_t *config, struct model_cfg *ret, struct merr *
 /* That config, new. NULL when memory is short. */
 json_t *model_config(const struct model_cfg *c);
 
-/* Fill in what rank tp_index of tp holds. -EINVAL when heads, kv_heads or ffn do not divide. */
+/* Fill in what rank tp_index of tp holds. -EINVAL when heads, kv_heads or ffn do not divide; kv_heads may also divide
+ * tp. */
 int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err);
 
 /* Matrix-product floating point operations a token of one training step, nothing recomputed. */

@@ -392,7 +392,7 @@ int optim_squares(struct optim *o, double *sums, struct merr *err)
 
         for (size_t b = first; b < end; b++)
             sum += o->blocks[b];
-        if (!q->copy && (q->sharded || o->cfg.mesh.tp_index == 0))
+        if (!q->copy)
             sums[(size_t)q->id * o->cfg.mesh.tp + o->cfg.mesh.tp_index] = sum;
     }
     return 0;

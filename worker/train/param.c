@@ -61,26 +61,35 @@ int param_whole(struct param_builder *b, const char *name, int ndim, uint64_t ro
 
     q->std = std;
     q->constant = constant;
+    q->copy = b->c->tp_index > 0;
     box(q, 0, rows, 0, cols);
     return place(b, q);
+}
+
+/* This rank's part of n, cut over tp. */
+static uint64_t part_of(const struct param_builder *b, struct param *q, uint64_t n, uint64_t *ret_from)
+{
+    int copies = b->copies > 1 ? b->copies : 1, parts = b->c->tp / copies;
+
+    q->copy = b->c->tp_index % copies > 0;
+    if (copies > 1)
+        q->sum = PARAM_SUM_KV;
+    *ret_from = n / parts * (b->c->tp_index / copies);
+    return n / parts;
 }
 
 int param_columns(struct param_builder *b, const char *name, int ndim, uint64_t rows, int parts, uint64_t cols,
                   float std)
 {
-    int tp = b->c->tp;
     struct param *q = add(b, name, ndim, ndim > 1 ? rows : (uint64_t)parts * cols, ndim > 1 ? parts * cols : 0);
-    uint64_t mine = cols / tp;
+    uint64_t from, mine = part_of(b, q, cols, &from);
 
     q->std = std;
-    q->sharded = true;
-    if (tp == 1) {
+    if (b->c->tp == 1) {
         box(q, 0, ndim > 1 ? rows : (uint64_t)parts * cols, 0, (uint64_t)parts * cols);
         return place(b, q);
     }
-    for (int i = 0; i < parts; i++) {
-        uint64_t from = (uint64_t)i * cols + mine * b->c->tp_index;
-
+    for (int i = 0; i < parts; i++, from += cols) {
         if (ndim > 1)
             box(q, 0, rows, from, mine);
         else
@@ -92,11 +101,10 @@ int param_columns(struct param_builder *b, const char *name, int ndim, uint64_t 
 int param_rows(struct param_builder *b, const char *name, uint64_t rows, uint64_t cols, float std)
 {
     struct param *q = add(b, name, 2, rows, cols);
-    uint64_t mine = rows / b->c->tp;
+    uint64_t from, mine = part_of(b, q, rows, &from);
 
     q->std = std;
-    q->sharded = true;
-    box(q, mine * b->c->tp_index, mine, 0, cols);
+    box(q, from, mine, 0, cols);
     return place(b, q);
 }
 
@@ -112,7 +120,6 @@ static int vocabulary(struct param_builder *b, int id, const char *name)
     b->id = id;
     q = add(b, name, 2, c->vocab, c->hidden);
     q->std = PARAM_STD;
-    q->sharded = true;
     if (end > first)
         box(q, first, end - first, 0, c->hidden);
     (void)place(b, q);
@@ -268,7 +275,7 @@ int params_place(const struct model_cfg *c, int id, const struct mesh_split *spl
         if (params_init(&p, c, &r, 1, s == 0, s == split->stages - 1, NULL) != 0)
             return 0;
         for (int i = 0; i < p.n; i++)
-            if (p.v[i].id == id && !p.v[i].copy) {
+            if (p.v[i].id == id) { /* the tied one: at the first stage */
                 (void)snprintf(name, PARAM_NAME_MAX, "%s", p.v[i].name);
                 found = s;
             }

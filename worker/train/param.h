@@ -32,8 +32,8 @@ struct param_box {
     size_t at;               /* its first element among the parameter's, dense from there */
 };
 
-/* Whose parts of a gradient add up to it, where a rank's own sees only some tokens. */
-enum param_sum { PARAM_SUM_NONE, PARAM_SUM_TP, PARAM_SUMS };
+/* Whose parts of a gradient add up to it: a rank's own comes from some of the tokens, or some of the heads. */
+enum param_sum { PARAM_SUM_NONE, PARAM_SUM_TP, PARAM_SUM_KV /* ranks with the same keys and values */, PARAM_SUMS };
 
 struct param {
     char name[PARAM_NAME_MAX];
@@ -45,10 +45,10 @@ struct param {
     size_t at;       /* in both arenas; a multiple of PARAM_BLOCK */
     int id;          /* number of the tensor in the whole model's canonical order */
     bool decay;      /* weight decay applies */
-    bool sharded;    /* cut over tp; else every tp rank holds the same */
     enum param_sum sum;
     bool early;      /* of a norm: its gradient is made together with that of the input */
-    bool copy;       /* the last stage's copy of the tied embedding: stored and counted by the first */
+    bool copy;       /* stored and counted by another: the first of the tp ranks that hold the same, the first stage for
+                      * the tied embedding */
     float std;       /* fresh weights: normal with this deviation, or */
     float constant;  /* this value, when std is 0 */
 };

@@ -11,6 +11,7 @@ struct param_builder {
     const struct model_cfg *c;
     int layer; /* -1: not in a block */
     int id;    /* of the next tensor */
+    int copies; /* neighbours in tp that hold the same part of what is cut; 0 counts as 1 */
 };
 
 /* Each returns the tensor's index in params.v. std 0: filled with 0, or with constant. */

@@ -169,6 +169,8 @@ static int open_groups(struct train *t, struct merr *err)
     if (r == 0)
         r = group(t, "tp", ranks, mesh_tp_ranks(t->mesh, ranks), &t->tp, err);
     if (r == 0)
+        r = group(t, "kv", ranks, mesh_kv_ranks(t->mesh, t->model.kv_copies, ranks), &t->kv, err);
+    if (r == 0)
         r = group(t, "dp", ranks, mesh_dp_ranks(t->mesh, ranks), &t->dp, err);
     if (r == 0)
         r = group(t, "pp", ranks, mesh_pp_ranks(t->mesh, ranks), &t->pp, err);
@@ -193,7 +195,7 @@ static struct optim_cfg optim_config(struct train *t)
     return (struct optim_cfg){
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
         .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
-        .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL},
+        .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
         .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
         .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
     };

@@ -67,7 +67,7 @@ struct train {
     const struct kern_ops *k;
     struct kern_stream *stream;
     struct comm_world *world;
-    struct comm_group *all, *tp, *dp, *pp, *pair; /* NULL where this rank is alone */
+    struct comm_group *all, *tp, *kv, *dp, *pp, *pair; /* NULL where this rank is alone */
     uint64_t bytes_before[BYTES];
 
     float *weights, *reduce;

@@ -37,6 +37,20 @@ static void groups_hold_this_rank_at_its_index(void **state)
     }
 }
 
+static void neighbours_share_keys_and_values(void **state)
+{
+    struct mesh m;
+    int ranks[2];
+
+    (void)state;
+    for (int r = 0; r < 8; r++) {
+        mesh_init(&m, 4, 2, 1, r);
+        assert_int_equal(mesh_kv_ranks(&m, 2, ranks), 2);
+        assert_int_equal(ranks[m.tp_index % 2], r);
+        assert_int_equal(ranks[0] / 2, ranks[1] / 2);
+    }
+}
+
 static void only_the_ends_of_a_pipeline_are_a_pair(void **state)
 {
     struct mesh m;
@@ -96,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_has_its_own_place_with_tp_fastest_and_pp_slowest),
         cmocka_unit_test(groups_hold_this_rank_at_its_index),
+        cmocka_unit_test(neighbours_share_keys_and_values),
         cmocka_unit_test(only_the_ends_of_a_pipeline_are_a_pair),
         cmocka_unit_test(stages_cover_all_layers_and_the_dear_head_gets_fewer),
         cmocka_unit_test(stages_get_the_layers_that_are_given),

@@ -110,7 +110,13 @@ static void groups_of_heads_are_cut_together(void **state)
     assert_int_equal(model_cut(&c, 4, 3, NULL), 0);
     assert_true(c.dim == 4 && c.heads_local == 2 && c.kv_heads_local == 1 && c.q_local == 8 && c.qkv_local == 16);
     assert_true(c.ffn_local == 6 && c.vocab_local == 64 && c.vocab_first == 192);
-    assert_int_equal(model_cut(&c, 8, 0, NULL), -EINVAL);
+    assert_int_equal(c.kv_copies, 1);
+    assert_int_equal(model_cut(&c, 8, 0, NULL), 0); /* two ranks share one */
+    assert_true(c.heads_local == 1 && c.kv_heads_local == 1 && c.kv_copies == 2 && c.qkv_local == 12);
+    c.heads = 12;
+    c.kv_heads = 6;
+    c.dim = 4;
+    assert_int_equal(model_cut(&c, 4, 0, NULL), -EINVAL);
 }
 
 /* The published formula, written down once more: positions of slow, blended and quick frequencies. */

@@ -34,45 +34,65 @@ static void scatter(const struct param *q, const float *weights, float *global, 
     }
 }
 
+/* Two heads of keys and values: with tp 4 two ranks hold the same one. */
+static struct model_cfg llama(int tp, int tp_index)
+{
+    struct model_cfg c = {.family = &family_llama, .layers = 3, .hidden = 24, .heads = 4, .kv_heads = 2, .ffn = 40,
+                          .context = 10, .vocab = 100, .qkv_bias = true, .rope = {.theta = 100}};
+
+    assert_int_equal(model_cut(&c, tp, tp_index, NULL), 0);
+    return c;
+}
+
+static void check_tensor(const struct params *whole, const float *reference, int i, int tp, bool gpt2)
+{
+    const struct param *w = &whole->v[i];
+    size_t n = w->shape[0] * (w->ndim > 1 ? w->shape[1] : 1);
+    float *global = calloc(n, sizeof(*global));
+    int *times = calloc(n, sizeof(*times));
+    bool kv = strstr(w->name, "k_proj") || strstr(w->name, "v_proj");
+
+    for (int t = 0; t < tp; t++) {
+        struct model_cfg mine = gpt2 ? model(tp, t, true) : llama(tp, t);
+        struct params p;
+        float *weights;
+
+        assert_int_equal(params_init(&p, &mine, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
+        weights = calloc(p.weight_n, sizeof(*weights));
+        params_fill(&p, 77, weights);
+        assert_string_equal(p.v[i].name, w->name);
+        assert_int_equal(p.v[i].sum, kv && tp > 2 ? PARAM_SUM_KV : PARAM_SUM_NONE);
+        if (!p.v[i].copy)
+            scatter(&p.v[i], weights, global, times);
+        free(weights);
+        params_clear(&p);
+    }
+    for (size_t e = 0; e < n; e++)
+        assert_int_equal(times[e], 1);
+    assert_memory_equal(global, reference + w->at, n * sizeof(*global));
+    free(global);
+    free(times);
+}
+
 static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
 {
     static const int sizes[] = {1, 2, 4};
-    struct model_cfg c = model(1, 0, true);
-    struct params whole;
-    float *reference;
 
     (void)state;
-    assert_int_equal(params_init(&whole, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
-    reference = calloc(whole.weight_n, sizeof(*reference));
-    params_fill(&whole, 77, reference);
-    for (size_t k = 0; k < COUNT(sizes); k++)
-        for (int i = 0; i < whole.n; i++) {
-            const struct param *w = &whole.v[i];
-            size_t n = w->shape[0] * (w->ndim > 1 ? w->shape[1] : 1);
-            float *global = calloc(n, sizeof(*global));
-            int *times = calloc(n, sizeof(*times));
+    for (int gpt2 = 0; gpt2 < 2; gpt2++) {
+        struct model_cfg c = gpt2 ? model(1, 0, true) : llama(1, 0);
+        struct params whole;
+        float *reference;
 
-            for (int t = 0; t < sizes[k]; t++) {
-                struct model_cfg mine = model(sizes[k], t, true);
-                struct params p;
-                float *weights;
-
-                assert_int_equal(params_init(&p, &mine, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
-                weights = calloc(p.weight_n, sizeof(*weights));
-                params_fill(&p, 77, weights);
-                assert_string_equal(p.v[i].name, w->name);
-                scatter(&p.v[i], weights, global, times);
-                free(weights);
-                params_clear(&p);
-            }
-            for (size_t e = 0; e < n; e++)
-                assert_int_equal(times[e], w->sharded ? 1 : sizes[k]);
-            assert_memory_equal(global, reference + w->at, n * sizeof(*global));
-            free(global);
-            free(times);
-        }
-    free(reference);
-    params_clear(&whole);
+        assert_int_equal(params_init(&whole, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
+        reference = calloc(whole.weight_n, sizeof(*reference));
+        params_fill(&whole, 77, reference);
+        for (size_t k = 0; k < COUNT(sizes); k++)
+            for (int i = 0; i < whole.n; i++)
+                check_tensor(&whole, reference, i, sizes[k], gpt2);
+        free(reference);
+        params_clear(&whole);
+    }
 }
 
 static void stages_hold_each_tensor_once_and_the_tied_one_at_both_ends(void **state)
