@@ -209,8 +209,11 @@ const struct field spec_fields[] = {
      .help = "newest checkpoints kept"},
     {"/checkpoint/keep_every", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.keep_every), .lo = 0, .hi = 1000000000,
      .def = "0", .help = "checkpoints of a step that this divides are kept too; 0: none"},
+    {"/checkpoint/memory_every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.memory_every_steps), .lo = 0,
+     .hi = 1000000000, .auto_value = SPEC_EVERY_AUTO, .def = "\"auto\"", .help = "steps between snapshots in the "
+     "node's memory, from which the job goes on when a rank dies; 0: none; auto: as for every_steps"},
     {"/checkpoint/mtbf_hours", FIELD_NUMBER, SCOPE_TRAIN, AT(checkpoint.mtbf_hours), .lo = 0, .hi = 1e6,
-     .above_lo = true, .def = "24.0", .help = "mean time between failures of a node, for every_steps auto"},
+     .above_lo = true, .def = "24.0", .help = "mean time between failures of a node, for auto"},
     {"/retry/max", FIELD_INT, SCOPE_ALL, AT(retry.max), .lo = 0, .hi = 1000, .def = "3",
      .help = "restarts after faults of the system or a node"},
     {"/retry/user", FIELD_INT, SCOPE_ALL, AT(retry.user), .lo = 0, .hi = 1000, .def = "0",

@@ -50,6 +50,9 @@ struct mck_buffer {
     bool replica; /* another rank registers the same bytes and writes them: not stored from here */
 };
 
+/* Bytes at data. */
+uint64_t mck_buffer_bytes(const struct mck_buffer *b);
+
 struct mck_cfg {
     const char *dir; /* the job's checkpoint folder; made when missing */
     int rank, size;

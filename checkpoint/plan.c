@@ -64,6 +64,11 @@ static uint64_t elements(const struct mck_buffer *b)
     return to - from;
 }
 
+uint64_t mck_buffer_bytes(const struct mck_buffer *b)
+{
+    return elements(b) * dtype_size(b->dtype);
+}
+
 static int compare_stream(const void *x, const void *y)
 {
     const struct mck_buffer *a = *(const struct mck_buffer *const *)x, *b = *(const struct mck_buffer *const *)y;

@@ -144,7 +144,11 @@ class Cluster:
         self.agents[name] = self.spawn(f"agent-{name}", [
             f"{BIN}/muster-agent", "--server", self.url, "--token-file", f"{self.state}/agent-token", "--state",
             self.agent_state(name), "--node", name, "--devices", self.devices[name], "--stop-ranks-on-exit",
-            *self.agent_args])
+            "--memory", self.memory(name), *self.agent_args])
+
+    def memory(self, name="n1"):
+        """Where the agent keeps what outlives its ranks."""
+        return os.path.join(self.agent_state(name), "memory")
 
     def kill_agent(self, name="n1", sig=signal.SIGKILL):
         """End the agent alone: its ranks run on after SIGKILL, and are stopped with it by SIGTERM."""

@@ -19,7 +19,7 @@ SAVE, DRAIN, ABORT = 1, 2, 3
 class Run:
     """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
 
-    def __init__(self, folder, spec, tp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None, **layout):
+    def __init__(self, folder, spec, tp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None, memory=None, **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))
@@ -32,6 +32,8 @@ class Run:
             "ranks": [{"rank": r, "node": "n%d" % (r * nodes // self.world + 1), "slot": r, "class": "cpu",
                        "address": "127.0.0.1"} for r in range(self.world)],
         }
+        if memory:
+            assignment["memory"] = memory
         with open(os.path.join(self.folder, "assignment.json"), "w") as f:
             json.dump(assignment, f)
         self.env = dict(os.environ, OMP_NUM_THREADS=str(threads), **(env or {}))

@@ -15,9 +15,10 @@
 #include "base/log.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_int.h"
+#include "worker/agent/memory.h"
 
 struct options {
-    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level;
+    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory;
     int threads;
     bool stop_ranks;
 };
@@ -40,6 +41,8 @@ static void usage(FILE *out)
             "  --address A           where other nodes reach this one (default: as the server sees it)\n"
             "  --threads N           threads a rank (default: processors / slots, at least 1)\n"
             "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
+            "  --memory DIR          a folder in memory (tmpfs) for snapshots that outlive ranks, or none (default:\n"
+            "                        /dev/shm)\n"
             "  --stop-ranks-on-exit  end the ranks when the agent is told to end; else they run on and the\n"
             "                        next agent adopts them\n"
             "  --log-level LEVEL     debug, info, warn or error\n"
@@ -48,14 +51,15 @@ static void usage(FILE *out)
 
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, STOP, LEVEL };
+    enum { SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, STOP, LEVEL };
     static const struct option options[] = {
         { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
         { "ca-file", required_argument, NULL, CA },       { "state", required_argument, NULL, STATE },
         { "node", required_argument, NULL, NODE },        { "devices", required_argument, NULL, DEVICES },
         { "address", required_argument, NULL, ADDRESS },  { "threads", required_argument, NULL, THREADS },
         { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
-        { "log-level", required_argument, NULL, LEVEL },  { "help", no_argument, NULL, 'h' },
+        { "log-level", required_argument, NULL, LEVEL },  { "memory", required_argument, NULL, MEMORY },
+        { "help", no_argument, NULL, 'h' },
         { NULL, 0, NULL, 0 },
     };
     char *end;
@@ -71,6 +75,7 @@ static int parse(int argc, char **argv, struct options *o)
         case DEVICES: o->devices = optarg; break;
         case ADDRESS: o->address = optarg; break;
         case TRAIN: o->train = optarg; break;
+        case MEMORY: o->memory = optarg; break;
         case STOP: o->stop_ranks = true; break;
         case LEVEL: o->log_level = optarg; break;
         case THREADS:
@@ -150,7 +155,7 @@ static int catch_signals(void)
 
 static int set_up(struct agent *a, const struct options *o, const char *state, const char *self, struct merr *err)
 {
-    char runs[PATH_MAX];
+    char runs[PATH_MAX], memory[PATH_MAX];
     struct ranks_cfg cfg = { .root = runs, .node = a->node, .self = self, .train = o->train,
                              .threads = a->devices.threads, .slots = a->devices.n,
                              .visible = a->gpus ? a->visible : NULL, .cgroups = true };
@@ -158,6 +163,10 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
     int r;
 
     (void)snprintf(runs, sizeof(runs), "%.4000s/runs", state);
+    if (strcmp(o->memory, "none") != 0) {
+        memory_root(o->memory, state, memory);
+        cfg.memory = memory;
+    }
     r = io_mkdirs(runs, 0700, err);
     if (r == 0)
         r = http_new(o->server, o->token_file, o->ca_file, &a->http, err);
@@ -246,8 +255,10 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
         log_info("node %s offers %d slots at %s to %s", a->node, a->devices.n, a->address, o->server);
         agent_loop(a);
         log_info("ending%s", o->stop_ranks ? " with all ranks" : "; ranks run on");
-        if (o->stop_ranks)
+        if (o->stop_ranks) {
             agent_stop_ranks(a);
+            ranks_drop_memory(a->ranks);
+        }
     }
     tear_down(a);
     return r;
@@ -256,7 +267,7 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
 int agent_main(int argc, char **argv, const char *self, const char *train)
 {
     static struct agent a = { .signal_fd = -1, .heartbeat_us = 1000000, .report_bytes = SHIP_REPORT_MAX };
-    struct options o = { .train = train, .devices = "auto", .log_level = "info" };
+    struct options o = { .train = train, .devices = "auto", .log_level = "info", .memory = "/dev/shm" };
     enum log_level level;
     char host[65] = "";
     struct merr err;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "worker/agent/launch.h"
+#include "worker/agent/memory.h"
 #include "worker/agent/ranks_int.h"
 #include "worker/agent/shim.h"
 #include "worker/agent/utf8.h"
@@ -25,6 +26,7 @@
 #define TAIL_LINES 20
 #define KILL_AGAIN_US 5000000 /* between two hard signals */
 #define LOOK_US 50000         /* between two looks at what gives no event */
+#define SWEEP_US 10000000     /* between two looks for memory that nobody uses */
 
 static void find_cgroup(struct ranks *r);
 
@@ -39,13 +41,14 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     r->self = strdup(cfg->self);
     r->train = strdup(cfg->train);
     r->cwd = cfg->cwd ? strdup(cfg->cwd) : NULL;
+    r->memory = cfg->memory ? strdup(cfg->memory) : NULL;
     r->threads = cfg->threads;
     r->with_parent = cfg->with_parent;
     r->slots = cfg->slots;
     r->visible = cfg->visible;
     r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     proc_boot_id(r->boot_id);
-    if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) || r->epoll_fd < 0) {
+    if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) || (cfg->memory && !r->memory) || r->epoll_fd < 0) {
         ranks_free(r);
         return merr_set(err, -ENOMEM, "no memory or descriptor for the table of runs");
     }
@@ -67,6 +70,7 @@ void ranks_free(struct ranks *r)
     free(r->self);
     free(r->train);
     free(r->cwd);
+    free(r->memory);
     io_close(&r->epoll_fd);
     free(r);
 }
@@ -345,6 +349,14 @@ static void abort_mates(struct run *run, int64_t now_us)
         end_rank_softly(run, &run->ranks[i], command, now_us);
 }
 
+static bool job_done(const struct run *run)
+{
+    for (int i = 0; i < run->n; i++)
+        if (run->ranks[i].exit_code != EXIT_DONE)
+            return false;
+    return true;
+}
+
 int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct merr *err)
 {
     size_t at;
@@ -358,9 +370,17 @@ int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct m
     code = io_remove_tree(run->folder, err);
     if (code < 0)
         return code;
+    if (r->memory)
+        memory_close(r->memory, job, job_done(run));
     ranks_run_free(run);
     r->v[at] = r->v[--r->n];
     return 0;
+}
+
+void ranks_drop_memory(struct ranks *r)
+{
+    if (r->memory)
+        (void)io_remove_tree(r->memory, NULL);
 }
 
 /* --- events ------------------------------------------------------------------------------------- */
@@ -444,9 +464,24 @@ static bool tick_rank(struct ranks *r, struct run *run, struct rank *rank, int64
     return changed;
 }
 
+static bool has_run(const void *arg, const char *job)
+{
+    const struct ranks *r = arg;
+
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->v[i]->job, job) == 0)
+            return true;
+    return false;
+}
+
 bool ranks_tick(struct ranks *r, int64_t now_us)
 {
     bool changed = false;
+
+    if (r->memory && now_us >= r->sweep_us) { /* no deadline of ours: whenever there is something else to do */
+        memory_sweep(r->memory, has_run, r, clock_wall_us());
+        r->sweep_us = now_us + SWEEP_US;
+    }
 
     for (size_t i = 0; i < r->n; i++) {
         struct run *run = r->v[i];

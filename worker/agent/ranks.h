@@ -61,6 +61,7 @@ struct ranks_cfg { /* strings are copied */
     const char *self;    /* path of muster-agent */
     const char *train;   /* path of muster-train */
     const char *cwd;     /* of train ranks; NULL: the job's folder */
+    const char *memory;  /* folder for what outlives ranks in memory (memory.h); NULL: none */
     int threads;         /* a rank */
     int slots;           /* of the node */
     const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
@@ -89,6 +90,9 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_
 /* Remove a run whose ranks have all ended, with its folder. 0 also when it is not there; -EBUSY while one
  * lives. */
 int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct merr *err);
+
+/* Give the memory of all jobs back: this node's ranks have ended and none will go on from there. */
+void ranks_drop_memory(struct ranks *r);
 
 /* A descriptor that is readable when ranks_tick has something to do, and the time when it has in any case. */
 int ranks_fd(const struct ranks *r);

@@ -5,13 +5,14 @@
 #include "worker/agent/ranks.h"
 
 struct ranks {
-    char *root, *node, *self, *train, *cwd;
+    char *root, *node, *self, *train, *cwd, *memory;
     char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
     char boot_id[PROC_BOOT_ID_MAX];
     int threads, slots;
     const char *const *visible; /* borrowed */
     bool with_parent;
     int epoll_fd;
+    int64_t sweep_us; /* next look for memory that nobody uses */
     struct run **v; /* n runs, at most RANKS_RUNS_MAX */
     size_t n;
 };

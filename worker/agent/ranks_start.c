@@ -15,6 +15,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "worker/agent/launch.h"
+#include "worker/agent/memory.h"
 #include "worker/agent/ranks_int.h"
 #include "worker/agent/shim.h"
 
@@ -232,6 +233,19 @@ static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struc
     return 0;
 }
 
+/* Memory for the snapshots of a run that is on this node alone. Without it the run does without. */
+static int give_memory(const struct ranks *r, struct run *run)
+{
+    char path[PATH_MAX];
+    struct merr why;
+
+    if (!r->memory || run->nodes != 1 || run->spec->kind != JOB_TRAIN)
+        return 0;
+    if (memory_open(r->memory, run->job, run->dir, path, &why) < 0)
+        return json_object_set_new(run->assignment, "no_memory", json_string(why.text));
+    return json_object_set_new(run->assignment, "memory", json_string(path));
+}
+
 /* Folder, assignment, flight pages: all that must be there before the first process is. */
 static int make_folder(const struct ranks *r, struct run *run, struct merr *err)
 {
@@ -251,7 +265,7 @@ static int make_folder(const struct ranks *r, struct run *run, struct merr *err)
         return code;
     if (json_object_set_new(run->assignment, "node", json_string(r->node)) < 0 ||
         json_object_set_new(run->assignment, "threads", json_integer(r->threads)) < 0 ||
-        json_object_set_new(run->assignment, "boot_id", json_string(r->boot_id)) < 0)
+        json_object_set_new(run->assignment, "boot_id", json_string(r->boot_id)) < 0 || give_memory(r, run) < 0)
         return merr_set(err, -ENOMEM, "no memory for run %s", run->job);
     text = json_dumps(run->assignment, JSON_INDENT(1));
     if (!text)

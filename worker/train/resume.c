@@ -38,13 +38,13 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
     return found;
 }
 
-static int load_step(struct train *t, uint64_t step, struct merr *err)
+static int load_step(struct train *t, const char *dir, uint64_t step, struct merr *err)
 {
     struct state_view s = train_view(t, true);
     struct mck *c = NULL;
     int r;
 
-    TRY(mck_open(t->run.checkpoints, step, &c, err));
+    TRY(mck_open(dir, step, &c, err));
     r = state_load(&s, c, err);
     mck_free(c);
     return r;
@@ -67,40 +67,63 @@ static int note(struct train *t, uint64_t step, const char *why, struct merr *er
                                                   "message", why), err);
 }
 
-/* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, 0 when there
- * is nothing to resume from. */
-static int resume(struct train *t, struct merr *err)
+/* What is tried next. */
+struct candidate {
+    int64_t found, tier, step;
+};
+
+static const char *folder_of(const struct train *t, int64_t tier)
 {
-    int64_t choice[2] = {0, 0}; /* found, step */
-    uint64_t limit = UINT64_MAX, step = 0;
+    return tier == TIER_MEMORY ? t->run.memory : t->run.checkpoints;
+}
+
+/* The newest of both tiers below what each has been tried down to; of equal steps the one in memory. */
+static int choose(const struct train *t, const uint64_t limit[TIERS], struct candidate *ret, struct merr *err)
+{
+    uint64_t step;
+    int found;
+
+    *ret = (struct candidate){0};
+    for (int tier = 0; tier < TIERS; tier++) {
+        if (!folder_of(t, tier)[0])
+            continue;
+        found = newest_below(folder_of(t, tier), limit[tier], &step, err);
+        if (found < 0)
+            return found;
+        if (found && (!ret->found || (int64_t)step >= ret->step))
+            *ret = (struct candidate){1, tier, (int64_t)step};
+    }
+    return 0;
+}
+
+/* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, with where from,
+ * 0 when there is nothing to resume from. */
+static int resume(struct train *t, const char **ret_from, struct merr *err)
+{
+    uint64_t limit[TIERS] = {UINT64_MAX, UINT64_MAX};
+    struct candidate c = {0};
     struct merr why = {""};
     bool all;
 
     for (int i = 0; i < CANDIDATES_MAX; i++) {
         int code;
 
-        if (t->mesh->rank == 0) {
-            int found = newest_below(t->run.checkpoints, limit, &step, err);
-
-            if (found < 0)
-                return found;
-            choice[0] = found;
-            choice[1] = (int64_t)step;
-        }
-        TRY(comm_broadcast(t->all, choice, sizeof(choice), 0, err));
-        if (!choice[0])
-            return limit == UINT64_MAX ? 0 :
+        if (t->mesh->rank == 0)
+            TRY(choose(t, limit, &c, err));
+        TRY(comm_broadcast(t->all, &c, sizeof(c), 0, err));
+        if (!c.found)
+            return limit[TIER_DISK] == UINT64_MAX ? 0 :
                 merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", t->run.checkpoints, why.text);
-        step = (uint64_t)choice[1];
-        code = load_step(t, step, &why);
+        code = load_step(t, folder_of(t, c.tier), (uint64_t)c.step, &why);
         TRY(everyone(t, code, &all, err));
         if (all) {
-            t->step = step;
+            t->step = (uint64_t)c.step;
+            *ret_from = folder_of(t, c.tier);
             return 1;
         }
         if (code != 0)
-            TRY(note(t, step, why.text, err));
-        limit = step;
+            TRY(note(t, (uint64_t)c.step, why.text, err));
+        limit[c.tier] = (uint64_t)c.step;
     }
     return merr_set(err, -EBADMSG, "the newest %d checkpoints in '%s' cannot be read: %s", CANDIDATES_MAX,
                     t->run.checkpoints, why.text);
@@ -141,10 +164,11 @@ int train_source(const struct train *t, json_t **ret, struct merr *err)
 
 int train_restore(struct train *t, struct merr *err)
 {
+    const char *from = "";
     int resumed;
 
     flight_phase_set(t->flight, FLIGHT_LOAD, 0);
-    resumed = resume(t, err);
+    resumed = resume(t, &from, err);
     if (resumed < 0)
         return resumed;
     if (!resumed && t->spec->train.init.from)
@@ -154,7 +178,8 @@ int train_restore(struct train *t, struct merr *err)
     t->k->weights_changed(t->stream, t->weights, t->params.weight_n * sizeof(float));
     if (!resumed || t->mesh->rank != 0)
         return 0;
-    log_info("resumed from step %llu of '%s'", (unsigned long long)t->step, t->run.checkpoints);
-    return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "resumed", "step", (json_int_t)t->step,
-                                                  "path", t->run.checkpoints), err);
+    log_info("resumed from step %llu of '%s'", (unsigned long long)t->step, from);
+    return report_event_take(t->report, json_pack("{s:s, s:I, s:s, s:s}", "type", "resumed", "step",
+                                                  (json_int_t)t->step, "path", from, "tier",
+                                                  from == t->run.memory ? "memory" : "disk"), err);
 }

@@ -134,6 +134,8 @@ static int read_document(const json_t *doc, int rank, struct run *r, struct merr
     if (!json_is_integer(g) || json_integer_value(g) < 1)
         return merr_set(err, -EINVAL, "'generation' in assignment.json is not a number from 1");
     r->generation = (uint64_t)json_integer_value(g);
+    if (json_object_get(doc, "memory"))
+        TRY(text_field(doc, "memory", r->memory, sizeof(r->memory), err));
     TRY(size_field(doc, "threads", 1, 1024, &r->threads, err));
     TRY(read_layout(doc, rank, r, err));
     TRY(read_nodes(doc, r, err));

@@ -1,14 +1,19 @@
 /* What training leaves behind: checkpoints, begun between two steps and written beside the next ones. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
 #define FINISH_US (INT64_C(600) * 1000000) /* for the last checkpoint to be committed */
 #define SAVES_AT_ONCE 2                    /* the checkpoint writer takes no more */
+#define SNAPSHOTS 3                        /* two are kept in memory while the next is made */
+#define MEMORY_POOL_BYTES (16u << 20)
+#define MEMORY_TIMEOUT_US (INT64_C(60) * 1000000)
 
 /* Nodes of the world: ranks with equal numbers share one. */
 static int nodes(const struct train *t)
@@ -20,9 +25,55 @@ static int nodes(const struct train *t)
     return n;
 }
 
+static uint64_t saved_bytes(const struct train *t)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < t->save_n; i++)
+        bytes += t->save_list[i].replica ? 0 : mck_buffer_bytes(&t->save_list[i]);
+    return bytes;
+}
+
+/* Whether this rank's snapshots fit: into the file system, and into half of the memory that is free. */
+static bool has_room(const struct train *t)
+{
+    uint64_t need = saved_bytes(t) * SNAPSHOTS * (uint64_t)train_ranks_here(t);
+    struct fit_room room;
+    struct statvfs fs;
+
+    fit_room_here(&room);
+    if (statvfs(t->run.memory, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < need)
+        return false;
+    return room.free == 0 || need < room.free / 2;
+}
+
+/* All ranks or none: those that cannot have snapshots in memory leave them to the disk. */
+static int open_memory(struct train *t, const struct mck_cfg *disk, struct merr *err)
+{
+    struct saver *s = &t->saver[TIER_MEMORY];
+    struct mck_cfg cfg = *disk;
+    struct merr why = {"there is not enough of it free"};
+    double without;
+
+    cfg.dir = t->run.memory;
+    cfg.codec = "none";
+    cfg.keep = 2;
+    cfg.keep_every = 0;
+    cfg.pool_bytes = MEMORY_POOL_BYTES;
+    cfg.timeout_us = MEMORY_TIMEOUT_US;
+    without = !has_room(t) || mck_writer_new(&cfg, t->save_list, t->save_n, &s->writer, &why) != 0;
+    TRY(comm_all_reduce(t->all, &without, 1, COMM_F64, COMM_SUM, err));
+    if (without == 0)
+        return 0;
+    if (s->writer || t->mesh->rank == 0)
+        log_info("no snapshots in memory: %s", s->writer ? "another rank cannot have them" : why.text);
+    mck_writer_free(s->writer);
+    s->writer = NULL;
+    return 0;
+}
+
 int train_savers_open(struct train *t, struct merr *err)
 {
-    struct saver *s = &t->saver;
     struct state_view v = train_view(t, true);
     struct mck_cfg cfg = {
         .dir = t->run.checkpoints, .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
@@ -30,16 +81,22 @@ int train_savers_open(struct train *t, struct merr *err)
         .keep = t->spec->checkpoint.keep, .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
     };
 
-    s->saved_step = UINT64_MAX;
-    cadence_init(&s->cadence, t->spec->checkpoint.mtbf_hours * 3600 / nodes(t), clock_mono_us());
-    TRY(state_save_list(&v, &s->list, &s->n, err));
-    return mck_writer_new(&cfg, s->list, s->n, &s->writer, err);
+    for (int i = 0; i < TIERS; i++) {
+        t->saver[i].saved_step = UINT64_MAX;
+        cadence_init(&t->saver[i].cadence, t->spec->checkpoint.mtbf_hours * 3600 / nodes(t), clock_mono_us());
+    }
+    t->saver[TIER_DISK].every = t->spec->checkpoint.every_steps;
+    t->saver[TIER_MEMORY].every = t->spec->checkpoint.memory_every_steps;
+    TRY(state_save_list(&v, &t->save_list, &t->save_n, err));
+    TRY(mck_writer_new(&cfg, t->save_list, t->save_n, &t->saver[TIER_DISK].writer, err));
+    return t->run.memory[0] && t->saver[TIER_MEMORY].every != 0 ? open_memory(t, &cfg, err) : 0;
 }
 
 void train_savers_close(struct train *t)
 {
-    mck_writer_free(t->saver.writer);
-    free(t->saver.list);
+    for (int i = 0; i < TIERS; i++)
+        mck_writer_free(t->saver[i].writer);
+    free(t->save_list);
 }
 
 /* The job's cursor: the same on all ranks. New; NULL when memory is short. */
@@ -75,18 +132,20 @@ static int tell(struct train *t, const struct mck_done *d, struct merr *err)
     return report_event_take(t->report, e, err);
 }
 
-/* Take what has been committed or given up. */
-static int take_done(struct train *t, struct merr *err)
+/* Take what has been committed or given up. Of snapshots only failures are told: they come often. */
+static int take_done(struct train *t, int tier, struct merr *err)
 {
-    struct saver *s = &t->saver;
+    struct saver *s = &t->saver[tier];
     struct mck_done d;
 
-    while (mck_next_done(s->writer, &d) == 1) {
+    while (s->writer && mck_next_done(s->writer, &d) == 1) {
         s->under_way--;
         s->failed = d.code;
         cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
-        if (t->mesh->rank == 0)
+        if (t->mesh->rank == 0 && tier == TIER_DISK)
             TRY(tell(t, &d, err));
+        else if (t->mesh->rank == 0 && d.code != 0)
+            log_warn("no snapshot of step %llu in memory: %s", (unsigned long long)d.step, d.err.text);
     }
     return 0;
 }
@@ -94,16 +153,17 @@ static int take_done(struct train *t, struct merr *err)
 /* A disk that does not finish in time is this node's fault, not a lost peer's. */
 static int drain(struct train *t, struct merr *err)
 {
-    int r = mck_drain(t->saver.writer, clock_mono_us() + FINISH_US, err);
+    struct saver *s = &t->saver[TIER_DISK];
+    int r = mck_drain(s->writer, clock_mono_us() + FINISH_US, err);
 
     if (r == -ETIMEDOUT)
-        r = merr_prefix(err, -EIO, "the checkpoint of step %llu", (unsigned long long)t->saver.saved_step);
-    return r == 0 ? take_done(t, err) : r;
+        r = merr_prefix(err, -EIO, "the checkpoint of step %llu", (unsigned long long)s->saved_step);
+    return r == 0 ? take_done(t, TIER_DISK, err) : r;
 }
 
-static int begin(struct train *t, struct merr *err)
+static int begin(struct train *t, int tier, struct merr *err)
 {
-    struct saver *s = &t->saver;
+    struct saver *s = &t->saver[tier];
     json_t *kv;
     int r;
 
@@ -125,52 +185,76 @@ static int begin(struct train *t, struct merr *err)
 
 void train_save_votes(const struct train *t, double votes[SAVE_VOTES])
 {
-    bool automatic = t->spec->checkpoint.every_steps == SPEC_EVERY_AUTO && t->mesh->rank == 0;
+    for (int i = 0; i < TIERS; i++) {
+        const struct saver *s = &t->saver[i];
+        bool decides = s->every == SPEC_EVERY_AUTO && t->mesh->rank == 0;
 
-    votes[SAVE_WANTED] = flight_order_get(t->flight) == FLIGHT_SAVE ||
-                         (automatic && cadence_due(&t->saver.cadence, clock_mono_us()));
-    votes[SAVE_BUSY] = t->saver.under_way >= SAVES_AT_ONCE;
+        votes[SAVE_WANTED + i] = decides && cadence_due(&s->cadence, clock_mono_us());
+        votes[SAVE_BUSY + i] = s->under_way >= SAVES_AT_ONCE;
+    }
+    if (flight_order_get(t->flight) == FLIGHT_SAVE)
+        votes[SAVE_WANTED + TIER_DISK] = 1;
+}
+
+/* Begin a checkpoint when one is due and there is room for it. */
+static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], struct merr *err)
+{
+    struct saver *s = &t->saver[tier];
+
+    if (!s->writer || !(votes[SAVE_WANTED + tier] > 0 || (s->every > 0 && t->step % s->every == 0)))
+        return 0;
+    if (votes[SAVE_BUSY + tier] > 0) {
+        if (t->mesh->rank == 0)
+            log_warn("step %llu: no %s, two are still being written", (unsigned long long)t->step,
+                     tier == TIER_DISK ? "checkpoint" : "snapshot in memory");
+        return 0;
+    }
+    TRY(begin(t, tier, err));
+    if (tier == TIER_DISK)
+        flight_saved(t->flight);
+    return 0;
 }
 
 int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds, bool must, struct merr *err)
 {
-    int every = t->spec->checkpoint.every_steps;
-    bool wanted = votes[SAVE_WANTED] > 0 || (every > 0 && t->step % every == 0);
-
-    cadence_step(&t->saver.cadence, seconds, t->saver.under_way > 0);
-    TRY(take_done(t, err));
+    for (int i = 0; i < TIERS; i++) {
+        cadence_step(&t->saver[i].cadence, seconds, t->saver[i].under_way > 0);
+        TRY(take_done(t, i, err));
+    }
     if (must) {
         TRY(drain(t, err));
-        return begin(t, err);
+        return begin(t, TIER_DISK, err);
     }
-    if (!wanted)
-        return 0;
-    if (votes[SAVE_BUSY] > 0) {
-        if (t->mesh->rank == 0)
-            log_warn("step %llu: no checkpoint, two are still being written", (unsigned long long)t->step);
-        return 0;
-    }
-    TRY(begin(t, err));
-    flight_saved(t->flight);
+    for (int i = 0; i < TIERS; i++)
+        TRY(begin_due(t, i, votes, err));
     return 0;
 }
 
 int train_saves_gate(struct train *t, struct merr *err)
 {
-    return mck_gate(t->saver.writer, -1, err);
+    for (int i = 0; i < TIERS; i++)
+        if (t->saver[i].writer)
+            TRY(mck_gate(t->saver[i].writer, -1, err));
+    return 0;
 }
 
 int64_t train_saves_stall_us(struct train *t)
 {
-    return mck_stall_us(t->saver.writer);
+    int64_t us = 0;
+
+    for (int i = 0; i < TIERS; i++)
+        us += t->saver[i].writer ? mck_stall_us(t->saver[i].writer) : 0;
+    return us;
 }
 
 int train_saves_finish(struct train *t, struct merr *err)
 {
+    const struct saver *s = &t->saver[TIER_DISK];
+
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
     TRY(drain(t, err));
-    if (t->saver.failed != 0 && t->mesh->rank == 0)
-        return merr_set(err, t->saver.failed, "the checkpoint of step %llu could not be written; the events say why",
-                        (unsigned long long)t->saver.saved_step);
+    if (s->failed != 0 && t->mesh->rank == 0)
+        return merr_set(err, s->failed, "the checkpoint of step %llu could not be written; the events say why",
+                        (unsigned long long)s->saved_step);
     return 0;
 }

@@ -249,7 +249,7 @@ static struct fit planned(struct train *t)
     return f;
 }
 
-static int ranks_here(const struct train *t)
+int train_ranks_here(const struct train *t)
 {
     int here = 0;
 
@@ -265,7 +265,7 @@ static int check_fit(struct train *t, struct merr *err)
     struct fit_room room;
 
     fit_room_here(&room);
-    return fit_check(&need, ranks_here(t), &room, err);
+    return fit_check(&need, train_ranks_here(t), &room, err);
 }
 
 static void print_plan(struct train *t)
@@ -360,7 +360,7 @@ static int build(struct train *t, struct merr *err)
 /* Ranks of this node share its cores: their threads together are no faster than that. */
 static double core_share(const struct train *t)
 {
-    int here = ranks_here(t);
+    int here = train_ranks_here(t);
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
     return cores > 0 && (long)here * t->run.threads > cores ? (double)cores / ((double)here * t->run.threads) : 1;

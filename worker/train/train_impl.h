@@ -21,20 +21,21 @@
 
 enum { BYTES_TP, BYTES_PP, BYTES_DP, BYTES };
 
-enum { SAVE_WANTED, SAVE_BUSY, SAVE_VOTES };
+/* Where state is saved: on disk for good, in the node's memory for the job's next generation. */
+enum { TIER_DISK, TIER_MEMORY, TIERS };
+enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TIERS };
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
 enum { SUM_DRAIN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
 
-/* How checkpoints are begun and followed. */
+/* How checkpoints of a tier are begun and followed. */
 struct saver {
-    struct mck_buffer *list;
-    size_t n;
-    struct mck_writer *writer;
-    struct cadence cadence; /* of rank 0, which decides for all when every_steps is auto */
+    struct mck_writer *writer; /* NULL: nothing is saved there */
+    int every;                 /* steps, SPEC_EVERY_AUTO, or 0: only at the end and when asked */
+    struct cadence cadence;    /* of rank 0, which decides for all when every is SPEC_EVERY_AUTO */
     int under_way;
-    uint64_t saved_step;    /* of the last checkpoint begun; UINT64_MAX: none */
-    int failed;             /* code of the last finished checkpoint (coordinator) */
+    uint64_t saved_step;       /* of the last checkpoint begun; UINT64_MAX: none */
+    int failed;                /* code of the last finished checkpoint (coordinator) */
 };
 
 struct train {
@@ -81,12 +82,17 @@ struct train {
     struct pipe *pipe;
     double peak_flops;                  /* matrix products a second, all ranks together */
 
-    struct saver saver;
+    struct mck_buffer *save_list;
+    size_t save_n;
+    struct saver saver[TIERS];
 
     uint64_t step;                      /* steps done */
     int skipped;                        /* in a row, for want of finite gradients */
     int fault_rank;                     /* a fault found together: the rank it is laid to, -1 */
 };
+
+/* train.c: ranks on this node. */
+int train_ranks_here(const struct train *t);
 
 /* resume.c: the config of the model in the job's own checkpoints, else of init.from; new, NULL when fresh weights are
  * made or the weights say nothing of it. */

@@ -1,0 +1,120 @@
+"""kill -9 of a rank: the job goes on from the snapshot in memory, not from the disk, with the same bits."""
+import os
+import pathlib
+import random
+import shutil
+import signal
+
+import pytest
+
+from tests import specs
+from tests.cluster import Cluster, wait_for
+from tests.fault.test_kill import digest, losses, steps_done
+from tests.integration import ranks
+
+SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
+STEPS = 120
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+
+
+def the_spec(corpus, memory_every):
+    spec = specs.train(corpus, steps=STEPS, tp=2, devices=4, every_steps=50)
+    spec["train"]["model"]["dropout"] = 0.1
+    spec["checkpoint"]["memory_every_steps"] = memory_every
+    return spec
+
+
+def train(tmp_path, spec, strike_at=()):
+    """Run a job, killing a rank after each of the steps. Its digest, its losses, and its resumed events."""
+    rng = random.Random(SEED)
+    with Cluster(str(tmp_path), slots=4) as cluster:
+        memory = pathlib.Path(cluster.memory())
+        job = cluster.submit(spec)["id"]
+        folder = cluster.job(job)["dir"]
+        for step in strike_at:
+            wait_for(f"step {step}", lambda: steps_done(folder) >= step and cluster.rank_pids(job), 60)
+            if spec["checkpoint"]["memory_every_steps"]:
+                wait_for("a snapshot", lambda: list(memory.glob(f"*/{job}/step-*/MANIFEST")), 10)
+            os.kill(rng.choice(cluster.rank_pids(job)), signal.SIGKILL)
+        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"], 120)
+        assert ended["state"] == "succeeded", ended["outcome"]
+        resumed = [e["data"] for e in cluster.events(job) if e["data"].get("type") == "resumed"]
+        wait_for("the memory to be given back", lambda: not list(memory.glob(f"*/{job}")), 20)
+        return digest(f"{ended['dir']}/checkpoints"), losses(ended["dir"]), resumed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, corpus):
+    return train(tmp_path_factory.mktemp("undisturbed"), the_spec(corpus, 0))
+
+
+def test_a_killed_rank_costs_the_steps_since_the_last_snapshot(tmp_path, corpus, undisturbed):
+    print(f"seed {SEED}")
+    got = train(tmp_path, the_spec(corpus, 5), [30])
+    assert got[:2] == undisturbed[:2]
+    assert [e["tier"] for e in got[2]] == ["memory"]
+    assert 0 < got[2][0]["step"] < 50 and got[2][0]["step"] % 5 == 0
+
+
+# --- ranks started by hand ------------------------------------------------------------------------------
+
+@pytest.fixture
+def job(corpus):
+    """With a rate that does not depend on how many steps there are to come."""
+    spec = specs.train(corpus, steps=100000, every_steps=20)
+    spec["train"]["optimizer"]["schedule"] = "constant"
+    spec["checkpoint"]["memory_every_steps"] = 4
+    return spec
+
+
+def snapshots(memory):
+    return sorted(int(p.parent.name[5:]) for p in memory.glob("step-*/MANIFEST"))
+
+
+def interrupted(job, folder, **layout):
+    """A run that is killed once there are a checkpoint and two newer snapshots; the folder of these."""
+    memory = folder / "memory"
+    memory.mkdir()
+    with ranks.Run(str(folder), job, memory=str(memory), **layout) as run:
+        run.until(lambda: run.checkpoints() and len(snapshots(memory)) == 2 and snapshots(memory)[0] > 20)
+    return memory
+
+
+def damage(memory, step):
+    with open(memory / f"step-{step:08d}" / "rank-00000.mck", "r+b") as f:
+        f.seek(5000)
+        f.write(b"\xff" * 64)
+
+
+def go_on(job, folder, steps, **how):
+    job["train"]["steps"] = steps
+    run = ranks.train(job, str(folder), memory=str(folder / "memory"), **how)
+    return [(e["step"], e["tier"]) for e in run.events("resumed")], run
+
+
+@pytest.mark.parametrize("layout", [{}, {"dp": 2}, {"pp": 2}], ids=["alone", "dp2", "pp2"])
+def test_any_layout_goes_on_from_the_memory_of_another_with_the_same_bits(job, corpus, layout, tmp_path):
+    step = snapshots(interrupted(job, tmp_path, dp=2))[-1]
+    resumed, run = go_on(job, tmp_path, step + 3, generation=2, **layout)
+    assert resumed == [(step, "memory")]
+    alone = ranks.train(job, str(tmp_path / "alone"))
+    assert [(m["step"], m["loss"]) for m in run.metrics()] == [(m["step"], m["loss"]) for m in alone.metrics()]
+
+
+def test_a_damaged_snapshot_gives_way_to_the_one_before_it_and_that_to_the_disk(job, tmp_path):
+    memory = interrupted(job, tmp_path)
+    older, newer = snapshots(memory)
+    job["checkpoint"] |= {"memory_every_steps": 0, "every_steps": 0}
+    damage(memory, newer)
+    resumed, run = go_on(job, tmp_path, newer + 1, generation=2)
+    assert resumed == [(older, "memory")]
+    assert [e["step"] for e in run.events("note") if "fails its checksum" in e["message"]] == [newer]
+    shutil.rmtree(run.job + f"/checkpoints/step-{newer + 1:08d}")
+    damage(memory, older)
+    resumed, run = go_on(job, tmp_path, newer + 1, generation=3)
+    assert [tier for _, tier in resumed] == ["disk"] and resumed[0][0] % 20 == 0
+    assert [e["step"] for e in run.events("note") if "fails its checksum" in e["message"]] == [newer, older]
