@@ -19,7 +19,8 @@ SAVE, DRAIN, ABORT = 1, 2, 3
 class Run:
     """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
 
-    def __init__(self, folder, spec, tp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None, memory=None, **layout):
+    def __init__(self, folder, spec, tp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None, memory=None,
+                 **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))

@@ -48,7 +48,8 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     r->visible = cfg->visible;
     r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     proc_boot_id(r->boot_id);
-    if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) || (cfg->memory && !r->memory) || r->epoll_fd < 0) {
+    if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) ||
+        (cfg->memory && !r->memory) || r->epoll_fd < 0) {
         ranks_free(r);
         return merr_set(err, -ENOMEM, "no memory or descriptor for the table of runs");
     }
