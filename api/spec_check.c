@@ -225,6 +225,9 @@ static void check_parallel(struct reading *r)
     if (sound(r, "/parallel/tp", "/train/model/ffn", NULL) && m.ffn % tp)
         faults_add(r->f, "/parallel/tp", "ffn %d cannot be split over tp %d; want a divisor of ffn", m.ffn, tp);
     check_pipeline(r);
+    if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
+        faults_add(r->f, "/parallel/recompute", "does not go with schedule 'zb-h1', whose second half of a backward "
+                   "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'");
     if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {
         if (b % v)
             faults_add(r->f, "/parallel/virtual_workers",
@@ -248,9 +251,9 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/train/precision", "f32"},     {"/parallel/cp", "1"},     {"/parallel/recompute", "none"},
-        {"/compress/tp", "none"},        {"/compress/pp", "none"},  {"/compress/dp", "none"},
-        {"/sequence/policy", "pad"},     {"/memory/policy", "none"}, {"/memory/activation_budget_mib", "0"},
+        {"/parallel/cp", "1"},       {"/compress/tp", "none"},   {"/compress/pp", "none"},
+        {"/compress/dp", "none"},    {"/sequence/policy", "pad"}, {"/memory/policy", "none"},
+        {"/memory/activation_budget_mib", "0"},
     };
     const struct job_spec *s = r->spec;
 

@@ -122,7 +122,8 @@ const struct field spec_fields[] = {
     {"/train/steps", FIELD_INT, SCOPE_TRAIN, AT(train.steps), .lo = 1, .hi = 1000000000, .def = "1000",
      .help = "optimizer steps"},
     {"/train/precision", FIELD_ENUM, SCOPE_TRAIN, AT(train.precision), .words = precisions, .def = "\"f32\"",
-     .help = "of the arithmetic"},
+     .help = "of matrix products: bf16 rounds what goes into them; sums, the residual stream, gradients and master "
+     "weights stay f32"},
     {"/train/optimizer/name", FIELD_FIXED, SCOPE_TRAIN, AT(train.optimizer.lr), .words = optimizers,
      .def = "\"adamw\"", .help = "the optimizer"},
     {"/train/optimizer/lr", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.lr), .lo = 0, .hi = 1000, .above_lo = true,
@@ -181,7 +182,8 @@ const struct field spec_fields[] = {
     {"/parallel/layers", FIELD_COUNTS, SCOPE_TRAIN, AT(parallel.layers), .lo = 1, .hi = 1024, .def = "[]",
      .help = "of each of the pp x chunks stages, in the model's order; empty: even, fewer where the head is"},
     {"/parallel/recompute", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.recompute), .words = recomputes, .def = "\"none\"",
-     .help = "activations computed again in the backward pass"},
+     .help = "activations the backward pass makes again instead of keeping them, with the same results: selective, "
+     "outputs of norms and activations; full, all but each block's input. Not with zb-h1"},
     {"/compress/tp", FIELD_WORD, SCOPE_TRAIN, AT(compress.tp), .words = codecs_tp, .def = "\"none\"",
      .help = "codec of tensor-parallel messages"},
     {"/compress/pp", FIELD_WORD, SCOPE_TRAIN, AT(compress.pp), .words = codecs_pp, .def = "\"none\"",

@@ -214,7 +214,7 @@ def interrupted(alone, folder, step):
     """The job's folder as it was after `step`, with the metrics of all steps still in it."""
     job = os.path.join(folder, "job")
     shutil.copytree(alone.job, job)
-    for s in (10, 20, 30):
+    for s in alone.checkpoints():
         if s > step:
             shutil.rmtree(os.path.join(job, "checkpoints", "step-%08d" % s))
     return folder

@@ -123,6 +123,13 @@ def test_layouts_follow_pytorch_too(reference, layout, tmp_path):
     assert ranks.relative(ranks.losses(run), losses) < 2e-4
 
 
+def test_bf16_stays_within_a_hundredth_of_pytorchs_f32(reference, tmp_path):
+    c, folder, losses, norms, _ = reference
+    run = ranks.train(spec(c, folder, precision="bf16"), str(tmp_path / "run"))
+    assert ranks.relative(ranks.losses(run), losses) < 1e-2
+    assert ranks.relative([m["grad_norm"] for m in run.metrics()], norms) < 2e-2
+
+
 def test_a_spec_that_contradicts_its_weights_is_refused(tmp_path):
     c = MODELS["llama"]
     prepare(c, str(tmp_path))

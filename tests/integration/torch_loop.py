@@ -47,14 +47,14 @@ def train(logits_of, weights, stream):
     return losses, norms, {k: v.detach().numpy() for k, v in w.items()}
 
 
-def spec(folder, model, init, **parallel):
+def spec(folder, model, init, precision="f32", **parallel):
     """The spec of the same training: `model` from `init`, a path inside `folder`, on its tokens.bin."""
     return {
         "name": "torch", "devices": {"min": 4, "max": 8},
         "train": {
             "model": model, "init": {"from": os.path.join(folder, init)},
             "data": {"path": os.path.join(folder, "tokens.bin"), "format": "tokens", "order": "sequential"},
-            "batch": {"sequences": BATCH, "micro": 2, "length": LENGTH}, "steps": STEPS,
+            "batch": {"sequences": BATCH, "micro": 2, "length": LENGTH}, "steps": STEPS, "precision": precision,
             "optimizer": {"lr": LR, "betas": list(BETAS), "eps": EPS, "weight_decay": DECAY, "clip": CLIP,
                           "schedule": "cosine", "warmup": WARMUP, "min_lr_ratio": MIN_RATIO}},
         "parallel": dict({"virtual_workers": 2}, **parallel), "checkpoint": {"every_steps": 0},

@@ -40,18 +40,18 @@ static bool piece_of(const struct stage *st, const struct linear *l, int i, stru
 }
 
 /* y[rows, out] = x[rows, in] · W + bias, cut over tp by outputs. aux keeps what end's activation took. */
-static int outputs_forward(struct stage *st, const struct linear *l, const float *x, int in, int out, float *y,
-                           enum kern_epilogue end, float *aux, struct merr *err)
+static int outputs_forward(struct stage *st, const struct linear *l, const void *x, int in, int out, void *y,
+                           enum kern_epilogue end, void *aux, struct merr *err)
 {
     struct piece p;
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm g = {
-            .trans_b = l->out_in, .m = st->rows, .n = p.cols, .k = in, .a = x, .lda = in,
-            .b = weight_of(st, p.param) + p.at, .ldb = l->out_in ? in : p.cols, .c = y + p.first, .ldc = out,
-            .epilogue = p.bias < 0 ? KERN_PLAIN : end,
-            .bias = p.bias < 0 ? NULL : weight_of(st, p.bias) + p.bias_at, .aux = aux ? aux + p.first : NULL,
-            .b_is_weight = true,
+            .type = st->cfg.type, .c_type = st->cfg.type, .trans_b = l->out_in, .m = st->rows, .n = p.cols, .k = in,
+            .a = x, .lda = in, .b = matrix_of(st, p.param, p.at), .ldb = l->out_in ? in : p.cols,
+            .c = element(st, y, p.first), .ldc = out, .epilogue = p.bias < 0 ? KERN_PLAIN : end,
+            .bias = p.bias < 0 ? NULL : weight_of(st, p.bias) + p.bias_at,
+            .aux = aux ? element(st, aux, p.first) : NULL, .b_is_weight = true,
         };
 
         TRY(st->cfg.k->gemm(st->cfg.stream, &g, err));
@@ -60,23 +60,23 @@ static int outputs_forward(struct stage *st, const struct linear *l, const float
 }
 
 /* dW, db grow by what dy[rows, out] and x[rows, in] say. */
-static int outputs_weights(struct stage *st, const struct linear *l, const float *dy, const float *x, int in, int out,
+static int outputs_weights(struct stage *st, const struct linear *l, const void *dy, const void *x, int in, int out,
                            float *grad, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
     struct piece p;
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
-        const float *dp = dy + p.first;
+        const void *dp = element(st, dy, p.first);
         struct kern_gemm dw = {
-            .trans_a = true, .m = l->out_in ? p.cols : in, .n = l->out_in ? in : p.cols, .k = st->rows,
-            .a = l->out_in ? dp : x, .lda = l->out_in ? out : in, .b = l->out_in ? x : dp,
+            .type = st->cfg.type, .trans_a = true, .m = l->out_in ? p.cols : in, .n = l->out_in ? in : p.cols,
+            .k = st->rows, .a = l->out_in ? dp : x, .lda = l->out_in ? out : in, .b = l->out_in ? x : dp,
             .ldb = l->out_in ? in : out, .c = grad_of(st, grad, p.param) + p.at, .ldc = l->out_in ? in : p.cols,
             .accumulate = true,
         };
 
         if (p.bias >= 0)
-            TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dp, st->rows, p.cols, out,
+            TRY(k->bias_gradient(st->cfg.stream, st->cfg.type, dp, st->rows, p.cols, out,
                                  grad_of(st, grad, p.bias) + p.bias_at, err));
         TRY(k->gemm(st->cfg.stream, &dw, err));
     }
@@ -84,15 +84,15 @@ static int outputs_weights(struct stage *st, const struct linear *l, const float
 }
 
 /* trunk_sum() = the sum over tp of dy[rows, out] · W'. */
-static int outputs_input(struct stage *st, const struct linear *l, const float *dy, int in, int out, struct merr *err)
+static int outputs_input(struct stage *st, const struct linear *l, const void *dy, int in, int out, struct merr *err)
 {
     struct piece p;
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm di = {
-            .trans_b = !l->out_in, .m = st->rows, .n = in, .k = p.cols, .a = dy + p.first, .lda = out,
-            .b = weight_of(st, p.param) + p.at, .ldb = l->out_in ? in : p.cols, .c = st->reduce, .ldc = in,
-            .accumulate = i > 0, .b_is_weight = true,
+            .type = st->cfg.type, .trans_b = !l->out_in, .m = st->rows, .n = in, .k = p.cols,
+            .a = element(st, dy, p.first), .lda = out, .b = matrix_of(st, p.param, p.at),
+            .ldb = l->out_in ? in : p.cols, .c = st->reduce, .ldc = in, .accumulate = i > 0, .b_is_weight = true,
         };
 
         TRY(st->cfg.k->gemm(st->cfg.stream, &di, err));
@@ -101,13 +101,13 @@ static int outputs_input(struct stage *st, const struct linear *l, const float *
 }
 
 /* trunk_sum() = this rank's part of x[rows, in] · W, summed over tp, plus the bias once. */
-static int inputs_forward(struct stage *st, const struct linear *l, const float *x, int in, struct merr *err)
+static int inputs_forward(struct stage *st, const struct linear *l, const void *x, int in, struct merr *err)
 {
     int hidden = st->cfg.model->hidden;
     const float *bias = l->bias[0] < 0 ? NULL : weight_of(st, l->bias[0]);
     struct kern_gemm g = {
-        .trans_b = l->out_in, .m = st->rows, .n = hidden, .k = in, .a = x, .lda = in, .b = weight_of(st, l->w[0]),
-        .ldb = l->out_in ? in : hidden, .c = st->reduce, .ldc = hidden,
+        .type = st->cfg.type, .trans_b = l->out_in, .m = st->rows, .n = hidden, .k = in, .a = x, .lda = in,
+        .b = matrix_of(st, l->w[0], 0), .ldb = l->out_in ? in : hidden, .c = st->reduce, .ldc = hidden,
         .epilogue = st->cfg.tp || !bias ? KERN_PLAIN : KERN_BIAS, .bias = bias, .b_is_weight = true,
     };
 
@@ -119,32 +119,53 @@ static int inputs_forward(struct stage *st, const struct linear *l, const float 
     return bias ? st->cfg.k->add_bias(st->cfg.stream, trunk_sum(st), bias, trunk_rows(st), hidden, err) : 0;
 }
 
-/* dW, db grow; dy[rows, hidden] is the same on all tp ranks. */
-static int inputs_weights(struct stage *st, const struct linear *l, const float *dy, const float *x, int in,
+/* A gradient of the trunk, gathered, [rows, hidden]: in f32, and as products take it. */
+struct gradient {
+    const float *f32;
+    const void *typed;
+};
+
+/* dy: the rows that are here. */
+static int gradient_of(struct stage *st, const float *dy, struct gradient *ret, struct merr *err)
+{
+    const void *all;
+
+    TRY(stage_gather(st, dy, sizeof(*dy), &all, err));
+    *ret = (struct gradient){all, all};
+    if (st->cfg.type == KERN_F32)
+        return 0;
+    ret->typed = st->rounded;
+    return st->cfg.k->to_bf16(st->cfg.stream, ret->f32, (size_t)st->rows * st->cfg.model->hidden, st->rounded, err);
+}
+
+/* dW, db grow; dy is the same on all tp ranks. */
+static int inputs_weights(struct stage *st, const struct linear *l, const struct gradient *dy, const void *x, int in,
                           float *grad, struct merr *err)
 {
     const struct kern_ops *k = st->cfg.k;
     int hidden = st->cfg.model->hidden;
     struct kern_gemm dw = {
-        .trans_a = true, .m = l->out_in ? hidden : in, .n = l->out_in ? in : hidden, .k = st->rows,
-        .a = l->out_in ? dy : x, .lda = l->out_in ? hidden : in, .b = l->out_in ? x : dy,
-        .ldb = l->out_in ? in : hidden, .c = grad_of(st, grad, l->w[0]), .ldc = l->out_in ? in : hidden,
-        .accumulate = true,
+        .type = st->cfg.type, .trans_a = true, .m = l->out_in ? hidden : in, .n = l->out_in ? in : hidden,
+        .k = st->rows, .a = l->out_in ? dy->typed : x, .lda = l->out_in ? hidden : in,
+        .b = l->out_in ? x : dy->typed, .ldb = l->out_in ? in : hidden, .c = grad_of(st, grad, l->w[0]),
+        .ldc = l->out_in ? in : hidden, .accumulate = true,
     };
 
     if (l->bias[0] >= 0)
-        TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dy, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]),
-                             err));
+        TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dy->f32, st->rows, hidden, hidden,
+                             grad_of(st, grad, l->bias[0]), err));
     return k->gemm(st->cfg.stream, &dw, err);
 }
 
 /* dx[rows, in] = dy[rows, hidden] · W' */
-static int inputs_input(struct stage *st, const struct linear *l, const float *dy, int in, float *dx, struct merr *err)
+static int inputs_input(struct stage *st, const struct linear *l, const struct gradient *dy, int in, void *dx,
+                        struct merr *err)
 {
     int hidden = st->cfg.model->hidden;
     struct kern_gemm di = {
-        .trans_b = !l->out_in, .m = st->rows, .n = in, .k = hidden, .a = dy, .lda = hidden,
-        .b = weight_of(st, l->w[0]), .ldb = l->out_in ? in : hidden, .c = dx, .ldc = in, .b_is_weight = true,
+        .type = st->cfg.type, .c_type = st->cfg.type, .trans_b = !l->out_in, .m = st->rows, .n = in, .k = hidden,
+        .a = dy->typed, .lda = hidden, .b = matrix_of(st, l->w[0], 0), .ldb = l->out_in ? in : hidden, .c = dx,
+        .ldc = in, .b_is_weight = true,
     };
 
     return st->cfg.k->gemm(st->cfg.stream, &di, err);
@@ -167,13 +188,13 @@ static int residual(struct stage *st, const struct stage_slot *slot, const uint3
 }
 
 /* Queries and keys stand side by side: all are rotated at once. */
-static int rotate(struct stage *st, float *qkv, bool inverse, struct merr *err)
+static int rotate(struct stage *st, void *qkv, bool inverse, struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
 
     if (!st->freq)
         return 0;
-    return st->cfg.k->rope(st->cfg.stream, KERN_F32, qkv, st->rows, c->heads_local + c->kv_heads_local, c->dim,
+    return st->cfg.k->rope(st->cfg.stream, st->cfg.type, qkv, st->rows, c->heads_local + c->kv_heads_local, c->dim,
                            c->qkv_local, st->position, st->freq, inverse, err);
 }
 
@@ -182,7 +203,7 @@ static struct kern_attention attention(const struct stage *st, int i, const stru
     const struct model_cfg *c = st->cfg.model;
 
     return (struct kern_attention){
-        .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
+        .type = st->cfg.type, .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
         .ld = c->qkv_local, .cu = st->cu, .docs = st->cfg.micro, .scale = (float)(1 / sqrt(c->dim)),
         .qkv = slot->block[i].qkv, .out = slot->block[i].att, .lse = slot->block[i].lse,
         .dropout = train ? (float)c->dropout : 0, .drop_threshold = train ? st->threshold : 0,
@@ -207,16 +228,19 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
     return st->cfg.k->attention_cached(st->cfg.stream, &q, err);
 }
 
-int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err)
+/* All of a block's forward but its last product. */
+static int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
     const struct family *f = c->family;
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
-    const float *x;
+    size_t size = kern_size(st->cfg.type);
+    int wide = f->parts * c->ffn_local;
+    const void *x;
 
     TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
-    TRY(stage_gather(st, b->norm1, &x, err));
+    TRY(stage_gather(st, b->norm1, size, &x, err));
     TRY(outputs_forward(st, &l->qkv, x, c->hidden, c->qkv_local, b->qkv, KERN_BIAS, NULL, err));
     TRY(rotate(st, b->qkv, false, err));
     TRY(attend(st, i, slot, train, err));
@@ -224,26 +248,48 @@ int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, 
     TRY(residual(st, slot, st->keys[i].attention_out, train, b->x, b->mid, err));
 
     TRY(f->norm_forward(st, b->mid, l->norm2, b->norm2, b->mean2, b->rstd2, err));
-    TRY(stage_gather(st, b->norm2, &x, err));
-    if (f->act_forward) {
-        TRY(outputs_forward(st, &l->fc, x, c->hidden, f->parts * c->ffn_local, b->pre, f->fc_end, NULL, err));
-        TRY(f->act_forward(st, b->pre, b->act, err));
-    } else {
-        TRY(outputs_forward(st, &l->fc, x, c->hidden, c->ffn_local, b->act, f->fc_end, b->pre, err));
-    }
-    TRY(inputs_forward(st, &l->out, b->act, c->ffn_local, err));
+    TRY(stage_gather(st, b->norm2, size, &x, err));
+    if (f->fc_end == KERN_BIAS_GELU)
+        return outputs_forward(st, &l->fc, x, c->hidden, wide, b->act, f->fc_end, b->pre, err);
+    TRY(outputs_forward(st, &l->fc, x, c->hidden, wide, b->pre, f->fc_end, NULL, err));
+    return f->act_forward(st, b->pre, b->act, err);
+}
+
+int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err)
+{
+    const struct block_saves *b = &slot->block[i];
+
+    TRY(block_inside(st, i, slot, train, err));
+    TRY(inputs_forward(st, &block_params(st, i)->out, b->act, st->cfg.model->ffn_local, err));
     return residual(st, slot, st->keys[i].mlp_out, train, b->mid, out, err);
 }
 
-static int keep(struct stage *st, float *to, const float *from, int rows, int cols, struct merr *err)
+/* Make again what forward did not keep for this block. */
+static int block_again(struct stage *st, int i, struct stage_slot *slot, struct merr *err)
 {
-    return st->cfg.k->copy(st->cfg.stream, to, from, (size_t)rows * cols * sizeof(*to), err);
+    const struct family *f = st->cfg.model->family;
+    const struct layer_params *l = block_params(st, i);
+    const struct block_saves *b = &slot->block[i];
+
+    if (st->cfg.recompute == RECOMPUTE_NONE)
+        return 0;
+    if (st->cfg.recompute == RECOMPUTE_FULL)
+        return block_inside(st, i, slot, true, err);
+    TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
+    TRY(f->norm_forward(st, b->mid, l->norm2, b->norm2, b->mean2, b->rstd2, err));
+    return f->act_forward(st, b->pre, b->act, err);
+}
+
+/* Rows of the trunk. */
+static int keep(struct stage *st, float *to, const float *from, struct merr *err)
+{
+    return st->cfg.k->copy(st->cfg.stream, to, from, (size_t)trunk_rows(st) * st->cfg.model->hidden * sizeof(*to), err);
 }
 
 /* The gradient of a part's output on the way back through its dropout, all rows; if not whole a copy of the trunk's
  * rows stays in st->dy for later. */
 static int residual_backward(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *dx,
-                             bool whole, const float **ret_dy, struct merr *err)
+                             bool whole, struct gradient *ret, struct merr *err)
 {
     const float *dy = dx;
 
@@ -252,17 +298,17 @@ static int residual_backward(struct stage *st, const struct stage_slot *slot, co
         dy = st->tmp;
     }
     if (!whole)
-        TRY(keep(st, st->dy, dy, trunk_rows(st), st->cfg.model->hidden, err));
-    return stage_gather(st, dy, ret_dy, err);
+        TRY(keep(st, st->dy, dy, err));
+    return gradient_of(st, dy, ret, err);
 }
 
 /* outputs_weights() with x gathered. */
-static int gathered_weights(struct stage *st, const struct linear *l, const float *dy, const float *x, int out,
+static int gathered_weights(struct stage *st, const struct linear *l, const void *dy, const void *x, int out,
                             float *grad, struct merr *err)
 {
     int hidden = st->cfg.model->hidden;
 
-    TRY(stage_gather(st, x, &x, err));
+    TRY(stage_gather(st, x, kern_size(st->cfg.type), &x, err));
     return outputs_weights(st, l, dy, x, hidden, out, grad, err);
 }
 
@@ -274,12 +320,12 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
     struct kern_attention a = attention(st, i, slot, true);
-    const float *dy;
+    struct gradient dy;
 
     TRY(residual_backward(st, slot, st->keys[i].attention_out, dx, whole, &dy, err));
     if (whole)
-        TRY(inputs_weights(st, &l->proj, dy, b->att, c->q_local, grad, err));
-    TRY(inputs_input(st, &l->proj, dy, c->q_local, st->d_att, err));
+        TRY(inputs_weights(st, &l->proj, &dy, b->att, c->q_local, grad, err));
+    TRY(inputs_input(st, &l->proj, &dy, c->q_local, st->d_att, err));
     a.dout = st->d_att;
     a.dqkv = st->d_qkv;
     TRY(st->cfg.k->attention_backward(st->cfg.stream, &a, err));
@@ -287,10 +333,11 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     if (whole)
         TRY(gathered_weights(st, &l->qkv, st->d_qkv, b->norm1, c->qkv_local, grad, err));
     else
-        TRY(keep(st, b->qkv, st->d_qkv, st->rows, c->qkv_local, err));
+        TRY(st->cfg.k->copy(st->cfg.stream, b->qkv, st->d_qkv,
+                            (size_t)st->rows * c->qkv_local * kern_size(st->cfg.type), err));
     TRY(outputs_input(st, &l->qkv, st->d_qkv, c->hidden, c->qkv_local, err));
     TRY(c->family->norm_backward(st, trunk_sum(st), b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err));
-    return whole ? 0 : keep(st, b->x, st->dy, trunk_rows(st), c->hidden, err);
+    return whole ? 0 : keep(st, b->x, st->dy, err);
 }
 
 /* Not whole: dy of out goes to mid, that of fc to pre. */
@@ -301,21 +348,22 @@ int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, 
     const struct family *f = c->family;
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
-    float *d_pre = whole ? st->d_pre : b->pre;
+    void *d_pre = whole ? st->d_pre : b->pre;
     int wide = f->parts * c->ffn_local;
-    const float *dy;
+    struct gradient dy;
 
+    TRY(block_again(st, i, slot, err));
     TRY(residual_backward(st, slot, st->keys[i].mlp_out, dx, whole, &dy, err));
     if (whole)
-        TRY(inputs_weights(st, &l->out, dy, b->act, c->ffn_local, grad, err));
-    TRY(inputs_input(st, &l->out, dy, c->ffn_local, st->d_act, err));
+        TRY(inputs_weights(st, &l->out, &dy, b->act, c->ffn_local, grad, err));
+    TRY(inputs_input(st, &l->out, &dy, c->ffn_local, st->d_act, err));
     TRY(f->act_backward(st, b->pre, st->d_act, d_pre, err));
     if (whole)
         TRY(gathered_weights(st, &l->fc, d_pre, b->norm2, wide, grad, err));
     TRY(outputs_input(st, &l->fc, d_pre, c->hidden, wide, err));
     TRY(f->norm_backward(st, trunk_sum(st), b->mid, l->norm2, b->mean2, b->rstd2, dx, true, grad, err));
     if (!whole)
-        TRY(keep(st, b->mid, st->dy, trunk_rows(st), c->hidden, err));
+        TRY(keep(st, b->mid, st->dy, err));
     return attention_part_backward(st, i, slot, dx, whole, grad, err);
 }
 
@@ -324,12 +372,12 @@ int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad,
     const struct model_cfg *c = st->cfg.model;
     const struct layer_params *l = block_params(st, i);
     const struct block_saves *b = &slot->block[i];
-    const float *dy;
+    struct gradient dy;
 
-    TRY(stage_gather(st, b->mid, &dy, err));
-    TRY(inputs_weights(st, &l->out, dy, b->act, c->ffn_local, grad, err));
+    TRY(gradient_of(st, b->mid, &dy, err));
+    TRY(inputs_weights(st, &l->out, &dy, b->act, c->ffn_local, grad, err));
     TRY(gathered_weights(st, &l->fc, b->pre, b->norm2, c->family->parts * c->ffn_local, grad, err));
-    TRY(stage_gather(st, b->x, &dy, err));
-    TRY(inputs_weights(st, &l->proj, dy, b->att, c->q_local, grad, err));
+    TRY(gradient_of(st, b->x, &dy, err));
+    TRY(inputs_weights(st, &l->proj, &dy, b->att, c->q_local, grad, err));
     return gathered_weights(st, &l->qkv, b->qkv, b->norm1, c->qkv_local, grad, err);
 }

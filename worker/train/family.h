@@ -28,15 +28,15 @@ struct family {
     int (*layer_tensors)(const struct model_cfg *c); /* how many a block has */
     void (*tensors)(struct param_builder *b, struct layer_params *l);
 
-    /* y[trunk rows, hidden] = norm(x); mean and rstd are kept for backward. */
-    int (*norm_forward)(struct stage *st, const float *x, struct norm_params n, float *y, float *mean, float *rstd,
+    /* y[trunk rows, hidden], of the stage's type, = norm(x); mean and rstd are kept for backward. */
+    int (*norm_forward)(struct stage *st, const float *x, struct norm_params n, void *y, float *mean, float *rstd,
                         struct merr *err);
     /* dx = gradient (+ what dx held, when add) of dy. */
     int (*norm_backward)(struct stage *st, const float *dy, const float *x, struct norm_params n, const float *mean,
                          const float *rstd, float *dx, bool add, float *grad, struct merr *err);
-    /* act[rows, ffn] of pre[rows, parts·ffn]; NULL: fc_end has done it */
-    int (*act_forward)(struct stage *st, const float *pre, float *act, struct merr *err);
-    int (*act_backward)(struct stage *st, const float *pre, const float *d_act, float *d_pre, struct merr *err);
+    /* act[rows, ffn] of pre[rows, parts·ffn], all of the stage's type; fc_end KERN_BIAS_GELU has done it already */
+    int (*act_forward)(struct stage *st, const void *pre, void *act, struct merr *err);
+    int (*act_backward)(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err);
 };
 
 extern const struct family family_gpt2, family_llama;

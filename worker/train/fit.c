@@ -75,10 +75,17 @@ void fit_room_here(struct fit_room *ret)
     buf_clear(&b);
 }
 
-/* What makes the largest part smaller. */
-static const char *advice(const struct fit *f)
+/* What makes the largest part smaller, recomputation first where it does or where it is enough. */
+static const char *advice(const struct fit *f, double lacking_each)
 {
-    if (f->activations >= f->weights && f->activations >= f->gradients && f->activations >= f->optimizer)
+    bool most = f->activations >= f->weights && f->activations >= f->gradients && f->activations >= f->optimizer;
+    double saved = (double)f->activations - (double)f->activations_least;
+
+    if (saved > 0 && saved >= lacking_each)
+        return "parallel.recompute 'full', which would be enough, or a smaller train.batch.micro";
+    if (saved > 0 && most)
+        return "parallel.recompute 'full' and a smaller train.batch.micro or batch.length";
+    if (most)
         return "a smaller train.batch.micro or batch.length";
     if (f->gradients > f->weights && f->gradients > f->optimizer)
         return "fewer parallel.virtual_workers, more tp or more pp";
@@ -103,5 +110,5 @@ int fit_check(const struct fit *need, int ranks, const struct fit_room *room, st
                     "%.2f, optimizer %.2f, activations %.2f) and this node has %.2f GiB%s; %s would help",
                     (all - have) / gib, ranks, ranks > 1 ? "s" : "", (double)one / gib, (double)need->weights / gib,
                     (double)need->gradients / gib, (double)need->optimizer / gib, (double)need->activations / gib,
-                    have / gib, code == -EINVAL ? "" : " free", advice(need));
+                    have / gib, code == -EINVAL ? "" : " free", advice(need, (all - have) / ranks));
 }

@@ -9,6 +9,7 @@
 
 struct fit { /* bytes one rank will hold */
     uint64_t weights, gradients, optimizer, activations;
+    uint64_t activations_least; /* with parallel.recompute full */
 };
 
 struct fit_room { /* bytes of a node, or of the control group this process is in; 0: not known */

@@ -76,12 +76,12 @@ static void tensors(struct param_builder *b, struct layer_params *l)
     l->out = by_rows(b, "mlp.c_proj.weight", "mlp.c_proj.bias", b->c->ffn);
 }
 
-static int norm_forward(struct stage *st, const float *x, struct norm_params n, float *y, float *mean, float *rstd,
+static int norm_forward(struct stage *st, const float *x, struct norm_params n, void *y, float *mean, float *rstd,
                         struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
 
-    return st->cfg.k->layernorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), weight_of(st, n.b),
+    return st->cfg.k->layernorm_forward(st->cfg.stream, st->cfg.type, x, weight_of(st, n.w), weight_of(st, n.b),
                                         (float)c->norm_eps, trunk_rows(st), c->hidden, y, mean, rstd, err);
 }
 
@@ -93,9 +93,15 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
                                          grad_of(st, grad, n.b), err);
 }
 
-static int act_backward(struct stage *st, const float *pre, const float *d_act, float *d_pre, struct merr *err)
+static int act_forward(struct stage *st, const void *pre, void *act, struct merr *err)
 {
-    return st->cfg.k->gelu_backward(st->cfg.stream, KERN_F32, pre, d_act,
+    return st->cfg.k->gelu_forward(st->cfg.stream, st->cfg.type, pre, (size_t)st->rows * st->cfg.model->ffn_local, act,
+                                   err);
+}
+
+static int act_backward(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err)
+{
+    return st->cfg.k->gelu_backward(st->cfg.stream, st->cfg.type, pre, d_act,
                                     (size_t)st->rows * st->cfg.model->ffn_local, d_pre, err);
 }
 
@@ -118,5 +124,6 @@ const struct family family_gpt2 = {
     .tensors = tensors,
     .norm_forward = norm_forward,
     .norm_backward = norm_backward,
+    .act_forward = act_forward,
     .act_backward = act_backward,
 };

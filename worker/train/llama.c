@@ -107,13 +107,13 @@ static void tensors(struct param_builder *b, struct layer_params *l)
     l->out = by_inputs(b, "mlp.down_proj.weight", c->ffn);
 }
 
-static int norm_forward(struct stage *st, const float *x, struct norm_params n, float *y, float *mean, float *rstd,
+static int norm_forward(struct stage *st, const float *x, struct norm_params n, void *y, float *mean, float *rstd,
                         struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
 
     (void)mean;
-    return st->cfg.k->rmsnorm_forward(st->cfg.stream, KERN_F32, x, weight_of(st, n.w), (float)c->norm_eps,
+    return st->cfg.k->rmsnorm_forward(st->cfg.stream, st->cfg.type, x, weight_of(st, n.w), (float)c->norm_eps,
                                       trunk_rows(st), c->hidden, y, rstd, err);
 }
 
@@ -125,14 +125,14 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
                                        st->cfg.model->hidden, dx, add, grad_of(st, grad, n.w), err);
 }
 
-static int act_forward(struct stage *st, const float *pre, float *act, struct merr *err)
+static int act_forward(struct stage *st, const void *pre, void *act, struct merr *err)
 {
-    return st->cfg.k->swiglu_forward(st->cfg.stream, KERN_F32, pre, st->rows, st->cfg.model->ffn_local, act, err);
+    return st->cfg.k->swiglu_forward(st->cfg.stream, st->cfg.type, pre, st->rows, st->cfg.model->ffn_local, act, err);
 }
 
-static int act_backward(struct stage *st, const float *pre, const float *d_act, float *d_pre, struct merr *err)
+static int act_backward(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err)
 {
-    return st->cfg.k->swiglu_backward(st->cfg.stream, KERN_F32, pre, d_act, st->rows, st->cfg.model->ffn_local, d_pre,
+    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.type, pre, d_act, st->rows, st->cfg.model->ffn_local, d_pre,
                                       err);
 }
 

@@ -143,6 +143,7 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
     if (!skip) {
         TRY(train_saves_gate(t, err));
         TRY(optim_update(t->optim, t->step + 1, r->lr, scale, err));
+        TRY(train_weights_changed(t, err));
     }
     t->step++;
     return 0;

@@ -456,7 +456,6 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
     for (int i = REST; i <= TIED && o->cfg.zero; i++)
         TRY(gather(o, &o->region[i], o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
-    o->cfg.k->weights_changed(o->cfg.stream, o->cfg.weights, o->cfg.params->weight_n * sizeof(float));
     return 0;
 }
 

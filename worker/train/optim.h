@@ -57,7 +57,7 @@ int optim_reduce(struct optim *o, struct tree *t, struct merr *err);
  * so that adding over the world is exact and the order of the final sum is one for all layouts. */
 int optim_squares(struct optim *o, double *sums, struct merr *err);
 
-/* t: steps done before this one + 1. scale: the clip coefficient. */
+/* t: steps done before this one + 1. scale: the clip coefficient. What was made of the weights is stale then. */
 int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err);
 
 /* Learning rate of step s (from 0) of all steps. */

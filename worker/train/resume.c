@@ -175,7 +175,7 @@ int train_restore(struct train *t, struct merr *err)
         TRY(load_from(t, t->spec->train.init.from, err));
     else if (!resumed)
         params_fill(&t->params, t->spec->train.init.seed, t->weights);
-    t->k->weights_changed(t->stream, t->weights, t->params.weight_n * sizeof(float));
+    TRY(train_weights_changed(t, err));
     if (!resumed || t->mesh->rank != 0)
         return 0;
     log_info("resumed from step %llu of '%s'", (unsigned long long)t->step, from);

@@ -208,11 +208,9 @@ int run_check_supported(const struct run *r, struct merr *err)
 {
     const struct job_spec *s = r->spec;
 
-    if (s->train.precision != PRECISION_F32)
-        return not_built(err, "train.precision", "bf16", "f32");
-    if (s->parallel.recompute != RECOMPUTE_NONE)
-        return not_built(err, "parallel.recompute",
-                         s->parallel.recompute == RECOMPUTE_FULL ? "full" : "selective", "none");
+    if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
+        return merr_set(err, -ENOTSUP, "parallel.recompute does not go with schedule 'zb-h1', whose second half of a "
+                        "backward needs the activations too; use '1f1b' or 'interleaved'");
     if (s->parallel.exact == EXACT_STRICT && r->mesh.tp > 1)
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for tp above 1; use tp 1 or 'relaxed'");
     TRY(check_codec("compress.tp", s->compress.tp, err));

@@ -26,20 +26,56 @@ static float *take(struct carve *c, size_t n)
     return p;
 }
 
-static void carve_block(struct carve *c, const struct model_cfg *g, size_t rows, size_t trunk, struct block_saves *b)
+/* n elements of the stage's type. */
+static void *take_typed(const struct stage *st, struct carve *c, size_t n)
 {
-    b->norm1 = take(c, trunk * g->hidden);
+    return take(c, (n * kern_size(st->cfg.type) + sizeof(float) - 1) / sizeof(float));
+}
+
+/* What is cheap to make again: outputs of norms and activations. */
+static void carve_cheap(const struct stage *st, struct carve *c, struct block_saves *b)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, trunk = trunk_rows(st);
+
+    b->norm1 = take_typed(st, c, trunk * g->hidden);
+    b->norm2 = take_typed(st, c, trunk * g->hidden);
+    b->act = take_typed(st, c, rows * g->ffn_local);
+}
+
+/* The rest but the block's input. */
+static void carve_dear(const struct stage *st, struct carve *c, struct block_saves *b)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, trunk = trunk_rows(st);
+
     b->mean1 = take(c, trunk);
     b->rstd1 = take(c, trunk);
-    b->qkv = take(c, rows * g->qkv_local);
-    b->att = take(c, rows * g->q_local);
+    b->qkv = take_typed(st, c, rows * g->qkv_local);
+    b->att = take_typed(st, c, rows * g->q_local);
     b->lse = take(c, rows * g->heads_local);
     b->mid = take(c, trunk * g->hidden);
-    b->norm2 = take(c, trunk * g->hidden);
     b->mean2 = take(c, trunk);
     b->rstd2 = take(c, trunk);
-    b->pre = take(c, rows * g->family->parts * g->ffn_local);
-    b->act = take(c, rows * g->ffn_local);
+    b->pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
+}
+
+static void carve_slot(const struct stage *st, struct carve *c, struct stage_slot *slot)
+{
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+
+    slot->in = take(c, n);
+    slot->out = take(c, n);
+    for (int i = 0; i < st->blocks; i++) {
+        struct block_saves counted, *b = slot->block ? &slot->block[i] : &counted;
+
+        *b = st->again;
+        b->x = i == 0 ? slot->in : take(c, n);
+        if (st->cfg.recompute == RECOMPUTE_NONE)
+            carve_cheap(st, c, b);
+        if (st->cfg.recompute != RECOMPUTE_FULL)
+            carve_dear(st, c, b);
+    }
 }
 
 static size_t head_rows(const struct stage *st)
@@ -47,7 +83,7 @@ static size_t head_rows(const struct stage *st)
     return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
 }
 
-/* What a backward pass works in, one micro-batch at a time. */
+/* What a pass works in, one micro-batch at a time. */
 static void carve_scratch(struct stage *st, struct carve *c)
 {
     const struct model_cfg *g = st->cfg.model;
@@ -55,10 +91,15 @@ static void carve_scratch(struct stage *st, struct carve *c)
 
     if (!st->cfg.reduce)
         st->own_reduce = take(c, rows * g->hidden);
-    st->d_pre = take(c, rows * g->family->parts * g->ffn_local);
-    st->d_act = g->family->parts > 1 ? take(c, rows * g->ffn_local) : st->d_pre;
-    st->d_qkv = take(c, rows * g->qkv_local);
-    st->d_att = take(c, rows * g->q_local);
+    if (st->cfg.recompute != RECOMPUTE_NONE)
+        carve_cheap(st, c, &st->again);
+    if (st->cfg.recompute == RECOMPUTE_FULL)
+        carve_dear(st, c, &st->again);
+    st->d_pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
+    st->d_act = g->family->parts > 1 ? take_typed(st, c, rows * g->ffn_local) : st->d_pre;
+    st->d_qkv = take_typed(st, c, rows * g->qkv_local);
+    st->d_att = take_typed(st, c, rows * g->q_local);
+    st->rounded = st->cfg.type == KERN_F32 ? NULL : take_typed(st, c, rows * g->hidden);
     st->tmp = take(c, trunk * g->hidden);
     st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
     st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
@@ -66,45 +107,47 @@ static void carve_scratch(struct stage *st, struct carve *c)
 
 static void share_scratch(struct stage *st, const struct stage *from)
 {
-    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split);
+    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split &&
+           from->cfg.type == st->cfg.type && from->cfg.recompute == st->cfg.recompute);
     st->own_reduce = from->own_reduce;
+    st->again = from->again;
     st->d_pre = from->d_pre;
     st->d_act = from->d_act;
     st->d_qkv = from->d_qkv;
     st->d_att = from->d_att;
+    st->rounded = from->rounded;
     st->tmp = from->tmp;
     st->dy = from->dy;
     st->whole = from->whole;
+}
+
+static void carve_head(struct stage *st, struct carve *c)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, head = head_rows(st);
+
+    st->norm = take_typed(st, c, rows * g->hidden);
+    st->norm_mean = take(c, trunk_rows(st));
+    st->norm_rstd = take(c, trunk_rows(st));
+    st->logits = take(c, head * g->vocab_local);
+    st->dz = st->cfg.type == KERN_F32 ? st->logits : take_typed(st, c, head * g->vocab_local);
+    st->stats = take(c, head * 3 * g->tp);
+    st->loss = take(c, head);
 }
 
 /* Every float of the stage, in one order for counting and for placing. */
 static void carve_all(struct stage *st, struct carve *c)
 {
     const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, trunk = trunk_rows(st), head = head_rows(st);
 
-    for (int i = 0; i < st->cfg.slots; i++) {
-        struct stage_slot *slot = &st->slot[i];
-
-        slot->in = take(c, trunk * g->hidden);
-        slot->out = take(c, trunk * g->hidden);
-        for (int b = 0; b < st->blocks; b++) {
-            slot->block[b].x = b == 0 ? slot->in : take(c, trunk * g->hidden);
-            carve_block(c, g, rows, trunk, &slot->block[b]);
-        }
-    }
     if (st->cfg.scratch)
         share_scratch(st, st->cfg.scratch);
     else
         carve_scratch(st, c);
-    if (st->cfg.last) {
-        st->norm = take(c, rows * g->hidden);
-        st->norm_mean = take(c, trunk);
-        st->norm_rstd = take(c, trunk);
-        st->logits = take(c, head * g->vocab_local);
-        st->stats = take(c, head * 3 * g->tp);
-        st->loss = take(c, head);
-    }
+    for (int i = 0; i < st->cfg.slots; i++)
+        carve_slot(st, c, &st->slot[i]);
+    if (st->cfg.last)
+        carve_head(st, c);
     for (int b = 0; b < st->blocks && st->keys_cached; b++) {
         st->keys_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
         st->values_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
@@ -188,6 +231,8 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
 
     if (!st)
         return merr_set(err, -ENOMEM, "no memory for a stage");
+    assert(!(cfg->split && cfg->recompute != RECOMPUTE_NONE) && (cfg->type == KERN_F32 || cfg->matrices));
+    assert(cfg->type == KERN_F32 || cfg->cache == 0);
     st->cfg = *cfg;
     st->rows = cfg->micro * cfg->length;
     st->blocks = cfg->layers.end - cfg->layers.begin;
@@ -254,18 +299,18 @@ size_t stage_trunk_floats(const struct stage_cfg *cfg)
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
 {
     const struct model_cfg *g = cfg->model;
-    size_t rows = (size_t)cfg->micro * cfg->length, blocks = cfg->layers.end - cfg->layers.begin;
-    size_t head = rows < STAGE_HEAD_ROWS ? rows : STAGE_HEAD_ROWS, trunk = stage_trunk_floats(cfg);
-    int parts = g->family->parts;
-    size_t wide = (size_t)(parts + 1) * g->ffn_local;
-    size_t block = (size_t)g->qkv_local + (size_t)g->q_local + wide + g->heads_local;
-    size_t scratch = (parts > 1 ? wide : (size_t)g->ffn_local) + (size_t)g->qkv_local + (size_t)g->q_local;
-    size_t works = rows * scratch + trunk * (1 + cfg->split) + g->sequence_parallel * rows * g->hidden;
-    size_t slot = blocks * (rows * block + 4 * (trunk + trunk / g->hidden)) + trunk;
+    struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length, .blocks = cfg->layers.end - cfg->layers.begin};
+    struct stage_slot slot = {.block = NULL};
+    struct carve once = {NULL, 0}, each = {NULL, 0};
     size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
-    size_t ends = cfg->last ? rows * g->hidden + head * (g->vocab_local + 3 * (size_t)g->tp) : 0;
 
-    return sizeof(float) * (cfg->slots * slot + works * own_scratch + blocks * cache + ends);
+    st.cfg.reduce = NULL;
+    if (own_scratch)
+        carve_scratch(&st, &once);
+    if (cfg->last)
+        carve_head(&st, &once);
+    carve_slot(&st, &each, &slot);
+    return sizeof(float) * (once.at + cfg->slots * each.at + st.blocks * cache);
 }
 
 struct stage_slot *stage_slot(struct stage *st, int i)
@@ -288,16 +333,16 @@ int stage_reduce(struct stage *st, struct merr *err)
     return comm_all_reduce(st->cfg.tp, st->reduce, n, COMM_F32, COMM_SUM, err);
 }
 
-static int gather_into(struct stage *st, const float *x, float *out, struct merr *err)
+static int gather_into(struct stage *st, const void *x, size_t size, void *out, struct merr *err)
 {
     TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
-    return comm_all_gather(st->cfg.tp, x, (size_t)trunk_rows(st) * st->cfg.model->hidden * sizeof(float), out, err);
+    return comm_all_gather(st->cfg.tp, x, (size_t)trunk_rows(st) * st->cfg.model->hidden * size, out, err);
 }
 
-int stage_gather(struct stage *st, const float *x, const float **ret, struct merr *err)
+int stage_gather(struct stage *st, const void *x, size_t size, const void **ret, struct merr *err)
 {
     if (st->whole)
-        TRY(gather_into(st, x, st->whole, err));
+        TRY(gather_into(st, x, size, st->whole, err));
     *ret = st->whole ? st->whole : x;
     return 0;
 }
@@ -344,11 +389,11 @@ static int embed_backward(struct stage *st, struct stage_slot *slot, float *grad
     const struct params *p = st->cfg.params;
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
-    const float *dx;
+    const void *dx;
 
     if (st->threshold > 0)
         TRY(stage_dropout(st, slot, st->embedding_key, slot->out, slot->out, err));
-    TRY(stage_gather(st, slot->out, &dx, err));
+    TRY(stage_gather(st, slot->out, sizeof(*slot->out), &dx, err));
     TRY(k->embedding_backward(s, dx, g->vocab_first, g->vocab_local, g->hidden, slot->tokens, st->rows,
                               grad_of(st, grad, p->wte), err));
     if (p->wpe < 0)
@@ -362,8 +407,9 @@ static struct kern_gemm head_product(const struct stage *st, int from, int rows)
     const struct model_cfg *g = st->cfg.model;
 
     return (struct kern_gemm){
-        .trans_b = true, .m = rows, .n = g->vocab_local, .k = g->hidden, .a = st->norm + (size_t)from * g->hidden,
-        .lda = g->hidden, .b = weight_of(st, st->cfg.params->head), .ldb = g->hidden, .c = st->logits,
+        .type = st->cfg.type, .trans_b = true, .m = rows, .n = g->vocab_local, .k = g->hidden,
+        .a = element(st, st->norm, (size_t)from * g->hidden), .lda = g->hidden,
+        .b = matrix_of(st, st->cfg.params->head, 0), .ldb = g->hidden, .c = st->logits,
         .ldc = g->vocab_local, .b_is_weight = true,
     };
 }
@@ -377,7 +423,8 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
     const struct kern_ops *k = st->cfg.k;
     struct kern_stream *s = st->cfg.stream;
     struct kern_gemm z = head_product(st, from, rows);
-    float *mine = st->stats + (size_t)3 * rows * g->tp_index, *dz = dhead ? st->logits : NULL;
+    float *mine = st->stats + (size_t)3 * rows * g->tp_index;
+    void *dz = dhead ? st->dz : NULL;
 
     TRY(k->gemm(s, &z, err));
     TRY(k->xent_partial(s, st->logits, rows, g->vocab_local, g->vocab_first, g->vocab, slot->targets + from, mine,
@@ -387,19 +434,19 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
         TRY(comm_all_gather(st->cfg.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
     }
     TRY(k->xent_finish(s, st->logits, st->stats, g->tp, rows, g->vocab_local, g->vocab_first, g->vocab,
-                       slot->targets + from, weight, st->loss, KERN_F32, dz, err));
+                       slot->targets + from, weight, st->loss, st->cfg.type, dz, err));
     TRY(k->copy(s, st->host_loss, st->loss, rows * sizeof(float), err));
     TRY(k->stream_sync(s, err));
     for (int i = 0; i < rows; i++)
         slot->loss += (double)st->host_loss[i];
     if (dhead) {
         struct kern_gemm dx = {
-            .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local, .b = z.b,
+            .type = st->cfg.type, .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local, .b = z.b,
             .ldb = g->hidden, .c = st->reduce + (size_t)from * g->hidden, .ldc = g->hidden, .b_is_weight = true,
         };
         struct kern_gemm dw = {
-            .trans_a = true, .m = g->vocab_local, .n = g->hidden, .k = rows, .a = dz, .lda = g->vocab_local,
-            .b = z.a, .ldb = g->hidden, .c = dhead, .ldc = g->hidden, .accumulate = true,
+            .type = st->cfg.type, .trans_a = true, .m = g->vocab_local, .n = g->hidden, .k = rows, .a = dz,
+            .lda = g->vocab_local, .b = z.a, .ldb = g->hidden, .c = dhead, .ldc = g->hidden, .accumulate = true,
         };
 
         TRY(k->gemm(s, &dx, err));
@@ -414,13 +461,14 @@ static int head(struct stage *st, struct stage_slot *slot, const float *x, float
     const struct params *p = st->cfg.params;
     const struct family *f = st->cfg.model->family;
     int step = (int)head_rows(st);
-    float *dhead = NULL, *mine = st->norm + (size_t)trunk_from(st) * st->cfg.model->hidden;
+    void *mine = element(st, st->norm, (size_t)trunk_from(st) * st->cfg.model->hidden);
+    float *dhead = NULL;
 
     if (grad)
         dhead = p->grad_head_at ? grad + p->grad_head_at : grad_of(st, grad, p->head);
     TRY(f->norm_forward(st, x, p->norm, mine, st->norm_mean, st->norm_rstd, err));
     if (st->whole)
-        TRY(gather_into(st, mine, st->norm, err));
+        TRY(gather_into(st, mine, kern_size(st->cfg.type), st->norm, err));
     slot->loss = 0;
     for (int from = 0; from < st->rows; from += step)
         TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));

@@ -7,6 +7,9 @@
  * A stage with a cache generates instead: stage_decode() takes the next tokens of one sequence and keeps the keys and
  * values of all before them.
  *
+ * With cfg.recompute, backward makes again what forward did not keep, by the same calls and so with the same bits:
+ * selective, the outputs of norms and activations; full, all but each block's input.
+ *
  * slot->in    the input [trunk rows, hidden] (not on the first stage, which looks its tokens up)
  * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
  *             output. Before backward the gradient of the output, after it the gradient of the input.
@@ -18,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/spec.h"
 #include "base/merr.h"
 #include "worker/comm/comm.h"
 #include "worker/kernels/kernels.h"
@@ -32,24 +36,30 @@ struct stage_cfg {
     const struct model_cfg *model;
     const struct params *params;
     struct comm_group *tp; /* NULL: alone */
+    enum kern_type type;   /* of what goes into and comes out of matrix products */
+    enum recompute recompute;
     const float *weights;  /* the arena */
+    const void *matrices;  /* the arena in bf16, which products read then; NULL in f32 */
     float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
     struct layer_range layers; /* a chunk of params */
     const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
     int micro, length;     /* sequences of a micro-batch, tokens of each */
     int slots;
     bool first, last;
-    bool split;            /* the backward comes in two parts */
-    int cache;             /* tokens to keep keys and values of; 0: a stage that trains */
+    bool split;            /* the backward comes in two parts; not with recompute */
+    int cache;             /* tokens to keep keys and values of, in f32; 0: a stage that trains */
 };
 
-struct block_saves { /* of one block and micro-batch */
+struct block_saves { /* of one block and micro-batch; void: of cfg.type */
     float *x;                      /* [trunk rows, hidden] input */
-    float *norm1, *mean1, *rstd1;  /* [trunk rows, hidden], [trunk rows] */
-    float *qkv, *att, *lse;        /* [rows, qkv local], [rows, q local], [rows, heads local] */
+    void *norm1;                   /* [trunk rows, hidden] */
+    float *mean1, *rstd1;          /* [trunk rows] */
+    void *qkv, *att;               /* [rows, qkv local], [rows, q local] */
+    float *lse;                    /* [rows, heads local] */
     float *mid;                    /* [trunk rows, hidden] after attention */
-    float *norm2, *mean2, *rstd2;
-    float *pre, *act;              /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
+    void *norm2;
+    float *mean2, *rstd2;
+    void *pre, *act;               /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
 };
 
 struct stage_slot {
@@ -69,7 +79,8 @@ void stage_free(struct stage *st);
 /* Floats of cfg.reduce; of slot->in and slot->out. */
 size_t stage_reduce_floats(const struct stage_cfg *cfg);
 size_t stage_trunk_floats(const struct stage_cfg *cfg);
-/* Bytes of the activation slots that stage_new will take, and of the scratch when it is its own; reduce not counted. */
+/* Bytes of the activation slots that stage_new will take, and of the scratch when it is its own: with it cfg.reduce,
+ * wherever that will lie. */
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch);
 
 struct stage_slot *stage_slot(struct stage *st, int i);

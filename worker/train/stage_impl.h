@@ -25,12 +25,18 @@ struct stage {
     /* scratch, one micro-batch at a time */
     float *reduce;        /* [rows, hidden]: every sum over tp is made here */
     float *own_reduce;    /* the same when it is ours to free */
-    float *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
-    float *d_qkv, *d_att, *tmp;
-    float *whole;         /* [rows, hidden], in sequence parallelism: of the trunk, gathered */
+    struct block_saves again; /* what all blocks and slots share because backward makes it again */
+    /* void: of cfg.type */
+    void *d_pre, *d_act;  /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
+    void *d_qkv, *d_att;
+    void *rounded;        /* [rows, hidden], in bf16: a gradient of the trunk as products take it */
+    float *tmp;
+    void *whole;          /* [rows, hidden], in sequence parallelism: of the trunk, gathered, f32 or typed */
     float *dy;            /* [trunk rows, hidden], with cfg.split: a gradient on its way into the slot */
-    float *norm, *norm_mean, *norm_rstd; /* last stage: the head is done with a micro-batch within its forward */
+    void *norm;           /* last stage: the head is done with a micro-batch within its forward */
+    float *norm_mean, *norm_rstd;
     float *logits, *stats, *loss;
+    void *dz;             /* of the logits; in f32 in their place */
     float *host_loss;     /* [head rows] */
 };
 
@@ -47,8 +53,9 @@ int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct me
 /* The sum over tp of reduce[rows, hidden] for the rows of the trunk that are here, in place: trunk_sum(). */
 int stage_reduce(struct stage *st, struct merr *err);
 
-/* All rows of something of the trunk of which every member holds its own: x itself, or st->whole. */
-int stage_gather(struct stage *st, const float *x, const float **ret, struct merr *err);
+/* All rows of something of the trunk of which every member holds its own, elements of size bytes: x itself, or
+ * st->whole. */
+int stage_gather(struct stage *st, const void *x, size_t size, const void **ret, struct merr *err);
 
 /* y = dropout(x) of the trunk's rows; the same mask forward and backward. */
 int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
@@ -75,6 +82,19 @@ static inline float *trunk_sum(const struct stage *st)
 static inline const struct layer_params *block_params(const struct stage *st, int i)
 {
     return &st->cfg.params->layer[st->cfg.layers.begin + i];
+}
+
+/* Element n of an array of the stage's type. */
+static inline void *element(const struct stage *st, const void *array, size_t n)
+{
+    return (char *)array + n * kern_size(st->cfg.type);
+}
+
+/* Element at of a matrix as products read it. */
+static inline const void *matrix_of(const struct stage *st, int param, size_t at)
+{
+    at += st->cfg.params->v[param].at;
+    return st->cfg.type == KERN_F32 ? st->cfg.weights + at : element(st, st->cfg.matrices, at);
 }
 
 static inline const float *weight_of(const struct stage *st, int param)

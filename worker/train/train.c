@@ -180,10 +180,16 @@ static int open_groups(struct train *t, struct merr *err)
     return r;
 }
 
+static enum kern_type type_of(const struct train *t)
+{
+    return t->spec->train.precision == PRECISION_BF16 ? KERN_BF16 : KERN_F32;
+}
+
 static struct stage_cfg stage_config(struct train *t, int chunk)
 {
     return (struct stage_cfg){
-        .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp, .weights = t->weights,
+        .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
+        .type = type_of(t), .recompute = t->spec->parallel.recompute, .weights = t->weights, .matrices = t->matrices,
         .reduce = t->reduce, .micro = t->micro, .length = t->info.length,
         .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
@@ -236,15 +242,19 @@ static int arena(struct train *t, bool share, size_t floats, float **ret, struct
 static struct fit planned(struct train *t)
 {
     struct optim_cfg o = optim_config(t);
+    size_t weight = sizeof(float) + (type_of(t) == KERN_F32 ? 0 : kern_size(type_of(t)));
     struct fit f = {
-        .weights = t->params.weight_n * sizeof(float), .gradients = t->params.grad_n * t->buffers * sizeof(float),
+        .weights = t->params.weight_n * weight, .gradients = t->params.grad_n * t->buffers * sizeof(float),
         .optimizer = optim_bytes(&o),
     };
 
     for (int i = 0; i < t->chunks; i++) {
         struct stage_cfg s = stage_config(t, i);
 
-        f.activations += stage_bytes(&s, i == 0) + (i == 0 ? stage_reduce_floats(&s) * sizeof(float) : 0);
+        f.activations += stage_bytes(&s, i == 0);
+        if (!s.split)
+            s.recompute = RECOMPUTE_FULL;
+        f.activations_least += stage_bytes(&s, i == 0);
     }
     return f;
 }
@@ -341,6 +351,8 @@ static int build(struct train *t, struct merr *err)
 
     t->weights_owned = t->pool_owned = !dp;
     TRY(arena(t, dp, t->params.weight_n, &t->weights, err));
+    if (type_of(t) != KERN_F32)
+        TRY(t->k->mem_alloc(t->stream, t->params.weight_n * kern_size(type_of(t)), &t->matrices, err));
     t->pool = calloc(t->buffers, sizeof(*t->pool));
     if (!t->pool)
         return merr_set(err, -ENOMEM, "no memory for the gradients' table");
@@ -357,6 +369,17 @@ static int build(struct train *t, struct merr *err)
                                        .stream = t->stream, .flight = t->flight}, &t->pipe, err);
 }
 
+int train_weights_changed(struct train *t, struct merr *err)
+{
+    size_t n = t->params.weight_n;
+
+    t->k->weights_changed(t->stream, t->weights, n * sizeof(float));
+    if (!t->matrices)
+        return 0;
+    t->k->weights_changed(t->stream, t->matrices, n * kern_size(KERN_BF16));
+    return t->k->to_bf16(t->stream, t->weights, n, t->matrices, err);
+}
+
 /* Ranks of this node share its cores: their threads together are no faster than that. */
 static double core_share(const struct train *t)
 {
@@ -370,7 +393,7 @@ static double core_share(const struct train *t)
  * measured against. */
 static int calibrate(struct train *t, struct merr *err)
 {
-    struct kern_gemm g = {.m = GEMM_SIDE, .n = GEMM_SIDE, .k = GEMM_SIDE, .lda = GEMM_SIDE, .ldb = GEMM_SIDE,
+    struct kern_gemm g = {.type = type_of(t), .m = GEMM_SIDE, .n = GEMM_SIDE, .k = GEMM_SIDE, .lda = GEMM_SIDE, .ldb = GEMM_SIDE,
                           .ldc = GEMM_SIDE};
     size_t n = (size_t)GEMM_SIDE * GEMM_SIDE;
     int64_t began, last, best = INT64_MAX;
@@ -436,6 +459,8 @@ static void train_clear(struct train *t)
     free(t->slots);
     for (int i = 0; t->pool_owned && t->pool && i < t->buffers; i++)
         t->k->mem_free(t->stream, t->pool[i]);
+    if (t->matrices)
+        t->k->mem_free(t->stream, t->matrices);
     if (t->weights_owned && t->weights)
         t->k->mem_free(t->stream, t->weights);
     free(t->pool);

@@ -72,6 +72,7 @@ struct train {
     uint64_t bytes_before[BYTES];
 
     float *weights, *reduce;
+    void *matrices;                     /* the weights in bf16, NULL in f32 */
     float **pool;                       /* gradient buffers of the tree */
     int buffers;
     bool weights_owned, pool_owned;     /* from mem_alloc, not from the shared arena */
@@ -93,6 +94,8 @@ struct train {
 
 /* train.c: ranks on this node. */
 int train_ranks_here(const struct train *t);
+/* train.c: the weights have new values; products read them from now on. */
+int train_weights_changed(struct train *t, struct merr *err);
 
 /* resume.c: the config of the model in the job's own checkpoints, else of init.from; new, NULL when fresh weights are
  * made or the weights say nothing of it. */

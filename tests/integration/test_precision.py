@@ -1,0 +1,118 @@
+"""bf16, and activations made again: the same bits in every layout as on one rank, and near those of f32."""
+import copy
+import functools
+import os
+
+import pytest
+
+from tests import specs
+from tests.integration import hf, ranks
+from tests.integration.test_layouts import interrupted, numbers
+
+STEPS = 12
+LLAMA = {"family": "llama", "layers": 4, "hidden": 64, "heads": 8, "kv_heads": 4, "ffn": 96, "context": 32, "vocab": 300,
+         "tie_embeddings": False, "qkv_bias": True}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "text"))
+
+
+def job(corpus, family, precision="bf16", **parallel):
+    spec = specs.train(corpus, steps=STEPS, every_steps=0)
+    if family == "llama":
+        spec["train"]["model"] = dict(LLAMA)
+    spec["train"]["model"]["dropout"] = 0.1
+    spec["train"]["precision"] = precision
+    spec["train"]["eval"]["every_steps"] = 6
+    spec["devices"] = {"min": 4, "max": 8}
+    spec["parallel"].update(parallel)
+    return spec
+
+
+@pytest.fixture(scope="module")
+def alone(corpus, tmp_path_factory):
+    """The run of a family and precision on one rank with nothing made again, made once."""
+    @functools.lru_cache(maxsize=None)
+    def run(family, precision):
+        return ranks.train(job(corpus, family, precision), str(tmp_path_factory.mktemp(family + precision)))
+    return run
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_bf16_learns_as_f32_does(alone, family):
+    narrow, wide = ranks.losses(alone(family, "bf16")), ranks.losses(alone(family, "f32"))
+    assert 0 < ranks.relative(narrow, wide) < 1e-3
+    assert narrow[-1] < narrow[0] - 0.5
+
+
+@pytest.mark.parametrize("family,parallel,layout", [
+    ("gpt2", {}, {}), ("gpt2", {}, {"dp": 3}), ("gpt2", {"schedule": "zb-h1"}, {"pp": 2}), ("llama", {}, {"dp": 2}),
+    ("llama", {"schedule": "interleaved", "chunks": 2}, {"pp": 2, "dp": 2})],
+    ids=["again", "dp3", "zb-pp2", "llama-dp2", "llama-interleaved-pp2-dp2"])
+def test_bf16_has_the_same_bits_in_every_layout(corpus, alone, family, parallel, layout, tmp_path):
+    spec = job(corpus, family, pp=layout.get("pp", 1), **parallel)
+    assert numbers(ranks.train(spec, str(tmp_path), **layout)) == numbers(alone(family, "bf16"))
+
+
+@pytest.mark.parametrize("family,layout", [("gpt2", {"tp": 2, "pp": 2}), ("llama", {"tp": 4})],
+                         ids=["gpt2-tp2-pp2", "llama-tp4"])
+def test_bf16_stays_near_in_tensor_parallel(corpus, alone, family, layout, tmp_path):
+    run = ranks.train(job(corpus, family, **layout), str(tmp_path), **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(alone(family, "bf16"))) < 1e-3
+
+
+@pytest.mark.parametrize("family,precision,recompute,parallel,layout", [
+    ("gpt2", "f32", "selective", {}, {}), ("gpt2", "f32", "full", {}, {"pp": 2, "dp": 2}),
+    ("gpt2", "bf16", "full", {"schedule": "interleaved", "chunks": 2}, {"pp": 2}),
+    ("llama", "f32", "full", {}, {}), ("llama", "bf16", "selective", {}, {"dp": 2})],
+    ids=lambda v: v if isinstance(v, str) else "-".join("%s%s" % x for x in v.items()) or "alone")
+def test_what_is_made_again_changes_no_bit(corpus, alone, family, precision, recompute, parallel, layout, tmp_path):
+    spec = job(corpus, family, precision, recompute=recompute, pp=layout.get("pp", 1), **parallel)
+    assert numbers(ranks.train(spec, str(tmp_path), **layout)) == numbers(alone(family, precision))
+
+
+def test_what_is_made_again_changes_no_bit_in_tensor_parallel(corpus, tmp_path):
+    runs = [ranks.train(job(corpus, "gpt2", "bf16", recompute=r, tp=2), str(tmp_path / r), tp=2)
+            for r in ("none", "full")]
+    assert numbers(runs[0]) == numbers(runs[1])
+
+
+def test_bf16_resumes_from_its_f32_weights(corpus, tmp_path):
+    spec = job(corpus, "gpt2")
+    spec["checkpoint"]["every_steps"] = 6
+    whole = ranks.train(spec, str(tmp_path / "whole"))
+    again = ranks.train(spec, interrupted(whole, str(tmp_path / "part"), 6), generation=2, pp=2)
+    assert [e["step"] for e in again.events("resumed")] == [6]
+    assert numbers(again)[0] == numbers(whole)[0]
+    # what is exported is the f32 master, whose lower halves are not zero, and it starts a run in either precision
+    weights = hf.read_folder(hf.export(whole, str(tmp_path / "out")))
+    master = weights["h.0.attn.c_attn.weight"]
+    assert (master != hf.from_bf16(hf.to_bf16(master))).any()
+    for precision in ("bf16", "f32"):
+        spec = job(corpus, "gpt2", precision)
+        spec["train"]["init"]["from"] = str(tmp_path / "out")
+        spec["train"]["steps"] = 5
+        run = ranks.train(spec, str(tmp_path / precision))
+        assert ranks.relative([run.events("eval")[0]["loss"]], [whole.events("eval")[-1]["loss"]]) < 1e-3
+
+
+def test_a_job_that_does_not_fit_is_told_to_make_activations_again(corpus, tmp_path):
+    spec = copy.deepcopy(job(corpus, "gpt2"))
+    spec["train"]["model"]["layers"] = 1024
+    spec["train"]["batch"].update(sequences=4096, micro=1024)
+    with ranks.Run(str(tmp_path), spec) as run:
+        assert run.wait() == [ranks.USER]
+    words = run.events("fault")[0]["message"]
+    assert "GiB too little memory" in words and "parallel.recompute 'full'" in words
+
+
+def test_the_rank_says_its_precision_and_what_it_plans(alone):
+    logs = {p: alone("gpt2", p).log() for p in ("f32", "bf16")}
+
+    def mib(precision, what):
+        return float(logs[precision].split(what + " ")[1].split()[0].rstrip(","))
+    assert mib("bf16", "weights") == pytest.approx(1.5 * mib("f32", "weights"), abs=0.11)
+    assert mib("bf16", "activations") < 0.75 * mib("f32", "activations")
+    assert os.path.exists(alone("gpt2", "bf16").job)
