@@ -313,6 +313,7 @@ void nodes_list(struct core *c, struct call *call);
 void nodes_drain(struct core *c, struct call *call);
 void nodes_undrain(struct core *c, struct call *call);
 void nodes_cluster(struct core *c, struct call *call);
+void nodes_snapshot(struct core *c, struct call *call);
 
 /* projects.c */
 void projects_get(struct core *c, struct call *call);

@@ -3,7 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
+#include "scheduler/cluster/snapshot.h"
 #include "server/core.h"
+#include "server/round.h"
+
+#define SNAPSHOT_BYTES_MAX (64 << 20)
 
 void nodes_list(struct core *c, struct call *call)
 {
@@ -102,4 +107,29 @@ void nodes_cluster(struct core *c, struct call *call)
                               "ready", ready, "slots", "total", total, "busy", busy, "free", free_slots, "classes",
                               classes, "jobs", jobs, "queue",
                               (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
+}
+
+/* What a round would see now, as text: muster simulate --snapshot reads it. */
+void nodes_snapshot(struct core *c, struct call *call)
+{
+    const char *types[RATES_TYPES_MAX];
+    struct round r;
+    struct buf b;
+
+    buf_init(&b, SNAPSHOT_BYTES_MAX);
+    if (round_init(c, SCHED_FAST, &r) == 0) {
+        round_type_names(c, &r, types);
+        (void)snapshot_print(&r.in, types, r.n_types, &b);
+    }
+    round_clear(&r);
+    if (b.len > 0 && !buf_failed(&b)) {
+        call_answer_new(call, 200, NULL);
+        call->page = buf_detach(&b);
+    }
+    buf_clear(&b);
+    if (!call->page) {
+        call->status = 0;
+        call_problem(call, 503, "no-memory", "no memory for a snapshot, or it is larger than %d bytes",
+                     SNAPSHOT_BYTES_MAX);
+    }
 }

@@ -49,6 +49,12 @@ int round_type(const struct round *r, uint8_t class_)
     return -1;
 }
 
+void round_type_names(const struct core *c, const struct round *r, const char *ret[RATES_TYPES_MAX])
+{
+    for (size_t t = 0; t < r->n_types; t++)
+        ret[t] = c->classes[r->classes[t]];
+}
+
 void round_clear(struct round *r)
 {
     struct round_own *o = r->own;
@@ -312,17 +318,6 @@ static const struct rates_profile *profile_of(struct round *r, const struct entr
     return &p->rates;
 }
 
-/* Five points of priority double a job's weight. */
-static int64_t weight_milli(int priority)
-{
-    static const int64_t fifth[] = { 1000, 1149, 1320, 1516, 1741 };
-    int over = priority - 50 + 500, shift = over / 5 - 100;
-    int64_t w = fifth[over % 5];
-
-    w = shift >= 0 ? w << shift : w >> -shift;
-    return w < 1 ? 1 : w;
-}
-
 static int64_t steps_left_u(const struct entry *e)
 {
     json_int_t done = json_integer_value(json_object_get(e->job.progress, "step"));
@@ -379,7 +374,7 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->class_ = project ? project->class_ : SCHED_ELASTIC;
     s->submit_us = at_most(j->submitted_us, now);
     s->home = -1;
-    s->weight_milli = weight_milli(j->priority);
+    s->weight_milli = sched_weight_milli(j->priority);
     s->restart_us = e->restart_us > 0 ? e->restart_us : RESTART_US;
     s->restarts = j->rescales;
     s->changed_us = at_most(j->changed_us, now);

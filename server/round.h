@@ -31,6 +31,8 @@ void round_clear(struct round *r);
 /* The type of a class, -1: no node has it. */
 int round_type(const struct round *r, uint8_t class_);
 
+void round_type_names(const struct core *c, const struct round *r, const char *ret[RATES_TYPES_MAX]);
+
 /* What the job asks for: the fields that sched_job_range() reads. */
 struct sched_job round_wish(const struct entry *e);
 

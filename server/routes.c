@@ -47,6 +47,7 @@ PLAIN(nodes_list)
 PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
 PLAIN(nodes_cluster)
+PLAIN(nodes_snapshot)
 PLAIN(projects_get)
 PLAIN(projects_list)
 PLAIN(tokens_list)
@@ -306,6 +307,7 @@ const struct http_route routes[] = {
     { "POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0 },
     { "POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0 },
     { "GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0 },
+    { "GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0 },
     { "GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0 },
     { "GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0 },
     { "PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0 },

@@ -5,6 +5,8 @@
 #include "server/core.h"
 #include "server/round.h"
 
+#define CAUSE_BYTES_MAX 65536
+
 json_t *view_time(int64_t wall_us)
 {
     char text[CLOCK_RFC3339_MAX];
@@ -110,55 +112,17 @@ json_t *view_node(const struct core *c, const struct node *n)
 
 /* --- explaining -------------------------------------------------------------------------------------- */
 
-static json_t *classes_of(const struct core *c, const struct round *r, const struct explain_cause *cause)
-{
-    json_t *all = json_array();
-
-    for (size_t i = 0; i < cause->n_classes; i++) {
-        const struct explain_class *k = &cause->classes[i];
-
-        (void)json_array_append_new(all, json_pack("{s:s, s:i, s:i, s:i}", "class", c->classes[r->classes[k->type]],
-                                                   "total", k->total, "free", k->free, "drained", k->drained));
-    }
-    return all;
-}
-
-static json_t *names_of(const struct explain_cause *cause)
-{
-    json_t *all = json_array();
-    char id[24];
-
-    for (size_t i = 0; i < cause->n_behind; i++) {
-        (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)cause->behind[i]);
-        (void)json_array_append_new(all, json_string(id));
-    }
-    return all;
-}
-
-static json_t *help_of(const struct explain_cause *cause)
-{
-    json_t *all = json_array();
-    char text[96];
-
-    for (size_t i = 0; i < cause->n_help; i++) {
-        explain_help_text(&cause->help[i], text, sizeof(text));
-        (void)json_array_append_new(all, json_string(text));
-    }
-    return all;
-}
-
 static json_t *cause_json(const struct core *c, const struct round *r, const struct explain_cause *cause)
 {
-    char text[256];
+    const char *types[RATES_TYPES_MAX];
+    struct buf b;
+    json_t *o;
 
-    explain_wait_text(&cause->wait, text, sizeof(text));
-    return json_pack("{s:s, s:s, s:i, s:i, s:s?, s:o, s:o, s:o, s:{s:o, s:s}}", "code",
-                     explain_code_name(cause->wait.code), "text", text, "need", cause->wait.need, "free",
-                     cause->wait.free, "class",
-                     cause->n_classes == 1 ? c->classes[r->classes[cause->classes[0].type]] : NULL, "behind",
-                     names_of(cause), "would_help", help_of(cause), "classes", classes_of(c, r, cause), "starts", "at",
-                     cause->start_us < 0 ? json_null() : view_time(cause->start_us), "basis",
-                     explain_basis_name(cause->basis));
+    buf_init(&b, CAUSE_BYTES_MAX);
+    round_type_names(c, r, types);
+    o = explain_print(cause, types, &b) == 0 ? json_loadb(b.data, b.len, 0, NULL) : NULL;
+    buf_clear(&b);
+    return o;
 }
 
 /* What a round, taken now, says of the job; nothing is done about it. Returns NULL when it says nothing. */

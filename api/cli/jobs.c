@@ -6,6 +6,10 @@
 #include <sys/random.h>
 
 #include "api/cli/cli.h"
+#include "base/buf.h"
+#include "base/io.h"
+
+#define SNAPSHOT_BYTES_MAX (64u << 20) /* as the server's */
 
 /* "/v1/jobs/<id><tail>" with what is no part of an id escaped away: such ids exist nowhere. */
 int cli_job_path(const char *id, const char *tail, char out[256])
@@ -268,13 +272,57 @@ int jobs_show(struct cli *c)
     return r;
 }
 
+/* What the scheduler sees now, into a file. Returns an exit status. */
+static int save_snapshot(struct cli *c, const char *file)
+{
+    struct merr err;
+    struct buf b;
+    int r = cli_connect(c);
+
+    if (r)
+        return r;
+    buf_init(&b, SNAPSHOT_BYTES_MAX);
+    r = client_text(c->client, "/v1/cluster/snapshot", &b, &err);
+    if (r < 0)
+        r = cli_fail((enum cli_exit)client_exit_status(r), "%s", err.text);
+    else if (io_write_file(file, buf_text(&b), b.len, 0644, &err) < 0)
+        r = cli_fail(CLI_FAILED, "%s", err.text);
+    buf_clear(&b);
+    return r;
+}
+
+void cli_print_cause(const json_t *cause)
+{
+    const json_t *starts = json_object_get(cause, "starts"), *behind = json_object_get(cause, "behind");
+    json_t *item;
+    size_t i;
+
+    (void)printf("  %s: %s\n", cli_str(cause, "code"), cli_str(cause, "text"));
+    json_array_foreach(json_object_get(cause, "classes"), i, item) {
+        (void)printf("    %s: %lld devices, %lld free, %lld drained\n", cli_str(item, "class"), cli_int(item, "total"),
+                     cli_int(item, "free"), cli_int(item, "drained"));
+    }
+    json_array_foreach(behind, i, item) {
+        (void)printf("%s%s%s", i ? ", " : "    behind: ", json_string_value(item) ? json_string_value(item) : "",
+                     i + 1 == json_array_size(behind) ? "\n" : "");
+    }
+    if (json_is_string(json_object_get(starts, "at")))
+        (void)printf("    expected to start at %s, by %s\n", cli_str(starts, "at"), cli_str(starts, "basis"));
+    json_array_foreach(json_object_get(cause, "would_help"), i, item) {
+        (void)printf("    would help: %s\n", json_string_value(item) ? json_string_value(item) : "");
+    }
+}
+
 int jobs_explain(struct cli *c)
 {
-    json_t *answer = NULL, *cause, *hint;
+    const char *file = cli_option(c, "save");
+    json_t *answer = NULL, *cause;
     char path[256];
-    size_t i, k;
+    size_t i;
     int r = cli_job_path(c->arg[0], "/explain", path);
 
+    if (r == 0 && file)
+        r = save_snapshot(c, file);
     if (r == 0)
         r = cli_call(c, "GET", path, NULL, NULL, &answer);
     if (r)
@@ -284,10 +332,7 @@ int jobs_explain(struct cli *c)
     } else {
         (void)printf("%s is %s: %s\n", cli_str(answer, "job"), cli_str(answer, "state"), cli_str(answer, "summary"));
         json_array_foreach(json_object_get(answer, "causes"), i, cause) {
-            (void)printf("  %s: %s\n", cli_str(cause, "code"), cli_str(cause, "text"));
-            json_array_foreach(json_object_get(cause, "would_help"), k, hint) {
-                (void)printf("    would help: %s\n", json_string_value(hint) ? json_string_value(hint) : "");
-            }
+            cli_print_cause(cause);
         }
     }
     json_decref(answer);

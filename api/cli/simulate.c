@@ -176,6 +176,8 @@ int simulate_cluster(struct cli *c)
     long round_s, seed;
     int status;
 
+    if (cli_option(c, "snapshot"))
+        return simulate_snapshot(c);
     sim_setup_init(&s);
     s.clock_us = clock_mono_us;
     if (policy && sched_policy_parse(policy, &s.policy) < 0)

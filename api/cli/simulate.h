@@ -7,6 +7,9 @@ struct cli;
 /* muster simulate sequence [FILE]: policies of sequence planning beside each other. */
 int simulate_sequence(struct cli *c);
 
+/* muster simulate --snapshot FILE --explain JOB: a round of a server that was kept, taken again. */
+int simulate_snapshot(struct cli *c);
+
 /* muster simulate: a trace of jobs through the scheduler. */
 int simulate_cluster(struct cli *c);
 

@@ -92,7 +92,11 @@ function explainBox(id, signal) {
                 .map((c) => h('.help', {}, h('span.label', {}, 'What would help'),
                     h('ul', {}, c.would_help.map((w) => h('li', {}, w))))),
             ...e.causes.filter((c) => c.behind?.length).map((c) => h('p.note', {}, 'Holding the devices or ahead in the queue: ',
-                ...c.behind.flatMap((b, i) => [i ? ', ' : '', h('a', { href: `#/jobs/${b}` }, b)]))));
+                ...c.behind.flatMap((b, i) => [i ? ', ' : '', h('a', { href: `#/jobs/${b}` }, b)]))),
+            ...e.causes.filter((c) => c.classes?.length).map((c) => h('p.note', {}, 'Devices it may use: ',
+                c.classes.map((k) => `${k.free} of ${k.total} ${k.class} free`).join(', '))),
+            ...e.causes.filter((c) => c.starts?.at).map((c) => h('p.note', {},
+                `Expected to start at ${ui.clock(c.starts.at)}, by ${c.starts.basis}.`)));
         } catch (e) {
             if (e.name !== 'AbortError')
                 el.replaceChildren(h('p', {}, ui.sentence(e.message)));

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+
 const char *explain_code_name(enum explain_code code)
 {
     static const char *const name[] = {
@@ -312,4 +314,52 @@ void explain_help_text(const struct explain_help *h, char *ret, size_t size)
         return;
     }
     ret[0] = '\0';
+}
+
+static void print_string(const char *text, struct buf *out)
+{
+    (void)buf_printf(out, "\"");
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++)
+        (void)buf_printf(out, *p < 0x20 || *p == '"' || *p == '\\' ? "\\u%04x" : "%c", *p);
+    (void)buf_printf(out, "\"");
+}
+
+static void print_classes(const struct explain_cause *c, const char *const *types, struct buf *out)
+{
+    (void)buf_printf(out, ", \"classes\": [");
+    for (size_t i = 0; i < c->n_classes; i++) {
+        (void)buf_printf(out, "%s{\"class\": ", i ? ", " : "");
+        print_string(types[c->classes[i].type], out);
+        (void)buf_printf(out, ", \"total\": %d, \"free\": %d, \"drained\": %d}", c->classes[i].total,
+                         c->classes[i].free, c->classes[i].drained);
+    }
+    (void)buf_printf(out, "]");
+}
+
+int explain_print(const struct explain_cause *c, const char *const *types, struct buf *out)
+{
+    char text[256], at[CLOCK_RFC3339_MAX];
+
+    explain_wait_text(&c->wait, text, sizeof(text));
+    (void)buf_printf(out, "{\"code\": \"%s\", \"text\": \"%s\", \"need\": %d, \"free\": %d, \"class\": ",
+                     explain_code_name(c->wait.code), text, c->wait.need, c->wait.free);
+    if (c->n_classes == 1)
+        print_string(types[c->classes[0].type], out);
+    else
+        (void)buf_printf(out, "null");
+    (void)buf_printf(out, ", \"behind\": [");
+    for (size_t i = 0; i < c->n_behind; i++)
+        (void)buf_printf(out, "%s\"j%llu\"", i ? ", " : "", (unsigned long long)c->behind[i]);
+    (void)buf_printf(out, "], \"would_help\": [");
+    for (size_t i = 0; i < c->n_help; i++) {
+        explain_help_text(&c->help[i], text, sizeof(text));
+        (void)buf_printf(out, "%s\"%s\"", i ? ", " : "", text);
+    }
+    (void)buf_printf(out, "]");
+    print_classes(c, types, out);
+    if (c->start_us >= 0)
+        clock_rfc3339(c->start_us, at);
+    (void)buf_printf(out, ", \"starts\": {\"at\": %s%s%s, \"basis\": \"%s\"}}", c->start_us < 0 ? "null" : "\"",
+                     c->start_us < 0 ? "" : at, c->start_us < 0 ? "" : "\"", explain_basis_name(c->basis));
+    return buf_failed(out) ? -EMSGSIZE : 0;
 }

@@ -58,6 +58,16 @@ void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *r
     *ret_most = (int32_t)most;
 }
 
+int64_t sched_weight_milli(int priority)
+{
+    static const int64_t fifth[] = { 1000, 1149, 1320, 1516, 1741 };
+    int over = priority - 50 + 500, shift = over / 5 - 100;
+    int64_t w = fifth[over % 5];
+
+    w = shift >= 0 ? w << shift : w >> -shift;
+    return w < 1 ? 1 : w;
+}
+
 /* --- the snapshot ---------------------------------------------------------------------------------------- */
 
 static int check_job(const struct sched_input *in, const struct sched_job *j, int32_t *held, struct merr *err)

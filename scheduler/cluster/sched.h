@@ -150,6 +150,9 @@ struct sched_plan {
 int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct merr *err);
 void sched_plan_clear(struct sched_plan *plan);
 
+/* The weight of a priority from 0 to 100: 50 is 1000, and five points double it. */
+int64_t sched_weight_milli(int priority);
+
 /* Least and most devices a job can take in whole replicas; *ret_most < *ret_least: none. */
 void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *ret_most);
 

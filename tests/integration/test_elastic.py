@@ -143,3 +143,28 @@ def test_a_guarantee_takes_its_devices_from_an_elastic_job(tmp_path, corpus, sta
         cluster.wait(second, "succeeded", 30)
         assert cluster.api("GET", "/v1/projects/prod")["used"]["device_seconds"] > 0
     assert not cluster.leftovers()
+
+
+def test_a_kept_round_gives_the_servers_answer_and_says_what_would_change_it(tmp_path):
+    with Cluster(str(tmp_path), slots=2) as cluster:
+        first = cluster.submit(specs.command("exec sleep 300", devices=2))["id"]
+        cluster.wait(first, "running", 30)
+        second = cluster.submit(specs.command("true", devices=2))["id"]
+        wait_for("its reason", lambda: cluster.job(second)["reason"]["code"] == "insufficient-devices", 10)
+        told = cluster.api("GET", f"/v1/jobs/{second}/explain")["causes"][0]
+        assert told["behind"] == [first] and told["classes"] == [{"class": "cpu", "total": 2, "free": 0, "drained": 0}]
+        said = cluster.muster("explain", second, "--save", "round", check=True).stdout
+        assert f"behind: {first}" in said and "cpu: 2 devices, 0 free" in said
+
+        def replay(*what_if):
+            out = cluster.muster("simulate", "--snapshot", "round", "--explain", second, "-o", "json", *what_if)
+            assert out.returncode == 0, out.stderr
+            return json.loads(out.stdout)
+        assert replay()["fast"] == {"action": "wait", "devices": 0, "cause": told}
+        assert replay("--add-nodes", "cpu=1x2")["fast"]["action"] == "start"
+        assert replay("--set-priority", f"{second}=100")["full"]["action"] == "wait", "a command is not interrupted"
+        kept = ["simulate", "--snapshot", "round", "--explain"]
+        assert cluster.muster(*kept, "j99").returncode == 3
+        assert cluster.muster(*kept, second, "--add-nodes", "x").returncode == 2
+        assert cluster.muster("simulate", "--snapshot", "musterd.log", "--explain", second).returncode == 4
+    assert not cluster.leftovers()

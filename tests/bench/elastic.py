@@ -1,0 +1,94 @@
+"""How long a job stands still when its devices change, and what exactness and unequal devices cost.
+
+    python3 tests/bench/elastic.py [--quick]
+
+Prints one JSON object a line, as every benchmark does. A rescale is timed from the request that changes the job's
+devices to the first line of metrics of its next run: drain at the step's end, checkpoint, start, load, one step.
+"""
+import argparse
+import json
+import os
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from tests.cluster import BIN, Cluster, wait_for  # noqa: E402
+
+
+def row(metric, value, unit, reference, ratio):
+    print(json.dumps({"bench": "elastic", "metric": metric, "value": round(value, 4), "unit": unit,
+                      "reference": reference, "ratio": round(ratio, 4)}), flush=True)
+
+
+def the_spec(folder, steps, least, most, quick):
+    """A GPT of 30 million parameters (quick: a small one) with steps short enough for a laptop's cores."""
+    path = os.path.join(folder, "tokens.bin")
+    vocab = 8192
+    if not os.path.exists(path):
+        with open(path, "wb") as f:
+            f.write(b"".join(struct.pack("<H", (i * 2654435761 >> 7) % vocab) for i in range(40000)))
+    size = {"layers": 2, "hidden": 64, "heads": 4} if quick else {"layers": 8, "hidden": 512, "heads": 8}
+    return {"name": "elastic", "devices": {"min": least, "max": most},
+            "train": {"model": {"family": "gpt2", "context": 16, "vocab": vocab, **size},
+                      "data": {"path": path, "format": "tokens", "order": "sequential", "holdout": 0},
+                      "batch": {"sequences": 4, "micro": 1}, "steps": steps, "eval": {"every_steps": 0},
+                      "optimizer": {"lr": 1e-4}},
+            "parallel": {"virtual_workers": 4}, "checkpoint": {"every_steps": 0, "keep": 2}}
+
+
+def newest(folder):
+    """The last whole line of the job's metrics, and when the file was written."""
+    try:
+        with open(os.path.join(folder, "metrics.jsonl"), "rb") as f:
+            whole = f.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+            return (json.loads(whole), os.fstat(f.fileno()).st_mtime) if whole else (None, 0)
+    except FileNotFoundError:
+        return None, 0
+
+
+def rescales(folder, rounds, quick):
+    """Seconds from each change to the first step after it, and the length of a step."""
+    took, steps_ms = [], []
+    with Cluster(folder, slots=3, server_args=["--hold", "0", "--round", "3600"]) as cluster:
+        job = cluster.submit(the_spec(folder, 1000000, 1, 1, quick))["id"]
+        where = cluster.job(job)["dir"]
+        for i in range(rounds):
+            line, _ = wait_for("two steps", lambda g=i + 1: (n := newest(where)) and n[0] and
+                               n[0]["generation"] == g and n[0]["step_ms"] and n[0], 120), None
+            first = line["step"]
+            wait_for("steps", lambda s=first: newest(where)[0]["step"] >= s + 2, 120)
+            steps_ms.append(newest(where)[0]["step_ms"])
+            devices = (2, 3, 1)[i % 3]
+            began = time.time()
+            cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": devices, "max": devices}})
+            deadline = time.monotonic() + 120
+            while True:
+                line, at = newest(where)
+                if line["generation"] == i + 2:
+                    break
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            took.append(at - began)
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled", 60)
+    return took, statistics.median(steps_ms) / 1000
+
+
+def main():
+    ask = argparse.ArgumentParser()
+    ask.add_argument("--quick", action="store_true")
+    quick = ask.parse_args().quick
+    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+        took, step = rescales(os.path.join(folder, "rescale"), 3 if quick else 24, quick)
+        took.sort()
+        row("rescale_p50_s", statistics.median(took), "s", "a step of the same job", statistics.median(took) / step)
+        worst = took[min(len(took) - 1, int(len(took) * 0.99))]
+        row("rescale_p99_s", worst, "s", "a step of the same job", worst / step)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "scheduler/cluster/explain.h"
+#include "scheduler/cluster/snapshot.h"
+
+#define BYTES_MAX (1 << 20)
+
+static const char *const types[] = { "cpu", "h200" };
+
+static const char sample[] = "muster-snapshot 1\n"
+                             "config muster fast 1000000000 60000000 1800000000 30000000 1 120000000 1\n"
+                             "prices 0 0.5 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+                             "type cpu\ntype h200\n"
+                             "tenant 0 -1 1000\n"
+                             "node 0 4 0 0 0\nnode 1 2 0 0 2\n"
+                             "profile\nrate 0 1 1000000\nrate 0 2 1900000\nrate 1 1 7000000\n"
+                             "job 3 0 0 5 1 4 1 4 3 1 0 -1 1000 5000000 0 5 5 0 -1 1000 0 0:2\n"
+                             "job 4 0 0 6 3 3 1 3 1 1 0 -1 4000 5000000 0 6 6 0 900000000 1000 0\n";
+
+static void parse(const char *text, struct snapshot *ret)
+{
+    struct merr err;
+
+    if (snapshot_parse(text, strlen(text), ret, &err) != 0)
+        fail_msg("%s", err.text);
+}
+
+static void what_was_printed_is_read_back_and_gives_the_same_plan(void **state)
+{
+    struct snapshot s, again;
+    struct sched_plan a, b;
+    struct buf text, second, plan_a, plan_b;
+
+    (void)state;
+    buf_init(&text, BYTES_MAX);
+    buf_init(&second, BYTES_MAX);
+    buf_init(&plan_a, BYTES_MAX);
+    buf_init(&plan_b, BYTES_MAX);
+    parse(sample, &s);
+    assert_int_equal(s.in.n_jobs, 2);
+    assert_int_equal(s.in.n_nodes, 2);
+    assert_string_equal(s.types[1], "h200");
+    assert_int_equal(s.jobs[0].places[0].devices, 2);
+    assert_int_equal(snapshot_print(&s.in, types, 2, &text), 0);
+    assert_string_equal(buf_text(&text), sample);
+    parse(buf_text(&text), &again);
+    assert_int_equal(snapshot_print(&again.in, types, 2, &second), 0);
+    assert_string_equal(buf_text(&text), buf_text(&second));
+    assert_int_equal(sched_schedule(&s.in, &a, NULL), 0);
+    assert_int_equal(sched_schedule(&again.in, &b, NULL), 0);
+    assert_int_equal(sched_plan_print(&s.in, &a, &plan_a), 0);
+    assert_int_equal(sched_plan_print(&again.in, &b, &plan_b), 0);
+    assert_string_equal(buf_text(&plan_a), buf_text(&plan_b));
+    sched_plan_clear(&a);
+    sched_plan_clear(&b);
+    buf_clear(&text);
+    buf_clear(&second);
+    buf_clear(&plan_a);
+    buf_clear(&plan_b);
+    snapshot_clear(&s);
+    snapshot_clear(&again);
+}
+
+static void another_node_changes_the_answer(void **state)
+{
+    struct explain_cause before, after;
+    struct sched_plan plan;
+    struct snapshot s;
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, BYTES_MAX);
+    parse(sample, &s);
+    assert_int_equal(sched_schedule(&s.in, &plan, NULL), 0);
+    assert_int_equal(explain_job(&s.in, &plan, 1, &before), 0);
+    assert_int_equal(before.wait.code, EXPLAIN_INSUFFICIENT);
+    assert_int_equal(explain_print(&before, types, &b), 0);
+    assert_non_null(strstr(buf_text(&b), "\"class\": \"cpu\", \"behind\": [\"j3\"]"));
+    sched_plan_clear(&plan);
+    assert_int_equal(snapshot_add_node(&s, (struct sched_node){ .type = 0, .devices = 4 }), 0);
+    assert_int_equal(sched_schedule(&s.in, &plan, NULL), 0);
+    assert_int_equal(explain_job(&s.in, &plan, 1, &after), 0);
+    assert_int_equal(after.wait.code, EXPLAIN_ASSIGNED);
+    sched_plan_clear(&plan);
+    buf_clear(&b);
+    snapshot_clear(&s);
+}
+
+static void each_bad_line_is_named(void **state)
+{
+    static const char *const bad[] = { "",
+                                       "muster-snapshot 2\n",
+                                       "muster-snapshot 1\nnonsense\n",
+                                       "muster-snapshot 1\nnode 0 4 0 0\n",
+                                       "muster-snapshot 1\nnode 0 4 0 0 0 0\n",
+                                       "muster-snapshot 1\nnode 16 4 0 0 0\n",
+                                       "muster-snapshot 1\nnode 0 x 0 0 0\n",
+                                       "muster-snapshot 1\nnode 0 99999999999999999999 0 0 0\n",
+                                       "muster-snapshot 1\nrate 0 1 5\n",
+                                       "muster-snapshot 1\nprofile\nrate 0 2 5\nrate 0 1 5\n",
+                                       "muster-snapshot 1\nprices 0 nan 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+                                       "muster-snapshot 1\nconfig best fast 0 0 0 0 0 0 0\n",
+                                       "muster-snapshot 1\njob 1 0 0 0 1 1 1 1 1 1 0 -1 1 0 0 0 0 0 -1 1000 0 0\n" };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(bad); i++) {
+        struct snapshot s;
+        struct merr err = { "" };
+
+        if (snapshot_parse(bad[i], strlen(bad[i]), &s, &err) != -EINVAL || !strstr(err.text, "line "))
+            fail_msg("row %zu: %s", i, err.text);
+    }
+}
+
+/* Bytes of the sample changed at random are refused or make a snapshot that can be printed and planned. */
+static void changed_snapshots_are_refused_or_planned(void **state)
+{
+    uint32_t key[2] = { 77, 1 };
+
+    (void)state;
+    for (uint32_t run = 0; run < 4000; run++) {
+        uint32_t ctr[4] = { run, 0, 0, 0 }, out[4];
+        char text[sizeof(sample)];
+        struct sched_plan plan;
+        struct snapshot s;
+        struct merr err;
+
+        philox4x32(ctr, key, out);
+        memcpy(text, sample, sizeof(text));
+        text[18 + out[0] % (sizeof(text) - 19)] = "0123456789 -:\nx"[out[1] % 15];
+        if (snapshot_parse(text, strlen(text), &s, &err) != 0)
+            continue;
+        if (sched_schedule(&s.in, &plan, &err) == 0)
+            sched_plan_clear(&plan);
+        snapshot_clear(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_printed_is_read_back_and_gives_the_same_plan),
+        cmocka_unit_test(another_node_changes_the_answer),
+        cmocka_unit_test(each_bad_line_is_named),
+        cmocka_unit_test(changed_snapshots_are_refused_or_planned),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
