@@ -333,7 +333,7 @@ static int read_line(struct snapshot *s, struct line *l)
 {
     static const struct {
         const char *name;
-        int (*read)(struct snapshot *s, struct line *l);
+        int (*take)(struct snapshot *s, struct line *l);
     } known[] = { { "config", read_config }, { "prices", read_prices },   { "type", read_type }, { "tenant", read_tenant },
                   { "node", read_node },     { "profile", read_profile }, { "rate", read_rate }, { "job", read_job } };
     char name[16];
@@ -343,7 +343,7 @@ static int read_line(struct snapshot *s, struct line *l)
     word(l, name, sizeof(name));
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (!l->bad && strcmp(known[i].name, name) == 0) {
-            r = known[i].read(s, l);
+            r = known[i].take(s, l);
             return r < 0 ? r : l->bad || next_word(l, &rest) > 0 ? -EINVAL : 0;
         }
     return -EINVAL;
