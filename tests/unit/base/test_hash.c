@@ -39,6 +39,22 @@ static void fast_and_plain_agree_at_every_length_and_offset(void **state)
             assert_int_equal(hash_crc32c(0x1234u, p + off, len), hash_crc32c_plain(0x1234u, p + off, len));
 }
 
+/* Long data goes through several lanes at once, whose sums are put together. */
+static void fast_and_plain_agree_where_lanes_begin_and_end(void **state)
+{
+    enum { LANES = 3 * 1024, N = 4 * LANES + 16 };
+    static const size_t around[] = {LANES - 1, LANES, LANES + 1, LANES + 7, 2 * LANES - 1, 2 * LANES, 3 * LANES + 1024};
+    static uint8_t p[N];
+
+    (void)state;
+    for (size_t i = 0; i < N; i++)
+        p[i] = (uint8_t)(i * i >> 3 ^ i * 101);
+    for (size_t off = 0; off < 9; off++)
+        for (size_t k = 0; k < COUNT(around); k++)
+            assert_int_equal(hash_crc32c(0x89abcdefu, p + off, around[k]),
+                             hash_crc32c_plain(0x89abcdefu, p + off, around[k]));
+}
+
 static void a_sum_in_two_parts_is_the_sum_of_the_whole(void **state)
 {
     (void)state;
@@ -52,6 +68,7 @@ int main(void)
         cmocka_unit_test(known_answers_come_out),
         cmocka_unit_test(the_megabyte_pattern_has_its_known_sums),
         cmocka_unit_test(fast_and_plain_agree_at_every_length_and_offset),
+        cmocka_unit_test(fast_and_plain_agree_where_lanes_begin_and_end),
         cmocka_unit_test(a_sum_in_two_parts_is_the_sum_of_the_whole),
     };
 
