@@ -26,7 +26,7 @@ MARK = "TEST_CLUSTER_OF_MUSTER"  # an agent keeps names that begin with MUSTER_ 
 ENDED = ["succeeded", "failed", "cancelled"]
 
 
-def wait_for(what, check, seconds):
+def wait_for(what, check, seconds, every=0.05):
     """check() until it gives something true; that, or a failure that names `what`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -34,7 +34,7 @@ def wait_for(what, check, seconds):
         if got:
             return got
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def free_port():
@@ -74,9 +74,9 @@ class ApiError(AssertionError):
 
 class Cluster:
     """slots: CPU slots of the agent n1, or 0 for no agent; devices: its --devices instead;
-    server_args, agent_args: added."""
+    server_args, agent_args: added; memory: for agents' --memory."""
 
-    def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None):
+    def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None, memory=None):
         self.folder = os.path.abspath(folder)
         self.state = os.path.join(self.folder, "state")
         self.jobs_dir = os.path.join(self.folder, "jobs")
@@ -86,6 +86,7 @@ class Cluster:
         self.first_devices = devices or (f"cpu:{slots}" if slots else None)
         self.mark = f"{self.folder}#{os.getpid()}"
         self.env = dict(os.environ, **{MARK: self.mark, "MUSTER_STATE": self.state}, **(env or {}))
+        self.memory_dir = memory
         self.server, self.agents, self.devices = None, {}, {}
         self.stray = []
         self.session = requests.Session()
@@ -148,7 +149,12 @@ class Cluster:
 
     def memory(self, name="n1"):
         """Where the agent keeps what outlives its ranks."""
-        return os.path.join(self.agent_state(name), "memory")
+        return self.memory_dir or os.path.join(self.agent_state(name), "memory")
+
+    def snapshots(self, job, name="n1"):
+        """Steps of which a job has a snapshot there."""
+        found = glob.glob(os.path.join(self.memory(name), "muster-*", job, "step-*", "MANIFEST"))
+        return sorted(int(os.path.basename(os.path.dirname(path))[5:]) for path in found)
 
     def kill_agent(self, name="n1", sig=signal.SIGKILL):
         """End the agent alone: its ranks run on after SIGKILL, and are stopped with it by SIGTERM."""

@@ -1,6 +1,6 @@
 """kill -9 of a rank: the job goes on from the snapshot in memory, not from the disk, with the same bits."""
+import glob
 import os
-import pathlib
 import random
 import shutil
 import signal
@@ -32,18 +32,17 @@ def train(tmp_path, spec, strike_at=()):
     """Run a job, killing a rank after each of the steps. Its digest, its losses, and its resumed events."""
     rng = random.Random(SEED)
     with Cluster(str(tmp_path), slots=4) as cluster:
-        memory = pathlib.Path(cluster.memory())
         job = cluster.submit(spec)["id"]
         folder = cluster.job(job)["dir"]
         for step in strike_at:
             wait_for(f"step {step}", lambda: steps_done(folder) >= step and cluster.rank_pids(job), 60)
             if spec["checkpoint"]["memory_every_steps"]:
-                wait_for("a snapshot", lambda: list(memory.glob(f"*/{job}/step-*/MANIFEST")), 10)
+                wait_for("a snapshot", lambda: cluster.snapshots(job), 10)
             os.kill(rng.choice(cluster.rank_pids(job)), signal.SIGKILL)
         ended = cluster.wait(job, ["succeeded", "failed", "cancelled"], 120)
         assert ended["state"] == "succeeded", ended["outcome"]
         resumed = [e["data"] for e in cluster.events(job) if e["data"].get("type") == "resumed"]
-        wait_for("the memory to be given back", lambda: not list(memory.glob(f"*/{job}")), 20)
+        wait_for("the memory to be given back", lambda: not glob.glob(f"{cluster.memory()}/*/{job}"), 20)
         return digest(f"{ended['dir']}/checkpoints"), losses(ended["dir"]), resumed
 
 

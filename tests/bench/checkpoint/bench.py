@@ -6,14 +6,22 @@ One JSON object a line; ratio is value / reference, where the reference ran in t
 4 GiB under DIR (a new folder there, removed at the end). write_direct_gbps is the I/O layer with both checksums from
 aligned memory; write_staged_gbps the whole way of a writer, commit included."""
 import argparse
+import contextlib
+import datetime
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+
+from tests import specs  # noqa: E402
+from tests.cluster import Cluster, wait_for  # noqa: E402
 
 SKIP = 9  # steps until caches, pages and clocks are warm; a checkpoint is due after the next
 
@@ -202,8 +210,49 @@ def bench_train(b):
         statistics.median(stall) / 0.02)
 
 
-def bench_memory(_):
-    refuse("recover_memory_s", "snapshots in the agents' memory do not exist in this version; ranks restart from disk")
+def recover_once(b):
+    """Seconds from kill -9 of a rank to its job's next step, under a whole cluster; and each phase."""
+    folder = tempfile.mkdtemp(dir=b.folder)
+    corpus = specs.write_corpus(os.path.join(folder, "corpus.txt"))
+    spec = specs.train(corpus, steps=100000, devices=2, every_steps=0, virtual_workers=2)
+    layers, hidden = (4, 128) if b.quick else (6, 640)  # 30M parameters
+    spec["train"]["model"] |= {"layers": layers, "hidden": hidden, "heads": hidden // 64, "context": 32}
+    spec["train"]["batch"] = {"sequences": 2, "micro": 1}
+    spec["checkpoint"]["memory_every_steps"] = 5
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory, Cluster(folder, slots=2, memory=memory) as cluster:
+        job = cluster.submit(spec)["id"]
+        metrics = os.path.join(cluster.job(job)["dir"], "metrics.jsonl")
+
+        def generation():
+            with contextlib.suppress(OSError, IndexError, ValueError), open(metrics, encoding="ascii") as f:
+                return json.loads(f.read().splitlines()[-1])["generation"]
+            return 0
+
+        wait_for("a snapshot", lambda: cluster.snapshots(job), 120)
+        killed, wall = time.monotonic(), time.time()
+        os.kill(cluster.rank_pids(job)[-1], signal.SIGKILL)
+        wait_for("the next step", lambda: generation() > 1, 60, every=0.002)
+        recovered = time.monotonic() - killed
+        phases = {}
+        for event in cluster.events(job):
+            name = event["data"].get("type") or event["to"]
+            seconds = datetime.datetime.fromisoformat(event["at"].replace("Z", "+00:00")).timestamp() - wall
+            if seconds > 0 and name in ("recovering", "starting", "running", "resumed"):
+                phases.setdefault(name, round(seconds, 3))
+        assert [e["data"]["tier"] for e in cluster.events(job) if e["data"].get("type") == "resumed"] == ["memory"]
+        cluster.request("POST", f"/v1/jobs/{job}/cancel")
+    shutil.rmtree(folder)
+    return recovered, phases
+
+
+def bench_memory(b):
+    if not os.access(os.path.join(b.build, "bin", "musterd"), os.X_OK):
+        refuse("recover_memory_s", f"there is no {b.build}/bin/musterd: make all")
+        return
+    got = sorted((recover_once(b) for _ in range(b.samples)), key=lambda x: x[0])
+    recovered, phases = got[len(got) // 2]
+    row("recover_memory_s", recovered, "s", "2 s from kill -9 of a rank to the next step; after it: " +
+        ", ".join(f"{name} {seconds} s" for name, seconds in phases.items()), recovered / 2)
 
 
 PARTS = {"io": bench_io, "codec": bench_codec, "torch": bench_torch, "train": bench_train, "memory": bench_memory}
