@@ -251,8 +251,7 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/parallel/cp", "1"},       {"/compress/tp", "none"},   {"/compress/pp", "none"},
-        {"/compress/dp", "none"},    {"/sequence/policy", "pad"}, {"/memory/policy", "none"},
+        {"/parallel/cp", "1"},       {"/sequence/policy", "pad"}, {"/memory/policy", "none"},
         {"/memory/activation_budget_mib", "0"},
     };
     const struct job_spec *s = r->spec;
@@ -279,6 +278,22 @@ static void spec_unbuilt(struct reading *r)
         faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
 }
 
+/* What codecs of messages do not go with. */
+static void check_compress(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    bool tp = strcmp(s->compress.tp, "none") != 0, pp = strcmp(s->compress.pp, "none") != 0;
+    bool dp = strcmp(s->compress.dp, "none") != 0;
+
+    if (s->parallel.exact == EXACT_STRICT && (tp || pp || dp))
+        faults_add(r->f, "/parallel/exact", "'strict' with compress.%s '%s' is not built yet in this version: codecs "
+                   "round by layout; use 'relaxed', or 'none' as codec", tp ? "tp" : pp ? "pp" : "dp",
+                   tp ? s->compress.tp : pp ? s->compress.pp : s->compress.dp);
+    if (s->parallel.zero == 0 && dp)
+        faults_add(r->f, "/compress/dp", "'%s' needs parallel.zero 1: owners keep the exact weights; use zero 1 or "
+                   "'none'", s->compress.dp);
+}
+
 void spec_check(struct reading *r)
 {
     const struct job_spec *s = r->spec;
@@ -289,6 +304,7 @@ void spec_check(struct reading *r)
         return;
     check_model(r);
     check_parallel(r);
+    check_compress(r);
     spec_unbuilt(r);
 }
 

@@ -9,6 +9,8 @@
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
+#define CHECK_EVERY 500 /* steps between looks at whether replicas are the same */
+
 struct step_result {
     double loss, norm, lr;
     uint64_t bytes[BYTES];
@@ -48,6 +50,7 @@ static void contribute(struct train *t)
     extra[SUM_DRAIN] = flight_order_get(t->flight) == FLIGHT_DRAIN;
     train_save_votes(t, extra + SUM_SAVES);
     for (int i = 0; i < BYTES; i++) {
+        extra[SUM_BROKEN] += wire_broken_take(t->wire[i]);
         extra[SUM_BYTES + i] = (double)(now[i] - t->bytes_before[i]);
         t->bytes_before[i] = now[i];
     }
@@ -60,13 +63,13 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
 
     flight_phase_set(t->flight, FLIGHT_REDUCE, t->step);
     memset(t->sums, 0, (t->squares + v + SUM_EXTRAS) * sizeof(*t->sums));
-    TRY(optim_reduce(t->optim, &t->tree[0], err));
+    TRY(optim_reduce(t->optim, &t->tree[0], t->step, err));
     TRY(optim_squares(t->optim, t->sums, err));
     contribute(t);
     TRY(comm_all_reduce(t->all, t->sums, t->squares + v + SUM_EXTRAS, COMM_F64, COMM_SUM, err));
     for (size_t i = 0; i < t->squares; i++)
         square += t->sums[i];
-    r->norm = sqrt(square);
+    r->norm = extra[SUM_BROKEN] > 0 ? INFINITY : sqrt(square); /* a codec met numbers that are not finite */
     r->loss = tree_sum(t->sums + t->squares, v) / ((double)t->info.batch * t->info.length);
     r->drain = extra[SUM_DRAIN] > 0;
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
@@ -173,6 +176,8 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
     double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
 
     TRY(train_saves(t, r->saves, seconds, r->drain || end, err));
+    if (t->step % CHECK_EVERY == 0)
+        TRY(optim_check_replicas(t->optim, err));
     if (end || (eval > 0 && t->step % eval == 0 && !r->drain))
         TRY(train_evaluate(t, err));
     if (r->drain && !end) {

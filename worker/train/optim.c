@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "scheduler/plan/layout.h"
 #include "worker/train/try.h"
 
 enum { REST, TIED, HEAD, REGIONS };
+#define PART_WEIGHTS REGIONS /* vectors that travel: gradients by region, then weights by region */
 
 struct region { /* of the gradient arena, cut over dp */
     size_t at, n;
@@ -23,6 +25,9 @@ struct optim {
     struct optim_range range[2];
     size_t state_n;
     float *m, *v, *received;
+    float *master;      /* coded dp: the weights of our pieces, placed as m and v */
+    bool apart;         /* the weights are not the masters */
+    size_t *cut;        /* [dp + 1] */
     double *blocks;     /* sums of squares of the arena's blocks */
     float *parts;       /* of gradients to be added over tp, side by side */
     float *whole;       /* zero 0: the reduced gradient, gathered */
@@ -69,7 +74,7 @@ static size_t received_floats(const struct optim *o)
 {
     size_t begin, n, all = 0;
 
-    for (int i = 0; i < REGIONS; i++) {
+    for (int i = 0; i < REGIONS && !wire_coded(o->cfg.wire); i++) {
         piece(o, &o->region[i], o->cfg.mesh.dp_index, &begin, &n);
         all += n * (o->nodes_all - o->nodes[o->cfg.mesh.dp_index]);
     }
@@ -106,10 +111,12 @@ static int host_memory(struct optim *o)
     o->send_bytes = calloc(dp, sizeof(*o->send_bytes));
     o->recv_bytes = calloc(dp, sizeof(*o->recv_bytes));
     o->at = calloc(dp, sizeof(*o->at));
+    o->cut = calloc((size_t)dp + 1, sizeof(*o->cut));
     o->value = calloc(o->nodes_all, sizeof(*o->value));
     o->list = calloc(o->nodes_all, sizeof(*o->list));
     o->blocks = calloc(o->cfg.params->weight_n / PARAM_BLOCK + 1, sizeof(*o->blocks));
-    if (!o->send || !o->recv || !o->send_bytes || !o->recv_bytes || !o->at || !o->value || !o->list || !o->blocks)
+    if (!o->send || !o->recv || !o->send_bytes || !o->recv_bytes || !o->at || !o->cut || !o->value || !o->list ||
+        !o->blocks)
         return -ENOMEM;
     return 0;
 }
@@ -153,6 +160,8 @@ static int device_memory(struct optim *o, struct merr *err)
 
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
+    if (wire_coded(o->cfg.wire))
+        TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err));
     if (n > 0)
         TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->received, err));
     n = parts_floats(o);
@@ -175,6 +184,7 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
 
     if (!o)
         return merr_set(err, -ENOMEM, "no memory for the optimizer");
+    assert(cfg->zero || !wire_coded(cfg->wire));
     o->cfg = *cfg;
     r = host_memory(o);
     if (r != 0) {
@@ -204,6 +214,8 @@ void optim_free(struct optim *o)
         o->cfg.k->mem_free(o->cfg.stream, o->received);
     if (o->parts)
         o->cfg.k->mem_free(o->cfg.stream, o->parts);
+    if (o->master)
+        o->cfg.k->mem_free(o->cfg.stream, o->master);
     if (o->whole)
         o->cfg.k->mem_free(o->cfg.stream, o->whole);
     free(o->node);
@@ -213,6 +225,7 @@ void optim_free(struct optim *o)
     free(o->send_bytes);
     free(o->recv_bytes);
     free(o->at);
+    free(o->cut);
     free(o->value);
     free(o->list);
     free(o->blocks);
@@ -223,6 +236,8 @@ size_t optim_bytes(const struct optim_cfg *cfg)
 {
     size_t n = cfg->params->weight_n, d = cfg->mesh.dp;
 
+    if (cfg->coded)
+        return sizeof(float) * 3 * n / d;
     return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) +
            (d > 1 ? sizeof(float) * cfg->params->grad_n / d * (d - 1) : 0);
 }
@@ -270,6 +285,30 @@ static int exchange(struct optim *o, const struct region *g, const struct tree *
         }
         TRY(comm_all_to_all_v(o->cfg.dp, o->send, o->send_bytes, o->recv, o->recv_bytes, err));
     }
+    return 0;
+}
+
+/* Where the pieces of a region begin, and its end. */
+static const size_t *cuts(struct optim *o, const struct region *g)
+{
+    size_t n;
+
+    for (int i = 0; i < o->cfg.mesh.dp; i++)
+        piece(o, g, i, &o->cut[i], &n);
+    o->cut[o->cfg.mesh.dp] = g->n;
+    return o->cut;
+}
+
+/* Coded: the sum of our nodes to the owners. */
+static int sum_region(struct optim *o, struct region *g, struct tree *t, uint64_t step, struct merr *err)
+{
+    float *x = t->pool[t->at[0]] + g->at;
+
+    for (int p = 1; p < t->nodes; p++)
+        TRY(o->cfg.k->add(o->cfg.stream, x, t->pool[t->at[p]] + g->at, g->n, err));
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    TRY(wire_sum_shares(o->cfg.wire, (unsigned)(g - o->region), step, x, cuts(o, g), err));
+    g->sum = x + o->cut[o->cfg.mesh.dp_index];
     return 0;
 }
 
@@ -343,12 +382,20 @@ static int add_tied(struct optim *o, struct merr *err)
     return comm_all_reduce(o->cfg.pair, g->sum, n, COMM_F32, COMM_SUM, err);
 }
 
-int optim_reduce(struct optim *o, struct tree *t, struct merr *err)
+int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *err)
 {
+    bool coded = wire_coded(o->cfg.wire);
+
     assert(t->nodes == o->nodes[o->cfg.mesh.dp_index]);
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
-    for (int i = 0; i < REGIONS; i++)
-        TRY(finish_region(o, &o->region[i], t, err));
+    for (int i = 0; i < REGIONS; i++) {
+        struct region *g = &o->region[i];
+
+        if (coded && g->n > 0)
+            TRY(sum_region(o, g, t, step, err));
+        else
+            TRY(finish_region(o, g, t, err));
+    }
     TRY(add_parts(o, err));
     return add_tied(o, err);
 }
@@ -411,7 +458,7 @@ static int update_range(struct optim *o, const struct optim_range *r, const floa
         if (begin >= end)
             continue;
         a->n = end - begin;
-        a->w = o->cfg.weights + begin;
+        a->w = o->master ? o->master + r->state + (begin - r->begin) : o->cfg.weights + begin;
         a->m = o->m + r->state + (begin - r->begin);
         a->v = o->v + r->state + (begin - r->begin);
         a->g = g + (begin - r->begin);
@@ -438,6 +485,66 @@ static int gather_gradients(struct optim *o, struct merr *err)
     return 0;
 }
 
+/* Weights and masters of our pieces: one becomes the other. */
+static int copy_masters(struct optim *o, bool to_weights, struct merr *err)
+{
+    for (int i = REST; i <= TIED; i++) {
+        const struct optim_range *r = &o->range[i];
+        float *w = o->cfg.weights + r->begin, *m = o->master + r->state;
+
+        if (r->end > r->begin)
+            TRY(o->cfg.k->copy(o->cfg.stream, to_weights ? w : m, to_weights ? m : w,
+                               (r->end - r->begin) * sizeof(float), err));
+    }
+    return o->cfg.k->stream_sync(o->cfg.stream, err);
+}
+
+/* New weights to all replicas. raw: as they are, else as the wire has it. */
+static int share_weights(struct optim *o, uint64_t step, bool raw, struct merr *err)
+{
+    for (int i = REST; i <= TIED && o->cfg.zero; i++) {
+        const struct region *g = &o->region[i];
+
+        if (raw)
+            TRY(gather(o, g, o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+        else if (g->n > 0)
+            TRY(wire_move_replicas(o->cfg.wire, PART_WEIGHTS + (unsigned)i, step, o->master + o->range[i].state,
+                                   o->cfg.weights + g->at, cuts(o, g), err));
+    }
+    return 0;
+}
+
+bool optim_settled(const struct optim *o)
+{
+    return !o->apart;
+}
+
+int optim_settle(struct optim *o, struct merr *err)
+{
+    if (!o->apart)
+        return 0;
+    TRY(copy_masters(o, true, err));
+    o->apart = false;
+    return share_weights(o, 0, true, err);
+}
+
+int optim_check_replicas(struct optim *o, struct merr *err)
+{
+    int64_t sum, both[2]; /* the largest and, negated, the smallest of all replicas */
+
+    if (!o->master)
+        return 0;
+    sum = (int64_t)(hash_xxh3(o->cfg.weights, o->cfg.params->weight_n * sizeof(float)) >> 1);
+    both[0] = sum;
+    both[1] = -sum;
+    TRY(comm_all_reduce(o->cfg.dp, both, 2, COMM_I64, COMM_MAX, err));
+    if (both[0] == -both[1])
+        return 0;
+    return merr_set(err, -EPROTO, "the replicas' weights are not the same any more (rank %d holds %016llx): memory or "
+                    "a link is broken; the job goes on from its last checkpoint", o->cfg.mesh.rank,
+                    (unsigned long long)sum);
+}
+
 int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err)
 {
     struct kern_adamw a = {
@@ -446,6 +553,9 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
         .inv_bias2 = (float)(1 / (1 - pow(o->cfg.beta2, (double)t))),
     };
 
+    if (o->master && !o->apart)
+        TRY(copy_masters(o, false, err));
+    o->apart = o->master != NULL;
     if (o->whole)
         TRY(gather_gradients(o, err));
     for (int i = REST; i <= TIED; i++) {
@@ -454,9 +564,7 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
         TRY(update_range(o, &o->range[i], g, &a, o->cfg.weight_decay, err));
     }
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
-    for (int i = REST; i <= TIED && o->cfg.zero; i++)
-        TRY(gather(o, &o->region[i], o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
-    return 0;
+    return share_weights(o, t, !o->master, err);
 }
 
 double optim_lr(const struct job_spec *spec, uint64_t s)

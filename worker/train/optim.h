@@ -5,6 +5,11 @@
  * optim_squares() gives the sums of squares by tensor, which the caller adds over the world; optim_update() changes the
  * weights and shares them over dp. With zero 1 a rank keeps the moments of its own pieces, with 0 of everything. All
  * bits are the same for any dp and pp, and for zero 0 and 1.
+ *
+ * Where dp is coded (wire.h; zero 1 only), each replica adds up its leaves, the sums go to the owners coded, and owners
+ * keep masters of their pieces beside the weights, which follow by coded differences: all replicas hold the same
+ * weights, a fraction of a step from the masters. The bits then depend on dp. optim_settle() makes the
+ * weights the masters', so that what is saved then is all there is to go on from.
  */
 #ifndef MUSTER_WORKER_TRAIN_OPTIM_H
 #define MUSTER_WORKER_TRAIN_OPTIM_H
@@ -18,6 +23,7 @@
 #include "worker/train/mesh.h"
 #include "worker/train/param.h"
 #include "worker/train/tree.h"
+#include "worker/train/wire.h"
 
 struct optim_cfg {
     const struct kern_ops *k;
@@ -28,6 +34,8 @@ struct optim_cfg {
     int zero;
     struct comm_group *dp;   /* NULL: alone */
     struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
+    struct wire *wire;       /* how gradients and weights travel over dp; NULL: raw */
+    bool coded;              /* for optim_bytes: wire will be coded */
     struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
     float *weights;          /* the arena */
     double beta1, beta2, eps, weight_decay;
@@ -51,7 +59,8 @@ const struct optim_range *optim_ranges(const struct optim *o);
 float *optim_m(struct optim *o);
 float *optim_v(struct optim *o);
 
-int optim_reduce(struct optim *o, struct tree *t, struct merr *err);
+/* step: of the job, for rounding by chance. */
+int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *err);
 
 /* sums[params->tensors · tp], zeroed by the caller: tensor id and tp index; this rank puts in what it counts for,
  * so that adding over the world is exact and the order of the final sum is one for all layouts. */
@@ -59,6 +68,13 @@ int optim_squares(struct optim *o, double *sums, struct merr *err);
 
 /* t: steps done before this one + 1. scale: the clip coefficient. What was made of the weights is stale then. */
 int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err);
+
+/* Where dp is coded: the weights become the masters', on all replicas; are they? */
+bool optim_settled(const struct optim *o);
+int optim_settle(struct optim *o, struct merr *err);
+
+/* Where dp is coded: -EPROTO when the replicas' weights are not the same. All call it. */
+int optim_check_replicas(struct optim *o, struct merr *err);
 
 /* Learning rate of step s (from 0) of all steps. */
 double optim_lr(const struct job_spec *spec, uint64_t s);

@@ -22,7 +22,8 @@
 #include "worker/train/mesh.h"
 #include "worker/train/model.h"
 
-#define PARAM_BLOCK 1024 /* elements: unit of starts, of cuts over dp and of the gradient norm */
+#define PARAM_BLOCK 2048 /* elements: unit of starts, of cuts over dp and of the gradient norm; groups of codecs
+                            divide it, so no two tensors share a scale */
 #define PARAM_NAME_MAX 64
 #define PARAM_BOXES_MAX 3
 #define PARAM_CHUNKS_MAX 64

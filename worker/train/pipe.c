@@ -102,19 +102,19 @@ static uint32_t tag_of(const struct pipe *p, const struct action *a)
 static int message(struct pipe *p, const struct action *a, struct merr *err)
 {
     struct place *at = place_of(p, a);
-    size_t bytes = p->cfg.floats * sizeof(float);
+    size_t n = p->cfg.floats;
 
     assert(p->cfg.pp);
     switch (a->op) {
     case ACT_RF:
         TRY(settle_all(at, err));
-        return comm_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->in, bytes, &at->request[GOT_F], err);
+        return wire_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->in, n, &at->request[GOT_F], err);
     case ACT_RB:
         TRY(settle(at, SENT_F, err)); /* the gradient takes the place of the output */
-        return comm_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, bytes, &at->request[GOT_B], err);
+        return wire_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, n, &at->request[GOT_B], err);
     default:
         TRY(p->cfg.k->stream_sync(p->cfg.stream, err));
-        return comm_isend(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, bytes,
+        return wire_isend(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, n,
                           &at->request[a->op == ACT_SF ? SENT_F : SENT_B], err);
     }
 }

@@ -43,7 +43,7 @@ struct pipe_cfg { /* all borrowed for the pipe's life */
     int chunks;
     size_t floats;             /* of a message: rows · hidden */
     const struct mesh *mesh;
-    struct comm_group *pp;     /* NULL: one rank */
+    struct wire *pp;           /* NULL: one rank */
     const struct kern_ops *k;
     struct kern_stream *stream;
     struct flight *flight;

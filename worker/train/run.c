@@ -197,11 +197,9 @@ static int not_built(struct merr *err, const char *field, const char *value, con
                     instead);
 }
 
-static int check_codec(const char *field, const char *value, struct merr *err)
+static bool is_coded(const char *codec)
 {
-    if (!*value || strcmp(value, "none") == 0 || strcmp(value, "auto") == 0)
-        return 0;
-    return not_built(err, field, value, "none");
+    return *codec && strcmp(codec, "none") != 0;
 }
 
 int run_check_supported(const struct run *r, struct merr *err)
@@ -213,9 +211,12 @@ int run_check_supported(const struct run *r, struct merr *err)
                         "backward needs the activations too; use '1f1b' or 'interleaved'");
     if (s->parallel.exact == EXACT_STRICT && r->mesh.tp > 1)
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for tp above 1; use tp 1 or 'relaxed'");
-    TRY(check_codec("compress.tp", s->compress.tp, err));
-    TRY(check_codec("compress.pp", s->compress.pp, err));
-    TRY(check_codec("compress.dp", s->compress.dp, err));
+    if (s->parallel.exact == EXACT_STRICT &&
+        (is_coded(s->compress.tp) || is_coded(s->compress.pp) || is_coded(s->compress.dp)))
+        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for codecs of messages; use 'relaxed', or "
+                        "'none' as codec");
+    if (s->parallel.zero == 0 && is_coded(s->compress.dp))
+        return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
     if (s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
         return not_built(err, "sequence.policy", s->sequence.policy, "pad");
     if (s->memory.policy[0] && strcmp(s->memory.policy, "none") != 0)

@@ -170,6 +170,11 @@ static int begin(struct train *t, int tier, struct merr *err)
     if (s->saved_step == t->step)
         return 0;
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
+    if (!optim_settled(t->optim)) { /* it changes weights, which what is being saved may still be read from */
+        TRY(train_saves_gate(t, err));
+        TRY(optim_settle(t->optim, err));
+        TRY(train_weights_changed(t, err));
+    }
     kv = cursor(t);
     if (!kv)
         return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");

@@ -329,14 +329,14 @@ int stage_reduce(struct stage *st, struct merr *err)
         return 0;
     TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
     if (st->cfg.model->sequence_parallel)
-        return comm_reduce_scatter(st->cfg.tp, st->reduce, trunk_sum(st), n, COMM_F32, err);
-    return comm_all_reduce(st->cfg.tp, st->reduce, n, COMM_F32, COMM_SUM, err);
+        return wire_reduce_scatter(st->cfg.tp_wire, st->reduce, trunk_sum(st), n, err);
+    return wire_all_reduce(st->cfg.tp_wire, st->reduce, n, err);
 }
 
 static int gather_into(struct stage *st, const void *x, size_t size, void *out, struct merr *err)
 {
     TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
-    return comm_all_gather(st->cfg.tp, x, (size_t)trunk_rows(st) * st->cfg.model->hidden * size, out, err);
+    return wire_all_gather(st->cfg.tp_wire, x, (size_t)trunk_rows(st) * st->cfg.model->hidden, size, out, err);
 }
 
 int stage_gather(struct stage *st, const void *x, size_t size, const void **ret, struct merr *err)

@@ -27,6 +27,7 @@
 #include "worker/kernels/kernels.h"
 #include "worker/train/model.h"
 #include "worker/train/param.h"
+#include "worker/train/wire.h"
 
 #define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
 
@@ -36,6 +37,7 @@ struct stage_cfg {
     const struct model_cfg *model;
     const struct params *params;
     struct comm_group *tp; /* NULL: alone */
+    struct wire *tp_wire;  /* how sums over tp travel */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
     enum recompute recompute;
     const float *weights;  /* the arena */

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -185,15 +186,35 @@ static enum kern_type type_of(const struct train *t)
     return t->spec->train.precision == PRECISION_BF16 ? KERN_BF16 : KERN_F32;
 }
 
+static int open_wires(struct train *t, struct merr *err)
+{
+    const char *const codec[BYTES] = {t->spec->compress.tp, t->spec->compress.pp, t->spec->compress.dp};
+    struct comm_group *const g[BYTES] = {t->tp, t->pp, t->dp};
+
+    for (int i = 0; i < BYTES; i++) {
+        struct wire_cfg cfg = {.group = g[i], .codec = codec[i], .seed = t->spec->train.init.seed,
+                               .place = (uint32_t)t->mesh->pp_index};
+
+        TRY(wire_new(&cfg, &t->wire[i], err));
+    }
+    return 0;
+}
+
 static struct stage_cfg stage_config(struct train *t, int chunk)
 {
     return (struct stage_cfg){
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
-        .type = type_of(t), .recompute = t->spec->parallel.recompute, .weights = t->weights, .matrices = t->matrices,
+        .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .recompute = t->spec->parallel.recompute, .weights = t->weights,
+        .matrices = t->matrices,
         .reduce = t->reduce, .micro = t->micro, .length = t->info.length,
         .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
+}
+
+static bool coded_in_spec(const char *codec)
+{
+    return *codec && strcmp(codec, "none") != 0;
 }
 
 static struct optim_cfg optim_config(struct train *t)
@@ -202,6 +223,7 @@ static struct optim_cfg optim_config(struct train *t)
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
         .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
+        .wire = t->wire[BYTES_DP], .coded = t->mesh->dp > 1 && coded_in_spec(t->spec->compress.dp),
         .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
         .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
     };
@@ -225,7 +247,8 @@ static int open_world(struct train *t, struct merr *err)
     (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
     flight_phase_set(t->flight, FLIGHT_RENDEZVOUS, 0);
     TRY(comm_world_open(&cfg, &t->world, err));
-    return open_groups(t, err);
+    TRY(open_groups(t, err));
+    return open_wires(t, err);
 }
 
 /* --- memory ---------------------------------------------------------------------------------------------- */
@@ -365,8 +388,8 @@ static int build(struct train *t, struct merr *err)
     TRY(optim_new(&o, &t->optim, err));
     TRY(build_trees(t, err));
     return pipe_new(&(struct pipe_cfg){.stage = t->stage, .slots = t->slots, .chunks = t->chunks,
-                                       .floats = stage_trunk_floats(&s), .mesh = t->mesh, .pp = t->pp, .k = t->k,
-                                       .stream = t->stream, .flight = t->flight}, &t->pipe, err);
+                                       .floats = stage_trunk_floats(&s), .mesh = t->mesh, .pp = t->wire[BYTES_PP],
+                                       .k = t->k, .stream = t->stream, .flight = t->flight}, &t->pipe, err);
 }
 
 int train_weights_changed(struct train *t, struct merr *err)
@@ -438,6 +461,7 @@ static int train_run(struct train *t, struct merr *err)
     print_plan(t);
     TRY(build(t, err));
     TRY(train_restore(t, err));
+    TRY(optim_check_replicas(t->optim, err));
     TRY(train_savers_open(t, err));
     TRY(report_cut(t->report, t->step, err));
     if (t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
@@ -464,6 +488,8 @@ static void train_clear(struct train *t)
     if (t->weights_owned && t->weights)
         t->k->mem_free(t->stream, t->weights);
     free(t->pool);
+    for (int i = 0; i < BYTES; i++)
+        wire_free(t->wire[i]);
     comm_world_close(t->world);
     if (t->stream)
         t->k->stream_free(t->stream);

@@ -18,6 +18,7 @@
 #include "worker/train/stage.h"
 #include "worker/train/state.h"
 #include "worker/train/tree.h"
+#include "worker/train/wire.h"
 
 enum { BYTES_TP, BYTES_PP, BYTES_DP, BYTES };
 
@@ -26,7 +27,7 @@ enum { TIER_DISK, TIER_MEMORY, TIERS };
 enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TIERS };
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
-enum { SUM_DRAIN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
+enum { SUM_DRAIN, SUM_BROKEN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
 
 /* How checkpoints of a tier are begun and followed. */
 struct saver {
@@ -69,6 +70,7 @@ struct train {
     struct kern_stream *stream;
     struct comm_world *world;
     struct comm_group *all, *tp, *kv, *dp, *pp, *pair; /* NULL where this rank is alone */
+    struct wire *wire[BYTES];           /* how tp, pp and dp travel */
     uint64_t bytes_before[BYTES];
 
     float *weights, *reduce;

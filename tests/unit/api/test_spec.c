@@ -149,7 +149,9 @@ static void each_fault_is_named_where_it_is(void **state)
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"layers\":[4,0]"), "/parallel/layers/1", "from 1"},
         {TRAIN(SIZES, "},\"parallel\":{\"layers\":4"), "/parallel/layers", "want an array"},
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"schedule\":\"zb-h1\",\"recompute\":\"full\""), "/parallel/recompute", "zb-h1"},
-        {TRAIN(SIZES, "},\"compress\":{\"dp\":\"g8\""), "/compress/dp", "use 'none'"},
+        {TRAIN(SIZES, "},\"parallel\":{\"zero\":0},\"compress\":{\"dp\":\"g8\""), "/compress/dp", "zero 1"},
+        {TRAIN(SIZES, "},\"parallel\":{\"exact\":\"strict\"},\"compress\":{\"pp\":\"r8\""), "/parallel/exact",
+         "compress.pp 'r8'"},
         {TRAIN(SIZES, "},\"sequence\":{\"policy\":\"pack\""), "/sequence/policy", "use 'pad'"},
         {TRAIN(SIZES, "},\"memory\":{\"policy\":\"sqrt\""), "/memory/policy", "use 'none'"},
     };

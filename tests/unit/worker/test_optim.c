@@ -94,7 +94,7 @@ static void run_leaves(struct bench *b)
         g[b->p.grad_head_at] = 0.5f; /* the head's part of the tied tensor's first element */
         assert_int_equal(tree_push(&b->tree, NULL), 0);
     }
-    assert_int_equal(optim_reduce(b->o, &b->tree, NULL), 0);
+    assert_int_equal(optim_reduce(b->o, &b->tree, 0, NULL), 0);
 }
 
 static void squares_count_every_element_once(void **state)

@@ -133,11 +133,12 @@ static void ask_for(struct job_spec *s, int what)
         s->parallel.recompute = RECOMPUTE_FULL;
         s->parallel.schedule = PIPELINE_ZB_H1;
         break;
-    case 1: (void)snprintf(s->compress.tp, sizeof(s->compress.tp), "t8"); break;
-    case 2: (void)snprintf(s->compress.dp, sizeof(s->compress.dp), "sdp4bit"); break;
-    case 3: (void)snprintf(s->compress.pp, sizeof(s->compress.pp), "r8"); break;
-    case 4: (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "pack"); break;
-    case 5: (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt"); break;
+    case 1:
+        (void)snprintf(s->compress.dp, sizeof(s->compress.dp), "sdp4bit");
+        s->parallel.zero = 0;
+        break;
+    case 2: (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "pack"); break;
+    case 3: (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt"); break;
     default: s->parallel.exact = EXACT_STRICT;
     }
 }
@@ -145,8 +146,7 @@ static void ask_for(struct job_spec *s, int what)
 /* The spec's own checks refuse most of it already; a rank does not rely on them. */
 static void what_is_not_built_is_said_by_field(void **state)
 {
-    static const char *const say[] = {"recompute", "compress.tp", "compress.dp",
-                                      "compress.pp", "sequence.policy", "memory.policy", "exact"};
+    static const char *const say[] = {"recompute", "compress.dp", "sequence.policy", "memory.policy", "exact"};
 
     (void)state;
     for (size_t i = 0; i < COUNT(say); i++) {

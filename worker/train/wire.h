@@ -1,0 +1,58 @@
+/* wire - how the floats of a group travel: raw, or as blocks of the codec that the job's spec names
+ *
+ * compress.tp, compress.pp and compress.dp each make one wire (docs/compression.md says what the names stand for). With
+ * NULL as wire, or a wire without a group, this rank is alone: sums are what they were, and nothing moves.
+ *
+ * A coded wire gives the same bits again for the same layout and the same job; another layout rounds differently.
+ */
+#ifndef MUSTER_WORKER_TRAIN_WIRE_H
+#define MUSTER_WORKER_TRAIN_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "worker/comm/comm.h"
+
+struct wire_cfg {
+    struct comm_group *group; /* NULL: alone */
+    const char *codec;        /* as in the spec: none, r8, sdp4bit, … */
+    uint64_t seed;            /* of the job */
+    uint32_t place;           /* below COMM_RANKS_MAX: sets the rounding of groups that hold different tensors apart;
+                                 the same for all tp ranks, or what they hold in common would part */
+};
+
+struct wire;
+
+/* -EINVAL, -ENOTSUP: no such codec. */
+int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err);
+void wire_free(struct wire *w);
+
+bool wire_coded(const struct wire *w);
+
+/* x[n] becomes the sum over the group. */
+int wire_all_reduce(struct wire *w, float *x, size_t n, struct merr *err);
+
+/* As comm_reduce_scatter and comm_all_gather, of n values a member; size: bytes of one, 4 for f32 or 2 for bf16. */
+int wire_reduce_scatter(struct wire *w, const float *in, float *out, size_t n, struct merr *err);
+int wire_all_gather(struct wire *w, const void *in, size_t n, size_t size, void *out, struct merr *err);
+
+/* As comm_isend and comm_irecv, of n floats. */
+int wire_isend(struct wire *w, int peer, uint32_t tag, const float *x, size_t n, struct comm_request **ret,
+               struct merr *err);
+int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struct comm_request **ret,
+               struct merr *err);
+
+/* Only for a coded wire; member i has the shares [cut[i], cut[i + 1]) of a vector. part numbers the vectors of a step.
+ *
+ * The sum of everyone's x to the owners of its shares: x + cut[own index] holds the own one. */
+int wire_sum_shares(struct wire *w, unsigned part, uint64_t step, float *x, const size_t *cut, struct merr *err);
+/* Move everyone's replica, which is the same everywhere, towards the masters of its shares. */
+int wire_move_replicas(struct wire *w, unsigned part, uint64_t step, const float *master, float *replica,
+                       const size_t *cut, struct merr *err);
+
+/* Whether coded values were not finite since the last call: they went as zeros. */
+bool wire_broken_take(struct wire *w);
+
+#endif
