@@ -10,8 +10,8 @@ from tests.integration import hf, ranks
 from tests.integration.test_layouts import interrupted, numbers
 
 STEPS = 12
-LLAMA = {"family": "llama", "layers": 4, "hidden": 64, "heads": 8, "kv_heads": 4, "ffn": 96, "context": 32, "vocab": 300,
-         "tie_embeddings": False, "qkv_bias": True}
+LLAMA = {"family": "llama", "layers": 4, "hidden": 64, "heads": 8, "kv_heads": 4, "ffn": 96, "context": 32,
+         "vocab": 300, "tie_embeddings": False, "qkv_bias": True}
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def test_bf16_has_the_same_bits_in_every_layout(corpus, alone, family, parallel,
     assert numbers(ranks.train(spec, str(tmp_path), **layout)) == numbers(alone(family, "bf16"))
 
 
-@pytest.mark.parametrize("family,layout", [("gpt2", {"tp": 2, "pp": 2}), ("llama", {"tp": 4})],
-                         ids=["gpt2-tp2-pp2", "llama-tp4"])
-def test_bf16_stays_near_in_tensor_parallel(corpus, alone, family, layout, tmp_path):
-    run = ranks.train(job(corpus, family, **layout), str(tmp_path), **layout)
+@pytest.mark.parametrize("family,layout,by_tokens", [("gpt2", {"tp": 2, "pp": 2}, True), ("llama", {"tp": 4}, False)],
+                         ids=["gpt2-tp2-pp2-by-tokens", "llama-tp4"])
+def test_bf16_stays_near_in_tensor_parallel(corpus, alone, family, layout, by_tokens, tmp_path):
+    run = ranks.train(job(corpus, family, sequence_parallel=by_tokens, **layout), str(tmp_path), **layout)
     assert ranks.relative(ranks.losses(run), ranks.losses(alone(family, "bf16"))) < 1e-3
 
 
@@ -73,9 +73,10 @@ def test_what_is_made_again_changes_no_bit(corpus, alone, family, precision, rec
     assert numbers(ranks.train(spec, str(tmp_path), **layout)) == numbers(alone(family, precision))
 
 
-def test_what_is_made_again_changes_no_bit_in_tensor_parallel(corpus, tmp_path):
-    runs = [ranks.train(job(corpus, "gpt2", "bf16", recompute=r, tp=2), str(tmp_path / r), tp=2)
-            for r in ("none", "full")]
+@pytest.mark.parametrize("recompute,by_tokens", [("full", False), ("selective", True)])
+def test_what_is_made_again_changes_no_bit_in_tensor_parallel(corpus, recompute, by_tokens, tmp_path):
+    runs = [ranks.train(job(corpus, "gpt2", "bf16", recompute=r, sequence_parallel=by_tokens, tp=2),
+                        str(tmp_path / r), tp=2) for r in ("none", recompute)]
     assert numbers(runs[0]) == numbers(runs[1])
 
 

@@ -132,8 +132,8 @@ static int act_forward(struct stage *st, const void *pre, void *act, struct merr
 
 static int act_backward(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err)
 {
-    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.type, pre, d_act, st->rows, st->cfg.model->ffn_local, d_pre,
-                                      err);
+    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.type, pre, d_act, st->rows,
+                                      st->cfg.model->ffn_local, d_pre, err);
 }
 
 static const char *const types[] = {"llama", "qwen2", NULL};

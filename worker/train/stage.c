@@ -441,8 +441,9 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
         slot->loss += (double)st->host_loss[i];
     if (dhead) {
         struct kern_gemm dx = {
-            .type = st->cfg.type, .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local, .b = z.b,
-            .ldb = g->hidden, .c = st->reduce + (size_t)from * g->hidden, .ldc = g->hidden, .b_is_weight = true,
+            .type = st->cfg.type, .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local,
+            .b = z.b, .ldb = g->hidden, .c = st->reduce + (size_t)from * g->hidden, .ldc = g->hidden,
+            .b_is_weight = true,
         };
         struct kern_gemm dw = {
             .type = st->cfg.type, .trans_a = true, .m = g->vocab_local, .n = g->hidden, .k = rows, .a = dz,

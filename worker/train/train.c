@@ -204,10 +204,9 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
 {
     return (struct stage_cfg){
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
-        .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .recompute = t->spec->parallel.recompute, .weights = t->weights,
-        .matrices = t->matrices,
-        .reduce = t->reduce, .micro = t->micro, .length = t->info.length,
-        .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
+        .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .recompute = t->spec->parallel.recompute,
+        .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
+        .length = t->info.length, .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
 }
@@ -416,8 +415,8 @@ static double core_share(const struct train *t)
  * measured against. */
 static int calibrate(struct train *t, struct merr *err)
 {
-    struct kern_gemm g = {.type = type_of(t), .m = GEMM_SIDE, .n = GEMM_SIDE, .k = GEMM_SIDE, .lda = GEMM_SIDE, .ldb = GEMM_SIDE,
-                          .ldc = GEMM_SIDE};
+    struct kern_gemm g = {.type = type_of(t), .m = GEMM_SIDE, .n = GEMM_SIDE, .k = GEMM_SIDE, .lda = GEMM_SIDE,
+                          .ldb = GEMM_SIDE, .ldc = GEMM_SIDE};
     size_t n = (size_t)GEMM_SIDE * GEMM_SIDE;
     int64_t began, last, best = INT64_MAX;
     float *memory;
