@@ -3,17 +3,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 muster="${BUILD:-build}/bin/muster"
-fortunes="${FORTUNES:-/usr/share/games/fortunes}"
 
-mkdir -p build/quickstart
-find "$fortunes" -maxdepth 1 -type f ! -name '*.dat' ! -name '*.u8' | LC_ALL=C sort |
-    while read -r file; do cat "$file"; echo %; done > build/quickstart/fortunes.txt.new
-[ "$(wc -c < build/quickstart/fortunes.txt.new)" -gt 100000 ] || {
-    echo "quickstart: '$fortunes' holds too little text; is the package fortunes installed?" >&2
-    exit 1
-}
-mv build/quickstart/fortunes.txt.new build/quickstart/fortunes.txt
-
+examples/corpus.sh build/quickstart/fortunes.txt
 "$muster" up --devices cpu:4
 job=$("$muster" submit examples/quickstart.yaml -o json |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')

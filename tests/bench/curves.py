@@ -1,0 +1,132 @@
+"""Loss curves of one model under every layout and precision, in one picture.
+
+`make curves` trains `small` (6 layers, 384 wide, 256 bytes of context, 4 sequences a step) on the quickstart's text
+under f32 and bf16 x {1 rank, tp=2, pp=2, dp=2}, one after the other, each on 2 threads in all, and writes
+docs/curves.json and docs/images/curves.svg. A run that docs/curves.json has already, of as many steps, is not made
+again, so that the whole may be made in pieces: CURVES=f32-1,bf16-tp2 names some.
+"""
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from tests.integration import ranks  # noqa: E402  # pylint: disable=wrong-import-position
+
+LAYOUTS = {"1": {}, "tp2": {"tp": 2}, "pp2": {"pp": 2}, "dp2": {"dp": 2}}
+PRECISIONS = ("f32", "bf16")
+COLOURS = {"f32": "#0f766e", "bf16": "#b45309"}
+DASHES = {"1": "", "tp2": "7 3", "pp2": "2 3", "dp2": "10 3 2 3"}
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP, BELOW = 900, 640, 60, 20, 50, 50, 160
+
+
+def spec(corpus, precision, steps, layout):
+    parallel = {"virtual_workers": 2, **{k: v for k, v in layout.items() if k != "dp"}}
+    return {
+        "name": "curves", "devices": {"min": 1, "max": 2},
+        "train": {
+            "model": {"family": "gpt2", "layers": 6, "hidden": 384, "heads": 6, "context": 256, "vocab": 256},
+            "precision": precision, "init": {"seed": 1234},
+            "data": {"path": corpus, "format": "text", "separator": "percent", "tokenizer": "bytes", "holdout": 0.05},
+            "batch": {"sequences": 4, "micro": 2}, "steps": steps,
+            "optimizer": {"lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1, "clip": 1.0, "schedule": "cosine",
+                          "warmup": steps // 20},
+            "eval": {"every_steps": steps // 4, "sequences": 64}},
+        "parallel": parallel, "checkpoint": {"every_steps": 0}}
+
+
+def train(corpus, name, steps):
+    precision, layout = name.split("-")
+    layout = LAYOUTS[layout]
+    folder = tempfile.mkdtemp(prefix="muster-curves-")
+    began = time.monotonic()
+    try:
+        run = ranks.train(spec(corpus, precision, steps, layout), folder, seconds=7200,
+                          threads=1 if layout else 2, **layout)
+        held_out = [e["loss"] for e in run.events("eval")]
+        return {"loss": [round(x, 5) for x in ranks.losses(run)], "held_out": held_out,
+                "seconds": round(time.monotonic() - began)}
+    finally:
+        shutil.rmtree(folder)
+
+
+def smooth(values, width):
+    """Means of `width` neighbours, a point each."""
+    return [(i + width / 2, sum(values[i:i + width]) / width) for i in range(0, len(values) - width + 1, width)]
+
+
+def path(points, at):
+    return "M" + "L".join("%.1f %.1f" % at(x, y) for x, y in points)
+
+
+def frame(lines, title, top, height, low, high, steps, marks):
+    """A chart's frame; its function from (step, value) to a place."""
+    def at(x, y):
+        return (LEFT + x / steps * (WIDTH - LEFT - RIGHT), top + (high - y) / (high - low) * height)
+
+    lines.append('<text x="%d" y="%d" font-weight="600">%s</text>' % (LEFT, top - 10, title))
+    for mark in marks:
+        x, y = at(0, mark)
+        lines.append('<path d="M%.1f %.1fH%d" stroke="#8886" fill="none"/>' % (x, y, WIDTH - RIGHT))
+        lines.append('<text x="%d" y="%.1f" text-anchor="end">%g</text>' % (LEFT - 6, y + 4, mark))
+    return at
+
+
+def picture(runs, steps):
+    """All curves above; below how far each is from f32 on one rank."""
+    width = max(1, steps // 100)
+    lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" '
+             'fill="#777">' % (WIDTH, HEIGHT)]
+    high = HEIGHT - TOP - GAP - BELOW - 60
+    at = frame(lines, "training loss, nats a byte (means of %d steps)" % width, TOP, high, 1, 6, steps, range(1, 7))
+    below = frame(lines, "less that of f32 on one rank", TOP + high + GAP, BELOW, -0.02, 0.02, steps,
+                  (-0.02, -0.01, 0, 0.01, 0.02))
+    x, y = LEFT, HEIGHT - 40
+    for name, run in runs.items():
+        precision, layout = name.split("-")
+        style = 'fill="none" stroke="%s" stroke-width="1.4" stroke-dasharray="%s"' % (COLOURS[precision],
+                                                                                     DASHES[layout])
+        lines.append('<path d="%s" %s/>' % (path(smooth(run["loss"], width), at), style))
+        if "f32-1" in runs:
+            off = [a - b for a, b in zip(run["loss"], runs["f32-1"]["loss"])]
+            near = [(s, max(-0.02, min(0.02, v))) for s, v in smooth(off, width)]
+            lines.append('<path d="%s" %s/>' % (path(near, below), style))
+        lines.append('<path d="M%d %dh30" %s/><text x="%d" y="%d">%s, %s: %.4f</text>' % (
+            x, y, style, x + 36, y + 4, precision, "1 rank" if layout == "1" else layout[:2] + "=2",
+            run["held_out"][-1]))
+        x, y = (x + 205, y) if x + 400 < WIDTH else (LEFT, y + 20)
+    lines.append('<text x="%d" y="20" font-size="15" font-weight="600">small on the quickstart\'s text, %d steps; '
+                 'in the legend the final held-out loss</text>' % (LEFT, steps))
+    return "\n".join(lines + ["</svg>"]) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--docs", default="docs")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    o = parser.parse_args()
+    data = os.path.join(o.docs, "curves.json")
+    runs = {}
+    if os.path.exists(data):
+        with open(data, encoding="ascii") as f:
+            runs = {k: v for k, v in json.load(f).items() if len(v["loss"]) == o.steps}
+    names = [p + "-" + n for p in PRECISIONS for n in LAYOUTS]
+    for name in names:
+        if name in runs or (o.only and name not in o.only.split(",")):
+            continue
+        runs[name] = train(os.path.abspath(o.corpus), name, o.steps)
+        print("%-9s final held-out %.4f, %d s" % (name, runs[name]["held_out"][-1], runs[name]["seconds"]), flush=True)
+        runs = {n: runs[n] for n in names if n in runs}
+        with open(data, "w", encoding="ascii") as f:
+            f.write("{\n" + ",\n".join('"%s": %s' % (n, json.dumps(r)) for n, r in runs.items()) + "\n}\n")
+    with open(os.path.join(o.docs, "images", "curves.svg"), "w", encoding="ascii") as f:
+        f.write(picture(runs, o.steps))
+
+
+if __name__ == "__main__":
+    main()
