@@ -58,6 +58,27 @@ static void print_nodes(const json_t *nodes, bool clear)
     cli_print_table_new(&table, rows);
 }
 
+/* Why GPUs take no work, a line each. */
+static void print_ills(const json_t *nodes)
+{
+    const json_t *node, *slot;
+    size_t i, k;
+
+    json_array_foreach(nodes, i, node) {
+        json_array_foreach(json_object_get(node, "slots"), k, slot) {
+            const char *why = cli_str(json_object_get(slot, "gpu"), "why");
+
+            if (!*why)
+                continue;
+            (void)printf("slot %lld of ", cli_int(slot, "slot"));
+            cli_print_text(cli_str(node, "id"));
+            (void)printf(" takes no work: ");
+            cli_print_text(why);
+            (void)printf("\n");
+        }
+    }
+}
+
 int nodes_list(struct cli *c)
 {
     json_t *answer = NULL;
@@ -71,6 +92,7 @@ int nodes_list(struct cli *c)
         (void)fprintf(stderr, "no nodes; start muster-agent on each machine that shall work\n");
     else
         print_nodes(json_object_get(answer, "nodes"), false);
+    print_ills(json_object_get(answer, "nodes"));
     json_decref(answer);
     return 0;
 }
