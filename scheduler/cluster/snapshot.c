@@ -334,8 +334,9 @@ static int read_line(struct snapshot *s, struct line *l)
     static const struct {
         const char *name;
         int (*take)(struct snapshot *s, struct line *l);
-    } known[] = { { "config", read_config }, { "prices", read_prices },   { "type", read_type }, { "tenant", read_tenant },
-                  { "node", read_node },     { "profile", read_profile }, { "rate", read_rate }, { "job", read_job } };
+    } known[] = { { "config", read_config }, { "prices", read_prices },   { "type", read_type }, { "job", read_job },
+                  { "node", read_node },     { "profile", read_profile }, { "rate", read_rate },
+                  { "tenant", read_tenant } };
     char name[16];
     const char *rest;
     int r;

@@ -25,8 +25,9 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP, BELOW = 900, 640, 60, 20, 50, 50, 160
 
 def spec(corpus, precision, steps, layout):
     parallel = {"virtual_workers": 2, **{k: v for k, v in layout.items() if k != "dp"}}
+    world = 2 if layout else 1
     return {
-        "name": "curves", "devices": {"min": 1, "max": 2},
+        "name": "curves", "devices": {"min": world, "max": world},
         "train": {
             "model": {"family": "gpt2", "layers": 6, "hidden": 384, "heads": 6, "context": 256, "vocab": 256},
             "precision": precision, "init": {"seed": 1234},

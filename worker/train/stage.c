@@ -67,7 +67,7 @@ static void carve_slot(const struct stage *st, struct carve *c, struct stage_slo
     slot->in = take(c, n);
     slot->out = take(c, n);
     for (int i = 0; i < st->blocks; i++) {
-        struct block_saves counted, *b = slot->block ? &slot->block[i] : &counted;
+        struct block_saves counted = {0}, *b = slot->block ? &slot->block[i] : &counted;
 
         *b = st->again;
         b->x = i == 0 ? slot->in : take(c, n);

@@ -206,7 +206,8 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
         .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .recompute = t->spec->parallel.recompute,
         .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
-        .length = t->info.length, .slots = t->slots[chunk], .layers = t->params.chunk[chunk], .first = t->mesh->first && chunk == 0,
+        .length = t->info.length, .slots = t->slots[chunk], .layers = t->params.chunk[chunk],
+        .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
 }
