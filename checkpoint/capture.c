@@ -9,45 +9,80 @@
 
 static bool have_slot(const struct mck_writer *w, const struct attempt *a)
 {
-    return w->free_slots > 0 || a->extent[w->plan.piece[a->next_piece].extent].slot != NO_SLOT;
+    const struct extent *e = &a->extent[w->plan.piece[a->next_piece].extent];
+
+    return e->in_place || w->free_slots > 0 || e->slot != NO_SLOT;
 }
 
 static void extent_filled(struct mck_writer *w, struct attempt *a, uint32_t extent)
 {
-    w->job[(w->job_first + w->jobs++) % ((size_t)w->slots + 1)] = (struct job){.a = a, .extent = extent};
+    w->job[(w->job_first + w->jobs++) % w->job_room] = (struct job){.a = a, .extent = extent};
     a->to_encode++;
     (void)pthread_cond_signal(&w->encode);
+}
+
+/* A piece needs its source no longer. Lock held. */
+static void piece_done(struct mck_writer *w, struct attempt *a, const struct piece *p)
+{
+    a->pieces_left--;
+    if (!a->pieces_left) {
+        a->captured_us = clock_mono_us();
+        if (a->mode == MCK_STAGED && a->captured_us > a->begun_us)
+            writer_average(&w->copy_rate, (double)w->plan.stream_len * 1e6 / (double)(a->captured_us - a->begun_us));
+    }
+    if (--a->bucket_left[p->bucket] == 0 || !a->pieces_left)
+        (void)pthread_cond_broadcast(&w->gate);
+}
+
+/* Nothing of the attempt is read from the buffers any more, or one reader less. Lock held. */
+static void reader_done(struct mck_writer *w, struct attempt *a)
+{
+    a->copying--;
+    if ((a->code || a->skip) && !a->copying) {
+        (void)pthread_cond_broadcast(&w->commit);
+        (void)pthread_cond_broadcast(&w->gate);
+    }
+}
+
+void capture_release(struct mck_writer *w, struct attempt *a, uint32_t extent)
+{
+    for (size_t i = w->plan.extent_first[extent]; i < w->plan.extent_first[extent + 1]; i++)
+        piece_done(w, a, &w->plan.piece[w->plan.by_extent[i]]);
+    reader_done(w, a);
+    (void)pthread_cond_signal(&w->encode); /* for the tail */
+}
+
+static void copy_piece(struct mck_writer *w, struct attempt *a, const struct piece *p, char *to)
+{
+    a->copying++;
+    (void)pthread_mutex_unlock(&w->lock);
+    memcpy(to, p->src, p->len);
+    memset(to + p->len, 0, p->pad);
+    (void)pthread_mutex_lock(&w->lock);
+    piece_done(w, a, p);
 }
 
 bool capture_one(struct mck_writer *w, struct attempt *a)
 {
     const struct piece *p = &w->plan.piece[a->next_piece];
     struct extent *e = &a->extent[p->extent];
-    char *to;
 
     if (a->next_piece == w->plan.pieces || a->code || a->skip || !have_slot(w, a))
         return false;
-    if (e->slot == NO_SLOT)
+    if (e->slot == NO_SLOT && !e->in_place)
         e->slot = w->free_slot[--w->free_slots];
-    to = w->pool + (size_t)e->slot * MCK_SLOT + p->at;
     a->next_piece++;
-    a->copying++;
-    (void)pthread_mutex_unlock(&w->lock);
-    memcpy(to, p->src, p->len);
-    memset(to + p->len, 0, p->pad);
-    (void)pthread_mutex_lock(&w->lock);
-    a->copying--;
-    a->pieces_left--;
+    if (e->in_place) {
+        if (--e->left == 0) {
+            a->copying++;
+            extent_filled(w, a, p->extent);
+        }
+        return true;
+    }
+    copy_piece(w, a, p, w->pool + (size_t)e->slot * MCK_SLOT + p->at);
     if (--e->left == 0)
         extent_filled(w, a, p->extent);
-    if (!a->pieces_left)
-        a->captured_us = clock_mono_us();
-    if (--a->bucket_left[p->bucket] == 0 || !a->pieces_left)
-        (void)pthread_cond_broadcast(&w->gate);
-    if ((a->code || a->skip) && !a->copying) {
-        (void)pthread_cond_broadcast(&w->commit);
-        (void)pthread_cond_broadcast(&w->gate);
-    }
+    reader_done(w, a);
     return true;
 }
 

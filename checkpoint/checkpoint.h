@@ -50,6 +50,16 @@ struct mck_buffer {
     bool replica; /* another rank registers the same bytes and writes them: not stored from here */
 };
 
+/* How buffers are captured: copied into the pool, which opens the gate soon; or written from where they lie, which
+ * opens it once they are on disk but spares the copy. That holds for each 4 MiB of the stream, where every shard begins
+ * at a page, that lie in memory in the same way, with zeros in the gaps; the rest is copied. A checkpoint that training
+ * waits for is mck_begin and mck_drain. */
+enum mck_mode {
+    MCK_AUTO, /* MCK_ZEROCOPY where the disk was seen to take all between mck_begin and mck_gate, else MCK_STAGED */
+    MCK_STAGED,
+    MCK_ZEROCOPY,
+};
+
 /* Bytes at data. */
 uint64_t mck_buffer_bytes(const struct mck_buffer *b);
 
@@ -57,6 +67,7 @@ struct mck_cfg {
     const char *dir; /* the job's checkpoint folder; made when missing */
     int rank, size;
     uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
+    enum mck_mode mode;  /* MCK_ZEROCOPY: for codec none alone, else MCK_STAGED */
     const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
     int keep;            /* newest committed checkpoints kept, at least 2 */
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
@@ -67,6 +78,8 @@ struct mck_cfg {
 struct mck_done { /* how a request ended, for events and metrics */
     uint64_t step, bytes, stored_bytes;
     int64_t capture_us, write_us;
+    enum mck_mode mode;          /* as it was captured */
+    int64_t stall_us, expect_us; /* the caller waited in mck_gate; what the rates seen before let expect */
     int code; /* 0 committed, or a negative errno */
     char path[4096];
     struct merr err;
@@ -78,9 +91,9 @@ int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, siz
                    struct merr *err);
 
 /* Begin a checkpoint of the buffers as they are now, with the job's cursor as kv (JSON object, borrowed; the
- * same on all ranks; holds at least "step"). Returns at once: 0, -EBUSY (two are under way: dropped and
- * counted), or an error that left nothing behind. The buffers may be read until mck_gate. A step begun again after it
- * failed is another attempt: what comes late of the first does no harm, and all ranks must begin it again. */
+ * same on all ranks; holds at least "step"). Returns at once: 0, -EBUSY (two are under way: this one is left out),
+ * or an error that left nothing behind. The buffers may be read until mck_gate. A step begun again after it failed
+ * is another attempt: what comes late of the first does no harm, and all ranks must begin it again. */
 int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
 
 /* Before the update of a bucket (-1: of all): returns once its bytes are copied. Adds the time waited to

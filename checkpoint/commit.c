@@ -23,6 +23,9 @@ static void report(struct mck_writer *w, const struct attempt *a, int code, cons
     }
     d = &w->done[(w->done_first + w->dones++) % DONE_MAX];
     *d = (struct mck_done){.step = a->step, .bytes = a->bytes, .stored_bytes = a->stored, .code = code};
+    d->mode = a->mode;
+    d->stall_us = a->stall_us;
+    d->expect_us = a->expect_us;
     d->capture_us = a->captured_us ? a->captured_us - a->begun_us : 0;
     d->write_us = clock_mono_us() - a->begun_us;
     memcpy(d->path, a->folder, sizeof(d->path));

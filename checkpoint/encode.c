@@ -28,14 +28,14 @@ static int codec_of(const struct mck_writer *w)
 
 /* Queue a write of len bytes at off. Lock not held. False when memory is short (the attempt has failed then). */
 static bool queue_write(struct mck_writer *w, struct attempt *a, const void *data, uint32_t len, uint64_t off, int slot,
-                        int out)
+                        int out, int64_t extent)
 {
     struct write *q = calloc(1, sizeof(*q));
 
     (void)pthread_mutex_lock(&w->lock);
     if (q) {
         *q = (struct write){.req = {.op = MIO_WRITE, .fd = a->fd, .data = data, .len = len, .off = off},
-                            .a = a, .slot = slot, .out = out};
+                            .a = a, .slot = slot, .out = out, .extent = extent};
         a->io_left++;
         flush_queue(w, q);
     } else {
@@ -43,6 +43,8 @@ static bool queue_write(struct mck_writer *w, struct attempt *a, const void *dat
             writer_free_slot(w, slot);
         if (out != NO_SLOT)
             w->free_out[w->free_outs++] = out;
+        if (extent >= 0)
+            capture_release(w, a, (uint32_t)extent);
         writer_fail(w, a, -ENOMEM, &no_memory);
     }
     (void)pthread_mutex_unlock(&w->lock);
@@ -56,14 +58,15 @@ static uint32_t extent_bytes(const struct mck_writer *w, uint32_t extent)
     return left < MCK_SLOT ? (uint32_t)left : MCK_SLOT;
 }
 
-/* Uncompressed: chunk i lies at 4096 + i MiB, and the slot itself is written. */
+/* Uncompressed: chunk i lies at 4096 + i MiB, and the slot itself is written, or the extent where it lies. */
 static void put_plain(struct mck_writer *w, struct attempt *a, uint32_t extent, int slot)
 {
     uint32_t bytes = extent_bytes(w, extent), whole = (uint32_t)mck_round(bytes, MCK_ALIGN);
-    char *data = w->pool + (size_t)slot * MCK_SLOT;
+    const char *data = slot == NO_SLOT ? w->plan.extent_src[extent] : w->pool + (size_t)slot * MCK_SLOT;
     uint64_t off = MCK_ALIGN + (uint64_t)extent * MCK_SLOT;
 
-    memset(data + bytes, 0, whole - bytes);
+    if (slot != NO_SLOT)
+        memset(w->pool + (size_t)slot * MCK_SLOT + bytes, 0, whole - bytes);
     for (uint32_t at = 0; at < bytes; at += MCK_CHUNK) {
         uint32_t n = bytes - at < MCK_CHUNK ? bytes - at : MCK_CHUNK;
         uint32_t i = extent * (MCK_SLOT / MCK_CHUNK) + at / MCK_CHUNK;
@@ -75,7 +78,7 @@ static void put_plain(struct mck_writer *w, struct attempt *a, uint32_t extent, 
     }
     if (off + whole > a->append)
         a->append = off + whole;
-    (void)queue_write(w, a, data, whole, off, slot, NO_SLOT);
+    (void)queue_write(w, a, data, whole, off, slot, NO_SLOT, slot == NO_SLOT ? (int64_t)extent : -1);
 }
 
 /* --- encoded: chunks are appended ---------------------------------------------------------------- */
@@ -90,7 +93,7 @@ static void fill_flush(struct mck_writer *w)
     w->fill_out = NO_SLOT;
     w->fill_len = 0;
     if (out != NO_SLOT && len)
-        (void)queue_write(w, a, w->out[out], len, a->append - len, NO_SLOT, out);
+        (void)queue_write(w, a, w->out[out], len, a->append - len, NO_SLOT, out, -1);
 }
 
 /* Drop what is half filled for a failed attempt. Lock held. */
@@ -211,7 +214,9 @@ static void encode_extent(struct mck_writer *w, struct attempt *a, uint32_t exte
     (void)pthread_mutex_lock(&w->lock);
     drop = a->code || a->skip;
     a->extent[extent].slot = NO_SLOT;
-    if (drop)
+    if (drop && slot == NO_SLOT)
+        capture_release(w, a, extent);
+    else if (drop)
         writer_free_slot(w, slot);
     (void)pthread_mutex_unlock(&w->lock);
     if (!drop && w->coder)
@@ -242,11 +247,11 @@ static void write_tail(struct mck_writer *w, struct attempt *a)
     if (r)
         writer_fail(w, a, r, &err);
     (void)pthread_mutex_unlock(&w->lock);
-    if (!r && !queue_write(w, a, a->tail, MCK_ALIGN, 0, NO_SLOT, NO_SLOT))
+    if (!r && !queue_write(w, a, a->tail, MCK_ALIGN, 0, NO_SLOT, NO_SLOT, -1))
         r = -ENOMEM;
     for (uint32_t at = 0; !r && at < len; at += n) {
         n = len - at < MCK_SLOT ? len - at : MCK_SLOT;
-        if (!queue_write(w, a, (char *)a->tail + MCK_ALIGN + at, n, a->append + at, NO_SLOT, NO_SLOT))
+        if (!queue_write(w, a, (char *)a->tail + MCK_ALIGN + at, n, a->append + at, NO_SLOT, NO_SLOT, -1))
             break;
     }
     (void)pthread_mutex_lock(&w->lock);
@@ -299,7 +304,7 @@ void *encode_run(void *writer)
         }
         if (is_extent) {
             extent = w->job[w->job_first].extent;
-            w->job_first = (w->job_first + 1) % ((size_t)w->slots + 1);
+            w->job_first = (w->job_first + 1) % w->job_room;
             w->jobs--;
         } else {
             a->to_encode++;

@@ -25,15 +25,12 @@ static void give_back(struct mck_writer *w, struct write *q)
 {
     if (q->slot != NO_SLOT)
         writer_free_slot(w, q->slot);
+    if (q->extent >= 0)
+        capture_release(w, q->a, (uint32_t)q->extent);
     if (q->out != NO_SLOT) {
         w->free_out[w->free_outs++] = q->out;
         (void)pthread_cond_broadcast(&w->encode);
     }
-}
-
-static void average(double *rate, double now)
-{
-    *rate = *rate > 0 ? 0.7 * *rate + 0.3 * now : now;
 }
 
 /* Lock held. */
@@ -55,7 +52,7 @@ static void finish_write(struct mck_writer *w, struct write *q)
         int64_t us = a->last_write_us - a->first_write_us;
 
         a->durable = true;
-        average(&w->disk_rate, (double)(a->append ? a->append : 1) * 1e6 / (double)(us > 0 ? us : 1));
+        writer_average(&w->disk_rate, (double)(a->append ? a->append : 1) * 1e6 / (double)(us > 0 ? us : 1));
     }
     a->io_left--;
     (void)pthread_cond_broadcast(&w->commit);
@@ -78,7 +75,8 @@ static struct write *next_sync(struct mck_writer *w)
             writer_fail(w, a, -ENOMEM, &no_memory);
             continue;
         }
-        *q = (struct write){.req = {.op = MIO_SYNC, .fd = a->fd}, .a = a, .slot = NO_SLOT, .out = NO_SLOT};
+        *q = (struct write){.req = {.op = MIO_SYNC, .fd = a->fd}, .a = a, .slot = NO_SLOT, .out = NO_SLOT,
+                            .extent = -1};
         a->syncing = true;
         a->io_left++;
         return q;

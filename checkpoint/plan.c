@@ -144,11 +144,13 @@ static void lay_out(const struct mck_buffer *const *v, size_t n, struct slice *o
     for (size_t i = 0; i < n; i++) {
         bool first = !i || v[i]->dtype != v[i - 1]->dtype || v[i]->role != v[i - 1]->role;
 
-        off = mck_round(off, first ? MCK_CHUNK : MCK_SHARD_ALIGN);
+        uint64_t bytes = elements(v[i]) * dtype_size((int)v[i]->dtype);
+
+        off = mck_round(off, first ? MCK_CHUNK : MCK_ALIGN);
         p->groups += first;
         if (i)
             out[i - 1].end = off;
-        out[i] = (struct slice){.b = v[i], .off = off, .bytes = elements(v[i]) * dtype_size((int)v[i]->dtype)};
+        out[i] = (struct slice){.b = v[i], .off = off, .bytes = bytes};
         pieces += out[i].bytes / MCK_SLOT + 2;
         off += out[i].bytes;
         out[i].end = off;
@@ -162,12 +164,47 @@ static int count_pieces(struct plan *p, struct merr *err)
     p->extents = (uint32_t)(mck_round(p->stream_len, MCK_SLOT) / MCK_SLOT);
     p->extent_pieces = calloc(p->extents + 1, sizeof(*p->extent_pieces));
     p->bucket_pieces = calloc(p->buckets + 1, sizeof(*p->bucket_pieces));
-    if (!p->extent_pieces || !p->bucket_pieces)
+    p->extent_first = calloc(p->extents + 1, sizeof(*p->extent_first));
+    p->by_extent = calloc(p->pieces + 1, sizeof(*p->by_extent));
+    if (!p->extent_pieces || !p->bucket_pieces || !p->extent_first || !p->by_extent)
         return merr_set(err, -ENOMEM, "no memory for the plan of %u extents", p->extents);
     for (size_t i = 0; i < p->pieces; i++) {
         p->extent_pieces[p->piece[i].extent]++;
         p->bucket_pieces[p->piece[i].bucket]++;
     }
+    for (uint32_t i = 0, end = 0; i <= p->extents; i++)
+        p->extent_first[i] = end += i < p->extents ? p->extent_pieces[i] : 0;
+    for (size_t i = p->pieces; i-- > 0;) /* each extent is filled from its end down, to where it begins */
+        p->by_extent[--p->extent_first[p->piece[i].extent]] = (uint32_t)i;
+    return 0;
+}
+
+/* The extents that need no copy: their pieces lie in memory as in the stream, gaps of less than a page among them. */
+static int find_in_place(struct plan *p, struct merr *err)
+{
+    uint32_t *left = calloc(p->extents + 1, sizeof(*left));
+
+    p->extent_src = calloc(p->extents + 1, sizeof(*p->extent_src));
+    if (!left || !p->extent_src) {
+        free(left);
+        return merr_set(err, -ENOMEM, "no memory for the plan of %u extents", p->extents);
+    }
+    for (size_t i = 0; i < p->pieces; i++) {
+        const struct piece *q = &p->piece[i];
+        uintptr_t base = (uintptr_t)q->src - q->at;
+        bool ends = q->at + q->len + q->pad == MCK_SLOT;
+
+        if (!p->extent_src[q->extent] && base % MCK_ALIGN == 0)
+            p->extent_src[q->extent] = q->src - q->at;
+        if ((uintptr_t)p->extent_src[q->extent] != base || q->pad >= MCK_ALIGN || (ends && q->pad))
+            left[q->extent] = 1; /* not this one */
+    }
+    for (uint32_t i = 0; i < p->extents; i++) {
+        if (left[i] || (uint64_t)(i + 1) * MCK_SLOT > p->stream_len)
+            p->extent_src[i] = NULL;
+        p->in_place_bytes += p->extent_src[i] ? MCK_SLOT : 0;
+    }
+    free(left);
     return 0;
 }
 
@@ -175,6 +212,7 @@ static int make_stream(const struct mck_buffer *const *v, size_t n, struct slice
                        struct merr *err)
 {
     size_t pieces;
+    int r;
 
     lay_out(v, n, slice, p, &pieces);
     if (p->stream_len > (uint64_t)UINT32_MAX * MCK_CHUNK / 2)
@@ -192,7 +230,8 @@ static int make_stream(const struct mck_buffer *const *v, size_t n, struct slice
             p->buckets = (uint32_t)slice[i].b->bucket + 1;
     }
     qsort(p->piece, p->pieces, sizeof(*p->piece), compare_pieces);
-    return count_pieces(p, err);
+    r = count_pieces(p, err);
+    return r ? r : find_in_place(p, err);
 }
 
 static const struct slice *find_slice(const struct slice *s, size_t n, const struct mck_buffer *b)
@@ -310,6 +349,9 @@ void plan_clear(struct plan *p)
 {
     free(p->piece);
     free(p->extent_pieces);
+    free(p->extent_src);
+    free(p->extent_first);
+    free(p->by_extent);
     free(p->bucket_pieces);
     free(p->chunk_dtype);
     index_clear(&p->index);

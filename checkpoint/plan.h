@@ -21,6 +21,10 @@ struct plan {
     struct piece *piece; /* by bucket, then stream */
     size_t pieces;
     uint32_t *extent_pieces; /* pieces of each extent */
+    uint32_t *extent_first;  /* [extents + 1]: where those of an extent begin in by_extent */
+    uint32_t *by_extent;     /* numbers of pieces */
+    const char **extent_src; /* where an extent lies in memory as in the stream, at a page; NULL: it must be copied */
+    uint64_t in_place_bytes; /* of those that do */
     uint32_t extents;
     uint32_t *bucket_pieces;
     uint32_t buckets;

@@ -54,6 +54,11 @@ void writer_fail(struct mck_writer *w, struct attempt *a, int code, const struct
     (void)pthread_cond_broadcast(&w->commit);
 }
 
+void writer_average(double *rate, double now)
+{
+    *rate = *rate > 0 ? 0.7 * *rate + 0.3 * now : now;
+}
+
 /* --- birth ------------------------------------------------------------------------------------- */
 
 static int check_cfg(const struct mck_cfg *c, struct merr *err)
@@ -93,7 +98,8 @@ static int make_pool(struct mck_writer *w, struct merr *err)
     (void)madvise(w->pool, w->pool_bytes, MADV_DONTFORK);
     w->slots = (int)want;
     w->free_slot = calloc(want, sizeof(*w->free_slot));
-    w->job = calloc(want + 1, sizeof(*w->job));
+    w->job_room = ATTEMPTS_MAX * (size_t)w->plan.extents + 1;
+    w->job = calloc(w->job_room, sizeof(*w->job));
     w->done = calloc(DONE_MAX, sizeof(*w->done));
     if (!w->free_slot || !w->job || !w->done)
         return merr_set(err, -ENOMEM, "no memory");
@@ -272,6 +278,46 @@ void mck_writer_free(struct mck_writer *w)
 
 /* --- the caller's side ------------------------------------------------------------------------- */
 
+static bool is_zero(const char *p, size_t n)
+{
+    while (n && !*p)
+        p++, n--;
+    return n == 0;
+}
+
+/* The gaps between its pieces hold what the format wants there. */
+static bool gaps_are_zero(const struct plan *p, uint32_t extent)
+{
+    for (size_t i = p->extent_first[extent]; i < p->extent_first[extent + 1]; i++) {
+        const struct piece *q = &p->piece[p->by_extent[i]];
+
+        if (!is_zero(q->src + q->len, q->pad))
+            return false;
+    }
+    return true;
+}
+
+static double over(double excess_s)
+{
+    return excess_s > 0 ? excess_s * 1e6 : 0;
+}
+
+/* What waiting at the gate each mode would cost by the rates seen, and the mode that follows. */
+static void choose_mode(const struct mck_writer *w, struct attempt *a)
+{
+    double bytes = (double)w->plan.stream_len, pool = (double)w->pool_bytes, window = w->window_s;
+    double write_s = w->disk_rate > 0 ? bytes / w->disk_rate : 0;
+    double copy_us = w->copy_rate > 0 ? over(bytes / w->copy_rate - window) : 0;
+    double drain_us = w->disk_rate > 0 ? over((bytes - pool) / w->disk_rate - window) : 0;
+    bool can = !w->coder && w->plan.in_place_bytes > 0;
+    bool pays = write_s > 0 && window > 0 && write_s < 0.8 * window && (double)w->plan.in_place_bytes > bytes / 2;
+
+    a->mode = can && (w->cfg.mode == MCK_ZEROCOPY || (w->cfg.mode == MCK_AUTO && pays)) ? MCK_ZEROCOPY : MCK_STAGED;
+    if (copy_us < drain_us)
+        copy_us = drain_us;
+    a->expect_us = (int64_t)(a->mode == MCK_ZEROCOPY ? over(write_s - window) : copy_us);
+}
+
 static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step, char *kv)
 {
     uint32_t *bucket_left = a->bucket_left;
@@ -286,8 +332,13 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     folder_attempt(w->cfg.generation, step, w->tries, a->uuid);
     memset(chunk, 0, w->plan.chunks * sizeof(*chunk));
     memcpy(bucket_left, w->plan.bucket_pieces, w->plan.buckets * sizeof(*bucket_left));
+    choose_mode(w, a);
     for (uint32_t i = 0; i < w->plan.extents; i++)
-        extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i]};
+        extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i],
+                                    .in_place = a->mode == MCK_ZEROCOPY && w->plan.extent_src[i] &&
+                                                gaps_are_zero(&w->plan, i)};
+    w->window_open = true;
+    w->begun_us = a->begun_us;
     if (!a->pieces_left)
         a->captured_us = a->begun_us;
 }
@@ -344,12 +395,18 @@ int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
 
     (void)err;
     lock(w);
+    if (w->window_open)
+        writer_average(&w->window_s, (double)(clock_mono_us() - w->begun_us) * 1e-6);
+    w->window_open = false;
     for (int i = 0; i < ATTEMPTS_MAX; i++) {
         struct attempt *a = &w->attempt[i];
+        int64_t from = 0;
 
         while (bucket_left(w, a, bucket)) {
+            if (!from)
+                from = clock_mono_us();
             if (!start)
-                start = clock_mono_us();
+                start = from;
             if (a == writer_oldest(w) || !writer_oldest(w)->pieces_left || writer_oldest(w)->code) {
                 if (capture_one(w, a)) /* quicker than to wait for the capture thread */
                     continue;
@@ -357,6 +414,7 @@ int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
             if (bucket_left(w, a, bucket))
                 (void)pthread_cond_wait(&w->gate, &w->lock); /* ends: I/O frees slots, or fails the attempt */
         }
+        a->stall_us += from ? clock_mono_us() - from : 0;
     }
     if (start)
         w->stall_us += clock_mono_us() - start;

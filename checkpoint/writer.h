@@ -5,7 +5,8 @@
  *     ─▶ commit thread: rename into place; rank 0 waits for the others, merges, renames MANIFEST
  *
  * A failed attempt runs dry: pieces not yet copied are not copied, slots go back, what is under way ends, then
- * the commit thread removes its file and reports it. The lock guards all that is not said to belong to a thread.
+ * the commit thread removes its file and reports it. An extent that needs no copy (in_place) has no slot: its pieces
+ * count as copied once it is written. The lock guards all that is not said to belong to a thread.
  */
 #ifndef MUSTER_CHECKPOINT_WRITER_H
 #define MUSTER_CHECKPOINT_WRITER_H
@@ -25,6 +26,7 @@
 struct extent {
     int slot;
     uint32_t left; /* pieces still to copy */
+    bool in_place;
 };
 
 struct attempt {
@@ -32,7 +34,8 @@ struct attempt {
     uint64_t step, serial; /* serial: order of mck_begin */
     uint8_t uuid[16];
     char *kv;
-    int64_t begun_us, captured_us;
+    int64_t begun_us, captured_us, stall_us, expect_us;
+    enum mck_mode mode;
     int code; /* first failure */
     struct merr err;
     bool skip; /* the step is committed already: nothing to write */
@@ -69,6 +72,7 @@ struct write { /* a request of the I/O thread; its own free() */
     struct mio_req req; /* must be first */
     struct attempt *a;
     int slot, out; /* what to give back, or NO_SLOT */
+    int64_t extent; /* in place, or -1 */
     struct write *next;
 };
 
@@ -91,8 +95,8 @@ struct mck_writer {
     struct attempt attempt[ATTEMPTS_MAX];
     uint64_t serial, last_step;
     uint32_t tries; /* of last_step before the last one */
-    struct job *job; /* ring of slots + 1 */
-    size_t job_first, jobs;
+    struct job *job; /* ring of job_room: every extent of both attempts */
+    size_t job_first, jobs, job_room;
     struct write *write_head, *write_tail;
     int write_event;
     struct mio *mio; /* of the I/O thread */
@@ -102,6 +106,10 @@ struct mck_writer {
     int fill_out;
     uint32_t fill_len;
     double disk_rate, encode_rate; /* bytes a second, moving averages; 0: not known */
+    double copy_rate;              /* as these */
+    double window_s;               /* from mck_begin to the next mck_gate, as these */
+    bool window_open;
+    int64_t begun_us;              /* the last mck_begin */
 
     struct mck_done *done;
     size_t done_first, dones;
@@ -122,6 +130,12 @@ void writer_free_slot(struct mck_writer *w, int slot);
 
 /* Copy one more piece of a into the pool. False: none left, or no slot free. Lock held, dropped meanwhile. */
 bool capture_one(struct mck_writer *w, struct attempt *a);
+
+/* An extent in place is written, or never will be: its pieces may change. Lock held. */
+void capture_release(struct mck_writer *w, struct attempt *a, uint32_t extent);
+
+/* Let a moving average take in a value. */
+void writer_average(double *rate, double now);
 
 void *capture_run(void *writer);
 void *encode_run(void *writer);

@@ -120,8 +120,10 @@ static int tell(struct train *t, const struct mck_done *d, struct merr *err)
     json_t *e;
 
     if (d->code == 0)
-        log_info("checkpoint %s: %.1f MiB in %.2f s", d->path, (double)d->stored_bytes / (1 << 20),
-                 (double)d->write_us * 1e-6);
+        log_info("checkpoint %s: %.1f MiB in %.2f s, %s, training waited %.1f ms (%.1f expected)", d->path,
+                 (double)d->stored_bytes / (1 << 20), (double)d->write_us * 1e-6,
+                 d->mode == MCK_ZEROCOPY ? "from where it lay" : "copied first", (double)d->stall_us * 1e-3,
+                 (double)d->expect_us * 1e-3);
     else
         log_warn("checkpoint of step %llu failed: %s", (unsigned long long)d->step, d->err.text);
     e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f}", "type", "checkpoint", "step", (json_int_t)d->step, "path", d->path,
@@ -210,8 +212,8 @@ static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], 
         return 0;
     if (votes[SAVE_BUSY + tier] > 0) {
         if (t->mesh->rank == 0)
-            log_warn("step %llu: no %s, two are still being written", (unsigned long long)t->step,
-                     tier == TIER_DISK ? "checkpoint" : "snapshot in memory");
+            log_warn("step %llu: no %s, two are still being written (%u left out so far)", (unsigned long long)t->step,
+                     tier == TIER_DISK ? "checkpoint" : "snapshot in memory", ++s->dropped);
         return 0;
     }
     TRY(begin(t, tier, err));

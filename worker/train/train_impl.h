@@ -35,6 +35,7 @@ struct saver {
     int every;                 /* steps, SPEC_EVERY_AUTO, or 0: only at the end and when asked */
     struct cadence cadence;    /* of rank 0, which decides for all when every is SPEC_EVERY_AUTO */
     int under_way;
+    unsigned dropped;          /* left out because two were under way */
     uint64_t saved_step;       /* of the last checkpoint begun; UINT64_MAX: none */
     int failed;                /* code of the last finished checkpoint (coordinator) */
 };

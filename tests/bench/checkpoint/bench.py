@@ -6,6 +6,7 @@ One JSON object a line; ratio is value / reference, where the reference ran in t
 4 GiB under DIR (a new folder there, removed at the end). write_direct_gbps is the I/O layer with both checksums from
 aligned memory; write_staged_gbps the whole way of a writer, commit included."""
 import argparse
+import collections
 import contextlib
 import datetime
 import json
@@ -76,11 +77,11 @@ class Bench:
         seconds = out["jobs"][0]["job_runtime"] / 1e3 if how == "write" else job["runtime"] / 1e3
         return job["io_bytes"] / max(seconds, 1e-3) / 1e9
 
-    def staged(self, codec="none"):
+    def written(self, how, codec="none"):
         """A fresh folder with one checkpoint, and how it was written."""
-        folder = os.path.join(self.folder, "staged")
+        folder = os.path.join(self.folder, how)
         shutil.rmtree(folder, ignore_errors=True)
-        return folder, self.measure("staged", folder, self.mib, codec)
+        return folder, self.measure(how, folder, self.mib, codec)
 
 
 def speed(got):
@@ -88,19 +89,22 @@ def speed(got):
 
 
 def bench_io(b):
-    seen = {name: [] for name in ("fio_write", "fio_read", "direct", "staged", "load", "cpu", "direct_ratio",
-                                  "staged_ratio", "load_ratio")}
+    seen = collections.defaultdict(list)
     for _ in range(b.samples):
         write = b.fio("write")
         read = b.fio("read")
         os.unlink(os.path.join(b.folder, "fio.bin"))
         direct = b.measure("direct", b.folder, b.mib)
-        folder, staged = b.staged()
+        folder, staged = b.written("staged")
         load = b.measure("load", folder)
+        shutil.rmtree(folder)
+        folder, zerocopy = b.written("zerocopy")
         shutil.rmtree(folder)
         for name, value in (("fio_write", write), ("fio_read", read), ("direct", speed(direct)),
                             ("staged", speed(staged)), ("load", speed(load)),
                             ("cpu", staged["cpu_s"] / staged["bytes"] * 2**30),
+                            ("zerocopy", speed(zerocopy)), ("zerocopy_ratio", speed(zerocopy) / write),
+                            ("zerocopy_cpu", zerocopy["cpu_s"] / zerocopy["bytes"] * 2**30),
                             ("direct_ratio", speed(direct) / write), ("staged_ratio", speed(staged) / write),
                             ("load_ratio", speed(load) / read)):
             seen[name].append(value)
@@ -109,8 +113,10 @@ def bench_io(b):
     read = f"fio direct 4 MiB QD8 read, {b.mib} MiB: {mid['fio_read']:.2f} GB/s"
     row("write_direct_gbps", mid["direct"], "GB/s", write, mid["direct_ratio"])
     row("write_staged_gbps", mid["staged"], "GB/s", write, mid["staged_ratio"])
+    row("write_zerocopy_gbps", mid["zerocopy"], "GB/s", write, mid["zerocopy_ratio"])
     row("load_gbps", mid["load"], "GB/s", read, mid["load_ratio"])
     row("cpu_s_per_gib", mid["cpu"], "s/GiB", "0.35 s/GiB, uncompressed", mid["cpu"] / 0.35)
+    row("cpu_zerocopy_s_per_gib", mid["zerocopy_cpu"], "s/GiB", "0.35 s/GiB, uncompressed", mid["zerocopy_cpu"] / 0.35)
 
 
 def bench_codec(b):
@@ -133,7 +139,7 @@ def bench_torch(b):
     for _ in range(b.samples):
         theirs.append(float(run(python, "-c", TORCH, path, str(b.mib))))
         os.unlink(path)
-        folder, staged = b.staged()
+        folder, staged = b.written("staged")
         shutil.rmtree(folder)
         ours.append(staged["seconds"])
     row("durable_s", statistics.median(ours), "s",

@@ -2,6 +2,7 @@
  *
  *   checkpoint-measure direct DIR MIB         from aligned memory: hash, write with the I/O layer, sync
  *   checkpoint-measure staged DIR MIB CODEC   a writer's whole way: capture, encode, write, sync, commit
+ *   checkpoint-measure zerocopy DIR MIB none  the same, from where the buffers lie
  *   checkpoint-measure load DIR               read and verify the newest into buffers, from a cold cache
  *   checkpoint-measure codec ESIZE MIB        exponent split on one core
  *
@@ -165,9 +166,9 @@ static size_t make_buffers(struct mck_buffer *b, char name[][24], char *data, si
 static struct mck_buffer buffer[TENSORS_MAX];
 static char names[TENSORS_MAX][24];
 
-static void staged(const char *dir, size_t bytes, const char *codec)
+static void staged(const char *dir, size_t bytes, const char *codec, enum mck_mode mode)
 {
-    struct mck_cfg cfg = {.dir = dir, .size = 1, .generation = 1, .codec = codec, .keep = 2};
+    struct mck_cfg cfg = {.dir = dir, .size = 1, .generation = 1, .codec = codec, .keep = 2, .mode = mode};
     size_t n = make_buffers(buffer, names, weights(bytes, 4), bytes);
     json_t *kv = json_pack("{s:i}", "step", 1);
     struct merr err = {.text = ""};
@@ -296,12 +297,14 @@ int main(int argc, char **argv)
     if (argc == 4 && !strcmp(argv[1], "direct"))
         direct(argv[2], mib(argv[3]));
     else if (argc == 5 && !strcmp(argv[1], "staged"))
-        staged(argv[2], mib(argv[3]), argv[4]);
+        staged(argv[2], mib(argv[3]), argv[4], MCK_STAGED);
+    else if (argc == 5 && !strcmp(argv[1], "zerocopy"))
+        staged(argv[2], mib(argv[3]), argv[4], MCK_ZEROCOPY);
     else if (argc == 3 && !strcmp(argv[1], "load"))
         load(argv[2]);
     else if (argc == 4 && !strcmp(argv[1], "codec") && (!strcmp(argv[2], "2") || !strcmp(argv[2], "4")))
         codec(argv[2][0] == '2' ? 2 : 4, mib(argv[3]));
     else
-        die("usage", "direct DIR MIB | staged DIR MIB CODEC | load DIR | codec 2|4 MIB");
+        die("usage", "direct DIR MIB | staged|zerocopy DIR MIB CODEC | load DIR | codec 2|4 MIB");
     return 0;
 }

@@ -1,0 +1,223 @@
+/* Buffers that are written from where they lie: the same bytes on disk, and none changes under the writer's hands. */
+#include "tests/unit/checkpoint/layouts.h"
+
+#include <poll.h>
+
+#include "checkpoint/plan.h"
+
+#define PAGE 4096u
+#define TENSORS 6
+#define WAIT_US (INT64_C(20) * 1000000)
+
+static const uint64_t floats[TENSORS] = {900000, 1, 300001, 2000000, 1500, 1048576};
+
+struct arena {
+    char dir[64];
+    char *memory, *copy;
+    size_t bytes;
+    struct mck_buffer buf[TENSORS];
+    struct plan plan;
+};
+
+static char names[TENSORS][16];
+
+/* Tensors at pages of one arena, zeros between them. */
+static int set_up(void **state)
+{
+    struct arena *a = calloc(1, sizeof(*a));
+    struct merr err = {""};
+
+    assert_non_null(a);
+    (void)snprintf(a->dir, sizeof(a->dir), "%s", temp_dir());
+    for (int i = 0; i < TENSORS; i++)
+        a->bytes += (floats[i] * 4 + PAGE - 1) / PAGE * PAGE;
+    a->memory = aligned_alloc(2u << 20, (a->bytes + (2u << 20) - 1) / (2u << 20) * (2u << 20));
+    a->copy = malloc(a->bytes);
+    assert_non_null(a->memory);
+    assert_non_null(a->copy);
+    memset(a->memory, 0, a->bytes);
+    for (size_t i = 0, at = 0; i < TENSORS; at += (floats[i] * 4 + PAGE - 1) / PAGE * PAGE, i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "t%zu", i);
+        a->buf[i] = (struct mck_buffer){.name = names[i], .ndim = 1, .shape = {floats[i]}, .len = {floats[i]},
+                                        .data = a->memory + at, .bucket = (int)i};
+        for (size_t k = 0; k < floats[i] * 4; k++)
+            a->memory[at + k] = (char)(k * 31 + i + (k >> 11));
+    }
+    memcpy(a->copy, a->memory, a->bytes);
+    assert_int_equal(plan_make(a->buf, TENSORS, 0, &a->plan, &err), 0);
+    *state = a;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct arena *a = *state;
+
+    assert_int_equal(io_remove_tree(a->dir, NULL), 0);
+    plan_clear(&a->plan);
+    free(a->memory);
+    free(a->copy);
+    free(a);
+    return 0;
+}
+
+static struct mck_writer *writer(const struct arena *a, enum mck_mode mode)
+{
+    struct mck_cfg cfg = {.dir = a->dir, .size = 1, .generation = 1, .codec = "none", .keep = 2, .mode = mode};
+    struct merr err = {""};
+    struct mck_writer *w;
+
+    if (mck_writer_new(&cfg, a->buf, TENSORS, &w, &err))
+        fail_msg("%s", err.text);
+    return w;
+}
+
+static void begin(struct mck_writer *w, uint64_t step)
+{
+    json_t *kv = json_pack("{s:I}", "step", (json_int_t)step);
+
+    assert_int_equal(mck_begin(w, step, kv, NULL), 0);
+    json_decref(kv);
+}
+
+static struct mck_done end(struct mck_writer *w)
+{
+    struct mck_done d;
+
+    assert_int_equal(mck_drain(w, clock_mono_us() + WAIT_US, NULL), 0);
+    assert_int_equal(mck_next_done(w, &d), 1);
+    if (d.code)
+        fail_msg("%s", d.err.text);
+    return d;
+}
+
+/* What was saved as step is what the arena held then. */
+static void expect_saved(struct arena *a, uint64_t step)
+{
+    struct merr err = {""};
+    struct mck *c;
+
+    memset(a->memory, 0x55, a->bytes);
+    if (mck_open(a->dir, step, &c, &err) || mck_verify(c, NULL, NULL, NULL, &err) ||
+        mck_load(c, a->buf, TENSORS, &err))
+        fail_msg("%s", err.text);
+    mck_free(c);
+    for (int i = 0; i < TENSORS; i++)
+        assert_memory_equal(a->buf[i].data, a->copy + ((char *)a->buf[i].data - a->memory), floats[i] * 4);
+}
+
+static void what_lies_as_in_the_stream_needs_no_copy(void **state)
+{
+    struct arena *a = *state;
+    struct mck_buffer apart[2] = {a->buf[0], a->buf[3]};
+    struct plan p;
+
+    assert_int_equal(a->plan.in_place_bytes, a->plan.stream_len / MCK_SLOT * MCK_SLOT);
+    assert_true(a->plan.in_place_bytes > MCK_SLOT);
+    apart[1].data = (char *)apart[1].data + 64; /* not at a page */
+    assert_int_equal(plan_make(apart, 2, 0, &p, NULL), 0);
+    assert_int_equal(p.in_place_bytes, 0);
+    plan_clear(&p);
+}
+
+static void buffers_may_change_once_their_gate_has_opened(void **state)
+{
+    static const char *const ways[] = {"uring", "threads", "buffered"};
+    struct arena *a = *state;
+
+    for (uint64_t i = 0; i < 6; i++) {
+        struct mck_writer *w;
+        struct mck_done d;
+
+        assert_int_equal(setenv("MUSTER_IO", ways[i / 2], 1), 0);
+        w = writer(a, i % 2 ? MCK_ZEROCOPY : MCK_STAGED);
+        memcpy(a->memory, a->copy, a->bytes);
+        begin(w, i + 1);
+        for (int b = 0; b < TENSORS; b++) {
+            assert_int_equal(mck_gate(w, b, NULL), 0);
+            memset(a->buf[b].data, (int)i, floats[b] * 4);
+        }
+        d = end(w);
+        assert_int_equal(d.mode, i % 2 ? MCK_ZEROCOPY : MCK_STAGED);
+        assert_true(d.stall_us >= 0 && d.stall_us <= mck_stall_us(w));
+        expect_saved(a, i + 1);
+        mck_writer_free(w);
+    }
+    assert_int_equal(unsetenv("MUSTER_IO"), 0);
+}
+
+static void gaps_that_hold_something_are_written_as_zeros(void **state)
+{
+    struct arena *a = *state;
+    struct mck_writer *w = writer(a, MCK_ZEROCOPY);
+
+    for (int i = 0; i < TENSORS; i++)
+        for (size_t at = floats[i] * 4; at % PAGE; at++)
+            ((char *)a->buf[i].data)[at] = 0x77;
+    begin(w, 1);
+    assert_int_equal(mck_gate(w, -1, NULL), 0);
+    (void)end(w);
+    expect_saved(a, 1);
+    mck_writer_free(w);
+}
+
+static void the_mode_follows_from_what_was_seen(void **state)
+{
+    struct arena *a = *state;
+    struct mck_writer *w = writer(a, MCK_AUTO);
+    uint64_t step = 1;
+
+    begin(w, step++);
+    for (int64_t from = clock_mono_us(), took = 0; !took || clock_mono_us() < from + 6 * took;) {
+        if (!took) {
+            assert_int_equal(end(w).mode, MCK_STAGED); /* nothing is known yet */
+            took = clock_mono_us() - from;
+        }
+        (void)poll(NULL, 0, 1);
+    }
+    assert_int_equal(mck_gate(w, -1, NULL), 0); /* the disk took a sixth of the time */
+    begin(w, step++);
+    assert_int_equal(mck_gate(w, -1, NULL), 0); /* this time there was none */
+    assert_int_equal(end(w).mode, MCK_ZEROCOPY);
+    for (int i = 0; i < 12; i++) {
+        begin(w, step++);
+        assert_int_equal(mck_gate(w, -1, NULL), 0);
+        if (end(w).mode == MCK_STAGED)
+            break;
+        assert_true(i < 11);
+    }
+    mck_writer_free(w);
+}
+
+static void a_failed_attempt_opens_its_gate(void **state)
+{
+    struct arena *a = *state;
+    struct mck_writer *w = writer(a, MCK_ZEROCOPY);
+    struct mck_done d;
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/step-00000001", a->dir);
+    assert_int_equal(io_publish_file(path, "", 0, 0644, NULL), 0); /* a file where the folder must be */
+    begin(w, 1);
+    assert_int_equal(mck_gate(w, -1, NULL), 0);
+    memset(a->memory, 0, a->bytes);
+    assert_int_equal(mck_drain(w, clock_mono_us() + WAIT_US, NULL), 0);
+    assert_int_equal(mck_next_done(w, &d), 1);
+    assert_true(d.code < 0);
+    mck_writer_free(w);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(what_lies_as_in_the_stream_needs_no_copy),
+        T(buffers_may_change_once_their_gate_has_opened),
+        T(gaps_that_hold_something_are_written_as_zeros),
+        T(the_mode_follows_from_what_was_seen),
+        T(a_failed_attempt_opens_its_gate),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
