@@ -80,3 +80,13 @@ def test_numbers_that_are_not_finite_are_not_hidden_by_a_codec(job, tmp_path):
         codes = run.wait()
     assert ranks.USER in codes
     assert "step " in run.log(codes.index(ranks.USER)) and "learning rate" in run.log(codes.index(ranks.USER))
+
+
+def test_auto_decides_by_measurement_and_says_what_it_expects(job, uncoded, tmp_path):
+    layout = {"tp": 2, "dp": 2}
+    run = ranks.train(dict(job, compress={"tp": "auto", "pp": "auto", "dp": "auto"}), str(tmp_path), nodes=2, **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(uncoded(layout, 2))) < LOSS_RELATIVE
+    for group in ("tp", "dp"):
+        assert "compress.%s: " % group in run.log(0)
+        line = run.metrics()[-1]
+        assert line["wire_%s_ms" % group] > 0 and line["wire_%s_predicted_ms" % group] > 0

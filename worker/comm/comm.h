@@ -73,6 +73,7 @@ int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int
                    struct merr *err);
 int comm_group_size(const struct comm_group *g);
 int comm_group_index(const struct comm_group *g);
+int comm_group_nodes(const struct comm_group *g); /* that members are of */
 
 /* buf[count] becomes the sum (or maximum) over the members, added in member order. */
 int comm_all_reduce(struct comm_group *g, void *buf, size_t count, enum comm_type type, enum comm_op op,

@@ -203,6 +203,11 @@ int comm_group_index(const struct comm_group *g)
     return g->index;
 }
 
+int comm_group_nodes(const struct comm_group *g)
+{
+    return g->nodes;
+}
+
 /* --- the frame of a call ------------------------------------------------------------------------ */
 
 int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned extra, uint64_t bytes)

@@ -164,6 +164,14 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
         .ranks = t->run.world,
     };
+    struct wire_times tp, dp;
+
+    wire_times_take(t->wire[BYTES_TP], &tp);
+    wire_times_take(t->wire[BYTES_DP], &dp);
+    s.wire_tp_ms = tp.spent_ms;
+    s.wire_tp_predicted_ms = tp.predicted_ms;
+    s.wire_dp_ms = dp.spent_ms;
+    s.wire_dp_predicted_ms = dp.predicted_ms;
 
     return t->mesh->rank == 0 ? report_metrics(t->report, &s, err) : 0;
 }

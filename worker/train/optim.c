@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "scheduler/plan/layout.h"
 #include "worker/train/try.h"
@@ -274,6 +275,8 @@ static int exchange(struct optim *o, const struct region *g, const struct tree *
     int dp = o->cfg.mesh.dp, me = o->cfg.mesh.dp_index;
     size_t begin, n, mine;
 
+    int64_t began_us = clock_mono_us();
+
     piece(o, g, me, &begin, &mine);
     for (int p = 0; p < o->nodes_most; p++) {
         for (int i = 0; i < dp; i++) {
@@ -285,6 +288,7 @@ static int exchange(struct optim *o, const struct region *g, const struct tree *
         }
         TRY(comm_all_to_all_v(o->cfg.dp, o->send, o->send_bytes, o->recv, o->recv_bytes, err));
     }
+    wire_spent(o->cfg.wire, began_us, g->n);
     return 0;
 }
 
@@ -499,6 +503,15 @@ static int copy_masters(struct optim *o, bool to_weights, struct merr *err)
     return o->cfg.k->stream_sync(o->cfg.stream, err);
 }
 
+static int gather_timed(struct optim *o, const struct region *g, struct merr *err)
+{
+    int64_t began_us = clock_mono_us();
+
+    TRY(gather(o, g, o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+    wire_spent(o->cfg.wire, began_us, g->n);
+    return 0;
+}
+
 /* New weights to all replicas. raw: as they are, else as the wire has it. */
 static int share_weights(struct optim *o, uint64_t step, bool raw, struct merr *err)
 {
@@ -506,7 +519,7 @@ static int share_weights(struct optim *o, uint64_t step, bool raw, struct merr *
         const struct region *g = &o->region[i];
 
         if (raw)
-            TRY(gather(o, g, o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+            TRY(gather_timed(o, g, err));
         else if (g->n > 0)
             TRY(wire_move_replicas(o->cfg.wire, PART_WEIGHTS + (unsigned)i, step, o->master + o->range[i].state,
                                    o->cfg.weights + g->at, cuts(o, g), err));

@@ -19,6 +19,8 @@ struct report_step {
     uint64_t bytes_tp, bytes_pp, bytes_dp;
     uint64_t generation;
     int ranks;
+    /* of rank 0, where compress is auto: milliseconds in calls of tp and dp, and what was predicted; 0: not said */
+    double wire_tp_ms, wire_tp_predicted_ms, wire_dp_ms, wire_dp_predicted_ms;
 };
 
 /* folder: of the run, dir: of the job. Rank 0 opens the metrics too and cuts the job folder's lines back to steps

@@ -383,6 +383,9 @@ static int build(struct train *t, struct merr *err)
         TRY(arena(t, dp, t->params.grad_n, &t->pool[i], err));
     if (t->mesh->tp > 1)
         TRY(arena(t, true, stage_reduce_floats(&s), &t->reduce, err));
+    TRY(wire_tune(t->wire[BYTES_TP], WIRE_SUMS, t->reduce, stage_reduce_floats(&s), err));
+    TRY(wire_tune(t->wire[BYTES_PP], WIRE_PIPE, NULL, stage_trunk_floats(&s), err));
+    TRY(wire_tune(t->wire[BYTES_DP], WIRE_SHARES, t->pool[0], t->params.weight_n, err));
     TRY(build_stages(t, err));
     o.weights = t->weights;
     TRY(optim_new(&o, &t->optim, err));

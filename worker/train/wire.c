@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "worker/comm/coded.h"
+#include "worker/comm/cost.h"
+#include "worker/comm/probe.h"
 
 struct wire {
     struct comm_group *group;
@@ -13,6 +17,11 @@ struct wire {
     uint64_t seed;
     uint32_t place;
     uint32_t flags;
+    bool automatic;
+    size_t slice;           /* values; 0: as coded.h has it */
+    size_t tuned;           /* values of a unit: what predicted_us is for; 0: never tuned */
+    double predicted_us;
+    double spent_us, units; /* since the last look */
 };
 
 /* What the words of compress.dp stand for; the others are names of codecs. */
@@ -27,7 +36,7 @@ static int find_codecs(struct wire *w, const char *word, struct merr *err)
 {
     int r;
 
-    if (!word || !*word || strcmp(word, "none") == 0 || strcmp(word, "auto") == 0)
+    if (!word || !*word || strcmp(word, "none") == 0)
         return 0;
     for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++) {
         if (strcmp(word, mixes[i].word) != 0)
@@ -48,8 +57,9 @@ int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
     assert(cfg->place < COMM_RANKS_MAX);
     if (!w)
         return merr_set(err, -ENOMEM, "no memory for a wire");
-    *w = (struct wire){.group = cfg->group, .seed = cfg->seed, .place = cfg->place};
-    r = cfg->group ? find_codecs(w, cfg->codec, err) : 0;
+    *w = (struct wire){.group = cfg->group, .seed = cfg->seed, .place = cfg->place,
+                       .automatic = cfg->codec && strcmp(cfg->codec, "auto") == 0};
+    r = cfg->group && !w->automatic ? find_codecs(w, cfg->codec, err) : 0;
     if (r < 0) {
         wire_free(w);
         return r;
@@ -73,24 +83,130 @@ static bool alone(const struct wire *w)
     return !w || !w->group;
 }
 
+void wire_spent(struct wire *w, int64_t began_us, size_t n)
+{
+    if (!w)
+        return;
+    w->spent_us += (double)(clock_mono_us() - began_us);
+    w->units += w->tuned ? 0.5 * (double)n / (double)w->tuned : 0;
+}
+
+void wire_times_take(struct wire *w, struct wire_times *ret)
+{
+    *ret = (struct wire_times){w->spent_us * 1e-3, w->units * w->predicted_us * 1e-3};
+    w->spent_us = w->units = 0;
+}
+
 static struct coded how_to(const struct wire *w, unsigned part, uint64_t step)
 {
     return (struct coded){
-        .codec = w->codec, .far = w->far, .type = CODEC_F32,
+        .codec = w->codec, .far = w->far, .type = CODEC_F32, .slice = w->slice,
         .site = {.seed = w->seed, .tensor = (part * COMM_RANKS_MAX + w->place) * CODED_TENSORS, .step = (uint32_t)step},
     };
 }
 
+/* --- auto --------------------------------------------------------------------------------------------------------- */
+
+struct tuning {
+    struct wire *wire;
+    enum wire_use use;
+    float *x;
+};
+
+/* The raw way of n values. */
+static int raw_call(void *arg, size_t n, struct merr *err)
+{
+    const struct tuning *t = arg;
+    struct comm_group *g = t->wire->group;
+    size_t share = n / (size_t)comm_group_size(g);
+    float *own = t->x + share * (size_t)comm_group_index(g);
+    int r;
+
+    if (t->use == WIRE_SUMS)
+        return comm_all_reduce(g, t->x, n, COMM_F32, COMM_SUM, err);
+    r = comm_reduce_scatter(g, t->x, own, share, COMM_F32, err);
+    return r < 0 ? r : comm_all_gather(g, own, share * sizeof(float), t->x, err);
+}
+
+/* What auto takes where coding pays. */
+static const char *const automatic[] = {[WIRE_SUMS] = "r8", [WIRE_SHARES] = "sdp4bit", [WIRE_PIPE] = "r8"};
+static const char *const what[] = {"compress.tp", "compress.dp", "compress.pp"};
+
+static int measure(struct tuning *t, size_t n, struct cost_line *link, double *raw_us, struct merr *err)
+{
+    struct comm_group *g = t->wire->group;
+    int r = probe_link(g, link, err), members = comm_group_size(g);
+    double bytes = (double)(n * sizeof(float)) / members, moved_us;
+
+    if (r < 0)
+        return r;
+    if (t->use == WIRE_PIPE) {
+        link->byte_us /= members - 1; /* of one message at a time */
+        *raw_us = link->fixed_us + link->byte_us * (double)(n * sizeof(float));
+        return 0;
+    }
+    r = probe_raw(g, raw_call, t, n, raw_us, err);
+    if (r < 0 || comm_group_nodes(g) == 1) /* raw values need no messages inside a node */
+        return r;
+    /* Two measurements of one link, in two hops of raw values: what disturbs one only makes it slower. */
+    if (*raw_us < 2 * bytes * link->byte_us)
+        link->byte_us = *raw_us / (2 * bytes);
+    moved_us = 2 * (link->fixed_us + bytes * link->byte_us);
+    *raw_us = moved_us < *raw_us ? moved_us : *raw_us;
+    return 0;
+}
+
+int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err)
+{
+    static const enum cost_shape shape[] = {COST_ALL_REDUCE, COST_REDUCE_SCATTER, COST_SEND};
+    struct tuning t = {w, use, x};
+    struct cost_codec codec, back;
+    struct cost_line link;
+    double raw_us, coded_us;
+    size_t any;
+    int r, members;
+
+    if (alone(w) || !w->automatic || n == 0)
+        return 0;
+    members = comm_group_size(w->group);
+    r = measure(&t, n, &link, &raw_us, err);
+    if (r == 0)
+        r = find_codecs(w, automatic[use], err);
+    if (r == 0)
+        r = probe_codec(w->group, w->far && comm_group_nodes(w->group) > 1 ? w->far : w->codec, CODEC_F32, &codec, err);
+    if (r == 0 && w->weights)
+        r = probe_codec(w->group, w->weights, CODEC_F32, &back, err);
+    if (r < 0)
+        return r;
+    coded_us = cost_best_us(shape[use], members, n, &link, &codec, &w->slice);
+    if (w->weights)
+        coded_us += cost_best_us(COST_ALL_GATHER, members, n, &link, &back, &any);
+    w->tuned = n;
+    w->predicted_us = coded_us;
+    if (!cost_worth(raw_us, coded_us)) {
+        w->predicted_us = raw_us;
+        w->codec = w->far = w->weights = NULL;
+    }
+    if (comm_group_index(w->group) == 0)
+        log_info("%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f us + %.1f MB/s)", what[use],
+                 w->codec ? "coded" : "raw", n * sizeof(float) >> 10, raw_us * 1e-3, coded_us * 1e-3, automatic[use],
+                 link.fixed_us, link.byte_us > 0 ? 1 / link.byte_us : 0.0);
+    return 0;
+}
+
 int wire_all_reduce(struct wire *w, float *x, size_t n, struct merr *err)
 {
+    int64_t began_us = clock_mono_us();
     struct coded how;
+    int r;
 
     if (alone(w))
         return 0;
-    if (!w->codec)
-        return comm_all_reduce(w->group, x, n, COMM_F32, COMM_SUM, err);
     how = how_to(w, 0, 0);
-    return coded_all_reduce(w->group, &how, x, n, &w->flags, err);
+    r = w->codec ? coded_all_reduce(w->group, &how, x, n, &w->flags, err)
+                 : comm_all_reduce(w->group, x, n, COMM_F32, COMM_SUM, err);
+    wire_spent(w, began_us, 2 * n); /* there and back */
+    return r;
 }
 
 /* Equal shares of n floats; NULL: no memory. The caller's. */
@@ -108,6 +224,7 @@ static size_t *equal_cut(const struct wire *w, size_t n, struct merr *err)
 
 int wire_reduce_scatter(struct wire *w, const float *in, float *out, size_t n, struct merr *err)
 {
+    int64_t began_us = clock_mono_us();
     struct coded how;
     size_t *cut;
     int r;
@@ -117,26 +234,30 @@ int wire_reduce_scatter(struct wire *w, const float *in, float *out, size_t n, s
             memmove(out, in, n * sizeof(*in));
         return 0;
     }
-    if (!w->codec)
-        return comm_reduce_scatter(w->group, in, out, n, COMM_F32, err);
     cut = equal_cut(w, n, err);
     if (!cut)
         return -ENOMEM;
     how = how_to(w, 0, 0);
-    r = coded_reduce_scatter(w->group, &how, in, cut, out, &w->flags, err);
+    r = w->codec ? coded_reduce_scatter(w->group, &how, in, cut, out, &w->flags, err)
+                 : comm_reduce_scatter(w->group, in, out, n, COMM_F32, err);
     free(cut);
+    wire_spent(w, began_us, n * (size_t)comm_group_size(w->group));
     return r;
 }
 
 int wire_all_gather(struct wire *w, const void *in, size_t n, size_t size, void *out, struct merr *err)
 {
     char *own = (char *)out + (alone(w) ? 0 : (size_t)comm_group_index(w->group) * n * size);
+    int64_t began_us = clock_mono_us();
     struct coded how;
     size_t *cut;
     int r;
 
-    if (!alone(w) && !w->codec)
-        return comm_all_gather(w->group, in, n * size, out, err);
+    if (!alone(w) && !w->codec) {
+        r = comm_all_gather(w->group, in, n * size, out, err);
+        wire_spent(w, began_us, n * (size_t)comm_group_size(w->group));
+        return r;
+    }
     if (n && in != own)
         memmove(own, in, n * size);
     if (alone(w))
@@ -148,6 +269,7 @@ int wire_all_gather(struct wire *w, const void *in, size_t n, size_t size, void 
     how.type = size == sizeof(float) ? CODEC_F32 : CODEC_BF16;
     r = coded_all_gather(w->group, &how, out, cut, &w->flags, err);
     free(cut);
+    wire_spent(w, began_us, n * (size_t)comm_group_size(w->group));
     return r;
 }
 
@@ -175,18 +297,25 @@ int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struc
 
 int wire_sum_shares(struct wire *w, unsigned part, uint64_t step, float *x, const size_t *cut, struct merr *err)
 {
+    int64_t began_us = clock_mono_us();
     struct coded how = how_to(w, part, step);
+    int r = coded_reduce_scatter(w->group, &how, x, cut, x + cut[comm_group_index(w->group)], &w->flags, err);
 
-    return coded_reduce_scatter(w->group, &how, x, cut, x + cut[comm_group_index(w->group)], &w->flags, err);
+    wire_spent(w, began_us, cut[comm_group_size(w->group)]);
+    return r;
 }
 
 int wire_move_replicas(struct wire *w, unsigned part, uint64_t step, const float *master, float *replica,
                        const size_t *cut, struct merr *err)
 {
+    int64_t began_us = clock_mono_us();
     struct coded how = how_to(w, part, step);
+    int r;
 
     how.codec = w->weights;
-    return coded_gather_differences(w->group, &how, master, replica, cut, &w->flags, err);
+    r = coded_gather_differences(w->group, &how, master, replica, cut, &w->flags, err);
+    wire_spent(w, began_us, cut[comm_group_size(w->group)]);
+    return r;
 }
 
 bool wire_broken_take(struct wire *w)

@@ -31,6 +31,24 @@ void wire_free(struct wire *w);
 
 bool wire_coded(const struct wire *w);
 
+enum wire_use {
+    WIRE_SUMS,   /* to all: tp */
+    WIRE_SHARES, /* to owners, and weights back: dp */
+    WIRE_PIPE,   /* messages: pp */
+};
+
+/* Decide for auto, before the first use: measure link and codecs, predict both ways, take the shorter. x: n floats as
+ * they will travel, in their place; their values are lost. All of the group call it. Does nothing for other words. */
+int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err);
+
+struct wire_times {
+    double spent_ms;     /* of this rank, in calls (not messages) since the last look */
+    double predicted_ms; /* for as many; 0: never tuned */
+};
+void wire_times_take(struct wire *w, struct wire_times *ret);
+/* n of wire_tune's values went another way since began_us, to owners or back. */
+void wire_spent(struct wire *w, int64_t began_us, size_t n);
+
 /* x[n] becomes the sum over the group. */
 int wire_all_reduce(struct wire *w, float *x, size_t n, struct merr *err);
 
