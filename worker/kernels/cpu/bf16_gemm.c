@@ -1,12 +1,16 @@
 /* Matrix products of bf16, in tiles that depend on the shape alone
  *
- * A tile of the result is one item: panel by panel along the depth, its operands are widened into a core's cache and
- * multiplied in f32, which is exact for products of two bf16; the panels' sums are added in their order. */
+ * A tile of the result is one item. Where the processor multiplies bf16, oneDNN does so for the whole tile. Elsewhere,
+ * panel by panel along the depth, its operands are widened into a core's cache and multiplied in f32, which is exact
+ * for products of two bf16; the panels' sums are added in their order. */
 #include "worker/kernels/cpu/bf16.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#include "worker/kernels/cpu/native.h"
 
 #define SIDE 512          /* most rows, columns and depth of a tile */
 #define TILE_FLOPS 24e6   /* about a quarter of a millisecond: well above the cost of a wake-up */
@@ -107,6 +111,36 @@ static void finish(const struct gemm_job *job, const struct tile *t)
         job->stream->loops->bias_gelu(t->c, (float *)g->aux + at, (size_t)t->ldc, g->bias + t->column, t->m, t->n);
 }
 
+static int widened_product(const struct gemm_job *job, const struct tile *t)
+{
+    const struct kern_gemm *g = job->g;
+    int rc = 0;
+
+    for (int k = 0; k < g->k && rc == 0; k += SIDE) {
+        int depth = g->k - k < SIDE ? g->k - k : SIDE;
+
+        widen_panel(job, t, k, depth);
+        rc = cpu_sgemm(false, g->trans_b, t->m, t->n, depth, t->a, depth, t->b, g->trans_b ? depth : t->n,
+                       g->accumulate || k > 0, t->c, t->ldc);
+    }
+    return rc;
+}
+
+/* -ENOTSUP: widen it. */
+static int native_product(const struct gemm_job *job, const struct tile *t, int worker)
+{
+    const struct kern_gemm *g = job->g;
+    const struct native_product p = { .type = KERN_BF16, .trans_a = g->trans_a, .trans_b = g->trans_b,
+                                      .accumulate = g->accumulate, .m = t->m, .n = t->n, .k = g->k, .lda = g->lda,
+                                      .ldb = g->ldb, .ldc = t->ldc };
+    size_t a = (size_t)t->row * (g->trans_a ? 1 : (size_t)g->lda);
+    size_t b = (size_t)t->column * (g->trans_b ? (size_t)g->ldb : 1);
+
+    if (!job->stream->native || g->k == 0)
+        return -ENOTSUP;
+    return native_run(job->stream->native[worker], &p, (const uint16_t *)g->a + a, (const uint16_t *)g->b + b, t->c);
+}
+
 static void run_tile(void *arg, int item, int worker)
 {
     struct gemm_job *job = arg;
@@ -114,7 +148,7 @@ static void run_tile(void *arg, int item, int worker)
     float *room = job->wide + (size_t)worker * ROOM;
     struct tile t = { .row = item / job->across * job->rows, .column = item % job->across * job->columns,
                       .a = room, .b = room + PANEL, .c = room + 2 * PANEL };
-    int rc = 0;
+    int rc;
 
     t.m = g->m - t.row < job->rows ? g->m - t.row : job->rows;
     t.n = g->n - t.column < job->columns ? g->n - t.column : job->columns;
@@ -125,13 +159,9 @@ static void run_tile(void *arg, int item, int worker)
     }
     for (int r = 0; g->k == 0 && !g->accumulate && r < t.m; r++)
         memset(t.c + (size_t)r * (size_t)t.ldc, 0, (size_t)t.n * sizeof(*t.c));
-    for (int k = 0; k < g->k && rc == 0; k += SIDE) {
-        int depth = g->k - k < SIDE ? g->k - k : SIDE;
-
-        widen_panel(job, &t, k, depth);
-        rc = cpu_sgemm(false, g->trans_b, t.m, t.n, depth, t.a, depth, t.b, g->trans_b ? depth : t.n,
-                       g->accumulate || k > 0, t.c, t.ldc);
-    }
+    rc = native_product(job, &t, worker);
+    if (rc == -ENOTSUP)
+        rc = widened_product(job, &t);
     if (rc < 0)
         atomic_store(&job->code, rc);
     else

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "worker/kernels/cpu/bf16.h"
+#include "worker/kernels/cpu/native.h"
 #include "worker/kernels/host.h"
 
 #define CHUNK 16384      /* elements of an item of an elementwise loop */
@@ -73,12 +74,29 @@ static void stream_free(struct kern_stream *s)
 
     if (s) {
         pool_free(s->pool);
+        for (int i = 0; i < s->natives; i++)
+            native_free(s->native[i]);
+        free(s->native);
         host_free(s->scratch);
         host_free(s->work);
         host_free(s->wide);
         free(s);
     }
     errno = saved;
+}
+
+static int open_native(struct kern_stream *s, struct merr *err)
+{
+    int threads = pool_threads(s->pool), rc = 0;
+
+    s->native = calloc((size_t)threads, sizeof(struct native *));
+    if (!s->native)
+        return merr_set(err, -ENOMEM, "no memory for the products of %d threads", threads);
+    while (rc == 0 && s->natives < threads) {
+        rc = native_new(&s->native[s->natives], err);
+        s->natives += rc == 0;
+    }
+    return rc;
 }
 
 static int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err)
@@ -97,6 +115,8 @@ static int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, stru
     if (rc == 0)
         rc = host_alloc((size_t)pool_threads(s->pool) * sizeof(*s->scratch), &scratch, err);
     s->scratch = scratch;
+    if (rc == 0 && native_here())
+        rc = open_native(s, err);
     if (rc < 0) {
         stream_free(s);
         return rc;

@@ -27,6 +27,8 @@ struct kern_stream {
     size_t work_bytes;
     float *wide;                 /* bf16 as floats, shared likewise; see cpu_wide */
     size_t wide_floats;
+    struct native **native;      /* [natives], one a thread; NULL: the processor does not multiply bf16 */
+    int natives;
 };
 
 /* At least bytes of workspace for this call, grown when a larger shape comes by. */
