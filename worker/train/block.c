@@ -204,7 +204,7 @@ static struct kern_attention attention(const struct stage *st, int i, const stru
 
     return (struct kern_attention){
         .type = st->cfg.type, .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
-        .ld = c->qkv_local, .cu = st->cu, .docs = st->cfg.micro, .scale = (float)(1 / sqrt(c->dim)),
+        .ld = c->qkv_local, .cu = st->cu, .docs = st->docs, .scale = (float)(1 / sqrt(c->dim)),
         .qkv = slot->block[i].qkv, .out = slot->block[i].att, .lse = slot->block[i].lse,
         .dropout = train ? (float)c->dropout : 0, .drop_threshold = train ? st->threshold : 0,
         .drop_keys = st->keys[i].attention, .samples = slot->sample,

@@ -102,7 +102,7 @@ static uint32_t tag_of(const struct pipe *p, const struct action *a)
 static int message(struct pipe *p, const struct action *a, struct merr *err)
 {
     struct place *at = place_of(p, a);
-    size_t n = p->cfg.floats;
+    size_t n = p->cfg.floats * (p->run->rows ? p->run->rows[a->micro] : p->cfg.rows) / p->cfg.rows;
 
     assert(p->cfg.pp);
     switch (a->op) {

@@ -174,14 +174,12 @@ static int optional_memory(struct stage *st)
 
 static int host_memory(struct stage *st)
 {
-    int rows = st->rows, micro = st->cfg.micro;
+    int rows = st->room, docs = st->docs_room;
 
-    st->cu = calloc(micro + 1, sizeof(*st->cu));
-    st->position = calloc(rows, sizeof(*st->position));
     st->host_loss = calloc(head_rows(st), sizeof(*st->host_loss));
     st->keys = calloc(st->blocks, sizeof(*st->keys));
     st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
-    if (!st->cu || !st->position || !st->host_loss || !st->keys || !st->slot)
+    if (!st->host_loss || !st->keys || !st->slot)
         return -ENOMEM;
     for (int i = 0; i < st->blocks; i++) {
         st->keys[i].attention = calloc(st->cfg.model->heads_local, 2 * sizeof(uint32_t));
@@ -191,13 +189,17 @@ static int host_memory(struct stage *st)
     for (int i = 0; i < st->cfg.slots; i++) {
         struct stage_slot *slot = &st->slot[i];
 
+        slot->cu = calloc(docs + 1, sizeof(*slot->cu));
+        slot->position = calloc(rows, sizeof(*slot->position));
         slot->tokens = calloc(rows, sizeof(*slot->tokens));
         slot->targets = calloc(rows, sizeof(*slot->targets));
-        slot->sample = calloc(micro, sizeof(*slot->sample));
+        slot->sample = calloc(docs, sizeof(*slot->sample));
         slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
         slot->block = calloc(st->blocks, sizeof(*slot->block));
-        if (!slot->tokens || !slot->targets || !slot->sample || !slot->row_sample || !slot->block)
+        if (!slot->cu || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample ||
+            !slot->block)
             return -ENOMEM;
+        stage_slot_layout(st, slot, NULL, 0);
     }
     return optional_memory(st);
 }
@@ -206,10 +208,6 @@ static void set_constants(struct stage *st)
 {
     const struct model_cfg *g = st->cfg.model;
 
-    for (int i = 0; i <= st->cfg.micro; i++)
-        st->cu[i] = i * st->cfg.length;
-    for (int i = 0; i < st->rows; i++)
-        st->position[i] = i % st->cfg.length;
     st->threshold = (uint32_t)(g->dropout * 0x1p32);
     philox_key(g->seed, SITE_EMBEDDING, 0, 0, st->embedding_key);
     for (int i = 0; i < st->blocks; i++) {
@@ -234,7 +232,8 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
     assert(!(cfg->split && cfg->recompute != RECOMPUTE_NONE) && (cfg->type == KERN_F32 || cfg->matrices));
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
     st->cfg = *cfg;
-    st->rows = cfg->micro * cfg->length;
+    st->rows = st->room = cfg->micro * cfg->length;
+    st->docs_room = cfg->docs > 0 ? cfg->docs : cfg->micro;
     st->blocks = cfg->layers.end - cfg->layers.begin;
     assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
     assert(!cfg->model->sequence_parallel || (cfg->tp && st->rows % cfg->model->tp == 0));
@@ -267,6 +266,8 @@ void stage_free(struct stage *st)
     if (st->activations)
         st->cfg.k->mem_free(st->cfg.stream, st->activations);
     for (int i = 0; st->slot && i < st->cfg.slots; i++) {
+        free(st->slot[i].cu);
+        free(st->slot[i].position);
         free(st->slot[i].tokens);
         free(st->slot[i].targets);
         free(st->slot[i].sample);
@@ -277,8 +278,6 @@ void stage_free(struct stage *st)
         free(st->keys[i].attention);
     free(st->slot);
     free(st->keys);
-    free(st->cu);
-    free(st->position);
     free(st->freq);
     free(st->keys_cached);
     free(st->values_cached);
@@ -317,6 +316,32 @@ struct stage_slot *stage_slot(struct stage *st, int i)
 {
     assert(i >= 0 && i < st->cfg.slots);
     return &st->slot[i];
+}
+
+void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n)
+{
+    slot->docs = n > 0 ? n : st->cfg.micro;
+    slot->rows = 0;
+    assert(slot->docs <= st->docs_room);
+    for (int d = 0; d < slot->docs; d++) {
+        int tokens = n > 0 ? length[d] : st->cfg.length;
+
+        assert(tokens > 0 && tokens <= st->room - slot->rows);
+        for (int i = 0; i < tokens; i++)
+            slot->position[slot->rows + i] = i;
+        slot->cu[d] = slot->rows;
+        slot->rows += tokens;
+    }
+    slot->cu[slot->docs] = slot->rows;
+}
+
+/* What follows works on this slot. */
+static void enter(struct stage *st, struct stage_slot *slot)
+{
+    st->rows = slot->rows;
+    st->docs = slot->docs;
+    st->cu = slot->cu;
+    st->position = slot->position;
 }
 
 /* --- arithmetic ---------------------------------------------------------------------------------------- */
@@ -483,8 +508,10 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
 {
     bool train = grad != NULL;
 
-    for (int i = 0; i < st->rows; i++)
-        slot->row_sample[i] = slot->sample[i / st->cfg.length];
+    enter(st, slot);
+    for (int d = 0; d < slot->docs; d++)
+        for (int i = slot->cu[d]; i < slot->cu[d + 1]; i++)
+            slot->row_sample[i] = slot->sample[d];
     if (st->cfg.first)
         TRY(stage_embed(st, slot, train, err));
     for (int i = 0; i < st->blocks; i++) {
@@ -498,6 +525,7 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
 
 int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
+    enter(st, slot);
     for (int i = st->blocks - 1; i >= 0; i--)
         TRY(block_backward(st, i, slot, slot->out, true, grad, err));
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
@@ -506,6 +534,7 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
 int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
     assert(st->cfg.split);
+    enter(st, slot);
     for (int i = st->blocks - 1; i >= 0; i--)
         TRY(block_backward(st, i, slot, slot->out, false, grad, err));
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
@@ -514,6 +543,7 @@ int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad,
 int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
     assert(st->cfg.split);
+    enter(st, slot);
     for (int i = st->blocks - 1; i >= 0; i--)
         TRY(block_weights(st, i, slot, grad, err));
     return 0;
@@ -523,8 +553,7 @@ int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret,
 {
     struct kern_gemm z = head_product(st, row, 1);
 
-    (void)slot;
-    assert(st->cfg.last && row >= 0 && row < st->rows);
+    assert(st->cfg.last && row >= 0 && row < slot->rows);
     TRY(st->cfg.k->gemm(st->cfg.stream, &z, err));
     TRY(st->cfg.k->copy(st->cfg.stream, ret, st->logits, (size_t)z.n * sizeof(*ret), err));
     return st->cfg.k->stream_sync(st->cfg.stream, err);
@@ -544,7 +573,7 @@ static int decode_some(struct stage *st, const int32_t *token, struct merr *err)
 
     for (int i = 0; i < st->rows; i++) {
         slot->tokens[i] = token[i];
-        st->position[i] = st->past + i;
+        slot->position[i] = st->past + i;
     }
     TRY(stage_embed(st, slot, false, err));
     for (int i = 0; i < st->blocks; i++)
@@ -562,7 +591,10 @@ int stage_decode(struct stage *st, const int32_t *token, int n, float *ret, stru
     if (n > st->cfg.cache - st->past)
         return merr_set(err, -EMSGSIZE, "%d tokens after %d are more than the cache's %d", n, st->past, st->cfg.cache);
     for (int at = 0; at < n; at += st->rows) {
-        st->rows = n - at < most ? n - at : most;
+        int some = n - at < most ? n - at : most;
+
+        stage_slot_layout(st, &st->slot[0], &some, 1);
+        enter(st, &st->slot[0]);
         TRY(decode_some(st, token + at, err));
     }
     /* only the last row is asked for */

@@ -10,6 +10,10 @@
  * With cfg.recompute, backward makes again what forward did not keep, by the same calls and so with the same bits:
  * selective, the outputs of norms and activations; full, all but each block's input.
  *
+ * A micro-batch is packed: documents one after the other, no row between them. stage_slot_layout() says how long each
+ * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks
+ * into another.
+ *
  * slot->in    the input [trunk rows, hidden] (not on the first stage, which looks its tokens up)
  * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
  *             output. Before backward the gradient of the output, after it the gradient of the input.
@@ -45,7 +49,8 @@ struct stage_cfg {
     float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
     struct layer_range layers; /* a chunk of params */
     const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
-    int micro, length;     /* sequences of a micro-batch, tokens of each */
+    int micro, length;     /* sequences of a micro-batch, tokens of each: together the rows there is memory for */
+    int docs;              /* most documents of a micro-batch; 0: micro */
     int slots;
     bool first, last;
     bool split;            /* the backward comes in two parts; not with recompute */
@@ -65,8 +70,11 @@ struct block_saves { /* of one block and micro-batch; void: of cfg.type */
 };
 
 struct stage_slot {
+    int rows, docs;                 /* of this micro-batch; the layout is set by stage_slot_layout() */
+    int32_t *cu;                    /* [docs + 1] first row of each document, then rows */
+    int32_t *position;              /* [rows] in its document */
     int32_t *tokens, *targets;      /* [rows]; set by the caller before forward (first, last) */
-    uint64_t *sample;               /* [micro]; set by the caller: numbers since the run began */
+    uint64_t *sample;               /* [docs]; set by the caller: numbers since the run began */
     uint64_t *row_sample;           /* [rows], filled by forward */
     float *in, *out;
     struct block_saves *block;
@@ -86,6 +94,10 @@ size_t stage_trunk_floats(const struct stage_cfg *cfg);
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch);
 
 struct stage_slot *stage_slot(struct stage *st, int i);
+
+/* Lay out slot for n documents of these lengths, each at least 1, at most cfg.docs of them and cfg.micro · cfg.length
+ * tokens together (a multiple of tp in sequence parallelism); with n 0 as after stage_new(). */
+void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n);
 
 /* grad: the gradient arena that weights' gradients are added to, or NULL to evaluate: no dropout, no gradient.
  * weight: the loss is scaled by this before it is differentiated (1 / targets of the global batch). */

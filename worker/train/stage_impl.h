@@ -11,13 +11,14 @@ struct block_keys { /* Philox keys of one block's dropout */
 
 struct stage {
     struct stage_cfg cfg;
-    int rows, blocks;
+    int room, docs_room; /* rows and documents there is memory for */
+    int blocks;
     struct stage_slot *slot;
     struct block_keys *keys;
     uint32_t embedding_key[2];
     uint32_t threshold;  /* of dropout */
-    int32_t *cu;         /* [micro + 1] */
-    int32_t *position;   /* [rows] */
+    int rows, docs;      /* of the slot that is worked on, as are the next two */
+    int32_t *cu, *position;
     float *freq;         /* [dim / 2], NULL: positions are not rotated */
     float **keys_cached, **values_cached; /* [blocks] of [cfg.cache, kv_heads·dim]; NULL: no cache */
     int past;            /* tokens in the cache */

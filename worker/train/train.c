@@ -391,8 +391,9 @@ static int build(struct train *t, struct merr *err)
     TRY(optim_new(&o, &t->optim, err));
     TRY(build_trees(t, err));
     return pipe_new(&(struct pipe_cfg){.stage = t->stage, .slots = t->slots, .chunks = t->chunks,
-                                       .floats = stage_trunk_floats(&s), .mesh = t->mesh, .pp = t->wire[BYTES_PP],
-                                       .k = t->k, .stream = t->stream, .flight = t->flight}, &t->pipe, err);
+                                       .floats = stage_trunk_floats(&s), .rows = s.micro * s.length,
+                                       .mesh = t->mesh, .pp = t->wire[BYTES_PP], .k = t->k, .stream = t->stream,
+                                       .flight = t->flight}, &t->pipe, err);
 }
 
 int train_weights_changed(struct train *t, struct merr *err)
