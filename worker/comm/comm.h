@@ -109,6 +109,9 @@ int comm_irecv(struct comm_group *g, int peer, uint32_t tag, void *buf, size_t b
 /* Wait for a request and free it, also on failure. NULL is done already. */
 int comm_wait(struct comm_request *req, struct merr *err);
 
+/* Let what is under way move on, without waiting for it. */
+void comm_poll(struct comm_world *w);
+
 /* Bytes this rank has sent in the group since it was made (headers not counted). */
 uint64_t comm_bytes_sent(const struct comm_group *g);
 

@@ -11,6 +11,8 @@
 
 #define CHECK_EVERY 500 /* steps between looks at whether replicas are the same */
 
+#define BUCKET_FLOATS (1 << 18) /* of gradients go to other replicas together */
+
 struct step_result {
     double loss, norm, lr;
     uint64_t bytes[BYTES];
@@ -122,9 +124,24 @@ static int check_finite(struct train *t, const struct step_result *r, struct mer
     return merr_set(err, -EDOM, "%s; a lower learning rate, more warmup or on_nonfinite 'skip' may help", why.text);
 }
 
+/* Replicas: gradients go to their owners while the backward goes on to the layers before. */
+static int layer_done(void *arg, struct tree *tree, int layer, struct merr *err)
+{
+    struct train *t = arg;
+    size_t from = t->params.layer[layer].at;
+
+    if (tree->mark - from >= BUCKET_FLOATS || from == tree->span[0].at) {
+        TRY(tree_push_from(tree, from, err));
+        TRY(optim_reduce_from(t->optim, tree, from, err));
+    }
+    comm_poll(t->world);
+    return 0;
+}
+
 static int step(struct train *t, struct step_result *r, struct merr *err)
 {
     struct pipe_run run = {
+        .done = t->dp && !wire_coded(t->wire[BYTES_DP]) ? layer_done : NULL,
         .schedule = t->schedule, .load = load, .arg = t, .loss = t->loss, .tree = t->tree, .per_leaf = t->per_leaf,
         .weight = (float)(1.0 / ((double)t->info.batch * t->info.length)), .step = t->step,
     };

@@ -8,16 +8,15 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "scheduler/plan/layout.h"
+#include "worker/train/exchange.h"
 #include "worker/train/try.h"
 
-enum { REST, TIED, HEAD, REGIONS };
+enum { REST, TIED, HEAD, REGIONS = EXCHANGE_REGIONS };
 #define PART_WEIGHTS REGIONS /* vectors that travel: gradients by region, then weights by region */
 
 struct region { /* of the gradient arena, cut over dp */
     size_t at, n;
-    float *received; /* nodes of the other replicas for our piece, in their order */
-    float *sum;      /* our piece of the finished tree; lies in one of the leaves' buffers or in received */
+    float *sum; /* our piece of the finished tree; lies in one of the leaves' buffers or in what was received */
 };
 
 struct optim {
@@ -25,20 +24,16 @@ struct optim {
     struct region region[REGIONS];
     struct optim_range range[2];
     size_t state_n;
-    float *m, *v, *received;
+    float *m, *v;
     float *master;      /* coded dp: the weights of our pieces, placed as m and v */
     bool apart;         /* the weights are not the masters */
     size_t *cut;        /* [dp + 1] */
     double *blocks;     /* sums of squares of the arena's blocks */
     float *parts;       /* of gradients to be added over tp, side by side */
     float *whole;       /* zero 0: the reduced gradient, gathered */
-    struct tree_node (*node)[TREE_PARTIALS_MAX]; /* [dp] what each replica is left with */
-    int *nodes;         /* [dp] */
-    int nodes_all, nodes_most;
-    const void **send;  /* [dp], and the same for the rest */
-    void **recv;
-    size_t *send_bytes, *recv_bytes, *at;
-    float **value;      /* [nodes_all] */
+    struct exchange *exchange;
+    size_t *bytes, *at; /* [dp] */
+    float **value;      /* [exchange_nodes()] */
     struct tree_node *list;
 };
 
@@ -70,55 +65,30 @@ static void set_regions(struct optim *o)
     }
 }
 
-/* Floats that arrive from the other replicas over all regions. */
-static size_t received_floats(const struct optim *o)
+static int open_exchange(struct optim *o, struct merr *err)
 {
-    size_t begin, n, all = 0;
+    struct exchange_cfg x = {
+        .k = o->cfg.k, .stream = o->cfg.stream, .group = wire_coded(o->cfg.wire) ? NULL : o->cfg.dp,
+        .replicas = o->cfg.mesh.dp, .index = o->cfg.mesh.dp_index, .leaves = o->cfg.leaves,
+    };
 
-    for (int i = 0; i < REGIONS && !wire_coded(o->cfg.wire); i++) {
-        piece(o, &o->region[i], o->cfg.mesh.dp_index, &begin, &n);
-        all += n * (o->nodes_all - o->nodes[o->cfg.mesh.dp_index]);
-    }
-    return all;
+    for (int i = 0; i < REGIONS; i++)
+        x.region[i] = (struct tree_span){o->region[i].at, o->region[i].n};
+    return exchange_new(&x, &o->exchange, err);
 }
 
-static int replica_nodes(struct optim *o)
+static int host_memory(struct optim *o, struct merr *err)
 {
-    int dp = o->cfg.mesh.dp, begin, end;
+    int dp = o->cfg.mesh.dp, nodes = exchange_nodes(o->exchange);
 
-    o->node = calloc(dp, sizeof(*o->node));
-    o->nodes = calloc(dp, sizeof(*o->nodes));
-    if (!o->node || !o->nodes)
-        return -ENOMEM;
-    for (int i = 0; i < dp; i++) {
-        plan_leaves(o->cfg.leaves, dp, i, &begin, &end);
-        o->nodes[i] = tree_partials(begin, end, o->node[i]);
-        o->nodes_all += o->nodes[i];
-        if (o->nodes[i] > o->nodes_most)
-            o->nodes_most = o->nodes[i];
-    }
-    return 0;
-}
-
-static int host_memory(struct optim *o)
-{
-    int dp = o->cfg.mesh.dp;
-    int r = replica_nodes(o);
-
-    if (r != 0)
-        return r;
-    o->send = calloc(dp, sizeof(*o->send));
-    o->recv = calloc(dp, sizeof(*o->recv));
-    o->send_bytes = calloc(dp, sizeof(*o->send_bytes));
-    o->recv_bytes = calloc(dp, sizeof(*o->recv_bytes));
+    o->bytes = calloc(dp, sizeof(*o->bytes));
     o->at = calloc(dp, sizeof(*o->at));
     o->cut = calloc((size_t)dp + 1, sizeof(*o->cut));
-    o->value = calloc(o->nodes_all, sizeof(*o->value));
-    o->list = calloc(o->nodes_all, sizeof(*o->list));
+    o->value = calloc(nodes, sizeof(*o->value));
+    o->list = calloc(nodes, sizeof(*o->list));
     o->blocks = calloc(o->cfg.params->weight_n / PARAM_BLOCK + 1, sizeof(*o->blocks));
-    if (!o->send || !o->recv || !o->send_bytes || !o->recv_bytes || !o->at || !o->cut || !o->value || !o->list ||
-        !o->blocks)
-        return -ENOMEM;
+    if (!o->bytes || !o->at || !o->cut || !o->value || !o->list || !o->blocks)
+        return merr_set(err, -ENOMEM, "no memory for the optimizer's tables");
     return 0;
 }
 
@@ -157,24 +127,16 @@ static size_t parts_floats(const struct optim *o)
 static int device_memory(struct optim *o, struct merr *err)
 {
     const struct kern_ops *k = o->cfg.k;
-    size_t n = received_floats(o), begin, m, at = 0;
+    size_t n = parts_floats(o);
 
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
     if (wire_coded(o->cfg.wire))
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err));
     if (n > 0)
-        TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->received, err));
-    n = parts_floats(o);
-    if (n > 0)
         TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->parts, err));
     if (!o->cfg.zero && o->cfg.mesh.dp > 1)
         TRY(k->mem_alloc(o->cfg.stream, o->cfg.params->weight_n * sizeof(float), (void **)&o->whole, err));
-    for (int i = 0; i < REGIONS; i++) {
-        piece(o, &o->region[i], o->cfg.mesh.dp_index, &begin, &m);
-        o->region[i].received = o->received ? o->received + at : NULL;
-        at += m * (o->nodes_all - o->nodes[o->cfg.mesh.dp_index]);
-    }
     return 0;
 }
 
@@ -187,19 +149,16 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for the optimizer");
     assert(cfg->zero || !wire_coded(cfg->wire));
     o->cfg = *cfg;
-    r = host_memory(o);
-    if (r != 0) {
-        (void)merr_set(err, r, "no memory for the optimizer's tables");
-        goto fail;
-    }
     set_regions(o);
-    r = device_memory(o, err);
-    if (r != 0)
-        goto fail;
-    *ret = o;
-    return 0;
-fail:
-    optim_free(o);
+    r = open_exchange(o, err);
+    if (r == 0)
+        r = host_memory(o, err);
+    if (r == 0)
+        r = device_memory(o, err);
+    if (r == 0)
+        *ret = o;
+    else
+        optim_free(o);
     return r;
 }
 
@@ -211,20 +170,14 @@ void optim_free(struct optim *o)
         o->cfg.k->mem_free(o->cfg.stream, o->m);
     if (o->v)
         o->cfg.k->mem_free(o->cfg.stream, o->v);
-    if (o->received)
-        o->cfg.k->mem_free(o->cfg.stream, o->received);
+    exchange_free(o->exchange);
     if (o->parts)
         o->cfg.k->mem_free(o->cfg.stream, o->parts);
     if (o->master)
         o->cfg.k->mem_free(o->cfg.stream, o->master);
     if (o->whole)
         o->cfg.k->mem_free(o->cfg.stream, o->whole);
-    free(o->node);
-    free(o->nodes);
-    free(o->send);
-    free(o->recv);
-    free(o->send_bytes);
-    free(o->recv_bytes);
+    free(o->bytes);
     free(o->at);
     free(o->cut);
     free(o->value);
@@ -258,40 +211,6 @@ float *optim_v(struct optim *o)
     return o->v;
 }
 
-/* Where node p of replica i for our piece of n floats stands in received: replicas in order, us left out. */
-static float *received_at(const struct optim *o, const struct region *g, size_t n, int i, int p)
-{
-    size_t before = 0;
-
-    for (int j = 0; j < i; j++)
-        if (j != o->cfg.mesh.dp_index)
-            before += o->nodes[j];
-    return g->received + (before + p) * n;
-}
-
-/* Everyone's nodes of one region to the owners of its pieces, one node of each replica at a time. */
-static int exchange(struct optim *o, const struct region *g, const struct tree *t, struct merr *err)
-{
-    int dp = o->cfg.mesh.dp, me = o->cfg.mesh.dp_index;
-    size_t begin, n, mine;
-
-    int64_t began_us = clock_mono_us();
-
-    piece(o, g, me, &begin, &mine);
-    for (int p = 0; p < o->nodes_most; p++) {
-        for (int i = 0; i < dp; i++) {
-            piece(o, g, i, &begin, &n);
-            o->send[i] = p < o->nodes[me] ? t->pool[t->at[p]] + g->at + begin : t->pool[t->at[0]];
-            o->send_bytes[i] = i != me && p < o->nodes[me] ? n * sizeof(float) : 0;
-            o->recv[i] = i != me && p < o->nodes[i] ? received_at(o, g, mine, i, p) : o->received;
-            o->recv_bytes[i] = i != me && p < o->nodes[i] ? mine * sizeof(float) : 0;
-        }
-        TRY(comm_all_to_all_v(o->cfg.dp, o->send, o->send_bytes, o->recv, o->recv_bytes, err));
-    }
-    wire_spent(o->cfg.wire, began_us, g->n);
-    return 0;
-}
-
 /* Where the pieces of a region begin, and its end. */
 static const size_t *cuts(struct optim *o, const struct region *g)
 {
@@ -316,22 +235,22 @@ static int sum_region(struct optim *o, struct region *g, struct tree *t, uint64_
     return 0;
 }
 
-static int finish_region(struct optim *o, struct region *g, struct tree *t, struct merr *err)
+static int finish_region(struct optim *o, int i, struct tree *t, struct merr *err)
 {
-    int me = o->cfg.mesh.dp_index, at = 0;
+    struct region *g = &o->region[i];
     size_t begin, n;
 
     if (g->n == 0)
         return 0;
-    if (o->cfg.dp)
-        TRY(exchange(o, g, t, err));
-    piece(o, g, me, &begin, &n);
-    for (int i = 0; i < o->cfg.mesh.dp; i++)
-        for (int p = 0; p < o->nodes[i]; p++) {
-            o->list[at] = o->node[i][p];
-            o->value[at++] = i == me ? t->pool[t->at[p]] + g->at + begin : received_at(o, g, n, i, p);
-        }
-    return tree_finish(o->cfg.k, o->cfg.stream, o->cfg.leaves, o->list, o->value, at, n, &g->sum, err);
+    piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
+    exchange_values(o->exchange, i, t, o->list, o->value);
+    return tree_finish(o->cfg.k, o->cfg.stream, o->cfg.leaves, o->list, o->value, exchange_nodes(o->exchange), n,
+                       &g->sum, err);
+}
+
+int optim_reduce_from(struct optim *o, const struct tree *t, size_t from, struct merr *err)
+{
+    return wire_coded(o->cfg.wire) ? 0 : exchange_from(o->exchange, t, from, err);
 }
 
 /* Copy our piece of the parameters of one kind of sums out of rest, side by side, or back. Returns the floats. */
@@ -390,15 +309,21 @@ int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *er
 {
     bool coded = wire_coded(o->cfg.wire);
 
-    assert(t->nodes == o->nodes[o->cfg.mesh.dp_index]);
+    assert(t->nodes == exchange_own_nodes(o->exchange));
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    if (!coded) {
+        int64_t began_us = clock_mono_us();
+
+        TRY(exchange_rest(o->exchange, t, err));
+        wire_spent(o->cfg.wire, began_us, o->cfg.dp ? o->cfg.params->grad_n : 0);
+    }
     for (int i = 0; i < REGIONS; i++) {
         struct region *g = &o->region[i];
 
         if (coded && g->n > 0)
             TRY(sum_region(o, g, t, step, err));
         else
-            TRY(finish_region(o, g, t, err));
+            TRY(finish_region(o, i, t, err));
     }
     TRY(add_parts(o, err));
     return add_tied(o, err);
@@ -415,9 +340,9 @@ static int gather(struct optim *o, const struct region *g, void *array, size_t u
     for (int i = 0; i < o->cfg.mesh.dp; i++) {
         piece(o, g, i, &begin, &n);
         o->at[i] = begin / PARAM_BLOCK * unit;
-        o->send_bytes[i] = n / PARAM_BLOCK * unit;
+        o->bytes[i] = n / PARAM_BLOCK * unit;
     }
-    return comm_all_gather_v(o->cfg.dp, base + o->at[o->cfg.mesh.dp_index], o->send_bytes, o->at, base, err);
+    return comm_all_gather_v(o->cfg.dp, base + o->at[o->cfg.mesh.dp_index], o->bytes, o->at, base, err);
 }
 
 int optim_squares(struct optim *o, double *sums, struct merr *err)

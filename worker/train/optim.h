@@ -59,6 +59,10 @@ const struct optim_range *optim_ranges(const struct optim *o);
 float *optim_m(struct optim *o);
 float *optim_v(struct optim *o);
 
+/* In the last leaf under way of the tree, the gradients of the arena's rest are final from `from` on: send them on
+ * their way. Calls of a step go down; optim_reduce() sees to what is left. */
+int optim_reduce_from(struct optim *o, const struct tree *t, size_t from, struct merr *err);
+
 /* step: of the job, for rounding by chance. */
 int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *err);
 

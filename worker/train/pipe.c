@@ -153,6 +153,18 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
     return head ? leaf_done(p, head, a->micro, err) : 0;
 }
 
+struct watch { /* of one backward */
+    const struct pipe_run *run;
+    struct tree *tree;
+};
+
+static int tell(void *arg, int layer, struct merr *err)
+{
+    struct watch *w = arg;
+
+    return w->run->done(w->run->arg, w->tree, layer, err);
+}
+
 /* B, I or W. In a whole backward both trees stand at the same leaf, and so in the same buffer. */
 static int backward(struct pipe *p, const struct action *a, struct merr *err)
 {
@@ -160,8 +172,10 @@ static int backward(struct pipe *p, const struct action *a, struct merr *err)
     struct tree *input = &p->run->tree[PIPE_TREE_INPUT(chunk)], *weights = &p->run->tree[PIPE_TREE_WEIGHTS(chunk)];
     struct stage *st = p->cfg.stage[chunk];
     struct place *at = place_of(p, a);
+    struct watch watch = {p->run, weights};
     float *grad, *same;
 
+    stage_watch(st, p->run->done && a->micro == p->run->schedule->micros - 1 ? tell : NULL, &watch);
     flight_phase_set(p->cfg.flight, FLIGHT_BACKWARD, p->run->step);
     if (a->op == ACT_W) {
         TRY(leaf_of(p, weights, a->micro, &grad, err));

@@ -24,6 +24,9 @@ typedef int (*pipe_load)(void *arg, int micro, bool text, struct stage_slot *slo
 #define PIPE_TREE_WEIGHTS(chunk) (2 * (chunk) + 1)
 #define PIPE_TREE_HEAD(chunks) (2 * (chunks))
 
+/* The layer's matrices and biases have all gradients of this run; tree is the one they are in. */
+typedef int (*pipe_layer_done)(void *arg, struct tree *tree, int layer, struct merr *err);
+
 struct pipe_run {
     const struct schedule *schedule;
     pipe_load load;
@@ -33,6 +36,7 @@ struct pipe_run {
     const int *rows; /* [micros] tokens of each; NULL: all of them full */
     struct tree *tree; /* [PIPE_TREE_HEAD(chunks) + 1], the last where the head is; NULL: forward only */
     int per_leaf;   /* micro-batches a leaf */
+    pipe_layer_done done; /* from the last layer of each chunk down; NULL: nobody hears of it */
     uint64_t step;  /* for the flight page */
 };
 

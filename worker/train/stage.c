@@ -523,11 +523,24 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
     return st->cfg.last ? head(st, slot, st->tmp, grad, weight, err) : 0;
 }
 
+void stage_watch(struct stage *st, stage_layer_done done, void *arg)
+{
+    st->done = done;
+    st->done_arg = arg;
+}
+
+static int layer_done(struct stage *st, int i, struct merr *err)
+{
+    return st->done ? st->done(st->done_arg, st->cfg.layers.begin + i, err) : 0;
+}
+
 int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
     enter(st, slot);
-    for (int i = st->blocks - 1; i >= 0; i--)
+    for (int i = st->blocks - 1; i >= 0; i--) {
         TRY(block_backward(st, i, slot, slot->out, true, grad, err));
+        TRY(layer_done(st, i, err));
+    }
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
 }
 
@@ -544,8 +557,10 @@ int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *gra
 {
     assert(st->cfg.split);
     enter(st, slot);
-    for (int i = st->blocks - 1; i >= 0; i--)
+    for (int i = st->blocks - 1; i >= 0; i--) {
         TRY(block_weights(st, i, slot, grad, err));
+        TRY(layer_done(st, i, err));
+    }
     return 0;
 }
 

@@ -110,6 +110,11 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
 int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
 int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err);
 
+/* In each backward, or its weights' part, done() hears of a layer as soon as its matrices and biases have all of their
+ * gradients, from the last layer down. NULL: nobody does. */
+typedef int (*stage_layer_done)(void *arg, int layer, struct merr *err);
+void stage_watch(struct stage *st, stage_layer_done done, void *arg);
+
 /* Last stage, evaluation: logits [vocab_local] of one row of the last forward, into host memory. */
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err);
 

@@ -17,6 +17,8 @@ struct stage {
     struct block_keys *keys;
     uint32_t embedding_key[2];
     uint32_t threshold;  /* of dropout */
+    stage_layer_done done; /* NULL: nobody */
+    void *done_arg;
     int rows, docs;      /* of the slot that is worked on, as are the next two */
     int32_t *cu, *position;
     float *freq;         /* [dim / 2], NULL: positions are not rotated */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "worker/train/try.h"
 
@@ -83,6 +84,7 @@ int tree_leaf(struct tree *t, int leaf, float **ret, struct merr *err)
     if (t->current < 0) {
         assert(t->n_free > 0);
         t->current = t->free[--t->n_free];
+        t->mark = t->span[0].at + t->span[0].n;
         for (int i = 0; i < t->spans; i++)
             TRY(t->k->fill(t->stream, t->pool[t->current] + t->span[i].at, 0, t->span[i].n, err));
     }
@@ -90,20 +92,62 @@ int tree_leaf(struct tree *t, int leaf, float **ret, struct merr *err)
     return 0;
 }
 
+/* The nodes after the leaf under way, before any is merged. */
+static int stack_of(const struct tree *t, struct tree_node *node, int *at)
+{
+    assert(t->current >= 0 && t->nodes < TREE_PARTIALS_MAX);
+    memcpy(node, t->node, t->nodes * sizeof(*node));
+    memcpy(at, t->at, t->nodes * sizeof(*at));
+    node[t->nodes] = (struct tree_node){t->leaf, 1};
+    at[t->nodes] = t->current;
+    return t->nodes + 1;
+}
+
+/* Merge the stack's nodes in [from, from + n) of their buffers. */
+static int merge(struct tree *t, size_t from, size_t n, struct merr *err)
+{
+    struct tree_node node[TREE_PARTIALS_MAX];
+    int at[TREE_PARTIALS_MAX], nodes = stack_of(t, node, at);
+
+    for (; n > 0 && mergeable(node, nodes); nodes--) {
+        TRY(t->k->add(t->stream, t->pool[at[nodes - 2]] + from, t->pool[at[nodes - 1]] + from, n, err));
+        node[nodes - 2].size *= 2;
+    }
+    return 0;
+}
+
+int tree_push_from(struct tree *t, size_t from, struct merr *err)
+{
+    assert(from >= t->span[0].at && from <= t->mark);
+    TRY(merge(t, from, t->mark - from, err));
+    t->mark = from;
+    return 0;
+}
+
+int tree_last(const struct tree *t, float **ret)
+{
+    struct tree_node node[TREE_PARTIALS_MAX];
+    int at[TREE_PARTIALS_MAX], nodes = stack_of(t, node, at);
+
+    assert(t->leaf == t->end - 1);
+    for (; mergeable(node, nodes); nodes--)
+        node[nodes - 2].size *= 2;
+    for (int i = 0; i < nodes; i++)
+        ret[i] = t->pool[at[i]];
+    return nodes;
+}
+
 int tree_push(struct tree *t, struct merr *err)
 {
-    assert(t->current >= 0);
+    TRY(tree_push_from(t, t->span[0].at, err));
+    for (int i = 1; i < t->spans; i++)
+        TRY(merge(t, t->span[i].at, t->span[i].n, err));
     t->node[t->nodes] = (struct tree_node){t->leaf++, 1};
     t->at[t->nodes++] = t->current;
     t->current = -1;
     for (; mergeable(t->node, t->nodes); t->nodes--) {
-        int left = t->at[t->nodes - 2], right = t->at[t->nodes - 1];
-
-        for (int i = 0; i < t->spans; i++)
-            TRY(t->k->add(t->stream, t->pool[left] + t->span[i].at, t->pool[right] + t->span[i].at, t->span[i].n,
-                          err));
         t->node[t->nodes - 2].size *= 2;
-        t->free[t->n_free++] = right;
+        t->free[t->n_free++] = t->at[t->nodes - 1];
     }
     return 0;
 }

@@ -45,6 +45,7 @@ struct tree {
     int *free;      /* indexes into pool */
     int n_free;
     int current;    /* of the leaf under way, -1: none */
+    size_t mark;    /* of that leaf, span[0] is merged from here on */
     struct tree_node node[TREE_PARTIALS_MAX];
     int at[TREE_PARTIALS_MAX]; /* pool index of each node */
     int nodes;
@@ -63,6 +64,14 @@ int tree_leaf(struct tree *t, int leaf, float **ret, struct merr *err);
 
 /* The leaf under way is complete: merge what can be. */
 int tree_push(struct tree *t, struct merr *err);
+
+/* Of the leaf under way all gradients of span[0] from `from` on are complete: merge what can be there. Calls for one
+ * leaf go down; tree_push() does the rest. */
+int tree_push_from(struct tree *t, size_t from, struct merr *err);
+
+/* The buffers that will hold the replica's nodes after the leaf under way, which must be its last, by lo; at most
+ * TREE_PARTIALS_MAX. Their parts from t->mark on are final. */
+int tree_last(const struct tree *t, float **ret);
 
 /* Finish the tree over V leaves for n elements from nodes with their values, sorted by lo; the values are used up,
  * *ret points to the one that holds the sum. Every leaf must be covered exactly once: -EPROTO. */

@@ -50,14 +50,22 @@ static void run_replica(struct replica *r, const struct kern_ops *k, struct kern
         r->pool[i] = calloc(N, sizeof(float));
     assert_int_equal(tree_init(&r->t, k, s, begin, end, r->pool, &(struct tree_span){0, N}, 1, NULL), 0);
     for (int leaf = begin; leaf < end; leaf++) {
-        float *g;
+        float *g, *last[TREE_PARTIALS_MAX];
+        int n = 0;
 
         assert_int_equal(tree_leaf(&r->t, leaf, &g, NULL), 0);
         for (int i = 0; i < N; i++) {
             assert_true(g[i] == 0);
             g[i] += leaf_value(leaf, i);
         }
+        for (int from = N - 1; leaf % 2 && from > 0; from -= 2) /* the end of a buffer before its beginning */
+            assert_int_equal(tree_push_from(&r->t, from, NULL), 0);
+        if (leaf == end - 1)
+            n = tree_last(&r->t, last);
         assert_int_equal(tree_push(&r->t, NULL), 0);
+        for (int i = 0; i < n; i++)
+            assert_ptr_equal(last[i], r->pool[r->t.at[i]]);
+        assert_true(n == 0 || n == r->t.nodes);
     }
 }
 
