@@ -4,6 +4,7 @@
 # the processor before it uses the former. Without AVX such vectors go through memory between functions, all of which are
 # inlined here: hence no -Wpsabi. A contracted multiply-add is one rounding less, the same in every call.
 CFLAGS_worker/kernels/cpu/loops_avx2.c    := -O3 -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
+CFLAGS_worker/kernels/cpu/tile_avx2.c     := -O3 -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
 CFLAGS_worker/kernels/cpu/loops_generic.c := -O3 -Wno-psabi
 
 # Threads share out the work of a call.

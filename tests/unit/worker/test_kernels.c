@@ -82,6 +82,8 @@ static void large_products_have_the_same_bits_on_any_threads(void **state)
     check_gemm(true, false, 387, 129, 1030, 3, true, KERN_PLAIN);
     check_gemm(true, false, 64, 64, 4100, 0, true, KERN_PLAIN); /* where a library would split K over threads */
     check_gemm(true, false, 900, 400, 530, 2, true, KERN_PLAIN); /* cut by depth */
+    check_gemm(false, true, 50, 810, 1500, 1, false, KERN_BIAS_GELU); /* B is packed in several parts */
+    check_gemm(false, false, 13, 17, 2300, 1, true, KERN_PLAIN);
     check_gemm(true, false, 900, 400, 530, 2, false, KERN_PLAIN);
 }
 

@@ -7,13 +7,19 @@
 
 #include "worker/kernels/cpu/loops.h"
 #include "worker/kernels/cpu/pool.h"
+#include "worker/kernels/cpu/tile.h"
 #include "worker/kernels/kernels.h"
 
 /* Rows of queries and of keys in a block of attention scores. */
 #define CPU_QUERIES 64
 #define CPU_KEYS LOOPS_KEYS_MAX
 
+/* What one thread packs of A at once: it stays in the core's cache. */
+#define CPU_PANEL_ROWS 96
+#define CPU_PANEL_DEPTH 384
+
 struct cpu_scratch { /* one a thread */
+    _Alignas(64) float panels[CPU_PANEL_ROWS * CPU_PANEL_DEPTH + TILE_SLACK];
     float scores[CPU_QUERIES * CPU_KEYS];
     float gradient[CPU_QUERIES * CPU_KEYS];
     float max[CPU_QUERIES], sum[CPU_QUERIES], alpha[CPU_QUERIES];
@@ -22,6 +28,7 @@ struct cpu_scratch { /* one a thread */
 struct kern_stream {
     struct pool *pool;
     const struct cpu_loops *loops;
+    const struct cpu_tile *tile; /* NULL: matrix products are oneDNN's */
     struct cpu_scratch *scratch; /* [threads] */
     void *work;                  /* shared by the threads of one call; see cpu_work */
     size_t work_bytes;
@@ -43,6 +50,13 @@ void cpu_run(struct kern_stream *s, int items, double microseconds, pool_fn fn, 
 /* C = op(A)·op(B) (+ C when accumulate), row-major, on the calling thread alone. Returns 0 or a negative errno. */
 int cpu_sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
               bool accumulate, float *c, int ldc);
+
+/* Products by our own tiles: whether g is one of them, and to run it. */
+bool cpu_product_takes(const struct kern_stream *s, const struct kern_gemm *g);
+int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
+
+/* What follows the product in rows [row, row + rows) and columns [column, column + cols) of C. */
+void cpu_epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols);
 
 int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
 int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);

@@ -1,4 +1,5 @@
-/* Matrix products by oneDNN, in blocks that depend on the shape alone
+/* Matrix products: by tiles of our own (product.c) where the processor has AVX2 but no AVX-512, else by oneDNN, in
+ * blocks that depend on the shape alone
  *
  * oneDNN's own threading gives other bits for another number of threads (its blocks, and so the order of a sum,
  * follow the threads). So each block is one single-threaded call, and threads only share the blocks out. A weight
@@ -6,7 +7,8 @@
  * their order.
  *
  * The calls are dnnl_sgemm: for f32 it runs the same code as the matmul primitive without a primitive to look up, and
- * what a packed weight would save in f32 is within a few hundredths; weights_changed therefore has nothing to drop. */
+ * what a packed weight would save in f32 is within a few hundredths, there as with our own tiles; weights_changed
+ * therefore has nothing to drop. */
 #include "worker/kernels/cpu/bf16.h"
 
 #include <assert.h>
@@ -43,7 +45,7 @@ int cpu_sgemm(bool trans_a, bool trans_b, int m, int n, int k, const float *a, i
     return st == dnnl_success ? 0 : st == dnnl_out_of_memory ? -ENOMEM : -EIO;
 }
 
-static void epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols)
+void cpu_epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols)
 {
     size_t at = (size_t)row * (size_t)g->ldc + (size_t)column;
 
@@ -80,7 +82,7 @@ static void run_block(void *arg, int item, int worker)
     if (rc < 0)
         atomic_store(&job->code, rc);
     else if (job->cut != BY_DEPTH)
-        epilogue(job->stream, g, row, column, m, n);
+        cpu_epilogue(job->stream, g, row, column, m, n);
 }
 
 static void add_parts(void *arg, int item, int worker)
@@ -147,9 +149,11 @@ int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
         return 0;
     if (g->k == 0) {
         clear(g);
-        epilogue(s, g, 0, 0, g->m, g->n);
+        cpu_epilogue(s, g, 0, 0, g->m, g->n);
         return 0;
     }
+    if (cpu_product_takes(s, g))
+        return cpu_product(s, g, err);
     choose_cut(&job);
     if (job.cut == BY_DEPTH) {
         rc = cpu_work(s, (size_t)job.blocks * (size_t)g->m * (size_t)g->n * sizeof(float), &work, err);

@@ -1,0 +1,143 @@
+/* Built with AVX2 and FMA (mk/kernels.mk): nothing here may run before the processor was asked. */
+#include "worker/kernels/cpu/tile.h"
+
+#ifdef __x86_64__
+
+#include <string.h>
+
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v8_at __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* Twelve sums, two vectors of B and one number of A fill the sixteen registers. */
+enum { ROWS = 6, COLUMNS = 16, LANES = 8 };
+
+static inline v8 load(const float *p)
+{
+    return *(const v8_at *)p;
+}
+
+static inline void store(float *p, v8 v)
+{
+    *(v8_at *)p = v;
+}
+
+/* Columns of eight rows of eight numbers become rows. */
+static inline void turn8(v8 r[LANES])
+{
+    v8 a[LANES], b[LANES];
+
+    for (int i = 0; i < LANES; i += 2) {
+        a[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        a[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < LANES; i += 4) {
+        b[i] = __builtin_shufflevector(a[i], a[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        b[i + 1] = __builtin_shufflevector(a[i], a[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        b[i + 2] = __builtin_shufflevector(a[i + 1], a[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+        b[i + 3] = __builtin_shufflevector(a[i + 1], a[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    for (int i = 0; i < LANES / 2; i++) {
+        r[i] = __builtin_shufflevector(b[i], b[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        r[i + 4] = __builtin_shufflevector(b[i], b[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+
+/* Up to eight lines, each of them contiguous. A store of fewer than eight is made good by the next one. */
+static inline void turn_lines(const float *x, size_t ld, int have, int depth, float *to, int width)
+{
+    int p = 0;
+
+    for (; p + LANES <= depth; p += LANES, to += LANES * width) {
+        v8 r[LANES];
+
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES; i++)
+            r[i] = i < have ? load(x + (size_t)i * ld + p) : (v8){ 0 };
+        turn8(r);
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES; i++)
+            store(to + i * width, r[i]);
+    }
+    for (; p < depth; p++, to += width) {
+        v8 r = { 0 };
+
+        for (int i = 0; i < have && i < LANES; i++)
+            r[i] = x[(size_t)i * ld + p];
+        store(to, r);
+    }
+}
+
+static void pack_turned(const float *x, size_t ld, int width, int lines, int depth, float *to, size_t apart)
+{
+    for (; lines > 0; lines -= width, x += ld * (size_t)width, to += apart) {
+        if (width == ROWS && lines >= ROWS)
+            turn_lines(x, ld, ROWS, depth, to, ROWS);
+        else if (width == ROWS)
+            turn_lines(x, ld, lines, depth, to, ROWS);
+        else if (lines >= COLUMNS)
+            for (int i = 0; i < COLUMNS; i += LANES)
+                turn_lines(x + (size_t)i * ld, ld, LANES, depth, to + i, COLUMNS);
+        else
+            for (int i = 0; i < COLUMNS; i += LANES)
+                turn_lines(x + (size_t)i * ld, ld, lines - i, depth, to + i, COLUMNS);
+    }
+}
+
+/* The lines of one step of the depth lie side by side. */
+static inline void pack_straight(const float *x, size_t ld, int width, int lines, int depth, float *to, size_t apart)
+{
+    int whole = lines / width * width;
+
+    for (int p = 0; p < depth; p++, x += ld, to += width) {
+        float *out = to;
+
+        for (int i = 0; i < lines; i += 16)
+            __builtin_prefetch(x + 16 * ld + i);
+        for (int i = 0; i < whole; i += width, out += apart)
+            memcpy(out, x + i, (size_t)width * sizeof(*out));
+        if (whole < lines) {
+            memset(out, 0, (size_t)width * sizeof(*out));
+            memcpy(out, x + whole, (size_t)(lines - whole) * sizeof(*out));
+        }
+    }
+}
+
+static void pack(const float *x, size_t ld, bool turned, int width, int lines, int depth, float *to, size_t apart)
+{
+    if (turned)
+        pack_turned(x, ld, width, lines, depth, to, apart);
+    else if (width == COLUMNS)
+        pack_straight(x, ld, COLUMNS, lines, depth, to, apart);
+    else
+        pack_straight(x, ld, ROWS, lines, depth, to, apart);
+}
+
+static void multiply(int depth, const float *restrict a, const float *restrict b, float *restrict c, size_t ldc,
+                     bool add)
+{
+    v8 s[ROWS][2];
+
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++) {
+        s[i][0] = s[i][1] = (v8){ 0 };
+        __builtin_prefetch(c + (size_t)i * ldc, 1);
+    }
+    for (int p = 0; p < depth; p++, a += ROWS, b += COLUMNS) {
+        v8 b0 = load(b), b1 = load(b + LANES);
+
+#pragma GCC unroll 6
+        for (int i = 0; i < ROWS; i++) {
+            s[i][0] += a[i] * b0;
+            s[i][1] += a[i] * b1;
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; i++, c += ldc) {
+        store(c, add ? load(c) + s[i][0] : s[i][0]);
+        store(c + LANES, add ? load(c + LANES) + s[i][1] : s[i][1]);
+    }
+}
+
+const struct cpu_tile cpu_tile_avx2 = { .rows = ROWS, .columns = COLUMNS, .pack = pack, .multiply = multiply };
+
+#endif
