@@ -150,6 +150,11 @@ int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_
  * 32 hex digits and NUL. */
 int mck_digest(struct mck *c, char ret_hex[33], struct merr *err);
 
+/* What two checkpoints mean differently: tensors there once only, of other shape, type or values, and names in the
+ * cursor. *ret is new: {"same", "tensors", "equal": how many, "differences": [{"name","role","what", and for values
+ * "elements","different","first","largest" (null: not finite)}], "cursor": [names]}. -EBADMSG when one is damaged. */
+int mck_diff(struct mck *a, struct mck *b, json_t **ret, struct merr *err);
+
 /* Rebuild a lost MANIFEST from the indexes at the tails of the data files. */
 int mck_repair(const char *path, struct merr *err);
 

@@ -91,6 +91,28 @@ void read_chunk_entry(const struct mck *c, uint32_t f, uint64_t i, struct mck_ch
     ret->logical_len = ret->stored_len = left < MCK_CHUNK ? (uint32_t)left : MCK_CHUNK;
 }
 
+void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1],
+                   struct mck_buffer *ret, uint64_t *ret_volume)
+{
+    memcpy(name, index_name(&c->ix, t), t->name_len);
+    name[t->name_len] = '\0';
+    *ret = (struct mck_buffer){.name = name, .role = (enum mck_role)t->role, .dtype = (enum mck_dtype)t->dtype,
+                               .ndim = t->ndim};
+    for (int d = 0; d < t->ndim; d++)
+        ret->shape[d] = ret->len[d] = t->shape[d];
+    (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, ret_volume);
+}
+
+json_t *read_meaning(const struct mck *c)
+{
+    static const char *const informational[] = {"layout", "generation", "written_by", "host", "created", "codec"};
+    json_t *kv = json_copy(c->kv);
+
+    for (size_t i = 0; kv && i < sizeof(informational) / sizeof(informational[0]); i++)
+        (void)json_object_del(kv, informational[i]);
+    return kv;
+}
+
 /* --- open -------------------------------------------------------------------------------------- */
 
 static int read_manifest(struct mck *c, const char *manifest, struct merr *err)

@@ -43,4 +43,11 @@ int read_bytes(int fd, void *data, size_t len, uint64_t off);
 /* A new empty mck, lease -1; or NULL. */
 struct mck *read_alloc(void);
 
+/* A buffer for the whole of a tensor, without data, and its number of elements. name is borrowed by it. */
+void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1],
+                   struct mck_buffer *ret, uint64_t *ret_volume);
+
+/* The cursor less what tells how and by whom it was written, not what was reached. New; NULL when memory is short. */
+json_t *read_meaning(const struct mck *c);
+
 #endif

@@ -107,16 +107,12 @@ int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_
 static int digest_tensor(struct mck *c, const struct mck_tensor *t, struct hash128 *h, char *memory, struct merr *err)
 {
     char name[MCK_NAME_MAX + 1];
-    struct mck_buffer b = {.name = name, .role = (enum mck_role)t->role, .dtype = (enum mck_dtype)t->dtype,
-                           .ndim = t->ndim, .data = memory};
+    struct mck_buffer b;
     uint64_t volume, step = PIECE_BYTES / dtype_size(t->dtype);
     int r = 0;
 
-    memcpy(name, index_name(&c->ix, t), t->name_len);
-    name[t->name_len] = '\0';
-    for (int d = 0; d < t->ndim; d++)
-        b.shape[d] = b.len[d] = t->shape[d];
-    (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, &volume);
+    read_describe(c, t, name, &b, &volume);
+    b.data = memory;
     hash128_add(h, name, t->name_len + 1u);
     hash128_add(h, &t->dtype, 3); /* dtype, role, ndim */
     hash128_add(h, t->shape, sizeof(t->shape));
@@ -132,15 +128,11 @@ static int digest_tensor(struct mck *c, const struct mck_tensor *t, struct hash1
 
 int mck_digest(struct mck *c, char ret_hex[33], struct merr *err)
 {
-    /* what tells how and by whom it was written, not what was reached */
-    static const char *const informational[] = {"layout", "generation", "written_by", "host", "created", "codec"};
-    json_t *kv = json_copy(c->kv);
+    json_t *kv = read_meaning(c);
     struct hash128 *h = hash128_new();
     char *memory = malloc(PIECE_BYTES), *text = NULL;
     int r = 0;
 
-    for (size_t i = 0; kv && i < sizeof(informational) / sizeof(informational[0]); i++)
-        (void)json_object_del(kv, informational[i]);
     if (kv)
         text = json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     if (!h || !memory || !text)

@@ -146,6 +146,56 @@ static int digest(struct cli *c, struct mck *k)
     return CLI_DONE;
 }
 
+static void print_difference(const json_t *o)
+{
+    const char *name = cli_str(o, "name"), *role = cli_str(o, "role"), *what = cli_str(o, "what");
+
+    if (strcmp(what, "values") != 0) {
+        (void)printf("%s (%s): %s%s\n", name, role, what, strncmp(what, "only", 4) == 0 ? "" : " differs");
+        return;
+    }
+    (void)printf("%s (%s): %lld of %lld elements differ, the first is %lld", name, role, cli_int(o, "different"),
+                 cli_int(o, "elements"), cli_int(o, "first"));
+    if (json_is_number(json_object_get(o, "largest")))
+        (void)printf(", the most by %.3g", cli_real(o, "largest"));
+    (void)printf("\n");
+}
+
+/* As diff(1): 0 when they are the same, 1 when not. */
+static int diff(struct cli *c, struct mck *k)
+{
+    struct merr err = {""};
+    json_t *doc = NULL, *o;
+    struct mck *other;
+    char dir[4096];
+    size_t i;
+    bool same;
+    int r = local_find_checkpoint(c, c->arg[1], false, dir, sizeof(dir));
+
+    if (!r)
+        r = open_at(dir, &other);
+    if (r)
+        return r;
+    r = mck_diff(k, other, &doc, &err);
+    mck_free(other);
+    if (r < 0)
+        return failed(r, &err);
+    same = json_is_true(json_object_get(doc, "same"));
+    if (c->json) {
+        (void)cli_print_json_new(doc);
+        return same ? CLI_DONE : CLI_FAILED;
+    }
+    json_array_foreach(json_object_get(doc, "differences"), i, o) {
+        print_difference(o);
+    }
+    json_array_foreach(json_object_get(doc, "cursor"), i, o) {
+        (void)printf("cursor: %s differs\n", json_string_value(o));
+    }
+    (void)printf("%lld of %lld tensors are equal\n", cli_int(doc, "equal"), cli_int(doc, "tensors"));
+    json_decref(doc);
+    return same ? CLI_DONE : CLI_FAILED;
+}
+
 static int export_to(struct cli *c, struct mck *k)
 {
     const char *dtype = cli_option(c, "dtype") ? cli_option(c, "dtype") : "f32";
@@ -217,6 +267,7 @@ int files_checkpoint(struct cli *c)
     r = strcmp(what, "inspect") == 0  ? inspect(c, k)
         : strcmp(what, "verify") == 0 ? verify(c, k)
         : strcmp(what, "digest") == 0 ? digest(c, k)
+        : strcmp(what, "diff") == 0   ? diff(c, k)
                                       : export_to(c, k);
     mck_free(k);
     return r;

@@ -37,6 +37,7 @@ def muster(*args, cwd=None, **env):
     (["run", "/nowhere/spec.yaml"], 2, "--dir"),
     (["checkpoint", "verify", "/nowhere"], 3, "/nowhere"),
     (["checkpoint", "digest", "/"], 3, "no whole checkpoint"),
+    (["checkpoint", "diff", "/", "/"], 3, "no whole checkpoint"),
     (["checkpoint", "import", "/nowhere/a", "b"], 3, "/nowhere/a"),
     (["scale", "j1"], 2, "want --min N, --max N or both"),
     (["scale", "j1", "--min", "4", "--max", "2"], 2, "more than --max 2"),

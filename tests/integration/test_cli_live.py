@@ -333,6 +333,10 @@ def test_checkpoints_are_listed_inspected_verified_and_exported(cluster, trained
     digest = said(cluster, "checkpoint", "digest", newest, "-o", "json")
     assert digest["step"] == 60 and re.fullmatch(r"[0-9a-f]{32}", digest["digest"])
     assert run(cluster, "checkpoint", "digest", trained).stdout == f"{digest['digest']}  step 60\n"
+    assert "tensors are equal" in run(cluster, "checkpoint", "diff", newest, trained).stdout
+    older = os.path.join(folder, "step-00000040")
+    differs = said(cluster, "checkpoint", "diff", older, newest, "-o", "json", status=1)
+    assert "step" in differs["cursor"] and differs["differences"] and not differs["same"]
     exported = said(cluster, "checkpoint", "export", trained, "model", "--dtype", "bf16", "-o", "json")
     assert exported == {"path": "model", "dtype": "bf16", "step": 60}
     assert {"model.safetensors", "config.json"} <= set(os.listdir(os.path.join(cluster.folder, "model")))
