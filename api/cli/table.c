@@ -109,7 +109,7 @@ const struct command cli_commands[] = {
      files_checkpoint, true, {{0}}},
     {"checkpoint digest", "JOB|DIR", 1, 1, "one hash over its tensors, whatever the layout",
      "muster checkpoint digest j17", files_checkpoint, true, {{0}}},
-    {"checkpoint diff", "JOB|DIR JOB|DIR", 2, 2, "compare two checkpoints tensor by tensor",
+    {"checkpoint diff", "JOB|DIR OTHER", 2, 2, "compare with another job or folder, tensor by tensor",
      "muster checkpoint diff j17 j18", files_checkpoint, true, {{0}}},
     {"checkpoint export", "JOB|DIR OUT", 2, 2, "write Hugging Face safetensors",
      "muster checkpoint export j17 model --dtype bf16", files_checkpoint, true,
