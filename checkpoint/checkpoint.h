@@ -63,6 +63,8 @@ enum mck_mode {
 /* Bytes at data. */
 uint64_t mck_buffer_bytes(const struct mck_buffer *b);
 
+#define MCK_POOL_BYTES (64u << 20)
+
 struct mck_cfg {
     const char *dir; /* the job's checkpoint folder; made when missing */
     int rank, size;
@@ -71,7 +73,7 @@ struct mck_cfg {
     const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
     int keep;            /* newest committed checkpoints kept, at least 2 */
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
-    size_t pool_bytes;   /* staging ring; 0: 64 MiB */
+    size_t pool_bytes;   /* staging ring; 0: MCK_POOL_BYTES */
     int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
 };
 

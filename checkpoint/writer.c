@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/io.h"
 
-#define POOL_DEFAULT (64u << 20)
 #define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
 
 static void lock(struct mck_writer *w)
@@ -78,7 +77,7 @@ static int check_cfg(const struct mck_cfg *c, struct merr *err)
 
 static int make_pool(struct mck_writer *w, struct merr *err)
 {
-    size_t want = (w->cfg.pool_bytes ? w->cfg.pool_bytes : POOL_DEFAULT) / MCK_SLOT, least = 2 * w->plan.groups + 4;
+    size_t want = (w->cfg.pool_bytes ? w->cfg.pool_bytes : MCK_POOL_BYTES) / MCK_SLOT, least = 2 * w->plan.groups + 4;
 
     if (want > 2u * w->plan.extents)
         want = 2u * w->plan.extents; /* two attempts at once hold no more */

@@ -117,3 +117,17 @@ def test_the_rank_says_its_precision_and_what_it_plans(alone):
     assert mib("bf16", "weights") == pytest.approx(1.5 * mib("f32", "weights"), abs=0.11)
     assert mib("bf16", "activations") < 0.75 * mib("f32", "activations")
     assert os.path.exists(alone("gpt2", "bf16").job)
+
+
+@pytest.mark.parametrize("precision,recompute,length", [("f32", "none", 256), ("bf16", "full", 128)])
+def test_a_rank_takes_the_memory_it_plans(corpus, precision, recompute, length, tmp_path):
+    spec = job(corpus, "gpt2", precision, recompute=recompute, virtual_workers=1)
+    spec["train"]["model"].update(layers=6, hidden=384, heads=6, ffn=1536, context=256)
+    spec["train"].update(steps=2, batch={"sequences": 2, "micro": 2, "length": length})
+    spec["train"]["optimizer"]["warmup"] = 1
+    with ranks.Run(str(tmp_path), spec) as run:
+        _, status, usage = os.wait4(run.ranks[0].pid, 0)
+        run.ranks[0].returncode = os.waitstatus_to_exitcode(status)
+        assert run.wait() == [ranks.DONE], run.log()
+    planned = float(run.log().split(", all ")[1].split()[0])
+    assert usage.ru_maxrss / 1024 == pytest.approx(planned, rel=0.15)

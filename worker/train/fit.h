@@ -10,7 +10,13 @@
 struct fit { /* bytes one rank will hold */
     uint64_t weights, gradients, optimizer, activations;
     uint64_t activations_least; /* with parallel.recompute full */
+    uint64_t rest; /* the program, the rings of checkpoints, what kernels work in */
 };
+
+static inline uint64_t fit_all(const struct fit *f)
+{
+    return f->weights + f->gradients + f->optimizer + f->activations + f->rest;
+}
 
 struct fit_room { /* bytes of a node, or of the control group this process is in; 0: not known */
     uint64_t free, total;

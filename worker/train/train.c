@@ -16,6 +16,7 @@
 
 #define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
 #define GEMM_SIDE 256
+#define PROGRAM_BYTES ((uint64_t)24 << 20) /* code, libraries, tables: what a model of no size takes */
 #define GEMM_US 20000
 
 static struct flight *signal_flight; /* for the handler: set before it is installed */
@@ -261,6 +262,16 @@ static int arena(struct train *t, bool share, size_t floats, float **ret, struct
     return *ret ? 0 : merr_set(err, -ENOMEM, "the shared arena is too small for %zu MiB", floats * sizeof(float) >> 20);
 }
 
+/* What comes on top of what this file allocates. */
+static uint64_t planned_rest(const struct train *t, const struct fit *f)
+{
+    uint64_t state = f->weights + f->optimizer, ring = state < MCK_POOL_BYTES ? state : MCK_POOL_BYTES;
+    uint64_t rows = (uint64_t)t->micro * t->info.length;
+    uint64_t widened = rows * 2 * (t->model.qkv_local + t->model.q_local) * sizeof(float);
+
+    return PROGRAM_BYTES + ring + (type_of(t) == KERN_F32 ? 0 : widened);
+}
+
 /* What this rank will allocate. */
 static struct fit planned(struct train *t)
 {
@@ -279,6 +290,7 @@ static struct fit planned(struct train *t)
             s.recompute = RECOMPUTE_FULL;
         f.activations_least += stage_bytes(&s, i == 0);
     }
+    f.rest = planned_rest(t, &f);
     return f;
 }
 
@@ -308,6 +320,7 @@ static void print_plan(struct train *t)
     const double mib = 1 << 20;
     double weights = (double)need.weights / mib, grads = (double)need.gradients / mib;
     double optimizer = (double)need.optimizer / mib, acts = (double)need.activations / mib;
+    double rest = (double)need.rest / mib;
 
     for (int i = 0; i < t->chunks; i++) {
         layers += t->params.chunk[i].end - t->params.chunk[i].begin;
@@ -319,7 +332,8 @@ static void print_plan(struct train *t)
              t->params.chunk[0].begin, t->chunks, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers,
              t->micros, t->micro, t->run.threads, t->k->name);
     log_info("memory: weights %.1f MiB, gradients %.1f (%d buffers), optimizer %.1f, activations %.1f (%d slots), "
-             "all %.1f MiB", weights, grads, t->buffers, optimizer, acts, slots, weights + grads + optimizer + acts);
+             "rest %.1f, all %.1f MiB", weights, grads, t->buffers, optimizer, acts, slots, rest,
+             (double)fit_all(&need) / mib);
 }
 
 static int build_stages(struct train *t, struct merr *err)

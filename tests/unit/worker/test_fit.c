@@ -16,21 +16,22 @@ static void what_does_not_fit_is_said_with_what_would_help(void **state)
         int code;
         const char *words[3];
     } t[] = {
-        {{GIB, GIB, 2 * GIB, GIB, GIB}, 1, {5 * GIB, 8 * GIB}, 0, {""}},
-        {{GIB, GIB, 2 * GIB, GIB + 1, GIB + 1}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
+        {{GIB, GIB, 2 * GIB, GIB, GIB, 0}, 1, {5 * GIB, 8 * GIB}, 0, {""}},
+        {{GIB, GIB, 2 * GIB, GIB + 1, GIB + 1, 0}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
          {"0.00 GiB too little", "5.00 GiB free", "more tp"}},
-        {{GIB, GIB, GIB, 3 * GIB, 3 * GIB}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
+        {{GIB, GIB, GIB, 3 * GIB, 3 * GIB, 0}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
          {"1.00 GiB too little", "activations 3.00", "free; a smaller train.batch.micro"}},
-        {{GIB, GIB, GIB, 3 * GIB, 2 * GIB}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
+        {{GIB, GIB, GIB, 3 * GIB, 2 * GIB, 0}, 1, {5 * GIB, 8 * GIB}, -ENOMEM,
          {"1.00 GiB too little", "recompute 'full', which would be enough"}},
-        {{GIB, GIB, 3 * GIB, GIB, GIB / 2}, 2, {11 * GIB, 16 * GIB}, -ENOMEM,
+        {{GIB, GIB, 3 * GIB, GIB, GIB / 2, 0}, 2, {11 * GIB, 16 * GIB}, -ENOMEM,
          {"1.00 GiB too little", "recompute 'full', which would be enough"}},
-        {{GIB, GIB, GIB, 3 * GIB, 2 * GIB}, 1, {4 * GIB, 8 * GIB}, -ENOMEM,
+        {{GIB, GIB, GIB, 3 * GIB, 2 * GIB, 0}, 1, {4 * GIB, 8 * GIB}, -ENOMEM,
          {"2.00 GiB too little", "recompute 'full' and a smaller"}},
-        {{GIB, 3 * GIB, GIB, GIB, GIB}, 2, {5 * GIB, 8 * GIB}, -EINVAL,
+        {{GIB, 3 * GIB, GIB, GIB, GIB, 0}, 2, {5 * GIB, 8 * GIB}, -EINVAL,
          {"4.00 GiB too little", "2 ranks", "virtual_workers"}},
-        {{GIB, GIB, 2 * GIB, GIB, GIB}, 3, {15 * GIB, 16 * GIB}, 0, {""}},
-        {{9 * GIB, 0, 0, 0, 0}, 4, {0, 0}, 0, {""}}, /* nobody knows what there is */
+        {{GIB, GIB, 2 * GIB, GIB, GIB, 0}, 3, {15 * GIB, 16 * GIB}, 0, {""}},
+        {{GIB, GIB, GIB, GIB, GIB, GIB + 1}, 1, {5 * GIB, 8 * GIB}, -ENOMEM, {"0.00 GiB too little", "rest 1.00"}},
+        {{9 * GIB, 0, 0, 0, 0, 0}, 4, {0, 0}, 0, {""}}, /* nobody knows what there is */
     };
 
     (void)state;
