@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
 #define GUARANTEE 1000.0    /* added for a guarantee within its quota */
@@ -326,6 +327,35 @@ static bool just_changed(const struct round *r, const struct sched_job *job)
     return r->in->config.now_us - job->changed_us < hold;
 }
 
+/* Jobs that wait and ask alike have the same configurations: found once a round. */
+static bool alike(const struct sched_job *a, const struct sched_job *b)
+{
+    return a->profile == b->profile && a->min == b->min && a->max == b->max && a->replica == b->replica &&
+           a->workers == b->workers && a->types == b->types && a->hetero_ok == b->hetero_ok && a->home == b->home;
+}
+
+static size_t memo_at(const struct sched_job *j)
+{
+    uint64_t h = (uint64_t)(uintptr_t)j->profile >> 4;
+    const int32_t key[] = { j->min, j->max, j->replica, j->workers, (int32_t)j->types, j->hetero_ok, j->home };
+
+    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
+        h = (h ^ (uint32_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return (size_t)(h >> 32) % ROUND_MEMO;
+}
+
+/* Take the row of a job that asks alike. False: there is none, and the caller may put this one in. */
+static bool recall(const struct round *r, const struct sched_job *job, struct row *row)
+{
+    const struct rjob *like = job->n_places == 0 ? r->memo[memo_at(job)] : NULL;
+
+    if (!like || !alike(like->job, job))
+        return false;
+    row->n = like->n;
+    memcpy(row->v, &r->cands[like->first], like->n * sizeof(*row->v));
+    return true;
+}
+
 static int store(struct round *r, struct rjob *j, const struct row *row, const struct sched_shape *now)
 {
     if (r->n_cands + (size_t)row->n > r->cands_cap) {
@@ -381,6 +411,36 @@ static int mark_urgent(struct round *r)
     return 0;
 }
 
+/* What nobody holds that keeps what it has, by type. */
+static void count_free(const struct round *r, int32_t ret[RATES_TYPES_MAX])
+{
+    memcpy(ret, r->total, sizeof(r->total));
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        const struct sched_job *job = r->jobs[i].job;
+        bool whole = true;
+
+        for (size_t p = 0; p < job->n_places; p++)
+            whole = whole && r->in->nodes[job->places[p].node].devices >= job->places[p].devices;
+        for (size_t p = 0; whole && p < job->n_places; p++)
+            ret[r->in->nodes[job->places[p].node].type] -= job->places[p].devices;
+    }
+}
+
+/* Between full rounds nobody gives way to a job unless one is urgent: it waits where too little is free. */
+static bool cannot_start(const struct round *r, struct rjob *j, bool reclaim)
+{
+    int64_t free_now = 0;
+
+    if (r->in->config.mode != SCHED_FAST || r->in->config.policy != SCHED_POLICY_MUSTER || reclaim ||
+        j->job->n_places > 0)
+        return false;
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        free_now += j->job->types >> t & 1 ? r->free[t] : 0;
+    j->crowded = free_now < j->job->min;
+    j->current = j->chosen = NONE;
+    return j->crowded;
+}
+
 int candidates_fill(struct round *r)
 {
     struct row row;
@@ -400,11 +460,19 @@ int candidates_fill(struct round *r)
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         devices += r->total[t];
     r->contended = minima > devices;
+    count_free(r, r->free);
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
         struct sched_shape now;
 
-        collect(r, j, &row, &now);
+        if (cannot_start(r, j, reclaim))
+            continue;
+        now = (struct sched_shape){ .type = { -1, -1 } };
+        if (!recall(r, j->job, &row)) {
+            collect(r, j, &row, &now);
+            if (j->job->n_places == 0)
+                r->memo[memo_at(j->job)] = j;
+        }
         if (store(r, j, &row, &now) < 0)
             return -ENOMEM;
         j->pinned = j->current != NONE &&

@@ -11,7 +11,11 @@
 #include "scheduler/cluster/sched_int.h"
 
 #define ITERATIONS 60
+#define CALM 20             /* iterations in a row that hardly bettered the bound: enough */
+#define CALM_GAIN 1e-5     /* share of the bound that counts as a gain */
 #define PASSES_MAX 200 /* of repair or fill */
+#define PAIRS_MAX 256 /* configurations of all jobs: up to so many every pair of changes is tried */
+#define PAIR_PASSES 8
 #define KEEP_GAIN 0.002 /* a new plan must be better by this share than the old one filled up */
 
 struct change { /* of one job's choice */
@@ -102,6 +106,7 @@ static void find_prices(struct round *r, struct market *m)
 {
     double step = 1, total_u = 0, best = 0;
     int64_t devices = 0;
+    int calm = 0;
 
     for (size_t i = 0; i < r->n_jobs; i++)
         total_u += r->jobs[i].n > 0 ? utility(r, &r->jobs[i], r->jobs[i].n - 1) : 0;
@@ -111,9 +116,10 @@ static void find_prices(struct round *r, struct market *m)
 
     for (int k = 0; k < RATES_TYPES_MAX; k++)
         m->price[k] = r->prices[k] > 0 ? r->prices[k] : mean * 0.2;
-    for (int it = 0; it < ITERATIONS; it++) {
+    for (int it = 0; it < ITERATIONS && calm < CALM; it++) {
         double bound = bid(r, m);
 
+        calm = it > 0 && bound > best * (1 - CALM_GAIN) ? calm + 1 : 0;
         if (it == 0 || bound < best) {
             best = bound;
             memcpy(m->best_price, m->price, sizeof(m->price));
@@ -296,6 +302,56 @@ static double value_of(const struct round *r)
     return v;
 }
 
+static double total_of(const struct round *r, const struct rjob *a, int ca, const struct rjob *b, int cb)
+{
+    return utility(r, a, ca) + utility(r, b, cb);
+}
+
+static bool within(const struct round *r, const struct rjob *j)
+{
+    return !over(r, j, j->chosen);
+}
+
+/* Change two jobs at once when that fits and is worth more by the least gain. */
+static bool try_pair(struct round *r, struct rjob *a, int ca, struct rjob *b, int cb, double least)
+{
+    int16_t was_a = a->chosen, was_b = b->chosen;
+
+    if (total_of(r, a, ca, b, cb) <= total_of(r, a, was_a, b, was_b) + least)
+        return false;
+    choice_set(r, a, ca);
+    choice_set(r, b, cb);
+    if (within(r, a) && within(r, b))
+        return true;
+    choice_set(r, a, was_a);
+    choice_set(r, b, was_b);
+    return false;
+}
+
+static bool try_pairs(struct round *r, struct rjob *a, struct rjob *b, double least)
+{
+    bool changed = false;
+
+    for (int ca = NONE; ca < a->n; ca++)
+        for (int cb = NONE; cb < b->n; cb++)
+            changed = try_pair(r, a, ca, b, cb, least) || changed;
+    return changed;
+}
+
+/* Where jobs are few, prices decide coarsely: look for pairs of jobs that do better by changing together. */
+static void improve(struct round *r, double least)
+{
+    bool changed = r->n_cands <= PAIRS_MAX;
+
+    for (int pass = 0; pass < PAIR_PASSES && changed; pass++) {
+        changed = false;
+        for (size_t i = 0; i < r->n_jobs; i++)
+            for (size_t k = i + 1; k < r->n_jobs && !r->jobs[i].pinned; k++)
+                if (!r->jobs[k].pinned)
+                    changed = try_pairs(r, &r->jobs[i], &r->jobs[k], least) || changed;
+    }
+}
+
 static void market_clear(struct market *m)
 {
     free(m->tenant);
@@ -339,6 +395,7 @@ static double keep_and_fill(struct round *r, struct market *m)
     repair(r, m);
     fill(r, m, true);
     fill(r, m, false);
+    improve(r, 1e-9 + KEEP_GAIN * value_of(r)); /* what runs changes for more than nothing */
     return value_of(r);
 }
 
@@ -353,6 +410,7 @@ int price_choose(struct round *r)
     count_choices(r);
     repair(r, &m);
     fill(r, &m, false);
+    improve(r, 1e-9);
     fresh = value_of(r);
     for (size_t i = 0; i < r->n_jobs; i++)
         m.saved[i] = r->jobs[i].chosen;

@@ -120,7 +120,7 @@ static int by_id(const void *a, const void *b)
     return (x->job->id > y->job->id) - (x->job->id < y->job->id);
 }
 
-static int round_init(struct round *r, const struct sched_input *in)
+int sched_round_init(struct round *r, const struct sched_input *in)
 {
     *r = (struct round){ .in = in, .n_jobs = in->n_jobs };
     r->jobs = calloc(in->n_jobs + 1, sizeof(*r->jobs));
@@ -128,7 +128,8 @@ static int round_init(struct round *r, const struct sched_input *in)
     r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
     r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
     r->tenant_cap = calloc(in->n_tenants, sizeof(*r->tenant_cap));
-    if (!r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
+    r->memo = calloc(ROUND_MEMO, sizeof(*r->memo));
+    if (!r->memo || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
         return -ENOMEM;
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *node = &in->nodes[i];
@@ -150,13 +151,14 @@ static int round_init(struct round *r, const struct sched_input *in)
     return 0;
 }
 
-static void round_clear(struct round *r)
+void sched_round_clear(struct round *r)
 {
     free(r->jobs);
     free(r->order);
     free(r->node_free);
     free(r->tenant_used);
     free(r->tenant_cap);
+    free(r->memo);
     free(r->cands);
     free(r->places);
 }
@@ -187,7 +189,7 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
         return SCHED_RUNS;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         total += job->types >> t & 1 ? r->total[t] : 0;
-    if (j->n == 0 || total < job->min)
+    if ((j->n == 0 && !j->crowded) || total < job->min)
         return SCHED_TOO_BIG;
     if (job->n_places > 0)
         return SCHED_RECLAIMED;
@@ -264,7 +266,7 @@ int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct 
 
     if (status < 0)
         return status;
-    status = round_init(&r, in);
+    status = sched_round_init(&r, in);
     for (size_t i = 1; status == 0 && i < r.n_jobs; i++)
         if (r.jobs[i].job->id == r.jobs[i - 1].job->id)
             status = merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)r.jobs[i].job->id);
@@ -278,7 +280,7 @@ int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct 
         status = place_all(&r);
     if (status == 0)
         status = make_plan(&r, &plan);
-    round_clear(&r);
+    sched_round_clear(&r);
     if (status == -ENOMEM)
         return merr_set(err, -ENOMEM, "no memory for a round of %zu jobs", in->n_jobs);
     if (status == 0)

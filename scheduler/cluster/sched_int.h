@@ -4,6 +4,7 @@
 
 #include "scheduler/cluster/sched.h"
 
+#define ROUND_MEMO 1024
 #define NONE (-1) /* no candidate: the job gets nothing */
 
 struct cand {
@@ -21,6 +22,7 @@ struct rjob { /* a job in the round, by id */
     bool pinned;       /* keeps its current candidate */
     bool lost;         /* had devices that are gone */
     bool urgent;       /* a guarantee within its quota, or starving */
+    bool crowded;      /* it was not looked at: it takes more than is free */
     bool placed;
     bool kept;         /* where it was */
     enum sched_reason reason;
@@ -37,6 +39,8 @@ struct round {
     int32_t total[RATES_TYPES_MAX];     /* usable devices */
     int32_t node_size[RATES_TYPES_MAX]; /* of the largest node */
     int32_t used[RATES_TYPES_MAX];      /* by chosen candidates */
+    int32_t free[RATES_TYPES_MAX];      /* that nobody holds as the round begins */
+    const struct rjob **memo;           /* ROUND_MEMO jobs that wait, by what they ask for */
     int32_t *tenant_used;
     int32_t *tenant_cap; /* INT32_MAX: no limit */
     size_t *order;       /* n_jobs: scratch of the stages */
@@ -47,6 +51,10 @@ struct round {
     double value, dual;
     bool contended; /* minima of all jobs exceed the cluster */
 };
+
+/* An empty round of a snapshot that is in order: 0, or -ENOMEM; sched_round_clear() in both cases (sched.c). */
+int sched_round_init(struct round *r, const struct sched_input *in);
+void sched_round_clear(struct round *r);
 
 static inline int32_t shape_size(const struct sched_shape *s)
 {
