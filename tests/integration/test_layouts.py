@@ -77,7 +77,7 @@ def test_tensor_parallel_stays_within_its_tolerance(job, alone, layout, tmp_path
     assert run.metrics()[-1]["bytes_tp"] > 0
 
 
-@pytest.mark.parametrize("layout", [{"tp": 2}, {"tp": 4, "dp": 2}, {"tp": 2, "pp": 2, "dp": 2}], ids=name)
+@pytest.mark.parametrize("layout", [{"tp": 4}, {"tp": 2, "pp": 2, "dp": 2}], ids=name)
 def test_sequence_parallel_stays_within_the_tolerance_too(job, alone, layout, tmp_path):
     spec = pipeline(job, layout.get("pp", 1), tp=layout["tp"], sequence_parallel=True)
     run = ranks.train(spec, str(tmp_path), **layout)
@@ -126,8 +126,7 @@ def test_uneven_stages_give_the_same_bits(job, alone, tmp_path):
     assert numbers(run) == numbers(alone)
 
 
-@pytest.mark.parametrize("schedule,pp,chunks,dp", [("interleaved", 2, 2, 1), ("interleaved", 2, 2, 3),
-                                                   ("zb-h1", 2, 1, 3), ("zb-h1", 4, 1, 1), ("zb-h1", 2, 2, 2)])
+@pytest.mark.parametrize("schedule,pp,chunks,dp", [("interleaved", 2, 2, 3), ("zb-h1", 4, 1, 1), ("zb-h1", 2, 2, 2)])
 def test_every_schedule_gives_the_same_bits(job, alone, schedule, pp, chunks, dp, tmp_path):
     run = ranks.train(pipeline(job, pp, chunks=chunks, schedule=schedule), str(tmp_path), pp=pp, dp=dp)
     assert numbers(run) == numbers(alone)
@@ -157,17 +156,18 @@ def test_a_llama_has_the_same_bits_in_data_and_pipeline_parallel(llama_job, llam
     assert numbers(ranks.train(llama_job, str(tmp_path), **layout)) == numbers(llama_alone)
 
 
-@pytest.mark.parametrize("layout", [{"tp": 4}, {"tp": 8, "dp": 2}], ids=name)
+@pytest.mark.parametrize("layout", [{"tp": 4}, {"tp": 2, "dp": 2}], ids=name)
 def test_ranks_share_heads_of_keys_and_values(llama_job, layout, tmp_path):
     spec = copy.deepcopy(llama_job)
-    spec["train"]["model"]["kv_heads"] = 2
+    spec["train"]["steps"] = 12
+    spec["train"]["model"]["kv_heads"] = 1
     alone = ranks.train(spec, str(tmp_path / "1"))
-    spec = pipeline(spec, 1, tp=layout["tp"], sequence_parallel=layout["tp"] == 8)
+    spec = pipeline(spec, 1, tp=layout["tp"], sequence_parallel="dp" in layout)
     run = ranks.train(spec, str(tmp_path / "2"), **layout)
     assert ranks.relative(ranks.losses(run), ranks.losses(alone)) < TP_RELATIVE
     assert ranks.relative([m["grad_norm"] for m in run.metrics()],
                           [m["grad_norm"] for m in alone.metrics()]) < TP_RELATIVE
-    shutil.rmtree(os.path.join(run.job, "checkpoints", "step-00000030"))
+    shutil.rmtree(os.path.join(run.job, "checkpoints", "step-00000012"))
     back = ranks.train(spec, str(tmp_path / "2"), generation=2, **layout)  # from what the copies' owners wrote
     assert ranks.losses(back) == ranks.losses(run)
 

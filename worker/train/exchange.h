@@ -2,8 +2,8 @@
  *
  * The gradient arena is cut into regions, and each region over the replicas in pieces (params_cut): replica i owns
  * piece i, and finishes the canonical tree (tree.h) for it from the nodes that the replicas are left with. What is
- * complete in the last leaf is sent at once, from the end of the first region down; the rest when all is done. The order
- * in which parts travel changes no bit: they are only put where tree_finish() finds them.
+ * complete in the last leaf is sent at once, from the end of the first region down; the rest when all is done. The
+ * order in which parts travel changes no bit: they are only put where tree_finish() finds them.
  */
 #ifndef MUSTER_WORKER_TRAIN_EXCHANGE_H
 #define MUSTER_WORKER_TRAIN_EXCHANGE_H
