@@ -66,6 +66,52 @@ static void what_was_printed_is_read_back_and_gives_the_same_plan(void **state)
     snapshot_clear(&again);
 }
 
+/* The same bytes on every host and with every compiler: any change of these is a change of decisions. */
+static void plans_are_those_of_the_golden_vectors(void **state)
+{
+    static const struct {
+        const char *policy, *mode, *plan;
+    } row[] = {
+        { "muster", "fast",
+          "value 0 dual 0\n"
+          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
+          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n" },
+        { "muster", "full",
+          "value 9393095 dual 9402392\n"
+          "job 3 move runs 1:2 -1:0 rate 14000000 est 2-0 0-0 at 1:2\n"
+          "job 4 start runs 0:3 -1:0 rate 2714286 est 1-0 0-0 at 0:3\n"
+          "then 3\n"
+          "then 4\n" },
+        { "fifo", "fast",
+          "value 0 dual 0\n"
+          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
+          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n" },
+        { "las", "full",
+          "value 0 dual 0\n"
+          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
+          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct sched_plan plan;
+        struct snapshot s;
+        struct buf out;
+
+        buf_init(&out, BYTES_MAX);
+        parse(sample, &s);
+        assert_int_equal(sched_policy_parse(row[i].policy, &s.in.config.policy), 0);
+        s.in.config.mode = strcmp(row[i].mode, "full") == 0 ? SCHED_FULL : SCHED_FAST;
+        assert_int_equal(sched_schedule(&s.in, &plan, NULL), 0);
+        assert_int_equal(sched_plan_print(&s.in, &plan, &out), 0);
+        if (strcmp(buf_text(&out), row[i].plan) != 0)
+            fail_msg("%s, %s:\n%s", row[i].policy, row[i].mode, buf_text(&out));
+        sched_plan_clear(&plan);
+        buf_clear(&out);
+        snapshot_clear(&s);
+    }
+}
+
 static void another_node_changes_the_answer(void **state)
 {
     struct explain_cause before, after;
@@ -145,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_printed_is_read_back_and_gives_the_same_plan),
+        cmocka_unit_test(plans_are_those_of_the_golden_vectors),
         cmocka_unit_test(another_node_changes_the_answer),
         cmocka_unit_test(each_bad_line_is_named),
         cmocka_unit_test(changed_snapshots_are_refused_or_planned),
