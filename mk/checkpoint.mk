@@ -1,6 +1,6 @@
 # Checkpoints: the program that the crash test kills, and which tests run under TSan.
 
-TSAN_TESTS += roundtrip faults
+TSAN_TESTS += roundtrip faults capture
 
 test-programs: $(BUILD)/tests/fault/checkpoint_writer
 

@@ -136,6 +136,8 @@ static int read_document(const json_t *doc, int rank, struct run *r, struct merr
     r->generation = (uint64_t)json_integer_value(g);
     if (json_object_get(doc, "memory"))
         TRY(text_field(doc, "memory", r->memory, sizeof(r->memory), err));
+    else if (json_object_get(doc, "no_memory"))
+        TRY(text_field(doc, "no_memory", r->no_memory, sizeof(r->no_memory), err));
     TRY(size_field(doc, "threads", 1, 1024, &r->threads, err));
     TRY(read_layout(doc, rank, r, err));
     TRY(read_nodes(doc, r, err));

@@ -89,6 +89,8 @@ int train_savers_open(struct train *t, struct merr *err)
     t->saver[TIER_MEMORY].every = t->spec->checkpoint.memory_every_steps;
     TRY(state_save_list(&v, &t->save_list, &t->save_n, err));
     TRY(mck_writer_new(&cfg, t->save_list, t->save_n, &t->saver[TIER_DISK].writer, err));
+    if (t->run.no_memory[0] && t->saver[TIER_MEMORY].every != 0)
+        log_warn("no snapshots in memory: %s", t->run.no_memory);
     return t->run.memory[0] && t->saver[TIER_MEMORY].every != 0 ? open_memory(t, &cfg, err) : 0;
 }
 

@@ -61,6 +61,28 @@ static int read_it(json_t *doc, int rank, struct run *r, struct merr *err)
     return run_read(folder, rank, r, err);
 }
 
+static void a_run_has_memory_or_a_reason_why_not_or_neither(void **state)
+{
+    json_t *doc = assignment(1, 1, 1, 1);
+    struct run r;
+
+    (void)state;
+    assert_int_equal(read_it(doc, 0, &r, NULL), 0);
+    assert_string_equal(r.memory, "");
+    assert_string_equal(r.no_memory, "");
+    run_clear(&r);
+    doc = assignment(1, 1, 1, 1);
+    (void)json_object_set_new(doc, "memory", json_string("/dev/shm/x/j9"));
+    assert_int_equal(read_it(doc, 0, &r, NULL), 0);
+    assert_string_equal(r.memory, "/dev/shm/x/j9");
+    run_clear(&r);
+    doc = assignment(1, 1, 1, 1);
+    (void)json_object_set_new(doc, "no_memory", json_string("full"));
+    assert_int_equal(read_it(doc, 0, &r, NULL), 0);
+    assert_string_equal(r.no_memory, "full");
+    run_clear(&r);
+}
+
 static void an_assignment_gives_place_node_and_paths(void **state)
 {
     struct run r;
@@ -186,6 +208,7 @@ static void micro_batches_do_not_depend_on_the_layout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_has_memory_or_a_reason_why_not_or_neither),
         cmocka_unit_test(an_assignment_gives_place_node_and_paths),
         cmocka_unit_test(a_broken_assignment_is_refused_by_what_is_wrong),
         cmocka_unit_test(a_rank_outside_the_world_is_refused),
