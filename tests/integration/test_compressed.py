@@ -90,3 +90,13 @@ def test_auto_decides_by_measurement_and_says_what_it_expects(job, uncoded, tmp_
         assert "compress.%s: " % group in run.log(0)
         line = run.metrics()[-1]
         assert line["wire_%s_ms" % group] > 0 and line["wire_%s_predicted_ms" % group] > 0
+
+
+def test_codecs_go_with_bf16_and_sequence_parallel(job, tmp_path):
+    spec = dict(job, train=dict(job["train"], precision="bf16"))
+    spec["parallel"] = dict(job["parallel"], sequence_parallel=True)
+    layout = {"tp": 2, "dp": 2, "nodes": 2}
+    plain = ranks.train(spec, str(tmp_path / "plain"), **layout)
+    run = ranks.train(dict(spec, compress={"tp": "r8", "dp": "sdp4bit"}), str(tmp_path / "coded"), **layout)
+    assert ranks.relative(ranks.losses(run), ranks.losses(plain)) < LOSS_RELATIVE
+    assert run.metrics()[5]["bytes_tp"] < 0.3 * plain.metrics()[5]["bytes_tp"]
