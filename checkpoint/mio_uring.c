@@ -61,17 +61,34 @@ int mio_uring_open(void *pool, size_t pool_bytes, void **ret_impl, struct merr *
     return 0;
 }
 
+static void lose(struct uring *u, struct mio_req *r, int code)
+{
+    r->res = code;
+    r->next = u->lost;
+    u->lost = r;
+}
+
+/* Hand what lies in the queue to the kernel. What it has no room or memory for just now stays there until something is
+ * taken, or the owner looks again. Returns 0, or what makes it refuse the last entry. */
+static int submit(struct uring *u)
+{
+    int n;
+
+    do
+        n = io_uring_submit(&u->ring);
+    while (n == -EINTR);
+    return n >= 0 || n == -EAGAIN || n == -EBUSY || n == -ENOMEM ? 0 : n;
+}
+
 static void uring_start(void *impl, struct mio_req *r)
 {
     struct uring *u = impl;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     const char *p = (const char *)r->data + r->done;
-    int n;
+    int code;
 
-    if (!sqe) { /* cannot be: the ring has more entries than mio's depth, each submitted at once */
-        r->res = -EIO;
-        r->next = u->lost;
-        u->lost = r;
+    if (!sqe) { /* cannot be: the ring has more entries than mio's depth */
+        lose(u, r, -EIO);
         return;
     }
     if (r->op == MIO_SYNC)
@@ -81,10 +98,13 @@ static void uring_start(void *impl, struct mio_req *r)
     else
         io_uring_prep_write(sqe, r->fd, p, r->len - r->done, r->off + r->done);
     io_uring_sqe_set_data(sqe, r);
+    code = submit(u);
+    if (code) { /* the kernel did not take it: it must not find it later */
+        io_uring_prep_nop(sqe);
+        io_uring_sqe_set_data(sqe, NULL);
+        lose(u, r, code);
+    }
     u->busy++;
-    do
-        n = io_uring_submit(&u->ring);
-    while (n == -EINTR || n == -EAGAIN || n == -EBUSY);
 }
 
 static struct mio_req *uring_take(void *impl)
@@ -97,12 +117,16 @@ static struct mio_req *uring_take(void *impl)
         u->lost = r->next;
         return r;
     }
+    if (io_uring_sq_ready(&u->ring))
+        (void)submit(u);
     while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
         int res = cqe->res;
 
         r = io_uring_cqe_get_data(cqe);
         io_uring_cqe_seen(&u->ring, cqe);
         u->busy--;
+        if (!r)
+            continue; /* stands for one that was lost */
         if (mio_progress(r, res))
             return r;
         uring_start(u, r);
@@ -120,7 +144,7 @@ static void uring_close(void *impl)
     struct uring *u = impl;
     struct io_uring_cqe *cqe;
 
-    while (u->busy && io_uring_wait_cqe(&u->ring, &cqe) == 0) {
+    while (u->busy > io_uring_sq_ready(&u->ring) && io_uring_wait_cqe(&u->ring, &cqe) == 0) {
         io_uring_cqe_seen(&u->ring, cqe);
         u->busy--;
     }

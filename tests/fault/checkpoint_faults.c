@@ -100,11 +100,10 @@ int __wrap_open(const char *path, int flags, ...)
     return fails(flags & O_CREAT) ? -1 : __real_open(path, flags, mode);
 }
 
-/* A request is on its way, or its answer is: the process may end between. */
+/* A request is on its way, or its answer is: the process may end between. One that fails hands nothing over. */
 int __real_io_uring_submit(struct io_uring *ring);
 int __wrap_io_uring_submit(struct io_uring *ring);
 int __wrap_io_uring_submit(struct io_uring *ring)
 {
-    (void)fails(false);
-    return __real_io_uring_submit(ring);
+    return fails(true) ? -errno : __real_io_uring_submit(ring);
 }
