@@ -39,8 +39,11 @@ static inline float philox_unit(uint32_t word)
     return (float)(word >> 8) * 0x1p-24f;
 }
 
-/* Two words as two standard normal deviates (Box-Muller in double). */
+/* Two words as two standard normal deviates (Box-Muller in double); the same bits on every processor. */
 void philox_normal2(uint32_t w0, uint32_t w1, float ret[2]);
+
+/* Of the eight words of counters {index, 0, 0} and {index + 1, 0, 0}, index in two words: four pairs as above. */
+void philox_normal8(const uint32_t key[2], uint64_t index, float ret[8]);
 
 /* Position of index i (< n) under a keyed permutation of 0..n-1: a four-round Feistel network on
  * ceil(log2 n) bits with cycle walking. Exact for any n >= 1; O(1) memory. */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,35 +287,44 @@ int params_place(const struct model_cfg *c, int id, const struct mesh_split *spl
     return found < 0 ? 0 : found;
 }
 
-/* Elements [from, from + n) of the logical tensor in its row-major order. */
+/* Elements [from, from + n) of the logical tensor in its row-major order: four of them to a counter. */
 static void normal_row(const uint32_t key[2], uint64_t from, size_t n, float std, float *out)
 {
-    uint64_t have = UINT64_MAX;
-    float four[4];
+    float eight[8];
 
-    for (size_t i = 0; i < n; i++) {
-        uint64_t group = (from + i) / 4;
+    for (size_t i = 0, take; i < n; i += take) {
+        size_t skip = (from + i) % 8;
 
-        if (group != have) {
-            uint32_t ctr[4] = {(uint32_t)group, (uint32_t)(group >> 32), 0, 0}, w[4];
-
-            philox4x32(ctr, key, w);
-            philox_normal2(w[0], w[1], four);
-            philox_normal2(w[2], w[3], four + 2);
-            have = group;
-        }
-        out[i] = std * four[(from + i) % 4];
+        take = 8 - skip < n - i ? 8 - skip : n - i;
+        philox_normal8(key, (from + i) / 8 * 2, eight);
+        for (size_t k = 0; k < take; k++)
+            out[i + k] = std * eight[skip + k];
     }
 }
 
-static void fill_box(const struct param *q, const struct param_box *x, const uint32_t key[2], float *out)
+#define FILL_ROWS 64         /* go to one thread */
+#define FILL_THREADS_MAX 64
+
+struct filler { /* one thread's part of filling */
+    const struct params *p;
+    uint64_t seed;
+    float *weights;
+    int index, threads;
+    size_t turn; /* pieces of FILL_ROWS met so far, of all tensors */
+};
+
+static void fill_box(struct filler *f, const struct param *q, const struct param_box *x, const uint32_t key[2])
 {
     uint64_t rows = q->ndim > 1 ? x->len[0] : 1, cols = q->ndim > 1 ? x->len[1] : x->len[0];
     uint64_t stride = q->ndim > 1 ? q->shape[1] : q->shape[0], col = q->ndim > 1 ? x->off[1] : x->off[0];
+    float *out = f->weights + q->at + x->at;
 
     for (uint64_t r = 0; r < rows; r++) {
         float *row = out + r * cols;
 
+        f->turn += r % FILL_ROWS == 0;
+        if (f->turn % (size_t)f->threads != (size_t)f->index)
+            continue;
         if (q->std > 0)
             normal_row(key, (q->ndim > 1 ? x->off[0] + r : 0) * stride + col, cols, q->std, row);
         else
@@ -323,17 +333,39 @@ static void fill_box(const struct param *q, const struct param_box *x, const uin
     }
 }
 
-void params_fill(const struct params *p, uint64_t seed, float *weights)
+static void *fill_part(void *arg)
 {
-    for (int i = 0; i < p->n; i++) {
-        const struct param *q = &p->v[i];
+    struct filler *f = arg;
+
+    for (int i = 0; i < f->p->n; i++) {
+        const struct param *q = &f->p->v[i];
         uint64_t h = hash_xxh3(q->name, strlen(q->name));
         uint32_t key[2];
 
-        philox_key(seed, SITE_INIT, (uint32_t)h, (uint32_t)(h >> 32), key);
+        philox_key(f->seed, SITE_INIT, (uint32_t)h, (uint32_t)(h >> 32), key);
         for (int j = 0; j < q->boxes; j++)
-            fill_box(q, &q->box[j], key, weights + q->at + q->box[j].at);
+            fill_box(f, q, &q->box[j], key);
     }
+    return NULL;
+}
+
+void params_fill(const struct params *p, uint64_t seed, int threads, float *weights)
+{
+    struct filler part[FILL_THREADS_MAX];
+    pthread_t thread[FILL_THREADS_MAX];
+    bool started[FILL_THREADS_MAX] = {false};
+
+    threads = threads < FILL_THREADS_MAX ? threads : FILL_THREADS_MAX;
+    for (int i = 0; i < threads; i++) {
+        part[i] = (struct filler){.p = p, .seed = seed, .weights = weights, .index = i, .threads = threads};
+        started[i] = i > 0 && pthread_create(&thread[i], NULL, fill_part, &part[i]) == 0;
+    }
+    for (int i = 0; i < threads; i++)
+        if (!started[i]) /* the first, and those there was no thread for */
+            (void)fill_part(&part[i]);
+    for (int i = 0; i < threads; i++)
+        if (started[i])
+            (void)pthread_join(thread[i], NULL);
 }
 
 void params_cut(size_t n, int d, int i, size_t *ret_begin, size_t *ret_end)

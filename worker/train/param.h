@@ -101,8 +101,8 @@ int params_init(struct params *p, const struct model_cfg *c, const struct layer_
 void params_clear(struct params *p);
 
 /* Fresh weights into the arena, which is all zeros: each element depends on seed, name and its place in the
- * logical tensor alone. */
-void params_fill(const struct params *p, uint64_t seed, float *weights);
+ * logical tensor alone, whatever the number of threads (at least 1) that draw them. */
+void params_fill(const struct params *p, uint64_t seed, int threads, float *weights);
 
 /* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage that counts it. */
 int params_place(const struct model_cfg *c, int id, const struct mesh_split *split, char *name);

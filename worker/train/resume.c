@@ -174,7 +174,7 @@ int train_restore(struct train *t, struct merr *err)
     if (!resumed && t->spec->train.init.from)
         TRY(load_from(t, t->spec->train.init.from, err));
     else if (!resumed)
-        params_fill(&t->params, t->spec->train.init.seed, t->weights);
+        params_fill(&t->params, t->spec->train.init.seed, t->run.threads, t->weights);
     TRY(train_weights_changed(t, err));
     if (!resumed || t->mesh->rank != 0)
         return 0;

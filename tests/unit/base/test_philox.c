@@ -73,6 +73,47 @@ static void normal_deviates_have_the_moments_of_the_normal(void **state)
     assert_true(fabs(squares / N - 1) < 4 * sqrt(2.0 / N));
 }
 
+static void normal_deviates_are_those_of_a_logarithm_and_a_turn(void **state)
+{
+    static const uint32_t edge[] = { 0, 1, 0x1FFFFFFF, 0x20000000, 0x3FFFFFFF, 0x40000000, 0x5FFFFFFF, 0x60000000,
+                                     0x7FFFFFFF, 0x80000000, 0xB504F333, 0xB504F334, 0xBFFFFFFF, 0xC0000000,
+                                     0xE0000000, 0xFFFFFFFE, 0xFFFFFFFF };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(edge); i++) {
+        for (size_t k = 0; k < COUNT(edge); k++) {
+            double u = ((double)edge[i] + 0.5) * 0x1p-32, v = ((double)edge[k] + 0.5) * 0x1p-32;
+            double r = sqrt(-2 * log(u)), c = r * cos(2 * M_PI * v), s = r * sin(2 * M_PI * v);
+            float z[2];
+
+            philox_normal2(edge[i], edge[k], z);
+            assert_true(fabs((double)z[0] - c) <= 6e-8 * fabs(c) + 1e-12);
+            assert_true(fabs((double)z[1] - s) <= 6e-8 * fabs(s) + 1e-12);
+        }
+    }
+}
+
+static void eight_deviates_are_the_pairs_of_two_counters(void **state)
+{
+    const uint32_t key[2] = { 5, 6 };
+
+    (void)state;
+    for (uint64_t index = 0xFFFFFFF0; index < 0x100000010; index++) {
+        float z[8], pair[2];
+
+        philox_normal8(key, index, z);
+        for (int i = 0; i < 4; i++) {
+            uint64_t n = index + (uint64_t)(i / 2);
+            const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32), 0, 0 };
+            uint32_t w[4];
+
+            philox4x32(ctr, key, w);
+            philox_normal2(w[i % 2 * 2], w[i % 2 * 2 + 1], pair);
+            assert_memory_equal(pair, z + 2 * i, sizeof(pair));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -80,6 +121,8 @@ int main(void)
         cmocka_unit_test(permute_hits_each_position_once),
         cmocka_unit_test(permutations_of_two_keys_differ),
         cmocka_unit_test(normal_deviates_have_the_moments_of_the_normal),
+        cmocka_unit_test(normal_deviates_are_those_of_a_logarithm_and_a_turn),
+        cmocka_unit_test(eight_deviates_are_the_pairs_of_two_counters),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -52,7 +52,7 @@ static void open_bench(struct bench *b, int leaves)
     assert_int_equal(b->k->stream_new(&kc, &b->s, NULL), 0);
     assert_int_equal(params_init(&b->p, &b->model, &(struct layer_range){0, 2}, 1, true, true, NULL), 0);
     b->w = calloc(b->p.weight_n, sizeof(float));
-    params_fill(&b->p, 1, b->w);
+    params_fill(&b->p, 1, 1, b->w);
     for (int i = 0; i < tree_buffers(0, leaves); i++)
         b->pool[i] = calloc(b->p.grad_n, sizeof(float));
     assert_int_equal(tree_init(&b->tree, b->k, b->s, 0, leaves, b->pool, &(struct tree_span){0, b->p.grad_n}, 1,

@@ -59,7 +59,7 @@ static void check_tensor(const struct params *whole, const float *reference, int
 
         assert_int_equal(params_init(&p, &mine, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
         weights = calloc(p.weight_n, sizeof(*weights));
-        params_fill(&p, 77, weights);
+        params_fill(&p, 77, 3, weights);
         assert_string_equal(p.v[i].name, w->name);
         assert_int_equal(p.v[i].sum, kv && tp > 2 ? PARAM_SUM_KV : PARAM_SUM_NONE);
         if (!p.v[i].copy)
@@ -86,7 +86,7 @@ static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
 
         assert_int_equal(params_init(&whole, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
         reference = calloc(whole.weight_n, sizeof(*reference));
-        params_fill(&whole, 77, reference);
+        params_fill(&whole, 77, 1, reference);
         for (size_t k = 0; k < COUNT(sizes); k++)
             for (int i = 0; i < whole.n; i++)
                 check_tensor(&whole, reference, i, sizes[k], gpt2);
@@ -212,7 +212,7 @@ static void fresh_weights_have_the_deviation_asked_for(void **state)
     (void)state;
     assert_int_equal(params_init(&p, &c, &(struct layer_range){0, 3}, 1, true, true, NULL), 0);
     w = calloc(p.weight_n, sizeof(*w));
-    params_fill(&p, 1, w);
+    params_fill(&p, 1, 1, w);
     for (int i = 0; i < p.n; i++) {
         double sum = 0, square = 0, n = (double)p.v[i].shape[0] * (p.v[i].ndim > 1 ? (double)p.v[i].shape[1] : 1);
 

@@ -44,7 +44,7 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
     assert_int_equal(params_init(&m->p, &m->model, &(struct layer_range){0, 2}, 1, true, true, NULL), 0);
     m->w = calloc(m->p.weight_n, sizeof(float));
     m->g = calloc(m->p.grad_n, sizeof(float));
-    params_fill(&m->p, 3, m->w);
+    params_fill(&m->p, 3, 1, m->w);
     for (size_t i = 0; i < m->p.weight_n; i++)
         m->w[i] *= 5; /* away from the flat start, where differences say little */
     m->rounded = calloc(m->p.weight_n, sizeof(*m->rounded));

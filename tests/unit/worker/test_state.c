@@ -44,7 +44,7 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int ra
         mesh_split_layers(&split, i * pp + r->mesh.pp_index, &chunk[i].begin, &chunk[i].end);
     assert_int_equal(params_init(&r->p, &r->model, chunk, chunks, r->mesh.first, r->mesh.last, NULL), 0);
     r->w = calloc(r->p.weight_n, sizeof(float));
-    params_fill(&r->p, 5, r->w);
+    params_fill(&r->p, 5, 1, r->w);
     oc.stream = r->s;
     oc.params = &r->p;
     oc.mesh = r->mesh;

@@ -1,0 +1,4 @@
+# The floor of everything: what its files need beyond the rules of the Makefile.
+
+# Vectors of four doubles go through memory between functions where there is no AVX; all of these are inlined.
+CFLAGS_base/philox.c := -O3 -Wno-psabi
