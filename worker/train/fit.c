@@ -110,5 +110,6 @@ int fit_check(const struct fit *need, int ranks, const struct fit_room *room, st
                     "%.2f, optimizer %.2f, activations %.2f, rest %.2f) and this node has %.2f GiB%s; %s would help",
                     (all - have) / gib, ranks, ranks > 1 ? "s" : "", (double)one / gib, (double)need->weights / gib,
                     (double)need->gradients / gib, (double)need->optimizer / gib, (double)need->activations / gib,
-                    (double)need->rest / gib, have / gib, code == -EINVAL ? "" : " free", advice(need, (all - have) / ranks));
+                    (double)need->rest / gib, have / gib, code == -EINVAL ? "" : " free",
+                    advice(need, (all - have) / ranks));
 }
