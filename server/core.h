@@ -125,6 +125,7 @@ struct node {
     enum node_contact contact;
     bool registered; /* with this musterd */
     bool drain;
+    int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     uint64_t version;              /* of its set of assignments */
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "scheduler/cluster/snapshot.h"
 #include "server/core.h"
 #include "server/round.h"
 
+#define DEADLINE_MAX_S 86400
 #define SNAPSHOT_BYTES_MAX (64 << 20)
 
 void nodes_list(struct core *c, struct call *call)
@@ -34,13 +36,44 @@ static void actor_of(const struct call *call, char *ret, size_t size)
     (void)snprintf(ret, size, "user:%s", http_identity(call->req)->user);
 }
 
+/* "deadline_s" of a drain, in microseconds; 0 without it. False: the call is answered. */
+static bool read_deadline(struct call *call, int64_t *ret_us)
+{
+    const char *text = http_query(call->req, "deadline_s");
+    char *end;
+    long s = text && *text ? strtol(text, &end, 10) : 0;
+
+    if (text && (!*text || *end || s < 1 || s > DEADLINE_MAX_S)) {
+        call_problem(call, 422, "query-invalid", "'deadline_s' is a number of seconds from 1 to %d", DEADLINE_MAX_S);
+        return false;
+    }
+    *ret_us = s * 1000000;
+    return true;
+}
+
+/* Who is on its way off the node already is to be gone by then. */
+static void hurry(struct core *c, const struct node *n)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+
+        if (e && e->drain_deadline_us > n->drain_by_us)
+            e->drain_deadline_us = n->drain_by_us;
+    }
+}
+
 void nodes_drain(struct core *c, struct call *call)
 {
     struct node *n = find(c, call);
     char actor[80], text[128];
+    int64_t us;
 
-    if (!n)
+    if (!n || !read_deadline(call, &us))
         return;
+    if (us > 0) {
+        n->drain_by_us = clock_mono_us() + us;
+        hurry(c, n);
+    }
     actor_of(call, actor, sizeof(actor));
     (void)snprintf(text, sizeof(text), "node %s is drained", n->name);
     if (!n->drain) { /* the next round moves its jobs */
@@ -63,6 +96,7 @@ void nodes_undrain(struct core *c, struct call *call)
     if (n->drain) {
         actor_of(call, actor, sizeof(actor));
         n->drain = false;
+        n->drain_by_us = 0;
         agents_store(c, n);
         events_note(c, 0, "", "node", 0, actor, "undrained", n->name,
                     json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));

@@ -290,6 +290,23 @@ def test_suspend_resume_cancel_and_drain_of_a_running_job(cluster):
     assert cluster.request("POST", f"/v1/jobs/{job}/cancel")[0] == 409
 
 
+def test_a_reclaimed_node_is_left_by_its_deadline(cluster):
+    agent, other = FakeAgent(cluster), FakeAgent(cluster, "n2", slots=("cpu",) * 2)
+    agent.register()
+    job = cluster.submit(specs.command("x", devices=2))["id"]
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+    other.register()
+    assert cluster.request("POST", "/v1/nodes/n1/drain?deadline_s=0")[0] == 422
+    cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=3600")
+    agent.until(job, "drain")
+    cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=1")  # sooner than was said
+    agent.until(job, "stop")
+    agent.report([run_of(a, "exited", sig=9)])
+    assert {r["node"] for r in other.until(job)["ranks"]} == {"n2"}
+    assert sum(cluster.job(job)["restarts"].values()) == 0, "a reclaim is nobody's fault"
+
+
 def test_a_server_that_was_killed_adopts_the_runs(cluster):
     agent = FakeAgent(cluster)
     agent.register()
