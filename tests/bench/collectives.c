@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/bf16.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "worker/comm/coded.h"
@@ -47,23 +48,6 @@ struct bench {
 
 /* --- what is timed ------------------------------------------------------------------------------------------------ */
 
-static float widen(uint16_t h)
-{
-    uint32_t u = (uint32_t)h << 16;
-    float x;
-
-    memcpy(&x, &u, sizeof(x));
-    return x;
-}
-
-static uint16_t narrow(float x)
-{
-    uint32_t u;
-
-    memcpy(&u, &x, sizeof(u));
-    return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);
-}
-
 /* bf16 uncoded, in two shots as well: halves to their owners, sums back. */
 static int raw_bf16(struct bench *b, struct merr *err)
 {
@@ -78,7 +62,7 @@ static int raw_bf16(struct bench *b, struct merr *err)
     bytes[me] = 0;
     r = comm_all_to_all_v(b->g, send, bytes, recv, bytes, err);
     for (size_t i = 0; i < half; i++)
-        own[i] = narrow(me ? widen(b->got[i]) + widen(own[i]) : widen(own[i]) + widen(b->got[i]));
+        own[i] = bf16_from_float(bf16_to_float(own[i]) + bf16_to_float(b->got[i]));
     return r < 0 ? r : comm_all_gather(b->g, own, half * 2, b->h, err);
 }
 
@@ -136,7 +120,7 @@ static void fill(struct bench *b)
         b->x[i] = (float)(int32_t)((uint32_t)i * 2654435761u) * 0x1p-31f;
         b->y[i] = b->x[i];
         b->master[i] = b->x[i] * 1.01f;
-        b->h[i] = narrow(b->x[i]);
+        b->h[i] = bf16_from_float(b->x[i]);
     }
 }
 

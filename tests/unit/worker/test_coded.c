@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "base/bf16.h"
 #include "base/hash.h"
 #include "base/philox.h"
 #include "worker/comm/coded.h"
@@ -32,36 +33,20 @@ static float value_of(int member, size_t i)
 
 static float rounded(float x)
 {
-    uint32_t u;
-
-    memcpy(&u, &x, 4);
-    u = (u + 0x7FFF + (u >> 16 & 1)) & 0xFFFF0000;
-    memcpy(&x, &u, 4);
-    return x;
+    return bf16_to_float(bf16_from_float(x));
 }
 
 static void store(void *to, enum codec_type type, size_t i, float x)
 {
-    uint32_t u;
-
-    if (type == CODEC_F32) {
+    if (type == CODEC_F32)
         ((float *)to)[i] = x;
-        return;
-    }
-    x = rounded(x);
-    memcpy(&u, &x, 4);
-    ((uint16_t *)to)[i] = (uint16_t)(u >> 16);
+    else
+        ((uint16_t *)to)[i] = bf16_from_float(x);
 }
 
 static float load(const void *from, enum codec_type type, size_t i)
 {
-    uint32_t u = type == CODEC_F32 ? 0 : (uint32_t)((const uint16_t *)from)[i] << 16;
-    float x;
-
-    if (type == CODEC_F32)
-        return ((const float *)from)[i];
-    memcpy(&x, &u, 4);
-    return x;
+    return type == CODEC_F32 ? ((const float *)from)[i] : bf16_to_float(((const uint16_t *)from)[i]);
 }
 
 static void fill(void *to, enum codec_type type, int member, size_t n)
