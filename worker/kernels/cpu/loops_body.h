@@ -101,22 +101,48 @@ static inline float exp1(float x)
 
 /* --- norms ------------------------------------------------------------------------------------------------ */
 
+#define CHAINS 4 /* sums in turns: one alone waits for itself */
+
+static inline float row_sum(const float *x, int n)
+{
+    v8 sum[CHAINS] = { 0 };
+    int from = 0;
+
+    for (; from + CHAINS * LANES <= n; from += CHAINS * LANES)
+        for (int j = 0; j < CHAINS; j++)
+            sum[j] += load(x + from + j * LANES, LANES);
+    EACH(i, k, n - from)
+        sum[0] += load(x + from + i, k);
+    return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* The sum of (x - mean)^2 */
+static inline float row_squares(const float *x, int n, float mean)
+{
+    v8 sum[CHAINS] = { 0 };
+    int from = 0;
+
+    for (; from + CHAINS * LANES <= n; from += CHAINS * LANES)
+        for (int j = 0; j < CHAINS; j++) {
+            v8 d = load(x + from + j * LANES, LANES) - mean;
+
+            sum[j] += d * d;
+        }
+    EACH(i, k, n - from) {
+        v8 d = only(load(x + from + i, k) - mean, k, 0);
+
+        sum[0] += d * d;
+    }
+    return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
 static void layernorm_forward(const float *x, const float *gamma, const float *beta, float eps, int rows, int cols,
                               float *y, float *mean, float *rstd)
 {
     for (int r = 0; r < rows; r++, x += cols, y += cols) {
-        v8 sum = { 0 }, square = { 0 };
-        float m, s;
+        float m = row_sum(x, cols) / (float)cols;
+        float s = 1.0f / sqrtf(row_squares(x, cols, m) / (float)cols + eps);
 
-        EACH(i, k, cols)
-            sum += load(x + i, k);
-        m = sum_of(sum) / (float)cols;
-        EACH(i, k, cols) {
-            v8 d = only(load(x + i, k) - m, k, 0);
-
-            square += d * d;
-        }
-        s = 1.0f / sqrtf(sum_of(square) / (float)cols + eps);
         EACH(i, k, cols)
             store(y + i, (load(x + i, k) - m) * s * load(gamma + i, k) + load(beta + i, k), k);
         mean[r] = m;
@@ -153,15 +179,8 @@ static void layernorm_backward(const float *dy, const float *x, const float *gam
 static void rmsnorm_forward(const float *x, const float *gamma, float eps, int rows, int cols, float *y, float *rstd)
 {
     for (int r = 0; r < rows; r++, x += cols, y += cols) {
-        v8 square = { 0 };
-        float s;
+        float s = 1.0f / sqrtf(row_squares(x, cols, 0) / (float)cols + eps);
 
-        EACH(i, k, cols) {
-            v8 v = load(x + i, k);
-
-            square += v * v;
-        }
-        s = 1.0f / sqrtf(sum_of(square) / (float)cols + eps);
         EACH(i, k, cols)
             store(y + i, load(x + i, k) * s * load(gamma + i, k), k);
         rstd[r] = s;
