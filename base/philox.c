@@ -25,7 +25,7 @@ typedef int64_t v4l __attribute__((vector_size(32)));
 /* Words as numbers in (0, 1), an odd multiple of 2^-33 each: the logarithm never sees 0. */
 static inline v4d open_unit(const uint32_t w[4])
 {
-    v4d x;
+    v4d x = { 0 };
 
     for (int i = 0; i < 4; i++) /* a signed word converts in one instruction */
         x[i] = (double)(int32_t)(w[i] ^ 0x80000000u);
@@ -42,7 +42,7 @@ static inline v4d log4(v4d u)
 {
     const v4l one = (v4l){ 1, 1, 1, 1 } * 0x3FF0000000000000;
     v4l bits = (v4l)u;
-    v4d m = (v4d)((bits & 0x000FFFFFFFFFFFFF) | one), e, s, z, p;
+    v4d m = (v4d)((bits & 0x000FFFFFFFFFFFFF) | one), e = { 0 }, s, z, p;
     v4l high = m > 1.4142135623730951;
 
     for (int i = 0; i < 4; i++)
