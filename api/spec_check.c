@@ -160,9 +160,10 @@ static void check_model(struct reading *r)
     if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer == TOKENIZER_BYTES && m.vocab < 256 &&
         sound(r, "/train/model/vocab", NULL))
         faults_add(r->f, "/train/model/vocab", "text as bytes needs at least 256, got %d", m.vocab);
-    if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer == TOKENIZER_FILE &&
+    if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer != TOKENIZER_BYTES &&
         !s->train.data.tokenizer_path)
-        faults_add(r->f, "/train/data/tokenizer_path", "is needed with the tokenizer 'file'");
+        faults_add(r->f, "/train/data/tokenizer_path", "is needed with the tokenizer '%s'",
+                   s->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file");
     if (s->train.optimizer.warmup > s->train.steps && sound(r, "/train/optimizer/warmup", "/train/steps", NULL))
         faults_add(r->f, "/train/optimizer/warmup", "%d is more than the %d steps", s->train.optimizer.warmup,
                    s->train.steps);
@@ -270,10 +271,6 @@ static void spec_unbuilt(struct reading *r)
         if (strcmp(value, rows[i].built) != 0)
             faults_add(r->f, d->path, "'%s' is not built yet in this version; use '%s'", value, rows[i].built);
     }
-    if (s->train.data.format != DATA_TOKENS && s->train.data.tokenizer != TOKENIZER_BYTES)
-        faults_add(r->f, "/train/data/tokenizer",
-                   "'%s' is not built yet in this version; use 'bytes', or tokenise the corpus and use format 'tokens'",
-                   s->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file");
     if (s->parallel.exact == EXACT_STRICT && s->parallel.tp > 1)
         faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
 }

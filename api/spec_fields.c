@@ -106,9 +106,11 @@ const struct field spec_fields[] = {
     {"/train/data/separator", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.separator), .words = separators,
      .def = "\"none\"", .help = "where a document of text ends: nowhere, at blank lines, at lines of %"},
     {"/train/data/tokenizer", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.tokenizer), .words = tokenizers,
-     .def = "\"bytes\"", .help = "how text becomes tokens"},
+     .def = "\"bytes\"",
+     .help = "how text becomes tokens: byte values, or byte-level BPE from tokenizer_path (gpt2: vocab.json and "
+     "merges.txt; file: tokenizer.json)"},
     {"/train/data/tokenizer_path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.tokenizer_path), .computed = "none",
-     .help = "the tokenizer's file, for tokenizer file or gpt2"},
+     .help = "the tokenizer's folder or file, for tokenizer file or gpt2"},
     {"/train/data/order", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.order), .words = orders, .def = "\"shuffle\"",
      .help = "shuffle: anew each epoch by the seed; sequential: as they lie in the file"},
     {"/train/data/holdout", FIELD_NUMBER, SCOPE_TRAIN, AT(train.data.holdout), .lo = 0, .hi = 0.5, .def = "0.0",

@@ -13,6 +13,7 @@
 
 #include "base/io.h"
 #include "base/philox.h"
+#include "worker/text/tokenizer.h"
 #include "worker/train/corpus.h"
 
 #define CHECK_BYTES ((uint64_t)64 << 20) /* of a token file, checked against the vocabulary when it is opened */
@@ -24,20 +25,21 @@ struct stream {
     uint64_t n;          /* tokens a sample may use, as inputs or targets */
     uint64_t inputs;     /* tokens that are inputs of some sample or left over: what info and entropy count */
     uint64_t samples;
-    const uint16_t *mem; /* NULL: in the file */
+    const unsigned char *mem; /* tokens as in a file; NULL: in the file */
 };
 
 struct data {
     char *path;
     int fd;         /* -1 when all is in memory */
-    unsigned width; /* bytes a token in the file: 1, 2 or 4 */
+    unsigned width; /* bytes a token in the file or in memory: 1, 2 or 4 */
     int vocab, length, batch;
     enum data_order order;
     uint64_t seed;
     struct stream train, heldout;
-    uint16_t *memory[2]; /* owned by us, borrowed by the streams */
+    char *memory[2]; /* owned by us, borrowed by the streams */
     uint64_t documents[2];
     int end_token;
+    struct tokenizer *tokenizer; /* NULL: text is bytes; only while the corpus is opened */
 };
 
 /* --- reading tokens -------------------------------------------------------------------------------------- */
@@ -98,7 +100,7 @@ static int read_tokens(const struct data *d, const struct stream *s, uint64_t fi
     assert(first + n <= s->n);
     if (s->mem) {
         for (size_t i = 0; i < n; i++)
-            token[i] = s->mem[s->begin + first + i];
+            token[i] = token_at(s->mem + (s->begin + first + i) * d->width, d->width);
         return 0;
     }
     for (size_t at = 0; at < n;) {
@@ -227,7 +229,7 @@ static int too_short(const struct data *d, uint64_t n, const char *what, struct 
 }
 
 /* n tokens in a row as the training stream, whole samples at the tail held out when share > 0. */
-static int cut_tail(struct data *d, uint64_t n, const uint16_t *mem, double share, struct merr *err)
+static int cut_tail(struct data *d, uint64_t n, const unsigned char *mem, double share, struct merr *err)
 {
     uint64_t length = (uint64_t)d->length, total = n > 0 ? (n - 1) / length : 0, held = 0;
 
@@ -288,30 +290,72 @@ static void draw_holdout(const struct data *d, const struct documents *docs, dou
         held[highest] = 0;
 }
 
+/* Append tokens (bytes of text when they are 1 wide) in the width of memory. */
+static int keep_tokens(const struct data *d, const void *tokens, unsigned width, size_t n, struct buf *out)
+{
+    char *to = buf_reserve(out, n * d->width);
+
+    if (!to)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t token = (uint32_t)token_at((const unsigned char *)tokens + i * width, width);
+
+        for (unsigned b = 0; b < d->width; b++)
+            *to++ = (char)(token >> 8 * b);
+    }
+    buf_commit(out, n * d->width);
+    return 0;
+}
+
+/* One document and its end mark. number: in the file, from 0. */
+static int add_document(struct data *d, size_t number, const unsigned char *text, size_t len, struct buf *scratch,
+                        struct buf *out, struct merr *err)
+{
+    uint32_t end = (uint32_t)d->end_token;
+    int rc;
+
+    if (!d->tokenizer) {
+        rc = keep_tokens(d, text, 1, len, out);
+    } else {
+        buf_reset(scratch);
+        rc = tokenizer_encode(d->tokenizer, (const char *)text, len, scratch, err);
+        if (rc < 0)
+            return merr_prefix(err, rc == -EILSEQ ? -EINVAL : rc, "document %zu of '%s'", number + 1, d->path);
+        rc = keep_tokens(d, buf_text(scratch), sizeof(int32_t), scratch->len / sizeof(int32_t), out);
+    }
+    if (rc == 0)
+        rc = keep_tokens(d, &end, sizeof(end), 1, out);
+    return rc == 0 ? 0 : merr_set(err, rc, "no memory for the tokens of '%s'", d->path);
+}
+
 /* The documents of one side, each followed by the end mark, as tokens in new memory. */
 static int join_documents(struct data *d, const struct documents *docs, const unsigned char *held, int side,
                           uint64_t *ret_n, struct merr *err)
 {
-    uint64_t n = 0, begin = 0;
-    uint16_t *out;
+    struct buf out, scratch;
+    uint64_t begin = 0, n = 0;
+    int rc = 0;
 
     for (size_t i = 0; i < docs->n; begin = docs->end[i++])
         n += held[i] == side ? docs->end[i] - begin + 1 : 0;
-    out = malloc((n > 0 ? n : 1) * sizeof(*out));
-    if (!out)
-        return merr_set(err, -ENOMEM, "no memory for the %llu tokens of '%s'", (unsigned long long)n, d->path);
-    d->memory[side] = out;
+    /* no token is shorter than a byte, but for the blanks that some tokenizers put before a text */
+    buf_init(&out, (2 * n + 1) * d->width);
+    buf_init(&scratch, (2 * n + 1) * sizeof(int32_t));
     begin = 0;
-    for (size_t i = 0; i < docs->n; begin = docs->end[i++]) {
-        if (held[i] != side)
-            continue;
-        for (uint64_t at = begin; at < docs->end[i]; at++)
-            *out++ = docs->text[at];
-        *out++ = (uint16_t)d->end_token;
-        d->documents[side]++;
+    for (size_t i = 0; i < docs->n && rc == 0; begin = docs->end[i++])
+        if (held[i] == side) {
+            rc = add_document(d, i, docs->text + begin, docs->end[i] - begin, &scratch, &out, err);
+            d->documents[side]++;
+        }
+    buf_clear(&scratch);
+    *ret_n = out.len / d->width;
+    if (rc == 0) {
+        d->memory[side] = buf_detach(&out);
+        if (!d->memory[side])
+            rc = merr_set(err, -ENOMEM, "no memory for the tokens of '%s'", d->path);
     }
-    *ret_n = n;
-    return 0;
+    buf_clear(&out);
+    return rc;
 }
 
 static int use_documents(struct data *d, const struct documents *docs, double share, struct merr *err)
@@ -330,11 +374,11 @@ static int use_documents(struct data *d, const struct documents *docs, double sh
         draw_holdout(d, docs, share, held);
     rc = join_documents(d, docs, held, 0, &n, err);
     if (rc == 0)
-        rc = cut_tail(d, n, d->memory[0], docs->n > 1 ? 0 : share, err);
+        rc = cut_tail(d, n, (const unsigned char *)d->memory[0], docs->n > 1 ? 0 : share, err);
     if (rc == 0 && share > 0 && docs->n > 1) {
         rc = join_documents(d, docs, held, 1, &n, err);
         d->heldout = (struct stream){
-            .n = n, .inputs = n, .samples = (n - 1 + length - 1) / length, .mem = d->memory[1]
+            .n = n, .inputs = n, .samples = (n - 1 + length - 1) / length, .mem = (const unsigned char *)d->memory[1]
         };
     }
     free(held);
@@ -355,7 +399,8 @@ static int open_documents(struct data *d, const struct job_spec *spec, uint64_t 
     map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, d->fd, 0);
     if (map == MAP_FAILED)
         return merr_errno(err, -errno, "cannot map '%s'", d->path);
-    d->end_token = d->vocab > 256 ? 256 : 0;
+    d->width = d->vocab <= 65536 ? 2 : 4;
+    d->end_token = d->tokenizer ? tokenizer_end(d->tokenizer) : d->vocab > 256 ? 256 : 0;
     rc = documents_split(d->path, spec->train.data.format, spec->train.data.separator, map, size, &docs, err);
     (void)munmap(map, size);
     if (rc < 0)
@@ -366,13 +411,41 @@ static int open_documents(struct data *d, const struct job_spec *spec, uint64_t 
     return rc;
 }
 
+/* The words for a tokenizer that does not go with the model. 0 when it does. */
+static int check_tokenizer(const struct data *d, const char *path, struct merr *err)
+{
+    if (tokenizer_vocab(d->tokenizer) > d->vocab)
+        return merr_set(err, -EINVAL,
+                        "the tokenizer '%s' has %d tokens and the model a vocabulary of %d; set model.vocab to at "
+                        "least %d, or name the model's own tokenizer", path, tokenizer_vocab(d->tokenizer), d->vocab,
+                        tokenizer_vocab(d->tokenizer));
+    if (tokenizer_end(d->tokenizer) < 0)
+        return merr_set(err, -EINVAL, "the tokenizer '%s' names no end of a document; put a tokenizer_config.json with "
+                        "its eos_token beside it", path);
+    return 0;
+}
+
+static int open_tokenized(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
+{
+    const char *path = spec->train.data.tokenizer_path;
+    int rc;
+
+    if (!path)
+        return merr_set(err, -EINVAL, "train.data.tokenizer_path names no tokenizer; give its folder or file");
+    rc = tokenizer_open(path, &d->tokenizer, err);
+    if (rc == 0)
+        rc = check_tokenizer(d, path, err);
+    if (rc == 0)
+        rc = open_documents(d, spec, size, err);
+    tokenizer_free(d->tokenizer);
+    d->tokenizer = NULL;
+    return rc;
+}
+
 static int open_text(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
 {
     if (spec->train.data.tokenizer != TOKENIZER_BYTES)
-        return merr_set(err, -ENOTSUP,
-                        "the tokenizer '%s' is not part of this version; use \"tokenizer\": \"bytes\", or tokenise "
-                        "'%s' beforehand and give it as \"format\": \"tokens\"",
-                        spec->train.data.tokenizer == TOKENIZER_GPT2 ? "gpt2" : "file", d->path);
+        return open_tokenized(d, spec, size, err);
     if (d->vocab < 256)
         return merr_set(err, -EINVAL, "model.vocab is %d, but text as bytes needs at least 256; raise model.vocab",
                         d->vocab);

@@ -11,12 +11,14 @@
  *   tokens  flat little-endian uint16 when vocab <= 65536, else uint32. Hold-out: whole samples at the tail.
  *   text    one document, or documents ended by a blank line or by a line of a single '%'.
  *   jsonl   one document a line: {"text": "..."}; other fields are ignored, empty lines skipped.
- * Text becomes bytes: token ids are byte values, so vocab must be at least 256. Every document is followed by an end
- * mark: 256 when the vocabulary has that token, else 0. A text that is one document (separator none) is taken as
- * it is, without a mark. Hold-out of text and jsonl: whole documents, drawn by seed and document number, at least one
- * on each side; of a single document whole samples at its tail. With holdout 0 there is no held-out stream.
+ * With the tokenizer `bytes` token ids are byte values, so vocab must be at least 256; else text becomes the tokens of
+ * worker/text/tokenizer.h, all of it when the corpus is opened. Every document is followed by an end mark: the
+ * tokenizer's own; for bytes 256 when the vocabulary has that token, else 0. Bytes that are one document (separator
+ * none) are taken as they are, without a mark. Hold-out of text and jsonl: whole documents, drawn by seed and document
+ * number, at least one on each side; of a single document whole samples at its tail. With holdout 0 there is no
+ * held-out stream.
  *
- * tokens, and text of one document, are read from the file as needed and may be of any size; documents are
+ * tokens, and bytes of one document, are read from the file as needed and may be of any size; documents are
  * held in memory, up to DATA_TEXT_MAX bytes. The file must stay as it is while it is open. Calls on one struct
  * data may come from several threads at once: it is immutable.
  */
@@ -51,8 +53,9 @@ struct data_info {
  * Returns 0 with a new *ret, or
  *   -ENOENT, -EACCES, -EISDIR, ...  the file cannot be opened or read
  *   -EINVAL   the file does not hold what the spec says: empty, too short for one sample, half a token, a broken
- *             line (by number), a token outside the vocabulary (by offset), vocab below 256 for bytes
- *   -ENOTSUP  the tokenizer gpt2 or file
+ *             line (by number), a token outside the vocabulary (by offset), vocab below 256 for bytes, text that is not
+ *             UTF-8, a tokenizer with more tokens than the model or without an end mark
+ *   -ENOTSUP  a tokenizer that is not byte-level BPE
  *   -EFBIG    more than the limits above
  *   -ENOMEM
  * err names the path and what to do. Tokens beyond the first 64 MiB of a token file are checked when fetched. */

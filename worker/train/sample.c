@@ -7,6 +7,7 @@
 
 #include "base/philox.h"
 #include "checkpoint/checkpoint.h"
+#include "worker/text/tokenizer.h"
 #include "worker/kernels/kernels.h"
 #include "worker/train/model.h"
 #include "worker/train/mesh.h"
@@ -29,6 +30,7 @@ struct sampler {
     struct params params;
     struct mesh mesh;
     struct stage *stage;
+    struct tokenizer *tokenizer; /* NULL: tokens are bytes, or numbers are wanted */
     float *weights, *logits;
     int32_t *token; /* all so far, end mark first when they are bytes */
     int n;
@@ -121,6 +123,23 @@ static bool over_bytes(const struct sampler *s, const struct mck *c)
     return s->model.vocab >= BYTE_TOKENS && strcmp(format, "tokens") != 0 && strcmp(tokenizer, "bytes") == 0;
 }
 
+/* The tokenizer that the job's spec names, if it names one. */
+static int find_tokenizer(struct sampler *s, const struct mck *c, struct merr *err)
+{
+    const json_t *data = json_object_get(json_object_get(mck_kv(c), "train"), "data");
+    const char *format = json_string_value(json_object_get(data, "format"));
+    const char *kind = json_string_value(json_object_get(data, "tokenizer"));
+    const char *path = json_string_value(json_object_get(data, "tokenizer_path"));
+
+    if (!format || !kind || !path || strcmp(format, "tokens") == 0 || strcmp(kind, "bytes") == 0)
+        return 0;
+    TRY(tokenizer_open(path, &s->tokenizer, err));
+    if (tokenizer_vocab(s->tokenizer) > s->model.vocab)
+        return merr_set(err, -EINVAL, "the tokenizer '%s' has %d tokens and the model a vocabulary of %d", path,
+                        tokenizer_vocab(s->tokenizer), s->model.vocab);
+    return 0;
+}
+
 static int read_config(struct sampler *s, const struct mck *c, struct merr *err)
 {
     const json_t *model = json_object_get(mck_kv(c), "model");
@@ -129,7 +148,9 @@ static int read_config(struct sampler *s, const struct mck *c, struct merr *err)
         return merr_set(err, -EINVAL, "'%s' does not say what model it holds; is its config.json missing?",
                         s->cfg->checkpoint);
     TRY(model_from_config(model, &s->model, err));
-    if (!s->cfg->prompt_tokens && !over_bytes(s, c))
+    if (!s->cfg->prompt_tokens)
+        TRY(find_tokenizer(s, c, err));
+    if (!s->cfg->prompt_tokens && !s->tokenizer && !over_bytes(s, c))
         return merr_set(err, -EINVAL, "the model's %d tokens are not bytes: give the prompt by --prompt-tokens",
                         s->model.vocab);
     return 0;
@@ -183,20 +204,44 @@ static int prompt_numbers(struct sampler *s, struct merr *err)
     return s->n > 0 ? 0 : merr_set(err, -EINVAL, "there is no prompt: give at least one token");
 }
 
+static int prompt_text(struct sampler *s, const struct buf *tokens, struct merr *err)
+{
+    if (tokenizer_end(s->tokenizer) >= 0)
+        s->token[s->n++] = tokenizer_end(s->tokenizer);
+    if (tokens->len > 0)
+        memcpy(s->token + s->n, tokens->data, tokens->len);
+    s->n += (int)(tokens->len / sizeof(*s->token));
+    return s->n > 0 ? 0 : merr_set(err, -EINVAL, "there is no prompt, and the tokenizer has no token to begin with");
+}
+
 static int take_prompt(struct sampler *s, struct merr *err)
 {
     size_t len = strlen(s->cfg->prompt_tokens ? s->cfg->prompt_tokens : s->cfg->prompt);
+    struct buf tokens;
+    int r = 0;
 
     if (len > PROMPT_BYTES_MAX)
         return merr_set(err, -EINVAL, "the prompt is longer than %d bytes", PROMPT_BYTES_MAX);
+    buf_init(&tokens, (2 * PROMPT_BYTES_MAX + 1) * sizeof(*s->token));
+    if (s->tokenizer)
+        r = tokenizer_encode(s->tokenizer, s->cfg->prompt, len, &tokens, err);
+    if (r != 0) {
+        buf_clear(&tokens);
+        return merr_prefix(err, r == -EILSEQ ? -EINVAL : r, "the prompt");
+    }
+    len = s->tokenizer ? tokens.len / sizeof(*s->token) : len;
     s->token = calloc(1 + len + s->cfg->tokens, sizeof(*s->token));
     s->logits = calloc(s->model.vocab_local, sizeof(*s->logits));
     if (!s->token || !s->logits)
-        return merr_set(err, -ENOMEM, "no memory for %zu tokens", len + s->cfg->tokens);
-    if (s->cfg->prompt_tokens)
-        return prompt_numbers(s, err);
-    prompt_bytes(s);
-    return 0;
+        r = merr_set(err, -ENOMEM, "no memory for %zu tokens", len + s->cfg->tokens);
+    else if (s->cfg->prompt_tokens)
+        r = prompt_numbers(s, err);
+    else if (s->tokenizer)
+        r = prompt_text(s, &tokens, err);
+    else
+        prompt_bytes(s);
+    buf_clear(&tokens);
+    return r;
 }
 
 /* --- generation -------------------------------------------------------------------------------------------- */
@@ -220,10 +265,18 @@ static int next_token(struct sampler *s, struct merr *err)
 
 static void print_token(const struct sampler *s, int token, bool first, FILE *out)
 {
+    size_t len;
+    const char *text = s->tokenizer ? tokenizer_text(s->tokenizer, token, &len) : NULL;
+    bool end = s->tokenizer ? token == tokenizer_end(s->tokenizer) : token == 0 || token == BYTE_TOKENS;
+
     if (s->cfg->prompt_tokens)
         (void)fprintf(out, "%s%d", first ? "" : " ", token);
-    else if (token == 0 || token == BYTE_TOKENS) /* an end mark ends a document: a line of its own */
+    else if (end) /* of a document: a line of its own */
         (void)fputs("\n", out);
+    else if (text)
+        (void)fwrite(text, 1, len, out);
+    else if (s->tokenizer)
+        return; /* a token past the tokenizer's has no text */
     else if (token < BYTE_TOKENS) /* tokens past the bytes have no text */
         (void)fputc(token, out);
 }
@@ -259,6 +312,7 @@ int sample_text(const struct sample_cfg *cfg, FILE *out, struct merr *err)
     if (r == 0)
         r = generate(&s, out, err);
     stage_free(s.stage);
+    tokenizer_free(s.tokenizer);
     if (s.weights)
         s.k->mem_free(s.stream, s.weights);
     if (s.stream)

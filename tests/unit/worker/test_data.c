@@ -409,9 +409,6 @@ static void a_corpus_that_cannot_serve_is_refused_with_words(void **state)
     f->spec.train.model.vocab = 255;
     must_refuse(f, -EINVAL, "255");
     f->spec.train.model.vocab = 256;
-    f->spec.train.data.tokenizer = TOKENIZER_GPT2;
-    must_refuse(f, -ENOTSUP, "gpt2");
-    f->spec.train.data.tokenizer = TOKENIZER_BYTES;
     f->spec.train.data.separator = SEPARATE_BLANK;
     put(f, "\n\n\n", 3);
     must_refuse(f, -EINVAL, "no text");
@@ -420,6 +417,58 @@ static void a_corpus_that_cannot_serve_is_refused_with_words(void **state)
     must_refuse(f, -EINVAL, "uint16");
     f->spec.train.model.vocab = 100000;
     must_refuse(f, -EINVAL, "uint32");
+}
+
+/* " the" is a token of the vocabulary of test_tokenizer; "q" is a byte. */
+static void documents_become_the_tokenizers_tokens(void **state)
+{
+    static const char text[] = " the the\n\nq the the q\n";
+    static const int vocabs[] = {1000, 100000}; /* 2 and 4 bytes a token */
+    struct fixture *f = *state;
+    int32_t token[2][8], target[2][8];
+
+    put(f, text, sizeof(text) - 1);
+    f->spec.train.data.separator = SEPARATE_BLANK;
+    f->spec.train.data.tokenizer = TOKENIZER_GPT2;
+    f->spec.train.data.tokenizer_path = (char *)"tests/unit/worker/tokenizer";
+    f->spec.train.batch.length = 8;
+    f->spec.train.batch.sequences = 1;
+    for (size_t i = 0; i < COUNT(vocabs); i++) {
+        struct data_info info;
+        struct data *d;
+
+        f->spec.train.model.vocab = vocabs[i];
+        d = must_open(f);
+        data_get_info(d, &info);
+        assert_int_equal(info.train_documents, 2);
+        assert_int_equal(info.train_tokens, 11);
+        assert_int_equal(data_train(d, 0, 0, 1, token[i], target[i], &f->err), 0);
+        assert_int_equal(token[i][2], '\n');
+        assert_int_equal(token[i][3], info.end_token);
+        assert_int_equal(token[i][4], 'q');
+        assert_true(token[i][0] > 255 && token[i][0] < info.end_token); /* " the" */
+        assert_int_equal(token[i][1], token[i][0]);
+        assert_int_equal(token[i][5], token[i][0]);
+        assert_int_equal(target[i][3], 'q');
+        data_close(d);
+    }
+    assert_memory_equal(token[0], token[1], sizeof(token[0]));
+}
+
+static void a_tokenizer_that_does_not_fit_is_refused(void **state)
+{
+    struct fixture *f = *state;
+
+    put(f, "some text\n\nbad \xff text\n", 24);
+    f->spec.train.data.separator = SEPARATE_BLANK;
+    f->spec.train.data.tokenizer = TOKENIZER_GPT2;
+    must_refuse(f, -EINVAL, "tokenizer_path");
+    f->spec.train.data.tokenizer_path = f->dir;
+    must_refuse(f, -ENOENT, "tokenizer.json");
+    f->spec.train.data.tokenizer_path = (char *)"tests/unit/worker/tokenizer";
+    must_refuse(f, -EINVAL, "vocabulary of 256");
+    f->spec.train.model.vocab = 1000;
+    must_refuse(f, -EINVAL, "document 2");
 }
 
 static void a_special_file_is_refused_without_waiting_for_it(void **state)
@@ -475,6 +524,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_side_keeps_a_document_however_small_the_share, setup, teardown),
         cmocka_unit_test_setup_teardown(the_entropy_of_single_tokens_is_exact, setup, teardown),
         cmocka_unit_test_setup_teardown(a_corpus_that_cannot_serve_is_refused_with_words, setup, teardown),
+        cmocka_unit_test_setup_teardown(documents_become_the_tokenizers_tokens, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_tokenizer_that_does_not_fit_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_special_file_is_refused_without_waiting_for_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_token_outside_the_vocabulary_is_named_by_its_offset, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_that_shrinks_is_an_error_not_a_crash, setup, teardown),
