@@ -47,7 +47,7 @@ static void open_model(struct model *m, const struct model_cfg *c, double dropou
     assert_int_equal(params_init(&m->p, &m->model, &(struct layer_range){0, 2}, 1, true, true, NULL), 0);
     m->w = calloc(m->p.weight_n, sizeof(float));
     assert_non_null(m->w);
-    params_fill(&m->p, 3, m->w);
+    params_fill(&m->p, 3, 1, m->w);
     sc = (struct stage_cfg){.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
                             .layers = m->p.chunk[0], .micro = 1, .length = ROOM, .docs = DOCS, .slots = 1,
                             .first = true, .last = true};
