@@ -6,6 +6,7 @@
 
 #include "api/cli/cli.h"
 
+#define DRAIN_MOST_S 86400
 #define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
 
 /* "4 cpu": the classes of a node's slots; the jobs on them; how many are free. */
@@ -103,11 +104,16 @@ int nodes_act(struct cli *c)
     const char *node = c->arg[0];
     json_t *answer = NULL;
     char path[256];
+    long deadline;
     int r;
 
+    if (cli_number(c, "deadline", 1, DRAIN_MOST_S, 0, &deadline) < 0)
+        return CLI_USAGE;
     if (!*node || strlen(node) > 128 || strspn(node, good) != strlen(node))
         return cli_fail(CLI_NOT_FOUND, "no node '%.64s'; `muster nodes` shows those there are", node);
-    (void)snprintf(path, sizeof(path), "/v1/nodes/%s/%s", node, c->cmd->name);
+    r = snprintf(path, sizeof(path), "/v1/nodes/%s/%s", node, c->cmd->name);
+    if (deadline)
+        (void)snprintf(path + r, sizeof(path) - (size_t)r, "?deadline_s=%ld", deadline);
     r = cli_call(c, "POST", path, NULL, NULL, &answer);
     if (r)
         return r;

@@ -179,6 +179,7 @@ def test_forty_faults_are_not_cut(cluster):
     (["checkpoint", "now", "j9999"], 3, "no job 'j9999'"),
     (["sample", "j9999"], 3, "no job 'j9999'"),
     (["drain", "n9"], 3, "no node 'n9'; `muster nodes` shows those there are"),
+    (["drain", "n1", "--deadline", "0"], 2, "--deadline"),
     (["list", "--state", "dancing"], 4, "'dancing' is no list of states"),
     (["list", "--token", "wrong"], 4, "this token is not known here"),
     (["logs", "j1", "-f", "--token", "wrong"], 4, "this token is not known here"),
@@ -306,7 +307,7 @@ def test_tokens_are_made_listed_and_revoked(cluster):
 
 
 def test_a_drained_node_gets_no_work(cluster):
-    assert run(cluster, "drain", "n1").stdout == "n1 gets no new work\n"
+    assert run(cluster, "drain", "n1", "--deadline", "3600").stdout == "n1 gets no new work\n"
     wait_for("n1 to be drained", lambda: cluster.nodes()[0]["state"] == "drained", 10)
     assert re.search(r"^n1 +drained ", run(cluster, "nodes").stdout, re.M)
     job = command(cluster, "true")
