@@ -12,9 +12,10 @@ turns, `rounds` times; each time its first steps are left out and a median taken
   start_to_first_step_s             from exec of a fresh 124M job's rank to the begin of its first step
   peak_rss_vs_plan                  resident memory at its highest over the planned
 
-MUSTER_BENCH_STEPS and MUSTER_BENCH_ROUNDS do as --steps and --rounds."""
+MUSTER_BENCH_STEPS and MUSTER_BENCH_ROUNDS do as --steps and --rounds; MUSTER_BENCH_BLAS is a BLAS for PyTorch."""
 import argparse
 import array
+import glob
 import json
 import os
 import random
@@ -57,6 +58,17 @@ def flops_per_token(m):
 def processor_has(flag):
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         return re.search(rf"^flags.*\b{flag}\b", f.read(), re.M) is not None
+
+
+def fast_blas():
+    """What to preload so that PyTorch's f32 products are OpenBLAS's; "" when they are already; None: there is none.
+    Debian's PyTorch multiplies by whatever libblas.so.3 is, which may be the slow reference."""
+    out = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+    found = re.search(r"libblas\.so\.3 .*=> (\S+)", out)
+    if found and re.search("openblas|blis|mkl|atlas", os.path.realpath(found.group(1))):
+        return ""
+    other = sorted(glob.glob(os.environ.get("MUSTER_BENCH_BLAS", "/usr/lib/*/openblas*/libblas.so.3")))
+    return other[0] if other else None
 
 
 def spec(folder, model, precision, micro, leaves):
@@ -133,8 +145,9 @@ class Bench:
         m, skip = SIZES[size], SKIP[size]
         steps = self.args.steps or (skip + 1 if self.args.quick else STEPS[size])
         big = str(16 << 30)
-        env = dict(os.environ, OMP_NUM_THREADS=str(THREADS), MALLOC_TRIM_THRESHOLD_=big, MALLOC_MMAP_MAX_="0",
-                   MALLOC_TOP_PAD_=str(64 << 20))
+        env = dict(os.environ, OMP_NUM_THREADS=str(THREADS), OPENBLAS_NUM_THREADS=str(THREADS),
+                   LD_PRELOAD=fast_blas(), MALLOC_TRIM_THRESHOLD_=big,
+                   MALLOC_MMAP_MAX_="0", MALLOC_TOP_PAD_=str(64 << 20))
         out = subprocess.run([PYTHON, os.path.join(HERE, "torch_steps.py"),
                               *(str(m[k]) for k in ("layers", "hidden", "heads", "vocab")), str(LENGTH), str(SEQUENCES),
                               str(steps), precision], capture_output=True, text=True, env=env, timeout=WAIT_S)
@@ -205,6 +218,9 @@ def main():
     torch = "torch" in rows
     if torch and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True).returncode:
         refuse("*_vs_torch", "python3-torch is not installed")
+        torch = False
+    if torch and fast_blas() is None:
+        refuse("*_vs_torch", "PyTorch would multiply by the reference BLAS; install libopenblas0-pthread")
         torch = False
     folder = tempfile.mkdtemp(prefix="muster-bench-")
     try:
