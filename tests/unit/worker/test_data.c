@@ -457,9 +457,10 @@ static void documents_become_the_tokenizers_tokens(void **state)
 
 static void a_tokenizer_that_does_not_fit_is_refused(void **state)
 {
+    static const char text[] = "some text\n\nbad \xff text\n";
     struct fixture *f = *state;
 
-    put(f, "some text\n\nbad \xff text\n", 24);
+    put(f, text, sizeof(text) - 1);
     f->spec.train.data.separator = SEPARATE_BLANK;
     f->spec.train.data.tokenizer = TOKENIZER_GPT2;
     must_refuse(f, -EINVAL, "tokenizer_path");
