@@ -5,14 +5,16 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/device.h"
+
 /* Bits of a float that is no NaN, rounded to the nearest bf16, ties to even; the lower half is zero. */
-static inline uint32_t bf16_round_bits(uint32_t u)
+DEVICE_INLINE uint32_t bf16_round_bits(uint32_t u)
 {
     return (u + 0x7FFF + (u >> 16 & 1)) & 0xFFFF0000;
 }
 
 /* To the nearest, ties to even. A NaN stays one and becomes quiet: rounding could make it infinite. */
-static inline uint16_t bf16_from_float(float f)
+DEVICE_INLINE uint16_t bf16_from_float(float f)
 {
     uint32_t u;
 
@@ -20,7 +22,7 @@ static inline uint16_t bf16_from_float(float f)
     return (uint16_t)(((u & 0x7FFFFFFF) > 0x7F800000 ? u | 0x400000 : bf16_round_bits(u)) >> 16);
 }
 
-static inline float bf16_to_float(uint16_t h)
+DEVICE_INLINE float bf16_to_float(uint16_t h)
 {
     uint32_t u = (uint32_t)h << 16;
     float f;

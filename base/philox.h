@@ -9,8 +9,10 @@
 
 #include <stdint.h>
 
+#include "base/device.h"
+
 /* Four words for a counter and a key. */
-static inline void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4])
+DEVICE_INLINE void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = ctr[0], c1 = ctr[1], c2 = ctr[2], c3 = ctr[3], k0 = key[0], k1 = key[1];
 
@@ -34,7 +36,7 @@ static inline void philox4x32(const uint32_t ctr[4], const uint32_t key[2], uint
 void philox_key(uint64_t seed, uint32_t site, uint32_t a, uint32_t b, uint32_t ret_key[2]);
 
 /* A word as a float in [0, 1): its upper 24 bits, exact. */
-static inline float philox_unit(uint32_t word)
+DEVICE_INLINE float philox_unit(uint32_t word)
 {
     return (float)(word >> 8) * 0x1p-24f;
 }

@@ -174,11 +174,6 @@ static size_t up16(size_t n)
     return (n + 15) & ~(size_t)15;
 }
 
-static size_t codes_bytes(const struct codec *c, size_t count)
-{
-    return c->bits == 8 ? count : c->bits == 6 ? (count + 3) / 4 * 3 : (count + 1) / 2;
-}
-
 static size_t groups_of(const struct codec *c, size_t count)
 {
     return (count + c->group - 1) / c->group;
@@ -187,7 +182,7 @@ static size_t groups_of(const struct codec *c, size_t count)
 size_t codec_size(const struct codec *c, size_t count)
 {
     assert(count <= CODEC_COUNT_MAX);
-    return up16(codes_bytes(c, count)) + up16(groups_of(c, count) * group_scale_bytes(c)) + TRAILER_BYTES;
+    return up16(group_codes_bytes(c, count)) + up16(groups_of(c, count) * group_scale_bytes(c)) + TRAILER_BYTES;
 }
 
 struct view { /* the parts of a block, group by group; without a block, its shape */
@@ -198,13 +193,13 @@ struct view { /* the parts of a block, group by group; without a block, its shap
 
 static struct view view_of(const struct codec *c, const void *block, size_t count)
 {
-    size_t scales_at = up16(codes_bytes(c, count));
+    size_t scales_at = up16(group_codes_bytes(c, count));
 
     return (struct view){
         .c = c,
         .count = count,
         .groups = groups_of(c, count),
-        .codes_per_group = codes_bytes(c, c->group),
+        .codes_per_group = group_codes_bytes(c, c->group),
         .scale_bytes = group_scale_bytes(c),
         .scales_at = scales_at,
         .codes = block,
@@ -223,7 +218,7 @@ static size_t group_len(const struct view *v, size_t g)
 static void close_block(const struct codec *c, void *block, size_t count, uint32_t flags)
 {
     uint8_t *b = block;
-    size_t codes = codes_bytes(c, count), scales = groups_of(c, count) * group_scale_bytes(c);
+    size_t codes = group_codes_bytes(c, count), scales = groups_of(c, count) * group_scale_bytes(c);
 
     memset(b + codes, 0, up16(codes) - codes);
     b += up16(codes);
@@ -236,43 +231,53 @@ static void close_block(const struct codec *c, void *block, size_t count, uint32
     le_put(b + 8, count, 8);
 }
 
-/* Does a block from outside say that it is count values of this codec? Gives its flags. */
-static int check_block(const struct codec *c, const void *block, size_t len, size_t count, uint32_t *ret_flags,
-                       struct merr *err)
+int group_trailer_check(const struct codec *c, const uint8_t trailer[16], size_t count, uint32_t *ret_flags,
+                        struct merr *err)
 {
-    const uint8_t *t;
-    uint64_t said;
-    uint32_t flags;
+    uint32_t flags = (uint32_t)le_get(trailer, 4);
+    uint64_t said = le_get(trailer + 8, 8);
 
+    if (trailer[4] != c->id)
+        return merr_set(err, -EBADMSG, "want a block of codec %s (id %u), got one of id %u", c->name, c->id,
+                        trailer[4]);
+    if (trailer[5] != VERSION)
+        return merr_set(err, -EBADMSG, "a %s block has version %u; this Muster reads version %u", c->name, trailer[5],
+                        VERSION);
+    if (said != count)
+        return merr_set(err, -EBADMSG, "a %s block holds %llu values, not %zu", c->name, (unsigned long long)said,
+                        count);
+    if ((flags & ~FLAGS_KNOWN) || le_get(trailer + 6, 2))
+        return merr_set(err, -EBADMSG, "a %s block carries unknown flags 0x%x", c->name, flags);
+    *ret_flags = flags;
+    return 0;
+}
+
+int group_size_check(const struct codec *c, size_t len, size_t count, struct merr *err)
+{
     if (count > CODEC_COUNT_MAX)
         return merr_set(err, -EBADMSG, "a block of %zu values is beyond the limit of %llu", count,
                         (unsigned long long)CODEC_COUNT_MAX);
     if (len != codec_size(c, count))
         return merr_set(err, -EBADMSG, "a %s block of %zu values has %zu bytes, not %zu", c->name, count,
                         codec_size(c, count), len);
-    t = (const uint8_t *)block + len - TRAILER_BYTES;
-    flags = (uint32_t)le_get(t, 4);
-    said = le_get(t + 8, 8);
-    if (t[4] != c->id)
-        return merr_set(err, -EBADMSG, "want a block of codec %s (id %u), got one of id %u", c->name, c->id, t[4]);
-    if (t[5] != VERSION)
-        return merr_set(err, -EBADMSG, "a %s block has version %u; this Muster reads version %u", c->name, t[5],
-                        VERSION);
-    if (said != count)
-        return merr_set(err, -EBADMSG, "a %s block holds %llu values, not %zu", c->name, (unsigned long long)said,
-                        count);
-    if ((flags & ~FLAGS_KNOWN) || le_get(t + 6, 2))
-        return merr_set(err, -EBADMSG, "a %s block carries unknown flags 0x%x", c->name, flags);
-    *ret_flags = flags;
     return 0;
 }
 
-static int bad_scale(const struct codec *c, size_t g, struct merr *err)
+/* Does a block from outside say that it is count values of this codec? Gives its flags. */
+static int check_block(const struct codec *c, const void *block, size_t len, size_t count, uint32_t *ret_flags,
+                       struct merr *err)
+{
+    int r = group_size_check(c, len, count, err);
+
+    return r ? r : group_trailer_check(c, (const uint8_t *)block + len - TRAILER_BYTES, count, ret_flags, err);
+}
+
+int group_bad_scale(const struct codec *c, size_t g, struct merr *err)
 {
     return merr_set(err, -EBADMSG, "the scale of group %zu of a %s block is no positive finite number", g, c->name);
 }
 
-static int bad_code(const struct codec *c, size_t g, struct merr *err)
+int group_bad_code(const struct codec *c, size_t g, struct merr *err)
 {
     return merr_set(err, -EBADMSG, "group %zu of a %s block has a code that no encoder writes", g, c->name);
 }
@@ -313,7 +318,7 @@ static const float *load(const struct group_ops *ops, enum codec_type type, cons
 
 /* --- encode ------------------------------------------------------------------------------------------------------ */
 
-static struct group_chance chance_of(const struct codec *c, const struct codec_site *site)
+struct group_chance group_chance_at(const struct codec *c, const struct codec_site *site)
 {
     struct group_chance chance = { .step = 0 };
 
@@ -344,7 +349,7 @@ uint32_t codec_encode(const struct codec *c, const struct codec_site *site, enum
                       size_t count, void *block)
 {
     const struct group_ops *ops = ops_in_use();
-    struct group_chance chance = chance_of(c, site);
+    struct group_chance chance = group_chance_at(c, site);
     struct view b = view_of(c, block, count);
     float room[GROUP_MAX];
     uint32_t flags = 0;
@@ -370,7 +375,7 @@ uint32_t codec_encode_difference(const struct codec *c, const struct codec_site 
                                  enum codec_type type, const void *replica, size_t count, void *block)
 {
     const struct group_ops *ops = ops_in_use();
-    struct group_chance chance = chance_of(c, site);
+    struct group_chance chance = group_chance_at(c, site);
     struct view b = view_of(c, block, count);
     float room[GROUP_MAX];
     uint32_t flags = 0;
@@ -395,10 +400,10 @@ static int decode_group(const struct group_ops *ops, const struct view *b, size_
     int bad;
 
     if (group_scales_read(c, b->scales + g * b->scale_bytes, &s))
-        return bad_scale(c, g, err);
+        return group_bad_scale(c, g, err);
     if (!ops || n < c->group || ops->decode(c, codes, s, out, &bad))
         bad = group_plain_decode(c, codes, s, out, n);
-    return bad ? bad_code(c, g, err) : 0;
+    return bad ? group_bad_code(c, g, err) : 0;
 }
 
 /* Decode all groups of a block; out NULL: only see whether each is such as an encoder writes. */
@@ -501,7 +506,7 @@ static int power_of_group(const struct view *shape, const struct codec_parts *p,
         if (!block)
             continue;
         if (group_scales_read(shape->c, block + shape->scales_at + g * shape->scale_bytes, &s)) {
-            (void)bad_scale(shape->c, g, err);
+            (void)group_bad_scale(shape->c, g, err);
             return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
         }
         if (s.s > GROUP_LARGE * s.alpha)
@@ -550,7 +555,7 @@ static int sum_group(const struct group_ops *ops, const struct view *shape, cons
             if (!ops || n < c->group || *ret_pre != 1 || ops->add_own(c, own, sum))
                 *flags |= group_plain_add_own(c, own, *ret_pre, sum, n);
         } else if (add_block(ops, shape, p->blocks[i], g, *ret_pre, sum)) {
-            (void)bad_code(c, g, err);
+            (void)group_bad_code(c, g, err);
             return merr_prefix(err, -EBADMSG, "block %zu of %zu", i, p->n);
         }
     }
@@ -584,6 +589,14 @@ int codec_decode_reduce(const struct codec *c, const struct codec_parts *parts, 
     return r;
 }
 
+int group_share_check(const struct codec *c, const struct codec *to, struct merr *err)
+{
+    if (to->group != c->group || to->transform != c->transform)
+        return merr_set(err, -EINVAL, "cannot encode sums of %s blocks as %s: the two transform differently; decode "
+                        "them first", c->name, to->name);
+    return 0;
+}
+
 int codec_decode_reduce_encode(const struct codec *c, const struct codec_parts *parts, const struct codec *to,
                                const struct codec_site *site, void *block, size_t count, uint32_t *ret_flags,
                                struct merr *err)
@@ -595,13 +608,13 @@ int codec_decode_reduce_encode(const struct codec *c, const struct codec_parts *
     uint32_t flags;
     int r;
 
-    if (to->group != c->group || to->transform != c->transform)
-        return merr_set(err, -EINVAL, "cannot encode sums of %s blocks as %s: the two transform differently; decode "
-                        "them first", c->name, to->name);
+    r = group_share_check(c, to, err);
+    if (r)
+        return r;
     r = check_parts(c, parts, count, &flags, err);
     if (r)
         return r;
-    chance = chance_of(to, site);
+    chance = group_chance_at(to, site);
     for (size_t g = 0; g < b.groups; g++) {
         size_t n = group_len(&b, g), at = g * to->group;
         uint8_t *codes = (uint8_t *)b.codes + g * b.codes_per_group, *scales = (uint8_t *)b.scales + g * b.scale_bytes;

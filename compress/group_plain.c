@@ -1,30 +1,9 @@
 #include "compress/group.h"
 
 #include <assert.h>
-#include <float.h>
 #include <math.h>
 
-#include "base/philox.h"
-
-#define PAPER_LAMBDA 1e-6f
-#define PAPER_ALPHA_MIN 1e-3f
-#define PAPER_ALPHA_MAX 1e3f
-#define PAPER_S_MIN 1e-12f
-#define PAPER_S_MAX 1e6f
-
-int group_sign(size_t i)
-{
-    static const uint64_t words[2] = { UINT64_C(0x9E3779B97F4A7C15), UINT64_C(0xD1B54A32D192ED03) };
-
-    return (int)(words[i / 64 % 2] >> (i % 64) & 1);
-}
-
 /* --- numbers ----------------------------------------------------------------------------------------------------- */
-
-static float clamp(float x, float lo, float hi)
-{
-    return x < lo ? lo : x > hi ? hi : x;
-}
 
 /* Values with 0 for what is not finite. Returns flags. */
 static uint32_t clean(const float *v, size_t n, float *ret, float *ret_amax)
@@ -33,19 +12,13 @@ static uint32_t clean(const float *v, size_t n, float *ret, float *ret_amax)
 
     *ret_amax = 0;
     for (size_t i = 0; i < n; i++) {
-        int finite = (group_bits(v[i]) & 0x7FFFFFFF) < 0x7F800000;
+        int finite = group_is_finite(v[i]);
 
         ret[i] = finite ? v[i] : 0;
         flags |= finite ? 0 : CODEC_NONFINITE;
         *ret_amax = fmaxf(*ret_amax, fabsf(ret[i]));
     }
     return flags;
-}
-
-/* What makes a group of this size ordinary, exactly. */
-static float power_for(float amax)
-{
-    return amax > GROUP_LARGE ? 0x1p-64f : amax > 0 && amax < GROUP_SMALL ? 0x1p64f : 1;
 }
 
 static void multiply(float *y, size_t n, float by)
@@ -129,56 +102,42 @@ static void pack(unsigned bits, const uint8_t *q, size_t n, uint8_t *codes)
     }
 }
 
-/* Integers of codes. Returns 0, or -1: one is the negative number that encoders do not write. */
-static int unpack(unsigned bits, const uint8_t *codes, size_t n, int32_t *q)
+/* Numbers of codes, whole ones or FP8. Returns 0, or -1: one is such as no encoder writes. */
+static int unpack(const struct codec *c, const uint8_t *codes, size_t n, int32_t *q, float *f)
 {
-    const int32_t half = 1 << (bits - 1);
     int bad = 0;
 
     for (size_t i = 0; i < n; i++) {
         uint32_t u;
 
-        if (bits == 8) {
+        if (c->bits == 8) {
             u = codes[i];
-        } else if (bits == 6) {
+        } else if (c->bits == 6) {
             const uint8_t *p = codes + i / 4 * 3;
 
-            u = ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) >> (6 * (i % 4)) & 0x3F;
+            u = ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16) >> (6 * (i % 4));
         } else {
-            u = (uint32_t)codes[i / 2] >> (i % 2 ? 0 : 4) & 0x0F;
+            u = (uint32_t)codes[i / 2] >> (i % 2 ? 0 : 4);
         }
-        q[i] = (int32_t)(u ^ (uint32_t)half) - half;
-        bad |= q[i] == -half;
+        bad |= group_code_is_bad(c, u);
+        if (c->fp8)
+            f[i] = fp8_decode((uint8_t)u, (enum fp8_kind)c->kind);
+        else
+            q[i] = group_integer(c, u);
     }
     return bad ? -1 : 0;
 }
 
-static int unpack_fp8(const struct codec *c, const uint8_t *codes, size_t n, float *q)
-{
-    const uint8_t last = c->kind == FP8_E4M3 ? 0x7E : 0x7B;
-    int bad = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        bad |= (codes[i] & 0x7F) > last;
-        q[i] = fp8_decode(codes[i], (enum fp8_kind)c->kind);
-    }
-    return bad ? -1 : 0;
-}
-
-/* Random numbers in (0, 1) of n values: 16 bits each, so that a block of Philox serves eight. The half that is added to
- * them makes their mean one half. */
+/* Random numbers in (0, 1) of n values: 16 bits each, so that a block of Philox serves eight. */
 static void draw(const struct group_chance *chance, uint64_t at, float *u, size_t n)
 {
     uint64_t index = chance->offset + at;
     uint32_t words[4];
 
     for (size_t i = 0; i < n; i++, index++) {
-        if (i == 0 || index % 8 == 0) {
-            const uint32_t ctr[4] = { chance->step, chance->micro, (uint32_t)(index / 8), (uint32_t)(index / 8 >> 32) };
-
-            philox4x32(ctr, chance->key, words);
-        }
-        u[i] = ((float)(words[index % 8 / 2] >> (index % 2 ? 16 : 0) & 0xFFFF) + 0.5f) * 0x1p-16f;
+        if (i == 0 || index % 8 == 0)
+            group_draw(chance, index, words);
+        u[i] = group_chance_of(words[index % 8 / 2] >> (index % 2 ? 16 : 0));
     }
 }
 
@@ -186,7 +145,6 @@ static void draw(const struct group_chance *chance, uint64_t at, float *u, size_
 static void put_codes(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *y, size_t n,
                       float inv, uint8_t *codes)
 {
-    const float top = group_target(c);
     float u[GROUP_MAX];
     uint8_t q[GROUP_MAX];
 
@@ -195,12 +153,10 @@ static void put_codes(const struct codec *c, const struct group_chance *chance, 
     for (size_t i = 0; i < n; i++) {
         float t = y[i] * inv;
 
-        if (c->fp8) {
+        if (c->fp8)
             q[i] = fp8_encode(t, (enum fp8_kind)c->kind);
-            continue;
-        }
-        t = c->stochastic ? floorf(t + u[i]) : rintf(t);
-        q[i] = (uint8_t)(int8_t)clamp(t, -top, top);
+        else
+            q[i] = (uint8_t)(c->stochastic ? group_by_chance(c, t, u[i]) : group_nearest(c, t));
     }
     pack(c->bits, q, n, codes);
 }
@@ -225,42 +181,27 @@ int group_scales_read(const struct codec *c, const uint8_t *scales, struct group
     struct group_scales s = { .alpha = 1 };
 
     s.s = c->scale == SCALE_BF16 ? group_float((uint32_t)scales[0] << 16 | (uint32_t)scales[1] << 24) : get_f32(scales);
-    if (!(s.s > 0) || s.s > GROUP_SCALE_MAX)
-        return -1;
-    if (c->scale == SCALE_PAPER) {
+    if (c->scale == SCALE_PAPER)
         s.alpha = get_f32(scales + 4);
-        if (!(s.alpha >= PAPER_ALPHA_MIN) || s.alpha > PAPER_ALPHA_MAX || s.s < PAPER_S_MIN || s.s > PAPER_S_MAX)
-            return -1;
-    }
+    if (!group_scales_ok(c, s))
+        return -1;
     *ret = s;
     return 0;
 }
 
 uint32_t group_scale_write(const struct codec *c, float amax, float pre, uint8_t *scales, float *ret_s)
 {
-    uint32_t flags = 0, u;
-    float s = amax / group_target(c);
+    uint32_t flags = 0;
+    float s;
 
     assert(c->scale != SCALE_PAPER);
-    if (pre != 1)
-        s /= pre;
-    if (amax == 0)
-        s = 1;
-    if (s > GROUP_SCALE_MAX) {
-        s = GROUP_SCALE_MAX;
-        flags = CODEC_NONFINITE;
-    }
-    if (s == 0)
-        s = FLT_TRUE_MIN;
-    if (c->scale == SCALE_BF16) { /* up: no value may clip */
-        u = group_bits(s) + 0xFFFF;
-        s = group_float(u & 0xFFFF0000);
-        scales[0] = (uint8_t)(u >> 16);
-        scales[1] = (uint8_t)(u >> 24);
+    s = group_scale_for(c, amax, pre, ret_s, &flags);
+    if (c->scale == SCALE_BF16) {
+        scales[0] = (uint8_t)(group_bits(s) >> 16);
+        scales[1] = (uint8_t)(group_bits(s) >> 24);
     } else {
         put_f32(scales, s);
     }
-    *ret_s = amax == 0 ? 1 : s * pre;
     return flags;
 }
 
@@ -286,7 +227,7 @@ static uint32_t encode_coefficients(const struct codec *c, const struct group_ch
     return flags;
 }
 
-/* TACO's first scale, of numbers with this mean square. */
+/* TACO's first scale. */
 static float paper_alpha(const struct codec *c, const float *v, size_t n)
 {
     float part[8] = { 0 };
@@ -296,19 +237,19 @@ static float paper_alpha(const struct codec *c, const float *v, size_t n)
     for (size_t k = 4; k > 0; k /= 2)
         for (size_t i = 0; i < k; i++)
             part[i] += part[i + k];
-    return clamp(group_target(c) / sqrtf(part[0] / (float)n + PAPER_LAMBDA), PAPER_ALPHA_MIN, PAPER_ALPHA_MAX);
+    return group_paper_alpha(c, part[0] / (float)n);
 }
 
 /* TACO's second scale and the codes of coefficients, in TACO's order. */
 static void paper_encode(const struct codec *c, float alpha, const float *y, size_t n, uint8_t *codes, uint8_t *scales)
 {
     const float target = group_target(c);
-    float amax = fmaxf(largest(y, n), PAPER_S_MIN), s = clamp(amax / target, PAPER_S_MIN, PAPER_S_MAX);
+    float s = group_paper_scale(c, largest(y, n));
 
     put_f32(scales, s);
     put_f32(scales + 4, alpha);
     for (size_t i = 0; i < n; i++)
-        codes[i] = fp8_encode(clamp(y[i] / s, -target, target), (enum fp8_kind)c->kind);
+        codes[i] = fp8_encode(group_clamp(y[i] / s, -target, target), (enum fp8_kind)c->kind);
 }
 
 uint32_t group_plain_encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v,
@@ -326,7 +267,7 @@ uint32_t group_plain_encode(const struct codec *c, const struct group_chance *ch
         paper_encode(c, alpha, y, n, codes, scales);
         return flags;
     }
-    pre = power_for(amax);
+    pre = group_power(amax);
     multiply(y, n, pre);
     norm = transform(c, y, n);
     return flags | encode_coefficients(c, chance, at, y, norm, pre, n, codes, scales);
@@ -349,7 +290,7 @@ uint32_t group_plain_quantise(const struct codec *c, const struct group_chance *
         paper_encode(c, alpha, y, n, codes, scales);
         return flags;
     }
-    by = power_for(amax);
+    by = group_power(amax);
     multiply(y, n, by);
     return flags | encode_coefficients(c, chance, at, y, 1, pre * by, n, codes, scales);
 }
@@ -359,7 +300,7 @@ uint32_t group_plain_quantise(const struct codec *c, const struct group_chance *
 static void limit(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = clamp(x[i], -GROUP_VALUE_MAX, GROUP_VALUE_MAX);
+        x[i] = group_limit(x[i]);
 }
 
 /* Whole numbers are transformed as such, exactly, then multiplied once. */
@@ -367,9 +308,9 @@ static int decode_integers(const struct codec *c, const uint8_t *codes, float s,
 {
     int32_t q[GROUP_MAX];
     float by = is_transformed(c, n) ? s * group_norm(c) : s;
-    size_t width = !is_transformed(c, n) ? 1 : c->transform == TRANSFORM_H32 ? 32 : n;
+    size_t width = is_transformed(c, n) ? group_width(c) : 1;
 
-    if (unpack(c->bits, codes, n, q))
+    if (unpack(c, codes, n, q, NULL))
         return -1;
     for (size_t i = 0; i < n; i += width)
         wht_int(q + i, width);
@@ -386,7 +327,7 @@ int group_plain_decode(const struct codec *c, const uint8_t *codes, struct group
 {
     if (!c->fp8)
         return decode_integers(c, codes, s.s, out, n);
-    if (unpack_fp8(c, codes, n, out))
+    if (unpack(c, codes, n, NULL, out))
         return -1;
     if (c->scale == SCALE_PAPER) {
         multiply(out, n, s.s);
@@ -405,7 +346,7 @@ int group_plain_add(const struct codec *c, const uint8_t *codes, struct group_sc
     float f[GROUP_MAX], by = s.s * pre;
     int32_t q[GROUP_MAX];
 
-    if (c->fp8 ? unpack_fp8(c, codes, n, f) : unpack(c->bits, codes, n, q))
+    if (unpack(c, codes, n, q, f))
         return -1;
     for (size_t i = 0; i < n; i++) {
         if (c->scale == SCALE_PAPER)
@@ -431,7 +372,7 @@ uint32_t group_plain_add_own(const struct codec *c, const float *v, float pre, f
 void group_plain_finish(const struct codec *c, float pre, float *sum, size_t n)
 {
     float norm = is_transformed(c, n) ? group_norm(c) : 1;
-    size_t width = !is_transformed(c, n) ? 1 : c->transform == TRANSFORM_H32 ? 32 : n;
+    size_t width = is_transformed(c, n) ? group_width(c) : 1;
 
     for (size_t i = 0; i < n; i += width)
         wht(sum + i, width);
