@@ -32,12 +32,12 @@ endif
 # One static library a folder; each program is its main.c and the libraries of its floor and below.
 FOLDERS := base compress scheduler checkpoint api cli worker server
 src_base       := $(shell find base -name '*.c' 2>/dev/null)
-src_compress   := $(shell find compress -name '*.c' 2>/dev/null)
+src_compress   := $(shell find compress -name '*.c' -not -path '*/cuda/*' 2>/dev/null) # mk/cuda.mk has the rest
 src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
 src_checkpoint := $(shell find checkpoint -name '*.c' 2>/dev/null)
 src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' 2>/dev/null)
 src_cli        := $(shell find api/cli -name '*.c' -not -name main.c 2>/dev/null)
-src_worker     := $(shell find worker -name '*.c' -not -name main.c 2>/dev/null)
+src_worker     := $(shell find worker -name '*.c' -not -name main.c -not -path '*/cuda/*' 2>/dev/null)
 src_server     := $(shell find server -name '*.c' -not -name main.c 2>/dev/null)
 
 floor_base       := base

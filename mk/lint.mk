@@ -1,6 +1,6 @@
 # House rules that a machine can check; the rules themselves are in CONTRIBUTING.md.
 
-C_FILES := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+C_FILES := $(shell git ls-files '*.c' '*.h' '*.cu' '*.cc' 2>/dev/null)
 PY_FILES := $(shell git ls-files '*.py' 2>/dev/null)
 SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 

@@ -74,11 +74,11 @@ def main():
                 complain(path, number, f"longer than {COLUMNS} columns")
             if line != line.rstrip():
                 complain(path, number, "space at the end of the line")
-            if "\t" in line and path.endswith((".c", ".h", ".py")):
+            if "\t" in line and path.endswith((".c", ".h", ".cu", ".cc", ".py")):
                 complain(path, number, "tab")
             if re.search(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b", line):
                 complain(path, number, "unfinished: finish it or say so to the user")
-        if path.endswith((".c", ".h")):
+        if path.endswith((".c", ".h", ".cu", ".cc")):
             check_c(path, text, complain)
     print("\n".join(faults[:200]))
     if faults:

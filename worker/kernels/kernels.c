@@ -1,12 +1,26 @@
 #include "worker/kernels/kernels.h"
 
+#include <errno.h>
 #include <string.h>
 
-const struct kern_ops *kern_find(const char *name)
+#include "compress/cuda_backend.h"
+
+int kern_find(const char *name, const struct kern_ops **ret, struct merr *err)
 {
-    if (strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0)
-        return kern_cpu();
-    if (strcmp(name, "plain") == 0)
-        return kern_plain();
-    return NULL;
+    const struct cuda_backend *cuda;
+    int r;
+
+    if (strcmp(name, "auto") == 0 || strcmp(name, "cpu") == 0) {
+        *ret = kern_cpu();
+    } else if (strcmp(name, "plain") == 0) {
+        *ret = kern_plain();
+    } else if (strcmp(name, "cuda") == 0) {
+        r = cuda_backend_open(sizeof(struct kern_ops), &cuda, err);
+        if (r)
+            return r;
+        *ret = cuda->kernels;
+    } else {
+        return merr_set(err, -EINVAL, "no kernels are named '%.64s'; there are cpu, cuda, plain and auto", name);
+    }
+    return 0;
 }

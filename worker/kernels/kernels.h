@@ -175,8 +175,8 @@ struct kern_ops {
     int (*embedding_backward)(struct kern_stream *s, const float *dy, int first, int rows, int cols,
                               const int32_t *token, int tokens, float *dtable, struct merr *err);
 
-    /* Cross-entropy over a slice [first, first+cols) of the vocabulary, columns at or past vocab left out:
-     * stats[t] = {max, sum exp(z - max), z of the target or 0}. */
+    /* Cross-entropy over a slice [first, first+cols) of the vocabulary, columns at or past vocab left out; target is
+     * host memory: stats[t] = {max, sum exp(z - max), z of the target or 0}. */
     int (*xent_partial)(struct kern_stream *s, const float *logits, int tokens, int cols, int first, int vocab,
                         const int32_t *target, float *stats, struct merr *err);
     /* Combine n slices' stats (member order, [n][tokens][3]); loss[t] in nats, 0 where target < 0; and with dz
@@ -186,7 +186,8 @@ struct kern_ops {
                        void *dz, struct merr *err);
 
     int (*adamw)(struct kern_stream *s, const struct kern_adamw *a, struct merr *err);
-    /* ret[i] = sum of squares of block i of x (block elements each, the last may be short), in double. */
+    /* ret[i] = sum of squares of block i of x (block elements each, the last may be short), in double; ret is
+     * host memory, and there when this returns. */
     int (*sum_squares)(struct kern_stream *s, const float *x, size_t n, size_t block, double *ret, struct merr *err);
 };
 
@@ -196,7 +197,12 @@ const struct kern_ops *kern_plain(void);
 /* oneDNN for matrix products, fused vector loops for the rest, on cfg.threads threads. */
 const struct kern_ops *kern_cpu(void);
 
-/* By name, "auto" for the best this process can use. NULL when unknown or not built. */
-const struct kern_ops *kern_find(const char *name);
+/* The table of a name: "cpu", "plain", "cuda" (loaded when it is first asked for; its stream_new tells whether there is
+ * a GPU), or "auto": the CPU's, wherever this runs. 0, or
+ *
+ *   -EINVAL  there is no such table
+ *   -ENOENT  this installation has no code for GPUs; -EIO: what it has cannot be loaded
+ */
+int kern_find(const char *name, const struct kern_ops **ret, struct merr *err);
 
 #endif

@@ -296,7 +296,7 @@ static int generate(struct sampler *s, FILE *out, struct merr *err)
 
 int sample_text(const struct sample_cfg *cfg, FILE *out, struct merr *err)
 {
-    struct sampler s = {.cfg = cfg, .k = kern_find("auto")};
+    struct sampler s = {.cfg = cfg, .k = kern_cpu()};
     struct kern_cfg kc = {.threads = cfg->threads};
     struct mck *c = NULL;
     int r = state_open(cfg->checkpoint, &c, err);

@@ -468,9 +468,7 @@ static int train_run(struct train *t, struct merr *err)
     const char *kernels = getenv("MUSTER_KERNELS");
     struct kern_cfg cfg = {.threads = t->run.threads};
 
-    t->k = kern_find(kernels ? kernels : "auto");
-    if (!t->k)
-        return merr_set(err, -ENOTSUP, "no kernels '%s' in this build", kernels ? kernels : "auto");
+    TRY(kern_find(kernels ? kernels : "auto", &t->k, err));
     TRY(plan(t, err));
     TRY(check_fit(t, err));
     TRY(open_world(t, err));

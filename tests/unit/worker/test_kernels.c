@@ -4,6 +4,8 @@
  * error grows with the square root of the terms: 1e-5 covers some thousand of them, 2e-6 a handful of roundings. */
 #include "tests/unit/worker/kernels_try.h"
 
+#include <errno.h>
+
 #define ONE_ROUNDING 2e-6f
 #define LONG_SUM 1e-5f
 
@@ -654,13 +656,32 @@ static void sums_of_squares_match_block_by_block_in_double(void **state)
     }
 }
 
+static void check_found(const char *name, const struct kern_ops *want)
+{
+    const struct kern_ops *got = NULL;
+
+    assert_int_equal(kern_find(name, &got, NULL), 0);
+    assert_ptr_equal(got, want);
+}
+
 static void tables_are_found_by_name(void **state)
 {
+    const struct kern_ops *none = NULL;
+    struct merr err;
+
     (void)state;
-    assert_ptr_equal(kern_find("cpu"), kern_cpu());
-    assert_ptr_equal(kern_find("auto"), kern_cpu());
-    assert_ptr_equal(kern_find("plain"), kern_plain());
-    assert_null(kern_find("gpu?"));
+    check_found("cpu", kern_cpu());
+    check_found("auto", kern_cpu());
+    check_found("plain", kern_plain());
+    assert_int_equal(kern_find("gpu?", &none, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "'gpu?'"));
+    assert_int_equal(setenv("MUSTER_CUDA_BACKEND", "/nowhere/muster-cuda.so", 1), 0);
+    assert_int_equal(kern_find("cuda", &none, &err), -ENOENT);
+    assert_non_null(strstr(err.text, "'/nowhere/muster-cuda.so'"));
+    assert_int_equal(setenv("MUSTER_CUDA_BACKEND", "/proc/self/exe", 1), 0);
+    assert_int_equal(kern_find("cuda", &none, &err), -EIO);
+    assert_int_equal(unsetenv("MUSTER_CUDA_BACKEND"), 0);
+    assert_null(none);
 }
 
 static void memory_comes_zeroed_and_aligned(void **state)

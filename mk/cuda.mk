@@ -1,0 +1,66 @@
+# The code for GPUs: one library that muster-train loads at run time, built wherever nvcc is found and never needed.
+#   NVCC=path    another nvcc;   NVCC= (empty)   build without
+# Sanitizers know nothing of GPUs: their builds have none.
+
+ifneq ($(origin NVCC),command line)
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+endif
+ifneq ($(SANITIZE),)
+override NVCC :=
+endif
+
+# Machine code for A100 (8.0) and H100, H200 (9.0); what is newer compiles the PTX of 9.0 when it loads it.
+CUDA_ARCHS ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CUDA_LIBRARY := $(BUILD)/lib/muster/muster-cuda.so
+cuda_cu := $(wildcard compress/cuda/*.cu worker/kernels/cuda/*.cu)
+cuda_c  := $(wildcard compress/cuda/*.c worker/kernels/cuda/*.c)
+# Of the folders below, what the library calls: it has copies of its own, and shows one symbol.
+cuda_shared := base/merr.c base/philox.c compress/codec.c compress/group_plain.c compress/group_avx2.c
+CUDA_CFLAGS = $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden
+
+ifneq ($(NVCC),)
+CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
+cuda_objects := $(cuda_cu:%.cu=$(BUILD)/obj/cuda/%.cu.o) $(cuda_c:%.c=$(BUILD)/obj/cuda/%.o) \
+                $(cuda_shared:%.c=$(BUILD)/obj/cuda/%.o)
+
+.PHONY: cuda
+all: cuda
+cuda: $(CUDA_LIBRARY)  ## the library of code for GPUs (wherever nvcc is found)
+
+# The order of rounding is part of the codecs' format, and makes adamw exact: no contraction there.
+NVCC_FLAGS_compress/cuda/codec_kernels.cu   := --fmad=false
+NVCC_FLAGS_worker/kernels/cuda/elements.cu := --fmad=false
+
+$(BUILD)/obj/cuda/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc  $<"
+	@$(NVCC) -std=c++17 -O3 $(CPPFLAGS) $(CUDA_ARCHS) $(NVCC_FLAGS_$<) $(if $(CI),-Werror all-warnings) \
+		-Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra$(if $(CI),$(comma)-Werror) -MD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(BUILD)/obj/cuda/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc  $< (for the library)"
+	@$(CC) -isystem $(CUDA_HOME)/include $(CUDA_CFLAGS) $(CFLAGS_$(<)) -MMD -MP -c $< -o $@
+
+# cudart is linked in: it looks for the driver when it is first called, so that the library loads without one.
+$(CUDA_LIBRARY): $(cuda_objects)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lm
+
+.PHONY: install-cuda
+install: install-cuda
+install-cuda: all
+	install -d $(DESTDIR)$(PREFIX)/lib/muster
+	install -m 755 $(CUDA_LIBRARY) $(DESTDIR)$(PREFIX)/lib/muster/
+else
+.PHONY: cuda-absent
+all: cuda-absent
+cuda-absent:
+	@$(if $(SANITIZE),,echo "  no nvcc: built without code for GPUs (see docs/gpu.md)")
+endif
+
+.PHONY: uninstall-cuda
+uninstall: uninstall-cuda
+uninstall-cuda:
+	rm -rf $(DESTDIR)$(PREFIX)/lib/muster
