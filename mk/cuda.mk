@@ -64,3 +64,59 @@ endif
 uninstall: uninstall-cuda
 uninstall-cuda:
 	rm -rf $(DESTDIR)$(PREFIX)/lib/muster
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+CHECK_GPU := $(BUILD)/tests/gpu/check
+$(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(call libs_of,worker)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,worker)
+
+.PHONY: check-gpu
+check-gpu: all $(CHECK_GPU)  ## everything on this machine's GPU, beside the processor (exit status 77 without one)
+	@MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(CHECK_GPU) --json $(BUILD)/check-gpu.json
+
+# The same library with its kernels run by the processor, thread by thread, so that `make test` sees what they compute.
+EMULATED := $(BUILD)/tests/gpu/muster-cuda-emulated.so
+FAKE_LT  := $(BUILD)/tests/gpu/libcublasLt-fake.so
+ifneq ($(NVCC),)
+EMULATED_FLAGS := -O1 -g -ffp-contract=off -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE -isystem $(CUDA_HOME)/include \
+                  -Wall -Wextra -Wno-unknown-pragmas $(if $(CI),-Werror)
+emulated_objects := $(cuda_cu:%.cu=$(BUILD)/obj/emulated/%.cu.o) $(BUILD)/obj/emulated/emulate.o \
+                    $(cuda_c:%.c=$(BUILD)/obj/emulated/%.o) $(cuda_shared:%.c=$(BUILD)/obj/cuda/%.o)
+
+$(BUILD)/obj/emulated/%.cu.o: %.cu tests/gpu/emulate.h
+	@mkdir -p $(@D)
+	@echo "  c++  $< (emulated)"
+	@$(CXX) -std=c++17 $(CPPFLAGS) $(EMULATED_FLAGS) -include tests/gpu/emulate.h -MMD -MP -x c++ -c $< -o $@
+
+$(BUILD)/obj/emulated/emulate.o: tests/gpu/emulate.cc tests/gpu/emulate.h
+	@mkdir -p $(@D)
+	@echo "  c++  $<"
+	@$(CXX) -std=c++17 $(CPPFLAGS) $(EMULATED_FLAGS) -c $< -o $@
+
+$(BUILD)/obj/emulated/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc  $< (emulated)"
+	@$(CC) -isystem $(CUDA_HOME)/include $(CUDA_CFLAGS) -DCUBLASLT_LIBRARY='"$(abspath $(FAKE_LT))"' -MMD -MP -c $< -o $@
+
+$(FAKE_LT): tests/gpu/fake_lt.c
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) -isystem $(CUDA_HOME)/include $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<
+
+$(EMULATED): $(emulated_objects) $(FAKE_LT)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(emulated_objects) -ldl -lm
+
+test-programs: $(EMULATED) $(CHECK_GPU)
+endif
+
+FAILURES_GPU := $(BUILD)/tests/gpu/failures
+$(FAILURES_GPU): $(BUILD)/obj/tests/gpu/failures.o $(call libs_of,worker)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,worker)
+test-programs: $(if $(NVCC),$(FAILURES_GPU))

@@ -1,0 +1,121 @@
+/* Attention: packed documents of all lengths, shared keys, dropout, both types; and one token after another. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/gpu/check.h"
+
+#define DOCS_MAX 8
+#define HEADS_MAX 8
+
+struct call {
+    struct kern_attention a;
+    struct kern_cached q;
+    int32_t cu[DOCS_MAX + 1];
+    uint64_t samples[DOCS_MAX];
+    uint32_t keys[HEADS_MAX * 2];
+};
+
+static int both_ways(const struct kern_ops *k, struct kern_stream *s, const struct check_array *a, const void *arg,
+                     struct merr *err)
+{
+    const struct call *c = arg;
+    struct kern_attention x = c->a;
+    int r;
+
+    x.cu = c->cu;
+    x.samples = c->samples;
+    x.drop_keys = c->keys;
+    x.out = a[0].p;
+    x.lse = a[1].p;
+    x.dqkv = a[2].p;
+    x.qkv = a[3].p;
+    x.dout = a[4].p;
+    r = k->attention_forward(s, &x, err);
+    return r ? r : k->attention_backward(s, &x, err);
+}
+
+static void packed(struct check *c, const int *length, int docs, int heads, int kv_heads, int dim, float dropout,
+                   int pad, enum kern_type t)
+{
+    struct call x = { .a = { .type = t, .heads = heads, .kv_heads = kv_heads, .dim = dim, .docs = docs,
+                             .ld = (heads + 2 * kv_heads) * dim + pad, .scale = 1 / sqrtf((float)dim),
+                             .dropout = dropout, .drop_threshold = (uint32_t)((double)dropout * 0x1p32) } };
+    float limit = t == KERN_BF16 ? 1 / 64.0f : 5e-5f;
+    size_t tokens, qkv, width = (size_t)heads * (size_t)dim;
+    char what[96];
+
+    for (int d = 0; d < docs; d++) {
+        x.cu[d + 1] = x.cu[d] + length[d];
+        x.samples[d] = check_word(c);
+    }
+    for (int i = 0; i < 2 * heads; i++)
+        x.keys[i] = (uint32_t)check_word(c);
+    x.a.tokens = x.cu[docs];
+    tokens = (size_t)x.a.tokens;
+    qkv = (tokens - 1) * (size_t)x.a.ld + (size_t)(heads + 2 * kv_heads) * (size_t)dim;
+    void *zeros = calloc(qkv, 4); /* of dqkv, between the rows */
+    struct check_array a[] = {
+        { "out", t, tokens * width, -1, limit, 0, 0 }, { "lse", KERN_F32, tokens * (size_t)heads, -1, 5e-5f, 0, 0 },
+        { "dqkv", t, qkv, 0, limit, 0, zeros }, { "qkv", t, qkv, 2, -1, 0, 0 },
+        { "dout", t, tokens * width, 1, -1, 0, 0 },
+    };
+    (void)snprintf(what, sizeof(what), "attention %s %d tokens %d docs %d/%d heads of %d drop %.1f",
+                   t == KERN_BF16 ? "bf16" : "f32", x.a.tokens, docs, heads, kv_heads, dim, (double)dropout);
+    check_run(c, what, both_ways, a, 5, &x);
+    free(zeros);
+}
+
+/* Rows that come later look at what earlier ones left. */
+static int one_by_one(const struct kern_ops *k, struct kern_stream *s, const struct check_array *a, const void *arg,
+                      struct merr *err)
+{
+    const struct call *c = arg;
+    struct kern_cached q = c->q;
+    int rows = q.rows, r = 0;
+
+    q.keys = a[1].p;
+    q.values = a[2].p;
+    for (int at = 0; at < rows && r == 0; at += q.rows) {
+        q.rows = at == 0 ? rows / 2 + 1 : 1;
+        q.past = at;
+        q.qkv = (const float *)a[3].p + (size_t)at * (size_t)q.ld;
+        q.out = (float *)a[0].p + (size_t)at * (size_t)(q.heads * q.dim);
+        r = k->attention_cached(s, &q, err);
+    }
+    return r;
+}
+
+static void cached(struct check *c, int rows, int heads, int kv_heads, int dim)
+{
+    struct call x = { .q = { .rows = rows, .heads = heads, .kv_heads = kv_heads, .dim = dim,
+                             .ld = (heads + 2 * kv_heads) * dim, .scale = 1 / sqrtf((float)dim) } };
+    size_t kv = (size_t)rows * (size_t)(kv_heads * dim);
+    struct check_array a[] = {
+        { "out", KERN_F32, (size_t)(rows * heads * dim), -1, 5e-5f, 0, 0 }, { "keys", KERN_F32, kv, -1, 0, 0, 0 },
+        { "values", KERN_F32, kv, -1, 0, 0, 0 }, { "qkv", KERN_F32, (size_t)(rows * x.q.ld), 1, -1, 0, 0 },
+    };
+    char what[96];
+
+    (void)snprintf(what, sizeof(what), "attention with kept keys, %d rows %d/%d heads of %d", rows, heads, kv_heads,
+                   dim);
+    check_run(c, what, one_by_one, a, 4, &x);
+}
+
+void check_attention(struct check *c)
+{
+    const int lengths[] = { 1, 31, 33, 0, 70 };
+    int one[1];
+
+    for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
+        packed(c, lengths, 5, 4, 2, 24, 0, 0, t);
+        packed(c, lengths, 4, 2, 1, 8, 0.3f, 7, t);
+        one[0] = c->quick ? 40 : check_range(c, 200, 900);
+        packed(c, one, 1, 2, 2, 128, 0.1f, 0, t);
+        packed(c, one, 1, 1, 1, 80, 0, 3, t);
+        one[0] = 34;
+        packed(c, one, 1, 1, 1, 256, 0.1f, 0, t);
+    }
+    cached(c, 9, 4, 2, 24);
+    cached(c, c->quick ? 133 : 300, 1, 1, 160);
+}

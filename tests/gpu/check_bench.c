@@ -1,0 +1,210 @@
+/* Speeds, each beside the copy bandwidth of the same run; products and attention in TFLOP/s. Launches follow one
+ * another on one stream; the clock is the processor's, around enough of them to outweigh the first. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "tests/gpu/check.h"
+
+#define VALUES ((size_t)64 << 20)
+#define SAMPLE_US 100000
+
+struct bench {
+    struct check *c;
+    const struct kern_ops *k;
+    const struct codec_cuda *g;
+    const struct codec *codec;
+    struct codec_cuda_report *report;
+    float *a, *b, *x; /* VALUES each */
+    double copy; /* bytes per second, read and written */
+    int m, n, kk;
+    int32_t cu[2];
+};
+
+typedef int (*bench_fn)(struct bench *b, struct merr *err);
+
+static void must(int r, const struct merr *err)
+{
+    if (r) {
+        (void)fprintf(stderr, "check: benchmarks: %s\n", err->text);
+        exit(1);
+    }
+}
+
+/* Seconds of one call: the best of three samples. */
+static double seconds(struct bench *b, bench_fn fn)
+{
+    double best = INFINITY;
+    struct merr err = { "" };
+
+    must(fn(b, &err), &err);
+    must(b->k->stream_sync(b->c->s, &err), &err);
+    for (int sample = 0; sample < 3; sample++) {
+        int64_t begin = clock_mono_us(), end;
+        int n = 0;
+
+        do {
+            for (int i = 0; i < 8; i++, n++)
+                must(fn(b, &err), &err);
+            must(b->k->stream_sync(b->c->s, &err), &err);
+            end = clock_mono_us();
+        } while (end - begin < SAMPLE_US);
+        best = fmin(best, (double)(end - begin) * 1e-6 / n);
+    }
+    return best;
+}
+
+static void by_bytes(struct bench *b, const char *what, bench_fn fn, double bytes)
+{
+    double rate = bytes / seconds(b, fn);
+
+    check_figure(b->c, what, rate * 1e-9, "GB/s", "copy", rate / b->copy);
+}
+
+static int copy(struct bench *b, struct merr *err)
+{
+    return b->k->copy(b->c->s, b->b, b->a, VALUES * sizeof(float), err);
+}
+
+static int encode(struct bench *b, struct merr *err)
+{
+    const struct codec_site site = { .seed = 1 };
+
+    return b->g->encode(b->c->gpu->native_stream(b->c->s), b->codec, &site, CODEC_F32, b->a, VALUES, b->b, b->report,
+                        err);
+}
+
+static int decode(struct bench *b, struct merr *err)
+{
+    return b->g->decode(b->c->gpu->native_stream(b->c->s), b->codec, b->b, codec_size(b->codec, VALUES), CODEC_F32,
+                        b->x, VALUES, b->report, err);
+}
+
+static int reduce(struct bench *b, struct merr *err)
+{
+    const void *blocks[] = { b->b, b->b, b->b, b->b };
+    const struct codec_parts p = { .blocks = blocks, .n = 4, .len = codec_size(b->codec, VALUES) };
+
+    return b->g->decode_reduce(b->c->gpu->native_stream(b->c->s), b->codec, &p, CODEC_F32, b->x, VALUES, b->report,
+                               err);
+}
+
+static void codecs(struct bench *b)
+{
+    char what[96];
+    struct merr err;
+    uint32_t flags = 0;
+
+    must(b->g->report_new(&b->report, &err), &err);
+    for (size_t i = 0; (b->codec = codec_at(i)) != NULL; i++) {
+        double raw = (double)(VALUES * sizeof(float)), block = (double)codec_size(b->codec, VALUES);
+
+        (void)snprintf(what, sizeof(what), "encode %s", codec_name(b->codec));
+        by_bytes(b, what, encode, raw + block);
+        (void)snprintf(what, sizeof(what), "decode %s", codec_name(b->codec));
+        by_bytes(b, what, decode, raw + block);
+        (void)snprintf(what, sizeof(what), "reduce four of %s", codec_name(b->codec));
+        by_bytes(b, what, reduce, raw + block); /* the four are one block: cached, its bytes count once */
+        must(b->g->collect(b->c->gpu->native_stream(b->c->s), b->report, &flags, &err), &err);
+    }
+    b->g->report_free(b->report);
+}
+
+static int gelu(struct bench *b, struct merr *err)
+{
+    return b->k->gelu_forward(b->c->s, KERN_BF16, b->a, VALUES, b->b, err);
+}
+
+static int layernorm(struct bench *b, struct merr *err)
+{
+    return b->k->layernorm_forward(b->c->s, KERN_BF16, b->a, b->x, b->x, 1e-5f, (int)(VALUES / 2048), 2048, b->b,
+                                   b->x + 4096, b->x + (1 << 20), err);
+}
+
+static int adamw(struct bench *b, struct merr *err)
+{
+    const struct kern_adamw w = { .n = VALUES / 2, .w = b->a, .m = b->a + VALUES / 2, .v = b->b, .g = b->b + VALUES / 2,
+                                  .grad_scale = 1, .lr = 1e-9f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                  .inv_bias1 = 1, .inv_bias2 = 1 };
+
+    return b->k->adamw(b->c->s, &w, err);
+}
+
+static int product(struct bench *b, struct merr *err)
+{
+    const struct kern_gemm g = { .type = KERN_BF16,
+                                 .c_type = KERN_BF16,
+                                 .trans_b = true,
+                                 .m = b->m,
+                                 .n = b->n,
+                                 .k = b->kk,
+                                 .a = b->a,
+                                 .lda = b->kk,
+                                 .b = b->b,
+                                 .ldb = b->kk,
+                                 .c = b->x,
+                                 .ldc = b->n };
+
+    return b->k->gemm(b->c->s, &g, err);
+}
+
+static struct kern_attention attention(struct bench *b)
+{
+    return (struct kern_attention){ .type = KERN_BF16, .tokens = b->cu[1], .heads = 16, .kv_heads = 16, .dim = 128,
+                                    .ld = 48 * 128, .cu = b->cu, .docs = 1, .scale = 0.088f, .qkv = b->a, .out = b->x,
+                                    .lse = b->x + VALUES / 2, .dout = b->a, .dqkv = b->b };
+}
+
+static int attention_forward(struct bench *b, struct merr *err)
+{
+    const struct kern_attention a = attention(b);
+
+    return b->k->attention_forward(b->c->s, &a, err);
+}
+
+static int attention_backward(struct bench *b, struct merr *err)
+{
+    const struct kern_attention a = attention(b);
+
+    return b->k->attention_backward(b->c->s, &a, err);
+}
+
+static void kernels(struct bench *b)
+{
+    double rate, whole, flops;
+
+    by_bytes(b, "gelu bf16", gelu, (double)VALUES * 4);
+    by_bytes(b, "layernorm f32 to bf16", layernorm, (double)VALUES * 6);
+    by_bytes(b, "adamw", adamw, (double)(VALUES / 2) * 4 * 7);
+    b->m = b->n = b->kk = 8192;
+    rate = 2.0 * b->m * b->n * b->kk / seconds(b, product);
+    check_figure(b->c, "product bf16 8192^3", rate * 1e-12, "TFLOP/s", "790 TFLOP/s", rate / 790e12);
+    b->cu[1] = 4096;
+    flops = 2.0 * 4096 * 4096 * 128 * 16;
+    whole = flops / seconds(b, attention_forward);
+    check_figure(b->c, "attention forward bf16 4096", whole * 1e-12, "TFLOP/s", "the product", whole / rate);
+    whole = 2.5 * flops / seconds(b, attention_backward);
+    check_figure(b->c, "attention backward bf16 4096", whole * 1e-12, "TFLOP/s", "the product", whole / rate);
+}
+
+void check_bench(struct check *c)
+{
+    struct bench b = { .c = c, .k = c->gpu->kernels, .g = c->gpu->codecs };
+    float **room[] = { &b.a, &b.b, &b.x };
+    struct merr err;
+
+    for (int i = 0; i < 3; i++) {
+        void *p;
+
+        must(b.k->mem_alloc(c->s, VALUES * sizeof(float), &p, &err), &err);
+        *room[i] = p;
+        must(b.k->fill(c->s, p, 0.25f, VALUES, &err), &err);
+    }
+    b.copy = 2.0 * (double)(VALUES * sizeof(float)) / seconds(&b, copy);
+    check_figure(c, "copy", b.copy * 1e-9, "GB/s", "itself", 1);
+    codecs(&b);
+    kernels(&b);
+    for (int i = 0; i < 3; i++)
+        b.k->mem_free(c->s, *room[i]);
+}

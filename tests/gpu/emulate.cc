@@ -1,0 +1,389 @@
+/* The turns of emulate.h, and as much of the CUDA runtime as Muster calls: memory with guard pages, streams that have
+ * always run. FAKE_CUDA_FAIL=n makes the n-th call that may fail do so, FAKE_CUDA=absent all that look for a driver. */
+#include "tests/gpu/emulate.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define STACK_BYTES (128 << 10)
+#define WARP 32
+#define BYTES_MAX_SHARED (227 << 10) /* of the largest GPU meant */
+
+emulate_place emulate_here;
+
+namespace {
+
+[[noreturn]] void fault(const char *what)
+{
+    (void)fprintf(stderr, "emulate: %s (block %u,%u thread %u)\n", what, emulate_here.block.x, emulate_here.block.y,
+                  emulate_here.thread.x);
+    abort();
+}
+
+/* --- turns -------------------------------------------------------------------------------------------------------- */
+
+struct gate { /* n come, then all go on */
+    int waiting, turn;
+};
+
+struct fiber {
+    jmp_buf at;
+    bool started, ended;
+    char *stack;
+};
+
+std::vector<fiber> fibers;
+jmp_buf scheduler;
+ucontext_t first_context;
+const std::function<void()> *running;
+int current, count, live;
+bool moved; /* did anybody get further in this round? */
+gate block_gate, warp_gate[32];
+int warp_live[32];
+uint64_t words[32][WARP];
+alignas(256) unsigned char shared_memory[BYTES_MAX_SHARED];
+
+void give_turn()
+{
+    if (_setjmp(fibers[(size_t)current].at) == 0)
+        _longjmp(scheduler, 1);
+    emulate_here.thread = dim3((unsigned)current);
+}
+
+void pass(gate *g, const int *n)
+{
+    const int turn = g->turn;
+
+    moved = true;
+    if (++g->waiting == *n) {
+        g->waiting = 0;
+        g->turn++;
+    }
+    while (g->turn == turn)
+        give_turn();
+    moved = true;
+}
+
+void begin_fiber()
+{
+    (*running)();
+    fiber &f = fibers[(size_t)current];
+
+    f.ended = moved = true;
+    live--;
+    warp_live[current / WARP]--;
+    if (block_gate.waiting > 0 && block_gate.waiting == live) { /* who has ended is not waited for */
+        block_gate.waiting = 0;
+        block_gate.turn++;
+    }
+    if (warp_gate[current / WARP].waiting > 0)
+        fault("a thread ended while others of its warp wait for it");
+    _longjmp(scheduler, 1);
+}
+
+void take_turn(int i)
+{
+    fiber &f = fibers[(size_t)i];
+
+    current = i;
+    emulate_here.thread = dim3((unsigned)i);
+    if (_setjmp(scheduler) != 0)
+        return;
+    if (f.started)
+        _longjmp(f.at, 1);
+    f.started = moved = true;
+    if (getcontext(&first_context) != 0)
+        fault("getcontext");
+    first_context.uc_stack.ss_sp = f.stack;
+    first_context.uc_stack.ss_size = STACK_BYTES;
+    first_context.uc_link = NULL;
+    makecontext(&first_context, begin_fiber, 0);
+    (void)setcontext(&first_context);
+    fault("setcontext");
+}
+
+void run_block()
+{
+    const bool reverse = getenv("EMULATE_REVERSE") != NULL;
+
+    live = count;
+    block_gate = gate();
+    for (int w = 0; w < count / WARP + 1 && w < 32; w++) {
+        warp_gate[w] = gate();
+        warp_live[w] = count - w * WARP < WARP ? count - w * WARP : WARP;
+    }
+    for (int i = 0; i < count; i++)
+        fibers[(size_t)i].started = fibers[(size_t)i].ended = false;
+    memset(shared_memory, 0xFF, sizeof(shared_memory)); /* NaN: nothing may count on what was there */
+    while (live > 0) {
+        moved = false;
+        for (int k = 0; k < count; k++) {
+            const int i = reverse ? count - 1 - k : k;
+
+            if (!fibers[(size_t)i].ended)
+                take_turn(i);
+        }
+        if (!moved)
+            fault("threads wait for ever: not all come to the same barrier");
+    }
+}
+
+} // namespace
+
+void emulate_wait_block()
+{
+    pass(&block_gate, &live);
+}
+
+void emulate_exchange(uint64_t word, uint64_t all[32])
+{
+    const int warp = current / WARP;
+
+    if (warp_live[warp] != WARP)
+        fault("a shuffle of a warp that is not whole");
+    words[warp][current % WARP] = word;
+    pass(&warp_gate[warp], &warp_live[warp]);
+    memcpy(all, words[warp], sizeof(words[warp]));
+    pass(&warp_gate[warp], &warp_live[warp]);
+}
+
+unsigned char *emulate_shared()
+{
+    return shared_memory;
+}
+
+namespace {
+cudaError_t last_error;
+size_t shared_allowed = 48 << 10;
+}
+
+void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *, const std::function<void()> &kernel)
+{
+    count = (int)(threads.x * threads.y * threads.z);
+    if (count < 1 || count > 1024 || grid.x < 1 || grid.y < 1 || grid.y > 65535 || grid.z != 1 ||
+        shared_bytes > shared_allowed) {
+        last_error = cudaErrorInvalidConfiguration;
+        return;
+    }
+    while (fibers.size() < (size_t)count) {
+        fiber f = fiber();
+
+        f.stack = (char *)malloc(STACK_BYTES);
+        if (!f.stack)
+            fault("no memory for stacks");
+        fibers.push_back(f);
+    }
+    running = &kernel;
+    emulate_here.block_size = threads;
+    emulate_here.grid_size = grid;
+    for (unsigned y = 0; y < grid.y; y++)
+        for (unsigned x = 0; x < grid.x; x++) {
+            emulate_here.block = dim3(x, y);
+            run_block();
+        }
+}
+
+/* --- the runtime -------------------------------------------------------------------------------------------------- */
+
+namespace {
+
+struct piece {
+    void *map;
+    size_t bytes;
+    cudaMemoryType type;
+};
+
+std::map<char *, piece> pieces; /* by the address they were given out under, which is near the end of the pages */
+
+bool is_absent()
+{
+    const char *what = getenv("FAKE_CUDA");
+
+    return what && strcmp(what, "absent") == 0;
+}
+
+/* Is it this call's turn to fail? Calls are counted from when the number was set. */
+bool fails()
+{
+    const char *n = getenv("FAKE_CUDA_FAIL");
+    static long calls, counted;
+    const long turn = n ? strtol(n, NULL, 10) : 0;
+
+    if (turn != counted) {
+        counted = turn;
+        calls = 0;
+    }
+    return turn > 0 && ++calls == turn;
+}
+
+cudaError_t may_fail(cudaError_t with)
+{
+    return is_absent() ? cudaErrorInsufficientDriver : fails() ? with : cudaSuccess;
+}
+
+cudaError_t allocate(void **ret, size_t bytes, cudaMemoryType type)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), inside = (bytes + page - 1) / page * page;
+    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
+    piece p;
+
+    if (e != cudaSuccess)
+        return e;
+    p.bytes = inside + 2 * page;
+    p.type = type;
+    p.map = mmap(NULL, p.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p.map == MAP_FAILED || mprotect((char *)p.map + page, inside, PROT_READ | PROT_WRITE) != 0)
+        return cudaErrorMemoryAllocation;
+    /* the nearest multiple of 16 before the last page: some bytes may be read beyond the end, no more */
+    char *at = (char *)p.map + page + (inside - (bytes + 15) / 16 * 16);
+
+    memset((char *)p.map + page, 0xA5, inside);
+    pieces[at] = p;
+    *ret = at;
+    return cudaSuccess;
+}
+
+cudaError_t release(void *p)
+{
+    const auto it = pieces.find((char *)p);
+
+    if (!p)
+        return cudaSuccess;
+    if (it == pieces.end())
+        fault("memory is freed that was not allocated");
+    (void)munmap(it->second.map, it->second.bytes);
+    pieces.erase(it);
+    return cudaSuccess;
+}
+
+int handles;
+
+} // namespace
+
+/* Pieces of memory, streams and events that are still there: for tests of whoever should have let go of them. */
+extern "C" __attribute__((visibility("default"))) int emulate_left(void)
+{
+    return (int)pieces.size() + handles;
+}
+
+extern "C" {
+
+cudaError_t CUDARTAPI cudaMalloc(void **p, size_t n) { return allocate(p, n, cudaMemoryTypeDevice); }
+cudaError_t CUDARTAPI cudaMallocManaged(void **p, size_t n, unsigned) { return allocate(p, n, cudaMemoryTypeManaged); }
+cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t n, unsigned) { return allocate(p, n, cudaMemoryTypeHost); }
+cudaError_t CUDARTAPI cudaFree(void *p) { return release(p); }
+cudaError_t CUDARTAPI cudaFreeHost(void *p) { return release(p); }
+
+cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t)
+{
+    const cudaError_t e = may_fail(cudaErrorLaunchFailure);
+
+    if (e == cudaSuccess)
+        memmove(to, from, n);
+    return e;
+}
+
+cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind k)
+{
+    return cudaMemcpyAsync(to, from, n, k, NULL);
+}
+
+cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t)
+{
+    const cudaError_t e = may_fail(cudaErrorLaunchFailure);
+
+    if (e == cudaSuccess)
+        memset(p, value, n);
+    return e;
+}
+
+cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
+{
+    const auto it = pieces.upper_bound((char *)p);
+
+    memset(a, 0, sizeof(*a));
+    a->type = cudaMemoryTypeUnregistered;
+    if (it != pieces.begin()) {
+        const piece &q = std::prev(it)->second;
+
+        if ((const char *)p < (const char *)q.map + q.bytes)
+            a->type = q.type;
+    }
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaSetDevice(int device)
+{
+    return device == 0 ? may_fail(cudaErrorNoDevice) : cudaErrorInvalidDevice;
+}
+
+cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
+
+    if (e == cudaSuccess) {
+        *s = (cudaStream_t)malloc(1);
+        handles++;
+    }
+    return e;
+}
+
+cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s)
+{
+    handles--;
+    free((void *)s);
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaDeviceSynchronize(void) { return may_fail(cudaErrorLaunchFailure); }
+
+cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    const cudaError_t r = may_fail(cudaErrorMemoryAllocation);
+
+    if (r == cudaSuccess) {
+        *e = (cudaEvent_t)malloc(1);
+        handles++;
+    }
+    return r;
+}
+
+cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t e)
+{
+    handles--;
+    free((void *)e);
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t, cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
+
+cudaError_t CUDARTAPI cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int value)
+{
+    if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value > BYTES_MAX_SHARED)
+        return cudaErrorInvalidValue;
+    shared_allowed = value > 48 << 10 ? (size_t)value : 48 << 10;
+    return may_fail(cudaErrorInvalidValue);
+}
+
+cudaError_t CUDARTAPI cudaGetLastError(void)
+{
+    const cudaError_t e = last_error;
+
+    last_error = cudaSuccess;
+    return e;
+}
+
+const char *CUDARTAPI cudaGetErrorString(cudaError_t e)
+{
+    return e == cudaErrorLaunchFailure ? "unspecified launch failure" : "an error";
+}
+
+} // extern "C"

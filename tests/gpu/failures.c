@@ -1,0 +1,106 @@
+/* Every call of the CUDA runtime that a short piece of work makes fails once, in turn: each time the work must end with
+ * an error and words, or have been done nevertheless, and leave no memory, stream or event behind. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compress/cuda_backend.h"
+#include "worker/kernels/kernels.h"
+
+#define CALLS_MAX 400
+#define N 300
+
+static float numbers[N];
+
+/* A little of everything: returns the first error. */
+static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct codec_cuda_report *report, float *a,
+                float *b, struct merr *err)
+{
+    static const int32_t token[4] = { 1, 0, 1, 2 };
+    const struct kern_ops *k = gpu->kernels;
+    const struct kern_gemm g = { .m = 3, .n = 4, .k = 5, .a = a, .lda = 5, .b = a, .ldb = 4, .c = b, .ldc = 4 };
+    const struct codec *c;
+    double squares[3];
+    uint32_t flags = 0;
+    int r = codec_by_name("r8", &c, err);
+
+    if (r == 0)
+        r = k->copy(s, a, numbers, sizeof(numbers), err);
+    if (r == 0)
+        r = k->gemm(s, &g, err);
+    if (r == 0)
+        r = k->embedding_backward(s, a, 0, 3, 8, token, 4, b, err);
+    if (r == 0)
+        r = k->bias_gradient(s, KERN_F32, a, 8, 8, 8, b, err);
+    if (r == 0)
+        r = k->sum_squares(s, a, N, 100, squares, err);
+    if (r == 0)
+        r = gpu->codecs->encode(gpu->native_stream(s), c, NULL, CODEC_F32, a, 128, b, report, err);
+    return r ? r : gpu->codecs->collect(gpu->native_stream(s), report, &flags, err);
+}
+
+static int once(const struct cuda_backend *gpu, struct merr *err)
+{
+    const struct kern_cfg cfg = { .threads = 1 };
+    struct codec_cuda_report *report = NULL;
+    struct kern_stream *s = NULL;
+    void *a = NULL, *b = NULL;
+    int r = gpu->kernels->stream_new(&cfg, &s, err);
+
+    if (r)
+        return r;
+    r = gpu->codecs->report_new(&report, err);
+    if (r == 0)
+        r = gpu->kernels->mem_alloc(s, N * sizeof(float), &a, err);
+    if (r == 0)
+        r = gpu->kernels->mem_alloc(s, N * sizeof(float), &b, err);
+    if (r == 0)
+        r = work(gpu, s, report, a, b, err);
+    gpu->kernels->mem_free(s, b);
+    gpu->kernels->mem_free(s, a);
+    gpu->codecs->report_free(report);
+    gpu->kernels->stream_free(s);
+    return r;
+}
+
+static int fault(int n, const char *what, const char *words)
+{
+    (void)printf("with call %d failing: %s %s\n", n, what, words);
+    return 1;
+}
+
+int main(void)
+{
+    const struct cuda_backend *gpu;
+    struct merr err = { "" };
+    int (*left)(void);
+    int failed = 0, n;
+
+    if (cuda_backend_open(sizeof(struct kern_ops), &gpu, &err))
+        return fault(0, "no library:", err.text);
+    left = (int (*)(void))dlsym(dlopen(getenv("MUSTER_CUDA_BACKEND"), RTLD_NOW | RTLD_NOLOAD), "emulate_left");
+    if (!left)
+        return fault(0, "the library is not the emulated one", "");
+    if (once(gpu, &err))
+        return fault(0, "the work itself fails:", err.text);
+    for (n = 1; n <= CALLS_MAX; n++) {
+        char number[16];
+        int r;
+
+        (void)snprintf(number, sizeof(number), "%d", n);
+        (void)setenv("FAKE_CUDA_FAIL", number, 1);
+        err.text[0] = '\0';
+        r = once(gpu, &err);
+        if (r > 0 || (r != 0 && !err.text[0]))
+            return fault(n, "an error without a number or words", "");
+        if (left() != 0)
+            return fault(n, "something is left behind", err.text);
+        failed += r != 0;
+        if (r == 0 && n > failed + 20) /* the last calls only free */
+            break;
+    }
+    if (failed < 20 || n > CALLS_MAX)
+        return fault(n, "too few calls failed, or they never end", "");
+    (void)printf("%d calls failed in turn\n", failed);
+    return 0;
+}

@@ -1,0 +1,64 @@
+"""The CUDA library where there may be no GPU: its kernels run by the processor, thread by thread, its failures, and
+what is said where there is no library or no driver. Built wherever nvcc is found; without it only the last part
+remains."""
+import os
+import subprocess
+
+import pytest
+
+BUILD = os.path.abspath(os.environ.get("MUSTER_BUILD", "build"))
+EMULATED = f"{BUILD}/tests/gpu/muster-cuda-emulated.so"
+CHECK = f"{BUILD}/tests/gpu/check"
+LIBRARY = f"{BUILD}/lib/muster/muster-cuda.so"
+needs_nvcc = pytest.mark.skipif(not os.path.exists(EMULATED), reason="no nvcc: built without code for GPUs")
+
+
+def check(library, *args, **env):
+    return subprocess.run([CHECK, "--quick", *args], env=dict(os.environ, MUSTER_CUDA_BACKEND=library, **env),
+                          capture_output=True, text=True, timeout=200)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("order", [{}, {"EMULATE_REVERSE": "1"}])
+def test_kernels_and_codecs_agree_with_the_processor_in_either_order_of_threads(order):
+    ran = check(EMULATED, **order)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " 0 failed" in ran.stdout
+
+
+@needs_nvcc
+def test_a_machine_without_a_driver_is_told_so_and_nothing_is_claimed_to_be_checked():
+    ran = check(EMULATED, FAKE_CUDA="absent")
+    assert ran.returncode == 77
+    assert "no NVIDIA driver here" in ran.stdout
+
+
+@needs_nvcc
+def test_the_library_loads_without_a_driver_and_shows_one_symbol():
+    ran = check(LIBRARY, CUDA_VISIBLE_DEVICES="-1")
+    assert ran.returncode == 77
+    assert "cannot use GPU 0" in ran.stdout
+    shown = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in shown.stdout.splitlines()] == ["muster_cuda_backend"]
+
+
+@needs_nvcc
+def test_each_call_of_the_runtime_may_fail_once_and_nothing_is_left_behind():
+    ran = subprocess.run([f"{BUILD}/tests/gpu/failures"], env=dict(os.environ, MUSTER_CUDA_BACKEND=EMULATED),
+                         capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "failed in turn" in ran.stdout
+
+
+def test_training_asked_to_use_a_gpu_without_the_library_says_what_is_missing(tmp_path):
+    (tmp_path / "text").write_text("to train on " * 400)
+    spec = tmp_path / "job.json"
+    spec.write_text('{"name": "gpu", "devices": {"min": 1, "max": 1}, "train": {"model": {"family": "gpt2",'
+                    ' "layers": 1, "hidden": 16, "heads": 2, "context": 16, "vocab": 256}, "data": {"path": "%s"},'
+                    ' "steps": 1, "batch": {"sequences": 8, "micro": 1}}}' % (tmp_path / "text"))
+    env = dict(os.environ, MUSTER_KERNELS="cuda", MUSTER_CUDA_BACKEND=str(tmp_path / "none.so"))
+    ran = subprocess.run([f"{BUILD}/bin/muster", "run", str(spec), "--devices", "1", "--dir", str(tmp_path / "run")],
+                         env=env, capture_output=True, text=True, timeout=100)
+    assert ran.returncode != 0
+    logs = ran.stdout + ran.stderr + "".join(p.read_text(errors="replace") for p in tmp_path.rglob("*.log"))
+    assert "no code for GPUs here" in logs
