@@ -488,7 +488,8 @@ __device__ int unpack(const codec &c, const uint8_t *codes, int mine, int32_t q[
 
 #pragma unroll
     for (int v = 0; v < VALUES; v++) {
-        const uint32_t u = (uint32_t)(w >> shift_of(c, v)) & ((1u << c.bits) - 1);
+        /* behind a short run's end, whole bytes may hold anything: it counts for nothing */
+        const uint32_t u = v < mine ? (uint32_t)(w >> shift_of(c, v)) & ((1u << c.bits) - 1) : 0;
 
         bad |= group_code_is_bad(&c, u);
         q[v] = c.fp8 ? 0 : group_integer(&c, u);
