@@ -295,7 +295,7 @@ static int read_places(struct snapshot *s, struct line *l, struct sched_job *j)
     return 0;
 }
 
-/* Profile and places are indexes for now, since what they point into may still move. */
+/* Profile and places are indexes until all is read, since what they point into may still move. */
 static int read_job(struct snapshot *s, struct line *l)
 {
     int r = ROOM(s, jobs, s->in.n_jobs, SCHED_JOBS_MAX);
