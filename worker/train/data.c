@@ -164,6 +164,16 @@ int data_train(const struct data *d, uint64_t step, int first, int count, int32_
     return 0;
 }
 
+void data_expect(const struct data *d, uint64_t step, int first, int count)
+{
+    for (int i = 0; i < count && !d->train.mem; i++) {
+        uint64_t at = data_sample_index(d, step * (uint64_t)d->batch + (uint64_t)(first + i)) * (uint64_t)d->length;
+
+        (void)posix_fadvise(d->fd, (off_t)((d->train.begin + at) * d->width), (off_t)(d->length + 1) * d->width,
+                            POSIX_FADV_WILLNEED);
+    }
+}
+
 int data_heldout(const struct data *d, uint64_t first, int count, int32_t *tokens, int32_t *targets, struct merr *err)
 {
     assert(count >= 0 && first + (uint64_t)count <= d->heldout.samples);

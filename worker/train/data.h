@@ -70,6 +70,9 @@ void data_get_info(const struct data *d, struct data_info *ret);
 int data_train(const struct data *d, uint64_t step, int first, int count, int32_t *tokens, int32_t *targets,
                struct merr *err);
 
+/* data_train of the same will come: the kernel is asked to have by then what lies in a file. Does not wait. */
+void data_expect(const struct data *d, uint64_t step, int first, int count);
+
 /* Held-out samples first .. first+count-1 (first + count <= heldout_samples), as data_train. The last one may be
  * shorter than T: its missing inputs are 0 and their targets -1, which no loss counts. */
 int data_heldout(const struct data *d, uint64_t first, int count, int32_t *tokens, int32_t *targets,

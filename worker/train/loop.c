@@ -31,6 +31,7 @@ static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct
         slot->sample[i] = t->step * (uint64_t)t->info.batch + first + i;
     if (!text)
         return 0;
+    data_expect(t->data, t->step + 1, first, t->micro); /* read from disk while this step computes */
     return data_train(t->data, t->step, first, t->micro, slot->tokens, slot->targets, err);
 }
 

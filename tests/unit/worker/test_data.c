@@ -3,11 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "worker/train/corpus.h"
 #include "worker/train/data.h"
@@ -510,6 +513,45 @@ static void a_file_that_shrinks_is_an_error_not_a_crash(void **state)
     data_close(d);
 }
 
+/* Whether a byte of the file is in the page cache. */
+static bool cached(const struct fixture *f, size_t size, size_t at)
+{
+    unsigned char in;
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    char *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mincore(map + at / 4096 * 4096, 1, &in), 0);
+    (void)munmap(map, size);
+    (void)close(fd);
+    return in & 1;
+}
+
+/* On a file system in memory all is cached from the start. */
+static void what_is_expected_is_read_before_it_is_asked_for(void **state)
+{
+    struct fixture *f = *state;
+    const size_t size = 16 << 20;
+    char *zeros = calloc(1, size);
+    int64_t deadline_us = clock_mono_us() + 10000000;
+    struct data *d;
+    int fd;
+
+    put(f, zeros, size);
+    free(zeros);
+    f->spec.train.data.format = DATA_TOKENS;
+    d = must_open(f);
+    fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    (void)close(fd);
+    data_expect(d, 500000, 1, 2); /* sample 1,500,001: byte 12,000,008 */
+    while (!cached(f, size, 12000008) && clock_mono_us() < deadline_us)
+        (void)poll(NULL, 0, 1);
+    assert_true(cached(f, size, 12000008));
+    data_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -519,6 +561,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(tokens_hold_out_whole_samples_at_the_tail, setup, teardown),
         cmocka_unit_test_setup_teardown(text_of_one_document_is_its_bytes, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_expected_is_read_before_it_is_asked_for, setup, teardown),
         cmocka_unit_test(documents_split_at_their_separators),
         cmocka_unit_test_setup_teardown(a_broken_line_is_named_by_its_number, setup, teardown),
         cmocka_unit_test_setup_teardown(documents_are_marked_and_held_out_whole, setup, teardown),
