@@ -272,6 +272,25 @@ extern "C" __attribute__((visibility("default"))) int emulate_left(void)
     return (int)pieces.size() + handles;
 }
 
+/* Streams and events are nothing but handles that are counted. */
+template <typename T> static cudaError_t make_handle(T *ret)
+{
+    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
+
+    if (e == cudaSuccess) {
+        *ret = (T)malloc(1);
+        handles++;
+    }
+    return e;
+}
+
+template <typename T> static cudaError_t drop_handle(T h)
+{
+    handles--;
+    free((void *)h);
+    return cudaSuccess;
+}
+
 extern "C" {
 
 cudaError_t CUDARTAPI cudaMalloc(void **p, size_t n) { return allocate(p, n, cudaMemoryTypeDevice); }
@@ -323,44 +342,14 @@ cudaError_t CUDARTAPI cudaSetDevice(int device)
     return device == 0 ? may_fail(cudaErrorNoDevice) : cudaErrorInvalidDevice;
 }
 
-cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
-{
-    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
-
-    if (e == cudaSuccess) {
-        *s = (cudaStream_t)malloc(1);
-        handles++;
-    }
-    return e;
-}
-
-cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s)
-{
-    handles--;
-    free((void *)s);
-    return cudaSuccess;
-}
+cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return make_handle(s); }
+cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s) { return drop_handle(s); }
 
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) { return may_fail(cudaErrorLaunchFailure); }
 
-cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
-{
-    const cudaError_t r = may_fail(cudaErrorMemoryAllocation);
-
-    if (r == cudaSuccess) {
-        *e = (cudaEvent_t)malloc(1);
-        handles++;
-    }
-    return r;
-}
-
-cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t e)
-{
-    handles--;
-    free((void *)e);
-    return cudaSuccess;
-}
+cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return make_handle(e); }
+cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t e) { return drop_handle(e); }
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t, cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
