@@ -26,10 +26,12 @@ void auth_free(struct auth *a);
 /* As http_auth_fn. */
 bool auth_look_up(struct auth *a, const char *token, struct http_identity *ret);
 
-/* A new token of `user`, good at once and kept with the store's next commit. -ENOSPC: there are AUTH_TOKENS_MAX. */
+/* A new token of who's user and role (its token is not read), good at once and kept with the store's next commit.
+ * *ret_view: new, what auth_list says of it. -ENOSPC: there are AUTH_TOKENS_MAX; -EIO, -ENOMEM. */
 int auth_make(struct auth *a, struct store *store, const struct http_identity *who, char ret_token[AUTH_TOKEN_MAX],
               json_t **ret_view, struct merr *err);
-/* The token is no longer good, and gone with the store's next commit. -ENOENT; -EPERM: it is a file's. */
+/* The token is no longer good, and gone with the store's next commit. *ret_view: new, what it was. -ENOENT; -EPERM: it
+ * is a file's. */
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err);
 /* A new array of all tokens without their text: [{"id", "user", "role", "made_at", "file"}], files first. */
 json_t *auth_list(struct auth *a);

@@ -23,7 +23,7 @@
 
 enum http_role { ROLE_NONE, ROLE_VIEWER, ROLE_USER, ROLE_ADMIN, ROLE_AGENT }; /* admin may all but agent's */
 
-const char *http_role_name(enum http_role role);
+const char *http_role_name(enum http_role role); /* "viewer", ...; never NULL */
 
 struct http;
 struct http_req;
