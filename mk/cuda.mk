@@ -9,6 +9,26 @@ ifneq ($(SANITIZE),)
 override NVCC :=
 endif
 
+# nvcc may be a script, a link, or lie apart from its toolkit: it alone knows where its headers and libraries are, and
+# through a link to it not even that. Parts of a toolkit may be absent, so they are tried before they are counted on.
+cuda_absent := no nvcc
+ifneq ($(NVCC),)
+nvcc_paths = $(shell $(NVCC) --dryrun -x cu -c /dev/null 2>&1 | sed -n 's/^[^ ]* $1=//p' | tr -d '"')
+ifeq ($(call nvcc_paths,INCLUDES),)
+override NVCC := $(or $(realpath $(NVCC)),$(NVCC))
+endif
+cuda_dir_of = $(foreach dir,$(patsubst $1%,%,$(filter $1%,$2)),$(realpath $(dir)))
+CUDA_INCLUDES := $(addprefix -isystem ,$(filter-out /usr/include,$(call cuda_dir_of,-I,$(call nvcc_paths,INCLUDES))))
+CUDA_LDFLAGS := $(addprefix -L,$(call cuda_dir_of,-L,$(call nvcc_paths,LIBRARIES)))
+cuda_lacks := $(shell for header in cuda_runtime_api.h cublasLt.h; do \
+	$(CC) $(CUDA_INCLUDES) -include $$header -fsyntax-only -x c /dev/null 2>/dev/null || echo $$header; done; \
+	$(CC) -shared -o /dev/null $(CUDA_LDFLAGS) -lcudart_static 2>/dev/null || echo libcudart_static)
+ifneq ($(cuda_lacks),)
+cuda_absent := $(NVCC) without $(cuda_lacks)
+override NVCC :=
+endif
+endif
+
 # Machine code for A100 (8.0) and H100, H200 (9.0); what is newer compiles the PTX of 9.0 when it loads it.
 CUDA_ARCHS ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUDA_LIBRARY := $(BUILD)/lib/muster/muster-cuda.so
@@ -19,7 +39,6 @@ cuda_shared := base/merr.c base/philox.c compress/codec.c compress/group_plain.c
 CUDA_CFLAGS = $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden
 
 ifneq ($(NVCC),)
-CUDA_HOME := $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 cuda_objects := $(cuda_cu:%.cu=$(BUILD)/obj/cuda/%.cu.o) $(cuda_c:%.c=$(BUILD)/obj/cuda/%.o) \
                 $(cuda_shared:%.c=$(BUILD)/obj/cuda/%.o)
 
@@ -40,13 +59,13 @@ $(BUILD)/obj/cuda/%.cu.o: %.cu
 $(BUILD)/obj/cuda/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc  $< (for the library)"
-	@$(CC) -isystem $(CUDA_HOME)/include $(CUDA_CFLAGS) $(CFLAGS_$(<)) -MMD -MP -c $< -o $@
+	@$(CC) $(CUDA_INCLUDES) $(CUDA_CFLAGS) $(CFLAGS_$(<)) -MMD -MP -c $< -o $@
 
 # cudart is linked in: it looks for the driver when it is first called, so that the library loads without one.
 $(CUDA_LIBRARY): $(cuda_objects)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -ldl -lrt -lm
+	@$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $^ $(CUDA_LDFLAGS) -lcudart_static -ldl -lrt -lm
 
 .PHONY: install-cuda
 install: install-cuda
@@ -57,7 +76,7 @@ else
 .PHONY: cuda-absent
 all: cuda-absent
 cuda-absent:
-	@$(if $(SANITIZE),,echo "  no nvcc: built without code for GPUs (see docs/gpu.md)")
+	@$(if $(SANITIZE),,echo "  $(cuda_absent): built without code for GPUs (see docs/gpu.md)")
 endif
 
 .PHONY: uninstall-cuda
@@ -81,7 +100,7 @@ check-gpu: all $(CHECK_GPU)  ## everything on this machine's GPU, beside the pro
 EMULATED := $(BUILD)/tests/gpu/muster-cuda-emulated.so
 FAKE_LT  := $(BUILD)/tests/gpu/libcublasLt-fake.so
 ifneq ($(NVCC),)
-EMULATED_FLAGS := -O1 -g -ffp-contract=off -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE -isystem $(CUDA_HOME)/include \
+EMULATED_FLAGS := -O1 -g -ffp-contract=off -fPIC -fvisibility=hidden -U_FORTIFY_SOURCE $(CUDA_INCLUDES) \
                   -Wall -Wextra -Wno-unknown-pragmas $(if $(CI),-Werror)
 emulated_objects := $(cuda_cu:%.cu=$(BUILD)/obj/emulated/%.cu.o) $(BUILD)/obj/emulated/emulate.o \
                     $(cuda_c:%.c=$(BUILD)/obj/emulated/%.o) $(cuda_shared:%.c=$(BUILD)/obj/cuda/%.o)
@@ -99,12 +118,12 @@ $(BUILD)/obj/emulated/emulate.o: tests/gpu/emulate.cc tests/gpu/emulate.h
 $(BUILD)/obj/emulated/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  cc  $< (emulated)"
-	@$(CC) -isystem $(CUDA_HOME)/include $(CUDA_CFLAGS) -DCUBLASLT_LIBRARY='"$(abspath $(FAKE_LT))"' -MMD -MP -c $< -o $@
+	@$(CC) $(CUDA_INCLUDES) $(CUDA_CFLAGS) -DCUBLASLT_LIBRARY='"$(abspath $(FAKE_LT))"' -MMD -MP -c $< -o $@
 
 $(FAKE_LT): tests/gpu/fake_lt.c
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) -isystem $(CUDA_HOME)/include $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<
+	@$(CC) $(CUDA_INCLUDES) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<
 
 $(EMULATED): $(emulated_objects) $(FAKE_LT)
 	@mkdir -p $(@D)
