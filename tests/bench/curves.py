@@ -33,7 +33,7 @@ def spec(corpus, precision, steps, layout):
             "precision": precision, "init": {"seed": 1234},
             "data": {"path": corpus, "format": "text", "separator": "percent", "tokenizer": "bytes", "holdout": 0.05},
             "batch": {"sequences": 4, "micro": 2}, "steps": steps,
-            "optimizer": {"lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1, "clip": 1.0, "schedule": "cosine",
+            "optimizer": {"lr": 6e-4, "betas": [0.9, 0.99], "weight_decay": 0.1, "clip": 1.0, "schedule": "cosine",
                           "warmup": steps // 20},
             "eval": {"every_steps": steps // 4, "sequences": 64}},
         "parallel": parallel, "checkpoint": {"every_steps": 0}}
