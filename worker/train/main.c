@@ -12,9 +12,9 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "scheduler/plan/schedule.h"
 #include "worker/diagnose/flight.h"
 #include "worker/train/sample.h"
-#include "worker/train/schedule.h"
 #include "worker/train/train.h"
 
 #define SCHEDULE_TEXT_MAX (256u << 20)
@@ -151,7 +151,8 @@ static bool schedule_kind(const char *word, enum schedule_kind *ret)
 
 static int print_schedule(const struct args *a)
 {
-    struct schedule_times times = {1.0 / (double)a->chunks, 1.0 / (double)a->chunks, 1.0 / (double)a->chunks};
+    const double part = 1.0 / (double)a->chunks;
+    struct schedule_times times = {.f = part, .i = part, .w = part};
     enum schedule_kind kind;
     struct schedule *s;
     struct merr err;
@@ -164,7 +165,7 @@ static int print_schedule(const struct args *a)
         (void)fprintf(stderr, "muster-train: %s\n", err.text);
         return USAGE;
     }
-    if (schedule_simulate(s, &times, &span, &err) != 0) {
+    if (schedule_simulate(s, &times, 1, &span, &err) != 0) {
         (void)fprintf(stderr, "muster-train: %s\n", err.text);
         schedule_free(s);
         return EXIT_INTERNAL;

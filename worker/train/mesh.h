@@ -7,7 +7,6 @@
 #define MUSTER_WORKER_TRAIN_MESH_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct mesh {
     int tp, dp, pp; /* sizes */
@@ -29,15 +28,5 @@ int mesh_pp_ranks(const struct mesh *m, int *ret);
 int mesh_pair_ranks(const struct mesh *m, int ret[2]);
 /* The copies neighbours in tp, this rank among them, that share a head of keys and values; copies divides tp. */
 int mesh_kv_ranks(const struct mesh *m, int copies, int *ret);
-
-/* How a model's layers are cut into stages; stage s is on rank s modulo pp of the pipeline. */
-struct mesh_split {
-    int layers, stages;    /* 1 <= stages <= layers */
-    const uint16_t *given; /* layers of each stage, borrowed; NULL: shared evenly, and */
-    double head_cost;      /* the head on the last stage counts as that many layers */
-};
-
-/* Layers [*ret_begin, *ret_end) of stage s: every stage gets at least one. */
-void mesh_split_layers(const struct mesh_split *m, int s, int *ret_begin, int *ret_end);
 
 #endif

@@ -266,7 +266,7 @@ void params_clear(struct params *p)
     p->n = 0;
 }
 
-int params_place(const struct model_cfg *c, int id, const struct mesh_split *split, char *name)
+int params_place(const struct model_cfg *c, int id, const struct plan_split *split, char *name)
 {
     struct params p;
     struct layer_range r;
@@ -274,7 +274,7 @@ int params_place(const struct model_cfg *c, int id, const struct mesh_split *spl
 
     (void)snprintf(name, PARAM_NAME_MAX, "tensor %d", id);
     for (int s = 0; found < 0 && s < split->stages; s++) {
-        mesh_split_layers(split, s, &r.begin, &r.end);
+        plan_split_layers(split, s, &r.begin, &r.end);
         if (params_init(&p, c, &r, 1, s == 0, s == split->stages - 1, NULL) != 0)
             return 0;
         for (int i = 0; i < p.n; i++)

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "scheduler/plan/split.h"
 #include "worker/train/mesh.h"
 #include "worker/train/model.h"
 
@@ -105,7 +106,7 @@ void params_clear(struct params *p);
 void params_fill(const struct params *p, uint64_t seed, int threads, float *weights);
 
 /* The name of tensor id of the whole model, into name[PARAM_NAME_MAX], and the stage that counts it. */
-int params_place(const struct model_cfg *c, int id, const struct mesh_split *split, char *name);
+int params_place(const struct model_cfg *c, int id, const struct plan_split *split, char *name);
 
 /* A piece [*ret_begin, *ret_end) of a region of n elements (a multiple of PARAM_BLOCK): piece i of d. */
 void params_cut(size_t n, int d, int i, size_t *ret_begin, size_t *ret_end);

@@ -8,10 +8,10 @@
 #define MUSTER_WORKER_TRAIN_PIPE_H
 
 #include "base/merr.h"
+#include "scheduler/plan/schedule.h"
 #include "worker/comm/comm.h"
 #include "worker/diagnose/flight.h"
 #include "worker/train/mesh.h"
-#include "worker/train/schedule.h"
 #include "worker/train/stage.h"
 #include "worker/train/tree.h"
 

@@ -133,12 +133,12 @@ static int plan_stages(struct train *t, struct merr *err)
     if (t->chunks > PARAM_CHUNKS_MAX || t->model.layers / pp < t->chunks)
         return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d with chunks %d", t->model.layers, pp,
                         t->chunks);
-    t->split = (struct mesh_split){.layers = t->model.layers, .stages = pp * t->chunks,
+    t->split = (struct plan_split){.layers = t->model.layers, .stages = pp * t->chunks,
                                    .head_cost = model_head_cost(&t->model)};
     if (pp > 1 && t->spec->parallel.layers.n == t->split.stages)
         t->split.given = t->spec->parallel.layers.v;
     for (int i = 0; i < t->chunks; i++)
-        mesh_split_layers(&t->split, i * pp + t->mesh->pp_index, &chunk[i].begin, &chunk[i].end);
+        plan_split_layers(&t->split, i * pp + t->mesh->pp_index, &chunk[i].begin, &chunk[i].end);
     return params_init(&t->params, &t->model, chunk, t->chunks, t->mesh->first, t->mesh->last, err);
 }
 

@@ -3,6 +3,7 @@
 #define MUSTER_WORKER_TRAIN_TRAIN_IMPL_H
 
 #include "checkpoint/checkpoint.h"
+#include "scheduler/plan/schedule.h"
 #include "worker/comm/comm.h"
 #include "worker/diagnose/flight.h"
 #include "worker/kernels/kernels.h"
@@ -14,7 +15,6 @@
 #include "worker/train/pipe.h"
 #include "worker/train/report.h"
 #include "worker/train/run.h"
-#include "worker/train/schedule.h"
 #include "worker/train/stage.h"
 #include "worker/train/state.h"
 #include "worker/train/tree.h"
@@ -51,7 +51,7 @@ struct train {
     struct model_cfg model;
     struct params params;
     int chunks;                         /* stages of this rank */
-    struct mesh_split split;            /* of layers over all stages */
+    struct plan_split split;            /* of layers over all stages */
 
     /* one step */
     int micro, per_leaf;                /* sequences a micro-batch, micro-batches a leaf */

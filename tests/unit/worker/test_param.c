@@ -181,7 +181,7 @@ static void names_and_shapes_are_those_of_hugging_face(void **state)
         {"h.0.mlp.c_proj.bias", 1, 24, 0, false},
     };
     struct model_cfg c = model(2, 1, true);
-    struct mesh_split split = {.layers = 3, .stages = 3};
+    struct plan_split split = {.layers = 3, .stages = 3};
     struct params p;
     char name[PARAM_NAME_MAX];
 

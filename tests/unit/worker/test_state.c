@@ -31,7 +31,7 @@ struct rank {
 
 static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int rank, int zero)
 {
-    struct mesh_split split = {.layers = LAYERS, .stages = pp * chunks};
+    struct plan_split split = {.layers = LAYERS, .stages = pp * chunks};
     struct layer_range chunk[LAYERS];
     struct optim_cfg oc = {.k = kern_plain(), .leaves = 8, .zero = zero};
     struct kern_cfg kc = {.threads = 1};
@@ -41,7 +41,7 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int ra
     r->model = model(tp, r->mesh.tp_index);
     assert_int_equal(oc.k->stream_new(&kc, &r->s, NULL), 0);
     for (int i = 0; i < chunks; i++)
-        mesh_split_layers(&split, i * pp + r->mesh.pp_index, &chunk[i].begin, &chunk[i].end);
+        plan_split_layers(&split, i * pp + r->mesh.pp_index, &chunk[i].begin, &chunk[i].end);
     assert_int_equal(params_init(&r->p, &r->model, chunk, chunks, r->mesh.first, r->mesh.last, NULL), 0);
     r->w = calloc(r->p.weight_n, sizeof(float));
     params_fill(&r->p, 5, 1, r->w);

@@ -1,4 +1,4 @@
-#include "worker/train/schedule.h"
+#include "scheduler/plan/schedule.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -286,6 +286,7 @@ static bool matches(const struct schedule *s, const struct action *send, const s
 struct simulation {
     const struct schedule *s;
     const struct schedule_times *t;
+    bool alike;      /* t is of every stage */
     size_t *at;      /* [ranks] next action */
     double *clock;   /* [ranks] */
     double *arrived; /* [stages][micros][2]: when the input of F and of the backward was there */
@@ -294,6 +295,11 @@ struct simulation {
 static double *arrival(const struct simulation *m, int stage, int micro, bool backward)
 {
     return &m->arrived[((size_t)stage * m->s->micros + micro) * 2 + backward];
+}
+
+static const struct schedule_times *times_of(const struct simulation *m, int stage)
+{
+    return m->alike ? m->t : &m->t[stage];
 }
 
 static double duration(const struct schedule_times *t, const struct action *a)
@@ -318,7 +324,7 @@ static int advance(struct simulation *m, int r)
     if (!is_message(a)) {
         double input = a->op == ACT_W ? 0 : *arrival(m, a->stage, a->micro, a->op != ACT_F);
 
-        m->clock[r] = (m->clock[r] < input ? input : m->clock[r]) + duration(m->t, a);
+        m->clock[r] = (m->clock[r] < input ? input : m->clock[r]) + duration(times_of(m, a->stage), a);
         m->at[r]++;
         return 1;
     }
@@ -328,7 +334,8 @@ static int advance(struct simulation *m, int r)
     b = &m->s->rank[p].v[m->at[p]];
     if (!is_message(b) || !matches(m->s, a, b))
         return 0;
-    *arrival(m, b->stage, b->micro, a->op == ACT_SB) = m->clock[r];
+    *arrival(m, b->stage, b->micro, a->op == ACT_SB) =
+        m->clock[r] + times_of(m, a->op == ACT_SF ? a->stage : b->stage)->hop;
     m->at[r]++;
     m->at[p]++;
     return 2;
@@ -357,15 +364,19 @@ static int simulate(struct simulation *m, struct merr *err)
     return 0;
 }
 
-int schedule_simulate(const struct schedule *s, const struct schedule_times *t, double *ret_span, struct merr *err)
+int schedule_simulate(const struct schedule *s, const struct schedule_times *t, int n, double *ret_span,
+                      struct merr *err)
 {
     struct simulation m = {
-        .s = s, .t = t, .at = calloc(s->ranks, sizeof(*m.at)), .clock = calloc(s->ranks, sizeof(*m.clock)),
+        .s = s, .t = t, .alike = n == 1, .at = calloc(s->ranks, sizeof(*m.at)),
+        .clock = calloc(s->ranks, sizeof(*m.clock)),
         .arrived = calloc((size_t)stages(s) * s->micros * 2, sizeof(*m.arrived)),
     };
     double span = 0;
-    int r = m.at && m.clock && m.arrived ? simulate(&m, err) : merr_set(err, -ENOMEM, "no memory to simulate");
+    int r;
 
+    assert(n == 1 || n == stages(s));
+    r = m.at && m.clock && m.arrived ? simulate(&m, err) : merr_set(err, -ENOMEM, "no memory to simulate");
     for (int i = 0; r == 0 && i < s->ranks; i++)
         span = m.clock[i] > span ? m.clock[i] : span;
     free(m.at);

@@ -7,8 +7,8 @@
  * Sources: PipeDream-Flush / 1F1B (2021); Megatron-LM (2021), interleaved; Zero Bubble (2024), ZB-H1; GPipe (2019),
  * the oracle of tests.
  */
-#ifndef MUSTER_WORKER_TRAIN_SCHEDULE_H
-#define MUSTER_WORKER_TRAIN_SCHEDULE_H
+#ifndef MUSTER_SCHEDULER_PLAN_SCHEDULE_H
+#define MUSTER_SCHEDULER_PLAN_SCHEDULE_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -67,11 +67,13 @@ int schedule_check(const struct schedule *s, struct merr *err);
 
 struct schedule_times { /* of one stage and micro-batch; B takes the sum of I and W */
     double f, i, w;
+    double hop; /* of a message to the next stage, and of one from there */
 };
 
-/* Run the lists on channels that hold nothing: *ret_span is the time until all is done. -EDEADLK with the place when
- * they hang. */
-int schedule_simulate(const struct schedule *s, const struct schedule_times *t, double *ret_span, struct merr *err);
+/* Run the lists on channels that hold nothing: *ret_span is the time until all is done. t: of each of the n stages, or
+ * with n 1 of every one. -EDEADLK with the place when they hang. */
+int schedule_simulate(const struct schedule *s, const struct schedule_times *t, int n, double *ret_span,
+                      struct merr *err);
 
 /* Most micro-batches of a rank's chunk that are begun and not done at once: the activation slots it needs. */
 int schedule_slots(const struct schedule *s, int rank, int chunk);

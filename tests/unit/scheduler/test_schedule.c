@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "worker/train/schedule.h"
+#include "scheduler/plan/schedule.h"
 
-static const struct schedule_times even = {1, 1, 1};
+static const struct schedule_times even = {.f = 1, .i = 1, .w = 1};
 
 static const struct { enum schedule_kind kind; int chunks_max; } kinds[] = {
     {SCHEDULE_1F1B, 4}, {SCHEDULE_ZB_H1, 4}, {SCHEDULE_GPIPE, 1}, {SCHEDULE_FORWARD, 4},
@@ -34,7 +34,7 @@ static void check_schedule(enum schedule_kind kind, int p, int v, int m)
 
     assert_int_equal(schedule_new(kind, p, v, m, &s, NULL), 0);
     assert_int_equal(schedule_check(s, NULL), 0);
-    assert_int_equal(schedule_simulate(s, &even, &span, NULL), 0);
+    assert_int_equal(schedule_simulate(s, &even, 1, &span, NULL), 0);
     if (want > 0 ? span != want : span < busy || span > 3 * (m + p * v - 1))
         fail_msg("kind %d, %d ranks, %d chunks, %d micro-batches: span %g, want %d", kind, p, v, m, span, want);
     schedule_free(s);
@@ -57,7 +57,8 @@ static void every_schedule_is_whole_runs_on_channels_that_hold_nothing_and_idles
 /* Times of stages that differ change when things are done, never whether. */
 static void uneven_times_delay_but_never_hang(void **state)
 {
-    static const struct schedule_times times[] = {{1, 1.15, 0.95}, {1, 0, 3}, {0.1, 5, 0.1}};
+    static const struct schedule_times times[] = {
+        {.f = 1, .i = 1.15, .w = 0.95}, {.f = 1, .i = 0, .w = 3}, {.f = 0.1, .i = 5, .w = 0.1}};
 
     (void)state;
     for (size_t t = 0; t < COUNT(times); t++)
@@ -67,10 +68,38 @@ static void uneven_times_delay_but_never_hang(void **state)
                 struct schedule *s;
 
                 assert_int_equal(schedule_new(kinds[k].kind, 4, v, 16, &s, NULL), 0);
-                assert_int_equal(schedule_simulate(s, &times[t], &span, NULL), 0);
+                assert_int_equal(schedule_simulate(s, &times[t], 1, &span, NULL), 0);
                 assert_true(span > busy - 1e-9 && span < 2 * busy);
                 schedule_free(s);
             }
+}
+
+/* Pipette 2024: with messages of time h a round trip is exposed once for each group of p micro-batches; the slowest
+ * stage sets the pace. */
+static void slow_stages_and_messages_take_the_time_that_is_known(void **state)
+{
+    static const struct {
+        struct schedule_times t[2];
+        int m;
+        double want;
+    } c[] = {
+        {{{.f = 1, .i = 1, .w = 1}, {.f = 2, .i = 2, .w = 2}}, 4, 1 + 4 * 6 + 2}, /* fill, the slow stage, drain */
+        {{{.f = 2, .i = 2, .w = 2}, {.f = 1, .i = 1, .w = 1}}, 4, 4 * 6 + 1}, /* it waits once */
+        {{{.f = 1, .i = 1, .w = 1, .hop = 0.5}, {.f = 1, .i = 1, .w = 1}}, 1, 2 * 3 + 2 * 0.5},
+        {{{.f = 1, .i = 1, .w = 1, .hop = 10}, {.f = 1, .i = 1, .w = 1}}, 4, 2 * (2 * 3 + 2 * 10) + 3},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(c); i++) {
+        struct schedule *s;
+        double span;
+
+        assert_int_equal(schedule_new(SCHEDULE_1F1B, 2, 1, c[i].m, &s, NULL), 0);
+        assert_int_equal(schedule_simulate(s, c[i].t, 2, &span, NULL), 0);
+        if (fabs(span - c[i].want) > 1e-9)
+            fail_msg("case %zu: span %g, want %g", i, span, c[i].want);
+        schedule_free(s);
+    }
 }
 
 /* Activations of one rank's layers: p - r, (v (p + 1) - 1) / v ... in whole chunks, and what may be arriving. */
@@ -174,7 +203,7 @@ static void broken_lists_are_found(void **state)
         a->micro = t[i].micro;
         code = schedule_check(s, NULL);
         if (code == 0)
-            code = schedule_simulate(s, &even, &span, NULL);
+            code = schedule_simulate(s, &even, 1, &span, NULL);
         assert_int_equal(code, t[i].code);
         schedule_free(s);
     }
@@ -199,6 +228,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_is_whole_runs_on_channels_that_hold_nothing_and_idles_as_computed),
         cmocka_unit_test(uneven_times_delay_but_never_hang),
+        cmocka_unit_test(slow_stages_and_messages_take_the_time_that_is_known),
         cmocka_unit_test(memory_is_what_the_schedule_promises),
         cmocka_unit_test(a_worked_example_prints_as_expected),
         cmocka_unit_test(broken_lists_are_found),
