@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "scheduler/plan/shape.h"
 #include "worker/comm/comm.h"
 #include "worker/train/try.h"
 
@@ -231,7 +232,7 @@ int run_check_supported(const struct run *r, struct merr *err)
 
 int run_micro(const struct job_spec *spec, int *ret, struct merr *err)
 {
-    int b = spec->train.batch.sequences, v = spec->parallel.virtual_workers, leaf, micro = 1;
+    int b = spec->train.batch.sequences, v = spec->parallel.virtual_workers, leaf;
 
     if (v < 1 || b < 1 || b % v != 0)
         return merr_set(err, -EINVAL, "a batch of %d sequences cannot be split over %d virtual workers", b, v);
@@ -243,9 +244,6 @@ int run_micro(const struct job_spec *spec, int *ret, struct merr *err)
         *ret = spec->train.batch.micro;
         return 0;
     }
-    for (int m = 1; m <= leaf; m++)
-        if (leaf % m == 0 && (long)m * spec->train.batch.length <= RUN_MICRO_TOKENS)
-            micro = m;
-    *ret = micro;
+    *ret = plan_micro(leaf, spec->train.batch.length);
     return 0;
 }

@@ -34,9 +34,7 @@ void run_clear(struct run *r);
 /* What this version does not do yet: -ENOTSUP with the field and what to write instead. */
 int run_check_supported(const struct run *r, struct merr *err);
 
-/* Sequences a micro-batch: the spec's, or the largest divisor of a leaf's sequences within RUN_MICRO_TOKENS, whatever
- * the layout. -EINVAL when the spec's does not divide. */
-#define RUN_MICRO_TOKENS 2048
+/* Sequences a micro-batch: the spec's, or plan_micro(). -EINVAL when the spec's does not divide. */
 int run_micro(const struct job_spec *spec, int *ret, struct merr *err);
 
 #endif

@@ -10,13 +10,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "scheduler/plan/layout.h"
+#include "scheduler/plan/memory.h"
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
 #define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
 #define GEMM_SIDE 256
-#define PROGRAM_BYTES ((uint64_t)24 << 20) /* code, libraries, tables: what a model of no size takes */
 #define GEMM_US 20000
 
 static struct flight *signal_flight; /* for the handler: set before it is installed */
@@ -76,17 +76,6 @@ static int plan_eval(struct train *t, struct merr *err)
     return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, t->chunks, mine, &t->eval_schedule, err) : 0;
 }
 
-/* Activation slots of a chunk: what the schedules ask for, and one more whose last message may still be under way. */
-static int slots_of(const struct train *t, int chunk)
-{
-    int r = t->mesh->pp_index, step = schedule_slots(t->schedule, r, chunk) + (t->mesh->pp > 1);
-    int eval = t->eval_schedule ? schedule_slots(t->eval_schedule, r, chunk) : 0;
-
-    if (step > t->micros)
-        step = t->micros;
-    return step > eval ? step : eval;
-}
-
 static int plan_step(struct train *t, struct merr *err)
 {
     int v = t->spec->parallel.virtual_workers;
@@ -104,7 +93,7 @@ static int plan_step(struct train *t, struct merr *err)
     TRY(plan_eval(t, err));
     t->slots = calloc(t->chunks, sizeof(*t->slots));
     for (int i = 0; t->slots && i < t->chunks; i++)
-        t->slots[i] = slots_of(t, i);
+        t->slots[i] = plan_slots(t->schedule, t->eval_schedule, t->mesh->pp_index, i);
     t->squares = (size_t)t->params.tensors * t->mesh->tp;
     t->loss = calloc(t->micros, sizeof(*t->loss));
     t->sums = calloc(t->squares + v + SUM_EXTRAS, sizeof(*t->sums));
@@ -269,7 +258,7 @@ static uint64_t planned_rest(const struct train *t, const struct fit *f)
     uint64_t rows = (uint64_t)t->micro * t->info.length;
     uint64_t widened = rows * 2 * (t->model.qkv_local + t->model.q_local) * sizeof(float);
 
-    return PROGRAM_BYTES + ring + (type_of(t) == KERN_F32 ? 0 : widened);
+    return PLAN_PROGRAM_BYTES + ring + (type_of(t) == KERN_F32 ? 0 : widened);
 }
 
 /* What this rank will allocate. */

@@ -1,0 +1,413 @@
+#include "scheduler/plan/cost.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#define OVERLAP 0.5        /* share of a backward that hides gradients on their way */
+#define REMAKE 0.05        /* selective recomputation, of a block's forward */
+#define LEAF_BYTES 16.0    /* moved for an element of each leaf's gradient: zeroed, added to the tree */
+#define UPDATE_BYTES 28.0  /* and by the optimizer: weight and two moments read and written, the gradient */
+#define WHOLE_GROUPS 5     /* groups of pp micro-batches that are simulated; the others take as long as the last */
+
+int plan_site_devices(const struct plan_site *site)
+{
+    int n = 0;
+
+    for (int i = 0; i < site->groups; i++)
+        n += site->group[i].n;
+    return n;
+}
+
+struct plan_device plan_stage_device(const struct plan_site *site, const struct plan_shape *shape, int r)
+{
+    int each = shape->tp * shape->dp, begin = r * each, end = begin + each, at = 0;
+    struct plan_device d = {.flops = 0};
+
+    for (int i = 0; i < site->groups; at += site->group[i++].n) {
+        const struct plan_device *g = &site->group[i].device;
+
+        if (at >= end || at + site->group[i].n <= begin)
+            continue;
+        if (d.flops == 0) {
+            d = *g;
+            continue;
+        }
+        d.flops = g->flops < d.flops ? g->flops : d.flops;
+        d.bytes_per_s = g->bytes_per_s < d.bytes_per_s ? g->bytes_per_s : d.bytes_per_s;
+        d.call_s = g->call_s > d.call_s ? g->call_s : d.call_s;
+        if (d.memory_bytes == 0 || (g->memory_bytes > 0 && g->memory_bytes < d.memory_bytes))
+            d.memory_bytes = g->memory_bytes;
+    }
+    return d.flops > 0 ? d : site->group[0].device;
+}
+
+struct plan_device plan_device_times(struct plan_device d, double k)
+{
+    d.flops *= k;
+    d.bytes_per_s *= k;
+    d.call_s /= k;
+    return d;
+}
+
+double plan_ring_s(const struct plan_link *l, double n, int g)
+{
+    return g < 2 ? 0 : 2 * (g - 1) * (n / g / l->bytes_per_s + l->latency_s);
+}
+
+/* --- one micro-batch ----------------------------------------------------------------------------------------- */
+
+/* The link that ranks of the run [begin, end) cross. What leaves a node is shared by its ranks. */
+static struct plan_link link_of(const struct plan_site *site, const struct plan_shape *s, int begin, int end)
+{
+    int here = s->tp * s->dp * s->pp;
+    struct plan_link l = site->between;
+
+    if (begin / site->node_devices == (end - 1) / site->node_devices)
+        return site->inside;
+    l.bytes_per_s /= here < site->node_devices ? here : site->node_devices;
+    return l;
+}
+
+struct pass { /* of a block and micro-batch */
+    double f_s, sum_s; /* forward, one sum over tp */
+};
+
+static struct pass pass_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,
+                           const struct plan_device *d)
+{
+    const struct plan_model *m = &job->model;
+    double rows = (double)s->micro * job->length;
+    double flops = 2 * rows * plan_block_weights(m) + 2 * rows * job->length * m->hidden; /* causal: half of a square */
+    struct plan_link l = link_of(site, s, 0, s->tp);
+
+    return (struct pass){.f_s = flops / s->tp / d->flops + d->call_s,
+                         .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp)};
+}
+
+static double remade_s(const struct plan_shape *s, const struct pass *p)
+{
+    return s->recompute == PLAN_RECOMPUTE_FULL        ? p->f_s + 2 * p->sum_s
+           : s->recompute == PLAN_RECOMPUTE_SELECTIVE ? REMAKE * p->f_s
+                                                      : 0;
+}
+
+static double head_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_device *d)
+{
+    double rows = (double)s->micro * job->length;
+
+    return 6 * rows * job->model.vocab * job->model.hidden / s->tp / d->flops; /* it goes back at once */
+}
+
+/* A message from stage i to the next, or back. */
+static double hop_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site, int i)
+{
+    double bytes = (double)s->micro * job->length * job->model.hidden * sizeof(float);
+    int from = i % s->pp, to = (i + 1) % s->pp, each = s->tp * s->dp;
+    struct plan_link l = link_of(site, s, (from < to ? from : to) * each, (from < to ? to + 1 : from + 1) * each);
+
+    return bytes / (job->sequence_parallel ? s->tp : 1) / l.bytes_per_s + l.latency_s;
+}
+
+void plan_stage_times(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
+                      struct schedule_times *ret)
+{
+    struct plan_split split = plan_split_of(&job->model, shape);
+
+    for (int i = 0; i < split.stages; i++) {
+        struct plan_device d = plan_stage_device(site, shape, i % shape->pp);
+        struct pass p = pass_of(job, shape, site, &d);
+        int begin, end;
+
+        plan_split_layers(&split, i, &begin, &end);
+        ret[i] = (struct schedule_times){.f = (end - begin) * (p.f_s + 2 * p.sum_s),
+                                         .i = (end - begin) * (p.f_s + 2 * p.sum_s + remade_s(shape, &p)),
+                                         .w = (end - begin) * p.f_s, .hop = hop_s(job, shape, site, i)};
+        if (i == 0)
+            ret[i].f += p.sum_s;
+        if (i == split.stages - 1)
+            ret[i].f += head_s(job, shape, &d) + p.sum_s;
+    }
+}
+
+/* --- a step -------------------------------------------------------------------------------------------------- */
+
+static double work_of(const struct schedule_times *t)
+{
+    return t->f + t->i + t->w;
+}
+
+static double exchange_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut,
+                         const struct plan_site *site, int r, double backward_s)
+{
+    struct plan_link l = link_of(site, s, r * s->tp * s->dp, (r + 1) * s->tp * s->dp);
+    size_t weights, gradients;
+    double half, hidden;
+
+    if (s->dp == 1)
+        return 0;
+    plan_elements(job, s, cut, r, &weights, &gradients);
+    half = plan_ring_s(&l, (double)gradients * sizeof(float) * (job->dp_coded ? 0.25 : 1), s->dp) / 2;
+    hidden = half < OVERLAP * backward_s ? half : OVERLAP * backward_s;
+    return half - hidden + plan_ring_s(&l, (double)weights * sizeof(float) * (job->dp_coded ? 0.25 : 1), s->dp) / 2;
+}
+
+static double update_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut, int r,
+                       const struct plan_device *d)
+{
+    int leaves = (job->virtual_workers + s->dp - 1) / s->dp;
+    size_t weights, gradients;
+
+    plan_elements(job, s, cut, r, &weights, &gradients);
+    return ((double)gradients * leaves * LEAF_BYTES + (double)weights / (job->zero ? s->dp : 1) * UPDATE_BYTES) /
+           d->bytes_per_s;
+}
+
+/* Of the ranks of a pipeline the one with most to do in a step: its work and what of that are sums over tp. */
+static double busiest(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,
+                      const struct schedule_times *t, int micros, double *ret_tp_s)
+{
+    double most = 0;
+
+    for (int r = 0; r < s->pp; r++) {
+        struct plan_device d = plan_stage_device(site, s, r);
+        struct pass p = pass_of(job, s, site, &d);
+        struct plan_split split = plan_split_of(&job->model, s);
+        double work = 0, sums = 0;
+
+        for (int i = r; i < split.stages; i += s->pp) {
+            int begin, end;
+
+            plan_split_layers(&split, i, &begin, &end);
+            work += work_of(&t[i]);
+            sums += (end - begin) * (4 + 2 * (s->recompute == PLAN_RECOMPUTE_FULL)) * p.sum_s;
+        }
+        if (micros * work <= most)
+            continue;
+        most = micros * work;
+        *ret_tp_s = micros * sums;
+    }
+    return most;
+}
+
+double plan_cost_bound(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site)
+{
+    struct schedule_times t[PLAN_STAGES_MAX];
+    struct plan_cut cut;
+    double sums;
+
+    if (shape->pp * shape->chunks > PLAN_STAGES_MAX || !plan_cut(&job->model, shape->tp, &cut))
+        return 0;
+    plan_stage_times(job, shape, site, t);
+    return busiest(job, shape, site, t, plan_micros(job, shape, -1), &sums);
+}
+
+/* --- weighing ------------------------------------------------------------------------------------------------ */
+
+struct weighing {
+    const struct plan_job *job;
+    const struct plan_shape *shape;
+    struct plan_cut cut;
+    int micros;
+    struct schedule *run, *less, *forward; /* less: a group of micro-batches fewer, NULL: run is all of them */
+};
+
+static int most_evaluated(const struct plan_job *job, const struct plan_shape *s)
+{
+    int micros = (job->eval_sequences + s->micro - 1) / s->micro;
+
+    return (micros + s->dp - 1) / s->dp;
+}
+
+static void weighing_clear(struct weighing *w)
+{
+    schedule_free(w->run);
+    schedule_free(w->less);
+    schedule_free(w->forward);
+}
+
+static int check_shape(const struct plan_job *job, const struct plan_shape *s, struct merr *err)
+{
+    struct plan_cut cut;
+
+    if (s->tp < 1 || s->pp < 1 || s->dp < 1 || s->chunks < 1 || s->micro < 1 || s->dp > job->virtual_workers)
+        return merr_set(err, -EINVAL, "tp %d, pp %d, dp %d, chunks %d and micro %d make no layout", s->tp, s->pp,
+                        s->dp, s->chunks, s->micro);
+    if (!plan_cut(&job->model, s->tp, &cut))
+        return merr_set(err, -EINVAL, "tp %d does not divide the heads, kv_heads and ffn of the model", s->tp);
+    if (s->pp * s->chunks > PLAN_STAGES_MAX || job->model.layers < s->pp * s->chunks)
+        return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d with chunks %d", job->model.layers, s->pp,
+                        s->chunks);
+    if (job->sequences % job->virtual_workers != 0 || job->sequences / job->virtual_workers % s->micro != 0)
+        return merr_set(err, -EINVAL, "micro-batches of %d cannot make up a virtual worker's %d sequences", s->micro,
+                        job->sequences / job->virtual_workers);
+    if (s->schedule == SCHEDULE_ZB_H1 && s->recompute != PLAN_RECOMPUTE_NONE)
+        return merr_set(err, -EINVAL, "zb-h1 does not go with recomputation");
+    return 0;
+}
+
+static int weighing_init(struct weighing *w, const struct plan_job *job, const struct plan_shape *s, struct merr *err)
+{
+    int r = check_shape(job, s, err), eval, run;
+
+    *w = (struct weighing){.job = job, .shape = s};
+    if (r != 0)
+        return r;
+    (void)plan_cut(&job->model, s->tp, &w->cut);
+    w->micros = run = plan_micros(job, s, -1);
+    if (run > (WHOLE_GROUPS + 1) * s->pp)
+        run = WHOLE_GROUPS * s->pp + run % s->pp;
+    r = schedule_new(s->schedule, s->pp, s->chunks, run, &w->run, err);
+    if (r == 0 && run < w->micros)
+        r = schedule_new(s->schedule, s->pp, s->chunks, run - s->pp, &w->less, err);
+    eval = most_evaluated(job, s);
+    if (eval > 2 * s->pp)
+        eval = 2 * s->pp;
+    if (r == 0 && eval > 0)
+        r = schedule_new(SCHEDULE_FORWARD, s->pp, s->chunks, eval, &w->forward, err);
+    if (r != 0)
+        weighing_clear(w);
+    return r;
+}
+
+/* The time of all micro-batches. In the steady state every group of pp takes as long as the one before. */
+static int span_of(const struct weighing *w, const struct schedule_times *t, double *ret, struct merr *err)
+{
+    int n = w->shape->pp * w->shape->chunks, r;
+    double span, less;
+
+    r = schedule_simulate(w->run, t, n, &span, err);
+    if (r == 0 && w->less) {
+        r = schedule_simulate(w->less, t, n, &less, err);
+        span += (span - less) * (w->micros - w->run->micros) / w->shape->pp;
+    }
+    if (r == 0)
+        *ret = span;
+    return r;
+}
+
+static void memory_of(const struct weighing *w, int r, struct plan_memory *ret)
+{
+    int slots[SCHEDULE_CHUNKS_MAX];
+
+    for (int i = 0; i < w->shape->chunks; i++)
+        slots[i] = plan_slots(w->run, w->forward, r, i);
+    plan_memory_of(w->job, w->shape, &w->cut, r, -1, slots, ret);
+}
+
+static void note_memory(const struct plan_memory *m, int r, const struct plan_device *d, struct plan_option *o)
+{
+    double used = (double)plan_memory_all(m) / (d->memory_bytes > 0 ? (double)d->memory_bytes : 0x1p60);
+    double most = (double)plan_memory_all(&o->memory) / (o->room_bytes > 0 ? (double)o->room_bytes : 0x1p60);
+
+    o->fits = o->fits && used <= PLAN_ROOM;
+    if (used <= most)
+        return;
+    o->memory = *m;
+    o->tightest = r;
+    o->room_bytes = d->memory_bytes;
+}
+
+/* No schedule has fewer: with one chunk 1F1B runs so far ahead, ZB-H1 as far on every rank. */
+static int least_slots(const struct plan_shape *s, int r, int micros)
+{
+    int ahead = s->chunks > 1 ? 1 : s->schedule == SCHEDULE_ZB_H1 ? s->pp : s->pp - r;
+
+    return ahead < micros ? ahead : micros;
+}
+
+bool plan_may_fit(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
+                  struct plan_option *ret)
+{
+    struct plan_option o = {.shape = *shape, .fits = true};
+    int micros = plan_micros(job, shape, -1), slots[SCHEDULE_CHUNKS_MAX];
+    struct plan_cut cut;
+
+    if (!plan_cut(&job->model, shape->tp, &cut))
+        return false;
+    for (int r = 0; r < shape->pp; r += shape->pp > 1 ? shape->pp - 1 : 1) { /* the ends have most */
+        struct plan_device d = plan_stage_device(site, shape, r);
+        struct plan_memory m;
+
+        for (int i = 0; i < shape->chunks; i++)
+            slots[i] = least_slots(shape, r, micros);
+        plan_memory_of(job, shape, &cut, r, -1, slots, &m);
+        note_memory(&m, r, &d, &o);
+    }
+    if (!o.fits)
+        *ret = o;
+    return o.fits;
+}
+
+static void weigh_memory(const struct weighing *w, const struct plan_site *site, struct plan_option *o)
+{
+    o->fits = true;
+    for (int r = 0; r < w->shape->pp; r++) {
+        struct plan_device d = plan_stage_device(site, w->shape, r);
+        struct plan_memory m;
+
+        memory_of(w, r, &m);
+        note_memory(&m, r, &d, o);
+    }
+}
+
+static int weigh_time(const struct weighing *w, const struct plan_site *site, struct plan_option *o, struct merr *err)
+{
+    struct schedule_times t[PLAN_STAGES_MAX];
+    const struct plan_shape *s = w->shape;
+    struct plan_cost *c = &o->cost;
+    double span, work, last = 0;
+    int r;
+
+    plan_stage_times(w->job, s, site, t);
+    r = span_of(w, t, &span, err);
+    if (r != 0)
+        return r;
+    *c = (struct plan_cost){.tp_s = 0};
+    work = busiest(w->job, s, site, t, w->micros, &c->tp_s);
+    c->compute_s = work - c->tp_s;
+    c->idle_s = span > work ? span - work : 0;
+    for (int p = 0; p < s->pp; p++) {
+        struct plan_device d = plan_stage_device(site, s, p);
+        double e = exchange_s(w->job, s, &w->cut, site, p, t[p].i + t[p].w), u = update_s(w->job, s, &w->cut, p, &d);
+
+        if (e + u <= last)
+            continue;
+        last = e + u;
+        c->exchange_s = e;
+        c->update_s = u;
+    }
+    c->step_s = c->compute_s + c->tp_s + c->idle_s + c->exchange_s + c->update_s;
+    return 0;
+}
+
+int plan_weigh(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
+               struct plan_option *ret, struct merr *err)
+{
+    struct plan_option o = {.shape = *shape};
+    struct weighing w;
+    int r = weighing_init(&w, job, shape, err);
+
+    if (r != 0)
+        return r;
+    weigh_memory(&w, site, &o);
+    r = weigh_time(&w, site, &o, err);
+    weighing_clear(&w);
+    if (r == 0)
+        *ret = o;
+    return r;
+}
+
+int plan_stage_memory(const struct plan_job *job, const struct plan_shape *shape, struct plan_memory *ret,
+                      struct merr *err)
+{
+    struct weighing w;
+    int r = weighing_init(&w, job, shape, err);
+
+    if (r != 0)
+        return r;
+    for (int i = 0; i < shape->pp; i++)
+        memory_of(&w, i, &ret[i]);
+    weighing_clear(&w);
+    return 0;
+}

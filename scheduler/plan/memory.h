@@ -1,0 +1,43 @@
+/* memory - what a rank of a layout will hold, in bytes
+ *
+ * The same count that a rank makes before its first step (worker/train/fit.h), from the sizes alone; a unit test holds
+ * both against each other, number by number. Rounding, padding and scratch are in it.
+ */
+#ifndef MUSTER_SCHEDULER_PLAN_MEMORY_H
+#define MUSTER_SCHEDULER_PLAN_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "scheduler/plan/shape.h"
+
+#define PLAN_TENSOR_BLOCK 2048                      /* elements that a tensor's place is a multiple of */
+#define PLAN_HEAD_ROWS 512                          /* tokens whose logits are made at a time */
+#define PLAN_PROGRAM_BYTES ((uint64_t)24 << 20)     /* code, libraries, tables: what a model of no size takes */
+#define PLAN_RING_BYTES ((uint64_t)64 << 20)        /* most that checkpoints wait in */
+
+struct plan_memory {
+    uint64_t weights, gradients, optimizer, activations, rest;
+};
+
+static inline uint64_t plan_memory_all(const struct plan_memory *m)
+{
+    return m->weights + m->gradients + m->optimizer + m->activations + m->rest;
+}
+
+/* Most buffers for gradients that are in use at once by a replica with leaves [begin, end) (worker/train/tree.h). */
+int plan_leaf_buffers(int begin, int end);
+
+/* Elements of the weights and of one gradient of pipeline rank r. */
+void plan_elements(const struct plan_job *job, const struct plan_shape *shape, const struct plan_cut *cut, int r,
+                   size_t *ret_weights, size_t *ret_gradients);
+
+/* Bytes of the rank at pipeline place r in the replica (-1: in whichever needs most). slots: activation slots of each
+ * of its chunks, as plan_slots() has them. */
+void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, const struct plan_cut *cut, int r,
+                    int replica, const int *slots, struct plan_memory *ret);
+
+/* Activation slots of a chunk of pipeline rank r, whose replica runs s; forward: evaluation, NULL: none. */
+int plan_slots(const struct schedule *s, const struct schedule *forward, int r, int chunk);
+
+#endif

@@ -1,0 +1,163 @@
+/* A plan in words and as JSON. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "scheduler/plan/search.h"
+
+static const char *const recompute_names[] = {"none", "selective", "full"};
+
+static const char *schedule_name(const struct plan_shape *s)
+{
+    return s->schedule == SCHEDULE_ZB_H1 ? "zb-h1" : s->chunks > 1 ? "interleaved" : "1f1b";
+}
+
+void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX])
+{
+    char pipe[48] = "", remake[32] = "";
+
+    if (s->pp > 1 && s->chunks > 1)
+        (void)snprintf(pipe, sizeof(pipe), ", %s with %d chunks", schedule_name(s), s->chunks);
+    else if (s->pp > 1)
+        (void)snprintf(pipe, sizeof(pipe), ", %s", schedule_name(s));
+    if (s->recompute != PLAN_RECOMPUTE_NONE)
+        (void)snprintf(remake, sizeof(remake), ", recompute %s", recompute_names[s->recompute]);
+    (void)snprintf(ret, PLAN_SHAPE_TEXT_MAX, "tp %d x pp %d x dp %d, micro %d%s%s", s->tp, s->pp, s->dp, s->micro, pipe,
+                   remake);
+}
+
+static void print_shape(const struct plan_shape *s, struct buf *out)
+{
+    (void)buf_printf(out, "\"layout\":{\"tp\":%d,\"pp\":%d,\"dp\":%d,\"cp\":1},\"devices\":%d,\"micro\":%d,"
+                     "\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"", s->tp, s->pp, s->dp,
+                     s->tp * s->pp * s->dp, s->micro, schedule_name(s), s->chunks, recompute_names[s->recompute]);
+}
+
+static void print_layers(const struct plan_split *split, struct buf *out)
+{
+    (void)buf_addstr(out, "[");
+    for (int i = 0; i < split->stages; i++) {
+        int begin, end;
+
+        plan_split_layers(split, i, &begin, &end);
+        (void)buf_printf(out, "%s%d", i ? "," : "", end - begin);
+    }
+    (void)buf_addstr(out, "]");
+}
+
+int plan_print_settled(const struct plan_shape *s, struct buf *out)
+{
+    (void)buf_printf(out, "{\"parallel\":{\"tp\":%d,\"pp\":%d,\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"",
+                     s->tp, s->pp, schedule_name(s), s->chunks, recompute_names[s->recompute]);
+    if (s->n_layers > 0) {
+        (void)buf_addstr(out, ",\"layers\":");
+        print_layers(&(struct plan_split){.layers = 65536, .stages = s->n_layers, .given = s->layers}, out);
+    }
+    (void)buf_printf(out, "},\"train\":{\"batch\":{\"micro\":%d}}}", s->micro);
+    return buf_failed(out) ? -EMSGSIZE : 0;
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void print_cost(const struct plan_cost *c, struct buf *out)
+{
+    (void)buf_printf(out, "\"step_ms\":%.6g,\"breakdown_ms\":{\"compute\":%.6g,\"tp\":%.6g,\"idle\":%.6g,"
+                     "\"exchange\":%.6g,\"update\":%.6g}", c->step_s * 1e3, c->compute_s * 1e3, c->tp_s * 1e3,
+                     c->idle_s * 1e3, c->exchange_s * 1e3, c->update_s * 1e3);
+}
+
+static void print_room(uint64_t bytes, struct buf *out)
+{
+    if (bytes > 0)
+        (void)buf_printf(out, "%.1f", mib(bytes));
+    else
+        (void)buf_addstr(out, "null");
+}
+
+/* Why one that was weighed was not taken. */
+static void print_beaten(const struct plan_option *best, const struct plan_option *o, struct buf *out)
+{
+    char text[PLAN_SHAPE_TEXT_MAX];
+    double slower = (o->cost.step_s / best->cost.step_s - 1) * 100;
+    const struct plan_cost *c = &o->cost, *b = &best->cost;
+    double idle = c->idle_s - b->idle_s, tp = c->tp_s - b->tp_s, exchange = c->exchange_s - b->exchange_s;
+    double compute = c->compute_s - b->compute_s, update = c->update_s - b->update_s;
+    const char *most = idle >= tp && idle >= exchange && idle >= compute && idle >= update ? "waits in the pipeline"
+                       : tp >= exchange && tp >= compute && tp >= update                   ? "sums over tp"
+                       : exchange >= compute && exchange >= update ? "exchange between replicas"
+                       : compute >= update                         ? "arithmetic"
+                                                                   : "adding up leaves and the optimizer";
+
+    plan_shape_text(&o->shape, text);
+    (void)buf_addstr(out, "{");
+    print_shape(&o->shape, out);
+    (void)buf_printf(out, ",\"fits\":%s,\"memory_mib\":%.1f,\"memory_limit_mib\":", o->fits ? "true" : "false",
+                     mib(plan_memory_all(&o->memory)));
+    print_room(o->room_bytes, out);
+    if (!o->fits) {
+        (void)buf_printf(out, ",\"step_ms\":null,\"slower_percent\":null,\"why\":\"%s: does not fit, the rank at place "
+                         "%d of the pipeline needs %.1f MiB of %.1f\"}", text, o->tightest,
+                         mib(plan_memory_all(&o->memory)), mib(o->room_bytes));
+        return;
+    }
+    (void)buf_printf(out, ",\"step_ms\":%.6g,\"slower_percent\":%.4g,", o->cost.step_s * 1e3, slower);
+    if (slower > 0.05)
+        (void)buf_printf(out, "\"why\":\"%s: %.1f %% slower, mostly %s\"}", text, slower, most);
+    else
+        (void)buf_printf(out, "\"why\":\"%s: as fast, but less elastic or with more to recompute\"}", text);
+}
+
+static void print_why(const struct plan_result *p, struct buf *out)
+{
+    char text[PLAN_SHAPE_TEXT_MAX];
+    const struct plan_cost *c = &p->best.cost;
+
+    plan_shape_text(&p->best.shape, text);
+    (void)buf_printf(out, "%s: %.4g ms a step, %.0f %% of it arithmetic", text, c->step_s * 1e3,
+                     100 * c->compute_s / c->step_s);
+    if (p->considered > 1)
+        (void)buf_printf(out, "; the best of %d layouts for %d device%s", p->considered, p->devices,
+                         p->devices == 1 ? "" : "s");
+    else
+        (void)buf_printf(out, "; nothing was left open");
+    if (p->unfit > 0)
+        (void)buf_printf(out, ", %d that do not fit into memory left out", p->unfit);
+}
+
+int plan_print(const struct plan_job *job, const struct plan_result *p, struct buf *out)
+{
+    const struct plan_shape *s = &p->best.shape;
+    struct plan_split split = plan_split_of(&job->model, s);
+    struct plan_memory memory[PLAN_STAGES_MAX];
+    int r = plan_stage_memory(job, s, memory, NULL);
+
+    if (r != 0)
+        return r;
+    (void)buf_addstr(out, "{");
+    print_shape(s, out);
+    (void)buf_addstr(out, ",\"layers\":");
+    print_layers(&split, out);
+    (void)buf_addstr(out, ",");
+    print_cost(&p->best.cost, out);
+    (void)buf_addstr(out, ",\"memory_mib\":[");
+    for (int i = 0; i < s->pp; i++)
+        (void)buf_printf(out, "%s{\"weights\":%.1f,\"gradients\":%.1f,\"optimizer\":%.1f,\"activations\":%.1f,"
+                         "\"rest\":%.1f,\"all\":%.1f}", i ? "," : "", mib(memory[i].weights), mib(memory[i].gradients),
+                         mib(memory[i].optimizer), mib(memory[i].activations), mib(memory[i].rest),
+                         mib(plan_memory_all(&memory[i])));
+    (void)buf_addstr(out, "],\"memory_limit_mib\":");
+    print_room(p->best.room_bytes, out);
+    (void)buf_printf(out, ",\"considered\":%d,\"unfit\":%d,\"why\":\"", p->considered, p->unfit);
+    print_why(p, out);
+    (void)buf_addstr(out, "\",\"alternatives\":[");
+    for (int i = 0; i < p->n_beaten; i++) {
+        (void)buf_addstr(out, i ? "," : "");
+        print_beaten(&p->best, &p->beaten[i], out);
+    }
+    (void)buf_addstr(out, "],\"settled\":");
+    r = plan_print_settled(s, out);
+    (void)buf_addstr(out, "}");
+    return r != 0 ? r : buf_failed(out) ? -EMSGSIZE : 0;
+}

@@ -1,0 +1,57 @@
+/* search - which layout a training job runs best in, and what it beat
+ *
+ * Every layout that the job leaves open is bounded from below; from the most promising on they are weighed exactly
+ * (cost.h) until none that is left can be better. Among layouts whose steps are alike the one with the smallest replica
+ * wins, since that job is the most elastic. Pure; the same input gives the same plan.
+ */
+#ifndef MUSTER_SCHEDULER_PLAN_SEARCH_H
+#define MUSTER_SCHEDULER_PLAN_SEARCH_H
+
+#include "base/buf.h"
+#include "base/merr.h"
+#include "scheduler/plan/cost.h"
+
+#define PLAN_BEATEN_MAX 8
+
+enum plan_schedule { PLAN_1F1B, PLAN_INTERLEAVED, PLAN_ZB_H1, PLAN_SCHEDULES };
+
+struct plan_wish { /* what the job's owner decided */
+    int tp, pp, micro, chunks; /* PLAN_AUTO: chosen here */
+    bool any_schedule, any_recompute;
+    enum plan_schedule schedule;
+    enum plan_recompute recompute;
+    int n_layers; /* of stages, given one by one; 0: none were */
+    uint16_t layers[PLAN_STAGES_MAX];
+};
+
+/* Whether anything is left open. */
+bool plan_wish_open(const struct plan_wish *w);
+
+struct plan_result {
+    struct plan_option best;
+    struct plan_option beaten[PLAN_BEATEN_MAX]; /* the next best, of other shapes; those that do not fit at the end */
+    int n_beaten;
+    int considered;    /* layouts */
+    int unfit;         /* of those weighed, for lack of memory */
+    int devices;       /* that were there */
+};
+
+/* Plan for the site's devices. Returns 0 with *ret, or with words in err
+ *   -EINVAL  no layout can be, however many devices
+ *   -ENOSPC  too few devices for one replica
+ *   -E2BIG   none that can be fits into the devices' memory
+ *   -ENOMEM */
+int plan_search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
+                struct plan_result *ret, struct merr *err);
+
+/* One JSON object: layout, predicted step and memory, what it beat and why. 0 or as buf_printf. */
+int plan_print(const struct plan_job *job, const struct plan_result *p, struct buf *out);
+
+/* The options of a spec that the plan settles, as JSON to be merged into the spec. */
+int plan_print_settled(const struct plan_shape *s, struct buf *out);
+
+/* "tp 2 x pp 1 x dp 4, micro 2, interleaved (2 chunks), recompute full". */
+#define PLAN_SHAPE_TEXT_MAX 128
+void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX]);
+
+#endif

@@ -1,0 +1,60 @@
+#include "scheduler/plan/shape.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+int plan_micro(int leaf_sequences, int length)
+{
+    int micro = 1;
+
+    for (int m = 1; m <= leaf_sequences; m++)
+        if (leaf_sequences % m == 0 && (long)m * length <= PLAN_MICRO_TOKENS)
+            micro = m;
+    return micro;
+}
+
+bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret)
+{
+    int unit = PLAN_VOCAB_ALIGN * tp, copies = tp > m->kv_heads ? tp / m->kv_heads : 1;
+
+    if (tp < 1 || m->hidden % m->heads != 0 || m->heads % tp != 0 || m->ffn % tp != 0 ||
+        (m->kv_heads % tp != 0 && tp % m->kv_heads != 0))
+        return false;
+    *ret = (struct plan_cut){.dim = m->hidden / m->heads, .parts = m->family == PLAN_LLAMA ? 2 : 1,
+                             .heads = m->heads / tp, .ffn = m->ffn / tp,
+                             .vocab = (m->vocab + unit - 1) / unit * PLAN_VOCAB_ALIGN};
+    ret->q = ret->heads * ret->dim;
+    ret->kv = m->kv_heads * copies / tp * ret->dim;
+    ret->qkv = ret->q + 2 * ret->kv;
+    return true;
+}
+
+double plan_block_weights(const struct plan_model *m)
+{
+    double h = m->hidden, kv = (double)m->kv_heads * (m->hidden / m->heads);
+    int parts = m->family == PLAN_LLAMA ? 2 : 1;
+
+    return 2 * h * h + 2 * h * kv + (parts + 1) * h * m->ffn;
+}
+
+double plan_head_cost(const struct plan_model *m)
+{
+    return (double)m->vocab * m->hidden / plan_block_weights(m);
+}
+
+struct plan_split plan_split_of(const struct plan_model *m, const struct plan_shape *shape)
+{
+    return (struct plan_split){.layers = m->layers, .stages = shape->pp * shape->chunks,
+                               .given = shape->n_layers > 0 ? shape->layers : NULL,
+                               .head_cost = plan_head_cost(m)};
+}
+
+int plan_micros(const struct plan_job *job, const struct plan_shape *shape, int r)
+{
+    int leaf = job->sequences / job->virtual_workers / shape->micro, begin, end;
+
+    if (r < 0)
+        return (job->virtual_workers + shape->dp - 1) / shape->dp * leaf;
+    plan_leaves(job->virtual_workers, shape->dp, r, &begin, &end);
+    return (end - begin) * leaf;
+}

@@ -1,0 +1,70 @@
+/* shape - a training job as the planner sees it, and one way to lay it over ranks
+ *
+ * Values only. What a spec says of a job is turned into these by api/spec_plan.h.
+ */
+#ifndef MUSTER_SCHEDULER_PLAN_SHAPE_H
+#define MUSTER_SCHEDULER_PLAN_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scheduler/plan/layout.h"
+#include "scheduler/plan/schedule.h"
+#include "scheduler/plan/split.h"
+
+#define PLAN_STAGES_MAX 256      /* whose layers are given one by one */
+#define PLAN_MICRO_TOKENS 2048   /* what a micro-batch that nobody chose has at most */
+#define PLAN_VOCAB_ALIGN 64      /* the vocabulary is padded to a multiple of this times tp */
+
+enum plan_family { PLAN_GPT2, PLAN_LLAMA };
+enum plan_recompute { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_SELECTIVE, PLAN_RECOMPUTE_FULL, PLAN_RECOMPUTES };
+
+struct plan_model {
+    enum plan_family family;
+    int layers, hidden, heads, kv_heads, ffn, context, vocab; /* each at least 1; heads divides hidden */
+    bool tied, qkv_bias;
+};
+
+struct plan_job {
+    struct plan_model model;
+    int sequences, length; /* a step's, tokens of each */
+    int virtual_workers;   /* divides sequences */
+    int eval_sequences;    /* most held-out ones looked at together; 0: none */
+    int zero;              /* 1: the optimizer's state is split over replicas */
+    bool bf16, sequence_parallel;
+    bool dp_coded;         /* gradients between replicas are compressed */
+};
+
+struct plan_shape {
+    int tp, pp, dp;
+    int chunks;                  /* of each pipeline rank; above 1 the schedule is interleaved */
+    int micro;                   /* sequences a micro-batch; divides a virtual worker's */
+    enum schedule_kind schedule; /* SCHEDULE_1F1B or SCHEDULE_ZB_H1 */
+    enum plan_recompute recompute;
+    int n_layers;                /* pp · chunks, or 0: shared evenly, fewer where the head is */
+    uint16_t layers[PLAN_STAGES_MAX];
+};
+
+struct plan_cut { /* sizes of what one tensor-parallel rank holds */
+    int dim, parts;      /* of a head; matrices side by side in the first half of the feed-forward part */
+    int heads, q, kv, qkv, ffn, vocab;
+};
+
+/* Sequences a micro-batch of a virtual worker's that nobody chose: the largest divisor within PLAN_MICRO_TOKENS,
+ * whatever the layout. */
+int plan_micro(int leaf_sequences, int length);
+
+/* Whether tp can cut the model; then *ret is filled in. */
+bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret);
+
+/* Elements of a block's matrices in the whole model; what the head costs in blocks. */
+double plan_block_weights(const struct plan_model *m);
+double plan_head_cost(const struct plan_model *m);
+
+/* The layers of all stages; given points into shape. */
+struct plan_split plan_split_of(const struct plan_model *m, const struct plan_shape *shape);
+
+/* Micro-batches of a step of replica r, -1: of the one with most. */
+int plan_micros(const struct plan_job *job, const struct plan_shape *shape, int r);
+
+#endif
