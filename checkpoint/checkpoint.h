@@ -21,6 +21,7 @@
 #include "base/merr.h"
 
 #define MCK_DIMS_MAX 6
+#define MCK_PAD_MAX (1u << 16)
 
 enum mck_dtype { MCK_F32, MCK_BF16, MCK_F16, MCK_F64, MCK_I64, MCK_I32, MCK_U8 };
 enum mck_role {
@@ -46,18 +47,19 @@ struct mck_buffer {
     uint64_t off[MCK_DIMS_MAX], len[MCK_DIMS_MAX];
     uint64_t sub_begin, sub_end;
     void *data;
+    uint32_t pad; /* zeros behind data that are part of its memory: written along where that spares a copy */
     int bucket;   /* order of the update, for mck_gate; 0.. */
     bool replica; /* another rank registers the same bytes and writes them: not stored from here */
 };
 
 /* How buffers are captured: copied into the pool, which opens the gate soon; or written from where they lie, which
  * opens it once they are on disk but spares the copy. That holds for each 4 MiB of the stream, where every shard begins
- * at a page, that lie in memory in the same way, with zeros in the gaps; the rest is copied. A checkpoint that training
- * waits for is mck_begin and mck_drain. */
+ * at a page, that lie in memory in the same way, with zeros in the gaps; the rest is copied. */
 enum mck_mode {
     MCK_AUTO, /* MCK_ZEROCOPY where the disk was seen to take all between mck_begin and mck_gate, else MCK_STAGED */
     MCK_STAGED,
     MCK_ZEROCOPY,
+    MCK_SYNC, /* training waits for the commit: as MCK_ZEROCOPY, and the gate opens after it */
 };
 
 /* Bytes at data. */
@@ -69,7 +71,7 @@ struct mck_cfg {
     const char *dir; /* the job's checkpoint folder; made when missing */
     int rank, size;
     uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
-    enum mck_mode mode;  /* MCK_ZEROCOPY: for codec none alone, else MCK_STAGED */
+    enum mck_mode mode;  /* MCK_ZEROCOPY and MCK_SYNC spare copies for codec none alone */
     const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
     int keep;            /* newest committed checkpoints kept, at least 2 */
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
@@ -98,6 +100,9 @@ int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, siz
  * is another attempt: what comes late of the first does no harm, and all ranks must begin it again. */
 int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
 
+/* As mck_begin, in mode MCK_SYNC whatever the writer's: for a checkpoint that is waited for in any case. */
+int mck_begin_sync(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
+
 /* Before the update of a bucket (-1: of all): returns once its bytes are copied. Adds the time waited to
  * mck_stall_us. */
 int mck_gate(struct mck_writer *w, int bucket, struct merr *err);
@@ -109,7 +114,7 @@ int mck_drain(struct mck_writer *w, int64_t deadline_us, struct merr *err);
  * finished when committed, elsewhere when its file is durable. */
 int mck_next_done(struct mck_writer *w, struct mck_done *ret);
 
-/* Microseconds the caller has waited in this writer since the last call. */
+/* Microseconds the caller has spent in mck_begin, mck_gate and mck_drain since the last call. */
 int64_t mck_stall_us(struct mck_writer *w);
 
 /* Stops what is under way (uncommitted files are removed) and frees. */

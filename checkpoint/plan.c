@@ -50,6 +50,8 @@ int plan_check_buffer(const struct mck_buffer *b, struct merr *err)
         return merr_set(err, -EINVAL, "buffer '%s': its range passes its box", b->name);
     if (b->bucket < 0 || b->bucket >= BUCKETS_MAX)
         return merr_set(err, -EINVAL, "buffer '%s': bucket %d is not in 0..%d", b->name, b->bucket, BUCKETS_MAX - 1);
+    if (b->pad > MCK_PAD_MAX)
+        return merr_set(err, -EINVAL, "buffer '%s': more than %u bytes of padding", b->name, MCK_PAD_MAX);
     if (!b->data && volume)
         return merr_set(err, -EINVAL, "buffer '%s' has no memory", b->name);
     return 0;
@@ -112,21 +114,21 @@ static int same_tensor(const struct mck_buffer *a, const struct mck_buffer *b, s
     return same ? 0 : merr_set(err, -EINVAL, "buffer '%s' is registered with two shapes or types", a->name);
 }
 
-/* Cut a shard of bytes at stream offset off, followed by zeros up to end, at the borders of extents. */
+/* Cut a shard of bytes at stream offset off, followed by zeros up to end, at the borders of extents. What shares a
+ * page with its memory can be read. */
 static void add_pieces(struct plan *p, const struct mck_buffer *b, uint64_t off, uint64_t bytes, uint64_t end)
 {
-    uint64_t at = off;
+    uintptr_t memory = (uintptr_t)b->data, mapped = mck_round(memory + bytes + b->pad, MCK_ALIGN) - memory;
 
-    while (at < off + bytes) {
-        uint64_t border = (at / MCK_SLOT + 1) * MCK_SLOT, to = off + bytes < border ? off + bytes : border;
-        uint64_t pad = to == off + bytes ? end - to : 0;
+    for (uint64_t at = off, to; at < end; at = to) {
+        uint64_t border = (at / MCK_SLOT + 1) * MCK_SLOT, data = at < off + bytes ? off + bytes - at : 0;
 
-        assert(to + pad <= border);
+        to = end < border ? end : border;
+        data = data < to - at ? data : to - at;
         p->piece[p->pieces++] = (struct piece){
             .src = (const char *)b->data + (at - off), .bucket = (uint32_t)b->bucket,
             .extent = (uint32_t)(at / MCK_SLOT), .at = (uint32_t)(at % MCK_SLOT),
-            .len = (uint32_t)(to - at), .pad = (uint32_t)pad};
-        at = to;
+            .len = (uint32_t)data, .pad = (uint32_t)(to - at - data), .seen = to - off <= mapped};
     }
 }
 
@@ -151,11 +153,11 @@ static void lay_out(const struct mck_buffer *const *v, size_t n, struct slice *o
         if (i)
             out[i - 1].end = off;
         out[i] = (struct slice){.b = v[i], .off = off, .bytes = bytes};
-        pieces += out[i].bytes / MCK_SLOT + 2;
-        off += out[i].bytes;
-        out[i].end = off;
+        pieces += bytes / MCK_SLOT + 3; /* the last two for the border that padding may pass */
+        out[i].end = off + bytes;
+        off += bytes + v[i]->pad;
     }
-    p->stream_len = off;
+    p->stream_len = n ? out[n - 1].end : 0;
     *ret_pieces = pieces;
 }
 
@@ -192,11 +194,10 @@ static int find_in_place(struct plan *p, struct merr *err)
     for (size_t i = 0; i < p->pieces; i++) {
         const struct piece *q = &p->piece[i];
         uintptr_t base = (uintptr_t)q->src - q->at;
-        bool ends = q->at + q->len + q->pad == MCK_SLOT;
 
         if (!p->extent_src[q->extent] && base % MCK_ALIGN == 0)
             p->extent_src[q->extent] = q->src - q->at;
-        if ((uintptr_t)p->extent_src[q->extent] != base || q->pad >= MCK_ALIGN || (ends && q->pad))
+        if ((uintptr_t)p->extent_src[q->extent] != base || (q->pad && !q->seen))
             left[q->extent] = 1; /* not this one */
     }
     for (uint32_t i = 0; i < p->extents; i++) {

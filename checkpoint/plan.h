@@ -15,6 +15,7 @@ struct piece {
     uint32_t bucket;
     uint32_t extent, at; /* where in its extent */
     uint32_t len, pad;   /* bytes to copy, zeros after them */
+    bool seen;           /* those zeros may be looked for behind src, too */
 };
 
 struct plan {

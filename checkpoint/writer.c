@@ -301,8 +301,9 @@ static double over(double excess_s)
     return excess_s > 0 ? excess_s * 1e6 : 0;
 }
 
-/* What waiting at the gate each mode would cost by the rates seen, and the mode that follows. */
-static void choose_mode(const struct mck_writer *w, struct attempt *a)
+/* What waiting at the gate each mode would cost by the rates seen, and the mode that follows from that and from what
+ * was asked for. */
+static void choose_mode(const struct mck_writer *w, struct attempt *a, enum mck_mode asked)
 {
     double bytes = (double)w->plan.stream_len, pool = (double)w->pool_bytes, window = w->window_s;
     double write_s = w->disk_rate > 0 ? bytes / w->disk_rate : 0;
@@ -311,14 +312,21 @@ static void choose_mode(const struct mck_writer *w, struct attempt *a)
     bool can = !w->coder && w->plan.in_place_bytes > 0;
     bool pays = write_s > 0 && window > 0 && write_s < 0.8 * window && (double)w->plan.in_place_bytes > bytes / 2;
 
-    a->mode = can && (w->cfg.mode == MCK_ZEROCOPY || (w->cfg.mode == MCK_AUTO && pays)) ? MCK_ZEROCOPY : MCK_STAGED;
+    if (asked == MCK_SYNC)
+        a->mode = MCK_SYNC;
+    else
+        a->mode = can && (asked == MCK_ZEROCOPY || (asked == MCK_AUTO && pays)) ? MCK_ZEROCOPY : MCK_STAGED;
     if (copy_us < drain_us)
         copy_us = drain_us;
-    a->expect_us = (int64_t)(a->mode == MCK_ZEROCOPY ? over(write_s - window) : copy_us);
+    if (a->mode == MCK_STAGED)
+        a->expect_us = (int64_t)copy_us;
+    else
+        a->expect_us = (int64_t)over(a->mode == MCK_SYNC ? write_s : write_s - window);
 }
 
-static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step, char *kv)
+static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step, char *kv, enum mck_mode asked)
 {
+    bool in_place;
     uint32_t *bucket_left = a->bucket_left;
     struct extent *extent = a->extent;
     struct mck_chunk *chunk = a->chunk;
@@ -331,19 +339,20 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     folder_attempt(w->cfg.generation, step, w->tries, a->uuid);
     memset(chunk, 0, w->plan.chunks * sizeof(*chunk));
     memcpy(bucket_left, w->plan.bucket_pieces, w->plan.buckets * sizeof(*bucket_left));
-    choose_mode(w, a);
+    choose_mode(w, a, asked);
+    in_place = !w->coder && a->mode != MCK_STAGED;
     for (uint32_t i = 0; i < w->plan.extents; i++)
         extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i],
-                                    .in_place = a->mode == MCK_ZEROCOPY && w->plan.extent_src[i] &&
-                                                gaps_are_zero(&w->plan, i)};
+                                    .in_place = in_place && w->plan.extent_src[i] && gaps_are_zero(&w->plan, i)};
     w->window_open = true;
     w->begun_us = a->begun_us;
     if (!a->pieces_left)
         a->captured_us = a->begun_us;
 }
 
-int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err)
+static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck_mode asked, struct merr *err)
 {
+    int64_t start = clock_mono_us();
     struct attempt *room = NULL;
     char *text;
     int r = 0;
@@ -367,20 +376,34 @@ int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr
         r = merr_set(err, -EBUSY, "%d checkpoints are under way: step %llu is not saved", ATTEMPTS_MAX,
                      (unsigned long long)step);
     if (!r) {
-        attempt_reset(w, room, step, text);
+        attempt_reset(w, room, step, text, asked);
+        room->stall_us = clock_mono_us() - start;
         text = NULL;
         (void)pthread_cond_signal(&w->capture);
         (void)pthread_cond_signal(&w->encode);
     }
+    w->stall_us += clock_mono_us() - start;
     unlock(w);
     free(text);
     return r > 0 ? 0 : r;
+}
+
+int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err)
+{
+    return begin(w, step, kv, w->cfg.mode, err);
+}
+
+int mck_begin_sync(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err)
+{
+    return begin(w, step, kv, MCK_SYNC, err);
 }
 
 static uint64_t bucket_left(const struct mck_writer *w, const struct attempt *a, int bucket)
 {
     if (!a->used)
         return 0;
+    if (a->mode == MCK_SYNC)
+        return 1;
     if (a->code || a->skip)
         return a->copying; /* a copy that began before the end still reads the buffers */
     if (bucket < 0)

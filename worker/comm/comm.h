@@ -44,6 +44,8 @@ struct comm_world;
 struct comm_group;
 struct comm_request;
 
+#define COMM_SHARED_ALIGN 4096u /* so that files can be written from there past the page cache */
+
 struct comm_cfg {
     int rank, size;
     uint64_t generation;   /* ranks of another generation are not let in */
@@ -62,8 +64,8 @@ void comm_world_close(struct comm_world *w);
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
 
-/* Memory of this rank that node-mates can read in place; 64-byte aligned, zeroed, never given back before
- * the world closes. NULL when the arena is used up. Buffers from here make collectives cheaper. */
+/* Memory of this rank that node-mates can read in place; at a multiple of COMM_SHARED_ALIGN, zeroed, never given back
+ * before the world closes. NULL when the arena is used up. Buffers from here make collectives cheaper. */
 void *comm_shared_alloc(struct comm_world *w, size_t bytes);
 
 /* The group of n distinct ranks, in this order, which must hold this one. All members call it, in the same

@@ -226,7 +226,8 @@ static int segment_make(struct comm_world *w, const struct shm_cfg *cfg, struct 
     me->card = (struct shm_card){.pid = getpid(),
                                  .pipe = -1,
                                  .piece_bytes = s->piece_bytes,
-                                 .arena_at = sizeof(struct segment) + (size_t)lanes * lane_bytes(s->piece_bytes),
+                                 .arena_at = (sizeof(struct segment) + (size_t)lanes * lane_bytes(s->piece_bytes) +
+                                              COMM_SHARED_ALIGN - 1) / COMM_SHARED_ALIGN * COMM_SHARED_ALIGN,
                                  .arena_bytes = (cfg->shared_bytes + 4095) & ~(size_t)4095};
     me->bytes = me->card.bytes = me->card.arena_at + me->card.arena_bytes;
     s->fd = memfd_create("muster-comm", MFD_CLOEXEC);
@@ -400,7 +401,7 @@ void *shm_alloc(struct comm_world *w, size_t bytes)
 {
     struct shm *s = w->shm;
     const struct shm_card *c = s ? &s->mate[s->self].card : NULL;
-    size_t need = (bytes + 63) & ~(size_t)63;
+    size_t need = (bytes + COMM_SHARED_ALIGN - 1) / COMM_SHARED_ALIGN * COMM_SHARED_ALIGN;
     char *p;
 
     if (!c || need < bytes || need > c->arena_bytes - s->arena_used)

@@ -162,7 +162,6 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
         scale = clip / (r->norm + 1e-6);
     flight_phase_set(t->flight, FLIGHT_UPDATE, t->step);
     if (!skip) {
-        TRY(train_saves_gate(t, err));
         TRY(optim_update(t->optim, t->step + 1, r->lr, scale, err));
         TRY(train_weights_changed(t, err));
     }

@@ -381,11 +381,13 @@ static int update_range(struct optim *o, const struct optim_range *r, const floa
     const struct params *p = o->cfg.params;
 
     for (int i = 0; i < p->n; i++) {
-        const struct param *q = &p->v[i];
+        const struct param *q = p->by_place[i];
         size_t begin = q->at > r->begin ? q->at : r->begin, end = q->at + q->n < r->end ? q->at + q->n : r->end;
 
         if (begin >= end)
             continue;
+        if (o->cfg.gate)
+            TRY(o->cfg.gate(o->cfg.gate_arg, i, err));
         a->n = end - begin;
         a->w = o->master ? o->master + r->state + (begin - r->begin) : o->cfg.weights + begin;
         a->m = o->m + r->state + (begin - r->begin);

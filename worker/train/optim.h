@@ -39,6 +39,9 @@ struct optim_cfg {
     struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
     float *weights;          /* the arena */
     double beta1, beta2, eps, weight_decay;
+    /* Before tensor params->by_place[i] and its moments change; what is saved may still be read. NULL: nobody asks. */
+    int (*gate)(void *arg, int i, struct merr *err);
+    void *gate_arg;
 };
 
 struct optim_range { /* of the weight arena */

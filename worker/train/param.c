@@ -208,6 +208,20 @@ static void add_chunks(struct param_builder *b, int ids, int per_layer)
     b->layer = -1;
 }
 
+static int compare_places(const void *x, const void *y)
+{
+    const struct param *a = *(const struct param *const *)x, *b = *(const struct param *const *)y;
+
+    return a->at != b->at ? (a->at < b->at ? -1 : 1) : (a > b) - (a < b);
+}
+
+static void sort_by_place(struct params *p)
+{
+    for (int i = 0; i < p->n; i++)
+        p->by_place[i] = &p->v[i];
+    qsort(p->by_place, p->n, sizeof(*p->by_place), compare_places);
+}
+
 static int layers_of(const struct layer_range *chunk, int chunks)
 {
     int n = 0;
@@ -231,8 +245,9 @@ int params_init(struct params *p, const struct model_cfg *c, const struct layer_
                          .tensors = id_head + !c->tied};
     memcpy(p->chunk, chunk, chunks * sizeof(*chunk));
     p->v = calloc((size_t)layers_of(chunk, chunks) * per_layer + ENDS_MAX, sizeof(*p->v));
+    p->by_place = calloc((size_t)layers_of(chunk, chunks) * per_layer + ENDS_MAX, sizeof(*p->by_place));
     p->layer = calloc(c->layers, sizeof(*p->layer));
-    if (!p->v || !p->layer) {
+    if (!p->v || !p->by_place || !p->layer) {
         params_clear(p);
         return merr_set(err, -ENOMEM, "no memory for the table of parameters");
     }
@@ -254,14 +269,17 @@ int params_init(struct params *p, const struct model_cfg *c, const struct layer_
     p->weight_n = p->rest_n + p->tied_n;
     p->grad_head_at = c->tied && first && last ? p->weight_n : 0;
     p->grad_n = p->weight_n + (p->grad_head_at ? p->tied_n : 0);
+    sort_by_place(p);
     return 0;
 }
 
 void params_clear(struct params *p)
 {
     free(p->v);
+    free(p->by_place);
     free(p->layer);
     p->v = NULL;
+    p->by_place = NULL;
     p->layer = NULL;
     p->n = 0;
 }

@@ -80,6 +80,7 @@ struct param_builder;
 
 struct params {
     struct param *v;
+    const struct param **by_place; /* [n] the same, as they lie: the order of updates, and of saving */
     int n;
     int tensors; /* in the whole model */
     struct layer_params *layer; /* by number, those of the chunks filled in */

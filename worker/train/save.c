@@ -119,12 +119,14 @@ static json_t *cursor(const struct train *t)
 
 static int tell(struct train *t, const struct mck_done *d, struct merr *err)
 {
+    static const char *const how[] = {[MCK_STAGED] = "copied first", [MCK_ZEROCOPY] = "from where it lay",
+                                      [MCK_SYNC] = "between two steps"};
     json_t *e;
 
     if (d->code == 0)
         log_info("checkpoint %s: %.1f MiB in %.2f s, %s, training waited %.1f ms (%.1f expected)", d->path,
                  (double)d->stored_bytes / (1 << 20), (double)d->write_us * 1e-6,
-                 d->mode == MCK_ZEROCOPY ? "from where it lay" : "copied first", (double)d->stall_us * 1e-3,
+                 how[d->mode], (double)d->stall_us * 1e-3,
                  (double)d->expect_us * 1e-3);
     else
         log_warn("checkpoint of step %llu failed: %s", (unsigned long long)d->step, d->err.text);
@@ -165,7 +167,8 @@ static int drain(struct train *t, struct merr *err)
     return r == 0 ? take_done(t, TIER_DISK, err) : r;
 }
 
-static int begin(struct train *t, int tier, struct merr *err)
+/* sync: nothing changes until it is committed. */
+static int begin(struct train *t, int tier, bool sync, struct merr *err)
 {
     struct saver *s = &t->saver[tier];
     json_t *kv;
@@ -175,14 +178,14 @@ static int begin(struct train *t, int tier, struct merr *err)
         return 0;
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
     if (!optim_settled(t->optim)) { /* it changes weights, which what is being saved may still be read from */
-        TRY(train_saves_gate(t, err));
+        TRY(train_saves_gate(t, -1, err));
         TRY(optim_settle(t->optim, err));
         TRY(train_weights_changed(t, err));
     }
     kv = cursor(t);
     if (!kv)
         return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");
-    r = mck_begin(s->writer, t->step, kv, err);
+    r = (sync ? mck_begin_sync : mck_begin)(s->writer, t->step, kv, err);
     json_decref(kv);
     if (r != 0)
         return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)t->step);
@@ -218,7 +221,7 @@ static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], 
                      tier == TIER_DISK ? "checkpoint" : "snapshot in memory", ++s->dropped);
         return 0;
     }
-    TRY(begin(t, tier, err));
+    TRY(begin(t, tier, false, err));
     if (tier == TIER_DISK)
         flight_saved(t->flight);
     return 0;
@@ -232,18 +235,18 @@ int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds,
     }
     if (must) {
         TRY(drain(t, err));
-        return begin(t, TIER_DISK, err);
+        return begin(t, TIER_DISK, true, err);
     }
     for (int i = 0; i < TIERS; i++)
         TRY(begin_due(t, i, votes, err));
     return 0;
 }
 
-int train_saves_gate(struct train *t, struct merr *err)
+int train_saves_gate(struct train *t, int place, struct merr *err)
 {
     for (int i = 0; i < TIERS; i++)
         if (t->saver[i].writer)
-            TRY(mck_gate(t->saver[i].writer, -1, err));
+            TRY(mck_gate(t->saver[i].writer, place, err));
     return 0;
 }
 

@@ -33,6 +33,8 @@ static void add_part(struct list *l, const struct param *q, const struct param_b
         b->sub_begin = from - at;
         b->sub_end = to - at;
     }
+    if (to == q->at + q->n) /* zeros up to the next tensor */
+        b->pad = (PARAM_BLOCK - q->n % PARAM_BLOCK) % PARAM_BLOCK * sizeof(float);
 }
 
 static int list_new(const struct params *p, struct list *l, struct merr *err)
@@ -59,7 +61,7 @@ int state_save_list(const struct state_view *s, struct mck_buffer **ret, size_t 
 
     TRY(list_new(s->params, &l, err));
     for (int i = 0; i < s->params->n; i++) {
-        const struct param *q = &s->params->v[i];
+        const struct param *q = s->params->by_place[i];
         bool replica = q->copy || (!s->zero && s->mesh->dp_index > 0);
 
         for (int j = 0; j < q->boxes; j++) {

@@ -207,6 +207,11 @@ static bool coded_in_spec(const char *codec)
     return *codec && strcmp(codec, "none") != 0;
 }
 
+static int gate(void *arg, int place, struct merr *err)
+{
+    return train_saves_gate(arg, place, err);
+}
+
 static struct optim_cfg optim_config(struct train *t)
 {
     return (struct optim_cfg){
@@ -216,6 +221,7 @@ static struct optim_cfg optim_config(struct train *t)
         .wire = t->wire[BYTES_DP], .coded = t->mesh->dp > 1 && coded_in_spec(t->spec->compress.dp),
         .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
         .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
+        .gate = gate, .gate_arg = t,
     };
 }
 
@@ -230,9 +236,10 @@ static int open_world(struct train *t, struct merr *err)
     };
 
     if (t->mesh->tp > 1)
-        shared += stage_reduce_floats(&s) * sizeof(float) + 64;
+        shared += stage_reduce_floats(&s) * sizeof(float) + COMM_SHARED_ALIGN;
     if (t->mesh->dp > 1)
-        shared += (t->params.weight_n + t->params.grad_n * t->buffers) * sizeof(float) + 64 * (1 + (size_t)t->buffers);
+        shared += (t->params.weight_n + t->params.grad_n * t->buffers) * sizeof(float) +
+                  COMM_SHARED_ALIGN * (1 + (size_t)t->buffers);
     cfg.shared_bytes = shared;
     (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
     flight_phase_set(t->flight, FLIGHT_RENDEZVOUS, 0);

@@ -116,8 +116,8 @@ void train_save_votes(const struct train *t, double votes[SAVE_VOTES]);
 /* Between two steps, the last of which took so long: report what was committed, begin what is due by the summed votes
  * of all ranks; must: save in any case, after waiting for what is under way. */
 int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds, bool must, struct merr *err);
-/* Before weights or moments change: once their bytes are copied. */
-int train_saves_gate(struct train *t, struct merr *err);
+/* Before a tensor (a place in params.by_place, -1: all) and its moments change: once what is saved of them is. */
+int train_saves_gate(struct train *t, int place, struct merr *err);
 /* How long training has waited for checkpoints since the last call. */
 int64_t train_saves_stall_us(struct train *t);
 /* Wait until all are committed; the coordinator fails when the last one did. */

@@ -189,6 +189,112 @@ static void the_mode_follows_from_what_was_seen(void **state)
     mck_writer_free(w);
 }
 
+static void a_gate_of_a_sync_save_opens_after_its_commit(void **state)
+{
+    struct arena *a = *state;
+    struct mck_writer *w = writer(a, MCK_STAGED);
+    json_t *kv = json_pack("{s:i}", "step", 7);
+    uint64_t step;
+
+    assert_int_equal(mck_begin_sync(w, 7, kv, NULL), 0);
+    assert_int_equal(mck_gate(w, 0, NULL), 0);
+    assert_int_equal(mck_latest(a->dir, &step, NULL, NULL), 1);
+    assert_int_equal(step, 7);
+    assert_int_equal(end(w).mode, MCK_SYNC);
+    assert_true(mck_stall_us(w) > 0);
+    expect_saved(a, 7);
+    json_decref(kv);
+    mck_writer_free(w);
+}
+
+static void digest(const char *dir, uint64_t step, char ret[33])
+{
+    struct merr err = {""};
+    struct mck *c;
+
+    if (mck_open(dir, step, &c, &err) || mck_digest(c, ret, &err))
+        fail_msg("%s", err.text);
+    mck_free(c);
+}
+
+/* The arena as it is after some updates, bucket by bucket. */
+static void update(struct arena *a, int bucket, uint64_t step)
+{
+    char *p = a->buf[bucket].data;
+
+    for (size_t k = 0; k < floats[bucket] * 4; k += 61)
+        p[k] = (char)(p[k] * 5 + (char)step);
+}
+
+/* One writer trains on while it saves each step, of which it may leave out some; another stands still for each of
+ * those that it did not. */
+static void updates_behind_their_gates_save_what_standing_still_saves(void **state)
+{
+    static const enum mck_mode modes[] = {MCK_STAGED, MCK_ZEROCOPY, MCK_AUTO};
+    struct arena *a = *state;
+
+    for (size_t m = 0; m < COUNT(modes); m++) {
+        struct mck_cfg cfg = {.dir = a->dir, .size = 1, .generation = 1, .codec = m == 2 ? "auto" : "none",
+                              .keep = 100, .mode = modes[m], .pool_bytes = 2 * MCK_SLOT};
+        struct merr err = {""};
+        struct mck_writer *moving, *still;
+        char still_dir[96], one[33], other[33];
+        int saved = 0;
+
+        (void)snprintf(still_dir, sizeof(still_dir), "%s/still", a->dir);
+        assert_int_equal(mck_writer_new(&cfg, a->buf, TENSORS, &moving, &err), 0);
+        cfg.dir = still_dir;
+        assert_int_equal(mck_writer_new(&cfg, a->buf, TENSORS, &still, &err), 0);
+        for (uint64_t step = 10 * m + 1; step < 10 * m + 4; step++) {
+            json_t *kv = json_pack("{s:I}", "step", (json_int_t)step);
+            int r = mck_begin(moving, step, kv, &err);
+
+            assert_true(r == 0 || r == -EBUSY);
+            if (r == 0) {
+                assert_int_equal(mck_begin_sync(still, step, kv, NULL), 0);
+                assert_int_equal(mck_drain(still, clock_mono_us() + WAIT_US, NULL), 0);
+                saved++;
+            }
+            json_decref(kv);
+            for (int b = 0; b < TENSORS; b++) {
+                assert_int_equal(mck_gate(moving, b, NULL), 0);
+                update(a, b, step);
+            }
+        }
+        assert_int_equal(mck_drain(moving, clock_mono_us() + WAIT_US, NULL), 0);
+        assert_true(saved >= 2);
+        for (struct mck_done d; mck_next_done(moving, &d) == 1; saved--) {
+            assert_int_equal(d.code, 0);
+            digest(a->dir, d.step, one);
+            digest(still_dir, d.step, other);
+            assert_string_equal(one, other);
+        }
+        assert_int_equal(saved, 0);
+        mck_writer_free(moving);
+        mck_writer_free(still);
+    }
+}
+
+static void padding_that_is_said_to_be_there_keeps_tensors_in_place(void **state)
+{
+    struct arena *a = *state;
+    struct mck_buffer two[2] = {a->buf[0], a->buf[3]};
+    uint64_t first = floats[0] * 4;
+    struct plan p;
+
+    two[1].data = a->memory + (first / PAGE + 3) * PAGE; /* two whole pages of zeros between them */
+    assert_int_equal(plan_make(two, 2, 0, &p, NULL), 0);
+    assert_int_equal(p.in_place_bytes, MCK_SLOT); /* only the second one's own */
+    plan_clear(&p);
+    two[0].pad = (uint32_t)((first / PAGE + 3) * PAGE - first);
+    assert_int_equal(plan_make(two, 2, 0, &p, NULL), 0);
+    assert_int_equal(p.in_place_bytes, 2 * MCK_SLOT);
+    assert_int_equal(p.stream_len, (first / PAGE + 3) * PAGE + floats[3] * 4);
+    plan_clear(&p);
+    two[0].pad = MCK_PAD_MAX + 1;
+    assert_int_equal(plan_make(two, 2, 0, &p, NULL), -EINVAL);
+}
+
 static void a_failed_attempt_opens_its_gate(void **state)
 {
     struct arena *a = *state;
@@ -216,6 +322,9 @@ int main(void)
         T(buffers_may_change_once_their_gate_has_opened),
         T(gaps_that_hold_something_are_written_as_zeros),
         T(the_mode_follows_from_what_was_seen),
+        T(a_gate_of_a_sync_save_opens_after_its_commit),
+        T(updates_behind_their_gates_save_what_standing_still_saves),
+        T(padding_that_is_said_to_be_there_keeps_tensors_in_place),
         T(a_failed_attempt_opens_its_gate),
     };
 

@@ -41,7 +41,7 @@ struct bench {
     int leaves;
 };
 
-static void open_bench(struct bench *b, int leaves)
+static void open_gated(struct bench *b, int leaves, int (*gate)(void *, int, struct merr *), void *arg)
 {
     struct kern_cfg kc = {.threads = 1};
     struct optim_cfg oc;
@@ -58,9 +58,15 @@ static void open_bench(struct bench *b, int leaves)
     assert_int_equal(tree_init(&b->tree, b->k, b->s, 0, leaves, b->pool, &(struct tree_span){0, b->p.grad_n}, 1,
                                NULL), 0);
     oc = (struct optim_cfg){.k = b->k, .stream = b->s, .params = &b->p, .leaves = leaves, .zero = 1, .weights = b->w,
-                            .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+                            .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .gate = gate,
+                            .gate_arg = arg};
     mesh_init(&oc.mesh, 1, 1, 1, 0);
     assert_int_equal(optim_new(&oc, &b->o, NULL), 0);
+}
+
+static void open_bench(struct bench *b, int leaves)
+{
+    open_gated(b, leaves, NULL, NULL);
 }
 
 static void close_bench(struct bench *b)
@@ -154,6 +160,42 @@ static void an_update_is_adamw_with_decay_on_matrices_alone(void **state)
     close_bench(&b);
 }
 
+struct gated {
+    struct bench *b;
+    const float *before;
+    int next; /* the place whose gate comes next */
+};
+
+/* What lies before a place has changed, what lies from there on has not. */
+static int expect_place(void *arg, int place, struct merr *err)
+{
+    struct gated *g = arg;
+    const struct param *q = g->b->p.by_place[place];
+
+    (void)err;
+    assert_int_equal(place, g->next++);
+    assert_memory_equal(g->b->w + q->at, g->before + q->at, (g->b->p.weight_n - q->at) * sizeof(float));
+    if (place > 0)
+        assert_true(g->b->w[g->b->p.by_place[place - 1]->at] != g->before[g->b->p.by_place[place - 1]->at]);
+    return 0;
+}
+
+static void each_tensor_passes_its_gate_before_it_changes(void **state)
+{
+    struct gated g;
+    struct bench b;
+
+    (void)state;
+    open_gated(&b, 1, expect_place, &g);
+    g = (struct gated){.b = &b, .before = memcpy(malloc(b.p.weight_n * sizeof(float)), b.w,
+                                                 b.p.weight_n * sizeof(float))};
+    run_leaves(&b);
+    assert_int_equal(optim_update(b.o, 1, 1e-2, 1, NULL), 0);
+    assert_int_equal(g.next, b.p.n);
+    free((void *)g.before);
+    close_bench(&b);
+}
+
 static void padding_stays_zero(void **state)
 {
     struct bench b;
@@ -176,6 +218,7 @@ int main(void)
         cmocka_unit_test(the_learning_rate_follows_the_formula),
         cmocka_unit_test(squares_count_every_element_once),
         cmocka_unit_test(an_update_is_adamw_with_decay_on_matrices_alone),
+        cmocka_unit_test(each_tensor_passes_its_gate_before_it_changes),
         cmocka_unit_test(padding_stays_zero),
     };
 
