@@ -6,8 +6,8 @@
 
 #include "base/merr.h"
 
-/* bytes (may be 0) of zeroes, 64-byte aligned, every page touched; large areas ask for huge pages. Freed by
- * host_free. Returns 0 or -ENOMEM. */
+/* bytes (may be 0) of zeroes, 64-byte aligned. Large areas take their pages, huge ones where there are, when they are
+ * first written, by the thread that writes. Freed by host_free. Returns 0 or -ENOMEM. */
 int host_alloc(size_t bytes, void **ret, struct merr *err);
 void host_free(void *p);
 

@@ -118,7 +118,7 @@ struct kern_ops {
     void (*stream_free)(struct kern_stream *s);
     int (*stream_sync)(struct kern_stream *s, struct merr *err);
 
-    /* Device memory, 64-byte aligned, zeroed and touched. */
+    /* Device memory, 64-byte aligned, zeroed. */
     int (*mem_alloc)(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
     void (*mem_free)(struct kern_stream *s, void *p);
     int (*copy)(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err); /* any direction */

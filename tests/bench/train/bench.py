@@ -10,6 +10,7 @@ turns, `rounds` times; each time its first steps are left out and a median taken
   *_vs_torch  tokens/s over PyTorch's (torch_steps.py)
   small_dp2, small_tp2, small_pp2   two ranks of one thread over one rank of two
   start_to_first_step_s             from exec of a fresh 124M job's rank to the begin of its first step
+  first_step_vs_next                its first step, which takes most of its memory, over the next
   peak_rss_vs_plan                  resident memory at its highest over the planned
 
 MUSTER_BENCH_STEPS and MUSTER_BENCH_ROUNDS do as --steps and --rounds; MUSTER_BENCH_BLAS is a BLAS for PyTorch."""
@@ -91,6 +92,7 @@ class Went:
     def __init__(self, run, skip, start_s):
         lines = run.metrics()
         self.start_s = start_s - lines[0]["step_ms"] / 1e3
+        self.steps_ms = [m["step_ms"] for m in lines]
         self.rate = statistics.median(TOKENS / (m["step_ms"] / 1e3) for m in lines[skip:])
         self.planned_mib = sum(float(re.search(r"all ([0-9.]+) MiB", run.log(r)).group(1)) for r in range(run.world))
         self.peak_mib = 0
@@ -199,9 +201,11 @@ def bench_layouts(b):
 
 
 def bench_start(b):
-    went = [b.train("gpt2_124m", steps=1) for _ in range(b.rounds)]
+    went = [b.train("gpt2_124m", steps=2) for _ in range(b.rounds)]
     start = statistics.median(w.start_s for w in went)
     row("start_to_first_step_s", start, "s", "2 s", start / 2)
+    first, then = (statistics.median(w.steps_ms[i] for w in went) for i in (0, 1))
+    row("first_step_vs_next", first, "ms", f"the step after it: {then:.1f} ms", first / then)
     peak, plan = went[-1].peak_mib, went[-1].planned_mib
     row("peak_rss_vs_plan", peak, "MiB", f"planned {plan:.1f} MiB", peak / plan)
 
