@@ -282,10 +282,12 @@ static void check_compress(struct reading *r)
     bool tp = strcmp(s->compress.tp, "none") != 0, pp = strcmp(s->compress.pp, "none") != 0;
     bool dp = strcmp(s->compress.dp, "none") != 0;
 
-    if (s->parallel.exact == EXACT_STRICT && (tp || pp || dp))
-        faults_add(r->f, "/parallel/exact", "'strict' with compress.%s '%s' is not built yet in this version: codecs "
-                   "round by layout; use 'relaxed', or 'none' as codec", tp ? "tp" : pp ? "pp" : "dp",
-                   tp ? s->compress.tp : pp ? s->compress.pp : s->compress.dp);
+    if (s->parallel.exact == EXACT_STRICT && (tp || pp))
+        faults_add(r->f, "/parallel/exact", "'strict' does not go with compress.%s '%s', which rounds where layers are "
+                   "cut; use 'relaxed', or 'none' as codec", tp ? "tp" : "pp", tp ? s->compress.tp : s->compress.pp);
+    if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.dp, "auto") == 0)
+        faults_add(r->f, "/parallel/exact", "'strict' does not go with compress.dp 'auto', which decides by "
+                   "measurement; name the codec: 'sdp4bit', 'g8' or 'none'");
     if (s->parallel.zero == 0 && dp)
         faults_add(r->f, "/compress/dp", "'%s' needs parallel.zero 1: owners keep the exact weights; use zero 1 or "
                    "'none'", s->compress.dp);

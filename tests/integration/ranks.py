@@ -137,6 +137,12 @@ def train(spec, folder=None, want=DONE, seconds=120, **how):
         return run.must(want, seconds)
 
 
+def digest(run):
+    """Of the newest checkpoint, as `muster checkpoint digest` prints it."""
+    return subprocess.run([os.path.join(BUILD, "bin", "muster"), "checkpoint", "digest",
+                           os.path.join(run.job, "checkpoints")], capture_output=True, text=True, check=True).stdout
+
+
 def losses(run):
     return [m["loss"] for m in run.metrics()]
 

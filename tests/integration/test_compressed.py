@@ -100,3 +100,35 @@ def test_codecs_go_with_bf16_and_sequence_parallel(job, tmp_path):
     run = ranks.train(dict(spec, compress={"tp": "r8", "dp": "sdp4bit"}), str(tmp_path / "coded"), **layout)
     assert ranks.relative(ranks.losses(run), ranks.losses(plain)) < LOSS_RELATIVE
     assert run.metrics()[5]["bytes_tp"] < 0.3 * plain.metrics()[5]["bytes_tp"]
+
+
+def strict(job, codec):
+    return dict(job, compress={"dp": codec}, parallel=dict(job["parallel"], exact="strict"))
+
+
+# codec, layouts with their nodes, and the most bytes of what dp sends uncoded: fewer leaves a replica, fewer bytes
+STRICT = [
+    ("sdp4bit", [({"dp": 1}, 1, None), ({"dp": 2}, 1, 0.21), ({"dp": 4}, 2, 0.14), ({"pp": 2, "dp": 3}, 1, None)]),
+    ("g8", [({"dp": 1}, 1, None), ({"dp": 4}, 1, None)]),
+]
+
+
+@pytest.mark.parametrize("codec,layouts", STRICT)
+def test_strict_gives_the_same_bits_with_any_number_of_replicas(job, uncoded, codec, layouts, tmp_path):
+    plain, first = uncoded({"dp": 1}, 1), None
+    for i, (layout, nodes, most) in enumerate(layouts):
+        run = ranks.train(strict(job, codec), str(tmp_path / str(i)), nodes=nodes, **layout)
+        first = first or run
+        assert ranks.losses(run) == ranks.losses(first), layout
+        assert ranks.digest(run) == ranks.digest(first), layout
+        if most:
+            sent, before = run.metrics()[5]["bytes_dp"], uncoded(layout, nodes).metrics()[5]["bytes_dp"]
+            assert 0 < sent < most * before, (layout, sent / before)
+    assert ranks.relative(ranks.losses(first), ranks.losses(plain)) < LOSS_RELATIVE
+    assert ranks.losses(first)[1:] != ranks.losses(plain)[1:]
+    # and when replicas come and go: the last layout's first half, the first layout's second
+    shutil.rmtree(os.path.join(run.job, "checkpoints", "step-00000020"))
+    resumed = ranks.train(strict(job, codec), str(tmp_path / str(i)), generation=2, **layouts[0][0])
+    assert [e["step"] for e in resumed.events("resumed")] == [10]
+    assert ranks.losses(resumed) == ranks.losses(first)
+    assert ranks.digest(resumed) == ranks.digest(first)

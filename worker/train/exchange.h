@@ -4,6 +4,10 @@
  * piece i, and finishes the canonical tree (tree.h) for it from the nodes that the replicas are left with. What is
  * complete in the last leaf is sent at once, from the end of the first region down; the rest when all is done. The
  * order in which parts travel changes no bit: they are only put where tree_finish() finds them.
+ *
+ * With codecs keyed by tensor (keyed.h), each leaf is coded before it is added to another. A replica's node then
+ * travels as the coded leaves below it, each as soon as it is complete, and its owners add them up; or as a sum
+ * in f32 where that is shorter, as it is for nodes of many leaves. Which of both changes no bit either.
  */
 #ifndef MUSTER_WORKER_TRAIN_EXCHANGE_H
 #define MUSTER_WORKER_TRAIN_EXCHANGE_H
@@ -13,6 +17,7 @@
 #include "base/merr.h"
 #include "worker/comm/comm.h"
 #include "worker/kernels/kernels.h"
+#include "worker/train/keyed.h"
 #include "worker/train/tree.h"
 
 #define EXCHANGE_REGIONS 3
@@ -24,6 +29,7 @@ struct exchange_cfg {
     int replicas, index;
     int leaves; /* V */
     struct tree_span region[EXCHANGE_REGIONS]; /* n a multiple of PARAM_BLOCK, or 0 */
+    struct keyed *keyed; /* NULL: f32 */
 };
 
 struct exchange;
@@ -40,10 +46,18 @@ int exchange_own_nodes(const struct exchange *x);
 /* Replica i's piece of a region: its beginning in the region and its floats. */
 void exchange_piece(const struct exchange *x, int region, int i, size_t *ret_begin, size_t *ret_n);
 
+/* Most bytes exchange_new() takes for what travels. */
+size_t exchange_bytes(const struct exchange_cfg *cfg);
+
+/* With codecs: a step begins, for rounding by chance; what the others send coded may come. */
+int exchange_begin(struct exchange *x, uint64_t step, struct merr *err);
+/* With codecs: [at, at + n) of a leaf's buffer is complete. It becomes what coding leaves of it. */
+int exchange_leaf(struct exchange *x, int leaf, float *buffer, size_t at, size_t n, struct merr *err);
+
 /* Of region 0, [from, what went before or its end) is final in the last leaf under way of the tree: send it. */
 int exchange_from(struct exchange *x, const struct tree *t, size_t from, struct merr *err);
 
-/* The tree is done: send what is left, wait for everything. */
+/* The tree is done: send what is left, wait for everything. -EBADMSG: a coded leaf is not good, err names whose. */
 int exchange_rest(struct exchange *x, const struct tree *t, struct merr *err);
 
 /* Our piece of a region in every node, by lo, for tree_finish(): node[exchange_nodes()], value likewise. */

@@ -52,6 +52,7 @@ static void contribute(struct train *t)
             losses[t->leaf_begin + i / t->per_leaf] += t->loss[i];
     extra[SUM_DRAIN] = flight_order_get(t->flight) == FLIGHT_DRAIN;
     train_save_votes(t, extra + SUM_SAVES);
+    extra[SUM_BROKEN] = keyed_broken_take(t->keyed);
     for (int i = 0; i < BYTES; i++) {
         extra[SUM_BROKEN] += wire_broken_take(t->wire[i]);
         extra[SUM_BYTES + i] = (double)(now[i] - t->bytes_before[i]);
@@ -152,6 +153,7 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
     r->began_us = clock_mono_us();
     for (int i = 0; i < t->trees; i++)
         tree_reset(&t->tree[i]);
+    TRY(optim_begin(t->optim, t->step, err));
     TRY(pipe_go(t->pipe, &run, err));
     TRY(reduce(t, r, err));
     skip = check_finite(t, r, err);

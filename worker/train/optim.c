@@ -26,6 +26,7 @@ struct optim {
     size_t state_n;
     float *m, *v;
     float *master;      /* coded dp: the weights of our pieces, placed as m and v */
+    char *units;        /* keyed: of all weights' differences */
     bool apart;         /* the weights are not the masters */
     size_t *cut;        /* [dp + 1] */
     double *blocks;     /* sums of squares of the arena's blocks */
@@ -65,15 +66,22 @@ static void set_regions(struct optim *o)
     }
 }
 
-static int open_exchange(struct optim *o, struct merr *err)
+static struct exchange_cfg exchange_config(const struct optim *o)
 {
     struct exchange_cfg x = {
         .k = o->cfg.k, .stream = o->cfg.stream, .group = wire_coded(o->cfg.wire) ? NULL : o->cfg.dp,
-        .replicas = o->cfg.mesh.dp, .index = o->cfg.mesh.dp_index, .leaves = o->cfg.leaves,
+        .replicas = o->cfg.mesh.dp, .index = o->cfg.mesh.dp_index, .leaves = o->cfg.leaves, .keyed = o->cfg.keyed,
     };
 
     for (int i = 0; i < REGIONS; i++)
         x.region[i] = (struct tree_span){o->region[i].at, o->region[i].n};
+    return x;
+}
+
+static int open_exchange(struct optim *o, struct merr *err)
+{
+    struct exchange_cfg x = exchange_config(o);
+
     return exchange_new(&x, &o->exchange, err);
 }
 
@@ -89,7 +97,10 @@ static int host_memory(struct optim *o, struct merr *err)
     o->blocks = calloc(o->cfg.params->weight_n / PARAM_BLOCK + 1, sizeof(*o->blocks));
     if (!o->bytes || !o->at || !o->cut || !o->value || !o->list || !o->blocks)
         return merr_set(err, -ENOMEM, "no memory for the optimizer's tables");
-    return 0;
+    if (!o->cfg.keyed)
+        return 0;
+    o->units = malloc(keyed_weight_bytes(o->cfg.keyed, o->cfg.params->weight_n) + 1);
+    return o->units ? 0 : merr_set(err, -ENOMEM, "no memory for the weights' coded differences");
 }
 
 /* The part of parameter q in our piece of rest, as offsets from the piece's beginning. False: none. */
@@ -131,7 +142,7 @@ static int device_memory(struct optim *o, struct merr *err)
 
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
     TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
-    if (wire_coded(o->cfg.wire))
+    if (wire_coded(o->cfg.wire) || o->cfg.keyed)
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err));
     if (n > 0)
         TRY(k->mem_alloc(o->cfg.stream, n * sizeof(float), (void **)&o->parts, err));
@@ -147,7 +158,8 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
 
     if (!o)
         return merr_set(err, -ENOMEM, "no memory for the optimizer");
-    assert(cfg->zero || !wire_coded(cfg->wire));
+    assert(cfg->zero || !(wire_coded(cfg->wire) || cfg->keyed));
+    assert(!cfg->keyed || !wire_coded(cfg->wire));
     o->cfg = *cfg;
     set_regions(o);
     r = open_exchange(o, err);
@@ -177,6 +189,7 @@ void optim_free(struct optim *o)
         o->cfg.k->mem_free(o->cfg.stream, o->master);
     if (o->whole)
         o->cfg.k->mem_free(o->cfg.stream, o->whole);
+    free(o->units);
     free(o->bytes);
     free(o->at);
     free(o->cut);
@@ -190,6 +203,14 @@ size_t optim_bytes(const struct optim_cfg *cfg)
 {
     size_t n = cfg->params->weight_n, d = cfg->mesh.dp;
 
+    if (cfg->keyed) {
+        struct optim o = {.cfg = *cfg};
+        struct exchange_cfg x;
+
+        set_regions(&o);
+        x = exchange_config(&o);
+        return sizeof(float) * 3 * n / d + keyed_weight_bytes(cfg->keyed, n) + exchange_bytes(&x);
+    }
     if (cfg->coded)
         return sizeof(float) * 3 * n / d;
     return sizeof(float) * (cfg->zero ? 2 * n / d : 2 * n + (d > 1 ? n : 0)) +
@@ -246,6 +267,16 @@ static int finish_region(struct optim *o, int i, struct tree *t, struct merr *er
     exchange_values(o->exchange, i, t, o->list, o->value);
     return tree_finish(o->cfg.k, o->cfg.stream, o->cfg.leaves, o->list, o->value, exchange_nodes(o->exchange), n,
                        &g->sum, err);
+}
+
+int optim_begin(struct optim *o, uint64_t step, struct merr *err)
+{
+    return exchange_begin(o->exchange, step, err);
+}
+
+int optim_leaf(struct optim *o, int leaf, float *buffer, size_t at, size_t n, struct merr *err)
+{
+    return exchange_leaf(o->exchange, leaf, buffer, at, n, err);
 }
 
 int optim_reduce_from(struct optim *o, const struct tree *t, size_t from, struct merr *err)
@@ -430,23 +461,47 @@ static int copy_masters(struct optim *o, bool to_weights, struct merr *err)
     return o->cfg.k->stream_sync(o->cfg.stream, err);
 }
 
-static int gather_timed(struct optim *o, const struct region *g, struct merr *err)
+static int gather_timed(struct optim *o, const struct region *g, void *array, size_t unit, struct merr *err)
 {
     int64_t began_us = clock_mono_us();
 
-    TRY(gather(o, g, o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+    TRY(gather(o, g, array, unit, err));
     wire_spent(o->cfg.wire, began_us, g->n);
     return 0;
 }
 
-/* New weights to all replicas. raw: as they are, else as the wire has it. */
+/* Weights of a region follow the masters by differences keyed by tensor. */
+static int move_keyed(struct optim *o, int i, uint64_t step, struct merr *err)
+{
+    const struct region *g = &o->region[i];
+    const struct optim_range *r = &o->range[i];
+    struct keyed *k = o->cfg.keyed;
+    struct merr why;
+    size_t begin, n;
+
+    keyed_code_weights(k, step, o->master + r->state, o->cfg.weights, r->begin, r->end - r->begin,
+                       o->units + keyed_weight_bytes(k, r->begin));
+    TRY(gather_timed(o, g, o->units, keyed_weight_bytes(k, PARAM_BLOCK), err));
+    for (int p = 0; p < o->cfg.mesh.dp; p++) {
+        piece(o, g, p, &begin, &n);
+        begin += g->at;
+        if (keyed_move_weights(k, o->units + keyed_weight_bytes(k, begin), o->cfg.weights, begin, n, &why) < 0)
+            return merr_set(err, -EBADMSG, "a block of weights from member %d of group 'dp' is not good, codec %s: %s",
+                            p, keyed_weight_codec(k), why.text);
+    }
+    return 0;
+}
+
+/* New weights to all replicas. raw: as they are, else as the wire or the spec's codecs have it. */
 static int share_weights(struct optim *o, uint64_t step, bool raw, struct merr *err)
 {
     for (int i = REST; i <= TIED && o->cfg.zero; i++) {
         const struct region *g = &o->region[i];
 
         if (raw)
-            TRY(gather_timed(o, g, err));
+            TRY(gather_timed(o, g, o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+        else if (o->cfg.keyed)
+            TRY(move_keyed(o, i, step, err));
         else if (g->n > 0)
             TRY(wire_move_replicas(o->cfg.wire, PART_WEIGHTS + (unsigned)i, step, o->master + o->range[i].state,
                                    o->cfg.weights + g->at, cuts(o, g), err));
@@ -472,7 +527,7 @@ int optim_check_replicas(struct optim *o, struct merr *err)
 {
     int64_t sum, both[2]; /* the largest and, negated, the smallest of all replicas */
 
-    if (!o->master)
+    if (!o->master || !o->cfg.dp)
         return 0;
     sum = (int64_t)(hash_xxh3(o->cfg.weights, o->cfg.params->weight_n * sizeof(float)) >> 1);
     both[0] = sum;

@@ -10,6 +10,9 @@
  * keep masters of their pieces beside the weights, which follow by coded differences: all replicas hold the same
  * weights, a fraction of a step from the masters. The bits then depend on dp. optim_settle() makes the
  * weights the masters', so that what is saved then is all there is to go on from.
+ *
+ * With codecs keyed by tensor (keyed.h; zero 1 only) it is leaves that are coded, and weights on one replica too: all
+ * bits are again the same for any dp and pp.
  */
 #ifndef MUSTER_WORKER_TRAIN_OPTIM_H
 #define MUSTER_WORKER_TRAIN_OPTIM_H
@@ -20,6 +23,7 @@
 #include "base/merr.h"
 #include "worker/comm/comm.h"
 #include "worker/kernels/kernels.h"
+#include "worker/train/keyed.h"
 #include "worker/train/mesh.h"
 #include "worker/train/param.h"
 #include "worker/train/tree.h"
@@ -36,6 +40,7 @@ struct optim_cfg {
     struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
     struct wire *wire;       /* how gradients and weights travel over dp; NULL: raw */
     bool coded;              /* for optim_bytes: wire will be coded */
+    struct keyed *keyed;     /* NULL, or how they are coded over a raw wire; borrowed */
     struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
     float *weights;          /* the arena */
     double beta1, beta2, eps, weight_decay;
@@ -61,6 +66,10 @@ size_t optim_bytes(const struct optim_cfg *cfg);
 const struct optim_range *optim_ranges(const struct optim *o);
 float *optim_m(struct optim *o);
 float *optim_v(struct optim *o);
+
+/* With codecs keyed by tensor: a step begins, and what is complete of a leaf goes on its way (exchange.h). */
+int optim_begin(struct optim *o, uint64_t step, struct merr *err);
+int optim_leaf(struct optim *o, int leaf, float *buffer, size_t at, size_t n, struct merr *err);
 
 /* In the last leaf under way of the tree, the gradients of the arena's rest are final from `from` on: send them on
  * their way. Calls of a step go down; optim_reduce() sees to what is left. */

@@ -214,10 +214,12 @@ int run_check_supported(const struct run *r, struct merr *err)
                         "backward needs the activations too; use '1f1b' or 'interleaved'");
     if (s->parallel.exact == EXACT_STRICT && r->mesh.tp > 1)
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for tp above 1; use tp 1 or 'relaxed'");
-    if (s->parallel.exact == EXACT_STRICT &&
-        (is_coded(s->compress.tp) || is_coded(s->compress.pp) || is_coded(s->compress.dp)))
-        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for codecs of messages; use 'relaxed', or "
-                        "'none' as codec");
+    if (s->parallel.exact == EXACT_STRICT && (is_coded(s->compress.tp) || is_coded(s->compress.pp)))
+        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with compress.tp and compress.pp, which "
+                        "round where layers are cut; use 'relaxed', or 'none' as codec");
+    if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.dp, "auto") == 0)
+        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with compress.dp 'auto', which decides by "
+                        "measurement; name the codec");
     if (s->parallel.zero == 0 && is_coded(s->compress.dp))
         return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
     if (s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)

@@ -131,11 +131,20 @@ static int plan_stages(struct train *t, struct merr *err)
     return params_init(&t->params, &t->model, chunk, t->chunks, t->mesh->first, t->mesh->last, err);
 }
 
+static bool coded_in_spec(const char *codec)
+{
+    return *codec && strcmp(codec, "none") != 0;
+}
+
 static int plan(struct train *t, struct merr *err)
 {
+    const struct job_spec *s = t->spec;
+
     TRY(run_check_supported(&t->run, err));
     TRY(read_model(t, err));
     TRY(plan_stages(t, err));
+    if (s->parallel.exact == EXACT_STRICT && coded_in_spec(s->compress.dp))
+        TRY(keyed_new(s->compress.dp, s->train.init.seed, &t->params, &t->keyed, err));
     TRY(data_open(t->spec, &t->data, err));
     data_get_info(t->data, &t->info);
     return plan_step(t, err);
@@ -178,7 +187,8 @@ static enum kern_type type_of(const struct train *t)
 
 static int open_wires(struct train *t, struct merr *err)
 {
-    const char *const codec[BYTES] = {t->spec->compress.tp, t->spec->compress.pp, t->spec->compress.dp};
+    const char *const codec[BYTES] = {t->spec->compress.tp, t->spec->compress.pp,
+                                      t->keyed ? "none" : t->spec->compress.dp};
     struct comm_group *const g[BYTES] = {t->tp, t->pp, t->dp};
 
     for (int i = 0; i < BYTES; i++) {
@@ -202,11 +212,6 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
     };
 }
 
-static bool coded_in_spec(const char *codec)
-{
-    return *codec && strcmp(codec, "none") != 0;
-}
-
 static int gate(void *arg, int place, struct merr *err)
 {
     return train_saves_gate(arg, place, err);
@@ -218,7 +223,8 @@ static struct optim_cfg optim_config(struct train *t)
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
         .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
-        .wire = t->wire[BYTES_DP], .coded = t->mesh->dp > 1 && coded_in_spec(t->spec->compress.dp),
+        .wire = t->wire[BYTES_DP], .keyed = t->keyed,
+        .coded = t->mesh->dp > 1 && !t->keyed && coded_in_spec(t->spec->compress.dp),
         .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
         .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
         .gate = gate, .gate_arg = t,
@@ -346,12 +352,21 @@ static int build_stages(struct train *t, struct merr *err)
     return 0;
 }
 
+static int leaf_complete(void *arg, int leaf, float *buffer, size_t at, size_t n, struct merr *err)
+{
+    const struct train *t = arg;
+
+    return optim_leaf(t->optim, leaf, buffer, at, n, err);
+}
+
 /* The part of the gradient arena [at, end) of rest, and with n > 0 as many floats from tied on. */
 static int add_tree(struct train *t, size_t at, size_t end, size_t tied, size_t n, struct merr *err)
 {
     struct tree_span span[TREE_SPANS_MAX] = {{at, end - at}, {tied, n}};
 
     TRY(tree_init(&t->tree[t->trees], t->k, t->stream, t->leaf_begin, t->leaf_end, t->pool, span, 1 + (n > 0), err));
+    if (t->keyed)
+        tree_on_complete(&t->tree[t->trees], leaf_complete, t);
     t->trees++;
     return 0;
 }
@@ -510,6 +525,7 @@ static void train_clear(struct train *t)
     free(t->loss);
     free(t->sums);
     free(t->eval_sums);
+    keyed_free(t->keyed);
     params_clear(&t->params);
     if (t->data)
         data_close(t->data);

@@ -9,6 +9,7 @@
 #include "worker/kernels/kernels.h"
 #include "worker/train/cadence.h"
 #include "worker/train/data.h"
+#include "worker/train/keyed.h"
 #include "worker/train/model.h"
 #include "worker/train/optim.h"
 #include "worker/train/param.h"
@@ -72,6 +73,7 @@ struct train {
     struct comm_world *world;
     struct comm_group *all, *tp, *kv, *dp, *pp, *pair; /* NULL where this rank is alone */
     struct wire *wire[BYTES];           /* how tp, pp and dp travel */
+    struct keyed *keyed;                /* parallel.exact strict with compress.dp: what dp's raw wire then carries */
     uint64_t bytes_before[BYTES];
 
     float *weights, *reduce;

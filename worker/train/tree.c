@@ -68,6 +68,12 @@ void tree_clear(struct tree *t)
     t->free = NULL;
 }
 
+void tree_on_complete(struct tree *t, tree_leaf_fn complete, void *arg)
+{
+    t->complete = complete;
+    t->arg = arg;
+}
+
 void tree_reset(struct tree *t)
 {
     t->leaf = t->begin;
@@ -103,12 +109,14 @@ static int stack_of(const struct tree *t, struct tree_node *node, int *at)
     return t->nodes + 1;
 }
 
-/* Merge the stack's nodes in [from, from + n) of their buffers. */
+/* [from, from + n) of the leaf under way is complete: merge the stack's nodes there. */
 static int merge(struct tree *t, size_t from, size_t n, struct merr *err)
 {
     struct tree_node node[TREE_PARTIALS_MAX];
     int at[TREE_PARTIALS_MAX], nodes = stack_of(t, node, at);
 
+    if (t->complete && n > 0)
+        TRY(t->complete(t->arg, t->leaf, t->pool[t->current], from, n, err));
     for (; n > 0 && mergeable(node, nodes); nodes--) {
         TRY(t->k->add(t->stream, t->pool[at[nodes - 2]] + from, t->pool[at[nodes - 1]] + from, n, err));
         node[nodes - 2].size *= 2;

@@ -32,6 +32,9 @@ struct tree_span { /* floats of a buffer */
     size_t at, n;
 };
 
+/* Called with floats of a leaf's buffer that are complete, before they are added to anything. */
+typedef int (*tree_leaf_fn)(void *arg, int leaf, float *buffer, size_t at, size_t n, struct merr *err);
+
 /* The binary counter over the spans of its buffers. Several trees of the same leaves may share the buffers, each with
  * spans of its own: when all are done, they have left their nodes in the same buffers. */
 struct tree {
@@ -49,12 +52,17 @@ struct tree {
     struct tree_node node[TREE_PARTIALS_MAX];
     int at[TREE_PARTIALS_MAX]; /* pool index of each node */
     int nodes;
+    tree_leaf_fn complete; /* NULL: nobody looks */
+    void *arg;
 };
 
 /* pool: tree_buffers(begin, end) buffers, borrowed for the tree's life. */
 int tree_init(struct tree *t, const struct kern_ops *k, struct kern_stream *s, int begin, int end, float **pool,
               const struct tree_span *span, int spans, struct merr *err);
 void tree_clear(struct tree *t);
+
+/* From now on complete(arg, …) sees the floats of each leaf once, and may change them. */
+void tree_on_complete(struct tree *t, tree_leaf_fn complete, void *arg);
 
 /* A new step: all buffers are free. */
 void tree_reset(struct tree *t);

@@ -13,7 +13,7 @@
 
 struct wire {
     struct comm_group *group;
-    const struct codec *codec, *far, *weights; /* NULL: raw */
+    struct wire_codecs use;
     uint64_t seed;
     uint32_t place;
     uint32_t flags;
@@ -32,21 +32,27 @@ static const struct {
     {"g8", "g8", "g8", "qwd8"},
 };
 
-static int find_codecs(struct wire *w, const char *word, struct merr *err)
+int wire_find_codecs(const char *word, struct wire_codecs *ret, struct merr *err)
 {
+    struct wire_codecs c = {NULL, NULL, NULL};
     int r;
 
+    *ret = c;
     if (!word || !*word || strcmp(word, "none") == 0)
         return 0;
     for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++) {
         if (strcmp(word, mixes[i].word) != 0)
             continue;
-        r = codec_by_name(mixes[i].codec, &w->codec, err);
+        r = codec_by_name(mixes[i].codec, &c.codec, err);
         if (r == 0)
-            r = codec_by_name(mixes[i].far, &w->far, err);
-        return r == 0 ? codec_by_name(mixes[i].weights, &w->weights, err) : r;
+            r = codec_by_name(mixes[i].far, &c.far, err);
+        if (r == 0)
+            r = codec_by_name(mixes[i].weights, &c.weights, err);
+        if (r == 0)
+            *ret = c;
+        return r;
     }
-    return codec_by_name(word, &w->codec, err);
+    return codec_by_name(word, &ret->codec, err);
 }
 
 int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
@@ -59,7 +65,7 @@ int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for a wire");
     *w = (struct wire){.group = cfg->group, .seed = cfg->seed, .place = cfg->place,
                        .automatic = cfg->codec && strcmp(cfg->codec, "auto") == 0};
-    r = cfg->group && !w->automatic ? find_codecs(w, cfg->codec, err) : 0;
+    r = cfg->group && !w->automatic ? wire_find_codecs(cfg->codec, &w->use, err) : 0;
     if (r < 0) {
         wire_free(w);
         return r;
@@ -75,7 +81,7 @@ void wire_free(struct wire *w)
 
 bool wire_coded(const struct wire *w)
 {
-    return w && w->codec;
+    return w && w->use.codec;
 }
 
 static bool alone(const struct wire *w)
@@ -100,7 +106,7 @@ void wire_times_take(struct wire *w, struct wire_times *ret)
 static struct coded how_to(const struct wire *w, unsigned part, uint64_t step)
 {
     return (struct coded){
-        .codec = w->codec, .far = w->far, .type = CODEC_F32, .slice = w->slice,
+        .codec = w->use.codec, .far = w->use.far, .type = CODEC_F32, .slice = w->slice,
         .site = {.seed = w->seed, .tensor = (part * COMM_RANKS_MAX + w->place) * CODED_TENSORS, .step = (uint32_t)step},
     };
 }
@@ -161,6 +167,7 @@ int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr
     static const enum cost_shape shape[] = {COST_ALL_REDUCE, COST_REDUCE_SCATTER, COST_SEND};
     struct tuning t = {w, use, x};
     struct cost_codec codec, back;
+    const struct codec *sums;
     struct cost_line link;
     double raw_us, coded_us;
     size_t any;
@@ -171,26 +178,27 @@ int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr
     members = comm_group_size(w->group);
     r = measure(&t, n, &link, &raw_us, err);
     if (r == 0)
-        r = find_codecs(w, automatic[use], err);
+        r = wire_find_codecs(automatic[use], &w->use, err);
+    sums = w->use.far && comm_group_nodes(w->group) > 1 ? w->use.far : w->use.codec;
     if (r == 0)
-        r = probe_codec(w->group, w->far && comm_group_nodes(w->group) > 1 ? w->far : w->codec, CODEC_F32, &codec, err);
-    if (r == 0 && w->weights)
-        r = probe_codec(w->group, w->weights, CODEC_F32, &back, err);
+        r = probe_codec(w->group, sums, CODEC_F32, &codec, err);
+    if (r == 0 && w->use.weights)
+        r = probe_codec(w->group, w->use.weights, CODEC_F32, &back, err);
     if (r < 0)
         return r;
     coded_us = cost_best_us(shape[use], members, n, &link, &codec, &w->slice);
-    if (w->weights)
+    if (w->use.weights)
         coded_us += cost_best_us(COST_ALL_GATHER, members, n, &link, &back, &any);
     w->tuned = n;
     w->predicted_us = coded_us;
     if (!cost_worth(raw_us, coded_us)) {
         w->predicted_us = raw_us;
-        w->codec = w->far = w->weights = NULL;
+        w->use = (struct wire_codecs){NULL, NULL, NULL};
     }
     if (comm_group_index(w->group) == 0)
         log_info("%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f us + %.1f MB/s)", what[use],
-                 w->codec ? "coded" : "raw", n * sizeof(float) >> 10, raw_us * 1e-3, coded_us * 1e-3, automatic[use],
-                 link.fixed_us, link.byte_us > 0 ? 1 / link.byte_us : 0.0);
+                 w->use.codec ? "coded" : "raw", n * sizeof(float) >> 10, raw_us * 1e-3, coded_us * 1e-3,
+                 automatic[use], link.fixed_us, link.byte_us > 0 ? 1 / link.byte_us : 0.0);
     return 0;
 }
 
@@ -203,7 +211,7 @@ int wire_all_reduce(struct wire *w, float *x, size_t n, struct merr *err)
     if (alone(w))
         return 0;
     how = how_to(w, 0, 0);
-    r = w->codec ? coded_all_reduce(w->group, &how, x, n, &w->flags, err)
+    r = w->use.codec ? coded_all_reduce(w->group, &how, x, n, &w->flags, err)
                  : comm_all_reduce(w->group, x, n, COMM_F32, COMM_SUM, err);
     wire_spent(w, began_us, 2 * n); /* there and back */
     return r;
@@ -238,7 +246,7 @@ int wire_reduce_scatter(struct wire *w, const float *in, float *out, size_t n, s
     if (!cut)
         return -ENOMEM;
     how = how_to(w, 0, 0);
-    r = w->codec ? coded_reduce_scatter(w->group, &how, in, cut, out, &w->flags, err)
+    r = w->use.codec ? coded_reduce_scatter(w->group, &how, in, cut, out, &w->flags, err)
                  : comm_reduce_scatter(w->group, in, out, n, COMM_F32, err);
     free(cut);
     wire_spent(w, began_us, n * (size_t)comm_group_size(w->group));
@@ -253,7 +261,7 @@ int wire_all_gather(struct wire *w, const void *in, size_t n, size_t size, void 
     size_t *cut;
     int r;
 
-    if (!alone(w) && !w->codec) {
+    if (!alone(w) && !w->use.codec) {
         r = comm_all_gather(w->group, in, n * size, out, err);
         wire_spent(w, began_us, n * (size_t)comm_group_size(w->group));
         return r;
@@ -278,7 +286,7 @@ int wire_isend(struct wire *w, int peer, uint32_t tag, const float *x, size_t n,
 {
     struct coded how;
 
-    if (!w->codec)
+    if (!w->use.codec)
         return comm_isend(w->group, peer, tag, x, n * sizeof(*x), ret, err);
     how = how_to(w, 0, 0);
     return coded_isend(w->group, &how, peer, tag, x, n, ret, &w->flags, err);
@@ -289,7 +297,7 @@ int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struc
 {
     struct coded how;
 
-    if (!w->codec)
+    if (!w->use.codec)
         return comm_irecv(w->group, peer, tag, x, n * sizeof(*x), ret, err);
     how = how_to(w, 0, 0);
     return coded_irecv(w->group, &how, peer, tag, x, n, ret, &w->flags, err);
@@ -312,7 +320,7 @@ int wire_move_replicas(struct wire *w, unsigned part, uint64_t step, const float
     struct coded how = how_to(w, part, step);
     int r;
 
-    how.codec = w->weights;
+    how.codec = w->use.weights;
     r = coded_gather_differences(w->group, &how, master, replica, cut, &w->flags, err);
     wire_spent(w, began_us, cut[comm_group_size(w->group)]);
     return r;

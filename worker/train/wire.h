@@ -13,7 +13,16 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "compress/codec.h"
 #include "worker/comm/comm.h"
+
+/* What a word of the spec stands for. */
+struct wire_codecs {
+    const struct codec *codec, *far, *weights; /* NULL: raw. far: of sums that go to other nodes */
+};
+
+/* -EINVAL, -ENOTSUP: no such codec. */
+int wire_find_codecs(const char *word, struct wire_codecs *ret, struct merr *err);
 
 struct wire_cfg {
     struct comm_group *group; /* NULL: alone */
