@@ -41,6 +41,8 @@ enum model_family { MODEL_GPT2, MODEL_LLAMA };
 enum data_format { DATA_TEXT, DATA_JSONL, DATA_TOKENS };
 enum data_separator { SEPARATE_NONE, SEPARATE_BLANK, SEPARATE_PERCENT }; /* where a document of text ends */
 enum data_tokenizer { TOKENIZER_BYTES, TOKENIZER_GPT2, TOKENIZER_FILE };
+enum data_samples { SAMPLES_STREAM, SAMPLES_DOCUMENTS };
+enum data_overlong { OVERLONG_FAIL, OVERLONG_CUT, OVERLONG_DROP }; /* documents longer than batch.length */
 enum data_order { ORDER_SHUFFLE, ORDER_SEQUENTIAL };
 enum precision { PRECISION_F32, PRECISION_BF16 };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
@@ -89,13 +91,17 @@ struct job_spec {
             enum data_separator separator;
             enum data_tokenizer tokenizer;
             char *tokenizer_path; /* NULL unless tokenizer is file or gpt2 */
+            enum data_samples samples;
+            enum data_overlong overlong; /* of documents */
+            char *index;          /* where documents of tokens end; NULL: not given */
             enum data_order order;
             double holdout; /* share of documents kept for evaluation, 0..0.5 */
         } data;
         struct {
-            int sequences; /* B: sequences a step over all replicas; default 8 */
+            int sequences; /* B: sequences (or documents) a step over all replicas; default 8 */
             int micro;     /* sequences a micro-batch, or SPEC_AUTO */
-            int length;    /* tokens a sequence; default: model.context */
+            int length;    /* tokens a sequence, most tokens of a document; default: model.context */
+            int capacity;  /* of documents: most tokens of a micro-batch; default: length */
         } batch;
         int steps;
         enum precision precision;

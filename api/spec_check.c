@@ -112,6 +112,10 @@ int spec_complete(struct reading *r)
         complete_model(r);
         need(r, "/train/data/path", "is needed; name the corpus");
         fill(r, "/train/batch/length", &s->train.batch.length, s->train.model.context);
+        fill(r, "/train/batch/capacity", &s->train.batch.capacity, s->train.batch.length);
+        if (absent(r, "/sequence/policy"))
+            (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "%s",
+                           s->train.data.samples == SAMPLES_DOCUMENTS ? "sweep" : "pad");
         fill(r, "/train/optimizer/warmup", &s->train.optimizer.warmup,
              s->train.steps / 10 < 50 ? s->train.steps / 10 : 50);
         fill(r, "/parallel/virtual_workers", &s->parallel.virtual_workers,
@@ -167,6 +171,31 @@ static void check_model(struct reading *r)
     if (s->train.optimizer.warmup > s->train.steps && sound(r, "/train/optimizer/warmup", "/train/steps", NULL))
         faults_add(r->f, "/train/optimizer/warmup", "%d is more than the %d steps", s->train.optimizer.warmup,
                    s->train.steps);
+}
+
+/* Documents, or a stream of samples of one length. */
+static void check_samples(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    bool documents = s->train.data.samples == SAMPLES_DOCUMENTS, tokens = s->train.data.format == DATA_TOKENS;
+    const char *policy = s->sequence.policy;
+
+    if (!sound(r, "/train/data/samples", "/train/data/format", NULL))
+        return;
+    if (!documents && strcmp(policy, "pad") != 0 && sound(r, "/sequence/policy", NULL))
+        faults_add(r->f, "/sequence/policy", "'%s' is for documents, and the samples of a stream all have one length; "
+                   "set train.data.samples to 'documents', or leave it out", policy);
+    if (documents && strcmp(policy, "chunk") == 0)
+        faults_add(r->f, "/sequence/policy", "'chunk' is not built yet in this version; use 'sweep'");
+    if (documents && s->train.batch.capacity < s->train.batch.length &&
+        sound(r, "/train/batch/capacity", "/train/batch/length", NULL))
+        faults_add(r->f, "/train/batch/capacity", "a micro-batch of %d tokens cannot hold a document of batch.length "
+                   "%d; want at least as many", s->train.batch.capacity, s->train.batch.length);
+    if (documents && tokens && !s->train.data.index)
+        faults_add(r->f, "/train/data/index", "is needed for documents of format tokens: the file that says where each "
+                   "ends");
+    if (s->train.data.index && !(documents && tokens) && sound(r, "/train/data/index", NULL))
+        faults_add(r->f, "/train/data/index", "is for format 'tokens' with samples 'documents'; leave it out");
 }
 
 /* As many numbers as there are stages, all layers in them. */
@@ -230,11 +259,15 @@ static void check_parallel(struct reading *r)
         faults_add(r->f, "/parallel/recompute", "does not go with schedule 'zb-h1', whose second half of a backward "
                    "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'");
     if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {
-        if (b % v)
+        bool documents = s->train.data.samples == SAMPLES_DOCUMENTS; /* any number of them goes to any worker */
+
+        if (documents && v > b)
+            faults_add(r->f, "/parallel/virtual_workers", "%d are more than the %d documents of a step", v, b);
+        else if (b % v && !documents)
             faults_add(r->f, "/parallel/virtual_workers",
                        "a batch of %d sequences cannot be split over %d virtual workers; want a divisor of "
                        "batch.sequences", b, v);
-        else if (micro != SPEC_AUTO && b / v % micro && sound(r, "/train/batch/micro", NULL))
+        else if (!documents && micro != SPEC_AUTO && b / v % micro && sound(r, "/train/batch/micro", NULL))
             faults_add(r->f, "/train/batch/micro",
                        "micro-batches of %d cannot make up the %d sequences of a virtual worker; want a divisor of %d",
                        micro, b / v, b / v);
@@ -252,8 +285,8 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/parallel/cp", "1"},       {"/sequence/policy", "pad"}, {"/memory/policy", "none"},
-        {"/memory/activation_budget_mib", "0"},
+        {"/parallel/cp", "1"}, {"/memory/policy", "none"}, {"/memory/activation_budget_mib", "0"},
+        {"/train/data/samples", "stream"},
     };
     const struct job_spec *s = r->spec;
 
@@ -302,6 +335,7 @@ void spec_check(struct reading *r)
     if (s->kind != JOB_TRAIN)
         return;
     check_model(r);
+    check_samples(r);
     check_parallel(r);
     check_compress(r);
     spec_unbuilt(r);
@@ -316,6 +350,7 @@ void spec_check_paths(const json_t *doc, struct faults *f)
     } all[] = {
         {"/train/data/path", json_object_get(json_object_get(train, "data"), "path")},
         {"/train/data/tokenizer_path", json_object_get(json_object_get(train, "data"), "tokenizer_path")},
+        {"/train/data/index", json_object_get(json_object_get(train, "data"), "index")},
         {"/train/init/from", json_object_get(json_object_get(train, "init"), "from")},
         {"/command/workdir", json_object_get(json_object_get(doc, "command"), "workdir")},
     };

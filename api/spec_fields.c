@@ -7,6 +7,8 @@ static const char *const families[] = {"gpt2", "llama", NULL};
 static const char *const formats[] = {"text", "jsonl", "tokens", NULL};
 static const char *const separators[] = {"none", "blank", "percent", NULL};
 static const char *const tokenizers[] = {"bytes", "gpt2", "file", NULL};
+static const char *const sample_kinds[] = {"stream", "documents", NULL};
+static const char *const overlongs[] = {"fail", "cut", "drop", NULL};
 static const char *const orders[] = {"shuffle", "sequential", NULL};
 static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
@@ -19,7 +21,8 @@ static const char *const codecs_tp[] = {"none", "t8", "r8", "r6", "auto", NULL};
 static const char *const codecs_pp[] = {"none", "r8", "r4", "auto", NULL};
 static const char *const codecs_dp[] = {"none", "sdp4bit", "g8", "auto", NULL};
 static const char *const codecs_ckpt[] = {"none", "plane", "zstd", "lz4", "auto", NULL};
-static const char *const policies[] = {"pad", "sorted", "pack", "skrull", "sweep", "chunk", NULL};
+static const char *const policies[] = {"pad", "static", "sorted", "pack", "pack-lpt", "round-robin", "dynamic",
+                                       "skrull", "sweep", "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
 static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
 static const char *const preset_names[] = {
@@ -101,7 +104,8 @@ const struct field spec_fields[] = {
     {"/train/data/path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.path),
      .help = "the corpus, one file; absolute, the CLI makes it so"},
     {"/train/data/format", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.format), .words = formats, .def = "\"text\"",
-     .help = "text: plain text; jsonl: an object with \"text\" a line; tokens: flat little-endian uint16 (vocab up "
+     .help = "text: plain text; jsonl: an object a line, with \"text\" or, for samples documents, with \"prompt\" and "
+     "\"completion\", of which the completion is learnt; tokens: flat little-endian uint16 (vocab up "
      "to 65536) or uint32"},
     {"/train/data/separator", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.separator), .words = separators,
      .def = "\"none\"", .help = "where a document of text ends: nowhere, at blank lines, at lines of %"},
@@ -111,16 +115,27 @@ const struct field spec_fields[] = {
      "merges.txt; file: tokenizer.json)"},
     {"/train/data/tokenizer_path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.tokenizer_path), .computed = "none",
      .help = "the tokenizer's folder or file, for tokenizer file or gpt2"},
+    {"/train/data/samples", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.samples), .words = sample_kinds,
+     .def = "\"stream\"", .help = "stream: the corpus as one text, cut every batch.length tokens; documents: each "
+     "document by itself, whatever its length (sequence.policy says how they go together)"},
+    {"/train/data/overlong", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.overlong), .words = overlongs, .def = "\"fail\"",
+     .help = "documents longer than batch.length: fail the job, are cut, or are left out"},
+    {"/train/data/index", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.index), .computed = "none",
+     .help = "where documents of format tokens end: little-endian uint64, for each the number of the token after its "
+     "last"},
     {"/train/data/order", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.order), .words = orders, .def = "\"shuffle\"",
      .help = "shuffle: anew each epoch by the seed; sequential: as they lie in the file"},
     {"/train/data/holdout", FIELD_NUMBER, SCOPE_TRAIN, AT(train.data.holdout), .lo = 0, .hi = 0.5, .def = "0.0",
      .help = "share of the data kept for evaluation"},
     {"/train/batch/sequences", FIELD_INT, SCOPE_TRAIN, AT(train.batch.sequences), .lo = 1, .hi = 1 << 20, .def = "8",
-     .help = "sequences a step over all replicas (B)"},
+     .help = "sequences or documents a step over all replicas (B)"},
     {"/train/batch/micro", FIELD_AUTO, SCOPE_TRAIN, AT(train.batch.micro), .lo = 1, .hi = 1 << 20, .def = "\"auto\"",
-     .help = "sequences a micro-batch; divides B / V"},
+     .help = "sequences a micro-batch; divides B / V. Of documents for the policies pad and sorted; auto: as many as "
+     "capacity holds of length"},
     {"/train/batch/length", FIELD_INT, SCOPE_TRAIN, AT(train.batch.length), .lo = 1, .hi = 1 << 20,
-     .computed = "the model's context", .help = "tokens a sequence"},
+     .computed = "the model's context", .help = "tokens a sequence; most tokens of a document"},
+    {"/train/batch/capacity", FIELD_INT, SCOPE_TRAIN, AT(train.batch.capacity), .lo = 1, .hi = 1 << 24,
+     .computed = "length", .help = "most tokens of a micro-batch of documents: what memory is taken for"},
     {"/train/steps", FIELD_INT, SCOPE_TRAIN, AT(train.steps), .lo = 1, .hi = 1000000000, .def = "1000",
      .help = "optimizer steps"},
     {"/train/precision", FIELD_ENUM, SCOPE_TRAIN, AT(train.precision), .words = precisions, .def = "\"f32\"",
@@ -194,8 +209,9 @@ const struct field spec_fields[] = {
      .help = "codec of gradients between replicas"},
     {"/compress/checkpoint", FIELD_WORD, SCOPE_TRAIN, AT(compress.checkpoint), .words = codecs_ckpt,
      .def = "\"none\"", .help = "codec of checkpoints; lossless"},
-    {"/sequence/policy", FIELD_WORD, SCOPE_TRAIN, AT(sequence.policy), .words = policies, .def = "\"pad\"",
-     .help = "pad: samples of one fixed length"},
+    {"/sequence/policy", FIELD_WORD, SCOPE_TRAIN, AT(sequence.policy), .words = policies,
+     .computed = "sweep for documents, pad for a stream",
+     .help = "how documents become micro-batches (docs/sequence.md)"},
     {"/sequence/chunk_tokens", FIELD_INT, SCOPE_TRAIN, AT(sequence.chunk_tokens), .lo = 1, .hi = 1 << 20,
      .def = "2048", .help = "tokens a chunk, for policy chunk"},
     {"/sequence/keep_chunks", FIELD_INT, SCOPE_TRAIN, AT(sequence.keep_chunks), .lo = 1, .hi = 1024, .def = "2",
@@ -241,7 +257,7 @@ const char *spec_object_help(const char *path)
         {"/command", "any program, one process a device; either this or train"},
         {"/parallel", "how ranks share the work of training"},
         {"/compress", "compression of messages and checkpoints"},
-        {"/sequence", "how samples become sequences"},
+        {"/sequence", "how documents of different lengths go together"},
         {"/memory", "activation memory"},
         {"/checkpoint", "saving and resuming"},
         {"/retry", "restarts by the server"},

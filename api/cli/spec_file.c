@@ -52,6 +52,7 @@ static int make_all_absolute(json_t *doc)
 
     return make_absolute(json_object_get(train, "data"), "path") < 0 ||
                    make_absolute(json_object_get(train, "data"), "tokenizer_path") < 0 ||
+                   make_absolute(json_object_get(train, "data"), "index") < 0 ||
                    make_absolute(json_object_get(train, "init"), "from") < 0 ||
                    make_absolute(json_object_get(doc, "command"), "workdir") < 0
                ? -ENOMEM

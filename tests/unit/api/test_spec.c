@@ -12,6 +12,8 @@
 #define MINIMAL "{\"train\":{\"model\":\"gpt2-124m\",\"data\":{\"path\":\"x\"}}}"
 /* A good spec with a hole for one more top-level member and holes inside train. */
 #define TRAIN(model, rest) "{\"train\":{\"model\":{" model "},\"data\":{\"path\":\"/x\"}" rest "}}"
+#define DOCUMENTS(data, rest)                                                                                     \
+    "{\"train\":{\"model\":{" SIZES "},\"data\":{\"path\":\"/x\",\"samples\":\"documents\"" data "}" rest "}}"
 #define SIZES "\"layers\":4,\"hidden\":64,\"heads\":4,\"context\":32"
 
 static const struct fault *find(const struct faults *f, const char *pointer)
@@ -153,7 +155,13 @@ static void each_fault_is_named_where_it_is(void **state)
         {TRAIN(SIZES, "},\"parallel\":{\"zero\":0},\"compress\":{\"dp\":\"g8\""), "/compress/dp", "zero 1"},
         {TRAIN(SIZES, "},\"parallel\":{\"exact\":\"strict\"},\"compress\":{\"pp\":\"r8\""), "/parallel/exact",
          "compress.pp 'r8'"},
-        {TRAIN(SIZES, "},\"sequence\":{\"policy\":\"pack\""), "/sequence/policy", "use 'pad'"},
+        {TRAIN(SIZES, "},\"sequence\":{\"policy\":\"pack\""), "/sequence/policy", "is for documents"},
+        {DOCUMENTS("", "},\"sequence\":{\"policy\":\"chunk\""), "/sequence/policy", "not built"},
+        {DOCUMENTS("", ",\"batch\":{\"length\":32,\"capacity\":31}"), "/train/batch/capacity", "batch.length 32"},
+        {DOCUMENTS("", ",\"batch\":{\"sequences\":3}},\"parallel\":{\"virtual_workers\":4"),
+         "/parallel/virtual_workers", "3 documents"},
+        {DOCUMENTS(",\"format\":\"tokens\"", ""), "/train/data/index", "is needed"},
+        {DOCUMENTS(",\"index\":\"/i\"", ""), "/train/data/index", "format 'tokens'"},
         {TRAIN(SIZES, "},\"memory\":{\"policy\":\"sqrt\""), "/memory/policy", "use 'none'"},
     };
 

@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "worker/train/corpus.h"
-#include "worker/train/data.h"
+#include "worker/data/corpus.h"
+#include "worker/data/data.h"
 
 #define DIR_TEMPLATE "/tmp/muster-data-XXXXXX"
 
@@ -258,8 +258,8 @@ static void documents_split_at_their_separators(void **state)
         char joined[64];
         size_t n = 0, begin = 0;
 
-        assert_int_equal(documents_split("f", edge[e].format, edge[e].separator, edge[e].text, strlen(edge[e].text),
-                                         &docs, &err), 0);
+        assert_int_equal(documents_split(&(struct corpus_form){"f", edge[e].format, edge[e].separator}, edge[e].text,
+                                         strlen(edge[e].text), &docs, &err), 0);
         for (size_t i = 0; i < docs.n; begin = docs.end[i++]) {
             memcpy(joined + n, docs.text + begin, docs.end[i] - begin);
             n += docs.end[i] - begin;

@@ -1,4 +1,4 @@
-#include "worker/train/data.h"
+#include "worker/data/data.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/philox.h"
-#include "worker/text/tokenizer.h"
-#include "worker/train/corpus.h"
+#include "worker/data/corpus.h"
+#include "worker/data/encoder.h"
+#include "worker/data/file.h"
+#include "worker/data/order.h"
 
-#define CHECK_BYTES ((uint64_t)64 << 20) /* of a token file, checked against the vocabulary when it is opened */
 #define PIECE_TOKENS 4096                /* read at once */
 
 /* Tokens one after the other: a range of the file, or of memory. */
@@ -39,12 +39,12 @@ struct data {
     char *memory[2]; /* owned by us, borrowed by the streams */
     uint64_t documents[2];
     int end_token;
-    struct tokenizer *tokenizer; /* NULL: text is bytes; only while the corpus is opened */
+    struct encoder encoder; /* only while a corpus of documents is opened */
 };
 
 /* --- reading tokens -------------------------------------------------------------------------------------- */
 
-static int32_t token_at(const unsigned char *p, unsigned width)
+int32_t data_token_at(const unsigned char *p, unsigned width)
 {
     if (width == 1)
         return p[0];
@@ -54,43 +54,42 @@ static int32_t token_at(const unsigned char *p, unsigned width)
     return (int32_t)((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
+int data_bad_token(const char *path, uint64_t at, unsigned width, int32_t token, int vocab, struct merr *err)
+{
+    return merr_set(err, -EINVAL,
+                    "token %llu of '%s' (byte offset %llu) is %lld, outside the vocabulary of %d; raise model.vocab or "
+                    "tokenise the corpus with the vocabulary of the model",
+                    (unsigned long long)at, path, (unsigned long long)(at * width), (long long)(uint32_t)token, vocab);
+}
+
+int data_half_token(const char *path, uint64_t size, unsigned width, int vocab, struct merr *err)
+{
+    return merr_set(err, -EINVAL,
+                    "'%s' has %llu bytes, not a whole number of uint%u tokens (vocab %d); is the file complete, and "
+                    "its tokens %u bytes each?",
+                    path, (unsigned long long)size, 8 * width, vocab, width);
+}
+
 static int check_tokens(const struct data *d, const int32_t *token, size_t n, uint64_t first, struct merr *err)
 {
     for (size_t i = 0; i < n; i++)
         if (token[i] < 0 || token[i] >= d->vocab)
-            return merr_set(err, -EINVAL,
-                            "token %llu of '%s' (byte offset %llu) is %lld, outside the vocabulary of %d; raise "
-                            "model.vocab or tokenise the corpus with the vocabulary of the model",
-                            (unsigned long long)(first + i), d->path, (unsigned long long)((first + i) * d->width),
-                            (long long)(uint32_t)token[i], d->vocab);
+            return data_bad_token(d->path, first + i, d->width, token[i], d->vocab, err);
     return 0;
 }
 
-/* Tokens first .. first+n-1 of the file, n <= PIECE_TOKENS. Read rather than mapped: a file that shrinks or a
- * mount that fails is then an error with words, not a signal. */
+/* Tokens first .. first+n-1 of the file, n <= PIECE_TOKENS. */
 static int read_piece(const struct data *d, uint64_t first, size_t n, int32_t *token, struct merr *err)
 {
     unsigned char raw[PIECE_TOKENS * 4];
-    size_t bytes = n * d->width, got = 0;
+    int rc;
 
     assert(n <= PIECE_TOKENS);
-    while (got < bytes) {
-        ssize_t k = pread(d->fd, raw + got, bytes - got, (off_t)(first * d->width + got));
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0) {
-            (void)merr_errno(err, -errno, "cannot read '%s' at byte %llu", d->path,
-                             (unsigned long long)(first * d->width + got));
-            return -EIO;
-        }
-        if (k == 0)
-            return merr_set(err, -EIO, "'%s' ends at byte %llu: it has shrunk since it was opened; restore it", d->path,
-                            (unsigned long long)(first * d->width + got));
-        got += (size_t)k;
-    }
+    rc = file_read(d->fd, d->path, first * d->width, raw, n * d->width, err);
+    if (rc < 0)
+        return rc;
     for (size_t i = 0; i < n; i++)
-        token[i] = token_at(raw + i * d->width, d->width);
+        token[i] = data_token_at(raw + i * d->width, d->width);
     return check_tokens(d, token, n, first, err);
 }
 
@@ -100,7 +99,7 @@ static int read_tokens(const struct data *d, const struct stream *s, uint64_t fi
     assert(first + n <= s->n);
     if (s->mem) {
         for (size_t i = 0; i < n; i++)
-            token[i] = token_at(s->mem + (s->begin + first + i) * d->width, d->width);
+            token[i] = data_token_at(s->mem + (s->begin + first + i) * d->width, d->width);
         return 0;
     }
     for (size_t at = 0; at < n;) {
@@ -140,13 +139,7 @@ static int read_sample(const struct data *d, const struct stream *s, uint64_t i,
 
 uint64_t data_sample_index(const struct data *d, uint64_t number)
 {
-    uint64_t epoch = number / d->train.samples, at = number % d->train.samples;
-    uint32_t key[2];
-
-    if (d->order == ORDER_SEQUENTIAL)
-        return at;
-    philox_key(d->seed, DATA_SITE_ORDER, (uint32_t)epoch, (uint32_t)(epoch >> 32), key);
-    return philox_permute(at, d->train.samples, key);
+    return order_index(d->order, d->seed, number, d->train.samples);
 }
 
 int data_train(const struct data *d, uint64_t step, int first, int count, int32_t *tokens, int32_t *targets,
@@ -263,17 +256,6 @@ static int cut_tail(struct data *d, uint64_t n, const unsigned char *mem, double
     return 0;
 }
 
-/* The word that decides whether a document is held out: below share · 2^32 it is. */
-static uint32_t holdout_word(const struct data *d, uint64_t document)
-{
-    const uint32_t ctr[4] = { (uint32_t)document, (uint32_t)(document >> 32), 0, 0 };
-    uint32_t key[2], word[4];
-
-    philox_key(d->seed, DATA_SITE_HOLDOUT, 0, 0, key);
-    philox4x32(ctr, key, word);
-    return word[0];
-}
-
 /* Which documents are held out, a byte each; at least one on each side (docs->n >= 2). */
 static void draw_holdout(const struct data *d, const struct documents *docs, double share, unsigned char *held)
 {
@@ -281,7 +263,7 @@ static void draw_holdout(const struct data *d, const struct documents *docs, dou
     uint32_t low = UINT32_MAX, high = 0;
 
     for (size_t i = 0; i < docs->n; i++) {
-        uint32_t word = holdout_word(d, i);
+        uint32_t word = order_holdout(d->seed, i);
 
         held[i] = (double)word < share * 0x1p32;
         count += held[i];
@@ -308,7 +290,7 @@ static int keep_tokens(const struct data *d, const void *tokens, unsigned width,
     if (!to)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++) {
-        uint32_t token = (uint32_t)token_at((const unsigned char *)tokens + i * width, width);
+        uint32_t token = (uint32_t)data_token_at((const unsigned char *)tokens + i * width, width);
 
         for (unsigned b = 0; b < d->width; b++)
             *to++ = (char)(token >> 8 * b);
@@ -324,13 +306,13 @@ static int add_document(struct data *d, size_t number, const unsigned char *text
     uint32_t end = (uint32_t)d->end_token;
     int rc;
 
-    if (!d->tokenizer) {
+    if (!d->encoder.tokenizer) {
         rc = keep_tokens(d, text, 1, len, out);
     } else {
         buf_reset(scratch);
-        rc = tokenizer_encode(d->tokenizer, (const char *)text, len, scratch, err);
+        rc = encoder_add(&d->encoder, (const char *)text, len, scratch, err);
         if (rc < 0)
-            return merr_prefix(err, rc == -EILSEQ ? -EINVAL : rc, "document %zu of '%s'", number + 1, d->path);
+            return merr_prefix(err, rc, "document %zu of '%s'", number + 1, d->path);
         rc = keep_tokens(d, buf_text(scratch), sizeof(int32_t), scratch->len / sizeof(int32_t), out);
     }
     if (rc == 0)
@@ -397,6 +379,7 @@ static int use_documents(struct data *d, const struct documents *docs, double sh
 
 static int open_documents(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
 {
+    const struct corpus_form form = {d->path, spec->train.data.format, spec->train.data.separator};
     struct documents docs;
     void *map;
     int rc;
@@ -404,14 +387,14 @@ static int open_documents(struct data *d, const struct job_spec *spec, uint64_t 
     if (size > DATA_TEXT_MAX)
         return merr_set(err, -EFBIG,
                         "'%s' has %llu bytes, more than the %llu that are held in memory as documents; tokenise it "
-                        "beforehand and give it as format tokens",
+                        "beforehand and give it as format tokens, or use train.data.samples 'documents'",
                         d->path, (unsigned long long)size, (unsigned long long)DATA_TEXT_MAX);
     map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, d->fd, 0);
     if (map == MAP_FAILED)
         return merr_errno(err, -errno, "cannot map '%s'", d->path);
     d->width = d->vocab <= 65536 ? 2 : 4;
-    d->end_token = d->tokenizer ? tokenizer_end(d->tokenizer) : d->vocab > 256 ? 256 : 0;
-    rc = documents_split(d->path, spec->train.data.format, spec->train.data.separator, map, size, &docs, err);
+    d->end_token = d->encoder.end;
+    rc = documents_split(&form, map, size, &docs, err);
     (void)munmap(map, size);
     if (rc < 0)
         return rc;
@@ -421,50 +404,21 @@ static int open_documents(struct data *d, const struct job_spec *spec, uint64_t 
     return rc;
 }
 
-/* The words for a tokenizer that does not go with the model. 0 when it does. */
-static int check_tokenizer(const struct data *d, const char *path, struct merr *err)
-{
-    if (tokenizer_vocab(d->tokenizer) > d->vocab)
-        return merr_set(err, -EINVAL,
-                        "the tokenizer '%s' has %d tokens and the model a vocabulary of %d; set model.vocab to at "
-                        "least %d, or name the model's own tokenizer", path, tokenizer_vocab(d->tokenizer), d->vocab,
-                        tokenizer_vocab(d->tokenizer));
-    if (tokenizer_end(d->tokenizer) < 0)
-        return merr_set(err, -EINVAL, "the tokenizer '%s' names no end of a document; put a tokenizer_config.json with "
-                        "its eos_token beside it", path);
-    return 0;
-}
-
-static int open_tokenized(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
-{
-    const char *path = spec->train.data.tokenizer_path;
-    int rc;
-
-    if (!path)
-        return merr_set(err, -EINVAL, "train.data.tokenizer_path names no tokenizer; give its folder or file");
-    rc = tokenizer_open(path, &d->tokenizer, err);
-    if (rc == 0)
-        rc = check_tokenizer(d, path, err);
-    if (rc == 0)
-        rc = open_documents(d, spec, size, err);
-    tokenizer_free(d->tokenizer);
-    d->tokenizer = NULL;
-    return rc;
-}
-
 static int open_text(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
 {
-    if (spec->train.data.tokenizer != TOKENIZER_BYTES)
-        return open_tokenized(d, spec, size, err);
-    if (d->vocab < 256)
-        return merr_set(err, -EINVAL, "model.vocab is %d, but text as bytes needs at least 256; raise model.vocab",
-                        d->vocab);
-    if (spec->train.data.format == DATA_TEXT && spec->train.data.separator == SEPARATE_NONE) {
+    int rc = encoder_open(spec, &d->encoder, err);
+
+    if (rc < 0)
+        return rc;
+    if (!d->encoder.tokenizer && spec->train.data.format == DATA_TEXT &&
+        spec->train.data.separator == SEPARATE_NONE) {
         d->width = 1;
         d->documents[0] = 1;
         return cut_tail(d, size, NULL, spec->train.data.holdout, err);
     }
-    return open_documents(d, spec, size, err);
+    rc = open_documents(d, spec, size, err);
+    encoder_clear(&d->encoder);
+    return rc;
 }
 
 static int open_tokens(struct data *d, const struct job_spec *spec, uint64_t size, struct merr *err)
@@ -476,34 +430,11 @@ static int open_tokens(struct data *d, const struct job_spec *spec, uint64_t siz
     d->width = d->vocab <= 65536 ? 2 : 4;
     n = size / d->width;
     if (size % d->width != 0)
-        return merr_set(err, -EINVAL,
-                        "'%s' has %llu bytes, not a whole number of uint%u tokens (vocab %d); is the file complete, "
-                        "and its tokens %u bytes each?",
-                        d->path, (unsigned long long)size, 8 * d->width, d->vocab, d->width);
+        return data_half_token(d->path, size, d->width, d->vocab, err);
     rc = cut_tail(d, n, NULL, spec->train.data.holdout, err);
-    for (uint64_t at = 0; rc == 0 && at < n && at * d->width < CHECK_BYTES; at += PIECE_TOKENS)
+    for (uint64_t at = 0; rc == 0 && at < n && at * d->width < DATA_CHECK_BYTES; at += PIECE_TOKENS)
         rc = read_piece(d, at, n - at < PIECE_TOKENS ? (size_t)(n - at) : PIECE_TOKENS, token, err);
     return rc;
-}
-
-static int open_file(struct data *d, uint64_t *ret_size, struct merr *err)
-{
-    struct stat st;
-
-    d->fd = open(d->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hold us up */
-    if (d->fd < 0)
-        return merr_errno(err, -errno, "cannot open the corpus '%s'%s", d->path,
-                          d->path[0] == '/' ? "" : " (a relative path starts in the rank's working directory)");
-    if (fstat(d->fd, &st) < 0)
-        return merr_errno(err, -errno, "cannot look at '%s'", d->path);
-    if (S_ISDIR(st.st_mode))
-        return merr_set(err, -EISDIR, "the corpus '%s' is a directory; name one file", d->path);
-    if (!S_ISREG(st.st_mode))
-        return merr_set(err, -EINVAL, "the corpus '%s' is not a regular file; copy it to one", d->path);
-    if (st.st_size == 0)
-        return merr_set(err, -EINVAL, "the corpus '%s' is empty", d->path);
-    *ret_size = (uint64_t)st.st_size;
-    return 0;
 }
 
 int data_open(const struct job_spec *spec, struct data **ret, struct merr *err)
@@ -528,7 +459,8 @@ int data_open(const struct job_spec *spec, struct data **ret, struct merr *err)
         .seed = spec->train.init.seed,
         .end_token = -1,
     };
-    rc = d->path ? open_file(d, &size, err) : merr_set(err, -ENOMEM, "no memory for a path");
+    rc = d->path ? file_open("the corpus", d->path, &d->fd, &size, err)
+                 : merr_set(err, -ENOMEM, "no memory for a path");
     if (rc == 0)
         rc = spec->train.data.format == DATA_TOKENS ? open_tokens(d, spec, size, err)
                                                     : open_text(d, spec, size, err);

@@ -22,8 +22,8 @@
  * held in memory, up to DATA_TEXT_MAX bytes. The file must stay as it is while it is open. Calls on one struct
  * data may come from several threads at once: it is immutable.
  */
-#ifndef MUSTER_WORKER_TRAIN_DATA_H
-#define MUSTER_WORKER_TRAIN_DATA_H
+#ifndef MUSTER_WORKER_DATA_DATA_H
+#define MUSTER_WORKER_DATA_DATA_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,12 +31,10 @@
 #include "api/spec.h"
 #include "base/merr.h"
 
-#define DATA_TEXT_MAX (UINT64_C(1) << 30)    /* bytes of a corpus of documents */
+#define DATA_TEXT_MAX (UINT64_C(1) << 30)    /* bytes of a corpus of documents in memory */
 #define DATA_DOCUMENTS_MAX (1u << 26)        /* documents of a corpus */
 #define DATA_LINE_MAX (64u << 20)            /* bytes of a jsonl line */
-
-/* Sites of Philox keys (philox_key) that belong to the data; the model's sites stay below 0x100. */
-enum { DATA_SITE_ORDER = 0x100, DATA_SITE_HOLDOUT = 0x101 };
+#define DATA_CHECK_BYTES (UINT64_C(64) << 20) /* of a large file, looked at when it is opened */
 
 struct data;
 
@@ -84,5 +82,13 @@ uint64_t data_sample_index(const struct data *d, uint64_t number);
 /* Entropy of the training stream's tokens taken one by one, in nats: the loss of a model that knows their
  * frequencies alone. Reads the whole stream. Returns 0 or as data_train. */
 int data_unigram(const struct data *d, double *ret_nats, struct merr *err);
+
+/* A token as it lies in a file, width bytes each (2 or 4; 1: a byte of text). What passes INT32_MAX turns negative,
+ * which no vocabulary holds either. */
+int32_t data_token_at(const unsigned char *p, unsigned width);
+/* The words for a token, number `at` in the file, that no vocabulary of that size holds, and for a file that ends
+ * within a token: -EINVAL. */
+int data_bad_token(const char *path, uint64_t at, unsigned width, int32_t token, int vocab, struct merr *err);
+int data_half_token(const char *path, uint64_t size, unsigned width, int vocab, struct merr *err);
 
 #endif
