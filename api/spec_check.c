@@ -285,8 +285,7 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/parallel/cp", "1"}, {"/memory/policy", "none"}, {"/memory/activation_budget_mib", "0"},
-        {"/train/data/samples", "stream"},
+        {"/parallel/cp", "1"}, {"/train/data/samples", "stream"},
     };
     const struct job_spec *s = r->spec;
 
@@ -306,6 +305,24 @@ static void spec_unbuilt(struct reading *r)
     }
     if (s->parallel.exact == EXACT_STRICT && s->parallel.tp > 1)
         faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
+}
+
+/* What memory.policy does not go with, and what it needs. */
+static void check_memory(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    const char *policy = s->memory.policy;
+
+    if (strcmp(policy, "none") == 0)
+        return;
+    if (s->parallel.recompute != RECOMPUTE_NONE)
+        faults_add(r->f, "/memory/policy", "'%s' decides by itself what is made again; want parallel.recompute 'none', "
+                   "or policy 'none'", policy);
+    if (s->parallel.schedule == PIPELINE_ZB_H1)
+        faults_add(r->f, "/memory/policy", "'%s' does not go with schedule 'zb-h1', whose second half of a backward "
+                   "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'", policy);
+    if (strcmp(policy, "mimose") == 0 && s->memory.activation_budget_mib == 0)
+        faults_add(r->f, "/memory/activation_budget_mib", "policy 'mimose' keeps within a budget: want one");
 }
 
 /* What codecs of messages do not go with. */
@@ -338,6 +355,7 @@ void spec_check(struct reading *r)
     check_samples(r);
     check_parallel(r);
     check_compress(r);
+    check_memory(r);
     spec_unbuilt(r);
 }
 

@@ -217,9 +217,11 @@ const struct field spec_fields[] = {
     {"/sequence/keep_chunks", FIELD_INT, SCOPE_TRAIN, AT(sequence.keep_chunks), .lo = 1, .hi = 1024, .def = "2",
      .help = "chunks whose activations are kept, for policy chunk"},
     {"/memory/activation_budget_mib", FIELD_INT, SCOPE_TRAIN, AT(memory.activation_budget_mib), .lo = 0,
-     .hi = 1 << 24, .def = "0", .help = "most memory for activations a rank, MiB; 0: no limit"},
+     .hi = 1 << 24, .def = "0", .help = "most memory for activations a rank, MiB: a job that would take more does not "
+     "start; 0: no limit"},
     {"/memory/policy", FIELD_WORD, SCOPE_TRAIN, AT(memory.policy), .words = memories, .def = "\"none\"",
-     .help = "which activations are dropped to keep the budget"},
+     .help = "which blocks' activations are dropped and made again, with the same results: all; sqrt, runs of as many "
+     "blocks as there are runs; mimose, in each micro-batch as few as keep the budget. Not with recompute or zb-h1"},
     {"/checkpoint/dir", FIELD_TEXT, SCOPE_TRAIN, AT(checkpoint.dir), .computed = "checkpoints in the job's folder",
      .help = "where checkpoints go; relative to the job's folder"},
     {"/checkpoint/every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.every_steps), .lo = 0, .hi = 1000000000,

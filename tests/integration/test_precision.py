@@ -73,6 +73,38 @@ def test_what_is_made_again_changes_no_bit(corpus, alone, family, precision, rec
     assert numbers(ranks.train(spec, str(tmp_path), **layout)) == numbers(alone(family, precision))
 
 
+def budgeted(corpus, policy, mib, pp=2):
+    """A job whose activations take some MiB; 72 micro-batches of one size, of which Mimose learns from 64."""
+    spec = job(corpus, "gpt2", "f32", pp=pp)
+    spec["train"]["model"]["context"] = 128
+    spec["train"].update(steps=9, batch={"sequences": 16, "micro": 2, "length": 128})
+    spec["train"]["eval"]["every_steps"] = 0
+    spec["memory"] = {"policy": policy, "activation_budget_mib": mib}
+    return spec
+
+
+def test_activations_keep_their_budget_and_change_no_bit(corpus, tmp_path):
+    whole = ranks.train(budgeted(corpus, "none", 0), str(tmp_path / "none"), pp=2)
+    most = max(m["activation_mib"] for m in whole.metrics())
+    for policy, mib in (("sqrt", 0), ("mimose", int(0.9 * most))):
+        run = ranks.train(budgeted(corpus, policy, mib), str(tmp_path / policy), pp=2)
+        assert numbers(run) == numbers(whole)
+        lines = run.metrics()
+        if policy == "mimose":
+            assert all(m["activation_mib"] <= mib for m in lines)
+            assert lines[0]["recomputed"] == 1 and lines[-1]["recomputed"] == 0.5
+        else:
+            assert all(m["recomputed"] == 0 for m in lines)  # two blocks are one run, which is the last
+
+
+def test_a_budget_that_cannot_be_kept_is_refused(corpus, tmp_path):
+    for policy, words in (("none", "memory.policy 'mimose'"), ("mimose", "even when no block keeps any")):
+        with ranks.Run(str(tmp_path / policy), budgeted(corpus, policy, 1, pp=1)) as run:
+            assert run.wait() == [ranks.USER]
+        assert "activation_budget_mib 1 is too small" in run.events("fault")[0]["message"]
+        assert words in run.events("fault")[0]["message"]
+
+
 @pytest.mark.parametrize("recompute,by_tokens", [("full", False), ("selective", True)])
 def test_what_is_made_again_changes_no_bit_in_tensor_parallel(corpus, recompute, by_tokens, tmp_path):
     runs = [ranks.train(job(corpus, "gpt2", "bf16", recompute=r, sequence_parallel=by_tokens, tp=2),

@@ -184,7 +184,17 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         .ranks = t->run.world,
     };
     struct wire_times tp, dp;
+    uint64_t blocks = 0, dropped = 0;
 
+    for (int i = 0; i < t->chunks; i++) {
+        struct stage_usage u;
+
+        stage_usage_take(t->stage[i], &u);
+        s.activation_mib += (double)u.peak_bytes / (1 << 20);
+        blocks += u.blocks;
+        dropped += u.dropped;
+    }
+    s.recomputed = (double)dropped / (double)(blocks > 0 ? blocks : 1);
     wire_times_take(t->wire[BYTES_TP], &tp);
     wire_times_take(t->wire[BYTES_DP], &dp);
     s.wire_tp_ms = tp.spent_ms;

@@ -146,6 +146,8 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
                      (unsigned long long)s->bytes_tp, (unsigned long long)s->bytes_pp,
                      (unsigned long long)s->bytes_dp);
     number(&b, "stall_ms", s->stall_ms, false);
+    number(&b, "activation_mib", s->activation_mib, false);
+    number(&b, "recomputed", s->recomputed, false);
     if (s->wire_tp_predicted_ms > 0) {
         number(&b, "wire_tp_ms", s->wire_tp_ms, false);
         number(&b, "wire_tp_predicted_ms", s->wire_tp_predicted_ms, false);

@@ -20,6 +20,7 @@ struct report_step {
     uint64_t generation;
     int ranks;
     /* of rank 0, where compress is auto: milliseconds in calls of tp and dp, and what was predicted; 0: not said */
+    double activation_mib, recomputed; /* of rank 0: the most in use at once; share of blocks made again whole */
     double wire_tp_ms, wire_tp_predicted_ms, wire_dp_ms, wire_dp_predicted_ms;
 };
 

@@ -200,9 +200,9 @@ static int not_built(struct merr *err, const char *field, const char *value, con
                     instead);
 }
 
-static bool is_coded(const char *codec)
+static bool is_named(const char *word)
 {
-    return *codec && strcmp(codec, "none") != 0;
+    return *word && strcmp(word, "none") != 0;
 }
 
 int run_check_supported(const struct run *r, struct merr *err)
@@ -214,18 +214,22 @@ int run_check_supported(const struct run *r, struct merr *err)
                         "backward needs the activations too; use '1f1b' or 'interleaved'");
     if (s->parallel.exact == EXACT_STRICT && r->mesh.tp > 1)
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for tp above 1; use tp 1 or 'relaxed'");
-    if (s->parallel.exact == EXACT_STRICT && (is_coded(s->compress.tp) || is_coded(s->compress.pp)))
+    if (s->parallel.exact == EXACT_STRICT && (is_named(s->compress.tp) || is_named(s->compress.pp)))
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with compress.tp and compress.pp, which "
                         "round where layers are cut; use 'relaxed', or 'none' as codec");
     if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.dp, "auto") == 0)
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with compress.dp 'auto', which decides by "
                         "measurement; name the codec");
-    if (s->parallel.zero == 0 && is_coded(s->compress.dp))
+    if (s->parallel.zero == 0 && is_named(s->compress.dp))
         return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
     if (s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
         return not_built(err, "sequence.policy", s->sequence.policy, "pad");
-    if (s->memory.policy[0] && strcmp(s->memory.policy, "none") != 0)
-        return not_built(err, "memory.policy", s->memory.policy, "none");
+    if (is_named(s->memory.policy) &&
+        (s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.recompute != RECOMPUTE_NONE))
+        return merr_set(err, -ENOTSUP, "memory.policy '%s' goes neither with parallel.recompute nor with schedule "
+                        "'zb-h1'", s->memory.policy);
+    if (strcmp(s->memory.policy, "mimose") == 0 && s->memory.activation_budget_mib < 1)
+        return merr_set(err, -EINVAL, "memory.policy 'mimose' needs memory.activation_budget_mib");
     if (s->parallel.virtual_workers < r->mesh.dp)
         return merr_set(err, -EINVAL, "dp %d is more than the %d virtual workers", r->mesh.dp,
                         s->parallel.virtual_workers);

@@ -12,149 +12,7 @@
 
 /* --- memory -------------------------------------------------------------------------------------------- */
 
-/* Hands out pieces of one arena; with base NULL it only counts. */
-struct carve {
-    float *base;
-    size_t at;
-};
-
-static float *take(struct carve *c, size_t n)
-{
-    float *p = c->base ? c->base + c->at : NULL;
-
-    c->at += (n + 15) / 16 * 16;
-    return p;
-}
-
-/* n elements of the stage's type. */
-static void *take_typed(const struct stage *st, struct carve *c, size_t n)
-{
-    return take(c, (n * kern_size(st->cfg.type) + sizeof(float) - 1) / sizeof(float));
-}
-
-/* What is cheap to make again: outputs of norms and activations. */
-static void carve_cheap(const struct stage *st, struct carve *c, struct block_saves *b)
-{
-    const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, trunk = trunk_rows(st);
-
-    b->norm1 = take_typed(st, c, trunk * g->hidden);
-    b->norm2 = take_typed(st, c, trunk * g->hidden);
-    b->act = take_typed(st, c, rows * g->ffn_local);
-}
-
-/* The rest but the block's input. */
-static void carve_dear(const struct stage *st, struct carve *c, struct block_saves *b)
-{
-    const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, trunk = trunk_rows(st);
-
-    b->mean1 = take(c, trunk);
-    b->rstd1 = take(c, trunk);
-    b->qkv = take_typed(st, c, rows * g->qkv_local);
-    b->att = take_typed(st, c, rows * g->q_local);
-    b->lse = take(c, rows * g->heads_local);
-    b->mid = take(c, trunk * g->hidden);
-    b->mean2 = take(c, trunk);
-    b->rstd2 = take(c, trunk);
-    b->pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
-}
-
-static void carve_slot(const struct stage *st, struct carve *c, struct stage_slot *slot)
-{
-    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
-
-    slot->in = take(c, n);
-    slot->out = take(c, n);
-    for (int i = 0; i < st->blocks; i++) {
-        struct block_saves counted = {0}, *b = slot->block ? &slot->block[i] : &counted;
-
-        *b = st->again;
-        b->x = i == 0 ? slot->in : take(c, n);
-        if (st->cfg.recompute == RECOMPUTE_NONE)
-            carve_cheap(st, c, b);
-        if (st->cfg.recompute != RECOMPUTE_FULL)
-            carve_dear(st, c, b);
-    }
-}
-
-static size_t head_rows(const struct stage *st)
-{
-    return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
-}
-
-/* What a pass works in, one micro-batch at a time. */
-static void carve_scratch(struct stage *st, struct carve *c)
-{
-    const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, trunk = trunk_rows(st);
-
-    if (!st->cfg.reduce)
-        st->own_reduce = take(c, rows * g->hidden);
-    if (st->cfg.recompute != RECOMPUTE_NONE)
-        carve_cheap(st, c, &st->again);
-    if (st->cfg.recompute == RECOMPUTE_FULL)
-        carve_dear(st, c, &st->again);
-    st->d_pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
-    st->d_act = g->family->parts > 1 ? take_typed(st, c, rows * g->ffn_local) : st->d_pre;
-    st->d_qkv = take_typed(st, c, rows * g->qkv_local);
-    st->d_att = take_typed(st, c, rows * g->q_local);
-    st->rounded = st->cfg.type == KERN_F32 ? NULL : take_typed(st, c, rows * g->hidden);
-    st->tmp = take(c, trunk * g->hidden);
-    st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
-    st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
-}
-
-static void share_scratch(struct stage *st, const struct stage *from)
-{
-    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split &&
-           from->cfg.type == st->cfg.type && from->cfg.recompute == st->cfg.recompute);
-    st->own_reduce = from->own_reduce;
-    st->again = from->again;
-    st->d_pre = from->d_pre;
-    st->d_act = from->d_act;
-    st->d_qkv = from->d_qkv;
-    st->d_att = from->d_att;
-    st->rounded = from->rounded;
-    st->tmp = from->tmp;
-    st->dy = from->dy;
-    st->whole = from->whole;
-}
-
-static void carve_head(struct stage *st, struct carve *c)
-{
-    const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, head = head_rows(st);
-
-    st->norm = take_typed(st, c, rows * g->hidden);
-    st->norm_mean = take(c, trunk_rows(st));
-    st->norm_rstd = take(c, trunk_rows(st));
-    st->logits = take(c, head * g->vocab_local);
-    st->dz = st->cfg.type == KERN_F32 ? st->logits : take_typed(st, c, head * g->vocab_local);
-    st->stats = take(c, head * 3 * g->tp);
-    st->loss = take(c, head);
-}
-
-/* Every float of the stage, in one order for counting and for placing. */
-static void carve_all(struct stage *st, struct carve *c)
-{
-    const struct model_cfg *g = st->cfg.model;
-
-    if (st->cfg.scratch)
-        share_scratch(st, st->cfg.scratch);
-    else
-        carve_scratch(st, c);
-    for (int i = 0; i < st->cfg.slots; i++)
-        carve_slot(st, c, &st->slot[i]);
-    if (st->cfg.last)
-        carve_head(st, c);
-    for (int b = 0; b < st->blocks && st->keys_cached; b++) {
-        st->keys_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
-        st->values_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
-    }
-}
-
-/* The tables of a rotation and of a cache, where there are such. */
+/* The tables of a rotation, of what is made again and of a cache, where there are such. */
 static int optional_memory(struct stage *st)
 {
     const struct model_cfg *g = st->cfg.model;
@@ -165,6 +23,10 @@ static int optional_memory(struct stage *st)
             return -ENOMEM;
         rope_frequencies(&g->rope, g->dim, st->freq);
     }
+    st->run = st->cfg.run > 0 ? calloc(st->cfg.run, sizeof(*st->run)) : NULL;
+    st->drop = st->cfg.some ? calloc(st->blocks, sizeof(*st->drop)) : NULL;
+    if ((st->cfg.run > 0 && !st->run) || (st->cfg.some && !st->drop))
+        return -ENOMEM;
     if (st->cfg.cache == 0)
         return 0;
     st->keys_cached = calloc(st->blocks, sizeof(*st->keys_cached));
@@ -176,7 +38,7 @@ static int host_memory(struct stage *st)
 {
     int rows = st->room, docs = st->docs_room;
 
-    st->host_loss = calloc(head_rows(st), sizeof(*st->host_loss));
+    st->host_loss = calloc(stage_head_rows(st), sizeof(*st->host_loss));
     st->keys = calloc(st->blocks, sizeof(*st->keys));
     st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
     if (!st->host_loss || !st->keys || !st->slot)
@@ -224,12 +86,13 @@ static void set_constants(struct stage *st)
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
 {
     struct stage *st = calloc(1, sizeof(*st));
-    struct carve c = {NULL, 0};
+    bool dropping = cfg->recompute != RECOMPUTE_NONE || cfg->run > 0 || cfg->some;
     int r;
 
     if (!st)
         return merr_set(err, -ENOMEM, "no memory for a stage");
-    assert(!(cfg->split && cfg->recompute != RECOMPUTE_NONE) && (cfg->type == KERN_F32 || cfg->matrices));
+    assert(!(cfg->split && dropping) && (cfg->type == KERN_F32 || cfg->matrices));
+    assert((cfg->recompute != RECOMPUTE_NONE) + (cfg->run > 0) + cfg->some <= 1);
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
     st->cfg = *cfg;
     st->rows = st->room = cfg->micro * cfg->length;
@@ -242,14 +105,17 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->slots);
         goto fail;
     }
-    carve_all(st, &c);
-    r = cfg->k->mem_alloc(cfg->stream, c.at * sizeof(float), &st->activations, err);
+    if (cfg->some) /* a budget that leaves no byte drops every block */
+        r = mimose_new(st->blocks, cfg->keep_bytes > 0 ? (double)cfg->keep_bytes : 1, 0, &st->mimose, err);
+    if (r != 0)
+        goto fail;
+    stage_carve(st, NULL);
+    r = cfg->k->mem_alloc(cfg->stream, st->floats * sizeof(float), &st->activations, err);
     if (r != 0) {
-        (void)merr_prefix(err, r, "activations of %zu MiB", c.at * sizeof(float) >> 20);
+        (void)merr_prefix(err, r, "activations of %zu MiB", st->floats * sizeof(float) >> 20);
         goto fail;
     }
-    c = (struct carve){st->activations, 0};
-    carve_all(st, &c);
+    stage_carve(st, st->activations);
     st->reduce = cfg->reduce ? cfg->reduce : st->own_reduce;
     set_constants(st);
     *ret = st;
@@ -276,6 +142,9 @@ void stage_free(struct stage *st)
     }
     for (int i = 0; st->keys && i < st->blocks; i++)
         free(st->keys[i].attention);
+    mimose_free(st->mimose);
+    free(st->drop);
+    free(st->run);
     free(st->slot);
     free(st->keys);
     free(st->freq);
@@ -283,33 +152,6 @@ void stage_free(struct stage *st)
     free(st->values_cached);
     free(st->host_loss);
     free(st);
-}
-
-size_t stage_reduce_floats(const struct stage_cfg *cfg)
-{
-    return (size_t)cfg->micro * cfg->length * cfg->model->hidden;
-}
-
-size_t stage_trunk_floats(const struct stage_cfg *cfg)
-{
-    return stage_reduce_floats(cfg) / (cfg->model->sequence_parallel ? cfg->model->tp : 1);
-}
-
-size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
-{
-    const struct model_cfg *g = cfg->model;
-    struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length, .blocks = cfg->layers.end - cfg->layers.begin};
-    struct stage_slot slot = {.block = NULL};
-    struct carve once = {NULL, 0}, each = {NULL, 0};
-    size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
-
-    st.cfg.reduce = NULL;
-    if (own_scratch)
-        carve_scratch(&st, &once);
-    if (cfg->last)
-        carve_head(&st, &once);
-    carve_slot(&st, &each, &slot);
-    return sizeof(float) * (once.at + cfg->slots * each.at + st.blocks * cache);
 }
 
 struct stage_slot *stage_slot(struct stage *st, int i)
@@ -486,7 +328,7 @@ static int head(struct stage *st, struct stage_slot *slot, const float *x, float
 {
     const struct params *p = st->cfg.params;
     const struct family *f = st->cfg.model->family;
-    int step = (int)head_rows(st);
+    int step = (int)stage_head_rows(st);
     void *mine = element(st, st->norm, (size_t)trunk_from(st) * st->cfg.model->hidden);
     float *dhead = NULL;
 
@@ -514,12 +356,15 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
             slot->row_sample[i] = slot->sample[d];
     if (st->cfg.first)
         TRY(stage_embed(st, slot, train, err));
+    TRY(stage_keep_begin(st, slot, train, err));
     for (int i = 0; i < st->blocks; i++) {
         bool end = i == st->blocks - 1;
         float *out = !end ? slot->block[i + 1].x : st->cfg.last ? st->tmp : slot->out;
 
+        stage_keep_block(st, slot, i);
         TRY(block_forward(st, i, slot, out, train, err));
     }
+    TRY(stage_keep_end(st, slot, train, err));
     return st->cfg.last ? head(st, slot, st->tmp, grad, weight, err) : 0;
 }
 
@@ -541,6 +386,7 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
         TRY(block_backward(st, i, slot, slot->out, true, grad, err));
         TRY(layer_done(st, i, err));
     }
+    stage_keep_forget(st, slot);
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
 }
 
@@ -591,8 +437,11 @@ static int decode_some(struct stage *st, const int32_t *token, struct merr *err)
         slot->position[i] = st->past + i;
     }
     TRY(stage_embed(st, slot, false, err));
-    for (int i = 0; i < st->blocks; i++)
+    TRY(stage_keep_begin(st, slot, false, err));
+    for (int i = 0; i < st->blocks; i++) {
+        stage_keep_block(st, slot, i);
         TRY(block_forward(st, i, slot, i < st->blocks - 1 ? slot->block[i + 1].x : st->tmp, false, err));
+    }
     st->past += st->rows;
     return 0;
 }

@@ -7,8 +7,11 @@
  * A stage with a cache generates instead: stage_decode() takes the next tokens of one sequence and keeps the keys and
  * values of all before them.
  *
- * With cfg.recompute, backward makes again what forward did not keep, by the same calls and so with the same bits:
- * selective, the outputs of norms and activations; full, all but each block's input.
+ * Backward makes again what forward did not keep, by the same calls and so with the same bits. With cfg.recompute:
+ * selective, the outputs of norms and activations; full, all but each block's input. With cfg.run, the blocks before
+ * the last run of so many: only a run's input is kept, and the run is made again as a whole (Chen et al. 2016). With
+ * cfg.some, each micro-batch has a plan of its own, made from its rows by a model that learns (Mimose 2022,
+ * scheduler/sequence/mimose.h): the blocks of a slot keep at most cfg.keep_bytes, the others are made again.
  *
  * A micro-batch is packed: documents one after the other, no row between them. stage_slot_layout() says how long each
  * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks
@@ -44,6 +47,9 @@ struct stage_cfg {
     struct wire *tp_wire;  /* how sums over tp travel */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
     enum recompute recompute;
+    int run;               /* blocks of a run, with recompute none; 0: no runs */
+    bool some;             /* with recompute none and no runs */
+    size_t keep_bytes;     /* of a slot, with some */
     const float *weights;  /* the arena */
     const void *matrices;  /* the arena in bf16, which products read then; NULL in f32 */
     float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
@@ -53,11 +59,14 @@ struct stage_cfg {
     int docs;              /* most documents of a micro-batch; 0: micro */
     int slots;
     bool first, last;
-    bool split;            /* the backward comes in two parts; not with recompute */
+    bool split;            /* the backward comes in two parts; then all is kept */
     int cache;             /* tokens to keep keys and values of, in f32; 0: a stage that trains */
 };
 
+enum block_again { AGAIN_NOTHING, AGAIN_CHEAP, AGAIN_BLOCK, AGAIN_RUN };
+
 struct block_saves { /* of one block and micro-batch; void: of cfg.type */
+    enum block_again again;        /* what backward makes again of the following */
     float *x;                      /* [trunk rows, hidden] input */
     void *norm1;                   /* [trunk rows, hidden] */
     float *mean1, *rstd1;          /* [trunk rows] */
@@ -78,6 +87,8 @@ struct stage_slot {
     uint64_t *row_sample;           /* [rows], filled by forward */
     float *in, *out;
     struct block_saves *block;
+    float *keep;                    /* with cfg.some: cfg.keep_bytes, taken from the start by blocks that keep */
+    size_t kept;                    /* floats of it */
     double loss; /* last stage: sum over this micro-batch's targets, nats, after forward */
 };
 
@@ -86,12 +97,22 @@ struct stage;
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err);
 void stage_free(struct stage *st);
 
+struct stage_usage { /* since the last look */
+    size_t peak_bytes;  /* most of the activation arena that was in use at once, scratch included */
+    uint64_t dropped;   /* blocks of micro-batches that were made again as a whole, */
+    uint64_t blocks;    /* of so many that went forward in training */
+    uint64_t lacking;   /* of those dropped: the plan kept them, but there was no room */
+};
+void stage_usage_take(struct stage *st, struct stage_usage *ret);
+
 /* Floats of cfg.reduce; of slot->in and slot->out. */
 size_t stage_reduce_floats(const struct stage_cfg *cfg);
 size_t stage_trunk_floats(const struct stage_cfg *cfg);
 /* Bytes of the activation slots that stage_new will take, and of the scratch when it is its own: with it cfg.reduce,
  * wherever that will lie. */
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch);
+/* Bytes that one block of a full micro-batch keeps when it keeps all, beside its input. */
+size_t stage_block_bytes(const struct stage_cfg *cfg);
 
 struct stage_slot *stage_slot(struct stage *st, int i);
 

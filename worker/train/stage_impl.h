@@ -1,7 +1,8 @@
-/* stage_impl - what stage.c (ends, memory) and block.c (the blocks) share */
+/* stage_impl - what stage.c (the ends), stage_memory.c (what is kept where) and block.c (the blocks) share */
 #ifndef MUSTER_WORKER_TRAIN_STAGE_IMPL_H
 #define MUSTER_WORKER_TRAIN_STAGE_IMPL_H
 
+#include "scheduler/sequence/mimose.h"
 #include "worker/train/stage.h"
 
 struct block_keys { /* Philox keys of one block's dropout */
@@ -24,11 +25,19 @@ struct stage {
     float *freq;         /* [dim / 2], NULL: positions are not rotated */
     float **keys_cached, **values_cached; /* [blocks] of [cfg.cache, kv_heads·dim]; NULL: no cache */
     int past;            /* tokens in the cache */
-    void *activations, *host; /* the memory behind the slots */
+    void *activations;   /* the memory behind the slots, */
+    size_t floats;       /* of it */
+    /* with cfg.some */
+    struct mimose *mimose;
+    uint8_t *drop;       /* [blocks] of the micro-batch that goes forward */
+    bool sheltered, short_of_room; /* it is measured; something did not fit */
+    size_t kept_now, kept_most; /* floats of all slots' keep */
+    struct stage_usage usage;
     /* scratch, one micro-batch at a time */
     float *reduce;        /* [rows, hidden]: every sum over tp is made here */
     float *own_reduce;    /* the same when it is ours to free */
     struct block_saves again; /* what all blocks and slots share because backward makes it again */
+    struct block_saves *run;  /* [cfg.run] the same of a run */
     /* void: of cfg.type */
     void *d_pre, *d_act;  /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
     void *d_qkv, *d_att;
@@ -42,6 +51,17 @@ struct stage {
     void *dz;             /* of the logits; in f32 in their place */
     float *host_loss;     /* [head rows] */
 };
+
+/* stage_memory.c: place every float of the stage in its memory at base; with NULL, only count them in st->floats. */
+void stage_carve(struct stage *st, float *base);
+/* The first rows of a slot go forward; then a block, and the end of it. */
+int stage_keep_begin(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);
+void stage_keep_block(struct stage *st, struct stage_slot *slot, int i);
+int stage_keep_end(struct stage *st, const struct stage_slot *slot, bool train, struct merr *err);
+/* Nothing of the slot is needed any more. */
+void stage_keep_forget(struct stage *st, struct stage_slot *slot);
+/* Rows that the head works on at once. */
+size_t stage_head_rows(const struct stage *st);
 
 int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err);
 /* dx: the gradient of the block's output, becomes that of its input. whole: its matrices' gradients too; else the slot

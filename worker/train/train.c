@@ -1,6 +1,7 @@
 #include "worker/train/train.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,81 @@ static bool coded_in_spec(const char *codec)
     return *codec && strcmp(codec, "none") != 0;
 }
 
+static enum kern_type type_of(const struct train *t)
+{
+    return t->spec->train.precision == PRECISION_BF16 ? KERN_BF16 : KERN_F32;
+}
+
+static struct stage_cfg stage_config(struct train *t, int chunk)
+{
+    bool all = strcmp(t->spec->memory.policy, "all") == 0;
+
+    return (struct stage_cfg){
+        .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
+        .tp_wire = t->wire[BYTES_TP], .type = type_of(t),
+        .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .run = t->run_blocks,
+        .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
+        .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
+        .length = t->info.length, .slots = t->slots[chunk], .layers = t->params.chunk[chunk],
+        .first = t->mesh->first && chunk == 0,
+        .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
+    };
+}
+
+static int blocks_of(const struct train *t, int chunk)
+{
+    return t->params.chunk[chunk].end - t->params.chunk[chunk].begin;
+}
+
+/* What blocks may keep of the budget once the rest of the activations has its part, shared among all slots by their
+ * blocks; the estimates of what they take have a margin, which is let stand where everything fits. */
+static void share_budget(struct train *t, uint64_t room)
+{
+    uint64_t all = 0;
+
+    for (int i = 0; i < t->chunks; i++)
+        all += (uint64_t)t->slots[i] * blocks_of(t, i);
+    for (int i = 0; i < t->chunks; i++) {
+        struct stage_cfg s = stage_config(t, i);
+        uint64_t most = (uint64_t)blocks_of(t, i) * stage_block_bytes(&s), share = room * blocks_of(t, i) / all;
+
+        most += most / 32;
+        t->keep_bytes[i] = (size_t)(share < most ? share : most) / 64 * 64;
+    }
+}
+
+/* memory.policy and its budget. */
+static int plan_memory(struct train *t, struct merr *err)
+{
+    const char *policy = t->spec->memory.policy;
+    uint64_t budget = (uint64_t)t->spec->memory.activation_budget_mib << 20, need = 0;
+    bool mimose = strcmp(policy, "mimose") == 0;
+    int most = 1;
+
+    for (int i = 0; i < t->chunks; i++)
+        most = blocks_of(t, i) > most ? blocks_of(t, i) : most;
+    if (strcmp(policy, "sqrt") == 0)
+        t->run_blocks = (int)ceil(sqrt(most));
+    if (mimose) {
+        t->keep_bytes = calloc(t->chunks, sizeof(*t->keep_bytes));
+        if (!t->keep_bytes)
+            return merr_set(err, -ENOMEM, "no memory for %d chunks", t->chunks);
+    }
+    for (int i = 0; i < t->chunks; i++) {
+        struct stage_cfg s = stage_config(t, i);
+
+        need += stage_bytes(&s, i == 0);
+    }
+    if (budget > 0 && need > budget)
+        return merr_set(err, -EINVAL, "memory.activation_budget_mib %d is too small: activations take %llu MiB%s; want "
+                        "at least that, a smaller train.batch.micro%s", t->spec->memory.activation_budget_mib,
+                        (unsigned long long)((need + (1 << 20) - 1) >> 20),
+                        mimose ? " even when no block keeps any" : "", mimose ? "" : ", or memory.policy 'mimose'");
+    if (mimose)
+        share_budget(t, budget - need);
+    return 0;
+}
+
 static int plan(struct train *t, struct merr *err)
 {
     const struct job_spec *s = t->spec;
@@ -147,7 +223,8 @@ static int plan(struct train *t, struct merr *err)
         TRY(keyed_new(s->compress.dp, s->train.init.seed, &t->params, &t->keyed, err));
     TRY(data_open(t->spec, &t->data, err));
     data_get_info(t->data, &t->info);
-    return plan_step(t, err);
+    TRY(plan_step(t, err));
+    return plan_memory(t, err);
 }
 
 /* --- ranks ----------------------------------------------------------------------------------------------- */
@@ -180,11 +257,6 @@ static int open_groups(struct train *t, struct merr *err)
     return r;
 }
 
-static enum kern_type type_of(const struct train *t)
-{
-    return t->spec->train.precision == PRECISION_BF16 ? KERN_BF16 : KERN_F32;
-}
-
 static int open_wires(struct train *t, struct merr *err)
 {
     const char *const codec[BYTES] = {t->spec->compress.tp, t->spec->compress.pp,
@@ -198,18 +270,6 @@ static int open_wires(struct train *t, struct merr *err)
         TRY(wire_new(&cfg, &t->wire[i], err));
     }
     return 0;
-}
-
-static struct stage_cfg stage_config(struct train *t, int chunk)
-{
-    return (struct stage_cfg){
-        .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
-        .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .recompute = t->spec->parallel.recompute,
-        .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
-        .length = t->info.length, .slots = t->slots[chunk], .layers = t->params.chunk[chunk],
-        .first = t->mesh->first && chunk == 0,
-        .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
-    };
 }
 
 static int gate(void *arg, int place, struct merr *err)
@@ -288,6 +348,8 @@ static struct fit planned(struct train *t)
         struct stage_cfg s = stage_config(t, i);
 
         f.activations += stage_bytes(&s, i == 0);
+        s.run = 0;
+        s.some = false;
         if (!s.split)
             s.recompute = RECOMPUTE_FULL;
         f.activations_least += stage_bytes(&s, i == 0);
@@ -508,6 +570,7 @@ static void train_clear(struct train *t)
         stage_free(t->stage[i]);
     free(t->stage);
     free(t->slots);
+    free(t->keep_bytes);
     for (int i = 0; t->pool_owned && t->pool && i < t->buffers; i++)
         t->k->mem_free(t->stream, t->pool[i]);
     if (t->matrices)

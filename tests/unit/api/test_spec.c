@@ -162,7 +162,9 @@ static void each_fault_is_named_where_it_is(void **state)
          "/parallel/virtual_workers", "3 documents"},
         {DOCUMENTS(",\"format\":\"tokens\"", ""), "/train/data/index", "is needed"},
         {DOCUMENTS(",\"index\":\"/i\"", ""), "/train/data/index", "format 'tokens'"},
-        {TRAIN(SIZES, "},\"memory\":{\"policy\":\"sqrt\""), "/memory/policy", "use 'none'"},
+        {TRAIN(SIZES, "},\"memory\":{\"policy\":\"mimose\""), "/memory/activation_budget_mib", "want one"},
+        {TRAIN(SIZES, "},\"parallel\":{\"recompute\":\"full\"},\"memory\":{\"policy\":\"sqrt\""), "/memory/policy",
+         "by itself"},
     };
 
     (void)state;

@@ -160,7 +160,10 @@ static void ask_for(struct job_spec *s, int what)
         s->parallel.zero = 0;
         break;
     case 2: (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "pack"); break;
-    case 3: (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt"); break;
+    case 3:
+        (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt");
+        s->parallel.recompute = RECOMPUTE_FULL;
+        break;
     default: s->parallel.exact = EXACT_STRICT;
     }
 }
