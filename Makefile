@@ -44,10 +44,10 @@ floor_base       := base
 floor_compress   := compress base
 floor_scheduler  := scheduler base
 floor_checkpoint := checkpoint compress base
-floor_api        := api base
-floor_cli        := cli checkpoint compress scheduler api base
-floor_worker     := worker checkpoint compress scheduler api base
-floor_server     := server scheduler api base
+floor_api        := api scheduler base
+floor_cli        := cli checkpoint compress api scheduler base
+floor_worker     := worker checkpoint compress api scheduler base
+floor_server     := server api scheduler base
 
 libs_of     = $(foreach f,$(floor_$(1)),$(BUILD)/lib$(f).a)
 external_of = $(foreach f,$(floor_$(1)),$(LIBS_$(f)))

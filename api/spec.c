@@ -415,29 +415,29 @@ static const json_t *lookup(const json_t *o, const char *path)
 }
 
 /* A shallow copy of doc in which the short forms are written out: train.model as a preset's name, command as a
- * line for the shell. NULL when memory is short. */
+ * line for the shell, parallel as "auto". NULL when memory is short. */
 static json_t *write_out(const json_t *doc)
 {
     json_t *copy = json_copy((json_t *)doc), *train = json_object_get(doc, "train");
     const json_t *model = json_object_get(train, "model"), *command = json_object_get(doc, "command");
+    const json_t *parallel = json_object_get(doc, "parallel");
+    int r = copy ? 0 : -1;
 
-    if (copy && json_is_string(model)) {
+    if (r == 0 && json_is_string(model)) {
         train = json_copy(train);
-        if (!train || json_object_set_new(train, "model", json_pack("{s:O}", "preset", model)) < 0 ||
-            json_object_set_new(copy, "train", train) < 0) {
-            json_decref(copy);
-            return NULL;
-        }
+        r = train && json_object_set_new(train, "model", json_pack("{s:O}", "preset", model)) == 0 ? 0 : -1;
+        r = json_object_set_new(copy, "train", train) == 0 ? r : -1;
     }
-    if (copy && json_is_string(command)) {
-        json_t *long_form = json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command);
-
-        if (json_object_set_new(copy, "command", long_form) < 0) {
-            json_decref(copy);
-            return NULL;
-        }
-    }
-    return copy;
+    if (r == 0 && json_is_string(command))
+        r = json_object_set_new(copy, "command", json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command));
+    if (r == 0 && json_is_string(parallel))
+        r = json_object_set_new(copy, "parallel", json_pack("{s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel,
+                                                            "schedule", parallel, "chunks", parallel, "recompute",
+                                                            parallel));
+    if (r == 0)
+        return copy;
+    json_decref(copy);
+    return NULL;
 }
 
 /* Count values and depth; false past a limit. */

@@ -46,12 +46,12 @@ enum data_overlong { OVERLONG_FAIL, OVERLONG_CUT, OVERLONG_DROP }; /* documents 
 enum data_order { ORDER_SHUFFLE, ORDER_SEQUENTIAL };
 enum precision { PRECISION_F32, PRECISION_BF16 };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
-enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1 };
+enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_AUTO };
 enum exactness { EXACT_RELAXED, EXACT_STRICT };
-enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL };
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP };
 
-#define SPEC_AUTO 0 /* tp, pp, micro: the planner chooses */
+#define SPEC_AUTO 0 /* tp, pp, chunks, micro: the planner chooses, as it does for PIPELINE_AUTO, RECOMPUTE_AUTO */
 #define SPEC_EVERY_AUTO (-1) /* every_steps of checkpoints: from what saving was seen to cost */
 
 struct job_spec {
@@ -138,7 +138,7 @@ struct job_spec {
             uint16_t v[SPEC_STAGES_MAX];
         } layers;   /* of each stage, in the model's order */
         bool sequence_parallel;
-        int chunks; /* model chunks a pipeline rank, for interleaved */
+        int chunks; /* model chunks a pipeline rank, for interleaved; or SPEC_AUTO */
         enum recompute recompute;
     } parallel;
 

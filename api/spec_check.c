@@ -221,6 +221,7 @@ static void check_pipeline(struct reading *r)
     const struct job_spec *s = r->spec;
     int layers = s->train.model.layers, pp = s->parallel.pp ? s->parallel.pp : 1, chunks = s->parallel.chunks;
     enum pipeline_schedule schedule = s->parallel.schedule;
+    bool open = s->parallel.pp == SPEC_AUTO || chunks == SPEC_AUTO; /* the planner heeds what is given */
 
     if (!sound(r, "/parallel/pp", "/parallel/chunks", "/parallel/schedule", "/train/model/layers", NULL))
         return;
@@ -228,15 +229,17 @@ static void check_pipeline(struct reading *r)
         faults_add(r->f, "/parallel/pp", "%d layers cannot be split over pp %d; want at most %d", layers, pp, layers);
     else if (chunks > 1 && schedule == PIPELINE_1F1B)
         faults_add(r->f, "/parallel/chunks", "'1f1b' has one chunk a rank; want the schedule 'interleaved'");
-    else if (chunks == 1 && schedule == PIPELINE_INTERLEAVED)
+    else if (chunks == 1 && schedule == PIPELINE_INTERLEAVED && !open)
         faults_add(r->f, "/parallel/chunks", "'interleaved' wants 2 chunks a rank or more, got 1");
-    else if (chunks > 1 && pp == 1)
+    else if (chunks > 1 && pp == 1 && !open)
         faults_add(r->f, "/parallel/chunks", "%d chunks a rank want a pipeline: pp of 2 or more", chunks);
     else if (layers / pp < chunks)
         faults_add(r->f, "/parallel/chunks", "%d layers cannot be split over pp %d with %d chunks each; want at most "
                    "%d", layers, pp, chunks, layers / pp);
-    else
+    else if (!open)
         check_layers(r, pp * chunks);
+    else if (s->parallel.layers.n > 0)
+        faults_add(r->f, "/parallel/layers", "are of pp x chunks stages, so both must be given, not \"auto\"");
 }
 
 static void check_parallel(struct reading *r)
@@ -255,7 +258,8 @@ static void check_parallel(struct reading *r)
     if (sound(r, "/parallel/tp", "/train/model/ffn", NULL) && m.ffn % tp)
         faults_add(r->f, "/parallel/tp", "ffn %d cannot be split over tp %d; want a divisor of ffn", m.ffn, tp);
     check_pipeline(r);
-    if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
+    if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.recompute != RECOMPUTE_AUTO &&
+        s->parallel.schedule == PIPELINE_ZB_H1)
         faults_add(r->f, "/parallel/recompute", "does not go with schedule 'zb-h1', whose second half of a backward "
                    "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'");
     if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {

@@ -15,8 +15,8 @@ static const char *const optimizers[] = {"adamw", NULL};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
 static const char *const nonfinites[] = {"fail", "skip", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
-static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", NULL};
-static const char *const recomputes[] = {"none", "selective", "full", NULL};
+static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", "auto", NULL};
+static const char *const recomputes[] = {"none", "selective", "full", "auto", NULL};
 static const char *const codecs_tp[] = {"none", "t8", "r8", "r6", "auto", NULL};
 static const char *const codecs_pp[] = {"none", "r8", "r4", "auto", NULL};
 static const char *const codecs_dp[] = {"none", "sdp4bit", "g8", "auto", NULL};
@@ -194,7 +194,7 @@ const struct field spec_fields[] = {
      .help = "strict: the same bits in any layout, also with compress.dp"},
     {"/parallel/schedule", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.schedule), .words = pipelines, .def = "\"1f1b\"",
      .help = "of the pipeline"},
-    {"/parallel/chunks", FIELD_INT, SCOPE_TRAIN, AT(parallel.chunks), .lo = 1, .hi = 64, .def = "1",
+    {"/parallel/chunks", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.chunks), .lo = 1, .hi = 64, .def = "1",
      .help = "pieces of the model that each pipeline rank holds, for interleaved and zb-h1"},
     {"/parallel/layers", FIELD_COUNTS, SCOPE_TRAIN, AT(parallel.layers), .lo = 1, .hi = 1024, .def = "[]",
      .help = "of each of the pp x chunks stages, in the model's order; empty: even, fewer where the head is"},
@@ -257,7 +257,8 @@ const char *spec_object_help(const char *path)
         {"/train/optimizer", "how weights change"},
         {"/train/eval", "loss on the held-out data"},
         {"/command", "any program, one process a device; either this or train"},
-        {"/parallel", "how ranks share the work of training"},
+        {"/parallel", "how ranks share the work of training; what is \"auto\" the planner chooses when the job starts, "
+                      "and the text \"auto\" leaves tp, pp, schedule, chunks and recompute to it"},
         {"/compress", "compression of messages and checkpoints"},
         {"/sequence", "how documents of different lengths go together"},
         {"/memory", "activation memory"},

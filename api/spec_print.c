@@ -262,6 +262,8 @@ json_t *spec_schema(void)
             r = json_object_set_new(train, "required", json_pack("[s,s]", "model", "data"));
         if (r == 0)
             r = allow_short(top, "command", json_pack("{s:s,s:i}", "type", "string", "minLength", 1));
+        if (r == 0)
+            r = allow_short(top, "parallel", json_pack("{s:s}", "const", "auto"));
     }
     if (r < 0) {
         json_decref(root);

@@ -143,7 +143,8 @@ int jobs_show(struct cli *c);
 int jobs_explain(struct cli *c);
 int jobs_act(struct cli *c);
 int jobs_checkpoint_now(struct cli *c);
-int jobs_plan(struct cli *c);
+int plan_main(struct cli *c);
+int plan_dry_run(struct cli *c, json_t *doc); /* ask the server how doc would run, and print it */
 int jobs_scale(struct cli *c);
 int follow_events(struct cli *c);
 int follow_logs(struct cli *c);

@@ -22,51 +22,6 @@ int cli_job_path(const char *id, const char *tail, char out[256])
     return 0;
 }
 
-static int print_plan(struct cli *c, json_t *answer)
-{
-    const json_t *plan = json_object_get(answer, "plan"), *layout = json_object_get(plan, "layout"), *v;
-    const char *key;
-    int r = CLI_DONE;
-
-    if (c->json) {
-        r = cli_print_json(answer);
-    } else {
-        (void)printf("the spec is good");
-        if (layout)
-            (void)printf("; it would run as tp %lld x pp %lld x cp %lld x dp %lld", cli_int(layout, "tp"),
-                         cli_int(layout, "pp"), cli_int(layout, "cp"), cli_int(layout, "dp"));
-        (void)printf("\n");
-        json_object_foreach((json_t *)plan, key, v) {
-            char *text = json_is_object(v) ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-
-            if (text)
-                (void)printf("  %-14s %s\n", key, text);
-            free(text);
-        }
-    }
-    json_decref(answer);
-    return r;
-}
-
-static int dry_run(struct cli *c, json_t *doc)
-{
-    json_t *answer = NULL;
-    int r = cli_send_spec(c, "/v1/jobs?dry_run=1", c->arg[0], doc, NULL, &answer);
-
-    return r ? r : print_plan(c, answer);
-}
-
-int jobs_plan(struct cli *c)
-{
-    json_t *doc = NULL;
-    int r = cli_read_spec(c, c->arg[0], &doc);
-
-    if (r == 0)
-        r = dry_run(c, doc);
-    json_decref(doc);
-    return r;
-}
-
 /* A key of chance: a submit that is sent again after a loss of contact queues one job. */
 static const char *submit_key(struct cli *c, char own[40])
 {
@@ -120,7 +75,7 @@ int jobs_submit(struct cli *c)
     r = cli_read_spec(c, c->arg[0], &doc);
     if (r)
         return r;
-    r = cli_option(c, "dry-run") ? dry_run(c, doc) : queue(c, doc);
+    r = cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);
     json_decref(doc);
     return r;
 }
@@ -213,6 +168,18 @@ static void print_progress(const json_t *job)
         (void)printf("held out      loss %.4f at step %lld\n", cli_real(e, "loss"), cli_int(e, "step"));
 }
 
+/* What was predicted, what was measured. */
+static void print_plan(const json_t *plan)
+{
+    if (!json_is_object(plan))
+        return;
+    (void)printf("plan          %.4g ms a step predicted", cli_real(plan, "predicted_step_ms"));
+    if (json_is_number(json_object_get(plan, "error_percent")))
+        (void)printf(", %.4g ms measured: %+.1f %%", cli_real(plan, "measured_step_ms"),
+                     cli_real(plan, "error_percent"));
+    (void)printf("\n");
+}
+
 static void print_job(const json_t *job)
 {
     static const char *const lines[] = {"name", "project", "kind", "user", "submitted_at", "started_at",
@@ -235,6 +202,7 @@ static void print_job(const json_t *job)
     if (json_is_object(l))
         (void)printf("layout        tp %lld x pp %lld x cp %lld x dp %lld\n", cli_int(l, "tp"), cli_int(l, "pp"),
                      cli_int(l, "cp"), cli_int(l, "dp"));
+    print_plan(json_object_get(job, "plan"));
     print_progress(job);
     if (json_is_object(k))
         (void)printf("checkpoint    step %lld in %s\n", cli_int(k, "step"), cli_str(k, "path"));

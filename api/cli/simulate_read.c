@@ -71,7 +71,9 @@ static int check_name(const char *name, const char *what, struct merr *err)
 static int read_class(struct sim_setup *s, const char *name, const json_t *o, int per_leaf, uint32_t *leaf,
                       struct merr *err)
 {
-    static const char *const known[] = { "nodes", "devices_per_node", NULL };
+    /* what follows them is for `muster plan` */
+    static const char *const known[] = { "nodes", "devices_per_node", "kind", "threads", "memory_mib", "gflops",
+                                         "bf16_gflops", "memory_bytes_per_s", NULL };
     struct sched_node *v;
     int nodes, devices;
 

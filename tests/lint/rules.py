@@ -10,7 +10,7 @@ FLOORS = {
     "scheduler": ["base"],
     "checkpoint": ["base", "compress"],
     "api/cli": ["base", "api", "checkpoint", "scheduler"],
-    "api": ["base"],
+    "api": ["base", "scheduler/plan"],
     "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],
     "server": ["base", "scheduler", "api"],
 }

@@ -37,7 +37,7 @@ struct attempt {
     const struct job_spec *spec;
     char dir[PATH_MAX];
     uint64_t generation;
-    int devices, signal_fd;
+    int devices, threads, signal_fd;
     int stops; /* SIGINT and SIGTERM so far */
     struct follow shown;
     int64_t show_us;
@@ -210,7 +210,7 @@ static int run_generation(struct attempt *a, struct merr *err)
     const struct run *run;
     int world, r;
 
-    r = solo_plan_assign(a->spec, a->devices, a->generation, a->dir, &assignment, &world, err);
+    r = solo_plan_assign(a->spec, a->devices, a->threads, a->generation, a->dir, &assignment, &world, err);
     if (r < 0)
         return r;
     r = ranks_start(a->ranks, assignment, err);
@@ -384,6 +384,7 @@ static int run_in(struct attempt *a, const struct options *o, const char *self, 
     cfg.threads = o->threads ? o->threads : (int)(cores / a->devices);
     if (cfg.threads < 1)
         cfg.threads = 1;
+    a->threads = cfg.threads;
     r = lock_folder(a->dir, &lock_fd, err);
     if (r == 0)
         r = ranks_new(&cfg, &a->ranks, err);

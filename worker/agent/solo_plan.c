@@ -7,8 +7,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/spec_plan.h"
 #include "base/io.h"
-#include "scheduler/plan/layout.h"
+#include "scheduler/plan/site.h"
+#include "worker/train/fit.h"
 
 int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, struct merr *err)
 {
@@ -26,19 +28,57 @@ int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, st
     return r;
 }
 
-static int choose_layout(const struct job_spec *spec, int devices, struct layout *ret, struct merr *err)
+/* The devices of this machine. */
+static struct plan_site site_here(const struct job_spec *spec, int devices, int threads)
 {
-    struct plan_facts facts = {
-        .tp = spec->parallel.tp, .pp = spec->parallel.pp, .cp = spec->parallel.cp,
-        .virtual_workers = spec->parallel.virtual_workers, .sequences = spec->train.batch.sequences,
-        .micro = spec->train.batch.micro, .layers = spec->train.model.layers, .heads = spec->train.model.heads,
+    bool bf16 = spec->train.precision == PRECISION_BF16;
+    struct plan_site site = { .groups = 1, .node_devices = devices };
+    struct fit_room room;
+
+    fit_room_here(&room);
+    site.group[0] = (struct plan_group){
+        .device = plan_device_assumed("cpu", threads, bf16, room.total / (uint64_t)devices), .n = devices
     };
+    plan_links_assumed("cpu", &site);
+    return site;
+}
+
+/* What the spec leaves to the planner is settled in doc. */
+static int settle(const struct job_spec *spec, int devices, int threads, struct layout *ret, json_t *doc,
+                  struct merr *err)
+{
+    struct plan_site site = site_here(spec, devices, threads);
+    struct plan_job job = spec_plan_job(spec);
+    struct plan_wish wish = spec_plan_wish(spec);
+    struct plan_result plan;
+    json_t *text;
+    int r = plan_search(&job, &wish, &site, &plan, err);
+
+    if (r < 0)
+        return r;
+    text = spec_plan_json(&job, &plan);
+    r = text ? spec_settle(doc, text) : -ENOMEM;
+    json_decref(text);
+    if (r < 0)
+        return merr_set(err, r, "no memory for a plan");
+    *ret = (struct layout){ .tp = plan.best.shape.tp, .pp = plan.best.shape.pp, .cp = 1, .dp = plan.best.shape.dp,
+                            .world = plan.best.shape.tp * plan.best.shape.pp * plan.best.shape.dp };
+    return 0;
+}
+
+static int choose_layout(const struct job_spec *spec, int devices, int threads, struct layout *ret, json_t *doc,
+                         struct merr *err)
+{
+    struct plan_facts facts = spec_plan_facts(spec);
+    struct plan_wish wish;
 
     if (spec->kind == JOB_COMMAND) {
         *ret = (struct layout){ .tp = 1, .pp = 1, .cp = 1, .dp = devices, .world = devices };
         return 0;
     }
-    return plan_layout(&facts, devices, ret, NULL, err);
+    wish = spec_plan_wish(spec);
+    return plan_wish_open(&wish) ? settle(spec, devices, threads, ret, doc, err)
+                                 : plan_layout(&facts, devices, ret, NULL, err);
 }
 
 /* A port that is free now. The rank that takes it fails if another is faster: then the next attempt gets
@@ -54,20 +94,22 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
-int solo_plan_assign(const struct job_spec *spec, int devices, uint64_t generation, const char *dir, json_t **ret,
-                    int *ret_world, struct merr *err)
+int solo_plan_assign(const struct job_spec *spec, int devices, int threads, uint64_t generation, const char *dir,
+                     json_t **ret, int *ret_world, struct merr *err)
 {
-    json_t *ranks, *doc, *text;
+    json_t *ranks, *doc, *text = spec_to_json(spec);
     struct layout layout;
-    int r = choose_layout(spec, devices, &layout, err);
+    int r = text ? choose_layout(spec, devices, threads, &layout, text, err)
+                 : merr_set(err, -ENOMEM, "no memory for a spec");
 
-    if (r < 0)
+    if (r < 0) {
+        json_decref(text);
         return r;
+    }
     ranks = json_array();
     for (int i = 0; ranks && i < layout.world; i++)
         (void)json_array_append_new(ranks, json_pack("{s:i,s:s,s:i,s:s,s:s}", "rank", i, "node", RUN_NODE, "slot", i,
                                                      "class", "cpu", "address", "127.0.0.1"));
-    text = spec_to_json(spec);
     doc = json_pack("{s:s,s:I,s:s,s:i,s:s,s:{s:i,s:i,s:i,s:i},s:i,s:o,s:i,s:o}", "job", RUN_JOB, "generation",
                     (json_int_t)generation, "order", "run", "grace_s",
                     spec->kind == JOB_COMMAND ? spec->command.grace_s : 10, "dir", dir, "layout", "tp", layout.tp, "pp",

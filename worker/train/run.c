@@ -209,6 +209,9 @@ int run_check_supported(const struct run *r, struct merr *err)
 {
     const struct job_spec *s = r->spec;
 
+    if (s->parallel.recompute == RECOMPUTE_AUTO || s->parallel.schedule == PIPELINE_AUTO ||
+        s->parallel.chunks == SPEC_AUTO)
+        return merr_set(err, -EINVAL, "the spec of this run has \"auto\" in parallel, which its agent should settle");
     if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
         return merr_set(err, -ENOTSUP, "parallel.recompute does not go with schedule 'zb-h1', whose second half of a "
                         "backward needs the activations too; use '1f1b' or 'interleaved'");

@@ -1,0 +1,267 @@
+/* muster plan: how a job would run, asked of a server or worked out here for a described cluster. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/cli/cli.h"
+#include "api/spec_plan.h"
+#include "base/io.h"
+#include "scheduler/plan/site.h"
+
+#define CLUSTER_BYTES_MAX (1u << 20)
+
+/* --- printing ------------------------------------------------------------------------------------------- */
+
+static void print_layout(const json_t *plan)
+{
+    const json_t *l = json_object_get(plan, "layout");
+
+    (void)printf("the spec is good");
+    if (l)
+        (void)printf("; it would run as tp %lld x pp %lld x cp %lld x dp %lld", cli_int(l, "tp"), cli_int(l, "pp"),
+                     cli_int(l, "cp"), cli_int(l, "dp"));
+    if (cli_int(plan, "micro") > 0)
+        (void)printf(", micro-batches of %lld", cli_int(plan, "micro"));
+    if (cli_int(l, "pp") > 1)
+        (void)printf(", %s%s", cli_str(plan, "schedule"), cli_int(plan, "chunks") > 1 ? " with chunks" : "");
+    if (*cli_str(plan, "recompute") && strcmp(cli_str(plan, "recompute"), "none") != 0)
+        (void)printf(", recompute %s", cli_str(plan, "recompute"));
+    (void)printf("\n");
+    if (*cli_str(plan, "why")) {
+        (void)printf("  why            ");
+        cli_print_text(cli_str(plan, "why"));
+        (void)printf("\n");
+    }
+    (void)printf("  devices        %lld\n", cli_int(plan, "devices"));
+    if (json_object_get(plan, "free_devices"))
+        (void)printf("  free_devices   %lld\n  starts_now     %s\n", cli_int(plan, "free_devices"),
+                     json_is_true(json_object_get(plan, "starts_now")) ? "true" : "false");
+}
+
+static void print_cost(const json_t *plan)
+{
+    const json_t *b = json_object_get(plan, "breakdown_ms");
+
+    if (!b)
+        return;
+    (void)printf("  step           %.4g ms: arithmetic %.4g, sums over tp %.4g, waits in the pipeline %.4g, "
+                 "exchange %.4g, update %.4g\n", cli_real(plan, "step_ms"), cli_real(b, "compute"), cli_real(b, "tp"),
+                 cli_real(b, "idle"), cli_real(b, "exchange"), cli_real(b, "update"));
+}
+
+static void print_memory(const json_t *plan)
+{
+    static const struct cli_table table = {
+        .head = {"STAGE", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "REST", "ALL MIB", "OF"}, .n = 8,
+        .right = 0xfe, .state = -1};
+    static const char *const keys[] = {"weights", "gradients", "optimizer", "activations", "rest", "all"};
+    const json_t *list = json_object_get(plan, "memory_mib"), *m;
+    json_t *rows = json_array();
+    size_t i;
+
+    json_array_foreach(list, i, m) {
+        char cell[8][24];
+        const char *cells[8];
+
+        (void)snprintf(cell[0], sizeof(cell[0]), "%zu", i);
+        for (size_t k = 0; k < 6; k++)
+            (void)snprintf(cell[k + 1], sizeof(cell[0]), "%.1f", cli_real(m, keys[k]));
+        if (json_is_number(json_object_get(plan, "memory_limit_mib")))
+            (void)snprintf(cell[7], sizeof(cell[7]), "%.1f", cli_real(plan, "memory_limit_mib"));
+        else
+            (void)snprintf(cell[7], sizeof(cell[7]), "-");
+        for (size_t k = 0; k < 8; k++)
+            cells[k] = cell[k];
+        (void)cli_row(rows, cells, 8);
+    }
+    if (json_array_size(rows) > 0)
+        cli_print_table_new(&table, rows);
+    else
+        json_decref(rows);
+}
+
+static void print_alternatives(const json_t *plan)
+{
+    const json_t *list = json_object_get(plan, "alternatives"), *a;
+    size_t i;
+
+    if (json_array_size(list) > 0)
+        (void)printf("it beat\n");
+    json_array_foreach(list, i, a) {
+        (void)printf("  ");
+        cli_print_text(cli_str(a, "why"));
+        (void)printf("\n");
+    }
+}
+
+/* Takes the answer over. */
+static int print_answer(struct cli *c, json_t *answer)
+{
+    const json_t *plan = json_object_get(answer, "plan");
+    int r = CLI_DONE;
+
+    if (c->json) {
+        r = cli_print_json(answer);
+    } else {
+        print_layout(plan);
+        print_cost(plan);
+        print_memory(plan);
+        print_alternatives(plan);
+    }
+    json_decref(answer);
+    return r;
+}
+
+/* --- a described cluster -------------------------------------------------------------------------------- */
+
+static int bad(const char *file, const char *what)
+{
+    return cli_fail(CLI_USAGE, "'%s': %s", file, what);
+}
+
+static double positive(const json_t *o, const char *key, double fallback)
+{
+    double n = cli_real(o, key);
+
+    return n > 0 ? n : fallback;
+}
+
+static void read_link(const json_t *o, struct plan_link *l)
+{
+    l->latency_s = positive(o, "latency_s", l->latency_s);
+    l->bytes_per_s = positive(o, "bytes_per_s", l->bytes_per_s);
+}
+
+/* The class that was asked for, else the one with most devices. */
+static const json_t *class_of(const json_t *classes, const char *wanted)
+{
+    const json_t *best = NULL;
+    const char *name;
+    json_t *o;
+
+    json_object_foreach((json_t *)classes, name, o) {
+        long long n = cli_int(o, "nodes") * cli_int(o, "devices_per_node");
+
+        if (wanted ? strcmp(name, wanted) == 0
+                   : !best || n > cli_int(best, "nodes") * cli_int(best, "devices_per_node"))
+            best = o;
+    }
+    return best;
+}
+
+static int read_site(struct cli *c, const json_t *doc, const struct job_spec *spec, struct plan_site *ret)
+{
+    const char *file = cli_option(c, "cluster"), *wanted = cli_option(c, "class"), *kind;
+    const json_t *o = class_of(json_object_get(doc, "classes"), wanted), *links = json_object_get(doc, "bandwidth");
+    bool bf16 = spec->train.precision == PRECISION_BF16;
+    struct plan_site site = {.groups = 1};
+    struct plan_device *d = &site.group[0].device;
+    long devices;
+
+    if (!o || cli_int(o, "nodes") < 1 || cli_int(o, "devices_per_node") < 1 || cli_int(o, "nodes") > 1000000 ||
+        cli_int(o, "devices_per_node") > 1024)
+        return bad(file, wanted ? "has no such class with 'nodes' and 'devices_per_node'; --class names one it has"
+                                : "want {\"classes\": {NAME: {\"nodes\": N, \"devices_per_node\": N, ...}}}");
+    kind = *cli_str(o, "kind") ? cli_str(o, "kind") : "gpu";
+    *d = plan_device_assumed(kind, (int)positive(o, "threads", 1), bf16,
+                             (uint64_t)positive(o, "memory_mib", 0) << 20);
+    plan_links_assumed(kind, &site);
+    d->flops = positive(o, bf16 ? "bf16_gflops" : "gflops", d->flops / 1e9) * 1e9;
+    d->bytes_per_s = positive(o, "memory_bytes_per_s", d->bytes_per_s);
+    read_link(json_object_get(links, "inside"), &site.inside);
+    read_link(json_object_get(links, "between"), &site.between);
+    site.node_devices = (int)cli_int(o, "devices_per_node");
+    if (cli_number(c, "devices", 1, PLAN_RANKS_MAX, spec->devices.max, &devices) < 0)
+        return CLI_USAGE;
+    if (devices > cli_int(o, "nodes") * cli_int(o, "devices_per_node"))
+        return cli_fail(CLI_REFUSED, "the class has %lld devices, fewer than %ld; --devices takes a smaller number",
+                        cli_int(o, "nodes") * cli_int(o, "devices_per_node"), devices);
+    site.group[0].n = (int)devices;
+    *ret = site;
+    return 0;
+}
+
+static int read_cluster(const char *file, json_t **ret)
+{
+    struct merr err = {""};
+    json_error_t je;
+    struct buf text;
+    int r;
+
+    buf_init(&text, CLUSTER_BYTES_MAX);
+    r = io_read_file(file, &text, &err);
+    if (r == 0) {
+        *ret = json_loadb(buf_text(&text), text.len, JSON_REJECT_DUPLICATES, &je);
+        if (!*ret)
+            r = cli_fail(CLI_USAGE, "'%s' line %d: %s", file, je.line, je.text);
+    } else {
+        r = cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_USAGE, "%s", err.text);
+    }
+    buf_clear(&text);
+    return r;
+}
+
+static int plan_here(struct cli *c, const struct job_spec *spec, const json_t *cluster, json_t **ret)
+{
+    struct plan_job job = spec_plan_job(spec);
+    struct plan_wish wish = spec_plan_wish(spec);
+    struct plan_result plan;
+    struct plan_site site;
+    struct merr err = {""};
+    int r = read_site(c, cluster, spec, &site);
+
+    if (r != 0)
+        return r;
+    if (plan_search(&job, &wish, &site, &plan, &err) != 0)
+        return cli_fail(CLI_REFUSED, "%s", err.text);
+    *ret = spec_plan_json(&job, &plan);
+    return *ret ? 0 : cli_fail(CLI_FAILED, "out of memory");
+}
+
+static int offline(struct cli *c, json_t *doc)
+{
+    json_t *cluster = NULL, *plan = NULL;
+    struct job_spec *spec = NULL;
+    struct faults f = {.n = 0};
+    int r = cli_check_spec(c->arg[0], doc);
+
+    if (r == 0 && spec_from_json(doc, &spec, &f) != 0)
+        r = cli_fail(CLI_FAILED, "out of memory");
+    faults_clear(&f);
+    if (r == 0 && spec->kind != JOB_TRAIN)
+        r = cli_fail(CLI_REFUSED, "a command has no layout to plan; its devices are all there is to choose");
+    if (r == 0)
+        r = read_cluster(cli_option(c, "cluster"), &cluster);
+    if (r == 0)
+        r = plan_here(c, spec, cluster, &plan);
+    if (r == 0)
+        r = print_answer(c, json_pack("{s:b, s:o, s:o}", "dry_run", 1, "plan", plan, "spec", spec_to_json(spec)));
+    json_decref(cluster);
+    spec_free(spec);
+    return r;
+}
+
+/* --- the command ---------------------------------------------------------------------------------------- */
+
+int plan_dry_run(struct cli *c, json_t *doc)
+{
+    json_t *answer = NULL;
+    int r = cli_send_spec(c, "/v1/jobs?dry_run=1", c->arg[0], doc, NULL, &answer);
+
+    return r ? r : print_answer(c, answer);
+}
+
+int plan_main(struct cli *c)
+{
+    json_t *doc = NULL;
+    int r;
+
+    if (!cli_option(c, "cluster") && (cli_option(c, "class") || cli_option(c, "devices")))
+        return cli_fail(CLI_USAGE, "--class and --devices go with --cluster; a server knows its own devices");
+    r = cli_read_spec(c, c->arg[0], &doc);
+    if (r == 0)
+        r = cli_option(c, "cluster") ? offline(c, doc) : plan_dry_run(c, doc);
+    json_decref(doc);
+    return r;
+}

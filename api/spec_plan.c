@@ -1,0 +1,141 @@
+#include "api/spec_plan.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PLAN_TEXT_MAX (1u << 20)
+
+_Static_assert((int)PLAN_1F1B == PIPELINE_1F1B && (int)PLAN_INTERLEAVED == PIPELINE_INTERLEAVED &&
+               (int)PLAN_ZB_H1 == PIPELINE_ZB_H1, "schedules have the same numbers");
+_Static_assert((int)PLAN_RECOMPUTE_SELECTIVE == RECOMPUTE_SELECTIVE && (int)PLAN_RECOMPUTE_FULL == RECOMPUTE_FULL,
+               "kinds of recomputation have the same numbers");
+_Static_assert(PLAN_STAGES_MAX == SPEC_STAGES_MAX, "as many stages");
+
+struct plan_facts spec_plan_facts(const struct job_spec *spec)
+{
+    if (spec->kind == JOB_COMMAND)
+        return (struct plan_facts){.tp = 1, .pp = 1, .cp = 1, .virtual_workers = spec->devices.max,
+                                   .sequences = spec->devices.max, .micro = 1};
+    return (struct plan_facts){
+        .tp = spec->parallel.tp, .pp = spec->parallel.pp, .cp = spec->parallel.cp,
+        .virtual_workers = spec->parallel.virtual_workers, .sequences = spec->train.batch.sequences,
+        .micro = spec->train.batch.micro, .layers = spec->train.model.layers, .heads = spec->train.model.heads,
+    };
+}
+
+struct plan_job spec_plan_job(const struct job_spec *spec)
+{
+    const typeof(spec->train.model) *m = &spec->train.model;
+
+    return (struct plan_job){
+        .model = {.family = m->family == MODEL_LLAMA ? PLAN_LLAMA : PLAN_GPT2, .layers = m->layers,
+                  .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads,
+                  .ffn = m->ffn, .context = m->context, .vocab = m->vocab, .tied = m->tie_embeddings,
+                  .qkv_bias = m->qkv_bias},
+        .sequences = spec->train.batch.sequences, .length = spec->train.batch.length,
+        .virtual_workers = spec->parallel.virtual_workers,
+        .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0, .zero = spec->parallel.zero,
+        .bf16 = spec->train.precision == PRECISION_BF16, .sequence_parallel = spec->parallel.sequence_parallel,
+        .dp_coded = strcmp(spec->compress.dp, "none") != 0,
+    };
+}
+
+struct plan_wish spec_plan_wish(const struct job_spec *spec)
+{
+    const typeof(spec->parallel) *p = &spec->parallel;
+    struct plan_wish w = {
+        .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp, .pp = p->pp, .chunks = p->chunks,
+        .micro = spec->train.batch.micro, .any_schedule = p->schedule == PIPELINE_AUTO,
+        .any_recompute = p->recompute == RECOMPUTE_AUTO, .n_layers = p->layers.n,
+    };
+
+    if (!w.any_schedule)
+        w.schedule = (enum plan_schedule)p->schedule;
+    if (!w.any_recompute)
+        w.recompute = (enum plan_recompute)p->recompute;
+    memcpy(w.layers, p->layers.v, sizeof(w.layers));
+    return w;
+}
+
+struct plan_wish spec_plan_kept(const struct plan_shape *shape)
+{
+    struct plan_wish w = {
+        .tp = shape->tp, .pp = shape->pp, .chunks = shape->chunks, .micro = shape->micro,
+        .schedule = shape->schedule == SCHEDULE_ZB_H1 ? PLAN_ZB_H1 : shape->chunks > 1 ? PLAN_INTERLEAVED : PLAN_1F1B,
+        .recompute = shape->recompute, .n_layers = shape->n_layers,
+    };
+
+    memcpy(w.layers, shape->layers, sizeof(w.layers));
+    return w;
+}
+
+json_t *spec_plan_json(const struct plan_job *job, const struct plan_result *plan)
+{
+    struct buf text;
+    json_t *o = NULL;
+
+    buf_init(&text, PLAN_TEXT_MAX);
+    if (plan_print(job, plan, &text) == 0)
+        o = json_loadb(buf_text(&text), text.len, 0, NULL);
+    buf_clear(&text);
+    return o;
+}
+
+int spec_settle(json_t *doc, const json_t *plan)
+{
+    json_t *settled = json_object_get(plan, "settled");
+
+    if (!json_is_object(settled))
+        return -EINVAL;
+    if (json_is_string(json_object_get(doc, "parallel"))) /* the short form */
+        (void)json_object_del(doc, "parallel");
+    return json_object_update_recursive(doc, settled) == 0 ? 0 : -ENOMEM;
+}
+
+static int number(const json_t *o, const char *key, int most)
+{
+    json_int_t n = json_integer_value(json_object_get(o, key));
+
+    return n < 1 || n > most ? 0 : (int)n;
+}
+
+/* The index of a text among words; -1: it is none of them. */
+static int word(const json_t *o, const char *key, const char *const *words)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+
+    for (int i = 0; text && words[i]; i++)
+        if (strcmp(words[i], text) == 0)
+            return i;
+    return -1;
+}
+
+int spec_plan_shape(const json_t *plan, struct plan_shape *ret)
+{
+    static const char *const schedules[] = {"1f1b", "interleaved", "zb-h1", NULL};
+    static const char *const recomputes[] = {"none", "selective", "full", NULL};
+    const json_t *settled = json_object_get(plan, "settled"), *p = json_object_get(settled, "parallel");
+    const json_t *batch = json_object_get(json_object_get(settled, "train"), "batch");
+    const json_t *layers = json_object_get(p, "layers"), *v;
+    int schedule = word(p, "schedule", schedules), recompute = word(p, "recompute", recomputes);
+    struct plan_shape s = {
+        .tp = number(p, "tp", PLAN_RANKS_MAX), .pp = number(p, "pp", PLAN_RANKS_MAX),
+        .dp = number(json_object_get(plan, "layout"), "dp", PLAN_RANKS_MAX),
+        .chunks = number(p, "chunks", SCHEDULE_CHUNKS_MAX), .micro = number(batch, "micro", 1 << 20),
+        .n_layers = (int)json_array_size(layers),
+    };
+    size_t i;
+
+    if (!s.tp || !s.pp || !s.dp || !s.chunks || !s.micro || schedule < 0 || recompute < 0 ||
+        s.n_layers > PLAN_STAGES_MAX)
+        return -EINVAL;
+    json_array_foreach(layers, i, v) {
+        if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1024)
+            return -EINVAL;
+        s.layers[i] = (uint16_t)json_integer_value(v);
+    }
+    s.schedule = schedule == PIPELINE_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
+    s.recompute = (enum plan_recompute)recompute;
+    *ret = s;
+    return 0;
+}
