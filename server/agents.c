@@ -91,6 +91,8 @@ static int read_slots(struct core *c, struct node *n, const json_t *list)
         slots[i].class_ = name && *name ? core_class(c, name) : CORE_CLASSES_MAX;
         slots[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
         copy_text(slots[i].kind, sizeof(slots[i].kind), o, "kind");
+        slots[i].threads = (int)json_integer_value(json_object_get(o, "threads"));
+        slots[i].memory_mib = (int)json_integer_value(json_object_get(o, "memory_mib"));
         if (strcmp(slots[i].kind, "gpu") == 0 && slots[i].class_ < CORE_CLASSES_MAX)
             c->gpu_classes |= UINT64_C(1) << slots[i].class_;
         if (!json_is_integer(json_object_get(o, "slot")) || slots[i].class_ == CORE_CLASSES_MAX) {
@@ -107,6 +109,7 @@ static int read_slots(struct core *c, struct node *n, const json_t *list)
     free(n->slots);
     n->slots = slots;
     n->n_slots = count;
+    plans_sites_changed(c);
     return 0;
 }
 
@@ -115,8 +118,10 @@ static json_t *slots_json(const struct core *c, const struct node *n)
     json_t *all = json_array();
 
     for (size_t i = 0; i < n->n_slots; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s}", "slot", n->slots[i].slot, "kind",
-                                                   n->slots[i].kind, "class", c->classes[n->slots[i].class_]));
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i}", "slot", n->slots[i].slot, "kind",
+                                                   n->slots[i].kind, "class", c->classes[n->slots[i].class_],
+                                                   "threads", n->slots[i].threads, "memory_mib",
+                                                   n->slots[i].memory_mib));
     return all;
 }
 
@@ -332,6 +337,8 @@ static void take_metrics(struct core *c, const json_t *fresh)
             }
             json_decref(e->job.progress);
             e->job.progress = view_progress(line, e->steps);
+            plans_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
+                        json_number_value(json_object_get(line, "step_ms")));
             round_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                         json_number_value(json_object_get(line, "step_ms")));
             clock_rfc3339(clock_wall_us(), at);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_plan.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -105,24 +106,6 @@ uint8_t core_class(struct core *c, const char *name)
     return (uint8_t)c->n_classes++;
 }
 
-static struct plan_facts facts_of(const struct job_spec *spec)
-{
-    if (spec->kind == JOB_COMMAND)
-        return (struct plan_facts){
-            .tp = 1, .pp = 1, .cp = 1, .virtual_workers = spec->devices.max, .sequences = spec->devices.max, .micro = 1
-        };
-    return (struct plan_facts){
-        .tp = spec->parallel.tp,
-        .pp = spec->parallel.pp,
-        .cp = spec->parallel.cp,
-        .virtual_workers = spec->parallel.virtual_workers,
-        .sequences = spec->train.batch.sequences,
-        .micro = spec->train.batch.micro,
-        .layers = spec->train.model.layers,
-        .heads = spec->train.model.heads,
-    };
-}
-
 uint64_t core_classes_of(const struct core *c, const struct entry *e)
 {
     return e->job.kind == JOB_TRAIN ? e->classes & ~c->gpu_classes : e->classes;
@@ -139,7 +122,12 @@ struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
 
     if (!e)
         return NULL;
-    e->facts = facts_of(spec);
+    e->facts = spec_plan_facts(spec);
+    if (spec->kind == JOB_TRAIN) {
+        struct plan_wish wish = spec_plan_wish(spec);
+
+        e->open = plan_wish_open(&wish);
+    }
     e->fault_rank = -1;
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
@@ -499,6 +487,7 @@ static int load_entry(struct core *c, redisReply *reply, struct merr *err)
         return r < 0 ? r : -ENOMEM;
     }
     e->job = job;
+    plans_adopt(e);
     e->stored_version = reply->element[2]->str ? strtoull(reply->element[2]->str, NULL, 10) : 0;
     e->spec_text = strdup(reply->element[1]->str);
     if (job.live)

@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/merr.h"
 #include "scheduler/cluster/explain.h"
+#include "scheduler/plan/cost.h"
 #include "server/files.h"
 #include "server/job.h"
 #include "server/queue.h"
@@ -94,6 +95,11 @@ struct entry { /* a job of the working set: it has not ended */
     uint32_t learned_generation;  /* whose first step was seen */
     int64_t rescale_began_us;     /* monotonic; 0: not rescaling */
     int64_t restart_us;           /* what a change costs, measured; 0: not yet */
+    bool open;                    /* its spec leaves parts of the layout to the planner */
+    uint64_t planned_for;         /* core.sites for which facts were planned; 0: not yet */
+    struct plan_cost predicted;   /* of its newest run, by this musterd; step_s 0: not */
+    double predicted_speed;       /* with its class that many times as fast as assumed */
+    bool bf16;                    /* its products are */
 
     struct rank *ranks; /* job.n_places of them while live */
     char fault_message[512];
@@ -117,6 +123,7 @@ struct slot {
     int rank;
     bool stale; /* a run that is over still has a process on it */
     bool ill;   /* its GPU must not be used; why is in node.gpus */
+    int threads, memory_mib; /* 0: not told */
 };
 
 struct node {
@@ -212,6 +219,9 @@ struct core {
     char classes[CORE_CLASSES_MAX][SPEC_NAME_MAX];
     size_t n_classes;
     uint64_t gpu_classes; /* mask of those that GPUs have */
+    double speeds[CORE_CLASSES_MAX][2]; /* f32, bf16: times as fast as the planner assumes, measured; 0: not yet */
+    uint64_t sites;       /* grows when nodes or their slots change; from 1 */
+    bool plans_stale;     /* jobs that wait may have been planned for other sites */
     size_t rendezvous_bytes;
 
     struct waiter *waiters;
@@ -338,6 +348,21 @@ void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class cl
 void dispatch_release_node(struct core *c, struct entry *e, const char *node);
 void dispatch_tick(struct core *c, int64_t now_us);
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size);
+
+/* plans.c: layouts for jobs */
+void plans_refresh(struct core *c);    /* of jobs that wait, when nodes have changed */
+void plans_sites_changed(struct core *c);
+/* Plan a waiting job for what the cluster has: then facts are what a run of it will have. 0; -EAGAIN: there is no node;
+ * else as plan_search. */
+int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, struct merr *err);
+/* The layout on these places and the plan as JSON, new; NULL stays when none could be made. 0 or as plan_search. */
+int plans_choose(struct core *c, struct entry *e, const struct job_place *p, size_t n, struct layout *ret,
+                 json_t **ret_plan, struct merr *err);
+void plans_adopt(struct entry *e);     /* a loaded or newly assigned job keeps what its plan settled */
+void plans_learn(struct core *c, struct entry *e, uint32_t generation, double step_ms);
+/* How a job would run on what the cluster has: new, with layout and devices. */
+json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *spec);
+json_t *plans_view(const struct job *j); /* its plan with what was measured; new, null: it has none */
 
 /* view.c: what is shown; all new */
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text);

@@ -78,14 +78,6 @@ static int choose_port(const struct core *c, const struct job *j)
     return PORT_FIRST + (int)(from % PORTS);
 }
 
-static int layout_for(const struct entry *e, int devices, struct layout *ret, struct merr *err)
-{
-    if (e->job.kind == JOB_TRAIN)
-        return plan_layout(&e->facts, devices, ret, NULL, err);
-    *ret = (struct layout){ .tp = 1, .pp = 1, .cp = 1, .dp = devices, .world = devices };
-    return 0;
-}
-
 static void describe(const struct job_place *p, size_t n, char *ret, size_t size)
 {
     size_t nodes = 0;
@@ -116,16 +108,18 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
     struct job_cause cause = { .kind = CAUSE_ASSIGNED, .actor = "scheduler", .text = text, .places = p };
     int64_t since = e->job.waiting_us;
 
-    if (layout_for(e, (int)n, &cause.layout, &err) == 0 && cause.layout.world > 0) {
+    if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
         cause.master_port = choose_port(c, &e->job);
         describe(p, cause.n_places, text, sizeof(text));
         make_folders(c, e);
         if (core_change(c, e, &cause, &err) == 0) {
             (void)dispatch_adopt(c, e);
+            plans_adopt(e);
             stats_observe(c->stats, STATS_QUEUE_WAIT, clock_wall_us() - since);
         }
     }
+    json_decref(cause.plan);
     if (err.text[0])
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
 }
@@ -273,6 +267,7 @@ void dispatch_round(struct core *c, int64_t now_us)
     int64_t took;
 
     c->schedule_wanted = false;
+    plans_refresh(c);
     if (round_init(c, now_us >= c->next_full_us ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
         if (sched_schedule(&r.in, &plan, &err) == 0) {
             follow_plan(c, &r, &plan, now_us);

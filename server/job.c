@@ -124,6 +124,7 @@ void job_clear(struct job *j)
     json_decref(j->progress);
     json_decref(j->eval);
     json_decref(j->checkpoint);
+    json_decref(j->plan);
     *j = (struct job){ 0 };
 }
 
@@ -177,8 +178,8 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
     c->live = true;
     c->intent = JOB_GO_ON;
     c->code = "assigned";
-    c->data = json_pack("{s:o, s:o, s:i}", "assignment", places_json(cause->places, cause->n_places), "layout",
-                        layout_json(&cause->layout), "master_port", cause->master_port);
+    c->data = json_pack("{s:o, s:o, s:i, s:O*}", "assignment", places_json(cause->places, cause->n_places), "layout",
+                        layout_json(&cause->layout), "master_port", cause->master_port, "plan", cause->plan);
     return c->data ? 0 : -ENOMEM;
 }
 
@@ -467,6 +468,7 @@ static void read_us(const json_t *o, const char *key, int64_t *ret)
 static void apply_data(struct job *j, const json_t *data)
 {
     const json_t *outcome = json_object_get(data, "outcome"), *layout = json_object_get(data, "layout");
+    const json_t *plan = json_object_get(data, "plan");
 
     read_int(data, "priority", &j->priority);
     read_int(data, "min", &j->min);
@@ -481,6 +483,10 @@ static void apply_data(struct job *j, const json_t *data)
     if (outcome) {
         json_decref(j->outcome);
         j->outcome = json_deep_copy(outcome);
+    }
+    if (json_is_object(plan)) {
+        json_decref(j->plan);
+        j->plan = json_deep_copy(plan);
     }
 }
 
@@ -521,8 +527,10 @@ int job_apply(struct job *j, const json_t *event)
     }
     count_run(j, json_is_true(json_object_get(data, "live")), moved, at_us);
     j->live = json_is_true(json_object_get(data, "live"));
-    if (n_places > 0)
+    if (n_places > 0) {
         copy(j->home, sizeof(j->home), places[0].class_);
+        j->step_ms = 0;
+    }
     if (moved || !j->live) { /* a run that is over holds no devices */
         free(j->places);
         j->places = places;
@@ -550,7 +558,7 @@ json_t *job_record(const struct job *j)
     return json_pack(
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s}",
+        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -561,7 +569,7 @@ json_t *job_record(const struct job *j)
         layout_json(&j->layout), "master_port", j->master_port, "outcome", j->outcome, "reason_code", j->reason_code,
         "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint,
         "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
-        (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home);
+        (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms);
 }
 
 static json_t *keep(const json_t *o, const char *key)
@@ -608,6 +616,7 @@ int job_from_record(const json_t *o, struct job *j)
     new.progress = keep(o, "progress");
     new.eval = keep(o, "eval");
     new.checkpoint = keep(o, "checkpoint");
+    new.step_ms = json_number_value(json_object_get(o, "step_ms"));
     apply_data(&new, o);
     if (new.outcome && !json_is_object(new.outcome)) {
         json_decref(new.outcome);

@@ -78,14 +78,16 @@ struct job {
     struct layout layout; /* of the newest assignment */
     int master_port;
     json_t *outcome; /* owned; NULL: none */
+    json_t *plan;    /* owned: of the newest assignment (api/spec_plan.h); NULL: none was made */
     char reason_code[32];
     char *reason_text; /* owned; may be NULL */
 
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
+    double step_ms; /* nor this: steps of the newest run take about so long; 0: none was seen */
 };
 
 enum job_cause_kind {
-    CAUSE_ASSIGNED, /* places, layout, master_port */
+    CAUSE_ASSIGNED, /* places, layout, master_port, plan */
     CAUSE_STARTED,  /* every rank runs */
     CAUSE_FAULT,    /* a rank failed first: class_, outcome */
     CAUSE_OVER,     /* every rank of the run is over: all_done when each ended with 0 */
@@ -107,6 +109,7 @@ struct job_cause {
     int master_port;
     enum job_class class_;
     json_t *outcome; /* borrowed */
+    json_t *plan;    /* borrowed; NULL: none */
     bool all_done;
     int priority, min, max;
 };

@@ -99,6 +99,14 @@ static bool check(struct core *c, struct call *call, struct entry *e)
         answer_fault(call, "/parallel", err.text);
         return false;
     }
+    if (e->open) {
+        int r = plans_prepare(c, e, call->spec, &err);
+
+        if (r == -E2BIG || r == -EINVAL) {
+            answer_fault(call, "/parallel", err.text);
+            return false;
+        }
+    }
     if (!dispatch_can_run(c, e, why, sizeof(why))) {
         answer_fault(call, "/devices/min", why);
         return false;
@@ -108,20 +116,18 @@ static bool check(struct core *c, struct call *call, struct entry *e)
 
 static void answer_plan(struct core *c, struct call *call, const struct entry *e)
 {
-    struct layout l = { .tp = 1, .pp = 1, .cp = 1, .dp = e->job.max, .world = e->job.max };
+    json_t *plan = plans_dry(c, e, call->spec);
     int free_now = 0;
 
-    if (e->job.kind == JOB_TRAIN)
-        (void)plan_layout(&e->facts, e->job.max, &l, NULL, NULL);
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
             free_now += c->nodes[i]->contact == NODE_READY && !c->nodes[i]->drain && c->nodes[i]->slots[k].job == 0 &&
                         core_slot_usable(&c->nodes[i]->slots[k]) &&
                         (core_classes_of(c, e) >> c->nodes[i]->slots[k].class_ & 1);
-    call_answer_new(call, 200,
-                    json_pack("{s:b, s:{s:{s:i, s:i, s:i, s:i}, s:i, s:i, s:b}, s:o?}", "dry_run", 1, "plan", "layout",
-                              "tp", l.tp, "pp", l.pp, "dp", l.dp, "cp", l.cp, "devices", l.world, "free_devices",
-                              free_now, "starts_now", free_now >= e->job.min, "spec", json_loads(call->text, 0, NULL)));
+    (void)json_object_set_new(plan, "free_devices", json_integer(free_now));
+    (void)json_object_set_new(plan, "starts_now", json_boolean(free_now >= e->job.min));
+    call_answer_new(call, 200, json_pack("{s:b, s:o, s:o?}", "dry_run", 1, "plan", plan, "spec",
+                                         json_loads(call->text, 0, NULL)));
 }
 
 void jobs_submit(struct core *c, struct call *call)

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec_plan.h"
 #include "base/clock.h"
 #include "server/core.h"
 
@@ -29,16 +30,19 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
     const struct job *j = &e->job;
     char id[24], dir[4096];
     const char *order = e->force_stop ? "stop" : job_order(j);
+    json_t *spec = json_loads(e->spec_text, 0, NULL);
 
     if (e->save && strcmp(order, "run") == 0)
         order = "save";
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
+    if (e->open && j->plan)
+        (void)spec_settle(spec, j->plan);
     return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?}", "job", id, "generation",
                      (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir, "layout", "tp",
                      j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
                      (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec",
-                     json_loads(e->spec_text, 0, NULL));
+                     spec);
 }
 
 static json_t *assignments_json(struct core *c, const struct node *n)

@@ -69,8 +69,10 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                   assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
                   "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir,
                   "outcome", j->outcome);
-    if (o && spec_text)
+    if (o && spec_text) { /* a list would grow long by them */
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
+        (void)json_object_set_new(o, "plan", plans_view(j));
+    }
     return o;
 }
 

@@ -40,7 +40,7 @@ function head(getJob) {
         hidden: true, onclick: () => act(getJob(), a) }, a.label));
     const facts = {};
     const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Held-out loss'], ['rate', 'Tokens/s'],
-        ['devices', 'Devices'], ['layout', 'Layout'], ['time', 'Running for'], ['restarts', 'Restarts']]
+        ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'Step, predicted'], ['time', 'Running for'], ['restarts', 'Restarts']]
         .map(([key, label]) => h('.number', { 'data-key': key }, h('dt', {}, label), facts[key] = h('dd'))));
     const el = h('header.job-head', {}, h('a.back', { href: '#/' }, '← Jobs'),
         h('.job-title', {}, name, pill, id, h('.actions', {}, buttons)), reason, row, list);
@@ -65,6 +65,9 @@ function head(getJob) {
         text(facts.devices, d.assigned && !ui.isEnded(job) ? `${d.assigned} of ${asked}` : asked);
         facts.layout.parentElement.hidden = !train;
         text(facts.layout, job.layout ? ui.layout(job.layout) || 'one rank' : '–');
+        const plan = job.plan;
+        facts.plan.parentElement.hidden = !plan?.predicted_step_ms;
+        text(facts.plan, plan?.predicted_step_ms ? ui.planned(plan) : '–');
         const from = job.started_at && Date.parse(job.started_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
         text(facts.time.previousSibling, job.finished_at ? 'Took' : 'Running for');
         text(facts.time, from ? ui.duration((to - from) / 1000) : '–');

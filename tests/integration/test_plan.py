@@ -1,0 +1,118 @@
+"""The planner: offline, through the server, and against what ranks then count and measure."""
+import glob
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests import specs
+from tests.cluster import BIN, Cluster, wait_for
+
+CLUSTER = {"classes": {"fast": {"nodes": 2, "devices_per_node": 4, "kind": "cpu", "memory_mib": 2000}}}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+
+
+def write(folder, name, doc):
+    path = os.path.join(str(folder), name)
+    with open(path, "w", encoding="ascii") as f:
+        json.dump(doc, f)
+    return path
+
+
+def muster(*args, ok=0):
+    out = subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=60, check=False)
+    assert out.returncode == ok, out.stderr + out.stdout
+    return out
+
+
+def planned(folder, spec, *args):
+    out = muster("plan", write(folder, "spec.json", spec), "--cluster", write(folder, "cluster.json", CLUSTER),
+                 "-o", "json", *args)
+    return json.loads(out.stdout)["plan"]
+
+
+def rank_memory(folder):
+    """MiB that each rank counted before its first step, by its place in the pipeline."""
+    found = {}
+    for log in glob.glob(f"{folder}/run-g1/rank-*.log"):
+        with open(log, encoding="ascii") as f:
+            text = f.read()
+        place = int(re.search(r"pp (\d+)/", text).group(1))
+        found[place] = max(found.get(place, 0), float(re.search(r"memory:.* all ([\d.]+) MiB", text).group(1)))
+    return [found[k] for k in sorted(found)]
+
+
+@pytest.mark.parametrize("parallel", [
+    {"tp": 1, "pp": 1},
+    {"tp": 2, "pp": 2, "schedule": "interleaved", "chunks": 2, "recompute": "selective"},
+    {"tp": 1, "pp": 4, "schedule": "zb-h1", "layers": [1, 1, 1, 1]},
+])
+def test_ranks_count_the_memory_that_was_planned(tmp_path, corpus, parallel):
+    spec = specs.train(corpus, steps=5, devices=4)
+    spec["parallel"] = {"virtual_workers": 4, **parallel}
+    plan = planned(tmp_path, spec, "--devices", "4")
+    muster("run", f"{tmp_path}/spec.json", "--devices", "4", "--dir", f"{tmp_path}/out")
+    counted = rank_memory(f"{tmp_path}/out")
+    assert len(counted) == parallel["pp"]
+    assert [m["all"] for m in plan["memory_mib"]] == pytest.approx(counted, abs=0.11)
+
+
+def test_what_does_not_fit_is_refused_with_numbers(tmp_path, corpus):
+    spec = specs.train(corpus)
+    spec["train"]["model"].update(vocab=200000, hidden=1024)
+    spec["parallel"] = "auto"
+    small = {"classes": {"tiny": {"nodes": 1, "devices_per_node": 2, "kind": "cpu", "memory_mib": 512}}}
+    out = muster("plan", write(tmp_path, "spec.json", spec), "--cluster", write(tmp_path, "small.json", small),
+                 "--devices", "2", ok=4)
+    assert "no layout fits" in out.stderr and "GiB" in out.stderr
+
+
+def test_a_plan_says_what_it_beat_and_why(tmp_path, corpus):
+    spec = specs.train(corpus, devices=8)
+    spec["parallel"] = "auto"
+    plan = planned(tmp_path, spec)
+    layout = plan["layout"]
+    assert layout["tp"] * layout["pp"] * layout["dp"] == plan["devices"] == 8
+    assert plan["step_ms"] == pytest.approx(sum(plan["breakdown_ms"].values()), rel=1e-4)
+    assert plan["alternatives"] and all(a["why"] for a in plan["alternatives"])
+    assert all(a["step_ms"] >= 0.97 * plan["step_ms"] for a in plan["alternatives"] if a["fits"])
+    text = muster("plan", f"{tmp_path}/spec.json", "--cluster", f"{tmp_path}/cluster.json").stdout
+    assert "the spec is good; it would run as tp" in text and "it beat" in text and "STAGE" in text
+
+
+def open_spec(corpus, least, most, **extra):
+    spec = specs.train(corpus, steps=200, **extra)
+    spec["devices"] = {"min": least, "max": most}
+    spec["parallel"] = {"tp": "auto", "pp": "auto", "recompute": "auto", "virtual_workers": 2}
+    return spec
+
+
+def test_auto_is_settled_at_the_start_and_kept_for_life(tmp_path, corpus):
+    with Cluster(str(tmp_path), slots=4, server_args=["--hold", "0", "--round", "1"]) as cluster:
+        dry = cluster.api("POST", "/v1/jobs?dry_run=1", open_spec(corpus, 2, 4))["plan"]
+        assert dry["fits"] and dry["layout"]["tp"] * dry["layout"]["pp"] * dry["layout"]["dp"] == dry["devices"]
+        spec = open_spec(corpus, 2, 4)
+        job = cluster.submit(spec)["id"]
+        seen = wait_for("a measured step", lambda: (j := cluster.job(job))["plan"] and
+                        j["plan"]["measured_step_ms"] and j, 60)
+        plan = seen["plan"]
+        assert plan["layout"] == seen["layout"] and plan["predicted_step_ms"] > 0
+        assert plan["error_percent"] == pytest.approx(
+            100 * (plan["predicted_step_ms"] / plan["measured_step_ms"] - 1))
+        events = cluster.api("GET", f"/v1/jobs/{job}/events")["events"]
+        told = [e["data"]["plan"] for e in events if e["type"] == "state" and (e.get("data") or {}).get("plan")]
+        assert told and told[0]["settled"] == plan["settled"] and told[0]["why"]
+        others = 2 if seen["devices"]["assigned"] == 4 else 4
+        cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": others, "max": others}})
+        grown = wait_for("the job on other devices", lambda: (j := cluster.job(job))["generation"] > 1 and
+                         j["state"] in ("running", "succeeded") and j, 60)
+        assert grown["plan"]["settled"] == plan["settled"] and grown["layout"]["dp"] != seen["layout"]["dp"]
+        shown = cluster.muster("show", job).stdout
+        assert "ms a step predicted" in shown
+        cluster.api("POST", f"/v1/jobs/{job}/cancel")
