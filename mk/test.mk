@@ -1,6 +1,8 @@
 # Suites. Each leaves its counts in $(BUILD)/results; `make test` adds them up and ends with one plain line.
 
 RESULTS := build/results
+# Builds and programs that do not need each other share the cores.
+BUILD_JOBS := -j$(shell nproc)
 INTEGRATION := $(wildcard tests/integration/test_*.py)
 FAULT := $(wildcard tests/fault/test_*.py)
 E2E := $(wildcard tests/e2e/test_*.py)
@@ -11,12 +13,12 @@ run = $(PYTHON) tests/run.py --build $(BUILD) --keep $(RESULTS)/$(1).json
 .PHONY: test test-all suite-system suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
 test: deps-test  ## every test; ends with "N passed, N failed"
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
-	@$(MAKE) --no-print-directory -k all test-programs units CI=1
-	@-$(MAKE) --no-print-directory suite-unit
-	@-$(MAKE) --no-print-directory suite-asan SANITIZE=address,undefined
-	@-$(MAKE) --no-print-directory suite-tsan SANITIZE=thread
-	@-$(MAKE) --no-print-directory suite-fuzz FUZZ_SECONDS=2
-	@-$(MAKE) --no-print-directory suite-python
+	@$(MAKE) --no-print-directory $(BUILD_JOBS) -k all test-programs units CI=1
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-unit
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-asan SANITIZE=address,undefined
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-tsan SANITIZE=thread
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-fuzz FUZZ_SECONDS=2
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-python
 	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python,$(RESULTS)/$(s).json)
 
 test-programs: ## helper programs that the Python tests start
@@ -35,9 +37,9 @@ suite-python: all test-programs
 
 test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuzzing, soak
 	@MUSTER_TEST_LONG=1 MUSTER_TEST_SECONDS=1800 MUSTER_PYTEST_SECONDS=3600 $(MAKE) --no-print-directory test
-	@-$(MAKE) --no-print-directory suite-fuzz FUZZ_SECONDS=120
-	@-$(MAKE) --no-print-directory suite-system SANITIZE=address,undefined
-	@-$(MAKE) --no-print-directory suite-system SANITIZE=thread
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-fuzz FUZZ_SECONDS=120
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-system SANITIZE=address,undefined
+	@-$(MAKE) --no-print-directory $(BUILD_JOBS) suite-system SANITIZE=thread
 	@$(PYTHON) tests/run.py sum $(foreach s,unit asan tsan fuzz python system-address system-thread,$(RESULTS)/$(s).json)
 
 # Whole clusters of sanitized programs. UCX's hook of madvise runs when a thread has ended for TSan already, and crashes

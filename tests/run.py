@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Run Muster's tests and end with one plain line: N passed, N failed.
 
-usage: run.py [--build DIR] [--log DIR] SUITE PROGRAM... [SUITE PROGRAM...]
+usage: run.py [--build DIR] [--jobs N] [--keep FILE] SUITE PROGRAM...
 
 A PROGRAM is a cmocka test (run with TAP output, its cases counted), or a path under tests/ given to
-pytest. Each gets a deadline; a program that crashes or stalls counts as one failed test with its output
-shown. `run.py sum FILE...` adds up the results of earlier runs that were kept with --keep FILE.
+pytest. As many run at once as there are cores. Each gets a deadline; a program that crashes or stalls counts as
+one failed test with its output shown. `run.py sum FILE...` adds up the results of earlier runs that were kept with
+--keep FILE.
 """
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -68,6 +70,23 @@ def run_pytest(path, log_dir):
     return passed, failed, skipped, out, code
 
 
+def run_program(suite, program, log_dir):
+    """Run it, keep its output and say how it went, in one piece whatever else runs; its three counts."""
+    started = time.monotonic()
+    is_pytest = program.endswith(".py") or os.path.isdir(program)
+    passed, failed, skipped, out, code = run_pytest(program, log_dir) if is_pytest else run_unit(program)
+    seconds = time.monotonic() - started
+    with open(os.path.join(log_dir, re.sub(r"\W+", "-", program) + ".log"), "w") as f:
+        f.write(out)
+    said = (f"{'ok  ' if not failed else 'FAIL'} {suite:8s} {program}  "
+            f"{closing_line(passed, failed, skipped)}  ({seconds:.1f} s)\n")
+    if failed:
+        said += f"--- output of {program}, exit {code} ---\n{out[-20000:]}\n---\n"
+    sys.stdout.write(said)
+    sys.stdout.flush()
+    return passed, failed, skipped
+
+
 def closing_line(passed, failed, skipped):
     return f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
 
@@ -87,6 +106,7 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build")
+    parser.add_argument("--jobs", type=int, default=min(os.cpu_count(), 8), help="programs at once (%(default)s)")
     parser.add_argument("--keep", help="write the three counts to this file as JSON")
     parser.add_argument("suite")
     parser.add_argument("program", nargs="+")
@@ -95,18 +115,9 @@ def main():
     os.makedirs(log_dir, exist_ok=True)
 
     total = [0, 0, 0]
-    for program in args.program:
-        started = time.monotonic()
-        is_pytest = program.endswith(".py") or os.path.isdir(program)
-        passed, failed, skipped, out, code = run_pytest(program, log_dir) if is_pytest else run_unit(program)
-        seconds = time.monotonic() - started
-        with open(os.path.join(log_dir, re.sub(r"\W+", "-", program) + ".log"), "w") as f:
-            f.write(out)
-        print(f"{'ok  ' if not failed else 'FAIL'} {args.suite:8s} {program}  "
-              f"{closing_line(passed, failed, skipped)}  ({seconds:.1f} s)", flush=True)
-        if failed:
-            print(f"--- output of {program}, exit {code} ---\n{out[-20000:]}\n---", flush=True)
-        total = [total[0] + passed, total[1] + failed, total[2] + skipped]
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for counts in pool.map(lambda program: run_program(args.suite, program, log_dir), args.program):
+            total = [a + b for a, b in zip(total, counts)]
     if args.keep:
         os.makedirs(os.path.dirname(args.keep) or ".", exist_ok=True)
         with open(args.keep, "w") as f:
