@@ -157,6 +157,7 @@ static void large_products_of_bf16_have_the_same_bits_on_any_threads(void **stat
     check_gemm(false, true, 515, 387, 129, 1, KERN_BF16, false, KERN_BIAS_GELU);
     check_gemm(false, false, 131, 700, 600, 0, KERN_F32, false, KERN_PLAIN);
     check_gemm(true, false, 387, 129, 1030, 3, KERN_F32, true, KERN_PLAIN);
+    check_gemm(true, true, 49, 37, 4111, 0, KERN_BF16, false, KERN_PLAIN); /* rounded after all of a great depth */
 }
 
 /* --- attention --------------------------------------------------------------------------------------------- */

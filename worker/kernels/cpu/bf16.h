@@ -8,6 +8,9 @@
 /* As the entries of struct kern_ops with type KERN_BF16. */
 int bf16_from_f32(struct kern_stream *s, const float *x, size_t n, void *y, struct merr *err);
 int bf16_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
+/* Bias, activation and rounding of rows and columns of C that were made beside it, at c, which is spoilt. */
+void bf16_finish(const struct kern_stream *s, const struct kern_gemm *g, float *c, size_t ldc, int row, int column,
+                 int rows, int cols);
 int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool backward, struct merr *err);
 /* beta NULL: RMSNorm, which has no mean */
 int bf16_norm_forward(struct kern_stream *s, const float *x, const float *gamma, const float *beta, float eps, int rows,

@@ -1,4 +1,4 @@
-/* Matrix products of bf16, in tiles that depend on the shape alone
+/* Matrix products of bf16 that product.c does not take, in tiles that depend on the shape alone
  *
  * A tile of the result is one item. Where the processor multiplies bf16, oneDNN does so for the whole tile. Elsewhere,
  * panel by panel along the depth, its operands are widened into a core's cache and multiplied in f32, which is exact
@@ -76,39 +76,32 @@ static void widen_panel(const struct gemm_job *job, const struct tile *t, int k,
         loops->widen(b + (size_t)(k + r) * ldb + (size_t)t->column, n, t->b + (size_t)r * n);
 }
 
-/* Bias, activation and rounding of a finished tile that lies beside C. */
-static void finish_rounded(const struct gemm_job *job, const struct tile *t)
+void bf16_finish(const struct kern_stream *s, const struct kern_gemm *g, float *c, size_t ldc, int row, int column,
+                 int rows, int cols)
 {
-    const struct cpu_loops *loops = job->stream->loops;
-    const struct kern_gemm *g = job->g;
-    size_t n = (size_t)t->n;
+    const struct cpu_loops *loops = s->loops;
+    size_t n = (size_t)cols;
 
     if (g->epilogue != KERN_PLAIN)
-        loops->add_bias(t->c, n, g->bias + t->column, t->m, t->n);
-    for (int r = 0; r < t->m; r++) {
-        size_t at = (size_t)(t->row + r) * (size_t)g->ldc + (size_t)t->column;
-        float *row = t->c + (size_t)r * n;
+        loops->add_bias(c, ldc, g->bias + column, rows, cols);
+    for (int r = 0; r < rows; r++, c += ldc) {
+        size_t at = (size_t)(row + r) * (size_t)g->ldc + (size_t)column;
 
         if (g->epilogue == KERN_BIAS_GELU) {
-            loops->narrow(row, n, (uint16_t *)g->aux + at);
-            loops->widen((uint16_t *)g->aux + at, n, row);
-            loops->gelu_forward(row, n, row);
+            loops->narrow(c, n, (uint16_t *)g->aux + at);
+            loops->widen((uint16_t *)g->aux + at, n, c);
+            loops->gelu_forward(c, n, c);
         }
-        loops->narrow(row, n, (uint16_t *)g->c + at);
+        loops->narrow(c, n, (uint16_t *)g->c + at);
     }
 }
 
 static void finish(const struct gemm_job *job, const struct tile *t)
 {
-    const struct kern_gemm *g = job->g;
-    size_t at = (size_t)t->row * (size_t)g->ldc + (size_t)t->column;
-
-    if (g->c_type == KERN_BF16)
-        finish_rounded(job, t);
-    else if (g->epilogue == KERN_BIAS)
-        job->stream->loops->add_bias(t->c, (size_t)t->ldc, g->bias + t->column, t->m, t->n);
-    else if (g->epilogue == KERN_BIAS_GELU)
-        job->stream->loops->bias_gelu(t->c, (float *)g->aux + at, (size_t)t->ldc, g->bias + t->column, t->m, t->n);
+    if (job->g->c_type == KERN_BF16)
+        bf16_finish(job->stream, job->g, t->c, (size_t)t->ldc, t->row, t->column, t->m, t->n);
+    else
+        cpu_epilogue(job->stream, job->g, t->row, t->column, t->m, t->n);
 }
 
 static int widened_product(const struct gemm_job *job, const struct tile *t)
@@ -176,6 +169,8 @@ int bf16_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err
     assert(!g->accumulate || (g->epilogue == KERN_PLAIN && g->c_type == KERN_F32));
     if (g->m == 0 || g->n == 0)
         return 0;
+    if (cpu_product_takes(s, g))
+        return cpu_product(s, g, err);
     choose_tiles(&job);
     rc = cpu_wide(s, (size_t)pool_threads(s->pool) * ROOM, &job.wide, err);
     if (rc < 0)

@@ -7,10 +7,13 @@
  *           pack those rows of A                                  (stay in the core's cache)
  *           panel of B by panel of A: one tile of C in registers
  *
+ * bf16 is widened while it is packed, which is exact, and a result that is to be bf16 is made beside C over the whole
+ * depth and rounded once.
+ *
  * Where oneDNN has AVX2 only, it repacks for each of the calls that threads share and runs the products of weight
  * gradients at three quarters of the rate of the others; these do neither. The steps of the depth depend on the depth
  * alone, and each of them is added to C in its order: how rows and columns are cut changes no bit. */
-#include "worker/kernels/cpu/cpu.h"
+#include "worker/kernels/cpu/bf16.h"
 
 #include <string.h>
 
@@ -32,6 +35,8 @@ struct product {
     int k0, depth;             /* this stretch of the depth */
     int n0, panels;            /* these panels of columns, from column n0 */
     float *packed;             /* [panels][depth][columns] */
+    float *wide;               /* [threads][CPU_PANEL_ROWS][wide_ld]: where a bf16 result is made */
+    size_t wide_ld;
 };
 
 static int ceil_div(int x, int by)
@@ -60,6 +65,11 @@ static float *panel_of(const struct product *p, int panel)
     return p->packed + (size_t)panel * (size_t)p->depth * (size_t)p->tile->columns;
 }
 
+static const void *number_at(const void *x, enum kern_type type, size_t at)
+{
+    return (const char *)x + at * kern_size(type);
+}
+
 static void pack_item(void *arg, int item, int worker)
 {
     const struct product *p = arg;
@@ -68,9 +78,9 @@ static void pack_item(void *arg, int item, int worker)
     size_t ld = (size_t)g->ldb, line = (size_t)n, at = (size_t)p->k0;
 
     (void)worker;
-    p->tile->pack((const float *)g->b + (g->trans_b ? line * ld + at : at * ld + line), ld, g->trans_b, width,
-                  min_int(min_int(PACK_PANELS, p->panels - first) * width, g->n - n), p->depth, panel_of(p, first),
-                  (size_t)p->depth * (size_t)width);
+    p->tile->pack(g->type, number_at(g->b, g->type, g->trans_b ? line * ld + at : at * ld + line), ld, g->trans_b,
+                  width, min_int(min_int(PACK_PANELS, p->panels - first) * width, g->n - n), p->depth,
+                  panel_of(p, first), (size_t)p->depth * (size_t)width);
 }
 
 /* Panels of A, rows [m, m + rows), depth [k, k + depth). */
@@ -79,16 +89,23 @@ static void pack_rows(const struct product *p, int m, int rows, int k, int depth
     const struct kern_gemm *g = p->g;
     size_t ld = (size_t)g->lda, line = (size_t)m, at = (size_t)k;
 
-    p->tile->pack((const float *)g->a + (g->trans_a ? at * ld + line : line * ld + at), ld, !g->trans_a,
+    p->tile->pack(g->type, number_at(g->a, g->type, g->trans_a ? at * ld + line : line * ld + at), ld, !g->trans_a,
                   p->tile->rows, rows, depth, to, (size_t)depth * (size_t)p->tile->rows);
 }
 
+/* What an item makes: rows [m, m + rows), from column n on, in C or beside it. */
+struct block {
+    float *c;
+    size_t ldc;
+    int m, n, rows;
+};
+
 /* A tile at the right or lower edge of C is made beside it. */
-static void edge_tile(const struct product *p, int depth, const float *a, const float *b, float *c, int rows, int cols,
-                      bool add)
+static void edge_tile(const struct product *p, int depth, const float *a, const float *b, float *c, size_t ldc,
+                      int rows, int cols, bool add)
 {
     float t[TILE_FLOATS_MAX];
-    size_t width = (size_t)p->tile->columns, ldc = (size_t)p->g->ldc;
+    size_t width = (size_t)p->tile->columns;
 
     memset(t, 0, sizeof(t));
     for (int r = 0; r < rows && add; r++)
@@ -98,21 +115,36 @@ static void edge_tile(const struct product *p, int depth, const float *a, const 
         memcpy(c + (size_t)r * ldc, t + (size_t)r * width, (size_t)cols * sizeof(*t));
 }
 
-/* Rows [m, m + rows) of one panel of columns, over one step of the depth. */
-static void column_panel(const struct product *p, const float *a, const float *b, int m, int rows, int n, int depth,
-                         bool add)
+/* One panel of columns, from column n on, over one step of the depth. */
+static void column_panel(const struct product *p, const struct block *k, const float *a, const float *b, int n,
+                         int depth, bool add)
+{
+    int width = p->tile->columns, cols = min_int(width, p->g->n - n), high = p->tile->rows;
+    float *c = k->c + (n - k->n);
+
+    for (int r = 0; r < k->rows; r += high, a += (size_t)high * (size_t)depth, c += (size_t)high * k->ldc) {
+        if (k->rows - r >= high && cols == width)
+            p->tile->multiply(depth, a, b, c, k->ldc, add);
+        else
+            edge_tile(p, depth, a, b, c, k->ldc, min_int(high, k->rows - r), cols, add);
+    }
+}
+
+static struct block block_of(const struct product *p, int item, int first_panel, int worker)
 {
     const struct kern_gemm *g = p->g;
-    int width = p->tile->columns, cols = min_int(width, g->n - n), high = p->tile->rows;
+    int high = p->tile->rows, i = item / p->column_items, all = ceil_div(g->m, high);
+    struct block k = { .m = part_at(all, p->row_items, i) * high, .n = p->n0 + first_panel * p->tile->columns };
 
-    for (int r = 0; r < rows; r += high, a += (size_t)high * (size_t)depth) {
-        float *c = (float *)g->c + (size_t)(m + r) * (size_t)g->ldc + (size_t)n;
-
-        if (rows - r >= high && cols == width)
-            p->tile->multiply(depth, a, b, c, (size_t)g->ldc, add);
-        else
-            edge_tile(p, depth, a, b, c, min_int(high, rows - r), cols, add);
+    k.rows = min_int(part_at(all, p->row_items, i + 1) * high, g->m) - k.m;
+    if (g->c_type == KERN_BF16) {
+        k.ldc = p->wide_ld;
+        k.c = p->wide + (size_t)worker * CPU_PANEL_ROWS * p->wide_ld;
+    } else {
+        k.ldc = (size_t)g->ldc;
+        k.c = (float *)g->c + (size_t)k.m * k.ldc + (size_t)k.n;
     }
+    return k;
 }
 
 static void product_item(void *arg, int item, int worker)
@@ -120,25 +152,26 @@ static void product_item(void *arg, int item, int worker)
     const struct product *p = arg;
     const struct kern_gemm *g = p->g;
     float *a = p->stream->scratch[worker].panels;
-    int high = p->tile->rows, width = p->tile->columns, i = item / p->column_items, j = item % p->column_items;
-    int all = ceil_div(g->m, high), m = part_at(all, p->row_items, i) * high;
-    int rows = min_int(part_at(all, p->row_items, i + 1) * high, g->m) - m;
+    int width = p->tile->columns, j = item % p->column_items;
     int begin = part_at(p->panels, p->column_items, j), end = part_at(p->panels, p->column_items, j + 1);
+    struct block b = block_of(p, item, begin, worker);
 
     for (int k = 0; k < p->depth; k += p->step) {
         int depth = min_int(p->step, p->depth - k);
         bool last = p->k0 + k + depth == g->k;
 
-        pack_rows(p, m, rows, p->k0 + k, depth, a);
+        pack_rows(p, b.m, b.rows, p->k0 + k, depth, a);
         for (int panel = begin; panel < end; panel++) {
             int n = p->n0 + panel * width;
 
-            column_panel(p, a, panel_of(p, panel) + (size_t)k * (size_t)width, m, rows, n, depth,
+            column_panel(p, &b, a, panel_of(p, panel) + (size_t)k * (size_t)width, n, depth,
                          g->accumulate || p->k0 + k > 0);
-            if (last)
-                cpu_epilogue(p->stream, g, m, n, rows, min_int(width, g->n - n));
+            if (last && g->c_type == KERN_F32)
+                cpu_epilogue(p->stream, g, b.m, n, b.rows, min_int(width, g->n - n));
         }
     }
+    if (g->c_type == KERN_BF16)
+        bf16_finish(p->stream, g, b.c, b.ldc, b.m, b.n, b.rows, min_int((end - begin) * width, g->n - b.n));
 }
 
 /* Items of about equal size: rows first, and columns where rows are few. */
@@ -171,10 +204,13 @@ int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *e
     void *work;
 
     p.step = ceil_div(g->k, ceil_div(g->k, DEPTH));
-    stretch = min_int(g->k, STRETCH / p.step * p.step);
+    stretch = g->c_type == KERN_BF16 ? g->k : min_int(g->k, STRETCH / p.step * p.step);
     columns = max_int(1, min_int(PACKED_FLOATS / stretch, g->n) / width) * width;
     rc = cpu_work(s, ((size_t)ceil_div(columns, width) * (size_t)width * (size_t)stretch + TILE_SLACK) * sizeof(float),
                   &work, err);
+    p.wide_ld = (size_t)columns;
+    if (rc == 0 && g->c_type == KERN_BF16)
+        rc = cpu_wide(s, (size_t)pool_threads(s->pool) * CPU_PANEL_ROWS * p.wide_ld, &p.wide, err);
     if (rc < 0)
         return rc;
     p.packed = work;

@@ -9,6 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "worker/kernels/kernels.h"
+
 #define TILE_SLACK 8       /* floats that pack may write past a panel's end */
 #define TILE_FLOATS_MAX 96 /* of any tile */
 
@@ -16,8 +18,9 @@ struct cpu_tile {
     int rows, columns;
 
     /* Lines (rows of A or columns of B) 0 .. lines-1 in panels of `width` lines, panel i at to + i·apart: there
-     * [depth][width], absent lines 0. turned: line i is x[i·ld ..], else step p is x[p·ld ..]. */
-    void (*pack)(const float *x, size_t ld, bool turned, int width, int lines, int depth, float *to, size_t apart);
+     * [depth][width], absent lines 0. turned: line i is x[i·ld ..], else step p is x[p·ld ..]. bf16 is widened. */
+    void (*pack)(enum kern_type type, const void *x, size_t ld, bool turned, int width, int lines, int depth, float *to,
+                 size_t apart);
 
     /* c[rows, columns] = the product of two panels, or added to c. */
     void (*multiply)(int depth, const float *a, const float *b, float *c, size_t ldc, bool add);

@@ -3,9 +3,14 @@
 
 #ifdef __x86_64__
 
+#include <stdint.h>
 #include <string.h>
 
+#include "base/bf16.h"
+
 typedef float v8 __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
+typedef uint16_t v8h_at __attribute__((vector_size(16), aligned(2), may_alias));
 typedef float v8_at __attribute__((vector_size(32), aligned(4), may_alias));
 
 /* Twelve sums, two vectors of B and one number of A fill the sixteen registers. */
@@ -42,8 +47,26 @@ static inline void turn8(v8 r[LANES])
     }
 }
 
+/* What is packed, moved on by n numbers; whether it is bf16 is known where these are inlined. */
+static inline const void *on(bool bf16, const void *x, size_t n)
+{
+    return (const char *)x + n * (bf16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+static inline v8 eight(bool bf16, const void *x, size_t at)
+{
+    if (!bf16)
+        return load((const float *)x + at);
+    return (v8)(__builtin_convertvector(*(const v8h_at *)((const uint16_t *)x + at), v8u) << 16);
+}
+
+static inline float one(bool bf16, const void *x, size_t at)
+{
+    return bf16 ? bf16_to_float(((const uint16_t *)x)[at]) : ((const float *)x)[at];
+}
+
 /* Up to eight lines, each of them contiguous. A store of fewer than eight is made good by the next one. */
-static inline void turn_lines(const float *x, size_t ld, int have, int depth, float *to, int width)
+static inline void turn_lines(bool bf16, const void *x, size_t ld, int have, int depth, float *to, int width)
 {
     int p = 0;
 
@@ -52,7 +75,7 @@ static inline void turn_lines(const float *x, size_t ld, int have, int depth, fl
 
 #pragma GCC unroll 8
         for (int i = 0; i < LANES; i++)
-            r[i] = i < have ? load(x + (size_t)i * ld + p) : (v8){ 0 };
+            r[i] = i < have ? eight(bf16, x, (size_t)i * ld + (size_t)p) : (v8){ 0 };
         turn8(r);
 #pragma GCC unroll 8
         for (int i = 0; i < LANES; i++)
@@ -62,54 +85,84 @@ static inline void turn_lines(const float *x, size_t ld, int have, int depth, fl
         v8 r = { 0 };
 
         for (int i = 0; i < have && i < LANES; i++)
-            r[i] = x[(size_t)i * ld + p];
+            r[i] = one(bf16, x, (size_t)i * ld + (size_t)p);
         store(to, r);
     }
 }
 
-static void pack_turned(const float *x, size_t ld, int width, int lines, int depth, float *to, size_t apart)
+static inline void pack_turned(bool bf16, const void *x, size_t ld, int width, int lines, int depth, float *to,
+                               size_t apart)
 {
-    for (; lines > 0; lines -= width, x += ld * (size_t)width, to += apart) {
+    for (; lines > 0; lines -= width, x = on(bf16, x, ld * (size_t)width), to += apart) {
         if (width == ROWS && lines >= ROWS)
-            turn_lines(x, ld, ROWS, depth, to, ROWS);
+            turn_lines(bf16, x, ld, ROWS, depth, to, ROWS);
         else if (width == ROWS)
-            turn_lines(x, ld, lines, depth, to, ROWS);
+            turn_lines(bf16, x, ld, lines, depth, to, ROWS);
         else if (lines >= COLUMNS)
             for (int i = 0; i < COLUMNS; i += LANES)
-                turn_lines(x + (size_t)i * ld, ld, LANES, depth, to + i, COLUMNS);
+                turn_lines(bf16, on(bf16, x, (size_t)i * ld), ld, LANES, depth, to + i, COLUMNS);
         else
             for (int i = 0; i < COLUMNS; i += LANES)
-                turn_lines(x + (size_t)i * ld, ld, lines - i, depth, to + i, COLUMNS);
+                turn_lines(bf16, on(bf16, x, (size_t)i * ld), ld, lines - i, depth, to + i, COLUMNS);
     }
+}
+
+/* `have` numbers as floats, the rest of width 0. left: how many numbers follow x in its row. */
+static inline void spread(bool bf16, const void *x, int have, int left, float *out, int width)
+{
+    int i = 0;
+
+    if (!bf16) {
+        memcpy(out, x, (size_t)have * sizeof(*out));
+        i = have;
+    }
+    for (; i < have && left - i >= LANES; i += LANES) {
+        v8 v = eight(bf16, x, (size_t)i);
+
+        memcpy(out + i, &v, (size_t)(width - i < LANES ? width - i : LANES) * sizeof(*out));
+    }
+    for (; i < have; i++)
+        out[i] = one(bf16, x, (size_t)i);
+    for (i = have; i < width; i++)
+        out[i] = 0;
 }
 
 /* The lines of one step of the depth lie side by side. */
-static inline void pack_straight(const float *x, size_t ld, int width, int lines, int depth, float *to, size_t apart)
+static inline void pack_straight(bool bf16, const void *x, size_t ld, int width, int lines, int depth, float *to,
+                                 size_t apart)
 {
     int whole = lines / width * width;
 
-    for (int p = 0; p < depth; p++, x += ld, to += width) {
+    for (int p = 0; p < depth; p++, x = on(bf16, x, ld), to += width) {
         float *out = to;
 
-        for (int i = 0; i < lines; i += 16)
-            __builtin_prefetch(x + 16 * ld + i);
+        for (int i = 0; i < lines; i += bf16 ? 32 : 16)
+            __builtin_prefetch(on(bf16, x, 16 * ld + (size_t)i));
         for (int i = 0; i < whole; i += width, out += apart)
-            memcpy(out, x + i, (size_t)width * sizeof(*out));
-        if (whole < lines) {
-            memset(out, 0, (size_t)width * sizeof(*out));
-            memcpy(out, x + whole, (size_t)(lines - whole) * sizeof(*out));
-        }
+            spread(bf16, on(bf16, x, (size_t)i), width, lines - i, out, width);
+        if (whole < lines)
+            spread(bf16, on(bf16, x, (size_t)whole), lines - whole, lines - whole, out, width);
     }
 }
 
-static void pack(const float *x, size_t ld, bool turned, int width, int lines, int depth, float *to, size_t apart)
+static inline void pack_as(bool bf16, const void *x, size_t ld, bool turned, int width, int lines, int depth, float *to,
+                           size_t apart)
 {
     if (turned)
-        pack_turned(x, ld, width, lines, depth, to, apart);
+        pack_turned(bf16, x, ld, width, lines, depth, to, apart);
     else if (width == COLUMNS)
-        pack_straight(x, ld, COLUMNS, lines, depth, to, apart);
+        pack_straight(bf16, x, ld, COLUMNS, lines, depth, to, apart);
     else
-        pack_straight(x, ld, ROWS, lines, depth, to, apart);
+        pack_straight(bf16, x, ld, ROWS, lines, depth, to, apart);
+}
+
+static void pack(enum kern_type type, const void *x, size_t ld, bool turned, int width, int lines, int depth, float *to,
+                 size_t apart)
+{
+    if (type == KERN_BF16)
+        pack_as(true, x, ld, turned, width, lines, depth, to, apart);
+    else
+        pack_as(false, x, ld, turned, width, lines, depth, to, apart);
 }
 
 static void multiply(int depth, const float *restrict a, const float *restrict b, float *restrict c, size_t ldc,
