@@ -1,4 +1,5 @@
-/* symbols - entropy coding of runs of bytes that repeat no longer patterns: a zstd frame made without match search
+/* symbols - entropy coding of runs of bytes that repeat no longer patterns: a zstd frame made without match search, by
+ * huffman.h where that can
  *
  * What eb, ulpd and PLANE have in common. One thread at a time.
  */
@@ -10,6 +11,7 @@
 struct symbols { /* zstd's contexts; whoever wants another kind of frame may use them between two calls */
     struct ZSTD_CCtx_s *zc;
     struct ZSTD_DCtx_s *zd;
+    struct huffman *huffman;
 };
 
 /* 0, or -ENOMEM: s is good for symbols_clear() only. */
