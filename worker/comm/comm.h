@@ -52,6 +52,8 @@ struct comm_cfg {
     const char *rendezvous; /* folder; borrowed during the call */
     const int *node_of;    /* size entries: ranks with equal numbers share memory */
     size_t shared_bytes;   /* of this rank's shared arena, comm_shared_alloc; 0: none */
+    int shared_fd;         /* a file in memory of at least as many bytes, rounded up to pages, to be the arena; borrowed
+                              during the call. What it holds stays. 0: a new arena, zeroed */
     int64_t timeout_us;    /* of each wait; 0: 120 s */
     struct flight *flight; /* borrowed for the world's life; never NULL */
     const char *transport; /* NULL: as described; "ucx": UCX even inside a node (tests) */
@@ -64,8 +66,9 @@ void comm_world_close(struct comm_world *w);
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
 
-/* Memory of this rank that node-mates can read in place; at a multiple of COMM_SHARED_ALIGN, zeroed, never given back
- * before the world closes. NULL when the arena is used up. Buffers from here make collectives cheaper. */
+/* Memory of this rank that node-mates can read in place; at a multiple of COMM_SHARED_ALIGN, zeroed unless shared_fd
+ * was given, never given back before the world closes. NULL when the arena is used up. Buffers from here make
+ * collectives cheaper. */
 void *comm_shared_alloc(struct comm_world *w, size_t bytes);
 
 /* The group of n distinct ranks, in this order, which must hold this one. All members call it, in the same

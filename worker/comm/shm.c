@@ -1,11 +1,12 @@
 /* shm - node-mates speak through one segment of memory a rank
  *
- *   segment of rank r:   head | lane from mate 0 | lane from mate 1 | … | arena
+ *   segment of rank r:   head | lane from mate 0 | lane from mate 1 | …
+ *   arena of rank r:     what comm_shared_alloc gives
  *   lane:                head, tail, free pieces | slots (frame, small payload) | 64 pieces for larger payloads
  *
  * A segment is a memfd that the mates open as /proc/PID/fd/N, so nothing has a name that could be left behind. Only
- * the mate writes its lane's head and slots, only the owner its tail. The arena is the owner's; mates read it, and
- * write it inside a collective call that asks them to.
+ * the mate writes its lane's head and slots, only the owner its tail. The arena is the owner's, a memfd too or the
+ * caller's file; mates read it, and write it inside a collective call that asks them to.
  */
 #include <assert.h>
 #include <errno.h>
@@ -61,13 +62,14 @@ struct segment {
 
 struct shm_card {
     int64_t pid;
-    int32_t fd, pipe;
-    uint64_t bytes, piece_bytes, arena_at, arena_bytes;
+    int32_t fd, arena_fd, pipe, reserved;
+    uint64_t bytes, piece_bytes, arena_bytes;
 };
 
 struct mate {
     struct segment *segment;
     size_t bytes;
+    char *arena; /* NULL: none */
     int pidfd, pipe;
     struct shm_card card;
     struct lane *in, *out; /* in my segment, in its segment */
@@ -79,7 +81,7 @@ struct shm {
     struct mate *mate; /* one each mate, by local index; mine holds my segment */
     int *rank;         /* of each local index, growing */
     int n, self;
-    int fd, pipe[2];
+    int fd, arena_fd, pipe[2];
     size_t piece_bytes, arena_used;
     uint32_t bell_seen;
     bool published;
@@ -216,6 +218,30 @@ static bool shm_progress(struct comm_world *w)
 const struct comm_transport comm_shm = {
     .name = "shm", .part_bytes = PART_BYTES, .copies = true, .send = shm_send, .progress = shm_progress};
 
+static void *map_shared(int fd, size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static int arena_make(struct comm_world *w, const struct shm_cfg *cfg, struct merr *err)
+{
+    struct shm *s = w->shm;
+    struct mate *me = &s->mate[s->self];
+    size_t bytes = me->card.arena_bytes;
+    bool own = cfg->shared_fd <= 0;
+
+    if (bytes == 0)
+        return 0;
+    s->arena_fd = own ? memfd_create("muster-arena", MFD_CLOEXEC) : fcntl(cfg->shared_fd, F_DUPFD_CLOEXEC, 0);
+    if (s->arena_fd < 0 || (own && ftruncate(s->arena_fd, (off_t)bytes) < 0))
+        return merr_errno(err, -errno, "cannot make %zu bytes of shared memory", bytes);
+    me->card.arena_fd = s->arena_fd;
+    me->arena = map_shared(s->arena_fd, bytes);
+    return me->arena ? 0 : merr_errno(err, -errno, "cannot map %zu bytes of shared memory", bytes);
+}
+
 static int segment_make(struct comm_world *w, const struct shm_cfg *cfg, struct merr *err)
 {
     struct shm *s = w->shm;
@@ -224,17 +250,17 @@ static int segment_make(struct comm_world *w, const struct shm_cfg *cfg, struct 
     struct segment *g;
 
     me->card = (struct shm_card){.pid = getpid(),
+                                 .arena_fd = -1,
                                  .pipe = -1,
                                  .piece_bytes = s->piece_bytes,
-                                 .arena_at = (sizeof(struct segment) + (size_t)lanes * lane_bytes(s->piece_bytes) +
-                                              COMM_SHARED_ALIGN - 1) / COMM_SHARED_ALIGN * COMM_SHARED_ALIGN,
+                                 .bytes = sizeof(struct segment) + (size_t)lanes * lane_bytes(s->piece_bytes),
                                  .arena_bytes = (cfg->shared_bytes + 4095) & ~(size_t)4095};
-    me->bytes = me->card.bytes = me->card.arena_at + me->card.arena_bytes;
+    me->bytes = me->card.bytes;
     s->fd = memfd_create("muster-comm", MFD_CLOEXEC);
     if (s->fd < 0 || ftruncate(s->fd, (off_t)me->bytes) < 0)
         return merr_errno(err, -errno, "cannot make %zu bytes of shared memory", me->bytes);
-    g = mmap(NULL, me->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-    if (g == MAP_FAILED)
+    g = map_shared(s->fd, me->bytes);
+    if (!g)
         return merr_errno(err, -errno, "cannot map %zu bytes of shared memory", me->bytes);
     me->segment = g;
     me->card.fd = s->fd;
@@ -249,7 +275,7 @@ static int segment_make(struct comm_world *w, const struct shm_cfg *cfg, struct 
     for (int i = 0; i < lanes; i++)
         atomic_store(&lane_at(g, i, s->piece_bytes)->free, UINT64_MAX);
     g->magic = SEGMENT_MAGIC;
-    return 0;
+    return arena_make(w, cfg, err);
 }
 
 int shm_publish(struct comm_world *w, const struct shm_cfg *cfg, struct merr *err)
@@ -260,7 +286,7 @@ int shm_publish(struct comm_world *w, const struct shm_cfg *cfg, struct merr *er
     if (!s)
         return merr_set(err, -ENOMEM, "no memory for the shared transport");
     w->shm = s;
-    s->fd = s->pipe[0] = s->pipe[1] = -1;
+    s->fd = s->arena_fd = s->pipe[0] = s->pipe[1] = -1;
     for (int i = 0; i < w->size; i++)
         n += i == w->rank || (cfg->mates && cfg->node_of[i] == cfg->node_of[w->rank]);
     s->mate = calloc((size_t)n, sizeof(*s->mate));
@@ -296,6 +322,25 @@ static int open_theirs(const struct shm_card *c, int fd, int flags)
     return open(path, flags | O_CLOEXEC);
 }
 
+static int mate_map_arena(struct mate *m, int rank, struct merr *err)
+{
+    IO_CLOSE_AUTO int fd = -1;
+    struct stat st;
+
+    if (m->card.arena_bytes == 0)
+        return 0;
+    fd = open_theirs(&m->card, m->card.arena_fd, O_RDWR);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return merr_errno(err, errno == EACCES || errno == EPERM ? -errno : -ECONNRESET,
+                          "rank %d, process %lld, is not there any more, or not this user's", rank,
+                          (long long)m->card.pid);
+    if ((uint64_t)st.st_size < m->card.arena_bytes)
+        return merr_set(err, -EPROTO, "rank %d shares less memory than it says", rank);
+    m->arena = map_shared(fd, m->card.arena_bytes);
+    return m->arena ? 0 : merr_errno(err, -errno, "cannot map %llu bytes of rank %d",
+                                     (unsigned long long)m->card.arena_bytes, rank);
+}
+
 static int mate_map(struct comm_world *w, int local, const struct shm_cfg *cfg, struct merr *err)
 {
     struct shm *s = w->shm;
@@ -305,6 +350,7 @@ static int mate_map(struct comm_world *w, int local, const struct shm_cfg *cfg, 
     IO_CLOSE_AUTO int fd = -1;
     struct stat st;
     void *p;
+    int r;
 
     m->pidfd = (int)syscall(SYS_pidfd_open, (pid_t)c->pid, 0);
     if (m->pidfd < 0 && errno != ESRCH)
@@ -313,11 +359,10 @@ static int mate_map(struct comm_world *w, int local, const struct shm_cfg *cfg, 
     if (m->pidfd < 0 || fd < 0 || fstat(fd, &st) < 0)
         return merr_errno(err, errno == EACCES || errno == EPERM ? -errno : -ECONNRESET,
                           "rank %d, process %lld, is not there any more, or not this user's", rank, (long long)c->pid);
-    if ((uint64_t)st.st_size != c->bytes || c->piece_bytes != s->piece_bytes || c->arena_at > c->bytes ||
-        c->arena_bytes > c->bytes - c->arena_at)
+    if ((uint64_t)st.st_size != c->bytes || c->piece_bytes != s->piece_bytes)
         return merr_set(err, -EPROTO, "rank %d shares memory of another layout: all ranks need the same version", rank);
-    p = mmap(NULL, c->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED)
+    p = map_shared(fd, c->bytes);
+    if (!p)
         return merr_errno(err, -errno, "cannot map %llu bytes of rank %d", (unsigned long long)c->bytes, rank);
     m->segment = p;
     m->bytes = c->bytes;
@@ -331,6 +376,9 @@ static int mate_map(struct comm_world *w, int local, const struct shm_cfg *cfg, 
         if (m->pipe < 0)
             return merr_errno(err, -errno, "cannot open the wake-up pipe of rank %d", rank);
     }
+    r = mate_map_arena(m, rank, err);
+    if (r < 0)
+        return r;
     (void)cfg;
     m->in = lane_at(s->mate[s->self].segment, local, s->piece_bytes);
     m->out = lane_at(m->segment, s->self, s->piece_bytes);
@@ -384,10 +432,13 @@ void shm_close(struct comm_world *w)
     for (int i = 0; s->mate && i < s->n; i++) {
         if (s->mate[i].segment)
             (void)munmap(s->mate[i].segment, s->mate[i].bytes);
+        if (s->mate[i].arena)
+            (void)munmap(s->mate[i].arena, s->mate[i].card.arena_bytes);
         io_close(&s->mate[i].pidfd);
         io_close(&s->mate[i].pipe);
     }
     io_close(&s->fd);
+    io_close(&s->arena_fd);
     io_close(&s->pipe[0]);
     io_close(&s->pipe[1]);
     free(s->mate);
@@ -406,7 +457,7 @@ void *shm_alloc(struct comm_world *w, size_t bytes)
 
     if (!c || need < bytes || need > c->arena_bytes - s->arena_used)
         return NULL;
-    p = (char *)s->mate[s->self].segment + c->arena_at + s->arena_used;
+    p = s->mate[s->self].arena + s->arena_used;
     s->arena_used += need;
     return p;
 }
@@ -415,9 +466,9 @@ uint64_t shm_offset(const struct comm_world *w, const void *p, size_t bytes)
 {
     const struct shm *s = w->shm;
     const struct mate *me = s ? &s->mate[s->self] : NULL;
-    uintptr_t arena = me ? (uintptr_t)me->segment + me->card.arena_at : 0, at = (uintptr_t)p;
+    uintptr_t arena = me ? (uintptr_t)me->arena : 0, at = (uintptr_t)p;
 
-    if (!me || at < arena || at - arena > s->arena_used || bytes > s->arena_used - (at - arena))
+    if (!arena || at < arena || at - arena > s->arena_used || bytes > s->arena_used - (at - arena))
         return UINT64_MAX;
     return at - arena;
 }
@@ -429,7 +480,7 @@ void *shm_peer_at(const struct comm_world *w, int rank, uint64_t offset, size_t 
 
     if (offset > m->card.arena_bytes || bytes > m->card.arena_bytes - offset)
         return NULL;
-    return (char *)m->segment + m->card.arena_at + offset;
+    return m->arena + offset;
 }
 
 /* A mate that ended without saying so is lost, and with it the world. */

@@ -180,7 +180,8 @@ static int meet(struct comm_world *w, const struct comm_cfg *cfg, struct merr *e
 {
     struct shm_cfg shm = {.rendezvous = cfg->rendezvous ? cfg->rendezvous : "",
                           .node_of = cfg->node_of,
-                          .shared_bytes = cfg->shared_bytes};
+                          .shared_bytes = cfg->shared_bytes,
+                          .shared_fd = cfg->shared_fd};
     int64_t deadline = clock_mono_us() + w->timeout_us;
     bool far = false;
     int r = 0;

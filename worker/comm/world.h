@@ -192,6 +192,7 @@ struct shm_cfg {
     const char *rendezvous;
     const int *node_of;
     size_t shared_bytes;
+    int shared_fd;
     bool mates; /* speak with node-mates through it */
     bool pipe;  /* waits also watch descriptors: make a pipe that mates write to */
 };
