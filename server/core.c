@@ -167,6 +167,7 @@ void core_dirty(struct core *c, struct entry *e)
 
 void core_target_clear(struct entry *e)
 {
+    e->hand_over = false;
     free(e->target);
     e->target = NULL;
     e->n_target = 0;

@@ -105,6 +105,7 @@ struct entry { /* a job of the working set: it has not ended */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;
+    bool hand_over;            /* its next run is on the same node: state need not leave its memory */
     int64_t drain_deadline_us; /* monotonic; 0: none */
     struct rendezvous_key *keys;
     size_t n_keys;

@@ -175,6 +175,21 @@ static const struct node *drained_node(struct core *c, const struct job *j)
     return NULL;
 }
 
+/* Whether the job goes on on the one node that it is on: its state may stay in the node's memory. All of a layout but
+ * the number of replicas is settled when a job first starts. */
+static bool stays(const struct entry *e)
+{
+    if (e->job.kind != JOB_TRAIN || e->n_target == 0)
+        return false;
+    for (size_t i = 0; i < e->n_target; i++)
+        if (e->target[i].node != e->target[0].node || e->target[i].node->drain)
+            return false;
+    for (size_t i = 0; i < e->job.n_places; i++)
+        if (strcmp(e->job.places[i].node, e->target[0].node->name) != 0)
+            return false;
+    return true;
+}
+
 /* Let the run of a job end for other devices, or for none. */
 static void leave(struct core *c, struct entry *e, enum sched_action action, int32_t devices, int64_t now_us)
 {
@@ -191,6 +206,7 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, int
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on with %d device%s instead of %zu", why,
                        devices, devices == 1 ? "" : "s", e->job.n_places);
     cause.text = text;
+    e->hand_over = action != SCHED_STOP && stays(e);
     if (core_change(c, e, &cause, &err) < 0) { /* it is on its way out already */
         core_target_clear(e);
         return;

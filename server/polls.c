@@ -34,6 +34,8 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
 
     if (e->save && strcmp(order, "run") == 0)
         order = "save";
+    if (e->hand_over && strcmp(order, "drain") == 0)
+        order = "hand-over";
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
     if (e->open && j->plan)

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 
 import pytest
 
@@ -36,6 +37,13 @@ def the_spec(corpus, least, most, **extra):
     spec["devices"] = {"min": least, "max": most}
     spec["train"]["model"]["dropout"] = 0.1
     return spec
+
+
+@pytest.fixture
+def shared_memory():
+    """A folder in memory, for what a job leaves to its next generation."""
+    with tempfile.TemporaryDirectory(prefix="muster-test-", dir="/dev/shm") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +96,16 @@ def check_end(cluster, job, static, generations):
     return ended
 
 
-def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path, corpus, static):
-    with Cluster(str(tmp_path), slots=4, server_args=QUICK) as cluster:
+def resumed(cluster, job):
+    """From where its runs have gone on."""
+    return [event["data"]["tier"] for event in cluster.events(job) if "tier" in (event["data"] or {})]
+
+
+@pytest.mark.parametrize("tier", ["memory", "disk"])
+def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path, corpus, static, tier, shared_memory):
+    """memory: generations hand over in the node's memory; disk: that folder is not in memory."""
+    with Cluster(str(tmp_path), slots=4, server_args=QUICK,
+                 memory=shared_memory if tier == "memory" else None) as cluster:
         job = cluster.submit(the_spec(corpus, 1, 1))["id"]
         step = go_on(cluster, job, 10, 1)
         for devices in (4, 2, 3):
@@ -99,6 +115,24 @@ def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path,
         assert sum(ended["restarts"].values()) == 0
         assert len(lines(ended["dir"])) == STEPS, "with notice no step is lost"
         assert "rescaling" in [e.get("to") for e in cluster.events(job)]
+        assert resumed(cluster, job) == [tier] * 3
+        wait_for("the job's memory to be given back", lambda: not os.listdir(shared_memory), 10)
+    assert not cluster.leftovers()
+
+
+def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, static, shared_memory):
+    """What was handed over is being changed by then: the job goes on from a checkpoint."""
+    with Cluster(str(tmp_path), slots=2, server_args=QUICK, memory=shared_memory) as cluster:
+        spec = the_spec(corpus, 1, 1)
+        spec["checkpoint"]["memory_every_steps"] = 0
+        job = cluster.submit(spec)["id"]
+        go_on(cluster, job, 25, 1)
+        scale(cluster, job, 2, 2)
+        go_on(cluster, job, 30, 2)
+        os.kill(cluster.rank_pids(job)[1], signal.SIGKILL)
+        ended = check_end(cluster, job, static, 3)
+        assert ended["restarts"]["system"] == 1
+        assert resumed(cluster, job) == ["memory", "disk"]
     assert not cluster.leftovers()
 
 

@@ -28,6 +28,8 @@ static enum run_order order_of(const json_t *assignment)
 
     if (text && strcmp(text, "save") == 0)
         return RUN_SAVE;
+    if (text && strcmp(text, "hand-over") == 0)
+        return RUN_HAND_OVER;
     if (text && strcmp(text, "drain") == 0)
         return RUN_DRAIN;
     if (text && strcmp(text, "stop") == 0)

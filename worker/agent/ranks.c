@@ -323,7 +323,7 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_
         for (int i = 0; i < run->n; i++)
             end_rank_softly(run, &run->ranks[i], false, clock_mono_us());
     }
-    if (order == run->order || run->order == RUN_STOP || (run->order == RUN_DRAIN && order < RUN_DRAIN))
+    if (order == run->order || (run->order >= RUN_HAND_OVER && order < run->order))
         return 0;
     if (grace_s >= 0)
         run->grace_s = grace_s > RANKS_GRACE_S_MAX ? RANKS_GRACE_S_MAX : grace_s;
@@ -331,9 +331,9 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_
     command = run->spec && run->spec->kind == JOB_COMMAND;
     if (order == RUN_SAVE) {
         tell_flight(run, FLIGHT_SAVE);
-    } else if (order == RUN_DRAIN && !command) {
-        tell_flight(run, FLIGHT_DRAIN);
-    } else if (order == RUN_DRAIN || order == RUN_STOP) { /* a command has nothing to save: both end it */
+    } else if ((order == RUN_DRAIN || order == RUN_HAND_OVER) && !command) {
+        tell_flight(run, order == RUN_DRAIN ? FLIGHT_DRAIN : FLIGHT_HAND_OVER);
+    } else if (order >= RUN_HAND_OVER) { /* a command has nothing to save: both end it */
         for (int i = 0; i < run->n; i++)
             end_rank_softly(run, &run->ranks[i], true, clock_mono_us());
     }

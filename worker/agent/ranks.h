@@ -25,8 +25,8 @@
 
 enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_EXITED };
 
-/* Later orders are larger. STOP and DRAIN are not taken back; SAVE is asked each time it comes after GO. */
-enum run_order { RUN_GO, RUN_SAVE, RUN_DRAIN, RUN_STOP };
+/* Later orders are larger. STOP, DRAIN and HAND_OVER are not taken back; SAVE is asked each time it comes after GO. */
+enum run_order { RUN_GO, RUN_SAVE, RUN_HAND_OVER, RUN_DRAIN, RUN_STOP };
 
 struct rank {
     int rank, slot, local_rank;

@@ -16,7 +16,7 @@
 struct step_result {
     double loss, norm, lr;
     uint64_t bytes[BYTES];
-    bool drain;               /* agreed on by all ranks, as are these */
+    bool drain, firm;         /* agreed on by all ranks, as are these; firm: it must end on disk */
     double saves[SAVE_VOTES];
     int64_t began_us;
 };
@@ -46,11 +46,13 @@ static void contribute(struct train *t)
     int v = t->spec->parallel.virtual_workers;
     double *losses = t->sums + t->squares, *extra = losses + v;
     uint64_t now[BYTES] = {sent(t->tp) + sent(t->kv), sent(t->pp) + sent(t->pair), sent(t->dp)};
+    enum flight_order order = flight_order_get(t->flight);
 
     if (t->mesh->last && t->mesh->tp_index == 0)
         for (int i = 0; i < t->micros; i++)
             losses[t->leaf_begin + i / t->per_leaf] += t->loss[i];
-    extra[SUM_DRAIN] = flight_order_get(t->flight) == FLIGHT_DRAIN;
+    extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_HAND_OVER;
+    extra[SUM_FIRM] = order == FLIGHT_DRAIN || train_must_be_durable(t);
     train_save_votes(t, extra + SUM_SAVES);
     extra[SUM_BROKEN] = keyed_broken_take(t->keyed);
     for (int i = 0; i < BYTES; i++) {
@@ -76,6 +78,7 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
     r->norm = extra[SUM_BROKEN] > 0 ? INFINITY : sqrt(square); /* a codec met numbers that are not finite */
     r->loss = tree_sum(t->sums + t->squares, v) / ((double)t->info.batch * t->info.length);
     r->drain = extra[SUM_DRAIN] > 0;
+    r->firm = extra[SUM_FIRM] > 0;
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
     for (int i = 0; i < BYTES; i++)
         r->bytes[i] = (uint64_t)extra[SUM_BYTES + i];
@@ -212,6 +215,10 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
     bool end = t->step == (uint64_t)t->spec->train.steps;
     double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
 
+    if (r->drain && !r->firm && !end) {
+        TRY(train_hand_over(t, err));
+        return 1;
+    }
     TRY(train_saves(t, r->saves, seconds, r->drain || end, err));
     if (t->step % CHECK_EVERY == 0)
         TRY(optim_check_replicas(t->optim, err));
@@ -219,6 +226,7 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
         TRY(train_evaluate(t, err));
     if (r->drain && !end) {
         TRY(train_saves_finish(t, err));
+        train_keep_drop(t);
         return 1;
     }
     return 0;
@@ -235,10 +243,12 @@ int train_loop(struct train *t, struct merr *err)
     while (t->step < steps) {
         TRY(step(t, &r, err));
         TRY(report(t, &r, err));
+        TRY(train_savers_open(t, err));
         drained = boundary(t, &r, err);
         if (drained != 0)
             return drained;
     }
+    TRY(train_savers_open(t, err));
     TRY(train_saves_finish(t, err));
     if (t->mesh->rank != 0)
         return 0;

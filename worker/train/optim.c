@@ -61,7 +61,7 @@ static void set_regions(struct optim *o)
         n = g->n;
         if (o->cfg.zero)
             piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
-        o->range[i] = (struct optim_range){g->at + begin, g->at + begin + n, o->state_n};
+        o->range[i] = (struct optim_range){g->at + begin, g->at + begin + n, o->cfg.m ? g->at + begin : o->state_n};
         o->state_n += n;
     }
 }
@@ -140,8 +140,12 @@ static int device_memory(struct optim *o, struct merr *err)
     const struct kern_ops *k = o->cfg.k;
     size_t n = parts_floats(o);
 
-    TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
-    TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
+    o->m = o->cfg.m;
+    o->v = o->cfg.v;
+    if (!o->m) {
+        TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->m, err));
+        TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->v, err));
+    }
     if (wire_coded(o->cfg.wire) || o->cfg.keyed)
         TRY(k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err));
     if (n > 0)
@@ -160,6 +164,7 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for the optimizer");
     assert(cfg->zero || !(wire_coded(cfg->wire) || cfg->keyed));
     assert(!cfg->keyed || !wire_coded(cfg->wire));
+    assert(!cfg->m || (cfg->v && !wire_coded(cfg->wire) && !cfg->keyed));
     o->cfg = *cfg;
     set_regions(o);
     r = open_exchange(o, err);
@@ -178,9 +183,9 @@ void optim_free(struct optim *o)
 {
     if (!o)
         return;
-    if (o->m)
+    if (o->m && !o->cfg.m)
         o->cfg.k->mem_free(o->cfg.stream, o->m);
-    if (o->v)
+    if (o->v && !o->cfg.v)
         o->cfg.k->mem_free(o->cfg.stream, o->v);
     exchange_free(o->exchange);
     if (o->parts)

@@ -43,6 +43,8 @@ struct optim_cfg {
     struct keyed *keyed;     /* NULL, or how they are coded over a raw wire; borrowed */
     struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
     float *weights;          /* the arena */
+    float *m, *v;            /* moments of the whole arena, of which the own pieces are used, zeroed or as another
+                                generation left them; borrowed. NULL: optim_new() makes some for the own pieces */
     double beta1, beta2, eps, weight_decay;
     /* Before tensor params->by_place[i] and its moments change; what is saved may still be read. NULL: nobody asks. */
     int (*gate)(void *arg, int i, struct merr *err);

@@ -44,6 +44,7 @@ static int load_step(struct train *t, const char *dir, uint64_t step, struct mer
     struct mck *c = NULL;
     int r;
 
+    train_keep_clear(t);
     TRY(mck_open(dir, step, &c, err));
     r = state_load(&s, c, err);
     mck_free(c);
@@ -74,11 +75,11 @@ struct candidate {
 
 static const char *folder_of(const struct train *t, int64_t tier)
 {
-    return tier == TIER_MEMORY ? t->run.memory : t->run.checkpoints;
+    return tier == TIER_DISK ? t->run.checkpoints : t->run.memory;
 }
 
-/* The newest of both tiers below what each has been tried down to; of equal steps the one in memory. */
-static int choose(const struct train *t, const uint64_t limit[TIERS], struct candidate *ret, struct merr *err)
+/* The newest of all below what each has been tried down to; of equal steps the one that costs least. */
+static int choose(const struct train *t, const uint64_t limit[SOURCES], struct candidate *ret, struct merr *err)
 {
     uint64_t step;
     int found;
@@ -93,6 +94,8 @@ static int choose(const struct train *t, const uint64_t limit[TIERS], struct can
         if (found && (!ret->found || (int64_t)step >= ret->step))
             *ret = (struct candidate){1, tier, (int64_t)step};
     }
+    if (limit[TIER_KEPT] == UINT64_MAX && train_kept(t, &step) && (!ret->found || (int64_t)step >= ret->step))
+        *ret = (struct candidate){1, TIER_KEPT, (int64_t)step};
     return 0;
 }
 
@@ -100,7 +103,7 @@ static int choose(const struct train *t, const uint64_t limit[TIERS], struct can
  * 0 when there is nothing to resume from. */
 static int resume(struct train *t, const char **ret_from, struct merr *err)
 {
-    uint64_t limit[TIERS] = {UINT64_MAX, UINT64_MAX};
+    uint64_t limit[SOURCES] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
     struct candidate c = {0};
     struct merr why = {""};
     bool all;
@@ -114,8 +117,11 @@ static int resume(struct train *t, const char **ret_from, struct merr *err)
         if (!c.found)
             return limit[TIER_DISK] == UINT64_MAX ? 0 :
                 merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", t->run.checkpoints, why.text);
-        code = load_step(t, folder_of(t, c.tier), (uint64_t)c.step, &why);
+        code = c.tier == TIER_KEPT ? train_adopt_check(t, &why)
+                                   : load_step(t, folder_of(t, c.tier), (uint64_t)c.step, &why);
         TRY(everyone(t, code, &all, err));
+        if (all && c.tier == TIER_KEPT)
+            TRY(train_adopt(t, err));
         if (all) {
             t->step = (uint64_t)c.step;
             *ret_from = folder_of(t, c.tier);
@@ -171,6 +177,8 @@ int train_restore(struct train *t, struct merr *err)
     resumed = resume(t, &from, err);
     if (resumed < 0)
         return resumed;
+    if (!resumed)
+        train_keep_clear(t);
     if (!resumed && t->spec->train.init.from)
         TRY(load_from(t, t->spec->train.init.from, err));
     else if (!resumed)

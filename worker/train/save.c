@@ -74,13 +74,16 @@ static int open_memory(struct train *t, const struct mck_cfg *disk, struct merr 
 
 int train_savers_open(struct train *t, struct merr *err)
 {
-    struct state_view v = train_view(t, true);
+    struct state_view v;
     struct mck_cfg cfg = {
         .dir = t->run.checkpoints, .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
         .codec = t->spec->compress.checkpoint[0] ? t->spec->compress.checkpoint : "none",
         .keep = t->spec->checkpoint.keep, .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
     };
 
+    if (t->save_list)
+        return 0;
+    v = train_view(t, true);
     for (int i = 0; i < TIERS; i++) {
         t->saver[i].saved_step = UINT64_MAX;
         cadence_init(&t->saver[i].cadence, t->spec->checkpoint.mtbf_hours * 3600 / nodes(t), clock_mono_us());
@@ -148,6 +151,8 @@ static int take_done(struct train *t, int tier, struct merr *err)
         s->under_way--;
         s->failed = d.code;
         cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
+        if (d.code == 0 && tier == TIER_DISK)
+            t->durable_us = clock_wall_us();
         if (t->mesh->rank == 0 && tier == TIER_DISK)
             TRY(tell(t, &d, err));
         else if (t->mesh->rank == 0 && d.code != 0)
@@ -204,7 +209,7 @@ void train_save_votes(const struct train *t, double votes[SAVE_VOTES])
         votes[SAVE_WANTED + i] = decides && cadence_due(&s->cadence, clock_mono_us());
         votes[SAVE_BUSY + i] = s->under_way >= SAVES_AT_ONCE;
     }
-    if (flight_order_get(t->flight) == FLIGHT_SAVE)
+    if (flight_order_get(t->flight) == FLIGHT_SAVE || train_copy_due(t))
         votes[SAVE_WANTED + TIER_DISK] = 1;
 }
 
@@ -222,8 +227,10 @@ static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], 
         return 0;
     }
     TRY(begin(t, tier, false, err));
-    if (tier == TIER_DISK)
+    if (tier == TIER_DISK) {
         flight_saved(t->flight);
+        t->copy_us = 0;
+    }
     return 0;
 }
 

@@ -283,6 +283,7 @@ static struct optim_cfg optim_config(struct train *t)
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
         .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
+        .m = t->keep ? keep_m(t->keep) : NULL, .v = t->keep ? keep_v(t->keep) : NULL,
         .wire = t->wire[BYTES_DP], .keyed = t->keyed,
         .coded = t->mesh->dp > 1 && !t->keyed && coded_in_spec(t->spec->compress.dp),
         .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
@@ -291,26 +292,36 @@ static struct optim_cfg optim_config(struct train *t)
     };
 }
 
-static int open_world(struct train *t, struct merr *err)
+/* What node-mates read in place; with keep: also what this rank has to itself, so that it lies there. */
+static size_t shared_bytes(struct train *t, bool keep)
 {
     struct stage_cfg s = stage_config(t, 0);
-    size_t shared = 0;
+    size_t bytes = 0;
+
+    if (t->mesh->tp > 1)
+        bytes += stage_reduce_floats(&s) * sizeof(float) + COMM_SHARED_ALIGN;
+    if (t->mesh->dp > 1 || keep)
+        bytes += (t->params.weight_n + t->params.grad_n * t->buffers) * sizeof(float) +
+                 COMM_SHARED_ALIGN * (1 + (size_t)t->buffers);
+    return bytes;
+}
+
+static int open_world(struct train *t, struct merr *err)
+{
     char rendezvous[RUN_PATH_MAX + 16];
     struct comm_cfg cfg = {
         .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation, .rendezvous = rendezvous,
         .node_of = t->run.node_of, .flight = t->flight,
     };
 
-    if (t->mesh->tp > 1)
-        shared += stage_reduce_floats(&s) * sizeof(float) + COMM_SHARED_ALIGN;
-    if (t->mesh->dp > 1)
-        shared += (t->params.weight_n + t->params.grad_n * t->buffers) * sizeof(float) +
-                  COMM_SHARED_ALIGN * (1 + (size_t)t->buffers);
-    cfg.shared_bytes = shared;
+    train_keep_open(t, shared_bytes(t, true));
+    cfg.shared_bytes = shared_bytes(t, t->keep);
+    cfg.shared_fd = t->keep ? keep_arena(t->keep) : 0;
     (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
     flight_phase_set(t->flight, FLIGHT_RENDEZVOUS, 0);
     TRY(comm_world_open(&cfg, &t->world, err));
     TRY(open_groups(t, err));
+    TRY(train_keep_agree(t, err));
     return open_wires(t, err);
 }
 
@@ -374,6 +385,8 @@ static int check_fit(struct train *t, struct merr *err)
     struct fit_room room;
 
     fit_room_here(&room);
+    if (room.free > 0 && t->run.memory[0])
+        room.free += keep_bytes(t->run.memory); /* is ours again */
     return fit_check(&need, train_ranks_here(t), &room, err);
 }
 
@@ -455,19 +468,19 @@ static int build_trees(struct train *t, struct merr *err)
 
 static int build(struct train *t, struct merr *err)
 {
-    bool dp = t->mesh->dp > 1;
+    bool shared = t->mesh->dp > 1 || t->keep;
     struct stage_cfg s = stage_config(t, 0);
     struct optim_cfg o = optim_config(t);
 
-    t->weights_owned = t->pool_owned = !dp;
-    TRY(arena(t, dp, t->params.weight_n, &t->weights, err));
+    t->weights_owned = t->pool_owned = !shared;
+    TRY(arena(t, shared, t->params.weight_n, &t->weights, err)); /* the first: keep.h */
     if (type_of(t) != KERN_F32)
         TRY(t->k->mem_alloc(t->stream, t->params.weight_n * kern_size(type_of(t)), &t->matrices, err));
     t->pool = calloc(t->buffers, sizeof(*t->pool));
     if (!t->pool)
         return merr_set(err, -ENOMEM, "no memory for the gradients' table");
     for (int i = 0; i < t->buffers; i++)
-        TRY(arena(t, dp, t->params.grad_n, &t->pool[i], err));
+        TRY(arena(t, shared, t->params.grad_n, &t->pool[i], err));
     if (t->mesh->tp > 1)
         TRY(arena(t, true, stage_reduce_floats(&s), &t->reduce, err));
     TRY(wire_tune(t->wire[BYTES_TP], WIRE_SUMS, t->reduce, stage_reduce_floats(&s), err));
@@ -549,9 +562,9 @@ static int train_run(struct train *t, struct merr *err)
     TRY(calibrate(t, err));
     print_plan(t);
     TRY(build(t, err));
+    train_keep_touch(t);
     TRY(train_restore(t, err));
     TRY(optim_check_replicas(t->optim, err));
-    TRY(train_savers_open(t, err));
     TRY(report_cut(t->report, t->step, err));
     if (t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
         TRY(data_unigram(t->data, &t->unigram, err));
@@ -581,6 +594,7 @@ static void train_clear(struct train *t)
     for (int i = 0; i < BYTES; i++)
         wire_free(t->wire[i]);
     comm_world_close(t->world);
+    keep_close(t->keep);
     if (t->stream)
         t->k->stream_free(t->stream);
     schedule_free(t->schedule);

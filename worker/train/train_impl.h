@@ -9,6 +9,7 @@
 #include "worker/diagnose/flight.h"
 #include "worker/kernels/kernels.h"
 #include "worker/train/cadence.h"
+#include "worker/train/keep.h"
 #include "worker/train/keyed.h"
 #include "worker/train/model.h"
 #include "worker/train/optim.h"
@@ -25,10 +26,12 @@ enum { BYTES_TP, BYTES_PP, BYTES_DP, BYTES };
 
 /* Where state is saved: on disk for good, in the node's memory for the job's next generation. */
 enum { TIER_DISK, TIER_MEMORY, TIERS };
+/* And where the generation before may have left it: in the files that training computes in (keep.h). */
+enum { TIER_KEPT = TIERS, SOURCES };
 enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TIERS };
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
-enum { SUM_DRAIN, SUM_BROKEN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
+enum { SUM_DRAIN, SUM_FIRM, SUM_BROKEN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
 
 /* How checkpoints of a tier are begun and followed. */
 struct saver {
@@ -83,6 +86,10 @@ struct train {
     float **pool;                       /* gradient buffers of the tree */
     int buffers;
     bool weights_owned, pool_owned;     /* from mem_alloc, not from the shared arena */
+    struct keep *keep;                  /* the shared arena and the moments lie there; NULL: not */
+    bool keeps, keep_cleared;           /* all ranks have one; its bytes of before are gone */
+    int64_t durable_us;                 /* wall time of the newest state that is on disk, as far as is known */
+    int64_t copy_us;                    /* wall time when what was taken over is to go to disk; 0: nothing is */
     struct stage **stage;               /* [chunks] */
     struct tree *tree;                  /* [trees] of the chunks, then of the head where it is */
     int trees;
@@ -112,7 +119,30 @@ int train_restore(struct train *t, struct merr *err);
 /* What is saved and loaded. */
 struct state_view train_view(struct train *t, bool moments);
 
+/* handover.c: files in the node's memory for this rank, where it may have some; arena_bytes is what it shares. */
+void train_keep_open(struct train *t, size_t arena_bytes);
+/* Once ranks have met: whether all of them have such files. */
+int train_keep_agree(struct train *t, struct merr *err);
+/* Once all is allocated: have it mapped. */
+void train_keep_touch(struct train *t);
+/* All bytes that earlier generations left there are zero from now on. */
+void train_keep_clear(struct train *t);
+/* Steps done by the state that the generation before has left. False: there is none. */
+bool train_kept(const struct train *t, uint64_t *ret_step);
+/* Whether this rank can go on from it: 0, or -EPROTO. */
+int train_adopt_check(struct train *t, struct merr *err);
+/* Go on from it, all ranks together. */
+int train_adopt(struct train *t, struct merr *err);
+/* Between two steps, the last of this generation: leave the state to the next one. */
+int train_hand_over(struct train *t, struct merr *err);
+/* The job ends here, or goes on from the disk: give the memory back. */
+void train_keep_drop(struct train *t);
+/* This rank's word on whether a drain must end on disk, and whether a copy on disk is due. */
+bool train_must_be_durable(const struct train *t);
+bool train_copy_due(const struct train *t);
+
 /* save.c */
+/* All ranks, before anything is saved; once is enough. It takes time, which the first step need not wait for. */
 int train_savers_open(struct train *t, struct merr *err);
 void train_savers_close(struct train *t);
 /* This rank's part of the agreement whether to save after the step under way. */
