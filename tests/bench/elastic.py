@@ -3,9 +3,12 @@
     python3 tests/bench/elastic.py [--quick]
 
 Prints one JSON object a line, as every benchmark does. A rescale is timed from the request that changes the job's
-devices to the first line of metrics of its next run: drain at the step's end, checkpoint, start, load, one step.
+devices to the first line of metrics of its next run: the step under way, the hand-over, the start, the first step. The
+median of each of these parts is told, too.
 """
 import argparse
+import contextlib
+import datetime
 import json
 import os
 import statistics
@@ -50,10 +53,34 @@ def newest(folder):
         return None, 0
 
 
+@contextlib.contextmanager
+def shared_memory():
+    """A folder in memory, for what a job leaves to its next generation."""
+    with tempfile.TemporaryDirectory(prefix="muster-bench-", dir="/dev/shm") as folder:
+        yield folder
+
+
+def seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+PARTS = ["drain", "assign", "start", "restore", "first_step"]
+
+
+def parts_of(cluster, job, generation, asked, ended, step_s):
+    """How long each part of a rescale took: the step under way and what it leaves; the next assignment; processes; all
+    until the first step begins; that step."""
+    at = {e["to"] if e["cause"]["code"] != "drained" else "drained": seconds(e["at"]) for e in cluster.events(job)
+          if e["type"] == "state" and e["generation"] >= generation - 1 and seconds(e["at"]) > asked - 0.001}
+    marks = [asked, at["drained"], at["starting"], at["running"], ended - step_s, ended]
+    return [b - a for a, b in zip(marks, marks[1:])]
+
+
 def rescales(folder, rounds, quick):
-    """Seconds from each change to the first step after it, and the length of a step."""
-    took, steps = [], []
-    with Cluster(folder, slots=3, server_args=["--hold", "0", "--round", "3600"]) as cluster:
+    """Seconds from each change to the first step after it, of each of its parts, and the length of a step."""
+    took, parts, steps = [], [], []
+    with shared_memory() as memory, Cluster(folder, slots=3, memory=memory,
+                                            server_args=["--hold", "0", "--round", "3600"]) as cluster:
         job = cluster.submit(the_spec(folder, 1000000, 1, 1, quick))["id"]
         where = cluster.job(job)["dir"]
         for i in range(rounds):
@@ -65,12 +92,14 @@ def rescales(folder, rounds, quick):
             steps.append(steady["step_ms"] / 1000)
             began = time.time()
             cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": devices, "max": devices}})
-            ended = wait_for(f"generation {i + 2}", lambda g=i + 2: (n := newest(where))[0]["generation"] == g and n[1],
-                             120)
+            line, ended = wait_for(f"generation {i + 2}",
+                                   lambda g=i + 2: (n := newest(where))[0]["generation"] == g and n, 120)
             took.append(ended - began)
+            wait_for("it to be known to run", lambda: cluster.job(job)["state"] == "running", 30)
+            parts.append(parts_of(cluster, job, i + 2, began, ended, line["step_ms"] / 1000))
         cluster.action(job, "cancel")
         cluster.wait(job, "cancelled", 60)
-    return sorted(took), statistics.median(steps)
+    return sorted(took), [statistics.median(p) for p in zip(*parts)], statistics.median(steps)
 
 
 def main():
@@ -78,10 +107,12 @@ def main():
     ask.add_argument("--quick", action="store_true")
     quick = ask.parse_args().quick
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        took, step = rescales(os.path.join(folder, "rescale"), 3 if quick else 24, quick)
+        took, parts, step = rescales(os.path.join(folder, "rescale"), 3 if quick else 24, quick)
         row("rescale_p50_s", statistics.median(took), "s", "a step of the same job", statistics.median(took) / step)
         worst = took[min(len(took) - 1, int(len(took) * 0.99))]
         row("rescale_p99_s", worst, "s", "a step of the same job", worst / step)
+        for name, part in zip(PARTS, parts):
+            row(f"rescale_{name}_s", part, "s", "a step of the same job", part / step)
 
 
 if __name__ == "__main__":
