@@ -38,15 +38,20 @@ class Link:
             for i, name in enumerate(self.names):
                 self.ip("-n", name, "addr", "add", f"10.98.7.{i + 1}/24", "dev", f"muster{i}")
                 self.ip("-n", name, "link", "set", f"muster{i}", "up")
-                if rate != "none":
-                    subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", f"muster{i}", "root", "tbf", "rate", rate,
-                                    "burst", "16kb" if rate == "100mbit" else "64kb", "latency", "50ms"], check=True)
+            self.shape(rate)
             for i, name in enumerate(self.names):  # UCX takes no device without a carrier
                 wait_for("a carrier", lambda at=i, host=name: "state UP" in self.ip("-n", host, "-o", "link", "show",
                                                                                     f"muster{at}"), 10)
         except BaseException:
             self.close()
             raise
+
+    def shape(self, rate):
+        """Both directions from now on; "none": as fast as they go."""
+        for i, name in enumerate(self.names):
+            tbf = ["tbf", "rate", rate, "burst", "64kb" if rate.endswith("gbit") else "16kb", "latency", "50ms"]
+            subprocess.run(["tc", "-n", name, "qdisc", "replace", "dev", f"muster{i}", "root",
+                            *(["pfifo"] if rate == "none" else tbf)], check=True)
 
     @staticmethod
     def ip(*args):

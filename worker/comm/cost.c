@@ -4,6 +4,8 @@
 
 #include "worker/comm/coded.h"
 
+#define COST_WATCH_LEAST_US 1000 /* of a step: less gains nothing */
+
 struct cost_line cost_fit(const double *bytes, const double *us, int n)
 {
     struct cost_line l = {.fixed_us = us[0]};
@@ -60,4 +62,52 @@ double cost_best_us(enum cost_shape shape, int members, size_t count, const stru
 bool cost_worth(double raw_us, double coded_us)
 {
     return coded_us < 0.95 * raw_us;
+}
+
+bool cost_worth_still(bool coded, double raw_us, double coded_us)
+{
+    return coded ? raw_us >= 0.9 * coded_us : coded_us < 0.9 * raw_us;
+}
+
+void cost_watch_start(struct cost_watch *w, bool in_vain)
+{
+    int patience = in_vain && w->patience > 0 ? 2 * w->patience : COST_WATCH_STEPS;
+
+    *w = (struct cost_watch){.patience = patience < COST_WATCH_STEPS_MAX ? patience : COST_WATCH_STEPS_MAX};
+}
+
+static double median(const double v[COST_WATCH_FIRST])
+{
+    double by_size[COST_WATCH_FIRST] = {0};
+
+    for (int i = 0; i < COST_WATCH_FIRST; i++) {
+        int at = i;
+
+        for (; at > 0 && by_size[at - 1] > v[i]; at--)
+            by_size[at] = by_size[at - 1];
+        by_size[at] = v[i];
+    }
+    return by_size[COST_WATCH_FIRST / 2];
+}
+
+bool cost_watch_step(struct cost_watch *w, double spent_us, double predicted_us)
+{
+    double now;
+    int side;
+
+    if (predicted_us <= 0)
+        return false;
+    now = spent_us / predicted_us;
+    if (w->seen < COST_WATCH_FIRST) {
+        w->first[w->seen++] = now;
+        if (w->seen == COST_WATCH_FIRST)
+            w->usual = median(w->first);
+        return false;
+    }
+    side = now > COST_WATCH_FAR * w->usual ? 1 : now < w->usual / COST_WATCH_FAR ? -1 : 0;
+    if (spent_us < COST_WATCH_LEAST_US && w->usual * predicted_us < COST_WATCH_LEAST_US)
+        side = 0;
+    w->run = side == 0 ? 0 : side == w->side ? w->run + 1 : 1;
+    w->side = side;
+    return w->run >= w->patience;
 }

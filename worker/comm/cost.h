@@ -35,5 +35,27 @@ double cost_best_us(enum cost_shape shape, int members, size_t count, const stru
 
 /* Whether to code what takes so long either way. It must save 5 %: less is within the error of the model. */
 bool cost_worth(double raw_us, double coded_us);
+/* The same for a group that has a way already: another must save 10 %. */
+bool cost_worth_still(bool coded, double raw_us, double coded_us);
+
+/* Whether calls still take what they took when their way was chosen: of each step its time in calls and the predicted
+ * one. The median quotient of the first COST_WATCH_FIRST steps is the usual one, whatever else it holds: waiting
+ * for others, work beside the wire. It departs when it is COST_WATCH_FAR times that, or below it, in as many steps in
+ * a row as patience says. Calls of less than a millisecond a step do not matter. */
+#define COST_WATCH_FIRST 7
+#define COST_WATCH_FAR 1.5
+#define COST_WATCH_STEPS 5
+#define COST_WATCH_STEPS_MAX 160
+
+struct cost_watch {
+    double first[COST_WATCH_FIRST], usual;
+    int seen, side, run; /* steps in a row on one side: 1 above, -1 below */
+    int patience;
+};
+
+/* The way was chosen, or with in_vain chosen again: then patience doubles up to COST_WATCH_STEPS_MAX. */
+void cost_watch_start(struct cost_watch *w, bool in_vain);
+/* One step: whether it is time to choose again. */
+bool cost_watch_step(struct cost_watch *w, double spent_us, double predicted_us);
 
 #endif

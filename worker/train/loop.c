@@ -18,6 +18,7 @@ struct step_result {
     uint64_t bytes[BYTES];
     bool drain, firm;         /* agreed on by all ranks, as are these; firm: it must end on disk */
     double saves[SAVE_VOTES];
+    bool tune[BYTES];
     int64_t began_us;
 };
 
@@ -59,6 +60,7 @@ static void contribute(struct train *t)
         extra[SUM_BROKEN] += wire_broken_take(t->wire[i]);
         extra[SUM_BYTES + i] = (double)(now[i] - t->bytes_before[i]);
         t->bytes_before[i] = now[i];
+        extra[SUM_TUNE + i] = wire_departs(t->wire[i]);
     }
 }
 
@@ -80,8 +82,10 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
     r->drain = extra[SUM_DRAIN] > 0;
     r->firm = extra[SUM_FIRM] > 0;
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
-    for (int i = 0; i < BYTES; i++)
+    for (int i = 0; i < BYTES; i++) {
         r->bytes[i] = (uint64_t)extra[SUM_BYTES + i];
+        r->tune[i] = extra[SUM_TUNE + i] > 0;
+    }
     return 0;
 }
 
@@ -186,7 +190,6 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
         .ranks = t->run.world,
     };
-    struct wire_times tp, dp;
     uint64_t blocks = 0, dropped = 0;
 
     for (int i = 0; i < t->chunks; i++) {
@@ -198,14 +201,31 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         dropped += u.dropped;
     }
     s.recomputed = (double)dropped / (double)(blocks > 0 ? blocks : 1);
-    wire_times_take(t->wire[BYTES_TP], &tp);
-    wire_times_take(t->wire[BYTES_DP], &dp);
-    s.wire_tp_ms = tp.spent_ms;
-    s.wire_tp_predicted_ms = tp.predicted_ms;
-    s.wire_dp_ms = dp.spent_ms;
-    s.wire_dp_predicted_ms = dp.predicted_ms;
+    for (int i = 0; i < BYTES; i++) {
+        struct wire_times times;
 
+        wire_times_take(t->wire[i], &times);
+        s.wire_ms[i] = times.spent_ms;
+        s.wire_predicted_ms[i] = times.predicted_ms;
+    }
     return t->mesh->rank == 0 ? report_metrics(t->report, &s, err) : 0;
+}
+
+/* The link of a kind of groups is not what it was: decide again how they travel. */
+static int tune_again(struct train *t, int kind, struct merr *err)
+{
+    const char *said;
+
+    if (kind == BYTES_DP)
+        TRY(train_settle(t, err));
+    TRY(train_tune(t, kind, err));
+    if (kind == BYTES_DP)
+        TRY(optim_follow_wire(t->optim, err));
+    said = wire_said(t->wire[kind]);
+    if (t->mesh->rank != 0 || !*said)
+        return 0;
+    return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)t->step,
+                                                  "message", said), err);
 }
 
 /* What comes between two steps. Returns 1 when drained. */
@@ -219,6 +239,9 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
         TRY(train_hand_over(t, err));
         return 1;
     }
+    for (int i = 0; i < BYTES && !end; i++)
+        if (r->tune[i])
+            TRY(tune_again(t, i, err));
     TRY(train_saves(t, r->saves, seconds, r->drain || end, err));
     if (t->step % CHECK_EVERY == 0)
         TRY(optim_check_replicas(t->optim, err));

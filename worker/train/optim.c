@@ -528,6 +528,23 @@ int optim_settle(struct optim *o, struct merr *err)
     return share_weights(o, 0, true, err);
 }
 
+int optim_follow_wire(struct optim *o, struct merr *err)
+{
+    bool coded = wire_coded(o->cfg.wire);
+
+    assert(!o->apart);
+    if (o->cfg.keyed || coded == (o->master != NULL))
+        return 0;
+    exchange_free(o->exchange);
+    o->exchange = NULL;
+    TRY(open_exchange(o, err));
+    if (coded)
+        return o->cfg.k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err);
+    o->cfg.k->mem_free(o->cfg.stream, o->master);
+    o->master = NULL;
+    return 0;
+}
+
 int optim_check_replicas(struct optim *o, struct merr *err)
 {
     int64_t sum, both[2]; /* the largest and, negated, the smallest of all replicas */

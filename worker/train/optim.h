@@ -91,6 +91,9 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
 bool optim_settled(const struct optim *o);
 int optim_settle(struct optim *o, struct merr *err);
 
+/* The wire was tuned again and may go another way now. The weights are settled. */
+int optim_follow_wire(struct optim *o, struct merr *err);
+
 /* Where dp is coded: -EPROTO when the replicas' weights are not the same. All call it. */
 int optim_check_replicas(struct optim *o, struct merr *err);
 

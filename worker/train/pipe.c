@@ -57,18 +57,18 @@ void pipe_free(struct pipe *p)
     free(p);
 }
 
-static int settle(struct place *at, int which, struct merr *err)
+static int settle(struct pipe *p, struct place *at, int which, struct merr *err)
 {
     struct comm_request *q = at->request[which];
 
     at->request[which] = NULL;
-    return comm_wait(q, err);
+    return wire_wait(p->cfg.pp, q, which == GOT_F || which == GOT_B, err);
 }
 
-static int settle_all(struct place *at, struct merr *err)
+static int settle_all(struct pipe *p, struct place *at, struct merr *err)
 {
     for (int i = 0; i < REQUESTS; i++)
-        TRY(settle(at, i, err));
+        TRY(settle(p, at, i, err));
     return 0;
 }
 
@@ -107,10 +107,10 @@ static int message(struct pipe *p, const struct action *a, struct merr *err)
     assert(p->cfg.pp);
     switch (a->op) {
     case ACT_RF:
-        TRY(settle_all(at, err));
+        TRY(settle_all(p, at, err));
         return wire_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->in, n, &at->request[GOT_F], err);
     case ACT_RB:
-        TRY(settle(at, SENT_F, err)); /* the gradient takes the place of the output */
+        TRY(settle(p, at, SENT_F, err)); /* the gradient takes the place of the output */
         return wire_irecv(p->cfg.pp, a->peer, tag_of(p, a), at->slot->out, n, &at->request[GOT_B], err);
     default:
         TRY(p->cfg.k->stream_sync(p->cfg.stream, err));
@@ -140,9 +140,9 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
 
     flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
     if (a->stage == 0)
-        TRY(settle_all(at, err));
+        TRY(settle_all(p, at, err));
     TRY(run->load(run->arg, a->micro, a->stage == 0 || is_last(p, a), at->slot, err));
-    TRY(settle(at, GOT_F, err));
+    TRY(settle(p, at, GOT_F, err));
     if (head)
         TRY(leaf_of(p, head, a->micro, &grad, err));
     else if (run->tree)
@@ -182,7 +182,7 @@ static int backward(struct pipe *p, const struct action *a, struct merr *err)
         TRY(stage_backward_weights(st, at->slot, grad, err));
         return leaf_done(p, weights, a->micro, err);
     }
-    TRY(settle(at, GOT_B, err));
+    TRY(settle(p, at, GOT_B, err));
     TRY(leaf_of(p, input, a->micro, &grad, err));
     if (a->op == ACT_I) {
         TRY(stage_backward_input(st, at->slot, grad, err));
@@ -220,6 +220,6 @@ int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err)
     }
     for (int c = 0; c < p->cfg.chunks; c++)
         for (int i = 0; i < p->cfg.slots[c]; i++)
-            TRY(settle_all(&p->place[c][i], err));
+            TRY(settle_all(p, &p->place[c][i], err));
     return 0;
 }

@@ -130,6 +130,10 @@ static void number(struct buf *b, const char *key, double v, bool exact)
 
 int report_metrics(struct report *r, const struct report_step *s, struct merr *err)
 {
+    static const char *const wires[REPORT_WIRES][2] = {
+        {"wire_tp_ms", "wire_tp_predicted_ms"}, {"wire_pp_ms", "wire_pp_predicted_ms"},
+        {"wire_dp_ms", "wire_dp_predicted_ms"},
+    };
     struct buf b;
     int code = 0;
 
@@ -148,13 +152,11 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
     number(&b, "stall_ms", s->stall_ms, false);
     number(&b, "activation_mib", s->activation_mib, false);
     number(&b, "recomputed", s->recomputed, false);
-    if (s->wire_tp_predicted_ms > 0) {
-        number(&b, "wire_tp_ms", s->wire_tp_ms, false);
-        number(&b, "wire_tp_predicted_ms", s->wire_tp_predicted_ms, false);
-    }
-    if (s->wire_dp_predicted_ms > 0) {
-        number(&b, "wire_dp_ms", s->wire_dp_ms, false);
-        number(&b, "wire_dp_predicted_ms", s->wire_dp_predicted_ms, false);
+    for (int i = 0; i < REPORT_WIRES; i++) {
+        if (s->wire_predicted_ms[i] > 0) {
+            number(&b, wires[i][0], s->wire_ms[i], false);
+            number(&b, wires[i][1], s->wire_predicted_ms[i], false);
+        }
     }
     (void)buf_printf(&b, ", \"generation\": %llu, \"ranks\": %d}\n", (unsigned long long)s->generation, s->ranks);
     if (buf_failed(&b))

@@ -13,15 +13,18 @@
 
 struct report;
 
+#define REPORT_WIRES 3 /* tp, pp, dp */
+
 struct report_step {
     uint64_t step, tokens; /* tokens: seen since the run began, this step included */
     double loss, grad_norm, lr, tokens_per_s, step_ms, mfu, stall_ms;
     uint64_t bytes_tp, bytes_pp, bytes_dp;
     uint64_t generation;
     int ranks;
-    /* of rank 0, where compress is auto: milliseconds in calls of tp and dp, and what was predicted; 0: not said */
     double activation_mib, recomputed; /* of rank 0: the most in use at once; share of blocks made again whole */
-    double wire_tp_ms, wire_tp_predicted_ms, wire_dp_ms, wire_dp_predicted_ms;
+    /* of rank 0, where compress is auto: milliseconds in calls of tp, in waiting for messages of pp, in calls of dp,
+     * and what was predicted; 0: not said */
+    double wire_ms[REPORT_WIRES], wire_predicted_ms[REPORT_WIRES];
 };
 
 /* folder: of the run, dir: of the job. Rank 0 opens the metrics too and cuts the job folder's lines back to steps

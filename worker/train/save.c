@@ -172,6 +172,15 @@ static int drain(struct train *t, struct merr *err)
     return r == 0 ? take_done(t, TIER_DISK, err) : r;
 }
 
+int train_settle(struct train *t, struct merr *err)
+{
+    if (optim_settled(t->optim))
+        return 0;
+    TRY(train_saves_gate(t, -1, err)); /* it changes weights, which what is being saved may still be read from */
+    TRY(optim_settle(t->optim, err));
+    return train_weights_changed(t, err);
+}
+
 /* sync: nothing changes until it is committed. */
 static int begin(struct train *t, int tier, bool sync, struct merr *err)
 {
@@ -182,11 +191,7 @@ static int begin(struct train *t, int tier, bool sync, struct merr *err)
     if (s->saved_step == t->step)
         return 0;
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
-    if (!optim_settled(t->optim)) { /* it changes weights, which what is being saved may still be read from */
-        TRY(train_saves_gate(t, -1, err));
-        TRY(optim_settle(t->optim, err));
-        TRY(train_weights_changed(t, err));
-    }
+    TRY(train_settle(t, err));
     kv = cursor(t);
     if (!kv)
         return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");

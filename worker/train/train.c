@@ -466,6 +466,20 @@ static int build_trees(struct train *t, struct merr *err)
                     err);
 }
 
+int train_tune(struct train *t, int kind, struct merr *err)
+{
+    struct stage_cfg s = stage_config(t, 0);
+
+    switch (kind) {
+    case BYTES_TP:
+        return wire_tune(t->wire[kind], WIRE_SUMS, t->reduce, stage_reduce_floats(&s), err);
+    case BYTES_PP:
+        return wire_tune(t->wire[kind], WIRE_PIPE, NULL, stage_trunk_floats(&s), err);
+    default:
+        return wire_tune(t->wire[kind], WIRE_SHARES, t->pool[0], t->params.weight_n, err);
+    }
+}
+
 static int build(struct train *t, struct merr *err)
 {
     bool shared = t->mesh->dp > 1 || t->keep;
@@ -483,9 +497,8 @@ static int build(struct train *t, struct merr *err)
         TRY(arena(t, shared, t->params.grad_n, &t->pool[i], err));
     if (t->mesh->tp > 1)
         TRY(arena(t, true, stage_reduce_floats(&s), &t->reduce, err));
-    TRY(wire_tune(t->wire[BYTES_TP], WIRE_SUMS, t->reduce, stage_reduce_floats(&s), err));
-    TRY(wire_tune(t->wire[BYTES_PP], WIRE_PIPE, NULL, stage_trunk_floats(&s), err));
-    TRY(wire_tune(t->wire[BYTES_DP], WIRE_SHARES, t->pool[0], t->params.weight_n, err));
+    for (int i = 0; i < BYTES; i++)
+        TRY(train_tune(t, i, err));
     TRY(build_stages(t, err));
     o.weights = t->weights;
     TRY(optim_new(&o, &t->optim, err));

@@ -31,7 +31,10 @@ enum { TIER_KEPT = TIERS, SOURCES };
 enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TIERS };
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
-enum { SUM_DRAIN, SUM_FIRM, SUM_BROKEN, SUM_BYTES, SUM_SAVES = SUM_BYTES + BYTES, SUM_EXTRAS = SUM_SAVES + SAVE_VOTES };
+enum {
+    SUM_DRAIN, SUM_FIRM, SUM_BROKEN, SUM_BYTES, SUM_TUNE = SUM_BYTES + BYTES, SUM_SAVES = SUM_TUNE + BYTES,
+    SUM_EXTRAS = SUM_SAVES + SAVE_VOTES
+};
 
 /* How checkpoints of a tier are begun and followed. */
 struct saver {
@@ -106,6 +109,8 @@ struct train {
     int fault_rank;                     /* a fault found together: the rank it is laid to, -1 */
 };
 
+/* train.c: let auto decide how the groups of one kind travel; between steps. */
+int train_tune(struct train *t, int kind, struct merr *err);
 /* train.c: ranks on this node. */
 int train_ranks_here(const struct train *t);
 /* train.c: the weights have new values; products read them from now on. */
@@ -152,6 +157,8 @@ void train_save_votes(const struct train *t, double votes[SAVE_VOTES]);
 int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds, bool must, struct merr *err);
 /* Before a tensor (a place in params.by_place, -1: all) and its moments change: once what is saved of them is. */
 int train_saves_gate(struct train *t, int place, struct merr *err);
+/* Coded dp: the weights become the masters' (optim_settle). */
+int train_settle(struct train *t, struct merr *err);
 /* How long training has waited for checkpoints since the last call. */
 int64_t train_saves_stall_us(struct train *t);
 /* Wait until all are committed; the coordinator fails when the last one did. */

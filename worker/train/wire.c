@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,9 @@ struct wire {
     size_t tuned;           /* values of a unit: what predicted_us is for; 0: never tuned */
     double predicted_us;
     double spent_us, units; /* since the last look */
+    struct cost_watch watch;
+    bool departs;
+    char said[160];
 };
 
 /* What the words of compress.dp stand for; the others are names of codecs. */
@@ -55,6 +59,11 @@ int wire_find_codecs(const char *word, struct wire_codecs *ret, struct merr *err
     return codec_by_name(word, &ret->codec, err);
 }
 
+int wire_use(struct wire *w, const char *word, struct merr *err)
+{
+    return w->group ? wire_find_codecs(word, &w->use, err) : 0;
+}
+
 int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
 {
     struct wire *w = calloc(1, sizeof(*w));
@@ -65,7 +74,7 @@ int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for a wire");
     *w = (struct wire){.group = cfg->group, .seed = cfg->seed, .place = cfg->place,
                        .automatic = cfg->codec && strcmp(cfg->codec, "auto") == 0};
-    r = cfg->group && !w->automatic ? wire_find_codecs(cfg->codec, &w->use, err) : 0;
+    r = w->automatic ? 0 : wire_use(w, cfg->codec, err);
     if (r < 0) {
         wire_free(w);
         return r;
@@ -100,6 +109,7 @@ void wire_spent(struct wire *w, int64_t began_us, size_t n)
 void wire_times_take(struct wire *w, struct wire_times *ret)
 {
     *ret = (struct wire_times){w->spent_us * 1e-3, w->units * w->predicted_us * 1e-3};
+    w->departs |= w->tuned && cost_watch_step(&w->watch, w->spent_us, w->units * w->predicted_us);
     w->spent_us = w->units = 0;
 }
 
@@ -162,43 +172,71 @@ static int measure(struct tuning *t, size_t n, struct cost_line *link, double *r
     return 0;
 }
 
-int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err)
+const char *wire_said(const struct wire *w)
+{
+    return w ? w->said : "";
+}
+
+bool wire_departs(const struct wire *w)
+{
+    return w && w->departs && comm_group_index(w->group) == 0;
+}
+
+struct prediction { /* for n floats */
+    double raw_us, coded_us;
+    struct cost_line link;
+    size_t slice; /* the best for codecs */
+};
+
+static int predict(struct tuning *t, const struct wire_codecs *c, size_t n, struct prediction *ret, struct merr *err)
 {
     static const enum cost_shape shape[] = {COST_ALL_REDUCE, COST_REDUCE_SCATTER, COST_SEND};
-    struct tuning t = {w, use, x};
+    struct comm_group *g = t->wire->group;
+    const struct codec *sums = c->far && comm_group_nodes(g) > 1 ? c->far : c->codec;
+    int members = comm_group_size(g), r = measure(t, n, &ret->link, &ret->raw_us, err);
     struct cost_codec codec, back;
-    const struct codec *sums;
-    struct cost_line link;
-    double raw_us, coded_us;
     size_t any;
-    int r, members;
+
+    if (r == 0)
+        r = probe_codec(g, sums, CODEC_F32, &codec, err);
+    if (r == 0 && c->weights)
+        r = probe_codec(g, c->weights, CODEC_F32, &back, err);
+    if (r < 0)
+        return r;
+    ret->coded_us = cost_best_us(shape[t->use], members, n, &ret->link, &codec, &ret->slice);
+    if (c->weights)
+        ret->coded_us += cost_best_us(COST_ALL_GATHER, members, n, &ret->link, &back, &any);
+    return 0;
+}
+
+int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err)
+{
+    struct tuning t = {w, use, x};
+    struct prediction p = {.slice = 0};
+    struct wire_codecs c;
+    bool was, is;
+    int r;
 
     if (alone(w) || !w->automatic || n == 0)
         return 0;
-    members = comm_group_size(w->group);
-    r = measure(&t, n, &link, &raw_us, err);
+    was = w->use.codec != NULL;
+    r = wire_find_codecs(automatic[use], &c, err);
     if (r == 0)
-        r = wire_find_codecs(automatic[use], &w->use, err);
-    sums = w->use.far && comm_group_nodes(w->group) > 1 ? w->use.far : w->use.codec;
-    if (r == 0)
-        r = probe_codec(w->group, sums, CODEC_F32, &codec, err);
-    if (r == 0 && w->use.weights)
-        r = probe_codec(w->group, w->use.weights, CODEC_F32, &back, err);
+        r = predict(&t, &c, n, &p, err);
     if (r < 0)
         return r;
-    coded_us = cost_best_us(shape[use], members, n, &link, &codec, &w->slice);
-    if (w->use.weights)
-        coded_us += cost_best_us(COST_ALL_GATHER, members, n, &link, &back, &any);
+    is = w->tuned ? cost_worth_still(was, p.raw_us, p.coded_us) : cost_worth(p.raw_us, p.coded_us);
+    cost_watch_start(&w->watch, w->tuned && is == was);
+    w->departs = false;
     w->tuned = n;
-    w->predicted_us = coded_us;
-    if (!cost_worth(raw_us, coded_us)) {
-        w->predicted_us = raw_us;
-        w->use = (struct wire_codecs){NULL, NULL, NULL};
-    }
+    w->slice = p.slice;
+    w->predicted_us = is ? p.coded_us : p.raw_us;
+    w->use = is ? c : (struct wire_codecs){NULL, NULL, NULL};
+    (void)snprintf(w->said, sizeof(w->said), "%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f "
+                   "us + %.1f MB/s)", what[use], is ? "coded" : "raw", n * sizeof(float) >> 10, p.raw_us * 1e-3,
+                   p.coded_us * 1e-3, automatic[use], p.link.fixed_us, p.link.byte_us > 0 ? 1 / p.link.byte_us : 0.0);
     if (comm_group_index(w->group) == 0)
-        log_info("%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f us + %.1f MB/s)", what[use],
-                 w->use.codec ? "coded" : "raw", n * sizeof(float) >> 10, raw_us * 1e-3, coded_us * 1e-3,
-                 automatic[use], link.fixed_us, link.byte_us > 0 ? 1 / link.byte_us : 0.0);
+        log_info("%s", w->said);
     return 0;
 }
 
@@ -301,6 +339,16 @@ int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struc
         return comm_irecv(w->group, peer, tag, x, n * sizeof(*x), ret, err);
     how = how_to(w, 0, 0);
     return coded_irecv(w->group, &how, peer, tag, x, n, ret, &w->flags, err);
+}
+
+int wire_wait(struct wire *w, struct comm_request *req, bool received, struct merr *err)
+{
+    int64_t began_us = clock_mono_us();
+    int r = comm_wait(req, err);
+
+    if (w && req && received)
+        wire_spent(w, began_us, 2 * w->tuned); /* one message is a unit */
+    return r;
 }
 
 int wire_sum_shares(struct wire *w, unsigned part, uint64_t step, float *x, const size_t *cut, struct merr *err)

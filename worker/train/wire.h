@@ -46,14 +46,24 @@ enum wire_use {
     WIRE_PIPE,   /* messages: pp */
 };
 
-/* Decide for auto, before the first use: measure link and codecs, predict both ways, take the shorter. x: n floats as
- * they will travel, in their place; their values are lost. All of the group call it. Does nothing for other words. */
+/* Decide for auto, before the first use and whenever its times depart: measure link and codecs, predict both ways, take
+ * the shorter. x: n floats as they will travel, in their place; their values are lost. All of the group call it
+ * while nothing is under way. Does nothing for other words. */
 int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err);
+/* Travel as a word says from now on, not auto; alone nothing changes. All of the group call it while nothing is under
+ * way. As wire_new. */
+int wire_use(struct wire *w, const char *word, struct merr *err);
+/* What was decided, with both predictions, for people; "" if nothing ever was. */
+const char *wire_said(const struct wire *w);
+/* Whether calls have long taken another time than usual since it was decided (cost.h, cost_watch), as the first member
+ * sees it, which alone says so: time to decide again. */
+bool wire_departs(const struct wire *w);
 
 struct wire_times {
-    double spent_ms;     /* of this rank, in calls (not messages) since the last look */
+    double spent_ms;     /* of this rank, in calls and in waiting for messages to come, since the last look */
     double predicted_ms; /* for as many; 0: never tuned */
 };
+/* Once a step: wire_departs() judges by what is taken. */
 void wire_times_take(struct wire *w, struct wire_times *ret);
 /* n of wire_tune's values went another way since began_us, to owners or back. */
 void wire_spent(struct wire *w, int64_t began_us, size_t n);
@@ -70,6 +80,9 @@ int wire_isend(struct wire *w, int peer, uint32_t tag, const float *x, size_t n,
                struct merr *err);
 int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struct comm_request **ret,
                struct merr *err);
+
+/* As comm_wait; received: of a message that comes. */
+int wire_wait(struct wire *w, struct comm_request *req, bool received, struct merr *err);
 
 /* Only for a coded wire; member i has the shares [cut[i], cut[i + 1]) of a vector. part numbers the vectors of a step.
  *

@@ -72,6 +72,76 @@ static void each_shape_moves_what_it_must(void **state)
     assert_true(cost_coded_us(COST_SEND, 4, n, CODED_SLICE, &l, &free_codec) == (double)n);
 }
 
+static void a_group_that_has_a_way_changes_it_for_a_tenth_only(void **state)
+{
+    static const struct { bool coded; double raw_us, coded_us; bool want; } t[] = {
+        {true, 100, 105, true}, {true, 95, 105, true}, {true, 94, 105, false}, {true, 10, 105, false},
+        {false, 100, 95, false}, {false, 100, 91, false}, {false, 100, 89, true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++)
+        assert_int_equal(cost_worth_still(t[i].coded, t[i].raw_us, t[i].coded_us), t[i].want);
+}
+
+/* Steps of so many microseconds until it is time to choose again, at most limit; predicted are 10,000 a step. */
+static int steps_until(struct cost_watch *w, const double *us, int n, int limit)
+{
+    for (int i = 0; i < limit; i++)
+        if (cost_watch_step(w, us[i % n], 10000))
+            return i + 1;
+    return limit;
+}
+
+static void steady_times_are_left_alone_whatever_they_are(void **state)
+{
+    static const double t[][4] = {
+        {10000, 10000, 10000, 10000}, {30000, 40000, 25000, 30000}, /* much else beside the wire */
+        {20000, 20000, 20000, 200000}, /* one long in four */
+        {600, 900, 100, 5}, {0, 0, 0, 0}, /* too short to matter */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct cost_watch w = {0};
+
+        cost_watch_start(&w, false);
+        assert_int_equal(steps_until(&w, t[i], 4, 1000), 1000);
+    }
+}
+
+static void times_that_stay_away_are_noticed_once_they_have_for_long(void **state)
+{
+    static const double usual = 20000, other[] = {31000, 200000, 13000, 100};
+    static const double mixed[] = {31000, 31000, 31000, 31000, 13000};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(other); i++) {
+        struct cost_watch w = {0};
+
+        cost_watch_start(&w, false);
+        assert_int_equal(steps_until(&w, &usual, 1, 20), 20);
+        assert_int_equal(steps_until(&w, &other[i], 1, 100), COST_WATCH_STEPS);
+        cost_watch_start(&w, true); /* it was in vain: the next time takes twice as long */
+        assert_int_equal(steps_until(&w, &usual, 1, 20), 20);
+        assert_int_equal(steps_until(&w, mixed, 5, 100), 100); /* not on one side for long */
+        assert_int_equal(steps_until(&w, &usual, 1, 1), 1);
+        assert_int_equal(steps_until(&w, &other[i], 1, 100), 2 * COST_WATCH_STEPS);
+        cost_watch_start(&w, false);
+        assert_int_equal(w.patience, COST_WATCH_STEPS);
+    }
+}
+
+static void patience_has_a_limit(void **state)
+{
+    struct cost_watch w = {0};
+
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        cost_watch_start(&w, i > 0);
+    assert_int_equal(w.patience, COST_WATCH_STEPS_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -79,6 +149,10 @@ int main(void)
         cmocka_unit_test(slow_links_are_worth_coding_for_and_fast_ones_are_not),
         cmocka_unit_test(short_messages_gain_nothing_from_slices),
         cmocka_unit_test(each_shape_moves_what_it_must),
+        cmocka_unit_test(a_group_that_has_a_way_changes_it_for_a_tenth_only),
+        cmocka_unit_test(steady_times_are_left_alone_whatever_they_are),
+        cmocka_unit_test(times_that_stay_away_are_noticed_once_they_have_for_long),
+        cmocka_unit_test(patience_has_a_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

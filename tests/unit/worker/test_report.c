@@ -59,7 +59,7 @@ static void numbers_keep_all_their_bits_and_are_json(void **state)
 {
     struct report_step m = {.step = 7, .loss = 0.1 + 0.2, .grad_norm = NAN, .lr = 6e-4, .tokens = 99,
                             .tokens_per_s = 123.4567, .bytes_tp = 1, .bytes_pp = 2, .bytes_dp = 3, .generation = 4,
-                            .ranks = 5};
+                            .ranks = 5, .wire_ms = {0, 1.5, 0}, .wire_predicted_ms = {0, 2.5, 0}};
     struct place p;
     struct report *r;
     struct buf b;
@@ -77,7 +77,9 @@ static void numbers_keep_all_their_bits_and_are_json(void **state)
     assert_true(json_real_value(json_object_get(o, "loss")) == m.loss);
     assert_true(json_is_null(json_object_get(o, "grad_norm")));
     assert_int_equal(json_integer_value(json_object_get(o, "bytes_dp")), 3);
-    assert_int_equal(json_object_size(o), 14);
+    assert_true(json_number_value(json_object_get(o, "wire_pp_predicted_ms")) == 2.5);
+    assert_null(json_object_get(o, "wire_tp_ms")); /* nothing was predicted */
+    assert_int_equal(json_object_size(o), 18);
     json_decref(o);
     buf_clear(&b);
     drop_place(&p);
