@@ -8,6 +8,9 @@
 
 #include "api/spec_read.h"
 
+#define DOCUMENT_WORKERS_MAX 1024 /* as scheduler/sequence/plan.h has them */
+#define DOCUMENTS_MAX 65536
+
 static enum read_state state_of(const struct reading *r, const char *path)
 {
     assert(spec_fields_n <= SPEC_FIELDS_MAX);
@@ -265,8 +268,11 @@ static void check_parallel(struct reading *r)
     if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {
         bool documents = s->train.data.samples == SAMPLES_DOCUMENTS; /* any number of them goes to any worker */
 
-        if (documents && v > b)
-            faults_add(r->f, "/parallel/virtual_workers", "%d are more than the %d documents of a step", v, b);
+        if (documents && v > (b < DOCUMENT_WORKERS_MAX ? b : DOCUMENT_WORKERS_MAX))
+            faults_add(r->f, "/parallel/virtual_workers", "%d are too many for the %d documents of a step; want at "
+                       "most as many, and at most %d", v, b, DOCUMENT_WORKERS_MAX);
+        else if (documents && b > DOCUMENTS_MAX)
+            faults_add(r->f, "/train/batch/sequences", "a step takes at most %d documents, got %d", DOCUMENTS_MAX, b);
         else if (b % v && !documents)
             faults_add(r->f, "/parallel/virtual_workers",
                        "a batch of %d sequences cannot be split over %d virtual workers; want a divisor of "
@@ -289,7 +295,7 @@ static void spec_unbuilt(struct reading *r)
     static const struct {
         const char *path, *built;
     } rows[] = {
-        {"/parallel/cp", "1"}, {"/train/data/samples", "stream"},
+        {"/parallel/cp", "1"},
     };
     const struct job_spec *s = r->spec;
 

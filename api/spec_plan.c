@@ -11,6 +11,23 @@ _Static_assert((int)PLAN_RECOMPUTE_SELECTIVE == RECOMPUTE_SELECTIVE && (int)PLAN
                "kinds of recomputation have the same numbers");
 _Static_assert(PLAN_STAGES_MAX == SPEC_STAGES_MAX, "as many stages");
 
+/* How many documents a step's micro-batches hold is seen when they are read. What is planned is one full micro-batch
+ * for each virtual worker, a sequence of batch.capacity. */
+static bool of_documents(const struct job_spec *spec)
+{
+    return spec->train.data.samples == SAMPLES_DOCUMENTS;
+}
+
+static int sequences_of(const struct job_spec *spec)
+{
+    return of_documents(spec) ? spec->parallel.virtual_workers : spec->train.batch.sequences;
+}
+
+static int micro_of(const struct job_spec *spec)
+{
+    return of_documents(spec) ? 1 : spec->train.batch.micro;
+}
+
 struct plan_facts spec_plan_facts(const struct job_spec *spec)
 {
     if (spec->kind == JOB_COMMAND)
@@ -18,8 +35,8 @@ struct plan_facts spec_plan_facts(const struct job_spec *spec)
                                    .sequences = spec->devices.max, .micro = 1};
     return (struct plan_facts){
         .tp = spec->parallel.tp, .pp = spec->parallel.pp, .cp = spec->parallel.cp,
-        .virtual_workers = spec->parallel.virtual_workers, .sequences = spec->train.batch.sequences,
-        .micro = spec->train.batch.micro, .layers = spec->train.model.layers, .heads = spec->train.model.heads,
+        .virtual_workers = spec->parallel.virtual_workers, .sequences = sequences_of(spec),
+        .micro = micro_of(spec), .layers = spec->train.model.layers, .heads = spec->train.model.heads,
     };
 }
 
@@ -32,7 +49,8 @@ struct plan_job spec_plan_job(const struct job_spec *spec)
                   .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads,
                   .ffn = m->ffn, .context = m->context, .vocab = m->vocab, .tied = m->tie_embeddings,
                   .qkv_bias = m->qkv_bias},
-        .sequences = spec->train.batch.sequences, .length = spec->train.batch.length,
+        .sequences = sequences_of(spec),
+        .length = of_documents(spec) ? spec->train.batch.capacity : spec->train.batch.length,
         .virtual_workers = spec->parallel.virtual_workers,
         .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0, .zero = spec->parallel.zero,
         .bf16 = spec->train.precision == PRECISION_BF16, .sequence_parallel = spec->parallel.sequence_parallel,
@@ -45,7 +63,7 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
     const typeof(spec->parallel) *p = &spec->parallel;
     struct plan_wish w = {
         .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp, .pp = p->pp, .chunks = p->chunks,
-        .micro = spec->train.batch.micro, .any_schedule = p->schedule == PIPELINE_AUTO,
+        .micro = micro_of(spec), .any_schedule = p->schedule == PIPELINE_AUTO,
         .any_recompute = p->recompute == RECOMPUTE_AUTO, .n_layers = p->layers.n,
     };
 
@@ -83,10 +101,14 @@ json_t *spec_plan_json(const struct plan_job *job, const struct plan_result *pla
 
 int spec_settle(json_t *doc, const json_t *plan)
 {
-    json_t *settled = json_object_get(plan, "settled");
+    const json_t *train = json_object_get(doc, "train");
+    const char *samples = json_string_value(json_object_get(json_object_get(train, "data"), "samples"));
+    json_auto_t *settled = json_deep_copy(json_object_get(plan, "settled"));
 
     if (!json_is_object(settled))
         return -EINVAL;
+    if (samples && strcmp(samples, "documents") == 0) /* batch.micro is the policy's then, not the layout's */
+        (void)json_object_del(settled, "train");
     if (json_is_string(json_object_get(doc, "parallel"))) /* the short form */
         (void)json_object_del(doc, "parallel");
     return json_object_update_recursive(doc, settled) == 0 ? 0 : -ENOMEM;

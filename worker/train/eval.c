@@ -5,10 +5,9 @@
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
-static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
+static int load_samples(struct train *t, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
-    struct train *t = arg;
-    int first = (t->eval_begin + micro) * t->micro, count = t->eval_sequences - first, length = t->info.length;
+    int first = micro * t->micro, count = t->eval_sequences - first, length = t->info.length;
 
     if (count > t->micro)
         count = t->micro;
@@ -19,10 +18,21 @@ static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct
     memset(slot->tokens, 0, sizeof(*slot->tokens) * t->micro * length);
     for (int i = 0; i < t->micro * length; i++)
         slot->targets[i] = -1;
-    TRY(data_heldout(t->data, first, count, slot->tokens, slot->targets, err));
-    if (t->mesh->last && t->mesh->tp_index == 0)
-        for (int i = 0; i < count * length; i++)
-            t->eval_sums[t->eval_micros + t->eval_begin + micro] += slot->targets[i] >= 0;
+    return data_heldout(t->data, first, count, slot->tokens, slot->targets, err);
+}
+
+static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
+{
+    struct train *t = arg;
+    int number = t->eval_begin + micro;
+
+    if (t->docs)
+        train_load_pack(t, &t->heldout, (size_t)number, text, slot);
+    else
+        TRY(load_samples(t, number, text, slot, err));
+    if (text && t->mesh->last && t->mesh->tp_index == 0)
+        for (int i = 0; i < slot->rows; i++)
+            t->eval_sums[t->eval_micros + number] += slot->targets[i] >= 0;
     return 0;
 }
 
@@ -47,6 +57,7 @@ int train_evaluate(struct train *t, struct merr *err)
     flight_phase_set(t->flight, FLIGHT_EVAL, t->step);
     memset(t->eval_sums, 0, sizeof(*t->eval_sums) * 2 * n);
     run.loss = t->eval_sums + t->eval_begin;
+    run.rows = t->docs ? t->heldout.rows + t->eval_begin : NULL;
     if (t->eval_schedule)
         TRY(pipe_go(t->pipe, &run, err));
     if (!t->mesh->last || t->mesh->tp_index != 0)

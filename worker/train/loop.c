@@ -22,20 +22,6 @@ struct step_result {
     int64_t began_us;
 };
 
-static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
-{
-    struct train *t = arg;
-    int leaf = t->leaf_begin + micro / t->per_leaf;
-    int first = (leaf * t->per_leaf + micro % t->per_leaf) * t->micro;
-
-    for (int i = 0; i < t->micro; i++)
-        slot->sample[i] = t->step * (uint64_t)t->info.batch + first + i;
-    if (!text)
-        return 0;
-    data_expect(t->data, t->step + 1, first, t->micro); /* read from disk while this step computes */
-    return data_train(t->data, t->step, first, t->micro, slot->tokens, slot->targets, err);
-}
-
 static uint64_t sent(const struct comm_group *g)
 {
     return g ? comm_bytes_sent(g) : 0;
@@ -78,7 +64,7 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
     for (size_t i = 0; i < t->squares; i++)
         square += t->sums[i];
     r->norm = extra[SUM_BROKEN] > 0 ? INFINITY : sqrt(square); /* a codec met numbers that are not finite */
-    r->loss = tree_sum(t->sums + t->squares, v) / ((double)t->info.batch * t->info.length);
+    r->loss = tree_sum(t->sums + t->squares, v) / (double)t->targets;
     r->drain = extra[SUM_DRAIN] > 0;
     r->firm = extra[SUM_FIRM] > 0;
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
@@ -151,16 +137,21 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
 {
     struct pipe_run run = {
         .done = t->dp && !wire_coded(t->wire[BYTES_DP]) ? layer_done : NULL,
-        .schedule = t->schedule, .load = load, .arg = t, .loss = t->loss, .tree = t->tree, .per_leaf = t->per_leaf,
-        .weight = (float)(1.0 / ((double)t->info.batch * t->info.length)), .step = t->step,
+        .load = train_load, .arg = t, .tree = t->tree, .step = t->step,
     };
     double clip = t->spec->train.optimizer.clip, scale = 1;
     int skip;
 
     r->began_us = clock_mono_us();
+    TRY(train_batch_next(t, err));
     for (int i = 0; i < t->trees; i++)
         tree_reset(&t->tree[i]);
     TRY(optim_begin(t->optim, t->step, err));
+    run.schedule = t->schedule;
+    run.loss = t->loss;
+    run.rows = train_batch_rows(t);
+    run.per_leaf = t->per_leaf;
+    run.weight = (float)(1.0 / (double)t->targets);
     TRY(pipe_go(t->pipe, &run, err));
     TRY(reduce(t, r, err));
     skip = check_finite(t, r, err);
@@ -175,17 +166,18 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
         TRY(train_weights_changed(t, err));
     }
     t->step++;
+    t->tokens += t->step_tokens;
     return 0;
 }
 
 static int report(struct train *t, const struct step_result *r, struct merr *err)
 {
     double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
-    double tokens = (double)t->info.batch * t->info.length, rate = tokens / seconds;
+    double rate = (double)t->step_tokens / seconds;
     struct report_step s = {
-        .step = t->step - 1, .tokens = t->step * (uint64_t)tokens, .loss = r->loss, .grad_norm = r->norm, .lr = r->lr,
+        .step = t->step - 1, .tokens = t->tokens, .loss = r->loss, .grad_norm = r->norm, .lr = r->lr,
         .tokens_per_s = rate, .step_ms = seconds * 1e3,
-        .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, t->info.length) / t->peak_flops : 0,
+        .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, train_batch_length(t)) / t->peak_flops : 0,
         .stall_ms = (double)train_saves_stall_us(t) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
         .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
         .ranks = t->run.world,
@@ -201,6 +193,7 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         dropped += u.dropped;
     }
     s.recomputed = (double)dropped / (double)(blocks > 0 ? blocks : 1);
+    train_batch_report(t, &s);
     for (int i = 0; i < BYTES; i++) {
         struct wire_times times;
 

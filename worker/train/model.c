@@ -238,7 +238,7 @@ static double layer_weights(const struct model_cfg *c)
     return 2 * h * q + 2 * h * kv + (c->family->parts + 1) * h * c->ffn;
 }
 
-double model_flops_per_token(const struct model_cfg *c, int length)
+double model_flops_per_token(const struct model_cfg *c, double length)
 {
     double multiplied = c->layers * layer_weights(c) + (double)c->vocab * c->hidden;
 

@@ -52,7 +52,7 @@ json_t *model_config(const struct model_cfg *c);
 int model_cut(struct model_cfg *c, int tp, int tp_index, struct merr *err);
 
 /* Matrix-product floating point operations a token of one training step, nothing recomputed. */
-double model_flops_per_token(const struct model_cfg *c, int length);
+double model_flops_per_token(const struct model_cfg *c, double length);
 
 /* What the head costs, in layers. */
 double model_head_cost(const struct model_cfg *c);

@@ -128,6 +128,16 @@ static void number(struct buf *b, const char *key, double v, bool exact)
         (void)buf_printf(b, "%.3f", v);
 }
 
+static void print_documents(struct buf *b, const struct report_step *s)
+{
+    (void)buf_printf(b, ", \"documents\": %d, \"micro_batches\": %d, \"targets\": %llu", s->documents,
+                     s->micro_batches, (unsigned long long)s->targets);
+    (void)buf_printf(b, ", \"replica_tokens_min\": %llu, \"replica_tokens_max\": %llu",
+                     (unsigned long long)s->replica_tokens_min, (unsigned long long)s->replica_tokens_max);
+    number(b, "imbalance", s->imbalance, false);
+    number(b, "padding_share", s->padding_share, true);
+}
+
 int report_metrics(struct report *r, const struct report_step *s, struct merr *err)
 {
     static const char *const wires[REPORT_WIRES][2] = {
@@ -152,6 +162,8 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
     number(&b, "stall_ms", s->stall_ms, false);
     number(&b, "activation_mib", s->activation_mib, false);
     number(&b, "recomputed", s->recomputed, false);
+    if (s->documents > 0)
+        print_documents(&b, s);
     for (int i = 0; i < REPORT_WIRES; i++) {
         if (s->wire_predicted_ms[i] > 0) {
             number(&b, wires[i][0], s->wire_ms[i], false);

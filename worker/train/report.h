@@ -21,6 +21,12 @@ struct report_step {
     uint64_t bytes_tp, bytes_pp, bytes_dp;
     uint64_t generation;
     int ranks;
+    /* of documents */
+    int documents;   /* of the step, those left out not counted; 0: samples of a stream, which have no more to say */
+    int micro_batches; /* of each virtual worker */
+    uint64_t targets; /* that the loss is the mean of */
+    uint64_t replica_tokens_min, replica_tokens_max;
+    double imbalance, padding_share; /* as in worker/data/feed.h */
     double activation_mib, recomputed; /* of rank 0: the most in use at once; share of blocks made again whole */
     /* of rank 0, where compress is auto: milliseconds in calls of tp, in waiting for messages of pp, in calls of dp,
      * and what was predicted; 0: not said */

@@ -47,6 +47,8 @@ static int load_step(struct train *t, const char *dir, uint64_t step, struct mer
     train_keep_clear(t);
     TRY(mck_open(dir, step, &c, err));
     r = state_load(&s, c, err);
+    if (r == 0)
+        t->tokens = (uint64_t)json_integer_value(json_object_get(mck_kv(c), "tokens"));
     mck_free(c);
     return r;
 }

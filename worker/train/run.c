@@ -225,8 +225,11 @@ int run_check_supported(const struct run *r, struct merr *err)
                         "measurement; name the codec");
     if (s->parallel.zero == 0 && is_named(s->compress.dp))
         return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
-    if (s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
-        return not_built(err, "sequence.policy", s->sequence.policy, "pad");
+    if (strcmp(s->sequence.policy, "chunk") == 0)
+        return not_built(err, "sequence.policy", s->sequence.policy, "sweep");
+    if (s->train.data.samples == SAMPLES_STREAM && s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
+        return merr_set(err, -ENOTSUP, "sequence.policy '%s' is for train.data.samples 'documents'; use 'pad'",
+                        s->sequence.policy);
     if (is_named(s->memory.policy) &&
         (s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.recompute != RECOMPUTE_NONE))
         return merr_set(err, -ENOTSUP, "memory.policy '%s' goes neither with parallel.recompute nor with schedule "

@@ -60,47 +60,6 @@ static int open_flight(struct train *t, struct merr *err)
 
 /* --- what there is to do ------------------------------------------------------------------------------- */
 
-static int plan_eval(struct train *t, struct merr *err)
-{
-    int dp = t->mesh->dp, mine;
-
-    t->eval_sequences = t->spec->train.eval.sequences;
-    if ((uint64_t)t->eval_sequences > t->info.heldout_samples)
-        t->eval_sequences = (int)t->info.heldout_samples;
-    t->eval_micros = (t->eval_sequences + t->micro - 1) / t->micro;
-    t->eval_begin = (int)((long)t->mesh->dp_index * t->eval_micros / dp);
-    t->eval_end = (int)((long)(t->mesh->dp_index + 1) * t->eval_micros / dp);
-    mine = t->eval_end - t->eval_begin;
-    t->eval_sums = calloc(2 * (size_t)t->eval_micros + 1, sizeof(*t->eval_sums));
-    if (!t->eval_sums)
-        return merr_set(err, -ENOMEM, "no memory for %d held-out micro-batches", t->eval_micros);
-    return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, t->chunks, mine, &t->eval_schedule, err) : 0;
-}
-
-static int plan_step(struct train *t, struct merr *err)
-{
-    int v = t->spec->parallel.virtual_workers;
-    enum schedule_kind kind = t->spec->parallel.schedule == PIPELINE_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
-
-    TRY(run_micro(t->spec, &t->micro, err));
-    if (t->model.sequence_parallel && t->micro * t->info.length % t->mesh->tp != 0)
-        return merr_set(err, -EINVAL, "sequence_parallel cannot share a micro-batch of %d tokens among tp %d; want a "
-                        "multiple", t->micro * t->info.length, t->mesh->tp);
-    t->per_leaf = t->info.batch / v / t->micro;
-    plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
-    t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
-    t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
-    TRY(schedule_new(kind, t->mesh->pp, t->chunks, t->micros, &t->schedule, err));
-    TRY(plan_eval(t, err));
-    t->slots = calloc(t->chunks, sizeof(*t->slots));
-    for (int i = 0; t->slots && i < t->chunks; i++)
-        t->slots[i] = plan_slots(t->schedule, t->eval_schedule, t->mesh->pp_index, i);
-    t->squares = (size_t)t->params.tensors * t->mesh->tp;
-    t->loss = calloc(t->micros, sizeof(*t->loss));
-    t->sums = calloc(t->squares + v + SUM_EXTRAS, sizeof(*t->sums));
-    return t->slots && t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
-}
-
 /* The model the spec and the weights it starts from describe together. */
 static int read_model(struct train *t, struct merr *err)
 {
@@ -152,7 +111,8 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
         .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .run = t->run_blocks,
         .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
         .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
-        .length = t->info.length, .slots = t->slots[chunk], .layers = t->params.chunk[chunk],
+        .length = t->info.length, .docs = train_batch_docs(t), .slots = t->slots[chunk],
+        .layers = t->params.chunk[chunk],
         .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
@@ -221,9 +181,8 @@ static int plan(struct train *t, struct merr *err)
     TRY(plan_stages(t, err));
     if (s->parallel.exact == EXACT_STRICT && coded_in_spec(s->compress.dp))
         TRY(keyed_new(s->compress.dp, s->train.init.seed, &t->params, &t->keyed, err));
-    TRY(data_open(t->spec, &t->data, err));
-    data_get_info(t->data, &t->info);
-    TRY(plan_step(t, err));
+    TRY(train_batch_open(t, err));
+    TRY(train_batch_plan(t, err));
     return plan_memory(t, err);
 }
 
@@ -579,7 +538,8 @@ static int train_run(struct train *t, struct merr *err)
     TRY(train_restore(t, err));
     TRY(optim_check_replicas(t->optim, err));
     TRY(report_cut(t->report, t->step, err));
-    if (t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
+    TRY(train_batch_start(t, err));
+    if (t->data && t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
         TRY(data_unigram(t->data, &t->unigram, err));
     return train_loop(t, err);
 }
@@ -617,8 +577,7 @@ static void train_clear(struct train *t)
     free(t->eval_sums);
     keyed_free(t->keyed);
     params_clear(&t->params);
-    if (t->data)
-        data_close(t->data);
+    train_batch_close(t);
     report_free(t->report);
     run_clear(&t->run);
 }

@@ -6,6 +6,8 @@
 #include "scheduler/plan/schedule.h"
 #include "worker/comm/comm.h"
 #include "worker/data/data.h"
+#include "worker/data/docset.h"
+#include "worker/data/feed.h"
 #include "worker/diagnose/flight.h"
 #include "worker/kernels/kernels.h"
 #include "worker/train/cadence.h"
@@ -53,8 +55,9 @@ struct train {
     const struct mesh *mesh;
     struct flight *flight;
     struct report *report;
-    struct data *data;
-    struct data_info info;
+    struct data *data;                  /* NULL: documents */
+    struct docset *docs;                /* NULL: a stream */
+    struct data_info info;              /* of documents, length is what a micro-batch holds */
     struct model_cfg model;
     struct params params;
     int chunks;                         /* stages of this rank */
@@ -68,10 +71,14 @@ struct train {
     size_t *keep_bytes;                 /* [chunks] memory.policy mimose: what blocks of a slot may keep; else NULL */
     struct schedule *schedule;
     double *loss;                       /* [micros] */
+    struct feed *feed;                  /* of documents */
+    const struct feed_step *fed;        /* this step's */
+    uint64_t targets, step_tokens;      /* of all replicas */
     double *sums;                       /* [squares + leaves + SUM_EXTRAS] */
     size_t squares;
     /* one evaluation */
     int eval_sequences, eval_micros, eval_begin, eval_end; /* of all, of this replica */
+    struct pack heldout;                /* of documents */
     struct schedule *eval_schedule;     /* NULL: nothing to evaluate here */
     double *eval_sums;                  /* [eval_micros losses, eval_micros counts of targets] */
     double unigram;
@@ -105,12 +112,31 @@ struct train {
     struct saver saver[TIERS];
 
     uint64_t step;                      /* steps done */
+    uint64_t tokens;                    /* trained on in them */
     int skipped;                        /* in a row, for want of finite gradients */
     int fault_rank;                     /* a fault found together: the rank it is laid to, -1 */
 };
 
 /* train.c: let auto decide how the groups of one kind travel; between steps. */
 int train_tune(struct train *t, int kind, struct merr *err);
+
+/* batch.c: open the corpus; plan sizes of steps and evaluations; begin to read documents from t->step on. */
+int train_batch_open(struct train *t, struct merr *err);
+int train_batch_plan(struct train *t, struct merr *err);
+int train_batch_start(struct train *t, struct merr *err);
+void train_batch_close(struct train *t);
+int train_batch_docs(const struct train *t); /* most documents of a micro-batch; 0: of a stream */
+/* What t->step computes: sets micro-batches, their schedule, tokens and targets. */
+int train_batch_next(struct train *t, struct merr *err);
+/* Of the step: rows of its micro-batches (NULL: all full), and how long what a token is in is, on the average. */
+const int *train_batch_rows(const struct train *t);
+double train_batch_length(const struct train *t);
+/* How its documents were laid out. */
+void train_batch_report(const struct train *t, struct report_step *s);
+/* A pipe_load of the step, arg a struct train; and of a micro-batch of a pack. */
+int train_load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err);
+void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool text, struct stage_slot *slot);
+
 /* train.c: ranks on this node. */
 int train_ranks_here(const struct train *t);
 /* train.c: the weights have new values; products read them from now on. */

@@ -1,0 +1,285 @@
+/* What a step's micro-batches hold: samples of a stream, all of one length, or documents of any. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/plan/layout.h"
+#include "scheduler/plan/memory.h"
+#include "worker/train/train_impl.h"
+#include "worker/train/try.h"
+
+#define ROUNDS 4 /* of a pipeline */
+
+/* --- sizes that hold for all steps ------------------------------------------------------------------------- */
+
+static enum schedule_kind kind_of(const struct train *t)
+{
+    return t->spec->parallel.schedule == PIPELINE_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
+}
+
+/* Rows of a micro-batch come in multiples of this. */
+static int multiple_of(const struct train *t)
+{
+    return t->model.sequence_parallel ? t->mesh->tp : 1;
+}
+
+int train_batch_open(struct train *t, struct merr *err)
+{
+    struct docset_info info;
+
+    if (t->spec->train.data.samples == SAMPLES_STREAM) {
+        TRY(data_open(t->spec, &t->data, err));
+        data_get_info(t->data, &t->info);
+        return 0;
+    }
+    TRY(docset_open(t->spec, &t->docs, err));
+    docset_get_info(t->docs, &info);
+    t->info = (struct data_info){
+        .length = t->spec->train.batch.capacity, .batch = t->spec->train.batch.sequences,
+        .train_samples = info.documents[DOCSET_TRAIN], .heldout_samples = info.documents[DOCSET_HELDOUT],
+        .end_token = -1,
+    };
+    return 0;
+}
+
+/* Held-out documents in their order, as many in a micro-batch as it holds. */
+static int pack_heldout(struct train *t, struct merr *err)
+{
+    bool open = false;
+
+    pack_init(&t->heldout);
+    for (int i = 0; i < t->eval_sequences; i++) {
+        struct pack *p = &t->heldout;
+        int rows, got = pack_read(p, t->docs, DOCSET_HELDOUT, (uint64_t)i, (uint64_t)i, err);
+
+        if (got < 0)
+            return got;
+        if (got == 0)
+            continue;
+        rows = p->doc[p->docs - 1].inputs;
+        if (open && p->rows[p->micros - 1] + rows > t->info.length) {
+            TRY(pack_end(p, multiple_of(t), err));
+            open = false;
+        }
+        if (!open)
+            TRY(pack_begin(p, err));
+        open = true;
+        TRY(pack_put(p, p->docs - 1, rows, err));
+    }
+    return open ? pack_end(&t->heldout, multiple_of(t), err) : 0;
+}
+
+static int plan_eval(struct train *t, struct merr *err)
+{
+    int dp = t->mesh->dp, mine;
+
+    t->eval_sequences = t->spec->train.eval.sequences;
+    if ((uint64_t)t->eval_sequences > t->info.heldout_samples)
+        t->eval_sequences = (int)t->info.heldout_samples;
+    if (t->docs)
+        TRY(pack_heldout(t, err));
+    t->eval_micros = t->docs ? (int)t->heldout.micros : (t->eval_sequences + t->micro - 1) / t->micro;
+    t->eval_begin = (int)((long)t->mesh->dp_index * t->eval_micros / dp);
+    t->eval_end = (int)((long)(t->mesh->dp_index + 1) * t->eval_micros / dp);
+    mine = t->eval_end - t->eval_begin;
+    t->eval_sums = calloc(2 * (size_t)t->eval_micros + 1, sizeof(*t->eval_sums));
+    if (!t->eval_sums)
+        return merr_set(err, -ENOMEM, "no memory for %d held-out micro-batches", t->eval_micros);
+    return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, t->chunks, mine, &t->eval_schedule, err) : 0;
+}
+
+/* Slots that any number of micro-batches makes do with: from some rounds of the pipeline on, more take no more. */
+static int plan_any_slots(struct train *t, struct merr *err)
+{
+    for (int micros = 1; micros <= ROUNDS * t->mesh->pp; micros++) {
+        struct schedule *s = NULL;
+
+        TRY(schedule_new(kind_of(t), t->mesh->pp, t->chunks, micros, &s, err));
+        for (int i = 0; i < t->chunks; i++) {
+            int n = plan_slots(s, t->eval_schedule, t->mesh->pp_index, i);
+
+            t->slots[i] = n > t->slots[i] ? n : t->slots[i];
+        }
+        schedule_free(s);
+    }
+    return 0;
+}
+
+static int plan_sizes(struct train *t, struct merr *err)
+{
+    int v = t->spec->parallel.virtual_workers;
+
+    plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
+    t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
+    if (t->docs) {
+        t->micro = t->per_leaf = t->micros = 1; /* the last two are each step's own */
+    } else {
+        TRY(run_micro(t->spec, &t->micro, err));
+        t->per_leaf = t->info.batch / v / t->micro;
+        t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
+    }
+    if (t->micro * t->info.length % multiple_of(t) != 0)
+        return merr_set(err, -EINVAL, "sequence_parallel cannot share a micro-batch of %d tokens among tp %d; want a "
+                        "multiple", t->micro * t->info.length, t->mesh->tp);
+    return 0;
+}
+
+int train_batch_plan(struct train *t, struct merr *err)
+{
+    TRY(plan_sizes(t, err));
+    TRY(schedule_new(kind_of(t), t->mesh->pp, t->chunks, t->micros, &t->schedule, err));
+    TRY(plan_eval(t, err));
+    t->slots = calloc(t->chunks, sizeof(*t->slots));
+    for (int i = 0; t->slots && i < t->chunks; i++)
+        t->slots[i] = plan_slots(t->schedule, t->eval_schedule, t->mesh->pp_index, i);
+    if (t->slots && t->docs)
+        TRY(plan_any_slots(t, err));
+    t->squares = (size_t)t->params.tensors * t->mesh->tp;
+    t->loss = calloc(t->micros, sizeof(*t->loss));
+    t->sums = calloc(t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS, sizeof(*t->sums));
+    return t->slots && t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
+}
+
+int train_batch_docs(const struct train *t)
+{
+    int most = t->info.batch > t->eval_sequences ? t->info.batch : t->eval_sequences;
+
+    if (!t->docs)
+        return 0;
+    return (most < t->info.length ? most : t->info.length) + 1; /* one of rows that fill up */
+}
+
+/* --- documents ahead --------------------------------------------------------------------------------------- */
+
+/* What planners reckon with: a processor's or a GPU's usual speed, not this one's, for plans must be the same on every
+ * rank and after every restart. */
+static struct seq_cost cost_of(const struct train *t)
+{
+    bool gpu = strcmp(t->k->name, "cuda") == 0;
+    double rate = gpu ? 2e14 : 1e11, layer_s = gpu ? 600e-6 : 50e-6;
+    double line = model_flops_per_token(&t->model, 0);
+
+    return (struct seq_cost){
+        .lin_s = line / rate, .quad_s = (model_flops_per_token(&t->model, 1) - line) / rate,
+        .micro_s = layer_s * t->model.layers, .forward_share = 1.0 / 3,
+    };
+}
+
+int train_batch_start(struct train *t, struct merr *err)
+{
+    const struct job_spec *s = t->spec;
+    struct feed_cfg f = {
+        .docs = t->docs, .order = s->train.data.order, .seed = s->train.init.seed, .sequences = t->info.batch,
+        .first = t->step, .end = (uint64_t)s->train.steps, .multiple = multiple_of(t), .dp = t->mesh->dp,
+        .dp_index = t->mesh->dp_index,
+        .plan = {.replicas = s->parallel.virtual_workers, .ranks = 1, .capacity = s->train.batch.capacity,
+                 .micro = s->train.batch.micro, .seed = s->train.init.seed, .cost = cost_of(t)},
+    };
+
+    if (!t->docs || f.first >= f.end)
+        return 0;
+    TRY(seq_policy_find(s->sequence.policy, &f.plan.policy, err));
+    if (s->train.batch.micro == SPEC_AUTO)
+        f.plan.micro = s->train.batch.capacity / s->train.batch.length;
+    return feed_open(&f, &t->feed, err);
+}
+
+void train_batch_close(struct train *t)
+{
+    feed_close(t->feed);
+    docset_close(t->docs);
+    pack_clear(&t->heldout);
+    if (t->data)
+        data_close(t->data);
+}
+
+/* --- one step ---------------------------------------------------------------------------------------------- */
+
+/* Another number of micro-batches than in the step before. */
+static int resize(struct train *t, int micros, struct merr *err)
+{
+    struct schedule *s = NULL;
+    double *loss;
+
+    if (micros == t->micros)
+        return 0;
+    loss = realloc(t->loss, micros * sizeof(*loss));
+    if (!loss)
+        return merr_set(err, -ENOMEM, "no memory for the losses of %d micro-batches", micros);
+    t->loss = loss;
+    TRY(schedule_new(kind_of(t), t->mesh->pp, t->chunks, micros, &s, err));
+    for (int i = 0; i < t->chunks; i++)
+        if (plan_slots(s, NULL, t->mesh->pp_index, i) > t->slots[i]) {
+            schedule_free(s);
+            return merr_set(err, -EPROTO, "%d micro-batches take more activations than were planned", micros);
+        }
+    schedule_free(t->schedule);
+    t->schedule = s;
+    t->micros = micros;
+    return 0;
+}
+
+int train_batch_next(struct train *t, struct merr *err)
+{
+    if (!t->docs) {
+        t->targets = t->step_tokens = (uint64_t)t->info.batch * t->info.length;
+        return 0;
+    }
+    TRY(feed_take(t->feed, t->step, &t->fed, err));
+    t->per_leaf = t->fed->per_leaf;
+    t->targets = (uint64_t)t->fed->targets;
+    t->step_tokens = (uint64_t)t->fed->tokens;
+    return resize(t, (t->leaf_end - t->leaf_begin) * t->per_leaf, err);
+}
+
+const int *train_batch_rows(const struct train *t)
+{
+    return t->docs ? t->fed->pack.rows : NULL;
+}
+
+double train_batch_length(const struct train *t)
+{
+    return t->docs ? t->fed->mean_length : t->info.length;
+}
+
+void train_batch_report(const struct train *t, struct report_step *s)
+{
+    if (!t->docs)
+        return;
+    s->documents = (int)t->fed->pack.docs;
+    s->micro_batches = t->per_leaf;
+    s->targets = t->targets;
+    s->replica_tokens_min = (uint64_t)t->fed->replica_tokens_min;
+    s->replica_tokens_max = (uint64_t)t->fed->replica_tokens_max;
+    s->imbalance = t->fed->imbalance;
+    s->padding_share = t->fed->padding_share;
+}
+
+void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool text, struct stage_slot *slot)
+{
+    const int *length;
+    int n = (int)pack_pieces(p, micro, &length);
+
+    stage_slot_layout(t->stage[0], slot, length, n); /* all chunks have room for as much */
+    pack_samples(p, micro, slot->sample);
+    if (text)
+        pack_fill(p, micro, slot->tokens, slot->targets);
+}
+
+int train_load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
+{
+    struct train *t = arg;
+    int leaf = t->leaf_begin + micro / t->per_leaf;
+    int first = (leaf * t->per_leaf + micro % t->per_leaf) * t->micro;
+
+    if (t->docs) {
+        train_load_pack(t, &t->fed->pack, (size_t)micro, text, slot);
+        return 0;
+    }
+    for (int i = 0; i < t->micro; i++)
+        slot->sample[i] = t->step * (uint64_t)t->info.batch + first + i;
+    if (!text)
+        return 0;
+    data_expect(t->data, t->step + 1, first, t->micro); /* read from disk while this step computes */
+    return data_train(t->data, t->step, first, t->micro, slot->tokens, slot->targets, err);
+}
