@@ -57,6 +57,7 @@ struct comm_cfg {
     int64_t timeout_us;    /* of each wait; 0: 120 s */
     struct flight *flight; /* borrowed for the world's life; never NULL */
     const char *transport; /* NULL: as described; "ucx": UCX even inside a node (tests) */
+    const char *name;      /* at most 15 bytes: keeps several worlds that meet in one folder apart; NULL: "" */
 };
 
 /* Meet the other ranks. Returns when all of them are connected as far as needed to start. */

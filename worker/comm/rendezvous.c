@@ -19,9 +19,10 @@ struct card {
     uint32_t rank, size, bytes, crc;
 };
 
-static int card_path(const char *folder, const char *kind, int rank, char path[PATH_MAX], struct merr *err)
+static int card_path(const struct comm_world *w, const char *folder, const char *kind, int rank, char path[PATH_MAX],
+                     struct merr *err)
 {
-    if (snprintf(path, PATH_MAX, "%s/%s-%d", folder, kind, rank) >= PATH_MAX)
+    if (snprintf(path, PATH_MAX, "%s/%s%s-%d", folder, w->name, kind, rank) >= PATH_MAX)
         return merr_set(err, -ENAMETOOLONG, "rendezvous folder's path is too long: '%s'", folder);
     return 0;
 }
@@ -70,7 +71,7 @@ int card_publish(const struct comm_world *w, const char *folder, const char *kin
                      (uint32_t)w->size,    (uint32_t)bytes, hash_crc32c(0, body, bytes)};
     struct buf there;
     uint64_t old;
-    int r = card_path(folder, kind, w->rank, path, err);
+    int r = card_path(w, folder, kind, w->rank, path, err);
 
     if (r < 0)
         return r;
@@ -93,7 +94,7 @@ int card_wait(const struct comm_world *w, const char *folder, const char *kind, 
     IO_CLOSE_AUTO int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     char path[PATH_MAX], events[4096];
     uint64_t old = UINT64_MAX;
-    int r = card_path(folder, kind, rank, path, err);
+    int r = card_path(w, folder, kind, rank, path, err);
 
     if (r < 0)
         return r;
@@ -128,6 +129,6 @@ void card_remove(const struct comm_world *w, const char *folder, const char *kin
 {
     char path[PATH_MAX];
 
-    if (card_path(folder, kind, w->rank, path, NULL) == 0)
+    if (card_path(w, folder, kind, w->rank, path, NULL) == 0)
         (void)unlink(path);
 }

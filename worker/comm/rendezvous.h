@@ -1,6 +1,7 @@
 /* rendezvous - small files in the run's folder by which ranks find each other; private to worker/comm
  *
- * A card is one file, "KIND-RANK", published whole and carried between nodes by the agents (docs/protocol.md).
+ * A card is one file, "KIND-RANK" behind the name of the world, published whole and carried between nodes by the agents
+ * (docs/protocol.md).
  */
 #ifndef MUSTER_WORKER_COMM_RENDEZVOUS_H
 #define MUSTER_WORKER_COMM_RENDEZVOUS_H

@@ -229,6 +229,7 @@ int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct 
     w->rank = cfg->rank;
     w->size = cfg->size;
     w->generation = cfg->generation;
+    (void)snprintf(w->name, sizeof(w->name), "%s", cfg->name ? cfg->name : "");
     w->timeout_us = cfg->timeout_us ? cfg->timeout_us : TIMEOUT_US;
     w->flight = cfg->flight;
     for (int i = 0; i < w->size; i++) {

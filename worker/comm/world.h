@@ -134,6 +134,7 @@ struct ucx;
 struct comm_world {
     int rank, size;
     uint64_t generation;
+    char name[16];
     int64_t timeout_us;
     int *node_of; /* of each rank */
     struct flight *flight;
