@@ -29,7 +29,8 @@ static int set_paths(struct mck_writer *w, struct attempt *a, struct merr *err)
     return r ? r : folder_join(a->folder, temp, a->temp, err);
 }
 
-/* A whole MANIFEST means the step is committed; a damaged one is removed, so that this attempt can commit. */
+/* A whole MANIFEST means the step is committed; a damaged one is removed, so that this attempt can commit, and so is
+ * one that an earlier generation left where there are only parts now. */
 static int check_committed(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
     IO_CLOSE_AUTO int fence = -1;
@@ -40,12 +41,12 @@ static int check_committed(struct mck_writer *w, struct attempt *a, struct merr 
         r = folder_fence(w->cfg.dir, w->cfg.generation, true, &fence, err);
     if (r || access(path, F_OK))
         return r;
-    if (read_is_committed(a->folder)) {
+    if (!w->cfg.parts && read_is_committed(a->folder)) {
         (void)pthread_mutex_lock(&w->lock); /* the capture looks at it meanwhile */
         a->skip = true;
         (void)pthread_mutex_unlock(&w->lock);
     } else if (unlink(path) && errno != ENOENT)
-        return merr_errno(err, -errno, "cannot remove the damaged '%s'", path);
+        return merr_errno(err, -errno, "cannot remove the %s '%s'", w->cfg.parts ? "older" : "damaged", path);
     return 0;
 }
 
@@ -168,10 +169,9 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
                            .deadline_us = clock_mono_us() + w->cfg.timeout_us};
     int r;
 
-
     io_close(&a->fd);
     r = move_into_place(w, a, err);
-    if (r || w->cfg.rank != 0)
+    if (r || w->cfg.rank != 0 || w->cfg.parts)
         return r;
     r = coordinate_commit(&c, err);
     if (r)

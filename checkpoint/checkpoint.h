@@ -77,6 +77,7 @@ struct mck_cfg {
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
     size_t pool_bytes;   /* staging ring; 0: MCK_POOL_BYTES */
     int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
+    bool parts; /* dir is this node's alone: leave whole data files and no MANIFEST; others commit and collect */
 };
 
 struct mck_done { /* how a request ended, for events and metrics */
@@ -144,6 +145,10 @@ const json_t *mck_kv(const struct mck *c); /* borrowed */
  * the checkpoint is -ENOENT with its name. dtype of buffer and file must agree, or both be among F32/BF16/F16
  * (converted, round to nearest even). */
 int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err);
+
+/* The chunks that mck_load would read for these buffers, each at least once: chunk of file c->files[file]. */
+int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
+               void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err);
 
 /* Everything inspect prints: files, tensors, shards, chunks, kv, as new JSON. */
 json_t *mck_inspect(const struct mck *c);

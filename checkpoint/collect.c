@@ -24,8 +24,7 @@ static bool is_read(const char *path, int *ret_fd)
     return *ret_fd >= 0 && flock(*ret_fd, LOCK_EX | LOCK_NB);
 }
 
-/* First out of sight at once, then away bit by bit: an interrupted deletion is never half a checkpoint. */
-static int remove_step(const char *dir, uint64_t step, struct merr *err)
+int collect_step(const char *dir, uint64_t step, struct merr *err)
 {
     char path[MCK_PATH_MAX], trash[MCK_PATH_MAX], name[64];
     IO_CLOSE_AUTO int lease = -1;
@@ -43,7 +42,7 @@ static int remove_step(const char *dir, uint64_t step, struct merr *err)
     return r ? r : io_remove_tree(trash, err);
 }
 
-static int remove_trash(const char *dir, struct merr *err)
+int collect_trash(const char *dir, struct merr *err)
 {
     DIR *d = opendir(dir);
     char path[MCK_PATH_MAX];
@@ -80,7 +79,7 @@ int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing,
 {
     uint64_t *step = NULL, newest = 0;
     size_t n = 0;
-    int good = 0, r = remove_trash(dir, err);
+    int good = 0, r = collect_trash(dir, err);
 
     if (keep < 2)
         keep = 2;
@@ -97,7 +96,7 @@ int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing,
         if (whole && keep_every && step[i] % keep_every == 0)
             continue; /* kept for good */
         if (good >= keep || (!committed && (!writing || (good && step[i] < newest))))
-            r = remove_step(dir, step[i], err);
+            r = collect_step(dir, step[i], err);
     }
     free(step);
     return r;

@@ -117,7 +117,12 @@ static int wait_change(const struct coordinate *c, int watch, struct merr *err)
     return 0;
 }
 
-static int wait_ranks(const struct coordinate *c, struct merr *err)
+static uint32_t rank_at(const struct coordinate *c, uint32_t i)
+{
+    return c->rank ? c->rank[i] : i;
+}
+
+int coordinate_wait(const struct coordinate *c, struct merr *err)
 {
     IO_CLOSE_AUTO int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     uint32_t next = 0; /* ranks below are ready */
@@ -129,16 +134,16 @@ static int wait_ranks(const struct coordinate *c, struct merr *err)
         bool ready = true;
 
         while (next < c->writers && !r && ready) {
-            r = rank_state(c, next, &ready, err);
+            r = rank_state(c, rank_at(c, next), &ready, err);
             next += !r && ready;
         }
         for (uint32_t i = next + 1; i < c->writers && !r; i++)
-            r = rank_state(c, i, &(bool){false}, err); /* a failure further on ends the wait at once */
+            r = rank_state(c, rank_at(c, i), &(bool){false}, err); /* a failure further on ends the wait at once */
         if (r || next == c->writers)
             break;
         if (clock_mono_us() >= c->deadline_us)
-            return merr_set(err, -ETIMEDOUT, "rank %u has not written its part of step %llu in time", next,
-                            (unsigned long long)c->step);
+            return merr_set(err, -ETIMEDOUT, "rank %u has not written its part of step %llu in time",
+                            rank_at(c, next), (unsigned long long)c->step);
         r = wait_change(c, watch, err);
     }
     return r;
@@ -221,7 +226,7 @@ int coordinate_write_manifest(const struct mck_index *ix, const char *dir, const
 int coordinate_commit(struct coordinate *c, struct merr *err)
 {
     struct mck_index ix;
-    int r = wait_ranks(c, err);
+    int r = coordinate_wait(c, err);
 
     if (!r)
         r = coordinate_merge(c->folder, c->writers, &ix, err);

@@ -16,6 +16,7 @@ struct coordinate {
     uint64_t generation, step;
     const uint8_t *uuid;
     uint32_t writers;
+    const uint32_t *rank; /* [writers]: the ranks whose files are here; NULL: all */
     int stop_fd; /* readable: give up */
     int64_t deadline_us;
     uint64_t bytes, stored; /* out: of all files */
@@ -23,6 +24,9 @@ struct coordinate {
 
 /* First 16 hex digits of an attempt's id. */
 void coordinate_tag(const uint8_t uuid[16], char ret[17]);
+
+/* Wait for the data files of the ranks. -ECOMM when one says that it failed, -ETIMEDOUT, -ECANCELED. */
+int coordinate_wait(const struct coordinate *c, struct merr *err);
 
 /* Wait for all data files, check that they fit and commit. On failure nothing is committed and the files of the
  * attempt stay. */

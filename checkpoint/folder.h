@@ -39,6 +39,12 @@ int folder_join_writers(const char *dir, int *ret_fd, struct merr *err);
 /* Is some writer of dir alive? */
 bool folder_has_writers(const char *dir);
 
+/* Remove a step's folder, whatever is in it, unless it is being read: first out of sight at once, then away bit by
+ * bit, so that an interrupted deletion is never half a checkpoint. One that is not there is fine. */
+int collect_step(const char *dir, uint64_t step, struct merr *err);
+/* Go on with interrupted deletions. */
+int collect_trash(const char *dir, struct merr *err);
+
 /* Steps that have a folder, ascending, committed or not; free(*ret). A missing dir has none. */
 int folder_steps(const char *dir, uint64_t **ret, size_t *ret_n, struct merr *err);
 

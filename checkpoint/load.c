@@ -300,13 +300,33 @@ static int run_readers(struct load *l, struct merr *err)
     return l->code;
 }
 
-int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err)
+static int plan_all(struct load *l, const struct mck_buffer *bufs, size_t n, struct merr *err)
 {
-    struct load l = {.c = c};
     int r = 0;
 
     for (size_t i = 0; i < n && !r; i++)
-        r = plan_buffer(&l, &bufs[i], err);
+        r = plan_buffer(l, &bufs[i], err);
+    return r;
+}
+
+int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
+               void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err)
+{
+    struct load l = {.c = c};
+    int r = plan_all(&l, bufs, n, err);
+
+    for (size_t i = 0; i < l.needs && !r; i++)
+        take(arg, l.need[i].file, l.need[i].chunk);
+    free(l.op);
+    free(l.need);
+    return r;
+}
+
+int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err)
+{
+    struct load l = {.c = c};
+    int r = plan_all(&l, bufs, n, err);
+
     if (!r && l.needs) {
         qsort(l.need, l.needs, sizeof(*l.need), compare_needs);
         r = run_readers(&l, err);
