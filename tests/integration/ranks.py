@@ -33,17 +33,23 @@ class Run:
             "ranks": [{"rank": r, "node": "n%d" % (r * nodes // self.world + 1), "slot": r, "class": "cpu",
                        "address": "127.0.0.1"} for r in range(self.world)],
         }
-        if memory:
-            assignment["memory"] = memory
-        with open(os.path.join(self.folder, "assignment.json"), "w") as f:
-            json.dump(assignment, f)
+        # memory: of the one node, or a list with that of each; then each has a folder of its own, as on its own host
+        memories = memory if isinstance(memory, list) else [memory]
+        self.folders = [self.folder] + [f"{self.folder}-n{i + 2}" for i in range(len(memories) - 1)]
+        self.folder_of = [self.folders[r * nodes // self.world if len(memories) > 1 else 0] for r in range(self.world)]
+        for folder, where in zip(self.folders, memories):
+            if folder != self.folder:
+                os.makedirs(folder)
+                os.symlink(os.path.join(self.folder, "rendezvous"), os.path.join(folder, "rendezvous"))
+            with open(os.path.join(folder, "assignment.json"), "w") as f:
+                json.dump(assignment | ({"memory": str(where)} if where else {}), f)
         self.env = dict(os.environ, OMP_NUM_THREADS=str(threads), **(env or {}))
         self.ranks = []
 
     def start(self):
         for r in range(self.world):
             with open(self.log_path(r), "wb") as log:
-                self.ranks.append(subprocess.Popen([TRAIN, "--run", self.folder, "--rank", str(r)], stdout=log,
+                self.ranks.append(subprocess.Popen([TRAIN, "--run", self.folder_of[r], "--rank", str(r)], stdout=log,
                                                    stderr=log, stdin=subprocess.DEVNULL, env=self.env))
         return self
 
@@ -98,10 +104,11 @@ class Run:
         return self.lines(os.path.join(self.job, "metrics.jsonl"))
 
     def events(self, kind=None):
-        return [e for e in self.lines(os.path.join(self.folder, "events.jsonl")) if kind in (None, e["type"])]
+        return [e for folder in self.folders for e in self.lines(os.path.join(folder, "events.jsonl"))
+                if kind in (None, e["type"])]
 
     def flight_path(self, rank):
-        return os.path.join(self.folder, "rank-%05d.flight" % rank)
+        return os.path.join(self.folder_of[rank], "rank-%05d.flight" % rank)
 
     def order(self, rank, order):
         """What the agent writes into a rank's flight page (worker/diagnose/flight.c: the word at byte 16)."""

@@ -233,13 +233,13 @@ static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struc
     return 0;
 }
 
-/* Memory for the snapshots of a run that is on this node alone. Without it the run does without. */
+/* Memory for the snapshots of this node's ranks. Without it the run does without. */
 static int give_memory(const struct ranks *r, struct run *run)
 {
     char path[PATH_MAX];
     struct merr why;
 
-    if (!r->memory || run->nodes != 1 || run->spec->kind != JOB_TRAIN)
+    if (!r->memory || run->spec->kind != JOB_TRAIN)
         return 0;
     if (memory_open(r->memory, run->job, run->dir, path, &why) < 0)
         return json_object_set_new(run->assignment, "no_memory", json_string(why.text));

@@ -13,12 +13,18 @@
 #define COPY_AFTER_US (INT64_C(2) * 1000000)       /* what was taken over goes to disk, unless the job moves again */
 #define PAGE ((size_t)4096)
 
-/* Moments that every replica has to itself, weights that are not the masters and memory of a GPU cannot be left. */
+static bool one_node(const struct train *t)
+{
+    return guard_leaders(t->run.node_of, t->run.world, NULL) == 1;
+}
+
+/* Moments that every replica has to itself, weights that are not the masters, memory of a GPU and of several nodes
+ * cannot be left. */
 static bool can_keep(const struct train *t)
 {
     bool coded = t->spec->compress.dp[0] && strcmp(t->spec->compress.dp, "none") != 0;
 
-    return t->run.memory[0] && t->spec->parallel.zero == 1 && !coded && strcmp(t->k->name, "cuda") != 0;
+    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && !coded && strcmp(t->k->name, "cuda") != 0;
 }
 
 void train_keep_open(struct train *t, size_t arena_bytes)
@@ -29,6 +35,8 @@ void train_keep_open(struct train *t, size_t arena_bytes)
     };
     struct merr why;
 
+    if (t->run.memory[0] && !one_node(t) && t->run.node_of[t->mesh->rank] == t->mesh->rank)
+        keep_trim(t->run.memory, 0); /* of when there was one */
     if (can_keep(t) && keep_open(&cfg, &t->keep, &why) < 0 && t->mesh->rank == 0)
         log_info("state will not be handed over in memory: %s", why.text);
     t->durable_us = clock_wall_us(); /* nothing is lost yet */

@@ -1,8 +1,11 @@
 /* Where training starts from: checkpoints read. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "worker/tier/recover.h"
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
@@ -38,17 +41,25 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
     return found;
 }
 
-static int load_step(struct train *t, const char *dir, uint64_t step, struct merr *err)
+static int load(struct train *t, struct mck *c, struct merr *err)
 {
     struct state_view s = train_view(t, true);
-    struct mck *c = NULL;
     int r;
 
     train_keep_clear(t);
-    TRY(mck_open(dir, step, &c, err));
     r = state_load(&s, c, err);
     if (r == 0)
         t->tokens = (uint64_t)json_integer_value(json_object_get(mck_kv(c), "tokens"));
+    return r;
+}
+
+static int load_disk(struct train *t, uint64_t step, struct merr *err)
+{
+    struct mck *c = NULL;
+    int r;
+
+    TRY(mck_open(t->run.checkpoints, step, &c, err));
+    r = load(t, c, err);
     mck_free(c);
     return r;
 }
@@ -63,11 +74,10 @@ static int everyone(struct train *t, int code, bool *ret_all, struct merr *err)
     return 0;
 }
 
-static int note(struct train *t, uint64_t step, const char *why, struct merr *err)
+static int note(struct train *t, uint64_t step, const char *message, struct merr *err)
 {
-    log_warn("checkpoint %llu is passed over: %s", (unsigned long long)step, why);
     return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step,
-                                                  "message", why), err);
+                                                  "message", message), err);
 }
 
 /* What is tried next. */
@@ -75,66 +85,166 @@ struct candidate {
     int64_t found, tier, step;
 };
 
-static const char *folder_of(const struct train *t, int64_t tier)
-{
-    return tier == TIER_DISK ? t->run.checkpoints : t->run.memory;
-}
+/* What resuming goes through. */
+struct source {
+    struct recover *memory;
+    uint64_t limit[SOURCES]; /* each has been tried down to here */
+    struct candidate c;
+    double load_s;
+};
 
-/* The newest of all below what each has been tried down to; of equal steps the one that costs least. */
-static int choose(const struct train *t, const uint64_t limit[SOURCES], struct candidate *ret, struct merr *err)
+/* The newest of all; of equal steps the one that costs least. On rank 0. */
+static int choose(const struct train *t, struct source *s, struct merr *err)
 {
+    struct candidate *c = &s->c;
     uint64_t step;
-    int found;
+    int found = newest_below(t->run.checkpoints, s->limit[TIER_DISK], &step, err);
 
-    *ret = (struct candidate){0};
-    for (int tier = 0; tier < TIERS; tier++) {
-        if (!folder_of(t, tier)[0])
-            continue;
-        found = newest_below(folder_of(t, tier), limit[tier], &step, err);
-        if (found < 0)
-            return found;
-        if (found && (!ret->found || (int64_t)step >= ret->step))
-            *ret = (struct candidate){1, tier, (int64_t)step};
-    }
-    if (limit[TIER_KEPT] == UINT64_MAX && train_kept(t, &step) && (!ret->found || (int64_t)step >= ret->step))
-        *ret = (struct candidate){1, TIER_KEPT, (int64_t)step};
+    if (found < 0)
+        return found;
+    *c = (struct candidate){found, TIER_DISK, found ? (int64_t)step : 0};
+    found = recover_newest(s->memory, s->limit[TIER_MEMORY], &step, NULL, err);
+    if (found < 0)
+        return found;
+    if (found && (!c->found || (int64_t)step >= c->step))
+        *c = (struct candidate){1, TIER_MEMORY, (int64_t)step};
+    if (s->limit[TIER_KEPT] == UINT64_MAX && train_kept(t, &step) && (!c->found || (int64_t)step >= c->step))
+        *c = (struct candidate){1, TIER_KEPT, (int64_t)step};
     return 0;
 }
 
-/* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, with where from,
- * 0 when there is nothing to resume from. */
-static int resume(struct train *t, const char **ret_from, struct merr *err)
+static int needed(void *arg, struct mck *c, void (*take)(void *arg, uint32_t file, uint32_t chunk), void *take_arg,
+                  struct merr *err)
 {
-    uint64_t limit[SOURCES] = {UINT64_MAX, UINT64_MAX, UINT64_MAX};
-    struct candidate c = {0};
+    struct state_view s = train_view(arg, true);
+
+    return state_needed(&s, c, take, take_arg, err);
+}
+
+static int load_memory(struct train *t, struct source *s, int *ret_own, struct merr *why, struct merr *err)
+{
+    const char *path;
+    struct mck *c = NULL;
+    int64_t began;
+    bool all;
+
+    TRY(recover_gather(s->memory, (uint64_t)s->c.step + 1, needed, t, &path, ret_own, why, err));
+    TRY(everyone(t, *ret_own, &all, err));
+    if (!all) {
+        *ret_own = *ret_own ? *ret_own : -ECOMM;
+        return 0;
+    }
+    began = clock_mono_us();
+    *ret_own = mck_open_path(path, &c, why);
+    if (*ret_own == 0)
+        *ret_own = load(t, c, why);
+    mck_free(c);
+    s->load_s = (double)(clock_mono_us() - began) * 1e-6;
+    return 0;
+}
+
+/* The candidate's state into this rank. Returns the world's failure; *ret_own is this rank's, with words in why. */
+static int load_candidate(struct train *t, struct source *s, int *ret_own, struct merr *why, struct merr *err)
+{
+    int64_t began = clock_mono_us();
+
+    if (s->c.tier == TIER_MEMORY)
+        return load_memory(t, s, ret_own, why, err);
+    *ret_own = s->c.tier == TIER_KEPT ? train_adopt_check(t, why) : load_disk(t, (uint64_t)s->c.step, why);
+    s->load_s = (double)(clock_mono_us() - began) * 1e-6;
+    return 0;
+}
+
+/* Say what was newer in memory than what training goes on from, and why it is not used. */
+static int tell_lost(struct train *t, const struct source *s, struct merr *err)
+{
+    const char *none = "no snapshot is left in the nodes' memory";
+    struct merr lost = {""};
+    char text[MERR_TEXT_MAX];
+    uint64_t step;
+    int found = recover_newest(s->memory, UINT64_MAX, &step, &lost, err);
+
+    if (found < 0)
+        return found;
+    if (!lost.text[0] && (found || s->c.tier == TIER_KEPT || t->run.generation == 1 || !t->run.memory[0]))
+        return 0;
+    (void)snprintf(text, sizeof(text), "%.800s; going on from step %lld %s", lost.text[0] ? lost.text : none,
+                   (long long)s->c.step, s->c.tier == TIER_DISK ? "on disk" : "in memory");
+    log_warn("%s", text);
+    return note(t, (uint64_t)s->c.step, text, err);
+}
+
+static int tell_resumed(struct train *t, const struct source *s, double seconds, struct merr *err)
+{
+    const struct recover_stats *m = recover_stats(s->memory);
+    bool disk = s->c.tier == TIER_DISK;
+    const char *from = disk ? "disk" : s->c.tier == TIER_KEPT ? "kept" : m->source;
+
+    log_info("resumed from step %lld: %s, %.3f s: look %.3f, rebuild %.3f, gather %.3f, load %.3f",
+             (long long)s->c.step, disk ? t->run.checkpoints : from, seconds, m->survey_s, m->rebuild_s, m->gather_s,
+             s->load_s);
+    TRY(tell_lost(t, s, err));
+    return report_event_take(t->report, json_pack("{s:s, s:I, s:s, s:s, s:s, s:f, s:{s:f, s:f, s:f, s:f}, s:I, s:I}",
+                                                  "type", "resumed", "step", (json_int_t)s->c.step, "path",
+                                                  disk ? t->run.checkpoints : t->run.memory, "tier",
+                                                  disk ? "disk" : "memory", "source", from, "seconds", seconds,
+                                                  "phases", "look_s", m->survey_s, "rebuild_s", m->rebuild_s,
+                                                  "gather_s", m->gather_s, "load_s", s->load_s, "rebuilt_bytes",
+                                                  (json_int_t)m->rebuilt_bytes, "fetched_bytes",
+                                                  (json_int_t)m->fetched_bytes), err);
+}
+
+/* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, 0 when there is
+ * nothing to resume from. */
+static int try_sources(struct train *t, struct source *s, struct merr *err)
+{
     struct merr why = {""};
     bool all;
 
     for (int i = 0; i < CANDIDATES_MAX; i++) {
-        int code;
+        int code = 0;
 
         if (t->mesh->rank == 0)
-            TRY(choose(t, limit, &c, err));
-        TRY(comm_broadcast(t->all, &c, sizeof(c), 0, err));
-        if (!c.found)
-            return limit[TIER_DISK] == UINT64_MAX ? 0 :
+            TRY(choose(t, s, err));
+        TRY(comm_broadcast(t->all, &s->c, sizeof(s->c), 0, err));
+        if (!s->c.found)
+            return s->limit[TIER_DISK] == UINT64_MAX ? 0 :
                 merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", t->run.checkpoints, why.text);
-        code = c.tier == TIER_KEPT ? train_adopt_check(t, &why)
-                                   : load_step(t, folder_of(t, c.tier), (uint64_t)c.step, &why);
+        TRY(load_candidate(t, s, &code, &why, err));
         TRY(everyone(t, code, &all, err));
-        if (all && c.tier == TIER_KEPT)
+        if (all && s->c.tier == TIER_KEPT)
             TRY(train_adopt(t, err));
         if (all) {
-            t->step = (uint64_t)c.step;
-            *ret_from = folder_of(t, c.tier);
+            t->step = (uint64_t)s->c.step;
             return 1;
         }
-        if (code != 0)
-            TRY(note(t, (uint64_t)c.step, why.text, err));
-        limit[c.tier] = (uint64_t)c.step;
+        if (code != 0 && code != -ECOMM) {
+            log_warn("checkpoint %llu is passed over: %s", (unsigned long long)s->c.step, why.text);
+            TRY(note(t, (uint64_t)s->c.step, why.text, err));
+        }
+        s->limit[s->c.tier] = (uint64_t)s->c.step;
     }
     return merr_set(err, -EBADMSG, "the newest %d checkpoints in '%s' cannot be read: %s", CANDIDATES_MAX,
                     t->run.checkpoints, why.text);
+}
+
+static int resume(struct train *t, struct merr *err)
+{
+    struct source s = {.limit = {UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+    struct recover_cfg cfg = {.dir = t->run.memory, .world = t->world, .all = t->all, .node_of = t->run.node_of,
+                              .rank = t->mesh->rank, .size = t->run.world};
+    int64_t began = clock_mono_us();
+    int r;
+
+    TRY(recover_open(&cfg, &s.memory, err));
+    r = try_sources(t, &s, err);
+    if (r == 1 && t->mesh->rank == 0) {
+        int told = tell_resumed(t, &s, (double)(clock_mono_us() - began) * 1e-6, err);
+
+        r = told < 0 ? told : r;
+    }
+    recover_free(s.memory);
+    return r;
 }
 
 static int load_from(struct train *t, const char *path, struct merr *err)
@@ -172,11 +282,10 @@ int train_source(const struct train *t, json_t **ret, struct merr *err)
 
 int train_restore(struct train *t, struct merr *err)
 {
-    const char *from = "";
     int resumed;
 
     flight_phase_set(t->flight, FLIGHT_LOAD, 0);
-    resumed = resume(t, &from, err);
+    resumed = resume(t, err);
     if (resumed < 0)
         return resumed;
     if (!resumed)
@@ -185,11 +294,5 @@ int train_restore(struct train *t, struct merr *err)
         TRY(load_from(t, t->spec->train.init.from, err));
     else if (!resumed)
         params_fill(&t->params, t->spec->train.init.seed, t->run.threads, t->weights);
-    TRY(train_weights_changed(t, err));
-    if (!resumed || t->mesh->rank != 0)
-        return 0;
-    log_info("resumed from step %llu of '%s'", (unsigned long long)t->step, from);
-    return report_event_take(t->report, json_pack("{s:s, s:I, s:s, s:s}", "type", "resumed", "step",
-                                                  (json_int_t)t->step, "path", from, "tier",
-                                                  from == t->run.memory ? "memory" : "disk"), err);
+    return train_weights_changed(t, err);
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "worker/tier/parity.h"
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
@@ -15,14 +16,14 @@
 #define MEMORY_POOL_BYTES (16u << 20)
 #define MEMORY_TIMEOUT_US (INT64_C(60) * 1000000)
 
-/* Nodes of the world: ranks with equal numbers share one. */
 static int nodes(const struct train *t)
 {
-    int n = 0;
+    return guard_leaders(t->run.node_of, t->run.world, NULL);
+}
 
-    for (int i = 0; i < t->run.world; i++)
-        n += t->run.node_of[i] == i;
-    return n;
+static bool leads_node(const struct train *t)
+{
+    return t->run.node_of[t->mesh->rank] == t->mesh->rank;
 }
 
 static uint64_t saved_bytes(const struct train *t)
@@ -34,39 +35,75 @@ static uint64_t saved_bytes(const struct train *t)
     return bytes;
 }
 
-/* Whether this rank's snapshots fit: into the file system, and into half of the memory that is free. */
+/* Whether the snapshots of this node's ranks fit, were each as large as this one's, and parity of other nodes' with
+ * them: into the file system, and into half of the memory that is free. */
 static bool has_room(const struct train *t)
 {
     uint64_t need = saved_bytes(t) * SNAPSHOTS * (uint64_t)train_ranks_here(t);
+    int first, group = 1;
     struct fit_room room;
     struct statvfs fs;
 
+    parity_group(nodes(t), 0, &first, &group);
+    need += group > 1 ? need / (uint64_t)(group - 1) : 0;
     fit_room_here(&room);
     if (statvfs(t->run.memory, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < need)
         return false;
     return room.free == 0 || need < room.free / 2;
 }
 
-/* All ranks or none: those that cannot have snapshots in memory leave them to the disk. */
-static int open_memory(struct train *t, const struct mck_cfg *disk, struct merr *err)
+/* The writer of this rank's snapshots, and over several nodes the guard that commits them. */
+static int make_memory(struct train *t, const struct mck_cfg *disk, struct merr *err)
 {
-    struct saver *s = &t->saver[TIER_MEMORY];
     struct mck_cfg cfg = *disk;
-    struct merr why = {"there is not enough of it free"};
-    double without;
 
+    if (!t->run.memory[0])
+        return merr_set(err, t->run.no_memory[0] ? -EIO : -ENOENT, "%s", t->run.no_memory);
+    if (!has_room(t))
+        return merr_set(err, -ENOSPC, "there is not enough of it free");
     cfg.dir = t->run.memory;
     cfg.codec = "none";
     cfg.keep = 2;
     cfg.keep_every = 0;
     cfg.pool_bytes = MEMORY_POOL_BYTES;
     cfg.timeout_us = MEMORY_TIMEOUT_US;
-    without = !has_room(t) || mck_writer_new(&cfg, t->save_list, t->save_n, &s->writer, &why) != 0;
+    cfg.parts = nodes(t) > 1;
+    return mck_writer_new(&cfg, t->save_list, t->save_n, &t->saver[TIER_MEMORY].writer, err);
+}
+
+static int make_guard(struct train *t, struct merr *err)
+{
+    char rendezvous[RUN_PATH_MAX + 16];
+    struct guard_cfg cfg = {.dir = t->run.memory, .rendezvous = rendezvous, .node_of = t->run.node_of,
+                            .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
+                            .step = t->step};
+
+    (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
+    return guard_open(&cfg, &t->guard, err);
+}
+
+/* All ranks or none: those that cannot have snapshots in memory leave them to the disk. */
+static int open_memory(struct train *t, const struct mck_cfg *disk, struct merr *err)
+{
+    struct saver *s = &t->saver[TIER_MEMORY];
+    struct merr why = {""};
+    int code = make_memory(t, disk, &why);
+    double without = code != 0;
+
     TRY(comm_all_reduce(t->all, &without, 1, COMM_F64, COMM_SUM, err));
+    if (without == 0 && nodes(t) > 1) {
+        code = leads_node(t) ? make_guard(t, &why) : 0;
+        without = code != 0;
+        TRY(comm_all_reduce(t->all, &without, 1, COMM_F64, COMM_SUM, err));
+    }
     if (without == 0)
         return 0;
-    if (s->writer || t->mesh->rank == 0)
-        log_info("no snapshots in memory: %s", s->writer ? "another rank cannot have them" : why.text);
+    if (code != 0 && code != -ENOENT)
+        log_warn("no snapshots in memory: %s", why.text);
+    else if (code == 0 && t->mesh->rank == 0)
+        log_info("no snapshots in memory: another rank cannot have them");
+    guard_free(t->guard);
+    t->guard = NULL;
     mck_writer_free(s->writer);
     s->writer = NULL;
     return 0;
@@ -92,13 +129,12 @@ int train_savers_open(struct train *t, struct merr *err)
     t->saver[TIER_MEMORY].every = t->spec->checkpoint.memory_every_steps;
     TRY(state_save_list(&v, &t->save_list, &t->save_n, err));
     TRY(mck_writer_new(&cfg, t->save_list, t->save_n, &t->saver[TIER_DISK].writer, err));
-    if (t->run.no_memory[0] && t->saver[TIER_MEMORY].every != 0)
-        log_warn("no snapshots in memory: %s", t->run.no_memory);
-    return t->run.memory[0] && t->saver[TIER_MEMORY].every != 0 ? open_memory(t, &cfg, err) : 0;
+    return t->saver[TIER_MEMORY].every != 0 ? open_memory(t, &cfg, err) : 0;
 }
 
 void train_savers_close(struct train *t)
 {
+    guard_free(t->guard);
     for (int i = 0; i < TIERS; i++)
         mck_writer_free(t->saver[i].writer);
     free(t->save_list);
@@ -150,7 +186,8 @@ static int take_done(struct train *t, int tier, struct merr *err)
     while (s->writer && mck_next_done(s->writer, &d) == 1) {
         s->under_way--;
         s->failed = d.code;
-        cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
+        if (tier == TIER_DISK || !t->guard)
+            cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
         if (d.code == 0 && tier == TIER_DISK)
             t->durable_us = clock_wall_us();
         if (t->mesh->rank == 0 && tier == TIER_DISK)
@@ -159,6 +196,30 @@ static int take_done(struct train *t, int tier, struct merr *err)
             log_warn("no snapshot of step %llu in memory: %s", (unsigned long long)d.step, d.err.text);
     }
     return 0;
+}
+
+/* Snapshots over several nodes are committed by their guard. */
+static void take_guarded(struct train *t)
+{
+    struct guard_done d;
+
+    while (t->guard && guard_next_done(t->guard, &d) == 1) {
+        cadence_committed(&t->saver[TIER_MEMORY].cadence, d.seconds);
+        if (t->mesh->rank == 0 && d.code != 0)
+            log_warn("no snapshot of step %llu in memory: %s", (unsigned long long)d.step, d.err.text);
+        else if (t->mesh->rank == 0)
+            log_debug("snapshot of step %llu in memory: %.1f MiB and %.1f of parity a node in %.2f s",
+                      (unsigned long long)d.step, (double)d.bytes / (1 << 20), (double)d.parity_bytes / (1 << 20),
+                      d.seconds);
+    }
+}
+
+/* What is under way, at most of its two parts. */
+static int under_way(const struct train *t, int tier)
+{
+    int own = t->saver[tier].under_way, guarded = tier == TIER_MEMORY && t->guard ? guard_under_way(t->guard) : 0;
+
+    return own > guarded ? own : guarded;
 }
 
 /* A disk that does not finish in time is this node's fault, not a lost peer's. */
@@ -199,6 +260,8 @@ static int begin(struct train *t, int tier, bool sync, struct merr *err)
     json_decref(kv);
     if (r != 0)
         return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)t->step);
+    if (tier == TIER_MEMORY && t->guard)
+        TRY(guard_begin(t->guard, t->step, err));
     cadence_begun(&s->cadence, clock_mono_us());
     s->under_way++;
     s->saved_step = t->step;
@@ -212,7 +275,7 @@ void train_save_votes(const struct train *t, double votes[SAVE_VOTES])
         bool decides = s->every == SPEC_EVERY_AUTO && t->mesh->rank == 0;
 
         votes[SAVE_WANTED + i] = decides && cadence_due(&s->cadence, clock_mono_us());
-        votes[SAVE_BUSY + i] = s->under_way >= SAVES_AT_ONCE;
+        votes[SAVE_BUSY + i] = under_way(t, i) >= SAVES_AT_ONCE;
     }
     if (flight_order_get(t->flight) == FLIGHT_SAVE || train_copy_due(t))
         votes[SAVE_WANTED + TIER_DISK] = 1;
@@ -242,9 +305,10 @@ static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], 
 int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds, bool must, struct merr *err)
 {
     for (int i = 0; i < TIERS; i++) {
-        cadence_step(&t->saver[i].cadence, seconds, t->saver[i].under_way > 0);
+        cadence_step(&t->saver[i].cadence, seconds, under_way(t, i) > 0);
         TRY(take_done(t, i, err));
     }
+    take_guarded(t);
     if (must) {
         TRY(drain(t, err));
         return begin(t, TIER_DISK, true, err);

@@ -76,22 +76,40 @@ int state_save_list(const struct state_view *s, struct mck_buffer **ret, size_t 
     return 0;
 }
 
+static int load_list(const struct state_view *s, struct list *ret, struct merr *err)
+{
+    TRY(list_new(s->params, ret, err));
+    for (int i = 0; i < s->params->n; i++) {
+        const struct param *q = &s->params->v[i];
+
+        for (int j = 0; j < q->boxes; j++) {
+            add_part(ret, q, &q->box[j], MCK_MASTER, 0, s->params->weight_n, s->weights, i, false);
+            if (s->range)
+                add_moments(ret, s, q, &q->box[j], i, false);
+        }
+    }
+    return 0;
+}
+
 int state_load(const struct state_view *s, struct mck *c, struct merr *err)
 {
     struct list l;
     int r;
 
-    TRY(list_new(s->params, &l, err));
-    for (int i = 0; i < s->params->n; i++) {
-        const struct param *q = &s->params->v[i];
-
-        for (int j = 0; j < q->boxes; j++) {
-            add_part(&l, q, &q->box[j], MCK_MASTER, 0, s->params->weight_n, s->weights, i, false);
-            if (s->range)
-                add_moments(&l, s, q, &q->box[j], i, false);
-        }
-    }
+    TRY(load_list(s, &l, err));
     r = mck_load(c, l.v, l.n, err);
+    free(l.v);
+    return r;
+}
+
+int state_needed(const struct state_view *s, struct mck *c, void (*take)(void *arg, uint32_t file, uint32_t chunk),
+                 void *arg, struct merr *err)
+{
+    struct list l;
+    int r;
+
+    TRY(load_list(s, &l, err));
+    r = mck_needed(c, l.v, l.n, take, arg, err);
     free(l.v);
     return r;
 }

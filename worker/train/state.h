@@ -30,6 +30,10 @@ int state_save_list(const struct state_view *s, struct mck_buffer **ret, size_t 
  * -EBADMSG a damaged file. */
 int state_load(const struct state_view *s, struct mck *c, struct merr *err);
 
+/* Which chunks state_load would read: as mck_needed. */
+int state_needed(const struct state_view *s, struct mck *c, void (*take)(void *arg, uint32_t file, uint32_t chunk),
+                 void *arg, struct merr *err);
+
 /* A checkpoint folder, a folder of checkpoints (the newest is taken), "folder:step", a .safetensors file or a
  * folder with one. */
 int state_open(const char *path, struct mck **ret, struct merr *err);

@@ -10,6 +10,7 @@
 #include "worker/data/feed.h"
 #include "worker/diagnose/flight.h"
 #include "worker/kernels/kernels.h"
+#include "worker/tier/guard.h"
 #include "worker/train/cadence.h"
 #include "worker/train/keep.h"
 #include "worker/train/keyed.h"
@@ -110,6 +111,7 @@ struct train {
     struct mck_buffer *save_list;
     size_t save_n;
     struct saver saver[TIERS];
+    struct guard *guard;                /* of snapshots in memory: on each node's lowest rank, of several */
 
     uint64_t step;                      /* steps done */
     uint64_t tokens;                    /* trained on in them */
