@@ -1,5 +1,5 @@
 /* What a job could run on: counts of one type, mixes of two, and what each is worth. */
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/cache.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -206,13 +206,12 @@ static bool in_range(const struct sched_job *job, const struct sched_shape *now,
     return n >= g.lo && n <= g.hi && n % g.step == 0;
 }
 
-static void collect(struct round *r, struct rjob *j, struct row *row, struct sched_shape *now)
+static void collect(struct round *r, struct rjob *j, struct row *row, const struct sched_shape *now)
 {
     const struct sched_job *job = j->job;
     struct range g = range_of(job);
     int types = 0, seen = 0, room = job->hetero_ok ? SCHED_CANDIDATES_MAX * 2 / 3 : SCHED_CANDIDATES_MAX;
 
-    *now = shape_now(r, job, &j->lost);
     row->n = 0;
     if (now->rate_ups > 0 && !j->lost && (job->fixed || in_range(job, now, g)))
         add(row, *now);
@@ -293,12 +292,22 @@ static double restart_factor(const struct round *r, const struct sched_job *job)
     return clamp((age - job->restarts * cost) / (age + cost), 0.05, 1.0);
 }
 
-static void value(struct round *r, struct rjob *j, const struct sched_shape *now, double weight)
+/* What a candidate is worth to a job that has one already, of weight 1. */
+static double worth_of(const struct cand *cand, bool same, double factor, double base)
+{
+    double x = (double)cand->shape.rate_ups * (same ? 1 : factor) / base;
+
+    x = x > 0.25 ? x : 0.25;
+    return LAMBDA - 1 / sqrt(x) - (same ? 0 : MOVE_COST);
+}
+
+/* worth: of each candidate to a job that waits. */
+static void value(struct round *r, struct rjob *j, const struct sched_shape *now, double weight, const double *worth)
 {
     const struct sched_job *job = j->job;
     double base = 0, factor = j->current != NONE ? restart_factor(r, job) : 1, bonus = 0, hold = 0;
 
-    for (int c = 0; c < j->n; c++) {
+    for (int c = 0; c < j->n && j->current != NONE; c++) {
         double rate = (double)cand_of(r, j, c)->shape.rate_ups;
 
         base = base == 0 || rate < base ? rate : base;
@@ -309,13 +318,12 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
         hold = HOLD * weight;
     for (int c = 0; c < j->n; c++) {
         struct cand *cand = cand_of(r, j, c);
-        bool same = c == j->current;
-        double x = (double)cand->shape.rate_ups * (same ? 1 : factor) / base;
+        double x = j->current == NONE ? worth[c] : worth_of(cand, c == j->current, factor, base), per_device;
 
-        x = x > 0.25 ? x : 0.25;
-        x = LAMBDA - 1 / sqrt(x) - (same || j->current == NONE ? 0 : MOVE_COST);
         cand->utility = millis(weight * x + bonus + hold);
         assert(cand->utility >= 0);
+        per_device = cand->utility / shape_size(&cand->shape);
+        j->per_device = per_device > j->per_device ? per_device : j->per_device;
     }
 }
 
@@ -327,38 +335,23 @@ static bool just_changed(const struct round *r, const struct sched_job *job)
     return r->in->config.now_us - job->changed_us < hold;
 }
 
-/* Jobs that wait and ask alike have the same configurations: found once a round. */
-static bool alike(const struct sched_job *a, const struct sched_job *b)
+/* --- what rounds have found ------------------------------------------------------------------------------ */
+
+static uint8_t mask_of(struct round *r, uint32_t types)
 {
-    return a->profile == b->profile && a->min == b->min && a->max == b->max && a->replica == b->replica &&
-           a->workers == b->workers && a->types == b->types && a->hetero_ok == b->hetero_ok && a->home == b->home;
+    for (size_t i = 1; i < r->n_masks; i++)
+        if (r->masks[i] == types)
+            return (uint8_t)i;
+    if (r->n_masks == MASKS_MAX)
+        return 0;
+    r->masks[r->n_masks] = types;
+    return (uint8_t)r->n_masks++;
 }
 
-static size_t memo_at(const struct sched_job *j)
+/* Make room for a row's candidates and say where they are. */
+static int room_for(struct round *r, struct rjob *j, int n)
 {
-    uint64_t h = (uint64_t)(uintptr_t)j->profile >> 4;
-    const int32_t key[] = { j->min, j->max, j->replica, j->workers, (int32_t)j->types, j->hetero_ok, j->home };
-
-    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
-        h = (h ^ (uint32_t)key[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    return (size_t)(h >> 32) % ROUND_MEMO;
-}
-
-/* Take the row of a job that asks alike. False: there is none, and the caller may put this one in. */
-static bool recall(const struct round *r, const struct sched_job *job, struct row *row)
-{
-    const struct rjob *like = job->n_places == 0 ? r->memo[memo_at(job)] : NULL;
-
-    if (!like || !alike(like->job, job))
-        return false;
-    row->n = like->n;
-    memcpy(row->v, &r->cands[like->first], like->n * sizeof(*row->v));
-    return true;
-}
-
-static int store(struct round *r, struct rjob *j, const struct row *row, const struct sched_shape *now)
-{
-    if (r->n_cands + (size_t)row->n > r->cands_cap) {
+    if (r->n_cands + (size_t)n > r->cands_cap) {
         size_t cap = r->cands_cap ? 2 * r->cands_cap : 4096;
         struct cand *v = realloc(r->cands, cap * sizeof(*v));
 
@@ -368,15 +361,35 @@ static int store(struct round *r, struct rjob *j, const struct row *row, const s
         r->cands_cap = cap;
     }
     j->first = (uint32_t)r->n_cands;
-    j->n = (uint16_t)row->n;
-    j->current = j->chosen = NONE;
-    for (int i = 0; i < row->n; i++) {
-        const struct sched_shape *s = &row->v[i].shape;
+    j->n = (uint16_t)n;
+    r->n_cands += (size_t)n;
+    return 0;
+}
 
-        if (!j->lost && same_shape(s, now))
-            j->current = (int16_t)i;
-        r->cands[r->n_cands++] = row->v[i];
+/* The job's candidates, found now or before, into the round; worth holds what each is worth to one that waits. */
+static int find_row(struct round *r, struct rjob *j, struct sched_shape *now, const double **ret_worth)
+{
+    struct cache_key key = cache_key_of(j->job);
+    const struct cand *known;
+    struct row row;
+    int n;
+
+    *now = shape_now(r, j->job, &j->lost);
+    cache_key_holds(&key, now, j->lost);
+    n = cache_find(r->cache, &key, &known, ret_worth);
+    if (n < 0) {
+        collect(r, j, &row, now);
+        n = cache_keep(r->cache, &key, row.v, row.n, LAMBDA, &known, ret_worth);
     }
+    if (n < 0 || room_for(r, j, n) < 0)
+        return -ENOMEM;
+    if (n > 0)
+        memcpy(&r->cands[j->first], known, (size_t)n * sizeof(*known));
+    j->mask = mask_of(r, j->job->types);
+    j->current = j->chosen = NONE;
+    for (int i = 0; i < n && now->type[0] >= 0 && !j->lost; i++)
+        if (same_shape(&cand_of(r, j, i)->shape, now))
+            j->current = (int16_t)i;
     return 0;
 }
 
@@ -443,7 +456,6 @@ static bool cannot_start(const struct round *r, struct rjob *j, bool reclaim)
 
 int candidates_fill(struct round *r)
 {
-    struct row row;
     double weights = 0;
     int64_t minima = 0, devices = 0;
     bool reclaim = false;
@@ -461,24 +473,20 @@ int candidates_fill(struct round *r)
         devices += r->total[t];
     r->contended = minima > devices;
     count_free(r, r->free);
+    cache_enter(r->cache, r);
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
+        const double *worth;
         struct sched_shape now;
 
         if (cannot_start(r, j, reclaim))
             continue;
-        now = (struct sched_shape){ .type = { -1, -1 } };
-        if (!recall(r, j->job, &row)) {
-            collect(r, j, &row, &now);
-            if (j->job->n_places == 0)
-                r->memo[memo_at(j->job)] = j;
-        }
-        if (store(r, j, &row, &now) < 0)
+        if (find_row(r, j, &now, &worth) < 0)
             return -ENOMEM;
         j->pinned = j->current != NONE &&
                     (j->job->fixed ||
                      (just_changed(r, j->job) && !reclaim && r->in->config.policy == SCHED_POLICY_MUSTER));
-        value(r, j, &now, weight_of(r, j, weights));
+        value(r, j, &now, weight_of(r, j, weights), worth);
     }
     return 0;
 }

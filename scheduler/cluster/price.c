@@ -36,6 +36,9 @@ struct market {
     double pinned; /* worth of pinned jobs */
     struct change *changes;
     int16_t *saved;
+    double *best; /* what each job could be worth at most */
+    double least[MASKS_MAX];      /* price of the cheapest type of each choice */
+    int64_t spare[MASKS_MAX];     /* devices of its types that nobody has */
 };
 
 static double utility(const struct round *r, const struct rjob *j, int c)
@@ -50,11 +53,29 @@ static double cost(const struct market *m, const struct rjob *j, const struct sc
     return s->type[1] >= 0 ? t + m->price[s->type[1]] * s->n[1] : t;
 }
 
+static void find_least(const struct round *r, struct market *m)
+{
+    for (size_t i = 0; i < r->n_masks; i++) {
+        m->least[i] = INFINITY;
+        for (int k = 0; k < RATES_TYPES_MAX; k++)
+            if ((r->masks[i] >> k & 1) && m->price[k] < m->least[i])
+                m->least[i] = m->price[k];
+    }
+}
+
+/* At these prices nothing that the job could have is worth its price, and there is no need to look at it all. The
+ * margin is for what rounding may have done to either side. */
+static bool too_dear(const struct market *m, const struct rjob *j)
+{
+    return j->per_device * (1 + 1e-9) < m->least[j->mask] + m->tenant[j->job->tenant];
+}
+
 /* Each job's best choice at the present prices, all demand, and the bound. */
 static double bid(struct round *r, struct market *m)
 {
     double bound = m->pinned;
 
+    find_least(r, m);
     memset(m->demand, 0, sizeof(m->demand));
     memset(m->tenant_demand, 0, r->in->n_tenants * sizeof(*m->tenant_demand));
     for (int k = 0; k < RATES_TYPES_MAX; k++)
@@ -69,6 +90,8 @@ static double bid(struct round *r, struct market *m)
         if (j->pinned)
             continue;
         j->chosen = NONE;
+        if (too_dear(m, j))
+            continue;
         for (int c = 0; c < j->n; c++) {
             double surplus = cand_of(r, j, c)->utility - cost(m, j, &cand_of(r, j, c)->shape);
 
@@ -254,12 +277,23 @@ static void repair(struct round *r, struct market *m)
     }
 }
 
+static void find_spare(const struct round *r, struct market *m)
+{
+    for (size_t i = 0; i < r->n_masks; i++) {
+        m->spare[i] = 0;
+        for (int k = 0; k < RATES_TYPES_MAX; k++)
+            if ((r->masks[i] >> k & 1) && r->total[k] > r->used[k])
+                m->spare[i] += r->total[k] - r->used[k];
+    }
+}
+
 /* Give what is free to the best gain per device until nobody gains. */
 static void fill(struct round *r, struct market *m, bool only_waiting)
 {
     for (int pass = 0; pass < PASSES_MAX; pass++) {
         size_t n = 0, applied = 0;
 
+        find_spare(r, m);
         for (size_t i = 0; i < r->n_jobs; i++) {
             struct rjob *j = &r->jobs[i];
             struct change best = { .worth = 0 };
@@ -267,6 +301,8 @@ static void fill(struct round *r, struct market *m, bool only_waiting)
 
             if (j->pinned || (only_waiting && j->current != NONE))
                 continue;
+            if (j->chosen == NONE && (j->n == 0 || shape_size(&cand_of(r, j, 0)->shape) > m->spare[j->mask]))
+                continue; /* even the smallest does not fit */
             for (int c = 0; c < j->n; c++) {
                 double gain = utility(r, j, c) - utility(r, j, j->chosen);
                 int32_t more = shape_size(&cand_of(r, j, c)->shape) - size;
@@ -328,27 +364,44 @@ static bool try_pair(struct round *r, struct rjob *a, int ca, struct rjob *b, in
     return false;
 }
 
-static bool try_pairs(struct round *r, struct rjob *a, struct rjob *b, double least)
+/* best_b: what b could be worth at most, so that most of the pairs need no look. */
+static bool try_pairs(struct round *r, struct rjob *a, struct rjob *b, double best_b, double least)
 {
     bool changed = false;
 
-    for (int ca = NONE; ca < a->n; ca++)
+    for (int ca = NONE; ca < a->n; ca++) {
+        if (utility(r, a, ca) + best_b <= total_of(r, a, a->chosen, b, b->chosen) + least)
+            continue;
         for (int cb = NONE; cb < b->n; cb++)
             changed = try_pair(r, a, ca, b, cb, least) || changed;
+    }
     return changed;
 }
 
+static double best_worth(const struct round *r, const struct rjob *j)
+{
+    double best = 0;
+
+    for (int c = 0; c < j->n; c++)
+        best = utility(r, j, c) > best ? utility(r, j, c) : best;
+    return best;
+}
+
 /* Where jobs are few, prices decide coarsely: look for pairs of jobs that do better by changing together. */
-static void improve(struct round *r, double least)
+static void improve(struct round *r, struct market *m, double least)
 {
     bool changed = r->n_cands <= PAIRS_MAX;
 
+    for (size_t i = 0; changed && i < r->n_jobs; i++)
+        m->best[i] = best_worth(r, &r->jobs[i]);
     for (int pass = 0; pass < PAIR_PASSES && changed; pass++) {
         changed = false;
         for (size_t i = 0; i < r->n_jobs; i++)
             for (size_t k = i + 1; k < r->n_jobs && !r->jobs[i].pinned; k++)
-                if (!r->jobs[k].pinned)
-                    changed = try_pairs(r, &r->jobs[i], &r->jobs[k], least) || changed;
+                if (!r->jobs[k].pinned &&
+                    m->best[i] + m->best[k] > total_of(r, &r->jobs[i], r->jobs[i].chosen, &r->jobs[k],
+                                                       r->jobs[k].chosen) + least)
+                    changed = try_pairs(r, &r->jobs[i], &r->jobs[k], m->best[k], least) || changed;
     }
 }
 
@@ -359,6 +412,7 @@ static void market_clear(struct market *m)
     free(m->tenant_demand);
     free(m->changes);
     free(m->saved);
+    free(m->best);
 }
 
 static int market_init(struct round *r, struct market *m)
@@ -369,7 +423,9 @@ static int market_init(struct round *r, struct market *m)
     m->tenant_demand = calloc(r->in->n_tenants, sizeof(*m->tenant_demand));
     m->changes = calloc(r->n_jobs + 1, sizeof(*m->changes));
     m->saved = calloc(r->n_jobs + 1, sizeof(*m->saved));
-    if (!m->tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved) {
+    m->best = calloc(r->n_jobs + 1, sizeof(*m->best));
+    if (!m->tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved ||
+        !m->best) {
         market_clear(m);
         return -ENOMEM;
     }
@@ -395,7 +451,7 @@ static double keep_and_fill(struct round *r, struct market *m)
     repair(r, m);
     fill(r, m, true);
     fill(r, m, false);
-    improve(r, 1e-9 + KEEP_GAIN * value_of(r)); /* what runs changes for more than nothing */
+    improve(r, m, 1e-9 + KEEP_GAIN * value_of(r)); /* what runs changes for more than nothing */
     return value_of(r);
 }
 
@@ -410,7 +466,7 @@ int price_choose(struct round *r)
     count_choices(r);
     repair(r, &m);
     fill(r, &m, false);
-    improve(r, 1e-9);
+    improve(r, &m, 1e-9);
     fresh = value_of(r);
     for (size_t i = 0; i < r->n_jobs; i++)
         m.saved[i] = r->jobs[i].chosen;

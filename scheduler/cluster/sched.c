@@ -122,14 +122,17 @@ static int by_id(const void *a, const void *b)
 
 int sched_round_init(struct round *r, const struct sched_input *in)
 {
+    bool sorted = true;
+
     *r = (struct round){ .in = in, .n_jobs = in->n_jobs };
     r->jobs = calloc(in->n_jobs + 1, sizeof(*r->jobs));
     r->order = calloc(in->n_jobs + 1, sizeof(*r->order));
     r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
     r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
     r->tenant_cap = calloc(in->n_tenants, sizeof(*r->tenant_cap));
-    r->memo = calloc(ROUND_MEMO, sizeof(*r->memo));
-    if (!r->memo || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
+    r->cache = in->cache ? in->cache : (r->own_cache = sched_cache_new());
+    r->masks[r->n_masks++] = UINT32_MAX;
+    if (!r->cache || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
         return -ENOMEM;
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *node = &in->nodes[i];
@@ -144,9 +147,12 @@ int sched_round_init(struct round *r, const struct sched_input *in)
 
         r->tenant_cap[t] = in->tenants[t].borrow < 0 || cap > INT32_MAX ? INT32_MAX : (int32_t)cap;
     }
-    for (size_t i = 0; i < in->n_jobs; i++)
+    for (size_t i = 0; i < in->n_jobs; i++) {
         r->jobs[i] = (struct rjob){ .job = &in->jobs[i], .index = i };
-    qsort(r->jobs, r->n_jobs, sizeof(*r->jobs), by_id);
+        sorted = sorted && (i == 0 || in->jobs[i].id > in->jobs[i - 1].id);
+    }
+    if (!sorted)
+        qsort(r->jobs, r->n_jobs, sizeof(*r->jobs), by_id);
     memcpy(r->prices, in->prices, sizeof(r->prices));
     return 0;
 }
@@ -158,7 +164,7 @@ void sched_round_clear(struct round *r)
     free(r->node_free);
     free(r->tenant_used);
     free(r->tenant_cap);
-    free(r->memo);
+    sched_cache_free(r->own_cache);
     free(r->cands);
     free(r->places);
 }

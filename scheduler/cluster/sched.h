@@ -94,6 +94,12 @@ struct sched_config {
     int64_t las_us;    /* device time after which LAS puts a job into the second queue */
 };
 
+/* Configurations that rounds have found for jobs that ask alike, so that the next need not find them again. It changes
+ * no plan. The profiles of the jobs must stay as they are, where they are, for as long as it is used. */
+struct sched_cache;
+struct sched_cache *sched_cache_new(void); /* NULL when memory is short */
+void sched_cache_free(struct sched_cache *c);
+
 struct sched_input {
     struct sched_config config;
     const struct sched_node *nodes;
@@ -103,6 +109,7 @@ struct sched_input {
     const struct sched_job *jobs;
     size_t n_jobs;
     double prices[RATES_TYPES_MAX]; /* of the plan before, 0 at first: only speeds the search up */
+    struct sched_cache *cache; /* borrowed and filled; NULL: none is kept */
 };
 
 struct sched_shape { /* a configuration: devices of one type or two */

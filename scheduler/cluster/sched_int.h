@@ -4,7 +4,7 @@
 
 #include "scheduler/cluster/sched.h"
 
-#define ROUND_MEMO 1024
+#define MASKS_MAX 64 /* choices of types that are told apart; the first is all of them */
 #define NONE (-1) /* no candidate: the job gets nothing */
 
 struct cand {
@@ -25,6 +25,8 @@ struct rjob { /* a job in the round, by id */
     bool crowded;      /* it was not looked at: it takes more than is free */
     bool placed;
     bool kept;         /* where it was */
+    uint8_t mask;      /* of its types, in round.masks */
+    double per_device; /* none of its candidates is worth more a device */
     enum sched_reason reason;
     uint64_t behind;
     uint32_t place_first, place_n; /* in round.places */
@@ -40,7 +42,9 @@ struct round {
     int32_t node_size[RATES_TYPES_MAX]; /* of the largest node */
     int32_t used[RATES_TYPES_MAX];      /* by chosen candidates */
     int32_t free[RATES_TYPES_MAX];      /* that nobody holds as the round begins */
-    const struct rjob **memo;           /* ROUND_MEMO jobs that wait, by what they ask for */
+    struct sched_cache *cache, *own_cache; /* own_cache: when the input has none */
+    uint32_t masks[MASKS_MAX]; /* of types; n_masks of them */
+    size_t n_masks;
     int32_t *tenant_used;
     int32_t *tenant_cap; /* INT32_MAX: no limit */
     size_t *order;       /* n_jobs: scratch of the stages */

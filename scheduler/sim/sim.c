@@ -43,6 +43,7 @@ struct engine {
     int32_t capacity, used;
     double load; /* integral over time of the number of live jobs, seconds */
     double prices[RATES_TYPES_MAX];
+    struct sched_cache *cache;
     struct sched_job *view; /* what the scheduler sees: cap of them */
     size_t view_cap;
     struct durations fast, full;
@@ -103,6 +104,7 @@ static void engine_clear(struct engine *e)
     free(e->node_event_us);
     free(e->node_draws);
     free(e->view);
+    sched_cache_free(e->cache);
     free(e->fast.v);
     free(e->full.v);
     sim_result_clear(&e->out);
@@ -118,9 +120,11 @@ static int engine_init(struct engine *e, const struct sim_setup *s, const struct
     e->node_event_us = calloc(s->n_nodes + 1, sizeof(*e->node_event_us));
     e->node_draws = calloc(s->n_nodes + 1, sizeof(*e->node_draws));
     e->view = calloc(t->n + 1, sizeof(*e->view));
+    e->cache = sched_cache_new();
     e->out.jobs = calloc(t->n + 1, sizeof(*e->out.jobs));
     e->out.samples = calloc(SIM_SAMPLES_MAX, sizeof(*e->out.samples));
-    if (!e->live || !e->nodes || !e->node_event_us || !e->node_draws || !e->view || !e->out.jobs || !e->out.samples)
+    if (!e->live || !e->nodes || !e->node_event_us || !e->node_draws || !e->view || !e->cache || !e->out.jobs ||
+        !e->out.samples)
         return merr_set(err, -ENOMEM, "no memory for %zu jobs", t->n);
     e->out.n_jobs = t->n;
     for (size_t i = 0; i < s->n_nodes; i++) {
@@ -384,7 +388,7 @@ static int run_round(struct engine *e, enum sched_mode mode, struct merr *err)
                     .starve_us = e->s->starve_us, .grace_us = e->s->grace_us, .las_us = e->s->las_us,
                     .hold_us = SIM_HOLD_US },
         .nodes = e->nodes, .n_nodes = e->s->n_nodes, .tenants = e->s->tenants, .n_tenants = e->s->n_tenants,
-        .jobs = e->view, .n_jobs = e->n,
+        .jobs = e->view, .n_jobs = e->n, .cache = e->cache,
     };
     struct sched_plan plan;
     int64_t began = e->s->clock_us ? e->s->clock_us() : 0;

@@ -205,6 +205,42 @@ static void the_same_snapshot_in_any_order_gives_the_same_bytes(void **state)
     }
 }
 
+/* What rounds remember of one another speeds them up and changes no byte. */
+static void a_cache_of_earlier_rounds_changes_no_plan(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 200; seed < 220; seed++) {
+        struct world *w = world_new(seed, 6 + seed % 10, 30);
+        struct sched_cache *cache = sched_cache_new();
+
+        for (int round = 0; round < 8; round++) {
+            struct buf with, without;
+            struct sched_plan p;
+
+            buf_init(&with, 1 << 20);
+            buf_init(&without, 1 << 20);
+            w->in.config.mode = round % 3 == 1 ? SCHED_FAST : SCHED_FULL;
+            if (round % 3 == 2)
+                lose_nodes(w);
+            w->in.cache = cache;
+            p = decide(w);
+            assert_int_equal(sched_plan_print(&w->in, &p, &with), 0);
+            sched_plan_clear(&p);
+            w->in.cache = NULL;
+            p = decide(w);
+            assert_int_equal(sched_plan_print(&w->in, &p, &without), 0);
+            if (strcmp(buf_text(&with), buf_text(&without)) != 0)
+                fail_msg("seed %u, round %d: another plan with a cache", seed, round);
+            apply(w, &p, 90 * S);
+            sched_plan_clear(&p);
+            buf_clear(&with);
+            buf_clear(&without);
+        }
+        sched_cache_free(cache);
+        free(w);
+    }
+}
+
 static void with_nothing_new_the_second_plan_is_the_first(void **state)
 {
     (void)state;
@@ -323,6 +359,7 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_keeps_every_rule_while_nodes_come_and_go),
         cmocka_unit_test(the_same_snapshot_in_any_order_gives_the_same_bytes),
+        cmocka_unit_test(a_cache_of_earlier_rounds_changes_no_plan),
         cmocka_unit_test(with_nothing_new_the_second_plan_is_the_first),
         cmocka_unit_test(a_guarantee_within_its_quota_takes_from_the_opportunistic),
         cmocka_unit_test(nobody_waits_for_ever),
