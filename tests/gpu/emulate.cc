@@ -299,6 +299,14 @@ cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t n, unsigned) { return alloc
 cudaError_t CUDARTAPI cudaFree(void *p) { return release(p); }
 cudaError_t CUDARTAPI cudaFreeHost(void *p) { return release(p); }
 
+cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t n,
+                                        size_t rows, cudaMemcpyKind, cudaStream_t)
+{
+    for (size_t r = 0; r < rows; r++)
+        memcpy((char *)to + r * to_stride, (const char *)from + r * from_stride, n);
+    return cudaSuccess;
+}
+
 cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t)
 {
     const cudaError_t e = may_fail(cudaErrorLaunchFailure);

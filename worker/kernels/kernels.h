@@ -71,9 +71,16 @@ struct kern_attention {
     uint32_t drop_threshold;    /* p · 2^32 */
     const uint32_t *drop_keys;  /* [heads][2], one Philox key a (global) head */
     const uint64_t *samples;    /* [docs]: sample number of each document, host memory */
+    /* Pieces of documents: with kv, keys and values are not those of qkv. Row r of piece d is row past[d] + r of its
+     * document, whose rows of keys and values (2·kv_heads·dim, no gaps) stand in kv from kv_at[d] on, at least
+     * past[d] + the piece's length of them. Pieces may share a document. */
+    const void *kv;
+    int kv_rows;                 /* of all documents */
+    const int32_t *past, *kv_at; /* [docs], host memory */
     /* backward only */
     const void *dout; /* [tokens, heads·dim] */
-    void *dqkv;       /* as qkv, overwritten */
+    void *dqkv;       /* as qkv, overwritten; with kv only the queries' part of it is worth anything */
+    float *dkv;       /* as kv, in f32: grows */
 };
 
 /* Attention of the next rows of one sequence to themselves and to all before them, whose keys and values are kept.
@@ -122,6 +129,9 @@ struct kern_ops {
     int (*mem_alloc)(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
     void (*mem_free)(struct kern_stream *s, void *p);
     int (*copy)(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err); /* any direction */
+    /* Rows of some bytes, strides in bytes, within the device. */
+    int (*copy_rows)(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                     size_t bytes, int rows, struct merr *err);
     int (*fill)(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err);
     int (*to_bf16)(struct kern_stream *s, const float *x, size_t n, void *y, struct merr *err);
 

@@ -109,6 +109,16 @@ static void plain_mem_free(struct kern_stream *s, void *p)
     host_free(p);
 }
 
+static int plain_copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                           size_t bytes, int rows, struct merr *err)
+{
+    (void)s;
+    (void)err;
+    for (size_t r = 0; r < (size_t)rows; r++)
+        memcpy((char *)dst + r * dst_stride, (const char *)src + r * src_stride, bytes);
+    return 0;
+}
+
 static int plain_copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err)
 {
     (void)s;
@@ -183,33 +193,34 @@ static void plain_weights_changed(struct kern_stream *s, const void *p, size_t b
 }
 
 /* w: out, dqkv, qkv, dout */
-static struct pm_attention attention_of(const struct kern_attention *a, const struct wide w[4])
+static struct pm_attention attention_of(const struct kern_attention *a, const struct wide w[5])
 {
     return (struct pm_attention){
         .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim, .ld = a->ld, .cu = a->cu, .docs = a->docs,
         .scale = (double)a->scale, .qkv = w[2].f, .out = w[0].f, .lse = a->lse, .dropout = (double)a->dropout,
         .drop_threshold = a->drop_threshold, .drop_keys = a->drop_keys, .samples = a->samples,
-        .dout = w[3].f, .dqkv = w[1].f,
+        .dout = w[3].f, .dqkv = w[1].f, .kv = w[4].f, .past = a->past, .kv_at = a->kv_at, .dkv = a->dkv,
     };
 }
 
 static int attend(const struct kern_attention *a, bool backward, struct merr *err)
 {
     size_t rows = (size_t)a->tokens, ld = (size_t)a->ld, width = (size_t)a->heads * (size_t)a->dim;
-    size_t columns = (size_t)(a->heads + 2 * a->kv_heads) * (size_t)a->dim;
+    size_t columns = (size_t)(a->heads + 2 * a->kv_heads) * (size_t)a->dim, apart = columns - width;
     struct wide w[] = {
         wide_open(a->type, a->out, rows, width, width),
         wide_open(a->type, backward ? a->dqkv : NULL, rows, columns, ld),
         wide_open(a->type, a->qkv, rows, columns, ld),
         wide_open(a->type, backward ? a->dout : NULL, rows, width, width),
+        wide_open(a->type, a->kv, (size_t)a->kv_rows, apart, apart),
     };
     const struct pm_attention p = attention_of(a, w);
 
-    if (wide_all(w, 4) && backward)
+    if (wide_all(w, 5) && backward)
         pm_attention_backward(&p);
-    else if (wide_all(w, 4))
+    else if (wide_all(w, 5))
         pm_attention_forward(&p);
-    return wide_close(w, 4, 2, err);
+    return wide_close(w, 5, 2, err);
 }
 
 static int plain_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
@@ -481,6 +492,7 @@ const struct kern_ops *kern_plain(void)
         .mem_alloc = plain_mem_alloc,
         .mem_free = plain_mem_free,
         .copy = plain_copy,
+        .copy_rows = plain_copy_rows,
         .fill = plain_fill,
         .to_bf16 = plain_to_bf16,
         .gemm = plain_gemm,

@@ -81,11 +81,28 @@ struct pm_attention {
     const uint64_t *samples;
     const real *dout;
     real *dqkv;
+    const real *kv; /* NULL: keys and values of qkv */
+    const int32_t *past, *kv_at;
+    real *dkv;
 };
 
 static inline const real *pm_row(const struct pm_attention *a, int row, int column)
 {
     return a->qkv + (size_t)row * (size_t)a->ld + (size_t)column * (size_t)a->dim;
+}
+
+/* Keys of a document before its first row here. */
+static inline int pm_past(const struct pm_attention *a, int doc)
+{
+    return a->kv ? a->past[doc] : 0;
+}
+
+/* Where key j of a document is for head kv (its value: kv_heads further): in kv and dkv, or in qkv and dqkv. */
+static inline size_t pm_key(const struct pm_attention *a, int doc, int j, int kv)
+{
+    if (a->kv)
+        return ((size_t)(a->kv_at[doc] + j) * 2 * (size_t)a->kv_heads + (size_t)kv) * (size_t)a->dim;
+    return (size_t)(a->cu[doc] + j) * (size_t)a->ld + (size_t)(a->heads + kv) * (size_t)a->dim;
 }
 
 static inline double pm_dot(const real *x, const real *y, int n)
@@ -113,27 +130,29 @@ static inline double pm_keep(const struct pm_attention *a, int doc, int head, in
 static inline void pm_attention_forward(const struct pm_attention *a)
 {
     int group = a->heads / a->kv_heads;
+    const real *from = a->kv ? a->kv : a->qkv;
 
     for (int d = 0; d < a->docs; d++) {
         for (int r = a->cu[d]; r < a->cu[d + 1]; r++) {
             for (int h = 0; h < a->heads; h++) {
                 const real *q = pm_row(a, r, h);
                 real *out = a->out + ((size_t)r * (size_t)a->heads + (size_t)h) * (size_t)a->dim;
+                int at = pm_past(a, d) + r - a->cu[d], kv = h / group;
                 double max = -HUGE_VAL, sum = 0;
 
-                for (int j = a->cu[d]; j <= r; j++)
-                    max = fmax(max, a->scale * pm_dot(q, pm_row(a, j, a->heads + h / group), a->dim));
-                for (int j = a->cu[d]; j <= r; j++)
-                    sum += exp(a->scale * pm_dot(q, pm_row(a, j, a->heads + h / group), a->dim) - max);
+                for (int j = 0; j <= at; j++)
+                    max = fmax(max, a->scale * pm_dot(q, from + pm_key(a, d, j, kv), a->dim));
+                for (int j = 0; j <= at; j++)
+                    sum += exp(a->scale * pm_dot(q, from + pm_key(a, d, j, kv), a->dim) - max);
                 /* cppcheck-suppress invalidFunctionArg ; the row itself was added, at least */
                 a->lse[(size_t)r * (size_t)a->heads + (size_t)h] = (real)(max + log(sum));
                 for (int i = 0; i < a->dim; i++)
                     out[i] = 0;
-                for (int j = a->cu[d]; j <= r; j++) {
-                    const real *v = pm_row(a, j, a->heads + a->kv_heads + h / group);
-                    double p = exp(a->scale * pm_dot(q, pm_row(a, j, a->heads + h / group), a->dim) - max) / sum;
+                for (int j = 0; j <= at; j++) {
+                    const real *v = from + pm_key(a, d, j, a->kv_heads + kv);
+                    double p = exp(a->scale * pm_dot(q, from + pm_key(a, d, j, kv), a->dim) - max) / sum;
 
-                    p *= pm_keep(a, d, h, r - a->cu[d], j - a->cu[d]);
+                    p *= pm_keep(a, d, h, at, j);
                     for (int i = 0; i < a->dim; i++)
                         out[i] = (real)((double)out[i] + p * (double)v[i]);
                 }
@@ -145,19 +164,20 @@ static inline void pm_attention_forward(const struct pm_attention *a)
 /* One query row of one head: what it adds to dq of its own row and to dk, dv of the rows before it. */
 static inline void pm_attention_backward_row(const struct pm_attention *a, int d, int r, int h)
 {
-    int kv = h / (a->heads / a->kv_heads);
+    int kv = h / (a->heads / a->kv_heads), query = pm_past(a, d) + r - a->cu[d];
     size_t ld = (size_t)a->ld, dim = (size_t)a->dim, at = ((size_t)r * (size_t)a->heads + (size_t)h) * dim;
+    const real *from = a->kv ? a->kv : a->qkv;
+    real *to = a->kv ? a->dkv : a->dqkv;
     const real *q = pm_row(a, r, h), *dout = a->dout + at;
     real *dq = a->dqkv + (size_t)r * ld + (size_t)h * dim;
     double lse = (double)a->lse[(size_t)r * (size_t)a->heads + (size_t)h];
     double row = pm_dot(dout, a->out + at, a->dim);
 
-    for (int j = a->cu[d]; j <= r; j++) {
-        const real *k = pm_row(a, j, a->heads + kv), *v = pm_row(a, j, a->heads + a->kv_heads + kv);
-        real *dk = a->dqkv + (size_t)j * ld + (size_t)(a->heads + kv) * dim;
-        real *dv = a->dqkv + (size_t)j * ld + (size_t)(a->heads + a->kv_heads + kv) * dim;
+    for (int j = 0; j <= query; j++) {
+        const real *k = from + pm_key(a, d, j, kv), *v = from + pm_key(a, d, j, a->kv_heads + kv);
+        real *dk = to + pm_key(a, d, j, kv), *dv = to + pm_key(a, d, j, a->kv_heads + kv);
         double p = exp(a->scale * pm_dot(q, k, a->dim) - lse);
-        double keep = pm_keep(a, d, h, r - a->cu[d], j - a->cu[d]);
+        double keep = pm_keep(a, d, h, query, j);
         double ds = p * (keep * pm_dot(dout, v, a->dim) - row) * a->scale;
 
         for (size_t i = 0; i < dim; i++) {

@@ -198,11 +198,21 @@ static int rotate(struct stage *st, void *qkv, bool inverse, struct merr *err)
                            c->qkv_local, st->position, st->freq, inverse, err);
 }
 
+/* Where keys and values of the slot's sequence are kept for block i; NULL: it is no piece of one. */
+static const struct store *store_of(const struct stage *st, int i, const struct stage_slot *slot)
+{
+    return slot->piece.tokens > 0 ? &st->store[slot->piece.store * st->blocks + i] : NULL;
+}
+
 static struct kern_attention attention(const struct stage *st, int i, const struct stage_slot *slot, bool train)
 {
+    static const int32_t start = 0;
     const struct model_cfg *c = st->cfg.model;
+    const struct store *store = store_of(st, i, slot);
 
     return (struct kern_attention){
+        .kv = store ? store->kv : NULL, .dkv = store ? store->dkv : NULL, .past = &slot->piece.past, .kv_at = &start,
+        .kv_rows = slot->piece.past + slot->piece.tokens,
         .type = st->cfg.type, .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
         .ld = c->qkv_local, .cu = st->cu, .docs = st->docs, .scale = (float)(1 / sqrt(c->dim)),
         .qkv = slot->block[i].qkv, .out = slot->block[i].att, .lse = slot->block[i].lse,
@@ -211,13 +221,19 @@ static struct kern_attention attention(const struct stage *st, int i, const stru
     };
 }
 
-/* Attention over this micro-batch's own tokens, or over all since the cache was emptied. */
+/* Attention over this micro-batch's own tokens, and of a piece over those before it; or over all since the cache was
+ * emptied. */
 static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
     struct kern_attention a = attention(st, i, slot, train);
+    size_t size = kern_size(st->cfg.type), row = kv_columns(st) * size;
+    const struct store *store = store_of(st, i, slot);
     struct kern_cached q;
 
+    if (store) /* of a forward that is made again they are the same */
+        TRY(st->cfg.k->copy_rows(st->cfg.stream, (char *)store->kv + slot->piece.past * row, row,
+                                 element(st, slot->block[i].qkv, c->q_local), c->qkv_local * size, row, st->rows, err));
     if (!st->keys_cached)
         return st->cfg.k->attention_forward(st->cfg.stream, &a, err);
     q = (struct kern_cached){
@@ -229,7 +245,7 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
 }
 
 /* All of a block's forward but its last product. */
-static int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, struct merr *err)
+int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
     const struct family *f = c->family;
@@ -314,6 +330,30 @@ static int gathered_weights(struct stage *st, const struct linear *l, const void
     return outputs_weights(st, l, dy, x, hidden, out, grad, err);
 }
 
+/* The attention's part of a backward: a.dqkv of a.dout. What a piece's keys and values get is complete with it, as the
+ * pieces after have been here before, and its own are not needed any more. */
+static int attend_backward(struct stage *st, int i, const struct stage_slot *slot, const struct kern_attention *a,
+                           struct merr *err)
+{
+    const struct store *store = store_of(st, i, slot);
+    const struct kern_ops *k = st->cfg.k;
+    size_t columns = kv_columns(st), size = kern_size(st->cfg.type), at = slot->piece.past * columns;
+    const void *own;
+
+    if (!store)
+        return k->attention_backward(st->cfg.stream, a, err);
+    if (slot->piece.last)
+        TRY(k->fill(st->cfg.stream, store->dkv, 0, at + st->rows * columns, err));
+    TRY(k->attention_backward(st->cfg.stream, a, err));
+    own = store->dkv + at;
+    if (st->cfg.type == KERN_BF16) {
+        TRY(k->to_bf16(st->cfg.stream, own, st->rows * columns, element(st, store->kv, at), err));
+        own = element(st, store->kv, at);
+    }
+    return k->copy_rows(st->cfg.stream, element(st, a->dqkv, st->cfg.model->q_local), a->ld * size, own, columns * size,
+                        columns * size, st->rows, err);
+}
+
 /* Not whole: dy of proj goes to x, that of qkv to qkv, which nobody needs any more. */
 static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole,
                                    float *grad, struct merr *err)
@@ -330,7 +370,7 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     TRY(inputs_input(st, &l->proj, &dy, c->q_local, st->d_att, err));
     a.dout = st->d_att;
     a.dqkv = st->d_qkv;
-    TRY(st->cfg.k->attention_backward(st->cfg.stream, &a, err));
+    TRY(attend_backward(st, i, slot, &a, err));
     TRY(rotate(st, st->d_qkv, true, err));
     if (whole)
         TRY(gathered_weights(st, &l->qkv, st->d_qkv, b->norm1, c->qkv_local, grad, err));

@@ -41,7 +41,9 @@ static int host_memory(struct stage *st)
     st->host_loss = calloc(stage_head_rows(st), sizeof(*st->host_loss));
     st->keys = calloc(st->blocks, sizeof(*st->keys));
     st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
-    if (!st->host_loss || !st->keys || !st->slot)
+    st->body = calloc(stage_bodies(st), sizeof(*st->body));
+    st->store = calloc((size_t)st->cfg.stores * st->blocks + 1, sizeof(*st->store));
+    if (!st->host_loss || !st->keys || !st->slot || !st->body || !st->store)
         return -ENOMEM;
     for (int i = 0; i < st->blocks; i++) {
         st->keys[i].attention = calloc(st->cfg.model->heads_local, 2 * sizeof(uint32_t));
@@ -57,11 +59,14 @@ static int host_memory(struct stage *st)
         slot->targets = calloc(rows, sizeof(*slot->targets));
         slot->sample = calloc(docs, sizeof(*slot->sample));
         slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
-        slot->block = calloc(st->blocks, sizeof(*slot->block));
-        if (!slot->cu || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample ||
-            !slot->block)
+        if (!slot->cu || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
             return -ENOMEM;
         stage_slot_layout(st, slot, NULL, 0);
+    }
+    for (int i = 0; i < stage_bodies(st); i++) {
+        st->body[i].block = calloc(st->blocks, sizeof(*st->body[i].block));
+        if (!st->body[i].block)
+            return -ENOMEM;
     }
     return optional_memory(st);
 }
@@ -93,6 +98,7 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for a stage");
     assert(!(cfg->split && dropping) && (cfg->type == KERN_F32 || cfg->matrices));
     assert((cfg->recompute != RECOMPUTE_NONE) + (cfg->run > 0) + cfg->some <= 1);
+    assert(cfg->bodies == 0 || (!cfg->some && !cfg->split && cfg->cache == 0));
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
     st->cfg = *cfg;
     st->rows = st->room = cfg->micro * cfg->length;
@@ -116,6 +122,8 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         goto fail;
     }
     stage_carve(st, st->activations);
+    for (int i = 0; i < cfg->slots && cfg->bodies == 0; i++)
+        stage_body_take(st, &st->slot[i]);
     st->reduce = cfg->reduce ? cfg->reduce : st->own_reduce;
     set_constants(st);
     *ret = st;
@@ -138,8 +146,11 @@ void stage_free(struct stage *st)
         free(st->slot[i].targets);
         free(st->slot[i].sample);
         free(st->slot[i].row_sample);
-        free(st->slot[i].block);
     }
+    for (int i = 0; st->body && i < stage_bodies(st); i++)
+        free(st->body[i].block);
+    free(st->body);
+    free(st->store);
     for (int i = 0; st->keys && i < st->blocks; i++)
         free(st->keys[i].attention);
     mimose_free(st->mimose);
@@ -175,6 +186,18 @@ void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *len
         slot->rows += tokens;
     }
     slot->cu[slot->docs] = slot->rows;
+    slot->piece = (struct stage_piece){0};
+}
+
+void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct stage_piece *p)
+{
+    int tokens = p->tokens;
+
+    assert(p->store >= 0 && p->store < st->cfg.stores && p->past >= 0 && p->past <= st->cfg.store_tokens - tokens);
+    stage_slot_layout(st, slot, &tokens, 1);
+    for (int i = 0; i < tokens; i++)
+        slot->position[i] = p->past + i;
+    slot->piece = *p;
 }
 
 /* What follows works on this slot. */
@@ -351,6 +374,7 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
     bool train = grad != NULL;
 
     enter(st, slot);
+    stage_body_take(st, slot);
     for (int d = 0; d < slot->docs; d++)
         for (int i = slot->cu[d]; i < slot->cu[d + 1]; i++)
             slot->row_sample[i] = slot->sample[d];
@@ -365,6 +389,8 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
         TRY(block_forward(st, i, slot, out, train, err));
     }
     TRY(stage_keep_end(st, slot, train, err));
+    if (!train || slot->piece.drop)
+        stage_body_give(st, slot);
     return st->cfg.last ? head(st, slot, st->tmp, grad, weight, err) : 0;
 }
 
@@ -379,14 +405,26 @@ static int layer_done(struct stage *st, int i, struct merr *err)
     return st->done ? st->done(st->done_arg, st->cfg.layers.begin + i, err) : 0;
 }
 
+/* Activations that forward dropped. The head is done with its part of the micro-batch. */
+static int forward_again(struct stage *st, struct stage_slot *slot, struct merr *err)
+{
+    stage_body_take(st, slot);
+    for (int i = 0; i < st->blocks - 1; i++)
+        TRY(block_forward(st, i, slot, slot->block[i + 1].x, true, err));
+    return block_inside(st, st->blocks - 1, slot, true, err);
+}
+
 int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
 {
     enter(st, slot);
+    if (!slot->block)
+        TRY(forward_again(st, slot, err));
     for (int i = st->blocks - 1; i >= 0; i--) {
         TRY(block_backward(st, i, slot, slot->out, true, grad, err));
         TRY(layer_done(st, i, err));
     }
     stage_keep_forget(st, slot);
+    stage_body_give(st, slot);
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
 }
 

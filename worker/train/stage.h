@@ -17,6 +17,12 @@
  * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks
  * into another.
  *
+ * A sequence longer than a micro-batch comes in pieces (ChunkFlow 2025), each in a slot of its own: stage_slot_piece().
+ * A piece looks at the keys and values of those before it, which the stage keeps in a store, and its backward adds to
+ * their gradients there. So forwards go in order and backwards descending. A piece may drop its activations, but for
+ * slot->in and slot->out; backward makes them again first. With cfg.bodies, activations of fewer slots than there are
+ * have room at once.
+ *
  * slot->in    the input [trunk rows, hidden] (not on the first stage, which looks its tokens up)
  * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
  *             output. Before backward the gradient of the output, after it the gradient of the input.
@@ -58,6 +64,8 @@ struct stage_cfg {
     int micro, length;     /* sequences of a micro-batch, tokens of each: together the rows there is memory for */
     int docs;              /* most documents of a micro-batch; 0: micro */
     int slots;
+    int bodies;            /* slots that hold activations at once, without cfg.some; 0: all */
+    int stores, store_tokens; /* sequences in pieces at once, tokens of the longest; 0: none */
     bool first, last;
     bool split;            /* the backward comes in two parts; then all is kept */
     int cache;             /* tokens to keep keys and values of, in f32; 0: a stage that trains */
@@ -78,6 +86,13 @@ struct block_saves { /* of one block and micro-batch; void: of cfg.type */
     void *pre, *act;               /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
 };
 
+struct stage_piece { /* the tokens [past, past + tokens) of a sequence */
+    int32_t tokens, past;
+    int store; /* below cfg.stores: the sequence's own from its first piece's forward to its first piece's backward */
+    bool last; /* its backward comes first: the gradients of keys and values begin there */
+    bool drop;
+};
+
 struct stage_slot {
     int rows, docs;                 /* of this micro-batch; the layout is set by stage_slot_layout() */
     int32_t *cu;                    /* [docs + 1] first row of each document, then rows */
@@ -86,7 +101,8 @@ struct stage_slot {
     uint64_t *sample;               /* [docs]; set by the caller: numbers since the run began */
     uint64_t *row_sample;           /* [rows], filled by forward */
     float *in, *out;
-    struct block_saves *block;
+    struct stage_piece piece;       /* tokens 0: whole documents */
+    struct block_saves *block;      /* NULL: no activations are held */
     float *keep;                    /* with cfg.some: cfg.keep_bytes, taken from the start by blocks that keep */
     size_t kept;                    /* floats of it */
     double loss; /* last stage: sum over this micro-batch's targets, nats, after forward */
@@ -119,6 +135,9 @@ struct stage_slot *stage_slot(struct stage *st, int i);
 /* Lay out slot for n documents of these lengths, each at least 1, at most cfg.docs of them and cfg.micro · cfg.length
  * tokens together (a multiple of tp in sequence parallelism); with n 0 as after stage_new(). */
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n);
+
+/* Lay out slot for a piece of at most cfg.micro · cfg.length tokens. */
+void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct stage_piece *p);
 
 /* grad: the gradient arena that weights' gradients are added to, or NULL to evaluate: no dropout, no gradient.
  * weight: the loss is scaled by this before it is differentiated (1 / targets of the global batch). */

@@ -10,11 +10,23 @@ struct block_keys { /* Philox keys of one block's dropout */
     uint32_t attention_out[2], mlp_out[2];
 };
 
+struct store { /* of one block, for the tokens of one sequence */
+    void *kv;   /* of cfg.type, as kern_attention has it */
+    float *dkv;
+};
+
+struct body { /* activations of a slot's blocks */
+    struct block_saves *block;
+    bool taken;
+};
+
 struct stage {
     struct stage_cfg cfg;
     int room, docs_room; /* rows and documents there is memory for */
     int blocks;
     struct stage_slot *slot;
+    struct body *body;   /* [cfg.bodies], or [cfg.slots] that belong to the slots for good */
+    struct store *store; /* [cfg.stores][blocks] */
     struct block_keys *keys;
     uint32_t embedding_key[2];
     uint32_t threshold;  /* of dropout */
@@ -63,7 +75,24 @@ void stage_keep_forget(struct stage *st, struct stage_slot *slot);
 /* Rows that the head works on at once. */
 size_t stage_head_rows(const struct stage *st);
 
+/* Give the slot's blocks places to keep their activations in, and take them back. */
+void stage_body_take(struct stage *st, struct stage_slot *slot);
+void stage_body_give(struct stage *st, struct stage_slot *slot);
+
+static inline int stage_bodies(const struct stage *st)
+{
+    return st->cfg.bodies > 0 ? st->cfg.bodies : st->cfg.slots;
+}
+
+/* Columns of the keys and values of a token. */
+static inline size_t kv_columns(const struct stage *st)
+{
+    return 2 * (size_t)st->cfg.model->kv_heads_local * (size_t)st->cfg.model->dim;
+}
+
 int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err);
+/* The same without the block's output, for what backward needs. */
+int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, struct merr *err);
 /* dx: the gradient of the block's output, becomes that of its input. whole: its matrices' gradients too; else the slot
  * keeps what block_weights() makes them of. */
 int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole, float *grad,

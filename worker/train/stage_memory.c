@@ -83,21 +83,35 @@ static void carve_slot(const struct stage *st, struct carve *c, struct stage_slo
 
     slot->in = take(c, n);
     slot->out = take(c, n);
+    if (st->cfg.some)
+        slot->keep = take(c, st->cfg.keep_bytes / sizeof(float));
+}
+
+static void carve_body(const struct stage *st, struct carve *c, struct block_saves *block)
+{
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+
     for (int i = 0; i < st->blocks; i++) {
-        struct block_saves counted = {0}, *b = slot->block ? &slot->block[i] : &counted;
+        struct block_saves counted = {0}, *b = block ? &block[i] : &counted;
         bool inside = in_run(st, i) && i % st->cfg.run != 0;
 
         *b = in_run(st, i) && st->run ? st->run[i % st->cfg.run] : st->again;
         if (!inside)
-            b->x = i == 0 ? slot->in : take(c, n);
+            b->x = i == 0 ? NULL : take(c, n); /* the first one's is the slot's */
         b->again = in_run(st, i) ? AGAIN_RUN : (enum block_again)st->cfg.recompute;
         if (has_places(st, i) && st->cfg.recompute == RECOMPUTE_NONE)
             carve_cheap(st, c, b);
         if (has_places(st, i))
             carve_dear(st, c, b);
     }
-    if (st->cfg.some)
-        slot->keep = take(c, st->cfg.keep_bytes / sizeof(float));
+}
+
+static void carve_store(const struct stage *st, struct carve *c, struct store *s)
+{
+    size_t n = (size_t)st->cfg.store_tokens * kv_columns(st);
+
+    s->kv = take_typed(st, c, n);
+    s->dkv = take(c, n);
 }
 
 size_t stage_head_rows(const struct stage *st)
@@ -178,6 +192,10 @@ void stage_carve(struct stage *st, float *base)
         carve_scratch(st, c);
     for (int i = 0; i < st->cfg.slots; i++)
         carve_slot(st, c, &st->slot[i]);
+    for (int i = 0; i < stage_bodies(st); i++)
+        carve_body(st, c, st->body[i].block);
+    for (int i = 0; i < st->cfg.stores * st->blocks; i++)
+        carve_store(st, c, &st->store[i]);
     if (st->cfg.last)
         carve_head(st, c);
     for (int b = 0; b < st->blocks && st->keys_cached; b++) {
@@ -202,7 +220,8 @@ size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
     const struct model_cfg *g = cfg->model;
     struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length, .blocks = cfg->layers.end - cfg->layers.begin};
     struct stage_slot slot = {.block = NULL};
-    struct carve once = {NULL, 0}, each = {NULL, 0};
+    struct store store;
+    struct carve once = {NULL, 0}, each = {NULL, 0}, body = {NULL, 0}, kept = {NULL, 0};
     size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
 
     st.cfg.reduce = NULL;
@@ -211,7 +230,10 @@ size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
     if (cfg->last)
         carve_head(&st, &once);
     carve_slot(&st, &each, &slot);
-    return sizeof(float) * (once.at + cfg->slots * each.at + st.blocks * cache);
+    carve_body(&st, &body, NULL);
+    carve_store(&st, &kept, &store);
+    return sizeof(float) * (once.at + cfg->slots * each.at + stage_bodies(&st) * body.at +
+                            (size_t)cfg->stores * st.blocks * kept.at + st.blocks * cache);
 }
 
 
@@ -223,6 +245,29 @@ size_t stage_block_bytes(const struct stage_cfg *cfg)
 }
 
 /* --- what a micro-batch keeps ------------------------------------------------------------------------------ */
+
+void stage_body_take(struct stage *st, struct stage_slot *slot)
+{
+    int i = st->cfg.bodies > 0 ? 0 : (int)(slot - st->slot);
+
+    if (slot->block)
+        return;
+    while (i < stage_bodies(st) && st->body[i].taken)
+        i++;
+    assert(i < stage_bodies(st)); /* the schedule holds more activations at once than it was said to */
+    st->body[i].taken = true;
+    slot->block = st->body[i].block;
+    slot->block[0].x = slot->in;
+}
+
+void stage_body_give(struct stage *st, struct stage_slot *slot)
+{
+    for (int i = 0; i < stage_bodies(st) && st->cfg.bodies > 0 && slot->block; i++)
+        if (st->body[i].block == slot->block) {
+            st->body[i].taken = false;
+            slot->block = NULL;
+        }
+}
 
 void stage_keep_forget(struct stage *st, struct stage_slot *slot)
 {

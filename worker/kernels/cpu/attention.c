@@ -24,6 +24,13 @@ struct attention_job {
     atomic_int code;
 };
 
+/* The keys and values of one head of a document, from its first on, and their gradients. */
+struct keys {
+    const float *k, *v;
+    float *dk, *dv;
+    int ld, past; /* past: of them before the document's first row here */
+};
+
 static int min_int(int x, int y)
 {
     return x < y ? x : y;
@@ -44,30 +51,31 @@ static int by_work(const void *x, const void *y)
     return (a->query > b->query) - (a->query < b->query);
 }
 
-/* Items of all documents, `heads` and steps of `step` queries (0: the document whole). */
+/* Items of all documents, `heads` and steps of `step` queries (0: the document whole; where there are pieces, which may
+ * add to the same keys, all of them in one item, which names the first). */
 static int list_items(struct kern_stream *s, const struct kern_attention *a, int heads, int step, struct item **ret,
                       int *ret_n, double *ret_pairs, struct merr *err)
 {
     size_t n = 0;
     void *work;
     struct item *item;
-    int rc;
+    int rc, docs = a->kv && step == 0 ? min_int(a->docs, 1) : a->docs;
 
+    *ret_pairs = 0;
     for (int d = 0; d < a->docs; d++) {
         int length = a->cu[d + 1] - a->cu[d];
 
+        *ret_pairs += (0.5 * length + (a->kv ? a->past[d] : 0)) * length * heads;
         n += (size_t)heads * (size_t)(step > 0 ? (length + step - 1) / step : length > 0);
     }
     rc = cpu_work(s, n * sizeof(*item), &work, err);
     if (rc < 0)
         return rc;
     item = work;
-    *ret_pairs = 0;
     n = 0;
-    for (int d = 0; d < a->docs; d++) {
+    for (int d = 0; d < docs; d++) {
         int length = a->cu[d + 1] - a->cu[d];
 
-        *ret_pairs += 0.5 * length * length * heads;
         for (int h = 0; h < heads; h++)
             for (int q = 0; q < length; q += step > 0 ? step : length)
                 item[n++] = (struct item){ .doc = d, .head = h, .query = q, .length = step > 0 ? 0 : length };
@@ -102,6 +110,27 @@ static size_t k_at(const struct kern_attention *a, int row, int kv)
 static size_t v_at(const struct kern_attention *a, int row, int kv)
 {
     return q_at(a, row, a->heads + a->kv_heads + kv);
+}
+
+static struct keys keys_of(const struct kern_attention *a, int doc, int kv)
+{
+    const float *from = a->qkv;
+    float *to = a->dqkv;
+    size_t k, v;
+
+    if (!a->kv) {
+        k = k_at(a, a->cu[doc], kv);
+        v = v_at(a, a->cu[doc], kv);
+    } else {
+        k = ((size_t)a->kv_at[doc] * 2 * (size_t)a->kv_heads + (size_t)kv) * (size_t)a->dim;
+        v = k + (size_t)a->kv_heads * (size_t)a->dim;
+        from = a->kv;
+        to = a->dkv;
+    }
+    return (struct keys){
+        .k = from + k, .v = from + v, .dk = to ? to + k : NULL, .dv = to ? to + v : NULL,
+        .ld = a->kv ? 2 * a->kv_heads * a->dim : a->ld, .past = a->kv ? a->past[doc] : 0,
+    };
 }
 
 static size_t out_at(const struct kern_attention *a, int row, int head)
@@ -158,11 +187,13 @@ static void forward_item(void *arg, int number, int worker)
     struct cpu_scratch *w = &job->stream->scratch[worker];
     const float *qkv = a->qkv;
     struct item it = job->item[number];
-    int begin = a->cu[it.doc], row = begin + it.query, kv = it.head / (a->heads / a->kv_heads), rc;
+    int row = a->cu[it.doc] + it.query, rc;
+    struct keys keys = keys_of(a, it.doc, it.head / (a->heads / a->kv_heads));
     struct span x = {
-        .q = qkv + q_at(a, row, it.head), .k = qkv + k_at(a, begin, kv), .v = qkv + v_at(a, begin, kv),
-        .ldq = a->ld, .ldk = a->ld, .out = (float *)a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
-        .rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), .query = it.query, .dim = a->dim, .scale = a->scale,
+        .q = qkv + q_at(a, row, it.head), .k = keys.k, .v = keys.v, .ldq = a->ld, .ldk = keys.ld,
+        .out = (float *)a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
+        .rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), .query = keys.past + it.query, .dim = a->dim,
+        .scale = a->scale,
     };
     struct cpu_drop drop = { .scale = 0 };
 
@@ -199,25 +230,26 @@ static int backward_block(const struct attention_job *job, struct cpu_scratch *w
                           int query, int rows, int key, int keys, const struct cpu_drop *drop)
 {
     const struct kern_attention *a = job->a;
-    int begin = a->cu[it->doc], row = begin + query, col = begin + key, ldo = a->heads * a->dim, rc;
-    const float *dout = (const float *)a->dout + out_at(a, row, head), *qkv = a->qkv;
-    const float *q = qkv + q_at(a, row, head), *k = qkv + k_at(a, col, it->head);
-    float *dqkv = a->dqkv, *dk = dqkv + k_at(a, col, it->head), *dv = dqkv + v_at(a, col, it->head);
+    int row = a->cu[it->doc] + query, ldo = a->heads * a->dim, rc;
+    struct keys at = keys_of(a, it->doc, it->head);
+    size_t col = (size_t)key * (size_t)at.ld;
+    const float *dout = (const float *)a->dout + out_at(a, row, head);
+    const float *q = (const float *)a->qkv + q_at(a, row, head);
+    float *dq = (float *)a->dqkv + q_at(a, row, head);
 
-    rc = cpu_sgemm(false, true, rows, keys, a->dim, q, a->ld, k, a->ld, false, w->scores, CPU_KEYS);
+    rc = cpu_sgemm(false, true, rows, keys, a->dim, q, a->ld, at.k + col, at.ld, false, w->scores, CPU_KEYS);
     if (rc == 0)
-        rc = cpu_sgemm(false, true, rows, keys, a->dim, dout, ldo, qkv + v_at(a, col, it->head), a->ld, false,
-                       w->gradient, CPU_KEYS);
+        rc = cpu_sgemm(false, true, rows, keys, a->dim, dout, ldo, at.v + col, at.ld, false, w->gradient,
+                       CPU_KEYS);
     if (rc < 0)
         return rc;
-    job->stream->loops->scores_backward(w->scores, w->gradient, CPU_KEYS, rows, keys, query - key + 1, a->scale, w->max,
-                                        w->sum, drop);
-    rc = cpu_sgemm(false, false, rows, a->dim, keys, w->gradient, CPU_KEYS, k, a->ld, key > 0,
-                   dqkv + q_at(a, row, head), a->ld);
+    job->stream->loops->scores_backward(w->scores, w->gradient, CPU_KEYS, rows, keys, at.past + query - key + 1,
+                                        a->scale, w->max, w->sum, drop);
+    rc = cpu_sgemm(false, false, rows, a->dim, keys, w->gradient, CPU_KEYS, at.k + col, at.ld, key > 0, dq, a->ld);
     if (rc == 0)
-        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->gradient, CPU_KEYS, q, a->ld, true, dk, a->ld);
+        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->gradient, CPU_KEYS, q, a->ld, true, at.dk + col, at.ld);
     if (rc == 0)
-        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->scores, CPU_KEYS, dout, ldo, true, dv, a->ld);
+        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->scores, CPU_KEYS, dout, ldo, true, at.dv + col, at.ld);
     return rc;
 }
 
@@ -226,6 +258,7 @@ static int backward_queries(const struct attention_job *job, struct cpu_scratch 
 {
     const struct kern_attention *a = job->a;
     int rows = min_int(CPU_QUERIES, it->length - query), row = a->cu[it->doc] + query, rc = 0;
+    int past = a->kv ? a->past[it->doc] : 0, keys = past + query + rows;
     struct cpu_drop drop = { .scale = 0 };
 
     if (a->dropout > 0)
@@ -236,12 +269,28 @@ static int backward_queries(const struct attention_job *job, struct cpu_scratch 
         w->max[r] = a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)head];
         w->sum[r] = job->stream->loops->dot((const float *)a->dout + at, (const float *)a->out + at, a->dim);
     }
-    for (int k = 0; k < query + rows && rc == 0; k += CPU_KEYS) {
-        drop.query = query;
+    for (int k = 0; k < keys && rc == 0; k += CPU_KEYS) {
+        drop.query = past + query;
         drop.column = k;
-        rc = backward_block(job, w, it, head, query, rows, k, min_int(CPU_KEYS, query + rows - k),
+        rc = backward_block(job, w, it, head, query, rows, k, min_int(CPU_KEYS, keys - k),
                             a->dropout > 0 ? &drop : NULL);
     }
+    return rc;
+}
+
+static int backward_doc(const struct attention_job *job, struct cpu_scratch *w, const struct item *it)
+{
+    const struct kern_attention *a = job->a;
+    int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
+    float *dqkv = a->dqkv;
+
+    for (int r = begin; r < begin + it->length && !a->kv; r++) {
+        memset(dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
+        memset(dqkv + v_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
+    }
+    for (int h = it->head * group; h < (it->head + 1) * group; h++)
+        for (int q = 0; q < it->length && rc == 0; q += CPU_QUERIES)
+            rc = backward_queries(job, w, it, h, q);
     return rc;
 }
 
@@ -249,17 +298,13 @@ static void backward_item(void *arg, int number, int worker)
 {
     struct attention_job *job = arg;
     const struct kern_attention *a = job->a;
-    const struct item *it = &job->item[number];
-    int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
-    float *dqkv = a->dqkv;
+    struct item it = job->item[number];
+    int rc = 0;
 
-    for (int r = begin; r < begin + it->length; r++) {
-        memset(dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
-        memset(dqkv + v_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
-    }
-    for (int h = it->head * group; h < (it->head + 1) * group; h++)
-        for (int q = 0; q < it->length && rc == 0; q += CPU_QUERIES)
-            rc = backward_queries(job, &job->stream->scratch[worker], it, h, q);
+    do {
+        it.length = a->cu[it.doc + 1] - a->cu[it.doc];
+        rc = backward_doc(job, &job->stream->scratch[worker], &it);
+    } while (rc == 0 && a->kv && ++it.doc < a->docs);
     if (rc < 0)
         atomic_store(&job->code, rc);
 }

@@ -316,11 +316,13 @@ static void run_matrices(struct kern_stream *s, struct matrices *a)
 
 int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool backward, struct merr *err)
 {
-    int columns = (a->heads + 2 * a->kv_heads) * a->dim, width = a->heads * a->dim;
+    int columns = (a->heads + 2 * a->kv_heads) * a->dim, width = a->heads * a->dim, apart = columns - width;
     size_t qkv = (size_t)a->tokens * (size_t)columns, out = (size_t)a->tokens * (size_t)width;
+    size_t own = backward ? 2 * (qkv + out) : qkv + out, kv = a->kv ? (size_t)a->kv_rows * (size_t)apart : 0;
+    struct matrices keys = { .rows = a->kv_rows, .n = 1 };
     struct kern_attention f = *a;
     float *wide;
-    int rc = cpu_wide(s, backward ? 2 * (qkv + out) : qkv + out, &wide, err);
+    int rc = cpu_wide(s, own + kv, &wide, err);
     struct matrices in = { .rows = a->tokens, .n = backward ? 3 : 1 }, result = { .rows = a->tokens, .n = 1,
                                                                                   .back = true };
 
@@ -330,6 +332,11 @@ int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool b
     in.m[1] = (struct matrix){ a->out, wide + qkv, width, width };
     in.m[2] = (struct matrix){ (uint16_t *)a->dout, wide + qkv + out, width, width };
     run_matrices(s, &in);
+    if (a->kv) {
+        keys.m[0] = (struct matrix){ (uint16_t *)a->kv, wide + own, apart, apart };
+        run_matrices(s, &keys);
+        f.kv = wide + own;
+    }
     f.type = KERN_F32;
     f.ld = columns;
     f.qkv = wide;

@@ -68,6 +68,13 @@ static int copy(struct kern_stream *s, void *dst, const void *src, size_t bytes,
     return done((int)e, "a copy", err);
 }
 
+static int copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                     size_t bytes, int rows, struct merr *err)
+{
+    return done((int)cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, bytes, (size_t)rows, cudaMemcpyDeviceToDevice,
+                                       s->queue), "a copy of rows", err);
+}
+
 static int fill(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err)
 {
     return done(launch_fill(s->queue, dst, value, n), "a fill", err);
@@ -181,6 +188,9 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
     void *delta = NULL;
     int n, r = check_attention(a->heads, a->kv_heads, a->dim, err);
 
+    if (a->kv)
+        return merr_set(err, -ENOTSUP, "attention on a GPU is not built for pieces of documents: chunks and context "
+                        "parallelism run on the CPU only");
     if (r == 0)
         r = tiles_of(s, a, &tile, &n, err);
     if (r || n == 0)
@@ -452,6 +462,7 @@ static const struct kern_ops ops = {
     .mem_alloc = mem_alloc,
     .mem_free = mem_free,
     .copy = copy,
+    .copy_rows = copy_rows,
     .fill = fill,
     .to_bf16 = to_bf16,
     .gemm = gemm,
