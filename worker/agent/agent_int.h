@@ -3,6 +3,7 @@
 #define MUSTER_WORKER_AGENT_AGENT_INT_H
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdbool.h>
 
 #include "worker/agent/backoff.h"
@@ -20,6 +21,8 @@ struct agent {
     struct devices devices;
     struct gpus *gpus; /* NULL: none are offered */
     const char *visible[DEVICES_MAX]; /* of the devices, where some are GPUs */
+    double shares[DEVICES_MAX]; /* of the devices, */
+    char quota[PATH_MAX];       /* where some have one; "": none has */
     struct ranks *ranks;
     struct ship *ship;
     struct http *http;

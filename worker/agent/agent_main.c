@@ -16,6 +16,7 @@
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_int.h"
 #include "worker/agent/memory.h"
+#include "worker/agent/quota.h"
 
 struct options {
     const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory;
@@ -36,8 +37,8 @@ static void usage(FILE *out)
             "  --ca-file FILE        certificate to trust for https (default: the system's)\n"
             "  --state DIR           folder for runs and logs; one agent at a time\n"
             "  --node NAME           name of this node (default: the host's name)\n"
-            "  --devices LIST        gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow (default: auto,\n"
-            "                        all GPUs, without any cpu:1)\n"
+            "  --devices LIST        gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow@0.5, that one held\n"
+            "                        to half a processor (default: auto, all GPUs, without any cpu:1)\n"
             "  --address A           where other nodes reach this one (default: as the server sees it)\n"
             "  --threads N           threads a rank (default: processors / slots, at least 1)\n"
             "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
@@ -158,7 +159,8 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
     char runs[PATH_MAX], memory[PATH_MAX];
     struct ranks_cfg cfg = { .root = runs, .node = a->node, .self = self, .train = o->train,
                              .threads = a->devices.threads, .slots = a->devices.n,
-                             .visible = a->gpus ? a->visible : NULL, .cgroups = true };
+                             .visible = a->gpus ? a->visible : NULL, .cgroups = true,
+                             .shares = a->quota[0] ? a->shares : NULL, .quota = a->quota };
     struct merr why;
     int r;
 
@@ -212,6 +214,9 @@ static int find_devices(struct agent *a, const struct options *o, struct merr *e
     for (int i = 0; r == 0 && i < a->devices.n; i++) {
         offered |= a->devices.v[i].gpu >= 0;
         a->visible[i] = a->devices.v[i].visible;
+        a->shares[i] = a->devices.v[i].share;
+        if (a->shares[i] > 0 && !a->quota[0])
+            r = quota_find(a->quota, err);
     }
     if (r == 0 && offered)
         return gpus_watch(a->gpus, err);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker/agent/quota.h"
+
 /* Processors this process may run on. */
 static int processors(void)
 {
@@ -73,11 +75,24 @@ static int read_count(const char *part, const char *count, int most, int *ret, s
     return 0;
 }
 
+/* Cut "@SHARE" off a class. */
+static int read_share(char *class, double *ret, struct merr *err)
+{
+    char *at = strchr(class, '@'), *end;
+
+    *ret = 0;
+    if (!at)
+        return 0;
+    *ret = strtod(at + 1, &end);
+    if (!isdigit((unsigned char)at[1]) || *end || !(*ret >= QUOTA_LEAST && *ret <= QUOTA_MOST))
+        return merr_set(err, -EINVAL, "class '%s' asks for a share of the processor that is no number from %g to %g",
+                        class, QUOTA_LEAST, QUOTA_MOST);
+    *at = '\0';
+    return 0;
+}
+
 static int check_class(const char *class, struct merr *err)
 {
-    if (strchr(class, '@'))
-        return merr_set(err, -EINVAL, "class '%s' asks for a share of the processor with '@', which this version "
-                        "cannot enforce; leave '@…' out", class);
     if (!*class || strlen(class) >= DEVICES_CLASS_MAX ||
         strspn(class, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != strlen(class))
         return merr_set(err, -EINVAL, "class '%s' is not usable: want 1 to %d of a-z, 0-9, '-', '_', '.'", class,
@@ -114,6 +129,7 @@ static int add_gpus(struct reading *r, int count, const char *class, struct merr
 static int parse_part(const char *part, size_t len, struct reading *r, struct merr *err)
 {
     char text[128], whole[128], *count, *class;
+    double share = 0;
     int n = -1, code;
 
     if (len == 0 || len >= sizeof(text))
@@ -131,8 +147,10 @@ static int parse_part(const char *part, size_t len, struct reading *r, struct me
         return merr_set(err, -EINVAL, "unknown kind of device '%s'; there are cpu and gpu", text);
     if (count && (code = read_count(whole, count, DEVICES_MAX - r->d.n, &n, err)) < 0)
         return code;
-    if (class && (code = check_class(class, err)) < 0)
+    if (class && ((code = read_share(class, &share, err)) < 0 || (code = check_class(class, err)) < 0))
         return code;
+    if (text[0] == 'g' && share > 0)
+        return merr_set(err, -EINVAL, "device '%s': only a processor can be shared with '@'", whole);
     if (text[0] == 'g')
         return add_gpus(r, n, class, err);
     if (!count)
@@ -140,7 +158,7 @@ static int parse_part(const char *part, size_t len, struct reading *r, struct me
     for (int i = 0; i < n; i++) {
         struct device *v = &r->d.v[r->d.n++];
 
-        *v = (struct device){.kind = "cpu", .gpu = -1};
+        *v = (struct device){.kind = "cpu", .gpu = -1, .share = share};
         (void)snprintf(v->class, sizeof(v->class), "%s", class ? class : "cpu");
     }
     return 0;

@@ -1,4 +1,4 @@
-/* devices - the slots a node offers, from a text such as "gpu", "cpu:4" or "cpu:2=fast,cpu:2=slow"
+/* devices - the slots a node offers, from a text such as "gpu", "cpu:4" or "cpu:2=fast,cpu:2=slow@0.5"
  *
  * A slot is what one rank runs on; slots are numbered from 0 in the order of the text. The class is what
  * jobs ask for; it defaults to the kind, of a GPU to its model ("NVIDIA H100 80GB HBM3": "h100-80gb-hbm3").
@@ -18,6 +18,7 @@ struct device {
     char kind[8]; /* "cpu", "gpu" */
     char class[DEVICES_CLASS_MAX];
     int memory_mib; /* of a cpu slot the machine's, shared out evenly */
+    double share;   /* of a processor that a rank gets, enforced (quota.h); 0: no limit */
     int gpu;        /* its number in gpus.h, -1: none */
     char visible[96]; /* CUDA_VISIBLE_DEVICES of a rank here: a GPU's UUID; "" hides those of the node */
 };
@@ -28,7 +29,7 @@ struct devices {
     int threads; /* for each rank */
 };
 
-/* Read text: parts KIND[:COUNT][=CLASS], or "auto" for all GPUs, without any cpu:1. gpus NULL: there are none, for the
+/* Read text: parts KIND[:COUNT][=CLASS[@SHARE]], or "auto" for all GPUs, without any cpu:1. gpus NULL: there are none, for the
  * reason in no_gpus. threads 0: the machine's processors shared out, at least one each. -EINVAL with the part of the
  * text that is at fault; *ret is unchanged then. */
 int devices_parse(const char *text, int threads, const struct gpus *gpus, const char *no_gpus, struct devices *ret,

@@ -141,6 +141,12 @@ static void collect_arguments(const struct launch *l, struct words *w)
         words_add(w, "--cgroup");
         words_add(w, l->cgroup);
     }
+    if (l->quota) {
+        words_add(w, "--quota");
+        words_add(w, l->quota);
+        words_add(w, "--share");
+        words_printf(w, "%.6f", l->share);
+    }
     if (l->with_parent) {
         words_add(w, "--with-parent");
         words_printf(w, "%d", (int)getpid());

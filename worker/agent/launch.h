@@ -15,6 +15,8 @@ struct launch {
     const char *cwd;         /* of a train rank, and of a command without workdir */
     const char *folder;      /* of the run */
     const char *cgroup;      /* a cgroup (v2) to make for the rank, or NULL */
+    const char *quota;       /* a cgroup with a share of the processor (quota.h) that it must be in, or NULL */
+    double share;
     const char *job, *job_dir;
     const char *master_addr; /* where rank 0 runs */
     const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it */

@@ -46,10 +46,12 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     r->with_parent = cfg->with_parent;
     r->slots = cfg->slots;
     r->visible = cfg->visible;
+    r->shares = cfg->shares;
+    r->quota = cfg->shares ? strdup(cfg->quota) : NULL;
     r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     proc_boot_id(r->boot_id);
     if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) ||
-        (cfg->memory && !r->memory) || r->epoll_fd < 0) {
+        (cfg->memory && !r->memory) || (cfg->shares && !r->quota) || r->epoll_fd < 0) {
         ranks_free(r);
         return merr_set(err, -ENOMEM, "no memory or descriptor for the table of runs");
     }
@@ -72,6 +74,7 @@ void ranks_free(struct ranks *r)
     free(r->train);
     free(r->cwd);
     free(r->memory);
+    free(r->quota);
     io_close(&r->epoll_fd);
     free(r);
 }

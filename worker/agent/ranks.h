@@ -65,6 +65,8 @@ struct ranks_cfg { /* strings are copied */
     int threads;         /* a rank */
     int slots;           /* of the node */
     const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
+    const double *shares; /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
+    const char *quota;   /* where groups with shares can be made (quota.h); with shares */
     bool cgroups;        /* make one for each rank where permitted */
     bool with_parent;    /* ranks end when this process does, however it ends */
 };

@@ -10,6 +10,8 @@ struct ranks {
     char boot_id[PROC_BOOT_ID_MAX];
     int threads, slots;
     const char *const *visible; /* borrowed */
+    const double *shares;       /* borrowed; NULL: none */
+    char *quota;
     bool with_parent;
     int epoll_fd;
     int64_t sweep_us; /* next look for memory that nobody uses */

@@ -181,10 +181,12 @@ int ranks_insert(struct ranks *r, struct run *run, struct merr *err)
     return 0;
 }
 
-static const char *rank_cgroup(const struct ranks *r, const struct run *run, const struct rank *rank, char *path)
+/* A rank's group in the hierarchy at root. */
+static const char *rank_cgroup(const struct ranks *r, const char *root, const struct run *run, const struct rank *rank,
+                               char *path)
 {
     /* The root in the name keeps two agents of one machine apart. */
-    (void)snprintf(path, PATH_MAX, "%.3000s/muster-%s-g%llu-r%d-%08x", r->cgroup, run->job,
+    (void)snprintf(path, PATH_MAX, "%.3000s/muster-%s-g%llu-r%d-%08x", root, run->job,
                    (unsigned long long)run->generation, rank->rank, (unsigned)hash_xxh3(r->root, strlen(r->root)));
     return path;
 }
@@ -203,10 +205,13 @@ static const char *master_address(const json_t *list)
 static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struct merr *err)
 {
     const json_t *list = json_object_get(run->assignment, "ranks");
-    char cgroup[PATH_MAX];
+    double share = r->shares ? r->shares[rank->slot] : 0;
+    char cgroup[PATH_MAX], quota[PATH_MAX];
     struct launch l = {
         .self = r->self, .train = r->train, .cwd = r->cwd ? r->cwd : run->dir, .folder = run->folder,
-        .cgroup = r->cgroup[0] ? rank_cgroup(r, run, rank, cgroup) : NULL, .job = run->job, .job_dir = run->dir,
+        .cgroup = r->cgroup[0] ? rank_cgroup(r, r->cgroup, run, rank, cgroup) : NULL,
+        .quota = share > 0 ? rank_cgroup(r, r->quota, run, rank, quota) : NULL, .share = share,
+        .job = run->job, .job_dir = run->dir,
         .master_addr = master_address(list), .generation = run->generation, .rank = rank->rank,
         .world = run->world, .local_rank = rank->local_rank, .local_world = run->n,
         .node_rank = nodes_before(list, r->node), .master_port = member_int(run->assignment, "master_port", 0),

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "worker/agent/lines.h"
+#include "worker/agent/quota.h"
 #include "worker/diagnose/flight.h"
 
 #define SWEEP_US 50000 /* between two looks at what is left */
@@ -31,6 +32,8 @@ static const int passed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGU
 
 struct shim {
     const char *folder, *workdir, *cgroup;
+    const char *quota; /* a cgroup with a share of the processor, that the rank must be in; NULL: none */
+    double share;
     int rank, ready_fd;
     char **argv;
     uint64_t log_limit;
@@ -70,6 +73,7 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
 {
     sigset_t none;
     char go;
+    int code;
 
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -77,6 +81,10 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
         _exit(EXIT_NODE);
     if (s->cgroup)
         enter_cgroup(s->cgroup);
+    if (s->quota && (code = quota_join(s->quota)) < 0) {
+        say("cannot enter the control group", s->quota, -code);
+        _exit(EXIT_NODE);
+    }
     /* Nothing runs before rank-NNNNN.pid tells of it. */
     if (io_read_full(go_fd, &go, 1) != 1)
         _exit(EXIT_NODE);
@@ -141,10 +149,15 @@ static int start(struct shim *s)
 {
     int output[2], go[2];
     pid_t self = getpid();
+    struct merr err;
     int r;
 
     if (s->cgroup && mkdir(s->cgroup, 0755) < 0 && errno != EEXIST)
         s->cgroup = NULL; /* not permitted here */
+    if (s->quota && (r = quota_make(s->quota, s->share, &err)) < 0) {
+        dprintf(STDERR_FILENO, "muster: %s\n", err.text);
+        return r;
+    }
     if (pipe2(output, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0)
         return -errno;
     s->child = fork();
@@ -298,6 +311,8 @@ static void watch(struct shim *s)
     write_log(s);
     if (s->cgroup)
         (void)shim_cgroup_end(s->cgroup);
+    if (s->quota)
+        quota_remove(s->quota);
 }
 
 static int parse(struct shim *s, int argc, char **argv)
@@ -306,7 +321,8 @@ static int parse(struct shim *s, int argc, char **argv)
         { "run", required_argument, NULL, 'r' },       { "rank", required_argument, NULL, 'n' },
         { "chdir", required_argument, NULL, 'd' },     { "log-limit", required_argument, NULL, 'l' },
         { "cgroup", required_argument, NULL, 'c' },    { "ready", required_argument, NULL, 'y' },
-        { "with-parent", required_argument, NULL, 'p' },
+        { "with-parent", required_argument, NULL, 'p' }, { "quota", required_argument, NULL, 'q' },
+        { "share", required_argument, NULL, 's' },
         { NULL, 0, NULL, 0 },
     };
     int c;
@@ -320,12 +336,14 @@ static int parse(struct shim *s, int argc, char **argv)
         case 'l': s->log_limit = strtoull(optarg, NULL, 10); break;
         case 'c': s->cgroup = optarg; break;
         case 'y': s->ready_fd = (int)strtol(optarg, NULL, 10); break;
+        case 'q': s->quota = optarg; break;
+        case 's': s->share = strtod(optarg, NULL); break;
         case 'p': s->parent = (pid_t)strtol(optarg, NULL, 10); break;
         default: return -EINVAL;
         }
     }
     s->argv = argv + optind;
-    return s->folder && s->rank >= 0 && s->argv[0] ? 0 : -EINVAL;
+    return s->folder && s->rank >= 0 && s->argv[0] && (!s->quota || s->share > 0) ? 0 : -EINVAL;
 }
 
 /* Descriptors that the agent had open while it started us are none of ours. */
@@ -344,7 +362,7 @@ int shim_main(int argc, char **argv)
 
     if (parse(&s, argc, argv) < 0) {
         dprintf(STDERR_FILENO, "usage: muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] "
-                               "[--cgroup DIR] -- PROGRAM ARGUMENT...\n");
+                               "[--cgroup DIR] [--quota DIR --share S] -- PROGRAM ARGUMENT...\n");
         return 2;
     }
     close_others(s.ready_fd);

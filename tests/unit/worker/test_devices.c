@@ -11,12 +11,13 @@ static void a_list_gives_numbered_slots_with_classes(void **state)
     struct devices d;
 
     (void)state;
-    assert_int_equal(devices_parse("cpu:2=fast,cpu:1=slow,cpu:1", 3, NULL, "no driver", &d, NULL), 0);
+    assert_int_equal(devices_parse("cpu:2=fast,cpu:1=slow@0.25,cpu:1", 3, NULL, "no driver", &d, NULL), 0);
     assert_int_equal(d.n, 4);
     assert_int_equal(d.threads, 3);
     assert_string_equal(d.v[0].class, "fast");
     assert_string_equal(d.v[1].class, "fast");
     assert_string_equal(d.v[2].class, "slow");
+    assert_true(d.v[1].share == 0 && d.v[2].share == 0.25 && d.v[3].share == 0);
     assert_string_equal(d.v[3].class, "cpu");
     assert_string_equal(d.v[3].kind, "cpu");
 }
@@ -37,7 +38,8 @@ static void each_fault_names_the_part_and_changes_nothing(void **state)
         { "", "empty" },           { "cpu", "no count" },        { "cpu:", "count" },      { "cpu:0", "count" },
         { "cpu:-1", "count" },     { "cpu:257", "256" },         { "cpu:2x", "count" },      { "tpu:1", "'tpu'" },
         { "gpu:1", "no driver" },       { "cpu:1=", "class" },        { "cpu:1=Fast", "Fast" }, { "cpu:1,", "empty" },
-        { "cpu:1=a@0.5", "'@" },   { "cpu:200,cpu:57", "256" },  { "cpu:99999999999999999999", "count" },
+        { "cpu:1=a@0", "'a@0'" },  { "cpu:1=a@x", "no number" }, { "cpu:1=a@65", "share" }, { "cpu:1=@0.5", "class ''" },
+        { "gpu:1=a@0.5", "processor" }, { "cpu:200,cpu:57", "256" }, { "cpu:99999999999999999999", "count" },
     };
 
     (void)state;

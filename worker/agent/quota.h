@@ -1,0 +1,28 @@
+/* quota - a share of a processor, held by a control group: what a rank on a slot of an emulated class gets
+ *
+ * Version 2 (cpu.max) where its cpu controller is there, else version 1 (cpu.cfs_quota_us).
+ */
+#ifndef MUSTER_WORKER_AGENT_QUOTA_H
+#define MUSTER_WORKER_AGENT_QUOTA_H
+
+#include <limits.h>
+
+#include "base/merr.h"
+
+#define QUOTA_LEAST 0.02
+#define QUOTA_MOST 64.0
+
+/* The control group of this process below which groups with a share can be made; one is made and removed to see.
+ * -ENOTSUP: there is none; err says what is missing and how to have it. */
+int quota_find(char ret[PATH_MAX], struct merr *err);
+
+/* Make the group dir below the one found, or take one that is there, and give it share processors' time. */
+int quota_make(const char *dir, double share, struct merr *err);
+
+/* Move this process there. 0 or a negative errno. Safe between fork and exec. */
+int quota_join(const char *dir);
+
+/* Remove a group without processes; none is fine. */
+void quota_remove(const char *dir);
+
+#endif
