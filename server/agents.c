@@ -9,6 +9,7 @@
 #include "base/version.h"
 #include "server/core.h"
 #include "server/round.h"
+#include "server/shares.h"
 
 #define HEARTBEAT_S 1
 
@@ -339,6 +340,8 @@ static void take_metrics(struct core *c, const json_t *fresh)
             e->job.progress = view_progress(line, e->steps);
             plans_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                         json_number_value(json_object_get(line, "step_ms")));
+            shares_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
+                         json_object_get(line, "leaf_ms"));
             round_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                         json_number_value(json_object_get(line, "step_ms")));
             clock_rfc3339(clock_wall_us(), at);

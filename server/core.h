@@ -75,6 +75,13 @@ struct speed { /* measured on devices of one class */
     double steps_per_s;
 };
 
+#define ENTRY_LEAF_TIMES_MAX 8
+
+struct leaf_time { /* of one virtual worker on devices of a class */
+    char class_[SPEC_NAME_MAX];
+    double ms;
+};
+
 struct entry { /* a job of the working set: it has not ended */
     struct job job;
     struct entry *hash_next, *dirty_next;
@@ -91,6 +98,8 @@ struct entry { /* a job of the working set: it has not ended */
     size_t n_target;
     struct speed speeds[ENTRY_SPEEDS_MAX];
     size_t n_speeds;
+    struct leaf_time leaf_times[ENTRY_LEAF_TIMES_MAX];
+    size_t n_leaf_times;
     uint8_t home_class;           /* of rank 0 of its newest run */
     uint32_t learned_generation;  /* whose first step was seen */
     int64_t rescale_began_us;     /* monotonic; 0: not rescaling */

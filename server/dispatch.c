@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "server/core.h"
 #include "server/round.h"
+#include "server/shares.h"
 
 #define ROUND_LEAST_US 2000 /* between rounds; and ten times what the last one took */
 #define EARLIER 12 /* a full round comes so many times sooner when something that runs could grow */
@@ -111,6 +112,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
     if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
         cause.master_port = choose_port(c, &e->job);
+        shares_set(e, &cause.layout, p, cause.n_places);
         describe(p, cause.n_places, text, sizeof(text));
         make_folders(c, e);
         if (core_change(c, e, &cause, &err) == 0) {
@@ -202,6 +204,8 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, int
         (void)snprintf(why, sizeof(why), "node %.63s is drained; ", drained->name);
     if (action == SCHED_STOP)
         (void)snprintf(text, sizeof(text), "%ssaves its state and waits%s", why, drained ? "" : ": others go first");
+    else if ((size_t)devices == e->job.n_places && shares_are_off(e))
+        (void)snprintf(text, sizeof(text), "%ssaves its state and shares its work out by the devices' speed", why);
     else
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on with %d device%s instead of %zu", why,
                        devices, devices == 1 ? "" : "s", e->job.n_places);
@@ -255,6 +259,41 @@ static bool could_grow(const struct round *r, const struct explain_tally *tally)
     return false;
 }
 
+/* The devices that the job has, as those it is to get. False: no memory. */
+static bool target_own(struct core *c, struct entry *e)
+{
+    e->target = calloc(e->job.n_places, sizeof(*e->target));
+    for (size_t i = 0; e->target && i < e->job.n_places; i++) {
+        const struct job_place *p = &e->job.places[i];
+        uint8_t class_ = core_class(c, p->class_);
+        struct node *node = agents_find(c, p->node);
+        size_t k = 0;
+
+        while (k < e->n_target && (e->target[k].node != node || e->target[k].class_ != class_))
+            k++;
+        if (!node || class_ == CORE_CLASSES_MAX) {
+            core_target_clear(e);
+            return false;
+        }
+        if (k == e->n_target)
+            e->target[e->n_target++] = (struct target){ .node = node, .class_ = class_ };
+        e->target[k].n++;
+    }
+    return e->n_target > 0;
+}
+
+/* Jobs on devices that turned out to be of other speeds than their work was shared out for. */
+static void share_anew(struct core *c, const struct round *r, int64_t now_us)
+{
+    for (size_t i = 0; i < r->in.n_jobs; i++) {
+        struct entry *e = r->entries[i];
+
+        if (e->job.state == JOB_RUNNING && e->job.live && e->job.intent == JOB_GO_ON && e->n_target == 0 &&
+            r->in.config.now_us - e->job.changed_us >= r->in.config.hold_us && shares_are_off(e) && target_own(c, e))
+            leave(c, e, SCHED_MOVE, (int32_t)e->job.n_places, now_us);
+    }
+}
+
 static void follow_plan(struct core *c, const struct round *r, const struct sched_plan *plan, int64_t now_us)
 {
     struct explain_tally tally;
@@ -265,6 +304,7 @@ static void follow_plan(struct core *c, const struct round *r, const struct sche
             r->entries[i]->wait = explain_wait(&tally, &r->in, plan, i);
     for (size_t i = 0; i < plan->n_order; i++)
         follow_verdict(c, r, plan, plan->order[i], now_us);
+    share_anew(c, r, now_us);
     for (size_t i = 0; i < r->in.n_jobs; i++)
         if (r->entries[i]->n_target > 0 && job_waits(&r->entries[i]->job))
             try_start(c, r->entries[i]);

@@ -152,8 +152,9 @@ static json_t *places_json(const struct job_place *p, size_t n)
     json_t *all = json_array();
 
     for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s}", "rank", (int)i, "node", p[i].node, "slot",
-                                                 p[i].slot, "class", p[i].class_, "address", p[i].address)) < 0) {
+        if (json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s, s:i}", "rank", (int)i, "node", p[i].node,
+                                                 "slot", p[i].slot, "class", p[i].class_, "address", p[i].address,
+                                                 "leaves", p[i].leaves)) < 0) {
             json_decref(all);
             return NULL;
         }
@@ -434,6 +435,7 @@ static int read_places(const json_t *list, struct job_place **ret, size_t *ret_n
         copy(p[i].class_, sizeof(p[i].class_), json_string_value(json_object_get(o, "class")));
         copy(p[i].address, sizeof(p[i].address), json_string_value(json_object_get(o, "address")));
         p[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
+        p[i].leaves = (int)json_integer_value(json_object_get(o, "leaves"));
     }
     *ret = p;
     *ret_n = n;

@@ -51,6 +51,7 @@ struct job_place { /* where a rank runs; its index is the rank */
     char class_[SPEC_NAME_MAX];
     char address[JOB_NODE_MAX];
     int slot;
+    int leaves; /* virtual workers of its replica; 0: they are shared out evenly */
 };
 
 struct job {

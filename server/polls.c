@@ -25,6 +25,16 @@ static json_t *world_of(const struct job *j)
     return all;
 }
 
+/* Virtual workers of each replica; NULL when they are shared out evenly. */
+static json_t *leaves_of(const struct job *j)
+{
+    json_t *all = j->n_places > 0 && j->places[0].leaves > 0 ? json_array() : NULL;
+
+    for (int i = 0; all && i < j->layout.dp; i++)
+        (void)json_array_append_new(all, json_integer(j->places[i * j->layout.tp].leaves));
+    return all;
+}
+
 static json_t *assignment_json(const struct core *c, const struct entry *e)
 {
     const struct job *j = &e->job;
@@ -40,11 +50,11 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
     (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
     if (e->open && j->plan)
         (void)spec_settle(spec, j->plan);
-    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?}", "job", id, "generation",
+    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?, s:o*}", "job", id, "generation",
                      (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir, "layout", "tp",
                      j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
                      (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec",
-                     spec);
+                     spec, "leaves", leaves_of(j));
 }
 
 static json_t *assignments_json(struct core *c, const struct node *n)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/shares.h"
 
 #define WINDOW 512   /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
@@ -276,7 +277,15 @@ static double measured(const struct entry *e, uint8_t class_, int32_t devices)
     return best ? best->steps_per_s / law(e->job.kind, workers, best->devices / replica) : 0;
 }
 
-static void fill_rates(const struct round *r, const struct entry *e, struct rates_profile *p)
+/* The same from the time of one virtual worker, which runs on mixed devices tell as well. */
+static double measured_workers(const struct entry *e, const char *class_)
+{
+    double ms = shares_ms(e, class_);
+
+    return ms > 0 ? 1000 / (ms * workers_of(e)) : 0;
+}
+
+static void fill_rates(const struct core *c, const struct round *r, const struct entry *e, struct rates_profile *p)
 {
     int workers = workers_of(e), replica = replica_of(e);
     int points = workers < RATES_POINTS_MAX ? workers : RATES_POINTS_MAX;
@@ -286,6 +295,8 @@ static void fill_rates(const struct round *r, const struct entry *e, struct rate
             int k = i + 1 < points ? i + 1 : workers;
             double scale = measured(e, r->classes[t], k * replica), ups;
 
+            if (scale <= 0)
+                scale = measured_workers(e, c->classes[r->classes[t]]);
             if (scale <= 0)
                 scale = measured(e, CORE_CLASSES_MAX, k * replica);
             ups = law(e->job.kind, workers, k) * (scale > 0 ? scale : 1) * 1e6;
@@ -298,22 +309,27 @@ static void fill_rates(const struct round *r, const struct entry *e, struct rate
     }
 }
 
-static const struct rates_profile *profile_of(struct round *r, const struct entry *e)
+static bool is_measured(const struct entry *e)
+{
+    return e->n_speeds > 0 || e->n_leaf_times > 0;
+}
+
+static const struct rates_profile *profile_of(const struct core *c, struct round *r, const struct entry *e)
 {
     struct round_own *o = r->own;
     struct profile key = { .kind = (int)e->job.kind, .workers = workers_of(e), .replica = replica_of(e) }, *p;
 
-    for (size_t i = 0; e->n_speeds == 0 && i < o->n_profiles; i++)
+    for (size_t i = 0; !is_measured(e) && i < o->n_profiles; i++)
         if (o->profiles[i]->kind == key.kind && o->profiles[i]->workers == key.workers &&
             o->profiles[i]->replica == key.replica)
             return &o->profiles[i]->rates;
     p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
-    p->kind = e->n_speeds == 0 ? key.kind : -1; /* its own */
+    p->kind = is_measured(e) ? -1 : key.kind; /* -1: its own */
     p->workers = key.workers;
     p->replica = key.replica;
-    fill_rates(r, e, &p->rates);
+    fill_rates(c, r, e, &p->rates);
     o->profiles[o->n_profiles++] = p;
     return &p->rates;
 }
@@ -382,7 +398,7 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->attained_us = j->device_us;
     s->remaining_us = steps_left_u(e);
     s->rho_milli = 1000;
-    s->profile = profile_of(r, e);
+    s->profile = profile_of(c, r, e);
     s->places = n > 0 ? r->own->places + first : NULL;
     s->n_places = n;
     if (!s->profile)

@@ -102,3 +102,19 @@ void plan_leaves(int virtual_workers, int dp, int r, int *ret_begin, int *ret_en
     *ret_begin = (int)((long)r * virtual_workers / dp);
     *ret_end = (int)((long)(r + 1) * virtual_workers / dp);
 }
+
+void plan_leaves_shared(const int *share, int virtual_workers, int dp, int r, int *ret_begin, int *ret_end)
+{
+    int begin = 0;
+
+    if (!share) {
+        plan_leaves(virtual_workers, dp, r, ret_begin, ret_end);
+        return;
+    }
+    assert(dp >= 1 && r >= 0 && r < dp);
+    for (int i = 0; i < r; i++)
+        begin += share[i];
+    assert(begin + share[r] <= virtual_workers);
+    *ret_begin = begin;
+    *ret_end = begin + share[r];
+}

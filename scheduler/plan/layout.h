@@ -56,4 +56,7 @@ int plan_devices_max(const struct plan_facts *f);
 /* Leaves [*ret_begin, *ret_end) of V virtual workers that replica r of dp hosts. */
 void plan_leaves(int virtual_workers, int dp, int r, int *ret_begin, int *ret_end);
 
+/* The same where replicas have share[dp] leaves each, which make up all V; NULL: plan_leaves(). */
+void plan_leaves_shared(const int *share, int virtual_workers, int dp, int r, int *ret_begin, int *ret_end);
+
 #endif

@@ -136,6 +136,26 @@ def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, 
     assert not cluster.leftovers()
 
 
+def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(tmp_path, corpus, static,
+                                                                              shared_memory):
+    with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
+        cluster.start_agent("n1", "cpu:1=fast@0.2,cpu:1=slow@0.05")
+        if not wait_for("the agent to know", lambda: cluster.nodes() or cluster.agents["n1"].poll(), 30) \
+                or not cluster.nodes():
+            assert "needs a control group" in cluster.tail("agent-n1"), "where shares cannot be had that is said"
+            return
+        cluster.wait_nodes(["n1"])
+        job = cluster.submit(the_spec(corpus, 2, 2))["id"]
+        wait_for("its work to be shared out anew", lambda: cluster.job(job)["generation"] > 1, 60)
+        changes = [e["cause"]["text"] for e in cluster.events(job) if e.get("to") == "rescaling"]
+        assert "shares its work out by the devices' speed" in changes[0]
+        ended = check_end(cluster, job, static, 2)
+        assert sum(ended["restarts"].values()) == 0
+        times = lines(ended["dir"])[-1]["leaf_ms"]
+        assert len(times) == 2 and min(times) > 0
+    assert not cluster.leftovers()
+
+
 def test_a_job_folds_onto_what_a_drained_and_a_lost_node_leave_and_grows_back(tmp_path, corpus, static):
     with Cluster(str(tmp_path), slots=2, server_args=QUICK) as cluster:
         cluster.start_agent("n2", "cpu:2")

@@ -154,7 +154,7 @@ static void measure(struct feed *f, struct feed_step *s, const struct seq_plan *
         double seconds = 0;
         int begin, end;
 
-        plan_leaves(f->cfg.plan.replicas, f->cfg.dp, r, &begin, &end);
+        plan_leaves_shared(f->cfg.share, f->cfg.plan.replicas, f->cfg.dp, r, &begin, &end);
         for (int64_t k = 0; k < (end - begin) * p->micros; k++) {
             const struct seq_micro *m = micro_of(p, f->leaf[begin + k / p->micros], k % p->micros);
 
@@ -185,7 +185,7 @@ static int pack_plan(struct feed *f, struct feed_step *s, const struct seq_plan 
     if (feed_deal(f->weight, workers, f->leaf) < 0)
         return merr_set(err, -ENOMEM, "no memory to deal %d leaves", workers);
     s->per_leaf = (int)p->micros;
-    plan_leaves(workers, f->cfg.dp, f->cfg.dp_index, &begin, &end);
+    plan_leaves_shared(f->cfg.share, workers, f->cfg.dp, f->cfg.dp_index, &begin, &end);
     for (int leaf = begin; leaf < end; leaf++)
         for (int64_t j = 0; j < p->micros; j++) {
             int rc = pack_micro(f, s, p, micro_of(p, f->leaf[leaf], j), err);

@@ -22,6 +22,7 @@ struct feed_cfg {
     struct seq_config plan;    /* replicas: the virtual workers; ranks 1 */
     int multiple;              /* rows of a micro-batch are brought to a multiple of it */
     int dp, dp_index;          /* whose leaves are packed */
+    const int *share;          /* [dp] leaves of each replica; borrowed for the feed's life; NULL: evenly */
 };
 
 struct feed_step {

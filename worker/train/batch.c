@@ -109,7 +109,7 @@ static int plan_sizes(struct train *t, struct merr *err)
 {
     int v = t->spec->parallel.virtual_workers;
 
-    plan_leaves(v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
+    plan_leaves_shared(t->run.share, v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
     t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
     if (t->docs) {
         t->micro = t->per_leaf = t->micros = 1; /* the last two are each step's own */
@@ -136,7 +136,7 @@ int train_batch_plan(struct train *t, struct merr *err)
         TRY(plan_any_slots(t, err));
     t->squares = (size_t)t->params.tensors * t->mesh->tp;
     t->loss = calloc(t->micros, sizeof(*t->loss));
-    t->sums = calloc(t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS, sizeof(*t->sums));
+    t->sums = calloc(t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS + t->mesh->dp, sizeof(*t->sums));
     return t->slots && t->loss && t->sums ? 0 : merr_set(err, -ENOMEM, "no memory for a step's sums");
 }
 
@@ -171,7 +171,7 @@ int train_batch_start(struct train *t, struct merr *err)
     struct feed_cfg f = {
         .docs = t->docs, .order = s->train.data.order, .seed = s->train.init.seed, .sequences = t->info.batch,
         .first = t->step, .end = (uint64_t)s->train.steps, .multiple = multiple_of(t), .dp = t->mesh->dp,
-        .dp_index = t->mesh->dp_index,
+        .dp_index = t->mesh->dp_index, .share = t->run.share,
         .plan = {.replicas = s->parallel.virtual_workers, .ranks = 1, .capacity = s->train.batch.capacity,
                  .micro = s->train.batch.micro, .seed = s->train.init.seed, .cost = cost_of(t)},
     };

@@ -39,7 +39,7 @@ static void set_nodes(struct exchange *x)
     int begin, end;
 
     for (int i = 0; i < x->cfg.replicas; i++) {
-        plan_leaves(x->cfg.leaves, x->cfg.replicas, i, &begin, &end);
+        plan_leaves_shared(x->cfg.share, x->cfg.leaves, x->cfg.replicas, i, &begin, &end);
         x->nodes[i] = tree_partials(begin, end, x->node[i]);
         x->all += x->nodes[i];
         x->most = x->nodes[i] > x->most ? x->nodes[i] : x->most;
@@ -104,7 +104,7 @@ static int list_leaves(const struct exchange_cfg *cfg, char *units, struct leaf 
         size_t floats = i == cfg->index ? all_floats(cfg) : piece_floats(cfg, cfg->index, EXCHANGE_REGIONS);
         int begin, end, nodes;
 
-        plan_leaves(cfg->leaves, cfg->replicas, i, &begin, &end);
+        plan_leaves_shared(cfg->share, cfg->leaves, cfg->replicas, i, &begin, &end);
         nodes = tree_partials(begin, end, node);
         for (int p = 0; p < nodes; p++)
             for (int k = 0; as_leaves(cfg, &node[p]) && k < node[p].size; k++) {
@@ -128,7 +128,7 @@ size_t exchange_bytes(const struct exchange_cfg *cfg)
         return 0;
     (void)list_leaves(cfg, NULL, NULL, &bytes);
     for (int i = 0; i < cfg->replicas; i++) {
-        plan_leaves(cfg->leaves, cfg->replicas, i, &begin, &end);
+        plan_leaves_shared(cfg->share, cfg->leaves, cfg->replicas, i, &begin, &end);
         others += i == cfg->index ? 0 : tree_partials(begin, end, node);
     }
     return bytes + (size_t)others * piece_floats(cfg, cfg->index, EXCHANGE_REGIONS) * sizeof(float);

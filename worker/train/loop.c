@@ -41,6 +41,8 @@ static void contribute(struct train *t)
     extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_HAND_OVER;
     extra[SUM_FIRM] = order == FLIGHT_DRAIN || train_must_be_durable(t);
     train_save_votes(t, extra + SUM_SAVES);
+    if (t->mesh->tp_index == 0 && t->mesh->first)
+        extra[SUM_EXTRAS + t->mesh->dp_index] = t->leaf_ms;
     extra[SUM_BROKEN] = keyed_broken_take(t->keyed);
     for (int i = 0; i < BYTES; i++) {
         extra[SUM_BROKEN] += wire_broken_take(t->wire[i]);
@@ -54,13 +56,14 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
 {
     int v = t->spec->parallel.virtual_workers;
     double *extra = t->sums + t->squares + v, square = 0;
+    size_t n = t->squares + v + SUM_EXTRAS + t->mesh->dp;
 
     flight_phase_set(t->flight, FLIGHT_REDUCE, t->step);
-    memset(t->sums, 0, (t->squares + v + SUM_EXTRAS) * sizeof(*t->sums));
+    memset(t->sums, 0, n * sizeof(*t->sums));
     TRY(optim_reduce(t->optim, &t->tree[0], t->step, err));
     TRY(optim_squares(t->optim, t->sums, err));
     contribute(t);
-    TRY(comm_all_reduce(t->all, t->sums, t->squares + v + SUM_EXTRAS, COMM_F64, COMM_SUM, err));
+    TRY(comm_all_reduce(t->all, t->sums, n, COMM_F64, COMM_SUM, err));
     for (size_t i = 0; i < t->squares; i++)
         square += t->sums[i];
     r->norm = extra[SUM_BROKEN] > 0 ? INFINITY : sqrt(square); /* a codec met numbers that are not finite */
@@ -140,6 +143,7 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
         .load = train_load, .arg = t, .tree = t->tree, .step = t->step,
     };
     double clip = t->spec->train.optimizer.clip, scale = 1;
+    int64_t began_us;
     int skip;
 
     r->began_us = clock_mono_us();
@@ -152,7 +156,9 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
     run.rows = train_batch_rows(t);
     run.per_leaf = t->per_leaf;
     run.weight = (float)(1.0 / (double)t->targets);
+    began_us = clock_mono_us();
     TRY(pipe_go(t->pipe, &run, err));
+    t->leaf_ms = (double)(clock_mono_us() - began_us) * 1e-3 / (t->leaf_end - t->leaf_begin);
     TRY(reduce(t, r, err));
     skip = check_finite(t, r, err);
     if (skip < 0)
@@ -180,7 +186,8 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, train_batch_length(t)) / t->peak_flops : 0,
         .stall_ms = (double)train_saves_stall_us(t) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
         .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
-        .ranks = t->run.world,
+        .ranks = t->run.world, .replicas = t->mesh->dp,
+        .leaf_ms = t->sums + t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS,
     };
     uint64_t blocks = 0, dropped = 0;
 

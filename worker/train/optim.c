@@ -71,6 +71,7 @@ static struct exchange_cfg exchange_config(const struct optim *o)
     struct exchange_cfg x = {
         .k = o->cfg.k, .stream = o->cfg.stream, .group = wire_coded(o->cfg.wire) ? NULL : o->cfg.dp,
         .replicas = o->cfg.mesh.dp, .index = o->cfg.mesh.dp_index, .leaves = o->cfg.leaves, .keyed = o->cfg.keyed,
+        .share = o->cfg.share,
     };
 
     for (int i = 0; i < REGIONS; i++)

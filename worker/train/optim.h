@@ -35,6 +35,7 @@ struct optim_cfg {
     const struct params *params;
     struct mesh mesh;
     int leaves; /* V */
+    const int *share; /* [dp] leaves of each replica; borrowed; NULL: evenly */
     int zero;
     struct comm_group *dp;   /* NULL: alone */
     struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */

@@ -14,6 +14,7 @@
 #include "worker/train/try.h"
 
 #define PATH_MAX_BYTES 4200
+#define REPLICAS_MAX 64               /* whose times are told one by one */
 #define LINE_MAX_BYTES 65536
 #define METRICS_MAX ((size_t)4 << 30) /* bytes of a job's metrics.jsonl */
 
@@ -169,6 +170,11 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
             number(&b, wires[i][0], s->wire_ms[i], false);
             number(&b, wires[i][1], s->wire_predicted_ms[i], false);
         }
+    }
+    if (s->leaf_ms && s->replicas <= REPLICAS_MAX) {
+        for (int i = 0; i < s->replicas; i++)
+            (void)buf_printf(&b, "%s%.3f", i ? ", " : ", \"leaf_ms\": [", s->leaf_ms[i]);
+        (void)buf_addstr(&b, "]");
     }
     (void)buf_printf(&b, ", \"generation\": %llu, \"ranks\": %d}\n", (unsigned long long)s->generation, s->ranks);
     if (buf_failed(&b))

@@ -20,7 +20,8 @@ struct report_step {
     double loss, grad_norm, lr, tokens_per_s, step_ms, mfu, stall_ms;
     uint64_t bytes_tp, bytes_pp, bytes_dp;
     uint64_t generation;
-    int ranks;
+    int ranks, replicas;
+    const double *leaf_ms; /* [replicas]: how long each took for one of its virtual workers; left out of many */
     /* of documents */
     int documents;   /* of the step, those left out not counted; 0: samples of a stream, which have no more to say */
     int micro_batches; /* of each virtual worker */

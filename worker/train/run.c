@@ -116,6 +116,31 @@ static int read_spec(const json_t *doc, struct run *r, struct merr *err)
     return code;
 }
 
+/* "leaves" of an assignment: virtual workers of each replica, where they are not shared out evenly. */
+static int read_share(const json_t *doc, struct run *r, struct merr *err)
+{
+    const json_t *list = json_object_get(doc, "leaves");
+    int left = r->spec->parallel.virtual_workers;
+
+    if (!list)
+        return 0;
+    if (json_array_size(list) != (size_t)r->mesh.dp)
+        return merr_set(err, -EINVAL, "'leaves' in assignment.json is not of dp %d replicas", r->mesh.dp);
+    r->share = calloc(r->mesh.dp, sizeof(*r->share));
+    if (!r->share)
+        return merr_set(err, -ENOMEM, "no memory for %d replicas", r->mesh.dp);
+    for (int i = 0; i < r->mesh.dp; i++) {
+        json_int_t n = json_integer_value(json_array_get(list, i));
+
+        if (n < 1 || n > left)
+            return merr_set(err, -EINVAL, "'leaves' in assignment.json does not share out the %d virtual workers",
+                            r->spec->parallel.virtual_workers);
+        r->share[i] = (int)n;
+        left -= (int)n;
+    }
+    return left == 0 ? 0 : merr_set(err, -EINVAL, "'leaves' in assignment.json leaves out %d virtual workers", left);
+}
+
 static int checkpoint_folder(struct run *r, struct merr *err)
 {
     const char *d = r->spec->checkpoint.dir;
@@ -143,6 +168,7 @@ static int read_document(const json_t *doc, int rank, struct run *r, struct merr
     TRY(read_layout(doc, rank, r, err));
     TRY(read_nodes(doc, r, err));
     TRY(read_spec(doc, r, err));
+    TRY(read_share(doc, r, err));
     return checkpoint_folder(r, err);
 }
 
@@ -190,6 +216,8 @@ void run_clear(struct run *r)
 {
     free(r->node_of);
     r->node_of = NULL;
+    free(r->share);
+    r->share = NULL;
     spec_free(r->spec);
     r->spec = NULL;
 }

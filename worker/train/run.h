@@ -21,6 +21,7 @@ struct run {
     struct mesh mesh;
     int world, threads;
     int *node_of; /* [world]: ranks with equal numbers are on one node */
+    int *share;   /* [dp]: virtual workers of each replica; NULL: evenly */
     struct job_spec *spec;
 };
 

@@ -240,7 +240,8 @@ static struct optim_cfg optim_config(struct train *t)
 {
     return (struct optim_cfg){
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
-        .leaves = t->spec->parallel.virtual_workers, .zero = t->spec->parallel.zero, .dp = t->dp, .pair = t->pair,
+        .leaves = t->spec->parallel.virtual_workers, .share = t->run.share, .zero = t->spec->parallel.zero,
+        .dp = t->dp, .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
         .m = t->keep ? keep_m(t->keep) : NULL, .v = t->keep ? keep_v(t->keep) : NULL,
         .wire = t->wire[BYTES_DP], .keyed = t->keyed,

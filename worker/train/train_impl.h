@@ -75,7 +75,8 @@ struct train {
     struct feed *feed;                  /* of documents */
     const struct feed_step *fed;        /* this step's */
     uint64_t targets, step_tokens;      /* of all replicas */
-    double *sums;                       /* [squares + leaves + SUM_EXTRAS] */
+    double *sums;                       /* [squares + leaves + SUM_EXTRAS + dp]; at last a leaf's time by replica */
+    double leaf_ms;                     /* of this replica in the last step */
     size_t squares;
     /* one evaluation */
     int eval_sequences, eval_micros, eval_begin, eval_end; /* of all, of this replica */

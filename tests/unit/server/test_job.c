@@ -30,7 +30,7 @@ static void start(struct job *j)
     spec_free(spec);
 }
 
-static const struct job_place places[2] = { { "n1", "cpu", "127.0.0.1", 0 }, { "n1", "cpu", "127.0.0.1", 3 } };
+static const struct job_place places[2] = { { "n1", "cpu", "127.0.0.1", 0, 5 }, { "n1", "cpu", "127.0.0.1", 3, 2 } };
 
 /* Let a cause happen; its event is appended to log (may be NULL). Returns what job_transition says. */
 static int happen(struct job *j, struct job_cause cause, int64_t now_us, json_t *log)

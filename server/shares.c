@@ -1,0 +1,157 @@
+#include "server/shares.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/cluster/rates.h"
+
+#define LEARN 0.3  /* share of the newest step */
+#define OFF 1.1
+#define ALIKE 1.05 /* times that differ by less are one */
+
+/* The part of replicas that are as fast as this one, added when there is none; NULL: too many different. */
+static struct rates_est *part_of(struct rates_est *parts, size_t *n, double ms)
+{
+    for (size_t i = 0; i < *n; i++) {
+        double other = (double)parts[i].worker_ns * 1e-6;
+
+        if (ms < other * ALIKE && other < ms * ALIKE)
+            return &parts[i];
+    }
+    if (*n == RATES_TYPES_MAX)
+        return NULL;
+    parts[*n] = (struct rates_est){ .worker_ns = ms * 1e6 < 1 ? 1 : (int64_t)(ms * 1e6) };
+    return &parts[(*n)++];
+}
+
+bool shares_lay(const double *ms, size_t n, int workers, int *ret)
+{
+    struct rates_est parts[RATES_TYPES_MAX];
+    size_t n_parts = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        struct rates_est *p = ms[i] > 0 && ms[i] < 1e9 ? part_of(parts, &n_parts, ms[i]) : NULL;
+
+        if (!p)
+            return false;
+        p->devices++;
+    }
+    if (n_parts < 2 || rates_map_workers(parts, n_parts, workers) == 0)
+        return false;
+    for (size_t i = 0; i < n_parts; i++)
+        if (parts[i].each - (parts[i].fewer > 0) < 1)
+            return false;
+    for (size_t i = 0; i < n; i++) {
+        struct rates_est *p = part_of(parts, &n_parts, ms[i]);
+
+        ret[i] = p->each - (p->fewer > 0);
+        p->fewer -= p->fewer > 0;
+    }
+    return true;
+}
+
+static struct leaf_time *leaf_time(const struct entry *e, const char *class_)
+{
+    for (size_t i = 0; i < e->n_leaf_times; i++)
+        if (strcmp(e->leaf_times[i].class_, class_) == 0)
+            return (struct leaf_time *)&e->leaf_times[i];
+    return NULL;
+}
+
+double shares_ms(const struct entry *e, const char *class_)
+{
+    const struct leaf_time *t = leaf_time(e, class_);
+
+    return t ? t->ms : 0;
+}
+
+/* Rank order: tp fastest, then dp, then pp. */
+static size_t replica_of(const struct layout *l, size_t rank)
+{
+    return rank / (size_t)l->tp % (size_t)l->dp;
+}
+
+void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms)
+{
+    const struct job *j = &e->job;
+
+    if (!j->live || j->generation != generation || e->learned_generation != generation ||
+        json_array_size(leaf_ms) != (size_t)j->layout.dp)
+        return; /* a run's first step is slow for other reasons */
+    for (size_t i = 0; i < j->n_places; i++) {
+        double ms = json_number_value(json_array_get(leaf_ms, replica_of(&j->layout, i)));
+        struct leaf_time *t = leaf_time(e, j->places[i].class_);
+
+        if (i % (size_t)j->layout.tp != 0 || i >= (size_t)(j->layout.tp * j->layout.dp) || !(ms > 0))
+            continue; /* one rank speaks for its replica */
+        if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
+            t = &e->leaf_times[e->n_leaf_times++];
+            *t = (struct leaf_time){ .ms = ms };
+            (void)snprintf(t->class_, sizeof(t->class_), "%s", j->places[i].class_);
+        }
+        if (t)
+            t->ms += LEARN * (ms - t->ms);
+    }
+}
+
+/* What one worker takes on each replica: as long as on the slowest of its devices. New. */
+static double *times_of(const struct entry *e, const struct layout *l, const struct job_place *p, size_t n)
+{
+    double *ms = calloc((size_t)l->dp, sizeof(*ms));
+
+    for (size_t i = 0; ms && i < n; i++) {
+        double one = shares_ms(e, p[i].class_), *at = &ms[replica_of(l, i)];
+
+        *at = one <= 0 || *at < 0 ? -1 : one > *at ? one : *at; /* below 0: not known */
+    }
+    return ms;
+}
+
+void shares_set(const struct entry *e, const struct layout *l, struct job_place *p, size_t n)
+{
+    double *ms = times_of(e, l, p, n);
+    int *leaves = calloc((size_t)l->dp, sizeof(*leaves));
+    bool laid = ms && leaves && e->job.kind == JOB_TRAIN &&
+                shares_lay(ms, (size_t)l->dp, e->facts.virtual_workers, leaves);
+
+    for (size_t i = 0; i < n; i++)
+        p[i].leaves = laid ? leaves[replica_of(l, i)] : 0;
+    free(leaves);
+    free(ms);
+}
+
+/* The time of the slowest replica. */
+static double slowest(const double *ms, size_t n, const int *leaves)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = ms[i] * leaves[i] > most ? ms[i] * leaves[i] : most;
+    return most;
+}
+
+bool shares_are_off(const struct entry *e)
+{
+    const struct job *j = &e->job;
+    size_t dp = (size_t)j->layout.dp;
+    double *ms = times_of(e, &j->layout, j->places, j->n_places);
+    int *best = calloc(dp, sizeof(*best)), *now = calloc(dp, sizeof(*now));
+    bool off = false;
+
+    if (ms && best && now && shares_lay(ms, dp, e->facts.virtual_workers, best)) {
+        for (size_t i = 0; i < dp; i++) {
+            int begin, end;
+
+            plan_leaves(e->facts.virtual_workers, (int)dp, (int)i, &begin, &end);
+            now[i] = end - begin;
+        }
+        for (size_t i = 0; i < j->n_places; i++)
+            if (j->places[i].leaves > 0)
+                now[replica_of(&j->layout, i)] = j->places[i].leaves;
+        off = slowest(ms, dp, now) > OFF * slowest(ms, dp, best);
+    }
+    free(now);
+    free(best);
+    free(ms);
+    return off;
+}

@@ -1,0 +1,29 @@
+/* shares - how a job's virtual workers lie on its replicas when these are not equally fast
+ *
+ * Ranks measure how long one virtual worker takes on each replica; by these times, kept by class of device, the workers
+ * are laid so that the slowest replica is as fast as can be (scheduler/cluster/rates.h).
+ */
+#ifndef MUSTER_SERVER_SHARES_H
+#define MUSTER_SERVER_SHARES_H
+
+#include <jansson.h>
+
+#include "server/core.h"
+
+/* Workers of each of n replicas that take ms[i] for one, into ret[n]. False, and ret is unchanged: all are equally
+ * fast, or the times are not known, or a replica would have none; then they are shared out evenly. */
+bool shares_lay(const double *ms, size_t n, int workers, int *ret);
+
+/* Take in "leaf_ms" of a line of metrics. */
+void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms);
+
+/* Lay the job's workers on the places of a layout. */
+void shares_set(const struct entry *e, const struct layout *l, struct job_place *p, size_t n);
+
+/* Whether they lie on the devices of a running job so that a step takes 10 % longer than it must. */
+bool shares_are_off(const struct entry *e);
+
+/* How long one worker takes on devices of a class; 0: not measured. */
+double shares_ms(const struct entry *e, const char *class_);
+
+#endif
