@@ -92,6 +92,43 @@ static void generate(const struct schedule *s, int r, struct action_list *l)
         push_next(&w, ACT_W, l);
 }
 
+/* Whether what goes back next has not come forward yet, or too little of what other ranks wait for has. */
+static bool wants_forward(const struct schedule *s, int r, int f, int b)
+{
+    return f < s->micros && (f < s->ranks - r + b || s->order[b] >= f);
+}
+
+/* 1F1B where a sequence's backwards wait for the forward of its last piece. */
+static void generate_pieces(const struct schedule *s, int r, struct action_list *l)
+{
+    int f = 0;
+
+    for (int b = 0; b < s->micros; b++) {
+        while (wants_forward(s, r, f, b))
+            push(l, ACT_F, r, f++, -1);
+        push(l, ACT_B, r, s->order[b], -1);
+    }
+}
+
+/* Sequences turned round. */
+static void order_backwards(struct schedule *s, const int32_t *sequence)
+{
+    for (int i = 0, end; i < s->micros; i = end) {
+        for (end = i + 1; end < s->micros && sequence[i] >= 0 && sequence[end] == sequence[i];)
+            end++;
+        for (int k = i; k < end; k++) {
+            s->order[k] = i + end - 1 - k;
+            s->turn[s->order[k]] = k;
+        }
+    }
+}
+
+/* When an action comes among those of its stage and direction. */
+static int turn_of(const struct schedule *s, const struct action *a, bool backward)
+{
+    return backward && s->turn ? s->turn[a->micro] : a->micro;
+}
+
 /* --- messages ---------------------------------------------------------------------------------------------- */
 
 /* The stage whose message this compute action waits for, or -1. */
@@ -116,13 +153,13 @@ static bool place(struct schedule *s, const struct action *a, int32_t (*got)[2])
     bool backward = a->op != ACT_F;
     int r = a->stage % s->ranks, to = consumer(s, a);
 
-    if (producer(s, a) >= 0 && got[a->stage][backward] <= a->micro)
+    if (producer(s, a) >= 0 && got[a->stage][backward] <= turn_of(s, a, backward))
         return false;
     push(&s->rank[r], a->op, a->stage, a->micro, -1);
     if (to >= 0) {
         push(&s->rank[r], backward ? ACT_SB : ACT_SF, a->stage, a->micro, to % s->ranks);
         push(&s->rank[to % s->ranks], backward ? ACT_RB : ACT_RF, to, a->micro, r);
-        got[to][backward] = a->micro + 1;
+        got[to][backward] = turn_of(s, a, backward) + 1;
     }
     return true;
 }
@@ -188,7 +225,8 @@ static int check_sizes(int ranks, int chunks, int micros, struct merr *err)
     return 0;
 }
 
-int schedule_new(enum schedule_kind kind, int ranks, int chunks, int micros, struct schedule **ret, struct merr *err)
+static int make(enum schedule_kind kind, int ranks, int chunks, int micros, const int32_t *sequence,
+                struct schedule **ret, struct merr *err)
 {
     struct action_list *compute = NULL;
     struct schedule *s;
@@ -201,13 +239,17 @@ int schedule_new(enum schedule_kind kind, int ranks, int chunks, int micros, str
         *s = (struct schedule){.ranks = ranks, .chunks = chunks, .micros = micros, .kind = kind};
         s->rank = lists_new(ranks, (size_t)micros * chunks * 7);
         compute = lists_new(ranks, (size_t)micros * chunks * 3);
+        s->order = sequence ? calloc(micros, sizeof(*s->order)) : NULL;
+        s->turn = sequence ? calloc(micros, sizeof(*s->turn)) : NULL;
     }
-    if (!s || !s->rank || !compute) {
+    if (!s || !s->rank || !compute || (sequence && (!s->order || !s->turn))) {
         r = merr_set(err, -ENOMEM, "no memory for a schedule of %d micro-batches", micros);
         goto done;
     }
+    if (sequence)
+        order_backwards(s, sequence);
     for (int i = 0; i < ranks; i++)
-        generate(s, i, &compute[i]);
+        (sequence ? generate_pieces : generate)(s, i, &compute[i]);
     r = lower(s, compute, err);
     if (r == 0)
         r = schedule_check(s, err);
@@ -221,10 +263,22 @@ done:
     return 0;
 }
 
+int schedule_new(enum schedule_kind kind, int ranks, int chunks, int micros, struct schedule **ret, struct merr *err)
+{
+    return make(kind, ranks, chunks, micros, NULL, ret, err);
+}
+
+int schedule_new_pieces(int ranks, int micros, const int32_t *sequence, struct schedule **ret, struct merr *err)
+{
+    return make(SCHEDULE_1F1B, ranks, 1, micros, sequence, ret, err);
+}
+
 void schedule_free(struct schedule *s)
 {
     if (!s)
         return;
+    free(s->order);
+    free(s->turn);
     lists_free(s->rank, s->ranks);
     free(s);
 }
@@ -245,9 +299,9 @@ static int check_stage(const struct schedule *s, int stage, struct merr *err)
                             a->stage, a->micro);
         if (a->stage != stage || a->op > ACT_W)
             continue;
-        if (a->micro != done[a->op]++)
+        if (turn_of(s, a, a->op != ACT_F) != done[a->op]++)
             return merr_set(err, -EPROTO, "stage %d: %s%d out of order", stage, op_name[a->op], a->micro);
-        if (done[ACT_B] + done[ACT_I] > done[ACT_F] || done[ACT_W] > done[ACT_I])
+        if (done[ACT_B] + done[ACT_I] > done[ACT_F] || (a->op != ACT_F && a->micro >= done[ACT_F]) || done[ACT_W] > done[ACT_I])
             return merr_set(err, -EPROTO, "stage %d: %s%d before what it needs", stage, op_name[a->op], a->micro);
     }
     if (done[ACT_F] != s->micros || done[ACT_B] + done[ACT_I] != back || done[ACT_I] != done[ACT_W])
@@ -392,7 +446,7 @@ int schedule_simulate(const struct schedule *s, const struct schedule_times *t, 
 int schedule_slots(const struct schedule *s, int rank, int chunk)
 {
     const struct action_list *l = &s->rank[rank];
-    int stage = chunk * s->ranks + rank, begun = 0, done = 0, most = 1;
+    int stage = chunk * s->ranks + rank, begun = 0, done = 0, oldest = 0, most = 1;
 
     for (size_t i = 0; i < l->n; i++) {
         const struct action *a = &l->v[i];
@@ -400,8 +454,26 @@ int schedule_slots(const struct schedule *s, int rank, int chunk)
         if (a->stage != stage)
             continue;
         begun += a->op == (stage > 0 ? ACT_RF : ACT_F);
-        most = begun - done > most ? begun - done : most;
+        most = begun - oldest > most ? begun - oldest : most;
         done += s->kind == SCHEDULE_FORWARD ? a->op == ACT_F : a->op == ACT_B || a->op == ACT_W;
+        /* of a sequence in pieces, the first one is the last to be done */
+        oldest = !s->turn || done == s->micros || s->turn[oldest] < done ? done : oldest;
+    }
+    return most;
+}
+
+int schedule_bodies(const struct schedule *s, int rank, const bool *drop)
+{
+    const struct action_list *l = &s->rank[rank];
+    int held = 0, most = 1;
+
+    for (size_t i = 0; i < l->n; i++) {
+        const struct action *a = &l->v[i];
+        bool working = a->op == ACT_F || (a->op == ACT_B && drop[a->micro]);
+
+        most = held + working > most ? held + working : most;
+        if (a->op <= ACT_B && !drop[a->micro])
+            held += a->op == ACT_F ? 1 : -1;
     }
     return most;
 }

@@ -10,6 +10,7 @@
 #ifndef MUSTER_SCHEDULER_PLAN_SCHEDULE_H
 #define MUSTER_SCHEDULER_PLAN_SCHEDULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -55,14 +56,18 @@ struct schedule {
     int ranks, chunks, micros;
     enum schedule_kind kind;
     struct action_list *rank; /* one a rank, messages included */
+    int32_t *order, *turn;    /* [micros] the backwards in order, and when each micro-batch's comes; NULL: in order */
 };
 
 /* Make, check and lower. More than one chunk takes two ranks or more. -EINVAL out of range, -ENOMEM. */
 int schedule_new(enum schedule_kind kind, int ranks, int chunks, int micros, struct schedule **ret, struct merr *err);
+/* 1F1B over micro-batches some of which are pieces of sequences (ChunkFlow 2025): neighbours of the same sequence[i] from
+ * 0 on depend on each other, and their backwards descend; -1 stands alone. */
+int schedule_new_pieces(int ranks, int micros, const int32_t *sequence, struct schedule **ret, struct merr *err);
 void schedule_free(struct schedule *s);
 
 /* Every stage has each F once, and B once after it, or I once after F and W once after I (none of them in
- * SCHEDULE_FORWARD); micro-batches in order for each. -EPROTO says where not. */
+ * SCHEDULE_FORWARD); micro-batches in order for each, or backwards in the schedule's own. -EPROTO says where not. */
 int schedule_check(const struct schedule *s, struct merr *err);
 
 struct schedule_times { /* of one stage and micro-batch; B takes the sum of I and W */
@@ -75,8 +80,12 @@ struct schedule_times { /* of one stage and micro-batch; B takes the sum of I an
 int schedule_simulate(const struct schedule *s, const struct schedule_times *t, int n, double *ret_span,
                       struct merr *err);
 
-/* Most micro-batches of a rank's chunk that are begun and not done at once: the activation slots it needs. */
+/* Most micro-batches of a rank's chunk from the oldest begun and not done to the newest: the activation slots it needs,
+ * when micro-batch i takes slot i modulo their number. */
 int schedule_slots(const struct schedule *s, int rank, int chunk);
+/* Most of those that hold activations at once, one chunk: drop[i] says that micro-batch i has none between its forward
+ * and its backward. */
+int schedule_bodies(const struct schedule *s, int rank, const bool *drop);
 
 /* "r0: 0F0 0SF0 ..." one line a rank: stage, operation, micro-batch. */
 void schedule_print(const struct schedule *s, struct buf *out);

@@ -125,9 +125,10 @@ static int leaf_of(const struct pipe *p, struct tree *t, int micro, float **ret,
     return tree_leaf(t, t->begin + micro / p->run->per_leaf, ret, err);
 }
 
-static int leaf_done(const struct pipe *p, struct tree *t, int micro, struct merr *err)
+/* turn: of the micro-batch among those of its direction. */
+static int leaf_done(const struct pipe *p, struct tree *t, int turn, struct merr *err)
 {
-    return (micro + 1) % p->run->per_leaf == 0 ? tree_push(t, err) : 0;
+    return (turn + 1) % p->run->per_leaf == 0 ? tree_push(t, err) : 0;
 }
 
 static int forward(struct pipe *p, const struct action *a, struct merr *err)
@@ -141,6 +142,8 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
     flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
     if (a->stage == 0)
         TRY(settle_all(p, at, err));
+    if (run->piece && run->piece[a->micro].tokens > 0)
+        stage_slot_piece(st, at->slot, &run->piece[a->micro]);
     TRY(run->load(run->arg, a->micro, a->stage == 0 || is_last(p, a), at->slot, err));
     TRY(settle(p, at, GOT_F, err));
     if (head)
@@ -173,26 +176,28 @@ static int backward(struct pipe *p, const struct action *a, struct merr *err)
     struct stage *st = p->cfg.stage[chunk];
     struct place *at = place_of(p, a);
     struct watch watch = {p->run, weights};
+    const struct schedule *s = p->run->schedule;
+    int turn = s->turn ? s->turn[a->micro] : a->micro;
     float *grad, *same;
 
-    stage_watch(st, p->run->done && a->micro == p->run->schedule->micros - 1 ? tell : NULL, &watch);
+    stage_watch(st, p->run->done && turn == s->micros - 1 ? tell : NULL, &watch);
     flight_phase_set(p->cfg.flight, FLIGHT_BACKWARD, p->run->step);
     if (a->op == ACT_W) {
         TRY(leaf_of(p, weights, a->micro, &grad, err));
         TRY(stage_backward_weights(st, at->slot, grad, err));
-        return leaf_done(p, weights, a->micro, err);
+        return leaf_done(p, weights, turn, err);
     }
     TRY(settle(p, at, GOT_B, err));
     TRY(leaf_of(p, input, a->micro, &grad, err));
     if (a->op == ACT_I) {
         TRY(stage_backward_input(st, at->slot, grad, err));
-        return leaf_done(p, input, a->micro, err);
+        return leaf_done(p, input, turn, err);
     }
     TRY(leaf_of(p, weights, a->micro, &same, err));
     assert(same == grad);
     TRY(stage_backward(st, at->slot, grad, err));
-    TRY(leaf_done(p, input, a->micro, err));
-    return leaf_done(p, weights, a->micro, err);
+    TRY(leaf_done(p, input, turn, err));
+    return leaf_done(p, weights, turn, err);
 }
 
 int pipe_go(struct pipe *p, const struct pipe_run *run, struct merr *err)

@@ -7,6 +7,8 @@
 
 #include "base/buf.h"
 #include "scheduler/plan/schedule.h"
+#include "scheduler/sequence/chunk.h"
+#include "scheduler/sequence/workload.h"
 
 static const struct schedule_times even = {.f = 1, .i = 1, .w = 1};
 
@@ -223,6 +225,98 @@ static void sizes_out_of_range_are_refused(void **state)
     assert_null(s);
 }
 
+/* --- sequences in pieces ------------------------------------------------------------------------------------- */
+
+/* Sequences of 1 to 6 pieces and documents between them, from a seed; how many micro-batches. */
+static int draw_pieces(uint64_t *seed, int32_t sequence[32], struct chunk_unit unit[32])
+{
+    int n = 0, all = 1 + (int)(seq_random(seed) % 32);
+
+    for (int s = 0; n < all; s++) {
+        int length = (int)(seq_random(seed) % 7);
+
+        for (int i = 0; i < (length ? length : 1) && n < all; i++, n++) {
+            sequence[n] = length ? s : -1;
+            unit[n] = (struct chunk_unit){.forward_s = 1, .backward_s = 2, .group = sequence[n]};
+        }
+    }
+    return n;
+}
+
+/* Slots and activations in use, counted from the list itself. */
+static void count_in_use(const struct schedule *s, int rank, const bool *drop)
+{
+    bool slot[32] = {false}, body[32] = {false};
+    int slots = schedule_slots(s, rank, 0), bodies = schedule_bodies(s, rank, drop);
+
+    for (size_t i = 0; i < s->rank[rank].n; i++) {
+        const struct action *a = &s->rank[rank].v[i];
+        int at = a->micro % slots, held = 0;
+
+        if (a->op == (rank > 0 ? ACT_RF : ACT_F)) {
+            assert_false(slot[at]);
+            slot[at] = true;
+        }
+        if (a->op == ACT_F || a->op == ACT_B)
+            body[a->micro] = true;
+        for (int m = 0; m < s->micros; m++)
+            held += body[m];
+        assert_in_range(held, 0, bodies);
+        if (a->op == ACT_B || (a->op == ACT_F && drop[a->micro]))
+            body[a->micro] = false;
+        if (a->op == ACT_B)
+            slot[at] = false;
+    }
+}
+
+static void pieces_go_back_from_the_last_in_the_time_that_is_planned(void **state)
+{
+    uint64_t seed = 4711;
+
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        int ranks = 1 + i % 6, micros;
+        int32_t sequence[32];
+        struct chunk_unit unit[32];
+        struct schedule *s;
+        double span, planned;
+        bool drop[32];
+
+        micros = draw_pieces(&seed, sequence, unit);
+        assert_int_equal(schedule_new_pieces(ranks, micros, sequence, &s, NULL), 0);
+        assert_int_equal(schedule_simulate(s, &even, 1, &span, NULL), 0);
+        assert_int_equal(chunk_pipe(unit, (size_t)micros, ranks, 32, &planned, NULL), 0);
+        if (span != planned)
+            fail_msg("instance %d (seed 4711): %g, planned %g", i, span, planned);
+        for (int k = 0; k + 1 < micros; k++)
+            if (sequence[k] >= 0 && sequence[k] == sequence[k + 1])
+                assert_int_equal(s->turn[k], s->turn[k + 1] + 1);
+        for (int k = 0; k < micros; k++)
+            drop[k] = sequence[k] >= 0 && k + 1 < micros && sequence[k + 1] == sequence[k];
+        for (int r = 0; r < ranks; r++)
+            count_in_use(s, r, drop);
+        schedule_free(s);
+    }
+}
+
+static void pieces_of_one_rank_follow_the_published_trace(void **state)
+{
+    static const int32_t sequence[] = {0, 0, 0, 0, -1};
+    static const bool drop[] = {true, true, true, false, false};
+    struct schedule *s;
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, 1024);
+    assert_int_equal(schedule_new_pieces(1, COUNT(sequence), sequence, &s, NULL), 0);
+    schedule_print(s, &b);
+    assert_string_equal(buf_text(&b), "r0: 0F0 0F1 0F2 0F3 0B3 0B2 0B1 0B0 0F4 0B4\n");
+    assert_int_equal(schedule_slots(s, 0, 0), 4);
+    assert_int_equal(schedule_bodies(s, 0, drop), 1);
+    schedule_free(s);
+    buf_clear(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +327,8 @@ int main(void)
         cmocka_unit_test(a_worked_example_prints_as_expected),
         cmocka_unit_test(broken_lists_are_found),
         cmocka_unit_test(sizes_out_of_range_are_refused),
+        cmocka_unit_test(pieces_go_back_from_the_last_in_the_time_that_is_planned),
+        cmocka_unit_test(pieces_of_one_rank_follow_the_published_trace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

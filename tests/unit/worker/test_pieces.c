@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "scheduler/plan/schedule.h"
 #include "scheduler/sequence/chunk.h"
 
 #define LENGTH 50 /* of sequence 0 */
@@ -252,6 +253,170 @@ static void sequences_in_pieces_do_not_mix(void **state)
     tiny_close(&m);
 }
 
+/* --- in a pipeline ------------------------------------------------------------------------------------------- */
+
+#define RANKS 2
+#define MICROS 10
+
+/* Two sequences in pieces of PIECE, and a document between them. */
+static const int32_t sequence[MICROS] = {0, 0, 0, 0, 0, 0, 0, -1, 1, 1};
+
+struct half { /* a rank with its part of the layers */
+    struct params p;
+    float *w, *g;
+    struct stage *st;
+    size_t at; /* next action */
+};
+
+static struct stage_piece piece_of(int micro, int keep)
+{
+    int first = sequence[micro] == 1 ? 8 : 0, n = sequence[micro] == 1 ? 2 : 7, index = micro - first;
+    int length = sequence[micro] == 1 ? SHORT : LENGTH;
+
+    return (struct stage_piece){
+        .tokens = sequence[micro] < 0 ? 0 : index == n - 1 ? length - index * PIECE : PIECE, .past = index * PIECE,
+        .store = sequence[micro], .last = index == n - 1, .drop = sequence[micro] >= 0 && index < n - keep,
+    };
+}
+
+static void open_half(const struct tiny *m, struct half *h, const struct schedule *s, int rank, int keep)
+{
+    struct layer_range layers = rank == 0 ? (struct layer_range){0, 3} : (struct layer_range){3, TINY_LAYERS};
+    struct stage_cfg cfg = tiny_cfg(m, PIECE, 1, schedule_slots(s, rank, 0));
+    bool drop[MICROS];
+
+    for (int i = 0; i < MICROS; i++)
+        drop[i] = piece_of(i, keep).drop;
+    assert_int_equal(params_init(&h->p, &m->model, &layers, 1, rank == 0, rank == 1, NULL), 0);
+    h->w = calloc(h->p.weight_n, sizeof(*h->w));
+    h->g = calloc(h->p.grad_n, sizeof(*h->g));
+    params_fill(&h->p, 3, 1, h->w);
+    cfg.params = &h->p;
+    cfg.weights = h->w;
+    cfg.layers = h->p.chunk[0];
+    cfg.first = rank == 0;
+    cfg.last = rank == 1;
+    cfg.bodies = schedule_bodies(s, rank, drop);
+    assert_true(cfg.bodies <= keep + RANKS); /* what is kept, and what is under way to the rank behind and at work */
+    cfg.stores = 2;
+    cfg.store_tokens = LENGTH;
+    assert_int_equal(stage_new(&cfg, &h->st, NULL), 0);
+    h->at = 0;
+}
+
+static struct stage_slot *slot_of(struct half *h, const struct schedule *s, int rank, int micro)
+{
+    return stage_slot(h->st, micro % schedule_slots(s, rank, 0));
+}
+
+static void compute(struct half *h, const struct schedule *s, int rank, const struct action *a, int keep)
+{
+    static const int alone = 5;
+    struct stage_slot *slot = slot_of(h, s, rank, a->micro);
+    struct stage_piece p = piece_of(a->micro, keep);
+
+    if (a->op == ACT_B) {
+        assert_int_equal(stage_backward(h->st, slot, h->g, NULL), 0);
+        return;
+    }
+    if (p.tokens > 0)
+        stage_slot_piece(h->st, slot, &p);
+    else
+        stage_slot_layout(h->st, slot, &alone, 1);
+    fill(slot, p.tokens > 0 ? p.store : 2, p.tokens > 0 ? p.past : 0,
+         p.tokens == 0 ? alone : p.store == 1 ? SHORT : LENGTH);
+    assert_int_equal(stage_forward(h->st, slot, h->g, 0.02f, NULL), 0);
+}
+
+/* What a schedule says, with channels that hold nothing: a message goes when both ranks stand at it. */
+static void run_pipeline(struct half h[RANKS], const struct schedule *s, int keep)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int r = 0; r < RANKS; r++) {
+            const struct action *a = &s->rank[r].v[h[r].at], *b = &s->rank[1 - r].v[h[1 - r].at];
+            struct stage_slot *from, *to;
+
+            if (h[r].at == s->rank[r].n || a->op == ACT_RF || a->op == ACT_RB)
+                continue;
+            if (a->op == ACT_F || a->op == ACT_B) {
+                compute(&h[r], s, r, a, keep);
+            } else {
+                if (h[1 - r].at == s->rank[1 - r].n || (b->op != ACT_RF && b->op != ACT_RB))
+                    continue;
+                assert_int_equal(a->micro, b->micro);
+                from = slot_of(&h[r], s, r, a->micro);
+                to = slot_of(&h[1 - r], s, 1 - r, a->micro);
+                memcpy(a->op == ACT_SF ? to->in : to->out, from->out, (size_t)from->rows * 16 * sizeof(float));
+                h[1 - r].at++;
+            }
+            h[r].at++;
+            moved = true;
+        }
+    }
+    for (int r = 0; r < RANKS; r++)
+        assert_int_equal(h[r].at, s->rank[r].n);
+}
+
+/* A rank's gradients are those of one rank alone, but for the order of sums; of the tied embedding each has a part. */
+static int compare_half(const struct tiny *m, const float *want, const struct half *h)
+{
+    int compared = 0;
+
+    for (int j = 0; j < h->p.n; j++)
+        for (int i = 0; i < m->p.n; i++) {
+            const struct param *q = &h->p.v[j], *o = &m->p.v[i];
+
+            if (q->id != o->id || strcmp(q->name, "wte.weight") == 0)
+                continue;
+            for (size_t k = 0; k < q->n; k++)
+                assert_true(fabs((double)h->g[q->at + k] - (double)want[o->at + k]) < 1e-5);
+            compared++;
+        }
+    return compared;
+}
+
+static void a_pipeline_of_pieces_gives_the_gradient_of_the_whole(void **state)
+{
+    (void)state;
+    for (int keep = 1; keep <= 3; keep++) {
+        struct tiny m;
+        struct half h[RANKS];
+        struct schedule *s;
+        struct stage_cfg cfg;
+        struct stage *st;
+        float *want;
+        static const int alone = 5;
+
+        tiny_open(&m, 0, 0, kern_cpu());
+        cfg = tiny_cfg(&m, LENGTH, 1, 1);
+        want = tiny_gradients(&m);
+        (void)whole(&m, &cfg, want);
+        assert_int_equal(stage_new(&cfg, &st, NULL), 0);
+        stage_slot_layout(st, stage_slot(st, 0), &alone, 1);
+        fill(stage_slot(st, 0), 2, 0, alone);
+        assert_int_equal(stage_forward(st, stage_slot(st, 0), want, 0.02f, NULL), 0);
+        assert_int_equal(stage_backward(st, stage_slot(st, 0), want, NULL), 0);
+        assert_int_equal(schedule_new_pieces(RANKS, MICROS, sequence, &s, NULL), 0);
+        for (int r = 0; r < RANKS; r++)
+            open_half(&m, &h[r], s, r, keep);
+        run_pipeline(h, s, keep);
+        assert_int_equal(compare_half(&m, want, &h[0]) + compare_half(&m, want, &h[1]), m.p.n - 1);
+        for (int r = 0; r < RANKS; r++) {
+            stage_free(h[r].st);
+            params_clear(&h[r].p);
+            free(h[r].w);
+            free(h[r].g);
+        }
+        schedule_free(s);
+        stage_free(st);
+        free(want);
+        tiny_close(&m);
+    }
+}
+
+/* --- memory -------------------------------------------------------------------------------------------------- */
+
 /* Memory follows the piece, not the sequence: a longer one costs its keys, values and their gradients, and what goes in
  * and out of the stage. */
 static void memory_follows_the_piece(void **state)
@@ -297,6 +462,7 @@ int main(void)
         cmocka_unit_test(bf16_in_pieces_is_near_f32),
         cmocka_unit_test(mistakes_with_pieces_are_seen),
         cmocka_unit_test(sequences_in_pieces_do_not_mix),
+        cmocka_unit_test(a_pipeline_of_pieces_gives_the_gradient_of_the_whole),
         cmocka_unit_test(memory_follows_the_piece),
     };
 
