@@ -301,7 +301,8 @@ static int check_stage(const struct schedule *s, int stage, struct merr *err)
             continue;
         if (turn_of(s, a, a->op != ACT_F) != done[a->op]++)
             return merr_set(err, -EPROTO, "stage %d: %s%d out of order", stage, op_name[a->op], a->micro);
-        if (done[ACT_B] + done[ACT_I] > done[ACT_F] || (a->op != ACT_F && a->micro >= done[ACT_F]) || done[ACT_W] > done[ACT_I])
+        if (done[ACT_B] + done[ACT_I] > done[ACT_F] || done[ACT_W] > done[ACT_I] ||
+            (a->op != ACT_F && a->micro >= done[ACT_F]))
             return merr_set(err, -EPROTO, "stage %d: %s%d before what it needs", stage, op_name[a->op], a->micro);
     }
     if (done[ACT_F] != s->micros || done[ACT_B] + done[ACT_I] != back || done[ACT_I] != done[ACT_W])

@@ -61,8 +61,8 @@ struct schedule {
 
 /* Make, check and lower. More than one chunk takes two ranks or more. -EINVAL out of range, -ENOMEM. */
 int schedule_new(enum schedule_kind kind, int ranks, int chunks, int micros, struct schedule **ret, struct merr *err);
-/* 1F1B over micro-batches some of which are pieces of sequences (ChunkFlow 2025): neighbours of the same sequence[i] from
- * 0 on depend on each other, and their backwards descend; -1 stands alone. */
+/* 1F1B over micro-batches some of which are pieces of sequences (ChunkFlow 2025): neighbours of the same sequence[i]
+ * from 0 on depend on each other, and their backwards descend; -1 stands alone. */
 int schedule_new_pieces(int ranks, int micros, const int32_t *sequence, struct schedule **ret, struct merr *err);
 void schedule_free(struct schedule *s);
 

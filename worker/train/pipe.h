@@ -34,8 +34,8 @@ struct pipe_run {
     float weight;   /* of a target in the loss that is differentiated */
     double *loss;   /* [micros], filled by the last stage */
     const int *rows; /* [micros] tokens of each; NULL: all of them full */
-    const struct stage_piece *piece; /* [micros] with tokens 0 where it holds whole documents, which load lays out; NULL:
-                                        none is a piece. One schedule_new_pieces() made, and leaves end with sequences */
+    const struct stage_piece *piece; /* [micros], tokens 0: whole documents, which load lays out; NULL: no pieces. The
+                                      * schedule is of schedule_new_pieces(), and no sequence is in two leaves */
     struct tree *tree; /* [PIPE_TREE_HEAD(chunks) + 1], the last where the head is; NULL: forward only */
     int per_leaf;   /* micro-batches a leaf */
     pipe_layer_done done; /* from the last layer of each chunk down; NULL: nobody hears of it */
