@@ -144,6 +144,7 @@ int train_adopt(struct train *t, struct merr *err)
         return merr_set(err, -EPROTO, "the state left in '%s' is not there any more", t->run.memory);
     TRY(copy_weights(t, m.dp, err));
     TRY(comm_barrier(t->all, err));
+    t->tokens = m.tokens;
     t->durable_us = m.durable_us;
     t->copy_us = clock_wall_us() + COPY_AFTER_US;
     if (t->mesh->rank != 0)
@@ -156,7 +157,7 @@ int train_adopt(struct train *t, struct merr *err)
 int train_hand_over(struct train *t, struct merr *err)
 {
     struct keep_mark m = {
-        .generation = t->run.generation, .step = t->step, .durable_us = t->durable_us, .weight_n = t->params.weight_n,
+        .generation = t->run.generation, .step = t->step, .tokens = t->tokens, .durable_us = t->durable_us, .weight_n = t->params.weight_n,
         .tp = t->mesh->tp, .pp = t->mesh->pp, .dp = t->mesh->dp, .chunks = t->chunks,
     };
 

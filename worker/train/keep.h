@@ -43,6 +43,7 @@ void keep_touch(void *at, size_t bytes);
 
 struct keep_mark {
     uint64_t generation, step; /* that left it; steps done */
+    uint64_t tokens;           /* seen in them */
     int64_t durable_us;        /* wall time of the newest state known to be on disk */
     uint64_t weight_n;         /* of rank 0 */
     int32_t tp, pp, dp, chunks;
