@@ -1,7 +1,12 @@
-/* How fast the CPU kernels are, each beside its bound in the same run: matrix products beside oneDNN called for the
- * whole product with its own threads, loops beside a copy of memory on one thread.
+/* How fast the CPU kernels are, each beside its bound in the same run
  *
  *   kernels [--quick] [--threads N]
+ *
+ * Matrix products on N threads beside oneDNN called for the whole product with its own. The rest on one thread and by
+ * its processor time, so that a busy machine counts less, beside what it cannot do without: the slower of a copy of as
+ * many bytes as it reads and writes, and of its multiply-adds and other operations on eight numbers at the rate at
+ * which this processor multiplies and adds; divisions and roots, which take several times as long, count as one.
+ * `plain` is the plain twin's rate.
  *
  * One JSON object a line; ratio is value / reference, higher is better. */
 #include <errno.h>
@@ -12,9 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
+#include "worker/kernels/cpu/tile.h"
 #include "worker/kernels/kernels.h"
 
 #define SAMPLES_MAX 31
@@ -23,7 +29,10 @@ struct bench {
     const struct kern_ops *ops;
     struct kern_stream *s;
     int threads, samples;
-    int64_t sample_us; /* least length of a sample */
+    double sample_s;       /* least length of a sample */
+    clockid_t clock;
+    struct kern_stream *plain_s;
+    double multiply_adds;  /* of eight numbers a second, on one thread */
 };
 
 typedef void (*bench_fn)(struct bench *b, void *arg);
@@ -56,18 +65,27 @@ static float *numbers(struct bench *b, size_t n, float size)
     return x;
 }
 
+static double seconds(const struct bench *b)
+{
+    struct timespec t;
+
+    if (clock_gettime(b->clock, &t) < 0)
+        die("clock_gettime", strerror(errno));
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* Seconds of one call, over as many calls as a sample takes. */
 static double one_sample(struct bench *b, bench_fn fn, void *arg)
 {
-    int64_t begin = clock_mono_us(), now;
+    double begin = seconds(b), now;
     int calls = 0;
 
     do {
         fn(b, arg);
         calls++;
-        now = clock_mono_us();
-    } while (now - begin < b->sample_us);
-    return (double)(now - begin) * 1e-6 / calls;
+        now = seconds(b);
+    } while (now - begin < b->sample_s);
+    return (now - begin) / calls;
 }
 
 static int by_value(const void *x, const void *y)
@@ -94,12 +112,36 @@ static void compare(struct bench *b, bench_fn fn, bench_fn reference, void *arg,
     *ret_reference = u[b->samples / 2];
 }
 
-static void report(const struct bench *b, const char *metric, double value, const char *unit, const char *reference,
-                   double ratio)
+/* Seconds of a call of the plain twin, which is slow and needs no more than two. */
+static double plain_call(const struct bench *b, bench_fn fn, void *arg)
+{
+    struct bench plain = *b;
+
+    plain.ops = kern_plain();
+    plain.s = b->plain_s;
+    plain.sample_s = 0;
+    fn(&plain, arg);
+    return one_sample(&plain, fn, arg);
+}
+
+static void report(const char *metric, double value, const char *unit, const char *reference, double ratio, int threads)
 {
     (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
                  "\"reference\": \"%s\", \"ratio\": %.3f, \"threads\": %d}\n", metric, value, unit, reference, ratio,
-                 b->threads);
+                 threads);
+    (void)fflush(stdout);
+}
+
+/* A call on one thread beside its limit. work: what it moves or computes, in units of `unit` times a second. */
+static void report_loop(const char *metric, double work, const char *unit, double ours, double memory,
+                        double arithmetic, double plain)
+{
+    double limit = memory > arithmetic ? memory : arithmetic;
+
+    (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
+                 "\"reference\": \"%s: %.4g\", \"ratio\": %.3f, \"threads\": 1, \"plain\": %.4g}\n", metric,
+                 work / ours, unit, memory > arithmetic ? "memory copy" : "arithmetic", work / limit, limit / ours,
+                 work / plain);
     (void)fflush(stdout);
 }
 
@@ -137,10 +179,65 @@ static void bench_gemm(struct bench *b, const char *kind, int m, int n, int k)
     g.c = numbers(b, (size_t)m * (size_t)n, 1);
     compare(b, call_gemm, call_onednn, &g, &ours, &raw);
     (void)snprintf(metric, sizeof(metric), "gemm %s %dx%dx%d", kind, m, n, k);
-    report(b, metric, gflop / ours, "GFLOP/s", "dnnl_sgemm on its own threads", raw / ours);
+    report(metric, gflop / ours, "GFLOP/s", "dnnl_sgemm on its own threads", raw / ours, b->threads);
     b->ops->mem_free(b->s, a);
     b->ops->mem_free(b->s, w);
     b->ops->mem_free(b->s, g.c);
+}
+
+/* --- the arithmetic limit ------------------------------------------------------------------------------------- */
+
+struct peak_case {
+    float *a, *b, *c;
+};
+
+enum { PEAK_DEPTH = 256, PEAK_SIDE = 512 };
+
+static bool has_tile(void)
+{
+#ifdef __x86_64__
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && !__builtin_cpu_supports("avx512f");
+#else
+    return false;
+#endif
+}
+
+/* Operands that stay in the first cache, or where there is no tile of our own, a product of oneDNN. */
+static void call_peak(struct bench *b, void *arg)
+{
+    struct peak_case *c = arg;
+
+    (void)b;
+#ifdef __x86_64__
+    if (has_tile()) {
+        for (int i = 0; i < 100; i++)
+            cpu_tile_avx2.multiply(PEAK_DEPTH, c->a, c->b, c->c, (size_t)cpu_tile_avx2.columns, false);
+        return;
+    }
+#endif
+    omp_set_num_threads(1);
+    if (dnnl_sgemm('N', 'N', PEAK_SIDE, PEAK_SIDE, PEAK_SIDE, 1, c->a, PEAK_SIDE, c->b, PEAK_SIDE, 0, c->c,
+                   PEAK_SIDE) != dnnl_success)
+        die("oneDNN", "dnnl_sgemm failed");
+}
+
+static void measure_peak(struct bench *b)
+{
+    size_t n = (size_t)PEAK_SIDE * PEAK_SIDE;
+    struct peak_case c = { numbers(b, n, 1), numbers(b, n, 1), numbers(b, n, 1) };
+    double pairs = (double)n * PEAK_SIDE, best, again;
+
+#ifdef __x86_64__
+    if (has_tile())
+        pairs = 100.0 * PEAK_DEPTH * cpu_tile_avx2.rows * cpu_tile_avx2.columns;
+#endif
+    compare(b, call_peak, call_peak, &c, &best, &again);
+    best = again < best ? again : best;
+    b->multiply_adds = pairs / 8 / best;
+    report("multiply-adds", 2e-9 * pairs / best, "GFLOP/s", "itself", 1, 1);
+    b->ops->mem_free(b->s, c.a);
+    b->ops->mem_free(b->s, c.b);
+    b->ops->mem_free(b->s, c.c);
 }
 
 /* --- loops against a copy of memory ---------------------------------------------------------------------------- */
@@ -289,14 +386,16 @@ static void bench_loops(struct bench *b, int rows, int cols)
     static const struct {
         const char *name;
         bench_fn fn;
-        double floats; /* moved a number of the matrix: read and written once each */
+        double floats;     /* moved a number of the matrix: read and written once each */
+        double operations; /* on eight numbers of it, of them 17 an exponential */
     } loop[] = {
-        { "layernorm forward", call_layernorm, 2 }, { "layernorm backward", call_layernorm_back, 3 },
-        { "rmsnorm forward", call_rmsnorm, 2 }, { "rmsnorm backward", call_rmsnorm_back, 3 },
-        { "swiglu forward", call_swiglu, 1.5 }, { "swiglu backward", call_swiglu_back, 2.5 },
-        { "rope", call_rope, 2 }, { "gelu forward", call_gelu, 2 }, { "gelu backward", call_gelu_back, 3 },
-        { "add", call_add, 3 }, { "bias gradient", call_bias_gradient, 1 }, { "dropout", call_dropout, 2 },
-        { "loss and gradient", call_loss, 3 }, { "adamw", call_adamw, 7.0 / 4 },
+        { "layernorm forward", call_layernorm, 2, 6 }, { "layernorm backward", call_layernorm_back, 3, 15 },
+        { "rmsnorm forward", call_rmsnorm, 2, 3 }, { "rmsnorm backward", call_rmsnorm_back, 3, 10 },
+        { "swiglu forward", call_swiglu, 1.5, 10 }, { "swiglu backward", call_swiglu_back, 2.5, 13 },
+        { "rope", call_rope, 2, 3 }, { "gelu forward", call_gelu, 2, 23 }, { "gelu backward", call_gelu_back, 3, 28 },
+        { "add", call_add, 3, 1 }, { "bias gradient", call_bias_gradient, 1, 1 },
+        { "dropout", call_dropout, 2, 47 }, { "loss and gradient", call_loss, 3, 39 },
+        { "adamw", call_adamw, 7.0 / 4, 15.0 / 4 },
     };
     size_t n = (size_t)rows * (size_t)cols;
     struct loop_case c = { .rows = rows, .cols = cols, .n = n, .x = numbers(b, n, 1), .y = numbers(b, n, 1),
@@ -313,13 +412,13 @@ static void bench_loops(struct bench *b, int rows, int cols)
     for (size_t i = 0; i < n; i++)
         c.z[i] = fabsf(c.z[i]);
     for (size_t i = 0; i < sizeof(loop) / sizeof(loop[0]); i++) {
-        double ours, copied, bytes = loop[i].floats * 4 * (double)n, rate;
+        double ours, copied, bytes = loop[i].floats * 4 * (double)n;
         char metric[96];
 
         compare(b, loop[i].fn, call_copy, &c, &ours, &copied);
-        rate = bytes * 1e-9 / ours;
         (void)snprintf(metric, sizeof(metric), "%s %dx%d", loop[i].name, rows, cols);
-        report(b, metric, rate, "GB/s", "memory copy, one thread", rate / (8e-9 * (double)n / copied));
+        report_loop(metric, bytes * 1e-9, "GB/s", ours, copied * loop[i].floats / 2,
+                    loop[i].operations * (double)n / 8 / b->multiply_adds, plain_call(b, loop[i].fn, &c));
     }
     b->ops->mem_free(b->s, c.x);
     b->ops->mem_free(b->s, c.y);
@@ -333,34 +432,35 @@ static void bench_loops(struct bench *b, int rows, int cols)
     free(c.sample);
 }
 
-/* --- attention against a product of the same size ------------------------------------------------------------ */
-
-struct attention_case {
-    struct kern_attention a;
-    struct kern_gemm g;
-};
+/* --- attention against its multiply-adds -------------------------------------------------------------------------- */
 
 static void call_attention(struct bench *b, void *arg)
 {
-    const struct attention_case *c = arg;
     struct merr err;
 
-    must(b->ops->attention_forward(b->s, &c->a, &err), &err);
+    must(b->ops->attention_forward(b->s, arg, &err), &err);
 }
 
 static void call_attention_back(struct bench *b, void *arg)
 {
-    const struct attention_case *c = arg;
     struct merr err;
 
-    must(b->ops->attention_backward(b->s, &c->a, &err), &err);
+    must(b->ops->attention_backward(b->s, arg, &err), &err);
 }
 
-static void call_product(struct bench *b, void *arg)
+/* products: of `dim` multiply-adds for each pair of a query and a key; operations: on eight pairs, beside those. */
+static void bench_attention_way(struct bench *b, const char *way, bench_fn fn, struct kern_attention *a,
+                                double products, double operations)
 {
-    struct attention_case *c = arg;
+    int length = a->tokens / a->docs;
+    double pairs = 0.5 * length * (length + 1.0) * a->docs * a->heads, ours, again;
+    char metric[96];
 
-    call_gemm(b, &c->g);
+    compare(b, fn, fn, a, &ours, &again);
+    (void)snprintf(metric, sizeof(metric), "attention %s %d of %d, %d heads of %d", way, a->docs, length, a->heads,
+                   a->dim);
+    report_loop(metric, 2e-9 * products * pairs * a->dim, "GFLOP/s", (ours + again) / 2, 0,
+                pairs / 8 * (products * a->dim + operations) / b->multiply_adds, plain_call(b, fn, a));
 }
 
 static void bench_attention(struct bench *b, int docs, int length, int heads, int dim)
@@ -368,37 +468,23 @@ static void bench_attention(struct bench *b, int docs, int length, int heads, in
     int tokens = docs * length, width = heads * dim;
     size_t n = (size_t)tokens * (size_t)width;
     int32_t *cu = calloc((size_t)docs + 1, sizeof(*cu));
-    struct attention_case c = {
-        .a = { .tokens = tokens, .heads = heads, .kv_heads = heads, .dim = dim, .ld = 3 * width, .cu = cu, .docs = docs,
-               .scale = 0.125f, .qkv = numbers(b, 3 * n, 1), .out = numbers(b, n, 1),
-               .lse = numbers(b, (size_t)tokens * (size_t)heads, 1), .dout = numbers(b, n, 1),
-               .dqkv = numbers(b, 3 * n, 1) },
-        .g = { .trans_b = true, .m = 1024, .n = 1024, .k = 256, .lda = 256, .ldb = 256, .ldc = 1024,
-               .a = numbers(b, 1024 * 256, 1), .b = numbers(b, 1024 * 256, 1), .c = numbers(b, 1024 * 1024, 1) },
+    struct kern_attention a = {
+        .tokens = tokens, .heads = heads, .kv_heads = heads, .dim = dim, .ld = 3 * width, .cu = cu, .docs = docs,
+        .scale = 0.125f, .qkv = numbers(b, 3 * n, 1), .out = numbers(b, n, 1),
+        .lse = numbers(b, (size_t)tokens * (size_t)heads, 1), .dout = numbers(b, n, 1), .dqkv = numbers(b, 3 * n, 1),
     };
-    double pairs = 0.5 * length * (length + 1.0) * docs * heads, gemm_flop = 2.0 * 1024 * 1024 * 256, ours, product;
-    char metric[96];
 
     if (!cu)
         die("memory", "none left");
     for (int d = 0; d <= docs; d++)
         cu[d] = d * length;
-    compare(b, call_attention, call_product, &c, &ours, &product);
-    (void)snprintf(metric, sizeof(metric), "attention forward %d of %d, %d heads of %d", docs, length, heads, dim);
-    report(b, metric, 4e-9 * pairs * dim / ours, "GFLOP/s", "gemm NT 1024x1024x256",
-           4 * pairs * dim / ours / (gemm_flop / product));
-    compare(b, call_attention_back, call_product, &c, &ours, &product);
-    (void)snprintf(metric, sizeof(metric), "attention backward %d of %d, %d heads of %d", docs, length, heads, dim);
-    report(b, metric, 10e-9 * pairs * dim / ours, "GFLOP/s", "gemm NT 1024x1024x256",
-           10 * pairs * dim / ours / (gemm_flop / product));
-    b->ops->mem_free(b->s, (float *)c.a.qkv);
-    b->ops->mem_free(b->s, c.a.out);
-    b->ops->mem_free(b->s, c.a.lse);
-    b->ops->mem_free(b->s, (float *)c.a.dout);
-    b->ops->mem_free(b->s, c.a.dqkv);
-    b->ops->mem_free(b->s, (float *)c.g.a);
-    b->ops->mem_free(b->s, (float *)c.g.b);
-    b->ops->mem_free(b->s, c.g.c);
+    bench_attention_way(b, "forward", call_attention, &a, 2, 21);
+    bench_attention_way(b, "backward", call_attention_back, &a, 5, 21);
+    b->ops->mem_free(b->s, (float *)a.qkv);
+    b->ops->mem_free(b->s, a.out);
+    b->ops->mem_free(b->s, a.lse);
+    b->ops->mem_free(b->s, (float *)a.dout);
+    b->ops->mem_free(b->s, a.dqkv);
     free(cu);
 }
 
@@ -416,7 +502,7 @@ static int threads_of(const char *text)
 
 int main(int argc, char **argv)
 {
-    struct bench b = { .ops = kern_cpu(), .samples = 15, .sample_us = 20000 };
+    struct bench b = { .ops = kern_cpu(), .samples = 15, .sample_s = 0.02, .clock = CLOCK_MONOTONIC };
     bool quick = false;
     struct merr err;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -434,7 +520,7 @@ int main(int argc, char **argv)
     }
     if (quick) {
         b.samples = 3;
-        b.sample_us = 1000;
+        b.sample_s = 1e-3;
     }
     /* Helpers of oneDNN's own threads that spin between calls would hold the cores of ours: the runtime reads this
      * when it is loaded, so start over with it. */
@@ -451,11 +537,17 @@ int main(int argc, char **argv)
     bench_gemm(&b, "NT", 1024, 2304, 768);
     bench_gemm(&b, "NT", 512, 384, 128);
     bench_gemm(&b, "TN", 128, 128, 512);
+    b.ops->stream_free(b.s);
+    b.clock = CLOCK_THREAD_CPUTIME_ID;
+    must(b.ops->stream_new(&(struct kern_cfg){ .threads = 1 }, &b.s, &err), &err);
+    must(kern_plain()->stream_new(&(struct kern_cfg){ .threads = 1 }, &b.plain_s, &err), &err);
+    measure_peak(&b);
     bench_attention(&b, 4, 256, 6, 64);
     bench_attention(&b, 1, 1024, 6, 64);
     bench_attention(&b, 4, 128, 4, 32);
     bench_loops(&b, 1024, 384);
     bench_loops(&b, quick ? 4096 : 16384, 768);
+    kern_plain()->stream_free(b.plain_s);
     b.ops->stream_free(b.s);
     return 0;
 }

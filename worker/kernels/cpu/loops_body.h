@@ -1,7 +1,6 @@
 /* loops_body - the loops of loops.h, included by one file for each build
  *
- * Vectors of eight floats are written with the compilers' vector extension, which lowers them to what the processor
- * has. The including file sets LOOPS_TABLE and LOOPS_NAME; there is no guard, as it is the whole of that file.
+ * The including file sets LOOPS_TABLE and LOOPS_NAME; there is no guard, as it is the whole of that file.
  */
 #include "worker/kernels/cpu/loops.h"
 
@@ -9,95 +8,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
-
-typedef float v8 __attribute__((vector_size(32)));
-typedef int32_t v8i __attribute__((vector_size(32)));
-typedef uint32_t v8u __attribute__((vector_size(32)));
-typedef float v8_at __attribute__((vector_size(32), aligned(4), may_alias));
-typedef float v4_at __attribute__((vector_size(16), aligned(4), may_alias));
-typedef double v4d __attribute__((vector_size(32)));
-
-#define LANES 8
-/* i runs over 0, 8, 16 ... < n; m is how many of the eight lanes are there. */
-#define EACH(i, m, n) for (int i = 0, m; i < (n) && (m = (n) - i < LANES ? (n) - i : LANES, true); i += LANES)
-
-static inline v8 load(const float *p, int m)
-{
-    v8 v = { 0 };
-
-    if (m == LANES)
-        return *(const v8_at *)p;
-    memcpy(&v, p, (size_t)m * sizeof(*p));
-    return v;
-}
-
-static inline void store(float *p, v8 v, int m)
-{
-    if (m == LANES)
-        *(v8_at *)p = v;
-    else
-        memcpy(p, &v, (size_t)m * sizeof(*p));
-}
-
-static inline v8 all(float x)
-{
-    return (v8){ x, x, x, x, x, x, x, x };
-}
-
-static inline v8 choose(v8i mask, v8 yes, v8 no)
-{
-    return (v8)(((v8i)yes & mask) | ((v8i)no & ~mask));
-}
-
-/* The first m lanes of v, `other` in the rest. */
-static inline v8 only(v8 v, int m, float other)
-{
-    const v8i lane = { 0, 1, 2, 3, 4, 5, 6, 7 };
-
-    return m == LANES ? v : choose(lane < m, v, all(other));
-}
-
-static inline float sum_of(v8 v)
-{
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
-
-static inline float max_of(v8 v)
-{
-    float max = v[0];
-
-    for (int i = 1; i < LANES; i++)
-        max = v[i] > max ? v[i] : max;
-    return max;
-}
-
-/* e^x within 2 ulp: x = n ln 2 + r, a polynomial in r, n into the exponent. x is cut to [-87.3, 88.3], so the result is
- * never quite 0 (1.2e-38) nor infinite (2.2e38): nobody here can tell the difference. NaN stays NaN. */
-static inline v8 exp8(v8 x)
-{
-    const v8 round = all(12582912.0f); /* 1.5 · 2^23: adding it leaves a whole number */
-    v8 low = choose(x < all(-87.3f), all(-87.3f), x), in = choose(low > all(88.3f), all(88.3f), low);
-    v8 n = (in * all(1.44269504f) + round) - round;
-    v8 r = (in - n * all(0.693359375f)) - n * all(-2.12194440e-4f);
-    v8 p = all(1.9875691500e-4f);
-    v8u bits = (v8u)__builtin_convertvector(n, v8i);
-
-    p = p * r + all(1.3981999507e-3f);
-    p = p * r + all(8.3334519073e-3f);
-    p = p * r + all(4.1665795894e-2f);
-    p = p * r + all(1.6666665459e-1f);
-    p = p * r + all(5.0000001201e-1f);
-    p = p * r * r + r + all(1.0f);
-    return p * (v8)((bits + 127u) << 23);
-}
-
-static inline float exp1(float x)
-{
-    return exp8(all(x))[0];
-}
+#include "worker/kernels/cpu/loops_vector.h"
 
 /* --- norms ------------------------------------------------------------------------------------------------ */
 
@@ -284,53 +195,95 @@ static void rope(float *x, int rows, int heads, int dim, int ld, const int32_t *
 
 /* --- activations ------------------------------------------------------------------------------------------ */
 
-/* (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), as the sigmoid of 2u: no cancellation where x < 0 */
-static inline v8 gelu_gate(v8 x)
+/* 1 / (1 + e^x) */
+STEP gates(const v8 *x, v8 *y, int w)
 {
-    v8 u2 = all(1.5957691216f) * (x + all(0.044715f) * x * x * x);
+    exp_wide(x, y, w);
+    SIDE_BY_SIDE(j, w)
+        y[j] = 1.0f / (1.0f + y[j]);
+}
 
-    return 1.0f / (1.0f + exp8(-u2));
+/* (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), as the sigmoid of 2u: no cancellation where x < 0 */
+STEP gelu_gates(const v8 *x, v8 *y, int w)
+{
+    SIDE_BY_SIDE(j, w)
+        y[j] = x[j] * (all(-1.5957691216f) + all(-1.5957691216f * 0.044715f) * (x[j] * x[j]));
+    gates(y, y, w);
+}
+
+STEP gelu_forward_step(int i, int w, int k, const float *x, float *y)
+{
+    v8 v[WIDE], s[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        v[j] = load(x + i + j * LANES, k);
+    gelu_gates(v, s, w);
+    SIDE_BY_SIDE(j, w)
+        store(y + i + j * LANES, v[j] * s[j], k);
 }
 
 static void gelu_forward(const float *x, size_t n, float *y)
 {
-    EACH(i, k, (int)n) {
-        v8 v = load(x + i, k);
+    IN_STEPS((int)n, gelu_forward_step, x, y);
+}
 
-        store(y + i, v * gelu_gate(v), k);
+STEP gelu_backward_step(int i, int w, int k, const float *x, const float *dy, float *dx)
+{
+    v8 v[WIDE], s[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        v[j] = load(x + i + j * LANES, k);
+    gelu_gates(v, s, w);
+    SIDE_BY_SIDE(j, w) {
+        v8 inner = all(1.5957691216f) + all(1.5957691216f * 3 * 0.044715f) * (v[j] * v[j]);
+
+        store(dx + i + j * LANES, load(dy + i + j * LANES, k) * (s[j] + v[j] * inner * (s[j] - s[j] * s[j])), k);
     }
 }
 
 static void gelu_backward(const float *x, const float *dy, size_t n, float *dx)
 {
-    EACH(i, k, (int)n) {
-        v8 v = load(x + i, k), s = gelu_gate(v);
-        v8 inner = all(1.5957691216f) * (1.0f + all(3 * 0.044715f) * v * v);
+    IN_STEPS((int)n, gelu_backward_step, x, dy, dx);
+}
 
-        store(dx + i, load(dy + i, k) * (s + v * s * (1.0f - s) * inner), k);
-    }
+STEP swiglu_forward_step(int i, int w, int k, const float *gate, const float *up, float *y)
+{
+    v8 s[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        s[j] = -load(gate + i + j * LANES, k);
+    gates(s, s, w);
+    SIDE_BY_SIDE(j, w)
+        store(y + i + j * LANES, load(gate + i + j * LANES, k) * s[j] * load(up + i + j * LANES, k), k);
 }
 
 static void swiglu_forward(const float *gate_up, int rows, int cols, float *y)
 {
     for (int r = 0; r < rows; r++, gate_up += 2 * (size_t)cols, y += cols)
-        EACH(i, k, cols) {
-            v8 gate = load(gate_up + i, k);
+        IN_STEPS(cols, swiglu_forward_step, gate_up, gate_up + cols, y);
+}
 
-            store(y + i, gate / (1.0f + exp8(-gate)) * load(gate_up + cols + i, k), k);
-        }
+STEP swiglu_backward_step(int i, int w, int k, const float *gate_up, int cols, const float *dy, float *dgate_up)
+{
+    v8 s[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        s[j] = -load(gate_up + i + j * LANES, k);
+    gates(s, s, w);
+    SIDE_BY_SIDE(j, w) {
+        const float *at = gate_up + i + j * LANES;
+        float *to = dgate_up + i + j * LANES;
+        v8 gate = load(at, k), up = load(at + cols, k), d = load(dy + i + j * LANES, k) * s[j];
+
+        store(to, d * up * (1.0f + gate * (1.0f - s[j])), k);
+        store(to + cols, d * gate, k);
+    }
 }
 
 static void swiglu_backward(const float *gate_up, const float *dy, int rows, int cols, float *dgate_up)
 {
     for (int r = 0; r < rows; r++, gate_up += 2 * (size_t)cols, dgate_up += 2 * (size_t)cols, dy += cols)
-        EACH(i, k, cols) {
-            v8 gate = load(gate_up + i, k), up = load(gate_up + cols + i, k), d = load(dy + i, k);
-            v8 s = 1.0f / (1.0f + exp8(-gate));
-
-            store(dgate_up + i, d * up * s * (1.0f + gate * (1.0f - s)), k);
-            store(dgate_up + cols + i, d * gate * s, k);
-        }
+        IN_STEPS(cols, swiglu_backward_step, gate_up, cols, dy, dgate_up);
 }
 
 /* --- sums and dropout ------------------------------------------------------------------------------------- */
@@ -348,15 +301,23 @@ static void add_bias(float *y, size_t ld, const float *bias, int rows, int cols)
             store(y + i, load(y + i, k) + load(bias + i, k), k);
 }
 
+STEP bias_gelu_step(int i, int w, int k, float *c, float *aux, const float *bias)
+{
+    v8 v[WIDE], s[WIDE];
+
+    SIDE_BY_SIDE(j, w) {
+        v[j] = load(c + i + j * LANES, k) + load(bias + i + j * LANES, k);
+        store(aux + i + j * LANES, v[j], k);
+    }
+    gelu_gates(v, s, w);
+    SIDE_BY_SIDE(j, w)
+        store(c + i + j * LANES, v[j] * s[j], k);
+}
+
 static void bias_gelu(float *c, float *aux, size_t ld, const float *bias, int rows, int cols)
 {
     for (int r = 0; r < rows; r++, c += ld, aux += ld)
-        EACH(i, k, cols) {
-            v8 v = load(c + i, k) + load(bias + i, k);
-
-            store(aux + i, v, k);
-            store(c + i, v * gelu_gate(v), k);
-        }
+        IN_STEPS(cols, bias_gelu_step, c, aux, bias);
 }
 
 /* Columns in strips that stay in registers; of each the rows from first to last. */
@@ -473,33 +434,73 @@ static void dropout(const struct kern_dropout *d, int first, int rows, const flo
 
 /* --- loss ------------------------------------------------------------------------------------------------- */
 
+STEP max_step(int i, int w, int k, const float *x, v8 *max)
+{
+    SIDE_BY_SIDE(j, w)
+        max[j] = larger(only(load(x + i + j * LANES, k), k, -INFINITY), max[j]);
+}
+
+/* The largest of x, -inf when there is none; what is not a number is not seen. */
+static inline float row_max(const float *x, int n)
+{
+    v8 max[WIDE];
+
+    SIDE_BY_SIDE(j, WIDE)
+        max[j] = all(-INFINITY);
+    IN_STEPS(n, max_step, x, max);
+    return max_of(larger(larger(max[0], max[1]), larger(max[2], max[3])));
+}
+
+/* e^(scale·x - top) of a row to y (NULL: nowhere) and into sums. */
+STEP exp_sum_step(int i, int w, int k, const float *x, float scale, float top, float *y, v8 *sum)
+{
+    v8 v[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        v[j] = load(x + i + j * LANES, k) * scale - top;
+    exp_wide(v, v, w);
+    SIDE_BY_SIDE(j, w) {
+        if (y)
+            store(y + i + j * LANES, v[j], k);
+        sum[j] += only(v[j], k, 0);
+    }
+}
+
+static inline float row_exp_sum(const float *x, int n, float scale, float top, float *y)
+{
+    v8 sum[WIDE] = { 0 };
+
+    IN_STEPS(n, exp_sum_step, x, scale, top, y, sum);
+    return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
 static void xent_partial(const float *logits, int tokens, int cols, int first, int live, const int32_t *target,
                          float *stats)
 {
     for (int t = 0; t < tokens; t++, logits += cols, stats += 3) {
         int64_t at = (int64_t)target[t] - first;
-        v8 max = all(-INFINITY), sum = { 0 };
-        float m;
 
-        EACH(i, k, live) {
-            v8 z = only(load(logits + i, k), k, -INFINITY);
-
-            max = choose(z > max, z, max);
-        }
-        m = max_of(max);
-        EACH(i, k, live)
-            sum += only(exp8(load(logits + i, k) - m), k, 0);
-        stats[0] = m;
-        stats[1] = sum_of(sum);
+        stats[0] = row_max(logits, live);
+        stats[1] = row_exp_sum(logits, live, 1, stats[0], NULL);
         stats[2] = target[t] >= 0 && at >= 0 && at < live ? logits[at] : 0;
     }
+}
+
+STEP xent_gradient_step(int i, int w, int k, const float *logits, float max, float factor, float *dz)
+{
+    v8 v[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        v[j] = load(logits + i + j * LANES, k) - max;
+    exp_wide(v, v, w);
+    SIDE_BY_SIDE(j, w)
+        store(dz + i + j * LANES, v[j] * factor, k);
 }
 
 static void xent_gradient(const float *logits, int cols, int live, int64_t target, float max, float sum, float weight,
                           float *dz)
 {
-    EACH(i, k, live)
-        store(dz + i, exp8(load(logits + i, k) - max) / sum * weight, k);
+    IN_STEPS(live, xent_gradient_step, logits, max, weight / sum, dz);
     if (target >= 0 && target < live)
         dz[target] -= weight;
     memset(dz + live, 0, (size_t)(cols - live) * sizeof(*dz));
@@ -548,31 +549,35 @@ static void scores_forward(float *s, size_t ld, int rows, int cols, int valid, f
 
     for (int r = 0; r < rows; r++, s += ld) {
         int n = row_columns(valid, r, cols);
-        v8 max = all(-INFINITY), sum = { 0 };
-        float top;
+        float top = n > 0 ? row_max(s, n) * scale : -INFINITY, sum;
 
-        EACH(i, k, n) {
-            v8 z = only(load(s + i, k), k, -INFINITY);
-
-            max = choose(z > max, z, max);
-        }
-        top = n > 0 ? max_of(max) * scale : -INFINITY;
         top = top > m[r] ? top : m[r];
-        EACH(i, k, n) {
-            v8 p = only(exp8(load(s + i, k) * scale - top), k, 0);
-
-            sum += p;
-            store(s + i, p, k);
-        }
+        sum = row_exp_sum(s, n, scale, top, s);
         memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
         alpha[r] = m[r] == top ? 1.0f : exp1(m[r] - top);
-        l[r] = l[r] * alpha[r] + sum_of(sum);
+        l[r] = l[r] * alpha[r] + sum;
         m[r] = top;
         if (!drop)
             continue;
         drop_row(drop, r, n, keep);
         EACH(i, k, n)
             store(s + i, load(s + i, k) * load(keep + i, k), k);
+    }
+}
+
+STEP scores_backward_step(int i, int w, int k, float *s, float *dp, float scale, float lse, float dot,
+                          const float *keep)
+{
+    v8 p[WIDE];
+
+    SIDE_BY_SIDE(j, w)
+        p[j] = load(s + i + j * LANES, k) * scale - lse;
+    exp_wide(p, p, w);
+    SIDE_BY_SIDE(j, w) {
+        v8 d = load(dp + i + j * LANES, k), kept = keep ? load(keep + i + j * LANES, k) : all(1.0f);
+
+        store(s + i + j * LANES, p[j] * kept, k);
+        store(dp + i + j * LANES, p[j] * (d * kept - dot) * scale, k);
     }
 }
 
@@ -586,13 +591,7 @@ static void scores_backward(float *s, float *dp, size_t ld, int rows, int cols, 
 
         if (drop)
             drop_row(drop, r, n, keep);
-        EACH(i, k, n) {
-            v8 p = exp8(load(s + i, k) * scale - lse[r]), d = load(dp + i, k);
-            v8 kept = drop ? load(keep + i, k) : all(1.0f);
-
-            store(s + i, p * kept, k);
-            store(dp + i, p * (d * kept - dot[r]) * scale, k);
-        }
+        IN_STEPS(n, scores_backward_step, s, dp, scale, lse[r], dot[r], drop ? keep : NULL);
         memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
         memset(dp + n, 0, (size_t)(cols - n) * sizeof(*dp));
     }
