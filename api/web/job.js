@@ -208,12 +208,28 @@ function eventsPanel() {
 
 /* --- the page ----------------------------------------------------------------------------------------- */
 
-function curves(signal) {
+const percent = (v) => `${Number((100 * v).toPrecision(3))} %`;
+
+/* How documents of different lengths were laid out over the replicas, step by step. */
+function layoutCharts(signal) {
+    return [
+        chart('Tokens of a replica', [
+            { key: 'replica_tokens_max', label: 'most', format: ui.count, color: '--accent' },
+            { key: 'replica_tokens_min', label: 'least', format: ui.count, color: '--warm' }], signal),
+        chart('Time without use', [
+            { key: 'waiting_share', label: 'waiting for the busiest', format: percent, color: '--accent' },
+            { key: 'padding_share', label: 'padding', format: percent, color: '--warm' }], signal)];
+}
+
+function curves(signal, documents) {
     const lossChart = chart('Loss', [
         { key: 'loss', label: 'training', format: ui.loss, tick: (v) => String(Number(v.toPrecision(4))), color: '--accent' },
         { key: 'eval', label: 'held-out', format: ui.loss, color: '--warm', points: true }], signal);
     const rate = chart('Tokens per second', [
         { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
+    const layout = documents ? layoutCharts(signal) : [];
+    const names = ['step', 'loss', 'tokens_per_s', ...(documents ? ['replica_tokens_max', 'replica_tokens_min', 'imbalance', 'padding_share'] : [])];
+    const waiting = (imbalance) => (imbalance ? 1 - 1 / imbalance : null);
     const marks = [];
     let early = null; /* points that the stream brings while the past is being read */
     function add(m) {
@@ -221,14 +237,17 @@ function curves(signal) {
             return void early.push(m);
         lossChart.add(m.step, m);
         rate.add(m.step, m);
+        layout.forEach((c) => c.add(m.step, { ...m, waiting_share: waiting(m.imbalance) }));
     }
-    return { el: h('.charts', {}, lossChart.el, rate.el), add,
+    return { el: h('.charts', {}, lossChart.el, rate.el, ...layout.map((c) => c.el)), add,
         async load(id) {
             early = [];
             try {
-                const { metrics } = await get(`/v1/jobs/${id}/metrics?names=step,loss,tokens_per_s&points=1500`, signal);
+                const { metrics } = await get(`/v1/jobs/${id}/metrics?names=${names}&points=1500`, signal);
                 lossChart.setColumns({ step: [...(metrics.step ?? [])], loss: metrics.loss });
                 rate.setColumns({ step: [...(metrics.step ?? [])], tokens_per_s: metrics.tokens_per_s });
+                layout.forEach((c) => c.setColumns({ ...metrics, step: [...(metrics.step ?? [])],
+                    waiting_share: (metrics.imbalance ?? []).map(waiting) }));
                 const last = metrics.step?.at(-1) ?? -1;
                 early = early.filter((m) => m.step > last);
                 marks.forEach((e) => lossChart.mark(e.step, 'eval', e.loss));
@@ -281,7 +300,7 @@ function build(main, signal, job) {
     const id = job.id;
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
-    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal);
+    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal, job.spec?.train?.data?.samples === 'documents');
     const log = logPanel(id, signal);
     const train = job.kind === 'train';
     main.replaceChildren(top.el, outcome.el, why.el, ...(train ? [charts.el] : []),

@@ -1,0 +1,130 @@
+"""Real training steps on a corpus of many short documents and a few long ones, under one policy and another.
+
+    bench.py [--quick] [--steps N] [--rounds N]
+
+Two ranks of one thread train a small GPT-2 on Debian's fortunes, into which every 30th document is a long text of
+/usr/share/doc. Every side sees the same documents, whole up to the model's context, in the same steps and within the
+same memory: micro-batches of CAPACITY tokens, eight of the longest documents. Sides take turns; of each the quickest
+round of every step counts, the first two left out. One JSON object a line; ratio is the time per token of the other
+side over that of sweep.
+
+  sweep_vs_pad      pad: eight documents a micro-batch, as they arrive, brought to the longest of them
+  sweep_vs_pack     pack: first-fit decreasing, replicas as documents arrive
+  bound_vs_sweep    the time per token of one rank alone that has all documents, halved: no division over two is quicker
+
+What context parallelism and chunks bring (sweep_vs_static_cp, chunk_vs_pad) is measured once the engine runs them."""
+import argparse
+import glob
+import gzip
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+from tests.integration import ranks  # noqa: E402  # pylint: disable=wrong-import-position
+
+CONTEXT, CAPACITY, DOCUMENTS, LONG_EVERY, SKIP = 2048, 8 * 2048, 32, 30, 2
+SIDES = ("sweep", "pad", "pack")
+
+
+def texts(paths, least, most):
+    for path in sorted(paths):
+        if not os.path.isfile(path):
+            continue
+        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as f:
+            text = f.read(most).decode("utf-8", "replace").encode("ascii", "replace").decode("ascii")
+        if len(text) >= least:
+            yield text
+
+
+def write_corpus(path):
+    """Returns the lengths of its documents."""
+    short = [d for text in texts(glob.glob("/usr/share/games/fortunes/*.u8"), 1, 1 << 22) for d in text.split("\n%\n")
+             if d.strip()]
+    long = list(texts(glob.glob("/usr/share/doc/*/*"), 1500, CONTEXT))
+    if len(short) < 500 or len(long) < 20:
+        sys.exit("bench longsft: there are %d fortunes and %d long texts in /usr/share; install the packages fortunes "
+                 "and fortunes-min, and some with documentation" % (len(short), len(long)))
+    rng = random.Random(1)
+    rng.shuffle(short)
+    rng.shuffle(long)
+    short = short[:3000]
+    for i in range(LONG_EVERY // 2, len(short), LONG_EVERY):
+        short[i] = long[i % len(long)]
+    with open(path, "w", encoding="ascii") as f:
+        for d in short:
+            f.write(json.dumps({"text": d}) + "\n")
+    return sorted(len(d) for d in short)
+
+
+def spec(corpus, side, steps):
+    return {"name": "longsft", "devices": {"min": 1, "max": 2},
+            "train": {"model": {"family": "gpt2", "layers": 2, "hidden": 128, "heads": 4, "context": CONTEXT,
+                                "vocab": 256},
+                      "data": {"path": corpus, "format": "jsonl", "samples": "documents"},
+                      "batch": {"sequences": DOCUMENTS, "capacity": CAPACITY},
+                      "steps": steps},
+            "sequence": {"policy": side}, "parallel": {"virtual_workers": 2}, "checkpoint": {"every_steps": 0}}
+
+
+def measure(corpus, side, steps, dp=2):
+    """Milliseconds and tokens of each step."""
+    folder = tempfile.mkdtemp(prefix="muster-longsft-")
+    try:
+        lines = ranks.train(spec(corpus, side, steps), folder, dp=dp, seconds=900).metrics()
+    finally:
+        shutil.rmtree(folder)
+    seen = [0] + [m["tokens"] for m in lines]
+    return [(m["step_ms"], b - a, m) for m, a, b in zip(lines, seen, seen[1:])][SKIP:]
+
+
+def per_token(rounds):
+    """Microseconds a token, of each step its quickest round."""
+    best = [min(r[i][0] for r in rounds) for i in range(len(rounds[0]))]
+    return 1e3 * sum(best) / sum(tokens for _, tokens, _ in rounds[0])
+
+
+def row(metric, value, unit, reference, ratio):
+    print(json.dumps({"bench": "longsft", "metric": metric, "value": float("%.5g" % value), "unit": unit,
+                      "reference": reference, "ratio": float("%.4g" % ratio)}), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--rounds", type=int)
+    o = parser.parse_args()
+    steps = (o.steps or (3 if o.quick else 12)) + SKIP
+    rounds = o.rounds or (1 if o.quick else 3)
+    folder = tempfile.mkdtemp(prefix="muster-longsft-corpus-")
+    try:
+        corpus = os.path.join(folder, "corpus.jsonl")
+        lengths = write_corpus(corpus)
+        print("bench longsft: %d documents of %d bytes in the middle, %d at 95 of 100, %d at most" % (
+            len(lengths), lengths[len(lengths) // 2], lengths[len(lengths) * 95 // 100], lengths[-1]), file=sys.stderr)
+        went = {side: [] for side in (*SIDES, "alone")}
+        for _ in range(rounds):
+            for side in SIDES:
+                went[side].append(measure(corpus, side, steps))
+            went["alone"].append(measure(corpus, "sweep", steps, dp=1))
+    finally:
+        shutil.rmtree(folder)
+    sweep = per_token(went["sweep"])
+    for side in SIDES:
+        if side != "sweep":
+            other = per_token(went[side])
+            padding = sum(m["padding_share"] for _, _, m in went[side][0]) / len(went[side][0])
+            row("sweep_vs_" + side, sweep, "us/token", "%s, %.0f %% of its rows padding: %.5g" % (
+                side, 100 * padding, other), other / sweep)
+    half = per_token(went["alone"]) / 2
+    imbalance = sum(m["imbalance"] for _, _, m in went["sweep"][0]) / len(went["sweep"][0])
+    row("bound_vs_sweep", sweep, "us/token", "half of one rank's: %.5g; planned imbalance %.3f" % (half, imbalance),
+        half / sweep)
+
+
+if __name__ == "__main__":
+    main()
