@@ -184,6 +184,12 @@ static int pack_plan(struct feed *f, struct feed_step *s, const struct seq_plan 
     }
     if (feed_deal(f->weight, workers, f->leaf) < 0)
         return merr_set(err, -ENOMEM, "no memory to deal %d leaves", workers);
+    for (int i = 0; s->step % 2 == 1 && i < workers / 2; i++) { /* the heaviest is not always the first replica's */
+        int leaf = f->leaf[i];
+
+        f->leaf[i] = f->leaf[workers - 1 - i];
+        f->leaf[workers - 1 - i] = leaf;
+    }
     s->per_leaf = (int)p->micros;
     plan_leaves_shared(f->cfg.share, workers, f->cfg.dp, f->cfg.dp_index, &begin, &end);
     for (int leaf = begin; leaf < end; leaf++)

@@ -3,7 +3,8 @@
  * Step s takes the documents numbered s·B .. s·B+B-1 since the run began, and the policy lays them out over the virtual
  * workers (scheduler/sequence/plan.h): what a leaf of the gradient's tree computes depends on the spec and the corpus,
  * never on the replicas, of which each has the leaves that are its. Leaves are numbered so that each half of them, and
- * each half of a half, has about the same work. The step number is the whole cursor.
+ * each half of a half, has about the same work; every other step in the opposite order, so that over the steps no
+ * replica has more. The step number is the whole cursor.
  *
  * One thread takes; the feed's own makes what comes next.
  */
