@@ -75,18 +75,12 @@ void cache_enter(struct sched_cache *c, const struct round *r)
     c->at = at;
 }
 
-struct cache_key cache_key_of(const struct sched_job *job)
+struct cache_key cache_key_of(const struct sched_job *job, const struct sched_shape *now, bool lost)
 {
     return (struct cache_key){ .profile = job->profile, .min = job->min, .max = job->max, .replica = job->replica,
-                               .workers = job->workers, .types = job->types, .home = job->home, .type = { -1, -1 },
-                               .hetero_ok = job->hetero_ok, .fixed = job->fixed };
-}
-
-void cache_key_holds(struct cache_key *key, const struct sched_shape *now, bool lost)
-{
-    memcpy(key->type, now->type, sizeof(key->type));
-    memcpy(key->n, now->n, sizeof(key->n));
-    key->lost = lost;
+                               .workers = job->workers, .n = { now->n[0], now->n[1] }, .types = job->types,
+                               .home = job->home, .type = { now->type[0], now->type[1] },
+                               .hetero_ok = job->hetero_ok, .fixed = job->fixed, .lost = lost };
 }
 
 /* Where a key is, or would be. */

@@ -18,8 +18,7 @@ struct cache_key {
     uint8_t hetero_ok, fixed, lost, nothing[6]; /* no padding: keys are compared as bytes */
 };
 
-struct cache_key cache_key_of(const struct sched_job *job);
-void cache_key_holds(struct cache_key *key, const struct sched_shape *now, bool lost);
+struct cache_key cache_key_of(const struct sched_job *job, const struct sched_shape *now, bool lost);
 
 /* A round begins: what was found for another cluster or policy is forgotten. */
 void cache_enter(struct sched_cache *c, const struct round *r);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
 #define GUARANTEE 1000.0    /* added for a guarantee within its quota */
 #define STARVING 200.0      /* and for a job that waited too long */
@@ -292,22 +294,24 @@ static double restart_factor(const struct round *r, const struct sched_job *job)
     return clamp((age - job->restarts * cost) / (age + cost), 0.05, 1.0);
 }
 
-/* What a candidate is worth to a job that has one already, of weight 1. */
-static double worth_of(const struct cand *cand, bool same, double factor, double base)
+/* What a candidate is worth to a job of weight 1. */
+static double worth_of(const struct cand *cand, double factor, double base, bool change)
 {
-    double x = (double)cand->shape.rate_ups * (same ? 1 : factor) / base;
+    double x = (double)cand->shape.rate_ups * factor / base;
 
     x = x > 0.25 ? x : 0.25;
-    return LAMBDA - 1 / sqrt(x) - (same ? 0 : MOVE_COST);
+    return LAMBDA - 1 / sqrt(x) - (change ? MOVE_COST : 0);
 }
 
-/* worth: of each candidate to a job that waits. */
+/* worth: of each candidate to a job that waits; NULL: not known. */
 static void value(struct round *r, struct rjob *j, const struct sched_shape *now, double weight, const double *worth)
 {
     const struct sched_job *job = j->job;
     double base = 0, factor = j->current != NONE ? restart_factor(r, job) : 1, bonus = 0, hold = 0;
 
-    for (int c = 0; c < j->n && j->current != NONE; c++) {
+    if (j->current != NONE)
+        worth = NULL;
+    for (int c = 0; c < j->n && !worth; c++) {
         double rate = (double)cand_of(r, j, c)->shape.rate_ups;
 
         base = base == 0 || rate < base ? rate : base;
@@ -318,7 +322,8 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
         hold = HOLD * weight;
     for (int c = 0; c < j->n; c++) {
         struct cand *cand = cand_of(r, j, c);
-        double x = j->current == NONE ? worth[c] : worth_of(cand, c == j->current, factor, base), per_device;
+        bool same = c == j->current;
+        double x = worth ? worth[c] : worth_of(cand, same ? 1 : factor, base, !same && j->current != NONE), per_device;
 
         cand->utility = millis(weight * x + bonus + hold);
         assert(cand->utility >= 0);
@@ -366,28 +371,70 @@ static int room_for(struct round *r, struct rjob *j, int n)
     return 0;
 }
 
-/* The job's candidates, found now or before, into the round; worth holds what each is worth to one that waits. */
-static int find_row(struct round *r, struct rjob *j, struct sched_shape *now, const double **ret_worth)
+/* A job that waited before this one in the round and asks alike, or the place to note this one at. */
+static const struct rjob **memo_of(const struct round *r, const struct sched_job *job, bool *ret_known)
 {
-    struct cache_key key = cache_key_of(j->job);
+    static const struct sched_shape nothing = { .type = { -1, -1 } };
+    struct cache_key key = cache_key_of(job, &nothing, false), other = { .profile = NULL };
+    const struct rjob **at = &r->memo[hash_xxh3(&key, sizeof(key)) % ROUND_MEMO];
+
+    if (*at)
+        other = cache_key_of((*at)->job, &nothing, false);
+    *ret_known = *at && memcmp(&key, &other, sizeof(key)) == 0;
+    return at;
+}
+
+/* The candidates into the round, found now or for a job that waits and asks alike. */
+static int find_row(struct round *r, struct rjob *j, const struct sched_shape *now)
+{
+    bool known = false;
+    const struct rjob **at = j->job->n_places == 0 ? memo_of(r, j->job, &known) : NULL;
+    const struct rjob *like = known ? *at : NULL;
+    struct row row;
+
+    if (!known)
+        collect(r, j, &row, now);
+    if (room_for(r, j, known ? like->n : row.n) < 0)
+        return -ENOMEM;
+    if (j->n > 0)
+        memcpy(&r->cands[j->first], known ? &r->cands[like->first] : row.v, j->n * sizeof(row.v[0]));
+    if (at && !known)
+        *at = j;
+    return 0;
+}
+
+/* The same with a cache of earlier rounds, which also knows what each is worth to a job that waits. */
+static int recall_row(struct round *r, struct rjob *j, const struct sched_shape *now, const double **ret_worth)
+{
+    struct cache_key key = cache_key_of(j->job, now, j->lost);
     const struct cand *known;
     struct row row;
-    int n;
+    int n = cache_find(r->in->cache, &key, &known, ret_worth);
 
-    *now = shape_now(r, j->job, &j->lost);
-    cache_key_holds(&key, now, j->lost);
-    n = cache_find(r->cache, &key, &known, ret_worth);
     if (n < 0) {
         collect(r, j, &row, now);
-        n = cache_keep(r->cache, &key, row.v, row.n, LAMBDA, &known, ret_worth);
+        n = cache_keep(r->in->cache, &key, row.v, row.n, LAMBDA, &known, ret_worth);
     }
     if (n < 0 || room_for(r, j, n) < 0)
         return -ENOMEM;
     if (n > 0)
         memcpy(&r->cands[j->first], known, (size_t)n * sizeof(*known));
+    return 0;
+}
+
+/* *ret_worth: of each candidate to a job that waits; NULL: not known. */
+static int add_candidates(struct round *r, struct rjob *j, struct sched_shape *now, const double **ret_worth)
+{
+    int status;
+
+    *now = shape_now(r, j->job, &j->lost);
+    *ret_worth = NULL;
+    status = r->in->cache ? recall_row(r, j, now, ret_worth) : find_row(r, j, now);
+    if (status < 0)
+        return status;
     j->mask = mask_of(r, j->job->types);
     j->current = j->chosen = NONE;
-    for (int i = 0; i < n && now->type[0] >= 0 && !j->lost; i++)
+    for (int i = 0; i < j->n && now->type[0] >= 0 && !j->lost; i++)
         if (same_shape(&cand_of(r, j, i)->shape, now))
             j->current = (int16_t)i;
     return 0;
@@ -473,7 +520,8 @@ int candidates_fill(struct round *r)
         devices += r->total[t];
     r->contended = minima > devices;
     count_free(r, r->free);
-    cache_enter(r->cache, r);
+    if (r->in->cache)
+        cache_enter(r->in->cache, r);
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
         const double *worth;
@@ -481,7 +529,7 @@ int candidates_fill(struct round *r)
 
         if (cannot_start(r, j, reclaim))
             continue;
-        if (find_row(r, j, &now, &worth) < 0)
+        if (add_candidates(r, j, &now, &worth) < 0)
             return -ENOMEM;
         j->pinned = j->current != NONE &&
                     (j->job->fixed ||

@@ -25,7 +25,16 @@ struct change { /* of one job's choice */
     int64_t turn;  /* of equals the least first */
 };
 
+struct bidder { /* of a job that is not pinned: what is looked at sixty times a round, side by side */
+    double per_device;
+    uint32_t job, tenant;
+    int16_t chosen, best; /* now, and at the best prices so far */
+    uint8_t mask;
+};
+
 struct market {
+    struct bidder *bidders; /* n_bidders, in the order of jobs */
+    size_t n_bidders;
     double price[RATES_TYPES_MAX];
     double *tenant; /* price of a device within a tenant's limit */
     double best_price[RATES_TYPES_MAX];
@@ -65,13 +74,38 @@ static void find_least(const struct round *r, struct market *m)
 
 /* At these prices nothing that the job could have is worth its price, and there is no need to look at it all. The
  * margin is for what rounding may have done to either side. */
-static bool too_dear(const struct market *m, const struct rjob *j)
+static bool too_dear(const struct market *m, const struct bidder *b)
 {
-    return j->per_device * (1 + 1e-9) < m->least[j->mask] + m->tenant[j->job->tenant];
+    return b->per_device * (1 + 1e-9) < m->least[b->mask] + m->tenant[b->tenant];
+}
+
+/* What is worth most above its price, if anything is. Returns by how much. */
+static double take_best(const struct round *r, struct market *m, struct bidder *b)
+{
+    const struct rjob *j = &r->jobs[b->job];
+    const struct sched_shape *s;
+    double most = 0;
+
+    for (int c = 0; c < j->n; c++) {
+        double surplus = cand_of(r, j, c)->utility - cost(m, j, &cand_of(r, j, c)->shape);
+
+        if (surplus > most) {
+            most = surplus;
+            b->chosen = (int16_t)c;
+        }
+    }
+    if (b->chosen == NONE)
+        return 0;
+    s = &cand_of(r, j, b->chosen)->shape;
+    m->demand[s->type[0]] += s->n[0];
+    if (s->type[1] >= 0)
+        m->demand[s->type[1]] += s->n[1];
+    m->tenant_demand[b->tenant] += shape_size(s);
+    return most;
 }
 
 /* Each job's best choice at the present prices, all demand, and the bound. */
-static double bid(struct round *r, struct market *m)
+static double bid(const struct round *r, struct market *m)
 {
     double bound = m->pinned;
 
@@ -83,32 +117,12 @@ static double bid(struct round *r, struct market *m)
     for (size_t t = 0; t < r->in->n_tenants; t++)
         if (m->tenant_cap[t] < INT32_MAX)
             bound += m->tenant[t] * m->tenant_cap[t];
-    for (size_t i = 0; i < r->n_jobs; i++) {
-        struct rjob *j = &r->jobs[i];
-        double most = 0;
+    for (size_t i = 0; i < m->n_bidders; i++) {
+        struct bidder *b = &m->bidders[i];
 
-        if (j->pinned)
-            continue;
-        j->chosen = NONE;
-        if (too_dear(m, j))
-            continue;
-        for (int c = 0; c < j->n; c++) {
-            double surplus = cand_of(r, j, c)->utility - cost(m, j, &cand_of(r, j, c)->shape);
-
-            if (surplus > most) {
-                most = surplus;
-                j->chosen = (int16_t)c;
-            }
-        }
-        bound += most;
-        if (j->chosen != NONE) {
-            const struct sched_shape *s = &cand_of(r, j, j->chosen)->shape;
-
-            m->demand[s->type[0]] += s->n[0];
-            if (s->type[1] >= 0)
-                m->demand[s->type[1]] += s->n[1];
-            m->tenant_demand[j->job->tenant] += shape_size(s);
-        }
+        b->chosen = NONE;
+        if (!too_dear(m, b))
+            bound += take_best(r, m, b);
     }
     return bound;
 }
@@ -131,8 +145,14 @@ static void find_prices(struct round *r, struct market *m)
     int64_t devices = 0;
     int calm = 0;
 
-    for (size_t i = 0; i < r->n_jobs; i++)
-        total_u += r->jobs[i].n > 0 ? utility(r, &r->jobs[i], r->jobs[i].n - 1) : 0;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        const struct rjob *j = &r->jobs[i];
+
+        total_u += j->n > 0 ? utility(r, j, j->n - 1) : 0;
+        if (!j->pinned)
+            m->bidders[m->n_bidders++] = (struct bidder){ .per_device = j->per_device, .job = (uint32_t)i,
+                                                          .tenant = j->job->tenant, .mask = j->mask, .best = NONE };
+    }
     for (int k = 0; k < RATES_TYPES_MAX; k++)
         devices += m->cap[k];
     double mean = total_u / (double)(devices + 1), floor = mean * 1e-3 + 1e-9;
@@ -146,8 +166,8 @@ static void find_prices(struct round *r, struct market *m)
         if (it == 0 || bound < best) {
             best = bound;
             memcpy(m->best_price, m->price, sizeof(m->price));
-            for (size_t i = 0; i < r->n_jobs; i++)
-                m->saved[i] = r->jobs[i].chosen;
+            for (size_t i = 0; i < m->n_bidders; i++)
+                m->bidders[i].best = m->bidders[i].chosen;
         }
         for (int k = 0; k < RATES_TYPES_MAX; k++)
             m->price[k] = adjust(m->price[k], m->demand[k], m->cap[k], step, floor);
@@ -158,9 +178,8 @@ static void find_prices(struct round *r, struct market *m)
     }
     r->dual = best;
     memcpy(r->prices, m->best_price, sizeof(r->prices));
-    for (size_t i = 0; i < r->n_jobs; i++)
-        if (!r->jobs[i].pinned)
-            r->jobs[i].chosen = m->saved[i];
+    for (size_t i = 0; i < m->n_bidders; i++)
+        r->jobs[m->bidders[i].job].chosen = m->bidders[i].best;
 }
 
 /* --- from choices to a plan that fits ----------------------------------------------------------------------- */
@@ -413,6 +432,7 @@ static void market_clear(struct market *m)
     free(m->changes);
     free(m->saved);
     free(m->best);
+    free(m->bidders);
 }
 
 static int market_init(struct round *r, struct market *m)
@@ -424,8 +444,9 @@ static int market_init(struct round *r, struct market *m)
     m->changes = calloc(r->n_jobs + 1, sizeof(*m->changes));
     m->saved = calloc(r->n_jobs + 1, sizeof(*m->saved));
     m->best = calloc(r->n_jobs + 1, sizeof(*m->best));
+    m->bidders = calloc(r->n_jobs + 1, sizeof(*m->bidders));
     if (!m->tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved ||
-        !m->best) {
+        !m->best || !m->bidders) {
         market_clear(m);
         return -ENOMEM;
     }

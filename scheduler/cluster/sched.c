@@ -130,9 +130,9 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
     r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
     r->tenant_cap = calloc(in->n_tenants, sizeof(*r->tenant_cap));
-    r->cache = in->cache ? in->cache : (r->own_cache = sched_cache_new());
+    r->memo = in->cache ? NULL : calloc(ROUND_MEMO, sizeof(*r->memo));
     r->masks[r->n_masks++] = UINT32_MAX;
-    if (!r->cache || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
+    if ((!in->cache && !r->memo) || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
         return -ENOMEM;
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *node = &in->nodes[i];
@@ -164,7 +164,7 @@ void sched_round_clear(struct round *r)
     free(r->node_free);
     free(r->tenant_used);
     free(r->tenant_cap);
-    sched_cache_free(r->own_cache);
+    free(r->memo);
     free(r->cands);
     free(r->places);
 }

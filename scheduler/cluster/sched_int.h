@@ -4,6 +4,7 @@
 
 #include "scheduler/cluster/sched.h"
 
+#define ROUND_MEMO 1024
 #define MASKS_MAX 64 /* choices of types that are told apart; the first is all of them */
 #define NONE (-1) /* no candidate: the job gets nothing */
 
@@ -42,7 +43,7 @@ struct round {
     int32_t node_size[RATES_TYPES_MAX]; /* of the largest node */
     int32_t used[RATES_TYPES_MAX];      /* by chosen candidates */
     int32_t free[RATES_TYPES_MAX];      /* that nobody holds as the round begins */
-    struct sched_cache *cache, *own_cache; /* own_cache: when the input has none */
+    const struct rjob **memo; /* ROUND_MEMO jobs that wait, by what they ask for, where the input has no cache */
     uint32_t masks[MASKS_MAX]; /* of types; n_masks of them */
     size_t n_masks;
     int32_t *tenant_used;

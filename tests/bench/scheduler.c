@@ -1,9 +1,10 @@
-/* bench scheduler - full and fast rounds at 10,000 and 100,000 devices, their growth, and their gap
+/* bench scheduler - full and fast rounds at 10,000 and 100,000 devices, their growth and their gap; a month's trace
  *
  * Synthetic: nodes of eight devices in eight types; a fifth as many jobs as devices, a quarter of them waiting, each
  * with a range of counts on two to four types. The jobs that run were placed by full rounds. Times are processor time
  * of the one thread that decides: what else the machine does is not the scheduler's.
  */
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 
 #include "base/philox.h"
 #include "scheduler/cluster/sched.h"
+#include "scheduler/plan/search.h"
+#include "scheduler/sim/sim.h"
 
 #define TYPES 8
 #define KINDS 24
@@ -222,6 +225,104 @@ static double map_us(void)
     return (double)(cpu_us() - t) / 20000;
 }
 
+/* --- a month's trace ------------------------------------------------------------------------------------- */
+
+#define TRACE_TYPES 4
+#define TRACE_NODES 64
+#define TRACE_OVERLOAD 1.5 /* work that arrives over what the cluster does meanwhile, at the jobs' least counts */
+
+static void make_cluster(struct sim_setup *s, struct world *w)
+{
+    make_kinds(w);
+    sim_setup_init(s);
+    s->n_types = TRACE_TYPES;
+    s->n_nodes = TRACE_NODES;
+    s->n_tenants = 2;
+    s->n_profiles = KINDS;
+    s->nodes = room(TRACE_NODES, sizeof(*s->nodes));
+    for (int i = 0; i < TRACE_NODES; i++)
+        s->nodes[i] = (struct sched_node){ .type = (uint8_t)(i * TRACE_TYPES / TRACE_NODES), .devices = 8,
+                                           .leaf = (uint32_t)(i / 16) };
+    s->tenant_names = room(2, SIM_NAME_MAX);
+    s->tenants = room(2, sizeof(*s->tenants));
+    s->tenant_class = room(2, sizeof(*s->tenant_class));
+    s->profile_names = room(KINDS, SIM_NAME_MAX);
+    s->profiles = w->kinds;
+    s->tenants[0] = s->tenants[1] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    s->tenant_class[1] = SCHED_OPPORTUNISTIC;
+    s->clock_us = cpu_us;
+}
+
+/* Jobs that arrive evenly; their lengths differ by a factor of twenty times chance. */
+static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs)
+{
+    double span_s = 259.2 * (double)jobs, work = 0; /* 30 days for 10,000 */
+    const double capacity = TRACE_OVERLOAD * span_s * 8 * TRACE_NODES;
+
+    *t = (struct sim_trace){ .jobs = room(jobs, sizeof(*t->jobs)), .n = jobs };
+    for (size_t i = 0; i < jobs; i++) {
+        struct sim_job *j = &t->jobs[i];
+        double rate;
+
+        *j = (struct sim_job){ .submit_us = (int64_t)(span_s * (double)i / (double)jobs) * S, .profile = draw(KINDS),
+                               .tenant = draw(4) == 0, .min = 1 << draw(4), .weight_milli = 500 + draw(1000) };
+        (void)snprintf(j->name, sizeof(j->name), "j%zu", i);
+        j->max = j->min << draw(3);
+        j->workers = draw(2) ? j->max : 0;
+        j->hetero_ok = j->workers > 0 && draw(3) == 0;
+        while (__builtin_popcount(j->types) < 2)
+            j->types |= UINT32_C(1) << draw(TRACE_TYPES);
+        j->steps = (int64_t)(exp(3e-3 * draw(1000)) * (1 + draw(1000)));
+        rate = (double)rates_at(&w->kinds[j->profile], __builtin_ctz(j->types), j->min, NULL) / 1e6;
+        work += (double)j->steps / rate * j->min;
+    }
+    for (size_t i = 0; i < jobs; i++)
+        t->jobs[i].steps = 1 + (int64_t)((double)t->jobs[i].steps * capacity / work);
+}
+
+static double trace_s(size_t jobs)
+{
+    struct world w = { .nodes = NULL };
+    struct sim_setup s;
+    struct sim_trace t;
+    struct sim_result r;
+    struct merr err = { "" };
+    int64_t began;
+
+    draws = 0;
+    make_cluster(&s, &w);
+    make_trace(&t, &w, jobs);
+    began = cpu_us();
+    if (sim_run(&s, &t, &r, &err) < 0) {
+        (void)fprintf(stderr, "bench scheduler: %s\n", err.text);
+        exit(1);
+    }
+    began = cpu_us() - began;
+    sim_result_clear(&r);
+    sim_trace_clear(&t);
+    sim_setup_clear(&s);
+    return (double)began / 1e6;
+}
+
+/* The layout of a model of eight billion parameters on 1,024 devices, all of it open. */
+static double plan_ms(void)
+{
+    const struct plan_job job = { .model = { .family = PLAN_LLAMA, .layers = 32, .hidden = 4096, .heads = 32,
+                                             .kv_heads = 8, .ffn = 14336, .context = 8192, .vocab = 128256 },
+                                  .sequences = 1024, .length = 4096, .virtual_workers = 64, .zero = 1, .bf16 = true };
+    const struct plan_wish wish = { .any_schedule = true, .any_recompute = true };
+    struct plan_site site = { .group = { { .device = { .flops = 4e14, .bytes_per_s = 2e12, .call_s = 1e-4,
+                                                       .memory_bytes = UINT64_C(80) << 30 }, .n = 1024 } },
+                              .groups = 1, .node_devices = 8, .inside = { 1e-5, 3e11 }, .between = { 2e-5, 2e11 } };
+    struct plan_result p;
+    int64_t began = cpu_us();
+
+    for (int i = 0; i < 5; i++)
+        if (plan_search(&job, &wish, &site, &p, NULL) != 0)
+            exit(1);
+    return (double)(cpu_us() - began) / 5e3;
+}
+
 int main(int argc, char **argv)
 {
     bool quick = argc > 1 && strcmp(argv[1], "--quick") == 0;
@@ -241,6 +342,8 @@ int main(int argc, char **argv)
     missed += report("gap_10k", mid.gap, "share", 0.01);
     missed += report("growth_1k_10k", mid_ms / small_ms, "times", 13);
     missed += report("map_workers_us", map_us(), "us", 10);
+    missed += report("plan_search_1024_ms", plan_ms(), "ms", 20);
+    missed += report("trace_30d_s", trace_s(quick ? 200 : 10000), "s", 60);
     if (!quick) {
         big = measure(100000, 2);
         missed += report("full_round_100k_s", big.full_ms / 1e3, "s", 5);
