@@ -1,17 +1,20 @@
 """Snapshots in the memories of several nodes: a lost node's part is made again from parity, with the same bits.
 
-Each node of a run has a folder and a memory of its own, as on its own host; a node is lost by removing its memory."""
+Each node has a folder and a memory of its own, as on its own host; a node is lost with its memory."""
+import glob
 import os
 import shutil
+import signal
 
 import pytest
 
 from tests import specs
+from tests.cluster import Cluster, wait_for
+from tests.fault.test_kill import digest
 from tests.integration import ranks
 
 STEPS = 100000
 LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
-LAYOUTS = [(2, {"dp": 2}), (2, {"pp": 2, "dp": 2}), (3, {"pp": 3})]
 
 
 @pytest.fixture(scope="module")
@@ -76,24 +79,6 @@ def matches(run, undisturbed):
     assert [m["step"] for m in lines] == list(range(len(lines)))
 
 
-@pytest.mark.parametrize("nodes, layout", LAYOUTS if LONG else LAYOUTS[:1])
-def test_all_nodes_alive_go_on_from_their_snapshots(job, undisturbed, nodes, layout, tmp_path):
-    where, step = interrupted(job, tmp_path, nodes, **layout)
-    resumed, run = go_on(job, tmp_path, step + 8, where, nodes, generation=2, **layout)
-    assert (resumed["tier"], resumed["rebuilt_bytes"]) == ("memory", 0) and resumed["step"] >= step
-    matches(run, undisturbed)
-
-
-@pytest.mark.parametrize("lost", [0, 1, 2] if LONG else [1])
-def test_a_lost_node_is_made_again_from_parity_on_a_spare(job, undisturbed, lost, tmp_path):
-    where, step = interrupted(job, tmp_path, 3, pp=3)
-    lose(where[lost])
-    resumed, run = go_on(job, tmp_path, step + 8, where, 3, generation=2, pp=3)
-    assert (resumed["tier"], resumed["source"], resumed["step"]) == ("memory", "parity", step)
-    assert resumed["rebuilt_bytes"] > 0 and not run.events("note")
-    matches(run, undisturbed)
-
-
 def test_one_node_of_two_has_all_of_it(job, undisturbed, tmp_path):
     where, step = interrupted(job, tmp_path, 2, dp=2)
     resumed, run = go_on(job, tmp_path, step + 8, where[0], 1, generation=2)
@@ -101,19 +86,111 @@ def test_one_node_of_two_has_all_of_it(job, undisturbed, tmp_path):
     matches(run, undisturbed)
 
 
-def test_two_lost_nodes_fall_back_to_the_disk_and_an_event_says_so(job, undisturbed, tmp_path):
-    where, step = interrupted(job, tmp_path, 3, dp=3)
-    lose(where[0])
-    lose(where[2])
-    resumed, run = go_on(job, tmp_path, step + 8, where, 3, generation=2, dp=3)
-    assert (resumed["tier"], resumed["source"]) == ("disk", "disk") and resumed["step"] < step
-    notes = [e["message"] for e in run.events("note")]
-    assert len(notes) == 1 and "was in the nodes' memory, but 2 of the 3 ranks' data is gone" in notes[0]
-    assert "going on from step" in notes[0] and notes[0].endswith("on disk")
-    matches(run, undisturbed)
+# --- a whole cluster ------------------------------------------------------------------------------------
 
+NODES = [f"n{i + 1}" for i in range(6)]
+
+
+class Struck:
+    """A job of three nodes in a cluster of six, and ways to hurt it."""
+
+    def __init__(self, cluster, spec):
+        self.cluster = cluster
+        self.job = cluster.submit(spec)["id"]
+        self.folder = cluster.job(self.job)["dir"]
+
+    def nodes(self):
+        return sorted({a["node"] for a in self.cluster.job(self.job)["assignment"]})
+
+    def resumed(self):
+        return [e["data"] for e in self.cluster.events(self.job) if e["data"].get("type") == "resumed"]
+
+    def committed(self, node):
+        """The newest step of which it has a committed snapshot; 0: none."""
+        found = glob.glob(f"{self.cluster.memory(node)}/*/{self.job}/step-*/PARITY")
+        return max((int(os.path.basename(os.path.dirname(path))[5:]) for path in found), default=0)
+
+    def until(self, step):
+        """Wait until three nodes have committed a snapshot of this step or a later one."""
+        def ready():
+            nodes = self.nodes()
+            return len(nodes) == 3 and all(self.committed(n) >= step and self.cluster.rank_pids(self.job, n)
+                                           for n in nodes)
+        wait_for(f"snapshots of step {step}", ready, 90)
+
+    def kill(self, pids):
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def lose(self, node):
+        self.cluster.kill_agent(node)
+        self.kill(self.cluster.rank_pids(self.job, node))
+        shutil.rmtree(self.cluster.memory(node))
+
+    def goes_on(self, times):
+        wait_for(f"resumption {times}", lambda: len(self.resumed()) == times, 60)
+        return self.resumed()[-1]
+
+
+def test_a_job_survives_ranks_a_node_and_two_nodes_with_the_same_bits(corpus, tmp_path):
+    spec = specs.train(corpus, steps=160, pp=3, devices=3, every_steps=50)
+    spec["checkpoint"]["memory_every_steps"] = 4
+    alone = ranks.train(spec | {"parallel": {"virtual_workers": 4}}, str(tmp_path / "alone"))
+    quick = ["--unknown-after", "2", "--lost-after", "3"]
+    with Cluster(str(tmp_path / "cluster"), slots=0, server_args=quick) as cluster:
+        for name in NODES:
+            cluster.start_agent(name, "cpu:1")
+        cluster.wait_nodes(NODES)
+        job = Struck(cluster, spec)
+        job.until(20)
+        job.kill(cluster.rank_pids(job.job)[1:2])
+        assert job.goes_on(1)["source"] in ("memory", "peers")
+        job.until(60)
+        lost = job.nodes()[1]
+        job.lose(lost)
+        got = job.goes_on(2)
+        assert (got["tier"], got["source"]) == ("memory", "parity") and lost not in job.nodes()
+        job.until(110)
+        for node in job.nodes()[:2]:
+            job.lose(node)
+        assert job.goes_on(3)["source"] == "disk"
+        ended = cluster.wait(job.job, ["succeeded", "failed"], 90)
+        assert ended["state"] == "succeeded", ended["outcome"]
+        notes = [e["data"]["message"] for e in cluster.events(job.job) if e["data"].get("type") == "note"]
+        assert any("2 of the 3 ranks' data is gone" in m and m.endswith("on disk") for m in notes), notes
+        assert digest(f"{job.folder}/checkpoints") == digest(f"{alone.job}/checkpoints")
+
+
+# --- more of the same, by hand ---------------------------------------------------------------------------
 
 if LONG:
+    @pytest.mark.parametrize("nodes, layout", [(2, {"dp": 2}), (2, {"pp": 2, "dp": 2}), (3, {"pp": 3})])
+    def test_all_nodes_alive_go_on_from_their_snapshots(job, undisturbed, nodes, layout, tmp_path):
+        where, step = interrupted(job, tmp_path, nodes, **layout)
+        resumed, run = go_on(job, tmp_path, step + 8, where, nodes, generation=2, **layout)
+        assert (resumed["tier"], resumed["rebuilt_bytes"]) == ("memory", 0) and resumed["step"] >= step
+        matches(run, undisturbed)
+
+    @pytest.mark.parametrize("lost", [0, 1, 2])
+    def test_a_lost_node_is_made_again_from_parity_on_a_spare(job, undisturbed, lost, tmp_path):
+        where, step = interrupted(job, tmp_path, 3, pp=3)
+        lose(where[lost])
+        resumed, run = go_on(job, tmp_path, step + 8, where, 3, generation=2, pp=3)
+        assert (resumed["tier"], resumed["source"], resumed["step"]) == ("memory", "parity", step)
+        assert resumed["rebuilt_bytes"] > 0 and not run.events("note")
+        matches(run, undisturbed)
+
+    def test_two_lost_nodes_fall_back_to_the_disk_and_an_event_says_so(job, undisturbed, tmp_path):
+        where, step = interrupted(job, tmp_path, 3, dp=3)
+        lose(where[0])
+        lose(where[2])
+        resumed, run = go_on(job, tmp_path, step + 8, where, 3, generation=2, dp=3)
+        assert (resumed["tier"], resumed["source"]) == ("disk", "disk") and resumed["step"] < step
+        notes = [e["message"] for e in run.events("note")]
+        assert len(notes) == 1 and "was in the nodes' memory, but 2 of the 3 ranks' data is gone" in notes[0]
+        assert "going on from step" in notes[0] and notes[0].endswith("on disk")
+        matches(run, undisturbed)
+
     def test_the_nodes_that_are_left_go_on_without_the_lost_one_in_another_layout(job, undisturbed, tmp_path):
         where, step = interrupted(job, tmp_path, 3, dp=3)
         resumed, run = go_on(job, tmp_path, step + 8, where[1:], 2, generation=2, pp=2)

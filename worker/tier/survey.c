@@ -163,6 +163,9 @@ static int read_entry(struct entry *e, const char *data, size_t len, size_t *at,
         return merr_set(err, -EPROTO, "a list of snapshots names impossible data files");
     if (e->h.parity_bytes)
         TRY(parity_decode(data + *at, e->h.parity_bytes, &e->p, err));
+    if (e->h.parity_bytes && (e->p.writers != e->h.writers || e->p.step != e->h.step ||
+                              memcmp(e->p.id, e->h.id, sizeof(e->p.id)) != 0))
+        return merr_set(err, -EPROTO, "a list of snapshots has a parity of another one");
     *at += e->h.parity_bytes;
     return 0;
 }
@@ -171,13 +174,19 @@ int survey_add(struct survey *s, int node, const void *data, size_t len, struct 
 {
     for (size_t at = 0; at < len;) {
         struct entry *e = &s->v[s->n];
+        int r;
 
         if (s->n == ENTRIES_MAX)
             return merr_set(err, -EMSGSIZE, "more than %d snapshots are in the memories of %d nodes", ENTRIES_MAX,
                             s->nodes);
         *e = (struct entry){.node = node};
+        r = read_entry(e, data, len, &at, err);
+        if (r != 0) {
+            free(e->part);
+            parity_clear(&e->p);
+            return r;
+        }
         s->n++;
-        TRY(read_entry(e, data, len, &at, err));
     }
     return 0;
 }
