@@ -149,7 +149,7 @@ class Cluster:
 
     def memory(self, name="n1"):
         """Where the agent keeps what outlives its ranks."""
-        return self.memory_dir or os.path.join(self.agent_state(name), "memory")
+        return os.path.join(self.memory_dir or self.agent_state(name), f"memory-{name}")
 
     def snapshots(self, job, name="n1"):
         """Steps of which a job has a snapshot there."""

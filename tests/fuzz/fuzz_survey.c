@@ -1,5 +1,5 @@
-/* What nodes say of their snapshots: any bytes are taken in or refused, and whatever was taken in can be planned from. The
- * checksums of parities are mended first, so that the bytes behind them are reached. */
+/* What nodes say of their snapshots: any bytes are taken in or refused, and whatever was taken in can be planned from.
+ * The checksums of parities are mended first, so that the bytes behind them are reached. */
 #include <assert.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -9,6 +9,7 @@ import argparse
 import collections
 import contextlib
 import datetime
+import glob
 import json
 import os
 import shutil
@@ -216,8 +217,32 @@ def bench_train(b):
         statistics.median(stall) / 0.02)
 
 
-def recover_once(b):
-    """Seconds from kill -9 of a rank to its job's next step, under a whole cluster; and each phase."""
+LOST_AFTER_S = 2  # of silence, to be given up; the default is 120
+
+
+def snapshots(cluster, job):
+    """Nodes that have a committed snapshot."""
+    return [name for name in cluster.agents
+            if any(glob.glob(os.path.join(cluster.memory(name), "muster-*", job, "step-*", what))
+                   for what in ("MANIFEST", "PARITY"))]
+
+
+def kill_rank(cluster, job):
+    os.kill(cluster.rank_pids(job)[-1], signal.SIGKILL)
+
+
+def lose_node(cluster, job):
+    """The last node: its agent, its rank, its memory."""
+    name = max(a["node"] for a in cluster.job(job)["assignment"])
+    pids = cluster.rank_pids(job, name)
+    cluster.kill_agent(name)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(cluster.memory(name))
+
+
+def recover_once(b, nodes, strike):
+    """Seconds from the strike to the job's next step, under a cluster of so many nodes; its phases; how it resumed."""
     folder = tempfile.mkdtemp(dir=b.folder)
     corpus = specs.write_corpus(os.path.join(folder, "corpus.txt"))
     spec = specs.train(corpus, steps=100000, devices=2, every_steps=0, virtual_workers=2)
@@ -225,7 +250,13 @@ def recover_once(b):
     spec["train"]["model"] |= {"layers": layers, "hidden": hidden, "heads": hidden // 64, "context": 32}
     spec["train"]["batch"] = {"sequences": 2, "micro": 1}
     spec["checkpoint"]["memory_every_steps"] = 5
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory, Cluster(folder, slots=2, memory=memory) as cluster:
+    lost = ["--unknown-after", "1", "--lost-after", str(LOST_AFTER_S)]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory, \
+            Cluster(folder, slots=0, memory=memory, server_args=lost) as cluster:
+        names = [f"n{i + 1}" for i in range(nodes)]
+        for name in names:
+            cluster.start_agent(name, "cpu:2" if nodes == 1 else "cpu:1")
+        cluster.wait_nodes(names)
         job = cluster.submit(spec)["id"]
         metrics = os.path.join(cluster.job(job)["dir"], "metrics.jsonl")
 
@@ -234,9 +265,9 @@ def recover_once(b):
                 return json.loads(f.read().splitlines()[-1])["generation"]
             return 0
 
-        wait_for("a snapshot", lambda: cluster.snapshots(job), 120)
+        wait_for("a snapshot", lambda: len(snapshots(cluster, job)) == (1 if nodes == 1 else 2), 120)
         killed, wall = time.monotonic(), time.time()
-        os.kill(cluster.rank_pids(job)[-1], signal.SIGKILL)
+        strike(cluster, job)
         wait_for("the next step", lambda: generation() > 1, 60, every=0.002)
         recovered = time.monotonic() - killed
         phases = {}
@@ -245,20 +276,27 @@ def recover_once(b):
             seconds = datetime.datetime.fromisoformat(event["at"].replace("Z", "+00:00")).timestamp() - wall
             if seconds > 0 and name in ("recovering", "starting", "running", "resumed"):
                 phases.setdefault(name, round(seconds, 3))
-        assert [e["data"]["tier"] for e in cluster.events(job) if e["data"].get("type") == "resumed"] == ["memory"]
+        resumed = [e["data"] for e in cluster.events(job) if e["data"].get("type") == "resumed"]
         cluster.request("POST", f"/v1/jobs/{job}/cancel")
     shutil.rmtree(folder)
-    return recovered, phases
+    assert len(resumed) == 1 and resumed[0]["tier"] == "memory", resumed
+    return recovered, phases, resumed[0]
 
 
 def bench_memory(b):
     if not os.access(os.path.join(b.build, "bin", "musterd"), os.X_OK):
         refuse("recover_memory_s", f"there is no {b.build}/bin/musterd: make all")
         return
-    got = sorted((recover_once(b) for _ in range(b.samples)), key=lambda x: x[0])
-    recovered, phases = got[len(got) // 2]
-    row("recover_memory_s", recovered, "s", "2 s from kill -9 of a rank to the next step; after it: " +
-        ", ".join(f"{name} {seconds} s" for name, seconds in phases.items()), recovered / 2)
+    for metric, nodes, strike, words, wanted_s in (
+            ("recover_memory_s", 1, kill_rank, "2 s from kill -9 of a rank", 2),
+            ("recover_parity_s", 3, lose_node,
+             f"{LOST_AFTER_S} s of silence until a node is given up, and 2 s, from its loss", LOST_AFTER_S + 2)):
+        got = sorted((recover_once(b, nodes, strike) for _ in range(b.samples)), key=lambda x: x[0])
+        recovered, phases, resumed = got[len(got) // 2]
+        row(metric, recovered, "s", f"{words} to the next step; after it: " +
+            ", ".join(f"{name} {seconds} s" for name, seconds in phases.items()) +
+            f"; of these resuming from {resumed['source']} {resumed['seconds']:.3f} s: " +
+            ", ".join(f"{name[:-2]} {s:.3f} s" for name, s in resumed["phases"].items()), recovered / wanted_s)
 
 
 PARTS = {"io": bench_io, "codec": bench_codec, "torch": bench_torch, "train": bench_train, "memory": bench_memory}
