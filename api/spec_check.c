@@ -188,8 +188,11 @@ static void check_samples(struct reading *r)
     if (!documents && strcmp(policy, "pad") != 0 && sound(r, "/sequence/policy", NULL))
         faults_add(r->f, "/sequence/policy", "'%s' is for documents, and the samples of a stream all have one length; "
                    "set train.data.samples to 'documents', or leave it out", policy);
-    if (documents && strcmp(policy, "chunk") == 0)
-        faults_add(r->f, "/sequence/policy", "'chunk' is not built yet in this version; use 'sweep'");
+    if (documents && strcmp(policy, "chunk") == 0 &&
+        (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel ||
+         strcmp(s->memory.policy, "mimose") == 0))
+        faults_add(r->f, "/sequence/policy", "'chunk' is not built for parallel.chunks above 1, schedule 'zb-h1', "
+                   "sequence_parallel and memory.policy 'mimose'; leave them out, or use 'sweep'");
     if (documents && s->train.batch.capacity < s->train.batch.length &&
         sound(r, "/train/batch/capacity", "/train/batch/length", NULL))
         faults_add(r->f, "/train/batch/capacity", "a micro-batch of %d tokens cannot hold a document of batch.length "

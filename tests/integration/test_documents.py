@@ -168,3 +168,32 @@ def test_a_line_that_breaks_beyond_what_is_looked_at_first_ends_the_job_by_name(
     with ranks.Run(str(tmp_path), spec) as run:
         assert run.wait() == [ranks.USER]
         assert len(run.metrics()) == 5 and "line 71 of '%s' is not JSON" % path in run.log()
+
+
+def in_chunks(corpus, keep, tokens=64, **parallel):
+    spec = job(corpus, "chunk")
+    spec["sequence"].update(chunk_tokens=tokens, keep_chunks=keep)
+    spec["parallel"].update(parallel)
+    spec["devices"] = {"min": 4, "max": 4}
+    return spec
+
+
+@pytest.fixture(scope="module")
+def chunked(corpus, tmp_path_factory):
+    return ranks.train(in_chunks(corpus, 1), str(tmp_path_factory.mktemp("chunked")))
+
+
+def test_documents_in_chunks_train_like_whole_ones_in_less_memory(alone, chunked):
+    assert ranks.relative(ranks.losses(chunked), ranks.losses(alone)) < POLICY_RELATIVE
+    assert ranks.relative([m["grad_norm"] for m in chunked.metrics()],
+                          [m["grad_norm"] for m in alone.metrics()]) < 1e-4
+    assert ranks.relative([e["loss"] for e in chunked.events("eval")],
+                          [e["loss"] for e in alone.events("eval")]) < POLICY_RELATIVE
+    assert chunked.metrics()[0]["micro_batches"] > alone.metrics()[0]["micro_batches"]
+    assert chunked.metrics()[0]["activation_mib"] < 0.5 * alone.metrics()[0]["activation_mib"]
+
+
+@pytest.mark.parametrize("keep,layout", [(3, {}), (1, {"dp": 2}), (2, {"pp": 2, "dp": 2})], ids=str)
+def test_documents_in_chunks_give_the_same_bits_in_every_layout(corpus, chunked, keep, layout, tmp_path):
+    run = ranks.train(in_chunks(corpus, keep, pp=layout.get("pp", 1)), str(tmp_path), **layout)
+    assert numbers(run) == numbers(chunked)

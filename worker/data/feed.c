@@ -133,8 +133,12 @@ static int piece_rows(const struct seq_micro *m, const struct seq_piece *piece)
 static int pack_micro(struct feed *f, struct feed_step *s, const struct seq_plan *p, const struct seq_micro *m,
                       struct merr *err)
 {
-    int rc = pack_begin(&s->pack, err);
+    const struct seq_piece *part = m->sequence >= 0 ? &p->pieces[m->first] : NULL;
+    int rc;
 
+    if (part)
+        return pack_put_part(&s->pack, part->seq, (int)part->start, (int)part->tokens, m->dropped, err);
+    rc = pack_begin(&s->pack, err);
     for (size_t i = 0; rc == 0 && i < m->n; i++) {
         const struct seq_piece *piece = &p->pieces[m->first + i];
 

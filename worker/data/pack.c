@@ -17,6 +17,8 @@ void pack_clear(struct pack *p)
     free(p->doc);
     free(p->of);
     free(p->length);
+    free(p->start);
+    free(p->part);
     free(p->first);
     free(p->rows);
     pack_init(p);
@@ -26,6 +28,7 @@ void pack_reset(struct pack *p)
 {
     buf_reset(&p->ids);
     p->docs = p->pieces = p->micros = 0;
+    p->sequences = 0;
 }
 
 /* Room for element n in an array of elements of size bytes, of which there is memory for cap. */
@@ -67,26 +70,30 @@ int pack_begin(struct pack *p, struct merr *err)
     size_t cap = more_than(p->micros_cap);
 
     if (p->micros + 1 >= p->micros_cap) { /* first[] has one more */
-        if (grow(&p->first, sizeof(*p->first), cap) < 0 || grow(&p->rows, sizeof(*p->rows), cap) < 0)
+        if (grow(&p->first, sizeof(*p->first), cap) < 0 || grow(&p->rows, sizeof(*p->rows), cap) < 0 ||
+            grow(&p->part, sizeof(*p->part), cap) < 0)
             return merr_set(err, -ENOMEM, "no memory for %zu micro-batches", cap);
         p->micros_cap = cap;
     }
     p->first[p->micros] = p->first[p->micros + 1] = p->pieces;
+    p->part[p->micros] = (struct pack_part){.sequence = -1};
     p->rows[p->micros++] = 0;
     return 0;
 }
 
-static int put(struct pack *p, uint32_t of, int rows, struct merr *err)
+static int put(struct pack *p, uint32_t of, int start, int rows, struct merr *err)
 {
     size_t cap = more_than(p->pieces_cap);
 
     assert(p->micros > 0 && rows > 0);
     if (p->pieces == p->pieces_cap) {
-        if (grow(&p->of, sizeof(*p->of), cap) < 0 || grow(&p->length, sizeof(*p->length), cap) < 0)
+        if (grow(&p->of, sizeof(*p->of), cap) < 0 || grow(&p->length, sizeof(*p->length), cap) < 0 ||
+            grow(&p->start, sizeof(*p->start), cap) < 0)
             return merr_set(err, -ENOMEM, "no memory for %zu documents of micro-batches", cap);
         p->pieces_cap = cap;
     }
     p->of[p->pieces] = of;
+    p->start[p->pieces] = start;
     p->length[p->pieces++] = rows;
     p->first[p->micros] = p->pieces;
     p->rows[p->micros - 1] += rows;
@@ -96,14 +103,28 @@ static int put(struct pack *p, uint32_t of, int rows, struct merr *err)
 int pack_put(struct pack *p, size_t doc, int rows, struct merr *err)
 {
     assert(doc < p->docs && rows >= p->doc[doc].inputs);
-    return put(p, (uint32_t)doc, rows, err);
+    return put(p, (uint32_t)doc, 0, rows, err);
+}
+
+int pack_put_part(struct pack *p, size_t doc, int start, int rows, bool drop, struct merr *err)
+{
+    int rc = pack_begin(p, err);
+
+    assert(doc < p->docs && start >= 0 && rows <= p->doc[doc].inputs - start);
+    if (rc < 0)
+        return rc;
+    p->sequences += start == 0;
+    p->part[p->micros - 1] = (struct pack_part){
+        .sequence = p->sequences - 1, .last = start + rows == p->doc[doc].inputs, .drop = drop,
+    };
+    return put(p, (uint32_t)doc, start, rows, err);
 }
 
 int pack_end(struct pack *p, int multiple, struct merr *err)
 {
     int rows = p->rows[p->micros - 1], fill = rows > 0 ? (multiple - rows % multiple) % multiple : multiple;
 
-    return fill > 0 ? put(p, PACK_FILL, fill, err) : 0;
+    return fill > 0 ? put(p, PACK_FILL, 0, fill, err) : 0;
 }
 
 size_t pack_pieces(const struct pack *p, size_t m, const int **ret_length)
@@ -127,7 +148,7 @@ void pack_fill(const struct pack *p, size_t m, int32_t *tokens, int32_t *targets
         struct pack_doc none = {0};
         const struct pack_doc *d = p->of[i] == PACK_FILL ? &none : &p->doc[p->of[i]];
 
-        for (int r = 0; r < p->length[i]; r++) {
+        for (int r = p->start[i]; r < p->start[i] + p->length[i]; r++) {
             *tokens++ = r < d->inputs ? ids[d->at + (size_t)r] : 0;
             *targets++ = r >= d->masked && r < d->inputs ? ids[d->at + (size_t)r + 1] : -1;
         }

@@ -6,6 +6,7 @@
 #ifndef MUSTER_WORKER_DATA_PACK_H
 #define MUSTER_WORKER_DATA_PACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,16 +21,24 @@ struct pack_doc {
     uint64_t sample; /* its number since the run began */
 };
 
+struct pack_part { /* of each micro-batch: whether it is a part of a document that comes in several */
+    int sequence;  /* of those in this pack, from 0; -1: it holds whole documents */
+    bool last;     /* part of it */
+    bool drop;     /* its activations are dropped and made again */
+};
+
 struct pack {
     struct buf ids;
     struct pack_doc *doc;
     size_t docs, docs_cap;
     /* Micro-batch m is pieces first[m] .. first[m + 1] - 1: of is a document, or PACK_FILL; rows are its length. */
     uint32_t *of;
-    int *length;
+    int *length, *start; /* start: the document's input that it begins with */
     size_t pieces, pieces_cap;
     size_t *first;
     int *rows; /* of each micro-batch */
+    struct pack_part *part;
+    int sequences; /* in parts */
     size_t micros, micros_cap;
 };
 
@@ -50,6 +59,8 @@ int pack_read(struct pack *p, const struct docset *docs, enum docset_side side, 
 int pack_begin(struct pack *p, struct merr *err);
 int pack_put(struct pack *p, size_t doc, int rows, struct merr *err);
 int pack_end(struct pack *p, int multiple, struct merr *err);
+/* A micro-batch of its own of a part of a document: rows inputs from start on. Parts of one follow each other. */
+int pack_put_part(struct pack *p, size_t doc, int start, int rows, bool drop, struct merr *err);
 
 /* What micro-batch m says: lengths of its pieces (borrowed) and the sample of each; tokens and targets of its rows. */
 size_t pack_pieces(const struct pack *p, size_t m, const int **ret_length);

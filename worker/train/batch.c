@@ -34,11 +34,23 @@ int train_batch_open(struct train *t, struct merr *err)
     }
     TRY(docset_open(t->spec, &t->docs, err));
     docset_get_info(t->docs, &info);
+    if (strcmp(t->spec->sequence.policy, "chunk") == 0)
+        t->cut = t->spec->sequence.chunk_tokens;
     t->info = (struct data_info){
-        .length = t->spec->train.batch.capacity, .batch = t->spec->train.batch.sequences,
+        .length = t->cut > 0 ? t->cut : t->spec->train.batch.capacity, .batch = t->spec->train.batch.sequences,
         .train_samples = info.documents[DOCSET_TRAIN], .heldout_samples = info.documents[DOCSET_HELDOUT],
         .end_token = -1,
     };
+    return 0;
+}
+
+static int put_parts(struct pack *p, size_t doc, int size, struct merr *err)
+{
+    for (int at = 0; at < p->doc[doc].inputs; at += size) {
+        int left = p->doc[doc].inputs - at;
+
+        TRY(pack_put_part(p, doc, at, left < size ? left : size, false, err));
+    }
     return 0;
 }
 
@@ -61,6 +73,10 @@ static int pack_heldout(struct train *t, struct merr *err)
             TRY(pack_end(p, multiple_of(t), err));
             open = false;
         }
+        if (rows > t->info.length) { /* and so no micro-batch is open */
+            TRY(put_parts(p, p->docs - 1, t->cut, err));
+            continue;
+        }
         if (!open)
             TRY(pack_begin(p, err));
         open = true;
@@ -69,9 +85,21 @@ static int pack_heldout(struct train *t, struct merr *err)
     return open ? pack_end(&t->heldout, multiple_of(t), err) : 0;
 }
 
+/* Where a replica's held-out micro-batches begin: all parts of a document are one's. */
+static int eval_share(const struct train *t, int dp_index)
+{
+    int at = (int)((long)dp_index * t->eval_micros / t->mesh->dp);
+    const struct pack_part *part = t->heldout.part;
+
+    while (t->cut > 0 && at > 0 && at < t->eval_micros && part[at].sequence >= 0 &&
+           part[at].sequence == part[at - 1].sequence)
+        at--;
+    return at;
+}
+
 static int plan_eval(struct train *t, struct merr *err)
 {
-    int dp = t->mesh->dp, mine;
+    int mine;
 
     t->eval_sequences = t->spec->train.eval.sequences;
     if ((uint64_t)t->eval_sequences > t->info.heldout_samples)
@@ -79,13 +107,24 @@ static int plan_eval(struct train *t, struct merr *err)
     if (t->docs)
         TRY(pack_heldout(t, err));
     t->eval_micros = t->docs ? (int)t->heldout.micros : (t->eval_sequences + t->micro - 1) / t->micro;
-    t->eval_begin = (int)((long)t->mesh->dp_index * t->eval_micros / dp);
-    t->eval_end = (int)((long)(t->mesh->dp_index + 1) * t->eval_micros / dp);
+    t->eval_begin = eval_share(t, t->mesh->dp_index);
+    t->eval_end = eval_share(t, t->mesh->dp_index + 1);
     mine = t->eval_end - t->eval_begin;
     t->eval_sums = calloc(2 * (size_t)t->eval_micros + 1, sizeof(*t->eval_sums));
     if (!t->eval_sums)
         return merr_set(err, -ENOMEM, "no memory for %d held-out micro-batches", t->eval_micros);
     return mine > 0 ? schedule_new(SCHEDULE_FORWARD, t->mesh->pp, t->chunks, mine, &t->eval_schedule, err) : 0;
+}
+
+/* Documents in parts, of which the first waits for the last: slots for the longest and what is under way beside it,
+ * and activations of what is kept and at work. */
+static void plan_parts(struct train *t)
+{
+    int most = (t->spec->train.batch.length + t->cut - 1) / t->cut + t->mesh->pp + 1;
+    int at_once = t->spec->sequence.keep_chunks + t->mesh->pp;
+
+    t->slots[0] = most > t->slots[0] ? most : t->slots[0];
+    t->bodies = at_once < t->slots[0] ? at_once : t->slots[0];
 }
 
 /* Slots that any number of micro-batches makes do with: from some rounds of the pipeline on, more take no more. */
@@ -134,6 +173,8 @@ int train_batch_plan(struct train *t, struct merr *err)
         t->slots[i] = plan_slots(t->schedule, t->eval_schedule, t->mesh->pp_index, i);
     if (t->slots && t->docs)
         TRY(plan_any_slots(t, err));
+    if (t->slots && t->cut > 0)
+        plan_parts(t);
     t->squares = (size_t)t->params.tensors * t->mesh->tp;
     t->loss = calloc(t->micros, sizeof(*t->loss));
     t->sums = calloc(t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS + t->mesh->dp, sizeof(*t->sums));
@@ -176,6 +217,12 @@ int train_batch_start(struct train *t, struct merr *err)
                  .micro = s->train.batch.micro, .seed = s->train.init.seed, .cost = cost_of(t)},
     };
 
+    if (t->cut > 0) { /* what a rank holds follows the parts, not the micro-batches of other policies */
+        f.plan.chunk_tokens = t->cut;
+        f.plan.keep_chunks = s->sequence.keep_chunks;
+        f.plan.capacity = (int64_t)t->cut * s->sequence.keep_chunks;
+    }
+
     if (!t->docs || f.first >= f.end)
         return 0;
     TRY(seq_policy_find(s->sequence.policy, &f.plan.policy, err));
@@ -195,19 +242,46 @@ void train_batch_close(struct train *t)
 
 /* --- one step ---------------------------------------------------------------------------------------------- */
 
-/* Another number of micro-batches than in the step before. */
+/* The schedule of a step with documents in parts. */
+static int schedule_parts(const struct train *t, int micros, struct schedule **ret, struct merr *err)
+{
+    const struct pack_part *part = t->fed->pack.part;
+    int32_t *sequence = calloc(micros, sizeof(*sequence));
+    bool *drop = calloc(micros, sizeof(*drop));
+    struct schedule *s = NULL;
+    int r = sequence && drop ? 0 : merr_set(err, -ENOMEM, "no memory for %d micro-batches", micros);
+
+    for (int i = 0; r == 0 && i < micros; i++) {
+        sequence[i] = part[i].sequence;
+        drop[i] = part[i].drop;
+    }
+    if (r == 0)
+        r = schedule_new_pieces(t->mesh->pp, micros, sequence, &s, err);
+    if (r == 0 && schedule_bodies(s, t->mesh->pp_index, drop) > t->bodies) {
+        schedule_free(s);
+        r = merr_set(err, -EPROTO, "parts of documents keep more activations than were planned");
+    } else if (r == 0) {
+        *ret = s;
+    }
+    free(sequence);
+    free(drop);
+    return r;
+}
+
+/* Another number of micro-batches than in the step before, or other parts. */
 static int resize(struct train *t, int micros, struct merr *err)
 {
     struct schedule *s = NULL;
     double *loss;
 
-    if (micros == t->micros)
+    if (micros == t->micros && t->cut == 0)
         return 0;
     loss = realloc(t->loss, micros * sizeof(*loss));
     if (!loss)
         return merr_set(err, -ENOMEM, "no memory for the losses of %d micro-batches", micros);
     t->loss = loss;
-    TRY(schedule_new(kind_of(t), t->mesh->pp, t->chunks, micros, &s, err));
+    TRY(t->cut > 0 ? schedule_parts(t, micros, &s, err) :
+        schedule_new(kind_of(t), t->mesh->pp, t->chunks, micros, &s, err));
     for (int i = 0; i < t->chunks; i++)
         if (plan_slots(s, NULL, t->mesh->pp_index, i) > t->slots[i]) {
             schedule_free(s);
@@ -257,10 +331,18 @@ void train_batch_report(const struct train *t, struct report_step *s)
 
 void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool text, struct stage_slot *slot)
 {
+    const struct pack_part *part = &p->part[micro];
     const int *length;
     int n = (int)pack_pieces(p, micro, &length);
+    struct stage_piece piece = {
+        .tokens = length[0], .past = p->start[p->first[micro]], .last = part->last, .drop = part->drop,
+        .store = part->sequence % t->mesh->pp,
+    };
 
-    stage_slot_layout(t->stage[0], slot, length, n); /* all chunks have room for as much */
+    if (part->sequence >= 0)
+        stage_slot_piece(t->stage[0], slot, &piece);
+    else
+        stage_slot_layout(t->stage[0], slot, length, n); /* all chunks have room for as much */
     pack_samples(p, micro, slot->sample);
     if (text)
         pack_fill(p, micro, slot->tokens, slot->targets);

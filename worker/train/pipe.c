@@ -142,8 +142,6 @@ static int forward(struct pipe *p, const struct action *a, struct merr *err)
     flight_phase_set(p->cfg.flight, run->tree ? FLIGHT_FORWARD : FLIGHT_EVAL, run->step);
     if (a->stage == 0)
         TRY(settle_all(p, at, err));
-    if (run->piece && run->piece[a->micro].tokens > 0)
-        stage_slot_piece(st, at->slot, &run->piece[a->micro]);
     TRY(run->load(run->arg, a->micro, a->stage == 0 || is_last(p, a), at->slot, err));
     TRY(settle(p, at, GOT_F, err));
     if (head)

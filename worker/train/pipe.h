@@ -15,7 +15,8 @@
 #include "worker/train/stage.h"
 #include "worker/train/tree.h"
 
-/* Put micro-batch number micro of this run into the slot: sample numbers and, if text, tokens and targets. */
+/* Put micro-batch number micro of this run into the slot: its layout when it is not a full one, sample numbers and, if
+ * text, tokens and targets. Pieces of sequences go with schedule_new_pieces(), and no sequence is in two leaves. */
 typedef int (*pipe_load)(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err);
 
 /* Gradients are made in three places, and each goes through the leaves at its own pace: the backward of a chunk's input
@@ -34,8 +35,6 @@ struct pipe_run {
     float weight;   /* of a target in the loss that is differentiated */
     double *loss;   /* [micros], filled by the last stage */
     const int *rows; /* [micros] tokens of each; NULL: all of them full */
-    const struct stage_piece *piece; /* [micros], tokens 0: whole documents, which load lays out; NULL: no pieces. The
-                                      * schedule is of schedule_new_pieces(), and no sequence is in two leaves */
     struct tree *tree; /* [PIPE_TREE_HEAD(chunks) + 1], the last where the head is; NULL: forward only */
     int per_leaf;   /* micro-batches a leaf */
     pipe_layer_done done; /* from the last layer of each chunk down; NULL: nobody hears of it */

@@ -222,12 +222,6 @@ void run_clear(struct run *r)
     r->spec = NULL;
 }
 
-static int not_built(struct merr *err, const char *field, const char *value, const char *instead)
-{
-    return merr_set(err, -ENOTSUP, "%s '%s' is not built in this version of the trainer; use '%s'", field, value,
-                    instead);
-}
-
 static bool is_named(const char *word)
 {
     return *word && strcmp(word, "none") != 0;
@@ -253,8 +247,11 @@ int run_check_supported(const struct run *r, struct merr *err)
                         "measurement; name the codec");
     if (s->parallel.zero == 0 && is_named(s->compress.dp))
         return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
-    if (strcmp(s->sequence.policy, "chunk") == 0)
-        return not_built(err, "sequence.policy", s->sequence.policy, "sweep");
+    if (strcmp(s->sequence.policy, "chunk") == 0 &&
+        (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel ||
+         strcmp(s->memory.policy, "mimose") == 0))
+        return merr_set(err, -ENOTSUP, "sequence.policy 'chunk' is not built for parallel.chunks above 1, schedule "
+                        "'zb-h1', sequence_parallel and memory.policy 'mimose'");
     if (s->train.data.samples == SAMPLES_STREAM && s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
         return merr_set(err, -ENOTSUP, "sequence.policy '%s' is for train.data.samples 'documents'; use 'pad'",
                         s->sequence.policy);

@@ -104,6 +104,7 @@ static enum kern_type type_of(const struct train *t)
 static struct stage_cfg stage_config(struct train *t, int chunk)
 {
     bool all = strcmp(t->spec->memory.policy, "all") == 0;
+    int most = t->spec->train.batch.length;
 
     return (struct stage_cfg){
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
@@ -112,6 +113,7 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
         .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
         .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
         .length = t->info.length, .docs = train_batch_docs(t), .slots = t->slots[chunk],
+        .bodies = t->bodies, .stores = t->cut > 0 ? t->mesh->pp : 0, .store_tokens = t->cut > 0 ? most : 0,
         .layers = t->params.chunk[chunk],
         .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,

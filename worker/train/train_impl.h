@@ -68,6 +68,8 @@ struct train {
     int micro, per_leaf;                /* sequences a micro-batch, micro-batches a leaf */
     int leaf_begin, leaf_end, micros;   /* of this replica */
     int *slots;                         /* [chunks] */
+    int cut;                            /* sequence.policy chunk: tokens of a part of a document; else 0 */
+    int bodies;                         /* with cut: activations of parts at once */
     int run_blocks;                     /* memory.policy sqrt: blocks of a run that is made again at once; else 0 */
     size_t *keep_bytes;                 /* [chunks] memory.policy mimose: what blocks of a slot may keep; else NULL */
     struct schedule *schedule;
