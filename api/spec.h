@@ -161,6 +161,7 @@ struct job_spec {
         int every_steps; /* 0: only at the end and when asked; or SPEC_EVERY_AUTO */
         int keep;        /* newest kept, at least 2 */
         int keep_every;  /* those of a step that this divides are kept too; 0: none */
+        char archive[16]; /* codec that committed checkpoints are written anew with, or "none" */
         int memory_every_steps; /* 0: none; or SPEC_EVERY_AUTO */
         double mtbf_hours; /* mean time between failures of a node */
     } checkpoint;

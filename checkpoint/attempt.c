@@ -115,32 +115,10 @@ int attempt_make_tail(struct mck_writer *w, struct attempt *a, uint32_t *ret_len
 {
     struct mck_file file;
     struct mck_index ix;
-    struct buf b;
-    uint64_t room;
-    void *tail = NULL;
-    int r;
 
     describe(w, a, &file, &ix);
     a->bytes = w->plan.stream_len;
-    buf_init(&b, INT32_MAX);
-    r = index_encode(&ix, MCK_INDEX_PART, &b, err); /* for its length, which the file's length depends on */
-    room = mck_round(b.len, MCK_ALIGN);
-    file.file_len = a->append + room + sizeof(struct mck_footer);
-    buf_reset(&b);
-    if (!r)
-        r = index_encode(&ix, MCK_INDEX_PART, &b, err);
-    if (!r && posix_memalign(&tail, MCK_ALIGN, MCK_ALIGN + room + sizeof(struct mck_footer)))
-        r = merr_set(err, -ENOMEM, "no memory for an index of %zu bytes", b.len);
-    if (!r) {
-        memset(tail, 0, MCK_ALIGN + room);
-        part_super(&ix, tail);
-        memcpy((char *)tail + MCK_ALIGN, b.data, b.len);
-        part_footer(&ix, b.data, b.len, a->append, file.file_len, (void *)((char *)tail + MCK_ALIGN + room));
-        a->tail = tail;
-        *ret_len = (uint32_t)(room + sizeof(struct mck_footer));
-    }
-    buf_clear(&b);
-    return r;
+    return part_tail(&ix, a->append, &a->tail, ret_len, err);
 }
 
 /* The file under its final name, unless a newer generation or a commit came between. */

@@ -73,6 +73,7 @@ struct mck_cfg {
     uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
     enum mck_mode mode;  /* MCK_ZEROCOPY and MCK_SYNC spare copies for codec none alone */
     const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
+    const char *archive; /* rank 0 writes all but the newest anew in the background: "plane", "zstd", "lz4"; or NULL */
     int keep;            /* newest committed checkpoints kept, at least 2 */
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
     size_t pool_bytes;   /* staging ring; 0: MCK_POOL_BYTES */
@@ -117,6 +118,9 @@ int mck_next_done(struct mck_writer *w, struct mck_done *ret);
 
 /* Microseconds the caller has spent in mck_begin, mck_gate and mck_drain since the last call. */
 int64_t mck_stall_us(struct mck_writer *w);
+
+/* 1 with words when a checkpoint could not be archived since the last call: it stays as it was. */
+int mck_next_archive_failure(struct mck_writer *w, struct merr *ret);
 
 /* Stops what is under way (uncommitted files are removed) and frees. */
 void mck_writer_free(struct mck_writer *w);
@@ -166,6 +170,11 @@ int mck_digest(struct mck *c, char ret_hex[33], struct merr *err);
  * cursor. *ret is new: {"same", "tensors", "equal": how many, "differences": [{"name","role","what", and for values
  * "elements","different","first","largest" (null: not finite)}], "cursor": [names]}. -EBADMSG when one is damaged. */
 int mck_diff(struct mck *a, struct mck *b, json_t **ret, struct merr *err);
+
+/* Write all checkpoints of dir but the newest anew with a codec ("plane", "zstd", "lz4"), those that were not yet:
+ * smaller, of the same meaning. Each is verified before it takes the old one's place, in one rename. *ret_steps: how
+ * many. -EBUSY when one is being read; -EINVAL: no such codec, or a file system that cannot exchange two folders. */
+int mck_archive(const char *dir, const char *codec, int *ret_steps, struct merr *err);
 
 /* Rebuild a lost MANIFEST from the indexes at the tails of the data files. */
 int mck_repair(const char *path, struct merr *err);

@@ -51,12 +51,17 @@ int collect_trash(const char *dir, struct merr *err)
 
     if (!d)
         return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot list '%s'", dir);
-    while (!r && (e = readdir(d)))
-        if (!strncmp(e->d_name, ".trash-", 7)) {
-            r = folder_join(dir, e->d_name, path, err);
-            if (!r)
-                r = io_remove_tree(path, err);
-        }
+    while (!r && (e = readdir(d))) {
+        bool archive = !strncmp(e->d_name, ARCHIVE_PREFIX, strlen(ARCHIVE_PREFIX));
+
+        if (!archive && strncmp(e->d_name, ".trash-", 7) != 0)
+            continue;
+        r = folder_join(dir, e->d_name, path, err);
+        if (!r)
+            r = archive ? folder_remove_dead(path, NULL) : io_remove_tree(path, err);
+        if (archive && r == -EBUSY)
+            r = 0;
+    }
     (void)closedir(d);
     return r;
 }

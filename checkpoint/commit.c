@@ -82,6 +82,8 @@ void *commit_run(void *writer)
             (void)pthread_mutex_lock(&w->lock);
         }
         retire(w, a, code, &err);
+        if (!code && w->archiver)
+            archiver_wake(w->archiver);
     }
     (void)pthread_mutex_unlock(&w->lock);
     return NULL;

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "checkpoint/dtype.h"
+#include "checkpoint/part.h"
 #include "checkpoint/writer.h"
 
 static const struct merr no_memory = {.text = "no memory to write a checkpoint"};
@@ -131,25 +132,14 @@ static bool fill_reserve(struct mck_writer *w, struct attempt *a)
 
 static bool put_chunk(struct mck_writer *w, struct attempt *a, uint32_t i, const char *data, uint32_t n)
 {
-    struct chunk_form form;
-    int dtype = w->plan.chunk_dtype[i];
     uint32_t whole;
-    char *to;
 
     if (!fill_reserve(w, a))
         return false;
-    to = w->out[w->fill_out] + w->fill_len;
-    chunk_encode(w->coder, (enum chunk_codec)a->codec, dtype_size(dtype),
-                 dtype_converts(dtype, MCK_F32) || dtype == MCK_F64, data, n, to, &form);
-    if (form.codec == CHUNK_RAW)
-        memcpy(to, data, n);
-    whole = (uint32_t)mck_round(form.len, MCK_ALIGN);
-    memset(to + form.len, 0, whole - form.len);
-    a->chunk[i] = (struct mck_chunk){.file_off = a->append, .stored_len = form.len, .codec = form.codec,
-                                     .filter = form.filter, .flags = (uint16_t)dtype_size(dtype), .logical_len = n,
-                                     .crc32c = hash_crc32c(0, to, form.len), .xxh3 = hash_xxh3(data, n)};
+    whole = part_encode(w->coder, (enum chunk_codec)a->codec, w->plan.chunk_dtype[i], data, n, a->append,
+                        w->out[w->fill_out] + w->fill_len, &a->chunk[i]);
     a->append += whole;
-    a->stored += form.len;
+    a->stored += a->chunk[i].stored_len;
     w->fill_len += whole;
     return true;
 }

@@ -164,6 +164,15 @@ bool folder_has_writers(const char *dir)
     return flock(fd, LOCK_EX | LOCK_NB) != 0;
 }
 
+int folder_remove_dead(const char *path, struct merr *err)
+{
+    IO_CLOSE_AUTO int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB))
+        return merr_set(err, -EBUSY, "another archiver works in '%s'", path);
+    return io_remove_tree(path, err);
+}
+
 static int compare_steps(const void *x, const void *y)
 {
     const uint64_t *a = x, *b = y;

@@ -4,6 +4,7 @@
  *   DIR/.writers        held shared (flock) by each living writer
  *   DIR/step-00000200/  MANIFEST, rank-00003.mck; while under way rank-00003.mck.ATTEMPT.tmp
  *   DIR/.trash-*        on its way out
+ *   DIR/.archive-*      a step written anew, to take its place; flock on it tells that its archiver lives
  */
 #ifndef MUSTER_CHECKPOINT_FOLDER_H
 #define MUSTER_CHECKPOINT_FOLDER_H
@@ -15,6 +16,7 @@
 #include "base/merr.h"
 
 #define MCK_PATH_MAX 4096
+#define ARCHIVE_PREFIX ".archive-"
 
 /* Id of the try-th attempt (from 0) of a step by a generation: all ranks derive it without talking. */
 void folder_attempt(uint64_t generation, uint64_t step, uint32_t try, uint8_t ret[16]);
@@ -44,6 +46,9 @@ bool folder_has_writers(const char *dir);
 int collect_step(const char *dir, uint64_t step, struct merr *err);
 /* Go on with interrupted deletions. */
 int collect_trash(const char *dir, struct merr *err);
+
+/* Remove the folder of an archiver that is no more. -EBUSY when it lives. */
+int folder_remove_dead(const char *path, struct merr *err);
 
 /* Steps that have a folder, ascending, committed or not; free(*ret). A missing dir has none. */
 int folder_steps(const char *dir, uint64_t **ret, size_t *ret_n, struct merr *err);

@@ -87,6 +87,8 @@ struct mck_shard { /* sorted by tensor, then position */
 };
 _Static_assert(sizeof(struct mck_shard) == 144, "shard");
 
+#define MCK_FILE_ARCHIVED 1u /* of flags: written anew from a committed one */
+
 struct mck_file {
     uint32_t file_id, name_off, name_len, flags;
     uint64_t stream_len, file_len, chunk_first;

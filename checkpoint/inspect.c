@@ -63,8 +63,9 @@ static json_t *inspect_file(const struct mck *c, uint32_t i)
         stored += e->stored_len;
         (void)json_array_append_new(chunks, inspect_chunk(e));
     }
-    return json_pack("{s:I,s:s,s:I,s:I,s:I,s:o}", "file", (json_int_t)f->file_id, "name", slash ? slash + 1 : path,
-                     "bytes", (json_int_t)f->stream_len, "stored_bytes", (json_int_t)stored, "file_bytes",
+    return json_pack("{s:I,s:s,s:b,s:I,s:I,s:I,s:o}", "file", (json_int_t)f->file_id, "name",
+                     slash ? slash + 1 : path, "archived", (f->flags & MCK_FILE_ARCHIVED) != 0, "bytes",
+                     (json_int_t)f->stream_len, "stored_bytes", (json_int_t)stored, "file_bytes",
                      (json_int_t)f->file_len, "chunks", chunks);
 }
 

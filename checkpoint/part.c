@@ -9,8 +9,10 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "checkpoint/dtype.h"
 
-void part_super(const struct mck_index *ix, struct mck_super *s)
+/* Fill the super block and footer of a file. */
+static void part_super(const struct mck_index *ix, struct mck_super *s)
 {
     *s = (struct mck_super){.version = MCK_VERSION, .hdr_len = sizeof(*s), .step = ix->step, .file_id = ix->rank,
                             .writer_rank = ix->rank, .chunk_log2 = MCK_CHUNK_LOG2, .align = MCK_ALIGN,
@@ -20,14 +22,60 @@ void part_super(const struct mck_index *ix, struct mck_super *s)
     s->crc32c = hash_crc32c(0, s, sizeof(*s) - 4);
 }
 
-void part_footer(const struct mck_index *ix, const void *index, uint64_t index_len, uint64_t index_off,
-                 uint64_t file_len, struct mck_footer *f)
+static void part_footer(const struct mck_index *ix, const void *index, uint64_t index_len, uint64_t index_off,
+                        uint64_t file_len, struct mck_footer *f)
 {
     *f = (struct mck_footer){.version = MCK_VERSION, .file_id = ix->rank, .step = ix->step, .index_off = index_off,
                              .index_len = index_len, .file_len = file_len, .index_xxh3 = hash_xxh3(index, index_len)};
     memcpy(f->magic, MCK_MAGIC_FOOTER, 8);
     memcpy(f->uuid, ix->uuid, 16);
     f->crc32c = hash_crc32c(0, f, sizeof(*f) - 4);
+}
+
+int part_tail(struct mck_index *ix, uint64_t end, void **ret, uint32_t *ret_len, struct merr *err)
+{
+    struct buf b;
+    uint64_t room;
+    void *tail = NULL;
+    int r;
+
+    buf_init(&b, INT32_MAX);
+    r = index_encode(ix, MCK_INDEX_PART, &b, err); /* for its length, which the file's length depends on */
+    room = mck_round(b.len, MCK_ALIGN);
+    ix->file[0].file_len = end + room + sizeof(struct mck_footer);
+    buf_reset(&b);
+    if (!r)
+        r = index_encode(ix, MCK_INDEX_PART, &b, err);
+    if (!r && posix_memalign(&tail, MCK_ALIGN, MCK_ALIGN + room + sizeof(struct mck_footer)))
+        r = merr_set(err, -ENOMEM, "no memory for an index of %zu bytes", b.len);
+    if (!r) {
+        memset(tail, 0, MCK_ALIGN + room);
+        part_super(ix, tail);
+        memcpy((char *)tail + MCK_ALIGN, b.data, b.len);
+        part_footer(ix, b.data, b.len, end, ix->file[0].file_len, (void *)((char *)tail + MCK_ALIGN + room));
+        *ret = tail;
+        *ret_len = (uint32_t)(room + sizeof(struct mck_footer));
+    }
+    buf_clear(&b);
+    return r;
+}
+
+uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtype, const void *data, uint32_t n,
+                     uint64_t off, void *to, struct mck_chunk *ret)
+{
+    struct chunk_form form;
+    uint32_t whole;
+
+    chunk_encode(coder, codec, dtype_size(dtype), dtype_converts(dtype, MCK_F32) || dtype == MCK_F64, data, n, to,
+                 &form);
+    if (form.codec == CHUNK_RAW)
+        memcpy(to, data, n);
+    whole = (uint32_t)mck_round(form.len, MCK_ALIGN);
+    memset((char *)to + form.len, 0, whole - form.len);
+    *ret = (struct mck_chunk){.file_off = off, .stored_len = form.len, .codec = form.codec, .filter = form.filter,
+                              .flags = (uint16_t)dtype_size(dtype), .logical_len = n,
+                              .crc32c = hash_crc32c(0, to, form.len), .xxh3 = hash_xxh3(data, n)};
+    return whole;
 }
 
 static int read_at(int fd, const char *path, void *data, size_t len, uint64_t off, struct merr *err)

@@ -3,6 +3,7 @@
 #define MUSTER_CHECKPOINT_PART_H
 
 #include "checkpoint/index.h"
+#include "compress/chunk.h"
 
 /* Read the part index of a data file into a new *ret. -EBADMSG when it is no whole data file; -ENOENT. */
 int part_read(const char *path, struct mck_index *ret, struct merr *err);
@@ -10,9 +11,13 @@ int part_read(const char *path, struct mck_index *ret, struct merr *err);
 /* Does the file have this length (0: any), this attempt's id and an intact footer and super block? 0 or -EBADMSG. */
 int part_check(const char *path, const uint8_t uuid[16], uint32_t file_id, uint64_t file_len, struct merr *err);
 
-/* Fill the super block and footer of a file. */
-void part_super(const struct mck_index *ix, struct mck_super *ret);
-void part_footer(const struct mck_index *ix, const void *index, uint64_t index_len, uint64_t index_off,
-                 uint64_t file_len, struct mck_footer *ret);
+/* Encode n bytes of a dtype for offset off of a file into to (MCK_CHUNK), zeros up to a multiple of MCK_ALIGN behind
+ * them, and fill in their entry. Returns the bytes with those zeros. */
+uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtype, const void *data, uint32_t n,
+                     uint64_t off, void *to, struct mck_chunk *ret);
+
+/* What ends a file whose chunks end at end: sets ix->file[0].file_len, and *ret, new and aligned: the super block, then
+ * *ret_len bytes for offset end. -ENOMEM, -EMSGSIZE. */
+int part_tail(struct mck_index *ix, uint64_t end, void **ret, uint32_t *ret_len, struct merr *err);
 
 #endif

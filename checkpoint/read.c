@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -11,6 +12,8 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "checkpoint/part.h"
+
+#define LEASE_WAIT_US 500000
 
 struct mck *read_alloc(void)
 {
@@ -115,18 +118,39 @@ json_t *read_meaning(const struct mck *c)
 
 /* --- open -------------------------------------------------------------------------------------- */
 
+/* Open MANIFEST and keep it from being collected. Whoever holds it alone is about to remove it, or has put an archive
+ * in its place: after that the path tells which. */
+static int take_lease(struct mck *c, const char *manifest)
+{
+    int64_t deadline = clock_mono_us() + LEASE_WAIT_US;
+    struct stat got, there;
+
+    for (;;) {
+        c->lease = open(manifest, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (c->lease < 0)
+            return -errno;
+        if (flock(c->lease, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
+            if (clock_mono_us() > deadline)
+                return 0; /* reading without a lease fails cleanly */
+            (void)poll(NULL, 0, 2); /* flock has no timed form */
+        } else if (fstat(c->lease, &got) || stat(manifest, &there) || got.st_ino == there.st_ino) {
+            return 0;
+        }
+        io_close(&c->lease);
+    }
+}
+
 static int read_manifest(struct mck *c, const char *manifest, struct merr *err)
 {
     struct stat st;
     void *data;
     int r;
 
-    c->lease = open(manifest, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (c->lease < 0)
-        return errno == ENOENT || errno == ENOTDIR
+    r = take_lease(c, manifest);
+    if (r)
+        return r == -ENOENT || r == -ENOTDIR
                    ? merr_set(err, -ENOENT, "there is no checkpoint in '%s' (no MANIFEST)", c->path)
-                   : merr_errno(err, -errno, "cannot open '%s'", manifest);
-    (void)flock(c->lease, LOCK_SH | LOCK_NB); /* a collector that holds it wins; reading then fails cleanly */
+                   : merr_errno(err, r, "cannot open '%s'", manifest);
     if (fstat(c->lease, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > MCK_INDEX_MAX)
         return merr_set(err, -EBADMSG, "'%s' is no file of a possible size", manifest);
     data = malloc((size_t)st.st_size + 1);

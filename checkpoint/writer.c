@@ -206,7 +206,11 @@ static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const s
         r = make_attempts(w, err);
     if (!r)
         r = mio_open(NULL, w->pool, w->pool_bytes, &w->mio, err);
-    return r ? r : start_threads(w, err);
+    if (!r)
+        r = start_threads(w, err);
+    if (!r && cfg->archive && cfg->rank == 0)
+        r = archiver_new(w->cfg.dir, cfg->generation, cfg->archive, &w->archiver, err);
+    return r;
 }
 
 int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, size_t n, struct mck_writer **ret,
@@ -246,6 +250,7 @@ void mck_writer_free(struct mck_writer *w)
     (void)!write(w->write_event, &one, sizeof(one));
     for (int i = 0; i < w->threads; i++)
         (void)pthread_join(w->thread[i], NULL);
+    archiver_free(w->archiver);
     mio_close(w->mio);
     for (int i = 0; i < ATTEMPTS_MAX; i++) {
         free(w->attempt[i].bucket_left);
@@ -476,6 +481,11 @@ int mck_next_done(struct mck_writer *w, struct mck_done *ret)
     }
     unlock(w);
     return r;
+}
+
+int mck_next_archive_failure(struct mck_writer *w, struct merr *ret)
+{
+    return w->archiver ? archiver_take_failure(w->archiver, ret) : 0;
 }
 
 int64_t mck_stall_us(struct mck_writer *w)

@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include "checkpoint/archive.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/mio.h"
 #include "checkpoint/plan.h"
@@ -114,6 +115,8 @@ struct mck_writer {
     struct mck_done *done;
     size_t done_first, dones;
     int64_t stall_us;
+
+    struct archiver *archiver; /* NULL: nothing is archived here */
 
     pthread_t thread[4];
     int threads;

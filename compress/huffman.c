@@ -92,7 +92,7 @@ static int sort_used(const uint32_t count[SYMBOLS], struct leaf leaf[SYMBOLS])
 static void tree_depths(const struct leaf *leaf, int n, int depth[SYMBOLS])
 {
     uint32_t count[2 * SYMBOLS];
-    int parent[2 * SYMBOLS], nodes = n, next_leaf = 0, next_node = n;
+    int parent[2 * SYMBOLS] = {0}, nodes = n, next_leaf = 0, next_node = n;
 
     for (int i = 0; i < n; i++)
         count[i] = leaf[i].count;

@@ -1,11 +1,11 @@
 # Checkpoints: the program that the crash test kills, and which tests run under TSan.
 
-TSAN_TESTS += roundtrip faults capture
+TSAN_TESTS += roundtrip faults capture archive
 
 test-programs: $(BUILD)/tests/fault/checkpoint_writer
 
 FAULTS_WRAPPED := open close read pread write pwrite rename fsync fdatasync mkdir rmdir unlink unlinkat fallocate \
-                  sync_file_range flock access poll io_uring_submit
+                  sync_file_range flock access poll renameat2 io_uring_submit
 $(BUILD)/tests/fault/checkpoint_writer: override LDFLAGS += $(foreach f,$(FAULTS_WRAPPED),-Wl,--wrap=$(f))
 $(BUILD)/tests/fault/checkpoint_writer: $(BUILD)/obj/tests/fault/checkpoint_writer.o \
                                         $(BUILD)/obj/tests/fault/checkpoint_faults.o $(call libs_of,checkpoint)

@@ -231,6 +231,20 @@ static int repair(struct cli *c)
     return CLI_DONE;
 }
 
+static int archive(struct cli *c, const char *dir)
+{
+    struct merr err = {""};
+    const char *codec = cli_option(c, "codec");
+    int steps = 0, r = mck_archive(dir, codec ? codec : "plane", &steps, &err);
+
+    if (r < 0)
+        return failed(r, &err);
+    if (c->json)
+        return cli_print_json_new(json_pack("{s:s, s:i}", "path", dir, "archived", steps));
+    (void)printf("archived %d checkpoint%s\n", steps, steps == 1 ? "" : "s");
+    return CLI_DONE;
+}
+
 static int import(struct cli *c)
 {
     struct merr err = {""};
@@ -247,7 +261,7 @@ static int import(struct cli *c)
 int files_checkpoint(struct cli *c)
 {
     const char *what = strchr(c->cmd->name, ' ') + 1;
-    bool lists = strcmp(what, "list") == 0;
+    bool archives = strcmp(what, "archive") == 0, lists = archives || strcmp(what, "list") == 0;
     struct mck *k = NULL;
     char dir[4096];
     int r;
@@ -259,6 +273,8 @@ int files_checkpoint(struct cli *c)
     r = local_find_checkpoint(c, c->arg[0], lists, dir, sizeof(dir));
     if (r)
         return r;
+    if (archives)
+        return archive(c, dir);
     if (lists)
         return list(c, dir);
     r = open_at(dir, &k);

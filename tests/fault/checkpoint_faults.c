@@ -59,6 +59,7 @@ static bool fails(bool changes)
 
 WRAP(true, ssize_t, write, (int fd, const void *p, size_t n), fd, p, n)
 WRAP(true, int, rename, (const char *from, const char *to), from, to)
+WRAP(true, int, renameat2, (int a, const char *from, int b, const char *to, unsigned flags), a, from, b, to, flags)
 WRAP(true, int, fsync, (int fd), fd)
 WRAP(true, int, fdatasync, (int fd), fd)
 WRAP(true, int, mkdir, (const char *path, mode_t mode), path, mode)

@@ -9,6 +9,7 @@
  *   checkpoint_writer no-uring DIR                 a kernel that forbids io_uring
  *   checkpoint_writer fill DIR CODEC               fills the disk; what was saved stays, and later ones are saved
  *
+ * CODEC archive: none, and older checkpoints are archived: by a thread beside write, after the step of kill and fail.
  * Two ranks, each with its own writer; the value of each element follows from the step.
  */
 #include <errno.h>
@@ -107,12 +108,18 @@ static int write_step(struct mck_writer *const w[RANKS], uint64_t step, struct m
     return r;
 }
 
+static bool archives(const char *codec)
+{
+    return strcmp(codec, "archive") == 0;
+}
+
 static int open_writers(const char *dir, uint64_t generation, const char *codec, struct mck_writer *ret[RANKS],
                         struct merr *err)
 {
     for (int k = 0; k < RANKS; k++) {
-        struct mck_cfg cfg = {.dir = dir, .rank = k, .size = RANKS, .generation = generation, .codec = codec,
-                              .keep = 2, .timeout_us = 10000000};
+        struct mck_cfg cfg = {.dir = dir, .rank = k, .size = RANKS, .generation = generation,
+                              .codec = archives(codec) ? "none" : codec, .keep = 2, .timeout_us = 10000000,
+                              .archive = archives(codec) && generation > 1 ? "plane" : NULL};
         int r = mck_writer_new(&cfg, buffer[k], TENSORS, &ret[k], err);
 
         if (r) {
@@ -157,15 +164,31 @@ static int write_once(const char *dir, uint64_t step, const char *codec, int n, 
             r = write_step(w, step + 1, err); /* training goes on and saves again */
         for (int k = 0; k < RANKS; k++)
             mck_writer_free(w[k]);
+        if (!r && archives(codec)) {
+            int steps;
+
+            r = mck_archive(dir, "plane", &steps, err);
+            r = r && faults_hit() ? 0 : r;
+        }
     } else if (faults_hit() && err->text[0]) {
         r = 0;
     }
     return r ? r : faults_hit() ? 2 : 0;
 }
 
-/* At least two whole checkpoints? */
-static int check_two(const char *dir, struct merr *err)
+static bool is_archived(const struct mck *c)
 {
+    json_t *doc = mck_inspect(c);
+    bool yes = json_is_true(json_object_get(json_array_get(json_object_get(doc, "files"), 0), "archived"));
+
+    json_decref(doc);
+    return yes;
+}
+
+/* At least two whole checkpoints, with codec archive one of them archived unless the last writer was stopped? */
+static int check_two(const char *dir, const char *codec, struct merr *err)
+{
+    bool archived = false;
     json_t *list = NULL;
     size_t n = 0, i;
     const json_t *one;
@@ -177,9 +200,12 @@ static int check_two(const char *dir, struct merr *err)
         r = r ? r : mck_open_path(json_string_value(json_object_get(one, "path")), &c, err);
         if (!r && mck_verify(c, NULL, NULL, NULL, err) == 0)
             n++;
+        archived |= c && is_archived(c);
         mck_free(c);
     }
     json_decref(list);
+    if (!r && archives(codec) && !archived)
+        return merr_set(err, -1, "none is archived");
     return r || n >= 2 ? r : merr_set(err, -1, "only %zu whole checkpoints are left", n);
 }
 
@@ -221,7 +247,7 @@ static int sweep(const char *dir, const char *codec, int from, int every, int er
         if (r >= 0 && (found < step || found > step + (error ? 2 : 1)))
             r = merr_set(err, -1, "point %d: step %" PRIu64 " is the newest after %" PRIu64, n, found, step);
         if (r >= 0)
-            r = check_two(dir, err);
+            r = check_two(dir, ended == 0 ? codec : "none", err);
         if (r < 0)
             return merr_prefix(err, r, "point %d", n);
         step = found;
@@ -301,7 +327,7 @@ static int no_uring(const char *dir, struct merr *err)
         r = open_writers(dir, 1, "none", w, err);
     for (uint64_t step = 1; step <= 3 && !r; step++)
         r = write_step(w, step, err);
-    return r ? r : check_two(dir, err);
+    return r ? r : check_two(dir, "none", err);
 }
 
 /* Take all room that is left in dir. */

@@ -1,6 +1,7 @@
 /* What training leaves behind: checkpoints, begun between two steps and written beside the next ones. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
 #include "base/clock.h"
@@ -63,6 +64,7 @@ static int make_memory(struct train *t, const struct mck_cfg *disk, struct merr 
         return merr_set(err, -ENOSPC, "there is not enough of it free");
     cfg.dir = t->run.memory;
     cfg.codec = "none";
+    cfg.archive = NULL;
     cfg.keep = 2;
     cfg.keep_every = 0;
     cfg.pool_bytes = MEMORY_POOL_BYTES;
@@ -115,6 +117,7 @@ int train_savers_open(struct train *t, struct merr *err)
     struct mck_cfg cfg = {
         .dir = t->run.checkpoints, .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
         .codec = t->spec->compress.checkpoint[0] ? t->spec->compress.checkpoint : "none",
+        .archive = strcmp(t->spec->checkpoint.archive, "none") != 0 ? t->spec->checkpoint.archive : NULL,
         .keep = t->spec->checkpoint.keep, .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
     };
 
@@ -182,7 +185,10 @@ static int take_done(struct train *t, int tier, struct merr *err)
 {
     struct saver *s = &t->saver[tier];
     struct mck_done d;
+    struct merr why;
 
+    if (s->writer && mck_next_archive_failure(s->writer, &why))
+        log_warn("%s; the checkpoint stays as it was", why.text);
     while (s->writer && mck_next_done(s->writer, &d) == 1) {
         s->under_way--;
         s->failed = d.code;

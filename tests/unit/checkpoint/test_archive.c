@@ -1,0 +1,261 @@
+/* Checkpoints written anew in the background: smaller, the same to readers, and never in the way of one. */
+#include "tests/unit/checkpoint/layouts.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <sys/file.h>
+
+#define FLOATS (700u << 10)
+#define WAIT_US (INT64_C(60) * 1000000)
+
+struct box_of {
+    char dir[64];
+    float *memory;
+    struct mck_buffer buf[2];
+};
+
+/* Floats whose exponents take some values, and small integers. */
+static int set_up(void **state)
+{
+    struct box_of *b = calloc(1, sizeof(*b));
+
+    assert_non_null(b);
+    (void)snprintf(b->dir, sizeof(b->dir), "%s", temp_dir());
+    b->memory = malloc(2 * FLOATS * sizeof(float));
+    assert_non_null(b->memory);
+    rng = 99;
+    for (size_t i = 0; i < FLOATS; i++) {
+        b->memory[i] = (float)((double)rnd(1u << 20) / (1 << 20) - 0.5) * 0.1f;
+        memcpy(b->memory + FLOATS + i, &(int){(int)rnd(50000)}, sizeof(int));
+    }
+    b->buf[0] = (struct mck_buffer){.name = "w", .ndim = 1, .shape = {FLOATS}, .len = {FLOATS}, .data = b->memory};
+    b->buf[1] = (struct mck_buffer){.name = "ids", .role = MCK_BUFFER, .dtype = MCK_I32, .ndim = 1, .shape = {FLOATS},
+                                    .len = {FLOATS}, .data = b->memory + FLOATS};
+    *state = b;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct box_of *b = *state;
+
+    assert_int_equal(io_remove_tree(b->dir, NULL), 0);
+    free(b->memory);
+    free(b);
+    return 0;
+}
+
+static struct mck_writer *writer(const struct box_of *b, const char *archive)
+{
+    struct mck_cfg cfg = {.dir = b->dir, .size = 1, .generation = 1, .codec = "none", .keep = 20, .archive = archive};
+    struct merr err = {""};
+    struct mck_writer *w;
+
+    if (mck_writer_new(&cfg, b->buf, 2, &w, &err))
+        fail_msg("%s", err.text);
+    return w;
+}
+
+static void save(struct box_of *b, struct mck_writer *w, uint64_t step)
+{
+    json_t *kv = json_pack("{s:I}", "step", (json_int_t)step);
+    struct mck_done d;
+
+    b->memory[0] = (float)step;
+    assert_int_equal(mck_begin(w, step, kv, NULL), 0);
+    assert_int_equal(mck_drain(w, clock_mono_us() + WAIT_US, NULL), 0);
+    assert_int_equal(mck_next_done(w, &d), 1);
+    if (d.code)
+        fail_msg("%s", d.err.text);
+    json_decref(kv);
+}
+
+static struct mck *opened(const struct box_of *b, uint64_t step)
+{
+    struct merr err = {""};
+    struct mck *c;
+
+    if (mck_open(b->dir, step, &c, &err))
+        fail_msg("%s", err.text);
+    return c;
+}
+
+struct look {
+    bool archived;
+    json_int_t stored, bytes;
+};
+
+static struct look look(const struct box_of *b, uint64_t step)
+{
+    struct mck *c = opened(b, step);
+    json_t *doc = mck_inspect(c), *file = json_array_get(json_object_get(doc, "files"), 0);
+    struct look l = {json_is_true(json_object_get(file, "archived")),
+                     json_integer_value(json_object_get(file, "stored_bytes")),
+                     json_integer_value(json_object_get(file, "bytes"))};
+
+    json_decref(doc);
+    mck_free(c);
+    return l;
+}
+
+/* Looking at a step keeps it from being archived just then, so each look comes after another commit. */
+static void save_until_archived(struct box_of *b, struct mck_writer *w, uint64_t *step, uint64_t wanted)
+{
+    for (int64_t deadline = clock_mono_us() + WAIT_US; !look(b, wanted).archived;) {
+        assert_true(clock_mono_us() < deadline);
+        save(b, w, ++*step);
+        (void)poll(NULL, 0, 50);
+    }
+}
+
+static void expect_good(struct box_of *b, uint64_t step)
+{
+    float *copy = malloc(2 * FLOATS * sizeof(float));
+    struct mck *c = opened(b, step);
+    struct merr err = {""};
+
+    assert_non_null(copy);
+    memcpy(copy, b->memory, 2 * FLOATS * sizeof(float));
+    copy[0] = (float)step;
+    if (mck_verify(c, NULL, NULL, NULL, &err) || mck_load(c, b->buf, 2, &err))
+        fail_msg("%s", err.text);
+    assert_memory_equal(copy, b->memory, 2 * FLOATS * sizeof(float));
+    mck_free(c);
+    free(copy);
+}
+
+static bool there_is(const struct box_of *b, const char *name)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", b->dir, name);
+    return access(path, F_OK) == 0;
+}
+
+static void digest(const struct box_of *b, uint64_t step, char ret[33])
+{
+    struct mck *c = opened(b, step);
+
+    assert_int_equal(mck_digest(c, ret, NULL), 0);
+    mck_free(c);
+}
+
+static void all_but_the_newest_shrink_and_mean_the_same(void **state)
+{
+    static const char *const codecs[] = {"plane", "zstd", "lz4"};
+    struct box_of *b = *state;
+    struct mck_writer *w = writer(b, NULL);
+    char before[33], after[33];
+    int steps;
+
+    for (uint64_t i = 0; i < COUNT(codecs); i++) {
+        save(b, w, i + 1);
+        digest(b, i + 1, before);
+        save(b, w, i + 2);
+        assert_int_equal(mck_archive(b->dir, codecs[i], &steps, NULL), 0);
+        assert_int_equal(steps, 1); /* those before were archived already */
+        digest(b, i + 1, after);
+        assert_string_equal(before, after);
+        assert_true(look(b, i + 1).archived);
+        assert_true(look(b, i + 1).stored < look(b, i + 1).bytes * 97 / 100);
+        assert_false(look(b, i + 2).archived);
+    }
+    mck_writer_free(w);
+    for (uint64_t s = 1; s <= COUNT(codecs); s++)
+        expect_good(b, s);
+    assert_int_equal(mck_archive(b->dir, "none", &steps, NULL), -EINVAL);
+}
+
+static void one_that_is_read_stays_as_it_is(void **state)
+{
+    struct box_of *b = *state;
+    struct mck_writer *w = writer(b, NULL);
+    struct merr err = {""};
+    struct mck *reader;
+    int steps;
+
+    save(b, w, 1);
+    save(b, w, 2);
+    reader = opened(b, 1);
+    assert_int_equal(mck_archive(b->dir, "plane", &steps, &err), -EBUSY);
+    assert_non_null(strstr(err.text, "is being read"));
+    assert_false(there_is(b, ".archive-00000001"));
+    assert_int_equal(mck_verify(reader, NULL, NULL, NULL, NULL), 0);
+    mck_free(reader);
+    assert_int_equal(mck_archive(b->dir, "plane", &steps, &err), 0);
+    assert_int_equal(steps, 1);
+    mck_writer_free(w);
+    expect_good(b, 1);
+}
+
+static void a_damaged_one_is_neither_archived_nor_touched(void **state)
+{
+    struct box_of *b = *state;
+    struct mck_writer *w = writer(b, NULL);
+    struct merr err = {""};
+    char path[128], byte = 0x5a;
+    int steps, fd;
+
+    save(b, w, 1);
+    save(b, w, 2);
+    (void)snprintf(path, sizeof(path), "%s/step-00000001/rank-00000.mck", b->dir);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &byte, 1, 4096 + 12345), 1);
+    io_close(&fd);
+    assert_int_equal(mck_archive(b->dir, "plane", &steps, &err), -EBADMSG);
+    assert_false(look(b, 1).archived);
+    assert_false(there_is(b, ".archive-00000001"));
+    mck_writer_free(w);
+}
+
+static void the_collector_takes_what_a_dead_archiver_left(void **state)
+{
+    struct box_of *b = *state;
+    char path[128];
+    int living;
+
+    (void)snprintf(path, sizeof(path), "%s/.archive-00000001", b->dir);
+    assert_int_equal(mkdir(path, 0755), 0);
+    living = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(living, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(mck_collect(b->dir, 2, 0, NULL), 0);
+    assert_true(there_is(b, ".archive-00000001"));
+    io_close(&living);
+    assert_int_equal(mck_collect(b->dir, 2, 0, NULL), 0);
+    assert_false(there_is(b, ".archive-00000001"));
+}
+
+static void a_thread_archives_beside_the_writer(void **state)
+{
+    struct box_of *b = *state;
+    struct mck_writer *w = writer(b, "plane");
+    uint64_t step = 2;
+    struct look l;
+
+    save(b, w, 1);
+    save(b, w, 2);
+    save_until_archived(b, w, &step, 1);
+    l = look(b, 1);
+    assert_true(l.stored < l.bytes * 9 / 10);
+    assert_false(look(b, step).archived);
+    assert_int_equal(mck_next_archive_failure(w, &(struct merr){""}), 0);
+    mck_writer_free(w);
+    for (uint64_t s = 1; s <= step; s++)
+        expect_good(b, s);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(all_but_the_newest_shrink_and_mean_the_same),
+        T(one_that_is_read_stays_as_it_is),
+        T(a_damaged_one_is_neither_archived_nor_touched),
+        T(the_collector_takes_what_a_dead_archiver_left),
+        T(a_thread_archives_beside_the_writer),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
