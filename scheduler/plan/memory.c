@@ -103,6 +103,8 @@ static uint64_t optimizer(const struct plan_job *job, int dp, size_t weights, si
 {
     uint64_t w = weights, g = gradients, d = (uint64_t)dp;
 
+    if (job->dp_keyed) /* masters and moments, coded weights, every leaf's piece: no codec takes more than floats */
+        return sizeof(float) * (3 * w / d + w + g / d * (uint64_t)job->virtual_workers);
     if (job->dp_coded && dp > 1)
         return sizeof(float) * 3 * w / d;
     return sizeof(float) * (job->zero ? 2 * w / d : 2 * w + (d > 1 ? w : 0)) +

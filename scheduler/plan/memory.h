@@ -1,7 +1,8 @@
 /* memory - what a rank of a layout will hold, in bytes
  *
  * The same count that a rank makes before its first step (worker/train/fit.h), from the sizes alone; a unit test holds
- * both against each other, number by number. Rounding, padding and scratch are in it.
+ * both against each other, number by number. Rounding, padding and scratch are in it. Of codecs between replicas that
+ * work leaf by leaf (plan_job.dp_keyed) it is an upper bound.
  */
 #ifndef MUSTER_SCHEDULER_PLAN_MEMORY_H
 #define MUSTER_SCHEDULER_PLAN_MEMORY_H
