@@ -167,7 +167,7 @@ void attempt_discard(struct mck_writer *w, struct attempt *a)
     if (!a->temp[0])
         return;
     (void)unlink(a->temp);
-    if (w->cfg.rank == 0)
+    if (w->cfg.rank == 0 && !w->cfg.parts)
         coordinate_abort(a->folder, a->uuid);
     else if (a->code != -ECANCELED)
         coordinate_report_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank, a->err.text);

@@ -2,6 +2,9 @@
 #include "tests/unit/worker/tier_nodes.h"
 
 #include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "checkpoint/folder.h"
@@ -115,6 +118,40 @@ static void parts_leave_no_commit_of_their_own(void **state)
     }
 }
 
+/* Rank 0 too: it commits nothing here, so whoever does must learn of it. */
+static void a_part_that_cannot_be_written_leaves_words_for_who_commits(void **state)
+{
+    float *data = calloc((size_t)ROWS * 4, sizeof(*data));
+    struct mck_buffer b = rows_of(0, data);
+    struct mck_cfg cfg = {.dir = in_node(0, ""), .size = NODES, .generation = GENERATION, .codec = "none",
+                          .pool_bytes = 16 << 20, .parts = true};
+    struct rlimit old, low;
+    struct mck_writer *w;
+    struct mck_done d;
+    json_t *kv = json_pack("{s:i}", "step", 20);
+    char pattern[256];
+    glob_t found;
+
+    (void)state;
+    assert_non_null(data);
+    assert_int_equal(mck_writer_new(&cfg, &b, 1, &w, NULL), 0);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    low = (struct rlimit){.rlim_cur = 65536, .rlim_max = old.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+    assert_int_equal(mck_begin(w, 20, kv, NULL), 0);
+    assert_int_equal(mck_drain(w, clock_mono_us() + 60000000, NULL), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    assert_int_equal(mck_next_done(w, &d), 1);
+    assert_true(d.code < 0);
+    (void)snprintf(pattern, sizeof(pattern), "%s", in_step(0, 20, "rank-00000.*.failed"));
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    globfree(&found);
+    mck_writer_free(w);
+    json_decref(kv);
+    free(data);
+}
+
 static void the_newest_step_of_which_all_is_there_can_be_had(void **state)
 {
     struct survey *s = look(ALL);
@@ -213,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_leave_no_commit_of_their_own),
+        cmocka_unit_test(a_part_that_cannot_be_written_leaves_words_for_who_commits),
         cmocka_unit_test(the_newest_step_of_which_all_is_there_can_be_had),
         cmocka_unit_test(one_lost_node_is_a_loss_of_what_was_committed),
         cmocka_unit_test(two_lost_nodes_are_too_many_and_words_say_so),
