@@ -7,6 +7,11 @@ CFLAGS_compress/codec.c := $(if $(SANITIZE),,-O3)
 CFLAGS_compress/chunk.c := $(if $(SANITIZE),,-O3)
 CFLAGS_compress/huffman.c := $(if $(SANITIZE),,-O3)
 
+# How they do on gradients and activations of a model trained for it; needs PyTorch.
+.PHONY: bench-real-values
+bench-real-values: all $(BUILD)/bench/compress  ## codecs on gradients and activations of a real run (REAL_FLAGS=--quick)
+	@MUSTER_BUILD=$(abspath $(BUILD)) $(PYTHON) tests/bench/real_values.py $(REAL_FLAGS)
+
 # Its benchmark needs nothing above it.
 $(BUILD)/bench/compress: $(BUILD)/obj/tests/bench/compress.o $(call libs_of,compress)
 	@mkdir -p $(@D)

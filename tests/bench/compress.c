@@ -1,10 +1,11 @@
 /* How fast codecs are on one core (in processor time), each beside a copy of the raw values by memcpy in the same run,
  * and how much they lose or save beside the figures known for them.
  *
- *   compress [--quick] [--only CODEC] [--path plain|avx2] [--bf16 FILE]
+ *   compress [--quick] [--only CODEC] [--path plain|avx2] [--bf16 FILE] [--values FILE]
  *
- * One JSON object a line; ratio is value / reference. FILE holds bf16 numbers for the lossless rows, such as trained
- * weights; without it they are N(0, 0.02). */
+ * One JSON object a line; ratio is value / reference. --bf16 names a file of bf16 numbers for the lossless rows, such
+ * as trained weights; without it they are N(0, 0.02). --values names one of f32 numbers, such as gradients: then the
+ * rows are the codecs' errors on them and nothing else (tests/bench/real_values.py makes such files). */
 #include <errno.h>
 #include <lz4.h>
 #include <stdbool.h>
@@ -31,7 +32,7 @@ struct bench {
     const struct codec *c;
     enum codec_type type;
     struct chunk_coder *coder;
-    const char *bf16_file, *only; /* only: the speed of this codec, or plane, and nothing else */
+    const char *bf16_file, *values, *only; /* only: the speed of this codec, or plane, and nothing else */
 };
 
 typedef void (*bench_fn)(struct bench *b);
@@ -243,6 +244,17 @@ static void bench_speed(struct bench *b)
 
 /* --- errors and sizes -------------------------------------------------------------------------------------------- */
 
+/* Signal to error of the first n values of raw. */
+static double error_db(struct bench *b, const struct codec *c, size_t n)
+{
+    struct merr err;
+    uint32_t flags = 0;
+
+    (void)codec_encode(c, &site, CODEC_F32, b->raw, n, b->blocks[0]);
+    must(codec_decode(c, b->blocks[0], codec_size(c, n), CODEC_F32, b->out, n, &flags, &err), &err);
+    return data_db(data_nmse(b->raw, b->out, n));
+}
+
 static void bench_errors(struct bench *b)
 {
     static const struct {
@@ -258,7 +270,6 @@ static void bench_errors(struct bench *b)
     };
     const size_t n = b->count < (1u << 20) ? b->count : 1u << 20;
     struct merr err;
-    uint32_t flags = 0;
 
     for (int kind = 0; kind < DATA_KINDS; kind++) {
         for (size_t i = 0; i < n; i++)
@@ -269,9 +280,7 @@ static void bench_errors(struct bench *b)
             double db;
 
             must(codec_by_name(rows[r].name, &c, &err), &err);
-            (void)codec_encode(c, &site, CODEC_F32, b->raw, n, b->blocks[0]);
-            must(codec_decode(c, b->blocks[0], codec_size(c, n), CODEC_F32, b->out, n, &flags, &err), &err);
-            db = data_db(data_nmse(b->raw, b->out, n));
+            db = error_db(b, c, n);
             (void)snprintf(metric, sizeof(metric), "%s_%s_sqnr_db", rows[r].name, data_names[kind]);
             if (rows[r].db[kind] > 0)
                 report(metric, db, "dB", "figure of the specification", db / rows[r].db[kind], GOAL_VALUE,
@@ -283,6 +292,45 @@ static void bench_errors(struct bench *b)
                 report(metric, 8.0 * (double)codec_size(c, n) / (double)n, "bit/value", "bf16",
                        16.0 * (double)n / (8.0 * (double)codec_size(c, n)), NO_GOAL, 0);
         }
+    }
+}
+
+/* "gradients" of "/tmp/gradients.f32". */
+static void name_of(const char *path, char *name, size_t room)
+{
+    const char *base = strrchr(path, '/');
+    size_t n;
+
+    base = base ? base + 1 : path;
+    n = strcspn(base, ".");
+    (void)snprintf(name, room, "%.*s", (int)(n < room ? n : room - 1), base);
+}
+
+/* Errors on the values of a file, beside those on as many of N(0, 1). */
+static void bench_values(struct bench *b)
+{
+    static double real[64];
+    char name[32], metric[96];
+    const struct codec *c;
+    size_t n;
+    FILE *f = fopen(b->values, "rbe");
+
+    if (!f)
+        die(b->values, strerror(errno));
+    n = fread(b->raw, sizeof(*b->raw), b->count, f);
+    (void)fclose(f);
+    if (n == 0)
+        die(b->values, "holds no f32 numbers");
+    name_of(b->values, name, sizeof(name));
+    for (size_t i = 0; (c = codec_at(i)) != NULL && i < COUNT(real); i++)
+        real[i] = error_db(b, c, n);
+    for (size_t i = 0; i < n; i++)
+        b->raw[i] = data_value(DATA_NORMAL, 1, i);
+    for (size_t i = 0; (c = codec_at(i)) != NULL && i < COUNT(real); i++) {
+        double normal = error_db(b, c, n);
+
+        (void)snprintf(metric, sizeof(metric), "%s_%s_sqnr_db", codec_name(c), name);
+        report(metric, real[i], "dB", "the same on as many of N(0, 1)", real[i] / normal, NO_GOAL, 0);
     }
 }
 
@@ -437,16 +485,22 @@ int main(int argc, char **argv)
             b.only = argv[++i];
         } else if (strcmp(argv[i], "--bf16") == 0 && i + 1 < argc) {
             b.bf16_file = argv[++i];
+        } else if (strcmp(argv[i], "--values") == 0 && i + 1 < argc) {
+            b.values = argv[++i];
         } else {
-            (void)fprintf(stderr, "usage: compress [--quick] [--only CODEC] [--path plain|avx2] [--bf16 FILE]\n");
+            (void)fprintf(stderr, "usage: compress [--quick] [--only CODEC] [--path plain|avx2] [--bf16 FILE] "
+                          "[--values FILE]\n");
             return 2;
         }
     }
     make_buffers(&b);
-    bench_speed(&b);
-    if (!b.only)
+    if (b.values)
+        bench_values(&b);
+    else
+        bench_speed(&b);
+    if (!b.only && !b.values)
         bench_errors(&b);
-    if (!b.only || !strcmp(b.only, "plane"))
+    if (!b.values && (!b.only || !strcmp(b.only, "plane")))
         bench_lossless(&b);
     chunk_coder_free(b.coder);
     for (int i = 0; i < PARTS; i++)
