@@ -87,7 +87,7 @@ static struct codec_site site_of(const struct coding *x, size_t at, bool second)
 /* Fails the world for a block that codec c refuses for the reason in why. */
 static int refuse(struct comm_group *g, const struct codec *c, int member, const char *why)
 {
-    return world_fail(g->world, -EBADMSG, "a block of rank %d in call %llu of '%s' is not good, codec %s: %s",
+    return world_fail(g->world, -EIO, "a block of rank %d in call %llu of '%s' is not good, codec %s: %s",
                       g->rank[member], (unsigned long long)g->seq, g->name, codec_name(c), why);
 }
 
@@ -122,7 +122,7 @@ static int refuse_part(struct coding *x, const struct codec *c, const struct cod
             r = refuse(x->g, c, by_node ? member_at(x, (int)i, x->place) : member_at(x, x->node, (int)i), why.text);
     }
     free(room);
-    return r < 0 ? r : world_fail(x->g->world, -EBADMSG, "blocks in call %llu of '%s' cannot be added up, codec %s",
+    return r < 0 ? r : world_fail(x->g->world, -EIO, "blocks in call %llu of '%s' cannot be added up, codec %s",
                                   (unsigned long long)x->g->seq, x->g->name, codec_name(c));
 }
 
@@ -590,7 +590,7 @@ int coded_land(struct comm_request *req)
         return 0;
     r = codec_decode(p->codec, p->block, req->bytes, p->type, p->values, p->count, p->flags, &why);
     if (r < 0)
-        return world_fail(req->group->world, -EBADMSG, "a message of rank %d in '%s' with tag %u is not good, codec "
+        return world_fail(req->group->world, -EIO, "a message of rank %d in '%s' with tag %u is not good, codec "
                           "%s: %s", req->peer->rank, req->group->name, req->head.step, codec_name(p->codec), why.text);
     return 0;
 }

@@ -9,9 +9,9 @@
  * sends a share uses what decoding its block gives. So the same call of the same layout gives the same bits again.
  *
  * Everything said in comm.h holds here too. Members that differ in codec, type, count or slice get -EPROTO. A block
- * that its codec refuses is -EBADMSG and ends the world, with group, rank and codec named. Values that are not finite
- * are coded as zeros and raise CODEC_NONFINITE: *flags is ORed with the flags of all blocks that this member wrote or
- * read, on success.
+ * that its codec refuses is -EIO and ends the world, with group, rank and codec named: a link or memory is broken.
+ * Values that are not finite are coded as zeros and raise CODEC_NONFINITE: *flags is ORed with the flags of all blocks
+ * that this member wrote or read, on success.
  */
 #ifndef MUSTER_WORKER_COMM_CODED_H
 #define MUSTER_WORKER_COMM_CODED_H

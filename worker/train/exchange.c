@@ -389,7 +389,7 @@ static int add_leaves(struct exchange *x, int region, const struct leaf *l, int 
         exchange_piece(x, region, x->cfg.index, &begin, &n);
         begin += x->cfg.region[region].at;
         if (keyed_decode_leaf(x->cfg.keyed, units, begin + at, PARAM_BLOCK, out, &why) < 0)
-            return merr_set(err, -EBADMSG, "a block of virtual worker %d from member %d of group 'dp' is not good, "
+            return merr_set(err, -EIO, "a block of virtual worker %d from member %d of group 'dp' is not good, "
                             "codec %s: %s", l->number, l->replica, keyed_gradient_codec(x->cfg.keyed), why.text);
         return 0;
     }

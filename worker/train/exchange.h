@@ -58,7 +58,7 @@ int exchange_leaf(struct exchange *x, int leaf, float *buffer, size_t at, size_t
 /* Of region 0, [from, what went before or its end) is final in the last leaf under way of the tree: send it. */
 int exchange_from(struct exchange *x, const struct tree *t, size_t from, struct merr *err);
 
-/* The tree is done: send what is left, wait for everything. -EBADMSG: a coded leaf is not good, err names whose. */
+/* The tree is done: send what is left, wait for everything. -EIO: a coded leaf is not good, err names whose. */
 int exchange_rest(struct exchange *x, const struct tree *t, struct merr *err);
 
 /* Our piece of a region in every node, by lo, for tree_finish(): node[exchange_nodes()], value likewise. */

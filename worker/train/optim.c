@@ -492,7 +492,7 @@ static int move_keyed(struct optim *o, int i, uint64_t step, struct merr *err)
         piece(o, g, p, &begin, &n);
         begin += g->at;
         if (keyed_move_weights(k, o->units + keyed_weight_bytes(k, begin), o->cfg.weights, begin, n, &why) < 0)
-            return merr_set(err, -EBADMSG, "a block of weights from member %d of group 'dp' is not good, codec %s: %s",
+            return merr_set(err, -EIO, "a block of weights from member %d of group 'dp' is not good, codec %s: %s",
                             p, keyed_weight_codec(k), why.text);
     }
     return 0;

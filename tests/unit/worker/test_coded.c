@@ -520,7 +520,7 @@ static int damaged(struct team *t, struct comm_world *w)
         GOOD(group_end(g, r, &err));
         return 0;
     }
-    NEED(coded_all_gather(g, &how, x, cut, &flags, &why) == -EBADMSG);
+    NEED(coded_all_gather(g, &how, x, cut, &flags, &why) == -EIO);
     if (!strstr(why.text, d->word))
         (void)fprintf(stderr, "said '%s', not '%s'\n", why.text, d->word);
     NEED(strstr(why.text, "'dp'") && strstr(why.text, "rank 1") && strstr(why.text, "codec g8"));
