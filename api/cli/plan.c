@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "api/cli/cli.h"
 #include "api/spec_plan.h"
@@ -252,16 +254,37 @@ int plan_dry_run(struct cli *c, json_t *doc)
     return r ? r : print_answer(c, answer);
 }
 
+/* The plans of the first steps of a job on documents. The trainer reads corpora, so it makes them: it gets the spec as
+ * its standard input. */
+static int plan_steps(struct cli *c, const json_t *doc)
+{
+    const char *const argv[] = {"muster-train", "--print-batches", "--steps", cli_option(c, "steps"), NULL};
+    char *text = json_dumps(doc, JSON_COMPACT);
+    int fd = memfd_create("spec", MFD_CLOEXEC), r = text && fd >= 0 ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
+
+    free(text);
+    if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0))
+        r = -errno;
+    io_close(&fd);
+    return r < 0 ? cli_fail(CLI_FAILED, "cannot pass on the spec: %s", strerror(-r)) : cli_exec("muster-train", argv);
+}
+
 int plan_main(struct cli *c)
 {
     json_t *doc = NULL;
+    long steps;
     int r;
 
+    if (cli_number(c, "steps", 1, 100000, 1, &steps) < 0)
+        return CLI_USAGE;
     if (!cli_option(c, "cluster") && (cli_option(c, "class") || cli_option(c, "devices")))
         return cli_fail(CLI_USAGE, "--class and --devices go with --cluster; a server knows its own devices");
     r = cli_read_spec(c, c->arg[0], &doc);
+    if (r == 0 && cli_option(c, "steps"))
+        r = cli_check_spec(c->arg[0], doc);
     if (r == 0)
-        r = cli_option(c, "cluster") ? offline(c, doc) : plan_dry_run(c, doc);
+        r = cli_option(c, "steps") ? plan_steps(c, doc) : cli_option(c, "cluster") ? offline(c, doc)
+                                                                                   : plan_dry_run(c, doc);
     json_decref(doc);
     return r;
 }

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import struct
+import subprocess
 
 import pytest
 
@@ -122,6 +123,28 @@ def test_a_job_goes_on_at_the_exact_document(corpus, alone, tmp_path):
     rest = ranks.train(job(corpus), str(tmp_path), generation=2, pp=2)
     assert numbers(rest)[0] == numbers(alone)[0]
     assert rest.events("eval")[-1]["loss"] == alone.events("eval")[-1]["loss"]
+
+
+def test_the_plans_of_the_first_steps_can_be_printed(corpus, alone, tmp_path):
+    """As they are then run."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(job(corpus)))
+    out = subprocess.run([os.path.join(ranks.BUILD, "bin", "muster"), "plan", str(path), "--steps", "3"],
+                         capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    plans = [json.loads(line) for line in out.stdout.splitlines()]
+    lines = alone.metrics()
+    assert [(p["micro_batches"], p["sequences"], p["targets"]) for p in plans] == [
+        (m["micro_batches"], m["documents"], m["targets"]) for m in lines[:3]]
+    assert [p["tokens"] for p in plans] == [b["tokens"] - a["tokens"]
+                                            for a, b in zip([{"tokens": 0}] + lines, lines[:3])]
+    assert all(p["policy"] == "sweep" and len(p["plan"]) == p["replicas"] == 4 for p in plans)
+    stream = job(corpus)
+    stream["train"]["data"]["samples"], stream["sequence"] = "stream", {}
+    path.write_text(json.dumps(stream))
+    out = subprocess.run([os.path.join(ranks.BUILD, "bin", "muster"), "plan", str(path), "--steps", "3"],
+                         capture_output=True, text=True)
+    assert out.returncode != 0 and "documents" in out.stderr and out.stdout == ""
 
 
 def test_tokens_with_an_index_train_as_their_text_does(corpus, tmp_path):

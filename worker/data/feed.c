@@ -207,10 +207,10 @@ static int pack_plan(struct feed *f, struct feed_step *s, const struct seq_plan 
     return 0;
 }
 
-static int make_step(struct feed *f, uint64_t step, struct feed_step *s, struct merr *err)
+/* Read the documents of a step and plan them. */
+static int plan_step(struct feed *f, uint64_t step, struct feed_step *s, struct seq_plan *ret, struct merr *err)
 {
     struct seq_batch batch = {.tokens = f->tokens, .targets = f->targets};
-    struct seq_plan plan;
     struct pack keep = s->pack;
     int rc;
 
@@ -220,12 +220,23 @@ static int make_step(struct feed *f, uint64_t step, struct feed_step *s, struct 
     if (rc < 0)
         return rc;
     batch.n = s->pack.docs;
-    rc = seq_plan_make(&f->cfg.plan, &batch, &plan, err);
+    rc = seq_plan_make(&f->cfg.plan, &batch, ret, err);
     if (rc < 0)
         return merr_prefix(err, rc == -E2BIG ? -EFBIG : rc, "step %llu", (unsigned long long)step);
-    rc = seq_plan_check(&plan, &batch, err);
-    if (rc == 0)
-        rc = pack_plan(f, s, &plan, err);
+    rc = seq_plan_check(ret, &batch, err);
+    if (rc < 0)
+        seq_plan_clear(ret);
+    return rc;
+}
+
+static int make_step(struct feed *f, uint64_t step, struct feed_step *s, struct merr *err)
+{
+    struct seq_plan plan;
+    int rc = plan_step(f, step, s, &plan, err);
+
+    if (rc < 0)
+        return rc;
+    rc = pack_plan(f, s, &plan, err);
     seq_plan_clear(&plan);
     return rc;
 }
@@ -324,11 +335,11 @@ static void release(struct feed *f)
     free(f);
 }
 
-int feed_open(const struct feed_cfg *cfg, struct feed **ret, struct merr *err)
+/* All but the thread. */
+static int prepare(const struct feed_cfg *cfg, struct feed **ret, struct merr *err)
 {
     struct feed *f = calloc(1, sizeof(*f));
     size_t n = (size_t)cfg->sequences, workers = (size_t)cfg->plan.replicas;
-    int rc;
 
     if (!f)
         return merr_set(err, -ENOMEM, "no memory to read documents ahead");
@@ -339,8 +350,34 @@ int feed_open(const struct feed_cfg *cfg, struct feed **ret, struct merr *err)
     f->targets = calloc(n, sizeof(*f->targets));
     f->weight = calloc(workers, sizeof(*f->weight));
     f->leaf = calloc(workers, sizeof(*f->leaf));
-    rc = f->tokens && f->targets && f->weight && f->leaf ? start(f, err) :
-         merr_set(err, -ENOMEM, "no memory for batches of %zu documents", n);
+    if (!f->tokens || !f->targets || !f->weight || !f->leaf) {
+        release(f);
+        return merr_set(err, -ENOMEM, "no memory for batches of %zu documents", n);
+    }
+    *ret = f;
+    return 0;
+}
+
+int feed_plan(const struct feed_cfg *cfg, uint64_t step, struct seq_plan *ret, struct merr *err)
+{
+    struct feed *f = NULL;
+    int rc = prepare(cfg, &f, err);
+
+    if (rc < 0)
+        return rc;
+    rc = plan_step(f, step, &f->place[0].step, ret, err);
+    release(f);
+    return rc;
+}
+
+int feed_open(const struct feed_cfg *cfg, struct feed **ret, struct merr *err)
+{
+    struct feed *f = NULL;
+    int rc = prepare(cfg, &f, err);
+
+    if (rc < 0)
+        return rc;
+    rc = start(f, err);
     if (rc < 0) {
         release(f);
         return rc;

@@ -48,6 +48,10 @@ void feed_close(struct feed *f);
 #define FEED_WAIT_S 600
 int feed_take(struct feed *f, uint64_t step, const struct feed_step **ret, struct merr *err);
 
+/* The plan of one step, for seq_plan_clear(); leaves of the gradient's tree are its replicas, in another order. Returns
+ * 0 or as feed_take(). */
+int feed_plan(const struct feed_cfg *cfg, uint64_t step, struct seq_plan *ret, struct merr *err);
+
 /* Deal items 0 .. n - 1 of these weights to n leaves: leaf[i] is the item of leaf i. Any half of the leaves in a row,
  * halved at n / 2 again and again, has about half of the weight. Returns 0 or -ENOMEM. */
 int feed_deal(const double *weight, int n, int *leaf);

@@ -1,4 +1,6 @@
 /* What a step's micro-batches hold: samples of a stream, all of one length, or documents of any. */
+#include "worker/train/batch.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "worker/train/train_impl.h"
 #include "worker/train/try.h"
 
+#define PLAN_TEXT_MAX ((size_t)256 << 20)
 #define ROUNDS 4 /* of a pipeline */
 
 /* --- sizes that hold for all steps ------------------------------------------------------------------------- */
@@ -194,40 +197,89 @@ int train_batch_docs(const struct train *t)
 
 /* What planners reckon with: a processor's or a GPU's usual speed, not this one's, for plans must be the same on every
  * rank and after every restart. */
-static struct seq_cost cost_of(const struct train *t)
+static struct seq_cost cost_of(const struct model_cfg *m, bool gpu)
 {
-    bool gpu = strcmp(t->k->name, "cuda") == 0;
     double rate = gpu ? 2e14 : 1e11, layer_s = gpu ? 600e-6 : 50e-6;
-    double line = model_flops_per_token(&t->model, 0);
+    double line = model_flops_per_token(m, 0);
 
     return (struct seq_cost){
-        .lin_s = line / rate, .quad_s = (model_flops_per_token(&t->model, 1) - line) / rate,
-        .micro_s = layer_s * t->model.layers, .forward_share = 1.0 / 3,
+        .lin_s = line / rate, .quad_s = (model_flops_per_token(m, 1) - line) / rate, .micro_s = layer_s * m->layers,
+        .forward_share = 1.0 / 3,
     };
+}
+
+int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model, const struct docset *docs, bool gpu,
+                      struct feed_cfg *ret, struct merr *err)
+{
+    const typeof(spec->train.batch) *b = &spec->train.batch;
+    struct feed_cfg f = {
+        .docs = docs, .order = spec->train.data.order, .seed = spec->train.init.seed, .sequences = b->sequences,
+        .end = (uint64_t)spec->train.steps, .multiple = 1, .dp = 1,
+        .plan = {.replicas = spec->parallel.virtual_workers, .ranks = 1, .capacity = b->capacity,
+                 .micro = b->micro == SPEC_AUTO ? b->capacity / b->length : b->micro,
+                 .seed = spec->train.init.seed, .cost = cost_of(model, gpu)},
+    };
+
+    TRY(seq_policy_find(spec->sequence.policy, &f.plan.policy, err));
+    if (f.plan.policy == SEQ_CHUNK) { /* what a rank holds follows the parts, not the micro-batches of other policies */
+        f.plan.chunk_tokens = spec->sequence.chunk_tokens;
+        f.plan.keep_chunks = spec->sequence.keep_chunks;
+        f.plan.capacity = (int64_t)f.plan.chunk_tokens * f.plan.keep_chunks;
+    }
+    *ret = f;
+    return 0;
+}
+
+static int print_steps(const struct feed_cfg *f, int steps, FILE *out, struct merr *err)
+{
+    for (uint64_t step = 0; step < (uint64_t)steps; step++) {
+        struct seq_plan plan;
+        struct buf text;
+        int r;
+
+        TRY(feed_plan(f, step, &plan, err));
+        buf_init(&text, PLAN_TEXT_MAX);
+        seq_plan_print(&plan, &text);
+        seq_plan_clear(&plan);
+        r = buf_failed(&text) || fprintf(out, "%s\n", buf_text(&text)) < 0 ? -EIO : 0;
+        buf_clear(&text);
+        if (r != 0)
+            return merr_set(err, r, "cannot print the plan of step %llu", (unsigned long long)step);
+    }
+    return 0;
+}
+
+int batch_print(const struct job_spec *spec, int steps, FILE *out, struct merr *err)
+{
+    struct model_cfg model;
+    struct docset *docs = NULL;
+    struct feed_cfg f;
+    int r;
+
+    if (spec->kind != JOB_TRAIN || spec->train.data.samples != SAMPLES_DOCUMENTS)
+        return merr_set(err, -EINVAL, "only a job on documents has plans to print; set train.data.samples to "
+                        "'documents'");
+    TRY(model_from_spec(spec, NULL, 1, 0, &model, err));
+    TRY(docset_open(spec, &docs, err));
+    r = batch_feed_config(spec, &model, docs, false, &f, err);
+    if (r == 0)
+        r = print_steps(&f, steps, out, err);
+    docset_close(docs);
+    return r;
 }
 
 int train_batch_start(struct train *t, struct merr *err)
 {
-    const struct job_spec *s = t->spec;
-    struct feed_cfg f = {
-        .docs = t->docs, .order = s->train.data.order, .seed = s->train.init.seed, .sequences = t->info.batch,
-        .first = t->step, .end = (uint64_t)s->train.steps, .multiple = multiple_of(t), .dp = t->mesh->dp,
-        .dp_index = t->mesh->dp_index, .share = t->run.share,
-        .plan = {.replicas = s->parallel.virtual_workers, .ranks = 1, .capacity = s->train.batch.capacity,
-                 .micro = s->train.batch.micro, .seed = s->train.init.seed, .cost = cost_of(t)},
-    };
+    struct feed_cfg f;
 
-    if (t->cut > 0) { /* what a rank holds follows the parts, not the micro-batches of other policies */
-        f.plan.chunk_tokens = t->cut;
-        f.plan.keep_chunks = s->sequence.keep_chunks;
-        f.plan.capacity = (int64_t)t->cut * s->sequence.keep_chunks;
-    }
-
-    if (!t->docs || f.first >= f.end)
+    if (!t->docs || t->step >= (uint64_t)t->spec->train.steps)
         return 0;
-    TRY(seq_policy_find(s->sequence.policy, &f.plan.policy, err));
-    if (s->train.batch.micro == SPEC_AUTO)
-        f.plan.micro = s->train.batch.capacity / s->train.batch.length;
+    TRY(batch_feed_config(t->spec, &t->model, t->docs, strcmp(t->k->name, "cuda") == 0, &f, err));
+    f.first = t->step;
+    f.multiple = multiple_of(t);
+    f.dp = t->mesh->dp;
+    f.dp_index = t->mesh->dp_index;
+    f.share = t->run.share;
     return feed_open(&f, &t->feed, err);
 }
 

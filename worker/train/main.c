@@ -1,4 +1,4 @@
-/* muster-train - one rank of a training job; also samples text and prints pipeline schedules */
+/* muster-train - one rank of a training job; also samples text, prints pipeline schedules and plans of batches */
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -10,15 +10,18 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "scheduler/plan/schedule.h"
 #include "worker/diagnose/flight.h"
+#include "worker/train/batch.h"
 #include "worker/train/sample.h"
 #include "worker/train/train.h"
 
 #define SCHEDULE_TEXT_MAX (256u << 20)
 #define TOKENS_MAX 1000000
+#define STEPS_MAX 100000
 
 static const char usage[] =
     "usage: muster-train --run FOLDER --rank N\n"
@@ -26,19 +29,20 @@ static const char usage[] =
     "                    [--tokens N] [--temperature T] [--top-k K] [--top-p P] [--seed S] [--threads N]\n"
     "       muster-train --print-schedule --pp P --micro-batches M [--chunks V]\n"
     "                    [--schedule 1f1b|interleaved|zb-h1|gpipe|forward]\n"
+    "       muster-train --print-batches --steps N    of a job on documents; its spec on standard input\n"
     "       muster-train --help | --version\n";
 
 enum { USAGE = 2 }; /* exit status for a wrong command line */
 
 struct args {
     const char *run, *schedule;
-    long rank, pp, micros, chunks;
-    bool sample, print_schedule, help, version;
+    long rank, pp, micros, chunks, steps;
+    bool sample, print_schedule, print_batches, help, version;
     struct sample_cfg text;
 };
 
 enum { RUN = 256, RANK, SAMPLE, CHECKPOINT, PROMPT, TOKENS, TEMPERATURE, TOP_K, TOP_P, PROMPT_TOKENS, SEED,
-       THREADS, PRINT, PP, MICROS, CHUNKS, SCHEDULE, HELP, VERSION };
+       THREADS, PRINT, PP, MICROS, CHUNKS, SCHEDULE, BATCHES, STEPS, HELP, VERSION };
 
 static const struct option options[] = {
     {"run", required_argument, NULL, RUN}, {"rank", required_argument, NULL, RANK},
@@ -49,7 +53,8 @@ static const struct option options[] = {
     {"seed", required_argument, NULL, SEED}, {"threads", required_argument, NULL, THREADS},
     {"print-schedule", no_argument, NULL, PRINT}, {"pp", required_argument, NULL, PP},
     {"micro-batches", required_argument, NULL, MICROS}, {"chunks", required_argument, NULL, CHUNKS},
-    {"schedule", required_argument, NULL, SCHEDULE},
+    {"schedule", required_argument, NULL, SCHEDULE}, {"print-batches", no_argument, NULL, BATCHES},
+    {"steps", required_argument, NULL, STEPS},
     {"help", no_argument, NULL, HELP}, {"version", no_argument, NULL, VERSION}, {NULL, 0, NULL, 0},
 };
 
@@ -126,6 +131,8 @@ static bool take(int c, struct args *a)
     case MICROS: return whole_number("micro-batches", 1, SCHEDULE_MICROS_MAX, &a->micros);
     case CHUNKS: return whole_number("chunks", 1, SCHEDULE_CHUNKS_MAX, &a->chunks);
     case SCHEDULE: a->schedule = optarg; return true;
+    case BATCHES: a->print_batches = true; return true;
+    case STEPS: return whole_number("steps", 1, STEPS_MAX, &a->steps);
     case HELP: a->help = true; return true;
     case VERSION: a->version = true; return true;
     default: return false; /* getopt has said what is wrong */
@@ -184,6 +191,28 @@ static int print_schedule(const struct args *a)
     return ferror(stdout) || fflush(stdout) != 0 ? EXIT_NODE : EXIT_DONE;
 }
 
+static int print_batches(const struct args *a)
+{
+    char *text = malloc(SPEC_TEXT_MAX);
+    ssize_t n = text ? io_read_full(STDIN_FILENO, text, SPEC_TEXT_MAX) : -ENOMEM;
+    struct job_spec *spec = NULL;
+    struct faults f = {.n = 0};
+    struct merr err = {""};
+    int r = n < 0 ? (int)n : spec_from_text(text, (size_t)n, &spec, &f);
+
+    free(text);
+    for (size_t i = 0; i < f.n; i++)
+        (void)fprintf(stderr, "muster-train: %s: %s\n", f.v[i].pointer, f.v[i].message);
+    faults_clear(&f);
+    if (r != 0)
+        return r == -EINVAL ? EXIT_USER : EXIT_NODE;
+    r = batch_print(spec, (int)a->steps, stdout, &err);
+    spec_free(spec);
+    if (r != 0)
+        (void)fprintf(stderr, "muster-train: %s\n", err.text);
+    return r == 0 && fflush(stdout) == 0 ? EXIT_DONE : r == -ENOMEM || r == -EIO || r == 0 ? EXIT_NODE : EXIT_USER;
+}
+
 static int sample(const struct args *a)
 {
     struct merr err;
@@ -230,6 +259,8 @@ int main(int argc, char **argv)
     }
     if (optind == argc && a.print_schedule && a.pp > 0 && a.micros > 0)
         return print_schedule(&a);
+    if (optind == argc && a.print_batches && a.steps > 0)
+        return print_batches(&a);
     if (optind == argc && a.sample)
         return sample(&a);
     if (optind == argc && a.run && a.rank >= 0)

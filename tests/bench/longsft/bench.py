@@ -12,7 +12,7 @@ side over that of sweep.
   sweep_vs_pack     pack: first-fit decreasing, replicas as documents arrive
   bound_vs_sweep    the time per token of one rank alone that has all documents, halved: no division over two is quicker
 
-What context parallelism and chunks bring (sweep_vs_static_cp, chunk_vs_pad) is measured once the engine runs them."""
+What context parallelism and chunks bring (sweep_vs_static_cp, chunk_vs_pad) is not measured here."""
 import argparse
 import glob
 import gzip
