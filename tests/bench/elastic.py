@@ -1,6 +1,6 @@
 """How long a job stands still when its devices change.
 
-    python3 tests/bench/elastic.py [--quick]
+    python3 tests/bench/elastic.py [--quick] [--only rescale|hetero|pair]
 
 Prints one JSON object a line, as every benchmark does. A rescale is timed from the request that changes the job's
 devices to the first line of metrics of its next run: the step under way, the hand-over, the start, the first step. The
@@ -102,17 +102,107 @@ def rescales(folder, rounds, quick):
     return sorted(took), [statistics.median(p) for p in zip(*parts)], statistics.median(steps)
 
 
+def small_spec(folder, name, workers, devices, classes=None):
+    """A model whose steps are long on a small share of a processor, and whose gradients are short."""
+    spec = the_spec(folder, 1000000, devices[0], devices[1], True)
+    spec["name"] = name
+    spec["train"]["model"].update(context=64)
+    spec["train"]["batch"] = {"sequences": workers, "micro": 1}
+    spec["parallel"]["virtual_workers"] = workers
+    if classes:
+        spec["devices"]["classes"] = classes
+    return spec
+
+
+def steps_of(where, generation=None):
+    """Milliseconds of the steps so far, of one generation or all; the first two of a generation are left out."""
+    with contextlib.suppress(FileNotFoundError):
+        with open(os.path.join(where, "metrics.jsonl"), encoding="ascii") as f:
+            lines = [json.loads(line) for line in f if line.endswith("\n")]
+            return [line["step_ms"] for i, line in enumerate(lines)
+                    if i > 1 and lines[i - 2]["generation"] == line["generation"]
+                    and generation in (None, line["generation"])]
+    return []
+
+
+def step_ms(cluster, job, generation, n):
+    """The median of n steps of a generation."""
+    where = cluster.job(job)["dir"]
+    return statistics.median(wait_for(f"{n} steps of {job}, generation {generation}",
+                                      lambda: len(s := steps_of(where, generation)) >= n and s, 180)[:n])
+
+
+def heterogeneous(folder, quick):
+    """Steps a second on 2 fast and 2 slow devices of half the speed: laid by speed, laid evenly, and the sum of what
+    the devices do alone. Each device is a share of a processor, small enough that shares are what limits them."""
+    fast, workers, n = 0.08, 6 if quick else 24, 2 if quick else 5
+    with shared_memory() as memory, Cluster(folder, devices=f"cpu:2=fast@{fast},cpu:2=slow@{fast / 2}", memory=memory,
+                                            server_args=["--hold", "5" if quick else "25", "--round", "2"]) as cluster:
+        alone = [cluster.submit(small_spec(folder, k, workers, (1, 1), [k]))["id"] for k in ("fast", "slow")]
+        times = [step_ms(cluster, job, 1, n) for job in alone]
+        for job in alone:
+            cluster.action(job, "cancel")
+            cluster.wait(job, "cancelled", 60)
+        job = cluster.submit(small_spec(folder, "mixed", workers, (4, 4)))["id"]
+        even = step_ms(cluster, job, 1, n)
+        laid = step_ms(cluster, job, 2, n)
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled", 60)
+    return 1000 / laid, 1000 / even, sum(2000 / t for t in times)
+
+
+def pair(folder, elastic, seconds_long):
+    """Steps that two jobs do together while a node comes and goes, each in four devices at most."""
+    spent = ["--hold", "2", "--round", "2"] if elastic else ["--policy", "fifo", "--round", "2"]
+    with shared_memory() as memory, Cluster(folder, devices="cpu:2=c@0.08", memory=memory,
+                                            server_args=spent) as cluster:
+        cluster.start_agent("n2", "cpu:2=c@0.08")
+        cluster.wait_nodes(["n1", "n2"])
+        jobs = [cluster.submit(small_spec(folder, f"p{i}", 12, (1, 4) if elastic else (3, 3)))["id"] for i in range(2)]
+        where = [cluster.job(job)["dir"] for job in jobs]
+        for verb in ("drain", "undrain", None):
+            time.sleep(seconds_long / 3)
+            if verb:
+                cluster.api("POST", f"/v1/nodes/n2/{verb}")
+        done = sum(n["step"] + 1 for n, _ in map(newest, where) if n)
+        for job in jobs:
+            cluster.action(job, "cancel")
+            cluster.wait(job, "cancelled", 60)
+    return done
+
+
+def bench_rescale(folder, quick):
+    took, parts, step = rescales(folder, 3 if quick else 24, quick)
+    row("rescale_p50_s", statistics.median(took), "s", "a step of the same job", statistics.median(took) / step)
+    worst = took[min(len(took) - 1, int(len(took) * 0.99))]
+    row("rescale_p99_s", worst, "s", "a step of the same job", worst / step)
+    for name, part in zip(PARTS, parts):
+        row(f"rescale_{name}_s", part, "s", "a step of the same job", part / step)
+
+
+def bench_hetero(folder, quick):
+    laid, even, alone = heterogeneous(folder, quick)
+    row("hetero_efficiency", laid / alone, "1", "the devices' throughputs alone, summed", laid / alone)
+    row("hetero_even_split", even / alone, "1", "the devices' throughputs alone, summed", even / alone)
+
+
+def bench_pair(folder, quick):
+    elastic, rigid = (pair(os.path.join(folder, kind), kind == "elastic", 24 if quick else 90)
+                      for kind in ("elastic", "rigid"))
+    row("elastic_vs_fifo", elastic / max(rigid, 1), "1", "the pair as gangs of three, first come first served",
+        elastic / max(rigid, 1))
+
+
 def main():
+    benches = {"rescale": bench_rescale, "hetero": bench_hetero, "pair": bench_pair}
     ask = argparse.ArgumentParser()
     ask.add_argument("--quick", action="store_true")
-    quick = ask.parse_args().quick
-    with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
-        took, parts, step = rescales(os.path.join(folder, "rescale"), 3 if quick else 24, quick)
-        row("rescale_p50_s", statistics.median(took), "s", "a step of the same job", statistics.median(took) / step)
-        worst = took[min(len(took) - 1, int(len(took) * 0.99))]
-        row("rescale_p99_s", worst, "s", "a step of the same job", worst / step)
-        for name, part in zip(PARTS, parts):
-            row(f"rescale_{name}_s", part, "s", "a step of the same job", part / step)
+    ask.add_argument("--only", choices=list(benches))
+    told = ask.parse_args()
+    for name, bench in benches.items():
+        if told.only in (None, name):
+            with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+                bench(folder, told.quick)
 
 
 if __name__ == "__main__":

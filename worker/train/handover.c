@@ -157,7 +157,8 @@ int train_adopt(struct train *t, struct merr *err)
 int train_hand_over(struct train *t, struct merr *err)
 {
     struct keep_mark m = {
-        .generation = t->run.generation, .step = t->step, .tokens = t->tokens, .durable_us = t->durable_us, .weight_n = t->params.weight_n,
+        .generation = t->run.generation, .step = t->step, .tokens = t->tokens, .durable_us = t->durable_us,
+        .weight_n = t->params.weight_n,
         .tp = t->mesh->tp, .pp = t->mesh->pp, .dp = t->mesh->dp, .chunks = t->chunks,
     };
 
