@@ -1,6 +1,6 @@
 """How long a job stands still when its devices change.
 
-    python3 tests/bench/elastic.py [--quick] [--only rescale|hetero|pair]
+    python3 tests/bench/elastic.py [--quick] [--only rescale|tree|hetero|pair]
 
 Prints one JSON object a line, as every benchmark does. A rescale is timed from the request that changes the job's
 devices to the first line of metrics of its next run: the step under way, the hand-over, the start, the first step. The
@@ -106,7 +106,7 @@ def small_spec(folder, name, workers, devices, classes=None):
     """A model whose steps are long on a small share of a processor, and whose gradients are short."""
     spec = the_spec(folder, 1000000, devices[0], devices[1], True)
     spec["name"] = name
-    spec["train"]["model"].update(context=64)
+    spec["train"]["model"].update(context=128)
     spec["train"]["batch"] = {"sequences": workers, "micro": 1}
     spec["parallel"]["virtual_workers"] = workers
     if classes:
@@ -171,6 +171,31 @@ def pair(folder, elastic, seconds_long):
     return done
 
 
+def tree_and_plain(folder, quick):
+    """Step times of two replicas in alternating runs: a tree over 8 virtual workers, and one virtual worker a replica,
+    which is plain: micro-batches added up in one buffer, then one reduce-scatter and all-gather over the replicas."""
+    times = {8: [], 2: []}
+    for turn in range(1 if quick else 4):
+        for workers, into in times.items():
+            spec = the_spec(folder, 6 if quick else 10, 2, 2, quick)
+            spec["train"]["batch"] = {"sequences": 8, "micro": 1}
+            spec["train"]["model"].update({"layers": 4, "hidden": 256, "heads": 4, "context": 64})
+            spec["parallel"]["virtual_workers"] = workers
+            where = os.path.join(folder, f"v{workers}-{turn}")
+            path = os.path.join(folder, "spec.json")
+            with open(path, "w", encoding="ascii") as f:
+                json.dump(spec, f)
+            subprocess.run([f"{BIN}/muster", "run", path, "--devices", "2", "--dir", where], capture_output=True,
+                           timeout=300, check=True)
+            into += steps_of(where)
+    return statistics.median(times[8]), statistics.median(times[2])
+
+
+def bench_tree(folder, quick):
+    tree, plain = tree_and_plain(folder, quick)
+    row("tree_vs_ring", plain / tree, "1", "the same batch with one virtual worker a replica", plain / tree)
+
+
 def bench_rescale(folder, quick):
     took, parts, step = rescales(folder, 3 if quick else 24, quick)
     row("rescale_p50_s", statistics.median(took), "s", "a step of the same job", statistics.median(took) / step)
@@ -194,7 +219,7 @@ def bench_pair(folder, quick):
 
 
 def main():
-    benches = {"rescale": bench_rescale, "hetero": bench_hetero, "pair": bench_pair}
+    benches = {"rescale": bench_rescale, "tree": bench_tree, "hetero": bench_hetero, "pair": bench_pair}
     ask = argparse.ArgumentParser()
     ask.add_argument("--quick", action="store_true")
     ask.add_argument("--only", choices=list(benches))
