@@ -17,10 +17,11 @@
 #include "worker/train/family.h"
 #include "worker/train/stage.h"
 
-#define LONGEST 512
+#define LONGEST 2048 /* of the set, */
+#define FIXED 512    /* where all are alike */
 #define VOCAB 256
 #define LEARN 12 /* micro-batches before any is timed: what Mimose learns from */
-#define MICROS 24
+#define MICROS 32
 #define BUDGET 0.60
 
 enum side { KEEP, ALL, SQRT, MIMOSE, SIDES };
@@ -72,14 +73,15 @@ static void open_model(struct bench *b)
     params_fill(&b->p, 1, 1, b->w);
 }
 
-static void open_stages(struct bench *b, size_t *ret_budget)
+static void open_stages(struct bench *b, int longest, size_t *ret_budget)
 {
     struct stage_cfg cfg[SIDES];
     struct merr err;
 
     for (int i = 0; i < SIDES; i++)
         cfg[i] = (struct stage_cfg){.k = b->k, .stream = b->s, .model = &b->model, .params = &b->p, .weights = b->w,
-                                    .layers = b->p.chunk[0], .micro = 1, .length = LONGEST, .slots = 1, .first = true,
+                                    .layers = b->p.chunk[0], .micro = 1,
+                                    .length = longest, .slots = 1, .first = true,
                                     .last = true};
     *ret_budget = (size_t)(BUDGET * (double)stage_bytes(&cfg[KEEP], true));
     cfg[ALL].recompute = RECOMPUTE_FULL;
@@ -144,18 +146,19 @@ static void bench(const char *set, bool quick)
     struct bench b = {0};
     int64_t lengths[LEARN + MICROS];
     size_t n = LEARN + (quick ? 4 : MICROS), budget;
+    int longest = set ? LONGEST : FIXED;
     struct merr err;
 
     for (size_t i = 0; i < n; i++)
-        lengths[i] = LONGEST - (i < LEARN ? (int64_t)i * 8 : 0);
+        lengths[i] = longest - (i < LEARN ? (int64_t)i * 8 : 0);
     if (set) {
         const struct seq_workload *w = seq_workload_find(set, &err);
 
         must(w ? 0 : -1, &err);
-        (void)seq_workload_draw(w, 1000, LONGEST, lengths, n);
+        (void)seq_workload_draw(w, 1000, longest, lengths, n);
     }
     open_model(&b);
-    open_stages(&b, &budget);
+    open_stages(&b, longest, &budget);
     for (size_t i = 0; i < n; i++)
         for (int side = 0; side < SIDES; side++)
             run(&b, (enum side)side, (int)lengths[i], i >= LEARN);

@@ -213,6 +213,7 @@ def test_documents_in_chunks_train_like_whole_ones_in_less_memory(alone, chunked
     assert ranks.relative([e["loss"] for e in chunked.events("eval")],
                           [e["loss"] for e in alone.events("eval")]) < POLICY_RELATIVE
     assert chunked.metrics()[0]["micro_batches"] > alone.metrics()[0]["micro_batches"]
+    assert any(m["recomputed"] > 0 for m in chunked.metrics()) and alone.metrics()[0]["recomputed"] == 0
     assert chunked.metrics()[0]["activation_mib"] < 0.5 * alone.metrics()[0]["activation_mib"]
 
 

@@ -334,7 +334,7 @@ int stage_keep_end(struct stage *st, const struct stage_slot *slot, bool train, 
         return 0;
     st->usage.blocks += (uint64_t)st->blocks;
     for (int i = 0; i < st->blocks; i++)
-        st->usage.dropped += slot->block[i].again >= AGAIN_BLOCK;
+        st->usage.dropped += slot->piece.drop || slot->block[i].again >= AGAIN_BLOCK;
     if (!st->cfg.some)
         return 0;
     if (st->sheltered)

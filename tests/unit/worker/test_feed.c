@@ -260,6 +260,66 @@ static void halves_of_the_leaves_have_like_work(void **state)
     }
 }
 
+/* One document's parts, in the order of the pack: nothing lost, nothing twice, the last one named. Returns its inputs. */
+static int follow_parts(const struct pack *p, size_t *m)
+{
+    uint32_t doc = p->of[p->first[*m]];
+    int sequence = p->part[*m].sequence, at = 0;
+    bool last = false;
+
+    for (; !last; (*m)++) {
+        size_t i = p->first[*m];
+
+        assert_true(*m < p->micros && p->first[*m + 1] == i + 1);
+        assert_int_equal(p->part[*m].sequence, sequence);
+        assert_int_equal(p->of[i], doc);
+        assert_int_equal(p->start[i], at);
+        at += p->length[i];
+        last = p->part[*m].last;
+        assert_true(last || p->length[i] == 64);
+        assert_int_equal(p->part[*m].drop, at + 64 < p->doc[doc].inputs); /* but the last two */
+    }
+    assert_int_equal(at, p->doc[doc].inputs);
+    return at;
+}
+
+static void long_documents_come_in_parts(void **state)
+{
+    struct fixture *f = *state;
+    struct feed_cfg cfg = f->cfg;
+    int64_t parts = 0;
+    struct feed *feed;
+
+    cfg.plan.policy = SEQ_CHUNK;
+    cfg.plan.chunk_tokens = 64;
+    cfg.plan.keep_chunks = 2;
+    cfg.plan.capacity = 128;
+    feed = must_open(&cfg);
+    for (uint64_t step = 0; step < cfg.end; step++) {
+        const struct feed_step *s = must_take(feed, step);
+        int64_t tokens = 0;
+        int sequences = 0;
+
+        for (size_t m = 0; m < s->pack.micros;) {
+            const struct pack *p = &s->pack;
+
+            if (p->part[m].sequence >= 0) {
+                assert_int_equal(p->part[m].sequence, sequences++);
+                tokens += follow_parts(p, &m);
+                parts++;
+                continue;
+            }
+            for (size_t i = p->first[m]; i < p->first[m + 1]; i++)
+                tokens += p->of[i] == PACK_FILL ? 0 : p->length[i];
+            assert_in_range(p->rows[m++], 1, 64);
+        }
+        assert_int_equal(tokens, s->tokens);
+        assert_int_equal(sequences, s->pack.sequences);
+    }
+    assert_true(parts > 9);
+    feed_close(feed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -267,6 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_step_has_each_of_its_documents_once_under_every_policy, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_wrong_with_a_step_is_said_when_it_is_taken, setup, teardown),
         cmocka_unit_test(halves_of_the_leaves_have_like_work),
+        cmocka_unit_test_setup_teardown(long_documents_come_in_parts, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
