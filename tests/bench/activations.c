@@ -17,11 +17,11 @@
 #include "worker/train/family.h"
 #include "worker/train/stage.h"
 
-#define LONGEST 2048 /* of the set, */
+#define LONGEST 1024 /* of the set, */
 #define FIXED 512    /* where all are alike */
 #define VOCAB 256
 #define LEARN 12 /* micro-batches before any is timed: what Mimose learns from */
-#define MICROS 32
+#define MICROS 16
 #define BUDGET 0.60
 
 enum side { KEEP, ALL, SQRT, MIMOSE, SIDES };
