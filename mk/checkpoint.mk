@@ -21,5 +21,6 @@ $(BUILD)/bench/checkpoint-measure: $(BUILD)/obj/tests/bench/checkpoint/measure.o
 
 .PHONY: bench-checkpoint
 bench: bench-checkpoint
-bench-checkpoint: $(BUILD)/bench/checkpoint-measure $(BUILD)/bin/muster $(BUILD)/bin/muster-train
+bench-checkpoint: $(BUILD)/bench/checkpoint-measure \
+                  $(foreach p,muster muster-train muster-agent musterd,$(BUILD)/bin/$(p))
 	@$(PYTHON) tests/bench/checkpoint/bench.py --build $(BUILD) $(BENCH_FLAGS)
