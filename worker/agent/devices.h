@@ -29,9 +29,9 @@ struct devices {
     int threads; /* for each rank */
 };
 
-/* Read text: parts KIND[:COUNT][=CLASS[@SHARE]], or "auto" for all GPUs, without any cpu:1. gpus NULL: there are none, for the
- * reason in no_gpus. threads 0: the machine's processors shared out, at least one each. -EINVAL with the part of the
- * text that is at fault; *ret is unchanged then. */
+/* Read text: parts KIND[:COUNT][=CLASS[@SHARE]], or "auto" for all GPUs, without any cpu:1. gpus NULL: there are none,
+ * for the reason in no_gpus. threads 0: the machine's processors shared out, at least one each. -EINVAL with the part
+ * of the text that is at fault; *ret is unchanged then. */
 int devices_parse(const char *text, int threads, const struct gpus *gpus, const char *no_gpus, struct devices *ret,
                   struct merr *err);
 

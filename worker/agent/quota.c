@@ -83,8 +83,8 @@ int quota_find(char ret[PATH_MAX], struct merr *err)
     }
     buf_clear(&text);
     if (!found)
-        return merr_set(err, -ENOTSUP, "a share of the processor ('@') needs a control group (cgroup v2 or v1) with the "
-                        "cpu controller that this user may write to; under systemd: Delegate=cpu and "
+        return merr_set(err, -ENOTSUP, "a share of the processor ('@') needs a control group (cgroup v2 or v1) with "
+                        "the cpu controller that this user may write to; under systemd: Delegate=cpu and "
                         "DelegateSubgroup=agent; else leave '@…' out");
     (void)snprintf(ret, PATH_MAX, "%s", root);
     return 0;

@@ -1,8 +1,8 @@
 /* shim - the parent of one rank, which outlives the agent
  *
  * `muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] [--cgroup DIR] [--quota DIR
- * --share S] [--ready FD] [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with the rank's
- * log as standard output. It starts the program in a process group of its own, carries its output into the
+ * --share S] [--ready FD] [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with
+ * the rank's log as standard output. It starts the program in a process group of its own, carries its output into the
  * log, waits, ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is
  * there only once no process of the rank is.
  *

@@ -38,7 +38,8 @@ static void each_fault_names_the_part_and_changes_nothing(void **state)
         { "", "empty" },           { "cpu", "no count" },        { "cpu:", "count" },      { "cpu:0", "count" },
         { "cpu:-1", "count" },     { "cpu:257", "256" },         { "cpu:2x", "count" },      { "tpu:1", "'tpu'" },
         { "gpu:1", "no driver" },       { "cpu:1=", "class" },        { "cpu:1=Fast", "Fast" }, { "cpu:1,", "empty" },
-        { "cpu:1=a@0", "'a@0'" },  { "cpu:1=a@x", "no number" }, { "cpu:1=a@65", "share" }, { "cpu:1=@0.5", "class ''" },
+        { "cpu:1=a@0", "'a@0'" },  { "cpu:1=a@x", "no number" }, { "cpu:1=a@65", "share" },
+        { "cpu:1=@0.5", "class ''" },
         { "gpu:1=a@0.5", "processor" }, { "cpu:200,cpu:57", "256" }, { "cpu:99999999999999999999", "count" },
     };
 
