@@ -260,7 +260,7 @@ static void halves_of_the_leaves_have_like_work(void **state)
     }
 }
 
-/* One document's parts, in the order of the pack: nothing lost, nothing twice, the last one named. Returns its inputs. */
+/* One document's parts, in the order of the pack: nothing lost or twice, the last one named. Returns its inputs. */
 static int follow_parts(const struct pack *p, size_t *m)
 {
     uint32_t doc = p->of[p->first[*m]];
