@@ -389,7 +389,7 @@ static int find_row(struct round *r, struct rjob *j, const struct sched_shape *n
 {
     bool known = false;
     const struct rjob **at = j->job->n_places == 0 ? memo_of(r, j->job, &known) : NULL;
-    const struct rjob *like = known ? *at : NULL;
+    const struct rjob *like = at && known ? *at : NULL;
     struct row row;
 
     if (!known)
