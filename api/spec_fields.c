@@ -237,7 +237,8 @@ const struct field spec_fields[] = {
      "background; none: they stay as they are"},
     {"/checkpoint/memory_every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.memory_every_steps), .lo = 0,
      .hi = 1000000000, .auto_value = SPEC_EVERY_AUTO, .def = "\"auto\"", .help = "steps between snapshots in the "
-     "node's memory, from which the job goes on when a rank dies; 0: none; auto: as for every_steps"},
+     "nodes' memory, from which the job goes on when a rank dies or a node is lost; 0: none; auto: as for "
+     "every_steps"},
     {"/checkpoint/mtbf_hours", FIELD_NUMBER, SCOPE_TRAIN, AT(checkpoint.mtbf_hours), .lo = 0, .hi = 1e6,
      .above_lo = true, .def = "24.0", .help = "mean time between failures of a node, for auto"},
     {"/retry/max", FIELD_INT, SCOPE_ALL, AT(retry.max), .lo = 0, .hi = 1000, .def = "3",
