@@ -75,11 +75,15 @@ def snapshots(memory):
 
 
 def interrupted(job, folder, **layout):
-    """A run that is killed once there are a checkpoint and two newer snapshots; the folder of these."""
+    """A run that is killed once there are a checkpoint and two newer snapshots; the folder of these, without the one
+    that was under way, whose parts may all be there or not."""
     memory = folder / "memory"
     memory.mkdir()
     with ranks.Run(str(folder), job, memory=str(memory), **layout) as run:
         run.until(lambda: run.checkpoints() and len(snapshots(memory)) == 2 and snapshots(memory)[0] > 20)
+    for manifest in [p / "MANIFEST" for p in memory.iterdir() if p.is_dir()]:
+        if not manifest.exists():
+            shutil.rmtree(manifest.parent)
     return memory
 
 

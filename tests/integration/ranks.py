@@ -13,7 +13,7 @@ BUILD = os.environ.get("MUSTER_BUILD", os.path.join(ROOT, "build"))
 TRAIN = os.path.join(BUILD, "bin", "muster-train")
 
 DONE, USER, INTERNAL, NODE, ABORTED, DRAINED = 0, 65, 70, 74, 75, 76
-SAVE, DRAIN, ABORT = 1, 2, 3
+SAVE, DRAIN, ABORT = 1, 3, 4
 
 
 class Run:

@@ -116,7 +116,7 @@ def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path,
         assert len(lines(ended["dir"])) == STEPS, "with notice no step is lost"
         assert "rescaling" in [e.get("to") for e in cluster.events(job)]
         assert resumed(cluster, job) == [tier] * 3
-        wait_for("the job's memory to be given back", lambda: not os.listdir(shared_memory), 10)
+        wait_for("the job's memory to be given back", lambda: not os.listdir(cluster.memory()), 10)
     assert not cluster.leftovers()
 
 
