@@ -151,6 +151,19 @@ def heterogeneous(folder, quick):
     return 1000 / laid, 1000 / even, sum(2000 / t for t in times)
 
 
+def train_on(cluster, jobs, seconds):
+    """Let the jobs be at it for that long; one that ends before ends the benchmark."""
+    until = time.monotonic() + seconds
+
+    def passed():
+        for job in jobs:
+            state = cluster.job(job)["state"]
+            assert state not in ("succeeded", "failed", "cancelled"), f"{job} has {state} before its time"
+        return time.monotonic() >= until
+
+    wait_for(f"{seconds:.0f} s of training", passed, seconds + 10, every=0.5)
+
+
 def pair(folder, elastic, seconds_long):
     """Steps that two jobs do together while a node comes and goes, each in four devices at most."""
     spent = ["--hold", "2", "--round", "2"] if elastic else ["--policy", "fifo", "--round", "2"]
@@ -161,7 +174,7 @@ def pair(folder, elastic, seconds_long):
         jobs = [cluster.submit(small_spec(folder, f"p{i}", 12, (1, 4) if elastic else (3, 3)))["id"] for i in range(2)]
         where = [cluster.job(job)["dir"] for job in jobs]
         for verb in ("drain", "undrain", None):
-            time.sleep(seconds_long / 3)
+            train_on(cluster, jobs, seconds_long / 3)
             if verb:
                 cluster.api("POST", f"/v1/nodes/n2/{verb}")
         done = sum(n["step"] + 1 for n, _ in map(newest, where) if n)
