@@ -26,7 +26,7 @@ static inline uint64_t plan_memory_all(const struct plan_memory *m)
     return m->weights + m->gradients + m->optimizer + m->activations + m->rest;
 }
 
-/* Most buffers for gradients that are in use at once by a replica with leaves [begin, end) (worker/train/tree.h). */
+/* Most buffers for gradients that are in use at once by a replica with leaves [begin, end) (worker/optim/tree.h). */
 int plan_leaf_buffers(int begin, int end);
 
 /* Elements of the weights and of one gradient of pipeline rank r. */

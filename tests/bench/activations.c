@@ -14,8 +14,8 @@
 
 #include "scheduler/sequence/workload.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/family.h"
-#include "worker/train/stage.h"
+#include "worker/model/family.h"
+#include "worker/model/stage.h"
 
 #define LONGEST 1024 /* of the set, */
 #define FIXED 512    /* where all are alike */

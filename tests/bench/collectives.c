@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "worker/comm/coded.h"
-#include "worker/train/wire.h"
+#include "worker/comm/wire.h"
 
 #define TIMES_MAX 9
 

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/train/family.h"
+#include "worker/model/family.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

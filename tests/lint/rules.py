@@ -14,6 +14,17 @@ FLOORS = {
     "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],
     "server": ["base", "scheduler", "api"],
 }
+# Room of worker/ -> rooms of worker/ it may include from.
+ROOMS = {
+    "kernels": [], "diagnose": [], "text": [],
+    "data": ["text"],
+    "comm": ["diagnose"],
+    "model": ["comm", "kernels"],
+    "optim": ["comm", "kernels", "model"],
+    "tier": ["comm"],
+    "train": ["comm", "data", "diagnose", "kernels", "model", "optim", "text", "tier"],
+    "agent": ["diagnose", "train"],
+}
 PURE = {"scheduler"}  # no I/O, no clock, no chance
 IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"
                 r"clock_gettime|clock_mono_us|clock_wall_us|rand|getenv)\s*\(")
@@ -37,6 +48,12 @@ def folder_of(path):
     return None
 
 
+def room_of(path):
+    """Which room of worker/ a file is in, or None."""
+    parts = path.split("/")
+    return parts[1] if parts[0] == "worker" and len(parts) > 2 else None
+
+
 def check_c(path, text, complain):
     folder = folder_of(path)
     code = strip_comments_and_strings(text)
@@ -47,6 +64,9 @@ def check_c(path, text, complain):
             allowed = [folder] + FLOORS[folder] + (["gen"] if folder == "server" else [])
             if "/" in target and not any(target.startswith(a + "/") for a in allowed):
                 complain(path, number, f"{folder}/ may not include {target}: see the floor table")
+            here, there = room_of(path), room_of(target)
+            if here and there and there != here and there not in ROOMS.get(here, []):
+                complain(path, number, f"worker/{here}/ may not include {target}: see ROOMS in tests/lint/rules.py")
     for number, line in enumerate(code.split("\n"), 1):
         banned = BANNED_CALL.search(line)
         if banned:

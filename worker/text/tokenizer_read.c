@@ -11,9 +11,9 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "worker/text/tokenizer_impl.h"
 #include "worker/text/unicode.h"
-#include "worker/train/try.h"
 
 #define WORD_MAX (1 << 20) /* bytes of a token */
 

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/read.h"
 #include "worker/tier/stream.h"
-#include "worker/train/try.h"
 
 struct fetch {
     const struct fetch_cfg *cfg;

@@ -14,12 +14,12 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/coordinate.h"
 #include "checkpoint/folder.h"
 #include "worker/comm/comm.h"
 #include "worker/tier/parity.h"
 #include "worker/tier/stream.h"
-#include "worker/train/try.h"
 
 #define PARTS_US (INT64_C(60) * 1000000) /* for the ranks of a node to write their data files */
 #define KEPT 2

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/part.h"
 #include "worker/tier/stream.h"
-#include "worker/train/try.h"
 
 #define SUFFIX ".rebuilt"
 #define PLACES (PARITY_NODES_MAX + 1)

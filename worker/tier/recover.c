@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/coordinate.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/format.h"
@@ -19,7 +20,6 @@
 #include "worker/tier/guard.h"
 #include "worker/tier/rebuild.h"
 #include "worker/tier/stream.h"
-#include "worker/train/try.h"
 
 #define VIEW ".view" /* folder of the snapshot being read */
 

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/part.h"
 #include "worker/tier/stream.h"
-#include "worker/train/try.h"
 
 #define ENTRIES_MAX 4096 /* snapshots on all nodes: each keeps a few */
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "scheduler/plan/layout.h"
 #include "scheduler/plan/memory.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 #define PLAN_TEXT_MAX ((size_t)256 << 20)
 #define ROUNDS 4 /* of a pipeline */

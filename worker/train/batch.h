@@ -6,7 +6,7 @@
 
 #include "api/spec.h"
 #include "worker/data/feed.h"
-#include "worker/train/model.h"
+#include "worker/model/model.h"
 
 /* Fill in all of a feed's configuration but its steps, its rows' multiple and the replicas. -ENOENT: no such policy. */
 int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model, const struct docset *docs, bool gpu,

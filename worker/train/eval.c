@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/try.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 static int load_samples(struct train *t, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 #define DURABLE_WITHIN_US (INT64_C(300) * 1000000) /* state may be in memory alone for so long */
 #define COPY_AFTER_US (INT64_C(2) * 1000000)       /* what was taken over goes to disk, unless the job moves again */

@@ -15,8 +15,8 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "base/version.h"
-#include "worker/train/try.h"
 
 #define MARK_MAGIC UINT64_C(0x314b52414d50454b)
 #define FOLDER "keep"

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
-#include "worker/train/mesh.h"
+#include "worker/comm/mesh.h"
 
 struct keep;
 

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 #define CHECK_EVERY 500 /* steps between looks at whether replicas are the same */
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "worker/train/try.h"
+#include "base/try.h"
 
 enum { SENT_F, SENT_B, GOT_F, GOT_B, REQUESTS };
 

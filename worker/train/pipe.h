@@ -10,10 +10,10 @@
 #include "base/merr.h"
 #include "scheduler/plan/schedule.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/mesh.h"
 #include "worker/diagnose/flight.h"
-#include "worker/train/mesh.h"
-#include "worker/train/stage.h"
-#include "worker/train/tree.h"
+#include "worker/model/stage.h"
+#include "worker/optim/tree.h"
 
 /* Put micro-batch number micro of this run into the slot: its layout when it is not a full one, sample numbers and, if
  * text, tokens and targets. Pieces of sequences go with schedule_new_pieces(), and no sequence is in two leaves. */

@@ -11,7 +11,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
-#include "worker/train/try.h"
+#include "base/try.h"
 
 #define PATH_MAX_BYTES 4200
 #define REPLICAS_MAX 64               /* whose times are told one by one */

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "worker/tier/recover.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 #define CANDIDATES_MAX 16 /* damaged checkpoints passed over before giving up */
 

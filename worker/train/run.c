@@ -8,9 +8,9 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "scheduler/plan/shape.h"
 #include "worker/comm/comm.h"
-#include "worker/train/try.h"
 
 #define ASSIGNMENT_MAX (8u << 20) /* bytes */
 

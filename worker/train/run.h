@@ -7,7 +7,7 @@
 
 #include "api/spec.h"
 #include "base/merr.h"
-#include "worker/train/mesh.h"
+#include "worker/comm/mesh.h"
 
 #define RUN_PATH_MAX 4096
 

@@ -9,13 +9,13 @@
 #include "checkpoint/checkpoint.h"
 #include "worker/text/tokenizer.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/model.h"
-#include "worker/train/mesh.h"
-#include "worker/train/param.h"
-#include "worker/train/site.h"
-#include "worker/train/stage.h"
+#include "worker/model/model.h"
+#include "worker/comm/mesh.h"
+#include "worker/model/param.h"
+#include "worker/model/site.h"
+#include "worker/model/stage.h"
 #include "worker/train/state.h"
-#include "worker/train/try.h"
+#include "base/try.h"
 
 #define BYTE_TOKENS 256
 

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "worker/tier/parity.h"
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 #define FINISH_US (INT64_C(600) * 1000000) /* for the last checkpoint to be committed */
 #define SAVES_AT_ONCE 2                    /* the checkpoint writer takes no more */

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "worker/train/try.h"
+#include "base/try.h"
 
 struct list {
     struct mck_buffer *v;

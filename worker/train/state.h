@@ -9,9 +9,9 @@
 
 #include "base/merr.h"
 #include "checkpoint/checkpoint.h"
-#include "worker/train/mesh.h"
-#include "worker/train/optim.h"
-#include "worker/train/param.h"
+#include "worker/comm/mesh.h"
+#include "worker/model/param.h"
+#include "worker/optim/optim.h"
 
 struct state_view {
     const struct params *params;

@@ -10,11 +10,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "scheduler/plan/layout.h"
 #include "scheduler/plan/memory.h"
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
-#include "worker/train/try.h"
 
 #define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
 #define GEMM_SIDE 256

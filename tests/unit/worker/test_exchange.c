@@ -6,8 +6,8 @@
 
 #include "scheduler/plan/layout.h"
 #include "tests/unit/worker/test_comm_team.inc"
-#include "worker/train/exchange.h"
-#include "worker/train/param.h"
+#include "worker/model/param.h"
+#include "worker/optim/exchange.h"
 
 #define BLOCKS 7 /* of the first region: not all pieces are equal, and with 8 replicas one is empty */
 #define REST (BLOCKS * PARAM_BLOCK)

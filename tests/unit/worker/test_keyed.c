@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/train/keyed.h"
+#include "worker/optim/keyed.h"
 
 #define FIRST 5000  /* floats of the first tensor: a short last unit */
 #define REST (4 * PARAM_BLOCK)

@@ -1,6 +1,6 @@
 #include "tests/unit/test.h"
 
-#include "worker/train/mesh.h"
+#include "worker/comm/mesh.h"
 
 static void every_rank_has_its_own_place_with_tp_fastest_and_pp_slowest(void **state)
 {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/train/family.h"
+#include "worker/model/family.h"
 
 static json_t *parse(const char *text)
 {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/train/family.h"
-#include "worker/train/optim.h"
+#include "worker/model/family.h"
+#include "worker/optim/optim.h"
 
 static void the_learning_rate_follows_the_formula(void **state)
 {

@@ -6,8 +6,8 @@
 
 #include "base/hash.h"
 #include "tests/unit/worker/test_comm_team.inc"
-#include "worker/train/family.h"
-#include "worker/train/optim.h"
+#include "worker/model/family.h"
+#include "worker/optim/optim.h"
 
 #define STEPS 3 /* of each way */
 

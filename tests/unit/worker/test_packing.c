@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "worker/kernels/kernels.h"
-#include "worker/train/family.h"
-#include "worker/train/stage.h"
+#include "worker/model/family.h"
+#include "worker/model/stage.h"
 
 #define VOCAB 21
 #define CONTEXT 16

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/train/family.h"
-#include "worker/train/param.h"
+#include "worker/model/family.h"
+#include "worker/model/param.h"
 
 static struct model_cfg model(int tp, int tp_index, bool tied)
 {

@@ -6,11 +6,11 @@
 #include "base/philox.h"
 #include "checkpoint/checkpoint.h"
 #include "scheduler/plan/memory.h"
-#include "worker/train/family.h"
-#include "worker/train/optim.h"
+#include "worker/model/family.h"
+#include "worker/model/stage.h"
+#include "worker/optim/optim.h"
+#include "worker/optim/tree.h"
 #include "worker/train/run.h"
-#include "worker/train/stage.h"
-#include "worker/train/tree.h"
 
 _Static_assert(PLAN_TENSOR_BLOCK == PARAM_BLOCK, "a tensor's place");
 _Static_assert(PLAN_HEAD_ROWS == STAGE_HEAD_ROWS, "rows of logits");

@@ -8,8 +8,8 @@
 
 #include "base/philox.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/family.h"
-#include "worker/train/stage.h"
+#include "worker/model/family.h"
+#include "worker/model/stage.h"
 
 #define MICRO 2
 #define LENGTH 5

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "worker/train/stage_impl.h"
+#include "worker/model/stage_impl.h"
 
 #define ROOM 48
 #define SLOTS 2

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/train/family.h"
+#include "worker/model/family.h"
 #include "worker/train/state.h"
 
 #define LAYERS 5

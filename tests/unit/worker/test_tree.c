@@ -7,7 +7,7 @@
 
 #include "scheduler/plan/layout.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/tree.h"
+#include "worker/optim/tree.h"
 
 #define N 5
 #define LEAVES_MAX 17

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "worker/train/wire.h"
+#include "worker/comm/wire.h"
 
 #define N 8192u
 

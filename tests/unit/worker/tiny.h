@@ -7,8 +7,8 @@
 
 #include "tests/unit/test.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/family.h"
-#include "worker/train/stage.h"
+#include "worker/model/family.h"
+#include "worker/model/stage.h"
 
 #define TINY_LAYERS 5
 #define TINY_VOCAB 21

@@ -9,16 +9,16 @@
  * travels as the coded leaves below it, each as soon as it is complete, and its owners add them up; or as a sum
  * in f32 where that is shorter, as it is for nodes of many leaves. Which of both changes no bit either.
  */
-#ifndef MUSTER_WORKER_TRAIN_EXCHANGE_H
-#define MUSTER_WORKER_TRAIN_EXCHANGE_H
+#ifndef MUSTER_WORKER_OPTIM_EXCHANGE_H
+#define MUSTER_WORKER_OPTIM_EXCHANGE_H
 
 #include <stddef.h>
 
 #include "base/merr.h"
 #include "worker/comm/comm.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/keyed.h"
-#include "worker/train/tree.h"
+#include "worker/optim/keyed.h"
+#include "worker/optim/tree.h"
 
 #define EXCHANGE_REGIONS 3
 

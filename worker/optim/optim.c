@@ -1,4 +1,4 @@
-#include "worker/train/optim.h"
+#include "worker/optim/optim.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "worker/train/exchange.h"
-#include "worker/train/try.h"
+#include "base/try.h"
+#include "worker/optim/exchange.h"
 
 enum { REST, TIED, HEAD, REGIONS = EXCHANGE_REGIONS };
 #define PART_WEIGHTS REGIONS /* vectors that travel: gradients by region, then weights by region */

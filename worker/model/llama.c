@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "worker/train/family.h"
-#include "worker/train/param_build.h"
-#include "worker/train/stage_impl.h"
-#include "worker/train/try.h"
+#include "base/try.h"
+#include "worker/model/family.h"
+#include "worker/model/param_build.h"
+#include "worker/model/stage_impl.h"
 
 enum { PLAIN_TENSORS = 9, BIAS_TENSORS = 3 };
 

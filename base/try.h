@@ -1,6 +1,6 @@
 /* try - leave the function with a call's code when it failed; the callee has put the words into err */
-#ifndef MUSTER_WORKER_TRAIN_TRY_H
-#define MUSTER_WORKER_TRAIN_TRY_H
+#ifndef MUSTER_BASE_TRY_H
+#define MUSTER_BASE_TRY_H
 
 #define TRY(call)               \
     do {                        \

@@ -3,12 +3,12 @@
  * A block of every family is x + proj(attention(qkv(norm1(x)))), then + out(activation(fc(norm2(.)))). The engine
  * reads the rest from here and from model_cfg. Only plain data and functions without state.
  */
-#ifndef MUSTER_WORKER_TRAIN_FAMILY_H
-#define MUSTER_WORKER_TRAIN_FAMILY_H
+#ifndef MUSTER_WORKER_MODEL_FAMILY_H
+#define MUSTER_WORKER_MODEL_FAMILY_H
 
 #include "worker/kernels/kernels.h"
-#include "worker/train/model.h"
-#include "worker/train/param.h"
+#include "worker/model/model.h"
+#include "worker/model/param.h"
 
 struct stage;
 

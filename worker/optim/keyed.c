@@ -1,4 +1,4 @@
-#include "worker/train/keyed.h"
+#include "worker/optim/keyed.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "compress/codec.h"
-#include "worker/train/wire.h"
+#include "worker/comm/wire.h"
 
 struct unit { /* of an arena */
     uint32_t tensor; /* whose floats these are, and below it, whether of the head's part of a tied one */

@@ -1,12 +1,12 @@
-#include "worker/train/exchange.h"
+#include "worker/optim/exchange.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/try.h"
 #include "scheduler/plan/layout.h"
-#include "worker/train/param.h"
-#include "worker/train/try.h"
+#include "worker/model/param.h"
 
 #define CODED_LEAVES 4 /* most of a node that travels as its leaves: of more, the sum is shorter */
 

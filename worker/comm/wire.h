@@ -5,8 +5,8 @@
  *
  * A coded wire gives the same bits again for the same layout and the same job; another layout rounds differently.
  */
-#ifndef MUSTER_WORKER_TRAIN_WIRE_H
-#define MUSTER_WORKER_TRAIN_WIRE_H
+#ifndef MUSTER_WORKER_COMM_WIRE_H
+#define MUSTER_WORKER_COMM_WIRE_H
 
 #include <stdbool.h>
 #include <stddef.h>

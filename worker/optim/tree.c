@@ -1,11 +1,11 @@
-#include "worker/train/tree.h"
+#include "worker/optim/tree.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/train/try.h"
+#include "base/try.h"
 
 /* Whether the last two nodes are the halves of one aligned node. */
 static bool mergeable(const struct tree_node *node, int n)

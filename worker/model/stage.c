@@ -1,14 +1,14 @@
-#include "worker/train/stage.h"
+#include "worker/model/stage.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/philox.h"
-#include "worker/train/family.h"
-#include "worker/train/site.h"
-#include "worker/train/stage_impl.h"
-#include "worker/train/try.h"
+#include "base/try.h"
+#include "worker/model/family.h"
+#include "worker/model/site.h"
+#include "worker/model/stage_impl.h"
 
 /* --- memory -------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-#include "worker/train/wire.h"
+#include "worker/comm/wire.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* stage_impl - what stage.c (the ends), stage_memory.c (what is kept where) and block.c (the blocks) share */
-#ifndef MUSTER_WORKER_TRAIN_STAGE_IMPL_H
-#define MUSTER_WORKER_TRAIN_STAGE_IMPL_H
+#ifndef MUSTER_WORKER_MODEL_STAGE_IMPL_H
+#define MUSTER_WORKER_MODEL_STAGE_IMPL_H
 
 #include "scheduler/sequence/mimose.h"
-#include "worker/train/stage.h"
+#include "worker/model/stage.h"
 
 struct block_keys { /* Philox keys of one block's dropout */
     uint32_t *attention; /* [heads local][2] */

@@ -11,8 +11,8 @@
  * head: the head's part of the tied tensor's gradient, kept apart so that one stage or several add the two
  * parts in the same order; only where one rank holds both. Rest and tied are each cut over dp in whole blocks.
  */
-#ifndef MUSTER_WORKER_TRAIN_PARAM_H
-#define MUSTER_WORKER_TRAIN_PARAM_H
+#ifndef MUSTER_WORKER_MODEL_PARAM_H
+#define MUSTER_WORKER_MODEL_PARAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,8 +20,8 @@
 
 #include "base/merr.h"
 #include "scheduler/plan/split.h"
-#include "worker/train/mesh.h"
-#include "worker/train/model.h"
+#include "worker/comm/mesh.h"
+#include "worker/model/model.h"
 
 #define PARAM_BLOCK 2048 /* elements: unit of starts, of cuts over dp and of the gradient norm; groups of codecs
                             divide it, so no two tensors share a scale */

@@ -1,4 +1,4 @@
-#include "worker/train/rope.h"
+#include "worker/model/rope.h"
 
 #include <errno.h>
 #include <math.h>

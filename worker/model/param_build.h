@@ -1,8 +1,8 @@
 /* param_build - how a family lists the tensors of a block: each call adds one, in canonical order */
-#ifndef MUSTER_WORKER_TRAIN_PARAM_BUILD_H
-#define MUSTER_WORKER_TRAIN_PARAM_BUILD_H
+#ifndef MUSTER_WORKER_MODEL_PARAM_BUILD_H
+#define MUSTER_WORKER_MODEL_PARAM_BUILD_H
 
-#include "worker/train/param.h"
+#include "worker/model/param.h"
 
 #define PARAM_STD 0.02 /* deviation of fresh matrices */
 

@@ -14,20 +14,20 @@
  * With codecs keyed by tensor (keyed.h; zero 1 only) it is leaves that are coded, and weights on one replica too: all
  * bits are again the same for any dp and pp.
  */
-#ifndef MUSTER_WORKER_TRAIN_OPTIM_H
-#define MUSTER_WORKER_TRAIN_OPTIM_H
+#ifndef MUSTER_WORKER_OPTIM_OPTIM_H
+#define MUSTER_WORKER_OPTIM_OPTIM_H
 
 #include <stddef.h>
 
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/mesh.h"
+#include "worker/comm/wire.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/keyed.h"
-#include "worker/train/mesh.h"
-#include "worker/train/param.h"
-#include "worker/train/tree.h"
-#include "worker/train/wire.h"
+#include "worker/model/param.h"
+#include "worker/optim/keyed.h"
+#include "worker/optim/tree.h"
 
 struct optim_cfg {
     const struct kern_ops *k;

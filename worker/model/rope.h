@@ -3,8 +3,8 @@
  * Pure. Scaling for long contexts: linear divides all frequencies by factor; llama3 divides the slow ones, leaves the
  * quick ones alone and blends between.
  */
-#ifndef MUSTER_WORKER_TRAIN_ROPE_H
-#define MUSTER_WORKER_TRAIN_ROPE_H
+#ifndef MUSTER_WORKER_MODEL_ROPE_H
+#define MUSTER_WORKER_MODEL_ROPE_H
 
 #include <jansson.h>
 

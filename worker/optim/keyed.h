@@ -7,15 +7,15 @@
  *
  * Not thread safe: the rank's thread owns it.
  */
-#ifndef MUSTER_WORKER_TRAIN_KEYED_H
-#define MUSTER_WORKER_TRAIN_KEYED_H
+#ifndef MUSTER_WORKER_OPTIM_KEYED_H
+#define MUSTER_WORKER_OPTIM_KEYED_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/merr.h"
-#include "worker/train/param.h"
+#include "worker/model/param.h"
 
 struct keyed;
 

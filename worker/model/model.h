@@ -2,8 +2,8 @@
  *
  * What sets one family of models apart from another (names, norm, activation) is in its table, family.h.
  */
-#ifndef MUSTER_WORKER_TRAIN_MODEL_H
-#define MUSTER_WORKER_TRAIN_MODEL_H
+#ifndef MUSTER_WORKER_MODEL_MODEL_H
+#define MUSTER_WORKER_MODEL_MODEL_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 
 #include "api/spec.h"
 #include "base/merr.h"
-#include "worker/train/rope.h"
+#include "worker/model/rope.h"
 
 #define MODEL_VOCAB_ALIGN 64 /* the vocabulary is padded to a multiple of this times tp */
 

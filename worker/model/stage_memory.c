@@ -2,9 +2,9 @@
 #include <assert.h>
 #include <string.h>
 
-#include "worker/train/family.h"
-#include "worker/train/stage_impl.h"
-#include "worker/train/try.h"
+#include "base/try.h"
+#include "worker/model/family.h"
+#include "worker/model/stage_impl.h"
 
 /* Hands out pieces of one arena; with base NULL it only counts. */
 struct carve {

@@ -3,8 +3,8 @@
  * Rank order: tp fastest, then dp, then pp slowest, so that a tp group are neighbours on one node. Values
  * only: no traffic, no memory.
  */
-#ifndef MUSTER_WORKER_TRAIN_MESH_H
-#define MUSTER_WORKER_TRAIN_MESH_H
+#ifndef MUSTER_WORKER_COMM_MESH_H
+#define MUSTER_WORKER_COMM_MESH_H
 
 #include <stdbool.h>
 

@@ -6,8 +6,8 @@
  * an aligned node, so it keeps at most 2·log2 V buffers, and ends with the nodes named by tree_partials().
  * Owners finish the tree from all replicas' nodes. Same additions, same bits, however the leaves are spread.
  */
-#ifndef MUSTER_WORKER_TRAIN_TREE_H
-#define MUSTER_WORKER_TRAIN_TREE_H
+#ifndef MUSTER_WORKER_OPTIM_TREE_H
+#define MUSTER_WORKER_OPTIM_TREE_H
 
 #include <stddef.h>
 

@@ -1,4 +1,4 @@
-#include "worker/train/mesh.h"
+#include "worker/comm/mesh.h"
 
 #include <assert.h>
 

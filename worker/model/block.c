@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <math.h>
 
-#include "worker/train/family.h"
-#include "worker/train/stage_impl.h"
-#include "worker/train/try.h"
+#include "base/try.h"
+#include "worker/model/family.h"
+#include "worker/model/stage_impl.h"
 
 /* --- linear maps ------------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* site - which use of chance a Philox key belongs to: philox_key(seed, site, layer, head) */
-#ifndef MUSTER_WORKER_TRAIN_SITE_H
-#define MUSTER_WORKER_TRAIN_SITE_H
+#ifndef MUSTER_WORKER_MODEL_SITE_H
+#define MUSTER_WORKER_MODEL_SITE_H
 
 enum { /* part of every run's meaning: never renumbered; the data's sites start at 0x100 */
     SITE_INIT = 1,

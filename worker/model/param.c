@@ -1,4 +1,4 @@
-#include "worker/train/param.h"
+#include "worker/model/param.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,9 +10,9 @@
 
 #include "base/hash.h"
 #include "base/philox.h"
-#include "worker/train/family.h"
-#include "worker/train/param_build.h"
-#include "worker/train/site.h"
+#include "worker/model/family.h"
+#include "worker/model/param_build.h"
+#include "worker/model/site.h"
 
 enum { ID_EMBEDDING = 0, ENDS_MAX = 6 };
 

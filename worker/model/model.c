@@ -1,11 +1,11 @@
-#include "worker/train/model.h"
+#include "worker/model/model.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
 
-#include "worker/train/family.h"
-#include "worker/train/try.h"
+#include "base/try.h"
+#include "worker/model/family.h"
 
 #define EPS_DEFAULT 1e-5
 #define WIDTH_MAX (1 << 28) /* of queries, keys and values together: numbers of columns are ints */

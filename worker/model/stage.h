@@ -27,8 +27,8 @@
  * slot->out   after forward the output; on the last stage, in training, already the gradient of the blocks'
  *             output. Before backward the gradient of the output, after it the gradient of the input.
  */
-#ifndef MUSTER_WORKER_TRAIN_STAGE_H
-#define MUSTER_WORKER_TRAIN_STAGE_H
+#ifndef MUSTER_WORKER_MODEL_STAGE_H
+#define MUSTER_WORKER_MODEL_STAGE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,10 +37,10 @@
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/comm/comm.h"
+#include "worker/comm/wire.h"
 #include "worker/kernels/kernels.h"
-#include "worker/train/model.h"
-#include "worker/train/param.h"
-#include "worker/train/wire.h"
+#include "worker/model/model.h"
+#include "worker/model/param.h"
 
 #define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
 
