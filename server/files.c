@@ -340,7 +340,7 @@ void files_answer_logs(struct files *f, struct call *call)
 
 /* --- giving metrics out ------------------------------------------------------------------------------ */
 
-/* Generations that have metrics, oldest first. */
+/* The newest generations that have metrics, oldest first. */
 static size_t find_metrics(const char *dir, int *gens, size_t most)
 {
     DIR *d = opendir(dir);
@@ -348,12 +348,17 @@ static size_t find_metrics(const char *dir, int *gens, size_t most)
 
     if (!d)
         return 0;
-    for (struct dirent *e = readdir(d); e && n < most; e = readdir(d)) {
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
         int g, end = 0;
-        size_t at = n;
+        size_t at;
 
         if (sscanf(e->d_name, "metrics.g%9d.jsonl%n", &g, &end) != 1 || end == 0)
             continue;
+        if (n == most && g < gens[0])
+            continue;
+        if (n == most) /* the oldest makes room */
+            memmove(gens, gens + 1, --n * sizeof(*gens));
+        at = n;
         for (; at > 0 && gens[at - 1] > g; at--)
             gens[at] = gens[at - 1];
         gens[at] = g;

@@ -129,6 +129,25 @@ static void a_later_generation_replaces_the_steps_it_repeats(void **state)
     json_decref(got);
 }
 
+static void of_very_many_generations_the_newest_count(void **state)
+{
+    json_t *got, *step;
+
+    for (int g = 1; g <= 300; g++) { /* one step each */
+        char path[96], text[32];
+
+        (void)snprintf(path, sizeof(path), "%s/j1/metrics.g%d.jsonl", (const char *)*state, g);
+        (void)snprintf(text, sizeof(text), "{\"step\":%d}\n", g);
+        assert_int_equal(io_write_file(path, text, strlen(text), 0600, NULL), 0);
+    }
+    got = files_read_metrics(*state, 1, NULL, 1000);
+    step = json_object_get(json_object_get(got, "metrics"), "step");
+    assert_int_equal(json_array_size(step), 256);
+    for (size_t i = 0; i < 256; i++)
+        assert_int_equal(json_integer_value(json_array_get(step, i)), 45 + (int)i);
+    json_decref(got);
+}
+
 static void bytes_that_are_no_text_do_not_break_an_answer(void **state)
 {
     static const char raw[] = "ok \xff\xfe\xc3\x28 \xe2\x82\xac end\n";
@@ -150,6 +169,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(pieces_of_unknown_jobs_are_acknowledged_and_dropped, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(malformed_pieces_are_refused, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_the_steps_it_repeats, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(of_very_many_generations_the_newest_count, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(bytes_that_are_no_text_do_not_break_an_answer, make_spool, drop_spool),
     };
 
