@@ -494,3 +494,8 @@ def test_two_agents_of_one_folder_are_refused(server, node, folder):
                              "--state", node.state, "--node", "n2"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert second.returncode == 1 and "another agent" in second.stderr
     node.end()
+
+
+def test_the_version_is_told():
+    done = subprocess.run([AGENT, "--version"], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0 and done.stdout.startswith("muster-agent ")

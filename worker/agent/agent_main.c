@@ -13,6 +13,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_int.h"
 #include "worker/agent/memory.h"
@@ -21,7 +22,7 @@
 struct options {
     const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory;
     int threads;
-    bool stop_ranks;
+    bool stop_ranks, version;
 };
 
 static void usage(FILE *out)
@@ -52,7 +53,7 @@ static void usage(FILE *out)
 
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, STOP, LEVEL };
+    enum { SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, STOP, LEVEL, VERSION };
     static const struct option options[] = {
         { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
         { "ca-file", required_argument, NULL, CA },       { "state", required_argument, NULL, STATE },
@@ -60,7 +61,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "address", required_argument, NULL, ADDRESS },  { "threads", required_argument, NULL, THREADS },
         { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
         { "log-level", required_argument, NULL, LEVEL },  { "memory", required_argument, NULL, MEMORY },
-        { "help", no_argument, NULL, 'h' },
+        { "help", no_argument, NULL, 'h' },               { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
     };
     char *end;
@@ -86,6 +87,7 @@ static int parse(int argc, char **argv, struct options *o)
                 return -EINVAL;
             }
             break;
+        case VERSION: o->version = true; return 1;
         case 'h': return 1;
         default: return -EINVAL;
         }
@@ -278,6 +280,10 @@ int agent_main(int argc, char **argv, const char *self, const char *train)
     struct merr err;
     int r = parse(argc, argv, &o);
 
+    if (o.version) {
+        puts("muster-agent " MUSTER_VERSION);
+        return 0;
+    }
     if (r != 0) {
         usage(r > 0 ? stdout : stderr);
         return r > 0 ? 0 : 2;
