@@ -242,8 +242,9 @@ static bool all_shipped(const json_t *body, const char *job, json_int_t generati
         size_t i;
 
         json_array_foreach(json_object_get(body, kind[k]), i, piece) {
-            if (json_integer_value(json_object_get(piece, "generation")) == generation &&
-                strcmp(json_string_value(json_object_get(piece, "job")), job) == 0)
+            const char *of = json_string_value(json_object_get(piece, "job"));
+
+            if (of && json_integer_value(json_object_get(piece, "generation")) == generation && strcmp(of, job) == 0)
                 return false;
         }
     }
@@ -447,6 +448,21 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
     events_note(c, job, e ? e->job.user : "", kept, generation, actor, type, message ? message : type, o);
 }
 
+/* Take the whole lines of a piece, as many as this turn has room for: the others are sent again. A piece without any
+ * is of a line longer than pieces are, and passed over. Returns the bytes that are done with. */
+static size_t take_lines(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *text)
+{
+    const char *p = text, *nl = strchr(p, '\n');
+
+    if (!nl)
+        return strlen(text);
+    for (; nl && core_turn_has_room(c); nl = strchr(p, '\n')) {
+        take_line(c, e, job, generation, p, (size_t)(nl - p));
+        p = nl + 1;
+    }
+    return (size_t)(p - text);
+}
+
 static void take_events(struct core *c, const struct node *n, const json_t *body, json_t *acks)
 {
     json_t *piece;
@@ -454,7 +470,7 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
 
     json_array_foreach(json_object_get(body, "events"), i, piece) {
         const char *name = json_string_value(json_object_get(piece, "job"));
-        const char *text = json_string_value(json_object_get(piece, "text")), *p = text, *nl;
+        const char *text = json_string_value(json_object_get(piece, "text"));
         uint32_t generation = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
         int64_t offset = json_integer_value(json_object_get(piece, "offset")), at;
         uint64_t job = job_id_parse(name);
@@ -466,10 +482,8 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
         if (at < 0)
             at = offset + (int64_t)strlen(text);
         else if (at == offset) {
-            for (; (nl = strchr(p, '\n')); p = nl + 1)
-                take_line(c, e, job, generation, p, (size_t)(nl - p));
-            at = offset + (p - text);
-            if (p > text)
+            at = offset + (int64_t)take_lines(c, e, job, generation, text);
+            if (at > offset)
                 set_offset(c, e, job, n->name, generation, at);
         }
         (void)json_array_append_new(acks, json_pack("{s:s, s:I, s:I}", "job", name, "generation",

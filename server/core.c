@@ -315,6 +315,7 @@ static bool commit(struct core *c)
         }
     }
     c->dirty = NULL;
+    c->turn_bytes = 0;
     return true;
 }
 
@@ -346,9 +347,14 @@ static void deliver(struct core *c, bool durable)
 
 /* --- the thread -------------------------------------------------------------------------------------- */
 
+bool core_turn_has_room(const struct core *c)
+{
+    return store_batch_bytes(c->store) + c->turn_bytes < CORE_TURN_BYTES;
+}
+
 static void run_calls(struct core *c, struct call *list)
 {
-    while (list) {
+    while (list && core_turn_has_room(c)) {
         struct call *call = list;
 
         list = call->next;
@@ -362,6 +368,7 @@ static void run_calls(struct core *c, struct call *list)
         *c->done_tail = call;
         c->done_tail = &call->next;
     }
+    c->later = list;
 }
 
 static int64_t next_deadline(const struct core *c, int64_t now)
@@ -385,6 +392,15 @@ static void tick(struct core *c, int64_t now)
     c->poke = true; /* deadlines of long-polls */
 }
 
+static void refuse_all(struct call *list)
+{
+    for (struct call *call = list, *next; call; call = next) {
+        next = call->next;
+        call_problem(call, 503, "stopping", "the server is stopping; ask again");
+        call_deliver(call);
+    }
+}
+
 static void *serve(void *arg)
 {
     struct core *c = arg;
@@ -392,7 +408,7 @@ static void *serve(void *arg)
 
     while (durable) {
         int64_t now = clock_mono_us();
-        struct call *list = queue_take(&c->queue, CORE_TURN_MAX, next_deadline(c, now));
+        struct call *list = c->later ? c->later : queue_take(&c->queue, CORE_TURN_MAX, next_deadline(c, now));
 
         if (!list && queue_closed(&c->queue))
             break;
@@ -412,11 +428,8 @@ static void *serve(void *arg)
         }
     }
     queue_close(&c->queue);
-    for (struct call *call = queue_take(&c->queue, SIZE_MAX, 0), *next; call; call = next) {
-        next = call->next;
-        call_problem(call, 503, "stopping", "the server is stopping; ask again");
-        call_deliver(call);
-    }
+    refuse_all(c->later);
+    refuse_all(queue_take(&c->queue, SIZE_MAX, 0));
     agents_answer_waiters(c, true);
     events_stop(c);
     return NULL;

@@ -30,6 +30,7 @@
 
 #define CORE_QUEUE_MAX 16384
 #define CORE_TURN_MAX 1024
+#define CORE_TURN_BYTES (STORE_BATCH_BYTES / 16) /* to be stored; a turn that has come to them takes no further call */
 #define CORE_JOBS_MAX 100000
 #define CORE_NODES_MAX 4096
 #define CORE_PROJECTS_MAX (SCHED_TENANTS_MAX - 1) /* the first tenant is of all jobs without a project of its own */
@@ -242,6 +243,8 @@ struct core {
     size_t n_out, out_cap;
     struct call *done; /* answered in this turn, oldest first */
     struct call **done_tail;
+    struct call *later;  /* taken from the queue for this turn, which was full */
+    size_t turn_bytes;   /* of specs that the turn's commit will store */
 
     bool handed; /* the call that runs was handed on: it is no longer ours */
     bool schedule_wanted;
@@ -274,6 +277,9 @@ uint64_t core_classes_of(const struct core *c, const struct entry *e);
 /* Whether a slot that is in no job's hands can be given to one, as far as the slot goes. */
 bool core_slot_usable(const struct slot *s);
 void core_target_clear(struct entry *e);
+
+/* Whether what the turn stores is still little enough for one write. */
+bool core_turn_has_room(const struct core *c);
 
 /* Let a cause happen to a job: transition, event, record. Returns as job_transition; nothing changed on failure. */
 int core_change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err);

@@ -25,7 +25,8 @@ static struct published *out_add(struct core *c)
     return &c->out[c->n_out++];
 }
 
-static void keep(struct core *c, uint64_t job, const char *text, uint64_t id, bool note)
+/* user: whose it is, for the list of all events, where the job may be gone from the working set. */
+static void keep(struct core *c, uint64_t job, const char *user, const char *text, uint64_t id, bool note)
 {
     char key[56], stream_id[32], max[16];
 
@@ -40,7 +41,8 @@ static void keep(struct core *c, uint64_t job, const char *text, uint64_t id, bo
             (void)snprintf(max, sizeof(max), "%d", STORE_EVENTS_MAX);
         }
     }
-    store_add(c->store, "XADD", "muster:events", "MAXLEN", "~", max, stream_id, "e", text, NULL);
+    store_add(c->store, "XADD", "muster:events", "MAXLEN", "~", max, stream_id, "e", text, "u", user,
+              NULL);
 }
 
 void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool kept, bool note, bool last)
@@ -63,7 +65,7 @@ void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *eve
         return;
     }
     if (kept)
-        keep(c, job, text, id, note);
+        keep(c, job, user, text, id, note);
     /* kept ones always: a follower may come later in this very turn, when the store does not have them yet */
     if ((kept || c->n_followers > 0) && (p = out_add(c))) {
         p->id = id;
@@ -285,16 +287,28 @@ static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t m
     return all;
 }
 
-static json_t *all_events(struct core *c, uint64_t after, size_t most)
+static uint64_t number(const char *text)
+{
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Events after an id that who may see, of at most `most` looked at. New. *ret_end: the id of the last one looked at
+ * when there may be more, else 0. */
+static json_t *all_events(struct core *c, const struct http_identity *who, uint64_t after, size_t most,
+                          uint64_t *ret_end)
 {
     redisReply *reply = store_read(c->store, NULL, "XRANGE muster:events (%llu-0 + COUNT %llu",
                                    (unsigned long long)after, (unsigned long long)most);
     json_t *all = json_array();
 
+    *ret_end = 0;
     for (size_t i = 0; reply && i < reply->elements; i++) {
-        redisReply *fields = reply->element[i]->element[1];
-        json_t *event = fields->elements == 2 ? json_loads(fields->element[1]->str, 0, NULL) : NULL;
+        redisReply *id = reply->element[i]->element[0], *fields = reply->element[i]->element[1];
+        const char *user = fields->elements == 4 ? fields->element[3]->str : ""; /* an older musterd kept none */
+        json_t *event = jobs_visible(who, user) ? json_loads(fields->element[1]->str, 0, NULL) : NULL;
 
+        if (i + 1 == most)
+            *ret_end = number(id->str);
         if (!event)
             continue;
         fill_spec(c, event);
@@ -318,11 +332,6 @@ static void send_all(struct follower *f, json_t *events)
             f->done = true;
         free(text);
     }
-}
-
-static uint64_t number(const char *text)
-{
-    return text ? strtoull(text, NULL, 10) : 0;
 }
 
 static size_t page_limit(const struct call *call)
@@ -406,21 +415,11 @@ void events_of_all(struct core *c, struct call *call)
 {
     const char *last = http_header(call->req, "Last-Event-ID");
     bool stream = http_wants_stream(call->req);
-    size_t limit = stream ? REPLAY_MAX : page_limit(call), n;
-    uint64_t after = number(stream ? last : http_query(call->req, "cursor"));
-    json_t *events = stream && !last ? json_array() : all_events(c, after, limit), *event;
-    uint64_t end = page_end(events, limit);
-    const struct http_identity *who = http_identity(call->req);
+    size_t limit = stream ? REPLAY_MAX : page_limit(call);
+    uint64_t after = number(stream ? last : http_query(call->req, "cursor")), end = 0;
+    json_t *events = stream && !last ? json_array() : all_events(c, http_identity(call->req), after, limit, &end);
     struct follower *f;
 
-    for (n = json_array_size(events); n-- > 0;) { /* a plain user sees only what its jobs do */
-        event = json_array_get(events, n);
-        const char *actor = json_string_value(json_object_get(event, "actor"));
-        struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(event, "job"))));
-
-        if (!jobs_visible(who, e ? e->job.user : actor && strncmp(actor, "user:", 5) == 0 ? actor + 5 : ""))
-            (void)json_array_remove(events, n);
-    }
     if (!stream) {
         answer_page(call, events, end);
         return;

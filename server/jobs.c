@@ -161,6 +161,7 @@ void jobs_submit(struct core *c, struct call *call)
     c->counters_changed = true;
     e->is_new = true;
     e->spec_text = call->text;
+    c->turn_bytes += strlen(call->text);
     call->text = NULL;
     core_entry_insert(c, e);
     core_dirty(c, e);
@@ -529,6 +530,10 @@ static bool read_patch(struct call *call, const struct job *j, struct job_cause 
     cause->max = j->max;
     if (!only_known(call, call->body, top, "") || !only_known(call, devices, inner, "/devices"))
         return false;
+    if (devices && !json_is_object(devices)) {
+        answer_fault(call, "/devices", "wants devices as an object of min and max");
+        return false;
+    }
     if (!read_whole(call, json_object_get(call->body, "priority"), "/priority", 0, 100, &cause->priority) ||
         !read_whole(call, json_object_get(devices, "min"), "/devices/min", 1, PLAN_RANKS_MAX, &cause->min) ||
         !read_whole(call, json_object_get(devices, "max"), "/devices/max", 1, PLAN_RANKS_MAX, &cause->max))

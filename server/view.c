@@ -6,6 +6,7 @@
 #include "server/round.h"
 
 #define CAUSE_BYTES_MAX 65536
+#define ETA_MAX_S 1e9
 
 json_t *view_time(int64_t wall_us)
 {
@@ -20,12 +21,13 @@ json_t *view_time(int64_t wall_us)
 json_t *view_progress(const json_t *line, int steps)
 {
     json_int_t done = json_integer_value(json_object_get(line, "step"));
-    double step_ms = json_number_value(json_object_get(line, "step_ms"));
+    double step_ms = json_number_value(json_object_get(line, "step_ms")), eta_s;
     json_t *loss = json_object_get(line, "loss"), *speed = json_object_get(line, "tokens_per_s");
 
     done += json_object_get(line, "step") != NULL; /* metrics count steps from 0 */
+    eta_s = (double)(steps > done ? steps - done : 0) * step_ms / 1000.0;
     return json_pack("{s:I, s:i, s:O?, s:O?, s:I}", "step", done, "steps", steps, "loss", loss, "tokens_per_s", speed,
-                     "eta_s", (json_int_t)((double)(steps > done ? steps - done : 0) * step_ms / 1000.0));
+                     "eta_s", (json_int_t)(eta_s >= 0 && eta_s < ETA_MAX_S ? eta_s : ETA_MAX_S));
 }
 
 static json_t *reason_of(const struct job *j, const struct entry *e)

@@ -192,6 +192,7 @@ def test_patch_changes_what_may_change_at_the_version_seen(cluster):
     assert cluster.request("PATCH", f"/v1/jobs/{job}", {"priority": 1}, headers={"If-Match": etag})[0] == 412
     assert cluster.request("PATCH", f"/v1/jobs/{job}", {"name": "x"})[0] == 422
     assert cluster.request("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 9}})[0] == 422
+    assert cluster.request("PATCH", f"/v1/jobs/{job}", {"devices": 4})[0] == 422
 
 
 def test_lists_page_through_active_and_ended_jobs(cluster):
@@ -513,3 +514,67 @@ def test_an_outside_redis_is_led_by_one_server_at_a_time(tmp_path):
     finally:
         redis.terminate()
         redis.wait(10)
+
+
+def test_a_user_finds_the_end_of_a_job_among_all_events_later(cluster):
+    alice, bob = (make_token(cluster, name)["token"] for name in ("alice", "bob"))
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.request("POST", "/v1/jobs", specs.command("true"), token=alice)[1]["id"]
+    agent.report([run_of(agent.until(job), "exited")])
+    told = cluster.request("GET", "/v1/events", token=alice)[1]["events"]
+    assert [e["to"] for e in told if e["job"] == job][-1] == "succeeded"
+    assert cluster.request("GET", "/v1/events", token=bob)[1]["events"] == []
+    page = cluster.request("GET", "/v1/events?limit=1", token=bob)[1]  # one that holds nothing for bob leads on
+    assert page["events"] == [] and page["next_cursor"]
+
+
+def test_reports_that_are_not_as_they_should_be_hurt_nobody(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    run = run_of(agent.until(job), "running")
+    gone = {"job": "j99", "generation": 1, "ranks": []}
+    assert agent.report([run, gone], events=[{"generation": 1}, {"job": 7, "generation": 1}, 3])["acks"]["events"] == []
+    line = "x" * 300000  # longer than a piece: it is passed over, or what follows would never come
+    acks = agent.report([run], events=[{"job": job, "generation": 1, "offset": 0, "text": line}])["acks"]["events"]
+    assert acks == [{"job": job, "generation": 1, "offset": len(line)}]
+    after = json.dumps({"type": "eval", "rank": 0, "loss": 1.5}) + "\n"
+    agent.report([run], events=[{"job": job, "generation": 1, "offset": len(line), "text": "rest\n" + after}])
+    assert cluster.job(job)["eval"]["loss"] == 1.5
+    metrics = json.dumps({"step": 1, "loss": 2.5, "step_ms": 1e308}) + "\n"
+    agent.report([run], metrics=[{"job": job, "generation": 1, "offset": 0, "text": metrics}])
+    assert cluster.job(job)["progress"]["loss"] == 2.5
+
+
+def resident_bytes(process):
+    with open(f"/proc/{process.pid}/statm", encoding="ascii") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_more_than_one_write_can_hold_comes_in_several(cluster):
+    big = specs.command("true")
+    big["command"]["env"] = {f"NAME_{i}": "x" * 9600 for i in range(104)}  # nearly 1 MiB
+    redis, before = cluster.redis_pid(), resident_bytes(cluster.server)
+    os.kill(redis, signal.SIGSTOP)  # one write is under way, all that comes meanwhile waits for the next
+    with concurrent.futures.ThreadPoolExecutor(80) as pool:
+        jobs = [pool.submit(cluster.request, "POST", "/v1/jobs", big) for _ in range(80)]
+        try:
+            wait_for("the server to hold 70 MB of them", lambda: resident_bytes(cluster.server) - before > 215e6, 9)
+        finally:
+            os.kill(redis, signal.SIGCONT)
+        assert [j.result()[0] for j in jobs] == [201] * 80
+    assert cluster.server.poll() is None
+
+
+def test_a_report_of_very_many_events_is_taken_in_parts(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    run = run_of(agent.until(job), "running")
+    text, done, reports = '{"type":"a"}\n' * 30000, 0, 0
+    while done < len(text):
+        acks = agent.report([run], events=[{"job": job, "generation": 1, "offset": done, "text": text[done:]}])["acks"]
+        assert done < acks["events"][0]["offset"] <= len(text)
+        done, reports = acks["events"][0]["offset"], reports + 1
+    assert reports > 1
