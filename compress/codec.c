@@ -53,7 +53,7 @@ static const struct {
     { "plane", "is for chunks of checkpoints: it has no fixed size" },
     { "ulpd", "is for differences of weights: it has no fixed size" },
     { "eb", "is for embedding rows: its size depends on the values" },
-    { "optq", "is not built" },
+    { "optq", "is for the moments of AdamW: its size depends on the values" },
 };
 
 static void list_names(char *to, size_t size)

@@ -17,6 +17,7 @@
 
 #include "compress/chunk.h"
 #include "compress/codec.h"
+#include "compress/optq.h"
 #include "tests/unit/compress/data.h"
 
 #define SAMPLES_MAX 15
@@ -442,6 +443,57 @@ static void bench_lossless(struct bench *b)
     bench_plain_packers(b);
 }
 
+/* --- moments of AdamW -------------------------------------------------------------------------------------------- */
+
+enum { MOMENTS = 1 << 19 };
+
+static const struct optq_bounds moment_bounds = { .rho = 0.01f, .eb = 0x1p-7f };
+static struct optq *moments;
+static size_t moments_len;
+
+static void copy_moments(struct bench *b)
+{
+    memcpy(b->out, b->raw, 2 * MOMENTS * sizeof(*b->raw));
+}
+
+static void pack_moments(struct bench *b)
+{
+    struct merr err;
+
+    must(optq_encode(moments, &moment_bounds, b->raw, b->raw + MOMENTS, MOMENTS, b->blocks[0], &moments_len, &err),
+         &err);
+}
+
+static void unpack_moments(struct bench *b)
+{
+    struct merr err;
+
+    must(optq_decode(moments, b->blocks[0], moments_len, b->out, b->out + MOMENTS, MOMENTS, &err), &err);
+}
+
+static void bench_moments(struct bench *b)
+{
+    const double gb = 1e-9 * 2 * MOMENTS * sizeof(*b->raw);
+    double ours, memcpys, bits;
+
+    moments = optq_new();
+    if (!moments)
+        die("memory", "not enough for a coder of moments");
+    for (size_t i = 0; i < MOMENTS; i++) {
+        float size = exp2f(1.55f * data_value(DATA_NORMAL, 1, i) - 13);
+
+        b->raw[i] = 0.2294f * size * data_value(DATA_NORMAL, 2, i);
+        b->raw[MOMENTS + i] = size * size;
+    }
+    compare(b, pack_moments, copy_moments, &ours, &memcpys);
+    bits = 8.0 * (double)moments_len / MOMENTS;
+    report("optq_bits", bits, "bit/element", "64 raw; 14.6 published of other moments", 64 / bits, NO_GOAL, 0);
+    report("optq_encode_gbps", gb / ours, "GB/s", "memcpy of the raw values", memcpys / ours, NO_GOAL, 0);
+    compare(b, unpack_moments, copy_moments, &ours, &memcpys);
+    report("optq_decode_gbps", gb / ours, "GB/s", "memcpy of the raw values", memcpys / ours, NO_GOAL, 0);
+    optq_free(moments);
+}
+
 /* --- main -------------------------------------------------------------------------------------------------------- */
 
 static void make_buffers(struct bench *b)
@@ -502,6 +554,8 @@ int main(int argc, char **argv)
         bench_errors(&b);
     if (!b.values && (!b.only || !strcmp(b.only, "plane")))
         bench_lossless(&b);
+    if (!b.values && (!b.only || !strcmp(b.only, "optq")))
+        bench_moments(&b);
     chunk_coder_free(b.coder);
     for (int i = 0; i < PARTS; i++)
         free(b.blocks[i]);
