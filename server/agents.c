@@ -577,6 +577,34 @@ static void lose_unlisted(struct core *c, struct node *n, const json_t *body, bo
     }
 }
 
+/* Jobs on slots that the node is about to lose. Returns how many there are in jobs. */
+static size_t find_vanishing(const struct node *n, const json_t *list, uint64_t jobs[CORE_SLOTS_MAX])
+{
+    size_t found = 0, i;
+    json_t *o;
+
+    for (size_t k = 0; k < n->n_slots; k++) {
+        bool stays = n->slots[k].job == 0;
+
+        json_array_foreach(list, i, o) {
+            stays = stays || json_integer_value(json_object_get(o, "slot")) == n->slots[k].slot;
+        }
+        if (!stays)
+            jobs[found++] = n->slots[k].job;
+    }
+    return found;
+}
+
+static void lose_vanished(struct core *c, const struct node *n, const uint64_t *jobs, size_t n_jobs)
+{
+    for (size_t i = 0; i < n_jobs; i++) {
+        struct entry *e = core_find(c, jobs[i]);
+
+        if (e && e->job.live)
+            lose_ranks(c, e, n->name, "its node does not offer its slot any more");
+    }
+}
+
 static bool name_ok(const char *name)
 {
     size_t n = name ? strlen(name) : 0;
@@ -590,8 +618,10 @@ void agents_register(struct core *c, struct call *call)
     const json_t *b = call->body;
     const char *name = json_string_value(json_object_get(b, "node"));
     const char *boot = json_string_value(json_object_get(b, "boot_id"));
+    uint64_t vanishing[CORE_SLOTS_MAX];
     json_t *stale, *forget;
     struct node *n;
+    size_t n_vanishing;
     bool rebooted;
     int r;
 
@@ -606,6 +636,7 @@ void agents_register(struct core *c, struct call *call)
         call_problem(call, 503, "too-many-nodes", "this server takes at most %d nodes", CORE_NODES_MAX);
         return;
     }
+    n_vanishing = find_vanishing(n, json_object_get(b, "slots"), vanishing);
     r = read_slots(c, n, json_object_get(b, "slots"));
     if (r < 0) {
         call_problem(call, 422, "register-invalid",
@@ -627,6 +658,7 @@ void agents_register(struct core *c, struct call *call)
     forget = json_array();
     take_runs(c, n, b, stale, forget);
     lose_unlisted(c, n, b, rebooted);
+    lose_vanished(c, n, vanishing, n_vanishing);
     json_decref(stale);
     json_decref(forget);
     n->version++;

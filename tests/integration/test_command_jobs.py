@@ -120,3 +120,23 @@ def test_many_jobs_pass_through_and_leave_nothing(cluster):
         cluster.wait(job, "succeeded", 60)
     assert cluster.nodes()[0]["state"] == "ready"
     wait_for("the agent to forget", lambda: not os.listdir(f"{cluster.agent_state()}/runs"), 20)
+
+
+def test_what_runs_on_slots_that_an_agent_no_longer_offers_is_ended_and_queued(cluster):
+    jobs = [cluster.submit(specs.command("trap 'exit 1' TERM; sleep 1000 & wait"))["id"] for _ in range(4)]
+    for job in jobs:
+        cluster.wait(job, "running", 20)
+    cluster.kill_agent()
+    left = [pid for job in jobs[2:] for pid in cluster.rank_pids(job)]
+    cluster.start_agent("n1", "cpu:2")
+    for job in jobs[2:]:
+        waits = wait_for(f"{job} to wait", lambda j=job: (s := cluster.job(j)) and not s["assignment"] and s, 20)
+        assert waits["restarts"]["node"] == 1, waits
+    wait_for("its old processes to be gone", lambda: not set(left) & cluster.alive(), 20)
+    assert [cluster.job(job)["generation"] for job in jobs[:2]] == [1, 1]
+    for job in jobs:
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled", 20)
+    cluster.kill_agent()
+    cluster.start_agent("n1", "cpu:4")
+    wait_for("four slots", lambda: len(cluster.nodes()[0]["slots"]) == 4, 20)

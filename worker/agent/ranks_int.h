@@ -19,8 +19,6 @@ struct ranks {
     size_t n;
 };
 
-/* A run read from an assignment (borrowed), without any process. New. */
-int ranks_run_new(const struct ranks *r, const json_t *assignment, struct run **ret, struct merr *err);
 void ranks_run_free(struct run *run);
 
 /* Put a run into the table. -ENOSPC. */

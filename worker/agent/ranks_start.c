@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +79,8 @@ static int nodes_before(const json_t *list, const char *node)
     return n;
 }
 
-/* The ranks of this node. */
-static int read_ranks(const struct ranks *r, const json_t *list, struct run *run, struct merr *err)
+/* The ranks of this node. slots: how many it has; INT_MAX for a run that was started when there were others. */
+static int read_ranks(const struct ranks *r, const json_t *list, int slots, struct run *run, struct merr *err)
 {
     size_t size = json_array_size(list);
 
@@ -94,9 +95,9 @@ static int read_ranks(const struct ranks *r, const json_t *list, struct run *run
             return merr_set(err, -EINVAL, "run %s: rank %d is not within a world of %d", run->job, number, run->world);
         if (strcmp(member_text(o, "node"), r->node) != 0)
             continue;
-        if (slot < 0 || slot >= r->slots)
+        if (slot < 0 || slot >= slots)
             return merr_set(err, -EINVAL, "run %s: rank %d is put on slot %d, but this node has %d", run->job, number,
-                            slot, r->slots);
+                            slot, slots);
         run->ranks[run->n] = (struct rank){ .rank = number, .slot = slot, .local_rank = run->n, .shim_fd = -1,
                                             .ready_fd = -1, .kill_us = INT64_MAX };
         run->n++;
@@ -120,7 +121,8 @@ static struct job_spec *read_spec(const json_t *assignment, struct merr *err)
     return spec;
 }
 
-int ranks_run_new(const struct ranks *r, const json_t *assignment, struct run **ret, struct merr *err)
+/* A run read from an assignment (borrowed), without any process. New. */
+static int new_run(const struct ranks *r, const json_t *assignment, int slots, struct run **ret, struct merr *err)
 {
     const char *job = member_text(assignment, "job"), *dir = member_text(assignment, "dir");
     json_int_t generation = json_integer_value(json_object_get(assignment, "generation"));
@@ -147,7 +149,7 @@ int ranks_run_new(const struct ranks *r, const json_t *assignment, struct run **
                          (unsigned long long)generation) >= sizeof(run->folder))
         code = merr_set(err, -ENAMETOOLONG, "run %s: the path of its folder is too long", job);
     else
-        code = read_ranks(r, list, run, err);
+        code = read_ranks(r, list, slots, run, err);
     if (code < 0) {
         ranks_run_free(run);
         return code;
@@ -297,7 +299,7 @@ int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err)
     struct merr why;
     int code;
 
-    code = ranks_run_new(r, assignment, &run, err);
+    code = new_run(r, assignment, r->slots, &run, err);
     if (code < 0)
         return code;
     if (ranks_find(r, run->job, run->generation)) {
@@ -388,8 +390,8 @@ static int adopt_run(struct ranks *r, const char *folder, struct merr *err)
     code = read_assignment(folder, &assignment, err);
     if (code == -ENOENT)
         return io_remove_tree(folder, err);
-    if (code == 0)
-        code = ranks_run_new(r, assignment, &run, err);
+    if (code == 0) /* also on a slot that is offered no more: what runs there is to be ended */
+        code = new_run(r, assignment, INT_MAX, &run, err);
     if (code == 0 && strcmp(run->folder, folder) != 0)
         code = merr_set(err, -EPROTO, "'%s' holds the assignment of '%s'", folder, run->folder);
     if (code == 0)
