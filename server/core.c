@@ -13,6 +13,7 @@
 
 #define TICK_US 250000
 #define RENEW_US 3000000
+#define SPEEDS_US 10000000 /* between two writes of what runs teach about classes */
 #define BUCKETS_FIRST 1024
 
 /* --- the table --------------------------------------------------------------------------------------- */
@@ -95,17 +96,6 @@ static void table_remove(struct core *c, struct entry *e)
     c->by_state[e->job.state]--;
 }
 
-uint8_t core_class(struct core *c, const char *name)
-{
-    for (size_t i = 0; i < c->n_classes; i++)
-        if (strcmp(c->classes[i], name) == 0)
-            return (uint8_t)i;
-    if (c->n_classes == CORE_CLASSES_MAX)
-        return CORE_CLASSES_MAX;
-    (void)snprintf(c->classes[c->n_classes], SPEC_NAME_MAX, "%s", name);
-    return (uint8_t)c->n_classes++;
-}
-
 uint64_t core_classes_of(const struct core *c, const struct entry *e)
 {
     return e->job.kind == JOB_TRAIN ? e->classes & ~c->gpu_classes : e->classes;
@@ -131,14 +121,18 @@ struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
     e->fault_rank = -1;
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
-    e->classes = spec->devices.n_classes ? 0 : CORE_ANY_CLASS;
-    for (size_t i = 0; i < spec->devices.n_classes; i++) {
-        uint8_t bit = core_class(c, spec->devices.classes[i]);
-
-        if (bit < CORE_CLASSES_MAX)
-            e->classes |= UINT64_C(1) << bit;
-    }
+    classes_of_spec(c, e, spec);
     return e;
+}
+
+struct job_spec *core_spec_of(const struct entry *e)
+{
+    struct job_spec *spec = NULL;
+    struct faults f = { .n = 0 };
+
+    (void)spec_from_text(e->spec_text, strlen(e->spec_text), &spec, &f);
+    faults_clear(&f);
+    return spec;
 }
 
 void core_entry_free(struct core *c, struct entry *e)
@@ -342,7 +336,7 @@ static void deliver(struct core *c, bool durable)
         n++;
     }
     c->done_tail = &c->done;
-    stats_batch(c->stats, n);
+    stats_calls(c->stats, n);
 }
 
 /* --- the thread -------------------------------------------------------------------------------------- */
@@ -389,6 +383,10 @@ static void tick(struct core *c, int64_t now)
         store_renew(c->store);
         c->renewed_us = now;
     }
+    if (now - c->speeds_kept_us > SPEEDS_US) {
+        classes_keep(c);
+        c->speeds_kept_us = now;
+    }
     c->poke = true; /* deadlines of long-polls */
 }
 
@@ -410,8 +408,11 @@ static void *serve(void *arg)
         int64_t now = clock_mono_us();
         struct call *list = c->later ? c->later : queue_take(&c->queue, CORE_TURN_MAX, next_deadline(c, now));
 
-        if (!list && queue_closed(&c->queue))
+        if (!list && queue_closed(&c->queue)) {
+            classes_keep(c);
+            (void)commit(c);
             break;
+        }
         run_calls(c, list);
         now = clock_mono_us();
         if (now >= c->next_tick_us)
@@ -606,6 +607,8 @@ static int load_all(struct core *c, struct merr *err)
 
     if (r == 0)
         r = agents_load(c, err);
+    if (r == 0)
+        r = classes_load(c, err);
     if (r == 0)
         r = projects_load(c, err);
     if (r == 0)

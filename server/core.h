@@ -91,7 +91,8 @@ struct entry { /* a job of the working set: it has not ended */
     uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
     char *spec_text;              /* owned */
     struct plan_facts facts;
-    uint64_t classes; /* mask over core.classes */
+    uint64_t classes;     /* mask over core.classes */
+    bool classes_missing; /* its spec names some that no node has had */
     int grace_s;
     int steps;                    /* of a train job */
     struct explain_wait wait;     /* of the last round, while it waits */
@@ -231,6 +232,8 @@ struct core {
     size_t n_classes;
     uint64_t gpu_classes; /* mask of those that GPUs have */
     double speeds[CORE_CLASSES_MAX][2]; /* f32, bf16: times as fast as the planner assumes, measured; 0: not yet */
+    bool speeds_learned;                /* something that is not in the store */
+    int64_t speeds_kept_us;             /* monotonic */
     uint64_t sites;       /* grows when nodes or their slots change; from 1 */
     bool plans_stale;     /* jobs that wait may have been planned for other sites */
     size_t rendezvous_bytes;
@@ -270,7 +273,7 @@ struct entry *core_find(struct core *c, uint64_t job);
 struct entry *core_entry_new(struct core *c, const struct job_spec *spec);
 void core_entry_insert(struct core *c, struct entry *e);
 void core_entry_free(struct core *c, struct entry *e);
-uint8_t core_class(struct core *c, const char *name); /* its number, made when new; CORE_CLASSES_MAX: table full */
+struct job_spec *core_spec_of(const struct entry *e); /* new; NULL: no memory */
 void core_dirty(struct core *c, struct entry *e);
 /* Mask of the classes whose slots the job may have: its spec's; no GPUs for training, which has no kernels there. */
 uint64_t core_classes_of(const struct core *c, const struct entry *e);
@@ -322,6 +325,13 @@ int agents_load(struct core *c, struct merr *err);
 void agents_touch(struct core *c, const char *node); /* its set of assignments has changed */
 void agents_tick(struct core *c, int64_t now_us);
 void agents_store(struct core *c, const struct node *n);
+
+/* classes.c */
+uint8_t core_class(struct core *c, const char *name); /* a node's: its number, made when new; CORE_CLASSES_MAX: full */
+void classes_of_spec(const struct core *c, struct entry *e, const struct job_spec *spec); /* sets the mask */
+void classes_learned(struct core *c);                 /* speeds have changed */
+void classes_keep(struct core *c);                    /* put them into the batch */
+int classes_load(struct core *c, struct merr *err);   /* after the nodes */
 
 /* gpus.c */
 void gpus_take(struct core *c, struct node *n, const json_t *body); /* from a registration or a report */

@@ -130,16 +130,6 @@ void plans_sites_changed(struct core *c)
     c->plans_stale = true;
 }
 
-static struct job_spec *spec_of(const struct entry *e)
-{
-    struct job_spec *spec = NULL;
-    struct faults f = { .n = 0 };
-
-    (void)spec_from_text(e->spec_text, strlen(e->spec_text), &spec, &f);
-    faults_clear(&f);
-    return spec;
-}
-
 static struct plan_wish wish_of(const struct entry *e, const struct job_spec *spec)
 {
     struct plan_shape shape;
@@ -190,7 +180,7 @@ void plans_refresh(struct core *c)
             c->plans_stale = c->schedule_wanted = true;
             return;
         }
-        spec = spec_of(e);
+        spec = core_spec_of(e);
         if (spec)
             (void)plans_prepare(c, e, spec, NULL);
         e->planned_for = c->sites;
@@ -251,7 +241,7 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
 int plans_choose(struct core *c, struct entry *e, const struct job_place *p, size_t n, struct layout *ret,
                  json_t **ret_plan, struct merr *err)
 {
-    struct job_spec *spec = e->job.kind == JOB_TRAIN ? spec_of(e) : NULL;
+    struct job_spec *spec = e->job.kind == JOB_TRAIN ? core_spec_of(e) : NULL;
     const struct slot *first = slot_of(c, &p[0]);
     struct plan_result plan;
     struct plan_job job;
@@ -296,6 +286,7 @@ void plans_learn(struct core *c, struct entry *e, uint32_t generation, double st
         return;
     times = e->predicted_speed * plan_site_speed(&e->predicted, step_ms / 1e3);
     blend(&c->speeds[e->home_class][e->bf16], times, LEARN_CLASS);
+    classes_learned(c);
 }
 
 /* --- showing ------------------------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ struct stats {
         _Atomic uint64_t sum_us;
     } timer[STATS_TIMERS];
     _Atomic uint64_t status[6]; /* by hundreds */
-    _Atomic uint64_t batches, calls;
+    _Atomic uint64_t calls;
 };
 
 struct stats *stats_new(void)
@@ -56,9 +56,8 @@ void stats_answer(struct stats *s, int status)
     atomic_fetch_add_explicit(&s->status[i < 1 || i > 5 ? 0 : i], 1, memory_order_relaxed);
 }
 
-void stats_batch(struct stats *s, uint64_t calls)
+void stats_calls(struct stats *s, uint64_t calls)
 {
-    atomic_fetch_add_explicit(&s->batches, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&s->calls, calls, memory_order_relaxed);
 }
 
@@ -85,9 +84,7 @@ void stats_print(struct stats *s, struct buf *out)
         (void)buf_printf(out, "muster_requests_total{status=\"%dxx\"} %llu\n", i,
                          (unsigned long long)atomic_load(&s->status[i]));
     (void)buf_printf(out,
-                     "# HELP muster_commits_total Durable writes to the store\n"
-                     "# TYPE muster_commits_total counter\nmuster_commits_total %llu\n"
                      "# HELP muster_calls_total Requests handled by the core\n"
                      "# TYPE muster_calls_total counter\nmuster_calls_total %llu\n",
-                     (unsigned long long)atomic_load(&s->batches), (unsigned long long)atomic_load(&s->calls));
+                     (unsigned long long)atomic_load(&s->calls));
 }

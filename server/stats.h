@@ -14,7 +14,7 @@ struct stats *stats_new(void); /* NULL when memory is short */
 void stats_free(struct stats *s);
 void stats_observe(struct stats *s, enum stats_timer timer, int64_t us);
 void stats_answer(struct stats *s, int status); /* an answer with this status went out */
-void stats_batch(struct stats *s, uint64_t calls);
+void stats_calls(struct stats *s, uint64_t calls);
 
 /* Append the text format. */
 void stats_print(struct stats *s, struct buf *out);

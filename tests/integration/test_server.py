@@ -3,6 +3,7 @@ import base64
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -552,19 +553,27 @@ def resident_bytes(process):
         return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_more_than_one_write_can_hold_comes_in_several(cluster):
+def test_what_is_much_for_one_write_comes_in_several(cluster):
+    def writes():
+        text = requests.get(f"{cluster.url}/metrics", timeout=10).text
+        return int(re.search(r"^muster_commit_seconds_count (\d+)", text, re.M).group(1))
     big = specs.command("true")
     big["command"]["env"] = {f"NAME_{i}": "x" * 9600 for i in range(104)}  # nearly 1 MiB
-    redis, before = cluster.redis_pid(), resident_bytes(cluster.server)
+
+    def settled(now, seen=[0]):  # it grows as long as it reads
+        seen.append(now)
+        return now - held > 24e6 and seen[-1] == seen[-2]
+    body, head = json.dumps(big).encode(), {"Authorization": f"Bearer {cluster.token()}"}
+    redis, held, before = cluster.redis_pid(), resident_bytes(cluster.server), writes()
     os.kill(redis, signal.SIGSTOP)  # one write is under way, all that comes meanwhile waits for the next
-    with concurrent.futures.ThreadPoolExecutor(80) as pool:
-        jobs = [pool.submit(cluster.request, "POST", "/v1/jobs", big) for _ in range(80)]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        jobs = [pool.submit(requests.post, f"{cluster.url}/v1/jobs", body, headers=head, timeout=40) for _ in range(12)]
         try:
-            wait_for("the server to hold 70 MB of them", lambda: resident_bytes(cluster.server) - before > 215e6, 9)
+            wait_for("the server to have read them all", lambda: settled(resident_bytes(cluster.server)), 9, every=0.4)
         finally:
             os.kill(redis, signal.SIGCONT)
-        assert [j.result()[0] for j in jobs] == [201] * 80
-    assert cluster.server.poll() is None
+        assert [j.result().status_code for j in jobs] == [201] * 12
+    assert writes() - before >= 4  # of at most 4 MiB and a spec
 
 
 def test_a_report_of_very_many_events_is_taken_in_parts(cluster):
@@ -578,3 +587,33 @@ def test_a_report_of_very_many_events_is_taken_in_parts(cluster):
         assert done < acks["events"][0]["offset"] <= len(text)
         done, reports = acks["events"][0]["offset"], reports + 1
     assert reports > 1
+
+
+def test_classes_that_only_specs_name_take_no_room(cluster):
+    waiting = specs.command("x")
+    for name in [*(f"class-{i}" for i in range(70)), "late"]:
+        waiting["devices"] = {"min": 1, "max": 1, "classes": [name]}
+        job = cluster.submit(waiting)["id"]
+    agent = FakeAgent(cluster, slots=("late",))
+    agent.register()
+    assert agent.until(job)["ranks"][0]["class"] == "late"
+
+
+def test_what_runs_teach_about_a_class_outlives_the_server(cluster):
+    spec = specs.train(__file__, steps=1000)
+
+    def predicted():
+        return cluster.api("POST", "/v1/jobs?dry_run=1", spec)["plan"]["step_ms"]
+    agent = FakeAgent(cluster)
+    agent.register()
+    assumed = predicted()
+    job = cluster.submit(spec)["id"]
+    run = run_of(agent.until(job), "running")
+    text = "".join(json.dumps({"step": i, "loss": 1.0, "step_ms": 8 * assumed}) + "\n" for i in range(3))
+    agent.report([run], metrics=[{"job": job, "generation": 1, "offset": 0, "text": text}])
+    learned = predicted()
+    assert learned > 2 * assumed
+    cluster.stop_server()
+    cluster.start_server()
+    agent.register([run])
+    assert predicted() == pytest.approx(learned, rel=1e-3)
