@@ -14,9 +14,9 @@
 #define CALM 20             /* iterations in a row that hardly bettered the bound: enough */
 #define CALM_GAIN 1e-5     /* share of the bound that counts as a gain */
 #define PASSES_MAX 200 /* of repair or fill */
-#define PAIRS_MAX 256 /* configurations of all jobs: up to so many every pair of changes is tried */
-#define PAIR_PASSES 8
+#define SHARPENINGS 60     /* of the bound before an exact search */
 #define KEEP_GAIN 0.002 /* a new plan must be better by this share than the old one filled up */
+#define EXACT_GAIN 0.004 /* and one that an exact search finds by this */
 
 struct change { /* of one job's choice */
     size_t job;
@@ -30,6 +30,7 @@ struct bidder { /* of a job that is not pinned: what is looked at sixty times a 
     uint32_t job, tenant;
     int16_t chosen, best; /* now, and at the best prices so far */
     uint8_t mask;
+    bool tight; /* some of its candidates fit into no plan */
 };
 
 struct market {
@@ -37,7 +38,7 @@ struct market {
     size_t n_bidders;
     double price[RATES_TYPES_MAX];
     double *tenant; /* price of a device within a tenant's limit */
-    double best_price[RATES_TYPES_MAX];
+    double best_price[RATES_TYPES_MAX], *best_tenant; /* where the bound is lowest */
     int32_t cap[RATES_TYPES_MAX]; /* less what pinned jobs hold */
     int32_t *tenant_cap;
     int64_t demand[RATES_TYPES_MAX];
@@ -45,7 +46,6 @@ struct market {
     double pinned; /* worth of pinned jobs */
     struct change *changes;
     int16_t *saved;
-    double *best; /* what each job could be worth at most */
     double least[MASKS_MAX];      /* price of the cheapest type of each choice */
     int64_t spare[MASKS_MAX];     /* devices of its types that nobody has */
 };
@@ -79,6 +79,13 @@ static bool too_dear(const struct market *m, const struct bidder *b)
     return b->per_device * (1 + 1e-9) < m->least[b->mask] + m->tenant[b->tenant];
 }
 
+/* Whether any plan has room for it beside what is pinned. */
+static bool could_fit(const struct market *m, const struct bidder *b, const struct sched_shape *s)
+{
+    return shape_size(s) <= m->tenant_cap[b->tenant] && s->n[0] <= m->cap[s->type[0]] &&
+           (s->type[1] < 0 || s->n[1] <= m->cap[s->type[1]]);
+}
+
 /* What is worth most above its price, if anything is. Returns by how much. */
 static double take_best(const struct round *r, struct market *m, struct bidder *b)
 {
@@ -89,7 +96,7 @@ static double take_best(const struct round *r, struct market *m, struct bidder *
     for (int c = 0; c < j->n; c++) {
         double surplus = cand_of(r, j, c)->utility - cost(m, j, &cand_of(r, j, c)->shape);
 
-        if (surplus > most) {
+        if (surplus > most && (!b->tight || could_fit(m, b, &cand_of(r, j, c)->shape))) {
             most = surplus;
             b->chosen = (int16_t)c;
         }
@@ -138,10 +145,28 @@ static double adjust(double price, int64_t demand, int32_t cap, double step, dou
     return price * (f > 0.2 ? f : 0.2);
 }
 
+static void keep_prices(struct round *r, struct market *m, double bound)
+{
+    r->dual = bound;
+    memcpy(m->best_price, m->price, sizeof(m->price));
+    memcpy(m->best_tenant, m->tenant, r->in->n_tenants * sizeof(*m->tenant));
+}
+
+static void add_bidder(const struct round *r, struct market *m, size_t i)
+{
+    const struct rjob *j = &r->jobs[i];
+    struct bidder *b = &m->bidders[m->n_bidders++];
+
+    *b = (struct bidder){ .per_device = j->per_device, .job = (uint32_t)i, .tenant = j->job->tenant, .mask = j->mask,
+                          .best = NONE };
+    for (int c = 0; c < j->n && !b->tight; c++)
+        b->tight = !could_fit(m, b, &cand_of(r, j, c)->shape);
+}
+
 /* Find prices; leaves the choices of the best bound in chosen. */
 static void find_prices(struct round *r, struct market *m)
 {
-    double step = 1, total_u = 0, best = 0;
+    double step = 1, total_u = 0;
     int64_t devices = 0;
     int calm = 0;
 
@@ -150,8 +175,7 @@ static void find_prices(struct round *r, struct market *m)
 
         total_u += j->n > 0 ? utility(r, j, j->n - 1) : 0;
         if (!j->pinned)
-            m->bidders[m->n_bidders++] = (struct bidder){ .per_device = j->per_device, .job = (uint32_t)i,
-                                                          .tenant = j->job->tenant, .mask = j->mask, .best = NONE };
+            add_bidder(r, m, i);
     }
     for (int k = 0; k < RATES_TYPES_MAX; k++)
         devices += m->cap[k];
@@ -162,10 +186,9 @@ static void find_prices(struct round *r, struct market *m)
     for (int it = 0; it < ITERATIONS && calm < CALM; it++) {
         double bound = bid(r, m);
 
-        calm = it > 0 && bound > best * (1 - CALM_GAIN) ? calm + 1 : 0;
-        if (it == 0 || bound < best) {
-            best = bound;
-            memcpy(m->best_price, m->price, sizeof(m->price));
+        calm = it > 0 && bound > r->dual * (1 - CALM_GAIN) ? calm + 1 : 0;
+        if (it == 0 || bound < r->dual) {
+            keep_prices(r, m, bound);
             for (size_t i = 0; i < m->n_bidders; i++)
                 m->bidders[i].best = m->bidders[i].chosen;
         }
@@ -176,7 +199,6 @@ static void find_prices(struct round *r, struct market *m)
                 m->tenant[t] = adjust(m->tenant[t], m->tenant_demand[t], m->tenant_cap[t], step, floor);
         step *= 0.92;
     }
-    r->dual = best;
     memcpy(r->prices, m->best_price, sizeof(r->prices));
     for (size_t i = 0; i < m->n_bidders; i++)
         r->jobs[m->bidders[i].job].chosen = m->bidders[i].best;
@@ -357,81 +379,14 @@ static double value_of(const struct round *r)
     return v;
 }
 
-static double total_of(const struct round *r, const struct rjob *a, int ca, const struct rjob *b, int cb)
-{
-    return utility(r, a, ca) + utility(r, b, cb);
-}
-
-static bool within(const struct round *r, const struct rjob *j)
-{
-    return !over(r, j, j->chosen);
-}
-
-/* Change two jobs at once when that fits and is worth more by the least gain. */
-static bool try_pair(struct round *r, struct rjob *a, int ca, struct rjob *b, int cb, double least)
-{
-    int16_t was_a = a->chosen, was_b = b->chosen;
-
-    if (total_of(r, a, ca, b, cb) <= total_of(r, a, was_a, b, was_b) + least)
-        return false;
-    choice_set(r, a, ca);
-    choice_set(r, b, cb);
-    if (within(r, a) && within(r, b))
-        return true;
-    choice_set(r, a, was_a);
-    choice_set(r, b, was_b);
-    return false;
-}
-
-/* best_b: what b could be worth at most, so that most of the pairs need no look. */
-static bool try_pairs(struct round *r, struct rjob *a, struct rjob *b, double best_b, double least)
-{
-    bool changed = false;
-
-    for (int ca = NONE; ca < a->n; ca++) {
-        if (utility(r, a, ca) + best_b <= total_of(r, a, a->chosen, b, b->chosen) + least)
-            continue;
-        for (int cb = NONE; cb < b->n; cb++)
-            changed = try_pair(r, a, ca, b, cb, least) || changed;
-    }
-    return changed;
-}
-
-static double best_worth(const struct round *r, const struct rjob *j)
-{
-    double best = 0;
-
-    for (int c = 0; c < j->n; c++)
-        best = utility(r, j, c) > best ? utility(r, j, c) : best;
-    return best;
-}
-
-/* Where jobs are few, prices decide coarsely: look for pairs of jobs that do better by changing together. */
-static void improve(struct round *r, struct market *m, double least)
-{
-    bool changed = r->n_cands <= PAIRS_MAX;
-
-    for (size_t i = 0; changed && i < r->n_jobs; i++)
-        m->best[i] = best_worth(r, &r->jobs[i]);
-    for (int pass = 0; pass < PAIR_PASSES && changed; pass++) {
-        changed = false;
-        for (size_t i = 0; i < r->n_jobs; i++)
-            for (size_t k = i + 1; k < r->n_jobs && !r->jobs[i].pinned; k++)
-                if (!r->jobs[k].pinned &&
-                    m->best[i] + m->best[k] > total_of(r, &r->jobs[i], r->jobs[i].chosen, &r->jobs[k],
-                                                       r->jobs[k].chosen) + least)
-                    changed = try_pairs(r, &r->jobs[i], &r->jobs[k], m->best[k], least) || changed;
-    }
-}
-
 static void market_clear(struct market *m)
 {
     free(m->tenant);
+    free(m->best_tenant);
     free(m->tenant_cap);
     free(m->tenant_demand);
     free(m->changes);
     free(m->saved);
-    free(m->best);
     free(m->bidders);
 }
 
@@ -439,14 +394,14 @@ static int market_init(struct round *r, struct market *m)
 {
     *m = (struct market){ .pinned = 0 };
     m->tenant = calloc(r->in->n_tenants, sizeof(*m->tenant));
+    m->best_tenant = calloc(r->in->n_tenants, sizeof(*m->best_tenant));
     m->tenant_cap = calloc(r->in->n_tenants, sizeof(*m->tenant_cap));
     m->tenant_demand = calloc(r->in->n_tenants, sizeof(*m->tenant_demand));
     m->changes = calloc(r->n_jobs + 1, sizeof(*m->changes));
     m->saved = calloc(r->n_jobs + 1, sizeof(*m->saved));
-    m->best = calloc(r->n_jobs + 1, sizeof(*m->best));
     m->bidders = calloc(r->n_jobs + 1, sizeof(*m->bidders));
-    if (!m->tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved ||
-        !m->best || !m->bidders) {
+    if (!m->tenant || !m->best_tenant || !m->tenant_cap || !m->tenant_demand || !m->changes || !m->saved ||
+        !m->bidders) {
         market_clear(m);
         return -ENOMEM;
     }
@@ -472,14 +427,70 @@ static double keep_and_fill(struct round *r, struct market *m)
     repair(r, m);
     fill(r, m, true);
     fill(r, m, false);
-    improve(r, m, 1e-9 + KEEP_GAIN * value_of(r)); /* what runs changes for more than nothing */
     return value_of(r);
+}
+
+static double squared(double x)
+{
+    return x * x;
+}
+
+/* Along the excess of demand, as far as would close the gap were the bound linear (Polyak's step). */
+static void step_prices(const struct round *r, struct market *m, double gap)
+{
+    double length = 0, step;
+
+    for (int k = 0; k < RATES_TYPES_MAX; k++)
+        length += squared((double)(m->demand[k] - m->cap[k]));
+    for (size_t t = 0; t < r->in->n_tenants; t++)
+        if (m->tenant_cap[t] < INT32_MAX)
+            length += squared((double)(m->tenant_demand[t] - m->tenant_cap[t]));
+    if (length == 0)
+        return;
+    step = gap / length;
+    for (int k = 0; k < RATES_TYPES_MAX; k++)
+        m->price[k] = fmax(0, m->price[k] + step * (double)(m->demand[k] - m->cap[k]));
+    for (size_t t = 0; t < r->in->n_tenants; t++)
+        if (m->tenant_cap[t] < INT32_MAX)
+            m->tenant[t] = fmax(0, m->tenant[t] + step * (double)(m->tenant_demand[t] - m->tenant_cap[t]));
+}
+
+/* What runs changes for more than nothing. */
+static double least_gain(const struct round *r)
+{
+    for (size_t i = 0; i < r->n_jobs; i++)
+        if (r->jobs[i].current != NONE && !r->jobs[i].pinned)
+            return EXACT_GAIN * fabs(r->value);
+    return 1e-9;
+}
+
+/* Where jobs are few prices decide coarsely: lower the bound, then look for what is better. */
+static int search_exactly(struct round *r, struct market *m)
+{
+    double least = least_gain(r);
+    int status;
+
+    if (r->n_jobs > EXACT_JOBS_MAX)
+        return 0;
+    memcpy(m->price, m->best_price, sizeof(m->price));
+    memcpy(m->tenant, m->best_tenant, r->in->n_tenants * sizeof(*m->tenant));
+    for (int i = 0; i < SHARPENINGS && r->dual > r->value + least; i++) {
+        double bound = bid(r, m);
+
+        if (bound < r->dual)
+            keep_prices(r, m, bound);
+        step_prices(r, m, bound - r->value);
+    }
+    status = exact_improve(r, &(struct exact_prices){ .type = m->best_price, .tenant = m->best_tenant }, least);
+    r->value = value_of(r);
+    return status;
 }
 
 int price_choose(struct round *r)
 {
     struct market m;
     double fresh, kept;
+    int status;
 
     if (market_init(r, &m) < 0)
         return -ENOMEM;
@@ -487,7 +498,6 @@ int price_choose(struct round *r)
     count_choices(r);
     repair(r, &m);
     fill(r, &m, false);
-    improve(r, &m, 1e-9);
     fresh = value_of(r);
     for (size_t i = 0; i < r->n_jobs; i++)
         m.saved[i] = r->jobs[i].chosen;
@@ -499,8 +509,9 @@ int price_choose(struct round *r)
         count_choices(r);
         r->value = fresh;
     }
+    status = search_exactly(r, &m);
     market_clear(&m);
-    return 0;
+    return status;
 }
 
 /* Between full rounds: all that runs stays, save where devices were lost or an urgent job needs them; then those that

@@ -242,6 +242,8 @@ static int make_plan(struct round *r, struct sched_plan *p)
     r->value = 0; /* of what could be placed, not of what was wished */
     for (size_t i = 0; i < r->n_jobs && r->dual > 0; i++)
         r->value += r->jobs[i].chosen == NONE ? 0 : cand_of(r, &r->jobs[i], r->jobs[i].chosen)->utility;
+    if (r->dual > 0 && r->dual < r->value)
+        r->dual = r->value; /* they meet, but for rounding */
     *p = (struct sched_plan){ .n_verdicts = r->n_jobs, .places = r->places, .n_places = r->n_places };
     p->verdicts = calloc(r->n_jobs + 1, sizeof(*p->verdicts));
     p->order = calloc(r->n_jobs + 1, sizeof(*p->order));
@@ -260,8 +262,19 @@ static int make_plan(struct round *r, struct sched_plan *p)
     memcpy(p->prices, r->prices, sizeof(p->prices));
     p->value_u = (int64_t)(r->value * 1e6);
     p->dual_u = (int64_t)(r->dual * 1e6);
-    p->gap_ppm = r->dual > 0 && r->dual > r->value ? (int64_t)((r->dual - r->value) / r->dual * 1e6) : 0;
+    p->gap_ppm = p->dual_u > p->value_u ? (int64_t)((r->dual - r->value) / r->dual * 1e6) : 0;
     return 0;
+}
+
+static int choose(struct round *r)
+{
+    const struct sched_config *cfg = &r->in->config;
+    int status;
+
+    if (cfg->policy == SCHED_POLICY_MUSTER && cfg->mode == SCHED_FULL)
+        return attempts_choose(r);
+    status = cfg->policy == SCHED_POLICY_MUSTER ? fill_choose(r) : policy_choose(r);
+    return status < 0 ? status : place_all(r);
 }
 
 int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct merr *err)
@@ -279,11 +292,7 @@ int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct 
     if (status == 0)
         status = candidates_fill(&r);
     if (status == 0)
-        status = in->config.policy != SCHED_POLICY_MUSTER  ? policy_choose(&r)
-                 : in->config.mode == SCHED_FAST    ? fill_choose(&r)
-                                                    : price_choose(&r);
-    if (status == 0)
-        status = place_all(&r);
+        status = choose(&r);
     if (status == 0)
         status = make_plan(&r, &plan);
     sched_round_clear(&r);

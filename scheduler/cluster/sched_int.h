@@ -6,6 +6,7 @@
 
 #define ROUND_MEMO 1024
 #define MASKS_MAX 64 /* choices of types that are told apart; the first is all of them */
+#define EXACT_JOBS_MAX 512 /* in a round of more the prices alone come close enough to the best plan */
 #define NONE (-1) /* no candidate: the job gets nothing */
 
 struct cand {
@@ -79,9 +80,18 @@ bool choice_fits(const struct round *r, const struct rjob *j, int c);
 void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tenant_used */
 
 /* Stages that set chosen. 0 or -ENOMEM. */
+int attempts_choose(struct round *r); /* muster, full: price_choose() and place_all() until the plan is good */
 int policy_choose(struct round *r); /* every policy but muster */
 int price_choose(struct round *r);  /* muster, full */
 int fill_choose(struct round *r);   /* muster, fast */
+
+struct exact_prices { /* of a device, at which the bound is round.dual */
+    const double *type, *tenant;
+};
+
+/* Where jobs are few: the best of all choices for those that are not pinned, if it is worth more than round.value and
+ * least (exact.c). Lowers round.dual to what it has proved. 0 or -ENOMEM. */
+int exact_improve(struct round *r, const struct exact_prices *prices, double least);
 
 /* Nodes for the chosen (place.c); those that fail go down to a smaller candidate or wait. 0 or -ENOMEM. */
 int place_all(struct round *r);
