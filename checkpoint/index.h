@@ -7,6 +7,7 @@
 #ifndef MUSTER_CHECKPOINT_INDEX_H
 #define MUSTER_CHECKPOINT_INDEX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -57,6 +58,12 @@ const struct mck_tensor *index_find(const struct mck_index *ix, const char *name
 static inline const char *index_name(const struct mck_index *ix, const struct mck_tensor *t)
 {
     return ix->strings + t->name_off; /* not NUL terminated: t->name_len bytes */
+}
+
+/* Does the shard have bytes in [lo, hi) of the stream of a file? */
+static inline bool index_shard_meets(const struct mck_shard *s, uint32_t file, uint64_t lo, uint64_t hi)
+{
+    return s->file_id == file && s->stream_off < hi && s->stream_off + s->bytes > lo;
 }
 
 /* Whole box of a shard, and the dense boxes its range is cut into. */

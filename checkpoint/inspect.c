@@ -1,13 +1,11 @@
-/* inspect - all tables of a checkpoint as JSON; repair - a lost MANIFEST from the parts */
+/* inspect - all tables of a checkpoint as JSON */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "checkpoint/coordinate.h"
 #include "checkpoint/dtype.h"
-#include "checkpoint/part.h"
 #include "checkpoint/read.h"
 
 static json_t *numbers(const uint64_t *v, int n)
@@ -84,28 +82,4 @@ json_t *mck_inspect(const struct mck *c)
     return json_pack("{s:I,s:s,s:s,s:s,s:I,s:I,s:o,s:o,s:O}", "step", (json_int_t)c->ix.step, "path", c->path,
                      "attempt", uuid, "created", created, "version", (json_int_t)MCK_VERSION,
                      "writers", (json_int_t)c->ix.writers, "files", files, "tensors", tensors, "kv", c->kv);
-}
-
-int mck_repair(const char *path, struct merr *err)
-{
-    char first[MCK_PATH_MAX];
-    struct mck_index part, ix;
-    struct mck *c;
-    int r = folder_join(path, "rank-00000.mck", first, err);
-
-    if (!r && mck_open_path(path, &c, NULL) == 0) {
-        mck_free(c);
-        return 0; /* nothing to repair: MANIFEST is whole */
-    }
-    if (!r)
-        r = part_read(first, &part, err);
-    if (r)
-        return merr_prefix(err, r, "cannot repair '%s'", path);
-    r = coordinate_merge(path, part.writers, &ix, err);
-    index_clear(&part);
-    if (r)
-        return merr_prefix(err, r, "cannot repair '%s'", path);
-    r = coordinate_write_manifest(&ix, NULL, path, 0, false, err);
-    index_clear(&ix);
-    return r;
 }

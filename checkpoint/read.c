@@ -242,6 +242,22 @@ int mck_open_path(const char *path, struct mck **ret, struct merr *err)
     return r;
 }
 
+int read_open_part(const char *path, struct mck **ret, struct merr *err)
+{
+    struct mck *c = read_alloc();
+    int r = c ? part_read(path, &c->ix, err) : merr_set(err, -ENOMEM, "no memory");
+
+    if (!r) {
+        (void)snprintf(c->path, sizeof(c->path), "%.*s", (int)(strrchr(path, '/') - path), path);
+        r = make_sources(c, err);
+    }
+    if (r)
+        mck_free(c);
+    else
+        *ret = c;
+    return r;
+}
+
 int mck_open(const char *dir, uint64_t step, struct mck **ret, struct merr *err)
 {
     char path[MCK_PATH_MAX];

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/io.h"
 #include "checkpoint/dtype.h"
+
+#define TENSORS_MAX 100 /* named of a place */
 
 int scan_init(struct scan *s, const struct mck *c, struct merr *err)
 {
@@ -29,10 +32,40 @@ void scan_clear(struct scan *s)
     free(s->plain);
 }
 
+json_t *scan_tensors(const struct mck *c, uint32_t file, uint64_t lo, uint64_t hi)
+{
+    json_t *names = json_array();
+
+    for (size_t i = 0; i < c->ix.shards && json_array_size(names) < TENSORS_MAX; i++) {
+        const struct mck_shard *s = &c->ix.shard[i];
+        const struct mck_tensor *t = &c->ix.tensor[s->tensor];
+
+        if (index_shard_meets(s, file, lo, hi))
+            (void)json_array_append_new(names, json_sprintf("%.*s (%s)", (int)t->name_len, index_name(&c->ix, t),
+                                                            role_name(t->role)));
+    }
+    return names;
+}
+
+void scan_add_tensors(const struct mck *c, uint32_t file, uint64_t lo, uint64_t hi, struct merr *err)
+{
+    json_t *names = scan_tensors(c, file, lo, hi);
+    size_t n = json_array_size(names), len = strlen(err->text);
+
+    if (n)
+        (void)snprintf(err->text + len, sizeof(err->text) - len, ": it holds '%s'%s",
+                       json_string_value(json_array_get(names, 0)), n > 1 ? " and others" : "");
+    json_decref(names);
+}
+
 static int corrupt(const struct scan *s, uint64_t chunk, const char *what, struct merr *err)
 {
-    return merr_set(err, -EBADMSG, "'%s': chunk %llu %s", s->c->paths[s->c->source[s->file].path],
-                    (unsigned long long)chunk, what);
+    if (err) {
+        (void)merr_set(err, 0, "'%s': chunk %llu %s", s->c->paths[s->c->source[s->file].path],
+                       (unsigned long long)chunk, what);
+        scan_add_tensors(s->c, s->file, chunk * MCK_CHUNK, (chunk + 1) * MCK_CHUNK, err);
+    }
+    return -EBADMSG;
 }
 
 /* len bytes at off. Past the page cache where that can be had, for half the processor's time (not sooner); whole blocks

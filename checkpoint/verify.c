@@ -18,28 +18,10 @@ struct verify {
     uint64_t done, all;
 };
 
-/* Names of the tensors that lie in a chunk. */
-static json_t *tensors_in(const struct mck *c, uint32_t file, uint64_t lo, uint64_t hi)
-{
-    json_t *names = json_array();
-
-    for (size_t i = 0; i < c->ix.shards && json_array_size(names) < 100; i++) {
-        const struct mck_shard *s = &c->ix.shard[i];
-        const struct mck_tensor *t = &c->ix.tensor[s->tensor];
-
-        if (s->file_id == file && s->stream_off < hi && s->stream_off + s->bytes > lo)
-            (void)json_array_append_new(names, json_sprintf("%.*s (%s)", (int)t->name_len, index_name(&c->ix, t),
-                                                            role_name(t->role)));
-    }
-    return names;
-}
-
 static void add_fault(struct verify *v, const char *file, int64_t chunk, json_t *tensors, const char *what)
 {
-    const char *name = json_string_value(json_array_get(tensors, 0));
-
     if (!v->count++)
-        (void)merr_set(&v->first, 0, "%s%s%s%s", what, name ? ": it holds '" : "", name ? name : "", name ? "'" : "");
+        (void)merr_set(&v->first, 0, "%s", what);
     if (v->count <= FAULTS_MAX)
         (void)json_array_append_new(v->faults, json_pack("{s:s,s:I,s:O,s:s}", "file", file, "chunk", (json_int_t)chunk,
                                                          "tensors", tensors, "what", what));
@@ -66,7 +48,7 @@ static void verify_file(struct verify *v, uint32_t file, void (*progress)(void *
         if (scan_chunks(&v->scan, file, i, to, take_nothing, NULL, &err))
             for (uint64_t k = i; k < to; k++) /* which of them */
                 if (scan_chunks(&v->scan, file, k, k + 1, take_nothing, NULL, &err))
-                    add_fault(v, path, (int64_t)k, tensors_in(c, file, k * MCK_CHUNK, (k + 1) * MCK_CHUNK), err.text);
+                    add_fault(v, path, (int64_t)k, scan_tensors(c, file, k * MCK_CHUNK, (k + 1) * MCK_CHUNK), err.text);
         v->done += to * MCK_CHUNK < f->stream_len ? (to - i) * MCK_CHUNK : f->stream_len - i * MCK_CHUNK;
         if (progress)
             progress(arg, v->done, v->all);
@@ -86,8 +68,10 @@ int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_
         if (index_check_cover(&c->ix, &why))
             add_fault(&v, "MANIFEST", -1, json_array(), why.text);
         for (size_t i = 0; i < c->ix.files; i++)
-            if (read_quick_check_file(c, (uint32_t)i, &why))
-                add_fault(&v, c->paths[c->source[i].path], -1, tensors_in(c, (uint32_t)i, 0, UINT64_MAX), why.text);
+            if (read_quick_check_file(c, (uint32_t)i, &why)) {
+                scan_add_tensors(c, (uint32_t)i, 0, UINT64_MAX, &why);
+                add_fault(&v, c->paths[c->source[i].path], -1, scan_tensors(c, (uint32_t)i, 0, UINT64_MAX), why.text);
+            }
     }
     for (uint32_t i = 0; i < c->ix.files && !r; i++)
         verify_file(&v, i, progress, arg);

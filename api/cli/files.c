@@ -124,6 +124,8 @@ static int verify(struct cli *c, struct mck *k)
     else if (r == 0)
         (void)printf("step %llu is whole\n", (unsigned long long)mck_step(k));
     json_decref(report);
+    if (r == -EBADMSG)
+        return cli_fail(CLI_FAILED, "%s\nmuster checkpoint repair says what can be done", err.text);
     return r < 0 ? failed(r, &err) : CLI_DONE;
 }
 
@@ -218,17 +220,54 @@ static int export_to(struct cli *c, struct mck *k)
     return CLI_DONE;
 }
 
-static int repair(struct cli *c)
+/* Without another one to take its chunks from: is it whole? */
+static int check_whole(const char *path)
 {
     struct merr err = {""};
-    int r = mck_repair(c->arg[0], &err);
+    struct mck *k = NULL;
+    int r = mck_open_path(path, &k, &err);
 
-    if (r < 0)
-        return failed(r, &err);
-    if (c->json)
-        return cli_print_json_new(json_pack("{s:s, s:b}", "path", c->arg[0], "repaired", 1));
-    (void)printf("rebuilt %s/MANIFEST\n", c->arg[0]);
-    return CLI_DONE;
+    if (r == 0)
+        r = mck_verify(k, NULL, NULL, NULL, &err);
+    mck_free(k);
+    if (r == -EBADMSG)
+        return cli_fail(CLI_FAILED, "%s\nwith --from, a copy of it or a snapshot of its step in memory, damaged chunks "
+                        "are written anew from there", err.text);
+    return r < 0 ? failed(r, &err) : CLI_DONE;
+}
+
+static int repair(struct cli *c)
+{
+    const char *path = c->arg[0], *from = cli_option(c, "from");
+    int rebuilt, r = 0;
+    struct merr err = {""};
+    json_t *report = NULL;
+    size_t healed;
+
+    rebuilt = mck_repair(path, &err);
+    if (rebuilt < 0)
+        return failed(rebuilt, &err);
+    if (from)
+        r = mck_heal(path, from, &report, &err);
+    else if (!rebuilt && (r = check_whole(path)) != CLI_DONE)
+        return r;
+    healed = json_array_size(json_object_get(report, "healed"));
+    if (c->json && (report || !from)) {
+        json_t *doc = json_pack("{s:s, s:b}", "path", path, "repaired", rebuilt || healed);
+
+        if (report)
+            (void)json_object_update(doc, report);
+        (void)cli_print_json_new(doc);
+    } else {
+        if (rebuilt)
+            (void)printf("rebuilt %s/MANIFEST\n", path);
+        if (healed)
+            (void)printf("wrote %zu damaged chunk%s of %s anew from %s\n", healed, healed == 1 ? "" : "s", path, from);
+        if (!rebuilt && !healed && !r)
+            (void)printf("%s is whole: there is nothing to repair\n", path);
+    }
+    json_decref(report);
+    return r < 0 ? failed(r, &err) : CLI_DONE;
 }
 
 static int archive(struct cli *c, const char *dir)

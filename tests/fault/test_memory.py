@@ -2,6 +2,7 @@
 import glob
 import os
 import random
+import re
 import shutil
 import signal
 
@@ -115,7 +116,9 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before_it_and_that_to_the_disk(
     damage(memory, newer)
     resumed, run = go_on(job, tmp_path, newer + 1, generation=2)
     assert resumed == [(older, "memory")]
-    assert [e["step"] for e in run.events("note") if "fails its checksum" in e["message"]] == [newer]
+    told = [e for e in run.events("note") if "fails its checksum" in e["message"]]
+    assert [e["step"] for e in told] == [newer] and "rank-00000.mck': chunk 0" in told[0]["message"]
+    assert re.search(r": it holds '[a-z0-9._]+ \(master\)'", told[0]["message"])
     shutil.rmtree(run.job + f"/checkpoints/step-{newer + 1:08d}")
     damage(memory, older)
     resumed, run = go_on(job, tmp_path, newer + 1, generation=3)

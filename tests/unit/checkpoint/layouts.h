@@ -96,7 +96,7 @@ static inline void random_state(struct state *s, uint64_t largest)
 /* Bytes of element number e of tensor i. */
 static inline void element(const struct state *s, int i, uint64_t e, uint64_t version, uint8_t out[8])
 {
-    uint64_t v = (e + 1) * 0x9E3779B97F4A7C15u + (uint64_t)i * 1000003u + version * 7919u;
+    uint64_t v = (e + 1) * 0x9E3779B97F4A7C15u + (uint64_t)i * 1000003u + version * 0xD1B54A32D192ED03u;
     float f = (float)((double)(int64_t)(v ^ v >> 29) * 0x1p-66);
     uint16_t h;
 

@@ -100,7 +100,7 @@ static void a_damaged_chunk_is_never_loaded(void **state)
     flip(in_step(10, "rank-00000.mck"), 4096 + 1000);
     assert_int_equal(mck_open(dir, 10, &c, &err), 0);
     assert_int_equal(mck_load(c, two->buf[0], two->n[0], &err), -EBADMSG);
-    assert_non_null(strstr(err.text, "chunk 0 fails its checksum"));
+    assert_non_null(strstr(err.text, "chunk 0 fails its checksum: it holds 'layer.0.weight (master)'"));
     assert_int_equal(mck_verify(c, NULL, NULL, &report, &err), -EBADMSG);
     assert_non_null(strstr(err.text, "layer.0.weight"));
     assert_int_equal(json_array_size(json_object_get(report, "faults")), 1);
@@ -152,7 +152,7 @@ static void a_lost_manifest_is_rebuilt(void **state)
     save_two(1, 10, "plane");
     assert_int_equal(unlink(in_step(10, "MANIFEST")), 0);
     assert_int_equal(mck_open(dir, 10, &c, &err), -ENOENT);
-    assert_int_equal(mck_repair(in_step(10, ""), &err), 0);
+    assert_int_equal(mck_repair(in_step(10, ""), &err), 1);
     assert_int_equal(mck_open(dir, 10, &c, &err), 0);
     wipe_layout(two);
     assert_int_equal(mck_load(c, two->buf[1], two->n[1], &err), 0);
