@@ -9,6 +9,11 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
+
+#define SPIN_US 50 /* about what it takes to wake a thread */
+#define SPINS 8    /* pauses between two looks */
+
 struct helper {
     struct pool *pool;
     pthread_t thread;
@@ -20,16 +25,44 @@ struct pool {
     struct helper *helper; /* threads - 1 of them, of which `started` run */
     int started;
 
-    pthread_mutex_t lock;  /* guards all below but next */
+    pthread_mutex_t lock;  /* guards all below but next; who spins reads round and joined without it */
     pthread_cond_t begin, done;
-    unsigned long round;   /* counts the calls that needed helpers */
+    atomic_ulong round;    /* counts the calls that wanted helpers */
+    bool open;             /* helpers may still join this round */
     bool closing;
-    int busy;              /* helpers that have not finished this round */
+    int asleep;            /* helpers in a wait for begin */
+    atomic_int joined;     /* helpers that run this round's items */
     int items;
     pool_fn fn;
     void *arg;
     atomic_int next;       /* first item nobody took */
 };
+
+static void relax(void)
+{
+#ifdef __x86_64__
+    __builtin_ia32_pause();
+#endif
+}
+
+/* Calls follow each other closely: what is awaited is mostly there before a thread could have been woken. */
+static void spin_while_round(struct pool *p, unsigned long seen)
+{
+    int64_t end = clock_mono_us() + SPIN_US;
+
+    while (atomic_load_explicit(&p->round, memory_order_relaxed) == seen && clock_mono_us() < end)
+        for (int i = 0; i < SPINS; i++)
+            relax();
+}
+
+static void spin_while_joined(struct pool *p)
+{
+    int64_t end = clock_mono_us() + SPIN_US;
+
+    while (atomic_load_explicit(&p->joined, memory_order_relaxed) > 0 && clock_mono_us() < end)
+        for (int i = 0; i < SPINS; i++)
+            relax();
+}
 
 static void take_items(struct pool *p, int items, pool_fn fn, void *arg, int worker)
 {
@@ -42,6 +75,22 @@ static void take_items(struct pool *p, int items, pool_fn fn, void *arg, int wor
     }
 }
 
+/* Joins a round that is open and not `seen`: false when the pool closes. Called and left with the lock held. */
+static bool join_round(struct pool *p, unsigned long *seen)
+{
+    (void)pthread_mutex_unlock(&p->lock);
+    spin_while_round(p, *seen);
+    (void)pthread_mutex_lock(&p->lock);
+    while (!p->closing && (!p->open || p->round == *seen)) {
+        p->asleep++;
+        (void)pthread_cond_wait(&p->begin, &p->lock);
+        p->asleep--;
+    }
+    *seen = p->round;
+    p->joined += !p->closing;
+    return !p->closing;
+}
+
 static void *help(void *helper)
 {
     struct helper *h = helper;
@@ -50,23 +99,15 @@ static void *help(void *helper)
 
     omp_set_num_threads(1); /* oneDNN must not start a team of its own for each of us */
     (void)pthread_mutex_lock(&p->lock);
-    for (;;) {
-        pool_fn fn;
-        void *arg;
-        int items;
+    while (join_round(p, &seen)) {
+        pool_fn fn = p->fn;
+        void *arg = p->arg;
+        int items = p->items;
 
-        while (p->round == seen && !p->closing)
-            (void)pthread_cond_wait(&p->begin, &p->lock);
-        if (p->closing)
-            break;
-        seen = p->round;
-        fn = p->fn;
-        arg = p->arg;
-        items = p->items;
         (void)pthread_mutex_unlock(&p->lock);
         take_items(p, items, fn, arg, h->worker);
         (void)pthread_mutex_lock(&p->lock);
-        if (--p->busy == 0)
+        if (--p->joined == 0 && !p->open)
             (void)pthread_cond_signal(&p->done);
     }
     (void)pthread_mutex_unlock(&p->lock);
@@ -153,18 +194,23 @@ void pool_run(struct pool *p, int items, pool_fn fn, void *arg)
         return;
     }
     (void)pthread_mutex_lock(&p->lock);
-    assert(p->busy == 0);
+    assert(p->joined == 0 && !p->open);
     p->fn = fn;
     p->arg = arg;
     p->items = items;
-    p->busy = p->started;
+    p->open = true;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     p->round++;
-    (void)pthread_cond_broadcast(&p->begin);
+    if (p->asleep > 0)
+        (void)pthread_cond_broadcast(&p->begin);
     (void)pthread_mutex_unlock(&p->lock);
     take_items(p, items, fn, arg, 0);
     (void)pthread_mutex_lock(&p->lock);
-    while (p->busy > 0)
+    p->open = false; /* who has not come yet is not waited for */
+    (void)pthread_mutex_unlock(&p->lock);
+    spin_while_joined(p);
+    (void)pthread_mutex_lock(&p->lock);
+    while (p->joined > 0)
         (void)pthread_cond_wait(&p->done, &p->lock);
     (void)pthread_mutex_unlock(&p->lock);
 }

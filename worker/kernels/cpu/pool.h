@@ -1,8 +1,9 @@
 /* pool - the threads of one stream of CPU kernels
  *
  * Runs numbered items on the caller and threads - 1 helpers; who takes which item is up to chance, so an item's
- * result must not depend on it. Idle helpers sleep on a condition: a core that waits is a core for the neighbour
- * rank. One owner thread calls pool_run; items must not.
+ * result must not depend on it. Between two calls helpers look out for the next one for some microseconds and then
+ * sleep on a condition: a core that waits is a core for the neighbour rank. A helper that is late for a call, as others
+ * have its core, misses it. One owner thread calls pool_run; items must not.
  */
 #ifndef MUSTER_WORKER_KERNELS_CPU_POOL_H
 #define MUSTER_WORKER_KERNELS_CPU_POOL_H

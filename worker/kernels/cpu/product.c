@@ -19,7 +19,7 @@
 
 #define DEPTH CPU_PANEL_DEPTH  /* most depth of a step: a panel of B then fits the first cache beside one of A */
 #define STRETCH 2048           /* most depth of packed B */
-#define PACKED_FLOATS 1048576  /* about so much of B is packed at once */
+#define PACKED_FLOATS 2097152  /* about so much of B is packed at once */
 #define PACK_PANELS 4          /* of B in an item of packing */
 #define ROW_PANELS_MIN 8       /* fewer would wait for B */
 #define COLUMN_PANELS_MIN 8
