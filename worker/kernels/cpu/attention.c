@@ -1,15 +1,19 @@
-/* Attention in blocks of queries and keys: memory grows with the length, not with its square
+/* Attention in blocks of 96 queries and 256 keys: memory grows with the length, not with its square
  *
- * Forward: one item is 64 queries of one head, with the running maximum and sum of FlashAttention (Dao et al. 2022)
- * over blocks of 256 keys. Backward: one item is one key-value head of one document and owns its whole dk and dv, so
- * nothing is added by two threads and the order of each sum is fixed. */
+ * Keys and values are packed a block at a time and meet all queries of the item then. Forward: one item is 256 queries
+ * of one head, with the running maximum and sum of FlashAttention (Dao et al. 2022) over the blocks of keys. Backward:
+ * one item is one key-value head of one document and owns its whole dk and dv, so nothing is added by two threads and
+ * the order of each sum is fixed. */
 #include "worker/kernels/cpu/bf16.h"
+#include "worker/kernels/cpu/block.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define PACK_QUERIES 16 /* fewer do not pay for packing the keys they see */
 
 struct item {
     int doc, head; /* backward: key-value head */
@@ -138,7 +142,7 @@ static size_t out_at(const struct kern_attention *a, int row, int head)
     return ((size_t)row * (size_t)a->heads + (size_t)head) * (size_t)a->dim;
 }
 
-/* Up to CPU_QUERIES queries of one head against the keys before and of themselves. */
+/* Up to CPU_SPAN queries of one head against the keys before and of themselves. */
 struct span {
     const float *q, *k, *v; /* first query; the head's first key and value */
     int ldq, ldk;
@@ -149,34 +153,58 @@ struct span {
     float scale;
 };
 
+/* `rows` queries against the block's n keys: none looks past its own, `valid` being what the first of them sees. */
+static struct block_shape shape_of(int rows, int n, int dim, int valid)
+{
+    return (struct block_shape){ .rows = rows, .keys = min_int(n, valid + rows - 1), .dim = dim, .valid = valid };
+}
+
+/* What CPU_QUERIES queries, from row r on, take from a block of keys that begins at key k. */
+static int attend_block(const struct kern_stream *s, struct cpu_scratch *w, const struct span *x, int r, int k,
+                        const struct block_right right[2], struct cpu_drop *drop)
+{
+    const struct block_shape shape = shape_of(min_int(CPU_QUERIES, x->rows - r), right[0].n, x->dim,
+                                              x->query + r - k + 1);
+    float *out = x->out + (size_t)r * (size_t)x->ldo;
+    int rc = block_scores(s, &shape, x->q + (size_t)r * (size_t)x->ldq, x->ldq, &right[0], w->scores, CPU_SCORES_LD);
+
+    if (rc < 0)
+        return rc;
+    if (drop) {
+        drop->query = x->query + r;
+        drop->column = k;
+    }
+    s->loops->scores_forward(w->scores, CPU_SCORES_LD, shape.rows, shape.keys, shape.valid, x->scale, w->max + r,
+                             w->sum + r, w->alpha, drop);
+    for (int i = 0; i < shape.rows && k > 0; i++)
+        s->loops->scale_row(out + (size_t)i * (size_t)x->ldo, x->dim, w->alpha[i]);
+    return block_values(s, &shape, w->scores, CPU_SCORES_LD, &right[1], k > 0, out, x->ldo);
+}
+
 /* out = softmax(scale · q·k') · v; the rows' maxima and sums are left in w. */
-static int attend(const struct cpu_loops *loops, struct cpu_scratch *w, const struct span *x, struct cpu_drop *drop)
+static int attend(const struct kern_stream *s, struct cpu_scratch *w, const struct span *x, struct cpu_drop *drop)
 {
     int keys = x->query + x->rows, rc = 0;
+    bool pack = x->rows >= PACK_QUERIES;
 
     for (int r = 0; r < x->rows; r++) {
         w->max[r] = -INFINITY;
         w->sum[r] = 0;
     }
-    for (int k = 0; k < keys && rc == 0; k += CPU_KEYS) {
-        int n = min_int(CPU_KEYS, keys - k);
+    for (int k = 0; k < keys; k += CPU_KEYS) {
         size_t at = (size_t)k * (size_t)x->ldk;
+        int n = min_int(CPU_KEYS, keys - k);
+        const struct block_right right[2] = {
+            block_right(s, true, x->k + at, x->ldk, n, x->dim, pack ? w->keys[0] : NULL),
+            block_right(s, false, x->v + at, x->ldk, n, x->dim, pack ? w->keys[1] : NULL),
+        };
 
-        rc = cpu_sgemm(false, true, x->rows, n, x->dim, x->q, x->ldq, x->k + at, x->ldk, false, w->scores, CPU_KEYS);
-        if (drop) {
-            drop->query = x->query;
-            drop->column = k;
-        }
-        loops->scores_forward(w->scores, CPU_KEYS, x->rows, n, x->query - k + 1, x->scale, w->max, w->sum, w->alpha,
-                              drop);
-        for (int r = 0; r < x->rows && k > 0; r++)
-            loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, w->alpha[r]);
-        if (rc == 0)
-            rc = cpu_sgemm(false, false, x->rows, x->dim, n, w->scores, CPU_KEYS, x->v + at, x->ldk, k > 0, x->out,
-                           x->ldo);
+        for (int r = 0; r < x->rows && rc == 0; r += CPU_QUERIES)
+            if (k < x->query + min_int(r + CPU_QUERIES, x->rows))
+                rc = attend_block(s, w, x, r, k, right, drop);
     }
     for (int r = 0; r < x->rows; r++)
-        loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, 1.0f / w->sum[r]);
+        s->loops->scale_row(x->out + (size_t)r * (size_t)x->ldo, x->dim, 1.0f / w->sum[r]);
     return rc;
 }
 
@@ -192,14 +220,14 @@ static void forward_item(void *arg, int number, int worker)
     struct span x = {
         .q = qkv + q_at(a, row, it.head), .k = keys.k, .v = keys.v, .ldq = a->ld, .ldk = keys.ld,
         .out = (float *)a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
-        .rows = min_int(CPU_QUERIES, a->cu[it.doc + 1] - row), .query = keys.past + it.query, .dim = a->dim,
+        .rows = min_int(CPU_SPAN, a->cu[it.doc + 1] - row), .query = keys.past + it.query, .dim = a->dim,
         .scale = a->scale,
     };
     struct cpu_drop drop = { .scale = 0 };
 
     if (a->dropout > 0)
         drop = drop_of(a, it.doc, it.head);
-    rc = attend(job->stream->loops, w, &x, a->dropout > 0 ? &drop : NULL);
+    rc = attend(job->stream, w, &x, a->dropout > 0 ? &drop : NULL);
     for (int r = 0; r < x.rows; r++)
         a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)it.head] = w->max[r] + logf(w->sum[r]);
     if (rc < 0)
@@ -215,7 +243,7 @@ int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a,
 
     if (a->type == KERN_BF16)
         return bf16_attention(s, a, false, err);
-    rc = list_items(s, a, a->heads, CPU_QUERIES, &item, &n, &pairs, err);
+    rc = list_items(s, a, a->heads, CPU_SPAN, &item, &n, &pairs, err);
 
     if (rc < 0)
         return rc;
@@ -225,72 +253,91 @@ int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a,
     return rc < 0 ? merr_set(err, rc, "oneDNN failed in attention over %d tokens", a->tokens) : 0;
 }
 
+/* A block of keys and values of one head. */
+struct key_block {
+    struct keys at;
+    int key;                      /* the first */
+    struct block_right turned[2]; /* keys, values */
+    struct block_right k;
+};
+
 /* What one block of queries against one block of keys adds to dq, dk, dv. */
-static int backward_block(const struct attention_job *job, struct cpu_scratch *w, const struct item *it, int head,
-                          int query, int rows, int key, int keys, const struct cpu_drop *drop)
+static int backward_block(const struct attention_job *job, struct cpu_scratch *w, const struct key_block *b,
+                          const struct block_shape *shape, int row, int head, const struct cpu_drop *drop)
 {
     const struct kern_attention *a = job->a;
-    int row = a->cu[it->doc] + query, ldo = a->heads * a->dim, rc;
-    struct keys at = keys_of(a, it->doc, it->head);
-    size_t col = (size_t)key * (size_t)at.ld;
+    const struct kern_stream *s = job->stream;
+    int ldo = a->heads * a->dim, rc;
+    size_t col = (size_t)b->key * (size_t)b->at.ld;
     const float *dout = (const float *)a->dout + out_at(a, row, head);
     const float *q = (const float *)a->qkv + q_at(a, row, head);
     float *dq = (float *)a->dqkv + q_at(a, row, head);
+    struct block_right queries = block_right(s, false, q, a->ld, shape->rows, a->dim, w->queries[0]);
+    struct block_right gradients = block_right(s, false, dout, ldo, shape->rows, a->dim, w->queries[1]);
 
-    rc = cpu_sgemm(false, true, rows, keys, a->dim, q, a->ld, at.k + col, at.ld, false, w->scores, CPU_KEYS);
+    rc = block_scores(s, shape, q, a->ld, &b->turned[0], w->scores, CPU_SCORES_LD);
     if (rc == 0)
-        rc = cpu_sgemm(false, true, rows, keys, a->dim, dout, ldo, at.v + col, at.ld, false, w->gradient,
-                       CPU_KEYS);
+        rc = block_scores(s, shape, dout, ldo, &b->turned[1], w->gradient, CPU_SCORES_LD);
     if (rc < 0)
         return rc;
-    job->stream->loops->scores_backward(w->scores, w->gradient, CPU_KEYS, rows, keys, at.past + query - key + 1,
-                                        a->scale, w->max, w->sum, drop);
-    rc = cpu_sgemm(false, false, rows, a->dim, keys, w->gradient, CPU_KEYS, at.k + col, at.ld, key > 0, dq, a->ld);
+    s->loops->scores_backward(w->scores, w->gradient, CPU_SCORES_LD, shape->rows, shape->keys, shape->valid, a->scale,
+                              w->max, w->sum, drop);
+    rc = block_values(s, shape, w->gradient, CPU_SCORES_LD, &b->k, b->key > 0, dq, a->ld);
     if (rc == 0)
-        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->gradient, CPU_KEYS, q, a->ld, true, at.dk + col, at.ld);
+        rc = block_sums(s, shape, w->gradient, CPU_SCORES_LD, &queries, b->at.dk + col, b->at.ld);
     if (rc == 0)
-        rc = cpu_sgemm(true, false, keys, a->dim, rows, w->scores, CPU_KEYS, dout, ldo, true, at.dv + col, at.ld);
+        rc = block_sums(s, shape, w->scores, CPU_SCORES_LD, &gradients, b->at.dv + col, b->at.ld);
     return rc;
 }
 
-static int backward_queries(const struct attention_job *job, struct cpu_scratch *w, const struct item *it, int head,
-                            int query)
+static int backward_queries(const struct attention_job *job, struct cpu_scratch *w, const struct key_block *b,
+                            const struct item *it, int head, int query)
 {
     const struct kern_attention *a = job->a;
-    int rows = min_int(CPU_QUERIES, it->length - query), row = a->cu[it->doc] + query, rc = 0;
-    int past = a->kv ? a->past[it->doc] : 0, keys = past + query + rows;
+    int row = a->cu[it->doc] + query;
+    const struct block_shape shape = shape_of(min_int(CPU_QUERIES, it->length - query), b->k.n, a->dim,
+                                              b->at.past + query - b->key + 1);
     struct cpu_drop drop = { .scale = 0 };
 
+    if (shape.keys <= 0) /* all of them come later */
+        return 0;
     if (a->dropout > 0)
         drop = drop_of(a, it->doc, head);
-    for (int r = 0; r < rows; r++) { /* here max holds the log-sum-exp of the rows, sum their dout · out */
+    drop.query = b->at.past + query;
+    drop.column = b->key;
+    for (int r = 0; r < shape.rows; r++) { /* here max holds the log-sum-exp of the rows, sum their dout · out */
         size_t at = out_at(a, row + r, head);
 
         w->max[r] = a->lse[(size_t)(row + r) * (size_t)a->heads + (size_t)head];
         w->sum[r] = job->stream->loops->dot((const float *)a->dout + at, (const float *)a->out + at, a->dim);
     }
-    for (int k = 0; k < keys && rc == 0; k += CPU_KEYS) {
-        drop.query = past + query;
-        drop.column = k;
-        rc = backward_block(job, w, it, head, query, rows, k, min_int(CPU_KEYS, keys - k),
-                            a->dropout > 0 ? &drop : NULL);
-    }
-    return rc;
+    return backward_block(job, w, b, &shape, row, head, a->dropout > 0 ? &drop : NULL);
 }
 
 static int backward_doc(const struct attention_job *job, struct cpu_scratch *w, const struct item *it)
 {
     const struct kern_attention *a = job->a;
+    const struct kern_stream *s = job->stream;
     int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
+    struct key_block b = { .at = keys_of(a, it->doc, it->head) };
+    int keys = b.at.past + it->length;
     float *dqkv = a->dqkv;
 
     for (int r = begin; r < begin + it->length && !a->kv; r++) {
         memset(dqkv + k_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
         memset(dqkv + v_at(a, r, it->head), 0, (size_t)a->dim * sizeof(float));
     }
-    for (int h = it->head * group; h < (it->head + 1) * group; h++)
-        for (int q = 0; q < it->length && rc == 0; q += CPU_QUERIES)
-            rc = backward_queries(job, w, it, h, q);
+    for (b.key = 0; b.key < keys; b.key += CPU_KEYS) {
+        const float *k = b.at.k + (size_t)b.key * (size_t)b.at.ld, *v = b.at.v + (size_t)b.key * (size_t)b.at.ld;
+        int n = min_int(CPU_KEYS, keys - b.key);
+
+        b.turned[0] = block_right(s, true, k, b.at.ld, n, a->dim, w->keys[0]);
+        b.turned[1] = block_right(s, true, v, b.at.ld, n, a->dim, w->keys[1]);
+        b.k = block_right(s, false, k, b.at.ld, n, a->dim, w->keys[2]);
+        for (int h = it->head * group; h < (it->head + 1) * group; h++)
+            for (int q = 0; q < it->length && rc == 0; q += CPU_QUERIES)
+                rc = backward_queries(job, w, &b, it, h, q);
+    }
     return rc;
 }
 
@@ -340,15 +387,15 @@ static void cached_item(void *arg, int number, int worker)
 {
     struct cached_job *job = arg;
     const struct kern_cached *a = job->a;
-    int head = number % a->heads, row = number / a->heads * CPU_QUERIES, width = a->kv_heads * a->dim, rc;
+    int head = number % a->heads, row = number / a->heads * CPU_SPAN, width = a->kv_heads * a->dim, rc;
     size_t kv = (size_t)(head / (a->heads / a->kv_heads)) * (size_t)a->dim, at = (size_t)head * (size_t)a->dim;
     struct span x = {
         .q = a->qkv + (size_t)row * (size_t)a->ld + at, .k = a->keys + kv, .v = a->values + kv, .ldq = a->ld,
         .ldk = width, .out = a->out + (size_t)row * (size_t)(a->heads * a->dim) + at, .ldo = a->heads * a->dim,
-        .rows = min_int(CPU_QUERIES, a->rows - row), .query = a->past + row, .dim = a->dim, .scale = a->scale,
+        .rows = min_int(CPU_SPAN, a->rows - row), .query = a->past + row, .dim = a->dim, .scale = a->scale,
     };
 
-    rc = attend(job->stream->loops, &job->stream->scratch[worker], &x, NULL);
+    rc = attend(job->stream, &job->stream->scratch[worker], &x, NULL);
     if (rc < 0)
         atomic_store(&job->code, rc);
 }
@@ -357,7 +404,7 @@ int cpu_attention_cached(struct kern_stream *s, const struct kern_cached *a, str
 {
     size_t dim = (size_t)a->dim, width = (size_t)a->kv_heads * dim;
     struct cached_job job = { .stream = s, .a = a };
-    int blocks = (a->rows + CPU_QUERIES - 1) / CPU_QUERIES, rc;
+    int blocks = (a->rows + CPU_SPAN - 1) / CPU_SPAN, rc;
 
     for (int r = 0; r < a->rows; r++) {
         const float *row = a->qkv + (size_t)r * (size_t)a->ld + (size_t)a->heads * dim;

@@ -10,9 +10,13 @@
 #include "worker/kernels/cpu/tile.h"
 #include "worker/kernels/kernels.h"
 
-/* Rows of queries and of keys in a block of attention scores. */
-#define CPU_QUERIES 64
+/* Rows of queries and of keys in a block of attention scores, and floats from one row of it to the next: not a power of
+ * two, as the rows of a column would then meet in the same lines of a cache. */
+#define CPU_QUERIES 96
 #define CPU_KEYS LOOPS_KEYS_MAX
+#define CPU_SCORES_LD (CPU_KEYS + 16)
+#define CPU_SPAN 256 /* queries for which keys and values are packed at once */
+#define CPU_HEAD 128 /* widest head whose keys and values are packed */
 
 /* What one thread packs of A at once: it stays in the core's cache. */
 #define CPU_PANEL_ROWS 96
@@ -20,9 +24,11 @@
 
 struct cpu_scratch { /* one a thread */
     _Alignas(64) float panels[CPU_PANEL_ROWS * CPU_PANEL_DEPTH + TILE_SLACK];
-    float scores[CPU_QUERIES * CPU_KEYS];
-    float gradient[CPU_QUERIES * CPU_KEYS];
-    float max[CPU_QUERIES], sum[CPU_QUERIES], alpha[CPU_QUERIES];
+    _Alignas(64) float keys[3][CPU_KEYS * CPU_HEAD];       /* of attention, packed as it needs them */
+    _Alignas(64) float queries[2][CPU_QUERIES * CPU_HEAD];
+    _Alignas(64) float scores[CPU_QUERIES * CPU_SCORES_LD];
+    float gradient[CPU_QUERIES * CPU_SCORES_LD];
+    float max[CPU_SPAN], sum[CPU_SPAN], alpha[CPU_QUERIES];
 };
 
 struct kern_stream {

@@ -24,6 +24,11 @@ struct cpu_tile {
 
     /* c[rows, columns] = the product of two panels, or added to c. */
     void (*multiply)(int depth, const float *a, const float *b, float *c, size_t ldc, bool add);
+
+    /* The same for 1 .. `rows` rows of an A that is not packed: row i, step p of its depth is a[i·row + p·step], and
+     * row or step is 1. */
+    void (*multiply_lying)(int rows, int depth, const float *a, size_t row, size_t step, const float *b, float *c,
+                           size_t ldc, bool add);
 };
 
 #ifdef __x86_64__

@@ -165,32 +165,73 @@ static void pack(enum kern_type type, const void *x, size_t ld, bool turned, int
         pack_as(false, x, ld, turned, width, lines, depth, to, apart);
 }
 
-static void multiply(int depth, const float *restrict a, const float *restrict b, float *restrict c, size_t ldc,
-                     bool add)
+/* rows, and which of row and step is 1, are known where this is inlined. */
+static inline __attribute__((always_inline)) void tile(int rows, int depth, const float *restrict a, size_t row,
+                                                       size_t step, const float *restrict b, float *restrict c,
+                                                       size_t ldc, bool add)
 {
     v8 s[ROWS][2];
 
 #pragma GCC unroll 6
-    for (int i = 0; i < ROWS; i++) {
+    for (int i = 0; i < rows; i++) {
         s[i][0] = s[i][1] = (v8){ 0 };
         __builtin_prefetch(c + (size_t)i * ldc, 1);
     }
-    for (int p = 0; p < depth; p++, a += ROWS, b += COLUMNS) {
+    for (int p = 0; p < depth; p++, a += step, b += COLUMNS) {
         v8 b0 = load(b), b1 = load(b + LANES);
 
 #pragma GCC unroll 6
-        for (int i = 0; i < ROWS; i++) {
-            s[i][0] += a[i] * b0;
-            s[i][1] += a[i] * b1;
+        for (int i = 0; i < rows; i++) {
+            s[i][0] += a[(size_t)i * row] * b0;
+            s[i][1] += a[(size_t)i * row] * b1;
         }
     }
 #pragma GCC unroll 6
-    for (int i = 0; i < ROWS; i++, c += ldc) {
+    for (int i = 0; i < rows; i++, c += ldc) {
         store(c, add ? load(c) + s[i][0] : s[i][0]);
         store(c + LANES, add ? load(c + LANES) + s[i][1] : s[i][1]);
     }
 }
 
-const struct cpu_tile cpu_tile_avx2 = { .rows = ROWS, .columns = COLUMNS, .pack = pack, .multiply = multiply };
+static void multiply(int depth, const float *a, const float *b, float *c, size_t ldc, bool add)
+{
+    tile(ROWS, depth, a, 1, ROWS, b, c, ldc, add);
+}
+
+static inline __attribute__((always_inline)) void lying(int rows, int depth, const float *a, size_t row, size_t step,
+                                                        const float *b, float *c, size_t ldc, bool add)
+{
+    switch (rows) {
+    case 1:
+        tile(1, depth, a, row, step, b, c, ldc, add);
+        break;
+    case 2:
+        tile(2, depth, a, row, step, b, c, ldc, add);
+        break;
+    case 3:
+        tile(3, depth, a, row, step, b, c, ldc, add);
+        break;
+    case 4:
+        tile(4, depth, a, row, step, b, c, ldc, add);
+        break;
+    case 5:
+        tile(5, depth, a, row, step, b, c, ldc, add);
+        break;
+    default:
+        tile(ROWS, depth, a, row, step, b, c, ldc, add);
+    }
+}
+
+static void multiply_lying(int rows, int depth, const float *a, size_t row, size_t step, const float *b, float *c,
+                           size_t ldc, bool add)
+{
+    if (row == 1)
+        lying(rows, depth, a, 1, step, b, c, ldc, add);
+    else
+        lying(rows, depth, a, row, 1, b, c, ldc, add);
+}
+
+const struct cpu_tile cpu_tile_avx2 = { .rows = ROWS, .columns = COLUMNS, .pack = pack, .multiply = multiply,
+                                        .multiply_lying = multiply_lying };
 
 #endif
