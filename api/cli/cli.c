@@ -127,9 +127,9 @@ static int unknown_command(int argc, char **argv)
 
     for (size_t i = 0; i < cli_commands_n && n < 64; i++) {
         known[n++] = cli_commands[i].name;
-        group = group || strncmp(cli_commands[i].name, argv[0], strlen(argv[0])) == 0;
+        group = group || (strncmp(cli_commands[i].name, argv[0], strlen(argv[0])) == 0 &&
+                          cli_commands[i].name[strlen(argv[0])] == ' ');
     }
-    group = group && strcmp(argv[0], "checkpoint") == 0;
     group = group && argc > 1;
     (void)snprintf(word, sizeof(word), "%s%s%s", argv[0], group ? " " : "", group ? argv[1] : "");
     near = spec_nearest(word, known, n);

@@ -98,6 +98,8 @@ int cli_lines(void);
 const char *cli_colour(const char *code); /* "" where there are none */
 const char *cli_state_colour(const char *state);
 void cli_duration(double seconds, char out[CLI_DURATION_MAX]); /* "1m05s" */
+/* How long a job has run, or waited for its first devices, or took from its start to its end; "-": it never started. */
+void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX]);
 void cli_print_text(const char *text);                         /* control characters as '?' */
 
 struct cli_table {
@@ -146,6 +148,7 @@ int jobs_checkpoint_now(struct cli *c);
 int plan_main(struct cli *c);
 int plan_dry_run(struct cli *c, json_t *doc); /* ask the server how doc would run, and print it */
 int jobs_scale(struct cli *c);
+int jobs_priority(struct cli *c);
 int follow_events(struct cli *c);
 int follow_logs(struct cli *c);
 int follow_metrics(struct cli *c);
@@ -155,6 +158,8 @@ void follow_print_event(const json_t *event, bool brief);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int top_run(struct cli *c);
+int projects_list(struct cli *c);
+int projects_set(struct cli *c);
 int tokens_create(struct cli *c);
 int tokens_list(struct cli *c);
 int tokens_revoke(struct cli *c);

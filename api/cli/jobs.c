@@ -85,23 +85,24 @@ int jobs_submit(struct cli *c)
 static void print_jobs(json_t *jobs)
 {
     static const struct cli_table table = {
-        .head = {"JOB", "NAME", "STATE", "KIND", "PRI", "DEVICES", "STEP", "WHY"}, .n = 8, .right = 1 << 4, .state = 2,
-        .spare = {3, 4, 5}};
+        .head = {"JOB", "NAME", "USER", "STATE", "KIND", "PRI", "DEVICES", "STEP", "TIME", "WHY"}, .n = 10,
+        .right = 1 << 5, .state = 3, .spare = {4, 2, 5, 6}};
     json_t *rows = json_array(), *job;
     size_t i;
 
     json_array_foreach(jobs, i, job) {
         const json_t *p = json_object_get(job, "progress"), *d = json_object_get(job, "devices");
-        char progress[48] = "-", devices[48], priority[16], name[24];
+        char progress[48] = "-", devices[48], priority[16], name[24], time[CLI_DURATION_MAX];
 
         if (json_is_object(p) && cli_int(p, "steps") > 0)
             (void)snprintf(progress, sizeof(progress), "%lld/%lld", cli_int(p, "step"), cli_int(p, "steps"));
         (void)snprintf(devices, sizeof(devices), "%lld/%lld", cli_int(d, "assigned"), cli_int(d, "max"));
         (void)snprintf(priority, sizeof(priority), "%lld", cli_int(job, "priority"));
         (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
-        (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), cli_str(job, "kind"),
-                                             priority, devices, progress,
-                                             cli_str(json_object_get(job, "reason"), "text")}, 8);
+        cli_job_time(job, time);
+        (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "user"), cli_str(job, "state"),
+                                             cli_str(job, "kind"), priority, devices, progress, time,
+                                             cli_str(json_object_get(job, "reason"), "text")}, 10);
     }
     cli_print_table_new(&table, rows);
 }
@@ -187,6 +188,7 @@ static void print_job(const json_t *job)
     const json_t *d = json_object_get(job, "devices"), *l = json_object_get(job, "layout"), *v;
     const json_t *o = json_object_get(job, "outcome"), *k = json_object_get(job, "checkpoint");
     const char *state = cli_str(job, "state");
+    char time[CLI_DURATION_MAX];
     size_t i;
 
     (void)printf("job           %s\nstate         %s%s%s: ", cli_str(job, "id"), cli_state_colour(state), state,
@@ -196,6 +198,10 @@ static void print_job(const json_t *job)
     for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         if (*cli_str(job, lines[i]))
             (void)printf("%-13s %s\n", lines[i], cli_str(job, lines[i]));
+    cli_job_time(job, time);
+    (void)printf("%-13s %s\n", !*cli_str(job, "started_at")   ? "waiting"
+                              : *cli_str(job, "finished_at") ? "took"
+                                                             : "running", time);
     (void)printf("priority      %lld\ngeneration    %lld\ndevices       %lld of %lld to %lld\n",
                  cli_int(job, "priority"), cli_int(job, "generation"), cli_int(d, "assigned"), cli_int(d, "min"),
                  cli_int(d, "max"));
@@ -210,7 +216,7 @@ static void print_job(const json_t *job)
         (void)printf("rank %-8lld %s slot %lld (%s)\n", cli_int(v, "rank"), cli_str(v, "node"), cli_int(v, "slot"),
                      cli_str(v, "class"));
     }
-    if (json_is_object(o)) {
+    if (json_is_object(o) && strcmp(cli_str(o, "class"), "done") != 0) { /* of one that is done all is said */
         (void)printf("outcome       %s: ", cli_str(o, "class"));
         cli_print_text(cli_str(o, "message"));
         (void)printf("\n");
@@ -307,42 +313,90 @@ int jobs_explain(struct cli *c)
     return r;
 }
 
-/* suspend, resume, cancel: the command's name is the action's. */
-static int act(struct cli *c, const char *action, const char *said)
+static int act(struct cli *c, const char *id, const char *action, const char *said, json_t **ret)
 {
-    json_t *job = NULL;
     char path[256], tail[32], own[40];
     int r;
 
     (void)snprintf(tail, sizeof(tail), "/%s", action);
-    r = cli_job_path(c->arg[0], tail, path);
+    r = cli_job_path(id, tail, path);
     if (r == 0)
-        r = cli_call(c, "POST", path, NULL, submit_key(c, own), &job);
-    if (r == 0 && c->json)
-        r = cli_print_json(job);
-    else if (r == 0)
-        (void)printf("%s %s\n", said, c->arg[0]);
-    json_decref(job);
+        r = cli_call(c, "POST", path, NULL, submit_key(c, own), ret);
+    if (r == 0 && !c->json)
+        (void)printf("%s %s\n", said, id);
     return r;
 }
 
+/* All jobs named, also when one is refused. Returns the first exit status that is not 0. */
+static int act_on_all(struct cli *c, const char *action, const char *said)
+{
+    json_t *jobs = json_array();
+    int first = 0;
+
+    for (int i = 0; i < c->n; i++) {
+        json_t *job = NULL;
+        int r = act(c, c->arg[i], action, said, &job);
+
+        first = first ? first : r;
+        if (r == 0)
+            (void)json_array_append_new(jobs, job);
+    }
+    if (c->json && c->n > 1)
+        (void)cli_print_json_new(json_pack("{s:O}", "jobs", jobs));
+    else if (c->json && first == 0)
+        first = cli_print_json(json_array_get(jobs, 0));
+    json_decref(jobs);
+    return first;
+}
+
+/* suspend, resume, cancel: the command's name is the action's. */
 int jobs_act(struct cli *c)
 {
-    return act(c, c->cmd->name, strcmp(c->cmd->name, "cancel") == 0    ? "cancelling"
-                                : strcmp(c->cmd->name, "resume") == 0 ? "resuming"
-                                                                      : "suspending");
+    return act_on_all(c, c->cmd->name, strcmp(c->cmd->name, "cancel") == 0    ? "cancelling"
+                                       : strcmp(c->cmd->name, "resume") == 0 ? "resuming"
+                                                                             : "suspending");
 }
 
 int jobs_checkpoint_now(struct cli *c)
 {
-    return act(c, "checkpoint", "asked for a checkpoint of");
+    return act_on_all(c, "checkpoint", "asked for a checkpoint of");
+}
+
+/* PATCH a job with change, which is taken over; the job is new. */
+static int patch_new(struct cli *c, json_t *change, json_t **ret)
+{
+    char path[256];
+    int r = cli_job_path(c->arg[0], "", path);
+
+    if (r == 0)
+        r = cli_call(c, "PATCH", path, change, NULL, ret);
+    json_decref(change);
+    return r;
+}
+
+int jobs_priority(struct cli *c)
+{
+    json_t *job = NULL;
+    char *end;
+    long n = strtol(c->arg[1], &end, 10);
+    int r;
+
+    if (end == c->arg[1] || *end || n < 0 || n > 100)
+        return cli_fail(CLI_USAGE, "a priority is a number from 0 to 100, not '%s'", c->arg[1]);
+    r = patch_new(c, json_pack("{s:i}", "priority", (int)n), &job);
+    if (r)
+        return r;
+    if (c->json)
+        return cli_print_json_new(job);
+    (void)printf("%s has priority %lld\n", c->arg[0], cli_int(job, "priority"));
+    json_decref(job);
+    return 0;
 }
 
 int jobs_scale(struct cli *c)
 {
     long min, max;
     json_t *job = NULL, *devices;
-    char path[256];
     int r;
 
     if (cli_number(c, "min", 1, 65536, 0, &min) < 0 || cli_number(c, "max", 1, 65536, 0, &max) < 0)
@@ -351,17 +405,12 @@ int jobs_scale(struct cli *c)
         return cli_fail(CLI_USAGE, "want --min N, --max N or both");
     if (min && max && min > max)
         return cli_fail(CLI_USAGE, "--min %ld is more than --max %ld", min, max);
-    r = cli_job_path(c->arg[0], "", path);
-    if (r)
-        return r;
     devices = json_object();
     if (min)
         (void)json_object_set_new(devices, "min", json_integer(min));
     if (max)
         (void)json_object_set_new(devices, "max", json_integer(max));
-    devices = json_pack("{s:o}", "devices", devices);
-    r = cli_call(c, "PATCH", path, devices, NULL, &job);
-    json_decref(devices);
+    r = patch_new(c, json_pack("{s:o}", "devices", devices), &job);
     if (r)
         return r;
     if (c->json)

@@ -130,11 +130,15 @@ static void print_totals(const json_t *cluster, bool clear)
 {
     const json_t *slots = json_object_get(cluster, "slots"), *jobs = json_object_get(cluster, "jobs");
 
-    (void)printf("%lld of %lld slots busy; jobs: %lld running, %lld queued, %lld suspended, %lld succeeded, "
-                 "%lld failed%s\n%s\n",
-                 cli_int(slots, "busy"), cli_int(slots, "total"), cli_int(jobs, "running"), cli_int(jobs, "queued"),
-                 cli_int(jobs, "suspended"), cli_int(jobs, "succeeded"), cli_int(jobs, "failed"),
-                 clear ? "\033[K" : "", clear ? "\033[K" : "");
+    char text[256];
+    int columns = cli_columns(); /* longer it would take two lines, and the jobs have one less */
+
+    (void)snprintf(text, sizeof(text), "%lld of %lld slots busy; jobs: %lld running, %lld queued, %lld suspended, "
+                   "%lld succeeded, %lld failed", cli_int(slots, "busy"), cli_int(slots, "total"),
+                   cli_int(jobs, "running"), cli_int(jobs, "queued"), cli_int(jobs, "suspended"),
+                   cli_int(jobs, "succeeded"), cli_int(jobs, "failed"));
+    (void)printf("%.*s%s\n%s\n", columns > 0 ? columns : (int)sizeof(text), text, clear ? "\033[K" : "",
+                 clear ? "\033[K" : "");
 }
 
 static void print_top_jobs(const json_t *jobs, size_t room, bool clear)

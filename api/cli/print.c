@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "base/clock.h"
 
 #define NARROW 8 /* columns below which the last cell of a row is not worth showing */
 #define ROOM 20  /* columns for it that are worth more than a column that may be left out */
@@ -109,6 +111,26 @@ void cli_duration(double seconds, char out[CLI_DURATION_MAX])
         (void)snprintf(out, CLI_DURATION_MAX, "%ldm%02lds", s / 60, s % 60);
     else
         (void)snprintf(out, CLI_DURATION_MAX, "%lds", s);
+}
+
+/* Seconds since 1970 of a field such as "2026-01-31T12:00:00.000Z"; 0 without it. */
+static double seconds_at(const json_t *o, const char *key)
+{
+    struct tm tm = {0};
+
+    return strptime(cli_str(o, key), "%Y-%m-%dT%H:%M:%S", &tm) ? (double)timegm(&tm) : 0;
+}
+
+void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX])
+{
+    double from = seconds_at(job, "started_at"), to = seconds_at(job, "finished_at");
+
+    if (from <= 0 && to <= 0)
+        from = seconds_at(job, "submitted_at");
+    if (from > 0)
+        cli_duration((to > 0 ? to : (double)clock_wall_us() / 1e6) - from, out);
+    else
+        (void)snprintf(out, CLI_DURATION_MAX, "-");
 }
 
 /* --- tables -------------------------------------------------------------------------------------------- */

@@ -21,6 +21,8 @@ def muster(*args, cwd=None, **env):
     ([], 2, ""),
     (["submti", "x"], 2, "did you mean 'submit'?"),
     (["checkpoint", "digets", "x"], 2, "did you mean 'checkpoint digest'?"),
+    (["token", "creat", "x"], 2, "did you mean 'token create'?"),
+    (["priority", "j1", "high"], 2, "a number from 0 to 100, not 'high'"),
     (["submit", "--wacth", "x"], 2, "did you mean '--watch'?"),
     (["submit"], 2, "usage: muster submit FILE"),
     (["list", "x"], 2, "one argument too many"),
