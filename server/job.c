@@ -240,7 +240,8 @@ static int over(const struct job *j, const struct job_cause *cause, struct chang
     if (j->intent == JOB_FAIL)
         return end_as(c, JOB_FAILED, JOB_CLASS_NONE, "failed", NULL);
     if (cause->all_done && j->state != JOB_RECOVERING)
-        return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded", plain_outcome(JOB_CLASS_DONE, "done"));
+        return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded",
+                      plain_outcome(JOB_CLASS_DONE, "every rank is done"));
     c->to = j->intent == JOB_SUSPEND     ? JOB_SUSPENDED
             : j->intent == JOB_REQUEUE   ? JOB_QUEUED
             : j->intent == JOB_RESCALE   ? JOB_RESCALING

@@ -304,9 +304,13 @@ int jobs_explain(struct cli *c)
     if (c->json) {
         r = cli_print_json(answer);
     } else {
-        (void)printf("%s is %s: %s\n", cli_str(answer, "job"), cli_str(answer, "state"), cli_str(answer, "summary"));
+        const char *state = cli_str(answer, "state"), *summary = cli_str(answer, "summary");
+        bool verb = strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
+
+        (void)printf("%s %s%s: %s\n", cli_str(answer, "job"), verb ? "" : "is ", state, summary);
         json_array_foreach(json_object_get(answer, "causes"), i, cause) {
-            cli_print_cause(cause);
+            if (strcmp(state, "succeeded") != 0) /* there all is said */
+                cli_print_cause(cause);
         }
     }
     json_decref(answer);

@@ -37,19 +37,29 @@ static void print_layout(const json_t *plan)
     }
     (void)printf("  devices        %lld\n", cli_int(plan, "devices"));
     if (json_object_get(plan, "free_devices"))
-        (void)printf("  free_devices   %lld\n  starts_now     %s\n", cli_int(plan, "free_devices"),
-                     json_is_true(json_object_get(plan, "starts_now")) ? "true" : "false");
+        (void)printf("  free now       %lld\n  starts now     %s\n", cli_int(plan, "free_devices"),
+                     json_is_true(json_object_get(plan, "starts_now")) ? "yes" : "no");
 }
 
 static void print_cost(const json_t *plan)
 {
+    static const struct {
+        const char *key, *words;
+    } parts[] = {{"compute", "arithmetic"}, {"tp", "sums over tp"}, {"idle", "waits in the pipeline"},
+                 {"exchange", "exchange"}, {"update", "update"}};
     const json_t *b = json_object_get(plan, "breakdown_ms");
+    const char *before = ": ";
 
     if (!b)
         return;
-    (void)printf("  step           %.4g ms: arithmetic %.4g, sums over tp %.4g, waits in the pipeline %.4g, "
-                 "exchange %.4g, update %.4g\n", cli_real(plan, "step_ms"), cli_real(b, "compute"), cli_real(b, "tp"),
-                 cli_real(b, "idle"), cli_real(b, "exchange"), cli_real(b, "update"));
+    (void)printf("  step           %.4g ms", cli_real(plan, "step_ms"));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (cli_real(b, parts[i].key) < 0.001) /* nothing, or what rounding left of it */
+            continue;
+        (void)printf("%s%s %.4g", before, parts[i].words, cli_real(b, parts[i].key));
+        before = ", ";
+    }
+    (void)printf("\n");
 }
 
 static void print_memory(const json_t *plan)

@@ -81,6 +81,7 @@ def test_run_trains_from_standard_input_with_changes_and_keeps_its_spec(tmp_path
                          input=json.dumps(spec), capture_output=True, text=True, timeout=60, check=False)
     assert out.returncode == 0, out.stderr
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 6
+    assert "step 6/6  loss" in out.stderr and out.stderr.endswith("done; metrics, logs and checkpoints are in 'out'\n")
     kept = json.loads((tmp_path / "out" / "spec.json").read_text())
     assert kept["train"]["steps"] == 6 and kept["train"]["data"]["path"] == str(tmp_path / "text.txt")
 

@@ -222,6 +222,7 @@ def test_show_tells_all_of_a_job(cluster, trained):
     assert re.search(r"^progress      step 60 of 60, loss \d\.\d{4}, \d+ tokens/s$", text, re.M)
     assert re.search(r"^held out      loss \d\.\d{4} at step 60$", text, re.M)
     assert said(cluster, "show", trained, "-o", "json") == cluster.job(trained)
+    assert run(cluster, "explain", trained).stdout == f"{trained} succeeded: every rank is done\n"
 
 
 def test_events_are_printed_in_words_and_whole(cluster, trained):

@@ -96,7 +96,7 @@ static void show_metrics(struct follow *f, const struct job_spec *spec)
     if (!o)
         return;
     fprintf(stderr, "step %" JSON_INTEGER_FORMAT "/%d  loss %.4f  %.0f tokens/s\n",
-            json_integer_value(json_object_get(o, "step")), spec->train.steps,
+            json_integer_value(json_object_get(o, "step")) + 1, spec->train.steps, /* metrics count from 0 */
             json_number_value(json_object_get(o, "loss")), json_number_value(json_object_get(o, "tokens_per_s")));
 }
 
@@ -423,6 +423,8 @@ int solo_main(int argc, char **argv, const char *self, const char *train)
     r = run_in(&a, &o, self, &err);
     if (r != 0)
         fprintf(stderr, "muster run: %s\n", err.text);
+    else
+        fprintf(stderr, "muster run: done; metrics, logs and checkpoints are in '%s'\n", o.dir);
     io_close(&a.signal_fd);
     spec_free(spec);
     return r == 0 ? 0 : r == EXIT_USER ? EXIT_USER : 1;
