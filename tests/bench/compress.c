@@ -15,6 +15,7 @@
 #include <time.h>
 #include <zstd.h>
 
+#include "base/hash.h"
 #include "compress/chunk.h"
 #include "compress/codec.h"
 #include "compress/optq.h"
@@ -494,6 +495,32 @@ static void bench_moments(struct bench *b)
     optq_free(moments);
 }
 
+/* --- the sum of what leaves a node ------------------------------------------------------------------------------- */
+
+enum { FRAME = 256 << 10, FRAMES = 16 };
+
+static void sum_frames(struct bench *b)
+{
+    volatile uint64_t all = 0;
+
+    for (size_t i = 0; i < FRAMES; i++)
+        all ^= hash_xxh3((const char *)b->raw + i * FRAME, FRAME);
+}
+
+static void copy_frames(struct bench *b)
+{
+    memcpy(b->out, b->raw, FRAMES * FRAME);
+}
+
+static void bench_checksum(struct bench *b)
+{
+    double ours, memcpys;
+
+    compare(b, sum_frames, copy_frames, &ours, &memcpys);
+    report("wire_checksum_gbps", 1e-9 * FRAMES * FRAME / ours, "GB/s", "memcpy of the same bytes", memcpys / ours,
+           NO_GOAL, 0);
+}
+
 /* --- main -------------------------------------------------------------------------------------------------------- */
 
 static void make_buffers(struct bench *b)
@@ -556,6 +583,8 @@ int main(int argc, char **argv)
         bench_lossless(&b);
     if (!b.values && (!b.only || !strcmp(b.only, "optq")))
         bench_moments(&b);
+    if (!b.values && (!b.only || !strcmp(b.only, "checksum")))
+        bench_checksum(&b);
     chunk_coder_free(b.coder);
     for (int i = 0; i < PARTS; i++)
         free(b.blocks[i]);

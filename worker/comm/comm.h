@@ -8,7 +8,8 @@
  * Members of a group make the same calls in the same order; a call that differs (operation, size, type) is
  * -EPROTO on both sides with both calls named. Every wait ends: by the abort order of the rank's flight
  * page (-ECANCELED, within 100 ms), a lost peer (-ECONNRESET, with its rank), or the deadline
- * (-ETIMEDOUT, with the rank waited for). After an error the world is good for comm_world_close() only.
+ * (-ETIMEDOUT, with the rank waited for). What arrives from another node not as it was sent is -EIO, with group, rank
+ * and codec: it carries checksums (frame.h). After an error the world is good for comm_world_close() only.
  *
  * A world is used by one thread at a time. A group and its world outlive their requests.
  */
@@ -80,6 +81,8 @@ int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int
 int comm_group_size(const struct comm_group *g);
 int comm_group_index(const struct comm_group *g);
 int comm_group_nodes(const struct comm_group *g); /* that members are of */
+/* Say what the group's values travel as ("": as they are), for the words about what arrives damaged. */
+void comm_group_name_codec(struct comm_group *g, const char *name);
 
 /* buf[count] becomes the sum (or maximum) over the members, added in member order. */
 int comm_all_reduce(struct comm_group *g, void *buf, size_t count, enum comm_type type, enum comm_op op,

@@ -5,15 +5,16 @@
 
 #include "base/hash.h"
 
-#define FRAME_MAGIC 0x3166636du /* "mcf1" */
+#define FRAME_MAGIC 0x3266636du /* "mcf2" */
 
 static uint32_t crc_of(const struct frame *f)
 {
     return hash_crc32c(0, &f->generation, sizeof(*f) - offsetof(struct frame, generation));
 }
 
-void frame_seal(struct frame *f)
+void frame_seal(struct frame *f, const void *payload)
 {
+    f->sum = payload ? hash_xxh3(payload, f->part) : 0;
     f->magic = FRAME_MAGIC;
     f->crc = crc_of(f);
 }
@@ -29,4 +30,9 @@ int frame_check(const struct frame *f, uint32_t part, struct merr *err)
                         f->kind, f->source, part, f->part, (unsigned long long)f->offset,
                         (unsigned long long)f->length);
     return 0;
+}
+
+bool frame_holds(const struct frame *f, const void *payload)
+{
+    return f->part == 0 || hash_xxh3(payload, f->part) == f->sum;
 }

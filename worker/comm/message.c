@@ -195,7 +195,7 @@ static int send_frame(struct comm_world *w, struct comm_peer *p, struct frame *f
     int r;
 
     f->number = p->frames_out;
-    frame_seal(f);
+    frame_seal(f, NULL);
     r = p->via->send(w, p, f, NULL, NULL);
     if (r > 0)
         p->frames_out++;
@@ -250,6 +250,7 @@ bool message_pump(struct comm_world *w, struct comm_peer *p)
         struct comm_request *r = p->sending.first;
         struct frame f = r->head;
         size_t left = r->bytes - r->moved;
+        const char *payload;
         int got;
 
         f.part = (uint32_t)(left < p->via->part_bytes ? left : p->via->part_bytes);
@@ -257,8 +258,9 @@ bool message_pump(struct comm_world *w, struct comm_peer *p)
             break;
         f.offset = r->moved;
         f.number = p->frames_out;
-        frame_seal(&f);
-        got = p->via->send(w, p, &f, f.part ? r->buf + r->moved : NULL, r);
+        payload = f.part ? r->buf + r->moved : NULL;
+        frame_seal(&f, p->via->far ? payload : NULL);
+        got = p->via->send(w, p, &f, payload, r);
         if (got <= 0)
             break;
         p->frames_out++;

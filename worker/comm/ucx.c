@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,6 +102,21 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     sent_put(t);
 }
 
+/* The payload of f is not what its sender had. */
+static void refuse(struct comm_world *w, const struct frame *f)
+{
+    const struct comm_group *g = group_find(w, f->group);
+    const char *codec = g && g->travels[0] ? g->travels : "none";
+    char what[64];
+
+    if (f->kind == FRAME_CALL)
+        (void)snprintf(what, sizeof(what), "call %llu (%s) of", (unsigned long long)f->seq, comm_call_name(f->op));
+    else
+        (void)snprintf(what, sizeof(what), "a message with tag %u in", f->step);
+    (void)world_fail(w, -EIO, "rank %u sent %u bytes in %s '%s', codec %s, and others arrived: a link or memory "
+                     "between it and rank %d is broken", f->source, f->part, what, g ? g->name : "?", codec, w->rank);
+}
+
 static ucs_status_t on_frame(void *arg, const void *header, size_t header_bytes, void *data, size_t bytes,
                              const ucp_am_recv_param_t *param)
 {
@@ -118,10 +134,12 @@ static ucs_status_t on_frame(void *arg, const void *header, size_t header_bytes,
     }
     memcpy(&f, header, sizeof(f));
     if (frame_check(&f, (uint32_t)bytes, &err) < 0) {
-        (void)world_fail(w, -EPROTO, "%s", err.text);
+        (void)world_fail(w, -EIO, "%s", err.text);
     } else if (f.generation == w->generation) { /* others are not let in */
         if (f.source >= (uint32_t)w->size || w->peers[f.source].via != &comm_ucx)
             (void)world_fail(w, -EPROTO, "a frame of rank %u arrived through UCX", f.source);
+        else if (!frame_holds(&f, data))
+            refuse(w, &f);
         else
             (void)message_arrive(w, &w->peers[f.source], &f, data);
     }
@@ -192,7 +210,7 @@ static bool ucx_progress(struct comm_world *w)
 }
 
 const struct comm_transport comm_ucx = {
-    .name = "ucx", .part_bytes = PART_BYTES, .send = ucx_send, .progress = ucx_progress};
+    .name = "ucx", .part_bytes = PART_BYTES, .far = true, .send = ucx_send, .progress = ucx_progress};
 
 static int context_open(struct ucx *u, struct merr *err)
 {

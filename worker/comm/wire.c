@@ -61,7 +61,11 @@ int wire_find_codecs(const char *word, struct wire_codecs *ret, struct merr *err
 
 int wire_use(struct wire *w, const char *word, struct merr *err)
 {
-    return w->group ? wire_find_codecs(word, &w->use, err) : 0;
+    int r = w->group ? wire_find_codecs(word, &w->use, err) : 0;
+
+    if (r == 0 && w->group)
+        comm_group_name_codec(w->group, w->use.codec ? word : "");
+    return r;
 }
 
 int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
@@ -232,6 +236,7 @@ int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr
     w->slice = p.slice;
     w->predicted_us = is ? p.coded_us : p.raw_us;
     w->use = is ? c : (struct wire_codecs){NULL, NULL, NULL};
+    comm_group_name_codec(w->group, is ? automatic[use] : "");
     (void)snprintf(w->said, sizeof(w->said), "%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f "
                    "us + %.1f MB/s)", what[use], is ? "coded" : "raw", n * sizeof(float) >> 10, p.raw_us * 1e-3,
                    p.coded_us * 1e-3, automatic[use], p.link.fixed_us, p.link.byte_us > 0 ? 1 / p.link.byte_us : 0.0);

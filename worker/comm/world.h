@@ -34,6 +34,7 @@ struct comm_peer;
 struct comm_transport {
     const char *name;
     size_t part_bytes; /* of a frame's payload, at most */
+    bool far;          /* frames leave the node: what they carry gets a checksum */
     bool copies;       /* a frame that send() has taken lies elsewhere already: req->in_flight stays 0 */
     /* Take a sealed frame with its payload. The payload stays until req->in_flight is back at 0 (req may be NULL
      * when there is none). */
@@ -116,6 +117,7 @@ struct comm_group {
     struct comm_group *next;
     struct comm_world *world;
     char name[16];
+    char travels[16]; /* what its values travel as, for people; "": as they are */
     uint64_t id, seq, messages, bytes_sent;
     int n, index;
     bool near; /* all members are of this node and reached by shm */

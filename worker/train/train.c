@@ -230,6 +230,8 @@ static int open_wires(struct train *t, struct merr *err)
 
         TRY(wire_new(&cfg, &t->wire[i], err));
     }
+    if (t->keyed && t->dp)
+        comm_group_name_codec(t->dp, t->spec->compress.dp);
     return 0;
 }
 

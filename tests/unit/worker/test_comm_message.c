@@ -238,7 +238,7 @@ static void a_damaged_frame_is_refused(void **state)
     struct frame bad;
 
     (void)state;
-    frame_seal(&f);
+    frame_seal(&f, NULL);
     assert_int_equal(frame_check(&f, 60, NULL), 0);
     assert_int_equal(frame_check(&f, 59, NULL), -EPROTO);
     for (size_t bit = 0; bit < 8 * sizeof(f); bit++) {
@@ -247,11 +247,32 @@ static void a_damaged_frame_is_refused(void **state)
         assert_int_equal(frame_check(&bad, 60, NULL), -EPROTO);
     }
     f.offset = 41; /* sealed, but past its message's end */
-    frame_seal(&f);
+    frame_seal(&f, NULL);
     assert_int_equal(frame_check(&f, 60, NULL), -EPROTO);
     f.offset = UINT64_MAX;
-    frame_seal(&f);
+    frame_seal(&f, NULL);
     assert_int_equal(frame_check(&f, 60, NULL), -EPROTO);
+}
+
+static void a_payload_with_any_bit_flipped_is_noticed(void **state)
+{
+    unsigned char data[300];
+    struct frame f = {.generation = 3, .length = sizeof(data), .part = sizeof(data), .kind = FRAME_MESSAGE};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(data); i++)
+        data[i] = (unsigned char)(i * i);
+    frame_seal(&f, data);
+    assert_int_equal(frame_check(&f, sizeof(data), NULL), 0);
+    assert_true(frame_holds(&f, data));
+    for (size_t bit = 0; bit < 8 * sizeof(data); bit++) {
+        data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        assert_false(frame_holds(&f, data));
+        data[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    f.part = 0; /* nothing can break on its way that is not there */
+    frame_seal(&f, NULL);
+    assert_true(frame_holds(&f, NULL));
 }
 
 int main(void)
@@ -263,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_message_outlives_its_sender),
         cmocka_unit_test(a_message_of_another_size_is_refused),
         cmocka_unit_test(a_damaged_frame_is_refused),
+        cmocka_unit_test(a_payload_with_any_bit_flipped_is_noticed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
