@@ -55,7 +55,7 @@ int cuda_backend_open(size_t kernels_bytes, const struct cuda_backend **ret, str
     fn = (cuda_backend_fn)dlsym(library, CUDA_BACKEND_SYMBOL);
     b = fn ? fn() : NULL;
     if (!b || b->version != CUDA_BACKEND_VERSION || b->codecs_bytes != sizeof(struct codec_cuda) ||
-        (kernels_bytes && b->kernels_bytes != kernels_bytes)) {
+        b->device_bytes != sizeof(struct device_ops) || (kernels_bytes && b->kernels_bytes != kernels_bytes)) {
         (void)dlclose(library);
         return merr_set(err, -EIO, "'%s' is of another version of Muster; install both from one build", path);
     }

@@ -10,8 +10,9 @@
 #include <stddef.h>
 
 #include "compress/codec_cuda.h"
+#include "compress/device.h"
 
-#define CUDA_BACKEND_VERSION 1
+#define CUDA_BACKEND_VERSION 2
 #define CUDA_BACKEND_SYMBOL "muster_cuda_backend"
 
 struct kern_ops;    /* worker/kernels/kernels.h */
@@ -19,7 +20,7 @@ struct kern_stream;
 
 struct cuda_backend {
     unsigned version;
-    size_t codecs_bytes, kernels_bytes; /* of the tables: what was built from other headers is refused */
+    size_t codecs_bytes, kernels_bytes, device_bytes; /* of the tables: what was built from other headers is refused */
     const struct codec_cuda *codecs;
     const struct kern_ops *kernels;
     void *(*native_stream)(struct kern_stream *s); /* the cudaStream_t, for calls of codecs */

@@ -1,4 +1,5 @@
-# What is tested of the GPU side where there is no GPU: the agent's half, against a driver library of our own.
+# What is tested of the GPU side where there is no GPU: the agent's half and the traffic between GPUs, against libraries
+# of our own under the names of NVIDIA's.
 
 FAKE_NVML := $(BUILD)/tests/gpu/libnvidia-ml.so.1
 test-programs: $(FAKE_NVML)
@@ -14,3 +15,14 @@ LDFLAGS_test_nvml    := -Wl,--no-as-needed,$(FAKE_NVML),-rpath,$(dir $(abspath $
 LDFLAGS_test_gpus    := $(LDFLAGS_test_nvml)
 LDFLAGS_test_devices := $(LDFLAGS_test_nvml)
 TSAN_TESTS += gpus
+
+FAKE_NCCL := $(BUILD)/tests/gpu/libnccl.so.2
+test-programs: $(FAKE_NCCL)
+$(FAKE_NCCL): tests/gpu/fake_nccl.c
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared -fPIC -Wl,-soname,libnccl.so.2 -o $@ $<
+
+$(BUILD)/tests/unit/worker/test_nccl $(BUILD)/tests/unit/worker/test_comm: $(FAKE_NCCL)
+LDFLAGS_test_nccl := -Wl,--no-as-needed,$(FAKE_NCCL),-rpath,$(dir $(abspath $(FAKE_NCCL))),--as-needed
+LDFLAGS_test_comm := $(LDFLAGS_test_nccl)

@@ -353,6 +353,18 @@ cudaError_t CUDARTAPI cudaSetDevice(int device)
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return make_handle(s); }
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s) { return drop_handle(s); }
 
+/* As one GPU for all processes, or with FAKE_CUDA=own as one for each. */
+cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
+{
+    const char *what = getenv("FAKE_CUDA");
+    const pid_t id = what && strcmp(what, "own") == 0 ? getpid() : 0;
+
+    memset(about, 0, sizeof(*about));
+    memcpy(&about->uuid, &id, sizeof(id));
+    return may_fail(cudaErrorNoDevice);
+}
+
+cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) { return may_fail(cudaErrorLaunchFailure); }
 

@@ -1,6 +1,8 @@
 """The CUDA library where there may be no GPU: its kernels run by the processor, thread by thread, its failures, and
 what is said where there is no library or no driver. Built wherever nvcc is found; without it only the last part
 remains."""
+import copy
+import json
 import os
 import subprocess
 
@@ -50,15 +52,51 @@ def test_each_call_of_the_runtime_may_fail_once_and_nothing_is_left_behind():
     assert "failed in turn" in ran.stdout
 
 
+SPEC = {"name": "gpu", "devices": {"min": 1, "max": 1}, "train": {
+    "model": {"family": "gpt2", "layers": 1, "hidden": 16, "heads": 2, "context": 16, "vocab": 256},
+    "steps": 1, "batch": {"sequences": 8, "micro": 1}}}
+
+
+def train(folder, name, spec, devices, **env):
+    (folder / "text").write_text("to train on " * 4000)
+    spec["train"]["data"] = {"path": str(folder / "text")}
+    (folder / f"{name}.json").write_text(json.dumps(spec))
+    ran = subprocess.run([f"{BUILD}/bin/muster", "run", str(folder / f"{name}.json"), "--devices", str(devices),
+                          "--dir", str(folder / name)], env=dict(os.environ, MUSTER_KERNELS="cuda", **env),
+                         capture_output=True, text=True, timeout=200)
+    logs = ran.stdout + ran.stderr + "".join(p.read_text(errors="replace") for p in (folder / name).rglob("*.log"))
+    return ran.returncode, logs
+
+
+@needs_nvcc
+@pytest.mark.parametrize("tp", [1, 2] if os.environ.get("MUSTER_TEST_LONG") else [1])
+def test_two_ranks_train_alike_whether_sums_go_by_nccl_or_through_the_host(tmp_path, tp):
+    spec = copy.deepcopy(SPEC)
+    spec["devices"] = {"min": 2, "max": 2}
+    spec["parallel"] = {"tp": tp}
+    spec["train"]["model"] |= {"hidden": 64, "context": 256 if tp == 2 else 16}
+    spec["train"]["batch"]["sequences"] = 2
+    said = {"need": "stay on GPUs: NCCL 2.19.3", "off": ""}
+    for way, words in said.items():
+        code, logs = train(tmp_path, way, spec, 2, FAKE_CUDA="own", MUSTER_NCCL=way, MUSTER_CUDA_BACKEND=EMULATED,
+                           LD_LIBRARY_PATH=f"{BUILD}/tests/gpu")
+        assert code == 0 and words in logs and ("NCCL" in logs) == bool(words), logs
+    steps = [str(tmp_path / way / "checkpoints" / "step-00000001") for way in said]
+    same = subprocess.run([f"{BUILD}/bin/muster", "checkpoint", "diff", *steps], capture_output=True, text=True)
+    assert same.returncode == 0, same.stdout
+
+
+@needs_nvcc
+def test_ranks_of_one_gpu_say_that_they_share_it_when_nccl_is_needed(tmp_path):
+    spec = copy.deepcopy(SPEC)
+    spec["devices"] = {"min": 2, "max": 2}
+    code, logs = train(tmp_path, "shared", spec, 2, MUSTER_NCCL="need", MUSTER_CUDA_BACKEND=EMULATED,
+                       LD_LIBRARY_PATH=f"{BUILD}/tests/gpu")
+    assert code != 0
+    assert "calls cannot go by NCCL: ranks 0 and 1 share a GPU" in logs
+
+
 def test_training_asked_to_use_a_gpu_without_the_library_says_what_is_missing(tmp_path):
-    (tmp_path / "text").write_text("to train on " * 400)
-    spec = tmp_path / "job.json"
-    spec.write_text('{"name": "gpu", "devices": {"min": 1, "max": 1}, "train": {"model": {"family": "gpt2",'
-                    ' "layers": 1, "hidden": 16, "heads": 2, "context": 16, "vocab": 256}, "data": {"path": "%s"},'
-                    ' "steps": 1, "batch": {"sequences": 8, "micro": 1}}}' % (tmp_path / "text"))
-    env = dict(os.environ, MUSTER_KERNELS="cuda", MUSTER_CUDA_BACKEND=str(tmp_path / "none.so"))
-    ran = subprocess.run([f"{BUILD}/bin/muster", "run", str(spec), "--devices", "1", "--dir", str(tmp_path / "run")],
-                         env=env, capture_output=True, text=True, timeout=100)
-    assert ran.returncode != 0
-    logs = ran.stdout + ran.stderr + "".join(p.read_text(errors="replace") for p in tmp_path.rglob("*.log"))
+    code, logs = train(tmp_path, "none", copy.deepcopy(SPEC), 1, MUSTER_CUDA_BACKEND=str(tmp_path / "none.so"))
+    assert code != 0
     assert "no code for GPUs here" in logs

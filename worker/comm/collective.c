@@ -1,17 +1,19 @@
 /* collective - the calls of a group
  *
- * Three forms of a call give the same bits:
+ * Four forms of a call give the same bits:
  *   small    everyone sends everything to everyone and folds in member order
  *   large    member i gets the i-th share of everyone's vector, folds it, and sends it to all; in pieces, so that
  *            one travels while another is folded
  *   arena    all members share memory and their buffers lie in it: each reads the others' in place, between two
  *            rounds of small words (where are you, I am done)
+ *   device   all members' buffers lie in memory of GPUs: device.c
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/comm/device.h"
 #include "worker/comm/reduce.h"
 #include "worker/comm/world.h"
 
@@ -19,7 +21,7 @@
 #define PIECE_BYTES (512u << 10)
 #define ARENA_BYTES (32u << 10) /* from here on, reading in place pays for its two rounds */
 
-enum { STEP_WHERE, STEP_READ, STEP_DATA }; /* of an arena call; then the steps of the other forms */
+enum { STEP_DEVICE, STEP_WHERE, STEP_READ, STEP_DATA }; /* of a device or arena call; then the steps of other forms */
 
 /* 1 when all members' buffers lie in shared arenas: g->src then says where. 0 when not. All members decide alike. */
 static int arena_enter(struct comm_group *g, const void *buf, const size_t *bytes, size_t each)
@@ -50,6 +52,14 @@ static int arena_leave(struct comm_group *g)
     return group_meet(g, STEP_READ);
 }
 
+/* 1: by NCCL. bytes: as all members know them. */
+static int by_device(struct comm_group *g, size_t bytes, const void *in, const void *out)
+{
+    if (!device_worth(g, bytes))
+        return 0;
+    return device_enter(g, STEP_DEVICE, device_holds(g, in) && device_holds(g, out), true);
+}
+
 static bool arena_worth(const struct comm_group *g, size_t bytes)
 {
     return g->near && bytes >= ARENA_BYTES;
@@ -57,51 +67,42 @@ static bool arena_worth(const struct comm_group *g, size_t bytes)
 
 /* --- sums --------------------------------------------------------------------------------------- */
 
-struct sum {
-    struct comm_group *g;
-    const char *in; /* the vector of the own rank */
-    char *out;      /* all of it, or only the own share (scatter) */
-    size_t size, count, share; /* bytes of an element; elements in all, of a full share */
-    bool scatter;
-    enum comm_type type;
-    enum comm_op op;
+struct large { /* its way through the large form */
     struct wave raw[2], folded[2];
     char *early; /* scratch: 2 rounds · n members · PIECE_BYTES */
 };
 
-/* The elements of member's share in round k: [*ret_at, *ret_at + returned). */
-static size_t piece_of(const struct sum *s, int member, size_t k, size_t *ret_at)
+size_t sum_piece(const struct sum *s, int member, size_t k, size_t *ret_at)
 {
-    size_t per = PIECE_BYTES / s->size, begin = (size_t)member * s->share, end = begin + s->share;
+    size_t begin = (size_t)member * s->share, end = begin + s->share;
 
     if (end > s->count)
         end = s->count;
-    begin += k * per;
+    begin += k * s->per;
     *ret_at = begin;
-    return begin >= end ? 0 : end - begin < per ? end - begin : per;
+    return begin >= end ? 0 : end - begin < s->per ? end - begin : s->per;
 }
 
-/* Where the result of the own piece goes. */
-static char *own_out(const struct sum *s, size_t at)
+char *sum_own(const struct sum *s, size_t at)
 {
     return s->out + (s->scatter ? at - (size_t)s->g->index * s->share : at) * s->size;
 }
 
 /* Send everyone its piece of round k, and make ready to get the own one from everyone. */
-static int sum_post(struct sum *s, size_t k)
+static int sum_post(const struct sum *s, struct large *l, size_t k)
 {
     struct comm_group *g = s->g;
-    struct wave *v = &s->raw[k % 2];
+    struct wave *v = &l->raw[k % 2];
     int r = 0;
 
     for (int i = 1; i < g->n && r == 0; i++) {
         int from = (g->index + g->n - i) % g->n, to = (g->index + i) % g->n;
-        size_t at, n = piece_of(s, g->index, k, &at);
+        size_t at, n = sum_piece(s, g->index, k, &at);
 
         if (n)
             r = group_recv(g, v, from, STEP_DATA + 2 * (uint32_t)k,
-                          s->early + (k % 2 * (size_t)g->n + (size_t)from) * PIECE_BYTES, n * s->size);
-        n = piece_of(s, to, k, &at);
+                          l->early + (k % 2 * (size_t)g->n + (size_t)from) * PIECE_BYTES, n * s->size);
+        n = sum_piece(s, to, k, &at);
         if (n && r == 0)
             r = group_send(g, v, to, STEP_DATA + 2 * (uint32_t)k, s->in + at * s->size, n * s->size);
     }
@@ -109,19 +110,19 @@ static int sum_post(struct sum *s, size_t k)
 }
 
 /* Fold what has come in round k, give the result to all and ask all for theirs. */
-static int sum_fold(struct sum *s, size_t k)
+static int sum_fold(const struct sum *s, struct large *l, size_t k)
 {
     struct comm_group *g = s->g;
-    struct wave *v = &s->folded[k % 2];
-    size_t at, n = piece_of(s, g->index, k, &at);
-    int r = group_wait(g, &s->raw[k % 2]);
+    struct wave *v = &l->folded[k % 2];
+    size_t at, n = sum_piece(s, g->index, k, &at);
+    int r = group_wait(g, &l->raw[k % 2]);
     char *own;
 
     if (r < 0)
         return r;
-    own = n ? own_out(s, at) : NULL;
+    own = n ? sum_own(s, at) : NULL;
     for (int i = 0; i < g->n; i++)
-        g->src[i] = i == g->index ? s->in + at * s->size : s->early + (k % 2 * (size_t)g->n + (size_t)i) * PIECE_BYTES;
+        g->src[i] = i == g->index ? s->in + at * s->size : l->early + (k % 2 * (size_t)g->n + (size_t)i) * PIECE_BYTES;
     if (n)
         reduce_fold(own, g->src, g->n, n, s->type, s->op);
     if (s->scatter)
@@ -129,7 +130,7 @@ static int sum_fold(struct sum *s, size_t k)
     r = group_wait(g, v);
     for (int i = 1; i < g->n && r == 0; i++) {
         int from = (g->index + g->n - i) % g->n, to = (g->index + i) % g->n;
-        size_t theirs, m = piece_of(s, from, k, &theirs);
+        size_t theirs, m = sum_piece(s, from, k, &theirs);
 
         if (m)
             r = group_recv(g, v, from, STEP_DATA + 2 * (uint32_t)k + 1, s->out + theirs * s->size, m * s->size);
@@ -142,24 +143,27 @@ static int sum_fold(struct sum *s, size_t k)
 static int sum_large(struct sum *s)
 {
     struct comm_group *g = s->g;
-    size_t per = PIECE_BYTES / s->size, rounds = (s->share + per - 1) / per, n = (size_t)g->n;
+    size_t n = (size_t)g->n, rounds;
+    struct large l;
     int r = 0;
 
-    s->early = world_scratch(g->world, 2 * n * PIECE_BYTES);
-    if (!s->early)
+    s->per = PIECE_BYTES / s->size;
+    rounds = (s->share + s->per - 1) / s->per;
+    l.early = world_scratch(g->world, 2 * n * PIECE_BYTES);
+    if (!l.early)
         return g->world->failed;
     for (size_t i = 0; i < 2; i++) {
-        s->raw[i] = (struct wave){.req = g->req + 2 * i * n};
-        s->folded[i] = (struct wave){.req = g->req + (4 + 2 * i) * n};
+        l.raw[i] = (struct wave){.req = g->req + 2 * i * n};
+        l.folded[i] = (struct wave){.req = g->req + (4 + 2 * i) * n};
     }
     for (size_t k = 0; k <= rounds && r == 0; k++) {
         if (k < rounds)
-            r = sum_post(s, k);
+            r = sum_post(s, &l, k);
         if (k > 0 && r == 0)
-            r = sum_fold(s, k - 1);
+            r = sum_fold(s, &l, k - 1);
     }
     for (int i = 0; i < 4; i++) {
-        int also = group_wait(g, i < 2 ? &s->raw[i] : &s->folded[i - 2]);
+        int also = group_wait(g, i < 2 ? &l.raw[i] : &l.folded[i - 2]);
 
         r = r < 0 ? r : also;
     }
@@ -180,7 +184,7 @@ static int sum_arena(struct sum *s)
     memcpy(base, g->src, (size_t)g->n * sizeof(*base));
     for (size_t at = begin; at < end; at += tile) {
         size_t n = end - at < tile ? end - at : tile;
-        char *own = own_out(s, at);
+        char *own = sum_own(s, at);
 
         for (int i = 0; i < g->n; i++)
             g->src[i] = (const char *)base[i] + at * s->size;
@@ -219,9 +223,11 @@ static int sum_run(struct sum *s)
 {
     struct comm_group *g = s->g;
     size_t bytes = s->count * s->size;
-    int r = 0;
+    int r = by_device(g, bytes, s->in, s->out);
 
-    if (g->n > 1 && bytes && arena_worth(g, bytes))
+    if (r > 0)
+        return device_sum(s);
+    if (r == 0 && bytes && arena_worth(g, bytes))
         r = arena_enter(g, s->in, NULL, bytes);
     if (r < 0)
         return r;
@@ -283,13 +289,38 @@ int comm_reduce_scatter(struct comm_group *g, const void *in, void *out, size_t 
 
 /* --- moving bytes ------------------------------------------------------------------------------- */
 
+static void copy_own(void *to, const void *from, size_t bytes)
+{
+    if (bytes && to != from)
+        memmove(to, from, bytes);
+}
+
+/* 1: by NCCL. Sizes differ by member, so all are asked. */
+static int trade_by_device(struct comm_group *g, const void *const *send, const size_t *send_bytes, void *const *recv,
+                           const size_t *recv_bytes)
+{
+    bool held = true, worth = false;
+
+    if (!device_worth(g, SIZE_MAX))
+        return 0;
+    for (int i = 0; i < g->n; i++) {
+        held &= (send_bytes[i] == 0 || device_holds(g, send[i])) && (recv_bytes[i] == 0 || device_holds(g, recv[i]));
+        worth |= device_worth(g, send_bytes[i]) || device_worth(g, recv_bytes[i]);
+    }
+    return device_enter(g, STEP_DEVICE, held, worth);
+}
+
 /* Get recv[i] from each member and give send[i] to each, all at once: one wave. */
 static int trade(struct comm_group *g, const void *const *send, const size_t *send_bytes, void *const *recv,
                  const size_t *recv_bytes)
 {
     struct wave v = {.req = g->req};
-    int r = 0, also;
+    int r = trade_by_device(g, send, send_bytes, recv, recv_bytes), also;
 
+    if (r > 0)
+        return device_trade(g, send, send_bytes, recv, recv_bytes);
+    if (r == 0)
+        copy_own(recv[g->index], send[g->index], send_bytes[g->index]);
     for (int k = 1; k < g->n && r == 0; k++) {
         int from = (g->index + g->n - k) % g->n, to = (g->index + k) % g->n;
 
@@ -301,22 +332,21 @@ static int trade(struct comm_group *g, const void *const *send, const size_t *se
     return r < 0 ? r : also;
 }
 
-static void copy_own(void *to, const void *from, size_t bytes)
-{
-    if (bytes && to != from)
-        memmove(to, from, bytes);
-}
-
 /* bytes and at as in comm_all_gather_v, or NULL: each everywhere. */
 static int gather(struct comm_group *g, const void *in, const size_t *bytes, const size_t *at, size_t each, void *out)
 {
     size_t mine = bytes ? bytes[g->index] : each, largest = each;
     struct wave v = {.req = g->req};
-    int r = 0, also;
+    int r, also;
 
     for (int i = 0; bytes && i < g->n; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
-    if (arena_worth(g, largest))
+    r = by_device(g, largest, in, out);
+    if (r > 0)
+        return bytes && at ? device_gather_v(g, in, bytes, at, out) : device_gather(g, in, each, out);
+    if (r == 0)
+        copy_own((char *)out + (at ? at[g->index] : (size_t)g->index * each), in, mine);
+    if (r == 0 && arena_worth(g, largest))
         r = arena_enter(g, in, bytes, each);
     if (r > 0) {
         for (int k = 1; k < g->n; k++) {
@@ -344,8 +374,6 @@ int comm_all_gather(struct comm_group *g, const void *in, size_t bytes, void *ou
     int r = group_begin(g, COMM_CALL_ALL_GATHER, COMM_U8, 0, bytes * (size_t)g->n);
 
     if (r == 0)
-        copy_own((char *)out + (size_t)g->index * bytes, in, bytes);
-    if (r == 0 && g->n > 1)
         r = gather(g, in, NULL, NULL, bytes, out);
     return group_end(g, r, err);
 }
@@ -360,8 +388,6 @@ int comm_all_gather_v(struct comm_group *g, const void *in, const size_t *bytes,
         all += bytes[i];
     r = group_begin(g, COMM_CALL_ALL_GATHER, COMM_U8, 1, all);
     if (r == 0)
-        copy_own((char *)out + at[g->index], in, bytes[g->index]);
-    if (r == 0 && g->n > 1)
         r = gather(g, in, bytes, at, 0, out);
     return group_end(g, r, err);
 }
@@ -376,8 +402,6 @@ int comm_all_to_all_v(struct comm_group *g, const void *const *send, const size_
                         send_bytes[g->index], recv_bytes[g->index]);
     r = group_begin(g, COMM_CALL_ALL_TO_ALL, COMM_U8, 0, 0); /* sizes differ by member: each message is checked */
     if (r == 0)
-        copy_own(recv[g->index], send[g->index], send_bytes[g->index]);
-    if (r == 0 && g->n > 1)
         r = trade(g, send, send_bytes, recv, recv_bytes);
     return group_end(g, r, err);
 }
@@ -416,12 +440,16 @@ static int broadcast_large(struct comm_group *g, char *buf, size_t bytes, int ro
 int comm_broadcast(struct comm_group *g, void *buf, size_t bytes, int root, struct merr *err)
 {
     struct wave v = {.req = g->req};
-    int r, also = 0;
+    int r, device = 0, also = 0;
 
     if (root < 0 || root >= g->n)
         return merr_set(err, -EINVAL, "root %d of '%s' with %d members", root, g->name, g->n);
     r = group_begin(g, COMM_CALL_BROADCAST, COMM_U8, (unsigned)root & 255, bytes);
-    if (r == 0 && g->n > 2 && bytes > SMALL_BYTES) {
+    if (r == 0)
+        r = device = by_device(g, bytes, buf, buf);
+    if (device > 0) {
+        r = device_broadcast(g, buf, bytes, root);
+    } else if (r == 0 && g->n > 2 && bytes > SMALL_BYTES) {
         r = broadcast_large(g, buf, bytes, root);
     } else if (r == 0 && g->n > 1) {
         if (g->index != root)

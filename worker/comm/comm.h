@@ -11,15 +11,20 @@
  * (-ETIMEDOUT, with the rank waited for). What arrives from another node not as it was sent is -EIO, with group, rank
  * and codec: it carries checksums (frame.h). After an error the world is good for comm_world_close() only.
  *
+ * Buffers may lie in managed memory of a GPU once its streams have been waited for. Where every rank has a GPU to
+ * itself, large calls of a group stay on GPUs, by NCCL, with the same bits; messages and all else go through the host.
+ *
  * A world is used by one thread at a time. A group and its world outlive their requests.
  */
 #ifndef MUSTER_WORKER_COMM_COMM_H
 #define MUSTER_WORKER_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "compress/device.h"
 #include "worker/diagnose/flight.h"
 
 #define COMM_RANKS_MAX 1024
@@ -58,6 +63,9 @@ struct comm_cfg {
     int64_t timeout_us;    /* of each wait; 0: 120 s */
     struct flight *flight; /* borrowed for the world's life; never NULL */
     const char *transport; /* NULL: as described; "ucx": UCX even inside a node (tests) */
+    const struct device_ops *device; /* of the GPU that this rank computes on, or NULL; lives for ever */
+    int device_ordinal;
+    bool device_needed;    /* without NCCL on all ranks the world does not open: -ENODEV, -ENOENT */
     const char *name;      /* at most 15 bytes: keeps several worlds that meet in one folder apart; NULL: "" */
 };
 
@@ -67,6 +75,11 @@ void comm_world_close(struct comm_world *w);
 
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
+
+/* Whether calls of groups whose buffers all lie in memory of GPUs go by NCCL, and with which version or why not, for
+ * people; "" for a world without GPUs. */
+bool comm_device_used(const struct comm_world *w);
+const char *comm_device_said(const struct comm_world *w);
 
 /* Memory of this rank that node-mates can read in place; at a multiple of COMM_SHARED_ALIGN, zeroed unless shared_fd
  * was given, never given back before the world closes. NULL when the arena is used up. Buffers from here make

@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "worker/comm/device.h"
 #include "worker/comm/world.h"
 
 #define TIMEOUT_US 120000000
 #define SPINS 64          /* empty looks before sleeping: some microseconds */
+#define WATCH_SPINS 2000  /* looks at a GPU before sleeping: about as long as it takes to move a mebibyte */
+#define WATCH_NAP_US 100
 #define LINGER_US 5000    /* a finished sender helps its last bytes out this long, without progress */
 #define CLOSE_US 1000000  /* of waiting for sends and goodbyes when leaving in good order */
 #define SHARED_MAX (1ull << 44)
@@ -129,6 +132,36 @@ int world_wait(struct comm_world *w, struct comm_request *req)
     return req->done && !w->failed ? 0 : w->failed;
 }
 
+/* GPUs tell nobody when they are done, so that naps are short. */
+int world_watch(struct comm_group *g, struct world_vigil *v, const char *what)
+{
+    struct comm_world *w = g->world;
+    int64_t now = clock_mono_us();
+
+    (void)world_progress(w);
+    if (!v->deadline_us)
+        v->deadline_us = now + w->timeout_us;
+    if (flight_aborted(w->flight))
+        return world_fail(w, -ECANCELED, "told to give up while the GPUs of '%s' %s", g->name, what);
+    if (now - v->looked_us >= COMM_SLICE_US / 2) {
+        struct comm_peer *gone = lost_peer(w);
+
+        v->looked_us = now;
+        if (gone)
+            return world_fail(w, -ECONNRESET, "rank %d is gone", gone->rank);
+        for (int i = 0; i < g->n; i++) {
+            if (w->peers[g->rank[i]].bye)
+                return world_fail(w, -ECONNRESET, "rank %d left while the GPUs of '%s' %s", g->rank[i], g->name, what);
+        }
+    }
+    if (now >= v->deadline_us)
+        return world_fail(w, -ETIMEDOUT, "the GPUs of '%s' did not %s for %lld ms: is a rank stopped?", g->name, what,
+                          (long long)(w->timeout_us / 1000));
+    if (++v->looks > WATCH_SPINS)
+        nap(w, WATCH_NAP_US);
+    return w->failed;
+}
+
 void *world_scratch(struct comm_world *w, size_t bytes)
 {
     char *p;
@@ -160,20 +193,25 @@ static int check_cfg(const struct comm_cfg *cfg, struct merr *err)
     return 0;
 }
 
-/* A barrier of all: whoever leaves it knows that all ways work. */
-static int greet(struct comm_world *w, struct merr *err)
+/* All tell all what they have for a GPU: whoever leaves it knows that all ways work. */
+static int greet(struct comm_world *w, const struct device_card *mine, struct merr *err)
 {
     struct comm_group *all;
     int *ranks = calloc((size_t)w->size, sizeof(*ranks));
-    int r;
+    struct device_card *card = calloc((size_t)w->size, sizeof(*card));
+    int r = ranks && card ? 0 : merr_set(err, -ENOMEM, "no memory for %d ranks", w->size);
 
-    if (!ranks)
-        return merr_set(err, -ENOMEM, "no memory for %d ranks", w->size);
-    for (int i = 0; i < w->size; i++)
+    for (int i = 0; r == 0 && i < w->size; i++)
         ranks[i] = i;
-    r = comm_group_new(w, "rendezvous", ranks, w->size, &all, err);
+    if (r == 0)
+        r = comm_group_new(w, "rendezvous", ranks, w->size, &all, err);
+    if (r == 0)
+        r = comm_all_gather(all, mine, sizeof(*mine), card, err);
+    if (r == 0)
+        r = device_agree(w, card, err);
     free(ranks);
-    return r < 0 ? r : comm_barrier(all, err);
+    free(card);
+    return r;
 }
 
 static int meet(struct comm_world *w, const struct comm_cfg *cfg, struct merr *err)
@@ -209,6 +247,7 @@ static int meet(struct comm_world *w, const struct comm_cfg *cfg, struct merr *e
 int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct merr *err)
 {
     struct comm_world *w;
+    struct device_card card;
     int r = check_cfg(cfg, err);
 
     if (r < 0)
@@ -236,9 +275,11 @@ int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct 
         message_peer_init(&w->peers[i], i);
         w->node_of[i] = cfg->node_of ? cfg->node_of[i] : 0;
     }
-    r = meet(w, cfg, err);
+    r = device_open(w, cfg, &card, err);
+    if (r == 0)
+        r = meet(w, cfg, err);
     if (r == 0 && w->size > 1)
-        r = greet(w, err);
+        r = greet(w, &card, err);
     if (r < 0) {
         (void)world_fail(w, r, "the world did not open");
         comm_world_close(w);
@@ -289,8 +330,11 @@ void comm_world_close(struct comm_world *w)
 
     if (!w)
         return;
+    for (struct comm_group *g = w->groups; g; g = g->next)
+        device_group_free(g);
     if (!w->failed && w->size > 1)
         leave(w);
+    device_close(w);
     ucx_close(w);
     shm_close(w);
     for (int i = 0; i < w->size; i++)

@@ -5,6 +5,7 @@
  *   coded.c        calls of a group whose values travel as blocks of a codec
  *   message.c      messages as frames: matching, holding early ones, windows
  *   world.c        opening, closing, waiting
+ *   device.c       calls of a group between GPUs, by way of nccl.c
  *   shm.c, ucx.c   frames from here to there: struct comm_transport
  *   rendezvous.c   small files of the run's folder
  *
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 #include "compress/codec.h"
+#include "compress/device.h"
 #include "worker/comm/comm.h"
 #include "worker/comm/frame.h"
 
@@ -125,13 +127,41 @@ struct comm_group {
     struct call history[COMM_HISTORY];
     struct comm_request **req; /* 12·n, for the calls */
     const void **src;          /* n */
+    struct nccl *nccl;         /* NULL until a call goes by it */
     int nodes;                 /* that members are of */
     int *grid;                 /* members by node, equally many of each, both in member order; NULL: not so */
     int rank[];
 };
 
+/* A call that adds up vectors, whatever its form. */
+struct sum {
+    struct comm_group *g;
+    const char *in; /* the vector of the own rank */
+    char *out;      /* all of it, or only the own share (scatter) */
+    size_t size, count, share; /* bytes of an element; elements in all, of a full share */
+    size_t per;                /* elements of a piece, of which shares are cut */
+    bool scatter;
+    enum comm_type type;
+    enum comm_op op;
+};
+
+/* The elements of member's share in round k: [*ret_at, *ret_at + returned). */
+size_t sum_piece(const struct sum *s, int member, size_t k, size_t *ret_at);
+/* Where the result of the own piece goes. */
+char *sum_own(const struct sum *s, size_t at);
+
 struct shm;
 struct ucx;
+struct nccl;
+
+/* The rank's GPU, and whether all ranks use theirs (device.c). */
+struct world_gpu {
+    const struct device_ops *ops; /* NULL: none */
+    struct device_queue *queue;
+    void *stage; /* memory of the GPU, NULL until it is needed */
+    bool usable, needed;
+    char said[256];
+};
 
 struct comm_world {
     int rank, size;
@@ -144,6 +174,7 @@ struct comm_world {
     struct comm_peer *peers;
     struct shm *shm; /* NULL: no node-mates and no arena */
     struct ucx *ucx; /* NULL: no peers elsewhere */
+    struct world_gpu gpu;
     struct comm_request *grave; /* given up while a transport may still know them */
     char *scratch;
     size_t scratch_bytes;
@@ -156,6 +187,13 @@ int world_fail(struct comm_world *w, int code, const char *fmt, ...) __attribute
 int world_error(const struct comm_world *w, struct merr *err); /* the kept failure, into err */
 bool world_progress(struct comm_world *w);
 int world_wait(struct comm_world *w, struct comm_request *req); /* until it is done; does not free it */
+/* A wait for what is no request: zero at first. */
+struct world_vigil {
+    int64_t deadline_us, looked_us;
+    unsigned looks;
+};
+/* One more look around while members of g do what; sleeps a little after some. 0, or the failure that ends the wait. */
+int world_watch(struct comm_group *g, struct world_vigil *v, const char *what);
 void *world_scratch(struct comm_world *w, size_t bytes);        /* kept till the next call; NULL: no memory */
 
 /* message.c */

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "compress/device.h"
 
 struct kern_stream;
 
@@ -120,6 +121,8 @@ struct kern_cfg {
 
 struct kern_ops {
     const char *name; /* "cpu", "cuda", "plain" */
+    const struct device_ops *device; /* for whoever moves bytes from and to its memory; NULL: that is the host's, and
+                                        tensors may lie in any memory of the host */
 
     int (*stream_new)(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err);
     void (*stream_free)(struct kern_stream *s);

@@ -24,7 +24,7 @@ static bool can_keep(const struct train *t)
 {
     bool coded = t->spec->compress.dp[0] && strcmp(t->spec->compress.dp, "none") != 0;
 
-    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && !coded && strcmp(t->k->name, "cuda") != 0;
+    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && !coded && !t->k->device;
 }
 
 void train_keep_open(struct train *t, size_t arena_bytes)

@@ -262,12 +262,26 @@ static size_t shared_bytes(struct train *t, bool keep)
     struct stage_cfg s = stage_config(t, 0);
     size_t bytes = 0;
 
+    if (t->k->device)
+        return 0; /* kernels there cannot reach it */
     if (t->mesh->tp > 1)
         bytes += stage_reduce_floats(&s) * sizeof(float) + COMM_SHARED_ALIGN;
     if (t->mesh->dp > 1 || keep)
         bytes += (t->params.weight_n + t->params.grad_n * t->buffers) * sizeof(float) +
                  COMM_SHARED_ALIGN * (1 + (size_t)t->buffers);
     return bytes;
+}
+
+/* MUSTER_NCCL: "off", "need" (without it the job ends), or where it can be used. */
+static int use_nccl(const struct train *t, struct comm_cfg *cfg, struct merr *err)
+{
+    const char *word = getenv("MUSTER_NCCL");
+
+    if (word && strcmp(word, "off") != 0 && strcmp(word, "need") != 0)
+        return merr_set(err, -EINVAL, "MUSTER_NCCL is '%.32s': want off or need, or nothing", word);
+    cfg->device = word && strcmp(word, "off") == 0 ? NULL : t->k->device;
+    cfg->device_needed = word && strcmp(word, "need") == 0;
+    return 0;
 }
 
 static int open_world(struct train *t, struct merr *err)
@@ -278,12 +292,16 @@ static int open_world(struct train *t, struct merr *err)
         .node_of = t->run.node_of, .flight = t->flight,
     };
 
+    TRY(use_nccl(t, &cfg, err));
     train_keep_open(t, shared_bytes(t, true));
     cfg.shared_bytes = shared_bytes(t, t->keep);
     cfg.shared_fd = t->keep ? keep_arena(t->keep) : 0;
     (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
     flight_phase_set(t->flight, FLIGHT_RENDEZVOUS, 0);
     TRY(comm_world_open(&cfg, &t->world, err));
+    if (t->mesh->rank == 0 && *comm_device_said(t->world))
+        log_info("sums of large tensors %s: %s", comm_device_used(t->world) ? "stay on GPUs" : "go through the host",
+                 comm_device_said(t->world));
     TRY(open_groups(t, err));
     TRY(train_keep_agree(t, err));
     return open_wires(t, err);
@@ -446,7 +464,7 @@ int train_tune(struct train *t, int kind, struct merr *err)
 
 static int build(struct train *t, struct merr *err)
 {
-    bool shared = t->mesh->dp > 1 || t->keep;
+    bool host = !t->k->device, shared = host && (t->mesh->dp > 1 || t->keep);
     struct stage_cfg s = stage_config(t, 0);
     struct optim_cfg o = optim_config(t);
 
@@ -460,7 +478,7 @@ static int build(struct train *t, struct merr *err)
     for (int i = 0; i < t->buffers; i++)
         TRY(arena(t, shared, t->params.grad_n, &t->pool[i], err));
     if (t->mesh->tp > 1)
-        TRY(arena(t, true, stage_reduce_floats(&s), &t->reduce, err));
+        TRY(arena(t, host, stage_reduce_floats(&s), &t->reduce, err));
     for (int i = 0; i < BYTES; i++)
         TRY(train_tune(t, i, err));
     TRY(build_stages(t, err));
@@ -562,6 +580,8 @@ static void train_clear(struct train *t)
     free(t->stage);
     free(t->slots);
     free(t->keep_bytes);
+    if (t->k && t->k->device && t->reduce)
+        t->k->mem_free(t->stream, t->reduce);
     for (int i = 0; t->pool_owned && t->pool && i < t->buffers; i++)
         t->k->mem_free(t->stream, t->pool[i]);
     if (t->matrices)

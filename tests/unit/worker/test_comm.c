@@ -1,6 +1,7 @@
 /* Every call of comm against a plain computation, over every transport. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/fake_device.h"
 #include "tests/unit/worker/test_comm_team.inc"
 
 #include "base/hash.h"
@@ -231,6 +232,26 @@ static void seventeen_megabytes_are_right_on_all_ways(void **state)
     team_run(3, TEAM_MIXED, 0, every_call, &huge);
 }
 
+static void every_call_is_right_between_gpus(void **state)
+{
+    static const struct sizes large = {large_sizes + 1, 1};
+
+    (void)state;
+    for (int n = 2; n <= 3; n++) {
+        struct team t;
+
+        team_init(&t, n, n % 2 ? TEAM_MIXED : TEAM_SHM);
+        t.device = &fake_device;
+        t.device_needed = true;
+        t.arg = &large;
+        team_start(&t, every_call);
+        team_wait(&t, 60000000);
+        for (int i = 0; i < n; i++)
+            assert_int_equal(t.exit_code[i], 0);
+        team_clear(&t);
+    }
+}
+
 /* Rows and columns of a 2 x 2 world, used in turn, and bytes as promised. */
 static int grid(struct team *t, struct comm_world *w)
 {
@@ -300,6 +321,7 @@ int main(void)
         cmocka_unit_test(every_call_is_right_in_shared_memory),
         cmocka_unit_test(every_call_is_right_over_ucx),
         cmocka_unit_test(every_call_is_right_on_two_nodes),
+        cmocka_unit_test(every_call_is_right_between_gpus),
         cmocka_unit_test(seventeen_megabytes_are_right_on_all_ways),
         cmocka_unit_test(groups_of_some_ranks_do_not_disturb_each_other),
         cmocka_unit_test(a_bad_argument_is_refused_and_the_world_goes_on),

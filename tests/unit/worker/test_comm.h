@@ -19,6 +19,8 @@ struct team {
     int64_t timeout_us;
     uint64_t generation[TEAM_MAX]; /* 0: 1 */
     size_t shared_bytes;
+    const struct device_ops *device; /* NULL: none */
+    bool device_shared, device_needed; /* the same for all ranks */
     struct flight *flight[TEAM_MAX]; /* shared with the ranks */
     pid_t pid[TEAM_MAX];
     int exit_code[TEAM_MAX]; /* 128 + signal when killed */

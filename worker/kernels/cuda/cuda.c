@@ -456,6 +456,7 @@ static int sum_squares(struct kern_stream *s, const float *x, size_t n, size_t b
 
 static const struct kern_ops ops = {
     .name = "cuda",
+    .device = &device_cuda_ops,
     .stream_new = stream_new,
     .stream_free = stream_free,
     .stream_sync = stream_sync,
@@ -504,6 +505,7 @@ __attribute__((visibility("default"))) const struct cuda_backend *muster_cuda_ba
         .version = CUDA_BACKEND_VERSION,
         .codecs_bytes = sizeof(struct codec_cuda),
         .kernels_bytes = sizeof(struct kern_ops),
+        .device_bytes = sizeof(struct device_ops),
         .codecs = &codec_cuda_ops,
         .kernels = &ops,
         .native_stream = native_stream,

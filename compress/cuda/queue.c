@@ -1,0 +1,157 @@
+/* device_ops on CUDA: a stream that waits for nobody else's. */
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "compress/cuda/backend_int.h"
+#include "compress/cuda/queue.h"
+
+struct device_queue {
+    int ordinal;
+    cudaStream_t stream;
+    unsigned char id[DEVICE_ID_BYTES];
+};
+
+static int told(cudaError_t e, const char *what, struct merr *err)
+{
+    return e == cudaSuccess ? 0 : cuda_failed(err, (int)e, "%s failed on the GPU", what);
+}
+
+/* The current GPU belongs to the thread, and other threads use the queue in their turn. */
+static int enter(const struct device_queue *q, struct merr *err)
+{
+    return told(cudaSetDevice(q->ordinal), "choosing it", err);
+}
+
+static void queue_close(struct device_queue *q)
+{
+    int saved = errno;
+
+    if (!q)
+        return;
+    (void)cudaSetDevice(q->ordinal);
+    if (q->stream) {
+        (void)cudaStreamSynchronize(q->stream);
+        (void)cudaStreamDestroy(q->stream);
+    }
+    free(q);
+    errno = saved;
+}
+
+static int queue_open(int ordinal, struct device_queue **ret, struct merr *err)
+{
+    struct device_queue *q = calloc(1, sizeof(*q));
+    struct cudaDeviceProp about;
+    cudaError_t e;
+
+    if (!q)
+        return merr_set(err, -ENOMEM, "no memory for a queue of GPU %d", ordinal);
+    q->ordinal = ordinal;
+    e = cudaSetDevice(ordinal);
+    if (e == cudaSuccess)
+        e = cudaGetDeviceProperties(&about, ordinal);
+    if (e == cudaSuccess)
+        e = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
+    if (e != cudaSuccess) {
+        queue_close(q);
+        return cuda_failed(err, (int)e, "cannot use GPU %d", ordinal);
+    }
+    memcpy(q->id, &about.uuid, sizeof(q->id));
+    *ret = q;
+    return 0;
+}
+
+static void queue_id(const struct device_queue *q, unsigned char ret[DEVICE_ID_BYTES])
+{
+    memcpy(ret, q->id, DEVICE_ID_BYTES);
+}
+
+static void *queue_native(const struct device_queue *q)
+{
+    return q->stream;
+}
+
+static bool queue_holds(const void *p)
+{
+    struct cudaPointerAttributes a;
+
+    if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+}
+
+static int queue_alloc(struct device_queue *q, enum device_memory kind, size_t bytes, void **ret, struct merr *err)
+{
+    void *p = NULL;
+    cudaError_t e;
+    int r = enter(q, err);
+
+    if (r)
+        return r;
+    e = kind == DEVICE_LOCAL ? cudaMalloc(&p, bytes) : cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
+    if (e != cudaSuccess)
+        return cuda_failed(err, (int)e, "no %zu bytes %s", bytes, kind == DEVICE_LOCAL ? "on the GPU" : "to be pinned");
+    *ret = p;
+    return 0;
+}
+
+static void queue_free(struct device_queue *q, enum device_memory kind, void *p)
+{
+    int saved = errno;
+
+    if (p) {
+        (void)cudaSetDevice(q->ordinal);
+        (void)cudaStreamSynchronize(q->stream);
+        (void)(kind == DEVICE_LOCAL ? cudaFree(p) : cudaFreeHost(p));
+    }
+    errno = saved;
+}
+
+static int queue_copy(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err)
+{
+    int r = enter(q, err);
+
+    if (r || bytes == 0)
+        return r;
+    return told(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, q->stream), "a copy", err);
+}
+
+static int queue_fold(struct device_queue *q, const struct device_fold *f, struct merr *err)
+{
+    int r = enter(q, err);
+
+    return r ? r : told((cudaError_t)launch_fold(q->stream, f), "a sum of vectors", err);
+}
+
+static int queue_done(struct device_queue *q, struct merr *err)
+{
+    cudaError_t e = cudaStreamQuery(q->stream);
+
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return e == cudaSuccess ? 1 : cuda_failed(err, (int)e, "the GPU failed");
+}
+
+static int queue_wait(struct device_queue *q, struct merr *err)
+{
+    return told(cudaStreamSynchronize(q->stream), "what was queued", err);
+}
+
+const struct device_ops device_cuda_ops = {
+    .open = queue_open,
+    .close = queue_close,
+    .id = queue_id,
+    .native = queue_native,
+    .holds = queue_holds,
+    .alloc = queue_alloc,
+    .free = queue_free,
+    .copy = queue_copy,
+    .fold = queue_fold,
+    .done = queue_done,
+    .wait = queue_wait,
+};

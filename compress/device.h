@@ -1,0 +1,58 @@
+/* device - a GPU as those see it who move bytes to, from and between GPUs: memory and a queue of work
+ *
+ * Work is queued in order and runs by itself; a queue does not wait for the kernels of a stream, nor they for it. It is
+ * used by one thread at a time. The code for GPUs offers the table (kernels.h, device); tests have one of their own on
+ * host memory.
+ */
+#ifndef MUSTER_COMPRESS_DEVICE_H
+#define MUSTER_COMPRESS_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/merr.h"
+
+#define DEVICE_ID_BYTES 16
+
+struct device_queue;
+
+enum device_memory {
+    DEVICE_LOCAL,  /* of the GPU: not for the host to look at */
+    DEVICE_PINNED, /* of the host, where copies need not wait for pages */
+};
+
+enum device_type { DEVICE_U8, DEVICE_I64, DEVICE_F32, DEVICE_F64 };
+
+/* out[i] = the sum (or maximum) of n vectors, folded in order; integers wrap. Vector v is at own when v == index, else
+ * at rest + v * stride bytes. out may be own. */
+struct device_fold {
+    enum device_type type;
+    bool max;
+    int n, index;
+    const void *own, *rest;
+    size_t stride, count;
+    void *out;
+};
+
+/* Calls that return int give 0 or a negative errno with words in err: -ENOMEM, -ENODEV (no driver, no GPU), -EIO. */
+struct device_ops {
+    int (*open)(int ordinal, struct device_queue **ret, struct merr *err);
+    void (*close)(struct device_queue *q); /* waits for what is queued; NULL is fine */
+
+    /* The same for whoever looks at the same GPU (or slice of one), different for others. */
+    void (*id)(const struct device_queue *q, unsigned char ret[DEVICE_ID_BYTES]);
+    void *(*native)(const struct device_queue *q); /* the cudaStream_t */
+    bool (*holds)(const void *p);                  /* whether GPUs may read and write there, by NCCL too */
+
+    int (*alloc)(struct device_queue *q, enum device_memory kind, size_t bytes, void **ret, struct merr *err);
+    void (*free)(struct device_queue *q, enum device_memory kind, void *p); /* waits for what is queued */
+
+    /* Queued; with host memory that is not pinned on either side it may wait. */
+    int (*copy)(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err);
+    int (*fold)(struct device_queue *q, const struct device_fold *f, struct merr *err);
+
+    int (*done)(struct device_queue *q, struct merr *err); /* 1: all that is queued has run; 0: not yet */
+    int (*wait)(struct device_queue *q, struct merr *err); /* until it has */
+};
+
+#endif
