@@ -142,7 +142,14 @@ static int pack_micro(struct feed *f, struct feed_step *s, const struct seq_plan
     for (size_t i = 0; rc == 0 && i < m->n; i++) {
         const struct seq_piece *piece = &p->pieces[m->first + i];
 
-        rc = pack_put(&s->pack, piece->seq, piece_rows(m, piece), err);
+        if (piece->degree > 1)
+            rc = pack_put_cut(&s->pack, piece->seq, piece_rows(m, piece), p->config.ranks, f->cfg.cp_index, err);
+    }
+    for (size_t i = 0; rc == 0 && i < m->n; i++) {
+        const struct seq_piece *piece = &p->pieces[m->first + i];
+
+        if (piece->degree == 1 && piece->rank == f->cfg.cp_index)
+            rc = pack_put(&s->pack, piece->seq, piece_rows(m, piece), err);
     }
     return rc == 0 ? pack_end(&s->pack, f->cfg.multiple, err) : rc;
 }
@@ -174,6 +181,7 @@ static void measure(struct feed *f, struct feed_step *s, const struct seq_plan *
         all += seconds / f->cfg.dp;
     }
     s->imbalance = all > 0 ? slowest / all : 1;
+    s->sharded_share = p->score.sharded_share;
     s->padding_share = 1 - (double)s->tokens / (double)rows;
 }
 

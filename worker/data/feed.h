@@ -4,7 +4,8 @@
  * workers (scheduler/sequence/plan.h): what a leaf of the gradient's tree computes depends on the spec and the corpus,
  * never on the replicas, of which each has the leaves that are its. Leaves are numbered so that each half of them, and
  * each half of a half, has about the same work; every other step in the opposite order, so that over the steps no
- * replica has more. The step number is the whole cursor.
+ * replica has more. The step number is the whole cursor. Of a leaf's documents each rank of cp has those that are whole
+ * on it and its pieces of those that all of them share.
  *
  * One thread takes; the feed's own makes what comes next.
  */
@@ -20,9 +21,10 @@ struct feed_cfg {
     uint64_t seed;
     int sequences;             /* B, at most SEQ_BATCH_MAX */
     uint64_t first, end;       /* steps */
-    struct seq_config plan;    /* replicas: the virtual workers; ranks 1 */
+    struct seq_config plan;    /* replicas: the virtual workers; ranks: those of cp */
     int multiple;              /* rows of a micro-batch are brought to a multiple of it */
     int dp, dp_index;          /* whose leaves are packed */
+    int cp_index;              /* and for which of plan.ranks */
     const int *share;          /* [dp] leaves of each replica; borrowed for the feed's life; NULL: evenly */
 };
 
@@ -35,6 +37,7 @@ struct feed_step {
     int64_t replica_tokens_min, replica_tokens_max;
     double imbalance;       /* largest over mean of the replicas' predicted times */
     double padding_share;   /* of the rows computed by all */
+    double sharded_share;   /* of the tokens: in documents that all ranks of cp share */
 };
 
 struct feed;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "scheduler/sequence/zigzag.h"
+
 void pack_init(struct pack *p)
 {
     *p = (struct pack){0};
@@ -21,13 +23,16 @@ void pack_clear(struct pack *p)
     free(p->part);
     free(p->first);
     free(p->rows);
+    free(p->whole);
+    free(p->first_whole);
+    free(p->shared);
     pack_init(p);
 }
 
 void pack_reset(struct pack *p)
 {
     buf_reset(&p->ids);
-    p->docs = p->pieces = p->micros = 0;
+    p->docs = p->pieces = p->micros = p->wholes = 0;
     p->sequences = 0;
 }
 
@@ -69,13 +74,16 @@ int pack_begin(struct pack *p, struct merr *err)
 {
     size_t cap = more_than(p->micros_cap);
 
-    if (p->micros + 1 >= p->micros_cap) { /* first[] has one more */
+    if (p->micros + 1 >= p->micros_cap) { /* first[] and first_whole[] have one more */
         if (grow(&p->first, sizeof(*p->first), cap) < 0 || grow(&p->rows, sizeof(*p->rows), cap) < 0 ||
-            grow(&p->part, sizeof(*p->part), cap) < 0)
+            grow(&p->part, sizeof(*p->part), cap) < 0 || grow(&p->first_whole, sizeof(*p->first_whole), cap) < 0 ||
+            grow(&p->shared, sizeof(*p->shared), cap) < 0)
             return merr_set(err, -ENOMEM, "no memory for %zu micro-batches", cap);
         p->micros_cap = cap;
     }
     p->first[p->micros] = p->first[p->micros + 1] = p->pieces;
+    p->first_whole[p->micros] = p->first_whole[p->micros + 1] = p->wholes;
+    p->shared[p->micros] = 0;
     p->part[p->micros] = (struct pack_part){.sequence = -1};
     p->rows[p->micros++] = 0;
     return 0;
@@ -104,6 +112,42 @@ int pack_put(struct pack *p, size_t doc, int rows, struct merr *err)
 {
     assert(doc < p->docs && rows >= p->doc[doc].inputs);
     return put(p, (uint32_t)doc, 0, rows, err);
+}
+
+int pack_put_cut(struct pack *p, size_t doc, int rows, int ranks, int rank, struct merr *err)
+{
+    size_t cap = more_than(p->wholes_cap);
+
+    assert(p->micros > 0 && doc < p->docs && rows >= p->doc[doc].inputs);
+    if (p->wholes == p->wholes_cap) {
+        if (grow(&p->whole, sizeof(*p->whole), cap) < 0)
+            return merr_set(err, -ENOMEM, "no memory for %zu documents that ranks share", cap);
+        p->wholes_cap = cap;
+    }
+    p->whole[p->wholes++] = rows;
+    p->first_whole[p->micros] = p->wholes;
+    for (int i = 0; i < ZIGZAG_PIECES; i++) {
+        struct zigzag z = zigzag_piece(rows, ranks, rank, i);
+        int rc = z.tokens > 0 ? put(p, (uint32_t)doc, (int)z.start, (int)z.tokens, err) : 0;
+
+        if (rc < 0)
+            return rc;
+    }
+    p->shared[p->micros - 1] = p->pieces - p->first[p->micros - 1];
+    return 0;
+}
+
+size_t pack_shared(const struct pack *p, size_t m)
+{
+    assert(m < p->micros);
+    return p->shared[m];
+}
+
+size_t pack_wholes(const struct pack *p, size_t m, const int **ret_rows)
+{
+    assert(m < p->micros);
+    *ret_rows = p->whole + p->first_whole[m];
+    return p->first_whole[m + 1] - p->first_whole[m];
 }
 
 int pack_put_part(struct pack *p, size_t doc, int start, int rows, bool drop, struct merr *err)

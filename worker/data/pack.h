@@ -1,6 +1,7 @@
 /* pack - documents in memory, and micro-batches made of them
  *
- * A micro-batch is documents one after the other, no row between them. Where one is padded, and where a micro-batch is
+ * A micro-batch is documents one after the other, no row between them; first come the pieces of documents that several
+ * ranks share. Where one is padded, and where a micro-batch is
  * brought to a multiple of rows, the rows that come on top have the input 0 and no target.
  */
 #ifndef MUSTER_WORKER_DATA_PACK_H
@@ -39,6 +40,10 @@ struct pack {
     int *rows; /* of each micro-batch */
     struct pack_part *part;
     int sequences; /* in parts */
+    int *whole;    /* rows of each document that is cut over ranks; those of micro-batch m from first_whole[m] on */
+    size_t wholes, wholes_cap;
+    size_t *first_whole;
+    size_t *shared; /* of each micro-batch: pieces of those */
     size_t micros, micros_cap;
 };
 
@@ -62,6 +67,14 @@ int pack_end(struct pack *p, int multiple, struct merr *err);
 /* A micro-batch of its own of a part of a document: rows inputs from start on. Parts of one follow each other. */
 int pack_put_part(struct pack *p, size_t doc, int start, int rows, bool drop, struct merr *err);
 
+/* Before any pack_put() of the micro-batch: this rank's pieces (zigzag.h) of a document padded to rows and cut over
+ * ranks, of which some have none. */
+int pack_put_cut(struct pack *p, size_t doc, int rows, int ranks, int rank, struct merr *err);
+
+/* Pieces that come first because their documents are cut over ranks. */
+size_t pack_shared(const struct pack *p, size_t m);
+/* Rows of the documents of micro-batch m that are cut over ranks (borrowed), whose pieces come first: their number. */
+size_t pack_wholes(const struct pack *p, size_t m, const int **ret_rows);
 /* What micro-batch m says: lengths of its pieces (borrowed) and the sample of each; tokens and targets of its rows. */
 size_t pack_pieces(const struct pack *p, size_t m, const int **ret_length);
 void pack_samples(const struct pack *p, size_t m, uint64_t *sample);

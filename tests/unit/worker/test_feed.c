@@ -166,6 +166,67 @@ static void leaves_are_the_same_for_any_number_of_replicas_and_any_start(void **
     buf_clear(&other);
 }
 
+/* Documents of the step that a rank of cp has a row of, and those that it has pieces of, into text. */
+static void count_rows(const struct feed_cfg *base, int rank, int *seen, struct buf *shared)
+{
+    struct feed_cfg cfg = *base;
+    struct feed *feed;
+    const struct feed_step *s;
+
+    cfg.cp_index = rank;
+    feed = must_open(&cfg);
+    s = must_take(feed, 0);
+    for (size_t m = 0; m < s->pack.micros; m++) {
+        const int *whole;
+        size_t wholes = pack_wholes(&s->pack, m, &whole);
+
+        assert_in_range(s->pack.rows[m], 1, cfg.plan.capacity);
+        assert_in_range(pack_shared(&s->pack, m), 0, 2 * wholes);
+        for (size_t i = 0; i < wholes; i++)
+            (void)buf_printf(shared, "%d ", whole[i]);
+        (void)buf_addstr(shared, "\n");
+        for (size_t i = s->pack.first[m]; i < s->pack.first[m + 1]; i++)
+            for (int r = s->pack.start[i]; r < s->pack.start[i] + s->pack.length[i]; r++)
+                if (s->pack.of[i] != PACK_FILL && r < s->pack.doc[s->pack.of[i]].inputs)
+                    seen[s->pack.of[i] * LENGTH + (uint32_t)r]++;
+    }
+    feed_close(feed);
+}
+
+static void ranks_that_share_documents_have_each_row_of_them_once(void **state)
+{
+    struct fixture *f = *state;
+    int *seen = calloc((size_t)BATCH * LENGTH, sizeof(*seen)), cut = 0;
+    struct buf first, other;
+
+    assert_non_null(seen);
+    buf_init(&first, 1 << 20);
+    buf_init(&other, 1 << 20);
+    f->cfg.plan.capacity = 80;
+    f->cfg.plan.ranks = 3;
+    f->cfg.multiple = 2;
+    for (int policy = 0; policy < SEQ_CHUNK; policy++) {
+        f->cfg.plan.policy = (enum seq_policy)policy;
+        if (policy == SEQ_DYNAMIC) /* shares documents among some of the ranks */
+            continue;
+        memset(seen, 0, (size_t)BATCH * LENGTH * sizeof(*seen));
+        for (int rank = 0; rank < f->cfg.plan.ranks; rank++) {
+            buf_reset(rank == 0 ? &first : &other);
+            count_rows(&f->cfg, rank, seen, rank == 0 ? &first : &other);
+            assert_true(rank == 0 || strcmp(buf_text(&first), buf_text(&other)) == 0);
+        }
+        for (int i = 0; i < BATCH; i++)
+            for (int r = 0; r < LENGTH; r++)
+                assert_int_equal(seen[i * LENGTH + r],
+                                 r < size_of((int)order_index(ORDER_SHUFFLE, 3, (uint64_t)i, DOCUMENTS)));
+        cut += strpbrk(buf_text(&first), "123456789") != NULL;
+    }
+    assert_int_equal(cut, SEQ_CHUNK - 1); /* under each policy some documents are shared */
+    buf_clear(&first);
+    buf_clear(&other);
+    free(seen);
+}
+
 static void a_step_has_each_of_its_documents_once_under_every_policy(void **state)
 {
     struct fixture *f = *state;
@@ -325,6 +386,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(leaves_are_the_same_for_any_number_of_replicas_and_any_start, setup, teardown),
         cmocka_unit_test_setup_teardown(a_step_has_each_of_its_documents_once_under_every_policy, setup, teardown),
+        cmocka_unit_test_setup_teardown(ranks_that_share_documents_have_each_row_of_them_once, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_wrong_with_a_step_is_said_when_it_is_taken, setup, teardown),
         cmocka_unit_test(halves_of_the_leaves_have_like_work),
         cmocka_unit_test_setup_teardown(long_documents_come_in_parts, setup, teardown),
