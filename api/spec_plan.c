@@ -12,7 +12,7 @@ _Static_assert((int)PLAN_RECOMPUTE_SELECTIVE == RECOMPUTE_SELECTIVE && (int)PLAN
 _Static_assert(PLAN_STAGES_MAX == SPEC_STAGES_MAX, "as many stages");
 
 /* How many documents a step's micro-batches hold is seen when they are read. What is planned is one full micro-batch
- * for each virtual worker, a sequence of batch.capacity. */
+ * for each virtual worker, a sequence of batch.capacity on each rank that shares it. */
 static bool of_documents(const struct job_spec *spec)
 {
     return spec->train.data.samples == SAMPLES_DOCUMENTS;
@@ -50,7 +50,7 @@ struct plan_job spec_plan_job(const struct job_spec *spec)
                   .ffn = m->ffn, .context = m->context, .vocab = m->vocab, .tied = m->tie_embeddings,
                   .qkv_bias = m->qkv_bias},
         .sequences = sequences_of(spec),
-        .length = of_documents(spec) ? spec->train.batch.capacity : spec->train.batch.length,
+        .length = of_documents(spec) ? spec->train.batch.capacity * spec->parallel.cp : spec->train.batch.length,
         .virtual_workers = spec->parallel.virtual_workers,
         .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0, .zero = spec->parallel.zero,
         .bf16 = spec->train.precision == PRECISION_BF16, .sequence_parallel = spec->parallel.sequence_parallel,
@@ -64,7 +64,7 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
     const typeof(spec->parallel) *p = &spec->parallel;
     struct plan_wish w = {
         .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp, .pp = p->pp, .chunks = p->chunks,
-        .micro = micro_of(spec), .any_schedule = p->schedule == PIPELINE_AUTO,
+        .cp = p->cp, .micro = micro_of(spec), .any_schedule = p->schedule == PIPELINE_AUTO,
         .any_recompute = p->recompute == RECOMPUTE_AUTO, .n_layers = p->layers.n,
     };
 
@@ -79,7 +79,7 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
 struct plan_wish spec_plan_kept(const struct plan_shape *shape)
 {
     struct plan_wish w = {
-        .tp = shape->tp, .pp = shape->pp, .chunks = shape->chunks, .micro = shape->micro,
+        .tp = shape->tp, .cp = shape->cp, .pp = shape->pp, .chunks = shape->chunks, .micro = shape->micro,
         .schedule = shape->schedule == SCHEDULE_ZB_H1 ? PLAN_ZB_H1 : shape->chunks > 1 ? PLAN_INTERLEAVED : PLAN_1F1B,
         .recompute = shape->recompute, .n_layers = shape->n_layers,
     };
@@ -144,6 +144,7 @@ int spec_plan_shape(const json_t *plan, struct plan_shape *ret)
     struct plan_shape s = {
         .tp = number(p, "tp", PLAN_RANKS_MAX), .pp = number(p, "pp", PLAN_RANKS_MAX),
         .dp = number(json_object_get(plan, "layout"), "dp", PLAN_RANKS_MAX),
+        .cp = number(json_object_get(plan, "layout"), "cp", PLAN_RANKS_MAX),
         .chunks = number(p, "chunks", SCHEDULE_CHUNKS_MAX), .micro = number(batch, "micro", 1 << 20),
         .n_layers = (int)json_array_size(layers),
     };

@@ -206,11 +206,6 @@ static int plain_layout(const struct entry *e, size_t n, struct layout *ret, str
     return 0;
 }
 
-static struct layout layout_of(const struct plan_shape *s)
-{
-    return (struct layout){ .tp = s->tp, .pp = s->pp, .cp = 1, .dp = s->dp, .world = s->tp * s->pp * s->dp };
-}
-
 /* Plan for the places. Where nothing fits the ranks say what is lacking, so they are laid out as if it did. */
 static int plan_for(struct core *c, const struct entry *e, const struct job_spec *spec, const struct job_place *p,
                     size_t n, struct plan_job *ret_job, struct plan_result *ret, struct merr *err)
@@ -254,7 +249,7 @@ int plans_choose(struct core *c, struct entry *e, const struct job_place *p, siz
     spec_free(spec);
     if (r != 0)
         return e->open ? r : plain_layout(e, n, ret, err);
-    *ret = layout_of(&plan.best.shape);
+    *ret = plan_shape_layout(&plan.best.shape);
     *ret_plan = spec_plan_json(&job, &plan);
     if (!*ret_plan && e->open)
         return merr_set(err, -ENOMEM, "no memory for a plan");

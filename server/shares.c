@@ -65,15 +65,16 @@ double shares_ms(const struct entry *e, const char *class_)
     return t ? t->ms : 0;
 }
 
-/* Rank order: tp fastest, then dp, then pp. */
+/* Rank order: tp fastest, then cp, then dp, then pp. */
 static size_t replica_of(const struct layout *l, size_t rank)
 {
-    return rank / (size_t)l->tp % (size_t)l->dp;
+    return rank / (size_t)(l->tp * l->cp) % (size_t)l->dp;
 }
 
 void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms)
 {
     const struct job *j = &e->job;
+    size_t each = (size_t)(j->layout.tp * j->layout.cp);
 
     if (!j->live || j->generation != generation || e->learned_generation != generation ||
         json_array_size(leaf_ms) != (size_t)j->layout.dp)
@@ -82,7 +83,7 @@ void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms)
         double ms = json_number_value(json_array_get(leaf_ms, replica_of(&j->layout, i)));
         struct leaf_time *t = leaf_time(e, j->places[i].class_);
 
-        if (i % (size_t)j->layout.tp != 0 || i >= (size_t)(j->layout.tp * j->layout.dp) || !(ms > 0))
+        if (i % each != 0 || i >= each * (size_t)j->layout.dp || !(ms > 0))
             continue; /* one rank speaks for its replica */
         if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
             t = &e->leaf_times[e->n_leaf_times++];

@@ -21,7 +21,7 @@ int plan_site_devices(const struct plan_site *site)
 
 struct plan_device plan_stage_device(const struct plan_site *site, const struct plan_shape *shape, int r)
 {
-    int each = shape->tp * shape->dp, begin = r * each, end = begin + each, at = 0;
+    int each = plan_stage_ranks(shape), begin = r * each, end = begin + each, at = 0;
     struct plan_device d = {.flops = 0};
 
     for (int i = 0; i < site->groups; at += site->group[i++].n) {
@@ -60,7 +60,7 @@ double plan_ring_s(const struct plan_link *l, double n, int g)
 /* The link that ranks of the run [begin, end) cross. What leaves a node is shared by its ranks. */
 static struct plan_link link_of(const struct plan_site *site, const struct plan_shape *s, int begin, int end)
 {
-    int here = s->tp * s->dp * s->pp;
+    int here = plan_stage_ranks(s) * s->pp;
     struct plan_link l = site->between;
 
     if (begin / site->node_devices == (end - 1) / site->node_devices)
@@ -71,30 +71,32 @@ static struct plan_link link_of(const struct plan_site *site, const struct plan_
 
 struct pass { /* of a block and micro-batch */
     double f_s, sum_s; /* forward, one sum over tp */
+    double cp_s;       /* keys and values to all of cp, or their gradients back */
 };
 
 static struct pass pass_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,
                            const struct plan_device *d)
 {
     const struct plan_model *m = &job->model;
-    double rows = (double)s->micro * job->length;
+    double rows = (double)plan_rows(job, s), kv = 2.0 * m->kv_heads * (m->hidden / m->heads) / s->tp;
     double flops = 2 * rows * plan_block_weights(m) + 2 * rows * job->length * m->hidden; /* causal: half of a square */
-    struct plan_link l = link_of(site, s, 0, s->tp);
+    struct plan_link l = link_of(site, s, 0, s->tp), c = link_of(site, s, 0, s->tp * plan_cp(s));
 
     return (struct pass){.f_s = flops / s->tp / d->flops + d->call_s,
-                         .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp)};
+                         .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp),
+                         .cp_s = plan_ring_s(&c, rows * plan_cp(s) * kv * sizeof(float), plan_cp(s)) / 2};
 }
 
 static double remade_s(const struct plan_shape *s, const struct pass *p)
 {
-    return s->recompute == PLAN_RECOMPUTE_FULL        ? p->f_s + 2 * p->sum_s
+    return s->recompute == PLAN_RECOMPUTE_FULL        ? p->f_s + 2 * p->sum_s + p->cp_s
            : s->recompute == PLAN_RECOMPUTE_SELECTIVE ? REMAKE * p->f_s
                                                       : 0;
 }
 
 static double head_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_device *d)
 {
-    double rows = (double)s->micro * job->length;
+    double rows = (double)plan_rows(job, s);
 
     return 6 * rows * job->model.vocab * job->model.hidden / s->tp / d->flops; /* it goes back at once */
 }
@@ -102,8 +104,8 @@ static double head_s(const struct plan_job *job, const struct plan_shape *s, con
 /* A message from stage i to the next, or back. */
 static double hop_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site, int i)
 {
-    double bytes = (double)s->micro * job->length * job->model.hidden * sizeof(float);
-    int from = i % s->pp, to = (i + 1) % s->pp, each = s->tp * s->dp;
+    double bytes = (double)plan_rows(job, s) * job->model.hidden * sizeof(float);
+    int from = i % s->pp, to = (i + 1) % s->pp, each = plan_stage_ranks(s);
     struct plan_link l = link_of(site, s, (from < to ? from : to) * each, (from < to ? to + 1 : from + 1) * each);
 
     return bytes / (job->sequence_parallel ? s->tp : 1) / l.bytes_per_s + l.latency_s;
@@ -120,8 +122,8 @@ void plan_stage_times(const struct plan_job *job, const struct plan_shape *shape
         int begin, end;
 
         plan_split_layers(&split, i, &begin, &end);
-        ret[i] = (struct schedule_times){.f = (end - begin) * (p.f_s + 2 * p.sum_s),
-                                         .i = (end - begin) * (p.f_s + 2 * p.sum_s + remade_s(shape, &p)),
+        ret[i] = (struct schedule_times){.f = (end - begin) * (p.f_s + 2 * p.sum_s + p.cp_s),
+                                         .i = (end - begin) * (p.f_s + 2 * (p.sum_s + p.cp_s) + remade_s(shape, &p)),
                                          .w = (end - begin) * p.f_s, .hop = hop_s(job, shape, site, i)};
         if (i == 0)
             ret[i].f += p.sum_s;
@@ -140,7 +142,7 @@ static double work_of(const struct schedule_times *t)
 static double exchange_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut,
                          const struct plan_site *site, int r, double backward_s)
 {
-    struct plan_link l = link_of(site, s, r * s->tp * s->dp, (r + 1) * s->tp * s->dp);
+    struct plan_link l = link_of(site, s, r * plan_stage_ranks(s), (r + 1) * plan_stage_ranks(s));
     size_t weights, gradients;
     double half, hidden;
 
@@ -173,6 +175,7 @@ static double busiest(const struct plan_job *job, const struct plan_shape *s, co
         struct plan_device d = plan_stage_device(site, s, r);
         struct pass p = pass_of(job, s, site, &d);
         struct plan_split split = plan_split_of(&job->model, s);
+        int remade = s->recompute == PLAN_RECOMPUTE_FULL;
         double work = 0, sums = 0;
 
         for (int i = r; i < split.stages; i += s->pp) {
@@ -180,7 +183,7 @@ static double busiest(const struct plan_job *job, const struct plan_shape *s, co
 
             plan_split_layers(&split, i, &begin, &end);
             work += work_of(&t[i]);
-            sums += (end - begin) * (4 + 2 * (s->recompute == PLAN_RECOMPUTE_FULL)) * p.sum_s;
+            sums += (end - begin) * (4 + 2 * remade) * p.sum_s + (end - begin) * (3 + remade) * p.cp_s;
         }
         if (micros * work <= most)
             continue;
@@ -230,7 +233,8 @@ static int check_shape(const struct plan_job *job, const struct plan_shape *s, s
 {
     struct plan_cut cut;
 
-    if (s->tp < 1 || s->pp < 1 || s->dp < 1 || s->chunks < 1 || s->micro < 1 || s->dp > job->virtual_workers)
+    if (s->tp < 1 || s->cp < 0 || s->pp < 1 || s->dp < 1 || s->chunks < 1 || s->micro < 1 ||
+        s->dp > job->virtual_workers)
         return merr_set(err, -EINVAL, "tp %d, pp %d, dp %d, chunks %d and micro %d make no layout", s->tp, s->pp,
                         s->dp, s->chunks, s->micro);
     if (!plan_cut(&job->model, s->tp, &cut))

@@ -40,7 +40,7 @@ struct plan_site { /* devices in the order of ranks: a stage of the pipeline is 
 struct plan_cost {
     double step_s;     /* all of the following */
     double compute_s;  /* arithmetic of the stage with most of it */
-    double tp_s;       /* its sums over tp */
+    double tp_s;       /* its sums over tp, and keys and values that go round cp */
     double idle_s;     /* its waits for the pipeline */
     double exchange_s; /* of gradients and weights between replicas, less what the backward hides */
     double update_s;   /* adding up leaves, the optimizer */

@@ -43,15 +43,13 @@ int plan_devices_max(const struct plan_facts *f)
 
 static void check_job(const struct plan_facts *f, struct plan_reasons *why)
 {
-    int tp = or_one(f->tp), pp = or_one(f->pp), cp = or_one(f->cp);
+    int tp = or_one(f->tp), pp = or_one(f->pp);
 
     if (plan_replica_devices(f) == 0) {
         reason(why, "layout-out-of-range", "tp %d, pp %d and cp %d make no replica of 1 to %d devices", f->tp, f->pp,
                f->cp, PLAN_RANKS_MAX);
         return;
     }
-    if (cp != 1)
-        reason(why, "cp-unsupported", "cp is %d: context parallelism is not built in this version; use 1", cp);
     if (f->heads > 0 && f->heads % tp != 0)
         reason(why, "heads-not-divisible", "%d heads cannot be split over tp %d", f->heads, tp);
     if (f->layers > 0 && f->layers < pp)

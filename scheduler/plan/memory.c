@@ -151,6 +151,14 @@ static size_t slot_floats(const struct rows *r, size_t h, const struct plan_cut 
     return n + (size_t)layers * each + (size_t)(layers - 1) * floats(r->trunk * h);
 }
 
+/* With cp: keys and values of all its ranks, their gradients, and what travels of both. */
+static size_t shared_floats(const struct plan_shape *s, const struct rows *r, const struct plan_cut *c)
+{
+    size_t mine = r->all * 2 * (size_t)c->kv, all = mine * (size_t)plan_cp(s);
+
+    return plan_cp(s) > 1 ? typed(r, all) + 2 * floats(all) + floats(mine) : 0;
+}
+
 static size_t scratch_floats(const struct plan_job *job, const struct plan_shape *s, const struct rows *r, size_t h,
                              const struct plan_cut *c)
 {
@@ -163,6 +171,7 @@ static size_t scratch_floats(const struct plan_job *job, const struct plan_shape
     n += typed(r, r->all * c->parts * c->ffn) + (c->parts > 1 ? typed(r, r->all * c->ffn) : 0);
     n += typed(r, r->all * c->qkv) + typed(r, r->all * c->q) + (job->bf16 ? typed(r, r->all * h) : 0);
     n += floats(r->trunk * h) + (s->schedule == SCHEDULE_ZB_H1 ? floats(r->trunk * h) : 0);
+    n += shared_floats(s, r, c);
     return n + (r->trunk < r->all ? floats(r->all * h) : 0);
 }
 
@@ -206,7 +215,7 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
                     int replica, const int *slots, struct plan_memory *ret)
 {
     bool parts = job->sequence_parallel && shape->tp > 1;
-    struct rows rows = {.all = (size_t)shape->micro * job->length, .type = job->bf16 ? 2 : sizeof(float)};
+    struct rows rows = {.all = plan_rows(job, shape), .type = job->bf16 ? 2 : sizeof(float)};
     size_t weights, gradients;
     uint64_t state;
 

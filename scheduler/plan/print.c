@@ -13,7 +13,7 @@ static const char *schedule_name(const struct plan_shape *s)
 
 void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX])
 {
-    char pipe[48] = "", remake[32] = "";
+    char pipe[48] = "", remake[32] = "", cp[24] = "";
 
     if (s->pp > 1 && s->chunks > 1)
         (void)snprintf(pipe, sizeof(pipe), ", %s with %d chunks", schedule_name(s), s->chunks);
@@ -21,15 +21,17 @@ void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX])
         (void)snprintf(pipe, sizeof(pipe), ", %s", schedule_name(s));
     if (s->recompute != PLAN_RECOMPUTE_NONE)
         (void)snprintf(remake, sizeof(remake), ", recompute %s", recompute_names[s->recompute]);
-    (void)snprintf(ret, PLAN_SHAPE_TEXT_MAX, "tp %d x pp %d x dp %d, micro %d%s%s", s->tp, s->pp, s->dp, s->micro, pipe,
-                   remake);
+    if (plan_cp(s) > 1)
+        (void)snprintf(cp, sizeof(cp), " x cp %d", s->cp);
+    (void)snprintf(ret, PLAN_SHAPE_TEXT_MAX, "tp %d x pp %d%s x dp %d, micro %d%s%s", s->tp, s->pp, cp, s->dp, s->micro,
+                   pipe, remake);
 }
 
 static void print_shape(const struct plan_shape *s, struct buf *out)
 {
-    (void)buf_printf(out, "\"layout\":{\"tp\":%d,\"pp\":%d,\"dp\":%d,\"cp\":1},\"devices\":%d,\"micro\":%d,"
-                     "\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"", s->tp, s->pp, s->dp,
-                     s->tp * s->pp * s->dp, s->micro, schedule_name(s), s->chunks, recompute_names[s->recompute]);
+    (void)buf_printf(out, "\"layout\":{\"tp\":%d,\"pp\":%d,\"dp\":%d,\"cp\":%d},\"devices\":%d,\"micro\":%d,"
+                     "\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"", s->tp, s->pp, s->dp, plan_cp(s),
+                     plan_stage_ranks(s) * s->pp, s->micro, schedule_name(s), s->chunks, recompute_names[s->recompute]);
 }
 
 static void print_layers(const struct plan_split *split, struct buf *out)

@@ -15,7 +15,7 @@
 #define CHUNKS_MAX 4
 
 struct candidate {
-    int tp, pp, dp, micro, chunks;
+    int tp, cp, pp, dp, micro, chunks;
     enum plan_schedule schedule;
     enum plan_recompute recompute;
     double bound_s;
@@ -46,9 +46,9 @@ static int leaf_sequences(const struct plan_job *job)
 
 static struct plan_shape shape_of(const struct search *s, const struct candidate *c)
 {
-    struct plan_shape shape = {.tp = c->tp, .pp = c->pp, .dp = c->dp, .chunks = c->chunks, .micro = c->micro,
-                               .schedule = c->schedule == PLAN_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B,
-                               .recompute = c->recompute};
+    struct plan_shape shape = {.tp = c->tp, .cp = c->cp, .pp = c->pp, .dp = c->dp, .chunks = c->chunks,
+                               .micro = c->micro, .recompute = c->recompute,
+                               .schedule = c->schedule == PLAN_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B};
 
     if (s->wish->n_layers == c->pp * c->chunks && c->pp > 1) {
         shape.n_layers = s->wish->n_layers;
@@ -120,21 +120,22 @@ static void add_micros(struct search *s, struct candidate c)
         fixed = plan_micro(leaf, s->job->length);
     for (c.micro = 1; c.micro <= leaf; c.micro++)
         if (leaf % c.micro == 0 && open_or(fixed, c.micro) &&
-            (!s->job->sequence_parallel || (c.micro * s->job->length) % c.tp == 0))
+            (!s->job->sequence_parallel || (c.micro * s->job->length / c.cp) % c.tp == 0))
             add_schedules(s, c);
 }
 
 static void enumerate(struct search *s)
 {
     const struct plan_job *job = s->job;
+    int cp = s->wish->cp > 1 ? s->wish->cp : 1;
     struct plan_cut cut;
 
     for (int tp = 1; tp <= job->model.heads && tp <= PLAN_RANKS_MAX; tp++) {
         if (!open_or(s->wish->tp, tp) || !plan_cut(&job->model, tp, &cut) ||
-            (s->wish->tp == PLAN_AUTO && tp > 1 && tp > s->site->node_devices))
+            (s->wish->tp == PLAN_AUTO && tp > 1 && tp * cp > s->site->node_devices))
             continue;
-        for (int pp = 1; pp <= job->model.layers && (long)tp * pp <= PLAN_RANKS_MAX; pp++) {
-            struct candidate c = {.tp = tp, .pp = pp, .dp = s->devices / (tp * pp)};
+        for (int pp = 1; pp <= job->model.layers && (long)tp * cp * pp <= PLAN_RANKS_MAX; pp++) {
+            struct candidate c = {.tp = tp, .cp = cp, .pp = pp, .dp = s->devices / (tp * cp * pp)};
 
             if (!open_or(s->wish->pp, pp))
                 continue;
@@ -202,7 +203,7 @@ static int weigh(const struct search *s, const struct plan_shape *shape, struct 
 
 static int replica_of(const struct plan_option *o)
 {
-    return o->shape.tp * o->shape.pp;
+    return o->shape.tp * plan_cp(&o->shape) * o->shape.pp;
 }
 
 static bool better(const struct plan_option *a, const struct plan_option *b)

@@ -17,6 +17,7 @@ enum plan_schedule { PLAN_1F1B, PLAN_INTERLEAVED, PLAN_ZB_H1, PLAN_SCHEDULES };
 
 struct plan_wish { /* what the job's owner decided */
     int tp, pp, micro, chunks; /* PLAN_AUTO: chosen here */
+    int cp;                    /* 0 counts as 1 */
     bool any_schedule, any_recompute;
     enum plan_schedule schedule;
     enum plan_recompute recompute;

@@ -13,6 +13,29 @@ int plan_micro(int leaf_sequences, int length)
     return micro;
 }
 
+int plan_cp(const struct plan_shape *shape)
+{
+    return shape->cp > 1 ? shape->cp : 1;
+}
+
+int plan_stage_ranks(const struct plan_shape *shape)
+{
+    return shape->tp * plan_cp(shape) * shape->dp;
+}
+
+struct layout plan_shape_layout(const struct plan_shape *shape)
+{
+    return (struct layout){.tp = shape->tp, .pp = shape->pp, .cp = plan_cp(shape), .dp = shape->dp,
+                           .world = plan_stage_ranks(shape) * shape->pp};
+}
+
+size_t plan_rows(const struct plan_job *job, const struct plan_shape *shape)
+{
+    size_t cp = (size_t)plan_cp(shape);
+
+    return ((size_t)shape->micro * (size_t)job->length + cp - 1) / cp;
+}
+
 bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret)
 {
     int unit = PLAN_VOCAB_ALIGN * tp, copies = tp > m->kv_heads ? tp / m->kv_heads : 1;

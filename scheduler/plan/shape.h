@@ -6,6 +6,7 @@
 #define MUSTER_SCHEDULER_PLAN_SHAPE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "scheduler/plan/layout.h"
@@ -38,6 +39,7 @@ struct plan_job {
 
 struct plan_shape {
     int tp, pp, dp;
+    int cp;                      /* ranks that share each sequence; 0 counts as 1 */
     int chunks;                  /* of each pipeline rank; above 1 the schedule is interleaved */
     int micro;                   /* sequences a micro-batch; divides a virtual worker's */
     enum schedule_kind schedule; /* SCHEDULE_1F1B or SCHEDULE_ZB_H1 */
@@ -54,6 +56,14 @@ struct plan_cut { /* sizes of what one tensor-parallel rank holds */
 /* Sequences a micro-batch of a virtual worker's that nobody chose: the largest divisor within PLAN_MICRO_TOKENS,
  * whatever the layout. */
 int plan_micro(int leaf_sequences, int length);
+
+/* Ranks that share a sequence; ranks of a stage; tokens of a micro-batch that one rank has. */
+int plan_cp(const struct plan_shape *shape);
+int plan_stage_ranks(const struct plan_shape *shape);
+size_t plan_rows(const struct plan_job *job, const struct plan_shape *shape);
+
+/* The ranks of a shape. */
+struct layout plan_shape_layout(const struct plan_shape *shape);
 
 /* Whether tp can cut the model; then *ret is filled in. */
 bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret);

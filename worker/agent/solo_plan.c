@@ -61,8 +61,7 @@ static int settle(const struct job_spec *spec, int devices, int threads, struct 
     json_decref(text);
     if (r < 0)
         return merr_set(err, r, "no memory for a plan");
-    *ret = (struct layout){ .tp = plan.best.shape.tp, .pp = plan.best.shape.pp, .cp = 1, .dp = plan.best.shape.dp,
-                            .world = plan.best.shape.tp * plan.best.shape.pp * plan.best.shape.dp };
+    *ret = plan_shape_layout(&plan.best.shape);
     return 0;
 }
 

@@ -36,7 +36,7 @@ static void an_impossible_job_names_each_reason(void **state)
         {{.tp = 4, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL,
          "heads-not-divisible", 1},
         {{.pp = 7, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL, "too-few-layers", 1},
-        {{.cp = 2, .virtual_workers = 8, .sequences = 32}, 8, -EINVAL, "cp-unsupported", 1},
+        {{.tp = 2, .cp = 4, .virtual_workers = 8, .sequences = 32}, 7, -ENOSPC, "too-few-devices", 1},
         {{.virtual_workers = 0, .sequences = 32}, 8, -EINVAL, "no-virtual-workers", 1},
         {{.virtual_workers = 5, .sequences = 32}, 8, -EINVAL, "batch-not-divisible", 1},
         {{.virtual_workers = 8, .sequences = 32, .micro = 3}, 8, -EINVAL, "micro-not-divisible", 1},
