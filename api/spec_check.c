@@ -107,6 +107,12 @@ static int default_workers(int sequences, int micro)
     return 1;
 }
 
+/* Tokens of a longest document that each of cp ranks holds: two of 2·cp equal pieces. */
+static int share_of(int length, int cp)
+{
+    return cp > 1 ? 2 * ((length + 2 * cp - 1) / (2 * cp)) : length;
+}
+
 int spec_complete(struct reading *r)
 {
     struct job_spec *s = r->spec;
@@ -115,7 +121,7 @@ int spec_complete(struct reading *r)
         complete_model(r);
         need(r, "/train/data/path", "is needed; name the corpus");
         fill(r, "/train/batch/length", &s->train.batch.length, s->train.model.context);
-        fill(r, "/train/batch/capacity", &s->train.batch.capacity, s->train.batch.length);
+        fill(r, "/train/batch/capacity", &s->train.batch.capacity, share_of(s->train.batch.length, s->parallel.cp));
         if (absent(r, "/sequence/policy"))
             (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "%s",
                            s->train.data.samples == SAMPLES_DOCUMENTS ? "sweep" : "pad");
@@ -193,15 +199,38 @@ static void check_samples(struct reading *r)
          strcmp(s->memory.policy, "mimose") == 0))
         faults_add(r->f, "/sequence/policy", "'chunk' is not built for parallel.chunks above 1, schedule 'zb-h1', "
                    "sequence_parallel and memory.policy 'mimose'; leave them out, or use 'sweep'");
-    if (documents && s->train.batch.capacity < s->train.batch.length &&
-        sound(r, "/train/batch/capacity", "/train/batch/length", NULL))
-        faults_add(r->f, "/train/batch/capacity", "a micro-batch of %d tokens cannot hold a document of batch.length "
-                   "%d; want at least as many", s->train.batch.capacity, s->train.batch.length);
+    if (documents && s->train.batch.capacity < share_of(s->train.batch.length, s->parallel.cp) &&
+        sound(r, "/train/batch/capacity", "/train/batch/length", "/parallel/cp", NULL))
+        faults_add(r->f, "/train/batch/capacity", "a micro-batch of %d tokens%s cannot hold a document of batch.length "
+                   "%d; want at least %d", s->train.batch.capacity, s->parallel.cp > 1 ? " a rank" : "",
+                   s->train.batch.length, share_of(s->train.batch.length, s->parallel.cp));
     if (documents && tokens && !s->train.data.index)
         faults_add(r->f, "/train/data/index", "is needed for documents of format tokens: the file that says where each "
                    "ends");
     if (s->train.data.index && !(documents && tokens) && sound(r, "/train/data/index", NULL))
         faults_add(r->f, "/train/data/index", "is for format 'tokens' with samples 'documents'; leave it out");
+}
+
+/* What sequences that are cut over ranks do not go with. */
+static void check_context(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    const char *policy = s->sequence.policy;
+    int cp = s->parallel.cp, length = s->train.batch.length;
+
+    if (cp == 1 || !sound(r, "/parallel/cp", "/sequence/policy", "/memory/policy", "/compress/dp", NULL))
+        return;
+    if (s->train.data.samples == SAMPLES_STREAM && length % (2 * cp) && sound(r, "/train/batch/length", NULL))
+        faults_add(r->f, "/parallel/cp", "samples of %d tokens cannot be cut into the %d equal pieces of cp %d; want a "
+                   "batch.length that is a multiple of %d", length, 2 * cp, cp, 2 * cp);
+    if (strcmp(policy, "chunk") == 0 || strcmp(policy, "dynamic") == 0)
+        faults_add(r->f, "/sequence/policy", "'%s' is not built for parallel.cp above 1; use 'sweep', or cp 1", policy);
+    if (strcmp(s->memory.policy, "mimose") == 0)
+        faults_add(r->f, "/memory/policy", "'mimose' is not built for parallel.cp above 1, whose ranks must make the "
+                   "same blocks again; use 'sqrt', 'all' or 'none', or cp 1");
+    if (strcmp(s->compress.dp, "none") != 0)
+        faults_add(r->f, "/compress/dp", "'%s' is not built for parallel.cp above 1; use 'none', or cp 1",
+                   s->compress.dp);
 }
 
 /* As many numbers as there are stages, all layers in them. */
@@ -291,33 +320,14 @@ static void check_parallel(struct reading *r)
                    spec_replica_devices(s), tp, pp, s->parallel.cp);
 }
 
-/* What is part of a spec's language but not of this version: the one value that works. A feature that gets built
- * takes its row away. */
+/* What is part of a spec's language but not of this version. */
 static void spec_unbuilt(struct reading *r)
 {
-    static const struct {
-        const char *path, *built;
-    } rows[] = {
-        {"/parallel/cp", "1"},
-    };
     const struct job_spec *s = r->spec;
 
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct field *d = spec_fields;
-        char number[16];
-        const char *value;
-
-        while (strcmp(d->path, rows[i].path) != 0)
-            d++;
-        (void)snprintf(number, sizeof(number), "%d", *(const int *)((const char *)s + d->at));
-        value = d->type == FIELD_ENUM   ? d->words[*(const int *)((const char *)s + d->at)]
-                : d->type == FIELD_WORD ? (const char *)s + d->at
-                                        : number;
-        if (strcmp(value, rows[i].built) != 0)
-            faults_add(r->f, d->path, "'%s' is not built yet in this version; use '%s'", value, rows[i].built);
-    }
-    if (s->parallel.exact == EXACT_STRICT && s->parallel.tp > 1)
-        faults_add(r->f, "/parallel/exact", "'strict' with tp above 1 is not built yet in this version; use 'relaxed'");
+    if (s->parallel.exact == EXACT_STRICT && (s->parallel.tp > 1 || s->parallel.cp > 1))
+        faults_add(r->f, "/parallel/exact", "'strict' with %s above 1 is not built yet in this version; use 'relaxed'",
+                   s->parallel.tp > 1 ? "tp" : "cp");
 }
 
 /* What memory.policy does not go with, and what it needs. */
@@ -367,6 +377,7 @@ void spec_check(struct reading *r)
     check_model(r);
     check_samples(r);
     check_parallel(r);
+    check_context(r);
     check_compress(r);
     check_memory(r);
     spec_unbuilt(r);

@@ -19,14 +19,14 @@ SAVE, DRAIN, ABORT = 1, 3, 4
 class Run:
     """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
 
-    def __init__(self, folder, spec, tp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None, memory=None,
-                 **layout):
+    def __init__(self, folder, spec, tp=1, cp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None,
+                 memory=None, **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))
         os.makedirs(self.job, exist_ok=True)
-        self.world = tp * pp * dp
-        layout = dict({"tp": tp, "pp": pp, "cp": 1, "dp": dp}, **layout)
+        self.world = tp * cp * pp * dp
+        layout = dict({"tp": tp, "pp": pp, "cp": cp, "dp": dp}, **layout)
         assignment = {
             "job": "j1", "generation": generation, "order": "run", "grace_s": 10, "dir": self.job, "layout": layout,
             "world": self.world, "master_port": 0, "spec": spec, "node": "n1", "threads": threads,

@@ -1,7 +1,7 @@
-/* mesh - where a rank stands in the grid of tensor, data and pipeline parallelism
+/* mesh - where a rank stands in the grid of tensor, context, data and pipeline parallelism
  *
- * Rank order: tp fastest, then dp, then pp slowest, so that a tp group are neighbours on one node. Values
- * only: no traffic, no memory.
+ * Rank order: tp fastest, then cp, then dp, then pp slowest, so that a tp group are neighbours on one node, and the
+ * tp·cp ranks of a replica's stage beside them. Values only: no traffic, no memory.
  */
 #ifndef MUSTER_WORKER_COMM_MESH_H
 #define MUSTER_WORKER_COMM_MESH_H
@@ -9,20 +9,21 @@
 #include <stdbool.h>
 
 struct mesh {
-    int tp, dp, pp; /* sizes */
-    int rank, tp_index, dp_index, pp_index;
+    int tp, cp, dp, pp; /* sizes */
+    int rank, tp_index, cp_index, dp_index, pp_index;
     bool first, last; /* stage of the pipeline */
 };
 
-/* tp, dp, pp >= 1, 0 <= rank < tp·dp·pp. */
-void mesh_init(struct mesh *m, int tp, int dp, int pp, int rank);
+/* tp, cp, dp, pp >= 1, 0 <= rank < tp·cp·dp·pp. */
+void mesh_init(struct mesh *m, int tp, int cp, int dp, int pp, int rank);
 
-int mesh_rank(const struct mesh *m, int tp_index, int dp_index, int pp_index);
+int mesh_rank(const struct mesh *m, int tp_index, int cp_index, int dp_index, int pp_index);
 
-/* Members of the groups this rank is in, in index order. ret holds tp, dp, pp or 2 entries; the count is
- * returned. The pair is {first stage, last stage} of this rank's tp and dp index: 0 members on other stages
+/* Members of the groups this rank is in, in index order. ret holds tp, cp, dp, pp or 2 entries; the count
+ * is returned. The pair is {first stage, last stage} of this rank's tp, cp and dp index: 0 members on other stages
  * and without a pipeline. */
 int mesh_tp_ranks(const struct mesh *m, int *ret);
+int mesh_cp_ranks(const struct mesh *m, int *ret);
 int mesh_dp_ranks(const struct mesh *m, int *ret);
 int mesh_pp_ranks(const struct mesh *m, int *ret);
 int mesh_pair_ranks(const struct mesh *m, int ret[2]);

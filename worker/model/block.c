@@ -231,6 +231,8 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
     const struct store *store = store_of(st, i, slot);
     struct kern_cached q;
 
+    if (slot->shared > 0)
+        return context_forward(st, slot, &a, err);
     if (store) /* of a forward that is made again they are the same */
         TRY(st->cfg.k->copy_rows(st->cfg.stream, (char *)store->kv + slot->piece.past * row, row,
                                  element(st, slot->block[i].qkv, c->q_local), c->qkv_local * size, row, st->rows, err));
@@ -340,6 +342,8 @@ static int attend_backward(struct stage *st, int i, const struct stage_slot *slo
     size_t columns = kv_columns(st), size = kern_size(st->cfg.type), at = slot->piece.past * columns;
     const void *own;
 
+    if (slot->shared > 0)
+        return context_backward(st, slot, a, err);
     if (!store)
         return k->attention_backward(st->cfg.stream, a, err);
     if (slot->piece.last)

@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "base/try.h"
+#include "scheduler/sequence/zigzag.h"
 #include "worker/model/family.h"
 #include "worker/model/site.h"
 #include "worker/model/stage_impl.h"
@@ -23,9 +24,10 @@ static int optional_memory(struct stage *st)
             return -ENOMEM;
         rope_frequencies(&g->rope, g->dim, st->freq);
     }
+    st->cp_request = calloc(2 * (size_t)stage_cp(st), sizeof(struct comm_request *));
     st->run = st->cfg.run > 0 ? calloc(st->cfg.run, sizeof(*st->run)) : NULL;
     st->drop = st->cfg.some ? calloc(st->blocks, sizeof(*st->drop)) : NULL;
-    if ((st->cfg.run > 0 && !st->run) || (st->cfg.some && !st->drop))
+    if (!st->cp_request || (st->cfg.run > 0 && !st->run) || (st->cfg.some && !st->drop))
         return -ENOMEM;
     if (st->cfg.cache == 0)
         return 0;
@@ -34,10 +36,29 @@ static int optional_memory(struct stage *st)
     return st->keys_cached && st->values_cached ? 0 : -ENOMEM;
 }
 
-static int host_memory(struct stage *st)
+static int slot_memory(struct stage *st, struct stage_slot *slot)
 {
     int rows = st->room, docs = st->docs_room;
 
+    slot->cu = calloc(docs + 1, sizeof(*slot->cu));
+    slot->own_cu = calloc(docs + 1, sizeof(*slot->own_cu));
+    slot->past = calloc(docs, sizeof(*slot->past));
+    slot->kv_at = calloc(docs, sizeof(*slot->kv_at));
+    slot->whole = calloc(docs, sizeof(*slot->whole));
+    slot->position = calloc(rows, sizeof(*slot->position));
+    slot->tokens = calloc(rows, sizeof(*slot->tokens));
+    slot->targets = calloc(rows, sizeof(*slot->targets));
+    slot->sample = calloc(docs, sizeof(*slot->sample));
+    slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
+    if (!slot->cu || !slot->own_cu || !slot->past || !slot->kv_at || !slot->whole || !slot->position ||
+        !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
+        return -ENOMEM;
+    stage_slot_layout(st, slot, NULL, 0);
+    return 0;
+}
+
+static int host_memory(struct stage *st)
+{
     st->host_loss = calloc(stage_head_rows(st), sizeof(*st->host_loss));
     st->keys = calloc(st->blocks, sizeof(*st->keys));
     st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
@@ -50,19 +71,9 @@ static int host_memory(struct stage *st)
         if (!st->keys[i].attention)
             return -ENOMEM;
     }
-    for (int i = 0; i < st->cfg.slots; i++) {
-        struct stage_slot *slot = &st->slot[i];
-
-        slot->cu = calloc(docs + 1, sizeof(*slot->cu));
-        slot->position = calloc(rows, sizeof(*slot->position));
-        slot->tokens = calloc(rows, sizeof(*slot->tokens));
-        slot->targets = calloc(rows, sizeof(*slot->targets));
-        slot->sample = calloc(docs, sizeof(*slot->sample));
-        slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
-        if (!slot->cu || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
+    for (int i = 0; i < st->cfg.slots; i++)
+        if (slot_memory(st, &st->slot[i]) < 0)
             return -ENOMEM;
-        stage_slot_layout(st, slot, NULL, 0);
-    }
     for (int i = 0; i < stage_bodies(st); i++) {
         st->body[i].block = calloc(st->blocks, sizeof(*st->body[i].block));
         if (!st->body[i].block)
@@ -100,9 +111,10 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
     assert((cfg->recompute != RECOMPUTE_NONE) + (cfg->run > 0) + cfg->some <= 1);
     assert(cfg->bodies == 0 || (!cfg->some && !cfg->split && cfg->cache == 0));
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
+    assert(cfg->cp_size <= 1 || (!cfg->some && cfg->cache == 0 && cfg->stores == 0));
     st->cfg = *cfg;
     st->rows = st->room = cfg->micro * cfg->length;
-    st->docs_room = cfg->docs > 0 ? cfg->docs : cfg->micro;
+    st->docs_room = (cfg->docs > 0 ? cfg->docs : cfg->micro) * (stage_cp(st) > 1 ? ZIGZAG_PIECES : 1);
     st->blocks = cfg->layers.end - cfg->layers.begin;
     assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
     assert(!cfg->model->sequence_parallel || (cfg->tp && st->rows % cfg->model->tp == 0));
@@ -141,6 +153,10 @@ void stage_free(struct stage *st)
         st->cfg.k->mem_free(st->cfg.stream, st->activations);
     for (int i = 0; st->slot && i < st->cfg.slots; i++) {
         free(st->slot[i].cu);
+        free(st->slot[i].own_cu);
+        free(st->slot[i].past);
+        free(st->slot[i].kv_at);
+        free(st->slot[i].whole);
         free(st->slot[i].position);
         free(st->slot[i].tokens);
         free(st->slot[i].targets);
@@ -162,6 +178,7 @@ void stage_free(struct stage *st)
     free(st->keys_cached);
     free(st->values_cached);
     free(st->host_loss);
+    free(st->cp_request);
     free(st);
 }
 
@@ -171,22 +188,69 @@ struct stage_slot *stage_slot(struct stage *st, int i)
     return &st->slot[i];
 }
 
+static void lay_begin(struct stage_slot *slot)
+{
+    slot->rows = slot->docs = 0;
+    slot->shared = slot->shared_docs = slot->shared_rows = slot->whole_rows = 0;
+    slot->piece = (struct stage_piece){0};
+}
+
+/* The next rows are tokens of a document from past on. */
+static void lay_document(const struct stage *st, struct stage_slot *slot, int past, int tokens)
+{
+    assert(slot->docs < st->docs_room && tokens > 0 && tokens <= st->room - slot->rows);
+    for (int i = 0; i < tokens; i++)
+        slot->position[slot->rows + i] = past + i;
+    slot->cu[slot->docs++] = slot->rows;
+    slot->rows += tokens;
+}
+
+/* The next rows are this rank's of a sequence that is shared. */
+static void lay_shared(const struct stage *st, struct stage_slot *slot, int whole)
+{
+    assert(whole > 0 && slot->shared < st->docs_room && slot->docs == slot->shared_docs);
+    for (int i = 0; i < ZIGZAG_PIECES; i++) {
+        struct zigzag z = zigzag_piece(whole, stage_cp(st), st->cfg.cp_index, i);
+
+        if (z.tokens == 0)
+            continue;
+        slot->past[slot->docs] = (int32_t)z.start;
+        slot->kv_at[slot->docs] = slot->whole_rows;
+        lay_document(st, slot, (int)z.start, (int)z.tokens);
+    }
+    slot->whole[slot->shared++] = whole;
+    slot->whole_rows += whole;
+    slot->shared_docs = slot->docs;
+    slot->shared_rows = slot->rows;
+}
+
+static void lay_end(struct stage_slot *slot)
+{
+    slot->cu[slot->docs] = slot->rows;
+    for (int d = slot->shared_docs; d <= slot->docs; d++)
+        slot->own_cu[d - slot->shared_docs] = slot->cu[d] - slot->shared_rows;
+}
+
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n)
 {
-    slot->docs = n > 0 ? n : st->cfg.micro;
-    slot->rows = 0;
-    assert(slot->docs <= st->docs_room);
-    for (int d = 0; d < slot->docs; d++) {
-        int tokens = n > 0 ? length[d] : st->cfg.length;
+    lay_begin(slot);
+    for (int d = 0; d < (n > 0 ? n : st->cfg.micro); d++)
+        if (n == 0 && stage_cp(st) > 1)
+            lay_shared(st, slot, st->cfg.length * stage_cp(st));
+        else
+            lay_document(st, slot, 0, n > 0 ? length[d] : st->cfg.length);
+    lay_end(slot);
+}
 
-        assert(tokens > 0 && tokens <= st->room - slot->rows);
-        for (int i = 0; i < tokens; i++)
-            slot->position[slot->rows + i] = i;
-        slot->cu[d] = slot->rows;
-        slot->rows += tokens;
-    }
-    slot->cu[slot->docs] = slot->rows;
-    slot->piece = (struct stage_piece){0};
+void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length,
+                      int n)
+{
+    lay_begin(slot);
+    for (int i = 0; i < shared; i++)
+        lay_shared(st, slot, whole[i]);
+    for (int d = 0; d < n; d++)
+        lay_document(st, slot, 0, length[d]);
+    lay_end(slot);
 }
 
 void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct stage_piece *p)

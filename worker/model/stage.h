@@ -51,6 +51,8 @@ struct stage_cfg {
     const struct params *params;
     struct comm_group *tp; /* NULL: alone */
     struct wire *tp_wire;  /* how sums over tp travel */
+    struct comm_group *cp; /* ranks that share sequences; NULL: alone */
+    int cp_size, cp_index; /* of it, also where it is not there yet; 0: alone */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
     enum recompute recompute;
     int run;               /* blocks of a run, with recompute none; 0: no runs */
@@ -61,7 +63,7 @@ struct stage_cfg {
     float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
     struct layer_range layers; /* a chunk of params */
     const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
-    int micro, length;     /* sequences of a micro-batch, tokens of each: together the rows there is memory for */
+    int micro, length;     /* sequences of a micro-batch, tokens of each here: together the rows there is memory for */
     int docs;              /* most documents of a micro-batch; 0: micro */
     int slots;
     int bodies;            /* slots that hold activations at once, without cfg.some; 0: all */
@@ -95,6 +97,11 @@ struct stage_piece { /* the tokens [past, past + tokens) of a sequence */
 
 struct stage_slot {
     int rows, docs;                 /* of this micro-batch; the layout is set by stage_slot_layout() */
+    int shared, shared_docs, shared_rows; /* sequences cut over cp; documents and rows that are pieces of them */
+    int32_t *whole;                 /* [shared] rows of each on all ranks */
+    int whole_rows;                 /* of all of them */
+    int32_t *past, *kv_at;          /* [shared_docs] rows before a piece in its sequence; before that in all of them */
+    int32_t *own_cu;                /* [docs - shared_docs + 1] cu of the other documents, from 0 */
     int32_t *cu;                    /* [docs + 1] first row of each document, then rows */
     int32_t *position;              /* [rows] in its document */
     int32_t *tokens, *targets;      /* [rows]; set by the caller before forward (first, last) */
@@ -133,8 +140,15 @@ size_t stage_block_bytes(const struct stage_cfg *cfg);
 struct stage_slot *stage_slot(struct stage *st, int i);
 
 /* Lay out slot for n documents of these lengths, each at least 1, at most cfg.docs of them and cfg.micro · cfg.length
- * tokens together (a multiple of tp in sequence parallelism); with n 0 as after stage_new(). */
+ * tokens together (a multiple of tp in sequence parallelism); with n 0 as after stage_new(): cfg.micro sequences, with
+ * cfg.cp_size all shared. */
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n);
+
+/* With cfg.cp_size: lay out slot for sequences of whole[shared] rows that all ranks of cp have pieces of (zigzag.h),
+ * and after those for n documents of its own. All ranks' micro-batches have the same sequences to share; the pieces
+ * here that are not empty are the first documents, in order. On each rank they take two full pieces of its rows. */
+void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length,
+                      int n);
 
 /* Lay out slot for a piece of at most cfg.micro · cfg.length tokens. */
 void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct stage_piece *p);

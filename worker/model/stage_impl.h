@@ -62,6 +62,11 @@ struct stage {
     float *logits, *stats, *loss;
     void *dz;             /* of the logits; in f32 in their place */
     float *host_loss;     /* [head rows] */
+    /* with cfg.cp_size (context.c): of sequences that are shared, one block at a time */
+    void *cp_kv;          /* [cp_size · rows, kv_columns()]: keys and values of their rows in order */
+    float *cp_dkv;        /* their gradients */
+    float *cp_all, *cp_mine; /* what travels: of every rank in turn, of this one */
+    struct comm_request **cp_request; /* [2 · cp_size] */
 };
 
 /* stage_memory.c: place every float of the stage in its memory at base; with NULL, only count them in st->floats. */
@@ -98,6 +103,17 @@ int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, s
 int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole, float *grad,
                    struct merr *err);
 int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad, struct merr *err);
+
+static inline int stage_cp(const struct stage *st)
+{
+    return st->cfg.cp_size > 1 ? st->cfg.cp_size : 1;
+}
+
+/* context.c: attention of a slot that shares sequences with the other ranks of cp, all of which call it for the same
+ * micro-batch and block. a: as for one that shares none. */
+int context_forward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
+int context_backward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
+                     struct merr *err);
 
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);

@@ -119,6 +119,17 @@ size_t stage_head_rows(const struct stage *st)
     return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
 }
 
+/* What context.c works in. */
+static void carve_context(struct stage *st, struct carve *c)
+{
+    size_t mine = (size_t)st->rows * kv_columns(st), all = mine * (size_t)stage_cp(st);
+
+    st->cp_kv = take_typed(st, c, all);
+    st->cp_dkv = take(c, all);
+    st->cp_all = take(c, all);
+    st->cp_mine = take(c, mine);
+}
+
 /* What a pass works in, one micro-batch at a time. */
 static void carve_scratch(struct stage *st, struct carve *c)
 {
@@ -146,6 +157,8 @@ static void carve_scratch(struct stage *st, struct carve *c)
     st->tmp = take(c, trunk * g->hidden);
     st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
     st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
+    if (stage_cp(st) > 1)
+        carve_context(st, c);
 }
 
 static void share_scratch(struct stage *st, const struct stage *from)
@@ -165,6 +178,10 @@ static void share_scratch(struct stage *st, const struct stage *from)
     st->tmp = from->tmp;
     st->dy = from->dy;
     st->whole = from->whole;
+    st->cp_kv = from->cp_kv;
+    st->cp_dkv = from->cp_dkv;
+    st->cp_all = from->cp_all;
+    st->cp_mine = from->cp_mine;
 }
 
 static void carve_head(struct stage *st, struct carve *c)

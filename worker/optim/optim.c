@@ -342,6 +342,22 @@ static int add_tied(struct optim *o, struct merr *err)
     return comm_all_reduce(o->cfg.pair, g->sum, n, COMM_F32, COMM_SUM, err);
 }
 
+/* The parts of the ranks that share sequences with this one. */
+static int add_context(struct optim *o, struct merr *err)
+{
+    size_t begin, n;
+
+    if (!o->cfg.cp)
+        return 0;
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    for (int i = REST; i <= TIED; i++) {
+        piece(o, &o->region[i], o->cfg.mesh.dp_index, &begin, &n);
+        if (n > 0)
+            TRY(comm_all_reduce(o->cfg.cp, o->region[i].sum, n, COMM_F32, COMM_SUM, err));
+    }
+    return 0;
+}
+
 int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *err)
 {
     bool coded = wire_coded(o->cfg.wire);
@@ -363,7 +379,8 @@ int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *er
             TRY(finish_region(o, i, t, err));
     }
     TRY(add_parts(o, err));
-    return add_tied(o, err);
+    TRY(add_tied(o, err));
+    return add_context(o, err);
 }
 
 /* Share pieces of a region's array of unit bytes for every PARAM_BLOCK elements, in place. */
@@ -396,7 +413,7 @@ int optim_squares(struct optim *o, double *sums, struct merr *err)
                                       o->blocks + (g->at + begin) / PARAM_BLOCK, err));
         TRY(gather(o, g, o->blocks, sizeof(double), err));
     }
-    if (o->cfg.mesh.dp_index != 0)
+    if (o->cfg.mesh.dp_index != 0 || o->cfg.mesh.cp_index != 0)
         return 0;
     for (int i = 0; i < p->n; i++) {
         const struct param *q = &p->v[i];

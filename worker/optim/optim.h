@@ -11,6 +11,9 @@
  * weights, a fraction of a step from the masters. The bits then depend on dp. optim_settle() makes the
  * weights the masters', so that what is saved then is all there is to go on from.
  *
+ * Ranks of cp hold the same: each adds its part of the owned pieces' gradients to the others', in their order, and then
+ * makes the same update, so that moments are split over dp alone.
+ *
  * With codecs keyed by tensor (keyed.h; zero 1 only) it is leaves that are coded, and weights on one replica too: all
  * bits are again the same for any dp and pp.
  */
@@ -38,6 +41,7 @@ struct optim_cfg {
     const int *share; /* [dp] leaves of each replica; borrowed; NULL: evenly */
     int zero;
     struct comm_group *dp;   /* NULL: alone */
+    struct comm_group *cp;   /* ranks that have other tokens of the same sequences; NULL: alone */
     struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
     struct wire *wire;       /* how gradients and weights travel over dp; NULL: raw */
     bool coded;              /* for optim_bytes: wire will be coded */

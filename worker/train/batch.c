@@ -8,10 +8,12 @@
 #include "base/try.h"
 #include "scheduler/plan/layout.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/sequence/zigzag.h"
 #include "worker/train/train_impl.h"
 
 #define PLAN_TEXT_MAX ((size_t)256 << 20)
 #define ROUNDS 4 /* of a pipeline */
+#define CONTEXT_CALLS 3 /* keys and values forward, again in backward, and their gradients */
 
 /* --- sizes that hold for all steps ------------------------------------------------------------------------- */
 
@@ -57,10 +59,11 @@ static int put_parts(struct pack *p, size_t doc, int size, struct merr *err)
     return 0;
 }
 
-/* Held-out documents in their order, as many in a micro-batch as it holds. */
+/* Held-out documents in their order, as many in a micro-batch as it holds; ranks of cp share all of them. */
 static int pack_heldout(struct train *t, struct merr *err)
 {
     bool open = false;
+    int held = 0; /* rows of the one that is open, on each rank */
 
     pack_init(&t->heldout);
     for (int i = 0; i < t->eval_sequences; i++) {
@@ -72,7 +75,9 @@ static int pack_heldout(struct train *t, struct merr *err)
         if (got == 0)
             continue;
         rows = p->doc[p->docs - 1].inputs;
-        if (open && p->rows[p->micros - 1] + rows > t->info.length) {
+        if (t->mesh->cp > 1)
+            rows = ZIGZAG_PIECES * (int)zigzag_size(rows, t->mesh->cp); /* that each rank has room for */
+        if (open && held + rows > t->info.length) {
             TRY(pack_end(p, multiple_of(t), err));
             open = false;
         }
@@ -82,8 +87,10 @@ static int pack_heldout(struct train *t, struct merr *err)
         }
         if (!open)
             TRY(pack_begin(p, err));
+        held = open ? held + rows : rows;
         open = true;
-        TRY(pack_put(p, p->docs - 1, rows, err));
+        TRY(t->mesh->cp > 1 ? pack_put_cut(p, p->docs - 1, p->doc[p->docs - 1].inputs, t->mesh->cp, t->mesh->cp_index,
+                                           err) : pack_put(p, p->docs - 1, rows, err));
     }
     return open ? pack_end(&t->heldout, multiple_of(t), err) : 0;
 }
@@ -151,6 +158,7 @@ static int plan_sizes(struct train *t, struct merr *err)
 {
     int v = t->spec->parallel.virtual_workers;
 
+    t->length = t->docs ? t->info.length : t->info.length / t->mesh->cp;
     plan_leaves_shared(t->run.share, v, t->mesh->dp, t->mesh->dp_index, &t->leaf_begin, &t->leaf_end);
     t->buffers = tree_buffers(t->leaf_begin, t->leaf_end);
     if (t->docs) {
@@ -160,10 +168,13 @@ static int plan_sizes(struct train *t, struct merr *err)
         t->per_leaf = t->info.batch / v / t->micro;
         t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
     }
-    if (t->micro * t->info.length % multiple_of(t) != 0)
+    if (t->micro * t->length % multiple_of(t) != 0)
         return merr_set(err, -EINVAL, "sequence_parallel cannot share a micro-batch of %d tokens among tp %d; want a "
-                        "multiple", t->micro * t->info.length, t->mesh->tp);
-    return 0;
+                        "multiple", t->micro * t->length, t->mesh->tp);
+    if (t->docs || t->mesh->cp == 1)
+        return 0;
+    t->samples = calloc(2 * (size_t)t->micro * t->info.length, sizeof(*t->samples));
+    return t->samples ? 0 : merr_set(err, -ENOMEM, "no memory for %d samples", t->micro);
 }
 
 int train_batch_plan(struct train *t, struct merr *err)
@@ -197,27 +208,34 @@ int train_batch_docs(const struct train *t)
 
 /* What planners reckon with: a processor's or a GPU's usual speed, not this one's, for plans must be the same on every
  * rank and after every restart. */
-static struct seq_cost cost_of(const struct model_cfg *m, bool gpu)
+static struct seq_cost cost_of(const struct model_cfg *m, bool gpu, int cp)
 {
-    double rate = gpu ? 2e14 : 1e11, layer_s = gpu ? 600e-6 : 50e-6;
-    double line = model_flops_per_token(m, 0);
-
-    return (struct seq_cost){
+    double rate = gpu ? 2e14 : 1e11, layer_s = gpu ? 600e-6 : 50e-6, byte_s = gpu ? 6e-12 : 2e-10, call_s = 50e-6;
+    double line = model_flops_per_token(m, 0), kv_bytes = 2.0 * m->kv_heads * m->dim * sizeof(float);
+    struct seq_cost c = {
         .lin_s = line / rate, .quad_s = (model_flops_per_token(m, 1) - line) / rate, .micro_s = layer_s * m->layers,
         .forward_share = 1.0 / 3,
     };
+
+    if (cp == 1)
+        return c;
+    c.half_tokens = gpu ? 256 : 16;
+    c.comm_call_s = CONTEXT_CALLS * m->layers * call_s;
+    c.comm_token_s = CONTEXT_CALLS * m->layers * kv_bytes * byte_s;
+    return c;
 }
 
 int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model, const struct docset *docs, bool gpu,
                       struct feed_cfg *ret, struct merr *err)
 {
     const typeof(spec->train.batch) *b = &spec->train.batch;
+    int cp = spec->parallel.cp;
     struct feed_cfg f = {
         .docs = docs, .order = spec->train.data.order, .seed = spec->train.init.seed, .sequences = b->sequences,
         .end = (uint64_t)spec->train.steps, .multiple = 1, .dp = 1,
-        .plan = {.replicas = spec->parallel.virtual_workers, .ranks = 1, .capacity = b->capacity,
-                 .micro = b->micro == SPEC_AUTO ? b->capacity / b->length : b->micro,
-                 .seed = spec->train.init.seed, .cost = cost_of(model, gpu)},
+        .plan = {.replicas = spec->parallel.virtual_workers, .ranks = cp, .capacity = b->capacity,
+                 .micro = b->micro == SPEC_AUTO ? b->capacity * cp / b->length : b->micro,
+                 .seed = spec->train.init.seed, .cost = cost_of(model, gpu, cp)},
     };
 
     TRY(seq_policy_find(spec->sequence.policy, &f.plan.policy, err));
@@ -279,6 +297,7 @@ int train_batch_start(struct train *t, struct merr *err)
     f.multiple = multiple_of(t);
     f.dp = t->mesh->dp;
     f.dp_index = t->mesh->dp_index;
+    f.cp_index = t->mesh->cp_index;
     f.share = t->run.share;
     return feed_open(&f, &t->feed, err);
 }
@@ -379,13 +398,15 @@ void train_batch_report(const struct train *t, struct report_step *s)
     s->replica_tokens_max = (uint64_t)t->fed->replica_tokens_max;
     s->imbalance = t->fed->imbalance;
     s->padding_share = t->fed->padding_share;
+    s->sharded_share = t->fed->sharded_share;
 }
 
 void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool text, struct stage_slot *slot)
 {
     const struct pack_part *part = &p->part[micro];
-    const int *length;
-    int n = (int)pack_pieces(p, micro, &length);
+    const int *length, *whole;
+    int n = (int)pack_pieces(p, micro, &length), pieces = (int)pack_shared(p, micro);
+    int wholes = (int)pack_wholes(p, micro, &whole);
     struct stage_piece piece = {
         .tokens = length[0], .past = p->start[p->first[micro]], .last = part->last, .drop = part->drop,
         .store = part->sequence % t->mesh->pp,
@@ -393,6 +414,8 @@ void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool t
 
     if (part->sequence >= 0)
         stage_slot_piece(t->stage[0], slot, &piece);
+    else if (wholes > 0)
+        stage_slot_share(t->stage[0], slot, whole, wholes, length + pieces, n - pieces);
     else
         stage_slot_layout(t->stage[0], slot, length, n); /* all chunks have room for as much */
     pack_samples(p, micro, slot->sample);
@@ -400,20 +423,48 @@ void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool t
         pack_fill(p, micro, slot->tokens, slot->targets);
 }
 
+/* A sample in a micro-batch of a stream is as many documents as this rank has pieces of it. */
+void train_number_samples(const struct train *t, struct stage_slot *slot, uint64_t first)
+{
+    for (int i = 0; i < slot->docs; i++)
+        slot->sample[i] = first + i / (slot->docs / t->micro);
+}
+
+void train_sample_room(struct train *t, struct stage_slot *slot, int32_t **ret_tokens, int32_t **ret_targets)
+{
+    *ret_tokens = t->samples ? t->samples : slot->tokens;
+    *ret_targets = t->samples ? t->samples + (size_t)t->micro * t->info.length : slot->targets;
+}
+
+void train_take_samples(struct train *t, struct stage_slot *slot)
+{
+    size_t all = (size_t)t->micro * t->info.length;
+
+    for (int d = 0; t->samples && d < slot->docs; d++) {
+        size_t from = (size_t)slot->kv_at[d] + slot->past[d], rows = (size_t)(slot->cu[d + 1] - slot->cu[d]);
+
+        memcpy(slot->tokens + slot->cu[d], t->samples + from, rows * sizeof(*slot->tokens));
+        memcpy(slot->targets + slot->cu[d], t->samples + all + from, rows * sizeof(*slot->targets));
+    }
+}
+
 int train_load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
     struct train *t = arg;
     int leaf = t->leaf_begin + micro / t->per_leaf;
     int first = (leaf * t->per_leaf + micro % t->per_leaf) * t->micro;
+    int32_t *tokens, *targets;
 
     if (t->docs) {
         train_load_pack(t, &t->fed->pack, (size_t)micro, text, slot);
         return 0;
     }
-    for (int i = 0; i < t->micro; i++)
-        slot->sample[i] = t->step * (uint64_t)t->info.batch + first + i;
+    train_number_samples(t, slot, t->step * (uint64_t)t->info.batch + first);
     if (!text)
         return 0;
     data_expect(t->data, t->step + 1, first, t->micro); /* read from disk while this step computes */
-    return data_train(t->data, t->step, first, t->micro, slot->tokens, slot->targets, err);
+    train_sample_room(t, slot, &tokens, &targets);
+    TRY(data_train(t->data, t->step, first, t->micro, tokens, targets, err));
+    train_take_samples(t, slot);
+    return 0;
 }

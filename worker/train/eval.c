@@ -8,17 +8,20 @@
 static int load_samples(struct train *t, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
     int first = micro * t->micro, count = t->eval_sequences - first, length = t->info.length;
+    int32_t *tokens, *targets;
 
     if (count > t->micro)
         count = t->micro;
-    for (int i = 0; i < t->micro; i++)
-        slot->sample[i] = (uint64_t)first + i;
+    train_number_samples(t, slot, (uint64_t)first);
     if (!text)
         return 0;
-    memset(slot->tokens, 0, sizeof(*slot->tokens) * t->micro * length);
+    train_sample_room(t, slot, &tokens, &targets);
+    memset(tokens, 0, sizeof(*tokens) * t->micro * length);
     for (int i = 0; i < t->micro * length; i++)
-        slot->targets[i] = -1;
-    return data_heldout(t->data, first, count, slot->tokens, slot->targets, err);
+        targets[i] = -1;
+    TRY(data_heldout(t->data, first, count, tokens, targets, err));
+    train_take_samples(t, slot);
+    return 0;
 }
 
 static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)

@@ -18,13 +18,14 @@ static bool one_node(const struct train *t)
     return guard_leaders(t->run.node_of, t->run.world, NULL) == 1;
 }
 
-/* Moments that every replica has to itself, weights that are not the masters, memory of a GPU and of several nodes
- * cannot be left. */
+/* Moments that every replica has to itself, those of cp, weights that are not the masters, memory of a GPU and of
+ * several nodes cannot be left. */
 static bool can_keep(const struct train *t)
 {
     bool coded = t->spec->compress.dp[0] && strcmp(t->spec->compress.dp, "none") != 0;
 
-    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && !coded && !t->k->device;
+    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && t->mesh->cp == 1 && !coded &&
+           !t->k->device;
 }
 
 void train_keep_open(struct train *t, size_t arena_bytes)
@@ -119,9 +120,9 @@ static int copy_weights(struct train *t, int before, struct merr *err)
     ranks = calloc(t->mesh->dp, sizeof(*ranks));
     if (!ranks)
         return merr_set(err, -ENOMEM, "no memory for %d ranks", t->mesh->dp);
-    ranks[0] = mesh_rank(t->mesh, t->mesh->tp_index, 0, t->mesh->pp_index);
+    ranks[0] = mesh_rank(t->mesh, t->mesh->tp_index, 0, 0, t->mesh->pp_index);
     for (int i = before; i < t->mesh->dp; i++)
-        ranks[n++] = mesh_rank(t->mesh, t->mesh->tp_index, i, t->mesh->pp_index);
+        ranks[n++] = mesh_rank(t->mesh, t->mesh->tp_index, 0, i, t->mesh->pp_index);
     r = comm_group_new(t->world, "handover", ranks, n, &g, err);
     free(ranks);
     return r < 0 ? r : comm_broadcast(g, t->weights, t->params.weight_n * sizeof(float), 0, err);

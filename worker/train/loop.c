@@ -15,7 +15,7 @@
 
 struct step_result {
     double loss, norm, lr;
-    uint64_t bytes[BYTES];
+    uint64_t bytes[BYTES], context_bytes;
     bool drain, firm;         /* agreed on by all ranks, as are these; firm: it must end on disk */
     double saves[SAVE_VOTES];
     bool tune[BYTES];
@@ -41,9 +41,11 @@ static void contribute(struct train *t)
     extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_HAND_OVER;
     extra[SUM_FIRM] = order == FLIGHT_DRAIN || train_must_be_durable(t);
     train_save_votes(t, extra + SUM_SAVES);
-    if (t->mesh->tp_index == 0 && t->mesh->first)
+    if (t->mesh->tp_index == 0 && t->mesh->cp_index == 0 && t->mesh->first)
         extra[SUM_EXTRAS + t->mesh->dp_index] = t->leaf_ms;
     extra[SUM_BROKEN] = keyed_broken_take(t->keyed);
+    extra[SUM_CONTEXT] = (double)(sent(t->cp) - t->context_before);
+    t->context_before = sent(t->cp);
     for (int i = 0; i < BYTES; i++) {
         extra[SUM_BROKEN] += wire_broken_take(t->wire[i]);
         extra[SUM_BYTES + i] = (double)(now[i] - t->bytes_before[i]);
@@ -70,6 +72,7 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
     r->loss = tree_sum(t->sums + t->squares, v) / (double)t->targets;
     r->drain = extra[SUM_DRAIN] > 0;
     r->firm = extra[SUM_FIRM] > 0;
+    r->context_bytes = (uint64_t)extra[SUM_CONTEXT];
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
     for (int i = 0; i < BYTES; i++) {
         r->bytes[i] = (uint64_t)extra[SUM_BYTES + i];
@@ -90,12 +93,12 @@ static void name_culprit(struct train *t, const struct step_result *r, struct me
         if (isfinite(t->sums[i]))
             continue;
         stage = params_place(&t->model, (int)(i / t->mesh->tp), &t->split, name);
-        t->fault_rank = mesh_rank(t->mesh, tp_index, 0, stage % t->mesh->pp);
+        t->fault_rank = mesh_rank(t->mesh, tp_index, 0, 0, stage % t->mesh->pp);
         (void)merr_set(err, -EDOM, "step %llu: the gradient of '%s' is not finite (stage %d, tensor-parallel index %d, "
                        "rank %d; loss %g)", (unsigned long long)t->step, name, stage, tp_index, t->fault_rank, r->loss);
         return;
     }
-    t->fault_rank = mesh_rank(t->mesh, 0, 0, t->mesh->pp - 1);
+    t->fault_rank = mesh_rank(t->mesh, 0, 0, 0, t->mesh->pp - 1);
     (void)merr_set(err, -EDOM, "step %llu: the loss is %g, the gradient norm %g (stage %d, rank %d)",
                    (unsigned long long)t->step, r->loss, r->norm, t->split.stages - 1, t->fault_rank);
 }
@@ -185,8 +188,8 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
         .tokens_per_s = rate, .step_ms = seconds * 1e3,
         .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, train_batch_length(t)) / t->peak_flops : 0,
         .stall_ms = (double)train_saves_stall_us(t) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
-        .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .generation = t->run.generation,
-        .ranks = t->run.world, .replicas = t->mesh->dp,
+        .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .bytes_cp = r->context_bytes,
+        .generation = t->run.generation, .ranks = t->run.world, .replicas = t->mesh->dp,
         .leaf_ms = t->sums + t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS,
     };
     uint64_t blocks = 0, dropped = 0;

@@ -137,6 +137,8 @@ static void print_documents(struct buf *b, const struct report_step *s)
                      (unsigned long long)s->replica_tokens_min, (unsigned long long)s->replica_tokens_max);
     number(b, "imbalance", s->imbalance, false);
     number(b, "padding_share", s->padding_share, true);
+    if (s->bytes_cp > 0)
+        number(b, "sharded_share", s->sharded_share, true);
 }
 
 int report_metrics(struct report *r, const struct report_step *s, struct merr *err)
@@ -160,6 +162,8 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
     (void)buf_printf(&b, ", \"bytes_tp\": %llu, \"bytes_pp\": %llu, \"bytes_dp\": %llu",
                      (unsigned long long)s->bytes_tp, (unsigned long long)s->bytes_pp,
                      (unsigned long long)s->bytes_dp);
+    if (s->bytes_cp > 0)
+        (void)buf_printf(&b, ", \"bytes_cp\": %llu", (unsigned long long)s->bytes_cp);
     number(&b, "stall_ms", s->stall_ms, false);
     number(&b, "activation_mib", s->activation_mib, false);
     number(&b, "recomputed", s->recomputed, false);

@@ -19,6 +19,7 @@ struct report_step {
     uint64_t step, tokens; /* tokens: seen since the run began, this step included */
     double loss, grad_norm, lr, tokens_per_s, step_ms, mfu, stall_ms;
     uint64_t bytes_tp, bytes_pp, bytes_dp;
+    uint64_t bytes_cp; /* 0: there is no cp, and nothing said of it */
     uint64_t generation;
     int ranks, replicas;
     const double *leaf_ms; /* [replicas]: how long each took for one of its virtual workers; left out of many */
@@ -27,7 +28,7 @@ struct report_step {
     int micro_batches; /* of each virtual worker */
     uint64_t targets; /* that the loss is the mean of */
     uint64_t replica_tokens_min, replica_tokens_max;
-    double imbalance, padding_share; /* as in worker/data/feed.h */
+    double imbalance, padding_share, sharded_share; /* as in worker/data/feed.h; the last with bytes_cp */
     double activation_mib, recomputed; /* of rank 0: the most in use at once; share of blocks made again whole */
     /* of rank 0, where compress is auto: milliseconds in calls of tp, in waiting for messages of pp, in calls of dp,
      * and what was predicted; 0: not said */

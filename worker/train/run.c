@@ -43,23 +43,24 @@ static int size_field(const json_t *o, const char *key, int fallback, int max, i
 static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *err)
 {
     const json_t *l = json_object_get(doc, "layout");
-    int tp, pp, cp, dp;
+    int tp, pp, cp, dp, world;
 
     TRY(size_field(l, "tp", 1, COMM_RANKS_MAX, &tp, err));
     TRY(size_field(l, "pp", 1, COMM_RANKS_MAX, &pp, err));
     TRY(size_field(l, "cp", 1, COMM_RANKS_MAX, &cp, err));
     TRY(size_field(l, "dp", 1, COMM_RANKS_MAX, &dp, err));
-    if (cp != 1)
-        return merr_set(err, -ENOTSUP, "cp is %d: context parallelism is not built in this version; use 1", cp);
-    if ((long)tp * pp > COMM_RANKS_MAX || (long)tp * pp * dp > COMM_RANKS_MAX)
-        return merr_set(err, -EINVAL, "tp %d x pp %d x dp %d is more than %d ranks", tp, pp, dp, COMM_RANKS_MAX);
-    r->world = tp * pp * dp;
-    TRY(size_field(doc, "world", r->world, COMM_RANKS_MAX, &cp, err));
-    if (cp != r->world)
-        return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x dp %d make %d", cp, tp, pp, dp, r->world);
+    if ((long)tp * pp > COMM_RANKS_MAX || (long)tp * pp * cp > COMM_RANKS_MAX ||
+        (long)tp * pp * cp * dp > COMM_RANKS_MAX)
+        return merr_set(err, -EINVAL, "tp %d x pp %d x cp %d x dp %d is more than %d ranks", tp, pp, cp, dp,
+                        COMM_RANKS_MAX);
+    r->world = tp * pp * cp * dp;
+    TRY(size_field(doc, "world", r->world, COMM_RANKS_MAX, &world, err));
+    if (world != r->world)
+        return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x cp %d x dp %d make %d", world, tp, pp, cp, dp,
+                        r->world);
     if (rank < 0 || rank >= r->world)
         return merr_set(err, -EINVAL, "rank %d of a world of %d", rank, r->world);
-    mesh_init(&r->mesh, tp, dp, pp, rank);
+    mesh_init(&r->mesh, tp, cp, dp, pp, rank);
     return 0;
 }
 
@@ -252,6 +253,8 @@ int run_check_supported(const struct run *r, struct merr *err)
          strcmp(s->memory.policy, "mimose") == 0))
         return merr_set(err, -ENOTSUP, "sequence.policy 'chunk' is not built for parallel.chunks above 1, schedule "
                         "'zb-h1', sequence_parallel and memory.policy 'mimose'");
+    if (s->parallel.cp != r->mesh.cp)
+        return merr_set(err, -EINVAL, "the assignment has cp %d, its spec %d", r->mesh.cp, s->parallel.cp);
     if (s->train.data.samples == SAMPLES_STREAM && s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
         return merr_set(err, -ENOTSUP, "sequence.policy '%s' is for train.data.samples 'documents'; use 'pad'",
                         s->sequence.policy);

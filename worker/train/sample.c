@@ -166,7 +166,7 @@ static int load_model(struct sampler *s, struct mck *c, struct merr *err)
         .layers = {0, s->model.layers},
     };
 
-    mesh_init(&s->mesh, 1, 1, 1, 0);
+    mesh_init(&s->mesh, 1, 1, 1, 1, 0);
     TRY(params_init(&s->params, &s->model, &stage.layers, 1, true, true, err));
     TRY(s->k->mem_alloc(s->stream, s->params.weight_n * sizeof(float), (void **)&s->weights, err));
     view.weights = s->weights;

@@ -154,8 +154,8 @@ static json_t *cursor(const struct train *t)
     kv = json_pack("{s:I, s:I, s:I, s:o, s:o, s:{s:i, s:i, s:i, s:i}, s:i, s:I}", "step", (json_int_t)t->step, "tokens",
                    (json_int_t)t->tokens, "seed",
                    (json_int_t)t->spec->train.init.seed, "model", model, "train", train, "layout", "tp", t->mesh->tp,
-                   "pp", t->mesh->pp, "cp", 1, "dp", t->mesh->dp, "virtual_workers", t->spec->parallel.virtual_workers,
-                   "generation", (json_int_t)t->run.generation);
+                   "pp", t->mesh->pp, "cp", t->mesh->cp, "dp", t->mesh->dp, "virtual_workers",
+                   t->spec->parallel.virtual_workers, "generation", (json_int_t)t->run.generation);
     return kv;
 }
 

@@ -62,7 +62,7 @@ int state_save_list(const struct state_view *s, struct mck_buffer **ret, size_t 
     TRY(list_new(s->params, &l, err));
     for (int i = 0; i < s->params->n; i++) {
         const struct param *q = s->params->by_place[i];
-        bool replica = q->copy || (!s->zero && s->mesh->dp_index > 0);
+        bool replica = q->copy || s->mesh->cp_index > 0 || (!s->zero && s->mesh->dp_index > 0);
 
         for (int j = 0; j < q->boxes; j++) {
             for (int k = 0; k < 2; k++)

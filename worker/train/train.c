@@ -108,11 +108,12 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
 
     return (struct stage_cfg){
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
-        .tp_wire = t->wire[BYTES_TP], .type = type_of(t),
+        .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .cp = t->cp, .cp_size = t->mesh->cp,
+        .cp_index = t->mesh->cp_index,
         .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .run = t->run_blocks,
         .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
         .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
-        .length = t->info.length, .docs = train_batch_docs(t), .slots = t->slots[chunk],
+        .length = t->length, .docs = train_batch_docs(t), .slots = t->slots[chunk],
         .bodies = t->bodies, .stores = t->cut > 0 ? t->mesh->pp : 0, .store_tokens = t->cut > 0 ? most : 0,
         .layers = t->params.chunk[chunk],
         .first = t->mesh->first && chunk == 0,
@@ -179,6 +180,8 @@ static int plan(struct train *t, struct merr *err)
     const struct job_spec *s = t->spec;
 
     TRY(run_check_supported(&t->run, err));
+    if (t->mesh->cp > 1 && t->k->device)
+        return merr_set(err, -ENOTSUP, "parallel.cp above 1 is not built for GPUs; use cp 1, or the CPU's kernels");
     TRY(read_model(t, err));
     TRY(plan_stages(t, err));
     if (s->parallel.exact == EXACT_STRICT && coded_in_spec(s->compress.dp))
@@ -208,6 +211,8 @@ static int open_groups(struct train *t, struct merr *err)
         r = group(t, "tp", ranks, mesh_tp_ranks(t->mesh, ranks), &t->tp, err);
     if (r == 0)
         r = group(t, "kv", ranks, mesh_kv_ranks(t->mesh, t->model.kv_copies, ranks), &t->kv, err);
+    if (r == 0)
+        r = group(t, "cp", ranks, mesh_cp_ranks(t->mesh, ranks), &t->cp, err);
     if (r == 0)
         r = group(t, "dp", ranks, mesh_dp_ranks(t->mesh, ranks), &t->dp, err);
     if (r == 0)
@@ -245,7 +250,7 @@ static struct optim_cfg optim_config(struct train *t)
     return (struct optim_cfg){
         .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
         .leaves = t->spec->parallel.virtual_workers, .share = t->run.share, .zero = t->spec->parallel.zero,
-        .dp = t->dp, .pair = t->pair,
+        .dp = t->dp, .cp = t->cp, .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
         .m = t->keep ? keep_m(t->keep) : NULL, .v = t->keep ? keep_v(t->keep) : NULL,
         .wire = t->wire[BYTES_DP], .keyed = t->keyed,
@@ -321,7 +326,7 @@ static int arena(struct train *t, bool share, size_t floats, float **ret, struct
 static uint64_t planned_rest(const struct train *t, const struct fit *f)
 {
     uint64_t state = f->weights + f->optimizer, ring = state < MCK_POOL_BYTES ? state : MCK_POOL_BYTES;
-    uint64_t rows = (uint64_t)t->micro * t->info.length;
+    uint64_t rows = (uint64_t)t->micro * t->length;
     uint64_t widened = rows * 2 * (t->model.qkv_local + t->model.q_local) * sizeof(float);
 
     return PLAN_PROGRAM_BYTES + ring + (type_of(t) == KERN_F32 ? 0 : widened);
@@ -374,6 +379,7 @@ static int check_fit(struct train *t, struct merr *err)
 
 static void print_plan(struct train *t)
 {
+    const struct mesh *m = t->mesh;
     struct fit need = planned(t);
     int layers = 0, slots = 0;
     const double mib = 1 << 20;
@@ -385,11 +391,11 @@ static void print_plan(struct train *t)
         layers += t->params.chunk[i].end - t->params.chunk[i].begin;
         slots += t->slots[i];
     }
-    log_info("rank %d of %d: tp %d/%d, dp %d/%d, pp %d/%d, %d layers from %d on in %d chunks, leaves %d-%d of %d, "
-             "%d micro-batches of %d sequences, %d threads, kernels '%s'", t->mesh->rank, t->run.world,
-             t->mesh->tp_index, t->mesh->tp, t->mesh->dp_index, t->mesh->dp, t->mesh->pp_index, t->mesh->pp, layers,
-             t->params.chunk[0].begin, t->chunks, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers,
-             t->micros, t->micro, t->run.threads, t->k->name);
+    log_info("rank %d of %d: tp %d/%d, cp %d/%d, dp %d/%d, pp %d/%d, %d layers from %d on in %d chunks, leaves %d-%d "
+             "of %d, %d micro-batches of %d sequences, %d threads, kernels '%s'", m->rank, t->run.world, m->tp_index,
+             m->tp, m->cp_index, m->cp, m->dp_index, m->dp, m->pp_index, m->pp, layers, t->params.chunk[0].begin,
+             t->chunks, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers, t->micros, t->micro,
+             t->run.threads, t->k->name);
     log_info("memory: weights %.1f MiB, gradients %.1f (%d buffers), optimizer %.1f, activations %.1f (%d slots), "
              "rest %.1f, all %.1f MiB", weights, grads, t->buffers, optimizer, acts, slots, rest,
              (double)fit_all(&need) / mib);
@@ -598,6 +604,7 @@ static void train_clear(struct train *t)
     schedule_free(t->schedule);
     schedule_free(t->eval_schedule);
     free(t->loss);
+    free(t->samples);
     free(t->sums);
     free(t->eval_sums);
     keyed_free(t->keyed);

@@ -35,7 +35,7 @@ enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TI
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
 enum {
-    SUM_DRAIN, SUM_FIRM, SUM_BROKEN, SUM_BYTES, SUM_TUNE = SUM_BYTES + BYTES, SUM_SAVES = SUM_TUNE + BYTES,
+    SUM_DRAIN, SUM_FIRM, SUM_BROKEN, SUM_CONTEXT, SUM_BYTES, SUM_TUNE = SUM_BYTES + BYTES, SUM_SAVES = SUM_TUNE + BYTES,
     SUM_EXTRAS = SUM_SAVES + SAVE_VOTES
 };
 
@@ -58,7 +58,7 @@ struct train {
     struct report *report;
     struct data *data;                  /* NULL: documents */
     struct docset *docs;                /* NULL: a stream */
-    struct data_info info;              /* of documents, length is what a micro-batch holds */
+    struct data_info info;              /* of documents, length is what a rank's micro-batch holds */
     struct model_cfg model;
     struct params params;
     int chunks;                         /* stages of this rank */
@@ -66,6 +66,8 @@ struct train {
 
     /* one step */
     int micro, per_leaf;                /* sequences a micro-batch, micro-batches a leaf */
+    int length;                         /* tokens of a sequence that are this rank's; of documents, of a micro-batch */
+    int32_t *samples;                   /* with cp: a stream's micro-batch of all its ranks, tokens, then targets */
     int leaf_begin, leaf_end, micros;   /* of this replica */
     int *slots;                         /* [chunks] */
     int cut;                            /* sequence.policy chunk: tokens of a part of a document; else 0 */
@@ -90,10 +92,10 @@ struct train {
     const struct kern_ops *k;
     struct kern_stream *stream;
     struct comm_world *world;
-    struct comm_group *all, *tp, *kv, *dp, *pp, *pair; /* NULL where this rank is alone */
+    struct comm_group *all, *tp, *kv, *cp, *dp, *pp, *pair; /* NULL where this rank is alone */
     struct wire *wire[BYTES];           /* how tp, pp and dp travel */
     struct keyed *keyed;                /* parallel.exact strict with compress.dp: what dp's raw wire then carries */
-    uint64_t bytes_before[BYTES];
+    uint64_t bytes_before[BYTES], context_before; /* the last of cp */
 
     float *weights, *reduce;
     void *matrices;                     /* the weights in bf16, NULL in f32 */
@@ -141,6 +143,11 @@ void train_batch_report(const struct train *t, struct report_step *s);
 /* A pipe_load of the step, arg a struct train; and of a micro-batch of a pack. */
 int train_load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err);
 void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool text, struct stage_slot *slot);
+/* Number the slot's samples of a stream. */
+void train_number_samples(const struct train *t, struct stage_slot *slot, uint64_t first);
+/* Where a micro-batch of a stream is read to; once it is there the slot gets the rows that are this rank's. */
+void train_sample_room(struct train *t, struct stage_slot *slot, int32_t **ret_tokens, int32_t **ret_targets);
+void train_take_samples(struct train *t, struct stage_slot *slot);
 
 /* train.c: ranks on this node. */
 int train_ranks_here(const struct train *t);

@@ -37,7 +37,7 @@ static struct keep *opened(int dp, int index, bool used)
     struct keep *k;
     struct merr err = {""};
 
-    mesh_init(&cfg.mesh, 1, dp, 1, index);
+    mesh_init(&cfg.mesh, 1, 1, dp, 1, index);
     if (keep_open(&cfg, &k, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(keep_was_used(k), used);
@@ -140,7 +140,7 @@ static void a_folder_that_is_not_in_memory_is_refused_by_name(void **state)
     struct keep *k = NULL;
 
     (void)state;
-    mesh_init(&cfg.mesh, 1, 1, 1, 0);
+    mesh_init(&cfg.mesh, 1, 1, 1, 1, 0);
     assert_int_equal(keep_open(&cfg, &k, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "'/proc' is not in memory"));
     assert_null(k);
@@ -153,7 +153,7 @@ static void too_little_room_is_an_error_and_leaves_no_file(void **state)
     struct keep *k = NULL;
 
     (void)state;
-    mesh_init(&cfg.mesh, 1, 1, 1, 0);
+    mesh_init(&cfg.mesh, 1, 1, 1, 1, 0);
     assert_true(keep_open(&cfg, &k, &err) < 0);
     assert_non_null(strstr(err.text, memory));
     assert_null(k);

@@ -60,7 +60,7 @@ static void open_gated(struct bench *b, int leaves, int (*gate)(void *, int, str
     oc = (struct optim_cfg){.k = b->k, .stream = b->s, .params = &b->p, .leaves = leaves, .zero = 1, .weights = b->w,
                             .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .gate = gate,
                             .gate_arg = arg};
-    mesh_init(&oc.mesh, 1, 1, 1, 0);
+    mesh_init(&oc.mesh, 1, 1, 1, 1, 0);
     assert_int_equal(optim_new(&oc, &b->o, NULL), 0);
 }
 

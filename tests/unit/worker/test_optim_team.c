@@ -42,7 +42,7 @@ static int open_replica(struct comm_world *w, struct replica *b)
     GOOD(wire_new(&wc, &b->wire, &err));
     oc = (struct optim_cfg){.k = k, .stream = b->s, .params = &b->p, .leaves = 2, .zero = 1, .dp = wc.group,
                             .wire = b->wire, .weights = b->w, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
-    mesh_init(&oc.mesh, 1, 2, 1, me);
+    mesh_init(&oc.mesh, 1, 1, 2, 1, me);
     GOOD(optim_new(&oc, &b->o, &err));
     return 0;
 }

@@ -52,8 +52,8 @@ static void draw_layout(struct twin *t)
 {
     struct plan_shape *s = &t->shape;
 
-    *s = (struct plan_shape){.tp = 1 << draw(3), .pp = 1 + draw(4), .dp = 1 + draw(5), .chunks = 1 + draw(2),
-                             .recompute = (enum plan_recompute)draw(PLAN_RECOMPUTES)};
+    *s = (struct plan_shape){.tp = 1 << draw(3), .cp = 1 << draw(3), .pp = 1 + draw(4), .dp = 1 + draw(5),
+                             .chunks = 1 + draw(2), .recompute = (enum plan_recompute)draw(PLAN_RECOMPUTES)};
     s->pp = s->pp > t->job.model.layers ? t->job.model.layers : s->pp;
     s->chunks = s->pp == 1 || t->job.model.layers / s->pp < s->chunks ? 1 : s->chunks;
     s->schedule = s->recompute == PLAN_RECOMPUTE_NONE && draw(2) ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
@@ -108,7 +108,8 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     for (int i = 0; i < t->shape.chunks; i++) {
         struct stage_cfg s = {.model = &t->model, .params = &p, .type = type, .layers = chunk[i],
                               .recompute = (enum recompute)t->shape.recompute, .micro = t->shape.micro,
-                              .length = t->job.length, .slots = slots[i], .first = r == 0 && i == 0,
+                              .length = t->job.length / t->shape.cp, .cp_size = t->shape.cp, .slots = slots[i],
+                              .first = r == 0 && i == 0,
                               .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1,
                               .split = t->shape.schedule == SCHEDULE_ZB_H1};
 

@@ -112,7 +112,7 @@ static void a_broken_assignment_is_refused_by_what_is_wrong(void **state)
         {"generation", "0", "'generation'"},
         {"threads", "-1", "'threads'"},
         {"layout", "{\"tp\": 0}", "'tp'"},
-        {"layout", "{\"tp\": 1, \"pp\": 1, \"cp\": 2, \"dp\": 2}", "context parallelism"},
+        {"layout", "{\"tp\": 1, \"pp\": 1, \"cp\": 2, \"dp\": 2}", "world is 2"},
         {"layout", "{\"tp\": 1024, \"pp\": 1024, \"cp\": 1, \"dp\": 1024}", "more than"},
         {"world", "3", "world is 3"},
         {"ranks", "[]", "lists 0 ranks"},

@@ -37,7 +37,7 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int ra
     struct kern_cfg kc = {.threads = 1};
     struct state_view v;
 
-    mesh_init(&r->mesh, tp, dp, pp, rank);
+    mesh_init(&r->mesh, tp, 1, dp, pp, rank);
     r->model = model(tp, r->mesh.tp_index);
     assert_int_equal(oc.k->stream_new(&kc, &r->s, NULL), 0);
     for (int i = 0; i < chunks; i++)

@@ -1,0 +1,261 @@
+/* Ranks that share sequences, each with documents of its own beside them, together find the gradient of all documents
+ * alone. */
+#include "tests/unit/worker/tiny.h"
+
+#include <string.h>
+
+#include "scheduler/sequence/zigzag.h"
+#include "tests/unit/worker/test_comm_team.inc"
+
+#define SHARED (int)COUNT(shared)
+#define OWN 9 /* rows of the document that rank r has whole: so many and r */
+#define ROOM 48
+#define DOCS 8
+
+/* The longest is more than a rank of two has room for; the shortest leaves most ranks without a row. */
+static const int shared[] = {51, 1, 16};
+
+/* Sums of f32 in another order; the terms are of the size of the largest gradient. bf16: a last bit here and there. */
+static const double tolerance[] = {[KERN_F32] = 1e-5, [KERN_BF16] = 2e-2};
+
+enum mistake { NONE, NO_MASK, POSITIONS_RESTART, OWN_DENOMINATOR, ONE_RANK, OTHER_SEQUENCE, MISTAKES };
+
+struct run {
+    int family;
+    double dropout;
+    enum kern_type type;
+    enum recompute recompute;
+    bool split, none_own; /* split: the backward in two parts */
+    enum mistake mistake;
+};
+
+static int own_rows(const struct run *c, int rank)
+{
+    return c->none_own ? 0 : OWN + rank;
+}
+
+static int all_rows(const struct run *c, int ranks)
+{
+    int n = 0;
+
+    for (int i = 0; i < SHARED; i++)
+        n += shared[i];
+    for (int r = 0; r < ranks; r++)
+        n += own_rows(c, r);
+    return n;
+}
+
+/* Rows [from, from + n) of document d, all of them targets. */
+static void fill(struct stage_slot *slot, int at, int d, int from, int n)
+{
+    for (int r = 0; r < n; r++) {
+        slot->tokens[at + r] = tiny_token(d, from + r);
+        slot->targets[at + r] = tiny_token(d, from + r + 1);
+    }
+}
+
+static int go(struct stage *st, struct stage_slot *slot, const struct run *c, float weight, float *g, struct merr *err)
+{
+    int r = stage_forward(st, slot, g, weight, err);
+
+    if (r == 0 && c->split)
+        r = stage_backward_input(st, slot, g, err);
+    else if (r == 0)
+        r = stage_backward(st, slot, g, err);
+    return r == 0 && c->split ? stage_backward_weights(st, slot, g, err) : r;
+}
+
+/* One document after the other on one rank. */
+static double alone(const struct tiny *m, const struct stage_cfg *like, const struct run *c, int ranks, float *g)
+{
+    struct stage_cfg cfg = *like;
+    struct stage *st;
+    struct merr err;
+    double loss = 0;
+
+    cfg.cp = NULL;
+    cfg.cp_size = cfg.cp_index = 0;
+    cfg.length = TINY_CONTEXT;
+    cfg.docs = 1;
+    if (stage_new(&cfg, &st, NULL) != 0)
+        return NAN;
+    for (int d = 0; d < SHARED + ranks; d++) {
+        struct stage_slot *slot = stage_slot(st, 0);
+        int n = d < SHARED ? shared[d] : own_rows(c, d - SHARED);
+
+        if (n == 0)
+            continue;
+        stage_slot_layout(st, slot, &n, 1);
+        slot->sample[0] = 100 + (uint64_t)d;
+        fill(slot, 0, d, 0, n);
+        if (go(st, slot, c, 1.0f / (float)all_rows(c, ranks), g, &err) != 0)
+            return NAN;
+        loss += slot->loss;
+    }
+    stage_free(st);
+    (void)m;
+    return loss;
+}
+
+static void load(struct stage *st, struct stage_slot *slot, const struct run *c, int ranks, int rank)
+{
+    int own = own_rows(c, rank), doc = 0, at = 0;
+
+    stage_slot_share(st, slot, shared, SHARED, &own, own > 0);
+    for (int d = 0; d < SHARED; d++)
+        for (int i = 0; i < ZIGZAG_PIECES; i++) {
+            struct zigzag z = zigzag_piece(shared[d], ranks, rank, i);
+
+            if (z.tokens == 0)
+                continue;
+            fill(slot, at, d, (int)z.start, (int)z.tokens);
+            slot->sample[doc++] = 100 + (uint64_t)d;
+            at += (int)z.tokens;
+        }
+    fill(slot, at, SHARED + rank, 0, own);
+    slot->sample[doc] = 100 + (uint64_t)(SHARED + rank);
+    if (c->mistake == NO_MASK)
+        slot->past[0] = shared[0] - (slot->cu[1] - slot->cu[0]);
+    if (c->mistake == OTHER_SEQUENCE)
+        slot->kv_at[0] += 1;
+    for (int r = 0; r < slot->rows && c->mistake == POSITIONS_RESTART; r++)
+        slot->position[r] = r % TINY_CONTEXT;
+}
+
+static int together(struct comm_world *w, struct stage *st, const struct tiny *m, const struct run *c, float *g,
+                    double *ret_loss)
+{
+    struct comm_group *all = team_all(w, "sum");
+    struct stage_slot *slot = stage_slot(st, 0);
+    int ranks = comm_size(w), targets = all_rows(c, ranks);
+
+    load(st, slot, c, ranks, comm_rank(w));
+    if (c->mistake == OWN_DENOMINATOR)
+        targets = slot->rows * ranks;
+    GOOD(go(st, slot, c, 1.0f / (float)targets, g, &err));
+    *ret_loss = slot->loss;
+    if (c->mistake == ONE_RANK)
+        return 0;
+    GOOD(comm_all_reduce(all, g, m->p.grad_n, COMM_F32, COMM_SUM, &err));
+    GOOD(comm_all_reduce(all, ret_loss, 1, COMM_F64, COMM_SUM, &err));
+    return 0;
+}
+
+static int one_run(struct comm_world *w, const struct run *c)
+{
+    const struct kern_ops *k = c->type == KERN_BF16 ? kern_cpu() : kern_plain();
+    struct comm_group *cp = team_all(w, "cp");
+    float *want, *have, *again;
+    struct stage_cfg cfg;
+    double loss, other, off;
+    struct stage *st;
+    struct tiny m;
+
+    tiny_open(&m, c->family, c->dropout, k);
+    cfg = tiny_cfg(&m, ROOM, DOCS, 1);
+    cfg.type = c->type;
+    cfg.recompute = c->recompute;
+    cfg.split = c->split;
+    cfg.cp = cp;
+    cfg.cp_size = comm_size(w);
+    cfg.cp_index = comm_rank(w);
+    want = tiny_gradients(&m);
+    have = tiny_gradients(&m);
+    again = tiny_gradients(&m);
+    loss = alone(&m, &cfg, c, comm_size(w), want);
+    GOOD(stage_new(&cfg, &st, &err));
+    NEED(together(w, st, &m, c, have, &other) == 0);
+    off = tiny_difference(&m, want, have);
+    if (c->mistake == NONE) {
+        NEED(fabs(other - loss) < tolerance[c->type] * loss);
+        NEED(off < tolerance[c->type]);
+        NEED(together(w, st, &m, c, again, &other) == 0);
+        NEED(memcmp(have, again, m.p.grad_n * sizeof(*have)) == 0);
+    } else {
+        NEED(off > 100 * tolerance[c->type]);
+    }
+    stage_free(st);
+    tiny_close(&m);
+    free(want);
+    free(have);
+    free(again);
+    return 0;
+}
+
+static int right_ones(struct team *t, struct comm_world *w)
+{
+    static const struct run runs[] = {
+        {.family = 0, .dropout = 0.3},
+        {.family = 1, .dropout = 0.3, .recompute = RECOMPUTE_FULL},
+        {.family = 1, .recompute = RECOMPUTE_SELECTIVE, .none_own = true},
+        {.family = 0, .split = true},
+        {.family = 1, .type = KERN_BF16},
+    };
+
+    (void)t;
+    for (size_t i = 0; i < COUNT(runs); i++)
+        NEED(one_run(w, &runs[i]) == 0);
+    return 0;
+}
+
+static int wrong_ones(struct team *t, struct comm_world *w)
+{
+    (void)t;
+    /* rotated positions are relative: only learned ones notice where a piece begins */
+    for (int i = NO_MASK; i < MISTAKES; i++)
+        NEED(one_run(w, &(struct run){.mistake = (enum mistake)i}) == 0);
+    return 0;
+}
+
+static void ranks_together_find_the_gradient_of_documents_alone(void **state)
+{
+    (void)state;
+    team_run(4, TEAM_SHM, 0, right_ones, NULL);
+    team_run(2, TEAM_MIXED, 0, right_ones, NULL);
+}
+
+static void mistakes_in_sharing_are_seen(void **state)
+{
+    (void)state;
+    team_run(2, TEAM_SHM, 0, wrong_ones, NULL);
+}
+
+static void a_slot_without_a_layout_shares_full_sequences(void **state)
+{
+    struct tiny m;
+    struct stage_cfg cfg;
+    struct stage *st;
+    struct stage_slot *slot;
+
+    (void)state;
+    tiny_open(&m, 0, 0, kern_plain());
+    cfg = tiny_cfg(&m, 8, 0, 1);
+    cfg.micro = 2;
+    cfg.cp_size = 3;
+    cfg.cp_index = 1;
+    assert_int_equal(stage_new(&cfg, &st, NULL), 0);
+    slot = stage_slot(st, 0);
+    assert_int_equal(slot->rows, 16);
+    assert_int_equal(slot->shared, 2);
+    assert_int_equal(slot->whole_rows, 48);
+    assert_int_equal(slot->docs, 4);
+    assert_int_equal(slot->position[0], 4);
+    assert_int_equal(slot->position[4], 16);
+    assert_int_equal(slot->kv_at[3], 24);
+    stage_slot_layout(st, slot, &(int){5}, 1);
+    assert_int_equal(slot->shared, 0);
+    assert_int_equal(slot->rows, 5);
+    stage_free(st);
+    tiny_close(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_together_find_the_gradient_of_documents_alone),
+        cmocka_unit_test(mistakes_in_sharing_are_seen),
+        cmocka_unit_test(a_slot_without_a_layout_shares_full_sequences),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
