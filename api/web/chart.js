@@ -3,7 +3,7 @@ import { h } from './ui.js';
 
 /* global uPlot */
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const HEIGHT = 220, POINTS_MAX = 4000;
+const HEIGHT = 234, POINTS_MAX = 4000;
 
 /* title: heading; lines: [{key, label, format, color, points}] over steps. */
 export function chart(title, lines, signal) {
@@ -21,7 +21,7 @@ export function chart(title, lines, signal) {
             scales: { x: { time: false }, y: { range: (u, lo, hi) => spread(lo, hi) } },
             cursor: { points: { size: 7 }, y: false },
             legend: { live: true },
-            axes: [{ ...axis(), size: 30 }, { ...axis(), values: (u, v) => v.map(lines[0].tick ?? lines[0].format) }],
+            axes: [{ ...axis(), size: 28, label: 'step', labelSize: 16, labelGap: -2, labelFont: '11px ' + css('--mono') }, { ...axis(), values: (u, v) => v.map(lines[0].tick ?? lines[0].format) }],
             series: [{ label: 'step', value: (u, v) => (v === null ? '–' : String(v)) },
                 ...lines.map((l) => ({ label: l.label, stroke: css(l.color), width: l.points ? 0 : 1.6, spanGaps: true,
                     paths: l.points ? () => null : undefined,

@@ -68,9 +68,9 @@ function head(getJob) {
         const plan = job.plan;
         facts.plan.parentElement.hidden = !plan?.predicted_step_ms;
         text(facts.plan, plan?.predicted_step_ms ? ui.planned(plan) : '–');
-        const from = job.started_at && Date.parse(job.started_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
-        text(facts.time.previousSibling, job.finished_at ? 'Took' : 'Running for');
-        text(facts.time, from ? ui.duration((to - from) / 1000) : '–');
+        const from = Date.parse(job.started_at ?? job.submitted_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
+        text(facts.time.previousSibling, !job.started_at ? 'Waiting for' : job.finished_at ? 'Took' : 'Running for');
+        text(facts.time, !job.started_at && job.finished_at ? '–' : ui.duration((to - from) / 1000));
         const r = job.restarts ?? {}, all = (r.system ?? 0) + (r.node ?? 0) + (r.user ?? 0);
         text(facts.restarts, all ? `${all} (${['system', 'node', 'user'].filter((k) => r[k]).map((k) => `${r[k]} ${k}`).join(', ')})` : '0');
     }
@@ -99,7 +99,7 @@ function explainBox(id, signal) {
             ...e.causes.filter((c) => c.classes?.length).map((c) => h('p.note', {}, 'Devices it may use: ',
                 c.classes.map((k) => `${k.free} of ${k.total} ${k.class} free`).join(', '))),
             ...e.causes.filter((c) => c.starts?.at).map((c) => h('p.note', {},
-                `Expected to start at ${ui.clock(c.starts.at)}, by ${c.starts.basis}.`)));
+                `Expected to start at ${ui.when(c.starts.at)}, by ${c.starts.basis}.`)));
         } catch (e) {
             if (e.name !== 'AbortError')
                 el.replaceChildren(h('p', {}, ui.sentence(e.message)));
@@ -199,7 +199,7 @@ function eventsPanel() {
         if (seen.has(e.id) || e.type === 'metrics')
             return;
         seen.add(e.id);
-        list.prepend(h(`li.t-${e.type}.is-${e.to ?? 'none'}`, {}, h('time', { datetime: e.at, title: ui.fullTime(e.at) }, ui.clock(e.at)),
+        list.prepend(h(`li.t-${e.type}.is-${e.to ?? 'none'}`, {}, h('time', { datetime: e.at, title: ui.fullTime(e.at) }, ui.when(e.at)),
             h('span', {}, eventWords(e)), h('span.note', {}, e.actor ?? '')));
         while (list.children.length > EVENTS_SHOWN)
             list.lastChild.remove();
@@ -213,10 +213,10 @@ const percent = (v) => `${Number((100 * v).toPrecision(3))} %`;
 /* How documents of different lengths were laid out over the replicas, step by step. */
 function layoutCharts(signal) {
     return [
-        chart('Tokens of a replica', [
+        chart('Tokens per replica', [
             { key: 'replica_tokens_max', label: 'most', format: ui.count, color: '--accent' },
             { key: 'replica_tokens_min', label: 'least', format: ui.count, color: '--warm' }], signal),
-        chart('Time without use', [
+        chart('Idle share of a step', [
             { key: 'waiting_share', label: 'waiting for the busiest', format: percent, color: '--accent' },
             { key: 'padding_share', label: 'padding', format: percent, color: '--warm' }], signal)];
 }
@@ -308,7 +308,7 @@ function build(main, signal, job) {
         h('details.panel.spec', {}, h('summary', {}, 'Specification'), h('pre', { tabindex: '0' }, JSON.stringify(job.spec, null, 2))));
 
     function update(fresh) {
-        now = { ...fresh, spec: job.spec };
+        now = { ...fresh, spec: job.spec, plan: fresh.plan ?? now.plan }; /* lists leave both out */
         for (const part of [top, why, outcome, ranks, log])
             part.update(now);
     }

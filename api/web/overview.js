@@ -53,7 +53,7 @@ function row(job) {
     r.cells = { loss: h('td.num.c-loss'), rate: h('td.num.c-rate'), devices: h('td.c-devices'), age: h('td.num.c-age') };
     r.layout = h('span.note');
     r.el = h('tr', {},
-        h('th.c-job', { scope: 'row' }, r.link, h('span.note.id', {}, job.id)),
+        h('th.c-job', { scope: 'row' }, r.link, h('span.note.id', {}, `${job.id} · ${job.user}`)),
         h('td.c-state', {}, r.pill, r.reason),
         h('td.c-progress', {}, r.progress, r.steps),
         r.cells.loss, r.cells.rate, r.cells.devices, r.cells.age);

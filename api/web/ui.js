@@ -89,6 +89,13 @@ export function clock(at) {
     return at ? new Date(at).toLocaleTimeString('en-GB') : '–';
 }
 
+/* The time of day, with the day when that is not today. */
+export function when(at) {
+    const day = at && new Date(at).toDateString() !== new Date().toDateString()
+        ? new Date(at).toLocaleDateString('en-GB', { day: 'numeric', month: 'short' }) + ' ' : '';
+    return day + clock(at);
+}
+
 export const fullTime = (at) => (at ? new Date(at).toLocaleString('en-GB') : '');
 
 /* "tp2 · pp2 · dp1" without the ones. */

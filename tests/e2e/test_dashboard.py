@@ -151,6 +151,8 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
     before = inside.run(points, holder)
     inside.wait("the curve does not grow", lambda: inside.run(points, holder) > before + 5)
     inside.says("held-out loss")
+    inside.wait("the plan is forgotten when the list is read again", lambda: (
+        facts := inside.find('.number[data-key="plan"]')) and facts[0].is_displayed() and ", took " in facts[0].text)
     inside.wait("no checkpoint", lambda: inside.find('[aria-label="Checkpoints"] tbody tr'))
 
     # Its log, one rank at a time.
@@ -204,6 +206,7 @@ def test_a_waiting_job_says_for_what_and_what_would_help(inside, cluster):
     inside.open(f"/#/jobs/{job}")
     inside.says("more device")
     inside.says("What would help")
+    inside.says("Waiting for")
     inside.find(".callout a")[0].click()
     inside.wait("not the holder's page", lambda: inside.find("h1")[0].text == "holder")
     cluster.action(holder, "cancel")
