@@ -4,11 +4,17 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/clock.h"
+
+#define LOCK_LOOK_MS 2
 
 int io_write_all(int fd, const void *data, size_t len)
 {
@@ -174,6 +180,21 @@ int io_remove_tree(const char *path, struct merr *err)
     if (r == -1)
         r = -errno;
     return r < 0 ? merr_errno(err, r, "cannot remove '%s'", path) : 0;
+}
+
+/* It looks again and again, since no wait for a lock ends at a deadline: a signal that did would be the whole
+ * process's, a thread that waits in its place could not be told to stop, and the locks of fcntl(2) have no timed form
+ * either. What is locked so is held for the time of a rename, so the first look is nearly always the last. */
+int io_lock(int fd, int how, int64_t deadline_us)
+{
+    while (flock(fd, how | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        if (clock_mono_us() > deadline_us)
+            return -ETIMEDOUT;
+        (void)poll(NULL, 0, LOCK_LOOK_MS);
+    }
+    return 0;
 }
 
 void io_close(int *fd)

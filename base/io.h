@@ -6,6 +6,7 @@
 #define MUSTER_BASE_IO_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/buf.h"
@@ -35,6 +36,10 @@ int io_sync_dir(const char *path, struct merr *err);
 
 /* Remove path and all below it; a path that is not there is fine. Follows no links. */
 int io_remove_tree(const char *path, struct merr *err);
+
+/* Take a lock as flock(2) does, how being LOCK_SH or LOCK_EX. -ETIMEDOUT when others hold it until deadline_us of the
+ * monotonic clock. */
+int io_lock(int fd, int how, int64_t deadline_us);
 
 /* Close *fd unless it is -1, keep errno, leave -1: for cleanup. */
 void io_close(int *fd);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,16 +56,11 @@ bool folder_parse_step(const char *name, uint64_t *ret_step)
 
 static int lock_file(int fd, int how, struct merr *err)
 {
-    int64_t deadline = clock_mono_us() + LOCK_WAIT_US;
+    int r = io_lock(fd, how, clock_mono_us() + LOCK_WAIT_US);
 
-    while (flock(fd, how | LOCK_NB)) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return merr_errno(err, -errno, "cannot lock the checkpoint folder");
-        if (clock_mono_us() > deadline)
-            return merr_set(err, -ETIMEDOUT, "the checkpoint folder is locked by another writer for 10 s");
-        (void)poll(NULL, 0, 2); /* flock has no timed form */
-    }
-    return 0;
+    if (r == -ETIMEDOUT)
+        return merr_set(err, r, "the checkpoint folder is locked by another writer for 10 s");
+    return r ? merr_errno(err, r, "cannot lock the checkpoint folder") : 0;
 }
 
 static int open_generation(const char *dir, int how, uint64_t *ret_recorded, int *ret_fd, struct merr *err)

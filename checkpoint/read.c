@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -129,13 +128,10 @@ static int take_lease(struct mck *c, const char *manifest)
         c->lease = open(manifest, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (c->lease < 0)
             return -errno;
-        if (flock(c->lease, LOCK_SH | LOCK_NB) && errno == EWOULDBLOCK) {
-            if (clock_mono_us() > deadline)
-                return 0; /* reading without a lease fails cleanly */
-            (void)poll(NULL, 0, 2); /* flock has no timed form */
-        } else if (fstat(c->lease, &got) || stat(manifest, &there) || got.st_ino == there.st_ino) {
+        if (io_lock(c->lease, LOCK_SH, deadline) == -ETIMEDOUT)
+            return 0; /* reading without a lease fails cleanly */
+        if (fstat(c->lease, &got) || stat(manifest, &there) || got.st_ino == there.st_ino)
             return 0;
-        }
         io_close(&c->lease);
     }
 }

@@ -124,3 +124,21 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before_it_and_that_to_the_disk(
     resumed, run = go_on(job, tmp_path, newer + 1, generation=3)
     assert [tier for _, tier in resumed] == ["disk"] and resumed[0][0] % 20 == 0
     assert [e["step"] for e in run.events("note") if "fails its checksum" in e["message"]] == [newer, older]
+
+
+def test_jobs_hold_no_more_of_a_nodes_memory_than_its_limit(job, tmp_path):
+    """One job has its snapshots; another finds no room beside them, says so and trains on; what the first has stays."""
+    root = tmp_path / "root"
+    job["train"]["steps"] = 20
+    (root / "j1").mkdir(parents=True)
+    run = ranks.train(job, str(tmp_path / "j1"), memory=str(root / "j1"), memory_limit=1 << 30)
+    assert not run.events("note")
+    kept = snapshots(root / "j1")
+    reserved = int((root / "j1" / ".reserved").read_text())
+    held = sum(f.stat().st_size for f in root.rglob("rank-*.mck"))
+    assert len(kept) >= 2 and 0 < held <= reserved
+    (root / "j2").mkdir()
+    run = ranks.train(job, str(tmp_path / "j2"), memory=str(root / "j2"), memory_limit=2 * reserved - 1)
+    notes = [e["message"] for e in run.events("note")]
+    assert len(notes) == 1 and "--memory-limit" in notes[0]
+    assert not snapshots(root / "j2") and snapshots(root / "j1") == kept

@@ -20,7 +20,7 @@ class Run:
     """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
 
     def __init__(self, folder, spec, tp=1, cp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None,
-                 memory=None, **layout):
+                 memory=None, memory_limit=None, **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))
@@ -42,7 +42,8 @@ class Run:
                 os.makedirs(folder)
                 os.symlink(os.path.join(self.folder, "rendezvous"), os.path.join(folder, "rendezvous"))
             with open(os.path.join(folder, "assignment.json"), "w") as f:
-                json.dump(assignment | ({"memory": str(where)} if where else {}), f)
+                json.dump(assignment | ({"memory": str(where)} if where else {}) |
+                          ({"memory_limit": memory_limit} if memory_limit else {}), f)
         self.env = dict(os.environ, OMP_NUM_THREADS=str(threads), **(env or {}))
         self.ranks = []
 

@@ -22,6 +22,7 @@
 struct options {
     const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory;
     int threads;
+    uint64_t memory_limit;
     bool stop_ranks, version;
 };
 
@@ -45,6 +46,8 @@ static void usage(FILE *out)
             "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
             "  --memory DIR          a folder in memory (tmpfs) for snapshots that outlive ranks, or none (default:\n"
             "                        /dev/shm)\n"
+            "  --memory-limit SIZE   what the snapshots of all jobs may take there, such as 500m or 8g (default:\n"
+            "                        half of the memory that is free as a job starts)\n"
             "  --stop-ranks-on-exit  end the ranks when the agent is told to end; else they run on and the\n"
             "                        next agent adopts them\n"
             "  --log-level LEVEL     debug, info, warn or error\n"
@@ -53,7 +56,9 @@ static void usage(FILE *out)
 
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, STOP, LEVEL, VERSION };
+    enum {
+        SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, LIMIT, STOP, LEVEL, VERSION
+    };
     static const struct option options[] = {
         { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
         { "ca-file", required_argument, NULL, CA },       { "state", required_argument, NULL, STATE },
@@ -61,6 +66,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "address", required_argument, NULL, ADDRESS },  { "threads", required_argument, NULL, THREADS },
         { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
         { "log-level", required_argument, NULL, LEVEL },  { "memory", required_argument, NULL, MEMORY },
+        { "memory-limit", required_argument, NULL, LIMIT },
         { "help", no_argument, NULL, 'h' },               { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
     };
@@ -78,6 +84,12 @@ static int parse(int argc, char **argv, struct options *o)
         case ADDRESS: o->address = optarg; break;
         case TRAIN: o->train = optarg; break;
         case MEMORY: o->memory = optarg; break;
+        case LIMIT:
+            if (memory_parse_limit(optarg, &o->memory_limit) < 0) {
+                fprintf(stderr, "muster-agent: --memory-limit wants a size such as 500m or 8g, not '%s'\n", optarg);
+                return -EINVAL;
+            }
+            break;
         case STOP: o->stop_ranks = true; break;
         case LEVEL: o->log_level = optarg; break;
         case THREADS:
@@ -170,6 +182,7 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
     if (strcmp(o->memory, "none") != 0) {
         memory_root(o->memory, state, memory);
         cfg.memory = memory;
+        cfg.memory_limit = o->memory_limit;
     }
     r = io_mkdirs(runs, 0700, err);
     if (r == 0)

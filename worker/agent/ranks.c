@@ -42,6 +42,7 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     r->train = strdup(cfg->train);
     r->cwd = cfg->cwd ? strdup(cfg->cwd) : NULL;
     r->memory = cfg->memory ? strdup(cfg->memory) : NULL;
+    r->memory_limit = cfg->memory_limit;
     r->threads = cfg->threads;
     r->with_parent = cfg->with_parent;
     r->slots = cfg->slots;

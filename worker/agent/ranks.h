@@ -62,6 +62,7 @@ struct ranks_cfg { /* strings are copied */
     const char *train;   /* path of muster-train */
     const char *cwd;     /* of train ranks; NULL: the job's folder */
     const char *memory;  /* folder for what outlives ranks in memory (memory.h); NULL: none */
+    uint64_t memory_limit; /* bytes that the snapshots of all jobs may take there; 0: none is set */
     int threads;         /* a rank */
     int slots;           /* of the node */
     const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */

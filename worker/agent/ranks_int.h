@@ -8,6 +8,7 @@ struct ranks {
     char *root, *node, *self, *train, *cwd, *memory;
     char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
     char boot_id[PROC_BOOT_ID_MAX];
+    uint64_t memory_limit;
     int threads, slots;
     const char *const *visible; /* borrowed */
     const double *shares;       /* borrowed; NULL: none */

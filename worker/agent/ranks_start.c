@@ -250,6 +250,9 @@ static int give_memory(const struct ranks *r, struct run *run)
         return 0;
     if (memory_open(r->memory, run->job, run->dir, path, &why) < 0)
         return json_object_set_new(run->assignment, "no_memory", json_string(why.text));
+    if (r->memory_limit &&
+        json_object_set_new(run->assignment, "memory_limit", json_integer((json_int_t)r->memory_limit)) < 0)
+        return -1;
     return json_object_set_new(run->assignment, "memory", json_string(path));
 }
 

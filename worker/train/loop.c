@@ -118,8 +118,7 @@ static int check_finite(struct train *t, const struct step_result *r, struct mer
         if (t->mesh->rank != 0)
             return 1;
         log_warn("%s; its update is left out", why.text);
-        TRY(report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)t->step,
-                                                   "message", why.text), err));
+        TRY(report_note(t->report, t->step, why.text, err));
         return 1;
     }
     return merr_set(err, -EDOM, "%s; a lower learning rate, more warmup or on_nonfinite 'skip' may help", why.text);
@@ -227,8 +226,7 @@ static int tune_again(struct train *t, int kind, struct merr *err)
     said = wire_said(t->wire[kind]);
     if (t->mesh->rank != 0 || !*said)
         return 0;
-    return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)t->step,
-                                                  "message", said), err);
+    return report_note(t->report, t->step, said, err);
 }
 
 /* What comes between two steps. Returns 1 when drained. */

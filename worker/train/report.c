@@ -210,3 +210,9 @@ int report_event_take(struct report *r, json_t *event, struct merr *err)
     free(text);
     return code == 0 ? 0 : merr_errno(err, code, "cannot write an event");
 }
+
+int report_note(struct report *r, uint64_t step, const char *message, struct merr *err)
+{
+    return report_event_take(r, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step, "message",
+                                          message), err);
+}

@@ -46,4 +46,7 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
 /* event, new and taken over, gets "rank" when it has none. NULL is -ENOMEM. */
 int report_event_take(struct report *r, json_t *event, struct merr *err);
 
+/* An event of type "note": words for people on what happened at a step. */
+int report_note(struct report *r, uint64_t step, const char *message, struct merr *err);
+
 #endif

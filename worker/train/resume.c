@@ -74,12 +74,6 @@ static int everyone(struct train *t, int code, bool *ret_all, struct merr *err)
     return 0;
 }
 
-static int note(struct train *t, uint64_t step, const char *message, struct merr *err)
-{
-    return report_event_take(t->report, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step,
-                                                  "message", message), err);
-}
-
 /* What is tried next. */
 struct candidate {
     int64_t found, tier, step;
@@ -171,7 +165,7 @@ static int tell_lost(struct train *t, const struct source *s, struct merr *err)
     (void)snprintf(text, sizeof(text), "%.800s; going on from step %lld %s", lost.text[0] ? lost.text : none,
                    (long long)s->c.step, s->c.tier == TIER_DISK ? "on disk" : "in memory");
     log_warn("%s", text);
-    return note(t, (uint64_t)s->c.step, text, err);
+    return report_note(t->report, (uint64_t)s->c.step, text, err);
 }
 
 static int tell_resumed(struct train *t, const struct source *s, double seconds, struct merr *err)
@@ -220,7 +214,7 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
         }
         if (code != 0 && code != -ECOMM) {
             log_warn("checkpoint %llu is passed over: %s", (unsigned long long)s->c.step, why.text);
-            TRY(note(t, (uint64_t)s->c.step, why.text, err));
+            TRY(report_note(t->report, (uint64_t)s->c.step, why.text, err));
         }
         s->limit[s->c.tier] = (uint64_t)s->c.step;
     }

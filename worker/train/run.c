@@ -153,7 +153,7 @@ static int checkpoint_folder(struct run *r, struct merr *err)
 
 static int read_document(const json_t *doc, int rank, struct run *r, struct merr *err)
 {
-    const json_t *g = json_object_get(doc, "generation");
+    const json_t *g = json_object_get(doc, "generation"), *limit = json_object_get(doc, "memory_limit");
 
     TRY(text_field(doc, "job", r->job, sizeof(r->job), err));
     TRY(text_field(doc, "dir", r->dir, sizeof(r->dir), err));
@@ -165,6 +165,9 @@ static int read_document(const json_t *doc, int rank, struct run *r, struct merr
         TRY(text_field(doc, "memory", r->memory, sizeof(r->memory), err));
     else if (json_object_get(doc, "no_memory"))
         TRY(text_field(doc, "no_memory", r->no_memory, sizeof(r->no_memory), err));
+    if (limit && json_integer_value(limit) < 1)
+        return merr_set(err, -EINVAL, "'memory_limit' in assignment.json is not a number from 1");
+    r->memory_limit = (uint64_t)json_integer_value(limit);
     TRY(size_field(doc, "threads", 1, 1024, &r->threads, err));
     TRY(read_layout(doc, rank, r, err));
     TRY(read_nodes(doc, r, err));

@@ -8,12 +8,15 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "worker/tier/parity.h"
+#include "worker/tier/room.h"
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
 
 #define FINISH_US (INT64_C(600) * 1000000) /* for the last checkpoint to be committed */
 #define SAVES_AT_ONCE 2                    /* the checkpoint writer takes no more */
 #define SNAPSHOTS 3                        /* two are kept in memory while the next is made */
+#define BUFFER_PADDING_BYTES 4096
+#define FILE_PADDING_BYTES (4u << 20)
 #define MEMORY_POOL_BYTES (16u << 20)
 #define MEMORY_TIMEOUT_US (INT64_C(60) * 1000000)
 
@@ -27,30 +30,40 @@ static bool leads_node(const struct train *t)
     return t->run.node_of[t->mesh->rank] == t->mesh->rank;
 }
 
+/* At most, of this rank's data file: tensors begin at pages there, groups of them at chunks, and an index follows. */
 static uint64_t saved_bytes(const struct train *t)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = FILE_PADDING_BYTES;
 
     for (size_t i = 0; i < t->save_n; i++)
-        bytes += t->save_list[i].replica ? 0 : mck_buffer_bytes(&t->save_list[i]);
+        bytes += t->save_list[i].replica ? 0 : mck_buffer_bytes(&t->save_list[i]) + BUFFER_PADDING_BYTES;
     return bytes;
 }
 
-/* Whether the snapshots of this node's ranks fit, were each as large as this one's, and parity of other nodes' with
- * them: into the file system, and into half of the memory that is free. */
-static bool has_room(const struct train *t)
+/* A snapshot of this node's ranks, were each as large as this one's, and parity of other nodes' with it. */
+static uint64_t snapshot_bytes(const struct train *t)
 {
-    uint64_t need = saved_bytes(t) * SNAPSHOTS * (uint64_t)train_ranks_here(t);
+    uint64_t bytes = saved_bytes(t) * (uint64_t)train_ranks_here(t);
     int first, group = 1;
+
+    parity_group(nodes(t), 0, &first, &group);
+    return bytes + (group > 1 ? bytes / (uint64_t)(group - 1) : 0);
+}
+
+/* Whether the snapshots fit: into the file system, and into what the agent's limit leaves beside other jobs, or
+ * without one into half of the memory that is free. */
+static int find_room(const struct train *t, struct merr *err)
+{
+    uint64_t one = snapshot_bytes(t), need = SNAPSHOTS * one;
     struct fit_room room;
     struct statvfs fs;
 
-    parity_group(nodes(t), 0, &first, &group);
-    need += group > 1 ? need / (uint64_t)(group - 1) : 0;
     fit_room_here(&room);
-    if (statvfs(t->run.memory, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < need)
-        return false;
-    return room.free == 0 || need < room.free / 2;
+    if (statvfs(t->run.memory, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < need ||
+        (!t->run.memory_limit && room.free > 0 && need >= room.free / 2))
+        return merr_set(err, -ENOSPC, "they want %llu MiB, and there is not enough of it free",
+                        (unsigned long long)(need >> 20));
+    return t->run.memory_limit && leads_node(t) ? room_reserve(t->run.memory, need, one, t->run.memory_limit, err) : 0;
 }
 
 /* The writer of this rank's snapshots, and over several nodes the guard that commits them. */
@@ -60,8 +73,7 @@ static int make_memory(struct train *t, const struct mck_cfg *disk, struct merr 
 
     if (!t->run.memory[0])
         return merr_set(err, t->run.no_memory[0] ? -EIO : -ENOENT, "%s", t->run.no_memory);
-    if (!has_room(t))
-        return merr_set(err, -ENOSPC, "there is not enough of it free");
+    TRY(find_room(t, err));
     cfg.dir = t->run.memory;
     cfg.codec = "none";
     cfg.archive = NULL;
@@ -100,9 +112,12 @@ static int open_memory(struct train *t, const struct mck_cfg *disk, struct merr 
     }
     if (without == 0)
         return 0;
-    if (code != 0 && code != -ENOENT)
-        log_warn("no snapshots in memory: %s", why.text);
-    else if (code == 0 && t->mesh->rank == 0)
+    if (code != 0 && code != -ENOENT) {
+        (void)merr_prefix(&why, 0, "no snapshots in memory");
+        log_warn("%s", why.text);
+        TRY(report_note(t->report, t->step, why.text, err));
+    }
+    if (code == 0 && t->mesh->rank == 0)
         log_info("no snapshots in memory: another rank cannot have them");
     guard_free(t->guard);
     t->guard = NULL;

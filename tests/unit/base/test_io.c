@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 static int entries(const char *path)
 {
@@ -129,6 +132,23 @@ static void whole_transfers_cross_a_small_pipe(void **state)
     free(out);
 }
 
+static void a_lock_is_waited_for_until_a_deadline(void **state)
+{
+    int a = open(at("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0600), b = open(at("lock"), O_RDWR | O_CLOEXEC);
+    int64_t began = clock_mono_us();
+
+    (void)state;
+    assert_true(a >= 0 && b >= 0);
+    assert_int_equal(io_lock(a, LOCK_SH, 0), 0); /* a free one needs no time */
+    assert_int_equal(io_lock(b, LOCK_SH, 0), 0);
+    assert_int_equal(io_lock(a, LOCK_EX, began + 20000), -ETIMEDOUT);
+    assert_true(clock_mono_us() >= began + 20000);
+    io_close(&b);
+    assert_int_equal(io_lock(a, LOCK_EX, 0), 0);
+    io_close(&a);
+    assert_int_equal(io_lock(a, LOCK_SH, INT64_MAX), -EBADF);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -139,6 +159,7 @@ int main(void)
         cmocka_unit_test(folders_are_made_once_and_a_file_in_the_way_is_named),
         cmocka_unit_test(removing_a_tree_follows_no_links),
         cmocka_unit_test(whole_transfers_cross_a_small_pipe),
+        cmocka_unit_test(a_lock_is_waited_for_until_a_deadline),
     };
 
     return cmocka_run_group_tests(tests, make_top, remove_top);

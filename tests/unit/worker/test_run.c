@@ -75,7 +75,16 @@ static void a_run_has_memory_or_a_reason_why_not_or_neither(void **state)
     (void)json_object_set_new(doc, "memory", json_string("/dev/shm/x/j9"));
     assert_int_equal(read_it(doc, 0, &r, NULL), 0);
     assert_string_equal(r.memory, "/dev/shm/x/j9");
+    assert_int_equal(r.memory_limit, 0);
     run_clear(&r);
+    doc = assignment(1, 1, 1, 1);
+    (void)json_object_set_new(doc, "memory_limit", json_integer(1 << 20));
+    assert_int_equal(read_it(doc, 0, &r, NULL), 0);
+    assert_int_equal(r.memory_limit, 1 << 20);
+    run_clear(&r);
+    doc = assignment(1, 1, 1, 1);
+    (void)json_object_set_new(doc, "memory_limit", json_string("1m"));
+    assert_int_equal(read_it(doc, 0, &r, NULL), -EINVAL);
     doc = assignment(1, 1, 1, 1);
     (void)json_object_set_new(doc, "no_memory", json_string("full"));
     assert_int_equal(read_it(doc, 0, &r, NULL), 0);
