@@ -307,6 +307,7 @@ int main(int argc, char **argv)
     if (kern_plain()->stream_new(&cfg, &c.plain, &err))
         die("the plain table", &err);
     (void)printf("seed %llu\n", (unsigned long long)c.seed);
+    check_device(&c);
     check_codecs(&c);
     check_kernels(&c);
     check_attention(&c);

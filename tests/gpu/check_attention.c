@@ -11,7 +11,7 @@
 struct call {
     struct kern_attention a;
     struct kern_cached q;
-    int32_t cu[DOCS_MAX + 1];
+    int32_t cu[DOCS_MAX + 1], past[DOCS_MAX], kv_at[DOCS_MAX];
     uint64_t samples[DOCS_MAX];
     uint32_t keys[HEADS_MAX * 2];
 };
@@ -31,22 +31,36 @@ static int both_ways(const struct kern_ops *k, struct kern_stream *s, const stru
     x.dqkv = a[2].p;
     x.qkv = a[3].p;
     x.dout = a[4].p;
+    if (x.kv_rows) {
+        x.past = c->past;
+        x.kv_at = c->kv_at;
+        x.kv = a[5].p;
+        x.dkv = a[6].p;
+    }
     r = k->attention_forward(s, &x, err);
     return r ? r : k->attention_backward(s, &x, err);
 }
 
-static void packed(struct check *c, const int *length, int docs, int heads, int kv_heads, int dim, float dropout,
-                   int pad, enum kern_type t)
+struct piece { /* rows of a document before it; its first row of keys */
+    int length, past, kv_at;
+};
+
+/* kv_rows: keys lie apart; 0: they do not, and pieces are whole documents. */
+static void packed(struct check *c, const struct piece *piece, int docs, int kv_rows, int heads, int kv_heads, int dim,
+                   float dropout, int pad, enum kern_type t)
 {
     struct call x = { .a = { .type = t, .heads = heads, .kv_heads = kv_heads, .dim = dim, .docs = docs,
+                             .kv_rows = kv_rows,
                              .ld = (heads + 2 * kv_heads) * dim + pad, .scale = 1 / sqrtf((float)dim),
                              .dropout = dropout, .drop_threshold = (uint32_t)((double)dropout * 0x1p32) } };
     float limit = t == KERN_BF16 ? 1 / 64.0f : 5e-5f;
-    size_t tokens, qkv, width = (size_t)heads * (size_t)dim;
+    size_t tokens, qkv, width = (size_t)heads * (size_t)dim, apart = (size_t)(2 * kv_heads * dim);
     char what[96];
 
     for (int d = 0; d < docs; d++) {
-        x.cu[d + 1] = x.cu[d] + length[d];
+        x.cu[d + 1] = x.cu[d] + piece[d].length;
+        x.past[d] = piece[d].past;
+        x.kv_at[d] = piece[d].kv_at;
         x.samples[d] = check_word(c);
     }
     for (int i = 0; i < 2 * heads; i++)
@@ -58,11 +72,13 @@ static void packed(struct check *c, const int *length, int docs, int heads, int 
     struct check_array a[] = {
         { "out", t, tokens * width, -1, limit, 0, 0 }, { "lse", KERN_F32, tokens * (size_t)heads, -1, 5e-5f, 0, 0 },
         { "dqkv", t, qkv, 0, limit, 0, zeros }, { "qkv", t, qkv, 2, -1, 0, 0 },
-        { "dout", t, tokens * width, 1, -1, 0, 0 },
+        { "dout", t, tokens * width, 1, -1, 0, 0 }, { "kv", t, (size_t)kv_rows * apart, 2, -1, 0, 0 },
+        { "dkv", KERN_F32, (size_t)kv_rows * apart, 1, limit, 0, 0 }, /* grows */
     };
-    (void)snprintf(what, sizeof(what), "attention %s %d tokens %d docs %d/%d heads of %d drop %.1f",
-                   t == KERN_BF16 ? "bf16" : "f32", x.a.tokens, docs, heads, kv_heads, dim, (double)dropout);
-    check_run(c, what, both_ways, a, 5, &x);
+    (void)snprintf(what, sizeof(what), "attention %s %d tokens %d %s %d/%d heads of %d drop %.1f",
+                   t == KERN_BF16 ? "bf16" : "f32", x.a.tokens, docs, kv_rows ? "pieces" : "docs", heads, kv_heads, dim,
+                   (double)dropout);
+    check_run(c, what, both_ways, a, kv_rows ? 7 : 5, &x);
     free(zeros);
 }
 
@@ -104,17 +120,21 @@ static void cached(struct check *c, int rows, int heads, int kv_heads, int dim)
 
 void check_attention(struct check *c)
 {
-    const int lengths[] = { 1, 31, 33, 0, 70 };
-    int one[1];
+    const struct piece docs[] = { { 1, 0, 0 }, { 31, 0, 0 }, { 33, 0, 0 }, { 0, 0, 0 }, { 70, 0, 0 } };
+    /* Two thirds of a document of 90 rows, in an order of their own, around another one; and a chunk of a long one. */
+    const struct piece some[] = { { 30, 60, 0 }, { 33, 0, 90 }, { 0, 5, 0 }, { 30, 0, 0 }, { 7, 50, 123 } };
+    struct piece one = { .length = 0 };
 
     for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
-        packed(c, lengths, 5, 4, 2, 24, 0, 0, t);
-        packed(c, lengths, 4, 2, 1, 8, 0.3f, 7, t);
-        one[0] = c->quick ? 40 : check_range(c, 200, 900);
-        packed(c, one, 1, 2, 2, 128, 0.1f, 0, t);
-        packed(c, one, 1, 1, 1, 80, 0, 3, t);
-        one[0] = 34;
-        packed(c, one, 1, 1, 1, 256, 0.1f, 0, t);
+        packed(c, docs, 5, 0, 4, 2, 24, 0, 0, t);
+        packed(c, docs, 4, 0, 2, 1, 8, 0.3f, 7, t);
+        packed(c, some, 5, 190, 4, 2, 24, 0.2f, 0, t);
+        packed(c, some, 4, 123, 2, 2, 16, 0, 5, t);
+        one.length = c->quick ? 40 : check_range(c, 200, 900);
+        packed(c, &one, 1, 0, 2, 2, 128, 0.1f, 0, t);
+        packed(c, &one, 1, 0, 1, 1, 80, 0, 3, t);
+        one.length = 34;
+        packed(c, &one, 1, 0, 1, 1, 256, 0.1f, 0, t);
     }
     cached(c, 9, 4, 2, 24);
     cached(c, c->quick ? 133 : 300, 1, 1, 160);

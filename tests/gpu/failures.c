@@ -39,6 +39,29 @@ static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct co
     return r ? r : gpu->codecs->collect(gpu->native_stream(s), report, &flags, err);
 }
 
+static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
+{
+    struct device_fold f = { .type = DEVICE_F32, .n = 2, .own = a, .rest = a, .stride = 8, .count = 2, .out = a };
+    struct device_queue *q;
+    void *pinned = NULL;
+    int r = ops->open(0, &q, err);
+
+    if (r)
+        return r;
+    r = ops->alloc(q, DEVICE_PINNED, N, &pinned, err);
+    if (r == 0)
+        r = ops->copy(q, pinned, a, N, err);
+    if (r == 0)
+        r = ops->fold(q, &f, err);
+    if (r == 0)
+        r = ops->wait(q, err);
+    if (r == 0 && ops->done(q, err) < 0)
+        r = -1;
+    ops->free(q, DEVICE_PINNED, pinned);
+    ops->close(q);
+    return r;
+}
+
 static int once(const struct cuda_backend *gpu, struct merr *err)
 {
     const struct kern_cfg cfg = { .threads = 1 };
@@ -56,6 +79,8 @@ static int once(const struct cuda_backend *gpu, struct merr *err)
         r = gpu->kernels->mem_alloc(s, N * sizeof(float), &b, err);
     if (r == 0)
         r = work(gpu, s, report, a, b, err);
+    if (r == 0)
+        r = by_queue(gpu->kernels->device, a, err);
     gpu->kernels->mem_free(s, b);
     gpu->kernels->mem_free(s, a);
     gpu->codecs->report_free(report);

@@ -292,7 +292,7 @@ int train_batch_start(struct train *t, struct merr *err)
 
     if (!t->docs || t->step >= (uint64_t)t->spec->train.steps)
         return 0;
-    TRY(batch_feed_config(t->spec, &t->model, t->docs, strcmp(t->k->name, "cuda") == 0, &f, err));
+    TRY(batch_feed_config(t->spec, &t->model, t->docs, t->k->device != NULL, &f, err));
     f.first = t->step;
     f.multiple = multiple_of(t);
     f.dp = t->mesh->dp;

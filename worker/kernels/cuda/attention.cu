@@ -22,7 +22,7 @@ namespace {
 
 struct shape { /* of a call */
     int heads, kv_heads, dim, stride; /* stride: of tiles, floats */
-    size_t ld;
+    size_t ld, key_ld, k_at, v_at;    /* rows of queries; rows of keys, and where in them keys and values begin */
     float scale, keep; /* 1 / (1 - p), or 0: no dropout */
     uint32_t threshold;
     const uint32_t *keys;
@@ -31,7 +31,9 @@ struct shape { /* of a call */
 
 template <typename T> struct tensors {
     const T *qkv, *dout, *saved; /* saved: the forward pass's out */
+    const T *keys;               /* qkv, or where keys of pieces lie apart */
     T *out, *dqkv;
+    float *dkv; /* of those that lie apart, else NULL */
     float *lse, *delta; /* [tokens, heads] */
 };
 
@@ -104,9 +106,22 @@ __device__ columns columns_of(const shape &a, int head)
     columns c;
 
     c.q = (size_t)head * (size_t)a.dim;
-    c.k = (size_t)(a.heads + kv) * (size_t)a.dim;
-    c.v = (size_t)(a.heads + a.kv_heads + kv) * (size_t)a.dim;
+    c.k = a.k_at + (size_t)kv * (size_t)a.dim;
+    c.v = a.v_at + (size_t)kv * (size_t)a.dim;
     return c;
+}
+
+/* Keys, or values, of a piece's document from k0 on into a tile. at: their column. */
+template <typename T>
+__device__ void load_keys(const shape &a, const tensors<T> &t, const attention_tile &tile, int k0, size_t at, float *to)
+{
+    load_tile(a, t.keys + (size_t)(tile.key0 + k0) * a.key_ld + at, a.key_ld, min_of(TILE, tile.keys - k0), to);
+}
+
+/* Where a row of the piece is in its document. */
+__device__ int place_of(const attention_tile &tile, int row)
+{
+    return tile.past + row - tile.begin;
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
@@ -118,26 +133,27 @@ __global__ void forward(const shape a, const tensors<T> t, const attention_tile 
     float *q = (float *)bytes, *k = q + TILE * a.stride, *v = k + TILE * a.stride, *p = v + TILE * a.stride;
     const attention_tile tile = tiles[blockIdx.x];
     const int head = (int)blockIdx.y, i = (int)threadIdx.x / LANES, lane = (int)threadIdx.x % LANES;
-    const int row = tile.row0 + i, rows = min_of(TILE, tile.end - tile.row0);
+    const int row = tile.first + i, rows = min_of(TILE, tile.end - tile.first), place = place_of(tile, row);
+    const int last = place_of(tile, tile.first + rows - 1);
     const columns at = columns_of(a, head);
     float max = -INFINITY, sum = 0, acc[DIM / LANES];
 
 #pragma unroll
     for (int c = 0; c < DIM / LANES; c++)
         acc[c] = 0;
-    load_tile(a, t.qkv + (size_t)tile.row0 * a.ld + at.q, a.ld, rows, q);
-    for (int k0 = tile.begin; k0 <= tile.row0; k0 += TILE) {
+    load_tile(a, t.qkv + (size_t)tile.first * a.ld + at.q, a.ld, rows, q);
+    for (int k0 = 0; k0 <= last; k0 += TILE) {
         float s[FOUR], keep[FOUR], top = -INFINITY, shrink;
 
         __syncthreads(); /* whoever still reads the last keys */
-        load_tile(a, t.qkv + (size_t)k0 * a.ld + at.k, a.ld, min_of(TILE, tile.end - k0), k);
-        load_tile(a, t.qkv + (size_t)k0 * a.ld + at.v, a.ld, min_of(TILE, tile.end - k0), v);
+        load_keys(a, t, tile, k0, at.k, k);
+        load_keys(a, t, tile, k0, at.v, v);
         __syncthreads();
         products(a, q + i * a.stride, k, lane * FOUR, s);
-        keep_of(a, tile.doc, head, row - tile.begin, k0 - tile.begin + lane * FOUR, keep);
+        keep_of(a, tile.doc, head, place, k0 + lane * FOUR, keep);
 #pragma unroll
         for (int j = 0; j < FOUR; j++) {
-            s[j] = k0 + lane * FOUR + j <= row ? s[j] * a.scale : -INFINITY;
+            s[j] = k0 + lane * FOUR + j <= place ? s[j] * a.scale : -INFINITY;
             top = fmaxf(top, s[j]);
         }
         top = fmaxf(max, over_row(top, max_of())); /* finite: each row sees the document's first key */
@@ -195,13 +211,14 @@ struct pair { /* what a tile of queries and one of keys make, of a thread's four
     float ds[FOUR];   /* gradient of the score, times the scale */
 };
 
-/* q, k, v, dout: tiles. query, key0: rows of this thread's query and of the tile's first key. */
+/* q, k, v, dout: tiles. query: row of this thread's; key0: place of the tile's first key. */
 template <typename T>
 __device__ pair pair_of(const shape &a, const tensors<T> &t, const attention_tile &tile, int head, int query, int key0,
                         const float *q, const float *k, const float *v, const float *dout)
 {
     const int i = (int)threadIdx.x / LANES, first = (int)threadIdx.x % LANES * FOUR;
     const bool is_row = query < tile.end;
+    const int place = place_of(tile, query);
     const size_t at = (size_t)query * (size_t)a.heads + (size_t)head;
     const float lse = is_row ? t.lse[at] : 0, delta = is_row ? t.delta[at] : 0;
     float s[FOUR], dp[FOUR], keep[FOUR];
@@ -209,10 +226,10 @@ __device__ pair pair_of(const shape &a, const tensors<T> &t, const attention_til
 
     products(a, q + i * a.stride, k, first, s);
     products(a, dout + i * a.stride, v, first, dp);
-    keep_of(a, tile.doc, head, query - tile.begin, key0 - tile.begin + first, keep);
+    keep_of(a, tile.doc, head, place, key0 + first, keep);
 #pragma unroll
     for (int j = 0; j < FOUR; j++) {
-        const float p = is_row && key0 + first + j <= query ? expf(s[j] * a.scale - lse) : 0;
+        const float p = is_row && key0 + first + j <= place ? expf(s[j] * a.scale - lse) : 0;
 
         r.kept[j] = p * keep[j];
         r.ds[j] = p * (keep[j] * dp[j] - delta) * a.scale;
@@ -229,7 +246,8 @@ __global__ void backward_q(const shape a, const tensors<T> t, const attention_ti
     float *ds = dout + TILE * a.stride;
     const attention_tile tile = tiles[blockIdx.x];
     const int head = (int)blockIdx.y, i = (int)threadIdx.x / LANES, lane = (int)threadIdx.x % LANES;
-    const int row = tile.row0 + i, rows = min_of(TILE, tile.end - tile.row0);
+    const int row = tile.first + i, rows = min_of(TILE, tile.end - tile.first);
+    const int last = place_of(tile, tile.first + rows - 1);
     const size_t width = (size_t)a.heads * (size_t)a.dim;
     const columns at = columns_of(a, head);
     float acc[DIM / LANES];
@@ -237,12 +255,12 @@ __global__ void backward_q(const shape a, const tensors<T> t, const attention_ti
 #pragma unroll
     for (int c = 0; c < DIM / LANES; c++)
         acc[c] = 0;
-    load_tile(a, t.qkv + (size_t)tile.row0 * a.ld + at.q, a.ld, rows, q);
-    load_tile(a, t.dout + (size_t)tile.row0 * width + at.q, width, rows, dout);
-    for (int k0 = tile.begin; k0 <= tile.row0; k0 += TILE) {
+    load_tile(a, t.qkv + (size_t)tile.first * a.ld + at.q, a.ld, rows, q);
+    load_tile(a, t.dout + (size_t)tile.first * width + at.q, width, rows, dout);
+    for (int k0 = 0; k0 <= last; k0 += TILE) {
         __syncthreads();
-        load_tile(a, t.qkv + (size_t)k0 * a.ld + at.k, a.ld, min_of(TILE, tile.end - k0), k);
-        load_tile(a, t.qkv + (size_t)k0 * a.ld + at.v, a.ld, min_of(TILE, tile.end - k0), v);
+        load_keys(a, t, tile, k0, at.k, k);
+        load_keys(a, t, tile, k0, at.v, v);
         __syncthreads();
         const pair x = pair_of(a, t, tile, head, row, k0, q, k, v, dout);
 
@@ -274,7 +292,8 @@ __global__ void backward_kv(const shape a, const tensors<T> t, const attention_t
     float *ds = dout + TILE * a.stride, *kept = ds + TILE * (TILE + 1);
     const attention_tile tile = tiles[blockIdx.x];
     const int group = a.heads / a.kv_heads, i = (int)threadIdx.x / LANES, lane = (int)threadIdx.x % LANES;
-    const int rows = min_of(TILE, tile.end - tile.row0);
+    const int rows = min_of(TILE, tile.keys - tile.first), before = tile.first - tile.past;
+    const int row0 = tile.begin + (before > 0 ? before : 0); /* the first that sees any of these keys */
     const size_t width = (size_t)a.heads * (size_t)a.dim;
     const columns at = columns_of(a, (int)blockIdx.y * group);
     float dk[DIM / LANES], dv[DIM / LANES];
@@ -282,18 +301,18 @@ __global__ void backward_kv(const shape a, const tensors<T> t, const attention_t
 #pragma unroll
     for (int c = 0; c < DIM / LANES; c++)
         dk[c] = dv[c] = 0;
-    load_tile(a, t.qkv + (size_t)tile.row0 * a.ld + at.k, a.ld, rows, k);
-    load_tile(a, t.qkv + (size_t)tile.row0 * a.ld + at.v, a.ld, rows, v);
+    load_keys(a, t, tile, tile.first, at.k, k);
+    load_keys(a, t, tile, tile.first, at.v, v);
     for (int h = 0; h < group; h++) {
         const int head = (int)blockIdx.y * group + h;
         const size_t q_at = (size_t)head * (size_t)a.dim;
 
-        for (int q0 = tile.row0; q0 < tile.end; q0 += TILE) {
+        for (int q0 = row0; q0 < tile.end; q0 += TILE) {
             __syncthreads();
             load_tile(a, t.qkv + (size_t)q0 * a.ld + q_at, a.ld, min_of(TILE, tile.end - q0), q);
             load_tile(a, t.dout + (size_t)q0 * width + q_at, width, min_of(TILE, tile.end - q0), dout);
             __syncthreads();
-            const pair x = pair_of(a, t, tile, head, q0 + i, tile.row0, q, k, v, dout);
+            const pair x = pair_of(a, t, tile, head, q0 + i, tile.first, q, k, v, dout);
 
 #pragma unroll
             for (int j = 0; j < FOUR; j++) {
@@ -316,10 +335,15 @@ __global__ void backward_kv(const shape a, const tensors<T> t, const attention_t
 #pragma unroll
     for (int c = 0; c < DIM / LANES; c++)
         if (i < rows && c * LANES + lane < a.dim) {
-            const size_t to = (size_t)(tile.row0 + i) * a.ld + (size_t)(c * LANES + lane);
+            const size_t to = (size_t)(tile.key0 + tile.first + i) * a.key_ld + (size_t)(c * LANES + lane);
 
-            put(t.dqkv + to + at.k, dk[c]);
-            put(t.dqkv + to + at.v, dv[c]);
+            if (t.dkv) {
+                t.dkv[to + at.k] += dk[c];
+                t.dkv[to + at.v] += dv[c];
+            } else {
+                put(t.dqkv + to + at.k, dk[c]);
+                put(t.dqkv + to + at.v, dv[c]);
+            }
         }
 }
 
@@ -334,6 +358,9 @@ shape shape_of(const struct kern_attention *a)
     s.dim = a->dim;
     s.stride = a->dim + 1;
     s.ld = (size_t)a->ld;
+    s.key_ld = a->kv ? (size_t)(2 * a->kv_heads * a->dim) : s.ld;
+    s.k_at = a->kv ? 0 : (size_t)(a->heads * a->dim);
+    s.v_at = s.k_at + (size_t)(a->kv_heads * a->dim);
     s.scale = a->scale;
     s.keep = a->dropout > 0 ? 1 / (1 - a->dropout) : 0;
     s.threshold = a->drop_threshold;
@@ -347,6 +374,8 @@ template <typename T> tensors<T> tensors_of(const struct kern_attention *a, floa
     tensors<T> t;
 
     t.qkv = (const T *)a->qkv;
+    t.keys = (const T *)(a->kv ? a->kv : a->qkv);
+    t.dkv = a->kv ? a->dkv : NULL;
     t.dout = (const T *)a->dout;
     t.saved = (const T *)a->out;
     t.out = (T *)a->out;
@@ -364,27 +393,45 @@ template <typename K> int allow(K kernel, const shape &s, int tiles, int scores,
 }
 
 template <typename T, int DIM>
-int run_forward(void *stream, const struct kern_attention *a, const attention_tile *tile, int tiles)
+int run_forward(void *stream, const struct kern_attention *a, const attention_tiles *tiles)
 {
     const shape s = shape_of(a);
     const tensors<T> t = tensors_of<T>(a, NULL);
-    const dim3 grid((unsigned)tiles, (unsigned)a->heads);
+    const dim3 grid((unsigned)tiles->queries, (unsigned)a->heads);
     size_t bytes;
     int e = allow(forward<T, DIM>, s, 3, 1, &bytes);
 
     if (e != cudaSuccess)
         return e;
-    LAUNCH((forward<T, DIM>), grid, THREADS, bytes, stream, s, t, tile);
+    LAUNCH((forward<T, DIM>), grid, THREADS, bytes, stream, s, t, tiles->query);
     return cudaGetLastError();
 }
 
+/* Pieces may share a document, whose gradients then grow piece by piece: each is a launch. Other documents have their
+ * keys to themselves and go together. */
 template <typename T, int DIM>
-int run_backward(void *stream, const struct kern_attention *a, const attention_tile *tile, int tiles, float *delta)
+void launch_keys(void *stream, const struct kern_attention *a, const shape &s, const tensors<T> &t,
+                 const attention_tiles *tiles, size_t bytes)
+{
+    const int step = a->kv ? 1 : a->docs;
+
+    for (int d = 0; d < a->docs; d += step) {
+        const int n = tiles->key_first[d + step] - tiles->key_first[d];
+        const attention_tile *first = tiles->key + tiles->key_first[d];
+        const dim3 grid((unsigned)n, (unsigned)a->kv_heads);
+
+        if (n > 0)
+            LAUNCH((backward_kv<T, DIM>), grid, THREADS, bytes, stream, s, t, first);
+    }
+}
+
+template <typename T, int DIM>
+int run_backward(void *stream, const struct kern_attention *a, const attention_tiles *tiles, float *delta)
 {
     const shape s = shape_of(a);
     const tensors<T> t = tensors_of<T>(a, delta);
     const size_t n = (size_t)a->tokens * (size_t)a->heads;
-    const dim3 by_head((unsigned)tiles, (unsigned)a->heads), by_kv((unsigned)tiles, (unsigned)a->kv_heads);
+    const dim3 by_head((unsigned)tiles->queries, (unsigned)a->heads);
     size_t bytes, bytes_kv;
     int e = allow(backward_q<T, DIM>, s, 4, 1, &bytes);
 
@@ -393,8 +440,8 @@ int run_backward(void *stream, const struct kern_attention *a, const attention_t
     if (e != cudaSuccess)
         return e;
     LAUNCH(row_products<T>, blocks_for(n, TILE), THREADS, 0, stream, s, t, n);
-    LAUNCH((backward_q<T, DIM>), by_head, THREADS, bytes, stream, s, t, tile);
-    LAUNCH((backward_kv<T, DIM>), by_kv, THREADS, bytes_kv, stream, s, t, tile);
+    LAUNCH((backward_q<T, DIM>), by_head, THREADS, bytes, stream, s, t, tiles->query);
+    launch_keys<T, DIM>(stream, a, s, t, tiles, bytes_kv);
     return cudaGetLastError();
 }
 
@@ -461,16 +508,15 @@ __global__ void cached(const struct kern_cached a)
                                : (a)->dim <= 128 ? run<float, 128>(__VA_ARGS__)                                        \
                                                  : run<float, 256>(__VA_ARGS__)))
 
-int launch_attention_forward(void *stream, const struct kern_attention *a, const struct attention_tile *tile,
-                             int tiles)
+int launch_attention_forward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles)
 {
-    return tiles > 0 ? BY_TYPE_AND_DIM(run_forward, a, stream, a, tile, tiles) : (int)cudaSuccess;
+    return tiles->queries > 0 ? BY_TYPE_AND_DIM(run_forward, a, stream, a, tiles) : (int)cudaSuccess;
 }
 
-int launch_attention_backward(void *stream, const struct kern_attention *a, const struct attention_tile *tile,
-                              int tiles, float *delta)
+int launch_attention_backward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles,
+                              float *delta)
 {
-    return tiles > 0 ? BY_TYPE_AND_DIM(run_backward, a, stream, a, tile, tiles, delta) : (int)cudaSuccess;
+    return tiles->queries > 0 ? BY_TYPE_AND_DIM(run_backward, a, stream, a, tiles, delta) : (int)cudaSuccess;
 }
 
 int launch_attention_cached(void *stream, const struct kern_cached *a)

@@ -160,22 +160,56 @@ static int check_attention(int heads, int kv_heads, int dim, struct merr *err)
     return 0;
 }
 
-/* The tiles of all documents, and their number. */
-static int tiles_of(struct kern_stream *s, const struct kern_attention *a, struct attention_tile **ret, int *ret_n,
-                    struct merr *err)
+static int tiles_in(int rows)
 {
-    size_t most = (size_t)a->tokens / ATTENTION_TILE + (size_t)a->docs;
-    void *room;
-    int n = 0, r = stream_counts(s, most * sizeof(**ret), &room, err);
+    return (rows + ATTENTION_TILE - 1) / ATTENTION_TILE;
+}
 
+/* A piece's tiles, of its queries or of the keys it sees. */
+static void cut(const struct kern_attention *a, int d, bool keys, struct attention_tile *v, int *n)
+{
+    int past = a->kv ? a->past[d] : 0, length = a->cu[d + 1] - a->cu[d];
+    struct attention_tile t = { .begin = a->cu[d], .end = a->cu[d + 1], .doc = d, .past = past,
+                                .key0 = a->kv ? a->kv_at[d] : a->cu[d], .keys = length ? past + length : 0 };
+
+    for (int i = 0; i < tiles_in(keys ? t.keys : length); i++) {
+        t.first = (keys ? 0 : t.begin) + i * ATTENTION_TILE;
+        v[(*n)++] = t;
+    }
+}
+
+struct tile_lists { /* of the host */
+    struct attention_tile *query, *key;
+    int queries, keys, *key_first;
+};
+
+static int list_tiles(struct kern_stream *s, const struct kern_attention *a, bool backward, struct tile_lists *ret,
+                      struct merr *err)
+{
+    size_t queries = 0, keys = 0;
+    void *room;
+    int r;
+
+    for (int d = 0; d < a->docs; d++) {
+        int length = a->cu[d + 1] - a->cu[d];
+
+        queries += (size_t)tiles_in(length);
+        keys += backward ? (size_t)tiles_in((a->kv ? a->past[d] : 0) + length) : 0;
+    }
+    r = stream_counts(s, (queries + keys) * sizeof(*ret->query) + ((size_t)a->docs + 1) * sizeof(int), &room, err);
     if (r)
         return r;
-    *ret = room;
-    for (int d = 0; d < a->docs; d++)
-        for (int row = a->cu[d]; row < a->cu[d + 1]; row += ATTENTION_TILE)
-            (*ret)[n++] = (struct attention_tile){ .row0 = row, .begin = a->cu[d], .end = a->cu[d + 1], .doc = d };
-    assert((size_t)n <= most);
-    *ret_n = n;
+    *ret = (struct tile_lists){ .query = room };
+    ret->key = ret->query + queries;
+    ret->key_first = (int *)(ret->key + keys);
+    for (int d = 0; d < a->docs; d++) {
+        ret->key_first[d] = ret->keys;
+        cut(a, d, false, ret->query, &ret->queries);
+        if (backward)
+            cut(a, d, true, ret->key, &ret->keys);
+    }
+    ret->key_first[a->docs] = ret->keys;
+    assert((size_t)ret->queries == queries && (size_t)ret->keys <= keys);
     return 0;
 }
 
@@ -183,31 +217,32 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
 {
     bool drops = a->dropout > 0;
     struct kern_attention on_device = *a;
-    struct attention_tile *tile;
-    struct upload up[3];
+    struct attention_tiles tiles;
+    struct tile_lists lists;
+    struct upload up[4];
     void *delta = NULL;
-    int n, r = check_attention(a->heads, a->kv_heads, a->dim, err);
+    int r = check_attention(a->heads, a->kv_heads, a->dim, err);
 
-    if (a->kv)
-        return merr_set(err, -ENOTSUP, "attention on a GPU is not built for pieces of documents: chunks and context "
-                        "parallelism run on the CPU only");
     if (r == 0)
-        r = tiles_of(s, a, &tile, &n, err);
-    if (r || n == 0)
+        r = list_tiles(s, a, backward, &lists, err);
+    if (r || lists.queries == 0)
         return r;
-    up[0] = (struct upload){ .host = tile, .bytes = (size_t)n * sizeof(*tile) };
-    up[1] = (struct upload){ .host = a->drop_keys, .bytes = drops ? (size_t)a->heads * 2 * sizeof(uint32_t) : 0 };
-    up[2] = (struct upload){ .host = a->samples, .bytes = drops ? (size_t)a->docs * sizeof(uint64_t) : 0 };
-    r = stream_upload(s, up, 3, err);
+    up[0] = (struct upload){ .host = lists.query, .bytes = (size_t)lists.queries * sizeof(*lists.query) };
+    up[1] = (struct upload){ .host = lists.key, .bytes = (size_t)lists.keys * sizeof(*lists.key) };
+    up[2] = (struct upload){ .host = a->drop_keys, .bytes = drops ? (size_t)a->heads * 2 * sizeof(uint32_t) : 0 };
+    up[3] = (struct upload){ .host = a->samples, .bytes = drops ? (size_t)a->docs * sizeof(uint64_t) : 0 };
+    r = stream_upload(s, up, 4, err);
     if (r == 0 && backward)
         r = stream_work(s, (size_t)a->tokens * (size_t)a->heads * sizeof(float), &delta, err);
     if (r)
         return r;
-    on_device.drop_keys = up[1].device;
-    on_device.samples = up[2].device;
+    tiles = (struct attention_tiles){ .query = up[0].device, .queries = lists.queries, .key = up[1].device,
+                                      .key_first = lists.key_first };
+    on_device.drop_keys = up[2].device;
+    on_device.samples = up[3].device;
     if (backward)
-        return done(launch_attention_backward(s->queue, &on_device, up[0].device, n, delta), "attention", err);
-    return done(launch_attention_forward(s->queue, &on_device, up[0].device, n), "attention", err);
+        return done(launch_attention_backward(s->queue, &on_device, &tiles, delta), "attention", err);
+    return done(launch_attention_forward(s->queue, &on_device, &tiles), "attention", err);
 }
 
 static int attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)

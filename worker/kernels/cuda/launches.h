@@ -72,16 +72,23 @@ int launch_sum_squares(void *stream, const float *x, size_t n, size_t block, dou
 #define ATTENTION_TILE 32     /* queries, and keys, of a tile */
 #define ATTENTION_DIM_MAX 256
 
-struct attention_tile { /* rows row0 .. of document doc, which is rows begin .. end-1 */
-    int32_t row0, begin, end, doc;
+struct attention_tile { /* of piece doc, which is rows begin .. end-1 and has `past` rows of its document before it */
+    int32_t first;      /* row of the first query; or the first key, counted in its document */
+    int32_t begin, end, doc, past;
+    int32_t key0, keys; /* row of the document's first key, and how many the piece sees: past + end - begin */
 };
 
-/* cu is not used: tile lists all tiles of all documents; samples and drop_keys are device memory. */
-int launch_attention_forward(void *stream, const struct kern_attention *a, const struct attention_tile *tile,
-                             int tiles);
+struct attention_tiles { /* device memory */
+    const struct attention_tile *query, *key; /* of all pieces in order */
+    int queries;
+    const int *key_first; /* host memory, docs + 1: a piece's tiles of keys are key_first[d] .. key_first[d + 1] - 1 */
+};
+
+/* cu, past and kv_at are not used: the tiles tell; samples and drop_keys are device memory. */
+int launch_attention_forward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles);
 /* delta: workspace [tokens, heads]. */
-int launch_attention_backward(void *stream, const struct kern_attention *a, const struct attention_tile *tile,
-                              int tiles, float *delta);
+int launch_attention_backward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles,
+                              float *delta);
 int launch_attention_cached(void *stream, const struct kern_cached *a);
 
 #ifdef __cplusplus
