@@ -325,9 +325,8 @@ static void spec_unbuilt(struct reading *r)
 {
     const struct job_spec *s = r->spec;
 
-    if (s->parallel.exact == EXACT_STRICT && (s->parallel.tp > 1 || s->parallel.cp > 1))
-        faults_add(r->f, "/parallel/exact", "'strict' with %s above 1 is not built yet in this version; use 'relaxed'",
-                   s->parallel.tp > 1 ? "tp" : "cp");
+    if (s->parallel.exact == EXACT_STRICT && s->parallel.cp > 1)
+        faults_add(r->f, "/parallel/exact", "'strict' with cp above 1 is not built yet in this version; use 'relaxed'");
 }
 
 /* What memory.policy does not go with, and what it needs. */
@@ -352,16 +351,23 @@ static void check_memory(struct reading *r)
 static void check_compress(struct reading *r)
 {
     const struct job_spec *s = r->spec;
-    bool tp = strcmp(s->compress.tp, "none") != 0, pp = strcmp(s->compress.pp, "none") != 0;
-    bool dp = strcmp(s->compress.dp, "none") != 0;
+    const struct {
+        const char *group, *codec, *others;
+    } rows[] = {
+        {"tp", s->compress.tp, "'r8', 'r6', 't8'"},
+        {"pp", s->compress.pp, "'r8', 'r4'"},
+        {"dp", s->compress.dp, "'sdp4bit', 'g8'"},
+    };
 
-    if (s->parallel.exact == EXACT_STRICT && (tp || pp))
-        faults_add(r->f, "/parallel/exact", "'strict' does not go with compress.%s '%s', which rounds where layers are "
-                   "cut; use 'relaxed', or 'none' as codec", tp ? "tp" : "pp", tp ? s->compress.tp : s->compress.pp);
-    if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.dp, "auto") == 0)
-        faults_add(r->f, "/parallel/exact", "'strict' does not go with compress.dp 'auto', which decides by "
-                   "measurement; name the codec: 'sdp4bit', 'g8' or 'none'");
-    if (s->parallel.zero == 0 && dp)
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && s->parallel.exact == EXACT_STRICT; i++) {
+        if (strcmp(rows[i].codec, "auto") == 0)
+            faults_add(r->f, "/parallel/exact", "'strict' does not go with compress.%s 'auto', which decides by "
+                       "measurement; name the codec: %s or 'none'", rows[i].group, rows[i].others);
+    }
+    if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.pp, "none") != 0 && s->parallel.pp == SPEC_AUTO)
+        faults_add(r->f, "/parallel/exact", "'strict' with compress.pp '%s', which rounds where stages meet, needs a "
+                   "number as parallel.pp", s->compress.pp);
+    if (s->parallel.zero == 0 && strcmp(s->compress.dp, "none") != 0)
         faults_add(r->f, "/compress/dp", "'%s' needs parallel.zero 1: owners keep the exact weights; use zero 1 or "
                    "'none'", s->compress.dp);
 }

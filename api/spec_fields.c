@@ -193,7 +193,7 @@ const struct field spec_fields[] = {
     {"/parallel/zero", FIELD_INT, SCOPE_TRAIN, AT(parallel.zero), .lo = 0, .hi = 1, .def = "1",
      .help = "1: the optimizer's state is split over replicas"},
     {"/parallel/exact", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.exact), .words = exactnesses, .def = "\"relaxed\"",
-     .help = "strict: the same bits in any layout, also with compress.dp"},
+     .help = "strict: the same bits for any number of replicas, also with codecs"},
     {"/parallel/schedule", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.schedule), .words = pipelines, .def = "\"1f1b\"",
      .help = "of the pipeline"},
     {"/parallel/chunks", FIELD_AUTO, SCOPE_TRAIN, AT(parallel.chunks), .lo = 1, .hi = 64, .def = "1",

@@ -102,8 +102,8 @@ def test_codecs_go_with_bf16_and_sequence_parallel(job, tmp_path):
     assert run.metrics()[5]["bytes_tp"] < 0.3 * plain.metrics()[5]["bytes_tp"]
 
 
-def strict(job, codec):
-    return dict(job, compress={"dp": codec}, parallel=dict(job["parallel"], exact="strict"))
+def strict(job, **codecs):
+    return dict(job, compress=codecs, parallel=dict(job["parallel"], exact="strict"))
 
 
 # codec, layouts with their nodes, and the most bytes of what dp sends uncoded: fewer leaves a replica, fewer bytes
@@ -117,7 +117,7 @@ STRICT = [
 def test_strict_gives_the_same_bits_with_any_number_of_replicas(job, uncoded, codec, layouts, tmp_path):
     plain, first = uncoded({"dp": 1}, 1), None
     for i, (layout, nodes, most) in enumerate(layouts):
-        run = ranks.train(strict(job, codec), str(tmp_path / str(i)), nodes=nodes, **layout)
+        run = ranks.train(strict(job, dp=codec), str(tmp_path / str(i)), nodes=nodes, **layout)
         first = first or run
         assert ranks.losses(run) == ranks.losses(first), layout
         assert ranks.digest(run) == ranks.digest(first), layout
@@ -128,7 +128,19 @@ def test_strict_gives_the_same_bits_with_any_number_of_replicas(job, uncoded, co
     assert ranks.losses(first)[1:] != ranks.losses(plain)[1:]
     # and when replicas come and go: the last layout's first half, the first layout's second
     shutil.rmtree(os.path.join(run.job, "checkpoints", "step-00000020"))
-    resumed = ranks.train(strict(job, codec), str(tmp_path / str(i)), generation=2, **layouts[0][0])
+    resumed = ranks.train(strict(job, dp=codec), str(tmp_path / str(i)), generation=2, **layouts[0][0])
     assert [e["step"] for e in resumed.events("resumed")] == [10]
     assert ranks.losses(resumed) == ranks.losses(first)
     assert ranks.digest(resumed) == ranks.digest(first)
+
+
+@pytest.mark.parametrize("cut,codecs", [({"tp": 2}, {"tp": "r8", "dp": "sdp4bit"}), ({"pp": 2}, {"pp": "r4"})])
+def test_strict_holds_where_layers_are_cut_and_coded(job, cut, codecs, tmp_path):
+    short = dict(job, train=dict(job["train"], steps=6), checkpoint={"every_steps": 6})
+    first = None
+    for dp, nodes in (1, 1), (2, 2), (4, 1):
+        run = ranks.train(strict(short, **codecs), str(tmp_path / str(dp)), dp=dp, nodes=nodes, **cut)
+        first = first or run
+        assert ranks.losses(run) == ranks.losses(first), dp
+        assert ranks.digest(run) == ranks.digest(first), dp
+    assert run.metrics()[-1]["bytes_" + list(cut)[0]] > 0

@@ -231,6 +231,11 @@ static bool is_named(const char *word)
     return *word && strcmp(word, "none") != 0;
 }
 
+static bool is_auto(const char *word)
+{
+    return strcmp(word, "auto") == 0;
+}
+
 int run_check_supported(const struct run *r, struct merr *err)
 {
     const struct job_spec *s = r->spec;
@@ -241,13 +246,11 @@ int run_check_supported(const struct run *r, struct merr *err)
     if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
         return merr_set(err, -ENOTSUP, "parallel.recompute does not go with schedule 'zb-h1', whose second half of a "
                         "backward needs the activations too; use '1f1b' or 'interleaved'");
-    if (s->parallel.exact == EXACT_STRICT && r->mesh.tp > 1)
-        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for tp above 1; use tp 1 or 'relaxed'");
-    if (s->parallel.exact == EXACT_STRICT && (is_named(s->compress.tp) || is_named(s->compress.pp)))
-        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with compress.tp and compress.pp, which "
-                        "round where layers are cut; use 'relaxed', or 'none' as codec");
-    if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.dp, "auto") == 0)
-        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with compress.dp 'auto', which decides by "
+    if (s->parallel.exact == EXACT_STRICT && r->mesh.cp > 1)
+        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for cp above 1; use cp 1 or 'relaxed'");
+    if (s->parallel.exact == EXACT_STRICT &&
+        (is_auto(s->compress.tp) || is_auto(s->compress.pp) || is_auto(s->compress.dp)))
+        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with 'auto' as a codec, which decides by "
                         "measurement; name the codec");
     if (s->parallel.zero == 0 && is_named(s->compress.dp))
         return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);

@@ -173,7 +173,9 @@ static void ask_for(struct job_spec *s, int what)
         (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt");
         s->parallel.recompute = RECOMPUTE_FULL;
         break;
-    default: s->parallel.exact = EXACT_STRICT;
+    default:
+        s->parallel.exact = EXACT_STRICT;
+        (void)snprintf(s->compress.tp, sizeof(s->compress.tp), "auto");
     }
 }
 
