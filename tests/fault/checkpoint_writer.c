@@ -34,7 +34,9 @@
 #define RANKS 2
 #define TENSORS 3
 #define ROWS 1200
-#define COLUMNS 400
+#define COLUMNS 240
+#define CUT 100 /* the first row of rank 1, whose tensors have two chunks each */
+#define POOL_BYTES (4u << 20)
 
 static float memory[TENSORS][ROWS * COLUMNS];
 static struct mck_buffer buffer[RANKS][TENSORS];
@@ -45,7 +47,7 @@ static void make_buffers(void)
 
     for (int r = 0; r < RANKS; r++)
         for (int i = 0; i < TENSORS; i++) {
-            uint64_t from = r ? 500 : 0, to = r ? ROWS : 500;
+            uint64_t from = r ? CUT : 0, to = r ? ROWS : CUT;
 
             buffer[r][i] = (struct mck_buffer){.name = names[i], .role = (enum mck_role)(i ? i + 1 : 0), .ndim = 2,
                                                .shape = {ROWS, COLUMNS}, .off = {from, 0}, .len = {to - from, COLUMNS},
@@ -119,6 +121,7 @@ static int open_writers(const char *dir, uint64_t generation, const char *codec,
     for (int k = 0; k < RANKS; k++) {
         struct mck_cfg cfg = {.dir = dir, .rank = k, .size = RANKS, .generation = generation,
                               .codec = archives(codec) ? "none" : codec, .keep = 2, .timeout_us = 10000000,
+                              .pool_bytes = POOL_BYTES,
                               .archive = archives(codec) && generation > 1 ? "plane" : NULL};
         int r = mck_writer_new(&cfg, buffer[k], TENSORS, &ret[k], err);
 

@@ -1,4 +1,5 @@
 """Kill a writer of checkpoints at any instant: the newest committed one is whole, unfinished ones do not exist."""
+import concurrent.futures
 import errno
 import os
 import random
@@ -24,11 +25,19 @@ def writer(*argv, way=None):
     return done.stdout
 
 
-def first_point(every):
-    """Where a sweep of every n-th point begins: another one each run, told so that it can be had again."""
+def sweep(folder, what, codec, every, way, *more):
+    """Every n-th point, shared out over the processors; the last one. It begins with another one each run, told so that
+    it can be had again."""
     first = int(os.environ.get("MUSTER_SEED", time.time_ns())) % every + 1
-    print(f"first point {first}, every {every}")
-    return str(first)
+    print(f"MUSTER_SEED={first - 1}: first point {first}, every {every}")
+    shares = os.cpu_count() or 1
+
+    def share(i):
+        points = str(first + i * every), str(shares * every)
+        return int(writer(what, str(folder / str(i)), codec, *points, *more, way=way))
+
+    with concurrent.futures.ThreadPoolExecutor(shares) as pool:
+        return min(pool.map(share, range(shares)))
 
 
 def check(folder):
@@ -68,17 +77,14 @@ def test_a_writer_killed_at_any_instant_leaves_whole_checkpoints(tmp_path):
 
 @pytest.mark.parametrize("way, codec", [*zip(WAYS, CODECS), ("threads", "archive")])
 def test_a_writer_killed_between_any_two_system_calls_leaves_whole_checkpoints(tmp_path, way, codec):
-    every = 1 if LONG else 31
-    last = int(writer("kill", str(tmp_path / "checkpoints"), codec, first_point(every), str(every), way=way))
+    last = sweep(tmp_path, "kill", codec, 1 if LONG else 31, way)
     assert last > 60  # the points were met: there are more calls than that
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_a_writer_goes_on_after_any_call_that_fails(tmp_path, way, error):
-    every = 1 if LONG else 9
-    last = int(writer("fail", str(tmp_path / "checkpoints"), "none", first_point(every), str(every), str(error),
-                      way=way))
+    last = sweep(tmp_path, "fail", "none", 1 if LONG else 9, way, str(error))
     assert last > 20
 
 
