@@ -270,13 +270,14 @@ def recover_once(b, nodes, strike):
         strike(cluster, job)
         wait_for("the next step", lambda: generation() > 1, 60, every=0.002)
         recovered = time.monotonic() - killed
+        resumed = wait_for("its event", lambda: [e["data"] for e in cluster.events(job)
+                                                 if e["data"].get("type") == "resumed"], 30)
         phases = {}
         for event in cluster.events(job):
             name = event["data"].get("type") or event["to"]
             seconds = datetime.datetime.fromisoformat(event["at"].replace("Z", "+00:00")).timestamp() - wall
             if seconds > 0 and name in ("recovering", "starting", "running", "resumed"):
                 phases.setdefault(name, round(seconds, 3))
-        resumed = [e["data"] for e in cluster.events(job) if e["data"].get("type") == "resumed"]
         cluster.request("POST", f"/v1/jobs/{job}/cancel")
     shutil.rmtree(folder)
     assert len(resumed) == 1 and resumed[0]["tier"] == "memory", resumed
