@@ -216,7 +216,7 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
 {
     bool parts = job->sequence_parallel && shape->tp > 1;
     struct rows rows = {.all = plan_rows(job, shape), .type = job->bf16 ? 2 : sizeof(float)};
-    size_t weights, gradients;
+    size_t weights, gradients, shared = plan_cp(shape) > 1 ? 2 * (size_t)cut->kv * (size_t)plan_cp(shape) : 0;
     uint64_t state;
 
     assert(r >= 0 && r < shape->pp);
@@ -230,5 +230,5 @@ void plan_memory_of(const struct plan_job *job, const struct plan_shape *shape, 
     };
     state = ret->weights + ret->optimizer;
     ret->rest = PLAN_PROGRAM_BYTES + (state < PLAN_RING_BYTES ? state : PLAN_RING_BYTES) +
-                (job->bf16 ? (uint64_t)rows.all * 2 * (cut->qkv + cut->q) * sizeof(float) : 0);
+                (job->bf16 ? (uint64_t)rows.all * (2 * (cut->qkv + cut->q) + shared) * sizeof(float) : 0);
 }

@@ -49,6 +49,12 @@ int train_batch_open(struct train *t, struct merr *err)
     return 0;
 }
 
+/* Rows that each rank has room for of a document that cp ranks share. */
+static int rows_of_shared(int length, int cp)
+{
+    return ZIGZAG_PIECES * (int)zigzag_size(length, cp);
+}
+
 static int put_parts(struct pack *p, size_t doc, int size, struct merr *err)
 {
     for (int at = 0; at < p->doc[doc].inputs; at += size) {
@@ -76,7 +82,7 @@ static int pack_heldout(struct train *t, struct merr *err)
             continue;
         rows = p->doc[p->docs - 1].inputs;
         if (t->mesh->cp > 1)
-            rows = ZIGZAG_PIECES * (int)zigzag_size(rows, t->mesh->cp); /* that each rank has room for */
+            rows = rows_of_shared(rows, t->mesh->cp);
         if (open && held + rows > t->info.length) {
             TRY(pack_end(p, multiple_of(t), err));
             open = false;
@@ -229,12 +235,12 @@ int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model
                       struct feed_cfg *ret, struct merr *err)
 {
     const typeof(spec->train.batch) *b = &spec->train.batch;
-    int cp = spec->parallel.cp;
+    int cp = spec->parallel.cp, rows = cp > 1 ? rows_of_shared(b->length, cp) : b->length;
     struct feed_cfg f = {
         .docs = docs, .order = spec->train.data.order, .seed = spec->train.init.seed, .sequences = b->sequences,
         .end = (uint64_t)spec->train.steps, .multiple = 1, .dp = 1,
         .plan = {.replicas = spec->parallel.virtual_workers, .ranks = cp, .capacity = b->capacity,
-                 .micro = b->micro == SPEC_AUTO ? b->capacity * cp / b->length : b->micro,
+                 .micro = b->micro == SPEC_AUTO ? b->capacity / rows : b->micro,
                  .seed = spec->train.init.seed, .cost = cost_of(model, gpu, cp)},
     };
 

@@ -327,7 +327,8 @@ static uint64_t planned_rest(const struct train *t, const struct fit *f)
 {
     uint64_t state = f->weights + f->optimizer, ring = state < MCK_POOL_BYTES ? state : MCK_POOL_BYTES;
     uint64_t rows = (uint64_t)t->micro * t->length;
-    uint64_t widened = rows * 2 * (t->model.qkv_local + t->model.q_local) * sizeof(float);
+    uint64_t kv = (uint64_t)t->model.qkv_local - t->model.q_local, shared = t->mesh->cp > 1 ? t->mesh->cp * kv : 0;
+    uint64_t widened = rows * (2 * (t->model.qkv_local + t->model.q_local) + shared) * sizeof(float);
 
     return PLAN_PROGRAM_BYTES + ring + (type_of(t) == KERN_F32 ? 0 : widened);
 }
