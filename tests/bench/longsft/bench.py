@@ -8,11 +8,14 @@ same memory: micro-batches of CAPACITY tokens, eight of the longest documents. S
 round of every step counts, the first two left out. One JSON object a line; ratio is the time per token of the other
 side over that of sweep.
 
-  sweep_vs_pad      pad: eight documents a micro-batch, as they arrive, brought to the longest of them
-  sweep_vs_pack     pack: first-fit decreasing, replicas as documents arrive
-  bound_vs_sweep    the time per token of one rank alone that has all documents, halved: no division over two is quicker
-
-What context parallelism and chunks bring (sweep_vs_static_cp, chunk_vs_pad) is not measured here."""
+  sweep_vs_pad        pad: eight documents a micro-batch, as they arrive, brought to the longest of them
+  sweep_vs_pack       pack: first-fit decreasing, replicas as documents arrive
+  chunk_vs_pad        chunk in place of sweep: documents in parts, so that a rank holds CHUNK tokens, not CAPACITY
+  bound_vs_sweep      the time per token of one rank alone that has all documents, halved: no division over two is
+                      quicker
+  sweep_vs_static_cp  both with ranks that hold half of the longest document each, and share it: sweep shares what it
+                      must or what pays; static gives every document to both, one a micro-batch
+  sweep_vs_packed_cp  and with every document given to both, but packed"""
 import argparse
 import glob
 import gzip
@@ -26,8 +29,14 @@ import tempfile
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 from tests.integration import ranks  # noqa: E402  # pylint: disable=wrong-import-position
 
-CONTEXT, CAPACITY, DOCUMENTS, LONG_EVERY, SKIP = 2048, 8 * 2048, 32, 30, 2
-SIDES = ("sweep", "pad", "pack")
+CONTEXT, CAPACITY, CHUNK, DOCUMENTS, LONG_EVERY, SKIP = 2048, 8 * 2048, 1024, 32, 30, 2
+REPLICAS, SHARED = {"dp": 2}, {"cp": 2}
+SIDES = {"sweep": ("sweep", REPLICAS), "pad": ("pad", REPLICAS), "pack": ("pack", REPLICAS),
+         "chunk": ("chunk", REPLICAS), "alone": ("sweep", {}), "sweep_cp": ("sweep", SHARED),
+         "static_cp": ("static", SHARED), "packed_cp": ("pack", SHARED)}
+# metric, the side whose time it is, the one it is compared with
+ROWS = (("sweep_vs_pad", "sweep", "pad"), ("sweep_vs_pack", "sweep", "pack"), ("chunk_vs_pad", "chunk", "pad"),
+        ("sweep_vs_static_cp", "sweep_cp", "static_cp"), ("sweep_vs_packed_cp", "sweep_cp", "packed_cp"))
 
 
 def texts(paths, least, most):
@@ -60,21 +69,24 @@ def write_corpus(path):
     return sorted(len(d) for d in short)
 
 
-def spec(corpus, side, steps):
-    return {"name": "longsft", "devices": {"min": 1, "max": 2},
+def spec(corpus, policy, layout, steps):
+    cp = layout.get("cp", 1)
+    capacity = CAPACITY if cp == 1 else CONTEXT // cp
+    return {"name": "longsft", "devices": {"min": cp, "max": 2},
             "train": {"model": {"family": "gpt2", "layers": 2, "hidden": 128, "heads": 4, "context": CONTEXT,
                                 "vocab": 256},
                       "data": {"path": corpus, "format": "jsonl", "samples": "documents"},
-                      "batch": {"sequences": DOCUMENTS, "capacity": CAPACITY},
+                      "batch": {"sequences": DOCUMENTS, "capacity": capacity},
                       "steps": steps},
-            "sequence": {"policy": side}, "parallel": {"virtual_workers": 2}, "checkpoint": {"every_steps": 0}}
+            "sequence": {"policy": policy, "chunk_tokens": CHUNK}, "parallel": {"virtual_workers": 2, "cp": cp},
+            "checkpoint": {"every_steps": 0}}
 
 
-def measure(corpus, side, steps, dp=2):
+def measure(corpus, policy, layout, steps):
     """Milliseconds and tokens of each step."""
     folder = tempfile.mkdtemp(prefix="muster-longsft-")
     try:
-        lines = ranks.train(spec(corpus, side, steps), folder, dp=dp, seconds=900).metrics()
+        lines = ranks.train(spec(corpus, policy, layout, steps), folder, seconds=900, **layout).metrics()
     finally:
         shutil.rmtree(folder)
     seen = [0] + [m["tokens"] for m in lines]
@@ -85,6 +97,10 @@ def per_token(rounds):
     """Microseconds a token, of each step its quickest round."""
     best = [min(r[i][0] for r in rounds) for i in range(len(rounds[0]))]
     return 1e3 * sum(best) / sum(tokens for _, tokens, _ in rounds[0])
+
+
+def mean(rounds, key):
+    return sum(m[key] for _, _, m in rounds[0]) / len(rounds[0])
 
 
 def row(metric, value, unit, reference, ratio):
@@ -106,24 +122,22 @@ def main():
         lengths = write_corpus(corpus)
         print("bench longsft: %d documents of %d bytes in the middle, %d at 95 of 100, %d at most" % (
             len(lengths), lengths[len(lengths) // 2], lengths[len(lengths) * 95 // 100], lengths[-1]), file=sys.stderr)
-        went = {side: [] for side in (*SIDES, "alone")}
+        went = {side: [] for side in SIDES}
         for _ in range(rounds):
-            for side in SIDES:
-                went[side].append(measure(corpus, side, steps))
-            went["alone"].append(measure(corpus, "sweep", steps, dp=1))
+            for side, (policy, layout) in SIDES.items():
+                went[side].append(measure(corpus, policy, layout, steps))
     finally:
         shutil.rmtree(folder)
-    sweep = per_token(went["sweep"])
-    for side in SIDES:
-        if side != "sweep":
-            other = per_token(went[side])
-            padding = sum(m["padding_share"] for _, _, m in went[side][0]) / len(went[side][0])
-            row("sweep_vs_" + side, sweep, "us/token", "%s, %.0f %% of its rows padding: %.5g" % (
-                side, 100 * padding, other), other / sweep)
-    half = per_token(went["alone"]) / 2
-    imbalance = sum(m["imbalance"] for _, _, m in went["sweep"][0]) / len(went["sweep"][0])
-    row("bound_vs_sweep", sweep, "us/token", "half of one rank's: %.5g; planned imbalance %.3f" % (half, imbalance),
-        half / sweep)
+    took = {side: per_token(went[side]) for side in SIDES}
+    for metric, side, other in ROWS:
+        said = "%s: %.5g, %.0f %% of its rows padding, %.1f micro-batches" % (
+            other, took[other], 100 * mean(went[other], "padding_share"), mean(went[other], "micro_batches"))
+        if "sharded_share" in went[side][0][0][2]:
+            said += "; %.0f %% of the tokens shared, not 100" % (100 * mean(went[side], "sharded_share"))
+        row(metric, took[side], "us/token", said, took[other] / took[side])
+    half = took["alone"] / 2
+    row("bound_vs_sweep", took["sweep"], "us/token", "half of one rank's: %.5g; planned imbalance %.3f" % (
+        half, mean(went["sweep"], "imbalance")), half / took["sweep"])
 
 
 if __name__ == "__main__":
