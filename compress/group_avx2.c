@@ -195,6 +195,14 @@ INLINE uint32_t transform(const struct codec *c, const float *v, float *y, const
 
 /* --- chance ------------------------------------------------------------------------------------------------------ */
 
+/* Numbers in (0, 1) of eight halves of words. */
+INLINE __m256 unit8(__m128i halves)
+{
+    __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(halves));
+
+    return _mm256_mul_ps(_mm256_add_ps(x, _mm256_set1_ps(0.5f)), _mm256_set1_ps(0x1p-16f));
+}
+
 /* Four blocks of Philox, a 64-bit lane each. Only the low half of a lane counts: that is what a product takes, so what
  * is above may be anything. */
 struct philox4 {
@@ -214,47 +222,46 @@ INLINE void philox_round(struct philox4 *p, __m256i k0, __m256i k1)
 
 INLINE struct philox4 philox_start(const struct group_chance *chance, uint64_t block)
 {
-    const __m256i lanes = _mm256_setr_epi64x(0, 1, 2, 3);
+    /* In this order blocks leave the transposition below in the order of values. */
+    const __m256i lanes = _mm256_setr_epi64x(0, 2, 1, 3);
 
     return (struct philox4){ _mm256_set1_epi64x(chance->step), _mm256_set1_epi64x(chance->micro),
                              _mm256_add_epi64(_mm256_set1_epi64x((long long)block), lanes),
                              _mm256_set1_epi64x((long long)(block >> 32)) };
 }
 
-/* Numbers in (0, 1) of the halves h of two blocks' words: as the low bits of 128 + h / 65536 they are numbers already,
- * and what is subtracted leaves h + 1/2 of the 65536th parts, exactly. */
-INLINE void units16(__m256i halves, __m256 u[2])
-{
-    const __m256i above = _mm256_set1_epi16(0x4300);
-    const __m256 base = _mm256_set1_ps(128 - 0x1p-17f);
-
-    u[0] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(halves, above)), base);
-    u[1] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(halves, above)), base);
-}
-
 INLINE void philox_units(const struct philox4 *p, __m256 u[4])
 {
     __m256i w01 = _mm256_blend_epi32(p->c0, _mm256_slli_epi64(p->c1, 32), 0xAA);
     __m256i w23 = _mm256_blend_epi32(p->c2, _mm256_slli_epi64(p->c3, 32), 0xAA);
+    __m256i lo = _mm256_unpacklo_epi64(w01, w23), hi = _mm256_unpackhi_epi64(w01, w23);
 
-    units16(_mm256_permute2x128_si256(w01, w23, 0x20), u);
-    units16(_mm256_permute2x128_si256(w01, w23, 0x31), u + 2);
+    u[0] = unit8(_mm256_castsi256_si128(lo));
+    u[1] = unit8(_mm256_extracti128_si256(lo, 1));
+    u[2] = unit8(_mm256_castsi256_si128(hi));
+    u[3] = unit8(_mm256_extracti128_si256(hi, 1));
 }
 
-/* Numbers in (0, 1) of 64 values from index (a multiple of 64) on: as many blocks at once as there are registers. */
-INLINE void draw64(const struct group_chance *chance, uint64_t index, __m256 u[8])
+/* Numbers in (0, 1) of 128 values from index (a multiple of 128) on: four blocks of four, so that none waits for its
+ * products. */
+INLINE void draw128(const struct group_chance *chance, uint64_t index, __m256 u[16])
 {
     __m256i k0 = _mm256_set1_epi64x(chance->key[0]), k1 = _mm256_set1_epi64x(chance->key[1]);
     struct philox4 a = philox_start(chance, index / 8), b = philox_start(chance, index / 8 + 4);
+    struct philox4 c = philox_start(chance, index / 8 + 8), d = philox_start(chance, index / 8 + 12);
 
     for (int round = 0; round < 10; round++) {
         philox_round(&a, k0, k1);
         philox_round(&b, k0, k1);
+        philox_round(&c, k0, k1);
+        philox_round(&d, k0, k1);
         k0 = _mm256_add_epi32(k0, _mm256_set1_epi64x(0x9E3779B9));
         k1 = _mm256_add_epi32(k1, _mm256_set1_epi64x(0xBB67AE85));
     }
     philox_units(&a, u);
     philox_units(&b, u + 4);
+    philox_units(&c, u + 8);
+    philox_units(&d, u + 12);
 }
 
 /* --- codes ------------------------------------------------------------------------------------------------------- */
@@ -357,12 +364,12 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
 {
     const __m256 by = _mm256_set1_ps(inv), top = _mm256_set1_ps(group_target(c));
     const __m256 bottom = _mm256_set1_ps(-group_target(c));
-    __m256 u[8];
+    __m256 u[16];
     __m256i q[4];
 
     for (size_t i = 0; i < c->group; i += 32, codes += 4 * bits) {
-        if (stochastic && i % 64 == 0)
-            draw64(chance, chance->offset + at + i, u);
+        if (stochastic && i % 128 == 0)
+            draw128(chance, chance->offset + at + i, u);
         for (size_t k = 0; k < 4; k++) {
             __m256 t = _mm256_mul_ps(_mm256_loadu_ps(y + i + 8 * k), by);
 
@@ -371,7 +378,7 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
                 continue;
             }
             if (stochastic) {
-                t = _mm256_floor_ps(_mm256_add_ps(t, u[i % 64 / 8 + k]));
+                t = _mm256_floor_ps(_mm256_add_ps(t, u[i % 128 / 8 + k]));
                 t = _mm256_max_ps(_mm256_min_ps(t, top), bottom);
             }
             q[k] = _mm256_cvtps_epi32(t); /* the nearest is within the scale */
