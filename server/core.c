@@ -228,6 +228,7 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
         touch_nodes(c, &e->job);
     if (job_ended(e->job.state))
         c->ended[e->job.state - JOB_SUCCEEDED]++;
+    c->ended_new += job_ended(e->job.state);
     events_emit_new(c, e->job.id, e->job.user, event, true, false, job_ended(e->job.state));
     core_dirty(c, e);
     c->schedule_wanted = true;
@@ -383,6 +384,8 @@ static void tick(struct core *c, int64_t now)
         store_renew(c->store);
         c->renewed_us = now;
     }
+    if (c->ended_new > (size_t)c->cfg.keep_ended / 100)
+        retire_jobs(c);
     if (now - c->speeds_kept_us > SPEEDS_US) {
         classes_keep(c);
         c->speeds_kept_us = now;
@@ -628,6 +631,7 @@ int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *st
     *c = (struct core){ .cfg = *cfg, .redis = redis, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST };
     c->done_tail = &c->done;
     c->schedule_wanted = true;
+    c->ended_new = SIZE_MAX; /* an earlier musterd may have kept more */
     queue_init(&c->queue, CORE_QUEUE_MAX);
     c->table = calloc(c->n_buckets, sizeof(struct entry *));
     c->nodes = calloc(CORE_NODES_MAX, sizeof(struct node *));

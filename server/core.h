@@ -42,7 +42,6 @@
 #define CORE_WAITERS_MAX 8192
 #define CORE_KEYS_MAX 16384               /* rendezvous keys of a run */
 #define CORE_RENDEZVOUS_BYTES (256 << 20) /* of all runs */
-#define CORE_ENDED_MAX 500000
 #define DRAIN_LIMIT_S 300 /* a run that is asked to drain and does not is stopped */
 
 enum rank_phase { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_EXITED };
@@ -195,6 +194,7 @@ struct auth;
 struct core_cfg {
     const char *state_dir, *jobs_dir;
     int unknown_after_s, lost_after_s;
+    int keep_ended; /* jobs that have ended and are still known */
     struct sched_config sched; /* policy and times */
     struct auth *auth; /* borrowed */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
@@ -218,6 +218,7 @@ struct core {
     size_t n_order, order_cap;
     size_t by_state[JOB_STATES]; /* of the working set */
     uint64_t ended[3];           /* succeeded, failed, cancelled: ever */
+    size_t ended_new;            /* since retire_jobs looked */
     uint64_t next_job, next_event;
     bool counters_changed;
     struct entry *dirty;
@@ -332,6 +333,9 @@ void classes_of_spec(const struct core *c, struct entry *e, const struct job_spe
 void classes_learned(struct core *c);                 /* speeds have changed */
 void classes_keep(struct core *c);                    /* put them into the batch */
 int classes_load(struct core *c, struct merr *err);   /* after the nodes */
+
+/* retire.c */
+void retire_jobs(struct core *c); /* forget the oldest of those that have ended, where there are too many */
 
 /* gpus.c */
 void gpus_take(struct core *c, struct node *n, const json_t *body); /* from a registration or a report */

@@ -101,6 +101,14 @@ int files_make_job(const struct files *f, uint64_t job, struct merr *err)
     return io_mkdirs(path, 0700, err);
 }
 
+void files_drop_job(const struct files *f, uint64_t job)
+{
+    char path[sizeof(f->spool) + 32];
+
+    (void)snprintf(path, sizeof(path), "%s/j%llu", f->spool, (unsigned long long)job);
+    (void)io_remove_tree(path, NULL); /* what cannot be removed is found by whoever looks there */
+}
+
 /* --- taking pieces in -------------------------------------------------------------------------------- */
 
 /* Append text at offset if the file is that long. Returns the offset to acknowledge, or a negative errno. */

@@ -38,6 +38,9 @@ json_t *files_last_metrics(const struct files *f, uint64_t job);
 
 /* On the files' thread: store a report's pieces (call->body), leave what was durable in call->acks and what was new in
  * call->fresh. */
+/* Remove what was kept of a job; on the files' thread. */
+void files_drop_job(const struct files *f, uint64_t job);
+
 void files_take_report(struct files *f, struct call *call);
 
 /* On the files' thread: answer GET …/logs and …/metrics from the call's query. */

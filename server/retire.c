@@ -1,0 +1,51 @@
+/* Jobs that ended long ago: the store and the spool keep the newest of them. Their own folders stay. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/core.h"
+
+#define RETIRE_MOST 256 /* at once */
+
+static void drop_record(struct core *c, const char *number)
+{
+    char key[48], events[56], notes[56];
+
+    (void)snprintf(key, sizeof(key), "muster:job:%.20s", number);
+    (void)snprintf(events, sizeof(events), "%s:events", key);
+    (void)snprintf(notes, sizeof(notes), "%s:notes", key);
+    store_add(c->store, "DEL", key, events, notes, NULL);
+    store_add(c->store, "ZREM", "muster:jobs:ended", number, NULL);
+}
+
+/* On the files' thread. */
+static void drop_spool(struct core *c, struct call *call)
+{
+    files_drop_job(c->files, call->job);
+    call_free(call);
+}
+
+void retire_jobs(struct core *c)
+{
+    redisReply *reply = store_read(c->store, NULL, "ZCARD muster:jobs:ended");
+    long long surplus = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer - c->cfg.keep_ended : 0;
+
+    freeReplyObject(reply);
+    c->ended_new = 0;
+    if (surplus <= 0)
+        return;
+    if (surplus > RETIRE_MOST) {
+        surplus = RETIRE_MOST;
+        c->ended_new = SIZE_MAX; /* go on with the next tick */
+    }
+    reply = store_read(c->store, NULL, "ZRANGE muster:jobs:ended 0 %lld", surplus - 1);
+    for (size_t i = 0; reply && i < reply->elements; i++) {
+        struct call *call = call_new(NULL, drop_spool);
+
+        drop_record(c, reply->element[i]->str);
+        if (call) {
+            call->job = strtoull(reply->element[i]->str, NULL, 10);
+            files_post(c->files, call);
+        }
+    }
+    freeReplyObject(reply);
+}
