@@ -307,11 +307,22 @@ static void print_metrics(const json_t *columns, bool all)
     cli_print_table_new(&table, rows);
 }
 
+/* The first of names, separated by commas, that is no column; NULL: all are. */
+static const char *find_missing(const json_t *columns, const char *names, char out[104])
+{
+    for (const char *p = names; p && *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ',')) {
+        (void)snprintf(out, 104, "%.*s", (int)strcspn(p, ","), p);
+        if (*out && !json_object_get(columns, out))
+            return out;
+    }
+    return NULL;
+}
+
 int follow_metrics(struct cli *c)
 {
     const char *names = cli_option(c, "names");
     json_t *answer = NULL;
-    char path[256], tail[160];
+    char path[256], tail[160], missing[104];
     long points;
     int r;
 
@@ -329,6 +340,11 @@ int follow_metrics(struct cli *c)
         r = cli_call(c, "GET", path, NULL, NULL, &answer);
     if (r)
         return r;
+    if (cli_int(answer, "points") > 0 && find_missing(json_object_get(answer, "metrics"), names, missing)) {
+        json_decref(answer);
+        return cli_fail(CLI_NOT_FOUND, "job '%s' measures no '%s'; `muster metrics %s -o json` shows what it does",
+                        c->arg[0], missing, c->arg[0]);
+    }
     if (c->json)
         return cli_print_json_new(answer);
     if (cli_int(answer, "points") == 0)

@@ -222,6 +222,7 @@ def test_show_tells_all_of_a_job(cluster, trained):
     assert re.search(r"^progress      step 60 of 60, loss \d\.\d{4}, \d+ tokens/s$", text, re.M)
     assert re.search(r"^held out      loss \d\.\d{4} at step 60$", text, re.M)
     assert said(cluster, "show", trained, "-o", "json") == cluster.job(trained)
+    assert said(cluster, "show", trained[1:], "-o", "json")["id"] == trained  # the number alone
     assert run(cluster, "explain", trained).stdout == f"{trained} succeeded: every rank is done\n"
 
 
@@ -261,6 +262,7 @@ def test_metrics_are_a_table_or_columns(cluster, trained):
     assert document["points"] == 60 and document["metrics"]["step"] == list(range(60))
     chosen = run(cluster, "metrics", trained, "--names", "mfu,bytes_tp", "-n", "2").stdout.splitlines()
     assert chosen[0].split() == ["step", "mfu", "bytes_tp"]
+    assert "measures no 'los'" in run(cluster, "metrics", trained, "--names", "lr,los", status=3).stderr
     plain = command(cluster, "true")
     assert "no metrics of job" in run(cluster, "metrics", plain).stderr
 

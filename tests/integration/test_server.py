@@ -573,7 +573,7 @@ def test_what_is_much_for_one_write_comes_in_several(cluster):
         finally:
             os.kill(redis, signal.SIGCONT)
         assert [j.result().status_code for j in jobs] == [201] * 12
-    assert writes() - before >= 4  # of at most 4 MiB and a spec
+    assert writes() - before >= 3  # of at most 4 MiB and a spec, so of five
 
 
 def test_a_report_of_very_many_events_is_taken_in_parts(cluster):
