@@ -259,21 +259,18 @@ static double arrears(double due_us, double had_us)
 }
 
 /* Tenant, job, class, finish-time fairness and, when not all minima fit, the share it was due over what it had. */
-static double weight_of(const struct round *r, const struct rjob *j, double all_weights)
+static double weight_of(const struct round *r, const struct rjob *j, double all_weights, double devices)
 {
     const struct sched_job *job = j->job;
     const struct sched_tenant *tenant = &r->in->tenants[job->tenant];
     double own = (double)tenant->weight_milli * (double)job->weight_milli / 1e6, w = own;
-    double age = (double)(r->in->config.now_us - job->submit_us), devices = 0;
+    double age = (double)(r->in->config.now_us - job->submit_us);
 
     w *= clamp((double)job->rho_milli / 1000.0, 1.0, 4.0) * sqrt((double)job->min);
     if (job->class_ == SCHED_OPPORTUNISTIC)
         w *= 0.25;
-    if (r->contended && age > 0) {
-        for (int t = 0; t < RATES_TYPES_MAX; t++)
-            devices += r->total[t];
+    if (r->contended && age > 0)
         w *= arrears(own / all_weights * devices * age, (double)job->attained_us);
-    }
     return w;
 }
 
@@ -303,11 +300,16 @@ static double worth_of(const struct cand *cand, double factor, double base, bool
     return LAMBDA - 1 / sqrt(x) - (change ? MOVE_COST : 0);
 }
 
+static double bonus_of(const struct rjob *j)
+{
+    return !j->urgent ? 0 : j->job->class_ == SCHED_GUARANTEED ? GUARANTEE : STARVING;
+}
+
 /* worth: of each candidate to a job that waits; NULL: not known. */
-static void value(struct round *r, struct rjob *j, const struct sched_shape *now, double weight, const double *worth)
+static void value(struct round *r, struct rjob *j, const struct sched_shape *now, const double *worth)
 {
     const struct sched_job *job = j->job;
-    double base = 0, factor = j->current != NONE ? restart_factor(r, job) : 1, bonus = 0, hold = 0;
+    double base = 0, factor = j->current != NONE ? restart_factor(r, job) : 1, hold = 0;
 
     if (j->current != NONE)
         worth = NULL;
@@ -316,16 +318,14 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
 
         base = base == 0 || rate < base ? rate : base;
     }
-    if (j->urgent)
-        bonus = job->class_ == SCHED_GUARANTEED ? GUARANTEE : STARVING;
     if (now->type[0] >= 0 && in_slice(r, job))
-        hold = HOLD * weight;
+        hold = HOLD * j->weight;
     for (int c = 0; c < j->n; c++) {
         struct cand *cand = cand_of(r, j, c);
         bool same = c == j->current;
         double x = worth ? worth[c] : worth_of(cand, same ? 1 : factor, base, !same && j->current != NONE), per_device;
 
-        cand->utility = millis(weight * x + bonus + hold);
+        cand->utility = millis(j->weight * x + bonus_of(j) + hold);
         assert(cand->utility >= 0);
         per_device = cand->utility / shape_size(&cand->shape);
         j->per_device = per_device > j->per_device ? per_device : j->per_device;
@@ -487,28 +487,22 @@ static void count_free(const struct round *r, int32_t ret[RATES_TYPES_MAX])
 }
 
 /* Between full rounds nobody gives way to a job unless one is urgent: it waits where too little is free. */
-static bool cannot_start(const struct round *r, struct rjob *j, bool reclaim)
+static bool cannot_start(const struct round *r, const struct rjob *j)
 {
     int64_t free_now = 0;
 
-    if (r->in->config.mode != SCHED_FAST || r->in->config.policy != SCHED_POLICY_MUSTER || reclaim ||
-        j->job->n_places > 0)
-        return false;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         free_now += j->job->types >> t & 1 ? r->free[t] : 0;
-    j->crowded = free_now < j->job->min;
-    j->current = j->chosen = NONE;
-    return j->crowded;
+    return j->job->n_places == 0 && free_now < j->job->min;
 }
 
-int candidates_fill(struct round *r)
+/* What each job weighs, and which are not looked at. Returns whether an urgent one waits. */
+static bool weigh_jobs(struct round *r)
 {
-    double weights = 0;
-    int64_t minima = 0, devices = 0;
+    double weights = 0, devices = 0;
+    int64_t minima = 0;
     bool reclaim = false;
 
-    if (mark_urgent(r) < 0)
-        return -ENOMEM;
     for (size_t i = 0; i < r->n_jobs; i++) {
         const struct sched_job *job = r->jobs[i].job;
 
@@ -518,8 +512,31 @@ int candidates_fill(struct round *r)
     }
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         devices += r->total[t];
-    r->contended = minima > devices;
+    r->contended = (double)minima > devices;
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct rjob *j = &r->jobs[i];
+        int32_t most;
+
+        sched_job_range(j->job, &j->least, &most);
+        j->weight = weight_of(r, j, weights, devices);
+        j->claim = (j->weight * (LAMBDA - 1) + bonus_of(j)) / j->least;
+    }
+    return reclaim;
+}
+
+int candidates_fill(struct round *r)
+{
+    bool muster = r->in->config.policy == SCHED_POLICY_MUSTER, reclaim;
+
+    if (mark_urgent(r) < 0)
+        return -ENOMEM;
+    reclaim = weigh_jobs(r);
     count_free(r, r->free);
+    if (muster && (reclaim || r->in->config.mode == SCHED_FULL))
+        queue_cut(r);
+    else if (muster)
+        for (size_t i = 0; i < r->n_jobs; i++)
+            r->jobs[i].crowded = cannot_start(r, &r->jobs[i]);
     if (r->in->cache)
         cache_enter(r->in->cache, r);
     for (size_t i = 0; i < r->n_jobs; i++) {
@@ -527,14 +544,13 @@ int candidates_fill(struct round *r)
         const double *worth;
         struct sched_shape now;
 
-        if (cannot_start(r, j, reclaim))
+        j->current = j->chosen = NONE;
+        if (j->crowded)
             continue;
         if (add_candidates(r, j, &now, &worth) < 0)
             return -ENOMEM;
-        j->pinned = j->current != NONE &&
-                    (j->job->fixed ||
-                     (just_changed(r, j->job) && !reclaim && r->in->config.policy == SCHED_POLICY_MUSTER));
-        value(r, j, &now, weight_of(r, j, weights), worth);
+        j->pinned = j->current != NONE && (j->job->fixed || (just_changed(r, j->job) && !reclaim && muster));
+        value(r, j, &now, worth);
     }
     return 0;
 }

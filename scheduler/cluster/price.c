@@ -174,7 +174,7 @@ static void find_prices(struct round *r, struct market *m)
         const struct rjob *j = &r->jobs[i];
 
         total_u += j->n > 0 ? utility(r, j, j->n - 1) : 0;
-        if (!j->pinned)
+        if (!j->pinned && j->n > 0)
             add_bidder(r, m, i);
     }
     for (int k = 0; k < RATES_TYPES_MAX; k++)

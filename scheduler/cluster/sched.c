@@ -239,6 +239,8 @@ static struct sched_verdict verdict_of(struct round *r, const struct rjob *j)
 
 static int make_plan(struct round *r, struct sched_plan *p)
 {
+    size_t n = 0; /* that change */
+
     r->value = 0; /* of what could be placed, not of what was wished */
     for (size_t i = 0; i < r->n_jobs && r->dual > 0; i++)
         r->value += r->jobs[i].chosen == NONE ? 0 : cand_of(r, &r->jobs[i], r->jobs[i].chosen)->utility;
@@ -253,12 +255,17 @@ static int make_plan(struct round *r, struct sched_plan *p)
         return -ENOMEM;
     }
     r->places = NULL;
-    for (size_t i = 0; i < r->n_jobs; i++)
-        p->verdicts[r->jobs[i].index] = verdict_of(r, &r->jobs[i]);
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        struct sched_verdict v = verdict_of(r, &r->jobs[i]);
+
+        p->verdicts[r->jobs[i].index] = v;
+        if (v.action != SCHED_KEEP && v.action != SCHED_WAIT)
+            r->order[n++] = r->jobs[i].index;
+    }
     for (int action = SCHED_STOP; action <= SCHED_START; action++)
-        for (size_t i = 0; i < r->n_jobs; i++)
-            if ((int)p->verdicts[r->jobs[i].index].action == action)
-                p->order[p->n_order++] = r->jobs[i].index;
+        for (size_t i = 0; i < n; i++)
+            if ((int)p->verdicts[r->order[i]].action == action)
+                p->order[p->n_order++] = r->order[i];
     memcpy(p->prices, r->prices, sizeof(p->prices));
     p->value_u = (int64_t)(r->value * 1e6);
     p->dual_u = (int64_t)(r->dual * 1e6);

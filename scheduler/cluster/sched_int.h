@@ -24,10 +24,13 @@ struct rjob { /* a job in the round, by id */
     bool pinned;       /* keeps its current candidate */
     bool lost;         /* had devices that are gone */
     bool urgent;       /* a guarantee within its quota, or starving */
-    bool crowded;      /* it was not looked at: it takes more than is free */
+    bool crowded;      /* it was not looked at: it takes more than is free, or too many are before it */
     bool placed;
     bool kept;         /* where it was */
     uint8_t mask;      /* of its types, in round.masks */
+    int32_t least;     /* devices it takes at least */
+    double weight;     /* of what it gains */
+    double claim;      /* worth of its smallest configuration a device */
     double per_device; /* none of its candidates is worth more a device */
     enum sched_reason reason;
     uint64_t behind;
@@ -74,6 +77,9 @@ static inline struct cand *cand_of(const struct round *r, const struct rjob *j, 
 
 /* Candidates of every job with their utilities (candidates.c). 0 or -ENOMEM. */
 int candidates_fill(struct round *r);
+
+/* Mark those that wait as crowded who are too far back in the queue, by claim (queue.c). */
+void queue_cut(struct round *r);
 
 /* Whether the job may change from its present candidate to c within used and the tenants' limits (policy.c). */
 bool choice_fits(const struct round *r, const struct rjob *j, int c);

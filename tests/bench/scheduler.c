@@ -1,4 +1,5 @@
-/* bench scheduler - full and fast rounds at 10,000 and 100,000 devices, their growth and their gap; a month's trace
+/* bench scheduler - full and fast rounds at 10,000 and 100,000 devices, their growth and their gap; a long queue; a
+ * month's trace
  *
  * Synthetic: nodes of eight devices in eight types; a fifth as many jobs as devices, a quarter of them waiting, each
  * with a range of counts on two to four types. The jobs that run were placed by full rounds. Times are processor time
@@ -88,9 +89,9 @@ static struct sched_job make_job(struct world *w, size_t i)
                                .profile = &w->kinds[draw(KINDS)] };
 }
 
-static void world_init(struct world *w, size_t devices)
+static void world_init(struct world *w, size_t devices, size_t jobs)
 {
-    size_t nodes = devices / 8, jobs = devices / 5;
+    size_t nodes = devices / 8;
 
     *w = (struct world){ .nodes = room(nodes, sizeof(*w->nodes)), .jobs = room(jobs, sizeof(*w->jobs)),
                          .places = room(jobs, sizeof(*w->places)) };
@@ -181,7 +182,7 @@ static struct figures measure(size_t devices, int rounds)
     struct world w;
 
     draws = 0;
-    world_init(&w, devices);
+    world_init(&w, devices, devices / 5);
     for (int i = 0; i < 3; i++) { /* three quarters of the jobs find their places */
         (void)one(&w, SCHED_FULL, true, &ignored);
         w.in.config.now_us += 3600 * S;
@@ -199,6 +200,24 @@ static struct figures measure(size_t devices, int rounds)
     return (struct figures){ .full_ms = (double)full[(rounds * 99 - 1) / 100] / 1e3,
                              .full_mean_ms = sum / rounds,
                              .fast_ms = (double)fast[(rounds * 99 - 1) / 100] / 1e3, .gap = (double)gap / 1e6 };
+}
+
+/* A full round of an overloaded cluster: 512 devices, 8,000 jobs, nearly all of them waiting. */
+static double backlog_ms(int rounds)
+{
+    int64_t us = 0, gap = 0;
+    struct world w;
+
+    draws = 0;
+    world_init(&w, 512, 8000);
+    for (int i = 0; i < rounds + 3; i++) {
+        int64_t t = one(&w, SCHED_FULL, true, &gap);
+
+        us += i < 3 ? 0 : t;
+        w.in.config.now_us += 600 * S;
+    }
+    world_clear(&w, 8000);
+    return (double)us / rounds / 1e3;
 }
 
 static int report(const char *metric, double value, const char *unit, double target)
@@ -341,6 +360,7 @@ int main(int argc, char **argv)
     missed += report("fast_round_10k_p99_ms", mid.fast_ms, "ms", 5);
     missed += report("gap_10k", mid.gap, "share", 0.01);
     missed += report("growth_1k_10k", mid_ms / small_ms, "times", 13);
+    missed += report("full_round_backlog_8k_ms", backlog_ms(quick ? 3 : 20), "ms", 10);
     missed += report("map_workers_us", map_us(), "us", 10);
     missed += report("plan_search_1024_ms", plan_ms(), "ms", 20);
     missed += report("trace_30d_s", trace_s(quick ? 200 : 10000), "s", 60);
