@@ -15,7 +15,6 @@
 #define ROW_FLOATS 16384 /* about so many elements of an item of whole rows */
 #define STRIP 64         /* columns of an item that walks all rows */
 #define PARTIAL_ROWS 64  /* rows whose sums one item of a norm's backward collects */
-#define COPY_ROWS 256    /* rows of an item of a copy of rows */
 #define WAKE_US 40.0     /* a call below this stays on its thread */
 
 int cpu_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
@@ -154,53 +153,6 @@ static void mem_free(struct kern_stream *s, void *p)
 {
     (void)s;
     host_free(p);
-}
-
-struct rows_job {
-    char *dst;
-    const char *src;
-    size_t dst_stride, src_stride, bytes;
-    int rows;
-};
-
-static void rows_item(void *arg, int item, int worker)
-{
-    const struct rows_job *j = arg;
-    int end = (item + 1) * COPY_ROWS < j->rows ? (item + 1) * COPY_ROWS : j->rows;
-
-    (void)worker;
-    for (size_t r = (size_t)item * COPY_ROWS; r < (size_t)end; r++)
-        memcpy(j->dst + r * j->dst_stride, j->src + r * j->src_stride, j->bytes);
-}
-
-static int copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,
-                     size_t bytes, int rows, struct merr *err)
-{
-    struct rows_job j = { dst, src, dst_stride, src_stride, bytes, rows };
-
-    (void)err;
-    cpu_run(s, (rows + COPY_ROWS - 1) / COPY_ROWS, (double)rows * (double)bytes * 1e-4, rows_item, &j);
-    return 0;
-}
-
-static int copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err)
-{
-    (void)s;
-    (void)err;
-    memmove(dst, src, bytes);
-    return 0;
-}
-
-static int fill(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err)
-{
-    (void)s;
-    (void)err;
-    if (value == 0)
-        memset(dst, 0, n * sizeof(*dst));
-    else
-        for (size_t i = 0; i < n; i++)
-            dst[i] = value;
-    return 0;
 }
 
 static void weights_changed(struct kern_stream *s, const void *p, size_t bytes)
@@ -697,9 +649,9 @@ const struct kern_ops *kern_cpu(void)
         .stream_sync = stream_sync,
         .mem_alloc = mem_alloc,
         .mem_free = mem_free,
-        .copy = copy,
-        .copy_rows = copy_rows,
-        .fill = fill,
+        .copy = cpu_copy,
+        .copy_rows = cpu_copy_rows,
+        .fill = cpu_fill,
         .to_bf16 = bf16_from_f32,
         .gemm = cpu_gemm,
         .weights_changed = weights_changed,

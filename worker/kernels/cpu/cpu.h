@@ -64,6 +64,11 @@ int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *e
 /* What follows the product in rows [row, row + rows) and columns [column, column + cols) of C. */
 void cpu_epilogue(const struct kern_stream *s, const struct kern_gemm *g, int row, int column, int rows, int cols);
 
+/* As the entries of struct kern_ops. */
+int cpu_copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err);
+int cpu_copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride, size_t bytes,
+                  int rows, struct merr *err);
+int cpu_fill(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err);
 int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err);
 int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
 int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err);
