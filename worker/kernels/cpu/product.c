@@ -21,7 +21,7 @@
 #define STRETCH 2048           /* most depth of packed B */
 #define PACKED_FLOATS 2097152  /* about so much of B is packed at once */
 #define PACK_PANELS 4          /* of B in an item of packing */
-#define ROW_PANELS_MIN 8       /* fewer would wait for B */
+#define ROW_PANELS_MIN 8       /* on average: fewer would wait for B */
 #define COLUMN_PANELS_MIN 8
 #define ITEMS 16               /* enough to go round */
 #define ALONE_FLOPS 16e6       /* a product below this stays on its thread */
@@ -58,6 +58,15 @@ static int max_int(int x, int y)
 static int part_at(int all, int n, int i)
 {
     return (int)((int64_t)all * i / n);
+}
+
+/* Where item i of n begins among so many panels of rows: those of the first half are three times as large as the rest,
+ * so that threads end at about the same time. */
+static int rows_at(int panels, int n, int i)
+{
+    int large = n - n / 2, weight = i < large ? 3 * i : 2 * large + i;
+
+    return (int)((int64_t)panels * weight / (2 * large + n));
 }
 
 static float *panel_of(const struct product *p, int panel)
@@ -134,9 +143,9 @@ static struct block block_of(const struct product *p, int item, int first_panel,
 {
     const struct kern_gemm *g = p->g;
     int high = p->tile->rows, i = item / p->column_items, all = ceil_div(g->m, high);
-    struct block k = { .m = part_at(all, p->row_items, i) * high, .n = p->n0 + first_panel * p->tile->columns };
+    struct block k = { .m = rows_at(all, p->row_items, i) * high, .n = p->n0 + first_panel * p->tile->columns };
 
-    k.rows = min_int(part_at(all, p->row_items, i + 1) * high, g->m) - k.m;
+    k.rows = min_int(rows_at(all, p->row_items, i + 1) * high, g->m) - k.m;
     if (g->c_type == KERN_BF16) {
         k.ldc = p->wide_ld;
         k.c = p->wide + (size_t)worker * CPU_PANEL_ROWS * p->wide_ld;
@@ -174,12 +183,13 @@ static void product_item(void *arg, int item, int worker)
         bf16_finish(p->stream, g, b.c, b.ldc, b.m, b.n, b.rows, min_int((end - begin) * width, g->n - b.n));
 }
 
-/* Items of about equal size: rows first, and columns where rows are few. */
+/* Rows first, and columns where rows are few. */
 static void cut_items(struct product *p)
 {
-    int panels = ceil_div(p->g->m, p->tile->rows);
+    int panels = ceil_div(p->g->m, p->tile->rows), most = CPU_PANEL_ROWS / p->tile->rows;
 
-    p->row_items = max_int(ceil_div(panels, CPU_PANEL_ROWS / p->tile->rows), min_int(ITEMS, panels / ROW_PANELS_MIN));
+    /* the largest of n items have 3/2n of the rows, or somewhat less; see rows_at */
+    p->row_items = max_int(ceil_div(3 * panels, 2 * most), min_int(ITEMS, panels / ROW_PANELS_MIN));
     p->column_items = min_int(ceil_div(ITEMS, p->row_items), max_int(1, p->panels / COLUMN_PANELS_MIN));
 }
 
