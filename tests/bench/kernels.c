@@ -8,8 +8,12 @@
  * which this processor multiplies and adds; divisions and roots, which take several times as long, count as one.
  * `plain` is the plain twin's rate.
  *
+ * Attention's memory is beside that of a short sequence times the length: a ratio of 1 or more means that it grows no
+ * faster than the length.
+ *
  * One JSON object a line; ratio is value / reference, higher is better. */
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -488,6 +492,58 @@ static void bench_attention(struct bench *b, int docs, int length, int heads, in
     free(cu);
 }
 
+/* --- memory of attention against the length ---------------------------------------------------------------------- */
+
+static size_t in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+
+    return m.uordblks + m.hblkhd;
+}
+
+/* Bytes that a fresh stream holds after attention over one sequence, forward and backward: beside the arrays of the
+ * call, all that it takes. One head, as the time grows with the square of the length. */
+static size_t attention_memory(enum kern_type type, int length)
+{
+    enum { DIM = 64 };
+    const int32_t cu[2] = { 0, length };
+    size_t n = (size_t)length * DIM, before;
+    float *x = calloc(9 * n, sizeof(*x));
+    struct kern_attention a = { .type = type, .tokens = length, .heads = 1, .kv_heads = 1, .dim = DIM, .ld = 3 * DIM,
+                                .cu = cu, .docs = 1, .scale = 0.125f, .qkv = x, .out = x + 3 * n, .lse = x + 4 * n,
+                                .dout = x + 5 * n, .dqkv = x + 6 * n };
+    struct bench b = { .ops = kern_cpu() };
+    struct merr err;
+
+    if (!x)
+        die("memory", "none left");
+    before = in_use();
+    must(b.ops->stream_new(&(struct kern_cfg){ .threads = 1 }, &b.s, &err), &err);
+    call_attention(&b, &a);
+    call_attention_back(&b, &a);
+    before = in_use() - before;
+    b.ops->stream_free(b.s);
+    free(x);
+    return before;
+}
+
+static void bench_attention_memory(enum kern_type type, bool quick)
+{
+    static const int length[] = { 256, 1024, 4096, 16384 };
+    size_t least = 0;
+
+    for (int i = 0; i < (quick ? 3 : 4); i++) {
+        size_t bytes = attention_memory(type, length[i]);
+        char metric[96];
+
+        least = i == 0 ? bytes : least;
+        (void)snprintf(metric, sizeof(metric), "attention memory %s, 1 of %d", type == KERN_BF16 ? "bf16" : "f32",
+                       length[i]);
+        report(metric, (double)bytes, "bytes", "those at 256 times the length",
+               (double)least * length[i] / length[0] / (double)bytes, 1);
+    }
+}
+
 static int threads_of(const char *text)
 {
     char *end;
@@ -545,6 +601,8 @@ int main(int argc, char **argv)
     bench_attention(&b, 4, 256, 6, 64);
     bench_attention(&b, 1, 1024, 6, 64);
     bench_attention(&b, 4, 128, 4, 32);
+    bench_attention_memory(KERN_F32, quick);
+    bench_attention_memory(KERN_BF16, quick);
     bench_loops(&b, 1024, 384);
     bench_loops(&b, quick ? 4096 : 16384, 768);
     kern_plain()->stream_free(b.plain_s);
