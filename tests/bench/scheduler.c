@@ -360,7 +360,7 @@ int main(int argc, char **argv)
     missed += report("fast_round_10k_p99_ms", mid.fast_ms, "ms", 5);
     missed += report("gap_10k", mid.gap, "share", 0.01);
     missed += report("growth_1k_10k", mid_ms / small_ms, "times", 13);
-    missed += report("full_round_backlog_8k_ms", backlog_ms(quick ? 3 : 20), "ms", 10);
+    missed += report("full_round_backlog_8k_ms", backlog_ms(quick ? 3 : 20), "ms", 15);
     missed += report("map_workers_us", map_us(), "us", 10);
     missed += report("plan_search_1024_ms", plan_ms(), "ms", 20);
     missed += report("trace_30d_s", trace_s(quick ? 200 : 10000), "s", 60);
