@@ -3,7 +3,8 @@
 `make curves` trains `small` (6 layers, 384 wide, 256 bytes of context, 4 sequences a step) on the quickstart's text
 under f32 and bf16 x {1 rank, tp=2, pp=2, dp=2}, one after the other, each on 2 threads in all, and writes
 docs/curves.json and docs/images/curves.svg. A run that docs/curves.json has already, of as many steps, is not made
-again, so that the whole may be made in pieces: CURVES=f32-1,bf16-tp2 names some.
+again, so that the whole may be made in pieces: CURVES=f32-1,bf16-tp2 names some. pp=2 and dp=2 must have
+one rank's losses; where they have others, runs of different versions have been mixed, and the exit status is 1.
 """
 import argparse
 import json
@@ -104,6 +105,12 @@ def picture(runs, steps):
     return "\n".join(lines + ["</svg>"]) + "\n"
 
 
+def strayed(runs):
+    """Names of the runs that should have one rank's losses to the bit and have others."""
+    return [name for name, run in runs.items() for precision, layout in [name.split("-")]
+            if layout in ("pp2", "dp2") and precision + "-1" in runs and run["loss"] != runs[precision + "-1"]["loss"]]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--corpus", required=True)
@@ -127,6 +134,9 @@ def main():
             f.write("{\n" + ",\n".join('"%s": %s' % (n, json.dumps(r)) for n, r in runs.items()) + "\n}\n")
     with open(os.path.join(o.docs, "images", "curves.svg"), "w", encoding="ascii") as f:
         f.write(picture(runs, o.steps))
+    for name in strayed(runs):
+        print("%s has other losses than one rank" % name)
+    sys.exit(1 if strayed(runs) else 0)
 
 
 if __name__ == "__main__":
