@@ -41,11 +41,11 @@ void retire_jobs(struct core *c)
     for (size_t i = 0; reply && i < reply->elements; i++) {
         struct call *call = call_new(NULL, drop_spool);
 
+        if (!call) /* no memory: the record stays, or nothing would find the spool again */
+            break;
         drop_record(c, reply->element[i]->str);
-        if (call) {
-            call->job = strtoull(reply->element[i]->str, NULL, 10);
-            files_post(c->files, call);
-        }
+        call->job = strtoull(reply->element[i]->str, NULL, 10);
+        files_post(c->files, call);
     }
     freeReplyObject(reply);
 }
