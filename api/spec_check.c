@@ -107,7 +107,8 @@ static int default_workers(int sequences, int micro)
     return 1;
 }
 
-/* Tokens of a longest document that each of cp ranks holds: two of 2·cp equal pieces. */
+/* Tokens of a longest document that each of cp ranks holds: two of 2·cp equal pieces, which is how
+ * scheduler/sequence/zigzag.h cuts it; no floor leads there from here. */
 static int share_of(int length, int cp)
 {
     return cp > 1 ? 2 * ((length + 2 * cp - 1) / (2 * cp)) : length;

@@ -2,9 +2,10 @@
  *
  * AdamW uses m and v through m / sqrt(v) alone, so that is what is kept. v becomes the nearest whole power of
  * (1 + rho)^2, which is wrong by rho of it at most; m / sqrt(v) becomes the nearest whole number of steps of 2 eb, so
- * an update is wrong by eb of the learning rate at most. What that cannot be kept for (v not positive and finite, m not
- * finite) comes back bit for bit; v of 0 is 0 again. Both moments of a run of elements are needed to code either, and
- * sizes depend on the values. The same bytes give the same values everywhere: powers are products, not exp2().
+ * an update is wrong by eb of the learning rate at most. The scheme is Muster's own. Never code what was decoded:
+ * errors would add up. What that cannot be kept for (v not positive and finite, m not finite) comes back bit for bit; v
+ * of 0 is 0 again. Both moments of a run of elements are needed to code either, and sizes depend on the values. The
+ * same bytes give the same values everywhere: powers are products, not exp2().
  *
  *   | "OPTQ" | u32 version | u64 count | f32 rho | f32 eb | chunks of 65536 elements: numbers of v, numbers of m |
  *   numbers: | u32 shift | i32 base | u32 high bytes | u32 low bytes | u32 wide | u32 raw |,
