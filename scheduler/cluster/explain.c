@@ -234,16 +234,26 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
 
 /* --- words ------------------------------------------------------------------------------------------------- */
 
+static void say_free(int32_t n, char *ret, size_t size)
+{
+    if (n == 0)
+        (void)snprintf(ret, size, "no such device is free");
+    else
+        (void)snprintf(ret, size, "%d such device%s free", n, n == 1 ? " is" : "s are");
+}
+
 void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
 {
     int lack = w->need - w->free;
     unsigned long long behind = w->behind;
+    char free_ones[64];
 
+    say_free(w->free, free_ones, sizeof(free_ones));
     switch (w->code) {
     case EXPLAIN_INSUFFICIENT:
         if (lack > 0)
-            (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %d of its classes %s free",
-                           lack, lack == 1 ? "" : "s", w->need, w->free, w->free == 1 ? "is" : "are");
+            (void)snprintf(ret, size, "waits for %d more device%s: it takes %d at once and %s", lack,
+                           lack == 1 ? "" : "s", w->need, free_ones);
         else
             (void)snprintf(ret, size, "waits for the next scheduling round");
         return;
@@ -279,8 +289,7 @@ void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "no whole number of replicas lies between devices.min and devices.max");
         return;
     case EXPLAIN_SHRUNK:
-        (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %d of its classes %s free", w->need,
-                       w->free, w->free == 1 ? "is" : "are");
+        (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %s", w->need, free_ones);
         return;
     case EXPLAIN_ASSIGNED:
         break;

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/philox.h"
 #include "checkpoint/checkpoint.h"
@@ -289,8 +290,9 @@ static int generate(struct sampler *s, FILE *out, struct merr *err)
         if (fflush(out) != 0)
             return merr_errno(err, -errno, "cannot write the text");
     }
-    if (s->cfg->prompt_tokens && (fputs("\n", out) == EOF || fflush(out) != 0))
-        return merr_errno(err, -errno, "cannot write the tokens");
+    /* A file gets the text alone; on a terminal the shell's prompt shall not stand at its end. */
+    if ((s->cfg->prompt_tokens || isatty(fileno(out))) && (fputs("\n", out) == EOF || fflush(out) != 0))
+        return merr_errno(err, -errno, "cannot end the last line");
     return 0;
 }
 

@@ -88,7 +88,7 @@ static void a_job_that_waits_for_others_names_them_and_when_they_end(void **stat
     assert_int_equal(c.help[1].kind, EXPLAIN_LOWER_MIN);
     assert_int_equal(c.help[1].n, 1);
     explain_wait_text(&c.wait, text, sizeof(text));
-    assert_string_equal(text, "waits for 1 more device: it takes 2 at once and 1 of its classes is free");
+    assert_string_equal(text, "waits for 1 more device: it takes 2 at once and 1 such device is free");
 }
 
 static void an_elastic_holder_is_expected_to_give_way(void **state)
