@@ -16,16 +16,15 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "checkpoint/coordinate.h"
-#include "checkpoint/part.h"
-#include "checkpoint/scan.h"
+#include "checkpoint/read.h"
+#include "checkpoint/recode.h"
 
 #define NICE 19
 
 struct archiver {
     char dir[MCK_PATH_MAX];
     uint64_t generation;
-    enum chunk_codec codec;
-    struct chunk_coder *coder; /* of the thread */
+    struct recoder *recoder;   /* of the thread */
     uint64_t trying;           /* the step under way */
     uint64_t failed;           /* the last step that could not be archived, not tried again; UINT64_MAX: none */
     struct merr why;
@@ -36,131 +35,6 @@ struct archiver {
     bool wake;
     pthread_t thread;
 };
-
-/* --- one data file ----------------------------------------------------------------------------- */
-
-struct target {
-    struct archiver *a;
-    const char *path;
-    struct mck_index ix; /* of the file that is read; its chunks become those of the new one */
-    uint8_t *dtype;      /* of each chunk */
-    int fd;
-    char *out;           /* MCK_SLOT */
-    uint32_t fill;
-    uint64_t end; /* of the file so far, with what is in out */
-    struct merr *err;
-};
-
-static int flush(struct target *t)
-{
-    int r = lseek(t->fd, (off_t)(t->end - t->fill), SEEK_SET) < 0 ? -errno : io_write_all(t->fd, t->out, t->fill);
-
-    t->fill = 0;
-    return r ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
-}
-
-static int take_chunk(void *arg, uint64_t i, const void *data, uint32_t len)
-{
-    struct target *t = arg;
-    struct mck_chunk *e = &t->ix.chunk[i];
-    uint64_t was = e->xxh3;
-    uint32_t whole;
-    int r = t->fill + MCK_CHUNK > MCK_SLOT ? flush(t) : 0;
-
-    if (r)
-        return r;
-    if (atomic_load(&t->a->stop))
-        return merr_set(t->err, -ECANCELED, "the archiver was stopped");
-    whole = part_encode(t->a->coder, t->a->codec, t->dtype[i], data, len, t->end, t->out + t->fill, e);
-    if (e->xxh3 != was)
-        return merr_set(t->err, -EBADMSG, "'%s': chunk %llu changed while it was archived", t->path,
-                        (unsigned long long)i);
-    t->fill += whole;
-    t->end += whole;
-    return 0;
-}
-
-/* A chunk has one type: that of any tensor in it. */
-static void find_types(struct target *t)
-{
-    for (size_t i = 0; i < t->ix.shards; i++) {
-        const struct mck_shard *s = &t->ix.shard[i];
-
-        for (uint64_t c = s->stream_off / MCK_CHUNK; s->bytes && c * MCK_CHUNK < s->stream_off + s->bytes; c++)
-            t->dtype[c] = t->ix.tensor[s->tensor].dtype;
-    }
-}
-
-static int write_tail(struct target *t, const uint8_t uuid[16])
-{
-    struct mck_file *f = &t->ix.file[0];
-    void *tail = NULL;
-    uint32_t len = 0;
-    int r;
-
-    memcpy(t->ix.uuid, uuid, 16);
-    f->flags |= MCK_FILE_ARCHIVED;
-    for (size_t i = 0; i < t->ix.shards; i++)
-        t->ix.shard[i].file_id = f->file_id; /* as on disk; in memory they point at file[0] */
-    f->chunk_table_crc32c = hash_crc32c(0, t->ix.chunk, t->ix.chunks * sizeof(*t->ix.chunk));
-    r = part_tail(&t->ix, t->end, &tail, &len, t->err);
-    if (r)
-        return r;
-    r = io_write_all(t->fd, (char *)tail + MCK_ALIGN, len);
-    if (!r && pwrite(t->fd, tail, MCK_ALIGN, 0) != (ssize_t)MCK_ALIGN)
-        r = errno ? -errno : -EIO;
-    if (!r && fdatasync(t->fd))
-        r = -errno;
-    free(tail);
-    (void)posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED); /* training wants the page cache */
-    return r ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
-}
-
-static int recode(struct target *t, struct mck *c, uint32_t file, const uint8_t uuid[16])
-{
-    struct scan scan;
-    uint64_t step = MCK_SLOT / MCK_CHUNK, to;
-    int r = scan_init(&scan, c, t->err);
-
-    find_types(t);
-    for (uint64_t i = 0; i < t->ix.chunks && !r; i = to) {
-        to = i + step < t->ix.chunks ? i + step : t->ix.chunks;
-        r = scan_chunks(&scan, file, i, to, take_chunk, t, t->err);
-    }
-    scan_clear(&scan);
-    if (!r)
-        r = flush(t);
-    return r ? r : write_tail(t, uuid);
-}
-
-static int archive_file(struct archiver *a, struct mck *c, uint32_t file, const char *temp, const uint8_t uuid[16],
-                        struct merr *err)
-{
-    const char *from = c->paths[c->source[file].path], *slash = strrchr(from, '/');
-    struct target t = {.a = a, .fd = -1, .end = MCK_ALIGN, .err = err};
-    char path[MCK_PATH_MAX];
-    int r = folder_join(temp, slash ? slash + 1 : from, path, err);
-
-    if (!r)
-        r = part_read(from, &t.ix, err);
-    if (r)
-        return r;
-    t.path = path;
-    t.dtype = calloc(t.ix.chunks + 1, 1);
-    t.out = malloc(MCK_SLOT);
-    t.fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
-    if (!t.dtype || !t.out)
-        r = merr_set(err, -ENOMEM, "no memory to archive '%s'", from);
-    else if (t.fd < 0)
-        r = merr_errno(err, -errno, "cannot make '%s'", path);
-    else
-        r = recode(&t, c, file, uuid);
-    io_close(&t.fd);
-    free(t.out);
-    free(t.dtype);
-    index_clear(&t.ix);
-    return r;
-}
 
 /* --- one step ---------------------------------------------------------------------------------- */
 
@@ -188,9 +62,9 @@ static int write_archive(struct archiver *a, struct mck *c, const char *temp, st
     uint8_t uuid[16];
     int r = 0;
 
-    folder_attempt(hash_xxh3(c->ix.uuid, sizeof(c->ix.uuid)), c->ix.step, (uint32_t)a->codec, uuid);
+    folder_attempt(hash_xxh3(c->ix.uuid, sizeof(c->ix.uuid)), c->ix.step, (uint32_t)recoder_codec(a->recoder), uuid);
     for (uint32_t i = 0; i < c->ix.files && !r; i++)
-        r = archive_file(a, c, i, temp, uuid, err);
+        r = recode_file(a->recoder, c, i, temp, uuid, err);
     if (!r)
         r = coordinate_merge(temp, c->ix.writers, &ix, err);
     if (r)
@@ -329,53 +203,40 @@ static void *archiver_run(void *arg)
     return NULL;
 }
 
-static int alloc(const char *dir, uint64_t generation, enum chunk_codec codec, struct archiver **ret, struct merr *err)
+static void release(struct archiver *a)
+{
+    (void)pthread_mutex_destroy(&a->lock);
+    (void)pthread_cond_destroy(&a->cond);
+    recoder_free(a->recoder);
+    free(a);
+}
+
+static int alloc(const char *dir, uint64_t generation, const char *codec, struct archiver **ret, struct merr *err)
 {
     struct archiver *a = calloc(1, sizeof(*a));
+    int r;
 
-    if (a)
-        a->coder = chunk_coder_new();
-    if (!a || !a->coder) {
-        free(a);
+    if (!a)
         return merr_set(err, -ENOMEM, "no memory for an archiver");
-    }
     a->generation = generation;
-    a->codec = codec;
     a->failed = UINT64_MAX;
     a->told = true;
     (void)snprintf(a->dir, sizeof(a->dir), "%s", dir);
     (void)pthread_mutex_init(&a->lock, NULL);
     (void)pthread_cond_init(&a->cond, NULL);
-    *ret = a;
-    return 0;
-}
-
-static void release(struct archiver *a)
-{
-    (void)pthread_mutex_destroy(&a->lock);
-    (void)pthread_cond_destroy(&a->cond);
-    chunk_coder_free(a->coder);
-    free(a);
-}
-
-int archiver_codec(const char *name, struct merr *err)
-{
-    static const char *const names[] = {[CHUNK_ZSTD] = "zstd", [CHUNK_LZ4] = "lz4", [CHUNK_PLANE] = "plane"};
-
-    for (int i = CHUNK_ZSTD; i <= CHUNK_PLANE; i++)
-        if (!strcmp(name, names[i]))
-            return i;
-    return merr_set(err, -EINVAL, "codec '%s' is not for archives: want plane, zstd or lz4", name);
+    r = recoder_new(codec, &a->stop, &a->recoder, err);
+    if (r)
+        release(a);
+    else
+        *ret = a;
+    return r;
 }
 
 int archiver_new(const char *dir, uint64_t generation, const char *codec, struct archiver **ret, struct merr *err)
 {
-    int number = archiver_codec(codec, err), r;
     struct archiver *a;
+    int r = alloc(dir, generation, codec, &a, err);
 
-    if (number < 0)
-        return number;
-    r = alloc(dir, generation, (enum chunk_codec)number, &a, err);
     if (r)
         return r;
     r = pthread_create(&a->thread, NULL, archiver_run, a);
@@ -389,12 +250,9 @@ int archiver_new(const char *dir, uint64_t generation, const char *codec, struct
 
 int mck_archive(const char *dir, const char *codec, int *ret_steps, struct merr *err)
 {
-    int number = archiver_codec(codec, err), r;
     struct archiver *a;
+    int r = alloc(dir, UINT64_MAX, codec, &a, err);
 
-    if (number < 0)
-        return number;
-    r = alloc(dir, UINT64_MAX, (enum chunk_codec)number, &a, err);
     if (r)
         return r;
     for (*ret_steps = 0; (r = archive_next(a, err)) > 0;)

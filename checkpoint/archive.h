@@ -13,9 +13,6 @@
 
 struct archiver;
 
-/* The number (enum chunk_codec) of a codec for archives, or -EINVAL. */
-int archiver_codec(const char *name, struct merr *err);
-
 /* Keep the checkpoints of dir archived with codec ("plane", "zstd", "lz4"), in the name of a generation. 0, -EINVAL,
  * -ENOMEM or what the thread cannot start for. */
 int archiver_new(const char *dir, uint64_t generation, const char *codec, struct archiver **ret, struct merr *err);

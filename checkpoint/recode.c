@@ -1,0 +1,183 @@
+#include "checkpoint/recode.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/try.h"
+#include "checkpoint/part.h"
+#include "checkpoint/scan.h"
+
+struct recoder {
+    enum chunk_codec codec;
+    struct chunk_coder *coder;
+    char *out; /* MCK_SLOT */
+    const atomic_bool *stop;
+};
+
+static int codec_of(const char *name, struct merr *err)
+{
+    static const char *const names[] = {[CHUNK_ZSTD] = "zstd", [CHUNK_LZ4] = "lz4", [CHUNK_PLANE] = "plane"};
+
+    for (int i = CHUNK_ZSTD; i <= CHUNK_PLANE; i++)
+        if (!strcmp(name, names[i]))
+            return i;
+    return merr_set(err, -EINVAL, "codec '%s' is not for archives: want plane, zstd or lz4", name);
+}
+
+int recoder_new(const char *codec, const atomic_bool *stop, struct recoder **ret, struct merr *err)
+{
+    int number = codec_of(codec, err);
+    struct recoder *r;
+
+    if (number < 0)
+        return number;
+    r = calloc(1, sizeof(*r));
+    if (r) {
+        r->codec = (enum chunk_codec)number;
+        r->coder = chunk_coder_new();
+        r->out = malloc(MCK_SLOT);
+        r->stop = stop;
+    }
+    if (!r || !r->coder || !r->out) {
+        recoder_free(r);
+        return merr_set(err, -ENOMEM, "no memory for an archiver");
+    }
+    *ret = r;
+    return 0;
+}
+
+void recoder_free(struct recoder *r)
+{
+    if (!r)
+        return;
+    chunk_coder_free(r->coder);
+    free(r->out);
+    free(r);
+}
+
+int recoder_codec(const struct recoder *r)
+{
+    return (int)r->codec;
+}
+
+struct target {
+    struct recoder *r;
+    const char *path;
+    struct mck_index ix; /* of the file that is read; its chunks become those of the new one */
+    uint8_t *dtype;      /* of each chunk */
+    int fd;
+    uint32_t fill; /* of r->out */
+    uint64_t end;  /* of the file so far, with what is in r->out */
+    struct merr *err;
+};
+
+static int flush(struct target *t)
+{
+    int r = lseek(t->fd, (off_t)(t->end - t->fill), SEEK_SET) < 0 ? -errno : io_write_all(t->fd, t->r->out, t->fill);
+
+    t->fill = 0;
+    return r ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
+}
+
+static int take_chunk(void *arg, uint64_t i, const void *data, uint32_t len)
+{
+    struct target *t = arg;
+    struct mck_chunk *e = &t->ix.chunk[i];
+    uint64_t was = e->xxh3;
+    uint32_t whole;
+
+    if (atomic_load(t->r->stop))
+        return merr_set(t->err, -ECANCELED, "the archiver was stopped");
+    if (t->fill + MCK_CHUNK > MCK_SLOT)
+        TRY(flush(t));
+    whole = part_encode(t->r->coder, t->r->codec, t->dtype[i], data, len, t->end, t->r->out + t->fill, e);
+    if (e->xxh3 != was)
+        return merr_set(t->err, -EBADMSG, "'%s': chunk %llu changed while it was archived", t->path,
+                        (unsigned long long)i);
+    t->fill += whole;
+    t->end += whole;
+    return 0;
+}
+
+/* A chunk has one type: that of any tensor in it. */
+static void find_types(struct target *t)
+{
+    for (size_t i = 0; i < t->ix.shards; i++) {
+        const struct mck_shard *s = &t->ix.shard[i];
+
+        for (uint64_t c = s->stream_off / MCK_CHUNK; s->bytes && c * MCK_CHUNK < s->stream_off + s->bytes; c++)
+            t->dtype[c] = t->ix.tensor[s->tensor].dtype;
+    }
+}
+
+static int write_tail(struct target *t, const uint8_t uuid[16])
+{
+    struct mck_file *f = &t->ix.file[0];
+    void *tail = NULL;
+    uint32_t len = 0;
+    int r;
+
+    memcpy(t->ix.uuid, uuid, 16);
+    f->flags |= MCK_FILE_ARCHIVED;
+    for (size_t i = 0; i < t->ix.shards; i++)
+        t->ix.shard[i].file_id = f->file_id; /* as on disk; in memory they point at file[0] */
+    f->chunk_table_crc32c = hash_crc32c(0, t->ix.chunk, t->ix.chunks * sizeof(*t->ix.chunk));
+    r = part_tail(&t->ix, t->end, &tail, &len, t->err);
+    if (r)
+        return r;
+    r = io_write_all(t->fd, (char *)tail + MCK_ALIGN, len);
+    if (!r && pwrite(t->fd, tail, MCK_ALIGN, 0) != (ssize_t)MCK_ALIGN)
+        r = errno ? -errno : -EIO;
+    if (!r && fdatasync(t->fd))
+        r = -errno;
+    free(tail);
+    (void)posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED); /* training wants the page cache */
+    return r ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
+}
+
+static int recode(struct target *t, struct mck *c, uint32_t file, const uint8_t uuid[16])
+{
+    struct scan scan;
+    uint64_t step = MCK_SLOT / MCK_CHUNK, to;
+    int r = scan_init(&scan, c, t->err);
+
+    find_types(t);
+    for (uint64_t i = 0; i < t->ix.chunks && !r; i = to) {
+        to = i + step < t->ix.chunks ? i + step : t->ix.chunks;
+        r = scan_chunks(&scan, file, i, to, take_chunk, t, t->err);
+    }
+    scan_clear(&scan);
+    if (!r)
+        r = flush(t);
+    return r ? r : write_tail(t, uuid);
+}
+
+int recode_file(struct recoder *r, struct mck *c, uint32_t f, const char *folder, const uint8_t uuid[16],
+                struct merr *err)
+{
+    const char *from = c->paths[c->source[f].path], *slash = strrchr(from, '/');
+    struct target t = {.r = r, .fd = -1, .end = MCK_ALIGN, .err = err};
+    char path[MCK_PATH_MAX];
+    int code;
+
+    TRY(folder_join(folder, slash ? slash + 1 : from, path, err));
+    TRY(part_read(from, &t.ix, err));
+    t.path = path;
+    t.dtype = calloc(t.ix.chunks + 1, 1);
+    t.fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    if (!t.dtype)
+        code = merr_set(err, -ENOMEM, "no memory to archive '%s'", from);
+    else if (t.fd < 0)
+        code = merr_errno(err, -errno, "cannot make '%s'", path);
+    else
+        code = recode(&t, c, f, uuid);
+    io_close(&t.fd);
+    free(t.dtype);
+    index_clear(&t.ix);
+    return code;
+}
