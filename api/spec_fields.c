@@ -21,7 +21,7 @@ static const char *const codecs_tp[] = {"none", "t8", "r8", "r6", "auto", NULL};
 static const char *const codecs_pp[] = {"none", "r8", "r4", "auto", NULL};
 static const char *const codecs_dp[] = {"none", "sdp4bit", "g8", "auto", NULL};
 static const char *const codecs_ckpt[] = {"none", "plane", "zstd", "lz4", "auto", NULL};
-static const char *const codecs_archive[] = {"none", "plane", "zstd", "lz4", NULL};
+static const char *const codecs_archive[] = {"none", "plane", "zstd", "lz4", "optq", NULL};
 static const char *const policies[] = {"pad", "static", "sorted", "pack", "pack-lpt", "round-robin", "dynamic",
                                        "skrull", "sweep", "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
@@ -234,8 +234,8 @@ const struct field spec_fields[] = {
     {"/checkpoint/keep_every", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.keep_every), .lo = 0, .hi = 1000000000,
      .def = "0", .help = "checkpoints of a step that this divides are kept too; 0: none"},
     {"/checkpoint/archive", FIELD_WORD, SCOPE_TRAIN, AT(checkpoint.archive), .words = codecs_archive,
-     .def = "\"none\"", .help = "lossless codec with which all checkpoints but the newest are written anew, in the "
-     "background; none: they stay as they are"},
+     .def = "\"none\"", .help = "codec with which all checkpoints but the newest are written anew, in the "
+     "background; lossless, but for AdamW's moments with optq (docs/compression.md); none: they stay as they are"},
     {"/checkpoint/memory_every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.memory_every_steps), .lo = 0,
      .hi = 1000000000, .auto_value = SPEC_EVERY_AUTO, .def = "\"auto\"", .help = "steps between snapshots in the "
      "nodes' memory, from which the job goes on when a rank dies or a node is lost; 0: none; auto: as for "

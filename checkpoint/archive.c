@@ -62,7 +62,7 @@ static int write_archive(struct archiver *a, struct mck *c, const char *temp, st
     uint8_t uuid[16];
     int r = 0;
 
-    folder_attempt(hash_xxh3(c->ix.uuid, sizeof(c->ix.uuid)), c->ix.step, (uint32_t)recoder_codec(a->recoder), uuid);
+    folder_attempt(hash_xxh3(c->ix.uuid, sizeof(c->ix.uuid)), c->ix.step, recoder_key(a->recoder), uuid);
     for (uint32_t i = 0; i < c->ix.files && !r; i++)
         r = recode_file(a->recoder, c, i, temp, uuid, err);
     if (!r)
@@ -211,7 +211,8 @@ static void release(struct archiver *a)
     free(a);
 }
 
-static int alloc(const char *dir, uint64_t generation, const char *codec, struct archiver **ret, struct merr *err)
+static int alloc(const char *dir, uint64_t generation, const char *codec, const struct mck_bounds *bounds,
+                 struct archiver **ret, struct merr *err)
 {
     struct archiver *a = calloc(1, sizeof(*a));
     int r;
@@ -224,7 +225,7 @@ static int alloc(const char *dir, uint64_t generation, const char *codec, struct
     (void)snprintf(a->dir, sizeof(a->dir), "%s", dir);
     (void)pthread_mutex_init(&a->lock, NULL);
     (void)pthread_cond_init(&a->cond, NULL);
-    r = recoder_new(codec, &a->stop, &a->recoder, err);
+    r = recoder_new(codec, bounds, &a->stop, &a->recoder, err);
     if (r)
         release(a);
     else
@@ -235,7 +236,7 @@ static int alloc(const char *dir, uint64_t generation, const char *codec, struct
 int archiver_new(const char *dir, uint64_t generation, const char *codec, struct archiver **ret, struct merr *err)
 {
     struct archiver *a;
-    int r = alloc(dir, generation, codec, &a, err);
+    int r = alloc(dir, generation, codec, NULL, &a, err);
 
     if (r)
         return r;
@@ -248,10 +249,10 @@ int archiver_new(const char *dir, uint64_t generation, const char *codec, struct
     return 0;
 }
 
-int mck_archive(const char *dir, const char *codec, int *ret_steps, struct merr *err)
+int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bounds, int *ret_steps, struct merr *err)
 {
     struct archiver *a;
-    int r = alloc(dir, UINT64_MAX, codec, &a, err);
+    int r = alloc(dir, UINT64_MAX, codec, bounds, &a, err);
 
     if (r)
         return r;

@@ -1,4 +1,5 @@
-/* archive - committed checkpoints written anew with a codec, in the background: smaller, and the same to whoever reads
+/* archive - committed checkpoints written anew with a codec, in the background: smaller, and the same to whoever reads;
+ * with "optq" but for AdamW's moments, which are then within bounds of what they were
  *
  * A step is written into DIR/.archive-00000200, verified there and then exchanged with its folder in one rename, so
  * that at each instant one of the two stands under its name; what was there before is removed. The newest checkpoint
@@ -13,8 +14,8 @@
 
 struct archiver;
 
-/* Keep the checkpoints of dir archived with codec ("plane", "zstd", "lz4"), in the name of a generation. 0, -EINVAL,
- * -ENOMEM or what the thread cannot start for. */
+/* Keep the checkpoints of dir archived with codec ("plane", "zstd", "lz4", "optq"), in the name of a generation. 0,
+ * -EINVAL, -ENOMEM or what the thread cannot start for. */
 int archiver_new(const char *dir, uint64_t generation, const char *codec, struct archiver **ret, struct merr *err);
 
 /* Another checkpoint was committed. */

@@ -73,7 +73,7 @@ struct mck_cfg {
     uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
     enum mck_mode mode;  /* MCK_ZEROCOPY and MCK_SYNC spare copies for codec none alone */
     const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
-    const char *archive; /* rank 0 writes all but the newest anew in the background: "plane", "zstd", "lz4"; or NULL */
+    const char *archive; /* rank 0 writes all but the newest anew in the background, or NULL: see mck_archive */
     int keep;            /* newest committed checkpoints kept, at least 2 */
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
     size_t pool_bytes;   /* staging ring; 0: MCK_POOL_BYTES */
@@ -171,10 +171,19 @@ int mck_digest(struct mck *c, char ret_hex[33], struct merr *err);
  * "elements","different","first","largest" (null: not finite)}], "cursor": [names]}. -EBADMSG when one is damaged. */
 int mck_diff(struct mck *a, struct mck *b, json_t **ret, struct merr *err);
 
-/* Write all checkpoints of dir but the newest anew with a codec ("plane", "zstd", "lz4"), those that were not yet:
- * smaller, of the same meaning. Each is verified before it takes the old one's place, in one rename. *ret_steps: how
- * many. -EBUSY when one is being read; -EINVAL: no such codec, or a file system that cannot exchange two folders. */
-int mck_archive(const char *dir, const char *codec, int *ret_steps, struct merr *err);
+/* How far codec "optq" lets AdamW's moments be off. */
+struct mck_bounds {
+    float rho; /* second moments, as a part of them, 0.001 .. 0.5; 0: the usual 0.01 */
+    float eb;  /* an update, as a part of the learning rate, 2^-20 .. 1; 0: the usual 2^-7 */
+};
+
+/* Write all checkpoints of dir but the newest anew with a codec ("plane", "zstd", "lz4", "optq"), those that were not
+ * yet: smaller, of the same meaning. With "optq" AdamW's moments are then within bounds (NULL: the usual ones) of what
+ * they were, the rest as with plane. Each is verified before it takes the old one's place, in one rename. *ret_steps:
+ * how many. -EBUSY when one is being read; -EINVAL: no such codec or bounds, or a file system that cannot exchange two
+ * folders. */
+int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bounds, int *ret_steps,
+                struct merr *err);
 
 /* Rebuild a lost MANIFEST from the indexes at the tails of the data files. Returns 1, or 0 when it is whole. */
 int mck_repair(const char *path, struct merr *err);

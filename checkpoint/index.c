@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "checkpoint/dtype.h"
+#include "compress/chunk.h"
 
 void index_clear(struct mck_index *ix)
 {
@@ -205,8 +206,9 @@ static int check_chunk(const struct mck_file *f, const struct mck_chunk *c, size
     uint64_t left = f->stream_len - (uint64_t)i * MCK_CHUNK;
     uint64_t want = left < MCK_CHUNK ? left : MCK_CHUNK;
 
-    if (c->logical_len != want || !c->stored_len || c->stored_len > MCK_CHUNK || c->codec > 3 || c->filter > 2 ||
-        (c->codec == 0 && (c->stored_len != c->logical_len || c->filter)))
+    if (c->logical_len != want || !c->stored_len || c->stored_len > MCK_CHUNK || c->codec >= CHUNK_CODECS ||
+        c->filter > CHUNK_ROTATE ||
+        (c->codec == CHUNK_RAW && (c->stored_len != c->logical_len || c->filter)))
         return merr_set(err, -EBADMSG, "chunk %zu of file %u has impossible sizes", i, f->file_id);
     if (c->file_off < MCK_ALIGN || c->file_off % MCK_ALIGN || c->file_off > f->file_len ||
         c->stored_len > f->file_len - c->file_off)

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/read.h"
+#include "compress/chunk.h"
 
 static json_t *numbers(const uint64_t *v, int n)
 {
@@ -39,11 +40,11 @@ static json_t *inspect_tensor(const struct mck *c, const struct mck_tensor *t)
 
 static json_t *inspect_chunk(const struct mck_chunk *e)
 {
-    static const char *const codecs[] = {"none", "zstd", "lz4", "plane"};
+    static const char *const codecs[] = {"none", "zstd", "lz4", "plane", "optq-m", "optq-v"};
     static const char *const filters[] = {"none", "shuffle", "rotate"};
 
     return json_pack("{s:I,s:I,s:I,s:s,s:s,s:o,s:o}", "offset", (json_int_t)e->file_off, "stored",
-                     (json_int_t)e->stored_len, "bytes", (json_int_t)e->logical_len, "codec", codecs[e->codec & 3],
+                     (json_int_t)e->stored_len, "bytes", (json_int_t)e->logical_len, "codec", codecs[e->codec],
                      "filter", filters[e->filter <= 2 ? e->filter : 0], "crc32c", json_sprintf("%08x", e->crc32c),
                      "xxh3", json_sprintf("%016llx", (unsigned long long)e->xxh3));
 }
@@ -58,7 +59,7 @@ static json_t *inspect_file(const struct mck *c, uint32_t i)
     for (uint32_t k = 0; k < f->chunk_count; k++) {
         const struct mck_chunk *e = &c->ix.chunk[f->chunk_first + k];
 
-        stored += e->stored_len;
+        stored += e->codec == CHUNK_MOMENT2 ? 0 : e->stored_len; /* it lies where the first moments do */
         (void)json_array_append_new(chunks, inspect_chunk(e));
     }
     return json_pack("{s:I,s:s,s:b,s:I,s:I,s:I,s:o}", "file", (json_int_t)f->file_id, "name",

@@ -157,6 +157,9 @@ static int heal_chunk(struct heal *h, uint32_t file, uint64_t i, struct merr *er
     int dtype = MCK_U8;
 
     read_chunk_entry(h->c, file, i, &e);
+    if (e.codec > CHUNK_PLANE)
+        return merr_set(err, -EBADMSG, "'%s': chunk %llu holds moments coded with loss, which are not coded anew: "
+                        "copy the file", path, (unsigned long long)i);
     TRY(gather(h, file, i, e.logical_len, &dtype, err));
     if (hash_xxh3(h->scan.plain, e.logical_len) != e.xxh3)
         return merr_set(err, -EBADMSG, "'%s': chunk %llu held other bytes than are there now", path,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <zstd.h>
 
+#include "compress/optq.h"
 #include "compress/symbols.h"
 
 #define PROBE_BYTES (16u << 10)
@@ -14,6 +15,8 @@
 struct chunk_coder {
     struct symbols coder;
     uint8_t *planes; /* CHUNK_BYTES_MAX */
+    struct optq *optq;
+    float *moments;  /* both of CHUNK_MOMENTS elements */
     uint8_t probe[2 * PROBE_BYTES];
 };
 
@@ -24,7 +27,9 @@ struct chunk_coder *chunk_coder_new(void)
     if (!c)
         return NULL;
     c->planes = malloc(CHUNK_BYTES_MAX);
-    if (symbols_init(&c->coder) < 0 || !c->planes) {
+    c->optq = optq_new();
+    c->moments = malloc(2 * (size_t)CHUNK_BYTES_MAX);
+    if (symbols_init(&c->coder) < 0 || !c->planes || !c->optq || !c->moments) {
         chunk_coder_free(c);
         return NULL;
     }
@@ -36,6 +41,8 @@ void chunk_coder_free(struct chunk_coder *c)
     if (!c)
         return;
     symbols_clear(&c->coder);
+    optq_free(c->optq);
+    free(c->moments);
     free(c->planes);
     free(c);
 }
@@ -150,6 +157,7 @@ void chunk_encode(struct chunk_coder *c, enum chunk_codec codec, size_t esize, i
     int filter = esize > 1 ? CHUNK_SHUFFLE : CHUNK_NO_FILTER;
 
     assert(n > 0 && n <= CHUNK_BYTES_MAX);
+    assert(codec <= CHUNK_PLANE);
     if (codec == CHUNK_PLANE && (!is_float || esize < 2))
         codec = CHUNK_ZSTD; /* no exponents here */
     if (codec == CHUNK_PLANE) {
@@ -186,6 +194,17 @@ static int decode_plane(struct chunk_coder *c, size_t esize, const uint8_t *in, 
     return 0;
 }
 
+/* One of the moments, without those beyond n bytes. */
+static int decode_moment(struct chunk_coder *c, const struct chunk_form *form, const void *in, void *out, size_t n)
+{
+    float *m = c->moments, *v = m + CHUNK_MOMENTS;
+
+    if (form->filter || optq_decode(c->optq, in, form->len, m, v, CHUNK_MOMENTS, NULL))
+        return -EBADMSG;
+    memcpy(out, form->codec == CHUNK_MOMENT1 ? m : v, n);
+    return 0;
+}
+
 int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t esize, const void *in, void *out,
                  size_t n)
 {
@@ -209,6 +228,11 @@ int chunk_decode(struct chunk_coder *c, const struct chunk_form *form, size_t es
         break;
     case CHUNK_PLANE:
         if (form->filter != CHUNK_ROTATE || decode_plane(c, esize, in, form->len, to, n))
+            return -EBADMSG;
+        break;
+    case CHUNK_MOMENT1:
+    case CHUNK_MOMENT2:
+        if (decode_moment(c, form, in, to, n))
             return -EBADMSG;
         break;
     default:

@@ -77,6 +77,11 @@ static int check_bounds(const struct optq_bounds *b, int code, struct merr *err)
     return 0;
 }
 
+int optq_check_bounds(const struct optq_bounds *bounds, struct merr *err)
+{
+    return check_bounds(bounds, -EINVAL, err);
+}
+
 /* Powers of (1 + rho)^2 as far as an f32 goes. */
 static void make_powers(struct optq *o, float rho)
 {

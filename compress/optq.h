@@ -36,6 +36,9 @@ struct optq; /* memory of one thread's encodings and decodings */
 struct optq *optq_new(void);
 void optq_free(struct optq *o);
 
+/* 0, or -EINVAL with words: a bound is out of its range. */
+int optq_check_bounds(const struct optq_bounds *bounds, struct merr *err);
+
 /* The most bytes that the moments of count (at most OPTQ_COUNT_MAX) elements can take. */
 size_t optq_size_max(size_t count);
 

@@ -270,12 +270,30 @@ static int repair(struct cli *c)
     return r < 0 ? failed(r, &err) : CLI_DONE;
 }
 
+/* The option's number, or 0 without it. */
+static int read_bound(const struct cli *c, const char *name, float *ret)
+{
+    const char *text = cli_option(c, name);
+    char *end = NULL;
+
+    *ret = text ? strtof(text, &end) : 0;
+    if (text && (end == text || *end || !(*ret > 0)))
+        return cli_fail(CLI_USAGE, "--%s wants a number above 0, got '%s'", name, text);
+    return 0;
+}
+
 static int archive(struct cli *c, const char *dir)
 {
     struct merr err = {""};
-    const char *codec = cli_option(c, "codec");
-    int steps = 0, r = mck_archive(dir, codec ? codec : "plane", &steps, &err);
+    const char *codec = cli_option(c, "codec") ? cli_option(c, "codec") : "plane";
+    struct mck_bounds bounds;
+    int steps = 0, r;
 
+    if (strcmp(codec, "optq") != 0 && (cli_option(c, "rho") || cli_option(c, "eb")))
+        return cli_fail(CLI_USAGE, "--rho and --eb are for --codec optq, not for '%s'", codec);
+    if ((r = read_bound(c, "rho", &bounds.rho)) || (r = read_bound(c, "eb", &bounds.eb)))
+        return r;
+    r = mck_archive(dir, codec, &bounds, &steps, &err);
     if (r < 0)
         return failed(r, &err);
     if (c->json)

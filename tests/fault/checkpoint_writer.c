@@ -170,7 +170,7 @@ static int write_once(const char *dir, uint64_t step, const char *codec, int n, 
         if (!r && archives(codec)) {
             int steps;
 
-            r = mck_archive(dir, "plane", &steps, err);
+            r = mck_archive(dir, "plane", NULL, &steps, err);
             r = r && faults_hit() ? 0 : r;
         }
     } else if (faults_hit() && err->text[0]) {
