@@ -48,6 +48,7 @@ enum precision { PRECISION_F32, PRECISION_BF16 };
 enum lr_schedule { LR_COSINE, LR_LINEAR, LR_CONSTANT };
 enum pipeline_schedule { PIPELINE_1F1B, PIPELINE_INTERLEAVED, PIPELINE_ZB_H1, PIPELINE_AUTO };
 enum exactness { EXACT_RELAXED, EXACT_STRICT };
+enum cp_mode { CP_ZIGZAG, CP_ULYSSES };
 enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL, RECOMPUTE_AUTO };
 enum nonfinite { NONFINITE_FAIL, NONFINITE_SKIP };
 
@@ -129,6 +130,7 @@ struct job_spec {
     struct {
         int tp, pp; /* or SPEC_AUTO */
         int cp;
+        enum cp_mode cp_mode; /* what ranks of cp exchange */
         int virtual_workers; /* V: fixed leaves of the gradient tree; divides batch.sequences */
         int zero;            /* 0 or 1 */
         enum exactness exact;

@@ -212,6 +212,19 @@ static void check_samples(struct reading *r)
         faults_add(r->f, "/train/data/index", "is for format 'tokens' with samples 'documents'; leave it out");
 }
 
+/* With ulysses ranks of cp take the same number of heads of keys and values each. */
+static void check_heads(struct reading *r)
+{
+    const struct job_spec *s = r->spec;
+    int tp = s->parallel.tp ? s->parallel.tp : 1, cp = s->parallel.cp, kv = s->train.model.kv_heads;
+    int here = kv > tp ? kv / tp : 1;
+
+    if (s->parallel.cp_mode == CP_ULYSSES && here % cp && sound(r, "/parallel/cp_mode", "/parallel/tp",
+                                                                  "/train/model/kv_heads", NULL))
+        faults_add(r->f, "/parallel/cp_mode", "'ulysses' cannot share the %d kv_heads that a rank of tp %d has among "
+                   "cp %d; want a cp that divides them, or 'zigzag'", here, tp, cp);
+}
+
 /* What sequences that are cut over ranks do not go with. */
 static void check_context(struct reading *r)
 {
@@ -232,6 +245,7 @@ static void check_context(struct reading *r)
     if (strcmp(s->compress.dp, "none") != 0)
         faults_add(r->f, "/compress/dp", "'%s' is not built for parallel.cp above 1; use 'none', or cp 1",
                    s->compress.dp);
+    check_heads(r);
 }
 
 /* As many numbers as there are stages, all layers in them. */

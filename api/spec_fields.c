@@ -14,6 +14,7 @@ static const char *const precisions[] = {"f32", "bf16", NULL};
 static const char *const optimizers[] = {"adamw", NULL};
 static const char *const lr_schedules[] = {"cosine", "linear", "constant", NULL};
 static const char *const nonfinites[] = {"fail", "skip", NULL};
+static const char *const cp_modes[] = {"zigzag", "ulysses", NULL};
 static const char *const exactnesses[] = {"relaxed", "strict", NULL};
 static const char *const pipelines[] = {"1f1b", "interleaved", "zb-h1", "auto", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", "auto", NULL};
@@ -185,6 +186,9 @@ const struct field spec_fields[] = {
      .help = "pipeline parallel: ranks that each hold some layers"},
     {"/parallel/cp", FIELD_INT, SCOPE_TRAIN, AT(parallel.cp), .lo = 1, .hi = 1024, .def = "1",
      .help = "context parallel: ranks that share each sequence"},
+    {"/parallel/cp_mode", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.cp_mode), .words = cp_modes, .def = "\"zigzag\"",
+     .help = "what they exchange for attention: zigzag, keys and values; ulysses, heads, with a cp that divides the "
+     "kv_heads of a rank of tp"},
     {"/parallel/virtual_workers", FIELD_INT, SCOPE_TRAIN, AT(parallel.virtual_workers), .lo = 1, .hi = 65536,
      .computed = "the largest number up to 8 that divides B (and B / micro)",
      .help = "fixed leaves of the gradient tree (V), so that results do not depend on devices; divides B"},

@@ -54,6 +54,7 @@ struct plan_job spec_plan_job(const struct job_spec *spec)
         .virtual_workers = spec->parallel.virtual_workers,
         .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0, .zero = spec->parallel.zero,
         .bf16 = spec->train.precision == PRECISION_BF16, .sequence_parallel = spec->parallel.sequence_parallel,
+        .cp_heads = spec->parallel.cp_mode == CP_ULYSSES,
         .dp_coded = strcmp(spec->compress.dp, "none") != 0,
         .dp_keyed = strcmp(spec->compress.dp, "none") != 0 && spec->parallel.exact == EXACT_STRICT,
     };

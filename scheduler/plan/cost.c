@@ -71,7 +71,7 @@ static struct plan_link link_of(const struct plan_site *site, const struct plan_
 
 struct pass { /* of a block and micro-batch */
     double f_s, sum_s; /* forward, one sum over tp */
-    double cp_s;       /* keys and values to all of cp, or their gradients back */
+    double cp_s;       /* keys and values to all of cp, or their gradients back; or a third of all heads' journeys */
 };
 
 static struct pass pass_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,
@@ -79,12 +79,13 @@ static struct pass pass_of(const struct plan_job *job, const struct plan_shape *
 {
     const struct plan_model *m = &job->model;
     double rows = (double)plan_rows(job, s), kv = 2.0 * m->kv_heads * (m->hidden / m->heads) / s->tp;
+    double travels = job->cp_heads ? kv + 2.0 * m->hidden / s->tp : plan_cp(s) * kv;
     double flops = 2 * rows * plan_block_weights(m) + 2 * rows * job->length * m->hidden; /* causal: half of a square */
     struct plan_link l = link_of(site, s, 0, s->tp), c = link_of(site, s, 0, s->tp * plan_cp(s));
 
     return (struct pass){.f_s = flops / s->tp / d->flops + d->call_s,
                          .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp),
-                         .cp_s = plan_ring_s(&c, rows * plan_cp(s) * kv * sizeof(float), plan_cp(s)) / 2};
+                         .cp_s = plan_ring_s(&c, rows * travels * sizeof(float), plan_cp(s)) / 2};
 }
 
 static double remade_s(const struct plan_shape *s, const struct pass *p)

@@ -151,12 +151,20 @@ static size_t slot_floats(const struct rows *r, size_t h, const struct plan_cut 
     return n + (size_t)layers * each + (size_t)(layers - 1) * floats(r->trunk * h);
 }
 
-/* With cp: keys and values of all its ranks, their gradients, and what travels of both. */
-static size_t shared_floats(const struct plan_shape *s, const struct rows *r, const struct plan_cut *c)
+/* With cp: keys and values of all its ranks, their gradients, and what travels of both; or of some heads all that
+ * attention takes and makes, and what travels of it. */
+static size_t shared_floats(const struct plan_job *job, const struct plan_shape *s, const struct rows *r,
+                            const struct plan_cut *c)
 {
     size_t mine = r->all * 2 * (size_t)c->kv, all = mine * (size_t)plan_cp(s);
+    size_t qkv = r->all * c->qkv, q = r->all * c->q, lse = r->all * c->heads;
+    size_t travels = ((qkv + 2 * q) * r->type + sizeof(float) - 1) / sizeof(float) + lse;
 
-    return plan_cp(s) > 1 ? typed(r, all) + 2 * floats(all) + floats(mine) : 0;
+    if (plan_cp(s) == 1)
+        return 0;
+    if (job->cp_heads)
+        return 2 * typed(r, qkv) + 2 * typed(r, q) + floats(lse) + 2 * floats(travels);
+    return typed(r, all) + 2 * floats(all) + floats(mine);
 }
 
 static size_t scratch_floats(const struct plan_job *job, const struct plan_shape *s, const struct rows *r, size_t h,
@@ -171,7 +179,7 @@ static size_t scratch_floats(const struct plan_job *job, const struct plan_shape
     n += typed(r, r->all * c->parts * c->ffn) + (c->parts > 1 ? typed(r, r->all * c->ffn) : 0);
     n += typed(r, r->all * c->qkv) + typed(r, r->all * c->q) + (job->bf16 ? typed(r, r->all * h) : 0);
     n += floats(r->trunk * h) + (s->schedule == SCHEDULE_ZB_H1 ? floats(r->trunk * h) : 0);
-    n += shared_floats(s, r, c);
+    n += shared_floats(job, s, r, c);
     return n + (r->trunk < r->all ? floats(r->all * h) : 0);
 }
 

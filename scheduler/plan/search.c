@@ -132,6 +132,7 @@ static void enumerate(struct search *s)
 
     for (int tp = 1; tp <= job->model.heads && tp <= PLAN_RANKS_MAX; tp++) {
         if (!open_or(s->wish->tp, tp) || !plan_cut(&job->model, tp, &cut) ||
+            (job->cp_heads && cut.kv / cut.dim % cp != 0) ||
             (s->wish->tp == PLAN_AUTO && tp > 1 && tp * cp > s->site->node_devices))
             continue;
         for (int pp = 1; pp <= job->model.layers && (long)tp * cp * pp <= PLAN_RANKS_MAX; pp++) {

@@ -59,13 +59,16 @@ def assert_near(run, alone, precision="f32"):
         assert ranks.relative(mine, theirs) < RELATIVE[precision]
 
 
-@pytest.mark.parametrize("family, layouts", [("gpt2", [{"cp": 2, "dp": 2}, {"cp": 2, "pp": 2}, {"cp": 4}]),
-                                             ("llama", [{"cp": 2, "tp": 2}])])
-def test_a_stream_in_layouts_with_cp(text, family, layouts, tmp_path):
+@pytest.mark.parametrize("family, mode, layouts", [
+    ("gpt2", "zigzag", [{"cp": 2, "dp": 2}, {"cp": 2, "pp": 2}]),
+    ("gpt2", "ulysses", [{"cp": 2, "tp": 2}, {"cp": 4}]),
+    ("llama", "zigzag", [{"cp": 2, "tp": 2}]),
+])
+def test_a_stream_in_layouts_with_cp(text, family, mode, layouts, tmp_path):
     alone, two = ranks.train(stream(text, family), str(tmp_path / "alone")), []
     for layout in layouts:
         how = {"sequence_parallel": "tp" in layout, "recompute": "full" if "pp" in layout else "none"}
-        run = ranks.train(stream(text, family, **layout, **how), str(tmp_path / str(layout)), **layout)
+        run = ranks.train(stream(text, family, **layout, **how, cp_mode=mode), str(tmp_path / str(layout)), **layout)
         assert_near(run, alone)
         assert run.metrics()[-1]["bytes_cp"] > 0
         if layout["cp"] == 2:
@@ -88,6 +91,12 @@ def test_short_documents_are_one_ranks_and_long_ones_are_shared(alone, two):
     assert all(m["bytes_cp"] > 0 for m in two.metrics())
     assert sum(0 < m["sharded_share"] < 1 for m in two.metrics()) > 2, [m["sharded_share"] for m in two.metrics()]
     assert "bytes_cp" not in alone.metrics()[0] and "sharded_share" not in alone.metrics()[0]
+
+
+def test_long_documents_are_shared_by_heads(jsonl, alone, tmp_path):
+    run = ranks.train(docs(jsonl, cp=2, dp=2, cp_mode="ulysses"), str(tmp_path), cp=2, dp=2)
+    assert_near(run, alone)
+    assert all(m["bytes_cp"] > 0 for m in run.metrics())
 
 
 @pytest.mark.parametrize("how", [

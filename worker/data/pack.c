@@ -24,6 +24,7 @@ void pack_clear(struct pack *p)
     free(p->first);
     free(p->rows);
     free(p->whole);
+    free(p->whole_of);
     free(p->first_whole);
     free(p->shared);
     pack_init(p);
@@ -120,10 +121,11 @@ int pack_put_cut(struct pack *p, size_t doc, int rows, int ranks, int rank, stru
 
     assert(p->micros > 0 && doc < p->docs && rows >= p->doc[doc].inputs);
     if (p->wholes == p->wholes_cap) {
-        if (grow(&p->whole, sizeof(*p->whole), cap) < 0)
+        if (grow(&p->whole, sizeof(*p->whole), cap) < 0 || grow(&p->whole_of, sizeof(*p->whole_of), cap) < 0)
             return merr_set(err, -ENOMEM, "no memory for %zu documents that ranks share", cap);
         p->wholes_cap = cap;
     }
+    p->whole_of[p->wholes] = (uint32_t)doc;
     p->whole[p->wholes++] = rows;
     p->first_whole[p->micros] = p->wholes;
     for (int i = 0; i < ZIGZAG_PIECES; i++) {
@@ -182,6 +184,12 @@ void pack_samples(const struct pack *p, size_t m, uint64_t *sample)
 {
     for (size_t i = p->first[m]; i < p->first[m + 1]; i++)
         *sample++ = p->of[i] == PACK_FILL ? PACK_FILL_SAMPLE : p->doc[p->of[i]].sample;
+}
+
+void pack_whole_samples(const struct pack *p, size_t m, uint64_t *sample)
+{
+    for (size_t i = p->first_whole[m]; i < p->first_whole[m + 1]; i++)
+        *sample++ = p->doc[p->whole_of[i]].sample;
 }
 
 void pack_fill(const struct pack *p, size_t m, int32_t *tokens, int32_t *targets)

@@ -41,6 +41,7 @@ struct pack {
     struct pack_part *part;
     int sequences; /* in parts */
     int *whole;    /* rows of each document that is cut over ranks; those of micro-batch m from first_whole[m] on */
+    uint32_t *whole_of; /* which document it is */
     size_t wholes, wholes_cap;
     size_t *first_whole;
     size_t *shared; /* of each micro-batch: pieces of those */
@@ -78,6 +79,7 @@ size_t pack_wholes(const struct pack *p, size_t m, const int **ret_rows);
 /* What micro-batch m says: lengths of its pieces (borrowed) and the sample of each; tokens and targets of its rows. */
 size_t pack_pieces(const struct pack *p, size_t m, const int **ret_length);
 void pack_samples(const struct pack *p, size_t m, uint64_t *sample);
+void pack_whole_samples(const struct pack *p, size_t m, uint64_t *sample); /* of each of pack_wholes() */
 void pack_fill(const struct pack *p, size_t m, int32_t *tokens, int32_t *targets);
 
 #endif

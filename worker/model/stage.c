@@ -45,13 +45,16 @@ static int slot_memory(struct stage *st, struct stage_slot *slot)
     slot->past = calloc(docs, sizeof(*slot->past));
     slot->kv_at = calloc(docs, sizeof(*slot->kv_at));
     slot->whole = calloc(docs, sizeof(*slot->whole));
+    slot->whole_cu = calloc(docs + 1, sizeof(*slot->whole_cu));
+    slot->whole_sample = calloc(docs, sizeof(*slot->whole_sample));
     slot->position = calloc(rows, sizeof(*slot->position));
     slot->tokens = calloc(rows, sizeof(*slot->tokens));
     slot->targets = calloc(rows, sizeof(*slot->targets));
     slot->sample = calloc(docs, sizeof(*slot->sample));
     slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
-    if (!slot->cu || !slot->own_cu || !slot->past || !slot->kv_at || !slot->whole || !slot->position ||
-        !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
+    if (!slot->cu || !slot->own_cu || !slot->past || !slot->kv_at || !slot->whole || !slot->whole_cu ||
+        !slot->whole_sample || !slot->position || !slot->tokens || !slot->targets || !slot->sample ||
+        !slot->row_sample)
         return -ENOMEM;
     stage_slot_layout(st, slot, NULL, 0);
     return 0;
@@ -112,6 +115,7 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
     assert(cfg->bodies == 0 || (!cfg->some && !cfg->split && cfg->cache == 0));
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
     assert(cfg->cp_size <= 1 || (!cfg->some && cfg->cache == 0 && cfg->stores == 0));
+    assert(cfg->cp_mode != CP_ULYSSES || cfg->cp_size <= 1 || cfg->model->kv_heads_local % cfg->cp_size == 0);
     st->cfg = *cfg;
     st->rows = st->room = cfg->micro * cfg->length;
     st->docs_room = (cfg->docs > 0 ? cfg->docs : cfg->micro) * (stage_cp(st) > 1 ? ZIGZAG_PIECES : 1);
@@ -157,6 +161,8 @@ void stage_free(struct stage *st)
         free(st->slot[i].past);
         free(st->slot[i].kv_at);
         free(st->slot[i].whole);
+        free(st->slot[i].whole_cu);
+        free(st->slot[i].whole_sample);
         free(st->slot[i].position);
         free(st->slot[i].tokens);
         free(st->slot[i].targets);
@@ -218,8 +224,10 @@ static void lay_shared(const struct stage *st, struct stage_slot *slot, int whol
         slot->kv_at[slot->docs] = slot->whole_rows;
         lay_document(st, slot, (int)z.start, (int)z.tokens);
     }
+    slot->whole_cu[slot->shared] = slot->whole_rows;
     slot->whole[slot->shared++] = whole;
     slot->whole_rows += whole;
+    slot->whole_cu[slot->shared] = slot->whole_rows;
     slot->shared_docs = slot->docs;
     slot->shared_rows = slot->rows;
 }

@@ -53,6 +53,7 @@ struct stage_cfg {
     struct wire *tp_wire;  /* how sums over tp travel */
     struct comm_group *cp; /* ranks that share sequences; NULL: alone */
     int cp_size, cp_index; /* of it, also where it is not there yet; 0: alone */
+    enum cp_mode cp_mode;  /* ulysses: cp_size divides the model's kv_heads_local */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
     enum recompute recompute;
     int run;               /* blocks of a run, with recompute none; 0: no runs */
@@ -100,6 +101,8 @@ struct stage_slot {
     int shared, shared_docs, shared_rows; /* sequences cut over cp; documents and rows that are pieces of them */
     int32_t *whole;                 /* [shared] rows of each on all ranks */
     int whole_rows;                 /* of all of them */
+    int32_t *whole_cu;              /* [shared + 1] first row of each among those */
+    uint64_t *whole_sample;         /* [shared]; set by the caller, as sample */
     int32_t *past, *kv_at;          /* [shared_docs] rows before a piece in its sequence; before that in all of them */
     int32_t *own_cu;                /* [docs - shared_docs + 1] cu of the other documents, from 0 */
     int32_t *cu;                    /* [docs + 1] first row of each document, then rows */

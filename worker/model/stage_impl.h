@@ -63,9 +63,12 @@ struct stage {
     void *dz;             /* of the logits; in f32 in their place */
     float *host_loss;     /* [head rows] */
     /* with cfg.cp_size (context.c): of sequences that are shared, one block at a time */
+    float *cp_all, *cp_mine; /* what travels: of every rank in turn, of this one */
     void *cp_kv;          /* [cp_size · rows, kv_columns()]: keys and values of their rows in order */
     float *cp_dkv;        /* their gradients */
-    float *cp_all, *cp_mine; /* what travels: of every rank in turn, of this one */
+    /* the same with ulysses: of this rank's heads, [cp_size · rows, their columns] */
+    void *cp_qkv, *cp_out, *cp_dout, *cp_dqkv;
+    float *cp_lse;
     struct comm_request **cp_request; /* [2 · cp_size] */
 };
 

@@ -119,8 +119,25 @@ size_t stage_head_rows(const struct stage *st)
     return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
 }
 
-/* What context.c works in. */
-static void carve_context(struct stage *st, struct carve *c)
+/* What context_heads.c works in. */
+static void carve_heads(struct stage *st, struct carve *c)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, typed = rows * (g->qkv_local + 2 * g->q_local) * kern_size(st->cfg.type);
+    size_t travels = (typed + sizeof(float) - 1) / sizeof(float) + rows * g->heads_local;
+
+    st->cp_qkv = take_typed(st, c, rows * g->qkv_local);
+    st->cp_dqkv = take_typed(st, c, rows * g->qkv_local);
+    st->cp_out = take_typed(st, c, rows * g->q_local);
+    st->cp_dout = take_typed(st, c, rows * g->q_local);
+    st->cp_lse = take(c, rows * g->heads_local);
+    /* a message holds a member's part of qkv, out, dout and lse */
+    st->cp_all = take(c, travels);
+    st->cp_mine = take(c, travels);
+}
+
+/* What context_keys.c works in. */
+static void carve_keys(struct stage *st, struct carve *c)
 {
     size_t mine = (size_t)st->rows * kv_columns(st), all = mine * (size_t)stage_cp(st);
 
@@ -157,8 +174,10 @@ static void carve_scratch(struct stage *st, struct carve *c)
     st->tmp = take(c, trunk * g->hidden);
     st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
     st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
-    if (stage_cp(st) > 1)
-        carve_context(st, c);
+    if (stage_cp(st) > 1 && st->cfg.cp_mode == CP_ULYSSES)
+        carve_heads(st, c);
+    else if (stage_cp(st) > 1)
+        carve_keys(st, c);
 }
 
 static void share_scratch(struct stage *st, const struct stage *from)
@@ -182,6 +201,11 @@ static void share_scratch(struct stage *st, const struct stage *from)
     st->cp_dkv = from->cp_dkv;
     st->cp_all = from->cp_all;
     st->cp_mine = from->cp_mine;
+    st->cp_qkv = from->cp_qkv;
+    st->cp_dqkv = from->cp_dqkv;
+    st->cp_out = from->cp_out;
+    st->cp_dout = from->cp_dout;
+    st->cp_lse = from->cp_lse;
 }
 
 static void carve_head(struct stage *st, struct carve *c)

@@ -14,6 +14,7 @@
 #define PLAN_TEXT_MAX ((size_t)256 << 20)
 #define ROUNDS 4 /* of a pipeline */
 #define CONTEXT_CALLS 3 /* keys and values forward, again in backward, and their gradients */
+#define HEADS_CALLS 4   /* with ulysses, there and back in each direction */
 
 /* --- sizes that hold for all steps ------------------------------------------------------------------------- */
 
@@ -214,10 +215,11 @@ int train_batch_docs(const struct train *t)
 
 /* What planners reckon with: a processor's or a GPU's usual speed, not this one's, for plans must be the same on every
  * rank and after every restart. */
-static struct seq_cost cost_of(const struct model_cfg *m, bool gpu, int cp)
+static struct seq_cost cost_of(const struct model_cfg *m, bool gpu, int cp, enum cp_mode mode)
 {
     double rate = gpu ? 2e14 : 1e11, layer_s = gpu ? 600e-6 : 50e-6, byte_s = gpu ? 6e-12 : 2e-10, call_s = 50e-6;
-    double line = model_flops_per_token(m, 0), kv_bytes = 2.0 * m->kv_heads * m->dim * sizeof(float);
+    double line = model_flops_per_token(m, 0), kv = 2.0 * m->kv_heads * m->dim, q = (double)m->heads * m->dim;
+    bool heads = mode == CP_ULYSSES; /* a rank's are all of its rows; queries and results travel too, 3 times each */
     struct seq_cost c = {
         .lin_s = line / rate, .quad_s = (model_flops_per_token(m, 1) - line) / rate, .micro_s = layer_s * m->layers,
         .forward_share = 1.0 / 3,
@@ -226,8 +228,8 @@ static struct seq_cost cost_of(const struct model_cfg *m, bool gpu, int cp)
     if (cp == 1)
         return c;
     c.half_tokens = gpu ? 256 : 16;
-    c.comm_call_s = CONTEXT_CALLS * m->layers * call_s;
-    c.comm_token_s = CONTEXT_CALLS * m->layers * kv_bytes * byte_s;
+    c.comm_call_s = (heads ? HEADS_CALLS : CONTEXT_CALLS) * m->layers * call_s;
+    c.comm_token_s = m->layers * (heads ? 3 * (kv + 2 * q) / cp : CONTEXT_CALLS * kv) * sizeof(float) * byte_s;
     return c;
 }
 
@@ -241,7 +243,7 @@ int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model
         .end = (uint64_t)spec->train.steps, .multiple = 1, .dp = 1,
         .plan = {.replicas = spec->parallel.virtual_workers, .ranks = cp, .capacity = b->capacity,
                  .micro = b->micro == SPEC_AUTO ? b->capacity / rows : b->micro,
-                 .seed = spec->train.init.seed, .cost = cost_of(model, gpu, cp)},
+                 .seed = spec->train.init.seed, .cost = cost_of(model, gpu, cp, spec->parallel.cp_mode)},
     };
 
     TRY(seq_policy_find(spec->sequence.policy, &f.plan.policy, err));
@@ -425,6 +427,7 @@ void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool t
     else
         stage_slot_layout(t->stage[0], slot, length, n); /* all chunks have room for as much */
     pack_samples(p, micro, slot->sample);
+    pack_whole_samples(p, micro, slot->whole_sample);
     if (text)
         pack_fill(p, micro, slot->tokens, slot->targets);
 }
@@ -434,6 +437,8 @@ void train_number_samples(const struct train *t, struct stage_slot *slot, uint64
 {
     for (int i = 0; i < slot->docs; i++)
         slot->sample[i] = first + i / (slot->docs / t->micro);
+    for (int i = 0; i < slot->shared; i++)
+        slot->whole_sample[i] = first + i;
 }
 
 void train_sample_room(struct train *t, struct stage_slot *slot, int32_t **ret_tokens, int32_t **ret_targets)

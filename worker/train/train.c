@@ -109,7 +109,7 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
     return (struct stage_cfg){
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
         .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .cp = t->cp, .cp_size = t->mesh->cp,
-        .cp_index = t->mesh->cp_index,
+        .cp_index = t->mesh->cp_index, .cp_mode = t->spec->parallel.cp_mode,
         .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .run = t->run_blocks,
         .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
         .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
@@ -183,6 +183,9 @@ static int plan(struct train *t, struct merr *err)
     if (t->mesh->cp > 1 && t->k->device)
         return merr_set(err, -ENOTSUP, "parallel.cp above 1 is not built for GPUs; use cp 1, or the CPU's kernels");
     TRY(read_model(t, err));
+    if (s->parallel.cp_mode == CP_ULYSSES && t->model.kv_heads_local % t->mesh->cp)
+        return merr_set(err, -EINVAL, "parallel.cp_mode 'ulysses' cannot share the %d kv_heads that a rank of tp %d "
+                        "has among cp %d", t->model.kv_heads_local, t->mesh->tp, t->mesh->cp);
     TRY(plan_stages(t, err));
     if (s->parallel.exact == EXACT_STRICT && coded_in_spec(s->compress.dp))
         TRY(keyed_new(s->compress.dp, s->train.init.seed, &t->params, &t->keyed, err));

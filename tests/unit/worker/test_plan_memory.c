@@ -77,6 +77,7 @@ static void twin_init(struct twin *t, int replica)
     t->model.sequence_parallel = t->job.sequence_parallel && t->shape.tp > 1;
     assert_int_equal(model_cut(&t->model, t->shape.tp, 0, NULL), 0);
     assert_true(plan_cut(&t->job.model, t->shape.tp, &t->cut));
+    t->job.cp_heads = t->model.kv_heads_local % t->shape.cp == 0 && draw(2);
     kind = t->shape.schedule;
     assert_int_equal(schedule_new(kind, t->shape.pp, t->shape.chunks,
                                   plan_micros(&t->job, &t->shape, replica % t->shape.dp), &t->schedule, NULL), 0);
@@ -108,7 +109,8 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     for (int i = 0; i < t->shape.chunks; i++) {
         struct stage_cfg s = {.model = &t->model, .params = &p, .type = type, .layers = chunk[i],
                               .recompute = (enum recompute)t->shape.recompute, .micro = t->shape.micro,
-                              .length = t->job.length / t->shape.cp, .cp_size = t->shape.cp, .slots = slots[i],
+                              .length = t->job.length / t->shape.cp, .cp_size = t->shape.cp,
+                              .cp_mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG, .slots = slots[i],
                               .first = r == 0 && i == 0,
                               .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1,
                               .split = t->shape.schedule == SCHEDULE_ZB_H1};
