@@ -180,8 +180,6 @@ static int plan(struct train *t, struct merr *err)
     const struct job_spec *s = t->spec;
 
     TRY(run_check_supported(&t->run, err));
-    if (t->mesh->cp > 1 && t->k->device)
-        return merr_set(err, -ENOTSUP, "parallel.cp above 1 is not built for GPUs; use cp 1, or the CPU's kernels");
     TRY(read_model(t, err));
     if (s->parallel.cp_mode == CP_ULYSSES && t->model.kv_heads_local % t->mesh->cp)
         return merr_set(err, -EINVAL, "parallel.cp_mode 'ulysses' cannot share the %d kv_heads that a rank of tp %d "
