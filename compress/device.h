@@ -15,6 +15,7 @@
 #define DEVICE_ID_BYTES 16
 
 struct device_queue;
+struct device_mark; /* a place in a queue */
 
 enum device_memory {
     DEVICE_LOCAL,  /* of the GPU: not for the host to look at */
@@ -53,6 +54,13 @@ struct device_ops {
 
     int (*done)(struct device_queue *q, struct merr *err); /* 1: all that is queued has run; 0: not yet */
     int (*wait)(struct device_queue *q, struct merr *err); /* until it has */
+
+    /* A mark is reached once all that was queued before it has run. It may be set again, and any thread may look. */
+    int (*mark_new)(struct device_queue *q, struct device_mark **ret, struct merr *err);
+    void (*mark_free)(struct device_mark *m); /* NULL is fine */
+    int (*mark)(struct device_queue *q, struct device_mark *m, struct merr *err);
+    int (*reached)(struct device_mark *m, struct merr *err); /* 1, or 0: not yet */
+    int (*await)(struct device_mark *m, struct merr *err);   /* until it is */
 };
 
 #endif

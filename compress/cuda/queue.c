@@ -142,6 +142,58 @@ static int queue_wait(struct device_queue *q, struct merr *err)
     return told(cudaStreamSynchronize(q->stream), "what was queued", err);
 }
 
+/* --- marks -------------------------------------------------------------------------------------------------------- */
+
+/* An event is one of the GPU that was current when it was made: device_mark is a cudaEvent_t. */
+static cudaEvent_t event_of(struct device_mark *m)
+{
+    return (cudaEvent_t)(void *)m;
+}
+
+static int queue_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
+{
+    cudaEvent_t event = NULL;
+    int r = enter(q, err);
+
+    if (r == 0)
+        r = told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "a mark", err);
+    if (r == 0)
+        *ret = (struct device_mark *)(void *)event;
+    return r;
+}
+
+static void queue_mark_free(struct device_mark *m)
+{
+    int saved = errno;
+
+    if (m)
+        (void)cudaEventDestroy(event_of(m));
+    errno = saved;
+}
+
+static int queue_mark(struct device_queue *q, struct device_mark *m, struct merr *err)
+{
+    int r = enter(q, err);
+
+    return r ? r : told(cudaEventRecord(event_of(m), q->stream), "a mark", err);
+}
+
+static int queue_reached(struct device_mark *m, struct merr *err)
+{
+    cudaError_t e = cudaEventQuery(event_of(m));
+
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return e == cudaSuccess ? 1 : cuda_failed(err, (int)e, "the GPU failed");
+}
+
+static int queue_await(struct device_mark *m, struct merr *err)
+{
+    return told(cudaEventSynchronize(event_of(m)), "what was queued", err);
+}
+
 const struct device_ops device_cuda_ops = {
     .open = queue_open,
     .close = queue_close,
@@ -154,4 +206,9 @@ const struct device_ops device_cuda_ops = {
     .fold = queue_fold,
     .done = queue_done,
     .wait = queue_wait,
+    .mark_new = queue_mark_new,
+    .mark_free = queue_mark_free,
+    .mark = queue_mark,
+    .reached = queue_reached,
+    .await = queue_await,
 };

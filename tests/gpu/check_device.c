@@ -13,6 +13,7 @@
 static int fold(const struct device_ops *ops, struct device_queue *q, struct device_fold f, const char *in, size_t size,
                 char *out, struct merr *err)
 {
+    struct device_mark *mark = NULL;
     void *all = NULL;
     int r = ops->alloc(q, DEVICE_LOCAL, MEMBERS * f.stride, &all, err);
 
@@ -26,7 +27,16 @@ static int fold(const struct device_ops *ops, struct device_queue *q, struct dev
     if (r == 0)
         r = ops->copy(q, out, f.out, f.count * size, err);
     if (r == 0)
+        r = ops->mark_new(q, &mark, err);
+    if (r == 0)
+        r = ops->mark(q, mark, err);
+    if (r == 0)
+        r = ops->await(mark, err);
+    if (r == 0 && ops->reached(mark, err) != 1)
+        r = merr_set(err, -1, "a mark that was waited for is not reached");
+    if (r == 0)
         r = ops->wait(q, err);
+    ops->mark_free(mark);
     if (r == 0 && (ops->done(q, err) != 1 || !ops->holds(all) || ops->holds(in)))
         r = merr_set(err, -1, "what has run is not done, or memory is taken for another's");
     if (all)

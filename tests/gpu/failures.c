@@ -42,6 +42,7 @@ static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct co
 static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
 {
     struct device_fold f = { .type = DEVICE_F32, .n = 2, .own = a, .rest = a, .stride = 8, .count = 2, .out = a };
+    struct device_mark *mark = NULL;
     struct device_queue *q;
     void *pinned = NULL;
     int r = ops->open(0, &q, err);
@@ -54,9 +55,16 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
     if (r == 0)
         r = ops->fold(q, &f, err);
     if (r == 0)
+        r = ops->mark_new(q, &mark, err);
+    if (r == 0)
+        r = ops->mark(q, mark, err);
+    if (r == 0)
+        r = ops->await(mark, err);
+    if (r == 0)
         r = ops->wait(q, err);
-    if (r == 0 && ops->done(q, err) < 0)
+    if (r == 0 && (ops->done(q, err) < 0 || ops->reached(mark, err) < 0))
         r = -1;
+    ops->mark_free(mark);
     ops->free(q, DEVICE_PINNED, pinned);
     ops->close(q);
     return r;

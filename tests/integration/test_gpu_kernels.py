@@ -52,6 +52,7 @@ def test_each_call_of_the_runtime_may_fail_once_and_nothing_is_left_behind():
     assert "failed in turn" in ran.stdout
 
 
+LONG = os.environ.get("MUSTER_TEST_LONG")
 SPEC = {"name": "gpu", "devices": {"min": 1, "max": 1}, "train": {
     "model": {"family": "gpt2", "layers": 1, "hidden": 16, "heads": 2, "context": 16, "vocab": 256},
     "steps": 1, "batch": {"sequences": 8, "micro": 1}}}
@@ -68,14 +69,19 @@ def train(folder, name, spec, devices, **env):
     return ran.returncode, logs
 
 
-@needs_nvcc
-@pytest.mark.parametrize("tp", [1, 2] if os.environ.get("MUSTER_TEST_LONG") else [1])
-def test_two_ranks_train_alike_whether_sums_go_by_nccl_or_through_the_host(tmp_path, tp):
+def two_ranks(**parallel):
     spec = copy.deepcopy(SPEC)
     spec["devices"] = {"min": 2, "max": 2}
-    spec["parallel"] = {"tp": tp}
-    spec["train"]["model"] |= {"hidden": 64, "context": 256 if tp == 2 else 16}
+    spec["parallel"] = parallel
+    spec["train"]["model"] |= {"hidden": 64, "context": 256 if parallel else 16, "layers": parallel.get("pp", 1)}
     spec["train"]["batch"]["sequences"] = 2
+    return spec
+
+
+@needs_nvcc
+@pytest.mark.parametrize("layout", [{}] + ([{"pp": 2}, {"tp": 2}, {"cp": 2}] if LONG else []))
+def test_two_ranks_train_alike_whether_they_speak_by_nccl_or_through_the_host(tmp_path, layout):
+    spec = two_ranks(**layout)
     said = {"need": "stay on GPUs: NCCL 2.19.3", "off": ""}
     for way, words in said.items():
         code, logs = train(tmp_path, way, spec, 2, FAKE_CUDA="own", MUSTER_NCCL=way, MUSTER_CUDA_BACKEND=EMULATED,
@@ -87,10 +93,21 @@ def test_two_ranks_train_alike_whether_sums_go_by_nccl_or_through_the_host(tmp_p
 
 
 @needs_nvcc
+def test_two_gpus_share_sequences_with_the_loss_of_one(tmp_path):
+    loss = []
+    for n in (1, 2):
+        spec = two_ranks(cp=n)
+        spec["train"]["model"]["context"] = 32
+        spec["devices"] = {"min": n, "max": n}
+        code, logs = train(tmp_path, f"cp{n}", spec, n, MUSTER_CUDA_BACKEND=EMULATED)
+        assert code == 0, logs
+        loss.append(json.loads((tmp_path / f"cp{n}" / "metrics.jsonl").read_text())["loss"])
+    assert loss[0] == pytest.approx(loss[1], rel=1e-5)
+
+
+@needs_nvcc
 def test_ranks_of_one_gpu_say_that_they_share_it_when_nccl_is_needed(tmp_path):
-    spec = copy.deepcopy(SPEC)
-    spec["devices"] = {"min": 2, "max": 2}
-    code, logs = train(tmp_path, "shared", spec, 2, MUSTER_NCCL="need", MUSTER_CUDA_BACKEND=EMULATED,
+    code, logs = train(tmp_path, "shared", two_ranks(), 2, MUSTER_NCCL="need", MUSTER_CUDA_BACKEND=EMULATED,
                        LD_LIBRARY_PATH=f"{BUILD}/tests/gpu")
     assert code != 0
     assert "calls cannot go by NCCL: ranks 0 and 1 share a GPU" in logs

@@ -12,7 +12,8 @@
  * and codec: it carries checksums (frame.h). After an error the world is good for comm_world_close() only.
  *
  * Buffers may lie in managed memory of a GPU once its streams have been waited for. Where every rank has a GPU to
- * itself, large calls of a group stay on GPUs, by NCCL, with the same bits; messages and all else go through the host.
+ * itself, large calls of a group and large messages stay on GPUs, by NCCL, with the same bits; all else goes through
+ * the host. Of a message both buffers are a GPU's, or neither is.
  *
  * A world is used by one thread at a time. A group and its world outlive their requests.
  */

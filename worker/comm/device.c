@@ -20,6 +20,7 @@ int device_open(struct comm_world *w, const struct comm_cfg *cfg, struct device_
 
     *ret = (struct device_card){.version = 0};
     w->gpu.ops = cfg->device;
+    w->gpu.ordinal = cfg->device_ordinal;
     w->gpu.needed = cfg->device_needed;
     if (!cfg->device) {
         if (cfg->device_needed)
@@ -98,19 +99,20 @@ void device_group_free(struct comm_group *g)
 static int connect_group(struct comm_group *g, uint32_t step)
 {
     struct wave v = {.req = g->req};
-    char id[NCCL_ID_BYTES];
+    struct nccl_place at = {.n = g->n, .index = g->index};
     int r = 0, also;
 
     if (g->index == 0) {
-        TRY(nccl_id(g->world, id));
+        TRY(nccl_id(g->world, at.id));
         for (int i = 1; i < g->n && r == 0; i++)
-            r = group_send(g, &v, i, step, id, sizeof(id));
+            r = group_send(g, &v, i, step, at.id, sizeof(at.id));
     } else {
-        r = group_recv(g, &v, 0, step, id, sizeof(id));
+        r = group_recv(g, &v, 0, step, at.id, sizeof(at.id));
     }
     also = group_wait(g, &v);
     r = r < 0 ? r : also;
-    return r < 0 ? r : nccl_new(g, id, g->world->gpu.queue, &g->nccl);
+    TRY(r < 0 ? r : nccl_new(g, &at, g->world->gpu.queue, &g->nccl));
+    return nccl_settle(g->nccl, "connect GPUs");
 }
 
 bool device_worth(const struct comm_group *g, size_t bytes)

@@ -25,7 +25,7 @@ int frame_check(const struct frame *f, uint32_t part, struct merr *err)
         return merr_set(err, -EPROTO, "a frame arrived damaged (magic %08x, crc %08x, want %08x)", f->magic, f->crc,
                         crc_of(f));
     if (f->part != part || f->kind < FRAME_CALL || f->kind > FRAME_WRONG || f->offset > f->length ||
-        ((f->kind == FRAME_CALL || f->kind == FRAME_MESSAGE) && f->part > f->length - f->offset))
+        (f->kind < FRAME_CREDIT && f->part > f->length - f->offset))
         return merr_set(err, -EPROTO, "a frame of kind %u of rank %u makes no sense: %u of %u bytes at %llu of %llu",
                         f->kind, f->source, part, f->part, (unsigned long long)f->offset,
                         (unsigned long long)f->length);

@@ -21,6 +21,8 @@
 enum frame_kind {
     FRAME_CALL = 1, /* part of a collective call: group, seq, step */
     FRAME_MESSAGE,  /* of comm_isend: group, step is the tag */
+    FRAME_READY,    /* who receives a message between GPUs can: as FRAME_MESSAGE (direct.h) */
+    FRAME_TURN,     /* who sends it has started: as FRAME_MESSAGE */
     FRAME_CREDIT,   /* length is how much of the receiver's window has been used up and freed, in all time */
     FRAME_BYE,      /* nothing comes after this one */
     FRAME_WRONG,    /* what the receiver sent does not go with this call of the sender */

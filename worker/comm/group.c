@@ -243,8 +243,7 @@ int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned
 int group_end(struct comm_group *g, int r, struct merr *err)
 {
     if (r < 0 && g->world->failed) {
-        if (g->world->ucx)
-            ucx_abandon(g->world);
+        world_abandon(g->world);
         return world_error(g->world, err);
     }
     g->busy = false;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/comm/direct.h"
 #include "worker/comm/world.h"
 
 static void queue_init(struct comm_queue *q)
@@ -41,6 +42,7 @@ void message_peer_init(struct comm_peer *p, int rank)
 
 void message_free(struct comm_request *r)
 {
+    direct_free(r);
     free(r->staged);
     free(r->part);
     free(r);
@@ -74,7 +76,7 @@ static int check_match(struct comm_world *w, const struct comm_request *r, const
 {
     if (f->length == r->bytes)
         return 0;
-    if (f->kind == FRAME_MESSAGE)
+    if (f->kind != FRAME_CALL)
         return world_fail(w, -EPROTO, "rank %u sends %llu bytes in '%s' with tag %u, rank %d expects %zu", f->source,
                           (unsigned long long)f->length, r->group->name, f->step, w->rank, r->bytes);
     message_wrong(w, r->peer, r->group);

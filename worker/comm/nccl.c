@@ -58,6 +58,7 @@ struct nccl {
     void *stream;
     communicator c; /* NULL: aborted */
     bool begun;     /* between begin and end */
+    bool left;
 };
 
 int nccl_load(int *ret_version, struct merr *err)
@@ -124,20 +125,31 @@ static int look(struct nccl *c, struct world_vigil *v, const char *what)
     return r;
 }
 
-/* Until what was started is under way: before that, nothing else may be asked of the communicator. */
-static int settle(struct nccl *c, const char *what)
+static int state_of(struct nccl *c, const char *what)
+{
+    int state = SUCCESS, code;
+
+    if (!c->c)
+        return c->group->world->failed;
+    code = api.state(c->c, &state);
+    if (code != SUCCESS || (state != SUCCESS && state != IN_PROGRESS))
+        return refused(c, code != SUCCESS ? code : state, what);
+    return state == SUCCESS;
+}
+
+int nccl_look(struct nccl *c)
+{
+    return state_of(c, "work");
+}
+
+int nccl_settle(struct nccl *c, const char *what)
 {
     struct world_vigil vigil = {0};
+    int r;
 
-    for (;;) {
-        int state = SUCCESS, code = api.state(c->c, &state);
-
-        if (code != SUCCESS || (state != SUCCESS && state != IN_PROGRESS))
-            return refused(c, code != SUCCESS ? code : state, what);
-        if (state == SUCCESS)
-            return 0;
+    while ((r = state_of(c, what)) == 0)
         TRY(look(c, &vigil, what));
-    }
+    return r < 0 ? r : 0;
 }
 
 int nccl_finish(struct nccl *c)
@@ -154,7 +166,7 @@ int nccl_finish(struct nccl *c)
             give_up(c);
             return done;
         }
-        TRY(settle(c, "work"));
+        TRY(nccl_settle(c, "work"));
         if (done)
             return 0;
         TRY(look(c, &vigil, "work"));
@@ -170,7 +182,7 @@ int nccl_id(struct comm_world *w, char ret[NCCL_ID_BYTES])
     return code == SUCCESS ? 0 : world_fail(w, -EIO, "NCCL makes no id for a communicator: %s", api.error(code));
 }
 
-int nccl_new(struct comm_group *g, const char id[NCCL_ID_BYTES], struct device_queue *q, struct nccl **ret)
+int nccl_new(struct comm_group *g, const struct nccl_place *at, struct device_queue *q, struct nccl **ret)
 {
     struct config config = {.size = sizeof(config), .magic = 0xcafebeef, .version = OLDEST, .blocking = 0};
     struct nccl *c = calloc(1, sizeof(*c));
@@ -180,10 +192,8 @@ int nccl_new(struct comm_group *g, const char id[NCCL_ID_BYTES], struct device_q
     if (!c)
         return world_fail(g->world, -ENOMEM, "no memory for the communicator of '%s'", g->name);
     *c = (struct nccl){.group = g, .queue = q, .stream = g->world->gpu.ops->native(q)};
-    memcpy(where.bytes, id, NCCL_ID_BYTES);
-    r = answered(c, api.init(&c->c, g->n, where, g->index, &config), "connect GPUs");
-    if (r == 0)
-        r = settle(c, "connect GPUs");
+    memcpy(where.bytes, at->id, NCCL_ID_BYTES);
+    r = answered(c, api.init(&c->c, at->n, where, at->index, &config), "connect GPUs");
     if (r < 0) {
         nccl_free(c);
         return r;
@@ -192,15 +202,23 @@ int nccl_new(struct comm_group *g, const char id[NCCL_ID_BYTES], struct device_q
     return 0;
 }
 
+void nccl_leave(struct nccl *c)
+{
+    if (c->left || !c->c)
+        return;
+    if (c->group->world->failed || nccl_look(c) == 0) /* 0: nobody came to connect */
+        give_up(c);
+    c->left = c->c && answered(c, api.finalize(c->c), "disconnect") == 0;
+}
+
 void nccl_free(struct nccl *c)
 {
     int saved = errno;
 
     if (!c)
         return;
-    if (c->group->world->failed)
-        give_up(c);
-    if (c->c && answered(c, api.finalize(c->c), "disconnect") == 0 && settle(c, "disconnect") == 0)
+    nccl_leave(c);
+    if (c->left && nccl_settle(c, "disconnect") == 0)
         (void)api.destroy(c->c);
     free(c);
     errno = saved;
@@ -237,9 +255,14 @@ int nccl_broadcast(struct nccl *c, void *buf, size_t bytes, int root)
     return answered(c, api.broadcast(buf, buf, bytes, BYTES, root, c->c, c->stream), "broadcast");
 }
 
-int nccl_end(struct nccl *c)
+int nccl_start(struct nccl *c)
 {
     c->begun = false;
-    TRY(answered(c, api.group_end(), "start"));
-    return settle(c, "start");
+    return answered(c, api.group_end(), "start");
+}
+
+int nccl_end(struct nccl *c)
+{
+    TRY(nccl_start(c));
+    return nccl_settle(c, "start");
 }

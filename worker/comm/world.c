@@ -8,12 +8,13 @@
 
 #include "base/clock.h"
 #include "worker/comm/device.h"
+#include "worker/comm/direct.h"
 #include "worker/comm/world.h"
 
 #define TIMEOUT_US 120000000
 #define SPINS 64          /* empty looks before sleeping: some microseconds */
 #define WATCH_SPINS 2000  /* looks at a GPU before sleeping: about as long as it takes to move a mebibyte */
-#define WATCH_NAP_US 100
+#define WATCH_NAP_US 100  /* short: GPUs tell nobody when they are done */
 #define LINGER_US 5000    /* a finished sender helps its last bytes out this long, without progress */
 #define CLOSE_US 1000000  /* of waiting for sends and goodbyes when leaving in good order */
 #define SHARED_MAX (1ull << 44)
@@ -46,7 +47,14 @@ bool world_progress(struct comm_world *w)
         moved |= comm_shm.progress(w);
     if (w->ucx)
         moved |= comm_ucx.progress(w);
-    return moved;
+    return w->gpu.messages ? direct_progress(w) || moved : moved;
+}
+
+void world_abandon(struct comm_world *w)
+{
+    if (w->ucx)
+        ucx_abandon(w);
+    direct_abandon(w);
 }
 
 void comm_poll(struct comm_world *w)
@@ -93,7 +101,7 @@ static int look_around(struct comm_world *w, const struct comm_request *req, int
         return w->failed;
     if (gone)
         return world_fail(w, -ECONNRESET, "rank %d is gone", gone->rank);
-    if (req->peer->bye)
+    if (req->peer->bye && !direct_runs(w)) /* a GPU may be about to be done */
         return world_fail(w, -ECONNRESET, "rank %d left while rank %d waits for it in '%s'", req->peer->rank, w->rank,
                           req->group->name);
     if (clock_mono_us() >= deadline_us)
@@ -125,14 +133,15 @@ int world_wait(struct comm_world *w, struct comm_request *req)
                 break;
         }
         if (!req->done)
-            nap(w, deadline - now < COMM_SLICE_US ? (deadline > now ? deadline - now : 1) : COMM_SLICE_US);
+            nap(w, direct_runs(w)                  ? WATCH_NAP_US
+                   : deadline - now < COMM_SLICE_US ? (deadline > now ? deadline - now : 1)
+                                                    : COMM_SLICE_US);
     }
-    if (w->failed && w->ucx)
-        ucx_abandon(w);
+    if (w->failed)
+        world_abandon(w);
     return req->done && !w->failed ? 0 : w->failed;
 }
 
-/* GPUs tell nobody when they are done, so that naps are short. */
 int world_watch(struct comm_group *g, struct world_vigil *v, const char *what)
 {
     struct comm_world *w = g->world;
@@ -332,6 +341,7 @@ void comm_world_close(struct comm_world *w)
         return;
     for (struct comm_group *g = w->groups; g; g = g->next)
         device_group_free(g);
+    direct_close(w);
     if (!w->failed && w->size > 1)
         leave(w);
     device_close(w);
@@ -395,7 +405,7 @@ int comm_isend(struct comm_group *g, int peer, uint32_t tag, const void *buf, si
 
     if (r < 0)
         return r;
-    req = message_send(g, peer, &head, buf);
+    req = (direct_worth(g, buf, bytes) ? direct_send : message_send)(g, peer, &head, buf);
     if (!req)
         return world_error(g->world, err);
     *ret = req;
@@ -411,7 +421,7 @@ int comm_irecv(struct comm_group *g, int peer, uint32_t tag, void *buf, size_t b
 
     if (r < 0)
         return r;
-    req = message_recv(g, peer, &head, buf);
+    req = (direct_worth(g, buf, bytes) ? direct_recv : message_recv)(g, peer, &head, buf);
     if (!req)
         return world_error(g->world, err);
     *ret = req;

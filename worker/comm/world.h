@@ -6,6 +6,7 @@
  *   message.c      messages as frames: matching, holding early ones, windows
  *   world.c        opening, closing, waiting
  *   device.c       calls of a group between GPUs, by way of nccl.c
+ *   direct.c       messages between GPUs, likewise
  *   shm.c, ucx.c   frames from here to there: struct comm_transport
  *   rendezvous.c   small files of the run's folder
  *
@@ -60,6 +61,7 @@ struct comm_request {
     char *staged;       /* own copy of the bytes, or NULL */
     struct coded_part *part;   /* of a coded message, or NULL: holds the block, freed with the request */
     struct comm_request *more; /* the rest of a coded message */
+    struct direct *direct;     /* of a message from GPU to GPU, or NULL: freed with the request */
     struct frame head;  /* of its frames; of a receive: what to match */
 };
 
@@ -93,6 +95,7 @@ struct comm_peer {
     uint64_t taken, taken_told;       /* cost taken here in all time; of it, told to the peer */
     size_t staged_bytes;
     bool starving;                    /* shm: did not find room */
+    struct direct_way *way_out, *way_in; /* between GPUs, NULL until one is used */
 };
 
 struct coded_part {
@@ -157,8 +160,11 @@ struct nccl;
 /* The rank's GPU, and whether all ranks use theirs (device.c). */
 struct world_gpu {
     const struct device_ops *ops; /* NULL: none */
-    struct device_queue *queue;
+    int ordinal;
+    struct device_queue *queue; /* of calls */
     void *stage; /* memory of the GPU, NULL until it is needed */
+    struct direct_way *ways;
+    struct comm_request *messages; /* of direct.c, under way, in the order of posting */
     bool usable, needed;
     char said[256];
 };
@@ -187,6 +193,7 @@ int world_fail(struct comm_world *w, int code, const char *fmt, ...) __attribute
 int world_error(const struct comm_world *w, struct merr *err); /* the kept failure, into err */
 bool world_progress(struct comm_world *w);
 int world_wait(struct comm_world *w, struct comm_request *req); /* until it is done; does not free it */
+void world_abandon(struct comm_world *w); /* of a failed world: no buffer is read or written after */
 /* A wait for what is no request: zero at first. */
 struct world_vigil {
     int64_t deadline_us, looked_us;

@@ -99,9 +99,39 @@ static int fake_wait(struct device_queue *q, struct merr *err)
     return 0;
 }
 
+static int fake_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
+{
+    (void)q;
+    (void)err;
+    *ret = malloc(1);
+    return 0;
+}
+
+static void fake_mark_free(struct device_mark *m)
+{
+    free(m);
+}
+
+static int fake_mark(struct device_queue *q, struct device_mark *m, struct merr *err)
+{
+    (void)q;
+    (void)m;
+    (void)err;
+    return 0;
+}
+
+static int fake_reached(struct device_mark *m, struct merr *err)
+{
+    (void)m;
+    (void)err;
+    return !fake_device_stuck;
+}
+
 static const struct device_ops fake_device = {.open = fake_open, .close = fake_close, .id = fake_id,
                                               .native = fake_native, .holds = fake_holds, .alloc = fake_alloc,
                                               .free = fake_free, .copy = fake_copy, .fold = fake_fold,
-                                              .done = fake_done, .wait = fake_wait};
+                                              .done = fake_done, .wait = fake_wait, .mark_new = fake_mark_new,
+                                              .mark_free = fake_mark_free, .mark = fake_mark,
+                                              .reached = fake_reached};
 
 #endif

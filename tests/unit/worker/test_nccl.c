@@ -57,6 +57,81 @@ static void large_calls_go_by_nccl_when_each_rank_has_a_gpu_and_all_buffers_are_
     }
 }
 
+/* --- messages ----------------------------------------------------------------------------------- */
+
+#define MESSAGES 6
+
+static size_t message_bytes(int i)
+{
+    return i % 3 == 2 ? 1000 : BYTES / 4 + (size_t)i * 4096; /* some are not worth the way */
+}
+
+static char message_byte(int from, int tag, int round)
+{
+    return (char)(17 * from + 5 * tag + round + 1);
+}
+
+/* Everyone to everyone, received in the opposite order of sending; again on the ways that are there. */
+static int crossing_messages(struct team *t, struct comm_world *w)
+{
+    const struct way *way = t->arg;
+    struct comm_group *g = team_all(w, "pp");
+    int me = comm_rank(w), n = comm_size(w);
+    struct comm_request *req[2][TEAM_MAX][MESSAGES] = {{{NULL}}};
+    char *buf[2][TEAM_MAX][MESSAGES] = {{{NULL}}};
+    uint64_t sent = 0;
+
+    fake_device_host = way->host;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < n; i++) {
+            for (int k = 0; k < MESSAGES && i != me; k++) {
+                buf[0][i][k] = malloc(message_bytes(k));
+                buf[1][i][k] = memset(malloc(message_bytes(k)), message_byte(me, k, round), message_bytes(k));
+                sent += message_bytes(k);
+                GOOD(comm_isend(g, i, (uint32_t)k, buf[1][i][k], message_bytes(k), &req[1][i][k], &err));
+            }
+        }
+        for (int i = n - 1; i >= 0; i--) {
+            for (int k = MESSAGES - 1; k >= 0 && i != me; k--)
+                GOOD(comm_irecv(g, i, (uint32_t)k, buf[0][i][k], message_bytes(k), &req[0][i][k], &err));
+        }
+        for (int i = 0; i < n; i++) {
+            for (int k = 0; k < MESSAGES && i != me; k++) {
+                size_t last = message_bytes(k) - 1;
+
+                GOOD(comm_wait(req[1][i][k], &err));
+                GOOD(comm_wait(req[0][i][k], &err));
+                NEED(buf[0][i][k][0] == message_byte(i, k, round) && buf[0][i][k][last] == buf[0][i][k][0]);
+                free(buf[0][i][k]);
+                free(buf[1][i][k]);
+            }
+        }
+    }
+    NEED(comm_bytes_sent(g) == sent);
+    NEED((fake_nccl_bytes() > 0) == way->by_nccl);
+    return 0;
+}
+
+static void large_messages_go_by_nccl_in_any_order_of_posting(void **state)
+{
+    static const struct way way[] = {{.by_nccl = true}, {.host = true}, {.shared = true}};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(way); i++) {
+        struct team t;
+
+        team_init(&t, 3, i == 0 ? TEAM_MIXED : TEAM_SHM);
+        t.device = &fake_device;
+        t.device_shared = way[i].shared;
+        t.arg = &way[i];
+        team_start(&t, crossing_messages);
+        team_wait(&t, 20000000);
+        for (int k = 0; k < t.n; k++)
+            assert_int_equal(t.exit_code[k], 0);
+        team_clear(&t);
+    }
+}
+
 /* --- faults ------------------------------------------------------------------------------------- */
 
 struct fault {
@@ -87,32 +162,76 @@ static int reduce_twice(struct team *t, struct comm_world *w)
     return -r;
 }
 
-static void whatever_goes_wrong_between_gpus_ends_the_call_with_words_and_no_communicator(void **state)
+static int send_twice(struct team *t, struct comm_world *w)
+{
+    const struct fault *f = t->arg;
+    struct comm_group *g = team_all(w, "pp");
+    char *x = calloc(1, BYTES);
+    struct merr err = {""};
+    int r = 0;
+
+    fake_device_stuck = f->stuck;
+    for (int i = 0; i < 2 && r == 0; i++) {
+        struct comm_request *req = NULL;
+
+        r = comm_rank(w) == 0 ? comm_isend(g, 1, 7, x, BYTES, &req, &err) : comm_irecv(g, 0, 7, x, BYTES, &req, &err);
+        r = r == 0 ? comm_wait(req, &err) : r;
+    }
+    free(x);
+    if (r == -f->code ? !strstr(err.text, f->words) : r != -ECONNRESET) {
+        (void)fprintf(stderr, "rank %d: %s\n", comm_rank(w), err.text);
+        return 99;
+    }
+    NEED(comm_barrier(g, NULL) == r);
+    NEED(fake_nccl_live() == 0);
+    return -r;
+}
+
+static void run_fault(const struct fault *f, team_fn fn)
+{
+    struct team t;
+
+    team_init(&t, 2, TEAM_SHM);
+    t.device = &fake_device;
+    t.timeout_us = 700000;
+    t.arg = f;
+    assert_int_equal(setenv("FAKE_NCCL", f->fake, 1), 0);
+    team_start(&t, fn);
+    team_wait(&t, 20000000);
+    assert_int_equal(unsetenv("FAKE_NCCL"), 0);
+    assert_true(t.exit_code[0] != 99 && t.exit_code[1] != 99);
+    assert_true(t.exit_code[0] == f->code || t.exit_code[1] == f->code);
+    team_clear(&t);
+}
+
+static void whatever_goes_wrong_with_a_message_between_gpus_ends_the_wait_for_it(void **state)
 {
     static const struct fault fault[] = {
-        {"hang@1:0", false, ETIMEDOUT, "did not connect GPUs for 1500 ms"},
-        {"hang@1:2", false, ETIMEDOUT, "did not start for 1500 ms"},
-        {"fail@1:3", false, EIO, "NCCL could not start in 'dp': remote process exited"},
-        {"refuse@1:2", false, EIO, "NCCL could not start in 'dp': invalid usage"},
-        {"", true, ETIMEDOUT, "did not work for 1500 ms"},
+        {"hang@1:0", false, ETIMEDOUT, "did not answer rank"},
+        {"hang@1:2", false, ETIMEDOUT, "did not answer rank"},
+        {"fail@1:1", false, EIO, "NCCL could not work in 'pp': remote process exited"},
+        {"refuse@0:2", false, EIO, "NCCL could not start in 'pp': invalid usage"},
+        {"", true, ETIMEDOUT, "did not answer rank"},
     };
 
     (void)state;
-    for (size_t i = 0; i < COUNT(fault); i++) {
-        struct team t;
+    for (size_t i = 0; i < COUNT(fault); i++)
+        run_fault(&fault[i], send_twice);
+}
 
-        team_init(&t, 2, TEAM_SHM);
-        t.device = &fake_device;
-        t.timeout_us = 1500000;
-        t.arg = &fault[i];
-        assert_int_equal(setenv("FAKE_NCCL", fault[i].fake, 1), 0);
-        team_start(&t, reduce_twice);
-        team_wait(&t, 20000000);
-        assert_int_equal(unsetenv("FAKE_NCCL"), 0);
-        assert_true(t.exit_code[0] != 99 && t.exit_code[1] != 99);
-        assert_true(t.exit_code[0] == fault[i].code || t.exit_code[1] == fault[i].code);
-        team_clear(&t);
-    }
+static void whatever_goes_wrong_between_gpus_ends_the_call_with_words_and_no_communicator(void **state)
+{
+    static const struct fault fault[] = {
+        {"hang@1:0", false, ETIMEDOUT, "did not connect GPUs for 700 ms"},
+        {"hang@1:2", false, ETIMEDOUT, "did not start for 700 ms"},
+        {"fail@1:3", false, EIO, "NCCL could not start in 'dp': remote process exited"},
+        {"refuse@1:2", false, EIO, "NCCL could not start in 'dp': invalid usage"},
+        {"", true, ETIMEDOUT, "did not work for 700 ms"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(fault); i++)
+        run_fault(&fault[i], reduce_twice);
 }
 
 static int reduce_or_die(struct team *t, struct comm_world *w)
@@ -200,6 +319,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(large_calls_go_by_nccl_when_each_rank_has_a_gpu_and_all_buffers_are_there),
+        cmocka_unit_test(large_messages_go_by_nccl_in_any_order_of_posting),
+        cmocka_unit_test(whatever_goes_wrong_with_a_message_between_gpus_ends_the_wait_for_it),
         cmocka_unit_test(whatever_goes_wrong_between_gpus_ends_the_call_with_words_and_no_communicator),
         cmocka_unit_test(an_abort_order_and_a_dead_rank_end_a_wait_for_gpus),
         cmocka_unit_test(a_world_that_needs_nccl_does_not_open_without),
