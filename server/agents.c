@@ -653,6 +653,7 @@ void agents_register(struct core *c, struct call *call)
     n->registered = true;
     agents_see(c, n, clock_mono_us());
     gpus_take(c, n, b);
+    links_take(c, n, b);
     agents_store(c, n);
     stale = json_array();
     forget = json_array();

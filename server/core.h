@@ -147,6 +147,8 @@ struct node {
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     uint64_t version;              /* of its set of assignments */
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
+    enum plan_nic nic;             /* that links it to others */
+    double nic_gbit_s;             /* 0: not told */
     struct slot *slots;
     size_t n_slots;
     size_t row, n_rows; /* of the snapshot being taken */
@@ -385,14 +387,24 @@ void plans_sites_changed(struct core *c);
 /* Plan a waiting job for what the cluster has: then facts are what a run of it will have. 0; -EAGAIN: there is no node;
  * else as plan_search. */
 int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, struct merr *err);
-/* The layout on these places and the plan as JSON, new; NULL stays when none could be made. 0 or as plan_search. */
-int plans_choose(struct core *c, struct entry *e, const struct job_place *p, size_t n, struct layout *ret,
+/* The layout on these places, which are put into the order that suits the nodes' links best, and the plan as JSON, new;
+ * NULL stays when none could be made. 0 or as plan_search. */
+int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret,
                  json_t **ret_plan, struct merr *err);
 void plans_adopt(struct entry *e);     /* a loaded or newly assigned job keeps what its plan settled */
 void plans_learn(struct core *c, struct entry *e, uint32_t generation, double step_ms);
 /* How a job would run on what the cluster has: new, with layout and devices. */
 json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *spec);
 json_t *plans_view(const struct job *j); /* its plan with what was measured; new, null: it has none */
+
+/* links.c: how nodes reach each other. Nets are new; NULL: all links are taken to be alike, or no memory */
+void links_take(struct core *c, struct node *n, const json_t *body); /* "nic" of a registration */
+json_t *links_view(const struct node *n);                            /* new; NULL: nothing was told */
+struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, double between_bytes_per_s);
+struct plan_net *links_of_class(const struct core *c, int class_, int devices, double between_bytes_per_s);
+struct plan_result;
+/* Put the places, those of links_of_places(), into the order of the plan. False: no memory, and they are as before. */
+bool links_lay(const struct plan_result *plan, struct job_place *p, size_t n);
 
 /* view.c: what is shown; all new */
 json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text);

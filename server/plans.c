@@ -81,8 +81,10 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
     return n > 0;
 }
 
-/* The class of which the job can have most devices, at most so many as it takes. False: there is no such node. */
-static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, struct plan_site *ret)
+/* The class of which the job can have most devices, at most so many as it takes; the net is new, NULL where links are
+ * alike. False: there is no such node. */
+static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, struct plan_site *ret,
+                            struct plan_net **ret_net)
 {
     uint64_t classes = core_classes_of(c, e);
     int count[CORE_CLASSES_MAX] = { 0 }, node_most = 1, best = -1;
@@ -118,6 +120,7 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
     site.node_devices = node_most;
     if (site.group[0].n > e->job.max)
         site.group[0].n = e->job.max;
+    site.net = *ret_net = links_of_class(c, best, site.group[0].n, site.between.bytes_per_s);
     *ret = site;
     return true;
 }
@@ -150,14 +153,16 @@ int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, 
 {
     struct plan_job job = spec_plan_job(spec);
     struct plan_wish wish = wish_of(e, spec);
+    struct plan_net *net = NULL;
     struct plan_result plan;
     struct plan_site site;
     int r;
 
-    if (!site_of_cluster(c, e, job.bf16, &site))
+    if (!site_of_cluster(c, e, job.bf16, &site, &net))
         return merr_set(err, -EAGAIN, "there is no node yet to plan for");
     e->planned_for = c->sites;
     r = plan_search(&job, &wish, &site, &plan, err);
+    plan_net_free(net);
     if (r == 0)
         keep_shape(e, &plan.best.shape);
     return r;
@@ -212,11 +217,13 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
 {
     struct plan_job job = spec_plan_job(spec);
     struct plan_wish wish = wish_of(e, spec), same = wish;
+    struct plan_net *net;
     struct plan_site site;
     int r;
 
     if (!site_of_places(c, p, n, job.bf16, &site))
         return merr_set(err, -ENOENT, "its devices are not known any more");
+    site.net = net = links_of_places(c, p, n, site.between.bytes_per_s);
     if (e->planned_for > 0) { /* the replica that the round counted with: the job may grow by such */
         same.tp = e->facts.tp;
         same.pp = e->facts.pp;
@@ -229,16 +236,17 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
             site.group[i].device.memory_bytes = 0;
         r = plan_search(&job, &wish, &site, ret, err);
     }
+    plan_net_free(net);
     *ret_job = job;
     return r;
 }
 
-int plans_choose(struct core *c, struct entry *e, const struct job_place *p, size_t n, struct layout *ret,
+int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret,
                  json_t **ret_plan, struct merr *err)
 {
     struct job_spec *spec = e->job.kind == JOB_TRAIN ? core_spec_of(e) : NULL;
-    const struct slot *first = slot_of(c, &p[0]);
     struct plan_result plan;
+    const struct slot *first;
     struct plan_job job;
     int r;
 
@@ -249,6 +257,9 @@ int plans_choose(struct core *c, struct entry *e, const struct job_place *p, siz
     spec_free(spec);
     if (r != 0)
         return e->open ? r : plain_layout(e, n, ret, err);
+    if (!links_lay(&plan, p, n))
+        return merr_set(err, -ENOMEM, "no memory to lay %zu ranks on nodes", n);
+    first = slot_of(c, &p[0]);
     *ret = plan_shape_layout(&plan.best.shape);
     *ret_plan = spec_plan_json(&job, &plan);
     if (!*ret_plan && e->open)
@@ -314,6 +325,7 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
     struct plan_site site;
     struct plan_job job;
     struct plan_wish wish;
+    struct plan_net *net = NULL;
     struct merr err = { "" };
     json_t *o;
     int r = -EAGAIN;
@@ -322,10 +334,11 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
         return layout_json(&plain);
     job = spec_plan_job(spec);
     wish = spec_plan_wish(spec);
-    if (site_of_cluster(c, e, job.bf16, &site))
+    if (site_of_cluster(c, e, job.bf16, &site, &net))
         r = plan_search(&job, &wish, &site, &plan, &err);
     else
         (void)merr_set(&err, r, "there is no node yet to plan for");
+    plan_net_free(net);
     if (r == 0) {
         o = spec_plan_json(&job, &plan);
         (void)json_object_set_new(o, "fits", site.group[0].device.memory_bytes > 0 ? json_true() : json_null());

@@ -62,6 +62,20 @@ static void print_cost(const json_t *plan)
     (void)printf("\n");
 }
 
+/* Which node is at each place in the order of ranks, and what that is good for. */
+static void print_order(const json_t *plan)
+{
+    const json_t *d = json_object_get(plan, "dedication"), *order = json_object_get(d, "order");
+
+    if (!d)
+        return;
+    (void)printf("  nodes          ");
+    for (size_t i = 0; i < json_array_size(order); i++)
+        (void)printf("%s%lld", i ? " " : "", json_integer_value(json_array_get(order, i)));
+    (void)printf(" in the order of ranks; %lld group%s of replicas on several families of NICs\n",
+                 cli_int(d, "mixed_groups"), cli_int(d, "mixed_groups") == 1 ? "" : "s");
+}
+
 static void print_memory(const json_t *plan)
 {
     static const struct cli_table table = {
@@ -118,6 +132,7 @@ static int print_answer(struct cli *c, json_t *answer)
     } else {
         print_layout(plan);
         print_cost(plan);
+    print_order(plan);
         print_memory(plan);
         print_alternatives(plan);
     }
@@ -146,7 +161,7 @@ static void read_link(const json_t *o, struct plan_link *l)
 }
 
 /* The class that was asked for, else the one with most devices. */
-static const json_t *class_of(const json_t *classes, const char *wanted)
+static const json_t *class_of(const json_t *classes, const char *wanted, const char **ret_name)
 {
     const json_t *best = NULL;
     const char *name;
@@ -156,16 +171,78 @@ static const json_t *class_of(const json_t *classes, const char *wanted)
         long long n = cli_int(o, "nodes") * cli_int(o, "devices_per_node");
 
         if (wanted ? strcmp(name, wanted) == 0
-                   : !best || n > cli_int(best, "nodes") * cli_int(best, "devices_per_node"))
+                   : !best || n > cli_int(best, "nodes") * cli_int(best, "devices_per_node")) {
             best = o;
+            *ret_name = name;
+        }
     }
     return best;
 }
 
-static int read_site(struct cli *c, const json_t *doc, const struct job_spec *spec, struct plan_site *ret)
+/* "nic" of a class: one family for all of its nodes, or a list of one for each. */
+static int read_nics(const char *file, const json_t *class_, struct plan_part *part, int n)
 {
-    const char *file = cli_option(c, "cluster"), *wanted = cli_option(c, "class"), *kind;
-    const json_t *o = class_of(json_object_get(doc, "classes"), wanted), *links = json_object_get(doc, "bandwidth");
+    const json_t *nic = json_object_get(class_, "nic");
+
+    for (int i = 0; i < n; i++) {
+        const json_t *one = json_is_array(nic) ? json_array_get(nic, (size_t)i) : nic;
+
+        part[i].bytes_per_s = positive(class_, "nic_bytes_per_s", 0);
+        part[i].nic = plan_nic_parse(json_string_value(one));
+        if (nic && part[i].nic == PLAN_NIC_UNKNOWN)
+            return bad(file, "'nic' wants infiniband, roce or ethernet, or a list of these, one for each node");
+    }
+    return 0;
+}
+
+/* "bandwidth": {"nodes": {CLASS: [[bytes a second from node to node, ...], ...]}}. */
+static int read_matrix(const char *file, const json_t *matrix, struct plan_net *net)
+{
+    for (int a = 0; a < net->n; a++)
+        for (int b = 0; b < net->n; b++) {
+            double rate = json_number_value(json_array_get(json_array_get(matrix, (size_t)a), (size_t)b));
+
+            if (a == b)
+                continue;
+            if (!(rate > 0))
+                return bad(file, "'bandwidth': 'nodes' wants a row for each node of the class, with bytes a second to "
+                                 "each node");
+            plan_net_measured(net, a, b, rate);
+        }
+    return 0;
+}
+
+/* The nodes of the class that the devices are on, where they are said to reach each other unlike. */
+static int read_net(const char *file, const char *class_name, const json_t *class_, const json_t *links,
+                    const struct plan_site *site, struct plan_net **ret)
+{
+    const json_t *matrix = json_object_get(json_object_get(links, "nodes"), class_name);
+    int n = (site->group[0].n + site->node_devices - 1) / site->node_devices, r;
+    struct plan_part part[PLAN_PARTS_MAX];
+
+    if (n < 2 || (!matrix && !json_object_get(class_, "nic") && !json_object_get(class_, "nic_bytes_per_s")))
+        return 0;
+    if (n > PLAN_PARTS_MAX)
+        return bad(file, "'nic' and 'bandwidth': 'nodes' are for at most 256 nodes");
+    for (int i = 0; i < n; i++)
+        part[i] = (struct plan_part){.devices = i + 1 < n ? site->node_devices
+                                                          : site->group[0].n - i * site->node_devices};
+    r = read_nics(file, class_, part, n);
+    if (r != 0)
+        return r;
+    *ret = plan_net_new(part, n, site->between.bytes_per_s);
+    if (!*ret)
+        return cli_fail(CLI_FAILED, "out of memory");
+    return matrix ? read_matrix(file, matrix, *ret) : 0;
+}
+
+/* *ret_net is the caller's to free, also on failure; NULL: links are all alike. */
+static int read_site(struct cli *c, const json_t *doc, const struct job_spec *spec, struct plan_site *ret,
+                     struct plan_net **ret_net)
+{
+    const char *file = cli_option(c, "cluster"), *wanted = cli_option(c, "class"), *kind, *name = "";
+    const json_t *o = class_of(json_object_get(doc, "classes"), wanted, &name);
+    const json_t *links = json_object_get(doc, "bandwidth");
     bool bf16 = spec->train.precision == PRECISION_BF16;
     struct plan_site site = {.groups = 1};
     struct plan_device *d = &site.group[0].device;
@@ -191,7 +268,7 @@ static int read_site(struct cli *c, const json_t *doc, const struct job_spec *sp
                         cli_int(o, "nodes") * cli_int(o, "devices_per_node"), devices);
     site.group[0].n = (int)devices;
     *ret = site;
-    return 0;
+    return read_net(file, name, o, links, &site, ret_net);
 }
 
 static int read_cluster(const char *file, json_t **ret)
@@ -220,13 +297,16 @@ static int plan_here(struct cli *c, const struct job_spec *spec, const json_t *c
     struct plan_wish wish = spec_plan_wish(spec);
     struct plan_result plan;
     struct plan_site site;
+    struct plan_net *net = NULL;
     struct merr err = {""};
-    int r = read_site(c, cluster, spec, &site);
+    int r = read_site(c, cluster, spec, &site, &net);
 
+    site.net = net;
+    if (r == 0 && plan_search(&job, &wish, &site, &plan, &err) != 0)
+        r = cli_fail(CLI_REFUSED, "%s", err.text);
+    plan_net_free(net);
     if (r != 0)
         return r;
-    if (plan_search(&job, &wish, &site, &plan, &err) != 0)
-        return cli_fail(CLI_REFUSED, "%s", err.text);
     *ret = spec_plan_json(&job, &plan);
     return *ret ? 0 : cli_fail(CLI_FAILED, "out of memory");
 }

@@ -57,16 +57,51 @@ double plan_ring_s(const struct plan_link *l, double n, int g)
 
 /* --- one micro-batch ----------------------------------------------------------------------------------------- */
 
-/* The link that ranks of the run [begin, end) cross. What leaves a node is shared by its ranks. */
-static struct plan_link link_of(const struct plan_site *site, const struct plan_shape *s, int begin, int end)
+/* The link between nodes at a rate (0: they are one node). What leaves a node is shared by its ranks. */
+static struct plan_link shared_link(const struct plan_site *site, const struct plan_shape *s, double bytes_per_s)
 {
     int here = plan_stage_ranks(s) * s->pp;
-    struct plan_link l = site->between;
 
+    if (bytes_per_s <= 0)
+        return site->inside;
+    return (struct plan_link){.latency_s = site->between.latency_s,
+                              .bytes_per_s = bytes_per_s / (here < site->node_devices ? here : site->node_devices)};
+}
+
+/* The link that ranks of the run [begin, end) cross. */
+static struct plan_link link_of(const struct plan_site *site, const struct plan_shape *s, int begin, int end)
+{
+    if (site->net)
+        return shared_link(site, s, plan_net_ring(site->net, plan_net_place(site->net, begin),
+                                                  plan_net_place(site->net, end - 1) + 1));
     if (begin / site->node_devices == (end - 1) / site->node_devices)
         return site->inside;
-    l.bytes_per_s /= here < site->node_devices ? here : site->node_devices;
-    return l;
+    return shared_link(site, s, site->between.bytes_per_s);
+}
+
+static int places_left(const struct plan_net *net, int rank)
+{
+    return net->first[plan_net_place(net, rank) + 1] - rank;
+}
+
+/* The slowest link from a rank of one stage to that of the same place in another. */
+static struct plan_link link_of_stages(const struct plan_site *site, const struct plan_shape *s, int from, int to)
+{
+    int each = plan_stage_ranks(s), low = from < to ? from : to, high = from < to ? to : from;
+    double least = 0;
+
+    if (!site->net)
+        return link_of(site, s, low * each, (high + 1) * each);
+    for (int k = 0; k < each;) { /* as long as both stay on their nodes it is the same link */
+        int a = low * each + k, b = high * each + k;
+        double rate = plan_net_pair(site->net, plan_net_place(site->net, a), plan_net_place(site->net, b));
+        int same = places_left(site->net, a) < places_left(site->net, b) ? places_left(site->net, a)
+                                                                         : places_left(site->net, b);
+
+        least = rate > 0 && (least <= 0 || rate < least) ? rate : least;
+        k += same;
+    }
+    return shared_link(site, s, least);
 }
 
 struct pass { /* of a block and micro-batch */
@@ -74,18 +109,26 @@ struct pass { /* of a block and micro-batch */
     double cp_s;       /* keys and values to all of cp, or their gradients back; or a third of all heads' journeys */
 };
 
+/* Values of a row that go round cp. */
+static double travels_of(const struct plan_job *job, const struct plan_shape *s)
+{
+    const struct plan_model *m = &job->model;
+    double kv = 2.0 * m->kv_heads * (m->hidden / m->heads) / s->tp;
+
+    return job->cp_heads ? kv + 2.0 * m->hidden / s->tp : plan_cp(s) * kv;
+}
+
 static struct pass pass_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,
                            const struct plan_device *d)
 {
     const struct plan_model *m = &job->model;
-    double rows = (double)plan_rows(job, s), kv = 2.0 * m->kv_heads * (m->hidden / m->heads) / s->tp;
-    double travels = job->cp_heads ? kv + 2.0 * m->hidden / s->tp : plan_cp(s) * kv;
+    double rows = (double)plan_rows(job, s);
     double flops = 2 * rows * plan_block_weights(m) + 2 * rows * job->length * m->hidden; /* causal: half of a square */
     struct plan_link l = link_of(site, s, 0, s->tp), c = link_of(site, s, 0, s->tp * plan_cp(s));
 
     return (struct pass){.f_s = flops / s->tp / d->flops + d->call_s,
                          .sum_s = plan_ring_s(&l, rows * m->hidden * sizeof(float), s->tp),
-                         .cp_s = plan_ring_s(&c, rows * travels * sizeof(float), plan_cp(s)) / 2};
+                         .cp_s = plan_ring_s(&c, rows * travels_of(job, s) * sizeof(float), plan_cp(s)) / 2};
 }
 
 static double remade_s(const struct plan_shape *s, const struct pass *p)
@@ -102,14 +145,19 @@ static double head_s(const struct plan_job *job, const struct plan_shape *s, con
     return 6 * rows * job->model.vocab * job->model.hidden / s->tp / d->flops; /* it goes back at once */
 }
 
+double plan_hop_bytes(const struct plan_job *job, const struct plan_shape *shape)
+{
+    double bytes = (double)plan_rows(job, shape) * job->model.hidden * sizeof(float);
+
+    return job->sequence_parallel ? bytes / shape->tp : bytes;
+}
+
 /* A message from stage i to the next, or back. */
 static double hop_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site, int i)
 {
-    double bytes = (double)plan_rows(job, s) * job->model.hidden * sizeof(float);
-    int from = i % s->pp, to = (i + 1) % s->pp, each = plan_stage_ranks(s);
-    struct plan_link l = link_of(site, s, (from < to ? from : to) * each, (from < to ? to + 1 : from + 1) * each);
+    struct plan_link l = link_of_stages(site, s, i % s->pp, (i + 1) % s->pp);
 
-    return bytes / (job->sequence_parallel ? s->tp : 1) / l.bytes_per_s + l.latency_s;
+    return plan_hop_bytes(job, s) / l.bytes_per_s + l.latency_s;
 }
 
 void plan_stage_times(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
@@ -140,6 +188,38 @@ static double work_of(const struct schedule_times *t)
     return t->f + t->i + t->w;
 }
 
+static double dp_bytes(const struct plan_job *job, size_t elements)
+{
+    return (double)elements * sizeof(float) * (job->dp_coded ? 0.25 : 1);
+}
+
+static double ring_share(int n)
+{
+    return (n - 1) / (double)n;
+}
+
+double plan_exchange_bytes(const struct plan_job *job, const struct plan_shape *shape, int r)
+{
+    size_t weights, gradients;
+    struct plan_cut cut;
+
+    if (!plan_cut(&job->model, shape->tp, &cut))
+        return 0;
+    plan_elements(job, shape, &cut, r, &weights, &gradients);
+    return ring_share(shape->dp) * (dp_bytes(job, weights) + dp_bytes(job, gradients));
+}
+
+double plan_sums_bytes(const struct plan_job *job, const struct plan_shape *shape)
+{
+    const struct plan_model *m = &job->model;
+    double rows = (double)plan_rows(job, shape);
+    int remade = shape->recompute == PLAN_RECOMPUTE_FULL, cp = plan_cp(shape);
+    double block = (4 + 2 * remade) * 2 * ring_share(shape->tp) * rows * m->hidden +
+                   (3 + remade) * ring_share(cp) * rows * travels_of(job, shape);
+
+    return block * sizeof(float) * m->layers / shape->pp * plan_micros(job, shape, -1);
+}
+
 static double exchange_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut,
                          const struct plan_site *site, int r, double backward_s)
 {
@@ -150,9 +230,9 @@ static double exchange_s(const struct plan_job *job, const struct plan_shape *s,
     if (s->dp == 1)
         return 0;
     plan_elements(job, s, cut, r, &weights, &gradients);
-    half = plan_ring_s(&l, (double)gradients * sizeof(float) * (job->dp_coded ? 0.25 : 1), s->dp) / 2;
+    half = plan_ring_s(&l, dp_bytes(job, gradients), s->dp) / 2;
     hidden = half < OVERLAP * backward_s ? half : OVERLAP * backward_s;
-    return half - hidden + plan_ring_s(&l, (double)weights * sizeof(float) * (job->dp_coded ? 0.25 : 1), s->dp) / 2;
+    return half - hidden + plan_ring_s(&l, dp_bytes(job, weights), s->dp) / 2;
 }
 
 static double update_s(const struct plan_job *job, const struct plan_shape *s, const struct plan_cut *cut, int r,

@@ -10,6 +10,7 @@
 
 #include "base/merr.h"
 #include "scheduler/plan/memory.h"
+#include "scheduler/plan/net.h"
 
 #define PLAN_GROUPS_MAX 8
 #define PLAN_ROOM 0.94 /* share of a device's memory that a plan may use */
@@ -35,6 +36,7 @@ struct plan_site { /* devices in the order of ranks: a stage of the pipeline is 
     int groups;
     int node_devices; /* side by side in a node, at least 1 */
     struct plan_link inside, between; /* two ranks of a node; what a node's ranks share to others */
+    const struct plan_net *net;       /* borrowed: how fast nodes reach each other. NULL: all as between says */
 };
 
 struct plan_cost {
@@ -65,6 +67,12 @@ struct plan_device plan_device_times(struct plan_device d, double k);
 
 /* Seconds of an all-reduce of n bytes over g ranks by a ring. */
 double plan_ring_s(const struct plan_link *l, double n, int g);
+
+/* Bytes of a message between two stages; those that a rank of place r sends in a step's exchange between replicas, in a
+ * ring; and those of its sums over tp and its keys and values over cp in all micro-batches. */
+double plan_hop_bytes(const struct plan_job *job, const struct plan_shape *shape);
+double plan_exchange_bytes(const struct plan_job *job, const struct plan_shape *shape, int r);
+double plan_sums_bytes(const struct plan_job *job, const struct plan_shape *shape);
 
 /* No plan of the shape takes less; cheap. 0 when tp cannot cut the model. */
 double plan_cost_bound(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site);

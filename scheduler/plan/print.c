@@ -126,6 +126,20 @@ static void print_why(const struct plan_result *p, struct buf *out)
         (void)buf_printf(out, "; nothing was left open");
     if (p->unfit > 0)
         (void)buf_printf(out, ", %d that do not fit into memory left out", p->unfit);
+    if (p->parts > 0 && p->in_order_s > c->step_s * 1.0005)
+        (void)buf_printf(out, "; its ranks lie on the nodes so that slow links matter least, in their given order it "
+                         "would take %.4g ms", p->in_order_s * 1e3);
+}
+
+static void print_dedication(const struct plan_result *p, struct buf *out)
+{
+    if (p->parts == 0)
+        return;
+    (void)buf_addstr(out, ",\"dedication\":{\"order\":[");
+    for (int i = 0; i < p->parts; i++)
+        (void)buf_printf(out, "%s%d", i ? "," : "", p->at[i]);
+    (void)buf_printf(out, "],\"step_ms_in_order\":%.6g,\"mixed_groups\":%d,\"mixed_groups_in_order\":%d}",
+                     p->in_order_s * 1e3, p->mixed, p->mixed_in_order);
 }
 
 int plan_print(const struct plan_job *job, const struct plan_result *p, struct buf *out)
@@ -143,6 +157,7 @@ int plan_print(const struct plan_job *job, const struct plan_result *p, struct b
     print_layers(&split, out);
     (void)buf_addstr(out, ",");
     print_cost(&p->best.cost, out);
+    print_dedication(p, out);
     (void)buf_addstr(out, ",\"memory_mib\":[");
     for (int i = 0; i < s->pp; i++)
         (void)buf_printf(out, "%s{\"weights\":%.1f,\"gradients\":%.1f,\"optimizer\":%.1f,\"activations\":%.1f,"

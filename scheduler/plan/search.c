@@ -7,12 +7,14 @@
 #include <string.h>
 
 #include "scheduler/plan/balance.h"
+#include "scheduler/plan/dedicate.h"
 
 #define CANDIDATES_MAX 65536
 #define WEIGHED_MAX 160
 #define ALIKE 1.02      /* steps that differ by less are alike */
 #define UNEVEN_GAIN 0.98 /* layers are shared out one by one when that is faster by this share */
 #define CHUNKS_MAX 4
+#define DEDICATED_MAX 4 /* layouts whose ranks are laid on the nodes anew */
 
 struct candidate {
     int tp, cp, pp, dp, micro, chunks;
@@ -294,6 +296,78 @@ static int weigh_all(struct search *s, struct plan_result *p, struct merr *err)
     return r < 0 ? r : n;
 }
 
+/* --- unlike links -------------------------------------------------------------------------------------------- */
+
+/* Lay the ranks of an option on the nodes; they stay where that is no better. net is given back as it was laid. */
+static int lay(const struct search *s, const struct plan_net *given, struct plan_option *o, struct plan_net *net,
+               double *ret_in_order_s, struct merr *err)
+{
+    struct plan_site site = *s->site;
+    struct plan_messages before, after;
+    struct plan_option in_order, laid;
+    int r;
+
+    memcpy(net->at, given->at, sizeof(net->at));
+    site.net = given;
+    r = plan_weigh(s->job, &o->shape, &site, &in_order, err);
+    if (r != 0)
+        return r;
+    if (plan_messages(s->job, &o->shape, given, &before) < 0 ||
+        plan_dedicate(s->job, &o->shape, PLAN_DEDICATE, net, &after) < 0)
+        return merr_set(err, -ENOMEM, "no memory to lay ranks on %d nodes", given->n);
+    site.net = net;
+    r = plan_weigh(s->job, &o->shape, &site, &laid, err);
+    if (r != 0)
+        return r;
+    if (after.mixed >= before.mixed && laid.cost.step_s >= in_order.cost.step_s) {
+        memcpy(net->at, given->at, sizeof(net->at));
+        laid = in_order;
+    }
+    *o = laid;
+    *ret_in_order_s = in_order.cost.step_s;
+    return 0;
+}
+
+static int note_order(const struct search *s, const struct plan_net *given, const struct plan_net *net,
+                      double in_order_s, struct plan_result *p)
+{
+    struct plan_messages before, after;
+
+    if (plan_messages(s->job, &p->best.shape, given, &before) < 0 ||
+        plan_messages(s->job, &p->best.shape, net, &after) < 0)
+        return -ENOMEM;
+    p->parts = net->n;
+    memcpy(p->at, net->at, sizeof(p->at));
+    p->in_order_s = in_order_s;
+    p->mixed = after.mixed;
+    p->mixed_in_order = before.mixed;
+    return 0;
+}
+
+/* The best few, each with its ranks where its messages take least; then the best of these. */
+static int lay_all(const struct search *s, const struct plan_net *given, struct plan_net *net, struct plan_result *p,
+                   struct merr *err)
+{
+    double in_order_s;
+    int r = lay(s, given, &p->best, net, &in_order_s, err);
+
+    if (r == 0)
+        r = note_order(s, given, net, in_order_s, p);
+    for (int i = 0; r == 0 && i < p->n_beaten && i < DEDICATED_MAX - 1; i++) {
+        struct plan_option was = p->best;
+
+        if (!p->beaten[i].fits)
+            continue;
+        r = lay(s, given, &p->beaten[i], net, &in_order_s, err);
+        if (r != 0 || !better(&p->beaten[i], &p->best))
+            continue;
+        p->best = p->beaten[i];
+        p->beaten[i] = was;
+        r = note_order(s, given, net, in_order_s, p);
+    }
+    return r;
+}
+
 static int nothing_fits(const struct search *s, struct merr *err)
 {
     const struct plan_option *o = &s->least;
@@ -309,18 +383,13 @@ static int nothing_fits(const struct search *s, struct merr *err)
                     (double)o->memory.activations / gib, (double)o->memory.rest / gib, (double)o->room_bytes / gib);
 }
 
-int plan_search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
-                struct plan_result *ret, struct merr *err)
+static int search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
+                  const struct plan_net *given, struct plan_net *net, struct plan_result *ret, struct merr *err)
 {
     struct search s = {.job = job, .wish = wish, .site = site, .devices = plan_site_devices(site)};
     struct plan_result p = {.devices = s.devices};
     int r;
 
-    if (job->virtual_workers < 1 || job->sequences < 1 || job->sequences % job->virtual_workers != 0)
-        return merr_set(err, -EINVAL, "a batch of %d sequences cannot be split over %d virtual workers", job->sequences,
-                        job->virtual_workers);
-    if (site->groups < 1 || site->groups > PLAN_GROUPS_MAX || site->node_devices < 1 || s.devices < 1)
-        return merr_set(err, -ENOSPC, "there are no devices to plan for");
     s.v = calloc(CANDIDATES_MAX, sizeof(*s.v));
     if (!s.v)
         return merr_set(err, -ENOMEM, "no memory to weigh layouts");
@@ -339,6 +408,35 @@ int plan_search(const struct plan_job *job, const struct plan_wish *wish, const 
     if (r == 0)
         return s.any_unfit ? nothing_fits(&s, err)
                            : merr_set(err, -EINVAL, "the layers that are given go with no layout of these devices");
+    if (net) {
+        r = lay_all(&s, given, net, &p, err);
+        if (r != 0)
+            return r;
+    }
     *ret = p;
     return 0;
+}
+
+int plan_search(const struct plan_job *job, const struct plan_wish *wish, const struct plan_site *site,
+                struct plan_result *ret, struct merr *err)
+{
+    struct plan_site laid = *site;
+    struct plan_net *net = NULL;
+    int r;
+
+    if (job->virtual_workers < 1 || job->sequences < 1 || job->sequences % job->virtual_workers != 0)
+        return merr_set(err, -EINVAL, "a batch of %d sequences cannot be split over %d virtual workers", job->sequences,
+                        job->virtual_workers);
+    if (site->groups < 1 || site->groups > PLAN_GROUPS_MAX || site->node_devices < 1 || plan_site_devices(site) < 1)
+        return merr_set(err, -ENOSPC, "there are no devices to plan for");
+    if (site->net && !plan_net_even(site->net)) {
+        net = plan_net_copy(site->net);
+        if (!net)
+            return merr_set(err, -ENOMEM, "no memory to lay ranks on %d nodes", site->net->n);
+        plan_net_chain(net); /* what layouts are weighed with, before the best are laid each in its own way */
+        laid.net = net;
+    }
+    r = search(job, wish, &laid, site->net, net, ret, err);
+    plan_net_free(net);
+    return r;
 }

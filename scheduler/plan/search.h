@@ -1,8 +1,9 @@
 /* search - which layout a training job runs best in, and what it beat
  *
  * Every layout that the job leaves open is bounded from below; from the most promising on they are weighed exactly
- * (cost.h) until none that is left can be better. Among layouts whose steps are alike the one with the smallest replica
- * wins, since that job is the most elastic. Pure; the same input gives the same plan.
+ * (cost.h) until none that is left can be better; where nodes reach each other unlike, the best few with their ranks
+ * laid on the nodes anew (dedicate.h). Among layouts whose steps are alike the one with the smallest replica wins,
+ * since that job is the most elastic. Pure; the same input gives the same plan.
  */
 #ifndef MUSTER_SCHEDULER_PLAN_SEARCH_H
 #define MUSTER_SCHEDULER_PLAN_SEARCH_H
@@ -35,6 +36,10 @@ struct plan_result {
     int considered;    /* layouts */
     int unfit;         /* of those weighed, for lack of memory */
     int devices;       /* that were there */
+    int parts;         /* of the site's net; 0: it has none. Then */
+    uint16_t at[PLAN_PARTS_MAX]; /* which of them is at each place in the order of ranks, as dedicate.h has it, */
+    double in_order_s;           /* what a step of best takes with the parts as they were given, */
+    int mixed, mixed_in_order;   /* and its groups of replicas on NICs of several families */
 };
 
 /* Plan for the site's devices. Returns 0 with *ret, or with words in err

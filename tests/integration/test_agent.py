@@ -478,7 +478,7 @@ def test_a_wrong_token_is_tried_again_gently(server, node):
     (["--devices", "gpu:200"], "GPU"), (["--devices", "cpu:0"], "count"), (["--node", "a/b"], "'a/b'"),
     (["--server", "ftp://x"], "ftp://x"), (["--token-file", "/nowhere/token"], "/nowhere/token"),
     (["--threads", "x"], "--threads"), (["--memory-limit", "8 gb"], "--memory-limit"),
-    (["surplus"], "surplus"), (["--log-level", "loud"], "loud")])
+    (["--nic", "token-ring"], "'token-ring' is no NIC"), (["surplus"], "surplus"), (["--log-level", "loud"], "loud")])
 def test_bad_arguments_are_named(server, folder, arguments, words):
     node = Node(folder, server)
     done = subprocess.run([AGENT, "--server", "http://127.0.0.1:%d" % server.port, "--token-file", node.token,

@@ -86,6 +86,42 @@ def test_a_plan_says_what_it_beat_and_why(tmp_path, corpus):
     assert "the spec is good; it would run as tp" in text and "it beat" in text and "STAGE" in text
 
 
+def linked(**more):
+    return {"classes": {"a100": {"nodes": 4, "devices_per_node": 1, "gflops": 15000, "memory_mib": 81920, **more}}}
+
+
+def test_replicas_are_laid_within_a_family_of_nics(tmp_path, corpus):
+    spec = specs.train(corpus, devices=4)
+    spec["parallel"] = {"tp": 1, "pp": 2, "virtual_workers": 4}
+    path = write(tmp_path, "spec.json", spec)
+    mixed = write(tmp_path, "mixed.json", linked(nic=["roce", "ethernet"] * 2, nic_bytes_per_s=1e10))
+    plan = json.loads(muster("plan", path, "--cluster", mixed, "--devices", "4", "-o", "json").stdout)["plan"]
+    laid = plan["dedication"]
+    assert (laid["mixed_groups"], laid["mixed_groups_in_order"]) == (0, 2)
+    assert sorted(n % 2 for n in laid["order"][:2]) in ([0, 0], [1, 1]), laid["order"]
+    assert plan["step_ms"] < laid["step_ms_in_order"]
+    words = muster("plan", path, "--cluster", mixed, "--devices", "4").stdout
+    assert " in the order of ranks; 0 groups of replicas" in words and "slow links matter least" in words
+
+
+def test_ranks_are_laid_on_nodes_as_their_measured_links_suit_best(tmp_path, corpus):
+    spec = specs.train(corpus, devices=4)
+    spec["parallel"] = {"tp": 1, "pp": 4, "virtual_workers": 4}
+    path = write(tmp_path, "spec.json", spec)
+    fast = [{0, 2}, {2, 1}, {1, 3}]  # of all pairs these alone; the pipeline goes along them
+    measured = linked()
+    measured["bandwidth"] = {"nodes": {"a100": [[1e10 if {a, b} in fast else 1e8 for b in range(4)]
+                                                for a in range(4)]}}
+    plan = json.loads(muster("plan", path, "--cluster", write(tmp_path, "measured.json", measured), "--devices", "4",
+                             "-o", "json").stdout)["plan"]
+    assert plan["dedication"]["order"] in ([0, 2, 1, 3], [3, 1, 2, 0])
+    measured["bandwidth"]["nodes"]["a100"].pop()
+    out = muster("plan", path, "--cluster", write(tmp_path, "short.json", measured), "--devices", "4", ok=2)
+    assert "a row for each node" in out.stderr
+    unknown = write(tmp_path, "unknown.json", linked(nic="token-ring"))
+    assert "'nic' wants infiniband" in muster("plan", path, "--cluster", unknown, "--devices", "4", ok=2).stderr
+
+
 def open_spec(corpus, least, most, **extra):
     spec = specs.train(corpus, steps=200, **extra)
     spec["devices"] = {"min": least, "max": most}
@@ -115,4 +151,25 @@ def test_auto_is_settled_at_the_start_and_kept_for_life(tmp_path, corpus):
         assert grown["plan"]["settled"] == plan["settled"] and grown["layout"]["dp"] != seen["layout"]["dp"]
         shown = cluster.muster("show", job).stdout
         assert "ms a step predicted" in shown
+        cluster.api("POST", f"/v1/jobs/{job}/cancel")
+
+
+def test_a_run_keeps_its_replicas_on_nodes_of_one_family_of_nics(tmp_path, corpus):
+    families = {"n1": "roce", "n2": "ethernet", "n3": "roce", "n4": "ethernet"}
+    with Cluster(str(tmp_path), slots=0) as cluster:
+        for node, family in families.items():
+            cluster.agent_args = ["--nic", f"{family}@10"]
+            cluster.start_agent(node, "cpu:1")
+        cluster.wait_nodes(list(families))
+        told = {n["id"]: n["nic"] for n in cluster.api("GET", "/v1/nodes")["nodes"]}
+        assert told["n1"] == {"family": "roce", "gbit_s": 10} and told["n2"]["family"] == "ethernet"
+        spec = specs.train(corpus, steps=5000, devices=4)
+        spec["parallel"] = {"tp": 1, "pp": 2, "virtual_workers": 4}
+        job = cluster.submit(spec)["id"]
+        runs = wait_for("a step", lambda: (j := cluster.job(job))["state"] == "running" and j["progress"] and
+                        j["progress"]["step"] > 0 and j, 60)
+        assert runs["layout"] == {"tp": 1, "pp": 2, "dp": 2, "cp": 1}
+        laid = [families[rank["node"]] for rank in sorted(runs["assignment"], key=lambda rank: rank["rank"])]
+        assert laid[0] == laid[1] != laid[2] == laid[3], laid
+        assert runs["plan"]["dedication"]["mixed_groups"] == 0 < runs["plan"]["dedication"]["mixed_groups_in_order"]
         cluster.api("POST", f"/v1/jobs/{job}/cancel")

@@ -322,15 +322,25 @@ static json_t *gpus_json(const struct agent *a)
     return list;
 }
 
+/* New; NULL: not known. */
+static json_t *nic_json(const struct nic *nic)
+{
+    if (nic->family == PLAN_NIC_UNKNOWN)
+        return NULL;
+    return json_pack("{s:s,s:o}", "family", plan_nic_name(nic->family), "gbit_s",
+                     nic->gbit_s > 0 ? json_real(nic->gbit_s) : json_null());
+}
+
 static void send_register(struct agent *a)
 {
     char boot_id[PROC_BOOT_ID_MAX];
 
     proc_boot_id(boot_id);
     post_new(a, "/v1/agents/register",
-             json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:o*}", "node", a->node, "boot_id", boot_id, "incarnation",
+             json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:o*,s:o*}", "node", a->node, "boot_id", boot_id, "incarnation",
                        a->incarnation, "address", a->address, "version", MUSTER_VERSION, "slots",
-                       devices_json(&a->devices), "runs", runs_json(a), "gpus", gpus_json(a)),
+                       devices_json(&a->devices), "runs", runs_json(a), "gpus", gpus_json(a), "nic",
+                       nic_json(&a->nic)),
              register_done, CALL_MS);
 }
 

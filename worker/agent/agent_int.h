@@ -10,6 +10,7 @@
 #include "worker/agent/devices.h"
 #include "worker/agent/http.h"
 #include "worker/agent/mirror.h"
+#include "worker/agent/nic.h"
 #include "worker/agent/proc.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/ship.h"
@@ -23,6 +24,7 @@ struct agent {
     const char *visible[DEVICES_MAX]; /* of the devices, where some are GPUs */
     double shares[DEVICES_MAX]; /* of the devices, */
     char quota[PATH_MAX];       /* where some have one; "": none has */
+    struct nic nic;             /* that links this node to others */
     struct ranks *ranks;
     struct ship *ship;
     struct http *http;

@@ -20,7 +20,7 @@
 #include "worker/agent/quota.h"
 
 struct options {
-    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory;
+    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory, *nic;
     int threads;
     uint64_t memory_limit;
     bool stop_ranks, version;
@@ -42,6 +42,8 @@ static void usage(FILE *out)
             "  --devices LIST        gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow@0.5, that one held\n"
             "                        to half a processor (default: auto, all GPUs, without any cpu:1)\n"
             "  --address A           where other nodes reach this one (default: as the server sees it)\n"
+            "  --nic FAMILY[@GBIT]   what links this node to others: infiniband, roce or ethernet, and Gbit/s\n"
+            "                        (default: of RDMA ports that are up the fastest)\n"
             "  --threads N           threads a rank (default: processors / slots, at least 1)\n"
             "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
             "  --memory DIR          a folder in memory (tmpfs) for snapshots that outlive ranks, or none (default:\n"
@@ -57,7 +59,8 @@ static void usage(FILE *out)
 static int parse(int argc, char **argv, struct options *o)
 {
     enum {
-        SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, LIMIT, STOP, LEVEL, VERSION
+        SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, LIMIT, NIC, STOP, LEVEL,
+        VERSION
     };
     static const struct option options[] = {
         { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
@@ -66,7 +69,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "address", required_argument, NULL, ADDRESS },  { "threads", required_argument, NULL, THREADS },
         { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
         { "log-level", required_argument, NULL, LEVEL },  { "memory", required_argument, NULL, MEMORY },
-        { "memory-limit", required_argument, NULL, LIMIT },
+        { "memory-limit", required_argument, NULL, LIMIT }, { "nic", required_argument, NULL, NIC },
         { "help", no_argument, NULL, 'h' },               { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
     };
@@ -84,6 +87,7 @@ static int parse(int argc, char **argv, struct options *o)
         case ADDRESS: o->address = optarg; break;
         case TRAIN: o->train = optarg; break;
         case MEMORY: o->memory = optarg; break;
+        case NIC: o->nic = optarg; break;
         case LIMIT:
             if (memory_parse_limit(optarg, &o->memory_limit) < 0) {
                 fprintf(stderr, "muster-agent: --memory-limit wants a size such as 500m or 8g, not '%s'\n", optarg);
@@ -253,6 +257,10 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
         return merr_set(err, -EINVAL, "'%s' is no node's name: want 1 to 63 of letters, digits, '.', '_', '-'",
                         a->node);
     r = find_devices(a, o, err);
+    if (r == 0 && o->nic)
+        r = nic_parse(o->nic, &a->nic, err);
+    else if (r == 0)
+        a->nic = nic_find(NIC_SYSFS);
     if (r < 0)
         return r;
     token_fd = open(o->token_file, O_RDONLY | O_CLOEXEC);
