@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "checkpoint/copy.h"
 #include "checkpoint/writer.h"
 
 static bool have_slot(const struct mck_writer *w, const struct attempt *a)
@@ -56,7 +57,7 @@ static void copy_piece(struct mck_writer *w, struct attempt *a, const struct pie
 {
     a->copying++;
     (void)pthread_mutex_unlock(&w->lock);
-    memcpy(to, p->src, p->len);
+    copy_past_cache(to, p->src, p->len);
     memset(to + p->len, 0, p->pad);
     (void)pthread_mutex_lock(&w->lock);
     piece_done(w, a, p);
