@@ -188,12 +188,13 @@ int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bou
 /* Rebuild a lost MANIFEST from the indexes at the tails of the data files. Returns 1, or 0 when it is whole. */
 int mck_repair(const char *path, struct merr *err);
 
-/* Write damaged chunks of the checkpoint at path anew from what another one holds of the same tensors: a copy, or a
- * snapshot in memory, in any layout; a folder of such; or one with some of its data files and no MANIFEST. Only bytes
- * that meet the chunk's own checksums are written, so a wrong one does no harm. *ret_report (may be NULL) is new:
+/* Write damaged chunks of the checkpoint at path anew from what n other ones hold of the same tensors between them:
+ * copies, damaged ones too, or snapshots in memory, in any layout; folders of such; or ones with some of their data
+ * files and no MANIFEST. Only bytes that meet the chunk's own checksums are written, so a wrong one does no harm.
+ * *ret_report (may be NULL) is new:
  * {"healed": [{"file","chunk","tensors"}], "left": [the same with "what"; chunk -1: the file as a whole]}. 0,
- * -EBADMSG when something is left (err: the first), or -ENOENT when there is nothing at from. */
-int mck_heal(const char *path, const char *from, json_t **ret_report, struct merr *err);
+ * -EBADMSG when something is left (err: the first), or -ENOENT when there is nothing at one of from. */
+int mck_heal(const char *path, const char *const *from, size_t n, json_t **ret_report, struct merr *err);
 
 /* Remove what aborted attempts and interrupted deletions left in dir, then committed checkpoints beyond the
  * newest keep (>= 2), less those of a step that keep_every (0: none) divides. Ran by the coordinator after each

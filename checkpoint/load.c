@@ -23,6 +23,7 @@ struct op { /* what a stored dense box and a wanted one share */
     struct box_walk walk;
     uint64_t stream; /* of the stored box's first element */
     char *to;        /* the wanted box's first element */
+    char *have;      /* its mark, where only some are looked for, or NULL */
     int from_dtype, to_dtype;
 };
 
@@ -33,6 +34,7 @@ struct need { /* op wants something of this chunk */
 
 struct load {
     struct mck *c;
+    char *have; /* load_some: marks of the buffer's elements; NULL: all must be there */
     struct op *op;
     size_t ops, op_cap;
     struct need *need;
@@ -76,7 +78,7 @@ static int add_needs(struct load *l, uint32_t file, uint64_t lo, uint64_t hi, st
 struct wanted {
     const struct mck_buffer *b;
     struct box box; /* one dense piece of it */
-    char *to;
+    char *to, *have;
     uint64_t covered;
 };
 
@@ -95,7 +97,8 @@ static int add_op(struct load *l, const struct mck_tensor *t, const struct mck_s
     if (r)
         return r;
     o = &l->op[l->ops++];
-    *o = (struct op){.stream = base, .to = w->to, .from_dtype = t->dtype, .to_dtype = (int)w->b->dtype};
+    *o = (struct op){.stream = base, .to = w->to, .have = w->have, .from_dtype = t->dtype,
+                     .to_dtype = (int)w->b->dtype};
     box_walk_init(&o->walk, &piece->box, &w->box, &both);
     w->covered += o->walk.runs * o->walk.run;
     box_walk_at(&o->walk, 0, &a, &b);
@@ -120,7 +123,7 @@ static int plan_wanted(struct load *l, const struct mck_tensor *t, struct wanted
         if (r)
             return r;
     }
-    if (w->covered < box_volume(&w->box))
+    if (!l->have && w->covered < box_volume(&w->box))
         return merr_set(err, -ENOENT, "tensor '%s' (%s): %llu of %llu wanted elements are not in the checkpoint",
                         w->b->name, role_name((int)w->b->role),
                         (unsigned long long)(box_volume(&w->box) - w->covered),
@@ -164,7 +167,8 @@ static int plan_buffer(struct load *l, const struct mck_buffer *b, struct merr *
     n = box_cut(&box, from, to, piece);
     for (int i = 0; i < n && !r; i++) {
         struct wanted w = {.b = b, .box = piece[i].box,
-                           .to = (char *)b->data + piece[i].first * dtype_size((int)b->dtype)};
+                           .to = (char *)b->data + piece[i].first * dtype_size((int)b->dtype),
+                           .have = l->have ? l->have + piece[i].first : NULL};
 
         r = plan_wanted(l, t, &w, err);
     }
@@ -208,8 +212,10 @@ static void scatter(const struct op *o, uint64_t lo, uint64_t hi, const char *da
             break;
         start = from > lo ? from : lo;
         stop = from + bytes < hi ? from + bytes : hi;
-        dtype_convert(o->from_dtype, o->to_dtype, data + (start - lo),
-                      o->to + (b + (start - from) / from_size) * to_size, (stop - start) / from_size);
+        b += (start - from) / from_size;
+        dtype_convert(o->from_dtype, o->to_dtype, data + (start - lo), o->to + b * to_size, (stop - start) / from_size);
+        if (o->have)
+            memset(o->have + b, 1, (stop - start) / from_size);
     }
 }
 
@@ -242,7 +248,6 @@ struct reader {
     struct load *l;
     struct scan scan;
     const struct need *need, *end;
-    const struct need *done; /* up to here are scattered */
 };
 
 static int take_chunk(void *arg, uint64_t chunk, const void *data, uint32_t len)
@@ -255,6 +260,25 @@ static int take_chunk(void *arg, uint64_t chunk, const void *data, uint32_t len)
     return 0;
 }
 
+static int read_needs(struct reader *rd, const struct need *from, const struct need *end, struct merr *err)
+{
+    rd->need = from;
+    rd->end = end;
+    return scan_chunks(&rd->scan, from->file, from->chunk, end[-1].chunk + 1u, take_chunk, rd, err);
+}
+
+/* Chunk by chunk: those that cannot be had are left out. */
+static void read_some(struct reader *rd, const struct need *from, const struct need *end)
+{
+    const struct need *next;
+
+    for (; from < end; from = next) {
+        for (next = from + 1; next < end && next->chunk == from->chunk;)
+            next++;
+        (void)read_needs(rd, from, next, NULL);
+    }
+}
+
 static void *reader_run(void *arg)
 {
     struct load *l = arg;
@@ -264,9 +288,11 @@ static void *reader_run(void *arg)
     size_t from, to;
 
     while (!r && next_batch(l, &from, &to)) {
-        rd.need = &l->need[from];
-        rd.end = &l->need[to];
-        r = scan_chunks(&rd.scan, rd.need->file, rd.need->chunk, l->need[to - 1].chunk + 1u, take_chunk, &rd, &err);
+        r = read_needs(&rd, &l->need[from], &l->need[to], &err);
+        if (r && l->have) {
+            read_some(&rd, &l->need[from], &l->need[to]);
+            r = 0;
+        }
     }
     scan_clear(&rd.scan);
     if (r) {
@@ -322,9 +348,9 @@ int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
     return r;
 }
 
-int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err)
+static int load(struct mck *c, const struct mck_buffer *bufs, size_t n, char *have, struct merr *err)
 {
-    struct load l = {.c = c};
+    struct load l = {.c = c, .have = have};
     int r = plan_all(&l, bufs, n, err);
 
     if (!r && l.needs) {
@@ -334,4 +360,14 @@ int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr
     free(l.op);
     free(l.need);
     return r;
+}
+
+int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err)
+{
+    return load(c, bufs, n, NULL, err);
+}
+
+int load_some(struct mck *c, const struct mck_buffer *b, char *have, struct merr *err)
+{
+    return load(c, b, 1, have, err);
 }

@@ -50,6 +50,10 @@ struct mck *read_alloc(void);
 void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1],
                    struct mck_buffer *ret, uint64_t *ret_volume);
 
+/* What there is of one buffer, in chunks that are whole: have, a byte for each of its elements, becomes 1 where its
+ * element was filled. -ENOENT when the checkpoint has no such tensor; -EINVAL when it is of another shape or type. */
+int load_some(struct mck *c, const struct mck_buffer *b, char *have, struct merr *err);
+
 /* The cursor less what tells how and by whom it was written, not what was reached. New; NULL when memory is short. */
 json_t *read_meaning(const struct mck *c);
 

@@ -42,7 +42,7 @@ int mck_repair(const char *path, struct merr *err)
 /* --- where the bytes come from ------------------------------------------------------------------- */
 
 struct donors {
-    struct mck **v; /* one that is committed, or data files without MANIFEST */
+    struct mck **v; /* one that is committed, or a data file without MANIFEST */
     size_t n;
 };
 
@@ -53,43 +53,38 @@ static void donors_clear(struct donors *d)
     free(d->v);
 }
 
+static int donors_reserve(struct donors *d, size_t more, struct merr *err)
+{
+    struct mck **v = realloc(d->v, (d->n + more) * sizeof(*v));
+
+    if (!v)
+        return merr_set(err, -ENOMEM, "no memory for %zu files", d->n + more);
+    d->v = v;
+    return 0;
+}
+
 /* from is a folder of checkpoints, one of which is of c's step, or such a one. */
-static int donors_open(const struct mck *c, const char *from, struct donors *ret, struct merr *err)
+static int donors_add(struct donors *d, const struct mck *c, const char *from, struct merr *err)
 {
     char folder[MCK_PATH_MAX], path[MCK_PATH_MAX], name[32];
-    struct donors d = {.v = calloc(c->ix.files + 1, sizeof(*d.v))};
+    size_t before = d->n;
     struct merr why;
     struct stat st;
 
-    if (!d.v)
-        return merr_set(err, -ENOMEM, "no memory for %zu files", c->ix.files);
+    TRY(donors_reserve(d, c->ix.files + 1, err));
     if (folder_step_path(from, c->ix.step, NULL, folder, NULL) || stat(folder, &st))
         (void)snprintf(folder, sizeof(folder), "%s", from);
-    if (mck_open_path(folder, &d.v[0], &why) == 0) {
-        *ret = (struct donors){.v = d.v, .n = 1};
+    if (mck_open_path(folder, &d->v[d->n], &why) == 0) {
+        d->n++;
         return 0;
     }
     for (size_t i = 0; i < c->ix.files; i++) {
         (void)snprintf(name, sizeof(name), "rank-%05zu.mck", i);
-        if (folder_join(folder, name, path, NULL) == 0 && read_open_part(path, &d.v[d.n], &why) == 0)
-            d.n++;
+        if (folder_join(folder, name, path, NULL) == 0 && read_open_part(path, &d->v[d->n], &why) == 0)
+            d->n++;
     }
-    if (!d.n) {
-        free(d.v);
-        return merr_set(err, -ENOENT, "nothing of step %llu is in '%s': %s", (unsigned long long)c->ix.step, from,
-                        why.text);
-    }
-    *ret = d;
-    return 0;
-}
-
-static int donors_load(const struct donors *d, const struct mck_buffer *b, struct merr *err)
-{
-    int r = -ENOENT;
-
-    for (size_t i = 0; i < d->n && r; i++)
-        r = mck_load(d->v[i], b, 1, err);
-    return r;
+    return d->n > before ? 0 : merr_set(err, -ENOENT, "nothing of step %llu is in '%s': %s",
+                                        (unsigned long long)c->ix.step, from, why.text);
 }
 
 /* --- chunks -------------------------------------------------------------------------------------- */
@@ -98,18 +93,39 @@ struct heal {
     struct mck *c;
     struct donors donors;
     struct scan scan; /* its buffers serve for what is written, too */
+    char *some;       /* what one donor has of a chunk, */
+    char *marks;      /* of which elements that is, */
+    char *have;       /* and of which it has been had from any: MCK_CHUNK each */
     json_t *healed, *left;
     struct merr first; /* of left */
 };
 
-static int take_nothing(void *arg, uint64_t chunk, const void *data, uint32_t len)
+/* Put together a buffer of at most a chunk: each element from the first of the donors, from number first around, that
+ * has it whole. */
+static int piece_together(struct heal *h, const struct mck_buffer *want, size_t first, struct merr *err)
 {
-    (void)arg, (void)chunk, (void)data, (void)len;
-    return 0;
+    size_t esize = dtype_size((int)want->dtype), n = want->sub_end - want->sub_begin, missing = n;
+    struct mck_buffer b = *want;
+
+    b.data = h->some;
+    memset(h->have, 0, n);
+    for (size_t i = 0; i < h->donors.n && missing; i++) {
+        memset(h->marks, 0, n);
+        (void)load_some(h->donors.v[(first + i) % h->donors.n], &b, h->marks, NULL); /* what it lacks others may have */
+        for (size_t k = 0; k < n; k++)
+            if (h->marks[k] && !h->have[k]) {
+                memcpy((char *)want->data + k * esize, h->some + k * esize, esize);
+                h->have[k] = 1;
+                missing--;
+            }
+    }
+    return missing ? merr_set(err, -ENOENT, "tensor '%s' (%s): %zu of %zu elements are whole nowhere else", want->name,
+                              role_name((int)want->role), missing, n) : 0;
 }
 
 /* What chunk i of a file held, into scan.plain; and the type of its elements. */
-static int gather(struct heal *h, uint32_t file, uint64_t i, uint32_t len, int *ret_dtype, struct merr *err)
+static int gather(struct heal *h, uint32_t file, uint64_t i, uint32_t len, size_t first, int *ret_dtype,
+                  struct merr *err)
 {
     const struct mck_index *ix = &h->c->ix;
     uint64_t lo = i * MCK_CHUNK, hi = lo + len;
@@ -132,9 +148,22 @@ static int gather(struct heal *h, uint32_t file, uint64_t i, uint32_t len, int *
         b.sub_end = s->sub_begin + (to - s->stream_off) / dtype_size(t->dtype);
         b.data = h->scan.plain + (from - lo);
         *ret_dtype = t->dtype;
-        TRY(donors_load(&h->donors, &b, err));
+        TRY(piece_together(h, &b, first, err));
     }
     return 0;
+}
+
+/* The same with the checksum that the chunk had: donors of another state, too, may stand before those of this one. */
+static int gather_right(struct heal *h, uint32_t file, uint64_t i, const struct mck_chunk *e, int *ret_dtype,
+                        struct merr *err)
+{
+    for (size_t first = 0; first < h->donors.n; first++) {
+        TRY(gather(h, file, i, e->logical_len, first, ret_dtype, err));
+        if (hash_xxh3(h->scan.plain, e->logical_len) == e->xxh3)
+            return 0;
+    }
+    return merr_set(err, -EBADMSG, "'%s': chunk %llu held other bytes than are there now",
+                    h->c->paths[h->c->source[file].path], (unsigned long long)i);
 }
 
 static int put(const struct heal *h, uint32_t file, const struct mck_chunk *e, struct merr *err)
@@ -160,17 +189,14 @@ static int heal_chunk(struct heal *h, uint32_t file, uint64_t i, struct merr *er
     if (e.codec > CHUNK_PLANE)
         return merr_set(err, -EBADMSG, "'%s': chunk %llu holds moments coded with loss, which are not coded anew: "
                         "copy the file", path, (unsigned long long)i);
-    TRY(gather(h, file, i, e.logical_len, &dtype, err));
-    if (hash_xxh3(h->scan.plain, e.logical_len) != e.xxh3)
-        return merr_set(err, -EBADMSG, "'%s': chunk %llu held other bytes than are there now", path,
-                        (unsigned long long)i);
+    TRY(gather_right(h, file, i, &e, &dtype, err));
     (void)part_encode(h->scan.coder, (enum chunk_codec)e.codec, dtype, h->scan.plain, e.logical_len, e.file_off,
                       h->scan.stored, &again);
     if (again.stored_len != e.stored_len || again.crc32c != e.crc32c)
         return merr_set(err, -EBADMSG, "'%s': chunk %llu was encoded by another version of its codec: copy the file",
                         path, (unsigned long long)i);
     TRY(put(h, file, &e, err));
-    return scan_chunks(&h->scan, file, i, i + 1, take_nothing, NULL, err);
+    return scan_chunks(&h->scan, file, i, i + 1, NULL, NULL, err);
 }
 
 static void note(struct heal *h, uint32_t file, int64_t chunk, const struct merr *left)
@@ -187,44 +213,60 @@ static void note(struct heal *h, uint32_t file, int64_t chunk, const struct merr
     (void)json_array_append_new(left ? h->left : h->healed, o);
 }
 
+static void mend_chunk(void *arg, uint32_t file, uint64_t chunk, const struct merr *why)
+{
+    struct heal *h = arg;
+    struct merr err;
+
+    (void)why;
+    note(h, file, (int64_t)chunk, heal_chunk(h, file, chunk, &err) ? &err : NULL);
+}
+
 static void heal_file(struct heal *h, uint32_t file)
 {
-    uint64_t chunks = mck_round(h->c->ix.file[file].stream_len, MCK_CHUNK) / MCK_CHUNK, step = MCK_SLOT / MCK_CHUNK;
-    struct merr err = {.text = ""};
+    struct merr err;
 
-    for (uint64_t i = 0; i < chunks; i += step) {
-        uint64_t to = i + step < chunks ? i + step : chunks;
-
-        if (scan_chunks(&h->scan, file, i, to, take_nothing, NULL, &err) == 0)
-            continue;
-        for (uint64_t k = i; k < to; k++)
-            if (scan_chunks(&h->scan, file, k, k + 1, take_nothing, NULL, &err))
-                note(h, file, (int64_t)k, heal_chunk(h, file, k, &err) ? &err : NULL);
-    }
+    scan_check(&h->scan, file, 0, mck_round(h->c->ix.file[file].stream_len, MCK_CHUNK) / MCK_CHUNK, mend_chunk, h);
     if (read_quick_check_file(h->c, file, &err))
         note(h, file, -1, &err);
 }
 
-int mck_heal(const char *path, const char *from, json_t **ret_report, struct merr *err)
+static int heal_init(struct heal *h, const char *path, const char *const *from, size_t n, struct merr *err)
 {
-    struct heal h = {.healed = json_array(), .left = json_array(), .scan = {.fd = -1}};
-    int r = h.healed && h.left ? mck_open_path(path, &h.c, err) : merr_set(err, -ENOMEM, "no memory");
+    *h = (struct heal){.healed = json_array(), .left = json_array(), .scan = {.fd = -1},
+                       .some = malloc(MCK_CHUNK), .marks = malloc(MCK_CHUNK), .have = malloc(MCK_CHUNK)};
+    if (!h->healed || !h->left || !h->some || !h->marks || !h->have)
+        return merr_set(err, -ENOMEM, "no memory to mend a checkpoint");
+    TRY(mck_open_path(path, &h->c, err));
+    for (size_t i = 0; i < n; i++)
+        TRY(donors_add(&h->donors, h->c, from[i], err));
+    return scan_init(&h->scan, h->c, err);
+}
 
-    if (!r)
-        r = donors_open(h.c, from, &h.donors, err);
-    if (!r)
-        r = scan_init(&h.scan, h.c, err);
+static void heal_clear(struct heal *h)
+{
+    scan_clear(&h->scan);
+    donors_clear(&h->donors);
+    mck_free(h->c);
+    free(h->some);
+    free(h->marks);
+    free(h->have);
+    json_decref(h->healed);
+    json_decref(h->left);
+}
+
+int mck_heal(const char *path, const char *const *from, size_t n, json_t **ret_report, struct merr *err)
+{
+    struct heal h;
+    int r = heal_init(&h, path, from, n, err);
+
     for (uint32_t i = 0; !r && i < h.c->ix.files; i++)
         heal_file(&h, i);
+    if (!r && ret_report)
+        *ret_report = json_pack("{s:O,s:O}", "healed", h.healed, "left", h.left);
     if (!r && json_array_size(h.left))
         r = merr_set(err, -EBADMSG, "%zu places in '%s' are left damaged, the first: %s", json_array_size(h.left), path,
                      h.first.text);
-    if (ret_report && (!r || r == -EBADMSG) && h.donors.n)
-        *ret_report = json_pack("{s:O,s:O}", "healed", h.healed, "left", h.left);
-    scan_clear(&h.scan);
-    donors_clear(&h.donors);
-    mck_free(h.c);
-    json_decref(h.healed);
-    json_decref(h.left);
+    heal_clear(&h);
     return r;
 }

@@ -171,9 +171,26 @@ int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
                 if (!r)
                     r = decode(s, k, &e, stored, &data, err);
             }
-            if (!r)
+            if (!r && take)
                 r = take(arg, k, data, e.logical_len);
         }
     }
     return r;
+}
+
+void scan_check(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
+                void (*tell)(void *arg, uint32_t file, uint64_t chunk, const struct merr *why), void *arg)
+{
+    uint64_t step = MCK_SLOT / MCK_CHUNK;
+    struct merr err;
+
+    for (uint64_t i = from; i < to; i += step) {
+        uint64_t end = i + step < to ? i + step : to;
+
+        if (scan_chunks(s, file, i, end, NULL, NULL, &err) == 0)
+            continue;
+        for (uint64_t k = i; k < end; k++) /* which of them */
+            if (scan_chunks(s, file, k, k + 1, NULL, NULL, &err))
+                tell(arg, file, k, &err);
+    }
 }

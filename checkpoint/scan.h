@@ -17,10 +17,14 @@ struct scan {
 int scan_init(struct scan *s, const struct mck *c, struct merr *err);
 void scan_clear(struct scan *s);
 
-/* Give take each chunk in [from, to) of a file, in order. Returns what take returned if not 0, or -EBADMSG with
- * file, chunk and tensors named, -errno. */
+/* Give take, unless NULL, each chunk in [from, to) of a file, in order. Returns what take returned if not 0, or
+ * -EBADMSG with file, chunk and tensors named, -errno. */
 int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
                 int (*take)(void *arg, uint64_t chunk, const void *data, uint32_t len), void *arg, struct merr *err);
+
+/* Check chunks [from, to) of a file; tell hears of each that is not whole, and may use the scan meanwhile. */
+void scan_check(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
+                void (*tell)(void *arg, uint32_t file, uint64_t chunk, const struct merr *why), void *arg);
 
 /* Names and roles of the tensors that lie in [lo, hi) of the stream of a file, at most 100, as new JSON. */
 json_t *scan_tensors(const struct mck *c, uint32_t file, uint64_t lo, uint64_t hi);

@@ -28,27 +28,25 @@ static void add_fault(struct verify *v, const char *file, int64_t chunk, json_t 
     json_decref(tensors);
 }
 
-static int take_nothing(void *arg, uint64_t chunk, const void *data, uint32_t len)
+static void damaged_chunk(void *arg, uint32_t file, uint64_t chunk, const struct merr *why)
 {
-    (void)arg, (void)chunk, (void)data, (void)len;
-    return 0;
+    struct verify *v = arg;
+    const struct mck *c = v->scan.c;
+
+    add_fault(v, c->paths[c->source[file].path], (int64_t)chunk,
+              scan_tensors(c, file, chunk * MCK_CHUNK, (chunk + 1) * MCK_CHUNK), why->text);
 }
 
 static void verify_file(struct verify *v, uint32_t file, void (*progress)(void *, uint64_t, uint64_t), void *arg)
 {
     const struct mck *c = v->scan.c;
     const struct mck_file *f = &c->ix.file[file];
-    const char *path = c->paths[c->source[file].path];
     uint64_t chunks = mck_round(f->stream_len, MCK_CHUNK) / MCK_CHUNK, step = MCK_SLOT / MCK_CHUNK;
 
     for (uint64_t i = 0; i < chunks; i += step) {
         uint64_t to = i + step < chunks ? i + step : chunks;
-        struct merr err;
 
-        if (scan_chunks(&v->scan, file, i, to, take_nothing, NULL, &err))
-            for (uint64_t k = i; k < to; k++) /* which of them */
-                if (scan_chunks(&v->scan, file, k, k + 1, take_nothing, NULL, &err))
-                    add_fault(v, path, (int64_t)k, scan_tensors(c, file, k * MCK_CHUNK, (k + 1) * MCK_CHUNK), err.text);
+        scan_check(&v->scan, file, i, to, damaged_chunk, v);
         v->done += to * MCK_CHUNK < f->stream_len ? (to - i) * MCK_CHUNK : f->stream_len - i * MCK_CHUNK;
         if (progress)
             progress(arg, v->done, v->all);

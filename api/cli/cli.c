@@ -195,6 +195,13 @@ static int take_common(struct cli *c, size_t at, const char *value)
     }
 }
 
+static bool may_repeat(const struct option_row *o)
+{
+    size_t n = o->value ? strlen(o->value) : 0;
+
+    return n > 2 && strcmp(o->value + n - 2, "..") == 0;
+}
+
 /* One option at argv[*i]. Returns 0, an exit status, or -1 when all is done. */
 static int take_option(struct cli *c, int argc, char **argv, int *i)
 {
@@ -217,10 +224,10 @@ static int take_option(struct cli *c, int argc, char **argv, int *i)
             return cli_fail(CLI_USAGE, "--%s wants %s", row->name, row->value);
         value = argv[++*i];
     }
-    if (own && strcmp(own->name, "set") == 0) {
-        if (c->n_set == CLI_SETS_MAX)
-            return cli_fail(CLI_USAGE, "more than %d --set; change the file instead", CLI_SETS_MAX);
-        c->set[c->n_set++] = value;
+    if (own && may_repeat(own)) {
+        if (c->n_many == CLI_MANY_MAX)
+            return cli_fail(CLI_USAGE, "more than %d --%s", CLI_MANY_MAX, own->name);
+        c->many[c->n_many++] = value;
     }
     if (own) {
         c->value[at] = value ? value : "";

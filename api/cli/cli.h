@@ -13,7 +13,7 @@
 
 #define CLI_ARGS_MAX 64
 #define CLI_OPTIONS_MAX 16
-#define CLI_SETS_MAX 64      /* --set of one command line */
+#define CLI_MANY_MAX 64      /* values of an option that may be given again */
 #define CLI_TABLE_MAX 16     /* columns of a table */
 #define CLI_DURATION_MAX 24
 #define CLI_INTERRUPTED 130  /* exit status of a command that Ctrl-C ended */
@@ -23,7 +23,7 @@ enum cli_exit { CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_NOT_FOUND, CLI_REFUSED, CLI
 struct option_row {
     const char *name;
     char letter;       /* 0: none */
-    const char *value; /* what its value is called; NULL: a flag */
+    const char *value; /* what its value is called, ".." at its end if it may be given again; NULL: a flag */
     const char *help;
 };
 
@@ -45,8 +45,8 @@ struct cli {
     const char *arg[CLI_ARGS_MAX];
     int n;
     const char *value[CLI_OPTIONS_MAX]; /* of cmd->options; "" for a flag that is set */
-    const char *set[CLI_SETS_MAX]; /* --set, in their order */
-    size_t n_set;
+    const char *many[CLI_MANY_MAX]; /* values of the one option that may be given again, in their order */
+    size_t n_many;
     const char *server, *token, *state; /* of the options all commands have */
     bool json;
     struct client *client; /* once cli_connect gave it */

@@ -231,14 +231,14 @@ static int check_whole(const char *path)
         r = mck_verify(k, NULL, NULL, NULL, &err);
     mck_free(k);
     if (r == -EBADMSG)
-        return cli_fail(CLI_FAILED, "%s\nwith --from, a copy of it or a snapshot of its step in memory, damaged chunks "
+        return cli_fail(CLI_FAILED, "%s\nwith --from, copies of it or snapshots of its step in memory, damaged chunks "
                         "are written anew from there", err.text);
     return r < 0 ? failed(r, &err) : CLI_DONE;
 }
 
 static int repair(struct cli *c)
 {
-    const char *path = c->arg[0], *from = cli_option(c, "from");
+    const char *path = c->arg[0];
     int rebuilt, r = 0;
     struct merr err = {""};
     json_t *report = NULL;
@@ -247,12 +247,12 @@ static int repair(struct cli *c)
     rebuilt = mck_repair(path, &err);
     if (rebuilt < 0)
         return failed(rebuilt, &err);
-    if (from)
-        r = mck_heal(path, from, &report, &err);
+    if (c->n_many)
+        r = mck_heal(path, c->many, c->n_many, &report, &err);
     else if (!rebuilt && (r = check_whole(path)) != CLI_DONE)
         return r;
     healed = json_array_size(json_object_get(report, "healed"));
-    if (c->json && (report || !from)) {
+    if (c->json && (report || !c->n_many)) {
         json_t *doc = json_pack("{s:s, s:b}", "path", path, "repaired", rebuilt || healed);
 
         if (report)
@@ -262,7 +262,7 @@ static int repair(struct cli *c)
         if (rebuilt)
             (void)printf("rebuilt %s/MANIFEST\n", path);
         if (healed)
-            (void)printf("wrote %zu damaged chunk%s of %s anew from %s\n", healed, healed == 1 ? "" : "s", path, from);
+            (void)printf("wrote %zu damaged chunk%s of %s anew\n", healed, healed == 1 ? "" : "s", path);
         if (!rebuilt && !healed && !r)
             (void)printf("%s is whole: there is nothing to repair\n", path);
     }

@@ -114,8 +114,8 @@ static int override(const struct cli *c, json_t *doc)
 
     if (cli_number(c, "priority", 0, 100, -1, &priority) < 0)
         return CLI_USAGE;
-    for (size_t i = 0; i < c->n_set; i++) {
-        r = set_one(doc, c->set[i]);
+    for (size_t i = 0; i < c->n_many; i++) {
+        r = set_one(doc, c->many[i]);
         if (r)
             return r;
     }

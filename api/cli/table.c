@@ -12,7 +12,7 @@ const struct option_row cli_common[] = {
 const size_t cli_common_n = sizeof(cli_common) / sizeof(cli_common[0]);
 
 /* An option of commands that read a spec. */
-#define SET {"set", 0, "PATH=VALUE", "change the spec, as train.steps=200; may be given again"}
+#define SET {"set", 0, "PATH=VALUE..", "change the spec, as train.steps=200; may be given again"}
 
 const struct command cli_commands[] = {
     {"submit", "FILE", 1, 1, "queue a job", "muster submit job.yaml --set train.steps=200 --watch", jobs_submit, true,
@@ -139,8 +139,8 @@ const struct command cli_commands[] = {
       {"rho", 0, "X", "with optq: how far second moments may be off, as a part of them (default 0.01)"},
       {"eb", 0, "X", "with optq: how far an update may be off, as a part of the learning rate (default 0.0078125)"}}},
     {"checkpoint repair", "DIR", 1, 1, "rebuild a lost MANIFEST, mend damaged chunks",
-     "muster checkpoint repair checkpoints/step-00000200 --from copy", files_checkpoint, true,
-     {{"from", 0, "DIR", "a copy or a snapshot in memory of that step, to write damaged chunks anew from"}}},
+     "muster checkpoint repair checkpoints/step-00000200 --from copy --from another", files_checkpoint, true,
+     {{"from", 0, "DIR..", "a copy or a snapshot in memory of that step, to take chunks from; may be given again"}}},
     {"checkpoint now", "JOB", 1, 1, "ask a running job for a checkpoint", "muster checkpoint now j17",
      jobs_checkpoint_now, true, {{0}}},
     {"up", "", 0, 0, "start a whole cluster on this machine", "muster up --devices cpu:4", local_up, true,

@@ -398,7 +398,7 @@ def test_a_damaged_checkpoint_fails_to_verify(cluster, trained, tmp_path):
     assert said(cluster, "checkpoint", "verify", copy, "-o", "json", status=1)["ok"] is False
     assert "--from" in run(cluster, "checkpoint", "repair", copy, status=1).stderr
     folder = os.path.join(cluster.job(trained)["dir"], "checkpoints")
-    healed = said(cluster, "checkpoint", "repair", copy, "--from", folder, "-o", "json")
+    healed = said(cluster, "checkpoint", "repair", copy, "--from", copy, "--from", folder, "-o", "json")
     assert healed["repaired"] and [h["chunk"] for h in healed["healed"]] == [0] and not healed["left"]
     assert "nothing to repair" in run(cluster, "checkpoint", "repair", copy).stdout
 

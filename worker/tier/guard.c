@@ -215,7 +215,8 @@ static int prepare(struct guard *g, struct shot *s, struct merr *err)
     free(mine);
     if (r != 0)
         return r;
-    r = stream_open(s->folder, "", &s->p.part[s->p.member[s->p.index].first], (uint32_t)g->here, false, &s->own, err);
+    r = stream_open(s->folder, "", &s->p.part[s->p.member[s->p.index].first], (uint32_t)g->here, STREAM_READ, &s->own,
+                        err);
     if (r == 0)
         r = parity_create(s->temp, &s->p, &s->fd, err);
     return agree(g, r, err);

@@ -84,12 +84,13 @@ static int open_files(struct rebuild *b, struct merr *err)
         b->fd = open(path, O_RDONLY | O_CLOEXEC);
         if (b->fd < 0)
             return merr_errno(err, -errno, "cannot open '%s'", path);
-        TRY(stream_open(b->folder, "", parts_of(b, mine), b->p->member[mine].parts, false, &b->from, err));
+        TRY(stream_open(b->folder, "", parts_of(b, mine), b->p->member[mine].parts, STREAM_READ, &b->from,
+                        err));
     }
     if (b->me != b->target)
         return 0;
     TRY(io_mkdirs(b->folder, 0755, err));
-    return stream_open(b->folder, SUFFIX, parts_of(b, lost), b->p->member[lost].parts, true, &b->to, err);
+    return stream_open(b->folder, SUFFIX, parts_of(b, lost), b->p->member[lost].parts, STREAM_MAKE, &b->to, err);
 }
 
 static void keep(struct rebuild *b, int code)

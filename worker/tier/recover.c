@@ -18,6 +18,7 @@
 #include "checkpoint/read.h"
 #include "worker/tier/fetch.h"
 #include "worker/tier/guard.h"
+#include "worker/tier/mend.h"
 #include "worker/tier/rebuild.h"
 #include "worker/tier/stream.h"
 
@@ -388,4 +389,33 @@ int recover_gather(struct recover *r, uint64_t limit, recover_needed *needed, vo
     *ret_path = r->view;
     survey_plan_clear(&plan);
     return code;
+}
+
+int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
+                 struct merr *err)
+{
+    struct survey_plan plan;
+    double chunks = 0;
+    int code = survey_newest(r->survey, limit, &plan, NULL, err);
+
+    *ret_own = 0;
+    *ret_chunks = 0;
+    if (code != 1)
+        return code;
+    code = 0;
+    for (int i = 0; i < plan.wholes && r->leads && code == 0; i++) {
+        struct mend_cfg cfg = {.dir = r->dir, .world = r->cfg.world, .leader = r->leader, .node = r->node,
+                               .group = &plan.whole[i]};
+        uint64_t mended;
+        int own;
+
+        code = mend_group(&cfg, &mended, &own, why, err);
+        chunks += (double)mended;
+        *ret_own = own ? own : *ret_own;
+    }
+    survey_plan_clear(&plan);
+    TRY(code);
+    TRY(comm_all_reduce(r->cfg.all, &chunks, 1, COMM_F64, COMM_SUM, err));
+    *ret_chunks = (uint64_t)chunks;
+    return 0;
 }

@@ -46,6 +46,13 @@ int recover_newest(const struct recover *r, uint64_t limit, uint64_t *ret_step, 
  * alone, with words in why: the snapshot cannot be used when it did on any rank. The path lives as long as r. */
 int recover_gather(struct recover *r, uint64_t limit, recover_needed *needed, void *arg, const char **ret_path,
                    int *ret_own, struct merr *why, struct merr *err);
+
+/* After that step could not be read: make what is damaged of it again from parity, where none of its nodes is lost. All
+ * ranks call it. *ret_chunks: how many chunks are whole again, on all nodes together; gather then goes on from them.
+ * *ret_own is what failed here alone, with words in why. */
+int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
+                 struct merr *err);
+
 const struct recover_stats *recover_stats(const struct recover *r);
 
 #endif

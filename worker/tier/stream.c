@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,9 +53,12 @@ int stream_write_at(int fd, const char *path, uint64_t at, const void *data, siz
     return 0;
 }
 
-static int open_part(const char *folder, const char *suffix, const struct parity_part *part, bool make, int *ret_fd,
-                     struct merr *err)
+static int open_part(const char *folder, const char *suffix, const struct parity_part *part, enum stream_way way,
+                     int *ret_fd, struct merr *err)
 {
+    static const int flags[] = {[STREAM_READ] = O_RDONLY, [STREAM_CHANGE] = O_RDWR,
+                                [STREAM_MAKE] = O_CREAT | O_EXCL | O_RDWR};
+    bool make = way == STREAM_MAKE;
     char path[STREAM_PATH_MAX];
     struct stat st;
     int r;
@@ -62,7 +66,7 @@ static int open_part(const char *folder, const char *suffix, const struct parity
     stream_path(folder, part->rank, suffix, path);
     if (make)
         (void)unlink(path);
-    *ret_fd = open(path, make ? O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0600);
+    *ret_fd = open(path, flags[way] | O_CLOEXEC, 0600);
     if (*ret_fd < 0)
         return merr_errno(err, -errno, "cannot %s '%s'", make ? "make" : "open", path);
     if (make) {
@@ -74,7 +78,7 @@ static int open_part(const char *folder, const char *suffix, const struct parity
     return 0;
 }
 
-int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n, bool make,
+int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n, enum stream_way way,
                 struct stream **ret, struct merr *err)
 {
     struct stream *s = calloc(1, sizeof(*s) + n * sizeof(s->file[0]));
@@ -90,7 +94,7 @@ int stream_open(const char *folder, const char *suffix, const struct parity_part
     for (; s->n < n && r == 0; s->n++) {
         s->file[s->n].from = at;
         s->file[s->n].to = at += part[s->n].bytes;
-        r = open_part(folder, suffix, &part[s->n], make, &s->file[s->n].fd, err);
+        r = open_part(folder, suffix, &part[s->n], way, &s->file[s->n].fd, err);
     }
     if (r == 0)
         *ret = s;

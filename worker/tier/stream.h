@@ -5,8 +5,6 @@
 #ifndef MUSTER_WORKER_TIER_STREAM_H
 #define MUSTER_WORKER_TIER_STREAM_H
 
-#include <stdbool.h>
-
 #include "worker/tier/parity.h"
 
 #define STREAM_PATH_MAX 4096
@@ -16,9 +14,15 @@ struct stream;
 /* FOLDER/rank-%05u.mck and what follows it, "" but for files not yet whole. */
 void stream_path(const char *folder, uint32_t rank, const char *suffix, char ret[STREAM_PATH_MAX]);
 
-/* The files of n parts in a folder. make: new ones, with room for all. -ENOENT, -EBADMSG when one has another length,
+enum stream_way {
+    STREAM_READ,
+    STREAM_CHANGE, /* what there is */
+    STREAM_MAKE,   /* new files, with room for all */
+};
+
+/* The files of n parts in a folder. -ENOENT, -EBADMSG when one has another length,
  * -ENOSPC. */
-int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n, bool make,
+int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n, enum stream_way way,
                 struct stream **ret, struct merr *err);
 int stream_read(struct stream *s, uint64_t at, void *data, size_t len, struct merr *err);
 int stream_write(struct stream *s, uint64_t at, const void *data, size_t len, struct merr *err);

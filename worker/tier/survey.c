@@ -251,10 +251,10 @@ static int holder_of(const struct survey *s, const struct survey_plan *plan, con
     return -1;
 }
 
-/* What of the group of p is lost becomes a loss of the plan. False: it cannot be made again. */
-static bool add_loss(const struct survey *s, struct survey_plan *plan, const struct parity *p)
+/* The group of p becomes one of the plan's, unless more of it is gone than its parity makes up for. */
+static void add_group(const struct survey *s, struct survey_plan *plan, const struct parity *p)
 {
-    struct survey_loss l = {.p = *p};
+    struct survey_loss l = {.p = *p, .member = p->nodes};
     uint32_t lost = 0;
 
     for (uint32_t i = 0; i < p->nodes; i++)
@@ -262,12 +262,14 @@ static bool add_loss(const struct survey *s, struct survey_plan *plan, const str
             l.member = i;
             lost++;
         }
-    if (lost != 1)
-        return lost == 0;
     for (uint32_t i = 0; i < p->nodes; i++) {
         l.holder[i] = i == l.member ? -1 : holder_of(s, plan, p, i);
-        if (i != l.member && l.holder[i] < 0)
-            return false;
+        if (lost > 1 || (i != l.member && l.holder[i] < 0))
+            return;
+    }
+    if (!lost) {
+        plan->whole[plan->wholes++] = l;
+        return;
     }
     for (uint32_t i = 0; i < p->member[l.member].parts; i++) {
         const struct parity_part *q = &p->part[p->member[l.member].first + i];
@@ -275,13 +277,15 @@ static bool add_loss(const struct survey *s, struct survey_plan *plan, const str
         plan->part[q->rank] = *q;
     }
     plan->loss[plan->losses++] = l;
-    return true;
 }
 
 static bool known(const struct survey_plan *plan, const struct parity *p)
 {
     for (int i = 0; i < plan->losses; i++)
         if (same_group(&plan->loss[i].p, p))
+            return true;
+    for (int i = 0; i < plan->wholes; i++)
+        if (same_group(&plan->whole[i].p, p))
             return true;
     return false;
 }
@@ -313,14 +317,15 @@ static int make_plan(const struct survey *s, const struct entry *e, struct surve
     p.part = calloc(p.writers, sizeof(*p.part));
     p.node = calloc(p.writers, sizeof(*p.node));
     p.loss = calloc((size_t)s->nodes + 1, sizeof(*p.loss));
-    if (!p.part || !p.node || !p.loss) {
+    p.whole = calloc((size_t)s->nodes + 1, sizeof(*p.whole));
+    if (!p.part || !p.node || !p.loss || !p.whole) {
         survey_plan_clear(&p);
         return merr_set(err, -ENOMEM, "no memory to plan from the snapshots of %u ranks", p.writers);
     }
     find_parts(s, &p);
     for (size_t k = 0; k < s->n; k++)
-        if (is_of(&s->v[k], &p) && s->v[k].p.nodes && p.losses < s->nodes && !known(&p, &s->v[k].p))
-            (void)add_loss(s, &p, &s->v[k].p);
+        if (is_of(&s->v[k], &p) && s->v[k].p.nodes && p.losses + p.wholes < s->nodes && !known(&p, &s->v[k].p))
+            add_group(s, &p, &s->v[k].p);
     gone = missing(&p);
     if (gone == 0) {
         *ret = p;
@@ -368,5 +373,6 @@ void survey_plan_clear(struct survey_plan *p)
     free(p->part);
     free(p->node);
     free(p->loss);
+    free(p->whole);
     *p = (struct survey_plan){0};
 }

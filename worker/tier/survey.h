@@ -14,9 +14,9 @@
 
 struct survey;
 
-/* A stream to be made again from parity. */
+/* A group of nodes, of which one stream is to be made again from parity, or none is lost. */
 struct survey_loss {
-    uint32_t member;              /* of p: the lost one */
+    uint32_t member;              /* of p: the lost one; p.nodes: none */
     int holder[PARITY_NODES_MAX]; /* node of each other member, by index */
     struct parity p;              /* the head of any of their parities: its index and sums mean nothing; borrowed */
 };
@@ -27,8 +27,8 @@ struct survey_plan {
     uint32_t writers;
     struct parity_part *part; /* [writers], by rank */
     int *node;                /* [writers]: which node has it, or -1: lost */
-    struct survey_loss *loss;
-    int losses;
+    struct survey_loss *loss, *whole; /* groups that lost a member; those whose data files and parity are all there */
+    int losses, wholes;
 };
 
 /* Append what the snapshots in dir come to. Damaged files are left out. -ENOMEM, -EMSGSIZE. */

@@ -85,6 +85,7 @@ struct source {
     uint64_t limit[SOURCES]; /* each has been tried down to here */
     struct candidate c;
     double load_s;
+    int64_t mended; /* step that was mended last */
 };
 
 /* The newest of all; of equal steps the one that costs least. On rank 0. */
@@ -149,6 +150,31 @@ static int load_candidate(struct train *t, struct source *s, int *ret_own, struc
     return 0;
 }
 
+/* A snapshot in memory could not be read: once, what is damaged of it is made again from parity. *ret_again: another
+ * try is worth it. */
+static int mend(struct train *t, struct source *s, bool *ret_again, struct merr *err)
+{
+    struct merr why = {""};
+    uint64_t chunks;
+    char text[128];
+    int own;
+
+    *ret_again = false;
+    if (s->c.tier != TIER_MEMORY || s->mended == s->c.step)
+        return 0;
+    s->mended = s->c.step;
+    TRY(recover_mend(s->memory, (uint64_t)s->c.step + 1, &chunks, &own, &why, err));
+    if (own != 0)
+        log_warn("damaged chunks of step %lld are not mended: %s", (long long)s->c.step, why.text);
+    if (!chunks)
+        return 0;
+    *ret_again = true;
+    (void)snprintf(text, sizeof(text), "%llu damaged chunks of step %lld in memory were made again from parity",
+                   (unsigned long long)chunks, (long long)s->c.step);
+    log_info("%s", text);
+    return t->mesh->rank == 0 ? report_note(t->report, (uint64_t)s->c.step, text, err) : 0;
+}
+
 /* Say what was newer in memory than what training goes on from, and why it is not used. */
 static int tell_lost(struct train *t, const struct source *s, struct merr *err)
 {
@@ -193,7 +219,7 @@ static int tell_resumed(struct train *t, const struct source *s, double seconds,
 static int try_sources(struct train *t, struct source *s, struct merr *err)
 {
     struct merr why = {""};
-    bool all;
+    bool all, again;
 
     for (int i = 0; i < CANDIDATES_MAX; i++) {
         int code = 0;
@@ -216,7 +242,9 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
             log_warn("checkpoint %llu is passed over: %s", (unsigned long long)s->c.step, why.text);
             TRY(report_note(t->report, (uint64_t)s->c.step, why.text, err));
         }
-        s->limit[s->c.tier] = (uint64_t)s->c.step;
+        TRY(mend(t, s, &again, err));
+        if (!again)
+            s->limit[s->c.tier] = (uint64_t)s->c.step;
     }
     return merr_set(err, -EBADMSG, "the newest %d checkpoints in '%s' cannot be read: %s", CANDIDATES_MAX,
                     t->run.checkpoints, why.text);
@@ -224,7 +252,7 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
 
 static int resume(struct train *t, struct merr *err)
 {
-    struct source s = {.limit = {UINT64_MAX, UINT64_MAX, UINT64_MAX}};
+    struct source s = {.limit = {UINT64_MAX, UINT64_MAX, UINT64_MAX}, .mended = -1};
     struct recover_cfg cfg = {.dir = t->run.memory, .world = t->world, .all = t->all, .node_of = t->run.node_of,
                               .rank = t->mesh->rank, .size = t->run.world};
     int64_t began = clock_mono_us();

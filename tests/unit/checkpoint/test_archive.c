@@ -398,7 +398,7 @@ static void damaged_moments_are_named_and_not_made_up(void **state)
     json_decref(report);
     mck_free(c);
     (void)snprintf(path, sizeof(path), "%s/step-00000001", b->dir);
-    assert_int_equal(mck_heal(path, path, &report, &err), -EBADMSG);
+    assert_int_equal(mck_heal(path, (const char *[]){path}, 1, &report, &err), -EBADMSG);
     assert_non_null(strstr(err.text, "left damaged"));
     json_decref(report);
     free(s.w);

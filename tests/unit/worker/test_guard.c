@@ -1,4 +1,5 @@
 /* Three nodes, a process each: snapshots committed with parity, and put together again when a node is lost. */
+#include "tests/unit/hurt.h"
 #include "tests/unit/worker/test_comm.h"
 #include "tests/unit/worker/tier_nodes.h"
 
@@ -7,6 +8,7 @@
 #include "checkpoint/coordinate.h"
 #include "checkpoint/folder.h"
 #include "worker/tier/guard.h"
+#include "worker/tier/parity.h"
 #include "worker/tier/recover.h"
 
 #include "tests/unit/worker/test_comm_team.inc"
@@ -131,18 +133,26 @@ static int read_all(struct recover *r, struct comm_world *w, uint64_t limit)
     return 0;
 }
 
+static int open_rank(struct comm_world *w, struct comm_group **ret_all, struct recover **ret)
+{
+    struct recover_cfg cfg = {.dir = in_node(comm_rank(w), ""), .world = w, .all = team_all(w, "all"),
+                              .node_of = node_of, .rank = comm_rank(w), .size = NODES};
+
+    NEED(cfg.all);
+    *ret_all = cfg.all;
+    GOOD(recover_open(&cfg, ret, &err));
+    return 0;
+}
+
 static int recover_rank(struct team *t, struct comm_world *w)
 {
-    struct comm_group *all = team_all(w, "all");
-    struct recover_cfg cfg = {.dir = in_node(comm_rank(w), ""), .world = w, .all = all, .node_of = node_of,
-                              .rank = comm_rank(w), .size = NODES};
     const char *source = t->arg;
+    struct comm_group *all;
     struct recover *r;
     struct merr lost;
     uint64_t step;
 
-    NEED(all);
-    GOOD(recover_open(&cfg, &r, &err));
+    NEED(open_rank(w, &all, &r) == 0);
     NEED(recover_newest(r, 9, &step, &lost, NULL) == 1);
     NEED(step == 7 && !lost.text[0]);
     NEED(read_all(r, w, 9) == 0);
@@ -173,10 +183,95 @@ static void what_the_others_have_is_sent_and_a_lost_node_is_made_again(void **st
     assert_true(there(1, "step-00000007/rank-00001.mck"));
 }
 
+/* --- damage ---------------------------------------------------------------------------------------------- */
+
+/* Can the tensor be read as a whole from what there is? */
+static bool is_whole(struct recover *r, struct comm_world *w)
+{
+    static float data[NODES * ROWS * 4];
+    struct wanted want;
+    struct merr why, e;
+    const char *path;
+    struct mck *c;
+    int own;
+    bool whole;
+
+    for (int i = 0; i < NODES; i++)
+        want.b[i] = rows_of(i, data + (size_t)i * ROWS * 4);
+    if (recover_gather(r, 9, all_rows, &want, &path, &own, &why, &e) != 0 || own != 0 ||
+        mck_open_path(path, &c, &e) != 0)
+        return false;
+    whole = mck_load(c, want.b, NODES, &e) == 0;
+    mck_free(c);
+    return whole && comm_rank(w) < NODES;
+}
+
+/* arg: how many chunks parity makes again; none: the snapshot stays as it is. */
+static int mend_rank(struct team *t, struct comm_world *w)
+{
+    const uint64_t *want = t->arg;
+    struct merr why = {""};
+    struct comm_group *all;
+    struct recover *r;
+    uint64_t chunks;
+    int own;
+
+    NEED(open_rank(w, &all, &r) == 0);
+    NEED(!is_whole(r, w));
+    GOOD(recover_mend(r, 9, &chunks, &own, &why, &err));
+    NEED(own == 0 && chunks == *want);
+    if (*want)
+        NEED(read_all(r, w, 9) == 0);
+    GOOD(comm_barrier(all, &err));
+    recover_free(r);
+    return 0;
+}
+
+static const char *file_of(int node)
+{
+    return in_node(node, node ? node == 1 ? "step-00000007/rank-00001.mck" : "step-00000007/rank-00002.mck"
+                              : "step-00000007/rank-00000.mck");
+}
+
+static bool parity_is_whole(int node)
+{
+    const char *path = in_node(node, "step-00000007/PARITY");
+    static char piece[PARITY_PIECE];
+    struct parity p;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool whole;
+
+    assert_true(fd >= 0);
+    assert_int_equal(parity_read(path, &p, NULL), 0);
+    whole = parity_read_piece(fd, &p, 0, piece, NULL) == 0;
+    parity_clear(&p);
+    (void)close(fd);
+    return whole;
+}
+
+static void damaged_chunks_are_made_again_from_parity_where_that_and_the_others_are_whole(void **state)
+{
+    uint64_t none = 0, one = 1, two = 2;
+
+    (void)state;
+    hurt(file_of(0), 700 << 10);
+    hurt(file_of(1), 700 << 10); /* both are in the same piece of parity */
+    team_run(NODES, TEAM_UCX, 0, mend_rank, &none);
+    hurt(file_of(0), 700 << 10);
+    hurt(file_of(2), 4096 + (1 << 20)); /* while the second chunk of node 2 is in another's than the first of node 1 */
+    team_run(NODES, TEAM_UCX, 0, mend_rank, &two);
+    hurt(in_node(0, "step-00000007/PARITY"), 8192);
+    assert_false(parity_is_whole(0));
+    hurt(file_of(2), 4096 + (1 << 20));
+    team_run(NODES, TEAM_UCX, 0, mend_rank, &one);
+    assert_true(parity_is_whole(0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_nodes_commit_or_none_and_the_two_newest_are_kept),
+        cmocka_unit_test(damaged_chunks_are_made_again_from_parity_where_that_and_the_others_are_whole),
         cmocka_unit_test(what_the_others_have_is_sent_and_a_lost_node_is_made_again), /* of what the first left */
     };
 

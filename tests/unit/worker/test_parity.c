@@ -261,11 +261,11 @@ static void a_stream_runs_over_its_files_and_ends_in_zeros(void **state)
     char got[16];
 
     (void)state;
-    assert_int_equal(stream_open(folder, ".new", part, COUNT(part), true, &s, NULL), 0);
+    assert_int_equal(stream_open(folder, ".new", part, COUNT(part), STREAM_MAKE, &s, NULL), 0);
     assert_int_equal(stream_write(s, 0, bytes, 4, NULL), 0);
     assert_int_equal(stream_write(s, 4, "efghij\0\0\0", 9, NULL), 0); /* what is behind the end is left out */
     stream_free(s);
-    assert_int_equal(stream_open(folder, ".new", part, COUNT(part), false, &s, NULL), 0);
+    assert_int_equal(stream_open(folder, ".new", part, COUNT(part), STREAM_READ, &s, NULL), 0);
     for (size_t at = 0; at <= sizeof(bytes); at++) {
         memset(got, 'x', sizeof(got));
         assert_int_equal(stream_read(s, at, got, 4, NULL), 0);
@@ -274,8 +274,8 @@ static void a_stream_runs_over_its_files_and_ends_in_zeros(void **state)
     }
     stream_free(s);
     assert_int_equal(truncate(in_folder("rank-00003.mck.new"), 0), 0);
-    assert_int_equal(stream_open(folder, ".new", part, COUNT(part), false, &s, NULL), -EBADMSG);
-    assert_int_equal(stream_open(folder, "", part, COUNT(part), false, &s, NULL), -ENOENT);
+    assert_int_equal(stream_open(folder, ".new", part, COUNT(part), STREAM_READ, &s, NULL), -EBADMSG);
+    assert_int_equal(stream_open(folder, "", part, COUNT(part), STREAM_READ, &s, NULL), -ENOENT);
 }
 
 int main(void)
