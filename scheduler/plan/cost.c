@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define OVERLAP 0.5        /* share of a backward that hides gradients on their way */
 #define REMAKE 0.05        /* selective recomputation, of a block's forward */
@@ -24,6 +25,8 @@ struct plan_device plan_stage_device(const struct plan_site *site, const struct 
     int each = plan_stage_ranks(shape), begin = r * each, end = begin + each, at = 0;
     struct plan_device d = {.flops = 0};
 
+    if (site->groups == 1)
+        return site->group[0].device;
     for (int i = 0; i < site->groups; at += site->group[i++].n) {
         const struct plan_device *g = &site->group[i].device;
 
@@ -160,25 +163,38 @@ static double hop_s(const struct plan_job *job, const struct plan_shape *s, cons
     return plan_hop_bytes(job, s) / l.bytes_per_s + l.latency_s;
 }
 
-void plan_stage_times(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
-                      struct schedule_times *ret)
+/* Times of each stage without its messages. */
+static void stage_works(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
+                        struct schedule_times *ret)
 {
     struct plan_split split = plan_split_of(&job->model, shape);
+    struct plan_device last = {.flops = 0};
+    struct pass p = {.f_s = 0};
 
     for (int i = 0; i < split.stages; i++) {
         struct plan_device d = plan_stage_device(site, shape, i % shape->pp);
-        struct pass p = pass_of(job, shape, site, &d);
         int begin, end;
 
+        if (i == 0 || memcmp(&d, &last, sizeof(d)) != 0)
+            p = pass_of(job, shape, site, &d);
+        last = d;
         plan_split_layers(&split, i, &begin, &end);
         ret[i] = (struct schedule_times){.f = (end - begin) * (p.f_s + 2 * p.sum_s + p.cp_s),
                                          .i = (end - begin) * (p.f_s + 2 * (p.sum_s + p.cp_s) + remade_s(shape, &p)),
-                                         .w = (end - begin) * p.f_s, .hop = hop_s(job, shape, site, i)};
+                                         .w = (end - begin) * p.f_s};
         if (i == 0)
             ret[i].f += p.sum_s;
         if (i == split.stages - 1)
             ret[i].f += head_s(job, shape, &d) + p.sum_s;
     }
+}
+
+void plan_stage_times(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
+                      struct schedule_times *ret)
+{
+    stage_works(job, shape, site, ret);
+    for (int i = 0; i < shape->pp * shape->chunks; i++)
+        ret[i].hop = hop_s(job, shape, site, i);
 }
 
 /* --- a step -------------------------------------------------------------------------------------------------- */
@@ -246,44 +262,54 @@ static double update_s(const struct plan_job *job, const struct plan_shape *s, c
            d->bytes_per_s;
 }
 
-/* Of the ranks of a pipeline the one with most to do in a step: its work and what of that are sums over tp. */
-static double busiest(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site,
-                      const struct schedule_times *t, int micros, double *ret_tp_s)
+/* The rank of a pipeline with most to do for a micro-batch, and what it does. */
+static int busiest(const struct plan_shape *s, const struct schedule_times *t, double *ret_work_s)
 {
-    double most = 0;
+    int rank = 0;
 
+    *ret_work_s = 0;
     for (int r = 0; r < s->pp; r++) {
-        struct plan_device d = plan_stage_device(site, s, r);
-        struct pass p = pass_of(job, s, site, &d);
-        struct plan_split split = plan_split_of(&job->model, s);
-        int remade = s->recompute == PLAN_RECOMPUTE_FULL;
-        double work = 0, sums = 0;
+        double work = 0;
 
-        for (int i = r; i < split.stages; i += s->pp) {
-            int begin, end;
-
-            plan_split_layers(&split, i, &begin, &end);
+        for (int i = r; i < s->pp * s->chunks; i += s->pp)
             work += work_of(&t[i]);
-            sums += (end - begin) * (4 + 2 * remade) * p.sum_s + (end - begin) * (3 + remade) * p.cp_s;
-        }
-        if (micros * work <= most)
+        if (work <= *ret_work_s)
             continue;
-        most = micros * work;
-        *ret_tp_s = micros * sums;
+        *ret_work_s = work;
+        rank = r;
     }
-    return most;
+    return rank;
+}
+
+/* What of a rank's work for a micro-batch are sums over tp, and keys and values that go round cp. */
+static double sums_of(const struct plan_job *job, const struct plan_shape *s, const struct plan_site *site, int r)
+{
+    struct plan_device d = plan_stage_device(site, s, r);
+    struct pass p = pass_of(job, s, site, &d);
+    struct plan_split split = plan_split_of(&job->model, s);
+    int remade = s->recompute == PLAN_RECOMPUTE_FULL;
+    double sums = 0;
+
+    for (int i = r; i < split.stages; i += s->pp) {
+        int begin, end;
+
+        plan_split_layers(&split, i, &begin, &end);
+        sums += (end - begin) * ((4 + 2 * remade) * p.sum_s + (3 + remade) * p.cp_s);
+    }
+    return sums;
 }
 
 double plan_cost_bound(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site)
 {
     struct schedule_times t[PLAN_STAGES_MAX];
     struct plan_cut cut;
-    double sums;
+    double work;
 
     if (shape->pp * shape->chunks > PLAN_STAGES_MAX || !plan_cut(&job->model, shape->tp, &cut))
         return 0;
-    plan_stage_times(job, shape, site, t);
-    return busiest(job, shape, site, t, plan_micros(job, shape, -1), &sums);
+    stage_works(job, shape, site, t);
+    (void)busiest(shape, t, &work);
+    return plan_micros(job, shape, -1) * work;
 }
 
 /* --- weighing ------------------------------------------------------------------------------------------------ */
@@ -442,14 +468,15 @@ static int weigh_time(const struct weighing *w, const struct plan_site *site, st
     const struct plan_shape *s = w->shape;
     struct plan_cost *c = &o->cost;
     double span, work, last = 0;
-    int r;
+    int r, most;
 
     plan_stage_times(w->job, s, site, t);
     r = span_of(w, t, &span, err);
     if (r != 0)
         return r;
-    *c = (struct plan_cost){.tp_s = 0};
-    work = busiest(w->job, s, site, t, w->micros, &c->tp_s);
+    most = busiest(s, t, &work);
+    work *= w->micros;
+    *c = (struct plan_cost){.tp_s = w->micros * sums_of(w->job, s, site, most)};
     c->compute_s = work - c->tp_s;
     c->idle_s = span > work ? span - work : 0;
     for (int p = 0; p < s->pp; p++) {

@@ -8,7 +8,7 @@
 #include "base/philox.h"
 
 #define ORDERS_MAX 5040        /* that are all tried */
-#define WORK_MAX 4000000       /* places looked at by annealing */
+#define WORK_MAX 2000000       /* places looked at by annealing */
 #define MOVES_MIN 1000
 #define MOVES_MAX 30000
 #define GAIN 1e-6              /* share by which another order must be faster */
