@@ -1,5 +1,6 @@
 /* Prices count devices, but whether a job finds them side by side only its nodes can say. Where jobs are few, a choice
- * that found no room is barred and the others are weighed anew; the best of these attempts counts. */
+ * that found no room is barred and the others are weighed anew; the best of these attempts counts, and what a search
+ * that looks at the nodes with every choice still finds. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -59,8 +60,8 @@ static void bar(struct attempts *a, struct round *r)
             cand_of(r, &r->jobs[i], a->wished[i])->utility *= -1;
 }
 
-/* The best attempt into the round; nothing is barred any more. */
-static void restore(struct attempts *a, struct round *r)
+/* The choices of the best attempt into the round; nothing is barred any more. */
+static void choose_best(const struct attempts *a, struct round *r)
 {
     for (size_t c = 0; c < r->n_cands; c++)
         r->cands[c].utility = fabs(r->cands[c].utility);
@@ -68,6 +69,11 @@ static void restore(struct attempts *a, struct round *r)
         choice_set(r, &r->jobs[i], a->best[i].chosen);
         r->jobs[i] = a->best[i];
     }
+}
+
+static void restore(struct attempts *a, struct round *r)
+{
+    choose_best(a, r);
     free(r->places);
     r->places = a->places;
     r->n_places = r->places_cap = a->n_places;
@@ -118,6 +124,13 @@ int attempts_choose(struct round *r)
             status = r->value > a.worth ? attempt(&a, r) : 0;
     }
     r->dual = bound; /* with nothing barred */
+    if (status >= 0 && a.worth < bound * (1 - LOSS)) { /* of two that need one place the wrong one may be barred */
+        choose_best(&a, r);
+        r->value = a.worth;
+        status = exact_improve_on_nodes(r, LOSS * a.worth);
+        if (status == 0)
+            status = attempt(&a, r);
+    }
     if (status >= 0)
         restore(&a, r);
     attempts_clear(&a);

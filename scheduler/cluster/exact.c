@@ -2,7 +2,8 @@
  *
  * At any prices a plan is worth at most the bound less the regret of each choice: what the job could have above its
  * price at most, less what it has. A choice whose regret is the whole gap matters to no better plan. The rest is
- * searched depth first, the jobs that are undecided last, so that a search cut short has tried what is closest. */
+ * searched depth first, the jobs that are undecided last, so that a search cut short has tried what is closest. On
+ * nodes a branch also ends where what is chosen so far is not to be had side by side. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #define STEPS_MAX 20000     /* choices tried */
 #define ROUNDING 1e-9       /* of a bound */
+#define NODES_MAX 2000000   /* pairs of a job and a node that may be looked at */
 
 struct option {
     double regret;
@@ -31,11 +33,13 @@ struct search {
     struct option *options;
     int16_t *best;       /* choice of each job in the best plan so far */
     int32_t *most;       /* devices of each type that branches from i on could take: RATES_TYPES_MAX a row */
-    const double *price; /* by type */
     double bound;        /* at these prices, of all plans */
     double aim;          /* a better plan is worth more */
     double fixed;        /* worth of what is no branch */
     int steps;
+    bool on_nodes;
+    int64_t looks;       /* left, at whether choices find nodes */
+    bool failed;         /* for lack of memory */
 };
 
 static void search_clear(struct search *s)
@@ -65,7 +69,7 @@ static int by_decided(const void *a, const void *b)
 }
 
 /* What a choice is worth above its price; less than nothing where there is no room for it even alone. */
-static double surplus(const struct round *r, const struct rjob *j, int c, const struct exact_prices *p)
+static double surplus(const struct round *r, const struct rjob *j, int c)
 {
     const struct sched_shape *s;
     double cost;
@@ -75,21 +79,21 @@ static double surplus(const struct round *r, const struct rjob *j, int c, const 
     if (!choice_fits(r, j, c))
         return -INFINITY;
     s = &cand_of(r, j, c)->shape;
-    cost = p->tenant[j->job->tenant] * shape_size(s) + p->type[s->type[0]] * s->n[0];
-    return cand_of(r, j, c)->utility - (s->type[1] >= 0 ? cost + p->type[s->type[1]] * s->n[1] : cost);
+    cost = r->tenant_prices[j->job->tenant] * shape_size(s) + r->prices[s->type[0]] * s->n[0];
+    return cand_of(r, j, c)->utility - (s->type[1] >= 0 ? cost + r->prices[s->type[1]] * s->n[1] : cost);
 }
 
 /* A job's options that could be part of a better plan. */
-static void add_branch(struct search *s, struct rjob *j, const struct exact_prices *p, size_t *io_options)
+static void add_branch(struct search *s, struct rjob *j, size_t *io_options)
 {
     struct branch b = { .job = j, .first = *io_options, .undecided = s->bound - s->aim };
     struct option *o = s->options + b.first;
     double most = 0;
 
     for (int c = 0; c < j->n; c++)
-        most = surplus(s->r, j, c, p) > most ? surplus(s->r, j, c, p) : most;
+        most = surplus(s->r, j, c) > most ? surplus(s->r, j, c) : most;
     for (int c = NONE; c < j->n; c++) {
-        double regret = most - surplus(s->r, j, c, p);
+        double regret = most - surplus(s->r, j, c);
 
         if (s->bound - regret > s->aim)
             o[b.n++] = (struct option){ .regret = regret, .choice = (int16_t)c };
@@ -122,11 +126,39 @@ static void count_most(struct search *s)
     }
 }
 
-static int search_init(struct search *s, struct round *r, const struct exact_prices *p, double aim)
+/* On nodes what runs and would go on as it does is left alone: restarts are not worth the little that is lost there. */
+static bool is_branch(const struct rjob *j, bool nodes)
+{
+    return !j->pinned && !(nodes && j->current != NONE && j->chosen == j->current);
+}
+
+/* What no plan is worth more than at these prices, with what is no branch alone chosen. */
+static double bound_of(const struct round *r)
+{
+    double bound = 0;
+
+    for (size_t i = 0; i < r->n_jobs; i++) {
+        const struct rjob *j = &r->jobs[i];
+        double most = j->chosen != NONE ? cand_of(r, j, j->chosen)->utility : 0;
+
+        for (int c = 0; c < j->n && j->chosen == NONE; c++)
+            most = fmax(most, surplus(r, j, c));
+        bound += most;
+    }
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        bound += r->prices[t] * (r->total[t] - r->used[t]);
+    for (size_t t = 0; t < r->in->n_tenants; t++)
+        if (r->tenant_cap[t] < INT32_MAX)
+            bound += r->tenant_prices[t] * (r->tenant_cap[t] - r->tenant_used[t]);
+    return bound;
+}
+
+static int search_init(struct search *s, struct round *r, double aim, bool nodes)
 {
     size_t options = 0;
 
-    *s = (struct search){ .r = r, .price = p->type, .bound = r->dual * (1 + ROUNDING), .aim = aim };
+    *s = (struct search){ .r = r, .aim = aim, .on_nodes = nodes,
+                          .looks = NODES_MAX / (int64_t)(r->n_jobs * r->in->n_nodes + 1) };
     s->branches = calloc(r->n_jobs + 1, sizeof(*s->branches));
     s->options = calloc(r->n_cands + r->n_jobs + 1, sizeof(*s->options));
     s->best = calloc(r->n_jobs + 1, sizeof(*s->best));
@@ -139,14 +171,15 @@ static int search_init(struct search *s, struct round *r, const struct exact_pri
         struct rjob *j = &r->jobs[i];
 
         s->best[i] = j->chosen;
-        if (j->pinned)
+        if (!is_branch(j, nodes))
             s->fixed += j->chosen == NONE ? 0 : cand_of(r, j, j->chosen)->utility;
         else
             choice_set(r, j, NONE);
     }
+    s->bound = (nodes ? bound_of(r) : r->dual) * (1 + ROUNDING);
     for (size_t i = 0; i < r->n_jobs; i++)
-        if (!r->jobs[i].pinned && r->jobs[i].n > 0)
-            add_branch(s, &r->jobs[i], p, &options);
+        if (is_branch(&r->jobs[i], nodes) && r->jobs[i].n > 0)
+            add_branch(s, &r->jobs[i], &options);
     qsort(s->branches, s->n, sizeof(*s->branches), by_decided);
     count_most(s);
     return 0;
@@ -162,7 +195,7 @@ static double left_over(const struct search *s, size_t i)
         int32_t left = s->r->total[t] - s->r->used[t] - most[t];
 
         if (left > 0)
-            worth += s->price[t] * left;
+            worth += s->r->prices[t] * left;
     }
     return worth;
 }
@@ -172,6 +205,20 @@ static void note(struct search *s, double worth)
     s->aim = worth * (1 + ROUNDING);
     for (size_t i = 0; i < s->r->n_jobs; i++)
         s->best[i] = s->r->jobs[i].chosen;
+}
+
+/* Whether what is chosen so far finds nodes; true when that is not asked. */
+static bool on_nodes(struct search *s)
+{
+    int status;
+
+    if (!s->on_nodes)
+        return true;
+    if (s->looks-- <= 0)
+        return false;
+    status = place_possible(s->r);
+    s->failed = s->failed || status < 0;
+    return status > 0;
 }
 
 /* Choose for the branches from i on; the ones before took worth and regret. */
@@ -194,25 +241,35 @@ static void descend(struct search *s, size_t i, double worth, double regret)
         if (o->choice != NONE && !choice_fits(s->r, b->job, o->choice))
             continue;
         choice_set(s->r, b->job, o->choice);
-        if (s->bound - regret - o->regret - left_over(s, i + 1) > s->aim)
+        if (s->bound - regret - o->regret - left_over(s, i + 1) > s->aim && (o->choice == NONE || on_nodes(s)))
             descend(s, i + 1, worth + u, regret + o->regret);
         choice_set(s->r, b->job, NONE);
     }
 }
 
-int exact_improve(struct round *r, const struct exact_prices *p, double least)
+static int improve(struct round *r, double least, bool nodes)
 {
     struct search s;
 
     if (r->dual <= r->value + least)
         return 0;
-    if (search_init(&s, r, p, r->value + least) < 0)
+    if (search_init(&s, r, r->value + least, nodes) < 0)
         return -ENOMEM;
     descend(&s, 0, s.fixed, 0);
     for (size_t i = 0; i < r->n_jobs; i++)
         choice_set(r, &r->jobs[i], s.best[i]);
-    if (s.steps < STEPS_MAX && s.aim < r->dual)
+    if (!nodes && s.steps < STEPS_MAX && s.aim < r->dual)
         r->dual = s.aim; /* nothing is worth more */
     search_clear(&s);
-    return 0;
+    return s.failed ? -ENOMEM : 0;
+}
+
+int exact_improve(struct round *r, double least)
+{
+    return improve(r, least, false);
+}
+
+int exact_improve_on_nodes(struct round *r, double least)
+{
+    return improve(r, least, true);
 }

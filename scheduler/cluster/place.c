@@ -25,6 +25,7 @@ struct board {
     int32_t *taken_n;
     size_t n_taken;
     int moves, attempts;
+    bool strict; /* the first that finds no room ends it */
 };
 
 static void board_clear(struct board *b)
@@ -373,7 +374,7 @@ static int largest_first(const void *a, const void *b)
     return (x->job > y->job) - (x->job < y->job);
 }
 
-/* Place all once. *ret_failed: an urgent job found no room (only when it may be tried again). */
+/* Place all once. *ret_failed: an urgent job found no room (only when it may be tried again), or any when strict. */
 static int place_once(struct board *b, bool keep_all, struct by_need *need, bool *ret_failed)
 {
     struct round *r = b->r;
@@ -403,7 +404,7 @@ static int place_once(struct board *b, bool keep_all, struct by_need *need, bool
 
         if (status == 0)
             status = defragment(b, j);
-        if (status == 0 && j->urgent && keep_all) {
+        if (status == 0 && (b->strict || (j->urgent && keep_all))) {
             *ret_failed = true;
             return 0;
         }
@@ -415,23 +416,43 @@ static int place_once(struct board *b, bool keep_all, struct by_need *need, bool
     return 0;
 }
 
+/* Take everybody off the nodes and try again. As place_once. */
+static int place_anew(struct round *r, bool keep_all, bool strict, struct by_need *need, bool *ret_failed)
+{
+    struct board b;
+    int status;
+
+    r->n_places = 0;
+    for (size_t i = 0; i < r->in->n_nodes; i++)
+        r->node_free[i] = r->in->nodes[i].devices;
+    status = board_init(&b, r);
+    if (status < 0)
+        return status;
+    b.strict = strict;
+    status = place_once(&b, keep_all, need, ret_failed);
+    board_clear(&b);
+    return status;
+}
+
 int place_all(struct round *r)
 {
     struct by_need *need = calloc(r->n_jobs + 1, sizeof(*need));
-    struct board b;
     bool failed = true;
     int status = need ? 0 : -ENOMEM;
 
-    for (int turn = 0; turn < 2 && failed && status == 0; turn++) {
-        r->n_places = 0;
-        for (size_t i = 0; i < r->in->n_nodes; i++)
-            r->node_free[i] = r->in->nodes[i].devices;
-        status = board_init(&b, r);
-        if (status < 0)
-            break;
-        status = place_once(&b, turn == 0, need, &failed);
-        board_clear(&b);
-    }
+    for (int turn = 0; turn < 2 && failed && status == 0; turn++)
+        status = place_anew(r, turn == 0, false, need, &failed);
     free(need);
     return status;
+}
+
+int place_possible(struct round *r)
+{
+    struct by_need *need = calloc(r->n_jobs + 1, sizeof(*need));
+    bool failed = true;
+    int status = need ? place_anew(r, true, true, need, &failed) : -ENOMEM;
+
+    r->n_places = 0;
+    free(need);
+    return status < 0 ? status : !failed;
 }

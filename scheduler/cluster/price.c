@@ -481,7 +481,9 @@ static int search_exactly(struct round *r, struct market *m)
             keep_prices(r, m, bound);
         step_prices(r, m, bound - r->value);
     }
-    status = exact_improve(r, &(struct exact_prices){ .type = m->best_price, .tenant = m->best_tenant }, least);
+    memcpy(r->prices, m->best_price, sizeof(r->prices));
+    memcpy(r->tenant_prices, m->best_tenant, r->in->n_tenants * sizeof(*r->tenant_prices));
+    status = exact_improve(r, least);
     r->value = value_of(r);
     return status;
 }

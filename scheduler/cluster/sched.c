@@ -129,10 +129,12 @@ int sched_round_init(struct round *r, const struct sched_input *in)
     r->order = calloc(in->n_jobs + 1, sizeof(*r->order));
     r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
     r->tenant_used = calloc(in->n_tenants, sizeof(*r->tenant_used));
+    r->tenant_prices = calloc(in->n_tenants, sizeof(*r->tenant_prices));
     r->tenant_cap = calloc(in->n_tenants, sizeof(*r->tenant_cap));
     r->memo = in->cache ? NULL : calloc(ROUND_MEMO, sizeof(*r->memo));
     r->masks[r->n_masks++] = UINT32_MAX;
-    if ((!in->cache && !r->memo) || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap)
+    if ((!in->cache && !r->memo) || !r->jobs || !r->order || !r->node_free || !r->tenant_used || !r->tenant_cap ||
+        !r->tenant_prices)
         return -ENOMEM;
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *node = &in->nodes[i];
@@ -163,6 +165,7 @@ void sched_round_clear(struct round *r)
     free(r->order);
     free(r->node_free);
     free(r->tenant_used);
+    free(r->tenant_prices);
     free(r->tenant_cap);
     free(r->memo);
     free(r->cands);

@@ -57,6 +57,7 @@ struct round {
     struct sched_place *places;
     size_t n_places, places_cap;
     double prices[RATES_TYPES_MAX];
+    double *tenant_prices; /* of a device within each tenant's limit, beside prices, once price_choose() is done */
     double value, dual;
     bool contended; /* minima of all jobs exceed the cluster */
 };
@@ -91,15 +92,15 @@ int policy_choose(struct round *r); /* every policy but muster */
 int price_choose(struct round *r);  /* muster, full */
 int fill_choose(struct round *r);   /* muster, fast */
 
-struct exact_prices { /* of a device, at which the bound is round.dual */
-    const double *type, *tenant;
-};
-
 /* Where jobs are few: the best of all choices for those that are not pinned, if it is worth more than round.value and
- * least (exact.c). Lowers round.dual to what it has proved. 0 or -ENOMEM. */
-int exact_improve(struct round *r, const struct exact_prices *prices, double least);
+ * least (exact.c). At the round's prices its bound is round.dual, which is lowered to what was proved. 0 or -ENOMEM. */
+int exact_improve(struct round *r, double least);
+/* The same of those choices that find nodes side by side. The bound stays. */
+int exact_improve_on_nodes(struct round *r, double least);
 
 /* Nodes for the chosen (place.c); those that fail go down to a smaller candidate or wait. 0 or -ENOMEM. */
 int place_all(struct round *r);
+/* Whether all that are chosen find nodes: 1, 0 or -ENOMEM. Leaves no places. */
+int place_possible(struct round *r);
 
 #endif

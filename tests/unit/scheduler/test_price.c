@@ -1,4 +1,4 @@
-/* Full rounds on small clusters beside the best of all assignments, found by trying them all. */
+/* Full rounds on small clusters beside the best of all assignments, on nodes too, found by trying them all. */
 #include "tests/unit/test.h"
 
 #include <stdio.h>
@@ -10,15 +10,17 @@
 
 #define JOBS 6
 #define NODES 3
+#define JOBS_MAX 8
+#define NODES_MAX 6
 #define S INT64_C(1000000)
 #define RUNS 400
 #define HELD 0.004 /* what runs changes for more than this share */
 
 struct world {
-    struct sched_node nodes[NODES];
+    struct sched_node nodes[NODES_MAX];
     struct sched_tenant tenants[2];
-    struct sched_job jobs[JOBS];
-    struct sched_place places[JOBS][NODES];
+    struct sched_job jobs[JOBS_MAX];
+    struct sched_place places[JOBS_MAX][NODES_MAX];
     struct rates_profile profiles[2];
     struct sched_input in;
     uint32_t seed, draws;
@@ -32,7 +34,8 @@ static uint32_t draw(struct world *w, uint32_t below)
     return out[0] % below;
 }
 
-static void world_init(struct world *w, uint32_t seed)
+/* devices: of each node, 0: any number up to four. */
+static void world_init(struct world *w, uint32_t seed, int nodes, size_t jobs, int32_t devices)
 {
     *w = (struct world){ .seed = seed };
     for (int p = 0; p < 2; p++)
@@ -41,11 +44,12 @@ static void world_init(struct world *w, uint32_t seed)
             w->profiles[p].points[t][0] = (struct rates_point){ 1, 1000000 + draw(w, 4000000) };
             w->profiles[p].points[t][1] = (struct rates_point){ 4, w->profiles[p].points[t][0].rate_ups * 3 };
         }
-    for (int i = 0; i < NODES; i++)
-        w->nodes[i] = (struct sched_node){ .type = (uint8_t)(i % 2), .devices = 1 + (int32_t)draw(w, 4) };
+    for (int i = 0; i < nodes; i++)
+        w->nodes[i] = (struct sched_node){ .type = (uint8_t)(i % 2),
+                                           .devices = devices > 0 ? devices : 1 + (int32_t)draw(w, 4) };
     w->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
     w->tenants[1] = (struct sched_tenant){ .borrow = (int32_t)draw(w, 5), .weight_milli = 1000 };
-    for (size_t i = 0; i < JOBS; i++) {
+    for (size_t i = 0; i < jobs; i++) {
         int32_t min = 1 + (int32_t)draw(w, 3);
 
         w->jobs[i] = (struct sched_job){ .id = i + 1, .tenant = draw(w, 2), .submit_us = draw(w, 3600) * S, .min = min,
@@ -56,8 +60,8 @@ static void world_init(struct world *w, uint32_t seed)
     w->in = (struct sched_input){ .config = { .mode = SCHED_FULL, .now_us = 4000 * S, .round_us = 60 * S,
                                               .starve_us = 100000 * S, .hold_us = 120 * S,
                                               .grace_us = 30 * S },
-                                  .nodes = w->nodes, .n_nodes = NODES, .tenants = w->tenants, .n_tenants = 2,
-                                  .jobs = w->jobs, .n_jobs = JOBS };
+                                  .nodes = w->nodes, .n_nodes = (size_t)nodes, .tenants = w->tenants, .n_tenants = 2,
+                                  .jobs = w->jobs, .n_jobs = jobs };
 }
 
 /* The worth of the best assignment of jobs from i on to what the first have left. */
@@ -138,7 +142,7 @@ static void small_clusters_are_assigned_as_well_as_can_be(void **state)
     for (uint32_t seed = 0; seed < RUNS; seed++) {
         struct world w;
 
-        world_init(&w, seed);
+        world_init(&w, seed, NODES, JOBS, 0);
         w.in.n_jobs = JOBS / 2;
         weigh(&w, "before any job runs", &t);
         carry_out(&w);
@@ -183,11 +187,120 @@ static void what_a_job_finds_no_room_for_goes_to_the_others(void **state)
     sched_plan_clear(&p);
 }
 
+/* --- on nodes ------------------------------------------------------------------------------------------------ */
+
+struct pack { /* all assignments, each in all ways to lay it on nodes by the rules of place.c */
+    struct round *r;
+    int32_t free[NODES_MAX];
+    double left[JOBS_MAX + 1]; /* most that jobs from i on are worth */
+    double best;
+};
+
+static void pack_from(struct pack *p, size_t i, double worth);
+
+/* Lay type k of job i's shape: so many whole nodes and a part of one. */
+static void pack_part(struct pack *p, size_t i, const struct sched_shape *s, int k, int32_t whole, int32_t part,
+                      double worth)
+{
+    const struct sched_node *nodes = p->r->in->nodes;
+    int32_t size = p->r->node_size[s->type[k]], take = whole > 0 ? size : part;
+
+    for (size_t a = 0; a < p->r->in->n_nodes; a++) {
+        if (nodes[a].type != s->type[k] || p->free[a] < take || (whole > 0 && nodes[a].devices != size))
+            continue;
+        p->free[a] -= take;
+        if (whole > 1 || (whole == 1 && part > 0))
+            pack_part(p, i, s, k, whole - 1, part, worth);
+        else if (k == 0 && s->type[1] >= 0)
+            pack_part(p, i, s, 1, s->n[1] / p->r->node_size[s->type[1]], s->n[1] % p->r->node_size[s->type[1]], worth);
+        else
+            pack_from(p, i + 1, worth);
+        p->free[a] += take;
+    }
+}
+
+static void pack_from(struct pack *p, size_t i, double worth)
+{
+    struct rjob *j = &p->r->jobs[i];
+
+    p->best = worth > p->best ? worth : p->best;
+    if (i == p->r->n_jobs || worth + p->left[i] <= p->best)
+        return;
+    for (int c = j->n - 1; c >= 0; c--) {
+        const struct sched_shape s = cand_of(p->r, j, c)->shape;
+        int32_t size = p->r->node_size[s.type[0]];
+
+        if (!choice_fits(p->r, j, c))
+            continue;
+        choice_set(p->r, j, c);
+        pack_part(p, i, &s, 0, s.n[0] / size, s.n[0] % size, worth + cand_of(p->r, j, c)->utility);
+        choice_set(p->r, j, NONE);
+    }
+    pack_from(p, i + 1, worth);
+}
+
+static double best_on_nodes(struct round *r)
+{
+    struct pack p = { .r = r };
+
+    for (size_t i = 0; i < r->in->n_nodes; i++)
+        p.free[i] = r->in->nodes[i].devices;
+    for (size_t i = r->n_jobs; i-- > 0;) {
+        double most = 0;
+
+        for (int c = 0; c < r->jobs[i].n; c++)
+            most = cand_of(r, &r->jobs[i], c)->utility > most ? cand_of(r, &r->jobs[i], c)->utility : most;
+        p.left[i] = p.left[i + 1] + most;
+    }
+    pack_from(&p, 0, 0);
+    return p.best;
+}
+
+static void choices_find_nodes_about_as_well_as_can_be(void **state)
+{
+    static const struct {
+        int nodes, runs;
+        size_t jobs;
+        int32_t devices;
+        double least, all; /* share of the best, of the worst round and of all together */
+    } cases[] = { { 4, 500, 6, 0, 0.99, 0.9999 }, { 6, 150, 8, 4, 0.95, 0.999 }, { 6, 150, 8, 0, 0.85, 0.997 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tally t = { .worst = 1 };
+
+        for (uint32_t seed = 0; seed < (uint32_t)cases[i].runs; seed++) {
+            double best, worth = 0;
+            struct world w;
+            struct round r;
+
+            world_init(&w, seed, cases[i].nodes, cases[i].jobs, cases[i].devices);
+            assert_int_equal(sched_round_init(&r, &w.in), 0);
+            assert_int_equal(candidates_fill(&r), 0);
+            best = best_on_nodes(&r);
+            assert_int_equal(attempts_choose(&r), 0);
+            for (size_t k = 0; k < r.n_jobs; k++)
+                worth += r.jobs[k].chosen == NONE ? 0 : cand_of(&r, &r.jobs[k], r.jobs[k].chosen)->utility;
+            if (worth > best + 1e-6 || worth < best * cases[i].least - 1e-6)
+                fail_msg("%zu jobs on %d nodes, seed %u: %g of %g", cases[i].jobs, cases[i].nodes, seed, worth, best);
+            t.exact += worth > best - 1e-6;
+            t.worst = best > 0 && worth / best < t.worst ? worth / best : t.worst;
+            t.sum += worth;
+            t.sum_best += best;
+            sched_round_clear(&r);
+        }
+        print_message("%zu jobs on %d nodes, seeds 0 to %d: %d exact, %.5f of the best in all, worst %.4f\n",
+                      cases[i].jobs, cases[i].nodes, cases[i].runs - 1, t.exact, t.sum / t.sum_best, t.worst);
+        assert_true(t.sum >= cases[i].all * t.sum_best);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_clusters_are_assigned_as_well_as_can_be),
         cmocka_unit_test(what_a_job_finds_no_room_for_goes_to_the_others),
+        cmocka_unit_test(choices_find_nodes_about_as_well_as_can_be),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
