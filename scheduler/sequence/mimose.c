@@ -20,6 +20,7 @@ struct entry { /* its choice is at choices[index · blocks] */
 
 struct mimose {
     int blocks;
+    int preferred;        /* of them, from the first on */
     double budget, fixed; /* bytes; fixed are in use whatever the input */
     double raise;         /* predictions are multiplied by it; 1 until one was too small */
     int64_t x[MIMOSE_SAMPLES_MAX];
@@ -88,6 +89,12 @@ void mimose_free(struct mimose *m)
     free(m->slots);
     free(m->choices);
     free(m);
+}
+
+void mimose_prefer(struct mimose *m, int n)
+{
+    assert(n >= 0 && n < m->blocks && m->plans == 0);
+    m->preferred = n;
 }
 
 /* --- learning --------------------------------------------------------------------------------------------------- */
@@ -185,12 +192,16 @@ static double repair(const struct mimose *m, uint8_t *choice, double limit)
 
 static void make_plan(struct mimose *m, int64_t key, struct entry *e, uint8_t *choice)
 {
-    double whole = mimose_predict_safe(&m->fits[m->blocks], key) * m->raise, sum = 0, rest;
+    double whole = mimose_predict_safe(&m->fits[m->blocks], key) * m->raise, sum = 0, rest, need;
+    int n = m->preferred;
 
     for (int l = 0; l < m->blocks; l++)
         sum += m->predicted[l] = mimose_predict_safe(&m->fits[l], key) * m->raise;
     rest = fmax(0, whole - sum); /* outputs, logits and the like: always there */
-    (void)mimose_choose(m->predicted, m->blocks, rest + sum + m->fixed - m->budget, true, choice, NULL);
+    need = rest + sum + m->fixed - m->budget;
+    if (n > 0)
+        (void)mimose_choose(m->predicted, n, need, false, choice, &need);
+    (void)mimose_choose(m->predicted + n, m->blocks - n, need, true, choice + n, NULL);
     e->peak_bytes = repair(m, choice, m->budget - m->fixed - rest) + rest + m->fixed;
     e->key = key;
     e->reachable = e->peak_bytes <= m->budget;

@@ -88,6 +88,10 @@ struct mimose_plan {
 int mimose_new(int blocks, double budget_bytes, double static_bytes, struct mimose **ret, struct merr *err);
 void mimose_free(struct mimose *m);
 
+/* The first n blocks, not all of them, cost next to nothing to make again: plans take them before any other. To be
+ * said before the first plan. */
+void mimose_prefer(struct mimose *m, int n);
+
 /* A sheltered step of size x: bytes of each block beyond its kept output, and of the whole step without any
  * checkpoint. Returns 0, or -EINVAL for sizes and bytes that cannot be. Fits anew and drops all plans once there are
  * enough samples. */

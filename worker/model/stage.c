@@ -26,7 +26,7 @@ static int optional_memory(struct stage *st)
     }
     st->cp_request = calloc(2 * (size_t)stage_cp(st), sizeof(struct comm_request *));
     st->run = st->cfg.run > 0 ? calloc(st->cfg.run, sizeof(*st->run)) : NULL;
-    st->drop = st->cfg.some ? calloc(st->blocks, sizeof(*st->drop)) : NULL;
+    st->drop = st->cfg.some ? calloc(STAGE_PARTS * (size_t)st->blocks, sizeof(*st->drop)) : NULL;
     if (!st->cp_request || (st->cfg.run > 0 && !st->run) || (st->cfg.some && !st->drop))
         return -ENOMEM;
     if (st->cfg.cache == 0)
@@ -128,9 +128,12 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         goto fail;
     }
     if (cfg->some) /* a budget that leaves no byte drops every block */
-        r = mimose_new(st->blocks, cfg->keep_bytes > 0 ? (double)cfg->keep_bytes : 1, 0, &st->mimose, err);
+        r = mimose_new(STAGE_PARTS * st->blocks, cfg->keep_bytes > 0 ? (double)cfg->keep_bytes : 1, 0, &st->mimose,
+                       err);
     if (r != 0)
         goto fail;
+    if (cfg->some)
+        mimose_prefer(st->mimose, st->blocks);
     stage_carve(st, NULL);
     r = cfg->k->mem_alloc(cfg->stream, st->floats * sizeof(float), &st->activations, err);
     if (r != 0) {

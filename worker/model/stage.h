@@ -11,7 +11,8 @@
  * selective, the outputs of norms and activations; full, all but each block's input. With cfg.run, the blocks before
  * the last run of so many: only a run's input is kept, and the run is made again as a whole (Chen et al. 2016). With
  * cfg.some, each micro-batch has a plan of its own, made from its rows by a model that learns (Mimose 2022,
- * scheduler/sequence/mimose.h): the blocks of a slot keep at most cfg.keep_bytes, the others are made again.
+ * scheduler/sequence/mimose.h): the blocks of a slot keep at most cfg.keep_bytes; of the others first only what
+ * selective makes again is dropped, then, of as many as must be, all.
  *
  * A micro-batch is packed: documents one after the other, no row between them. stage_slot_layout() says how long each
  * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks

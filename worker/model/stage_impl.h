@@ -10,6 +10,8 @@ struct block_keys { /* Philox keys of one block's dropout */
     uint32_t attention_out[2], mlp_out[2];
 };
 
+#define STAGE_PARTS 2 /* of a block that mimose decides on */
+
 struct store { /* of one block, for the tokens of one sequence */
     void *kv;   /* of cfg.type, as kern_attention has it */
     float *dkv;
@@ -41,7 +43,7 @@ struct stage {
     size_t floats;       /* of it */
     /* with cfg.some */
     struct mimose *mimose;
-    uint8_t *drop;       /* [blocks] of the micro-batch that goes forward */
+    uint8_t *drop;       /* [STAGE_PARTS][blocks] of the micro-batch that goes forward: what is cheap; the rest */
     bool sheltered, short_of_room; /* it is measured; something did not fit */
     size_t kept_now, kept_most; /* floats of all slots' keep */
     struct stage_usage usage;

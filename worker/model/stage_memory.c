@@ -54,13 +54,20 @@ static void carve_dear(const struct stage *st, struct carve *c, struct block_sav
     b->pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
 }
 
-/* What a block keeps that keeps all but its input. */
-static size_t block_floats(const struct stage *st)
+static size_t cheap_floats(const struct stage *st)
 {
     struct block_saves b;
     struct carve c = {NULL, 0};
 
     carve_cheap(st, &c, &b);
+    return c.at;
+}
+
+static size_t dear_floats(const struct stage *st)
+{
+    struct block_saves b;
+    struct carve c = {NULL, 0};
+
     carve_dear(st, &c, &b);
     return c.at;
 }
@@ -282,7 +289,7 @@ size_t stage_block_bytes(const struct stage_cfg *cfg)
 {
     struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length};
 
-    return block_floats(&st) * sizeof(float);
+    return (cheap_floats(&st) + dear_floats(&st)) * sizeof(float);
 }
 
 /* --- what a micro-batch keeps ------------------------------------------------------------------------------ */
@@ -325,11 +332,11 @@ int stage_keep_begin(struct stage *st, struct stage_slot *slot, bool train, stru
     stage_keep_forget(st, slot);
     st->short_of_room = st->sheltered = false;
     if (!train) {
-        memset(st->drop, 1, (size_t)st->blocks);
+        memset(st->drop, 1, STAGE_PARTS * (size_t)st->blocks);
         return 0;
     }
     TRY(mimose_plan(st->mimose, st->rows, &plan, err));
-    memcpy(st->drop, plan.checkpoint, (size_t)st->blocks);
+    memcpy(st->drop, plan.checkpoint, STAGE_PARTS * (size_t)st->blocks);
     st->sheltered = plan.sheltered;
     return 0;
 }
@@ -338,35 +345,42 @@ void stage_keep_block(struct stage *st, struct stage_slot *slot, int i)
 {
     struct block_saves *b = &slot->block[i];
     struct carve c = {slot->keep, slot->kept};
+    bool cheap, whole;
     float *x = b->x;
 
     if (!st->cfg.some)
         return;
-    if (!st->drop[i] && slot->kept + block_floats(st) > st->cfg.keep_bytes / sizeof(float)) {
-        st->drop[i] = 1; /* a plan that asked for too much: this block is made again like those it dropped */
+    cheap = st->drop[i];
+    whole = st->drop[st->blocks + i];
+    if (!whole && slot->kept + dear_floats(st) + (cheap ? 0 : cheap_floats(st)) > st->cfg.keep_bytes / sizeof(float)) {
+        whole = true; /* a plan that asked for too much: this block is made again like those it dropped */
         st->short_of_room = true;
         st->usage.lacking++;
     }
     *b = st->again;
     b->x = x;
-    b->again = st->drop[i] ? AGAIN_BLOCK : AGAIN_NOTHING;
-    if (st->drop[i])
+    b->again = whole ? AGAIN_BLOCK : cheap ? AGAIN_CHEAP : AGAIN_NOTHING;
+    if (whole)
         return;
-    carve_cheap(st, &c, b);
+    if (!cheap)
+        carve_cheap(st, &c, b);
     carve_dear(st, &c, b);
     st->kept_now += c.at - slot->kept;
     slot->kept = c.at;
     st->kept_most = st->kept_now > st->kept_most ? st->kept_now : st->kept_most;
 }
 
-/* What each block of these rows takes, as counted in placing them. */
+/* What the parts of each block of these rows take, as counted in placing them. */
 static int learn(struct stage *st, struct merr *err)
 {
-    double bytes[MIMOSE_BLOCKS_MAX], each = (double)(block_floats(st) * sizeof(float));
+    double bytes[MIMOSE_BLOCKS_MAX], cheap = (double)(cheap_floats(st) * sizeof(float));
+    double dear = (double)(dear_floats(st) * sizeof(float));
 
-    for (int i = 0; i < st->blocks; i++)
-        bytes[i] = each;
-    return mimose_sample(st->mimose, st->rows, bytes, each * st->blocks, err);
+    for (int i = 0; i < st->blocks; i++) {
+        bytes[i] = cheap;
+        bytes[st->blocks + i] = dear;
+    }
+    return mimose_sample(st->mimose, st->rows, bytes, (cheap + dear) * st->blocks, err);
 }
 
 int stage_keep_end(struct stage *st, const struct stage_slot *slot, bool train, struct merr *err)

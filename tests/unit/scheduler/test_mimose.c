@@ -395,6 +395,32 @@ static void a_surprise_drops_the_plans(void **state)
     mimose_free(m);
 }
 
+static void what_is_preferred_goes_before_all_else(void **state)
+{
+    enum { PREFERRED = 5 };
+    bool some = false, others = false;
+    struct mimose *m;
+
+    (void)state;
+    assert_int_equal(mimose_new(BLOCKS, 0.5 * whole_of(640), 0, &m, NULL), 0);
+    mimose_prefer(m, PREFERRED);
+    teach(m, 64);
+    for (int64_t x = 8; x <= 640; x += 8) {
+        struct mimose_plan p;
+        int first = 0;
+
+        assert_int_equal(mimose_plan(m, x, &p, NULL), 0);
+        assert_true(p.reachable);
+        for (int l = 0; l < PREFERRED; l++)
+            first += p.checkpoint[l];
+        assert_true(p.checkpointed == first || first == PREFERRED);
+        some = some || (first > 0 && first < PREFERRED);
+        others = others || p.checkpointed > first;
+    }
+    assert_true(some && others);
+    mimose_free(m);
+}
+
 /* Every rank of every micro-batch of a hundred batches, once a hundred others were seen. */
 static void most_plans_of_a_long_run_are_cached(void **state)
 {
@@ -476,6 +502,7 @@ int main(void)
         cmocka_unit_test(plans_are_found_again),
         cmocka_unit_test(running_out_of_memory_asks_for_more),
         cmocka_unit_test(a_surprise_drops_the_plans),
+        cmocka_unit_test(what_is_preferred_goes_before_all_else),
         cmocka_unit_test(most_plans_of_a_long_run_are_cached),
         cmocka_unit_test(what_cannot_be_is_refused),
     };
