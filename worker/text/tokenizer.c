@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "base/hash.h"
 #include "worker/text/tokenizer_impl.h"
@@ -239,6 +240,33 @@ static int encode_plain(struct work *w, const char *text, size_t len)
     return r;
 }
 
+/* Whether text surely is in NFC: all characters below U+0300 are, whatever stands beside them. */
+static bool is_composed(const char *text, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] >= 0xcc)
+            return false;
+    return true;
+}
+
+/* Text without added tokens, as the tokenizer normalizes it. */
+static int encode_part(struct work *w, const char *text, size_t len)
+{
+    utf8proc_uint8_t *nfc = NULL;
+    utf8proc_ssize_t n;
+    int r;
+
+    if (!w->t->nfc || is_composed(text, len))
+        return encode_plain(w, text, len);
+    n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)len, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (n < 0)
+        return merr_set(w->err, n == UTF8PROC_ERROR_NOMEM ? -ENOMEM : -EINVAL, "cannot bring a text of %zu bytes to "
+                        "NFC: %s", len, utf8proc_errmsg(n));
+    r = encode_plain(w, (const char *)nfc, (size_t)n);
+    free(nfc);
+    return r;
+}
+
 /* The longest added token at text, or -1. */
 static int added_at(const struct tokenizer *t, const char *text, size_t len)
 {
@@ -279,14 +307,14 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, st
 
         if (token < 0)
             continue;
-        r = encode_plain(&w, text + from, at - from);
+        r = encode_part(&w, text + from, at - from);
         if (r == 0)
             r = put(&w, token);
         from = at + t->text[token].len;
         at = from - 1;
     }
     if (r == 0)
-        r = encode_plain(&w, text + from, len - from);
+        r = encode_part(&w, text + from, len - from);
     free(w.symbol);
     free(w.heap);
     return r;

@@ -33,6 +33,7 @@ struct tokenizer {
     enum split rule[TOKENIZER_RULES_MAX]; /* applied one within the other */
     int rules;
     bool prefix_space;       /* a text that does not begin with a blank gets one */
+    bool nfc;                /* text is brought to Unicode's form NFC first */
     bool ignore_merges;      /* a word that is a token is that token */
     int end;
 };

@@ -338,6 +338,13 @@ static int read_pre(struct tokenizer *t, const json_t *o, bool *byte_level, stru
     return json_is_false(json_object_get(o, "use_regex")) ? 0 : add_rule(t, SPLIT_GPT2, err);
 }
 
+static bool is_nfc(const json_t *normalizer)
+{
+    const char *type = json_string_value(json_object_get(normalizer, "type"));
+
+    return type && strcmp(type, "NFC") == 0;
+}
+
 /* Parts of a tokenizer.json that must be absent, or have the value that changes nothing. */
 static int check_parts(const json_t *doc, const json_t *model, struct merr *err)
 {
@@ -347,8 +354,8 @@ static int check_parts(const json_t *doc, const json_t *model, struct merr *err)
 
     if (type && strcmp(type, "BPE") != 0)
         return merr_set(err, -ENOTSUP, "model '%.60s' is not built; want BPE", type);
-    if (json_is_object(normalizer))
-        return merr_set(err, -ENOTSUP, "normalizer '%.60s' is not built: text is taken as it is",
+    if (json_is_object(normalizer) && !is_nfc(normalizer))
+        return merr_set(err, -ENOTSUP, "normalizer '%.60s' is not built; want NFC, or none",
                         json_is_string(json_object_get(normalizer, "type")) ?
                             json_string_value(json_object_get(normalizer, "type")) : "");
     if (json_is_true(json_object_get(model, "byte_fallback")))
@@ -370,6 +377,7 @@ static int read_json(struct tokenizer *t, const json_t *doc, struct merr *err)
     TRY(read_pre(t, json_object_get(doc, "pre_tokenizer"), &byte_level, err));
     if (!byte_level)
         return merr_set(err, -ENOTSUP, "pre_tokenizer has no ByteLevel: only byte-level BPE is built");
+    t->nfc = is_nfc(json_object_get(doc, "normalizer"));
     t->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     TRY(read_vocab(t, json_object_get(model, "vocab"), err));
     TRY(index_tokens(t, err));

@@ -147,7 +147,8 @@ static void tokenizer_json_gives_the_reference_tokens_of_each_rule(void **state)
 static void parts_that_are_not_built_are_refused_by_name(void **state)
 {
     static const struct { const char *path[2]; const char *value; int code; const char *says; } t[] = {
-        {{"normalizer", NULL}, "{\"type\": \"NFC\"}", -ENOTSUP, "NFC"},
+        {{"normalizer", NULL}, "{\"type\": \"NFKC\"}", -ENOTSUP, "NFKC"},
+        {{"normalizer", NULL}, "{\"type\": \"Sequence\"}", -ENOTSUP, "Sequence"},
         {{"pre_tokenizer", NULL}, "{\"type\": \"Metaspace\"}", -ENOTSUP, "Metaspace"},
         {{"pre_tokenizer", NULL}, "{}", -ENOTSUP, "ByteLevel"},
         {{"pre_tokenizer", NULL}, "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"x+\"}}",
@@ -182,6 +183,46 @@ static void parts_that_are_not_built_are_refused_by_name(void **state)
         assert_null(none);
         json_decref(doc);
     }
+}
+
+/* Appended to out, which it returns. */
+static struct buf *encoded(const struct tokenizer *t, const char *text, struct buf *out)
+{
+    buf_init(out, 4096);
+    assert_int_equal(tokenizer_encode(t, text, strlen(text), out, NULL), 0);
+    return out;
+}
+
+/* From Unicode's NormalizationTest.txt, and text that stays as it is. */
+static void text_is_composed_where_the_file_asks_for_it(void **state)
+{
+    static const struct { const char *text, *nfc; } row[] = {
+        {"caf\u00e9 e\u0301", "caf\u00e9 \u00e9"},          /* a letter and its mark */
+        {"\u212b", "\u00c5"},                                /* one character for another */
+        {"q\u0307\u0323", "q\u0323\u0307"},                /* marks in their order */
+        {"\u1100\u1161\u11a8", "\uac01"},                  /* a Hangul syllable */
+        {"\u0958", "\u0915\u093c"},                          /* one that is never composed */
+        {"e<|endoftext|>\u0301", "e<|endoftext|>\u0301"},     /* an added token stands between */
+        {"\u4f60\u597d \U0001f600", "\u4f60\u597d \U0001f600"},
+    };
+    json_t *doc = as_json(SPLIT_QWEN2);
+    struct tokenizer *as_is, *nfc;
+
+    (void)state;
+    assert_int_equal(parse(doc, &as_is, NULL), 0);
+    assert_int_equal(json_object_set_new(doc, "normalizer", json_pack("{s:s}", "type", "NFC")), 0);
+    assert_int_equal(parse(doc, &nfc, NULL), 0);
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct buf a, b;
+
+        assert_int_equal(encoded(nfc, row[i].text, &a)->len, encoded(as_is, row[i].nfc, &b)->len);
+        assert_memory_equal(a.data, b.data, a.len);
+        buf_clear(&a);
+        buf_clear(&b);
+    }
+    tokenizer_free(as_is);
+    tokenizer_free(nfc);
+    json_decref(doc);
 }
 
 static void text_that_is_not_utf8_is_refused_where_it_breaks(void **state)
@@ -247,6 +288,7 @@ int main(void)
         cmocka_unit_test(gpt2_files_give_the_reference_tokens_and_the_text_back),
         cmocka_unit_test(tokenizer_json_gives_the_reference_tokens_of_each_rule),
         cmocka_unit_test(parts_that_are_not_built_are_refused_by_name),
+        cmocka_unit_test(text_is_composed_where_the_file_asks_for_it),
         cmocka_unit_test(text_that_is_not_utf8_is_refused_where_it_breaks),
         cmocka_unit_test(a_word_of_any_length_takes_time_in_proportion),
         cmocka_unit_test(no_file_is_said),
