@@ -15,7 +15,9 @@ side over that of sweep.
                       quicker
   sweep_vs_static_cp  both with ranks that hold half of the longest document each, and share it: sweep shares what it
                       must or what pays; static gives every document to both, one a micro-batch
-  sweep_vs_packed_cp  and with every document given to both, but packed"""
+  sweep_vs_packed_cp  and with every document given to both, but packed
+  bound_vs_sweep_cp   as bound_vs_sweep, of ranks that share: sweep_vs_static_cp divided by this is the most that any
+                      plan could reach"""
 import argparse
 import glob
 import gzip
@@ -136,8 +138,9 @@ def main():
             said += "; %.0f %% of the tokens shared, not 100" % (100 * mean(went[side], "sharded_share"))
         row(metric, took[side], "us/token", said, took[other] / took[side])
     half = took["alone"] / 2
-    row("bound_vs_sweep", took["sweep"], "us/token", "half of one rank's: %.5g; planned imbalance %.3f" % (
-        half, mean(went["sweep"], "imbalance")), half / took["sweep"])
+    for side in ("sweep", "sweep_cp"):
+        row("bound_vs_" + side, took[side], "us/token", "half of one rank's: %.5g; planned imbalance %.3f" % (
+            half, mean(went[side], "imbalance")), half / took[side])
 
 
 if __name__ == "__main__":
