@@ -49,6 +49,9 @@ int cuda_backend_open(size_t kernels_bytes, const struct cuda_backend **ret, str
     if (access(path, F_OK) < 0)
         return merr_set(err, -ENOENT, "no code for GPUs here: there is no '%s'; build Muster where nvcc is found",
                         path);
+    /* A kernel that is loaded when it is first started may wait for all that runs, and what runs may wait for another
+     * GPU, where the same happens. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         return merr_set(err, -EIO, "cannot load the code for GPUs: %s", dlerror());

@@ -297,7 +297,23 @@ cudaError_t CUDARTAPI cudaMalloc(void **p, size_t n) { return allocate(p, n, cud
 cudaError_t CUDARTAPI cudaMallocManaged(void **p, size_t n, unsigned) { return allocate(p, n, cudaMemoryTypeManaged); }
 cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t n, unsigned) { return allocate(p, n, cudaMemoryTypeHost); }
 cudaError_t CUDARTAPI cudaFree(void *p) { return release(p); }
+cudaError_t CUDARTAPI cudaMallocAsync(void **p, size_t n, cudaStream_t) { return allocate(p, n, cudaMemoryTypeDevice); }
+cudaError_t CUDARTAPI cudaFreeAsync(void *p, cudaStream_t) { return release(p); }
 cudaError_t CUDARTAPI cudaFreeHost(void *p) { return release(p); }
+
+cudaError_t CUDARTAPI cudaHostRegister(void *, size_t, unsigned)
+{
+    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
+
+    handles += e == cudaSuccess;
+    return e;
+}
+
+cudaError_t CUDARTAPI cudaHostUnregister(void *)
+{
+    handles--;
+    return cudaSuccess;
+}
 
 cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t n,
                                         size_t rows, cudaMemcpyKind, cudaStream_t)
@@ -351,6 +367,25 @@ cudaError_t CUDARTAPI cudaSetDevice(int device)
 }
 
 cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return make_handle(s); }
+cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) { return make_handle(s); }
+
+cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *last, int *first)
+{
+    *last = 0;
+    *first = -5;
+    return may_fail(cudaErrorNoDevice);
+}
+
+/* FAKE_CUDA_FREE: bytes. */
+cudaError_t CUDARTAPI cudaMemGetInfo(size_t *left, size_t *all)
+{
+    const char *n = getenv("FAKE_CUDA_FREE");
+
+    *all = (size_t)80 << 30;
+    *left = n ? strtoull(n, NULL, 10) : *all;
+    return may_fail(cudaErrorLaunchFailure);
+}
+
 cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s) { return drop_handle(s); }
 
 /* As one GPU for all processes, or with FAKE_CUDA=own as one for each. */

@@ -113,6 +113,13 @@ def test_ranks_of_one_gpu_say_that_they_share_it_when_nccl_is_needed(tmp_path):
     assert "calls cannot go by NCCL: ranks 0 and 1 share a GPU" in logs
 
 
+@needs_nvcc
+def test_tensors_that_do_not_fit_onto_the_gpu_end_the_job_with_words(tmp_path):
+    code, logs = train(tmp_path, "full", copy.deepcopy(SPEC), 1, MUSTER_CUDA_BACKEND=EMULATED, FAKE_CUDA_FREE="1000")
+    assert code != 0
+    assert "bytes of tensors on the GPU: the GPU's memory is full" in logs
+
+
 def test_training_asked_to_use_a_gpu_without_the_library_says_what_is_missing(tmp_path):
     code, logs = train(tmp_path, "none", copy.deepcopy(SPEC), 1, MUSTER_CUDA_BACKEND=str(tmp_path / "none.so"))
     assert code != 0

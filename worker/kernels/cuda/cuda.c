@@ -22,9 +22,14 @@ static int done(int e, const char *what, struct merr *err)
 
 static int mem_alloc(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
 {
+    size_t free = 0, all = 0;
     void *p = NULL;
-    cudaError_t e = cudaMallocManaged(&p, bytes > 0 ? bytes : 1, cudaMemAttachGlobal);
+    cudaError_t e = cudaMemGetInfo(&free, &all);
 
+    if (e == cudaSuccess && bytes > free) /* managed memory beyond it there is, but each kernel would fetch its pages */
+        e = cudaErrorMemoryAllocation;
+    if (e == cudaSuccess)
+        e = cudaMallocManaged(&p, bytes > 0 ? bytes : 1, cudaMemAttachGlobal);
     if (e == cudaSuccess) /* by the GPU: there its pages will be */
         e = cudaMemsetAsync(p, 0, bytes > 0 ? bytes : 1, s->queue);
     if (e == cudaSuccess)

@@ -32,19 +32,16 @@ int stream_sync(struct kern_stream *s, struct merr *err)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
+/* In the stream's order: cudaFree would wait for all that the GPU does, also for another GPU's half of a message. */
 int stream_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
 {
     void *p = NULL;
     cudaError_t e;
-    int r;
 
     if (bytes > s->work.bytes) {
-        r = stream_sync(s, err);
-        if (r)
-            return r;
-        (void)cudaFree(s->work.p);
+        (void)cudaFreeAsync(s->work.p, s->queue);
         s->work = (struct room){ .p = NULL };
-        e = cudaMalloc(&p, grown(bytes));
+        e = cudaMallocAsync(&p, grown(bytes), s->queue);
         if (e != cudaSuccess)
             return cuda_failed(err, (int)e, "no %zu bytes of workspace on the GPU", grown(bytes));
         s->work = (struct room){ .p = p, .bytes = grown(bytes) };

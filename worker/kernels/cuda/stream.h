@@ -1,6 +1,6 @@
 /* stream - a CUDA stream of kernels with what belongs to it: workspace, a way for host arrays, matrix products
  *
- * Used by the thread that made it. Whatever it owns only grows, and to grow it waits for the stream.
+ * Used by the thread that made it. Whatever it owns only grows.
  */
 #ifndef MUSTER_WORKER_KERNELS_CUDA_STREAM_H
 #define MUSTER_WORKER_KERNELS_CUDA_STREAM_H
