@@ -63,10 +63,58 @@ static void copy_piece(struct mck_writer *w, struct attempt *a, const struct pie
     piece_done(w, a, p);
 }
 
+/* A copy has ended, or has not begun for an error. Lock held. */
+static void piece_lifted(struct mck_writer *w, const struct lifted *v, int code, const struct merr *err)
+{
+    struct extent *e = &v->a->extent[v->p->extent];
+
+    if (code)
+        writer_fail(w, v->a, code, err);
+    else
+        piece_done(w, v->a, v->p);
+    if (--e->left == 0)
+        extent_filled(w, v->a, v->p->extent);
+    reader_done(w, v->a);
+}
+
+/* Begin the copy of a piece that lies on the GPU. Lock held, dropped meanwhile. */
+static void lift_piece(struct mck_writer *w, struct attempt *a, const struct piece *p, char *to)
+{
+    struct lifted v = {.a = a, .p = p};
+    struct merr err = {""};
+    int r;
+
+    a->copying++;
+    (void)pthread_mutex_unlock(&w->lock);
+    memset(to + p->len, 0, p->pad);
+    r = lift_begin(w->lift, to, p->src, p->len, &err);
+    (void)pthread_mutex_lock(&w->lock);
+    if (r)
+        piece_lifted(w, &v, r, &err);
+    else
+        w->lifted[(w->lifted_first + w->lifted_n++) % LIFT_DEPTH] = v;
+}
+
+/* Wait for the oldest copy from the GPU. Lock held, dropped meanwhile. */
+static void end_lift(struct mck_writer *w)
+{
+    struct lifted v = w->lifted[w->lifted_first];
+    struct merr err = {""};
+    int r;
+
+    w->lifted_first = (w->lifted_first + 1) % LIFT_DEPTH;
+    w->lifted_n--;
+    (void)pthread_mutex_unlock(&w->lock);
+    r = lift_end(w->lift, &err);
+    (void)pthread_mutex_lock(&w->lock);
+    piece_lifted(w, &v, r, &err);
+}
+
 bool capture_one(struct mck_writer *w, struct attempt *a)
 {
     const struct piece *p = &w->plan.piece[a->next_piece];
     struct extent *e = &a->extent[p->extent];
+    char *to;
 
     if (a->next_piece == w->plan.pieces || a->code || a->skip || !have_slot(w, a))
         return false;
@@ -80,7 +128,12 @@ bool capture_one(struct mck_writer *w, struct attempt *a)
         }
         return true;
     }
-    copy_piece(w, a, p, w->pool + (size_t)e->slot * MCK_SLOT + p->at);
+    to = w->pool + (size_t)e->slot * MCK_SLOT + p->at;
+    if (w->lift && lift_holds(w->lift, p->src)) {
+        lift_piece(w, a, p, to);
+        return true;
+    }
+    copy_piece(w, a, p, to);
     if (--e->left == 0)
         extent_filled(w, a, p->extent);
     reader_done(w, a);
@@ -107,10 +160,14 @@ void *capture_run(void *writer)
 
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 5); /* the trainer first; its gate helps out */
     (void)pthread_mutex_lock(&w->lock);
-    while (!w->stop) {
-        struct attempt *a = wanting(w);
+    while (!w->stop || w->lifted_n) {
+        struct attempt *a = w->stop ? NULL : wanting(w);
 
-        if (!a || !capture_one(w, a))
+        if (a && w->lifted_n < LIFT_DEPTH && capture_one(w, a))
+            continue;
+        if (w->lifted_n)
+            end_lift(w);
+        else
             (void)pthread_cond_wait(&w->capture, &w->lock);
     }
     (void)pthread_mutex_unlock(&w->lock);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "compress/device.h"
 
 #define MCK_DIMS_MAX 6
 #define MCK_PAD_MAX (1u << 16)
@@ -77,6 +78,10 @@ struct mck_cfg {
     int keep;            /* newest committed checkpoints kept, at least 2 */
     uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
     size_t pool_bytes;   /* staging ring; 0: MCK_POOL_BYTES */
+    const struct device_ops *device; /* of the GPU on which buffers may lie, or NULL; lives for ever. Then the ring is
+                            pinned, all is copied into it, on a queue of its own: what kernels are to have done before
+                            mck_begin must have run by then */
+    int device_ordinal;
     int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
     bool parts; /* dir is this node's alone: leave whole data files and no MANIFEST; others commit and collect */
 };
@@ -149,6 +154,10 @@ const json_t *mck_kv(const struct mck *c); /* borrowed */
  * the checkpoint is -ENOENT with its name. dtype of buffer and file must agree, or both be among F32/BF16/F16
  * (converted, round to nearest even). */
 int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr *err);
+
+/* As mck_load, into buffers of which some lie on a GPU (device NULL: none). */
+int mck_load_on(struct mck *c, const struct mck_buffer *bufs, size_t n, const struct device_ops *device, int ordinal,
+                struct merr *err);
 
 /* The chunks that mck_load would read for these buffers, each at least once: chunk of file c->files[file]. */
 int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,

@@ -104,7 +104,7 @@ static int make_pool(struct mck_writer *w, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory");
     for (int i = 0; i < w->slots; i++)
         w->free_slot[w->free_slots++] = w->slots - 1 - i;
-    return 0;
+    return w->cfg.device ? lift_new(w->cfg.device, w->cfg.device_ordinal, w->pool, w->pool_bytes, &w->lift, err) : 0;
 }
 
 static int make_coder(struct mck_writer *w, struct merr *err)
@@ -259,6 +259,7 @@ void mck_writer_free(struct mck_writer *w)
     }
     for (int i = 0; i < OUTS; i++)
         free(w->out[i]);
+    lift_free(w->lift);
     if (w->pool)
         (void)munmap(w->pool, w->pool_bytes);
     chunk_coder_free(w->coder);
@@ -314,7 +315,7 @@ static void choose_mode(const struct mck_writer *w, struct attempt *a, enum mck_
     double write_s = w->disk_rate > 0 ? bytes / w->disk_rate : 0;
     double copy_us = w->copy_rate > 0 ? over(bytes / w->copy_rate - window) : 0;
     double drain_us = w->disk_rate > 0 ? over((bytes - pool) / w->disk_rate - window) : 0;
-    bool can = !w->coder && w->plan.in_place_bytes > 0;
+    bool can = !w->coder && !w->lift && w->plan.in_place_bytes > 0;
     bool pays = write_s > 0 && window > 0 && write_s < 0.8 * window && (double)w->plan.in_place_bytes > bytes / 2;
 
     if (asked == MCK_SYNC)
@@ -345,7 +346,7 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     memset(chunk, 0, w->plan.chunks * sizeof(*chunk));
     memcpy(bucket_left, w->plan.bucket_pieces, w->plan.buckets * sizeof(*bucket_left));
     choose_mode(w, a, asked);
-    in_place = !w->coder && a->mode != MCK_STAGED;
+    in_place = !w->coder && !w->lift && a->mode != MCK_STAGED;
     for (uint32_t i = 0; i < w->plan.extents; i++)
         extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i],
                                     .in_place = in_place && w->plan.extent_src[i] && gaps_are_zero(&w->plan, i)};
@@ -434,7 +435,7 @@ int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
                 from = clock_mono_us();
             if (!start)
                 start = from;
-            if (a == writer_oldest(w) || !writer_oldest(w)->pieces_left || writer_oldest(w)->code) {
+            if (!w->lift && (a == writer_oldest(w) || !writer_oldest(w)->pieces_left || writer_oldest(w)->code)) {
                 if (capture_one(w, a)) /* quicker than to wait for the capture thread */
                     continue;
             }

@@ -15,6 +15,7 @@
 
 #include "checkpoint/archive.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/lift.h"
 #include "checkpoint/mio.h"
 #include "checkpoint/plan.h"
 #include "compress/chunk.h"
@@ -69,6 +70,11 @@ struct job { /* an extent to encode */
     uint32_t extent;
 };
 
+struct lifted { /* a piece on its way from a GPU */
+    struct attempt *a;
+    const struct piece *p;
+};
+
 struct write { /* a request of the I/O thread; its own free() */
     struct mio_req req; /* must be first */
     struct attempt *a;
@@ -89,6 +95,9 @@ struct mck_writer {
 
     char *pool;
     size_t pool_bytes;
+    struct lift *lift; /* of the capture thread, as is lifted; NULL: buffers are the host's */
+    struct lifted lifted[LIFT_DEPTH]; /* ring */
+    size_t lifted_first, lifted_n;
     int slots, *free_slot, free_slots;
     char *out[OUTS];
     int free_out[OUTS], free_outs;

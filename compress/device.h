@@ -48,6 +48,10 @@ struct device_ops {
     int (*alloc)(struct device_queue *q, enum device_memory kind, size_t bytes, void **ret, struct merr *err);
     void (*free)(struct device_queue *q, enum device_memory kind, void *p); /* waits for what is queued */
 
+    /* Pin memory of the host that is there, whole pages of it; unpin waits for what is queued. */
+    int (*pin)(struct device_queue *q, void *p, size_t bytes, struct merr *err);
+    void (*unpin)(struct device_queue *q, void *p);
+
     /* Queued; with host memory that is not pinned on either side it may wait. */
     int (*copy)(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err);
     int (*fold)(struct device_queue *q, const struct device_fold *f, struct merr *err);

@@ -1,6 +1,6 @@
 # Checkpoints: the program that the crash test kills, and which tests run under TSan.
 
-TSAN_TESTS += roundtrip faults capture archive
+TSAN_TESTS += roundtrip faults capture lift archive
 
 test-programs: $(BUILD)/tests/fault/checkpoint_writer
 

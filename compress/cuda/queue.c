@@ -43,6 +43,7 @@ static int queue_open(int ordinal, struct device_queue **ret, struct merr *err)
 {
     struct device_queue *q = calloc(1, sizeof(*q));
     struct cudaDeviceProp about;
+    int last = 0, first = 0;
     cudaError_t e;
 
     if (!q)
@@ -52,7 +53,9 @@ static int queue_open(int ordinal, struct device_queue **ret, struct merr *err)
     if (e == cudaSuccess)
         e = cudaGetDeviceProperties(&about, ordinal);
     if (e == cudaSuccess)
-        e = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
+        e = cudaDeviceGetStreamPriorityRange(&last, &first);
+    if (e == cudaSuccess) /* others wait for what moves bytes: it goes before kernels that have not begun */
+        e = cudaStreamCreateWithPriority(&q->stream, cudaStreamNonBlocking, first);
     if (e != cudaSuccess) {
         queue_close(q);
         return cuda_failed(err, (int)e, "cannot use GPU %d", ordinal);
@@ -108,6 +111,24 @@ static void queue_free(struct device_queue *q, enum device_memory kind, void *p)
         (void)(kind == DEVICE_LOCAL ? cudaFree(p) : cudaFreeHost(p));
     }
     errno = saved;
+}
+
+static int queue_pin(struct device_queue *q, void *p, size_t bytes, struct merr *err)
+{
+    cudaError_t e;
+    int r = enter(q, err);
+
+    if (r)
+        return r;
+    e = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
+    return e == cudaSuccess ? 0 : cuda_failed(err, (int)e, "cannot pin %zu bytes", bytes);
+}
+
+static void queue_unpin(struct device_queue *q, void *p)
+{
+    (void)cudaSetDevice(q->ordinal);
+    (void)cudaStreamSynchronize(q->stream);
+    (void)cudaHostUnregister(p);
 }
 
 static int queue_copy(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err)
@@ -202,6 +223,8 @@ const struct device_ops device_cuda_ops = {
     .holds = queue_holds,
     .alloc = queue_alloc,
     .free = queue_free,
+    .pin = queue_pin,
+    .unpin = queue_unpin,
     .copy = queue_copy,
     .fold = queue_fold,
     .done = queue_done,

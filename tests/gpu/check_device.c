@@ -1,4 +1,5 @@
 /* Queues of their own: sums in member order, bit for bit those of the transports between processors. */
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +15,13 @@ static int fold(const struct device_ops *ops, struct device_queue *q, struct dev
                 char *out, struct merr *err)
 {
     struct device_mark *mark = NULL;
+    bool pinned = false;
     void *all = NULL;
     int r = ops->alloc(q, DEVICE_LOCAL, MEMBERS * f.stride, &all, err);
 
+    if (r == 0)
+        r = ops->pin(q, (void *)(uintptr_t)in, MEMBERS * COUNT * 8, err);
+    pinned = r == 0;
     if (r == 0)
         r = ops->copy(q, all, in, MEMBERS * f.stride, err);
     f.rest = all;
@@ -37,6 +42,8 @@ static int fold(const struct device_ops *ops, struct device_queue *q, struct dev
     if (r == 0)
         r = ops->wait(q, err);
     ops->mark_free(mark);
+    if (pinned)
+        ops->unpin(q, (void *)(uintptr_t)in);
     if (r == 0 && (ops->done(q, err) != 1 || !ops->holds(all) || ops->holds(in)))
         r = merr_set(err, -1, "what has run is not done, or memory is taken for another's");
     if (all)
@@ -48,7 +55,8 @@ static void one(struct check *c, struct device_queue *q, int type, bool max)
 {
     static const enum device_type of[] = { [COMM_U8] = DEVICE_U8, [COMM_I64] = DEVICE_I64, [COMM_F32] = DEVICE_F32,
                                            [COMM_F64] = DEVICE_F64 };
-    static char in[MEMBERS * COUNT * 8], out[COUNT * 8], want[COUNT * 8];
+    static _Alignas(4096) char in[MEMBERS * COUNT * 8];
+    static char out[COUNT * 8], want[COUNT * 8];
     size_t size = reduce_size((enum comm_type)type);
     struct device_fold f = { .type = of[type], .max = max, .n = MEMBERS, .index = check_range(c, 0, MEMBERS - 1),
                              .stride = COUNT * size, .count = COUNT - (size_t)check_range(c, 0, 99) };

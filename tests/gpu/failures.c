@@ -39,6 +39,8 @@ static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct co
     return r ? r : gpu->codecs->collect(gpu->native_stream(s), report, &flags, err);
 }
 
+static _Alignas(4096) char page[4096];
+
 static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
 {
     struct device_fold f = { .type = DEVICE_F32, .n = 2, .own = a, .rest = a, .stride = 8, .count = 2, .out = a };
@@ -58,6 +60,10 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
         r = ops->mark_new(q, &mark, err);
     if (r == 0)
         r = ops->mark(q, mark, err);
+    if (r == 0)
+        r = ops->pin(q, page, sizeof(page), err);
+    if (r == 0)
+        ops->unpin(q, page);
     if (r == 0)
         r = ops->await(mark, err);
     if (r == 0)

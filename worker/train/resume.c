@@ -16,6 +16,7 @@ struct state_view train_view(struct train *t, bool moments)
     return (struct state_view){
         .params = &t->params, .mesh = t->mesh, .zero = t->spec->parallel.zero, .weights = t->weights,
         .range = moments ? optim_ranges(t->optim) : NULL, .m = optim_m(t->optim), .v = optim_v(t->optim),
+        .device = t->k->device,
     };
 }
 

@@ -159,7 +159,7 @@ static int read_config(struct sampler *s, const struct mck *c, struct merr *err)
 
 static int load_model(struct sampler *s, struct mck *c, struct merr *err)
 {
-    struct state_view view = {.params = &s->params, .mesh = &s->mesh};
+    struct state_view view = {.params = &s->params, .mesh = &s->mesh, .device = s->k->device};
     int all = s->n + s->cfg->tokens, cache = all < s->model.context ? all : s->model.context;
     struct stage_cfg stage = {
         .k = s->k, .stream = s->stream, .model = &s->model, .params = &s->params, .micro = 1, .slots = 1,

@@ -134,6 +134,7 @@ int train_savers_open(struct train *t, struct merr *err)
         .codec = t->spec->compress.checkpoint[0] ? t->spec->compress.checkpoint : "none",
         .archive = strcmp(t->spec->checkpoint.archive, "none") != 0 ? t->spec->checkpoint.archive : NULL,
         .keep = t->spec->checkpoint.keep, .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
+        .device = t->k->device,
     };
 
     if (t->save_list)
@@ -274,6 +275,7 @@ static int begin(struct train *t, int tier, bool sync, struct merr *err)
         return 0;
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
     TRY(train_settle(t, err));
+    TRY(t->k->stream_sync(t->stream, err));
     kv = cursor(t);
     if (!kv)
         return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");

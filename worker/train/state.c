@@ -97,7 +97,7 @@ int state_load(const struct state_view *s, struct mck *c, struct merr *err)
     int r;
 
     TRY(load_list(s, &l, err));
-    r = mck_load(c, l.v, l.n, err);
+    r = mck_load_on(c, l.v, l.n, s->device, 0, err);
     free(l.v);
     return r;
 }

@@ -20,6 +20,7 @@ struct state_view {
     float *weights;
     const struct optim_range *range; /* [2]; NULL: weights only */
     float *m, *v;
+    const struct device_ops *device; /* of the first GPU, on which all this lies; NULL: the host's memory */
 };
 
 /* What this rank writes, new in *ret (free it); names are borrowed from params. Tensors that another rank writes
