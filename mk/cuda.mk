@@ -95,7 +95,7 @@ $(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(
 
 .PHONY: check-gpu
 check-gpu: all $(CHECK_GPU)  ## everything on this machine's GPU, beside the processor (exit status 77 without one)
-	@MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(CHECK_GPU) --json $(BUILD)/check-gpu.json
+	@MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(PYTHON) tests/gpu/run.py --build $(BUILD) --json $(BUILD)/check-gpu.json
 
 # The same library with its kernels run by the processor, thread by thread, so that `make test` sees what they compute.
 EMULATED := $(BUILD)/tests/gpu/muster-cuda-emulated.so
