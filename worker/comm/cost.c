@@ -5,14 +5,25 @@
 #include "worker/comm/coded.h"
 
 #define COST_WATCH_LEAST_US 1000 /* of a step: less gains nothing */
+#define TRIAL_US 500000          /* for all trials */
+#define TRIAL_NEAR 1.5           /* times as long: what only trials tell apart, */
+#define TRIAL_NEAR_US 2000000    /* which then may take longer */
+#define TRIALS_LEAST 3
 
 struct cost_line cost_fit(const double *bytes, const double *us, int n)
 {
     struct cost_line l = {.fixed_us = us[0]};
+    double before = n > 1 ? us[n - 2] : 0;
 
     assert(n >= 1);
-    if (n > 1 && bytes[n - 1] > bytes[n - 2] && us[n - 1] > us[n - 2])
-        l.byte_us = (us[n - 1] - us[n - 2]) / (bytes[n - 1] - bytes[n - 2]);
+    if (n > 2) {
+        double part = (bytes[n - 2] - bytes[n - 3]) / (bytes[n - 1] - bytes[n - 3]);
+        double chord = us[n - 3] + part * (us[n - 1] - us[n - 3]);
+
+        before = before < chord ? before : chord;
+    }
+    if (n > 1 && bytes[n - 1] > bytes[n - 2] && us[n - 1] > before)
+        l.byte_us = (us[n - 1] - before) / (bytes[n - 1] - bytes[n - 2]);
     else if (bytes[n - 1] > 0)
         l.byte_us = us[n - 1] / bytes[n - 1];
     return l;
@@ -59,14 +70,40 @@ double cost_best_us(enum cost_shape shape, int members, size_t count, const stru
     return best;
 }
 
+int cost_trials(double raw_us, double coded_us)
+{
+    double shorter = raw_us < coded_us ? raw_us : coded_us, longer = raw_us < coded_us ? coded_us : raw_us;
+    double both = raw_us + coded_us, within = longer < TRIAL_NEAR * shorter ? TRIAL_NEAR_US : TRIAL_US;
+    int n = COST_TRIALS_MAX;
+
+    while (n > TRIALS_LEAST && n * both > within)
+        n -= 2;
+    return n * both > within ? 0 : n;
+}
+
+double cost_median(const double *us, int n)
+{
+    double by_size[COST_TRIALS_MAX] = {0};
+
+    assert(n % 2 == 1 && n <= COST_TRIALS_MAX);
+    for (int i = 0; i < n; i++) {
+        int at = i;
+
+        for (; at > 0 && by_size[at - 1] > us[i]; at--)
+            by_size[at] = by_size[at - 1];
+        by_size[at] = us[i];
+    }
+    return by_size[n / 2];
+}
+
 bool cost_worth(double raw_us, double coded_us)
 {
-    return coded_us < 0.95 * raw_us;
+    return coded_us < 0.97 * raw_us;
 }
 
 bool cost_worth_still(bool coded, double raw_us, double coded_us)
 {
-    return coded ? raw_us >= 0.9 * coded_us : coded_us < 0.9 * raw_us;
+    return coded ? raw_us >= 0.95 * coded_us : coded_us < 0.95 * raw_us;
 }
 
 void cost_watch_start(struct cost_watch *w, bool in_vain)
@@ -74,20 +111,6 @@ void cost_watch_start(struct cost_watch *w, bool in_vain)
     int patience = in_vain && w->patience > 0 ? 2 * w->patience : COST_WATCH_STEPS;
 
     *w = (struct cost_watch){.patience = patience < COST_WATCH_STEPS_MAX ? patience : COST_WATCH_STEPS_MAX};
-}
-
-static double median(const double v[COST_WATCH_FIRST])
-{
-    double by_size[COST_WATCH_FIRST] = {0};
-
-    for (int i = 0; i < COST_WATCH_FIRST; i++) {
-        int at = i;
-
-        for (; at > 0 && by_size[at - 1] > v[i]; at--)
-            by_size[at] = by_size[at - 1];
-        by_size[at] = v[i];
-    }
-    return by_size[COST_WATCH_FIRST / 2];
 }
 
 bool cost_watch_step(struct cost_watch *w, double spent_us, double predicted_us)
@@ -101,7 +124,7 @@ bool cost_watch_step(struct cost_watch *w, double spent_us, double predicted_us)
     if (w->seen < COST_WATCH_FIRST) {
         w->first[w->seen++] = now;
         if (w->seen == COST_WATCH_FIRST)
-            w->usual = median(w->first);
+            w->usual = cost_median(w->first, COST_WATCH_FIRST);
         return false;
     }
     side = now > COST_WATCH_FAR * w->usual ? 1 : now < w->usual / COST_WATCH_FAR ? -1 : 0;

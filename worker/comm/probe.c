@@ -4,15 +4,28 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/try.h"
 
 #define SIZES 5
-#define TIMES 3          /* of each size, the fastest counts */
+#define TIMES 5          /* of each size, the fastest counts */
 #define VALUES 65536u    /* to try a codec on: they stay in the second cache, as slices do */
 
 /* The slowest member's time. */
 static int slowest(struct comm_group *g, double *us, int n, struct merr *err)
 {
     return comm_all_reduce(g, us, (size_t)n, COMM_F64, COMM_MAX, err);
+}
+
+/* How long a call takes the slowest member. */
+static int time_call(struct comm_group *g, probe_call call, void *arg, size_t n, double *ret_us, struct merr *err)
+{
+    int r = comm_barrier(g, err);
+    int64_t began = clock_mono_us();
+
+    if (r == 0)
+        r = call(arg, n, err);
+    *ret_us = (double)(clock_mono_us() - began);
+    return r < 0 ? r : slowest(g, ret_us, 1, err);
 }
 
 /* Time calls on growing parts, of size[i] units each. Returns how many sizes were tried, or an error. */
@@ -24,17 +37,10 @@ static int time_calls(struct comm_group *g, probe_call call, void *arg, const si
     for (int i = 0; i < sizes && r == 0; i++) {
         double best = 0;
 
-        for (int k = 0; k < TIMES && (k < 2 || best < PROBE_LONG_US); k++) {
-            int64_t began;
+        for (int k = 0; k < TIMES && (k < 2 || best < PROBE_LONG_US / TIMES); k++) {
             double took;
 
-            r = comm_barrier(g, err);
-            began = clock_mono_us();
-            if (r == 0)
-                r = call(arg, size[i], err);
-            took = (double)(clock_mono_us() - began);
-            if (r == 0)
-                r = slowest(g, &took, 1, err);
+            r = time_call(g, call, arg, size[i], &took, err);
             if (r < 0)
                 return r;
             best = k == 0 || took < best ? took : best;
@@ -109,6 +115,20 @@ int probe_raw(struct comm_group *g, probe_call call, void *arg, size_t count, do
         values[i] = (double)size[i];
     l = cost_fit(values, us, n);
     *ret_us = n == 4 ? us[3] : l.fixed_us + l.byte_us * (double)count;
+    return 0;
+}
+
+int probe_turns(struct comm_group *g, const probe_call call[2], void *arg, size_t n, int times, double ret_us[2],
+                struct merr *err)
+{
+    double us[2][COST_TRIALS_MAX], unused;
+
+    for (int k = 0; k < 2; k++)
+        TRY(time_call(g, call[k], arg, n, &unused, err));
+    for (int i = 0; i < 2 * times; i++)
+        TRY(time_call(g, call[i % 2], arg, n, &us[i % 2][i / 2], err));
+    for (int k = 0; k < 2; k++)
+        ret_us[k] = cost_median(us[k], times);
     return 0;
 }
 

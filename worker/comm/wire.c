@@ -125,6 +125,19 @@ static struct coded how_to(const struct wire *w, unsigned part, uint64_t step)
     };
 }
 
+/* Equal shares of n floats; NULL: no memory. The caller's. */
+static size_t *equal_cut(const struct wire *w, size_t n, struct merr *err)
+{
+    int members = comm_group_size(w->group);
+    size_t *cut = calloc((size_t)members + 1, sizeof(*cut));
+
+    if (!cut)
+        (void)merr_set(err, -ENOMEM, "no memory for the shares of %d ranks", members);
+    for (int i = 0; cut && i <= members; i++)
+        cut[i] = (size_t)i * n;
+    return cut;
+}
+
 /* --- auto --------------------------------------------------------------------------------------------------------- */
 
 struct tuning {
@@ -156,7 +169,7 @@ static int measure(struct tuning *t, size_t n, struct cost_line *link, double *r
 {
     struct comm_group *g = t->wire->group;
     int r = probe_link(g, link, err), members = comm_group_size(g);
-    double bytes = (double)(n * sizeof(float)) / members, moved_us;
+    double bytes = (double)(n * sizeof(float)) / members;
 
     if (r < 0)
         return r;
@@ -168,11 +181,8 @@ static int measure(struct tuning *t, size_t n, struct cost_line *link, double *r
     r = probe_raw(g, raw_call, t, n, raw_us, err);
     if (r < 0 || comm_group_nodes(g) == 1) /* raw values need no messages inside a node */
         return r;
-    /* Two measurements of one link, in two hops of raw values: what disturbs one only makes it slower. */
-    if (*raw_us < 2 * bytes * link->byte_us)
+    if (*raw_us < 2 * bytes * link->byte_us) /* two hops of raw values measure the link as well */
         link->byte_us = *raw_us / (2 * bytes);
-    moved_us = 2 * (link->fixed_us + bytes * link->byte_us);
-    *raw_us = moved_us < *raw_us ? moved_us : *raw_us;
     return 0;
 }
 
@@ -213,6 +223,49 @@ static int predict(struct tuning *t, const struct wire_codecs *c, size_t n, stru
     return 0;
 }
 
+/* The coded way of n values, by the codecs that the wire uses. */
+static int coded_call(void *arg, size_t n, struct merr *err)
+{
+    const struct tuning *t = arg;
+    struct wire *w = t->wire;
+    size_t *cut;
+    int r;
+
+    if (t->use == WIRE_SUMS)
+        return wire_all_reduce(w, t->x, n, err);
+    cut = equal_cut(w, n / (size_t)comm_group_size(w->group) / CODED_ALIGN * CODED_ALIGN, err);
+    if (!cut)
+        return -ENOMEM;
+    cut[comm_group_size(w->group)] = n;
+    r = wire_sum_shares(w, 0, 0, t->x, cut, err);
+    if (r == 0)
+        r = wire_move_replicas(w, 1, 0, t->x + cut[comm_group_index(w->group)], t->x, cut, err);
+    free(cut);
+    return r;
+}
+
+/* Where the predictions of both ways are near each other, put measured times in their place. */
+static int try_both(struct tuning *t, const struct wire_codecs *c, size_t n, struct prediction *p, struct merr *err)
+{
+    static const probe_call ways[] = {raw_call, coded_call};
+    int times = t->use == WIRE_PIPE ? 0 : cost_trials(p->raw_us, p->coded_us), r;
+    struct wire *w = t->wire;
+    const struct wire before = *w;
+    double us[2];
+
+    if (times == 0)
+        return 0;
+    w->use = *c;
+    w->slice = p->slice;
+    r = probe_turns(w->group, ways, t, n, times, us, err);
+    *w = before; /* trials neither count as spent nor raise flags */
+    if (r == 0) {
+        p->raw_us = us[0];
+        p->coded_us = us[1];
+    }
+    return r;
+}
+
 int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err)
 {
     struct tuning t = {w, use, x};
@@ -227,6 +280,8 @@ int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr
     r = wire_find_codecs(automatic[use], &c, err);
     if (r == 0)
         r = predict(&t, &c, n, &p, err);
+    if (r == 0)
+        r = try_both(&t, &c, n, &p, err);
     if (r < 0)
         return r;
     is = w->tuned ? cost_worth_still(was, p.raw_us, p.coded_us) : cost_worth(p.raw_us, p.coded_us);
@@ -258,19 +313,6 @@ int wire_all_reduce(struct wire *w, float *x, size_t n, struct merr *err)
                  : comm_all_reduce(w->group, x, n, COMM_F32, COMM_SUM, err);
     wire_spent(w, began_us, 2 * n); /* there and back */
     return r;
-}
-
-/* Equal shares of n floats; NULL: no memory. The caller's. */
-static size_t *equal_cut(const struct wire *w, size_t n, struct merr *err)
-{
-    int members = comm_group_size(w->group);
-    size_t *cut = calloc((size_t)members + 1, sizeof(*cut));
-
-    if (!cut)
-        (void)merr_set(err, -ENOMEM, "no memory for the shares of %d ranks", members);
-    for (int i = 0; cut && i <= members; i++)
-        cut[i] = (size_t)i * n;
-    return cut;
 }
 
 int wire_reduce_scatter(struct wire *w, const float *in, float *out, size_t n, struct merr *err)

@@ -72,16 +72,69 @@ static void each_shape_moves_what_it_must(void **state)
     assert_true(cost_coded_us(COST_SEND, 4, n, CODED_SLICE, &l, &free_codec) == (double)n);
 }
 
-static void a_group_that_has_a_way_changes_it_for_a_tenth_only(void **state)
+static void a_group_that_has_a_way_changes_it_for_a_twentieth_only(void **state)
 {
     static const struct { bool coded; double raw_us, coded_us; bool want; } t[] = {
-        {true, 100, 105, true}, {true, 95, 105, true}, {true, 94, 105, false}, {true, 10, 105, false},
-        {false, 100, 95, false}, {false, 100, 91, false}, {false, 100, 89, true},
+        {true, 100, 105, true}, {true, 101, 105, true}, {true, 99, 105, false}, {true, 10, 105, false},
+        {false, 100, 99, false}, {false, 100, 96, false}, {false, 100, 94, true},
     };
 
     (void)state;
     for (size_t i = 0; i < COUNT(t); i++)
         assert_int_equal(cost_worth_still(t[i].coded, t[i].raw_us, t[i].coded_us), t[i].want);
+}
+
+static void one_disturbed_time_does_not_make_a_link_fast(void **state)
+{
+    static const double bytes[] = {256, 4096, 65536, 262144, 1048576};
+    static const struct { double us[5], mb_s, within; } t[] = {
+        {{60, 70, 200, 620, 2300}, 468, 0.01},    /* as it is */
+        {{60, 70, 200, 2100, 2300}, 468, 0.01},   /* the second longest was disturbed: not 4 GB/s */
+        {{60, 70, 200, 900, 2300}, 468, 0.01},
+        {{60, 70, 75, 80, 62000}, 12.7, 0.01},    /* a shaper lets the first bytes through: not 17 MB/s */
+        {{60, 70, 200, 2400, 2300}, 468, 0.01},   /* longer than the longest */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        double mb_s = 1 / cost_fit(bytes, t[i].us, 5).byte_us;
+
+        assert_true(fabs(mb_s / t[i].mb_s - 1) < t[i].within);
+    }
+}
+
+static void both_ways_are_tried_where_the_model_may_err(void **state)
+{
+    static const struct { double raw_us, coded_us; int want; } t[] = {
+        {8000, 5000, 7}, {5000, 8000, 7}, {11000, 6600, 7}, {100, 40, 7}, /* short: trials cost nothing */
+        {60000, 30000, 5}, {80000, 60000, 7},
+        {8000, 800, 7}, {10, 40000, 7}, {76000, 14000, 5},    /* a disturbed measurement may be off by any factor */
+        {770000, 200000, 0}, {300000, 150000, 0},             /* a slow link, the choice is clear */
+        {300000, 250000, 3}, {3000000, 2500000, 0},           /* only trials tell, if they do not take too long */
+        {0, 10, 7},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++)
+        assert_int_equal(cost_trials(t[i].raw_us, t[i].coded_us), t[i].want);
+}
+
+/* Trials of two ways of which one takes 1.7 times as long, some of them disturbed. */
+static void few_disturbed_trials_change_no_choice(void **state)
+{
+    static const struct { double raw[7], coded[7]; bool coded_way; } t[] = {
+        {{11, 11, 12, 11, 11, 12, 11}, {7, 7, 6, 7, 7, 7, 7}, true},
+        {{11, 11, 12, 11, 11, 12, 11}, {7, 40, 6, 35, 7, 90, 7}, true},
+        {{4, 11, 12, 5, 11, 12, 3}, {7, 7, 6, 7, 7, 7, 7}, true},
+        {{7, 7, 6, 7, 7, 7, 7}, {11, 11, 12, 11, 11, 12, 11}, false},
+        {{7, 40, 6, 35, 7, 90, 7}, {11, 11, 12, 11, 11, 12, 11}, false},
+        {{7, 7, 7, 7, 7, 7, 7}, {6.9, 6.9, 6.9, 6.9, 6.9, 6.9, 6.9}, false}, /* raw, where it costs next to nothing */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++)
+        assert_int_equal(cost_worth(cost_median(t[i].raw, 7), cost_median(t[i].coded, 7)), t[i].coded_way);
+    assert_true(cost_median((const double[]){3}, 1) == 3 && cost_median((const double[]){9, 1, 3}, 3) == 3);
 }
 
 /* Steps of so many microseconds until it is time to choose again, at most limit; predicted are 10,000 a step. */
@@ -146,10 +199,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_comes_from_the_shortest_and_the_two_longest),
+        cmocka_unit_test(one_disturbed_time_does_not_make_a_link_fast),
+        cmocka_unit_test(both_ways_are_tried_where_the_model_may_err),
+        cmocka_unit_test(few_disturbed_trials_change_no_choice),
         cmocka_unit_test(slow_links_are_worth_coding_for_and_fast_ones_are_not),
         cmocka_unit_test(short_messages_gain_nothing_from_slices),
         cmocka_unit_test(each_shape_moves_what_it_must),
-        cmocka_unit_test(a_group_that_has_a_way_changes_it_for_a_tenth_only),
+        cmocka_unit_test(a_group_that_has_a_way_changes_it_for_a_twentieth_only),
         cmocka_unit_test(steady_times_are_left_alone_whatever_they_are),
         cmocka_unit_test(times_that_stay_away_are_noticed_once_they_have_for_long),
         cmocka_unit_test(patience_has_a_limit),
