@@ -121,10 +121,11 @@ int codec_is_stochastic(const struct codec *c)
 
 /* --- which code runs --------------------------------------------------------------------------------------------- */
 
+/* What group_avx2.c is built for. */
 static int has_avx2(void)
 {
 #ifdef __x86_64__
-    return __builtin_cpu_supports("avx2") != 0;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #else
     return 0;
 #endif

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "compress/group_rules.h"
+#include "compress/le.h"
 
 /* Each function returns 0, or 1 without effect when the numbers are not ordinary and group_plain_* must take over.
  * All work on a whole group but the first four. */
@@ -29,7 +30,7 @@ struct group_ops {
                     uint8_t *codes, uint8_t *scales);
 };
 
-extern const struct group_ops group_avx2; /* only where the processor has AVX2 */
+extern const struct group_ops group_avx2; /* only where the processor has AVX2 and FMA */
 
 /* --- the twin: groups of any length up to c->group, any numbers ----------------------------------------------- */
 
@@ -59,8 +60,18 @@ uint32_t group_plain_quantise(const struct codec *c, const struct group_chance *
 /* Read a group's scales. Returns 0, or -1 when no encoder writes such. */
 int group_scales_read(const struct codec *c, const uint8_t *scales, struct group_scales *ret);
 
-/* Store the scale for a largest coefficient amax times pre, and give it times pre. Returns flags. */
-uint32_t group_scale_write(const struct codec *c, float amax, float pre, uint8_t *scales, float *ret_s);
+/* Store the scale, not SCALE_PAPER, for a largest coefficient amax times pre, and give it times pre. Returns flags. */
+static inline uint32_t group_scale_write(const struct codec *c, float amax, float pre, uint8_t *scales, float *ret_s)
+{
+    uint32_t flags = 0;
+    float s = group_scale_for(c, amax, pre, ret_s, &flags);
+
+    if (c->scale == SCALE_BF16)
+        le_put(scales, group_bits(s) >> 16, 2);
+    else
+        le_put(scales, group_bits(s), 4);
+    return flags;
+}
 
 /* --- blocks: of codec.c, for whoever else reads and writes them --------------------------------------------------- */
 

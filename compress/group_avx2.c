@@ -1,7 +1,7 @@
 #include "compress/group.h"
 
 /* Whole groups of ordinary numbers, eight floats at a time, in the order of group_plain.c: the same bits. */
-#ifdef __AVX2__
+#if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -65,16 +65,16 @@ static void add_rounded(const float *d, uint16_t *replica, size_t n)
 
 /* --- transform of floats ----------------------------------------------------------------------------------------- */
 
-/* Stages 1, 2 and 4, within a vector: the partner's value plus one's own, negated in the upper of the two. */
+/* Stages 1, 2 and 4, within a vector: the partner's value plus one's own, negated in the upper of the two. A product
+ * with one or minus one is exact, so each sum is rounded once, as in group_plain.c. */
 INLINE __m256 wht8(__m256 x)
 {
-    const __m256 s1 = _mm256_setr_ps(0.f, -0.f, 0.f, -0.f, 0.f, -0.f, 0.f, -0.f);
-    const __m256 s2 = _mm256_setr_ps(0.f, 0.f, -0.f, -0.f, 0.f, 0.f, -0.f, -0.f);
-    const __m256 s4 = _mm256_setr_ps(0.f, 0.f, 0.f, 0.f, -0.f, -0.f, -0.f, -0.f);
+    const __m256 s1 = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1), s2 = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
+    const __m256 s4 = _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1);
 
-    x = _mm256_add_ps(_mm256_permute_ps(x, 0xB1), _mm256_xor_ps(x, s1));
-    x = _mm256_add_ps(_mm256_permute_ps(x, 0x4E), _mm256_xor_ps(x, s2));
-    return _mm256_add_ps(_mm256_permute2f128_ps(x, x, 1), _mm256_xor_ps(x, s4));
+    x = _mm256_fmadd_ps(x, s1, _mm256_permute_ps(x, 0xB1));
+    x = _mm256_fmadd_ps(x, s2, _mm256_permute_ps(x, 0x4E));
+    return _mm256_fmadd_ps(x, s4, _mm256_permute2f128_ps(x, x, 1));
 }
 
 INLINE void butterfly(__m256 *a, __m256 *b)
@@ -195,13 +195,18 @@ INLINE uint32_t transform(const struct codec *c, const float *v, float *y, const
 
 /* --- chance ------------------------------------------------------------------------------------------------------ */
 
-/* Numbers in (0, 1) of eight halves of words. */
+/* Numbers in (0, 1) of eight halves of words: as the last bits of a number from 128 on, and half a bit. */
 INLINE __m256 unit8(__m128i halves)
 {
-    __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(halves));
+    __m256i x = _mm256_or_si256(_mm256_cvtepu16_epi32(halves), _mm256_castps_si256(_mm256_set1_ps(128)));
 
-    return _mm256_mul_ps(_mm256_add_ps(x, _mm256_set1_ps(0.5f)), _mm256_set1_ps(0x1p-16f));
+    return _mm256_sub_ps(_mm256_castsi256_ps(x), _mm256_set1_ps(128 - 0x1p-17f));
 }
+
+#define PHILOX_M0 0xD2511F53u /* base/philox.h */
+#define PHILOX_M1 0xCD9E8D57u
+#define PHILOX_W0 0x9E3779B9u
+#define PHILOX_W1 0xBB67AE85u
 
 /* Four blocks of Philox, a 64-bit lane each. Only the low half of a lane counts: that is what a product takes, so what
  * is above may be anything. */
@@ -211,7 +216,7 @@ struct philox4 {
 
 INLINE void philox_round(struct philox4 *p, __m256i k0, __m256i k1)
 {
-    const __m256i m0 = _mm256_set1_epi64x(0xD2511F53), m1 = _mm256_set1_epi64x(0xCD9E8D57);
+    const __m256i m0 = _mm256_set1_epi64x(PHILOX_M0), m1 = _mm256_set1_epi64x(PHILOX_M1);
     __m256i p0 = _mm256_mul_epu32(p->c0, m0), p1 = _mm256_mul_epu32(p->c2, m1);
 
     p->c0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(p->c1, k0));
@@ -220,14 +225,23 @@ INLINE void philox_round(struct philox4 *p, __m256i k0, __m256i k1)
     p->c3 = p0;
 }
 
+/* Blocks from block on, which differ in their third word alone, after two rounds: what the others make in the first is
+ * the same for all, and so is one product of the second. */
 INLINE struct philox4 philox_start(const struct group_chance *chance, uint64_t block)
 {
     /* In this order blocks leave the transposition below in the order of values. */
     const __m256i lanes = _mm256_setr_epi64x(0, 2, 1, 3);
+    const uint64_t p0 = (uint64_t)PHILOX_M0 * chance->step;
+    const uint64_t q1 = (uint64_t)PHILOX_M1 * ((uint32_t)(p0 >> 32) ^ (uint32_t)(block >> 32) ^ chance->key[1]);
+    const uint32_t k0 = chance->key[0] + PHILOX_W0, k1 = chance->key[1] + PHILOX_W1;
+    __m256i third = _mm256_add_epi64(_mm256_set1_epi64x((long long)block), lanes);
+    __m256i p1 = _mm256_mul_epu32(third, _mm256_set1_epi64x(PHILOX_M1));
+    __m256i first = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_set1_epi64x(chance->micro ^ chance->key[0]));
+    __m256i q0 = _mm256_mul_epu32(first, _mm256_set1_epi64x(PHILOX_M0));
 
-    return (struct philox4){ _mm256_set1_epi64x(chance->step), _mm256_set1_epi64x(chance->micro),
-                             _mm256_add_epi64(_mm256_set1_epi64x((long long)block), lanes),
-                             _mm256_set1_epi64x((long long)(block >> 32)) };
+    return (struct philox4){ _mm256_xor_si256(p1, _mm256_set1_epi64x((uint32_t)(q1 >> 32) ^ k0)),
+                             _mm256_set1_epi64x((uint32_t)q1),
+                             _mm256_xor_si256(_mm256_srli_epi64(q0, 32), _mm256_set1_epi64x((uint32_t)p0 ^ k1)), q0 };
 }
 
 INLINE void philox_units(const struct philox4 *p, __m256 u[4])
@@ -246,17 +260,18 @@ INLINE void philox_units(const struct philox4 *p, __m256 u[4])
  * products. */
 INLINE void draw128(const struct group_chance *chance, uint64_t index, __m256 u[16])
 {
-    __m256i k0 = _mm256_set1_epi64x(chance->key[0]), k1 = _mm256_set1_epi64x(chance->key[1]);
+    __m256i k0 = _mm256_set1_epi64x(chance->key[0] + 2 * PHILOX_W0);
+    __m256i k1 = _mm256_set1_epi64x(chance->key[1] + 2 * PHILOX_W1);
     struct philox4 a = philox_start(chance, index / 8), b = philox_start(chance, index / 8 + 4);
     struct philox4 c = philox_start(chance, index / 8 + 8), d = philox_start(chance, index / 8 + 12);
 
-    for (int round = 0; round < 10; round++) {
+    for (int round = 2; round < 10; round++) {
         philox_round(&a, k0, k1);
         philox_round(&b, k0, k1);
         philox_round(&c, k0, k1);
         philox_round(&d, k0, k1);
-        k0 = _mm256_add_epi32(k0, _mm256_set1_epi64x(0x9E3779B9));
-        k1 = _mm256_add_epi32(k1, _mm256_set1_epi64x(0xBB67AE85));
+        k0 = _mm256_add_epi32(k0, _mm256_set1_epi64x(PHILOX_W0));
+        k1 = _mm256_add_epi32(k1, _mm256_set1_epi64x(PHILOX_W1));
     }
     philox_units(&a, u);
     philox_units(&b, u + 4);
@@ -362,10 +377,10 @@ INLINE __m256i unpack32(const uint8_t *from, unsigned bits)
 INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, const struct group_chance *chance,
                       uint64_t at, const float *y, float inv, uint8_t *codes)
 {
-    const __m256 by = _mm256_set1_ps(inv), top = _mm256_set1_ps(group_target(c));
-    const __m256 bottom = _mm256_set1_ps(-group_target(c));
+    const __m256i top = _mm256_set1_epi8((char)group_levels(c)), bottom = _mm256_set1_epi8((char)-group_levels(c));
+    const __m256 by = _mm256_set1_ps(inv);
+    __m256i q[4], all;
     __m256 u[16];
-    __m256i q[4];
 
     for (size_t i = 0; i < c->group; i += 32, codes += 4 * bits) {
         if (stochastic && i % 128 == 0)
@@ -377,13 +392,14 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
                 q[k] = fp8_codes(t, (enum fp8_kind)c->kind);
                 continue;
             }
-            if (stochastic) {
+            if (stochastic)
                 t = _mm256_floor_ps(_mm256_add_ps(t, u[i % 128 / 8 + k]));
-                t = _mm256_max_ps(_mm256_min_ps(t, top), bottom);
-            }
             q[k] = _mm256_cvtps_epi32(t); /* the nearest is within the scale */
         }
-        pack32(bytes32(q[0], q[1], q[2], q[3], c->fp8), bits, codes);
+        all = bytes32(q[0], q[1], q[2], q[3], c->fp8);
+        if (stochastic)
+            all = _mm256_max_epi8(_mm256_min_epi8(all, top), bottom);
+        pack32(all, bits, codes);
     }
 }
 

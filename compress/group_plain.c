@@ -163,14 +163,6 @@ static void put_codes(const struct codec *c, const struct group_chance *chance, 
 
 /* --- scales ------------------------------------------------------------------------------------------------------ */
 
-static void put_f32(uint8_t *to, float x)
-{
-    uint32_t u = group_bits(x);
-
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(u >> (8 * i));
-}
-
 static float get_f32(const uint8_t *from)
 {
     return group_float((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
@@ -187,22 +179,6 @@ int group_scales_read(const struct codec *c, const uint8_t *scales, struct group
         return -1;
     *ret = s;
     return 0;
-}
-
-uint32_t group_scale_write(const struct codec *c, float amax, float pre, uint8_t *scales, float *ret_s)
-{
-    uint32_t flags = 0;
-    float s;
-
-    assert(c->scale != SCALE_PAPER);
-    s = group_scale_for(c, amax, pre, ret_s, &flags);
-    if (c->scale == SCALE_BF16) {
-        scales[0] = (uint8_t)(group_bits(s) >> 16);
-        scales[1] = (uint8_t)(group_bits(s) >> 24);
-    } else {
-        put_f32(scales, s);
-    }
-    return flags;
 }
 
 /* --- encode ------------------------------------------------------------------------------------------------------ */
@@ -246,8 +222,8 @@ static void paper_encode(const struct codec *c, float alpha, const float *y, siz
     const float target = group_target(c);
     float s = group_paper_scale(c, largest(y, n));
 
-    put_f32(scales, s);
-    put_f32(scales + 4, alpha);
+    le_put(scales, group_bits(s), 4);
+    le_put(scales + 4, group_bits(alpha), 4);
     for (size_t i = 0; i < n; i++)
         codes[i] = fp8_encode(group_clamp(y[i] / s, -target, target), (enum fp8_kind)c->kind);
 }
