@@ -155,8 +155,10 @@ static void try_start(struct core *c, struct entry *e)
     p = calloc(want, sizeof(*p));
     if (!p)
         return; /* the next round tries again */
-    for (size_t i = 0; i < e->n_target; i++)
-        n += (size_t)pick(c, &e->target[i], p + n);
+    for (int other = 0; other < 2; other++) /* classes side by side: each pipeline stage is of one */
+        for (size_t i = 0; i < e->n_target; i++)
+            if ((e->target[i].class_ != e->target[0].class_) == other)
+                n += (size_t)pick(c, &e->target[i], p + n);
     if (n == want)
         assign(c, e, p, n);
     else

@@ -371,8 +371,11 @@ static int64_t at_most(int64_t x, int64_t most)
 
 struct sched_job round_wish(const struct entry *e)
 {
+    const struct plan_facts *f = &e->facts;
+    bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && replica_of(e) > 1;
+
     return (struct sched_job){ .id = e->job.id, .min = e->job.min, .max = e->job.max, .replica = replica_of(e),
-                               .workers = workers_of(e) };
+                               .stage = pipeline ? replica_of(e) / f->pp : 0, .workers = workers_of(e) };
 }
 
 /* places: from first on; none when it waits. */

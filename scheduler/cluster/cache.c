@@ -78,6 +78,7 @@ void cache_enter(struct sched_cache *c, const struct round *r)
 struct cache_key cache_key_of(const struct sched_job *job, const struct sched_shape *now, bool lost)
 {
     return (struct cache_key){ .profile = job->profile, .min = job->min, .max = job->max, .replica = job->replica,
+                               .stage = job->stage,
                                .workers = job->workers, .n = { now->n[0], now->n[1] }, .types = job->types,
                                .home = job->home, .type = { now->type[0], now->type[1] },
                                .hetero_ok = job->hetero_ok, .fixed = job->fixed, .lost = lost };

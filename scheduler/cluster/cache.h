@@ -12,10 +12,10 @@
 
 struct cache_key {
     const struct rates_profile *profile;
-    int32_t min, max, replica, workers, n[2];
+    int32_t min, max, replica, stage, workers, n[2];
     uint32_t types;
     int8_t home, type[2];
-    uint8_t hetero_ok, fixed, lost, nothing[6]; /* no padding: keys are compared as bytes */
+    uint8_t hetero_ok, fixed, lost, nothing[2]; /* no padding: keys are compared as bytes */
 };
 
 struct cache_key cache_key_of(const struct sched_job *job, const struct sched_shape *now, bool lost);

@@ -97,21 +97,30 @@ static void add_type(struct round *r, struct row *row, const struct sched_job *j
         add_count(row, job, type, n);
 }
 
+/* Replicas of one device each lie beside each other on two types; larger ones are cut between two stages. */
+static int64_t rate_of_mix(const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b)
+{
+    return job->replica > 1 ? rates_spanned(job->profile, a, n_a, b, n_b)
+                            : rates_mixed(job->profile, a, n_a, b, n_b, job->workers);
+}
+
 static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b)
 {
     int swap = a > b;
 
     add(row, (struct sched_shape){ .type = { (int8_t)(swap ? b : a), (int8_t)(swap ? a : b) },
                                    .n = { swap ? n_b : n_a, swap ? n_a : n_b },
-                                   .rate_ups = rates_mixed(job->profile, a, n_a, b, n_b, job->workers) });
+                                   .rate_ups = rate_of_mix(job, a, n_a, b, n_b) });
 }
 
-/* Every way to make up the least count of two types, where devices are few. */
+/* Every way to make up the least count of two types, where devices are few; of pipelines by whole stages. */
 static void add_least_mixes(struct round *r, struct row *row, const struct sched_job *job, struct range g)
 {
+    int32_t by = g.step > 1 ? job->stage * (g.lo / g.step) : 1;
+
     for (int a = 0; a < RATES_TYPES_MAX; a++)
         for (int b = a + 1; b < RATES_TYPES_MAX && (job->types >> a & 1); b++)
-            for (int32_t n = 1; n < g.lo && g.lo <= FEW_DEVICES && (job->types >> b & 1); n++)
+            for (int32_t n = by; n < g.lo && g.lo <= FEW_DEVICES && (job->types >> b & 1); n += by)
                 if (n <= r->total[a] && g.lo - n <= r->total[b])
                     add_mix(row, job, a, n, b, g.lo - n);
 }
@@ -159,7 +168,7 @@ static struct sched_shape shape_now(const struct round *r, const struct sched_jo
     if (k == 1)
         s.rate_ups = rates_at(job->profile, s.type[0], s.n[0], NULL);
     if (k == 2)
-        s.rate_ups = rates_mixed(job->profile, s.type[0], s.n[0], s.type[1], s.n[1], job->workers);
+        s.rate_ups = rate_of_mix(job, s.type[0], s.n[0], s.type[1], s.n[1]);
     return s;
 }
 
@@ -230,9 +239,11 @@ static void collect(struct round *r, struct rjob *j, struct row *row, const stru
             add_type(r, row, job, t, g, (room - row->n) / (types - seen));
         seen += (job->types >> t & 1) && r->total[t] > 0;
     }
-    if (job->hetero_ok && job->workers > 0 && g.step == 1 && r->in->config.policy == SCHED_POLICY_MUSTER) {
+    if (job->hetero_ok && job->workers > 0 && (g.step == 1 || job->stage > 0) &&
+        r->in->config.policy == SCHED_POLICY_MUSTER) {
         add_least_mixes(r, row, job, g);
-        add_mixes(r, row, job, now, g);
+        if (g.step == 1)
+            add_mixes(r, row, job, now, g);
     }
     qsort(row->v, (size_t)row->n, sizeof(*row->v), by_size);
     prune(row, now);

@@ -2,6 +2,8 @@
 
 #include <assert.h>
 
+#define SPANNED 0.9 /* of the rates of both types: stages have whole layers */
+
 static double step_seconds(const struct rates_point *at)
 {
     return 1e6 / (double)at->rate_ups;
@@ -170,4 +172,12 @@ int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, in
     eff_a = efficiency(p, a, n_a + n_b, workers);
     eff_b = efficiency(p, b, n_a + n_b, workers);
     return (int64_t)(1e15 / (double)ns * (eff_a < eff_b ? eff_a : eff_b));
+}
+
+int64_t rates_spanned(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b)
+{
+    double all = n_a + n_b, on_a = (double)rates_at(p, a, n_a + n_b, NULL);
+    double on_b = (double)rates_at(p, b, n_a + n_b, NULL);
+
+    return on_a > 0 && on_b > 0 ? (int64_t)(SPANNED * (on_a * n_a + on_b * n_b) / all) : 0;
 }

@@ -46,4 +46,9 @@ int64_t rates_map_workers(struct rates_est *parts, size_t n, int32_t workers);
  * would idle. */
 int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b, int32_t workers);
 
+/* The same of replicas cut between two stages of their pipelines, n_a devices of type a before n_b of type b, with
+ * layers shared out by speed: the mean of both types' rates for all these devices, less what whole layers cost. 0: a
+ * type cannot run it. */
+int64_t rates_spanned(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b);
+
 #endif

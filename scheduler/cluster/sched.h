@@ -64,6 +64,8 @@ struct sched_job {
     int64_t submit_us;
     int32_t min, max;
     int32_t replica;   /* it takes whole multiples of so many; 0 counts as 1 */
+    int32_t stage;     /* devices of a pipeline stage of a replica, which may be of another type than the next stage's;
+                          0: a replica is of one type */
     int32_t workers;   /* virtual workers, which bound the replicas; 0: none, no mix of types */
     uint32_t types;    /* mask of those it may use */
     bool hetero_ok;    /* its result does not depend on the type: it may mix and change types */

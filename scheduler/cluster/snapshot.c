@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINE "muster-snapshot 1"
+#define FIRST_LINE "muster-snapshot 2"
 
 /* --- printing ---------------------------------------------------------------------------------------------- */
 
@@ -47,11 +47,11 @@ static void print_profile(const struct rates_profile *p, struct buf *out)
 static void print_job(const struct sched_job *j, size_t profile, struct buf *out)
 {
     (void)buf_printf(out,
-                     "job %" PRIu64 " %u %d %" PRId64 " %d %d %d %d %u %d %d %d %" PRId64 " %" PRId64 " %d %" PRId64
+                     "job %" PRIu64 " %u %d %" PRId64 " %d %d %d %d %d %u %d %d %d %" PRId64 " %" PRId64 " %d %" PRId64
                      " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %zu",
-                     j->id, j->tenant, (int)j->class_, j->submit_us, j->min, j->max, j->replica, j->workers, j->types,
-                     j->hetero_ok, j->fixed, j->home, j->weight_milli, j->restart_us, j->restarts, j->changed_us,
-                     j->waiting_us, j->attained_us, j->remaining_us, j->rho_milli, profile);
+                     j->id, j->tenant, (int)j->class_, j->submit_us, j->min, j->max, j->replica, j->stage, j->workers,
+                     j->types, j->hetero_ok, j->fixed, j->home, j->weight_milli, j->restart_us, j->restarts,
+                     j->changed_us, j->waiting_us, j->attained_us, j->remaining_us, j->rho_milli, profile);
     for (size_t i = 0; i < j->n_places; i++)
         (void)buf_printf(out, " %u:%d", j->places[i].node, j->places[i].devices);
     (void)buf_printf(out, "\n");
@@ -312,6 +312,7 @@ static int read_job(struct snapshot *s, struct line *l)
     j->min = (int32_t)whole(l, 1, RATES_COUNT_MAX);
     j->max = (int32_t)whole(l, 1, RATES_COUNT_MAX);
     j->replica = (int32_t)whole(l, 0, RATES_COUNT_MAX);
+    j->stage = (int32_t)whole(l, 0, RATES_COUNT_MAX);
     j->workers = (int32_t)whole(l, 0, RATES_COUNT_MAX);
     j->types = (uint32_t)whole(l, 0, UINT32_MAX);
     j->hetero_ok = whole(l, 0, 1);

@@ -3,7 +3,7 @@
  * One line an item; the first says the format. Numbers are whole, times in microseconds, prices with all their digits:
  * parsing what was printed gives a snapshot with the same plan. Not tied to a thread.
  *
- *   muster-snapshot 1
+ *   muster-snapshot 2
  *   config POLICY MODE now round starve grace las hold spread
  *   prices P0 .. P15
  *   type NAME                      in their order, from 0

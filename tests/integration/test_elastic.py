@@ -156,6 +156,36 @@ def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(t
     assert not cluster.leftovers()
 
 
+def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp_path, corpus, shared_memory):
+    with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
+        cluster.start_agent("n1", "cpu:1=fast@0.2,cpu:1=slow@0.05")
+        if not wait_for("the agent to know", lambda: cluster.nodes() or cluster.agents["n1"].poll(), 30) \
+                or not cluster.nodes():
+            assert "needs a control group" in cluster.tail("agent-n1"), "where shares cannot be had that is said"
+            return
+        cluster.wait_nodes(["n1"])
+        for class_, steps in ("fast", 60), ("slow", 15):
+            spec = specs.train(corpus, steps=steps)
+            spec["devices"]["classes"] = [class_]
+            cluster.submit(spec)
+        for job in "j1", "j2":  # so the speed of each class is known
+            cluster.wait(job, "succeeded", 60)
+        spec = the_spec(corpus, 2, 2)
+        spec["train"]["steps"] = 40
+        alone = run_alone(tmp_path, spec, 1)
+        spec["parallel"].update(pp=2, schedule="auto")
+        job = cluster.submit(spec)["id"]
+        runs = wait_for("it to run", lambda: (j := cluster.job(job))["layout"] and j["assignment"] and j, 60)
+        assert runs["layout"]["pp"] == 2
+        assert [rank["class"] for rank in sorted(runs["assignment"], key=lambda rank: rank["rank"])] in (
+            ["fast", "slow"], ["slow", "fast"])
+        layers = runs["plan"]["settled"]["parallel"]["layers"]
+        layers = {rank["class"]: layers[rank["rank"]] for rank in runs["assignment"]}
+        assert layers["fast"] > layers["slow"] >= 1, layers
+        check_end(cluster, job, alone, 1)
+    assert not cluster.leftovers()
+
+
 def test_a_job_folds_onto_what_a_drained_and_a_lost_node_leave_and_grows_back(tmp_path, corpus, static):
     with Cluster(str(tmp_path), slots=2, server_args=QUICK) as cluster:
         cluster.start_agent("n2", "cpu:2")

@@ -303,6 +303,45 @@ static void a_guarantee_within_its_quota_takes_from_the_opportunistic(void **sta
     }
 }
 
+/* Two stages of two devices on three of one type and two of another: two of each, or none where they must not part. */
+static void a_pipeline_spans_types_between_its_stages_alone(void **state)
+{
+    const struct rates_profile p = { .points = { { { 4, 4000000 } }, { { 4, 2000000 } } }, .n = { 1, 1 } };
+    const struct sched_node nodes[] = { { .type = 0, .devices = 3 }, { .type = 1, .devices = 2 } };
+    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+
+    (void)state;
+    for (int stage = 0; stage <= 2; stage += 2)
+        for (int mode = SCHED_FAST; mode <= SCHED_FULL; mode++) {
+            struct sched_job job = { .id = 1, .min = 4, .max = 8, .replica = 4, .stage = stage, .workers = 4,
+                                     .types = 3, .hetero_ok = true, .home = -1, .weight_milli = 1000,
+                                     .rho_milli = 1000, .profile = &p };
+            struct sched_input in = { .config = { .mode = (enum sched_mode)mode, .now_us = S, .round_us = 60 * S,
+                                                  .starve_us = 100000 * S },
+                                      .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = &job,
+                                      .n_jobs = 1 };
+            struct sched_plan plan, next;
+            struct sched_shape s;
+
+            assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
+            s = plan.verdicts[0].shape;
+            if (stage == 0) {
+                assert_int_equal(plan.verdicts[0].action, SCHED_WAIT);
+            } else {
+                assert_int_equal(plan.verdicts[0].action, SCHED_START);
+                assert_true(s.type[0] == 0 && s.n[0] == 2 && s.type[1] == 1 && s.n[1] == 2);
+                assert_int_equal(s.rate_ups, 2700000); /* nine tenths of the mean */
+                in.config.mode = SCHED_FULL; /* once it runs it stays */
+                job.places = plan.places;
+                job.n_places = plan.n_places;
+                assert_int_equal(sched_schedule(&in, &next, NULL), 0);
+                assert_int_equal(next.verdicts[0].action, SCHED_KEEP);
+                sched_plan_clear(&next);
+            }
+            sched_plan_clear(&plan);
+        }
+}
+
 static void nobody_waits_for_ever(void **state)
 {
     struct world *w = world_new(7, 3, 25);
@@ -362,6 +401,7 @@ int main(void)
         cmocka_unit_test(a_cache_of_earlier_rounds_changes_no_plan),
         cmocka_unit_test(with_nothing_new_the_second_plan_is_the_first),
         cmocka_unit_test(a_guarantee_within_its_quota_takes_from_the_opportunistic),
+        cmocka_unit_test(a_pipeline_spans_types_between_its_stages_alone),
         cmocka_unit_test(nobody_waits_for_ever),
         cmocka_unit_test(bad_snapshots_are_refused_by_name),
     };

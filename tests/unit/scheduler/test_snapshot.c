@@ -12,15 +12,15 @@
 
 static const char *const types[] = { "cpu", "h200" };
 
-static const char sample[] = "muster-snapshot 1\n"
+static const char sample[] = "muster-snapshot 2\n"
                              "config muster fast 1000000000 60000000 1800000000 30000000 1 120000000 1\n"
                              "prices 0 0.5 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
                              "type cpu\ntype h200\n"
                              "tenant 0 -1 1000\n"
                              "node 0 4 0 0 0\nnode 1 2 0 0 2\n"
                              "profile\nrate 0 1 1000000\nrate 0 2 1900000\nrate 1 1 7000000\n"
-                             "job 3 0 0 5 1 4 1 4 3 1 0 -1 1000 5000000 0 5 5 0 -1 1000 0 0:2\n"
-                             "job 4 0 0 6 3 3 1 3 1 1 0 -1 4000 5000000 0 6 6 0 900000000 1000 0\n";
+                             "job 3 0 0 5 1 4 1 0 4 3 1 0 -1 1000 5000000 0 5 5 0 -1 1000 0 0:2\n"
+                             "job 4 0 0 6 3 3 1 0 3 1 1 0 -1 4000 5000000 0 6 6 0 900000000 1000 0\n";
 
 static void parse(const char *text, struct snapshot *ret)
 {
@@ -140,18 +140,18 @@ static void another_node_changes_the_answer(void **state)
 static void each_bad_line_is_named(void **state)
 {
     static const char *const bad[] = { "",
-                                       "muster-snapshot 2\n",
-                                       "muster-snapshot 1\nnonsense\n",
-                                       "muster-snapshot 1\nnode 0 4 0 0\n",
-                                       "muster-snapshot 1\nnode 0 4 0 0 0 0\n",
-                                       "muster-snapshot 1\nnode 16 4 0 0 0\n",
-                                       "muster-snapshot 1\nnode 0 x 0 0 0\n",
-                                       "muster-snapshot 1\nnode 0 99999999999999999999 0 0 0\n",
-                                       "muster-snapshot 1\nrate 0 1 5\n",
-                                       "muster-snapshot 1\nprofile\nrate 0 2 5\nrate 0 1 5\n",
-                                       "muster-snapshot 1\nprices 0 nan 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-                                       "muster-snapshot 1\nconfig best fast 0 0 0 0 0 0 0\n",
-                                       "muster-snapshot 1\njob 1 0 0 0 1 1 1 1 1 1 0 -1 1 0 0 0 0 0 -1 1000 0 0\n" };
+                                       "muster-snapshot 1\n",
+                                       "muster-snapshot 2\nnonsense\n",
+                                       "muster-snapshot 2\nnode 0 4 0 0\n",
+                                       "muster-snapshot 2\nnode 0 4 0 0 0 0\n",
+                                       "muster-snapshot 2\nnode 16 4 0 0 0\n",
+                                       "muster-snapshot 2\nnode 0 x 0 0 0\n",
+                                       "muster-snapshot 2\nnode 0 99999999999999999999 0 0 0\n",
+                                       "muster-snapshot 2\nrate 0 1 5\n",
+                                       "muster-snapshot 2\nprofile\nrate 0 2 5\nrate 0 1 5\n",
+                                       "muster-snapshot 2\nprices 0 nan 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+                                       "muster-snapshot 2\nconfig best fast 0 0 0 0 0 0 0\n",
+                                       "muster-snapshot 2\njob 1 0 0 0 1 1 1 0 1 1 1 0 -1 1 0 0 0 0 0 -1 1000 0 0\n" };
 
     (void)state;
     for (size_t i = 0; i < COUNT(bad); i++) {
