@@ -129,8 +129,11 @@ static int gpu_pin(struct device_queue *q, void *p, size_t bytes, struct merr *e
 
 static void gpu_unpin(struct device_queue *q, void *p)
 {
-    (void)q;
     (void)p;
+    (void)pthread_mutex_lock(&q->lock);
+    while (q->n)
+        (void)pthread_cond_wait(&q->changed, &q->lock);
+    (void)pthread_mutex_unlock(&q->lock);
     atomic_fetch_sub(&gpu.pinned, 1);
 }
 
