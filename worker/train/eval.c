@@ -5,6 +5,8 @@
 #include "base/try.h"
 #include "worker/train/train_impl.h"
 
+#define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
+
 static int load_samples(struct train *t, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
     int first = micro * t->micro, count = t->eval_sequences - first, length = t->info.length;
@@ -39,6 +41,15 @@ static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct
     return 0;
 }
 
+/* What the loss is held against; not when a run begins, which may be one that others wait for to go on. */
+static int count_unigram(struct train *t, struct merr *err)
+{
+    if (t->unigram_known || !t->data || t->info.train_tokens > UNIGRAM_TOKENS_MAX)
+        return 0;
+    t->unigram_known = true;
+    return data_unigram(t->data, &t->unigram, err);
+}
+
 static json_t *event(const struct train *t, double loss, double tokens)
 {
     json_t *e = json_pack("{s:s, s:I, s:f, s:I}", "type", "eval", "step", (json_int_t)t->step, "loss", loss, "tokens",
@@ -71,6 +82,7 @@ int train_evaluate(struct train *t, struct merr *err)
     loss = tree_sum(t->eval_sums, n) / tokens;
     if (t->mesh->rank != 0)
         return 0;
+    TRY(count_unigram(t, err));
     log_info("step %llu: held-out loss %.4f over %.0f tokens", (unsigned long long)t->step, loss, tokens);
     return report_event_take(t->report, event(t, loss, tokens), err);
 }

@@ -16,7 +16,6 @@
 #include "worker/train/fit.h"
 #include "worker/train/train_impl.h"
 
-#define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
 #define GEMM_SIDE 256
 #define GEMM_US 20000
 
@@ -570,8 +569,6 @@ static int train_run(struct train *t, struct merr *err)
     TRY(optim_check_replicas(t->optim, err));
     TRY(report_cut(t->report, t->step, err));
     TRY(train_batch_start(t, err));
-    if (t->data && t->mesh->rank == 0 && t->eval_micros > 0 && t->info.train_tokens <= UNIGRAM_TOKENS_MAX)
-        TRY(data_unigram(t->data, &t->unigram, err));
     return train_loop(t, err);
 }
 

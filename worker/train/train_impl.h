@@ -87,7 +87,8 @@ struct train {
     struct pack heldout;                /* of documents */
     struct schedule *eval_schedule;     /* NULL: nothing to evaluate here */
     double *eval_sums;                  /* [eval_micros losses, eval_micros counts of targets] */
-    double unigram;
+    double unigram;                     /* entropy of the training tokens, once it is known */
+    bool unigram_known;
 
     const struct kern_ops *k;
     struct kern_stream *stream;
