@@ -217,6 +217,16 @@ static void digest(const char *dir, uint64_t step, char ret[33])
     mck_free(c);
 }
 
+static void expect_done(struct mck_writer *w)
+{
+    struct mck_done d;
+
+    assert_int_equal(mck_drain(w, clock_mono_us() + WAIT_US, NULL), 0);
+    assert_int_equal(mck_next_done(w, &d), 1);
+    if (d.code)
+        fail_msg("step %llu: %s", (unsigned long long)d.step, d.err.text);
+}
+
 /* The arena as it is after some updates, bucket by bucket. */
 static void update(struct arena *a, int bucket, uint64_t step)
 {
@@ -252,7 +262,7 @@ static void updates_behind_their_gates_save_what_standing_still_saves(void **sta
             assert_true(r == 0 || r == -EBUSY);
             if (r == 0) {
                 assert_int_equal(mck_begin_sync(still, step, kv, NULL), 0);
-                assert_int_equal(mck_drain(still, clock_mono_us() + WAIT_US, NULL), 0);
+                expect_done(still);
                 saved++;
             }
             json_decref(kv);
