@@ -88,9 +88,9 @@ def interrupted(job, folder, **layout):
     return memory
 
 
-def damage(memory, step):
+def damage(memory, step, chunk=0):
     with open(memory / f"step-{step:08d}" / "rank-00000.mck", "r+b") as f:
-        f.seek(5000)
+        f.seek(5000 + (chunk << 20))
         f.write(b"\xff" * 64)
 
 
@@ -124,6 +124,18 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before_it_and_that_to_the_disk(
     resumed, run = go_on(job, tmp_path, newer + 1, generation=3)
     assert [tier for _, tier in resumed] == ["disk"] and resumed[0][0] % 20 == 0
     assert [e["step"] for e in run.events("note") if "fails its checksum" in e["message"]] == [newer, older]
+
+
+def test_a_run_that_finds_only_damage_starts_afresh(job, tmp_path):
+    """What was read before the damage was met, weights and first moments, is no part of it."""
+    memory = interrupted(job, tmp_path)
+    shutil.rmtree(tmp_path / "job" / "checkpoints")
+    for step in snapshots(memory):
+        damage(memory, step, 2)
+    resumed, run = go_on(job, tmp_path, 8, generation=2)
+    assert resumed == [] and len([e for e in run.events("note") if "fails its checksum" in e["message"]]) == 2
+    alone = ranks.train(job, str(tmp_path / "alone"))
+    assert [m["loss"] for m in run.metrics() if m["generation"] == 2] == [m["loss"] for m in alone.metrics()]
 
 
 def test_jobs_hold_no_more_of_a_nodes_memory_than_its_limit(job, tmp_path):

@@ -67,21 +67,25 @@ void train_keep_touch(struct train *t)
     }
 }
 
-void train_keep_clear(struct train *t)
+void train_state_clear(struct train *t)
 {
     const struct optim_range *r = optim_ranges(t->optim);
 
-    if (!t->keep || t->keep_cleared)
-        return;
-    (void)keep_mark_drop(t->run.memory, NULL); /* before what it stands for goes */
-    t->keep_cleared = true;
-    if (!keep_was_used(t->keep))
-        return;
     memset(t->weights, 0, t->params.weight_n * sizeof(float));
     for (int i = 0; i < 2; i++) {
         memset(optim_m(t->optim) + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
         memset(optim_v(t->optim) + r[i].state, 0, (r[i].end - r[i].begin) * sizeof(float));
     }
+}
+
+void train_keep_clear(struct train *t)
+{
+    if (!t->keep || t->keep_cleared)
+        return;
+    (void)keep_mark_drop(t->run.memory, NULL); /* before what it stands for goes */
+    t->keep_cleared = true;
+    if (keep_was_used(t->keep))
+        train_state_clear(t);
 }
 
 bool train_kept(const struct train *t, uint64_t *ret_step)

@@ -86,6 +86,7 @@ struct source {
     uint64_t limit[SOURCES]; /* each has been tried down to here */
     struct candidate c;
     double load_s;
+    bool touched;   /* something was read, whole or not */
     int64_t mended; /* step that was mended last */
 };
 
@@ -232,6 +233,7 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
             return s->limit[TIER_DISK] == UINT64_MAX ? 0 :
                 merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", t->run.checkpoints, why.text);
         TRY(load_candidate(t, s, &code, &why, err));
+        s->touched = true;
         TRY(everyone(t, code, &all, err));
         if (all && s->c.tier == TIER_KEPT)
             TRY(train_adopt(t, err));
@@ -266,6 +268,8 @@ static int resume(struct train *t, struct merr *err)
 
         r = told < 0 ? told : r;
     }
+    if (r == 0 && s.touched)
+        train_state_clear(t); /* of what could not be read to its end */
     recover_free(s.memory);
     return r;
 }

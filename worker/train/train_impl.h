@@ -169,6 +169,8 @@ void train_keep_open(struct train *t, size_t arena_bytes);
 int train_keep_agree(struct train *t, struct merr *err);
 /* Once all is allocated: have it mapped. */
 void train_keep_touch(struct train *t);
+/* Zeros for weights and moments, as they are when a run begins. */
+void train_state_clear(struct train *t);
 /* All bytes that earlier generations left there are zero from now on. */
 void train_keep_clear(struct train *t);
 /* Steps done by the state that the generation before has left. False: there is none. */
