@@ -109,11 +109,39 @@ static void fill_drop(struct mck_writer *w, const struct attempt *a)
     w->fill_len = 0;
 }
 
+/* What is half filled is not for a: on its way with it, or away if its own attempt has ended. */
+static void fill_end(struct mck_writer *w, const struct attempt *a)
+{
+    struct attempt *old = w->filling;
+    bool lives;
+
+    (void)pthread_mutex_lock(&w->lock);
+    lives = old->used && old->serial == w->fill_serial && !old->code;
+    if (lives && old == a) {
+        (void)pthread_mutex_unlock(&w->lock);
+        return;
+    }
+    if (lives)
+        old->to_encode++; /* it stays until its bytes are queued */
+    else
+        fill_drop(w, old);
+    (void)pthread_mutex_unlock(&w->lock);
+    if (!lives)
+        return;
+    fill_flush(w);
+    (void)pthread_mutex_lock(&w->lock);
+    old->to_encode--;
+    (void)pthread_cond_broadcast(&w->commit);
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
 /* Have room for a chunk. False when the attempt failed meanwhile. */
 static bool fill_reserve(struct mck_writer *w, struct attempt *a)
 {
     bool ok;
 
+    if (w->filling)
+        fill_end(w, a);
     if (w->fill_out != NO_SLOT && w->fill_len + MCK_CHUNK > MCK_SLOT)
         fill_flush(w);
     if (w->fill_out != NO_SLOT)
@@ -125,6 +153,7 @@ static bool fill_reserve(struct mck_writer *w, struct attempt *a)
     if (ok) {
         w->fill_out = w->free_out[--w->free_outs];
         w->filling = a;
+        w->fill_serial = a->serial;
     }
     (void)pthread_mutex_unlock(&w->lock);
     return ok;
@@ -228,7 +257,7 @@ static void write_tail(struct mck_writer *w, struct attempt *a)
     uint32_t len = 0, n;
     int r;
 
-    if (w->filling == a)
+    if (w->filling == a && w->fill_serial == a->serial)
         fill_flush(w);
     if (a->encode_us > 0 && a->codec != CHUNK_RAW)
         w->encode_rate = (double)a->encode_bytes * 1e6 / (double)a->encode_us;

@@ -113,6 +113,7 @@ struct mck_writer {
 
     struct chunk_coder *coder; /* of the encode thread, as are these */
     struct attempt *filling;
+    uint64_t fill_serial; /* of filling: its place may be another's by now */
     int fill_out;
     uint32_t fill_len;
     double disk_rate, encode_rate; /* bytes a second, moving averages; 0: not known */
