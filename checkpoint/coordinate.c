@@ -61,7 +61,7 @@ static void sweep(const char *folder, const uint8_t uuid[16], bool ours, uint32_
 
     coordinate_tag(uuid, tag);
     while (d && (e = readdir(d))) {
-        unsigned rank;
+        unsigned rank = 0;
         bool data = sscanf(e->d_name, "rank-%5u.mck", &rank) == 1;
 
         (void)snprintf(name, sizeof(name), "rank-%05u.mck", rank);

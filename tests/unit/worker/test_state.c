@@ -50,7 +50,8 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int ra
     oc.mesh = r->mesh;
     oc.weights = r->w;
     assert_int_equal(optim_new(&oc, &r->o, NULL), 0);
-    v = (struct state_view){&r->p, &r->mesh, zero, r->w, optim_ranges(r->o), optim_m(r->o), optim_v(r->o)};
+    v = (struct state_view){.params = &r->p, .mesh = &r->mesh, .zero = zero, .weights = r->w,
+                            .range = optim_ranges(r->o), .m = optim_m(r->o), .v = optim_v(r->o)};
     /* moments that say where they belong: the weights themselves */
     for (int i = 0; i < 2; i++) {
         const struct optim_range *q = &v.range[i];
