@@ -8,6 +8,7 @@ one rank's losses; where they have others, runs of different versions have been 
 """
 import argparse
 import json
+import math
 import os
 import shutil
 import sys
@@ -64,8 +65,10 @@ def path(points, at):
     return "M" + "L".join("%.1f %.1f" % at(x, y) for x, y in points)
 
 
-def frame(lines, title, top, height, low, high, steps, marks):
-    """A chart's frame; its function from (step, value) to a place."""
+def frame(lines, title, top, height, span, steps, marks):
+    """A chart's frame; its function from (step, value) to a place. span: the least and the greatest value."""
+    low, high = span
+
     def at(x, y):
         return (LEFT + x / steps * (WIDTH - LEFT - RIGHT), top + (high - y) / (high - low) * height)
 
@@ -74,7 +77,29 @@ def frame(lines, title, top, height, low, high, steps, marks):
         x, y = at(0, mark)
         lines.append('<path d="M%.1f %.1fH%d" stroke="#8886" fill="none"/>' % (x, y, WIDTH - RIGHT))
         lines.append('<text x="%d" y="%.1f" text-anchor="end">%g</text>' % (LEFT - 6, y + 4, mark))
+    for step in range(0, steps + 1, max(1, steps // 4)):
+        x, y = at(step, low)
+        lines.append('<text x="%.1f" y="%d" text-anchor="middle">%d</text>' % (x, y + 15, step))
     return at
+
+
+def marks_around(values, apart):
+    """Multiples of `apart` from below all values to above them."""
+    first, last = math.floor(min(values) / apart), math.ceil(max(values) / apart)
+    return [n * apart for n in range(first, max(last, first + 1) + 1)]
+
+
+def chart(lines, title, top, height, curves, apart, steps):
+    """curves: {name: [(step, value)]}."""
+    marks = marks_around([y for points in curves.values() for _, y in points], apart)
+    at = frame(lines, title, top, height, (marks[0], marks[-1]), steps, marks)
+    for name, points in curves.items():
+        lines.append('<path d="%s" %s/>' % (path(points, at), style(name)))
+
+
+def style(name):
+    precision, layout = name.split("-")
+    return 'fill="none" stroke="%s" stroke-width="1.4" stroke-dasharray="%s"' % (COLOURS[precision], DASHES[layout])
 
 
 def picture(runs, steps):
@@ -82,22 +107,19 @@ def picture(runs, steps):
     width = max(1, steps // 100)
     lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" '
              'fill="#777">' % (WIDTH, HEIGHT)]
-    high = HEIGHT - TOP - GAP - BELOW - 60
-    at = frame(lines, "training loss, nats a byte (means of %d steps)" % width, TOP, high, 1, 6, steps, range(1, 7))
-    below = frame(lines, "less that of f32 on one rank", TOP + high + GAP, BELOW, -0.02, 0.02, steps,
-                  (-0.02, -0.01, 0, 0.01, 0.02))
-    x, y = LEFT, HEIGHT - 40
+    high = HEIGHT - TOP - GAP - BELOW - 70
+    chart(lines, "training loss, nats a byte (means of %d steps)" % width, TOP, high,
+          {name: smooth(run["loss"], width) for name, run in runs.items()}, 0.5, steps)
+    if "f32-1" in runs:
+        first = runs["f32-1"]["loss"]
+        chart(lines, "less that of f32 on one rank", TOP + high + GAP, BELOW,
+              {name: smooth([a - b for a, b in zip(run["loss"], first)], width) for name, run in runs.items()},
+              0.01, steps)
+    x, y = LEFT, HEIGHT - 30
     for name, run in runs.items():
         precision, layout = name.split("-")
-        style = 'fill="none" stroke="%s" stroke-width="1.4" stroke-dasharray="%s"' % (COLOURS[precision],
-                                                                                     DASHES[layout])
-        lines.append('<path d="%s" %s/>' % (path(smooth(run["loss"], width), at), style))
-        if "f32-1" in runs:
-            off = [a - b for a, b in zip(run["loss"], runs["f32-1"]["loss"])]
-            near = [(s, max(-0.02, min(0.02, v))) for s, v in smooth(off, width)]
-            lines.append('<path d="%s" %s/>' % (path(near, below), style))
         lines.append('<path d="M%d %dh30" %s/><text x="%d" y="%d">%s, %s: %.4f</text>' % (
-            x, y, style, x + 36, y + 4, precision, "1 rank" if layout == "1" else layout[:2] + "=2",
+            x, y, style(name), x + 36, y + 4, precision, "1 rank" if layout == "1" else layout[:2] + "=2",
             run["held_out"][-1]))
         x, y = (x + 205, y) if x + 400 < WIDTH else (LEFT, y + 20)
     lines.append('<text x="%d" y="20" font-size="15" font-weight="600">small on the quickstart\'s text, %d steps; '
