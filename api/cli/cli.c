@@ -226,7 +226,7 @@ static int take_option(struct cli *c, int argc, char **argv, int *i)
     }
     if (own && may_repeat(own)) {
         if (c->n_many == CLI_MANY_MAX)
-            return cli_fail(CLI_USAGE, "more than %d --%s", CLI_MANY_MAX, own->name);
+            return cli_fail(CLI_USAGE, "more than %d --%s; leave some out", CLI_MANY_MAX, own->name);
         c->many[c->n_many++] = value;
     }
     if (own) {
