@@ -184,17 +184,18 @@ def pair(folder, elastic, seconds_long):
     return done
 
 
-def tree_and_plain(folder, quick):
+def tree_and_plain(folder, quick, context):
     """Step times of two replicas in alternating runs: a tree over 8 virtual workers, and one virtual worker a replica,
-    which is plain: micro-batches added up in one buffer, then one reduce-scatter and all-gather over the replicas."""
+    which is plain: micro-batches added up in one buffer, then one reduce-scatter and all-gather over the replicas. A
+    virtual worker has one sequence a step, so `context` is the work that pays for adding up its gradients."""
     times = {8: [], 2: []}
     for turn in range(1 if quick else 4):
         for workers, into in times.items():
             spec = the_spec(folder, 6 if quick else 10, 2, 2, quick)
             spec["train"]["batch"] = {"sequences": 8, "micro": 1}
-            spec["train"]["model"].update({"layers": 4, "hidden": 256, "heads": 4, "context": 64})
+            spec["train"]["model"].update({"layers": 4, "hidden": 256, "heads": 4, "context": context})
             spec["parallel"]["virtual_workers"] = workers
-            where = os.path.join(folder, f"v{workers}-{turn}")
+            where = os.path.join(folder, f"c{context}-v{workers}-{turn}")
             path = os.path.join(folder, "spec.json")
             with open(path, "w", encoding="ascii") as f:
                 json.dump(spec, f)
@@ -205,8 +206,10 @@ def tree_and_plain(folder, quick):
 
 
 def bench_tree(folder, quick):
-    tree, plain = tree_and_plain(folder, quick)
-    row("tree_vs_ring", plain / tree, "1", "the same batch with one virtual worker a replica", plain / tree)
+    for name, context in (("tree_vs_ring", 512), ("tree_vs_ring_64_tokens", 64)):
+        tree, plain = tree_and_plain(folder, quick, context)
+        row(name, plain / tree, "1", f"the same batch with one virtual worker a replica, {context} tokens a virtual worker",
+            plain / tree)
 
 
 def bench_rescale(folder, quick):
