@@ -208,8 +208,8 @@ def tree_and_plain(folder, quick, context):
 def bench_tree(folder, quick):
     for name, context in (("tree_vs_ring", 512), ("tree_vs_ring_64_tokens", 64)):
         tree, plain = tree_and_plain(folder, quick, context)
-        row(name, plain / tree, "1", f"the same batch with one virtual worker a replica, {context} tokens a virtual worker",
-            plain / tree)
+        reference = f"the same batch with one virtual worker a replica; {context} tokens a virtual worker"
+        row(name, plain / tree, "1", reference, plain / tree)
 
 
 def bench_rescale(folder, quick):

@@ -271,8 +271,8 @@ static void make_cluster(struct sim_setup *s, struct world *w)
     s->clock_us = cpu_us;
 }
 
-/* Jobs that arrive evenly; their lengths differ by a factor of twenty times chance. load: work that arrives over what the
- * cluster does meanwhile, at the jobs' least counts. */
+/* Jobs that arrive evenly; their lengths differ by a factor of twenty times chance. load: work that arrives over what
+ * the cluster does meanwhile, at the jobs' least counts. */
 static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs, double load)
 {
     double span_s = 259.2 * (double)jobs, work = 0; /* 30 days for 10,000 */
