@@ -423,6 +423,12 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
         json_decref(o);
         return;
     }
+    if (strcmp(type, "links") == 0) { /* is of the nodes, not of the job */
+        if (e && e->job.generation == generation)
+            links_learn(c, &e->job, o);
+        json_decref(o);
+        return;
+    }
     (void)snprintf(actor, sizeof(actor), "rank:%d", (int)json_integer_value(json_object_get(o, "rank")));
     if (strcmp(type, "checkpoint") == 0 || strcmp(type, "eval") == 0)
         kept = type;
@@ -620,6 +626,8 @@ void agents_register(struct core *c, struct call *call)
     const char *boot = json_string_value(json_object_get(b, "boot_id"));
     uint64_t vanishing[CORE_SLOTS_MAX];
     json_t *stale, *forget;
+    struct link_nic nic;
+    struct merr err;
     struct node *n;
     size_t n_vanishing;
     bool rebooted;
@@ -629,6 +637,10 @@ void agents_register(struct core *c, struct call *call)
         call_problem(call, 422, "register-invalid",
                      "a registration wants 'node' (letters, digits, '.', '_', '-') and "
                      "'incarnation'");
+        return;
+    }
+    if (links_read_nic(b, &nic, &err) < 0) {
+        call_problem(call, 422, "register-invalid", "%s", err.text);
         return;
     }
     n = node_add(c, name);
@@ -653,7 +665,7 @@ void agents_register(struct core *c, struct call *call)
     n->registered = true;
     agents_see(c, n, clock_mono_us());
     gpus_take(c, n, b);
-    links_take(c, n, b);
+    links_take_nic(c, n, &nic);
     agents_store(c, n);
     stale = json_array();
     forget = json_array();

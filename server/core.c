@@ -589,6 +589,7 @@ void core_free(struct core *c)
     for (size_t i = 0; i < c->n_nodes; i++) {
         json_decref(c->nodes[i]->gpus);
         free(c->nodes[i]->slots);
+        free(c->nodes[i]->links);
         free(c->nodes[i]);
     }
     for (size_t i = 0; i < c->n_out; i++)
@@ -612,6 +613,8 @@ static int load_all(struct core *c, struct merr *err)
         r = agents_load(c, err);
     if (r == 0)
         r = classes_load(c, err);
+    if (r == 0)
+        r = links_load(c, err);
     if (r == 0)
         r = projects_load(c, err);
     if (r == 0)

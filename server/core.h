@@ -115,6 +115,7 @@ struct entry { /* a job of the working set: it has not ended */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;
+    bool measure_links;        /* its run shall tell how fast its nodes reach each other */
     bool hand_over;            /* its next run is on the same node: state need not leave its memory */
     int64_t drain_deadline_us; /* monotonic; 0: none */
     struct rendezvous_key *keys;
@@ -137,6 +138,16 @@ struct slot {
     int threads, memory_mib; /* 0: not told */
 };
 
+struct node;
+
+#define NODE_LINKS_MAX PLAN_PARTS_MAX
+
+struct link { /* from a node to another, measured */
+    const struct node *to;
+    double bytes_per_s;
+    int64_t at_us; /* wall */
+};
+
 struct node {
     char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
     char boot_id[64], incarnation[64];
@@ -149,6 +160,8 @@ struct node {
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
     enum plan_nic nic;             /* that links it to others */
     double nic_gbit_s;             /* 0: not told */
+    struct link *links;            /* by the names of the others; at most NODE_LINKS_MAX */
+    size_t n_links;
     struct slot *slots;
     size_t n_slots;
     size_t row, n_rows; /* of the snapshot being taken */
@@ -398,10 +411,20 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
 json_t *plans_view(const struct job *j); /* its plan with what was measured; new, null: it has none */
 
 /* links.c: how nodes reach each other. Nets are new; NULL: all links are taken to be alike, or no memory */
-void links_take(struct core *c, struct node *n, const json_t *body); /* "nic" of a registration */
-json_t *links_view(const struct node *n);                            /* new; NULL: nothing was told */
-struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, double between_bytes_per_s);
-struct plan_net *links_of_class(const struct core *c, int class_, int devices, double between_bytes_per_s);
+struct link_nic {
+    enum plan_nic family;
+    double gbit_s; /* 0: not told */
+};
+/* "nic" of a registration. 0, or -EINVAL with words. */
+int links_read_nic(const json_t *body, struct link_nic *ret, struct merr *err);
+void links_take_nic(struct core *c, struct node *n, const struct link_nic *nic);
+json_t *links_nic_view(const struct node *n); /* new; NULL: nothing was told */
+json_t *links_view(const struct node *n);     /* new; NULL: nothing was measured */
+int links_load(struct core *c, struct merr *err); /* after the nodes */
+bool links_due(struct core *c, const struct job *j); /* whether its run should measure */
+void links_learn(struct core *c, const struct job *j, const json_t *event); /* what a rank of its run measured */
+struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, const struct plan_site *site);
+struct plan_net *links_of_class(const struct core *c, int class_, int devices, const struct plan_site *site);
 struct plan_result;
 /* Put the places, those of links_of_places(), into the order of the plan. False: no memory, and they are as before. */
 bool links_lay(const struct plan_result *plan, struct job_place *p, size_t n);

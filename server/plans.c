@@ -120,7 +120,7 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
     site.node_devices = node_most;
     if (site.group[0].n > e->job.max)
         site.group[0].n = e->job.max;
-    site.net = *ret_net = links_of_class(c, best, site.group[0].n, site.between.bytes_per_s);
+    site.net = *ret_net = links_of_class(c, best, site.group[0].n, &site);
     *ret = site;
     return true;
 }
@@ -223,7 +223,7 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
 
     if (!site_of_places(c, p, n, job.bf16, &site))
         return merr_set(err, -ENOENT, "its devices are not known any more");
-    site.net = net = links_of_places(c, p, n, site.between.bytes_per_s);
+    site.net = net = links_of_places(c, p, n, &site);
     if (e->planned_for > 0) { /* the replica that the round counted with: the job may grow by such */
         same.tp = e->facts.tp;
         same.pp = e->facts.pp;

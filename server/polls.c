@@ -50,12 +50,12 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
     (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
     if (e->open && j->plan)
         (void)spec_settle(spec, j->plan);
-    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?, s:o*}", "job", id,
+    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?, s:o*, s:b}", "job", id,
                      "generation", (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir,
                      "layout", "tp",
                      j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
                      (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec",
-                     spec, "leaves", leaves_of(j));
+                     spec, "leaves", leaves_of(j), "measure_links", e->measure_links);
 }
 
 static json_t *assignments_json(struct core *c, const struct node *n)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define PLAN_PARTS_MAX 256
+#define PLAN_NIC_GBIT_MAX 1e5
 
 enum plan_nic { PLAN_NIC_UNKNOWN, PLAN_NIC_ETHERNET, PLAN_NIC_ROCE, PLAN_NIC_INFINIBAND, PLAN_NICS };
 

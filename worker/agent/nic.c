@@ -9,8 +9,6 @@
 
 #include "base/io.h"
 
-#define GBIT_MAX 1e5
-
 int nic_parse(const char *text, struct nic *ret, struct merr *err)
 {
     const char *at = strchr(text, '@');
@@ -22,7 +20,7 @@ int nic_parse(const char *text, struct nic *ret, struct merr *err)
     nic.family = plan_nic_parse(family);
     if (at)
         nic.gbit_s = strtod(at + 1, &end);
-    if (nic.family == PLAN_NIC_UNKNOWN || *end || (at && !(nic.gbit_s > 0 && nic.gbit_s <= GBIT_MAX)))
+    if (nic.family == PLAN_NIC_UNKNOWN || *end || (at && !(nic.gbit_s > 0 && nic.gbit_s <= PLAN_NIC_GBIT_MAX)))
         return merr_set(err, -EINVAL, "'%s' is no NIC: want infiniband, roce or ethernet, with @ and Gbit/s if known",
                         text);
     *ret = nic;
@@ -58,7 +56,7 @@ static struct nic port_of(const char *folder, const char *device, const char *po
                  : strcmp(text, "Ethernet") == 0 ? PLAN_NIC_ROCE
                                                  : PLAN_NIC_UNKNOWN;
     nic.gbit_s = strtod(attribute(folder, device, port, "rate", text, sizeof(text)), NULL);
-    nic.gbit_s = nic.gbit_s > 0 && nic.gbit_s <= GBIT_MAX ? nic.gbit_s : 0;
+    nic.gbit_s = nic.gbit_s > 0 && nic.gbit_s <= PLAN_NIC_GBIT_MAX ? nic.gbit_s : 0;
     return nic;
 }
 

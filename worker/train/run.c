@@ -168,6 +168,7 @@ static int read_document(const json_t *doc, int rank, struct run *r, struct merr
     if (limit && json_integer_value(limit) < 1)
         return merr_set(err, -EINVAL, "'memory_limit' in assignment.json is not a number from 1");
     r->memory_limit = (uint64_t)json_integer_value(limit);
+    r->measure_links = json_is_true(json_object_get(doc, "measure_links"));
     TRY(size_field(doc, "threads", 1, 1024, &r->threads, err));
     TRY(read_layout(doc, rank, r, err));
     TRY(read_nodes(doc, r, err));

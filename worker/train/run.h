@@ -2,6 +2,7 @@
 #ifndef MUSTER_WORKER_TRAIN_RUN_H
 #define MUSTER_WORKER_TRAIN_RUN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ struct run {
     char no_memory[MERR_TEXT_MAX]; /* why the agent could make none; "": it was not to */
     char job[SPEC_NAME_MAX], node[SPEC_NAME_MAX];
     uint64_t generation;
+    bool measure_links; /* the server wants to know how fast nodes reach each other */
     struct mesh mesh;
     int world, threads;
     int *node_of; /* [world]: ranks with equal numbers are on one node */

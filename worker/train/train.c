@@ -308,6 +308,7 @@ static int open_world(struct train *t, struct merr *err)
         log_info("sums of large tensors %s: %s", comm_device_used(t->world) ? "stay on GPUs" : "go through the host",
                  comm_device_said(t->world));
     TRY(open_groups(t, err));
+    TRY(train_measure_links(t, err));
     TRY(train_keep_agree(t, err));
     return open_wires(t, err);
 }

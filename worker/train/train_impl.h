@@ -128,6 +128,9 @@ struct train {
 /* train.c: let auto decide how the groups of one kind travel; between steps. */
 int train_tune(struct train *t, int kind, struct merr *err);
 
+/* links.c: let nodes measure how fast they reach each other, if one was asked to, and tell the server. All ranks. */
+int train_measure_links(struct train *t, struct merr *err);
+
 /* batch.c: open the corpus; plan sizes of steps and evaluations; begin to read documents from t->step on. */
 int train_batch_open(struct train *t, struct merr *err);
 int train_batch_plan(struct train *t, struct merr *err);
