@@ -1,5 +1,6 @@
 #include "tests/unit/test.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -61,6 +62,35 @@ static void the_binary_search_is_as_good_as_trying_all(void **state)
     }
 }
 
+/* What the devices can do less what they waste (EasyScale 2022) is the workers over the slowest one's time. */
+static void throughput_is_workers_over_the_slowest_ones_time(void **state)
+{
+    uint32_t at = 0;
+
+    (void)state;
+    for (int run = 0; run < 2000; run++) {
+        struct rates_est p[4];
+        size_t n = 1 + draw(&at, 4);
+        int32_t workers = 1 + (int32_t)draw(&at, 40), laid = 0;
+        double slowest = 0, able = 0, waste = 0;
+
+        for (size_t k = 0; k < n; k++)
+            p[k] = (struct rates_est){ .devices = 1 + (int32_t)draw(&at, 5), .worker_ns = 1 + draw(&at, 50) };
+        assert_true(rates_map_workers(p, n, workers) > 0);
+        for (size_t k = 0; k < n; k++)
+            if (p[k].devices > p[k].fewer && (double)p[k].each * (double)p[k].worker_ns > slowest)
+                slowest = (double)p[k].each * (double)p[k].worker_ns;
+        for (size_t k = 0; k < n; k++) {
+            able += p[k].devices / (double)p[k].worker_ns;
+            waste += p[k].devices * (1 / (double)p[k].worker_ns - p[k].each / slowest);
+            laid += p[k].devices * p[k].each;
+        }
+        waste += (laid - workers) / slowest;
+        if (fabs(able - waste - workers / slowest) > 1e-9 * able)
+            fail_msg("run %d: %g less %g is not %d over %g", run, able, waste, workers, slowest);
+    }
+}
+
 static void counts_between_measured_ones_lie_between_their_rates(void **state)
 {
     static struct rates_profile p = { .n = { 3, 1 },
@@ -97,6 +127,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_binary_search_is_as_good_as_trying_all),
+        cmocka_unit_test(throughput_is_workers_over_the_slowest_ones_time),
         cmocka_unit_test(counts_between_measured_ones_lie_between_their_rates),
         cmocka_unit_test(a_mix_is_worth_its_slowest_device_and_none_when_it_idles),
     };

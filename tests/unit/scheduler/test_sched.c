@@ -76,10 +76,19 @@ static struct sched_plan decide(const struct world *w)
     return p;
 }
 
+/* Whether what must not be touched is on nodes that all stand. */
+static bool is_pinned(const struct world *w, const struct sched_job *j)
+{
+    for (size_t k = 0; k < j->n_places; k++)
+        if (j->places[k].devices > w->nodes[j->places[k].node].devices)
+            return false;
+    return j->fixed && j->n_places > 0;
+}
+
 /* Every rule that a plan must keep. */
 static void hold(const struct world *w, const struct sched_plan *p)
 {
-    int32_t node[NODES_MAX] = { 0 }, tenant[3] = { 0 };
+    int32_t node[NODES_MAX] = { 0 }, spread[NODES_MAX] = { 0 }, tenant[3] = { 0 };
 
     for (size_t i = 0; i < w->in.n_jobs; i++) {
         const struct sched_verdict *v = &p->verdicts[i];
@@ -91,12 +100,15 @@ static void hold(const struct world *w, const struct sched_plan *p)
 
             n += at->devices;
             node[at->node] += at->devices;
+            spread[at->node] += v->n > 1 && v->shape.type[1] < 0;
             if (!(j->types >> w->nodes[at->node].type & 1))
                 fail_msg("seed %u job %zu: on a type that it may not use", w->seed, i);
             if (j->home >= 0 && !j->hetero_ok && w->nodes[at->node].type != j->home)
                 fail_msg("seed %u job %zu: changed its type", w->seed, i);
         }
         tenant[j->tenant] += n;
+        if (is_pinned(w, j) && v->action != SCHED_KEEP)
+            fail_msg("seed %u job %zu: it runs, is fixed and was changed", w->seed, i);
         if (n != size || (n > 0 && (n < j->min || n > j->max)))
             fail_msg("seed %u job %zu: %d devices, shape %d, range %d to %d", w->seed, i, n, size, j->min, j->max);
         if (v->shape.type[1] >= 0 && (!j->hetero_ok || j->workers == 0))
@@ -110,9 +122,12 @@ static void hold(const struct world *w, const struct sched_plan *p)
             assert_int_equal(lie, j->workers);
         }
     }
-    for (size_t i = 0; i < w->in.n_nodes; i++)
+    for (size_t i = 0; i < w->in.n_nodes; i++) {
         if (node[i] > w->nodes[i].devices)
             fail_msg("seed %u node %zu: %d of %d devices", w->seed, i, node[i], w->nodes[i].devices);
+        if (spread[i] > 1)
+            fail_msg("seed %u node %zu: %d jobs that are on other nodes, too", w->seed, i, spread[i]);
+    }
     for (int t = 0; t < 3; t++)
         if (w->tenants[t].borrow >= 0 && tenant[t] > w->tenants[t].quota + w->tenants[t].borrow)
             fail_msg("seed %u tenant %d: %d devices", w->seed, t, tenant[t]);

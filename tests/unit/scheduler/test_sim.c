@@ -126,6 +126,51 @@ static void an_elastic_job_grows_when_its_neighbour_ends(void **state)
     sim_setup_clear(&s);
 }
 
+/* When the only node fails first: the capacity is 0 from then on. */
+static int64_t first_failure_us(struct sim_setup *s)
+{
+    struct sim_result r = run(s, "a,0,lin,4,4,0,100000,1,,*,0\n");
+    int64_t at = -1;
+
+    for (size_t i = 0; i < r.n_samples && at < 0; i++)
+        at = r.samples[i].capacity == 0 ? r.samples[i].at_us : -1;
+    assert_true(at > 0);
+    sim_result_clear(&r);
+    return at;
+}
+
+/* At one instant: what is done goes before the failure of its node, what comes is there for the same round, and at a
+ * tick that round is a full one. */
+static void events_of_one_instant_have_their_order(void **state)
+{
+    struct sim_setup s;
+    struct sim_result r;
+    char lines[256];
+    int64_t at;
+
+    (void)state;
+    make_setup(&s, 1);
+    s.mtbf_us = 3000 * S;
+    s.repair_us = 900 * S;
+    at = first_failure_us(&s);
+    assert_true(at > 20 * S);
+    (void)snprintf(lines, sizeof(lines), "a,%lld.%06lld,lin,1,1,0,20,1,,*,0\nb,%lld.%06lld,lin,1,1,0,5,1,,*,0\n",
+                   (long long)(at / S - 20), (long long)(at % S), (long long)(at / S), (long long)(at % S));
+    r = run(&s, lines);
+    assert_int_equal(r.jobs[0].finish_us, at); /* done, and nothing of it lost */
+    assert_int_equal(r.lost_steps_u, 0);
+    assert_true(r.jobs[1].start_us >= at + 900 * S); /* came when the node was gone */
+    sim_result_clear(&r);
+    s.mtbf_us = 0;
+    r = run(&s, "a,0,lin,4,4,0,400,1,,*,0\nb,100,lin,4,4,0,400,1,,*,0\nc,120,lin,4,4,0,4,1,,*,0\n");
+    assert_int_equal(r.jobs[0].finish_us, 100 * S);
+    assert_int_equal(r.jobs[1].start_us, 100 * S); /* a's end and b's coming are of one round */
+    assert_int_equal(r.fast.n, 2);                 /* at 100 and 200 s; c comes at a tick */
+    assert_int_equal(r.full.n, 4);
+    sim_result_clear(&r);
+    sim_setup_clear(&s);
+}
+
 /* n jobs that come within so long. */
 static void random_trace(char *text, size_t size, int n, int within_s)
 {
@@ -136,6 +181,39 @@ static void random_trace(char *text, size_t size, int n, int within_s)
 
         at += (size_t)snprintf(text + at, size - at, "j%d,%d,lin,%d,%d,%d,%d,1,,*,0\n", i, i * 37 % n * within_s / n,
                                min, max, max, 500 + i * 613 % 9000);
+    }
+}
+
+/* A rigid job holds its devices for its steps, and for a restart at each change but the first start; less only where
+ * one change cut short the restart of the one before. */
+static void every_change_is_charged_a_restart(void **state)
+{
+    char lines[8000];
+
+    (void)state;
+    random_trace(lines, sizeof(lines), 60, 2000);
+    for (int policy = 0; policy < SCHED_POLICY_MAX; policy++) {
+        struct sim_setup s;
+        struct sim_result r;
+        int64_t charged = 0, restarts = 0;
+
+        make_setup(&s, 6);
+        s.policy = (enum sched_policy)policy;
+        r = run(&s, lines);
+        for (size_t i = 0; i < r.n_jobs; i += 3) { /* every third of random_trace() is rigid */
+            const struct sim_outcome *o = &r.jobs[i * 37 % r.n_jobs]; /* by arrival */
+            int32_t min = 1 << (i * 7 % 4);
+            int64_t over = o->attained_us - (500 + (int64_t)i * 613 % 9000) * S;
+
+            if (over < 0 || over > o->restarts * min * s.restart_us + 2 * min * (o->restarts + 1))
+                fail_msg("policy %d, job %zu: %d restarts of %d devices took %lld us", policy, i, o->restarts, min,
+                         (long long)over);
+            restarts += o->restarts * (int64_t)min;
+            charged += over;
+        }
+        assert_true(charged >= restarts * s.restart_us * 9 / 10);
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
     }
 }
 
@@ -246,6 +324,8 @@ int main(void)
         cmocka_unit_test(fifo_waits_for_the_first_and_backfill_does_not),
         cmocka_unit_test(the_oracle_stops_the_long_for_the_short_and_charges_the_restart),
         cmocka_unit_test(an_elastic_job_grows_when_its_neighbour_ends),
+        cmocka_unit_test(events_of_one_instant_have_their_order),
+        cmocka_unit_test(every_change_is_charged_a_restart),
         cmocka_unit_test(every_policy_ends_a_trace_with_failures_and_loses_no_device_time),
         cmocka_unit_test(elastic_jobs_restart_less_than_three_times_each),
         cmocka_unit_test(a_faulty_line_is_named_with_its_column),
