@@ -1,35 +1,17 @@
 """Jobs that grow, shrink and move while they train, through the server and real agents: the same bits as at rest."""
 import json
 import os
-import re
 import signal
-import subprocess
 import tempfile
 
 import pytest
 
 from tests import specs
-from tests.cluster import BIN, Cluster, wait_for
+from tests.cluster import Cluster, wait_for
+from tests.results import digest, lines, losses, undisturbed
 
 STEPS = 160
 QUICK = ["--hold", "0", "--round", "1", "--unknown-after", "2", "--lost-after", "4"]
-
-
-def digest(folder):
-    out = subprocess.run([f"{BIN}/muster", "checkpoint", "digest", folder], capture_output=True, text=True, check=True)
-    return re.search(r"\b[0-9a-f]{32}\b", out.stdout).group()
-
-
-def lines(folder):
-    try:
-        with open(os.path.join(folder, "metrics.jsonl"), encoding="ascii") as f:
-            return [json.loads(line) for line in f if line.endswith("\n")]
-    except FileNotFoundError:
-        return []
-
-
-def losses(folder):
-    return {line["step"]: line["loss"] for line in lines(folder)}
 
 
 def the_spec(corpus, least, most, **extra):
@@ -51,23 +33,15 @@ def corpus(tmp_path_factory):
     return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
 
 
-def run_alone(folder, spec, devices):
-    with open(f"{folder}/spec.json", "w", encoding="ascii") as f:
-        json.dump(spec, f)
-    subprocess.run([f"{BIN}/muster", "run", f"{folder}/spec.json", "--devices", str(devices), "--dir",
-                    f"{folder}/out{devices}"], capture_output=True, timeout=180, check=True)
-    return digest(f"{folder}/out{devices}/checkpoints"), losses(f"{folder}/out{devices}")
-
-
 @pytest.fixture(scope="module")
 def static(tmp_path_factory, corpus):
     """Digest and losses of a run on one device that nothing disturbs."""
-    return run_alone(str(tmp_path_factory.mktemp("static")), the_spec(corpus, 1, 8), 1)
+    return undisturbed(str(tmp_path_factory.mktemp("static")), the_spec(corpus, 1, 8))
 
 
-@pytest.mark.parametrize("devices", [2, 3, 4])
+@pytest.mark.parametrize("devices", [2, 3, 4, 8])
 def test_any_number_of_replicas_leaves_the_same_bits(tmp_path, corpus, static, devices):
-    assert run_alone(str(tmp_path), the_spec(corpus, 1, 8), devices) == static
+    assert undisturbed(str(tmp_path), the_spec(corpus, 1, 8), devices) == static
 
 
 def go_on(cluster, job, least, *devices):
@@ -120,6 +94,21 @@ def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path,
     assert not cluster.leftovers()
 
 
+def test_replicas_of_tp_2_and_pp_2_grow_and_shrink_and_change_no_bit(tmp_path, corpus, shared_memory):
+    spec = the_spec(corpus, 4, 4, tp=2, pp=2)
+    spec["train"]["steps"] = 40
+    alone = undisturbed(str(tmp_path), spec, 4)
+    assert undisturbed(str(tmp_path), spec, 8) == alone
+    with Cluster(str(tmp_path), slots=8, server_args=QUICK, memory=shared_memory) as cluster:
+        job = cluster.submit(spec)["id"]
+        step = go_on(cluster, job, 5, 4)
+        scale(cluster, job, 8, 8)
+        go_on(cluster, job, step + 5, 8)
+        scale(cluster, job, 4, 4)
+        check_end(cluster, job, alone, 3)
+    assert not cluster.leftovers()
+
+
 def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, static, shared_memory):
     """What was handed over is being changed by then: the job goes on from a checkpoint."""
     with Cluster(str(tmp_path), slots=2, server_args=QUICK, memory=shared_memory) as cluster:
@@ -138,7 +127,7 @@ def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, 
 
 def unequal_devices(cluster):
     """A fast device and a slow one; False where shares of a processor cannot be had, and the agent says so."""
-    cluster.start_agent("n1", "cpu:1=fast@0.2,cpu:1=slow@0.05")
+    cluster.start_agent("n1", "cpu:1=fast@0.4,cpu:1=slow@0.1")
     wait_for("the agent to know", lambda: cluster.nodes() or cluster.agents["n1"].poll(), 30)
     if not cluster.nodes():
         assert "needs a control group" in cluster.tail("agent-n1")
@@ -175,7 +164,7 @@ def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp
             cluster.wait(job, "succeeded", 60)
         spec = the_spec(corpus, 2, 2)
         spec["train"]["steps"] = 40
-        alone = run_alone(tmp_path, spec, 1)
+        alone = undisturbed(str(tmp_path), spec)
         spec["parallel"].update(pp=2, schedule="auto")
         job = cluster.submit(spec)["id"]
         runs = wait_for("it to run", lambda: (j := cluster.job(job))["layout"] and j["assignment"] and j, 60)

@@ -1,99 +1,27 @@
 """The walk of docs/operations.md: a server and two agents on three hosts (network namespaces), one job across both."""
-import contextlib
 import json
 import os
-import re
 import shutil
-import signal
 import subprocess
 
 import pytest
 
 from tests import specs
-from tests.cluster import wait_for
+from tests.cluster import BIN, wait_for
+from tests.hosts import NEEDS, Hosts, can_make_hosts
+from tests.results import digest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
 HOSTS = {"head": "10.77.0.1", "node1": "10.77.0.2", "node2": "10.77.0.3"}
 PORT = 7717
 
 
-def can_make_hosts():
-    name = f"muster-probe-{os.getpid()}"
-    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode != 0:
-        return False
-    entered = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True)
-    subprocess.run(["ip", "netns", "del", name], check=True)
-    return entered.returncode == 0
+pytestmark = pytest.mark.skipif(not can_make_hosts(), reason=NEEDS)
 
 
-pytestmark = pytest.mark.skipif(not can_make_hosts(),
-                                reason="making and entering network namespaces needs root on a file system of its own")
-
-
-class Hosts:
-    """Three hosts on one Ethernet segment, gone at the end whatever happens."""
-
-    def __init__(self):
-        self.prefix = f"muster{os.getpid()}"
-        self.children = []
-        for name in HOSTS:
-            self.ip("netns", "add", self.ns(name))
-            self.ip("-n", self.ns(name), "link", "set", "lo", "up")
-        self.ip("-n", self.ns("head"), "link", "add", "br0", "type", "bridge")
-        self.ip("-n", self.ns("head"), "addr", "add", f"{HOSTS['head']}/24", "dev", "br0")
-        self.ip("-n", self.ns("head"), "link", "set", "br0", "up")
-        for name in ("node1", "node2"):
-            self.ip("-n", self.ns("head"), "link", "add", f"to-{name}", "type", "veth", "peer", "name", "eth0",
-                    "netns", self.ns(name))
-            self.ip("-n", self.ns("head"), "link", "set", f"to-{name}", "master", "br0", "up")
-            self.ip("-n", self.ns(name), "addr", "add", f"{HOSTS[name]}/24", "dev", "eth0")
-            self.ip("-n", self.ns(name), "link", "set", "eth0", "up")
-
-    @staticmethod
-    def ip(*args):
-        subprocess.run(["ip", *args], check=True)
-
-    def ns(self, name):
-        return f"{self.prefix}-{name}"
-
-    def start(self, host, argv, log, env=None):
-        with open(log, "ab") as out:
-            child = subprocess.Popen(["ip", "netns", "exec", self.ns(host), *argv], stdin=subprocess.DEVNULL,
-                                     stdout=out, stderr=out, env=dict(os.environ, **(env or {})))
-        self.children.append(child)
-        return child
-
-    def run(self, host, argv, env=None, seconds=120):
-        return subprocess.run(["ip", "netns", "exec", self.ns(host), *argv], capture_output=True, text=True,
-                              timeout=seconds, env=dict(os.environ, **(env or {})))
-
-    def pids(self):
-        found = []
-        for name in HOSTS:
-            out = subprocess.run(["ip", "netns", "pids", self.ns(name)], capture_output=True, text=True).stdout
-            found += [int(pid) for pid in out.split()]
-        return found
-
-    def close(self):
-        for child in reversed(self.children):
-            if child.poll() is None:
-                child.terminate()
-        for child in self.children:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(20)
-        for pid in self.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for name in HOSTS:
-            subprocess.run(["ip", "netns", "del", self.ns(name)], check=False)
-
-
-@pytest.fixture
-def hosts():
-    h = Hosts()
-    yield h
-    h.close()
+@pytest.fixture(name="hosts")
+def three_hosts():
+    with Hosts(HOSTS) as h:
+        yield h
 
 
 def certificate(folder):
@@ -152,10 +80,7 @@ def test_the_operators_walk_over_two_machines(hosts, tmp_path):
     run = subprocess.run([f"{BIN}/muster", "run", str(tmp_path / "job.json"), "--devices", "4", "--dir", alone],
                          capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stdout + run.stderr
-    digest = [re.search(r"\b[0-9a-f]{32}\b", subprocess.run(
-        [f"{BIN}/muster", "checkpoint", "digest", d], capture_output=True, text=True, check=True).stdout).group()
-        for d in (f"{job['dir']}/checkpoints", f"{alone}/checkpoints")]
-    assert digest[0] == digest[1]
+    assert digest(f"{job['dir']}/checkpoints") == digest(f"{alone}/checkpoints")
 
 
 def test_the_same_over_tls(hosts, tmp_path):
