@@ -28,7 +28,7 @@ enum kern_type { KERN_F32, KERN_BF16 };
 
 static inline size_t kern_size(enum kern_type t)
 {
-    return t == KERN_BF16 ? 2 : 4;
+    return t == KERN_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
 enum kern_epilogue {

@@ -15,8 +15,8 @@
 /* The longest is more than a rank of two has room for; the shortest leaves most ranks without a row. */
 static const int shared[] = {51, 1, 16};
 
-/* Sums of f32 in another order; the terms are of the size of the largest gradient. bf16: a last bit here and there. */
-static const double tolerance[] = {[KERN_F32] = 1e-5, [KERN_BF16] = 2e-2};
+/* bf16: a last bit here and there. */
+static const double tolerance[] = {[KERN_F32] = TOLERANCE, [KERN_BF16] = 2e-2};
 
 enum mistake { NONE, NO_MASK, OTHER_SEQUENCE, OTHER_SAMPLE, OTHER_END, POSITIONS_RESTART, OWN_DENOMINATOR, ONE_RANK };
 

@@ -1,21 +1,12 @@
 /* However the documents of a batch are packed, ordered and padded, the gradient is that of each document alone. */
-#include "tests/unit/test.h"
+#include "tests/unit/worker/tiny.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "worker/kernels/kernels.h"
-#include "worker/model/family.h"
-#include "worker/model/stage.h"
 
 #define VOCAB 21
 #define CONTEXT 16
 #define ROOM 40
 #define DOCS 5
-
-/* Sums of f32 in another order; the terms are of the size of the largest gradient. */
-#define TOLERANCE 1e-5
 
 static const int document[DOCS] = {7, 1, 12, 3, 16};
 
@@ -151,7 +142,7 @@ static void each_layout_gives_the_gradient_of_documents_alone(void **state)
         open_model(&m, &families[t / 2 % 2], dropouts[t / 4], tables[t % 2]);
         loss = gradient(&m, &alone, NONE, &want);
         for (size_t l = 0; l < COUNT(layouts); l++) {
-            assert_true(fabs(gradient(&m, &layouts[l], NONE, &have) - loss) < 1e-5 * loss);
+            assert_true(fabs(gradient(&m, &layouts[l], NONE, &have) - loss) < TOLERANCE * loss);
             if (difference(&m, want, have) > TOLERANCE)
                 fail_msg("kernels %s, family %zu, dropout %g, layout %zu: off by %g", m.k->name, t / 2 % 2,
                          dropouts[t / 4], l, difference(&m, want, have));

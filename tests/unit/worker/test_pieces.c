@@ -10,9 +10,6 @@
 #define PIECE 8
 #define SHORT 13  /* of sequence 1 */
 
-/* Sums of f32 in another order; the terms are of the size of the largest gradient. */
-#define TOLERANCE 1e-5
-
 enum mistake { NONE, ASCENDING, POSITIONS_RESTART, GRADIENTS_LEFT, NO_PAST };
 
 static void fill(struct stage_slot *slot, int sequence, int from, int all)
@@ -119,7 +116,7 @@ static void pieces_give_the_gradient_of_the_whole(void **state)
             double sum = group(st, 0, LENGTH, cut[c].size, cut[c].keep, NONE, have) +
                          group(st, 1, SHORT, cut[c].size, cut[c].keep, NONE, have);
 
-            assert_true(fabs(sum - loss) < 1e-5 * loss);
+            assert_true(fabs(sum - loss) < TOLERANCE * loss);
             if (tiny_difference(&m, want, have) > TOLERANCE)
                 fail_msg("case %d, pieces of %d, %d kept: off by %g", i, cut[c].size, cut[c].keep,
                          tiny_difference(&m, want, have));
@@ -370,7 +367,7 @@ static int compare_half(const struct tiny *m, const float *want, const struct ha
             if (q->id != o->id || strcmp(q->name, "wte.weight") == 0)
                 continue;
             for (size_t k = 0; k < q->n; k++)
-                assert_true(fabs((double)h->g[q->at + k] - (double)want[o->at + k]) < 1e-5);
+                assert_true(fabs((double)h->g[q->at + k] - (double)want[o->at + k]) < TOLERANCE);
             compared++;
         }
     return compared;

@@ -10,6 +10,9 @@
 #include "worker/model/family.h"
 #include "worker/model/stage.h"
 
+/* Sums in another order; the terms are of the size of the largest gradient. Floats are doubles in mk/in-double.mk. */
+#define TOLERANCE (sizeof(float) == sizeof(double) ? 1e-10 : 1e-5)
+
 #define TINY_LAYERS 5
 #define TINY_VOCAB 21
 #define TINY_CONTEXT 64
