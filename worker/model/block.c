@@ -358,6 +358,20 @@ static int attend_backward(struct stage *st, int i, const struct stage_slot *slo
                         columns * size, st->rows, err);
 }
 
+/* st->d_att: the gradient of what the attention gave, of that of the block's middle. */
+static int proj_backward(struct stage *st, int i, struct stage_slot *slot, const float *dx, bool whole, float *grad,
+                         struct merr *err)
+{
+    const struct layer_params *l = block_params(st, i);
+    int in = st->cfg.model->q_local;
+    struct gradient dy;
+
+    TRY(residual_backward(st, slot, st->keys[i].attention_out, dx, whole, &dy, err));
+    if (whole)
+        TRY(inputs_weights(st, &l->proj, &dy, slot->block[i].att, in, grad, err));
+    return inputs_input(st, &l->proj, &dy, in, st->d_att, err);
+}
+
 /* Not whole: dy of proj goes to x, that of qkv to qkv, which nobody needs any more. */
 static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole,
                                    float *grad, struct merr *err)
@@ -366,12 +380,13 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
     struct kern_attention a = attention(st, i, slot, true);
-    struct gradient dy;
+    int r;
 
-    TRY(residual_backward(st, slot, st->keys[i].attention_out, dx, whole, &dy, err));
-    if (whole)
-        TRY(inputs_weights(st, &l->proj, &dy, b->att, c->q_local, grad, err));
-    TRY(inputs_input(st, &l->proj, &dy, c->q_local, st->d_att, err));
+    if (slot->shared > 0)
+        TRY(context_backward_begin(st, slot, &a, err));
+    r = proj_backward(st, i, slot, dx, whole, grad, err);
+    if (r != 0)
+        return slot->shared > 0 ? context_settle(st, r, err) : r;
     a.dout = st->d_att;
     a.dqkv = st->d_qkv;
     TRY(attend_backward(st, i, slot, &a, err));

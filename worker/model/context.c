@@ -1,5 +1,5 @@
-/* Context parallelism: attention of sequences that several ranks share. While what it needs of the other ranks' rows is
- * on its way, each attends to the documents that are whole on it. */
+/* Context parallelism: attention of sequences that several ranks share. While something is on its way between them,
+ * each attends to the documents that are whole on it. */
 #include <assert.h>
 
 #include "base/try.h"
@@ -86,26 +86,30 @@ static const struct context_way *way_of(const struct stage *st)
     return st->cfg.cp_mode == CP_ULYSSES ? &context_heads : &context_keys;
 }
 
-int context_forward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err)
+int context_meanwhile(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
+                      struct merr *err)
 {
     struct kern_attention own = own_part(st, slot, *a);
+    const struct kern_ops *k = st->cfg.k;
     int r = 0;
 
-    TRY(way_of(st)->post(st, slot, a, err));
     if (own.docs > 0)
-        r = st->cfg.k->attention_forward(st->cfg.stream, &own, err);
-    TRY(context_settle(st, r, err));
+        r = (own.dqkv ? k->attention_backward : k->attention_forward)(st->cfg.stream, &own, err);
+    return context_settle(st, r, err);
+}
+
+int context_forward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err)
+{
     return way_of(st)->forward(st, slot, a, err);
+}
+
+int context_backward_begin(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
+                           struct merr *err)
+{
+    return way_of(st)->backward_begin ? way_of(st)->backward_begin(st, slot, a, err) : 0;
 }
 
 int context_backward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err)
 {
-    struct kern_attention own = own_part(st, slot, *a);
-    int r = 0;
-
-    TRY(way_of(st)->post(st, slot, a, err));
-    if (own.docs > 0)
-        r = st->cfg.k->attention_backward(st->cfg.stream, &own, err);
-    TRY(context_settle(st, r, err));
     return way_of(st)->backward(st, slot, a, err);
 }

@@ -143,13 +143,6 @@ static struct strips needed(const struct stage *st, const struct stage_slot *slo
     return s;
 }
 
-static int post(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err)
-{
-    struct strips s = needed(st, slot, a);
-
-    return leave(st, slot, &s, false, err);
-}
-
 static int give_back(struct stage *st, const struct stage_slot *slot, const struct strips *s, struct merr *err)
 {
     TRY(leave(st, slot, s, true, err));
@@ -162,6 +155,8 @@ static int forward(struct stage *st, const struct stage_slot *slot, const struct
     struct kern_attention whole = whole_part(st, slot, *a);
     struct strips s = needed(st, slot, a), out = {.n = 0};
 
+    TRY(leave(st, slot, &s, false, err));
+    TRY(context_meanwhile(st, slot, a, err));
     TRY(arrive(st, slot, &s, false, err));
     TRY(st->cfg.k->attention_forward(st->cfg.stream, &whole, err));
     add_out(st, &out, a, &whole);
@@ -173,10 +168,12 @@ static int backward(struct stage *st, const struct stage_slot *slot, const struc
     struct kern_attention whole = whole_part(st, slot, *a);
     struct strips s = needed(st, slot, a), out = {.n = 0};
 
+    TRY(leave(st, slot, &s, false, err));
+    TRY(context_meanwhile(st, slot, a, err));
     TRY(arrive(st, slot, &s, false, err));
     TRY(st->cfg.k->attention_backward(st->cfg.stream, &whole, err));
     add_qkv(st, &out, a->dqkv, whole.dqkv);
     return give_back(st, slot, &out, err);
 }
 
-const struct context_way context_heads = {.post = post, .forward = forward, .backward = backward};
+const struct context_way context_heads = {.forward = forward, .backward = backward};

@@ -17,15 +17,17 @@ bool context_walk(const struct stage *st, const struct stage_slot *slot, struct 
 size_t context_block_rows(const struct stage *st, const struct stage_slot *slot);
 
 /* Once the stream is done: bytes to each other member, those for member i from send + i * step on, and as many from it
- * to recv + i * bytes. context_settle() waits for all of them, also after a failure, whose code is r. */
+ * to recv + i * bytes; context_settle() waits for all of them. */
 int context_post(struct stage *st, const void *send, size_t step, void *recv, size_t bytes, struct merr *err);
-int context_settle(struct stage *st, int r, struct merr *err);
+/* Attention, or with a.dqkv its backward, of the documents that are whole on this rank; then context_settle(). */
+int context_meanwhile(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
+                      struct merr *err);
 
-/* How ranks exchange what attention needs of the sequences that they share. a: as for context_forward(). */
+/* How ranks exchange what attention needs of the sequences that they share; each as the function of the same name. */
 struct context_way {
-    int (*post)(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
-    /* What was posted is here. */
     int (*forward)(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
+    int (*backward_begin)(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
+                          struct merr *err); /* NULL: nothing can go ahead */
     int (*backward)(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
 };
 extern const struct context_way context_keys;  /* context_keys.c */

@@ -72,15 +72,17 @@ static int forward(struct stage *st, const struct stage_slot *slot, const struct
 {
     struct kern_attention shared = shared_part(st, slot, *a);
 
+    TRY(post(st, slot, a, err));
+    TRY(context_meanwhile(st, slot, a, err));
     TRY(land(st, slot, err));
     return shared.docs > 0 ? st->cfg.k->attention_forward(st->cfg.stream, &shared, err) : 0;
 }
 
-/* What all ranks found of each row's gradient, added up in their order, to the rank that has the row. */
-static int give_back(struct stage *st, const struct stage_slot *slot, void *dqkv, struct merr *err)
+/* What this rank found of the gradients of each rank's rows, to that rank; what the others found comes to where the
+ * found lay. */
+static int give_back(struct stage *st, const struct stage_slot *slot, struct merr *err)
 {
-    size_t block = context_block_rows(st, slot), columns = kv_columns(st);
-    void *mine = st->cp_mine;
+    size_t block = context_block_rows(st, slot), columns = kv_columns(st), bytes = block * columns * sizeof(float);
 
     for (int i = 0; i < stage_cp(st); i++) {
         struct walk w = {.rank = i};
@@ -93,11 +95,25 @@ static int give_back(struct stage *st, const struct stage_slot *slot, void *dqkv
                                 err));
         }
     }
-    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
-    TRY(comm_reduce_scatter(st->cfg.cp, st->cp_all, st->cp_mine, block * columns, COMM_F32, err));
+    return context_post(st, st->cp_all, bytes, st->cp_dkv, bytes, err);
+}
+
+/* What all ranks found of the gradients of this one's rows, added up in their order. */
+static int take_back(struct stage *st, const struct stage_slot *slot, void *dqkv, struct merr *err)
+{
+    size_t n = context_block_rows(st, slot) * kv_columns(st);
+    const struct kern_ops *k = st->cfg.k;
+    void *mine = st->cp_mine;
+
+    for (int i = 0; i < stage_cp(st); i++) {
+        const float *found = (i == st->cfg.cp_index ? st->cp_all : st->cp_dkv) + i * n;
+
+        TRY(i == 0 ? k->copy(st->cfg.stream, st->cp_mine, found, n * sizeof(*found), err) :
+            k->add(st->cfg.stream, st->cp_mine, found, n, err));
+    }
     if (st->cfg.type == KERN_BF16) {
         mine = st->cp_kv;
-        TRY(st->cfg.k->to_bf16(st->cfg.stream, st->cp_mine, block * columns, mine, err));
+        TRY(k->to_bf16(st->cfg.stream, st->cp_mine, n, mine, err));
     }
     return move_own(st, slot, dqkv, mine, true, err);
 }
@@ -107,11 +123,14 @@ static int backward(struct stage *st, const struct stage_slot *slot, const struc
     struct kern_attention shared = shared_part(st, slot, *a);
     const struct kern_ops *k = st->cfg.k;
 
+    TRY(context_settle(st, 0, err));
     TRY(land(st, slot, err));
     TRY(k->fill(st->cfg.stream, st->cp_dkv, 0, (size_t)slot->whole_rows * kv_columns(st), err));
     if (shared.docs > 0)
         TRY(k->attention_backward(st->cfg.stream, &shared, err));
-    return give_back(st, slot, a->dqkv, err);
+    TRY(give_back(st, slot, err));
+    TRY(context_meanwhile(st, slot, a, err));
+    return take_back(st, slot, a->dqkv, err);
 }
 
-const struct context_way context_keys = {.post = post, .forward = forward, .backward = backward};
+const struct context_way context_keys = {.forward = forward, .backward_begin = post, .backward = backward};

@@ -119,6 +119,11 @@ static inline int stage_cp(const struct stage *st)
 int context_forward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
 int context_backward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
                      struct merr *err);
+/* Before it, as soon as a.qkv is there: what travels while a.dout is made. Then context_backward() comes, or
+ * context_settle() with the code of what failed: it waits for all that travels, and returns the first failure. */
+int context_backward_begin(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
+                           struct merr *err);
+int context_settle(struct stage *st, int r, struct merr *err);
 
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);

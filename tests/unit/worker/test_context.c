@@ -2,7 +2,10 @@
  * alone. */
 #include "tests/unit/worker/tiny.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "scheduler/sequence/zigzag.h"
 #include "tests/unit/worker/test_comm_team.inc"
@@ -245,6 +248,102 @@ static int wrong_ones(struct team *t, struct comm_world *w)
     return all_of(w, runs, COUNT(runs));
 }
 
+/* --- what travels meanwhile ---------------------------------------------------------------------------------- */
+
+#define PATIENCE_MS 20000
+
+/* Rank 0 does not begin with its own documents before rank 1 has what rank 0 sent: it must be on its way by then. */
+static struct {
+    const struct kern_ops *under;
+    int ends[2]; /* of a pipe: a byte for each time that rank 1 had something */
+    int rank;
+    bool back;
+} slow;
+
+static int has_it(struct merr *err)
+{
+    return write(slow.ends[1], "", 1) == 1 ? 0 : merr_set(err, -errno, "rank 1 cannot say what it has");
+}
+
+static int other_has_it(struct merr *err)
+{
+    struct pollfd end = {.fd = slow.ends[0], .events = POLLIN};
+    char byte;
+
+    if (poll(&end, 1, PATIENCE_MS) != 1 || read(slow.ends[0], &byte, 1) != 1)
+        return merr_set(err, -ETIMEDOUT, "what rank 1 waits for is not sent before rank 0 has done all else");
+    return 0;
+}
+
+static int slow_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    int r = 0;
+
+    if (a->kv && slow.rank == 1) /* the keys of all ranks are here */
+        r = has_it(err);
+    else if (!a->kv && slow.rank == 0)
+        r = other_has_it(err);
+    return r == 0 ? slow.under->attention_forward(s, a, err) : r;
+}
+
+static int slow_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
+{
+    int r = !a->kv && slow.rank == 0 ? other_has_it(err) : 0;
+
+    return r == 0 ? slow.under->attention_backward(s, a, err) : r;
+}
+
+/* A backward adds nothing but what all ranks found of the gradients of keys and values. */
+static int slow_add(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err)
+{
+    int r = slow.back && slow.rank == 1 ? has_it(err) : 0;
+
+    return r == 0 ? slow.under->add(s, y, x, n, err) : r;
+}
+
+static int of_slow_ones(struct team *t, struct comm_world *w)
+{
+    static const struct run c = {.family = 1};
+    struct kern_ops k = *kern_plain();
+    struct stage_slot *slot;
+    struct stage_cfg cfg;
+    struct stage *st;
+    struct tiny m;
+    float *g;
+
+    (void)t;
+    slow.under = kern_plain();
+    slow.rank = comm_rank(w);
+    k.attention_forward = slow_forward;
+    k.attention_backward = slow_backward;
+    k.add = slow_add;
+    tiny_open(&m, c.family, c.dropout, &k);
+    g = tiny_gradients(&m);
+    cfg = tiny_cfg(&m, ROOM, DOCS, 1);
+    cfg.cp = team_all(w, "cp");
+    cfg.cp_size = comm_size(w);
+    cfg.cp_index = comm_rank(w);
+    GOOD(stage_new(&cfg, &st, &err));
+    slot = stage_slot(st, 0);
+    load(st, slot, &c, comm_size(w), comm_rank(w));
+    GOOD(stage_forward(st, slot, g, 0.01f, &err));
+    slow.back = true;
+    GOOD(stage_backward(st, slot, g, &err));
+    stage_free(st);
+    tiny_close(&m);
+    free(g);
+    return 0;
+}
+
+static void a_rank_that_is_behind_with_its_own_documents_holds_nobody_up(void **state)
+{
+    (void)state;
+    assert_int_equal(pipe(slow.ends), 0);
+    team_run(2, TEAM_SHM, 0, of_slow_ones, NULL);
+    assert_int_equal(close(slow.ends[0]), 0);
+    assert_int_equal(close(slow.ends[1]), 0);
+}
+
 static void ranks_together_find_the_gradient_of_documents_alone(void **state)
 {
     (void)state;
@@ -292,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_together_find_the_gradient_of_documents_alone),
         cmocka_unit_test(mistakes_in_sharing_are_seen),
+        cmocka_unit_test(a_rank_that_is_behind_with_its_own_documents_holds_nobody_up),
         cmocka_unit_test(a_slot_without_a_layout_shares_full_sequences),
     };
 
