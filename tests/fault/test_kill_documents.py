@@ -9,7 +9,7 @@ from tests import specs
 from tests.cluster import BIN, Cluster
 from tests.fault.test_kill import digest, losses
 from tests.integration.test_documents import write_jsonl
-from tests.integration.test_elastic import QUICK, go_on, scale
+from tests.integration.test_elastic import QUICK, go_on, resumed, scale, shared_memory  # noqa: F401
 
 STEPS = 30
 
@@ -42,13 +42,13 @@ def undisturbed(folder, corpus):
     return f"{folder}/out"
 
 
-def test_a_scaled_and_killed_job_goes_on_at_the_exact_document(tmp_path):
+def test_a_scaled_and_killed_job_goes_on_at_the_exact_document(tmp_path, shared_memory):
     corpus = write_jsonl(str(tmp_path / "corpus.jsonl"), documents=400)
     folder = str(tmp_path / "alone")
     os.makedirs(folder)
     want = undisturbed(folder, corpus)
     assert any(0 < step[-1] < 1 for step in laid_out(want))
-    with Cluster(str(tmp_path / "cluster"), slots=8, server_args=QUICK) as c:
+    with Cluster(str(tmp_path / "cluster"), slots=8, server_args=QUICK, memory=shared_memory) as c:
         job = c.submit(the_spec(corpus))["id"]
         folder = c.job(job)["dir"]
         step = go_on(c, job, 6, 8)
@@ -57,7 +57,7 @@ def test_a_scaled_and_killed_job_goes_on_at_the_exact_document(tmp_path):
         os.kill(c.rank_pids(job)[0], signal.SIGKILL)
         ended = c.wait(job, ["succeeded", "failed", "cancelled"], 180)
         assert ended["state"] == "succeeded", json.dumps(ended["outcome"], indent=1)
-        assert ended["generation"] == 3
+        assert ended["generation"] == 3 and resumed(c, job)[0] == "memory"
         assert digest(f"{folder}/checkpoints") == digest(f"{want}/checkpoints")
         assert losses(folder) == losses(want)
         assert laid_out(folder) == laid_out(want)

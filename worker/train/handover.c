@@ -18,14 +18,13 @@ static bool one_node(const struct train *t)
     return guard_leaders(t->run.node_of, t->run.world, NULL) == 1;
 }
 
-/* Moments that every replica has to itself, those of cp, weights that are not the masters, memory of a GPU and of
- * several nodes cannot be left. */
+/* Moments that every replica has to itself, weights that are not the masters, memory of a GPU and of several nodes
+ * cannot be left. */
 static bool can_keep(const struct train *t)
 {
     bool coded = t->spec->compress.dp[0] && strcmp(t->spec->compress.dp, "none") != 0;
 
-    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && t->mesh->cp == 1 && !coded &&
-           !t->k->device;
+    return t->run.memory[0] && one_node(t) && t->spec->parallel.zero == 1 && !coded && !t->k->device;
 }
 
 void train_keep_open(struct train *t, size_t arena_bytes)
@@ -104,10 +103,11 @@ int train_adopt_check(struct train *t, struct merr *err)
 
     if (!t->keeps || t->keep_cleared || !keep_mark_get(t->run.memory, &m))
         return merr_set(err, -EPROTO, "the state left in '%s' is not there any more", t->run.memory);
-    if (m.tp != t->mesh->tp || m.pp != t->mesh->pp || m.chunks != t->chunks ||
+    if (m.tp != t->mesh->tp || m.cp != t->mesh->cp || m.pp != t->mesh->pp || m.chunks != t->chunks ||
         (t->mesh->rank == 0 && m.weight_n != t->params.weight_n))
-        return merr_set(err, -EPROTO, "the state left in memory is of tp %d, pp %d, chunks %d, this run of tp %d, "
-                        "pp %d, chunks %d", m.tp, m.pp, m.chunks, t->mesh->tp, t->mesh->pp, t->chunks);
+        return merr_set(err, -EPROTO, "the state left in memory is of tp %d, cp %d, pp %d, chunks %d, this run of tp "
+                        "%d, cp %d, pp %d, chunks %d", m.tp, m.cp, m.pp, m.chunks, t->mesh->tp, t->mesh->cp,
+                        t->mesh->pp, t->chunks);
     if (t->mesh->dp_index < m.dp && !keep_was_used(t->keep))
         return merr_set(err, -EPROTO, "the weights that replica %d left in memory are gone", t->mesh->dp_index);
     return 0;
@@ -124,9 +124,9 @@ static int copy_weights(struct train *t, int before, struct merr *err)
     ranks = calloc(t->mesh->dp, sizeof(*ranks));
     if (!ranks)
         return merr_set(err, -ENOMEM, "no memory for %d ranks", t->mesh->dp);
-    ranks[0] = mesh_rank(t->mesh, t->mesh->tp_index, 0, 0, t->mesh->pp_index);
+    ranks[0] = mesh_rank(t->mesh, t->mesh->tp_index, t->mesh->cp_index, 0, t->mesh->pp_index);
     for (int i = before; i < t->mesh->dp; i++)
-        ranks[n++] = mesh_rank(t->mesh, t->mesh->tp_index, 0, i, t->mesh->pp_index);
+        ranks[n++] = mesh_rank(t->mesh, t->mesh->tp_index, t->mesh->cp_index, i, t->mesh->pp_index);
     r = comm_group_new(t->world, "handover", ranks, n, &g, err);
     free(ranks);
     return r < 0 ? r : comm_broadcast(g, t->weights, t->params.weight_n * sizeof(float), 0, err);
@@ -164,7 +164,7 @@ int train_hand_over(struct train *t, struct merr *err)
     struct keep_mark m = {
         .generation = t->run.generation, .step = t->step, .tokens = t->tokens, .durable_us = t->durable_us,
         .weight_n = t->params.weight_n,
-        .tp = t->mesh->tp, .pp = t->mesh->pp, .dp = t->mesh->dp, .chunks = t->chunks,
+        .tp = t->mesh->tp, .cp = t->mesh->cp, .pp = t->mesh->pp, .dp = t->mesh->dp, .chunks = t->chunks,
     };
 
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);

@@ -20,6 +20,7 @@
 
 #define MARK_MAGIC UINT64_C(0x314b52414d50454b)
 #define FOLDER "keep"
+#define ARENA "arena-t%d-c%d-p%d-d%d"
 
 struct keep {
     int arena, moments; /* descriptors, -1: not open */
@@ -83,11 +84,12 @@ static int in_memory(const char *memory, struct merr *err)
 
 static int open_files(const struct keep_cfg *cfg, struct keep *k, struct merr *err)
 {
-    char name[64];
+    const struct mesh *m = &cfg->mesh;
+    char name[80];
 
-    (void)snprintf(name, sizeof(name), "arena-t%d-p%d-d%d", cfg->mesh.tp_index, cfg->mesh.pp_index, cfg->mesh.dp_index);
+    (void)snprintf(name, sizeof(name), ARENA, m->tp_index, m->cp_index, m->pp_index, m->dp_index);
     TRY(open_sized(cfg->memory, name, cfg->arena_bytes, &k->used, &k->arena, err));
-    (void)snprintf(name, sizeof(name), "moments-t%d-p%d", cfg->mesh.tp_index, cfg->mesh.pp_index);
+    (void)snprintf(name, sizeof(name), "moments-t%d-c%d-p%d", m->tp_index, m->cp_index, m->pp_index);
     TRY(open_sized(cfg->memory, name, k->moment_bytes, &k->used, &k->moments, err));
     k->m = mmap(NULL, k->moment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, k->moments, 0);
     if (k->m == MAP_FAILED) {
@@ -213,9 +215,9 @@ int keep_mark_drop(const char *memory, struct merr *err)
 /* Replica of an arena's name, -1: no arena. */
 static int replica_of(const char *name)
 {
-    int t, p, d;
+    int t, c, p, d;
 
-    return sscanf(name, "arena-t%d-p%d-d%d", &t, &p, &d) == 3 ? d : -1;
+    return sscanf(name, ARENA, &t, &c, &p, &d) == 4 ? d : -1;
 }
 
 uint64_t keep_bytes(const char *memory)

@@ -2,8 +2,8 @@
  *
  * Where a job has a folder in its node's memory (docs/protocol.md), its ranks compute in files there: a file a replica
  * is the arena that it shares with its node-mates, with the weights first and room for gradients after; and one file
- * holds the moments of all replicas of a place in tp and pp, of which each uses its pieces. A run that is told to hand
- * over ends between two steps and leaves a mark; the next generation finds all where it computes and goes on. Only
+ * holds the moments of all replicas of a place in tp, cp and pp, of which each uses its pieces. A run that is told to
+ * hand over ends between two steps and leaves a mark; the next generation finds all where it computes and goes on. Only
  * replicas that there were none of before copy the weights, from the first.
  *
  * The mark is taken away before anything changes. Without one the files' bytes mean nothing: they are memory that does
@@ -46,7 +46,7 @@ struct keep_mark {
     uint64_t tokens;           /* seen in them */
     int64_t durable_us;        /* wall time of the newest state known to be on disk */
     uint64_t weight_n;         /* of rank 0 */
-    int32_t tp, pp, dp, chunks;
+    int32_t tp, cp, pp, dp, chunks;
 };
 
 /* Leave a mark: once every rank has done its last step, by one of them. */

@@ -31,17 +31,22 @@ static int drop_memory(void **state)
     return io_remove_tree(memory, NULL);
 }
 
-static struct keep *opened(int dp, int index, bool used)
+static struct keep *opened_with_cp(int cp, int dp, int rank, bool used)
 {
     struct keep_cfg cfg = {.memory = memory, .weight_n = WEIGHTS, .arena_bytes = ARENA};
     struct keep *k;
     struct merr err = {""};
 
-    mesh_init(&cfg.mesh, 1, 1, dp, 1, index);
+    mesh_init(&cfg.mesh, 1, cp, dp, 1, rank);
     if (keep_open(&cfg, &k, &err) != 0)
         fail_msg("%s", err.text);
     assert_int_equal(keep_was_used(k), used);
     return k;
+}
+
+static struct keep *opened(int dp, int index, bool used)
+{
+    return opened_with_cp(1, dp, index, used);
 }
 
 static float *arena_of(const struct keep *k)
@@ -96,10 +101,28 @@ static void replicas_that_are_no_more_give_their_memory_back(void **state)
     keep_close(opened(1, 0, false));
 }
 
+/* Each makes the same update: in one file they would make it twice. */
+static void ranks_that_share_sequences_have_files_of_their_own(void **state)
+{
+    struct keep *k[4];
+    uint64_t all;
+
+    (void)state;
+    for (int r = 0; r < 4; r++)
+        k[r] = opened_with_cp(2, 2, r, r >= 2); /* the second replica finds the moments */
+    keep_m(k[0])[7] = 1.5F;
+    assert_true(keep_m(k[2])[7] == 1.5F && keep_m(k[1])[7] == 0 && keep_m(k[3])[7] == 0);
+    all = keep_bytes(memory);
+    keep_trim(memory, 1);
+    assert_int_equal(keep_bytes(memory), all - 2 * ARENA);
+    for (int r = 0; r < 4; r++)
+        keep_close(k[r]);
+}
+
 static void a_mark_is_there_whole_or_not_at_all(void **state)
 {
     struct keep_mark m = {.generation = 3, .step = 41, .tokens = 6, .durable_us = 5, .weight_n = WEIGHTS, .tp = 1,
-                          .pp = 2, .dp = 3, .chunks = 4}, got;
+                          .cp = 5, .pp = 2, .dp = 3, .chunks = 4}, got;
     char path[128], byte = 0;
     struct stat st;
     int fd;
@@ -112,7 +135,7 @@ static void a_mark_is_there_whole_or_not_at_all(void **state)
     assert_int_equal(keep_mark_get(memory, &got), 1);
     assert_true(got.generation == 3 && got.step == 41 && got.tokens == 6 && got.durable_us == 5);
     assert_true(got.weight_n == WEIGHTS);
-    assert_true(got.tp == 1 && got.pp == 2 && got.dp == 3 && got.chunks == 4);
+    assert_true(got.tp == 1 && got.cp == 5 && got.pp == 2 && got.dp == 3 && got.chunks == 4);
 
     (void)snprintf(path, sizeof(path), "%s/keep/mark", memory);
     fd = open(path, O_RDWR | O_CLOEXEC);
@@ -165,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_one_generation_leaves_the_next_finds, make_memory, drop_memory),
         cmocka_unit_test_setup_teardown(replicas_that_are_no_more_give_their_memory_back, make_memory, drop_memory),
+        cmocka_unit_test_setup_teardown(ranks_that_share_sequences_have_files_of_their_own, make_memory, drop_memory),
         cmocka_unit_test_setup_teardown(a_mark_is_there_whole_or_not_at_all, make_memory, drop_memory),
         cmocka_unit_test(a_folder_that_is_not_in_memory_is_refused_by_name),
         cmocka_unit_test_setup_teardown(too_little_room_is_an_error_and_leaves_no_file, make_memory, drop_memory),
