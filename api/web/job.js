@@ -210,25 +210,31 @@ function eventsPanel() {
 
 const percent = (v) => `${Number((100 * v).toPrecision(3))} %`;
 
-/* How documents of different lengths were laid out over the replicas, step by step. */
-function layoutCharts(signal) {
-    return [
-        chart('Tokens per replica', [
-            { key: 'replica_tokens_max', label: 'most', format: ui.count, color: '--accent' },
-            { key: 'replica_tokens_min', label: 'least', format: ui.count, color: '--warm' }], signal),
+/* How documents of different lengths were laid out over the ranks, step by step. */
+function layoutCharts(signal, shared) {
+    const charts = [
+        chart('Tokens per rank', [
+            { key: 'rank_tokens_max', label: 'most', format: ui.count, color: '--accent' },
+            { key: 'rank_tokens_min', label: 'least', format: ui.count, color: '--warm' }], signal),
         chart('Idle share of a step', [
             { key: 'waiting_share', label: 'waiting for the busiest', format: percent, color: '--accent' },
             { key: 'padding_share', label: 'padding', format: percent, color: '--warm' }], signal)];
+    if (shared)
+        charts.push(chart('Tokens in documents that ranks share', [
+            { key: 'sharded_share', label: 'shared', format: percent, color: '--accent' }], signal));
+    return charts;
 }
 
-function curves(signal, documents) {
+function curves(signal, spec) {
+    const documents = spec?.train?.data?.samples === 'documents', shared = spec?.parallel?.cp > 1;
     const lossChart = chart('Loss', [
         { key: 'loss', label: 'training', format: ui.loss, tick: (v) => String(Number(v.toPrecision(4))), color: '--accent' },
         { key: 'eval', label: 'held-out', format: ui.loss, color: '--warm', points: true }], signal);
     const rate = chart('Tokens per second', [
         { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
-    const layout = documents ? layoutCharts(signal) : [];
-    const names = ['step', 'loss', 'tokens_per_s', ...(documents ? ['replica_tokens_max', 'replica_tokens_min', 'imbalance', 'padding_share'] : [])];
+    const layout = documents ? layoutCharts(signal, shared) : [];
+    const names = ['step', 'loss', 'tokens_per_s', ...(documents ? ['rank_tokens_max', 'rank_tokens_min', 'imbalance', 'padding_share'] : []),
+        ...(shared ? ['sharded_share'] : [])];
     const waiting = (imbalance) => (imbalance ? 1 - 1 / imbalance : null);
     const marks = [];
     let early = null; /* points that the stream brings while the past is being read */
@@ -300,7 +306,7 @@ function build(main, signal, job) {
     const id = job.id;
     let now = job;
     const top = head(() => now), why = explainBox(id, signal), outcome = outcomeBox(), ranks = ranksPanel();
-    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal, job.spec?.train?.data?.samples === 'documents');
+    const events = eventsPanel(), checkpoints = checkpointsPanel(id, signal), charts = curves(signal, job.spec);
     const log = logPanel(id, signal);
     const train = job.kind === 'train';
     main.replaceChildren(top.el, outcome.el, why.el, ...(train ? [charts.el] : []),

@@ -89,6 +89,9 @@ def two(jsonl, tmp_path_factory):
 def test_short_documents_are_one_ranks_and_long_ones_are_shared(alone, two):
     assert_near(two, alone)
     assert all(m["bytes_cp"] > 0 for m in two.metrics())
+    for before, m in zip([{"tokens": 0}] + two.metrics(), two.metrics()):
+        assert m["rank_tokens_min"] + m["rank_tokens_max"] == m["tokens"] - before["tokens"]
+        assert m["rank_tokens_min"] > 0 and m["imbalance"] >= 1
     assert sum(0 < m["sharded_share"] < 1 for m in two.metrics()) > 2, [m["sharded_share"] for m in two.metrics()]
     assert "bytes_cp" not in alone.metrics()[0] and "sharded_share" not in alone.metrics()[0]
 

@@ -66,7 +66,7 @@ def test_a_step_says_how_its_documents_were_laid_out(alone):
     seen = 0
     for m in lines:
         assert m["documents"] == 12 and 12 <= m["targets"] < m["tokens"] - seen
-        assert m["replica_tokens_min"] == m["replica_tokens_max"] == m["tokens"] - seen
+        assert m["rank_tokens_min"] == m["rank_tokens_max"] == m["tokens"] - seen
         assert m["imbalance"] == 1 and m["padding_share"] == 0
         seen = m["tokens"]
     assert alone.events("eval")[-1]["loss"] < alone.events("eval")[0]["loss"] - 0.5
@@ -79,7 +79,7 @@ def test_replicas_and_pipelines_give_the_same_bits(corpus, alone, layout, tmp_pa
     if layout == {"dp": 2}:
         for m in run.metrics():
             assert 1 <= m["imbalance"] < 1.6
-            assert 0 < m["replica_tokens_min"] <= m["replica_tokens_max"]
+            assert 0 < m["rank_tokens_min"] <= m["rank_tokens_max"]
 
 
 @pytest.mark.parametrize("change", [

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "scheduler/plan/layout.h"
+#include "scheduler/sequence/zigzag.h"
 #include "worker/data/order.h"
 
 #define AHEAD 2 /* the step that is trained on, and the next */
@@ -154,35 +155,58 @@ static int pack_micro(struct feed *f, struct feed_step *s, const struct seq_plan
     return rc == 0 ? pack_end(&s->pack, f->cfg.multiple, err) : rc;
 }
 
-/* What each replica has to do, for people. */
+/* Tokens of a piece that are a rank's. */
+static int64_t tokens_of(const struct seq_piece *piece, int ranks, int rank)
+{
+    int64_t tokens = 0;
+
+    if (piece->degree == 1)
+        return piece->rank == rank ? piece->tokens : 0;
+    for (int i = 0; i < ZIGZAG_PIECES; i++)
+        tokens += zigzag_piece(piece->tokens, ranks, rank, i).tokens;
+    return tokens;
+}
+
+/* Of one rank of a replica in a step. */
+struct duty {
+    int64_t tokens;
+    double busy_s, step_s; /* predicted: what it does itself; until the slowest of the replica has done as much */
+};
+
+static struct duty duty_of(const struct feed *f, const struct seq_plan *p, int replica, int rank)
+{
+    int begin, end, ranks = p->config.ranks;
+    struct duty d = {0};
+
+    plan_leaves_shared(f->cfg.share, f->cfg.plan.replicas, f->cfg.dp, replica, &begin, &end);
+    for (int64_t k = 0; k < (end - begin) * p->micros; k++) {
+        const struct seq_micro *m = micro_of(p, f->leaf[begin + k / p->micros], k % p->micros);
+
+        d.step_s += m->time_s;
+        d.busy_s += p->rank_s[(m - p->micro) * ranks + rank] + p->config.cost.micro_s;
+        for (size_t i = 0; i < m->n; i++)
+            d.tokens += tokens_of(&p->pieces[m->first + i], ranks, rank);
+    }
+    return d;
+}
+
+/* What each rank has to do, for people. */
 static void measure(struct feed *f, struct feed_step *s, const struct seq_plan *p)
 {
-    int64_t rows = 0;
-    double slowest = 0, all = 0;
+    int ranks = f->cfg.dp * p->config.ranks;
+    double slowest = 0, busy = 0;
 
-    for (int r = 0; r < f->cfg.dp; r++) {
-        int64_t tokens = 0;
-        double seconds = 0;
-        int begin, end;
+    for (int i = 0; i < ranks; i++) {
+        struct duty d = duty_of(f, p, i / p->config.ranks, i % p->config.ranks);
 
-        plan_leaves_shared(f->cfg.share, f->cfg.plan.replicas, f->cfg.dp, r, &begin, &end);
-        for (int64_t k = 0; k < (end - begin) * p->micros; k++) {
-            const struct seq_micro *m = micro_of(p, f->leaf[begin + k / p->micros], k % p->micros);
-
-            seconds += m->time_s;
-            for (size_t i = 0; i < m->n; i++) {
-                tokens += p->pieces[m->first + i].tokens;
-                rows += piece_rows(m, &p->pieces[m->first + i]);
-            }
-        }
-        s->replica_tokens_min = r == 0 || tokens < s->replica_tokens_min ? tokens : s->replica_tokens_min;
-        s->replica_tokens_max = tokens > s->replica_tokens_max ? tokens : s->replica_tokens_max;
-        slowest = fmax(slowest, seconds);
-        all += seconds / f->cfg.dp;
+        s->rank_tokens_min = i == 0 || d.tokens < s->rank_tokens_min ? d.tokens : s->rank_tokens_min;
+        s->rank_tokens_max = d.tokens > s->rank_tokens_max ? d.tokens : s->rank_tokens_max;
+        slowest = fmax(slowest, d.step_s);
+        busy += d.busy_s / ranks;
     }
-    s->imbalance = all > 0 ? slowest / all : 1;
+    s->imbalance = busy > 0 ? slowest / busy : 1;
     s->sharded_share = p->score.sharded_share;
-    s->padding_share = 1 - (double)s->tokens / (double)rows;
+    s->padding_share = p->score.padding_share;
 }
 
 static int pack_plan(struct feed *f, struct feed_step *s, const struct seq_plan *p, struct merr *err)

@@ -34,8 +34,8 @@ struct feed_step {
     int per_leaf;           /* micro-batches of each leaf */
     int64_t tokens, targets; /* of all documents of the step, targets above 0 */
     double mean_length;     /* of the document a token is in */
-    int64_t replica_tokens_min, replica_tokens_max;
-    double imbalance;       /* largest over mean of the replicas' predicted times */
+    int64_t rank_tokens_min, rank_tokens_max; /* of the ranks of all replicas */
+    double imbalance;       /* of predicted times: the slowest replica's over the mean of what ranks are busy */
     double padding_share;   /* of the rows computed by all */
     double sharded_share;   /* of the tokens: in documents that all ranks of cp share */
 };

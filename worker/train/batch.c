@@ -402,8 +402,8 @@ void train_batch_report(const struct train *t, struct report_step *s)
     s->documents = (int)t->fed->pack.docs;
     s->micro_batches = t->per_leaf;
     s->targets = t->targets;
-    s->replica_tokens_min = (uint64_t)t->fed->replica_tokens_min;
-    s->replica_tokens_max = (uint64_t)t->fed->replica_tokens_max;
+    s->rank_tokens_min = (uint64_t)t->fed->rank_tokens_min;
+    s->rank_tokens_max = (uint64_t)t->fed->rank_tokens_max;
     s->imbalance = t->fed->imbalance;
     s->padding_share = t->fed->padding_share;
     s->sharded_share = t->fed->sharded_share;

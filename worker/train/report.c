@@ -133,8 +133,8 @@ static void print_documents(struct buf *b, const struct report_step *s)
 {
     (void)buf_printf(b, ", \"documents\": %d, \"micro_batches\": %d, \"targets\": %llu", s->documents,
                      s->micro_batches, (unsigned long long)s->targets);
-    (void)buf_printf(b, ", \"replica_tokens_min\": %llu, \"replica_tokens_max\": %llu",
-                     (unsigned long long)s->replica_tokens_min, (unsigned long long)s->replica_tokens_max);
+    (void)buf_printf(b, ", \"rank_tokens_min\": %llu, \"rank_tokens_max\": %llu",
+                     (unsigned long long)s->rank_tokens_min, (unsigned long long)s->rank_tokens_max);
     number(b, "imbalance", s->imbalance, false);
     number(b, "padding_share", s->padding_share, true);
     if (s->bytes_cp > 0)

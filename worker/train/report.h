@@ -27,7 +27,7 @@ struct report_step {
     int documents;   /* of the step, those left out not counted; 0: samples of a stream, which have no more to say */
     int micro_batches; /* of each virtual worker */
     uint64_t targets; /* that the loss is the mean of */
-    uint64_t replica_tokens_min, replica_tokens_max;
+    uint64_t rank_tokens_min, rank_tokens_max;
     double imbalance, padding_share, sharded_share; /* as in worker/data/feed.h; the last with bytes_cp */
     double activation_mib, recomputed; /* of rank 0: the most in use at once; share of blocks made again whole */
     /* of rank 0, where compress is auto: milliseconds in calls of tp, in waiting for messages of pp, in calls of dp,
