@@ -380,6 +380,7 @@ static void tick(struct core *c, int64_t now)
     c->next_tick_us = now + TICK_US;
     agents_tick(c, now);
     dispatch_tick(c, now);
+    events_tick(c);
     if (now - c->renewed_us > RENEW_US && !redis_private(c->redis)) {
         store_renew(c->store);
         c->renewed_us = now;

@@ -313,6 +313,7 @@ void events_note(struct core *c, uint64_t job, const char *user, const char *typ
                  const char *actor, const char *code, const char *text, json_t *data_new);
 void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece);
 void events_publish(struct core *c);
+void events_tick(struct core *c); /* let go of followers whose client has left */
 void events_stop(struct core *c);
 void events_of_job(struct core *c, struct call *call);
 void events_of_all(struct core *c, struct call *call);

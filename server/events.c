@@ -122,10 +122,22 @@ static bool wants(const struct follower *f, const struct published *p)
     return (!f->logs || f->rank < 0 || f->rank == p->rank) && jobs_visible(&f->who, p->user);
 }
 
-void events_publish(struct core *c)
+/* Let go of the followers that are done. */
+static void drop_done(struct core *c)
 {
     size_t kept = 0;
 
+    for (size_t k = 0; k < c->n_followers; k++) {
+        if (c->followers[k].done)
+            http_stream_end(c->followers[k].stream);
+        else
+            c->followers[kept++] = c->followers[k];
+    }
+    c->n_followers = kept;
+}
+
+void events_publish(struct core *c)
+{
     for (size_t i = 0; i < c->n_out; i++) {
         struct published *p = &c->out[i];
 
@@ -144,16 +156,16 @@ void events_publish(struct core *c)
         free(p->text);
     }
     if (c->n_out > 0)
-        for (size_t k = 0; k < c->n_followers; k++) {
-            if (c->followers[k].done)
-                http_stream_end(c->followers[k].stream);
-            else
-                c->followers[kept++] = c->followers[k];
-        }
-    else
-        kept = c->n_followers;
-    c->n_followers = kept;
+        drop_done(c);
     c->n_out = 0;
+}
+
+void events_tick(struct core *c)
+{
+    for (size_t k = 0; k < c->n_followers; k++)
+        if (http_stream_over(c->followers[k].stream))
+            c->followers[k].done = true;
+    drop_done(c);
 }
 
 void events_stop(struct core *c)

@@ -74,6 +74,17 @@ int http_stream_event(struct http_stream *s, uint64_t id, const char *event, con
     return rc;
 }
 
+bool http_stream_over(struct http_stream *s)
+{
+    struct http_req *r = req_of(s);
+    bool over;
+
+    pthread_mutex_lock(&r->lock);
+    over = r->gone || s->ended;
+    pthread_mutex_unlock(&r->lock);
+    return over;
+}
+
 void http_stream_end(struct http_stream *s)
 {
     struct http_req *r = req_of(s);

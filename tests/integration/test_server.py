@@ -516,6 +516,17 @@ def test_an_outside_redis_is_led_by_one_server_at_a_time(tmp_path):
         redis.terminate()
         redis.wait(10)
 
+def test_a_follower_that_left_is_let_go_though_nothing_happens(cluster):
+    def followers(n):
+        return f"muster_followers {n}\n" in cluster.request("GET", "/metrics", token="")[1]
+
+    job = cluster.submit(specs.command("x"))["id"]
+    stream = follow(cluster, f"/v1/jobs/{job}/events")
+    assert next(stream)["event"] == "submitted"
+    assert followers(1)
+    stream.close()
+    wait_for("no followers", lambda: followers(0), 20)
+
 
 def test_a_user_finds_the_end_of_a_job_among_all_events_later(cluster):
     alice, bob = (make_token(cluster, name)["token"] for name in ("alice", "bob"))
