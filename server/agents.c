@@ -445,8 +445,7 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
         }
         if (strcmp(type, "checkpoint") == 0 && e->save) {
             e->save = false;
-            for (size_t i = 0; i < e->job.n_places; i++)
-                agents_touch(c, e->job.places[i].node);
+            core_touch(c, &e->job);
         }
         if (strcmp(type, "fault") == 0 && message && !e->fault_message[0])
             (void)snprintf(e->fault_message, sizeof(e->fault_message), "%s", message);

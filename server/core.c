@@ -167,7 +167,7 @@ void core_target_clear(struct entry *e)
     e->n_target = 0;
 }
 
-static void touch_nodes(struct core *c, const struct job *j)
+void core_touch(struct core *c, const struct job *j)
 {
     for (size_t i = 0; i < j->n_places; i++)
         if (i == 0 || strcmp(j->places[i].node, j->places[i - 1].node) != 0)
@@ -211,7 +211,7 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
     if (r < 0)
         return r;
     if (was_live) {
-        touch_nodes(c, &e->job);
+        core_touch(c, &e->job);
         if (json_is_false(json_object_get(json_object_get(event, "data"), "live")))
             dispatch_release_node(c, e, NULL);
     }
@@ -225,7 +225,7 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
     c->by_state[e->job.state]++;
     follow_run(c, e, was_live, was_generation);
     if (e->job.live)
-        touch_nodes(c, &e->job);
+        core_touch(c, &e->job);
     if (job_ended(e->job.state))
         c->ended[e->job.state - JOB_SUCCEEDED]++;
     c->ended_new += job_ended(e->job.state);

@@ -303,6 +303,9 @@ bool core_turn_has_room(const struct core *c);
 /* Let a cause happen to a job: transition, event, record. Returns as job_transition; nothing changed on failure. */
 int core_change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err);
 
+/* The nodes of its run have other orders for it now. */
+void core_touch(struct core *c, const struct job *j);
+
 /* Load a job that may have ended. Returns 0 with *ret to be cleared, -ENOENT, -EIO. */
 int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);
 

@@ -467,7 +467,7 @@ void dispatch_tick(struct core *c, int64_t now_us)
             if (e && e->drain_deadline_us != 0 && now_us > e->drain_deadline_us && !e->force_stop) {
                 e->force_stop = true;
                 log_warn("job j%llu did not drain in time and is stopped", (unsigned long long)job);
-                agents_touch(c, c->nodes[i]->name);
+                core_touch(c, &e->job);
             }
         }
     if (c->by_state[JOB_RECOVERING] == 0)

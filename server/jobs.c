@@ -598,8 +598,7 @@ static void checkpoint(struct core *c, struct call *call, struct entry *e)
         return;
     }
     e->save = true;
-    for (size_t i = 0; i < e->job.n_places; i++)
-        agents_touch(c, e->job.places[i].node);
+    core_touch(c, &e->job);
 }
 
 void jobs_action(struct core *c, struct call *call)

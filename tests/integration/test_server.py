@@ -309,6 +309,24 @@ def test_a_reclaimed_node_is_left_by_its_deadline(cluster):
     assert sum(cluster.job(job)["restarts"].values()) == 0, "a reclaim is nobody's fault"
 
 
+def test_every_node_of_a_run_that_must_stop_now_hears_of_it_at_once(cluster):
+    agents = [FakeAgent(cluster, node, slots=("cpu",)) for node in ("n1", "n2")]
+    for agent in agents:
+        agent.register()
+    job = cluster.submit(specs.command("x", devices=2))["id"]
+    for agent in agents:
+        agent.report([run_of(agent.until(job), "running")])
+
+    def is_stopped(agent):
+        while agent.assignments(wait=30)[job]["order"] != "stop":  # answered when there is news
+            pass
+        return True
+
+    cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=1")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert all(told.result(15) for told in [pool.submit(is_stopped, agent) for agent in agents])
+
+
 def test_a_server_that_was_killed_adopts_the_runs(cluster):
     agent = FakeAgent(cluster)
     agent.register()
