@@ -308,18 +308,28 @@ static int arrive_begin(struct comm_world *w, struct comm_peer *p, const struct 
     return 0;
 }
 
+/* A later frame of a message: frame_check() held it against its own length only, the place has that of the first. */
+static int arrive_more(struct comm_world *w, const struct comm_peer *p, const struct frame *f)
+{
+    const struct frame *head = p->into ? &p->into->head : &p->into_early->head;
+    size_t length = p->into ? p->into->bytes : p->into_early->head.length;
+
+    if (f->offset != p->into_got)
+        return world_fail(w, -EPROTO, "rank %d sends byte %llu of a message after byte %llu", p->rank,
+                          (unsigned long long)f->offset, (unsigned long long)p->into_got);
+    if (f->length != length || !matches(head, f))
+        return world_fail(w, -EPROTO, "rank %d goes on with another message before the end of the one it began",
+                          p->rank);
+    return 0;
+}
+
 static int arrive_data(struct comm_world *w, struct comm_peer *p, const struct frame *f, const void *payload)
 {
     uint64_t cost = f->part + COMM_FRAME_COST;
     char *to;
 
-    if (!p->into && !p->into_early) {
-        if (arrive_begin(w, p, f) < 0)
-            return w->failed;
-    } else if (f->offset != p->into_got) {
-        return world_fail(w, -EPROTO, "rank %d sends byte %llu of a message after byte %llu", p->rank,
-                          (unsigned long long)f->offset, (unsigned long long)p->into_got);
-    }
+    if ((p->into || p->into_early ? arrive_more(w, p, f) : arrive_begin(w, p, f)) < 0)
+        return w->failed;
     to = p->into ? p->into->buf : p->into_early->data;
     if (f->part)
         memcpy(to + f->offset, payload, f->part);

@@ -171,7 +171,7 @@ static int take_slot(struct comm_world *w, struct comm_peer *p, struct mate *m, 
     struct frame f = s->frame;
     uint32_t piece = s->piece;
     const char *payload = s->data;
-    struct merr err;
+    struct merr err = {"a piece that is not there"};
     int r = 0;
 
     if (frame_check(&f, f.part, &err) < 0 || f.part > w->shm->piece_bytes ||

@@ -94,7 +94,6 @@ struct comm_peer {
     uint64_t spent, freed;            /* window: cost sent in all time; of it, freed by the peer */
     uint64_t taken, taken_told;       /* cost taken here in all time; of it, told to the peer */
     size_t staged_bytes;
-    bool starving;                    /* shm: did not find room */
     struct direct_way *way_out, *way_in; /* between GPUs, NULL until one is used */
 };
 
