@@ -224,10 +224,10 @@ static int find_logs(const char *dir, int rank, int *generation, uint64_t *ret_r
     return 0;
 }
 
-/* Where the last n lines of the first size bytes of fd begin, looking at most FILES_ANSWER_MAX back. */
-static int64_t tail_offset(int fd, int64_t size, int n, char *scratch)
+/* Where the last n lines of the first size bytes of fd begin, looking at most so many bytes back. */
+static int64_t tail_offset(int fd, int64_t size, int n, size_t most, char *scratch)
 {
-    int64_t from = size > FILES_ANSWER_MAX ? size - FILES_ANSWER_MAX : 0;
+    int64_t from = size > (int64_t)most ? size - (int64_t)most : 0;
     ssize_t got = pread(fd, scratch, (size_t)(size - from), from);
 
     for (ssize_t i = got - 2; i >= 0; i--)
@@ -269,13 +269,16 @@ static json_t *read_log(const char *path, int rank, int generation, int64_t offs
     if (fd < 0 || fstat(fd, &st) < 0)
         return NULL;
     if (tail > 0)
-        offset = tail_offset(fd, st.st_size, tail, scratch);
+        offset = tail_offset(fd, st.st_size, tail, most, scratch);
     if (offset < st.st_size)
         got = pread(fd, scratch, most, offset);
     if (got < 0)
         return NULL;
-    while (got > 0 && (size_t)got == most && scratch[got - 1] != '\n' && memchr(scratch, '\n', (size_t)got))
-        got--; /* end with a whole line where the answer is cut */
+    if (got > 0 && offset + got < st.st_size) { /* end with a whole line where the answer is cut */
+        const char *nl = memrchr(scratch, '\n', (size_t)got);
+
+        got = nl ? nl - scratch + 1 : got;
+    }
     make_text(scratch, (size_t)got);
     return json_pack("{s:i, s:i, s:I, s:s%, s:I}", "rank", rank, "generation", generation, "offset", (json_int_t)offset,
                      "text", scratch, (size_t)got, "next_offset", (json_int_t)(offset + got));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/buf.h"
 #include "base/io.h"
 #include "server/files.h"
 
@@ -148,6 +149,43 @@ static void of_very_many_generations_the_newest_count(void **state)
     json_decref(got);
 }
 
+/* Ranks 0 and 1, generation 9, whose logs are too long for one answer: lines of ten bytes, the last not ended. */
+static void write_long_logs(const char *spool, int lines)
+{
+    char path[96];
+    struct buf text;
+
+    buf_init(&text, 1 << 20);
+    for (int i = 0; i < lines; i++)
+        assert_int_equal(buf_printf(&text, "line %04d\n", i % 10000), 0);
+    assert_int_equal(buf_addstr(&text, "the end"), 0);
+    for (int rank = 0; rank < 2; rank++) {
+        (void)snprintf(path, sizeof(path), "%s/j1/rank-%05d.g9.log", spool, rank);
+        assert_int_equal(io_write_file(path, text.data, text.len, 0600, NULL), 0);
+    }
+    buf_clear(&text);
+}
+
+static void long_logs_are_cut_at_a_line_and_their_tail_is_their_end(void **state)
+{
+    int lines = FILES_ANSWER_MAX / 10 + 77;
+    json_t *got, *log, *text;
+    size_t i;
+
+    write_long_logs(*state, lines);
+    for (int rank = -1; rank <= 0; rank++) { /* both, one: as much of the end as there is room for */
+        got = files_read_logs(*state, 1, rank, 9, 0, INT32_MAX);
+        json_array_foreach(json_object_get(got, "logs"), i, log)
+            assert_int_equal(json_integer_value(json_object_get(log, "next_offset")), lines * 10 + 7);
+        assert_int_equal(i, rank < 0 ? 2 : 1);
+        json_decref(got);
+    }
+    got = files_read_logs(*state, 1, 0, 9, 0, 0);
+    text = json_object_get(json_array_get(json_object_get(got, "logs"), 0), "text");
+    assert_int_equal(json_string_length(text), FILES_ANSWER_MAX / 10 * 10);
+    json_decref(got);
+}
+
 static void bytes_that_are_no_text_do_not_break_an_answer(void **state)
 {
     static const char raw[] = "ok \xff\xfe\xc3\x28 \xe2\x82\xac end\n";
@@ -170,6 +208,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(malformed_pieces_are_refused, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_the_steps_it_repeats, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(of_very_many_generations_the_newest_count, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(long_logs_are_cut_at_a_line_and_their_tail_is_their_end, make_spool,
+                                        drop_spool),
         cmocka_unit_test_setup_teardown(bytes_that_are_no_text_do_not_break_an_answer, make_spool, drop_spool),
     };
 
