@@ -234,9 +234,10 @@ int follow_logs(struct cli *c)
     l->c = c;
     if (r == 0)
         r = print_logs(l, c->arg[0], cli_option(c, "follow"));
-    if (r == 0 && !l->any && !c->json)
-        (void)fprintf(stderr, rank >= 0 ? "no output of rank %ld of job '%s'\n" : "no output yet%.0ld of job '%s'\n",
-                      rank, c->arg[0]);
+    if (r == 0 && !l->any && !c->json && rank >= 0)
+        (void)fprintf(stderr, "no output of rank %ld of job '%s'\n", rank, c->arg[0]);
+    else if (r == 0 && !l->any && !c->json)
+        (void)fprintf(stderr, "no output of job '%s' so far\n", c->arg[0]);
     free(l);
     return r;
 }

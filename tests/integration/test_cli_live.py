@@ -251,6 +251,10 @@ def test_logs_follow_a_job_and_choose_a_rank(cluster):
     assert {p["rank"] for p in said(cluster, "logs", job, "-o", "json")["logs"]} == {0, 1}
     silent = run(cluster, "logs", job, "--rank", "7")
     assert silent.stdout == "" and silent.stderr == f"no output of rank 7 of job '{job}'\n"
+    quiet = command(cluster, "true")
+    cluster.wait(quiet, "succeeded")
+    silent = run(cluster, "logs", quiet)
+    assert silent.stdout == "" and silent.stderr == f"no output of job '{quiet}' so far\n"
 
 
 def test_metrics_are_a_table_or_columns(cluster, trained):
