@@ -75,7 +75,7 @@ static int write_archive(struct archiver *a, struct mck *c, const char *temp, st
         r = mck_open_path(temp, &copy, err);
     if (r)
         return r;
-    r = mck_verify(copy, NULL, NULL, NULL, err);
+    r = mck_verify(copy, NULL, err);
     mck_free(copy);
     return r;
 }

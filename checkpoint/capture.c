@@ -53,18 +53,8 @@ void capture_release(struct mck_writer *w, struct attempt *a, uint32_t extent)
     (void)pthread_cond_signal(&w->encode); /* for the tail */
 }
 
-static void copy_piece(struct mck_writer *w, struct attempt *a, const struct piece *p, char *to)
-{
-    a->copying++;
-    (void)pthread_mutex_unlock(&w->lock);
-    copy_past_cache(to, p->src, p->len);
-    memset(to + p->len, 0, p->pad);
-    (void)pthread_mutex_lock(&w->lock);
-    piece_done(w, a, p);
-}
-
 /* A copy has ended, or has not begun for an error. Lock held. */
-static void piece_lifted(struct mck_writer *w, const struct lifted *v, int code, const struct merr *err)
+static void piece_read(struct mck_writer *w, const struct reading *v, int code, const struct merr *err)
 {
     struct extent *e = &v->a->extent[v->p->extent];
 
@@ -77,10 +67,28 @@ static void piece_lifted(struct mck_writer *w, const struct lifted *v, int code,
     reader_done(w, v->a);
 }
 
+/* Copy a piece. Lock held, dropped meanwhile. */
+static void copy_piece(struct mck_writer *w, struct attempt *a, const struct piece *p, char *to)
+{
+    struct reading v = {.a = a, .p = p};
+    struct merr err = {""};
+    int r = 0;
+
+    a->copying++;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (w->cfg.fetch)
+        r = w->cfg.fetch(w->cfg.fetch_arg, p->src, to, p->len, &err);
+    else
+        copy_past_cache(to, p->src, p->len);
+    memset(to + p->len, 0, p->pad);
+    (void)pthread_mutex_lock(&w->lock);
+    piece_read(w, &v, r, &err);
+}
+
 /* Begin the copy of a piece that lies on the GPU. Lock held, dropped meanwhile. */
 static void lift_piece(struct mck_writer *w, struct attempt *a, const struct piece *p, char *to)
 {
-    struct lifted v = {.a = a, .p = p};
+    struct reading v = {.a = a, .p = p};
     struct merr err = {""};
     int r;
 
@@ -90,7 +98,7 @@ static void lift_piece(struct mck_writer *w, struct attempt *a, const struct pie
     r = lift_begin(w->lift, to, p->src, p->len, &err);
     (void)pthread_mutex_lock(&w->lock);
     if (r)
-        piece_lifted(w, &v, r, &err);
+        piece_read(w, &v, r, &err);
     else
         w->lifted[(w->lifted_first + w->lifted_n++) % LIFT_DEPTH] = v;
 }
@@ -98,7 +106,7 @@ static void lift_piece(struct mck_writer *w, struct attempt *a, const struct pie
 /* Wait for the oldest copy from the GPU. Lock held, dropped meanwhile. */
 static void end_lift(struct mck_writer *w)
 {
-    struct lifted v = w->lifted[w->lifted_first];
+    struct reading v = w->lifted[w->lifted_first];
     struct merr err = {""};
     int r;
 
@@ -107,7 +115,7 @@ static void end_lift(struct mck_writer *w)
     (void)pthread_mutex_unlock(&w->lock);
     r = lift_end(w->lift, &err);
     (void)pthread_mutex_lock(&w->lock);
-    piece_lifted(w, &v, r, &err);
+    piece_read(w, &v, r, &err);
 }
 
 bool capture_one(struct mck_writer *w, struct attempt *a)
@@ -129,14 +137,10 @@ bool capture_one(struct mck_writer *w, struct attempt *a)
         return true;
     }
     to = w->pool + (size_t)e->slot * MCK_SLOT + p->at;
-    if (w->lift && lift_holds(w->lift, p->src)) {
+    if (w->lift && lift_holds(w->lift, p->src))
         lift_piece(w, a, p, to);
-        return true;
-    }
-    copy_piece(w, a, p, to);
-    if (--e->left == 0)
-        extent_filled(w, a, p->extent);
-    reader_done(w, a);
+    else
+        copy_piece(w, a, p, to);
     return true;
 }
 

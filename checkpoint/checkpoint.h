@@ -82,6 +82,10 @@ struct mck_cfg {
                             pinned, all is copied into it, on a queue of its own: what kernels are to have done before
                             mck_begin must have run by then */
     int device_ordinal;
+    /* Reads buffers that are no memory, whose data only stand for where they are; NULL: they are memory. Called by one
+     * thread at a time. 0, or why they cannot be read, which ends the attempt. */
+    int (*fetch)(void *arg, const void *from, void *to, size_t bytes, struct merr *err);
+    void *fetch_arg;
     int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
     bool parts; /* dir is this node's alone: leave whole data files and no MANIFEST; others commit and collect */
 };
@@ -147,6 +151,10 @@ int mck_open(const char *dir, uint64_t step, struct mck **ret, struct merr *err)
 int mck_open_path(const char *path, struct mck **ret, struct merr *err);
 void mck_free(struct mck *c);
 
+/* Let tell hear, from now on, of how many bytes verify, digest, diff (of the first one), heal, export and import have
+ * done, and of how many: again and again, by one thread at a time, not always the caller's. NULL: nobody hears. */
+void mck_watch(struct mck *c, void (*tell)(void *arg, uint64_t done, uint64_t all), void *arg);
+
 uint64_t mck_step(const struct mck *c);
 const json_t *mck_kv(const struct mck *c); /* borrowed */
 
@@ -167,9 +175,8 @@ int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
 json_t *mck_inspect(const struct mck *c);
 
 /* Read and check every byte. Returns 0, or -EBADMSG with the damaged tensors named in err and in *ret_report
- * (new JSON {"ok","files":…,"faults":[{"file","chunk","tensors","what"}]}; may be NULL). progress may be NULL. */
-int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_t all), void *arg,
-               json_t **ret_report, struct merr *err);
+ * (new JSON {"ok","files":…,"faults":[{"file","chunk","tensors","what"}]}; may be NULL). */
+int mck_verify(struct mck *c, json_t **ret_report, struct merr *err);
 
 /* Hash over all logical tensors of all roles and the cursor: the same whatever the layout or codec.
  * 32 hex digits and NUL. */
@@ -197,13 +204,13 @@ int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bou
 /* Rebuild a lost MANIFEST from the indexes at the tails of the data files. Returns 1, or 0 when it is whole. */
 int mck_repair(const char *path, struct merr *err);
 
-/* Write damaged chunks of the checkpoint at path anew from what n other ones hold of the same tensors between them:
+/* Write damaged chunks of a checkpoint anew from what n other ones hold of the same tensors between them:
  * copies, damaged ones too, or snapshots in memory, in any layout; folders of such; or ones with some of their data
  * files and no MANIFEST. Only bytes that meet the chunk's own checksums are written, so a wrong one does no harm.
  * *ret_report (may be NULL) is new:
  * {"healed": [{"file","chunk","tensors"}], "left": [the same with "what"; chunk -1: the file as a whole]}. 0,
  * -EBADMSG when something is left (err: the first), or -ENOENT when there is nothing at one of from. */
-int mck_heal(const char *path, const char *const *from, size_t n, json_t **ret_report, struct merr *err);
+int mck_heal(struct mck *c, const char *const *from, size_t n, json_t **ret_report, struct merr *err);
 
 /* Remove what aborted attempts and interrupted deletions left in dir, then committed checkpoints beyond the
  * newest keep (>= 2), less those of a step that keep_every (0: none) divides. Ran by the coordinator after each
@@ -213,15 +220,17 @@ int mck_collect(const char *dir, int keep, uint64_t keep_every, struct merr *err
 /* --- safetensors --------------------------------------------------------------------------------------- */
 
 /* Write the master weights as dir/model.safetensors (+ config.json from kv's "model") in Hugging Face names,
- * shapes and types ("f32", "bf16", "f16"), in constant memory. */
-int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, struct merr *err);
+ * shapes and types ("f32", "bf16", "f16"), in constant memory. Where they take more than part_bytes (0: no limit), as
+ * files of at most that, but of one tensor at least, and model.safetensors.index.json; -EEXIST when dir holds a
+ * model.safetensors, which readers would take instead. */
+int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, uint64_t part_bytes, struct merr *err);
 
 /* Open a .safetensors file, or a folder with model.safetensors or its index, as a read-only checkpoint whose
  * tensors all have role MCK_MASTER. Names keep their file's spelling less a leading "transformer.". */
 int mck_open_safetensors(const char *path, struct mck **ret, struct merr *err);
 
-/* Write such weights, in the types they have, as the committed step 0 in dir, which is made when missing. The weights
- * pass through memory whole. -EEXIST when dir holds a checkpoint. */
-int mck_import_safetensors(const char *path, const char *dir, struct merr *err);
+/* Write what mck_open_safetensors opened, in the types it has, as the committed step 0 in dir, which is made when
+ * missing; in constant memory. -EEXIST when dir holds a checkpoint. */
+int mck_import_safetensors(struct mck *c, const char *dir, struct merr *err);
 
 #endif

@@ -62,8 +62,10 @@ static int compare_values(struct diff *d, const struct mck_tensor *t, struct see
             b.data = d->data[i];
             r = mck_load(d->side[i], &b, 1, err);
         }
-        if (!r)
+        if (!r) {
             compare_piece(d, t->dtype, at, (size_t)(b.sub_end - at), s);
+            read_watch_add(d->side[0], (b.sub_end - at) * dtype_size(t->dtype));
+        }
     }
     return r;
 }
@@ -144,6 +146,7 @@ int mck_diff(struct mck *a, struct mck *b, json_t **ret, struct merr *err)
     json_t *cursor = NULL;
     int r = d.tensors ? 0 : -ENOMEM;
 
+    read_watch_begin(a, read_all_bytes(a));
     for (int i = 0; i < 2; i++) {
         d.data[i] = malloc(FLOATS * sizeof(double));
         d.values[i] = malloc(FLOATS * sizeof(float));

@@ -1,4 +1,4 @@
-/* export - the master weights as a safetensors file, piece by piece in constant memory */
+/* export - the master weights as safetensors files, piece by piece in constant memory */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,17 +7,27 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/dtype.h"
-#include "checkpoint/read.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/walk.h"
 
-#define PIECE_BYTES (8u << 20)
+#define INDEX_NAME "model.safetensors.index.json"
+#define TEMP_NAME ".model.safetensors.tmp"
 
-/* Floats become dtype, all else stays what it is. */
-static int out_dtype(const struct mck_tensor *t, int dtype)
-{
-    return dtype_converts(t->dtype, dtype) ? dtype : t->dtype;
-}
+struct export {
+    struct mck *c;
+    const char *dir;
+    int dtype;
+    uint64_t part_bytes;
+};
+
+/* Tensors [begin, end) of the checkpoint, of which master weights count, make one file. */
+struct part {
+    size_t begin, end;
+    uint64_t bytes;
+    char name[64];
+};
 
 /* The type the weights have in the file: exported as they are when no other is asked for. */
 static int parse_target(const char *dtype, struct merr *err)
@@ -29,131 +39,216 @@ static int parse_target(const char *dtype, struct merr *err)
     return d;
 }
 
-static int make_header(const struct mck *c, int dtype, struct buf *out, uint64_t *ret_data, struct merr *err)
+/* Bytes of a tensor in the file; 0 when it is no weight. */
+static uint64_t exported_bytes(const struct export *x, const struct mck_tensor *t)
+{
+    uint64_t elements = read_tensor_bytes(t) / dtype_size(t->dtype);
+
+    return t->role == MCK_MASTER ? elements * dtype_size(walk_dtype(x->dtype, t)) : 0;
+}
+
+static void copy_name(const struct export *x, const struct mck_tensor *t, char ret[MCK_NAME_MAX + 1])
+{
+    memcpy(ret, index_name(&x->c->ix, t), t->name_len);
+    ret[t->name_len] = '\0';
+}
+
+/* --- one file ---------------------------------------------------------------------------------- */
+
+/* Its entry in the header, its bytes being from at on. New; NULL when memory is short. */
+static json_t *describe(const struct export *x, const struct mck_tensor *t, uint64_t at)
+{
+    const char *dtype = safetensors_dtype((enum mck_dtype)walk_dtype(x->dtype, t));
+    json_t *shape = json_array();
+
+    for (int k = 0; k < t->ndim; k++)
+        (void)json_array_append_new(shape, json_integer((json_int_t)t->shape[k]));
+    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets",
+                     (json_int_t)at, (json_int_t)(at + exported_bytes(x, t)));
+}
+
+static int make_header(const struct export *x, const struct part *p, struct buf *out, struct merr *err)
 {
     json_auto_t *doc = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
-    uint64_t at = 0, volume, len;
+    uint64_t at = 0, len;
     char *text;
 
-    for (size_t i = 0; i < c->ix.tensors; i++) {
-        const struct mck_tensor *t = &c->ix.tensor[i];
-        json_t *shape = json_array();
+    for (size_t i = p->begin; i < p->end; i++) {
+        const struct mck_tensor *t = &x->c->ix.tensor[i];
         char name[MCK_NAME_MAX + 1];
-        int d = out_dtype(t, dtype);
-        uint64_t bytes;
 
-        if (t->role != MCK_MASTER) {
-            json_decref(shape);
+        if (t->role != MCK_MASTER)
             continue;
-        }
-        memcpy(name, index_name(&c->ix, t), t->name_len);
-        name[t->name_len] = '\0';
-        for (int k = 0; k < t->ndim; k++)
-            (void)json_array_append_new(shape, json_integer((json_int_t)t->shape[k]));
-        (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, &volume);
-        bytes = volume * dtype_size(d);
-        if (json_object_set_new(doc, name, json_pack("{s:s,s:o,s:[I,I]}", "dtype", safetensors_dtype((enum mck_dtype)d),
-                                                     "shape", shape, "data_offsets", (json_int_t)at,
-                                                     (json_int_t)(at + bytes))))
+        copy_name(x, t, name);
+        if (json_object_set_new(doc, name, describe(x, t, at)))
             return merr_set(err, -EINVAL, "tensor '%s' cannot be named in JSON: it is no UTF-8", name);
-        at += bytes;
+        at += exported_bytes(x, t);
     }
     text = json_dumps(doc, JSON_COMPACT);
     len = text ? mck_round(strlen(text) + 8, 8) - 8 : 0; /* the data begins at a multiple of 8 */
     (void)buf_add(out, &len, sizeof(len));
     (void)buf_printf(out, "%-*s", (int)len, text ? text : "");
     free(text);
-    *ret_data = at;
     return text && !buf_failed(out) ? 0 : merr_set(err, -EMSGSIZE, "the header of the weights is too large");
 }
 
-static int write_tensor(struct mck *c, const struct mck_tensor *t, int dtype, int fd, char *memory, struct merr *err)
+static int write_bytes(int fd, const void *data, size_t bytes, struct merr *err)
 {
-    char name[MCK_NAME_MAX + 1];
-    struct mck_buffer b = {.name = name, .role = MCK_MASTER, .dtype = (enum mck_dtype)out_dtype(t, dtype),
-                           .ndim = t->ndim, .data = memory};
-    uint64_t volume, step = PIECE_BYTES / dtype_size((int)b.dtype);
-    int r = 0;
+    int r = io_write_all(fd, data, bytes);
 
-    memcpy(name, index_name(&c->ix, t), t->name_len);
-    name[t->name_len] = '\0';
-    for (int d = 0; d < t->ndim; d++)
-        b.shape[d] = b.len[d] = t->shape[d];
-    (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, &volume);
-    for (uint64_t at = 0; at < volume && !r; at += step) {
-        b.sub_begin = at;
-        b.sub_end = at + step < volume ? at + step : volume;
-        r = mck_load(c, &b, 1, err);
-        if (!r) {
-            r = io_write_all(fd, memory, (b.sub_end - b.sub_begin) * dtype_size((int)b.dtype));
-            if (r)
-                (void)merr_errno(err, r, "cannot write the weights");
-        }
-    }
-    return r;
+    return r ? merr_errno(err, r, "cannot write the weights") : 0;
 }
 
-static int write_weights(struct mck *c, int dtype, int fd, struct merr *err)
+static int take_piece(void *fd, const struct mck_tensor *t, bool first, const void *data, size_t bytes,
+                      struct merr *err)
 {
-    char *memory = malloc(PIECE_BYTES);
-    uint64_t data;
+    (void)t;
+    (void)first;
+    return write_bytes(*(const int *)fd, data, bytes, err);
+}
+
+static int write_part(const struct export *x, const struct part *p, int fd, struct merr *err)
+{
+    const struct walk w = {.begin = p->begin, .end = p->end, .role = MCK_MASTER, .dtype = x->dtype, .take = take_piece,
+                           .arg = &fd};
     struct buf b;
-    int r = memory ? 0 : merr_set(err, -ENOMEM, "no memory to export");
+    int r;
 
     buf_init(&b, SAFETENSORS_HEADER_MAX + 8);
+    r = make_header(x, p, &b, err);
     if (!r)
-        r = make_header(c, dtype, &b, &data, err);
-    if (!r && (r = io_write_all(fd, b.data, b.len)))
-        (void)merr_errno(err, r, "cannot write the weights");
+        r = write_bytes(fd, b.data, b.len, err);
     buf_clear(&b);
-    for (size_t i = 0; i < c->ix.tensors && !r; i++)
-        if (c->ix.tensor[i].role == MCK_MASTER)
-            r = write_tensor(c, &c->ix.tensor[i], dtype, fd, memory, err);
+    if (!r)
+        r = walk_tensors(x->c, &w, err);
     if (!r && fsync(fd))
         r = merr_errno(err, -errno, "cannot write the weights");
-    free(memory);
     return r;
 }
 
-static int write_config(struct mck *c, const char *dir, struct merr *err)
+static int publish_part(const struct export *x, const struct part *p, struct merr *err)
 {
-    const json_t *model = json_object_get(c->kv, "model");
-    char path[MCK_PATH_MAX], *text;
-    int r = folder_join(dir, "config.json", path, err);
+    char final[MCK_PATH_MAX], temp[MCK_PATH_MAX];
+    int fd, r;
 
-    if (r || !json_is_object(model))
-        return r;
-    text = json_dumps(model, JSON_INDENT(2));
-    if (!text)
-        return merr_set(err, -ENOMEM, "no memory");
-    r = io_write_file(path, text, strlen(text), 0644, err);
+    TRY(folder_join(x->dir, p->name, final, err));
+    TRY(folder_join(x->dir, TEMP_NAME, temp, err));
+    fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return merr_errno(err, -errno, "cannot make '%s'", temp);
+    r = write_part(x, p, fd, err);
+    io_close(&fd);
+    if (!r && rename(temp, final))
+        r = merr_errno(err, -errno, "cannot rename '%s'", temp);
+    if (r)
+        (void)unlink(temp);
+    return r;
+}
+
+/* --- several ----------------------------------------------------------------------------------- */
+
+/* Cut the weights into parts of at most part_bytes, but of one tensor at least. New *ret; *ret_all: bytes of all. */
+static int cut(const struct export *x, struct part **ret, size_t *ret_n, uint64_t *ret_all, struct merr *err)
+{
+    struct part *v = calloc(x->c->ix.tensors + 1, sizeof(*v)), *p = v;
+
+    if (!v)
+        return merr_set(err, -ENOMEM, "no memory to export %zu tensors", x->c->ix.tensors);
+    *ret_all = 0;
+    for (size_t i = 0; i < x->c->ix.tensors; i++) {
+        uint64_t bytes = exported_bytes(x, &x->c->ix.tensor[i]);
+
+        if (x->part_bytes && p->bytes && p->bytes + bytes > x->part_bytes) {
+            p++;
+            p->begin = i;
+        }
+        p->bytes += bytes;
+        p->end = i + 1;
+        *ret_all += bytes;
+    }
+    *ret = v;
+    *ret_n = (size_t)(p - v) + 1;
+    for (size_t i = 0; i < *ret_n; i++)
+        if (*ret_n == 1)
+            (void)snprintf(v[i].name, sizeof(v[i].name), "model.safetensors");
+        else
+            (void)snprintf(v[i].name, sizeof(v[i].name), "model-%05zu-of-%05zu.safetensors", i + 1, *ret_n);
+    return 0;
+}
+
+static int write_json(const char *path, const json_t *doc, struct merr *err)
+{
+    char *text = doc ? json_dumps(doc, JSON_INDENT(2)) : NULL;
+    int r = text ? io_write_file(path, text, strlen(text), 0644, err) : merr_set(err, -ENOMEM, "no memory");
+
     free(text);
     return r;
 }
 
-int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, struct merr *err)
+/* Which tensor is in which file: what makes a folder of several files a model. */
+static int write_index(const struct export *x, const char *path, const struct part *v, size_t n, uint64_t all,
+                       struct merr *err)
 {
-    char final[MCK_PATH_MAX], temp[MCK_PATH_MAX];
-    int fd, target = parse_target(dtype, err), r = target < 0 ? target : io_mkdirs(dir, 0755, err);
+    json_t *map = json_object();
+    json_auto_t *doc = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)all, "weight_map", map);
 
-    if (!r)
-        r = folder_join(dir, "model.safetensors", final, err);
-    if (!r)
-        r = folder_join(dir, ".model.safetensors.tmp", temp, err);
+    for (size_t k = 0; k < n; k++)
+        for (size_t i = v[k].begin; i < v[k].end; i++) {
+            const struct mck_tensor *t = &x->c->ix.tensor[i];
+            char name[MCK_NAME_MAX + 1];
+
+            if (t->role != MCK_MASTER)
+                continue;
+            copy_name(x, t, name);
+            (void)json_object_set_new(map, name, json_string(v[k].name));
+        }
+    return write_json(path, doc, err);
+}
+
+static int write_config(const struct export *x, struct merr *err)
+{
+    const json_t *model = json_object_get(x->c->kv, "model");
+    char path[MCK_PATH_MAX];
+
+    TRY(folder_join(x->dir, "config.json", path, err));
+    return json_is_object(model) ? write_json(path, model, err) : 0;
+}
+
+/* An index that is there goes before its files do, a new one comes after them. */
+static int write_parts(const struct export *x, const struct part *v, size_t n, uint64_t all, struct merr *err)
+{
+    char index[MCK_PATH_MAX], single[MCK_PATH_MAX];
+
+    TRY(folder_join(x->dir, INDEX_NAME, index, err));
+    TRY(folder_join(x->dir, "model.safetensors", single, err));
+    if (n > 1 && access(single, F_OK) == 0)
+        return merr_set(err, -EEXIST, "'%s' is there already and would be read instead of the %zu files: remove it or "
+                        "name another folder", single, n);
+    if (n > 1 && unlink(index) && errno != ENOENT)
+        return merr_errno(err, -errno, "cannot replace '%s'", index);
+    TRY(write_config(x, err));
+    for (size_t i = 0; i < n; i++)
+        TRY(publish_part(x, &v[i], err));
+    if (n > 1)
+        TRY(write_index(x, index, v, n, all, err));
+    return io_sync_dir(x->dir, err);
+}
+
+int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, uint64_t part_bytes, struct merr *err)
+{
+    struct export x = {.c = c, .dir = dir, .dtype = parse_target(dtype, err), .part_bytes = part_bytes};
+    struct part *part = NULL;
+    size_t n = 0;
+    uint64_t all = 0;
+    int r = x.dtype < 0 ? x.dtype : io_mkdirs(dir, 0755, err);
+
     if (r)
         return r;
-    fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return merr_errno(err, -errno, "cannot make '%s'", temp);
-    r = write_weights(c, target, fd, err);
-    io_close(&fd);
-    if (!r)
-        r = write_config(c, dir, err);
-    if (!r && rename(temp, final))
-        r = merr_errno(err, -errno, "cannot rename '%s'", temp);
-    if (r) {
-        (void)unlink(temp);
-        return merr_prefix(err, r, "export to '%s'", dir);
+    r = cut(&x, &part, &n, &all, err);
+    if (!r) {
+        read_watch_begin(c, all);
+        r = write_parts(&x, part, n, all, err);
     }
-    return io_sync_dir(dir, err);
+    free(part);
+    return r ? merr_prefix(err, r, "export to '%s'", dir) : 0;
 }

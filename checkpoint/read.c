@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "checkpoint/dtype.h"
 #include "checkpoint/part.h"
 
 #define LEASE_WAIT_US 500000
@@ -45,6 +46,24 @@ uint64_t mck_step(const struct mck *c)
 const json_t *mck_kv(const struct mck *c)
 {
     return c->kv;
+}
+
+void mck_watch(struct mck *c, void (*tell)(void *arg, uint64_t done, uint64_t all), void *arg)
+{
+    c->watch = (struct watch){.tell = tell, .arg = arg};
+}
+
+void read_watch_begin(struct mck *c, uint64_t all)
+{
+    c->watch.all = all;
+    c->watch.done = 0;
+}
+
+void read_watch_add(struct mck *c, uint64_t bytes)
+{
+    c->watch.done += bytes;
+    if (c->watch.tell)
+        c->watch.tell(c->watch.arg, c->watch.done, c->watch.all);
 }
 
 int read_bytes(int fd, void *data, size_t len, uint64_t off)
@@ -103,6 +122,32 @@ void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MC
     for (int d = 0; d < t->ndim; d++)
         ret->shape[d] = ret->len[d] = t->shape[d];
     (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, ret_volume);
+}
+
+uint64_t read_tensor_bytes(const struct mck_tensor *t)
+{
+    uint64_t volume = 0;
+
+    (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, &volume); /* the index was held to this */
+    return volume * dtype_size(t->dtype);
+}
+
+uint64_t read_all_bytes(const struct mck *c)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < c->ix.tensors; i++)
+        bytes += read_tensor_bytes(&c->ix.tensor[i]);
+    return bytes;
+}
+
+uint64_t read_stream_bytes(const struct mck *c)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < c->ix.files; i++)
+        bytes += c->ix.file[i].stream_len;
+    return bytes;
 }
 
 json_t *read_meaning(const struct mck *c)
@@ -336,15 +381,13 @@ int mck_latest(const char *dir, uint64_t *ret_step, json_t **ret_skipped, struct
 static json_t *list_entry(const struct mck *c)
 {
     char created[CLOCK_RFC3339_MAX];
-    uint64_t bytes = 0, stored = 0;
+    uint64_t stored = 0;
 
-    for (size_t i = 0; i < c->ix.files; i++) {
-        bytes += c->ix.file[i].stream_len;
+    for (size_t i = 0; i < c->ix.files; i++)
         stored += c->ix.file[i].file_len;
-    }
     clock_rfc3339((int64_t)(c->ix.created_ns / 1000), created);
     return json_pack("{s:I,s:s,s:I,s:I,s:s}", "step", (json_int_t)c->ix.step, "path", c->path, "bytes",
-                     (json_int_t)bytes, "stored_bytes", (json_int_t)stored, "created", created);
+                     (json_int_t)read_stream_bytes(c), "stored_bytes", (json_int_t)stored, "created", created);
 }
 
 int mck_list(const char *dir, json_t **ret, struct merr *err)

@@ -11,6 +11,12 @@ struct mck_source { /* where the stream of ix.file[i] lies */
     bool foreign;   /* plain bytes without chunk table: a safetensors file */
 };
 
+struct watch { /* who hears how far a long call is */
+    void (*tell)(void *arg, uint64_t done, uint64_t all);
+    void *arg;
+    uint64_t done, all;
+};
+
 struct mck {
     struct mck_index ix;
     struct mck_source *source;
@@ -19,6 +25,7 @@ struct mck {
     char path[MCK_PATH_MAX];
     json_t *kv;
     int lease; /* MANIFEST, locked shared while open, so that it is not collected; -1: foreign */
+    struct watch watch;
 };
 
 /* Passes the folder's checkpoint the quick check? */
@@ -43,6 +50,10 @@ int read_open_file(const struct mck *c, uint32_t f, struct merr *err);
 /* len bytes at off. 0, -EBADMSG when the file ends, -errno. */
 int read_bytes(int fd, void *data, size_t len, uint64_t off);
 
+/* A long call begins, of so many bytes; so many of them are done now, too. */
+void read_watch_begin(struct mck *c, uint64_t all);
+void read_watch_add(struct mck *c, uint64_t bytes);
+
 /* A new empty mck, lease -1; or NULL. */
 struct mck *read_alloc(void);
 
@@ -53,6 +64,11 @@ void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MC
 /* What there is of one buffer, in chunks that are whole: have, a byte for each of its elements, becomes 1 where its
  * element was filled. -ENOENT when the checkpoint has no such tensor; -EINVAL when it is of another shape or type. */
 int load_some(struct mck *c, const struct mck_buffer *b, char *have, struct merr *err);
+
+/* Bytes of a tensor, of all tensors, of all files' streams. */
+uint64_t read_tensor_bytes(const struct mck_tensor *t);
+uint64_t read_all_bytes(const struct mck *c);
+uint64_t read_stream_bytes(const struct mck *c);
 
 /* The cursor less what tells how and by whom it was written, not what was reached. New; NULL when memory is short. */
 json_t *read_meaning(const struct mck *c);

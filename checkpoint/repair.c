@@ -226,18 +226,17 @@ static void heal_file(struct heal *h, uint32_t file)
 {
     struct merr err;
 
-    scan_check(&h->scan, file, 0, mck_round(h->c->ix.file[file].stream_len, MCK_CHUNK) / MCK_CHUNK, mend_chunk, h);
+    scan_check(&h->scan, file, mend_chunk, h);
     if (read_quick_check_file(h->c, file, &err))
         note(h, file, -1, &err);
 }
 
-static int heal_init(struct heal *h, const char *path, const char *const *from, size_t n, struct merr *err)
+static int heal_init(struct heal *h, struct mck *c, const char *const *from, size_t n, struct merr *err)
 {
-    *h = (struct heal){.healed = json_array(), .left = json_array(), .scan = {.fd = -1},
+    *h = (struct heal){.c = c, .healed = json_array(), .left = json_array(), .scan = {.fd = -1},
                        .some = malloc(MCK_CHUNK), .marks = malloc(MCK_CHUNK), .have = malloc(MCK_CHUNK)};
     if (!h->healed || !h->left || !h->some || !h->marks || !h->have)
         return merr_set(err, -ENOMEM, "no memory to mend a checkpoint");
-    TRY(mck_open_path(path, &h->c, err));
     for (size_t i = 0; i < n; i++)
         TRY(donors_add(&h->donors, h->c, from[i], err));
     return scan_init(&h->scan, h->c, err);
@@ -247,7 +246,6 @@ static void heal_clear(struct heal *h)
 {
     scan_clear(&h->scan);
     donors_clear(&h->donors);
-    mck_free(h->c);
     free(h->some);
     free(h->marks);
     free(h->have);
@@ -255,18 +253,19 @@ static void heal_clear(struct heal *h)
     json_decref(h->left);
 }
 
-int mck_heal(const char *path, const char *const *from, size_t n, json_t **ret_report, struct merr *err)
+int mck_heal(struct mck *c, const char *const *from, size_t n, json_t **ret_report, struct merr *err)
 {
     struct heal h;
-    int r = heal_init(&h, path, from, n, err);
+    int r = heal_init(&h, c, from, n, err);
 
-    for (uint32_t i = 0; !r && i < h.c->ix.files; i++)
+    read_watch_begin(c, read_stream_bytes(c));
+    for (uint32_t i = 0; !r && i < c->ix.files; i++)
         heal_file(&h, i);
     if (!r && ret_report)
         *ret_report = json_pack("{s:O,s:O}", "healed", h.healed, "left", h.left);
     if (!r && json_array_size(h.left))
-        r = merr_set(err, -EBADMSG, "%zu places in '%s' are left damaged, the first: %s", json_array_size(h.left), path,
-                     h.first.text);
+        r = merr_set(err, -EBADMSG, "%zu places in '%s' are left damaged, the first: %s", json_array_size(h.left),
+                     c->path, h.first.text);
     heal_clear(&h);
     return r;
 }

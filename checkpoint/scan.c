@@ -12,7 +12,7 @@
 
 #define TENSORS_MAX 100 /* named of a place */
 
-int scan_init(struct scan *s, const struct mck *c, struct merr *err)
+int scan_init(struct scan *s, struct mck *c, struct merr *err)
 {
     void *stored = NULL;
 
@@ -185,19 +185,20 @@ int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
     return r;
 }
 
-void scan_check(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
+void scan_check(struct scan *s, uint32_t file,
                 void (*tell)(void *arg, uint32_t file, uint64_t chunk, const struct merr *why), void *arg)
 {
-    uint64_t step = MCK_SLOT / MCK_CHUNK;
+    uint64_t bytes = s->c->ix.file[file].stream_len, chunks = mck_round(bytes, MCK_CHUNK) / MCK_CHUNK, end;
     struct merr err;
 
-    for (uint64_t i = from; i < to; i += step) {
-        uint64_t end = i + step < to ? i + step : to;
+    for (uint64_t i = 0; i < chunks; i = end) {
+        uint64_t begin = i * MCK_CHUNK, slot = bytes - begin < MCK_SLOT ? bytes - begin : MCK_SLOT;
 
-        if (scan_chunks(s, file, i, end, NULL, NULL, &err) == 0)
-            continue;
-        for (uint64_t k = i; k < end; k++) /* which of them */
-            if (scan_chunks(s, file, k, k + 1, NULL, NULL, &err))
-                tell(arg, file, k, &err);
+        end = i + mck_round(slot, MCK_CHUNK) / MCK_CHUNK;
+        if (scan_chunks(s, file, i, end, NULL, NULL, &err))
+            for (uint64_t k = i; k < end; k++) /* which of them */
+                if (scan_chunks(s, file, k, k + 1, NULL, NULL, &err))
+                    tell(arg, file, k, &err);
+        read_watch_add(s->c, slot);
     }
 }

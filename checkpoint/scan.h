@@ -6,7 +6,7 @@
 #include "compress/chunk.h"
 
 struct scan {
-    const struct mck *c;
+    struct mck *c;
     struct chunk_coder *coder;
     char *stored, *plain; /* a slot of stored bytes; a chunk decoded */
     int fd;
@@ -14,7 +14,7 @@ struct scan {
     uint32_t file; /* that fd is of */
 };
 
-int scan_init(struct scan *s, const struct mck *c, struct merr *err);
+int scan_init(struct scan *s, struct mck *c, struct merr *err);
 void scan_clear(struct scan *s);
 
 /* Give take, unless NULL, each chunk in [from, to) of a file, in order. Returns what take returned if not 0, or
@@ -22,8 +22,8 @@ void scan_clear(struct scan *s);
 int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
                 int (*take)(void *arg, uint64_t chunk, const void *data, uint32_t len), void *arg, struct merr *err);
 
-/* Check chunks [from, to) of a file; tell hears of each that is not whole, and may use the scan meanwhile. */
-void scan_check(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
+/* Check all chunks of a file; tell hears of each that is not whole, and may use the scan meanwhile. */
+void scan_check(struct scan *s, uint32_t file,
                 void (*tell)(void *arg, uint32_t file, uint64_t chunk, const struct merr *why), void *arg);
 
 /* Names and roles of the tensors that lie in [lo, hi) of the stream of a file, at most 100, as new JSON. */

@@ -4,18 +4,16 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "checkpoint/dtype.h"
 #include "checkpoint/scan.h"
+#include "checkpoint/walk.h"
 
 #define FAULTS_MAX 1000 /* more are counted, not listed */
-#define PIECE_BYTES (8u << 20)
 
 struct verify {
     struct scan scan;
     json_t *faults;
     size_t count;
     struct merr first;
-    uint64_t done, all;
 };
 
 static void add_fault(struct verify *v, const char *file, int64_t chunk, json_t *tensors, const char *what)
@@ -37,31 +35,14 @@ static void damaged_chunk(void *arg, uint32_t file, uint64_t chunk, const struct
               scan_tensors(c, file, chunk * MCK_CHUNK, (chunk + 1) * MCK_CHUNK), why->text);
 }
 
-static void verify_file(struct verify *v, uint32_t file, void (*progress)(void *, uint64_t, uint64_t), void *arg)
-{
-    const struct mck *c = v->scan.c;
-    const struct mck_file *f = &c->ix.file[file];
-    uint64_t chunks = mck_round(f->stream_len, MCK_CHUNK) / MCK_CHUNK, step = MCK_SLOT / MCK_CHUNK;
-
-    for (uint64_t i = 0; i < chunks; i += step) {
-        uint64_t to = i + step < chunks ? i + step : chunks;
-
-        scan_check(&v->scan, file, i, to, damaged_chunk, v);
-        v->done += to * MCK_CHUNK < f->stream_len ? (to - i) * MCK_CHUNK : f->stream_len - i * MCK_CHUNK;
-        if (progress)
-            progress(arg, v->done, v->all);
-    }
-}
-
-int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_t all), void *arg, json_t **ret_report,
-               struct merr *err)
+int mck_verify(struct mck *c, json_t **ret_report, struct merr *err)
 {
     struct verify v = {.faults = json_array()};
+    uint64_t all = read_stream_bytes(c);
     struct merr why;
     int r = v.faults ? scan_init(&v.scan, c, err) : merr_set(err, -ENOMEM, "no memory");
 
-    for (size_t i = 0; i < c->ix.files; i++)
-        v.all += c->ix.file[i].stream_len;
+    read_watch_begin(c, all);
     if (!r && !(c->ix.files && c->source[0].foreign)) {
         if (index_check_cover(&c->ix, &why))
             add_fault(&v, "MANIFEST", -1, json_array(), why.text);
@@ -72,12 +53,12 @@ int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_
             }
     }
     for (uint32_t i = 0; i < c->ix.files && !r; i++)
-        verify_file(&v, i, progress, arg);
+        scan_check(&v.scan, i, damaged_chunk, &v);
     if (!r && v.count)
         r = merr_set(err, -EBADMSG, "%zu faults in '%s', the first: %s", v.count, c->path, v.first.text);
     if (ret_report && (!r || r == -EBADMSG))
         *ret_report = json_pack("{s:b,s:I,s:I,s:I,s:O}", "ok", !v.count, "files", (json_int_t)c->ix.files, "bytes",
-                                (json_int_t)v.all, "fault_count", (json_int_t)v.count, "faults", v.faults);
+                                (json_int_t)all, "fault_count", (json_int_t)v.count, "faults", v.faults);
     json_decref(v.faults);
     scan_clear(&v.scan);
     return r;
@@ -85,49 +66,44 @@ int mck_verify(struct mck *c, void (*progress)(void *arg, uint64_t done, uint64_
 
 /* --- digest ------------------------------------------------------------------------------------ */
 
-/* The logical bytes of a tensor, in pieces of bounded memory. */
-static int digest_tensor(struct mck *c, const struct mck_tensor *t, struct hash128 *h, char *memory, struct merr *err)
-{
-    char name[MCK_NAME_MAX + 1];
-    struct mck_buffer b;
-    uint64_t volume, step = PIECE_BYTES / dtype_size(t->dtype);
-    int r = 0;
+struct digest {
+    const struct mck *c;
+    struct hash128 *h;
+};
 
-    read_describe(c, t, name, &b, &volume);
-    b.data = memory;
-    hash128_add(h, name, t->name_len + 1u);
-    hash128_add(h, &t->dtype, 3); /* dtype, role, ndim */
-    hash128_add(h, t->shape, sizeof(t->shape));
-    for (uint64_t at = 0; at < volume && !r; at += step) {
-        b.sub_begin = at;
-        b.sub_end = at + step < volume ? at + step : volume;
-        r = mck_load(c, &b, 1, err);
-        if (!r)
-            hash128_add(h, memory, (b.sub_end - b.sub_begin) * dtype_size(t->dtype));
+static int add_tensor(void *digest, const struct mck_tensor *t, bool first, const void *data, size_t bytes,
+                      struct merr *err)
+{
+    struct digest *d = digest;
+
+    (void)err;
+    if (first) {
+        hash128_add(d->h, index_name(&d->c->ix, t), t->name_len);
+        hash128_add(d->h, "", 1);
+        hash128_add(d->h, &t->dtype, 3); /* dtype, role, ndim */
+        hash128_add(d->h, t->shape, sizeof(t->shape));
     }
-    return r;
+    hash128_add(d->h, data, bytes);
+    return 0;
 }
 
 int mck_digest(struct mck *c, char ret_hex[33], struct merr *err)
 {
+    struct digest d = {.c = c, .h = hash128_new()};
+    const struct walk all = {.end = c->ix.tensors, .role = WALK_ALL_ROLES, .dtype = WALK_AS_STORED, .take = add_tensor,
+                             .arg = &d};
     json_t *kv = read_meaning(c);
-    struct hash128 *h = hash128_new();
-    char *memory = malloc(PIECE_BYTES), *text = NULL;
-    int r = 0;
+    char *text = kv ? json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
+    int r;
 
-    if (kv)
-        text = json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
-    if (!h || !memory || !text)
-        r = merr_set(err, -ENOMEM, "no memory to digest a checkpoint");
-    for (size_t i = 0; i < c->ix.tensors && !r; i++)
-        r = digest_tensor(c, &c->ix.tensor[i], h, memory, err);
+    read_watch_begin(c, read_all_bytes(c));
+    r = d.h && text ? walk_tensors(c, &all, err) : merr_set(err, -ENOMEM, "no memory to digest a checkpoint");
     if (!r) {
-        hash128_add(h, text, strlen(text));
-        hash128_hex(h, ret_hex);
+        hash128_add(d.h, text, strlen(text));
+        hash128_hex(d.h, ret_hex);
     }
-    hash128_free(h);
+    hash128_free(d.h);
     json_decref(kv);
-    free(memory);
     free(text);
     return r;
 }

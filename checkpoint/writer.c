@@ -34,6 +34,11 @@ struct attempt *writer_oldest(struct mck_writer *w)
     return best;
 }
 
+bool writer_reads_memory(const struct mck_writer *w)
+{
+    return !w->lift && !w->cfg.fetch;
+}
+
 void writer_free_slot(struct mck_writer *w, int slot)
 {
     w->free_slot[w->free_slots++] = slot;
@@ -95,6 +100,7 @@ static int make_pool(struct mck_writer *w, struct merr *err)
     }
     (void)madvise(w->pool, w->pool_bytes, MADV_HUGEPAGE);
     (void)madvise(w->pool, w->pool_bytes, MADV_DONTFORK);
+    memset(w->pool, 0, w->pool_bytes); /* the first touch of a page can cost more than to write it out */
     w->slots = (int)want;
     w->free_slot = calloc(want, sizeof(*w->free_slot));
     w->job_room = ATTEMPTS_MAX * (size_t)w->plan.extents + 1;
@@ -315,7 +321,7 @@ static void choose_mode(const struct mck_writer *w, struct attempt *a, enum mck_
     double write_s = w->disk_rate > 0 ? bytes / w->disk_rate : 0;
     double copy_us = w->copy_rate > 0 ? over(bytes / w->copy_rate - window) : 0;
     double drain_us = w->disk_rate > 0 ? over((bytes - pool) / w->disk_rate - window) : 0;
-    bool can = !w->coder && !w->lift && w->plan.in_place_bytes > 0;
+    bool can = !w->coder && writer_reads_memory(w) && w->plan.in_place_bytes > 0;
     bool pays = write_s > 0 && window > 0 && write_s < 0.8 * window && (double)w->plan.in_place_bytes > bytes / 2;
 
     if (asked == MCK_SYNC)
@@ -346,7 +352,7 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     memset(chunk, 0, w->plan.chunks * sizeof(*chunk));
     memcpy(bucket_left, w->plan.bucket_pieces, w->plan.buckets * sizeof(*bucket_left));
     choose_mode(w, a, asked);
-    in_place = !w->coder && !w->lift && a->mode != MCK_STAGED;
+    in_place = !w->coder && writer_reads_memory(w) && a->mode != MCK_STAGED;
     for (uint32_t i = 0; i < w->plan.extents; i++)
         extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i],
                                     .in_place = in_place && w->plan.extent_src[i] && gaps_are_zero(&w->plan, i)};
@@ -417,6 +423,14 @@ static uint64_t bucket_left(const struct mck_writer *w, const struct attempt *a,
     return (uint32_t)bucket < w->plan.buckets ? a->bucket_left[bucket] : 0;
 }
 
+/* No older attempt has anything left to copy. */
+static bool is_next(struct mck_writer *w, const struct attempt *a)
+{
+    const struct attempt *oldest = writer_oldest(w);
+
+    return a == oldest || !oldest->pieces_left || oldest->code;
+}
+
 int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
 {
     int64_t start = 0;
@@ -435,10 +449,8 @@ int mck_gate(struct mck_writer *w, int bucket, struct merr *err)
                 from = clock_mono_us();
             if (!start)
                 start = from;
-            if (!w->lift && (a == writer_oldest(w) || !writer_oldest(w)->pieces_left || writer_oldest(w)->code)) {
-                if (capture_one(w, a)) /* quicker than to wait for the capture thread */
-                    continue;
-            }
+            if (writer_reads_memory(w) && is_next(w, a) && capture_one(w, a))
+                continue; /* quicker than to wait for the capture thread */
             if (bucket_left(w, a, bucket))
                 (void)pthread_cond_wait(&w->gate, &w->lock); /* ends: I/O frees slots, or fails the attempt */
         }

@@ -70,7 +70,7 @@ struct job { /* an extent to encode */
     uint32_t extent;
 };
 
-struct lifted { /* a piece on its way from a GPU */
+struct reading { /* a piece on its way into the pool */
     struct attempt *a;
     const struct piece *p;
 };
@@ -96,7 +96,7 @@ struct mck_writer {
     char *pool;
     size_t pool_bytes;
     struct lift *lift; /* of the capture thread, as is lifted; NULL: buffers are the host's */
-    struct lifted lifted[LIFT_DEPTH]; /* ring */
+    struct reading lifted[LIFT_DEPTH]; /* ring */
     size_t lifted_first, lifted_n;
     int slots, *free_slot, free_slots;
     char *out[OUTS];
@@ -134,6 +134,9 @@ struct mck_writer {
 
 /* First failure of an attempt; wakes whoever may wait for it. Lock held. */
 void writer_fail(struct mck_writer *w, struct attempt *a, int code, const struct merr *err);
+
+/* May any thread read the buffers at once, as memory of the host? */
+bool writer_reads_memory(const struct mck_writer *w);
 
 /* Oldest attempt in use, or NULL. Lock held. */
 struct attempt *writer_oldest(struct mck_writer *w);

@@ -110,15 +110,31 @@ static void show_progress(void *arg, uint64_t done, uint64_t all)
     (void)fprintf(stderr, "\r[%-40.*s] %3d %% of %.0f MiB", percent * 40 / 100, bar, percent, (double)all / 1048576);
 }
 
+/* A bar for what is done with k, from here until end_bar. */
+static void begin_bar(struct mck *k, int *shown)
+{
+    *shown = -1;
+    if (isatty(STDERR_FILENO))
+        mck_watch(k, show_progress, shown);
+}
+
+/* It makes room for the outcome. */
+static void end_bar(struct mck *k, int shown)
+{
+    mck_watch(k, NULL, NULL);
+    if (shown >= 0)
+        (void)fprintf(stderr, "\r\033[K");
+}
+
 static int verify(struct cli *c, struct mck *k)
 {
     struct merr err = {""};
     json_t *report = NULL;
-    int shown = -1, r = mck_verify(k, isatty(STDERR_FILENO) ? show_progress : NULL, &shown, &report, &err);
+    int shown, r;
 
-    if (shown >= 0)
-        (void)fprintf(stderr, "\r\033[K"); /* the bar makes room for the outcome */
-
+    begin_bar(k, &shown);
+    r = mck_verify(k, &report, &err);
+    end_bar(k, shown);
     if (c->json && report)
         (void)cli_print_json(report);
     else if (r == 0)
@@ -133,8 +149,11 @@ static int digest(struct cli *c, struct mck *k)
 {
     struct merr err = {""};
     char hex[33];
-    int r = mck_digest(k, hex, &err);
+    int shown, r;
 
+    begin_bar(k, &shown);
+    r = mck_digest(k, hex, &err);
+    end_bar(k, shown);
     if (r < 0)
         return failed(r, &err);
     if (c->json) {
@@ -172,13 +191,15 @@ static int diff(struct cli *c, struct mck *k)
     char dir[4096];
     size_t i;
     bool same;
-    int r = local_find_checkpoint(c, c->arg[1], false, dir, sizeof(dir));
+    int shown, r = local_find_checkpoint(c, c->arg[1], false, dir, sizeof(dir));
 
     if (!r)
         r = open_at(dir, &other);
     if (r)
         return r;
+    begin_bar(k, &shown);
     r = mck_diff(k, other, &doc, &err);
+    end_bar(k, shown);
     mck_free(other);
     if (r < 0)
         return failed(r, &err);
@@ -202,11 +223,16 @@ static int export_to(struct cli *c, struct mck *k)
 {
     const char *dtype = cli_option(c, "dtype") ? cli_option(c, "dtype") : "f32";
     struct merr err = {""};
-    int r;
+    long part_mib;
+    int shown, r;
 
     if (strcmp(dtype, "f32") != 0 && strcmp(dtype, "bf16") != 0 && strcmp(dtype, "f16") != 0)
         return cli_fail(CLI_USAGE, "--dtype '%s': want f32, bf16 or f16", dtype);
-    r = mck_export_safetensors(k, c->arg[1], dtype, &err);
+    if (cli_number(c, "part-mib", 1, 1 << 24, 0, &part_mib))
+        return CLI_USAGE;
+    begin_bar(k, &shown);
+    r = mck_export_safetensors(k, c->arg[1], dtype, (uint64_t)part_mib << 20, &err);
+    end_bar(k, shown);
     if (r < 0)
         return failed(r, &err);
     if (c->json) {
@@ -216,30 +242,29 @@ static int export_to(struct cli *c, struct mck *k)
         json_decref(doc);
         return r;
     }
-    (void)printf("wrote %s/model.safetensors (%s)\n", c->arg[1], dtype);
+    (void)printf("wrote the weights to %s (%s)\n", c->arg[1], dtype);
     return CLI_DONE;
 }
 
-/* Without another one to take its chunks from: is it whole? */
-static int check_whole(const char *path)
+/* Mend what is damaged from others, or without any see whether something is. */
+static int heal(struct cli *c, json_t **ret_report, struct merr *err)
 {
-    struct merr err = {""};
     struct mck *k = NULL;
-    int r = mck_open_path(path, &k, &err);
+    int shown, r = mck_open_path(c->arg[0], &k, err);
 
-    if (r == 0)
-        r = mck_verify(k, NULL, NULL, NULL, &err);
+    if (r)
+        return r;
+    begin_bar(k, &shown);
+    r = c->n_many ? mck_heal(k, c->many, c->n_many, ret_report, err) : mck_verify(k, NULL, err);
+    end_bar(k, shown);
     mck_free(k);
-    if (r == -EBADMSG)
-        return cli_fail(CLI_FAILED, "%s\nwith --from, copies of it or snapshots of its step in memory, damaged chunks "
-                        "are written anew from there", err.text);
-    return r < 0 ? failed(r, &err) : CLI_DONE;
+    return r;
 }
 
 static int repair(struct cli *c)
 {
     const char *path = c->arg[0];
-    int rebuilt, r = 0;
+    int rebuilt, r;
     struct merr err = {""};
     json_t *report = NULL;
     size_t healed;
@@ -247,24 +272,23 @@ static int repair(struct cli *c)
     rebuilt = mck_repair(path, &err);
     if (rebuilt < 0)
         return failed(rebuilt, &err);
-    if (c->n_many)
-        r = mck_heal(path, c->many, c->n_many, &report, &err);
-    else if (!rebuilt && (r = check_whole(path)) != CLI_DONE)
-        return r;
+    if (rebuilt && !c->json)
+        (void)printf("rebuilt %s/MANIFEST\n", path);
+    r = heal(c, &report, &err);
+    if (r == -EBADMSG && !c->n_many)
+        return cli_fail(CLI_FAILED, "%s\nwith --from, copies of it or snapshots of its step in memory, damaged chunks "
+                        "are written anew from there", err.text);
     healed = json_array_size(json_object_get(report, "healed"));
-    if (c->json && (report || !c->n_many)) {
+    if (c->json && (report || !r)) {
         json_t *doc = json_pack("{s:s, s:b}", "path", path, "repaired", rebuilt || healed);
 
         if (report)
             (void)json_object_update(doc, report);
         (void)cli_print_json_new(doc);
-    } else {
-        if (rebuilt)
-            (void)printf("rebuilt %s/MANIFEST\n", path);
-        if (healed)
-            (void)printf("wrote %zu damaged chunk%s of %s anew\n", healed, healed == 1 ? "" : "s", path);
-        if (!rebuilt && !healed && !r)
-            (void)printf("%s is whole: there is nothing to repair\n", path);
+    } else if (healed) {
+        (void)printf("wrote %zu damaged chunk%s of %s anew\n", healed, healed == 1 ? "" : "s", path);
+    } else if (!rebuilt && !r) {
+        (void)printf("%s is whole: there is nothing to repair\n", path);
     }
     json_decref(report);
     return r < 0 ? failed(r, &err) : CLI_DONE;
@@ -305,8 +329,15 @@ static int archive(struct cli *c, const char *dir)
 static int import(struct cli *c)
 {
     struct merr err = {""};
-    int r = mck_import_safetensors(c->arg[0], c->arg[1], &err);
+    struct mck *k = NULL;
+    int shown, r = mck_open_safetensors(c->arg[0], &k, &err);
 
+    if (r < 0)
+        return failed(r, &err);
+    begin_bar(k, &shown);
+    r = mck_import_safetensors(k, c->arg[1], &err);
+    end_bar(k, shown);
+    mck_free(k);
     if (r < 0)
         return failed(r, &err);
     if (c->json)

@@ -78,7 +78,7 @@ static int check(const char *dir, uint64_t *ret_step, struct merr *err)
     }
     r = mck_open(dir, *ret_step, &c, err);
     if (!r)
-        r = mck_verify(c, NULL, NULL, NULL, err);
+        r = mck_verify(c, NULL, err);
     for (int k = 0; k < RANKS && !r; k++)
         r = mck_load(c, buffer[k], TENSORS, err);
     mck_free(c);
@@ -201,7 +201,7 @@ static int check_two(const char *dir, const char *codec, struct merr *err)
         struct mck *c = NULL;
 
         r = r ? r : mck_open_path(json_string_value(json_object_get(one, "path")), &c, err);
-        if (!r && mck_verify(c, NULL, NULL, NULL, err) == 0)
+        if (!r && mck_verify(c, NULL, err) == 0)
             n++;
         archived |= c && is_archived(c);
         mck_free(c);

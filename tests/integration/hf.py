@@ -91,17 +91,25 @@ def from_bf16(x):
     return (x.astype(np.uint32) << 16).view(np.float32)
 
 
-def write_file(path, tensors, dtype="F32"):
-    header, at, data = {"__metadata__": {"format": "pt"}}, 0, []
-    for name, t in tensors.items():
-        raw = (to_bf16(t) if dtype == "BF16" else t).tobytes()
-        header[name] = {"dtype": dtype, "shape": list(t.shape), "data_offsets": [at, at + len(raw)]}
-        at += len(raw)
-        data.append(raw)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+def to_type(x, dtype):
+    return to_bf16(x) if dtype == "BF16" else x.astype({"F32": np.float32, "F16": np.float16}[dtype])
+
+
+def write_raw(path, tensors, order=None, padding=0):
+    """{name: (dtype, shape, bytes)} as a safetensors file: its bytes in some order, spaces behind its header."""
+    at, places = 0, {}
+    for name in order or tensors:
+        places[name] = [at, at + len(tensors[name][2])]
+        at = places[name][1]
+    header = {n: {"dtype": d, "shape": list(s), "data_offsets": places[n]} for n, (d, s, _) in tensors.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}} | header).encode()
+    text += b" " * (padding or -len(text) % 8)
     with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(data))
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(tensors[n][2] for n in places))
+
+
+def write_file(path, tensors, dtype="F32"):
+    write_raw(path, {n: (dtype, t.shape, to_type(t, dtype).tobytes()) for n, t in tensors.items()})
 
 
 def write_folder(folder, c, tensors, dtype="F32", shards=1):
@@ -131,6 +139,22 @@ def read_raw(path):
     header.pop("__metadata__", None)
     return {k: (v["dtype"], tuple(v["shape"]), data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
             for k, v in header.items()}
+
+
+def read_all(folder):
+    """As read_raw of a folder's one file, or of the files that its index names."""
+    index = os.path.join(folder, "model.safetensors.index.json")
+    if not os.path.exists(index):
+        return read_raw(os.path.join(folder, "model.safetensors"))
+    with open(index) as f:
+        index = json.load(f)
+    out = {}
+    for file in sorted(set(index["weight_map"].values())):
+        got = read_raw(os.path.join(folder, file))
+        assert set(got) == {n for n, f in index["weight_map"].items() if f == file}
+        out |= got
+    assert index["metadata"]["total_size"] == sum(len(raw) for _, _, raw in out.values())
+    return out
 
 
 def read_folder(folder):

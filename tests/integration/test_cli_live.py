@@ -491,6 +491,17 @@ def test_a_terminal_gets_a_bar_with_the_time_left(cluster, trained):
     assert plain(screen).rstrip().endswith("succeeded: every rank is done")
 
 
+def test_what_reads_or_writes_a_whole_checkpoint_has_a_bar(cluster, trained):
+    for args in (["verify", trained], ["digest", trained], ["diff", trained, trained], ["export", trained, "shown"],
+                 ["import", "shown", "shown-checkpoints"]):
+        screen, status = on_terminal(cluster, "checkpoint", *args)
+        bars = re.findall(r"\[(#*) *\] +(\d+) % of \d+ MiB", screen)
+        assert status == 0 and bars and bars[-1] == ("#" * 40, "100"), screen
+        assert [int(percent) for _, percent in bars] == sorted(int(percent) for _, percent in bars)
+        assert screen.rindex("\r\033[K") > screen.rindex("[#")  # the outcome stands alone
+    assert "[#" not in run(cluster, "checkpoint", "verify", trained).stderr
+
+
 def test_no_color_means_none(cluster, trained):
     coloured, _ = on_terminal(cluster, "list")
     assert "\033[36msucceeded\033[0m" in coloured

@@ -1,5 +1,7 @@
-"""Hugging Face folders: read sharded or single, in f32 or bf16, trained from, written back bit for bit, sampled."""
+"""Hugging Face folders: read and written sharded or single, in any float type, trained from, bit for bit, sampled."""
 import os
+import resource
+import struct
 import subprocess
 
 import numpy as np
@@ -11,7 +13,8 @@ from tests.integration import hf, ranks, test_torch_llama
 MODELS = {"gpt2": hf.gpt2_config(), "llama": hf.llama_config(),
           "llama-untied": hf.llama_config(tie_word_embeddings=False),
           "qwen2": hf.llama_config(model_type="qwen2", rope_theta=1e6)}
-SHAPES = [("F32", 1), ("F32", 3), ("BF16", 1), ("BF16", 4)]
+SHAPES = [("F32", 1), ("F32", 3), ("BF16", 1), ("BF16", 4), ("F16", 1), ("F16", 2)]
+MIB = 1 << 20
 
 
 def muster(*args):
@@ -23,11 +26,10 @@ def plain(name):
 
 
 def same_bits(folder, weights, dtype):
-    got = hf.read_raw(os.path.join(folder, "model.safetensors"))
+    got = hf.read_all(folder)
     assert set(got) == {plain(n) for n in weights}
     for name, t in weights.items():
-        want = hf.to_bf16(t) if dtype == "BF16" else t
-        assert got[plain(name)] == (dtype, t.shape, want.tobytes()), name
+        assert got[plain(name)] == (dtype, t.shape, hf.to_type(t, dtype).tobytes()), name
 
 
 @pytest.mark.parametrize("dtype,shards", SHAPES)
@@ -43,6 +45,66 @@ def test_import_and_export_give_back_every_bit(model, dtype, shards, tmp_path):
     again = subprocess.run([hf.MUSTER, "checkpoint", "import", folder, str(tmp_path / "checkpoints")], check=False,
                            stderr=subprocess.PIPE)
     assert again.returncode != 0 and b"holds a checkpoint already" in again.stderr
+
+
+def test_what_other_writers_may_write_comes_back(tmp_path):
+    """Any order of bytes, no number aligned for the header's padding, scalars, empty tensors, types beside floats."""
+    half = np.array([1.5, -2, 65504, 6e-8], np.float16)
+    tensors = {"z": ("F32", (2, 3), struct.pack("<6f", *range(6))), "scalar": ("F32", (), struct.pack("<f", 4.25)),
+               "empty": ("F32", (0, 7), b""), "no.rows": ("I64", (3, 0), b""),
+               "count": ("I64", (3,), struct.pack("<3q", 1, -2, 3)), "mask": ("BOOL", (5,), b"\1\0\1\1\0"),
+               "small": ("I32", (1, 1, 1), b"\1\2\3\4"),
+               "wide": ("F64", (2,), struct.pack("<2d", 1e300, -0.1)), "half": ("F16", (2, 2), half.tobytes()),
+               "a": ("U8", (1,), b"\7")}
+    order = ["mask", "empty", "half", "a", "scalar", "no.rows", "wide", "small", "z", "count"]
+    hf.write_raw(str(tmp_path / "odd.safetensors"), tensors, order, padding=37)
+    muster("checkpoint", "import", str(tmp_path / "odd.safetensors"), str(tmp_path / "checkpoints"))
+    muster("checkpoint", "verify", str(tmp_path / "checkpoints"))
+    muster("checkpoint", "export", str(tmp_path / "checkpoints"), str(tmp_path / "out"))
+    changed = {"half": ("F32", (2, 2), half.astype(np.float32).tobytes()), "mask": ("U8", (5,), tensors["mask"][2])}
+    assert hf.read_all(str(tmp_path / "out")) == tensors | changed
+
+
+def test_weights_are_exported_in_files_of_a_size(tmp_path):
+    sizes = {"a": 300, "b": 500, "c": 300, "d": 1500, "e": 20, "f": 1004, "g": 1}  # KiB; the limit is 1024
+    weights = {n: np.random.default_rng(k).standard_normal((k, 256)).astype(np.float32) for n, k in sizes.items()}
+    hf.write_file(str(tmp_path / "model.safetensors"), weights)
+    checkpoints, out = str(tmp_path / "checkpoints"), tmp_path / "out"
+    muster("checkpoint", "import", str(tmp_path), checkpoints)
+    muster("checkpoint", "export", checkpoints, str(out), "--part-mib", "1")
+    same_bits(str(out), weights, "F32")
+    files = sorted(p.name for p in out.glob("*.safetensors"))
+    assert files == [f"model-{i + 1:05d}-of-00005.safetensors" for i in range(5)]
+    assert [sorted(hf.read_raw(str(out / f))) for f in files] == [["a", "b"], ["c"], ["d"], ["e", "f"], ["g"]]
+    muster("checkpoint", "export", checkpoints, str(out), "--part-mib", "1", "--dtype", "bf16")
+    same_bits(str(out), weights, "BF16")
+    muster("checkpoint", "import", str(out), str(tmp_path / "again"))
+    muster("checkpoint", "export", checkpoints, str(tmp_path / "one"), "--part-mib", "100")
+    assert os.listdir(tmp_path / "one") == ["model.safetensors"]
+    refused = subprocess.run([hf.MUSTER, "checkpoint", "export", checkpoints, str(tmp_path / "one"), "--part-mib", "1"],
+                             check=False, stderr=subprocess.PIPE)
+    assert refused.returncode == 1 and b"would be read instead" in refused.stderr
+
+
+def test_weights_larger_than_memory_pass_through(tmp_path):
+    """With 160 MiB to write to, of which the writer's pool takes 64."""
+    tensors = {f"layer.{i}.weight": (128 * MIB,) for i in range(3)}
+    places = {n: {"dtype": "U8", "shape": s, "data_offsets": [i * s[0], (i + 1) * s[0]]}
+              for i, (n, s) in enumerate(tensors.items())}
+    text = hf.json.dumps(places).encode()
+    with open(tmp_path / "model.safetensors", "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + 3 * 128 * MIB)
+        f.seek(-1000, os.SEEK_END)
+        f.write(b"end" * 10)
+    for args in (("import", str(tmp_path), str(tmp_path / "checkpoints")), ("verify", str(tmp_path / "checkpoints")),
+                 ("digest", str(tmp_path / "checkpoints")),
+                 ("export", str(tmp_path / "checkpoints"), str(tmp_path / "out"), "--part-mib", "200")):
+        subprocess.run([hf.MUSTER, "checkpoint", *args], check=True, stdout=subprocess.DEVNULL,
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (160 * MIB, 160 * MIB)))
+    with open(tmp_path / "out" / "model-00003-of-00003.safetensors", "rb") as f:
+        f.seek(-1000, os.SEEK_END)
+        assert f.read() == (b"end" * 10).ljust(1000, b"\0")
 
 
 def job(c, folder, tokens, steps=4, lr=1e-3, **parallel):

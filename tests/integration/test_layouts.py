@@ -318,6 +318,17 @@ def test_every_nth_checkpoint_is_kept(corpus, tmp_path):
     assert run.checkpoints() == sorted({s for s in written if s % 10 == 0} | set(written[-2:]))
 
 
+def test_a_checkpoint_that_cannot_be_written_is_told_and_training_goes_on(job, alone, tmp_path):
+    in_the_way = tmp_path / "job" / "checkpoints" / "step-00000020"
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.write_text("no folder")
+    run = ranks.train(job, str(tmp_path), dp=2)
+    told = {e["step"]: e.get("error") for e in run.events("checkpoint")}
+    assert told.keys() == {10, 20, 30} and told[10] is told[30] is None and str(in_the_way) in told[20]
+    assert run.checkpoints() == [10, 30]
+    assert ranks.losses(run) == ranks.losses(alone)
+
+
 def test_checkpoints_come_by_themselves_as_often_as_failures_demand(long_job, tmp_path):
     long_job["checkpoint"] |= {"every_steps": "auto", "mtbf_hours": 1e-4}
     with ranks.Run(str(tmp_path), long_job, dp=2) as run:

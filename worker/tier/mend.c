@@ -77,7 +77,7 @@ static int check_file(struct mend *m, uint32_t rank, struct merr *err)
     m->c = c;
     r = scan_init(&scan, c, err);
     if (r == 0)
-        scan_check(&scan, 0, 0, c->ix.chunks, note_chunk, m);
+        scan_check(&scan, 0, note_chunk, m);
     scan_clear(&scan);
     mck_free(c);
     return r;

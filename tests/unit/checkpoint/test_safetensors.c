@@ -67,8 +67,8 @@ static void what_is_exported_can_be_imported(void **state)
     if (save_layout(l, dir, 1, 3, "plane", &err) || mck_open(dir, 3, &c, &err))
         fail_msg("%s", err.text);
     (void)snprintf(out, sizeof(out), "%s/out", dir);
-    assert_int_equal(mck_export_safetensors(c, out, "f8", &err), -EINVAL);
-    if (mck_export_safetensors(c, out, "f32", &err))
+    assert_int_equal(mck_export_safetensors(c, out, "f8", 0, &err), -EINVAL);
+    if (mck_export_safetensors(c, out, "f32", 0, &err))
         fail_msg("%s", err.text);
     mck_free(c);
     (void)snprintf(path, sizeof(path), "%s/config.json", out);
