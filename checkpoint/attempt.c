@@ -79,8 +79,10 @@ int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
     coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);
     (void)unlink(a->temp); /* of a process that died in this attempt */
     a->fd = open(a->temp, flags | mio_open_flags(w->mio), 0644);
-    if (a->fd < 0 && errno == EINVAL)
-        a->fd = open(a->temp, flags, 0644); /* a file system without O_DIRECT */
+    if (a->fd < 0 && errno == EINVAL) { /* a file system without O_DIRECT: it may have made the file all the same */
+        (void)unlink(a->temp);
+        a->fd = open(a->temp, flags, 0644);
+    }
     if (a->fd < 0)
         return merr_errno(err, -errno, "cannot make '%s'", a->temp);
     return reserve(w, a, err);

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static atomic_int left, slow_ms;
-static atomic_bool hit;
+static atomic_int left, slow_ms, fixed, plain, syncs;
+static atomic_bool hit, no_direct;
 static int with; /* set before the threads start */
 
 void faults_arm(int n, int error)
@@ -27,6 +27,11 @@ void faults_arm(int n, int error)
 void faults_slow(int ms)
 {
     atomic_store(&slow_ms, ms);
+}
+
+void faults_no_direct(void)
+{
+    atomic_store(&no_direct, true);
 }
 
 bool faults_hit(void)
@@ -67,6 +72,7 @@ WRAP(true, int, fallocate, (int fd, int mode, off_t at, off_t len), fd, mode, at
 WRAP(true, int, unlink, (const char *path), path)
 WRAP(true, int, unlinkat, (int fd, const char *path, int flags), fd, path, flags)
 WRAP(true, int, rmdir, (const char *path), path)
+WRAP(true, int, remove, (const char *path), path)
 WRAP(false, int, sync_file_range, (int fd, off_t at, off_t n, unsigned flags), fd, at, n, flags)
 WRAP(false, ssize_t, read, (int fd, void *p, size_t n), fd, p, n)
 WRAP(false, ssize_t, pread, (int fd, void *p, size_t n, off_t at), fd, p, n, at)
@@ -98,7 +104,36 @@ int __wrap_open(const char *path, int flags, ...)
         mode = va_arg(args, mode_t);
         va_end(args);
     }
-    return fails(flags & O_CREAT) ? -1 : __real_open(path, flags, mode);
+    if (fails(flags & O_CREAT))
+        return -1;
+    if (atomic_load(&no_direct) && (flags & O_DIRECT)) {
+        (void)__real_close(__real_open(path, flags & ~O_DIRECT, mode));
+        errno = EINVAL;
+        return -1;
+    }
+    return __real_open(path, flags, mode);
+}
+
+/* What the kernel is about to find in the queue. */
+static void count_requests(const struct io_uring_sq *q)
+{
+    for (unsigned i = q->sqe_head; i != q->sqe_tail; i++) {
+        const struct io_uring_sqe *e = &q->sqes[i & q->ring_mask];
+
+        if (e->opcode == IORING_OP_WRITE_FIXED)
+            (void)atomic_fetch_add(&fixed, 1);
+        else if (e->opcode == IORING_OP_WRITE)
+            (void)atomic_fetch_add(&plain, 1);
+        else if (e->opcode == IORING_OP_FSYNC && (e->fsync_flags & IORING_FSYNC_DATASYNC))
+            (void)atomic_fetch_add(&syncs, 1);
+    }
+}
+
+void faults_requests(int *ret_fixed, int *ret_plain, int *ret_syncs)
+{
+    *ret_fixed = atomic_load(&fixed);
+    *ret_plain = atomic_load(&plain);
+    *ret_syncs = atomic_load(&syncs);
 }
 
 /* A request is on its way, or its answer is: the process may end between. One that fails hands nothing over. */
@@ -106,5 +141,8 @@ int __real_io_uring_submit(struct io_uring *ring);
 int __wrap_io_uring_submit(struct io_uring *ring);
 int __wrap_io_uring_submit(struct io_uring *ring)
 {
-    return fails(true) ? -errno : __real_io_uring_submit(ring);
+    if (fails(true))
+        return -errno;
+    count_requests(&ring->sq);
+    return __real_io_uring_submit(ring);
 }

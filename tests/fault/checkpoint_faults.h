@@ -13,6 +13,12 @@ void faults_arm(int n, int error);
 /* From now on each write of a file takes at least ms. */
 void faults_slow(int ms);
 
+/* From now on a file opened with O_DIRECT is made, but not opened, as on tmpfs before Linux 6.6. */
+void faults_no_direct(void);
+
+/* Requests that io_uring got: writes from registered memory, other writes, syncs of data. */
+void faults_requests(int *ret_fixed, int *ret_plain, int *ret_syncs);
+
 /* Was the n-th reached? */
 bool faults_hit(void);
 

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -13,6 +14,7 @@ LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
 KILLS = 600 if LONG else 60
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "tests", "fault", "checkpoint_writer")
+POWER = os.path.join(os.path.dirname(PROGRAM), "checkpoint_power")
 WAYS = ["uring", "threads", "buffered"]
 CODECS = ["none", "plane", "zstd", "lz4", "auto"]
 KILLED = [*CODECS, "archive"]
@@ -83,6 +85,16 @@ def test_a_writer_killed_between_any_two_system_calls_leaves_whole_checkpoints(t
     assert last > 60  # the points were met: there are more calls than that
 
 
+def test_what_a_power_loss_may_leave_holds_what_was_said_to_be_saved():
+    seed = int(os.environ.get("MUSTER_SEED", time.time_ns() % 10**9))
+    print(f"MUSTER_SEED={seed}")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # it is the log that tells what was synced
+        done = subprocess.run([POWER, folder, str(seed), str(20000 if LONG else 1000)], capture_output=True, text=True,
+                              timeout=540, env=dict(os.environ, MUSTER_IO="threads"))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 0  # some were caught between the commit and its being told
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_a_writer_goes_on_after_any_call_that_fails(tmp_path, way, error):
@@ -92,6 +104,19 @@ def test_a_writer_goes_on_after_any_call_that_fails(tmp_path, way, error):
 
 def test_requests_beyond_what_a_slow_disk_takes_are_refused(tmp_path):
     writer("slow", str(tmp_path / "checkpoints"), way="threads")
+
+
+def test_a_file_goes_out_from_registered_memory_and_is_synced_once(tmp_path):
+    files, blocks = 2 * 2, 2 * (1 + 2)  # of two ranks in two steps; a file has a first page and an end, too
+    fixed, plain, syncs = map(int, writer("requests", str(tmp_path / "a"), "", way="uring").split())
+    assert fixed + plain == blocks + 2 * files and syncs == files
+    assert fixed == blocks or os.geteuid() != 0  # others may pin little
+    assert writer("requests", str(tmp_path / "b"), "64", way="uring") == f"0 {blocks + 2 * files} {files}\n"
+
+
+@pytest.mark.parametrize("way", ["uring", "threads"])
+def test_without_direct_writes_the_page_cache_is_used(tmp_path, way):
+    writer("no-direct", str(tmp_path / "checkpoints"), way=way)
 
 
 def test_without_io_uring_threads_write(tmp_path):
