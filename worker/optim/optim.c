@@ -546,6 +546,11 @@ int optim_settle(struct optim *o, struct merr *err)
     return share_weights(o, 0, true, err);
 }
 
+int optim_share(struct optim *o, struct merr *err)
+{
+    return share_weights(o, 0, true, err);
+}
+
 int optim_follow_wire(struct optim *o, struct merr *err)
 {
     bool coded = wire_coded(o->cfg.wire);

@@ -96,6 +96,9 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
 bool optim_settled(const struct optim *o);
 int optim_settle(struct optim *o, struct merr *err);
 
+/* The weights of each replica's own pieces to all replicas, once each has filled its own. All call it. */
+int optim_share(struct optim *o, struct merr *err);
+
 /* The wire was tuned again and may go another way now. The weights are settled. */
 int optim_follow_wire(struct optim *o, struct merr *err);
 

@@ -42,11 +42,13 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
     return found;
 }
 
-static int load(struct train *t, struct mck *c, struct merr *err)
+/* own: of the weights only what this rank is the one of its replicas to update. */
+static int load(struct train *t, struct mck *c, bool own, struct merr *err)
 {
     struct state_view s = train_view(t, true);
     int r;
 
+    s.own = own;
     train_keep_clear(t);
     r = state_load(&s, c, err);
     if (r == 0)
@@ -60,7 +62,7 @@ static int load_disk(struct train *t, uint64_t step, struct merr *err)
     int r;
 
     TRY(mck_open(t->run.checkpoints, step, &c, err));
-    r = load(t, c, err);
+    r = load(t, c, true, err); /* the disk sees each byte of the weights once */
     mck_free(c);
     return r;
 }
@@ -134,7 +136,7 @@ static int load_memory(struct train *t, struct source *s, int *ret_own, struct m
     began = clock_mono_us();
     *ret_own = mck_open_path(path, &c, why);
     if (*ret_own == 0)
-        *ret_own = load(t, c, why);
+        *ret_own = load(t, c, false, why);
     mck_free(c);
     s->load_s = (double)(clock_mono_us() - began) * 1e-6;
     return 0;
@@ -237,6 +239,8 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
         TRY(everyone(t, code, &all, err));
         if (all && s->c.tier == TIER_KEPT)
             TRY(train_adopt(t, err));
+        if (all && s->c.tier == TIER_DISK)
+            TRY(optim_share(t->optim, err));
         if (all) {
             t->step = (uint64_t)s->c.step;
             return 1;

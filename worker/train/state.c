@@ -44,6 +44,15 @@ static int list_new(const struct params *p, struct list *l, struct merr *err)
     return l->v ? 0 : merr_set(err, -ENOMEM, "no memory for the list of tensors");
 }
 
+/* The weights that this rank is the one of its replicas to update. */
+static void add_masters(struct list *l, const struct state_view *s, const struct param *q, const struct param_box *x,
+                        int bucket, bool replica)
+{
+    for (int i = 0; i < 2; i++)
+        add_part(l, q, x, MCK_MASTER, s->range[i].begin, s->range[i].end, s->weights + s->range[i].begin, bucket,
+                 replica);
+}
+
 static void add_moments(struct list *l, const struct state_view *s, const struct param *q, const struct param_box *x,
                         int bucket, bool replica)
 {
@@ -65,9 +74,7 @@ int state_save_list(const struct state_view *s, struct mck_buffer **ret, size_t 
         bool replica = q->copy || s->mesh->cp_index > 0 || (!s->zero && s->mesh->dp_index > 0);
 
         for (int j = 0; j < q->boxes; j++) {
-            for (int k = 0; k < 2; k++)
-                add_part(&l, q, &q->box[j], MCK_MASTER, s->range[k].begin, s->range[k].end,
-                         s->weights + s->range[k].begin, i, replica);
+            add_masters(&l, s, q, &q->box[j], i, replica);
             add_moments(&l, s, q, &q->box[j], i, replica);
         }
     }
@@ -83,7 +90,10 @@ static int load_list(const struct state_view *s, struct list *ret, struct merr *
         const struct param *q = &s->params->v[i];
 
         for (int j = 0; j < q->boxes; j++) {
-            add_part(ret, q, &q->box[j], MCK_MASTER, 0, s->params->weight_n, s->weights, i, false);
+            if (s->own)
+                add_masters(ret, s, q, &q->box[j], i, false);
+            else
+                add_part(ret, q, &q->box[j], MCK_MASTER, 0, s->params->weight_n, s->weights, i, false);
             if (s->range)
                 add_moments(ret, s, q, &q->box[j], i, false);
         }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/io.h"
 #include "worker/model/family.h"
 #include "worker/train/state.h"
 
@@ -25,6 +27,7 @@ struct rank {
     struct optim *o;
     struct kern_stream *s;
     float *w;
+    struct state_view view;
     struct mck_buffer *list;
     size_t n;
 };
@@ -59,6 +62,7 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int ra
         memcpy(v.m + q->state, r->w + q->begin, (q->end - q->begin) * sizeof(float));
         memcpy(v.v + q->state, r->w + q->begin, (q->end - q->begin) * sizeof(float));
     }
+    r->view = v;
     assert_int_equal(state_save_list(&v, &r->list, &r->n, NULL), 0);
 }
 
@@ -149,11 +153,161 @@ static void every_buffer_of_a_rank_is_there_even_when_another_writes_it(void **s
     close_rank(&r);
 }
 
+static void weights_that_replicas_load_of_their_own_are_all_there_are(void **state)
+{
+    struct rank r[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        open_rank(&r[i], 2, 3, 1, 1, 2 * i, 1); /* one tensor rank's three replicas */
+    for (size_t e = 0; e < r[0].p.weight_n; e++) {
+        int owners = 0;
+
+        for (int i = 0; i < 3; i++)
+            for (int k = 0; k < 2; k++)
+                owners += e >= r[i].view.range[k].begin && e < r[i].view.range[k].end;
+        assert_int_equal(owners, 1);
+    }
+    for (int i = 0; i < 3; i++)
+        close_rank(&r[i]);
+}
+
+/* --- every layout loads what every other saved --------------------------------------------------------- */
+
+struct cut {
+    int tp, dp, pp;
+};
+
+static const struct cut cuts[] = {{1, 1, 1}, {2, 1, 1}, {1, 1, 2}, {1, 2, 1}, {2, 1, 2}, {2, 2, 2}};
+
+#define RANKS_MAX 8
+#define SAVE_US (INT64_C(30) * 1000000)
+
+/* Moments that differ from the weights and from each other. */
+static void mark(struct rank *r)
+{
+    for (int i = 0; i < 2; i++) {
+        const struct optim_range *q = &r->view.range[i];
+
+        for (size_t e = 0; e < q->end - q->begin; e++) {
+            r->view.m[q->state + e] *= 2;
+            r->view.v[q->state + e] *= 4;
+        }
+    }
+}
+
+static void wipe(struct rank *r)
+{
+    for (size_t e = 0; e < r->p.weight_n; e++)
+        r->w[e] = -77;
+    for (int i = 0; i < 2; i++)
+        for (size_t e = 0; e < r->view.range[i].end - r->view.range[i].begin; e++)
+            r->view.m[r->view.range[i].state + e] = r->view.v[r->view.range[i].state + e] = -88;
+}
+
+struct world {
+    struct rank rank[RANKS_MAX];
+    struct mck_writer *writer[RANKS_MAX];
+    int n;
+};
+
+static void open_world(struct world *w, const struct cut *c, const char *dir)
+{
+    struct merr err = {""};
+
+    w->n = c->tp * c->dp * c->pp;
+    for (int i = 0; i < w->n; i++) {
+        struct mck_cfg cfg = {.dir = dir, .rank = i, .size = w->n, .generation = 1, .codec = "none", .keep = 100};
+
+        open_rank(&w->rank[i], c->tp, c->dp, c->pp, 1, i, 1);
+        mark(&w->rank[i]);
+        if (mck_writer_new(&cfg, w->rank[i].list, w->rank[i].n, &w->writer[i], &err))
+            fail_msg("%s", err.text);
+    }
+}
+
+static void close_world(struct world *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        mck_writer_free(w->writer[i]);
+        close_rank(&w->rank[i]);
+    }
+}
+
+static void save_world(struct world *w, uint64_t step)
+{
+    json_t *kv = json_pack("{s:i}", "step", 1); /* the meaning is to be the same */
+    struct mck_done d;
+
+    for (int i = 0; i < w->n; i++)
+        assert_int_equal(mck_begin(w->writer[i], step, kv, NULL), 0);
+    for (int i = w->n; i-- > 0;) {
+        assert_int_equal(mck_drain(w->writer[i], clock_mono_us() + SAVE_US, NULL), 0);
+        assert_int_equal(mck_next_done(w->writer[i], &d), 1);
+        if (d.code)
+            fail_msg("%s", d.err.text);
+    }
+    json_decref(kv);
+}
+
+static void load_world(struct world *w, const char *dir, uint64_t step)
+{
+    struct merr err = {""};
+    struct mck *c;
+
+    if (mck_open(dir, step, &c, &err))
+        fail_msg("%s", err.text);
+    for (int i = 0; i < w->n; i++) {
+        wipe(&w->rank[i]);
+        if (state_load(&w->rank[i].view, c, &err))
+            fail_msg("%s", err.text);
+    }
+    mck_free(c);
+}
+
+static void digest_of(const char *dir, uint64_t step, char ret[33])
+{
+    struct merr err = {""};
+    struct mck *c;
+
+    if (mck_open(dir, step, &c, &err) || mck_digest(c, ret, &err))
+        fail_msg("%s", err.text);
+    mck_free(c);
+}
+
+static void what_any_layout_saved_any_other_loads_and_saves_with_the_same_digest(void **state)
+{
+    char dir[] = "/dev/shm/muster-state-XXXXXX", first[33], hex[33]; /* there: hundreds of syncs */
+    struct world w[COUNT(cuts)];
+    uint64_t step = COUNT(cuts);
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    for (size_t i = 0; i < COUNT(cuts); i++) {
+        open_world(&w[i], &cuts[i], dir);
+        save_world(&w[i], i + 1);
+        digest_of(dir, i + 1, i ? hex : first);
+        assert_string_equal(i ? hex : first, first);
+    }
+    for (size_t to = 0; to < COUNT(cuts); to++)
+        for (size_t from = 0; from < COUNT(cuts); from++) {
+            load_world(&w[to], dir, from + 1);
+            save_world(&w[to], ++step);
+            digest_of(dir, step, hex);
+            assert_string_equal(hex, first);
+        }
+    for (size_t i = 0; i < COUNT(cuts); i++)
+        close_world(&w[i]);
+    assert_int_equal(io_remove_tree(dir, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(together_the_ranks_save_every_element_once),
         cmocka_unit_test(every_buffer_of_a_rank_is_there_even_when_another_writes_it),
+        cmocka_unit_test(weights_that_replicas_load_of_their_own_are_all_there_are),
+        cmocka_unit_test(what_any_layout_saved_any_other_loads_and_saves_with_the_same_digest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
