@@ -1,9 +1,10 @@
 """How fast checkpoints are written and read, and what they cost training.
 
     bench.py --build BUILD [--quick] [--dir DIR] [--mib N] [--samples N] [--rows io,codec,torch,train,memory]
+             [--model small|gpt2-124m]
 
 One JSON object a line; ratio is value / reference, where the reference ran in turns with the value. Writes at most
-4 GiB under DIR (a new folder there, removed at the end). write_direct_gbps is the I/O layer with both checksums from
+6 GiB under DIR (a new folder there, removed at the end). write_direct_gbps is the I/O layer with both checksums from
 aligned memory; write_staged_gbps the whole way of a writer, commit included."""
 import argparse
 import collections
@@ -26,6 +27,13 @@ from tests import specs  # noqa: E402
 from tests.cluster import Cluster, wait_for  # noqa: E402
 
 SKIP = 9  # steps until caches, pages and clocks are warm; a checkpoint is due after the next
+
+# What is trained with and without checkpoints: model, sequences, micro-batch, tokens of each, steps.
+TRAINED = {
+    "small": ({"family": "gpt2", "layers": 6, "hidden": 384, "heads": 4, "context": 256, "vocab": 256}, 16, 8, 256, 50),
+    "quick": ({"family": "gpt2", "layers": 4, "hidden": 256, "heads": 4, "context": 128, "vocab": 256}, 8, 4, 128, 25),
+    "gpt2-124m": ({"preset": "gpt2-124m"}, 4, 2, 128, 30),  # seconds a step on two cores: some minutes a sample
+}
 
 TORCH = """
 import os, sys, time, torch
@@ -61,6 +69,7 @@ class Bench:
         self.folder = folder
         self.quick = args.quick
         self.build = args.build
+        self.model = "quick" if args.quick else args.model
         self.samples = args.samples or (1 if args.quick else 5)
         self.mib = args.mib or (64 if args.quick else 512)
         self.free_mib = shutil.disk_usage(folder).free >> 20
@@ -136,32 +145,33 @@ def bench_torch(b):
     if not b.quick:
         b.mib = max(16, min(1024, b.free_mib // 8) // 16 * 16)
     path = os.path.join(b.folder, "torch.pt")
-    ours, theirs = [], []
+    ours, theirs = {"none": [], "plane": []}, []
     for _ in range(b.samples):
         theirs.append(float(run(python, "-c", TORCH, path, str(b.mib))))
         os.unlink(path)
-        folder, staged = b.written("staged")
-        shutil.rmtree(folder)
-        ours.append(staged["seconds"])
-    row("durable_s", statistics.median(ours), "s",
-        f"torch.save + fsync of the same {b.mib} MiB: {statistics.median(theirs):.2f} s",
-        statistics.median(o / t for o, t in zip(ours, theirs)))
-    row("torch_save_speedup", statistics.median(t / o for o, t in zip(ours, theirs)), "x", "6 x torch.save + fsync",
-        statistics.median(t / o for o, t in zip(ours, theirs)) / 6)
+        for codec, seconds in ours.items():
+            folder, staged = b.written("staged", codec)
+            shutil.rmtree(folder)
+            seconds.append(staged["seconds"])
+    for codec, seconds in ours.items():
+        name = "" if codec == "none" else f"_{codec}"
+        row(f"durable{name}_s", statistics.median(seconds), "s",
+            f"torch.save + fsync of the same {b.mib} MiB: {statistics.median(theirs):.2f} s",
+            statistics.median(o / t for o, t in zip(seconds, theirs)))
+        speedup = statistics.median(t / o for o, t in zip(seconds, theirs))
+        row(f"torch_save{name}_speedup", speedup, "x", "6 x torch.save + fsync", speedup / 6)
 
 
-def train_once(b, every_steps, steps):
+def train_once(b, every_steps):
     """Wall seconds for the steps after the first ones; and the stall among them, as the trainer reports it."""
+    model, sequences, micro, length, steps = TRAINED[b.model]
     folder = tempfile.mkdtemp(dir=b.folder)
     corpus = os.path.join(folder, "corpus.txt")
     with open(corpus, "w", encoding="ascii") as f:
         f.write("the quick brown fox jumps over the lazy dog and goes on to the next line of words\n" * 4000)
-    size = (4, 256, 128, 8) if b.quick else (6, 384, 256, 16)
     spec = {"name": "bench", "devices": {"min": 1, "max": 1},
-            "train": {"model": {"family": "gpt2", "layers": size[0], "hidden": size[1], "heads": 4, "context": size[2],
-                                "vocab": 256},
-                      "data": {"path": corpus, "format": "text", "tokenizer": "bytes"},
-                      "batch": {"sequences": size[3], "micro": size[3] // 2}, "steps": steps,
+            "train": {"model": model, "data": {"path": corpus, "format": "text", "tokenizer": "bytes"},
+                      "batch": {"sequences": sequences, "micro": micro, "length": length}, "steps": steps,
                       "eval": {"every_steps": 0}},
             "parallel": {"virtual_workers": 1},
             "checkpoint": {"every_steps": every_steps, "keep": 2}}
@@ -203,16 +213,16 @@ def bench_train(b):
     if not os.access(os.path.join(b.build, "bin", "muster-train"), os.X_OK):
         refuse("train_loss_share", f"there is no {b.build}/bin/muster-train: make all")
         return
-    steps = 25 if b.quick else 50
+    steps = TRAINED[b.model][-1]
+    never = steps + 10
     lost, stall = [], []
     for turn in range(b.samples):
-        order = (10, steps + 10) if turn % 2 else (steps + 10, 10)
-        took = {every: train_once(b, every, steps) for every in order}
-        without, with_it = took[steps + 10][0], took[10]
-        lost.append(1 - without / with_it[0])
-        stall.append(with_it[1] / with_it[0])
+        took = {every: train_once(b, every) for every in ((10, never) if turn % 2 else (never, 10))}
+        lost.append(1 - took[never][0] / took[10][0])
+        stall.append(took[10][1] / took[10][0])
     row("train_loss_share", statistics.median(lost), "share of throughput",
-        f"the same {steps} steps without checkpoints, in turns; wanted below 0.02", statistics.median(lost) / 0.02)
+        f"the same {steps} steps of {b.model} without checkpoints, in turns; wanted below 0.02",
+        statistics.median(lost) / 0.02)
     row("train_stall_share", statistics.median(stall), "share of time", "wanted below 0.02",
         statistics.median(stall) / 0.02)
 
@@ -311,6 +321,8 @@ def main():
     p.add_argument("--mib", type=int, default=0)
     p.add_argument("--samples", type=int, default=0, help="of each row; default: 5, or 1 with --quick")
     p.add_argument("--rows", default=",".join(PARTS))
+    p.add_argument("--model", default="small", choices=[m for m in TRAINED if m != "quick"],
+                   help="which the train rows are of")
     args = p.parse_args()
     for part in args.rows.split(","):
         if part not in PARTS:
