@@ -8,23 +8,21 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "checkpoint/coding.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/part.h"
 #include "checkpoint/writer.h"
 
 static const struct merr no_memory = {.text = "no memory to write a checkpoint"};
 
-static int codec_of(const struct mck_writer *w)
+/* What was asked for, or where that is left to what was measured: plane when the disk is the slower. */
+static int choose_codec(const struct mck_writer *w)
 {
-    if (!strcmp(w->cfg.codec, "plane"))
-        return CHUNK_PLANE;
-    if (!strcmp(w->cfg.codec, "zstd"))
-        return CHUNK_ZSTD;
-    if (!strcmp(w->cfg.codec, "lz4"))
-        return CHUNK_LZ4;
-    if (!strcmp(w->cfg.codec, "auto") && w->disk_rate > 0 && w->encode_rate > 0)
-        return w->disk_rate > 0.8 * w->encode_rate ? CHUNK_RAW : CHUNK_PLANE; /* only when the disk is the slower */
-    return CHUNK_RAW;
+    int asked = coding_parse(w->cfg.codec);
+
+    if (asked >= 0)
+        return asked;
+    return w->encode_rate > 0 && w->disk_rate > 0 && w->disk_rate <= 0.8 * w->encode_rate ? CHUNK_PLANE : CHUNK_RAW;
 }
 
 /* Queue a write of len bytes at off. Lock not held. False when memory is short (the attempt has failed then). */
@@ -213,7 +211,7 @@ static void open_attempt(struct mck_writer *w, struct attempt *a)
     int r;
 
     a->opened = true;
-    a->codec = codec_of(w);
+    a->codec = choose_codec(w);
     r = attempt_open(w, a, &err);
     if (r || a->skip) {
         (void)pthread_mutex_lock(&w->lock);

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "checkpoint/coding.h"
 #include "checkpoint/dtype.h"
 #include "checkpoint/read.h"
-#include "compress/chunk.h"
 
 static json_t *numbers(const uint64_t *v, int n)
 {
@@ -40,11 +40,10 @@ static json_t *inspect_tensor(const struct mck *c, const struct mck_tensor *t)
 
 static json_t *inspect_chunk(const struct mck_chunk *e)
 {
-    static const char *const codecs[] = {"none", "zstd", "lz4", "plane", "optq-m", "optq-v"};
     static const char *const filters[] = {"none", "shuffle", "rotate"};
 
     return json_pack("{s:I,s:I,s:I,s:s,s:s,s:o,s:o}", "offset", (json_int_t)e->file_off, "stored",
-                     (json_int_t)e->stored_len, "bytes", (json_int_t)e->logical_len, "codec", codecs[e->codec],
+                     (json_int_t)e->stored_len, "bytes", (json_int_t)e->logical_len, "codec", coding_name(e->codec),
                      "filter", filters[e->filter <= 2 ? e->filter : 0], "crc32c", json_sprintf("%08x", e->crc32c),
                      "xxh3", json_sprintf("%016llx", (unsigned long long)e->xxh3));
 }

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "checkpoint/dtype.h"
+#include "checkpoint/read.h"
 
 /* Fill the super block and footer of a file. */
 static void part_super(const struct mck_index *ix, struct mck_super *s)
@@ -80,20 +81,11 @@ uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtyp
 
 static int read_at(int fd, const char *path, void *data, size_t len, uint64_t off, struct merr *err)
 {
-    size_t got = 0;
+    int r = read_bytes(fd, data, len, off);
 
-    while (got < len) {
-        ssize_t n = pread(fd, (char *)data + got, len - got, (off_t)(off + got));
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return merr_errno(err, -errno, "cannot read '%s'", path);
-        if (n == 0)
-            return merr_set(err, -EBADMSG, "'%s' ends early", path);
-        got += (size_t)n;
-    }
-    return 0;
+    if (r == -EBADMSG)
+        return merr_set(err, r, "'%s' ends early", path);
+    return r ? merr_errno(err, r, "cannot read '%s'", path) : 0;
 }
 
 /* Open a data file and read its ends. */

@@ -1,18 +1,19 @@
-#include "checkpoint/recode.h"
 
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/try.h"
+#include "checkpoint/coding.h"
+#include "checkpoint/moments.h"
+#include "checkpoint/part.h"
+#include "checkpoint/recode.h"
+#include "checkpoint/scan.h"
+#include "compress/optq.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "base/hash.h"
-#include "base/io.h"
-#include "base/try.h"
-#include "checkpoint/moments.h"
-#include "checkpoint/part.h"
-#include "checkpoint/scan.h"
-#include "compress/optq.h"
 
 #define RHO_USUAL 0.01f
 #define EB_USUAL 0x1p-7f
@@ -27,15 +28,13 @@ struct recoder {
     const atomic_bool *stop;
 };
 
-static int codec_of(const char *name, struct merr *err)
+/* CHUNK_MOMENT1: with the coding of moments. */
+static int archive_codec(const char *name, struct merr *err)
 {
-    static const char *const names[] = {[CHUNK_ZSTD] = "zstd", [CHUNK_LZ4] = "lz4", [CHUNK_PLANE] = "plane"};
+    int codec = strcmp(name, "optq") == 0 ? CHUNK_MOMENT1 : coding_parse(name);
 
-    for (int i = CHUNK_ZSTD; i <= CHUNK_PLANE; i++)
-        if (!strcmp(name, names[i]))
-            return i;
-    if (!strcmp(name, "optq"))
-        return CHUNK_MOMENT1;
+    if (codec > CHUNK_RAW)
+        return codec;
     return merr_set(err, -EINVAL, "codec '%s' is not for archives: want plane, zstd, lz4 or optq", name);
 }
 
@@ -54,7 +53,7 @@ int recoder_new(const char *codec, const struct mck_bounds *bounds, const atomic
 {
     const struct optq_bounds of_moments = {.rho = bounds && bounds->rho != 0 ? bounds->rho : RHO_USUAL,
                                            .eb = bounds && bounds->eb != 0 ? bounds->eb : EB_USUAL};
-    int number = codec_of(codec, err);
+    int number = archive_codec(codec, err);
     struct recoder *r;
 
     if (number < 0)

@@ -1,5 +1,9 @@
-#include "checkpoint/writer.h"
 
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "checkpoint/coding.h"
+#include "checkpoint/writer.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -8,9 +12,6 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "base/clock.h"
-#include "base/io.h"
 
 #define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
 
@@ -67,17 +68,15 @@ void writer_average(double *rate, double now)
 
 static int check_cfg(const struct mck_cfg *c, struct merr *err)
 {
-    static const char *const codecs[] = {"none", "plane", "zstd", "lz4", "auto"};
+    const char *codec = c->codec ? c->codec : "";
 
     if (!c->dir || !*c->dir)
         return merr_set(err, -EINVAL, "no checkpoint folder is given");
     if (c->size < 1 || (uint32_t)c->size > MCK_RANKS_MAX || c->rank < 0 || c->rank >= c->size)
         return merr_set(err, -EINVAL, "rank %d of %d is impossible", c->rank, c->size);
-    for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++)
-        if (c->codec && !strcmp(c->codec, codecs[i]))
-            return 0;
-    return merr_set(err, -EINVAL, "checkpoint codec '%s' is unknown: want none, plane, zstd, lz4 or auto",
-                    c->codec ? c->codec : "");
+    if (coding_parse(codec) < 0 && strcmp(codec, "auto") != 0)
+        return merr_set(err, -EINVAL, "checkpoint codec '%s' is unknown: want none, plane, zstd, lz4 or auto", codec);
+    return 0;
 }
 
 static int make_pool(struct mck_writer *w, struct merr *err)
@@ -116,7 +115,7 @@ static int make_pool(struct mck_writer *w, struct merr *err)
 static int make_coder(struct mck_writer *w, struct merr *err)
 {
     w->fill_out = NO_SLOT;
-    if (!strcmp(w->cfg.codec, "none"))
+    if (coding_parse(w->cfg.codec) == CHUNK_RAW)
         return 0;
     w->coder = chunk_coder_new();
     for (int i = 0; i < OUTS; i++) {
