@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "server/core.h"
+#include "server/history.h"
 
 #define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
 #define PAGE_MAX 1000
@@ -28,21 +29,16 @@ static struct published *out_add(struct core *c)
 /* user: whose it is, for the list of all events, where the job may be gone from the working set. */
 static void keep(struct core *c, uint64_t job, const char *user, const char *text, uint64_t id, bool note)
 {
-    char key[56], stream_id[32], max[16];
+    const struct entry *e = core_find(c, job);
+    char stream_id[32], max[16];
 
     (void)snprintf(stream_id, sizeof(stream_id), "%llu-0", (unsigned long long)id);
     (void)snprintf(max, sizeof(max), "%d", STORE_EVENTS_MAX);
-    if (job != 0) {
-        (void)snprintf(key, sizeof(key), "muster:job:%llu:%s", (unsigned long long)job, note ? "notes" : "events");
-        store_add(c->store, "RPUSH", key, text, NULL);
-        if (note) {
-            (void)snprintf(max, sizeof(max), "-%d", STORE_NOTES_MAX);
-            store_add(c->store, "LTRIM", key, max, "-1", NULL);
-            (void)snprintf(max, sizeof(max), "%d", STORE_EVENTS_MAX);
-        }
-    }
-    store_add(c->store, "XADD", "muster:events", "MAXLEN", "~", max, stream_id, "e", text, "u", user,
-              NULL);
+    if (job != 0 && note)
+        history_add_note(c->store, job, text);
+    else if (e)
+        history_add_state(c->store, job, e->job.version, text);
+    store_add(c->store, "XADD", "muster:events", "MAXLEN", "~", max, stream_id, "e", text, "u", user, NULL);
 }
 
 void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool kept, bool note, bool last)
@@ -249,19 +245,6 @@ static void fill_spec(struct core *c, json_t *event)
         freeReplyObject(reply);
 }
 
-static void add_list(redisReply *reply, uint64_t after, json_t *to)
-{
-    for (size_t i = 0; reply && i < reply->elements; i++) {
-        json_t *event = json_loads(reply->element[i]->str, 0, NULL);
-        const char *id = json_string_value(json_object_get(event, "id"));
-
-        if (id && strtoull(id, NULL, 10) > after)
-            (void)json_array_append_new(to, event);
-        else
-            json_decref(event);
-    }
-}
-
 static uint64_t event_id(const json_t *event)
 {
     const char *id = json_string_value(json_object_get(event, "id"));
@@ -269,33 +252,17 @@ static uint64_t event_id(const json_t *event)
     return id ? strtoull(id, NULL, 10) : 0;
 }
 
-/* Events of a job after an id, oldest first, at most `most`. New. */
-static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t most)
+/* Events of a job after an id, oldest first, at most `most`. New; NULL: the store does not give them. */
+static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t most, struct history_gap *ret_gap)
 {
-    static const char *const list[] = { "events", "notes" };
-    json_t *part[2], *all = json_array();
-    size_t at[2] = { 0, 0 };
+    json_t *all = NULL, *event;
+    size_t i;
 
-    for (int k = 0; k < 2; k++) {
-        redisReply *reply =
-            store_read(c->store, NULL, "LRANGE muster:job:%llu:%s 0 -1", (unsigned long long)job, list[k]);
-
-        part[k] = json_array();
-        add_list(reply, after, part[k]);
-        if (reply)
-            freeReplyObject(reply);
+    if (history_read(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
+        return NULL;
+    json_array_foreach(all, i, event) {
+        fill_spec(c, event);
     }
-    while (json_array_size(all) < most) {
-        json_t *a = json_array_get(part[0], at[0]), *b = json_array_get(part[1], at[1]);
-        int k = a && (!b || event_id(a) < event_id(b)) ? 0 : 1;
-
-        if (!a && !b)
-            break;
-        fill_spec(c, k == 0 ? a : b);
-        (void)json_array_append(all, json_array_get(part[k], at[k]++));
-    }
-    json_decref(part[0]);
-    json_decref(part[1]);
     return all;
 }
 
@@ -361,13 +328,30 @@ static uint64_t page_end(const json_t *events, size_t limit)
     return n > 0 && n == limit ? event_id(json_array_get(events, n - 1)) : 0;
 }
 
-static void answer_page(struct call *call, json_t *events, uint64_t end)
+static void print_id(uint64_t id, char ret[24])
 {
-    char cursor[24] = "";
+    (void)snprintf(ret, 24, "%llu", (unsigned long long)id);
+}
 
-    if (end)
-        (void)snprintf(cursor, sizeof(cursor), "%llu", (unsigned long long)end);
-    call_answer_new(call, 200, json_pack("{s:o, s:s?}", "events", events, "next_cursor", cursor[0] ? cursor : NULL));
+/* {"events", "before"}: what is left out of a job's events; null where nothing is. New. */
+static json_t *gap_json(const struct history_gap *gap)
+{
+    char before[24];
+
+    if (gap->events == 0)
+        return json_null();
+    print_id(gap->before, before);
+    return json_pack("{s:I, s:s?}", "events", (json_int_t)gap->events, "before", gap->before ? before : NULL);
+}
+
+/* gap: of one job's events; NULL: these are of all. */
+static void answer_page(struct call *call, json_t *events, uint64_t end, const struct history_gap *gap)
+{
+    char cursor[24];
+
+    print_id(end, cursor);
+    call_answer_new(call, 200, json_pack("{s:o, s:s?, s:o*}", "events", events, "next_cursor", end ? cursor : NULL,
+                                         "left_out", gap ? gap_json(gap) : NULL));
 }
 
 /* Whose job it is and whether it has ended. Answers 404 when there is none that the caller may see. */
@@ -395,26 +379,43 @@ static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MA
     return false;
 }
 
+/* To a follower from the beginning: that some events are left out. */
+static void send_gap(struct follower *f, const struct history_gap *gap)
+{
+    json_t *o = gap->events ? gap_json(gap) : NULL;
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    if (text && http_stream_event(f->stream, 0, "left-out", text) < 0)
+        f->done = true;
+    free(text);
+    json_decref(o);
+}
+
 void events_of_job(struct core *c, struct call *call)
 {
     const char *last = http_header(call->req, "Last-Event-ID");
+    bool stream = http_wants_stream(call->req), ended;
+    size_t limit = stream ? REPLAY_MAX : page_limit(call);
     uint64_t job = call->job;
+    struct history_gap gap;
     char user[SPEC_NAME_MAX];
     struct follower *f;
     json_t *events;
-    bool ended;
 
     if (!find_owner(c, call, user, &ended))
         return;
-    if (!http_wants_stream(call->req)) {
-        size_t limit = page_limit(call);
-
-        events = job_events(c, job, number(http_query(call->req, "cursor")), limit);
-        answer_page(call, events, page_end(events, limit));
+    events = job_events(c, job, number(stream ? last : http_query(call->req, "cursor")), limit, &gap);
+    if (!events) {
+        call_problem(call, 503, "store", "the store does not give the job's events; try again");
         return;
     }
-    events = job_events(c, job, number(last), REPLAY_MAX);
+    if (!stream) {
+        answer_page(call, events, page_end(events, limit), &gap);
+        return;
+    }
     f = follow(c, call);
+    if (f && !last)
+        send_gap(f, &gap);
     if (f) {
         send_all(f, events);
         if (ended)
@@ -433,7 +434,7 @@ void events_of_all(struct core *c, struct call *call)
     struct follower *f;
 
     if (!stream) {
-        answer_page(call, events, end);
+        answer_page(call, events, end, NULL);
         return;
     }
     f = follow(c, call);
@@ -446,12 +447,16 @@ void events_checkpoints(struct core *c, struct call *call)
 {
     char user[SPEC_NAME_MAX];
     json_t *events, *event, *list;
+    struct merr err = { "" };
     bool ended;
     size_t i;
 
     if (!find_owner(c, call, user, &ended))
         return;
-    events = job_events(c, call->job, 0, STORE_NOTES_MAX + JOB_EVENTS_MAX);
+    if (history_read(c->store, call->job, 0, HISTORY_NOTES, true, &events, NULL, &err) < 0) {
+        call_problem(call, 503, "store", "%s", err.text);
+        return;
+    }
     list = json_array();
     json_array_foreach(events, i, event) {
         json_t *data = json_object_get(event, "data");

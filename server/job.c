@@ -382,14 +382,9 @@ int job_transition(const struct job *j, const struct job_cause *cause, int64_t n
                    struct merr *err)
 {
     struct change c = { .to = j->state, .intent = j->intent, .live = j->live, .generation = j->generation };
-    bool by_user = cause->kind >= CAUSE_CANCEL && cause->kind != CAUSE_REQUEUE && cause->kind != CAUSE_RESCALE;
     json_t *event;
-    int r;
+    int r = decide(j, cause, now_us, &c, err);
 
-    if (by_user && cause->kind != CAUSE_CANCEL && j->version >= JOB_EVENTS_MAX)
-        return merr_set(err, -ENOSPC, "job 'j%llu' has been changed %d times, the most there may be",
-                        (unsigned long long)j->id, JOB_EVENTS_MAX);
-    r = decide(j, cause, now_us, &c, err);
     if (r < 0) {
         json_decref(c.data);
         return r;

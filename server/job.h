@@ -19,7 +19,6 @@
 #include "base/merr.h"
 #include "scheduler/plan/layout.h"
 
-#define JOB_EVENTS_MAX 5000 /* state events of one job; changes by users are refused beyond */
 #define JOB_NODE_MAX 64
 
 enum job_state {
@@ -65,7 +64,7 @@ struct job {
     enum job_intent intent;
     bool live;
     uint32_t generation; /* of the newest assignment; 0: none yet */
-    uint64_t version;    /* events applied that changed it */
+    uint64_t version;    /* state events so far, the submit's included */
     int restarts_user, restarts_system, restarts_node;
     int64_t submitted_us, started_us, finished_us; /* wall; 0: not yet */
     int64_t retry_us;                              /* wall: not assigned before it */
@@ -123,7 +122,6 @@ void job_clear(struct job *j);
  * *ret_event (to be given its "id" and applied), or with words in err
  *   -EALREADY it is so already: nothing to do
  *   -EPROTO   the cause does not fit the job's state
- *   -ENOSPC   the job has too many events
  *   -ENOMEM */
 int job_transition(const struct job *j, const struct job_cause *cause, int64_t now_us, json_t **ret_event,
                    struct merr *err);

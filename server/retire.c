@@ -3,17 +3,17 @@
 #include <stdlib.h>
 
 #include "server/core.h"
+#include "server/history.h"
 
 #define RETIRE_MOST 256 /* at once */
 
 static void drop_record(struct core *c, const char *number)
 {
-    char key[48], events[56], notes[56];
+    char key[48];
 
     (void)snprintf(key, sizeof(key), "muster:job:%.20s", number);
-    (void)snprintf(events, sizeof(events), "%s:events", key);
-    (void)snprintf(notes, sizeof(notes), "%s:notes", key);
-    store_add(c->store, "DEL", key, events, notes, NULL);
+    store_add(c->store, "DEL", key, NULL);
+    history_drop(c->store, number);
     store_add(c->store, "ZREM", "muster:jobs:ended", number, NULL);
 }
 

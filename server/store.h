@@ -9,9 +9,11 @@
  *   muster:meta            hash: format, epoch, batch, next_job, next_event, ended_succeeded, ended_failed,
  *                          ended_cancelled
  *   muster:lease           who leads, with a time to live
- *   muster:job:<n>         hash: spec, rec (job_record), v (version), evoff:<node> (bytes of a run's events taken in)
- *   muster:job:<n>:events  list: state events, oldest first; the first is "submitted", its data is the spec
- *   muster:job:<n>:notes   list: other events, the newest 2000
+ *   muster:job:<n>         hash: spec, rec (job_record), v (version), notes (how many there have been),
+ *                          evoff:<node>:<generation> (bytes of a run's events taken in)
+ *   muster:job:<n>:events  list: its first state events; the very first is "submitted", its data is the spec
+ *   muster:job:<n>:recent  list: its newest state events after those (history.h)
+ *   muster:job:<n>:notes   list: its newest other events
  *   muster:jobs:active     set of numbers; muster:jobs:ended: sorted set, score = number
  *   muster:events          stream of all events, id <n>-0, the newest 100000
  *   muster:idem:<user>:<key>  "<n> <hash of the body>" of a submit, for a day
@@ -31,7 +33,6 @@
 #include "server/redis.h"
 
 #define STORE_EVENTS_MAX 100000
-#define STORE_NOTES_MAX 2000
 #define STORE_BATCH_BYTES (64 << 20)
 
 struct store;

@@ -87,16 +87,16 @@ int cli_pages(struct cli *c, const char *path, const char *filters, const char *
             return r;
         }
         (void)json_array_extend(all, json_object_get(page, field));
-        next = json_incref(json_object_get(page, "next_cursor"));
-        json_decref(page);
+        next = json_object_get(page, "next_cursor");
         left = limit - (long)json_array_size(all);
         if (!json_is_string(next) || left <= 0)
             break;
         (void)snprintf(after, sizeof(after), "&cursor=%.64s", json_string_value(next));
-        json_decref(next);
+        json_decref(page);
     }
-    *ret = json_pack("{s:o, s:o}", field, all, "next_cursor", next ? next : json_null());
-    return *ret ? 0 : cli_fail(CLI_FAILED, "no memory for the list");
+    (void)json_object_set_new(page, field, all); /* what else the last page says stays */
+    *ret = page;
+    return 0;
 }
 
 /* --- parsing ------------------------------------------------------------------------------------------- */

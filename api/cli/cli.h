@@ -78,7 +78,8 @@ int cli_connect(struct cli *c);
 /* A call; the document is new. Returns 0, or an exit status with the reason said. */
 int cli_call(struct cli *c, const char *method, const char *path, const json_t *body, const char *key, json_t **ret);
 
-/* A list of up to limit elements, page after page: new {field: [...], "next_cursor": ...}. filters: "&name=value"... */
+/* A list of up to limit elements, page after page: new, its last page with all there are in field.
+ * filters: "&name=value"... */
 int cli_pages(struct cli *c, const char *path, const char *filters, const char *field, long limit, json_t **ret);
 
 /* A field of a document; "", 0 without it. */

@@ -74,6 +74,11 @@ static void print_event(const json_t *e)
     (void)fputc('\n', stdout);
 }
 
+static void print_gap(const json_t *gap)
+{
+    (void)printf("(%lld events are not kept any more)\n", cli_int(gap, "events"));
+}
+
 static int on_event(void *arg, const char *type, const json_t *e)
 {
     struct cli *c = arg;
@@ -82,16 +87,35 @@ static int on_event(void *arg, const char *type, const json_t *e)
         return 0;
     if (c->json)
         return cli_print_json_line(e);
-    print_event(e);
+    if (strcmp(type, "left-out") == 0)
+        print_gap(e);
+    else
+        print_event(e);
     return fflush(stdout) == 0 ? 0 : -EIO;
+}
+
+static void print_events(const json_t *answer)
+{
+    const json_t *events = json_object_get(answer, "events"), *gap = json_object_get(answer, "left_out"), *e;
+    const char *before = cli_str(gap, "before");
+    size_t i;
+
+    if (json_array_size(events) == 0)
+        (void)fprintf(stderr, "nothing has happened yet\n");
+    if (json_is_object(gap) && !*before)
+        print_gap(gap);
+    json_array_foreach(events, i, e) {
+        if (*before && strcmp(cli_str(e, "id"), before) == 0)
+            print_gap(gap);
+        print_event(e);
+    }
 }
 
 int follow_events(struct cli *c)
 {
-    json_t *answer = NULL, *events, *e;
+    json_t *answer = NULL;
     char path[256] = "/v1/events";
     long limit;
-    size_t i;
     int r = c->n ? cli_job_path(c->arg[0], "/events", path) : 0;
 
     if (r == 0 && cli_number(c, "limit", 1, EVENTS_MAX, EVENTS_MAX, &limit) < 0)
@@ -105,12 +129,7 @@ int follow_events(struct cli *c)
         return r;
     if (c->json)
         return cli_print_json_new(answer);
-    events = json_object_get(answer, "events");
-    if (json_array_size(events) == 0)
-        (void)fprintf(stderr, "nothing has happened yet\n");
-    json_array_foreach(events, i, e) {
-        print_event(e);
-    }
+    print_events(answer);
     json_decref(answer);
     return 0;
 }

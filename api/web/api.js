@@ -64,14 +64,15 @@ export async function post(path, body) {
     return answer.status === 204 ? null : answer.json().catch(() => null);
 }
 
-/* All pages of a list, `most` entries at most. */
-export async function pages(path, field, most, signal) {
+/* All pages of a list, `most` entries at most; seen(page) is told of each. */
+export async function pages(path, field, most, signal, seen = () => {}) {
     const all = [];
     let cursor = null;
     do {
         const mark = path.includes('?') ? '&' : '?';
         const page = await get(path + (cursor ? `${mark}cursor=${encodeURIComponent(cursor)}` : ''), signal);
         all.push(...page[field]);
+        seen(page);
         cursor = page.next_cursor;
     } while (cursor && all.length < most);
     return all;

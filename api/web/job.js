@@ -6,7 +6,7 @@ import * as store from './store.js';
 import * as ui from './ui.js';
 const { h, text } = ui;
 
-const EVENTS_MAX = 2000, EVENTS_SHOWN = 200;
+const EVENTS_MAX = 4000, EVENTS_SHOWN = 200;
 
 const ACTIONS = [
     { verb: 'checkpoint', label: 'Checkpoint', when: (j) => j.state === 'running' && j.kind === 'train',
@@ -193,17 +193,29 @@ function eventWords(e) {
 }
 
 function eventsPanel() {
-    const list = h('ol.timeline', { reversed: true });
+    const list = h('ol.timeline', { reversed: true }), note = h('p.note.pad', { hidden: true });
     const seen = new Set();
-    return { el: panel('Events', h('.scroll', {}, list)), add(e) {
-        if (seen.has(e.id) || e.type === 'metrics')
-            return;
-        seen.add(e.id);
-        list.prepend(h(`li.t-${e.type}.is-${e.to ?? 'none'}`, {}, h('time', { datetime: e.at, title: ui.fullTime(e.at) }, ui.when(e.at)),
-            h('span', {}, eventWords(e)), h('span.note', {}, e.actor ?? '')));
-        while (list.children.length > EVENTS_SHOWN)
-            list.lastChild.remove();
-    } };
+    let missing = 0; /* events that are not kept any more */
+    function count() {
+        const all = seen.size + missing;
+        note.hidden = all <= EVENTS_SHOWN;
+        text(note, `The newest ${EVENTS_SHOWN} of ${ui.count(all)}.`);
+    }
+    return { el: panel('Events', h('.scroll', {}, list, note)),
+        add(e) {
+            if (seen.has(e.id) || e.type === 'metrics')
+                return;
+            seen.add(e.id);
+            list.prepend(h(`li.t-${e.type}.is-${e.to ?? 'none'}`, {}, h('time', { datetime: e.at, title: ui.fullTime(e.at) }, ui.when(e.at)),
+                h('span', {}, eventWords(e)), h('span.note', {}, e.actor ?? '')));
+            while (list.children.length > EVENTS_SHOWN)
+                list.lastChild.remove();
+            count();
+        },
+        leaveOut(n) {
+            missing = n;
+            count();
+        } };
 }
 
 /* --- the page ----------------------------------------------------------------------------------------- */
@@ -273,7 +285,9 @@ async function live(id, signal, parts) {
     const { charts, events, checkpoints } = parts;
     let lastId = '';
     try {
-        for (const e of await pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal)) {
+        const past = await pages(`/v1/jobs/${id}/events?limit=500`, 'events', EVENTS_MAX, signal,
+            (page) => events.leaveOut(page.left_out?.events ?? 0));
+        for (const e of past) {
             events.add(e);
             lastId = e.id;
             if (e.type === 'eval' && e.data?.loss !== undefined)

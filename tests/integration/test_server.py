@@ -559,6 +559,35 @@ def test_a_user_finds_the_end_of_a_job_among_all_events_later(cluster):
     assert page["events"] == [] and page["next_cursor"]
 
 
+def test_a_job_may_have_any_number_of_events(cluster):
+    job = cluster.submit(specs.command("x"))["id"]
+
+    def change(first):  # as fast as one can
+        with requests.Session() as session:
+            session.headers["Authorization"] = f"Bearer {cluster.token()}"
+            return {session.patch(f"{cluster.url}/v1/jobs/{job}", json={"priority": (first + i) % 100}).status_code
+                    for i in range(150)}
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert set().union(*pool.map(change, range(8))) == {200}
+    kept = cluster.events(job)
+    ids = [int(e["id"]) for e in kept]
+    assert len(kept) == 100 + 900 and ids == sorted(set(ids)) and kept[0]["type"] == "submitted"
+    page = cluster.api("GET", f"/v1/jobs/{job}/events?limit=5&cursor={ids[97]}")
+    assert [e["id"] for e in page["events"]] == [e["id"] for e in kept[98:103]] and page["next_cursor"] == str(ids[102])
+    assert page["left_out"] == {"events": 1201 - 1000, "before": str(ids[100])}
+    lines = cluster.muster("events", job, check=True).stdout.splitlines()
+    assert lines[100] == "(201 events are not kept any more)" and len(lines) == 1001
+    assert cluster.api("GET", f"/v1/jobs/{cluster.submit(specs.command('x'))['id']}/events")["left_out"] is None
+    cluster.action(job, "suspend")  # no work is refused for it
+    cluster.action(job, "cancel")
+    told = list(follow(cluster, f"/v1/jobs/{job}/events"))
+    assert told[0]["event"] == "left-out" and json.loads(told[0]["data"])["events"] == 203
+    assert [e["event"] for e in told[-2:]] == ["state", "end"]
+    cluster.stop_server()
+    cluster.start_server()
+    assert [e["id"] for e in cluster.events(job)] == [e["id"] for e in told if "id" in e]
+
+
 def test_reports_that_are_not_as_they_should_be_hurt_nobody(cluster):
     agent = FakeAgent(cluster)
     agent.register()
