@@ -128,8 +128,9 @@ static json_t *slots_json(const struct core *c, const struct node *n)
 
 void agents_store(struct core *c, const struct node *n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:b, s:o}", "address", n->address, "version", n->release, "boot_id",
-                          n->boot_id, "drain", n->drain, "slots", slots_json(c, n));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:b, s:I, s:o}", "address", n->address, "version", n->release, "boot_id",
+                          n->boot_id, "drain", n->drain, "drain_by_us", (json_int_t)core_wall_of(n->drain_by_us),
+                          "slots", slots_json(c, n));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
@@ -156,6 +157,7 @@ int agents_load(struct core *c, struct merr *err)
             copy_text(n->release, sizeof(n->release), o, "version");
             copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
             n->drain = json_is_true(json_object_get(o, "drain"));
+            n->drain_by_us = core_mono_of(json_integer_value(json_object_get(o, "drain_by_us")));
             n->contact = NODE_UNKNOWN;
             n->seen_us = clock_mono_us();
         }

@@ -174,6 +174,25 @@ void core_touch(struct core *c, const struct job *j)
             agents_touch(c, j->places[i].node);
 }
 
+int64_t core_wall_of(int64_t mono_us)
+{
+    return mono_us == 0 ? 0 : clock_wall_us() + mono_us - clock_mono_us();
+}
+
+int64_t core_mono_of(int64_t wall_us)
+{
+    int64_t mono_us = wall_us == 0 ? 0 : clock_mono_us() + wall_us - clock_wall_us();
+
+    return wall_us != 0 && mono_us < 1 ? 1 : mono_us; /* one that is past stays one */
+}
+
+void core_drain_by(struct core *c, struct entry *e, int64_t mono_us)
+{
+    e->drain_deadline_us = mono_us;
+    e->job.drain_by_us = core_wall_of(mono_us);
+    core_dirty(c, e);
+}
+
 /* A run has begun or ended: what goes with it. */
 static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t was_generation)
 {
@@ -194,9 +213,9 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
         core_target_clear(e);
     if (!e->job.live || e->job.generation != was_generation) {
         e->save = e->force_stop = false;
-        e->drain_deadline_us = 0;
+        core_drain_by(c, e, 0);
     } else if (strcmp(job_order(&e->job), "drain") == 0 && e->drain_deadline_us == 0) {
-        e->drain_deadline_us = clock_mono_us() + DRAIN_LIMIT_S * 1000000LL;
+        core_drain_by(c, e, clock_mono_us() + DRAIN_LIMIT_S * 1000000LL);
     }
 }
 
@@ -516,7 +535,12 @@ static int load_entry(struct core *c, redisReply *reply, struct merr *err)
         return merr_set(err, -ENOMEM, "out of memory");
     }
     core_entry_insert(c, e);
-    return job.live ? dispatch_adopt(c, e) : 0;
+    if (!job.live)
+        return 0;
+    e->drain_deadline_us = core_mono_of(job.drain_by_us);
+    if (e->drain_deadline_us == 0 && strcmp(job_order(&job), "drain") == 0) /* an older musterd kept none */
+        e->drain_deadline_us = clock_mono_us() + DRAIN_LIMIT_S * 1000000LL;
+    return dispatch_adopt(c, e);
 }
 
 static int by_number(const void *a, const void *b)

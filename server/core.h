@@ -297,6 +297,13 @@ uint64_t core_classes_of(const struct core *c, const struct entry *e);
 bool core_slot_usable(const struct slot *s);
 void core_target_clear(struct entry *e);
 
+/* When the run of a live job has to have left its devices, on the monotonic clock; 0: no matter. Outlives musterd. */
+void core_drain_by(struct core *c, struct entry *e, int64_t mono_us);
+
+/* Deadlines on the monotonic clock as wall time, for the store and for people, and back; 0 stays 0. */
+int64_t core_wall_of(int64_t mono_us);
+int64_t core_mono_of(int64_t wall_us);
+
 /* Whether what the turn stores is still little enough for one write. */
 bool core_turn_has_room(const struct core *c);
 

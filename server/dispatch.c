@@ -220,9 +220,9 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, int
     }
     e->rescale_began_us = action == SCHED_STOP ? 0 : now_us;
     if (action != SCHED_GROW)
-        e->drain_deadline_us = now_us + c->cfg.sched.grace_us;
+        core_drain_by(c, e, now_us + c->cfg.sched.grace_us);
     if (drained && drained->drain_by_us > 0 && drained->drain_by_us < e->drain_deadline_us)
-        e->drain_deadline_us = drained->drain_by_us;
+        core_drain_by(c, e, drained->drain_by_us);
 }
 
 static void follow_verdict(struct core *c, const struct round *r, const struct sched_plan *plan, size_t i,

@@ -84,6 +84,7 @@ struct job {
 
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
     double step_ms; /* nor this: steps of the newest run take about so long; 0: none was seen */
+    int64_t drain_by_us; /* nor this, wall: its run has to have ended by then; 0: no matter when */
 };
 
 enum job_cause_kind {

@@ -58,7 +58,7 @@ static void hurry(struct core *c, const struct node *n)
         struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
 
         if (e && e->drain_deadline_us > n->drain_by_us)
-            e->drain_deadline_us = n->drain_by_us;
+            core_drain_by(c, e, n->drain_by_us);
     }
 }
 
@@ -73,6 +73,7 @@ void nodes_drain(struct core *c, struct call *call)
     if (us > 0) {
         n->drain_by_us = clock_mono_us() + us;
         hurry(c, n);
+        agents_store(c, n);
     }
     actor_of(call, actor, sizeof(actor));
     (void)snprintf(text, sizeof(text), "node %s is drained", n->name);

@@ -110,9 +110,10 @@ json_t *view_node(const struct core *c, const struct node *n)
                                                      s->job ? json_integer(s->rank) : json_null(), "gpu",
                                                      gpus_view(n, s->slot)));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(n), "address",
-                     n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "slots", slots, "nic",
-                     links_nic_view(n), "links", links_view(n));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(n),
+                     "address", n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "drain_by",
+                     view_time(core_wall_of(n->drain_by_us)), "slots", slots, "nic", links_nic_view(n), "links",
+                     links_view(n));
 }
 
 /* --- explaining -------------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 """musterd over REST with its real Redis; agents are played by the tests, call by call."""
 import base64
 import concurrent.futures
+import datetime
 import json
 import os
 import re
@@ -325,6 +326,26 @@ def test_every_node_of_a_run_that_must_stop_now_hears_of_it_at_once(cluster):
     cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=1")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         assert all(told.result(15) for told in [pool.submit(is_stopped, agent) for agent in agents])
+
+
+def test_a_drains_deadline_outlives_the_server(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+    assert cluster.nodes()[0]["drain_by"] is None
+    cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=3")
+    agent.until(job, "drain")
+
+    def drain_by():
+        return datetime.datetime.fromisoformat(cluster.nodes()[0]["drain_by"].replace("Z", "+00:00")).timestamp()
+    said = drain_by()
+    cluster.kill_server()
+    cluster.start_server()
+    assert abs(drain_by() - said) < 0.5
+    agent.register([run_of(a, "running")])
+    agent.until(job, "stop")
 
 
 def test_a_server_that_was_killed_adopts_the_runs(cluster):
