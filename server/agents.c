@@ -128,9 +128,10 @@ static json_t *slots_json(const struct core *c, const struct node *n)
 
 void agents_store(struct core *c, const struct node *n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:b, s:I, s:o}", "address", n->address, "version", n->release, "boot_id",
-                          n->boot_id, "drain", n->drain, "drain_by_us", (json_int_t)core_wall_of(n->drain_by_us),
-                          "slots", slots_json(c, n));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version", n->release,
+                          "boot_id", n->boot_id, "drain", n->drain, "drain_by_us",
+                          (json_int_t)core_wall_of(n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us, "seen_us",
+                          (json_int_t)n->seen_wall_us, "slots", slots_json(c, n));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
@@ -158,6 +159,8 @@ int agents_load(struct core *c, struct merr *err)
             copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
             n->drain = json_is_true(json_object_get(o, "drain"));
             n->drain_by_us = core_mono_of(json_integer_value(json_object_get(o, "drain_by_us")));
+            n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
+            n->seen_wall_us = json_integer_value(json_object_get(o, "seen_us"));
             n->contact = NODE_UNKNOWN;
             n->seen_us = clock_mono_us();
         }
@@ -507,6 +510,8 @@ void agents_see(struct core *c, struct node *n, int64_t now)
     if (n->contact == NODE_LOST)
         log_info("node %s is back", n->name);
     n->contact = NODE_READY;
+    n->lost_wall_us = 0;
+    agents_store(c, n);
     c->schedule_wanted = true;
     events_note(c, 0, "", "node", 0, "scheduler", "ready", n->name,
                 json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));
@@ -644,9 +649,15 @@ void agents_register(struct core *c, struct call *call)
         call_problem(call, 422, "register-invalid", "%s", err.text);
         return;
     }
+    if (roster_removed(c, name, json_string_value(json_object_get(b, "incarnation")))) {
+        call_problem(call, 410, "node-removed", "node '%s' was removed from this cluster; start its agent again to "
+                     "bring it back", name);
+        return;
+    }
     n = node_add(c, name);
     if (!n) {
-        call_problem(call, 503, "too-many-nodes", "this server takes at most %d nodes", CORE_NODES_MAX);
+        call_problem(call, 503, "too-many-nodes", "this server takes at most %d nodes; `muster node remove` takes "
+                     "those off that are lost", CORE_NODES_MAX);
         return;
     }
     n_vanishing = find_vanishing(n, json_object_get(b, "slots"), vanishing);
@@ -688,6 +699,9 @@ static void lose_node(struct core *c, struct node *n)
 {
     log_warn("node %s is lost: no word from it for %d s", n->name, c->cfg.lost_after_s);
     n->contact = NODE_LOST;
+    if (n->lost_wall_us == 0)
+        n->lost_wall_us = clock_wall_us();
+    agents_store(c, n);
     c->schedule_wanted = true;
     events_note(c, 0, "", "node", 0, "scheduler", "lost", n->name,
                 json_pack("{s:s, s:s}", "node", n->name, "state", "lost"));
@@ -715,4 +729,5 @@ void agents_tick(struct core *c, int64_t now_us)
         if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)
             lose_node(c, n);
     }
+    roster_tick(c);
 }

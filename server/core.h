@@ -38,6 +38,7 @@
 #define CORE_ANY_CLASS UINT64_MAX
 #define ENTRY_SPEEDS_MAX 8
 #define CORE_SLOTS_MAX 256
+#define CORE_REMOVED_MAX 64 /* agents of removed nodes that may still call */
 #define CORE_FOLLOWERS_MAX 4096
 #define CORE_WAITERS_MAX 8192
 #define CORE_KEYS_MAX 16384               /* rendezvous keys of a run */
@@ -156,6 +157,7 @@ struct node {
     bool drain;
     int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
+    int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */
     uint64_t version;              /* of its set of assignments */
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
     enum plan_nic nic;             /* that links it to others */
@@ -173,6 +175,10 @@ struct project {
     int borrow; /* devices beyond it; -1: no limit */
     int64_t weight_milli;
     enum sched_class class_; /* of its jobs */
+};
+
+struct removed { /* an agent whose node was removed: it is to end */
+    char node[JOB_NODE_MAX], incarnation[64];
 };
 
 enum waiter_kind { WAIT_ASSIGNMENTS, WAIT_RENDEZVOUS };
@@ -209,6 +215,7 @@ struct auth;
 struct core_cfg {
     const char *state_dir, *jobs_dir;
     int unknown_after_s, lost_after_s;
+    int forget_after_s; /* lost for so long, a node leaves the list; 0: never */
     int keep_ended; /* jobs that have ended and are still known */
     struct sched_config sched; /* policy and times */
     struct auth *auth; /* borrowed */
@@ -240,6 +247,8 @@ struct core {
 
     struct node **nodes; /* by name */
     size_t n_nodes;
+    struct removed removed[CORE_REMOVED_MAX]; /* the newest, by turns */
+    size_t n_removed;                         /* ever */
     struct project *projects;
     size_t n_projects;
     double prices[RATES_TYPES_MAX]; /* of the last full round */
@@ -353,6 +362,11 @@ void agents_touch(struct core *c, const char *node); /* its set of assignments h
 void agents_tick(struct core *c, int64_t now_us);
 void agents_store(struct core *c, const struct node *n);
 
+/* roster.c: nodes that leave the list */
+void roster_remove(struct core *c, struct node *n, const char *actor); /* n is freed, its agent told to end */
+void roster_tick(struct core *c);                                      /* forget those that have been lost for long */
+bool roster_removed(const struct core *c, const char *node, const char *incarnation); /* this agent is to end */
+
 /* classes.c */
 uint8_t core_class(struct core *c, const char *name); /* a node's: its number, made when new; CORE_CLASSES_MAX: full */
 void classes_of_spec(const struct core *c, struct entry *e, const struct job_spec *spec); /* sets the mask */
@@ -379,6 +393,7 @@ void agents_drop_keys(struct core *c, struct entry *e);
 void nodes_list(struct core *c, struct call *call);
 void nodes_drain(struct core *c, struct call *call);
 void nodes_undrain(struct core *c, struct call *call);
+void nodes_remove(struct core *c, struct call *call);
 void nodes_cluster(struct core *c, struct call *call);
 void nodes_snapshot(struct core *c, struct call *call);
 
@@ -432,6 +447,7 @@ void links_take_nic(struct core *c, struct node *n, const struct link_nic *nic);
 json_t *links_nic_view(const struct node *n); /* new; NULL: nothing was told */
 json_t *links_view(const struct node *n);     /* new; NULL: nothing was measured */
 int links_load(struct core *c, struct merr *err); /* after the nodes */
+void links_drop(struct core *c, const struct node *n); /* those of others to a node that leaves */
 bool links_due(struct core *c, const struct job *j); /* whether its run should measure */
 void links_learn(struct core *c, const struct job *j, const json_t *event); /* what a rank of its run measured */
 struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, const struct plan_site *site);

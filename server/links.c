@@ -73,14 +73,19 @@ static struct link *link_find(const struct node *n, const struct node *to)
     return at < n->n_links && n->links[at].to == to ? &n->links[at] : NULL;
 }
 
+static void link_drop(struct node *n, size_t at)
+{
+    memmove(&n->links[at], &n->links[at + 1], (n->n_links - at - 1) * sizeof(*n->links));
+    n->n_links--;
+}
+
 static void drop_oldest(struct node *n)
 {
     size_t oldest = 0;
 
     for (size_t i = 1; i < n->n_links; i++)
         oldest = n->links[i].at_us < n->links[oldest].at_us ? i : oldest;
-    memmove(&n->links[oldest], &n->links[oldest + 1], (n->n_links - oldest - 1) * sizeof(*n->links));
-    n->n_links--;
+    link_drop(n, oldest);
 }
 
 /* Without memory for it nothing is kept: the next run measures again. */
@@ -111,12 +116,33 @@ static void link_keep_both(struct node *a, struct node *b, double bytes_per_s, i
     link_keep(b, &(struct link){ .to = a, .bytes_per_s = bytes_per_s, .at_us = at_us });
 }
 
-static void link_store(struct core *c, const struct node *a, const struct node *b, double bytes_per_s, int64_t at_us)
+/* The name of a pair in the store. */
+static void pair_of(const struct node *a, const struct node *b, char ret[2 * JOB_NODE_MAX])
 {
     bool first = strcmp(a->name, b->name) < 0;
+
+    (void)snprintf(ret, 2 * JOB_NODE_MAX, "%s/%s", first ? a->name : b->name, first ? b->name : a->name);
+}
+
+void links_drop(struct core *c, const struct node *n)
+{
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        const struct link *l = link_find(c->nodes[i], n);
+        char pair[2 * JOB_NODE_MAX];
+
+        if (!l)
+            continue;
+        pair_of(c->nodes[i], n, pair);
+        store_add(c->store, "HDEL", "muster:links", pair, NULL);
+        link_drop(c->nodes[i], (size_t)(l - c->nodes[i]->links));
+    }
+}
+
+static void link_store(struct core *c, const struct node *a, const struct node *b, double bytes_per_s, int64_t at_us)
+{
     char pair[2 * JOB_NODE_MAX], text[64];
 
-    (void)snprintf(pair, sizeof(pair), "%s/%s", first ? a->name : b->name, first ? b->name : a->name);
+    pair_of(a, b, pair);
     (void)snprintf(text, sizeof(text), "%.9g %lld", bytes_per_s, (long long)at_us);
     store_add(c->store, "HSET", "muster:links", pair, text, NULL);
 }

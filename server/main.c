@@ -25,13 +25,14 @@
 #define PORT_DEFAULT 7717
 #define UNKNOWN_AFTER_S 30
 #define LOST_AFTER_S 120
+#define FORGET_AFTER_S (7 * 86400)
 #define KEEP_ENDED 100000
 #define FILES_WANTED 65536
 #define LAS_US 14400000000 /* device time after which the policy las puts a job into its second queue */
 
 struct options {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
-    int port, unknown_after_s, lost_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
+    int port, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
     enum sched_policy policy;
     bool insecure;
     enum log_level level;
@@ -63,6 +64,8 @@ static const char help[] =
     "  --redis URL           use this Redis (unix:///path or redis://host:port) instead of a private one\n"
     "  --unknown-after S     seconds of silence after which a node gets no new work (default: 30)\n"
     "  --lost-after S        seconds of silence after which a node's runs start again elsewhere (default: 120)\n"
+    "  --forget-after S      seconds after which a lost node leaves the list, unless it is drained; 0: never\n"
+    "                        (default: 604800, a week)\n"
     "  --keep-ended N        jobs that have ended and stay known, with logs and metrics (default: 100000)\n"
     "  --policy NAME         muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle (default: muster)\n"
     "  --round S             seconds between rounds that weigh everything anew (default: 60)\n"
@@ -102,6 +105,7 @@ enum {
     OPT_LEVEL,
     OPT_LOST,
     OPT_UNKNOWN,
+    OPT_FORGET,
     OPT_KEEP,
     OPT_POLICY,
     OPT_ROUND,
@@ -124,6 +128,7 @@ static const struct option long_options[] = {
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "lost-after", required_argument, NULL, OPT_LOST },
     { "unknown-after", required_argument, NULL, OPT_UNKNOWN },
+    { "forget-after", required_argument, NULL, OPT_FORGET },
     { "keep-ended", required_argument, NULL, OPT_KEEP },
     { "policy", required_argument, NULL, OPT_POLICY },
     { "round", required_argument, NULL, OPT_ROUND },
@@ -166,6 +171,8 @@ static int take_option(struct options *o, int opt)
         return read_number(optarg, "--lost-after", 1, 86400, &o->lost_after_s);
     case OPT_UNKNOWN:
         return read_number(optarg, "--unknown-after", 1, 86400, &o->unknown_after_s);
+    case OPT_FORGET:
+        return read_number(optarg, "--forget-after", 0, 315360000, &o->forget_after_s);
     case OPT_KEEP:
         return read_number(optarg, "--keep-ended", 1, 10000000, &o->keep_ended);
     case OPT_POLICY:
@@ -207,6 +214,7 @@ static int read_options(int argc, char **argv, struct options *o)
                            .port = PORT_DEFAULT,
                            .unknown_after_s = UNKNOWN_AFTER_S,
                            .lost_after_s = LOST_AFTER_S,
+                           .forget_after_s = FORGET_AFTER_S,
                            .keep_ended = KEEP_ENDED,
                            .policy = SCHED_POLICY_MUSTER,
                            .round_s = 60,
@@ -297,6 +305,7 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
                             .jobs_dir = s->jobs_dir,
                             .unknown_after_s = o->unknown_after_s,
                             .lost_after_s = o->lost_after_s,
+                            .forget_after_s = o->forget_after_s,
                             .keep_ended = o->keep_ended,
                             .sched = { .policy = o->policy,
                                        .round_us = (int64_t)o->round_s * 1000000,

@@ -106,6 +106,50 @@ void nodes_undrain(struct core *c, struct call *call)
     call_answer_new(call, 202, view_node(c, n));
 }
 
+/* Whether the node has to stay on the list, and why. */
+static bool is_needed(const struct node *n, char *ret_why, size_t size)
+{
+    bool silent = n->contact == NODE_UNKNOWN || !n->registered;
+
+    if (n->contact != NODE_LOST && !n->drain) {
+        (void)snprintf(ret_why, size, "node '%s' %s; drain it first, with `muster drain %s`", n->name,
+                       silent ? "is silent, but not lost: its jobs may run on" : "takes work", n->name);
+        return true;
+    }
+    for (size_t k = 0; n->contact != NODE_LOST && k < n->n_slots; k++) {
+        const struct slot *s = &n->slots[k];
+
+        if (s->job == 0 && !s->stale)
+            continue;
+        if (s->job)
+            (void)snprintf(ret_why, size, "job 'j%llu' is still on node '%s'; remove it once `muster nodes` says that "
+                           "it is drained", (unsigned long long)s->job, n->name);
+        else
+            (void)snprintf(ret_why, size, "a process of an earlier run is still on slot %d of node '%s'; remove it "
+                           "once that has ended", s->slot, n->name);
+        return true;
+    }
+    return false;
+}
+
+void nodes_remove(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    char actor[80], why[256];
+    json_t *was;
+
+    if (!n)
+        return;
+    if (is_needed(n, why, sizeof(why))) {
+        call_problem(call, 409, "node-in-use", "%s", why);
+        return;
+    }
+    actor_of(call, actor, sizeof(actor));
+    was = view_node(c, n);
+    roster_remove(c, n, actor);
+    call_answer_new(call, 200, was);
+}
+
 void nodes_cluster(struct core *c, struct call *call)
 {
     int ready = 0, total = 0, busy = 0, free_slots = 0;

@@ -46,6 +46,7 @@ PLAIN(events_checkpoints)
 PLAIN(nodes_list)
 PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
+PLAIN(nodes_remove)
 PLAIN(nodes_cluster)
 PLAIN(nodes_snapshot)
 PLAIN(projects_get)
@@ -306,6 +307,7 @@ const struct http_route routes[] = {
     { "GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0 },
     { "POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0 },
     { "POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0 },
+    { "DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0 },
     { "GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0 },
     { "GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0 },
     { "GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0 },

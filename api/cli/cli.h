@@ -158,6 +158,7 @@ int follow_submitted(struct cli *c, const char *job); /* its output until its en
 void follow_print_event(const json_t *event, bool brief);
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
+int nodes_remove(struct cli *c);
 int top_run(struct cli *c);
 int projects_list(struct cli *c);
 int projects_set(struct cli *c);

@@ -98,30 +98,45 @@ int nodes_list(struct cli *c)
     return 0;
 }
 
-int nodes_act(struct cli *c)
+/* Ask something of a node, and say what was done. tail follows the node's path. */
+static int act(struct cli *c, const char *method, const char *tail, const char *done)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *node = c->arg[0];
     json_t *answer = NULL;
     char path[256];
-    long deadline;
     int r;
 
-    if (cli_number(c, "deadline", 1, DRAIN_MOST_S, 0, &deadline) < 0)
-        return CLI_USAGE;
     if (!*node || strlen(node) > 128 || strspn(node, good) != strlen(node))
         return cli_fail(CLI_NOT_FOUND, "no node '%.64s'; `muster nodes` shows those there are", node);
-    r = snprintf(path, sizeof(path), "/v1/nodes/%s/%s", node, c->cmd->name);
-    if (deadline)
-        (void)snprintf(path + r, sizeof(path) - (size_t)r, "?deadline_s=%ld", deadline);
-    r = cli_call(c, "POST", path, NULL, NULL, &answer);
+    (void)snprintf(path, sizeof(path), "/v1/nodes/%s%s", node, tail);
+    r = cli_call(c, method, path, NULL, NULL, &answer);
     if (r)
         return r;
     if (c->json)
         return cli_print_json_new(answer);
-    (void)printf(strcmp(c->cmd->name, "drain") == 0 ? "%s gets no new work\n" : "%s gets work again\n", node);
+    (void)printf("%s %s\n", node, done);
     json_decref(answer);
     return 0;
+}
+
+int nodes_act(struct cli *c)
+{
+    bool drain = strcmp(c->cmd->name, "drain") == 0;
+    char tail[64];
+    long deadline;
+
+    if (cli_number(c, "deadline", 1, DRAIN_MOST_S, 0, &deadline) < 0)
+        return CLI_USAGE;
+    (void)snprintf(tail, sizeof(tail), "/%s", c->cmd->name);
+    if (deadline)
+        (void)snprintf(tail, sizeof(tail), "/drain?deadline_s=%ld", deadline);
+    return act(c, "POST", tail, drain ? "gets no new work" : "gets work again");
+}
+
+int nodes_remove(struct cli *c)
+{
+    return act(c, "DELETE", "", "is off the list");
 }
 
 /* --- top ----------------------------------------------------------------------------------------------- */

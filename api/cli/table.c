@@ -54,6 +54,8 @@ const struct command cli_commands[] = {
     {"drain", "NODE", 1, 1, "keep new work off a node and move its jobs away", "muster drain n3 --deadline 60",
      nodes_act, true, {{"deadline", 0, "SECONDS", "by when all of them have left, saved or not"}}},
     {"undrain", "NODE", 1, 1, "let a node work again", "muster undrain n3", nodes_act, true, {{0}}},
+    {"node remove", "NODE", 1, 1, "take a lost or a drained node off the list; an agent that is still there ends",
+     "muster node remove n3", nodes_remove, true, {{0}}},
     {"project list", "", 0, 0, "show what projects are to have, hold and have had", "muster project list",
      projects_list, true, {{0}}},
     {"project set", "NAME", 1, 1, "say what a project is to have; what is not named stays",

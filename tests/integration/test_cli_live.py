@@ -355,6 +355,18 @@ def test_a_drained_node_gets_no_work(cluster):
     assert said(cluster, "nodes", "-o", "json")["nodes"][0]["state"] == "ready"
 
 
+def test_a_node_leaves_the_list_and_its_agent_ends(cluster):
+    cluster.start_agent("n2", "cpu:1")
+    cluster.wait_nodes(["n2"])
+    assert "drain it first" in run(cluster, "node", "remove", "n2", status=4).stderr
+    run(cluster, "drain", "n2")
+    assert run(cluster, "node", "remove", "n2").stdout == "n2 is off the list\n"
+    assert cluster.agents.pop("n2").wait(20) == 3
+    assert "was removed from the cluster" in cluster.tail("agent-n2")
+    assert [n["id"] for n in said(cluster, "nodes", "-o", "json")["nodes"]] == ["n1"]
+    assert "no node 'n2'" in run(cluster, "node", "remove", "n2", status=3).stderr
+
+
 # --- checkpoints ---------------------------------------------------------------------------------------
 
 def test_checkpoints_are_listed_inspected_verified_and_exported(cluster, trained):

@@ -348,6 +348,51 @@ def test_a_drains_deadline_outlives_the_server(cluster):
     agent.until(job, "stop")
 
 
+def test_a_node_is_removed_once_it_does_nothing(cluster):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    a = agent.until(job)
+    agent.report([run_of(a, "running")])
+
+    def refused():
+        status, problem = cluster.request("DELETE", "/v1/nodes/n1")
+        return (status, problem["detail"])
+    assert refused() == (409, "node 'n1' takes work; drain it first, with `muster drain n1`")
+    cluster.api("POST", "/v1/nodes/n1/drain")
+    assert refused()[0] == 409 and f"job '{job}' is still on node 'n1'" in refused()[1]
+    agent.until(job, "drain")
+    agent.report([run_of(a, "exited", code=76)])
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        agent.assignments(wait=0)
+        poll = pool.submit(agent.call, "GET", f"/n1/assignments?version={agent.version}&wait=30")
+        wait_for("the poll", lambda: "muster_long_polls 1" in cluster.request("GET", "/metrics", token="")[1], 5)
+        assert cluster.api("DELETE", "/v1/nodes/n1")["state"] == "drained"
+        assert poll.result(5)[0] == 404
+    assert cluster.nodes() == [] and refused()[0] == 404
+    status, problem = agent.call("POST", "/register", {"node": "n1", "incarnation": agent.incarnation, "slots": []})
+    assert status == 410 and "start its agent again" in problem["detail"]
+    cluster.kill_server()
+    cluster.start_server()
+    assert cluster.nodes() == []
+    agent.incarnation = "i2"  # started again
+    agent.register()
+    assert cluster.nodes()[0]["state"] == "ready" and agent.until(job)["generation"] == 2
+
+
+def test_a_node_that_is_lost_for_long_is_forgotten_unless_it_is_drained(tmp_path):
+    with Cluster(str(tmp_path), slots=0, server_args=["--lost-after", "1", "--forget-after", "1"]) as cluster:
+        for name in ("n1", "n2"):
+            FakeAgent(cluster, name).register()
+        cluster.api("POST", "/v1/nodes/n2/drain")
+        wait_for("n2 alone", lambda: [(n["id"], n["state"]) for n in cluster.nodes()] == [("n2", "lost")], 10)
+        told = [(e["cause"]["code"], e["cause"]["text"]) for e in cluster.events() if e["type"] == "node"]
+        assert ("forgotten", "n1") in told and ("forgotten", "n2") not in told
+        assert cluster.api("DELETE", "/v1/nodes/n2")["id"] == "n2"
+        assert cluster.nodes() == []
+    assert not cluster.leftovers()
+
+
 def test_a_server_that_was_killed_adopts_the_runs(cluster):
     agent = FakeAgent(cluster)
     agent.register()

@@ -186,6 +186,7 @@ static void register_done(void *arg, int status, const char *body, size_t len, c
     json_int_t heartbeat_s = json_integer_value(json_object_get(doc, "heartbeat_s"));
 
     a->reporting = false;
+    a->removed = status == 410;
     if (!json_is_object(doc)) {
         not_well(a, &a->report_backoff, "register", status, body, len, why);
         return;
@@ -427,7 +428,7 @@ static void wait_once(struct agent *a, int64_t deadline_us)
 
 void agent_loop(struct agent *a)
 {
-    while (!told_to_end(a)) {
+    while (!told_to_end(a) && !a->removed) {
         int64_t now_us = clock_mono_us(), next_us = mirror_tick(a->mirror, now_us);
 
         wait_once(a, sooner(next_us, make_calls(a, now_us)));

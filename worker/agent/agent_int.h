@@ -34,6 +34,7 @@ struct agent {
     bool registered, out_of_reach;
     bool polling, reporting;  /* a call is on its way; register counts as a report */
     bool report_now;          /* do not wait for report_us */
+    bool removed;             /* the server has taken this node off its list: the agent ends */
     bool ending;              /* ranks are being stopped for good: nothing is started any more */
     int64_t report_us, heartbeat_us;
     size_t report_bytes;      /* most bytes of files in one report */
@@ -44,7 +45,7 @@ struct agent {
     struct backoff poll_backoff, report_backoff;
 };
 
-/* Do an agent's work until SIGTERM or SIGINT. */
+/* Do an agent's work until SIGTERM or SIGINT, or until its node is removed. */
 void agent_loop(struct agent *a);
 
 /* End every rank, within its grace and a little, and tell the server if it listens. */

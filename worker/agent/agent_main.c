@@ -19,6 +19,8 @@
 #include "worker/agent/memory.h"
 #include "worker/agent/quota.h"
 
+#define EXIT_REMOVED 3 /* to be started again by a person only: RestartPreventExitStatus of its unit */
+
 struct options {
     const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory, *nic;
     int threads;
@@ -248,6 +250,7 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
 {
     IO_CLOSE_AUTO int lock_fd = -1, token_fd = -1;
     char state[PATH_MAX];
+    bool stop_ranks;
     int r;
 
     a->signal_fd = catch_signals(); /* first: from here on an end is an orderly one */
@@ -282,11 +285,15 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
     if (r == 0) {
         log_info("node %s offers %d slots at %s to %s", a->node, a->devices.n, a->address, o->server);
         agent_loop(a);
-        log_info("ending%s", o->stop_ranks ? " with all ranks" : "; ranks run on");
-        if (o->stop_ranks) {
+        stop_ranks = o->stop_ranks || a->removed;
+        log_info("ending%s", stop_ranks ? " with all ranks" : "; ranks run on");
+        if (stop_ranks) {
             agent_stop_ranks(a);
             ranks_drop_memory(a->ranks);
         }
+        if (a->removed)
+            r = merr_set(err, -ESHUTDOWN, "node '%s' was removed from the cluster; start its agent again to bring it "
+                         "back", a->node);
     }
     tear_down(a);
     return r;
@@ -319,5 +326,5 @@ int agent_main(int argc, char **argv, const char *self, const char *train)
     r = run_agent(&a, &o, self, &err);
     if (r < 0)
         log_error("%s", err.text);
-    return r < 0 ? (r == -EINVAL ? 2 : 1) : 0;
+    return r == -ESHUTDOWN ? EXIT_REMOVED : r == -EINVAL ? 2 : r < 0;
 }
