@@ -24,7 +24,9 @@
 #define SECOND_US 1000000LL
 #define DEFAULT_TIMEOUT_S 30
 #define IDLE_TIMEOUT_S 60                 /* of a connection without any byte */
-#define READ_LIMIT_US (75 * SECOND_US)    /* for one request's head or body, dripping or not */
+#define READ_LIMIT_MS 75000               /* for one request's head or body, dripping or not */
+#define CROWDED 15                        /* so many times less of it while connections are short */
+#define MAX_CONNECTIONS 4096
 #define DISCARD_MAX (16 << 20)            /* bytes of a refused body read before the answer; beyond, it is cut off */
 #define CONNECTION_MEMORY (32 << 10)      /* head of a request; more is answered 431 */
 #define HTTP_THREADS 2
@@ -136,6 +138,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
         if (c->next)
             c->next->prev = c;
         h->conns = c;
+        h->n_conns++;
         pthread_mutex_unlock(&h->lock);
     } else if (c) {
         pthread_mutex_lock(&h->lock);
@@ -145,6 +148,7 @@ static void on_connection(void *cls, struct MHD_Connection *conn, void **socket_
             h->conns = c->next;
         if (c->next)
             c->next->prev = c->prev;
+        h->n_conns--;
         pthread_mutex_unlock(&h->lock);
         *socket_context = NULL;
         free(c);
@@ -450,6 +454,17 @@ static void answer_late(struct http_req *r)
     http_wake(r);
 }
 
+/* Close the connections that have been without a whole request for too long. h->lock is held. */
+static void sweep_connections(struct http *h, int64_t now_us)
+{
+    bool crowded = h->n_conns > (size_t)h->cfg.max_connections * 3 / 4;
+    int64_t limit_us = (int64_t)h->cfg.read_limit_ms * 1000 / (crowded ? CROWDED : 1);
+
+    for (struct http_conn *c = h->conns; c; c = c->next)
+        if (!c->busy && now_us - c->since_us > limit_us)
+            (void)shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd sees its end and closes it */
+}
+
 /* One round over all requests; the time of the next deadline. h->lock is held. */
 static int64_t sweep(struct http *h, int64_t now_us)
 {
@@ -473,9 +488,7 @@ static int64_t sweep(struct http *h, int64_t now_us)
         }
         pthread_mutex_unlock(&r->lock);
     }
-    for (struct http_conn *c = h->conns; c; c = c->next)
-        if (!c->busy && now_us - c->since_us > READ_LIMIT_US)
-            (void)shutdown(c->fd, SHUT_RDWR); /* libmicrohttpd sees its end and closes it */
+    sweep_connections(h, now_us);
     return next_us;
 }
 
@@ -574,7 +587,7 @@ static int read_tls(const struct http_cfg *cfg, struct buf *cert, struct buf *ke
 static int start_daemon(struct http *h, int listener, const struct buf *cert, const struct buf *key, struct merr *err)
 {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (cert->len ? MHD_USE_TLS : 0);
-    int max = h->cfg.max_connections ? h->cfg.max_connections : 4096;
+    int max = h->cfg.max_connections;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, cert->data},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, key->data},
@@ -611,6 +624,8 @@ static struct http *new_http(const struct http_cfg *cfg)
     if (!h)
         return NULL;
     h->cfg = *cfg;
+    h->cfg.max_connections = cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS;
+    h->cfg.read_limit_ms = cfg->read_limit_ms ? cfg->read_limit_ms : READ_LIMIT_MS;
     atomic_init(&h->stopping, false);
     pthread_mutex_init(&h->lock, NULL);
     pthread_condattr_init(&attr);

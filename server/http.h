@@ -57,6 +57,8 @@ struct http_cfg {
     void *arg; /* of handlers and auth */
     http_auth_fn auth;
     int max_connections; /* 0: 4096 */
+    int read_limit_ms; /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the
+                        * connections are taken, a fifteenth of it, so that those who wait get one */
 };
 
 int http_start(const struct http_cfg *cfg, struct http **ret, struct merr *err);

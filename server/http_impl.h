@@ -40,6 +40,7 @@ struct http {
     pthread_cond_t wake;  /* the sweeper must end; or the last request is completed */
     struct http_req *reqs;
     struct http_conn *conns;
+    size_t n_conns;
     bool sweeper_ends;
     pthread_t sweeper;
 };

@@ -28,6 +28,8 @@
 #define FORGET_AFTER_S (7 * 86400)
 #define KEEP_ENDED 100000
 #define FILES_WANTED 65536
+#define FILES_OWN 512           /* that are no connections */
+#define CONNECTIONS_MOST 16384 /* of each node two or three: what waits for orders, reports, keys of a rendezvous */
 #define LAS_US 14400000000 /* device time after which the policy las puts a job into its second queue */
 
 struct options {
@@ -330,6 +332,23 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
     return r;
 }
 
+/* As many descriptors as we may have: each connection takes one. Returns how many connections there may be. */
+static int raise_limits(void)
+{
+    struct rlimit lim;
+    rlim_t least = 2 * FILES_OWN;
+
+    if (getrlimit(RLIMIT_NOFILE, &lim) < 0)
+        return FILES_OWN;
+    if (lim.rlim_cur < FILES_WANTED) {
+        lim.rlim_cur = lim.rlim_max < FILES_WANTED ? lim.rlim_max : FILES_WANTED;
+        (void)setrlimit(RLIMIT_NOFILE, &lim);
+    }
+    if (lim.rlim_cur < least)
+        return FILES_OWN;
+    return lim.rlim_cur - FILES_OWN < CONNECTIONS_MOST ? (int)lim.rlim_cur - FILES_OWN : CONNECTIONS_MOST;
+}
+
 static int start(const struct options *o, struct server *s, struct merr *err)
 {
     struct http_cfg http = { .bind = o->bind,
@@ -340,7 +359,8 @@ static int start(const struct options *o, struct server *s, struct merr *err)
                              .routes = routes,
                              .n_routes = n_routes,
                              .arg = &s->arg,
-                             .auth = routes_auth };
+                             .auth = routes_auth,
+                             .max_connections = raise_limits() };
     int r = choose_folders(o, s, err);
 
     if (r == 0)
@@ -373,17 +393,6 @@ static void stop(struct server *s)
     io_close(&s->lock_fd);
 }
 
-/* As many descriptors as we may have: a follower takes one. */
-static void raise_limits(void)
-{
-    struct rlimit lim;
-
-    if (getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < FILES_WANTED) {
-        lim.rlim_cur = lim.rlim_max < FILES_WANTED ? lim.rlim_max : FILES_WANTED;
-        (void)setrlimit(RLIMIT_NOFILE, &lim);
-    }
-}
-
 static void wait_for_signal(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLIN };
@@ -403,7 +412,6 @@ int main(int argc, char **argv)
     if (r != 0)
         return r > 0 ? 0 : 2;
     log_init("musterd", o.level);
-    raise_limits();
     (void)sigemptyset(&wanted);
     (void)sigaddset(&wanted, SIGTERM);
     (void)sigaddset(&wanted, SIGINT);

@@ -139,6 +139,31 @@ def test_garbage_on_the_port_hurts_nobody(cluster, kind):
     assert cluster.request("GET", "/readyz")[0] == 200
 
 
+HOSTILE = {
+    "deep": b"[" * 500000,
+    "deep object": b'{"a":' * 100000 + b"1" + b"}" * 100000,
+    "long number": b'{"priority": ' + b"9" * 500000 + b"}",
+    "huge number": b'{"priority": 1e999}',
+    "not UTF-8": b'{"name": "\xff\xfe\xc0\x80"}',
+    "NUL": b'{"name": "a\\u0000b"}',
+    "twice": b'{"name": "a", "name": "b"}',
+    "many fields": b"{" + b",".join(b'"x%d": 1' % i for i in range(60000)) + b"}",
+    "many arguments": b'{"command": {"argv": [' + b",".join([b'"x"'] * 200000) + b"]}}",
+    "long key": b'{"' + b"x" * 900000 + b'": 1}',
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_body_is_refused_in_words_and_at_once(cluster, kind):
+    before = len(cluster.list_jobs())
+    answer = requests.post(f"{cluster.url}/v1/jobs", data=HOSTILE[kind], timeout=10,
+                           headers={"Authorization": f"Bearer {cluster.token()}"})
+    assert answer.status_code in (400, 422), answer.text[:500]
+    assert answer.json()["detail"] and len(answer.content) < 100000
+    assert answer.elapsed.total_seconds() < 3
+    assert len(cluster.list_jobs()) == before
+
+
 def test_the_cli_says_what_the_server_says(cluster, corpus, tmp_path):
     spec = tmp_path / "job.json"
     spec.write_text(json.dumps(changed(specs.train(corpus), "/parallel/tp", 3)))

@@ -124,12 +124,12 @@ static const struct http_route routes[] = {
     {"GET", "/stream", ROLE_NONE, streamed, 0},
 };
 
-static int start(void **state)
+static int start_with(int max_connections, int read_limit_ms)
 {
-    struct http_cfg cfg = {.bind = "127.0.0.1", .routes = routes, .n_routes = COUNT(routes), .auth = who};
+    struct http_cfg cfg = {.bind = "127.0.0.1", .routes = routes, .n_routes = COUNT(routes), .auth = who,
+                           .max_connections = max_connections, .read_limit_ms = read_limit_ms};
     struct merr err;
 
-    (void)state;
     core.end = false;
     if (pthread_create(&core.thread, NULL, core_main, NULL) != 0)
         return -1;
@@ -138,6 +138,18 @@ static int start(void **state)
         return -1;
     }
     return 0;
+}
+
+static int start(void **state)
+{
+    (void)state;
+    return start_with(0, 0);
+}
+
+static int start_small(void **state)
+{
+    (void)state;
+    return start_with(16, 1500);
 }
 
 static int stop(void **state)
@@ -479,6 +491,52 @@ static void two_hundred_clients_at_once_all_get_their_answers(void **state)
     assert_int_equal(total, 2000);
 }
 
+static void clients_that_drip_make_room_for_others(void **state)
+{
+    static const char *const begin[] = {"GET / HTTP/1.1\r\nX-Slow: ",
+                                        "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT "Content-Length: 99999\r\n\r\n"};
+    int64_t began_us = clock_mono_us();
+    int drips[16], closed = 0;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(drips); i++) { /* all the connections there are */
+        drips[i] = dial();
+        say(drips[i], begin[i % 2]);
+    }
+    while (closed < (int)COUNT(drips) && clock_mono_us() - began_us < 20 * 1000000LL) {
+        struct pollfd p = {.events = POLLIN | POLLRDHUP};
+
+        for (size_t i = 0; i < COUNT(drips); i++) {
+            p.fd = drips[i];
+            if (p.fd >= 0 && poll(&p, 1, 5) > 0) {
+                close(drips[i]);
+                drips[i] = -1;
+                closed++;
+            } else if (p.fd >= 0) {
+                say(p.fd, "x");
+            }
+        }
+        assert_non_null(strstr(ask(HEAD("GET", "/", "")), "hello"));
+    }
+    assert_int_equal(closed, COUNT(drips));
+}
+
+static void four_hundred_idle_connections_slow_nobody(void **state)
+{
+    static int idle[400];
+    int64_t began_us;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(idle); i++)
+        idle[i] = dial();
+    began_us = clock_mono_us();
+    for (int i = 0; i < 100; i++)
+        assert_non_null(strstr(ask(HEAD("GET", "/v1/jobs", ROOT)), "\"user\":\"root\""));
+    assert_true(clock_mono_us() - began_us < 5 * 1000000LL);
+    for (size_t i = 0; i < COUNT(idle); i++)
+        close(idle[i]);
+}
+
 static void stopping_answers_what_waits(void **state)
 {
     int waiting = dial(), following = dial();
@@ -556,6 +614,8 @@ int main(void)
         WITH_SERVER(a_stream_learns_that_its_client_is_gone),
         WITH_SERVER(a_client_too_slow_is_told_so_and_let_go),
         WITH_SERVER(two_hundred_clients_at_once_all_get_their_answers),
+        cmocka_unit_test_setup_teardown(clients_that_drip_make_room_for_others, start_small, stop),
+        WITH_SERVER(four_hundred_idle_connections_slow_nobody),
         WITH_SERVER(stopping_answers_what_waits),
         WITH_SERVER(a_port_in_use_is_named),
         cmocka_unit_test(an_address_beyond_loopback_needs_tls_or_consent),
