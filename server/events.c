@@ -9,6 +9,7 @@
 #include "server/history.h"
 
 #define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
+#define PAGE_DEFAULT 200
 #define PAGE_MAX 1000
 
 static struct published *out_add(struct core *c)
@@ -313,13 +314,6 @@ static void send_all(struct follower *f, json_t *events)
     }
 }
 
-static size_t page_limit(const struct call *call)
-{
-    uint64_t limit = number(http_query(call->req, "limit"));
-
-    return limit == 0 ? 200 : limit > PAGE_MAX ? PAGE_MAX : (size_t)limit;
-}
-
 /* The id after which the next page begins, 0 when this one, as it was read, is the last. */
 static uint64_t page_end(const json_t *events, size_t limit)
 {
@@ -395,14 +389,14 @@ void events_of_job(struct core *c, struct call *call)
 {
     const char *last = http_header(call->req, "Last-Event-ID");
     bool stream = http_wants_stream(call->req), ended;
-    size_t limit = stream ? REPLAY_MAX : page_limit(call);
+    size_t limit = REPLAY_MAX;
     uint64_t job = call->job;
     struct history_gap gap;
     char user[SPEC_NAME_MAX];
     struct follower *f;
     json_t *events;
 
-    if (!find_owner(c, call, user, &ended))
+    if ((!stream && !call_page_limit(call, PAGE_DEFAULT, PAGE_MAX, &limit)) || !find_owner(c, call, user, &ended))
         return;
     events = job_events(c, job, number(stream ? last : http_query(call->req, "cursor")), limit, &gap);
     if (!events) {
@@ -428,11 +422,14 @@ void events_of_all(struct core *c, struct call *call)
 {
     const char *last = http_header(call->req, "Last-Event-ID");
     bool stream = http_wants_stream(call->req);
-    size_t limit = stream ? REPLAY_MAX : page_limit(call);
+    size_t limit = REPLAY_MAX;
     uint64_t after = number(stream ? last : http_query(call->req, "cursor")), end = 0;
-    json_t *events = stream && !last ? json_array() : all_events(c, http_identity(call->req), after, limit, &end);
     struct follower *f;
+    json_t *events;
 
+    if (!stream && !call_page_limit(call, PAGE_DEFAULT, PAGE_MAX, &limit))
+        return;
+    events = stream && !last ? json_array() : all_events(c, http_identity(call->req), after, limit, &end);
     if (!stream) {
         answer_page(call, events, end, NULL);
         return;

@@ -9,7 +9,7 @@
 #include "server/core.h"
 
 #define LIST_DEFAULT 50
-#define LIST_MAX 500
+#define LIST_MAX 1000
 #define LIST_LOOKS 4000 /* ended jobs looked at for one page */
 #define IDEMPOTENCY_MAX 200
 #define IDEMPOTENCY_S "86400"
@@ -433,20 +433,18 @@ static int collect(struct core *c, const struct filter *f, size_t limit, uint64_
 
 void jobs_list(struct core *c, struct call *call)
 {
-    const char *limit_text = http_query(call->req, "limit"), *cursor = http_query(call->req, "cursor");
+    const char *cursor = http_query(call->req, "cursor");
     struct filter f = { .project = http_query(call->req, "project"),
                         .user = http_query(call->req, "user"),
                         .who = http_identity(call->req) };
-    long limit = limit_text ? strtol(limit_text, NULL, 10) : LIST_DEFAULT;
     uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
     struct merr err = { "" };
     char next[24];
     json_t *list;
+    size_t limit;
 
-    if (limit < 1 || limit > LIST_MAX) {
-        call_problem(call, 422, "query-invalid", "'limit' is a number from 1 to %d", LIST_MAX);
+    if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
         return;
-    }
     if (below == 0) {
         call_problem(call, 422, "query-invalid", "'%s' is no cursor that this server gave", cursor);
         return;
@@ -459,7 +457,7 @@ void jobs_list(struct core *c, struct call *call)
         return;
     }
     list = json_array();
-    if (collect(c, &f, (size_t)limit, &below, list, &err) < 0) {
+    if (collect(c, &f, limit, &below, list, &err) < 0) {
         json_decref(list);
         call_problem(call, 503, "store", "%s", err.text);
         return;

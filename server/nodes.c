@@ -10,15 +10,26 @@
 #include "server/round.h"
 
 #define DEADLINE_MAX_S 86400
+#define LIST_DEFAULT 500
+#define LIST_MAX 1000
 #define SNAPSHOT_BYTES_MAX (64 << 20)
 
 void nodes_list(struct core *c, struct call *call)
 {
-    json_t *all = json_array();
+    const char *after = http_query(call->req, "cursor"), *last = NULL; /* they are in order of their names */
+    size_t limit, i = 0;
+    json_t *list;
 
-    for (size_t i = 0; i < c->n_nodes; i++)
-        (void)json_array_append_new(all, view_node(c, c->nodes[i]));
-    call_answer_new(call, 200, json_pack("{s:o, s:n}", "nodes", all, "next_cursor"));
+    if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
+        return;
+    list = json_array();
+    while (i < c->n_nodes && after && strcmp(c->nodes[i]->name, after) <= 0)
+        i++;
+    for (; i < c->n_nodes && json_array_size(list) < limit; i++) {
+        (void)json_array_append_new(list, view_node(c, c->nodes[i]));
+        last = c->nodes[i]->name;
+    }
+    call_answer_new(call, 200, json_pack("{s:o, s:s?}", "nodes", list, "next_cursor", i < c->n_nodes ? last : NULL));
 }
 
 static struct node *find(struct core *c, struct call *call)

@@ -144,6 +144,20 @@ void call_problem(struct call *call, int status, const char *code, const char *f
     call_answer_new(call, status, json_pack("{s:s, s:s}", "code", code, "detail", text));
 }
 
+bool call_page_limit(struct call *call, size_t def, size_t most, size_t *ret)
+{
+    const char *text = http_query(call->req, "limit");
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : (long)def;
+
+    if (text && (end == text || *end || n < 1 || (size_t)n > most)) {
+        call_problem(call, 422, "query-invalid", "'limit' is a number from 1 to %zu", most);
+        return false;
+    }
+    *ret = (size_t)n;
+    return true;
+}
+
 void call_deliver(struct call *call)
 {
     struct http_req *req = call->req;

@@ -198,6 +198,15 @@ static bool second_words(size_t i, const char *before, const char *sep, const ch
     return true;
 }
 
+/* Whether command i is of a group whose first word alone is no command. */
+static bool group_alone(size_t i)
+{
+    char first[64];
+
+    (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(cli_commands[i].name, " "), cli_commands[i].name);
+    return strchr(cli_commands[i].name, ' ') && !find(first);
+}
+
 static void option_words(const struct command *c)
 {
     for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
@@ -242,17 +251,20 @@ static void print_bash(void)
 static void print_zsh(void)
 {
     (void)printf("#compdef muster\n_muster() {\n    local -a commands\n    commands=(\n");
-    for (size_t i = 0; i < cli_commands_n; i++)
+    for (size_t i = 0; i < cli_commands_n; i++) {
         if (!strchr(cli_commands[i].name, ' '))
             (void)printf("        '%s:%s'\n", cli_commands[i].name, cli_commands[i].help);
-    (void)printf("        'checkpoint:look after checkpoints'\n    )\n    if (( CURRENT == 2 )); then\n"
+        else if (group_alone(i))
+            (void)second_words(i, "        '%.*s:", " ", "'\n");
+    }
+    (void)printf("    )\n    if (( CURRENT == 2 )); then\n"
                  "        _describe command commands\n        return\n    fi\n"
                  "    if [[ $words[CURRENT] == -* ]]; then\n        case \"$words[2] $words[3]\" in\n");
     option_cases(") compadd -- ", ";;\n");
     (void)printf("        esac\n        return\n    fi\n    if (( CURRENT == 3 )); then\n        case $words[2] in\n");
     for (size_t i = 0; i < cli_commands_n; i++)
-        (void)second_words(i, "        %.*s) compadd ", " ", ";;\n");
-    (void)printf("        esac\n    fi\n    [[ $words[2] == checkpoint && CURRENT -eq 3 ]] || _files\n}\n"
+        (void)second_words(i, "        %.*s) compadd ", " ", "; return;;\n");
+    (void)printf("        esac\n    fi\n    _files\n}\n"
                  "_muster \"$@\"\n");
 }
 
@@ -270,8 +282,9 @@ static void print_fish(void)
         for (size_t k = 0; !space && k < CLI_OPTIONS_MAX && c->options[k].name; k++)
             (void)printf("complete -c muster -n '__fish_seen_subcommand_from %s' -l %s%s\n", c->name,
                          c->options[k].name, c->options[k].value ? " -r" : "");
+        if (group_alone(i))
+            (void)second_words(i, "complete -c muster -n __fish_use_subcommand -a %.*s -d '", " ", "'\n");
     }
-    (void)printf("complete -c muster -n __fish_use_subcommand -a checkpoint -d 'look after checkpoints'\n");
 }
 
 int help_completion(struct cli *c)

@@ -7,6 +7,7 @@
 #include "api/cli/cli.h"
 
 #define DRAIN_MOST_S 86400
+#define NODES_MOST 1000000
 #define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
 
 /* "4 cpu": the classes of a node's slots; the jobs on them; how many are free. */
@@ -83,7 +84,7 @@ static void print_ills(const json_t *nodes)
 int nodes_list(struct cli *c)
 {
     json_t *answer = NULL;
-    int r = cli_call(c, "GET", "/v1/nodes", NULL, NULL, &answer);
+    int r = cli_pages(c, "/v1/nodes", "", "nodes", NODES_MOST, &answer);
 
     if (r)
         return r;
@@ -190,7 +191,7 @@ static int read_top(struct cli *c, json_t **ret)
     int r = cli_call(c, "GET", "/v1/cluster", NULL, NULL, &cluster);
 
     if (r == 0)
-        r = cli_call(c, "GET", "/v1/nodes", NULL, NULL, &nodes);
+        r = cli_pages(c, "/v1/nodes", "", "nodes", NODES_MOST, &nodes);
     if (r == 0)
         r = cli_pages(c, "/v1/jobs", "&state=active", "jobs", TOP_JOBS, &active);
     if (r == 0)

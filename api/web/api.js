@@ -64,6 +64,10 @@ export async function post(path, body) {
     return answer.status === 204 ? null : answer.json().catch(() => null);
 }
 
+export async function remove(path) {
+    await send(path, { method: 'DELETE' });
+}
+
 /* All pages of a list, `most` entries at most; seen(page) is told of each. */
 export async function pages(path, field, most, signal, seen = () => {}) {
     const all = [];

@@ -1,5 +1,5 @@
 /* nodes - every node with its slots, what runs where, drain and undrain */
-import { post } from './api.js';
+import { post, remove } from './api.js';
 import * as store from './store.js';
 import * as ui from './ui.js';
 const { h } = ui;
@@ -13,9 +13,19 @@ async function drain(node) {
         await act(node, 'drain', `${node.id} is draining`);
 }
 
-async function act(node, verb, done) {
+async function takeOff(node) {
+    const words = node.state === 'lost' ? 'It is on the list again when its agent comes back.'
+        : 'Its agent ends, and the node is on the list again when somebody starts it.';
+    if (await ui.confirm(`Take ${node.id} off the list?`, words, 'Remove', true))
+        await attempt(remove(path(node)), `${node.id} is off the list`);
+}
+
+const path = (node) => `/v1/nodes/${encodeURIComponent(node.id)}`;
+const act = (node, verb, done) => attempt(post(`${path(node)}/${verb}`), done);
+
+async function attempt(call, done) {
     try {
-        await post(`/v1/nodes/${encodeURIComponent(node.id)}/${verb}`);
+        await call;
         ui.toast(done);
         store.readAll();
     } catch (e) {
@@ -56,10 +66,12 @@ function quarantine(node) {
 
 function card(node) {
     const drained = node.state === 'draining' || node.state === 'drained';
+    const leaves = node.state === 'lost' || node.state === 'drained';
     const classes = [...new Set(node.slots.map((s) => s.class))].join(', ');
     const list = jobsOn(node);
     return h('article.panel.node-card', { 'aria-label': `node ${node.id}` },
         h('.panel-head', {}, h('h2', {}, node.id), ui.pill(node.state),
+            leaves ? h('button.plain', { type: 'button', 'data-remove': node.id, onclick: () => takeOff(node) }, 'Remove') : null,
             h('button.plain', { type: 'button', 'data-node': node.id,
                 onclick: () => (drained ? act(node, 'undrain', `${node.id} takes work again`) : drain(node)) },
             drained ? 'Undrain' : 'Drain')),

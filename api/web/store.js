@@ -28,8 +28,8 @@ function tell(event) {
 }
 
 async function readCluster() {
-    const [n, c] = await Promise.all([get('/v1/nodes'), get('/v1/cluster')]);
-    nodes = n.nodes;
+    const [n, c] = await Promise.all([pages('/v1/nodes?limit=1000', 'nodes', Infinity), get('/v1/cluster')]);
+    nodes = n;
     cluster = c;
 }
 

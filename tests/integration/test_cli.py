@@ -146,8 +146,10 @@ def test_completion_is_good_shell_and_knows_the_commands():
             "COMP_WORDS=(muster checkpoint export --d); COMP_CWORD=3; _muster; echo ${COMPREPLY[*]}\n"
     out = subprocess.run(["bash"], input=script + probe, capture_output=True, text=True, check=True)
     assert out.stdout.split("\n")[:4] == ["submit", "--watch", "verify", "--dtype"] and not out.stderr
-    assert "#compdef muster" in muster("completion", "zsh").stdout
-    assert "-a submit" in muster("completion", "fish").stdout
+    zsh, fish = muster("completion", "zsh").stdout, muster("completion", "fish").stdout
+    assert zsh.startswith("#compdef muster") and zsh.count("'simulate:") == 1
+    assert "'token:create list revoke '" in zsh and "token) compadd create list revoke ; return;;" in zsh
+    assert "-a submit" in fish and "-a node -d 'remove '" in fish
 
 
 def test_the_schema_is_json():

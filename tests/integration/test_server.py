@@ -212,6 +212,19 @@ def test_lists_page_through_active_and_ended_jobs(cluster):
     assert cluster.api("GET", "/v1/cluster")["jobs"]["cancelled"] == 13
 
 
+def test_nodes_and_events_come_in_pages_and_limits_are_checked(cluster):
+    for name in ("b", "a", "c"):
+        FakeAgent(cluster, name).register()
+    assert [n["id"] for n in cluster.nodes()] == ["a", "b", "c"]
+    first = cluster.api("GET", "/v1/nodes?limit=2")
+    assert [n["id"] for n in first["nodes"]] == ["a", "b"] and first["next_cursor"] == "b"
+    rest = cluster.api("GET", "/v1/nodes?limit=2&cursor=b")
+    assert [n["id"] for n in rest["nodes"]] == ["c"] and rest["next_cursor"] is None
+    for path in ("/v1/nodes", "/v1/jobs", "/v1/events", f"/v1/jobs/{cluster.submit(specs.command('x'))['id']}/events"):
+        for limit in ("0", "-1", "x", "1001", "1x", ""):
+            assert cluster.request("GET", f"{path}?limit={limit}")[0] == 422, (path, limit)
+
+
 def test_a_job_goes_its_way_through_an_agent(cluster):
     agent = FakeAgent(cluster)
     agent.register()
