@@ -374,12 +374,14 @@ static void take_metrics(struct core *c, const json_t *fresh)
 
 /* --- events of runs ---------------------------------------------------------------------------------- */
 
-/* Up to where a node's events of a run have been taken in; -1: the job is not known. */
+/* Up to where a node's events of a run have been taken in; -1: the job, or that run of it, is not known any more. */
 static int64_t events_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation)
 {
     redisReply *reply;
     int64_t at = -1;
 
+    if (e && generation + FILES_GENERATIONS <= e->job.generation)
+        return -1;
     for (size_t i = 0; e && i < e->n_offsets; i++)
         if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0)
             return e->offsets[i].offset;

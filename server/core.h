@@ -376,6 +376,7 @@ int classes_load(struct core *c, struct merr *err);   /* after the nodes */
 
 /* retire.c */
 void retire_jobs(struct core *c); /* forget the oldest of those that have ended, where there are too many */
+void retire_generation(struct core *c, struct entry *e); /* a run was assigned: one that is long over makes room */
 
 /* gpus.c */
 void gpus_take(struct core *c, struct node *n, const json_t *body); /* from a registration or a report */

@@ -117,6 +117,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
         make_folders(c, e);
         if (core_change(c, e, &cause, &err) == 0) {
             (void)dispatch_adopt(c, e);
+            retire_generation(c, e);
             plans_adopt(e);
             e->measure_links = links_due(c, &e->job);
             stats_observe(c->stats, STATS_QUEUE_WAIT, clock_wall_us() - since);

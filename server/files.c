@@ -109,6 +109,36 @@ void files_drop_job(const struct files *f, uint64_t job)
     (void)io_remove_tree(path, NULL); /* what cannot be removed is found by whoever looks there */
 }
 
+/* The generation that a file of a job is of; 0: of none. */
+static uint32_t generation_of(const char *name)
+{
+    int rank, generation = 0, end = 0;
+
+    if (sscanf(name, "rank-%5d.g%9d.log%n", &rank, &generation, &end) != 2)
+        (void)sscanf(name, "metrics.g%9d.jsonl%n", &generation, &end);
+    return end > 0 && !name[end] ? (uint32_t)generation : 0;
+}
+
+void files_remove_generation(const char *spool, uint64_t job, uint32_t generation)
+{
+    char path[4160];
+    DIR *d;
+
+    (void)snprintf(path, sizeof(path), "%s/j%llu", spool, (unsigned long long)job);
+    d = opendir(path);
+    if (!d)
+        return;
+    for (struct dirent *e = readdir(d); e; e = readdir(d))
+        if (generation_of(e->d_name) == generation)
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+    (void)closedir(d);
+}
+
+void files_drop_generation(const struct files *f, uint64_t job, uint32_t generation)
+{
+    files_remove_generation(f->spool, job, generation);
+}
+
 /* --- taking pieces in -------------------------------------------------------------------------------- */
 
 /* Append text at offset if the file is that long. Returns the offset to acknowledge, or a negative errno. */
@@ -422,7 +452,7 @@ static bool named(const char *names, const char *key)
 json_t *files_read_metrics(const char *spool, uint64_t job, const char *names, int points)
 {
     char dir[4160], path[4200];
-    int gens[256];
+    int gens[FILES_GENERATIONS];
     json_t *rows = json_array(), *columns = json_object();
     size_t n_gens, n, every, kept = 0;
     const char *key;
@@ -465,7 +495,7 @@ void files_answer_metrics(struct files *f, struct call *call)
 json_t *files_last_metrics(const struct files *f, uint64_t job)
 {
     char dir[4160], path[4200], text[16384];
-    int gens[256];
+    int gens[FILES_GENERATIONS];
     size_t n, from;
     struct stat st;
     ssize_t got;

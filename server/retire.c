@@ -1,4 +1,5 @@
-/* Jobs that ended long ago: the store and the spool keep the newest of them. Their own folders stay. */
+/* What grows with time: jobs that ended long ago and a job's old generations leave the store and the spool. Jobs' own
+ * folders stay. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,6 +23,36 @@ static void drop_spool(struct core *c, struct call *call)
 {
     files_drop_job(c->files, call->job);
     call_free(call);
+}
+
+/* On the files' thread. */
+static void drop_generation(struct core *c, struct call *call)
+{
+    files_drop_generation(c->files, call->job, call->generation);
+    call_free(call);
+}
+
+void retire_generation(struct core *c, struct entry *e)
+{
+    struct call *call = e->job.generation > FILES_GENERATIONS ? call_new(NULL, drop_generation) : NULL;
+    uint32_t old = e->job.generation - FILES_GENERATIONS;
+    char key[48], field[JOB_NODE_MAX + 32];
+    size_t kept = 0;
+
+    if (!call)
+        return;
+    call->job = e->job.id;
+    call->generation = old;
+    files_post(c->files, call);
+    (void)snprintf(key, sizeof(key), "muster:job:%llu", (unsigned long long)e->job.id);
+    for (size_t i = 0; i < c->n_nodes; i++) { /* on any of them it may have run */
+        (void)snprintf(field, sizeof(field), "evoff:%s:%u", c->nodes[i]->name, old);
+        store_add(c->store, "HDEL", key, field, NULL);
+    }
+    for (size_t i = 0; i < e->n_offsets; i++)
+        if (e->offsets[i].generation > old)
+            e->offsets[kept++] = e->offsets[i];
+    e->n_offsets = kept;
 }
 
 void retire_jobs(struct core *c)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/buf.h"
 #include "base/io.h"
@@ -66,6 +67,30 @@ static void pieces_are_taken_in_once_and_in_order(void **state)
     logs = files_read_logs(spool, 1, 0, 1, 0, 1); /* the last line */
     assert_string_equal(json_string_value(json_array_get(json_object_get(logs, "lines"), 0)), "th");
     json_decref(logs);
+}
+
+static void a_generation_goes_alone_and_whole(void **state)
+{
+    static const struct {
+        const char *name;
+        bool goes;
+    } file[] = {
+        {"rank-00000.g7.log", true},   {"rank-00012.g7.log", true},   {"metrics.g7.jsonl", true},
+        {"rank-00000.g77.log", false}, {"rank-00007.g17.log", false}, {"metrics.g70.jsonl", false},
+        {"metrics.g7.jsonl.kept", false}, {"rank-00000.g7.logs", false},
+    };
+    char path[256];
+
+    for (size_t i = 0; i < COUNT(file); i++) {
+        (void)snprintf(path, sizeof(path), "%s/j1/%s", (const char *)*state, file[i].name);
+        assert_int_equal(io_write_file(path, "x\n", 2, 0600, NULL), 0);
+    }
+    files_remove_generation(*state, 1, 7);
+    files_remove_generation(*state, 2, 7); /* a job without a folder has nothing to lose */
+    for (size_t i = 0; i < COUNT(file); i++) {
+        (void)snprintf(path, sizeof(path), "%s/j1/%s", (const char *)*state, file[i].name);
+        assert_int_equal(access(path, F_OK) == 0, !file[i].goes);
+    }
 }
 
 static void pieces_of_unknown_jobs_are_acknowledged_and_dropped(void **state)
@@ -204,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(pieces_are_taken_in_once_and_in_order, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(a_generation_goes_alone_and_whole, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(pieces_of_unknown_jobs_are_acknowledged_and_dropped, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(malformed_pieces_are_refused, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_the_steps_it_repeats, make_spool, drop_spool),
