@@ -16,6 +16,7 @@ side over that of sweep.
   sweep_vs_static_cp  both with ranks that hold half of the longest document each, and share it: sweep shares what it
                       must or what pays; static gives every document to both, one a micro-batch
   sweep_vs_packed_cp  and with every document given to both, but packed
+  zigzag_vs_ulysses_cp  the latter with documents cut in a zig-zag, and divided by heads (parallel.cp_mode ulysses)
   bound_vs_sweep_cp   as bound_vs_sweep, of ranks that share: sweep_vs_static_cp divided by this is the most that any
                       plan could reach"""
 import argparse
@@ -32,13 +33,14 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirna
 from tests.integration import ranks  # noqa: E402  # pylint: disable=wrong-import-position
 
 CONTEXT, CAPACITY, CHUNK, DOCUMENTS, LONG_EVERY, SKIP = 2048, 8 * 2048, 1024, 32, 30, 2
-REPLICAS, SHARED = {"dp": 2}, {"cp": 2}
+REPLICAS, SHARED, HEADS = {"dp": 2}, {"cp": 2}, {"cp_mode": "ulysses"}
 SIDES = {"sweep": ("sweep", REPLICAS), "pad": ("pad", REPLICAS), "pack": ("pack", REPLICAS),
          "chunk": ("chunk", REPLICAS), "alone": ("sweep", {}), "sweep_cp": ("sweep", SHARED),
-         "static_cp": ("static", SHARED), "packed_cp": ("pack", SHARED)}
+         "static_cp": ("static", SHARED), "packed_cp": ("pack", SHARED), "heads_cp": ("pack", SHARED, HEADS)}
 # metric, the side whose time it is, the one it is compared with
 ROWS = (("sweep_vs_pad", "sweep", "pad"), ("sweep_vs_pack", "sweep", "pack"), ("chunk_vs_pad", "chunk", "pad"),
-        ("sweep_vs_static_cp", "sweep_cp", "static_cp"), ("sweep_vs_packed_cp", "sweep_cp", "packed_cp"))
+        ("sweep_vs_static_cp", "sweep_cp", "static_cp"), ("sweep_vs_packed_cp", "sweep_cp", "packed_cp"),
+        ("zigzag_vs_ulysses_cp", "packed_cp", "heads_cp"))
 
 
 def texts(paths, least, most):
@@ -71,7 +73,7 @@ def write_corpus(path):
     return sorted(len(d) for d in short)
 
 
-def spec(corpus, policy, layout, steps):
+def spec(corpus, policy, layout, steps, parallel):
     cp = layout.get("cp", 1)
     capacity = CAPACITY if cp == 1 else CONTEXT // cp
     return {"name": "longsft", "devices": {"min": cp, "max": 2},
@@ -80,15 +82,17 @@ def spec(corpus, policy, layout, steps):
                       "data": {"path": corpus, "format": "jsonl", "samples": "documents"},
                       "batch": {"sequences": DOCUMENTS, "capacity": capacity},
                       "steps": steps},
-            "sequence": {"policy": policy, "chunk_tokens": CHUNK}, "parallel": {"virtual_workers": 2, "cp": cp},
+            "sequence": {"policy": policy, "chunk_tokens": CHUNK},
+            "parallel": {"virtual_workers": 2, "cp": cp, **parallel},
             "checkpoint": {"every_steps": 0}}
 
 
-def measure(corpus, policy, layout, steps):
+def measure(corpus, steps, policy, layout, parallel=None):
     """Milliseconds and tokens of each step."""
     folder = tempfile.mkdtemp(prefix="muster-longsft-")
     try:
-        lines = ranks.train(spec(corpus, policy, layout, steps), folder, seconds=900, **layout).metrics()
+        job = spec(corpus, policy, layout, steps, parallel or {})
+        lines = ranks.train(job, folder, seconds=900, **layout).metrics()
     finally:
         shutil.rmtree(folder)
     seen = [0] + [m["tokens"] for m in lines]
@@ -126,8 +130,8 @@ def main():
             len(lengths), lengths[len(lengths) // 2], lengths[len(lengths) * 95 // 100], lengths[-1]), file=sys.stderr)
         went = {side: [] for side in SIDES}
         for _ in range(rounds):
-            for side, (policy, layout) in SIDES.items():
-                went[side].append(measure(corpus, policy, layout, steps))
+            for side, how in SIDES.items():
+                went[side].append(measure(corpus, steps, *how))
     finally:
         shutil.rmtree(folder)
     took = {side: per_token(went[side]) for side in SIDES}
