@@ -112,8 +112,10 @@ static struct job_spec *read_spec(const json_t *assignment, struct merr *err)
     struct job_spec *spec = NULL;
     struct faults *f = calloc(1, sizeof(*f));
 
-    if (!f)
+    if (!f) {
+        merr_set(err, -ENOMEM, "spec: no memory");
         return NULL;
+    }
     if (spec_from_json(json_object_get(assignment, "spec"), &spec, f) < 0)
         merr_set(err, -EINVAL, "spec: %s: %s", f->n ? f->v[0].pointer : "", f->n ? f->v[0].message : "no memory");
     faults_clear(f);

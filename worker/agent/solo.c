@@ -23,6 +23,7 @@
 
 #define SHOW_US 2000000       /* between two lines of progress */
 #define FOLLOW_US 100000      /* between two looks at what a command writes */
+#define SETTLE_US 60000000    /* for what is left of an earlier run to end */
 #define BACKOFF_US 1000000    /* before the first restart; doubled each time */
 #define BACKOFF_US_MAX 30000000
 #define DEVICES_MOST 256
@@ -266,9 +267,29 @@ static int run_job(struct attempt *a, struct merr *err)
 
 /* --- before and after --------------------------------------------------------------------------- */
 
+static int await_end(struct attempt *a, const struct run *run, int64_t until_us, struct merr *err)
+{
+    while (!ranks_run_ended(run)) {
+        struct pollfd fds[2] = { { .fd = ranks_fd(a->ranks), .events = POLLIN },
+                                 { .fd = a->signal_fd, .events = POLLIN } };
+        int64_t next_us = ranks_deadline(a->ranks);
+
+        (void)poll(fds, 2, clock_poll_ms(next_us < until_us ? next_us : until_us));
+        take_stop(a);
+        (void)ranks_tick(a->ranks, clock_mono_us());
+        if (a->stops)
+            return merr_set(err, -ECANCELED, "stopped");
+        if (clock_mono_us() > until_us)
+            return merr_set(err, -ETIMEDOUT, "ranks of generation %" PRIu64 ", which was killed, do not end",
+                            run->generation);
+    }
+    return 0;
+}
+
 /* Ranks of an earlier run that was killed are ended; the next generation comes after all found. */
 static int settle_earlier(struct attempt *a, bool resume, struct merr *err)
 {
+    int64_t until_us = clock_mono_us() + SETTLE_US;
     int r = ranks_adopt(a->ranks, err);
 
     if (r < 0)
@@ -283,13 +304,10 @@ static int settle_earlier(struct attempt *a, bool resume, struct merr *err)
             a->generation = run->generation;
         (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, 0);
     }
-    for (size_t i = 0; i < ranks_count(a->ranks); i++)
-        while (!ranks_run_ended(ranks_at(a->ranks, i))) {
-            struct pollfd p = { .fd = ranks_fd(a->ranks), .events = POLLIN };
-
-            (void)poll(&p, 1, clock_poll_ms(ranks_deadline(a->ranks)));
-            (void)ranks_tick(a->ranks, clock_mono_us());
-        }
+    for (size_t i = 0; i < ranks_count(a->ranks) && r == 0; i++)
+        r = await_end(a, ranks_at(a->ranks, i), until_us, err);
+    if (r < 0)
+        return r;
     a->generation++;
     return 0;
 }
@@ -420,7 +438,7 @@ int solo_main(int argc, char **argv, const char *self, const char *train)
     a.spec = spec;
     a.devices = o.devices ? o.devices : spec->devices.min;
     a.signal_fd = catch_signals();
-    r = run_in(&a, &o, self, &err);
+    r = a.signal_fd < 0 ? merr_errno(&err, -errno, "cannot wait for signals") : run_in(&a, &o, self, &err);
     if (r != 0)
         fprintf(stderr, "muster run: %s\n", err.text);
     else
