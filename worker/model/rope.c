@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "worker/model/model.h"
+
 #define TWO_PI 6.283185307179586476925286766559
 
 static double scaled(const struct rope *r, double f)
@@ -26,26 +28,15 @@ void rope_frequencies(const struct rope *r, int dim, float *freq)
         freq[i] = (float)scaled(r, 1 / pow(r->theta, 2.0 * i / dim));
 }
 
-/* A number of o, or fallback; -EINVAL when it is not above 0. */
-static int number(const json_t *o, const char *key, double fallback, double *ret, struct merr *err)
-{
-    const json_t *v = json_object_get(o, key);
-
-    *ret = !v || json_is_null(v) ? fallback : json_number_value(v); /* 0 when it is no number */
-    if (!(*ret > 0) || !isfinite(*ret))
-        return merr_set(err, -EINVAL, "the model's '%s' is not a number above 0", key);
-    return 0;
-}
-
 static int read_llama3(const json_t *o, struct rope *r, struct merr *err)
 {
     double original = 0;
-    int code = number(o, "low_freq_factor", 1, &r->low, err);
+    int code = model_want_number(o, "low_freq_factor", 1, &r->low, err);
 
     if (code == 0)
-        code = number(o, "high_freq_factor", 4, &r->high, err);
+        code = model_want_number(o, "high_freq_factor", 4, &r->high, err);
     if (code == 0)
-        code = number(o, "original_max_position_embeddings", 8192, &original, err);
+        code = model_want_number(o, "original_max_position_embeddings", 8192, &original, err);
     if (code != 0)
         return code;
     if (r->high <= r->low || original > 1 << 24)
@@ -64,7 +55,7 @@ int rope_from_config(const json_t *config, struct rope *ret, struct merr *err)
 
     if (json_is_object(both))
         o = both;
-    code = number(json_object_get(both, "rope_theta") ? both : config, "rope_theta", 10000, &r.theta, err);
+    code = model_want_number(json_object_get(both, "rope_theta") ? both : config, "rope_theta", 10000, &r.theta, err);
     if (code != 0)
         return code;
     type = json_string_value(json_object_get(o, "rope_type"));
@@ -81,7 +72,7 @@ int rope_from_config(const json_t *config, struct rope *ret, struct merr *err)
         r.scaling = ROPE_LLAMA3;
     else
         return merr_set(err, -ENOTSUP, "rope_scaling '%s' is not known; want default, linear, dynamic or llama3", type);
-    code = number(o, "factor", 0, &r.factor, err);
+    code = model_want_number(o, "factor", 0, &r.factor, err);
     if (code == 0 && r.scaling == ROPE_LLAMA3)
         code = read_llama3(o, &r, err);
     if (code == 0)

@@ -456,6 +456,8 @@ int guard_open(const struct guard_cfg *cfg, struct guard **ret, struct merr *err
         g->ranks = calloc((size_t)cfg->size, sizeof(*g->ranks));
     if (!leader || !g || !g->ranks) {
         free(leader);
+        if (g)
+            free(g->ranks);
         free(g);
         return merr_set(err, -ENOMEM, "no memory for a guard of %d ranks", cfg->size);
     }
