@@ -214,7 +214,7 @@ class Cluster:
                     process.kill()
                     process.wait(10)
         with contextlib.suppress(AssertionError):
-            wait_for("no process of the cluster", lambda: not self.alive(), 5)
+            wait_for("no process of the cluster", lambda: not self.alive(), 20)
         for pid in self.alive():
             self.stray.append(command_line(pid))
             with contextlib.suppress(ProcessLookupError):

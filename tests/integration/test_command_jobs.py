@@ -60,7 +60,7 @@ def test_a_waiting_job_is_cancelled_at_once(cluster):
     cause = cluster.api("GET", f"/v1/jobs/{waiting}/explain")["causes"][0]
     assert holder in str(cause), cause
     cluster.action(waiting, "cancel")
-    cluster.wait(waiting, "cancelled", 5)
+    cluster.wait(waiting, "cancelled")
     cluster.action(holder, "cancel")
     cluster.wait(holder, "cancelled", 20)
     assert cluster.log_text(waiting) == ""

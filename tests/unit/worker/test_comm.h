@@ -2,6 +2,7 @@
 #ifndef MUSTER_TESTS_UNIT_WORKER_TEST_COMM_H
 #define MUSTER_TESTS_UNIT_WORKER_TEST_COMM_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -25,6 +26,7 @@ struct team {
     pid_t pid[TEAM_MAX];
     int exit_code[TEAM_MAX]; /* 128 + signal when killed */
     const void *arg;
+    atomic_int *come; /* shared with the ranks: see team_come */
 };
 
 /* What a rank does; its result is the exit code, 0 for good. */
@@ -33,7 +35,10 @@ typedef int (*team_fn)(struct team *t, struct comm_world *w);
 void team_init(struct team *t, int n, enum team_way way);
 void team_start(struct team *t, team_fn fn);
 void team_wait(struct team *t, int64_t timeout_us); /* kills what is left, and says so */
+void team_await(struct team *t, int ranks); /* until so many have come to where they say so; fails after 30 s */
 void team_clear(struct team *t);                     /* fails when files are left behind */
+
+void team_come(struct team *t); /* a rank says that it has come to what is tested */
 
 /* init, start, wait, all exit codes 0, clear. */
 void team_run(int n, enum team_way way, size_t shared_bytes, team_fn fn, const void *arg);
