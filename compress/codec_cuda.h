@@ -3,7 +3,8 @@
  * Raw values, blocks and reports are in device memory, blocks at multiples of 16 bytes. Every call is queued on a
  * stream (a cudaStream_t; NULL is the default one) and returns at once. What a call would return on the processor,
  * flags and the words about a bad block, gathers in its report: codec_cuda.collect waits for it. After a call that
- * failed, those that follow it with the same report do nothing, and their output is unspecified.
+ * failed, those that follow it with the same report do nothing, and their output is unspecified. Kernels run on the
+ * calling thread's current GPU, which must be the stream's.
  *
  * Each call returns 0, or -EINVAL (a pointer or a number that cannot be), -EIO (the device failed), with words in err.
  */
@@ -16,10 +17,17 @@
 
 struct codec_cuda_report;
 
+struct codec_cuda_fault { /* of the call that failed first */
+    uint64_t tag; /* as it was when the call was made */
+    size_t block; /* of a reduction's, the bad one; else 0 */
+};
+
 struct codec_cuda {
     /* A report without flags or faults. -ENOMEM */
     int (*report_new)(struct codec_cuda_report **ret, struct merr *err);
     void (*report_free)(struct codec_cuda_report *r);
+    /* A number of the caller's for the calls from now on, at first 0. */
+    void (*report_tag)(struct codec_cuda_report *r, uint64_t tag);
 
     /* The arguments are those of codec_encode, codec_decode, ... ; parts->blocks itself is host memory. */
     int (*encode)(void *stream, const struct codec *c, const struct codec_site *site, enum codec_type type,
@@ -38,8 +46,10 @@ struct codec_cuda {
                                 struct codec_cuda_report *r, struct merr *err);
 
     /* Wait for the stream, OR the flags of all calls since the last collect into *ret_flags and clear the report.
-     * -EBADMSG: a block was bad; err says what is wrong with it, as the processor would. */
-    int (*collect)(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags, struct merr *err);
+     * -EBADMSG: a block was bad; err says what is wrong with it, as the processor would, *ret_fault (unless NULL)
+     * which it was. */
+    int (*collect)(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
+                   struct merr *err);
 };
 
 #endif

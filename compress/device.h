@@ -14,6 +14,7 @@
 
 #define DEVICE_ID_BYTES 16
 
+struct codec_cuda; /* codec_cuda.h */
 struct device_queue;
 struct device_mark; /* a place in a queue */
 
@@ -37,6 +38,8 @@ struct device_fold {
 
 /* Calls that return int give 0 or a negative errno with words in err: -ENOMEM, -ENODEV (no driver, no GPU), -EIO. */
 struct device_ops {
+    const struct codec_cuda *codecs; /* calls of codecs take a queue's native stream; NULL: there are none */
+
     int (*open)(int ordinal, struct device_queue **ret, struct merr *err);
     void (*close)(struct device_queue *q); /* waits for what is queued; NULL is fine */
 
@@ -63,6 +66,8 @@ struct device_ops {
     int (*mark_new)(struct device_queue *q, struct device_mark **ret, struct merr *err);
     void (*mark_free)(struct device_mark *m); /* NULL is fine */
     int (*mark)(struct device_queue *q, struct device_mark *m, struct merr *err);
+    /* What is queued on q from now on runs after what m, of any queue of this GPU, stands for now. */
+    int (*follow)(struct device_queue *q, struct device_mark *m, struct merr *err);
     int (*reached)(struct device_mark *m, struct merr *err); /* 1, or 0: not yet */
     int (*await)(struct device_mark *m, struct merr *err);   /* until it is */
 };

@@ -16,12 +16,12 @@
 #define CALL_FAULT_GROUP(g, is_code, block) \
     (UINT64_C(1) << 63 | (uint64_t)(g) << 17 | (uint64_t)(is_code) << 16 | (uint64_t)(block))
 
-struct codec_cuda_report { /* in device memory */
+struct codec_outcome { /* of calls with one report; in device memory */
     uint64_t fault;        /* of the call that is described below */
     uint32_t flags;        /* of all calls */
     uint32_t frozen;       /* some earlier call failed: this one does nothing */
     const struct codec *c; /* host memory: not for the device to look into */
-    uint64_t count, blocks;
+    uint64_t count, blocks, tag;
     uint8_t trailer[CALL_TRAILER_BYTES]; /* of the block that failed */
 };
 
@@ -40,8 +40,9 @@ struct codec_call {
     uint64_t block_bytes; /* of each block read */
     uint64_t out_bytes;   /* of the block written */
     uint32_t n;           /* blocks */
+    uint64_t tag;
     const uint8_t *blocks[CODEC_CUDA_PARTS_MAX];
-    struct codec_cuda_report *report;
+    struct codec_outcome *report;
 };
 
 #ifdef __cplusplus

@@ -4,33 +4,54 @@
 #include <assert.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "compress/cuda/backend_int.h"
 #include "compress/cuda/codec_call.h"
 #include "compress/group.h"
 
-static const struct codec_cuda_report fresh = { .fault = CALL_NO_FAULT };
+struct codec_cuda_report {
+    struct codec_outcome *outcome;
+    uint64_t tag;
+};
+
+static const struct codec_outcome fresh = { .fault = CALL_NO_FAULT };
+
+static void report_free(struct codec_cuda_report *r)
+{
+    int saved = errno;
+
+    if (r)
+        (void)cudaFree(r->outcome);
+    free(r);
+    errno = saved;
+}
 
 static int report_new(struct codec_cuda_report **ret, struct merr *err)
 {
+    struct codec_cuda_report *r = calloc(1, sizeof(*r));
     void *p = NULL;
-    cudaError_t e = cudaMalloc(&p, sizeof(fresh));
+    cudaError_t e;
 
+    if (!r)
+        return merr_set(err, -ENOMEM, "no memory for a report of codecs on the GPU");
+    e = cudaMalloc(&p, sizeof(fresh));
+    r->outcome = p;
     if (e == cudaSuccess)
         e = cudaMemcpy(p, &fresh, sizeof(fresh), cudaMemcpyHostToDevice);
     if (e == cudaSuccess) /* a copy may return before it has arrived */
         e = cudaDeviceSynchronize();
     if (e != cudaSuccess) {
-        (void)cudaFree(p);
+        report_free(r);
         return cuda_failed(err, (int)e, "cannot make a report of codecs on the GPU");
     }
-    *ret = p;
+    *ret = r;
     return 0;
 }
 
-static void report_free(struct codec_cuda_report *r)
+static void report_tag(struct codec_cuda_report *r, uint64_t tag)
 {
-    (void)cudaFree(r);
+    r->tag = tag;
 }
 
 /* --- arguments ---------------------------------------------------------------------------------------------------- */
@@ -68,7 +89,8 @@ static int launch(struct codec_call *call, const struct codec *c, const struct c
     call->c = c ? *c : *to;
     call->to = to ? *to : *c;
     call->count = count;
-    call->report = r;
+    call->report = r->outcome;
+    call->tag = r->tag;
     call->block_bytes = codec_size(&call->c, count);
     call->out_bytes = to ? codec_size(to, count) : 0;
     e = codec_call_launch(call, stream);
@@ -189,7 +211,7 @@ static int decode_reduce_encode(void *stream, const struct codec *c, const struc
 
 /* --- reports ------------------------------------------------------------------------------------------------------ */
 
-static int tell_fault(const struct codec_cuda_report *r, struct merr *err)
+static int tell_fault(const struct codec_outcome *r, struct codec_cuda_fault *ret, struct merr *err)
 {
     size_t block = r->fault & 0xFFFF, g = (size_t)(r->fault >> 17 & ((UINT64_C(1) << 46) - 1));
     uint32_t flags;
@@ -200,22 +222,25 @@ static int tell_fault(const struct codec_cuda_report *r, struct merr *err)
     else
         e = r->fault >> 16 & 1 ? group_bad_code(r->c, g, err) : group_bad_scale(r->c, g, err);
     assert(e == -EBADMSG);
+    if (ret)
+        *ret = (struct codec_cuda_fault){ .tag = r->tag, .block = block };
     return r->blocks > 1 ? merr_prefix(err, e, "block %zu of %zu", block, (size_t)r->blocks) : e;
 }
 
-static int collect(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags, struct merr *err)
+static int collect(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
+                   struct merr *err)
 {
-    struct codec_cuda_report host;
-    cudaError_t e = cudaMemcpyAsync(&host, r, sizeof(host), cudaMemcpyDeviceToHost, stream);
+    struct codec_outcome host;
+    cudaError_t e = cudaMemcpyAsync(&host, r->outcome, sizeof(host), cudaMemcpyDeviceToHost, stream);
 
     if (e == cudaSuccess)
-        e = cudaMemcpyAsync(r, &fresh, sizeof(fresh), cudaMemcpyHostToDevice, stream);
+        e = cudaMemcpyAsync(r->outcome, &fresh, sizeof(fresh), cudaMemcpyHostToDevice, stream);
     if (e == cudaSuccess)
         e = cudaStreamSynchronize(stream);
     if (e != cudaSuccess)
         return cuda_failed(err, (int)e, "cannot read what the GPU's codecs report");
     if (host.fault != CALL_NO_FAULT)
-        return tell_fault(&host, err);
+        return tell_fault(&host, ret_fault, err);
     *ret_flags |= host.flags;
     return 0;
 }
@@ -223,6 +248,7 @@ static int collect(void *stream, struct codec_cuda_report *r, uint32_t *ret_flag
 const struct codec_cuda codec_cuda_ops = {
     .report_new = report_new,
     .report_free = report_free,
+    .report_tag = report_tag,
     .encode = encode,
     .encode_difference = encode_difference,
     .decode = decode,

@@ -18,7 +18,7 @@ __device__ bool trailer_ok(const codec &c, const uint8_t *t, uint64_t count, uin
  * written. One thread. */
 __global__ void open_kernel(const __grid_constant__ codec_call k)
 {
-    struct codec_cuda_report *r = k.report;
+    struct codec_outcome *r = k.report;
     uint32_t flags = 0;
 
     r->frozen = r->fault != CALL_NO_FAULT;
@@ -27,6 +27,7 @@ __global__ void open_kernel(const __grid_constant__ codec_call k)
     r->c = k.name;
     r->count = k.count;
     r->blocks = k.n;
+    r->tag = k.tag;
     for (uint32_t i = 0; i < k.n; i++) {
         const uint8_t *t = k.blocks[i] ? k.blocks[i] + k.block_bytes - CALL_TRAILER_BYTES : NULL;
 

@@ -199,6 +199,13 @@ static int queue_mark(struct device_queue *q, struct device_mark *m, struct merr
     return r ? r : told(cudaEventRecord(event_of(m), q->stream), "a mark", err);
 }
 
+static int queue_follow(struct device_queue *q, struct device_mark *m, struct merr *err)
+{
+    int r = enter(q, err);
+
+    return r ? r : told(cudaStreamWaitEvent(q->stream, event_of(m), cudaEventWaitDefault), "a wait for a mark", err);
+}
+
 static int queue_reached(struct device_mark *m, struct merr *err)
 {
     cudaError_t e = cudaEventQuery(event_of(m));
@@ -216,6 +223,7 @@ static int queue_await(struct device_mark *m, struct merr *err)
 }
 
 const struct device_ops device_cuda_ops = {
+    .codecs = &codec_cuda_ops,
     .open = queue_open,
     .close = queue_close,
     .id = queue_id,
@@ -232,6 +240,7 @@ const struct device_ops device_cuda_ops = {
     .mark_new = queue_mark_new,
     .mark_free = queue_mark_free,
     .mark = queue_mark,
+    .follow = queue_follow,
     .reached = queue_reached,
     .await = queue_await,
 };

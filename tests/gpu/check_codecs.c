@@ -17,6 +17,7 @@ struct bench { /* arrays on both sides; each on the device between guards */
     const struct codec_cuda *g;
     void *queue;
     struct codec_cuda_report *report;
+    uint64_t tag; /* of the calls that the next report is of */
     char *device[8]; /* of ROOM bytes and two guards */
     char *got, *want, *raw[PARTS], *block[PARTS];
     size_t count, len;
@@ -77,10 +78,17 @@ static void same(struct bench *b, int i, size_t bytes, const char *what)
 static void same_report(struct bench *b, int want, uint32_t want_flags, const struct merr *want_err, const char *what)
 {
     char name[96], wrong[400] = "";
+    struct codec_cuda_fault fault = { 0, 0 };
     struct merr err = { "" };
     uint32_t flags = 0;
-    int r = b->g->collect(b->queue, b->report, &flags, &err);
+    size_t block = 0;
+    int r = b->g->collect(b->queue, b->report, &flags, &fault, &err);
 
+    (void)sscanf(err.text, "block %zu of", &block);
+    if (r != 0 && (fault.tag != b->tag || fault.block != block))
+        (void)snprintf(wrong, sizeof(wrong), "it blames block %zu of call %llu, not %zu of %llu", fault.block,
+                       (unsigned long long)fault.tag, block, (unsigned long long)b->tag);
+    b->g->report_tag(b->report, ++b->tag);
     if (r != want || (r == 0 && flags != want_flags) || (r != 0 && strcmp(err.text, want_err->text) != 0))
         (void)snprintf(wrong, sizeof(wrong), "it reports %d, flags %u, '%.100s'; the processor %d, %u, '%.100s'", r,
                        flags, err.text, want, want_flags, want ? want_err->text : "");
@@ -177,8 +185,8 @@ static void check_add(struct bench *b, const char *block, const char *what)
     same(b, 1, bytes, what); /* unchanged when the block is bad */
 }
 
-/* Sums of PARTS blocks, or of all but one of them and raw values. */
-static void check_reduce(struct bench *b, bool own, bool again, const char *what)
+/* Sums of PARTS blocks, or of all but one of them and raw values. bad: in the place of the last, or NULL. */
+static void check_reduce(struct bench *b, bool own, bool again, const char *bad, const char *what)
 {
     const void *blocks[PARTS], *on_device[PARTS];
     struct codec_parts p = { .blocks = blocks, .n = PARTS, .len = b->len, .own_type = b->type };
@@ -190,7 +198,7 @@ static void check_reduce(struct bench *b, bool own, bool again, const char *what
 
     site.step++;
     for (int i = 0; i < PARTS; i++) {
-        blocks[i] = own && i == 1 ? NULL : b->block[i];
+        blocks[i] = own && i == 1 ? NULL : bad && i == PARTS - 1 ? bad : b->block[i];
         on_device[i] = blocks[i] ? put(b, i, blocks[i], b->len) : NULL;
     }
     p.own = own ? b->raw[1] : NULL;
@@ -227,6 +235,7 @@ static void check_bad_blocks(struct bench *b)
             memset(bad + at / 8 * 8, i % 2 ? 0xFF : 0, 8);
         check_decode(b, bad, "decode of a damaged block");
         check_add(b, bad, "addition of a damaged block");
+        check_reduce(b, false, i % 2, bad, "sum with a damaged block");
     }
 }
 
@@ -248,10 +257,10 @@ static void check_codec(struct bench *b)
         (void)codec_encode(b->codec, &b->site, b->type, b->raw[i], b->count, b->block[i]);
     check_decode(b, b->block[0], "decode");
     check_add(b, b->block[0], "decode and add");
-    check_reduce(b, false, false, "reduce");
-    check_reduce(b, true, false, "reduce with own values");
-    check_reduce(b, false, true, "reduce and encode");
-    check_reduce(b, true, true, "reduce with own values and encode");
+    check_reduce(b, false, false, NULL, "reduce");
+    check_reduce(b, true, false, NULL, "reduce with own values");
+    check_reduce(b, false, true, NULL, "reduce and encode");
+    check_reduce(b, true, true, NULL, "reduce with own values and encode");
     if (b->count > 0)
         check_bad_blocks(b);
     if (b->c->failed == failed) /* failures were noted one by one */

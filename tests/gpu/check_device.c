@@ -36,6 +36,8 @@ static int fold(const struct device_ops *ops, struct device_queue *q, struct dev
     if (r == 0)
         r = ops->mark(q, mark, err);
     if (r == 0)
+        r = ops->follow(q, mark, err);
+    if (r == 0)
         r = ops->await(mark, err);
     if (r == 0 && ops->reached(mark, err) != 1)
         r = merr_set(err, -1, "a mark that was waited for is not reached");

@@ -407,6 +407,11 @@ cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { retur
 cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t e) { return drop_handle(e); }
 
 cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t, cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
+{
+    return may_fail(cudaErrorLaunchFailure);
+}
+
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
 

@@ -36,7 +36,7 @@ static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct co
         r = k->sum_squares(s, a, N, 100, squares, err);
     if (r == 0)
         r = gpu->codecs->encode(gpu->native_stream(s), c, NULL, CODEC_F32, a, 128, b, report, err);
-    return r ? r : gpu->codecs->collect(gpu->native_stream(s), report, &flags, err);
+    return r ? r : gpu->codecs->collect(gpu->native_stream(s), report, &flags, NULL, err);
 }
 
 static _Alignas(4096) char page[4096];
@@ -60,6 +60,8 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
         r = ops->mark_new(q, &mark, err);
     if (r == 0)
         r = ops->mark(q, mark, err);
+    if (r == 0)
+        r = ops->follow(q, mark, err);
     if (r == 0)
         r = ops->pin(q, page, sizeof(page), err);
     if (r == 0)

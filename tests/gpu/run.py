@@ -74,7 +74,7 @@ class Jobs:
                         for _ in range(60000))
         (self.folder / "text").write_text(text)
 
-    def spec(self, precision="f32", steps=4, devices=1, **parallel):
+    def spec(self, precision="f32", steps=4, devices=1, compress=None, **parallel):
         small = self.args.quick
         model = {"family": "gpt2", "layers": 2 if small else 6, "hidden": 16 if small else 384,
                  "heads": 2 if small else 6, "context": 16 if small else 512, "vocab": 256, "dropout": 0.1}
@@ -82,7 +82,8 @@ class Jobs:
             "model": model, "data": {"path": str(self.folder / "text")}, "steps": steps, "precision": precision,
             "batch": {"sequences": 4, "micro": 1}, "init": {"seed": 5},
             "optimizer": {"lr": 1e-3, "schedule": "constant", "warmup": 0}},
-            "parallel": {"virtual_workers": 2, **parallel}, "checkpoint": {"every_steps": 2, "keep": 8}}
+            "parallel": {"virtual_workers": 2, **parallel}, "compress": compress or {},
+            "checkpoint": {"every_steps": 2, "keep": 8}}
 
     def argv(self, spec, folder, resume=False):
         self.n += 1
@@ -150,6 +151,8 @@ def layouts(jobs):
             step(f"training in {precision}, {words} on one GPU",
                  lambda d=devices, l=parallel, w=words: one(f"{precision}-{w.replace(' ', '')}", d, against=alone,
                                                             parallel=l))
+        step(f"training in {precision}, dp 2 with coded gradients on one GPU",
+             lambda: one(f"{precision}-coded", 2, against=alone, limit=BF16, parallel={"compress": {"dp": "sdp4bit"}}))
 
 
 def rescale(jobs):

@@ -69,17 +69,18 @@ def train(folder, name, spec, devices, **env):
     return ran.returncode, logs
 
 
-def two_ranks(**parallel):
+def two_ranks(compress=None, **parallel):
     spec = copy.deepcopy(SPEC)
     spec["devices"] = {"min": 2, "max": 2}
-    spec["parallel"] = parallel
+    spec["parallel"], spec["compress"] = parallel, compress or {}
     spec["train"]["model"] |= {"hidden": 64, "context": 256 if parallel else 16, "layers": parallel.get("pp", 1)}
     spec["train"]["batch"]["sequences"] = 2
     return spec
 
 
 @needs_nvcc
-@pytest.mark.parametrize("layout", [{}] + ([{"pp": 2}, {"tp": 2}, {"cp": 2}] if LONG else []))
+@pytest.mark.parametrize("layout", [{}, {"compress": {"dp": "sdp4bit"}}] + (
+    [{"pp": 2}, {"tp": 2}, {"cp": 2}, {"tp": 2, "compress": {"tp": "r8"}}] if LONG else []))
 def test_two_ranks_train_alike_whether_they_speak_by_nccl_or_through_the_host(tmp_path, layout):
     spec = two_ranks(**layout)
     said = {"need": "stay on GPUs: NCCL 2.19.3", "off": ""}

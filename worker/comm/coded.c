@@ -13,41 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/comm/world.h"
+#include "base/try.h"
+#include "compress/codec_cuda.h"
+#include "worker/comm/coded_impl.h"
+#include "worker/comm/device.h"
 
-#define DEPTH 3                      /* slices under way */
 #define BUFFERS_MAX (64u << 20)      /* bytes for slices: more members get smaller ones */
 #define TYPE_CODED 4                 /* of a call: this + enum codec_type */
+#define STEP_DEVICE UINT32_MAX       /* of a call: the others are two a slice */
 
-struct set { /* of one slice under way */
-    struct wave first, second;     /* the messages of both hops */
-    char *put, *got;               /* of the first hop, by place in the node */
-    char *pass, *back;             /* of the second, by node (sums over two levels) or by member */
-    void *own;                     /* f32: this node's sum for this member */
-};
+typedef int (*stage_fn)(struct coding *x, struct coded_set *set, size_t s);
 
-struct coding {
-    struct comm_group *g;
-    const struct coded *how;
-    const struct codec *codec, *far; /* of the hops */
-    int nodes, local, node, place;   /* members as a grid, and where this one is in it */
-    size_t size;                     /* bytes of a value */
-    const size_t *cut;
-    const void *in;
-    void *out;
-    const float *master;             /* coded_gather_differences */
-    const void *const *send;         /* coded_all_to_all, and the other three */
-    void *const *recv;
-    const size_t *send_count, *recv_count;
-    size_t slice, slices;
-    size_t room, far_room;           /* of a peer's part of put and got, of pass and back */
-    uint32_t flags;
-    struct set set[DEPTH];
-};
-
-typedef int (*stage_fn)(struct coding *x, struct set *set, size_t s);
-
-static int member_at(const struct coding *x, int node, int place)
+int coded_member_at(const struct coding *x, int node, int place)
 {
     return x->nodes > 1 ? x->g->grid[node * x->local + place] : place;
 }
@@ -84,46 +61,23 @@ static struct codec_site site_of(const struct coding *x, size_t at, bool second)
     return site;
 }
 
-/* Fails the world for a block that codec c refuses for the reason in why. */
-static int refuse(struct comm_group *g, const struct codec *c, int member, const char *why)
+int coded_refuse(struct comm_group *g, const struct codec *c, int member, const char *why)
 {
     return world_fail(g->world, -EIO, "a block of rank %d in call %llu of '%s' is not good, codec %s: %s",
                       g->rank[member], (unsigned long long)g->seq, g->name, codec_name(c), why);
 }
 
 /* Encode slice values for the first hop. */
-static void put_block(struct coding *x, const void *values, size_t at, size_t n, char *block)
+static int put_block(struct coding *x, const void *values, size_t at, size_t n, char *block)
 {
     struct codec_site site = site_of(x, at, false);
 
-    x->flags |= codec_encode(x->codec, &site, x->how->type, values, n, block);
-    (void)world_progress(x->g->world); /* what is under way goes on */
+    return x->way->encode(x, &site, values, n, block);
 }
 
 static int get_block(struct coding *x, int member, const char *block, void *values, size_t n)
 {
-    struct merr why;
-
-    if (n && codec_decode(x->codec, block, codec_size(x->codec, n), x->how->type, values, n, &x->flags, &why) < 0)
-        return refuse(x->g, x->codec, member, why.text);
-    return 0;
-}
-
-/* After a sum was refused: the member whose block it was. member_of(i) = member_at(node or i, place or i). */
-static int refuse_part(struct coding *x, const struct codec *c, const struct codec_parts *p, bool by_node, size_t n)
-{
-    float *room = malloc(n * sizeof(*room));
-    uint32_t flags = 0;
-    struct merr why;
-    int r = 0;
-
-    for (size_t i = 0; room && i < p->n && r == 0; i++) {
-        if (p->blocks[i] && codec_decode(c, p->blocks[i], p->len, CODEC_F32, room, n, &flags, &why) < 0)
-            r = refuse(x->g, c, by_node ? member_at(x, (int)i, x->place) : member_at(x, x->node, (int)i), why.text);
-    }
-    free(room);
-    return r < 0 ? r : world_fail(x->g->world, -EIO, "blocks in call %llu of '%s' cannot be added up, codec %s",
-                                  (unsigned long long)x->g->seq, x->g->name, codec_name(c));
+    return n ? x->way->decode(x, member, block, values, n) : 0;
 }
 
 /* --- sums: the first hop ------------------------------------------------------------------------------------------ */
@@ -134,12 +88,12 @@ static size_t column_bytes(const struct coding *x, int place, size_t s)
     size_t bytes = 0, at;
 
     for (int k = 0; k < x->nodes; k++)
-        bytes += block_bytes(x->codec, share_of(x, member_at(x, k, place), s, &at));
+        bytes += block_bytes(x->codec, share_of(x, coded_member_at(x, k, place), s, &at));
     return bytes;
 }
 
 /* Each node-mate gets one message: a block for every node's member at its place. */
-static int put_columns(struct coding *x, struct set *set, size_t s)
+static int put_columns(struct coding *x, struct coded_set *set, size_t s)
 {
     int r = 0;
 
@@ -149,29 +103,32 @@ static int put_columns(struct coding *x, struct set *set, size_t s)
         char *put = set->put + (size_t)to * x->room, *b = put;
 
         if (bytes)
-            r = group_recv(x->g, &set->first, member_at(x, x->node, from), 2 * (uint32_t)s,
-                           set->got + (size_t)from * x->room, bytes);
+            r = x->way->recv(x, &set->first, coded_member_at(x, x->node, from), 2 * (uint32_t)s,
+                             set->got + (size_t)from * x->room, bytes);
         for (int k = 0; k < x->nodes && r == 0; k++) {
-            size_t n = share_of(x, member_at(x, k, to), s, &at);
+            size_t n = share_of(x, coded_member_at(x, k, to), s, &at);
 
             if (n)
-                put_block(x, (const char *)x->in + at * x->size, at, n, b);
+                r = put_block(x, (const char *)x->in + at * x->size, at, n, b);
             b += block_bytes(x->codec, n);
         }
         if (r == 0 && b > put)
-            r = group_send(x->g, &set->first, member_at(x, x->node, to), 2 * (uint32_t)s, put, (size_t)(b - put));
+            r = x->way->send(x, &set->first, coded_member_at(x, x->node, to), 2 * (uint32_t)s, put, (size_t)(b - put));
     }
-    return r;
+    return r < 0 ? r : x->way->go(x, &set->first);
 }
 
 /* What the node-mates sent of a share's slice of n values from at on, skip bytes into their messages; the own values
  * uncoded. */
-static struct codec_parts mates_parts(struct coding *x, const struct set *set, size_t skip, size_t at, size_t n)
+static struct coded_sum mates_sum(struct coding *x, const struct coded_set *set, size_t skip, size_t at, size_t n)
 {
+    const void *own = (const char *)x->in + at * x->size;
+
     for (int l = 0; l < x->local; l++)
         x->g->src[l] = l == x->place ? NULL : set->got + (size_t)l * x->room + skip;
-    return (struct codec_parts){.blocks = x->g->src, .n = (size_t)x->local, .len = codec_size(x->codec, n),
-                                .own = (const char *)x->in + at * x->size, .own_type = x->how->type};
+    return (struct coded_sum){.parts = {.blocks = x->g->src, .n = (size_t)x->local, .len = codec_size(x->codec, n),
+                                        .own = own, .own_type = x->how->type},
+                              .n = n};
 }
 
 /* --- sums to their owners ----------------------------------------------------------------------------------------- */
@@ -182,92 +139,89 @@ static void *own_out(const struct coding *x, size_t at)
 }
 
 /* The sum of the node for the member at (k, place): to it, or kept if that is this one. */
-static int fold_share(struct coding *x, struct set *set, size_t s, int k, size_t skip)
+static int fold_share(struct coding *x, struct coded_set *set, size_t s, int k, size_t skip)
 {
-    int to = member_at(x, k, x->place);
-    size_t at, n = share_of(x, to, s, &at), bytes = block_bytes(x->far, n);
+    int to = coded_member_at(x, k, x->place);
+    size_t at, n = share_of(x, to, s, &at);
     char *pass = set->pass + (size_t)k * x->far_room;
     struct codec_site site = site_of(x, at, true);
-    struct codec_parts parts;
-    int r;
+    struct coded_sum sum;
 
     if (n == 0)
         return 0;
-    parts = mates_parts(x, set, skip, at, n);
+    sum = mates_sum(x, set, skip, at, n);
     if (k == x->node && x->nodes == 1)
-        r = codec_decode_reduce(x->codec, &parts, x->how->type, own_out(x, at), n, &x->flags, NULL);
-    else if (k == x->node)
-        r = codec_decode_reduce(x->codec, &parts, CODEC_F32, set->own, n, &x->flags, NULL);
-    else
-        r = codec_decode_reduce_encode(x->codec, &parts, x->far, &site, pass, n, &x->flags, NULL);
-    if (r < 0)
-        return refuse_part(x, x->codec, &parts, false, n);
-    return k == x->node ? 0 : group_send(x->g, &set->second, to, 2 * (uint32_t)s + 1, pass, bytes);
+        return x->way->reduce(x, &sum, x->how->type, own_out(x, at));
+    if (k == x->node)
+        return x->way->reduce(x, &sum, CODEC_F32, set->own);
+    TRY(x->way->reduce_encode(x, &sum, &site, pass));
+    return x->way->send(x, &set->second, to, 2 * (uint32_t)s + 1, pass, block_bytes(x->far, n));
 }
 
-static int fold_shares(struct coding *x, struct set *set, size_t s)
+static int fold_shares(struct coding *x, struct coded_set *set, size_t s)
 {
     size_t skip = 0, at, mine = block_bytes(x->far, share_of(x, x->g->index, s, &at));
-    int r = group_wait(x->g, &set->first);
+    int r = x->way->wait(x, &set->first);
 
     for (int k = 0; k < x->nodes && r == 0; k++) {
         if (k != x->node && mine)
-            r = group_recv(x->g, &set->second, member_at(x, k, x->place), 2 * (uint32_t)s + 1,
-                           set->back + (size_t)k * x->far_room, mine);
+            r = x->way->recv(x, &set->second, coded_member_at(x, k, x->place), 2 * (uint32_t)s + 1,
+                             set->back + (size_t)k * x->far_room, mine);
         if (r == 0)
             r = fold_share(x, set, s, k, skip);
-        skip += block_bytes(x->codec, share_of(x, member_at(x, k, x->place), s, &at));
-        (void)world_progress(x->g->world);
+        skip += block_bytes(x->codec, share_of(x, coded_member_at(x, k, x->place), s, &at));
     }
-    return r;
+    return r < 0 ? r : x->way->go(x, &set->second);
 }
 
 /* The nodes' sums for this member. */
-static int land_shares(struct coding *x, struct set *set, size_t s)
+static int land_shares(struct coding *x, struct coded_set *set, size_t s)
 {
     size_t at, n = share_of(x, x->g->index, s, &at);
-    struct codec_parts parts = {.blocks = x->g->src, .n = (size_t)x->nodes, .len = block_bytes(x->far, n),
-                                .own = set->own, .own_type = CODEC_F32};
-    int r = group_wait(x->g, &set->second);
+    struct coded_sum sum = {.parts = {.blocks = x->g->src, .n = (size_t)x->nodes, .len = block_bytes(x->far, n),
+                                      .own = set->own, .own_type = CODEC_F32},
+                            .by_node = true,
+                            .n = n};
+    int r = x->way->wait(x, &set->second);
 
     if (r < 0 || n == 0 || x->nodes == 1)
         return r;
     for (int k = 0; k < x->nodes; k++)
         x->g->src[k] = k == x->node ? NULL : set->back + (size_t)k * x->far_room;
-    r = codec_decode_reduce(x->far, &parts, x->how->type, own_out(x, at), n, &x->flags, NULL);
-    return r < 0 ? refuse_part(x, x->far, &parts, true, n) : 0;
+    return x->way->reduce(x, &sum, x->how->type, own_out(x, at));
 }
 
 /* --- sums to all -------------------------------------------------------------------------------------------------- */
 
-static int fold_to_all(struct coding *x, struct set *set, size_t s)
+static int fold_to_all(struct coding *x, struct coded_set *set, size_t s)
 {
-    int me = x->g->index, r = group_wait(x->g, &set->first);
+    int me = x->g->index, r = x->way->wait(x, &set->first);
     size_t at, n = share_of(x, me, s, &at), theirs;
     struct codec_site site = site_of(x, at, true);
-    struct codec_parts parts;
 
     if (r == 0 && n) {
-        parts = mates_parts(x, set, 0, at, n);
-        if (codec_decode_reduce_encode(x->codec, &parts, x->codec, &site, set->pass, n, &x->flags, NULL) < 0)
-            r = refuse_part(x, x->codec, &parts, false, n);
+        struct coded_sum sum = mates_sum(x, set, 0, at, n);
+
+        r = x->way->reduce_encode(x, &sum, &site, set->pass);
     }
     for (int i = 1; i < x->g->n && r == 0; i++) {
         int from = (me + x->g->n - i) % x->g->n, to = (me + i) % x->g->n;
         size_t m = share_of(x, from, s, &theirs);
 
         if (m)
-            r = group_recv(x->g, &set->second, from, 2 * (uint32_t)s + 1, set->back + (size_t)from * x->far_room,
-                           codec_size(x->codec, m));
+            r = x->way->recv(x, &set->second, from, 2 * (uint32_t)s + 1, set->back + (size_t)from * x->far_room,
+                             codec_size(x->codec, m));
         if (n && r == 0)
-            r = group_send(x->g, &set->second, to, 2 * (uint32_t)s + 1, set->pass, codec_size(x->codec, n));
+            r = x->way->send(x, &set->second, to, 2 * (uint32_t)s + 1, set->pass, codec_size(x->codec, n));
     }
+    if (r == 0)
+        r = x->way->go(x, &set->second);
     return r < 0 ? r : get_block(x, me, set->pass, (char *)x->out + at * x->size, n);
 }
 
-static int land_from_all(struct coding *x, struct set *set, size_t s)
+static int land_from_all(struct coding *x, struct coded_set *set, size_t s)
 {
-    int r = group_wait(x->g, &set->second);
+    int r = x->way->wait(x, &set->second);
 
     for (int i = 0; i < x->g->n && r == 0; i++) {
         size_t at, n = share_of(x, i, s, &at);
@@ -280,52 +234,48 @@ static int land_from_all(struct coding *x, struct set *set, size_t s)
 
 /* --- gathering ---------------------------------------------------------------------------------------------------- */
 
-static int put_own(struct coding *x, struct set *set, size_t s)
+static int put_own(struct coding *x, struct coded_set *set, size_t s)
 {
     int me = x->g->index, r = 0;
     size_t at, n = share_of(x, me, s, &at), theirs;
     struct codec_site site = site_of(x, at, false);
 
     if (n && x->master)
-        x->flags |= codec_encode_difference(x->codec, &site, x->master + (at - x->cut[me]), x->how->type,
-                                            (char *)x->out + at * x->size, n, set->put);
+        r = x->way->encode_difference(x, &site, x->master + (at - x->cut[me]), (char *)x->out + at * x->size, n,
+                                      set->put);
     else if (n)
-        put_block(x, (char *)x->out + at * x->size, at, n, set->put);
+        r = put_block(x, (char *)x->out + at * x->size, at, n, set->put);
     for (int i = 1; i < x->g->n && r == 0; i++) {
         int from = (me + x->g->n - i) % x->g->n, to = (me + i) % x->g->n;
         size_t m = share_of(x, from, s, &theirs);
 
         if (m)
-            r = group_recv(x->g, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
-                           codec_size(x->codec, m));
+            r = x->way->recv(x, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
+                             codec_size(x->codec, m));
         if (n && r == 0)
-            r = group_send(x->g, &set->first, to, 2 * (uint32_t)s, set->put, codec_size(x->codec, n));
+            r = x->way->send(x, &set->first, to, 2 * (uint32_t)s, set->put, codec_size(x->codec, n));
     }
-    return r;
+    return r < 0 ? r : x->way->go(x, &set->first);
 }
 
-static int land_gathered(struct coding *x, struct set *set, size_t s)
+static int land_gathered(struct coding *x, struct coded_set *set, size_t s)
 {
-    int r = group_wait(x->g, &set->first);
+    int r = x->way->wait(x, &set->first);
 
     for (int i = 0; i < x->g->n && r == 0; i++) {
         size_t at, n = share_of(x, i, s, &at);
         const char *block = i == x->g->index ? set->put : set->got + (size_t)i * x->room;
         char *to = (char *)x->out + at * x->size;
-        struct merr why;
 
-        if (!x->master)
-            r = get_block(x, i, block, to, n);
-        else if (n && codec_decode_add(x->codec, block, codec_size(x->codec, n), x->how->type, to, n, &x->flags,
-                                       &why) < 0)
-            r = refuse(x->g, x->codec, i, why.text);
+        if (n)
+            r = (x->master ? x->way->decode_add : x->way->decode)(x, i, block, to, n);
     }
     return r;
 }
 
 /* --- all to all --------------------------------------------------------------------------------------------------- */
 
-static int put_each(struct coding *x, struct set *set, size_t s)
+static int put_each(struct coding *x, struct coded_set *set, size_t s)
 {
     int me = x->g->index, r = 0;
 
@@ -335,19 +285,19 @@ static int put_each(struct coding *x, struct set *set, size_t s)
         char *put = set->put + (size_t)to * x->room;
 
         if (m)
-            r = group_recv(x->g, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
-                           codec_size(x->codec, m));
-        if (n && r == 0) {
-            put_block(x, (const char *)x->send[to] + at * x->size, at, n, put);
-            r = group_send(x->g, &set->first, to, 2 * (uint32_t)s, put, codec_size(x->codec, n));
-        }
+            r = x->way->recv(x, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
+                             codec_size(x->codec, m));
+        if (n && r == 0)
+            r = put_block(x, (const char *)x->send[to] + at * x->size, at, n, put);
+        if (n && r == 0)
+            r = x->way->send(x, &set->first, to, 2 * (uint32_t)s, put, codec_size(x->codec, n));
     }
-    return r;
+    return r < 0 ? r : x->way->go(x, &set->first);
 }
 
-static int land_each(struct coding *x, struct set *set, size_t s)
+static int land_each(struct coding *x, struct coded_set *set, size_t s)
 {
-    int r = group_wait(x->g, &set->first);
+    int r = x->way->wait(x, &set->first);
 
     for (int i = 0; i < x->g->n && r == 0; i++) {
         size_t at, n = slice_of(x, x->recv_count[i], s, &at);
@@ -384,7 +334,7 @@ static size_t up64(size_t n)
 static size_t slice_for(const struct coding *x)
 {
     size_t wanted = x->how->slice ? x->how->slice : CODED_SLICE;
-    size_t most = BUFFERS_MAX / (DEPTH * 4 * sizeof(float) * (size_t)x->g->n) / CODED_ALIGN * CODED_ALIGN;
+    size_t most = BUFFERS_MAX / (CODED_DEPTH * 4 * sizeof(float) * (size_t)x->g->n) / CODED_ALIGN * CODED_ALIGN;
 
     if (most < CODED_ALIGN)
         most = CODED_ALIGN;
@@ -405,15 +355,16 @@ static int make_room(struct coding *x)
     far = x->far_room * n;
     own = up64(all * sizeof(float));
     each = 2 * put + 2 * far + own;
-    at = world_scratch(x->g->world, DEPTH * each + 1);
-    for (int i = 0; at && i < DEPTH; i++, at += each) {
-        x->set[i] = (struct set){.first = {.req = x->g->req + 4 * (size_t)i * n},
-                                 .second = {.req = x->g->req + (4 * (size_t)i + 2) * n},
-                                 .put = at,
-                                 .got = at + put,
-                                 .pass = at + 2 * put,
-                                 .back = at + 2 * put + far,
-                                 .own = at + 2 * put + 2 * far};
+    at = x->way->room(x, CODED_DEPTH * each + 1);
+    for (int i = 0; at && i < CODED_DEPTH; i++, at += each) {
+        x->set[i] = (struct coded_set){.first = {.wave.req = x->g->req + 4 * (size_t)i * n, .number = 2 * i},
+                                       .second = {.wave.req = x->g->req + (4 * (size_t)i + 2) * n,
+                                                  .number = 2 * i + 1},
+                                       .put = at,
+                                       .got = at + put,
+                                       .pass = at + 2 * put,
+                                       .back = at + 2 * put + far,
+                                       .own = at + 2 * put + 2 * far};
     }
     return at ? 0 : x->g->world->failed;
 }
@@ -425,17 +376,17 @@ static int run_stages(struct coding *x, stage_fn put, stage_fn fold, stage_fn la
 
     for (size_t s = 0; s < x->slices + 2 && r == 0; s++) {
         if (s >= 2)
-            r = land(x, &x->set[(s - 2) % DEPTH], s - 2);
+            r = land(x, &x->set[(s - 2) % CODED_DEPTH], s - 2);
         if (s < x->slices && r == 0)
-            r = put(x, &x->set[s % DEPTH], s);
+            r = put(x, &x->set[s % CODED_DEPTH], s);
         if (s >= 1 && s - 1 < x->slices && fold && r == 0)
-            r = fold(x, &x->set[(s - 1) % DEPTH], s - 1);
+            r = fold(x, &x->set[(s - 1) % CODED_DEPTH], s - 1);
     }
-    for (int i = 0; i < DEPTH && x->set[i].first.req; i++) { /* of a failed call */
-        (void)group_wait(x->g, &x->set[i].first);
-        (void)group_wait(x->g, &x->set[i].second);
+    for (int i = 0; i < CODED_DEPTH && x->set[i].first.wave.req; i++) { /* of a failed call */
+        (void)group_wait(x->g, &x->set[i].first.wave);
+        (void)group_wait(x->g, &x->set[i].second.wave);
     }
-    return r;
+    return x->way->end(x, r);
 }
 
 static struct coding coding_of(struct comm_group *g, const struct coded *how)
@@ -444,6 +395,7 @@ static struct coding coding_of(struct comm_group *g, const struct coded *how)
     assert(!codec_is_stochastic(how->codec) || how->site.tensor % CODED_TENSORS == 0);
     return (struct coding){.g = g,
                            .how = how,
+                           .way = &coded_by_host,
                            .codec = how->codec,
                            .far = how->codec,
                            .nodes = 1,
@@ -452,7 +404,32 @@ static struct coding coding_of(struct comm_group *g, const struct coded *how)
                            .size = how->type == CODEC_F32 ? 4 : 2};
 }
 
-static int coding_begin(const struct coding *x, enum comm_call op, size_t count)
+/* Whether this rank's GPU can reach p. */
+static bool held(const struct comm_group *g, const void *p)
+{
+    return g->world->gpu.ops && device_holds(g, p);
+}
+
+/* all: all values of this member are held. bytes of the values, as all members know them alike, or no less;
+ * worth: whether they are worth NCCL's while as this one knows them. */
+static int choose_way(struct coding *x, bool all, size_t bytes, bool worth)
+{
+    struct comm_group *g = x->g;
+    int r = 0;
+
+    all &= g->world->gpu.ops && g->world->gpu.ops->codecs && g->n <= CODEC_CUDA_PARTS_MAX;
+    if (all)
+        r = coded_gpu_open(g);
+    if (r == 0 && device_worth(g, bytes))
+        r = device_enter(g, STEP_DEVICE, all, worth);
+    if (r < 0)
+        device_group_free(g);
+    else if (all)
+        x->way = r > 0 ? &coded_by_nccl : &coded_by_messages;
+    return r < 0 ? r : 0;
+}
+
+static int coding_begin(struct coding *x, enum comm_call op, size_t count)
 {
     return group_begin(x->g, op, TYPE_CODED + x->how->type, codec_id(x->codec), count * x->size);
 }
@@ -480,6 +457,8 @@ int coded_all_reduce(struct comm_group *g, const struct coded *how, void *buf, s
     x.cut = cut;
     x.in = x.out = buf;
     r = coding_begin(&x, COMM_CALL_ALL_REDUCE, count);
+    if (r == 0)
+        r = choose_way(&x, held(g, buf), count * x.size, true);
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_columns, fold_to_all, land_from_all);
     free(cut);
@@ -522,6 +501,8 @@ int coded_reduce_scatter(struct comm_group *g, const struct coded *how, const vo
     x.cut = cut;
     set_levels(&x);
     r = coding_begin(&x, COMM_CALL_REDUCE_SCATTER, cut[g->n]);
+    if (r == 0)
+        r = choose_way(&x, held(g, in) && (mine == 0 || held(g, out)), cut[g->n] * x.size, true);
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_columns, fold_shares, land_shares);
     else if (r == 0 && mine)
@@ -540,6 +521,8 @@ static int gather(struct comm_group *g, const struct coded *how, const float *ma
     x.cut = cut;
     x.master = master;
     if (r == 0)
+        r = choose_way(&x, held(g, buf) && (!master || held(g, master)), cut[g->n] * x.size, true);
+    if (r == 0)
         r = run_stages(&x, put_own, NULL, land_gathered);
     return coding_end(&x, r, flags, err);
 }
@@ -557,6 +540,18 @@ int coded_gather_differences(struct comm_group *g, const struct coded *how, cons
     return gather(g, how, master, replica, cut, flags, err);
 }
 
+/* Counts differ by member. */
+static int choose_way_of_all(struct coding *x)
+{
+    bool all = true, worth = false;
+
+    for (int i = 0; i < x->g->n; i++) {
+        all &= (x->send_count[i] == 0 || held(x->g, x->send[i])) && (x->recv_count[i] == 0 || held(x->g, x->recv[i]));
+        worth |= device_worth(x->g, x->send_count[i] * x->size) || device_worth(x->g, x->recv_count[i] * x->size);
+    }
+    return choose_way(x, all, SIZE_MAX, worth);
+}
+
 int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *const *send, const size_t *send_count,
                      void *const *recv, const size_t *recv_count, uint32_t *flags, struct merr *err)
 {
@@ -571,6 +566,8 @@ int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *
     x.send_count = send_count;
     x.recv_count = recv_count;
     r = coding_begin(&x, COMM_CALL_ALL_TO_ALL, 0); /* counts differ by member: each message is checked */
+    if (r == 0)
+        r = choose_way_of_all(&x);
     if (r == 0 && send_count[me] && send[me] != recv[me])
         memmove(recv[me], send[me], send_count[me] * x.size);
     if (r == 0 && g->n > 1)

@@ -13,7 +13,7 @@
  *
  * Buffers may lie in managed memory of a GPU once its streams have been waited for. Where every rank has a GPU to
  * itself, large calls of a group and large messages stay on GPUs, by NCCL, with the same bits; all else goes through
- * the host. Of a message both buffers are a GPU's, or neither is.
+ * the host, coded calls (coded.h) as blocks that the GPU codes. Of a message both buffers are a GPU's, or neither is.
  *
  * A world is used by one thread at a time. A group and its world outlive their requests.
  */
@@ -66,6 +66,7 @@ struct comm_cfg {
     const char *transport; /* NULL: as described; "ucx": UCX even inside a node (tests) */
     const struct device_ops *device; /* of the GPU that this rank computes on, or NULL; lives for ever */
     int device_ordinal;
+    bool device_apart;     /* no NCCL, even if there is one */
     bool device_needed;    /* without NCCL on all ranks the world does not open: -ENODEV, -ENOENT */
     const char *name;      /* at most 15 bytes: keeps several worlds that meet in one folder apart; NULL: "" */
 };

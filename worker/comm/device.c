@@ -8,7 +8,6 @@
 #include "worker/comm/nccl.h"
 
 #define WORTH_BYTES (64u << 10)   /* below, starting the GPU costs more than it saves */
-#define STAGE_BYTES (64u << 20)   /* of what comes in and waits to be folded */
 #define PIECE_ALIGN 256u
 
 /* --- the world ---------------------------------------------------------------------------------- */
@@ -29,6 +28,8 @@ int device_open(struct comm_world *w, const struct comm_cfg *cfg, struct device_
     }
     TRY(cfg->device->open(cfg->device_ordinal, &w->gpu.queue, err));
     cfg->device->id(w->gpu.queue, ret->id);
+    if (cfg->device_apart)
+        return 0;
     r = nccl_load(&version, &why);
     ret->version = version;
     if (r < 0)
@@ -82,6 +83,7 @@ void device_close(struct comm_world *w)
 {
     if (!w->gpu.queue)
         return;
+    coded_gpu_close(w);
     w->gpu.ops->free(w->gpu.queue, DEVICE_LOCAL, w->gpu.stage);
     w->gpu.ops->close(w->gpu.queue);
     w->gpu.queue = NULL;
@@ -153,14 +155,14 @@ static int failed(struct comm_group *g, int r, const struct merr *why)
     return r < 0 ? world_fail(g->world, r, "'%s': %.900s", g->name, why->text) : 0;
 }
 
-static int stage(struct comm_group *g, char **ret)
+int device_stage(struct comm_group *g, char **ret)
 {
     struct comm_world *w = g->world;
     struct merr why = {""};
     void *p;
 
     if (!w->gpu.stage) {
-        TRY(failed(g, w->gpu.ops->alloc(w->gpu.queue, DEVICE_LOCAL, STAGE_BYTES, &p, &why), &why));
+        TRY(failed(g, w->gpu.ops->alloc(w->gpu.queue, DEVICE_LOCAL, DEVICE_STAGE_BYTES, &p, &why), &why));
         w->gpu.stage = p;
     }
     *ret = w->gpu.stage;
@@ -231,10 +233,10 @@ static int spread(const struct sum *s, size_t k)
 int device_sum(struct sum *s)
 {
     struct comm_group *g = s->g;
-    size_t stride = (STAGE_BYTES / (size_t)g->n) & ~(size_t)(PIECE_ALIGN - 1), rounds;
+    size_t stride = (DEVICE_STAGE_BYTES / (size_t)g->n) & ~(size_t)(PIECE_ALIGN - 1), rounds;
     char *early;
 
-    TRY(stage(g, &early));
+    TRY(device_stage(g, &early));
     s->per = stride / s->size;
     rounds = (s->share + s->per - 1) / s->per;
     for (size_t k = 0; k < rounds; k++) {

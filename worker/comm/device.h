@@ -9,6 +9,8 @@
 
 #include "worker/comm/world.h"
 
+#define DEVICE_STAGE_BYTES (64u << 20)
+
 struct device_card { /* what ranks tell each other when they meet */
     unsigned char id[DEVICE_ID_BYTES];
     int32_t version; /* of NCCL; 0: this rank cannot use it */
@@ -27,6 +29,9 @@ bool device_holds(const struct comm_group *g, const void *p); /* memory that GPU
 /* 1 when this call goes by NCCL, for which the group is ready: the buffers of all members are held, and it is worth it
  * to one of them. Else 0. A round of small words, where calls that differ are found. */
 int device_enter(struct comm_group *g, uint32_t step, bool held, bool worth);
+
+/* Memory of the GPU of DEVICE_STAGE_BYTES for what comes in and waits to be added up: the running call's. */
+int device_stage(struct comm_group *g, char **ret);
 
 int device_sum(struct sum *s);
 int device_gather(struct comm_group *g, const void *in, size_t bytes, void *out);

@@ -2,7 +2,7 @@
  *
  *   group.c        groups, and the frame around each of their calls
  *   collective.c   calls of a group, as messages or by reading node-mates' arenas
- *   coded.c        calls of a group whose values travel as blocks of a codec
+ *   coded.c        calls of a group whose values travel as blocks of a codec (coded_impl.h: coded_host.c, coded_gpu.c)
  *   message.c      messages as frames: matching, holding early ones, windows
  *   world.c        opening, closing, waiting
  *   device.c       calls of a group between GPUs, by way of nccl.c
@@ -162,6 +162,7 @@ struct world_gpu {
     int ordinal;
     struct device_queue *queue; /* of calls */
     void *stage; /* memory of the GPU, NULL until it is needed */
+    struct coded_gpu *coded; /* of coded calls, NULL until one comes */
     struct direct_way *ways;
     struct comm_request *messages; /* of direct.c, under way, in the order of posting */
     bool usable, needed;
@@ -218,6 +219,9 @@ void message_peer_clear(struct comm_peer *p);
 
 /* coded.c */
 int coded_land(struct comm_request *req); /* a part of a coded message is here: decode it, or fail the world */
+
+/* coded_gpu.c */
+void coded_gpu_close(struct comm_world *w);
 
 /* group.c */
 void group_free(struct comm_group *g);

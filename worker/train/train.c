@@ -284,7 +284,8 @@ static int use_nccl(const struct train *t, struct comm_cfg *cfg, struct merr *er
 
     if (word && strcmp(word, "off") != 0 && strcmp(word, "need") != 0)
         return merr_set(err, -EINVAL, "MUSTER_NCCL is '%.32s': want off or need, or nothing", word);
-    cfg->device = word && strcmp(word, "off") == 0 ? NULL : t->k->device;
+    cfg->device = t->k->device;
+    cfg->device_apart = word && strcmp(word, "off") == 0;
     cfg->device_needed = word && strcmp(word, "need") == 0;
     return 0;
 }

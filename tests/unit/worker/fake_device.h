@@ -1,13 +1,16 @@
 /* fake_device - a GPU of host memory, for tests of those who move bytes to and from GPUs
  *
- * Its number is its id. Work is done at once; a test may say that it never is.
+ * Its number is its id. Work is done at once; a test may say that it never is, or which call of all is to fail.
  */
 #ifndef MUSTER_TESTS_UNIT_WORKER_FAKE_DEVICE_H
 #define MUSTER_TESTS_UNIT_WORKER_FAKE_DEVICE_H
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "compress/codec_cuda.h"
 #include "compress/device.h"
 #include "worker/comm/reduce.h"
 
@@ -16,10 +19,19 @@ struct device_queue {
 };
 
 static bool fake_device_stuck, fake_device_host; /* nothing is ever done; all memory is the host's */
+static int fake_device_fail;    /* so many more calls, then one fails; 0: none does */
+static int fake_device_follows; /* waits of one queue for another so far */
+static int fake_codec_calls;
+
+static int fake_turn(struct merr *err)
+{
+    return fake_device_fail > 0 && --fake_device_fail == 0 ? merr_set(err, -EIO, "the fake GPU failed") : 0;
+}
 
 static int fake_open(int ordinal, struct device_queue **ret, struct merr *err)
 {
-    (void)err;
+    if (fake_turn(err) < 0)
+        return -EIO;
     *ret = malloc(sizeof(**ret));
     (*ret)->ordinal = ordinal;
     return 0;
@@ -51,7 +63,8 @@ static int fake_alloc(struct device_queue *q, enum device_memory kind, size_t by
 {
     (void)q;
     (void)kind;
-    (void)err;
+    if (fake_turn(err) < 0)
+        return -EIO;
     *ret = malloc(bytes);
     return 0;
 }
@@ -66,7 +79,8 @@ static void fake_free(struct device_queue *q, enum device_memory kind, void *p)
 static int fake_copy(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err)
 {
     (void)q;
-    (void)err;
+    if (fake_turn(err) < 0)
+        return -EIO;
     memmove(dst, src, bytes);
     return 0;
 }
@@ -88,8 +102,7 @@ static int fake_fold(struct device_queue *q, const struct device_fold *f, struct
 static int fake_done(struct device_queue *q, struct merr *err)
 {
     (void)q;
-    (void)err;
-    return !fake_device_stuck;
+    return fake_turn(err) < 0 ? -EIO : !fake_device_stuck;
 }
 
 static int fake_wait(struct device_queue *q, struct merr *err)
@@ -102,7 +115,8 @@ static int fake_wait(struct device_queue *q, struct merr *err)
 static int fake_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
 {
     (void)q;
-    (void)err;
+    if (fake_turn(err) < 0)
+        return -EIO;
     *ret = malloc(1);
     return 0;
 }
@@ -116,8 +130,15 @@ static int fake_mark(struct device_queue *q, struct device_mark *m, struct merr 
 {
     (void)q;
     (void)m;
-    (void)err;
-    return 0;
+    return fake_turn(err);
+}
+
+static int fake_follow(struct device_queue *q, struct device_mark *m, struct merr *err)
+{
+    (void)q;
+    (void)m;
+    fake_device_follows++;
+    return fake_turn(err);
 }
 
 static int fake_reached(struct device_mark *m, struct merr *err)
@@ -127,11 +148,150 @@ static int fake_reached(struct device_mark *m, struct merr *err)
     return !fake_device_stuck;
 }
 
-static const struct device_ops fake_device = {.open = fake_open, .close = fake_close, .id = fake_id,
+/* --- codecs: the processor's ---------------------------------------------------------------------- */
+
+struct codec_cuda_report {
+    uint64_t tag;
+    uint32_t flags;
+    int code; /* of the first call that failed, and what follows */
+    struct codec_cuda_fault fault;
+    struct merr why;
+};
+
+static int fake_report_new(struct codec_cuda_report **ret, struct merr *err)
+{
+    if (fake_turn(err) < 0)
+        return -EIO;
+    *ret = calloc(1, sizeof(**ret));
+    return 0;
+}
+
+static void fake_report_free(struct codec_cuda_report *r)
+{
+    free(r);
+}
+
+static void fake_report_tag(struct codec_cuda_report *r, uint64_t tag)
+{
+    r->tag = tag;
+}
+
+/* Whether the call is made; after one that failed none is. */
+static bool fake_codec_runs(const struct codec_cuda_report *r)
+{
+    fake_codec_calls++;
+    return r->code == 0;
+}
+
+static void fake_codec_ran(struct codec_cuda_report *r, int code)
+{
+    size_t block = 0;
+
+    if (code == 0)
+        return;
+    (void)sscanf(r->why.text, "block %zu of", &block);
+    r->code = code;
+    r->fault = (struct codec_cuda_fault){.tag = r->tag, .block = block};
+}
+
+static int fake_encode(void *stream, const struct codec *c, const struct codec_site *site, enum codec_type type,
+                       const void *in, size_t count, void *block, struct codec_cuda_report *r, struct merr *err)
+{
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    if (fake_codec_runs(r))
+        r->flags |= codec_encode(c, site, type, in, count, block);
+    return 0;
+}
+
+static int fake_encode_difference(void *stream, const struct codec *c, const struct codec_site *site,
+                                  const float *master, enum codec_type type, const void *replica, size_t count,
+                                  void *block, struct codec_cuda_report *r, struct merr *err)
+{
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    if (fake_codec_runs(r))
+        r->flags |= codec_encode_difference(c, site, master, type, replica, count, block);
+    return 0;
+}
+
+static int fake_decode(void *stream, const struct codec *c, const void *block, size_t len, enum codec_type type,
+                       void *out, size_t count, struct codec_cuda_report *r, struct merr *err)
+{
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    if (fake_codec_runs(r))
+        fake_codec_ran(r, codec_decode(c, block, len, type, out, count, &r->flags, &r->why));
+    return 0;
+}
+
+static int fake_decode_add(void *stream, const struct codec *c, const void *block, size_t len, enum codec_type type,
+                           void *replica, size_t count, struct codec_cuda_report *r, struct merr *err)
+{
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    if (fake_codec_runs(r))
+        fake_codec_ran(r, codec_decode_add(c, block, len, type, replica, count, &r->flags, &r->why));
+    return 0;
+}
+
+static int fake_decode_reduce(void *stream, const struct codec *c, const struct codec_parts *parts,
+                              enum codec_type type, void *out, size_t count, struct codec_cuda_report *r,
+                              struct merr *err)
+{
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    if (fake_codec_runs(r))
+        fake_codec_ran(r, codec_decode_reduce(c, parts, type, out, count, &r->flags, &r->why));
+    return 0;
+}
+
+static int fake_decode_reduce_encode(void *stream, const struct codec *c, const struct codec_parts *parts,
+                                     const struct codec *to, const struct codec_site *site, void *block, size_t count,
+                                     struct codec_cuda_report *r, struct merr *err)
+{
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    if (fake_codec_runs(r))
+        fake_codec_ran(r, codec_decode_reduce_encode(c, parts, to, site, block, count, &r->flags, &r->why));
+    return 0;
+}
+
+static int fake_collect(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags,
+                        struct codec_cuda_fault *ret_fault, struct merr *err)
+{
+    int code = r->code;
+
+    (void)stream;
+    if (fake_turn(err) < 0)
+        return -EIO;
+    *ret_flags |= r->flags;
+    *ret_fault = r->fault;
+    if (code < 0)
+        (void)merr_set(err, code, "%s", r->why.text);
+    *r = (struct codec_cuda_report){.tag = r->tag};
+    return code;
+}
+
+static const struct codec_cuda fake_codecs = {
+    .report_new = fake_report_new, .report_free = fake_report_free, .report_tag = fake_report_tag,
+    .encode = fake_encode, .encode_difference = fake_encode_difference, .decode = fake_decode,
+    .decode_add = fake_decode_add, .decode_reduce = fake_decode_reduce,
+    .decode_reduce_encode = fake_decode_reduce_encode, .collect = fake_collect,
+};
+
+static const struct device_ops fake_device = {.codecs = &fake_codecs,
+                                              .open = fake_open, .close = fake_close, .id = fake_id,
                                               .native = fake_native, .holds = fake_holds, .alloc = fake_alloc,
                                               .free = fake_free, .copy = fake_copy, .fold = fake_fold,
                                               .done = fake_done, .wait = fake_wait, .mark_new = fake_mark_new,
-                                              .mark_free = fake_mark_free, .mark = fake_mark,
+                                              .mark_free = fake_mark_free, .mark = fake_mark, .follow = fake_follow,
                                               .reached = fake_reached};
 
 #endif

@@ -1,0 +1,394 @@
+/* Coded calls of ranks with GPUs, by NCCL and as messages, beside the processor's: the same bits, bytes and flags. */
+#include "tests/unit/test.h"
+
+#include "tests/unit/worker/fake_device.h"
+#include "tests/unit/worker/test_comm_team.inc"
+
+#include <math.h>
+
+#include "base/bf16.h"
+#include "worker/comm/coded.h"
+#include "worker/comm/world.h"
+
+uint64_t fake_nccl_bytes(void); /* fake_nccl.c */
+int fake_nccl_live(void);
+
+#define VALUES ((size_t)50000) /* of a vector: of 64 KiB and more, with tails */
+
+static const struct codec *named(const char *name)
+{
+    const struct codec *c = NULL;
+
+    assert_int_equal(codec_by_name(name, &c, NULL), 0);
+    return c;
+}
+
+/* What a call leaves in memory, which is filled the same each time. */
+struct result {
+    char *memory;
+    size_t bytes;
+    uint32_t flags;
+    uint64_t sent;
+};
+
+static float value(int member, size_t i)
+{
+    return sinf((float)i * 0.37f + (float)member) * (1 + (float)(i % 7));
+}
+
+static void fill(struct result *x, enum codec_type type, int member, size_t n)
+{
+    x->bytes = n * (type == CODEC_F32 ? 4 : 2);
+    x->memory = malloc(x->bytes);
+    for (size_t i = 0; i < n; i++) {
+        if (type == CODEC_F32)
+            ((float *)(void *)x->memory)[i] = value(member, i);
+        else
+            ((uint16_t *)(void *)x->memory)[i] = bf16_from_float(value(member, i));
+    }
+}
+
+/* Shares of unequal length, the last with a tail. */
+static void cut_unevenly(size_t *cut, int n)
+{
+    for (int i = 0; i < n; i++)
+        cut[i] = VALUES / (size_t)n / CODED_ALIGN * CODED_ALIGN * (size_t)i + (i > 0 ? CODED_ALIGN / 2 : 0);
+    cut[n] = VALUES;
+}
+
+typedef int (*call_fn)(struct comm_world *w, struct comm_group *g, struct result *x);
+
+static int sums_to_all(struct comm_world *w, struct comm_group *g, struct result *x)
+{
+    struct coded how = {.codec = named("r8"), .type = CODEC_BF16, .slice = 4096};
+
+    fill(x, how.type, comm_rank(w), VALUES);
+    GOOD(coded_all_reduce(g, &how, x->memory, VALUES, &x->flags, &err));
+    return 0;
+}
+
+static int sums_to_owners(struct comm_world *w, struct comm_group *g, struct result *x)
+{
+    struct coded how = {.codec = named("hs8"), .far = named("hs4"), .slice = 4096, .site = {.seed = 3, .step = 8}};
+    size_t cut[TEAM_MAX + 1];
+
+    cut_unevenly(cut, comm_size(w));
+    fill(x, how.type, comm_rank(w), VALUES);
+    GOOD(coded_reduce_scatter(g, &how, x->memory, cut, x->memory + cut[comm_rank(w)] * 4, &x->flags, &err));
+    return 0;
+}
+
+static int values_from_all(struct comm_world *w, struct comm_group *g, struct result *x)
+{
+    struct coded how = {.codec = named("t8"), .slice = 2048};
+    size_t cut[TEAM_MAX + 1];
+
+    cut_unevenly(cut, comm_size(w));
+    fill(x, how.type, comm_rank(w), VALUES);
+    if (comm_rank(w) == 1)
+        ((float *)(void *)x->memory)[cut[1] + 5] = NAN;
+    GOOD(coded_all_gather(g, &how, x->memory, cut, &x->flags, &err));
+    NEED(x->flags == CODEC_NONFINITE);
+    return 0;
+}
+
+static int differences(struct comm_world *w, struct comm_group *g, struct result *x)
+{
+    struct coded how = {.codec = named("qwd4"), .site = {.seed = 4}};
+    size_t cut[TEAM_MAX + 1], mine;
+    float *master;
+
+    cut_unevenly(cut, comm_size(w));
+    mine = cut[comm_rank(w) + 1] - cut[comm_rank(w)];
+    fill(x, how.type, 0, VALUES);
+    master = malloc(mine * sizeof(*master));
+    for (size_t i = 0; i < mine; i++)
+        master[i] = value(0, cut[comm_rank(w)] + i) + 1e-3f * value(9, i);
+    GOOD(coded_gather_differences(g, &how, master, x->memory, cut, &x->flags, &err));
+    free(master);
+    return 0;
+}
+
+/* From a to b: 20000·a + 999·b values. */
+static int trades(struct comm_world *w, struct comm_group *g, struct result *x)
+{
+    struct coded how = {.codec = named("g8"), .slice = 4096};
+    size_t out[TEAM_MAX], in[TEAM_MAX], room = 70000;
+    int n = comm_size(w), me = comm_rank(w);
+    const void *send[TEAM_MAX];
+    void *recv[TEAM_MAX];
+    struct result from;
+
+    fill(&from, how.type, me, room);
+    fill(x, how.type, 0, room * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        out[i] = 20000 * (size_t)me + 999 * (size_t)i;
+        in[i] = 20000 * (size_t)i + 999 * (size_t)me;
+        send[i] = from.memory;
+        recv[i] = x->memory + (size_t)i * room * sizeof(float);
+    }
+    GOOD(coded_all_to_all(g, &how, send, out, recv, in, &x->flags, &err));
+    free(from.memory);
+    return 0;
+}
+
+static const call_fn calls[] = {sums_to_all, sums_to_owners, values_from_all, differences, trades};
+
+static int measured(struct comm_world *w, struct comm_group *g, call_fn call, struct result *ret)
+{
+    uint64_t before = comm_bytes_sent(g);
+    int r;
+
+    *ret = (struct result){.flags = 0};
+    r = call(w, g, ret);
+    ret->sent = comm_bytes_sent(g) - before;
+    return r;
+}
+
+struct way {
+    int n;
+    enum team_way nodes;
+    bool shared;  /* all ranks on one GPU: no NCCL */
+    bool mixed;   /* the buffers of every other rank are the host's */
+};
+
+static int compare(struct team *t, struct comm_world *w)
+{
+    const struct way *way = t->arg;
+    struct comm_group *g = team_all(w, "dp");
+
+    for (size_t i = 0; i < COUNT(calls); i++) {
+        struct result by_host, by_gpu;
+        uint64_t moved;
+
+        fake_device_host = true;
+        NEED(measured(w, g, calls[i], &by_host) == 0);
+        NEED(fake_codec_calls == 0);
+        moved = fake_nccl_bytes();
+        fake_device_host = way->mixed && comm_rank(w) % 2;
+        NEED(measured(w, g, calls[i], &by_gpu) == 0);
+        NEED((fake_codec_calls > 0) == !fake_device_host);
+        NEED((fake_nccl_bytes() > moved) == (!way->shared && !way->mixed));
+        NEED(by_gpu.flags == by_host.flags && by_gpu.sent == by_host.sent);
+        NEED(memcmp(by_gpu.memory, by_host.memory, by_host.bytes) == 0);
+        fake_codec_calls = 0;
+        free(by_host.memory);
+        free(by_gpu.memory);
+    }
+    return 0;
+}
+
+static void coded_calls_have_the_processors_bits_bytes_and_flags_whichever_way_they_go(void **state)
+{
+    static const struct way way[] = {
+        {.n = 2}, {.n = 3}, {.n = 4, .nodes = TEAM_MIXED},
+        {.n = 2, .shared = true}, {.n = 4, .nodes = TEAM_MIXED, .shared = true},
+        {.n = 3, .mixed = true}, {.n = 3, .shared = true, .mixed = true},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(way); i++) {
+        struct team t;
+
+        team_init(&t, way[i].n, way[i].nodes);
+        t.device = &fake_device;
+        t.device_shared = way[i].shared;
+        t.arg = &way[i];
+        team_start(&t, compare);
+        team_wait(&t, 30000000);
+        for (int k = 0; k < t.n; k++)
+            assert_int_equal(t.exit_code[k], 0);
+        team_clear(&t);
+    }
+}
+
+/* Each hop of a slice by NCCL: NCCL's queue waits for what is coded, coding waits for what has come. */
+static int count_waits(struct team *t, struct comm_world *w)
+{
+    struct coded how = {.codec = named("r8"), .slice = 8192};
+    struct comm_group *g = team_all(w, "tp");
+    float *x = calloc(8192 * 6, sizeof(*x));
+    uint32_t flags = 0;
+
+    (void)t;
+    GOOD(coded_all_reduce(g, &how, x, 8192 * 6, &flags, &err)); /* 3 slices of a half each, two hops */
+    NEED(fake_device_follows == 3 * 2 * 2);
+    free(x);
+    return 0;
+}
+
+static void queues_wait_for_each_other_twice_a_hop(void **state)
+{
+    struct team t;
+
+    (void)state;
+    team_init(&t, 2, TEAM_SHM);
+    t.device = &fake_device;
+    team_start(&t, count_waits);
+    team_wait(&t, 20000000);
+    assert_int_equal(t.exit_code[0], 0);
+    assert_int_equal(t.exit_code[1], 0);
+    team_clear(&t);
+}
+
+/* --- what is wrong ------------------------------------------------------------------------------------------------ */
+
+/* Rank 1 does by hand what a member does in a call of one slice, and spoils its block. */
+static int spoil(struct comm_world *w, struct comm_group *g, const struct codec *c, enum comm_call op, size_t values)
+{
+    size_t bytes = codec_size(c, 1024);
+    struct wave v = {.req = g->req};
+    char *block = malloc(bytes), *got = malloc(bytes);
+    float *x = calloc(1024, sizeof(*x));
+    int r;
+
+    (void)codec_encode(c, NULL, CODEC_F32, x, 1024, block);
+    block[bytes - 12] = 99; /* | flags 4 | id … */
+    r = group_begin(g, op, 4 + CODEC_F32, codec_id(c), values * sizeof(float));
+    if (r == 0)
+        r = group_recv(g, &v, 0, 0, got, bytes);
+    if (r == 0)
+        r = group_send(g, &v, 0, 0, block, bytes);
+    if (r == 0)
+        r = group_wait(g, &v);
+    free(block);
+    free(got);
+    free(x);
+    GOOD(group_end(g, r, &err));
+    return 0;
+}
+
+static int damaged(struct team *t, struct comm_world *w)
+{
+    const bool sum = *(const bool *)t->arg;
+    struct comm_group *g = team_all(w, "dp");
+    struct coded how = {.codec = named("g8")};
+    const size_t cut[] = {0, 1024, 2048};
+    uint32_t flags = 0;
+    float x[2048] = {0};
+    struct merr why;
+    int r;
+
+    if (comm_rank(w) == 1)
+        return spoil(w, g, how.codec, sum ? COMM_CALL_REDUCE_SCATTER : COMM_CALL_ALL_GATHER, 2048);
+    r = sum ? coded_reduce_scatter(g, &how, x, cut, x, &flags, &why) : coded_all_gather(g, &how, x, cut, &flags, &why);
+    NEED(r == -EIO);
+    NEED(strstr(why.text, "'dp'") && strstr(why.text, "rank 1") && strstr(why.text, "codec g8"));
+    NEED(strstr(why.text, "id 99"));
+    return 0;
+}
+
+static void a_block_that_a_gpu_refuses_is_told_by_group_rank_and_codec(void **state)
+{
+    static const bool sum[] = {false, true};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(sum); i++) {
+        struct team t;
+
+        team_init(&t, 2, TEAM_SHM);
+        t.device = &fake_device;
+        t.device_shared = true;
+        t.arg = &sum[i];
+        team_start(&t, damaged);
+        team_wait(&t, 20000000);
+        assert_int_equal(t.exit_code[0], 0);
+        assert_int_equal(t.exit_code[1], 0);
+        team_clear(&t);
+    }
+}
+
+struct fault {
+    bool shared, stuck;
+    int fail;          /* which of rank 0's calls of the GPU */
+    const char *words; /* of rank 0's error */
+};
+
+static int reduce_with_a_fault(struct team *t, struct comm_world *w)
+{
+    const struct fault *f = t->arg;
+    struct coded how = {.codec = named("r8"), .slice = 8192};
+    struct comm_group *g = team_all(w, "tp");
+    float *x = calloc(VALUES, sizeof(*x));
+    struct merr err = {""};
+    uint32_t flags = 0;
+    int r;
+
+    fake_device_stuck = f->stuck;
+    fake_device_fail = comm_rank(w) == 0 ? f->fail : 0;
+    r = coded_all_reduce(g, &how, x, VALUES, &flags, &err);
+    if (r == 0)
+        r = coded_all_reduce(g, &how, x, VALUES, &flags, &err);
+    fake_device_fail = 0;
+    free(x);
+    if (r < 0) {
+        NEED(err.text[0] && fake_nccl_live() == 0);
+        NEED(comm_rank(w) > 0 || r == -ECONNRESET || strstr(err.text, f->words));
+        NEED(comm_barrier(g, NULL) == r); /* the world stays failed */
+    }
+    return -r;
+}
+
+static void run_fault(const struct fault *f, int exit_code[2])
+{
+    struct team t;
+
+    team_init(&t, 2, TEAM_SHM);
+    t.device = &fake_device;
+    t.device_shared = f->shared;
+    t.timeout_us = 700000;
+    t.arg = f;
+    team_start(&t, reduce_with_a_fault);
+    team_wait(&t, 20000000);
+    memcpy(exit_code, t.exit_code, 2 * sizeof(int));
+    team_clear(&t);
+}
+
+static void a_gpu_that_never_ends_its_work_ends_the_call(void **state)
+{
+    static const struct fault fault[] = {
+        {.shared = true, .stuck = true, .words = "the GPU of rank 0 did not code 'tp' for 700 ms"},
+        {.stuck = true, .words = "did not work for 700 ms"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(fault); i++) {
+        int exit_code[2];
+
+        run_fault(&fault[i], exit_code);
+        assert_true(exit_code[0] == ETIMEDOUT || exit_code[1] == ETIMEDOUT);
+        assert_true(exit_code[0] != 99 && exit_code[1] != 99);
+    }
+}
+
+static void each_call_of_a_gpu_may_fail_once_and_ends_the_call_with_words(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        int exit_code[2], n = 0;
+
+        do {
+            struct fault f = {.shared = shared, .fail = ++n, .words = "the fake GPU failed"};
+
+            run_fault(&f, exit_code);
+            assert_true(exit_code[0] == EIO || exit_code[0] == 0);
+            assert_true(exit_code[1] == 0 || exit_code[1] == ECONNRESET || exit_code[1] == ETIMEDOUT ||
+                        exit_code[1] == EIO);
+            n += n > 16 ? 8 : 0; /* the rest is more of the same */
+        } while (exit_code[0] != 0);
+        assert_true(n > 40);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(coded_calls_have_the_processors_bits_bytes_and_flags_whichever_way_they_go),
+        cmocka_unit_test(queues_wait_for_each_other_twice_a_hop),
+        cmocka_unit_test(a_block_that_a_gpu_refuses_is_told_by_group_rank_and_codec),
+        cmocka_unit_test(a_gpu_that_never_ends_its_work_ends_the_call),
+        cmocka_unit_test(each_call_of_a_gpu_may_fail_once_and_ends_the_call_with_words),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
