@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/try.h"
 #include "worker/comm/device.h"
 #include "worker/comm/direct.h"
 #include "worker/comm/world.h"
@@ -142,6 +143,21 @@ int world_wait(struct comm_world *w, struct comm_request *req)
     return req->done && !w->failed ? 0 : w->failed;
 }
 
+/* Fails when a member of g left in good order long ago: what it sent before may still be on its way to this GPU. */
+static int look_for_leavers(struct comm_group *g, struct world_vigil *v, int64_t now, const char *what)
+{
+    int i = 0;
+
+    while (i < g->n && !g->world->peers[g->rank[i]].bye)
+        i++;
+    if (i == g->n)
+        return 0;
+    if (!v->left_us)
+        v->left_us = now;
+    return now - v->left_us < CLOSE_US ? 0
+           : world_fail(g->world, -ECONNRESET, "rank %d left while the GPUs of '%s' %s", g->rank[i], g->name, what);
+}
+
 int world_watch(struct comm_group *g, struct world_vigil *v, const char *what)
 {
     struct comm_world *w = g->world;
@@ -158,10 +174,7 @@ int world_watch(struct comm_group *g, struct world_vigil *v, const char *what)
         v->looked_us = now;
         if (gone)
             return world_fail(w, -ECONNRESET, "rank %d is gone", gone->rank);
-        for (int i = 0; i < g->n; i++) {
-            if (w->peers[g->rank[i]].bye)
-                return world_fail(w, -ECONNRESET, "rank %d left while the GPUs of '%s' %s", g->rank[i], g->name, what);
-        }
+        TRY(look_for_leavers(g, v, now, what));
     }
     if (now >= v->deadline_us)
         return world_fail(w, -ETIMEDOUT, "the GPUs of '%s' did not %s for %lld ms: is a rank stopped?", g->name, what,

@@ -196,7 +196,7 @@ int world_wait(struct comm_world *w, struct comm_request *req); /* until it is d
 void world_abandon(struct comm_world *w); /* of a failed world: no buffer is read or written after */
 /* A wait for what is no request: zero at first. */
 struct world_vigil {
-    int64_t deadline_us, looked_us;
+    int64_t deadline_us, looked_us, left_us;
     unsigned looks;
 };
 /* One more look around while members of g do what; sleeps a little after some. 0, or the failure that ends the wait. */
