@@ -142,6 +142,7 @@ struct job_spec {
         bool sequence_parallel;
         int chunks; /* model chunks a pipeline rank, for interleaved; or SPEC_AUTO */
         enum recompute recompute;
+        struct spec_counts recompute_layers; /* of each stage, whose layers make again; not given: all */
     } parallel;
 
     struct {

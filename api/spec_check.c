@@ -265,6 +265,23 @@ static void check_layers(struct reading *r, int stages)
                    r->spec->train.model.layers);
 }
 
+/* As many numbers as there are stages, with a recompute that they are of. stages 0: not given. */
+static void check_recompute_layers(struct reading *r, int stages)
+{
+    static const char path[] = "/parallel/recompute_layers";
+    const struct job_spec *s = r->spec;
+    int n = s->parallel.recompute_layers.n;
+
+    if (n == 0 || !sound(r, path, "/parallel/recompute", NULL))
+        return;
+    if (s->parallel.recompute == RECOMPUTE_NONE || s->parallel.recompute == RECOMPUTE_AUTO)
+        faults_add(r->f, path, "are those that make activations again; want parallel.recompute 'selective' or 'full'");
+    else if (stages == 0)
+        faults_add(r->f, path, "are of pp x chunks stages, so both must be given, not \"auto\"");
+    else if (n != stages)
+        faults_add(r->f, path, "pp x chunks makes %d stages, got the layers of %d", stages, n);
+}
+
 /* Chunks, and what each holds. */
 static void check_pipeline(struct reading *r)
 {
@@ -290,6 +307,7 @@ static void check_pipeline(struct reading *r)
         check_layers(r, pp * chunks);
     else if (s->parallel.layers.n > 0)
         faults_add(r->f, "/parallel/layers", "are of pp x chunks stages, so both must be given, not \"auto\"");
+    check_recompute_layers(r, open ? 0 : pp * chunks);
 }
 
 static void check_parallel(struct reading *r)

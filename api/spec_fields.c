@@ -207,6 +207,10 @@ const struct field spec_fields[] = {
     {"/parallel/recompute", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.recompute), .words = recomputes, .def = "\"none\"",
      .help = "activations the backward pass makes again instead of keeping them, with the same results: selective, "
      "outputs of norms and activations; full, all but each block's input. Not with zb-h1"},
+    {"/parallel/recompute_layers", FIELD_COUNTS, SCOPE_TRAIN, AT(parallel.recompute_layers), .lo = 0, .hi = 1024,
+     .def = "[]",
+     .help = "how many layers of each of the pp x chunks stages recompute is for, in the model's order; the others "
+     "keep their activations. Empty: it is for all"},
     {"/compress/tp", FIELD_WORD, SCOPE_TRAIN, AT(compress.tp), .words = codecs_tp, .def = "\"none\"",
      .help = "codec of tensor-parallel messages"},
     {"/compress/pp", FIELD_WORD, SCOPE_TRAIN, AT(compress.pp), .words = codecs_pp, .def = "\"none\"",

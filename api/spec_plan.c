@@ -66,7 +66,7 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
     struct plan_wish w = {
         .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp, .pp = p->pp, .chunks = p->chunks,
         .cp = p->cp, .micro = micro_of(spec), .any_schedule = p->schedule == PIPELINE_AUTO,
-        .any_recompute = p->recompute == RECOMPUTE_AUTO, .n_layers = p->layers.n,
+        .any_recompute = p->recompute == RECOMPUTE_AUTO, .n_layers = p->layers.n, .n_remade = p->recompute_layers.n,
     };
 
     if (!w.any_schedule)
@@ -74,6 +74,7 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
     if (!w.any_recompute)
         w.recompute = (enum plan_recompute)p->recompute;
     memcpy(w.layers, p->layers.v, sizeof(w.layers));
+    memcpy(w.remade, p->recompute_layers.v, sizeof(w.remade));
     return w;
 }
 
@@ -82,10 +83,12 @@ struct plan_wish spec_plan_kept(const struct plan_shape *shape)
     struct plan_wish w = {
         .tp = shape->tp, .cp = shape->cp, .pp = shape->pp, .chunks = shape->chunks, .micro = shape->micro,
         .schedule = shape->schedule == SCHEDULE_ZB_H1 ? PLAN_ZB_H1 : shape->chunks > 1 ? PLAN_INTERLEAVED : PLAN_1F1B,
-        .recompute = shape->recompute, .n_layers = shape->n_layers,
+        .recompute = shape->recompute, .least_recompute = shape->n_remade > 0, .n_remade = shape->n_remade,
+        .n_layers = shape->n_layers,
     };
 
     memcpy(w.layers, shape->layers, sizeof(w.layers));
+    memcpy(w.remade, shape->remade, sizeof(w.remade));
     return w;
 }
 
@@ -134,31 +137,41 @@ static int word(const json_t *o, const char *key, const char *const *words)
     return -1;
 }
 
+/* A list of whole numbers from least to 1024. False: it is none, or longer than there may be stages. */
+static bool counts(const json_t *list, json_int_t least, uint16_t ret[PLAN_STAGES_MAX], int *ret_n)
+{
+    const json_t *v;
+    size_t i;
+
+    if (json_array_size(list) > PLAN_STAGES_MAX)
+        return false;
+    json_array_foreach(list, i, v) {
+        if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > 1024)
+            return false;
+        ret[i] = (uint16_t)json_integer_value(v);
+    }
+    *ret_n = (int)json_array_size(list);
+    return true;
+}
+
 int spec_plan_shape(const json_t *plan, struct plan_shape *ret)
 {
     static const char *const schedules[] = {"1f1b", "interleaved", "zb-h1", NULL};
     static const char *const recomputes[] = {"none", "selective", "full", NULL};
     const json_t *settled = json_object_get(plan, "settled"), *p = json_object_get(settled, "parallel");
     const json_t *batch = json_object_get(json_object_get(settled, "train"), "batch");
-    const json_t *layers = json_object_get(p, "layers"), *v;
     int schedule = word(p, "schedule", schedules), recompute = word(p, "recompute", recomputes);
     struct plan_shape s = {
         .tp = number(p, "tp", PLAN_RANKS_MAX), .pp = number(p, "pp", PLAN_RANKS_MAX),
         .dp = number(json_object_get(plan, "layout"), "dp", PLAN_RANKS_MAX),
         .cp = number(json_object_get(plan, "layout"), "cp", PLAN_RANKS_MAX),
         .chunks = number(p, "chunks", SCHEDULE_CHUNKS_MAX), .micro = number(batch, "micro", 1 << 20),
-        .n_layers = (int)json_array_size(layers),
     };
-    size_t i;
 
     if (!s.tp || !s.pp || !s.dp || !s.chunks || !s.micro || schedule < 0 || recompute < 0 ||
-        s.n_layers > PLAN_STAGES_MAX)
+        !counts(json_object_get(p, "layers"), 1, s.layers, &s.n_layers) ||
+        !counts(json_object_get(p, "recompute_layers"), 0, s.remade, &s.n_remade))
         return -EINVAL;
-    json_array_foreach(layers, i, v) {
-        if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > 1024)
-            return -EINVAL;
-        s.layers[i] = (uint16_t)json_integer_value(v);
-    }
     s.schedule = schedule == PIPELINE_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
     s.recompute = (enum plan_recompute)recompute;
     *ret = s;

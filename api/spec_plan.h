@@ -15,7 +15,8 @@ struct plan_facts spec_plan_facts(const struct job_spec *spec);
 struct plan_job spec_plan_job(const struct job_spec *spec);
 struct plan_wish spec_plan_wish(const struct job_spec *spec);
 
-/* The same for the rest of a job's life once a plan was chosen: all as in the shape but the number of replicas. */
+/* The same for the rest of a job's life once a plan was chosen: all as in the shape but the number of replicas, and of
+ * the blocks that make activations again, where the shape has that by stages, as few as the devices then ask for. */
 struct plan_wish spec_plan_kept(const struct plan_shape *shape);
 
 /* A plan as JSON (plan_print), new; NULL when memory is short. */

@@ -135,11 +135,15 @@ void plans_sites_changed(struct core *c)
 
 static struct plan_wish wish_of(const struct entry *e, const struct job_spec *spec)
 {
+    struct plan_wish wish = spec_plan_wish(spec);
     struct plan_shape shape;
+    bool any_recompute = wish.any_recompute;
 
-    if (e->open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0)
-        return spec_plan_kept(&shape); /* settled when it first started */
-    return spec_plan_wish(spec);
+    if (e->open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0) { /* settled when it first started */
+        wish = spec_plan_kept(&shape);
+        wish.least_recompute &= any_recompute;
+    }
+    return wish;
 }
 
 static void keep_shape(struct entry *e, const struct plan_shape *s)

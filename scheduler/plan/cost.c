@@ -180,7 +180,8 @@ static void stage_works(const struct plan_job *job, const struct plan_shape *sha
         last = d;
         plan_split_layers(&split, i, &begin, &end);
         ret[i] = (struct schedule_times){.f = (end - begin) * (p.f_s + 2 * p.sum_s + p.cp_s),
-                                         .i = (end - begin) * (p.f_s + 2 * (p.sum_s + p.cp_s) + remade_s(shape, &p)),
+                                         .i = (end - begin) * (p.f_s + 2 * (p.sum_s + p.cp_s)) +
+                                              plan_remade(shape, i, end - begin) * remade_s(shape, &p),
                                          .w = (end - begin) * p.f_s};
         if (i == 0)
             ret[i].f += p.sum_s;
@@ -225,11 +226,26 @@ double plan_exchange_bytes(const struct plan_job *job, const struct plan_shape *
     return ring_share(shape->dp) * (dp_bytes(job, weights) + dp_bytes(job, gradients));
 }
 
+/* The share of all blocks whose sums are taken again, too. */
+static double remade_share(const struct plan_job *job, const struct plan_shape *shape)
+{
+    struct plan_split split = plan_split_of(&job->model, shape);
+    int n = 0;
+
+    for (int i = 0; shape->recompute == PLAN_RECOMPUTE_FULL && i < split.stages; i++) {
+        int begin, end;
+
+        plan_split_layers(&split, i, &begin, &end);
+        n += plan_remade(shape, i, end - begin);
+    }
+    return (double)n / job->model.layers;
+}
+
 double plan_sums_bytes(const struct plan_job *job, const struct plan_shape *shape)
 {
     const struct plan_model *m = &job->model;
-    double rows = (double)plan_rows(job, shape);
-    int remade = shape->recompute == PLAN_RECOMPUTE_FULL, cp = plan_cp(shape);
+    double rows = (double)plan_rows(job, shape), remade = remade_share(job, shape);
+    int cp = plan_cp(shape);
     double block = (4 + 2 * remade) * 2 * ring_share(shape->tp) * rows * m->hidden +
                    (3 + remade) * ring_share(cp) * rows * travels_of(job, shape);
 
@@ -287,14 +303,15 @@ static double sums_of(const struct plan_job *job, const struct plan_shape *s, co
     struct plan_device d = plan_stage_device(site, s, r);
     struct pass p = pass_of(job, s, site, &d);
     struct plan_split split = plan_split_of(&job->model, s);
-    int remade = s->recompute == PLAN_RECOMPUTE_FULL;
     double sums = 0;
 
     for (int i = r; i < split.stages; i += s->pp) {
         int begin, end;
 
         plan_split_layers(&split, i, &begin, &end);
-        sums += (end - begin) * ((4 + 2 * remade) * p.sum_s + (3 + remade) * p.cp_s);
+        sums += (end - begin) * (4 * p.sum_s + 3 * p.cp_s);
+        if (s->recompute == PLAN_RECOMPUTE_FULL)
+            sums += plan_remade(s, i, end - begin) * (2 * p.sum_s + p.cp_s);
     }
     return sums;
 }
@@ -460,6 +477,53 @@ static void weigh_memory(const struct weighing *w, const struct plan_site *site,
         memory_of(w, r, &m);
         note_memory(&m, r, &d, o);
     }
+}
+
+/* Whether rank r has the memory when at most k blocks of each of its stages are made again. */
+static bool fits_remade(const struct weighing *w, const struct plan_site *site, int r, int k, struct plan_shape *shape)
+{
+    struct plan_device d = plan_stage_device(site, shape, r);
+    struct plan_memory m;
+
+    for (int i = r; i < shape->n_remade; i += shape->pp)
+        shape->remade[i] = (uint16_t)k;
+    memory_of(w, r, &m);
+    return d.memory_bytes == 0 || (double)plan_memory_all(&m) <= PLAN_ROOM * (double)d.memory_bytes;
+}
+
+int plan_remake_least(const struct plan_job *job, const struct plan_site *site, struct plan_shape *shape,
+                      struct merr *err)
+{
+    struct plan_split split;
+    struct weighing w;
+    int r = weighing_init(&w, job, shape, err), fits = 1;
+
+    if (r != 0)
+        return r;
+    split = plan_split_of(&job->model, shape);
+    shape->n_remade = split.stages;
+    for (r = 0; r < shape->pp && fits; r++) {
+        int low = 0, most = job->model.layers;
+
+        fits = fits_remade(&w, site, r, most, shape);
+        while (fits && low < most) { /* fewer than low are too few, most are enough */
+            int mid = (low + most) / 2;
+
+            if (fits_remade(&w, site, r, mid, shape))
+                most = mid;
+            else
+                low = mid + 1;
+        }
+        (void)fits_remade(&w, site, r, most, shape);
+    }
+    for (int i = 0; i < split.stages; i++) {
+        int begin, end;
+
+        plan_split_layers(&split, i, &begin, &end);
+        shape->remade[i] = (uint16_t)plan_remade(shape, i, end - begin);
+    }
+    weighing_clear(&w);
+    return fits;
 }
 
 static int weigh_time(const struct weighing *w, const struct plan_site *site, struct plan_option *o, struct merr *err)

@@ -91,6 +91,11 @@ void plan_stage_times(const struct plan_job *job, const struct plan_shape *shape
 int plan_weigh(const struct plan_job *job, const struct plan_shape *shape, const struct plan_site *site,
                struct plan_option *ret, struct merr *err);
 
+/* Let as few blocks of each stage as its rank's memory asks for make again what the shape's recomputation drops.
+ * Returns 1; 0: it does not fit even with all of them; or as plan_weigh. */
+int plan_remake_least(const struct plan_job *job, const struct plan_site *site, struct plan_shape *shape,
+                      struct merr *err);
+
 /* Memory of each of pp ranks of a pipeline. As plan_weigh. */
 int plan_stage_memory(const struct plan_job *job, const struct plan_shape *shape, struct plan_memory *ret,
                       struct merr *err);

@@ -139,16 +139,14 @@ static size_t dear(const struct rows *r, size_t h, const struct plan_cut *c)
            floats(r->trunk * h) + typed(r, r->all * c->parts * c->ffn);
 }
 
+/* Of a slot of a stage with so many blocks, remade of which make again what the kind of recomputation drops. */
 static size_t slot_floats(const struct rows *r, size_t h, const struct plan_cut *c, enum plan_recompute recompute,
-                          int layers)
+                          int layers, int remade)
 {
-    size_t n = 2 * floats(r->trunk * h), each = 0;
+    size_t n = (size_t)(layers + 1) * floats(r->trunk * h), whole = (size_t)(layers - remade);
+    size_t dears = recompute == PLAN_RECOMPUTE_FULL ? whole : (size_t)layers;
 
-    if (recompute == PLAN_RECOMPUTE_NONE)
-        each += cheap(r, h, c);
-    if (recompute != PLAN_RECOMPUTE_FULL)
-        each += dear(r, h, c);
-    return n + (size_t)layers * each + (size_t)(layers - 1) * floats(r->trunk * h);
+    return n + whole * cheap(r, h, c) + dears * dear(r, h, c);
 }
 
 /* With cp: keys and values of all its ranks, their gradients, and what travels of both; or of some heads all that
@@ -199,10 +197,11 @@ static uint64_t activations(const struct plan_job *job, const struct plan_shape 
     size_t h = job->model.hidden, n = scratch_floats(job, shape, rows, h, c);
 
     for (int i = 0; i < shape->chunks; i++) {
-        int begin, end;
+        int begin, end, stage = i * shape->pp + r;
 
-        plan_split_layers(&split, i * shape->pp + r, &begin, &end);
-        n += (size_t)slots[i] * slot_floats(rows, h, c, shape->recompute, end - begin);
+        plan_split_layers(&split, stage, &begin, &end);
+        n += (size_t)slots[i] * slot_floats(rows, h, c, shape->recompute, end - begin,
+                                            plan_remade(shape, stage, end - begin));
     }
     if (r == shape->pp - 1)
         n += head_floats(job, shape, rows, h, c);

@@ -13,13 +13,18 @@ static const char *schedule_name(const struct plan_shape *s)
 
 void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX])
 {
-    char pipe[48] = "", remake[32] = "", cp[24] = "";
+    char pipe[48] = "", remake[48] = "", cp[24] = "";
+    int remade = 0;
 
     if (s->pp > 1 && s->chunks > 1)
         (void)snprintf(pipe, sizeof(pipe), ", %s with %d chunks", schedule_name(s), s->chunks);
     else if (s->pp > 1)
         (void)snprintf(pipe, sizeof(pipe), ", %s", schedule_name(s));
-    if (s->recompute != PLAN_RECOMPUTE_NONE)
+    for (int i = 0; i < s->n_remade; i++)
+        remade += s->remade[i];
+    if (s->n_remade > 0)
+        (void)snprintf(remake, sizeof(remake), ", recompute %s of %d layers", recompute_names[s->recompute], remade);
+    else if (s->recompute != PLAN_RECOMPUTE_NONE)
         (void)snprintf(remake, sizeof(remake), ", recompute %s", recompute_names[s->recompute]);
     if (plan_cp(s) > 1)
         (void)snprintf(cp, sizeof(cp), " x cp %d", s->cp);
@@ -46,14 +51,21 @@ static void print_layers(const struct plan_split *split, struct buf *out)
     (void)buf_addstr(out, "]");
 }
 
+static void print_counts(const char *name, const uint16_t *v, int n, struct buf *out)
+{
+    if (n > 0)
+        (void)buf_printf(out, ",\"%s\":", name);
+    for (int i = 0; i < n; i++)
+        (void)buf_printf(out, "%c%d", i ? ',' : '[', v[i]);
+    (void)buf_addstr(out, n > 0 ? "]" : "");
+}
+
 int plan_print_settled(const struct plan_shape *s, struct buf *out)
 {
     (void)buf_printf(out, "{\"parallel\":{\"tp\":%d,\"pp\":%d,\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"",
                      s->tp, s->pp, schedule_name(s), s->chunks, recompute_names[s->recompute]);
-    if (s->n_layers > 0) {
-        (void)buf_addstr(out, ",\"layers\":");
-        print_layers(&(struct plan_split){.layers = 65536, .stages = s->n_layers, .given = s->layers}, out);
-    }
+    print_counts("layers", s->layers, s->n_layers, out);
+    print_counts("recompute_layers", s->remade, s->n_remade, out);
     (void)buf_printf(out, "},\"train\":{\"batch\":{\"micro\":%d}}}", s->micro);
     return buf_failed(out) ? -EMSGSIZE : 0;
 }

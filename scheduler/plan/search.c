@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,10 @@ static struct plan_shape shape_of(const struct search *s, const struct candidate
     if (s->wish->n_layers == c->pp * c->chunks && c->pp > 1) {
         shape.n_layers = s->wish->n_layers;
         memcpy(shape.layers, s->wish->layers, sizeof(shape.layers));
+    }
+    if (s->wish->n_remade == c->pp * c->chunks) {
+        shape.n_remade = s->wish->n_remade;
+        memcpy(shape.remade, s->wish->remade, sizeof(shape.remade));
     }
     return shape;
 }
@@ -204,6 +209,39 @@ static int weigh(const struct search *s, const struct plan_shape *shape, struct 
     return 0;
 }
 
+/* The shape with as few blocks made again as can be, by its kind of recomputation or, where it has none, by that which
+ * takes less time. Returns 1; 0: it does not fit, or takes longer than longest_s; or an error. */
+static int remake(const struct search *s, const struct plan_shape *shape, double longest_s, struct plan_option *ret,
+                  struct merr *err)
+{
+    int found = 0;
+
+    for (int kind = PLAN_RECOMPUTE_SELECTIVE; kind < PLAN_RECOMPUTES; kind++) {
+        struct plan_shape other = *shape;
+        struct plan_option o;
+        int r;
+
+        if (shape->recompute != PLAN_RECOMPUTE_NONE && (int)shape->recompute != kind)
+            continue;
+        other.recompute = (enum plan_recompute)kind;
+        other.n_remade = 0;
+        if (!plan_may_fit(s->job, &other, s->site, &o))
+            continue;
+        r = plan_remake_least(s->job, s->site, &other, err);
+        if (r == 1 && plan_cost_bound(s->job, &other, s->site) > longest_s)
+            continue;
+        if (r == 1)
+            r = plan_weigh(s->job, &other, s->site, &o, err) == 0 ? 1 : -ENOMEM;
+        if (r < 0)
+            return r;
+        if (r == 0 || o.cost.step_s > longest_s || (found && o.cost.step_s >= ret->cost.step_s))
+            continue;
+        *ret = o;
+        found = 1;
+    }
+    return found;
+}
+
 static int replica_of(const struct plan_option *o)
 {
     return o->shape.tp * plan_cp(&o->shape) * o->shape.pp;
@@ -253,20 +291,41 @@ static void fill_beaten(struct plan_option *all, int n, const struct search *s, 
         p->beaten[p->n_beaten++] = s->least;
 }
 
-/* Weigh a candidate. Returns 1 when it can be had, 0 when not. */
-static int try_candidate(struct search *s, const struct candidate *c, struct plan_option *o, struct plan_result *p,
-                         struct merr *err)
+/* As plan_weigh, but 0 when it does not fit, 1 when it does. */
+static int weigh_one(const struct search *s, const struct candidate *c, double longest_s, struct plan_option *o,
+                     struct merr *err)
 {
     struct plan_shape shape = shape_of(s, c);
-    int r = 0;
+    struct plan_option lacking;
+    int r;
 
+    if (s->wish->least_recompute) {
+        r = remake(s, &shape, INFINITY, o, err);
+        shape.n_remade = 0;
+        return r != 0 ? r : plan_weigh(s->job, &shape, s->site, o, err); /* what is lacking */
+    }
     if (plan_may_fit(s->job, &shape, s->site, o)) {
         r = weigh(s, &shape, o, err);
-        if (r != 0)
-            return r == -EINVAL ? 0 : r; /* given layers do not go with it */
-        if (o->fits)
-            return 1;
+        if (r != 0 || o->fits)
+            return r != 0 ? r : 1;
     }
+    if (!s->wish->any_recompute || c->recompute != PLAN_RECOMPUTE_NONE || c->schedule == PLAN_ZB_H1)
+        return 0;
+    lacking = *o;
+    r = remake(s, &shape, longest_s, o, err);
+    if (r == 0)
+        *o = lacking;
+    return r;
+}
+
+/* Weigh a candidate. Returns 1 when it can be had, 0 when not. */
+static int try_candidate(struct search *s, const struct candidate *c, double longest_s, struct plan_option *o,
+                         struct plan_result *p, struct merr *err)
+{
+    int r = weigh_one(s, c, longest_s, o, err);
+
+    if (r != 0)
+        return r == -EINVAL ? 0 : r; /* given layers do not go with it */
     p->unfit++;
     if (!s->any_unfit || lack_of(o) < lack_of(&s->least))
         s->least = *o;
@@ -283,9 +342,11 @@ static int weigh_all(struct search *s, struct plan_result *p, struct merr *err)
     if (!all)
         return merr_set(err, -ENOMEM, "no memory to weigh %d layouts", s->n);
     for (int i = 0; i < s->n && n < WEIGHED_MAX && r >= 0; i++) {
-        if (n > PLAN_BEATEN_MAX && s->v[i].bound_s > p->best.cost.step_s * ALIKE)
+        double longest_s = n > PLAN_BEATEN_MAX ? p->best.cost.step_s * ALIKE : INFINITY;
+
+        if (s->v[i].bound_s > longest_s)
             break;
-        r = try_candidate(s, &s->v[i], &all[n], p, err);
+        r = try_candidate(s, &s->v[i], longest_s, &all[n], p, err);
         if (r == 1 && (n == 0 || better(&all[n], &p->best)))
             p->best = all[n];
         n += r == 1;

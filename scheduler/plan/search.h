@@ -22,6 +22,9 @@ struct plan_wish { /* what the job's owner decided */
     bool any_schedule, any_recompute;
     enum plan_schedule schedule;
     enum plan_recompute recompute;
+    bool least_recompute; /* of as few blocks as the devices' memory asks for */
+    int n_remade;         /* of so many stages, given one by one, how many blocks recompute is for; 0: all */
+    uint16_t remade[PLAN_STAGES_MAX];
     int n_layers; /* of stages, given one by one; 0: none were */
     uint16_t layers[PLAN_STAGES_MAX];
 };

@@ -23,6 +23,13 @@ int plan_stage_ranks(const struct plan_shape *shape)
     return shape->tp * plan_cp(shape) * shape->dp;
 }
 
+int plan_remade(const struct plan_shape *shape, int stage, int blocks)
+{
+    if (shape->recompute == PLAN_RECOMPUTE_NONE)
+        return 0;
+    return shape->n_remade > 0 && shape->remade[stage] < blocks ? shape->remade[stage] : blocks;
+}
+
 struct layout plan_shape_layout(const struct plan_shape *shape)
 {
     return (struct layout){.tp = shape->tp, .pp = shape->pp, .cp = plan_cp(shape), .dp = shape->dp,

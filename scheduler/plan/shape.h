@@ -45,6 +45,8 @@ struct plan_shape {
     int micro;                   /* sequences a micro-batch; divides a virtual worker's */
     enum schedule_kind schedule; /* SCHEDULE_1F1B or SCHEDULE_ZB_H1 */
     enum plan_recompute recompute;
+    int n_remade;                /* pp · chunks, or 0: recompute is of all blocks. Else of so many of each stage, */
+    uint16_t remade[PLAN_STAGES_MAX]; /* and the others keep their activations */
     int n_layers;                /* pp · chunks, or 0: shared evenly, fewer where the head is */
     uint16_t layers[PLAN_STAGES_MAX];
 };
@@ -62,6 +64,9 @@ int plan_micro(int leaf_sequences, int length);
 int plan_cp(const struct plan_shape *shape);
 int plan_stage_ranks(const struct plan_shape *shape);
 size_t plan_rows(const struct plan_job *job, const struct plan_shape *shape);
+
+/* Blocks of a stage of so many that make their activations again. */
+int plan_remade(const struct plan_shape *shape, int stage, int blocks);
 
 /* The ranks of a shape. */
 struct layout plan_shape_layout(const struct plan_shape *shape);

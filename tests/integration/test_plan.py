@@ -52,6 +52,7 @@ def rank_memory(folder):
     {"tp": 1, "pp": 1},
     {"tp": 2, "pp": 2, "schedule": "interleaved", "chunks": 2, "recompute": "selective"},
     {"tp": 1, "pp": 4, "schedule": "zb-h1", "layers": [1, 1, 1, 1]},
+    {"tp": 2, "pp": 2, "recompute": "full", "recompute_layers": [2, 1]},
 ])
 def test_ranks_count_the_memory_that_was_planned(tmp_path, corpus, parallel):
     spec = specs.train(corpus, steps=5, devices=4)

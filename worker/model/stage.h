@@ -7,12 +7,12 @@
  * A stage with a cache generates instead: stage_decode() takes the next tokens of one sequence and keeps the keys and
  * values of all before them.
  *
- * Backward makes again what forward did not keep, by the same calls and so with the same bits. With cfg.recompute:
- * selective, the outputs of norms and activations; full, all but each block's input. With cfg.run, the blocks before
- * the last run of so many: only a run's input is kept, and the run is made again as a whole (Chen et al. 2016). With
- * cfg.some, each micro-batch has a plan of its own, made from its rows by a model that learns (Mimose 2022,
- * scheduler/sequence/mimose.h): the blocks of a slot keep at most cfg.keep_bytes; of the others first only what
- * selective makes again is dropped, then, of as many as must be, all.
+ * Backward makes again what forward did not keep, by the same calls and so with the same bits. With cfg.recompute, of
+ * all but the last cfg.kept blocks: selective, the outputs of norms and activations; full, all but each block's input.
+ * With cfg.run, the blocks before the last run of so many: only a run's input is kept, and the run is made again as a
+ * whole (Chen et al. 2016). With cfg.some, each micro-batch has a plan of its own, made from its rows by a model that
+ * learns (Mimose 2022, scheduler/sequence/mimose.h): the blocks of a slot keep at most cfg.keep_bytes; of the others
+ * first only what selective makes again is dropped, then, of as many as must be, all.
  *
  * A micro-batch is packed: documents one after the other, no row between them. stage_slot_layout() says how long each
  * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks
@@ -57,6 +57,7 @@ struct stage_cfg {
     enum cp_mode cp_mode;  /* ulysses: cp_size divides the model's kv_heads_local */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
     enum recompute recompute;
+    int kept;              /* blocks at the end that keep all in spite of it */
     int run;               /* blocks of a run, with recompute none; 0: no runs */
     bool some;             /* with recompute none and no runs */
     size_t keep_bytes;     /* of a slot, with some */

@@ -78,10 +78,15 @@ static bool in_run(const struct stage *st, int i)
     return st->cfg.run > 0 && i < (st->blocks - 1) / st->cfg.run * st->cfg.run;
 }
 
+static enum recompute recompute_of(const struct stage *st, int i)
+{
+    return i < st->blocks - st->cfg.kept ? st->cfg.recompute : RECOMPUTE_NONE;
+}
+
 /* Whether a slot has places for all of block i's activations. */
 static bool has_places(const struct stage *st, int i)
 {
-    return st->cfg.recompute != RECOMPUTE_FULL && !st->cfg.some && !in_run(st, i);
+    return recompute_of(st, i) != RECOMPUTE_FULL && !st->cfg.some && !in_run(st, i);
 }
 
 static void carve_slot(const struct stage *st, struct carve *c, struct stage_slot *slot)
@@ -105,8 +110,8 @@ static void carve_body(const struct stage *st, struct carve *c, struct block_sav
         *b = in_run(st, i) && st->run ? st->run[i % st->cfg.run] : st->again;
         if (!inside)
             b->x = i == 0 ? NULL : take(c, n); /* the first one's is the slot's */
-        b->again = in_run(st, i) ? AGAIN_RUN : (enum block_again)st->cfg.recompute;
-        if (has_places(st, i) && st->cfg.recompute == RECOMPUTE_NONE)
+        b->again = in_run(st, i) ? AGAIN_RUN : (enum block_again)recompute_of(st, i);
+        if (has_places(st, i) && recompute_of(st, i) == RECOMPUTE_NONE)
             carve_cheap(st, c, b);
         if (has_places(st, i))
             carve_dear(st, c, b);

@@ -1,6 +1,7 @@
 #include "worker/train/train.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,6 +101,20 @@ static enum kern_type type_of(const struct train *t)
     return t->spec->train.precision == PRECISION_BF16 ? KERN_BF16 : KERN_F32;
 }
 
+static int blocks_of(const struct train *t, int chunk)
+{
+    return t->params.chunk[chunk].end - t->params.chunk[chunk].begin;
+}
+
+/* Blocks of a chunk that recompute leaves out. */
+static int kept_of(const struct train *t, int chunk)
+{
+    const struct spec_counts *remade = &t->spec->parallel.recompute_layers;
+    int n = remade->n == t->split.stages ? remade->v[chunk * t->mesh->pp + t->mesh->pp_index] : INT_MAX;
+
+    return n < blocks_of(t, chunk) ? blocks_of(t, chunk) - n : 0;
+}
+
 static struct stage_cfg stage_config(struct train *t, int chunk)
 {
     bool all = strcmp(t->spec->memory.policy, "all") == 0;
@@ -109,7 +124,8 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
         .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
         .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .cp = t->cp, .cp_size = t->mesh->cp,
         .cp_index = t->mesh->cp_index, .cp_mode = t->spec->parallel.cp_mode,
-        .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .run = t->run_blocks,
+        .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .kept = kept_of(t, chunk),
+        .run = t->run_blocks,
         .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
         .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
         .length = t->length, .docs = train_batch_docs(t), .slots = t->slots[chunk],
@@ -118,11 +134,6 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
         .first = t->mesh->first && chunk == 0,
         .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
-}
-
-static int blocks_of(const struct train *t, int chunk)
-{
-    return t->params.chunk[chunk].end - t->params.chunk[chunk].begin;
 }
 
 /* What blocks may keep of the budget once the rest of the activations has its part, shared among all slots by their
@@ -353,6 +364,7 @@ static struct fit planned(struct train *t)
         s.some = false;
         if (!s.split)
             s.recompute = RECOMPUTE_FULL;
+        s.kept = 0;
         f.activations_least += stage_bytes(&s, i == 0);
     }
     f.rest = planned_rest(t, &f);

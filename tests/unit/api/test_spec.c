@@ -180,6 +180,12 @@ static void each_fault_is_named_where_it_is(void **state)
         {DOCUMENTS(",\"format\":\"tokens\"", ""), "/train/data/index", "is needed"},
         {DOCUMENTS(",\"index\":\"/i\"", ""), "/train/data/index", "format 'tokens'"},
         {TRAIN(SIZES, "},\"memory\":{\"policy\":\"mimose\""), "/memory/activation_budget_mib", "want one"},
+        {TRAIN(SIZES, "},\"parallel\":{\"recompute_layers\":[1]"), "/parallel/recompute_layers",
+         "'selective' or 'full'"},
+        {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"recompute\":\"full\",\"recompute_layers\":[1]"),
+         "/parallel/recompute_layers", "makes 2 stages"},
+        {TRAIN(SIZES, "},\"parallel\":{\"pp\":\"auto\",\"recompute\":\"full\",\"recompute_layers\":[1,1]"),
+         "/parallel/recompute_layers", "both must be given"},
         {TRAIN(SIZES, "},\"parallel\":{\"recompute\":\"full\"},\"memory\":{\"policy\":\"sqrt\""), "/memory/policy",
          "by itself"},
     };

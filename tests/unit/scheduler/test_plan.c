@@ -307,6 +307,52 @@ static void what_is_said_to_fit_leaves_room_on_every_rank(void **state)
     assert_true(fit > 10);
 }
 
+/* With one block fewer on any rank it does not fit, and with all of them it is no faster. */
+static void as_few_blocks_are_made_again_as_memory_asks_for(void **state)
+{
+    int some = 0;
+
+    (void)state;
+    for (seed = 2000; seed < 2100; seed++) {
+        struct plan_wish wish = {.tp = 1, .pp = 1 + (int)seed % 4, .chunks = 1, .any_recompute = true};
+        struct plan_shape all;
+        struct plan_option o;
+        struct plan_job job;
+        struct plan_site site;
+        struct plan_result p;
+
+        draws = 0;
+        draw_case(&job, &site);
+        job.length = job.model.context = 512;
+        site.group[0].device.memory_bytes = 0;
+        if (plan_search(&job, &wish, &site, &p, NULL) != 0)
+            continue;
+        wish.micro = p.best.shape.micro;
+        site.group[0].device.memory_bytes = plan_memory_all(&p.best.memory) * (uint64_t)(70 + draw(30)) / 100;
+        if (plan_search(&job, &wish, &site, &p, NULL) != 0 || p.best.shape.n_remade == 0)
+            continue;
+        some++;
+        all = p.best.shape;
+        all.n_remade = 0;
+        assert_int_equal(plan_weigh(&job, &all, &site, &o, NULL), 0);
+        assert_true(o.cost.step_s >= p.best.cost.step_s);
+        for (int r = 0; r < p.best.shape.pp; r++) {
+            struct plan_shape fewer = p.best.shape;
+            int most = 0;
+
+            for (int i = r; i < fewer.n_remade; i += fewer.pp)
+                most = fewer.remade[i] > most ? fewer.remade[i] : most;
+            for (int i = r; i < fewer.n_remade && most > 0; i += fewer.pp)
+                fewer.remade[i] = (uint16_t)(fewer.remade[i] < most ? fewer.remade[i] : most - 1);
+            assert_int_equal(plan_weigh(&job, &fewer, &site, &o, NULL), 0);
+            if (most > 0 && o.fits)
+                fail_msg("seed %u: rank %d could do with less", seed, r);
+        }
+    }
+    print_message("of 100 plans %d make some blocks again\n", some);
+    assert_true(some >= 3);
+}
+
 static void wishes_are_kept_and_the_impossible_is_named(void **state)
 {
     struct plan_job job = small_job();
@@ -404,6 +450,7 @@ int main(void)
         cmocka_unit_test(layers_are_shared_out_as_well_as_trying_all_ways),
         cmocka_unit_test(the_search_finds_what_trying_everything_finds),
         cmocka_unit_test(what_is_said_to_fit_leaves_room_on_every_rank),
+        cmocka_unit_test(as_few_blocks_are_made_again_as_memory_asks_for),
         cmocka_unit_test(wishes_are_kept_and_the_impossible_is_named),
         cmocka_unit_test(memory_that_is_short_makes_pipelines_or_recomputation),
         cmocka_unit_test(slow_stages_get_fewer_layers),

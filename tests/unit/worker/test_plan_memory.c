@@ -57,6 +57,9 @@ static void draw_layout(struct twin *t)
     s->pp = s->pp > t->job.model.layers ? t->job.model.layers : s->pp;
     s->chunks = s->pp == 1 || t->job.model.layers / s->pp < s->chunks ? 1 : s->chunks;
     s->schedule = s->recompute == PLAN_RECOMPUTE_NONE && draw(2) ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
+    s->n_remade = draw(2) ? s->pp * s->chunks : 0;
+    for (int i = 0; i < s->n_remade; i++)
+        s->remade[i] = (uint16_t)draw(5);
     s->micro = 1 << draw(2);
     t->job.virtual_workers = s->dp + draw(5);
     t->job.sequences = t->job.virtual_workers * s->micro * (1 + draw(3));
@@ -108,7 +111,10 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     m.optimizer = optim_bytes(&o);
     for (int i = 0; i < t->shape.chunks; i++) {
         struct stage_cfg s = {.model = &t->model, .params = &p, .type = type, .layers = chunk[i],
-                              .recompute = (enum recompute)t->shape.recompute, .micro = t->shape.micro,
+                              .recompute = (enum recompute)t->shape.recompute,
+                              .kept = chunk[i].end - chunk[i].begin -
+                                      plan_remade(&t->shape, i * t->shape.pp + r, chunk[i].end - chunk[i].begin),
+                              .micro = t->shape.micro,
                               .length = t->job.length / t->shape.cp, .cp_size = t->shape.cp,
                               .cp_mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG, .slots = slots[i],
                               .first = r == 0 && i == 0,

@@ -57,12 +57,12 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
 }
 
 /* The model's stage anew, with two slots. */
-static void stage_anew(struct model *m, bool split, enum kern_type type, enum recompute recompute)
+static void stage_anew(struct model *m, bool split, enum kern_type type, enum recompute recompute, int kept)
 {
     struct stage_cfg sc = {.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
                            .layers = m->p.chunk[0], .micro = MICRO, .length = LENGTH, .slots = 2, .first = true,
                            .last = true, .split = split, .type = type, .recompute = recompute,
-                           .matrices = m->rounded};
+                           .kept = kept, .matrices = m->rounded};
 
     stage_free(m->st);
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
@@ -230,7 +230,7 @@ static void a_backward_in_two_parts_gives_the_bits_of_a_whole_one(void **state)
                 (void)loss(&whole, whole.g);
                 assert_int_equal(stage_backward(whole.st, stage_slot(whole.st, 0), whole.g, NULL), 0);
             }
-            stage_anew(&parts, true, KERN_F32, RECOMPUTE_NONE);
+            stage_anew(&parts, true, KERN_F32, RECOMPUTE_NONE, 0);
             for (int i = 0; i < 2; i++) {
                 (void)loss_in(&parts, i, parts.g);
                 assert_int_equal(stage_backward_input(parts.st, stage_slot(parts.st, i), parts.g, NULL), 0);
@@ -275,11 +275,11 @@ static void what_is_made_again_has_the_same_bits(void **state)
 
         open_model(&m, all[i & 1], i & 2 ? 0.3 : 0);
         want = calloc(m.p.grad_n, sizeof(*want));
-        stage_anew(&m, false, type, RECOMPUTE_NONE);
+        stage_anew(&m, false, type, RECOMPUTE_NONE, 0);
         at = two_micros(&m);
         memcpy(want, m.g, m.p.grad_n * sizeof(*want));
-        for (int r = RECOMPUTE_SELECTIVE; r <= RECOMPUTE_FULL; r++) {
-            stage_anew(&m, false, type, (enum recompute)r);
+        for (int r = 2 * RECOMPUTE_SELECTIVE; r <= 2 * RECOMPUTE_FULL + 1; r++) { /* of all blocks, of all but one */
+            stage_anew(&m, false, type, (enum recompute)(r / 2), r % 2);
             assert_true(two_micros(&m) == at);
             assert_memory_equal(m.g, want, m.p.grad_n * sizeof(*want));
         }
@@ -301,10 +301,10 @@ static void gradients_in_bf16_are_near_those_in_f32(void **state)
 
         open_model(&m, all[f], 0);
         want = calloc(m.p.grad_n, sizeof(*want));
-        stage_anew(&m, false, KERN_F32, RECOMPUTE_NONE);
+        stage_anew(&m, false, KERN_F32, RECOMPUTE_NONE, 0);
         at = two_micros(&m);
         memcpy(want, m.g, m.p.grad_n * sizeof(*want));
-        stage_anew(&m, false, KERN_BF16, RECOMPUTE_NONE);
+        stage_anew(&m, false, KERN_BF16, RECOMPUTE_NONE, 0);
         assert_true(fabs(two_micros(&m) - at) < 5e-3 * at);
         for (int i = 0; i < m.p.n; i++) {
             const struct param *q = &m.p.v[i];
@@ -341,6 +341,8 @@ static void the_plan_of_memory_shrinks_with_what_is_made_again(void **state)
 
             bytes[type] = stage_bytes(&sc, true);
             assert_true(bytes[type] < last[type] && stage_bytes(&sc, false) < bytes[type]);
+            sc.kept = 1;
+            assert_true((stage_bytes(&sc, true) > bytes[type]) == (r != RECOMPUTE_NONE));
             last[type] = bytes[type];
         }
         assert_true(bytes[KERN_BF16] < bytes[KERN_F32]);
