@@ -57,7 +57,7 @@ class Page:
         def tried(_):
             try:
                 return check()
-            except StaleElementReferenceException:
+            except (StaleElementReferenceException, IndexError):  # not there, or not any more
                 return False
         return WebDriverWait(self.driver, seconds, poll_frequency=0.1).until(
             tried, f"{what}; the page says:\n{self.text()}")

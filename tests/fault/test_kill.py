@@ -116,7 +116,8 @@ def test_a_killed_process_changes_no_weight(tmp_path, corpus, undisturbed, victi
 @pytest.mark.parametrize("victim", ["server", "redis"])
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_no_acknowledged_job_is_lost_doubled_or_stuck(tmp_path, victim, number):
-    """Submits flow while the server or its Redis is killed; each carries a key, so asking again is safe."""
+    """Submits flow and jobs run while the server or its Redis is killed; each submit carries a key, so asking again is
+    safe, and each job runs once."""
     rng = random.Random(f"{SEED}-submit-{victim}-{number}")
     print(f"seed {SEED}")
     with Cluster(str(tmp_path), slots=2) as cluster:
@@ -132,7 +133,8 @@ def test_no_acknowledged_job_is_lost_doubled_or_stuck(tmp_path, victim, number):
             deadline = time.monotonic() + 30
             while True:
                 assert time.monotonic() < deadline, f"submit {i} is not taken"
-                status, body = cluster.request("POST", "/v1/jobs", specs.command("true", name=f"n{i}"),
+                spec = specs.command(f"echo n{i} >> {tmp_path}/ran", name=f"n{i}")
+                status, body = cluster.request("POST", "/v1/jobs", spec,
                                                headers={"Idempotency-Key": f"key-{i}"})
                 if status in (200, 201):
                     acknowledged[i] = body["id"]
@@ -143,6 +145,8 @@ def test_no_acknowledged_job_is_lost_doubled_or_stuck(tmp_path, victim, number):
         assert sorted(job["name"] for job in listed) == sorted(f"n{i}" for i in range(total))
         for job in acknowledged.values():
             assert cluster.wait(job, ["succeeded", "failed", "cancelled"], 120)["state"] == "succeeded"
+    ran = (tmp_path / "ran").read_text(encoding="ascii").split()
+    assert sorted(ran) == sorted(f"n{i}" for i in range(total))
 
 
 def test_ranks_run_on_while_the_server_is_down_and_report_afterwards(tmp_path, corpus, undisturbed):

@@ -1,0 +1,97 @@
+"""Commands, options, targets and files that README and docs/ name are there."""
+import glob
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from tests.cluster import BIN, ROOT
+
+PAGES = [os.path.relpath(p, ROOT) for p in
+         [*glob.glob(f"{ROOT}/*.md"), *glob.glob(f"{ROOT}/docs/*.md"), *glob.glob(f"{ROOT}/examples/*.md")]]
+
+
+def read(page):
+    with open(os.path.join(ROOT, page), encoding="utf-8") as f:
+        return f.read()
+
+
+def said(program, *args):
+    return subprocess.run([f"{BIN}/{program}", *args], capture_output=True, text=True, timeout=30, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def options():
+    """Options by command: "muster submit", "musterd", ..."""
+    found = {}
+    common, *commands = said("muster", "help", "--markdown").split("\n## ")
+    shared = set(re.findall(r"^- `(--[a-z-]+)", common, re.M))
+    for text in commands:
+        words = text.split("\n", 1)[0].split()
+        name = " ".join(w for w in words[:3] if re.fullmatch(r"[a-z]+", w))
+        found[name] = shared | set(re.findall(r"^- `(--[a-z0-9-]+)", text, re.M))
+    for program in ("musterd", "muster-agent"):
+        found[program] = set(re.findall(r"^  (--[a-z0-9-]+)", said(program, "--help"), re.M)) | {"--help", "--version"}
+    return found
+
+
+def code_of(text):
+    """Lines of shell blocks, joined where they go on, and what stands in backticks."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    lines = [line for block in blocks for line in re.sub(r"\\\n\s*", " ", block).splitlines()]
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return lines + [re.sub(r"\s+", " ", code) for code in re.findall(r"`([^`]+)`", prose)]
+
+
+def calls_of(line):
+    """The words of each call of a program of ours on a line."""
+    for part in re.split(r"[;|&]+|\$\(|\bsudo\b", line.split(" #")[0]):
+        try:
+            words = shlex.split(part.replace("…", " "))
+        except ValueError:
+            words = part.split()
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            words.pop(0)
+        if words and os.path.basename(words[0]) in ("muster", "musterd", "muster-agent"):
+            yield [os.path.basename(words[0]), *words[1:]]
+
+
+def command_of(words, options):
+    for n in (3, 2, 1):
+        if " ".join(words[:n]) in options:
+            return " ".join(words[:n])
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_the_docs_are_there_with_their_options(page, options):
+    for line in code_of(read(page)):
+        for words in calls_of(line):
+            if len(words) == 1 or (words[0] == "muster-agent" and words[1] in ("run", "shim")):
+                continue
+            if words[0] == "muster" and words[1] in ("--version", "--help"):
+                continue
+            command = command_of(words, options)
+            groups = {name.split()[1] for name in options if name.count(" ") == 2}
+            assert command or words[1] in groups, f"{page}: no such command: {line}"
+            if command:
+                used = {w.split("=")[0] for w in words if re.match(r"--[a-z]", w)}
+                assert used <= options[command], f"{page}: {command} takes no {used - options[command]}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_targets_and_pages_that_the_docs_name_are_there(page):
+    text = read(page)
+    targets = set()
+    for path in [f"{ROOT}/Makefile", *glob.glob(f"{ROOT}/mk/*.mk")]:
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                if re.match(r"[\w./ -]+:(?!=)", line):
+                    targets |= set(line.split(":")[0].split())
+    benches = {f"bench-{os.path.splitext(os.path.basename(p))[0]}" for p in glob.glob(f"{ROOT}/tests/bench/*")}
+    for target in re.findall(r"(?:^|&& )make (?:-\w+ )*([a-z][\w./-]*)", "\n".join(code_of(text)), re.M):
+        assert target in targets | benches, f"{page}: no target '{target}'"
+    for link in re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", text):
+        assert os.path.exists(os.path.join(ROOT, os.path.dirname(page), link)), f"{page}: {link}"
