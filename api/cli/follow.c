@@ -23,14 +23,15 @@ static int follow(struct cli *c, const char *path, client_event_fn *fn, void *ar
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* The fields of data that no words were found for. */
-static void print_data(const json_t *data)
+/* The fields of data that the words do not say. */
+static void print_data(const json_t *data, const char *words)
 {
     const char *key;
     const json_t *v;
 
     json_object_foreach((json_t *)data, key, v) {
-        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+        bool said = json_is_string(v) && strcmp(json_string_value(v), words) == 0;
+        char *text = said ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 
         if (text && strcmp(key, "type") != 0) {
             (void)printf(" %s=", key);
@@ -60,9 +61,11 @@ void follow_print_event(const json_t *e, bool brief)
                      *cli_state_colour(to) ? cli_colour("\033[0m") : "");
         cli_print_text(cli_str(json_object_get(e, "cause"), "text"));
     } else {
-        cli_print_text(cli_str(json_object_get(e, "cause"), "text"));
+        const char *words = cli_str(json_object_get(e, "cause"), "text");
+
+        cli_print_text(words);
         if (strcmp(type, "submitted") != 0)
-            print_data(d);
+            print_data(d, words);
     }
 }
 

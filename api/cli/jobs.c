@@ -102,7 +102,7 @@ static void print_jobs(json_t *jobs)
         cli_job_time(job, time);
         (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "user"), cli_str(job, "state"),
                                              cli_str(job, "kind"), priority, devices, progress, time,
-                                             cli_str(json_object_get(job, "reason"), "text")}, 10);
+                                             cli_job_why(job)}, 10);
     }
     cli_print_table_new(&table, rows);
 }
@@ -157,14 +157,15 @@ int jobs_list(struct cli *c)
 static void print_progress(const json_t *job)
 {
     const json_t *p = json_object_get(job, "progress"), *e = json_object_get(job, "eval");
-    char eta[CLI_DURATION_MAX];
+    bool runs = strcmp(cli_str(job, "state"), "running") == 0 && cli_real(p, "eta_s") > 0;
+    char eta[CLI_DURATION_MAX] = "";
 
-    if (json_is_object(p)) {
+    if (runs)
         cli_duration(cli_real(p, "eta_s"), eta);
-        (void)printf("progress      step %lld of %lld, loss %.4f, %.0f tokens/s%s%s\n", cli_int(p, "step"),
-                     cli_int(p, "steps"), cli_real(p, "loss"), cli_real(p, "tokens_per_s"),
-                     cli_real(p, "eta_s") > 0 ? ", still " : "", cli_real(p, "eta_s") > 0 ? eta : "");
-    }
+    if (json_is_object(p))
+        (void)printf("progress      step %lld of %lld, loss %.4f, %.0f tokens/s%s%s%s\n", cli_int(p, "step"),
+                     cli_int(p, "steps"), cli_real(p, "loss"), cli_real(p, "tokens_per_s"), runs ? ", " : "", eta,
+                     runs ? " left" : "");
     if (json_is_object(e))
         (void)printf("held out      loss %.4f at step %lld\n", cli_real(e, "loss"), cli_int(e, "step"));
 }

@@ -179,7 +179,7 @@ static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
         }
         (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
         (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), step, loss, rate, eta,
-                                             cli_str(json_object_get(job, "reason"), "text")}, 8);
+                                             cli_job_why(job)}, 8);
     }
     cli_print_table_new(&table, rows);
 }

@@ -133,6 +133,15 @@ void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX])
         (void)snprintf(out, CLI_DURATION_MAX, "-");
 }
 
+const char *cli_job_why(const json_t *job)
+{
+    const char *how = cli_str(json_object_get(job, "outcome"), "message");
+
+    if (strcmp(cli_str(job, "state"), "failed") == 0 && *how)
+        return how;
+    return cli_str(json_object_get(job, "reason"), "text");
+}
+
 /* --- tables -------------------------------------------------------------------------------------------- */
 
 /* Columns that text takes: characters, not bytes. */

@@ -69,7 +69,7 @@ function head(getJob) {
         facts.plan.parentElement.hidden = !plan?.predicted_step_ms;
         text(facts.plan, plan?.predicted_step_ms ? ui.planned(plan) : '–');
         const from = Date.parse(job.started_at ?? job.submitted_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
-        text(facts.time.previousSibling, !job.started_at ? 'Waiting for' : job.finished_at ? 'Took' : 'Running for');
+        text(facts.time.previousSibling, job.finished_at ? 'Took' : job.started_at ? 'Running for' : 'Waiting for');
         text(facts.time, !job.started_at && job.finished_at ? '–' : ui.duration((to - from) / 1000));
         const r = job.restarts ?? {}, all = (r.system ?? 0) + (r.node ?? 0) + (r.user ?? 0);
         text(facts.restarts, all ? `${all} (${['system', 'node', 'user'].filter((k) => r[k]).map((k) => `${r[k]} ${k}`).join(', ')})` : '0');

@@ -79,7 +79,8 @@ function card(node) {
             ...quarantine(node), gpuTable(node),
             list.length ? h('ul.plain-list', {}, list) : h('p.note', {}, node.state === 'ready' ? 'Idle.' : 'Nothing runs here.'),
             h('dl.facts', {}, ...[['Slots', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
-                ['Version', node.version], ['Last seen', ui.ago(node.last_seen)]]
+                ['Version', node.version], ['Last seen', ui.ago(node.last_seen)],
+                ...(node.state === 'draining' && node.drain_by ? [['To be left by', ui.when(node.drain_by)]] : [])]
                 .flatMap(([k, v]) => [h('dt', {}, k), h('dd', {}, v || '–')]))));
 }
 

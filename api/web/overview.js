@@ -29,8 +29,9 @@ function totals() {
             const all = [...store.jobs.values()];
             const rate = all.reduce((sum, j) => sum + (j.state === 'running' ? j.progress?.tokens_per_s ?? 0 : 0), 0);
             text(t.devices.value, `${c.slots.busy} / ${c.slots.total}`);
-            text(t.devices.note, Object.entries(c.classes ?? {}).map(([name, n]) => `${n.free} of ${n.total} ${name} free`)
-                .join(', '));
+            const away = store.nodes.filter((n) => n.state !== 'ready').flatMap((n) => n.slots).filter((s) => !s.job).length;
+            text(t.devices.note, [...Object.entries(c.classes ?? {}).map(([name, n]) => `${n.free} of ${n.total} ${name} free`),
+                away && `${away} on nodes that take no work`].filter(Boolean).join(', '));
             busy.set(c.slots.total ? c.slots.busy / c.slots.total : 0, 'running');
             text(t.running.value, ui.count((c.jobs.running ?? 0) + (c.jobs.starting ?? 0) + (c.jobs.rescaling ?? 0)));
             text(t.running.note, c.jobs.starting ? `${c.jobs.starting} starting` : '');

@@ -122,6 +122,8 @@ def test_a_failed_job_is_a_failed_command(cluster):
     spec = json.dumps(specs.command("echo last words; exit 3"))
     watched = run(cluster, "submit", "-", "--watch", stdin=spec, status=1)
     assert "failed (user): rank 0 on n1: ended with exit code 3\n  | last words" in watched.stderr
+    row = run(cluster, "list", "--state", "failed", "-n", "1").stdout.splitlines()[-1]
+    assert row.endswith("rank 0 on n1: ended with exit code 3")
     followed = run(cluster, "submit", "-", "--follow", stdin=spec, status=1)
     assert followed.stdout.endswith("[0] last words\n") and "exit code 3" in followed.stderr
     document = said(cluster, "submit", "-", "--watch", "-o", "json", stdin=spec, status=1)
