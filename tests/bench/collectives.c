@@ -2,7 +2,7 @@
  *
  * usage: collectives [--quick]. Two ranks, each in a network namespace of its own, joined by a veth pair that tc shapes
  * to 100 Mb/s, to 1 Gb/s and not at all; needs root. One JSON object a line (docs: README, benchmarks). Times
- * are medians of calls taken in turn: raw, coded, and as auto chose.
+ * are medians of calls taken in turn, three at least and as many as two seconds hold: raw, coded, and as auto chose.
  */
 #include <errno.h>
 #include <poll.h>
@@ -24,7 +24,9 @@
 #include "worker/comm/coded.h"
 #include "worker/comm/wire.h"
 
-#define TIMES_MAX 9
+#define ROUNDS_MIN 3
+#define ROUNDS_MAX 400
+#define ENOUGH_MS 2000
 
 extern char **environ;
 
@@ -132,35 +134,43 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int time_op(struct bench *b, const struct op *op, int times, double ms[WAYS], struct merr *err)
+/* How long the slower rank takes for a call: the same number on both. */
+static int time_call(struct bench *b, const struct op *op, enum way way, double *ret_ms, struct merr *err)
 {
-    double took[WAYS][TIMES_MAX];
+    int64_t began;
+    int r;
 
-    for (int k = -1; k < times; k++) { /* one to warm up */
-        for (enum way w = RAW; w < (op->automatic ? WAYS : AUTO); w++) {
-            int64_t began;
-            double t;
-            int r;
+    fill(b);
+    r = comm_barrier(b->g, err);
+    began = clock_mono_us();
+    if (r == 0)
+        r = op->run(b, way, err);
+    *ret_ms = (double)(clock_mono_us() - began) * 1e-3;
+    return r < 0 ? r : comm_all_reduce(b->g, ret_ms, 1, COMM_F64, COMM_MAX, err);
+}
 
-            fill(b);
-            r = comm_barrier(b->g, err);
-            began = clock_mono_us();
-            if (r == 0)
-                r = op->run(b, w, err);
-            t = (double)(clock_mono_us() - began) * 1e-3;
-            if (r == 0)
-                r = comm_all_reduce(b->g, &t, 1, COMM_F64, COMM_MAX, err);
-            if (r < 0)
-                return r;
-            if (k >= 0)
-                took[w][k] = t;
+/* Medians of calls taken in turn, each way first as often as last, after a round that warms up. Where calls are short
+ * there are many: a median of a few differs from another of the same calls by more than auto may. */
+static int time_op(struct bench *b, const struct op *op, bool quick, double ms[WAYS], struct merr *err)
+{
+    static double took[WAYS][ROUNDS_MAX];
+    const size_t ways = op->automatic ? WAYS : AUTO, least = quick ? 1 : ROUNDS_MIN;
+    double spent = 0;
+    size_t n = 0;
+    int r = 0;
+
+    for (size_t w = 0; w < ways && r == 0; w++)
+        r = time_call(b, op, (enum way)w, &ms[w], err);
+    for (; r == 0 && (n < least || (!quick && spent < ENOUGH_MS && n < ROUNDS_MAX)); n++)
+        for (size_t i = 0, w = n % ways; i < ways && r == 0; i++, w = (w + 1) % ways) {
+            r = time_call(b, op, (enum way)w, &took[w][n], err);
+            spent += took[w][n];
         }
+    for (size_t w = 0; w < ways && r == 0; w++) {
+        qsort(took[w], n, sizeof(took[w][0]), by_value);
+        ms[w] = took[w][n / 2];
     }
-    for (enum way w = RAW; w < (op->automatic ? WAYS : AUTO); w++) {
-        qsort(took[w], (size_t)times, sizeof(took[w][0]), by_value);
-        ms[w] = took[w][times / 2];
-    }
-    return 0;
+    return r;
 }
 
 /* The way auto goes may be the better one though its own calls took longer than those of the same way: the choice has a
@@ -220,7 +230,7 @@ static int run_ops(struct comm_world *w, const struct link *l, bool quick, struc
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]) && r == 0; i++) {
         double ms[WAYS];
 
-        r = time_op(&b, &ops[i], quick ? 1 : l->rate && l->rate[3] == 'm' ? 3 : TIMES_MAX, ms, err);
+        r = time_op(&b, &ops[i], quick, ms, err);
         if (r == 0 && comm_rank(w) == 0)
             print(&ops[i], l, ms, wire_coded(ops[i].run == tp ? b.tp[AUTO] : b.dp[AUTO]) ? CODED : RAW);
     }
