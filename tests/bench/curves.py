@@ -8,7 +8,6 @@ one rank's losses; where they have others, runs of different versions have been 
 """
 import argparse
 import json
-import math
 import os
 import shutil
 import sys
@@ -16,13 +15,14 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+from tests.bench import svg  # noqa: E402  # pylint: disable=wrong-import-position
 from tests.integration import ranks  # noqa: E402  # pylint: disable=wrong-import-position
 
 LAYOUTS = {"1": {}, "tp2": {"tp": 2}, "pp2": {"pp": 2}, "dp2": {"dp": 2}}
 PRECISIONS = ("f32", "bf16")
 COLOURS = {"f32": "#0f766e", "bf16": "#b45309"}
 DASHES = {"1": "", "tp2": "7 3", "pp2": "2 3", "dp2": "10 3 2 3"}
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, GAP, BELOW = 900, 640, 60, 20, 50, 50, 160
+WIDTH, HEIGHT, TOP, GAP, BELOW = 900, 640, 50, 50, 160
 
 
 def spec(corpus, precision, steps, layout):
@@ -61,70 +61,40 @@ def smooth(values, width):
     return [(i + width / 2, sum(values[i:i + width]) / width) for i in range(0, len(values) - width + 1, width)]
 
 
-def path(points, at):
-    return "M" + "L".join("%.1f %.1f" % at(x, y) for x, y in points)
-
-
-def frame(lines, title, top, height, span, steps, marks):
-    """A chart's frame; its function from (step, value) to a place. span: the least and the greatest value."""
-    low, high = span
-
-    def at(x, y):
-        return (LEFT + x / steps * (WIDTH - LEFT - RIGHT), top + (high - y) / (high - low) * height)
-
-    lines.append('<text x="%d" y="%d" font-weight="600">%s</text>' % (LEFT, top - 10, title))
-    for mark in marks:
-        x, y = at(0, mark)
-        lines.append('<path d="M%.1f %.1fH%d" stroke="#8886" fill="none"/>' % (x, y, WIDTH - RIGHT))
-        lines.append('<text x="%d" y="%.1f" text-anchor="end">%g</text>' % (LEFT - 6, y + 4, mark))
-    for step in range(0, steps + 1, max(1, steps // 4)):
-        x, y = at(step, low)
-        lines.append('<text x="%.1f" y="%d" text-anchor="middle">%d</text>' % (x, y + 15, step))
-    return at
-
-
-def marks_around(values, apart):
-    """Multiples of `apart` from below all values to above them."""
-    first, last = math.floor(min(values) / apart), math.ceil(max(values) / apart)
-    return [n * apart for n in range(first, max(last, first + 1) + 1)]
-
-
-def chart(lines, title, top, height, curves, apart, steps):
-    """curves: {name: [(step, value)]}."""
-    marks = marks_around([y for points in curves.values() for _, y in points], apart)
-    at = frame(lines, title, top, height, (marks[0], marks[-1]), steps, marks)
-    for name, points in curves.items():
-        lines.append('<path d="%s" %s/>' % (path(points, at), style(name)))
-
-
 def style(name):
     precision, layout = name.split("-")
     return 'fill="none" stroke="%s" stroke-width="1.4" stroke-dasharray="%s"' % (COLOURS[precision], DASHES[layout])
 
 
-def picture(runs, steps):
+def chart(picture, title, top, height, curves, apart, steps):
+    """curves: {name: [(step, value)]}."""
+    marks = svg.marks_around([y for points in curves.values() for _, y in points], apart)
+    at = picture.chart(title, top, height, marks, steps, {n: n for n in range(0, steps + 1, max(1, steps // 4))})
+    for name, points in curves.items():
+        picture.line([at(x, y) for x, y in points], style(name))
+
+
+def draw(runs, steps, path):
     """All curves above; below how far each is from f32 on one rank."""
     width = max(1, steps // 100)
-    lines = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" '
-             'fill="#777">' % (WIDTH, HEIGHT)]
+    picture = svg.Picture(WIDTH, HEIGHT,
+                          "small on the quickstart's text, %d steps; in the legend the final held-out loss" % steps)
     high = HEIGHT - TOP - GAP - BELOW - 70
-    chart(lines, "training loss, nats a byte (means of %d steps)" % width, TOP, high,
+    chart(picture, "training loss, nats a byte (means of %d steps)" % width, TOP, high,
           {name: smooth(run["loss"], width) for name, run in runs.items()}, 0.5, steps)
     if "f32-1" in runs:
         first = runs["f32-1"]["loss"]
-        chart(lines, "less that of f32 on one rank", TOP + high + GAP, BELOW,
+        chart(picture, "less that of f32 on one rank", TOP + high + GAP, BELOW,
               {name: smooth([a - b for a, b in zip(run["loss"], first)], width) for name, run in runs.items()},
               0.01, steps)
-    x, y = LEFT, HEIGHT - 30
+    x, y = svg.LEFT, HEIGHT - 30
     for name, run in runs.items():
         precision, layout = name.split("-")
-        lines.append('<path d="M%d %dh30" %s/><text x="%d" y="%d">%s, %s: %.4f</text>' % (
-            x, y, style(name), x + 36, y + 4, precision, "1 rank" if layout == "1" else layout[:2] + "=2",
-            run["held_out"][-1]))
-        x, y = (x + 205, y) if x + 400 < WIDTH else (LEFT, y + 20)
-    lines.append('<text x="%d" y="20" font-size="15" font-weight="600">small on the quickstart\'s text, %d steps; '
-                 'in the legend the final held-out loss</text>' % (LEFT, steps))
-    return "\n".join(lines + ["</svg>"]) + "\n"
+        picture.line([(x, y), (x + 30, y)], style(name))
+        picture.words(x + 36, y + 4, "%s, %s: %.4f" % (precision, "1 rank" if layout == "1" else layout[:2] + "=2",
+                                                       run["held_out"][-1]))
+        x, y = (x + 205, y) if x + 400 < WIDTH else (svg.LEFT, y + 20)
+    picture.write(path)
 
 
 def strayed(runs):
@@ -154,8 +124,7 @@ def main():
         runs = {n: runs[n] for n in names if n in runs}
         with open(data, "w", encoding="ascii") as f:
             f.write("{\n" + ",\n".join('"%s": %s' % (n, json.dumps(r)) for n, r in runs.items()) + "\n}\n")
-    with open(os.path.join(o.docs, "images", "curves.svg"), "w", encoding="ascii") as f:
-        f.write(picture(runs, o.steps))
+    draw(runs, o.steps, os.path.join(o.docs, "images", "curves.svg"))
     for name in strayed(runs):
         print("%s has other losses than one rank" % name)
     sys.exit(1 if strayed(runs) else 0)
