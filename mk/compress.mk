@@ -12,6 +12,10 @@ CFLAGS_compress/huffman.c := $(if $(SANITIZE),,-O3)
 bench-real-values: all $(BUILD)/bench/compress  ## codecs on gradients and activations of a real run (REAL_FLAGS=--quick)
 	@MUSTER_BUILD=$(abspath $(BUILD)) $(PYTHON) tests/bench/real_values.py $(REAL_FLAGS)
 
+.PHONY: codec-pictures
+codec-pictures: $(BUILD)/bench/compress  ## the pictures of docs/compression.md, with errors measured anew
+	@$< --only errors | $(PYTHON) tests/bench/codec_pictures.py
+
 # Its benchmark needs nothing above it.
 $(BUILD)/bench/compress: $(BUILD)/obj/tests/bench/compress.o $(call libs_of,compress)
 	@mkdir -p $(@D)

@@ -34,7 +34,7 @@ struct bench {
     const struct codec *c;
     enum codec_type type;
     struct chunk_coder *coder;
-    const char *bf16_file, *values, *only; /* only: the speed of this codec, or plane, and nothing else */
+    const char *bf16_file, *values, *only; /* only: this codec's speed or one kind of rows, and nothing else */
 };
 
 typedef void (*bench_fn)(struct bench *b);
@@ -577,7 +577,7 @@ int main(int argc, char **argv)
         bench_values(&b);
     else
         bench_speed(&b);
-    if (!b.only && !b.values)
+    if (!b.values && (!b.only || !strcmp(b.only, "errors")))
         bench_errors(&b);
     if (!b.values && (!b.only || !strcmp(b.only, "plane")))
         bench_lossless(&b);
