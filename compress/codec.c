@@ -121,51 +121,86 @@ int codec_is_stochastic(const struct codec *c)
 
 /* --- which code runs --------------------------------------------------------------------------------------------- */
 
-/* What group_avx2.c is built for. */
+/* What group_avx512.c and group_avx2.c are built for: does the processor have it, and the system keep its registers? */
+#ifdef __x86_64__
+static int has_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
 static int has_avx2(void)
 {
-#ifdef __x86_64__
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return 0;
-#endif
 }
+#endif
 
-static const struct group_ops *fastest(void)
+static int always(void)
 {
-#ifdef __x86_64__
-    if (has_avx2())
-        return &group_avx2;
-#endif
-    return NULL;
+    return 1;
 }
 
-enum { PATH_FASTEST, PATH_PLAIN };
-static atomic_int path_wanted = PATH_FASTEST;
+/* The fastest first. */
+static const struct path {
+    const char *name;
+    const struct group_ops *ops; /* NULL: the twin */
+    int (*is_here)(void);
+} paths[] = {
+#ifdef __x86_64__
+    { "avx512", &group_avx512, has_avx512 },
+    { "avx2", &group_avx2, has_avx2 },
+#endif
+    { "plain", NULL, always },
+};
+
+#define PATHS_LEN (sizeof(paths) / sizeof(paths[0]))
+#define FASTEST PATHS_LEN
+
+static atomic_size_t path_wanted = FASTEST; /* an index of paths */
 
 int codec_use(const char *path)
 {
-    if (path && !strcmp(path, "plain")) {
-        atomic_store(&path_wanted, PATH_PLAIN);
-    } else if (!path || (!strcmp(path, "avx2") && has_avx2())) {
-        atomic_store(&path_wanted, PATH_FASTEST);
-    } else {
-        return -EINVAL;
+    size_t i = 0;
+
+    if (!path) {
+        atomic_store(&path_wanted, FASTEST);
+        return 0;
     }
+    while (i < PATHS_LEN && strcmp(paths[i].name, path))
+        i++;
+    if (i == PATHS_LEN || !paths[i].is_here())
+        return -EINVAL;
+    atomic_store(&path_wanted, i);
     return 0;
+}
+
+static const struct path *path_in_use(void)
+{
+    size_t i = atomic_load_explicit(&path_wanted, memory_order_relaxed);
+
+    if (i == FASTEST)
+        for (i = 0; !paths[i].is_here(); i++)
+            ;
+    return &paths[i];
 }
 
 /* The functions to call, or NULL: the twin. */
 static const struct group_ops *ops_in_use(void)
 {
-    return atomic_load_explicit(&path_wanted, memory_order_relaxed) == PATH_PLAIN ? NULL : fastest();
+    return path_in_use()->ops;
 }
 
 const char *codec_path(void)
 {
-    const struct group_ops *ops = ops_in_use();
+    return path_in_use()->name;
+}
 
-    return ops ? ops->name : "plain";
+const char *codec_path_at(size_t i)
+{
+    for (size_t at = 0; at < PATHS_LEN; at++)
+        if (paths[at].is_here() && i-- == 0)
+            return paths[at].name;
+    return NULL;
 }
 
 /* --- layout ------------------------------------------------------------------------------------------------------ */

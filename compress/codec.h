@@ -20,7 +20,7 @@
  * a scale can express (about 3e37). A run of zeros decodes to zeros.
  *
  * Reductions add in f32 in the order of the blocks, so equal input gives equal bits. Everything here gives the same
- * bits with and without AVX2. Nothing here keeps state: any thread may code anything at any time.
+ * bits with AVX-512, with AVX2 and without. Nothing here keeps state: any thread may code anything at any time.
  */
 #ifndef MUSTER_COMPRESS_CODEC_H
 #define MUSTER_COMPRESS_CODEC_H
@@ -107,11 +107,14 @@ uint32_t codec_encode_difference(const struct codec *c, const struct codec_site 
 int codec_decode_add(const struct codec *c, const void *block, size_t len, enum codec_type type, void *replica,
                      size_t count, uint32_t *ret_flags, struct merr *err);
 
-/* Which code runs from now on: "plain", "avx2", or NULL for the fastest here. For tests and benchmarks.
+/* Which code runs from now on: "plain", "avx2", "avx512", or NULL for the fastest here. For tests and benchmarks.
  * -EINVAL: no such path on this processor. */
 int codec_use(const char *path);
 
 /* Name of the path in use. */
 const char *codec_path(void);
+
+/* The i-th path of this processor, the fastest first and "plain" last, or NULL behind it. */
+const char *codec_path_at(size_t i);
 
 #endif

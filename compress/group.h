@@ -1,4 +1,4 @@
-/* group - the coding of one group of values, plain and for AVX2 with the same bits; only codec.c and tests call it
+/* group - the coding of one group of values, plain and by vectors with the same bits; only codec.c and tests call it
  *
  * Coefficients are what a codec quantises: for r* and t8* the orthonormal transform H v / sqrt(n) (r*: of the values
  * with random signs), for hs* H v / 32 on every run of 32 values, else the values themselves.
@@ -30,7 +30,8 @@ struct group_ops {
                     uint8_t *codes, uint8_t *scales);
 };
 
-extern const struct group_ops group_avx2; /* only where the processor has AVX2 and FMA */
+extern const struct group_ops group_avx2;   /* only where the processor has AVX2 and FMA */
+extern const struct group_ops group_avx512; /* only where it has AVX-512 F, BW, DQ and VL */
 
 /* --- the twin: groups of any length up to c->group, any numbers ----------------------------------------------- */
 

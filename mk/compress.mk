@@ -1,6 +1,8 @@
-# Codecs. The loops for AVX2 are built for it where the processor family has it; codec.c asks the processor before it calls
-# them. A contracted multiply-add would round once less than the plain twin: only where a product is exact is there one.
-CFLAGS_compress/group_avx2.c := -O3 $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
+# Codecs. The loops of group_body.h are built for each width where the processor family has it; codec.c asks the processor
+# before it calls them. A contracted multiply-add would round once less than the plain twin: only where a product is exact
+# is there one.
+CFLAGS_compress/group_avx2.c   := -O3 $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
+CFLAGS_compress/group_avx512.c := -O3 $(if $(filter x86_64,$(shell uname -m)),-mavx512f -mavx512bw -mavx512dq -mavx512vl)
 
 # Byte planes, raw values and Huffman codes are worth what -O2 leaves off: PLANE is twice as fast.
 CFLAGS_compress/codec.c := $(if $(SANITIZE),,-O3)

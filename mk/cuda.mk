@@ -36,7 +36,7 @@ cuda_cu := $(wildcard compress/cuda/*.cu worker/kernels/cuda/*.cu)
 cuda_c  := $(wildcard compress/cuda/*.c worker/kernels/cuda/*.c)
 # Of the folders below, what the library calls: it has copies of its own, and shows one symbol.
 cuda_shared := base/merr.c base/philox.c base/philox_avx2.c compress/codec.c compress/group_plain.c \
-               compress/group_avx2.c
+               compress/group_avx2.c compress/group_avx512.c
 CUDA_CFLAGS = $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden
 
 ifneq ($(NVCC),)

@@ -1,7 +1,7 @@
 /* How fast codecs are on one core (in processor time), each beside a copy of the raw values by memcpy in the same run,
  * and how much they lose or save beside the figures known for them.
  *
- *   compress [--quick] [--only CODEC] [--path plain|avx2] [--bf16 FILE] [--values FILE]
+ *   compress [--quick] [--only CODEC] [--path plain|avx2|avx512] [--bf16 FILE] [--values FILE]
  *
  * One JSON object a line; ratio is value / reference. --bf16 names a file of bf16 numbers for the lossless rows, such
  * as trained weights; without it they are N(0, 0.02). --values names one of f32 numbers, such as gradients: then the
@@ -559,7 +559,7 @@ int main(int argc, char **argv)
             b.samples = 1;
         } else if (strcmp(argv[i], "--path") == 0 && i + 1 < argc) {
             if (codec_use(argv[++i]))
-                die("--path", "want plain or avx2, on a processor that has it");
+                die("--path", "want plain, avx2 or avx512, on a processor that has it");
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             b.only = argv[++i];
         } else if (strcmp(argv[i], "--bf16") == 0 && i + 1 < argc) {
@@ -567,8 +567,8 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--values") == 0 && i + 1 < argc) {
             b.values = argv[++i];
         } else {
-            (void)fprintf(stderr, "usage: compress [--quick] [--only CODEC] [--path plain|avx2] [--bf16 FILE] "
-                          "[--values FILE]\n");
+            (void)fprintf(stderr, "usage: compress [--quick] [--only CODEC] [--path plain|avx2|avx512] "
+                          "[--bf16 FILE] [--values FILE]\n");
             return 2;
         }
     }

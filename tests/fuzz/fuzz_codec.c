@@ -78,10 +78,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] & 0x80)
         repair(c, block, len, count);
     r = decode(c, block, len, out, count);
-    assert(codec_use("plain") == 0);
-    assert(decode(c, block, len, twin, count) == r);
+    for (size_t path = 1; codec_path_at(path); path++) {
+        assert(codec_use(codec_path_at(path)) == 0);
+        assert(decode(c, block, len, twin, count) == r);
+        assert(r || memcmp(out, twin, count * sizeof(out[0])) == 0);
+    }
     assert(codec_use(NULL) == 0);
-    assert(r || memcmp(out, twin, count * sizeof(out[0])) == 0);
     if (r == 0)
         reduce(c, block, len, out, count, 0);
     free(block);
