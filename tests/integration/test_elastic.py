@@ -125,9 +125,9 @@ def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, 
     assert not cluster.leftovers()
 
 
-def unequal_devices(cluster):
+def unequal_devices(cluster, fast, slow):
     """A fast device and a slow one; False where shares of a processor cannot be had, and the agent says so."""
-    cluster.start_agent("n1", "cpu:1=fast@0.4,cpu:1=slow@0.1")
+    cluster.start_agent("n1", f"cpu:1=fast@{fast},cpu:1=slow@{slow}")
     wait_for("the agent to know", lambda: cluster.nodes() or cluster.agents["n1"].poll(), 30)
     if not cluster.nodes():
         assert "needs a control group" in cluster.tail("agent-n1")
@@ -139,7 +139,7 @@ def unequal_devices(cluster):
 def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(tmp_path, corpus, static,
                                                                               shared_memory):
     with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
-        if not unequal_devices(cluster):
+        if not unequal_devices(cluster, 0.3, 0.07):
             return
         job = cluster.submit(the_spec(corpus, 2, 2))["id"]
         wait_for("its work to be shared out anew", lambda: cluster.job(job)["generation"] > 1, 60)
@@ -154,7 +154,7 @@ def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(t
 
 def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp_path, corpus, shared_memory):
     with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
-        if not unequal_devices(cluster):
+        if not unequal_devices(cluster, 0.2, 0.05):
             return
         for class_, steps in ("fast", 60), ("slow", 15):
             spec = specs.train(corpus, steps=steps)

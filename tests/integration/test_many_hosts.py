@@ -11,7 +11,7 @@ from tests.hosts import NEEDS, Hosts, can_make_hosts
 from tests.results import digest, lines, losses, undisturbed
 
 HOSTS = {"head": "10.78.0.1", "node1": "10.78.0.2", "node2": "10.78.0.3", "node3": "10.78.0.4"}
-STEPS = {"elastic": 900, "guest": 300} if os.environ.get("MUSTER_TEST_LONG") else {"elastic": 240, "guest": 100}
+STEPS = {"elastic": 900, "guest": 300} if os.environ.get("MUSTER_TEST_LONG") else {"elastic": 160, "guest": 60}
 
 pytestmark = pytest.mark.skipif(not can_make_hosts(), reason=NEEDS)
 
