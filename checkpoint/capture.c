@@ -1,8 +1,6 @@
 /* capture - copy the buffers into the pool while training goes on */
 #include <assert.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "checkpoint/copy.h"
@@ -162,7 +160,7 @@ void *capture_run(void *writer)
 {
     struct mck_writer *w = writer;
 
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 5); /* the trainer first; its gate helps out */
+    writer_yield();
     (void)pthread_mutex_lock(&w->lock);
     while (!w->stop || w->lifted_n) {
         struct attempt *a = w->stop ? NULL : wanting(w);

@@ -3,8 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -306,7 +304,7 @@ void *encode_run(void *writer)
 {
     struct mck_writer *w = writer;
 
-    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), 5);
+    writer_yield();
     (void)pthread_mutex_lock(&w->lock);
     for (;;) {
         bool is_extent;

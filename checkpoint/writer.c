@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#define YIELD 5 /* added to the trainer's nice value */
 #define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
 
 static void lock(struct mck_writer *w)
@@ -33,6 +35,13 @@ struct attempt *writer_oldest(struct mck_writer *w)
         if (w->attempt[i].used && (!best || w->attempt[i].serial < best->serial))
             best = &w->attempt[i];
     return best;
+}
+
+void writer_yield(void)
+{
+    id_t self = (id_t)gettid();
+
+    (void)setpriority(PRIO_PROCESS, self, getpriority(PRIO_PROCESS, self) + YIELD);
 }
 
 bool writer_reads_memory(const struct mck_writer *w)

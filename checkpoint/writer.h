@@ -135,6 +135,9 @@ struct mck_writer {
 /* First failure of an attempt; wakes whoever may wait for it. Lock held. */
 void writer_fail(struct mck_writer *w, struct attempt *a, int code, const struct merr *err);
 
+/* From now on the calling thread comes after those that train: they help out at a gate. */
+void writer_yield(void);
+
 /* May any thread read the buffers at once, as memory of the host? */
 bool writer_reads_memory(const struct mck_writer *w);
 

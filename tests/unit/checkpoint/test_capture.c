@@ -1,9 +1,13 @@
 /* Buffers that are written from where they lie: the same bytes on disk, and none changes under the writer's hands. */
 #include "tests/unit/checkpoint/layouts.h"
 
+#include <dirent.h>
 #include <poll.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
-#include "checkpoint/plan.h"
+#include "checkpoint/writer.h"
 
 #define PAGE 4096u
 #define TENSORS 6
@@ -323,6 +327,51 @@ static void a_failed_attempt_opens_its_gate(void **state)
     mck_writer_free(w);
 }
 
+static void the_pool_is_touched_before_it_is_needed(void **state)
+{
+    struct mck_writer *w;
+    unsigned char *there;
+    size_t pages;
+
+    assert_int_equal(setenv("MUSTER_IO", "threads", 1), 0); /* nothing registers it, which would touch it too */
+    w = writer(*state, MCK_STAGED);
+    pages = w->pool_bytes / PAGE;
+    there = malloc(pages);
+    assert_non_null(there);
+    assert_int_equal(mincore(w->pool, w->pool_bytes, there), 0);
+    for (size_t i = 0; i < pages; i++)
+        assert_true(there[i] & 1);
+    free(there);
+    mck_writer_free(w);
+    assert_int_equal(unsetenv("MUSTER_IO"), 0);
+}
+
+/* Threads of this process that yield to this one. */
+static int yielding(void)
+{
+    int own = getpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid));
+    DIR *d = opendir("/proc/self/task");
+    struct dirent *e;
+    int n = 0;
+
+    assert_non_null(d);
+    while ((e = readdir(d)))
+        n += e->d_name[0] != '.' && getpriority(PRIO_PROCESS, (id_t)strtoul(e->d_name, NULL, 10)) > own;
+    (void)closedir(d);
+    return n;
+}
+
+static void copying_and_encoding_yield_to_the_trainer(void **state)
+{
+    int before = yielding();
+    struct mck_writer *w = writer(*state, MCK_STAGED);
+
+    begin(w, 1);
+    (void)end(w); /* both threads have begun */
+    assert_int_equal(yielding(), before + 2);
+    mck_writer_free(w);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -336,6 +385,8 @@ int main(void)
         T(updates_behind_their_gates_save_what_standing_still_saves),
         T(padding_that_is_said_to_be_there_keeps_tensors_in_place),
         T(a_failed_attempt_opens_its_gate),
+        T(the_pool_is_touched_before_it_is_needed),
+        T(copying_and_encoding_yield_to_the_trainer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
