@@ -11,6 +11,8 @@
 enum cut { /* which of a replica's ascending sequences go together */
     CUT_INTERLEAVED, /* every m-th: each micro-batch has long and short ones */
     CUT_RUNS,        /* neighbours: those alike balance without being sharded */
+    CUT_LEVEL,       /* longest first, each where there is most room: long ones leave the short ones to others */
+    CUTS,
 };
 
 struct trial {
@@ -20,6 +22,11 @@ struct trial {
     int16_t *place; /* of the k-th in the replicas' order */
 };
 
+struct part {
+    double s;
+    int rank;
+};
+
 struct balance {
     struct draft *d;
     enum seq_placer placer;
@@ -27,7 +34,10 @@ struct balance {
     size_t *first;   /* replica r has sub[first[r]] to sub[first[r + 1]] */
     int64_t *micro;  /* micro-batch of the k-th under the cut */
     int64_t *tokens; /* of a micro-batch while it is placed */
+    int64_t *held;   /* by each micro-batch of a replica that is cut */
     int16_t *place;
+    struct part *load, *ahead; /* of each rank: local work of a micro-batch; of all since ranks last met, sorted */
+    int16_t *as;               /* what a rank of the placement is called */
 };
 
 static void sort_by_replica(struct balance *b, const size_t *descending, const int *home)
@@ -56,15 +66,31 @@ static void sort_by_replica(struct balance *b, const size_t *descending, const i
     b->first[b->d->c->replicas] = at;
 }
 
+static void cut_level(struct balance *b, int replica, int64_t m)
+{
+    memset(b->held, 0, (size_t)m * sizeof(b->held[0]));
+    for (size_t k = b->first[replica + 1]; k-- > b->first[replica];) {
+        int64_t least = 0;
+
+        for (int64_t j = 1; j < m; j++)
+            if (b->held[j] < b->held[least])
+                least = j;
+        b->held[least] += b->d->b->tokens[b->sub[k]];
+        b->micro[k] = least;
+    }
+}
+
 /* Say into which of m micro-batches each sequence of the replica goes. */
 static void cut_replica(struct balance *b, int replica, enum cut cut, int64_t m)
 {
     size_t first = b->first[replica], end = b->first[replica + 1];
     int64_t sum = 0, before = 0;
 
+    if (cut == CUT_LEVEL)
+        cut_level(b, replica, m);
     for (size_t k = first; k < end; k++)
         sum += b->d->b->tokens[b->sub[k]];
-    for (size_t k = first; k < end; k++) {
+    for (size_t k = first; cut != CUT_LEVEL && k < end; k++) {
         int64_t s = b->d->b->tokens[b->sub[k]];
 
         /* A run ends where its share of the tokens does; the middle of a sequence decides. */
@@ -138,11 +164,47 @@ static int64_t fewest(const struct balance *b)
     return most;
 }
 
+static int by_time(const void *x, const void *y)
+{
+    const struct part *a = x, *b = y;
+
+    return a->s != b->s ? (a->s > b->s) - (a->s < b->s) : a->rank - b->rank;
+}
+
+/* Ranks meet in the micro-batches in which they share something, not in between: who has had less since then gets the
+ * largest part of the next one. */
+static void even_out(struct balance *b, int replica, int64_t j, int16_t *place)
+{
+    int ranks = b->d->c->ranks;
+    bool met = false;
+
+    for (int r = 0; r < ranks; r++)
+        b->load[r] = (struct part){.rank = r};
+    for (size_t k = b->first[replica]; k < b->first[replica + 1]; k++)
+        if (b->micro[k] == j && place[k] == SEQ_SHARD)
+            met = true;
+        else if (b->micro[k] == j)
+            b->load[place[k]].s -= seq_time(&b->d->c->cost, 0, b->d->b->tokens[b->sub[k]], 1);
+    if (b->ahead[0].s < b->ahead[ranks - 1].s)
+        qsort(b->load, (size_t)ranks, sizeof(b->load[0]), by_time); /* the most first */
+    for (int i = 0; i < ranks; i++) {
+        b->as[b->load[i].rank] = (int16_t)b->ahead[i].rank;
+        b->ahead[i].s = met ? 0 : b->ahead[i].s - b->load[i].s;
+    }
+    qsort(b->ahead, (size_t)ranks, sizeof(b->ahead[0]), by_time);
+    for (size_t k = b->first[replica]; k < b->first[replica + 1]; k++)
+        if (b->micro[k] == j && place[k] != SEQ_SHARD)
+            place[k] = b->as[place[k]];
+}
+
 static void write_trial(struct balance *b, const struct trial *t)
 {
     for (int r = 0; r < b->d->c->replicas; r++) {
         cut_replica(b, r, t->cut, t->micros);
+        for (int i = 0; i < b->d->c->ranks; i++)
+            b->ahead[i] = (struct part){.rank = i};
         for (int64_t j = 0; j < t->micros; j++) {
+            even_out(b, r, j, t->place);
             (void)draft_micro(b->d, r);
             for (size_t k = b->first[r]; k < b->first[r + 1]; k++) {
                 size_t i = b->sub[k];
@@ -171,7 +233,7 @@ static int search(struct balance *b, struct trial *best, struct trial *other, bo
     if (rc || !thorough)
         return rc;
     for (int64_t k = least; k <= m - 1 + MORE_MICROS && k <= last; k++)
-        for (int cut = CUT_INTERLEAVED; cut <= CUT_RUNS; cut++) {
+        for (int cut = CUT_INTERLEAVED; cut < CUTS; cut++) {
             rc = run_trial(b, (enum cut)cut, k, best->step_s, other);
             if (rc == -ENOMEM)
                 return rc;
@@ -200,8 +262,13 @@ int policy_balanced(struct draft *d)
     b.first = malloc(((size_t)d->c->replicas + 1) * sizeof(b.first[0]));
     b.micro = malloc(n * sizeof(b.micro[0]));
     b.tokens = malloc(n * sizeof(b.tokens[0]));
+    b.held = malloc(n * sizeof(b.held[0]));
+    b.load = malloc((size_t)d->c->ranks * sizeof(b.load[0]));
+    b.ahead = malloc((size_t)d->c->ranks * sizeof(b.ahead[0]));
+    b.as = malloc((size_t)d->c->ranks * sizeof(b.as[0]));
     b.place = malloc(n * sizeof(b.place[0]));
-    if (best.place && other.place && order && home && b.sub && b.first && b.micro && b.tokens && b.place)
+    if (best.place && other.place && order && home && b.sub && b.first && b.micro && b.tokens && b.held && b.place &&
+        b.load && b.ahead && b.as)
         rc = batch_balance(d->c, d->b, home);
     if (!rc) {
         sort_by_replica(&b, order, home);
@@ -219,6 +286,10 @@ int policy_balanced(struct draft *d)
     free(b.first);
     free(b.micro);
     free(b.tokens);
+    free(b.held);
+    free(b.load);
+    free(b.ahead);
+    free(b.as);
     free(b.place);
     return rc;
 }

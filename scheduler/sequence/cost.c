@@ -71,7 +71,8 @@ double seq_time(const struct seq_cost *c, int64_t start, int64_t tokens, int ran
 
     if (tokens == 0)
         return 0;
-    return seq_time_peak(c, start, tokens) / ranks * ((x + c->half_tokens) / x);
+    return seq_time_peak(c, start, tokens) / ranks * ((x + c->half_tokens) / x) +
+           (ranks > 1 ? c->copy_token_s * (double)tokens : 0);
 }
 
 double seq_time_comm(const struct seq_cost *c, int64_t sharded_tokens)

@@ -41,6 +41,7 @@ double seq_link_time(const struct seq_link *l, double bytes);
 struct seq_cost {
     double lin_s, quad_s;    /* of S tokens at full speed: lin_s·S + quad_s·S² */
     double half_tokens;      /* a kernel over x tokens reaches x / (x + half_tokens) of full speed */
+    double copy_token_s;     /* what each rank that shares a token moves in its own memory: hides behind nothing */
     double comm_token_s;     /* exchange of keys and values, a sharded token */
     double comm_call_s;      /* and for each micro-batch that shards anything */
     double comm_floor_s;     /* instead of both below comm_floor_tokens */

@@ -230,6 +230,8 @@ static struct seq_cost cost_of(const struct model_cfg *m, bool gpu, int cp, enum
     c.half_tokens = gpu ? 256 : 16;
     c.comm_call_s = (heads ? HEADS_CALLS : CONTEXT_CALLS) * m->layers * call_s;
     c.comm_token_s = m->layers * (heads ? 3 * (kv + 2 * q) / cp : CONTEXT_CALLS * kv) * sizeof(float) * byte_s;
+    if (!gpu) /* into messages and out; keys of all rows are put in order twice, their gradients cleared and cut up */
+        c.copy_token_s = m->layers * (heads ? 12 * (kv + 2 * q) / cp : (4 + 6.0 / cp) * kv) * sizeof(float) * byte_s;
     return c;
 }
 

@@ -59,6 +59,17 @@ static void pieces_of_a_sequence_cost_what_it_costs(void **state)
     assert_true(fabs(seq_time_comm(&c, 1024) - 3 * 24 * (50e-6 + 6.3e-6 * 4 * 128 * 1024 / 1048576)) < 1e-12);
 }
 
+static void sharing_costs_what_each_rank_moves(void **state)
+{
+    struct seq_cost c = {.lin_s = 3, .copy_token_s = 0.5};
+
+    (void)state;
+    assert_true(seq_time(&c, 0, 100, 1) == 300);
+    assert_true(seq_time(&c, 0, 100, 2) == 150 + 50);
+    assert_true(seq_time(&c, 0, 100, 4) == 75 + 50);
+    assert_true(seq_time_peak(&c, 0, 100) == 300);
+}
+
 static void memory_gives_a_number_of_tokens(void **state)
 {
     static const double x[] = {2048, 4096, 8192, 16384, 32768};
@@ -223,6 +234,7 @@ int main(void)
         cmocka_unit_test(the_exact_work_counts_the_shape),
         cmocka_unit_test(a_link_has_a_floor_of_latency),
         cmocka_unit_test(pieces_of_a_sequence_cost_what_it_costs),
+        cmocka_unit_test(sharing_costs_what_each_rank_moves),
         cmocka_unit_test(memory_gives_a_number_of_tokens),
         cmocka_unit_test(shards_are_whole_zigzag_pieces),
         cmocka_unit_test(the_refit_follows_the_machine),

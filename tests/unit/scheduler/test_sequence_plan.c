@@ -140,6 +140,44 @@ static void every_policy_places_every_token_once_and_beats_no_bound(void **state
     }
 }
 
+/* Every micro-batch has a longer part and a shorter one, and shares nothing: neither rank gets all the longer ones. */
+static void ranks_that_do_not_meet_are_evened_out(void **state)
+{
+    static const int64_t tokens[] = {60, 40, 60, 40, 60, 40, 60, 40};
+    struct seq_config c = {.policy = SEQ_SWEEP, .replicas = 1, .ranks = 2, .capacity = 60,
+                           .cost = {.lin_s = 1, .copy_token_s = 1}};
+    struct seq_batch b = {.tokens = tokens, .n = COUNT(tokens)};
+    int64_t all[2] = {0, 0};
+    struct seq_plan p;
+
+    (void)state;
+    assert_int_equal(seq_plan_make(&c, &b, &p, NULL), 0);
+    assert_int_equal(seq_plan_check(&p, &b, NULL), 0);
+    assert_true(p.score.sharded_share == 0);
+    for (int64_t k = 0; k < p.micros; k++)
+        for (int r = 0; r < 2; r++)
+            all[r] += p.rank_tokens[2 * k + r];
+    assert_int_equal(all[0], 200);
+    assert_int_equal(all[1], 200);
+    seq_plan_clear(&p);
+}
+
+/* One sequence fills a micro-batch; the others, of which no rank holds two and a half, balance whole. */
+static void long_sequences_leave_the_short_ones_to_other_micro_batches(void **state)
+{
+    static const int64_t tokens[] = {200, 50, 50, 50, 50, 25, 25, 25, 25};
+    struct seq_config c = {.policy = SEQ_SWEEP, .replicas = 1, .ranks = 2, .capacity = 100,
+                           .cost = {.lin_s = 1, .quad_s = 0.01, .copy_token_s = 0.01, .micro_s = 1}};
+    struct seq_batch b = {.tokens = tokens, .n = COUNT(tokens)};
+    struct seq_plan p;
+
+    (void)state;
+    assert_int_equal(seq_plan_make(&c, &b, &p, NULL), 0);
+    assert_true(fabs(p.score.sharded_share - 200.0 / 500) < 1e-12);
+    assert_true(p.score.rank_imbalance < 1.15);
+    seq_plan_clear(&p);
+}
+
 static void a_plan_that_may_not_run_is_refused(void **state)
 {
     static const int64_t tokens[] = {100, 200, 300, 4000, 50, 60};
@@ -330,6 +368,8 @@ int main(void)
         cmocka_unit_test(global_scheduling_gives_the_golden_plan),
         cmocka_unit_test(scores_are_those_of_the_reference),
         cmocka_unit_test(every_policy_places_every_token_once_and_beats_no_bound),
+        cmocka_unit_test(ranks_that_do_not_meet_are_evened_out),
+        cmocka_unit_test(long_sequences_leave_the_short_ones_to_other_micro_batches),
         cmocka_unit_test(a_plan_that_may_not_run_is_refused),
         cmocka_unit_test(bad_input_is_refused_by_name),
         cmocka_unit_test(names_are_found_and_others_answered_with_all),
