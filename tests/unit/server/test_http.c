@@ -192,7 +192,7 @@ static void say(int fd, const char *text)
     }
 }
 
-/* Read until the text holds `until` or the connection ends. */
+/* Read until the text holds `until` or the connection ends; one that does neither for 20 s is a fault. */
 static char *hear(int fd, const char *until)
 {
     static char reply[REPLY_MAX];
@@ -202,6 +202,8 @@ static char *hear(int fd, const char *until)
     while (len < sizeof(reply) - 1) {
         ssize_t n = recv(fd, reply + len, sizeof(reply) - 1 - len, 0);
 
+        if (n < 0 && errno == EAGAIN)
+            fail_msg("no end after\n%.2000s", reply);
         if (n <= 0)
             break;
         len += (size_t)n;

@@ -204,7 +204,7 @@ static void a_rank_of_another_generation_is_not_let_in(void **state)
         struct team t;
 
         team_init(&t, 2, way);
-        t.timeout_us = 500000;
+        t.timeout_us = 1000000;
         t.generation[0] = 7;
         t.generation[1] = 6;
         team_start(&t, meet_only);
