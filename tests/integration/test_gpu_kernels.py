@@ -80,7 +80,8 @@ def two_ranks(compress=None, **parallel):
 
 @needs_nvcc
 @pytest.mark.parametrize("layout", [{}, {"compress": {"dp": "sdp4bit"}}] + (
-    [{"pp": 2}, {"tp": 2}, {"cp": 2}, {"tp": 2, "compress": {"tp": "r8"}}] if LONG else []))
+    [{"pp": 2}, {"tp": 2}, {"cp": 2}, {"tp": 2, "compress": {"tp": "r8"}}, {"pp": 2, "compress": {"pp": "r8"}}]
+    if LONG else []))
 def test_two_ranks_train_alike_whether_they_speak_by_nccl_or_through_the_host(tmp_path, layout):
     spec = two_ranks(**layout)
     said = {"need": "stay on GPUs: NCCL 2.19.3", "off": ""}

@@ -404,12 +404,6 @@ static struct coding coding_of(struct comm_group *g, const struct coded *how)
                            .size = how->type == CODEC_F32 ? 4 : 2};
 }
 
-/* Whether this rank's GPU can reach p. */
-static bool held(const struct comm_group *g, const void *p)
-{
-    return g->world->gpu.ops && device_holds(g, p);
-}
-
 /* all: all values of this member are held. bytes of the values, as all members know them alike, or no less;
  * worth: whether they are worth NCCL's while as this one knows them. */
 static int choose_way(struct coding *x, bool all, size_t bytes, bool worth)
@@ -417,7 +411,7 @@ static int choose_way(struct coding *x, bool all, size_t bytes, bool worth)
     struct comm_group *g = x->g;
     int r = 0;
 
-    all &= g->world->gpu.ops && g->world->gpu.ops->codecs && g->n <= CODEC_CUDA_PARTS_MAX;
+    all &= g->n <= CODEC_CUDA_PARTS_MAX;
     if (all)
         r = coded_gpu_open(g);
     if (r == 0 && device_worth(g, bytes))
@@ -458,7 +452,7 @@ int coded_all_reduce(struct comm_group *g, const struct coded *how, void *buf, s
     x.in = x.out = buf;
     r = coding_begin(&x, COMM_CALL_ALL_REDUCE, count);
     if (r == 0)
-        r = choose_way(&x, held(g, buf), count * x.size, true);
+        r = choose_way(&x, coded_held(g, buf), count * x.size, true);
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_columns, fold_to_all, land_from_all);
     free(cut);
@@ -502,7 +496,7 @@ int coded_reduce_scatter(struct comm_group *g, const struct coded *how, const vo
     set_levels(&x);
     r = coding_begin(&x, COMM_CALL_REDUCE_SCATTER, cut[g->n]);
     if (r == 0)
-        r = choose_way(&x, held(g, in) && (mine == 0 || held(g, out)), cut[g->n] * x.size, true);
+        r = choose_way(&x, coded_held(g, in) && (mine == 0 || coded_held(g, out)), cut[g->n] * x.size, true);
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_columns, fold_shares, land_shares);
     else if (r == 0 && mine)
@@ -521,7 +515,7 @@ static int gather(struct comm_group *g, const struct coded *how, const float *ma
     x.cut = cut;
     x.master = master;
     if (r == 0)
-        r = choose_way(&x, held(g, buf) && (!master || held(g, master)), cut[g->n] * x.size, true);
+        r = choose_way(&x, coded_held(g, buf) && (!master || coded_held(g, master)), cut[g->n] * x.size, true);
     if (r == 0)
         r = run_stages(&x, put_own, NULL, land_gathered);
     return coding_end(&x, r, flags, err);
@@ -546,7 +540,8 @@ static int choose_way_of_all(struct coding *x)
     bool all = true, worth = false;
 
     for (int i = 0; i < x->g->n; i++) {
-        all &= (x->send_count[i] == 0 || held(x->g, x->send[i])) && (x->recv_count[i] == 0 || held(x->g, x->recv[i]));
+        all &= x->send_count[i] == 0 || coded_held(x->g, x->send[i]);
+        all &= x->recv_count[i] == 0 || coded_held(x->g, x->recv[i]);
         worth |= device_worth(x->g, x->send_count[i] * x->size) || device_worth(x->g, x->recv_count[i] * x->size);
     }
     return choose_way(x, all, SIZE_MAX, worth);
@@ -573,85 +568,4 @@ int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_each, NULL, land_each);
     return coding_end(&x, r, flags, err);
-}
-
-/* --- messages: one a slice, of one tag ---------------------------------------------------------------------------- */
-
-int coded_land(struct comm_request *req)
-{
-    struct coded_part *p = req->part;
-    struct merr why;
-    int r;
-
-    if (!p->values) /* of a send: sent is all there is to it */
-        return 0;
-    r = codec_decode(p->codec, p->block, req->bytes, p->type, p->values, p->count, p->flags, &why);
-    if (r < 0)
-        return world_fail(req->group->world, -EIO, "a message of rank %d in '%s' with tag %u is not good, codec "
-                          "%s: %s", req->peer->rank, req->group->name, req->head.step, codec_name(p->codec), why.text);
-    return 0;
-}
-
-/* One slice; values: of a receive. */
-static int message_part(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, size_t at,
-                        size_t count, const void *from, void *values, uint32_t *flags, struct comm_request **ret,
-                        struct merr *err)
-{
-    size_t bytes = codec_size(how->codec, count);
-    struct coded_part *p = malloc(sizeof(*p) + bytes);
-    struct codec_site site = how->site;
-    int r;
-
-    if (!p) {
-        (void)world_fail(g->world, -ENOMEM, "no memory for a block of %zu bytes", bytes);
-        return world_error(g->world, err);
-    }
-    *p = (struct coded_part){.codec = how->codec, .type = how->type, .values = values, .count = count, .flags = flags};
-    site.tensor += (uint32_t)g->index;
-    site.offset += at;
-    if (from)
-        *flags |= codec_encode(how->codec, &site, how->type, from, count, p->block);
-    r = from ? comm_isend(g, peer, tag, p->block, bytes, ret, err)
-             : comm_irecv(g, peer, tag, p->block, bytes, ret, err);
-    if (r < 0)
-        free(p);
-    else
-        (*ret)->part = p;
-    return r;
-}
-
-static int coded_message(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, const void *from,
-                         void *to, size_t count, struct comm_request **ret, uint32_t *flags, struct merr *err)
-{
-    size_t slice = how->slice ? how->slice : CODED_SLICE, size = how->type == CODEC_F32 ? 4 : 2, at = 0;
-    struct comm_request *first = NULL, **last = &first;
-    int r;
-
-    do {
-        size_t n = count - at < slice ? count - at : slice;
-
-        r = message_part(g, how, peer, tag, at, n, from ? (const char *)from + at * size : NULL,
-                         to ? (char *)to + at * size : NULL, flags, last, err);
-        if (r < 0)
-            break;
-        last = &(*last)->more;
-        at += n;
-    } while (at < count);
-    if (r == 0)
-        *ret = first;
-    else if (first)
-        (void)comm_wait(first, NULL); /* ends at once: the world has failed */
-    return r;
-}
-
-int coded_isend(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, const void *buf, size_t count,
-                struct comm_request **ret, uint32_t *flags, struct merr *err)
-{
-    return coded_message(g, how, peer, tag, buf, NULL, count, ret, flags, err);
-}
-
-int coded_irecv(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, void *buf, size_t count,
-                struct comm_request **ret, uint32_t *flags, struct merr *err)
-{
-    return coded_message(g, how, peer, tag, NULL, buf, count, ret, flags, err);
 }

@@ -12,6 +12,8 @@
 #include "worker/comm/device.h"
 #include "worker/comm/nccl.h"
 
+#define CALM_US 200000 /* of waiting after a failure: kernels take far less */
+
 enum { TAG_MATES = COMM_RANKS_MAX, TAG_NODES }; /* of sums; below: of blocks of a member */
 
 struct move { /* a block on its way to a member, or from it */
@@ -22,6 +24,13 @@ struct move { /* a block on its way to a member, or from it */
     bool send;
 };
 
+struct loan { /* memory of the GPU for a message's block */
+    struct loan *next;
+    char *block;
+    size_t bytes;
+    bool out;
+};
+
 struct coded_gpu { /* of a world */
     struct device_queue *queue;
     void *stream; /* of queue */
@@ -30,6 +39,7 @@ struct coded_gpu { /* of a world */
     char *room, *pinned; /* of DEVICE_STAGE_BYTES; pinned: NULL until it is needed */
     struct move *move;   /* hops * 2 * members */
     int members;
+    struct loan *loans; /* never given back before the world closes: freeing would wait for all that the GPU does */
 };
 
 static struct coded_gpu *gpu_of(const struct coding *x)
@@ -60,6 +70,11 @@ static void gpu_free(struct comm_world *w, struct coded_gpu *c)
     ops->mark_free(c->coded);
     for (int i = 0; i < CODED_HOPS; i++)
         ops->mark_free(c->came[i]);
+    for (struct loan *l = c->loans, *next; l; l = next) {
+        next = l->next;
+        ops->free(c->queue, DEVICE_LOCAL, l->block);
+        free(l);
+    }
     ops->codecs->report_free(c->report);
     ops->close(c->queue);
     free(c->move);
@@ -83,6 +98,11 @@ static int make(struct comm_world *w, struct coded_gpu *c, struct merr *err)
     for (int i = 0; i < CODED_HOPS; i++)
         TRY(ops->mark_new(c->queue, &c->came[i], err));
     return 0;
+}
+
+bool coded_held(const struct comm_group *g, const void *p)
+{
+    return g->world->gpu.ops && g->world->gpu.ops->codecs && device_holds(g, p);
 }
 
 int coded_gpu_open(struct comm_group *g)
@@ -207,35 +227,53 @@ static int gpu_reduce_encode(struct coding *x, const struct coded_sum *s, const 
 }
 
 /* Until all that is queued for coding has run, whatever the peers do meanwhile. */
-static int coded(struct coding *x)
+static int coded(struct comm_group *g)
 {
-    struct comm_world *w = x->g->world;
+    struct comm_world *w = g->world;
     int64_t deadline_us = clock_mono_us() + w->timeout_us;
     struct merr why = {""};
     int r;
 
-    while ((r = ops_of(x)->done(gpu_of(x)->queue, &why)) == 0 && !w->failed) {
+    while ((r = w->gpu.ops->done(w->gpu.coded->queue, &why)) == 0 && !w->failed) {
         (void)world_progress(w);
         if (flight_aborted(w->flight))
-            return world_fail(w, -ECANCELED, "told to give up while the GPU of rank %d codes '%s'", w->rank,
-                              x->g->name);
+            return world_fail(w, -ECANCELED, "told to give up while the GPU of rank %d codes '%s'", w->rank, g->name);
         if (clock_mono_us() >= deadline_us)
-            return world_fail(w, -ETIMEDOUT, "the GPU of rank %d did not code '%s' for %lld ms", w->rank, x->g->name,
+            return world_fail(w, -ETIMEDOUT, "the GPU of rank %d did not code '%s' for %lld ms", w->rank, g->name,
                               (long long)(w->timeout_us / 1000));
     }
-    TRY(told(x->g, r, &why));
+    TRY(r < 0 ? told(g, r, &why) : 0);
     return w->failed;
 }
 
-/* What the GPU says of its codecs' calls. */
+/* After a failure, which is told already: until nothing reads or writes any more, unless the GPU hangs. */
+static void calm(const struct comm_world *w)
+{
+    int64_t deadline_us = clock_mono_us() + CALM_US;
+
+    while (w->gpu.ops->done(w->gpu.coded->queue, NULL) == 0 && clock_mono_us() < deadline_us)
+        ;
+}
+
+/* What the GPU says of all calls of codecs so far. -EBADMSG: a block was bad; the world has not failed. */
+static int collect(struct comm_group *g, uint32_t *flags, struct codec_cuda_fault *f, struct merr *why)
+{
+    const struct coded_gpu *c = g->world->gpu.coded;
+    int r = coded(g);
+
+    if (r == 0)
+        r = g->world->gpu.ops->codecs->collect(c->stream, c->report, flags, f, why);
+    return r == -EBADMSG ? r : told(g, r, why);
+}
+
 static int look_at_report(struct coding *x)
 {
     struct codec_cuda_fault f;
     struct merr why = {""};
-    int r = ops_of(x)->codecs->collect(gpu_of(x)->stream, gpu_of(x)->report, &x->flags, &f, &why);
+    int r = collect(x->g, &x->flags, &f, &why);
 
     if (r != -EBADMSG)
-        return told(x->g, r, &why);
+        return r;
     if (f.tag < COMM_RANKS_MAX)
         return coded_refuse(x->g, x->codec, (int)f.tag, why.text);
     return f.tag == TAG_NODES
@@ -316,12 +354,10 @@ static int gpu_end(struct coding *x, int r, bool nccl)
     if (r == 0 && nccl)
         r = nccl_finish(x->g->nccl);
     if (r == 0)
-        r = coded(x);
-    if (r == 0)
         r = look_at_report(x);
     if (r < 0) {
         device_group_free(x->g);
-        (void)ops_of(x)->wait(gpu_of(x)->queue, NULL);
+        calm(x->g->world);
     }
     return r;
 }
@@ -337,13 +373,6 @@ static char *image(const struct coding *x, const char *block)
     return gpu_of(x)->pinned + (block - gpu_of(x)->room);
 }
 
-static int copy(struct coding *x, void *to, const void *from, size_t bytes)
-{
-    struct merr why = {""};
-
-    return told(x->g, ops_of(x)->copy(gpu_of(x)->queue, to, from, bytes, &why), &why);
-}
-
 /* What was to be copied to the GPU of an earlier slice has been, when coded() returns: its image is free. */
 static int message_go(struct coding *x, struct hop *h)
 {
@@ -352,8 +381,8 @@ static int message_go(struct coding *x, struct hop *h)
     if (h->moves == 0)
         return 0;
     for (const struct move *m = first; m < end; m++)
-        TRY(m->send ? copy(x, image(x, m->block), m->block, m->bytes) : 0);
-    TRY(coded(x));
+        TRY(m->send ? coded_gpu_copy(x->g, image(x, m->block), m->block, m->bytes) : 0);
+    TRY(coded(x->g));
     for (const struct move *m = first; m < end; m++)
         TRY(m->send ? group_send(x->g, &h->wave, m->member, m->step, image(x, m->block), m->bytes)
                     : group_recv(x->g, &h->wave, m->member, m->step, image(x, m->block), m->bytes));
@@ -364,7 +393,7 @@ static int message_wait(struct coding *x, struct hop *h)
 {
     TRY(group_wait(x->g, &h->wave));
     for (const struct move *m = moves_of(x, h), *end = m + h->moves; m < end; m++)
-        TRY(m->send ? 0 : copy(x, m->block, image(x, m->block), m->bytes));
+        TRY(m->send ? 0 : coded_gpu_copy(x->g, m->block, image(x, m->block), m->bytes));
     h->moves = 0;
     return 0;
 }
@@ -386,3 +415,75 @@ const struct coded_way coded_by_nccl = {
 const struct coded_way coded_by_messages = {
     .room = message_room, CODING_ON_THE_GPU, .go = message_go, .wait = message_wait, .end = message_way_end,
 };
+
+/* --- messages ----------------------------------------------------------------------------------- */
+
+int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret)
+{
+    struct comm_world *w = g->world;
+    struct coded_gpu *c = w->gpu.coded;
+    struct loan *l = c->loans;
+    struct merr why = {""};
+    void *p;
+
+    while (l && (l->out || l->bytes < bytes))
+        l = l->next;
+    if (!l) {
+        TRY(told(g, w->gpu.ops->alloc(c->queue, DEVICE_LOCAL, bytes, &p, &why), &why));
+        l = malloc(sizeof(*l));
+        if (!l) {
+            w->gpu.ops->free(c->queue, DEVICE_LOCAL, p);
+            return world_fail(w, -ENOMEM, "no memory for a block of %zu bytes", bytes);
+        }
+        *l = (struct loan){.next = c->loans, .block = p, .bytes = bytes};
+        c->loans = l;
+    }
+    l->out = true;
+    *ret = l->block;
+    return 0;
+}
+
+void coded_gpu_return(struct comm_world *w, const char *block)
+{
+    struct loan *l = w->gpu.coded ? w->gpu.coded->loans : NULL;
+
+    while (l && l->block != block)
+        l = l->next;
+    if (l)
+        l->out = false;
+}
+
+int coded_gpu_copy(struct comm_group *g, void *to, const void *from, size_t bytes)
+{
+    struct merr why = {""};
+
+    return told(g, g->world->gpu.ops->copy(g->world->gpu.coded->queue, to, from, bytes, &why), &why);
+}
+
+int coded_gpu_encode(struct comm_group *g, const struct coded_part *p, const struct codec_site *site, const void *from)
+{
+    const struct coded_gpu *c = g->world->gpu.coded;
+    struct merr why = {""};
+
+    return told(g, g->world->gpu.ops->codecs->encode(c->stream, p->codec, site, p->type, from, p->count, p->lent,
+                                                     c->report, &why), &why);
+}
+
+int coded_gpu_decode(struct comm_group *g, const struct coded_part *p, size_t bytes)
+{
+    const struct coded_gpu *c = g->world->gpu.coded;
+    struct merr why = {""};
+
+    return told(g, g->world->gpu.ops->codecs->decode(c->stream, p->codec, p->lent, bytes, p->type, p->values, p->count,
+                                                     c->report, &why), &why);
+}
+
+int coded_gpu_finish(struct comm_group *g, uint32_t *flags, struct merr *why)
+{
+    struct codec_cuda_fault f;
+    int r = collect(g, flags, &f, why);
+
+    if (g->world->failed)
+        calm(g->world);
+    return r;
+}

@@ -1,8 +1,9 @@
 /* coded_impl - coded calls and the ways they go, as these know each other; private to worker/comm
  *
- *   coded.c        the calls: which values are coded when, and who gets them
- *   coded_host.c   codecs of the processor, blocks as messages
- *   coded_gpu.c    codecs of the GPU; blocks by NCCL, or as messages through pinned memory
+ *   coded.c           the calls: which values are coded when, and who gets them
+ *   coded_host.c      codecs of the processor, blocks as messages
+ *   coded_gpu.c       codecs of the GPU; blocks by NCCL, or as messages through pinned memory
+ *   coded_message.c   messages of one member to another
  *
  * Blocks, and the messages that carry them, are the same bytes whichever way codes them: but for NCCL each member
  * chooses for itself.
@@ -82,8 +83,21 @@ struct coded_way {
 };
 extern const struct coded_way coded_by_host, coded_by_nccl, coded_by_messages;
 
-/* Make ready for calls on this rank's GPU, once. */
+/* Whether this rank's GPU can code what is at p. */
+bool coded_held(const struct comm_group *g, const void *p);
+/* Make ready for that, once. */
 int coded_gpu_open(struct comm_group *g);
+
+/* For messages. Memory of the GPU for a block, until it is given back. */
+int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret);
+void coded_gpu_return(struct comm_world *w, const char *block);
+/* Queued in the order of calls: a copy from or to the GPU's memory, values into p's loan, its block of bytes to its
+ * values. */
+int coded_gpu_copy(struct comm_group *g, void *to, const void *from, size_t bytes);
+int coded_gpu_encode(struct comm_group *g, const struct coded_part *p, const struct codec_site *site, const void *from);
+int coded_gpu_decode(struct comm_group *g, const struct coded_part *p, size_t bytes);
+/* Until all of it has run. -EBADMSG: a block was bad, why says what of it; the world has not failed. */
+int coded_gpu_finish(struct comm_group *g, uint32_t *flags, struct merr *why);
 
 int coded_member_at(const struct coding *x, int node, int place);
 /* Fails the world for a block of member that codec c refuses for the reason in why. */

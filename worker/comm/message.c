@@ -44,7 +44,7 @@ void message_free(struct comm_request *r)
 {
     direct_free(r);
     free(r->staged);
-    free(r->part);
+    coded_part_free(r);
     free(r);
 }
 

@@ -97,12 +97,13 @@ struct comm_peer {
     struct direct_way *way_out, *way_in; /* between GPUs, NULL until one is used */
 };
 
-struct coded_part {
+struct coded_part { /* a slice of a coded message */
     const struct codec *codec;
     enum codec_type type;
     void *values; /* where the block's values go; NULL: it is sent */
     size_t count;
     uint32_t *flags;
+    char *lent; /* memory of the GPU, which codes it, for the block; NULL: the processor does */
     char block[];
 };
 
@@ -217,8 +218,9 @@ int message_bye(struct comm_world *w, struct comm_peer *p); /* 1 sent, 0 not now
 void message_peer_init(struct comm_peer *p, int rank);
 void message_peer_clear(struct comm_peer *p);
 
-/* coded.c */
+/* coded_message.c */
 int coded_land(struct comm_request *req); /* a part of a coded message is here: decode it, or fail the world */
+void coded_part_free(struct comm_request *req); /* if it has one */
 
 /* coded_gpu.c */
 void coded_gpu_close(struct comm_world *w);

@@ -14,6 +14,7 @@ uint64_t fake_nccl_bytes(void); /* fake_nccl.c */
 int fake_nccl_live(void);
 
 #define VALUES ((size_t)50000) /* of a vector: of 64 KiB and more, with tails */
+#define FAULT_VALUES (CODED_SLICE + 2048u) /* a slice that goes by NCCL, and one that does not */
 
 static const struct codec *named(const char *name)
 {
@@ -132,7 +133,32 @@ static int trades(struct comm_world *w, struct comm_group *g, struct result *x)
     return 0;
 }
 
-static const call_fn calls[] = {sums_to_all, sums_to_owners, values_from_all, differences, trades};
+/* To the next member and from the one before: a large slice and a small one, and less than that. */
+static int messages(struct comm_world *w, struct comm_group *g, struct result *x)
+{
+    static const size_t counts[] = {CODED_SLICE + 40000, 127, 1};
+    struct coded how = {.codec = named("r8"), .site = {.seed = 6}};
+    struct comm_request *in[COUNT(counts)], *out[COUNT(counts)];
+    int n = comm_size(w), me = comm_rank(w);
+    struct result from;
+    size_t at = 0;
+
+    fill(&from, how.type, me, CODED_SLICE + 50000);
+    fill(x, how.type, 0, CODED_SLICE + 50000);
+    for (size_t k = 0; k < COUNT(counts); at += counts[k++]) {
+        GOOD(coded_irecv(g, &how, (me + n - 1) % n, 4, x->memory + at * 4, counts[k], &in[k], &x->flags, &err));
+        GOOD(coded_isend(g, &how, (me + 1) % n, 4, from.memory + at * 4, counts[k], &out[k], &x->flags, &err));
+    }
+    memset(from.memory, 0xFF, from.bytes); /* it is ours again */
+    for (size_t k = 0; k < COUNT(counts); k++) {
+        GOOD(comm_wait(in[k], &err));
+        GOOD(comm_wait(out[k], &err));
+    }
+    free(from.memory);
+    return 0;
+}
+
+static const call_fn calls[] = {sums_to_all, sums_to_owners, values_from_all, differences, trades, messages};
 
 static int measured(struct comm_world *w, struct comm_group *g, call_fn call, struct result *ret)
 {
@@ -161,6 +187,8 @@ static int compare(struct team *t, struct comm_world *w)
         struct result by_host, by_gpu;
         uint64_t moved;
 
+        if (calls[i] == messages && way->mixed && !way->shared)
+            continue; /* both ends of a message lie on GPUs, or neither does */
         fake_device_host = true;
         NEED(measured(w, g, calls[i], &by_host) == 0);
         NEED(fake_codec_calls == 0);
@@ -298,27 +326,80 @@ static void a_block_that_a_gpu_refuses_is_told_by_group_rank_and_codec(void **st
     }
 }
 
+/* Rank 1 sends a block that is none; rank 0's GPU is to decode it. */
+static int bad_message(struct team *t, struct comm_world *w)
+{
+    struct comm_group *g = team_all(w, "pp");
+    struct coded how = {.codec = named("r8")};
+    size_t bytes = codec_size(how.codec, 4096);
+    char *block = calloc(1, bytes);
+    float *x = calloc(4096, sizeof(*x));
+    struct comm_request *q;
+    uint32_t flags = 0;
+    struct merr why;
+
+    (void)t;
+    if (comm_rank(w) == 1) {
+        GOOD(comm_isend(g, 0, 3, block, bytes, &q, &err));
+        GOOD(comm_wait(q, &err));
+    } else {
+        GOOD(coded_irecv(g, &how, 1, 3, x, 4096, &q, &flags, &err));
+        NEED(comm_wait(q, &why) == -EIO);
+        NEED(strstr(why.text, "a message of rank 1 in 'pp' with tag 3 is not good, codec r8: "));
+    }
+    free(block);
+    free(x);
+    return 0;
+}
+
+static void a_message_that_a_gpu_cannot_decode_is_told_by_rank_group_and_tag(void **state)
+{
+    struct team t;
+
+    (void)state;
+    team_init(&t, 2, TEAM_SHM);
+    t.device = &fake_device;
+    team_start(&t, bad_message);
+    team_wait(&t, 20000000);
+    assert_int_equal(t.exit_code[0], 0);
+    assert_int_equal(t.exit_code[1], 0);
+    team_clear(&t);
+}
+
 struct fault {
+    bool message; /* from rank 0 to 1, instead of a sum */
     bool shared, stuck;
     int fail;          /* which of rank 0's calls of the GPU */
     const char *words; /* of rank 0's error */
 };
 
-static int reduce_with_a_fault(struct team *t, struct comm_world *w)
+static int one_call(const struct fault *f, struct comm_world *w, struct comm_group *g, float *x, struct merr *err)
+{
+    struct coded how = {.codec = named("r8"), .slice = f->message ? 0 : 8192};
+    struct comm_request *q;
+    uint32_t flags = 0;
+    int r;
+
+    if (!f->message)
+        return coded_all_reduce(g, &how, x, VALUES, &flags, err);
+    r = comm_rank(w) == 0 ? coded_isend(g, &how, 1, 7, x, FAULT_VALUES, &q, &flags, err)
+                          : coded_irecv(g, &how, 0, 7, x, FAULT_VALUES, &q, &flags, err);
+    return r < 0 ? r : comm_wait(q, err);
+}
+
+static int call_with_a_fault(struct team *t, struct comm_world *w)
 {
     const struct fault *f = t->arg;
-    struct coded how = {.codec = named("r8"), .slice = 8192};
     struct comm_group *g = team_all(w, "tp");
-    float *x = calloc(VALUES, sizeof(*x));
+    float *x = calloc(FAULT_VALUES, sizeof(*x));
     struct merr err = {""};
-    uint32_t flags = 0;
     int r;
 
     fake_device_stuck = f->stuck;
     fake_device_fail = comm_rank(w) == 0 ? f->fail : 0;
-    r = coded_all_reduce(g, &how, x, VALUES, &flags, &err);
+    r = one_call(f, w, g, x, &err);
     if (r == 0)
-        r = coded_all_reduce(g, &how, x, VALUES, &flags, &err);
+        r = one_call(f, w, g, x, &err);
     fake_device_fail = 0;
     free(x);
     if (r < 0) {
@@ -338,7 +419,7 @@ static void run_fault(const struct fault *f, int exit_code[2])
     t.device_shared = f->shared;
     t.timeout_us = 700000;
     t.arg = f;
-    team_start(&t, reduce_with_a_fault);
+    team_start(&t, call_with_a_fault);
     team_wait(&t, 20000000);
     memcpy(exit_code, t.exit_code, 2 * sizeof(int));
     team_clear(&t);
@@ -364,19 +445,19 @@ static void a_gpu_that_never_ends_its_work_ends_the_call(void **state)
 static void each_call_of_a_gpu_may_fail_once_and_ends_the_call_with_words(void **state)
 {
     (void)state;
-    for (int shared = 0; shared < 2; shared++) {
+    for (int i = 0; i < 4; i++) {
         int exit_code[2], n = 0;
 
         do {
-            struct fault f = {.shared = shared, .fail = ++n, .words = "the fake GPU failed"};
+            struct fault f = {.shared = i % 2, .message = i / 2, .fail = ++n, .words = "the fake GPU failed"};
 
             run_fault(&f, exit_code);
             assert_true(exit_code[0] == EIO || exit_code[0] == 0);
             assert_true(exit_code[1] == 0 || exit_code[1] == ECONNRESET || exit_code[1] == ETIMEDOUT ||
                         exit_code[1] == EIO);
-            n += n > 16 ? 8 : 0; /* the rest is more of the same */
+            n += n > 12 ? 16 : 0; /* the rest is more of the same */
         } while (exit_code[0] != 0);
-        assert_true(n > 40);
+        assert_true(n > (i / 2 ? 10 : 40));
     }
 }
 
@@ -386,6 +467,7 @@ int main(void)
         cmocka_unit_test(coded_calls_have_the_processors_bits_bytes_and_flags_whichever_way_they_go),
         cmocka_unit_test(queues_wait_for_each_other_twice_a_hop),
         cmocka_unit_test(a_block_that_a_gpu_refuses_is_told_by_group_rank_and_codec),
+        cmocka_unit_test(a_message_that_a_gpu_cannot_decode_is_told_by_rank_group_and_tag),
         cmocka_unit_test(a_gpu_that_never_ends_its_work_ends_the_call),
         cmocka_unit_test(each_call_of_a_gpu_may_fail_once_and_ends_the_call_with_words),
     };
