@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/merr.h"
 
@@ -39,6 +40,9 @@ struct device_fold {
 /* Calls that return int give 0 or a negative errno with words in err: -ENOMEM, -ENODEV (no driver, no GPU), -EIO. */
 struct device_ops {
     const struct codec_cuda *codecs; /* calls of codecs take a queue's native stream; NULL: there are none */
+
+    /* Bytes of a GPU's memory: what nobody has taken now, and all. */
+    int (*room)(int ordinal, uint64_t *ret_free, uint64_t *ret_total, struct merr *err);
 
     int (*open)(int ordinal, struct device_queue **ret, struct merr *err);
     void (*close)(struct device_queue *q); /* waits for what is queued; NULL is fine */

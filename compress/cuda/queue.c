@@ -65,6 +65,20 @@ static int queue_open(int ordinal, struct device_queue **ret, struct merr *err)
     return 0;
 }
 
+static int queue_room(int ordinal, uint64_t *ret_free, uint64_t *ret_total, struct merr *err)
+{
+    size_t left = 0, all = 0;
+    cudaError_t e = cudaSetDevice(ordinal);
+
+    if (e == cudaSuccess)
+        e = cudaMemGetInfo(&left, &all);
+    if (e != cudaSuccess)
+        return cuda_failed(err, (int)e, "cannot use GPU %d", ordinal);
+    *ret_free = left;
+    *ret_total = all;
+    return 0;
+}
+
 static void queue_id(const struct device_queue *q, unsigned char ret[DEVICE_ID_BYTES])
 {
     memcpy(ret, q->id, DEVICE_ID_BYTES);
@@ -224,6 +238,7 @@ static int queue_await(struct device_mark *m, struct merr *err)
 
 const struct device_ops device_cuda_ops = {
     .codecs = &codec_cuda_ops,
+    .room = queue_room,
     .open = queue_open,
     .close = queue_close,
     .id = queue_id,

@@ -88,7 +88,12 @@ void check_device(struct check *c)
     const struct device_ops *ops = c->gpu->kernels->device;
     struct device_queue *q;
     struct merr err = { "" };
+    uint64_t left = 0, all = 0;
 
+    if (ops->room(0, &left, &all, &err))
+        check_note(c, "the room of a GPU", 0, 0, err.text);
+    else
+        check_note(c, "the room of a GPU", 0, 0, left > 0 && left <= all ? "" : "too much is free, or nothing");
     if (ops->open(0, &q, &err)) {
         check_note(c, "a queue of its own", 0, 0, err.text);
         return;

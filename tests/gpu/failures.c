@@ -46,9 +46,12 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
     struct device_fold f = { .type = DEVICE_F32, .n = 2, .own = a, .rest = a, .stride = 8, .count = 2, .out = a };
     struct device_mark *mark = NULL;
     struct device_queue *q;
+    uint64_t left, all;
     void *pinned = NULL;
-    int r = ops->open(0, &q, err);
+    int r = ops->room(0, &left, &all, err);
 
+    if (r == 0)
+        r = ops->open(0, &q, err);
     if (r)
         return r;
     r = ops->alloc(q, DEVICE_PINNED, N, &pinned, err);

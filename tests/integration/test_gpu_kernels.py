@@ -119,7 +119,8 @@ def test_ranks_of_one_gpu_say_that_they_share_it_when_nccl_is_needed(tmp_path):
 def test_tensors_that_do_not_fit_onto_the_gpu_end_the_job_with_words(tmp_path):
     code, logs = train(tmp_path, "full", copy.deepcopy(SPEC), 1, MUSTER_CUDA_BACKEND=EMULATED, FAKE_CUDA_FREE="1000")
     assert code != 0
-    assert "bytes of tensors on the GPU: the GPU's memory is full" in logs
+    assert "GiB too little memory: 1 rank here want" in logs
+    assert "and its GPU has 0.00 GiB free" in logs
 
 
 def test_training_asked_to_use_a_gpu_without_the_library_says_what_is_missing(tmp_path):

@@ -92,7 +92,7 @@ static const char *advice(const struct fit *f, double lacking_each)
     return "more tp, more pp or, with zero 1, more replicas";
 }
 
-int fit_check(const struct fit *need, int ranks, const struct fit_room *room, struct merr *err)
+int fit_check(const struct fit *need, int ranks, const struct fit_room *room, const char *whose, struct merr *err)
 {
     const double gib = 1u << 30;
     uint64_t one = fit_all(need);
@@ -107,9 +107,9 @@ int fit_check(const struct fit *need, int ranks, const struct fit_room *room, st
         return 0;
     have = (double)(code == -EINVAL ? room->total : room->free);
     return merr_set(err, code, "%.2f GiB too little memory: %d rank%s here want %.2f GiB each (weights %.2f, gradients "
-                    "%.2f, optimizer %.2f, activations %.2f, rest %.2f) and this node has %.2f GiB%s; %s would help",
+                    "%.2f, optimizer %.2f, activations %.2f, rest %.2f) and %s has %.2f GiB%s; %s would help",
                     (all - have) / gib, ranks, ranks > 1 ? "s" : "", (double)one / gib, (double)need->weights / gib,
                     (double)need->gradients / gib, (double)need->optimizer / gib, (double)need->activations / gib,
-                    (double)need->rest / gib, have / gib, code == -EINVAL ? "" : " free",
+                    (double)need->rest / gib, whose, have / gib, code == -EINVAL ? "" : " free",
                     advice(need, (all - have) / ranks));
 }

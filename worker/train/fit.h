@@ -1,4 +1,4 @@
-/* fit - whether what a rank will allocate fits into its node, said before the first step */
+/* fit - whether what a rank will allocate fits into its node and its GPU, said before the first step */
 #ifndef MUSTER_WORKER_TRAIN_FIT_H
 #define MUSTER_WORKER_TRAIN_FIT_H
 
@@ -6,6 +6,8 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+
+#define FIT_GPU_BYTES ((uint64_t)128 << 20) /* that kernels and calls of groups work in on a GPU */
 
 struct fit { /* bytes one rank will hold */
     uint64_t weights, gradients, optimizer, activations;
@@ -18,15 +20,15 @@ static inline uint64_t fit_all(const struct fit *f)
     return f->weights + f->gradients + f->optimizer + f->activations + f->rest;
 }
 
-struct fit_room { /* bytes of a node, or of the control group this process is in; 0: not known */
+struct fit_room { /* bytes of a node, of the control group this process is in, or of a GPU; 0: not known */
     uint64_t free, total;
 };
 
 /* What /proc/meminfo and the control groups (version 2) of this process say now. */
 void fit_room_here(struct fit_room *ret);
 
-/* ranks: how many on this node need as much. Returns 0; -EINVAL when they need more than there is in all, -ENOMEM when
- * more than is free; err says how much is lacking, for what, and what would help. */
-int fit_check(const struct fit *need, int ranks, const struct fit_room *room, struct merr *err);
+/* ranks: how many need as much of it. whose room it is: "this node", "its GPU". Returns 0; -EINVAL when they need more
+ * than there is in all, -ENOMEM when more than is free; err says how much is lacking, for what, and what would help. */
+int fit_check(const struct fit *need, int ranks, const struct fit_room *room, const char *whose, struct merr *err);
 
 #endif

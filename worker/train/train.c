@@ -380,16 +380,31 @@ int train_ranks_here(const struct train *t)
     return here;
 }
 
+/* Each rank for itself: others may have GPUs of their own, and where they share one, allocating tells. */
+static int check_fit_gpu(struct train *t, struct fit *need, struct merr *err)
+{
+    struct fit_room room;
+    struct fit there = *need;
+
+    there.rest = FIT_GPU_BYTES;
+    TRY(t->k->device->room(0, &room.free, &room.total, err));
+    TRY(fit_check(&there, 1, &room, "its GPU", err));
+    *need = (struct fit){.rest = need->rest}; /* that is the host's */
+    return 0;
+}
+
 /* Before ranks meet: none of them has allocated anything yet. */
 static int check_fit(struct train *t, struct merr *err)
 {
     struct fit need = planned(t);
     struct fit_room room;
 
+    if (t->k->device)
+        TRY(check_fit_gpu(t, &need, err));
     fit_room_here(&room);
     if (room.free > 0 && t->run.memory[0])
         room.free += keep_bytes(t->run.memory); /* is ours again */
-    return fit_check(&need, train_ranks_here(t), &room, err);
+    return fit_check(&need, train_ranks_here(t), &room, "this node", err);
 }
 
 static void print_plan(struct train *t)

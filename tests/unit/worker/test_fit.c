@@ -38,11 +38,23 @@ static void what_does_not_fit_is_said_with_what_would_help(void **state)
     for (size_t i = 0; i < COUNT(t); i++) {
         struct merr err = {""};
 
-        assert_int_equal(fit_check(&t[i].need, t[i].ranks, &t[i].room, &err), t[i].code);
+        assert_int_equal(fit_check(&t[i].need, t[i].ranks, &t[i].room, "this node", &err), t[i].code);
         for (size_t k = 0; k < 3 && t[i].words[k]; k++)
             if (!strstr(err.text, t[i].words[k]))
                 fail_msg("'%s' does not say '%s'", err.text, t[i].words[k]);
     }
+}
+
+static void a_gpu_is_named_where_it_is_the_one_that_is_too_small(void **state)
+{
+    struct fit need = {.weights = GIB, .rest = FIT_GPU_BYTES};
+    struct fit_room room = {.free = GIB, .total = 2 * GIB};
+    struct merr err = {""};
+
+    (void)state;
+    assert_int_equal(fit_check(&need, 1, &room, "its GPU", &err), -ENOMEM);
+    assert_non_null(strstr(err.text, "0.12 GiB too little"));
+    assert_non_null(strstr(err.text, "and its GPU has 1.00 GiB free"));
 }
 
 static void this_machine_has_room(void **state)
@@ -58,6 +70,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_does_not_fit_is_said_with_what_would_help),
+        cmocka_unit_test(a_gpu_is_named_where_it_is_the_one_that_is_too_small),
         cmocka_unit_test(this_machine_has_room),
     };
 
