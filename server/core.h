@@ -144,7 +144,7 @@ struct node;
 #define NODE_LINKS_MAX PLAN_PARTS_MAX
 
 struct link { /* from a node to another, measured */
-    const struct node *to;
+    struct node *to;
     double bytes_per_s;
     int64_t at_us; /* wall */
 };
@@ -448,7 +448,7 @@ void links_take_nic(struct core *c, struct node *n, const struct link_nic *nic);
 json_t *links_nic_view(const struct node *n); /* new; NULL: nothing was told */
 json_t *links_view(const struct node *n);     /* new; NULL: nothing was measured */
 int links_load(struct core *c, struct merr *err); /* after the nodes */
-void links_drop(struct core *c, const struct node *n); /* those of others to a node that leaves */
+void links_drop(struct core *c, struct node *n); /* those of others to a node that leaves */
 bool links_due(struct core *c, const struct job *j); /* whether its run should measure */
 void links_learn(struct core *c, const struct job *j, const json_t *event); /* what a rank of its run measured */
 struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, const struct plan_site *site);

@@ -79,17 +79,39 @@ static void link_drop(struct node *n, size_t at)
     n->n_links--;
 }
 
-static void drop_oldest(struct node *n)
+/* The name of a pair in the store. */
+static void pair_of(const struct node *a, const struct node *b, char ret[2 * JOB_NODE_MAX])
+{
+    bool first = strcmp(a->name, b->name) < 0;
+
+    (void)snprintf(ret, 2 * JOB_NODE_MAX, "%s/%s", first ? a->name : b->name, first ? b->name : a->name);
+}
+
+/* What either of the two knows of the other, and what the store does. */
+static void pair_forget(struct core *c, struct node *a, struct node *b)
+{
+    char pair[2 * JOB_NODE_MAX];
+    struct link *there = link_find(a, b), *back = link_find(b, a);
+
+    pair_of(a, b, pair);
+    store_add(c->store, "HDEL", "muster:links", pair, NULL);
+    if (there)
+        link_drop(a, (size_t)(there - a->links));
+    if (back)
+        link_drop(b, (size_t)(back - b->links));
+}
+
+static void forget_oldest(struct core *c, struct node *n)
 {
     size_t oldest = 0;
 
     for (size_t i = 1; i < n->n_links; i++)
         oldest = n->links[i].at_us < n->links[oldest].at_us ? i : oldest;
-    link_drop(n, oldest);
+    pair_forget(c, n, n->links[oldest].to);
 }
 
 /* Without memory for it nothing is kept: the next run measures again. */
-static void link_keep(struct node *n, const struct link *l)
+static void link_keep(struct core *c, struct node *n, const struct link *l)
 {
     struct link *known = link_find(n, l->to), *grown;
     size_t at;
@@ -99,7 +121,7 @@ static void link_keep(struct node *n, const struct link *l)
         return;
     }
     if (n->n_links == NODE_LINKS_MAX)
-        drop_oldest(n);
+        forget_oldest(c, n);
     grown = realloc(n->links, (n->n_links + 1) * sizeof(*grown));
     if (!grown)
         return;
@@ -110,32 +132,17 @@ static void link_keep(struct node *n, const struct link *l)
     n->n_links++;
 }
 
-static void link_keep_both(struct node *a, struct node *b, double bytes_per_s, int64_t at_us)
+static void link_keep_both(struct core *c, struct node *a, struct node *b, double bytes_per_s, int64_t at_us)
 {
-    link_keep(a, &(struct link){ .to = b, .bytes_per_s = bytes_per_s, .at_us = at_us });
-    link_keep(b, &(struct link){ .to = a, .bytes_per_s = bytes_per_s, .at_us = at_us });
+    link_keep(c, a, &(struct link){ .to = b, .bytes_per_s = bytes_per_s, .at_us = at_us });
+    link_keep(c, b, &(struct link){ .to = a, .bytes_per_s = bytes_per_s, .at_us = at_us });
 }
 
-/* The name of a pair in the store. */
-static void pair_of(const struct node *a, const struct node *b, char ret[2 * JOB_NODE_MAX])
+void links_drop(struct core *c, struct node *n)
 {
-    bool first = strcmp(a->name, b->name) < 0;
-
-    (void)snprintf(ret, 2 * JOB_NODE_MAX, "%s/%s", first ? a->name : b->name, first ? b->name : a->name);
-}
-
-void links_drop(struct core *c, const struct node *n)
-{
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        const struct link *l = link_find(c->nodes[i], n);
-        char pair[2 * JOB_NODE_MAX];
-
-        if (!l)
-            continue;
-        pair_of(c->nodes[i], n, pair);
-        store_add(c->store, "HDEL", "muster:links", pair, NULL);
-        link_drop(c->nodes[i], (size_t)(l - c->nodes[i]->links));
-    }
+    for (size_t i = 0; i < c->n_nodes; i++)
+        if (link_find(c->nodes[i], n))
+            pair_forget(c, c->nodes[i], n);
 }
 
 static void link_store(struct core *c, const struct node *a, const struct node *b, double bytes_per_s, int64_t at_us)
@@ -164,7 +171,7 @@ int links_load(struct core *c, struct merr *err)
         a = agents_find(c, name);
         b = slash ? agents_find(c, slash + 1) : NULL;
         if (a && b && sscanf(all->element[i + 1]->str, "%lf %lld", &rate, &at_us) == 2 && rate > 0)
-            link_keep_both(a, b, rate, at_us);
+            link_keep_both(c, a, b, rate, at_us);
         else
             store_add(c->store, "HDEL", "muster:links", pair, NULL);
     }
@@ -197,7 +204,7 @@ void links_learn(struct core *c, const struct job *j, const json_t *event)
         was = link_find(a, b);
         if (!was || plain(was->bytes_per_s) != plain(rate))
             plans_sites_changed(c);
-        link_keep_both(a, b, rate, now);
+        link_keep_both(c, a, b, rate, now);
         link_store(c, a, b, rate, now);
     }
 }
