@@ -494,8 +494,13 @@ int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec,
     redisReply *reply = store_read(c->store, err, "HMGET muster:job:%llu rec spec v", (unsigned long long)id);
     int r = parse_job(reply, ret, NULL, err);
 
-    if (r == 0 && ret_spec)
+    if (r == 0 && ret_spec) {
         *ret_spec = strdup(reply->element[1]->str ? reply->element[1]->str : "{}");
+        if (!*ret_spec) {
+            job_clear(ret);
+            r = merr_set(err, -ENOMEM, "no memory for the spec of job 'j%llu'", (unsigned long long)id);
+        }
+    }
     if (reply)
         freeReplyObject(reply);
     return r;
