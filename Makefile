@@ -101,7 +101,8 @@ bench_src := $(wildcard tests/bench/*.c)
 units: $(UNIT)
 
 .PHONY: check
-check: $(or $(UNIT),$(error no unit test is named test_$(T): T=name runs tests/unit/*/test_name))  ## unit tests (T=name for one, SANITIZE=... under a sanitizer)
+check: units  ## unit tests (T=name for one, SANITIZE=... under a sanitizer)
+	$(if $(UNIT),,$(error no unit test is named test_$(T): T=name runs tests/unit/*/test_name))
 	@$(PYTHON) tests/run.py --build $(BUILD) unit $(UNIT)
 
 # What is not the build itself: packages, tests, benchmarks, installation, the web page.

@@ -7,7 +7,7 @@ in_double_engine := $(patsubst %.c,$(BUILD)/obj/in_double/%.o,$(wildcard worker/
 
 ifeq ($(SANITIZE),) # which have nothing more to find in the same lines
 UNIT += $(in_double_tests)
-units check: $(in_double_tests)
+units: $(in_double_tests)
 endif
 
 $(BUILD)/obj/in_double/%.o: %.c tests/unit/worker/in_double.h
