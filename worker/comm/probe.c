@@ -1,5 +1,6 @@
 #include "worker/comm/probe.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -118,16 +119,17 @@ int probe_raw(struct comm_group *g, probe_call call, void *arg, size_t count, do
     return 0;
 }
 
-int probe_turns(struct comm_group *g, const probe_call call[2], void *arg, size_t n, int times, double ret_us[2],
+int probe_turns(struct comm_group *g, const probe_call *call, int calls, void *arg, size_t n, int times, double *ret_us,
                 struct merr *err)
 {
-    double us[2][COST_TRIALS_MAX], unused;
+    double us[PROBE_CALLS_MAX][COST_TRIALS_MAX], unused;
 
-    for (int k = 0; k < 2; k++)
+    assert(calls <= PROBE_CALLS_MAX && times <= COST_TRIALS_MAX);
+    for (int k = 0; k < calls; k++)
         TRY(time_call(g, call[k], arg, n, &unused, err));
-    for (int i = 0; i < 2 * times; i++)
-        TRY(time_call(g, call[i % 2], arg, n, &us[i % 2][i / 2], err));
-    for (int k = 0; k < 2; k++)
+    for (int i = 0; i < calls * times; i++)
+        TRY(time_call(g, call[i % calls], arg, n, &us[i % calls][i / calls], err));
+    for (int k = 0; k < calls; k++)
         ret_us[k] = cost_median(us[k], times);
     return 0;
 }

@@ -21,9 +21,11 @@ typedef int (*probe_call)(void *arg, size_t n, struct merr *err);
 /* Predicted time of the raw call on count values, from calls on parts of them and, if they are short enough, on all. */
 int probe_raw(struct comm_group *g, probe_call call, void *arg, size_t count, double *ret_us, struct merr *err);
 
-/* Median times of two calls on n values, made in turn so often (odd, at most COST_TRIALS_MAX) after one of each that
+#define PROBE_CALLS_MAX 3
+
+/* Median times of some calls on n values, made in turn so often (odd, at most COST_TRIALS_MAX) after one of each that
  * does not count: ret_us[k] is that of call[k]. */
-int probe_turns(struct comm_group *g, const probe_call call[2], void *arg, size_t n, int times, double ret_us[2],
+int probe_turns(struct comm_group *g, const probe_call *call, int calls, void *arg, size_t n, int times, double *ret_us,
                 struct merr *err);
 
 /* A codec's work on values of a type, on this machine, with all members at work at once. */

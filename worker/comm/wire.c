@@ -144,6 +144,7 @@ struct tuning {
     struct wire *wire;
     enum wire_use use;
     float *x;
+    size_t slice; /* the best, as predicted */
 };
 
 /* The raw way of n values. */
@@ -224,13 +225,13 @@ static int predict(struct tuning *t, const struct wire_codecs *c, size_t n, stru
 }
 
 /* The coded way of n values, by the codecs that the wire uses. */
-static int coded_call(void *arg, size_t n, struct merr *err)
+static int coded_call(const struct tuning *t, size_t slice, size_t n, struct merr *err)
 {
-    const struct tuning *t = arg;
     struct wire *w = t->wire;
     size_t *cut;
     int r;
 
+    w->slice = slice;
     if (t->use == WIRE_SUMS)
         return wire_all_reduce(w, t->x, n, err);
     cut = equal_cut(w, n / (size_t)comm_group_size(w->group) / CODED_ALIGN * CODED_ALIGN, err);
@@ -244,31 +245,49 @@ static int coded_call(void *arg, size_t n, struct merr *err)
     return r;
 }
 
-/* Where the predictions of both ways are near each other, put measured times in their place. */
-static int try_both(struct tuning *t, const struct wire_codecs *c, size_t n, struct prediction *p, struct merr *err)
+static int usual_call(void *arg, size_t n, struct merr *err)
 {
-    static const probe_call ways[] = {raw_call, coded_call};
+    return coded_call(arg, 0, n, err);
+}
+
+static int sliced_call(void *arg, size_t n, struct merr *err)
+{
+    const struct tuning *t = arg;
+
+    return coded_call(t, t->slice, n, err);
+}
+
+/* Where the predictions of both ways are near each other, put measured times in their place. Slices other than the usual
+ * ones must then be worth it, too. */
+static int try_ways(struct tuning *t, const struct wire_codecs *c, size_t n, struct prediction *p, struct merr *err)
+{
+    static const probe_call ways[] = {raw_call, usual_call, sliced_call};
     int times = t->use == WIRE_PIPE ? 0 : cost_trials(p->raw_us, p->coded_us), r;
+    int calls = p->slice == CODED_SLICE ? 2 : 3;
     struct wire *w = t->wire;
     const struct wire before = *w;
-    double us[2];
+    double us[3];
 
     if (times == 0)
         return 0;
     w->use = *c;
-    w->slice = p->slice;
-    r = probe_turns(w->group, ways, t, n, times, us, err);
+    t->slice = p->slice;
+    r = probe_turns(w->group, ways, calls, t, n, times, us, err);
     *w = before; /* trials neither count as spent nor raise flags */
-    if (r == 0) {
-        p->raw_us = us[0];
-        p->coded_us = us[1];
-    }
-    return r;
+    if (r < 0)
+        return r;
+    p->raw_us = us[0];
+    p->coded_us = us[1];
+    if (calls == 3 && cost_worth(us[1], us[2]))
+        p->coded_us = us[2];
+    else
+        p->slice = CODED_SLICE;
+    return 0;
 }
 
 int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err)
 {
-    struct tuning t = {w, use, x};
+    struct tuning t = {.wire = w, .use = use, .x = x};
     struct prediction p = {.slice = 0};
     struct wire_codecs c;
     bool was, is;
@@ -281,7 +300,7 @@ int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr
     if (r == 0)
         r = predict(&t, &c, n, &p, err);
     if (r == 0)
-        r = try_both(&t, &c, n, &p, err);
+        r = try_ways(&t, &c, n, &p, err);
     if (r < 0)
         return r;
     is = w->tuned ? cost_worth_still(was, p.raw_us, p.coded_us) : cost_worth(p.raw_us, p.coded_us);
