@@ -257,8 +257,8 @@ static int sliced_call(void *arg, size_t n, struct merr *err)
     return coded_call(t, t->slice, n, err);
 }
 
-/* Where the predictions of both ways are near each other, put measured times in their place. Slices other than the usual
- * ones must then be worth it, too. */
+/* Where the predictions of both ways are near each other, put measured times in their place. Slices other than the
+ * usual ones must then be worth it, too. */
 static int try_ways(struct tuning *t, const struct wire_codecs *c, size_t n, struct prediction *p, struct merr *err)
 {
     static const probe_call ways[] = {raw_call, usual_call, sliced_call};
