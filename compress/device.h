@@ -70,7 +70,7 @@ struct device_ops {
     int (*mark_new)(struct device_queue *q, struct device_mark **ret, struct merr *err);
     void (*mark_free)(struct device_mark *m); /* NULL is fine */
     int (*mark)(struct device_queue *q, struct device_mark *m, struct merr *err);
-    /* What is queued on q from now on runs after what m, of any queue of this GPU, stands for now. */
+    /* What is queued on q from now on runs after all that m, of any queue of this GPU, now marks. */
     int (*follow)(struct device_queue *q, struct device_mark *m, struct merr *err);
     int (*reached)(struct device_mark *m, struct merr *err); /* 1, or 0: not yet */
     int (*await)(struct device_mark *m, struct merr *err);   /* until it is */

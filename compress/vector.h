@@ -31,8 +31,8 @@ typedef int8_t vb_at __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_a
 INLINE mm_half low_half(mm x);
 INLINE mm_half high_half(mm x);
 INLINE __m128i quarter_at(const void *p);     /* VECTOR_BYTES / 4 bytes, in its lower end */
-INLINE mm words_in_order(mm x);         /* the first of each quarter of 128 bits, then the second, ... */
-INLINE mm longs_in_order(mm x);         /* likewise with 64 bits */
+INLINE mm words_in_order(mm x);               /* the first of each quarter of 128 bits, then the second, ... */
+INLINE mm longs_in_order(mm x);               /* likewise with 64 bits */
 
 INLINE uint32_t largest_of(vu x);             /* of all lanes */
 INLINE vu where_less(vf x, float y, vu yes, vu no);
