@@ -155,9 +155,12 @@ static int find_gap(struct store *s, uint64_t job, const size_t n[LISTS], struct
     char key[KEY_MAX];
     redisReply *reply = store_read(s, err, "HMGET muster:job:%llu v notes", (unsigned long long)job);
 
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
-        freeReplyObject(reply);
+    if (!reply)
         return -EIO;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+        freeReplyObject(reply);
+        return merr_set(err, -EIO, "the store's record of job 'j%llu' cannot be read; look at its log",
+                        (unsigned long long)job);
     }
     states = number(reply->element[0]);
     notes = number(reply->element[1]);
