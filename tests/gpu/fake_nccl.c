@@ -10,6 +10,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #define RING 65536u
@@ -47,6 +49,7 @@ struct op {
 
 struct communicator {
     struct shared *m;
+    struct id id;
     int n, rank, groups, state;
     struct op op[OPS_MAX];
     int ops;
@@ -106,9 +109,11 @@ const char *ncclGetLastError(struct communicator *c)
 
 int ncclGetUniqueId(struct id *id)
 {
-    static int made;
+    uint64_t name[2]; /* of no process that ever was: a killed one leaves its memory behind */
 
-    (void)snprintf(id->name, sizeof(id->name), "/muster-fake-nccl-%d-%d", (int)getpid(), ++made);
+    if (getrandom(name, sizeof(name), 0) != sizeof(name))
+        return INVALID_USAGE;
+    (void)snprintf(id->name, sizeof(id->name), "/muster-fake-nccl-%016" PRIx64 "%016" PRIx64, name[0], name[1]);
     return SUCCESS;
 }
 
@@ -127,6 +132,7 @@ int ncclCommInitRankConfig(struct communicator **ret, int n, struct id id, int r
     (void)close(fd);
     if (c->m == MAP_FAILED)
         return INVALID_USAGE;
+    c->id = id;
     c->n = n;
     c->rank = rank;
     c->state = IN_PROGRESS;
@@ -195,6 +201,8 @@ int ncclCommFinalize(struct communicator *c)
 static int forget(struct communicator *c)
 {
     live--;
+    if (atomic_load(&c->m->here) < c->n)
+        (void)shm_unlink(c->id.name);
     (void)munmap(c->m, sizeof(*c->m));
     free(c);
     return SUCCESS;

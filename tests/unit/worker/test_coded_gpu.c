@@ -417,7 +417,7 @@ static void run_fault(const struct fault *f, int exit_code[2])
     team_init(&t, 2, TEAM_SHM);
     t.device = &fake_device;
     t.device_shared = f->shared;
-    t.timeout_us = 700000;
+    t.timeout_us = f->stuck ? 700000 : 10000000;
     t.arg = f;
     team_start(&t, call_with_a_fault);
     team_wait(&t, 20000000);
