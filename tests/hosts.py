@@ -10,6 +10,7 @@ What still runs on them at the end is killed.
 import contextlib
 import ctypes
 import os
+import secrets
 import signal
 import subprocess
 
@@ -18,7 +19,7 @@ NEEDS = "making and entering network namespaces needs root on a file system of i
 
 
 def can_make_hosts():
-    name = f"muster-probe-{os.getpid()}"
+    name = f"muster-probe-{secrets.token_hex(4)}"
     if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode != 0:
         return False
     entered = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True)
@@ -35,7 +36,7 @@ class Hosts:
 
     def __init__(self, addresses):
         self.addresses = addresses
-        self.prefix = f"muster{os.getpid()}"
+        self.prefix = f"muster-{secrets.token_hex(4)}"
         self.children = []
 
     def __enter__(self):

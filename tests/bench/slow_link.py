@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,7 @@ class Link:
     """Two hosts with one link between them, gone at the end."""
 
     def __init__(self, rate):
-        self.names = [f"muster-bench-{os.getpid()}-{i}" for i in range(2)]
+        self.names = [f"muster-bench-{secrets.token_hex(4)}-{i}" for i in range(2)]
         try:
             for name in self.names:
                 self.ip("netns", "add", name)
