@@ -23,7 +23,9 @@ $(FAKE_NCCL): tests/gpu/fake_nccl.c
 	@echo "  ld  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared -fPIC -Wl,-soname,libnccl.so.2 -o $@ $<
 
-$(BUILD)/tests/unit/worker/test_nccl $(BUILD)/tests/unit/worker/test_comm $(BUILD)/tests/unit/worker/test_coded_gpu: $(FAKE_NCCL)
+$(BUILD)/tests/unit/worker/test_nccl $(BUILD)/tests/unit/worker/test_comm $(BUILD)/tests/unit/worker/test_coded_gpu \
+$(BUILD)/tests/unit/worker/test_probe: $(FAKE_NCCL)
 LDFLAGS_test_nccl := -Wl,--no-as-needed,$(FAKE_NCCL),-rpath,$(dir $(abspath $(FAKE_NCCL))),--as-needed
 LDFLAGS_test_comm := $(LDFLAGS_test_nccl)
 LDFLAGS_test_coded_gpu := $(LDFLAGS_test_nccl)
+LDFLAGS_test_probe := $(LDFLAGS_test_nccl)

@@ -18,7 +18,6 @@
 #include "worker/comm/coded_impl.h"
 #include "worker/comm/device.h"
 
-#define BUFFERS_MAX (64u << 20)      /* bytes for slices: more members get smaller ones */
 #define TYPE_CODED 4                 /* of a call: this + enum codec_type */
 #define STEP_DEVICE UINT32_MAX       /* of a call: the others are two a slice */
 
@@ -334,7 +333,7 @@ static size_t up64(size_t n)
 static size_t slice_for(const struct coding *x)
 {
     size_t wanted = x->how->slice ? x->how->slice : CODED_SLICE;
-    size_t most = BUFFERS_MAX / (CODED_DEPTH * 4 * sizeof(float) * (size_t)x->g->n) / CODED_ALIGN * CODED_ALIGN;
+    size_t most = CODED_ROOM_MAX / (CODED_DEPTH * 4 * sizeof(float) * (size_t)x->g->n) / CODED_ALIGN * CODED_ALIGN;
 
     if (most < CODED_ALIGN)
         most = CODED_ALIGN;
@@ -568,4 +567,49 @@ int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_each, NULL, land_each);
     return coding_end(&x, r, flags, err);
+}
+
+/* --- for measuring ------------------------------------------------------------------------------------------------ */
+
+const struct coded_way *coded_place(struct comm_group *g, const void *like)
+{
+    if (!like || g->n > CODEC_CUDA_PARTS_MAX || !coded_held(g, like))
+        return &coded_by_host;
+    return coded_gpu_open(g) < 0 ? NULL : &coded_by_messages;
+}
+
+static int hop_to_all(struct coding *x, size_t bytes)
+{
+    struct hop h = {.wave.req = x->g->req};
+    int n = x->g->n, me = x->g->index, r = 0;
+    char *room = x->way->room(x, (size_t)n * bytes);
+
+    if (!room)
+        return x->way->end(x, x->g->world->failed);
+    for (int i = 1; i < n && r == 0; i++) {
+        int from = (me + n - i) % n, to = (me + i) % n;
+
+        r = x->way->recv(x, &h, from, 0, room + (size_t)from * bytes, bytes);
+        if (r == 0)
+            r = x->way->send(x, &h, to, 0, room + (size_t)me * bytes, bytes);
+    }
+    if (r == 0)
+        r = x->way->go(x, &h);
+    if (r == 0)
+        r = x->way->wait(x, &h);
+    (void)group_wait(x->g, &h.wave); /* of a failed call */
+    return x->way->end(x, r);
+}
+
+int coded_hop(struct comm_group *g, const void *like, size_t bytes, struct merr *err)
+{
+    struct coding x = {.g = g, .way = &coded_by_host};
+    int r = group_begin(g, COMM_CALL_ALL_TO_ALL, TYPE_CODED, 0, bytes);
+
+    assert(bytes <= CODED_ROOM_MAX / (size_t)g->n);
+    if (r == 0)
+        r = choose_way(&x, like && coded_held(g, like), SIZE_MAX, true); /* as calls of many such blocks do */
+    if (r == 0)
+        r = hop_to_all(&x, bytes);
+    return group_end(g, r, err);
 }

@@ -246,6 +246,11 @@ static int coded(struct comm_group *g)
     return w->failed;
 }
 
+static int gpu_run(struct coding *x)
+{
+    return coded(x->g);
+}
+
 /* After a failure, which is told already: until nothing reads or writes any more, unless the GPU hangs. */
 static void calm(const struct comm_world *w)
 {
@@ -405,8 +410,8 @@ static int message_way_end(struct coding *x, int r)
 
 #define CODING_ON_THE_GPU                                                                                              \
     .encode = gpu_encode, .encode_difference = gpu_encode_difference, .decode = gpu_decode,                            \
-    .decode_add = gpu_decode_add, .reduce = gpu_reduce, .reduce_encode = gpu_reduce_encode, .send = gpu_send,          \
-    .recv = gpu_recv
+    .decode_add = gpu_decode_add, .reduce = gpu_reduce, .reduce_encode = gpu_reduce_encode, .run = gpu_run,            \
+    .send = gpu_send, .recv = gpu_recv
 
 const struct coded_way coded_by_nccl = {
     .room = nccl_room, CODING_ON_THE_GPU, .go = nccl_go, .wait = nccl_wait, .end = nccl_way_end,

@@ -16,6 +16,7 @@
 
 #define CODED_DEPTH 3 /* slices under way */
 #define CODED_HOPS (2 * CODED_DEPTH)
+#define CODED_ROOM_MAX (64u << 20) /* bytes for slices: more members get smaller ones */
 
 /* Messages of one slice that are waited for together. */
 struct hop {
@@ -73,6 +74,7 @@ struct coded_way {
     int (*decode_add)(struct coding *x, int member, const char *block, void *replica, size_t n);
     int (*reduce)(struct coding *x, const struct coded_sum *s, enum codec_type type, void *out);
     int (*reduce_encode)(struct coding *x, const struct coded_sum *s, const struct codec_site *site, char *block);
+    int (*run)(struct coding *x); /* until all coding asked for so far is done */
 
     int (*send)(struct coding *x, struct hop *h, int member, uint32_t step, const char *block, size_t bytes);
     int (*recv)(struct coding *x, struct hop *h, int member, uint32_t step, char *block, size_t bytes);
@@ -98,6 +100,12 @@ int coded_gpu_encode(struct comm_group *g, const struct coded_part *p, const str
 int coded_gpu_decode(struct comm_group *g, const struct coded_part *p, size_t bytes);
 /* Until all of it has run. -EBADMSG: a block was bad, why says what of it; the world has not failed. */
 int coded_gpu_finish(struct comm_group *g, uint32_t *flags, struct merr *why);
+
+/* For measuring: a block that nobody coded from each member to each, as blocks of values at like travel (NULL: the
+ * processor's). All members give the same bytes, at most CODED_ROOM_MAX / members of them. */
+int coded_hop(struct comm_group *g, const void *like, size_t bytes, struct merr *err);
+/* Where values at like are coded: coded_by_host, or any of the GPU, which is made ready; NULL: the world has failed. */
+const struct coded_way *coded_place(struct comm_group *g, const void *like);
 
 int coded_member_at(const struct coding *x, int node, int place);
 /* Fails the world for a block of member that codec c refuses for the reason in why. */

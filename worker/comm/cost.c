@@ -34,22 +34,27 @@ double cost_coded_us(enum cost_shape shape, int members, size_t count, size_t sl
 {
     double n = (double)count, p = members, share = shape == COST_SEND ? n : n / p;
     double slices = share > (double)slice ? share / (double)slice : 1;
-    double hop = slices * link->fixed_us + share * c->bytes * link->byte_us, wire = hop, work;
+    double hop = slices * link->fixed_us + share * c->bytes * link->byte_us, wire = hop, work, calls;
 
     switch (shape) {
     case COST_ALL_REDUCE:
         wire = 2 * hop;
         work = n * (c->encode_us + c->reduce_us + c->decode_us);
+        calls = 2 * p;
         break;
     case COST_REDUCE_SCATTER:
         work = n * ((p - 1) / p * c->encode_us + c->reduce_us);
+        calls = p;
         break;
     case COST_ALL_GATHER:
         work = n * (c->encode_us / p + c->decode_us);
+        calls = p + 1;
         break;
     default:
         work = n * (c->encode_us + c->decode_us);
+        calls = 2;
     }
+    work += slices * calls * c->start_us;
     return (wire > work ? wire : work) + (wire > work ? work : wire) / slices;
 }
 

@@ -16,7 +16,8 @@ struct cost_line {
 
 struct cost_codec { /* us a value; reduce: of one part of a sum */
     double encode_us, decode_us, reduce_us;
-    double bytes; /* of a value on the wire */
+    double bytes;    /* of a value on the wire */
+    double start_us; /* of each call besides: a GPU's kernels take as long to begin */
 };
 
 enum cost_shape { COST_ALL_REDUCE, COST_REDUCE_SCATTER, COST_ALL_GATHER, COST_SEND };

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/try.h"
 #include "worker/comm/coded.h"
 #include "worker/comm/cost.h"
 #include "worker/comm/probe.h"
@@ -166,19 +167,32 @@ static int raw_call(void *arg, size_t n, struct merr *err)
 static const char *const automatic[] = {[WIRE_SUMS] = "r8", [WIRE_SHARES] = "sdp4bit", [WIRE_PIPE] = "r8"};
 static const char *const what[] = {"compress.tp", "compress.dp", "compress.pp"};
 
+/* Raw messages of GPUs go other ways than blocks: what they take is measured, too, where all members have a GPU. */
+static int measure_pipe(struct tuning *t, size_t n, struct cost_line *link, double *raw_us, struct merr *err)
+{
+    struct comm_group *g = t->wire->group;
+    int64_t absent = t->x == NULL;
+    struct cost_line raw;
+
+    link->byte_us /= comm_group_size(g) - 1; /* of one message at a time */
+    raw = *link;
+    TRY(comm_all_reduce(g, &absent, 1, COMM_I64, COMM_MAX, err));
+    if (!absent)
+        TRY(probe_messages(g, t->x, &raw, err));
+    *raw_us = raw.fixed_us + raw.byte_us * (double)(n * sizeof(float));
+    return 0;
+}
+
 static int measure(struct tuning *t, size_t n, struct cost_line *link, double *raw_us, struct merr *err)
 {
     struct comm_group *g = t->wire->group;
-    int r = probe_link(g, link, err), members = comm_group_size(g);
+    int r = probe_link(g, t->x, link, err), members = comm_group_size(g);
     double bytes = (double)(n * sizeof(float)) / members;
 
     if (r < 0)
         return r;
-    if (t->use == WIRE_PIPE) {
-        link->byte_us /= members - 1; /* of one message at a time */
-        *raw_us = link->fixed_us + link->byte_us * (double)(n * sizeof(float));
-        return 0;
-    }
+    if (t->use == WIRE_PIPE)
+        return measure_pipe(t, n, link, raw_us, err);
     r = probe_raw(g, raw_call, t, n, raw_us, err);
     if (r < 0 || comm_group_nodes(g) == 1) /* raw values need no messages inside a node */
         return r;
@@ -213,9 +227,9 @@ static int predict(struct tuning *t, const struct wire_codecs *c, size_t n, stru
     size_t any;
 
     if (r == 0)
-        r = probe_codec(g, sums, CODEC_F32, &codec, err);
+        r = probe_codec(g, sums, t->x, &codec, err);
     if (r == 0 && c->weights)
-        r = probe_codec(g, c->weights, CODEC_F32, &back, err);
+        r = probe_codec(g, c->weights, t->x, &back, err);
     if (r < 0)
         return r;
     ret->coded_us = cost_best_us(shape[t->use], members, n, &ret->link, &codec, &ret->slice);

@@ -47,8 +47,10 @@ enum wire_use {
 };
 
 /* Decide for auto, before the first use and whenever its times depart: measure link and codecs, predict both ways, take
- * the shorter. x: n floats as they will travel, in their place; their values are lost. All of the group call it
- * while nothing is under way. Does nothing for other words. */
+ * the shorter. x: n floats as they will travel, in their place; their values are lost. For WIRE_PIPE, where n is of a
+ * message: WIRE_PIPE_FLOATS where messages will lie on a GPU, or NULL. All of the group call it while nothing is under
+ * way. Does nothing for other words. */
+#define WIRE_PIPE_FLOATS (1u << 19)
 int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr *err);
 /* Travel as a word says from now on, not auto; alone nothing changes. All of the group call it while nothing is under
  * way. As wire_new. */

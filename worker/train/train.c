@@ -484,6 +484,20 @@ static int build_trees(struct train *t, struct merr *err)
                     err);
 }
 
+/* Messages of a GPU are tried in memory such as theirs. */
+static int tune_pipe(struct train *t, size_t floats, struct merr *err)
+{
+    void *x = NULL;
+    int r;
+
+    if (t->k->device && t->mesh->pp > 1)
+        TRY(t->k->mem_alloc(t->stream, WIRE_PIPE_FLOATS * sizeof(float), &x, err));
+    r = wire_tune(t->wire[BYTES_PP], WIRE_PIPE, x, floats, err);
+    if (x)
+        t->k->mem_free(t->stream, x);
+    return r;
+}
+
 int train_tune(struct train *t, int kind, struct merr *err)
 {
     struct stage_cfg s = stage_config(t, 0);
@@ -492,7 +506,7 @@ int train_tune(struct train *t, int kind, struct merr *err)
     case BYTES_TP:
         return wire_tune(t->wire[kind], WIRE_SUMS, t->reduce, stage_reduce_floats(&s), err);
     case BYTES_PP:
-        return wire_tune(t->wire[kind], WIRE_PIPE, NULL, stage_trunk_floats(&s), err);
+        return tune_pipe(t, stage_trunk_floats(&s), err);
     default:
         return wire_tune(t->wire[kind], WIRE_SHARES, t->pool[0], t->params.weight_n, err);
     }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "compress/codec_cuda.h"
 #include "compress/device.h"
 #include "worker/comm/reduce.h"
@@ -22,6 +23,8 @@ static bool fake_device_stuck, fake_device_host; /* nothing is ever done; all me
 static int fake_device_fail;    /* so many more calls, then one fails; 0: none does */
 static int fake_device_follows; /* waits of one queue for another so far */
 static int fake_codec_calls;
+static int64_t fake_codec_us;    /* that each call of a codec takes */
+static int64_t fake_device_busy; /* until then */
 
 static int fake_turn(struct merr *err)
 {
@@ -102,7 +105,7 @@ static int fake_fold(struct device_queue *q, const struct device_fold *f, struct
 static int fake_done(struct device_queue *q, struct merr *err)
 {
     (void)q;
-    return fake_turn(err) < 0 ? -EIO : !fake_device_stuck;
+    return fake_turn(err) < 0 ? -EIO : !fake_device_stuck && clock_mono_us() >= fake_device_busy;
 }
 
 static int fake_wait(struct device_queue *q, struct merr *err)
@@ -179,7 +182,10 @@ static void fake_report_tag(struct codec_cuda_report *r, uint64_t tag)
 /* Whether the call is made; after one that failed none is. */
 static bool fake_codec_runs(const struct codec_cuda_report *r)
 {
+    int64_t now = clock_mono_us();
+
     fake_codec_calls++;
+    fake_device_busy = (fake_device_busy > now ? fake_device_busy : now) + fake_codec_us;
     return r->code == 0;
 }
 

@@ -5,7 +5,7 @@
 #include "worker/comm/coded.h"
 #include "worker/comm/cost.h"
 
-static const struct cost_codec r8 = {0.0004, 0.0003, 0.0003, 1.016}; /* about what a core does */
+static const struct cost_codec r8 = {0.0004, 0.0003, 0.0003, 1.016, 0}; /* about what a core does */
 
 static struct cost_line link_of(double mb_s)
 {
@@ -62,7 +62,7 @@ static void short_messages_gain_nothing_from_slices(void **state)
 static void each_shape_moves_what_it_must(void **state)
 {
     struct cost_line l = {0, 1};
-    struct cost_codec free_codec = {0, 0, 0, 1};
+    struct cost_codec free_codec = {0, 0, 0, 1, 0};
     size_t n = 1 << 20;
 
     (void)state;
@@ -70,6 +70,27 @@ static void each_shape_moves_what_it_must(void **state)
     assert_true(cost_coded_us(COST_REDUCE_SCATTER, 4, n, CODED_SLICE, &l, &free_codec) == (double)n / 4);
     assert_true(cost_coded_us(COST_ALL_GATHER, 4, n, CODED_SLICE, &l, &free_codec) == (double)n / 4);
     assert_true(cost_coded_us(COST_SEND, 4, n, CODED_SLICE, &l, &free_codec) == (double)n);
+}
+
+/* What starting a GPU's kernels costs: the more slices, the more of it. */
+static void calls_that_are_slow_to_start_want_long_slices(void **state)
+{
+    static const struct { enum cost_shape shape; double calls; } t[] = {
+        {COST_ALL_REDUCE, 8}, {COST_REDUCE_SCATTER, 4}, {COST_ALL_GATHER, 5}, {COST_SEND, 2},
+    };
+    struct cost_line l = {0, 0};
+    struct cost_codec c = {0, 0, 0, 1, 10};
+    size_t n = 16 * CODED_SLICE, slice = 0;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        double share = t[i].shape == COST_SEND ? 16 : 4;
+
+        assert_true(cost_coded_us(t[i].shape, 4, n, CODED_SLICE, &l, &c) == share * t[i].calls * 10);
+        assert_true(cost_coded_us(t[i].shape, 4, n, n, &l, &c) == t[i].calls * 10);
+    }
+    (void)cost_best_us(COST_ALL_REDUCE, 4, n, &l, &c, &slice);
+    assert_true(slice > CODED_SLICE);
 }
 
 static void a_group_that_has_a_way_changes_it_for_a_twentieth_only(void **state)
@@ -205,6 +226,7 @@ int main(void)
         cmocka_unit_test(slow_links_are_worth_coding_for_and_fast_ones_are_not),
         cmocka_unit_test(short_messages_gain_nothing_from_slices),
         cmocka_unit_test(each_shape_moves_what_it_must),
+        cmocka_unit_test(calls_that_are_slow_to_start_want_long_slices),
         cmocka_unit_test(a_group_that_has_a_way_changes_it_for_a_twentieth_only),
         cmocka_unit_test(steady_times_are_left_alone_whatever_they_are),
         cmocka_unit_test(times_that_stay_away_are_noticed_once_they_have_for_long),
