@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/utf8.h"
 #include "server/job.h"
 
 #define QUEUE_MAX 4096
@@ -263,30 +264,9 @@ static int64_t tail_offset(int fd, int64_t size, int n, size_t most, char *scrat
     for (ssize_t i = got - 2; i >= 0; i--)
         if (scratch[i] == '\n' && --n == 0)
             return from + i + 1;
+    for (ssize_t i = 0; from > 0 && i < 3 && i < got && ((unsigned char)scratch[i] & 0xC0) == 0x80; i++)
+        from++; /* no line begins here; a character does */
     return from;
-}
-
-/* Bytes that are no UTF-8 become '?', so that lengths stay. */
-static void make_text(char *p, size_t len)
-{
-    for (size_t i = 0; i < len;) {
-        unsigned char c = (unsigned char)p[i];
-        size_t more = c < 0x80                ? 0
-                      : c >= 0xC2 && c < 0xE0 ? 1
-                      : c >= 0xE0 && c < 0xF0 ? 2
-                      : c >= 0xF0 && c < 0xF5 ? 3
-                                              : 9;
-        bool ok = more < 9 && i + more < len && c != 0;
-
-        for (size_t k = 1; ok && k <= more; k++)
-            ok = ((unsigned char)p[i + k] & 0xC0) == 0x80;
-        if (ok && ((c == 0xE0 && (unsigned char)p[i + 1] < 0xA0) || (c == 0xED && (unsigned char)p[i + 1] > 0x9F) ||
-                   (c == 0xF0 && (unsigned char)p[i + 1] < 0x90) || (c == 0xF4 && (unsigned char)p[i + 1] > 0x8F)))
-            ok = false;
-        if (!ok)
-            p[i] = '?';
-        i += ok ? more + 1 : 1;
-    }
 }
 
 static json_t *read_log(const char *path, int rank, int generation, int64_t offset, int tail, size_t most,
@@ -304,14 +284,15 @@ static json_t *read_log(const char *path, int rank, int generation, int64_t offs
         got = pread(fd, scratch, most, offset);
     if (got < 0)
         return NULL;
-    if (got > 0 && offset + got < st.st_size) { /* end with a whole line where the answer is cut */
+    if (got > 0 && offset + got < st.st_size) { /* where the answer is cut, end with a whole line, or character */
         const char *nl = memrchr(scratch, '\n', (size_t)got);
 
-        got = nl ? nl - scratch + 1 : got;
+        got = nl ? nl - scratch + 1 : (ssize_t)utf8_cut(scratch, (size_t)got);
     }
-    make_text(scratch, (size_t)got);
-    return json_pack("{s:i, s:i, s:I, s:s%, s:I}", "rank", rank, "generation", generation, "offset", (json_int_t)offset,
-                     "text", scratch, (size_t)got, "next_offset", (json_int_t)(offset + got));
+    utf8_patch(scratch, (size_t)got);
+    return json_pack("{s:i, s:i, s:I, s:s%, s:I, s:I}", "rank", rank, "generation", generation, "offset",
+                     (json_int_t)offset, "text", scratch, (size_t)got, "next_offset", (json_int_t)(offset + got),
+                     "size", (json_int_t)st.st_size);
 }
 
 static void add_lines(json_t *lines, const char *text, size_t len)

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "worker/agent/utf8.h"
+#include "base/utf8.h"
 
 void lines_init(struct lines *l, uint64_t limit_bytes)
 {

@@ -16,11 +16,11 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/utf8.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/ranks_int.h"
 #include "worker/agent/shim.h"
-#include "worker/agent/utf8.h"
 
 #define TAIL_BYTES 8192
 #define TAIL_LINES 20

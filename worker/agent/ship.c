@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/utf8.h"
 #include "worker/agent/shim.h"
-#include "worker/agent/utf8.h"
 
 #define PIECE_OVERHEAD 160 /* bytes of a piece as JSON beside its text */
 

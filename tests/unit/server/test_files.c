@@ -208,7 +208,41 @@ static void long_logs_are_cut_at_a_line_and_their_tail_is_their_end(void **state
     got = files_read_logs(*state, 1, 0, 9, 0, 0);
     text = json_object_get(json_array_get(json_object_get(got, "logs"), 0), "text");
     assert_int_equal(json_string_length(text), FILES_ANSWER_MAX / 10 * 10);
+    log = json_array_get(json_object_get(got, "logs"), 0);
+    assert_int_equal(json_integer_value(json_object_get(log, "next_offset")), FILES_ANSWER_MAX / 10 * 10);
+    assert_int_equal(json_integer_value(json_object_get(log, "size")), lines * 10 + 7);
     json_decref(got);
+}
+
+static void a_line_longer_than_an_answer_is_cut_between_characters(void **state)
+{
+    struct buf text;
+    char path[96];
+    int64_t at = 0;
+    json_t *tail, *last;
+
+    buf_init(&text, 1 << 20);
+    assert_int_equal(buf_addstr(&text, "-"), 0);
+    while (text.len <= 2 * FILES_ANSWER_MAX)
+        assert_int_equal(buf_addstr(&text, "\xe2\x82\xac"), 0);
+    (void)snprintf(path, sizeof(path), "%s/j1/rank-00000.g1.log", (const char *)*state);
+    assert_int_equal(io_write_file(path, text.data, text.len, 0600, NULL), 0);
+    while (at < (int64_t)text.len) {
+        json_t *got = files_read_logs(*state, 1, 0, 1, at, 0), *log = json_array_get(json_object_get(got, "logs"), 0);
+        json_t *part = json_object_get(log, "text");
+
+        assert_true(json_string_length(part) > 0);
+        assert_memory_equal(json_string_value(part), text.data + at, json_string_length(part));
+        at += (int64_t)json_string_length(part);
+        assert_int_equal(json_integer_value(json_object_get(log, "next_offset")), at);
+        json_decref(got);
+    }
+    tail = files_read_logs(*state, 1, 0, 1, 0, 5);
+    last = json_object_get(json_array_get(json_object_get(tail, "logs"), 0), "text");
+    assert_null(strchr(json_string_value(last), '?')); /* the end of it begins with a whole character, too */
+    assert_true(json_string_length(last) > FILES_ANSWER_MAX - 3);
+    json_decref(tail);
+    buf_clear(&text);
 }
 
 static void bytes_that_are_no_text_do_not_break_an_answer(void **state)
@@ -234,6 +268,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(malformed_pieces_are_refused, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_the_steps_it_repeats, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(of_very_many_generations_the_newest_count, make_spool, drop_spool),
+        cmocka_unit_test_setup_teardown(a_line_longer_than_an_answer_is_cut_between_characters, make_spool,
+                                        drop_spool),
         cmocka_unit_test_setup_teardown(long_logs_are_cut_at_a_line_and_their_tail_is_their_end, make_spool,
                                         drop_spool),
         cmocka_unit_test_setup_teardown(bytes_that_are_no_text_do_not_break_an_answer, make_spool, drop_spool),

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/philox.h"
+#include "base/utf8.h"
 #include "worker/agent/lines.h"
-#include "worker/agent/utf8.h"
 
 static struct lines *lines;
 static struct buf out;

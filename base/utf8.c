@@ -1,4 +1,4 @@
-#include "worker/agent/utf8.h"
+#include "base/utf8.h"
 
 int utf8_length(const char *p, size_t n)
 {

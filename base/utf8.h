@@ -1,6 +1,6 @@
 /* utf8 - bytes from anywhere as text that JSON can carry */
-#ifndef MUSTER_WORKER_AGENT_UTF8_H
-#define MUSTER_WORKER_AGENT_UTF8_H
+#ifndef MUSTER_BASE_UTF8_H
+#define MUSTER_BASE_UTF8_H
 
 #include <stddef.h>
 
