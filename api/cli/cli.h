@@ -152,11 +152,12 @@ int plan_dry_run(struct cli *c, json_t *doc); /* ask the server how doc would ru
 int jobs_scale(struct cli *c);
 int jobs_priority(struct cli *c);
 int follow_events(struct cli *c);
-int follow_logs(struct cli *c);
 int follow_metrics(struct cli *c);
-int follow_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
+int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *arg); /* to its end, with patience */
 /* What happened, less when, to which job and of what type; brief: less what it was before and paths. */
 void follow_print_event(const json_t *event, bool brief);
+int logs_run(struct cli *c);
+int logs_submitted(struct cli *c, const char *job); /* its output until its end, then its outcome */
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_remove(struct cli *c);

@@ -1,4 +1,4 @@
-/* What a job does: its events, its output, its metrics; once or as they come. */
+/* What a job does: its events and its metrics; once or as they come. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #define EVENTS_MAX 1000000 /* events printed at once */
 #define POINTS_SHOWN 20    /* rows of metrics unless asked otherwise */
 
-static int follow(struct cli *c, const char *path, client_event_fn *fn, void *arg)
+int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *arg)
 {
     struct merr err = {""};
     int r = cli_connect(c);
@@ -126,7 +126,7 @@ int follow_events(struct cli *c)
     if (r)
         return r;
     if (cli_option(c, "follow"))
-        return follow(c, path, on_event, c);
+        return follow_stream(c, path, on_event, c);
     r = cli_pages(c, path, "", "events", limit, &answer);
     if (r)
         return r;
@@ -135,147 +135,6 @@ int follow_events(struct cli *c)
     print_events(answer);
     json_decref(answer);
     return 0;
-}
-
-/* --- output -------------------------------------------------------------------------------------------- */
-
-struct log_reader {
-    struct cli *c;
-    long long rank; /* or -1 */
-    bool many;      /* say whose line it is */
-    bool any;       /* something has been printed */
-    struct at {
-        long long rank, generation, next;
-    } at[1024]; /* how far each log has been printed */
-    size_t n;
-};
-
-/* What of a piece is new, from its text's first byte on; what has been printed is noted. NULL: nothing. */
-static const char *new_text(struct log_reader *l, const json_t *piece)
-{
-    const char *text = cli_str(piece, "text");
-    long long rank = cli_int(piece, "rank"), generation = cli_int(piece, "generation");
-    long long offset = cli_int(piece, "offset");
-    size_t i = 0, len = strlen(text), skip = 0;
-
-    if (l->rank >= 0 && rank != l->rank)
-        return NULL;
-    while (i < l->n && (l->at[i].rank != rank || l->at[i].generation != generation))
-        i++;
-    if (i < l->n && offset < l->at[i].next)
-        skip = (size_t)(l->at[i].next - offset);
-    if (skip >= len)
-        return NULL;
-    if (i == l->n && l->n < sizeof(l->at) / sizeof(l->at[0]))
-        l->n++;
-    if (i < l->n)
-        l->at[i] = (struct at){.rank = rank, .generation = generation, .next = offset + (long long)len};
-    return text + skip;
-}
-
-static int print_piece(struct log_reader *l, const json_t *piece)
-{
-    const char *text = new_text(l, piece), *end;
-
-    if (!text)
-        return 0;
-    l->any = true;
-    if (l->c->json)
-        return cli_print_json_line(piece);
-    for (; *text; text = *end ? end + 1 : end) {
-        end = strchr(text, '\n');
-        if (!end)
-            end = text + strlen(text);
-        if (l->many)
-            (void)printf("%s[%lld]%s ", cli_colour("\033[2m"), cli_int(piece, "rank"), cli_colour("\033[0m"));
-        (void)printf("%.*s\n", (int)(end - text), text);
-    }
-    return fflush(stdout) == 0 ? 0 : -EIO;
-}
-
-static int print_pieces(struct log_reader *l, const json_t *doc)
-{
-    const json_t *logs = json_object_get(doc, "logs"), *piece;
-    size_t i;
-    int r = 0;
-
-    if (!json_is_array(logs))
-        return print_piece(l, doc);
-    json_array_foreach(logs, i, piece) {
-        r = r ? r : print_piece(l, piece);
-    }
-    return r;
-}
-
-static int on_log(void *arg, const char *type, const json_t *e)
-{
-    const json_t *data = json_object_get(e, "data");
-
-    return strcmp(type, "log") == 0 ? print_pieces(arg, data ? data : e) : 0;
-}
-
-/* All there is now; with follow what comes then, and at the end what came between the two. */
-static int print_logs(struct log_reader *l, const char *job, bool go_on)
-{
-    char path[256], stream[256], tail[64] = "/logs?follow=1";
-    json_t *answer = NULL;
-    int r;
-
-    if (l->rank >= 0)
-        (void)snprintf(tail, sizeof(tail), "/logs?follow=1&rank=%lld", l->rank);
-    r = cli_job_path(job, tail, stream);
-    if (l->rank >= 0)
-        (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld", l->rank);
-    if (r == 0)
-        r = cli_job_path(job, l->rank >= 0 ? tail : "/logs", path);
-    for (int round = 0; r == 0 && round < (go_on ? 2 : 1); round++) {
-        r = cli_call(l->c, "GET", path, NULL, NULL, &answer);
-        if (r)
-            break;
-        if (!go_on && l->c->json)
-            return cli_print_json_new(answer);
-        l->many = l->rank < 0 && (go_on || json_array_size(json_object_get(answer, "logs")) > 1);
-        (void)print_pieces(l, answer);
-        json_decref(answer);
-        if (go_on && round == 0)
-            r = follow(l->c, stream, on_log, l);
-    }
-    return r;
-}
-
-int follow_logs(struct cli *c)
-{
-    struct log_reader *l = calloc(1, sizeof(*l));
-    long rank;
-    int r;
-
-    if (!l)
-        return cli_fail(CLI_FAILED, "no memory");
-    r = cli_number(c, "rank", 0, 65535, -1, &rank) < 0 ? CLI_USAGE : 0;
-    l->rank = rank;
-    l->c = c;
-    if (r == 0)
-        r = print_logs(l, c->arg[0], cli_option(c, "follow"));
-    if (r == 0 && !l->any && !c->json && rank >= 0)
-        (void)fprintf(stderr, "no output of rank %ld of job '%s'\n", rank, c->arg[0]);
-    else if (r == 0 && !l->any && !c->json)
-        (void)fprintf(stderr, "no output of job '%s' so far\n", c->arg[0]);
-    free(l);
-    return r;
-}
-
-int follow_submitted(struct cli *c, const char *job)
-{
-    struct log_reader *l = calloc(1, sizeof(*l));
-    int r;
-
-    if (!l)
-        return cli_fail(CLI_FAILED, "no memory");
-    l->rank = -1;
-    l->c = c;
-    r = print_logs(l, job, true);
-    free(l);
-    return r ? r : watch_outcome(c, job, false);
 }
 
 /* --- metrics ------------------------------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static int queue(struct cli *c, const json_t *doc)
     if (r == 0 && watch)
         r = watch_job(c, cli_str(job, "id"));
     else if (r == 0 && follow)
-        r = follow_submitted(c, cli_str(job, "id"));
+        r = logs_submitted(c, cli_str(job, "id"));
     json_decref(job);
     return r;
 }

@@ -31,7 +31,7 @@ const struct command cli_commands[] = {
       {"limit", 'n', "N", "at most so many (default 100)"}}},
     {"show", "JOB", 1, 1, "show a job", "muster show j17", jobs_show, true, {{0}}},
     {"watch", "JOB", 1, 1, "follow a job and end with its outcome", "muster watch j17", watch_run, true, {{0}}},
-    {"logs", "JOB", 1, 1, "print the output of a job", "muster logs j17 --follow --rank 0", follow_logs, true,
+    {"logs", "JOB", 1, 1, "print the output of a job", "muster logs j17 --follow --rank 0", logs_run, true,
      {{"follow", 'f', NULL, "go on as it grows; with -o json a document a line"}, {"rank", 'r', "N", "of one rank"}}},
     {"events", "[JOB]", 0, 1, "print what happened", "muster events j17 --follow", follow_events, true,
      {{"follow", 'f', NULL, "go on as it happens; with -o json a document a line"},

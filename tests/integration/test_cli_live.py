@@ -259,6 +259,39 @@ def test_logs_follow_a_job_and_choose_a_rank(cluster):
     assert silent.stdout == "" and silent.stderr == f"no output of job '{quiet}' so far\n"
 
 
+def test_a_followed_line_that_comes_in_pieces_is_whole(cluster):
+    """Both ranks pause in the middle of their lines, so that these reach the server, and followers, in pieces."""
+    go = os.path.join(cluster.folder, "go-on")
+    job = command(cluster, f"printf 'half \u00e9'; until [ -e {go} ]; do sleep 0.05; done; echo whole $RANK; "
+                  "printf 'last of %s' $RANK", devices=2)
+    follower = subprocess.Popen([f"{BIN}/muster", "logs", job, "-f", "--server", cluster.url, "--token",
+                                 cluster.token()], stdout=subprocess.PIPE, text=True, env=cluster.env)
+    try:
+        wait_for("half a line of each rank",
+                 lambda: said(cluster, "logs", job, "-o", "json")["lines"] == 2 * ["half \u00e9"], 30)
+        write(cluster, "go-on", "")
+        lines = follower.communicate(timeout=60)[0].splitlines()
+    finally:
+        follower.kill()
+        follower.wait()
+    assert sorted(lines) == sorted(f"[{r}] {text} {r}" for r in (0, 1) for text in ("half \u00e9whole", "last of"))
+
+
+def test_a_log_longer_than_one_answer_is_printed_whole(cluster):
+    job = command(cluster, "i=0; while [ $i -lt 30000 ]; do echo line $i of rank $RANK; i=$((i+1)); done", devices=2)
+    whole = [f"line {i} of rank {{}}" for i in range(30000)]
+    followed = run(cluster, "logs", job, "-f").stdout.splitlines()
+    cluster.wait(job, "succeeded", 30)
+    for r in (0, 1):
+        lines = [line.format(r) for line in whole]
+        assert [line[4:] for line in followed if line.startswith(f"[{r}] ")] == lines
+        assert run(cluster, "logs", job, "--rank", str(r)).stdout.splitlines() == lines
+    document = said(cluster, "logs", job, "-o", "json")
+    assert document["lines"] == [line.format(r) for r in (0, 1) for line in whole]
+    assert [(p["offset"], p["next_offset"], p["size"]) for p in document["logs"]] == \
+        [(0, len(p["text"]), len(p["text"])) for p in document["logs"]]
+
+
 def test_metrics_are_a_table_or_columns(cluster, trained):
     rows = run(cluster, "metrics", trained, "-n", "4").stdout.splitlines()
     assert rows[0].split() == ["step", "loss", "lr", "grad_norm", "tokens_per_s", "step_ms", "stall_ms"]

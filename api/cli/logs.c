@@ -1,0 +1,277 @@
+/* What the ranks of a job print: once or as it comes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/cli/cli.h"
+#include "api/cli/log_lines.h"
+#include "base/buf.h"
+
+#define DOCUMENT_MAX (128 << 20) /* bytes of text in one document of -o json */
+
+struct log_reader {
+    struct cli *c;
+    struct cli side; /* a connection for what a stream has left out, while that is read */
+    struct log_lines *lines;
+    const char *job;
+    long long rank; /* or -1 */
+    bool many;      /* say whose line it is */
+    bool any;       /* something has been printed */
+    bool within;    /* the beginning of a line has been printed */
+    int failed;     /* exit status with which the stream was left */
+};
+
+static void print_text(void *arg, int64_t rank, const char *text, size_t len, bool ended)
+{
+    struct log_reader *l = arg;
+
+    l->any = true;
+    if (l->c->json)
+        return;
+    if (l->many && !l->within)
+        (void)printf("%s[%lld]%s ", cli_colour("\033[2m"), (long long)rank, cli_colour("\033[0m"));
+    (void)fwrite(text, 1, len, stdout);
+    if (ended)
+        (void)fputc('\n', stdout);
+    l->within = !ended;
+}
+
+/* A piece of which only the last n bytes are new, as a line of JSON. */
+static int print_json_piece(const json_t *piece, size_t n)
+{
+    json_t *copy = json_copy((json_t *)piece), *text = json_object_get(copy, "text");
+    size_t known = json_string_length(text) - n;
+    int r;
+
+    (void)json_object_set_new(copy, "offset", json_integer(cli_int(copy, "offset") + (long long)known));
+    (void)json_object_set_new(copy, "text", json_stringn(json_string_value(text) + known, n));
+    r = cli_print_json_line(copy);
+    json_decref(copy);
+    return r;
+}
+
+/* Print what is new of a piece. Returns an exit status, with the reason said. */
+static int take(struct log_reader *l, const json_t *piece)
+{
+    const json_t *text = json_object_get(piece, "text");
+    int64_t n;
+    int r = 0;
+
+    if (!json_is_string(text) || (l->rank >= 0 && cli_int(piece, "rank") != l->rank))
+        return 0;
+    n = log_lines_take(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation"), cli_int(piece, "offset"),
+                       json_string_value(text), json_string_length(text));
+    if (n < 0)
+        return cli_fail(CLI_FAILED, "no memory");
+    if (n > 0 && l->c->json)
+        r = print_json_piece(piece, (size_t)n);
+    return r == 0 && fflush(stdout) == 0 ? 0 : cli_fail(CLI_FAILED, "cannot write the output");
+}
+
+/* GET the logs; of is of one of them, from a byte on, or NULL. Returns an exit status; the answer is new. */
+static int get(struct log_reader *l, const json_t *of, long long offset, json_t **ret)
+{
+    char path[256], tail[128] = "/logs";
+    int r;
+
+    if (of)
+        (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld&generation=%lld&offset=%lld", cli_int(of, "rank"),
+                       cli_int(of, "generation"), offset);
+    else if (l->rank >= 0)
+        (void)snprintf(tail, sizeof(tail), "/logs?rank=%lld", l->rank);
+    r = cli_job_path(l->job, tail, path);
+    return r ? r : cli_call(&l->side, "GET", path, NULL, NULL, ret);
+}
+
+/* Print a log from where it has been printed up to a byte, as far as the server has it. Returns an exit status. */
+static int read_on(struct log_reader *l, const json_t *of, long long end)
+{
+    long long rank = cli_int(of, "rank"), generation = cli_int(of, "generation");
+    long long at = log_lines_next(l->lines, rank, generation), was = -1;
+    int r = 0;
+
+    while (r == 0 && at < end && at > was) {
+        json_t *answer;
+
+        r = get(l, of, at, &answer);
+        if (r)
+            break;
+        r = take(l, json_array_get(json_object_get(answer, "logs"), 0));
+        json_decref(answer);
+        was = at;
+        at = log_lines_next(l->lines, rank, generation);
+    }
+    return r;
+}
+
+/* Print all there is now. */
+static int read_all(struct log_reader *l, const json_t *answer)
+{
+    const json_t *log;
+    size_t i;
+    int r = 0;
+
+    json_array_foreach(json_object_get(answer, "logs"), i, log) {
+        r = r ? r : take(l, log);
+        r = r ? r : read_on(l, log, cli_int(log, "size"));
+    }
+    return r;
+}
+
+static int on_log(void *arg, const char *type, const json_t *piece)
+{
+    struct log_reader *l = arg;
+
+    if (strcmp(type, "log") != 0)
+        return 0;
+    if (l->rank < 0 || cli_int(piece, "rank") == l->rank)
+        l->failed = read_on(l, piece, cli_int(piece, "offset")); /* it may begin after what was read */
+    l->failed = l->failed ? l->failed : take(l, piece);
+    return l->failed ? 1 : 0;
+}
+
+/* --- one document ---------------------------------------------------------------------------------------- */
+
+/* Put what of a log is beyond its first answer into text. Returns an exit status, with the reason said. */
+static int read_rest(struct log_reader *l, json_t *log, struct buf *text)
+{
+    long long was = -1;
+    int r = 0;
+
+    while (r == 0 && was < cli_int(log, "next_offset") && cli_int(log, "next_offset") < cli_int(log, "size")) {
+        json_t *answer, *more;
+
+        was = cli_int(log, "next_offset");
+        r = get(l, log, was, &answer);
+        if (r)
+            break;
+        more = json_array_get(json_object_get(answer, "logs"), 0);
+        r = buf_addstr(text, cli_str(more, "text"));
+        if (r == -EMSGSIZE)
+            r = cli_fail(CLI_FAILED, "the output is longer than %d MiB, too long for one document; choose a --rank, or "
+                         "print it in pieces, with --follow", DOCUMENT_MAX >> 20);
+        else if (r < 0)
+            r = cli_fail(CLI_FAILED, "no memory");
+        if (r == 0 && more)
+            (void)json_object_update_existing(log, more);
+        json_decref(answer);
+    }
+    return r;
+}
+
+/* Make a log of the document whole and add its lines. total: bytes of text so far. */
+static int complete(struct log_reader *l, json_t *log, json_t *lines, size_t *total)
+{
+    json_t *offset = json_incref(json_object_get(log, "offset"));
+    struct buf text;
+    int r;
+
+    buf_init(&text, DOCUMENT_MAX - *total);
+    r = buf_addstr(&text, cli_str(log, "text")) < 0 ? cli_fail(CLI_FAILED, "no memory") : read_rest(l, log, &text);
+    (void)json_object_set_new(log, "offset", offset);
+    (void)json_object_set_new(log, "text", json_stringn(buf_text(&text), text.len));
+    *total += text.len;
+    for (const char *p = cli_str(log, "text"); *p; p += strcspn(p, "\n") + (p[strcspn(p, "\n")] != '\0'))
+        (void)json_array_append_new(lines, json_stringn(p, strcspn(p, "\n")));
+    buf_clear(&text);
+    return r;
+}
+
+/* The answer with all there is, as one document; answer is taken over. */
+static int print_document_new(struct log_reader *l, json_t *answer)
+{
+    json_t *log, *lines = json_array();
+    size_t i, total = 0;
+    int r = 0;
+
+    json_array_foreach(json_object_get(answer, "logs"), i, log) {
+        r = r ? r : complete(l, log, lines, &total);
+    }
+    (void)json_object_set_new(answer, "lines", lines);
+    if (r == 0)
+        return cli_print_json_new(answer);
+    json_decref(answer);
+    return r;
+}
+
+/* --- the command ----------------------------------------------------------------------------------------- */
+
+/* What comes from now on, and at the end what the stream has left out. */
+static int go_on(struct log_reader *l)
+{
+    char tail[64] = "/logs?follow=1", stream[256];
+    json_t *answer;
+    int r;
+
+    if (l->rank >= 0)
+        (void)snprintf(tail, sizeof(tail), "/logs?follow=1&rank=%lld", l->rank);
+    r = cli_job_path(l->job, tail, stream);
+    if (r == 0)
+        r = follow_stream(l->c, stream, on_log, l);
+    r = r ? r : l->failed;
+    if (r == 0)
+        r = get(l, NULL, 0, &answer);
+    if (r)
+        return r;
+    r = read_all(l, answer);
+    json_decref(answer);
+    return r;
+}
+
+static int print_logs(struct log_reader *l, bool follow)
+{
+    json_t *answer;
+    int r = get(l, NULL, 0, &answer);
+
+    if (r)
+        return r;
+    if (!follow && l->c->json)
+        return print_document_new(l, answer);
+    l->many = l->rank < 0 && (follow || json_array_size(json_object_get(answer, "logs")) > 1);
+    l->lines = log_lines_new(l->many, print_text, l);
+    r = l->lines ? read_all(l, answer) : cli_fail(CLI_FAILED, "no memory");
+    json_decref(answer);
+    if (r == 0 && follow)
+        r = go_on(l);
+    if (l->lines)
+        log_lines_end(l->lines);
+    log_lines_free(l->lines);
+    return r;
+}
+
+/* Returns an exit status; *ret_any: there was output. */
+static int run(struct cli *c, const char *job, long long rank, bool follow, bool *ret_any)
+{
+    struct log_reader l = {.c = c, .side = *c, .job = job, .rank = rank};
+    int r;
+
+    l.side.client = NULL;
+    r = print_logs(&l, follow);
+    client_free(l.side.client);
+    *ret_any = l.any;
+    return r;
+}
+
+int logs_run(struct cli *c)
+{
+    bool any = false;
+    long rank;
+    int r = cli_number(c, "rank", 0, 65535, -1, &rank) < 0 ? CLI_USAGE : 0;
+
+    if (r == 0)
+        r = run(c, c->arg[0], rank, cli_option(c, "follow"), &any);
+    if (r == 0 && !any && !c->json && rank >= 0)
+        (void)fprintf(stderr, "no output of rank %ld of job '%s'\n", rank, c->arg[0]);
+    else if (r == 0 && !any && !c->json)
+        (void)fprintf(stderr, "no output of job '%s' so far\n", c->arg[0]);
+    return r;
+}
+
+int logs_submitted(struct cli *c, const char *job)
+{
+    bool any;
+    int r = run(c, job, -1, true, &any);
+
+    return r ? r : watch_outcome(c, job, false);
+}
