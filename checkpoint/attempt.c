@@ -13,7 +13,10 @@
 #include "checkpoint/coordinate.h"
 #include "checkpoint/part.h"
 #include "checkpoint/read.h"
+#include "checkpoint/room.h"
 #include "checkpoint/writer.h"
+
+#define MANIFEST_BYTES (1u << 20) /* about */
 
 static int set_paths(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
@@ -50,26 +53,43 @@ static int check_committed(struct mck_writer *w, struct attempt *a, struct merr 
     return 0;
 }
 
-static int reserve(struct mck_writer *w, struct attempt *a, struct merr *err)
+bool attempt_make_room(struct mck_writer *w, struct attempt *a, uint64_t bytes, bool in_vain)
 {
-    uint64_t bytes = MCK_ALIGN + mck_round(w->plan.stream_len, MCK_ALIGN);
+    struct room m = {.dir = w->cfg.dir, .generation = w->cfg.generation, .keep_every = w->cfg.keep_every};
+    int r = w->cfg.parts ? 0 : room_make(&m, bytes, in_vain, NULL); /* of parts others collect */
 
-    if (w->coder || !w->plan.stream_len) /* how long it gets is not known before */
-        return 0;
-    if (fallocate(a->fd, 0, 0, (off_t)bytes) && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-        return merr_errno(err, -errno, "checkpoint of step %llu: no room for %llu bytes in '%s'",
-                          (unsigned long long)a->step, (unsigned long long)bytes, a->folder);
-    return 0; /* not every file system can */
+    (void)pthread_mutex_lock(&w->lock);
+    a->removed += m.removed;
+    (void)pthread_mutex_unlock(&w->lock);
+    return r > 0;
 }
 
-int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
+static uint64_t file_bytes(const struct mck_writer *w)
 {
-    int flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, r = set_paths(w, a, err);
+    return MCK_ALIGN + mck_round(w->plan.stream_len, MCK_ALIGN);
+}
 
-    if (!r)
-        r = check_committed(w, a, err);
-    if (r || a->skip)
-        return r;
+/* Have the file's room. Where that cannot be, rank 0 sees to it that there is as much for all files as the last
+ * checkpoint took. */
+static int reserve(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    uint64_t bytes = atomic_load(&w->last_bytes);
+
+    if (!w->coder && w->plan.stream_len && fallocate(a->fd, 0, 0, (off_t)file_bytes(w)) == 0)
+        return 0;
+    if (!w->coder && w->plan.stream_len && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+        return merr_errno(err, -errno, "checkpoint of step %llu: no room for %llu bytes in '%s'",
+                          (unsigned long long)a->step, (unsigned long long)file_bytes(w), a->folder);
+    if (w->cfg.rank == 0 && !room_has(w->cfg.dir, bytes))
+        (void)attempt_make_room(w, a, bytes, false); /* it may take less: the writes tell */
+    return 0;
+}
+
+/* The folder and the temporary file, with room for it. */
+static int make_file(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    int flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, r = 0;
+
     if (mkdir(a->folder, 0755) == 0)
         r = io_sync_dir(w->cfg.dir, err);
     else if (errno != EEXIST)
@@ -77,7 +97,8 @@ int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
     if (r)
         return r;
     coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);
-    (void)unlink(a->temp); /* of a process that died in this attempt */
+    io_close(&a->fd);
+    (void)unlink(a->temp); /* of a process that died in this attempt, or of the last try */
     a->fd = open(a->temp, flags | mio_open_flags(w->mio), 0644);
     if (a->fd < 0 && errno == EINVAL) { /* a file system without O_DIRECT: it may have made the file all the same */
         (void)unlink(a->temp);
@@ -86,6 +107,20 @@ int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
     if (a->fd < 0)
         return merr_errno(err, -errno, "cannot make '%s'", a->temp);
     return reserve(w, a, err);
+}
+
+int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
+{
+    bool in_vain = false;
+    int r = set_paths(w, a, err);
+
+    if (!r)
+        r = check_committed(w, a, err);
+    if (r || a->skip)
+        return r;
+    while (room_is_short(r = make_file(w, a, err)) && attempt_make_room(w, a, file_bytes(w), in_vain))
+        in_vain = true;
+    return r;
 }
 
 static void describe(struct mck_writer *w, struct attempt *a, struct mck_file *file, struct mck_index *ix)
@@ -147,17 +182,20 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
     struct coordinate c = {.dir = w->cfg.dir, .folder = a->folder, .generation = w->cfg.generation, .step = a->step,
                            .uuid = a->uuid, .writers = (uint32_t)w->cfg.size, .stop_fd = w->stop_event,
                            .deadline_us = clock_mono_us() + w->cfg.timeout_us};
+    bool in_vain = false;
     int r;
 
     io_close(&a->fd);
     r = move_into_place(w, a, err);
     if (r || w->cfg.rank != 0 || w->cfg.parts)
         return r;
-    r = coordinate_commit(&c, err);
+    while (room_is_short(r = coordinate_commit(&c, err)) && attempt_make_room(w, a, MANIFEST_BYTES, in_vain))
+        in_vain = true;
     if (r)
         return r;
     a->bytes = c.bytes;
     a->stored = c.stored;
+    atomic_store(&w->last_bytes, c.stored);
     /* if it fails, room is made after the next commit */
     (void)collect_folder(w->cfg.dir, w->cfg.keep, w->cfg.keep_every, true, NULL);
     return 0;

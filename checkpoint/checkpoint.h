@@ -95,6 +95,7 @@ struct mck_done { /* how a request ended, for events and metrics */
     int64_t capture_us, write_us;
     enum mck_mode mode;          /* as it was captured */
     int64_t stall_us, expect_us; /* the caller waited in mck_gate; what the rates seen before let expect */
+    uint32_t removed; /* older ones that this rank removed before their time, for the disk was full */
     int code; /* 0 committed, or a negative errno */
     char path[4096];
     struct merr err;

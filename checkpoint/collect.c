@@ -30,8 +30,10 @@ int collect_step(const char *dir, uint64_t step, struct merr *err)
     IO_CLOSE_AUTO int lease = -1;
     int r = folder_step_path(dir, step, NULL, path, err);
 
-    if (r || is_read(path, &lease))
+    if (r)
         return r;
+    if (is_read(path, &lease))
+        return 0;
     (void)snprintf(name, sizeof(name), ".trash-%08" PRIu64 "-%ld", step, (long)getpid());
     r = folder_join(dir, name, trash, err);
     if (r)
@@ -39,7 +41,9 @@ int collect_step(const char *dir, uint64_t step, struct merr *err)
     if (rename(path, trash))
         return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot move '%s' away", path);
     r = io_sync_dir(dir, err);
-    return r ? r : io_remove_tree(trash, err);
+    if (!r)
+        r = io_remove_tree(trash, err);
+    return r ? r : 1;
 }
 
 int collect_trash(const char *dir, struct merr *err)
@@ -102,6 +106,7 @@ int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing,
             continue; /* kept for good */
         if (good >= keep || (!committed && (!writing || (good && step[i] < newest))))
             r = collect_step(dir, step[i], err);
+        r = r > 0 ? 0 : r;
     }
     free(step);
     return r;

@@ -23,6 +23,7 @@ static void report(struct mck_writer *w, const struct attempt *a, int code, cons
     }
     d = &w->done[(w->done_first + w->dones++) % DONE_MAX];
     *d = (struct mck_done){.step = a->step, .bytes = a->bytes, .stored_bytes = a->stored, .code = code};
+    d->removed = a->removed;
     d->mode = a->mode;
     d->stall_us = a->stall_us;
     d->expect_us = a->expect_us;

@@ -37,10 +37,9 @@ void coordinate_report_failure(const char *folder, const uint8_t uuid[16], uint3
     int fd;
 
     failure_path(folder, uuid, rank, path);
-    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC | O_TRUNC, 0644);
-    if (fd < 0)
-        return; /* rank 0 then waits for its deadline */
-    (void)io_write_all(fd, words, strlen(words));
+    if (io_publish_file(path, words, strlen(words), 0644, NULL) == 0) /* rank 0 reads it as soon as it is there */
+        return;
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644); /* no room for words; else rank 0 waits for its deadline */
     io_close(&fd);
 }
 
@@ -234,6 +233,7 @@ int coordinate_commit(struct coordinate *c, struct merr *err)
         return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)c->step);
     sweep(c->folder, c->uuid, false, c->writers);
     r = coordinate_write_manifest(&ix, c->dir, c->folder, c->generation, true, err);
+    c->bytes = c->stored = 0;
     for (size_t i = 0; i < ix.files; i++)
         c->bytes += ix.file[i].stream_len;
     for (size_t i = 0; i < ix.chunks; i++)

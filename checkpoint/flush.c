@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "checkpoint/room.h"
 #include "checkpoint/writer.h"
 
 void flush_queue(struct mck_writer *w, struct write *q)
@@ -57,6 +58,25 @@ static void finish_write(struct mck_writer *w, struct write *q)
     a->io_left--;
     (void)pthread_cond_broadcast(&w->commit);
     free(q);
+}
+
+/* The disk was too full for a write: it is made once more where older checkpoints can go for it. Lock held, dropped
+ * meanwhile. */
+static bool write_again(struct mck_writer *w, struct write *q)
+{
+    bool again, in_vain = q->again;
+    uint64_t bytes = (uint64_t)q->a->io_left * MCK_SLOT;
+
+    if (q->req.op != MIO_WRITE || !room_is_short(q->req.res) || q->a->code)
+        return false;
+    (void)pthread_mutex_unlock(&w->lock);
+    again = attempt_make_room(w, q->a, bytes, in_vain);
+    if (again) {
+        q->again = true;
+        mio_submit(w->mio, &q->req);
+    }
+    (void)pthread_mutex_lock(&w->lock);
+    return again;
 }
 
 /* Sync files whose writes are all done. Lock held. */
@@ -128,7 +148,8 @@ void *flush_run(void *writer)
             (void)!read(w->write_event, &count, sizeof(count));
         while ((r = mio_take(w->mio))) {
             (void)pthread_mutex_lock(&w->lock);
-            finish_write(w, (struct write *)r);
+            if (!write_again(w, (struct write *)r))
+                finish_write(w, (struct write *)r);
             (void)pthread_mutex_unlock(&w->lock);
         }
         (void)pthread_mutex_lock(&w->lock);

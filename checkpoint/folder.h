@@ -42,7 +42,8 @@ int folder_join_writers(const char *dir, int *ret_fd, struct merr *err);
 bool folder_has_writers(const char *dir);
 
 /* Remove a step's folder, whatever is in it, unless it is being read: first out of sight at once, then away bit by
- * bit, so that an interrupted deletion is never half a checkpoint. One that is not there is fine. */
+ * bit, so that an interrupted deletion is never half a checkpoint. Returns 1, or 0 when it is being read or not
+ * there. */
 int collect_step(const char *dir, uint64_t step, struct merr *err);
 /* Go on with interrupted deletions. */
 int collect_trash(const char *dir, struct merr *err);

@@ -12,6 +12,7 @@
 #define MUSTER_CHECKPOINT_WRITER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "checkpoint/archive.h"
 #include "checkpoint/folder.h"
@@ -41,6 +42,7 @@ struct attempt {
     int code; /* first failure */
     struct merr err;
     bool skip; /* the step is committed already: nothing to write */
+    uint32_t removed; /* others that went for it, see mck_done */
 
     size_t next_piece, pieces_left;
     uint32_t copying;
@@ -79,6 +81,7 @@ struct write { /* a request of the I/O thread; its own free() */
     struct mio_req req; /* must be first */
     struct attempt *a;
     int slot, out; /* what to give back, or NO_SLOT */
+    bool again;    /* it met a full disk before */
     int64_t extent; /* in place, or -1 */
     struct write *next;
 };
@@ -121,6 +124,7 @@ struct mck_writer {
     double window_s;               /* from mck_begin to the next mck_gate, as these */
     bool window_open;
     int64_t begun_us;              /* the last mck_begin */
+    atomic_uint_least64_t last_bytes; /* of rank 0: all files of the last checkpoint; 0: not known */
 
     struct mck_done *done;
     size_t done_first, dones;
@@ -171,6 +175,10 @@ int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err);
 /* The rest of the file once all chunks have their place. Sets a->tail: the super block, then *ret_len bytes for
  * offset a->append. */
 int attempt_make_tail(struct mck_writer *w, struct attempt *a, uint32_t *ret_len, struct merr *err);
+
+/* The disk has no room for bytes more of a: older checkpoints go for it (room.h). True: it is worth another try. Lock
+ * not held. */
+bool attempt_make_room(struct mck_writer *w, struct attempt *a, uint64_t bytes, bool in_vain);
 
 /* Rename a durable file into place; on rank 0 wait for the others and commit. On the commit thread. */
 int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err);

@@ -13,6 +13,9 @@
 
 static float memory[TENSORS][ROWS_MAX * COLUMNS_MAX];
 static int elements; /* of each tensor */
+static int keep = 2;
+static uint64_t keep_every;
+static uint32_t removed;
 static struct mck_buffer buffer[MODEL_RANKS][TENSORS];
 
 void model_make(int rows, int columns, int cut, bool apart)
@@ -66,6 +69,17 @@ int model_check(const char *dir, uint64_t *ret_step, struct merr *err)
     return r;
 }
 
+void model_keep(int n, uint64_t every)
+{
+    keep = n;
+    keep_every = every;
+}
+
+uint32_t model_removed(void)
+{
+    return removed;
+}
+
 bool model_archives(const char *codec)
 {
     return strcmp(codec, "archive") == 0;
@@ -76,8 +90,8 @@ int model_open(const char *dir, uint64_t generation, const char *codec, struct m
 {
     for (int k = 0; k < MODEL_RANKS; k++) {
         struct mck_cfg cfg = {.dir = dir, .rank = k, .size = MODEL_RANKS, .generation = generation,
-                              .codec = model_archives(codec) ? "none" : codec, .keep = 2, .timeout_us = 10000000,
-                              .pool_bytes = MODEL_POOL_BYTES,
+                              .codec = model_archives(codec) ? "none" : codec, .keep = keep,
+                              .keep_every = keep_every, .timeout_us = 10000000, .pool_bytes = MODEL_POOL_BYTES,
                               .archive = model_archives(codec) && generation > 1 ? "plane" : NULL};
         int r = mck_writer_new(&cfg, buffer[k], TENSORS, &ret[k], err);
 
@@ -112,8 +126,9 @@ int model_write(struct mck_writer *const w[MODEL_RANKS], uint64_t step, struct m
     while (!r && mck_next_done(w[0], &done)) {
         r = done.code;
         *err = done.err;
+        removed += done.removed;
     }
     while (mck_next_done(w[1], &done))
-        ;
+        removed += done.removed;
     return r;
 }

@@ -26,6 +26,12 @@ bool model_archives(const char *codec);
 int model_open(const char *dir, uint64_t generation, const char *codec, struct mck_writer *ret[MODEL_RANKS],
                struct merr *err);
 
+/* Writers opened from now on keep as many, and those of a step that every divides (0: none). By default 2 and none. */
+void model_keep(int keep, uint64_t every);
+
+/* Checkpoints that the writers removed before their time, for the disk was full. */
+uint32_t model_removed(void);
+
 /* Fill and save a step; returns once rank 0 has committed it. */
 int model_write(struct mck_writer *const w[MODEL_RANKS], uint64_t step, struct merr *err);
 

@@ -9,6 +9,8 @@
  *   checkpoint_writer no-uring DIR                 a kernel that forbids io_uring
  *   checkpoint_writer no-direct DIR                a file system without O_DIRECT
  *   checkpoint_writer fill DIR CODEC               fills the disk; what was saved stays, and later ones are saved
+ *   checkpoint_writer crowd DIR CODEC              on a disk with room for six: the oldest go, down to two and what is
+ *                                                  kept for good; later ones are saved until that does not suffice
  *   checkpoint_writer requests DIR LIMIT           saves two steps with so many KiB to pin ("": all it may); prints how
  *                                                  many writes from registered memory, others and syncs io_uring got
  *
@@ -39,6 +41,7 @@
 
 #define ROWS 1200
 #define COLUMNS 240
+#define PINNED 4 /* steps that crowd keeps for good */
 #define CUT 100 /* the first row of rank 1, whose tensors have two chunks each */
 
 static int write_on(const char *dir, uint64_t generation, const char *codec, struct merr *err)
@@ -316,6 +319,60 @@ static int fill_disk(const char *dir, const char *codec, struct merr *err)
     return r ? r : model_write(w, step + 1, err);
 }
 
+/* Are in dir whole checkpoints of the two newest steps and of all that are kept for good, and no others unless they may
+ * be there? */
+static int expect_least(const char *dir, uint64_t newest, bool more, struct merr *err)
+{
+    size_t i, least = 0, others = 0, want = (size_t)(newest / PINNED);
+    json_t *list = NULL;
+    const json_t *one;
+    int r = mck_list(dir, &list, err);
+
+    want += (newest % PINNED != 0) + ((newest - 1) % PINNED != 0);
+    json_array_foreach(list, i, one) {
+        uint64_t step = (uint64_t)json_integer_value(json_object_get(one, "step"));
+
+        least += step % PINNED == 0 || step + 1 >= newest;
+        others += step % PINNED != 0 && step + 1 < newest;
+    }
+    json_decref(list);
+    if (!r && (least != want || (others && !more)))
+        r = merr_set(err, -1, "%zu of %zu steps are there, and %zu others", least, want, others);
+    return r;
+}
+
+static int crowd_disk(const char *dir, const char *codec, struct merr *err)
+{
+    struct mck_writer *w[MODEL_RANKS];
+    struct merr full = {.text = ""};
+    char ballast[4096];
+    uint64_t step;
+    bool fits = true;
+    int r;
+
+    model_keep(100, PINNED);
+    r = model_open(dir, 1, codec, w, err);
+    for (step = 1; step <= 9 && !r; step++) /* there is room for six */
+        r = model_write(w, step, err);
+    if (!r && model_removed() != 3)
+        return merr_set(err, -1, "%u of nine went", model_removed());
+    if (!r)
+        r = expect_least(dir, step - 1, true, err);
+    (void)snprintf(ballast, sizeof(ballast), "%s/ballast", dir);
+    if (!r)
+        r = take_room(ballast, err);
+    for (; step < 100 && !r && fits; step += fits)
+        fits = model_write(w, step, &full) == 0;
+    if (!r && !strstr(full.text, "o space"))
+        return merr_set(err, -1, "a full disk: '%s'", full.text);
+    if (!r)
+        r = expect_least(dir, step - 1, false, err);
+    (void)unlink(ballast);
+    if (!r)
+        r = mck_collect(dir, 2, 0, err); /* what the words ask for */
+    return r ? r : model_write(w, step + 1, err);
+}
+
 static int run(int argc, char **argv, uint64_t *ret_step, struct merr *err)
 {
     const char *what = argc > 2 ? argv[1] : "";
@@ -337,6 +394,8 @@ static int run(int argc, char **argv, uint64_t *ret_step, struct merr *err)
         return requests(argv[2], argv[3], err);
     if (argc == 4 && !strcmp(what, "fill"))
         return fill_disk(argv[2], argv[3], err);
+    if (argc == 4 && !strcmp(what, "crowd"))
+        return crowd_disk(argv[2], argv[3], err);
     return merr_set(err, -EINVAL, "bad arguments: see the head of tests/fault/checkpoint_writer.c");
 }
 

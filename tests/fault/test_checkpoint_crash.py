@@ -123,11 +123,21 @@ def test_without_io_uring_threads_write(tmp_path):
     writer("no-uring", str(tmp_path / "checkpoints"))
 
 
+def on_a_small_disk(folder, mib, *argv, way=None):
+    """In a mount name space of its own; as another user, in a user name space too."""
+    script = f'mount -t tmpfs -o size={mib}m none "$1" && exec "$2" "$3" "$1" "$4"'
+    space = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    env = dict(os.environ, MUSTER_IO=way) if way else None
+    done = subprocess.run([*space, "sh", "-c", script, "sh", str(folder), PROGRAM, *argv], capture_output=True,
+                          text=True, timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("codec", ["none", "plane", "lz4"])
 def test_a_full_file_system_costs_only_the_attempt(tmp_path, codec):
-    """In a mount name space of its own; as another user, in a user name space too."""
-    script = 'mount -t tmpfs -o size=24m none "$1" && exec "$2" fill "$1" "$3"'
-    space = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
-    done = subprocess.run([*space, "sh", "-c", script, "sh", str(tmp_path), PROGRAM, codec], capture_output=True,
-                          text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
+    on_a_small_disk(tmp_path, 24, "fill", codec)
+
+
+@pytest.mark.parametrize("way, codec, mib", [("uring", "none", 48), ("threads", "plane", 36)])
+def test_the_oldest_checkpoints_go_for_one_that_a_full_disk_has_no_room_for(tmp_path, way, codec, mib):
+    on_a_small_disk(tmp_path, mib, "crowd", codec, way=way)

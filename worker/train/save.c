@@ -196,6 +196,21 @@ static int tell(struct train *t, const struct mck_done *d, struct merr *err)
     return report_event_take(t->report, e, err);
 }
 
+/* Older checkpoints went for one: each rank may have found the disk full. An event the first time. */
+static int tell_removed(struct train *t, const struct mck_done *d, struct merr *err)
+{
+    struct saver *s = &t->saver[TIER_DISK];
+    bool first = s->removed == 0;
+    char text[256];
+
+    s->removed += d->removed;
+    (void)snprintf(text, sizeof(text), "the disk is full: %u old checkpoint%s went for that of step %llu, before there "
+                   "were %d newer ones; the two newest stay", d->removed, d->removed > 1 ? "s" : "",
+                   (unsigned long long)d->step, t->spec->checkpoint.keep);
+    log_warn("%s", text);
+    return first ? report_note(t->report, d->step, text, err) : 0;
+}
+
 /* Take what has been committed or given up. Of snapshots only failures are told: they come often. */
 static int take_done(struct train *t, int tier, struct merr *err)
 {
@@ -212,6 +227,8 @@ static int take_done(struct train *t, int tier, struct merr *err)
             cadence_committed(&s->cadence, (double)d.write_us * 1e-6);
         if (d.code == 0 && tier == TIER_DISK)
             t->durable_us = clock_wall_us();
+        if (d.removed > 0 && tier == TIER_DISK)
+            TRY(tell_removed(t, &d, err));
         if (t->mesh->rank == 0 && tier == TIER_DISK)
             TRY(tell(t, &d, err));
         else if (t->mesh->rank == 0 && d.code != 0)

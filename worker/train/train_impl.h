@@ -46,6 +46,7 @@ struct saver {
     struct cadence cadence;    /* of rank 0, which decides for all when every is SPEC_EVERY_AUTO */
     int under_way;
     unsigned dropped;          /* left out because two were under way */
+    unsigned removed;          /* went from a full disk before their time */
     uint64_t saved_step;       /* of the last checkpoint begun; UINT64_MAX: none */
     int failed;                /* code of the last finished checkpoint (coordinator) */
 };
