@@ -311,6 +311,15 @@ static double worth_of(const struct cand *cand, double factor, double base, bool
     return LAMBDA - 1 / sqrt(x) - (change ? MOVE_COST : 0);
 }
 
+double candidates_gain(const struct round *r, const struct sched_job *job, double times)
+{
+    const struct cand now = { .shape.rate_ups = RATES_UPS_MAX / 1000 };
+    const struct cand then = { .shape.rate_ups = (int64_t)((double)now.shape.rate_ups * times) };
+    double base = (double)then.shape.rate_ups;
+
+    return worth_of(&then, restart_factor(r, job), base, true) - worth_of(&now, 1, base, false);
+}
+
 static double bonus_of(const struct rjob *j)
 {
     return !j->urgent ? 0 : j->job->class_ == SCHED_GUARANTEED ? GUARANTEE : STARVING;

@@ -16,7 +16,7 @@ const char *explain_code_name(enum explain_code code)
         [EXPLAIN_DRAINED] = "nodes-drained",     [EXPLAIN_TOO_SMALL] = "cluster-too-small",
         [EXPLAIN_NO_CLASS] = "no-such-class",    [EXPLAIN_NO_NODES] = "no-nodes",
         [EXPLAIN_BACK_OFF] = "back-off",         [EXPLAIN_NO_LAYOUT] = "no-layout",
-        [EXPLAIN_SHRUNK] = "shrunk",
+        [EXPLAIN_SHRUNK] = "shrunk",             [EXPLAIN_SLOW] = "slow-devices",
     };
 
     assert((size_t)code < sizeof(name) / sizeof(name[0]));
@@ -62,6 +62,7 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
         [SCHED_RUNS] = EXPLAIN_INSUFFICIENT,    [SCHED_BUSY] = EXPLAIN_INSUFFICIENT, [SCHED_BEHIND] = EXPLAIN_BEHIND,
         [SCHED_LIMIT] = EXPLAIN_LIMIT,          [SCHED_TOO_BIG] = EXPLAIN_TOO_SMALL,
         [SCHED_FRAGMENTED] = EXPLAIN_FRAGMENTED, [SCHED_RECLAIMED] = EXPLAIN_INSUFFICIENT,
+        [SCHED_SLOW] = EXPLAIN_INSUFFICIENT,
     };
     const struct sched_job *j = &in->jobs[job];
     const struct sched_verdict *v = &plan->verdicts[job];
@@ -91,6 +92,17 @@ static int32_t holds(const struct sched_input *in, const struct sched_plan *plan
 
     for (size_t p = v->first; p < v->first + v->n; p++)
         n += types >> in->nodes[plan->places[p].node].type & 1 ? plan->places[p].devices : 0;
+    return n;
+}
+
+/* Of those the slow ones. */
+static int32_t holds_slow(const struct sched_input *in, const struct sched_plan *plan, size_t job)
+{
+    const struct sched_verdict *v = &plan->verdicts[job];
+    int32_t n = 0;
+
+    for (size_t p = v->first; p < v->first + v->n; p++)
+        n += in->nodes[plan->places[p].node].slow_milli > 0 ? plan->places[p].devices : 0;
     return n;
 }
 
@@ -194,6 +206,7 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
         add_help(c, EXPLAIN_WIDEN, 0, 0);
         break;
     case EXPLAIN_NO_NODES:
+    case EXPLAIN_SLOW:
         add_help(c, EXPLAIN_ADD_NODE, 0, 0);
         break;
     case EXPLAIN_NO_LAYOUT:
@@ -216,6 +229,9 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
     if (c.wait.code == EXPLAIN_ASSIGNED && has < most) {
         c.wait.code = EXPLAIN_SHRUNK;
         c.wait.need = most;
+    } else if (c.wait.code == EXPLAIN_ASSIGNED && holds_slow(in, plan, job) > 0) {
+        c.wait.code = EXPLAIN_SLOW;
+        c.wait.need = holds_slow(in, plan, job);
     }
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         if ((in->jobs[job].types >> t & 1) && tally.total[t] > 0)
@@ -290,6 +306,10 @@ void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
         return;
     case EXPLAIN_SHRUNK:
         (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %s", w->need, free_ones);
+        return;
+    case EXPLAIN_SLOW:
+        (void)snprintf(ret, size, "%d of its devices %s slower than others of the class; it moves where as many that "
+                       "are well come free and that is worth a restart", w->need, w->need == 1 ? "is" : "are");
         return;
     case EXPLAIN_ASSIGNED:
         break;

@@ -24,6 +24,7 @@ enum explain_code {
     EXPLAIN_BACK_OFF,     /* it failed a moment ago */
     EXPLAIN_NO_LAYOUT,    /* no whole number of replicas lies between min and max */
     EXPLAIN_SHRUNK,       /* it runs on fewer devices than it could use */
+    EXPLAIN_SLOW,         /* it runs on devices that are slower than others of their class; need: so many */
 };
 
 struct explain_tally { /* devices by type */

@@ -2,7 +2,8 @@
  *
  * Less than a node's devices never span nodes; more take whole nodes and at most one part of a node. The smallest
  * sufficient gap is filled first, then the fullest leaf, then the lowest index. Where that leaves a job without devices
- * and config.spread allows it, parts of as few nodes as can be are taken. */
+ * and config.spread allows it, parts of as few nodes as can be are taken. Devices that are known to be slow are taken
+ * where there is no other way. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -26,6 +27,8 @@ struct board {
     size_t n_taken;
     int moves, attempts;
     bool strict; /* the first that finds no room ends it */
+    bool slow[RATES_TYPES_MAX]; /* there are slow devices of the type */
+    bool take_slow;             /* they may be taken */
 };
 
 static void board_clear(struct board *b)
@@ -66,6 +69,7 @@ static int board_init(struct board *b, struct round *r)
     }
     for (size_t i = 0; i < n; i++) {
         b->nodes[at[r->in->nodes[i].type]++] = (uint32_t)i;
+        b->slow[r->in->nodes[i].type] |= r->in->nodes[i].slow_milli > 0;
         b->leaf_free[r->in->nodes[i].leaf] += r->in->nodes[i].devices;
     }
     return 0;
@@ -91,6 +95,12 @@ static void give_back(struct board *b, uint32_t node, int32_t n)
     b->leaf_free[b->r->in->nodes[node].leaf] += n;
 }
 
+/* Whether the node is left out because it is slow. */
+static bool shunned(const struct board *b, uint32_t node)
+{
+    return !b->take_slow && b->r->in->nodes[node].slow_milli > 0;
+}
+
 /* The best node for n devices side by side; -1: none. */
 static int64_t find_gap(const struct board *b, int type, int32_t n, bool multi, int64_t but)
 {
@@ -101,7 +111,7 @@ static int64_t find_gap(const struct board *b, int type, int32_t n, bool multi, 
         uint32_t at = b->nodes[i];
         int32_t gap = r->node_free[at], leaf = b->leaf_free[r->in->nodes[at].leaf];
 
-        if (gap < n || (multi && b->multi[at]) || (int64_t)at == but)
+        if (gap < n || (multi && b->multi[at]) || (int64_t)at == but || shunned(b, at))
             continue;
         if (b->own[at])
             return at;
@@ -116,7 +126,8 @@ static bool is_whole(const struct board *b, uint32_t node, int type)
 {
     const struct round *r = b->r;
 
-    return r->node_free[node] == r->node_size[type] && r->in->nodes[node].devices == r->node_size[type];
+    return r->node_free[node] == r->node_size[type] && r->in->nodes[node].devices == r->node_size[type] &&
+           !shunned(b, node);
 }
 
 /* The leaf to take whole nodes from: the least that has enough, else the one with most; -1: no node is free. */
@@ -154,26 +165,30 @@ static int32_t take_whole(struct board *b, int type, int32_t want, int64_t leaf)
     return want;
 }
 
-static bool take_by_rule(struct board *b, int type, int32_t n)
+/* turns: 1, or 2 to take slow devices where no others do. */
+static bool take_by_rule(struct board *b, int type, int32_t n, int turns)
 {
     int32_t size = b->r->node_size[type], whole = size > 0 ? n / size : 0, rest;
-    int64_t leaf, at;
+    int64_t leaf, at = -1;
 
     if (size == 0)
         return false;
     rest = n - whole * size;
-    whole = take_whole(b, type, whole, -1);
-    while (whole > 0 && (leaf = find_leaf(b, type, whole)) >= 0)
-        whole = take_whole(b, type, whole, leaf);
+    for (int turn = 0; turn < turns && whole > 0; turn++) {
+        b->take_slow = turn > 0;
+        whole = take_whole(b, type, whole, -1);
+        while (whole > 0 && (leaf = find_leaf(b, type, whole)) >= 0)
+            whole = take_whole(b, type, whole, leaf);
+    }
     if (whole > 0)
         return false;
-    if (rest == 0)
-        return true;
-    at = find_gap(b, type, rest, n > size, -1);
-    if (at < 0)
-        return false;
-    take(b, (uint32_t)at, rest);
-    return true;
+    for (int turn = 0; turn < turns && rest > 0 && at < 0; turn++) {
+        b->take_slow = turn > 0;
+        at = find_gap(b, type, rest, n > size, -1);
+    }
+    if (at >= 0)
+        take(b, (uint32_t)at, rest);
+    return rest == 0 || at >= 0;
 }
 
 /* The node that holds most of n, its own first: the tightest of those that hold all. -1: none has a device. */
@@ -183,11 +198,13 @@ static int64_t find_most(const struct board *b, int type, int32_t n)
     int64_t best = find_gap(b, type, n, false, -1);
 
     for (size_t i = b->first[type]; best < 0 && i < b->first[type + 1]; i++)
-        if (b->own[b->nodes[i]] && r->node_free[b->nodes[i]] > 0)
+        if (b->own[b->nodes[i]] && r->node_free[b->nodes[i]] > 0 && !shunned(b, b->nodes[i]))
             best = b->nodes[i];
     for (size_t i = b->first[type]; i < b->first[type + 1]; i++) {
         uint32_t at = b->nodes[i];
 
+        if (shunned(b, at))
+            continue;
         if (best < 0 ? r->node_free[at] > 0
                      : !b->own[best] && r->node_free[best] < n && r->node_free[at] > r->node_free[best])
             best = at;
@@ -195,12 +212,18 @@ static int64_t find_most(const struct board *b, int type, int32_t n)
     return best;
 }
 
-static bool take_anywhere(struct board *b, int type, int32_t n)
+/* Slow devices where no other is left. */
+static bool take_anywhere(struct board *b, int type, int32_t n, int turns)
 {
+    b->take_slow = false;
     while (n > 0) {
         int64_t at = find_most(b, type, n);
         int32_t some = at < 0 ? 0 : b->r->node_free[at];
 
+        if (some == 0 && turns > 1 && !b->take_slow) {
+            b->take_slow = true;
+            continue;
+        }
         if (some == 0)
             return false;
         some = some < n ? some : n;
@@ -210,17 +233,28 @@ static bool take_anywhere(struct board *b, int type, int32_t n)
     return true;
 }
 
+static void give_back_from(struct board *b, size_t first)
+{
+    for (; b->n_taken > first; b->n_taken--)
+        give_back(b, b->taken[b->n_taken - 1], b->taken_n[b->n_taken - 1]);
+}
+
 static bool place_part(struct board *b, int type, int32_t n)
 {
     size_t before = b->n_taken;
+    bool good = false;
 
-    if (take_by_rule(b, type, n))
-        return true;
-    if (!b->r->in->config.spread)
-        return false;
-    for (; b->n_taken > before; b->n_taken--)
-        give_back(b, b->taken[b->n_taken - 1], b->taken_n[b->n_taken - 1]);
-    return take_anywhere(b, type, n);
+    for (int turns = 1; turns <= (b->slow[type] ? 2 : 1) && !good; turns++) {
+        good = take_by_rule(b, type, n, turns);
+        if (!good)
+            give_back_from(b, before);
+        if (!good && b->r->in->config.spread)
+            good = take_anywhere(b, type, n, turns);
+        if (!good)
+            give_back_from(b, before);
+    }
+    b->take_slow = false;
+    return good;
 }
 
 static int by_node(const void *a, const void *b)
@@ -284,8 +318,8 @@ static int place_job(struct board *b, struct rjob *j)
             good = place_part(b, s.type[k], s.n[k]);
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = false;
-    for (size_t i = 0; !good && i < b->n_taken; i++)
-        give_back(b, b->taken[i], b->taken_n[i]);
+    if (!good)
+        give_back_from(b, 0);
     if (good && commit(b, j) < 0)
         return -ENOMEM;
     return good;

@@ -41,7 +41,7 @@ const char *sched_action_name(enum sched_action action)
 const char *sched_reason_name(enum sched_reason reason)
 {
     static const char *const name[] = { "runs", "insufficient-devices", "behind", "tenant-limit", "cluster-too-small",
-                                        "fragmented", "reclaimed" };
+                                        "fragmented", "reclaimed", "slow-device" };
 
     assert((size_t)reason < sizeof(name) / sizeof(name[0]));
     return name[reason];
@@ -98,9 +98,10 @@ static int check(const struct sched_input *in, struct merr *err)
                         SCHED_JOBS_MAX, SCHED_TENANTS_MAX);
     for (size_t i = 0; i < in->n_nodes; i++)
         if (in->nodes[i].type >= RATES_TYPES_MAX || in->nodes[i].devices < 0 ||
-            in->nodes[i].devices > SCHED_NODE_DEVICES_MAX || in->nodes[i].leaf >= SCHED_NODES_MAX)
-            return merr_set(err, -EINVAL, "node %zu: want type below %d, 0 to %d devices, leaf below %d", i,
-                            RATES_TYPES_MAX, SCHED_NODE_DEVICES_MAX, SCHED_NODES_MAX);
+            in->nodes[i].devices > SCHED_NODE_DEVICES_MAX || in->nodes[i].leaf >= SCHED_NODES_MAX ||
+            in->nodes[i].slow_milli < 0 || in->nodes[i].slow_milli > SCHED_SLOW_MAX)
+            return merr_set(err, -EINVAL, "node %zu: want type below %d, 0 to %d devices, leaf below %d, slow to %d", i,
+                            RATES_TYPES_MAX, SCHED_NODE_DEVICES_MAX, SCHED_NODES_MAX, SCHED_SLOW_MAX);
     held = calloc(in->n_nodes + 1, sizeof(*held));
     if (!held)
         return merr_set(err, -ENOMEM, "no memory to check %zu nodes", in->n_nodes);
@@ -195,7 +196,7 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
     int64_t total = 0;
 
     if (j->chosen != NONE)
-        return SCHED_RUNS;
+        return j->relieved ? SCHED_SLOW : SCHED_RUNS;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         total += job->types >> t & 1 ? r->total[t] : 0;
     if ((j->n == 0 && !j->crowded) || total < job->min)
@@ -281,8 +282,10 @@ static int choose(struct round *r)
     const struct sched_config *cfg = &r->in->config;
     int status;
 
-    if (cfg->policy == SCHED_POLICY_MUSTER && cfg->mode == SCHED_FULL)
-        return attempts_choose(r);
+    if (cfg->policy == SCHED_POLICY_MUSTER && cfg->mode == SCHED_FULL) {
+        status = attempts_choose(r);
+        return status < 0 ? status : relieve_all(r);
+    }
     status = cfg->policy == SCHED_POLICY_MUSTER ? fill_choose(r) : policy_choose(r);
     return status < 0 ? status : place_all(r);
 }

@@ -17,6 +17,7 @@
 #define SCHED_TENANTS_MAX 1024
 #define SCHED_NODE_DEVICES_MAX 1024
 #define SCHED_CANDIDATES_MAX 48
+#define SCHED_SLOW_MAX 1000000 /* thousandths of the time that others take */
 
 enum sched_policy {
     SCHED_POLICY_MUSTER,   /* utility and prices, elastic, tenants and classes */
@@ -44,6 +45,8 @@ struct sched_node {
     int32_t devices; /* fit to be used: 0 while the node is lost or drains */
     uint32_t leaf;   /* switch it hangs on, below SCHED_NODES_MAX */
     int32_t drained, silent; /* further devices that nobody gets now: it drains, or contact is lost; for explanations */
+    int32_t slow_milli; /* known to be slow: its devices take so many thousandths of what their type takes; 0: well */
+    int64_t slow_us;    /* since when that is known */
 };
 
 struct sched_tenant {
@@ -130,6 +133,7 @@ enum sched_reason {
     SCHED_TOO_BIG,    /* the cluster never holds its minimum */
     SCHED_FRAGMENTED, /* enough devices are free, but not side by side */
     SCHED_RECLAIMED,  /* its devices went to a guarantee or were lost */
+    SCHED_SLOW,       /* MOVE: for slow devices it gets such that are well */
 };
 
 struct sched_verdict { /* of one job */

@@ -27,6 +27,7 @@ struct rjob { /* a job in the round, by id */
     bool crowded;      /* it was not looked at: it takes more than is free, or too many are before it */
     bool placed;
     bool kept;         /* where it was */
+    bool relieved;     /* of slow devices, for others of the same types */
     uint8_t mask;      /* of its types, in round.masks */
     int32_t least;     /* devices it takes at least */
     double weight;     /* of what it gains */
@@ -79,6 +80,10 @@ static inline struct cand *cand_of(const struct round *r, const struct rjob *j, 
 /* Candidates of every job with their utilities (candidates.c). 0 or -ENOMEM. */
 int candidates_fill(struct round *r);
 
+/* What a change that makes the job as many times as fast is worth to it, its price taken off, where the rate that it
+ * would have is that of its smallest candidate (candidates.c). */
+double candidates_gain(const struct round *r, const struct sched_job *job, double times);
+
 /* Mark those that wait as crowded who are too far back in the queue, by claim (queue.c). */
 void queue_cut(struct round *r);
 
@@ -102,5 +107,9 @@ int exact_improve_on_nodes(struct round *r, double least);
 int place_all(struct round *r);
 /* Whether all that are chosen find nodes: 1, 0 or -ENOMEM. Leaves no places. */
 int place_possible(struct round *r);
+
+/* Once all are placed: who stays on slow devices, and gains enough by it, gets free ones that are well (relieve.c).
+ * 0 or -ENOMEM. */
+int relieve_all(struct round *r);
 
 #endif

@@ -57,6 +57,14 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
     (void)buf_printf(out, "\n");
 }
 
+static void print_node(const struct sched_node *n, struct buf *out)
+{
+    (void)buf_printf(out, "node %d %d %u %d %d", n->type, n->devices, n->leaf, n->drained, n->silent);
+    if (n->slow_milli > 0)
+        (void)buf_printf(out, " %d %" PRId64, n->slow_milli, n->slow_us);
+    (void)buf_printf(out, "\n");
+}
+
 int snapshot_print(const struct sched_input *in, const char *const *types, size_t n_types, struct buf *out)
 {
     const struct sched_config *c = &in->config;
@@ -78,8 +86,7 @@ int snapshot_print(const struct sched_input *in, const char *const *types, size_
         (void)buf_printf(out, "tenant %d %d %" PRId64 "\n", in->tenants[i].quota, in->tenants[i].borrow,
                          in->tenants[i].weight_milli);
     for (size_t i = 0; i < in->n_nodes; i++)
-        (void)buf_printf(out, "node %d %d %u %d %d\n", in->nodes[i].type, in->nodes[i].devices, in->nodes[i].leaf,
-                         in->nodes[i].drained, in->nodes[i].silent);
+        print_node(&in->nodes[i], out);
     for (size_t i = 0; i < n; i++)
         print_profile(profiles[i], out);
     for (size_t i = 0; i < in->n_jobs; i++) {
@@ -247,6 +254,10 @@ static int read_node(struct snapshot *s, struct line *l)
     n.leaf = (uint32_t)whole(l, 0, SCHED_NODES_MAX - 1);
     n.drained = (int32_t)whole(l, 0, SCHED_NODE_DEVICES_MAX);
     n.silent = (int32_t)whole(l, 0, SCHED_NODE_DEVICES_MAX);
+    if (l->p < l->end) {
+        n.slow_milli = (int32_t)whole(l, 1, SCHED_SLOW_MAX);
+        n.slow_us = whole(l, 0, INT64_MAX / 4);
+    }
     return snapshot_add_node(s, n);
 }
 

@@ -8,7 +8,7 @@
  *   prices P0 .. P15
  *   type NAME                      in their order, from 0
  *   tenant quota borrow weight_milli
- *   node type devices leaf drained silent
+ *   node type devices leaf drained silent [slow_milli slow_since]      the last two where its devices are slow
  *   profile                        followed by its rates
  *   rate type count rate_ups
  *   job id tenant class submit min max replica workers types hetero fixed home weight_milli restart restarts changed
