@@ -640,6 +640,8 @@ static int load_all(struct core *c, struct merr *err)
     int r = load_counters(c, err);
 
     if (r == 0)
+        r = dispatch_skip_folders(c, err);
+    if (r == 0)
         r = agents_load(c, err);
     if (r == 0)
         r = classes_load(c, err);

@@ -412,6 +412,9 @@ void tokens_list(struct core *c, struct call *call);
 void tokens_revoke(struct core *c, struct call *call);
 
 /* dispatch.c */
+/* No new job gets a number whose folder is there: it would go on from the checkpoints of another. The store knows less
+ * than the folders when it came from a backup. Returns 0, or a negative errno with words. */
+int dispatch_skip_folders(struct core *c, struct merr *err);
 void dispatch_round(struct core *c, int64_t now_us);
 int dispatch_adopt(struct core *c, struct entry *e);                     /* a loaded live run takes its slots again */
 void dispatch_ranks(struct core *c, struct entry *e, const char *actor); /* ranks changed: started, failed, over? */

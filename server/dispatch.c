@@ -1,4 +1,5 @@
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,6 +90,28 @@ static void describe(const struct job_place *p, size_t n, char *ret, size_t size
         (void)snprintf(ret, size, "%zu device%s of %s", n, n == 1 ? "" : "s", p[0].node);
     else
         (void)snprintf(ret, size, "%zu devices of %zu nodes", n, nodes);
+}
+
+int dispatch_skip_folders(struct core *c, struct merr *err)
+{
+    DIR *d = opendir(c->cfg.jobs_dir);
+    unsigned long long found, last = 0;
+
+    if (!d)
+        return merr_errno(err, -errno, "cannot read '%s'", c->cfg.jobs_dir);
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+        int end = 0;
+
+        if (sscanf(e->d_name, "j%15llu%n", &found, &end) == 1 && e->d_name[end] == '\0' && found > last)
+            last = found;
+    }
+    (void)closedir(d);
+    if (last >= c->next_job) {
+        log_warn("'%s' holds a folder of a job j%llu, which the store does not know: new jobs begin at j%llu",
+                 c->cfg.jobs_dir, last, last + 1);
+        c->next_job = last + 1;
+    }
+    return 0;
 }
 
 static void make_folders(struct core *c, const struct entry *e)

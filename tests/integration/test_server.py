@@ -778,3 +778,13 @@ def test_of_jobs_that_have_ended_the_newest_stay_known(tmp_path):
         cluster.start_server()
         assert len(cluster.list_jobs()) == 3 + len(waiting)
     assert not cluster.leftovers()
+
+
+def test_a_new_job_takes_no_folder_of_a_job_that_the_store_has_lost(tmp_path):
+    for name in ("j41", "j7", "j50.bak", "jx", "j" + 30 * "9"):
+        os.makedirs(tmp_path / "jobs" / name)
+    with Cluster(str(tmp_path), slots=0) as cluster:
+        assert cluster.submit(specs.command("x"))["id"] == "j42"
+        cluster.stop_server()
+        cluster.start_server()
+        assert cluster.submit(specs.command("x"))["id"] == "j43"
