@@ -3,7 +3,8 @@
 #include "api/cli/simulate.h"
 
 const struct option_row cli_common[] = {
-    {"server", 0, "URL", "the server (else MUSTER_SERVER, else the one of the state folder)"},
+    {"server", 0, "URL", "the server (else MUSTER_SERVER, else the one of the state folder); a certificate "
+                        "of your own for https://: MUSTER_CACERT=FILE"},
     {"token", 0, "TOKEN", "who you are (else MUSTER_TOKEN, else the state folder's)"},
     {"state", 0, "DIR", "the state folder (else MUSTER_STATE)"},
     {"output", 'o', "json", "print one JSON document"},

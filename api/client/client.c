@@ -190,6 +190,7 @@ static int headers(struct client *c, const char *const *more, struct curl_slist 
 
 static int prepare(struct client *c, const char *method, const char *path)
 {
+    const char *trusted = getenv("MUSTER_CACERT");
     char *url;
     CURLcode r;
 
@@ -205,15 +206,39 @@ static int prepare(struct client *c, const char *method, const char *path)
     (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
     (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
-    if (getenv("MUSTER_CACERT"))
-        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, getenv("MUSTER_CACERT"));
+    if (trusted && *trusted)
+        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, trusted);
     return r == CURLE_OK ? 0 : -ENOMEM;
+}
+
+/* Whether the address or the certificate is at fault, so that another try would fare no better. */
+static bool is_lasting(CURLcode code)
+{
+    return code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
+           code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
+}
+
+static const char *hint_of(CURLcode code)
+{
+    switch (code) {
+    case CURLE_URL_MALFORMAT:
+    case CURLE_UNSUPPORTED_PROTOCOL:
+        return "want http://HOST:PORT or https://HOST:PORT";
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        return "set MUSTER_CACERT to the file of the certificate to trust";
+    case CURLE_GOT_NOTHING:
+    case CURLE_SSL_CONNECT_ERROR:
+        return "is it running, and is it http:// or https://?";
+    default:
+        return "is it running?";
+    }
 }
 
 static int out_of_reach(struct client *c, CURLcode code, struct merr *err)
 {
-    return merr_set(err, -EHOSTUNREACH, "cannot reach the server at '%s': %s; is it running?", c->url,
-                    c->why[0] ? c->why : curl_easy_strerror(code));
+    return merr_set(err, -EHOSTUNREACH, "cannot reach the server at '%s': %s; %s", c->url,
+                    c->why[0] ? c->why : curl_easy_strerror(code), hint_of(code));
 }
 
 /* The words of an answer that is no success. */
@@ -297,7 +322,7 @@ static int send_call(struct client *c, const char *method, const char *path, con
     for (;;) {
         r = perform(c, method, path, body, list, ret_status);
         again = again && clock_mono_us() < deadline;
-        if ((r == CURLE_OK && *ret_status != 503) || r == CURLE_OUT_OF_MEMORY || !again)
+        if ((r == CURLE_OK && *ret_status != 503) || r == CURLE_OUT_OF_MEMORY || is_lasting(r) || !again)
             break;
         (void)poll(NULL, 0, wait_ms);
         wait_ms = wait_ms < 800 ? wait_ms * 2 : 800;

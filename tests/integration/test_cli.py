@@ -46,7 +46,8 @@ def muster(*args, cwd=None, **env):
     (["simulate"], 2, "want --trace FILE"),
     (["completion", "tcsh"], 2, "bash, zsh or fish"),
     (["help", "nothing"], 2, "no command 'nothing'"),
-    (["list", "--server", "http://127.0.0.1:1", "--token", "x"], 5, "cannot reach"),
+    (["list", "--server", "http://127.0.0.1:1", "--token", "x"], 5, "is it running?"),
+    (["list", "--server", "ftp://127.0.0.1", "--token", "x"], 5, "want http://HOST:PORT or https://HOST:PORT"),
 ])
 def test_what_goes_wrong_is_said_and_counted(args, status, says, tmp_path):
     out = muster(*args, MUSTER_STATE=str(tmp_path))

@@ -103,3 +103,7 @@ def test_the_same_over_tls(hosts, tmp_path):
     done = hosts.run("node1", [f"{BIN}/muster", "submit", str(tmp_path / "job.json"), "--watch"], env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "over-j1" in hosts.run("node1", [f"{BIN}/muster", "logs", "j1"], env).stdout
+    for wrong, says in ((dict(env, MUSTER_CACERT=""), "set MUSTER_CACERT"),
+                        (dict(env, MUSTER_SERVER=url.replace("https", "http")), "is it http:// or https://?")):
+        out = hosts.run("node1", [f"{BIN}/muster", "list"], wrong)
+        assert out.returncode == 5 and says in out.stderr
