@@ -22,7 +22,11 @@ if ! command -v apt-get >/dev/null 2>&1; then
 fi
 sudo=
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null 2>&1 || { echo "need root or sudo to install:$missing" >&2; exit 1; }
+    command -v sudo >/dev/null 2>&1 || {
+        printf '%s\n' "cannot install packages without root or sudo; let root run this, then go on as you are:" \
+            "  apt-get install --no-install-recommends$missing" >&2
+        exit 1
+    }
     sudo=sudo
 fi
 echo "installing:$missing"
