@@ -17,6 +17,7 @@
 #define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
 #define SLICE_RESTARTS 20   /* and as many times what a restart costs */
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
+#define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
 #define FEW_DEVICES 32      /* of a type: every count is tried */
 
 struct row { /* one job's candidates while they are collected */
@@ -98,19 +99,25 @@ static void add_type(struct round *r, struct row *row, const struct sched_job *j
 }
 
 /* Replicas of one device each lie beside each other on two types; larger ones are cut between two stages. */
-static int64_t rate_of_mix(const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b)
+static int64_t rate_of_mix(const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b, double *ret_idle)
 {
+    *ret_idle = 0;
     return job->replica > 1 ? rates_spanned(job->profile, a, n_a, b, n_b)
-                            : rates_mixed(job->profile, a, n_a, b, n_b, job->workers);
+                            : rates_mixed(job->profile, a, n_a, b, n_b, job->workers, ret_idle);
 }
 
-static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b)
+static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t n_a, int b, int32_t n_b,
+                    double idle_max)
 {
     int swap = a > b;
+    double idle;
+    int64_t rate = rate_of_mix(job, a, n_a, b, n_b, &idle);
 
+    if (idle > idle_max)
+        return;
     add(row, (struct sched_shape){ .type = { (int8_t)(swap ? b : a), (int8_t)(swap ? a : b) },
                                    .n = { swap ? n_b : n_a, swap ? n_a : n_b },
-                                   .rate_ups = rate_of_mix(job, a, n_a, b, n_b) });
+                                   .rate_ups = rate });
 }
 
 /* Every way to make up the least count of two types, where devices are few; of pipelines by whole stages. */
@@ -122,7 +129,7 @@ static void add_least_mixes(struct round *r, struct row *row, const struct sched
         for (int b = a + 1; b < RATES_TYPES_MAX && (job->types >> a & 1); b++)
             for (int32_t n = by; n < g.lo && g.lo <= FEW_DEVICES && (job->types >> b & 1); n += by)
                 if (n <= r->total[a] && g.lo - n <= r->total[b])
-                    add_mix(row, job, a, n, b, g.lo - n);
+                    add_mix(row, job, a, n, b, g.lo - n, 1);
 }
 
 /* One more type beside each count of another that is a power of two: what it has now when it runs, else any. */
@@ -141,7 +148,7 @@ static void add_mixes(struct round *r, struct row *row, const struct sched_job *
             for (int32_t n_a = from; b != a && n_a <= to && (job->types >> b & 1); n_a *= 2)
                 for (int32_t n_b = 1; n_b <= least(r->total[b], hi - n_a); n_b *= 2)
                     if (n_a + n_b >= job->min && job->profile->n[b] > 0 && (runs || a < b))
-                        add_mix(row, job, a, n_a, b, n_b);
+                        add_mix(row, job, a, n_a, b, n_b, IDLE_MAX);
     }
 }
 
@@ -150,6 +157,7 @@ static struct sched_shape shape_now(const struct round *r, const struct sched_jo
 {
     struct sched_shape s = { .type = { -1, -1 } };
     int32_t by_type[RATES_TYPES_MAX] = { 0 };
+    double idle;
     int k = 0;
 
     *ret_lost = false;
@@ -168,7 +176,7 @@ static struct sched_shape shape_now(const struct round *r, const struct sched_jo
     if (k == 1)
         s.rate_ups = rates_at(job->profile, s.type[0], s.n[0], NULL);
     if (k == 2)
-        s.rate_ups = rate_of_mix(job, s.type[0], s.n[0], s.type[1], s.n[1]);
+        s.rate_ups = rate_of_mix(job, s.type[0], s.n[0], s.type[1], s.n[1], &idle);
     return s;
 }
 

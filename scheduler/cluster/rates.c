@@ -153,7 +153,8 @@ static double efficiency(const struct rates_profile *p, int type, int32_t count,
     return share < 1 ? share : 1;
 }
 
-int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b, int32_t workers)
+int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b, int32_t workers,
+                    double *ret_idle)
 {
     struct rates_est part[2] = { { .devices = n_a }, { .devices = n_b } };
     double eff_a, eff_b, sum;
@@ -167,8 +168,7 @@ int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, in
         return 0;
     ns = rates_map_workers(part, 2, workers);
     sum = (double)n_a / (double)part[0].worker_ns + (double)n_b / (double)part[1].worker_ns;
-    if ((double)workers / (double)ns < 0.7 * sum) /* waste over 30 % */
-        return 0;
+    *ret_idle = 1 - (double)workers / (double)ns / sum;
     eff_a = efficiency(p, a, n_a + n_b, workers);
     eff_b = efficiency(p, b, n_a + n_b, workers);
     return (int64_t)(1e15 / (double)ns * (eff_a < eff_b ? eff_a : eff_b));

@@ -42,9 +42,10 @@ struct rates_est { /* devices of one type */
 int64_t rates_map_workers(struct rates_est *parts, size_t n, int32_t workers);
 
 /* Rate of a job with workers on n_a devices of type a and n_b of type b: the map above, with the share lost to
- * communication that the profile shows on as many equal devices. 0: it cannot run so, or more than 30 % of the devices
- * would idle. */
-int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b, int32_t workers);
+ * communication that the profile shows on as many equal devices. 0: it cannot run so, and *ret_idle is unchanged; else
+ * that is the share of what the devices can do that is left idle. */
+int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b, int32_t workers,
+                    double *ret_idle);
 
 /* The same of replicas cut between two stages of their pipelines, n_a devices of type a before n_b of type b, with
  * layers shared out by speed: the mean of both types' rates for all these devices, less what whole layers cost. 0: a

@@ -111,16 +111,19 @@ static void counts_between_measured_ones_lie_between_their_rates(void **state)
         assert_true(rates_at(&p, 0, n + 1, NULL) >= rates_at(&p, 0, n, NULL));
 }
 
-static void a_mix_is_worth_its_slowest_device_and_none_when_it_idles(void **state)
+static void a_mix_is_worth_its_slowest_device_and_tells_what_idles(void **state)
 {
     /* type 0 twice as fast as type 1; four workers: two on the fast one and one on each of the slow ones */
     static struct rates_profile p = { .n = { 1, 1 }, .points = { { { 1, 2000000 } }, { { 1, 1000000 } } } };
+    double idle = 1;
 
     (void)state;
-    assert_in_range(rates_mixed(&p, 0, 1, 1, 2, 4), 3999000, 4001000);
-    assert_int_equal(rates_mixed(&p, 0, 1, 1, 1, 0), 0); /* no virtual workers, no mix */
-    assert_int_equal(rates_mixed(&p, 0, 3, 1, 2, 4), 0); /* more devices than workers */
-    assert_int_equal(rates_mixed(&p, 0, 1, 1, 1, 2), 0); /* a third would idle */
+    assert_in_range(rates_mixed(&p, 0, 1, 1, 2, 4, &idle), 3999000, 4001000);
+    assert_true(idle > -1e-6 && idle < 1e-6);
+    assert_int_equal(rates_mixed(&p, 0, 1, 1, 1, 0, &idle), 0); /* no virtual workers, no mix */
+    assert_int_equal(rates_mixed(&p, 0, 3, 1, 2, 4, &idle), 0); /* more devices than workers */
+    assert_in_range(rates_mixed(&p, 0, 1, 1, 1, 2, &idle), 1999000, 2001000);
+    assert_true(idle > 0.33 && idle < 0.34);
 }
 
 int main(void)
@@ -129,7 +132,7 @@ int main(void)
         cmocka_unit_test(the_binary_search_is_as_good_as_trying_all),
         cmocka_unit_test(throughput_is_workers_over_the_slowest_ones_time),
         cmocka_unit_test(counts_between_measured_ones_lie_between_their_rates),
-        cmocka_unit_test(a_mix_is_worth_its_slowest_device_and_none_when_it_idles),
+        cmocka_unit_test(a_mix_is_worth_its_slowest_device_and_tells_what_idles),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -357,6 +357,30 @@ static void a_pipeline_spans_types_between_its_stages_alone(void **state)
         }
 }
 
+/* Four virtual workers on one device and two of another type that is as fast: a third idles, but it takes three. */
+static void a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_idles(void **state)
+{
+    const struct rates_profile p = { .points = { { { 1, 1000000 } }, { { 1, 1000000 } } }, .n = { 1, 1 } };
+    const struct sched_node nodes[] = { { .type = 0, .devices = 1 }, { .type = 1, .devices = 2 } };
+    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+    struct sched_job job = { .id = 1, .min = 3, .max = 3, .workers = 4, .types = 3, .hetero_ok = true, .home = -1,
+                             .weight_milli = 1000, .rho_milli = 1000, .profile = &p };
+    struct sched_input in = { .config = { .now_us = S, .round_us = 60 * S, .starve_us = 100000 * S }, .nodes = nodes,
+                              .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = &job, .n_jobs = 1 };
+    struct sched_plan plan, next;
+
+    (void)state;
+    assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
+    assert_int_equal(plan.verdicts[0].action, SCHED_START);
+    in.config.mode = SCHED_FULL;
+    job.places = plan.places;
+    job.n_places = plan.n_places;
+    assert_int_equal(sched_schedule(&in, &next, NULL), 0);
+    assert_int_equal(next.verdicts[0].action, SCHED_KEEP);
+    sched_plan_clear(&next);
+    sched_plan_clear(&plan);
+}
+
 static void nobody_waits_for_ever(void **state)
 {
     struct world *w = world_new(7, 3, 25);
@@ -417,6 +441,7 @@ int main(void)
         cmocka_unit_test(with_nothing_new_the_second_plan_is_the_first),
         cmocka_unit_test(a_guarantee_within_its_quota_takes_from_the_opportunistic),
         cmocka_unit_test(a_pipeline_spans_types_between_its_stages_alone),
+        cmocka_unit_test(a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_idles),
         cmocka_unit_test(nobody_waits_for_ever),
         cmocka_unit_test(bad_snapshots_are_refused_by_name),
     };
