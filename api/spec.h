@@ -65,6 +65,7 @@ struct job_spec {
         int min, max;                                 /* default 1, 1 (max: min) */
         char classes[SPEC_CLASSES_MAX][SPEC_NAME_MAX]; /* none: any class */
         size_t n_classes;
+        bool hetero_ok; /* it may mix classes and move between them */
     } devices;
 
     struct {

@@ -61,6 +61,9 @@ const struct field spec_fields[] = {
      .help = "most devices it is given"},
     {"/devices/classes", FIELD_NAMES, SCOPE_ALL, AT(devices.classes), .def = "[]",
      .help = "device classes it may run on; none: any"},
+    {"/devices/hetero_ok", FIELD_BOOL, SCOPE_ALL, AT(devices.hetero_ok), .def = "true",
+     .help = "it may run on devices of two classes at a time and go on on others; false: all its devices are of one "
+     "class, that which it began on"},
     {"/train/model/preset", FIELD_WORD, SCOPE_TRAIN, AT(train.model.preset), .words = preset_names,
      .computed = "none", .help = "a known model, whose sizes hold where none is given here"},
     {"/train/model/family", FIELD_ENUM, SCOPE_TRAIN, AT(train.model.family), .words = families,

@@ -121,6 +121,7 @@ struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
     e->fault_rank = -1;
     e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
     e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
+    e->hetero_ok = spec->devices.hetero_ok;
     classes_of_spec(c, e, spec);
     return e;
 }

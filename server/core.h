@@ -93,6 +93,7 @@ struct entry { /* a job of the working set: it has not ended */
     struct plan_facts facts;
     uint64_t classes;     /* mask over core.classes */
     bool classes_missing; /* its spec names some that no node has had */
+    bool hetero_ok;       /* its spec lets it mix classes and move between them */
     int grace_s;
     int steps;                    /* of a train job */
     struct explain_wait wait;     /* of the last round, while it waits */

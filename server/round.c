@@ -343,25 +343,23 @@ static int64_t steps_left_u(const struct entry *e)
     return (e->steps > done ? e->steps - done : 0) * 1000000;
 }
 
-/* The types it may run on, and whether its result is the same on all of them. */
-static uint32_t types_of(struct core *c, const struct round *r, const struct entry *e, bool *ret_hetero)
+/* The types it may run on, whether it may mix and change them, and if not, on which it stays. */
+static void set_types(struct core *c, const struct round *r, const struct entry *e, struct sched_job *s)
 {
     uint64_t classes = core_classes_of(c, e);
-    uint32_t types = 0;
 
-    *ret_hetero = true;
+    s->hetero_ok = e->hetero_ok;
     for (size_t t = 0; t < r->n_types; t++)
         if (classes >> r->classes[t] & 1) {
-            types |= UINT32_C(1) << t;
-            *ret_hetero = *ret_hetero && (e->job.kind == JOB_COMMAND || r->own->cpu[t]);
+            s->types |= UINT32_C(1) << t;
+            s->hetero_ok = s->hetero_ok && (e->job.kind == JOB_COMMAND || r->own->cpu[t]);
         }
-    if (!*ret_hetero && e->job.home[0]) { /* it began on a class and stays there */
+    if (!s->hetero_ok && e->job.home[0]) {
         uint8_t class_ = core_class(c, e->job.home);
-        int home = class_ < CORE_CLASSES_MAX ? round_type(r, class_) : -1;
 
-        types &= home < 0 ? 0 : UINT32_C(1) << home;
+        s->home = class_ < CORE_CLASSES_MAX ? (int8_t)round_type(r, class_) : -1;
+        s->types = s->home < 0 ? 0 : s->types; /* no node has that class */
     }
-    return types;
 }
 
 static int64_t at_most(int64_t x, int64_t most)
@@ -375,7 +373,7 @@ struct sched_job round_wish(const struct entry *e)
     bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && replica_of(e) > 1;
 
     return (struct sched_job){ .id = e->job.id, .min = e->job.min, .max = e->job.max, .replica = replica_of(e),
-                               .stage = pipeline ? replica_of(e) / f->pp : 0, .workers = workers_of(e) };
+                               .stage = pipeline ? replica_of(e) / f->pp : 0, .workers = workers_of(e), .home = -1 };
 }
 
 /* places: from first on; none when it waits. */
@@ -392,7 +390,6 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->tenant = project ? (uint32_t)(project - c->projects) + 1 : 0;
     s->class_ = project ? project->class_ : SCHED_ELASTIC;
     s->submit_us = at_most(j->submitted_us, now);
-    s->home = -1;
     s->weight_milli = sched_weight_milli(j->priority);
     s->restart_us = e->restart_us > 0 ? e->restart_us : RESTART_US;
     s->restarts = j->rescales;
@@ -406,7 +403,7 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     s->n_places = n;
     if (!s->profile)
         return -ENOMEM;
-    s->types = types_of(c, r, e, &s->hetero_ok);
+    set_types(c, r, e, s);
     if (runs)
         s->attained_us += (now - s->changed_us) * (int64_t)j->n_places;
     waited = now - s->waiting_us;

@@ -241,9 +241,7 @@ static void collect(struct round *r, struct rjob *j, struct row *row, const stru
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         types += (job->types >> t & 1) && r->total[t] > 0;
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
-        bool home = job->home < 0 || job->hetero_ok || job->home == t;
-
-        if ((job->types >> t & 1) && r->total[t] > 0 && home)
+        if ((sched_job_types(job) >> t & 1) && r->total[t] > 0)
             add_type(r, row, job, t, g, (room - row->n) / (types - seen));
         seen += (job->types >> t & 1) && r->total[t] > 0;
     }
@@ -460,7 +458,7 @@ static int add_candidates(struct round *r, struct rjob *j, struct sched_shape *n
     status = r->in->cache ? recall_row(r, j, now, ret_worth) : find_row(r, j, now);
     if (status < 0)
         return status;
-    j->mask = mask_of(r, j->job->types);
+    j->mask = mask_of(r, sched_job_types(j->job));
     j->current = j->chosen = NONE;
     for (int i = 0; i < j->n && now->type[0] >= 0 && !j->lost; i++)
         if (same_shape(&cand_of(r, j, i)->shape, now))
@@ -520,7 +518,7 @@ static bool cannot_start(const struct round *r, const struct rjob *j)
     int64_t free_now = 0;
 
     for (int t = 0; t < RATES_TYPES_MAX; t++)
-        free_now += j->job->types >> t & 1 ? r->free[t] : 0;
+        free_now += sched_job_types(j->job) >> t & 1 ? r->free[t] : 0;
     return j->job->n_places == 0 && free_now < j->job->min;
 }
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 
@@ -66,8 +67,9 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
     };
     const struct sched_job *j = &in->jobs[job];
     const struct sched_verdict *v = &plan->verdicts[job];
-    struct explain_wait w = { .free = sum(tally->free, j->types), .total = sum(tally->total, j->types),
-                              .behind = v->behind };
+    uint32_t types = sched_job_types(j);
+    struct explain_wait w = { .free = sum(tally->free, types), .total = sum(tally->total, types),
+                              .elsewhere = sum(tally->free, j->types & ~types), .behind = v->behind };
     int32_t most;
 
     sched_job_range(j, &w.need, &most);
@@ -76,7 +78,7 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
              : most < w.need                                       ? EXPLAIN_NO_LAYOUT
              : w.total == 0                                        ? EXPLAIN_NO_CLASS
              : w.total < w.need                                    ? EXPLAIN_TOO_SMALL
-             : w.total - sum(tally->drained, j->types) < w.need    ? EXPLAIN_DRAINED
+             : w.total - sum(tally->drained, types) < w.need        ? EXPLAIN_DRAINED
              : v->reason == SCHED_TOO_BIG && w.total > w.free + w.need ? EXPLAIN_INSUFFICIENT
                                                                    : by_reason[v->reason];
     return w;
@@ -117,7 +119,7 @@ static void blame_holders(const struct sched_input *in, const struct sched_plan 
                           struct explain_cause *c)
 {
     for (size_t i = 0; i < in->n_jobs && c->n_behind < EXPLAIN_BEHIND_MAX; i++)
-        if (i != job && holds(in, plan, i, in->jobs[job].types) > 0)
+        if (i != job && holds(in, plan, i, sched_job_types(&in->jobs[job])) > 0)
             c->behind[c->n_behind++] = in->jobs[i].id;
 }
 
@@ -149,7 +151,7 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
     for (size_t i = 0; i < in->n_jobs; i++) {
         const struct sched_job *j = &in->jobs[i];
         int64_t rate = plan->verdicts[i].shape.rate_ups;
-        int32_t has = i == job ? 0 : holds(in, plan, i, me->types);
+        int32_t has = i == job ? 0 : holds(in, plan, i, sched_job_types(me));
 
         if (has == 0)
             continue;
@@ -234,7 +236,7 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
         c.wait.need = holds_slow(in, plan, job);
     }
     for (int t = 0; t < RATES_TYPES_MAX; t++)
-        if ((in->jobs[job].types >> t & 1) && tally.total[t] > 0)
+        if ((sched_job_types(&in->jobs[job]) >> t & 1) && tally.total[t] > 0)
             c.classes[c.n_classes++] = (struct explain_class){ .type = t, .total = tally.total[t],
                                                                .free = tally.free[t], .drained = tally.drained[t] };
     if (c.wait.code == EXPLAIN_BEHIND && c.wait.behind)
@@ -258,7 +260,7 @@ static void say_free(int32_t n, char *ret, size_t size)
         (void)snprintf(ret, size, "%d such device%s free", n, n == 1 ? " is" : "s are");
 }
 
-void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
+static void say_cause(const struct explain_wait *w, char *ret, size_t size)
 {
     int lack = w->need - w->free;
     unsigned long long behind = w->behind;
@@ -317,6 +319,24 @@ void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
     (void)snprintf(ret, size, "waits for the next scheduling round");
 }
 
+/* Whether it would have devices, or more, if only more were there. */
+static bool lacks_devices(enum explain_code code)
+{
+    return code == EXPLAIN_INSUFFICIENT || code == EXPLAIN_FRAGMENTED || code == EXPLAIN_DRAINED ||
+           code == EXPLAIN_TOO_SMALL || code == EXPLAIN_NO_CLASS || code == EXPLAIN_SHRUNK;
+}
+
+void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
+{
+    size_t at;
+
+    say_cause(w, ret, size);
+    at = strlen(ret);
+    if (w->elsewhere > 0 && lacks_devices(w->code))
+        (void)snprintf(ret + at, size - at, "; %d of other classes %s free, but it stays on the class it began on",
+                       w->elsewhere, w->elsewhere == 1 ? "is" : "are");
+}
+
 void explain_help_text(const struct explain_help *h, char *ret, size_t size)
 {
     switch (h->kind) {
@@ -370,8 +390,9 @@ int explain_print(const struct explain_cause *c, const char *const *types, struc
     char text[256], at[CLOCK_RFC3339_MAX];
 
     explain_wait_text(&c->wait, text, sizeof(text));
-    (void)buf_printf(out, "{\"code\": \"%s\", \"text\": \"%s\", \"need\": %d, \"free\": %d, \"class\": ",
-                     explain_code_name(c->wait.code), text, c->wait.need, c->wait.free);
+    (void)buf_printf(out, "{\"code\": \"%s\", \"text\": \"%s\", \"need\": %d, \"free\": %d, \"elsewhere\": "
+                     "%d, \"class\": ", explain_code_name(c->wait.code), text, c->wait.need, c->wait.free,
+                     c->wait.elsewhere);
     if (c->n_classes == 1)
         print_string(types[c->classes[0].type], out);
     else

@@ -36,8 +36,9 @@ struct explain_tally { /* devices by type */
 struct explain_wait { /* the short of it, cheap enough for every job of every round */
     enum explain_code code;
     int32_t need;    /* least devices it takes */
-    int32_t free;    /* free devices of its types */
-    int32_t total;   /* devices of its types */
+    int32_t free;    /* free devices of the types it may use */
+    int32_t total;   /* devices of these types */
+    int32_t elsewhere; /* free devices that it may not use because it stays on the type it began on */
     uint64_t behind; /* the job for which devices are kept, 0: none */
 };
 

@@ -540,7 +540,7 @@ int fill_choose(struct round *r)
         if (j->chosen == NONE && j->job->class_ == SCHED_GUARANTEED)
             choice_set(r, j, 0); /* over what there is: repair takes it from the least worth */
         else if (j->chosen == NONE) {
-            kept_types |= j->job->types;
+            kept_types |= sched_job_types(j->job);
             kept_for = kept_for ? kept_for : j->job->id;
         }
     }
@@ -548,7 +548,7 @@ int fill_choose(struct round *r)
     for (size_t i = 0; i < r->n_jobs; i++) {
         struct rjob *j = &r->jobs[i];
 
-        if (j->chosen == NONE && !j->urgent && (j->job->types & kept_types)) {
+        if (j->chosen == NONE && !j->urgent && (sched_job_types(j->job) & kept_types)) {
             j->reason = SCHED_BEHIND;
             j->behind = kept_for;
             j->pinned = true; /* not in this round */

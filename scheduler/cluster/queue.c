@@ -48,9 +48,7 @@ static uint32_t types_of(const struct round *r, const struct sched_job *job, int
     bool one = false;
 
     for (int t = 0; t < RATES_TYPES_MAX; t++) {
-        bool home = job->home < 0 || job->hetero_ok || job->home == t;
-
-        if (!(job->types >> t & 1) || !home || r->total[t] == 0 || job->profile->n[t] == 0)
+        if (!(sched_job_types(job) >> t & 1) || r->total[t] == 0 || job->profile->n[t] == 0)
             continue;
         types |= UINT32_C(1) << t;
         sum += r->total[t];

@@ -198,7 +198,7 @@ static enum sched_reason reason_of(const struct round *r, const struct rjob *j)
     if (j->chosen != NONE)
         return j->relieved ? SCHED_SLOW : SCHED_RUNS;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
-        total += job->types >> t & 1 ? r->total[t] : 0;
+        total += sched_job_types(job) >> t & 1 ? r->total[t] : 0;
     if ((j->n == 0 && !j->crowded) || total < job->min)
         return SCHED_TOO_BIG;
     if (job->n_places > 0)

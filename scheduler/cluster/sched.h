@@ -73,7 +73,7 @@ struct sched_job {
     uint32_t types;    /* mask of those it may use */
     bool hetero_ok;    /* its result does not depend on the type: it may mix and change types */
     bool fixed;        /* once started it is never touched */
-    int8_t home;       /* type it has run on, -1: has not run */
+    int8_t home;       /* type it has run on, and stays on unless hetero_ok; -1: has not run */
     int64_t weight_milli; /* >= 1 */
     int64_t restart_us;   /* what a change costs it */
     int32_t restarts;
@@ -168,6 +168,12 @@ int64_t sched_weight_milli(int priority);
 
 /* Least and most devices a job can take in whole replicas; *ret_most < *ret_least: none. */
 void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *ret_most);
+
+/* Mask of the types it may use from now on. */
+static inline uint32_t sched_job_types(const struct sched_job *job)
+{
+    return job->home < 0 || job->hetero_ok ? job->types : job->types & UINT32_C(1) << job->home;
+}
 
 /* Write a plan as text, jobs by id: equal plans give equal bytes. Returns 0 or as buf_printf. */
 int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan, struct buf *out);

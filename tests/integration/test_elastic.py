@@ -1,6 +1,7 @@
 """Jobs that grow, shrink and move while they train, through the server and real agents: the same bits as at rest."""
 import json
 import os
+import re
 import signal
 import tempfile
 
@@ -125,21 +126,28 @@ def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, 
     assert not cluster.leftovers()
 
 
-def unequal_devices(cluster, fast, slow):
-    """A fast device and a slow one; False where shares of a processor cannot be had, and the agent says so."""
-    cluster.start_agent("n1", f"cpu:1=fast@{fast},cpu:1=slow@{slow}")
-    wait_for("the agent to know", lambda: cluster.nodes() or cluster.agents["n1"].poll(), 30)
-    if not cluster.nodes():
-        assert "needs a control group" in cluster.tail("agent-n1")
+def has_shares(cluster, name, devices):
+    """Start an agent; False where shares of a processor cannot be had, and the agent says so."""
+    def known():
+        return name in [node["id"] for node in cluster.nodes()]
+    cluster.start_agent(name, devices)
+    wait_for("the agent to know", lambda: known() or cluster.agents[name].poll(), 30)
+    if not known():
+        assert "needs a control group" in cluster.tail(f"agent-{name}")
         return False
-    cluster.wait_nodes(["n1"])
+    cluster.wait_nodes([name])
     return True
+
+
+def unequal_devices(cluster, fast, slow):
+    """A fast device and a slow one on n1, or False."""
+    return has_shares(cluster, "n1", f"cpu:1=fast@{fast},cpu:1=slow@{slow}")
 
 
 def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(tmp_path, corpus, static,
                                                                               shared_memory):
     with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
-        if not unequal_devices(cluster, 0.3, 0.07):
+        if not unequal_devices(cluster, 0.5, 0.12):
             return
         job = cluster.submit(the_spec(corpus, 2, 2))["id"]
         wait_for("its work to be shared out anew", lambda: cluster.job(job)["generation"] > 1, 60)
@@ -152,9 +160,102 @@ def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(t
     assert not cluster.leftovers()
 
 
+def four_workers(corpus, **devices):
+    spec = specs.train(corpus, steps=100, devices=4, virtual_workers=4, every_steps=20)
+    spec["train"]["model"]["dropout"] = 0.1
+    spec["devices"].update(devices)
+    return spec
+
+
+def four_fast_devices(cluster):
+    """One on n1, one on n2, two on n3, and n4's two slow ones to come; without control groups all are equally fast."""
+    limited = has_shares(cluster, "n1", "cpu:1=fast@0.4")
+    share = "@0.4" if limited else ""
+    for name, n in ("n1", 1), ("n2", 1), ("n3", 2):
+        if name not in [node["id"] for node in cluster.nodes()]:
+            cluster.start_agent(name, f"cpu:{n}=fast{share}")
+    cluster.wait_nodes(["n1", "n2", "n3"])
+    return "cpu:2=slow" + ("@0.1" if limited else "")
+
+
+def classes(cluster, job):
+    return sorted(rank["class"] for rank in cluster.job(job)["assignment"] or [])
+
+
+def workers(cluster, job):
+    """(class, virtual workers) of each rank of the newest run, as the ranks' logs say; 0: not said yet."""
+    now = cluster.job(job)
+
+    def told(rank):
+        pieces = cluster.api("GET", f"/v1/jobs/{job}/logs?rank={rank['rank']}")["logs"]
+        text = "".join(p["text"] for p in pieces if p["generation"] == now["generation"])
+        leaves = re.search(r"leaves (\d+)-(\d+) of", text)
+        return rank["class"], int(leaves[2]) - int(leaves[1]) + 1 if leaves else 0
+    return sorted(told(rank) for rank in now["assignment"] or [])
+
+
+def share_out(cluster, job, *want):
+    """Wait until the virtual workers lie so."""
+    wait_for(f"virtual workers {want}", lambda: workers(cluster, job) == sorted(want), 60)
+
+
+@pytest.fixture(scope="module")
+def static_of_four(tmp_path_factory, corpus):
+    return undisturbed(str(tmp_path_factory.mktemp("static-of-four")), four_workers(corpus), 4)
+
+
+def test_four_devices_then_two_then_one_and_two_of_another_class_train_the_same_bits(tmp_path, corpus, static_of_four):
+    """The three stages of EasyScale's acceptance: 4 x 1 virtual workers, 2 x 2, and 1 x 2 with 2 x 1 slower ones."""
+    with Cluster(str(tmp_path), slots=0, server_args=QUICK) as cluster:
+        slow = four_fast_devices(cluster)
+        job = cluster.submit(four_workers(corpus))["id"]
+        step = go_on(cluster, job, 5, 4)
+        share_out(cluster, job, *[("fast", 1)] * 4)
+        scale(cluster, job, 2, 2)
+        cluster.api("POST", "/v1/nodes/n3/drain")
+        step = go_on(cluster, job, step + 5, 2)
+        share_out(cluster, job, *[("fast", 2)] * 2)
+        scale(cluster, job, 3, 3)
+        cluster.api("POST", "/v1/nodes/n2/drain")
+        cluster.start_agent("n4", slow)
+        if "@" in slow:
+            share_out(cluster, job, ("fast", 2), ("slow", 1), ("slow", 1))
+        go_on(cluster, job, step + 5, 3)
+        assert classes(cluster, job) == ["fast", "slow", "slow"]
+        ended = check_end(cluster, job, static_of_four, 3)
+        assert sum(ended["restarts"].values()) == 0
+        assert len(lines(ended["dir"])) == len(static_of_four[1]), "with notice no step is lost"
+    assert not cluster.leftovers()
+
+
+def test_a_job_that_may_not_mix_stays_on_the_class_it_began_on_and_says_so(tmp_path, corpus, static_of_four):
+    with Cluster(str(tmp_path), slots=0, server_args=QUICK) as cluster:
+        slow = four_fast_devices(cluster)
+        job = cluster.submit(four_workers(corpus, min=1, hetero_ok=False))["id"]
+        step = go_on(cluster, job, 5, 4)
+        cluster.start_agent("n4", slow)
+        cluster.wait_nodes(["n4"])
+        cluster.api("POST", "/v1/nodes/n3/drain")
+        step = go_on(cluster, job, step + 5, 2)
+        assert classes(cluster, job) == ["fast", "fast"]
+        causes = cluster.api("GET", f"/v1/jobs/{job}/explain")["causes"]
+        cause = [c for c in causes if c["code"] == "shrunk"][0]
+        assert (cause["class"], cause["elsewhere"]) == ("fast", 2), cause
+        assert "2 of other classes are free, but it stays on the class it began on" in cause["text"]
+        for name in "n1", "n2":
+            cluster.api("POST", f"/v1/nodes/{name}/drain")
+        wait_for("it to wait", lambda: cluster.job(job)["reason"]["code"] == "nodes-drained", 30)
+        assert "it stays on the class it began on" in cluster.muster("explain", job, check=True).stdout
+        cluster.api("POST", "/v1/nodes/n3/undrain")
+        go_on(cluster, job, step, 2)
+        assert classes(cluster, job) == ["fast", "fast"]
+        check_end(cluster, job, static_of_four, 3)
+    assert not cluster.leftovers()
+
+
 def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp_path, corpus, shared_memory):
     with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
-        if not unequal_devices(cluster, 0.2, 0.05):
+        if not unequal_devices(cluster, 0.4, 0.1):
             return
         for class_, steps in ("fast", 60), ("slow", 15):
             spec = specs.train(corpus, steps=steps)

@@ -156,6 +156,40 @@ static void a_job_on_fewer_devices_than_it_could_use_is_shrunk(void **state)
     assert_int_equal(c.behind[0], 2);
 }
 
+/* Two types of a node each; the job began on the first, which another holds. */
+static void a_job_that_may_not_change_types_tells_of_the_devices_it_keeps_off(void **state)
+{
+    static const struct { bool hetero_ok; int home, elsewhere; enum explain_code want; } row[] = {
+        { false, 0, 4, EXPLAIN_INSUFFICIENT }, { true, 0, 0, EXPLAIN_ASSIGNED }, { false, -1, 0, EXPLAIN_ASSIGNED },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct explain_cause c;
+        struct sched_job *j;
+        char text[256];
+        struct world w;
+
+        world_init(&w, 2, 4);
+        w.nodes[1].type = 1;
+        add(&w, 4, 4, 4)->fixed = true;
+        j = add(&w, 2, 2, 0);
+        j->types = 3;
+        j->home = (int8_t)row[i].home;
+        j->hetero_ok = row[i].hetero_ok;
+        c = why(&w, 1);
+        if (c.wait.code != row[i].want || c.wait.elsewhere != row[i].elsewhere)
+            fail_msg("row %zu: %s, %d elsewhere", i, explain_code_name(c.wait.code), c.wait.elsewhere);
+        if (row[i].want == EXPLAIN_ASSIGNED)
+            continue;
+        assert_int_equal(c.n_classes, 1);
+        assert_int_equal(c.classes[0].type, 0);
+        explain_wait_text(&c.wait, text, sizeof(text));
+        assert_string_equal(text, "waits for 2 more devices: it takes 2 at once and no such device is free; 4 of other "
+                                  "classes are free, but it stays on the class it began on");
+    }
+}
+
 static void parts_of_nodes_are_taken_when_nothing_better_is_there(void **state)
 {
     struct sched_plan plan;
@@ -218,6 +252,7 @@ int main(void)
         cmocka_unit_test(an_elastic_holder_is_expected_to_give_way),
         cmocka_unit_test(each_cause_that_the_cluster_has_is_told_apart),
         cmocka_unit_test(a_job_on_fewer_devices_than_it_could_use_is_shrunk),
+        cmocka_unit_test(a_job_that_may_not_change_types_tells_of_the_devices_it_keeps_off),
         cmocka_unit_test(parts_of_nodes_are_taken_when_nothing_better_is_there),
         cmocka_unit_test(devices_come_in_whole_replicas),
         cmocka_unit_test(who_is_asked_to_have_other_devices_gets_them_in_a_fast_round),

@@ -381,6 +381,41 @@ static void a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_
     sched_plan_clear(&plan);
 }
 
+/* One that starves keeps others from the types that it waits for, but not from one that it may not change to. */
+static void a_job_that_starves_for_its_type_leaves_others_the_rest(void **state)
+{
+    const struct rates_profile p = { .points = { { { 1, 1000000 } }, { { 1, 1000000 } } }, .n = { 1, 1 } };
+    const struct sched_node nodes[] = { { .type = 0, .devices = 1 }, { .type = 1, .devices = 1 } };
+    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+    const struct sched_place held = { .node = 0, .devices = 1 };
+
+    (void)state;
+    for (int hetero = 0; hetero <= 1; hetero++) {
+        struct sched_job jobs[3];
+        struct sched_input in = { .config = { .mode = SCHED_FAST, .now_us = 1000 * S, .round_us = 60 * S,
+                                              .starve_us = 100 * S },
+                                  .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
+                                  .n_jobs = 3 };
+        struct sched_plan plan;
+
+        for (uint64_t i = 0; i < 3; i++)
+            jobs[i] = (struct sched_job){ .id = i + 1, .min = 1, .max = 1, .types = 3, .home = -1,
+                                          .weight_milli = 1000, .rho_milli = 1000, .waiting_us = 1000 * S,
+                                          .submit_us = 1, .profile = &p };
+        jobs[0].fixed = true;
+        jobs[0].places = &held;
+        jobs[0].n_places = 1;
+        jobs[1].waiting_us = 1;
+        jobs[1].home = 0;
+        jobs[1].hetero_ok = hetero;
+        jobs[2].types = 2;
+        assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
+        assert_int_equal(plan.verdicts[1].n, hetero);
+        assert_int_equal(plan.verdicts[2].n, !hetero);
+        sched_plan_clear(&plan);
+    }
+}
+
 static void nobody_waits_for_ever(void **state)
 {
     struct world *w = world_new(7, 3, 25);
@@ -442,6 +477,7 @@ int main(void)
         cmocka_unit_test(a_guarantee_within_its_quota_takes_from_the_opportunistic),
         cmocka_unit_test(a_pipeline_spans_types_between_its_stages_alone),
         cmocka_unit_test(a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_idles),
+        cmocka_unit_test(a_job_that_starves_for_its_type_leaves_others_the_rest),
         cmocka_unit_test(nobody_waits_for_ever),
         cmocka_unit_test(bad_snapshots_are_refused_by_name),
     };
