@@ -377,9 +377,9 @@ static void call_loss(struct bench *b, void *arg)
 static void call_adamw(struct bench *b, void *arg)
 {
     struct loop_case *c = arg;
-    const struct kern_adamw a = { .n = c->n / 4, .w = c->y, .m = c->y + c->n / 4, .v = c->z, .g = c->x, .grad_scale = 1,
-                                  .lr = 1e-3f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .inv_bias1 = 1,
-                                  .inv_bias2 = 1 };
+    const struct kern_adamw_step step = { .grad_scale = 1, .lr = 1e-3f, .inv_bias1 = 1, .inv_bias2 = 1 };
+    const struct kern_adamw a = { .n = c->n / 4, .w = c->y, .m = c->y + c->n / 4, .v = c->z, .g = c->x, .beta1 = 0.9f,
+                                  .beta2 = 0.95f, .eps = 1e-8f, .step = &step };
     struct merr err;
 
     must(b->ops->adamw(b->s, &a, &err), &err);

@@ -124,9 +124,9 @@ static int layernorm(struct bench *b, struct merr *err)
 
 static int adamw(struct bench *b, struct merr *err)
 {
+    const struct kern_adamw_step step = { .grad_scale = 1, .lr = 1e-9f, .inv_bias1 = 1, .inv_bias2 = 1 };
     const struct kern_adamw w = { .n = VALUES / 2, .w = b->a, .m = b->a + VALUES / 2, .v = b->b, .g = b->b + VALUES / 2,
-                                  .grad_scale = 1, .lr = 1e-9f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                  .inv_bias1 = 1, .inv_bias2 = 1 };
+                                  .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .step = &step };
 
     return b->k->adamw(b->c->s, &w, err);
 }

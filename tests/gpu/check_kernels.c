@@ -143,9 +143,9 @@ CASE(loss)
 CASE(adamw)
 {
     SHAPE;
-    const struct kern_adamw w = { .n = a[0].n, .w = a[0].p, .m = a[1].p, .v = a[2].p, .g = a[3].p, .grad_scale = 0.71f,
-                                  .lr = 1e-2f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
-                                  .inv_bias1 = 3.1f, .inv_bias2 = 7.7f };
+    const struct kern_adamw_step step = { .grad_scale = 0.71f, .lr = 1e-2f, .inv_bias1 = 3.1f, .inv_bias2 = 7.7f };
+    const struct kern_adamw w = { .n = a[0].n, .w = a[0].p, .m = a[1].p, .v = a[2].p, .g = a[3].p, .beta1 = 0.9f,
+                                  .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = &step };
 
     (void)d;
     return k->adamw(s, &w, err);

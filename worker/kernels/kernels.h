@@ -105,13 +105,18 @@ struct kern_dropout { /* y = x · mask / (1-p); counter {column/4, position, sam
     const uint64_t *sample;  /* [rows], host memory */
 };
 
-struct kern_adamw { /* one slice; scalars folded by the caller in double */
+struct kern_adamw_step { /* what changes from step to step for all slices; folded by the caller in double */
+    float grad_scale; /* clip coefficient */
+    float lr;
+    float inv_bias1, inv_bias2; /* 1/(1-beta^t) */
+};
+
+struct kern_adamw { /* one slice */
     size_t n;
     float *w, *m, *v;
     const float *g;
-    float grad_scale; /* clip coefficient */
-    float lr, beta1, beta2, eps, weight_decay;
-    float inv_bias1, inv_bias2; /* 1/(1-beta^t) */
+    float beta1, beta2, eps, weight_decay;
+    const struct kern_adamw_step *step; /* host memory */
 };
 
 struct kern_cfg {

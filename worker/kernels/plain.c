@@ -451,17 +451,19 @@ static int plain_xent_finish(struct kern_stream *s, const float *logits, const f
 
 static int plain_adamw(struct kern_stream *s, const struct kern_adamw *a, struct merr *err)
 {
+    const struct kern_adamw_step *now = a->step;
+
     (void)s;
     (void)err;
     for (size_t i = 0; i < a->n; i++) {
-        float g = a->g[i] * a->grad_scale;
+        float g = a->g[i] * now->grad_scale;
         float m = a->beta1 * a->m[i] + (1 - a->beta1) * g;
         float v = a->beta2 * a->v[i] + (1 - a->beta2) * (g * g);
 
         a->m[i] = m;
         a->v[i] = v;
-        a->w[i] = a->w[i] - a->lr * a->weight_decay * a->w[i] -
-                  a->lr * (m * a->inv_bias1) / (sqrtf(v * a->inv_bias2) + a->eps);
+        a->w[i] = a->w[i] - now->lr * a->weight_decay * a->w[i] -
+                  now->lr * (m * now->inv_bias1) / (sqrtf(v * now->inv_bias2) + a->eps);
     }
     return 0;
 }

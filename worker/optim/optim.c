@@ -36,6 +36,7 @@ struct optim {
     size_t *bytes, *at; /* [dp] */
     float **value;      /* [exchange_nodes()] */
     struct tree_node *list;
+    struct kern_adamw_step now; /* of the update under way */
 };
 
 static void piece(const struct optim *o, const struct region *g, int i, size_t *ret_begin, size_t *ret_n)
@@ -429,10 +430,11 @@ int optim_squares(struct optim *o, double *sums, struct merr *err)
 }
 
 /* AdamW on the parts of [r->begin, r->end) that belong to one tensor each. g holds element r->begin first. */
-static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct kern_adamw *a,
-                        double decay, struct merr *err)
+static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct merr *err)
 {
     const struct params *p = o->cfg.params;
+    struct kern_adamw a = { .beta1 = (float)o->cfg.beta1, .beta2 = (float)o->cfg.beta2, .eps = (float)o->cfg.eps,
+                            .step = &o->now };
 
     for (int i = 0; i < p->n; i++) {
         const struct param *q = p->by_place[i];
@@ -442,13 +444,13 @@ static int update_range(struct optim *o, const struct optim_range *r, const floa
             continue;
         if (o->cfg.gate)
             TRY(o->cfg.gate(o->cfg.gate_arg, i, err));
-        a->n = end - begin;
-        a->w = o->master ? o->master + r->state + (begin - r->begin) : o->cfg.weights + begin;
-        a->m = o->m + r->state + (begin - r->begin);
-        a->v = o->v + r->state + (begin - r->begin);
-        a->g = g + (begin - r->begin);
-        a->weight_decay = q->decay ? (float)decay : 0;
-        TRY(o->cfg.k->adamw(o->cfg.stream, a, err));
+        a.n = end - begin;
+        a.w = o->master ? o->master + r->state + (begin - r->begin) : o->cfg.weights + begin;
+        a.m = o->m + r->state + (begin - r->begin);
+        a.v = o->v + r->state + (begin - r->begin);
+        a.g = g + (begin - r->begin);
+        a.weight_decay = q->decay ? (float)o->cfg.weight_decay : 0;
+        TRY(o->cfg.k->adamw(o->cfg.stream, &a, err));
     }
     return 0;
 }
@@ -587,12 +589,10 @@ int optim_check_replicas(struct optim *o, struct merr *err)
 
 int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err)
 {
-    struct kern_adamw a = {
-        .grad_scale = (float)scale, .lr = (float)lr, .beta1 = (float)o->cfg.beta1, .beta2 = (float)o->cfg.beta2,
-        .eps = (float)o->cfg.eps, .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
+    o->now = (struct kern_adamw_step){
+        .grad_scale = (float)scale, .lr = (float)lr, .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
         .inv_bias2 = (float)(1 / (1 - pow(o->cfg.beta2, (double)t))),
     };
-
     if (o->master && !o->apart)
         TRY(copy_masters(o, false, err));
     o->apart = o->master != NULL;
@@ -601,7 +601,7 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
     for (int i = REST; i <= TIED; i++) {
         const float *g = o->whole ? o->whole + o->range[i].begin : o->region[i].sum;
 
-        TRY(update_range(o, &o->range[i], g, &a, o->cfg.weight_decay, err));
+        TRY(update_range(o, &o->range[i], g, err));
     }
     TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
     return share_weights(o, t, !o->master, err);

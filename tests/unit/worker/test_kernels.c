@@ -613,8 +613,9 @@ static void the_optimizer_matches(void **state)
     for (size_t e = 0; e < COUNT(size); e++) {
         int before = try_arrays;
         size_t n = size[e];
-        struct kern_adamw a = { .n = n, .g = try_floats(n, 1), .grad_scale = 0.7f, .lr = 1e-3f, .beta1 = 0.9f,
-                                .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .inv_bias1 = 10, .inv_bias2 = 20 };
+        const struct kern_adamw_step step = { .grad_scale = 0.7f, .lr = 1e-3f, .inv_bias1 = 10, .inv_bias2 = 20 };
+        struct kern_adamw a = { .n = n, .g = try_floats(n, 1), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                .weight_decay = 0.1f, .step = &step };
         float *v = try_floats(n, 1);
         const struct try_out out[] = { { n, try_floats(n, 1) }, { n, try_floats(n, 1) }, { n, v } };
 

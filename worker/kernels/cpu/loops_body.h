@@ -645,8 +645,8 @@ static void adamw(const struct kern_adamw *a, size_t first, size_t n)
 {
     float *restrict w = a->w + first, *restrict m = a->m + first, *restrict v = a->v + first;
     const float *restrict g = a->g + first;
-    const float scale = a->grad_scale, beta1 = a->beta1, beta2 = a->beta2, eps = a->eps, lr = a->lr;
-    const float decay = a->lr * a->weight_decay, bias1 = a->inv_bias1, bias2 = a->inv_bias2;
+    const float scale = a->step->grad_scale, beta1 = a->beta1, beta2 = a->beta2, eps = a->eps, lr = a->step->lr;
+    const float decay = lr * a->weight_decay, bias1 = a->step->inv_bias1, bias2 = a->step->inv_bias2;
 
     for (size_t i = 0; i < n; i++) {
         float d = g[i] * scale;

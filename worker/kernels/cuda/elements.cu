@@ -167,17 +167,19 @@ template <typename T> struct rotate {
 };
 
 struct adamw {
-    struct kern_adamw a;
+    kern_adamw a;
+    kern_adamw_step step;
 
     __device__ void operator()(size_t i) const
     {
-        const float g = a.g[i] * a.grad_scale, w = a.w[i];
+        const float g = a.g[i] * step.grad_scale, w = a.w[i];
         const float m = a.beta1 * a.m[i] + (1 - a.beta1) * g;
         const float v = a.beta2 * a.v[i] + (1 - a.beta2) * (g * g);
 
         a.m[i] = m;
         a.v[i] = v;
-        a.w[i] = w - a.lr * a.weight_decay * w - a.lr * (m * a.inv_bias1) / (sqrtf(v * a.inv_bias2) + a.eps);
+        a.w[i] = w - step.lr * a.weight_decay * w -
+                 step.lr * (m * step.inv_bias1) / (sqrtf(v * step.inv_bias2) + a.eps);
     }
 };
 
@@ -290,7 +292,7 @@ int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads,
 
 int launch_adamw(void *stream, const struct kern_adamw *a)
 {
-    return run_each(stream, a->n, adamw{ *a });
+    return run_each(stream, a->n, adamw{ *a, *a->step });
 }
 
 int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,
