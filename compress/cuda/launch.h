@@ -14,7 +14,7 @@
 #define SHARED_BYTES(name) extern __shared__ __align__(16) unsigned char name[]
 #else
 #define LAUNCH(kernel, grid, threads, shared_bytes, stream, ...)                                                       \
-    emulate_launch(grid, threads, shared_bytes, stream, [=] { kernel(__VA_ARGS__); })
+    emulate_launch(grid, threads, shared_bytes, stream, emulate_call(kernel, __VA_ARGS__))
 #define SHARED_BYTES(name) unsigned char *const name = emulate_shared()
 #endif
 

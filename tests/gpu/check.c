@@ -308,6 +308,7 @@ int main(int argc, char **argv)
         die("the plain table", &err);
     (void)printf("seed %llu\n", (unsigned long long)c.seed);
     check_device(&c);
+    check_record(&c);
     check_codecs(&c);
     check_kernels(&c);
     check_attention(&c);

@@ -53,6 +53,7 @@ void check_figure(struct check *c, const char *what, double value, const char *u
 
 void check_kernels(struct check *c);
 void check_attention(struct check *c);
+void check_record(struct check *c);
 void check_device(struct check *c);
 void check_codecs(struct check *c);
 void check_bench(struct check *c);

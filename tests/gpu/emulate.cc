@@ -1,5 +1,6 @@
 /* The turns of emulate.h, and as much of the CUDA runtime as Muster calls: memory with guard pages, streams that have
- * always run. FAKE_CUDA_FAIL=n makes the n-th call that may fail do so, FAKE_CUDA=absent all that look for a driver. */
+ * always run, and graphs of what was captured. FAKE_CUDA_FAIL=n makes the n-th call that may fail do so,
+ * FAKE_CUDA=absent all that look for a driver. */
 #include "tests/gpu/emulate.h"
 
 #include <csetjmp>
@@ -48,6 +49,8 @@ gate block_gate, warp_gate[32];
 int warp_live[32];
 uint64_t words[32][WARP];
 alignas(256) unsigned char shared_memory[BYTES_MAX_SHARED];
+cudaError_t last_error;
+size_t shared_allowed = 48 << 10;
 
 void give_turn()
 {
@@ -158,19 +161,36 @@ unsigned char *emulate_shared()
     return shared_memory;
 }
 
+/* --- graphs ------------------------------------------------------------------------------------------------------- */
+
+typedef std::vector<std::function<void()>> work_list;
+
 namespace {
-cudaError_t last_error;
-size_t shared_allowed = 48 << 10;
+
+/* What is under capture: by one thread, as cudaStreamCaptureModeThreadLocal has it. */
+thread_local void *captured_stream;
+thread_local work_list *captured;
+thread_local bool capture_spoiled;
+
+/* Work for a stream: run at once, or kept where the stream is captured. */
+void queue(void *stream, const std::function<void()> &work)
+{
+    if (captured && stream == captured_stream)
+        captured->push_back(work);
+    else
+        work();
 }
 
-void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *, const std::function<void()> &kernel)
+/* What no capture takes: waiting, and memory. */
+bool spoils_capture()
+{
+    capture_spoiled = capture_spoiled || captured;
+    return captured;
+}
+
+void run_grid(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 {
     count = (int)(threads.x * threads.y * threads.z);
-    if (count < 1 || count > 1024 || grid.x < 1 || grid.y < 1 || grid.y > 65535 || grid.z != 1 ||
-        shared_bytes > shared_allowed) {
-        last_error = cudaErrorInvalidConfiguration;
-        return;
-    }
     while (fibers.size() < (size_t)count) {
         fiber f = fiber();
 
@@ -187,6 +207,29 @@ void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *, const 
             emulate_here.block = dim3(x, y);
             run_block();
         }
+}
+
+} // namespace
+
+/* For work of other libraries: fn gets a copy of what data holds now. */
+extern "C" __attribute__((visibility("default"))) void emulate_queue(void *stream, void (*fn)(const void *),
+                                                                     const void *data, size_t bytes)
+{
+    const std::vector<unsigned char> copy((const unsigned char *)data, (const unsigned char *)data + bytes);
+
+    queue(stream, [=] { fn(copy.data()); });
+}
+
+void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *stream, const std::function<void()> &kernel)
+{
+    const unsigned n = threads.x * threads.y * threads.z;
+
+    if (n < 1 || n > 1024 || grid.x < 1 || grid.y < 1 || grid.y > 65535 || grid.z != 1 ||
+        shared_bytes > shared_allowed) {
+        last_error = cudaErrorInvalidConfiguration;
+        return;
+    }
+    queue(stream, [=] { run_grid(grid, threads, kernel); });
 }
 
 /* --- the runtime -------------------------------------------------------------------------------------------------- */
@@ -230,7 +273,7 @@ cudaError_t may_fail(cudaError_t with)
 cudaError_t allocate(void **ret, size_t bytes, cudaMemoryType type)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), inside = (bytes + page - 1) / page * page;
-    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
+    const cudaError_t e = spoils_capture() ? cudaErrorStreamCaptureUnsupported : may_fail(cudaErrorMemoryAllocation);
     piece p;
 
     if (e != cudaSuccess)
@@ -316,19 +359,21 @@ cudaError_t CUDARTAPI cudaHostUnregister(void *)
 }
 
 cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t n,
-                                        size_t rows, cudaMemcpyKind, cudaStream_t)
+                                        size_t rows, cudaMemcpyKind, cudaStream_t stream)
 {
-    for (size_t r = 0; r < rows; r++)
-        memcpy((char *)to + r * to_stride, (const char *)from + r * from_stride, n);
+    queue(stream, [=] {
+        for (size_t r = 0; r < rows; r++)
+            memcpy((char *)to + r * to_stride, (const char *)from + r * from_stride, n);
+    });
     return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t)
+cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind, cudaStream_t stream)
 {
     const cudaError_t e = may_fail(cudaErrorLaunchFailure);
 
     if (e == cudaSuccess)
-        memmove(to, from, n);
+        queue(stream, [=] { memmove(to, from, n); });
     return e;
 }
 
@@ -337,12 +382,12 @@ cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t n, cudaMemcp
     return cudaMemcpyAsync(to, from, n, k, NULL);
 }
 
-cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t)
+cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t stream)
 {
     const cudaError_t e = may_fail(cudaErrorLaunchFailure);
 
     if (e == cudaSuccess)
-        memset(p, value, n);
+        queue(stream, [=] { memset(p, value, n); });
     return e;
 }
 
@@ -400,7 +445,11 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
 }
 
 cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
-cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t s)
+{
+    return s == captured_stream && spoils_capture() ? cudaErrorStreamCaptureUnsupported
+                                                    : may_fail(cudaErrorLaunchFailure);
+}
 cudaError_t CUDARTAPI cudaDeviceSynchronize(void) { return may_fail(cudaErrorLaunchFailure); }
 
 cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return make_handle(e); }
@@ -414,6 +463,70 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
 
 cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
+
+/* FAKE_CUDA_GRAPHS=none: as a driver that captures nothing. */
+cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
+{
+    const char *none = getenv("FAKE_CUDA_GRAPHS");
+    const cudaError_t e = none ? cudaErrorStreamCaptureUnsupported : may_fail(cudaErrorLaunchFailure);
+
+    if (captured || mode != cudaStreamCaptureModeThreadLocal)
+        fault("a capture within another, or one that other threads would spoil");
+    if (e != cudaSuccess)
+        return e;
+    captured = new work_list();
+    captured_stream = s;
+    capture_spoiled = false;
+    handles++;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph)
+{
+    handles--;
+    delete (work_list *)graph;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *ret)
+{
+    work_list *const graph = captured;
+    const cudaError_t e = capture_spoiled ? cudaErrorStreamCaptureInvalidated : may_fail(cudaErrorLaunchFailure);
+
+    if (!graph || s != captured_stream)
+        fault("the end of a capture that did not begin");
+    captured = NULL;
+    captured_stream = NULL;
+    *ret = NULL;
+    if (e == cudaSuccess)
+        *ret = (cudaGraph_t)graph;
+    else
+        (void)cudaGraphDestroy((cudaGraph_t)graph);
+    return e;
+}
+
+cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t *ret, cudaGraph_t graph, unsigned long long)
+{
+    const cudaError_t e = may_fail(cudaErrorMemoryAllocation);
+
+    if (e != cudaSuccess)
+        return e;
+    *ret = (cudaGraphExec_t)new work_list(*(work_list *)graph);
+    handles++;
+    return cudaSuccess;
+}
+
+cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy((cudaGraph_t)graph); }
+
+cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t)
+{
+    const cudaError_t e = may_fail(cudaErrorLaunchFailure);
+
+    for (const auto &work : *(work_list *)graph)
+        if (e == cudaSuccess)
+            work();
+    return e;
+}
 
 cudaError_t CUDARTAPI cudaFuncSetAttribute(const void *, cudaFuncAttribute what, int value)
 {

@@ -4,7 +4,7 @@
  * runs until it waits: for its block or its warp. So a barrier too few shows in one of the two orders in which turns
  * are taken (EMULATE_REVERSE=1 for the other), a barrier that some never reach ends the program, and memory is that of
  * emulate.cc, with pages behind each piece that nobody may touch. One launch at a time; a stream's work is done when it
- * is queued.
+ * is queued, or with its graph.
  */
 #ifndef MUSTER_TESTS_GPU_EMULATE_H
 #define MUSTER_TESTS_GPU_EMULATE_H
@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -21,6 +22,14 @@
 #define __shared__ static /* blocks run one after another */
 
 void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *stream, const std::function<void()> &kernel);
+
+/* A kernel with its arguments as they are now, which is when a launch takes them. */
+template <typename... T>
+std::function<void()> emulate_call(void (*kernel)(T...), typename std::remove_const<T>::type... arguments)
+{
+    return [=] { kernel(arguments...); };
+}
+
 unsigned char *emulate_shared();
 void emulate_wait_block();
 

@@ -12,6 +12,33 @@
 
 static float numbers[N];
 
+struct part { /* what is recorded */
+    const struct kern_ops *k;
+    struct kern_stream *s;
+    float *a;
+};
+
+static int rotate(void *arg, struct merr *err)
+{
+    static const int32_t position[4] = { 0, 1, 2, 3 };
+    static const float freq[2] = { 1, 0.1f };
+    struct part *p = arg;
+
+    return p->k->rope(p->s, KERN_F32, p->a, 4, 1, 4, 4, position, freq, false, err);
+}
+
+/* As often as it takes to note it, to capture it and to launch the graph again. */
+static int record(const struct kern_ops *k, struct kern_stream *s, float *a, struct merr *err)
+{
+    struct part p = { k, s, a };
+    const struct kern_key key = { .head = &p, .head_bytes = sizeof(p) };
+    int r = 0;
+
+    for (int i = 0; i < 3 && r == 0; i++)
+        r = kern_recorded(k, s, &key, rotate, &p, err);
+    return r;
+}
+
 /* A little of everything: returns the first error. */
 static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct codec_cuda_report *report, float *a,
                 float *b, struct merr *err)
@@ -32,6 +59,8 @@ static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct co
         r = k->embedding_backward(s, a, 0, 3, 8, token, 4, b, err);
     if (r == 0)
         r = k->bias_gradient(s, KERN_F32, a, 8, 8, 8, b, err);
+    if (r == 0)
+        r = record(k, s, a, err);
     if (r == 0)
         r = k->sum_squares(s, a, N, 100, squares, err);
     if (r == 0)
@@ -83,7 +112,7 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
 
 static int once(const struct cuda_backend *gpu, struct merr *err)
 {
-    const struct kern_cfg cfg = { .threads = 1 };
+    const struct kern_cfg cfg = { .threads = 1, .record = true };
     struct codec_cuda_report *report = NULL;
     struct kern_stream *s = NULL;
     void *a = NULL, *b = NULL;

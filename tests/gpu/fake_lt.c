@@ -12,6 +12,9 @@ struct op {
     const void *bias;
 };
 
+/* tests/gpu/emulate.cc */
+void emulate_queue(void *stream, void (*fn)(const void *), const void *data, size_t bytes);
+
 struct layout {
     cudaDataType_t type;
     uint64_t rows, cols;
@@ -138,6 +141,39 @@ static float element(const struct layout *l, const void *p, uint64_t row, uint64
     return l->type == CUDA_R_16BF ? bf16_to_float(((const uint16_t *)p)[at]) : ((const float *)p)[at];
 }
 
+struct product { /* as it was asked for: what describes it may change until it runs */
+    struct op op;
+    struct layout x, y, z;
+    const void *a, *b;
+    void *c;
+    float beta;
+    uint64_t k;
+};
+
+static void multiply(const void *data)
+{
+    const struct product *p = data;
+    const struct layout *z = &p->z;
+
+    for (uint64_t col = 0; col < z->cols; col++)
+        for (uint64_t row = 0; row < z->rows; row++) {
+            uint64_t at = col * (uint64_t)z->ld + row;
+            float sum = 0;
+
+            for (uint64_t i = 0; i < p->k; i++)
+                sum += (p->op.a == CUBLAS_OP_T ? element(&p->x, p->a, i, row) : element(&p->x, p->a, row, i)) *
+                       (p->op.b == CUBLAS_OP_T ? element(&p->y, p->b, col, i) : element(&p->y, p->b, i, col));
+            if (p->beta != 0)
+                sum += p->beta * element(z, p->c, row, col);
+            if (p->op.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                sum += ((const float *)p->op.bias)[row];
+            if (z->type == CUDA_R_16BF)
+                ((uint16_t *)p->c)[at] = bf16_from_float(sum);
+            else
+                ((float *)p->c)[at] = sum;
+        }
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout,
                               const void *beta, const void *c, cublasLtMatrixLayout_t c_layout, void *result,
@@ -148,28 +184,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     const struct layout *x = (const struct layout *)a_layout, *y = (const struct layout *)b_layout;
     const struct layout *z = (const struct layout *)result_layout;
     uint64_t k = op->a == CUBLAS_OP_T ? x->rows : x->cols;
+    const struct product p = { *op, *x, *y, *z, a, b, result, *(const float *)beta, k };
 
-    (void)stream;
     if (!h || !algo || !work || work_bytes == 0 || c != result || c_layout != result_layout ||
         *(const float *)alpha != 1 || (op->a == CUBLAS_OP_T ? x->cols : x->rows) != z->rows ||
         (op->b == CUBLAS_OP_T ? y->rows : y->cols) != z->cols || (op->b == CUBLAS_OP_T ? y->cols : y->rows) != k)
         return CUBLAS_STATUS_INVALID_VALUE;
-    for (uint64_t col = 0; col < z->cols; col++)
-        for (uint64_t row = 0; row < z->rows; row++) {
-            uint64_t at = col * (uint64_t)z->ld + row;
-            float sum = 0;
-
-            for (uint64_t i = 0; i < k; i++)
-                sum += (op->a == CUBLAS_OP_T ? element(x, a, i, row) : element(x, a, row, i)) *
-                       (op->b == CUBLAS_OP_T ? element(y, b, col, i) : element(y, b, i, col));
-            if (*(const float *)beta != 0)
-                sum += *(const float *)beta * element(z, c, row, col);
-            if (op->epilogue == CUBLASLT_EPILOGUE_BIAS)
-                sum += ((const float *)op->bias)[row];
-            if (z->type == CUDA_R_16BF)
-                ((uint16_t *)result)[at] = bf16_from_float(sum);
-            else
-                ((float *)result)[at] = sum;
-        }
+    emulate_queue(stream, multiply, &p, sizeof(p));
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -24,3 +24,9 @@ int kern_find(const char *name, const struct kern_ops **ret, struct merr *err)
     }
     return 0;
 }
+
+int kern_recorded(const struct kern_ops *k, struct kern_stream *s, const struct kern_key *key, kern_calls calls,
+                  void *arg, struct merr *err)
+{
+    return k->recorded ? k->recorded(s, key, calls, arg, err) : calls(arg, err);
+}

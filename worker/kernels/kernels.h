@@ -122,6 +122,22 @@ struct kern_adamw { /* one slice */
 struct kern_cfg {
     int threads; /* CPU: threads of this rank, at least 1 */
     int device;  /* CUDA: ordinal */
+    bool record; /* CUDA: see kern_recorded() */
+};
+
+/* What recorded calls depend on: compared byte by byte. */
+struct kern_key {
+    const void *head, *list; /* list_bytes 0: no list */
+    size_t head_bytes, list_bytes;
+};
+
+/* Makes calls of a table, on one stream. */
+typedef int (*kern_calls)(void *arg, struct merr *err);
+
+struct kern_recordings { /* of a stream */
+    uint64_t made, launched; /* graphs; times that one took the place of its calls */
+    uint64_t refused;        /* sets of calls that cannot be recorded */
+    const char *why;         /* of the first of those; lives with the stream */
 };
 
 struct kern_ops {
@@ -207,7 +223,20 @@ struct kern_ops {
     /* ret[i] = sum of squares of block i of x (block elements each, the last may be short), in double; ret is
      * host memory, and there when this returns. */
     int (*sum_squares)(struct kern_stream *s, const float *x, size_t n, size_t block, double *ret, struct merr *err);
+
+    /* NULL: nothing is recorded here. See kern_recorded(). */
+    int (*recorded)(struct kern_stream *s, const struct kern_key *key, kern_calls calls, void *arg, struct merr *err);
+    void (*recordings)(const struct kern_stream *s, struct kern_recordings *ret);
 };
+
+/* calls(arg), which queues calls of the table; or, where the table records them and has seen the key before, all that
+ * they queued then, at once and without them. The bits are the same. The key says everything that calls depend on but
+ * what these host arrays hold, which are read again at the addresses that calls named: tokens, targets, positions,
+ * samples, and the step of adamw. calls does nothing that matters but to queue: it may run again after it failed. With
+ * calls among them that wait, allocate, copy from or to the host, or make an embedding's backward, nothing is recorded.
+ * mem_free ends all recordings of its stream. Not within one another. */
+int kern_recorded(const struct kern_ops *k, struct kern_stream *s, const struct kern_key *key, kern_calls calls,
+                  void *arg, struct merr *err);
 
 /* The plain C twin: one thread, no library, the oracle of the others and the port to any processor. */
 const struct kern_ops *kern_plain(void);

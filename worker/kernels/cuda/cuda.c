@@ -11,6 +11,7 @@
 #include "compress/cuda_backend.h"
 #include "worker/kernels/cuda/launches.h"
 #include "worker/kernels/cuda/lt.h"
+#include "worker/kernels/cuda/record.h"
 #include "worker/kernels/cuda/stream.h"
 
 static int done(int e, const char *what, struct merr *err)
@@ -47,6 +48,7 @@ static void mem_free(struct kern_stream *s, void *p)
     int saved = errno;
 
     (void)cudaStreamSynchronize(s->queue);
+    records_forget(s->records);
     (void)cudaFree(p);
     errno = saved;
 }
@@ -232,9 +234,10 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
         r = list_tiles(s, a, backward, &lists, err);
     if (r || lists.queries == 0)
         return r;
-    up[0] = (struct upload){ .host = lists.query, .bytes = (size_t)lists.queries * sizeof(*lists.query) };
-    up[1] = (struct upload){ .host = lists.key, .bytes = (size_t)lists.keys * sizeof(*lists.key) };
-    up[2] = (struct upload){ .host = a->drop_keys, .bytes = drops ? (size_t)a->heads * 2 * sizeof(uint32_t) : 0 };
+    up[0] = (struct upload){ .host = lists.query, .bytes = (size_t)lists.queries * sizeof(*lists.query), .kept = true };
+    up[1] = (struct upload){ .host = lists.key, .bytes = (size_t)lists.keys * sizeof(*lists.key), .kept = true };
+    up[2] = (struct upload){ .host = a->drop_keys, .bytes = drops ? (size_t)a->heads * 2 * sizeof(uint32_t) : 0,
+                             .kept = true };
     up[3] = (struct upload){ .host = a->samples, .bytes = drops ? (size_t)a->docs * sizeof(uint64_t) : 0 };
     r = stream_upload(s, up, 4, err);
     if (r == 0 && backward)
@@ -309,7 +312,7 @@ static int rope(struct kern_stream *s, enum kern_type type, void *x, int rows, i
                 const int32_t *position, const float *freq, bool inverse, struct merr *err)
 {
     struct upload up[] = { { .host = position, .bytes = (size_t)rows * sizeof(*position) },
-                           { .host = freq, .bytes = (size_t)(dim / 2) * sizeof(*freq) } };
+                           { .host = freq, .bytes = (size_t)(dim / 2) * sizeof(*freq), .kept = true } };
     int r = stream_upload(s, up, 2, err);
 
     if (r)
@@ -432,8 +435,11 @@ static int embedding_backward(struct kern_stream *s, const float *dy, int first,
 {
     struct occurrences o;
     struct upload up[3];
-    int r = find_occurrences(s, token, tokens, first, rows, &o, err);
+    int r;
 
+    if (record_capturing(s->records))
+        return merr_set(err, -EAGAIN, "an embedding's backward has as many blocks of threads as there are tokens");
+    r = find_occurrences(s, token, tokens, first, rows, &o, err);
     if (r || o.unique == 0)
         return r;
     up[0] = (struct upload){ .host = o.row, .bytes = (size_t)o.unique * sizeof(int32_t) };
@@ -472,9 +478,13 @@ static int xent_finish(struct kern_stream *s, const float *logits, const float *
 
 /* --- optimizer ---------------------------------------------------------------------------------------------------- */
 
+/* The step's numbers are arguments of the kernel, or of a recorded one at their place on the device. */
 static int adamw(struct kern_stream *s, const struct kern_adamw *a, struct merr *err)
 {
-    return done(launch_adamw(s->queue, a), "adamw", err);
+    struct upload up = { .host = a->step, .bytes = sizeof(*a->step) };
+    int r = record_upload(s->records, &up, 1, err);
+
+    return r < 0 ? r : done(launch_adamw(s->queue, a, r > 0 ? up.device : NULL), "adamw", err);
 }
 
 /* ret is the host's: this waits. */
@@ -530,6 +540,8 @@ static const struct kern_ops ops = {
     .xent_finish = xent_finish,
     .adamw = adamw,
     .sum_squares = sum_squares,
+    .recorded = record_calls,
+    .recordings = record_told,
 };
 
 static void *native_stream(struct kern_stream *s)

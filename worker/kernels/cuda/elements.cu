@@ -168,10 +168,12 @@ template <typename T> struct rotate {
 
 struct adamw {
     kern_adamw a;
-    kern_adamw_step step;
+    kern_adamw_step given;
+    const kern_adamw_step *there; /* NULL: given */
 
     __device__ void operator()(size_t i) const
     {
+        const kern_adamw_step step = there ? *there : given;
         const float g = a.g[i] * step.grad_scale, w = a.w[i];
         const float m = a.beta1 * a.m[i] + (1 - a.beta1) * g;
         const float v = a.beta2 * a.v[i] + (1 - a.beta2) * (g * g);
@@ -290,9 +292,9 @@ int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads,
     return run_each(stream, n, rotate<float>{ (float *)x, heads, dim, ld, position, freq, inverse });
 }
 
-int launch_adamw(void *stream, const struct kern_adamw *a)
+int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_adamw_step *step)
 {
-    return run_each(stream, a->n, adamw{ *a, *a->step });
+    return run_each(stream, a->n, adamw{ *a, *a->step, step });
 }
 
 int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,

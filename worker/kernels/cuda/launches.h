@@ -31,7 +31,8 @@ int launch_add_bias(void *stream, float *y, const float *bias, int rows, int col
 int launch_dropout(void *stream, const struct kern_dropout *d, const float *x, float *y); /* position, sample: device */
 int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
                 const int32_t *position, const float *freq, bool inverse);
-int launch_adamw(void *stream, const struct kern_adamw *a);
+/* step: device memory; NULL: *a->step */
+int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_adamw_step *step);
 int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,
                              int tokens, float *y);
 

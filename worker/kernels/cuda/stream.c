@@ -8,11 +8,12 @@
 
 #include "compress/cuda/backend_int.h"
 #include "worker/kernels/cuda/lt.h"
+#include "worker/kernels/cuda/record.h"
 
 #define RING_HALF_BYTES ((size_t)1 << 20) /* at first */
 #define ALIGN ((size_t)256)
 
-static size_t aligned(size_t n)
+size_t stream_aligned(size_t n)
 {
     return (n + ALIGN - 1) & ~(ALIGN - 1);
 }
@@ -20,7 +21,7 @@ static size_t aligned(size_t n)
 /* Room for growth: half as much again, so that a shape that creeps up does not ask each time. */
 static size_t grown(size_t bytes)
 {
-    return aligned(bytes + bytes / 2);
+    return stream_aligned(bytes + bytes / 2);
 }
 
 int stream_sync(struct kern_stream *s, struct merr *err)
@@ -39,6 +40,9 @@ int stream_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *er
     cudaError_t e;
 
     if (bytes > s->work.bytes) {
+        if (record_capturing(s->records))
+            return merr_set(err, -EAGAIN, "calls with one key take more workspace than they did before");
+        records_forget(s->records);
         (void)cudaFreeAsync(s->work.p, s->queue);
         s->work = (struct room){ .p = NULL };
         e = cudaMallocAsync(&p, grown(bytes), s->queue);
@@ -127,14 +131,21 @@ static int ring_turn(struct kern_stream *s, size_t bytes, struct merr *err)
 
 int stream_upload(struct kern_stream *s, struct upload *v, int n, struct merr *err)
 {
+    int r = record_upload(s->records, v, n, err);
+
+    assert(n <= UPLOAD_PIECES);
+    return r == 0 ? stream_send(s, v, n, NULL, err) : r < 0 ? r : 0;
+}
+
+int stream_send(struct kern_stream *s, struct upload *v, int n, char *to, struct merr *err)
+{
     struct upload_ring *g = &s->ring;
     size_t bytes = 0, from;
     cudaError_t e;
     int r;
 
-    assert(n <= UPLOAD_PIECES);
     for (int i = 0; i < n; i++)
-        bytes += aligned(v[i].bytes);
+        bytes += stream_aligned(v[i].bytes);
     if (bytes == 0)
         return 0;
     if (bytes >= g->half_bytes) {
@@ -146,13 +157,15 @@ int stream_upload(struct kern_stream *s, struct upload *v, int n, struct merr *e
     if (r)
         return r;
     from = g->at;
+    if (!to)
+        to = g->device + from;
     for (int i = 0; i < n; i++) {
         if (v[i].bytes > 0)
             memcpy(g->pinned + g->at, v[i].host, v[i].bytes);
-        v[i].device = g->device + g->at;
-        g->at += aligned(v[i].bytes);
+        v[i].device = to + (g->at - from);
+        g->at += stream_aligned(v[i].bytes);
     }
-    e = cudaMemcpyAsync(g->device + from, g->pinned + from, bytes, cudaMemcpyHostToDevice, s->queue);
+    e = cudaMemcpyAsync(to, g->pinned + from, bytes, cudaMemcpyHostToDevice, s->queue);
     return e == cudaSuccess ? 0 : cuda_failed(err, (int)e, "cannot copy host arrays to the GPU");
 }
 
@@ -176,7 +189,9 @@ int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr
         return cuda_failed(err, (int)e, "cannot use GPU %d", cfg->device);
     }
     s->queue = queue;
-    r = ring_init(&s->ring, RING_HALF_BYTES, err);
+    s->records = cfg->record ? records_new() : NULL;
+    r = cfg->record && !s->records ? merr_set(err, -ENOMEM, "no memory for recorded calls")
+                                   : ring_init(&s->ring, RING_HALF_BYTES, err);
     if (r) {
         stream_free(s);
         return r;
@@ -192,6 +207,7 @@ void stream_free(struct kern_stream *s)
     if (!s)
         return;
     (void)cudaStreamSynchronize(s->queue);
+    records_free(s->records);
     lt_free(s->lt);
     ring_clear(&s->ring);
     (void)cudaFree(s->work.p);

@@ -5,6 +5,7 @@
 #ifndef MUSTER_WORKER_KERNELS_CUDA_STREAM_H
 #define MUSTER_WORKER_KERNELS_CUDA_STREAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,7 +13,8 @@
 
 #define UPLOAD_PIECES 4
 
-struct lt; /* lt.h */
+struct lt;      /* lt.h */
+struct records; /* record.h */
 
 struct room { /* memory that only grows */
     void *p;
@@ -31,6 +33,7 @@ struct kern_stream {
     struct room work, counts; /* on the device; of the host */
     struct upload_ring ring;
     struct lt *lt; /* NULL until the first matrix product */
+    struct records *records; /* NULL: calls are not recorded */
 };
 
 /* An array of host memory and, after upload, where it is on the device. bytes 0: none. */
@@ -38,11 +41,18 @@ struct upload {
     const void *host;
     size_t bytes;
     const void *device;
+    bool kept; /* a recording keeps what it holds now; else each replay reads it again */
 };
+
+size_t stream_aligned(size_t bytes); /* as far apart as arrays lie on the device */
 
 /* Copy host arrays to the device, for the calls that are queued next and before the following upload. The host's may
  * change as soon as this returns. 0, -ENOMEM, -EIO. */
 int stream_upload(struct kern_stream *s, struct upload *v, int n, struct merr *err);
+
+/* The same for any number of arrays, whatever is recorded; to: where they go, one after the other, NULL: a place as
+ * above. */
+int stream_send(struct kern_stream *s, struct upload *v, int n, char *to, struct merr *err);
 
 /* bytes of workspace on the device: valid for what is queued before the next call of this. 0, -ENOMEM, -EIO. */
 int stream_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *err);
