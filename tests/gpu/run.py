@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -92,12 +93,12 @@ class Jobs:
         return [str(self.args.build / "bin/muster"), "run", str(path), "--devices", str(spec["devices"]["max"]),
                 "--dir", str(folder)] + (["--resume"] if resume else [])
 
-    def environment(self, kernels="cuda"):
-        return environment(self.args, MUSTER_KERNELS=kernels)
+    def environment(self, kernels="cuda", **more):
+        return environment(self.args, MUSTER_KERNELS=kernels, **more)
 
-    def train(self, spec, name, resume=False, kernels="cuda"):
+    def train(self, spec, name, resume=False, **env):
         folder = self.folder / name
-        code, out = call(self.argv(spec, folder, resume), self.environment(kernels), RUN_S)
+        code, out = call(self.argv(spec, folder, resume), self.environment(**env), RUN_S)
         if code != 0:
             logs = "".join(f.read_text(errors="replace")[-2000:] for f in sorted(folder.rglob("*.log")))
             raise Failed(f"{name} ended with {code}: {' '.join((out + logs).split())[-600:]}")
@@ -153,6 +154,16 @@ def layouts(jobs):
                                                             parallel=l))
         step(f"training in {precision}, dp 2 with coded gradients on one GPU",
              lambda: one(f"{precision}-coded", 2, against=alone, limit=BF16, parallel={"compress": {"dp": "sdp4bit"}}))
+
+
+def graphs(jobs, precision):
+    """With CUDA graphs in place of calls, and with the calls."""
+    spec = jobs.spec(precision, steps=4)
+    one = jobs.train(spec, f"{precision}-graphs")
+    logs = "".join(f.read_text(errors="replace") for f in one.rglob("*.log"))
+    if not re.search(r"[1-9]\d* CUDA graphs, launched", logs) or "cannot be recorded" in logs:
+        raise Failed(" ".join(line for line in logs.splitlines() if "CUDA graph" in line) or "no graphs were made")
+    jobs.expect_same(one, jobs.train(spec, f"{precision}-no-graphs", MUSTER_CUDA_GRAPHS="off"), 4)
 
 
 def rescale(jobs):
@@ -236,6 +247,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="muster-check-gpu.") as folder:
         jobs = Jobs(args, folder)
         layouts(jobs)
+        for precision in ("f32", "bf16"):
+            step(f"the same bits with CUDA graphs and without, {precision}", lambda p=precision: graphs(jobs, p))
         whole = []
         step("the same bits on 1, 2 and 1 ranks", lambda: whole.append(rescale(jobs)))
         if whole:

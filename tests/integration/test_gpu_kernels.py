@@ -95,6 +95,29 @@ def test_two_ranks_train_alike_whether_they_speak_by_nccl_or_through_the_host(tm
 
 
 @needs_nvcc
+def test_cuda_graphs_leave_the_bits_of_the_calls_whose_place_they_take(tmp_path):
+    spec = copy.deepcopy(SPEC)
+    spec["train"]["model"]["dropout"] = 0.1
+    spec["train"] |= {"steps": 3, "eval": {"sequences": 1}, "batch": {"sequences": 2, "micro": 1}}
+    spec["parallel"] = {"virtual_workers": 1}
+    ways = {"graphs": {}, "calls": {"MUSTER_CUDA_GRAPHS": "off"}, "refused": {"FAKE_CUDA_GRAPHS": "none"}}
+    said = {}
+    for way, env in ways.items():
+        code, said[way] = train(tmp_path, way, spec, 1, MUSTER_CUDA_BACKEND=EMULATED, **env)
+        assert code == 0, said[way]
+    # 6 forwards and as many backwards, 3 updates, 2 evaluations: the first of each only shows what there is to capture
+    assert "4 CUDA graphs, launched 13 times" in said["graphs"]
+    assert "cannot be recorded" not in said["graphs"] + said["calls"]
+    assert "0 CUDA graphs, launched 0 times" in said["calls"]
+    assert said["refused"].count("go one by one: the GPU's stream cannot be captured") == 1
+    steps = [str(tmp_path / way / "checkpoints" / "step-00000003") for way in said]
+    for other in steps[1:]:
+        same = subprocess.run([f"{BUILD}/bin/muster", "checkpoint", "diff", steps[0], other], capture_output=True,
+                              text=True)
+        assert same.returncode == 0, same.stdout
+
+
+@needs_nvcc
 def test_two_gpus_share_sequences_with_the_loss_of_one(tmp_path):
     loss = []
     for n in (1, 2):

@@ -456,13 +456,7 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
     if (st->cfg.first)
         TRY(stage_embed(st, slot, train, err));
     TRY(stage_keep_begin(st, slot, train, err));
-    for (int i = 0; i < st->blocks; i++) {
-        bool end = i == st->blocks - 1;
-        float *out = !end ? slot->block[i + 1].x : st->cfg.last ? st->tmp : slot->out;
-
-        stage_keep_block(st, slot, i);
-        TRY(block_forward(st, i, slot, out, train, err));
-    }
+    TRY(stage_blocks(st, slot, train ? PASS_FORWARD : PASS_EVALUATE, NULL, err));
     TRY(stage_keep_end(st, slot, train, err));
     if (!train || slot->piece.drop)
         stage_body_give(st, slot);
@@ -473,11 +467,6 @@ void stage_watch(struct stage *st, stage_layer_done done, void *arg)
 {
     st->done = done;
     st->done_arg = arg;
-}
-
-static int layer_done(struct stage *st, int i, struct merr *err)
-{
-    return st->done ? st->done(st->done_arg, st->cfg.layers.begin + i, err) : 0;
 }
 
 /* Activations that forward dropped. The head is done with its part of the micro-batch. */
@@ -494,10 +483,7 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
     enter(st, slot);
     if (!slot->block)
         TRY(forward_again(st, slot, err));
-    for (int i = st->blocks - 1; i >= 0; i--) {
-        TRY(block_backward(st, i, slot, slot->out, true, grad, err));
-        TRY(layer_done(st, i, err));
-    }
+    TRY(stage_blocks(st, slot, PASS_BACKWARD, grad, err));
     stage_keep_forget(st, slot);
     stage_body_give(st, slot);
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
@@ -507,8 +493,7 @@ int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad,
 {
     assert(st->cfg.split);
     enter(st, slot);
-    for (int i = st->blocks - 1; i >= 0; i--)
-        TRY(block_backward(st, i, slot, slot->out, false, grad, err));
+    TRY(stage_blocks(st, slot, PASS_INPUT, grad, err));
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
 }
 
@@ -516,11 +501,7 @@ int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *gra
 {
     assert(st->cfg.split);
     enter(st, slot);
-    for (int i = st->blocks - 1; i >= 0; i--) {
-        TRY(block_weights(st, i, slot, grad, err));
-        TRY(layer_done(st, i, err));
-    }
-    return 0;
+    return stage_blocks(st, slot, PASS_WEIGHTS, grad, err);
 }
 
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err)

@@ -1,4 +1,5 @@
-/* stage_impl - what stage.c (the ends), stage_memory.c (what is kept where) and block.c (the blocks) share */
+/* stage_impl - what stage.c (the ends), stage_pass.c (a pass through the blocks), block.c (a block) and stage_memory.c
+ * (what is kept where) share */
 #ifndef MUSTER_WORKER_MODEL_STAGE_IMPL_H
 #define MUSTER_WORKER_MODEL_STAGE_IMPL_H
 
@@ -108,6 +109,11 @@ int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, s
 int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole, float *grad,
                    struct merr *err);
 int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad, struct merr *err);
+
+/* stage_pass.c: all blocks, in their order or against it. EVALUATE and FORWARD: out of slot->in, grad NULL; the others
+ * as stage_backward(), stage_backward_input() and stage_backward_weights(), and st->done hears of layers. */
+enum stage_pass { PASS_EVALUATE, PASS_FORWARD, PASS_BACKWARD, PASS_INPUT, PASS_WEIGHTS };
+int stage_blocks(struct stage *st, struct stage_slot *slot, enum stage_pass what, float *grad, struct merr *err);
 
 static inline int stage_cp(const struct stage *st)
 {

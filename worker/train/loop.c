@@ -178,6 +178,20 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
     return 0;
 }
 
+/* Once, when calls turn out to be none that CUDA graphs take. */
+static void tell_refusal(struct train *t)
+{
+    struct kern_recordings all;
+
+    if (t->refusal_told || !t->k->recordings)
+        return;
+    t->k->recordings(t->stream, &all);
+    t->refusal_told = all.refused > 0;
+    if (t->refusal_told)
+        log_warn("rank %d: calls of a step cannot be recorded as a CUDA graph and go one by one: %s", t->mesh->rank,
+                 all.why);
+}
+
 static int report(struct train *t, const struct step_result *r, struct merr *err)
 {
     double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
@@ -256,7 +270,18 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
     return 0;
 }
 
-int train_loop(struct train *t, struct merr *err)
+static void tell_graphs(const struct train *t)
+{
+    struct kern_recordings all;
+
+    if (!t->k->recordings)
+        return;
+    t->k->recordings(t->stream, &all);
+    log_info("rank %d: %llu CUDA graphs, launched %llu times", t->mesh->rank, (unsigned long long)all.made,
+             (unsigned long long)all.launched);
+}
+
+static int all_steps(struct train *t, struct merr *err)
 {
     struct step_result r;
     uint64_t steps = (uint64_t)t->spec->train.steps;
@@ -266,6 +291,7 @@ int train_loop(struct train *t, struct merr *err)
         TRY(train_evaluate(t, err));
     while (t->step < steps) {
         TRY(step(t, &r, err));
+        tell_refusal(t);
         TRY(report(t, &r, err));
         TRY(train_savers_open(t, err));
         drained = boundary(t, &r, err);
@@ -277,4 +303,12 @@ int train_loop(struct train *t, struct merr *err)
     if (t->mesh->rank != 0)
         return 0;
     return report_event_take(t->report, json_pack("{s:s, s:I}", "type", "finished", "step", (json_int_t)t->step), err);
+}
+
+int train_loop(struct train *t, struct merr *err)
+{
+    int r = all_steps(t, err);
+
+    tell_graphs(t);
+    return r;
 }

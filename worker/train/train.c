@@ -301,6 +301,17 @@ static int use_nccl(const struct train *t, struct comm_cfg *cfg, struct merr *er
     return 0;
 }
 
+/* MUSTER_CUDA_GRAPHS: "off", or CUDA graphs take the place of calls. */
+static int use_graphs(bool *ret, struct merr *err)
+{
+    const char *word = getenv("MUSTER_CUDA_GRAPHS");
+
+    if (word && strcmp(word, "off") != 0)
+        return merr_set(err, -EINVAL, "MUSTER_CUDA_GRAPHS is '%.32s': want off, or nothing", word);
+    *ret = !word;
+    return 0;
+}
+
 static int open_world(struct train *t, struct merr *err)
 {
     char rendezvous[RUN_PATH_MAX + 16];
@@ -600,6 +611,7 @@ static int train_run(struct train *t, struct merr *err)
     struct kern_cfg cfg = {.threads = t->run.threads};
 
     TRY(kern_find(kernels ? kernels : "auto", &t->k, err));
+    TRY(use_graphs(&cfg.record, err));
     TRY(plan(t, err));
     TRY(check_fit(t, err));
     TRY(open_world(t, err));

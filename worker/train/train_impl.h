@@ -93,6 +93,7 @@ struct train {
 
     const struct kern_ops *k;
     struct kern_stream *stream;
+    bool refusal_told;                  /* that calls cannot be recorded */
     struct comm_world *world;
     struct comm_group *all, *tp, *kv, *cp, *dp, *pp, *pair; /* NULL where this rank is alone */
     struct wire *wire[BYTES];           /* how tp, pp and dp travel */
