@@ -1,5 +1,8 @@
 #include "base/utf8.h"
 
+#include <assert.h>
+#include <string.h>
+
 int utf8_length(const char *p, size_t n)
 {
     const unsigned char *s = (const unsigned char *)p;
@@ -84,4 +87,14 @@ size_t utf8_cut(const char *text, size_t n)
             break;
     }
     return n;
+}
+
+void utf8_copy(char *to, size_t size, const char *text)
+{
+    size_t n = strlen(text);
+
+    assert(size > 0);
+    n = n < size ? n : utf8_cut(text, size - 1);
+    memcpy(to, text, n);
+    to[n] = '\0';
 }

@@ -17,6 +17,9 @@ size_t utf8_clean(const char *text, size_t n, int last, struct buf *out);
 /* Turn each ill-formed byte into '?' in place: the length, and so every offset, stays. */
 void utf8_patch(char *text, size_t n);
 
+/* Copy as many whole characters of text as size bytes hold with their NUL. */
+void utf8_copy(char *to, size_t size, const char *text);
+
 /* The largest length up to n at which text may be cut without splitting a character. */
 size_t utf8_cut(const char *text, size_t n);
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "base/version.h"
 #include "server/core.h"
 #include "server/round.h"
@@ -71,67 +72,15 @@ static void copy_text(char *to, size_t size, const json_t *o, const char *key)
 {
     const char *text = json_string_value(json_object_get(o, key));
 
-    (void)snprintf(to, size, "%s", text ? text : "");
-}
-
-/* Take a node's slots from what its agent says. Those in use keep their job. -EINVAL, -ENOMEM. */
-static int read_slots(struct core *c, struct node *n, const json_t *list)
-{
-    size_t count = json_array_size(list);
-    struct slot *slots;
-
-    if (!json_is_array(list) || count > CORE_SLOTS_MAX)
-        return -EINVAL;
-    slots = calloc(count + 1, sizeof(*slots));
-    if (!slots)
-        return -ENOMEM;
-    for (size_t i = 0; i < count; i++) {
-        const json_t *o = json_array_get(list, i);
-        const char *name = json_string_value(json_object_get(o, "class"));
-
-        slots[i].class_ = name && *name ? core_class(c, name) : CORE_CLASSES_MAX;
-        slots[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
-        copy_text(slots[i].kind, sizeof(slots[i].kind), o, "kind");
-        slots[i].threads = (int)json_integer_value(json_object_get(o, "threads"));
-        slots[i].memory_mib = (int)json_integer_value(json_object_get(o, "memory_mib"));
-        if (strcmp(slots[i].kind, "gpu") == 0 && slots[i].class_ < CORE_CLASSES_MAX)
-            c->gpu_classes |= UINT64_C(1) << slots[i].class_;
-        if (!json_is_integer(json_object_get(o, "slot")) || slots[i].class_ == CORE_CLASSES_MAX) {
-            free(slots);
-            return -EINVAL;
-        }
-        for (size_t k = 0; k < n->n_slots; k++)
-            if (n->slots[k].slot == slots[i].slot) {
-                slots[i].job = n->slots[k].job;
-                slots[i].rank = n->slots[k].rank;
-                slots[i].ill = n->slots[k].ill;
-            }
-    }
-    free(n->slots);
-    n->slots = slots;
-    n->n_slots = count;
-    plans_sites_changed(c);
-    return 0;
-}
-
-static json_t *slots_json(const struct core *c, const struct node *n)
-{
-    json_t *all = json_array();
-
-    for (size_t i = 0; i < n->n_slots; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i}", "slot", n->slots[i].slot, "kind",
-                                                   n->slots[i].kind, "class", c->classes[n->slots[i].class_],
-                                                   "threads", n->slots[i].threads, "memory_mib",
-                                                   n->slots[i].memory_mib));
-    return all;
+    utf8_copy(to, size, text ? text : "");
 }
 
 void agents_store(struct core *c, const struct node *n)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version", n->release,
-                          "boot_id", n->boot_id, "drain", n->drain, "drain_by_us",
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version", n->release,
+                          "boot_id", n->boot_id, "incarnation", n->incarnation, "drain", n->drain, "drain_by_us",
                           (json_int_t)core_wall_of(n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us, "seen_us",
-                          (json_int_t)n->seen_wall_us, "slots", slots_json(c, n));
+                          (json_int_t)n->seen_wall_us, "slots", slots_record(c, n));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
     json_decref(o);
@@ -150,13 +99,16 @@ int agents_load(struct core *c, struct merr *err)
     for (size_t i = 0; r == 0 && i + 1 < all->elements; i += 2) {
         json_t *o = json_loads(all->element[i + 1]->str, 0, NULL);
         struct node *n = o ? node_add(c, all->element[i]->str) : NULL;
+        struct slots slots;
 
-        if (!n || read_slots(c, n, json_object_get(o, "slots")) < 0) {
+        if (!n || slots_read(c, json_object_get(o, "slots"), &slots) < 0) {
             r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all->element[i]->str);
         } else {
+            slots_take(c, n, &slots);
             copy_text(n->address, sizeof(n->address), o, "address");
             copy_text(n->release, sizeof(n->release), o, "version");
             copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
+            copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
             n->drain = json_is_true(json_object_get(o, "drain"));
             n->drain_by_us = core_mono_of(json_integer_value(json_object_get(o, "drain_by_us")));
             n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
@@ -619,58 +571,51 @@ static void lose_vanished(struct core *c, const struct node *n, const uint64_t *
     }
 }
 
-static bool name_ok(const char *name)
-{
-    size_t n = name ? strlen(name) : 0;
-
-    return n > 0 && n < JOB_NODE_MAX &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
-}
-
 void agents_register(struct core *c, struct call *call)
 {
     const json_t *b = call->body;
     const char *name = json_string_value(json_object_get(b, "node"));
     const char *boot = json_string_value(json_object_get(b, "boot_id"));
+    const char *incarnation = json_string_value(json_object_get(b, "incarnation"));
     uint64_t vanishing[CORE_SLOTS_MAX];
     json_t *stale, *forget;
     struct link_nic nic;
+    struct slots slots;
     struct merr err;
     struct node *n;
     size_t n_vanishing;
     bool rebooted;
-    int r;
 
-    if (!name_ok(name) || !json_is_string(json_object_get(b, "incarnation"))) {
-        call_problem(call, 422, "register-invalid",
-                     "a registration wants 'node' (letters, digits, '.', '_', '-') and "
-                     "'incarnation'");
+    if (!slots_name_ok(name, JOB_NODE_MAX) || !slots_name_ok(incarnation, sizeof(n->incarnation))) {
+        call_problem(call, 422, "register-invalid", "a registration wants 'node' and 'incarnation', each of 1 to %d "
+                     "letters, digits, '.', '_', '-'", JOB_NODE_MAX - 1);
         return;
     }
     if (links_read_nic(b, &nic, &err) < 0) {
         call_problem(call, 422, "register-invalid", "%s", err.text);
         return;
     }
-    if (roster_removed(c, name, json_string_value(json_object_get(b, "incarnation")))) {
+    if (roster_removed(c, name, incarnation)) {
         call_problem(call, 410, "node-removed", "node '%s' was removed from this cluster; start its agent again to "
                      "bring it back", name);
         return;
     }
+    if (slots_read(c, json_object_get(b, "slots"), &slots) < 0) {
+        call_problem(call, 422, "register-invalid",
+                     "'slots' wants at most %d of {slot, kind, class, threads, memory_mib}, each with a number of its "
+                     "own and the class's name of at most %d bytes, and a cluster has at most %d classes",
+                     CORE_SLOTS_MAX, SPEC_NAME_MAX - 1, CORE_CLASSES_MAX);
+        return;
+    }
     n = node_add(c, name);
     if (!n) {
+        free(slots.v);
         call_problem(call, 503, "too-many-nodes", "this server takes at most %d nodes; `muster node remove` takes "
                      "those off that are lost", CORE_NODES_MAX);
         return;
     }
     n_vanishing = find_vanishing(n, json_object_get(b, "slots"), vanishing);
-    r = read_slots(c, n, json_object_get(b, "slots"));
-    if (r < 0) {
-        call_problem(call, 422, "register-invalid",
-                     "'slots' wants at most %d of {slot, kind, class}, and a cluster has at "
-                     "most %d classes",
-                     CORE_SLOTS_MAX, CORE_CLASSES_MAX);
-        return;
-    }
+    slots_take(c, n, &slots);
     rebooted = boot && n->boot_id[0] && strcmp(boot, n->boot_id) != 0;
     copy_text(n->address, sizeof(n->address), b, "address");
     copy_text(n->release, sizeof(n->release), b, "version");

@@ -645,6 +645,8 @@ static int load_all(struct core *c, struct merr *err)
     if (r == 0)
         r = agents_load(c, err);
     if (r == 0)
+        r = roster_load(c, err);
+    if (r == 0)
         r = classes_load(c, err);
     if (r == 0)
         r = links_load(c, err);

@@ -38,7 +38,8 @@
 #define CORE_ANY_CLASS UINT64_MAX
 #define ENTRY_SPEEDS_MAX 8
 #define CORE_SLOTS_MAX 256
-#define CORE_REMOVED_MAX 64 /* agents of removed nodes that may still call */
+#define CORE_REMOVED_MAX 1024 /* agents of removed nodes that may still call */
+#define CORE_REMOVED_S (30 * 86400) /* how long they may */
 #define CORE_FOLLOWERS_MAX 4096
 #define CORE_WAITERS_MAX 8192
 #define CORE_KEYS_MAX 16384               /* rendezvous keys of a run */
@@ -180,6 +181,7 @@ struct project {
 
 struct removed { /* an agent whose node was removed: it is to end */
     char node[JOB_NODE_MAX], incarnation[64];
+    int64_t wall_us; /* when it was */
 };
 
 enum waiter_kind { WAIT_ASSIGNMENTS, WAIT_RENDEZVOUS };
@@ -363,10 +365,22 @@ void agents_touch(struct core *c, const char *node); /* its set of assignments h
 void agents_tick(struct core *c, int64_t now_us);
 void agents_store(struct core *c, const struct node *n);
 
+/* slots.c: what a node offers */
+struct slots {
+    struct slot *v;
+    size_t n;
+};
+/* 0 with new ones; -EINVAL: they cannot be, or are of more classes than a cluster has; -ENOMEM. */
+int slots_read(struct core *c, const json_t *list, struct slots *ret);
+void slots_take(struct core *c, struct node *n, struct slots *s); /* they are the node's; those in use keep their job */
+json_t *slots_record(const struct core *c, const struct node *n); /* as slots_read reads them; new */
+bool slots_name_ok(const char *name, size_t size); /* of a node or a class, in so many bytes: letters, digits, . _ - */
+
 /* roster.c: nodes that leave the list */
 void roster_remove(struct core *c, struct node *n, const char *actor); /* n is freed, its agent told to end */
 void roster_tick(struct core *c);                                      /* forget those that have been lost for long */
 bool roster_removed(const struct core *c, const char *node, const char *incarnation); /* this agent is to end */
+int roster_load(struct core *c, struct merr *err);                                    /* whose nodes were removed */
 
 /* classes.c */
 uint8_t core_class(struct core *c, const char *name); /* a node's: its number, made when new; CORE_CLASSES_MAX: full */

@@ -1,4 +1,6 @@
 /* Nodes that leave the list: removed by a person, or forgotten because they have been lost for long. */
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,12 +45,55 @@ static void leave(struct core *c, struct node *n, const char *actor, const char 
     c->poke = true; /* its agent's long-poll is answered */
 }
 
-void roster_remove(struct core *c, struct node *n, const char *actor)
+static struct removed *remember(struct core *c, const char *node, const char *incarnation, int64_t wall_us)
 {
     struct removed *r = &c->removed[c->n_removed++ % CORE_REMOVED_MAX];
 
-    memcpy(r->node, n->name, sizeof(r->node));
-    memcpy(r->incarnation, n->incarnation, sizeof(r->incarnation));
+    (void)snprintf(r->node, sizeof(r->node), "%s", node);
+    (void)snprintf(r->incarnation, sizeof(r->incarnation), "%s", incarnation);
+    r->wall_us = wall_us;
+    return r;
+}
+
+/* In the store, as in memory, the newest stay, and each for as long. */
+static void keep_removed(struct core *c, const struct removed *r)
+{
+    char member[sizeof(r->node) + sizeof(r->incarnation)], at[24], before[24], last[24], ttl[24];
+
+    (void)snprintf(member, sizeof(member), "%s %s", r->node, r->incarnation);
+    (void)snprintf(at, sizeof(at), "%lld", (long long)(r->wall_us / 1000000));
+    (void)snprintf(before, sizeof(before), "(%lld", (long long)(r->wall_us / 1000000 - CORE_REMOVED_S));
+    (void)snprintf(last, sizeof(last), "%d", -CORE_REMOVED_MAX - 1);
+    (void)snprintf(ttl, sizeof(ttl), "%d", CORE_REMOVED_S);
+    store_add(c->store, "ZADD", "muster:removed", at, member, NULL);
+    store_add(c->store, "ZREMRANGEBYSCORE", "muster:removed", "-inf", before, NULL);
+    store_add(c->store, "ZREMRANGEBYRANK", "muster:removed", "0", last, NULL);
+    store_add(c->store, "EXPIRE", "muster:removed", ttl, NULL);
+}
+
+int roster_load(struct core *c, struct merr *err)
+{
+    redisReply *all = store_read(c->store, err, "ZRANGE muster:removed 0 -1 WITHSCORES");
+    int r = all ? 0 : -EIO;
+
+    for (size_t i = 0; r == 0 && i + 1 < all->elements; i += 2) {
+        char *node = all->element[i]->str, *space = strchr(node, ' ');
+
+        if (!space) {
+            r = merr_set(err, -EINVAL, "the store's record of a removed node, '%s', cannot be read", node);
+        } else {
+            *space = '\0';
+            (void)remember(c, node, space + 1, strtoll(all->element[i + 1]->str, NULL, 10) * 1000000);
+        }
+    }
+    if (all)
+        freeReplyObject(all);
+    return r;
+}
+
+void roster_remove(struct core *c, struct node *n, const char *actor)
+{
+    keep_removed(c, remember(c, n->name, n->incarnation, clock_wall_us()));
     leave(c, n, actor, "removed");
 }
 
@@ -67,9 +112,13 @@ void roster_tick(struct core *c)
 bool roster_removed(const struct core *c, const char *node, const char *incarnation)
 {
     size_t n = c->n_removed < CORE_REMOVED_MAX ? c->n_removed : CORE_REMOVED_MAX;
+    int64_t since_us = clock_wall_us() - CORE_REMOVED_S * INT64_C(1000000);
 
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(c->removed[i].node, node) == 0 && strcmp(c->removed[i].incarnation, incarnation) == 0)
+    for (size_t i = 0; i < n; i++) {
+        const struct removed *r = &c->removed[i];
+
+        if (strcmp(r->node, node) == 0 && strcmp(r->incarnation, incarnation) == 0 && r->wall_us >= since_us)
             return true;
+    }
     return false;
 }

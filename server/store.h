@@ -18,6 +18,8 @@
  *   muster:events          stream of all events, id <n>-0, the newest 100000
  *   muster:idem:<user>:<key>  "<n> <hash of the body>" of a submit, for a day
  *   muster:nodes, muster:projects   hashes of JSON by name
+ *   muster:removed         sorted set: "<node> <incarnation>" of agents whose nodes were removed, score = when, in
+ *                          seconds; the newest 1024 of the last 30 days
  *   muster:tokens          hash: JSON by the SHA-256 of a token that an admin made
  */
 #ifndef MUSTER_SERVER_STORE_H

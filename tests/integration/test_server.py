@@ -388,6 +388,8 @@ def test_a_node_is_removed_once_it_does_nothing(cluster):
     cluster.kill_server()
     cluster.start_server()
     assert cluster.nodes() == []
+    status, _ = agent.call("POST", "/register", {"node": "n1", "incarnation": agent.incarnation, "slots": []})
+    assert status == 410, "removed, it stays removed when the server starts again"
     agent.incarnation = "i2"  # started again
     agent.register()
     assert cluster.nodes()[0]["state"] == "ready" and agent.until(job)["generation"] == 2
@@ -665,6 +667,20 @@ def test_a_job_may_have_any_number_of_events(cluster):
     cluster.stop_server()
     cluster.start_server()
     assert [e["id"] for e in cluster.events(job)] == [e["id"] for e in told if "id" in e]
+
+
+def test_a_registration_past_a_limit_is_refused(cluster):
+    agent = FakeAgent(cluster)
+    whole = {"node": "n1", "incarnation": "i1", "slots": []}
+    slot = {"slot": 0, "kind": "cpu", "class": "cpu"}
+    for body in ({"node": "n" * 64}, {"incarnation": "i" * 64}, {"incarnation": ""}, {"slots": 257 * [slot]},
+                 {"slots": [slot, slot]}, {"slots": [{**slot, "class": "c" * 64}]},
+                 {"slots": [{**slot, "slot": 2**31}]}, {"slots": [{**slot, "memory_mib": -1}]}):
+        status, problem = agent.call("POST", "/register", {**whole, **body})
+        assert status == 422 and f"'{next(iter(body))}'" in problem["detail"], (body, problem)
+    assert cluster.nodes() == []
+    assert agent.call("POST", "/register", {**whole, "address": "\u00e9" * 40, "version": 20 * "\u20ac"})[0] == 200
+    assert cluster.nodes()[0]["address"] == "\u00e9" * 31  # cut, between two characters
 
 
 def test_reports_that_are_not_as_they_should_be_hurt_nobody(cluster):

@@ -51,6 +51,19 @@ static void a_cut_never_splits_a_character(void **state)
         assert_int_equal(utf8_cut(text, n), cut[n]);
 }
 
+static void a_copy_holds_whole_characters(void **state)
+{
+    static const char *const want[] = { "", "a", "a", "a\xC3\xA4", "a\xC3\xA4", "a\xC3\xA4", "a\xC3\xA4\xE2\x82\xAC" };
+    char to[8];
+
+    (void)state;
+    for (size_t size = 1; size <= COUNT(want); size++) {
+        memset(to, 'x', sizeof(to));
+        utf8_copy(to, size, "a\xC3\xA4\xE2\x82\xAC");
+        assert_string_equal(to, want[size - 1]);
+    }
+}
+
 static void cleaning_keeps_a_character_that_is_cut_off_for_its_rest(void **state)
 {
     static const char text[] = "a\xFF" "b\0c\xE2\x82";
@@ -73,6 +86,7 @@ int main(void)
         cmocka_unit_test(lengths_follow_the_unicode_table),
         cmocka_unit_test(patching_keeps_the_length),
         cmocka_unit_test(a_cut_never_splits_a_character),
+        cmocka_unit_test(a_copy_holds_whole_characters),
         cmocka_unit_test(cleaning_keeps_a_character_that_is_cut_off_for_its_rest),
     };
 
