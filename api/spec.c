@@ -56,7 +56,8 @@ static int read_whole(const struct field *d, const json_t *v, int64_t *ret, stru
         *ret = d->auto_value;
         return 0;
     }
-    if (!json_is_integer(v) || (double)json_integer_value(v) < d->lo || (double)json_integer_value(v) > d->hi) {
+    if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)d->lo ||
+        json_integer_value(v) > (json_int_t)d->hi) {
         faults_add(f, d->path, "want a whole number from %.0f to %.0f%s, got %s", d->lo, d->hi,
                    d->type == FIELD_AUTO ? " or \"auto\"" : "", got(v, what));
         return -EINVAL;
@@ -70,7 +71,8 @@ static int read_number(const struct field *d, const json_t *v, double *ret, stru
     double x = json_number_value(v);
     char what[96];
 
-    if (!json_is_number(v) || x < d->lo || x > d->hi || (d->below_hi && x >= d->hi) || (d->above_lo && x <= d->lo)) {
+    if (!json_is_number(v) || !(x >= d->lo && x <= d->hi) || (d->below_hi && x >= d->hi) ||
+        (d->above_lo && x <= d->lo)) {
         faults_add(f, d->path, "want a number from %g%s to %g%s, got %s", d->lo, d->above_lo ? " (not itself)" : "",
                    d->hi, d->below_hi ? " (not itself)" : "", got(v, what));
         return -EINVAL;
@@ -189,9 +191,32 @@ static int read_pair(const struct field *d, const json_t *v, double *ret, struct
     return 0;
 }
 
+/* One text of argv or env at its pointer, which is len bytes there; *left is what all may still take. */
+static int check_arg(const char *pointer, const json_t *v, size_t len, size_t *left, struct faults *f)
+{
+    char what[96];
+
+    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v)) {
+        faults_add(f, pointer, "want a text without NUL bytes, got %s", got(v, what));
+        return -EINVAL;
+    }
+    if (len > SPEC_ARG_BYTES) {
+        faults_add(f, pointer, "%zu bytes are more than the %d that a program can be given at once; put them into a "
+                   "file", len, SPEC_ARG_BYTES);
+        return -EINVAL;
+    }
+    if (len + 1 > *left) {
+        faults_add(f, pointer, "up to here there are more than %d bytes together; put some into a file",
+                   SPEC_ARGS_BYTES);
+        return -EINVAL;
+    }
+    *left -= len + 1;
+    return 0;
+}
+
 static int read_argv(const struct field *d, const json_t *v, char ***ret, struct faults *f)
 {
-    size_t n = json_array_size(v);
+    size_t n = json_array_size(v), left = SPEC_ARGS_BYTES;
     char **argv;
 
     if (!json_is_array(v) || n < 1 || n > SPEC_ARGS_MAX || json_string_length(json_array_get(v, 0)) == 0) {
@@ -204,14 +229,11 @@ static int read_argv(const struct field *d, const json_t *v, char ***ret, struct
     *ret = argv;
     for (size_t i = 0; i < n; i++) {
         const json_t *a = json_array_get(v, i);
+        char pointer[64];
 
-        if (!json_is_string(a) || strlen(json_string_value(a)) != json_string_length(a)) {
-            char pointer[64], what[96];
-
-            (void)snprintf(pointer, sizeof(pointer), "%s/%zu", d->path, i);
-            faults_add(f, pointer, "want a text without NUL bytes, got %s", got(a, what));
+        (void)snprintf(pointer, sizeof(pointer), "%s/%zu", d->path, i);
+        if (check_arg(pointer, a, json_string_length(a), &left, f) < 0)
             return -EINVAL;
-        }
         argv[i] = strdup(json_string_value(a));
         if (!argv[i])
             return -ENOMEM;
@@ -231,7 +253,7 @@ static bool env_name_is_good(const char *name)
 
 static int read_env(const struct field *d, const json_t *v, char ***ret, struct faults *f)
 {
-    size_t n = json_object_size(v), i = 0;
+    size_t n = json_object_size(v), i = 0, left = SPEC_ARGS_BYTES;
     const char *name;
     json_t *value;
 
@@ -243,19 +265,18 @@ static int read_env(const struct field *d, const json_t *v, char ***ret, struct 
     if (!*ret)
         return -ENOMEM;
     json_object_foreach((json_t *)v, name, value) {
-        const char *text = json_string_value(value);
+        size_t len = strlen(name);
+        char pointer[SPEC_VARIABLE_MAX + 64];
 
-        if (!env_name_is_good(name) || strlen(name) > 256) {
-            faults_add(f, d->path, "'%.64s' is no name of a variable", name);
+        if (!env_name_is_good(name) || len > SPEC_VARIABLE_MAX) {
+            faults_add(f, d->path, "'%.64s' is no name of a variable: want 1 to %d letters, digits and '_', the first "
+                       "no digit", name, SPEC_VARIABLE_MAX);
             return -EINVAL;
         }
-        if (!text || strlen(text) != json_string_length(value)) {
-            char what[96];
-
-            faults_add(f, d->path, "'%.64s' wants a text, got %s", name, got(value, what));
+        (void)snprintf(pointer, sizeof(pointer), "%s/%s", d->path, name);
+        if (check_arg(pointer, value, len + 1 + json_string_length(value), &left, f) < 0)
             return -EINVAL;
-        }
-        if (asprintf(&(*ret)[i], "%s=%s", name, text) < 0) {
+        if (asprintf(&(*ret)[i], "%s=%s", name, json_string_value(value)) < 0) {
             (*ret)[i] = NULL;
             return -ENOMEM;
         }

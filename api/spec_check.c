@@ -10,6 +10,7 @@
 
 #define DOCUMENT_WORKERS_MAX 1024 /* as scheduler/sequence/plan.h has them */
 #define DOCUMENTS_MAX 65536
+#define CAPACITY_MAX (1 << 30) /* tokens of a micro-batch over all ranks of cp */
 
 static enum read_state state_of(const struct reading *r, const char *path)
 {
@@ -205,6 +206,10 @@ static void check_samples(struct reading *r)
         faults_add(r->f, "/train/batch/capacity", "a micro-batch of %d tokens%s cannot hold a document of batch.length "
                    "%d; want at least %d", s->train.batch.capacity, s->parallel.cp > 1 ? " a rank" : "",
                    s->train.batch.length, share_of(s->train.batch.length, s->parallel.cp));
+    if (s->train.batch.capacity > CAPACITY_MAX / s->parallel.cp &&
+        sound(r, "/train/batch/capacity", "/parallel/cp", NULL))
+        faults_add(r->f, "/train/batch/capacity", "%d tokens on each of the %d ranks of cp are more than %d together",
+                   s->train.batch.capacity, s->parallel.cp, CAPACITY_MAX);
     if (documents && tokens && !s->train.data.index)
         faults_add(r->f, "/train/data/index", "is needed for documents of format tokens: the file that says where each "
                    "ends");
@@ -347,8 +352,11 @@ static void check_parallel(struct reading *r)
                        "micro-batches of %d cannot make up the %d sequences of a virtual worker; want a divisor of %d",
                        micro, b / v, b / v);
     }
-    if (sound(r, "/parallel/tp", "/parallel/pp", "/parallel/cp", "/devices/min", NULL) &&
-        s->devices.min < spec_replica_devices(s))
+    if (sound(r, "/parallel/tp", "/parallel/pp", "/parallel/cp", NULL) && spec_replica_devices(s) > SPEC_DEVICES_MAX)
+        faults_add(r->f, "/parallel/tp", "tp %d x pp %d x cp %d makes %d devices, more than the %d of a job", tp, pp,
+                   s->parallel.cp, spec_replica_devices(s), SPEC_DEVICES_MAX);
+    else if (sound(r, "/parallel/tp", "/parallel/pp", "/parallel/cp", "/devices/min", NULL) &&
+             s->devices.min < spec_replica_devices(s))
         faults_add(r->f, "/devices/min", "%d is fewer than the %d devices of tp %d x pp %d x cp %d", s->devices.min,
                    spec_replica_devices(s), tp, pp, s->parallel.cp);
 }

@@ -5,38 +5,9 @@
 #include <string.h>
 
 #include "api/spec_int.h"
+#include "base/utf8.h"
 
 #define WORD_MAX 40 /* longer words are not guessed at */
-
-/* Bytes of the character at s, 0 when it is none. */
-static size_t character(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80                  ? 1
-               : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-               : (s[0] & 0xf0) == 0xe0       ? 3
-               : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                             : 0;
-
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
-        (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
-/* Excerpts are cut at a number of bytes: what is left of a character becomes '?'. */
-static void mend(char *text)
-{
-    while (*text) {
-        size_t n = character((const unsigned char *)text);
-
-        if (n == 0)
-            *text = '?';
-        text += n ? n : 1;
-    }
-}
 
 void faults_add(struct faults *f, const char *pointer, const char *fmt, ...)
 {
@@ -59,8 +30,8 @@ void faults_add(struct faults *f, const char *pointer, const char *fmt, ...)
         f->more++; /* counted, at least */
         return;
     }
-    mend(where);
-    mend(words);
+    utf8_patch(where, strlen(where)); /* excerpts are cut at a number of bytes */
+    utf8_patch(words, strlen(words));
     f->v[f->n].pointer = where;
     f->v[f->n].message = words;
     f->n++;

@@ -10,10 +10,13 @@
 
 #include "api/spec.h"
 
-#define SPEC_TEXT_FIELD_MAX 4096 /* bytes of a path or another text */
+#define SPEC_TEXT_FIELD_MAX 4095 /* bytes of a path: what the kernel takes, with its NUL */
 #define SPEC_DEPTH_MAX 64        /* of a document */
 #define SPEC_VALUES_MAX 100000   /* values in a document, aliases written out */
 #define SPEC_ARGS_MAX 1024       /* arguments of a command, variables of its environment */
+#define SPEC_ARG_BYTES 131071    /* of one of them ("NAME=value"): what the kernel takes, with its NUL */
+#define SPEC_ARGS_BYTES 262144   /* of all arguments, of all variables: each with its NUL */
+#define SPEC_VARIABLE_MAX 256    /* bytes of a variable's name */
 #define SPEC_DEVICES_MAX 65536
 
 enum field_type {

@@ -208,11 +208,11 @@ static json_t *field_schema(const struct field *d)
     case FIELD_COUNTS:
         return json_pack("{s:s,s:o,s:i}", "type", "array", "items", range_json(d, true), "maxItems", SPEC_STAGES_MAX);
     case FIELD_ARGV:
-        return json_pack("{s:s,s:{s:s},s:i,s:i}", "type", "array", "items", "type", "string", "minItems", 1,
-                         "maxItems", SPEC_ARGS_MAX);
+        return json_pack("{s:s,s:{s:s,s:i},s:i,s:i}", "type", "array", "items", "type", "string", "maxLength",
+                         SPEC_ARG_BYTES, "minItems", 1, "maxItems", SPEC_ARGS_MAX);
     case FIELD_ENV:
-        return json_pack("{s:s,s:{s:s},s:i}", "type", "object", "additionalProperties", "type", "string",
-                         "maxProperties", SPEC_ARGS_MAX);
+        return json_pack("{s:s,s:{s:s,s:i},s:i}", "type", "object", "additionalProperties", "type", "string",
+                         "maxLength", SPEC_ARG_BYTES, "maxProperties", SPEC_ARGS_MAX);
     }
     abort();
 }
@@ -261,7 +261,8 @@ json_t *spec_schema(void)
         if (r == 0)
             r = json_object_set_new(train, "required", json_pack("[s,s]", "model", "data"));
         if (r == 0)
-            r = allow_short(top, "command", json_pack("{s:s,s:i}", "type", "string", "minLength", 1));
+            r = allow_short(top, "command", json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength",
+                                                  SPEC_ARG_BYTES));
         if (r == 0)
             r = allow_short(top, "parallel", json_pack("{s:s}", "const", "auto"));
     }
@@ -276,12 +277,6 @@ json_t *spec_schema(void)
 
 static void print_values(struct buf *out, const struct field *d)
 {
-    static const char *const plain[] = {
-        [FIELD_BOOL] = "`true` or `false`", [FIELD_NAME] = "a name", [FIELD_TEXT] = "text",
-        [FIELD_NAMES] = "array of names",   [FIELD_ARGV] = "array of texts", [FIELD_ENV] = "object of texts",
-        [FIELD_COUNTS] = "array of whole numbers",
-    };
-
     switch (d->type) {
     case FIELD_INT:
     case FIELD_U64:
@@ -299,8 +294,26 @@ static void print_values(struct buf *out, const struct field *d)
         for (size_t i = 0; d->words[i]; i++)
             (void)buf_printf(out, "%s`%s`", i ? ", " : "", d->words[i]);
         return;
-    default:
-        (void)buf_addstr(out, plain[d->type]);
+    case FIELD_BOOL:
+        (void)buf_addstr(out, "`true` or `false`");
+        return;
+    case FIELD_NAME:
+        (void)buf_printf(out, "a name of 1 to %d bytes", SPEC_NAME_MAX - 1);
+        return;
+    case FIELD_TEXT:
+        (void)buf_printf(out, "text of 1 to %d bytes", SPEC_TEXT_FIELD_MAX);
+        return;
+    case FIELD_NAMES:
+        (void)buf_printf(out, "array of at most %d names", SPEC_CLASSES_MAX);
+        return;
+    case FIELD_COUNTS:
+        (void)buf_printf(out, "array of at most %d whole numbers, each %.0f to %.0f", SPEC_STAGES_MAX, d->lo, d->hi);
+        return;
+    case FIELD_ARGV:
+    case FIELD_ENV:
+        (void)buf_printf(out, "%s %d texts, each of at most %d bytes%s and all of %d KiB",
+                         d->type == FIELD_ARGV ? "array of 1 to" : "object of at most", SPEC_ARGS_MAX, SPEC_ARG_BYTES,
+                         d->type == FIELD_ENV ? " with its name" : "", SPEC_ARGS_BYTES >> 10);
     }
 }
 

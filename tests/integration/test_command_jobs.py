@@ -33,6 +33,15 @@ def test_the_environment_and_folder_asked_for_are_given(cluster, tmp_path):
     assert cluster.log_text(job) == f"{tmp_path}\nhello there\n"
 
 
+def test_the_longest_arguments_and_variables_arrive_whole(cluster):
+    spec = specs.command("")
+    spec["command"].update(argv=["/bin/sh", "-c", "echo ${#0} ${#1} ${#LONG}", "x" * 131071, "y" * 130900],
+                           env={"LONG": "z" * 131066, **{f"N{i}": "z" * 120 for i in range(1000)}})
+    job = cluster.submit(spec)["id"]
+    cluster.wait(job, "succeeded", 20)
+    assert cluster.log_text(job) == "131071 130900 131066\n"
+
+
 def test_cancel_asks_first_and_a_program_may_save(cluster):
     job = cluster.submit(specs.command("trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"))["id"]
     wait_for("the program", lambda: "up" in cluster.log_text(job), 20)

@@ -108,7 +108,7 @@ static void each_fault_is_named_where_it_is(void **state)
         {"{\"command\":{}}", "/command/argv", "needed"},
         {"{\"command\":{\"argv\":[\"a\",1]}}", "/command/argv/1", "text"},
         {"{\"command\":{\"argv\":[\"a\"],\"env\":{\"1X\":\"a\"}}}", "/command/env", "1X"},
-        {"{\"command\":{\"argv\":[\"a\"],\"env\":{\"X\":1}}}", "/command/env", "'X'"},
+        {"{\"command\":{\"argv\":[\"a\"],\"env\":{\"X\":1}}}", "/command/env/X", "got 1"},
         {"{\"command\":\"true\",\"name\":\"-x\"}", "/name", "letters"},
         {"{\"command\":\"true\",\"name\":7}", "/name", "got 7"},
         {"{\"command\":\"true\",\"priority\":101}", "/priority", "0 to 100"},
