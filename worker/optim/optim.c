@@ -22,7 +22,7 @@ struct region { /* of the gradient arena, cut over dp */
 struct optim {
     struct optim_cfg cfg;
     struct region region[REGIONS];
-    struct optim_range range[2];
+    struct optim_range range[2], load[2];
     size_t state_n;
     float *m, *v;
     float *master;      /* coded dp: the weights of our pieces, placed as m and v */
@@ -33,7 +33,7 @@ struct optim {
     float *parts;       /* of gradients to be added over tp, side by side */
     float *whole;       /* zero 0: the reduced gradient, gathered */
     struct exchange *exchange;
-    size_t *bytes, *at; /* [dp] */
+    size_t *bytes, *at; /* [dp], [cp] */
     float **value;      /* [exchange_nodes()] */
     struct tree_node *list;
     struct kern_adamw_step now; /* of the update under way */
@@ -67,6 +67,21 @@ static void set_regions(struct optim *o)
     }
 }
 
+/* Of each range a part for every rank that keeps it. */
+static void set_load(struct optim *o)
+{
+    const struct mesh *m = &o->cfg.mesh;
+
+    for (int i = REST; i <= TIED; i++) {
+        const struct optim_range *r = &o->range[i];
+        size_t from, to, begin, end;
+
+        params_cut(r->end - r->begin, m->cp, m->cp_index, &from, &to);
+        params_cut(to - from, o->cfg.zero ? 1 : m->dp, o->cfg.zero ? 0 : m->dp_index, &begin, &end);
+        o->load[i] = (struct optim_range){r->begin + from + begin, r->begin + from + end, r->state + from + begin};
+    }
+}
+
 static struct exchange_cfg exchange_config(const struct optim *o)
 {
     struct exchange_cfg x = {
@@ -89,10 +104,10 @@ static int open_exchange(struct optim *o, struct merr *err)
 
 static int host_memory(struct optim *o, struct merr *err)
 {
-    int dp = o->cfg.mesh.dp, nodes = exchange_nodes(o->exchange);
+    int dp = o->cfg.mesh.dp, cp = o->cfg.mesh.cp, most = dp > cp ? dp : cp, nodes = exchange_nodes(o->exchange);
 
-    o->bytes = calloc(dp, sizeof(*o->bytes));
-    o->at = calloc(dp, sizeof(*o->at));
+    o->bytes = calloc(most, sizeof(*o->bytes));
+    o->at = calloc(most, sizeof(*o->at));
     o->cut = calloc((size_t)dp + 1, sizeof(*o->cut));
     o->value = calloc(nodes, sizeof(*o->value));
     o->list = calloc(nodes, sizeof(*o->list));
@@ -169,6 +184,7 @@ int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err)
     assert(!cfg->m || (cfg->v && !wire_coded(cfg->wire) && !cfg->keyed));
     o->cfg = *cfg;
     set_regions(o);
+    set_load(o);
     r = open_exchange(o, err);
     if (r == 0)
         r = host_memory(o, err);
@@ -227,6 +243,11 @@ size_t optim_bytes(const struct optim_cfg *cfg)
 const struct optim_range *optim_ranges(const struct optim *o)
 {
     return o->range;
+}
+
+const struct optim_range *optim_load_ranges(const struct optim *o)
+{
+    return o->load;
 }
 
 float *optim_m(struct optim *o)
@@ -596,8 +617,44 @@ int optim_settle(struct optim *o, struct merr *err)
     return share_weights(o, 0, true, err);
 }
 
+/* array[n], of which each of a group's members has a part, to all of them. */
+static int join(struct optim *o, struct comm_group *g, int members, int index, float *array, size_t n,
+                struct merr *err)
+{
+    size_t begin, end;
+
+    if (!g || n == 0)
+        return 0;
+    for (int i = 0; i < members; i++) {
+        params_cut(n, members, i, &begin, &end);
+        o->at[i] = begin * sizeof(float);
+        o->bytes[i] = (end - begin) * sizeof(float);
+    }
+    return comm_all_gather_v(g, (char *)array + o->at[index], o->bytes, o->at, array, err);
+}
+
+/* The parts of set_load() of a range. */
+static int join_range(struct optim *o, float *array, size_t n, struct merr *err)
+{
+    const struct mesh *m = &o->cfg.mesh;
+    size_t from, to;
+
+    params_cut(n, m->cp, m->cp_index, &from, &to);
+    if (!o->cfg.zero)
+        TRY(join(o, o->cfg.dp, m->dp, m->dp_index, array + from, to - from, err));
+    return join(o, o->cfg.cp, m->cp, m->cp_index, array, n, err);
+}
+
 int optim_share(struct optim *o, struct merr *err)
 {
+    for (int i = REST; i <= TIED; i++) {
+        const struct optim_range *r = &o->range[i];
+        size_t n = r->end - r->begin;
+
+        TRY(join_range(o, o->cfg.weights + r->begin, n, err));
+        TRY(join_range(o, o->m + r->state, n, err));
+        TRY(join_range(o, o->v + r->state, n, err));
+    }
     return share_weights(o, 0, true, err);
 }
 

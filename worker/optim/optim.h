@@ -71,6 +71,9 @@ size_t optim_bytes(const struct optim_cfg *cfg);
 
 /* The pieces whose moments this rank keeps: two, rest and tied; one may be empty. */
 const struct optim_range *optim_ranges(const struct optim *o);
+/* What of them this rank reads when they are loaded: ranks that keep the same (those of cp, with zero 0 of dp too) each
+ * read a part, and share. */
+const struct optim_range *optim_load_ranges(const struct optim *o);
 float *optim_m(struct optim *o);
 float *optim_v(struct optim *o);
 
@@ -96,7 +99,8 @@ int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct me
 bool optim_settled(const struct optim *o);
 int optim_settle(struct optim *o, struct merr *err);
 
-/* The weights of each replica's own pieces to all replicas, once each has filled its own. All call it. */
+/* Once each rank has filled its optim_load_ranges() of weights and moments: the rest of what it keeps, from those that
+ * have it, and of weights all. All call it. */
 int optim_share(struct optim *o, struct merr *err);
 
 /* The wire was tuned again and may go another way now. The weights are settled. */

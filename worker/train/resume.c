@@ -42,13 +42,15 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
     return found;
 }
 
-/* own: of the weights only what this rank is the one of its replicas to update. */
+/* own: only what this rank is the one to read of all that keep the same; optim_share() does the rest. */
 static int load(struct train *t, struct mck *c, bool own, struct merr *err)
 {
     struct state_view s = train_view(t, true);
     int r;
 
     s.own = own;
+    if (own)
+        s.range = optim_load_ranges(t->optim);
     train_keep_clear(t);
     r = state_load(&s, c, err);
     if (r == 0)
@@ -62,7 +64,7 @@ static int load_disk(struct train *t, uint64_t step, struct merr *err)
     int r;
 
     TRY(mck_open(t->run.checkpoints, step, &c, err));
-    r = load(t, c, true, err); /* the disk sees each byte of the weights once */
+    r = load(t, c, true, err); /* the disk sees each byte once, less what ranks of tp both hold */
     mck_free(c);
     return r;
 }

@@ -20,7 +20,7 @@ struct state_view {
     float *weights;
     const struct optim_range *range; /* [2]; NULL: weights only */
     float *m, *v;
-    bool own; /* state_load fills only the weights in range: other replicas do the rest, and share (optim_share) */
+    bool own; /* state_load fills only the weights in range: other ranks do the rest, and share (optim_share) */
     const struct device_ops *device; /* of the first GPU, on which all this lies; NULL: the host's memory */
 };
 

@@ -32,7 +32,7 @@ struct rank {
     size_t n;
 };
 
-static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int rank, int zero)
+static void open_rank(struct rank *r, int tp, int cp, int dp, int pp, int chunks, int rank, int zero)
 {
     struct plan_split split = {.layers = LAYERS, .stages = pp * chunks};
     struct layer_range chunk[LAYERS];
@@ -40,7 +40,7 @@ static void open_rank(struct rank *r, int tp, int dp, int pp, int chunks, int ra
     struct kern_cfg kc = {.threads = 1};
     struct state_view v;
 
-    mesh_init(&r->mesh, tp, 1, dp, pp, rank);
+    mesh_init(&r->mesh, tp, cp, dp, pp, rank);
     r->model = model(tp, r->mesh.tp_index);
     assert_int_equal(oc.k->stream_new(&kc, &r->s, NULL), 0);
     for (int i = 0; i < chunks; i++)
@@ -112,7 +112,7 @@ static void together_the_ranks_save_every_element_once(void **state)
     struct rank whole;
 
     (void)state;
-    open_rank(&whole, 1, 1, 1, 1, 0, 1);
+    open_rank(&whole, 1, 1, 1, 1, 1, 0, 1);
     for (size_t i = 0; i < COUNT(t); i++) {
         struct global g = {.p = &whole.p, .w = whole.w};
 
@@ -121,7 +121,7 @@ static void together_the_ranks_save_every_element_once(void **state)
         for (int r = 0; r < t[i].tp * t[i].dp * t[i].pp; r++) {
             struct rank mine = {.n = 0};
 
-            open_rank(&mine, t[i].tp, t[i].dp, t[i].pp, t[i].chunks, r, t[i].zero);
+            open_rank(&mine, t[i].tp, 1, t[i].dp, t[i].pp, t[i].chunks, r, t[i].zero);
             for (size_t b = 0; b < mine.n; b++)
                 if (!mine.list[b].replica)
                     scatter(&g, &mine.list[b]);
@@ -143,7 +143,7 @@ static void every_buffer_of_a_rank_is_there_even_when_another_writes_it(void **s
     size_t replicas = 0;
 
     (void)state;
-    open_rank(&r, 2, 1, 2, 1, 3, 1); /* second tensor rank of the last stage: norms and the tied copy */
+    open_rank(&r, 2, 1, 1, 2, 1, 3, 1); /* second tensor rank of the last stage: norms and the tied copy */
     for (size_t i = 0; i < r.n; i++)
         replicas += r.list[i].replica;
     assert_true(replicas > 0 && replicas < r.n);
@@ -153,23 +153,37 @@ static void every_buffer_of_a_rank_is_there_even_when_another_writes_it(void **s
     close_rank(&r);
 }
 
-static void weights_that_replicas_load_of_their_own_are_all_there_are(void **state)
+/* Of one tensor rank's peers. */
+static void what_ranks_that_keep_the_same_load_of_it_is_read_once(void **state)
 {
-    struct rank r[3];
+    static const struct { int cp, dp, zero; } t[] = {{1, 3, 1}, {2, 1, 1}, {2, 3, 1}, {3, 2, 0}, {1, 4, 0}};
 
     (void)state;
-    for (int i = 0; i < 3; i++)
-        open_rank(&r[i], 2, 3, 1, 1, 2 * i, 1); /* one tensor rank's three replicas */
-    for (size_t e = 0; e < r[0].p.weight_n; e++) {
-        int owners = 0;
+    for (size_t k = 0; k < COUNT(t); k++) {
+        int n = t[k].cp * t[k].dp, *readers = NULL;
+        struct rank r[8] = {{.n = 0}};
 
-        for (int i = 0; i < 3; i++)
-            for (int k = 0; k < 2; k++)
-                owners += e >= r[i].view.range[k].begin && e < r[i].view.range[k].end;
-        assert_int_equal(owners, 1);
+        for (int i = 0; i < n; i++) {
+            const struct optim_range *load, *keep;
+
+            open_rank(&r[i], 2, t[k].cp, t[k].dp, 1, 1, 2 * i, t[k].zero);
+            readers = readers ? readers : calloc(r[i].p.weight_n, sizeof(*readers));
+            load = optim_load_ranges(r[i].o);
+            keep = optim_ranges(r[i].o);
+            for (int j = 0; j < 2; j++) {
+                assert_true(load[j].begin >= keep[j].begin && load[j].end <= keep[j].end);
+                assert_int_equal(load[j].begin % PARAM_BLOCK, 0);
+                assert_int_equal(load[j].state - keep[j].state, load[j].begin - keep[j].begin);
+                for (size_t e = load[j].begin; e < load[j].end; e++)
+                    readers[e]++;
+            }
+        }
+        for (size_t e = 0; e < r[0].p.weight_n; e++)
+            assert_int_equal(readers[e], 1);
+        for (int i = 0; i < n; i++)
+            close_rank(&r[i]);
+        free(readers);
     }
-    for (int i = 0; i < 3; i++)
-        close_rank(&r[i]);
 }
 
 /* --- every layout loads what every other saved --------------------------------------------------------- */
@@ -219,7 +233,7 @@ static void open_world(struct world *w, const struct cut *c, const char *dir)
     for (int i = 0; i < w->n; i++) {
         struct mck_cfg cfg = {.dir = dir, .rank = i, .size = w->n, .generation = 1, .codec = "none", .keep = 100};
 
-        open_rank(&w->rank[i], c->tp, c->dp, c->pp, 1, i, 1);
+        open_rank(&w->rank[i], c->tp, 1, c->dp, c->pp, 1, i, 1);
         mark(&w->rank[i]);
         if (mck_writer_new(&cfg, w->rank[i].list, w->rank[i].n, &w->writer[i], &err))
             fail_msg("%s", err.text);
@@ -306,7 +320,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(together_the_ranks_save_every_element_once),
         cmocka_unit_test(every_buffer_of_a_rank_is_there_even_when_another_writes_it),
-        cmocka_unit_test(weights_that_replicas_load_of_their_own_are_all_there_are),
+        cmocka_unit_test(what_ranks_that_keep_the_same_load_of_it_is_read_once),
         cmocka_unit_test(what_any_layout_saved_any_other_loads_and_saves_with_the_same_digest),
     };
 
