@@ -18,12 +18,15 @@
 #include "checkpoint/scan.h"
 
 #define THREADS_MAX 4
+#define SHARED 0.75 /* of chunks: where less is wanted, others want the rest */
 
 struct op { /* what a stored dense box and a wanted one share */
     struct box_walk walk;
     uint64_t stream; /* of the stored box's first element */
     char *to;        /* the wanted box's first element */
     char *have;      /* its mark, where only some are looked for, or NULL */
+    uint64_t lo, hi; /* of the stream, that the runs lie in; */
+    double part;     /* as much of it as they fill */
     int from_dtype, to_dtype;
 };
 
@@ -103,7 +106,10 @@ static int add_op(struct load *l, const struct mck_tensor *t, const struct mck_s
     w->covered += o->walk.runs * o->walk.run;
     box_walk_at(&o->walk, 0, &a, &b);
     box_walk_at(&o->walk, o->walk.runs - 1, &last, &b);
-    return add_needs(l, s->file_id, base + a * esize, base + (last + o->walk.run) * esize, err);
+    o->lo = base + a * esize;
+    o->hi = base + (last + o->walk.run) * esize;
+    o->part = (double)(o->walk.runs * o->walk.run * esize) / (double)(o->hi - o->lo);
+    return add_needs(l, s->file_id, o->lo, o->hi, err);
 }
 
 static int plan_wanted(struct load *l, const struct mck_tensor *t, struct wanted *w, struct merr *err)
@@ -260,10 +266,28 @@ static int take_chunk(void *arg, uint64_t chunk, const void *data, uint32_t len)
     return 0;
 }
 
+/* Do others want much of the chunks of [from, end)? Ranks of tp that are on this node, where tensors are cut otherwise
+ * than they were written: the disk is to send them once. */
+static bool is_shared(const struct load *l, const struct need *from, const struct need *end)
+{
+    double wanted = 0, all = 0;
+
+    for (const struct need *n = from; n < end; n++) {
+        const struct op *o = &l->op[n->op];
+        uint64_t lo = (uint64_t)n->chunk * MCK_CHUNK, hi = lo + MCK_CHUNK;
+
+        wanted += o->part * (double)((o->hi < hi ? o->hi : hi) - (o->lo > lo ? o->lo : lo));
+        if (n == from || n->chunk != n[-1].chunk)
+            all += MCK_CHUNK;
+    }
+    return wanted < SHARED * all;
+}
+
 static int read_needs(struct reader *rd, const struct need *from, const struct need *end, struct merr *err)
 {
     rd->need = from;
     rd->end = end;
+    rd->scan.cached = is_shared(rd->l, from, end);
     return scan_chunks(&rd->scan, from->file, from->chunk, end[-1].chunk + 1u, take_chunk, rd, err);
 }
 

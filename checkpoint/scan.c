@@ -72,13 +72,20 @@ static int corrupt(const struct scan *s, uint64_t chunk, const char *what, struc
  * are read then, for which stored has room. */
 static int read_stored(struct scan *s, char *to, uint64_t len, uint64_t off)
 {
+    bool direct = s->may_direct && !s->cached;
+
+    if (direct != s->direct && fcntl(s->fd, F_SETFL, direct ? O_DIRECT : 0))
+        return -errno;
+    s->direct = direct;
+    if (s->cached)
+        (void)posix_fadvise(s->fd, (off_t)off, (off_t)len, POSIX_FADV_WILLNEED);
     if (s->direct && off % MCK_ALIGN == 0 && (uintptr_t)to % MCK_ALIGN == 0) {
         if (read_bytes(s->fd, to, mck_round(len, MCK_ALIGN), off) == 0)
             return 0;
     }
     if (s->direct && fcntl(s->fd, F_SETFL, 0)) /* odd places, the end of a foreign or cut file */
         return -errno;
-    s->direct = false;
+    s->may_direct = s->direct = false;
     return read_bytes(s->fd, to, len, off);
 }
 
@@ -147,6 +154,7 @@ static int open_file(struct scan *s, uint32_t file, struct merr *err)
     s->fd = fd;
     s->file = file;
     s->direct = !s->c->source[file].foreign && !(way && !strcmp(way, "buffered")) && fcntl(fd, F_SETFL, O_DIRECT) == 0;
+    s->may_direct = s->direct;
     return 0;
 }
 

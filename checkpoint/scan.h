@@ -10,7 +10,8 @@ struct scan {
     struct chunk_coder *coder;
     char *stored, *plain; /* a slot of stored bytes; a chunk decoded */
     int fd;
-    bool direct; /* fd reads past the page cache */
+    bool may_direct, direct; /* fd can read past the page cache, and does */
+    bool cached;             /* set by the caller: others on this node read the same, so through it all the same */
     uint32_t file; /* that fd is of */
 };
 

@@ -13,7 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static atomic_int left, slow_ms, fixed, plain, syncs;
+#define LARGE 65536 /* bytes: more than what describes a file */
+
+static atomic_int left, slow_ms, fixed, plain, syncs, direct, cached;
 static atomic_bool hit, no_direct;
 static int with; /* set before the threads start */
 
@@ -75,11 +77,27 @@ WRAP(true, int, rmdir, (const char *path), path)
 WRAP(true, int, remove, (const char *path), path)
 WRAP(false, int, sync_file_range, (int fd, off_t at, off_t n, unsigned flags), fd, at, n, flags)
 WRAP(false, ssize_t, read, (int fd, void *p, size_t n), fd, p, n)
-WRAP(false, ssize_t, pread, (int fd, void *p, size_t n, off_t at), fd, p, n, at)
 WRAP(false, int, flock, (int fd, int how), fd, how)
 WRAP(false, int, close, (int fd), fd)
 WRAP(false, int, access, (const char *path, int how), path, how)
 WRAP(false, int, poll, (struct pollfd *p, nfds_t n, int timeout), p, n, timeout)
+
+ssize_t __real_pread(int fd, void *p, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *p, size_t n, off_t at);
+ssize_t __wrap_pread(int fd, void *p, size_t n, off_t at)
+{
+    if (fails(false))
+        return -1;
+    if (n >= LARGE)
+        (void)atomic_fetch_add(fcntl(fd, F_GETFL) & O_DIRECT ? &direct : &cached, 1);
+    return __real_pread(fd, p, n, at);
+}
+
+void faults_reads(int *ret_direct, int *ret_cached)
+{
+    *ret_direct = atomic_exchange(&direct, 0);
+    *ret_cached = atomic_exchange(&cached, 0);
+}
 
 ssize_t __real_pwrite(int fd, const void *p, size_t n, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at);

@@ -19,6 +19,9 @@ void faults_no_direct(void);
 /* Requests that io_uring got: writes from registered memory, other writes, syncs of data. */
 void faults_requests(int *ret_fixed, int *ret_plain, int *ret_syncs);
 
+/* Large reads, past the page cache and through it, since the last call. */
+void faults_reads(int *ret_direct, int *ret_cached);
+
 /* Was the n-th reached? */
 bool faults_hit(void);
 

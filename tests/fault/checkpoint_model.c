@@ -69,6 +69,27 @@ int model_check(const char *dir, uint64_t *ret_step, struct merr *err)
     return r;
 }
 
+int model_load_columns(const char *dir, int columns, struct merr *err)
+{
+    struct mck_buffer some[TENSORS];
+    struct mck *c = NULL;
+    uint64_t step;
+    int r = mck_latest(dir, &step, NULL, err);
+
+    r = r > 0 ? mck_open(dir, step, &c, err) : -1;
+    for (int i = 0; i < TENSORS; i++) {
+        some[i] = buffer[0][i];
+        some[i].off[0] = 0;
+        some[i].len[0] = some[i].shape[0];
+        some[i].len[1] = (uint64_t)columns;
+        some[i].data = memory[i];
+    }
+    if (!r)
+        r = mck_load(c, some, TENSORS, err);
+    mck_free(c);
+    return r;
+}
+
 void model_keep(int n, uint64_t every)
 {
     keep = n;

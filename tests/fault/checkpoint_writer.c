@@ -11,6 +11,8 @@
  *   checkpoint_writer fill DIR CODEC               fills the disk; what was saved stays, and later ones are saved
  *   checkpoint_writer crowd DIR CODEC              on a disk with room for six: the oldest go, down to two and what is
  *                                                  kept for good; later ones are saved until that does not suffice
+ *   checkpoint_writer reads DIR                    loads all columns, then a quarter; prints for each how many large
+ *                                                  reads went past the page cache and how many through it
  *   checkpoint_writer requests DIR LIMIT           saves two steps with so many KiB to pin ("": all it may); prints how
  *                                                  many writes from registered memory, others and syncs io_uring got
  *
@@ -280,6 +282,22 @@ static int requests(const char *dir, const char *kib, struct merr *err)
     return r ? r : check_two(dir, "none", err);
 }
 
+static int reads(const char *dir, struct merr *err)
+{
+    struct mck_writer *w[MODEL_RANKS];
+    int r = model_open(dir, 1, "none", w, err), direct, cached;
+
+    if (!r)
+        r = model_write(w, 1, err);
+    for (int part = 1; part <= 4 && !r; part *= 4) {
+        faults_reads(&direct, &cached);
+        r = model_load_columns(dir, COLUMNS / part, err);
+        faults_reads(&direct, &cached);
+        (void)printf("%d %d ", direct, cached);
+    }
+    return r;
+}
+
 /* Take all room that is left in dir. */
 static int take_room(const char *path, struct merr *err)
 {
@@ -390,6 +408,8 @@ static int run(int argc, char **argv, uint64_t *ret_step, struct merr *err)
         return no_uring(argv[2], err);
     if (argc == 3 && !strcmp(what, "no-direct"))
         return no_direct(argv[2], err);
+    if (argc == 3 && !strcmp(what, "reads"))
+        return reads(argv[2], err);
     if (argc == 4 && !strcmp(what, "requests"))
         return requests(argv[2], argv[3], err);
     if (argc == 4 && !strcmp(what, "fill"))
@@ -405,7 +425,7 @@ int main(int argc, char **argv)
     uint64_t step = 0;
     int r;
 
-    model_make(ROWS, COLUMNS, CUT, true);
+    model_make(ROWS, COLUMNS, CUT, argc < 2 || strcmp(argv[1], "reads") != 0);
     r = run(argc, argv, &step, &err);
     if (r)
         (void)fprintf(stderr, "checkpoint_writer: %s\n", err.text);

@@ -114,6 +114,11 @@ def test_a_file_goes_out_from_registered_memory_and_is_synced_once(tmp_path):
     assert writer("requests", str(tmp_path / "b"), "64", way="uring") == f"0 {blocks + 2 * files} {files}\n"
 
 
+def test_what_several_ranks_want_of_the_same_chunks_goes_through_the_page_cache(tmp_path):
+    whole_direct, _, part_direct, part_cached, _ = map(int, writer("reads", str(tmp_path / "a")).split())
+    assert whole_direct > 0 and part_direct == 0 and part_cached > 0
+
+
 @pytest.mark.parametrize("way", ["uring", "threads"])
 def test_without_direct_writes_the_page_cache_is_used(tmp_path, way):
     writer("no-direct", str(tmp_path / "checkpoints"), way=way)
