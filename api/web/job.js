@@ -40,8 +40,10 @@ function head(getJob) {
         hidden: true, onclick: () => act(getJob(), a) }, a.label));
     const facts = {};
     const list = h('dl.numbers', {}, ...[['loss', 'Loss'], ['eval', 'Held-out loss'], ['rate', 'Tokens/s'],
-        ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'Step, predicted'], ['time', 'Running for'], ['restarts', 'Restarts']]
+        ['devices', 'Devices'], ['layout', 'Layout'], ['plan', 'A step'], ['time', 'Running for'], ['restarts', 'Restarts']]
         .map(([key, label]) => h('.number', { 'data-key': key }, h('dt', {}, label), facts[key] = h('dd'))));
+    const planNote = h('dd.note');
+    facts.plan.after(planNote);
     const el = h('header.job-head', {}, h('a.back', { href: '#/' }, '← Jobs'),
         h('.job-title', {}, name, pill, id, h('.actions', {}, buttons)), reason, row, list);
 
@@ -67,7 +69,9 @@ function head(getJob) {
         text(facts.layout, job.layout ? ui.layout(job.layout) || 'one rank' : '–');
         const plan = job.plan;
         facts.plan.parentElement.hidden = !plan?.predicted_step_ms;
-        text(facts.plan, plan?.predicted_step_ms ? ui.planned(plan) : '–');
+        const measured = typeof plan?.error_percent === 'number';
+        text(facts.plan, plan?.predicted_step_ms ? ui.ms(measured ? plan.measured_step_ms : plan.predicted_step_ms) : '–');
+        text(planNote, measured ? `predicted ${ui.ms(plan.predicted_step_ms)}, ${ui.percentOff(plan.error_percent)}` : 'predicted');
         const from = Date.parse(job.started_at ?? job.submitted_at), to = job.finished_at ? Date.parse(job.finished_at) : Date.now();
         text(facts.time.previousSibling, job.finished_at ? 'Took' : job.started_at ? 'Running for' : 'Waiting for');
         text(facts.time, !job.started_at && job.finished_at ? '–' : ui.duration((to - from) / 1000));
@@ -121,7 +125,7 @@ function outcomeBox() {
             return;
         shown = sig;
         const where = [o.rank !== null && o.rank !== undefined && o.rank >= 0 ? `rank ${o.rank}` : null,
-            o.node ? `on ${o.node}` : null, o.signal ? `signal ${o.signal}` : o.exit_code ? `exit code ${o.exit_code}` : null]
+            o.node ? `on ${o.node}` : null, o.signal ? `signal ${o.signal}` : o.exit_code > 0 ? `exit code ${o.exit_code}` : null]
             .filter(Boolean).join(' · ');
         el.replaceChildren(
             h('p.label', {}, (ui.isEnded(job) ? '' : 'Last attempt: ') + (CLASSES[o.class] ?? o.class) + (where ? ` · ${where}` : '')),

@@ -9,7 +9,8 @@ const FILTERS = [
     ['waiting', 'Waiting', ui.isWaiting],
     ['ended', 'Ended', ui.isEnded],
 ];
-let filter = 'all', words = '';
+const ROWS = 50; /* shown at first, and more each time that is asked for */
+let filter = 'all', words = '', rows = ROWS;
 
 function totals() {
     const make = (label) => {
@@ -142,13 +143,33 @@ function nodeCards(box) {
 export function overview(main, signal) {
     const sums = totals(), list = table(), nodeBox = h('.node-list');
     const chips = FILTERS.map(([name, label]) => h('button.chip', { type: 'button', 'data-filter': name,
-        'aria-pressed': String(name === filter), onclick: () => { filter = name; update(); } }, label, h('span.n')));
+        'aria-pressed': String(name === filter), onclick: () => { filter = name; rows = ROWS; update(); } }, label, h('span.n')));
     const search = h('input', { type: 'search', placeholder: 'Name, id, project, user', 'aria-label': 'Find jobs', value: words,
-        oninput: () => { words = search.value; update(); } });
+        oninput: () => { words = search.value; rows = ROWS; update(); } });
     const under = h('.under', { 'aria-live': 'polite' });
+    const more = h('button', { type: 'button', onclick: () => { rows += ROWS; update(); } });
+    const before = h('span.note', {}, 'Jobs that ended before these: ', h('code', {}, 'muster list --limit N'));
+    const rest = h('p.rest', {}, more, before);
+    let told = null;
+
+    function tell(shown, all) {
+        const what = !store.loaded ? store.fault?.message ?? 'reading' : !all ? 'no jobs' : !shown ? 'no match' : 'jobs';
+        if (what === told) /* a button in it keeps the keyboard's focus */
+            return;
+        told = what;
+        under.replaceChildren(...(store.fault && !store.loaded ? [ui.problemBox(store.fault, store.readAll)]
+            : what === 'reading' ? [h('p.note.pad', {}, 'Reading…')]
+                : what === 'no jobs' ? [ui.empty('No jobs yet', h('p', {}, 'Submit the first one from a terminal:'),
+                    ui.commandLine('muster submit examples/quickstart.yaml --watch'))]
+                    : what === 'no match' ? [ui.empty('Nothing matches', h('button', { type: 'button', onclick: () => {
+                        filter = 'all';
+                        words = search.value = '';
+                        update();
+                    } }, 'Show all jobs'))] : []));
+    }
 
     function update() {
-        const all = [...store.jobs.values()].sort((a, b) => Number(b.id.slice(1)) - Number(a.id.slice(1)));
+        const all = [...store.jobs.values()].sort((a, b) => store.number(b) - store.number(a));
         const want = words.trim().toLowerCase();
         const found = all.filter((j) => !want || [j.name, j.id, j.project, j.user].some((s) => s?.toLowerCase().includes(want)));
         const test = FILTERS.find(([name]) => name === filter)[2];
@@ -158,17 +179,13 @@ export function overview(main, signal) {
             text(chip.lastChild, found.filter(FILTERS[i][2]).length);
         });
         sums.update();
-        list.update(shown);
+        list.update(shown.slice(0, rows));
         list.el.hidden = !shown.length;
-        under.replaceChildren(...(store.fault && !store.loaded ? [ui.problemBox(store.fault, store.readAll)]
-            : !store.loaded ? [h('p.note.pad', {}, 'Reading…')]
-                : !all.length ? [ui.empty('No jobs yet', h('p', {}, 'Submit the first one from a terminal:'),
-                    ui.commandLine('muster submit examples/quickstart.yaml --watch'))]
-                    : !shown.length ? [ui.empty('Nothing matches', h('button', { type: 'button', onclick: () => {
-                        filter = 'all';
-                        words = search.value = '';
-                        update();
-                    } }, 'Show all jobs'))] : []));
+        more.hidden = shown.length <= rows;
+        text(more, `Show ${Math.min(ROWS, shown.length - rows)} more of ${shown.length}`);
+        before.hidden = !more.hidden || all.length < store.JOBS_KEPT;
+        rest.hidden = more.hidden && before.hidden;
+        tell(shown.length, all.length);
     }
     let sig = null;
     function updateNodes() {
@@ -180,7 +197,7 @@ export function overview(main, signal) {
 
     main.replaceChildren(h('h1.sr', {}, 'Overview'), sums.el, h('.columns', {},
         h('section.panel', { 'aria-label': 'Jobs' }, h('.panel-head', {}, h('h2', {}, 'Jobs'),
-            h('.chips', { role: 'group', 'aria-label': 'Which jobs' }, chips), search), list.el, under),
+            h('.chips', { role: 'group', 'aria-label': 'Which jobs' }, chips), search), list.el, rest, under),
         h('section.panel.side', { 'aria-label': 'Nodes' }, h('.panel-head', {}, h('h2', {}, 'Nodes')), nodeBox)));
     store.watch(() => { update(); updateNodes(); }, signal);
     const tick = setInterval(update, 5000);

@@ -4,6 +4,7 @@
  * straight into the job's progress. Pages subscribe with watch() until their signal aborts.
  */
 import { follow, get, pages } from './api.js';
+import { isEnded } from './ui.js';
 
 export const jobs = new Map();   /* id → job, without spec */
 export let nodes = [];
@@ -11,7 +12,8 @@ export let cluster = null;
 export let loaded = false;
 export let fault = null;         /* the last problem of reading the lists */
 
-const JOBS_SHOWN = 500;
+export const JOBS_KEPT = 500;    /* the newest, and all that have not ended */
+export const number = (job) => Number(job.id.slice(1));
 const watchers = new Set();
 let stop = null, onSignedOut = () => {};
 const stale = new Set();         /* jobs to read again */
@@ -35,9 +37,10 @@ async function readCluster() {
 
 export async function readAll() {
     try {
-        const [list] = await Promise.all([pages('/v1/jobs?limit=100', 'jobs', JOBS_SHOWN), readCluster()]);
+        const [list] = await Promise.all([pages('/v1/jobs?limit=100', 'jobs', JOBS_KEPT), readCluster()]);
+        const older = list.length < JOBS_KEPT ? [] : await pages('/v1/jobs?state=active&limit=100', 'jobs', JOBS_KEPT);
         jobs.clear();
-        for (const job of list)
+        for (const job of [...list, ...older])
             jobs.set(job.id, job);
         loaded = true;
         fault = null;
@@ -47,6 +50,13 @@ export async function readAll() {
             onSignedOut(e);
     }
     tell(null);
+}
+
+/* A page that is left open for weeks keeps as much as one just opened. */
+function forgetOldest() {
+    const ended = [...jobs.values()].filter(isEnded).sort((a, b) => number(a) - number(b));
+    for (const job of ended.slice(0, Math.max(0, jobs.size - JOBS_KEPT)))
+        jobs.delete(job.id);
 }
 
 async function readStale() {
@@ -65,6 +75,7 @@ async function readStale() {
         for (const job of found)
             if (job)
                 jobs.set(job.id, job);
+        forgetOldest();
         if (readNodes)
             await readCluster();
         fault = null;

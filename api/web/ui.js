@@ -106,12 +106,9 @@ export function layout(l) {
     return parts.join(' · ');
 }
 
-/* "12.3 ms, took 13 ms (−5 %)" */
-export function planned(plan) {
-    const ms = (x) => `${Number(x.toPrecision(3))}\u00a0ms`, error = plan.error_percent; /* unit and number stay together */
-    return ms(plan.predicted_step_ms) + (typeof error === 'number' ?
-        `, took ${ms(plan.measured_step_ms)} (${error < 0 ? '−' : '+'}${Math.abs(error).toFixed(0)}\u00a0%)` : '');
-}
+/* Unit and number stay together. */
+export const ms = (x) => `${Number(x.toPrecision(3))}\u00a0ms`;
+export const percentOff = (x) => `${x < 0 ? '−' : '+'}${Math.abs(x).toFixed(0)}\u00a0%`;
 
 export const pill = (state) => h(`span.pill.is-${state}`, {}, h('span.dot', { 'aria-hidden': 'true' }), state);
 

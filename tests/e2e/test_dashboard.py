@@ -152,7 +152,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
     inside.wait("the curve does not grow", lambda: inside.run(points, holder) > before + 5)
     inside.says("held-out loss")
     inside.wait("the plan is forgotten when the list is read again", lambda: (
-        facts := inside.find('.number[data-key="plan"]')) and facts[0].is_displayed() and ", took " in facts[0].text)
+        facts := inside.find('.number[data-key="plan"]')) and facts[0].is_displayed() and "predicted " in facts[0].text)
     inside.wait("no checkpoint", lambda: inside.find('[aria-label="Checkpoints"] tbody tr'))
 
     # Its log, one rank at a time.
@@ -234,6 +234,19 @@ def test_filters_and_search_narrow_the_list(inside, cluster):
     inside.says("Nothing matches")
     inside.find(".under button")[0].click()
     inside.wait("all", lambda: len(inside.find(".job-name")) > 1)
+
+
+def test_a_long_list_is_shown_in_parts(inside, cluster):
+    cluster.api("POST", "/v1/nodes/n1/drain")  # so that all of them wait
+    jobs = [cluster.submit(specs.command("true", name=f"part-{i}"))["id"] for i in range(60)]
+    inside.find('input[type="search"]')[0].send_keys("part-")
+    inside.says("Show 10 more of 60")
+    assert len(inside.find(".jobs tbody tr")) == 50
+    inside.find(".rest button")[0].send_keys(Keys.ENTER)
+    inside.wait("not all 60", lambda: len(inside.find(".jobs tbody tr")) == 60)
+    for job in jobs:
+        cluster.action(job, "cancel")
+    cluster.api("POST", "/v1/nodes/n1/undrain")
 
 
 def test_it_says_so_when_the_server_is_away_and_comes_back_by_itself(inside, cluster):
