@@ -98,15 +98,15 @@ def test_two_ranks_train_alike_whether_they_speak_by_nccl_or_through_the_host(tm
 def test_cuda_graphs_leave_the_bits_of_the_calls_whose_place_they_take(tmp_path):
     spec = copy.deepcopy(SPEC)
     spec["train"]["model"]["dropout"] = 0.1
-    spec["train"] |= {"steps": 3, "eval": {"sequences": 1}, "batch": {"sequences": 2, "micro": 1}}
+    spec["train"] |= {"steps": 3, "batch": {"sequences": 2, "micro": 1}}
     spec["parallel"] = {"virtual_workers": 1}
     ways = {"graphs": {}, "calls": {"MUSTER_CUDA_GRAPHS": "off"}, "refused": {"FAKE_CUDA_GRAPHS": "none"}}
     said = {}
     for way, env in ways.items():
         code, said[way] = train(tmp_path, way, spec, 1, MUSTER_CUDA_BACKEND=EMULATED, **env)
         assert code == 0, said[way]
-    # 6 forwards and as many backwards, 3 updates, 2 evaluations: the first of each only shows what there is to capture
-    assert "4 CUDA graphs, launched 13 times" in said["graphs"]
+    # 6 forwards, 6 backwards, 3 updates of two ranges: the first of each only shows what there is to capture
+    assert "4 CUDA graphs, launched 14 times" in said["graphs"]
     assert "cannot be recorded" not in said["graphs"] + said["calls"]
     assert "0 CUDA graphs, launched 0 times" in said["calls"]
     assert said["refused"].count("go one by one: the GPU's stream cannot be captured") == 1

@@ -62,7 +62,7 @@ static int slot_memory(struct stage *st, struct stage_slot *slot)
 
 static int host_memory(struct stage *st)
 {
-    st->host_loss = calloc(stage_head_rows(st), sizeof(*st->host_loss));
+    st->host_loss = calloc(st->room, sizeof(*st->host_loss));
     st->keys = calloc(st->blocks, sizeof(*st->keys));
     st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
     st->body = calloc(stage_bodies(st), sizeof(*st->body));
@@ -379,8 +379,8 @@ static struct kern_gemm head_product(const struct stage *st, int from, int rows)
     };
 }
 
-/* Logits of rows [from, from + rows), their loss added to slot->loss and, to train, its way back to the output
- * of the final norm in reduce and to the head's weights. */
+/* Logits of rows [from, from + rows), their losses and, to train, the way back to the output of the final norm in
+ * reduce and to the head's weights. */
 static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int rows, float *dhead, float weight,
                       struct merr *err)
 {
@@ -399,11 +399,7 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
         TRY(comm_all_gather(st->cfg.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
     }
     TRY(k->xent_finish(s, st->logits, st->stats, g->tp, rows, g->vocab_local, g->vocab_first, g->vocab,
-                       slot->targets + from, weight, st->loss, st->cfg.type, dz, err));
-    TRY(k->copy(s, st->host_loss, st->loss, rows * sizeof(float), err));
-    TRY(k->stream_sync(s, err));
-    for (int i = 0; i < rows; i++)
-        slot->loss += (double)st->host_loss[i];
+                       slot->targets + from, weight, st->loss + from, st->cfg.type, dz, err));
     if (dhead) {
         struct kern_gemm dx = {
             .type = st->cfg.type, .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local,
@@ -421,9 +417,9 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
     return 0;
 }
 
-/* The final norm, the head and the loss of x; to train, out becomes the gradient of x. */
-static int head(struct stage *st, struct stage_slot *slot, const float *x, float *grad, float weight, struct merr *err)
+int stage_head(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)
 {
+    const float *x = st->tmp;
     const struct params *p = st->cfg.params;
     const struct family *f = st->cfg.model->family;
     int step = (int)stage_head_rows(st);
@@ -435,13 +431,22 @@ static int head(struct stage *st, struct stage_slot *slot, const float *x, float
     TRY(f->norm_forward(st, x, p->norm, mine, st->norm_mean, st->norm_rstd, err));
     if (st->whole)
         TRY(gather_into(st, mine, kern_size(st->cfg.type), st->norm, err));
-    slot->loss = 0;
     for (int from = 0; from < st->rows; from += step)
         TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));
     if (!grad)
         return 0;
     TRY(stage_reduce(st, err));
     return f->norm_backward(st, trunk_sum(st), x, p->norm, st->norm_mean, st->norm_rstd, slot->out, false, grad, err);
+}
+
+static int read_loss(struct stage *st, struct stage_slot *slot, struct merr *err)
+{
+    TRY(st->cfg.k->copy(st->cfg.stream, st->host_loss, st->loss, st->rows * sizeof(float), err));
+    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
+    slot->loss = 0;
+    for (int i = 0; i < st->rows; i++)
+        slot->loss += (double)st->host_loss[i];
+    return 0;
 }
 
 int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)
@@ -453,14 +458,12 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
     for (int d = 0; d < slot->docs; d++)
         for (int i = slot->cu[d]; i < slot->cu[d + 1]; i++)
             slot->row_sample[i] = slot->sample[d];
-    if (st->cfg.first)
-        TRY(stage_embed(st, slot, train, err));
     TRY(stage_keep_begin(st, slot, train, err));
-    TRY(stage_blocks(st, slot, train ? PASS_FORWARD : PASS_EVALUATE, NULL, err));
+    TRY(stage_pass(st, slot, train ? PASS_FORWARD : PASS_EVALUATE, st->cfg.last ? grad : NULL, weight, err));
     TRY(stage_keep_end(st, slot, train, err));
     if (!train || slot->piece.drop)
         stage_body_give(st, slot);
-    return st->cfg.last ? head(st, slot, st->tmp, grad, weight, err) : 0;
+    return st->cfg.last ? read_loss(st, slot, err) : 0;
 }
 
 void stage_watch(struct stage *st, stage_layer_done done, void *arg)
@@ -483,7 +486,7 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
     enter(st, slot);
     if (!slot->block)
         TRY(forward_again(st, slot, err));
-    TRY(stage_blocks(st, slot, PASS_BACKWARD, grad, err));
+    TRY(stage_pass(st, slot, PASS_BACKWARD, grad, 0, err));
     stage_keep_forget(st, slot);
     stage_body_give(st, slot);
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
@@ -493,7 +496,7 @@ int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad,
 {
     assert(st->cfg.split);
     enter(st, slot);
-    TRY(stage_blocks(st, slot, PASS_INPUT, grad, err));
+    TRY(stage_pass(st, slot, PASS_INPUT, grad, 0, err));
     return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
 }
 
@@ -501,7 +504,7 @@ int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *gra
 {
     assert(st->cfg.split);
     enter(st, slot);
-    return stage_blocks(st, slot, PASS_WEIGHTS, grad, err);
+    return stage_pass(st, slot, PASS_WEIGHTS, grad, 0, err);
 }
 
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err)

@@ -1,4 +1,4 @@
-/* stage_impl - what stage.c (the ends), stage_pass.c (a pass through the blocks), block.c (a block) and stage_memory.c
+/* stage_impl - what stage.c (the ends), stage_pass.c (a pass through it), block.c (a block) and stage_memory.c
  * (what is kept where) share */
 #ifndef MUSTER_WORKER_MODEL_STAGE_IMPL_H
 #define MUSTER_WORKER_MODEL_STAGE_IMPL_H
@@ -64,7 +64,7 @@ struct stage {
     float *norm_mean, *norm_rstd;
     float *logits, *stats, *loss;
     void *dz;             /* of the logits; in f32 in their place */
-    float *host_loss;     /* [head rows] */
+    float *host_loss;     /* [rows] */
     /* with cfg.cp_size (context.c): of sequences that are shared, one block at a time */
     float *cp_all, *cp_mine; /* what travels: of every rank in turn, of this one */
     void *cp_kv;          /* [cp_size · rows, kv_columns()]: keys and values of their rows in order */
@@ -110,10 +110,11 @@ int block_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, 
                    struct merr *err);
 int block_weights(struct stage *st, int i, struct stage_slot *slot, float *grad, struct merr *err);
 
-/* stage_pass.c: all blocks, in their order or against it. EVALUATE and FORWARD: out of slot->in, grad NULL; the others
- * as stage_backward(), stage_backward_input() and stage_backward_weights(), and st->done hears of layers. */
-enum stage_pass { PASS_EVALUATE, PASS_FORWARD, PASS_BACKWARD, PASS_INPUT, PASS_WEIGHTS };
-int stage_blocks(struct stage *st, struct stage_slot *slot, enum stage_pass what, float *grad, struct merr *err);
+/* stage_pass.c: through all blocks, in their order, with the embedding before and the head after them where those are
+ * here; or against it, as stage_backward(), stage_backward_input() and stage_backward_weights() have it without the
+ * embedding, and st->done hears of layers. grad, weight: as for stage_head(); grad of the way back. */
+enum pass { PASS_EVALUATE, PASS_FORWARD, PASS_BACKWARD, PASS_INPUT, PASS_WEIGHTS };
+int stage_pass(struct stage *st, struct stage_slot *slot, enum pass what, float *grad, float weight, struct merr *err);
 
 static inline int stage_cp(const struct stage *st)
 {
@@ -133,6 +134,9 @@ int context_settle(struct stage *st, int r, struct merr *err);
 
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);
+
+/* The final norm, the head and the losses of tmp; to train (grad), slot->out becomes the gradient of tmp. */
+int stage_head(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err);
 
 /* The sum over tp of reduce[rows, hidden] for the rows of the trunk that are here, in place: trunk_sum(). */
 int stage_reduce(struct stage *st, struct merr *err);

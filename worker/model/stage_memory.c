@@ -231,7 +231,7 @@ static void carve_head(struct stage *st, struct carve *c)
     st->logits = take(c, head * g->vocab_local);
     st->dz = st->cfg.type == KERN_F32 ? st->logits : take_typed(st, c, head * g->vocab_local);
     st->stats = take(c, head * 3 * g->tp);
-    st->loss = take(c, head);
+    st->loss = take(c, rows);
 }
 
 void stage_carve(struct stage *st, float *base)

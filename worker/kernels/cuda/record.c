@@ -12,7 +12,7 @@
 
 #define RECORDINGS_MAX 128
 #define KEY_BYTES_MAX ((size_t)64 << 10)
-#define READ_MAX 16 /* arrays of a recording that are read again */
+#define READ_MAX 128 /* arrays of a recording that are read again */
 #define KEPT_MAX 64 /* arrays of a recording that later ones of it are compared with */
 #define PLACES_BYTES ((size_t)32 << 20)
 #define RESETS_MAX 4 /* times that places ran out before recording ends */
