@@ -11,8 +11,8 @@
 #define DIM 8
 #define HIDDEN (HEADS * DIM)
 #define QKV (3 * HIDDEN)
-#define ROUNDS 5
-#define KEYS 300 /* more than are kept */
+#define ROUNDS 4
+#define KEYS 140 /* more than are kept */
 
 enum { X, QKVS, OUT, LSE, DQKV, Y, DROPPED, W, M, V, GAMMA, DGAMMA, RSTD, MATRIX, LONG, ARRAYS };
 
