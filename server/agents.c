@@ -105,6 +105,7 @@ int agents_load(struct core *c, struct merr *err)
             r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all->element[i]->str);
         } else {
             slots_take(c, n, &slots);
+            stragglers_load(c, n, json_object_get(o, "slots"));
             copy_text(n->address, sizeof(n->address), o, "address");
             copy_text(n->release, sizeof(n->release), o, "version");
             copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
@@ -298,7 +299,8 @@ static void take_metrics(struct core *c, const json_t *fresh)
             e->job.progress = view_progress(line, e->steps);
             plans_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                         json_number_value(json_object_get(line, "step_ms")));
-            shares_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
+            stragglers_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")), line);
+            shares_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                          json_object_get(line, "leaf_ms"));
             round_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                         json_number_value(json_object_get(line, "step_ms")));
@@ -622,6 +624,8 @@ void agents_register(struct core *c, struct call *call)
     copy_text(n->boot_id, sizeof(n->boot_id), b, "boot_id");
     copy_text(n->incarnation, sizeof(n->incarnation), b, "incarnation");
     n->registered = true;
+    if (rebooted)
+        stragglers_pardon(c, n, "scheduler");
     agents_see(c, n, clock_mono_us());
     gpus_take(c, n, b);
     links_take_nic(c, n, &nic);

@@ -20,6 +20,7 @@
 #include "base/buf.h"
 #include "base/merr.h"
 #include "scheduler/cluster/explain.h"
+#include "scheduler/cluster/slow.h"
 #include "scheduler/plan/cost.h"
 #include "server/files.h"
 #include "server/job.h"
@@ -68,6 +69,7 @@ struct event_offset { /* how far a node's events of a run have been taken in */
 struct target { /* devices that a job is to get once they are free */
     struct node *node;
     uint8_t class_;
+    bool slow; /* those that are known to be slow */
     int32_t n;
 };
 
@@ -82,6 +84,8 @@ struct speed { /* measured on devices of one class */
 struct leaf_time { /* of one virtual worker on devices of a class */
     char class_[SPEC_NAME_MAX];
     double ms;
+    struct slow_usual usual; /* of devices that are well */
+    int workers;             /* that a replica had for that */
 };
 
 struct entry { /* a job of the working set: it has not ended */
@@ -106,6 +110,7 @@ struct entry { /* a job of the working set: it has not ended */
     size_t n_leaf_times;
     uint8_t home_class;           /* of rank 0 of its newest run */
     uint32_t learned_generation;  /* whose first step was seen */
+    bool on_slow;                 /* its run has devices that are known to be slow */
     int64_t rescale_began_us;     /* monotonic; 0: not rescaling */
     int64_t restart_us;           /* what a change costs, measured; 0: not yet */
     bool open;                    /* its spec leaves parts of the layout to the planner */
@@ -138,6 +143,8 @@ struct slot {
     int rank;
     bool stale; /* a run that is over still has a process on it */
     bool ill;   /* its GPU must not be used; why is in node.gpus */
+    struct slow_device slow;
+    uint64_t slow_alone; /* the job by whose own past alone it was found slow; 0: by others beside it */
     int threads, memory_mib; /* 0: not told */
 };
 
@@ -221,6 +228,7 @@ struct core_cfg {
     int forget_after_s; /* lost for so long, a node leaves the list; 0: never */
     int keep_ended; /* jobs that have ended and are still known */
     struct sched_config sched; /* policy and times */
+    struct slow_rules slow;
     struct auth *auth; /* borrowed */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
     void *arg;
@@ -256,6 +264,7 @@ struct core {
     size_t n_projects;
     double prices[RATES_TYPES_MAX]; /* of the last full round */
     int64_t next_full_us;           /* monotonic */
+    uint64_t slow_found, slow_replaced; /* devices; moves of jobs off such */
     char classes[CORE_CLASSES_MAX][SPEC_NAME_MAX];
     size_t n_classes;
     uint64_t gpu_classes; /* mask of those that GPUs have */
@@ -397,6 +406,18 @@ void retire_generation(struct core *c, struct entry *e); /* a run was assigned: 
 void gpus_take(struct core *c, struct node *n, const json_t *body); /* from a registration or a report */
 json_t *gpus_view(const struct node *n, int slot);                  /* new; NULL: no GPU, or nothing is known */
 void gpus_metrics(const struct core *c, struct buf *b);
+
+/* stragglers.c: devices that are slower than others of their class */
+struct slot *stragglers_slot(struct core *c, const struct job_place *p); /* borrowed; NULL: it is not there any more */
+double stragglers_factor(struct core *c, const struct job_place *p); /* times as long as its class takes; 1: well */
+void stragglers_name(struct core *c, const struct job *j, char *ret, size_t size); /* the slow devices of a run */
+void stragglers_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *line); /* of metrics */
+void stragglers_tick(struct core *c);                                        /* let idle ones be tried again */
+void stragglers_pardon(struct core *c, struct node *n, const char *actor);   /* the node's are taken to be well */
+json_t *stragglers_record(const struct slot *s); /* for the store, new; NULL: it is well */
+void stragglers_load(struct core *c, struct node *n, const json_t *slots);   /* back from it */
+json_t *stragglers_view(const struct slot *s);   /* new; NULL: it is well */
+void stragglers_metrics(const struct core *c, struct buf *b);
 
 /* polls.c: the agents' long-polls and the rendezvous keys */
 void agents_assignments(struct core *c, struct call *call);

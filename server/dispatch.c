@@ -135,7 +135,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
     if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
         cause.master_port = choose_port(c, &e->job);
-        shares_set(e, &cause.layout, p, cause.n_places);
+        shares_set(c, e, &cause.layout, p, cause.n_places);
         describe(p, cause.n_places, text, sizeof(text));
         make_folders(c, e);
         if (core_change(c, e, &cause, &err) == 0) {
@@ -159,7 +159,7 @@ static int32_t pick(const struct core *c, const struct target *t, struct job_pla
     for (size_t k = 0; k < t->node->n_slots && n < t->n; k++) {
         const struct slot *s = &t->node->slots[k];
 
-        if (s->class_ != t->class_ || s->job != 0 || !core_slot_usable(s))
+        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->job != 0 || !core_slot_usable(s))
             continue;
         memcpy(p[n].node, t->node->name, sizeof(p[n].node));
         memcpy(p[n].address, t->node->address, sizeof(p[n].address));
@@ -220,18 +220,23 @@ static bool stays(const struct entry *e)
 }
 
 /* Let the run of a job end for other devices, or for none. */
-static void leave(struct core *c, struct entry *e, enum sched_action action, int32_t devices, int64_t now_us)
+static void leave(struct core *c, struct entry *e, enum sched_action action, enum sched_reason reason, int32_t devices,
+                  int64_t now_us)
 {
     const struct node *drained = drained_node(c, &e->job);
     struct job_cause cause = { .kind = action == SCHED_STOP ? CAUSE_REQUEUE : CAUSE_RESCALE, .actor = "scheduler" };
-    char why[96] = "", text[200];
+    char why[96] = "", slow[160], text[280];
     struct merr err;
 
     if (drained)
         (void)snprintf(why, sizeof(why), "node %.63s is drained; ", drained->name);
     if (action == SCHED_STOP)
         (void)snprintf(text, sizeof(text), "%ssaves its state and waits%s", why, drained ? "" : ": others go first");
-    else if ((size_t)devices == e->job.n_places && shares_are_off(e))
+    else if (reason == SCHED_SLOW) {
+        stragglers_name(c, &e->job, slow, sizeof(slow));
+        (void)snprintf(text, sizeof(text), "%ssaves its state and goes on without %s", why, slow);
+        c->slow_replaced++;
+    } else if ((size_t)devices == e->job.n_places && shares_are_off(c, e))
         (void)snprintf(text, sizeof(text), "%ssaves its state and shares its work out by the devices' speed", why);
     else
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on with %d device%s instead of %zu", why,
@@ -262,11 +267,11 @@ static void follow_verdict(struct core *c, const struct round *r, const struct s
         const struct sched_place *at = &plan->places[v->first + p];
 
         e->target[e->n_target++] = (struct target){ .node = r->rows[at->node].node, .class_ = r->rows[at->node].class_,
-                                                    .n = at->devices };
+                                                    .slow = r->rows[at->node].slow, .n = at->devices };
         devices += at->devices;
     }
     if (e->job.live)
-        leave(c, e, e->n_target > 0 ? v->action : SCHED_STOP, devices, now_us);
+        leave(c, e, e->n_target > 0 ? v->action : SCHED_STOP, v->reason, devices, now_us);
 }
 
 /* Whether something runs that could use what the plan leaves free: then the next full round comes sooner. */
@@ -294,16 +299,18 @@ static bool target_own(struct core *c, struct entry *e)
         const struct job_place *p = &e->job.places[i];
         uint8_t class_ = core_class(c, p->class_);
         struct node *node = agents_find(c, p->node);
+        bool slow = stragglers_factor(c, p) > 1;
         size_t k = 0;
 
-        while (k < e->n_target && (e->target[k].node != node || e->target[k].class_ != class_))
+        while (k < e->n_target && (e->target[k].node != node || e->target[k].class_ != class_ ||
+                                   e->target[k].slow != slow))
             k++;
         if (!node || class_ == CORE_CLASSES_MAX) {
             core_target_clear(e);
             return false;
         }
         if (k == e->n_target)
-            e->target[e->n_target++] = (struct target){ .node = node, .class_ = class_ };
+            e->target[e->n_target++] = (struct target){ .node = node, .class_ = class_, .slow = slow };
         e->target[k].n++;
     }
     return e->n_target > 0;
@@ -316,8 +323,8 @@ static void share_anew(struct core *c, const struct round *r, int64_t now_us)
         struct entry *e = r->entries[i];
 
         if (e->job.state == JOB_RUNNING && e->job.live && e->job.intent == JOB_GO_ON && e->n_target == 0 &&
-            r->in.config.now_us - e->job.changed_us >= r->in.config.hold_us && shares_are_off(e) && target_own(c, e))
-            leave(c, e, SCHED_MOVE, (int32_t)e->job.n_places, now_us);
+            r->in.config.now_us - e->job.changed_us >= r->in.config.hold_us && shares_are_off(c, e) && target_own(c, e))
+            leave(c, e, SCHED_MOVE, SCHED_RUNS, (int32_t)e->job.n_places, now_us);
     }
 }
 
@@ -494,6 +501,7 @@ void dispatch_tick(struct core *c, int64_t now_us)
                 core_touch(c, &e->job);
             }
         }
+    stragglers_tick(c);
     if (c->by_state[JOB_RECOVERING] == 0)
         return;
     for (size_t i = 0; i < c->n_order; i++) { /* a back-off that has ended */

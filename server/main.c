@@ -35,6 +35,8 @@
 struct options {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
     int port, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
+    int slow_after_s, slow_retry_s;
+    double slow_ratio;
     enum sched_policy policy;
     bool insecure;
     enum log_level level;
@@ -74,6 +76,11 @@ static const char help[] =
     "  --hold S              seconds that a job keeps its devices at least (default: 120)\n"
     "  --grace S             seconds that a job has to save its state when others get its devices (default: 120)\n"
     "  --starve-after S      seconds after which a waiting job goes before all but guarantees (default: 1800)\n"
+    "  --slow-ratio R        times as long as others of its class, from which on a device is slow; 0: never\n"
+    "                        (default: 1.25)\n"
+    "  --slow-after S        seconds that it takes so long without a break before it is called slow (default: 30)\n"
+    "  --slow-retry S        seconds after which a slow device that is idle is tried again; each time in a row twice\n"
+    "                        as long (default: 3600)\n"
     "  --log-level LEVEL     debug, info, warn or error (default: info)\n"
     "  --version, --help\n"
     "\n"
@@ -92,6 +99,20 @@ static int read_number(const char *text, const char *option, int least, int most
         return -EINVAL;
     }
     *ret = (int)v;
+    return 0;
+}
+
+/* 0, or a number above 1. */
+static int read_ratio(const char *text, const char *option, double *ret)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || *end || !(v == 0 || (v >= 1.01 && v <= 100))) {
+        fprintf(stderr, "musterd: '%s' wants 0 or a number from 1.01 to 100, not '%s'\n", option, text);
+        return -EINVAL;
+    }
+    *ret = v;
     return 0;
 }
 
@@ -114,6 +135,9 @@ enum {
     OPT_HOLD,
     OPT_GRACE,
     OPT_STARVE,
+    OPT_SLOW_RATIO,
+    OPT_SLOW_AFTER,
+    OPT_SLOW_RETRY,
     OPT_VERSION,
     OPT_HELP
 };
@@ -137,6 +161,9 @@ static const struct option long_options[] = {
     { "hold", required_argument, NULL, OPT_HOLD },
     { "grace", required_argument, NULL, OPT_GRACE },
     { "starve-after", required_argument, NULL, OPT_STARVE },
+    { "slow-ratio", required_argument, NULL, OPT_SLOW_RATIO },
+    { "slow-after", required_argument, NULL, OPT_SLOW_AFTER },
+    { "slow-retry", required_argument, NULL, OPT_SLOW_RETRY },
     { "version", no_argument, NULL, OPT_VERSION },
     { "help", no_argument, NULL, OPT_HELP },
     { 0 },
@@ -191,6 +218,12 @@ static int take_option(struct options *o, int opt)
         return read_number(optarg, "--grace", 1, 86400, &o->grace_s);
     case OPT_STARVE:
         return read_number(optarg, "--starve-after", 1, 31536000, &o->starve_s);
+    case OPT_SLOW_RATIO:
+        return read_ratio(optarg, "--slow-ratio", &o->slow_ratio);
+    case OPT_SLOW_AFTER:
+        return read_number(optarg, "--slow-after", 1, 86400, &o->slow_after_s);
+    case OPT_SLOW_RETRY:
+        return read_number(optarg, "--slow-retry", 1, 31536000, &o->slow_retry_s);
     case OPT_LEVEL:
         if (log_level_parse(optarg, &o->level) == 0)
             return 0;
@@ -223,6 +256,9 @@ static int read_options(int argc, char **argv, struct options *o)
                            .hold_s = 120,
                            .grace_s = 120,
                            .starve_s = 1800,
+                           .slow_ratio = 1.25,
+                           .slow_after_s = 30,
+                           .slow_retry_s = 3600,
                            .level = LOG_LEVEL_INFO };
     while ((opt = getopt_long(argc, argv, "", long_options, NULL)) != -1)
         if ((r = take_option(o, opt)) != 0)
@@ -315,6 +351,9 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
                                        .grace_us = (int64_t)o->grace_s * 1000000,
                                        .starve_us = (int64_t)o->starve_s * 1000000,
                                        .las_us = LAS_US },
+                            .slow = { .ratio = o->slow_ratio,
+                                      .after_us = (int64_t)o->slow_after_s * 1000000,
+                                      .retry_us = (int64_t)o->slow_retry_s * 1000000 },
                             .fatal = fatal };
 
     (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);

@@ -105,8 +105,9 @@ void nodes_undrain(struct core *c, struct call *call)
 
     if (!n)
         return;
+    actor_of(call, actor, sizeof(actor));
+    stragglers_pardon(c, n, actor);
     if (n->drain) {
-        actor_of(call, actor, sizeof(actor));
         n->drain = false;
         n->drain_by_us = 0;
         agents_store(c, n);

@@ -45,16 +45,6 @@ static void site_add(struct plan_site *site, const struct plan_device *d)
     site->group[site->groups++] = (struct plan_group){ .device = *d, .n = 1 };
 }
 
-static const struct slot *slot_of(struct core *c, const struct job_place *p)
-{
-    const struct node *n = agents_find(c, p->node);
-
-    for (size_t i = 0; n && i < n->n_slots; i++)
-        if (n->slots[i].slot == p->slot)
-            return &n->slots[i];
-    return NULL;
-}
-
 /* The devices of these places. False: one is not known. */
 static bool site_of_places(struct core *c, const struct job_place *p, size_t n, bool bf16, struct plan_site *ret)
 {
@@ -62,7 +52,7 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
     int here = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const struct slot *s = slot_of(c, &p[i]);
+        const struct slot *s = stragglers_slot(c, &p[i]);
         struct plan_device d;
 
         if (!s)
@@ -263,7 +253,7 @@ int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n,
         return e->open ? r : plain_layout(e, n, ret, err);
     if (!links_lay(&plan, p, n))
         return merr_set(err, -ENOMEM, "no memory to lay %zu ranks on nodes", n);
-    first = slot_of(c, &p[0]);
+    first = stragglers_slot(c, &p[0]);
     *ret = plan_shape_layout(&plan.best.shape);
     *ret_plan = spec_plan_json(&job, &plan);
     if (!*ret_plan && e->open)
@@ -292,7 +282,7 @@ void plans_learn(struct core *c, struct entry *e, uint32_t generation, double st
     for (size_t i = 1; i < j->n_places; i++)
         if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
             return; /* of a mix nobody can say whose speed it is */
-    if (!(e->predicted.step_s > 0))
+    if (!(e->predicted.step_s > 0) || e->on_slow)
         return;
     times = e->predicted_speed * plan_site_speed(&e->predicted, step_ms / 1e3);
     blend(&c->speeds[e->home_class][e->bf16], times, LEARN_CLASS);

@@ -91,13 +91,18 @@ static void number_types(const struct core *c, struct round *r)
             r->classes[r->n_types++] = class_;
 }
 
+static bool has_slot(const struct round_row *row, const struct slot *s)
+{
+    return row->class_ == s->class_ && row->slow == s->slow.slow;
+}
+
 static void count_slots(struct round *r, const struct node *n, size_t row)
 {
     for (size_t k = 0; k < n->n_slots; k++) {
         const struct slot *s = &n->slots[k];
 
         for (size_t i = row; i < row + n->n_rows; i++)
-            if (r->own->rows[i].class_ == s->class_) {
+            if (has_slot(&r->own->rows[i], s)) {
                 r->own->counts[i].total++;
                 r->own->counts[i].free += s->job == 0 && core_slot_usable(s);
                 if (strcmp(s->kind, "cpu") != 0)
@@ -106,7 +111,7 @@ static void count_slots(struct round *r, const struct node *n, size_t row)
     }
 }
 
-/* A row for each class of each node. */
+/* A row for each class of each node, and one for its slow slots. */
 static void number_rows(struct core *c, struct round *r)
 {
     size_t n = 0;
@@ -116,14 +121,15 @@ static void number_rows(struct core *c, struct round *r)
 
         node->row = n;
         node->n_rows = 0;
-        for (size_t t = 0; t < r->n_types && node->contact != NODE_LOST; t++) {
-            bool has = false;
+        for (size_t t = 0; t < 2 * r->n_types && node->contact != NODE_LOST; t++) {
+            struct round_row row = { .node = node, .class_ = r->classes[t / 2], .slow = t % 2 };
+            size_t k = 0;
 
-            for (size_t k = 0; k < node->n_slots; k++)
-                has = has || node->slots[k].class_ == r->classes[t];
-            if (!has)
+            while (k < node->n_slots && !has_slot(&row, &node->slots[k]))
+                k++;
+            if (k == node->n_slots)
                 continue;
-            r->own->rows[n++] = (struct round_row){ .node = node, .class_ = r->classes[t] };
+            r->own->rows[n++] = row;
             node->n_rows++;
         }
         count_slots(r, node, node->row);
@@ -134,6 +140,22 @@ static void number_rows(struct core *c, struct round *r)
 static bool gives(const struct node *n)
 {
     return n->contact == NODE_READY && n->registered && !n->drain;
+}
+
+/* The slowest of a row's slots stands for all, the newest finding for when that was known. */
+static void fill_slow(const struct round_row *row, struct sched_node *s)
+{
+    for (size_t k = 0; row->slow && k < row->node->n_slots; k++) {
+        const struct slow_device *d = &row->node->slots[k].slow;
+        double milli = d->ratio * 1000;
+
+        if (!has_slot(row, &row->node->slots[k]))
+            continue;
+        milli = milli > 1001 ? milli : 1001;
+        milli = milli < SCHED_SLOW_MAX ? milli : SCHED_SLOW_MAX;
+        s->slow_milli = (int32_t)milli > s->slow_milli ? (int32_t)milli : s->slow_milli;
+        s->slow_us = d->found_us > s->slow_us ? d->found_us : s->slow_us;
+    }
 }
 
 static void fill_nodes(struct round *r)
@@ -150,15 +172,16 @@ static void fill_nodes(struct round *r)
         else
             s->devices = k->held + (gives(n) ? to_come : 0);
         s->silent = k->total - s->devices - s->drained;
+        fill_slow(&r->own->rows[i], s);
     }
 }
 
 /* --- what runs ----------------------------------------------------------------------------------------- */
 
-static int64_t row_of(const struct round *r, const struct node *n, uint8_t class_)
+static int64_t row_of(const struct round *r, const struct node *n, uint8_t class_, bool slow)
 {
     for (size_t i = n->row; i < n->row + n->n_rows; i++)
-        if (r->own->rows[i].class_ == class_)
+        if (r->own->rows[i].class_ == class_ && r->own->rows[i].slow == slow)
             return (int64_t)i;
     return -1;
 }
@@ -197,7 +220,7 @@ static bool find_places(struct core *c, struct round *r, const struct entry *e, 
             n = agents_find(c, p->node);
         for (size_t k = 0; n && k < n->n_slots; k++)
             if (n->slots[k].slot == p->slot && n->slots[k].job == e->job.id)
-                row = row_of(r, n, n->slots[k].class_);
+                row = row_of(r, n, n->slots[k].class_, n->slots[k].slow.slow);
         if (row < 0) {
             r->own->n_places = first;
             return false;
@@ -219,7 +242,7 @@ static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
 
     for (size_t i = 0; good && i < e->n_target; i++) {
         const struct target *t = &e->target[i];
-        int64_t row = gives(t->node) ? row_of(r, t->node, t->class_) : -1;
+        int64_t row = gives(t->node) ? row_of(r, t->node, t->class_, t->slow) : -1;
         const struct count *k = row < 0 ? NULL : &r->own->counts[row];
 
         good = k && k->held + k->claimed + t->n <= k->total;
@@ -338,7 +361,7 @@ static int64_t steps_left_u(const struct entry *e)
 {
     json_int_t done = json_integer_value(json_object_get(e->job.progress, "step"));
 
-    if (e->job.kind != JOB_TRAIN || e->n_speeds == 0)
+    if (e->job.kind != JOB_TRAIN || !is_measured(e))
         return -1;
     return (e->steps > done ? e->steps - done : 0) * 1000000;
 }
@@ -581,6 +604,8 @@ void round_learn(struct entry *e, uint32_t generation, double step_ms)
     for (size_t i = 1; i < j->n_places; i++)
         if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
             return; /* of a mix nobody can say whose speed it is */
+    if (e->on_slow)
+        return; /* nor of devices that are slower than their class */
     for (size_t i = 0; i < e->n_speeds && !s; i++)
         if (e->speeds[i].class_ == e->home_class && e->speeds[i].devices == (int32_t)j->n_places)
             s = &e->speeds[i];
@@ -591,4 +616,14 @@ void round_learn(struct entry *e, uint32_t generation, double step_ms)
         *s = (struct speed){ .class_ = e->home_class, .devices = (int32_t)j->n_places };
     }
     blend(&s->steps_per_s, 1000 / step_ms);
+}
+
+void round_forget(struct entry *e)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < e->n_speeds; i++)
+        if (e->speeds[i].class_ != e->home_class || e->speeds[i].devices != (int32_t)e->job.n_places)
+            e->speeds[n++] = e->speeds[i];
+    e->n_speeds = n;
 }

@@ -1,8 +1,9 @@
 /* round - a snapshot of the core for the scheduler, and what goes with its rows
  *
- * The slots of one class of one node are a node of the snapshot. A slot that its run is still leaving counts only for
- * the job that is to get it. Jobs whose run is over in all but name (cancelled, suspended, failed) are not in it, nor
- * is a job that backs off. Owned by the core's thread and valid until the core changes.
+ * The slots of one class of one node are a node of the snapshot; those of them that are known to be slow are another. A
+ * slot that its run is still leaving counts only for the job that is to get it. Jobs whose run is over in all but name
+ * (cancelled, suspended, failed) are not in it, nor is a job that backs off. Owned by the core's thread and valid until
+ * the core changes.
  */
 #ifndef MUSTER_SERVER_ROUND_H
 #define MUSTER_SERVER_ROUND_H
@@ -13,6 +14,7 @@
 struct round_row { /* of the snapshot's nodes */
     struct node *node;
     uint8_t class_; /* of the core */
+    bool slow;      /* those of its slots that are known to be slow */
 };
 
 struct round {
@@ -38,5 +40,8 @@ struct sched_job round_wish(const struct entry *e);
 
 /* Take in a line of metrics of the job's run: how fast it is on its devices, and what its last change cost. */
 void round_learn(struct entry *e, uint32_t generation, double step_ms);
+
+/* Some of the run's devices turn out to be slow: how fast it was on as many says nothing any more. */
+void round_forget(struct entry *e);
 
 #endif

@@ -262,6 +262,7 @@ static void print_metrics(struct core *c, struct call *call)
                      "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
                      redis_up(c->redis), queue_length(&c->queue));
     gpus_metrics(c, &b);
+    stragglers_metrics(c, &b);
     stats_print(c->stats, &b);
     call_answer_new(call, 200, NULL);
     call->page = buf_detach(&b);

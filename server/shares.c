@@ -50,45 +50,62 @@ bool shares_lay(const double *ms, size_t n, int workers, int *ret)
     return true;
 }
 
-static struct leaf_time *leaf_time(const struct entry *e, const char *class_)
+struct leaf_time *shares_time(struct entry *e, const char *class_)
 {
     for (size_t i = 0; i < e->n_leaf_times; i++)
         if (strcmp(e->leaf_times[i].class_, class_) == 0)
-            return (struct leaf_time *)&e->leaf_times[i];
+            return &e->leaf_times[i];
     return NULL;
 }
 
 double shares_ms(const struct entry *e, const char *class_)
 {
-    const struct leaf_time *t = leaf_time(e, class_);
+    const struct leaf_time *t = shares_time((struct entry *)e, class_);
 
     return t ? t->ms : 0;
 }
 
 /* Rank order: tp fastest, then cp, then dp, then pp. */
-static size_t replica_of(const struct layout *l, size_t rank)
+size_t shares_replica(const struct layout *l, size_t rank)
 {
     return rank / (size_t)(l->tp * l->cp) % (size_t)l->dp;
 }
 
-void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms)
+size_t shares_first(const struct layout *l, size_t replica)
+{
+    return replica * (size_t)(l->tp * l->cp);
+}
+
+int shares_workers(const struct entry *e, size_t rank)
 {
     const struct job *j = &e->job;
-    size_t each = (size_t)(j->layout.tp * j->layout.cp);
+    int begin, end;
+
+    if (j->places[rank].leaves > 0)
+        return j->places[rank].leaves;
+    plan_leaves(e->facts.virtual_workers, j->layout.dp, (int)shares_replica(&j->layout, rank), &begin, &end);
+    return end - begin;
+}
+
+void shares_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *leaf_ms)
+{
+    const struct job *j = &e->job;
 
     if (!j->live || j->generation != generation || e->learned_generation != generation ||
-        json_array_size(leaf_ms) != (size_t)j->layout.dp)
+        json_array_size(leaf_ms) != (size_t)j->layout.dp ||
+        shares_first(&j->layout, (size_t)j->layout.dp) > j->n_places)
         return; /* a run's first step is slow for other reasons */
-    for (size_t i = 0; i < j->n_places; i++) {
-        double ms = json_number_value(json_array_get(leaf_ms, replica_of(&j->layout, i)));
-        struct leaf_time *t = leaf_time(e, j->places[i].class_);
+    for (size_t r = 0; r < (size_t)j->layout.dp; r++) { /* the first rank speaks for its replica */
+        double ms = json_number_value(json_array_get(leaf_ms, r));
+        const struct job_place *p = &j->places[shares_first(&j->layout, r)];
+        struct leaf_time *t = shares_time(e, p->class_);
 
-        if (i % each != 0 || i >= each * (size_t)j->layout.dp || !(ms > 0))
-            continue; /* one rank speaks for its replica */
+        if (!(ms > 0) || stragglers_factor(c, p) > 1)
+            continue;
         if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
             t = &e->leaf_times[e->n_leaf_times++];
             *t = (struct leaf_time){ .ms = ms };
-            (void)snprintf(t->class_, sizeof(t->class_), "%s", j->places[i].class_);
+            (void)snprintf(t->class_, sizeof(t->class_), "%s", p->class_);
         }
         if (t)
             t->ms += LEARN * (ms - t->ms);
@@ -96,27 +113,28 @@ void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms)
 }
 
 /* What one worker takes on each replica: as long as on the slowest of its devices. New. */
-static double *times_of(const struct entry *e, const struct layout *l, const struct job_place *p, size_t n)
+static double *times_of(struct core *c, const struct entry *e, const struct layout *l, const struct job_place *p,
+                        size_t n)
 {
     double *ms = calloc((size_t)l->dp, sizeof(*ms));
 
     for (size_t i = 0; ms && i < n; i++) {
-        double one = shares_ms(e, p[i].class_), *at = &ms[replica_of(l, i)];
+        double one = shares_ms(e, p[i].class_) * stragglers_factor(c, &p[i]), *at = &ms[shares_replica(l, i)];
 
         *at = one <= 0 || *at < 0 ? -1 : one > *at ? one : *at; /* below 0: not known */
     }
     return ms;
 }
 
-void shares_set(const struct entry *e, const struct layout *l, struct job_place *p, size_t n)
+void shares_set(struct core *c, const struct entry *e, const struct layout *l, struct job_place *p, size_t n)
 {
-    double *ms = times_of(e, l, p, n);
+    double *ms = times_of(c, e, l, p, n);
     int *leaves = calloc((size_t)l->dp, sizeof(*leaves));
     bool laid = ms && leaves && e->job.kind == JOB_TRAIN &&
                 shares_lay(ms, (size_t)l->dp, e->facts.virtual_workers, leaves);
 
     for (size_t i = 0; i < n; i++)
-        p[i].leaves = laid ? leaves[replica_of(l, i)] : 0;
+        p[i].leaves = laid ? leaves[shares_replica(l, i)] : 0;
     free(leaves);
     free(ms);
 }
@@ -131,24 +149,17 @@ static double slowest(const double *ms, size_t n, const int *leaves)
     return most;
 }
 
-bool shares_are_off(const struct entry *e)
+bool shares_are_off(struct core *c, const struct entry *e)
 {
     const struct job *j = &e->job;
     size_t dp = (size_t)j->layout.dp;
-    double *ms = times_of(e, &j->layout, j->places, j->n_places);
+    double *ms = times_of(c, e, &j->layout, j->places, j->n_places);
     int *best = calloc(dp, sizeof(*best)), *now = calloc(dp, sizeof(*now));
     bool off = false;
 
     if (ms && best && now && shares_lay(ms, dp, e->facts.virtual_workers, best)) {
-        for (size_t i = 0; i < dp; i++) {
-            int begin, end;
-
-            plan_leaves(e->facts.virtual_workers, (int)dp, (int)i, &begin, &end);
-            now[i] = end - begin;
-        }
         for (size_t i = 0; i < j->n_places; i++)
-            if (j->places[i].leaves > 0)
-                now[replica_of(&j->layout, i)] = j->places[i].leaves;
+            now[shares_replica(&j->layout, i)] = shares_workers(e, i);
         off = slowest(ms, dp, now) > OFF * slowest(ms, dp, best);
     }
     free(now);

@@ -1,7 +1,8 @@
 /* shares - how a job's virtual workers lie on its replicas when these are not equally fast
  *
  * Ranks measure how long one virtual worker takes on each replica; by these times, kept by class of device, the workers
- * are laid so that the slowest replica is as fast as can be (scheduler/cluster/rates.h).
+ * are laid so that the slowest replica is as fast as can be (scheduler/cluster/rates.h). A device that is known to be
+ * slower than its class counts as that much slower (server/stragglers.c).
  */
 #ifndef MUSTER_SERVER_SHARES_H
 #define MUSTER_SERVER_SHARES_H
@@ -14,14 +15,24 @@
  * fast, or the times are not known, or a replica would have none; then they are shared out evenly. */
 bool shares_lay(const double *ms, size_t n, int workers, int *ret);
 
-/* Take in "leaf_ms" of a line of metrics. */
-void shares_learn(struct entry *e, uint32_t generation, const json_t *leaf_ms);
+/* Take in "leaf_ms" of a line of metrics. What devices took that are known to be slow says nothing of their class. */
+void shares_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *leaf_ms);
 
 /* Lay the job's workers on the places of a layout. */
-void shares_set(const struct entry *e, const struct layout *l, struct job_place *p, size_t n);
+void shares_set(struct core *c, const struct entry *e, const struct layout *l, struct job_place *p, size_t n);
 
 /* Whether they lie on the devices of a running job so that a step takes 10 % longer than it must. */
-bool shares_are_off(const struct entry *e);
+bool shares_are_off(struct core *c, const struct entry *e);
+
+/* Which replica a rank belongs to. */
+size_t shares_replica(const struct layout *l, size_t rank);
+size_t shares_first(const struct layout *l, size_t replica); /* its first rank */
+
+/* How many workers the replica of a rank of a live run has. */
+int shares_workers(const struct entry *e, size_t rank);
+
+/* What is known of a class; NULL: nothing. */
+struct leaf_time *shares_time(struct entry *e, const char *class_);
 
 /* How long one worker takes on devices of a class; 0: not measured. */
 double shares_ms(const struct entry *e, const char *class_);

@@ -74,6 +74,10 @@ void slots_take(struct core *c, struct node *n, struct slots *s)
                 s->v[i].job = n->slots[k].job;
                 s->v[i].rank = n->slots[k].rank;
                 s->v[i].ill = n->slots[k].ill;
+                if (s->v[i].class_ == n->slots[k].class_) {
+                    s->v[i].slow = n->slots[k].slow;
+                    s->v[i].slow_alone = n->slots[k].slow_alone;
+                }
             }
     }
     free(n->slots);
@@ -88,9 +92,9 @@ json_t *slots_record(const struct core *c, const struct node *n)
     json_t *all = json_array();
 
     for (size_t i = 0; i < n->n_slots; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i}", "slot", n->slots[i].slot, "kind",
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i, s:o*}", "slot", n->slots[i].slot, "kind",
                                                    n->slots[i].kind, "class", c->classes[n->slots[i].class_],
                                                    "threads", n->slots[i].threads, "memory_mib",
-                                                   n->slots[i].memory_mib));
+                                                   n->slots[i].memory_mib, "slow", stragglers_record(&n->slots[i])));
     return all;
 }

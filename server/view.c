@@ -101,14 +101,14 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o, s:o*}", "slot", s->slot, "kind",
-                                                     s->kind, "class", c->classes[s->class_], "state",
+        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot,
+                                                     "kind", s->kind, "class", c->classes[s->class_], "state",
                                                      s->job     ? "busy"
                                                      : core_slot_usable(s) ? "free"
                                                                            : "quarantined",
                                                      "job", s->job ? job : NULL, "rank",
                                                      s->job ? json_integer(s->rank) : json_null(), "gpu",
-                                                     gpus_view(n, s->slot)));
+                                                     gpus_view(n, s->slot), "slow", stragglers_view(s)));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(n),
                      "address", n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "drain_by",
@@ -147,7 +147,8 @@ static json_t *ask_round(struct core *c, const struct entry *e)
             (void)explain_job(&r.in, &plan, i, &cause);
         if (e->n_target > 0)
             cause.wait.code = EXPLAIN_FREEING;
-        if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK)
+        if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK ||
+            cause.wait.code == EXPLAIN_SLOW)
             o = cause_json(c, &r, &cause);
         sched_plan_clear(&plan);
     }

@@ -60,7 +60,13 @@ static void print_nodes(const json_t *nodes, bool clear)
     cli_print_table_new(&table, rows);
 }
 
-/* Why GPUs take no work, a line each. */
+static void print_slot(const json_t *node, const json_t *slot)
+{
+    (void)printf("slot %lld of ", cli_int(slot, "slot"));
+    cli_print_text(cli_str(node, "id"));
+}
+
+/* Why GPUs take no work, and which devices are slow, a line each. */
 static void print_ills(const json_t *nodes)
 {
     const json_t *node, *slot;
@@ -69,14 +75,25 @@ static void print_ills(const json_t *nodes)
     json_array_foreach(nodes, i, node) {
         json_array_foreach(json_object_get(node, "slots"), k, slot) {
             const char *why = cli_str(json_object_get(slot, "gpu"), "why");
+            const json_t *slow = json_object_get(slot, "slow");
 
-            if (!*why)
-                continue;
-            (void)printf("slot %lld of ", cli_int(slot, "slot"));
-            cli_print_text(cli_str(node, "id"));
-            (void)printf(" takes no work: ");
-            cli_print_text(why);
-            (void)printf("\n");
+            if (*why) {
+                print_slot(node, slot);
+                (void)printf(" takes no work: ");
+                cli_print_text(why);
+                (void)printf("\n");
+            }
+            if (json_is_object(slow)) {
+                print_slot(node, slot);
+                (void)printf(" is slow: %.1f times as long as others of class ",
+                             json_number_value(json_object_get(slow, "ratio")));
+                cli_print_text(cli_str(slot, "class"));
+                (void)printf("; taken last until ");
+                cli_print_text(cli_str(slow, "retry_at"));
+                (void)printf(", or `muster undrain ");
+                cli_print_text(cli_str(node, "id"));
+                (void)printf("`\n");
+            }
         }
     }
 }

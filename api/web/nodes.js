@@ -64,6 +64,12 @@ function quarantine(node) {
         stale ? h('p.warn', {}, `${stale} ${stale === 1 ? 'slot is' : 'slots are'} quarantined: their last processes have not been seen to end.`) : null];
 }
 
+/* Slots that are slower than others of their class. */
+function stragglers(node) {
+    return node.slots.filter((s) => s.slow).map((s) => h('p.warn', {},
+        `Slot ${s.slot} is slow: ${s.slow.ratio.toFixed(1)} times as long as others of class ${s.class}. Taken last until ${ui.when(s.slow.retry_at)}.`));
+}
+
 function card(node) {
     const drained = node.state === 'draining' || node.state === 'drained';
     const leaves = node.state === 'lost' || node.state === 'drained';
@@ -76,7 +82,7 @@ function card(node) {
                 onclick: () => (drained ? act(node, 'undrain', `${node.id} takes work again`) : drain(node)) },
             drained ? 'Undrain' : 'Drain')),
         h('.pad', {}, ui.slotGrid(node),
-            ...quarantine(node), gpuTable(node),
+            ...quarantine(node), ...stragglers(node), gpuTable(node),
             list.length ? h('ul.plain-list', {}, list) : h('p.note', {}, node.state === 'ready' ? 'Idle.' : 'Nothing runs here.'),
             h('dl.facts', {}, ...[['Slots', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
                 ['Version', node.version], ['Last seen', ui.ago(node.last_seen)],

@@ -7,7 +7,7 @@
 #define STEP_MOST 2.0 /* a report counts as at most that many times what was thought, or as that part of it */
 #define MS_MOST 1e12
 #define SMOOTH_DEVICE 3 /* square roots: a report's weight is 1/8 */
-#define SMOOTH_USUAL 6  /* 1/64 */
+#define SMOOTH_USUAL 6  /* 1/64; SMOOTH_DEVICE at first */
 
 static int by_size(const void *a, const void *b)
 {
@@ -58,10 +58,19 @@ static double smooth(double at, double value, int roots)
     return at * times;
 }
 
-void slow_usual(double *usual_ms, double ms)
+bool slow_suspect(const struct slow_device *d, const struct slow_rules *rules)
 {
-    if (ms > 0 && ms <= MS_MOST)
-        *usual_ms = *usual_ms > 0 ? smooth(*usual_ms, ms, SMOOTH_USUAL) : ms;
+    return d->slow || d->ratio >= (1 + rules->ratio) / 2;
+}
+
+void slow_usual(struct slow_usual *u, double ms, bool suspect)
+{
+    bool young = u->n < SLOW_USUAL_FIRST;
+
+    if (!(ms > 0) || ms > MS_MOST || (suspect && !young))
+        return;
+    u->ms = u->n > 0 ? smooth(u->ms, ms, young ? SMOOTH_DEVICE : SMOOTH_USUAL) : ms;
+    u->n += young;
 }
 
 static void find(struct slow_device *d, const struct slow_rules *rules, int64_t now_us)

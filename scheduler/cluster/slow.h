@@ -42,9 +42,6 @@ struct slow_ratio {
 /* Each replica's time over the median of the others of its class that are not slow, into ret[n]. */
 void slow_compare(const struct slow_replica *v, size_t n, struct slow_ratio *ret);
 
-/* Take a time into what is usual: *usual_ms is 0 before the first of them. */
-void slow_usual(double *usual_ms, double ms);
-
 struct slow_device { /* zeroed: well, and nothing is known */
     double ratio;     /* smoothed; 0: not measured */
     int32_t in_row;   /* reports that disagree with slow, without a break */
@@ -54,6 +51,19 @@ struct slow_device { /* zeroed: well, and nothing is known */
     int64_t found_us; /* when it was found slow */
     int64_t retry_at_us; /* when an idle one is tried again */
 };
+
+#define SLOW_USUAL_FIRST 64 /* times of which what is usual is made up at first */
+
+struct slow_usual { /* zeroed: nothing is known */
+    double ms;
+    int32_t n; /* times seen, up to SLOW_USUAL_FIRST */
+};
+
+/* Take in a time. suspect: it is of a device that may be slow, and counts only while little is known. */
+void slow_usual(struct slow_usual *u, double ms, bool suspect);
+
+/* Whether a device may be slow: it is known to be, or not clearly well. */
+bool slow_suspect(const struct slow_device *d, const struct slow_rules *rules);
 
 enum slow_news { SLOW_NO_NEWS, SLOW_FOUND, SLOW_WELL };
 

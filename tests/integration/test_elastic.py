@@ -3,6 +3,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import tempfile
 
 import pytest
@@ -276,6 +277,67 @@ def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp
         layers = {rank["class"]: layers[rank["rank"]] for rank in runs["assignment"]}
         assert layers["fast"] > layers["slow"] >= 1, layers
         check_end(cluster, job, alone, 1)
+    assert not cluster.leftovers()
+
+
+def throttle(pid, times):
+    """Give a rank on a device with a share of the processor a share that is so many times smaller."""
+    with open(f"/proc/{pid}/cgroup", encoding="ascii") as f:
+        own = [line.strip().split(":", 2) for line in f]
+    for _, controllers, path in own:
+        if "cpu" in controllers.split(","):
+            group = f"/sys/fs/cgroup/{controllers}{path}"
+            with open(f"{group}/cpu.cfs_period_us", "r+", encoding="ascii") as f:
+                period = int(f.read())
+                f.write(str(period * times))
+            return
+    path = next(path for number, _, path in own if number == "0")
+    with open(f"/sys/fs/cgroup{path}/cpu.max", "r+", encoding="ascii") as f:
+        quota, period = f.read().split()
+        f.write(f"{quota} {int(period) * times}")
+
+
+def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_bit_changes(tmp_path, corpus, static):
+    with Cluster(str(tmp_path), slots=0, server_args=[*QUICK, "--slow-ratio", "2", "--slow-after", "2"]) as cluster:
+        names = ["n1", "n2", "n3"]
+        for name in names:
+            cluster.start_agent(name, "cpu:1=even@0.5")
+        wait_for("the agents to know", lambda: len(cluster.nodes()) == 3 or cluster.agents["n1"].poll(), 30)
+        if not cluster.nodes():
+            assert "needs a control group" in cluster.tail("agent-n1")
+            return
+        cluster.wait_nodes(names)
+        job = cluster.submit(the_spec(corpus, 2, 2))["id"]
+        go_on(cluster, job, 10, 2)
+        had = {rank["node"] for rank in cluster.job(job)["assignment"]}
+        spare, = set(names) - had
+        slow = cluster.job(job)["assignment"][1]["node"]
+        throttled = len(lines(cluster.job(job)["dir"]))
+        throttle(cluster.rank_pids(job)[1], 8)
+        moved = wait_for("the job to be moved", lambda: (j := cluster.job(job))["generation"] > 1 and j, 60)
+        assert {rank["node"] for rank in moved["assignment"]} == had - {slow} | {spare}
+        nodes = {node["id"]: node["slots"][0].get("slow") for node in cluster.nodes()}
+        assert nodes[slow]["ratio"] > 2 and not nodes[spare], nodes
+        assert f"slot 0 of {slow} is slow" in cluster.muster("nodes", check=True).stdout
+        ended = check_end(cluster, job, static, 2)
+        assert ended["generation"] == 2 and sum(ended["restarts"].values()) == 0
+        events = cluster.events(job)
+        told = [e for e in events if e["cause"]["code"] == "device_slow"]
+        assert [(e["data"]["node"], e["data"]["devices"]) for e in told] == [(slow, 1)]
+        moves = [e["cause"]["text"] for e in events if e["from"] == "running" and e["to"] == "rescaling"]
+        assert len(moves) == 1 and f"goes on without slot 0 of {slow}" in moves[0], moves
+        ran = lines(ended["dir"])
+        assert len(ran) == STEPS, "with notice no step is lost"
+        held_up = [line["step_ms"] for line in ran[throttled + 1:] if line["generation"] == 1]
+        after = [line["step_ms"] for line in ran if line["generation"] == 2][1:]
+        assert statistics.median(after) * 1.5 < statistics.median(held_up), (after, held_up)
+        assert "muster_slow_replaced_total 1" in cluster.api("GET", "/metrics")
+        cluster.kill_server()
+        cluster.start_server()
+        slots = {node["id"]: node["slots"][0] for node in cluster.nodes()}
+        assert slots[slow]["slow"]["since"] == nodes[slow]["since"], "what is known outlives the server"
+        cluster.api("POST", f"/v1/nodes/{slow}/undrain")
+        assert not [node for node in cluster.nodes() if "slow" in node["slots"][0]]
     assert not cluster.leftovers()
 
 

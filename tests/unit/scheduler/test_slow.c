@@ -188,20 +188,25 @@ static void a_ratio_of_0_turns_it_off(void **state)
 
 static void what_is_usual_follows_slowly_and_no_hiccup(void **state)
 {
-    double usual = 0;
+    struct slow_usual u = { .ms = 0 };
 
     (void)state;
-    slow_usual(&usual, 10);
-    assert_true(fabs(usual - 10) < 1e-12);
-    slow_usual(&usual, 1e6);
-    assert_true(usual < 10.2);
-    slow_usual(&usual, 0);
-    slow_usual(&usual, NAN);
-    slow_usual(&usual, INFINITY);
-    assert_true(usual < 10.2);
+    slow_usual(&u, 200, false); /* the first is a hiccup */
+    assert_true(u.ms == 200 && u.n == 1);
     for (int i = 0; i < 400; i++)
-        slow_usual(&usual, 12);
-    assert_true(usual > 11.9 && usual < 12.1);
+        slow_usual(&u, 10, false);
+    assert_true(u.ms > 9.9 && u.ms < 10.6);
+    slow_usual(&u, 1e6, false);
+    slow_usual(&u, 0, false);
+    slow_usual(&u, NAN, false);
+    slow_usual(&u, INFINITY, false);
+    assert_true(u.ms < 10.8);
+    for (int i = 0; i < 400; i++)
+        slow_usual(&u, 20, true);
+    assert_true(u.ms < 10.8);
+    for (int i = 0; i < 400; i++)
+        slow_usual(&u, 12, false);
+    assert_true(u.ms > 11.9 && u.ms < 12.1);
 }
 
 int main(void)
