@@ -69,8 +69,8 @@ int cli_number(const struct cli *c, const char *name, long lo, long hi, long def
 /* Say what failed on stderr and return status. */
 int cli_fail(enum cli_exit status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* One cause of an explanation, in lines. */
-void cli_print_cause(const json_t *cause);
+/* One cause of an explanation, in lines, less the text when it is what was just said (NULL: nothing). */
+void cli_print_cause(const json_t *cause, const char *said);
 
 /* Connect once. Returns 0, or an exit status with the reason said. */
 int cli_connect(struct cli *c);

@@ -266,13 +266,14 @@ static int save_snapshot(struct cli *c, const char *file)
     return r;
 }
 
-void cli_print_cause(const json_t *cause)
+void cli_print_cause(const json_t *cause, const char *said)
 {
     const json_t *starts = json_object_get(cause, "starts"), *behind = json_object_get(cause, "behind");
     json_t *item;
     size_t i;
 
-    (void)printf("  %s: %s\n", cli_str(cause, "code"), cli_str(cause, "text"));
+    if (!said || strcmp(cli_str(cause, "text"), said) != 0)
+        (void)printf("  %s: %s\n", cli_str(cause, "code"), cli_str(cause, "text"));
     json_array_foreach(json_object_get(cause, "classes"), i, item) {
         (void)printf("    %s: %lld devices, %lld free, %lld drained\n", cli_str(item, "class"), cli_int(item, "total"),
                      cli_int(item, "free"), cli_int(item, "drained"));
@@ -311,7 +312,7 @@ int jobs_explain(struct cli *c)
         (void)printf("%s %s%s: %s\n", cli_str(answer, "job"), verb ? "" : "is ", state, summary);
         json_array_foreach(json_object_get(answer, "causes"), i, cause) {
             if (strcmp(state, "succeeded") != 0) /* there all is said */
-                cli_print_cause(cause);
+                cli_print_cause(cause, summary);
         }
     }
     json_decref(answer);

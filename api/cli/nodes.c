@@ -159,19 +159,44 @@ int nodes_remove(struct cli *c)
 
 /* --- top ----------------------------------------------------------------------------------------------- */
 
+/* One line: longer it would take two, and the jobs have one less. What does not fit is left out from the end. */
 static void print_totals(const json_t *cluster, bool clear)
 {
+    static const char *const states[] = {"running", "queued", "starting", "rescaling", "recovering", "suspended",
+                                         "failed", "succeeded"};
     const json_t *slots = json_object_get(cluster, "slots"), *jobs = json_object_get(cluster, "jobs");
-
+    int columns = cli_columns();
     char text[256];
-    int columns = cli_columns(); /* longer it would take two lines, and the jobs have one less */
+    size_t len;
 
-    (void)snprintf(text, sizeof(text), "%lld of %lld slots busy; jobs: %lld running, %lld queued, %lld suspended, "
-                   "%lld succeeded, %lld failed", cli_int(slots, "busy"), cli_int(slots, "total"),
-                   cli_int(jobs, "running"), cli_int(jobs, "queued"), cli_int(jobs, "suspended"),
-                   cli_int(jobs, "succeeded"), cli_int(jobs, "failed"));
-    (void)printf("%.*s%s\n%s\n", columns > 0 ? columns : (int)sizeof(text), text, clear ? "\033[K" : "",
-                 clear ? "\033[K" : "");
+    len = (size_t)snprintf(text, sizeof(text), "%lld of %lld slots busy; jobs:", cli_int(slots, "busy"),
+                           cli_int(slots, "total"));
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        long long n = cli_int(jobs, states[i]);
+        char part[48];
+        int more = snprintf(part, sizeof(part), "%s %lld %s", i ? "," : "", n, states[i]);
+
+        if ((n > 0 || i < 2) && len + (size_t)more < sizeof(text) && (columns <= 0 || (int)len + more <= columns)) {
+            memcpy(text + len, part, (size_t)more + 1);
+            len += (size_t)more;
+        }
+    }
+    (void)printf("%s%s\n%s\n", text, clear ? "\033[K" : "", clear ? "\033[K" : "");
+}
+
+/* At most that many nodes, those that are not ready before the others. New, or NULL without memory. */
+static json_t *choose_nodes(const json_t *nodes, size_t most)
+{
+    json_t *chosen = json_array(), *node;
+    size_t i;
+
+    for (int ready = 0; ready < 2; ready++) {
+        json_array_foreach(nodes, i, node) {
+            if (chosen && json_array_size(chosen) < most && (strcmp(cli_str(node, "state"), "ready") == 0) == ready)
+                (void)json_array_append(chosen, node);
+        }
+    }
+    return chosen;
 }
 
 static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
@@ -194,7 +219,7 @@ static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
             if (strcmp(cli_str(job, "state"), "running") == 0)
                 cli_duration(cli_real(p, "eta_s"), eta);
         }
-        (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
+        (void)snprintf(name, sizeof(name), strlen(cli_str(job, "name")) > 20 ? "%.17s..." : "%s", cli_str(job, "name"));
         (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), step, loss, rate, eta,
                                              cli_job_why(job)}, 8);
     }
@@ -227,8 +252,8 @@ static int read_top(struct cli *c, json_t **ret)
 
 static int top_once(struct cli *c, bool moving)
 {
-    json_t *all = NULL, *jobs, *nodes;
-    size_t room, used;
+    json_t *all = NULL, *jobs, *all_nodes, *nodes;
+    size_t room, used, left_out = 0;
     int r = read_top(c, &all);
 
     if (r)
@@ -236,19 +261,28 @@ static int top_once(struct cli *c, bool moving)
     if (c->json)
         return cli_print_json_new(all);
     jobs = json_object_get(all, "jobs");
-    nodes = json_object_get(all, "nodes");
-    used = json_array_size(nodes) + 6; /* totals, heads, blank lines, the cursor's */
+    all_nodes = json_object_get(all, "nodes");
+    if (moving && json_array_size(all_nodes) > (size_t)cli_lines() / 3) { /* the rest is the jobs' */
+        nodes = choose_nodes(all_nodes, (size_t)cli_lines() / 3);
+        left_out = json_array_size(all_nodes) - json_array_size(nodes);
+    } else {
+        nodes = json_incref(all_nodes);
+    }
+    used = json_array_size(nodes) + 6 + (left_out > 0); /* totals, heads, blank lines, the cursor's */
     room = !moving ? json_array_size(jobs) : (size_t)cli_lines() > used ? (size_t)cli_lines() - used : 1;
     if (moving)
         (void)printf("\033[H");
     print_totals(json_object_get(all, "cluster"), moving);
     print_nodes(nodes, moving);
+    if (left_out)
+        (void)printf("and %zu more: `muster nodes`\033[K\n", left_out);
     (void)printf("%s\n", moving ? "\033[K" : "");
     if (json_array_size(jobs) > 0)
         print_top_jobs(jobs, room, moving);
     if (moving)
         (void)printf("\033[J");
     (void)fflush(stdout);
+    json_decref(nodes);
     json_decref(all);
     return 0;
 }

@@ -126,7 +126,7 @@ static int explain(const struct cli *c, struct snapshot *s, const struct sched_j
         (void)printf(" on %d devices\n", (int)json_integer_value(json_object_get(fast, "devices")));
     (void)printf("next full round      %s", json_string_value(json_object_get(full, "action")));
     (void)printf(" on %d devices\n", (int)json_integer_value(json_object_get(full, "devices")));
-    cli_print_cause(json_object_get(fast, "cause"));
+    cli_print_cause(json_object_get(fast, "cause"), NULL);
     return CLI_DONE;
 }
 

@@ -322,6 +322,7 @@ def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
     waiting = command(cluster, "sleep 100", name="waits", devices=3)
     text = run(cluster, "explain", waiting).stdout
     assert text.startswith(f"{waiting} is queued: waits for") and job in text and "would help: " in text
+    assert text.count("waits for") == 1  # the summary is the text of its only cause
     assert said(cluster, "explain", waiting, "-o", "json")["causes"][0]["behind"] == [job]
     assert run(cluster, "scale", waiting, "--min", "1").stdout == f"{waiting} takes 1 to 3 devices\n"
     assert said(cluster, "scale", waiting, "--max", "2", "-o", "json")["devices"]["max"] == 2
@@ -567,6 +568,9 @@ def test_tables_keep_within_the_terminal(cluster):
         assert status == 0 and max(len(line.rstrip()) for line in lines) <= columns, (columns, lines)
         assert len({line.index("succeeded") for line in lines[1:]}) == 1  # aligned
         assert "WHY" in lines[0] and ("KIND" in lines[0]) == (columns == 120)
+        screen, status = on_terminal(cluster, "top", "--once", columns=columns)
+        head = screen.splitlines()[0].rstrip()
+        assert status == 0 and len(head) <= columns and re.search(r"\d (queued|failed|succeeded)$", head), head
 
 
 def test_leaving_a_watch_leaves_the_job(cluster):
