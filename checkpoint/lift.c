@@ -4,12 +4,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#define WITHIN_US 60000000 /* a copy takes milliseconds */
+
 struct lift {
     const struct device_ops *ops;
     struct device_queue *queue;
     void *room; /* pinned; NULL: not yet */
     struct device_mark *mark[LIFT_DEPTH];
     size_t first, n; /* under way */
+    int code; /* of the first copy that did not end well: those that follow it end so, too */
+    struct merr why;
 };
 
 static int make(struct lift *l, int ordinal, void *room, size_t bytes, struct merr *err)
@@ -63,17 +67,24 @@ size_t lift_under_way(const struct lift *l)
     return l->n;
 }
 
+static int refuse(const struct lift *l, struct merr *err)
+{
+    return merr_set(err, l->code, "a copy between the GPU and a checkpoint: %s", l->why.text);
+}
+
 int lift_begin(struct lift *l, void *to, const void *from, size_t bytes, struct merr *err)
 {
     int r;
 
     assert(l->n < LIFT_DEPTH);
+    if (l->code)
+        return refuse(l, err);
     r = l->ops->copy(l->queue, to, from, bytes, err);
-    if (r == 0)
-        r = l->ops->mark(l->queue, l->mark[(l->first + l->n) % LIFT_DEPTH], err);
-    if (r == 0)
-        l->n++;
-    return r;
+    if (r < 0)
+        return r;
+    l->code = l->ops->mark(l->queue, l->mark[(l->first + l->n) % LIFT_DEPTH], &l->why);
+    l->n += l->code == 0;
+    return l->code ? refuse(l, err) : 0;
 }
 
 int lift_end(struct lift *l, struct merr *err)
@@ -83,5 +94,7 @@ int lift_end(struct lift *l, struct merr *err)
     assert(l->n > 0);
     l->first = (l->first + 1) % LIFT_DEPTH;
     l->n--;
-    return l->ops->await(oldest, err);
+    if (l->code == 0)
+        l->code = l->ops->await(oldest, WITHIN_US, &l->why);
+    return l->code ? refuse(l, err) : 0;
 }

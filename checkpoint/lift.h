@@ -1,6 +1,7 @@
 /* lift - copies between a GPU and pinned memory, on a queue of their own, several under way at once
  *
- * They end in the order in which they began. For one thread at a time.
+ * They end in the order in which they began. For one thread at a time. After a copy that did not end well (-ETIMEDOUT:
+ * the GPU hangs, and may yet read and write) none begins any more.
  */
 #ifndef MUSTER_CHECKPOINT_LIFT_H
 #define MUSTER_CHECKPOINT_LIFT_H

@@ -2,9 +2,9 @@
  *
  * Raw values, blocks and reports are in device memory, blocks at multiples of 16 bytes. Every call is queued on a
  * stream (a cudaStream_t; NULL is the default one) and returns at once. What a call would return on the processor,
- * flags and the words about a bad block, gathers in its report: codec_cuda.collect waits for it. After a call that
- * failed, those that follow it with the same report do nothing, and their output is unspecified. Kernels run on the
- * calling thread's current GPU, which must be the stream's.
+ * flags and the words about a bad block, gathers in its report, which is fetched at the end. After a call that failed,
+ * those that follow it with the same report do nothing, and their output is unspecified. Kernels run on the calling
+ * thread's current GPU, which must be the stream's.
  *
  * Each call returns 0, or -EINVAL (a pointer or a number that cannot be), -EIO (the device failed), with words in err.
  */
@@ -45,10 +45,12 @@ struct codec_cuda {
                                 const struct codec *to, const struct codec_site *site, void *block, size_t count,
                                 struct codec_cuda_report *r, struct merr *err);
 
-    /* Wait for the stream, OR the flags of all calls since the last collect into *ret_flags and clear the report.
+    /* Queue that what calls report comes here, and a fresh report takes its place. */
+    int (*fetch)(void *stream, struct codec_cuda_report *r, struct merr *err);
+    /* Once that has run: OR the flags of all calls between the last two fetches into *ret_flags. Does not wait.
      * -EBADMSG: a block was bad; err says what is wrong with it, as the processor would, *ret_fault (unless NULL)
      * which it was. */
-    int (*collect)(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
+    int (*collect)(struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
                    struct merr *err);
 };
 

@@ -14,6 +14,7 @@
 #include "base/merr.h"
 
 #define DEVICE_ID_BYTES 16
+#define DEVICE_CALM_US 5000000 /* of waiting for a queue that is done with: what it still holds then stays taken */
 
 struct codec_cuda; /* codec_cuda.h */
 struct device_queue;
@@ -37,7 +38,8 @@ struct device_fold {
     void *out;
 };
 
-/* Calls that return int give 0 or a negative errno with words in err: -ENOMEM, -ENODEV (no driver, no GPU), -EIO. */
+/* Calls that return int give 0 or a negative errno with words in err: -ENOMEM, -ENODEV (no driver, no GPU), -EIO. Those
+ * that wait for what is queued do so for DEVICE_CALM_US at most: what a hung GPU may still touch is not freed then. */
 struct device_ops {
     const struct codec_cuda *codecs; /* calls of codecs take a queue's native stream; NULL: there are none */
 
@@ -64,7 +66,6 @@ struct device_ops {
     int (*fold)(struct device_queue *q, const struct device_fold *f, struct merr *err);
 
     int (*done)(struct device_queue *q, struct merr *err); /* 1: all that is queued has run; 0: not yet */
-    int (*wait)(struct device_queue *q, struct merr *err); /* until it has */
 
     /* A mark is reached once all that was queued before it has run. It may be set again, and any thread may look. */
     int (*mark_new)(struct device_queue *q, struct device_mark **ret, struct merr *err);
@@ -73,7 +74,7 @@ struct device_ops {
     /* What is queued on q from now on runs after all that m, of any queue of this GPU, now marks. */
     int (*follow)(struct device_queue *q, struct device_mark *m, struct merr *err);
     int (*reached)(struct device_mark *m, struct merr *err); /* 1, or 0: not yet */
-    int (*await)(struct device_mark *m, struct merr *err);   /* until it is */
+    int (*await)(struct device_mark *m, int64_t within_us, struct merr *err); /* until it is; -ETIMEDOUT: it was not */
 };
 
 #endif

@@ -11,18 +11,21 @@
 #include "compress/group.h"
 
 struct codec_cuda_report {
-    struct codec_outcome *outcome;
+    struct codec_outcome *outcome;   /* the GPU's */
+    struct codec_outcome *here;      /* pinned: what came of it at last, and a fresh one */
     uint64_t tag;
 };
 
-static const struct codec_outcome fresh = { .fault = CALL_NO_FAULT };
+enum { FETCHED, FRESH, HERE };
 
 static void report_free(struct codec_cuda_report *r)
 {
     int saved = errno;
 
-    if (r)
+    if (r) {
         (void)cudaFree(r->outcome);
+        (void)cudaFreeHost(r->here);
+    }
     free(r);
     errno = saved;
 }
@@ -30,17 +33,20 @@ static void report_free(struct codec_cuda_report *r)
 static int report_new(struct codec_cuda_report **ret, struct merr *err)
 {
     struct codec_cuda_report *r = calloc(1, sizeof(*r));
-    void *p = NULL;
+    void *there = NULL, *here = NULL;
     cudaError_t e;
 
     if (!r)
         return merr_set(err, -ENOMEM, "no memory for a report of codecs on the GPU");
-    e = cudaMalloc(&p, sizeof(fresh));
-    r->outcome = p;
+    e = cudaMalloc(&there, sizeof(*r->outcome));
     if (e == cudaSuccess)
-        e = cudaMemcpy(p, &fresh, sizeof(fresh), cudaMemcpyHostToDevice);
-    if (e == cudaSuccess) /* a copy may return before it has arrived */
-        e = cudaDeviceSynchronize();
+        e = cudaHostAlloc(&here, HERE * sizeof(*r->here), cudaHostAllocDefault);
+    r->outcome = there;
+    r->here = here;
+    if (e == cudaSuccess) {
+        r->here[FETCHED] = r->here[FRESH] = (struct codec_outcome){ .fault = CALL_NO_FAULT };
+        e = cudaMemcpy(there, &r->here[FRESH], sizeof(*r->here), cudaMemcpyHostToDevice);
+    }
     if (e != cudaSuccess) {
         report_free(r);
         return cuda_failed(err, (int)e, "cannot make a report of codecs on the GPU");
@@ -227,21 +233,23 @@ static int tell_fault(const struct codec_outcome *r, struct codec_cuda_fault *re
     return r->blocks > 1 ? merr_prefix(err, e, "block %zu of %zu", block, (size_t)r->blocks) : e;
 }
 
-static int collect(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
-                   struct merr *err)
+static int fetch(void *stream, struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_outcome host;
-    cudaError_t e = cudaMemcpyAsync(&host, r->outcome, sizeof(host), cudaMemcpyDeviceToHost, stream);
+    cudaError_t e = cudaMemcpyAsync(&r->here[FETCHED], r->outcome, sizeof(*r->here), cudaMemcpyDeviceToHost, stream);
 
     if (e == cudaSuccess)
-        e = cudaMemcpyAsync(r->outcome, &fresh, sizeof(fresh), cudaMemcpyHostToDevice, stream);
-    if (e == cudaSuccess)
-        e = cudaStreamSynchronize(stream);
-    if (e != cudaSuccess)
-        return cuda_failed(err, (int)e, "cannot read what the GPU's codecs report");
-    if (host.fault != CALL_NO_FAULT)
-        return tell_fault(&host, ret_fault, err);
-    *ret_flags |= host.flags;
+        e = cudaMemcpyAsync(r->outcome, &r->here[FRESH], sizeof(*r->here), cudaMemcpyHostToDevice, stream);
+    return e == cudaSuccess ? 0 : cuda_failed(err, (int)e, "cannot read what the GPU's codecs report");
+}
+
+static int collect(struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
+                   struct merr *err)
+{
+    const struct codec_outcome *o = &r->here[FETCHED];
+
+    if (o->fault != CALL_NO_FAULT)
+        return tell_fault(o, ret_fault, err);
+    *ret_flags |= o->flags;
     return 0;
 }
 
@@ -255,5 +263,6 @@ const struct codec_cuda codec_cuda_ops = {
     .decode_add = decode_add,
     .decode_reduce = decode_reduce,
     .decode_reduce_encode = decode_reduce_encode,
+    .fetch = fetch,
     .collect = collect,
 };

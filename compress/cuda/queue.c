@@ -6,6 +6,7 @@
 
 #include "compress/cuda/backend_int.h"
 #include "compress/cuda/queue.h"
+#include "compress/cuda/wait.h"
 
 struct device_queue {
     int ordinal;
@@ -24,16 +25,22 @@ static int enter(const struct device_queue *q, struct merr *err)
     return told(cudaSetDevice(q->ordinal), "choosing it", err);
 }
 
+/* Whether nothing runs any more that could touch memory; else the GPU hangs. */
+static bool calm(const struct device_queue *q)
+{
+    (void)cudaSetDevice(q->ordinal);
+    return wait_stream(q->stream, q->ordinal, DEVICE_CALM_US, NULL) != -ETIMEDOUT;
+}
+
 static void queue_close(struct device_queue *q)
 {
     int saved = errno;
 
     if (!q)
         return;
-    (void)cudaSetDevice(q->ordinal);
     if (q->stream) {
-        (void)cudaStreamSynchronize(q->stream);
-        (void)cudaStreamDestroy(q->stream);
+        (void)calm(q);
+        (void)cudaStreamDestroy(q->stream); /* which does not wait */
     }
     free(q);
     errno = saved;
@@ -119,11 +126,8 @@ static void queue_free(struct device_queue *q, enum device_memory kind, void *p)
 {
     int saved = errno;
 
-    if (p) {
-        (void)cudaSetDevice(q->ordinal);
-        (void)cudaStreamSynchronize(q->stream);
+    if (p && calm(q))
         (void)(kind == DEVICE_LOCAL ? cudaFree(p) : cudaFreeHost(p));
-    }
     errno = saved;
 }
 
@@ -140,9 +144,8 @@ static int queue_pin(struct device_queue *q, void *p, size_t bytes, struct merr 
 
 static void queue_unpin(struct device_queue *q, void *p)
 {
-    (void)cudaSetDevice(q->ordinal);
-    (void)cudaStreamSynchronize(q->stream);
-    (void)cudaHostUnregister(p);
+    if (calm(q))
+        (void)cudaHostUnregister(p);
 }
 
 static int queue_copy(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err)
@@ -172,29 +175,27 @@ static int queue_done(struct device_queue *q, struct merr *err)
     return e == cudaSuccess ? 1 : cuda_failed(err, (int)e, "the GPU failed");
 }
 
-static int queue_wait(struct device_queue *q, struct merr *err)
-{
-    return told(cudaStreamSynchronize(q->stream), "what was queued", err);
-}
-
 /* --- marks -------------------------------------------------------------------------------------------------------- */
 
-/* An event is one of the GPU that was current when it was made: device_mark is a cudaEvent_t. */
-static cudaEvent_t event_of(struct device_mark *m)
-{
-    return (cudaEvent_t)(void *)m;
-}
+struct device_mark { /* of the GPU that was current when its event was made */
+    cudaEvent_t event;
+    int ordinal;
+};
 
 static int queue_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
 {
-    cudaEvent_t event = NULL;
-    int r = enter(q, err);
+    struct device_mark *m = calloc(1, sizeof(*m));
+    int r = m ? enter(q, err) : merr_set(err, -ENOMEM, "no memory for a mark");
 
     if (r == 0)
-        r = told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "a mark", err);
-    if (r == 0)
-        *ret = (struct device_mark *)(void *)event;
-    return r;
+        r = told(cudaEventCreateWithFlags(&m->event, cudaEventDisableTiming), "a mark", err);
+    if (r < 0) {
+        free(m);
+        return r;
+    }
+    m->ordinal = q->ordinal;
+    *ret = m;
+    return 0;
 }
 
 static void queue_mark_free(struct device_mark *m)
@@ -202,7 +203,8 @@ static void queue_mark_free(struct device_mark *m)
     int saved = errno;
 
     if (m)
-        (void)cudaEventDestroy(event_of(m));
+        (void)cudaEventDestroy(m->event);
+    free(m);
     errno = saved;
 }
 
@@ -210,19 +212,19 @@ static int queue_mark(struct device_queue *q, struct device_mark *m, struct merr
 {
     int r = enter(q, err);
 
-    return r ? r : told(cudaEventRecord(event_of(m), q->stream), "a mark", err);
+    return r ? r : told(cudaEventRecord(m->event, q->stream), "a mark", err);
 }
 
 static int queue_follow(struct device_queue *q, struct device_mark *m, struct merr *err)
 {
     int r = enter(q, err);
 
-    return r ? r : told(cudaStreamWaitEvent(q->stream, event_of(m), cudaEventWaitDefault), "a wait for a mark", err);
+    return r ? r : told(cudaStreamWaitEvent(q->stream, m->event, cudaEventWaitDefault), "a wait for a mark", err);
 }
 
 static int queue_reached(struct device_mark *m, struct merr *err)
 {
-    cudaError_t e = cudaEventQuery(event_of(m));
+    cudaError_t e = cudaEventQuery(m->event);
 
     if (e == cudaErrorNotReady) {
         (void)cudaGetLastError();
@@ -231,9 +233,9 @@ static int queue_reached(struct device_mark *m, struct merr *err)
     return e == cudaSuccess ? 1 : cuda_failed(err, (int)e, "the GPU failed");
 }
 
-static int queue_await(struct device_mark *m, struct merr *err)
+static int queue_await(struct device_mark *m, int64_t within_us, struct merr *err)
 {
-    return told(cudaEventSynchronize(event_of(m)), "what was queued", err);
+    return wait_event(m->event, m->ordinal, within_us, err);
 }
 
 const struct device_ops device_cuda_ops = {
@@ -251,7 +253,6 @@ const struct device_ops device_cuda_ops = {
     .copy = queue_copy,
     .fold = queue_fold,
     .done = queue_done,
-    .wait = queue_wait,
     .mark_new = queue_mark_new,
     .mark_free = queue_mark_free,
     .mark = queue_mark,

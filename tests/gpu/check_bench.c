@@ -106,7 +106,9 @@ static void codecs(struct bench *b)
         by_bytes(b, what, decode, raw + block);
         (void)snprintf(what, sizeof(what), "reduce four of %s", codec_name(b->codec));
         by_bytes(b, what, reduce, raw + block); /* the four are one block: cached, its bytes count once */
-        must(b->g->collect(b->c->gpu->native_stream(b->c->s), b->report, &flags, NULL, &err), &err);
+        must(b->g->fetch(b->c->gpu->native_stream(b->c->s), b->report, &err), &err);
+        must(b->k->stream_sync(b->c->s, &err), &err);
+        must(b->g->collect(b->report, &flags, NULL, &err), &err);
     }
     b->g->report_free(b->report);
 }

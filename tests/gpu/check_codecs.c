@@ -82,8 +82,11 @@ static void same_report(struct bench *b, int want, uint32_t want_flags, const st
     struct merr err = { "" };
     uint32_t flags = 0;
     size_t block = 0;
-    int r = b->g->collect(b->queue, b->report, &flags, &fault, &err);
+    int r;
 
+    must(b->g->fetch(b->queue, b->report, &err), &err);
+    must(b->c->gpu->kernels->stream_sync(b->c->s, &err), &err);
+    r = b->g->collect(b->report, &flags, &fault, &err);
     (void)sscanf(err.text, "block %zu of", &block);
     if (r != 0 && (fault.tag != b->tag || fault.block != block))
         (void)snprintf(wrong, sizeof(wrong), "it blames block %zu of call %llu, not %zu of %llu", fault.block,

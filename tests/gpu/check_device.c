@@ -9,6 +9,7 @@
 
 #define MEMBERS 5
 #define COUNT ((size_t)1000) /* with a tail of a block */
+#define WITHIN_US 10000000
 
 /* Vectors of all members, side by side, in memory of the GPU: folded as one of them would. */
 static int fold(const struct device_ops *ops, struct device_queue *q, struct device_fold f, const char *in, size_t size,
@@ -38,11 +39,9 @@ static int fold(const struct device_ops *ops, struct device_queue *q, struct dev
     if (r == 0)
         r = ops->follow(q, mark, err);
     if (r == 0)
-        r = ops->await(mark, err);
+        r = ops->await(mark, WITHIN_US, err);
     if (r == 0 && ops->reached(mark, err) != 1)
         r = merr_set(err, -1, "a mark that was waited for is not reached");
-    if (r == 0)
-        r = ops->wait(q, err);
     ops->mark_free(mark);
     if (pinned)
         ops->unpin(q, (void *)(uintptr_t)in);

@@ -444,7 +444,14 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
     return may_fail(cudaErrorNoDevice);
 }
 
-cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
+/* FAKE_CUDA_HUNG: nothing is ever done. */
+cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t s)
+{
+    if (s == captured_stream && spoils_capture())
+        return cudaErrorStreamCaptureUnsupported;
+    return getenv("FAKE_CUDA_HUNG") ? cudaErrorNotReady : may_fail(cudaErrorLaunchFailure);
+}
+
 cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t s)
 {
     return s == captured_stream && spoils_capture() ? cudaErrorStreamCaptureUnsupported
@@ -461,7 +468,11 @@ cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
     return may_fail(cudaErrorLaunchFailure);
 }
 
-cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t)
+{
+    return getenv("FAKE_CUDA_HUNG") ? cudaErrorNotReady : may_fail(cudaErrorLaunchFailure);
+}
+
 cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
 
 /* FAKE_CUDA_GRAPHS=none: as a driver that captures nothing. */

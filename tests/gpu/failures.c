@@ -1,14 +1,17 @@
 /* Every call of the CUDA runtime that a short piece of work makes fails once, in turn: each time the work must end with
  * an error and words, or have been done nevertheless, and leave no memory, stream or event behind. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "compress/cuda_backend.h"
 #include "worker/kernels/kernels.h"
 
 #define CALLS_MAX 400
 #define N 300
+#define WITHIN_US 10000000
 
 static float numbers[N];
 
@@ -65,7 +68,11 @@ static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct co
         r = k->sum_squares(s, a, N, 100, squares, err);
     if (r == 0)
         r = gpu->codecs->encode(gpu->native_stream(s), c, NULL, CODEC_F32, a, 128, b, report, err);
-    return r ? r : gpu->codecs->collect(gpu->native_stream(s), report, &flags, NULL, err);
+    if (r == 0)
+        r = gpu->codecs->fetch(gpu->native_stream(s), report, err);
+    if (r == 0)
+        r = k->stream_sync(s, err);
+    return r ? r : gpu->codecs->collect(report, &flags, NULL, err);
 }
 
 static _Alignas(4096) char page[4096];
@@ -99,9 +106,7 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
     if (r == 0)
         ops->unpin(q, page);
     if (r == 0)
-        r = ops->await(mark, err);
-    if (r == 0)
-        r = ops->wait(q, err);
+        r = ops->await(mark, WITHIN_US, err);
     if (r == 0 && (ops->done(q, err) < 0 || ops->reached(mark, err) < 0))
         r = -1;
     ops->mark_free(mark);
@@ -136,6 +141,29 @@ static int once(const struct cuda_backend *gpu, struct merr *err)
     return r;
 }
 
+/* A GPU that never ends its work. */
+static int hung(const struct device_ops *ops, struct merr *err)
+{
+    struct device_mark *mark = NULL;
+    struct device_queue *q;
+    int r = ops->open(0, &q, err);
+
+    if (r)
+        return r;
+    r = ops->mark_new(q, &mark, err);
+    if (r == 0)
+        r = ops->mark(q, mark, err);
+    (void)setenv("FAKE_CUDA_HUNG", "1", 1);
+    if (r == 0)
+        r = ops->await(mark, 20000, err);
+    if (r == -ETIMEDOUT && (ops->done(q, err) != 0 || ops->reached(mark, err) != 0))
+        r = merr_set(err, -EIO, "what hangs is said to be done");
+    (void)unsetenv("FAKE_CUDA_HUNG");
+    ops->mark_free(mark);
+    ops->close(q);
+    return r;
+}
+
 static int fault(int n, const char *what, const char *words)
 {
     (void)printf("with call %d failing: %s %s\n", n, what, words);
@@ -156,6 +184,8 @@ int main(void)
         return fault(0, "the library is not the emulated one", "");
     if (once(gpu, &err))
         return fault(0, "the work itself fails:", err.text);
+    if (hung(gpu->kernels->device, &err) != -ETIMEDOUT || !strstr(err.text, "GPU 0 did not end"))
+        return fault(0, "a GPU that hangs is waited for:", err.text);
     for (n = 1; n <= CALLS_MAX; n++) {
         char number[16];
         int r;

@@ -239,7 +239,8 @@ static int coded(struct comm_group *g)
         if (flight_aborted(w->flight))
             return world_fail(w, -ECANCELED, "told to give up while the GPU of rank %d codes '%s'", w->rank, g->name);
         if (clock_mono_us() >= deadline_us)
-            return world_fail(w, -ETIMEDOUT, "the GPU of rank %d did not code '%s' for %lld ms", w->rank, g->name,
+            return world_fail(w, -ETIMEDOUT, "GPU %d of rank %d did not end coding in call %llu of '%s' for %lld ms: "
+                              "is it hung?", w->gpu.ordinal, w->rank, (unsigned long long)g->seq, g->name,
                               (long long)(w->timeout_us / 1000));
     }
     TRY(r < 0 ? told(g, r, &why) : 0);
@@ -263,11 +264,13 @@ static void calm(const struct comm_world *w)
 /* What the GPU says of all calls of codecs so far. -EBADMSG: a block was bad; the world has not failed. */
 static int collect(struct comm_group *g, uint32_t *flags, struct codec_cuda_fault *f, struct merr *why)
 {
+    const struct codec_cuda *codecs = g->world->gpu.ops->codecs;
     const struct coded_gpu *c = g->world->gpu.coded;
-    int r = coded(g);
+    int r = codecs->fetch(c->stream, c->report, why);
 
-    if (r == 0)
-        r = g->world->gpu.ops->codecs->collect(c->stream, c->report, flags, f, why);
+    TRY(told(g, r, why));
+    TRY(coded(g));
+    r = codecs->collect(c->report, flags, f, why);
     return r == -EBADMSG ? r : told(g, r, why);
 }
 

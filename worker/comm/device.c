@@ -150,9 +150,14 @@ int device_enter(struct comm_group *g, uint32_t step, bool held, bool worth)
 
 /* --- calls -------------------------------------------------------------------------------------- */
 
+/* What the communicator has started is ended, too: no buffer is read or written after. */
 static int failed(struct comm_group *g, int r, const struct merr *why)
 {
-    return r < 0 ? world_fail(g->world, r, "'%s': %.900s", g->name, why->text) : 0;
+    if (r == 0)
+        return 0;
+    r = world_fail(g->world, r, "'%s': %.900s", g->name, why->text);
+    device_group_free(g);
+    return r;
 }
 
 int device_stage(struct comm_group *g, char **ret)

@@ -23,6 +23,8 @@ static struct {
     size_t bytes;
     int late_ms;       /* each piece of work */
     atomic_int fail;   /* the n-th copy from now on fails; 0: none */
+    atomic_bool hung;  /* nothing is done any more; deadlines pass at once */
+    atomic_int copies; /* asked for so far */
     atomic_int pinned, marks, queues;
 } gpu;
 
@@ -70,10 +72,10 @@ static void *gpu_run(void *arg)
         (void)pthread_mutex_unlock(&q->lock);
         if (gpu.late_ms)
             (void)poll(NULL, 0, gpu.late_ms);
-        if (w->bytes)
+        if (w->bytes && !atomic_load(&gpu.hung))
             memcpy(gpu_real(w->dst), gpu_real(w->src), w->bytes);
         (void)pthread_mutex_lock(&q->lock);
-        if (w->mark)
+        if (w->mark && !atomic_load(&gpu.hung))
             atomic_store(&w->mark->reached, true);
         q->first = (q->first + 1) % GPU_WORK;
         q->n--;
@@ -149,6 +151,7 @@ static void gpu_queue(struct device_queue *q, struct work w)
 
 static int gpu_copy(struct device_queue *q, void *dst, const void *src, size_t bytes, struct merr *err)
 {
+    atomic_fetch_add(&gpu.copies, 1);
     if (atomic_load(&gpu.fail) && atomic_fetch_sub(&gpu.fail, 1) == 1)
         return merr_set(err, -EIO, "a copy failed on the GPU");
     gpu_queue(q, (struct work){.dst = dst, .src = src, .bytes = bytes});
@@ -186,14 +189,14 @@ static int gpu_reached(struct device_mark *m, struct merr *err)
     return atomic_load(&m->reached);
 }
 
-static int gpu_await(struct device_mark *m, struct merr *err)
+static int gpu_await(struct device_mark *m, int64_t within_us, struct merr *err)
 {
-    (void)err;
     (void)pthread_mutex_lock(&m->queue->lock);
-    while (!atomic_load(&m->reached))
+    while (!atomic_load(&gpu.hung) && !atomic_load(&m->reached))
         (void)pthread_cond_wait(&m->queue->changed, &m->queue->lock);
     (void)pthread_mutex_unlock(&m->queue->lock);
-    return 0;
+    return atomic_load(&m->reached) ? 0 : merr_set(err, -ETIMEDOUT, "the fake GPU did not end within %lld s",
+                                                   (long long)(within_us / 1000000));
 }
 
 static const struct device_ops fake_gpu = {.open = gpu_open, .close = gpu_close, .holds = gpu_holds, .pin = gpu_pin,

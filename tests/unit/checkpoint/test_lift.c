@@ -62,6 +62,7 @@ static int tear_down(void **state)
     free(j->host);
     free(j);
     gpu.late_ms = 0;
+    atomic_store(&gpu.hung, false);
     return 0;
 }
 
@@ -194,6 +195,27 @@ static void a_copy_that_fails_ends_the_attempt_with_words_and_opens_the_gate(voi
     expect_saved(j, 1);
 }
 
+/* What hangs may write yet, when it has been given up: nothing may begin after it. */
+static void a_gpu_that_hangs_ends_this_attempt_and_all_to_come(void **state)
+{
+    struct job *j = *state;
+    int copies = 0;
+
+    open_writer(j, "none", MCK_AUTO);
+    atomic_store(&gpu.hung, true);
+    for (uint64_t step = 1; step <= 2; step++) {
+        struct mck_done d;
+
+        begin(j, step, false);
+        update(j);
+        d = end(j);
+        assert_int_equal(d.code, -ETIMEDOUT);
+        assert_non_null(strstr(d.err.text, "a copy between the GPU and a checkpoint: the fake GPU did not end within"));
+        assert_true(step == 1 || atomic_load(&gpu.copies) == copies);
+        copies = atomic_load(&gpu.copies);
+    }
+}
+
 static void a_writer_may_end_in_the_middle(void **state)
 {
     struct job *j = *state;
@@ -214,6 +236,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_at_once_and_one_that_is_waited_for_hold_what_was_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_copy_that_fails_ends_the_attempt_with_words_and_opens_the_gate, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_gpu_that_hangs_ends_this_attempt_and_all_to_come, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_writer_may_end_in_the_middle, set_up, tear_down),
     };
 

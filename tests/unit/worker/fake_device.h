@@ -108,13 +108,6 @@ static int fake_done(struct device_queue *q, struct merr *err)
     return fake_turn(err) < 0 ? -EIO : !fake_device_stuck && clock_mono_us() >= fake_device_busy;
 }
 
-static int fake_wait(struct device_queue *q, struct merr *err)
-{
-    (void)q;
-    (void)err;
-    return 0;
-}
-
 static int fake_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
 {
     (void)q;
@@ -159,6 +152,7 @@ struct codec_cuda_report {
     int code; /* of the first call that failed, and what follows */
     struct codec_cuda_fault fault;
     struct merr why;
+    struct codec_cuda_report *fetched; /* as it was then */
 };
 
 static int fake_report_new(struct codec_cuda_report **ret, struct merr *err)
@@ -166,11 +160,14 @@ static int fake_report_new(struct codec_cuda_report **ret, struct merr *err)
     if (fake_turn(err) < 0)
         return -EIO;
     *ret = calloc(1, sizeof(**ret));
+    (*ret)->fetched = calloc(1, sizeof(**ret));
     return 0;
 }
 
 static void fake_report_free(struct codec_cuda_report *r)
 {
+    if (r)
+        free(r->fetched);
     free(r);
 }
 
@@ -269,34 +266,38 @@ static int fake_decode_reduce_encode(void *stream, const struct codec *c, const 
     return 0;
 }
 
-static int fake_collect(void *stream, struct codec_cuda_report *r, uint32_t *ret_flags,
-                        struct codec_cuda_fault *ret_fault, struct merr *err)
+static int fake_fetch(void *stream, struct codec_cuda_report *r, struct merr *err)
 {
-    int code = r->code;
-
     (void)stream;
     if (fake_turn(err) < 0)
         return -EIO;
-    *ret_flags |= r->flags;
-    *ret_fault = r->fault;
-    if (code < 0)
-        (void)merr_set(err, code, "%s", r->why.text);
-    *r = (struct codec_cuda_report){.tag = r->tag};
-    return code;
+    *r->fetched = *r;
+    *r = (struct codec_cuda_report){.tag = r->tag, .fetched = r->fetched};
+    return 0;
+}
+
+static int fake_collect(struct codec_cuda_report *r, uint32_t *ret_flags, struct codec_cuda_fault *ret_fault,
+                        struct merr *err)
+{
+    const struct codec_cuda_report *o = r->fetched;
+
+    *ret_flags |= o->flags;
+    *ret_fault = o->fault;
+    return o->code < 0 ? merr_set(err, o->code, "%s", o->why.text) : 0;
 }
 
 static const struct codec_cuda fake_codecs = {
     .report_new = fake_report_new, .report_free = fake_report_free, .report_tag = fake_report_tag,
     .encode = fake_encode, .encode_difference = fake_encode_difference, .decode = fake_decode,
     .decode_add = fake_decode_add, .decode_reduce = fake_decode_reduce,
-    .decode_reduce_encode = fake_decode_reduce_encode, .collect = fake_collect,
+    .decode_reduce_encode = fake_decode_reduce_encode, .fetch = fake_fetch, .collect = fake_collect,
 };
 
 static const struct device_ops fake_device = {.codecs = &fake_codecs,
                                               .open = fake_open, .close = fake_close, .id = fake_id,
                                               .native = fake_native, .holds = fake_holds, .alloc = fake_alloc,
                                               .free = fake_free, .copy = fake_copy, .fold = fake_fold,
-                                              .done = fake_done, .wait = fake_wait, .mark_new = fake_mark_new,
+                                              .done = fake_done, .mark_new = fake_mark_new,
                                               .mark_free = fake_mark_free, .mark = fake_mark, .follow = fake_follow,
                                               .reached = fake_reached};
 

@@ -428,7 +428,7 @@ static void run_fault(const struct fault *f, int exit_code[2])
 static void a_gpu_that_never_ends_its_work_ends_the_call(void **state)
 {
     static const struct fault fault[] = {
-        {.shared = true, .stuck = true, .words = "the GPU of rank 0 did not code 'tp' for 700 ms"},
+        {.shared = true, .stuck = true, .words = "GPU 0 of rank 0 did not end coding in call 1 of 'tp' for 700 ms"},
         {.stuck = true, .words = "did not work for 700 ms"},
     };
 

@@ -101,7 +101,7 @@ static int stuck_codec(struct team *t, struct comm_world *w)
     fake_device_stuck = true;
     r = probe_codec(g, named("r8"), &x, &c, &err);
     NEED(r == -ETIMEDOUT && c.bytes == 7);
-    NEED(strstr(err.text, "the GPU of rank") && strstr(err.text, "'tp'") && strstr(err.text, "300 ms"));
+    NEED(strstr(err.text, "GPU 0 of rank ") && strstr(err.text, " of 'tp' for 300 ms"));
     NEED(comm_barrier(g, NULL) == r); /* the world stays failed */
     return 0;
 }

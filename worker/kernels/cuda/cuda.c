@@ -21,11 +21,23 @@ static int done(int e, const char *what, struct merr *err)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
+static void mem_free(struct kern_stream *s, void *p)
+{
+    int saved = errno;
+
+    if (stream_calm(s) == 0) {
+        records_forget(s->records);
+        (void)cudaFree(p);
+    }
+    errno = saved;
+}
+
 static int mem_alloc(struct kern_stream *s, size_t bytes, void **ret, struct merr *err)
 {
     size_t free = 0, all = 0;
     void *p = NULL;
     cudaError_t e = cudaMemGetInfo(&free, &all);
+    int r;
 
     if (e == cudaSuccess && bytes > free) /* managed memory beyond it there is, but each kernel would fetch its pages */
         e = cudaErrorMemoryAllocation;
@@ -33,24 +45,16 @@ static int mem_alloc(struct kern_stream *s, size_t bytes, void **ret, struct mer
         e = cudaMallocManaged(&p, bytes > 0 ? bytes : 1, cudaMemAttachGlobal);
     if (e == cudaSuccess) /* by the GPU: there its pages will be */
         e = cudaMemsetAsync(p, 0, bytes > 0 ? bytes : 1, s->queue);
-    if (e == cudaSuccess)
-        e = cudaStreamSynchronize(s->queue);
     if (e != cudaSuccess) {
         (void)cudaFree(p);
         return cuda_failed(err, (int)e, "no %zu bytes of tensors on the GPU", bytes);
     }
-    *ret = p;
-    return 0;
-}
-
-static void mem_free(struct kern_stream *s, void *p)
-{
-    int saved = errno;
-
-    (void)cudaStreamSynchronize(s->queue);
-    records_forget(s->records);
-    (void)cudaFree(p);
-    errno = saved;
+    r = stream_sync(s, err);
+    if (r == 0)
+        *ret = p;
+    else
+        mem_free(s, p);
+    return r;
 }
 
 static bool is_host(const void *p)
@@ -65,14 +69,11 @@ static bool is_host(const void *p)
 
 static int copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err)
 {
-    cudaError_t e;
+    int r = bytes > 0 ? done((int)cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s->queue), "a copy", err) : 0;
 
-    if (bytes == 0)
-        return 0;
-    e = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, s->queue);
-    if (e == cudaSuccess && (is_host(dst) || is_host(src))) /* the caller may use the host's side at once */
-        e = cudaStreamSynchronize(s->queue);
-    return done((int)e, "a copy", err);
+    if (r == 0 && bytes > 0 && (is_host(dst) || is_host(src))) /* the caller may use the host's side at once */
+        r = stream_sync(s, err);
+    return r;
 }
 
 static int copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride,

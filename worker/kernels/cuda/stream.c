@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "compress/cuda/backend_int.h"
+#include "compress/cuda/wait.h"
 #include "worker/kernels/cuda/lt.h"
 #include "worker/kernels/cuda/record.h"
 
@@ -26,9 +27,12 @@ static size_t grown(size_t bytes)
 
 int stream_sync(struct kern_stream *s, struct merr *err)
 {
-    cudaError_t e = cudaStreamSynchronize(s->queue);
+    return wait_stream(s->queue, s->device, WAIT_KERNELS_US, err);
+}
 
-    return e == cudaSuccess ? 0 : cuda_failed(err, (int)e, "the GPU failed");
+int stream_calm(struct kern_stream *s)
+{
+    return wait_stream(s->queue, s->device, DEVICE_CALM_US, NULL) == -ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
@@ -43,7 +47,8 @@ int stream_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *er
         if (record_capturing(s->records))
             return merr_set(err, -EAGAIN, "calls with one key take more workspace than they did before");
         records_forget(s->records);
-        (void)cudaFreeAsync(s->work.p, s->queue);
+        if (s->work.p)
+            (void)cudaFreeAsync(s->work.p, s->queue);
         s->work = (struct room){ .p = NULL };
         e = cudaMallocAsync(&p, grown(bytes), s->queue);
         if (e != cudaSuccess)
@@ -116,17 +121,19 @@ static int ring_turn(struct kern_stream *s, size_t bytes, struct merr *err)
     struct upload_ring *g = &s->ring;
     size_t half = g->at / g->half_bytes, end = (half + 1) * g->half_bytes;
     cudaError_t e;
+    int r;
 
     assert(half < 2 && bytes < g->half_bytes);
     if (bytes < end - g->at) /* less: at itself stays in its half */
         return 0;
     e = cudaEventRecord(g->done[half], s->queue);
-    if (e == cudaSuccess)
-        e = cudaEventSynchronize(g->done[1 - half]); /* of the last time we left it; at once if never */
     if (e != cudaSuccess)
         return cuda_failed(err, (int)e, "the GPU failed while it took host arrays");
-    g->at = (1 - half) * g->half_bytes;
-    return 0;
+    /* of the last time we left it; at once if never */
+    r = wait_event(g->done[1 - half], s->device, WAIT_KERNELS_US, err);
+    if (r == 0)
+        g->at = (1 - half) * g->half_bytes;
+    return r;
 }
 
 int stream_upload(struct kern_stream *s, struct upload *v, int n, struct merr *err)
@@ -206,7 +213,8 @@ void stream_free(struct kern_stream *s)
 
     if (!s)
         return;
-    (void)cudaStreamSynchronize(s->queue);
+    if (stream_calm(s) < 0) /* what a hung GPU may touch yet ends with the process */
+        return;
     records_free(s->records);
     lt_free(s->lt);
     ring_clear(&s->ring);

@@ -63,5 +63,6 @@ int stream_counts(struct kern_stream *s, size_t bytes, void **ret, struct merr *
 int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err);
 void stream_free(struct kern_stream *s);
 int stream_sync(struct kern_stream *s, struct merr *err);
+int stream_calm(struct kern_stream *s); /* before memory is freed: -ETIMEDOUT: the GPU hangs and may use it yet */
 
 #endif
