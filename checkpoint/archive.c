@@ -104,7 +104,7 @@ static int exchange(const struct archiver *a, const struct mck *c, const char *t
         return merr_set(err, -ENOENT, "'%s' was removed while it was archived", c->path);
     if (renameat2(AT_FDCWD, temp, AT_FDCWD, c->path, RENAME_EXCHANGE))
         return merr_errno(err, -errno, "cannot exchange '%s' and '%s'", temp, c->path);
-    return io_sync_dir(a->dir, err);
+    return 0;
 }
 
 /* 1: there was nothing to do. */
@@ -132,6 +132,8 @@ static int archive_step(struct archiver *a, uint64_t step, struct merr *err)
     if (!r)
         r = exchange(a, c, temp, err);
     mck_free(c);
+    if (!r && (r = io_sync_dir(a->dir, err)))
+        return r; /* the old one stays until it is known which of them has the name */
     (void)io_remove_tree(temp, NULL); /* the collector takes what this leaves */
     return r;
 }

@@ -90,10 +90,10 @@ static int make_file(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
     int flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, r = 0;
 
-    if (mkdir(a->folder, 0755) == 0)
-        r = io_sync_dir(w->cfg.dir, err);
-    else if (errno != EEXIST)
+    if (mkdir(a->folder, 0755) && errno != EEXIST)
         r = merr_errno(err, -errno, "cannot make '%s'", a->folder);
+    else if (w->cfg.rank == 0) /* whoever made it: one that died may have */
+        r = io_sync_dir(w->cfg.dir, err);
     if (r)
         return r;
     coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);

@@ -20,7 +20,7 @@ static bool is_read(const char *path, int *ret_fd)
 
     if (folder_join(path, "MANIFEST", manifest, NULL))
         return true;
-    *ret_fd = open(manifest, O_RDONLY | O_CLOEXEC);
+    *ret_fd = open(manifest, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     return *ret_fd >= 0 && flock(*ret_fd, LOCK_EX | LOCK_NB);
 }
 
@@ -50,6 +50,7 @@ int collect_trash(const char *dir, struct merr *err)
 {
     DIR *d = opendir(dir);
     char path[MCK_PATH_MAX];
+    bool synced = false;
     struct dirent *e;
     int r = 0;
 
@@ -60,7 +61,11 @@ int collect_trash(const char *dir, struct merr *err)
 
         if (!archive && strncmp(e->d_name, ".trash-", 7) != 0)
             continue;
-        r = folder_join(dir, e->d_name, path, err);
+        if (!synced) /* its name may be one that whoever gave it died before he made durable */
+            r = io_sync_dir(dir, err);
+        synced = true;
+        if (!r)
+            r = folder_join(dir, e->d_name, path, err);
         if (!r)
             r = archive ? folder_remove_dead(path, NULL) : io_remove_tree(path, err);
         if (archive && r == -EBUSY)

@@ -54,6 +54,34 @@ bool folder_parse_step(const char *name, uint64_t *ret_step)
     return !errno && !*end && !strcmp(again, name);
 }
 
+int folder_make(const char *dir, struct merr *err)
+{
+    char part[MCK_PATH_MAX];
+    size_t n = strlen(dir), all = n;
+    int r;
+
+    if (n >= sizeof(part))
+        return merr_set(err, -ENAMETOOLONG, "the path '%s' is too long", dir);
+    memcpy(part, dir, n + 1);
+    while (n && access(part, F_OK)) { /* to what is there already */
+        while (n && part[n - 1] != '/')
+            n--;
+        while (n > 1 && part[n - 1] == '/')
+            n--;
+        part[n] = '\0';
+    }
+    r = io_mkdirs(dir, 0755, err);
+    while (!r && n < all) { /* what was made has its name in the folder above */
+        memcpy(part, dir, n);
+        part[n] = '\0';
+        r = io_sync_dir(n ? part : ".", err);
+        n += strspn(dir + n, "/");
+        n += strcspn(dir + n, "/");
+        n += dir[n + strspn(dir + n, "/")] ? 0 : all - n; /* the last one has nothing in it yet */
+    }
+    return r;
+}
+
 static int lock_file(int fd, int how, struct merr *err)
 {
     int r = io_lock(fd, how, clock_mono_us() + LOCK_WAIT_US);

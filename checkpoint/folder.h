@@ -28,6 +28,9 @@ int folder_join(const char *path, const char *name, char out[MCK_PATH_MAX], stru
 /* Is name that of a step's folder? */
 bool folder_parse_step(const char *name, uint64_t *ret_step);
 
+/* Make dir and its missing parents, durable. An existing one is fine. */
+int folder_make(const char *dir, struct merr *err);
+
 /* Record a generation. -ESTALE when a newer one was here. */
 int folder_raise_generation(const char *dir, uint64_t generation, struct merr *err);
 

@@ -93,13 +93,13 @@ static int check_tensor_cover(const struct mck_index *ix, const struct mck_tenso
             have += s->sub_end - s->sub_begin;
     }
     (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, &want);
-    if (any_overlap(v, n, &a, &b))
-        r = merr_set(err, -EINVAL, "tensor '%.*s' (%s): rank %u and rank %u both store the same elements",
-                     (int)t->name_len, index_name(ix, t), role_name(t->role), v[a].rank, v[b].rank);
-    else if (have != want)
+    if (have < want)
         r = merr_set(err, -EINVAL, "tensor '%.*s' (%s): only %llu of its %llu elements are stored by any rank",
                      (int)t->name_len, index_name(ix, t), role_name(t->role), (unsigned long long)have,
                      (unsigned long long)want);
+    else if (any_overlap(v, n, &a, &b))
+        r = merr_set(err, -EINVAL, "tensor '%.*s' (%s): rank %u and rank %u both store the same elements",
+                     (int)t->name_len, index_name(ix, t), role_name(t->role), v[a].rank, v[b].rank);
     free(v);
     return r;
 }

@@ -1,7 +1,6 @@
 #include "checkpoint/part.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -79,31 +78,22 @@ uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtyp
     return whole;
 }
 
-static int read_at(int fd, const char *path, void *data, size_t len, uint64_t off, struct merr *err)
-{
-    int r = read_bytes(fd, data, len, off);
-
-    if (r == -EBADMSG)
-        return merr_set(err, r, "'%s' ends early", path);
-    return r ? merr_errno(err, r, "cannot read '%s'", path) : 0;
-}
-
 /* Open a data file and read its ends. */
 static int open_file(const char *path, int *ret_fd, struct mck_super *s, struct mck_footer *f, struct merr *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
+    int fd = read_open(path, err), r = 0;
     struct stat st;
 
     if (fd < 0)
-        return merr_errno(err, -errno, "cannot open '%s'", path);
+        return fd;
     if (fstat(fd, &st))
         r = merr_errno(err, -errno, "cannot read '%s'", path);
-    else if (!S_ISREG(st.st_mode) || st.st_size < (off_t)(sizeof(*s) + sizeof(*f)) || st.st_size % MCK_ALIGN)
+    else if (st.st_size < (off_t)(sizeof(*s) + sizeof(*f)) || st.st_size % MCK_ALIGN)
         r = merr_set(err, -EBADMSG, "'%s' has an impossible length of %lld bytes", path, (long long)st.st_size);
     if (!r)
-        r = read_at(fd, path, s, sizeof(*s), 0, err);
+        r = read_at(fd, path, 0, s, sizeof(*s), err);
     if (!r)
-        r = read_at(fd, path, f, sizeof(*f), (uint64_t)st.st_size - sizeof(*f), err);
+        r = read_at(fd, path, (uint64_t)st.st_size - sizeof(*f), f, sizeof(*f), err);
     if (!r && (memcmp(s->magic, MCK_MAGIC_SUPER, 8) != 0 || s->crc32c != hash_crc32c(0, s, sizeof(*s) - 4)))
         r = merr_set(err, -EBADMSG, "'%s': its super block is damaged", path);
     if (!r && (memcmp(f->magic, MCK_MAGIC_FOOTER, 8) != 0 || f->crc32c != hash_crc32c(0, f, sizeof(*f) - 4)))
@@ -151,7 +141,7 @@ int part_read(const char *path, struct mck_index *ret, struct merr *err)
         return merr_set(err, -EBADMSG, "'%s': its index lies outside the file", path);
     }
     data = malloc(f.index_len + 1);
-    r = data ? read_at(fd, path, data, f.index_len, f.index_off, err)
+    r = data ? read_at(fd, path, f.index_off, data, f.index_len, err)
              : merr_set(err, -ENOMEM, "no memory for the index of '%s'", path);
     io_close(&fd);
     if (!r && hash_xxh3(data, f.index_len) != f.index_xxh3)

@@ -84,19 +84,34 @@ int read_bytes(int fd, void *data, size_t len, uint64_t off)
     return 0;
 }
 
-int read_open_file(const struct mck *c, uint32_t f, struct merr *err)
+int read_at(int fd, const char *path, uint64_t off, void *data, size_t len, struct merr *err)
 {
-    const char *path = c->paths[c->source[f].path];
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int r = read_bytes(fd, data, len, off);
+
+    if (r == -EBADMSG)
+        return merr_set(err, r, "'%s' ends early", path);
+    return r ? merr_errno(err, r, "cannot read '%s'", path) : 0;
+}
+
+int read_open(const char *path, struct merr *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe in its place has nobody at the other end */
     struct stat st;
 
     if (fd < 0)
-        return merr_errno(err, errno == ENOENT ? -EBADMSG : -errno, "cannot open '%s'", path);
+        return merr_errno(err, -errno, "cannot open '%s'", path);
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
         io_close(&fd);
         return merr_set(err, -EBADMSG, "'%s' is no file", path);
     }
     return fd;
+}
+
+int read_open_file(const struct mck *c, uint32_t f, struct merr *err)
+{
+    int fd = read_open(c->paths[c->source[f].path], err);
+
+    return fd == -ENOENT ? -EBADMSG : fd;
 }
 
 void read_chunk_entry(const struct mck *c, uint32_t f, uint64_t i, struct mck_chunk *ret)
@@ -202,6 +217,8 @@ static int read_manifest(struct mck *c, const char *manifest, struct merr *err)
         r = merr_set(err, r, "cannot read '%s'", manifest);
     else if ((r = index_decode(data, (size_t)st.st_size, MCK_INDEX_MANIFEST, &c->ix, err)))
         r = merr_prefix(err, r, "'%s'", manifest);
+    else if ((r = index_check_cover(&c->ix, err)))
+        r = merr_prefix(err, r == -EINVAL ? -EBADMSG : r, "'%s'", manifest);
     free(data);
     return r;
 }

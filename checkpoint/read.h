@@ -47,8 +47,14 @@ void read_chunk_entry(const struct mck *c, uint32_t f, uint64_t i, struct mck_ch
 /* Open the data file of f for reading. Returns a descriptor or a negative errno with words. */
 int read_open_file(const struct mck *c, uint32_t f, struct merr *err);
 
+/* Open a file, and nothing else that has such a name, for reading. Returns a descriptor, -EBADMSG or -errno. */
+int read_open(const char *path, struct merr *err);
+
 /* len bytes at off. 0, -EBADMSG when the file ends, -errno. */
 int read_bytes(int fd, void *data, size_t len, uint64_t off);
+
+/* The same with words. */
+int read_at(int fd, const char *path, uint64_t off, void *data, size_t len, struct merr *err);
 
 /* A long call begins, of so many bytes; so many of them are done now, too. */
 void read_watch_begin(struct mck *c, uint64_t all);

@@ -207,7 +207,7 @@ static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const s
         return merr_set(err, -ENOMEM, "no memory or file descriptor for a checkpoint writer");
     r = plan_make(bufs, n, (uint32_t)cfg->rank, &w->plan, err);
     if (!r)
-        r = io_mkdirs(w->cfg.dir, 0755, err);
+        r = folder_make(w->cfg.dir, err);
     if (!r)
         r = folder_raise_generation(w->cfg.dir, cfg->generation, err);
     if (!r)

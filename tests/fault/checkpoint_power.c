@@ -1,10 +1,12 @@
 /* checkpoint_power - the power fails while checkpoints are written: what is on the disk then is a whole checkpoint, not
  * older than the last that was said to be saved
  *
- *   checkpoint_power DIR SEED CASES   saves some steps and archives them below DIR, an empty folder, then looks at so
- *                                     many of the states that a power loss on the way may leave (disk_log.h); prints
- *                                     how many of them hold a step later than what was said to be saved
+ *   checkpoint_power DIR SEED CASES   saves some steps in new folders, one of a step begun by a process that died,
+ *                                     and archives them below DIR, which is empty, then looks at so many of the states
+ *                                     that a power loss on the way may leave (disk_log.h); prints how many of them
+ *                                     hold a step later than what was said to be saved
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,16 +19,23 @@
 #include "tests/fault/disk_log.h"
 
 #define STEPS 4
+#define BEGUN 3 /* by a process that died when it had made the folder */
+#define FOLDER "/job/checkpoints"
 #define GO_ON_EVERY 100 /* cases in which saving goes on */
 
-static int save_some(const char *dir, struct merr *err)
+static int save_some(const char *root, struct merr *err)
 {
     struct mck_writer *w[MODEL_RANKS];
+    char dir[PATH_MAX], begun[PATH_MAX];
     int steps, r;
 
-    disk_log_begin(dir);
+    (void)snprintf(dir, sizeof(dir), "%.4000s" FOLDER, root);
+    (void)snprintf(begun, sizeof(begun), "%.4050s/step-%08d", dir, BEGUN);
+    disk_log_begin(root);
     r = model_open(dir, 1, "none", w, err);
     for (uint64_t step = 1; step <= STEPS && !r; step++) {
+        if (step == BEGUN && mkdir(begun, 0755))
+            return merr_errno(err, -errno, "cannot make '%s'", begun);
         r = model_write(w, step, err);
         disk_log_mark(step);
     }
@@ -56,13 +65,15 @@ static int go_on(const char *dir, uint64_t step, struct merr *err)
     return r < 0 || found == step ? r : merr_set(err, -1, "step %" PRIu64 " is not there after it was saved", step);
 }
 
-static int look(const char *dir, size_t at, uint64_t seed, bool goes_on, bool *ret_later, struct merr *err)
+static int look(const char *root, size_t at, uint64_t seed, bool goes_on, bool *ret_later, struct merr *err)
 {
     uint64_t said = disk_log_marked(at), found;
-    int r = io_mkdirs(dir, 0755, err);
+    int r = io_mkdirs(root, 0755, err);
+    char dir[PATH_MAX];
 
+    (void)snprintf(dir, sizeof(dir), "%.4000s" FOLDER, root);
     if (!r)
-        r = disk_log_replay(at, seed, dir, err);
+        r = disk_log_replay(at, seed, root, err);
     if (!r)
         r = model_check(dir, &found, err);
     if (r >= 0)
@@ -72,7 +83,7 @@ static int look(const char *dir, size_t at, uint64_t seed, bool goes_on, bool *r
     if (!r && goes_on)
         r = go_on(dir, found + 1, err);
     *ret_later = !r && found > said;
-    return r < 0 ? r : io_remove_tree(dir, err);
+    return r < 0 ? r : io_remove_tree(root, err);
 }
 
 static int run(const char *dir, uint64_t seed, uint64_t cases, struct merr *err)

@@ -117,7 +117,7 @@ static void move_chunk(struct fetch *f, size_t i, char *slot, bool out)
             *f->own = merr_errno(f->why, -errno, "cannot open '%s'", path);
     }
     if (*f->own == 0)
-        *f->own = out ? stream_read_at(f->fd[file], path, e->file_off, slot, e->stored_len, f->why)
+        *f->own = out ? read_at(f->fd[file], path, e->file_off, slot, e->stored_len, f->why)
                       : stream_write_at(f->fd[file], path, e->file_off, slot, e->stored_len, f->why);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "checkpoint/read.h"
 
 struct file {
     int fd;
@@ -25,20 +26,6 @@ struct stream {
 void stream_path(const char *folder, uint32_t rank, const char *suffix, char ret[STREAM_PATH_MAX])
 {
     (void)snprintf(ret, STREAM_PATH_MAX, "%.4000s/rank-%05u.mck%s", folder, rank, suffix);
-}
-
-int stream_read_at(int fd, const char *path, uint64_t at, void *data, size_t len, struct merr *err)
-{
-    for (size_t done = 0; done < len;) {
-        ssize_t n = pread(fd, (char *)data + done, len - done, (off_t)(at + done));
-
-        if (n < 0 && errno != EINTR)
-            return merr_errno(err, -errno, "cannot read '%s'", path);
-        if (n == 0)
-            return merr_set(err, -EBADMSG, "'%s' ends early", path);
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
 }
 
 int stream_write_at(int fd, const char *path, uint64_t at, const void *data, size_t len, struct merr *err)
@@ -112,7 +99,7 @@ int stream_read(struct stream *s, uint64_t at, void *data, size_t len, struct me
         int r = 0;
 
         if (from < to)
-            r = stream_read_at(s->file[i].fd, s->folder, from - s->file[i].from, (char *)data + (from - at), to - from,
+            r = read_at(s->file[i].fd, s->folder, from - s->file[i].from, (char *)data + (from - at), to - from,
                                err);
         if (r != 0)
             return r;

@@ -246,6 +246,50 @@ static void hostile_sizes_in_a_sealed_manifest_are_refused(void **state)
     assert_true(is_sound(10, words, sizeof(words)));
 }
 
+static void a_sealed_manifest_that_moves_a_shard_onto_another_is_refused(void **state)
+{
+    static const uint64_t rows[] = {0, 1, 349};
+    char words[1024];
+
+    (void)state;
+    save_two(1, 10, "none");
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct buf b = read_whole(in_step(10, "MANIFEST")), was = read_whole(in_step(10, "MANIFEST"));
+        struct mck_shard *s = (struct mck_shard *)(b.data + section(&b, MCK_SHARDS)->off);
+
+        assert_int_equal(s[1].off[0], 350); /* as many elements are stored as there are, but some of them twice */
+        s[1].off[0] = rows[i];
+        seal(&b);
+        put(in_step(10, "MANIFEST"), b.data, b.len);
+        assert_false(is_sound(10, words, sizeof(words)));
+        assert_non_null(strstr(words, "both store the same elements"));
+        load_gives_no_other_bytes(10);
+        put(in_step(10, "MANIFEST"), was.data, was.len);
+        buf_clear(&b);
+        buf_clear(&was);
+    }
+}
+
+static void a_pipe_in_the_place_of_a_file_is_refused_at_once(void **state)
+{
+    static const char *const names[] = {"rank-00000.mck", "MANIFEST"};
+    struct merr err = {.text = ""};
+    char words[1024];
+    uint64_t step;
+
+    (void)state;
+    save_two(1, 10, "none");
+    (void)alarm(20); /* would wait for somebody to write for ever */
+    for (size_t i = 0; i < COUNT(names); i++) {
+        assert_int_equal(unlink(in_step(10, names[i])), 0);
+        assert_int_equal(mkfifo(in_step(10, names[i]), 0600), 0);
+        assert_false(is_sound(10, words, sizeof(words)));
+        assert_int_equal(mck_latest(dir, &step, NULL, &err), 0);
+        assert_int_equal(mck_collect(dir, 2, 0, &err), 0);
+    }
+    (void)alarm(0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, tear_down_two)
 
 int main(void)
@@ -256,6 +300,8 @@ int main(void)
         T(a_folder_of_another_step_is_refused),
         T(a_missing_file_is_named_with_what_it_held),
         T(hostile_sizes_in_a_sealed_manifest_are_refused),
+        T(a_sealed_manifest_that_moves_a_shard_onto_another_is_refused),
+        T(a_pipe_in_the_place_of_a_file_is_refused_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
