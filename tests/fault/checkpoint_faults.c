@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -15,9 +16,12 @@
 
 #define LARGE 65536 /* bytes: more than what describes a file */
 
-static atomic_int left, slow_ms, fixed, plain, syncs, direct, cached;
+static atomic_int left, fixed, plain, syncs, direct, cached;
 static atomic_bool hit, no_direct;
 static int with; /* set before the threads start */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards held */
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static bool held;
 
 void faults_arm(int n, int error)
 {
@@ -26,9 +30,20 @@ void faults_arm(int n, int error)
     atomic_store(&left, n);
 }
 
-void faults_slow(int ms)
+void faults_hold(bool hold)
 {
-    atomic_store(&slow_ms, ms);
+    (void)pthread_mutex_lock(&lock);
+    held = hold;
+    (void)pthread_cond_broadcast(&released);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void wait_released(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    while (held)
+        (void)pthread_cond_wait(&released, &lock);
+    (void)pthread_mutex_unlock(&lock);
 }
 
 void faults_no_direct(void)
@@ -105,8 +120,7 @@ ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t at)
 {
     if (fails(true))
         return -1;
-    if (atomic_load(&slow_ms))
-        (void)__real_poll(NULL, 0, atomic_load(&slow_ms));
+    wait_released();
     return __real_pwrite(fd, p, n, at);
 }
 

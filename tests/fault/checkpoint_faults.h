@@ -10,8 +10,8 @@
  * disk fails with error, once. */
 void faults_arm(int n, int error);
 
-/* From now on each write of a file takes at least ms. */
-void faults_slow(int ms);
+/* Whether files' writes wait from now on, until they need not any more. */
+void faults_hold(bool hold);
 
 /* From now on a file opened with O_DIRECT is made, but not opened, as on tmpfs before Linux 6.6. */
 void faults_no_direct(void);

@@ -184,7 +184,7 @@ static int slow(const char *dir, struct merr *err)
 
     if (r)
         return r;
-    faults_slow(100);
+    faults_hold(true);
     model_fill(1);
     for (step = 1; step <= 6 && !r; step++) {
         for (int k = 0; k < MODEL_RANKS && !r; k++) {
@@ -192,9 +192,10 @@ static int slow(const char *dir, struct merr *err)
             if (r == -EBUSY)
                 refused++, r = 0;
         }
-        for (int k = 0; k < MODEL_RANKS && !r; k++)
-            r = mck_gate(w[k], -1, err);
     }
+    faults_hold(false);
+    for (int k = 0; k < MODEL_RANKS && !r; k++)
+        r = mck_gate(w[k], -1, err);
     for (int k = MODEL_RANKS; k-- > 0 && !r;)
         r = mck_drain(w[k], clock_mono_us() + 30000000, err);
     while (mck_next_done(w[0], &done))
