@@ -63,7 +63,7 @@ void agents_touch(struct core *c, const char *node)
 
     if (n)
         n->version++;
-    c->poke = true;
+    agents_wake_node(c, node);
 }
 
 /* --- what is known of a node ------------------------------------------------------------------------- */
@@ -637,7 +637,7 @@ void agents_register(struct core *c, struct call *call)
     lose_vanished(c, n, vanishing, n_vanishing);
     json_decref(stale);
     json_decref(forget);
-    n->version++;
+    agents_touch(c, name);
     c->schedule_wanted = true;
     call_answer_new(call, 200,
                     json_pack("{s:i, s:i, s:I}", "heartbeat_s", HEARTBEAT_S, "lost_after_s", c->cfg.lost_after_s,

@@ -244,6 +244,7 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
     c->by_state[was]--;
     c->by_state[e->job.state]++;
     follow_run(c, e, was_live, was_generation);
+    agents_wake_job(c, e->job.id); /* its run may be over */
     if (e->job.live)
         core_touch(c, &e->job);
     if (job_ended(e->job.state))
@@ -411,7 +412,7 @@ static void tick(struct core *c, int64_t now)
         classes_keep(c);
         c->speeds_kept_us = now;
     }
-    c->poke = true; /* deadlines of long-polls */
+    waiters_wake_due(c->waiters, now);
 }
 
 static void refuse_all(struct call *list)
@@ -447,9 +448,7 @@ static void *serve(void *arg)
         deliver(c, durable);
         if (durable) {
             events_publish(c);
-            if (c->poke)
-                agents_answer_waiters(c, false);
-            c->poke = false;
+            agents_answer_waiters(c, false);
         }
     }
     queue_close(&c->queue);
@@ -630,7 +629,7 @@ void core_free(struct core *c)
     free(c->projects);
     free(c->table);
     free(c->order);
-    free(c->waiters);
+    waiters_free(c->waiters);
     free(c->followers);
     free(c->out);
     free(c);
@@ -673,8 +672,9 @@ int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *st
     queue_init(&c->queue, CORE_QUEUE_MAX);
     c->table = calloc(c->n_buckets, sizeof(struct entry *));
     c->nodes = calloc(CORE_NODES_MAX, sizeof(struct node *));
+    c->waiters = polls_new();
     (void)snprintf(spool, sizeof(spool), "%s/spool", cfg->state_dir);
-    r = c->table && c->nodes ? load_all(c, err) : merr_set(err, -ENOMEM, "out of memory");
+    r = c->table && c->nodes && c->waiters ? load_all(c, err) : merr_set(err, -ENOMEM, "out of memory");
     if (r == 0)
         r = files_start(spool, c, &c->files, err);
     if (r == 0) {

@@ -28,6 +28,7 @@
 #include "server/redis.h"
 #include "server/stats.h"
 #include "server/store.h"
+#include "server/waiters.h"
 
 #define CORE_QUEUE_MAX 16384
 #define CORE_TURN_MAX 1024
@@ -191,17 +192,6 @@ struct removed { /* an agent whose node was removed: it is to end */
     int64_t wall_us; /* when it was */
 };
 
-enum waiter_kind { WAIT_ASSIGNMENTS, WAIT_RENDEZVOUS };
-
-struct waiter { /* a long-poll */
-    struct call *call;
-    enum waiter_kind kind;
-    int64_t deadline_us;
-    char node[JOB_NODE_MAX];
-    uint64_t version, job, since;
-    uint32_t generation;
-};
-
 struct follower { /* a stream */
     struct http_stream *stream;
     uint64_t job; /* 0: all */
@@ -275,8 +265,7 @@ struct core {
     bool plans_stale;     /* jobs that wait may have been planned for other sites */
     size_t rendezvous_bytes;
 
-    struct waiter *waiters;
-    size_t n_waiters, waiters_cap;
+    struct waiters *waiters; /* long-polls (polls.c) */
     struct follower *followers;
     size_t n_followers, followers_cap;
     struct published *out;
@@ -288,7 +277,6 @@ struct core {
 
     bool handed; /* the call that runs was handed on: it is no longer ours */
     bool schedule_wanted;
-    bool poke; /* a waiter's condition may have changed */
     int64_t next_round_us, next_tick_us, renewed_us;
     int64_t waited_us; /* queue wait of the newest started job */
 };
@@ -423,7 +411,10 @@ void stragglers_metrics(const struct core *c, struct buf *b);
 void agents_assignments(struct core *c, struct call *call);
 void agents_key_put(struct core *c, struct call *call);
 void agents_keys(struct core *c, struct call *call);
-void agents_answer_waiters(struct core *c, bool all);
+struct waiters *polls_new(void); /* for the core; NULL: no memory */
+void agents_wake_node(struct core *c, const char *node); /* what its long-poll waits for may be there */
+void agents_wake_job(struct core *c, uint64_t job);      /* what those for its rendezvous keys wait for may be */
+void agents_answer_waiters(struct core *c, bool stopping); /* those that need not wait any more */
 void agents_drop_keys(struct core *c, struct entry *e);
 
 /* nodes.c */

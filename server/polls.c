@@ -5,6 +5,7 @@
 
 #include "api/spec_plan.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "server/core.h"
 
 #define WAIT_MAX_S 60
@@ -96,80 +97,114 @@ static json_t *keys_json(const struct core *c, const struct entry *e, uint64_t s
     return json_pack("{s:I, s:o}", "next", (json_int_t)(base + i), "keys", keys);
 }
 
-/* Answer a waiter that need not wait. False: it goes on waiting. */
-static bool answer(struct core *c, struct waiter *w, bool now)
+enum poll_kind { POLL_ASSIGNMENTS, POLL_RENDEZVOUS };
+
+struct poll {
+    struct call *call;
+    enum poll_kind kind;
+    char node[JOB_NODE_MAX];
+    uint64_t version, job, since;
+    uint32_t generation;
+};
+
+struct waiters *polls_new(void)
 {
-    struct node *n = agents_find(c, w->node);
+    return waiters_new(CORE_WAITERS_MAX, sizeof(struct poll));
+}
+
+/* Nodes and jobs as things to wait for. That two are taken for one costs a look, no more. */
+static uint64_t node_thing(const char *node)
+{
+    return hash_xxh3(node, strlen(node));
+}
+
+static uint64_t job_thing(uint64_t job)
+{
+    return job;
+}
+
+void agents_wake_node(struct core *c, const char *node)
+{
+    waiters_wake(c->waiters, node_thing(node));
+}
+
+void agents_wake_job(struct core *c, uint64_t job)
+{
+    waiters_wake(c->waiters, job_thing(job));
+}
+
+/* Answer a poll that need not wait. False: it goes on waiting. */
+static bool answer(struct core *c, struct poll *p, bool now)
+{
+    struct node *n = agents_find(c, p->node);
     struct entry *e;
 
     if (!n || !n->registered) {
-        call_problem(w->call, 404, "unknown-node", "node '%s' is not registered with this server: register", w->node);
+        call_problem(p->call, 404, "unknown-node", "node '%s' is not registered with this server: register", p->node);
         return true;
     }
-    if (w->kind == WAIT_ASSIGNMENTS) {
-        if (n->version == w->version && !now)
+    if (p->kind == POLL_ASSIGNMENTS) {
+        if (n->version == p->version && !now)
             return false;
-        call_answer_new(w->call, 200, assignments_json(c, n));
+        call_answer_new(p->call, 200, assignments_json(c, n));
         return true;
     }
-    e = core_find(c, w->job);
-    if (!e || !e->job.live || e->job.generation != w->generation) {
-        call_problem(w->call, 409, "stale-generation", "generation %u of job 'j%llu' is over", w->generation,
-                     (unsigned long long)w->job);
+    e = core_find(c, p->job);
+    if (!e || !e->job.live || e->job.generation != p->generation) {
+        call_problem(p->call, 409, "stale-generation", "generation %u of job 'j%llu' is over", p->generation,
+                     (unsigned long long)p->job);
         return true;
     }
-    if (!now && w->since == keys_base(c) + e->n_keys)
+    if (!now && p->since == keys_base(c) + e->n_keys)
         return false;
-    call_answer_new(w->call, 200, keys_json(c, e, w->since));
+    call_answer_new(p->call, 200, keys_json(c, e, p->since));
     return true;
 }
 
-void agents_answer_waiters(struct core *c, bool all)
+struct answering {
+    struct core *core;
+    bool stopping;
+};
+
+static bool look(void *arg, void *own, bool due)
 {
-    int64_t now = clock_mono_us();
-    size_t kept = 0;
+    const struct answering *a = arg;
+    struct poll *p = own;
 
-    for (size_t i = 0; i < c->n_waiters; i++) {
-        struct waiter *w = &c->waiters[i];
-
-        if (all)
-            call_problem(w->call, 503, "stopping", "the server is stopping; ask again");
-        else if (!answer(c, w, now >= w->deadline_us)) {
-            c->waiters[kept++] = *w;
-            continue;
-        }
-        stats_answer(c->stats, w->call->status);
-        call_deliver(w->call);
-    }
-    c->n_waiters = kept;
+    if (a->stopping)
+        call_problem(p->call, 503, "stopping", "the server is stopping; ask again");
+    else if (!answer(a->core, p, due))
+        return false;
+    stats_answer(a->core->stats, p->call->status);
+    call_deliver(p->call);
+    return true;
 }
 
-static void wait_for(struct core *c, struct call *call, struct waiter w)
+void agents_answer_waiters(struct core *c, bool stopping)
+{
+    struct answering a = { .core = c, .stopping = stopping };
+
+    if (stopping)
+        waiters_wake_all(c->waiters);
+    waiters_take(c->waiters, clock_mono_us(), look, &a);
+}
+
+static void wait_for(struct core *c, struct call *call, struct poll p)
 {
     const char *node = http_param(call->req, 0), *wait = http_query(call->req, "wait");
     long s = wait ? strtol(wait, NULL, 10) : 0;
+    int64_t deadline_us = clock_mono_us() + (s < 0 ? 0 : s > WAIT_MAX_S ? WAIT_MAX_S : s) * 1000000LL;
+    int r;
 
-    if (c->n_waiters == CORE_WAITERS_MAX) {
+    p.call = call;
+    (void)snprintf(p.node, sizeof(p.node), "%s", node);
+    r = waiters_add(c->waiters, p.kind == POLL_ASSIGNMENTS ? node_thing(p.node) : job_thing(p.job), deadline_us, &p);
+    if (r == -ENOSPC)
         call_problem(call, 503, "busy", "%d long-polls are the most this server holds", CORE_WAITERS_MAX);
-        return;
-    }
-    if (c->n_waiters == c->waiters_cap) {
-        size_t cap = c->waiters_cap ? c->waiters_cap * 2 : 64;
-        struct waiter *grown = realloc(c->waiters, cap * sizeof(*grown));
-
-        if (!grown) {
-            call_problem(call, 503, "no-memory", "out of memory");
-            return;
-        }
-        c->waiters = grown;
-        c->waiters_cap = cap;
-    }
-    w.call = call;
-    w.deadline_us = clock_mono_us() + (s < 0 ? 0 : s > WAIT_MAX_S ? WAIT_MAX_S : s) * 1000000LL;
-    (void)snprintf(w.node, sizeof(w.node), "%s", node);
-    c->waiters[c->n_waiters++] = w;
-    c->handed = true;
-    c->poke = true; /* looked at once this turn is durable */
+    else if (r < 0)
+        call_problem(call, 503, "no-memory", "out of memory");
+    else
+        c->handed = true; /* looked at once this turn is durable */
 }
 
 static uint64_t query_u64(const struct call *call, const char *name)
@@ -185,7 +220,7 @@ void agents_assignments(struct core *c, struct call *call)
 
     if (n && n->registered)
         agents_see(c, n, clock_mono_us());
-    wait_for(c, call, (struct waiter){ .kind = WAIT_ASSIGNMENTS, .version = query_u64(call, "version") });
+    wait_for(c, call, (struct poll){ .kind = POLL_ASSIGNMENTS, .version = query_u64(call, "version") });
 }
 
 void agents_keys(struct core *c, struct call *call)
@@ -193,10 +228,10 @@ void agents_keys(struct core *c, struct call *call)
     const char *generation = http_param(call->req, 2);
 
     wait_for(c, call,
-             (struct waiter){ .kind = WAIT_RENDEZVOUS,
-                              .job = job_id_parse(http_param(call->req, 1)),
-                              .generation = (uint32_t)strtoul(generation ? generation : "", NULL, 10),
-                              .since = query_u64(call, "since") });
+             (struct poll){ .kind = POLL_RENDEZVOUS,
+                            .job = job_id_parse(http_param(call->req, 1)),
+                            .generation = (uint32_t)strtoul(generation ? generation : "", NULL, 10),
+                            .since = query_u64(call, "since") });
 }
 
 /* --- rendezvous -------------------------------------------------------------------------------------- */
@@ -238,7 +273,7 @@ static int add_key(struct core *c, struct entry *e, const char *key, const char 
     e->keys[e->n_keys++] = new;
     e->keys_bytes += bytes;
     c->rendezvous_bytes += bytes;
-    c->poke = true;
+    agents_wake_job(c, e->job.id);
     return 0;
 }
 

@@ -42,7 +42,7 @@ static void leave(struct core *c, struct node *n, const char *actor, const char 
     free(n);
     plans_sites_changed(c);
     c->schedule_wanted = true;
-    c->poke = true; /* its agent's long-poll is answered */
+    waiters_wake_all(c->waiters); /* its agent's long-polls are answered */
 }
 
 static struct removed *remember(struct core *c, const char *node, const char *incarnation, int64_t wall_us)

@@ -255,7 +255,7 @@ static void print_metrics(struct core *c, struct call *call)
                      "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
                      "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
                      "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n",
-                     c->n_followers, c->n_waiters);
+                     c->n_followers, waiters_count(c->waiters));
     (void)buf_printf(&b,
                      "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
