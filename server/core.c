@@ -472,7 +472,7 @@ void core_post(struct core *c, struct call *call)
 
 /* --- loading ----------------------------------------------------------------------------------------- */
 
-static int parse_job(redisReply *reply, struct job *ret, json_t **ret_doc, struct merr *err)
+static int parse_job(const redisReply *reply, struct job *ret, json_t **ret_doc, struct merr *err)
 {
     json_t *doc;
     int r;
@@ -506,8 +506,9 @@ int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec,
     return r;
 }
 
-static int load_entry(struct core *c, redisReply *reply, struct merr *err)
+static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr *err)
 {
+    struct core *c = arg;
     struct faults faults = { .n = 0 };
     struct job_spec *spec = NULL;
     json_t *doc = NULL;
@@ -515,6 +516,7 @@ static int load_entry(struct core *c, redisReply *reply, struct merr *err)
     struct job job;
     int r = parse_job(reply, &job, &doc, err);
 
+    (void)i;
     if (r < 0)
         return r == -ENOENT ? merr_set(err, -EIO, "the store lists a job that it does not have") : r;
     r = spec_from_json(doc, &spec, &faults);
@@ -571,15 +573,7 @@ static int load_jobs(struct core *c, struct merr *err)
     for (size_t at = 0; r == 0 && at < n; at += 256) {
         size_t some = n - at < 256 ? n - at : 256;
 
-        for (size_t i = 0; r == 0 && i < some; i++)
-            r = store_pipe(c->store, err, "HMGET muster:job:%llu rec spec v", (unsigned long long)ids[at + i]);
-        for (size_t i = 0; r == 0 && i < some; i++) {
-            redisReply *reply = store_pipe_reply(c->store, err);
-
-            r = reply ? load_entry(c, reply, err) : -EIO;
-            if (reply)
-                freeReplyObject(reply);
-        }
+        r = store_read_each(c->store, "HMGET muster:job:%llu rec spec v", ids + at, some, load_entry, c, err);
     }
     free(ids);
     return r;

@@ -239,10 +239,9 @@ static bool find_route(struct http_req *r)
         return false;
     }
     refuse(r, 405, "method-not-allowed", "'%s' takes %s, not %s", http_path(r), allow, r->method);
-    r->out_headers[0].name = strdup("Allow");
-    r->out_headers[0].value = strdup(allow);
-    if (r->out_headers[0].name && r->out_headers[0].value)
-        r->n_out_headers = 1;
+    pthread_mutex_lock(&r->lock);
+    http_set_header_locked(r, "Allow", allow);
+    pthread_mutex_unlock(&r->lock);
     return false;
 }
 

@@ -105,6 +105,9 @@ bool http_claim(struct http_req *r);
 /* Wake the connection of r if it sleeps. r->lock is held. */
 void http_wake(struct http_req *r);
 
+/* http_set_header with r->lock held. */
+void http_set_header_locked(struct http_req *r, const char *name, const char *value);
+
 /* Fill in a problem as r's answer; nothing is sent. */
 void http_fill_problem(struct http_req *r, int status, const char *code, const char *detail);
 

@@ -89,7 +89,7 @@ static void drop_header(struct http_req *r, size_t i)
     r->out_headers[i] = r->out_headers[--r->n_out_headers];
 }
 
-static void set_header_locked(struct http_req *r, const char *name, const char *value)
+void http_set_header_locked(struct http_req *r, const char *name, const char *value)
 {
     size_t i;
     char *copy_name, *copy_value;
@@ -118,7 +118,7 @@ void http_set_header(struct http_req *r, const char *name, const char *value)
 {
     pthread_mutex_lock(&r->lock);
     if (r->state == HTTP_HELD)
-        set_header_locked(r, name, value);
+        http_set_header_locked(r, name, value);
     pthread_mutex_unlock(&r->lock);
 }
 

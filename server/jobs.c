@@ -333,7 +333,7 @@ static bool passes(const struct filter *f, const struct job *j)
 
 struct ended_page { /* numbers and records of ended jobs below a number, newest first */
     uint64_t *ids;
-    struct job *jobs; /* id 0: cannot be read */
+    struct job *jobs; /* id 0: cannot be read, or was forgotten meanwhile; it is left out */
     size_t n;
 };
 
@@ -346,34 +346,32 @@ static void ended_clear(struct ended_page *p)
     *p = (struct ended_page){ 0 };
 }
 
+static int take_ended(void *arg, size_t i, const redisReply *reply, struct merr *err)
+{
+    struct ended_page *p = arg;
+    json_t *doc = reply->str ? json_loads(reply->str, 0, NULL) : NULL;
+    int r = doc ? job_from_record(doc, &p->jobs[i]) : 0;
+
+    json_decref(doc);
+    p->n = i + 1;
+    return r == -ENOMEM ? merr_set(err, r, "out of memory for the record of a job") : 0;
+}
+
 static int ended_load(struct core *c, uint64_t below, size_t most, struct ended_page *p, struct merr *err)
 {
     redisReply *list = store_read(c->store, err, "ZREVRANGEBYSCORE muster:jobs:ended (%llu -inf LIMIT 0 %llu",
                                   (unsigned long long)below, (unsigned long long)most);
-    int r = list ? 0 : -EIO;
-    size_t n = list ? list->elements : 0, sent = 0;
+    size_t n = list ? list->elements : 0;
+    int r;
 
+    if (!list)
+        return -EIO;
     *p = (struct ended_page){ .ids = calloc(n + 1, sizeof(*p->ids)), .jobs = calloc(n + 1, sizeof(*p->jobs)) };
-    if (!p->ids || !p->jobs)
-        r = merr_set(err, -ENOMEM, "out of memory");
-    for (; r == 0 && sent < n; sent++) {
-        p->ids[sent] = strtoull(list->element[sent]->str, NULL, 10);
-        r = store_pipe(c->store, err, "HGET muster:job:%llu rec", (unsigned long long)p->ids[sent]);
-    }
-    for (size_t i = 0; r == 0 && i < sent; i++) {
-        redisReply *reply = store_pipe_reply(c->store, err);
-        json_t *doc = reply && reply->str ? json_loads(reply->str, 0, NULL) : NULL;
-
-        r = reply ? 0 : -EIO;
-        if (doc)
-            (void)job_from_record(doc, &p->jobs[i]);
-        p->n = i + 1;
-        json_decref(doc);
-        if (reply)
-            freeReplyObject(reply);
-    }
-    if (list)
-        freeReplyObject(list);
+    for (size_t i = 0; p->ids && i < n; i++)
+        p->ids[i] = strtoull(list->element[i]->str, NULL, 10);
+    freeReplyObject(list);
+    r = p->ids && p->jobs ? store_read_each(c->store, "HGET muster:job:%llu rec", p->ids, n, take_ended, p, err)
+                          : merr_set(err, -ENOMEM, "out of memory");
     if (r < 0)
         ended_clear(p);
     return r;

@@ -220,33 +220,38 @@ redisReply *store_read(struct store *s, struct merr *err, const char *fmt, ...)
     }
 }
 
-int store_pipe(struct store *s, struct merr *err, const char *fmt, ...)
+/* Drop the connection with all that is queued or unread on it. */
+static void start_over(struct store *s)
+{
+    struct merr ignored;
+
+    (void)redis_connect(s->redis, clock_mono_us(), &ignored);
+}
+
+int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, size_t n, store_each_fn *fn, void *arg,
+                    struct merr *err)
 {
     redisContext *c = redis_context(s->redis);
-    va_list ap;
-    int r;
+    int r = 0;
 
     if (!c)
         return merr_set(err, -EIO, "the store is away; try again");
-    va_start(ap, fmt);
-    r = redisvAppendCommand(c, fmt, ap);
-    va_end(ap);
-    return r == REDIS_OK ? 0 : merr_set(err, -EIO, "cannot ask the store: %s", c->errstr);
-}
+    for (size_t i = 0; i < n; i++)
+        if (redisAppendCommand(c, fmt, (unsigned long long)numbers[i]) != REDIS_OK) {
+            start_over(s);
+            return merr_set(err, -ENOMEM, "out of memory for %zu reads of the store", n);
+        }
+    for (size_t i = 0; i < n; i++) {
+        void *reply = NULL;
 
-redisReply *store_pipe_reply(struct store *s, struct merr *err)
-{
-    redisContext *c = redis_context(s->redis);
-    void *reply = NULL;
-
-    if (!c || redisGetReply(c, &reply) != REDIS_OK || !reply) {
-        (void)merr_set(err, -EIO, "the store is away; try again");
-        struct merr ignored;
-
-        (void)redis_connect(s->redis, clock_mono_us(), &ignored);
-        return NULL;
+        if (redisGetReply(c, &reply) != REDIS_OK || !reply) {
+            start_over(s);
+            return merr_set(err, -EIO, "the store is away; try again");
+        }
+        r = r < 0 ? r : fn(arg, i, reply, err);
+        freeReplyObject(reply);
     }
-    return reply;
+    return r;
 }
 
 /* One attempt to lead. Returns the epoch, 0 when another leads, or a negative errno. */

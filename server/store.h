@@ -67,9 +67,14 @@ int store_commit(struct store *s, const _Atomic int *stop, struct merr *err);
 /* A read, answered even if it takes a reconnect, up to 30 s. NULL with words; else freeReplyObject(). */
 redisReply *store_read(struct store *s, struct merr *err, const char *fmt, ...);
 
-/* Several reads in one go: queue them, then take their replies in order. */
-int store_pipe(struct store *s, struct merr *err, const char *fmt, ...);
-redisReply *store_pipe_reply(struct store *s, struct merr *err);
+/* Take the i-th reply, which is only borrowed. Returns 0, or an error that store_read_each gives on. */
+typedef int store_each_fn(void *arg, size_t i, const redisReply *reply, struct merr *err);
+
+/* Read the same of many in one go: fmt has one %llu, for each of the numbers. fn is given their replies in their order,
+ * up to the first that it fails on. Returns 0, fn's error, -EIO (the store is away) or -ENOMEM; whatever it is, no
+ * reply is left for the next read to take for its own. */
+int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, size_t n, store_each_fn *fn, void *arg,
+                    struct merr *err);
 
 /* Renew the lease (every few seconds). Rides in the batch. */
 void store_renew(struct store *s);

@@ -14,13 +14,13 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/family.h"
 #include "api/spec.h"
 #include "base/clock.h"
 #include "base/io.h"
 
 #define UP_US 60000000   /* for the server and the agent to be ready */
 #define DOWN_US 45000000 /* for each of them to end by itself */
-#define FAMILY_MAX 4096  /* processes of a cluster that are looked after */
 
 static bool is_folder(const char *path)
 {
@@ -150,77 +150,12 @@ int local_sample(struct cli *c)
 
 /* --- processes ----------------------------------------------------------------------------------------- */
 
-struct process {
-    pid_t pid, parent;
-    unsigned long long start; /* with the pid, the process for good */
-};
-
-/* False when there is no such process, or only its remains. */
-static bool look_up(pid_t pid, struct process *ret)
-{
-    char path[64], state, *end;
-    struct buf b;
-    bool ok = false;
-
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    buf_init(&b, 4096);
-    if (io_read_file(path, &b, NULL) == 0 && (end = strrchr(buf_text(&b), ')'))) {
-        int parent;
-        unsigned long long start;
-
-        if (sscanf(end + 2, "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
-                   &parent, &start) == 3 && state != 'Z' && state != 'X') {
-            *ret = (struct process){.pid = pid, .parent = parent, .start = start};
-            ok = true;
-        }
-    }
-    buf_clear(&b);
-    return ok;
-}
-
-static bool alive(const struct process *p)
-{
-    struct process now;
-
-    return look_up(p->pid, &now) && now.start == p->start;
-}
-
-/* The processes in v and all that descend from them. Returns how many. */
-static size_t gather_family(struct process *v, size_t n)
-{
-    struct process *all = calloc(FAMILY_MAX, sizeof(*all));
-    size_t n_all = 0, before;
-    struct dirent *e;
-    DIR *d = opendir("/proc");
-
-    while (all && d && n_all < FAMILY_MAX && (e = readdir(d)))
-        if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
-            n_all += look_up((pid_t)strtol(e->d_name, NULL, 10), &all[n_all]);
-    if (d)
-        (void)closedir(d);
-    do {
-        before = n;
-        for (size_t i = 0; i < n_all; i++) {
-            bool child = false, known = false;
-
-            for (size_t k = 0; k < n; k++) {
-                child = child || all[i].parent == v[k].pid;
-                known = known || all[i].pid == v[k].pid;
-            }
-            if (child && !known && n < FAMILY_MAX)
-                v[n++] = all[i];
-        }
-    } while (n > before);
-    free(all);
-    return n;
-}
-
 /* Wait until it is gone; false at the deadline. */
 static bool wait_gone(const struct process *p, int64_t deadline_us)
 {
     IO_CLOSE_AUTO int fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 
-    while (alive(p)) {
+    while (family_alive(p)) {
         struct pollfd f = {.fd = fd, .events = POLLIN};
 
         if (clock_mono_us() >= deadline_us)
@@ -286,7 +221,7 @@ static void read_process(const json_t *o, struct process *p)
                           .start = (unsigned long long)json_integer_value(json_object_get(o, "start"))};
 
     p->pid = 0;
-    if (was.pid > 1 && alive(&was))
+    if (was.pid > 1 && family_alive(&was))
         *p = was;
 }
 
@@ -324,31 +259,43 @@ static int write_up(const struct cluster *u)
 /* End p (SIGTERM, at the deadline SIGKILL with its family). */
 static void end(const struct process *p)
 {
-    if (p->pid && alive(p) && kill(p->pid, SIGTERM) == 0 && !wait_gone(p, clock_mono_us() + DOWN_US))
+    if (p->pid && family_alive(p) && kill(p->pid, SIGTERM) == 0 && !wait_gone(p, clock_mono_us() + DOWN_US))
         (void)kill(p->pid, SIGKILL);
+}
+
+/* What they started should have ended with them. Returns how many would not end. */
+static size_t end_family(const struct family *f)
+{
+    int64_t deadline_us = clock_mono_us() + 2000000;
+    size_t left = 0;
+
+    for (size_t i = 0; i < f->n; i++)
+        if (!wait_gone(&f->v[i], deadline_us))
+            (void)kill(f->v[i].pid, SIGKILL);
+    deadline_us = clock_mono_us() + 5000000;
+    for (size_t i = 0; i < f->n; i++)
+        left += !wait_gone(&f->v[i], deadline_us);
+    return left;
 }
 
 static int take_down(struct cluster *u)
 {
-    struct process *family = calloc(FAMILY_MAX, sizeof(*family));
-    size_t n = 0, left = 0;
+    struct process first[2];
+    struct family family;
+    struct merr err;
+    size_t n = 0, left;
     char path[PATH_MAX];
 
-    if (!family)
-        return cli_fail(CLI_FAILED, "no memory");
     if (u->agent.pid)
-        family[n++] = u->agent;
+        first[n++] = u->agent;
     if (u->server.pid)
-        family[n++] = u->server;
-    n = gather_family(family, n);
+        first[n++] = u->server;
+    if (family_gather("/proc", first, n, &family, &err) < 0)
+        return cli_fail(CLI_FAILED, "%s; nothing was ended", err.text);
     end(&u->agent);
     end(&u->server);
-    for (size_t i = 0; i < n; i++) /* what they started should have ended with them */
-        if (!wait_gone(&family[i], clock_mono_us() + 2000000)) {
-            (void)kill(family[i].pid, SIGKILL);
-            left += !wait_gone(&family[i], clock_mono_us() + 5000000);
-        }
-    free(family);
+    left = end_family(&family);
+    family_clear(&family);
     if (left)
         return cli_fail(CLI_FAILED, "%zu processes would not end; see `ps`", left);
     (void)snprintf(path, sizeof(path), "%s/up.json", u->state);
@@ -397,7 +344,7 @@ static int wait_for(struct cluster *u, struct process *p, const char *log,
     while (!check(u, k)) {
         int status;
 
-        if (waitpid(p->pid, &status, WNOHANG) == p->pid || !alive(p) || clock_mono_us() > deadline) {
+        if (waitpid(p->pid, &status, WNOHANG) == p->pid || !family_alive(p) || clock_mono_us() > deadline) {
             show_log(u, log);
             return cli_fail(CLI_FAILED, "the cluster did not come up; '%s/%s' says why", u->state, log);
         }
@@ -443,7 +390,7 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
 
     (void)snprintf(log, sizeof(log), "%s/musterd.log", u->state);
     u->server.pid = start("musterd", log, server_argv);
-    if (u->server.pid < 0 || !look_up(u->server.pid, &u->server))
+    if (u->server.pid < 0 || !family_look_up(u->server.pid, &u->server))
         return CLI_FAILED;
     r = write_up(u);
     if (r == 0)
@@ -457,7 +404,7 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
     const char *agent_argv[] = {"muster-agent", "--server", client_url(*k), "--token-file", token, "--state",
                                 agent_state, "--node", host, "--devices", devices, "--stop-ranks-on-exit", NULL};
     u->agent.pid = start("muster-agent", log, agent_argv);
-    if (u->agent.pid < 0 || !look_up(u->agent.pid, &u->agent))
+    if (u->agent.pid < 0 || !family_look_up(u->agent.pid, &u->agent))
         return CLI_FAILED;
     r = write_up(u);
     return r ? r : wait_for(u, &u->agent, "agent.log", agent_is_ready, k);
