@@ -255,8 +255,63 @@ static void many_keys(struct check *c)
     part_close(&p);
 }
 
+/* Uploads without work: dropout of no columns, from `arrays` places or of many rows. */
+struct uploads {
+    const struct kern_ops *k;
+    struct kern_stream *s;
+    int rows, arrays;
+    int32_t *position;
+    uint64_t *sample;
+};
+
+static int upload_only(void *arg, struct merr *err)
+{
+    const struct uploads *u = arg;
+    int r = 0;
+
+    for (int i = 0; i < u->arrays && r == 0; i++) {
+        const struct kern_dropout d = { .rows = u->rows, .position = u->position + i, .sample = u->sample + i };
+
+        r = u->k->dropout(u->s, &d, NULL, NULL, err);
+    }
+    return r;
+}
+
+/* Each of n keys twice: all calls end well, and of what is recorded ends what has to, with these words. */
+static void limit(struct check *c, const char *what, int rows, int arrays, int n, const char *words)
+{
+    const struct kern_cfg cfg = { .threads = 1, .record = true };
+    struct uploads u = { .k = c->gpu->kernels, .rows = rows, .arrays = arrays };
+    struct kern_recordings told = { .why = "" };
+    char wrong[160] = "";
+    struct merr err = { "" };
+
+    u.position = calloc((size_t)(rows + arrays), sizeof(*u.position));
+    u.sample = calloc((size_t)(rows + arrays), sizeof(*u.sample));
+    if (!u.position || !u.sample || u.k->stream_new(&cfg, &u.s, &err))
+        die("a stream", &err);
+    for (int i = 0; i < 2 * n && !wrong[0]; i++) {
+        const int number = i / 2;
+        const struct kern_key key = { .head = &number, .head_bytes = sizeof(number) };
+
+        if (kern_recorded(u.k, u.s, &key, upload_only, &u, &err))
+            (void)snprintf(wrong, sizeof(wrong), "key %d: %.120s", number, err.text);
+    }
+    u.k->recordings(u.s, &told);
+    if (!wrong[0] && (told.refused != 1 || told.made != (uint64_t)n - 1 || !strstr(told.why, words)))
+        (void)snprintf(wrong, sizeof(wrong), "%d graphs, %d refused: '%.100s'", (int)told.made, (int)told.refused,
+                       told.why);
+    check_note(c, what, 0, 0, wrong);
+    u.k->stream_free(u.s);
+    free(u.position);
+    free(u.sample);
+}
+
 void check_record(struct check *c)
 {
+    limit(c, "recorded calls that upload from too many places", 1, 200, 1, "or more than 128 arrays");
+    limit(c, "recorded calls that upload too much", 3000000, 1, 1, "more than the 33554432 that there is room for");
+    limit(c, "recorded calls for which places run out", 900000, 1, 13, "ran out 4 times");
     run(c, "recorded calls that read other numbers each time", false, false,
         (struct kern_recordings){ .made = 1, .launched = ROUNDS - 1 });
     run(c, "recorded calls when workspace moves in between", false, true,

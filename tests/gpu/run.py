@@ -24,6 +24,7 @@ RUN_S = 90      # for one job
 F32, BF16, CPU = 1e-4, 2e-2, 1e-3  # how far losses of layouts, and of GPU and processor, may be apart
 
 ROWS = []
+SPEEDS = []
 BEGAN = time.monotonic()
 
 
@@ -163,7 +164,13 @@ def graphs(jobs, precision):
     logs = "".join(f.read_text(errors="replace") for f in one.rglob("*.log"))
     if not re.search(r"[1-9]\d* CUDA graphs, launched", logs) or "cannot be recorded" in logs:
         raise Failed(" ".join(line for line in logs.splitlines() if "CUDA graph" in line) or "no graphs were made")
-    jobs.expect_same(one, jobs.train(spec, f"{precision}-no-graphs", MUSTER_CUDA_GRAPHS="off"), 4)
+    other = jobs.train(spec, f"{precision}-no-graphs", MUSTER_CUDA_GRAPHS="off")
+    jobs.expect_same(one, other, 4)
+    rate, reference = (json.loads((f / "metrics.jsonl").read_text().splitlines()[-1])["tokens_per_s"]
+                       for f in (one, other))
+    SPEEDS.append({"bench": "gpu", "metric": f"a small step with CUDA graphs, {precision}", "value": rate,
+                   "unit": "tokens/s", "reference": "calls one by one", "ratio": round(rate / reference, 3)})
+    print(f"{SPEEDS[-1]['metric']:64} {rate:10.4g} tokens/s {rate / reference:8.3f} of calls one by one")
 
 
 def rescale(jobs):
@@ -255,7 +262,7 @@ def main():
             step("the same bits after a kill and a resume", lambda: killed(jobs, whole[0]))
     failed = [row for row in ROWS if row["ok"] is False]
     if args.json:
-        args.json.write_text("".join(line + "\n" for line in [*lines, *map(json.dumps, ROWS)]))
+        args.json.write_text("".join(line + "\n" for line in [*lines, *map(json.dumps, ROWS + SPEEDS)]))
     print(f"\n{len(ROWS)} parts, {len(failed)} failed, {sum(row['ok'] is None for row in ROWS)} left out")
     return 1 if failed else 0
 

@@ -46,6 +46,7 @@ struct records {
     uint64_t turn;
     struct recording *now; /* it is measured or captured */
     bool capturing, off;
+    bool too_much;           /* now uploads more than can have places */
     size_t read_at, kept_at; /* next free bytes of now's places */
     char *places;            /* on the device, handed out from the start */
     size_t places_at;
@@ -158,7 +159,8 @@ static struct recording *recording_of(struct records *g, const struct kern_key *
 
 static int too_much(struct merr *err)
 {
-    return merr_set(err, -EAGAIN, "calls with one key upload more than they did before, or from too many places");
+    return merr_set(err, -EAGAIN, "calls with one key upload more than they did before, or more than %d arrays",
+                    READ_MAX);
 }
 
 /* What is read again: one place for an address, however many calls name it. */
@@ -215,7 +217,10 @@ int record_upload(struct records *g, struct upload *v, int n, struct merr *err)
     for (int i = 0; i < n && r == 0; i++)
         if (v[i].bytes > 0)
             r = v[i].kept ? place_kept(g, &v[i], err) : place_read(g, &v[i], err);
-    return r < 0 ? r : g->capturing;
+    if (g->capturing)
+        return r < 0 ? r : 1;
+    g->too_much |= r < 0; /* calls that are measured go on */
+    return 0;
 }
 
 /* --- recording ---------------------------------------------------------------------------------------------------- */
@@ -227,22 +232,39 @@ static int run(struct records *g, struct recording *v, kern_calls calls, void *a
     assert(!g->now); /* recordings hold no others */
     g->now = v;
     v->reads = g->kepts = 0;
+    g->too_much = false;
     g->read_at = g->kept_at = 0;
     r = calls(arg, err);
     g->now = NULL;
     return r;
 }
 
+/* Its calls run as they are from now on. */
+static void refuse(struct records *g, struct recording *v, const struct merr *why)
+{
+    if (v->graph)
+        (void)cudaGraphExecDestroy(v->graph);
+    v->graph = NULL;
+    v->state = REFUSED;
+    if (g->told.refused++ == 0)
+        g->why = *why;
+}
+
 static int measure(struct records *g, struct recording *v, kern_calls calls, void *arg, struct merr *err)
 {
+    struct merr why;
     int r = run(g, v, calls, arg, err);
 
-    if (r == 0) {
-        v->read_bytes = g->read_at;
-        v->kept_bytes = g->kept_at;
-        v->state = SEEN;
+    if (r)
+        return r;
+    v->read_bytes = g->read_at;
+    v->kept_bytes = g->kept_at;
+    v->state = SEEN;
+    if (g->too_much) {
+        (void)too_much(&why);
+        refuse(g, v, &why);
     }
-    return r;
+    return 0;
 }
 
 /* Places on the device for v, and for its mirror on the host. */
@@ -305,17 +327,6 @@ static int capture(struct kern_stream *s, struct recording *v, kern_calls calls,
     if (r)
         (void)cudaGetLastError();
     return r || end == cudaSuccess ? r : cuda_failed(err, (int)end, "calls cannot be made a graph");
-}
-
-/* Its calls run as they are from now on. */
-static void refuse(struct records *g, struct recording *v, const struct merr *why)
-{
-    if (v->graph)
-        (void)cudaGraphExecDestroy(v->graph);
-    v->graph = NULL;
-    v->state = REFUSED;
-    if (g->told.refused++ == 0)
-        g->why = *why;
 }
 
 static bool record(struct kern_stream *s, struct recording *v, kern_calls calls, void *arg)

@@ -26,8 +26,8 @@ void records_free(struct records *g);
 int record_calls(struct kern_stream *s, const struct kern_key *key, kern_calls calls, void *arg, struct merr *err);
 void record_told(const struct kern_stream *s, struct kern_recordings *ret);
 
-/* Uploads of a call: 1 when they have places in the recording under way, 0 when they must be sent; -EAGAIN when this
- * one cannot be recorded. */
+/* Uploads of a call: 1 when they have places in the capture under way, 0 when they must be sent; -EAGAIN when captured
+ * calls cannot have places. */
 int record_upload(struct records *g, struct upload *v, int n, struct merr *err);
 
 /* Are calls captured now? */
