@@ -12,7 +12,6 @@
 #include "base/log.h"
 
 #define TICK_US 250000
-#define RENEW_US 3000000
 #define SPEEDS_US 10000000 /* between two writes of what runs teach about classes */
 #define BUCKETS_FIRST 1024
 
@@ -402,7 +401,7 @@ static void tick(struct core *c, int64_t now)
     agents_tick(c, now);
     dispatch_tick(c, now);
     events_tick(c);
-    if (now - c->renewed_us > RENEW_US && !redis_private(c->redis)) {
+    if (now - c->renewed_us > store_renew_every_us(c->store) && !redis_private(c->redis)) {
         store_renew(c->store);
         c->renewed_us = now;
     }

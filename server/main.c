@@ -34,7 +34,7 @@
 
 struct options {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
-    int port, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
+    int port, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
     int slow_after_s, slow_retry_s;
     double slow_ratio;
     enum sched_policy policy;
@@ -66,6 +66,8 @@ static const char help[] =
     "  --tls-cert FILE       certificate chain as PEM, with --tls-key FILE: speak HTTPS\n"
     "  --insecure            allow another address than the loopback without TLS\n"
     "  --redis URL           use this Redis (unix:///path or redis://host:port) instead of a private one\n"
+    "  --lease S             seconds after which another musterd may take over that Redis from one that is silent\n"
+    "                        (default: 10)\n"
     "  --unknown-after S     seconds of silence after which a node gets no new work (default: 30)\n"
     "  --lost-after S        seconds of silence after which a node's runs start again elsewhere (default: 120)\n"
     "  --forget-after S      seconds after which a lost node leaves the list, unless it is drained; 0: never\n"
@@ -124,6 +126,7 @@ enum {
     OPT_KEY,
     OPT_INSECURE,
     OPT_REDIS,
+    OPT_LEASE,
     OPT_JOBS,
     OPT_LEVEL,
     OPT_LOST,
@@ -150,6 +153,7 @@ static const struct option long_options[] = {
     { "tls-key", required_argument, NULL, OPT_KEY },
     { "insecure", no_argument, NULL, OPT_INSECURE },
     { "redis", required_argument, NULL, OPT_REDIS },
+    { "lease", required_argument, NULL, OPT_LEASE },
     { "jobs-dir", required_argument, NULL, OPT_JOBS },
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "lost-after", required_argument, NULL, OPT_LOST },
@@ -193,6 +197,8 @@ static int take_option(struct options *o, int opt)
     case OPT_REDIS:
         o->redis = optarg;
         return 0;
+    case OPT_LEASE:
+        return read_number(optarg, "--lease", STORE_LEASE_MIN_S, STORE_LEASE_MAX_S, &o->lease_s);
     case OPT_JOBS:
         o->jobs_dir = optarg;
         return 0;
@@ -247,6 +253,7 @@ static int read_options(int argc, char **argv, struct options *o)
 
     *o = (struct options){ .bind = "127.0.0.1",
                            .port = PORT_DEFAULT,
+                           .lease_s = STORE_LEASE_S,
                            .unknown_after_s = UNKNOWN_AFTER_S,
                            .lost_after_s = LOST_AFTER_S,
                            .forget_after_s = FORGET_AFTER_S,
@@ -359,7 +366,7 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
     (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);
     r = redis_start(redis_dir, o->redis, &s->redis, err);
     if (r == 0)
-        r = store_open(s->redis, !o->redis, &s->store, err);
+        r = store_open(s->redis, !o->redis, o->lease_s, &s->store, err);
     if (r == 0)
         r = auth_start(s->state, s->store, &s->auth, err);
     cfg.auth = s->auth;

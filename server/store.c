@@ -12,8 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define LEASE_MS "10000"
-#define LEASE_WAIT_S 15
+#define LEASE_SLACK_S 5 /* waited beyond another's lease */
 #define READ_WAIT_S 30
 
 /* ARGV: epoch, batch, then for each command its number of arguments and those. GUARD is ours: key, version. */
@@ -35,10 +34,13 @@ static const char commit_script[] =
     "redis.call('HSET', 'muster:meta', 'batch', ARGV[2])\n"
     "return 'OK'\n";
 
-/* ARGV: who, force. Returns the new epoch, or 0 when another holds the lease. */
+/* ARGV: who, force, milliseconds. Returns the new epoch; when another holds the lease, what is left of it, in
+ * milliseconds below 0. */
 static const char lead_script[] = "local holder = redis.call('GET', 'muster:lease')\n"
-                                  "if holder and ARGV[2] == '0' then return 0 end\n"
-                                  "redis.call('SET', 'muster:lease', ARGV[1], 'PX', " LEASE_MS ")\n"
+                                  "if holder and ARGV[2] == '0' then\n"
+                                  "  return math.min(-1, -redis.call('PTTL', 'muster:lease'))\n"
+                                  "end\n"
+                                  "redis.call('SET', 'muster:lease', ARGV[1], 'PX', ARGV[3])\n"
                                   "redis.call('HSET', 'muster:meta', 'batch', '0')\n"
                                   "return redis.call('HINCRBY', 'muster:meta', 'epoch', 1)\n";
 
@@ -47,6 +49,8 @@ struct store {
     uint64_t epoch, batch; /* batch: number of the one being collected, from 1 */
     char who[80];
     char epoch_text[24];
+    int lease_s;
+    char lease_ms[16];
     struct buf ops; /* the batch as RESP bulk strings */
     size_t n_args;  /* in ops */
     bool failed;
@@ -114,7 +118,12 @@ size_t store_batch_bytes(const struct store *s)
 
 void store_renew(struct store *s)
 {
-    store_add(s, "SET", "muster:lease", s->who, "PX", LEASE_MS, NULL);
+    store_add(s, "SET", "muster:lease", s->who, "PX", s->lease_ms, NULL);
+}
+
+int64_t store_renew_every_us(const struct store *s)
+{
+    return s->lease_s * INT64_C(250000);
 }
 
 /* Send the batch once and read the answer. NULL when the connection broke. */
@@ -254,35 +263,43 @@ int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, s
     return r;
 }
 
-/* One attempt to lead. Returns the epoch, 0 when another leads, or a negative errno. */
-static int64_t try_lead(struct store *s, bool force, struct merr *err)
+/* One attempt to lead. Returns 0 with the epoch, or with 0 as the epoch what is left of another's lease; -EIO. */
+static int try_lead(struct store *s, bool force, int64_t *ret_epoch, int64_t *ret_left_ms, struct merr *err)
 {
-    redisReply *reply = store_read(s, err, "EVAL %s 0 %s %s", lead_script, s->who, force ? "1" : "0");
-    int64_t epoch;
+    redisReply *reply = store_read(s, err, "EVAL %s 0 %s %s %s", lead_script, s->who, force ? "1" : "0", s->lease_ms);
+    int r = 0;
 
     if (!reply)
         return -EIO;
-    epoch = reply->type == REDIS_REPLY_INTEGER ? reply->integer : -EPROTO;
+    if (reply->type != REDIS_REPLY_INTEGER)
+        r = merr_set(err, -EPROTO, "the store answers no number to who leads");
+    *ret_epoch = reply->integer > 0 ? reply->integer : 0;
+    *ret_left_ms = reply->integer < 0 ? -reply->integer : 0;
     freeReplyObject(reply);
-    return epoch;
+    return r;
 }
 
+/* Take the lead as soon as another's lease ends. One that grows meanwhile is renewed: the other is alive. */
 static int lead(struct store *s, bool force, struct merr *err)
 {
-    int64_t deadline = clock_mono_us() + LEASE_WAIT_S * 1000000LL, epoch;
+    int64_t deadline = INT64_MAX, epoch, left_ms, was_ms = INT64_MAX;
 
     for (bool told = false;; told = true) {
-        epoch = try_lead(s, force, err);
-        if (epoch < 0)
-            return (int)epoch;
+        int r = try_lead(s, force, &epoch, &left_ms, err);
+
+        if (r < 0)
+            return r;
         if (epoch > 0)
             break;
-        if (clock_mono_us() > deadline)
+        if (left_ms > was_ms || clock_mono_us() > deadline)
             return merr_set(err, -EBUSY,
                             "another musterd leads on this Redis and is alive; this version runs one "
                             "musterd a Redis: stop the other, or give this one its own --redis");
         if (!told)
-            log_info("another musterd led on this Redis; waiting up to %d s for its lease to end", LEASE_WAIT_S);
+            log_info("another musterd led on this Redis; waiting for its lease to end, %.1f s",
+                     (double)left_ms / 1000);
+        deadline = told ? deadline : clock_mono_us() + (left_ms + LEASE_SLACK_S * 1000) * 1000;
+        was_ms = left_ms;
         (void)poll(NULL, 0, 250);
     }
     s->epoch = (uint64_t)epoch;
@@ -309,7 +326,7 @@ static void check_durable(struct store *s)
     freeReplyObject(reply);
 }
 
-int store_open(struct redis *r, bool force, struct store **ret, struct merr *err)
+int store_open(struct redis *r, bool force, int lease_s, struct store **ret, struct merr *err)
 {
     struct store *s = calloc(1, sizeof(*s));
     char host[40] = "";
@@ -318,6 +335,8 @@ int store_open(struct redis *r, bool force, struct store **ret, struct merr *err
     if (!s)
         return merr_set(err, -ENOMEM, "out of memory");
     s->redis = r;
+    s->lease_s = lease_s;
+    (void)snprintf(s->lease_ms, sizeof(s->lease_ms), "%d", lease_s * 1000);
     buf_init(&s->ops, STORE_BATCH_BYTES);
     (void)gethostname(host, sizeof(host) - 1);
     (void)snprintf(s->who, sizeof(s->who), "%s:%d:%lld", host, (int)getpid(), (long long)clock_wall_us());

@@ -39,9 +39,14 @@
 
 struct store;
 
-/* Take the lead on the store. force: nobody else can lead (the private server). Otherwise waits up to 15 s for another
- * leader's lease to end. Returns 0; -EBUSY when another musterd leads; others, with words. r is borrowed. */
-int store_open(struct redis *r, bool force, struct store **ret, struct merr *err);
+#define STORE_LEASE_S 10 /* unless asked otherwise */
+#define STORE_LEASE_MIN_S 2
+#define STORE_LEASE_MAX_S 600
+
+/* Take the lead on the store, with a lease of so many seconds that is to be renewed. force: nobody else can lead (the
+ * private server). Otherwise waits for another leader's lease to end. Returns 0; -EBUSY when another musterd leads and
+ * renews its lease; others, with words. r is borrowed. */
+int store_open(struct redis *r, bool force, int lease_s, struct store **ret, struct merr *err);
 void store_close(struct store *s); /* gives the lease back */
 
 uint64_t store_epoch(const struct store *s);
@@ -76,7 +81,8 @@ typedef int store_each_fn(void *arg, size_t i, const redisReply *reply, struct m
 int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, size_t n, store_each_fn *fn, void *arg,
                     struct merr *err);
 
-/* Renew the lease (every few seconds). Rides in the batch. */
+/* Renew the lease, which is to be done that often. Rides in the batch. */
 void store_renew(struct store *s);
+int64_t store_renew_every_us(const struct store *s);
 
 #endif

@@ -1,5 +1,4 @@
 /* sample: a program beside this one; up and down: a whole cluster on this machine. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

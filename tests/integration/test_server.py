@@ -576,6 +576,7 @@ def test_the_answers_about_itself(cluster):
 @pytest.mark.parametrize("args, says", [
     (["--port", "x"], "--port"),
     (["--redis", "http://x"], "unix://"),
+    (["--lease", "1"], "from 2 to 600"),
     (["--bind", "0.0.0.0"], "--tls-cert"),
     (["--nonsense"], "--help"),
     (["extra"], "extra"),
@@ -622,11 +623,11 @@ def test_an_outside_redis_is_led_by_one_server_at_a_time(tmp_path):
     try:
         wait_for("redis", (tmp_path / "r.sock").exists, 10)
         url = f"unix://{tmp_path}/r.sock"
-        with Cluster(str(tmp_path / "a"), slots=0, server_args=["--redis", url]) as first:
+        with Cluster(str(tmp_path / "a"), slots=0, server_args=["--redis", url, "--lease", "5"]) as first:
             job = first.submit(specs.command("true"))["id"]
             got = subprocess.run([f"{BIN}/musterd", "--state", str(tmp_path / "b"), "--port", "0", "--redis", url],
                                  capture_output=True, text=True, timeout=60, check=False, env=first.env)
-            assert got.returncode == 1 and "another musterd leads" in got.stderr
+            assert got.returncode == 1 and "another musterd leads" in got.stderr  # once the lease was seen renewed
             # One that is led over by force must notice at its next write and end.
             subprocess.run(["redis-cli", "-s", str(tmp_path / "r.sock"), "HINCRBY", "muster:meta", "epoch", "1"],
                            check=True, stdout=subprocess.DEVNULL)
