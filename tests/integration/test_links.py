@@ -5,7 +5,7 @@ import pytest
 
 from tests import specs
 from tests.cluster import Cluster, wait_for
-from tests.integration.test_server import FakeAgent, run_of
+from tests.integration.fake_agent import FakeAgent, run_of
 
 NODES = ["n1", "n2", "n3", "n4"]
 FAST, SLOW = 1e10, 1e8
