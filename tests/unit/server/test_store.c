@@ -44,7 +44,8 @@ static int open_store(void **state)
     (void)snprintf(s->folder, sizeof(s->folder), "/tmp/muster-store-XXXXXX");
     assert_non_null(mkdtemp(s->folder));
     *state = s;
-    if (redis_start(s->folder, NULL, &s->redis, &err) < 0 || store_open(s->redis, true, STORE_LEASE_S, &s->store, &err) < 0) {
+    if (redis_start(s->folder, NULL, &s->redis, &err) < 0 ||
+        store_open(s->redis, true, STORE_LEASE_S, &s->store, &err) < 0) {
         print_error("%s\n", err.text);
         return -1;
     }
