@@ -15,7 +15,7 @@
 #define HOLD 4.0            /* and, times its weight, for one within its time slice */
 #define MOVE_COST 0.06      /* taken from every change */
 #define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
-#define SLICE_RESTARTS 20   /* and as many times what a restart costs */
+#define SLICE_RESTARTS 25   /* and as many times what a restart costs */
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
 #define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
 #define FEW_DEVICES 32      /* of a type: every count is tried */
@@ -291,14 +291,23 @@ static double weight_of(const struct round *r, const struct rjob *j, double all_
     return w;
 }
 
-static bool in_slice(const struct round *r, const struct sched_job *job)
+/* How long the rest of its work takes at a rate; INFINITY: not known. */
+static double rest_us(const struct sched_job *job, int64_t rate_ups)
+{
+    return job->remaining_us < 0 || rate_ups <= 0 ? INFINITY : (double)job->remaining_us / (double)rate_ups * 1e6;
+}
+
+/* Its devices were changed less than a time slice ago, or it is done with them within one. */
+static bool in_slice(const struct round *r, const struct sched_job *job, const struct sched_shape *now)
 {
     int64_t slice = SLICE_ROUNDS * r->in->config.round_us, least_us = SLICE_RESTARTS * job->restart_us;
 
     slice = slice > least_us ? slice : least_us;
-    return job->class_ != SCHED_OPPORTUNISTIC && r->in->config.now_us - job->changed_us < slice;
+    return job->class_ != SCHED_OPPORTUNISTIC &&
+           (r->in->config.now_us - job->changed_us < slice || rest_us(job, now->rate_ups) < (double)slice);
 }
 
+/* What restarts leave of a job's time if it goes on as it did so far (Pollux 2021). */
 static double restart_factor(const struct round *r, const struct sched_job *job)
 {
     double age = (double)(r->in->config.now_us - job->submit_us), cost = (double)job->restart_us;
@@ -306,6 +315,14 @@ static double restart_factor(const struct round *r, const struct sched_job *job)
     if (age + cost <= 0)
         return 1;
     return clamp((age - job->restarts * cost) / (age + cost), 0.05, 1.0);
+}
+
+/* And what one more leaves of the rest of its work. */
+static double rest_factor(const struct sched_job *job, int64_t rate_ups)
+{
+    double rest = rest_us(job, rate_ups);
+
+    return isinf(rest) ? 1 : rest / (rest + (double)job->restart_us + 1);
 }
 
 /* What a candidate is worth to a job of weight 1. */
@@ -335,7 +352,7 @@ static double bonus_of(const struct rjob *j)
 static void value(struct round *r, struct rjob *j, const struct sched_shape *now, const double *worth)
 {
     const struct sched_job *job = j->job;
-    double base = 0, factor = j->current != NONE ? restart_factor(r, job) : 1, hold = 0;
+    double base = 0, factor = restart_factor(r, job), hold = 0;
 
     if (j->current != NONE)
         worth = NULL;
@@ -344,12 +361,13 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
 
         base = base == 0 || rate < base ? rate : base;
     }
-    if (now->type[0] >= 0 && in_slice(r, job))
+    if (now->type[0] >= 0 && in_slice(r, job, now))
         hold = HOLD * j->weight;
     for (int c = 0; c < j->n; c++) {
         struct cand *cand = cand_of(r, j, c);
-        bool same = c == j->current;
-        double x = worth ? worth[c] : worth_of(cand, same ? 1 : factor, base, !same && j->current != NONE), per_device;
+        bool change = j->current != NONE && c != j->current;
+        double kept = change ? factor * rest_factor(job, cand->shape.rate_ups) : 1;
+        double x = worth ? worth[c] : worth_of(cand, kept, base, change), per_device;
 
         cand->utility = millis(j->weight * x + bonus_of(j) + hold);
         assert(cand->utility >= 0);

@@ -381,6 +381,72 @@ static void a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_
     sched_plan_clear(&plan);
 }
 
+/* A job on one of four devices that makes a step a second on each, and loses 30 s with a change. */
+static void who_is_nearly_done_does_not_change_its_devices(void **state)
+{
+    static const struct { int64_t left_s; enum sched_action want; } row[] = {
+        { 0, SCHED_KEEP }, { 10, SCHED_KEEP }, { 30, SCHED_KEEP }, { 400, SCHED_GROW }, { 100000, SCHED_GROW },
+        { -1, SCHED_GROW }, /* not known */
+    };
+    const struct rates_profile p = { .points = { { { 1, 1000000 } } }, .n = { 1 } };
+    const struct sched_node node = { .devices = 4 };
+    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+    const struct sched_place held = { .node = 0, .devices = 1 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct sched_job job = { .id = 1, .min = 1, .max = 4, .types = 1, .home = -1, .weight_milli = 1000,
+                                 .rho_milli = 1000, .profile = &p, .places = &held, .n_places = 1,
+                                 .restart_us = 30 * S, .remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S };
+        struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 100000 * S, .round_us = 60 * S,
+                                              .starve_us = 36000 * S },
+                                  .nodes = &node, .n_nodes = 1, .tenants = &tenant, .n_tenants = 1, .jobs = &job,
+                                  .n_jobs = 1 };
+        struct sched_plan plan;
+
+        assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
+        if (plan.verdicts[0].action != row[i].want)
+            fail_msg("%lld s left: %s", (long long)row[i].left_s, sched_action_name(plan.verdicts[0].action));
+        sched_plan_clear(&plan);
+    }
+}
+
+/* Two jobs for one device, of which the first has had most. */
+static void a_time_slice_is_not_taken_from_who_is_done_within_one(void **state)
+{
+    static const struct { int64_t left_s, changed_s; enum sched_action want; } row[] = {
+        { 700, 0, SCHED_KEEP }, { 800, 0, SCHED_STOP }, { -1, 0, SCHED_STOP }, { 800, 99300, SCHED_KEEP },
+    };
+    const struct rates_profile p = { .points = { { { 1, 1000000 } } }, .n = { 1 } };
+    const struct sched_node node = { .devices = 1 };
+    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+    const struct sched_place held = { .node = 0, .devices = 1 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const struct sched_job one = { .id = 1, .min = 1, .max = 1, .types = 1, .home = -1, .weight_milli = 1000,
+                                       .rho_milli = 1000, .profile = &p, .restart_us = 30 * S,
+                                       .remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S };
+        struct sched_job jobs[2] = { one, one };
+        struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 100000 * S, .round_us = 60 * S,
+                                              .starve_us = 360000 * S },
+                                  .nodes = &node, .n_nodes = 1, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
+                                  .n_jobs = 2 };
+        struct sched_plan plan;
+
+        jobs[0].places = &held;
+        jobs[0].n_places = 1;
+        jobs[0].attained_us = 95000 * S;
+        jobs[1].attained_us = 5000 * S;
+        jobs[0].changed_us = row[i].changed_s * S;
+        jobs[1].id = 2;
+        assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
+        if (plan.verdicts[0].action != row[i].want)
+            fail_msg("row %zu: %s", i, sched_action_name(plan.verdicts[0].action));
+        sched_plan_clear(&plan);
+    }
+}
+
 /* One that starves keeps others from the types that it waits for, but not from one that it may not change to. */
 static void a_job_that_starves_for_its_type_leaves_others_the_rest(void **state)
 {
@@ -477,6 +543,8 @@ int main(void)
         cmocka_unit_test(a_guarantee_within_its_quota_takes_from_the_opportunistic),
         cmocka_unit_test(a_pipeline_spans_types_between_its_stages_alone),
         cmocka_unit_test(a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_idles),
+        cmocka_unit_test(who_is_nearly_done_does_not_change_its_devices),
+        cmocka_unit_test(a_time_slice_is_not_taken_from_who_is_done_within_one),
         cmocka_unit_test(a_job_that_starves_for_its_type_leaves_others_the_rest),
         cmocka_unit_test(nobody_waits_for_ever),
         cmocka_unit_test(bad_snapshots_are_refused_by_name),
