@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <liburing.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "checkpoint/mio_int.h"
 
@@ -12,7 +13,12 @@ struct uring {
     struct io_uring ring;
     char *pool;
     size_t pool_bytes; /* 0: not registered */
-    unsigned busy;
+    unsigned busy;        /* entries without an answer */
+    struct queued {
+        struct io_uring_sqe *sqe;
+        struct mio_req *req; /* NULL: it was lost */
+    } queued[RING_ENTRIES]; /* those that the kernel has not taken, in order */
+    unsigned queued_n;
     struct mio_req *lost; /* could not be handed to the kernel */
 };
 
@@ -69,15 +75,30 @@ static void lose(struct uring *u, struct mio_req *r, int code)
 }
 
 /* Hand what lies in the queue to the kernel. What it has no room or memory for just now stays there until something is
- * taken, or the owner looks again. Returns 0, or what makes it refuse the last entry. */
-static int submit(struct uring *u)
+ * taken, or the owner looks again. What it refuses is lost: an entry that does nothing stands for it. */
+static void submit(struct uring *u)
 {
+    unsigned left;
     int n;
 
     do
         n = io_uring_submit(&u->ring);
     while (n == -EINTR);
-    return n >= 0 || n == -EAGAIN || n == -EBUSY || n == -ENOMEM ? 0 : n;
+    left = io_uring_sq_ready(&u->ring);
+    memmove(u->queued, u->queued + (u->queued_n - left), left * sizeof(*u->queued));
+    u->queued_n = left;
+    if (n >= 0 || n == -EAGAIN || n == -EBUSY || n == -ENOMEM)
+        return;
+    for (unsigned i = 0; i < left; i++) {
+        struct queued *q = &u->queued[i];
+
+        if (!q->req)
+            continue;
+        io_uring_prep_nop(q->sqe);
+        io_uring_sqe_set_data(q->sqe, NULL);
+        lose(u, q->req, n);
+        q->req = NULL;
+    }
 }
 
 static void uring_start(void *impl, struct mio_req *r)
@@ -85,9 +106,8 @@ static void uring_start(void *impl, struct mio_req *r)
     struct uring *u = impl;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&u->ring);
     const char *p = (const char *)r->data + r->done;
-    int code;
 
-    if (!sqe) { /* cannot be: the ring has more entries than mio's depth */
+    if (!sqe) { /* full of what stands for lost ones: the ring is broken */
         lose(u, r, -EIO);
         return;
     }
@@ -98,27 +118,24 @@ static void uring_start(void *impl, struct mio_req *r)
     else
         io_uring_prep_write(sqe, r->fd, p, r->len - r->done, r->off + r->done);
     io_uring_sqe_set_data(sqe, r);
-    code = submit(u);
-    if (code) { /* the kernel did not take it: it must not find it later */
-        io_uring_prep_nop(sqe);
-        io_uring_sqe_set_data(sqe, NULL);
-        lose(u, r, code);
-    }
+    u->queued[u->queued_n++] = (struct queued){.sqe = sqe, .req = r};
     u->busy++;
+    submit(u);
 }
 
 static struct mio_req *uring_take(void *impl)
 {
     struct uring *u = impl;
     struct io_uring_cqe *cqe;
-    struct mio_req *r = u->lost;
+    struct mio_req *r;
 
+    if (io_uring_sq_ready(&u->ring))
+        submit(u);
+    r = u->lost;
     if (r) {
         u->lost = r->next;
         return r;
     }
-    if (io_uring_sq_ready(&u->ring))
-        (void)submit(u);
     while (io_uring_peek_cqe(&u->ring, &cqe) == 0) {
         int res = cqe->res;
 

@@ -16,7 +16,7 @@
 
 #define LARGE 65536 /* bytes: more than what describes a file */
 
-static atomic_int left, fixed, plain, syncs, direct, cached;
+static atomic_int left, fixed, plain, syncs, direct, cached, ring_short, ring_error;
 static atomic_bool hit, no_direct;
 static int with; /* set before the threads start */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards held */
@@ -44,6 +44,12 @@ static void wait_released(void)
     while (held)
         (void)pthread_cond_wait(&released, &lock);
     (void)pthread_mutex_unlock(&lock);
+}
+
+void faults_ring(int short_of, int error)
+{
+    atomic_store(&ring_short, short_of);
+    atomic_store(&ring_error, error);
 }
 
 void faults_no_direct(void)
@@ -175,6 +181,8 @@ int __wrap_io_uring_submit(struct io_uring *ring)
 {
     if (fails(true))
         return -errno;
+    if (atomic_load(&ring_error))
+        return atomic_fetch_sub(&ring_short, 1) > 0 ? -EAGAIN : -atomic_load(&ring_error);
     count_requests(&ring->sq);
     return __real_io_uring_submit(ring);
 }

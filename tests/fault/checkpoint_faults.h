@@ -16,6 +16,9 @@ void faults_hold(bool hold);
 /* From now on a file opened with O_DIRECT is made, but not opened, as on tmpfs before Linux 6.6. */
 void faults_no_direct(void);
 
+/* From now on io_uring takes nothing: it is short of memory so many times, then fails with error. 0, 0: as it is. */
+void faults_ring(int short_of, int error);
+
 /* Requests that io_uring got: writes from registered memory, other writes, syncs of data. */
 void faults_requests(int *ret_fixed, int *ret_plain, int *ret_syncs);
 

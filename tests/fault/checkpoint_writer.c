@@ -7,6 +7,7 @@
  *   checkpoint_writer fail DIR CODEC FROM EVERY ERRNO   the same with a call that fails; the writer must go on after
  *   checkpoint_writer slow DIR                     a disk too slow: what does not fit is refused, the rest is committed
  *   checkpoint_writer no-uring DIR                 a kernel that forbids io_uring
+ *   checkpoint_writer ring DIR                     an io_uring that fails for a time: one checkpoint is lost, no more
  *   checkpoint_writer no-direct DIR                a file system without O_DIRECT
  *   checkpoint_writer fill DIR CODEC               fills the disk; what was saved stays, and later ones are saved
  *   checkpoint_writer crowd DIR CODEC              on a disk with room for six: the oldest go, down to two and what is
@@ -243,6 +244,25 @@ static int no_uring(const char *dir, struct merr *err)
     return r ? r : check_two(dir, "none", err);
 }
 
+static int broken_ring(const char *dir, uint64_t *ret_step, struct merr *err)
+{
+    struct mck_writer *w[MODEL_RANKS];
+    struct merr why = {.text = ""};
+    int r = model_open(dir, 1, "none", w, err);
+
+    faults_ring(2, EBADF);
+    if (!r && (model_write(w, 1, &why) != -EBADF && !strstr(why.text, "Bad file")))
+        return merr_set(err, -1, "a broken io_uring: '%s'", why.text);
+    for (int k = 0; k < MODEL_RANKS && !r; k++)
+        r = mck_drain(w[k], clock_mono_us() + 10000000, err);
+    faults_ring(0, 0);
+    for (uint64_t step = 2; step <= 3 && !r; step++)
+        r = model_write(w, step, err);
+    for (int k = 0; k < MODEL_RANKS && !r; k++)
+        mck_writer_free(w[k]);
+    return r ? r : model_check(dir, ret_step, err);
+}
+
 static int no_direct(const char *dir, struct merr *err)
 {
     struct mck_writer *w[MODEL_RANKS];
@@ -407,6 +427,8 @@ static int run(int argc, char **argv, uint64_t *ret_step, struct merr *err)
         return slow(argv[2], err);
     if (argc == 3 && !strcmp(what, "no-uring"))
         return no_uring(argv[2], err);
+    if (argc == 3 && !strcmp(what, "ring"))
+        return broken_ring(argv[2], ret_step, err);
     if (argc == 3 && !strcmp(what, "no-direct"))
         return no_direct(argv[2], err);
     if (argc == 3 && !strcmp(what, "reads"))

@@ -124,6 +124,10 @@ def test_without_direct_writes_the_page_cache_is_used(tmp_path, way):
     writer("no-direct", str(tmp_path / "checkpoints"), way=way)
 
 
+def test_what_io_uring_refuses_ends_the_checkpoint_and_no_other(tmp_path):
+    assert writer("ring", str(tmp_path / "checkpoints"), way="uring") == "3\n"
+
+
 def test_without_io_uring_threads_write(tmp_path):
     writer("no-uring", str(tmp_path / "checkpoints"))
 
