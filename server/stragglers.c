@@ -121,7 +121,8 @@ static void watch_fill(struct core *c, struct entry *e, const json_t *leaf_ms, s
         const struct slot *s = w->slots[shares_first(&j->layout, i)];
 
         w->v[i] = (struct slow_replica){ .ms = json_number_value(json_array_get(leaf_ms, i)),
-                                         .class_ = s ? s->class_ : SLOW_NO_CLASS };
+                                         .class_ = s ? s->class_ : SLOW_NO_CLASS,
+                                         .workers = shares_workers(e, shares_first(&j->layout, i)) };
     }
     for (size_t i = 0; i < j->n_places; i++) {
         size_t at = shares_replica(&j->layout, i);

@@ -31,6 +31,14 @@ static double median_beside(const struct slow_replica *v, size_t n, size_t me)
     return (ms[(k - 1) / 2] + ms[k / 2]) / 2;
 }
 
+static bool has_less(const struct slow_replica *v, size_t n, size_t me)
+{
+    for (size_t i = 0; i < n; i++)
+        if (v[i].class_ == v[me].class_ && v[i].workers > v[me].workers + 1) /* one more is as even as can be */
+            return true;
+    return false;
+}
+
 void slow_compare(const struct slow_replica *v, size_t n, struct slow_ratio *ret)
 {
     for (size_t i = 0; i < n; i++) {
@@ -44,6 +52,7 @@ void slow_compare(const struct slow_replica *v, size_t n, struct slow_ratio *ret
         if (ret[i].alone)
             beside = v[i].usual_ms;
         ret[i].ratio = beside > 0 ? v[i].ms / beside : 0;
+        ret[i].eased = has_less(v, n, i);
     }
 }
 
@@ -90,6 +99,10 @@ enum slow_news slow_take(struct slow_device *d, const struct slow_rules *rules, 
 
     if (!(rules->ratio > 1) || !(r->ratio > 0))
         return SLOW_NO_NEWS;
+    if (d->slow && r->eased && r->ratio <= d->ratio) {
+        d->in_row = 0;
+        return SLOW_NO_NEWS;
+    }
     d->ratio = smooth(d->ratio > 0 ? d->ratio : 1, r->ratio, SMOOTH_DEVICE);
     if (d->slow ? d->ratio >= (1 + rules->ratio) / 2 : d->ratio <= rules->ratio) {
         d->in_row = 0;

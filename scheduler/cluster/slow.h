@@ -31,12 +31,14 @@ struct slow_replica {
     double ms;   /* for one virtual worker in this step; <= 0: not told */
     int class_;  /* of all its devices; SLOW_NO_CLASS: of several */
     bool slow;   /* one of its devices is known to be slow */
+    int workers; /* that it has */
     double usual_ms; /* what the class takes for this job; 0: not known */
 };
 
 struct slow_ratio {
     double ratio; /* 0: nothing can be said */
     bool alone;   /* it is the ratio to what is usual */
+    bool eased;   /* it has less work than another of its class: it may keep up because it rests in between */
 };
 
 /* Each replica's time over the median of the others of its class that are not slow, into ret[n]. */

@@ -13,7 +13,12 @@ static const struct slow_rules rules = { .ratio = 1.25, .after_us = 30 * S, .ret
 static void a_replica_is_compared_with_the_others_of_its_class_that_are_well(void **state)
 {
     static const struct {
-        struct slow_replica v[N];
+        struct {
+            double ms;
+            int class_;
+            bool slow;
+            double usual_ms;
+        } v[N];
         double want[N]; /* 0: nothing is said */
         int alone;      /* mask */
     } table[] = {
@@ -32,9 +37,13 @@ static void a_replica_is_compared_with_the_others_of_its_class_that_are_well(voi
 
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
+        struct slow_replica v[N];
         struct slow_ratio got[N];
 
-        slow_compare(table[i].v, N, got);
+        for (int k = 0; k < N; k++)
+            v[k] = (struct slow_replica){ .ms = table[i].v[k].ms, .class_ = table[i].v[k].class_, .workers = 4,
+                                          .slow = table[i].v[k].slow, .usual_ms = table[i].v[k].usual_ms };
+        slow_compare(v, N, got);
         for (int k = 0; k < N; k++)
             if (fabs(got[k].ratio - table[i].want[k]) > 1e-12 || got[k].alone != (table[i].alone >> k & 1))
                 fail_msg("row %zu, replica %d: %g, alone %d", i, k, got[k].ratio, got[k].alone);
@@ -48,7 +57,7 @@ static int report(struct slow_device *d, double ratio, bool alone, int n, double
     *ret = SLOW_NO_NEWS;
     for (int i = 1; i <= n; i++) {
         *now += (int64_t)(seconds * S);
-        *ret = slow_take(d, &rules, &(struct slow_ratio){ ratio, alone }, *now);
+        *ret = slow_take(d, &rules, &(struct slow_ratio){ .ratio = ratio, .alone = alone }, *now);
         if (*ret != SLOW_NO_NEWS)
             return i;
     }
@@ -138,6 +147,24 @@ static void a_slow_device_is_well_only_when_it_is_clearly_faster_again(void **st
     assert_true(!d.slow && d.times == 0);
 }
 
+static void a_slow_device_with_less_work_is_not_well_because_it_keeps_up(void **state)
+{
+    const struct slow_replica v[] = { { 10, 0, false, 5, 0 }, { 5, 0, true, 2, 0 }, { 10, 1, false, 1, 8 } };
+    struct slow_device d = { .ratio = 2, .slow = true };
+    struct slow_ratio r[3];
+
+    (void)state;
+    slow_compare(v, 3, r);
+    assert_true(r[1].eased && !r[0].eased && !r[2].eased);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(slow_take(&d, &rules, &r[1], i * S), SLOW_NO_NEWS);
+    assert_true(d.slow && d.ratio == 2);
+    r[1].ratio = 3; /* slower still: that counts */
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(slow_take(&d, &rules, &r[1], i * S), SLOW_NO_NEWS);
+    assert_true(d.ratio > 2.9);
+}
+
 static void a_slow_device_is_tried_again_later_each_time(void **state)
 {
     static const int hours[] = { 1, 2, 4, 8, 16, 24, 24 };
@@ -217,6 +244,7 @@ int main(void)
         cmocka_unit_test(a_hiccup_of_any_length_makes_no_device_slow),
         cmocka_unit_test(times_that_scatter_evenly_make_no_device_slow),
         cmocka_unit_test(a_slow_device_is_well_only_when_it_is_clearly_faster_again),
+        cmocka_unit_test(a_slow_device_with_less_work_is_not_well_because_it_keeps_up),
         cmocka_unit_test(a_slow_device_is_tried_again_later_each_time),
         cmocka_unit_test(another_run_begins_without_what_was_counted),
         cmocka_unit_test(a_ratio_of_0_turns_it_off),
