@@ -444,13 +444,10 @@ int data_open(const struct job_spec *spec, struct data **ret, struct merr *err)
     int rc;
 
     assert(spec->kind == JOB_TRAIN && spec->train.batch.length >= 1 && spec->train.batch.sequences >= 1);
-    if (!spec->train.data.path)
-        return merr_set(err, -EINVAL, "the spec names no corpus; set train.data.path");
     d = calloc(1, sizeof(*d));
     if (!d)
         return merr_set(err, -ENOMEM, "no memory for the corpus");
     *d = (struct data){
-        .path = strdup(spec->train.data.path),
         .fd = -1,
         .vocab = spec->train.model.vocab,
         .length = spec->train.batch.length,
@@ -459,8 +456,7 @@ int data_open(const struct job_spec *spec, struct data **ret, struct merr *err)
         .seed = spec->train.init.seed,
         .end_token = -1,
     };
-    rc = d->path ? file_open("the corpus", d->path, &d->fd, &size, err)
-                 : merr_set(err, -ENOMEM, "no memory for a path");
+    rc = file_open_corpus(spec, &d->path, &d->fd, &size, err);
     if (rc == 0)
         rc = spec->train.data.format == DATA_TOKENS ? open_tokens(d, spec, size, err)
                                                     : open_text(d, spec, size, err);

@@ -451,19 +451,16 @@ int docset_open(const struct job_spec *spec, struct docset **ret, struct merr *e
     int rc;
 
     assert(spec->kind == JOB_TRAIN && spec->train.batch.length >= 1);
-    if (!spec->train.data.path)
-        return merr_set(err, -EINVAL, "the spec names no corpus; set train.data.path");
     d = calloc(1, sizeof(*d));
     if (!d)
         return merr_set(err, -ENOMEM, "no memory for the corpus");
     *d = (struct docset){
-        .path = strdup(spec->train.data.path), .fd = -1, .index_fd = -1, .vocab = spec->train.model.vocab,
-        .length = spec->train.batch.length, .overlong = spec->train.data.overlong, .seed = spec->train.init.seed,
-        .share = spec->train.data.holdout, .always = UINT64_MAX, .never = UINT64_MAX,
+        .fd = -1, .index_fd = -1, .vocab = spec->train.model.vocab, .length = spec->train.batch.length,
+        .overlong = spec->train.data.overlong, .seed = spec->train.init.seed, .share = spec->train.data.holdout,
+        .always = UINT64_MAX, .never = UINT64_MAX,
     };
+    rc = file_open_corpus(spec, &d->path, &d->fd, &d->size, err);
     d->form = (struct corpus_form){d->path, spec->train.data.format, spec->train.data.separator};
-    rc = d->path ? file_open("the corpus", d->path, &d->fd, &d->size, err) :
-         merr_set(err, -ENOMEM, "no memory for a path");
     if (rc == 0)
         rc = spec->train.data.format == DATA_TOKENS ? open_tokens(d, spec, err) : open_text(d, spec, err);
     if (rc == 0)

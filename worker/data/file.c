@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +38,25 @@ int file_open(const char *what, const char *path, int *ret_fd, uint64_t *ret_siz
         return rc;
     }
     *ret_fd = fd;
+    return 0;
+}
+
+int file_open_corpus(const struct job_spec *spec, char **ret_path, int *ret_fd, uint64_t *ret_size, struct merr *err)
+{
+    char *path;
+    int rc;
+
+    if (!spec->train.data.path)
+        return merr_set(err, -EINVAL, "the spec names no corpus; set train.data.path");
+    path = strdup(spec->train.data.path);
+    if (!path)
+        return merr_set(err, -ENOMEM, "no memory for a path");
+    rc = file_open("the corpus", path, ret_fd, ret_size, err);
+    if (rc < 0) {
+        free(path);
+        return rc;
+    }
+    *ret_path = path;
     return 0;
 }
 

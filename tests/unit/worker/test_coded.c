@@ -1,6 +1,7 @@
 /* Coded calls between real processes, over shared memory, over UCX and over both. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/coded_try.h"
 #include "tests/unit/worker/test_comm_team.inc"
 
 #include <math.h>
@@ -10,14 +11,6 @@
 #include "base/philox.h"
 #include "worker/comm/coded.h"
 #include "worker/comm/world.h"
-
-static const struct codec *named(const char *name)
-{
-    const struct codec *c = NULL;
-
-    assert_int_equal(codec_by_name(name, &c, NULL), 0);
-    return c;
-}
 
 /* Value i of member's vector: normal, the same wherever it is asked for. */
 static float value_of(int member, size_t i)
@@ -500,26 +493,8 @@ static int damaged(struct team *t, struct comm_world *w)
     float x[2048] = {0};
     struct merr why;
 
-    if (comm_rank(w) == 1) { /* all that coded_all_gather does, by hand */
-        size_t bytes = codec_size(how.codec, 1024);
-        struct wave v = {.req = g->req};
-        char *block = malloc(bytes), *got = malloc(bytes);
-        int r;
-
-        (void)codec_encode(how.codec, NULL, CODEC_F32, x, 1024, block);
-        block[bytes - d->from_end] = (char)d->byte;
-        r = group_begin(g, COMM_CALL_ALL_GATHER, 4 + CODEC_F32, codec_id(how.codec), 8192);
-        if (r == 0)
-            r = group_recv(g, &v, 0, 0, got, bytes);
-        if (r == 0)
-            r = group_send(g, &v, 0, 0, block, bytes);
-        if (r == 0)
-            r = group_wait(g, &v);
-        free(block);
-        free(got);
-        GOOD(group_end(g, r, &err));
-        return 0;
-    }
+    if (comm_rank(w) == 1)
+        return send_damaged(w, g, how.codec, COMM_CALL_ALL_GATHER, d->from_end, d->byte);
     NEED(coded_all_gather(g, &how, x, cut, &flags, &why) == -EIO);
     if (!strstr(why.text, d->word))
         (void)fprintf(stderr, "said '%s', not '%s'\n", why.text, d->word);

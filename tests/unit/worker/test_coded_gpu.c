@@ -1,6 +1,7 @@
 /* Coded calls of ranks with GPUs, by NCCL and as messages, beside the processor's: the same bits, bytes and flags. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/coded_try.h"
 #include "tests/unit/worker/fake_device.h"
 #include "tests/unit/worker/test_comm_team.inc"
 
@@ -15,14 +16,6 @@ int fake_nccl_live(void);
 
 #define VALUES ((size_t)50000) /* of a vector: of 64 KiB and more, with tails */
 #define FAULT_VALUES (CODED_SLICE + 2048u) /* a slice that goes by NCCL, and one that does not */
-
-static const struct codec *named(const char *name)
-{
-    const struct codec *c = NULL;
-
-    assert_int_equal(codec_by_name(name, &c, NULL), 0);
-    return c;
-}
 
 /* What a call leaves in memory, which is filled the same each time. */
 struct result {
@@ -261,31 +254,6 @@ static void queues_wait_for_each_other_twice_a_hop(void **state)
 
 /* --- what is wrong ------------------------------------------------------------------------------------------------ */
 
-/* Rank 1 does by hand what a member does in a call of one slice, and spoils its block. */
-static int spoil(struct comm_world *w, struct comm_group *g, const struct codec *c, enum comm_call op, size_t values)
-{
-    size_t bytes = codec_size(c, 1024);
-    struct wave v = {.req = g->req};
-    char *block = malloc(bytes), *got = malloc(bytes);
-    float *x = calloc(1024, sizeof(*x));
-    int r;
-
-    (void)codec_encode(c, NULL, CODEC_F32, x, 1024, block);
-    block[bytes - 12] = 99; /* | flags 4 | id … */
-    r = group_begin(g, op, 4 + CODEC_F32, codec_id(c), values * sizeof(float));
-    if (r == 0)
-        r = group_recv(g, &v, 0, 0, got, bytes);
-    if (r == 0)
-        r = group_send(g, &v, 0, 0, block, bytes);
-    if (r == 0)
-        r = group_wait(g, &v);
-    free(block);
-    free(got);
-    free(x);
-    GOOD(group_end(g, r, &err));
-    return 0;
-}
-
 static int damaged(struct team *t, struct comm_world *w)
 {
     const bool sum = *(const bool *)t->arg;
@@ -298,7 +266,7 @@ static int damaged(struct team *t, struct comm_world *w)
     int r;
 
     if (comm_rank(w) == 1)
-        return spoil(w, g, how.codec, sum ? COMM_CALL_REDUCE_SCATTER : COMM_CALL_ALL_GATHER, 2048);
+        return send_damaged(w, g, how.codec, sum ? COMM_CALL_REDUCE_SCATTER : COMM_CALL_ALL_GATHER, 12, 99);
     r = sum ? coded_reduce_scatter(g, &how, x, cut, x, &flags, &why) : coded_all_gather(g, &how, x, cut, &flags, &why);
     NEED(r == -EIO);
     NEED(strstr(why.text, "'dp'") && strstr(why.text, "rank 1") && strstr(why.text, "codec g8"));

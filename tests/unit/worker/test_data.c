@@ -1,5 +1,7 @@
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/corpus_folder.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -15,51 +17,27 @@
 #include "worker/data/corpus.h"
 #include "worker/data/data.h"
 
-#define DIR_TEMPLATE "/tmp/muster-data-XXXXXX"
-
-struct fixture {
-    char dir[sizeof(DIR_TEMPLATE)];
-    char path[64];
-    struct job_spec spec;
-    struct merr err;
-};
-
 static int setup(void **state)
 {
-    struct fixture *f = calloc(1, sizeof(*f));
+    struct corpus_folder *f = calloc(1, sizeof(*f));
 
-    if (!f)
+    if (!f || corpus_folder_init(f, DATA_TEXT, 4) < 0)
         return -1;
-    memcpy(f->dir, DIR_TEMPLATE, sizeof(DIR_TEMPLATE));
-    if (!mkdtemp(f->dir))
-        return -1;
-    (void)snprintf(f->path, sizeof(f->path), "%s/corpus", f->dir);
-    f->spec.train.data.path = f->path;
-    f->spec.train.data.format = DATA_TEXT;
     f->spec.train.data.order = ORDER_SEQUENTIAL;
-    f->spec.train.model.vocab = 256;
-    f->spec.train.batch.length = 4;
     f->spec.train.batch.sequences = 3;
-    f->spec.train.init.seed = 1234;
     *state = f;
     return 0;
 }
 
 static int teardown(void **state)
 {
-    struct fixture *f = *state;
-    int rc = io_remove_tree(f->dir, NULL);
+    int rc = corpus_folder_clear(*state);
 
-    free(f);
+    free(*state);
     return rc;
 }
 
-static void put(struct fixture *f, const void *data, size_t len)
-{
-    assert_int_equal(io_publish_file(f->path, data, len, 0600, NULL), 0);
-}
-
-static struct data *must_open(struct fixture *f)
+static struct data *must_open(struct corpus_folder *f)
 {
     struct data *d = NULL;
     int rc = data_open(&f->spec, &d, &f->err);
@@ -69,19 +47,18 @@ static struct data *must_open(struct fixture *f)
     return d;
 }
 
-static void must_refuse(struct fixture *f, int code, const char *words)
+static void must_refuse(struct corpus_folder *f, int code, const char *words)
 {
     struct data *d = NULL;
 
     f->err.text[0] = '\0';
     assert_int_equal(data_open(&f->spec, &d, &f->err), code);
     assert_null(d);
-    if (!strstr(f->err.text, words))
-        fail_msg("'%s' does not say '%s'", f->err.text, words);
+    corpus_folder_said(f, words);
 }
 
 /* n tokens 0, 1, 2 ... as uint16 or uint32. */
-static void put_counting(struct fixture *f, unsigned n, unsigned width)
+static void put_counting(struct corpus_folder *f, unsigned n, unsigned width)
 {
     unsigned char *raw = calloc(n, width);
 
@@ -90,14 +67,14 @@ static void put_counting(struct fixture *f, unsigned n, unsigned width)
         raw[i * width] = (unsigned char)i;
         raw[i * width + 1] = (unsigned char)(i >> 8);
     }
-    put(f, raw, (size_t)n * width);
+    corpus_folder_put(f, raw, (size_t)n * width);
     free(raw);
 }
 
 static void sequential_tokens_are_cut_and_shifted_as_promised(void **state)
 {
     static const int vocab[] = { 1000, 65536, 65537 };
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
     f->spec.train.data.format = DATA_TOKENS;
     for (size_t v = 0; v < COUNT(vocab); v++) {
@@ -128,7 +105,7 @@ static void sequential_tokens_are_cut_and_shifted_as_promised(void **state)
 
 static void a_range_of_the_batch_is_the_same_wherever_it_is_fetched(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     int32_t all[12], all_next[12], one[4], next[4];
     struct data *d;
 
@@ -150,7 +127,7 @@ static void a_range_of_the_batch_is_the_same_wherever_it_is_fetched(void **state
 
 static void each_epoch_of_a_shuffle_shows_each_sample_once_in_an_order_of_its_own(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     uint64_t order[2][100];
     int same = 0;
     struct data *d;
@@ -190,7 +167,7 @@ static void tokens_hold_out_whole_samples_at_the_tail(void **state)
     static const struct { double share; unsigned held; } edge[] = {
         { 0.001, 1 }, { 0.2, 1 }, { 0.29, 2 }, { 0.5, 3 }, { 0.99, 6 },
     };
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
     f->spec.train.data.format = DATA_TOKENS;
     f->spec.train.model.vocab = 1000;
@@ -217,11 +194,11 @@ static void tokens_hold_out_whole_samples_at_the_tail(void **state)
 static void text_of_one_document_is_its_bytes(void **state)
 {
     static const char text[] = "hello, \xc3\xa9t\xc3\xa9!";
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     int32_t token[4], target[4];
     struct data *d;
 
-    put(f, text, sizeof(text) - 1);
+    corpus_folder_put(f, text, sizeof(text) - 1);
     d = must_open(f);
     assert_int_equal(data_train(d, 0, 1, 1, token, target, NULL), 0);
     for (int i = 0; i < 4; i++) {
@@ -283,11 +260,11 @@ static void a_broken_line_is_named_by_its_number(void **state)
         { "{\"text\": \"a\"} {\"text\": \"b\"}\n", "line 1" },
         { "{\"text\": \"a", "line 1" },
     };
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
     f->spec.train.data.format = DATA_JSONL;
     for (size_t e = 0; e < COUNT(edge); e++) {
-        put(f, edge[e].text, strlen(edge[e].text));
+        corpus_folder_put(f, edge[e].text, strlen(edge[e].text));
         must_refuse(f, -EINVAL, edge[e].words);
         assert_non_null(strstr(f->err.text, f->path));
     }
@@ -296,13 +273,13 @@ static void a_broken_line_is_named_by_its_number(void **state)
 static void documents_are_marked_and_held_out_whole(void **state)
 {
     static const int vocab[] = { 256, 257, 50257 };
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     char text[100 * 16];
     size_t len = 0;
 
     for (int i = 0; i < 100; i++)
         len += (size_t)snprintf(text + len, sizeof(text) - len, "%%\n" "d%03d\n", i);
-    put(f, text, len);
+    corpus_folder_put(f, text, len);
     f->spec.train.data.separator = SEPARATE_PERCENT;
     f->spec.train.data.holdout = 0.2;
     f->spec.train.batch.length = 6; /* "d000\n" and the mark: a document a sample */
@@ -345,9 +322,9 @@ static void documents_are_marked_and_held_out_whole(void **state)
 static void each_side_keeps_a_document_however_small_the_share(void **state)
 {
     static const double share[] = { 1e-9, 0.5, 0.999999 };
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
-    put(f, "first document\n\nsecond document\n", 32);
+    corpus_folder_put(f, "first document\n\nsecond document\n", 32);
     f->spec.train.data.separator = SEPARATE_BLANK;
     for (uint64_t seed = 0; seed < 20; seed++) {
         for (size_t s = 0; s < COUNT(share); s++) {
@@ -367,16 +344,16 @@ static void each_side_keeps_a_document_however_small_the_share(void **state)
 
 static void the_entropy_of_single_tokens_is_exact(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     double nats = -1;
     struct data *d;
 
-    put(f, "aabbaabb", 8);
+    corpus_folder_put(f, "aabbaabb", 8);
     d = must_open(f);
     assert_int_equal(data_unigram(d, &nats, NULL), 0);
     assert_true(fabs(nats - log(2)) < 1e-12);
     data_close(d);
-    put(f, "aaaaaaaa", 8);
+    corpus_folder_put(f, "aaaaaaaa", 8);
     d = must_open(f);
     assert_int_equal(data_unigram(d, &nats, NULL), 0);
     assert_true(fabs(nats) < 1e-12);
@@ -392,7 +369,7 @@ static void the_entropy_of_single_tokens_is_exact(void **state)
 
 static void a_corpus_that_cannot_serve_is_refused_with_words(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
     must_refuse(f, -ENOENT, f->path);
     f->spec.train.data.path = f->dir;
@@ -400,11 +377,11 @@ static void a_corpus_that_cannot_serve_is_refused_with_words(void **state)
     f->spec.train.data.path = NULL;
     must_refuse(f, -EINVAL, "train.data.path");
     f->spec.train.data.path = f->path;
-    put(f, "", 0);
+    corpus_folder_put(f, "", 0);
     must_refuse(f, -EINVAL, "empty");
-    put(f, "abcd", 4);
+    corpus_folder_put(f, "abcd", 4);
     must_refuse(f, -EINVAL, "4 tokens");
-    put(f, "abcde", 5);
+    corpus_folder_put(f, "abcde", 5);
     data_close(must_open(f));
     f->spec.train.data.holdout = 0.1;
     must_refuse(f, -EINVAL, "hold-out");
@@ -413,10 +390,10 @@ static void a_corpus_that_cannot_serve_is_refused_with_words(void **state)
     must_refuse(f, -EINVAL, "255");
     f->spec.train.model.vocab = 256;
     f->spec.train.data.separator = SEPARATE_BLANK;
-    put(f, "\n\n\n", 3);
+    corpus_folder_put(f, "\n\n\n", 3);
     must_refuse(f, -EINVAL, "no text");
     f->spec.train.data.format = DATA_TOKENS;
-    put(f, "abcdefghijk", 11);
+    corpus_folder_put(f, "abcdefghijk", 11);
     must_refuse(f, -EINVAL, "uint16");
     f->spec.train.model.vocab = 100000;
     must_refuse(f, -EINVAL, "uint32");
@@ -427,10 +404,10 @@ static void documents_become_the_tokenizers_tokens(void **state)
 {
     static const char text[] = " the the\n\nq the the q\n";
     static const int vocabs[] = {1000, 100000}; /* 2 and 4 bytes a token */
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     int32_t token[2][8], target[2][8];
 
-    put(f, text, sizeof(text) - 1);
+    corpus_folder_put(f, text, sizeof(text) - 1);
     f->spec.train.data.separator = SEPARATE_BLANK;
     f->spec.train.data.tokenizer = TOKENIZER_GPT2;
     f->spec.train.data.tokenizer_path = (char *)"tests/unit/worker/tokenizer";
@@ -461,9 +438,9 @@ static void documents_become_the_tokenizers_tokens(void **state)
 static void a_tokenizer_that_does_not_fit_is_refused(void **state)
 {
     static const char text[] = "some text\n\nbad \xff text\n";
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
-    put(f, text, sizeof(text) - 1);
+    corpus_folder_put(f, text, sizeof(text) - 1);
     f->spec.train.data.separator = SEPARATE_BLANK;
     f->spec.train.data.tokenizer = TOKENIZER_GPT2;
     must_refuse(f, -EINVAL, "tokenizer_path");
@@ -477,7 +454,7 @@ static void a_tokenizer_that_does_not_fit_is_refused(void **state)
 
 static void a_special_file_is_refused_without_waiting_for_it(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
     f->spec.train.data.path = (char *)"/dev/null";
     must_refuse(f, -EINVAL, "regular");
@@ -485,7 +462,7 @@ static void a_special_file_is_refused_without_waiting_for_it(void **state)
 
 static void a_token_outside_the_vocabulary_is_named_by_its_offset(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
 
     f->spec.train.data.format = DATA_TOKENS;
     f->spec.train.model.vocab = 30;
@@ -500,11 +477,11 @@ static void a_token_outside_the_vocabulary_is_named_by_its_offset(void **state)
 
 static void a_file_that_shrinks_is_an_error_not_a_crash(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     int32_t token[12], target[12];
     struct data *d;
 
-    put(f, "0123456789012345678901234567890", 31);
+    corpus_folder_put(f, "0123456789012345678901234567890", 31);
     d = must_open(f);
     assert_int_equal(truncate(f->path, 5), 0);
     assert_int_equal(data_train(d, 0, 0, 1, token, target, &f->err), 0);
@@ -514,7 +491,7 @@ static void a_file_that_shrinks_is_an_error_not_a_crash(void **state)
 }
 
 /* Whether a byte of the file is in the page cache. */
-static bool cached(const struct fixture *f, size_t size, size_t at)
+static bool cached(const struct corpus_folder *f, size_t size, size_t at)
 {
     unsigned char in;
     int fd = open(f->path, O_RDONLY | O_CLOEXEC);
@@ -530,14 +507,14 @@ static bool cached(const struct fixture *f, size_t size, size_t at)
 /* On a file system in memory all is cached from the start. */
 static void what_is_expected_is_read_before_it_is_asked_for(void **state)
 {
-    struct fixture *f = *state;
+    struct corpus_folder *f = *state;
     const size_t size = 16 << 20;
     char *zeros = calloc(1, size);
     int64_t deadline_us = clock_mono_us() + 10000000;
     struct data *d;
     int fd;
 
-    put(f, zeros, size);
+    corpus_folder_put(f, zeros, size);
     free(zeros);
     f->spec.train.data.format = DATA_TOKENS;
     d = must_open(f);

@@ -1,6 +1,8 @@
 /* Documents of any length, each read by its number, whatever lies between it and the start of the file. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/corpus_folder.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,14 +13,10 @@
 #include "base/io.h"
 #include "worker/data/docset.h"
 
-#define DIR_TEMPLATE "/tmp/muster-docset-XXXXXX"
 #define END 0 /* the mark of bytes in a vocabulary of 256 */
 
 struct fixture {
-    char dir[sizeof(DIR_TEMPLATE)];
-    char path[64], index[64];
-    struct job_spec spec;
-    struct merr err;
+    struct corpus_folder folder;
     struct buf ids;
 };
 
@@ -26,19 +24,9 @@ static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof(*f));
 
-    if (!f)
+    if (!f || corpus_folder_init(&f->folder, DATA_JSONL, 1000) < 0)
         return -1;
-    memcpy(f->dir, DIR_TEMPLATE, sizeof(DIR_TEMPLATE));
-    if (!mkdtemp(f->dir))
-        return -1;
-    (void)snprintf(f->path, sizeof(f->path), "%s/corpus", f->dir);
-    (void)snprintf(f->index, sizeof(f->index), "%s/index", f->dir);
-    f->spec.train.data.path = f->path;
-    f->spec.train.data.format = DATA_JSONL;
-    f->spec.train.data.samples = SAMPLES_DOCUMENTS;
-    f->spec.train.model.vocab = 256;
-    f->spec.train.batch.length = 1000;
-    f->spec.train.init.seed = 1234;
+    f->folder.spec.train.data.samples = SAMPLES_DOCUMENTS;
     buf_init(&f->ids, DOCSET_IDS_MAX);
     *state = f;
     return 0;
@@ -47,29 +35,24 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    int rc = io_remove_tree(f->dir, NULL);
+    int rc = corpus_folder_clear(&f->folder);
 
     buf_clear(&f->ids);
     free(f);
     return rc;
 }
 
-static void put(struct fixture *f, const void *data, size_t len)
-{
-    assert_int_equal(io_publish_file(f->path, data, len, 0600, NULL), 0);
-}
-
 static void put_text(struct fixture *f, const char *text)
 {
-    put(f, text, strlen(text));
+    corpus_folder_put(&f->folder, text, strlen(text));
 }
 
 static struct docset *must_open(struct fixture *f)
 {
     struct docset *d = NULL;
 
-    if (docset_open(&f->spec, &d, &f->err) < 0)
-        fail_msg("cannot open: %s", f->err.text);
+    if (docset_open(&f->folder.spec, &d, &f->folder.err) < 0)
+        fail_msg("cannot open: %s", f->folder.err.text);
     return d;
 }
 
@@ -77,19 +60,18 @@ static void must_refuse(struct fixture *f, int code, const char *words)
 {
     struct docset *d = NULL;
 
-    f->err.text[0] = '\0';
-    assert_int_equal(docset_open(&f->spec, &d, &f->err), code);
+    f->folder.err.text[0] = '\0';
+    assert_int_equal(docset_open(&f->folder.spec, &d, &f->folder.err), code);
     assert_null(d);
-    if (!strstr(f->err.text, words))
-        fail_msg("'%s' does not say '%s'", f->err.text, words);
+    corpus_folder_said(&f->folder, words);
 }
 
 static const int32_t *read_doc(struct fixture *f, const struct docset *d, enum docset_side side, uint64_t i,
                                struct docset_doc *doc)
 {
     buf_reset(&f->ids);
-    if (docset_read(d, side, i, &f->ids, doc, &f->err) < 0)
-        fail_msg("cannot read document %llu: %s", (unsigned long long)i, f->err.text);
+    if (docset_read(d, side, i, &f->ids, doc, &f->folder.err) < 0)
+        fail_msg("cannot read document %llu: %s", (unsigned long long)i, f->folder.err.text);
     assert_int_equal(f->ids.len, doc->inputs ? ((size_t)doc->inputs + 1) * sizeof(int32_t) : 0);
     return (const int32_t *)(const void *)f->ids.data;
 }
@@ -139,12 +121,12 @@ static void text_is_cut_at_its_separators_or_not_at_all(void **state)
     };
     struct fixture *f = *state;
 
-    f->spec.train.data.format = DATA_TEXT;
+    f->folder.spec.train.data.format = DATA_TEXT;
     for (size_t e = 0; e < COUNT(edge); e++) {
         struct docset_info info;
         struct docset *d;
 
-        f->spec.train.data.separator = edge[e].separator;
+        f->folder.spec.train.data.separator = edge[e].separator;
         put_text(f, edge[e].text);
         d = must_open(f);
         docset_get_info(d, &info);
@@ -178,12 +160,12 @@ static void any_document_of_a_large_file_is_found_by_its_number(void **state)
             assert_int_equal(buf_add(&file, "x", 1), 0);
         assert_int_equal(buf_addstr(&file, i % 3 ? "\n\n" : "\n\n\n\n"), 0);
     }
-    put(f, file.data, file.len);
+    corpus_folder_put(&f->folder, file.data, file.len);
     buf_clear(&file);
-    f->spec.train.data.format = DATA_TEXT;
-    f->spec.train.data.separator = SEPARATE_BLANK;
-    f->spec.train.batch.length = 1 << 20;
-    f->spec.train.data.holdout = 0.2;
+    f->folder.spec.train.data.format = DATA_TEXT;
+    f->folder.spec.train.data.separator = SEPARATE_BLANK;
+    f->folder.spec.train.batch.length = 1 << 20;
+    f->folder.spec.train.data.holdout = 0.2;
     d = must_open(f);
     docset_get_info(d, &info);
     assert_int_equal(info.documents[0] + info.documents[1], DOCUMENTS);
@@ -222,7 +204,7 @@ static void each_side_keeps_a_document_however_small_the_share(void **state)
         struct docset *d;
         struct docset_doc doc;
 
-        f->spec.train.data.holdout = shares[s];
+        f->folder.spec.train.data.holdout = shares[s];
         d = must_open(f);
         docset_get_info(d, &info);
         assert_true(info.documents[0] >= 1 && info.documents[1] >= 1 && info.documents[0] + info.documents[1] == 3);
@@ -237,7 +219,7 @@ static void each_side_keeps_a_document_however_small_the_share(void **state)
 
 static void put_index(struct fixture *f, const uint64_t *end, size_t n)
 {
-    assert_int_equal(io_publish_file(f->index, end, n * sizeof(*end), 0600, NULL), 0);
+    assert_int_equal(io_publish_file(f->folder.index, end, n * sizeof(*end), 0600, NULL), 0);
 }
 
 static void tokens_are_cut_where_their_index_says(void **state)
@@ -247,11 +229,11 @@ static void tokens_are_cut_where_their_index_says(void **state)
     struct fixture *f = *state;
     struct docset *d;
 
-    f->spec.train.data.format = DATA_TOKENS;
-    f->spec.train.model.vocab = 301;
-    put(f, token, sizeof(token));
+    f->folder.spec.train.data.format = DATA_TOKENS;
+    f->folder.spec.train.model.vocab = 301;
+    corpus_folder_put(&f->folder, token, sizeof(token));
     must_refuse(f, -EINVAL, "train.data.index");
-    f->spec.train.data.index = f->index;
+    f->folder.spec.train.data.index = f->folder.index;
     must_refuse(f, -ENOENT, "the index");
     put_index(f, end, COUNT(end));
     d = must_open(f);
@@ -266,7 +248,7 @@ static void tokens_are_cut_where_their_index_says(void **state)
             assert_int_equal(id[k], token[begin + k]);
     }
     docset_close(d);
-    f->spec.train.model.vocab = 300;
+    f->folder.spec.train.model.vocab = 300;
     must_refuse(f, -EINVAL, "token 11 of");
 }
 
@@ -281,16 +263,16 @@ static void an_index_that_cannot_be_is_refused(void **state)
     static const uint16_t token[6] = {1, 2, 3, 4, 5, 6};
     struct fixture *f = *state;
 
-    f->spec.train.data.format = DATA_TOKENS;
-    f->spec.train.data.index = f->index;
-    put(f, token, sizeof(token));
+    f->folder.spec.train.data.format = DATA_TOKENS;
+    f->folder.spec.train.data.index = f->folder.index;
+    corpus_folder_put(&f->folder, token, sizeof(token));
     for (size_t e = 0; e < COUNT(edge); e++) {
         put_index(f, edge[e].end, 3);
         must_refuse(f, -EINVAL, edge[e].says);
     }
-    assert_int_equal(io_publish_file(f->index, "123", 3, 0600, NULL), 0);
+    assert_int_equal(io_publish_file(f->folder.index, "123", 3, 0600, NULL), 0);
     must_refuse(f, -EINVAL, "is the index complete");
-    put(f, "123", 3);
+    corpus_folder_put(&f->folder, "123", 3);
     must_refuse(f, -EINVAL, "uint16");
 }
 
@@ -303,10 +285,10 @@ static void a_document_that_is_too_long_is_refused_cut_or_left_out(void **state)
 
     put_text(f, "{\"text\": \"short\"}\n{\"text\": \"much longer\"}\n"
                 "{\"prompt\": \"12345678\", \"completion\": \"9\"}\n");
-    f->spec.train.batch.length = 5;
+    f->folder.spec.train.batch.length = 5;
     must_refuse(f, -EINVAL, "line 2 of");
-    assert_non_null(strstr(f->err.text, "11 tokens, more than batch.length 5"));
-    f->spec.train.data.overlong = OVERLONG_CUT;
+    assert_non_null(strstr(f->folder.err.text, "11 tokens, more than batch.length 5"));
+    f->folder.spec.train.data.overlong = OVERLONG_CUT;
     d = must_open(f);
     must_say(f, d, 0, "short", 0);
     id = read_doc(f, d, DOCSET_TRAIN, 1, &doc);
@@ -314,7 +296,7 @@ static void a_document_that_is_too_long_is_refused_cut_or_left_out(void **state)
     (void)read_doc(f, d, DOCSET_TRAIN, 2, &doc);
     assert_int_equal(doc.inputs, 0); /* nothing of the completion is left */
     docset_close(d);
-    f->spec.train.data.overlong = OVERLONG_DROP;
+    f->folder.spec.train.data.overlong = OVERLONG_DROP;
     d = must_open(f);
     (void)read_doc(f, d, DOCSET_TRAIN, 1, &doc);
     assert_int_equal(doc.inputs, 0);
@@ -342,7 +324,7 @@ static void a_corpus_that_cannot_serve_is_refused_by_line(void **state)
         put_text(f, edge[e].text);
         must_refuse(f, -EINVAL, edge[e].says);
     }
-    f->spec.train.data.path = (char *)"/nowhere/at/all";
+    f->folder.spec.train.data.path = (char *)"/nowhere/at/all";
     must_refuse(f, -ENOENT, "/nowhere/at/all");
 }
 
@@ -352,13 +334,13 @@ static void text_for_a_tokenizer_must_be_utf8(void **state)
     struct docset_doc doc;
     struct docset *d;
 
-    f->spec.train.data.format = DATA_TEXT;
-    f->spec.train.data.separator = SEPARATE_BLANK;
-    f->spec.train.data.tokenizer = TOKENIZER_GPT2;
-    f->spec.train.data.tokenizer_path = (char *)"tests/unit/worker/tokenizer";
+    f->folder.spec.train.data.format = DATA_TEXT;
+    f->folder.spec.train.data.separator = SEPARATE_BLANK;
+    f->folder.spec.train.data.tokenizer = TOKENIZER_GPT2;
+    f->folder.spec.train.data.tokenizer_path = (char *)"tests/unit/worker/tokenizer";
     put_text(f, " the the\n\nq\n");
     must_refuse(f, -EINVAL, "vocabulary of 256");
-    f->spec.train.model.vocab = 1000;
+    f->folder.spec.train.model.vocab = 1000;
     d = must_open(f);
     (void)read_doc(f, d, DOCSET_TRAIN, 0, &doc);
     assert_int_equal(doc.inputs, 3); /* " the", " the", newline */
@@ -375,9 +357,9 @@ static void a_file_that_shrinks_is_an_error_not_a_crash(void **state)
 
     put_text(f, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     d = must_open(f);
-    assert_int_equal(truncate(f->path, 3), 0);
-    assert_int_equal(docset_read(d, DOCSET_TRAIN, 1, &f->ids, &doc, &f->err), -EIO);
-    assert_non_null(strstr(f->err.text, "shrunk"));
+    assert_int_equal(truncate(f->folder.path, 3), 0);
+    assert_int_equal(docset_read(d, DOCSET_TRAIN, 1, &f->ids, &doc, &f->folder.err), -EIO);
+    assert_non_null(strstr(f->folder.err.text, "shrunk"));
     docset_close(d);
 }
 

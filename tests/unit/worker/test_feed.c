@@ -1,6 +1,8 @@
 /* What a step computes is the same however many replicas share it, whenever it is begun, and loses no document. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/corpus_folder.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +14,13 @@
 #include "worker/data/feed.h"
 #include "worker/data/order.h"
 
-#define DIR_TEMPLATE "/tmp/muster-feed-XXXXXX"
 #define DOCUMENTS 50
 #define WORKERS 6
 #define BATCH 14
 #define LENGTH 200
 
 struct fixture {
-    char dir[sizeof(DIR_TEMPLATE)], path[64];
-    struct job_spec spec;
+    struct corpus_folder folder;
     struct docset *docs;
     struct feed_cfg cfg;
 };
@@ -36,23 +36,14 @@ static int setup(void **state)
     struct fixture *f = calloc(1, sizeof(*f));
     struct buf file;
 
-    if (!f)
+    if (!f || corpus_folder_init(&f->folder, DATA_JSONL, LENGTH) < 0)
         return -1;
-    memcpy(f->dir, DIR_TEMPLATE, sizeof(DIR_TEMPLATE));
-    if (!mkdtemp(f->dir))
-        return -1;
-    (void)snprintf(f->path, sizeof(f->path), "%s/corpus", f->dir);
     buf_init(&file, 1 << 20);
     for (int i = 0; i < DOCUMENTS; i++)
         (void)buf_printf(&file, "{\"prompt\": \"%02d:\", \"completion\": \"%0*d\"}\n", i, size_of(i) - 3, i);
-    if (io_publish_file(f->path, file.data, file.len, 0600, NULL) < 0)
-        return -1;
+    corpus_folder_put(&f->folder, file.data, file.len);
     buf_clear(&file);
-    f->spec.train.data.path = f->path;
-    f->spec.train.data.format = DATA_JSONL;
-    f->spec.train.model.vocab = 256;
-    f->spec.train.batch.length = LENGTH;
-    if (docset_open(&f->spec, &f->docs, NULL) < 0)
+    if (docset_open(&f->folder.spec, &f->docs, NULL) < 0)
         return -1;
     f->cfg = (struct feed_cfg){
         .docs = f->docs, .order = ORDER_SHUFFLE, .seed = 3, .sequences = BATCH, .end = 9, .multiple = 1, .dp = 1,
@@ -66,7 +57,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct fixture *f = *state;
-    int rc = io_remove_tree(f->dir, NULL);
+    int rc = corpus_folder_clear(&f->folder);
 
     docset_close(f->docs);
     free(f);
@@ -284,9 +275,9 @@ static void what_is_wrong_with_a_step_is_said_when_it_is_taken(void **state)
     feed_close(feed);
     docset_close(f->docs);
     f->docs = NULL;
-    f->spec.train.data.overlong = OVERLONG_DROP;
-    f->spec.train.batch.length = 3;
-    assert_int_equal(docset_open(&f->spec, &f->docs, NULL), 0);
+    f->folder.spec.train.data.overlong = OVERLONG_DROP;
+    f->folder.spec.train.batch.length = 3;
+    assert_int_equal(docset_open(&f->folder.spec, &f->docs, NULL), 0);
     f->cfg.docs = f->docs;
     feed = must_open(&f->cfg);
     assert_int_equal(feed_take(feed, 0, &s, &err), -EINVAL);

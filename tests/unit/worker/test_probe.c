@@ -1,6 +1,7 @@
 /* What is measured before a way is chosen: links and codecs, of processors and of GPUs. */
 #include "tests/unit/test.h"
 
+#include "tests/unit/worker/coded_try.h"
 #include "tests/unit/worker/fake_device.h"
 #include "tests/unit/worker/test_comm_team.inc"
 
@@ -14,14 +15,6 @@ int fake_nccl_live(void);
 
 #define N 16384u
 #define SLOW_US 2000
-
-static const struct codec *named(const char *name)
-{
-    const struct codec *c = NULL;
-
-    assert_int_equal(codec_by_name(name, &c, NULL), 0);
-    return c;
-}
 
 /* Ranks with a GPU each, or all on one. */
 static void run(int n, bool shared, const struct device_ops *device, int64_t timeout_us, team_fn fn, int want)
