@@ -26,7 +26,7 @@ struct move { /* a block on its way to a member, or from it */
 
 struct loan { /* memory of the GPU for a message's block */
     struct loan *next;
-    char *block;
+    char *block, *image; /* image: pinned, NULL until one is asked for */
     size_t bytes;
     bool out;
 };
@@ -73,6 +73,7 @@ static void gpu_free(struct comm_world *w, struct coded_gpu *c)
     for (struct loan *l = c->loans, *next; l; l = next) {
         next = l->next;
         ops->free(c->queue, DEVICE_LOCAL, l->block);
+        ops->free(c->queue, DEVICE_PINNED, l->image);
         free(l);
     }
     ops->codecs->report_free(c->report);
@@ -451,12 +452,35 @@ int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret)
     return 0;
 }
 
-void coded_gpu_return(struct comm_world *w, const char *block)
+static struct loan *find_loan(const struct comm_world *w, const char *block)
 {
     struct loan *l = w->gpu.coded ? w->gpu.coded->loans : NULL;
 
     while (l && l->block != block)
         l = l->next;
+    return l;
+}
+
+int coded_gpu_image(struct comm_group *g, const char *block, char **ret)
+{
+    struct comm_world *w = g->world;
+    struct loan *l = find_loan(w, block);
+    struct merr why = {""};
+    void *p;
+
+    assert(l && l->out);
+    if (!l->image) {
+        TRY(told(g, w->gpu.ops->alloc(w->gpu.coded->queue, DEVICE_PINNED, l->bytes, &p, &why), &why));
+        l->image = p;
+    }
+    *ret = l->image;
+    return 0;
+}
+
+void coded_gpu_return(struct comm_world *w, const char *block)
+{
+    struct loan *l = find_loan(w, block);
+
     if (l)
         l->out = false;
 }

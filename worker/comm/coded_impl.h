@@ -92,6 +92,8 @@ int coded_gpu_open(struct comm_group *g);
 
 /* For messages. Memory of the GPU for a block, until it is given back. */
 int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret);
+/* As large, pinned, as long: copies from and to other memory of the host hold the caller up, without a deadline. */
+int coded_gpu_image(struct comm_group *g, const char *block, char **ret);
 void coded_gpu_return(struct comm_world *w, const char *block);
 /* Queued in the order of calls: a copy from or to the GPU's memory, values into p's loan, its block of bytes to its
  * values. */

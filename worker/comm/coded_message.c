@@ -1,5 +1,5 @@
 /* coded_message - messages whose values travel coded: one a slice, all of one tag. What lies on a GPU is coded there;
- * its blocks go from GPU to GPU where both ends have one to themselves, else through memory of the host. */
+ * its blocks go from GPU to GPU where both ends have one to themselves, else through pinned memory. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -84,6 +84,8 @@ static int post(const struct message *m, size_t at, struct coded_part *p, struct
         TRY(coded_gpu_lend(m->g, bytes, &p->lent));
     if (m->gpu && direct_worth(m->g, p->lent, bytes))
         block = p->lent;
+    else if (m->gpu)
+        TRY(coded_gpu_image(m->g, p->lent, &block));
     if (!m->from)
         return comm_irecv(m->g, m->peer, m->tag, block, bytes, ret, err);
     TRY(encode(m, at, p, block));
@@ -93,7 +95,7 @@ static int post(const struct message *m, size_t at, struct coded_part *p, struct
 static int post_slice(const struct message *m, size_t at, size_t count, struct comm_request **ret, struct merr *err)
 {
     size_t bytes = codec_size(m->how->codec, count), size = m->how->type == CODEC_F32 ? 4 : 2;
-    struct coded_part *p = malloc(sizeof(*p) + bytes);
+    struct coded_part *p = malloc(sizeof(*p) + (m->gpu ? 0 : bytes));
     int r;
 
     if (!p) {
