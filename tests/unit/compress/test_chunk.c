@@ -58,6 +58,35 @@ static void every_codec_gives_back_what_it_took(void **state)
     chunk_coder_free(c);
 }
 
+/* Byte by byte: what the format says, of lengths around those that are taken at once. */
+static void planes_hold_the_bytes_of_all_elements_from_the_most_significant_down(void **state)
+{
+    enum { LONGEST = 70 };
+
+    (void)state;
+    for (size_t i = 0; i < 8 * LONGEST + 8; i++)
+        in[i] = (uint8_t)(i * 167 + (i >> 3) * 29 + 5);
+    for (size_t esize = 2; esize <= 8; esize *= 2) {
+        for (size_t n = 0; n <= LONGEST * esize + 1; n++) {
+            size_t count = n / esize;
+
+            for (int rotate = 0; rotate < 2; rotate++) {
+                chunk_split(esize, rotate, in, out, n);
+                for (size_t i = 0; i < count * esize; i++) {
+                    size_t plane = i / count, e = i % count, from = esize - 1 - plane;
+                    const uint8_t *x = in + e * esize;
+                    int carry = x[from > 0 ? from - 1 : esize - 1] >> 7; /* of the byte below, round */
+
+                    assert_int_equal(out[i], rotate ? (uint8_t)(x[from] << 1 | carry) : x[from]);
+                }
+                assert_memory_equal(out + count * esize, in + count * esize, n % esize);
+                chunk_join(esize, rotate, out, back, n);
+                assert_memory_equal(back, in, n);
+            }
+        }
+    }
+}
+
 static void exponents_of_weights_shrink_and_noise_stays_raw(void **state)
 {
     struct chunk_coder *c = chunk_coder_new();
@@ -109,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_codec_gives_back_what_it_took),
+        cmocka_unit_test(planes_hold_the_bytes_of_all_elements_from_the_most_significant_down),
         cmocka_unit_test(exponents_of_weights_shrink_and_noise_stays_raw),
         cmocka_unit_test(garbage_is_refused_not_decoded),
     };
