@@ -421,6 +421,15 @@ cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *last, int *first)
     return may_fail(cudaErrorNoDevice);
 }
 
+/* FAKE_CUDA=apart: memory that the processor must not touch while the GPU computes. */
+cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
+{
+    const char *how = getenv("FAKE_CUDA");
+
+    *value = what == cudaDevAttrConcurrentManagedAccess && !(how && strcmp(how, "apart") == 0);
+    return may_fail(cudaErrorNoDevice);
+}
+
 /* FAKE_CUDA_FREE: bytes. */
 cudaError_t CUDARTAPI cudaMemGetInfo(size_t *left, size_t *all)
 {

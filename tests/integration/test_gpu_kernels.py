@@ -36,6 +36,13 @@ def test_a_machine_without_a_driver_is_told_so_and_nothing_is_claimed_to_be_chec
 
 
 @needs_nvcc
+def test_a_gpu_whose_memory_the_processor_must_not_touch_is_refused():
+    ran = check(EMULATED, FAKE_CUDA="apart")
+    assert ran.returncode == 77
+    assert "GPU 0 does not let the processor at its memory while it computes" in ran.stdout
+
+
+@needs_nvcc
 def test_the_library_loads_without_a_driver_and_shows_one_symbol():
     ran = check(LIBRARY, CUDA_VISIBLE_DEVICES="-1")
     assert ran.returncode == 77

@@ -178,6 +178,18 @@ int stream_send(struct kern_stream *s, struct upload *v, int n, char *to, struct
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
+/* The host reads tensors where they lie, whatever else the GPU does. */
+static int check_shares(int device, struct merr *err)
+{
+    int shares = 0;
+    cudaError_t e = cudaDeviceGetAttribute(&shares, cudaDevAttrConcurrentManagedAccess, device);
+
+    if (e != cudaSuccess)
+        return cuda_failed(err, (int)e, "cannot use GPU %d", device);
+    return shares ? 0 : merr_set(err, -ENODEV, "GPU %d does not let the processor at its memory while it computes (so "
+                                 "it is under WSL and with some virtual GPUs): use the whole GPU on Linux", device);
+}
+
 int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err)
 {
     struct kern_stream *s = calloc(1, sizeof(*s));
@@ -187,6 +199,11 @@ int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr
 
     if (!s)
         return merr_set(err, -ENOMEM, "no memory for a kernel stream");
+    r = check_shares(cfg->device, err);
+    if (r < 0) {
+        free(s);
+        return r;
+    }
     s->device = cfg->device;
     e = cudaSetDevice(cfg->device);
     if (e == cudaSuccess)
