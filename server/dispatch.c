@@ -349,8 +349,23 @@ static void follow_plan(struct core *c, const struct round *r, const struct sche
         c->next_full_us = now_us + c->cfg.sched.round_us / EARLIER;
 }
 
+/* Whether a server that has just started waits for a node's first word. Until then the node's free devices are as good
+ * as gone, and a full round would take those of others instead. */
+static bool hears_first_words(const struct core *c, int64_t now_us)
+{
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        const struct node *n = c->nodes[i];
+
+        if (n->contact == NODE_UNKNOWN && n->lost_wall_us == 0 &&
+            now_us - n->seen_us < c->cfg.unknown_after_s * INT64_C(1000000))
+            return true;
+    }
+    return false;
+}
+
 void dispatch_round(struct core *c, int64_t now_us)
 {
+    bool full = now_us >= c->next_full_us && !hears_first_words(c, now_us);
     struct sched_plan plan;
     struct merr err = { "" };
     struct round r;
@@ -358,7 +373,7 @@ void dispatch_round(struct core *c, int64_t now_us)
 
     c->schedule_wanted = false;
     plans_refresh(c);
-    if (round_init(c, now_us >= c->next_full_us ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
+    if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
         if (sched_schedule(&r.in, &plan, &err) == 0) {
             follow_plan(c, &r, &plan, now_us);
             c->schedule_wanted = false; /* what the plan asked for is this very round */
@@ -488,7 +503,7 @@ void dispatch_tick(struct core *c, int64_t now_us)
 {
     int64_t wall = clock_wall_us();
 
-    if (c->n_jobs > 0 && now_us >= c->next_full_us)
+    if (c->n_jobs > 0 && now_us >= c->next_full_us && !hears_first_words(c, now_us))
         c->schedule_wanted = true;
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; k < c->nodes[i]->n_slots; k++) {

@@ -280,3 +280,25 @@ def test_a_new_job_takes_no_folder_of_a_job_that_the_store_has_lost(tmp_path):
         cluster.stop_server()
         cluster.start_server()
         assert cluster.submit(specs.command("x"))["id"] == "j43"
+
+
+def test_nobody_makes_room_while_a_restarted_server_waits_to_hear_of_free_devices(tmp_path):
+    with Cluster(str(tmp_path), slots=0, server_args=["--round", "1", "--hold", "1", "--starve-after", "1"]) as cluster:
+        agents = [FakeAgent(cluster, node) for node in ("n1", "n2")]
+        for agent in agents:
+            agent.register()
+        low = cluster.submit(specs.train(__file__, devices=4, priority=10))["id"]
+        cluster.wait(low, ["starting"], 10)
+        home = {a["node"] for a in cluster.job(low)["assignment"]}
+        busy, free = agents if home == {"n1"} else reversed(agents)
+        run = run_of(busy.until(low), "running")
+        busy.report([run])
+        cluster.wait(low, "running", 10)
+        cluster.stop_server()
+        cluster.start_server()
+        busy.register([run])
+        high = cluster.submit(specs.train(__file__, devices=4, priority=90))["id"]
+        assert busy.until(low)["order"] == "run"
+        assert busy.assignments(wait=4).get(low, {}).get("order") == "run"  # a round could have been each second
+        free.register()
+        assert free.until(high)["order"] == "run" and cluster.job(low)["state"] == "running"
