@@ -2,7 +2,7 @@
 import { post, remove } from './api.js';
 import * as store from './store.js';
 import * as ui from './ui.js';
-const { h } = ui;
+const { h, text } = ui;
 
 async function drain(node) {
     const busy = new Set(node.slots.filter((s) => s.job).map((s) => s.job));
@@ -70,7 +70,7 @@ function stragglers(node) {
         `Slot ${s.slot} is slow: ${s.slow.ratio.toFixed(1)} times as long as others of class ${s.class}. Taken last until ${ui.when(s.slow.retry_at)}.`));
 }
 
-function card(node) {
+function card(node, seen) {
     const drained = node.state === 'draining' || node.state === 'drained';
     const leaves = node.state === 'lost' || node.state === 'drained';
     const classes = [...new Set(node.slots.map((s) => s.class))].join(', ');
@@ -85,7 +85,7 @@ function card(node) {
             ...quarantine(node), ...stragglers(node), gpuTable(node),
             list.length ? h('ul.plain-list', {}, list) : h('p.note', {}, node.state === 'ready' ? 'Idle.' : 'Nothing runs here.'),
             h('dl.facts', {}, ...[['Slots', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
-                ['Version', node.version], ['Last seen', ui.ago(node.last_seen)],
+                ['Version', node.version], ['Last seen', seen],
                 ...(node.state === 'draining' && node.drain_by ? [['To be left by', ui.when(node.drain_by)]] : [])]
                 .flatMap(([k, v]) => [h('dt', {}, k), h('dd', {}, v || '–')]))));
 }
@@ -93,23 +93,35 @@ function card(node) {
 export function nodesPage(main, signal) {
     const box = h('.cards');
     main.replaceChildren(h('h1', {}, 'Nodes'), box);
+    const seen = new Map(); /* where each node's last word stands: it ages every second, the rest of a card stays */
     let sig = null;
-    function update() {
-        if (!store.loaded) {
-            box.replaceChildren(store.fault ? ui.problemBox(store.fault, store.readAll) : h('p.note.pad', {}, 'Reading…'));
-            return;
-        }
-        const now = JSON.stringify(store.nodes.map((n) => ({ ...n, last_seen: ui.ago(n.last_seen) })));
-        if (now === sig)
-            return;
-        sig = now;
-        const focused = document.activeElement?.dataset?.node;
-        box.replaceChildren(...(store.nodes.length ? store.nodes.map(card) : [ui.empty('No nodes yet',
+    function rebuild() {
+        const focused = box.contains(document.activeElement) ? ['data-node', 'data-remove', 'href'].map((name) => {
+            const value = document.activeElement.getAttribute(name);
+            return value && `[${name}="${CSS.escape(value)}"]`;
+        }).find(Boolean) : null;
+        seen.clear();
+        for (const node of store.nodes)
+            seen.set(node.id, h('span'));
+        box.replaceChildren(...(store.nodes.length ? store.nodes.map((n) => card(n, seen.get(n.id))) : [ui.empty('No nodes yet',
             h('p', {}, 'Start a whole cluster on this machine:'), ui.commandLine('muster up --devices cpu:4'),
             h('p', {}, 'or an agent on another one:'),
             ui.commandLine('muster-agent --server URL --token-file FILE --devices cpu:4'))]));
         if (focused)
-            box.querySelector(`[data-node="${CSS.escape(focused)}"]`)?.focus();
+            box.querySelector(focused)?.focus();
+    }
+    function update() {
+        if (!store.loaded) {
+            sig = null;
+            box.replaceChildren(store.fault ? ui.problemBox(store.fault, store.readAll) : h('p.note.pad', {}, 'Reading…'));
+            return;
+        }
+        const now = JSON.stringify(store.nodes.map((n) => ({ ...n, last_seen: null })));
+        if (now !== sig)
+            rebuild();
+        sig = now;
+        for (const node of store.nodes)
+            text(seen.get(node.id), ui.ago(node.last_seen));
     }
     store.watch(update, signal);
     update();

@@ -224,8 +224,8 @@ def test_nodes_are_drained_and_undrained(inside, cluster):
 
 
 def test_filters_and_search_narrow_the_list(inside, cluster):
-    done = cluster.submit(specs.command("true", name="needle"))["id"]
-    cluster.wait(done, "succeeded", 30)
+    for name in ("hay", "needle"):
+        cluster.wait(cluster.submit(specs.command("true", name=name))["id"], "succeeded", 30)
     inside.says("needle")
     inside.key("/")
     inside.key("needl")
