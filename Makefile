@@ -56,7 +56,7 @@ obj_of      = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 PROGRAMS := $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent $(BUILD)/bin/muster-train $(BUILD)/bin/muster
 
 .PHONY: all
-all: $(PROGRAMS)
+all: $(PROGRAMS)  ## the programs, in build/bin
 
 .SECONDEXPANSION:
 $(foreach f,$(FOLDERS),$(eval $(BUILD)/lib$(f).a: $(call obj_of,$(src_$(f)))))

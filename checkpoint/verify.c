@@ -55,7 +55,8 @@ int mck_verify(struct mck *c, json_t **ret_report, struct merr *err)
     for (uint32_t i = 0; i < c->ix.files && !r; i++)
         scan_check(&v.scan, i, damaged_chunk, &v);
     if (!r && v.count)
-        r = merr_set(err, -EBADMSG, "%zu faults in '%s', the first: %s", v.count, c->path, v.first.text);
+        r = merr_set(err, -EBADMSG, "%zu fault%s in '%s', the first: %s", v.count, v.count == 1 ? "" : "s", c->path,
+                     v.first.text);
     if (ret_report && (!r || r == -EBADMSG))
         *ret_report = json_pack("{s:b,s:I,s:I,s:I,s:O}", "ok", !v.count, "files", (json_int_t)c->ix.files, "bytes",
                                 (json_int_t)all, "fault_count", (json_int_t)v.count, "faults", v.faults);

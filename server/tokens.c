@@ -36,7 +36,8 @@ static bool read_wanted(struct call *call, struct http_identity *ret)
     }
     ret->role = role ? auth_role(role) : ROLE_USER;
     if (ret->role == ROLE_NONE || (json_object_get(call->body, "role") && !role)) {
-        call_problem(call, 422, "role-invalid", "'role' is not known: want viewer, user, admin or agent");
+        call_problem(call, 422, "role-invalid", "'%.32s' is no role: want viewer, user, admin or agent",
+                     role ? role : "role");
         return false;
     }
     (void)snprintf(ret->user, sizeof(ret->user), "%s", user);

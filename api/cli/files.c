@@ -41,8 +41,8 @@ static int open_at(const char *path, struct mck **ret)
 
 static int list(struct cli *c, const char *dir)
 {
-    static const struct cli_table table = {.head = {"STEP", "MIB", "CREATED", "PATH"}, .n = 4, .right = 3, .state = -1,
-                                           .whole = true};
+    static const struct cli_table table = {.head = {"STEP", "MIB", "ON DISK", "CREATED", "PATH"}, .n = 5, .right = 7,
+                                           .state = -1, .whole = true};
     struct merr err = {""};
     json_t *all = NULL, *rows, *one;
     size_t i;
@@ -56,13 +56,14 @@ static int list(struct cli *c, const char *dir)
         (void)fprintf(stderr, "no checkpoints in '%s'\n", dir);
     rows = json_array();
     json_array_foreach(all, i, one) {
-        char step[24], mib[24], created[32];
+        char step[24], mib[24], stored[24], created[32];
         const json_t *at = json_object_get(one, "created");
 
         (void)snprintf(step, sizeof(step), "%lld", cli_int(one, "step"));
         (void)snprintf(mib, sizeof(mib), "%.1f", cli_real(one, "bytes") / 1048576);
+        (void)snprintf(stored, sizeof(stored), "%.1f", cli_real(one, "stored_bytes") / 1048576);
         (void)snprintf(created, sizeof(created), "%.24s", json_is_string(at) ? json_string_value(at) : "-");
-        (void)cli_row(rows, (const char *[]){step, mib, created, cli_str(one, "path")}, 4);
+        (void)cli_row(rows, (const char *[]){step, mib, stored, created, cli_str(one, "path")}, 5);
     }
     if (i > 0)
         cli_print_table_new(&table, rows);

@@ -407,7 +407,7 @@ def test_a_node_leaves_the_list_and_its_agent_ends(cluster):
 
 def test_checkpoints_are_listed_inspected_verified_and_exported(cluster, trained):
     rows = run(cluster, "checkpoint", "list", trained).stdout.splitlines()
-    assert rows[0].split() == ["STEP", "MIB", "CREATED", "PATH"]
+    assert rows[0].split() == ["STEP", "MIB", "ON", "DISK", "CREATED", "PATH"]
     assert [row.split()[0] for row in rows[1:]] == ["20", "40", "60"]
     newest = rows[-1].split()[-1]
     folder = os.path.dirname(newest)
