@@ -116,6 +116,31 @@ static void idle_time_of_pipelines_is_that_of_the_literature(void **state)
     assert_true(fabs(share[2] - 1.0 / 16) < 0.01);
 }
 
+/* With nothing to be sent the classic estimate is exact, for p = 1 and for m = 1, too. */
+static void without_messages_a_step_takes_m_plus_p_minus_1_turns(void **state)
+{
+    (void)state;
+    for (int p = 1; p <= 4; p *= 2)
+        for (int micro = 1; micro <= 16; micro *= 2) {
+            struct plan_job job = small_job();
+            struct plan_site site = site_of(p, p);
+            struct plan_shape s = {.tp = 1, .pp = p, .dp = 1, .n_layers = p, .micro = micro, .chunks = 1};
+            struct schedule_times t[4];
+            struct plan_option o;
+            int m = 16 / micro;
+
+            job.model.vocab = 1;
+            job.virtual_workers = 1;
+            site.inside = (struct plan_link){0, 1e30};
+            for (int i = 0; i < p; i++)
+                s.layers[i] = (uint16_t)(8 / p);
+            plan_stage_times(&job, &s, &site, t);
+            o = weighed(&job, s, &site);
+            if (fabs((o.cost.compute_s + o.cost.idle_s) / ((m + p - 1) * (t[0].f + t[0].i + t[0].w)) - 1) > 0.01)
+                fail_msg("p %d, m %d: %g s", p, m, o.cost.compute_s + o.cost.idle_s);
+        }
+}
+
 /* Pipette 2024: on slow links the round trip is exposed once a group of p micro-batches. */
 static void slow_links_expose_a_round_trip_for_each_group(void **state)
 {
@@ -444,6 +469,7 @@ int main(void)
         cmocka_unit_test(rings_take_latency_and_bandwidth_of_their_link),
         cmocka_unit_test(tensor_parallel_sums_are_counted),
         cmocka_unit_test(idle_time_of_pipelines_is_that_of_the_literature),
+        cmocka_unit_test(without_messages_a_step_takes_m_plus_p_minus_1_turns),
         cmocka_unit_test(slow_links_expose_a_round_trip_for_each_group),
         cmocka_unit_test(long_steps_take_what_simulating_all_of_them_says),
         cmocka_unit_test(a_stage_keeps_pace_with_its_slowest_device),

@@ -54,7 +54,8 @@ static struct world *world_new(uint32_t seed, size_t nodes, size_t jobs)
             .id = i + 1, .tenant = draw(w, 3), .class_ = (enum sched_class)draw(w, 3), .submit_us = draw(w, 3600) * S,
             .min = min, .max = min << draw(w, 3), .workers = draw(w, 2) ? min * 4 : 0, .types = 1 + draw(w, 7),
             .hetero_ok = draw(w, 3) == 0, .fixed = draw(w, 8) == 0, .home = -1, .weight_milli = 1000,
-            .restart_us = 30 * S, .remaining_us = 100000 * S, .rho_milli = 1000, .profile = &w->profiles[draw(w, 3)],
+            .restart_us = 30 * S, .remaining_us = i % 4 == 3 ? -1 : (100 << i % 11) * S, .rho_milli = 1000,
+            .profile = &w->profiles[draw(w, 3)],
         };
         w->jobs[i].waiting_us = w->jobs[i].changed_us = w->jobs[i].submit_us;
     }

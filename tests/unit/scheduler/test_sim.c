@@ -268,6 +268,32 @@ static void elastic_jobs_restart_less_than_three_times_each(void **state)
     }
 }
 
+/* From seven times what the cluster can do to nine tenths of it, of one device to two nodes' eight: who has waited for
+ * starve_us goes first, and gets its devices once who holds them may be changed again. */
+static void everybody_starts_soon_after_the_time_when_it_goes_first(void **state)
+{
+    char lines[8000];
+
+    (void)state;
+    for (int within_s = 2000; within_s <= 14000; within_s += 4000) {
+        struct sim_setup s;
+        struct sim_result r;
+
+        random_trace(lines, sizeof(lines), 60, within_s);
+        make_setup(&s, 6);
+        s.starve_us = 900 * S;
+        r = run(&s, lines);
+        for (size_t i = 0; i < r.n_jobs; i++) {
+            int64_t waited = r.jobs[i].start_us - (int64_t)i * within_s / 60 * S;
+
+            if (waited > s.starve_us + SIM_HOLD_US + s.round_us)
+                fail_msg("60 jobs within %d s: one waited for %lld s", within_s, (long long)(waited / S));
+        }
+        sim_result_clear(&r);
+        sim_setup_clear(&s);
+    }
+}
+
 static void a_faulty_line_is_named_with_its_column(void **state)
 {
     static const struct { const char *line, *says; } row[] = {
@@ -328,6 +354,7 @@ int main(void)
         cmocka_unit_test(every_change_is_charged_a_restart),
         cmocka_unit_test(every_policy_ends_a_trace_with_failures_and_loses_no_device_time),
         cmocka_unit_test(elastic_jobs_restart_less_than_three_times_each),
+        cmocka_unit_test(everybody_starts_soon_after_the_time_when_it_goes_first),
         cmocka_unit_test(a_faulty_line_is_named_with_its_column),
         cmocka_unit_test(a_job_that_can_never_run_is_refused_by_name),
     };
