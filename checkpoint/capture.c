@@ -24,6 +24,7 @@ static void extent_filled(struct mck_writer *w, struct attempt *a, uint32_t exte
 static void piece_done(struct mck_writer *w, struct attempt *a, const struct piece *p)
 {
     a->pieces_left--;
+    w->alive_us = clock_mono_us();
     if (!a->pieces_left) {
         a->captured_us = clock_mono_us();
         if (a->mode == MCK_STAGED && a->captured_us > a->begun_us)
@@ -47,6 +48,7 @@ void capture_release(struct mck_writer *w, struct attempt *a, uint32_t extent)
 {
     for (size_t i = w->plan.extent_first[extent]; i < w->plan.extent_first[extent + 1]; i++)
         piece_done(w, a, &w->plan.piece[w->plan.by_extent[i]]);
+    a->in_place--;
     reader_done(w, a);
     (void)pthread_cond_signal(&w->encode); /* for the tail */
 }
@@ -130,6 +132,7 @@ bool capture_one(struct mck_writer *w, struct attempt *a)
     if (e->in_place) {
         if (--e->left == 0) {
             a->copying++;
+            a->in_place++;
             extent_filled(w, a, p->extent);
         }
         return true;

@@ -87,6 +87,7 @@ struct mck_cfg {
     int (*fetch)(void *arg, const void *from, void *to, size_t bytes, struct merr *err);
     void *fetch_arg;
     int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
+    int64_t stuck_us;    /* without a write done, until an attempt is given up and gates let go; 0: 60 s */
     bool parts; /* dir is this node's alone: leave whole data files and no MANIFEST; others commit and collect */
 };
 
@@ -115,8 +116,9 @@ int mck_begin(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr
 /* As mck_begin, in mode MCK_SYNC whatever the writer's: for a checkpoint that is waited for in any case. */
 int mck_begin_sync(struct mck_writer *w, uint64_t step, const json_t *kv, struct merr *err);
 
-/* Before the update of a bucket (-1: of all): returns once its bytes are copied. Adds the time waited to
- * mck_stall_us. */
+/* Before the update of a bucket (-1: of all): returns once its bytes are copied, or the attempt has failed, at the
+ * latest when the disk is stuck: buffers that it still reads then must stay memory, whatever is in them. Adds the time
+ * waited to mck_stall_us. */
 int mck_gate(struct mck_writer *w, int bucket, struct merr *err);
 
 /* Wait until nothing is under way (committed or given up) or deadline_us passes (-ETIMEDOUT). */

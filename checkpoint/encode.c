@@ -211,14 +211,15 @@ static void open_attempt(struct mck_writer *w, struct attempt *a)
     a->opened = true;
     a->codec = choose_codec(w);
     r = attempt_open(w, a, &err);
+    (void)pthread_mutex_lock(&w->lock);
+    w->alive_us = clock_mono_us();
+    if (r)
+        writer_fail(w, a, r, &err);
     if (r || a->skip) {
-        (void)pthread_mutex_lock(&w->lock);
-        if (r)
-            writer_fail(w, a, r, &err);
         (void)pthread_cond_broadcast(&w->commit);
         (void)pthread_cond_broadcast(&w->gate);
-        (void)pthread_mutex_unlock(&w->lock);
     }
+    (void)pthread_mutex_unlock(&w->lock);
 }
 
 static void encode_extent(struct mck_writer *w, struct attempt *a, uint32_t extent)

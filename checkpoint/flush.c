@@ -49,6 +49,7 @@ static void finish_write(struct mck_writer *w, struct write *q)
         writer_fail(w, a, q->req.res, &err);
     }
     a->last_write_us = clock_mono_us();
+    w->alive_us = a->last_write_us;
     if (q->req.op == MIO_SYNC && !a->code) {
         int64_t us = a->last_write_us - a->first_write_us;
 
@@ -76,6 +77,7 @@ static bool write_again(struct mck_writer *w, struct write *q)
         mio_submit(w->mio, &q->req);
     }
     (void)pthread_mutex_lock(&w->lock);
+    w->alive_us = clock_mono_us();
     return again;
 }
 
@@ -133,6 +135,28 @@ static void start_writes(struct mck_writer *w)
     }
 }
 
+/* A disk on which nothing has been done for long holds training up where gates wait for it: no more. Requests may still
+ * come back, and end the attempt then. A sync may take long. Lock held. */
+static void give_up_stuck(struct mck_writer *w)
+{
+    int64_t since = clock_mono_us() - w->cfg.stuck_us;
+
+    for (int i = 0; i < ATTEMPTS_MAX; i++)
+        if (w->attempt[i].used && w->attempt[i].syncing && !w->attempt[i].durable)
+            return;
+    for (int i = 0; i < ATTEMPTS_MAX; i++) {
+        struct attempt *a = &w->attempt[i];
+        struct merr err;
+
+        if (!a->used || a->code || a->skip || a->durable || w->alive_us > since || a->begun_us > since)
+            continue;
+        (void)merr_set(&err, -ETIMEDOUT, "checkpoint of step %llu failed: nothing could be written to '%s' for %lld s",
+                       (unsigned long long)a->step, a->temp, (long long)(w->cfg.stuck_us / 1000000));
+        a->stuck = true;
+        writer_fail(w, a, -ETIMEDOUT, &err);
+    }
+}
+
 void *flush_run(void *writer)
 {
     struct mck_writer *w = writer;
@@ -153,6 +177,7 @@ void *flush_run(void *writer)
             (void)pthread_mutex_unlock(&w->lock);
         }
         (void)pthread_mutex_lock(&w->lock);
+        give_up_stuck(w);
     }
     (void)pthread_mutex_unlock(&w->lock);
     return NULL;

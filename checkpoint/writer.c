@@ -16,6 +16,7 @@
 
 #define YIELD 5 /* added to the trainer's nice value */
 #define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
+#define STUCK_DEFAULT_US (INT64_C(60) * 1000000)
 
 static void lock(struct mck_writer *w)
 {
@@ -201,6 +202,8 @@ static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const s
         w->cfg.keep = 2;
     if (!w->cfg.timeout_us)
         w->cfg.timeout_us = TIMEOUT_DEFAULT_US;
+    if (!w->cfg.stuck_us)
+        w->cfg.stuck_us = STUCK_DEFAULT_US;
     w->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     w->write_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!w->cfg.dir || !w->cfg.codec || w->stop_event < 0 || w->write_event < 0)
@@ -422,6 +425,8 @@ static uint64_t bucket_left(const struct mck_writer *w, const struct attempt *a,
 {
     if (!a->used)
         return 0;
+    if (a->stuck)
+        return a->copying - a->in_place;
     if (a->mode == MCK_SYNC)
         return 1;
     if (a->code || a->skip)

@@ -46,6 +46,8 @@ struct attempt {
 
     size_t next_piece, pieces_left;
     uint32_t copying;
+    uint32_t in_place; /* of copying: extents on their way to the disk from where they lie */
+    bool stuck;        /* failed for the disk takes nothing: what is in them does not matter any more */
     uint32_t *bucket_left;
     struct extent *extent;
     uint32_t to_encode; /* extents in the encode queue or at work */
@@ -124,6 +126,7 @@ struct mck_writer {
     double window_s;               /* from mck_begin to the next mck_gate, as these */
     bool window_open;
     int64_t begun_us;              /* the last mck_begin */
+    int64_t alive_us;              /* when something of any attempt was last done */
     atomic_uint_least64_t last_bytes; /* of rank 0: all files of the last checkpoint; 0: not known */
 
     struct mck_done *done;

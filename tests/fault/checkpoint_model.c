@@ -16,6 +16,7 @@ static int elements; /* of each tensor */
 static int keep = 2;
 static uint64_t keep_every;
 static uint32_t removed;
+static int64_t stuck_us;
 static struct mck_buffer buffer[MODEL_RANKS][TENSORS];
 
 void model_make(int rows, int columns, int cut, bool apart)
@@ -96,6 +97,11 @@ void model_keep(int n, uint64_t every)
     keep_every = every;
 }
 
+void model_stuck(int64_t us)
+{
+    stuck_us = us;
+}
+
 uint32_t model_removed(void)
 {
     return removed;
@@ -112,7 +118,8 @@ int model_open(const char *dir, uint64_t generation, const char *codec, struct m
     for (int k = 0; k < MODEL_RANKS; k++) {
         struct mck_cfg cfg = {.dir = dir, .rank = k, .size = MODEL_RANKS, .generation = generation,
                               .codec = model_archives(codec) ? "none" : codec, .keep = keep,
-                              .keep_every = keep_every, .timeout_us = 10000000, .pool_bytes = MODEL_POOL_BYTES,
+                              .keep_every = keep_every, .timeout_us = 10000000, .stuck_us = stuck_us,
+                              .pool_bytes = MODEL_POOL_BYTES,
                               .archive = model_archives(codec) && generation > 1 ? "plane" : NULL};
         int r = mck_writer_new(&cfg, buffer[k], TENSORS, &ret[k], err);
 

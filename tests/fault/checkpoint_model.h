@@ -32,6 +32,9 @@ int model_open(const char *dir, uint64_t generation, const char *codec, struct m
 /* Writers opened from now on keep as many, and those of a step that every divides (0: none). By default 2 and none. */
 void model_keep(int keep, uint64_t every);
 
+/* Writers opened from now on take a disk for stuck after so long. */
+void model_stuck(int64_t us);
+
 /* Checkpoints that the writers removed before their time, for the disk was full. */
 uint32_t model_removed(void);
 

@@ -6,6 +6,7 @@
  *                                                  in place of its n-th system call, until n passes the last; prints n
  *   checkpoint_writer fail DIR CODEC FROM EVERY ERRNO   the same with a call that fails; the writer must go on after
  *   checkpoint_writer slow DIR                     a disk too slow: what does not fit is refused, the rest is committed
+ *   checkpoint_writer stuck DIR                    a disk that takes nothing for a time: training goes on
  *   checkpoint_writer no-uring DIR                 a kernel that forbids io_uring
  *   checkpoint_writer ring DIR                     an io_uring that fails for a time: one checkpoint is lost, no more
  *   checkpoint_writer no-direct DIR                a file system without O_DIRECT
@@ -44,6 +45,7 @@
 
 #define ROWS 1200
 #define COLUMNS 240
+#define STUCK_US 500000
 #define PINNED 4 /* steps that crowd keeps for good */
 #define CUT 100 /* the first row of rank 1, whose tensors have two chunks each */
 
@@ -206,6 +208,48 @@ static int slow(const char *dir, struct merr *err)
     if (!r && (refused != 2 * (6 - 2) || saved != 2))
         r = merr_set(err, -1, "%d refused, %d saved", refused, saved);
     return r;
+}
+
+static int begin_sync(struct mck_writer *w, uint64_t step, struct merr *err)
+{
+    json_t *kv = json_pack("{s:I}", "step", (json_int_t)step);
+    int r = mck_begin_sync(w, step, kv, err);
+
+    json_decref(kv);
+    return r;
+}
+
+/* All gates open, though neither checkpoint gets on; a later one is saved. */
+static int stuck(const char *dir, uint64_t *ret_step, struct merr *err)
+{
+    struct mck_writer *w[MODEL_RANKS];
+    struct mck_done done;
+    int r;
+
+    (void)alarm(60);
+    model_stuck(STUCK_US);
+    r = model_open(dir, 1, "none", w, err);
+    faults_hold(true);
+    for (int k = 0; k < MODEL_RANKS && !r; k++) {
+        r = model_begin(w[k], 1, err);
+        r = r ? r : begin_sync(w[k], 2, err);
+    }
+    for (int k = 0; k < MODEL_RANKS && !r; k++)
+        r = mck_gate(w[k], -1, err);
+    faults_hold(false);
+    for (int k = MODEL_RANKS; k-- > 0 && !r;)
+        r = mck_drain(w[k], clock_mono_us() + 30000000, err);
+    for (int i = 0; i < 2 && !r; i++)
+        if (mck_next_done(w[0], &done) != 1 || done.code != -ETIMEDOUT || !strstr(done.err.text, "nothing could be"))
+            r = merr_set(err, -1, "step %d ended with '%s'", i + 1, done.err.text);
+    for (int k = 0; k < MODEL_RANKS && !r; k++)
+        mck_writer_free(w[k]);
+    model_stuck(0);
+    if (!r)
+        r = model_open(dir, 2, "none", w, err);
+    if (!r)
+        r = model_write(w, 3, err);
+    return r ? r : model_check(dir, ret_step, err);
 }
 
 static int forbid_uring(struct merr *err)
@@ -425,6 +469,8 @@ static int run(int argc, char **argv, uint64_t *ret_step, struct merr *err)
                      argc == 7 ? (int)strtol(argv[6], NULL, 10) : 0, err);
     if (argc == 3 && !strcmp(what, "slow"))
         return slow(argv[2], err);
+    if (argc == 3 && !strcmp(what, "stuck"))
+        return stuck(argv[2], ret_step, err);
     if (argc == 3 && !strcmp(what, "no-uring"))
         return no_uring(argv[2], err);
     if (argc == 3 && !strcmp(what, "ring"))

@@ -106,6 +106,10 @@ def test_requests_beyond_what_a_slow_disk_takes_are_refused(tmp_path):
     writer("slow", str(tmp_path / "checkpoints"), way="threads")
 
 
+def test_training_goes_on_beside_a_disk_that_takes_nothing(tmp_path):
+    assert writer("stuck", str(tmp_path / "checkpoints"), way="threads") == "3\n"
+
+
 def test_a_file_goes_out_from_registered_memory_and_is_synced_once(tmp_path):
     files, blocks = 2 * 2, 2 * (1 + 2)  # of two ranks in two steps; a file has a first page and an end, too
     fixed, plain, syncs = map(int, writer("requests", str(tmp_path / "a"), "", way="uring").split())
