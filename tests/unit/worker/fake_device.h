@@ -95,7 +95,8 @@ static int fake_fold(struct device_queue *q, const struct device_fold *f, struct
     const void *src[64];
 
     (void)q;
-    (void)err;
+    if (fake_turn(err) < 0)
+        return -EIO;
     for (int i = 0; i < f->n; i++)
         src[i] = i == f->index ? f->own : (const char *)f->rest + (size_t)i * f->stride;
     reduce_fold(f->out, src, f->n, f->count, type[f->type], f->max ? COMM_MAX : COMM_SUM);

@@ -57,6 +57,43 @@ static void large_calls_go_by_nccl_when_each_rank_has_a_gpu_and_all_buffers_are_
     }
 }
 
+/* Rank 0's GPU fails with the n-th of what a sum asks of it: memory, then the fold, then looks whether all is done. */
+static int sum_with_a_fault(struct team *t, struct comm_world *w)
+{
+    struct comm_group *g = team_all(w, "dp");
+    float *x = calloc(1, BYTES);
+    struct merr err = {""};
+    int r;
+
+    fake_device_fail = comm_rank(w) == 0 ? *(const int *)t->arg : 0;
+    r = comm_all_reduce(g, x, BYTES / sizeof(*x), COMM_F32, COMM_SUM, &err);
+    fake_device_fail = 0;
+    free(x);
+    NEED(comm_rank(w) > 0 || (r == -EIO && strstr(err.text, "the fake GPU failed")));
+    if (r == 0) /* rank 1 has its sum when rank 0's GPU fails at last */
+        return 0;
+    NEED(fake_nccl_live() == 0); /* nothing that was started runs on */
+    NEED(comm_barrier(g, NULL) == r);
+    return -r;
+}
+
+static void a_gpu_that_fails_in_a_sum_ends_what_its_communicator_does(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 3; n++) {
+        struct team t;
+
+        team_init(&t, 2, TEAM_SHM);
+        t.device = &fake_device;
+        t.arg = &n;
+        team_start(&t, sum_with_a_fault);
+        team_wait(&t, 30000000);
+        assert_int_equal(t.exit_code[0], EIO);
+        assert_int_not_equal(t.exit_code[1], 99);
+        team_clear(&t);
+    }
+}
+
 /* --- messages ----------------------------------------------------------------------------------- */
 
 #define MESSAGES 6
@@ -318,6 +355,7 @@ static void a_world_that_needs_nccl_does_not_open_without(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpu_that_fails_in_a_sum_ends_what_its_communicator_does),
         cmocka_unit_test(large_calls_go_by_nccl_when_each_rank_has_a_gpu_and_all_buffers_are_there),
         cmocka_unit_test(large_messages_go_by_nccl_in_any_order_of_posting),
         cmocka_unit_test(whatever_goes_wrong_with_a_message_between_gpus_ends_the_wait_for_it),
