@@ -354,13 +354,17 @@ bool jobs_visible(const struct http_identity *who, const char *user);
 
 /* agents.c */
 void agents_register(struct core *c, struct call *call);
-void agents_report(struct core *c, struct call *call);
 void agents_see(struct core *c, struct node *n, int64_t now_us); /* a word came from it */
 struct node *agents_find(struct core *c, const char *name);
 int agents_load(struct core *c, struct merr *err);
 void agents_touch(struct core *c, const char *node); /* its set of assignments has changed */
 void agents_tick(struct core *c, int64_t now_us);
 void agents_store(struct core *c, const struct node *n);
+
+/* reports.c */
+void reports_take(struct core *c, struct call *call); /* once the files' thread has stored its pieces */
+/* What a node says of its runs; to stale and forget go those that are over. */
+void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_t *stale, json_t *forget);
 
 /* slots.c: what a node offers */
 struct slots {

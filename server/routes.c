@@ -176,11 +176,11 @@ static void store_report(struct core *core, struct call *call)
         call_deliver(call);
         return;
     }
-    call->run = agents_report;
+    call->run = reports_take;
     core_post(core, call);
 }
 
-static void on_agents_report(void *arg, struct http_req *req)
+static void on_reports_take(void *arg, struct http_req *req)
 {
     struct call *call = read_call(req, store_report);
 
@@ -319,7 +319,7 @@ const struct http_route routes[] = {
     { "DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0 },
     { "POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0 },
     { "GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_agents_assignments, LONG_POLL_S },
-    { "POST", "/v1/agents/{node}/report", ROLE_AGENT, on_agents_report, 0 },
+    { "POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0 },
     { "PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_agents_key_put, 0 },
     { "GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_agents_keys, LONG_POLL_S },
     { "GET", "/healthz", ROLE_NONE, on_healthz, 0 },
