@@ -130,6 +130,9 @@ struct train {
 /* train.c: let auto decide how the groups of one kind travel; between steps. */
 int train_tune(struct train *t, int kind, struct merr *err);
 
+/* world.c: meet the other ranks, as groups with codecs; shared_bytes: what node-mates read in place. All ranks. */
+int train_world_open(struct train *t, size_t shared_bytes, struct merr *err);
+
 /* links.c: let nodes measure how fast they reach each other, if one was asked to, and tell the server. All ranks. */
 int train_measure_links(struct train *t, struct merr *err);
 
