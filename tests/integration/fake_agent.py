@@ -1,6 +1,7 @@
 """An agent that the tests play themselves, call by call, beside a real musterd with its real Redis."""
 import requests
 
+from tests import specs
 from tests.cluster import wait_for
 
 
@@ -50,6 +51,14 @@ def run_of(assignment, state, code=0, sig=0, tail=()):
     return {"job": assignment["job"], "generation": assignment["generation"], "ranks": [
         {"rank": r["rank"], "slot": r["slot"], "state": state, "pid": 1, "exit_code": code, "signal": sig,
          "log_tail": list(tail)} for r in assignment["ranks"]]}
+
+
+def given_a_job(cluster):
+    """An agent that is given a job of one rank: the agent, the job's id, its assignment."""
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x"))["id"]
+    return agent, job, agent.until(job)
 
 
 def make_token(cluster, user, role="user"):

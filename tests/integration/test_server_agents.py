@@ -8,7 +8,7 @@ import pytest
 
 from tests import specs
 from tests.cluster import Cluster, wait_for
-from tests.integration.fake_agent import FakeAgent, run_of
+from tests.integration.fake_agent import FakeAgent, given_a_job, run_of
 
 
 def test_a_job_goes_its_way_through_an_agent(cluster):
@@ -55,19 +55,14 @@ def test_a_failed_rank_brings_the_job_back_as_a_new_generation(cluster):
 
 
 def test_a_users_error_is_not_tried_again(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    agent.report([run_of(agent.until(job), "exited", code=3, tail=["no such file"])])
+    agent, job, a = given_a_job(cluster)
+    agent.report([run_of(a, "exited", code=3, tail=["no such file"])])
     got = cluster.wait(job, "failed")
     assert (got["outcome"]["class"], got["outcome"]["exit_code"], got["restarts"]["user"]) == ("user", 3, 0)
 
 
 def test_suspend_resume_cancel_and_drain_of_a_running_job(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    a = agent.until(job)
+    agent, job, a = given_a_job(cluster)
     agent.report([run_of(a, "running")])
     cluster.action(job, "suspend")
     agent.until(job, "drain")
@@ -128,10 +123,7 @@ def test_every_node_of_a_run_that_must_stop_now_hears_of_it_at_once(cluster):
 
 
 def test_a_drains_deadline_outlives_the_server(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    a = agent.until(job)
+    agent, job, a = given_a_job(cluster)
     agent.report([run_of(a, "running")])
     assert cluster.nodes()[0]["drain_by"] is None
     cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=3")
@@ -148,10 +140,7 @@ def test_a_drains_deadline_outlives_the_server(cluster):
 
 
 def test_a_node_is_removed_once_it_does_nothing(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    a = agent.until(job)
+    agent, job, a = given_a_job(cluster)
     agent.report([run_of(a, "running")])
 
     def refused():
@@ -233,10 +222,7 @@ def test_contact_lost_is_no_failure_until_the_node_is_lost(cluster):
 
 
 def test_rendezvous_keys_reach_those_who_wait(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    agent.until(job)
+    agent, job, _ = given_a_job(cluster)
     path = f"/n1/rendezvous/{job}/1"
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         start = FakeAgent(cluster).call("GET", f"{path}?since=0&wait=0")[1]
@@ -263,10 +249,8 @@ def test_a_registration_past_a_limit_is_refused(cluster):
 
 
 def test_reports_that_are_not_as_they_should_be_hurt_nobody(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    run = run_of(agent.until(job), "running")
+    agent, job, a = given_a_job(cluster)
+    run = run_of(a, "running")
     gone = {"job": "j99", "generation": 1, "ranks": []}
     assert agent.report([run, gone], events=[{"generation": 1}, {"job": 7, "generation": 1}, 3])["acks"]["events"] == []
     line = "x" * 300000  # longer than a piece: it is passed over, or what follows would never come
@@ -281,10 +265,8 @@ def test_reports_that_are_not_as_they_should_be_hurt_nobody(cluster):
 
 
 def test_a_report_of_very_many_events_is_taken_in_parts(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    run = run_of(agent.until(job), "running")
+    agent, job, a = given_a_job(cluster)
+    run = run_of(a, "running")
     text, done, reports = '{"type":"a"}\n' * 30000, 0, 0
     while done < len(text):
         acks = agent.report([run], events=[{"job": job, "generation": 1, "offset": done, "text": text[done:]}])["acks"]

@@ -6,7 +6,7 @@ import requests
 
 from tests import specs
 from tests.cluster import wait_for
-from tests.integration.fake_agent import FakeAgent, make_token, run_of
+from tests.integration.fake_agent import FakeAgent, given_a_job, make_token, run_of
 
 
 def follow(cluster, path, last=None):
@@ -42,10 +42,7 @@ def test_followers_get_each_event_once_and_resume(cluster):
 
 
 def test_logs_are_followed_as_they_come_and_the_stream_ends_with_the_job(cluster):
-    agent = FakeAgent(cluster)
-    agent.register()
-    job = cluster.submit(specs.command("x"))["id"]
-    a = agent.until(job)
+    agent, job, a = given_a_job(cluster)
     stream = follow(cluster, f"/v1/jobs/{job}/logs?follow=1&rank=0")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, stream)

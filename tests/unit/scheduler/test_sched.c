@@ -319,6 +319,19 @@ static void a_guarantee_within_its_quota_takes_from_the_opportunistic(void **sta
     }
 }
 
+/* Once the one job runs as planned, it stays. in->jobs is job. */
+static void assert_keeps(struct sched_input *in, struct sched_job *job, const struct sched_plan *plan)
+{
+    struct sched_plan next;
+
+    in->config.mode = SCHED_FULL;
+    job->places = plan->places;
+    job->n_places = plan->n_places;
+    assert_int_equal(sched_schedule(in, &next, NULL), 0);
+    assert_int_equal(next.verdicts[0].action, SCHED_KEEP);
+    sched_plan_clear(&next);
+}
+
 /* Two stages of two devices on three of one type and two of another: two of each, or none where they must not part. */
 static void a_pipeline_spans_types_between_its_stages_alone(void **state)
 {
@@ -336,7 +349,7 @@ static void a_pipeline_spans_types_between_its_stages_alone(void **state)
                                                   .starve_us = 100000 * S },
                                       .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = &job,
                                       .n_jobs = 1 };
-            struct sched_plan plan, next;
+            struct sched_plan plan;
             struct sched_shape s;
 
             assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
@@ -347,12 +360,7 @@ static void a_pipeline_spans_types_between_its_stages_alone(void **state)
                 assert_int_equal(plan.verdicts[0].action, SCHED_START);
                 assert_true(s.type[0] == 0 && s.n[0] == 2 && s.type[1] == 1 && s.n[1] == 2);
                 assert_int_equal(s.rate_ups, 2700000); /* nine tenths of the mean */
-                in.config.mode = SCHED_FULL; /* once it runs it stays */
-                job.places = plan.places;
-                job.n_places = plan.n_places;
-                assert_int_equal(sched_schedule(&in, &next, NULL), 0);
-                assert_int_equal(next.verdicts[0].action, SCHED_KEEP);
-                sched_plan_clear(&next);
+                assert_keeps(&in, &job, &plan);
             }
             sched_plan_clear(&plan);
         }
@@ -368,17 +376,12 @@ static void a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_
                              .weight_milli = 1000, .rho_milli = 1000, .profile = &p };
     struct sched_input in = { .config = { .now_us = S, .round_us = 60 * S, .starve_us = 100000 * S }, .nodes = nodes,
                               .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = &job, .n_jobs = 1 };
-    struct sched_plan plan, next;
+    struct sched_plan plan;
 
     (void)state;
     assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
     assert_int_equal(plan.verdicts[0].action, SCHED_START);
-    in.config.mode = SCHED_FULL;
-    job.places = plan.places;
-    job.n_places = plan.n_places;
-    assert_int_equal(sched_schedule(&in, &next, NULL), 0);
-    assert_int_equal(next.verdicts[0].action, SCHED_KEEP);
-    sched_plan_clear(&next);
+    assert_keeps(&in, &job, &plan);
     sched_plan_clear(&plan);
 }
 

@@ -115,19 +115,6 @@ static double gradient(struct model *m, const struct layout *l, enum mistake mis
     return loss;
 }
 
-/* Largest difference over the largest element. */
-static double difference(const struct model *m, const float *a, const float *b)
-{
-    double most = 0, off = 0;
-
-    for (size_t i = 0; i < m->p.grad_n; i++) {
-        most = fmax(most, fabs((double)a[i]));
-        off = fmax(off, fabs((double)a[i] - (double)b[i]));
-    }
-    assert_true(most > 0);
-    return off / most;
-}
-
 static void each_layout_gives_the_gradient_of_documents_alone(void **state)
 {
     const struct kern_ops *const tables[] = {kern_plain(), kern_cpu()};
@@ -143,9 +130,9 @@ static void each_layout_gives_the_gradient_of_documents_alone(void **state)
         loss = gradient(&m, &alone, NONE, &want);
         for (size_t l = 0; l < COUNT(layouts); l++) {
             assert_true(fabs(gradient(&m, &layouts[l], NONE, &have) - loss) < TOLERANCE * loss);
-            if (difference(&m, want, have) > TOLERANCE)
+            if (relative_difference(want, have, m.p.grad_n) > TOLERANCE)
                 fail_msg("kernels %s, family %zu, dropout %g, layout %zu: off by %g", m.k->name, t / 2 % 2,
-                         dropouts[t / 4], l, difference(&m, want, have));
+                         dropouts[t / 4], l, relative_difference(want, have, m.p.grad_n));
             free(have);
         }
         free(want);
@@ -166,7 +153,7 @@ static void mistakes_in_packing_are_seen(void **state)
         open_model(&m, &families[0], 0, kern_plain());
         (void)gradient(&m, &alone, NONE, &want);
         (void)gradient(&m, &layouts[2], mistakes[i], &have);
-        assert_true(difference(&m, want, have) > 1000 * TOLERANCE);
+        assert_true(relative_difference(want, have, m.p.grad_n) > 1000 * TOLERANCE);
         free(want);
         free(have);
         close_model(&m);

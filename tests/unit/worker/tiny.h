@@ -79,16 +79,21 @@ static inline float *tiny_gradients(const struct tiny *m)
 }
 
 /* Largest difference over the largest element. */
-static inline double tiny_difference(const struct tiny *m, const float *a, const float *b)
+static inline double relative_difference(const float *a, const float *b, size_t n)
 {
     double most = 0, off = 0;
 
-    for (size_t i = 0; i < m->p.grad_n; i++) {
+    for (size_t i = 0; i < n; i++) {
         most = fmax(most, fabs((double)a[i]));
         off = fmax(off, fabs((double)a[i] - (double)b[i]));
     }
     assert_true(most > 0);
     return off / most;
+}
+
+static inline double tiny_difference(const struct tiny *m, const float *a, const float *b)
+{
+    return relative_difference(a, b, m->p.grad_n);
 }
 
 #endif
