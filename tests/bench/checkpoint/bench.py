@@ -35,6 +35,9 @@ TRAINED = {
     "gpt2-124m": ({"preset": "gpt2-124m"}, 4, 2, 128, 30),  # seconds a step on two cores: some minutes a sample
 }
 
+# How a job comes to write with a codec.
+HOW = {"none": "codec none, a job's default", "plane": "codec plane, which auto takes where the disk is slower"}
+
 TORCH = """
 import os, sys, time, torch
 path, mib = sys.argv[1], int(sys.argv[2])
@@ -156,7 +159,7 @@ def bench_torch(b):
     for codec, seconds in ours.items():
         name = "" if codec == "none" else f"_{codec}"
         row(f"durable{name}_s", statistics.median(seconds), "s",
-            f"torch.save + fsync of the same {b.mib} MiB: {statistics.median(theirs):.2f} s",
+            f"torch.save + fsync of the same {b.mib} MiB: {statistics.median(theirs):.2f} s; {HOW[codec]}",
             statistics.median(o / t for o, t in zip(seconds, theirs)))
         speedup = statistics.median(t / o for o, t in zip(seconds, theirs))
         row(f"torch_save{name}_speedup", speedup, "x", "6 x torch.save + fsync", speedup / 6)
