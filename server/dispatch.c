@@ -231,7 +231,10 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
     if (drained)
         (void)snprintf(why, sizeof(why), "node %.63s is drained; ", drained->name);
     if (action == SCHED_STOP)
-        (void)snprintf(text, sizeof(text), "%ssaves its state and waits%s", why, drained ? "" : ": others go first");
+        (void)snprintf(text, sizeof(text), "%ssaves its state and waits%s", why,
+                       drained                   ? ""
+                       : reason == SCHED_TOO_BIG ? ": the cluster does not hold its fewest devices now"
+                                                 : ": others go first");
     else if (reason == SCHED_SLOW) {
         stragglers_name(c, &e->job, slow, sizeof(slow));
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on without %s", why, slow);
