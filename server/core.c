@@ -97,7 +97,7 @@ static void table_remove(struct core *c, struct entry *e)
 
 uint64_t core_classes_of(const struct core *c, const struct entry *e)
 {
-    return e->job.kind == JOB_TRAIN ? e->classes & ~c->gpu_classes : e->classes;
+    return e->job.kind == JOB_TRAIN ? e->classes & ~c->command_classes : e->classes;
 }
 
 bool core_slot_usable(const struct slot *s)

@@ -144,6 +144,7 @@ struct slot {
     int rank;
     bool stale; /* a run that is over still has a process on it */
     bool ill;   /* its GPU must not be used; why is in node.gpus */
+    bool trains; /* training may use it */
     struct slow_device slow;
     uint64_t slow_alone; /* the job by whose own past alone it was found slow; 0: by others beside it */
     int threads, memory_mib; /* 0: not told */
@@ -257,7 +258,7 @@ struct core {
     uint64_t slow_found, slow_replaced; /* devices; moves of jobs off such */
     char classes[CORE_CLASSES_MAX][SPEC_NAME_MAX];
     size_t n_classes;
-    uint64_t gpu_classes; /* mask of those that GPUs have */
+    uint64_t command_classes; /* mask of those with a slot that training must not use */
     double speeds[CORE_CLASSES_MAX][2]; /* f32, bf16: times as fast as the planner assumes, measured; 0: not yet */
     bool speeds_learned;                /* something that is not in the store */
     int64_t speeds_kept_us;             /* monotonic */
@@ -374,6 +375,8 @@ struct slots {
 /* 0 with new ones; -EINVAL: they cannot be, or are of more classes than a cluster has; -ENOMEM. */
 int slots_read(struct core *c, const json_t *list, struct slots *ret);
 void slots_take(struct core *c, struct node *n, struct slots *s); /* they are the node's; those in use keep their job */
+/* Look anew at which classes training may use, those all of whose slots it may, and at plans for them. */
+void slots_changed(struct core *c);
 json_t *slots_record(const struct core *c, const struct node *n); /* as slots_read reads them; new */
 bool slots_name_ok(const char *name, size_t size); /* of a node or a class, in so many bytes: letters, digits, . _ - */
 

@@ -413,9 +413,9 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     }
     if (c->n_nodes > 0 && total < least) {
         (void)snprintf(ret_why, size,
-                       total == all               ? "takes at least %d devices, and this cluster has %d"
-                       : classes != e->classes ? "takes at least %d cpu slots, and this cluster has %d of its "
-                                                 "classes (training runs on cpu slots in this version)"
+                       total == all            ? "takes at least %d devices, and this cluster has %d"
+                       : classes != e->classes ? "takes at least %d devices that training may use, and this cluster "
+                                                 "has %d of its classes (muster-agent --train-on-gpus lets it use GPUs)"
                                                : "takes at least %d devices, and this cluster has %d of its classes",
                        least, total);
         return false;

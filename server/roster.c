@@ -40,7 +40,7 @@ static void leave(struct core *c, struct node *n, const char *actor, const char 
     free(n->links);
     free(n->slots);
     free(n);
-    plans_sites_changed(c);
+    slots_changed(c);
     c->schedule_wanted = true;
     waiters_wake_all(c->waiters); /* its agent's long-polls are answered */
 }

@@ -24,9 +24,11 @@ static int read_one(const json_t *o, const struct slot *before, size_t n, struct
 {
     const json_t *slot = json_object_get(o, "slot"), *threads = json_object_get(o, "threads");
     const json_t *memory_mib = json_object_get(o, "memory_mib");
+    const json_t *trains = json_object_get(o, "trains");
     const char *kind = json_string_value(json_object_get(o, "kind"));
 
     if (!slot || !whole_ok(slot) || !whole_ok(threads) || !whole_ok(memory_mib) ||
+        (trains && !json_is_boolean(trains)) ||
         !slots_name_ok(json_string_value(json_object_get(o, "class")), SPEC_NAME_MAX))
         return -EINVAL;
     for (size_t i = 0; i < n; i++)
@@ -36,6 +38,7 @@ static int read_one(const json_t *o, const struct slot *before, size_t n, struct
     ret->threads = (int)json_integer_value(threads);
     ret->memory_mib = (int)json_integer_value(memory_mib);
     utf8_copy(ret->kind, sizeof(ret->kind), kind ? kind : "");
+    ret->trains = trains ? json_is_true(trains) : strcmp(ret->kind, "gpu") != 0;
     return 0;
 }
 
@@ -64,11 +67,19 @@ int slots_read(struct core *c, const json_t *list, struct slots *ret)
     return 0;
 }
 
+void slots_changed(struct core *c)
+{
+    c->command_classes = 0;
+    for (size_t i = 0; i < c->n_nodes; i++)
+        for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
+            if (!c->nodes[i]->slots[k].trains)
+                c->command_classes |= UINT64_C(1) << c->nodes[i]->slots[k].class_;
+    plans_sites_changed(c);
+}
+
 void slots_take(struct core *c, struct node *n, struct slots *s)
 {
-    for (size_t i = 0; i < s->n; i++) {
-        if (strcmp(s->v[i].kind, "gpu") == 0)
-            c->gpu_classes |= UINT64_C(1) << s->v[i].class_;
+    for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < n->n_slots; k++)
             if (n->slots[k].slot == s->v[i].slot) {
                 s->v[i].job = n->slots[k].job;
@@ -79,12 +90,11 @@ void slots_take(struct core *c, struct node *n, struct slots *s)
                     s->v[i].slow_alone = n->slots[k].slow_alone;
                 }
             }
-    }
     free(n->slots);
     n->slots = s->v;
     n->n_slots = s->n;
     *s = (struct slots){ .n = 0 };
-    plans_sites_changed(c);
+    slots_changed(c);
 }
 
 json_t *slots_record(const struct core *c, const struct node *n)
@@ -92,9 +102,10 @@ json_t *slots_record(const struct core *c, const struct node *n)
     json_t *all = json_array();
 
     for (size_t i = 0; i < n->n_slots; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i, s:o*}", "slot", n->slots[i].slot, "kind",
-                                                   n->slots[i].kind, "class", c->classes[n->slots[i].class_],
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i, s:b, s:o*}", "slot", n->slots[i].slot,
+                                                   "kind", n->slots[i].kind, "class", c->classes[n->slots[i].class_],
                                                    "threads", n->slots[i].threads, "memory_mib",
-                                                   n->slots[i].memory_mib, "slow", stragglers_record(&n->slots[i])));
+                                                   n->slots[i].memory_mib, "trains", n->slots[i].trains, "slow",
+                                                   stragglers_record(&n->slots[i])));
     return all;
 }

@@ -101,8 +101,9 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot,
-                                                     "kind", s->kind, "class", c->classes[s->class_], "state",
+        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot",
+                                                     s->slot, "kind", s->kind, "trains", s->trains, "class",
+                                                     c->classes[s->class_], "state",
                                                      s->job     ? "busy"
                                                      : core_slot_usable(s) ? "free"
                                                                            : "quarantined",

@@ -1,11 +1,17 @@
 """An agent with GPUs, shown by the driver library of tests/gpu: offered, assigned by UUID, kept from use when ill."""
 import json
+import os
 
 import pytest
 
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
-from tests.gpus import Gpus, gpu
+from tests.gpus import FAKE, Gpus, gpu
+from tests.results import digest, lines
+
+EMULATED = os.path.join(FAKE, "muster-cuda-emulated.so")
+needs_nvcc = pytest.mark.skipif(not os.path.exists(EMULATED), reason="no nvcc: built without code for GPUs")
+
 
 @pytest.fixture(name="gpus")
 def two_gpus(tmp_path):
@@ -80,7 +86,34 @@ def test_a_gpu_that_somebody_uses_is_not_free(cluster, gpus):
 
 def test_training_is_refused_where_only_gpus_are(cluster, tmp_path):
     status, problem = cluster.request("POST", "/v1/jobs", specs.train(str(tmp_path)))
-    assert status == 422 and "cpu slots" in problem["errors"][0]["message"], problem
+    assert status == 422 and "--train-on-gpus" in problem["errors"][0]["message"], problem
+
+
+@needs_nvcc
+def test_training_uses_the_gpus_of_agents_that_let_it_and_goes_on_there(cluster, tmp_path):
+    cluster.env["MUSTER_CUDA_BACKEND"] = EMULATED
+    cluster.agent_args.append("--train-on-gpus")
+    cluster.kill_agent("n1")
+    cluster.start_agent("n1")
+    wait_for("GPUs for training", lambda: [s["trains"] for s in slots(cluster)] == [True, True], 20)
+    spec = specs.train(specs.write_corpus(str(tmp_path / "corpus")), steps=20, virtual_workers=2)
+    spec["train"]["model"].update({"layers": 1, "hidden": 16, "heads": 2, "context": 16})
+    spec["train"]["batch"]["sequences"] = 2
+    spec["devices"] = {"min": 1, "max": 1, "classes": ["h100-80gb-hbm3"]}
+    whole = finish(cluster, cluster.submit(spec)["id"])
+    job = cluster.submit(spec)["id"]
+    wait_for("a step", lambda: len(lines(cluster.job(job)["dir"])) > 1, 60)
+    cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 2, "max": 2}})
+    ended = finish(cluster, job)
+    assert {line["ranks"] for line in lines(ended["dir"])} == {1, 2}
+    assert digest(f"{ended['dir']}/checkpoints") == digest(f"{whole['dir']}/checkpoints")
+    assert "CUDA graphs" in cluster.log_text(job)
+
+
+def finish(cluster, job):
+    ended = cluster.wait(job)
+    assert ended["state"] == "succeeded", cluster.log_text(job)
+    return ended
 
 
 def test_an_agent_says_why_it_cannot_offer_gpus(cluster, gpus):

@@ -25,7 +25,7 @@ struct options {
     const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory, *nic;
     int threads;
     uint64_t memory_limit;
-    bool stop_ranks, version;
+    bool train_on_gpus, stop_ranks, version;
 };
 
 static void usage(FILE *out)
@@ -43,6 +43,8 @@ static void usage(FILE *out)
             "  --node NAME           name of this node (default: the host's name)\n"
             "  --devices LIST        gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow@0.5, that one held\n"
             "                        to half a processor (default: auto, all GPUs, without any cpu:1)\n"
+            "  --train-on-gpus       let training jobs have the GPUs, too, not only commands (docs/gpu.md says what\n"
+            "                        has been proven on which)\n"
             "  --address A           where other nodes reach this one (default: as the server sees it)\n"
             "  --nic FAMILY[@GBIT]   what links this node to others: infiniband, roce or ethernet, and Gbit/s\n"
             "                        (default: of RDMA ports that are up the fastest)\n"
@@ -62,7 +64,7 @@ static int parse(int argc, char **argv, struct options *o)
 {
     enum {
         SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, LIMIT, NIC, STOP, LEVEL,
-        VERSION
+        VERSION, ON_GPUS
     };
     static const struct option options[] = {
         { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
@@ -72,6 +74,7 @@ static int parse(int argc, char **argv, struct options *o)
         { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
         { "log-level", required_argument, NULL, LEVEL },  { "memory", required_argument, NULL, MEMORY },
         { "memory-limit", required_argument, NULL, LIMIT }, { "nic", required_argument, NULL, NIC },
+        { "train-on-gpus", no_argument, NULL, ON_GPUS },
         { "help", no_argument, NULL, 'h' },               { "version", no_argument, NULL, VERSION },
         { NULL, 0, NULL, 0 },
     };
@@ -96,6 +99,7 @@ static int parse(int argc, char **argv, struct options *o)
                 return -EINVAL;
             }
             break;
+        case ON_GPUS: o->train_on_gpus = true; break;
         case STOP: o->stop_ranks = true; break;
         case LEVEL: o->log_level = optarg; break;
         case THREADS:
@@ -233,7 +237,10 @@ static int find_devices(struct agent *a, const struct options *o, struct merr *e
         log_warn("no GPU is offered: %s", no_gpus.text);
     r = devices_parse(o->devices, o->threads, a->gpus, no_gpus.text, &a->devices, err);
     for (int i = 0; r == 0 && i < a->devices.n; i++) {
-        offered |= a->devices.v[i].gpu >= 0;
+        if (a->devices.v[i].gpu >= 0) {
+            offered = true;
+            a->devices.v[i].trains = o->train_on_gpus;
+        }
         a->visible[i] = a->devices.v[i].visible;
         a->shares[i] = a->devices.v[i].share;
         if (a->shares[i] > 0 && !a->quota[0])

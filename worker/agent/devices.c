@@ -158,7 +158,7 @@ static int parse_part(const char *part, size_t len, struct reading *r, struct me
     for (int i = 0; i < n; i++) {
         struct device *v = &r->d.v[r->d.n++];
 
-        *v = (struct device){.kind = "cpu", .gpu = -1, .share = share};
+        *v = (struct device){.kind = "cpu", .gpu = -1, .share = share, .trains = true};
         (void)snprintf(v->class, sizeof(v->class), "%s", class ? class : "cpu");
     }
     return 0;
@@ -197,9 +197,9 @@ json_t *devices_json(const struct devices *d)
     json_t *list = json_array();
 
     for (int i = 0; list && i < d->n; i++)
-        if (json_array_append_new(list, json_pack("{s:i,s:s,s:s,s:i,s:i}", "slot", i, "kind", d->v[i].kind, "class",
+        if (json_array_append_new(list, json_pack("{s:i,s:s,s:s,s:i,s:i,s:b}", "slot", i, "kind", d->v[i].kind, "class",
                                                   d->v[i].class, "threads", d->threads, "memory_mib",
-                                                  d->v[i].memory_mib)) < 0) {
+                                                  d->v[i].memory_mib, "trains", d->v[i].trains)) < 0) {
             json_decref(list);
             return NULL;
         }

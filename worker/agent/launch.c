@@ -91,6 +91,8 @@ static void collect_environment(const struct launch *l, struct words *w)
     words_printf(&own, "MUSTER_JOB_DIR=%s", l->job_dir);
     if (l->visible)
         words_printf(&own, "CUDA_VISIBLE_DEVICES=%s", l->visible);
+    if (l->visible && *l->visible && l->spec->kind == JOB_TRAIN)
+        words_printf(&own, "MUSTER_KERNELS=cuda");
     ours = words_array(&own);
     w->text.failed |= !ours;
     for (char **e = environ; ours && *e; e++) {

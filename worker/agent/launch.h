@@ -19,7 +19,8 @@ struct launch {
     double share;
     const char *job, *job_dir;
     const char *master_addr; /* where rank 0 runs */
-    const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it */
+    const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it. A train rank that sees a GPU computes
+                                there */
     uint64_t generation;
     int rank, world, local_rank, local_world, node_rank, master_port, threads;
     bool with_parent; /* the rank ends when the caller's process does */

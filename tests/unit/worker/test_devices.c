@@ -67,6 +67,7 @@ static void slots_are_told_as_the_protocol_has_them(void **state)
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "slot")), 1);
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "class")), "slow");
     assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 1), "threads")), 2);
+    assert_true(json_is_true(json_object_get(json_array_get(list, 1), "trains")));
 }
 
 static void gpus_are_slots_that_show_themselves_alone(void **state)
