@@ -231,23 +231,33 @@ static int one_sum(void *arg, struct merr *err)
     return p->k->add(p->s, p->a[Y], p->a[X], floats[X], err);
 }
 
-/* Far more keys than are kept, each seen twice in a row. */
-static void many_keys(struct check *c)
+/* Keys from 0 on, each some times in a row, with these calls; wrong: which of them failed and why. */
+static struct kern_recordings each_key(const struct kern_ops *k, struct kern_stream *s, int keys, int times,
+                                       kern_calls make, void *arg, char *wrong, size_t size)
 {
     struct kern_recordings told;
     struct merr err = { "" };
+
+    for (int i = 0; i < times * keys && !wrong[0]; i++) {
+        const int number = i / times;
+        const struct kern_key key = { .head = &number, .head_bytes = sizeof(number) };
+
+        if (kern_recorded(k, s, &key, make, arg, &err))
+            (void)snprintf(wrong, size, "key %d: %.120s", number, err.text);
+    }
+    k->recordings(s, &told);
+    return told;
+}
+
+/* Far more keys than are kept. */
+static void many_keys(struct check *c)
+{
+    struct kern_recordings told;
     struct part p;
     char wrong[160] = "";
 
     part_open(c, &p, true);
-    for (int i = 0; i < 3 * KEYS && !wrong[0]; i++) {
-        const int number = i / 3;
-        const struct kern_key key = { .head = &number, .head_bytes = sizeof(number) };
-
-        if (kern_recorded(p.k, p.s, &key, one_sum, &p, &err))
-            (void)snprintf(wrong, sizeof(wrong), "key %d: %.120s", number, err.text);
-    }
-    p.k->recordings(p.s, &told);
+    told = each_key(p.k, p.s, KEYS, 3, one_sum, &p, wrong, sizeof(wrong));
     if (!wrong[0] && (told.made != KEYS || told.launched != 2 * KEYS || told.refused != 0))
         (void)snprintf(wrong, sizeof(wrong), "%d graphs, %d launches, %d refused", (int)told.made, (int)told.launched,
                        (int)told.refused);
@@ -282,7 +292,7 @@ static void limit(struct check *c, const char *what, int rows, int arrays, int n
 {
     const struct kern_cfg cfg = { .threads = 1, .record = true };
     struct uploads u = { .k = c->gpu->kernels, .rows = rows, .arrays = arrays };
-    struct kern_recordings told = { .why = "" };
+    struct kern_recordings told;
     char wrong[160] = "";
     struct merr err = { "" };
 
@@ -290,14 +300,7 @@ static void limit(struct check *c, const char *what, int rows, int arrays, int n
     u.sample = calloc((size_t)(rows + arrays), sizeof(*u.sample));
     if (!u.position || !u.sample || u.k->stream_new(&cfg, &u.s, &err))
         die("a stream", &err);
-    for (int i = 0; i < 2 * n && !wrong[0]; i++) {
-        const int number = i / 2;
-        const struct kern_key key = { .head = &number, .head_bytes = sizeof(number) };
-
-        if (kern_recorded(u.k, u.s, &key, upload_only, &u, &err))
-            (void)snprintf(wrong, sizeof(wrong), "key %d: %.120s", number, err.text);
-    }
-    u.k->recordings(u.s, &told);
+    told = each_key(u.k, u.s, n, 2, upload_only, &u, wrong, sizeof(wrong));
     if (!wrong[0] && (told.refused != 1 || told.made != (uint64_t)n - 1 || !strstr(told.why, words)))
         (void)snprintf(wrong, sizeof(wrong), "%d graphs, %d refused: '%.100s'", (int)told.made, (int)told.refused,
                        told.why);
