@@ -8,4 +8,4 @@ CFLAGS_worker/kernels/cpu/tile_avx2.c     := -O3 -ffp-contract=fast $(if $(filte
 CFLAGS_worker/kernels/cpu/loops_generic.c := -O3 -Wno-psabi
 
 # Threads share out the work of a call.
-TSAN_TESTS += kernels kernels_pool
+TSAN_TESTS += kernels kernels_attention kernels_pool
