@@ -192,8 +192,12 @@ int files_take_piece(const char *spool, const json_t *piece, bool log, json_t *a
     }
     if (at < 0)
         return (int)at;
-    if (is_new)
-        (void)json_array_append(fresh, (json_t *)piece);
+    if (is_new) {
+        json_t *told = json_copy((json_t *)piece);
+
+        (void)json_object_set_new(told, "next_offset", json_integer((json_int_t)at));
+        (void)json_array_append_new(fresh, told);
+    }
     (void)json_array_append_new(
         acks, log ? json_pack("{s:s, s:I, s:I, s:I}", "job", job, "generation", generation, "rank", rank, "offset",
                               (json_int_t)at)

@@ -3,6 +3,7 @@ import { follow, get } from './api.js';
 import { h, isEnded, sentence, text } from './ui.js';
 
 const LINES_MAX = 5000, TAIL = 500;
+const READS_MAX = 16; /* for one gap: about what the panel can show */
 const ESCAPES = /\u001b\[[0-9;?]*[A-Za-z]/g; /* colours of terminals */
 
 export function logPanel(id, signal) {
@@ -48,33 +49,56 @@ export function logPanel(id, signal) {
         bottom();
     }
 
-    /* Read the tail, then follow; pieces that both bring are told apart by their offsets. */
+    /* Read the tail, then follow. Pieces of the stream that do not begin where the log shown ends (it grew between the
+     * two, or while the stream was broken) are read from there instead. */
     async function load() {
         round?.abort();
         round = new AbortController();
         const mine = round.signal, rank = select.value ? `&rank=${select.value}` : '';
         const reached = new Map();
+        let turn = Promise.resolve();
         clear();
         many = !rank && ranks > 1;
-        const fresh = (p) => {
-            const key = `${p.generation}:${p.rank}`, at = reached.get(key);
-            if (at !== undefined && p.next_offset <= at)
+        const add = (p) => {
+            if (mine.aborted)
                 return;
-            reached.set(key, p.next_offset);
+            reached.set(`${p.generation}:${p.rank}`, p.next_offset);
             if (p.text)
                 put(p);
         };
+        const fresh = async (p) => {
+            let at = reached.get(`${p.generation}:${p.rank}`) ?? 0;
+            for (let reads = 0; p.offset !== at && p.next_offset > at && reads < READS_MAX; reads++) {
+                const [piece] = (await get(
+                    `/v1/jobs/${id}/logs?rank=${p.rank}&generation=${p.generation}&offset=${at}`, mine)).logs;
+                if (!piece || piece.next_offset <= at)
+                    break;
+                add(piece);
+                at = piece.next_offset;
+            }
+            if (p.next_offset > at)
+                add(p);
+        };
         try {
             const past = await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine);
-            past.logs.forEach(fresh);
+            past.logs.forEach(add);
             if (!box.children.length)
                 text(note, job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
-            if (!job || !isEnded(job))
-                await follow(`/v1/jobs/${id}/logs?follow=1${rank}`, { signal: mine, on: (type, p) => type === 'log' && fresh(p) });
+            if (job && isEnded(job))
+                return;
+            const next = (p) => { turn = turn.then(() => mine.aborted || fresh(p)).catch(failed); };
+            await follow(`/v1/jobs/${id}/logs?follow=1${rank}`, {
+                signal: mine, on: (type, p) => type === 'log' && next(p) });
+            if (!mine.aborted) /* the last lines may come when the job has ended */
+                (await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine)).logs.forEach(next);
         } catch (e) {
-            if (e.name !== 'AbortError')
-                text(note, sentence(e.message));
+            failed(e);
         }
+    }
+
+    function failed(e) {
+        if (e.name !== 'AbortError')
+            text(note, sentence(e.message));
     }
 
     select.addEventListener('change', load);

@@ -190,6 +190,30 @@ def test_a_log_is_followed_as_it_is_written(inside, cluster):
     inside.wait("not cancelled", lambda: inside.state() == "cancelled")
 
 
+# Each stream of a log begins only when the log has grown by lines that nobody has been sent.
+LATE_STREAMS = """
+    const real = window.fetch;
+    const read = async (path, options) =>
+        (await (await real(path, { headers: { Authorization: options.headers.Authorization } })).json()).lines;
+    window.fetch = async (path, options) => {
+        const log = path.replace('follow=1', '');
+        while (path.includes('logs?follow=1') && !(await read(log, options)).includes('tick 30'))
+            await new Promise((done) => setTimeout(done, 20));
+        return real(path, options);
+    };
+"""
+
+
+def test_a_log_has_no_gap_where_it_grew_before_its_stream_began(page, cluster):
+    page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LATE_STREAMS})
+    page.open(f"/#token={cluster.token()}")
+    page.says("Live")
+    job = cluster.submit(specs.command("for i in $(seq 1 100); do echo tick $i; sleep 0.05; done", name="late"))["id"]
+    page.open(f"/#/jobs/{job}")
+    page.wait("no end", lambda: "tick 100" in page.find(".log")[0].text)
+    assert page.find(".log")[0].text.split("\n") == [f"tick {i}" for i in range(1, 101)]
+
+
 def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluster):
     job = cluster.submit(specs.command("echo about to fail; exit 3", name="broken"))["id"]
     cluster.wait(job, "failed", 30)
