@@ -323,6 +323,9 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
 /* The nodes of its run have other orders for it now. */
 void core_touch(struct core *c, const struct job *j);
 
+/* load.c: all there is in the store, before the thread starts. 0 or a negative errno. */
+int core_load(struct core *c, struct merr *err);
+
 /* Load a job that may have ended. Returns 0 with *ret to be cleared, -ENOENT, -EIO. */
 int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);
 
