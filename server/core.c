@@ -142,6 +142,7 @@ void core_entry_free(struct core *c, struct entry *e)
     agents_drop_keys(c, e);
     job_clear(&e->job);
     free(e->spec_text);
+    free(e->refusal);
     free(e->ranks);
     free(e->offsets);
     free(e->target);

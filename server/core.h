@@ -96,6 +96,7 @@ struct entry { /* a job of the working set: it has not ended */
     uint64_t stored_version;      /* in the store; 0: not there yet */
     uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
     char *spec_text;              /* owned */
+    char *refusal;                /* owned: why this musterd does not take the spec; NULL: it does */
     struct plan_facts facts;
     uint64_t classes;     /* mask over core.classes */
     bool classes_missing; /* its spec names some that no node has had */
@@ -299,7 +300,7 @@ struct entry *core_find(struct core *c, uint64_t job);
 struct entry *core_entry_new(struct core *c, const struct job_spec *spec);
 void core_entry_insert(struct core *c, struct entry *e);
 void core_entry_free(struct core *c, struct entry *e);
-struct job_spec *core_spec_of(const struct entry *e); /* new; NULL: no memory */
+struct job_spec *core_spec_of(const struct entry *e); /* new; NULL: no memory, or refused */
 void core_dirty(struct core *c, struct entry *e);
 /* Mask of the classes whose slots the job may have: its spec's; no GPUs for training, which has no kernels there. */
 uint64_t core_classes_of(const struct core *c, const struct entry *e);

@@ -329,6 +329,23 @@ static int change_wishes(const struct job *j, const struct job_cause *cause, str
     return c->data ? 0 : -ENOMEM;
 }
 
+/* Without a spec it can be neither started nor told from what it says: it fails, once what runs of it is stopped. */
+static int refused(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    json_t *outcome;
+
+    if (job_ended(j->state))
+        return no_fit(j, err, "refused");
+    if (j->live && (j->intent == JOB_CANCEL || j->intent == JOB_FAIL))
+        return merr_set(err, -EALREADY, "job 'j%llu' is being ended", (unsigned long long)j->id);
+    outcome = plain_outcome(JOB_CLASS_USER, cause->text);
+    if (!outcome)
+        return -ENOMEM;
+    (void)end_as(c, j->live ? JOB_RECOVERING : JOB_FAILED, JOB_CLASS_USER, "spec-refused", outcome);
+    c->intent = j->live ? JOB_FAIL : JOB_GO_ON;
+    return c->data ? 0 : -ENOMEM;
+}
+
 static int decide(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
                   struct merr *err)
 {
@@ -357,6 +374,8 @@ static int decide(const struct job *j, const struct job_cause *cause, int64_t no
         return rescale(j, c, err);
     case CAUSE_CHANGE:
         return change_wishes(j, cause, c, err);
+    case CAUSE_REFUSED:
+        return refused(j, cause, c, err);
     }
     return merr_set(err, -EPROTO, "unknown cause %d", (int)cause->kind);
 }

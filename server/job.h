@@ -98,6 +98,7 @@ enum job_cause_kind {
     CAUSE_REQUEUE, /* others get its devices: save, stop, queue again */
     CAUSE_RESCALE, /* it gets other devices: save, stop, start on them */
     CAUSE_CHANGE,  /* priority, min, max */
+    CAUSE_REFUSED, /* its spec cannot be read: text says why */
 };
 
 struct job_cause {

@@ -1,9 +1,11 @@
 /* The working set, read back from the store when musterd starts. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "server/core.h"
 
 static int parse_job(const redisReply *reply, struct job *ret, json_t **ret_doc, struct merr *err)
@@ -40,11 +42,32 @@ int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec,
     return r;
 }
 
+/* The spec of a stored job. One that this musterd does not take, because limits or fields have changed since it was
+ * accepted, must not keep all others from being served: then *ret is a command of no meaning, and *ret_refusal, which
+ * is the caller's, says what is wrong. */
+static int read_spec(const json_t *doc, struct job_spec **ret, char **ret_refusal, struct merr *err)
+{
+    static const char stand_in[] = "{\"command\": {\"argv\": [\"true\"]}}";
+    struct faults faults = { .n = 0 };
+    int r = spec_from_json(doc, ret, &faults), n = 0;
+
+    if (r == -EINVAL && faults.n > 0) {
+        n = asprintf(ret_refusal, "this musterd does not take its spec any more: %s: %s%s; submit it anew with that "
+                     "changed", faults.v[0].pointer, faults.v[0].message, faults.n > 1 ? " (and more)" : "");
+        faults_clear(&faults);
+        r = n < 0 ? -ENOMEM : spec_from_text(stand_in, strlen(stand_in), ret, &faults);
+        if (r < 0 && n >= 0)
+            free(*ret_refusal);
+    }
+    faults_clear(&faults);
+    return r < 0 ? merr_set(err, r, "out of memory") : 0;
+}
+
 static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr *err)
 {
     struct core *c = arg;
-    struct faults faults = { .n = 0 };
     struct job_spec *spec = NULL;
+    char *refusal = NULL;
     json_t *doc = NULL;
     struct entry *e = NULL;
     struct job job;
@@ -53,18 +76,16 @@ static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr 
     (void)i;
     if (r < 0)
         return r == -ENOENT ? merr_set(err, -EIO, "the store lists a job that it does not have") : r;
-    r = spec_from_json(doc, &spec, &faults);
-    if (r < 0)
-        (void)merr_set(err, r, "the stored spec of job 'j%llu' cannot be read: %s", (unsigned long long)job.id,
-                       faults.n ? faults.v[0].message : "out of memory");
-    faults_clear(&faults);
+    r = read_spec(doc, &spec, &refusal, err);
     json_decref(doc);
     e = r == 0 ? core_entry_new(c, spec) : NULL;
     spec_free(spec);
     if (!e) {
+        free(refusal);
         job_clear(&job);
         return r < 0 ? r : -ENOMEM;
     }
+    e->refusal = refusal;
     e->job = job;
     plans_adopt(e);
     e->stored_version = reply->element[2]->str ? strtoull(reply->element[2]->str, NULL, 10) : 0;
@@ -113,6 +134,24 @@ static int load_jobs(struct core *c, struct merr *err)
     return r;
 }
 
+/* Let jobs fail whose specs were not read. Those that run are stopped first. */
+static int fail_refused(struct core *c, struct merr *err)
+{
+    for (size_t i = 0; i < c->n_order; i++) {
+        struct entry *e = core_find(c, c->order[i]);
+        struct job_cause cause = { .kind = CAUSE_REFUSED, .actor = "server", .text = e->refusal };
+        int r;
+
+        if (!e->refusal)
+            continue;
+        log_warn("job j%llu: %s", (unsigned long long)e->job.id, e->refusal);
+        r = core_change(c, e, &cause, err);
+        if (r < 0 && r != -EALREADY)
+            return r;
+    }
+    return 0;
+}
+
 static int load_counters(struct core *c, struct merr *err)
 {
     redisReply *reply = store_read(c->store, err,
@@ -152,6 +191,8 @@ int core_load(struct core *c, struct merr *err)
         r = projects_load(c, err);
     if (r == 0)
         r = load_jobs(c, err);
+    if (r == 0)
+        r = fail_refused(c, err);
     return r;
 }
 

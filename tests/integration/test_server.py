@@ -162,6 +162,43 @@ def test_nothing_acknowledged_is_lost_when_something_is_killed(cluster, victim):
         assert [e["type"] for e in cluster.events(job)] == ["submitted"]
 
 
+def test_jobs_whose_stored_specs_are_refused_fail_and_the_others_go_on(cluster):
+    """As after an upgrade with stricter limits: one such job waits, one is suspended, one runs, one is as it was."""
+    agent = FakeAgent(cluster)
+    agent.register()
+    runs = cluster.submit(specs.command("sleep 600", devices=4))["id"]
+    run = agent.until(runs)
+    agent.report([run_of(run, "running")])
+    waits, sleeps, good = (cluster.submit(specs.command("true", name=name))["id"] for name in ("w", "s", "g"))
+    cluster.api("POST", f"/v1/jobs/{sleeps}/suspend")
+    socket = f"{cluster.state}/redis/redis.sock"
+    wrong = {runs: {"command": {"argv": ["sleep", "600"], "speed": 3}},
+             waits: {"command": {"argv": ["/bin/echo", "x" * 200_000]}},
+             sleeps: {"command": {"argv": ["true"]}, "retry": {"max": 10**9}}}
+    for job, spec in wrong.items():
+        subprocess.run(["redis-cli", "-s", socket, "-x", "HSET", f"muster:job:{job[1:]}", "spec"],
+                       input=json.dumps(spec).encode(), check=True, capture_output=True, timeout=30)
+    cluster.kill_server()
+    cluster.start_server()
+
+    for job, said in ((waits, "/command/argv/1: "), (sleeps, "/retry/max: ")):
+        failed = cluster.job(job)
+        assert failed["state"] == "failed" and failed["outcome"]["class"] == "user", failed
+        assert said in failed["outcome"]["message"] and "submit it anew" in failed["outcome"]["message"], failed
+        assert failed["spec"] == wrong[job]
+        assert cluster.events(job)[-1]["cause"]["code"] == "spec-refused"
+    assert cluster.job(good)["state"] == "queued"
+    agent.register([run_of(run, "running")])
+    agent.until(runs, "stop")
+    agent.report([run_of(run, "exited", 143, 15)])
+    wait_for("what ran to have failed", lambda: cluster.job(runs)["state"] == "failed", 20)
+    assert "/command/speed: " in cluster.job(runs)["outcome"]["message"]
+    agent.until(good)
+    cluster.kill_server()
+    cluster.start_server()
+    assert [cluster.job(job)["state"] for job in (runs, waits, sleeps)] == 3 * ["failed"]
+
+
 def test_a_second_server_on_the_same_state_is_refused(cluster):
     got = subprocess.run([f"{BIN}/musterd", "--state", cluster.state, "--port", "0"], capture_output=True, text=True,
                          timeout=30, check=False, env=cluster.env)
