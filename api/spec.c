@@ -435,6 +435,21 @@ static const json_t *lookup(const json_t *o, const char *path)
     return o;
 }
 
+/* Whether something that is no object stands where the path has one: that is said once, nothing is missing below. */
+static bool hidden(const json_t *o, const char *path)
+{
+    char name[32];
+
+    for (size_t len; json_is_object(o) && *path; path += len + 1) {
+        len = strcspn(path + 1, "/");
+        assert(len < sizeof(name));
+        memcpy(name, path + 1, len);
+        name[len] = '\0';
+        o = json_object_get(o, name);
+    }
+    return o && *path;
+}
+
 /* A shallow copy of doc in which the short forms are written out: train.model as a preset's name, command as a
  * line for the shell, parallel as "auto". NULL when memory is short. */
 static json_t *write_out(const json_t *doc)
@@ -558,6 +573,8 @@ static int read_all(struct reading *r, const json_t *doc)
         const json_t *v = lookup(doc, d->path);
         int code;
 
+        if (in_scope(d, r->spec->kind) && !v && hidden(doc, d->path))
+            r->state[i] = READ_BAD;
         if (!in_scope(d, r->spec->kind) || !v)
             continue;
         code = spec_read_field(d, v, r->spec, r->f);

@@ -440,12 +440,39 @@ static void the_reference_is_the_one_in_docs(void **state)
     buf_clear(&file);
 }
 
+/* What would stand below a value of the wrong kind is not missing as well. */
+static void a_value_that_should_be_an_object_is_one_fault(void **state)
+{
+    static const struct {
+        const char *text, *pointer;
+    } rows[] = {
+        {"{\"command\":5}", "/command"},
+        {"{\"command\":null}", "/command"},
+        {"{\"command\":[\"true\"]}", "/command"},
+        {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":\"corpus.txt\"}}", "/train/data"},
+        {"{\"train\":{\"model\":3,\"data\":{\"path\":\"x\"}}}", "/train/model"},
+        {"{\"train\":true}", "/train"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct faults f = {.n = 0};
+        struct job_spec *s = NULL;
+
+        assert_int_equal(spec_from_text(rows[i].text, strlen(rows[i].text), &s, &f), -EINVAL);
+        if (f.n != 1 || strcmp(f.v[0].pointer, rows[i].pointer) != 0)
+            fail_msg("%s: %zu faults, the last: %s: %s", rows[i].text, f.n, f.v[f.n - 1].pointer, f.v[f.n - 1].message);
+        faults_clear(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_preset_and_a_path_are_enough),
         cmocka_unit_test(defaults_follow_what_is_given),
         cmocka_unit_test(each_fault_is_named_where_it_is),
+        cmocka_unit_test(a_value_that_should_be_an_object_is_one_fault),
         cmocka_unit_test(all_faults_come_at_once),
         cmocka_unit_test(more_faults_than_the_table_holds_are_counted),
         cmocka_unit_test(commands_are_read_in_both_forms),
