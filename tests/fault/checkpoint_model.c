@@ -48,16 +48,11 @@ void model_fill(uint64_t step)
             memory[t][i] = value(step, t, i);
 }
 
-int model_check(const char *dir, uint64_t *ret_step, struct merr *err)
+int model_check_step(const char *dir, uint64_t step, struct merr *err)
 {
     struct mck *c = NULL;
-    int r = mck_latest(dir, ret_step, NULL, err);
+    int r = mck_open(dir, step, &c, err);
 
-    if (r <= 0) {
-        *ret_step = 0;
-        return r;
-    }
-    r = mck_open(dir, *ret_step, &c, err);
     if (!r)
         r = mck_verify(c, NULL, err);
     for (int k = 0; k < MODEL_RANKS && !r; k++)
@@ -65,8 +60,18 @@ int model_check(const char *dir, uint64_t *ret_step, struct merr *err)
     mck_free(c);
     for (int t = 0; t < TENSORS && !r; t++)
         for (int i = 0; i < elements && !r; i++)
-            if (memory[t][i] != value(*ret_step, t, i))
-                r = merr_set(err, -1, "step %" PRIu64 ": element %d of tensor %d is of another step", *ret_step, i, t);
+            if (memory[t][i] != value(step, t, i))
+                r = merr_set(err, -1, "step %" PRIu64 ": element %d of tensor %d is of another step", step, i, t);
+    return r;
+}
+
+int model_check(const char *dir, uint64_t *ret_step, struct merr *err)
+{
+    int r = mck_latest(dir, ret_step, NULL, err);
+
+    if (r > 0)
+        return model_check_step(dir, *ret_step, err);
+    *ret_step = 0;
     return r;
 }
 

@@ -20,6 +20,9 @@ void model_fill(uint64_t step);
 /* Load and verify the newest in dir: *ret_step, 0 for none. -1 when it is not what its step has. */
 int model_check(const char *dir, uint64_t *ret_step, struct merr *err);
 
+/* The same of one step, which must be there. */
+int model_check_step(const char *dir, uint64_t step, struct merr *err);
+
 /* Load that many of the columns of all rows of the newest in dir. */
 int model_load_columns(const char *dir, int columns, struct merr *err);
 
