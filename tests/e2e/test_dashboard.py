@@ -17,16 +17,17 @@ from tests.gpus import Gpus, gpu
 SECONDS = 40
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    with Cluster(str(tmp_path_factory.mktemp("cluster")), slots=4) as c:
+@pytest.fixture
+def cluster(tmp_path):
+    """One for each test: what one leaves behind when it fails is in no other's way."""
+    with Cluster(str(tmp_path), slots=4) as c:
         yield c
     assert not c.leftovers()
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return specs.write_corpus(str(tmp_path_factory.mktemp("corpus") / "corpus.txt"))
+@pytest.fixture
+def corpus(tmp_path):
+    return specs.write_corpus(str(tmp_path / "corpus.txt"))
 
 
 class Page:

@@ -206,7 +206,9 @@ def test_list_filters_and_goes_over_pages(cluster, trained):
     assert re.match(r"JOB +NAME +USER +STATE +KIND +PRI +DEVICES +STEP +TIME +WHY$", rows[0])
     assert any(re.match(rf"{trained} +small +admin +succeeded +train +50 +0/2 +60/60 +\d+s +every rank is done$", r)
                for r in rows)
+    command(cluster, "true")
     every = [j["id"] for j in cluster.list_jobs()]
+    assert len(every) >= 2
     assert [j["id"] for j in said(cluster, "list", "-o", "json")["jobs"]] == every
     one = said(cluster, "list", "-n", "1", "-o", "json")
     assert [j["id"] for j in one["jobs"]] == every[:1] and one["next_cursor"]

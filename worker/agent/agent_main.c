@@ -183,7 +183,8 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
     char runs[PATH_MAX], memory[PATH_MAX];
     struct ranks_cfg cfg = { .root = runs, .node = a->node, .self = self, .train = o->train,
                              .threads = a->devices.threads, .slots = a->devices.n,
-                             .visible = a->gpus ? a->visible : NULL, .cgroups = true,
+                             .visible = a->gpus ? a->visible : NULL,
+                             .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
                              .shares = a->quota[0] ? a->shares : NULL, .quota = a->quota };
     struct merr why;
     int r;

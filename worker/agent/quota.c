@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -49,17 +50,35 @@ static bool own_path(const char *text, const char *mark, char *ret, size_t size)
     return snprintf(ret, size, "%.*s", (int)strcspn(line, "\n"), line) < (int)size;
 }
 
-static bool works(const char *root)
+/* A child of this process enters dir. 0 or a negative errno. */
+static int try_join(const char *dir)
+{
+    pid_t child = fork();
+    int status = 0, r;
+
+    if (child == 0)
+        _exit(-quota_join(dir) & 0xff);
+    do
+        r = child < 0 ? -errno : waitpid(child, &status, 0) < 0 ? -errno : 0;
+    while (child > 0 && r == -EINTR);
+    return r < 0 ? r : WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD;
+}
+
+static int try_root(const char *root, struct merr *err)
 {
     char probe[PATH_MAX];
-    bool good;
+    int enabled, r;
 
     if (snprintf(probe, sizeof(probe), "%s/muster-quota-%d", root, (int)getpid()) >= (int)sizeof(probe))
-        return false;
-    (void)write_text(root, "cgroup.subtree_control", "+cpu"); /* may be so already, or is version 1 */
-    good = quota_make(probe, 1, NULL) == 0;
+        return merr_set(err, -ENAMETOOLONG, "the path of this process's control group is too long");
+    enabled = write_text(root, "cgroup.subtree_control", "+cpu"); /* version 1 has no such file */
+    r = quota_make(probe, 1, err);
+    if (r < 0 && quota_threaded(root) && enabled < 0)
+        (void)merr_errno(err, enabled, "cannot have the cpu controller below '%s'", root);
+    if (r == 0 && (r = try_join(probe)) < 0)
+        (void)merr_errno(err, r, "no process can enter a group below '%s'", root);
     quota_remove(probe);
-    return good;
+    return r;
 }
 
 int quota_find(char ret[PATH_MAX], struct merr *err)
@@ -68,6 +87,7 @@ int quota_find(char ret[PATH_MAX], struct merr *err)
         const char *mount, *mark;
     } known[] = {{"/sys/fs/cgroup", "0::"}, {"/sys/fs/cgroup/unified", "0::"}, {"/sys/fs/cgroup/cpu", ":cpu:"},
                  {"/sys/fs/cgroup/cpu,cpuacct", ":cpu,cpuacct:"}};
+    struct merr why = {"none is mounted"};
     char own[1024], root[PATH_MAX];
     bool found = false;
     struct buf text;
@@ -77,17 +97,23 @@ int quota_find(char ret[PATH_MAX], struct merr *err)
                        i < sizeof(known) / sizeof(known[0]); i++) {
         if (own_path(buf_text(&text), known[i].mark, own, sizeof(own))) {
             (void)snprintf(root, sizeof(root), "%s%s", known[i].mount, strcmp(own, "/") == 0 ? "" : own);
-            found = works(root);
+            found = has(root, "cgroup.procs") && try_root(root, &why) == 0;
         }
         buf_reset(&text);
     }
     buf_clear(&text);
     if (!found)
         return merr_set(err, -ENOTSUP, "a share of the processor ('@') needs a control group (cgroup v2 or v1) with "
-                        "the cpu controller that this user may write to; under systemd: Delegate=cpu and "
-                        "DelegateSubgroup=agent; else leave '@…' out");
+                        "the cpu controller that this user may write to (%s); under systemd: Delegate=cpu in the unit, "
+                        "or systemd-run --scope -p Delegate=yes; else leave '@…' out",
+                        why.text);
     (void)snprintf(ret, PATH_MAX, "%s", root);
     return 0;
+}
+
+bool quota_threaded(const char *root)
+{
+    return has(root, "cgroup.controllers");
 }
 
 int quota_make(const char *dir, double share, struct merr *err)
@@ -103,6 +129,10 @@ int quota_make(const char *dir, double share, struct merr *err)
         return merr_errno(err, -errno, "cannot make the control group '%s'", dir);
     if (has(dir, "cpu.max")) {
         (void)snprintf(text, sizeof(text), "%ld %ld", run_us, period_us);
+        r = write_text(dir, "cgroup.type", "threaded");
+        if (r < 0)
+            return merr_errno(err, r, "cannot make a threaded group of '%s'; are there groups of another kind with "
+                              "processes beside it, of ranks that an agent without shares has started?", dir);
         r = write_text(dir, "cpu.max", text);
     } else {
         (void)snprintf(text, sizeof(text), "%ld", period_us);
