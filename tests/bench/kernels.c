@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "worker/kernels/cpu/tile.h"
+#include "worker/kernels/cpu/cpu.h"
 #include "worker/kernels/kernels.h"
 
 #define SAMPLES_MAX 31
@@ -197,28 +197,18 @@ struct peak_case {
 
 enum { PEAK_DEPTH = 256, PEAK_SIDE = 512 };
 
-static bool has_tile(void)
-{
-#ifdef __x86_64__
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && !__builtin_cpu_supports("avx512f");
-#else
-    return false;
-#endif
-}
-
 /* Operands that stay in the first cache, or where there is no tile of our own, a product of oneDNN. */
 static void call_peak(struct bench *b, void *arg)
 {
     struct peak_case *c = arg;
 
-    (void)b;
-#ifdef __x86_64__
-    if (has_tile()) {
+    const struct cpu_tile *t = b->s->tile;
+
+    if (t) {
         for (int i = 0; i < 100; i++)
-            cpu_tile_avx2.multiply(PEAK_DEPTH, c->a, c->b, c->c, (size_t)cpu_tile_avx2.columns, false);
+            t->multiply(PEAK_DEPTH, c->a, c->b, c->c, (size_t)t->columns, false);
         return;
     }
-#endif
     omp_set_num_threads(1);
     if (dnnl_sgemm('N', 'N', PEAK_SIDE, PEAK_SIDE, PEAK_SIDE, 1, c->a, PEAK_SIDE, c->b, PEAK_SIDE, 0, c->c,
                    PEAK_SIDE) != dnnl_success)
@@ -231,10 +221,8 @@ static void measure_peak(struct bench *b)
     struct peak_case c = { numbers(b, n, 1), numbers(b, n, 1), numbers(b, n, 1) };
     double pairs = (double)n * PEAK_SIDE, best, again;
 
-#ifdef __x86_64__
-    if (has_tile())
-        pairs = 100.0 * PEAK_DEPTH * cpu_tile_avx2.rows * cpu_tile_avx2.columns;
-#endif
+    if (b->s->tile)
+        pairs = 100.0 * PEAK_DEPTH * b->s->tile->rows * b->s->tile->columns;
     compare(b, call_peak, call_peak, &c, &best, &again);
     best = again < best ? again : best;
     b->multiply_adds = pairs / 8 / best;

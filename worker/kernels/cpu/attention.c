@@ -166,7 +166,7 @@ static int attend_block(const struct kern_stream *s, struct cpu_scratch *w, cons
     const struct block_shape shape = shape_of(min_int(CPU_QUERIES, x->rows - r), right[0].n, x->dim,
                                               x->query + r - k + 1);
     float *out = x->out + (size_t)r * (size_t)x->ldo;
-    int rc = block_scores(s, &shape, x->q + (size_t)r * (size_t)x->ldq, x->ldq, &right[0], w->scores, CPU_SCORES_LD);
+    int rc = block_scores(&shape, x->q + (size_t)r * (size_t)x->ldq, x->ldq, &right[0], w->scores, CPU_SCORES_LD);
 
     if (rc < 0)
         return rc;
@@ -178,7 +178,7 @@ static int attend_block(const struct kern_stream *s, struct cpu_scratch *w, cons
                              w->sum + r, w->alpha, drop);
     for (int i = 0; i < shape.rows && k > 0; i++)
         s->loops->scale_row(out + (size_t)i * (size_t)x->ldo, x->dim, w->alpha[i]);
-    return block_values(s, &shape, w->scores, CPU_SCORES_LD, &right[1], k > 0, out, x->ldo);
+    return block_values(&shape, w->scores, CPU_SCORES_LD, &right[1], k > 0, out, x->ldo);
 }
 
 /* out = softmax(scale · q·k') · v; the rows' maxima and sums are left in w. */
@@ -275,18 +275,18 @@ static int backward_block(const struct attention_job *job, struct cpu_scratch *w
     struct block_right queries = block_right(s, false, q, a->ld, shape->rows, a->dim, w->queries[0]);
     struct block_right gradients = block_right(s, false, dout, ldo, shape->rows, a->dim, w->queries[1]);
 
-    rc = block_scores(s, shape, q, a->ld, &b->turned[0], w->scores, CPU_SCORES_LD);
+    rc = block_scores(shape, q, a->ld, &b->turned[0], w->scores, CPU_SCORES_LD);
     if (rc == 0)
-        rc = block_scores(s, shape, dout, ldo, &b->turned[1], w->gradient, CPU_SCORES_LD);
+        rc = block_scores(shape, dout, ldo, &b->turned[1], w->gradient, CPU_SCORES_LD);
     if (rc < 0)
         return rc;
     s->loops->scores_backward(w->scores, w->gradient, CPU_SCORES_LD, shape->rows, shape->keys, shape->valid, a->scale,
                               w->max, w->sum, drop);
-    rc = block_values(s, shape, w->gradient, CPU_SCORES_LD, &b->k, b->key > 0, dq, a->ld);
+    rc = block_values(shape, w->gradient, CPU_SCORES_LD, &b->k, b->key > 0, dq, a->ld);
     if (rc == 0)
-        rc = block_sums(s, shape, w->gradient, CPU_SCORES_LD, &queries, b->at.dk + col, b->at.ld);
+        rc = block_sums(shape, w->gradient, CPU_SCORES_LD, &queries, b->at.dk + col, b->at.ld);
     if (rc == 0)
-        rc = block_sums(s, shape, w->scores, CPU_SCORES_LD, &gradients, b->at.dv + col, b->at.ld);
+        rc = block_sums(shape, w->scores, CPU_SCORES_LD, &gradients, b->at.dv + col, b->at.ld);
     return rc;
 }
 

@@ -13,13 +13,14 @@ static int max_int(int x, int y)
 struct block_right block_right(const struct kern_stream *s, bool turned, const float *x, int ld, int n, int dim,
                                float *room)
 {
-    struct block_right b = { .x = x, .ld = ld, .n = n };
-    int width = s->tile ? s->tile->columns : 1, lines = turned ? n : dim, depth = turned ? dim : n;
+    struct block_right b = { .x = x, .ld = ld, .n = n, .packed = room };
+    int lines = turned ? n : dim, depth = turned ? dim : n;
 
-    if (!room || !s->tile || dim > CPU_HEAD || dim % width != 0)
+    if (!room || !s->tile || dim > CPU_HEAD || dim % s->narrow_tile->columns != 0)
         return b;
-    s->tile->pack(KERN_F32, x, (size_t)ld, turned, width, lines, depth, room, (size_t)depth * (size_t)width);
-    b.packed = room;
+    b.tile = dim % s->tile->columns == 0 ? s->tile : s->narrow_tile;
+    b.tile->pack(KERN_F32, x, (size_t)ld, turned, b.tile->columns, lines, depth, room,
+                 (size_t)depth * (size_t)b.tile->columns);
     return b;
 }
 
@@ -29,13 +30,12 @@ static int seen_before(const struct block_shape *x, int end)
     return max_int(0, min_int(x->keys, x->valid + min_int(end, x->rows) - 1));
 }
 
-int block_scores(const struct kern_stream *s, const struct block_shape *x, const float *a, int lda,
-                 const struct block_right *b, float *c, int ldc)
+int block_scores(const struct block_shape *x, const float *a, int lda, const struct block_right *b, float *c, int ldc)
 {
-    if (!b->packed)
+    if (!b->tile)
         return cpu_sgemm(false, true, x->rows, x->keys, x->dim, a, lda, b->x, b->ld, false, c, ldc);
 
-    const struct cpu_tile *t = s->tile;
+    const struct cpu_tile *t = b->tile;
 
     for (int n = 0; n < x->keys; n += t->columns)
         for (int r = 0; r < x->rows; r += t->rows)
@@ -46,13 +46,13 @@ int block_scores(const struct kern_stream *s, const struct block_shape *x, const
     return 0;
 }
 
-int block_values(const struct kern_stream *s, const struct block_shape *x, const float *a, int lda,
-                 const struct block_right *b, bool add, float *c, int ldc)
+int block_values(const struct block_shape *x, const float *a, int lda, const struct block_right *b, bool add,
+                 float *c, int ldc)
 {
-    if (!b->packed)
+    if (!b->tile)
         return cpu_sgemm(false, false, x->rows, x->dim, x->keys, a, lda, b->x, b->ld, add, c, ldc);
 
-    const struct cpu_tile *t = s->tile;
+    const struct cpu_tile *t = b->tile;
 
     for (int n = 0; n < x->dim; n += t->columns)
         for (int r = 0; r < x->rows; r += t->rows)
@@ -62,13 +62,12 @@ int block_values(const struct kern_stream *s, const struct block_shape *x, const
     return 0;
 }
 
-int block_sums(const struct kern_stream *s, const struct block_shape *x, const float *a, int lda,
-               const struct block_right *b, float *c, int ldc)
+int block_sums(const struct block_shape *x, const float *a, int lda, const struct block_right *b, float *c, int ldc)
 {
-    if (!b->packed)
+    if (!b->tile)
         return cpu_sgemm(true, false, x->keys, x->dim, x->rows, a, lda, b->x, b->ld, true, c, ldc);
 
-    const struct cpu_tile *t = s->tile;
+    const struct cpu_tile *t = b->tile;
     size_t width = (size_t)t->columns;
 
     for (int m = 0; m < x->keys; m += t->rows) {

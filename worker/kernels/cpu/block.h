@@ -17,6 +17,7 @@ struct block_shape {
 struct block_right {
     const float *x;
     int ld, n;
+    const struct cpu_tile *tile; /* it is packed for; NULL: it is not packed */
     const float *packed;
 };
 
@@ -27,15 +28,13 @@ struct block_right block_right(const struct kern_stream *s, bool turned, const f
 
 /* c[rows, keys] = a[rows, dim] · b[keys, dim]', b turned. What a row does not see may be anything, up to whole tiles:
  * ldc has room for CPU_KEYS columns. Here and below b may have more rows than keys or queries count. */
-int block_scores(const struct kern_stream *s, const struct block_shape *x, const float *a, int lda,
-                 const struct block_right *b, float *c, int ldc);
+int block_scores(const struct block_shape *x, const float *a, int lda, const struct block_right *b, float *c, int ldc);
 
 /* c[rows, dim] = a[rows, keys] · b[keys, dim], or added; a is 0 where a row does not see. */
-int block_values(const struct kern_stream *s, const struct block_shape *x, const float *a, int lda,
-                 const struct block_right *b, bool add, float *c, int ldc);
+int block_values(const struct block_shape *x, const float *a, int lda, const struct block_right *b, bool add,
+                 float *c, int ldc);
 
 /* c[keys, dim] += a[rows, keys]' · b[rows, dim]; likewise. */
-int block_sums(const struct kern_stream *s, const struct block_shape *x, const float *a, int lda,
-               const struct block_right *b, float *c, int ldc);
+int block_sums(const struct block_shape *x, const float *a, int lda, const struct block_right *b, float *c, int ldc);
 
 #endif

@@ -68,14 +68,23 @@ static const struct cpu_loops *best_loops(void)
     return &cpu_loops_generic;
 }
 
-/* Where oneDNN has AVX-512 it is as fast. */
-static const struct cpu_tile *best_tile(void)
+static const struct cpu_tile *narrow_tile(void)
 {
 #ifdef __x86_64__
-    if (best_loops() == &cpu_loops_avx2 && !__builtin_cpu_supports("avx512f"))
+    if (best_loops() == &cpu_loops_avx2)
         return &cpu_tile_avx2;
 #endif
     return NULL;
+}
+
+static const struct cpu_tile *best_tile(void)
+{
+#ifdef __x86_64__
+    if (narrow_tile() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return &cpu_tile_avx512;
+#endif
+    return narrow_tile();
 }
 
 static void stream_free(struct kern_stream *s)
@@ -122,6 +131,7 @@ static int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, stru
     (void)mallopt(M_TRIM_THRESHOLD, 512 << 20);
     s->loops = best_loops();
     s->tile = best_tile();
+    s->narrow_tile = narrow_tile();
     rc = pool_new(cfg->threads, &s->pool, err);
     if (rc == 0)
         rc = host_alloc((size_t)pool_threads(s->pool) * sizeof(*s->scratch), &scratch, err);

@@ -35,6 +35,7 @@ struct kern_stream {
     struct pool *pool;
     const struct cpu_loops *loops;
     const struct cpu_tile *tile; /* NULL: matrix products are oneDNN's */
+    const struct cpu_tile *narrow_tile; /* for heads that do not fill its columns, with the same bits; may be `tile` */
     struct cpu_scratch *scratch; /* [threads] */
     void *work;                  /* shared by the threads of one call; see cpu_work */
     size_t work_bytes;

@@ -1,4 +1,4 @@
-/* Matrix products: by tiles of our own (product.c) where the processor has AVX2 but no AVX-512, else by oneDNN, in
+/* Matrix products: by tiles of our own (product.c) where the processor has AVX2, but for small ones; else by oneDNN, in
  * blocks that depend on the shape alone
  *
  * oneDNN's own threading gives other bits for another number of threads (its blocks, and so the order of a sum,

@@ -11,8 +11,9 @@
  * depth and rounded once.
  *
  * Where oneDNN has AVX2 only, it repacks for each of the calls that threads share and runs the products of weight
- * gradients at three quarters of the rate of the others; these do neither. The steps of the depth depend on the depth
- * alone, and each of them is added to C in its order: how rows and columns are cut changes no bit. */
+ * gradients at three quarters of the rate of the others; these do neither. With AVX-512 both are as fast. The steps of
+ * the depth depend on the depth alone, and each of them is added to C in its order: neither how rows and columns are
+ * cut nor the size of the tile changes a bit. */
 #include "worker/kernels/cpu/bf16.h"
 
 #include <string.h>
@@ -24,6 +25,8 @@
 #define ROW_PANELS_MIN 8       /* on average: fewer would wait for B */
 #define COLUMN_PANELS_MIN 8
 #define ITEMS 16               /* enough to go round */
+#define LEAST_ROWS 12          /* of a product worth packing, whatever the tile, so that no bit depends on it */
+#define LEAST 16               /* its columns, and its depth */
 #define ALONE_FLOPS 16e6       /* a product below this stays on its thread */
 
 struct product {
@@ -204,7 +207,7 @@ static void run(struct kern_stream *s, struct product *p, int items, pool_fn fn)
 
 bool cpu_product_takes(const struct kern_stream *s, const struct kern_gemm *g)
 {
-    return s->tile && g->m >= 2 * s->tile->rows && g->n >= s->tile->columns && g->k >= s->tile->columns;
+    return s->tile && (g->type != KERN_BF16 || !s->native) && g->m >= LEAST_ROWS && g->n >= LEAST && g->k >= LEAST;
 }
 
 int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)

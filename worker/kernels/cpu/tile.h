@@ -12,7 +12,7 @@
 #include "worker/kernels/kernels.h"
 
 #define TILE_SLACK 8       /* floats that pack may write past a panel's end */
-#define TILE_FLOATS_MAX 96 /* of any tile */
+#define TILE_FLOATS_MAX 384 /* of any tile */
 
 struct cpu_tile {
     int rows, columns;
@@ -32,7 +32,8 @@ struct cpu_tile {
 };
 
 #ifdef __x86_64__
-extern const struct cpu_tile cpu_tile_avx2; /* only where the processor has AVX2 and FMA */
+extern const struct cpu_tile cpu_tile_avx2;   /* only where the processor has AVX2 and FMA */
+extern const struct cpu_tile cpu_tile_avx512; /* only where it has AVX-512 F, BW, DQ and VL */
 #endif
 
 #endif
