@@ -12,10 +12,11 @@
 #define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
 #define GUARANTEE 1000.0    /* added for a guarantee within its quota */
 #define STARVING 200.0      /* and for a job that waited too long */
-#define HOLD 4.0            /* and, times its weight, for one within its time slice */
+#define HOLD 4.0            /* and, times its weight, for one within its time slice, or that is late */
 #define MOVE_COST 0.06      /* taken from every change */
 #define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
 #define SLICE_RESTARTS 25   /* and as many times what a restart costs */
+#define LATE_MILLI 2250     /* fairness forecast from which a short job need not wait for the end of slices */
 #define WHOLE_NODES 24      /* multiples of a node that are tried per type */
 #define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
 #define FEW_DEVICES 32      /* of a type: every count is tried */
@@ -297,14 +298,38 @@ static double rest_us(const struct sched_job *job, int64_t rate_ups)
     return job->remaining_us < 0 || rate_ups <= 0 ? INFINITY : (double)job->remaining_us / (double)rate_ups * 1e6;
 }
 
+static int64_t slice_us(const struct round *r, const struct sched_job *job)
+{
+    int64_t rounds_us = SLICE_ROUNDS * r->in->config.round_us, restarts_us = SLICE_RESTARTS * job->restart_us;
+
+    return rounds_us > restarts_us ? rounds_us : restarts_us;
+}
+
 /* Its devices were changed less than a time slice ago, or it is done with them within one. */
 static bool in_slice(const struct round *r, const struct sched_job *job, const struct sched_shape *now)
 {
-    int64_t slice = SLICE_ROUNDS * r->in->config.round_us, least_us = SLICE_RESTARTS * job->restart_us;
+    int64_t slice = slice_us(r, job);
 
-    slice = slice > least_us ? slice : least_us;
     return job->class_ != SCHED_OPPORTUNISTIC &&
            (r->in->config.now_us - job->changed_us < slice || rest_us(job, now->rate_ups) < (double)slice);
+}
+
+/* It waits, will have taken more than twice its fair time, and would be done within a time slice on as few devices as
+ * it can take: to wait until those of others are over costs it many times its own time, and them little. */
+static bool is_late(const struct round *r, const struct sched_job *job, int32_t least_devices)
+{
+    int64_t best = 0;
+
+    if (job->n_places > 0 || job->rho_milli < LATE_MILLI || job->remaining_us < 0 ||
+        job->class_ == SCHED_OPPORTUNISTIC)
+        return false;
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        if ((sched_job_types(job) >> t & 1) && r->total[t] > 0 && job->profile->n[t] > 0) {
+            int64_t rate = rates_at(job->profile, t, least_devices, NULL);
+
+            best = rate > best ? rate : best;
+        }
+    return rest_us(job, best) < (double)slice_us(r, job);
 }
 
 /* What restarts leave of a job's time if it goes on as it did so far (Pollux 2021). */
@@ -361,7 +386,7 @@ static void value(struct round *r, struct rjob *j, const struct sched_shape *now
 
         base = base == 0 || rate < base ? rate : base;
     }
-    if (now->type[0] >= 0 && in_slice(r, job, now))
+    if (now->type[0] >= 0 ? in_slice(r, job, now) : is_late(r, job, j->least))
         hold = HOLD * j->weight;
     for (int c = 0; c < j->n; c++) {
         struct cand *cand = cand_of(r, j, c);
@@ -563,7 +588,7 @@ static bool weigh_jobs(struct round *r)
 
         sched_job_range(j->job, &j->least, &most);
         j->weight = weight_of(r, j, weights, devices);
-        j->claim = (j->weight * (LAMBDA - 1) + bonus_of(j)) / j->least;
+        j->claim = (j->weight * (LAMBDA - 1 + (is_late(r, j->job, j->least) ? HOLD : 0)) + bonus_of(j)) / j->least;
     }
     return reclaim;
 }

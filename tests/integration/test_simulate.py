@@ -72,8 +72,9 @@ def test_under_load_the_default_is_faster_than_a_queue_and_fairer_than_who_stops
     default = all_figures["muster"]
     for policy in "fifo", "maxmin":
         assert default["jct_avg_s"] < all_figures[policy]["jct_avg_s"], policy
-    for policy in "fifo", "backfill", "las":  # 95 of 100 jobs; the last may be one that has had bad luck
-        assert default["fairness"]["cdf"][-2] < all_figures[policy]["fairness"]["cdf"][-2] / 1.5, policy
+    for policy in "fifo", "backfill", "las":
+        for of in -2, -1:  # 95 of a hundred jobs, and the worst
+            assert default["fairness"]["cdf"][of] < all_figures[policy]["fairness"]["cdf"][of] / 1.5, policy
     assert default["utilisation"] > max(f["utilisation"] for p, f in all_figures.items() if p != "muster")
     assert default["restarts_per_job"] < 3
 

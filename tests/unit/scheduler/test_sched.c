@@ -451,6 +451,46 @@ static void a_time_slice_is_not_taken_from_who_is_done_within_one(void **state)
     }
 }
 
+/* One device, held since a moment ago by a job whose work is long, and one that waits. */
+static void a_short_job_that_is_late_need_not_wait_for_the_end_of_a_slice(void **state)
+{
+    static const struct { int64_t left_s, rho_milli; enum sched_class class_; enum sched_action want; } row[] = {
+        { 700, 2250, SCHED_ELASTIC, SCHED_START },       { 700, 2249, SCHED_ELASTIC, SCHED_WAIT },
+        { 800, 4000, SCHED_ELASTIC, SCHED_WAIT },        { -1, 4000, SCHED_ELASTIC, SCHED_WAIT }, /* -1: not known */
+        { 700, 4000, SCHED_OPPORTUNISTIC, SCHED_WAIT },
+    };
+    const struct rates_profile p = { .points = { { { 1, 1000000 } } }, .n = { 1 } };
+    const struct sched_node node = { .devices = 1 };
+    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+    const struct sched_place held = { .node = 0, .devices = 1 };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const struct sched_job one = { .id = 1, .min = 1, .max = 1, .types = 1, .home = -1, .weight_milli = 1000,
+                                       .rho_milli = 1000, .profile = &p, .restart_us = 30 * S,
+                                       .remaining_us = 50000 * S };
+        struct sched_job jobs[2] = { one, one };
+        struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 1000 * S, .round_us = 60 * S,
+                                              .starve_us = 360000 * S },
+                                  .nodes = &node, .n_nodes = 1, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
+                                  .n_jobs = 2 };
+        struct sched_plan plan;
+
+        jobs[0].places = &held;
+        jobs[0].n_places = 1;
+        jobs[0].changed_us = 600 * S; /* a slice is 25 restarts: 750 s */
+        jobs[0].attained_us = jobs[1].attained_us = 400 * S;
+        jobs[1].id = 2;
+        jobs[1].class_ = row[i].class_;
+        jobs[1].rho_milli = row[i].rho_milli;
+        jobs[1].remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S;
+        assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
+        if (plan.verdicts[1].action != row[i].want)
+            fail_msg("row %zu: %s", i, sched_action_name(plan.verdicts[1].action));
+        sched_plan_clear(&plan);
+    }
+}
+
 /* One that starves keeps others from the types that it waits for, but not from one that it may not change to. */
 static void a_job_that_starves_for_its_type_leaves_others_the_rest(void **state)
 {
@@ -549,6 +589,7 @@ int main(void)
         cmocka_unit_test(a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_idles),
         cmocka_unit_test(who_is_nearly_done_does_not_change_its_devices),
         cmocka_unit_test(a_time_slice_is_not_taken_from_who_is_done_within_one),
+        cmocka_unit_test(a_short_job_that_is_late_need_not_wait_for_the_end_of_a_slice),
         cmocka_unit_test(a_job_that_starves_for_its_type_leaves_others_the_rest),
         cmocka_unit_test(nobody_waits_for_ever),
         cmocka_unit_test(bad_snapshots_are_refused_by_name),
