@@ -1,5 +1,6 @@
 """muster-agent against a server in this file that speaks the agents' protocol, and misbehaves on demand."""
 import base64
+import fcntl
 import http.server
 import json
 import os
@@ -494,6 +495,26 @@ def test_two_agents_of_one_folder_are_refused(server, node, folder):
     second = subprocess.run([AGENT, "--server", "http://127.0.0.1:%d" % server.port, "--token-file", node.token,
                              "--state", node.state, "--node", "n2"], capture_output=True, text=True, timeout=DEADLINE_S)
     assert second.returncode == 1 and "another agent" in second.stderr
+    node.end()
+
+
+def test_an_agent_waits_for_what_a_killed_one_had_begun_to_start(server, node, folder):
+    """Such a process holds the lock until it is the program that it is to be."""
+    os.makedirs(node.state)
+    with open(os.path.join(node.state, "agent.lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pid = node.start().process.pid
+
+        def pauses():
+            """How often it has waited since it opened the lock."""
+            if not any(os.path.realpath(f"/proc/{pid}/fd/{fd}") == lock.name for fd in os.listdir(f"/proc/{pid}/fd")):
+                return 0
+            with open(f"/proc/{pid}/status", encoding="ascii") as f:
+                return int(next(line for line in f if line.startswith("voluntary_ctxt_switches")).split()[1])
+        wait_until(pauses, "the lock to be opened")
+        seen = pauses()
+        wait_until(lambda: pauses() > seen + 2, "the agent to try again")
+    server.wait(lambda: server.registrations, "registration")
     node.end()
 
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -19,6 +21,7 @@
 #include "worker/agent/memory.h"
 #include "worker/agent/quota.h"
 
+#define LOCK_WAIT_US 5000000
 #define EXIT_REMOVED 3 /* to be started again by a person only: RestartPreventExitStatus of its unit */
 
 struct options {
@@ -135,8 +138,10 @@ static bool usable_node(const char *node)
 }
 
 /* One agent a state folder: the lock goes with the process, however it ends. */
+/* What a killed agent had begun to start holds its lock until it is the program it is to be, so there is a wait. */
 static int lock_state(const char *state, int *ret_fd, struct merr *err)
 {
+    int64_t deadline_us = clock_mono_us() + LOCK_WAIT_US;
     char path[PATH_MAX];
     int fd;
 
@@ -144,9 +149,12 @@ static int lock_state(const char *state, int *ret_fd, struct merr *err)
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0)
         return merr_errno(err, -errno, "cannot open '%s'", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        io_close(&fd);
-        return merr_set(err, -EBUSY, "another agent works in '%s'; give each its own --state", state);
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (clock_mono_us() > deadline_us) {
+            io_close(&fd);
+            return merr_set(err, -EBUSY, "another agent works in '%s'; give each its own --state", state);
+        }
+        (void)poll(NULL, 0, 20);
     }
     *ret_fd = fd;
     return 0;
