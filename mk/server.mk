@@ -3,3 +3,11 @@ TSAN_TESTS += queue
 
 # One of its tests loses each command that is to be queued once.
 LDFLAGS_test_store := -Wl,--wrap=redisAppendCommand
+
+# What lets a test set the clock of a cluster.
+SET_CLOCK := $(BUILD)/tests/fault/set_clock.so
+test-programs: $(SET_CLOCK)
+$(SET_CLOCK): tests/fault/set_clock.c
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<

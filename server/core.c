@@ -175,18 +175,6 @@ void core_touch(struct core *c, const struct job *j)
             agents_touch(c, j->places[i].node);
 }
 
-int64_t core_wall_of(int64_t mono_us)
-{
-    return mono_us == 0 ? 0 : clock_wall_us() + mono_us - clock_mono_us();
-}
-
-int64_t core_mono_of(int64_t wall_us)
-{
-    int64_t mono_us = wall_us == 0 ? 0 : clock_mono_us() + wall_us - clock_wall_us();
-
-    return wall_us != 0 && mono_us < 1 ? 1 : mono_us; /* one that is past stays one */
-}
-
 void core_drain_by(struct core *c, struct entry *e, int64_t mono_us)
 {
     e->drain_deadline_us = mono_us;
@@ -438,6 +426,7 @@ static void *serve(void *arg)
             (void)commit(c);
             break;
         }
+        core_follow_wall(c);
         run_calls(c, list);
         now = clock_mono_us();
         if (now >= c->next_tick_us)
@@ -513,6 +502,7 @@ int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *st
     *c = (struct core){ .cfg = *cfg, .redis = redis, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST };
     c->done_tail = &c->done;
     c->schedule_wanted = true;
+    c->wall_ahead_us = clock_wall_us() - clock_mono_us();
     c->ended_new = SIZE_MAX; /* an earlier musterd may have kept more */
     queue_init(&c->queue, CORE_QUEUE_MAX);
     c->table = calloc(c->n_buckets, sizeof(struct entry *));

@@ -280,6 +280,7 @@ struct core {
     bool handed; /* the call that runs was handed on: it is no longer ours */
     bool schedule_wanted;
     int64_t next_round_us, next_tick_us, renewed_us;
+    int64_t wall_ahead_us; /* of the monotonic clock, when last looked at */
     int64_t waited_us; /* queue wait of the newest started job */
 };
 
@@ -314,6 +315,8 @@ void core_drain_by(struct core *c, struct entry *e, int64_t mono_us);
 /* Deadlines on the monotonic clock as wall time, for the store and for people, and back; 0 stays 0. */
 int64_t core_wall_of(int64_t mono_us);
 int64_t core_mono_of(int64_t wall_us);
+/* Once a turn: where somebody has set the wall clock, all that is measured with it goes along. */
+void core_follow_wall(struct core *c);
 
 /* Whether what the turn stores is still little enough for one write. */
 bool core_turn_has_room(const struct core *c);
@@ -412,6 +415,7 @@ double stragglers_factor(struct core *c, const struct job_place *p); /* times as
 void stragglers_name(struct core *c, const struct job *j, char *ret, size_t size); /* the slow devices of a run */
 void stragglers_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *line); /* of metrics */
 void stragglers_tick(struct core *c);                                        /* let idle ones be tried again */
+void stragglers_shift(struct node *n, int64_t by_us);                          /* the wall clock was set */
 void stragglers_pardon(struct core *c, struct node *n, const char *actor);   /* the node's are taken to be well */
 json_t *stragglers_record(const struct slot *s); /* for the store, new; NULL: it is well */
 void stragglers_load(struct core *c, struct node *n, const json_t *slots);   /* back from it */

@@ -525,7 +525,7 @@ void dispatch_tick(struct core *c, int64_t now_us)
     for (size_t i = 0; i < c->n_order; i++) { /* a back-off that has ended */
         struct entry *e = core_find(c, c->order[i]);
 
-        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && e->job.retry_us <= wall)
+        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && !job_backs_off(&e->job, wall))
             c->schedule_wanted = true;
     }
 }

@@ -172,7 +172,7 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
     assert(cause->n_places > 0);
     if (!job_waits(j))
         return no_fit(j, err, "assigned devices");
-    if (j->retry_us > now_us)
+    if (job_backs_off(j, now_us))
         return merr_set(err, -EPROTO, "job 'j%llu' is backing off", (unsigned long long)j->id);
     c->to = JOB_STARTING;
     c->generation = j->generation + 1;
@@ -182,6 +182,18 @@ static int assigned(const struct job *j, const struct job_cause *cause, int64_t 
     c->data = json_pack("{s:o, s:o, s:i, s:O*}", "assignment", places_json(cause->places, cause->n_places), "layout",
                         layout_json(&cause->layout), "master_port", cause->master_port, "plan", cause->plan);
     return c->data ? 0 : -ENOMEM;
+}
+
+bool job_backs_off(const struct job *j, int64_t now_us)
+{
+    return j->retry_us > now_us && j->retry_us - now_us <= BACK_OFF_MAX_S * INT64_C(1000000);
+}
+
+void job_shift(struct job *j, int64_t by_us)
+{
+    j->retry_us += j->retry_us > 0 ? by_us : 0;
+    j->waiting_us += by_us;
+    j->changed_us += by_us;
 }
 
 /* Restarts used so far decide how long to wait: none before the first, then 1, 2, 4, … seconds. */
@@ -511,7 +523,8 @@ static void apply_data(struct job *j, const json_t *data)
 static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
 {
     if (j->live && !live) {
-        j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
+        if (at_us > j->changed_us)
+            j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
         j->rescales += j->intent == JOB_RESCALE;
         j->waiting_us = at_us;
     }

@@ -138,6 +138,11 @@ json_t *job_submitted_event(const struct job *j);
 json_t *job_record(const struct job *j);
 int job_from_record(const json_t *record, struct job *j);
 
+/* The wall clock was set by so much: what is measured with it goes along. */
+void job_shift(struct job *j, int64_t by_us);
+/* It failed and is not to start yet. A wait longer than any there is comes of a clock that was set back: it is over. */
+bool job_backs_off(const struct job *j, int64_t now_us);
+
 bool job_ended(enum job_state state);
 bool job_waits(const struct job *j); /* wants devices: queued, or recovering with no run left */
 

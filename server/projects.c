@@ -78,7 +78,7 @@ static json_t *view(struct core *c, const struct project *p)
         us += e->job.device_us;
         if (e->job.live) {
             devices += (json_int_t)e->job.n_places;
-            us += (int64_t)e->job.n_places * (now - e->job.changed_us);
+            us += now > e->job.changed_us ? (int64_t)e->job.n_places * (now - e->job.changed_us) : 0;
         }
     }
     if (o)

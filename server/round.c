@@ -504,7 +504,7 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
             continue;
         if (e->n_target > 0 && claim_target(r, e, &first))
             status = show_job(c, r, e, first);
-        else if (waits && e->job.retry_us > now)
+        else if (waits && job_backs_off(&e->job, now))
             e->wait = (struct explain_wait){ .code = EXPLAIN_BACK_OFF, .need = e->job.min };
         else if (waits)
             scratch[waiting++] = e;

@@ -284,6 +284,17 @@ void stragglers_tick(struct core *c)
         }
 }
 
+void stragglers_shift(struct node *n, int64_t by_us)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct slow_device *d = &n->slots[k].slow;
+
+        d->since_us += by_us;
+        d->found_us += by_us;
+        d->retry_at_us += by_us;
+    }
+}
+
 void stragglers_pardon(struct core *c, struct node *n, const char *actor)
 {
     for (size_t k = 0; k < n->n_slots; k++)

@@ -184,6 +184,35 @@ static void a_rescaled_job_waits_for_its_next_run_and_its_device_time_adds_up(vo
     job_clear(&j);
 }
 
+static void a_clock_that_is_set_costs_no_device_time_and_no_waiting(void **state)
+{
+    const int64_t hour_us = INT64_C(3600000000);
+    struct job j;
+
+    (void)state;
+    start(&j);
+    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, hour_us, NULL), 0);
+    job_shift(&j, hour_us);
+    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_RESCALE }, 2 * hour_us + 5, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, 2 * hour_us + 5, NULL), 0);
+    assert_int_equal(j.device_us, 10); /* two devices, five microseconds */
+    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, 2 * hour_us, NULL), 0);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_FAULT, .class_ = JOB_CLASS_NODE }, 9, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, 9, NULL), 0);
+        assert_int_equal(j.device_us, 10); /* it ended before it began: nobody saw the clock being set */
+        if (k == 0)
+            assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, hour_us, NULL), 0);
+    }
+    assert_int_equal(j.retry_us, 9 + 1000000);
+    assert_true(job_backs_off(&j, 9));
+    assert_false(job_backs_off(&j, 9 + 1000000));
+    assert_false(job_backs_off(&j, 9 - hour_us));
+    job_shift(&j, -hour_us);
+    assert_true(job_backs_off(&j, 9 - hour_us));
+    job_clear(&j);
+}
+
 static void restarts_are_counted_by_class_and_end(void **state)
 {
     static const struct {
@@ -333,6 +362,7 @@ int main(void)
         cmocka_unit_test(a_job_runs_and_succeeds),
         cmocka_unit_test(each_cause_fits_some_states_and_is_refused_in_the_others),
         cmocka_unit_test(a_rescaled_job_waits_for_its_next_run_and_its_device_time_adds_up),
+        cmocka_unit_test(a_clock_that_is_set_costs_no_device_time_and_no_waiting),
         cmocka_unit_test(restarts_are_counted_by_class_and_end),
         cmocka_unit_test(replaying_the_events_of_any_history_gives_its_state),
         cmocka_unit_test(an_event_that_does_not_follow_is_refused),
