@@ -51,7 +51,8 @@ static void every_schedule_is_whole_runs_on_channels_that_hold_nothing_and_idles
     (void)state;
     for (size_t k = 0; k < COUNT(kinds); k++)
         for (int p = 1; p <= 8; p++)
-            for (int v = 1; v <= (p > 1 ? kinds[k].chunks_max + 4 * all : 1); v++)
+            for (int v = 1, v_max = kinds[k].chunks_max > 1 ? kinds[k].chunks_max + 4 * all : 1;
+                 v <= (p > 1 ? v_max : 1); v++)
                 for (int m = 1; m <= most; m++)
                     check_schedule(kinds[k].kind, p, v, m);
 }
