@@ -29,6 +29,7 @@ struct board {
     bool strict; /* the first that finds no room ends it */
     bool slow[RATES_TYPES_MAX]; /* there are slow devices of the type */
     bool take_slow;             /* they may be taken */
+    bool held_off;              /* what is kept for urgent jobs is not for the job at hand */
 };
 
 static void board_clear(struct board *b)
@@ -95,6 +96,12 @@ static void give_back(struct board *b, uint32_t node, int32_t n)
     b->leaf_free[b->r->in->nodes[node].leaf] += n;
 }
 
+/* Devices of a node that the job at hand may take. */
+static int32_t room_on(const struct board *b, uint32_t node)
+{
+    return b->r->node_free[node] - (b->held_off ? b->r->kept[node] : 0);
+}
+
 /* Whether the node is left out because it is slow. */
 static bool shunned(const struct board *b, uint32_t node)
 {
@@ -109,14 +116,14 @@ static int64_t find_gap(const struct board *b, int type, int32_t n, bool multi, 
 
     for (size_t i = b->first[type]; i < b->first[type + 1]; i++) {
         uint32_t at = b->nodes[i];
-        int32_t gap = r->node_free[at], leaf = b->leaf_free[r->in->nodes[at].leaf];
+        int32_t gap = room_on(b, at), leaf = b->leaf_free[r->in->nodes[at].leaf];
 
         if (gap < n || (multi && b->multi[at]) || (int64_t)at == but || shunned(b, at))
             continue;
         if (b->own[at])
             return at;
-        if (best < 0 || gap < r->node_free[best] ||
-            (gap == r->node_free[best] && leaf < b->leaf_free[r->in->nodes[best].leaf]))
+        if (best < 0 || gap < room_on(b, (uint32_t)best) ||
+            (gap == room_on(b, (uint32_t)best) && leaf < b->leaf_free[r->in->nodes[best].leaf]))
             best = at;
     }
     return best;
@@ -126,7 +133,7 @@ static bool is_whole(const struct board *b, uint32_t node, int type)
 {
     const struct round *r = b->r;
 
-    return r->node_free[node] == r->node_size[type] && r->in->nodes[node].devices == r->node_size[type] &&
+    return room_on(b, node) == r->node_size[type] && r->in->nodes[node].devices == r->node_size[type] &&
            !shunned(b, node);
 }
 
@@ -194,19 +201,18 @@ static bool take_by_rule(struct board *b, int type, int32_t n, int turns)
 /* The node that holds most of n, its own first: the tightest of those that hold all. -1: none has a device. */
 static int64_t find_most(const struct board *b, int type, int32_t n)
 {
-    const struct round *r = b->r;
     int64_t best = find_gap(b, type, n, false, -1);
 
     for (size_t i = b->first[type]; best < 0 && i < b->first[type + 1]; i++)
-        if (b->own[b->nodes[i]] && r->node_free[b->nodes[i]] > 0 && !shunned(b, b->nodes[i]))
+        if (b->own[b->nodes[i]] && room_on(b, b->nodes[i]) > 0 && !shunned(b, b->nodes[i]))
             best = b->nodes[i];
     for (size_t i = b->first[type]; i < b->first[type + 1]; i++) {
         uint32_t at = b->nodes[i];
 
         if (shunned(b, at))
             continue;
-        if (best < 0 ? r->node_free[at] > 0
-                     : !b->own[best] && r->node_free[best] < n && r->node_free[at] > r->node_free[best])
+        if (best < 0 ? room_on(b, at) > 0
+                     : !b->own[best] && room_on(b, (uint32_t)best) < n && room_on(b, at) > room_on(b, (uint32_t)best))
             best = at;
     }
     return best;
@@ -218,7 +224,7 @@ static bool take_anywhere(struct board *b, int type, int32_t n, int turns)
     b->take_slow = false;
     while (n > 0) {
         int64_t at = find_most(b, type, n);
-        int32_t some = at < 0 ? 0 : b->r->node_free[at];
+        int32_t some = at < 0 ? 0 : room_on(b, (uint32_t)at);
 
         if (some == 0 && turns > 1 && !b->take_slow) {
             b->take_slow = true;
@@ -311,6 +317,8 @@ static int place_job(struct board *b, struct rjob *j)
     bool good = true;
 
     b->n_taken = 0;
+    b->held_off = b->r->kept && !j->urgent &&
+                  (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = true;
     for (int k = 0; good && k < 2; k++)
@@ -318,6 +326,7 @@ static int place_job(struct board *b, struct rjob *j)
             good = place_part(b, s.type[k], s.n[k]);
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = false;
+    b->held_off = false;
     if (!good)
         give_back_from(b, 0);
     if (good && commit(b, j) < 0)

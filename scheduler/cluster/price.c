@@ -517,12 +517,11 @@ int price_choose(struct round *r)
 }
 
 /* Between full rounds: all that runs stays, save where devices were lost or an urgent job needs them; then those that
- * wait, best gain first. Nothing passes an urgent job for a type that it could use. */
+ * wait, best gain first, with what is not kept for urgent ones. */
 int fill_choose(struct round *r)
 {
     struct market m;
-    uint32_t kept_types = 0;
-    uint64_t kept_for = 0;
+    int status;
 
     if (market_init(r, &m) < 0)
         return -ENOMEM;
@@ -539,22 +538,13 @@ int fill_choose(struct round *r)
                 choice_set(r, j, c);
         if (j->chosen == NONE && j->job->class_ == SCHED_GUARANTEED)
             choice_set(r, j, 0); /* over what there is: repair takes it from the least worth */
-        else if (j->chosen == NONE) {
-            kept_types |= sched_job_types(j->job);
-            kept_for = kept_for ? kept_for : j->job->id;
-        }
     }
     repair(r, &m);
-    for (size_t i = 0; i < r->n_jobs; i++) {
-        struct rjob *j = &r->jobs[i];
-
-        if (j->chosen == NONE && !j->urgent && (sched_job_types(j->job) & kept_types)) {
-            j->reason = SCHED_BEHIND;
-            j->behind = kept_for;
-            j->pinned = true; /* not in this round */
-        }
+    status = reserve_between(r);
+    if (status == 0) {
+        fill(r, &m, true);
+        reserve_end(r);
     }
-    fill(r, &m, true);
     market_clear(&m);
-    return 0;
+    return status;
 }

@@ -165,6 +165,7 @@ void sched_round_clear(struct round *r)
     free(r->jobs);
     free(r->order);
     free(r->node_free);
+    free(r->kept);
     free(r->tenant_used);
     free(r->tenant_prices);
     free(r->tenant_cap);
@@ -245,6 +246,8 @@ static int make_plan(struct round *r, struct sched_plan *p)
 {
     size_t n = 0; /* that change */
 
+    for (int t = 0; t < RATES_TYPES_MAX && r->in->config.mode == SCHED_FAST; t++)
+        r->total[t] += r->kept_devices[t];
     r->value = 0; /* of what could be placed, not of what was wished */
     for (size_t i = 0; i < r->n_jobs && r->dual > 0; i++)
         r->value += r->jobs[i].chosen == NONE ? 0 : cand_of(r, &r->jobs[i], r->jobs[i].chosen)->utility;
@@ -283,8 +286,12 @@ static int choose(struct round *r)
     int status;
 
     if (cfg->policy == SCHED_POLICY_MUSTER && cfg->mode == SCHED_FULL) {
-        status = attempts_choose(r);
-        return status < 0 ? status : relieve_all(r);
+        status = reserve_at_full(r);
+        status = status < 0 ? status : attempts_choose(r);
+        status = status < 0 ? status : relieve_all(r);
+        if (status == 0)
+            reserve_end(r);
+        return status;
     }
     status = cfg->policy == SCHED_POLICY_MUSTER ? fill_choose(r) : policy_choose(r);
     return status < 0 ? status : place_all(r);

@@ -55,6 +55,9 @@ struct round {
     int32_t *tenant_cap; /* INT32_MAX: no limit */
     size_t *order;       /* n_jobs: scratch of the stages */
     int32_t *node_free;
+    int32_t *kept;       /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
+    int32_t kept_devices[RATES_TYPES_MAX];
+    uint64_t kept_for[RATES_TYPES_MAX]; /* the first job that they are kept for */
     struct sched_place *places;
     size_t n_places, places_cap;
     double prices[RATES_TYPES_MAX];
@@ -96,6 +99,13 @@ int attempts_choose(struct round *r); /* muster, full: price_choose() and place_
 int policy_choose(struct round *r); /* every policy but muster */
 int price_choose(struct round *r);  /* muster, full */
 int fill_choose(struct round *r);   /* muster, fast */
+
+/* Keep free devices for urgent jobs that wait and do not fit (reserve.c). Between full rounds, when those that fit are
+ * chosen: what is kept does not count in r->total from then on. In a full round before anything is chosen: only from jobs
+ * that are fixed once they run. 0 or -ENOMEM. */
+int reserve_between(struct round *r);
+int reserve_at_full(struct round *r);
+void reserve_end(struct round *r); /* when all are chosen: who waits for that reason */
 
 /* Where jobs are few: the best of all choices for those that are not pinned, if it is worth more than round.value and
  * least (exact.c). At the round's prices its bound is round.dual, which is lowered to what was proved. 0 or -ENOMEM. */
