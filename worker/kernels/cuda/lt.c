@@ -47,7 +47,7 @@ struct functions {
 
 struct shape { /* all that a plan depends on; compared as bytes, so it is filled with zeros first */
     int32_t trans_a, trans_b, m, n, k, lda, ldb, ldc, type, c_type, accumulate, bias;
-    uint32_t align_a, align_b, align_c;
+    uint32_t align_a, align_b, align_c, align_bias;
 };
 
 struct plan {
@@ -172,6 +172,7 @@ static struct shape shape_of(const struct kern_gemm *g)
     s.align_a = alignment(g->a);
     s.align_b = alignment(g->b);
     s.align_c = alignment(g->c);
+    s.align_bias = s.bias ? alignment(g->bias) : ALIGN_MAX;
     return s;
 }
 
@@ -205,17 +206,21 @@ static cublasStatus_t describe(const struct lt *t, struct plan *p)
     return e;
 }
 
-/* The algorithm that the library thinks best for a shape. */
+/* The algorithm that the library thinks best for a shape; it looks at the bias's address too. Parts of a sum that is
+ * cut along k are added up in f32, never in the type of a bf16 result. */
 static cublasStatus_t choose(const struct lt *t, struct plan *p)
 {
     const struct shape *s = &p->shape;
     const size_t work = WORK_BYTES;
+    const uint32_t parts = s->c_type == KERN_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK
+                                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t what;
         const void *value;
         size_t bytes;
     } wish[] = {
         { CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof(work) },
+        { CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &parts, sizeof(parts) },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s->align_b, sizeof(s->align_b) },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s->align_a, sizeof(s->align_a) },
         { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_c, sizeof(s->align_c) },
@@ -240,7 +245,12 @@ static cublasStatus_t choose(const struct lt *t, struct plan *p)
     return e;
 }
 
-static int plan_for(struct lt *t, const struct shape *s, struct plan **ret, struct merr *err)
+static cublasStatus_t set_bias(const struct lt *t, const struct plan *p, const float *bias)
+{
+    return t->f.cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+}
+
+static int plan_for(struct lt *t, const struct shape *s, const float *bias, struct plan **ret, struct merr *err)
 {
     struct plan fresh;
     cublasStatus_t e;
@@ -254,6 +264,8 @@ static int plan_for(struct lt *t, const struct shape *s, struct plan **ret, stru
     memset(&fresh, 0, sizeof(fresh));
     fresh.shape = *s;
     e = describe(t, &fresh);
+    if (e == CUBLAS_STATUS_SUCCESS && s->bias)
+        e = set_bias(t, &fresh, bias);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = choose(t, &fresh);
     if (e != CUBLAS_STATUS_SUCCESS) {
@@ -278,14 +290,14 @@ int lt_gemm(struct lt *t, void *queue, const struct kern_gemm *g, struct merr *e
     const float one = 1, add = g->accumulate ? 1 : 0;
     struct plan *p = NULL;
     cublasStatus_t e = CUBLAS_STATUS_SUCCESS;
-    int r = plan_for(t, &s, &p, err);
+    int r = plan_for(t, &s, g->bias, &p, err);
 
     assert(g->m > 0 && g->n > 0 && g->k > 0);
     assert(g->epilogue == KERN_PLAIN || (g->epilogue == KERN_BIAS && g->c_type == KERN_F32 && !g->accumulate));
     if (r)
         return r;
     if (s.bias)
-        e = t->f.cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof(g->bias));
+        e = set_bias(t, p, g->bias);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = t->f.cublasLtMatmul(t->handle, p->op, &one, g->b, p->first, g->a, p->second, &add, g->c, p->result, g->c,
                                 p->result, &p->algo, t->work, WORK_BYTES, queue);
