@@ -6,6 +6,7 @@
 #include <csetjmp>
 #include <cstdio>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include <sys/mman.h>
@@ -165,6 +166,64 @@ unsigned char *emulate_shared()
 
 typedef std::vector<std::function<void()>> work_list;
 
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+namespace {
+
+struct piece {
+    void *map;
+    size_t bytes;
+    cudaMemoryType type;
+};
+
+std::map<char *, piece> pieces; /* by the address they were given out under, which is near the end of the pages */
+std::recursive_mutex pieces_lock;
+int working; /* pieces of work that run now, of all threads */
+
+bool is_apart()
+{
+    const char *how = getenv("FAKE_CUDA");
+
+    return how && strcmp(how, "apart") == 0;
+}
+
+void protect(const piece &p, bool open)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    if (p.type == cudaMemoryTypeDevice &&
+        mprotect((char *)p.map + page, p.bytes - 2 * page, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+        fault("mprotect");
+}
+
+/* While one of these is there, memory of the GPU can be touched; where it is apart, only then. */
+struct gpu_works {
+    const bool apart = is_apart();
+
+    gpu_works()
+    {
+        const std::lock_guard<std::recursive_mutex> hold(pieces_lock);
+
+        if (apart && working++ == 0)
+            for (const auto &p : pieces)
+                protect(p.second, true);
+    }
+
+    ~gpu_works()
+    {
+        const std::lock_guard<std::recursive_mutex> hold(pieces_lock);
+
+        if (apart && --working == 0)
+            for (const auto &p : pieces)
+                protect(p.second, false);
+    }
+
+    gpu_works(const gpu_works &) = delete;
+    gpu_works &operator=(const gpu_works &) = delete;
+};
+
+} // namespace
+
 namespace {
 
 /* What is under capture: by one thread, as cudaStreamCaptureModeThreadLocal has it. */
@@ -175,10 +234,13 @@ thread_local bool capture_spoiled;
 /* Work for a stream: run at once, or kept where the stream is captured. */
 void queue(void *stream, const std::function<void()> &work)
 {
-    if (captured && stream == captured_stream)
+    if (captured && stream == captured_stream) {
         captured->push_back(work);
-    else
+    } else {
+        const gpu_works now;
+
         work();
+    }
 }
 
 /* What no capture takes: waiting, and memory. */
@@ -236,14 +298,6 @@ void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *stream, 
 
 namespace {
 
-struct piece {
-    void *map;
-    size_t bytes;
-    cudaMemoryType type;
-};
-
-std::map<char *, piece> pieces; /* by the address they were given out under, which is near the end of the pages */
-
 bool is_absent()
 {
     const char *what = getenv("FAKE_CUDA");
@@ -287,13 +341,17 @@ cudaError_t allocate(void **ret, size_t bytes, cudaMemoryType type)
     char *at = (char *)p.map + page + (inside - (bytes + 15) / 16 * 16);
 
     memset((char *)p.map + page, 0xA5, inside);
+    const std::lock_guard<std::recursive_mutex> hold(pieces_lock);
     pieces[at] = p;
+    if (is_apart() && working == 0)
+        protect(p, false);
     *ret = at;
     return cudaSuccess;
 }
 
 cudaError_t release(void *p)
 {
+    const std::lock_guard<std::recursive_mutex> hold(pieces_lock);
     const auto it = pieces.find((char *)p);
 
     if (!p)
@@ -393,6 +451,7 @@ cudaError_t CUDARTAPI cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t
 
 cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p)
 {
+    const std::lock_guard<std::recursive_mutex> hold(pieces_lock);
     const auto it = pieces.upper_bound((char *)p);
 
     memset(a, 0, sizeof(*a));
@@ -421,12 +480,10 @@ cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *last, int *first)
     return may_fail(cudaErrorNoDevice);
 }
 
-/* FAKE_CUDA=apart: memory that the processor must not touch while the GPU computes. */
+/* FAKE_CUDA=apart: memory that the processor must not touch while the GPU computes; the GPU's own, never. */
 cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int)
 {
-    const char *how = getenv("FAKE_CUDA");
-
-    *value = what == cudaDevAttrConcurrentManagedAccess && !(how && strcmp(how, "apart") == 0);
+    *value = what == cudaDevAttrConcurrentManagedAccess && !is_apart();
     return may_fail(cudaErrorNoDevice);
 }
 
@@ -541,6 +598,7 @@ cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaG
 cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t)
 {
     const cudaError_t e = may_fail(cudaErrorLaunchFailure);
+    const gpu_works now;
 
     for (const auto &work : *(work_list *)graph)
         if (e == cudaSuccess)

@@ -125,6 +125,20 @@ def test_cuda_graphs_leave_the_bits_of_the_calls_whose_place_they_take(tmp_path)
 
 
 @needs_nvcc
+def test_a_rank_that_is_alone_trains_on_a_gpu_whose_memory_the_host_never_touches(tmp_path):
+    spec = copy.deepcopy(SPEC)
+    spec["train"] |= {"steps": 2, "precision": "bf16", "batch": {"sequences": 2, "micro": 1}}
+    spec["parallel"] = {"virtual_workers": 1}
+    ways = {"shared": {}, "apart": {"FAKE_CUDA": "apart"}}
+    for way, env in ways.items():
+        code, logs = train(tmp_path, way, spec, 1, MUSTER_CUDA_BACKEND=EMULATED, **env)
+        assert code == 0, logs
+    steps = [str(tmp_path / way / "checkpoints" / "step-00000002") for way in ways]
+    same = subprocess.run([f"{BUILD}/bin/muster", "checkpoint", "diff", *steps], capture_output=True, text=True)
+    assert same.returncode == 0, same.stdout
+
+
+@needs_nvcc
 def test_two_gpus_share_sequences_with_the_loss_of_one(tmp_path):
     loss = []
     for n in (1, 2):

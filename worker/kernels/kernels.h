@@ -123,6 +123,7 @@ struct kern_cfg {
     int threads; /* CPU: threads of this rank, at least 1 */
     int device;  /* CUDA: ordinal */
     bool record; /* CUDA: see kern_recorded() */
+    bool apart;  /* CUDA: the host reads and writes tensors by copy() alone */
 };
 
 /* What recorded calls depend on: compared byte by byte. */

@@ -313,6 +313,28 @@ int train_source(const struct train *t, json_t **ret, struct merr *err)
     return 0;
 }
 
+/* Weights of a GPU come from memory of the host, which may be all that the host can reach. */
+static int fill(struct train *t, struct merr *err)
+{
+    uint64_t seed = t->spec->train.init.seed;
+    size_t n = t->params.weight_n;
+    float *weights;
+    int r;
+
+    if (!t->k->device) {
+        params_fill(&t->params, seed, t->run.threads, t->weights);
+        return 0;
+    }
+    weights = calloc(n, sizeof(*weights));
+    if (!weights)
+        return merr_set(err, -ENOMEM, "no memory for %zu MiB of weights on their way to the GPU",
+                        n * sizeof(*weights) >> 20);
+    params_fill(&t->params, seed, t->run.threads, weights);
+    r = t->k->copy(t->stream, t->weights, weights, n * sizeof(*weights), err);
+    free(weights);
+    return r;
+}
+
 int train_restore(struct train *t, struct merr *err)
 {
     int resumed;
@@ -326,6 +348,6 @@ int train_restore(struct train *t, struct merr *err)
     if (!resumed && t->spec->train.init.from)
         TRY(load_from(t, t->spec->train.init.from, err));
     else if (!resumed)
-        params_fill(&t->params, t->spec->train.init.seed, t->run.threads, t->weights);
+        TRY(fill(t, err));
     return train_weights_changed(t, err);
 }

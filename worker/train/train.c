@@ -530,7 +530,7 @@ static int calibrate(struct train *t, struct merr *err)
 static int train_run(struct train *t, struct merr *err)
 {
     const char *kernels = getenv("MUSTER_KERNELS");
-    struct kern_cfg cfg = {.threads = t->run.threads};
+    struct kern_cfg cfg = {.threads = t->run.threads, .apart = t->run.world == 1};
 
     TRY(kern_find(kernels ? kernels : "auto", &t->k, err));
     TRY(use_graphs(&cfg.record, err));

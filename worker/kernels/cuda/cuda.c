@@ -1,7 +1,8 @@
 /* The CUDA table: looks at the arguments, brings host arrays to the device, queues kernels.
  *
- * Device memory is managed memory: after stream_sync the host may read and write it too, which is how collectives over
- * shared memory and the network reach it. As long as the host does not, it stays on the GPU. */
+ * Where ranks are several, device memory is managed memory: after stream_sync the host may read and write it too, which
+ * is how collectives over shared memory and the network reach it. As long as the host does not, it stays on the GPU. A
+ * rank that is alone (kern_cfg, apart) has plain memory of the GPU. */
 #include <assert.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -39,12 +40,13 @@ static int mem_alloc(struct kern_stream *s, size_t bytes, void **ret, struct mer
     cudaError_t e = cudaMemGetInfo(&free, &all);
     int r;
 
+    bytes = bytes > 0 ? bytes : 1;
     if (e == cudaSuccess && bytes > free) /* managed memory beyond it there is, but each kernel would fetch its pages */
         e = cudaErrorMemoryAllocation;
     if (e == cudaSuccess)
-        e = cudaMallocManaged(&p, bytes > 0 ? bytes : 1, cudaMemAttachGlobal);
+        e = s->apart ? cudaMalloc(&p, bytes) : cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
     if (e == cudaSuccess) /* by the GPU: there its pages will be */
-        e = cudaMemsetAsync(p, 0, bytes > 0 ? bytes : 1, s->queue);
+        e = cudaMemsetAsync(p, 0, bytes, s->queue);
     if (e != cudaSuccess) {
         (void)cudaFree(p);
         return cuda_failed(err, (int)e, "no %zu bytes of tensors on the GPU", bytes);
@@ -64,7 +66,7 @@ static bool is_host(const void *p)
 
     if (e != cudaSuccess)
         (void)cudaGetLastError();
-    return e != cudaSuccess || a.type == cudaMemoryTypeUnregistered;
+    return e != cudaSuccess || (a.type != cudaMemoryTypeDevice && a.type != cudaMemoryTypeManaged); /* pinned or not */
 }
 
 static int copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err)

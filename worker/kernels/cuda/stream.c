@@ -178,7 +178,7 @@ int stream_send(struct kern_stream *s, struct upload *v, int n, char *to, struct
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
-/* The host reads tensors where they lie, whatever else the GPU does. */
+/* The host reads tensors of several ranks where they lie, whatever else the GPU does. */
 static int check_shares(int device, struct merr *err)
 {
     int shares = 0;
@@ -199,12 +199,13 @@ int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr
 
     if (!s)
         return merr_set(err, -ENOMEM, "no memory for a kernel stream");
-    r = check_shares(cfg->device, err);
+    r = cfg->apart ? 0 : check_shares(cfg->device, err);
     if (r < 0) {
         free(s);
         return r;
     }
     s->device = cfg->device;
+    s->apart = cfg->apart;
     e = cudaSetDevice(cfg->device);
     if (e == cudaSuccess)
         e = cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking);
