@@ -18,6 +18,8 @@
 #include "worker/train/train_impl.h"
 
 #define GEMM_SIDE 256
+#define GEMM_SIDE_MOST 8192 /* of a GPU, which small products do not fill */
+#define GEMM_LONG_US 1000
 #define GEMM_US 20000
 
 static struct flight *signal_flight; /* for the handler: set before it is installed */
@@ -494,13 +496,11 @@ static double core_share(const struct train *t)
     return cores > 0 && (long)here * t->run.threads > cores ? (double)cores / ((double)here * t->run.threads) : 1;
 }
 
-/* Matrix products a second of all ranks together, from the fastest of several in a row: what utilisation is
- * measured against. */
-static int calibrate(struct train *t, struct merr *err)
+/* The fastest of several square products in a row. */
+static int time_product(struct train *t, int side, int64_t *ret_us, struct merr *err)
 {
-    struct kern_gemm g = {.type = type_of(t), .m = GEMM_SIDE, .n = GEMM_SIDE, .k = GEMM_SIDE, .lda = GEMM_SIDE,
-                          .ldb = GEMM_SIDE, .ldc = GEMM_SIDE};
-    size_t n = (size_t)GEMM_SIDE * GEMM_SIDE;
+    struct kern_gemm g = {.type = type_of(t), .m = side, .n = side, .k = side, .lda = side, .ldb = side, .ldc = side};
+    size_t n = (size_t)side * side;
     int64_t began, last, best = INT64_MAX;
     float *memory;
 
@@ -520,8 +520,29 @@ static int calibrate(struct train *t, struct merr *err)
         best = now - last < best ? now - last : best;
         last = now;
     } while (last - began < GEMM_US);
-    t->peak_flops = 2.0 * GEMM_SIDE * n / ((double)(best > 0 ? best : 1) * 1e-6) * core_share(t);
     t->k->mem_free(t->stream, memory);
+    *ret_us = best > 0 ? best : 1;
+    return 0;
+}
+
+/* Matrix products a second of all ranks together: what utilisation is measured against. */
+static int calibrate(struct train *t, struct merr *err)
+{
+    int64_t us = 0;
+    int side = GEMM_SIDE;
+
+    TRY(time_product(t, side, &us, err));
+    while (t->k->device && us < GEMM_LONG_US && side < GEMM_SIDE_MOST) {
+        int64_t of_larger;
+        int r = time_product(t, 2 * side, &of_larger, err);
+
+        if (r == -ENOMEM) /* others have the GPU's memory: the smaller one must do */
+            break;
+        TRY(r);
+        side *= 2;
+        us = of_larger;
+    }
+    t->peak_flops = 2.0 * side * side * side / ((double)us * 1e-6) * core_share(t);
     return comm_all_reduce(t->all, &t->peak_flops, 1, COMM_F64, COMM_SUM, err);
 }
 
