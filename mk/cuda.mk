@@ -97,6 +97,22 @@ $(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(
 check-gpu: all $(CHECK_GPU)  ## everything on this machine's GPU, beside the processor (exit status 77 without one)
 	@MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(PYTHON) tests/gpu/run.py --build $(BUILD) --json $(BUILD)/check-gpu.json
 
+# All that the check takes in one folder, for a machine with a GPU and a driver where nothing can be built or installed:
+# there, python3 FOLDER/run.py. Libraries come along but for those of glibc and of the compiler, which each system has.
+CHECK_GPU_KIT := $(BUILD)/check-gpu-kit
+kit_programs := bin/muster bin/muster-agent bin/muster-train lib/muster/muster-cuda.so tests/gpu/check
+.PHONY: check-gpu-kit
+check-gpu-kit: all $(CHECK_GPU)  ## the check of a GPU in one folder, to be carried to a machine where nothing is installed
+	@rm -rf $(CHECK_GPU_KIT)
+	@mkdir -p $(CHECK_GPU_KIT)/lib/kit
+	@for f in $(kit_programs); do \
+		mkdir -p $(CHECK_GPU_KIT)/$$(dirname $$f) && strip -o $(CHECK_GPU_KIT)/$$f $(BUILD)/$$f || exit 1; \
+		ldd $(BUILD)/$$f | awk '$$3 ~ /^\// { print $$3 }'; done | sort -u | \
+		grep -vE '/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s)\.so' | xargs cp -L -t $(CHECK_GPU_KIT)/lib/kit
+	@cp tests/gpu/run.py tests/gpu/speeds.py tests/gpu/torch_beside.py $(CHECK_GPU_KIT)/
+	@tar -C $(BUILD) -czf $(CHECK_GPU_KIT).tar.gz check-gpu-kit
+	@echo "  $(CHECK_GPU_KIT).tar.gz: $$(du -sh $(CHECK_GPU_KIT).tar.gz | cut -f 1); there: python3 run.py [--help]"
+
 # The same library with its kernels run by the processor, thread by thread, so that `make test` sees what they compute.
 EMULATED := $(BUILD)/tests/gpu/muster-cuda-emulated.so
 FAKE_LT  := $(BUILD)/tests/gpu/libcublasLt-fake.so

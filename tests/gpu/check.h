@@ -21,6 +21,7 @@ struct check {
     struct kern_stream *s, *plain;
     uint64_t seed, state;
     bool quick;       /* small shapes, no benchmarks: where GPUs are emulated */
+    bool no_cases, no_bench;
     const char *json; /* file to write, or NULL */
     int cases, failed;
 };
