@@ -314,6 +314,9 @@ static int choose_folders(const struct options *o, struct server *s, struct merr
     r = io_mkdirs(path, 0755, err);
     if (r == 0 && !realpath(path, s->jobs_dir))
         r = merr_errno(err, -errno, "cannot find '%s'", path);
+    if (r == 0 && access(s->jobs_dir, W_OK | X_OK) < 0)
+        r = merr_errno(err, -errno, "cannot make folders of jobs in '%s' (under systemd, look at ProtectSystem and "
+                       "ProtectHome of the unit)", s->jobs_dir);
     return r;
 }
 

@@ -199,6 +199,18 @@ def test_jobs_whose_stored_specs_are_refused_fail_and_the_others_go_on(cluster):
     assert [cluster.job(job)["state"] for job in (runs, waits, sleeps)] == 3 * ["failed"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_a_folder_for_jobs_that_cannot_be_written_is_refused_at_the_start(tmp_path):
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    got = subprocess.run(["unshare", "--mount", "sh", "-c", read_only, str(jobs), f"{BIN}/musterd", "--state",
+                          str(tmp_path / "state"), "--port", "0", "--jobs-dir", str(jobs)],
+                         capture_output=True, text=True, timeout=30, check=False)
+    assert got.returncode != 0 and f"cannot make folders of jobs in '{jobs}'" in got.stderr, got.stderr
+    assert "Read-only" in got.stderr and "ProtectSystem" in got.stderr
+
+
 def test_a_second_server_on_the_same_state_is_refused(cluster):
     got = subprocess.run([f"{BIN}/musterd", "--state", cluster.state, "--port", "0"], capture_output=True, text=True,
                          timeout=30, check=False, env=cluster.env)
