@@ -73,7 +73,10 @@ static int try_root(const char *root, struct merr *err)
         return merr_set(err, -ENAMETOOLONG, "the path of this process's control group is too long");
     enabled = write_text(root, "cgroup.subtree_control", "+cpu"); /* version 1 has no such file */
     r = quota_make(probe, 1, err);
-    if (r < 0 && quota_threaded(root) && enabled < 0)
+    if (r < 0 && quota_threaded(root) && enabled == -EBUSY)
+        (void)merr_set(err, enabled, "'%s' has groups with processes of another kind; ranks that an agent without "
+                       "shares has started have to end first", root);
+    else if (r < 0 && quota_threaded(root) && enabled < 0)
         (void)merr_errno(err, enabled, "cannot have the cpu controller below '%s'", root);
     if (r == 0 && (r = try_join(probe)) < 0)
         (void)merr_errno(err, r, "no process can enter a group below '%s'", root);
@@ -131,8 +134,7 @@ int quota_make(const char *dir, double share, struct merr *err)
         (void)snprintf(text, sizeof(text), "%ld %ld", run_us, period_us);
         r = write_text(dir, "cgroup.type", "threaded");
         if (r < 0)
-            return merr_errno(err, r, "cannot make a threaded group of '%s'; are there groups of another kind with "
-                              "processes beside it, of ranks that an agent without shares has started?", dir);
+            return merr_errno(err, r, "cannot make a threaded group of '%s'", dir);
         r = write_text(dir, "cpu.max", text);
     } else {
         (void)snprintf(text, sizeof(text), "%ld", period_us);
