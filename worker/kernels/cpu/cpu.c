@@ -59,32 +59,32 @@ void cpu_run(struct kern_stream *s, int items, double microseconds, pool_fn fn, 
         fn(arg, i, 0);
 }
 
-static const struct cpu_loops *best_loops(void)
-{
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return &cpu_loops_avx2;
-#endif
-    return &cpu_loops_generic;
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
-static const struct cpu_tile *narrow_tile(void)
+static bool has_avx512(void)
 {
-#ifdef __x86_64__
-    if (best_loops() == &cpu_loops_avx2)
-        return &cpu_tile_avx2;
-#endif
-    return NULL;
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-
-static const struct cpu_tile *best_tile(void)
-{
-#ifdef __x86_64__
-    if (narrow_tile() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return &cpu_tile_avx512;
 #endif
-    return narrow_tile();
+
+static void choose_loops(struct kern_stream *s)
+{
+    s->loops = &cpu_loops_generic;
+#ifdef __x86_64__
+    if (has_avx2()) {
+        s->loops = &cpu_loops_avx2;
+        s->tile = s->narrow_tile = &cpu_tile_avx2;
+    }
+    if (has_avx512()) {
+        s->loops = &cpu_loops_avx512;
+        s->tile = &cpu_tile_avx512;
+    }
+#endif
 }
 
 static void stream_free(struct kern_stream *s)
@@ -129,9 +129,7 @@ static int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, stru
     /* oneDNN takes its packing buffers from malloc at each call: keep them, page faults cost more than the copies. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 512 << 20);
-    s->loops = best_loops();
-    s->tile = best_tile();
-    s->narrow_tile = narrow_tile();
+    choose_loops(s);
     rc = pool_new(cfg->threads, &s->pool, err);
     if (rc == 0)
         rc = host_alloc((size_t)pool_threads(s->pool) * sizeof(*s->scratch), &scratch, err);

@@ -1,7 +1,8 @@
-/* loops - the fused loops of the CPU kernels, one thread each, built once for any processor and once for AVX2
+/* loops - the fused loops of the CPU kernels, one thread each, built for any processor, for AVX2 and for AVX-512
  *
- * A vector is eight lanes in both builds and every sum has one order, so a build gives the same bits for the same
- * input whatever calls it. The caller cuts the work into ranges that depend on the shape alone.
+ * A sum is taken in eight lanes in all builds and has one order, so a build gives the same bits for the same input
+ * whatever calls it, and those for AVX2 and AVX-512 give the same. The caller cuts the work into ranges that depend on
+ * the shape alone.
  */
 #ifndef MUSTER_WORKER_KERNELS_CPU_LOOPS_H
 #define MUSTER_WORKER_KERNELS_CPU_LOOPS_H
@@ -74,7 +75,8 @@ struct cpu_loops {
 
 extern const struct cpu_loops cpu_loops_generic;
 #ifdef __x86_64__
-extern const struct cpu_loops cpu_loops_avx2; /* only where the processor has AVX2 and FMA */
+extern const struct cpu_loops cpu_loops_avx2;   /* only where the processor has AVX2 and FMA */
+extern const struct cpu_loops cpu_loops_avx512; /* only where it has those and AVX-512 F, BW, DQ and VL */
 #endif
 
 #endif

@@ -19,11 +19,11 @@ static inline float row_sum(const float *x, int n)
     v8 sum[CHAINS] = { 0 };
     int from = 0;
 
-    for (; from + CHAINS * LANES <= n; from += CHAINS * LANES)
+    for (; from + CHAINS * 8 <= n; from += CHAINS * 8)
         for (int j = 0; j < CHAINS; j++)
-            sum[j] += load(x + from + j * LANES, LANES);
-    EACH(i, k, n - from)
-        sum[0] += load(x + from + i, k);
+            sum[j] += load8(x + from + j * 8, 8);
+    EACH8(i, k, n - from)
+        sum[0] += load8(x + from + i, k);
     return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
@@ -33,14 +33,14 @@ static inline float row_squares(const float *x, int n, float mean)
     v8 sum[CHAINS] = { 0 };
     int from = 0;
 
-    for (; from + CHAINS * LANES <= n; from += CHAINS * LANES)
+    for (; from + CHAINS * 8 <= n; from += CHAINS * 8)
         for (int j = 0; j < CHAINS; j++) {
-            v8 d = load(x + from + j * LANES, LANES) - mean;
+            v8 d = load8(x + from + j * 8, 8) - mean;
 
             sum[j] += d * d;
         }
-    EACH(i, k, n - from) {
-        v8 d = only(load(x + from + i, k) - mean, k, 0);
+    EACH8(i, k, n - from) {
+        v8 d = only8(load8(x + from + i, k) - mean, k);
 
         sum[0] += d * d;
     }
@@ -69,18 +69,20 @@ static void layernorm_backward(const float *dy, const float *x, const float *gam
         float m = mean[r], s = rstd[r], g_mean, gn_mean;
 
         EACH(i, k, cols) {
-            v8 d = load(dy + i, k), n = (load(x + i, k) - m) * s, g = d * load(gamma + i, k);
+            vf d = load(dy + i, k), n = (load(x + i, k) - m) * s, g = d * load(gamma + i, k);
 
-            sum_g += g;
-            sum_gn += g * n; /* dead lanes have g = 0 */
+            for (int j = 0; j < EIGHTS; j++) {
+                sum_g += eight_of(g, j);
+                sum_gn += eight_of(g, j) * eight_of(n, j); /* dead lanes have g = 0 */
+            }
             store(dgamma + i, load(dgamma + i, k) + d * n, k);
             store(dbeta + i, load(dbeta + i, k) + d, k);
         }
         g_mean = sum_of(sum_g) / (float)cols;
         gn_mean = sum_of(sum_gn) / (float)cols;
         EACH(i, k, cols) {
-            v8 n = (load(x + i, k) - m) * s, g = load(dy + i, k) * load(gamma + i, k);
-            v8 d = s * (g - g_mean - n * gn_mean);
+            vf n = (load(x + i, k) - m) * s, g = load(dy + i, k) * load(gamma + i, k);
+            vf d = s * (g - g_mean - n * gn_mean);
 
             store(dx + i, add ? load(dx + i, k) + d : d, k);
         }
@@ -106,14 +108,15 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
         float s = rstd[r], mean;
 
         EACH(i, k, cols) {
-            v8 d = load(dy + i, k), n = load(x + i, k) * s;
+            vf d = load(dy + i, k), n = load(x + i, k) * s, g = d * load(gamma + i, k);
 
-            sum += d * load(gamma + i, k) * n;
+            for (int j = 0; j < EIGHTS; j++)
+                sum += eight_of(g, j) * eight_of(n, j);
             store(dgamma + i, load(dgamma + i, k) + d * n, k);
         }
         mean = sum_of(sum) / (float)cols;
         EACH(i, k, cols) {
-            v8 d = s * (load(dy + i, k) * load(gamma + i, k) - load(x + i, k) * s * mean);
+            vf d = s * (load(dy + i, k) * load(gamma + i, k) - load(x + i, k) * s * mean);
 
             store(dx + i, add ? load(dx + i, k) + d : d, k);
         }
@@ -174,7 +177,7 @@ static void rope_block(float *x, int rows, int heads, int dim, int ld, const int
             float *p = x + (size_t)h * (size_t)dim;
 
             EACH(i, k, n) {
-                v8 lo = load(p + i, k), hi = load(p + half + i, k), c = load(a.cf + i, k), s = load(a.sf + i, k);
+                vf lo = load(p + i, k), hi = load(p + half + i, k), c = load(a.cf + i, k), s = load(a.sf + i, k);
 
                 store(p + i, lo * c - hi * s, k);
                 store(p + half + i, hi * c + lo * s, k);
@@ -196,7 +199,7 @@ static void rope(float *x, int rows, int heads, int dim, int ld, const int32_t *
 /* --- activations ------------------------------------------------------------------------------------------ */
 
 /* 1 / (1 + e^x) */
-STEP gates(const v8 *x, v8 *y, int w)
+STEP gates(const vf *x, vf *y, int w)
 {
     exp_wide(x, y, w);
     SIDE_BY_SIDE(j, w)
@@ -204,7 +207,7 @@ STEP gates(const v8 *x, v8 *y, int w)
 }
 
 /* (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), as the sigmoid of 2u: no cancellation where x < 0 */
-STEP gelu_gates(const v8 *x, v8 *y, int w)
+STEP gelu_gates(const vf *x, vf *y, int w)
 {
     SIDE_BY_SIDE(j, w)
         y[j] = x[j] * (all(-1.5957691216f) + all(-1.5957691216f * 0.044715f) * (x[j] * x[j]));
@@ -213,7 +216,7 @@ STEP gelu_gates(const v8 *x, v8 *y, int w)
 
 STEP gelu_forward_step(int i, int w, int k, const float *x, float *y)
 {
-    v8 v[WIDE], s[WIDE];
+    vf v[WIDE], s[WIDE];
 
     SIDE_BY_SIDE(j, w)
         v[j] = load(x + i + j * LANES, k);
@@ -229,13 +232,13 @@ static void gelu_forward(const float *x, size_t n, float *y)
 
 STEP gelu_backward_step(int i, int w, int k, const float *x, const float *dy, float *dx)
 {
-    v8 v[WIDE], s[WIDE];
+    vf v[WIDE], s[WIDE];
 
     SIDE_BY_SIDE(j, w)
         v[j] = load(x + i + j * LANES, k);
     gelu_gates(v, s, w);
     SIDE_BY_SIDE(j, w) {
-        v8 inner = all(1.5957691216f) + all(1.5957691216f * 3 * 0.044715f) * (v[j] * v[j]);
+        vf inner = all(1.5957691216f) + all(1.5957691216f * 3 * 0.044715f) * (v[j] * v[j]);
 
         store(dx + i + j * LANES, load(dy + i + j * LANES, k) * (s[j] + v[j] * inner * (s[j] - s[j] * s[j])), k);
     }
@@ -248,7 +251,7 @@ static void gelu_backward(const float *x, const float *dy, size_t n, float *dx)
 
 STEP swiglu_forward_step(int i, int w, int k, const float *gate, const float *up, float *y)
 {
-    v8 s[WIDE];
+    vf s[WIDE];
 
     SIDE_BY_SIDE(j, w)
         s[j] = -load(gate + i + j * LANES, k);
@@ -265,7 +268,7 @@ static void swiglu_forward(const float *gate_up, int rows, int cols, float *y)
 
 STEP swiglu_backward_step(int i, int w, int k, const float *gate_up, int cols, const float *dy, float *dgate_up)
 {
-    v8 s[WIDE];
+    vf s[WIDE];
 
     SIDE_BY_SIDE(j, w)
         s[j] = -load(gate_up + i + j * LANES, k);
@@ -273,7 +276,7 @@ STEP swiglu_backward_step(int i, int w, int k, const float *gate_up, int cols, c
     SIDE_BY_SIDE(j, w) {
         const float *at = gate_up + i + j * LANES;
         float *to = dgate_up + i + j * LANES;
-        v8 gate = load(at, k), up = load(at + cols, k), d = load(dy + i + j * LANES, k) * s[j];
+        vf gate = load(at, k), up = load(at + cols, k), d = load(dy + i + j * LANES, k) * s[j];
 
         store(to, d * up * (1.0f + gate * (1.0f - s[j])), k);
         store(to + cols, d * gate, k);
@@ -303,7 +306,7 @@ static void add_bias(float *y, size_t ld, const float *bias, int rows, int cols)
 
 STEP bias_gelu_step(int i, int w, int k, float *c, float *aux, const float *bias)
 {
-    v8 v[WIDE], s[WIDE];
+    vf v[WIDE], s[WIDE];
 
     SIDE_BY_SIDE(j, w) {
         v[j] = load(c + i + j * LANES, k) + load(bias + i + j * LANES, k);
@@ -326,7 +329,7 @@ static void bias_gradient(const float *dy, int rows, int cols, size_t ld, float 
     int i = 0;
 
     for (; i + 4 * LANES <= cols; i += 4 * LANES) {
-        v8 a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+        vf a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
 
         for (int r = 0; r < rows; r++) {
             const float *p = dy + (size_t)r * ld + i;
@@ -343,7 +346,7 @@ static void bias_gradient(const float *dy, int rows, int cols, size_t ld, float 
     }
     for (; i < cols; i += LANES) {
         int k = cols - i < LANES ? cols - i : LANES;
-        v8 sum = { 0 };
+        vf sum = { 0 };
 
         for (int r = 0; r < rows; r++)
             sum += load(dy + (size_t)r * ld + i, k);
@@ -362,7 +365,7 @@ static inline void multiply8(v8u a, uint32_t m, v8u *hi, v8u *lo)
     *hi = (v8u)_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA);
     *lo = (v8u)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
 #else
-    for (int j = 0; j < LANES; j++) {
+    for (int j = 0; j < 8; j++) {
         uint64_t p = (uint64_t)a[j] * m;
 
         (*hi)[j] = (uint32_t)(p >> 32);
@@ -390,7 +393,7 @@ static void philox8(uint32_t first, uint32_t position, uint64_t sample, const ui
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int j = 0; j < LANES; j++) {
+    for (int j = 0; j < 8; j++) {
         word[4 * j] = c0[j];
         word[4 * j + 1] = c1[j];
         word[4 * j + 2] = c2[j];
@@ -434,7 +437,7 @@ static void dropout(const struct kern_dropout *d, int first, int rows, const flo
 
 /* --- loss ------------------------------------------------------------------------------------------------- */
 
-STEP max_step(int i, int w, int k, const float *x, v8 *max)
+STEP max_step(int i, int w, int k, const float *x, vf *max)
 {
     SIDE_BY_SIDE(j, w)
         max[j] = larger(only(load(x + i + j * LANES, k), k, -INFINITY), max[j]);
@@ -443,7 +446,7 @@ STEP max_step(int i, int w, int k, const float *x, v8 *max)
 /* The largest of x, -inf when there is none; what is not a number is not seen. */
 static inline float row_max(const float *x, int n)
 {
-    v8 max[WIDE];
+    vf max[WIDE];
 
     SIDE_BY_SIDE(j, WIDE)
         max[j] = all(-INFINITY);
@@ -454,7 +457,7 @@ static inline float row_max(const float *x, int n)
 /* e^(scale·x - top) of a row to y (NULL: nowhere) and into sums. */
 STEP exp_sum_step(int i, int w, int k, const float *x, float scale, float top, float *y, v8 *sum)
 {
-    v8 v[WIDE];
+    vf v[WIDE];
 
     SIDE_BY_SIDE(j, w)
         v[j] = load(x + i + j * LANES, k) * scale - top;
@@ -462,13 +465,14 @@ STEP exp_sum_step(int i, int w, int k, const float *x, float scale, float top, f
     SIDE_BY_SIDE(j, w) {
         if (y)
             store(y + i + j * LANES, v[j], k);
-        sum[j] += only(v[j], k, 0);
+        for (int e = 0; e < EIGHTS; e++)
+            sum[w == 1 ? 0 : (j * EIGHTS + e) % CHAINS] += eight_of(only(v[j], k, 0), e);
     }
 }
 
 static inline float row_exp_sum(const float *x, int n, float scale, float top, float *y)
 {
-    v8 sum[WIDE] = { 0 };
+    v8 sum[CHAINS] = { 0 };
 
     IN_STEPS(n, exp_sum_step, x, scale, top, y, sum);
     return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
@@ -488,7 +492,7 @@ static void xent_partial(const float *logits, int tokens, int cols, int first, i
 
 STEP xent_gradient_step(int i, int w, int k, const float *logits, float max, float factor, float *dz)
 {
-    v8 v[WIDE];
+    vf v[WIDE];
 
     SIDE_BY_SIDE(j, w)
         v[j] = load(logits + i + j * LANES, k) - max;
@@ -565,16 +569,18 @@ static void scores_forward(float *s, size_t ld, int rows, int cols, int valid, f
     }
 }
 
+/* Whether keep is NULL is known where this is inlined: were it asked here, a build might round products it does not add
+ * at once, and another not. */
 STEP scores_backward_step(int i, int w, int k, float *s, float *dp, float scale, float lse, float dot,
                           const float *keep)
 {
-    v8 p[WIDE];
+    vf p[WIDE];
 
     SIDE_BY_SIDE(j, w)
         p[j] = load(s + i + j * LANES, k) * scale - lse;
     exp_wide(p, p, w);
     SIDE_BY_SIDE(j, w) {
-        v8 d = load(dp + i + j * LANES, k), kept = keep ? load(keep + i + j * LANES, k) : all(1.0f);
+        vf d = load(dp + i + j * LANES, k), kept = keep ? load(keep + i + j * LANES, k) : all(1.0f);
 
         store(s + i + j * LANES, p[j] * kept, k);
         store(dp + i + j * LANES, p[j] * (d * kept - dot) * scale, k);
@@ -589,9 +595,12 @@ static void scores_backward(float *s, float *dp, size_t ld, int rows, int cols, 
     for (int r = 0; r < rows; r++, s += ld, dp += ld) {
         int n = row_columns(valid, r, cols);
 
-        if (drop)
+        if (drop) {
             drop_row(drop, r, n, keep);
-        IN_STEPS(n, scores_backward_step, s, dp, scale, lse[r], dot[r], drop ? keep : NULL);
+            IN_STEPS(n, scores_backward_step, s, dp, scale, lse[r], dot[r], keep);
+        } else {
+            IN_STEPS(n, scores_backward_step, s, dp, scale, lse[r], dot[r], NULL);
+        }
         memset(s + n, 0, (size_t)(cols - n) * sizeof(*s));
         memset(dp + n, 0, (size_t)(cols - n) * sizeof(*dp));
     }
@@ -607,8 +616,8 @@ static float dot(const float *x, const float *y, int n)
 {
     v8 sum = { 0 };
 
-    EACH(i, k, n)
-        sum += load(x + i, k) * load(y + i, k);
+    EACH8(i, k, n)
+        sum += load8(x + i, k) * load8(y + i, k);
     return sum_of(sum);
 }
 
