@@ -101,8 +101,8 @@ int price_choose(struct round *r);  /* muster, full */
 int fill_choose(struct round *r);   /* muster, fast */
 
 /* Keep free devices for urgent jobs that wait and do not fit (reserve.c). Between full rounds, when those that fit are
- * chosen: what is kept does not count in r->total from then on. In a full round before anything is chosen: only from jobs
- * that are fixed once they run. 0 or -ENOMEM. */
+ * chosen: what is kept does not count in r->total from then on. In a full round before anything is chosen: only from
+ * jobs that are fixed once they run. 0 or -ENOMEM. */
 int reserve_between(struct round *r);
 int reserve_at_full(struct round *r);
 void reserve_end(struct round *r); /* when all are chosen: who waits for that reason */

@@ -24,7 +24,8 @@ struct round_of { /* a snapshot: job 1 runs, job 2 starves, job 3 has just come 
 static void fill(struct round_of *x, enum sched_mode mode, int32_t a, int32_t b)
 {
     *x = (struct round_of){ .nodes = { { .type = 0, .devices = 4 }, { .type = 1, .devices = 4 } },
-                            .tenants = { { .borrow = -1, .weight_milli = 1000 }, { .borrow = 2, .weight_milli = 1000 } },
+                            .tenants = { { .borrow = -1, .weight_milli = 1000 },
+                                         { .borrow = 2, .weight_milli = 1000 } },
                             .held = { { .node = 0, .devices = a }, { .node = 1, .devices = b } } };
     for (uint64_t i = 0; i < 4; i++)
         x->jobs[i] = (struct sched_job){ .id = i + 1, .min = 1, .max = 1, .types = 3, .home = -1, .weight_milli = 1000,
