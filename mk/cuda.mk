@@ -93,16 +93,26 @@ $(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(
 	@echo "  ld  $@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,worker)
 
+# Whether the instructions of tensor cores do what tensor_core.h says: on a GPU, and over the emulation.
+FRAGMENTS := $(BUILD)/tests/gpu/fragments
+FRAGMENTS_EMULATED := $(BUILD)/tests/gpu/fragments-emulated
+ifneq ($(NVCC),)
+$(FRAGMENTS): tests/gpu/fragments.cu worker/kernels/cuda/tensor_core.h
+	@mkdir -p $(@D)
+	@echo "  nvcc  $@"
+	@$(NVCC) -std=c++17 -O3 $(CPPFLAGS) $(CUDA_ARCHS) $(if $(CI),-Werror all-warnings) -o $@ $<
+endif
+
 .PHONY: check-gpu
-check-gpu: all $(CHECK_GPU)  ## everything on this machine's GPU, beside the processor (exit status 77 without one)
-	@MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(PYTHON) tests/gpu/run.py --build $(BUILD) --json $(BUILD)/check-gpu.json
+check-gpu: all $(CHECK_GPU) $(if $(NVCC),$(FRAGMENTS))  ## everything on this machine's GPU, beside the processor (exit status 77 without one)
+	@$(if $(NVCC),$(FRAGMENTS) &&) MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(PYTHON) tests/gpu/run.py --build $(BUILD) --json $(BUILD)/check-gpu.json
 
 # All that the check takes in one folder, for a machine with a GPU and a driver where nothing can be built or installed:
 # there, python3 FOLDER/run.py. Libraries come along but for those of glibc and of the compiler, which each system has.
 CHECK_GPU_KIT := $(BUILD)/check-gpu-kit
-kit_programs := bin/muster bin/muster-agent bin/muster-train lib/muster/muster-cuda.so tests/gpu/check
+kit_programs := bin/muster bin/muster-agent bin/muster-train lib/muster/muster-cuda.so tests/gpu/check tests/gpu/fragments
 .PHONY: check-gpu-kit
-check-gpu-kit: all $(CHECK_GPU)  ## the check of a GPU in one folder, to be carried to a machine where nothing is installed
+check-gpu-kit: all $(CHECK_GPU) $(FRAGMENTS)  ## the check of a GPU in one folder, to be carried to a machine where nothing is installed
 	@rm -rf $(CHECK_GPU_KIT)
 	@mkdir -p $(CHECK_GPU_KIT)/lib/kit
 	@for f in $(kit_programs); do \
@@ -148,7 +158,12 @@ $(EMULATED): $(emulated_objects)
 	@echo "  ld  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,-z,defs -o $@ $(emulated_objects) -ldl -lm
 
-test-programs: $(FAKE_LT) $(CHECK_GPU)
+$(FRAGMENTS_EMULATED): $(BUILD)/obj/emulated/tests/gpu/fragments.cu.o $(BUILD)/obj/emulated/emulate.o
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CXX) $(LDFLAGS) -o $@ $^ -lm
+
+test-programs: $(FAKE_LT) $(CHECK_GPU) $(FRAGMENTS_EMULATED)
 endif
 
 FAILURES_GPU := $(BUILD)/tests/gpu/failures

@@ -17,6 +17,7 @@ struct bench {
     double square; /* operations per second of a large product */
     int m, n, kk;
     int32_t cu[2];
+    bool plain_attention; /* by ordinary cores */
 };
 
 typedef int (*bench_fn)(struct bench *b, struct merr *err);

@@ -53,6 +53,9 @@ static void packed(struct check *c, const struct piece *piece, int docs, int kv_
                              .kv_rows = kv_rows,
                              .ld = (heads + 2 * kv_heads) * dim + pad, .scale = 1 / sqrtf((float)dim),
                              .dropout = dropout, .drop_threshold = (uint32_t)((double)dropout * 0x1p32) } };
+    /* Tensor cores round probabilities to bf16, each by at most u = 2^-8 of it: a weighted mean of values below 2 moves
+     * by at most 2 u, times what dropout scales by. The result is rounded there and here, u of it each. */
+    float mean = t == KERN_BF16 ? 2 * 0x1p-8f / (1 - dropout) + 5e-5f : 5e-5f;
     float limit = t == KERN_BF16 ? 1 / 64.0f : 5e-5f;
     size_t tokens, qkv, width = (size_t)heads * (size_t)dim, apart = (size_t)(2 * kv_heads * dim);
     char what[96];
@@ -70,7 +73,7 @@ static void packed(struct check *c, const struct piece *piece, int docs, int kv_
     qkv = (tokens - 1) * (size_t)x.a.ld + (size_t)(heads + 2 * kv_heads) * (size_t)dim;
     void *zeros = calloc(qkv, 4); /* of dqkv, between the rows */
     struct check_array a[] = {
-        { "out", t, tokens * width, -1, limit, 0, 0 }, { "lse", KERN_F32, tokens * (size_t)heads, -1, 5e-5f, 0, 0 },
+        { "out", t, tokens * width, -1, mean, 0, 0 }, { "lse", KERN_F32, tokens * (size_t)heads, -1, 5e-5f, 0, 0 },
         { "dqkv", t, qkv, 0, limit, 0, zeros }, { "qkv", t, qkv, 2, -1, 0, 0 },
         { "dout", t, tokens * width, 1, -1, 0, 0 }, { "kv", t, (size_t)kv_rows * apart, 2, -1, 0, 0 },
         { "dkv", KERN_F32, (size_t)kv_rows * apart, 1, limit, 0, 0 }, /* grows */
@@ -118,6 +121,31 @@ static void cached(struct check *c, int rows, int heads, int kv_heads, int dim)
     check_run(c, what, one_by_one, a, 4, &x);
 }
 
+/* What suits tensor cores: rows on boundaries of 16 bytes. Lengths around all sizes of tiles. */
+static void on_tensor_cores(struct check *c)
+{
+    const struct piece small[] = { { 1, 0, 0 }, { 15, 0, 0 }, { 16, 0, 0 }, { 17, 0, 0 }, { 0, 0, 0 }, { 63, 0, 0 } };
+    const struct piece large[] = { { 64, 0, 0 }, { 65, 0, 0 }, { 127, 0, 0 }, { 128, 0, 0 }, { 129, 0, 0 } };
+    /* Two parts of one document, one of 140 rows after 131 others, and one whose keys begin in a tile's middle. */
+    const struct piece some[] = { { 33, 70, 0 }, { 70, 0, 0 }, { 140, 131, 103 }, { 20, 45, 374 } };
+    const struct piece one = { 1030, 0, 0 }, two[] = { { 200, 0, 0 }, { 57, 0, 0 } };
+
+    packed(c, small, 6, 0, 4, 2, 64, 0, 0, KERN_BF16);
+    packed(c, small, 6, 0, 4, 1, 80, 0.25f, 8, KERN_BF16);
+    packed(c, large, 5, 0, 1, 1, 128, 0, 0, KERN_BF16);
+    packed(c, large, 3, 0, 2, 1, 96, 0.1f, 0, KERN_BF16);
+    packed(c, some, 4, 439, 2, 1, 64, 0, 0, KERN_BF16);
+    packed(c, some, 2, 103, 2, 2, 128, 0.5f, 0, KERN_BF16);
+    packed(c, two, 2, 0, 8, 1, 32, 0, 16, KERN_BF16);
+    packed(c, two, 1, 0, 1, 1, 128, 0.1f, 0, KERN_BF16);
+    packed(c, &one, 1, 0, 1, 1, c->quick ? 64 : 128, 0, 0, KERN_BF16);
+    if (c->quick)
+        return;
+    packed(c, &one, 1, 0, 3, 1, 80, 0.1f, 0, KERN_BF16);
+    packed(c, &one, 1, 0, 4, 4, 96, 0, 0, KERN_BF16);
+    packed(c, &one, 1, 0, 4, 1, 128, 0.1f, 0, KERN_BF16);
+}
+
 void check_attention(struct check *c)
 {
     const struct piece docs[] = { { 1, 0, 0 }, { 31, 0, 0 }, { 33, 0, 0 }, { 0, 0, 0 }, { 70, 0, 0 } };
@@ -136,6 +164,7 @@ void check_attention(struct check *c)
         one.length = 34;
         packed(c, &one, 1, 0, 1, 1, 256, 0.1f, 0, t);
     }
+    on_tensor_cores(c);
     cached(c, 9, 4, 2, 24);
     cached(c, c->quick ? 133 : 300, 1, 1, 160);
 }

@@ -3,6 +3,8 @@
  * FAKE_CUDA=absent all that look for a driver. */
 #include "tests/gpu/emulate.h"
 
+#include "base/bf16.h"
+
 #include <csetjmp>
 #include <cstdio>
 #include <map>
@@ -49,6 +51,24 @@ bool moved; /* did anybody get further in this round? */
 gate block_gate, warp_gate[32];
 int warp_live[32];
 uint64_t words[32][WARP];
+
+/* What the lanes of a warp do together. */
+enum deed { EXCHANGE, PRODUCT, LOAD, LOAD_TRANSPOSED };
+
+struct lane_words { /* a lane's part in it, on its own stack */
+    deed what;
+    float *c;
+    uint32_t a[4], b[2], row, *r;
+};
+lane_words *lanes[32][WARP];
+
+struct copy_begun {
+    uint32_t to, bytes;
+    const void *from; /* NULL: zeros */
+    bool in_group;
+};
+std::vector<copy_begun> copies[1024];
+size_t shared_used; /* by this launch */
 alignas(256) unsigned char shared_memory[BYTES_MAX_SHARED];
 cudaError_t last_error;
 size_t shared_allowed = 48 << 10;
@@ -79,6 +99,8 @@ void begin_fiber()
     (*running)();
     fiber &f = fibers[(size_t)current];
 
+    if (!copies[current].empty())
+        fault("a thread ended while copies that it began are under way");
     f.ended = moved = true;
     live--;
     warp_live[current / WARP]--;
@@ -145,13 +167,136 @@ void emulate_wait_block()
     pass(&block_gate, &live);
 }
 
-void emulate_exchange(uint64_t word, uint64_t all[32])
+/* --- what a warp does together ------------------------------------------------------------------------------------ */
+
+namespace {
+
+float half_of(uint32_t pair, int upper)
+{
+    return bf16_to_float((uint16_t)(pair >> 16 * upper));
+}
+
+/* c += a · b of all lanes: fragments as tensor_core.h has them, put together as whole matrices. Sums are f32, made in
+ * order; a GPU's differ in their last bits. */
+void multiply(lane_words *const *lane)
+{
+    float a[16][16], b[16][8];
+
+    for (int i = 0; i < WARP; i++) {
+        const int g = i / 4, t = i % 4;
+
+        for (int e = 0; e < 8; e++)
+            a[g + e / 2 % 2 * 8][2 * t + e % 2 + e / 4 * 8] = half_of(lane[i]->a[e / 2], e % 2);
+        for (int e = 0; e < 4; e++)
+            b[2 * t + e % 2 + e / 2 * 8][g] = half_of(lane[i]->b[e / 2], e % 2);
+    }
+    for (int i = 0; i < WARP; i++)
+        for (int e = 0; e < 4; e++) {
+            float sum = lane[i]->c[e];
+
+            for (int k = 0; k < 16; k++)
+                sum += a[i / 4 + e / 2 * 8][k] * b[k][2 * (i % 4) + e % 2];
+            lane[i]->c[e] = sum;
+        }
+}
+
+void load(lane_words *const *lane)
+{
+    for (int m = 0; m < 4; m++) {
+        uint16_t x[8][8];
+        unsigned banks = 0;
+
+        for (int r = 0; r < 8; r++) {
+            const uint32_t at = lane[m * 8 + r]->row;
+
+            if (at % 16 != 0 || at + 16 > shared_used)
+                fault("a row of a matrix that begins off a boundary, or beyond shared memory");
+            banks |= 1u << at / 16 % 8;
+            memcpy(x[r], shared_memory + at, sizeof(x[r]));
+        }
+        if (banks != 0xFF)
+            fault("rows of a matrix lie in the same banks");
+        for (int i = 0; i < WARP; i++) {
+            const int g = i / 4, t = i % 4;
+            const bool turn = lane[i]->what == LOAD_TRANSPOSED;
+
+            lane[i]->r[m] = turn ? x[2 * t][g] | (uint32_t)x[2 * t + 1][g] << 16
+                                 : x[g][2 * t] | (uint32_t)x[g][2 * t + 1] << 16;
+        }
+    }
+}
+
+/* The last lane to come does it for all. */
+void together(lane_words *mine)
 {
     const int warp = current / WARP;
 
     if (warp_live[warp] != WARP)
-        fault("a shuffle of a warp that is not whole");
+        fault("a warp that is not whole does something together");
+    lanes[warp][current % WARP] = mine;
+    if (warp_gate[warp].waiting == WARP - 1) {
+        for (int i = 0; i < WARP; i++)
+            if (lanes[warp][i]->what != mine->what)
+                fault("lanes of a warp do different things together");
+        if (mine->what == PRODUCT)
+            multiply(lanes[warp]);
+        else if (mine->what != EXCHANGE)
+            load(lanes[warp]);
+    }
+    pass(&warp_gate[warp], &warp_live[warp]);
+}
+
+} // namespace
+
+void emulate_product(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    lane_words mine = { PRODUCT, c, { a[0], a[1], a[2], a[3] }, { b0, b1 }, 0, NULL };
+
+    together(&mine);
+}
+
+void emulate_load_matrices(uint32_t row, bool transposed, uint32_t r[4])
+{
+    lane_words mine = { transposed ? LOAD_TRANSPOSED : LOAD, NULL, { 0 }, { 0 }, row, r };
+
+    together(&mine);
+}
+
+void emulate_copy(uint32_t to, const void *from, uint32_t bytes, bool there)
+{
+    if (to % bytes != 0 || (there && (uintptr_t)from % bytes != 0) || to + bytes > shared_used)
+        fault("a copy from or to off its boundary, or beyond shared memory");
+    memset(shared_memory + to, 0xFF, bytes);
+    copies[current].push_back({ to, bytes, there ? from : NULL, false });
+}
+
+void emulate_copies_begun()
+{
+    for (copy_begun &c : copies[current])
+        c.in_group = true;
+}
+
+void emulate_copies_wait()
+{
+    std::vector<copy_begun> left;
+
+    for (const copy_begun &c : copies[current])
+        if (!c.in_group)
+            left.push_back(c);
+        else if (c.from)
+            memcpy(shared_memory + c.to, c.from, c.bytes);
+        else
+            memset(shared_memory + c.to, 0, c.bytes);
+    copies[current].swap(left);
+}
+
+void emulate_exchange(uint64_t word, uint64_t all[32])
+{
+    const int warp = current / WARP;
+    lane_words mine = { EXCHANGE, NULL, { 0 }, { 0 }, 0, NULL };
+
     words[warp][current % WARP] = word;
+    together(&mine);
     pass(&warp_gate[warp], &warp_live[warp]);
     memcpy(all, words[warp], sizeof(words[warp]));
     pass(&warp_gate[warp], &warp_live[warp]);
@@ -250,8 +395,9 @@ bool spoils_capture()
     return captured;
 }
 
-void run_grid(dim3 grid, dim3 threads, const std::function<void()> &kernel)
+void run_grid(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()> &kernel)
 {
+    shared_used = shared_bytes;
     count = (int)(threads.x * threads.y * threads.z);
     while (fibers.size() < (size_t)count) {
         fiber f = fiber();
@@ -291,7 +437,7 @@ void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *stream, 
         last_error = cudaErrorInvalidConfiguration;
         return;
     }
-    queue(stream, [=] { run_grid(grid, threads, kernel); });
+    queue(stream, [=] { run_grid(grid, threads, shared_bytes, kernel); });
 }
 
 /* --- the runtime -------------------------------------------------------------------------------------------------- */

@@ -18,6 +18,8 @@
 
 #include <cuda_runtime.h>
 
+#undef __launch_bounds__
+#define __launch_bounds__(...)
 #undef __shared__
 #define __shared__ static /* blocks run one after another */
 
@@ -35,6 +37,15 @@ void emulate_wait_block();
 
 /* All lanes give a word and get the words of all. */
 void emulate_exchange(uint64_t word, uint64_t all[32]);
+
+/* What worker/kernels/cuda/tensor_core.h promises. Places in shared memory are offsets into it. A copy's place holds
+ * NaN from its beginning until the thread that began it has waited for its group: whoever reads too early, or begins to
+ * copy where others still read, computes nonsense. Rows of one matrix that lie in the same banks are an error. */
+void emulate_product(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+void emulate_load_matrices(uint32_t row, bool transposed, uint32_t r[4]);
+void emulate_copy(uint32_t to, const void *from, uint32_t bytes, bool there);
+void emulate_copies_begun();
+void emulate_copies_wait();
 
 struct emulate_place {
     dim3 thread, block, block_size, grid_size;
@@ -67,6 +78,18 @@ template <typename T> T __shfl_xor_sync(unsigned mask, T x, int m)
 template <typename T> T __shfl_sync(unsigned mask, T x, int lane)
 {
     return emulate_shuffle(mask, x, (unsigned)lane);
+}
+
+inline int __any_sync(unsigned mask, int x)
+{
+    uint64_t all[32], any = 0;
+
+    if (mask != 0xFFFFFFFFu)
+        abort();
+    emulate_exchange(x != 0, all);
+    for (uint64_t one : all)
+        any |= one;
+    return any != 0;
 }
 
 inline unsigned atomicOr(unsigned *p, unsigned x)

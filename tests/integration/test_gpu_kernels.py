@@ -29,6 +29,14 @@ def test_kernels_and_codecs_agree_with_the_processor_in_either_order_of_threads(
 
 
 @needs_nvcc
+@pytest.mark.parametrize("order", [{}, {"EMULATE_REVERSE": "1"}])
+def test_products_of_a_warp_are_laid_out_as_documented(order):
+    ran = subprocess.run([f"{BUILD}/tests/gpu/fragments-emulated"], env=dict(os.environ, **order), capture_output=True,
+                         text=True, timeout=30)
+    assert ran.returncode == 0 and "as documented" in ran.stdout, ran.stdout + ran.stderr
+
+
+@needs_nvcc
 def test_a_machine_without_a_driver_is_told_so_and_nothing_is_claimed_to_be_checked():
     ran = check(EMULATED, FAKE_CUDA="absent")
     assert ran.returncode == 77

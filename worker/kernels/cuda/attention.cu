@@ -1,6 +1,7 @@
-/* Attention in tiles of 32 queries by 32 keys, the matrix of probabilities never in memory. All arithmetic is f32 for
- * either type of numbers, so a bf16 result differs from the processor's by its last rounding alone. Each output tile
- * belongs to one block of threads, which adds up in the order of the other tiles: no atomics, the same bits each time.
+/* Attention in tiles of 32 queries by 32 keys, the matrix of probabilities never in memory: for f32, for what does not
+ * suit tensor cores (attention_tensor.h), and as their plain twin. All arithmetic is f32 for either type of numbers, so
+ * a bf16 result differs from the processor's by its last rounding alone. Each output tile belongs to one block of
+ * threads, which adds up in the order of the other tiles: no atomics, the same bits each time.
  *
  * A block has 256 threads. Thread t owns row t/8 of its tile: of the tile of scores the four columns from 4 (t%8) on,
  * of the output every eighth column from t%8 on. Tiles in shared memory have rows of dim + 1 floats, so that the
@@ -9,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/philox.h"
+#include "worker/kernels/cuda/attention_tensor.h"
 #include "worker/kernels/cuda/device.h"
 #include "worker/kernels/cuda/launches.h"
 
@@ -508,8 +510,19 @@ __global__ void cached(const struct kern_cached a)
                                : (a)->dim <= 128 ? run<float, 128>(__VA_ARGS__)                                        \
                                                  : run<float, 256>(__VA_ARGS__)))
 
+struct attention_cut launch_attention_cut(const struct kern_attention *a, bool backward)
+{
+    struct attention_cut cut = { TILE, TILE };
+
+    if (!backward && attention_tensor_suits(a))
+        cut.queries = ATTENTION_TENSOR_QUERIES;
+    return cut;
+}
+
 int launch_attention_forward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles)
 {
+    if (tiles->queries > 0 && attention_tensor_suits(a))
+        return launch_attention_tensor_forward(stream, a, tiles);
     return tiles->queries > 0 ? BY_TYPE_AND_DIM(run_forward, a, stream, a, tiles) : (int)cudaSuccess;
 }
 

@@ -170,20 +170,20 @@ static int check_attention(int heads, int kv_heads, int dim, struct merr *err)
     return 0;
 }
 
-static int tiles_in(int rows)
+static int tiles_in(int rows, int of)
 {
-    return (rows + ATTENTION_TILE - 1) / ATTENTION_TILE;
+    return (rows + of - 1) / of;
 }
 
-/* A piece's tiles, of its queries or of the keys it sees. */
-static void cut(const struct kern_attention *a, int d, bool keys, struct attention_tile *v, int *n)
+/* A piece's tiles of so many rows, of its queries or of the keys it sees. */
+static void cut(const struct kern_attention *a, int d, bool keys, int rows, struct attention_tile *v, int *n)
 {
     int past = a->kv ? a->past[d] : 0, length = a->cu[d + 1] - a->cu[d];
     struct attention_tile t = { .begin = a->cu[d], .end = a->cu[d + 1], .doc = d, .past = past,
                                 .key0 = a->kv ? a->kv_at[d] : a->cu[d], .keys = length ? past + length : 0 };
 
-    for (int i = 0; i < tiles_in(keys ? t.keys : length); i++) {
-        t.first = (keys ? 0 : t.begin) + i * ATTENTION_TILE;
+    for (int i = 0; i < tiles_in(keys ? t.keys : length, rows); i++) {
+        t.first = (keys ? 0 : t.begin) + i * rows;
         v[(*n)++] = t;
     }
 }
@@ -196,6 +196,7 @@ struct tile_lists { /* of the host */
 static int list_tiles(struct kern_stream *s, const struct kern_attention *a, bool backward, struct tile_lists *ret,
                       struct merr *err)
 {
+    const struct attention_cut of = launch_attention_cut(a, backward);
     size_t queries = 0, keys = 0;
     void *room;
     int r;
@@ -203,8 +204,8 @@ static int list_tiles(struct kern_stream *s, const struct kern_attention *a, boo
     for (int d = 0; d < a->docs; d++) {
         int length = a->cu[d + 1] - a->cu[d];
 
-        queries += (size_t)tiles_in(length);
-        keys += backward ? (size_t)tiles_in((a->kv ? a->past[d] : 0) + length) : 0;
+        queries += (size_t)tiles_in(length, of.queries);
+        keys += backward ? (size_t)tiles_in((a->kv ? a->past[d] : 0) + length, of.keys) : 0;
     }
     r = stream_counts(s, (queries + keys) * sizeof(*ret->query) + ((size_t)a->docs + 1) * sizeof(int), &room, err);
     if (r)
@@ -214,9 +215,9 @@ static int list_tiles(struct kern_stream *s, const struct kern_attention *a, boo
     ret->key_first = (int *)(ret->key + keys);
     for (int d = 0; d < a->docs; d++) {
         ret->key_first[d] = ret->keys;
-        cut(a, d, false, ret->query, &ret->queries);
+        cut(a, d, false, of.queries, ret->query, &ret->queries);
         if (backward)
-            cut(a, d, true, ret->key, &ret->keys);
+            cut(a, d, true, of.keys, ret->key, &ret->keys);
     }
     ret->key_first[a->docs] = ret->keys;
     assert((size_t)ret->queries == queries && (size_t)ret->keys <= keys);

@@ -70,8 +70,15 @@ int launch_sum_squares(void *stream, const float *x, size_t n, size_t block, dou
 
 /* --- attention ---------------------------------------------------------------------------------------------------- */
 
-#define ATTENTION_TILE 32     /* queries, and keys, of a tile */
+#define ATTENTION_TILE 32     /* queries, and keys, of a tile of the plain kernels */
 #define ATTENTION_DIM_MAX 256
+
+/* Rows of a call's tiles of queries and of keys: bf16 of suitable shape and place goes to tensor cores, whose tiles are
+ * larger (attention_tensor.h). */
+struct attention_cut {
+    int queries, keys;
+};
+struct attention_cut launch_attention_cut(const struct kern_attention *a, bool backward);
 
 struct attention_tile { /* of piece doc, which is rows begin .. end-1 and has `past` rows of its document before it */
     int32_t first;      /* row of the first query; or the first key, counted in its document */
