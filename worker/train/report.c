@@ -72,7 +72,8 @@ static long long line_step(const char *line)
     return *end == ',' ? step : -1;
 }
 
-/* Whole lines of steps below start, in place of all lines. */
+/* Whole lines of steps below start, in a new file in place of all lines: a rank of an earlier generation that nobody could
+ * stop, on a node that stood still or was cut off, goes on writing into the old one. */
 static int keep_before(const char *path, uint64_t start, struct merr *err)
 {
     struct buf all, kept;
@@ -89,7 +90,7 @@ static int keep_before(const char *path, uint64_t start, struct merr *err)
     }
     if (code == 0 && buf_failed(&kept))
         code = merr_set(err, -ENOMEM, "no memory to rewrite '%s'", path);
-    if (code == 0 && kept.len != all.len)
+    if (code == 0)
         code = io_publish_file(path, buf_text(&kept), kept.len, 0644, err);
     buf_clear(&all);
     buf_clear(&kept);

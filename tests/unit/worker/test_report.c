@@ -117,6 +117,33 @@ static void resuming_cuts_back_the_jobs_metrics_and_keeps_the_runs(void **state)
     }
 }
 
+static void a_generation_that_is_over_does_not_write_between_the_lines(void **state)
+{
+    static const uint64_t start[] = {3, 2, 0};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(start); i++) {
+        struct report *old, *now;
+        struct place p;
+        struct buf b;
+
+        make_place(&p);
+        assert_int_equal(report_open(p.run, p.job, 0, &old, NULL), 0);
+        assert_int_equal(report_cut(old, 0, NULL), 0);
+        write_steps(old, 0, 3);
+        assert_int_equal(report_open(p.run, p.job, 0, &now, NULL), 0);
+        assert_int_equal(report_cut(now, start[i], NULL), 0);
+        write_steps(old, 3, 5); /* its node had stood still */
+        write_steps(now, start[i], 6);
+        report_free(old);
+        report_free(now);
+        read_all(p.job, "metrics.jsonl", &b);
+        assert_int_equal(lines(&b), 6);
+        buf_clear(&b);
+        drop_place(&p);
+    }
+}
+
 static void half_a_line_of_a_killed_rank_is_cut_off(void **state)
 {
     static const char text[] = "{\"step\": 0, \"loss\": 1}\n{\"step\": 1, \"lo";
@@ -165,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_keep_all_their_bits_and_are_json),
         cmocka_unit_test(resuming_cuts_back_the_jobs_metrics_and_keeps_the_runs),
+        cmocka_unit_test(a_generation_that_is_over_does_not_write_between_the_lines),
         cmocka_unit_test(half_a_line_of_a_killed_rank_is_cut_off),
         cmocka_unit_test(events_are_whole_lines_with_their_rank),
     };
