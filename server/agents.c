@@ -9,6 +9,7 @@
 #include "server/core.h"
 
 #define HEARTBEAT_S 1
+#define HELD_US (3 * HEARTBEAT_S * INT64_C(1000000)) /* so long after its last word an agent keeps its node's name */
 
 static size_t node_at(const struct core *c, const char *name, bool *ret_there)
 {
@@ -208,12 +209,20 @@ static void lose_vanished(struct core *c, const struct node *n, const uint64_t *
     }
 }
 
+/* Whether the node is another agent's than this one, or than the one before it in the same folder. */
+static bool is_others(const struct node *n, const char *incarnation, const char *succeeds)
+{
+    return n->incarnation[0] && strcmp(n->incarnation, incarnation) != 0 &&
+           (!succeeds || strcmp(n->incarnation, succeeds) != 0);
+}
+
 void agents_register(struct core *c, struct call *call)
 {
     const json_t *b = call->body;
     const char *name = json_string_value(json_object_get(b, "node"));
     const char *boot = json_string_value(json_object_get(b, "boot_id"));
     const char *incarnation = json_string_value(json_object_get(b, "incarnation"));
+    const char *succeeds = json_string_value(json_object_get(b, "succeeds"));
     uint64_t vanishing[CORE_SLOTS_MAX];
     json_t *stale, *forget;
     struct link_nic nic;
@@ -233,8 +242,14 @@ void agents_register(struct core *c, struct call *call)
         return;
     }
     if (roster_removed(c, name, incarnation)) {
-        call_problem(call, 410, "node-removed", "node '%s' was removed from this cluster; start its agent again to "
-                     "bring it back", name);
+        call_problem(call, 410, "node-removed", "node '%s' was removed from this cluster, or is another agent's now; "
+                     "start its agent again to bring it back", name);
+        return;
+    }
+    n = agents_find(c, name);
+    if (n && is_others(n, incarnation, succeeds) && clock_mono_us() - n->seen_us < HELD_US) {
+        call_problem(call, 409, "node-name-taken", "another agent, at %s, is node '%s'; give this one a name of its "
+                     "own with --node, or end the other", n->address, name);
         return;
     }
     if (slots_read(c, json_object_get(b, "slots"), &slots) < 0) {
@@ -251,6 +266,8 @@ void agents_register(struct core *c, struct call *call)
                      "those off that are lost", CORE_NODES_MAX);
         return;
     }
+    if (is_others(n, incarnation, succeeds))
+        roster_oust(c, n);
     n_vanishing = find_vanishing(n, json_object_get(b, "slots"), vanishing);
     slots_take(c, n, &slots);
     rebooted = boot && n->boot_id[0] && strcmp(boot, n->boot_id) != 0;

@@ -390,6 +390,7 @@ bool slots_name_ok(const char *name, size_t size); /* of a node or a class, in s
 /* roster.c: nodes that leave the list */
 void roster_remove(struct core *c, struct node *n, const char *actor); /* n is freed, its agent told to end */
 void roster_tick(struct core *c);                                      /* forget those that have been lost for long */
+void roster_oust(struct core *c, const struct node *n); /* another agent is this node now: the one before is to end */
 bool roster_removed(const struct core *c, const char *node, const char *incarnation); /* this agent is to end */
 int roster_load(struct core *c, struct merr *err);                                    /* whose nodes were removed */
 

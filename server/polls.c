@@ -103,6 +103,7 @@ struct poll {
     struct call *call;
     enum poll_kind kind;
     char node[JOB_NODE_MAX];
+    char incarnation[64]; /* of the agent that asks; "": it does not say */
     uint64_t version, job, since;
     uint32_t generation;
 };
@@ -139,8 +140,9 @@ static bool answer(struct core *c, struct poll *p, bool now)
     struct node *n = agents_find(c, p->node);
     struct entry *e;
 
-    if (!n || !n->registered) {
-        call_problem(p->call, 404, "unknown-node", "node '%s' is not registered with this server: register", p->node);
+    if (!n || !n->registered || (p->incarnation[0] && strcmp(p->incarnation, n->incarnation) != 0)) {
+        call_problem(p->call, 404, "unknown-node", "node '%s' is not registered with this server, or another agent "
+                     "took its name: register", p->node);
         return true;
     }
     if (p->kind == POLL_ASSIGNMENTS) {
@@ -192,12 +194,14 @@ void agents_answer_waiters(struct core *c, bool stopping)
 static void wait_for(struct core *c, struct call *call, struct poll p)
 {
     const char *node = http_param(call->req, 0), *wait = http_query(call->req, "wait");
+    const char *incarnation = http_query(call->req, "incarnation");
     long s = wait ? strtol(wait, NULL, 10) : 0;
     int64_t deadline_us = clock_mono_us() + (s < 0 ? 0 : s > WAIT_MAX_S ? WAIT_MAX_S : s) * 1000000LL;
     int r;
 
     p.call = call;
     (void)snprintf(p.node, sizeof(p.node), "%s", node);
+    (void)snprintf(p.incarnation, sizeof(p.incarnation), "%s", incarnation ? incarnation : "");
     r = waiters_add(c->waiters, p.kind == POLL_ASSIGNMENTS ? node_thing(p.node) : job_thing(p.job), deadline_us, &p);
     if (r == -ENOSPC)
         call_problem(call, 503, "busy", "%d long-polls are the most this server holds", CORE_WAITERS_MAX);
@@ -217,8 +221,9 @@ static uint64_t query_u64(const struct call *call, const char *name)
 void agents_assignments(struct core *c, struct call *call)
 {
     struct node *n = agents_find(c, http_param(call->req, 0));
+    const char *incarnation = http_query(call->req, "incarnation");
 
-    if (n && n->registered)
+    if (n && n->registered && (!incarnation || strcmp(incarnation, n->incarnation) == 0))
         agents_see(c, n, clock_mono_us());
     wait_for(c, call, (struct poll){ .kind = POLL_ASSIGNMENTS, .version = query_u64(call, "version") });
 }

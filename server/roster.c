@@ -91,6 +91,12 @@ int roster_load(struct core *c, struct merr *err)
     return r;
 }
 
+void roster_oust(struct core *c, const struct node *n)
+{
+    log_warn("node %s: another agent takes its name, and is to run nothing of the one before", n->name);
+    keep_removed(c, remember(c, n->name, n->incarnation, clock_wall_us()));
+}
+
 void roster_remove(struct core *c, struct node *n, const char *actor)
 {
     keep_removed(c, remember(c, n->name, n->incarnation, clock_wall_us()));

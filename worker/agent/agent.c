@@ -338,8 +338,9 @@ static void send_register(struct agent *a)
 
     proc_boot_id(boot_id);
     post_new(a, "/v1/agents/register",
-             json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:o,s:o*,s:o*}", "node", a->node, "boot_id", boot_id, "incarnation",
-                       a->incarnation, "address", a->address, "version", MUSTER_VERSION, "slots",
+             json_pack("{s:s,s:s,s:s,s:s*,s:s,s:s,s:o,s:o,s:o*,s:o*}", "node", a->node, "boot_id", boot_id,
+                       "incarnation", a->incarnation, "succeeds", a->succeeds[0] ? a->succeeds : NULL, "address",
+                       a->address, "version", MUSTER_VERSION, "slots",
                        devices_json(&a->devices), "runs", runs_json(a), "gpus", gpus_json(a), "nic",
                        nic_json(&a->nic)),
              register_done, CALL_MS);
@@ -366,8 +367,8 @@ static void send_poll(struct agent *a)
     char path[256];
     struct merr err;
 
-    (void)snprintf(path, sizeof(path), "/v1/agents/%s/assignments?version=%lld&wait=%d", a->node,
-                   (long long)a->version, POLL_WAIT_S);
+    (void)snprintf(path, sizeof(path), "/v1/agents/%s/assignments?version=%lld&wait=%d&incarnation=%s", a->node,
+                   (long long)a->version, POLL_WAIT_S, a->incarnation);
     if (http_call(a->http, "GET", path, NULL, NULL, 0, (POLL_WAIT_S + 10) * 1000, poll_done, a, &err) < 0) {
         log_error("%s", err.text);
         backoff_failed(&a->poll_backoff, clock_mono_us());

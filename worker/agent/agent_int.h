@@ -18,6 +18,7 @@
 struct agent {
     const char *node;
     char incarnation[33]; /* of this process: reports of an earlier one are not ours */
+    char succeeds[33];    /* that of the process before in the same folder; "": there was none */
     char address[64];
     struct devices devices;
     struct gpus *gpus; /* NULL: none are offered */

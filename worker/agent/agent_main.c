@@ -12,6 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
@@ -160,9 +161,12 @@ static int lock_state(const char *state, int *ret_fd, struct merr *err)
     return 0;
 }
 
-static int random_identity(struct agent *a, struct merr *err)
+/* A new identity in the folder, which is locked: nobody acts under the one that is found there any more. */
+static int take_identity(struct agent *a, const char *state, struct merr *err)
 {
     unsigned char bytes[16];
+    char path[PATH_MAX];
+    struct buf before;
 
     if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
         return merr_errno(err, -errno, "cannot get random bytes");
@@ -170,7 +174,12 @@ static int random_identity(struct agent *a, struct merr *err)
         (void)snprintf(a->incarnation + 2 * i, 3, "%02x", bytes[i]);
     memcpy(a->poll_backoff.key, bytes, sizeof(a->poll_backoff.key));
     memcpy(a->report_backoff.key, bytes + 8, sizeof(a->report_backoff.key));
-    return 0;
+    (void)snprintf(path, sizeof(path), "%.4000s/incarnation", state);
+    buf_init(&before, sizeof(a->succeeds));
+    if (io_read_file(path, &before, NULL) == 0)
+        (void)snprintf(a->succeeds, sizeof(a->succeeds), "%s", buf_text(&before));
+    buf_clear(&before);
+    return io_publish_file(path, a->incarnation, strlen(a->incarnation), 0600, err);
 }
 
 static int catch_signals(void)
@@ -291,7 +300,7 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
     if (r == 0)
         r = lock_state(state, &lock_fd, err);
     if (r == 0)
-        r = random_identity(a, err);
+        r = take_identity(a, state, err);
     if (r == 0 && o->address)
         (void)snprintf(a->address, sizeof(a->address), "%s", o->address);
     else if (r == 0)
@@ -308,8 +317,8 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
             ranks_drop_memory(a->ranks);
         }
         if (a->removed)
-            r = merr_set(err, -ESHUTDOWN, "node '%s' was removed from the cluster; start its agent again to bring it "
-                         "back", a->node);
+            r = merr_set(err, -ESHUTDOWN, "node '%s' was removed from the cluster, or is another agent's now; start "
+                         "its agent again to bring it back", a->node);
     }
     tear_down(a);
     return r;

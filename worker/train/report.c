@@ -72,8 +72,8 @@ static long long line_step(const char *line)
     return *end == ',' ? step : -1;
 }
 
-/* Whole lines of steps below start, in a new file in place of all lines: a rank of an earlier generation that nobody could
- * stop, on a node that stood still or was cut off, goes on writing into the old one. */
+/* Whole lines of steps below start, in a new file in place of all lines: a rank of an earlier generation that nobody
+ * could stop, on a node that stood still or was cut off, goes on writing into the old one. */
 static int keep_before(const char *path, uint64_t start, struct merr *err)
 {
     struct buf all, kept;
