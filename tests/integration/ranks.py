@@ -13,14 +13,14 @@ BUILD = os.environ.get("MUSTER_BUILD", os.path.join(ROOT, "build"))
 TRAIN = os.path.join(BUILD, "bin", "muster-train")
 
 DONE, USER, INTERNAL, NODE, ABORTED, DRAINED = 0, 65, 70, 74, 75, 76
-SAVE, DRAIN, ABORT = 1, 3, 4
+SAVE, MOVE, DRAIN, ABORT = 1, 3, 4, 5
 
 
 class Run:
     """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
 
     def __init__(self, folder, spec, tp=1, cp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None,
-                 memory=None, memory_limit=None, **layout):
+                 memory=None, memory_limit=None, givers=(), **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))
@@ -37,7 +37,14 @@ class Run:
         memories = memory if isinstance(memory, list) else [memory]
         self.folders = [self.folder] + [f"{self.folder}-n{i + 2}" for i in range(len(memories) - 1)]
         self.folder_of = [self.folders[r * nodes // self.world if len(memories) > 1 else 0] for r in range(self.world)]
-        for folder, where in zip(self.folders, memories):
+        # givers: memories of nodes that the job has left; each gets a process there, after the ranks
+        if givers:
+            assignment["givers"] = [{"rank": self.world + i, "node": f"left{i}", "address": "127.0.0.1"}
+                                    for i in range(len(givers))]
+        left = [f"{self.folder}-left{i}" for i in range(len(givers))]
+        self.folders += left
+        self.folder_of += left
+        for folder, where in zip(self.folders, memories + list(givers)):
             if folder != self.folder:
                 os.makedirs(folder)
                 os.symlink(os.path.join(self.folder, "rendezvous"), os.path.join(folder, "rendezvous"))
@@ -45,20 +52,24 @@ class Run:
                 json.dump(assignment | ({"memory": str(where)} if where else {}) |
                           ({"memory_limit": memory_limit} if memory_limit else {}), f)
         self.env = dict(os.environ, OMP_NUM_THREADS=str(threads), **(env or {}))
-        self.ranks = []
+        self.ranks, self.givers = [], []
 
     def start(self):
-        for r in range(self.world):
-            with open(self.log_path(r), "wb") as log:
-                self.ranks.append(subprocess.Popen([TRAIN, "--run", self.folder_of[r], "--rank", str(r)], stdout=log,
-                                                   stderr=log, stdin=subprocess.DEVNULL, env=self.env))
+        for r in range(len(self.folder_of)):
+            self.start_rank(r)
         return self
+
+    def start_rank(self, r):
+        with open(self.log_path(r), "wb") as log:
+            p = subprocess.Popen([TRAIN, "--run", self.folder_of[r], "--rank", str(r)], stdout=log, stderr=log,
+                                 stdin=subprocess.DEVNULL, env=self.env)
+        (self.ranks if r < self.world else self.givers).append(p)
 
     def __enter__(self):
         return self.start()
 
     def __exit__(self, *_):
-        for p in self.ranks:
+        for p in self.ranks + self.givers:
             if p.poll() is None:
                 p.kill()
             p.wait()

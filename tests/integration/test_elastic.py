@@ -79,10 +79,13 @@ def resumed(cluster, job):
 
 @pytest.mark.parametrize("tier", ["memory", "disk"])
 def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path, corpus, static, tier, shared_memory):
-    """memory: generations hand over in the node's memory; disk: that folder is not in memory."""
+    """memory: generations hand over in the node's memory; disk: they leave nothing there."""
+    spec = the_spec(corpus, 1, 1)
+    if tier == "disk":
+        spec["checkpoint"]["memory_every_steps"] = 0
     with Cluster(str(tmp_path), slots=4, server_args=QUICK,
                  memory=shared_memory if tier == "memory" else None) as cluster:
-        job = cluster.submit(the_spec(corpus, 1, 1))["id"]
+        job = cluster.submit(spec)["id"]
         step = go_on(cluster, job, 10, 1)
         for devices in (4, 2, 3):
             scale(cluster, job, devices, devices)

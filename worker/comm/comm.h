@@ -75,6 +75,9 @@ struct comm_cfg {
 int comm_world_open(const struct comm_cfg *cfg, struct comm_world **ret, struct merr *err);
 void comm_world_close(struct comm_world *w);
 
+/* From now on waits end after so long: what follows a rendezvous may take longer than it, or must not. */
+void comm_world_timeout(struct comm_world *w, int64_t timeout_us);
+
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
 

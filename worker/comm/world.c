@@ -377,6 +377,12 @@ void comm_world_close(struct comm_world *w)
     errno = saved;
 }
 
+void comm_world_timeout(struct comm_world *w, int64_t timeout_us)
+{
+    assert(timeout_us > 0);
+    w->timeout_us = timeout_us;
+}
+
 int comm_rank(const struct comm_world *w)
 {
     return w->rank;

@@ -16,7 +16,7 @@
 #include "base/io.h"
 
 #define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
-#define FLIGHT_VERSION 2
+#define FLIGHT_VERSION 3
 #define OP_WORDS (sizeof(struct flight_op) / sizeof(uint64_t))
 
 /* An entry as the words of struct flight_op. Entry i (from 0, in all time) stands in ring[i % FLIGHT_RING]; its

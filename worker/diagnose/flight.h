@@ -33,8 +33,10 @@ enum flight_order {
     FLIGHT_SAVE = 1,  /* checkpoint at the next step boundary, go on */
     FLIGHT_HAND_OVER = 2, /* leave the state in this node's memory at the next step boundary, exit as by DRAIN; where
                              that cannot be: DRAIN */
-    FLIGHT_DRAIN = 3, /* checkpoint at the next step boundary, commit, exit with EXIT_DRAINED */
-    FLIGHT_ABORT = 4, /* give up every wait at once, exit with EXIT_ABORTED; nothing is saved */
+    FLIGHT_MOVE = 3, /* leave a snapshot in the memories of the run's nodes at the next step boundary, exit as by DRAIN;
+                        where that cannot be: DRAIN */
+    FLIGHT_DRAIN = 4, /* checkpoint at the next step boundary, commit, exit with EXIT_DRAINED */
+    FLIGHT_ABORT = 5, /* give up every wait at once, exit with EXIT_ABORTED; nothing is saved */
 };
 
 struct flight_op { /* one entry of the ring; version odd while it is written */
@@ -82,7 +84,7 @@ enum {
     EXIT_INTERNAL = 70, /* a fault of Muster itself */
     EXIT_NODE = 74,     /* this machine: disk, memory, device */
     EXIT_ABORTED = 75,  /* told to give up, or a peer was lost: never the first cause */
-    EXIT_DRAINED = 76,  /* obeyed FLIGHT_HAND_OVER or FLIGHT_DRAIN */
+    EXIT_DRAINED = 76,  /* obeyed FLIGHT_HAND_OVER, FLIGHT_MOVE or FLIGHT_DRAIN */
 };
 
 #endif

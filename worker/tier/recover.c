@@ -17,6 +17,7 @@
 #include "checkpoint/format.h"
 #include "checkpoint/read.h"
 #include "worker/tier/fetch.h"
+#include "worker/tier/flush.h"
 #include "worker/tier/guard.h"
 #include "worker/tier/mend.h"
 #include "worker/tier/rebuild.h"
@@ -89,7 +90,7 @@ static int look(struct recover *r, struct merr *err)
     buf_init(&own, SURVEY_BYTES_MAX);
     if (r->leads && r->dir[0])
         code = survey_scan(r->dir, &own, &why);
-    if (code == 0 && !r->dir[0])
+    if (code == 0 && !r->dir[0] && r->cfg.givers == 0)
         code = -ENOENT; /* without room for what it is sent a node cannot go on from memory */
     code = any_failed(r, code, &failed, err);
     if (code == 0 && !failed)
@@ -163,13 +164,13 @@ const struct recover_stats *recover_stats(const struct recover *r)
 
 /* --- a lost node's files --------------------------------------------------------------------------------- */
 
-/* The node with the fewest data files: a new one, where there is one. */
+/* The node with the fewest data files of those that train: a new one, where there is one. */
 static int emptiest(const struct recover *r, const struct survey_plan *plan)
 {
     uint32_t least = UINT32_MAX;
     int best = 0;
 
-    for (int node = 0; node < r->nodes; node++) {
+    for (int node = 0; node < r->nodes - r->cfg.givers; node++) {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < plan->writers; i++)
@@ -356,6 +357,11 @@ static int gather(struct recover *r, struct survey_plan *plan, recover_needed *n
     int64_t began;
     bool failed;
 
+    if (!r->dir[0])
+        *own = merr_set(why, -ENOENT, "this node has no memory to put a snapshot into");
+    TRY(any_failed(r, *own, &failed, err));
+    if (failed)
+        return 0;
     TRY(rebuild(r, plan, own, why, err));
     TRY(any_failed(r, *own, &failed, err));
     if (failed)
@@ -387,6 +393,32 @@ int recover_gather(struct recover *r, uint64_t limit, recover_needed *needed, vo
     if (code == 0)
         code = gather(r, &plan, needed, arg, ret_own, why, err);
     *ret_path = r->view;
+    survey_plan_clear(&plan);
+    return code;
+}
+
+int recover_flush(struct recover *r, uint64_t limit, const char *disk, uint64_t generation, int *ret_own,
+                  struct merr *why, struct merr *err)
+{
+    struct survey_plan plan;
+    struct flush_cfg cfg = {.dir = r->dir, .disk = disk, .generation = generation, .plan = &plan, .node = r->node};
+    bool failed = true;
+    int code = survey_newest(r->survey, limit, &plan, NULL, err);
+
+    *ret_own = 0;
+    if (code != 1)
+        return code < 0 ? code : merr_set(err, -ENOENT, "no snapshot is below the step asked for");
+    if (plan.losses)
+        *ret_own = merr_set(why, -ENODATA, "a part of the snapshot would have to be made from parity first");
+    else if (r->leads)
+        *ret_own = flush_parts(&cfg, why);
+    code = any_failed(r, *ret_own, &failed, err);
+    if (code == 0 && !failed && r->cfg.rank == 0)
+        *ret_own = flush_commit(&cfg, why);
+    if (code == 0 && !failed)
+        code = any_failed(r, *ret_own, &failed, err);
+    if (code == 0 && failed && *ret_own == 0)
+        *ret_own = merr_set(why, -ECOMM, "another rank could not write its part");
     survey_plan_clear(&plan);
     return code;
 }

@@ -19,6 +19,8 @@ struct recover_cfg {
     struct comm_group *all; /* of all ranks in order */
     const int *node_of;     /* [size]: the lowest rank on the node of each */
     int rank, size;
+    int givers; /* the last so many ranks lead nodes that the job has left: they send what they have and need nothing.
+                   With them a node without memory hinders nothing but recover_gather */
 };
 
 struct recover_stats {
@@ -52,6 +54,11 @@ int recover_gather(struct recover *r, uint64_t limit, recover_needed *needed, vo
  * *ret_own is what failed here alone, with words in why. */
 int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
                  struct merr *err);
+
+/* Instead: write that step to disk, a job's checkpoint folder, each node what it has. Needs no memory. All ranks call
+ * it; failures as in recover_gather. */
+int recover_flush(struct recover *r, uint64_t limit, const char *disk, uint64_t generation, int *ret_own,
+                  struct merr *why, struct merr *err);
 
 const struct recover_stats *recover_stats(const struct recover *r);
 

@@ -178,9 +178,20 @@ void train_keep_drop(struct train *t)
         keep_trim(t->run.memory, 0);
 }
 
+void train_follow_memory(struct train *t, const json_t *kv)
+{
+    const json_t *us = json_object_get(json_object_get(kv, "written_by"), "durable_us");
+    uint64_t step;
+
+    t->durable_us = json_is_integer(us) ? json_integer_value(us) : clock_wall_us();
+    if (t->mesh->rank == 0 && (mck_latest(t->run.checkpoints, &step, NULL, NULL) != 1 ||
+                               (json_int_t)step < json_integer_value(json_object_get(kv, "step"))))
+        t->copy_us = clock_wall_us() + COPY_AFTER_US;
+}
+
 bool train_must_be_durable(const struct train *t)
 {
-    return !t->keeps || (t->mesh->rank == 0 && clock_wall_us() - t->durable_us > DURABLE_WITHIN_US);
+    return t->mesh->rank == 0 && clock_wall_us() - t->durable_us > DURABLE_WITHIN_US;
 }
 
 bool train_copy_due(const struct train *t)

@@ -16,7 +16,8 @@
 struct step_result {
     double loss, norm, lr;
     uint64_t bytes[BYTES], context_bytes;
-    bool drain, firm;         /* agreed on by all ranks, as are these; firm: it must end on disk */
+    bool drain, firm, move;   /* agreed on by all ranks, as are these; firm: it must end on disk; move: other nodes, or
+                                 other memory, go on from what is left */
     double saves[SAVE_VOTES];
     bool tune[BYTES];
     int64_t began_us;
@@ -38,7 +39,8 @@ static void contribute(struct train *t)
     if (t->mesh->last && t->mesh->tp_index == 0)
         for (int i = 0; i < t->micros; i++)
             losses[t->leaf_begin + i / t->per_leaf] += t->loss[i];
-    extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_HAND_OVER;
+    extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_MOVE || order == FLIGHT_HAND_OVER;
+    extra[SUM_MOVE] = order == FLIGHT_MOVE || !t->keeps;
     extra[SUM_FIRM] = order == FLIGHT_DRAIN || train_must_be_durable(t);
     train_save_votes(t, extra + SUM_SAVES);
     if (t->mesh->tp_index == 0 && t->mesh->cp_index == 0 && t->mesh->first)
@@ -72,6 +74,7 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
     r->loss = tree_sum(t->sums + t->squares, v) / (double)t->targets;
     r->drain = extra[SUM_DRAIN] > 0;
     r->firm = extra[SUM_FIRM] > 0;
+    r->move = extra[SUM_MOVE] > 0;
     r->context_bytes = (uint64_t)extra[SUM_CONTEXT];
     memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
     for (int i = 0; i < BYTES; i++) {
@@ -249,9 +252,16 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
     int eval = t->spec->train.eval.every_steps;
     bool end = t->step == (uint64_t)t->spec->train.steps;
     double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
+    bool left = false;
 
-    if (r->drain && !r->firm && !end) {
+    if (r->drain && !r->firm && !end && r->move) {
+        TRY(train_saves_leave(t, &left, err));
+    } else if (r->drain && !r->firm && !end) {
         TRY(train_hand_over(t, err));
+        return 1;
+    }
+    if (left) {
+        train_keep_drop(t);
         return 1;
     }
     for (int i = 0; i < BYTES && !end; i++)

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
-#include "worker/tier/recover.h"
+#include "worker/tier/give.h"
 #include "worker/train/train_impl.h"
 
 #define CANDIDATES_MAX 16 /* damaged checkpoints passed over before giving up */
@@ -86,7 +86,9 @@ struct candidate {
 
 /* What resuming goes through. */
 struct source {
-    struct recover *memory;
+    struct give *give;      /* with nodes that the job has left; NULL: none, or not any more */
+    struct recover *memory; /* of all nodes; with give it is the give's */
+    bool give_lost;         /* this rank has seen that world fail */
     uint64_t limit[SOURCES]; /* each has been tried down to here */
     struct candidate c;
     double load_s;
@@ -122,6 +124,23 @@ static int needed(void *arg, struct mck *c, void (*take)(void *arg, uint32_t fil
     return state_needed(&s, c, take, take_arg, err);
 }
 
+/* Of the givers' world a failure is no more than this rank's own. */
+static int gather(struct train *t, struct source *s, const char **ret_path, int *ret_own, struct merr *why,
+                  struct merr *err)
+{
+    int code;
+
+    if (!s->give)
+        return recover_gather(s->memory, (uint64_t)s->c.step + 1, needed, t, ret_path, ret_own, why, err);
+    code = give_gather(s->give, (uint64_t)s->c.step + 1, needed, t, ret_path, ret_own, why, err);
+    s->give_lost = code != 0;
+    if (code != 0) {
+        *ret_own = code;
+        *why = *err;
+    }
+    return 0;
+}
+
 static int load_memory(struct train *t, struct source *s, int *ret_own, struct merr *why, struct merr *err)
 {
     const char *path;
@@ -129,7 +148,7 @@ static int load_memory(struct train *t, struct source *s, int *ret_own, struct m
     int64_t began;
     bool all;
 
-    TRY(recover_gather(s->memory, (uint64_t)s->c.step + 1, needed, t, &path, ret_own, why, err));
+    TRY(gather(t, s, &path, ret_own, why, err));
     TRY(everyone(t, *ret_own, &all, err));
     if (!all) {
         *ret_own = *ret_own ? *ret_own : -ECOMM;
@@ -139,6 +158,8 @@ static int load_memory(struct train *t, struct source *s, int *ret_own, struct m
     *ret_own = mck_open_path(path, &c, why);
     if (*ret_own == 0)
         *ret_own = load(t, c, false, why);
+    if (*ret_own == 0)
+        train_follow_memory(t, mck_kv(c));
     mck_free(c);
     s->load_s = (double)(clock_mono_us() - began) * 1e-6;
     return 0;
@@ -180,6 +201,71 @@ static int mend(struct train *t, struct source *s, bool *ret_again, struct merr 
     log_info("%s", text);
     return t->mesh->rank == 0 ? report_note(t->report, (uint64_t)s->c.step, text, err) : 0;
 }
+
+/* --- nodes that the job has left --------------------------------------------------------------------------- */
+
+static struct recover_cfg own_nodes(const struct train *t)
+{
+    return (struct recover_cfg){.dir = t->run.memory, .world = t->world, .all = t->all, .node_of = t->run.node_of,
+                                .rank = t->mesh->rank, .size = t->run.world};
+}
+
+/* Look into the memories of all nodes: those of this run, and those that the job has left, where they answer. */
+static int open_memories(struct train *t, struct source *s, struct merr *err)
+{
+    char rendezvous[RUN_PATH_MAX + 16], text[MERR_TEXT_MAX];
+    struct give_cfg give = {.dir = t->run.memory, .rendezvous = rendezvous, .disk = t->run.checkpoints,
+                            .node_of = t->run.node_of, .size = t->run.world, .givers = t->run.givers,
+                            .rank = t->mesh->rank, .generation = t->run.generation, .flight = t->flight};
+    struct recover_cfg own = own_nodes(t);
+    struct merr why = {"another rank does not reach them"};
+    bool all = false;
+
+    if (t->run.givers > 0) {
+        (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
+        TRY(everyone(t, give_open(&give, &s->give, &why), &all, err));
+    }
+    if (all) {
+        s->memory = give_recover(s->give);
+        return 0;
+    }
+    give_free(s->give);
+    s->give = NULL;
+    if (t->run.givers > 0 && t->mesh->rank == 0) {
+        (void)snprintf(text, sizeof(text), "nodes that the job has left do not give what their memory has: %.900s",
+                       why.text);
+        log_warn("%s", text);
+        TRY(report_note(t->report, 0, text, err));
+    }
+    return recover_open(&own, &s->memory, err);
+}
+
+/* A snapshot of all nodes could not be loaded. Where they still answer it is written to disk; then on without those
+ * that the job has left. */
+static int do_without(struct train *t, struct source *s, struct merr *err)
+{
+    struct recover_cfg own = own_nodes(t);
+    struct merr why = {""};
+    bool all;
+    int code = 0;
+
+    TRY(everyone(t, s->give_lost, &all, err));
+    if (all && give_flush(s->give, (uint64_t)s->c.step + 1, &code, &why, err) != 0) {
+        s->give_lost = true;
+        code = -ECOMM;
+        why = *err;
+    }
+    if (code != 0)
+        log_warn("step %lld cannot be written from memory to disk: %s", (long long)s->c.step, why.text);
+    TRY(everyone(t, code, &all, err));
+    if (!s->give_lost)
+        give_end(s->give, all);
+    give_free(s->give);
+    s->give = NULL;
+    return recover_open(&own, &s->memory, err);
+}
+
+/* --- all together ------------------------------------------------------------------------------------------ */
 
 /* Say what was newer in memory than what training goes on from, and why it is not used. */
 static int tell_lost(struct train *t, const struct source *s, struct merr *err)
@@ -251,6 +337,10 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
             log_warn("checkpoint %llu is passed over: %s", (unsigned long long)s->c.step, why.text);
             TRY(report_note(t->report, (uint64_t)s->c.step, why.text, err));
         }
+        if (s->give && s->c.tier == TIER_MEMORY) {
+            TRY(do_without(t, s, err));
+            continue;
+        }
         TRY(mend(t, s, &again, err));
         if (!again)
             s->limit[s->c.tier] = (uint64_t)s->c.step;
@@ -262,13 +352,13 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
 static int resume(struct train *t, struct merr *err)
 {
     struct source s = {.limit = {UINT64_MAX, UINT64_MAX, UINT64_MAX}, .mended = -1};
-    struct recover_cfg cfg = {.dir = t->run.memory, .world = t->world, .all = t->all, .node_of = t->run.node_of,
-                              .rank = t->mesh->rank, .size = t->run.world};
     int64_t began = clock_mono_us();
     int r;
 
-    TRY(recover_open(&cfg, &s.memory, err));
+    TRY(open_memories(t, &s, err));
     r = try_sources(t, &s, err);
+    if (s.give && r >= 0)
+        give_end(s.give, r == 1);
     if (r == 1 && t->mesh->rank == 0) {
         int told = tell_resumed(t, &s, (double)(clock_mono_us() - began) * 1e-6, err);
 
@@ -276,7 +366,10 @@ static int resume(struct train *t, struct merr *err)
     }
     if (r == 0 && s.touched)
         train_state_clear(t); /* of what could not be read to its end */
-    recover_free(s.memory);
+    if (s.give)
+        give_free(s.give);
+    else
+        recover_free(s.memory);
     return r;
 }
 

@@ -58,9 +58,32 @@ static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *
     if (world != r->world)
         return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x cp %d x dp %d make %d", world, tp, pp, cp, dp,
                         r->world);
-    if (rank < 0 || rank >= r->world)
+    r->givers = (int)json_array_size(json_object_get(doc, "givers"));
+    if (r->givers > COMM_RANKS_MAX - r->world)
+        return merr_set(err, -EINVAL, "%d ranks and %d givers are more than %d", r->world, r->givers, COMM_RANKS_MAX);
+    if (rank < 0 || rank >= r->world + r->givers)
         return merr_set(err, -EINVAL, "rank %d of a world of %d", rank, r->world);
-    mesh_init(&r->mesh, tp, cp, dp, pp, rank);
+    r->rank = rank;
+    mesh_init(&r->mesh, tp, cp, dp, pp, rank < r->world ? rank : 0);
+    return 0;
+}
+
+/* Each is of a node on which the job does not train. */
+static int check_givers(const json_t *doc, const struct run *r, const char *const *name, struct merr *err)
+{
+    const json_t *o;
+    size_t i;
+
+    json_array_foreach(json_object_get(doc, "givers"), i, o) {
+        const char *node = json_string_value(json_object_get(o, "node"));
+        bool trains = false;
+
+        for (int a = 0; node && a < r->world; a++)
+            trains |= strcmp(name[a], node) == 0;
+        if (!node || trains || json_integer_value(json_object_get(o, "rank")) != (json_int_t)(r->world + (int)i))
+            return merr_set(err, -EINVAL, "entry %zu of 'givers' in assignment.json has no node of its own or is not "
+                            "rank %d", i, r->world + (int)i);
+    }
     return 0;
 }
 
@@ -91,6 +114,8 @@ static int read_nodes(const json_t *doc, struct run *r, struct merr *err)
         }
         name[rank] = node;
     }
+    if (code == 0)
+        code = check_givers(doc, r, name, err);
     for (int a = 0; code == 0 && a < r->world; a++) {
         r->node_of[a] = a;
         for (int b = 0; b < a; b++)

@@ -22,13 +22,15 @@ struct run {
     uint64_t generation;
     bool measure_links; /* the server wants to know how fast nodes reach each other */
     struct mesh mesh;
-    int world, threads;
+    int rank, world, threads;
+    int givers; /* nodes that the job has left and that have its state in memory: ranks world to world + givers - 1 */
     int *node_of; /* [world]: ranks with equal numbers are on one node */
     int *share;   /* [dp]: virtual workers of each replica; NULL: evenly */
     struct job_spec *spec;
 };
 
-/* Read FOLDER/assignment.json for a rank. -EINVAL (what is wrong with the assignment, the layout or the spec),
+/* Read FOLDER/assignment.json for a rank; from world on it is a giver's (worker/tier/give.h), of whose mesh only the
+ * sizes mean something. -EINVAL (what is wrong with the assignment, the layout or the spec),
  * -ENOENT, -ENOMEM. On failure nothing is left to clear. */
 int run_read(const char *folder, int rank, struct run *ret, struct merr *err);
 /* The same from the text of an assignment. */

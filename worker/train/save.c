@@ -159,8 +159,9 @@ void train_savers_close(struct train *t)
     free(t->save_list);
 }
 
-/* The job's cursor: the same on all ranks. New; NULL when memory is short. */
-static json_t *cursor(const struct train *t)
+/* The job's cursor: the same on all ranks. left: of what the next generation goes on from, as durable_us then is. New;
+ * NULL when memory is short. */
+static json_t *cursor(const struct train *t, bool left)
 {
     json_t *model = model_config(&t->model), *spec = spec_to_json(t->spec), *train = NULL, *kv;
 
@@ -172,6 +173,8 @@ static json_t *cursor(const struct train *t)
                    (json_int_t)t->spec->train.init.seed, "model", model, "train", train, "layout", "tp", t->mesh->tp,
                    "pp", t->mesh->pp, "cp", t->mesh->cp, "dp", t->mesh->dp, "virtual_workers",
                    t->spec->parallel.virtual_workers, "generation", (json_int_t)t->run.generation);
+    if (kv && left)
+        (void)json_object_set_new(kv, "written_by", json_pack("{s:I}", "durable_us", (json_int_t)t->durable_us));
     return kv;
 }
 
@@ -293,14 +296,14 @@ static int begin(struct train *t, int tier, bool sync, struct merr *err)
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
     TRY(train_settle(t, err));
     TRY(t->k->stream_sync(t->stream, err));
-    kv = cursor(t);
+    kv = cursor(t, tier == TIER_MEMORY && sync);
     if (!kv)
         return merr_set(err, -ENOMEM, "no memory for a checkpoint's cursor");
     r = (sync ? mck_begin_sync : mck_begin)(s->writer, t->step, kv, err);
     json_decref(kv);
     if (r != 0)
         return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)t->step);
-    if (tier == TIER_MEMORY && t->guard)
+    if (tier == TIER_MEMORY && t->guard && !sync)
         TRY(guard_begin(t->guard, t->step, err));
     cadence_begun(&s->cadence, clock_mono_us());
     s->under_way++;
@@ -355,6 +358,40 @@ int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds,
     }
     for (int i = 0; i < TIERS; i++)
         TRY(begin_due(t, i, votes, err));
+    return 0;
+}
+
+/* Parity of it is not made: it would be as much to send as all that the next generation lacks. */
+static int leave(struct train *t, struct merr *err)
+{
+    struct saver *s = &t->saver[TIER_MEMORY];
+    int64_t deadline_us = clock_mono_us() + MEMORY_TIMEOUT_US;
+
+    TRY(mck_drain(s->writer, deadline_us, err));
+    TRY(take_done(t, TIER_MEMORY, err));
+    TRY(begin(t, TIER_MEMORY, true, err));
+    TRY(mck_drain(s->writer, deadline_us, err));
+    TRY(take_done(t, TIER_MEMORY, err));
+    return s->failed == 0 ? 0 : merr_set(err, s->failed, "it could not be written");
+}
+
+int train_saves_leave(struct train *t, bool *ret_left, struct merr *err)
+{
+    struct merr why = {""};
+    double failed;
+    int code;
+
+    *ret_left = false;
+    if (!t->saver[TIER_MEMORY].writer) /* so it is on all ranks */
+        return 0;
+    TRY(train_settle(t, err));
+    TRY(comm_broadcast(t->all, &t->durable_us, sizeof(t->durable_us), 0, err));
+    code = leave(t, &why);
+    failed = code != 0;
+    TRY(comm_all_reduce(t->all, &failed, 1, COMM_F64, COMM_SUM, err));
+    *ret_left = failed == 0;
+    if (code != 0)
+        log_warn("step %llu is not left in memory but on disk: %s", (unsigned long long)t->step, why.text);
     return 0;
 }
 

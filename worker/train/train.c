@@ -47,7 +47,7 @@ static int open_flight(struct train *t, struct merr *err)
     char path[RUN_PATH_MAX + 32];
     int r;
 
-    (void)snprintf(path, sizeof(path), "%s/rank-%05d.flight", t->run.folder, t->run.mesh.rank);
+    (void)snprintf(path, sizeof(path), "%s/rank-%05d.flight", t->run.folder, t->run.rank);
     r = flight_open(path, &t->flight, err);
     if (r == -ENOENT) /* started by hand: nobody watches, but the rank needs its page */
         r = flight_create(path, &t->flight, err);
@@ -665,6 +665,11 @@ int train_main(const char *folder, int rank)
         code = open_flight(&t, &err);
     } else {
         (void)report_open(folder, folder, rank > 0 ? rank : 1, &t.report, NULL);
+    }
+    if (code == 0 && rank >= t.run.world) {
+        code = train_give(&t.run, t.flight);
+        run_clear(&t.run);
+        return code;
     }
     if (code == 0)
         code = report_open(t.run.folder, t.run.dir, rank, &t.report, &err);

@@ -35,7 +35,8 @@ enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TI
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
 enum {
-    SUM_DRAIN, SUM_FIRM, SUM_BROKEN, SUM_CONTEXT, SUM_BYTES, SUM_TUNE = SUM_BYTES + BYTES, SUM_SAVES = SUM_TUNE + BYTES,
+    SUM_DRAIN, SUM_FIRM, SUM_MOVE, SUM_BROKEN, SUM_CONTEXT, SUM_BYTES,
+    SUM_TUNE = SUM_BYTES + BYTES, SUM_SAVES = SUM_TUNE + BYTES,
     SUM_EXTRAS = SUM_SAVES + SAVE_VOTES
 };
 
@@ -191,6 +192,9 @@ int train_adopt(struct train *t, struct merr *err);
 int train_hand_over(struct train *t, struct merr *err);
 /* The job ends here, or goes on from the disk: give the memory back. */
 void train_keep_drop(struct train *t);
+/* What was loaded from a snapshot in memory is on disk since durable_us of its cursor, or not known to be: then by now.
+ * A copy will be due if the disk has nothing as new. */
+void train_follow_memory(struct train *t, const json_t *kv);
 /* This rank's word on whether a drain must end on disk, and whether a copy on disk is due. */
 bool train_must_be_durable(const struct train *t);
 bool train_copy_due(const struct train *t);
@@ -210,8 +214,14 @@ int train_saves_gate(struct train *t, int place, struct merr *err);
 int train_settle(struct train *t, struct merr *err);
 /* How long training has waited for checkpoints since the last call. */
 int64_t train_saves_stall_us(struct train *t);
+/* Between two steps, the last of this generation: leave a snapshot in the nodes' memories, from which the next one goes
+ * on wherever it is. *ret_left is the same on all ranks; false: there is no such memory, or not enough. */
+int train_saves_leave(struct train *t, bool *ret_left, struct merr *err);
 /* Wait until all are committed; the coordinator fails when the last one did. */
 int train_saves_finish(struct train *t, struct merr *err);
+
+/* giver.c: this process has no part in training; it gives what its node's memory has. Returns an exit code. */
+int train_give(const struct run *run, struct flight *flight);
 
 /* eval.c */
 int train_evaluate(struct train *t, struct merr *err);

@@ -82,6 +82,9 @@ static void an_order_only_grows_and_only_save_is_taken_back(void **state)
     flight_saved(f);
     assert_int_equal(flight_order_get(f), FLIGHT_GO);
     flight_order_set(f, FLIGHT_HAND_OVER);
+    flight_order_set(f, FLIGHT_MOVE);
+    flight_order_set(f, FLIGHT_HAND_OVER);
+    assert_int_equal(flight_order_get(f), FLIGHT_MOVE);
     flight_order_set(f, FLIGHT_DRAIN);
     flight_order_set(f, FLIGHT_HAND_OVER);
     flight_order_set(f, FLIGHT_SAVE);
