@@ -173,6 +173,8 @@ void core_touch(struct core *c, const struct job *j)
     for (size_t i = 0; i < j->n_places; i++)
         if (i == 0 || strcmp(j->places[i].node, j->places[i - 1].node) != 0)
             agents_touch(c, j->places[i].node);
+    for (size_t i = 0; j->live && i < j->n_holders; i++)
+        agents_touch(c, j->holders[i].node);
 }
 
 void core_drain_by(struct core *c, struct entry *e, int64_t mono_us)
@@ -201,7 +203,7 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
     if (e->job.live ? e->job.intent != JOB_RESCALE : !job_waits(&e->job))
         core_target_clear(e);
     if (!e->job.live || e->job.generation != was_generation) {
-        e->save = e->force_stop = false;
+        e->save = e->force_stop = e->job.moves = false;
         core_drain_by(c, e, 0);
     } else if (strcmp(job_order(&e->job), "drain") == 0 && e->drain_deadline_us == 0) {
         core_drain_by(c, e, clock_mono_us() + DRAIN_LIMIT_S * 1000000LL);
@@ -484,6 +486,7 @@ void core_free(struct core *c)
     free(c->projects);
     free(c->table);
     free(c->order);
+    free(c->held);
     waiters_free(c->waiters);
     free(c->followers);
     free(c->out);

@@ -126,7 +126,7 @@ struct entry { /* a job of the working set: it has not ended */
     int fault_rank; /* -1: none told */
     bool save, force_stop;
     bool measure_links;        /* its run shall tell how fast its nodes reach each other */
-    bool hand_over;            /* its next run is on the same node: state need not leave its memory */
+    bool hand_over;            /* its next run is on the same node: state may stay where its ranks compute */
     int64_t drain_deadline_us; /* monotonic; 0: none */
     struct rendezvous_key *keys;
     size_t n_keys;
@@ -247,6 +247,9 @@ struct core {
     uint64_t next_job, next_event;
     bool counters_changed;
     struct entry *dirty;
+
+    uint64_t *held; /* numbers of jobs that left state in nodes' memories (givers.c); some of them may not any more */
+    size_t n_held, held_cap;
 
     struct node **nodes; /* by name */
     size_t n_nodes;
@@ -422,6 +425,24 @@ json_t *stragglers_record(const struct slot *s); /* for the store, new; NULL: it
 void stragglers_load(struct core *c, struct node *n, const json_t *slots);   /* back from it */
 json_t *stragglers_view(const struct slot *s);   /* new; NULL: it is well */
 void stragglers_metrics(const struct core *c, struct buf *b);
+
+/* givers.c: nodes that a job has left and whose memory may have its state */
+/* A run that was told to leave its state in memory is about to be over, on its places: new, NULL: none holds it. */
+struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_n);
+/* It is over: these hold what the next one goes on from (taken over; none: those that held it before, if it did not
+ * take it from them). */
+void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n);
+void givers_load(struct core *c, struct entry *e); /* a job as it was stored */
+void givers_start(struct core *c, struct entry *e); /* a run was assigned: those that it can use, and no others */
+/* The run's givers as an assignment lists them; new, NULL: it has none. */
+json_t *givers_json(const struct job *j);
+/* Append the assignments for which the node is to run a giver; make() gives one, new. */
+void givers_append(struct core *c, const struct node *n, json_t *all,
+                   json_t *(*make)(const struct core *c, const struct entry *e));
+/* What a node reports of its giver for the run that is live. True: it was over before, and may be forgotten. */
+bool givers_take(struct core *c, struct entry *e, const struct node *n, const json_t *run);
+void givers_resumed(struct core *c, struct entry *e); /* the run has its state: who has not come by now need not */
+uint64_t givers_job_on(const struct core *c, const struct node *n); /* a job whose state it may be the one to have; 0 */
 
 /* polls.c: the agents' long-polls and the rendezvous keys */
 void agents_assignments(struct core *c, struct call *call);

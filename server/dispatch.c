@@ -140,6 +140,7 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
         make_folders(c, e);
         if (core_change(c, e, &cause, &err) == 0) {
             (void)dispatch_adopt(c, e);
+            givers_start(c, e);
             retire_generation(c, e);
             plans_adopt(e);
             e->measure_links = links_due(c, &e->job);
@@ -250,6 +251,9 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
         core_target_clear(e);
         return;
     }
+    /* What goes with a node by a deadline must not be the only state there is. */
+    e->job.moves = action != SCHED_STOP && e->job.kind == JOB_TRAIN && e->n_target > 0 &&
+                   !(drained && drained->drain_by_us > 0);
     e->rescale_began_us = action == SCHED_STOP ? 0 : now_us;
     if (action != SCHED_GROW)
         core_drain_by(c, e, now_us + c->cfg.sched.grace_us);
@@ -452,8 +456,10 @@ void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class cl
 /* All ranks are over and nobody failed first: an end by orders, or a run whose first cause was never seen. */
 static void run_over(struct core *c, struct entry *e, bool all_done, bool drained, const char *actor)
 {
+    struct job_holder *holders;
     struct merr err;
     char text[160];
+    size_t n;
 
     if (!all_done && !drained && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
         dispatch_fault(c, e, 0, JOB_CLASS_SYSTEM, "its ranks gave up and none told why", NULL, actor);
@@ -468,9 +474,14 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
                    : e->job.intent == JOB_RESCALE   ? "saved; starts again on other devices"
                    : e->job.state == JOB_RECOVERING ? "waits to start again"
                                                     : "saved and queued again");
+    holders = givers_of_run(&e->job, drained && !all_done, &n);
     if (core_change(c, e, &(struct job_cause){ .kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done },
-                    &err) < 0)
+                    &err) < 0) {
         log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+        free(holders);
+        return;
+    }
+    givers_hold(c, e, holders, n);
 }
 
 void dispatch_ranks(struct core *c, struct entry *e, const char *actor)

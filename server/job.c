@@ -116,9 +116,17 @@ void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const cha
     copy(j->reason_code, sizeof(j->reason_code), "submitted");
 }
 
+void job_hold(struct job *j, struct job_holder *holders, size_t n)
+{
+    free(j->holders);
+    j->holders = holders;
+    j->n_holders = n;
+}
+
 void job_clear(struct job *j)
 {
     free(j->places);
+    free(j->holders);
     free(j->reason_text);
     json_decref(j->outcome);
     json_decref(j->progress);
@@ -158,6 +166,17 @@ static json_t *places_json(const struct job_place *p, size_t n)
             json_decref(all);
             return NULL;
         }
+    return all;
+}
+
+static json_t *holders_json(const struct job *j)
+{
+    json_t *all = j->n_holders > 0 ? json_array() : NULL;
+
+    for (size_t i = 0; i < j->n_holders; i++)
+        (void)json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:b}", "node", j->holders[i].node, "address",
+                                                   j->holders[i].address, "done", j->holders[i].done, "taken",
+                                                   j->holders[i].taken));
     return all;
 }
 
@@ -588,7 +607,8 @@ json_t *job_record(const struct job *j)
     return json_pack(
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
-        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I}",
+        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
+        "s:o*}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -600,7 +620,26 @@ json_t *job_record(const struct job *j)
         "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint,
         "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
         (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
-        "drain_by_us", (json_int_t)j->drain_by_us);
+        "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j));
+}
+
+static int read_holders(const json_t *list, struct job *j)
+{
+    size_t n = json_array_size(list);
+    struct job_holder *h = n > 0 && n <= PLAN_RANKS_MAX ? calloc(n, sizeof(*h)) : NULL;
+
+    if (n > 0 && !h)
+        return n > PLAN_RANKS_MAX ? -EINVAL : -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+
+        copy(h[i].node, sizeof(h[i].node), json_string_value(json_object_get(o, "node")));
+        copy(h[i].address, sizeof(h[i].address), json_string_value(json_object_get(o, "address")));
+        h[i].done = json_is_true(json_object_get(o, "done"));
+        h[i].taken = json_is_true(json_object_get(o, "taken"));
+    }
+    job_hold(j, h, n);
+    return 0;
 }
 
 static json_t *keep(const json_t *o, const char *key)
@@ -621,8 +660,13 @@ int job_from_record(const json_t *o, struct job *j)
         job_state_parse(json_string_value(json_object_get(o, "state")), &new.state) < 0)
         return -EINVAL;
     r = read_places(json_object_get(o, "assignment"), &new.places, &new.n_places);
-    if (r < 0)
+    if (r == 0)
+        r = read_holders(json_object_get(o, "holders"), &new);
+    if (r < 0) {
+        free(new.places);
         return r;
+    }
+    new.moves = json_is_true(json_object_get(o, "moves"));
     new.kind = strcmp(kind, "train") == 0 ? JOB_TRAIN : JOB_COMMAND;
     new.intent = (enum job_intent)intent;
     new.live = json_is_true(json_object_get(o, "live"));

@@ -53,6 +53,14 @@ struct job_place { /* where a rank runs; its index is the rank */
     int leaves; /* virtual workers of its replica; 0: they are shared out evenly */
 };
 
+struct job_holder { /* a node that the job has left and whose memory may have its state */
+    char node[JOB_NODE_MAX];
+    char address[JOB_NODE_MAX];
+    bool done;    /* its giver for the run that is live has ended, or need not come */
+    bool taken;   /* that run has its state: no later one wants it from here */
+    bool started; /* its giver was heard of; not kept in the store */
+};
+
 struct job {
     uint64_t id; /* "j17" is 17; 0 is none */
     char name[SPEC_NAME_MAX], project[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
@@ -85,6 +93,9 @@ struct job {
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
     double step_ms; /* nor this: steps of the newest run take about so long; 0: none was seen */
     int64_t drain_by_us; /* nor this, wall: its run has to have ended by then; 0: no matter when */
+    bool moves;          /* nor this: its run was told to leave its state in its nodes' memories */
+    struct job_holder *holders; /* nor these: of the run before, until the next one is over; owned */
+    size_t n_holders;
 };
 
 enum job_cause_kind {
@@ -145,6 +156,9 @@ bool job_backs_off(const struct job *j, int64_t now_us);
 
 bool job_ended(enum job_state state);
 bool job_waits(const struct job *j); /* wants devices: queued, or recovering with no run left */
+
+/* From now on these nodes, which are taken over, may hold its state. */
+void job_hold(struct job *j, struct job_holder *holders, size_t n);
 
 /* "run", "drain", "stop": what the agents of a live run are told. */
 const char *job_order(const struct job *j);

@@ -97,6 +97,7 @@ static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr 
         return merr_set(err, -ENOMEM, "out of memory");
     }
     core_entry_insert(c, e);
+    givers_load(c, e);
     if (!job.live)
         return 0;
     e->drain_deadline_us = core_mono_of(job.drain_by_us);

@@ -119,8 +119,9 @@ void nodes_undrain(struct core *c, struct call *call)
 }
 
 /* Whether the node has to stay on the list, and why. */
-static bool is_needed(const struct node *n, char *ret_why, size_t size)
+static bool is_needed(const struct core *c, const struct node *n, char *ret_why, size_t size)
 {
+    uint64_t held = n->contact == NODE_LOST ? 0 : givers_job_on(c, n);
     bool silent = n->contact == NODE_UNKNOWN || !n->registered;
 
     if (n->contact != NODE_LOST && !n->drain) {
@@ -141,7 +142,10 @@ static bool is_needed(const struct node *n, char *ret_why, size_t size)
                            "once that has ended", s->slot, n->name);
         return true;
     }
-    return false;
+    if (held)
+        (void)snprintf(ret_why, size, "job 'j%llu' has left node '%s', but not yet got its state from there; remove it "
+                       "once `muster nodes` says that it is drained", (unsigned long long)held, n->name);
+    return held != 0;
 }
 
 void nodes_remove(struct core *c, struct call *call)
@@ -152,7 +156,7 @@ void nodes_remove(struct core *c, struct call *call)
 
     if (!n)
         return;
-    if (is_needed(n, why, sizeof(why))) {
+    if (is_needed(c, n, why, sizeof(why))) {
         call_problem(call, 409, "node-in-use", "%s", why);
         return;
     }

@@ -45,18 +45,17 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
 
     if (e->save && strcmp(order, "run") == 0)
         order = "save";
-    if (e->hand_over && strcmp(order, "drain") == 0)
-        order = "hand-over";
+    if (j->moves && e->n_target > 0 && strcmp(order, "drain") == 0)
+        order = e->hand_over ? "hand-over" : "move";
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
     (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
     if (e->open && j->plan)
         (void)spec_settle(spec, j->plan);
-    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?, s:o*, s:b}", "job", id,
-                     "generation", (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir,
-                     "layout", "tp",
-                     j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
-                     (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec",
-                     spec, "leaves", leaves_of(j), "measure_links", e->measure_links);
+    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?, s:o*, s:o*, s:b}", "job",
+                     id, "generation", (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir,
+                     "layout", "tp", j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
+                     (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec", spec,
+                     "leaves", leaves_of(j), "givers", givers_json(j), "measure_links", e->measure_links);
 }
 
 static json_t *assignments_json(struct core *c, const struct node *n)
@@ -76,6 +75,7 @@ static json_t *assignments_json(struct core *c, const struct node *n)
         seen[n_seen++] = n->slots[k].job;
         (void)json_array_append_new(all, assignment_json(c, e));
     }
+    givers_append(c, n, all, assignment_json);
     return json_pack("{s:I, s:o}", "version", (json_int_t)n->version, "assignments", all);
 }
 

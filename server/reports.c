@@ -143,6 +143,10 @@ void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_
             answer_over(n, run, all_shipped(body, name, generation), stale, forget);
             continue;
         }
+        if (givers_take(c, e, n, run) && all_shipped(body, name, generation)) {
+            (void)json_array_append_new(forget, run_ref(name, (uint32_t)generation));
+            continue;
+        }
         json_array_foreach(json_object_get(run, "ranks"), k, rank) {
             take_rank(e, n, rank, &f);
         }
@@ -293,6 +297,8 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
             e->save = false;
             core_touch(c, &e->job);
         }
+        if (strcmp(type, "resumed") == 0)
+            givers_resumed(c, e);
         if (strcmp(type, "fault") == 0 && message && !e->fault_message[0])
             (void)snprintf(e->fault_message, sizeof(e->fault_message), "%s", message);
     }

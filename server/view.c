@@ -78,7 +78,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
     return o;
 }
 
-static const char *node_state(const struct node *n)
+static const char *node_state(const struct core *c, const struct node *n)
 {
     if (n->contact == NODE_LOST)
         return "lost";
@@ -89,7 +89,7 @@ static const char *node_state(const struct node *n)
     for (size_t i = 0; i < n->n_slots; i++)
         if (n->slots[i].job != 0)
             return "draining";
-    return "drained";
+    return givers_job_on(c, n) ? "draining" : "drained";
 }
 
 json_t *view_node(const struct core *c, const struct node *n)
@@ -111,7 +111,7 @@ json_t *view_node(const struct core *c, const struct node *n)
                                                      s->job ? json_integer(s->rank) : json_null(), "gpu",
                                                      gpus_view(n, s->slot), "slow", stragglers_view(s)));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(n),
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(c, n),
                      "address", n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "drain_by",
                      view_time(core_wall_of(n->drain_by_us)), "slots", slots, "nic", links_nic_view(n), "links",
                      links_view(n));

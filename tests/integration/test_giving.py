@@ -181,7 +181,7 @@ def test_a_giver_lost_in_the_middle_costs_no_more_than_what_was_not_on_disk(corp
         run.must()
         run.givers[0].wait(30)
     resumed = run.events("resumed")[0]
-    assert (resumed["source"], resumed["step"]) in (("disk", disk), ("peers", step)), "lost, or it had just been in time"
+    assert (resumed["source"], resumed["step"]) in (("disk", disk), ("peers", step)), "lost, or in time"
     assert [m["step"] for m in run.metrics()] == list(range(step + 2))
 
 

@@ -30,6 +30,8 @@ static enum run_order order_of(const json_t *assignment)
         return RUN_SAVE;
     if (text && strcmp(text, "hand-over") == 0)
         return RUN_HAND_OVER;
+    if (text && strcmp(text, "move") == 0)
+        return RUN_MOVE;
     if (text && strcmp(text, "drain") == 0)
         return RUN_DRAIN;
     if (text && strcmp(text, "stop") == 0)

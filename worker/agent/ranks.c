@@ -335,8 +335,8 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_
     command = run->spec && run->spec->kind == JOB_COMMAND;
     if (order == RUN_SAVE) {
         tell_flight(run, FLIGHT_SAVE);
-    } else if ((order == RUN_DRAIN || order == RUN_HAND_OVER) && !command) {
-        tell_flight(run, order == RUN_DRAIN ? FLIGHT_DRAIN : FLIGHT_HAND_OVER);
+    } else if (order != RUN_STOP && order != RUN_GO && !command) {
+        tell_flight(run, order == RUN_DRAIN ? FLIGHT_DRAIN : order == RUN_MOVE ? FLIGHT_MOVE : FLIGHT_HAND_OVER);
     } else if (order >= RUN_HAND_OVER) { /* a command has nothing to save: both end it */
         for (int i = 0; i < run->n; i++)
             end_rank_softly(run, &run->ranks[i], true, clock_mono_us());
@@ -362,6 +362,16 @@ static bool job_done(const struct run *run)
     return true;
 }
 
+static bool has_run(const void *arg, const char *job)
+{
+    const struct ranks *r = arg;
+
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->v[i]->job, job) == 0)
+            return true;
+    return false;
+}
+
 int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct merr *err)
 {
     size_t at;
@@ -375,10 +385,10 @@ int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct m
     code = io_remove_tree(run->folder, err);
     if (code < 0)
         return code;
-    if (r->memory)
-        memory_close(r->memory, job, job_done(run));
-    ranks_run_free(run);
     r->v[at] = r->v[--r->n];
+    if (r->memory) /* a giver's is done with unless the job has come back meanwhile */
+        memory_close(r->memory, job, job_done(run) && !has_run(r, job));
+    ranks_run_free(run);
     return 0;
 }
 
@@ -467,16 +477,6 @@ static bool tick_rank(struct ranks *r, struct run *run, struct rank *rank, int64
     if (now_us >= rank->kill_us)
         end_rank_hard(rank, now_us);
     return changed;
-}
-
-static bool has_run(const void *arg, const char *job)
-{
-    const struct ranks *r = arg;
-
-    for (size_t i = 0; i < r->n; i++)
-        if (strcmp(r->v[i]->job, job) == 0)
-            return true;
-    return false;
 }
 
 bool ranks_tick(struct ranks *r, int64_t now_us)

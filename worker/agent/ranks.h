@@ -25,11 +25,11 @@
 
 enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_EXITED };
 
-/* Later orders are larger. STOP, DRAIN and HAND_OVER are not taken back; SAVE is asked each time it comes after GO. */
-enum run_order { RUN_GO, RUN_SAVE, RUN_HAND_OVER, RUN_DRAIN, RUN_STOP };
+/* Later orders are larger. Those from HAND_OVER on are not taken back; SAVE is asked each time it comes after GO. */
+enum run_order { RUN_GO, RUN_SAVE, RUN_HAND_OVER, RUN_MOVE, RUN_DRAIN, RUN_STOP };
 
 struct rank {
-    int rank, slot, local_rank;
+    int rank, slot, local_rank; /* slot -1: a giver, which has none */
     enum rank_state state;
     struct proc_id shim, child; /* pid 0: not known (yet) */
     int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
@@ -49,7 +49,7 @@ struct run {
     struct job_spec *spec; /* NULL: it could not be read; all ranks have ended with EXIT_NODE */
     enum run_order order;
     bool failed;           /* a rank has ended badly and its mates were told */
-    int grace_s, world, nodes;
+    int grace_s, world, nodes; /* nodes: of ranks and givers */
     int first_bad;         /* index in ranks of the first that failed of itself, -1: none */
     int n;
     struct rank *ranks; /* those of this node */

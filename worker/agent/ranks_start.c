@@ -79,9 +79,28 @@ static int nodes_before(const json_t *list, const char *node)
     return n;
 }
 
-/* The ranks of this node. slots: how many it has; INT_MAX for a run that was started when there were others. */
-static int read_ranks(const struct ranks *r, const json_t *list, int slots, struct run *run, struct merr *err)
+/* The giver of this node, where the job has left it: a rank after all that train, without a slot. */
+static int read_giver(const struct ranks *r, const json_t *givers, struct run *run, struct merr *err)
 {
+    for (size_t i = 0; i < json_array_size(givers); i++) {
+        const json_t *o = json_array_get(givers, i);
+
+        if (strcmp(member_text(o, "node"), r->node) != 0)
+            continue;
+        if (member_int(o, "rank", -1) != run->world + (int)i)
+            return merr_set(err, -EINVAL, "run %s: the giver of this node is not rank %d", run->job,
+                            run->world + (int)i);
+        run->ranks[run->n++] = (struct rank){ .rank = run->world + (int)i, .slot = -1, .shim_fd = -1, .ready_fd = -1,
+                                              .kill_us = INT64_MAX };
+        return 0;
+    }
+    return merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
+}
+
+/* The ranks of this node. slots: how many it has; INT_MAX for a run that was started when there were others. */
+static int read_ranks(const struct ranks *r, const json_t *assignment, int slots, struct run *run, struct merr *err)
+{
+    const json_t *list = json_object_get(assignment, "ranks");
     size_t size = json_array_size(list);
 
     run->ranks = calloc(size ? size : 1, sizeof(*run->ranks));
@@ -102,9 +121,7 @@ static int read_ranks(const struct ranks *r, const json_t *list, int slots, stru
                                             .ready_fd = -1, .kill_us = INT64_MAX };
         run->n++;
     }
-    if (run->n == 0)
-        return merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
-    return 0;
+    return run->n > 0 ? 0 : read_giver(r, json_object_get(assignment, "givers"), run, err);
 }
 
 static struct job_spec *read_spec(const json_t *assignment, struct merr *err)
@@ -145,13 +162,13 @@ static int new_run(const struct ranks *r, const json_t *assignment, int slots, s
     run->first_bad = -1;
     run->world = member_int(assignment, "world", (int)json_array_size(list));
     run->grace_s = member_int(assignment, "grace_s", RANKS_GRACE_S);
-    run->nodes = nodes_before(list, NULL);
+    run->nodes = nodes_before(list, NULL) + (int)json_array_size(json_object_get(assignment, "givers"));
     run->assignment = json_deep_copy(assignment);
     if ((size_t)snprintf(run->folder, sizeof(run->folder), "%s/%s-g%llu", r->root, job,
                          (unsigned long long)generation) >= sizeof(run->folder))
         code = merr_set(err, -ENAMETOOLONG, "run %s: the path of its folder is too long", job);
     else
-        code = read_ranks(r, list, slots, run, err);
+        code = read_ranks(r, assignment, slots, run, err);
     if (code < 0) {
         ranks_run_free(run);
         return code;
@@ -209,7 +226,8 @@ static const char *master_address(const json_t *list)
 static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struct merr *err)
 {
     const json_t *list = json_object_get(run->assignment, "ranks");
-    double share = r->shares ? r->shares[rank->slot] : 0;
+    bool gives = rank->slot < 0;
+    double share = r->shares && !gives ? r->shares[rank->slot] : 0;
     char cgroup[PATH_MAX], quota[PATH_MAX];
     struct launch l = {
         .self = r->self, .train = r->train, .cwd = r->cwd ? r->cwd : run->dir, .folder = run->folder,
@@ -219,7 +237,7 @@ static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struc
         .master_addr = master_address(list), .generation = run->generation, .rank = rank->rank,
         .world = run->world, .local_rank = rank->local_rank, .local_world = run->n,
         .node_rank = nodes_before(list, r->node), .master_port = member_int(run->assignment, "master_port", 0),
-        .threads = r->threads, .visible = r->visible ? r->visible[rank->slot] : NULL,
+        .threads = r->threads, .visible = !r->visible ? NULL : gives ? "" : r->visible[rank->slot],
         .with_parent = r->with_parent, .spec = run->spec,
     };
     pid_t shim;
@@ -293,7 +311,8 @@ static bool slot_taken(const struct ranks *r, const struct run *run)
     for (size_t i = 0; i < r->n; i++)
         for (int j = 0; j < r->v[i]->n; j++)
             for (int k = 0; k < run->n; k++)
-                if (r->v[i]->ranks[j].state != RANK_EXITED && r->v[i]->ranks[j].slot == run->ranks[k].slot)
+                if (run->ranks[k].slot >= 0 && r->v[i]->ranks[j].state != RANK_EXITED &&
+                    r->v[i]->ranks[j].slot == run->ranks[k].slot)
                     return true;
     return false;
 }

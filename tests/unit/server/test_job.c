@@ -312,6 +312,35 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
     }
 }
 
+static void a_record_keeps_who_holds_state(void **state)
+{
+    struct job_holder *h = calloc(2, sizeof(*h));
+    struct job j, read;
+    json_t *record;
+
+    (void)state;
+    start(&j);
+    j.moves = true;
+    assert_non_null(h);
+    h[0] = (struct job_holder){ .node = "n1", .address = "10.0.0.1", .done = true, .started = true };
+    h[1] = (struct job_holder){ .node = "n2", .address = "10.0.0.2", .taken = true };
+    job_hold(&j, h, 2);
+    record = job_record(&j);
+    assert_int_equal(job_from_record(record, &read), 0);
+    assert_same(&j, &read, 0);
+    assert_true(read.moves);
+    assert_int_equal(read.n_holders, 2);
+    assert_string_equal(read.holders[0].node, "n1");
+    assert_string_equal(read.holders[1].address, "10.0.0.2");
+    assert_true(read.holders[0].done && !read.holders[0].taken && !read.holders[0].started);
+    assert_true(!read.holders[1].done && read.holders[1].taken);
+    json_decref(record);
+    job_hold(&read, NULL, 0);
+    assert_int_equal(read.n_holders, 0);
+    job_clear(&j);
+    job_clear(&read);
+}
+
 static void an_event_that_does_not_follow_is_refused(void **state)
 {
     struct job j;
@@ -365,6 +394,7 @@ int main(void)
         cmocka_unit_test(a_clock_that_is_set_costs_no_device_time_and_no_waiting),
         cmocka_unit_test(restarts_are_counted_by_class_and_end),
         cmocka_unit_test(replaying_the_events_of_any_history_gives_its_state),
+        cmocka_unit_test(a_record_keeps_who_holds_state),
         cmocka_unit_test(an_event_that_does_not_follow_is_refused),
         cmocka_unit_test(ids_are_read_strictly),
         cmocka_unit_test(ends_of_ranks_have_classes),

@@ -28,10 +28,12 @@ static struct ranks *ranks;
 
 static struct ranks *open_ranks(void)
 {
+    static char memory[128];
     struct ranks_cfg cfg = { .root = root, .node = "n1", .self = self, .train = "/bin/false",
-                             .threads = 1, .slots = 8 };
+                             .threads = 1, .slots = 8, .memory = memory };
     struct ranks *r;
 
+    (void)snprintf(memory, sizeof(memory), "%s/memory", dir);
     assert_int_equal(ranks_new(&cfg, &r, NULL), 0);
     return r;
 }
@@ -321,6 +323,61 @@ static void a_taken_slot_is_waited_for(void **state)
     wait_ended("j2", 1);
 }
 
+static json_t *giver_assignment(int generation, int rank, const char *node, const char *script)
+{
+    json_t *o = assignment("j1", generation, 1, 0, script);
+
+    (void)json_object_set_new(json_array_get(json_object_get(o, "ranks"), 0), "node", json_string("n2"));
+    (void)json_object_set_new(o, "givers", json_pack("[{s:i,s:s,s:s}]", "rank", rank, "node", node, "address",
+                                                     "127.0.0.1"));
+    return o;
+}
+
+static void a_giver_runs_where_the_job_has_no_rank_and_takes_no_slot(void **state)
+{
+    const struct run *other = start("j2", 1, 8, "exec sleep 1000"), *run;
+    json_auto_t *o = giver_assignment(2, 1, "n1", "echo $RANK of $WORLD_SIZE");
+    json_auto_t *elsewhere = giver_assignment(3, 1, "n3", "true"), *odd = giver_assignment(3, 2, "n1", "true");
+
+    (void)state;
+    wait_running(other);
+    assert_int_equal(ranks_start(ranks, o, NULL), 0);
+    run = wait_ended("j1", 2);
+    assert_int_equal(run->n, 1);
+    assert_int_equal(run->nodes, 2); /* its keys are carried between them */
+    assert_int_equal(run->ranks[0].slot, -1);
+    assert_string_equal(log_of(run, 1), "1 of 1\n");
+    assert_int_equal(ranks_start(ranks, elsewhere, NULL), -EINVAL);
+    assert_int_equal(ranks_start(ranks, odd, NULL), -EINVAL);
+}
+
+static void a_giver_that_is_done_gives_the_memory_back_unless_the_job_is_here_again(void **state)
+{
+    json_auto_t *two = giver_assignment(2, 1, "n1", "exit 75"), *four = giver_assignment(4, 1, "n1", "true");
+    json_auto_t *six = giver_assignment(6, 1, "n1", "true");
+    char memory[192];
+
+    (void)state;
+    (void)snprintf(memory, sizeof(memory), "%s/memory/j1", dir);
+    assert_int_equal(io_mkdirs(memory, 0700, NULL), 0);
+    assert_int_equal(ranks_start(ranks, two, NULL), 0);
+    wait_ended("j1", 2);
+    assert_int_equal(ranks_forget(ranks, "j1", 2, NULL), 0);
+    assert_int_equal(access(memory, F_OK), 0); /* nobody took what there is */
+    assert_int_equal(ranks_start(ranks, four, NULL), 0);
+    wait_ended("j1", 4);
+    wait_running(start("j1", 5, 1, "exec sleep 1000"));
+    assert_int_equal(ranks_forget(ranks, "j1", 4, NULL), 0);
+    assert_int_equal(access(memory, F_OK), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 5, RUN_STOP, 5), 0);
+    wait_ended("j1", 5);
+    assert_int_equal(ranks_forget(ranks, "j1", 5, NULL), 0);
+    assert_int_equal(ranks_start(ranks, six, NULL), 0);
+    wait_ended("j1", 6);
+    assert_int_equal(ranks_forget(ranks, "j1", 6, NULL), 0);
+    assert_int_equal(access(memory, F_OK), -1);
+}
+
 static void forgetting_takes_the_folder_and_only_of_ended_runs(void **state)
 {
     const struct run *run = start("j1", 1, 1, "exec sleep 1000");
@@ -550,6 +607,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(when_one_fails_the_others_are_told_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(starting_twice_starts_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_taken_slot_is_waited_for, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_giver_runs_where_the_job_has_no_rank_and_takes_no_slot, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_giver_that_is_done_gives_the_memory_back_unless_the_job_is_here_again, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(forgetting_takes_the_folder_and_only_of_ended_runs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_started_is_a_rank_that_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(assignments_that_make_no_sense_leave_nothing, set_up, tear_down),
