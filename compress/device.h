@@ -66,6 +66,9 @@ struct device_ops {
     int (*fold)(struct device_queue *q, const struct device_fold *f, struct merr *err);
 
     int (*done)(struct device_queue *q, struct merr *err); /* 1: all that is queued has run; 0: not yet */
+    /* What runs on q does not end, and nobody can end it: from now on nothing of the GPU is freed or waited for, which
+     * would not end either, nor when the process exits. */
+    void (*lose)(struct device_queue *q);
 
     /* A mark is reached once all that was queued before it has run. It may be set again, and any thread may look. */
     int (*mark_new)(struct device_queue *q, struct device_mark **ret, struct merr *err);

@@ -8,6 +8,7 @@
 
 #include "compress/cuda/backend_int.h"
 #include "compress/cuda/codec_call.h"
+#include "compress/cuda/wait.h"
 #include "compress/group.h"
 
 struct codec_cuda_report {
@@ -22,7 +23,7 @@ static void report_free(struct codec_cuda_report *r)
 {
     int saved = errno;
 
-    if (r) {
+    if (r && !wait_lost()) {
         (void)cudaFree(r->outcome);
         (void)cudaFreeHost(r->here);
     }

@@ -28,6 +28,8 @@ static int enter(const struct device_queue *q, struct merr *err)
 /* Whether nothing runs any more that could touch memory; else the GPU hangs. */
 static bool calm(const struct device_queue *q)
 {
+    if (wait_lost())
+        return false;
     (void)cudaSetDevice(q->ordinal);
     return wait_stream(q->stream, q->ordinal, DEVICE_CALM_US, NULL) != -ETIMEDOUT;
 }
@@ -38,7 +40,7 @@ static void queue_close(struct device_queue *q)
 
     if (!q)
         return;
-    if (q->stream) {
+    if (q->stream && !wait_lost()) {
         (void)calm(q);
         (void)cudaStreamDestroy(q->stream); /* which does not wait */
     }
@@ -175,6 +177,12 @@ static int queue_done(struct device_queue *q, struct merr *err)
     return e == cudaSuccess ? 1 : cuda_failed(err, (int)e, "the GPU failed");
 }
 
+static void queue_lose(struct device_queue *q)
+{
+    (void)q;
+    wait_lose();
+}
+
 /* --- marks -------------------------------------------------------------------------------------------------------- */
 
 struct device_mark { /* of the GPU that was current when its event was made */
@@ -253,6 +261,7 @@ const struct device_ops device_cuda_ops = {
     .copy = queue_copy,
     .fold = queue_fold,
     .done = queue_done,
+    .lose = queue_lose,
     .mark_new = queue_mark_new,
     .mark_free = queue_mark_free,
     .mark = queue_mark,

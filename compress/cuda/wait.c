@@ -4,8 +4,12 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "compress/cuda/backend_int.h"
@@ -13,6 +17,27 @@
 #define NAP_US 50
 #define STREAM_EAGER_US 50000 /* before naps between looks: a step's longest kernels */
 #define EVENT_EAGER_US 50
+
+static _Atomic bool lost;
+
+/* The first of exit()'s handlers to run, for it was registered last. */
+static void end_at_once(int status, void *arg)
+{
+    (void)arg;
+    (void)fflush(NULL);
+    _exit(status);
+}
+
+void wait_lose(void)
+{
+    if (!atomic_exchange(&lost, true))
+        (void)on_exit(end_at_once, NULL);
+}
+
+bool wait_lost(void)
+{
+    return atomic_load(&lost);
+}
 
 struct waiting {
     cudaError_t (*query)(void *what);

@@ -5,6 +5,7 @@
 #ifndef MUSTER_COMPRESS_CUDA_WAIT_H
 #define MUSTER_COMPRESS_CUDA_WAIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/merr.h"
@@ -13,6 +14,11 @@
 
 /* Until all that is queued on a cudaStream_t has run. The processor stays at it, for others wait for it. */
 int wait_stream(void *stream, int ordinal, int64_t within_us, struct merr *err);
+
+/* A GPU of this process is given up: CUDA's frees wait for all that it does, and so do CUDA's handlers of exit(), which
+ * then come to nothing. */
+void wait_lose(void);
+bool wait_lost(void);
 
 /* Until a cudaEvent_t is reached. The processor does other things: a look from time to time. */
 int wait_event(void *event, int ordinal, int64_t within_us, struct merr *err);

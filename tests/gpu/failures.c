@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "compress/cuda_backend.h"
 #include "worker/kernels/kernels.h"
@@ -164,6 +166,31 @@ static int hung(const struct device_ops *ops, struct merr *err)
     return r;
 }
 
+/* A process that gives its GPU up: it frees nothing, and ends past whoever would wait for the GPU, with its status. */
+static bool ends_without_its_gpu(const struct cuda_backend *gpu, int (*left)(void))
+{
+    const struct kern_cfg cfg = { .threads = 1 };
+    struct device_queue *q;
+    struct kern_stream *s;
+    void *a;
+    int status = 0;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        if (atexit(abort) || gpu->kernels->device->open(0, &q, NULL) || gpu->kernels->stream_new(&cfg, &s, NULL) ||
+            gpu->kernels->mem_alloc(s, N, &a, NULL))
+            _exit(1);
+        gpu->kernels->device->lose(q);
+        gpu->kernels->device->lose(q);
+        status = left();
+        gpu->kernels->mem_free(s, a);
+        gpu->kernels->stream_free(s);
+        gpu->kernels->device->close(q);
+        exit(left() == status ? 7 : 1);
+    }
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 7;
+}
+
 static int fault(int n, const char *what, const char *words)
 {
     (void)printf("with call %d failing: %s %s\n", n, what, words);
@@ -186,6 +213,8 @@ int main(void)
         return fault(0, "the work itself fails:", err.text);
     if (hung(gpu->kernels->device, &err) != -ETIMEDOUT || !strstr(err.text, "GPU 0 did not end"))
         return fault(0, "a GPU that hangs is waited for:", err.text);
+    if (!ends_without_its_gpu(gpu, left))
+        return fault(0, "a GPU that is given up is freed or waited for", "");
     for (n = 1; n <= CALLS_MAX; n++) {
         char number[16];
         int r;

@@ -4,6 +4,7 @@
  * all bytes have moved. FAKE_NCCL tells one rank to misbehave: WHAT@RANK:N, where WHAT is
  *
  *   hang     the N-th group of calls never ends (0: connecting does not)
+ *   wedge    as hang, and to abort it then never ends either
  *   fail     the N-th group of calls ends with a remote error
  *   refuse   the N-th group of calls is not taken
  *   old      the library says it is 2.12
@@ -53,7 +54,7 @@ struct communicator {
     int n, rank, groups, state;
     struct op op[OPS_MAX];
     int ops;
-    bool stuck;
+    bool stuck, wedged;
 };
 
 int ncclGetVersion(int *version);
@@ -136,7 +137,8 @@ int ncclCommInitRankConfig(struct communicator **ret, int n, struct id id, int r
     c->n = n;
     c->rank = rank;
     c->state = IN_PROGRESS;
-    c->stuck = told("hang", rank, 0);
+    c->wedged = told("wedge", rank, 0);
+    c->stuck = c->wedged || told("hang", rank, 0);
     if (!c->stuck && atomic_fetch_add(&c->m->here, 1) == n - 1)
         (void)shm_unlink(id.name);
     live++;
@@ -215,6 +217,8 @@ int ncclCommDestroy(struct communicator *c)
 
 int ncclCommAbort(struct communicator *c)
 {
+    while (c->wedged)
+        (void)pause();
     return forget(c);
 }
 
@@ -247,7 +251,8 @@ int ncclGroupEnd(void)
     if (told("refuse", c->rank, c->groups))
         return INVALID_USAGE;
     c->state = told("fail", c->rank, c->groups) ? REMOTE : IN_PROGRESS;
-    c->stuck = told("hang", c->rank, c->groups);
+    c->wedged = told("wedge", c->rank, c->groups);
+    c->stuck = c->wedged || told("hang", c->rank, c->groups);
     return IN_PROGRESS;
 }
 

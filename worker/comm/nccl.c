@@ -3,12 +3,16 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/try.h"
 
 #define OLDEST 21400
+#define ABORT_US (INT64_C(10) * 1000000) /* or a wait's deadline, if that is shorter */
 #define INSTALL "install NVIDIA's NCCL 2.14 or newer (package libnccl2)"
 
 typedef struct nccl_communicator *communicator;
@@ -88,14 +92,102 @@ int nccl_load(int *ret_version, struct merr *err)
 
 /* --- failing and waiting ------------------------------------------------------------------------ */
 
-/* Ends what runs on the GPU, too. */
+struct ending { /* of a communicator; whoever comes last frees it */
+    communicator c;
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    bool ended, left; /* the library has returned; nobody waits for it any more */
+};
+
+static void ending_free(struct ending *e)
+{
+    (void)pthread_cond_destroy(&e->told);
+    (void)pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+static void *ending_run(void *arg)
+{
+    struct ending *e = arg;
+    bool left;
+
+    (void)api.abort(e->c);
+    (void)pthread_mutex_lock(&e->lock);
+    e->ended = true;
+    left = e->left;
+    (void)pthread_cond_signal(&e->told);
+    (void)pthread_mutex_unlock(&e->lock);
+    if (left)
+        ending_free(e);
+    return NULL;
+}
+
+/* A thread of its own that aborts a communicator; NULL: there is none, and it has been done here. */
+static struct ending *ending_new(communicator c)
+{
+    struct ending *e = calloc(1, sizeof(*e));
+    pthread_condattr_t attr;
+    pthread_t thread;
+
+    if (e) {
+        *e = (struct ending){.c = c};
+        (void)pthread_mutex_init(&e->lock, NULL);
+        (void)pthread_condattr_init(&attr);
+        (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        (void)pthread_cond_init(&e->told, &attr);
+        (void)pthread_condattr_destroy(&attr);
+        if (pthread_create(&thread, NULL, ending_run, e) == 0) {
+            (void)pthread_detach(thread);
+            return e;
+        }
+        ending_free(e);
+    }
+    (void)api.abort(c);
+    return NULL;
+}
+
+/* Whether the library has aborted it in time. It waits for its own threads and for the GPU, and may do so for ever. */
+static bool ended_within(communicator c, int64_t us)
+{
+    struct ending *e = ending_new(c);
+    struct timespec until;
+    bool ended;
+
+    if (!e)
+        return true;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    us += until.tv_nsec / 1000;
+    until.tv_sec += us / 1000000;
+    until.tv_nsec = us % 1000000 * 1000;
+    (void)pthread_mutex_lock(&e->lock);
+    while (!e->ended && pthread_cond_timedwait(&e->told, &e->lock, &until) == 0)
+        ;
+    ended = e->ended;
+    e->left = true;
+    (void)pthread_mutex_unlock(&e->lock);
+    if (ended)
+        ending_free(e);
+    return ended;
+}
+
+/* Ends what runs on the GPU, too; where that cannot be had, the GPU is lost to this process. */
 static void give_up(struct nccl *c)
 {
+    struct comm_world *w = c->group->world;
+    int64_t us = w->timeout_us < ABORT_US ? w->timeout_us : ABORT_US;
+    size_t n;
+
     if (c->begun)
         (void)api.group_end();
     c->begun = false;
-    if (c->c)
-        (void)api.abort(c->c);
+    if (c->c && !ended_within(c->c, us)) {
+        (void)world_fail(w, -EIO, "'%s' cannot be left", c->group->name);
+        n = strlen(w->why.text);
+        (void)snprintf(w->why.text + n, sizeof(w->why.text) - n, "; NCCL's abort of '%s' did not end in %lld ms: the "
+                       "GPU may still be at it, and the process ends without it", c->group->name,
+                       (long long)(us / 1000));
+        w->gpu.ops->lose(c->queue);
+    }
     c->c = NULL;
 }
 

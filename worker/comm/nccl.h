@@ -2,7 +2,8 @@
  *
  * libnccl.so.2 of version 2.14 or newer. Communicators do not block: whatever is started is waited for here, so that
  * comm.h's promises of what ends a wait hold for GPUs too. After a failure the communicator is aborted, which ends what
- * runs on the GPU, and answers every later call with the world's failure.
+ * runs on the GPU, and answers every later call with the world's failure. An abort that does not end is left to itself
+ * after ten seconds: the failure's words say so, and the GPU is lost to the process (device.h).
  *
  * Calls that return int give 0, or a negative errno that world_fail() has kept, unless they take err.
  */

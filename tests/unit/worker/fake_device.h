@@ -22,6 +22,7 @@ struct device_queue {
 static bool fake_device_stuck, fake_device_host; /* nothing is ever done; all memory is the host's */
 static int fake_device_fail;    /* so many more calls, then one fails; 0: none does */
 static int fake_device_follows; /* waits of one queue for another so far */
+static int fake_device_lost; /* times that a queue was given up */
 static int fake_codec_calls;
 static int64_t fake_codec_us;    /* that each call of a codec takes */
 static int64_t fake_device_busy; /* until then */
@@ -107,6 +108,12 @@ static int fake_done(struct device_queue *q, struct merr *err)
 {
     (void)q;
     return fake_turn(err) < 0 ? -EIO : !fake_device_stuck && clock_mono_us() >= fake_device_busy;
+}
+
+static void fake_lose(struct device_queue *q)
+{
+    (void)q;
+    fake_device_lost++;
 }
 
 static int fake_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
@@ -298,7 +305,7 @@ static const struct device_ops fake_device = {.codecs = &fake_codecs,
                                               .open = fake_open, .close = fake_close, .id = fake_id,
                                               .native = fake_native, .holds = fake_holds, .alloc = fake_alloc,
                                               .free = fake_free, .copy = fake_copy, .fold = fake_fold,
-                                              .done = fake_done, .mark_new = fake_mark_new,
+                                              .done = fake_done, .lose = fake_lose, .mark_new = fake_mark_new,
                                               .mark_free = fake_mark_free, .mark = fake_mark, .follow = fake_follow,
                                               .reached = fake_reached};
 

@@ -195,7 +195,12 @@ static int reduce_twice(struct team *t, struct comm_world *w)
         return 99;
     }
     NEED(comm_barrier(g, NULL) == r); /* the world stays failed */
-    NEED(fake_nccl_live() == 0);      /* and what ran on the GPU was ended */
+    if (strncmp(f->fake, "wedge@1", 7) == 0 && comm_rank(w) == 1) { /* the GPU is given up, once, and that is said */
+        NEED(fake_nccl_live() == 1 && fake_device_lost == 1);
+        NEED(strstr(err.text, "NCCL's abort of 'dp' did not end in 700 ms"));
+        return -r;
+    }
+    NEED(fake_nccl_live() == 0 && fake_device_lost == 0); /* and what ran on the GPU was ended */
     return -r;
 }
 
@@ -264,6 +269,18 @@ static void whatever_goes_wrong_between_gpus_ends_the_call_with_words_and_no_com
         {"fail@1:3", false, EIO, "NCCL could not start in 'dp': remote process exited"},
         {"refuse@1:2", false, EIO, "NCCL could not start in 'dp': invalid usage"},
         {"", true, ETIMEDOUT, "did not work for 700 ms"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(fault); i++)
+        run_fault(&fault[i], reduce_twice);
+}
+
+static void an_abort_that_never_ends_is_left_to_itself_and_the_gpu_given_up(void **state)
+{
+    static const struct fault fault[] = {
+        {"wedge@1:0", false, ETIMEDOUT, "700 ms"},
+        {"wedge@1:2", false, ETIMEDOUT, "700 ms"},
     };
 
     (void)state;
@@ -360,6 +377,7 @@ int main(void)
         cmocka_unit_test(large_messages_go_by_nccl_in_any_order_of_posting),
         cmocka_unit_test(whatever_goes_wrong_with_a_message_between_gpus_ends_the_wait_for_it),
         cmocka_unit_test(whatever_goes_wrong_between_gpus_ends_the_call_with_words_and_no_communicator),
+        cmocka_unit_test(an_abort_that_never_ends_is_left_to_itself_and_the_gpu_given_up),
         cmocka_unit_test(an_abort_order_and_a_dead_rank_end_a_wait_for_gpus),
         cmocka_unit_test(a_world_that_needs_nccl_does_not_open_without),
     };

@@ -32,6 +32,8 @@ int stream_sync(struct kern_stream *s, struct merr *err)
 
 int stream_calm(struct kern_stream *s)
 {
+    if (wait_lost())
+        return -ETIMEDOUT;
     return wait_stream(s->queue, s->device, DEVICE_CALM_US, NULL) == -ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
