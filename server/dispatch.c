@@ -395,8 +395,32 @@ void dispatch_round(struct core *c, int64_t now_us)
     c->next_round_us = now_us + took + (took * 10 > ROUND_LEAST_US ? took * 10 : ROUND_LEAST_US);
 }
 
+/* How training gets at GPUs that it must not use: one slot that it must not keeps it from all of its class. */
+static void say_how_to_train(const struct core *c, uint64_t classes, char *ret, size_t size)
+{
+    const struct node *holds = NULL;
+    uint64_t lets = 0;
+    int class_ = 0;
+
+    (void)snprintf(ret, size, "muster-agent --train-on-gpus lets it use GPUs");
+    for (int turn = 0; turn < 2 && !holds; turn++)
+        for (size_t i = 0; i < c->n_nodes && !holds; i++)
+            for (size_t k = 0; k < c->nodes[i]->n_slots && !holds; k++) {
+                class_ = c->nodes[i]->slots[k].class_;
+                if (c->nodes[i]->slots[k].trains)
+                    lets |= classes & UINT64_C(1) << class_;
+                else if (turn == 1 && lets >> class_ & 1)
+                    holds = c->nodes[i];
+            }
+    if (holds)
+        (void)snprintf(ret, size, "of class '%s' it may use none while the agent of '%s' runs without --train-on-gpus: "
+                       "start it with that, or give its GPUs a class of their own, --devices gpu=NAME",
+                       c->classes[class_], holds->name);
+}
+
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
+    char how[320];
     struct sched_job wish = round_wish(e);
     uint64_t classes = core_classes_of(c, e);
     int total = 0, all = 0;
@@ -416,12 +440,13 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
         return false;
     }
     if (c->n_nodes > 0 && total < least) {
-        (void)snprintf(ret_why, size,
-                       total == all            ? "takes at least %d devices, and this cluster has %d"
-                       : classes != e->classes ? "takes at least %d devices that training may use, and this cluster "
-                                                 "has %d of its classes (muster-agent --train-on-gpus lets it use GPUs)"
-                                               : "takes at least %d devices, and this cluster has %d of its classes",
-                       least, total);
+        say_how_to_train(c, e->classes, how, sizeof(how));
+        if (total < all && classes != e->classes)
+            (void)snprintf(ret_why, size, "takes at least %d devices that training may use, and this cluster has %d of "
+                           "its classes (%s)", least, total, how);
+        else
+            (void)snprintf(ret_why, size, "takes at least %d devices, and this cluster has %d%s", least, total,
+                           total == all ? "" : " of its classes");
         return false;
     }
     return true;

@@ -93,7 +93,7 @@ static bool check(struct core *c, struct call *call, struct entry *e)
 {
     struct layout layout;
     struct merr err = { "" };
-    char why[300];
+    char why[480];
 
     if (e->job.kind == JOB_TRAIN && plan_layout(&e->facts, e->job.max, &layout, NULL, &err) < 0) {
         answer_fault(call, "/parallel", err.text);
@@ -562,7 +562,7 @@ void jobs_patch(struct core *c, struct call *call)
     } else if (read_patch(call, f.job, &cause)) {
         char text[128];
         struct job before = *f.job;
-        char why[300];
+        char why[480];
 
         f.job->min = cause.min;
         f.job->max = cause.max;

@@ -105,6 +105,12 @@ def test_training_uses_the_gpus_of_agents_that_let_it_and_goes_on_there(cluster,
     wait_for("a step", lambda: len(lines(cluster.job(job)["dir"])) > 1, 60)
     cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 2, "max": 2}})
     ended = finish(cluster, job)
+    cluster.agent_args.remove("--train-on-gpus")
+    cluster.start_agent("n2", "auto")
+    cluster.wait_nodes(["n1", "n2"])
+    status, problem = cluster.request("POST", "/v1/jobs", spec)
+    assert status == 422 and "of class 'h100-80gb-hbm3' it may use none while the agent of 'n2' runs without " \
+        "--train-on-gpus" in problem["errors"][0]["message"], problem
     assert {line["ranks"] for line in lines(ended["dir"])} == {1, 2}
     assert digest(f"{ended['dir']}/checkpoints") == digest(f"{whole['dir']}/checkpoints")
     assert "CUDA graphs" in cluster.log_text(job)
