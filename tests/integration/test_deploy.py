@@ -63,6 +63,14 @@ def test_the_server_unit_is_hardened(installed):
     assert float(level.group(1)) <= 3.0, out.stdout
 
 
+def test_the_image_is_built_from_sources_alone():
+    """What was built on this machine would be taken for what the image's own compiler made."""
+    def names(path):
+        with open(os.path.join(ROOT, path), encoding="utf-8") as f:
+            return {line.strip().strip("/").removeprefix("**/") for line in f if line.strip() and line[0] != "#"}
+    assert names(".gitignore") <= names(".dockerignore")
+
+
 def test_the_container_has_every_library_the_programs_need(installed):
     with open(os.path.join(ROOT, "deploy/container/Containerfile"), encoding="utf-8") as f:
         containerfile = f.read()
