@@ -6,6 +6,21 @@ const LINES_MAX = 5000, TAIL = 500;
 const READS_MAX = 16; /* for one gap: about what the panel can show */
 const ESCAPES = /\u001b\[[0-9;?]*[A-Za-z]/g; /* colours of terminals */
 
+const STAMP = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/; /* as our own programs begin their lines */
+
+/* What several ranks have written so far, line by line in the order of the times at their beginning: else the newest of
+ * rank 0 would stand above the oldest of rank 1. Lines without a time stay behind those before them. */
+function byTime(pieces) {
+    const lines = pieces.flatMap((piece) => {
+        let at = '';
+        return piece.text.split(/(?<=\n)/).map((line) => {
+            at = STAMP.exec(line)?.[0] ?? at;
+            return { rank: piece.rank, text: line, at };
+        });
+    });
+    return lines.sort((a, b) => (a.at < b.at ? -1 : Number(a.at > b.at)));
+}
+
 export function logPanel(id, signal) {
     const select = h('select', { 'aria-label': 'Rank' }, h('option', { value: '' }, 'All ranks'));
     const tailing = h('input', { type: 'checkbox', id: 'follow-log', checked: true });
@@ -17,6 +32,17 @@ export function logPanel(id, signal) {
     const partial = new Map(); /* rank → element of a line that has not ended */
 
     const bottom = () => { if (tailing.checked) box.scrollTop = box.scrollHeight; };
+
+    /* Ranks to choose from. */
+    function offer(n) {
+        if (n === ranks)
+            return;
+        ranks = n;
+        const chosen = select.value;
+        select.replaceChildren(h('option', { value: '' }, 'All ranks'),
+            ...Array.from({ length: n }, (_, r) => h('option', { value: r }, `Rank ${r}`)));
+        select.value = chosen;
+    }
 
     function clear() {
         box.replaceChildren();
@@ -81,7 +107,10 @@ export function logPanel(id, signal) {
         };
         try {
             const past = await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine);
-            past.logs.forEach(add);
+            offer(Math.max(ranks, ...past.logs.map((p) => p.rank + 1))); /* a job that has ended has no assignment */
+            many = !rank && ranks > 1;
+            past.logs.forEach((p) => reached.set(`${p.generation}:${p.rank}`, p.next_offset));
+            (many ? byTime(past.logs) : past.logs).forEach((p) => p.text && put(p));
             if (!box.children.length)
                 text(note, job && isEnded(job) ? 'It wrote nothing.' : 'Nothing written yet.');
             if (job && isEnded(job))
@@ -111,13 +140,7 @@ export function logPanel(id, signal) {
     return { el, update(now) {
         const first = !job, had = job?.generation, n = Math.max(now.assignment?.length ?? 0, ranks);
         job = now;
-        if (n !== ranks) {
-            ranks = n;
-            const chosen = select.value;
-            select.replaceChildren(h('option', { value: '' }, 'All ranks'),
-                ...Array.from({ length: n }, (_, r) => h('option', { value: r }, `Rank ${r}`)));
-            select.value = chosen;
-        }
+        offer(n);
         if (first || (had !== now.generation && !isEnded(now)))
             load();
     } };

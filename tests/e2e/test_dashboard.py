@@ -177,6 +177,13 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
     assert cluster.wait(job, "cancelled", 20)["state"] == "cancelled"
     assert not [b for b in inside.find(".actions button") if b.is_displayed()]
 
+    # Read as a whole, the lines of both ranks are in the order of their times.
+    inside.driver.refresh()
+    lines = inside.wait("not both ranks", lambda: (
+        lines := inside.find(".log")[0].text.splitlines()) and {line[:2] for line in lines} == {"0 ", "1 "} and lines)
+    times = [line.split()[1] for line in lines if line.split()[1][:2] == "20"]
+    assert len(times) > 4 and times == sorted(times), lines
+
 
 def test_a_log_is_followed_as_it_is_written(inside, cluster):
     job = cluster.submit(specs.command("for i in $(seq 1 600); do echo tick $i; sleep 0.05; done", name="ticks"))["id"]
