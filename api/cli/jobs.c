@@ -1,5 +1,6 @@
 /* Jobs: submit, plan, list, show, explain and what changes them. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -176,9 +177,12 @@ static void print_plan(const json_t *plan)
     if (!json_is_object(plan))
         return;
     (void)printf("plan          %.4g ms a step predicted", cli_real(plan, "predicted_step_ms"));
-    if (json_is_number(json_object_get(plan, "error_percent")))
-        (void)printf(", %.4g ms measured: %+.1f %%", cli_real(plan, "measured_step_ms"),
-                     cli_real(plan, "error_percent"));
+    if (json_is_number(json_object_get(plan, "error_percent"))) {
+        double off = cli_real(plan, "error_percent");
+
+        (void)printf(", %.4g ms measured: %.1f %% too %s", cli_real(plan, "measured_step_ms"), fabs(off),
+                     off < 0 ? "low" : "high");
+    }
     (void)printf("\n");
 }
 

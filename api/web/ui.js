@@ -108,7 +108,7 @@ export function layout(l) {
 
 /* Unit and number stay together. */
 export const ms = (x) => `${Number(x.toPrecision(3))}\u00a0ms`;
-export const percentOff = (x) => `${x < 0 ? '−' : '+'}${Math.abs(x).toFixed(0)}\u00a0%`;
+export const percentOff = (x) => `${Math.abs(x).toFixed(0)}\u00a0% too ${x < 0 ? 'low' : 'high'}`; /* what was predicted */
 
 export const pill = (state) => h(`span.pill.is-${state}`, {}, h('span.dot', { 'aria-hidden': 'true' }), state);
 
