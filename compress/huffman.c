@@ -22,8 +22,8 @@
 #define CODE_OWN 2u     /* in the lowest bits of SIZES */
 #define CODE_KNOWN 3u   /* that of the block before */
 #define FOUR_STREAMS 12u
-#define PAIR_BITS 5
-#define PAIR_MASK 31u
+#define PAIR_BITS 6
+#define PAIR_MASK 63u
 
 enum block_kind { BLOCK_RAW, BLOCK_SAME, BLOCK_CODED };
 
@@ -175,24 +175,33 @@ static size_t stream_begin(size_t n, int k)
     return k < STREAMS ? (size_t)k * ((n + STREAMS - 1) / STREAMS) : n;
 }
 
-/* How often each byte comes in each stream. */
+/* How often each byte comes in each stream. Every other is counted apart: a count that is changed again at once waits
+ * for itself. */
 static void count_streams(const uint8_t *in, size_t n, uint32_t count[STREAMS][256])
 {
-    size_t whole = n - stream_begin(n, STREAMS - 1); /* the last one is the shortest */
+    size_t whole = (n - stream_begin(n, STREAMS - 1)) & ~(size_t)1; /* the last one is the shortest */
+    uint32_t other[STREAMS][256] = {0};
     const uint8_t *p[STREAMS];
 
     memset(count, 0, STREAMS * sizeof(*count));
     for (int k = 0; k < STREAMS; k++)
         p[k] = in + stream_begin(n, k);
-    for (size_t i = 0; i < whole; i++) {
+    for (size_t i = 0; i < whole; i += 2) {
         count[0][p[0][i]]++;
         count[1][p[1][i]]++;
         count[2][p[2][i]]++;
         count[3][p[3][i]]++;
+        other[0][p[0][i + 1]]++;
+        other[1][p[1][i + 1]]++;
+        other[2][p[2][i + 1]]++;
+        other[3][p[3][i + 1]]++;
     }
-    for (int k = 0; k + 1 < STREAMS; k++)
-        for (size_t i = whole; i < stream_begin(n, 1); i++)
+    for (int k = 0; k < STREAMS; k++) {
+        for (size_t i = whole; i < stream_begin(n, k + 1) - stream_begin(n, k); i++)
             count[k][p[k][i]]++;
+        for (int s = 0; s < 256; s++)
+            count[k][s] += other[k][s];
+    }
 }
 
 struct bit_writer {
@@ -240,9 +249,8 @@ static uint8_t *write_stream(const struct huffman *h, const struct code *c, cons
 
     for (; p - in >= 4; p -= 4) {
         uint32_t low = h->pair[le_get(p - 2, 2)], high = h->pair[le_get(p - 4, 2)];
-        unsigned n_low = low & PAIR_MASK, n_high = high & PAIR_MASK;
 
-        bits_add(&w, low >> PAIR_BITS | (uint64_t)(high >> PAIR_BITS) << n_low, n_low + n_high);
+        bits_add(&w, low >> PAIR_BITS | (uint64_t)(high >> PAIR_BITS) << (low & PAIR_MASK), (low + high) & PAIR_MASK);
         bits_flush(&w);
     }
     while (--p >= in)
