@@ -387,7 +387,7 @@ uint32_t codec_encode(const struct codec *c, const struct codec_site *site, enum
     const struct group_ops *ops = ops_in_use();
     struct group_chance chance = group_chance_at(c, site);
     struct view b = view_of(c, block, count);
-    float room[GROUP_MAX];
+    GROUP_ALIGNED float room[GROUP_MAX];
     uint32_t flags = 0;
 
     assert(count <= CODEC_COUNT_MAX);
@@ -413,7 +413,7 @@ uint32_t codec_encode_difference(const struct codec *c, const struct codec_site 
     const struct group_ops *ops = ops_in_use();
     struct group_chance chance = group_chance_at(c, site);
     struct view b = view_of(c, block, count);
-    float room[GROUP_MAX];
+    GROUP_ALIGNED float room[GROUP_MAX];
     uint32_t flags = 0;
 
     assert(count <= CODEC_COUNT_MAX);
@@ -447,7 +447,7 @@ static int decode_groups(const struct group_ops *ops, const struct codec *c, con
                          void *out, size_t count, struct merr *err)
 {
     const struct view b = view_of(c, block, count);
-    float room[GROUP_MAX];
+    GROUP_ALIGNED float room[GROUP_MAX];
 
     for (size_t g = 0; g < b.groups; g++) {
         int r = decode_group(ops, &b, g, out && type == CODEC_F32 ? (float *)out + g * c->group : room, err);
@@ -489,7 +489,7 @@ int codec_decode_add(const struct codec *c, const void *block, size_t len, enum 
 {
     const struct group_ops *ops = ops_in_use();
     const struct view b = view_of(c, block, count);
-    float room[GROUP_MAX];
+    GROUP_ALIGNED float room[GROUP_MAX];
     uint32_t flags;
     int r = check_block(c, block, len, count, &flags, err);
 
@@ -578,7 +578,7 @@ static int sum_group(const struct group_ops *ops, const struct view *shape, cons
                      float *sum, float *ret_pre, uint32_t *flags, struct merr *err)
 {
     const struct codec *c = shape->c;
-    float room[GROUP_MAX];
+    GROUP_ALIGNED float room[GROUP_MAX];
     size_t n = group_len(shape, g);
     const float *own = p->own ? load(ops, p->own_type, p->own, g * c->group, room, n) : NULL;
     int r = power_of_group(shape, p, g, own, ret_pre, err);
@@ -603,7 +603,7 @@ int codec_decode_reduce(const struct codec *c, const struct codec_parts *parts, 
 {
     const struct group_ops *ops = ops_in_use();
     const struct view all = view_of(c, NULL, count);
-    float sum[GROUP_MAX], pre;
+    GROUP_ALIGNED float sum[GROUP_MAX], pre;
     uint32_t flags;
     int r = check_parts(c, parts, count, &flags, err);
 
@@ -640,7 +640,7 @@ int codec_decode_reduce_encode(const struct codec *c, const struct codec_parts *
     const struct group_ops *ops = ops_in_use();
     const struct view from = view_of(c, NULL, count), b = view_of(to, block, count);
     struct group_chance chance;
-    float sum[GROUP_MAX], pre;
+    GROUP_ALIGNED float sum[GROUP_MAX], pre;
     uint32_t flags;
     int r;
 

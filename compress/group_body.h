@@ -296,7 +296,7 @@ INLINE void put_codes(const struct codec *c, unsigned bits, int stochastic, cons
             if (c->fp8)
                 q[k] = fp8_codes(t, (enum fp8_kind)c->kind);
             else /* the nearest is within the scale */
-                q[k] = nearest_of(stochastic ? floor_of(t + u[i % 128 / LANES + k]) : t);
+                q[k] = stochastic ? floor_of(t + u[i % 128 / LANES + k]) : nearest_of(t);
         }
         all = bytes_of(q, c->fp8);
         pack(stochastic ? clamp_bytes(all, (int8_t)-top, top) : all, bits, codes);
@@ -334,7 +334,7 @@ static int is_plain_chance(const struct codec *c, const struct group_chance *cha
 static int encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v,
                   uint8_t *codes, uint8_t *scales)
 {
-    float room[GROUP_MAX], norm;
+    GROUP_ALIGNED float room[GROUP_MAX], norm;
     const float *y;
     uint32_t bits;
 
@@ -467,7 +467,7 @@ INLINE void add_times(const struct codec *c, const float *y, float by, float *su
 
 static int add(const struct codec *c, const uint8_t *codes, struct group_scales s, float *sum, int *ret_bad)
 {
-    float room[GROUP_MAX];
+    GROUP_ALIGNED float room[GROUP_MAX];
 
     if (is_for_plain(c))
         return 1;
@@ -484,7 +484,7 @@ static int add(const struct codec *c, const uint8_t *codes, struct group_scales 
 
 static int add_own(const struct codec *c, const float *v, float *sum)
 {
-    float room[GROUP_MAX], norm;
+    GROUP_ALIGNED float room[GROUP_MAX], norm;
     const float *y;
 
     if (is_for_plain(c) || !is_ordinary(transform(c, v, room, &y, &norm)))

@@ -18,6 +18,7 @@
 #include "compress/fp8.h"
 
 #define GROUP_MAX 2048
+#define GROUP_ALIGNED _Alignas(64) /* vectors of 512 bits that cross lines of the cache take twice as long */
 #define GROUP_VALUE_MAX 0x1.FEp127f /* the largest bf16: what decoding gives at most */
 #define GROUP_SCALE_MAX 0x1.FEp127f
 

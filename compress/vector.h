@@ -37,6 +37,7 @@ INLINE mm longs_in_order(mm x);               /* likewise with 64 bits */
 INLINE uint32_t largest_of(vu x);             /* of all lanes */
 INLINE vu where_less(vf x, float y, vu yes, vu no);
 INLINE int is_any_set(vb x);                  /* any bit at all? */
+INLINE vi floor_of(vf x);                     /* the whole number at or below each */
 
 /* The stages of a Walsh-Hadamard transform within a vector: of floats, each sum rounded once, and of integers. */
 INLINE vf wht_within(vf x);
@@ -59,11 +60,6 @@ INLINE vf load(const float *p)
 INLINE void store(float *p, vf x)
 {
     *(vf_at *)p = x;
-}
-
-INLINE vf floor_of(vf x)
-{
-    return MM(floor_ps)(x);
 }
 
 INLINE vi nearest_of(vf x) /* ties to even */

@@ -61,6 +61,11 @@ INLINE int is_any_set(vb x)
     return !_mm256_testz_si256((mm)x, (mm)x);
 }
 
+INLINE vi floor_of(vf x)
+{
+    return (vi)_mm256_cvtps_epi32(_mm256_floor_ps(x));
+}
+
 /* The partner's value plus one's own, negated in the upper of the two: a product with one or minus one is exact. */
 INLINE vf wht_within(vf x)
 {

@@ -59,6 +59,11 @@ INLINE int is_any_set(vb x)
     return _mm512_test_epi32_mask((mm)x, (mm)x) != 0;
 }
 
+INLINE vi floor_of(vf x)
+{
+    return (vi)_mm512_cvt_roundps_epi32(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
 /* As vector_avx2.h has it. */
 INLINE vf wht_within(vf x)
 {
