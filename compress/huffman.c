@@ -169,10 +169,12 @@ static void make_code(const uint32_t count[SYMBOLS], struct code *c)
 
 /* --- encode ------------------------------------------------------------------------------------ */
 
-/* Where stream k of n symbols begins. */
+/* Where stream k of n symbols begins. Of less than six symbols the last streams may have none. */
 static size_t stream_begin(size_t n, int k)
 {
-    return k < STREAMS ? (size_t)k * ((n + STREAMS - 1) / STREAMS) : n;
+    size_t at = (size_t)k * ((n + STREAMS - 1) / STREAMS);
+
+    return at < n ? at : n;
 }
 
 /* How often each byte comes in each stream. Every other is counted apart: a count that is changed again at once waits

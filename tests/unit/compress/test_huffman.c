@@ -80,6 +80,31 @@ static void zstd_and_we_read_what_we_wrote(void **state)
     huffman_free(h);
 }
 
+static void a_last_block_may_be_of_any_length(void **state)
+{
+    const size_t block = 128u << 10;
+    struct huffman *h = huffman_new();
+
+    (void)state;
+    assert_non_null(h);
+    for (size_t n = block + 1; n < block + 20; n++) {
+        uint8_t *exact = malloc(n); /* AddressSanitizer sees what lies behind it */
+        size_t len;
+
+        assert_non_null(exact);
+        fill(STEEP, n, 100, 20);
+        memcpy(exact, in, n);
+        len = huffman_pack(h, exact, n, out, 2 * n);
+        assert_true(len > 0 && len < n);
+        assert_int_equal(ZSTD_decompress(back, n, out, len), n);
+        assert_memory_equal(exact, back, n);
+        assert_int_equal(huffman_unpack(h, out, len, exact, n), 0);
+        assert_memory_equal(exact, back, n);
+        free(exact);
+    }
+    huffman_free(h);
+}
+
 static void damage_is_refused_or_read_as_zstd_reads_it(void **state)
 {
     struct huffman *h = huffman_new();
@@ -137,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zstd_and_we_read_what_we_wrote),
+        cmocka_unit_test(a_last_block_may_be_of_any_length),
         cmocka_unit_test(damage_is_refused_or_read_as_zstd_reads_it),
         cmocka_unit_test(codes_are_within_a_twentieth_of_entropy),
         cmocka_unit_test(what_it_cannot_code_it_leaves_to_others),
