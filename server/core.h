@@ -89,6 +89,14 @@ struct leaf_time { /* of one virtual worker on devices of a class */
     int workers;             /* that a replica had for that */
 };
 
+struct shares_watch { /* how long a job's work has not lain by its devices' speed (server/shares.h) */
+    uint32_t generation; /* that the rest is about */
+    int32_t lines;       /* of metrics of it */
+    int32_t off;         /* of them in a row, up to the last, that found it so */
+    int32_t times;       /* that it was laid anew on these devices */
+    uint64_t devices, laid; /* what they were, and how it lay: hashes */
+};
+
 struct entry { /* a job of the working set: it has not ended */
     struct job job;
     struct entry *hash_next, *dirty_next;
@@ -110,6 +118,7 @@ struct entry { /* a job of the working set: it has not ended */
     size_t n_speeds;
     struct leaf_time leaf_times[ENTRY_LEAF_TIMES_MAX];
     size_t n_leaf_times;
+    struct shares_watch shares;
     uint8_t home_class;           /* of rank 0 of its newest run */
     uint32_t learned_generation;  /* whose first step was seen */
     bool on_slow;                 /* its run has devices that are known to be slow */

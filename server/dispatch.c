@@ -240,7 +240,7 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
         stragglers_name(c, &e->job, slow, sizeof(slow));
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on without %s", why, slow);
         c->slow_replaced++;
-    } else if ((size_t)devices == e->job.n_places && shares_are_off(c, e))
+    } else if ((size_t)devices == e->job.n_places && shares_are_off(&e->shares, e->job.generation))
         (void)snprintf(text, sizeof(text), "%ssaves its state and shares its work out by the devices' speed", why);
     else
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on with %d device%s instead of %zu", why,
@@ -330,7 +330,8 @@ static void share_anew(struct core *c, const struct round *r, int64_t now_us)
         struct entry *e = r->entries[i];
 
         if (e->job.state == JOB_RUNNING && e->job.live && e->job.intent == JOB_GO_ON && e->n_target == 0 &&
-            r->in.config.now_us - e->job.changed_us >= r->in.config.hold_us && shares_are_off(c, e) && target_own(c, e))
+            r->in.config.now_us - e->job.changed_us >= r->in.config.hold_us &&
+            shares_are_off(&e->shares, e->job.generation) && target_own(c, e))
             leave(c, e, SCHED_MOVE, SCHED_RUNS, (int32_t)e->job.n_places, now_us);
     }
 }

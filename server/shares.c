@@ -3,10 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "scheduler/cluster/rates.h"
 
-#define LEARN 0.3  /* share of the newest step */
+#define LEARN 0.1  /* share of the newest step: what a share of a processor allows comes in bursts */
+#define LINES_FIRST 3 /* of a run that say nothing: memory and caches are cold */
+#define LINES_OFF 8   /* in a row */
 #define OFF 1.1
+#define TIMES_MOST 5  /* that a change is made harder */
 #define ALIKE 1.05 /* times that differ by less are one */
 
 /* The part of replicas that are as fast as this one, added when there is none; NULL: too many different. */
@@ -87,6 +91,59 @@ int shares_workers(const struct entry *e, size_t rank)
     return end - begin;
 }
 
+/* --- when to lay them anew ------------------------------------------------------------------------------- */
+
+void shares_begin(struct shares_watch *w, uint32_t generation, uint64_t devices, uint64_t laid)
+{
+    bool same = w->generation != 0 && w->devices == devices;
+
+    w->times = same ? w->times + (w->laid != laid && w->times < TIMES_MOST) : 0;
+    w->generation = generation;
+    w->devices = devices;
+    w->laid = laid;
+    w->lines = w->off = 0;
+}
+
+void shares_watch(struct shares_watch *w, double times)
+{
+    w->off = times > 1 + (OFF - 1) * (1 << w->times) ? w->off + 1 : 0;
+}
+
+bool shares_are_off(const struct shares_watch *w, uint32_t generation)
+{
+    return w->generation == generation && w->off >= LINES_OFF;
+}
+
+static void begin(struct entry *e)
+{
+    uint64_t devices = 0, laid = 0;
+
+    for (size_t i = 0; i < e->job.n_places; i++) {
+        const struct job_place *p = &e->job.places[i];
+        uint64_t of[4] = { devices, hash_xxh3(p->node, strlen(p->node)), (uint64_t)p->slot, 0 };
+        uint64_t with[2] = { laid, (uint64_t)shares_workers(e, i) };
+
+        devices = hash_xxh3(of, sizeof(of));
+        laid = hash_xxh3(with, sizeof(with));
+    }
+    shares_begin(&e->shares, e->job.generation, devices, laid);
+}
+
+static void learn_time(struct core *c, struct entry *e, const struct job_place *p, double ms)
+{
+    struct leaf_time *t = shares_time(e, p->class_);
+
+    if (!(ms > 0) || stragglers_factor(c, p) > 1)
+        return;
+    if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
+        t = &e->leaf_times[e->n_leaf_times++];
+        *t = (struct leaf_time){ .ms = ms };
+        (void)snprintf(t->class_, sizeof(t->class_), "%s", p->class_);
+    }
+    if (t)
+        t->ms += LEARN * (ms - t->ms);
+}
+
 void shares_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *leaf_ms)
 {
     const struct job *j = &e->job;
@@ -95,21 +152,13 @@ void shares_learn(struct core *c, struct entry *e, uint32_t generation, const js
         json_array_size(leaf_ms) != (size_t)j->layout.dp ||
         shares_first(&j->layout, (size_t)j->layout.dp) > j->n_places)
         return; /* a run's first step is slow for other reasons */
-    for (size_t r = 0; r < (size_t)j->layout.dp; r++) { /* the first rank speaks for its replica */
-        double ms = json_number_value(json_array_get(leaf_ms, r));
-        const struct job_place *p = &j->places[shares_first(&j->layout, r)];
-        struct leaf_time *t = shares_time(e, p->class_);
-
-        if (!(ms > 0) || stragglers_factor(c, p) > 1)
-            continue;
-        if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
-            t = &e->leaf_times[e->n_leaf_times++];
-            *t = (struct leaf_time){ .ms = ms };
-            (void)snprintf(t->class_, sizeof(t->class_), "%s", p->class_);
-        }
-        if (t)
-            t->ms += LEARN * (ms - t->ms);
-    }
+    if (e->shares.generation != generation)
+        begin(e);
+    if (++e->shares.lines <= LINES_FIRST)
+        return;
+    for (size_t r = 0; r < (size_t)j->layout.dp; r++) /* the first rank speaks for its replica */
+        learn_time(c, e, &j->places[shares_first(&j->layout, r)], json_number_value(json_array_get(leaf_ms, r)));
+    shares_watch(&e->shares, shares_off_by(c, e));
 }
 
 /* What one worker takes on each replica: as long as on the slowest of its devices. New. */
@@ -149,18 +198,33 @@ static double slowest(const double *ms, size_t n, const int *leaves)
     return most;
 }
 
-bool shares_are_off(struct core *c, const struct entry *e)
+/* As even as can be. */
+static void lay_evenly(int workers, size_t n, int *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        int begin, end;
+
+        plan_leaves(workers, (int)n, (int)i, &begin, &end);
+        ret[i] = end - begin;
+    }
+}
+
+double shares_off_by(struct core *c, const struct entry *e)
 {
     const struct job *j = &e->job;
     size_t dp = (size_t)j->layout.dp;
-    double *ms = times_of(c, e, &j->layout, j->places, j->n_places);
+    double *ms = times_of(c, e, &j->layout, j->places, j->n_places), off = 1;
     int *best = calloc(dp, sizeof(*best)), *now = calloc(dp, sizeof(*now));
-    bool off = false;
+    bool known = ms && best && now;
 
-    if (ms && best && now && shares_lay(ms, dp, e->facts.virtual_workers, best)) {
+    for (size_t i = 0; known && i < dp; i++)
+        known = ms[i] > 0;
+    if (known) {
+        if (!shares_lay(ms, dp, e->facts.virtual_workers, best))
+            lay_evenly(e->facts.virtual_workers, dp, best);
         for (size_t i = 0; i < j->n_places; i++)
             now[shares_replica(&j->layout, i)] = shares_workers(e, i);
-        off = slowest(ms, dp, now) > OFF * slowest(ms, dp, best);
+        off = slowest(ms, dp, now) / slowest(ms, dp, best);
     }
     free(now);
     free(best);

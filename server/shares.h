@@ -21,8 +21,21 @@ void shares_learn(struct core *c, struct entry *e, uint32_t generation, const js
 /* Lay the job's workers on the places of a layout. */
 void shares_set(struct core *c, const struct entry *e, const struct layout *l, struct job_place *p, size_t n);
 
-/* Whether they lie on the devices of a running job so that a step takes 10 % longer than it must. */
-bool shares_are_off(struct core *c, const struct entry *e);
+/* How many times as long as it must a step takes as they lie on the devices of a running job; 1: not known either. */
+double shares_off_by(struct core *c, const struct entry *e);
+
+/* --- when to lay them anew: e->shares, which shares_learn() keeps --- */
+
+/* A run begins on these devices with its work laid so (hashes); the rest is of a run before. */
+void shares_begin(struct shares_watch *w, uint32_t generation, uint64_t devices, uint64_t laid);
+
+/* A step took so many times as long as it must. */
+void shares_watch(struct shares_watch *w, double times);
+
+/* Whether it is time to, for a run of that generation: by more than 10 % in eight steps in a row, so it is no
+ * chance. Who was laid anew on the same devices before must gain twice as much each time: how long a worker takes also
+ * depends on how many are beside it. */
+bool shares_are_off(const struct shares_watch *w, uint32_t generation);
 
 /* Which replica a rank belongs to. */
 size_t shares_replica(const struct layout *l, size_t rank);

@@ -55,11 +55,61 @@ static void every_worker_has_a_place_whatever_the_times(void **state)
     }
 }
 
+/* Eight steps in a row must say so, whatever the others said. */
+static void work_is_laid_anew_when_it_has_been_off_for_a_while(void **state)
+{
+    struct shares_watch w = { .generation = 0 };
+
+    (void)state;
+    shares_begin(&w, 1, 7, 1);
+    for (int step = 0; step < 100; step++) {
+        shares_watch(&w, step % 8 == 7 ? 1.09 : 5);
+        assert_false(shares_are_off(&w, 1));
+    }
+    for (int step = 0; step < 3; step++) /* four were before: three and four make seven */
+        shares_watch(&w, 1.11);
+    assert_false(shares_are_off(&w, 1));
+    shares_watch(&w, 1.11);
+    assert_true(shares_are_off(&w, 1));
+    assert_false(shares_are_off(&w, 2));
+}
+
+/* How many steps that are off by so much it takes; 0: more than fifty. */
+static int steps_until_off(struct shares_watch *w, double times)
+{
+    for (int step = 1; step <= 50; step++) {
+        shares_watch(w, times);
+        if (shares_are_off(w, w->generation))
+            return step;
+    }
+    return 0;
+}
+
+static void each_time_that_the_same_devices_are_laid_anew_must_be_worth_more(void **state)
+{
+    struct shares_watch w = { .generation = 0 };
+
+    (void)state;
+    shares_begin(&w, 1, 7, 1);
+    assert_int_equal(steps_until_off(&w, 1.15), 8);
+    shares_begin(&w, 2, 7, 2); /* laid anew */
+    assert_int_equal(steps_until_off(&w, 1.15), 0);
+    assert_int_equal(steps_until_off(&w, 1.22), 8);
+    shares_begin(&w, 3, 7, 2); /* restarted as it was */
+    assert_int_equal(steps_until_off(&w, 1.22), 8);
+    shares_begin(&w, 4, 7, 3);
+    assert_int_equal(steps_until_off(&w, 1.22), 0);
+    shares_begin(&w, 5, 8, 3); /* on others all begins anew */
+    assert_int_equal(steps_until_off(&w, 1.15), 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_lie_by_speed),
         cmocka_unit_test(every_worker_has_a_place_whatever_the_times),
+        cmocka_unit_test(work_is_laid_anew_when_it_has_been_off_for_a_while),
+        cmocka_unit_test(each_time_that_the_same_devices_are_laid_anew_must_be_worth_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
