@@ -3,6 +3,7 @@ TSAN_TESTS += queue
 
 # One of its tests loses each command that is to be queued once.
 LDFLAGS_test_store := -Wl,--wrap=redisAppendCommand
+LDFLAGS_test_stragglers := -Wl,--wrap=events_note,--wrap=agents_store
 
 # What lets a test set the clock of a cluster.
 SET_CLOCK := $(BUILD)/tests/fault/set_clock.so
