@@ -181,6 +181,17 @@ static void lose_unlisted(struct core *c, struct node *n, const json_t *body, bo
     }
 }
 
+void agents_end_unstarted(struct core *c, struct node *n, const json_t *body)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+
+        if (e && e->job.live && (e->force_stop || strcmp(job_order(&e->job), "stop") == 0) &&
+            e->ranks[n->slots[k].rank].phase == RANK_NONE && !run_listed(body, &e->job))
+            lose_ranks(c, e, n->name, "it was to stop before it was started");
+    }
+}
+
 /* Jobs on slots that the node is about to lose. Returns how many there are in jobs. */
 static size_t find_vanishing(const struct node *n, const json_t *list, uint64_t jobs[CORE_SLOTS_MAX])
 {

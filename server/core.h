@@ -374,6 +374,8 @@ bool jobs_visible(const struct http_identity *who, const char *user);
 
 /* agents.c */
 void agents_register(struct core *c, struct call *call);
+/* Runs that are to stop, of which nothing was heard and which this report does not list, will never be started. */
+void agents_end_unstarted(struct core *c, struct node *n, const json_t *body);
 void agents_see(struct core *c, struct node *n, int64_t now_us); /* a word came from it */
 struct node *agents_find(struct core *c, const char *name);
 int agents_load(struct core *c, struct merr *err);

@@ -159,6 +159,7 @@ void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_
         dispatch_ranks(c, e, actor);
         /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
     }
+    agents_end_unstarted(c, n, body);
     for (size_t k = 0; k < n->n_slots; k++)
         is_stale = is_stale || n->slots[k].stale;
     if (was_stale && !is_stale)

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-from tests.cluster import BIN
+from tests.cluster import BIN, ENDED
 
 
 def digest(folder):
@@ -25,6 +25,26 @@ def lines(folder):
 def losses(folder):
     """By step."""
     return {line["step"]: line["loss"] for line in lines(folder)}
+
+
+def runs_of(cluster, job):
+    """The runs of a job that has ended, as its events have them: (from, to, [(node, slot)]) in microseconds. Its states
+    follow from each other."""
+    state, live, since_us, places, runs = "queued", False, 0, [], []
+    for event in (e for e in cluster.events(job) if e["type"] == "state"):
+        assert event["from"] == state, event
+        state, data = event["to"], event["data"]
+        if live and not data["live"]:
+            runs.append((since_us, data["at_us"], places))
+        if "assignment" in data:
+            since_us, places = data["at_us"], [(place["node"], place["slot"]) for place in data["assignment"]]
+        live = data["live"]
+    assert state == cluster.job(job)["state"] and state in ENDED and not live
+    return runs
+
+
+def device_seconds(cluster, job):
+    return sum(len(places) * (until_us - since_us) for since_us, until_us, places in runs_of(cluster, job)) / 1e6
 
 
 def undisturbed(folder, spec, devices=1):

@@ -8,7 +8,7 @@ import pytest
 from tests import specs
 from tests.cluster import Cluster, wait_for
 from tests.hosts import NEEDS, Hosts, can_make_hosts
-from tests.results import digest, lines, losses, undisturbed
+from tests.results import device_seconds, digest, lines, losses, undisturbed
 
 HOSTS = {"head": "10.78.0.1", "node1": "10.78.0.2", "node2": "10.78.0.3", "node3": "10.78.0.4"}
 STEPS = {"elastic": 900, "guest": 300} if os.environ.get("MUSTER_TEST_LONG") else {"elastic": 160, "guest": 60}
@@ -54,21 +54,6 @@ def on_devices(cluster, job, *devices):
         got = lines(cluster.job(job)["dir"])
         return got and got[-1]["ranks"] in devices and got[-1]["generation"] == cluster.job(job)["generation"]
     wait_for(f"{job} on {devices} devices", there, 60)
-
-
-def held(cluster, job):
-    """Device seconds of a job as its events have them; its states follow from each other."""
-    state, live, since_us, devices, spent_us = "queued", False, 0, 0, 0
-    for event in (e for e in cluster.events(job) if e["type"] == "state"):
-        assert event["from"] == state, event
-        state, data = event["to"], event["data"]
-        if live and not data["live"]:
-            spent_us += devices * (data["at_us"] - since_us)
-        if "assignment" in data:
-            since_us, devices = data["at_us"], len(data["assignment"])
-        live = data["live"]
-    assert state == "succeeded" and not live
-    return spent_us / 1e6
 
 
 def test_nothing_is_lost_or_doubled_while_jobs_and_nodes_come_and_go(hosts, tmp_path):
@@ -122,5 +107,5 @@ def test_nothing_is_lost_or_doubled_while_jobs_and_nodes_come_and_go(hosts, tmp_
         for project, of in {"lab": [jobs["elastic"]], "guests": [jobs["guest"]], "prod": [first, second]}.items():
             used = cluster.api("GET", f"/v1/projects/{project}")["used"]
             assert used["devices"] == 0
-            assert used["device_seconds"] == pytest.approx(sum(held(cluster, job) for job in of), abs=1e-5)
+            assert used["device_seconds"] == pytest.approx(sum(device_seconds(cluster, job) for job in of), abs=1e-5)
     assert not cluster.leftovers()
