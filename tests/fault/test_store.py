@@ -1,0 +1,68 @@
+"""The disk under the server's Redis is full for a while: nothing that was acknowledged is lost, nothing that was asked
+for again is done twice, and all goes on once there is room."""
+import os
+import subprocess
+
+import pytest
+
+from tests import specs
+from tests.cluster import Cluster, wait_for
+
+MIB = 4
+
+
+class SmallDisk(Cluster):
+    """The store is on a file system of a few MiB, which is there as long as the server runs."""
+
+    def spawn(self, name, argv):
+        if name == "musterd":
+            os.makedirs(f"{self.state}/redis", mode=0o700)
+            argv = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={MIB}m none "$0" && exec "$@"',
+                    f"{self.state}/redis", *argv]
+        return super().spawn(name, argv)
+
+    def filler(self):
+        return f"/proc/{self.server.pid}/root{self.state}/redis/filler"
+
+    def fill(self):
+        with open(self.filler(), "wb", buffering=0) as f:
+            for size in 65536, 4096, 1:  # to the last byte
+                try:
+                    while f.write(b"x" * size) == size:
+                        pass
+                except OSError:
+                    continue
+
+
+def can_mount():
+    return subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True,
+                          check=False).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="mounting a small file system needs root")
+def test_a_full_disk_under_the_store_costs_time_only(tmp_path):
+    with SmallDisk(str(tmp_path), slots=2) as cluster:
+        ran = f"{tmp_path}/ran"
+        before = cluster.submit(specs.command(f"echo before >> {ran}; exec sleep 300"))["id"]
+        cluster.wait(before, "running", 30)
+        cluster.fill()
+        spec = specs.command(f"echo after >> {ran}")
+
+        def refused():
+            status, problem = cluster.request("POST", "/v1/jobs", spec, headers={"Idempotency-Key": "k"}, timeout=2)
+            assert status in (0, 503, 504), problem
+            return cluster.request("GET", "/readyz", token="")[0] == 503
+        wait_for("the server to say that it cannot write", refused, 30)
+        assert "the store" in cluster.tail("musterd")
+        os.unlink(cluster.filler())
+        wait_for("the server to be ready", lambda: cluster.request("GET", "/readyz", token="")[0] == 200, 60)
+        after = cluster.submit(spec, key="k")["id"]
+        cluster.wait(after, "succeeded", 60)
+        assert sorted(job["id"] for job in cluster.list_jobs()) == sorted([before, after])
+        still = cluster.job(before)
+        assert (still["state"], still["generation"]) == ("running", 1)
+        cluster.action(before, "cancel")
+        cluster.wait(before, "cancelled", 30)
+        with open(ran, encoding="ascii") as f:
+            assert f.read().split() == ["before", "after"]
+    assert not cluster.leftovers()
