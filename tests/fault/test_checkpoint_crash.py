@@ -74,6 +74,12 @@ def test_a_writer_killed_at_any_instant_leaves_whole_checkpoints(tmp_path):
         assert found <= max([newest] + acknowledged) + 1
         newest = found
     assert newest > 0
+    # Killed again and again between a commit and what goes for it, they leave more than are to be kept: the next one
+    # that is left alone tidies up.
+    argv = [PROGRAM, "write", folder, str(KILLS + 2), "none"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as last:
+        assert [last.stdout.readline() for _ in range(2)][1], "it ended before its second checkpoint"
+        last.kill()
     kept = [name for name in os.listdir(folder) if name.startswith("step-")
             and os.path.exists(os.path.join(folder, name, "MANIFEST"))]
     assert 1 <= len(kept) <= 3
