@@ -30,6 +30,21 @@ template <typename F> int run_each(void *stream, size_t n, F f)
     return cudaGetLastError();
 }
 
+struct place { /* of element i in rows of so many columns */
+    size_t row, col;
+};
+
+/* Division of 64 bits is a loop of many instructions, which would cost more than the memory: 32 do for most. */
+__device__ inline place place_of(size_t i, uint32_t cols)
+{
+    if (i <= UINT32_MAX) {
+        const uint32_t row = (uint32_t)i / cols;
+
+        return place{ row, (uint32_t)i - row * cols };
+    }
+    return place{ i / cols, i % cols };
+}
+
 struct fill_with {
     float *y, value;
 
@@ -79,7 +94,8 @@ template <typename T> struct swiglu_there {
 
     __device__ void operator()(size_t i) const
     {
-        const size_t row = i / (size_t)cols, at = row * 2 * (size_t)cols + i % (size_t)cols;
+        const place p = place_of(i, (uint32_t)cols);
+        const size_t at = p.row * 2 * (size_t)cols + p.col;
         const float gate = get(gate_up + at), up = get(gate_up + at + cols);
 
         put(y + i, gate / (1 + expf(-gate)) * up);
@@ -93,7 +109,8 @@ template <typename T> struct swiglu_back {
 
     __device__ void operator()(size_t i) const
     {
-        const size_t row = i / (size_t)cols, at = row * 2 * (size_t)cols + i % (size_t)cols;
+        const place p = place_of(i, (uint32_t)cols);
+        const size_t at = p.row * 2 * (size_t)cols + p.col;
         const float gate = get(gate_up + at), up = get(gate_up + at + cols), d = get(dy + i);
         const float s = 1 / (1 + expf(-gate));
 
@@ -105,11 +122,11 @@ template <typename T> struct swiglu_back {
 struct add_to {
     float *y;
     const float *x;
-    size_t period; /* of x */
+    uint32_t period; /* of x */
 
     __device__ void operator()(size_t i) const
     {
-        y[i] += x[period ? i % period : i];
+        y[i] += x[period ? place_of(i, period).col : i];
     }
 };
 
@@ -123,7 +140,8 @@ struct drop {
 
     __device__ void operator()(size_t i) const
     {
-        const int row = (int)(i / (size_t)quads), quad = d.col0 / 4 + (int)(i % (size_t)quads);
+        const place p = place_of(i, (uint32_t)quads);
+        const int row = (int)p.row, quad = d.col0 / 4 + (int)p.col;
         const uint64_t sample = d.sample[row];
         const uint32_t ctr[4] = { (uint32_t)quad, (uint32_t)d.position[row], (uint32_t)sample,
                                   (uint32_t)(sample >> 32) };
@@ -151,8 +169,10 @@ template <typename T> struct rotate {
 
     __device__ void operator()(size_t at) const
     {
-        const int half = dim / 2, i = (int)(at % (size_t)half);
-        const size_t row = at / (size_t)half;
+        const int half = dim / 2;
+        const place of = place_of(at, (uint32_t)half);
+        const size_t row = of.row;
+        const int i = (int)of.col;
         const double angle = (double)position[row] * (double)freq[i];
         const float c = (float)cos(angle), s = (float)(inverse ? -sin(angle) : sin(angle));
 
@@ -193,9 +213,10 @@ struct look_up {
 
     __device__ void operator()(size_t i) const
     {
-        const int64_t row = (int64_t)token[i / (size_t)cols] - first;
+        const place p = place_of(i, (uint32_t)cols);
+        const int64_t row = (int64_t)token[p.row] - first;
 
-        y[i] = row >= 0 && row < rows ? table[(size_t)row * (size_t)cols + i % (size_t)cols] : 0;
+        y[i] = row >= 0 && row < rows ? table[(size_t)row * (size_t)cols + p.col] : 0;
     }
 };
 
@@ -206,8 +227,9 @@ template <typename T> struct finish_product {
 
     __device__ void operator()(size_t i) const
     {
-        const size_t col = i % (size_t)n, at = i / (size_t)n * (size_t)ldc + col;
-        const float x = bias ? acc[at] + bias[col] : acc[at];
+        const place p = place_of(i, (uint32_t)n);
+        const size_t at = p.row * (size_t)ldc + p.col;
+        const float x = bias ? acc[at] + bias[p.col] : acc[at];
 
         if (aux) {
             put(aux + at, x);
@@ -272,7 +294,7 @@ int launch_add(void *stream, float *y, const float *x, size_t n)
 
 int launch_add_bias(void *stream, float *y, const float *bias, int rows, int cols)
 {
-    return run_each(stream, (size_t)rows * (size_t)cols, add_to{ y, bias, (size_t)cols });
+    return run_each(stream, (size_t)rows * (size_t)cols, add_to{ y, bias, (uint32_t)cols });
 }
 
 int launch_dropout(void *stream, const struct kern_dropout *d, const float *x, float *y)
