@@ -22,6 +22,7 @@ struct check {
     uint64_t seed, state;
     bool quick;       /* small shapes, no benchmarks: where GPUs are emulated */
     bool no_cases, no_bench;
+    bool apart;       /* the host cannot touch the GPU's memory */
     const char *json; /* file to write, or NULL */
     int cases, failed;
 };

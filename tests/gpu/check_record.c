@@ -95,7 +95,7 @@ static int long_sum(struct part *p, struct merr *err)
 
 static void part_open(struct check *c, struct part *p, bool record)
 {
-    const struct kern_cfg cfg = { .threads = 1, .record = record };
+    const struct kern_cfg cfg = { .threads = 1, .record = record, .apart = c->apart };
     struct merr err = { "" };
 
     *p = (struct part){ .k = c->gpu->kernels };
@@ -290,7 +290,7 @@ static int upload_only(void *arg, struct merr *err)
 /* Each of n keys twice: all calls end well, and of what is recorded ends what has to, with these words. */
 static void limit(struct check *c, const char *what, int rows, int arrays, int n, const char *words)
 {
-    const struct kern_cfg cfg = { .threads = 1, .record = true };
+    const struct kern_cfg cfg = { .threads = 1, .record = true, .apart = c->apart };
     struct uploads u = { .k = c->gpu->kernels, .rows = rows, .arrays = arrays };
     struct kern_recordings told;
     char wrong[160] = "";
