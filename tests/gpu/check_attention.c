@@ -56,7 +56,12 @@ static void packed(struct check *c, const struct piece *piece, int docs, int kv_
     /* Tensor cores round probabilities to bf16, each by at most u = 2^-8 of it: a weighted mean of values below 2 moves
      * by at most 2 u, times what dropout scales by. The result is rounded there and here, u of it each. */
     float mean = t == KERN_BF16 ? 2 * 0x1p-8f / (1 - dropout) + 5e-5f : 5e-5f;
-    float limit = t == KERN_BF16 ? 1 / 64.0f : 5e-5f;
+    /* A gradient is a sum of products whose one factor, a probability or a score's gradient, is rounded likewise.
+     * Errors are even and independent, so they add up to a deviation of at most u / sqrt(3) S, S the root of the
+     * products' summed squares; six of them are 3.5 u S, and the two roundings of the result 2 u of it. What goes in
+     * here makes S about 1 at most in the gradients of the first keys, whose probabilities are largest; it grows with
+     * what dropout scales by and with the square root of the heads that share keys. */
+    float limit = t == KERN_BF16 ? 4 * 0x1p-8f * sqrtf((float)heads / (float)kv_heads) / (1 - dropout) : 5e-5f;
     size_t tokens, qkv, width = (size_t)heads * (size_t)dim, apart = (size_t)(2 * kv_heads * dim);
     char what[96];
 

@@ -510,12 +510,12 @@ __global__ void cached(const struct kern_cached a)
                                : (a)->dim <= 128 ? run<float, 128>(__VA_ARGS__)                                        \
                                                  : run<float, 256>(__VA_ARGS__)))
 
-struct attention_cut launch_attention_cut(const struct kern_attention *a, bool backward)
+struct attention_cut launch_attention_cut(const struct kern_attention *a)
 {
     struct attention_cut cut = { TILE, TILE };
 
-    if (!backward && attention_tensor_suits(a))
-        cut.queries = ATTENTION_TENSOR_QUERIES;
+    if (attention_tensor_suits(a))
+        cut = { ATTENTION_TENSOR_QUERIES, ATTENTION_TENSOR_KEYS };
     return cut;
 }
 
@@ -529,6 +529,8 @@ int launch_attention_forward(void *stream, const struct kern_attention *a, const
 int launch_attention_backward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles,
                               float *delta)
 {
+    if (tiles->queries > 0 && attention_tensor_suits(a))
+        return launch_attention_tensor_backward(stream, a, tiles, delta);
     return tiles->queries > 0 ? BY_TYPE_AND_DIM(run_backward, a, stream, a, tiles, delta) : (int)cudaSuccess;
 }
 

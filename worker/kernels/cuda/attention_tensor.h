@@ -88,7 +88,7 @@ template <int DIM> struct reader {
     {
         const int lane = (int)threadIdx.x % WARP, r = lane % 16;
 
-        return { tile + (uint32_t)(r * DIM * 2), (uint32_t)(((lane / 16) ^ turn_of<DIM>(r)) * 16) };
+        return { tile + (uint32_t)(r * DIM * 2), (uint32_t)((lane / 16 ^ turn_of<DIM>(r)) * 16) };
     }
 
     /* Both chunks of rows 0..7, then of rows 8..15: two B whose columns are the tile's rows. */
@@ -96,7 +96,7 @@ template <int DIM> struct reader {
     {
         const int lane = (int)threadIdx.x % WARP, r = lane % 8 + lane / 16 * 8;
 
-        return { tile + (uint32_t)(r * DIM * 2), (uint32_t)(((lane / 8 % 2) ^ turn_of<DIM>(r)) * 16) };
+        return { tile + (uint32_t)(r * DIM * 2), (uint32_t)((lane / 8 % 2 ^ turn_of<DIM>(r)) * 16) };
     }
 
     /* Of the 16 rows from 16 rows on, columns from 16 columns on. */
@@ -106,8 +106,9 @@ template <int DIM> struct reader {
     }
 };
 
-/* s = x · yᵀ: 16 M rows of x, from x's place on, with all N rows of y. */
-template <int DIM, int M, int N>
+/* s = x · yᵀ: 16 M rows of x, from x's place on, with all N rows of y. UNROLL: of sixteen columns each; fewer than all
+ * where reading ahead would take registers that there are not. */
+template <int DIM, int M, int N, int UNROLL = DIM / 16>
 __device__ inline void multiply_rows(float (&s)[M][N / 8][4], reader<DIM> x, reader<DIM> y)
 {
     compute_here(x.turn);
@@ -119,7 +120,7 @@ __device__ inline void multiply_rows(float (&s)[M][N / 8][4], reader<DIM> x, rea
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 s[m][n][e] = 0;
-#pragma unroll
+#pragma unroll UNROLL
     for (int k = 0; k < DIM / 16; k++) {
         uint32_t a[M][4], b[4];
 
@@ -209,9 +210,12 @@ __device__ inline uint32_t kept_of_keys(const call &a, const uint32_t *drop, uin
 bool attention_tensor_suits(const struct kern_attention *a);
 /* attention_tensor.cu and attention_tensor_backward.cu: as launch_attention_forward and _backward of launches.h. */
 int launch_attention_tensor_forward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles);
+/* delta: as in launches.h. */
+int launch_attention_tensor_backward(void *stream, const struct kern_attention *a, const struct attention_tiles *tiles,
+                                     float *delta);
 attention_tensor::call attention_tensor_call(const struct kern_attention *a, float *delta);
 
-#define ATTENTION_TENSOR_QUERIES 128 /* rows of a tile */
+#define ATTENTION_TENSOR_QUERIES 128 /* rows of a block's tile */
 #define ATTENTION_TENSOR_KEYS 128
 
 #endif

@@ -196,7 +196,7 @@ struct tile_lists { /* of the host */
 static int list_tiles(struct kern_stream *s, const struct kern_attention *a, bool backward, struct tile_lists *ret,
                       struct merr *err)
 {
-    const struct attention_cut of = launch_attention_cut(a, backward);
+    const struct attention_cut of = launch_attention_cut(a);
     size_t queries = 0, keys = 0;
     void *room;
     int r;

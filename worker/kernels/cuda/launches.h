@@ -78,7 +78,7 @@ int launch_sum_squares(void *stream, const float *x, size_t n, size_t block, dou
 struct attention_cut {
     int queries, keys;
 };
-struct attention_cut launch_attention_cut(const struct kern_attention *a, bool backward);
+struct attention_cut launch_attention_cut(const struct kern_attention *a);
 
 struct attention_tile { /* of piece doc, which is rows begin .. end-1 and has `past` rows of its document before it */
     int32_t first;      /* row of the first query; or the first key, counted in its document */
