@@ -28,6 +28,22 @@ static struct rates_est *part_of(struct rates_est *parts, size_t *n, double ms)
     return &parts[(*n)++];
 }
 
+/* Replicas that have none get one from who takes longest of those that have more. */
+static void give_each_one(const double *ms, size_t n, int *ret)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t from = n;
+
+        for (size_t k = 0; k < n && ret[i] < 1; k++)
+            if (ret[k] > 1 && (from == n || ms[k] * ret[k] > ms[from] * ret[from]))
+                from = k;
+        if (from == n)
+            continue;
+        ret[from]--;
+        ret[i]++;
+    }
+}
+
 bool shares_lay(const double *ms, size_t n, int workers, int *ret)
 {
     struct rates_est parts[RATES_TYPES_MAX];
@@ -42,15 +58,15 @@ bool shares_lay(const double *ms, size_t n, int workers, int *ret)
     }
     if (n_parts < 2 || rates_map_workers(parts, n_parts, workers) == 0)
         return false;
-    for (size_t i = 0; i < n_parts; i++)
-        if (parts[i].each - (parts[i].fewer > 0) < 1)
-            return false;
+    if (n > (size_t)workers)
+        return false;
     for (size_t i = 0; i < n; i++) {
         struct rates_est *p = part_of(parts, &n_parts, ms[i]);
 
         ret[i] = p->each - (p->fewer > 0);
         p->fewer -= p->fewer > 0;
     }
+    give_each_one(ms, n, ret);
     return true;
 }
 

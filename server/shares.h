@@ -12,7 +12,7 @@
 #include "server/core.h"
 
 /* Workers of each of n replicas that take ms[i] for one, into ret[n]. False, and ret is unchanged: all are equally
- * fast, or the times are not known, or a replica would have none; then they are shared out evenly. */
+ * fast, or the times are not known; then they are shared out evenly. Each replica has one at least. */
 bool shares_lay(const double *ms, size_t n, int workers, int *ret);
 
 /* Take in "leaf_ms" of a line of metrics. What devices took that are known to be slow says nothing of their class. */

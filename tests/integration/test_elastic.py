@@ -165,7 +165,7 @@ def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(t
 
 
 def four_workers(corpus, **devices):
-    spec = specs.train(corpus, steps=200, devices=4, virtual_workers=4, every_steps=20)
+    spec = specs.train(corpus, steps=300, devices=4, virtual_workers=4, every_steps=20)
     spec["train"]["model"]["dropout"] = 0.1
     spec["devices"].update(devices)
     return spec
@@ -219,7 +219,9 @@ def check_mixed(cluster, job, mixed, by_rank):
     assert all(sorted(leaves) == [1, 1, 2] for leaves in lay.values()), lay
     anew = [e for e in cluster.events(job) if "shares its work out" in ((e["cause"] or {}).get("text") or "")]
     assert len(anew) <= 3, "each time it takes twice the gain"
-    last = max(g for g in runs if len(runs[g]) >= 12)
+    last = max(runs)
+    if len(runs[last]) < 60:  # too short to be laid anew: eight steps in a row, a round, and then the drain
+        return
     took = {name: statistics.mean(ms[rank] for ms in runs[last] for rank in range(3) if by_rank[rank] == name)
             for name in set(by_rank)}
     assert took[by_rank[lay[last].index(2)]] < 2 * min(took.values()), (took, by_rank, lay)

@@ -20,7 +20,8 @@ static void workers_lie_by_speed(void **state)
         { { 10, 10, 10, 10 }, 12, { 0 } },
         { { 10, 10, 0, 20 }, 12, { 0 } },   /* not measured */
         { { 10, 10, -1, 20 }, 12, { 0 } },
-        { { 1, 1, 1, 1000 }, 8, { 0 } },    /* the slow one would have none */
+        { { 1, 1, 1, 1000 }, 8, { 2, 2, 3, 1 } }, /* each has one, however slow */
+        { { 10, 34, 34, 1000 }, 5, { 2, 1, 1, 1 } },
     };
 
     (void)state;
