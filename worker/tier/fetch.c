@@ -11,6 +11,9 @@
 #include "checkpoint/read.h"
 #include "worker/tier/stream.h"
 
+#define BATCH_BYTES (64u << 20) /* of all slots of a node that sends, and again of one that is sent to */
+#define BATCH_MAX 16
+
 struct fetch {
     const struct fetch_cfg *cfg;
     const struct mck_index *ix;
@@ -18,7 +21,9 @@ struct fetch {
     uint8_t *bits;     /* [nodes * bytes] */
     uint32_t *file_of; /* [chunks] */
     int *fd;           /* [files], -1: not open */
-    size_t slot;       /* bytes of the longest chunk */
+    size_t longest;    /* bytes of a chunk */
+    size_t batch;      /* chunks that go from a node to another in a round */
+    size_t slot;       /* bytes of so many */
     char *in, *out;    /* [nodes] slots */
     int *own;
     struct merr *why;
@@ -79,8 +84,8 @@ static size_t next(const struct fetch *f, int from, int to, size_t *at)
     return *at < f->ix->chunks ? (*at)++ : SIZE_MAX;
 }
 
-/* Rounds it takes: chunks of the busiest pair. */
-static int count(const struct fetch *f, size_t *ret_rounds, uint64_t *bytes, struct merr *err)
+/* Rounds it takes: batches of the busiest pair. A round waits for its slowest node, so a chunk each were too few. */
+static int count(struct fetch *f, size_t *ret_rounds, uint64_t *bytes, struct merr *err)
 {
     size_t n = (size_t)f->cfg->nodes, *pair = calloc(n * n, sizeof(*pair)), most = 0;
 
@@ -97,7 +102,10 @@ static int count(const struct fetch *f, size_t *ret_rounds, uint64_t *bytes, str
                 most = pair[from * n + to];
         }
     free(pair);
-    *ret_rounds = most;
+    f->batch = BATCH_BYTES / (n * (f->longest + 1));
+    f->batch = f->batch < 1 ? 1 : f->batch > BATCH_MAX ? BATCH_MAX : f->batch;
+    f->slot = f->batch * f->longest;
+    *ret_rounds = (most + f->batch - 1) / f->batch;
     return 0;
 }
 
@@ -122,7 +130,8 @@ static void move_chunk(struct fetch *f, size_t i, char *slot, bool out)
 }
 
 struct cursors {
-    size_t to, from, taken; /* next chunk to a node, from it, and the one that is coming */
+    size_t to, from;         /* next chunk to a node, and from it */
+    size_t taken[BATCH_MAX]; /* those that are coming */
 };
 
 struct wires {
@@ -136,20 +145,26 @@ static int round_trip(struct fetch *f, struct cursors *cur, struct wires *w, str
     int me = f->cfg->node;
 
     for (int i = 0; i < f->cfg->nodes; i++) {
-        size_t goes_out = next(f, me, i, &cur[i].to);
-
-        cur[i].taken = next(f, i, me, &cur[i].from);
         w->send[i] = f->out + (size_t)i * f->slot;
         w->recv[i] = f->in + (size_t)i * f->slot;
-        w->out[i] = goes_out == SIZE_MAX ? 0 : f->ix->chunk[goes_out].stored_len;
-        w->in[i] = cur[i].taken == SIZE_MAX ? 0 : f->ix->chunk[cur[i].taken].stored_len;
-        if (w->out[i])
-            move_chunk(f, goes_out, f->out + (size_t)i * f->slot, true);
+        w->out[i] = w->in[i] = 0;
+        for (size_t k = 0; k < f->batch; k++) {
+            size_t goes_out = next(f, me, i, &cur[i].to), comes = next(f, i, me, &cur[i].from);
+
+            if (goes_out != SIZE_MAX) {
+                move_chunk(f, goes_out, f->out + (size_t)i * f->slot + w->out[i], true);
+                w->out[i] += f->ix->chunk[goes_out].stored_len;
+            }
+            cur[i].taken[k] = comes;
+            w->in[i] += comes == SIZE_MAX ? 0 : f->ix->chunk[comes].stored_len;
+        }
     }
     TRY(comm_all_to_all_v(f->cfg->leaders, w->send, w->out, w->recv, w->in, err));
     for (int i = 0; i < f->cfg->nodes; i++)
-        if (w->in[i])
-            move_chunk(f, cur[i].taken, f->in + (size_t)i * f->slot, false);
+        for (size_t k = 0, at = 0; k < f->batch && cur[i].taken[k] != SIZE_MAX; k++) {
+            move_chunk(f, cur[i].taken[k], f->in + (size_t)i * f->slot + at, false);
+            at += f->ix->chunk[cur[i].taken[k]].stored_len;
+        }
     return 0;
 }
 
@@ -191,8 +206,8 @@ static int prepare(struct fetch *f, struct merr *err)
         f->fd[i] = -1;
         for (uint64_t k = 0; k < ix->file[i].chunk_count; k++) {
             f->file_of[ix->file[i].chunk_first + k] = i;
-            if (ix->chunk[ix->file[i].chunk_first + k].stored_len > f->slot)
-                f->slot = ix->chunk[ix->file[i].chunk_first + k].stored_len;
+            if (ix->chunk[ix->file[i].chunk_first + k].stored_len > f->longest)
+                f->longest = ix->chunk[ix->file[i].chunk_first + k].stored_len;
         }
     }
     return 0;

@@ -1,6 +1,6 @@
 /* fetch - chunks of a snapshot's files sent from the nodes that have them to those whose ranks will read them
  *
- * All ranks tell each other what they need, so every node knows who sends what to whom; then a chunk a round goes
+ * All ranks tell each other what they need, so every node knows who sends what to whom; then some chunks a round go
  * from each node to each other.
  */
 #ifndef MUSTER_WORKER_TIER_FETCH_H
