@@ -1,10 +1,10 @@
 """How long a job stands still when its devices change.
 
-    python3 tests/bench/elastic.py [--quick] [--only rescale|tree|hetero|pair]
+    python3 tests/bench/elastic.py [--quick] [--only rescale|move|tree|hetero|pair]
 
 Prints one JSON object a line, as every benchmark does. A rescale is timed from the request that changes the job's
 devices to the first line of metrics of its next run: the step under way, the hand-over, the start, the first step. The
-median of each of these parts is told, too.
+median of each of these parts is told, too. A move is a rescale to another node, each node having a memory of its own.
 """
 import argparse
 import contextlib
@@ -100,6 +100,46 @@ def rescales(folder, rounds, quick):
         cluster.action(job, "cancel")
         cluster.wait(job, "cancelled", 60)
     return sorted(took), [statistics.median(p) for p in zip(*parts)], statistics.median(steps)
+
+
+def moves(folder, rounds, quick, through_memory):
+    """Seconds from each drain of the node that a job is on to its first step on the other, of each of its parts, and
+    the length of a step. What is under way on disk is waited for, so that a move does not wait for that."""
+    took, parts, phases, steps = [], [], [], []
+    with shared_memory() as memory, Cluster(folder, slots=1, memory=memory,
+                                            server_args=["--hold", "0", "--round", "3600"]) as cluster:
+        cluster.start_agent("n2", "cpu:1")
+        cluster.wait_nodes(["n1", "n2"])
+        spec = the_spec(os.path.dirname(folder), 1000000, 1, 1, quick)
+        spec["checkpoint"]["memory_every_steps"] = "auto" if through_memory else 0
+        job = cluster.submit(spec)["id"]
+        where = cluster.job(job)["dir"]
+        for i in range(rounds):
+            first = wait_for(f"generation {i + 1}", lambda g=i + 1: (n := newest(where)[0]) and
+                             n["generation"] == g and n, 120)
+            steady = wait_for("two more steps", lambda s=first["step"]: (n := newest(where)[0])["step"] >= s + 2 and n,
+                              120)
+            if i > 0 and through_memory:
+                wait_for("the copy on disk", lambda s=first["step"]: any(
+                    e["type"] == "checkpoint" and e["data"]["step"] >= s for e in cluster.events(job)), 120)
+            steps.append(steady["step_ms"] / 1000)
+            node = cluster.job(job)["assignment"][0]["node"]
+            began = time.time()
+            cluster.api("POST", f"/v1/nodes/{node}/drain")
+            line, ended = wait_for(f"generation {i + 2}",
+                                   lambda g=i + 2: (n := newest(where))[0]["generation"] == g and n, 120)
+            took.append(ended - began)
+            wait_for("it to be known to run", lambda: cluster.job(job)["state"] == "running", 30)
+            parts.append(parts_of(cluster, job, i + 2, began, ended, line["step_ms"] / 1000))
+            came = wait_for("it to be known from where", lambda n=i + 1: len(found := [
+                e["data"] for e in cluster.events(job) if e["data"].get("type") == "resumed"]) == n and found, 30)[-1]
+            assert came["source"] == ("peers" if through_memory else "disk"), came
+            phases.append([came["seconds"], *(came["phases"][k] for k in ("look_s", "gather_s", "load_s"))])
+            cluster.api("POST", f"/v1/nodes/{node}/undrain")
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled", 60)
+    return (sorted(took), [statistics.median(p) for p in zip(*parts)],
+            [statistics.median(p) for p in zip(*phases)], statistics.median(steps))
 
 
 def small_spec(folder, name, workers, devices, classes=None):
@@ -221,6 +261,20 @@ def bench_rescale(folder, quick):
         row(f"rescale_{name}_s", part, "s", "a step of the same job", part / step)
 
 
+def bench_move(folder, quick):
+    n = 2 if quick else 12
+    disk = statistics.median(moves(os.path.join(folder, "disk"), n, quick, False)[0])
+    took, parts, phases, step = moves(os.path.join(folder, "memory"), n, quick, True)
+    beside = "the same moves through disk"
+    row("rescale_other_node_p50_s", statistics.median(took), "s", beside, statistics.median(took) / disk)
+    worst = took[min(len(took) - 1, int(len(took) * 0.99))]
+    row("rescale_other_node_p99_s", worst, "s", beside, worst / disk)
+    for name, part in zip(PARTS, parts):
+        row(f"rescale_other_node_{name}_s", part, "s", "a step of the same job", part / step)
+    for name, part in zip(("resume", "look", "gather", "load"), phases):
+        row(f"rescale_other_node_{name}_s", part, "s", "a step of the same job", part / step)
+
+
 def bench_hetero(folder, quick):
     laid, even, alone = heterogeneous(folder, quick)
     row("hetero_efficiency", laid / alone, "1", "the devices' throughputs alone, summed", laid / alone)
@@ -235,7 +289,8 @@ def bench_pair(folder, quick):
 
 
 def main():
-    benches = {"rescale": bench_rescale, "tree": bench_tree, "hetero": bench_hetero, "pair": bench_pair}
+    benches = {"rescale": bench_rescale, "move": bench_move, "tree": bench_tree, "hetero": bench_hetero,
+               "pair": bench_pair}
     ask = argparse.ArgumentParser()
     ask.add_argument("--quick", action="store_true")
     ask.add_argument("--only", choices=list(benches))
