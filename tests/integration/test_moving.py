@@ -10,7 +10,7 @@ from tests.cluster import Cluster, wait_for
 from tests.integration.test_elastic import QUICK, check_end, go_on, scale
 from tests.results import lines, undisturbed
 
-STEPS = 240
+STEPS = 1000
 
 
 def the_spec(corpus, least, most, **extra):
