@@ -105,7 +105,7 @@ endif
 
 .PHONY: check-gpu
 check-gpu: all $(CHECK_GPU) $(if $(NVCC),$(FRAGMENTS))  ## everything on this machine's GPU, beside the processor (exit status 77 without one)
-	@$(if $(NVCC),$(FRAGMENTS) &&) MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(PYTHON) tests/gpu/run.py --build $(BUILD) --json $(BUILD)/check-gpu.json
+	@MUSTER_CUDA_BACKEND=$(CUDA_LIBRARY) $(PYTHON) tests/gpu/run.py --build $(BUILD) --json $(BUILD)/check-gpu.json
 
 # All that the check takes in one folder, for a machine with a GPU and a driver where nothing can be built or installed:
 # there, python3 FOLDER/run.py. Libraries come along but for those of glibc and of the compiler, which each system has.

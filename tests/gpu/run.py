@@ -304,6 +304,14 @@ def check(args, lines, only, seconds):
     return code
 
 
+def check_fragments(args):
+    """What attention on tensor cores counts on; that program asks the GPU itself, so over the emulation it finds none."""
+    code, out = call([str(args.build / "tests/gpu/fragments")], environment(args), left(60))
+    print(out, flush=True)
+    if code not in (0, 77):
+        raise Failed(f"ended with {code}, as above")
+
+
 def check_cases(args, lines):
     code = check(args, lines, "--cases", 150)
     if code == 77:
@@ -351,6 +359,8 @@ def go(args, folder, lines):
     jobs, wanted = Jobs(args, folder), set(args.parts)
     timed = wanted & {"models", "rates", "checkpoint", "longer"}
     if "cases" in wanted:
+        if (args.build / "tests/gpu/fragments").exists(): # made where nvcc is
+            step("instructions of tensor cores, as above", lambda: check_fragments(args))
         step("kernels and codecs, as above", lambda: check_cases(args, lines))
     torch = start_torch(args, folder) if timed else speeds.Torch(None, False)
     s = speeds.Speeds(sys.modules[__name__], args, folder, torch)
