@@ -120,7 +120,9 @@ static void make_folders(struct core *c, const struct entry *e)
     struct merr err;
 
     (void)snprintf(path, sizeof(path), "%s/j%llu", c->cfg.jobs_dir, (unsigned long long)e->job.id);
-    if (io_mkdirs(path, 0755, &err) < 0 || files_make_job(c->files, e->job.id, &err) < 0)
+    if (io_mkdirs(path, 0755, &err) < 0)
+        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+    if (files_make_job(c->files, e->job.id, &err) < 0) /* what it says is kept all the same */
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
 }
 
