@@ -135,6 +135,7 @@ struct entry { /* a job of the working set: it has not ended */
     int fault_rank; /* -1: none told */
     bool save, force_stop;
     bool measure_links;        /* its run shall tell how fast its nodes reach each other */
+    uint32_t progress_of;      /* generation of the newest line of metrics that was heard since the start */
     bool hand_over;            /* its next run is on the same node: state may stay where its ranks compute */
     int64_t drain_deadline_us; /* monotonic; 0: none */
     struct rendezvous_key *keys;

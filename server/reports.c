@@ -187,6 +187,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
             }
             json_decref(e->job.progress);
             e->job.progress = view_progress(line, e->steps);
+            e->progress_of = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
             plans_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
                         json_number_value(json_object_get(line, "step_ms")));
             stragglers_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")), line);
@@ -262,6 +263,19 @@ static void set_offset(struct core *c, struct entry *e, uint64_t job, const char
 }
 
 /* One line that a rank wrote. */
+/* A run went on from a step: those that the one before had done beyond it are to be done again. */
+static void go_back(struct entry *e, json_int_t step)
+{
+    json_t *progress;
+
+    if (e->progress_of >= e->job.generation || json_integer_value(json_object_get(e->job.progress, "step")) <= step)
+        return;
+    progress = json_copy(e->job.progress); /* answers under way may have the old one */
+    (void)json_object_set_new(progress, "step", json_integer(step));
+    json_decref(e->job.progress);
+    e->job.progress = progress;
+}
+
 static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *line, size_t len)
 {
     json_t *o = json_loadb(line, len, 0, NULL);
@@ -298,8 +312,10 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
             e->save = false;
             core_touch(c, &e->job);
         }
-        if (strcmp(type, "resumed") == 0)
+        if (strcmp(type, "resumed") == 0) {
             givers_resumed(c, e);
+            go_back(e, json_integer_value(json_object_get(o, "step")));
+        }
         if (strcmp(type, "fault") == 0 && message && !e->fault_message[0])
             (void)snprintf(e->fault_message, sizeof(e->fault_message), "%s", message);
     }
