@@ -305,7 +305,7 @@ def check(args, lines, only, seconds):
 
 
 def check_fragments(args):
-    """What attention on tensor cores counts on; that program asks the GPU itself, so over the emulation it finds none."""
+    """What attention on tensor cores counts on. It asks the GPU itself, so over the emulation it finds none."""
     code, out = call([str(args.build / "tests/gpu/fragments")], environment(args), left(60))
     print(out, flush=True)
     if code not in (0, 77):
