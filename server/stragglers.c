@@ -49,10 +49,11 @@ void stragglers_name(struct core *c, const struct job *j, char *ret, size_t size
         (void)snprintf(ret + strlen(ret), size - strlen(ret), ", and %zu more", n - 1);
 }
 
-/* What was found of devices of a replica, the first of which is at p. */
+/* What was found of devices of a replica, the first of which is at p. alone: with no other of its class beside it. */
 static void tell(struct core *c, const struct entry *e, const char *code, const struct job_place *p, int devices,
-                 double ratio)
+                 double ratio, bool alone)
 {
+    const char *with = alone ? "is usual in class" : "others of class";
     bool slow = strcmp(code, "device_slow") == 0;
     char text[240], more[48] = "";
 
@@ -60,11 +61,11 @@ static void tell(struct core *c, const struct entry *e, const char *code, const 
         (void)snprintf(more, sizeof(more), " and %d more device%s of its replica", devices - 1,
                        devices == 2 ? "" : "s");
     if (slow)
-        (void)snprintf(text, sizeof(text), "slot %d of %s%s: %.1f times as long as others of class %s", p->slot,
-                       p->node, more, ratio, p->class_);
+        (void)snprintf(text, sizeof(text), "slot %d of %s%s: %.1f times as long as %s %s", p->slot, p->node, more,
+                       ratio, with, p->class_);
     else
-        (void)snprintf(text, sizeof(text), "slot %d of %s%s: as fast as others of class %s again", p->slot, p->node,
-                       more, p->class_);
+        (void)snprintf(text, sizeof(text), "slot %d of %s%s: as fast as %s %s again", p->slot, p->node, more, with,
+                       p->class_);
     log_info("job j%llu: %s", (unsigned long long)e->job.id, text);
     events_note(c, e->job.id, e->job.user, "note", e->job.generation, "scheduler", code, text,
                 json_pack("{s:s, s:i, s:s, s:i, s:f}", "node", p->node, "slot", p->slot, "class", p->class_, "devices",
@@ -238,7 +239,7 @@ static void learn(struct core *c, struct entry *e, const json_t *leaf_ms, struct
     for (size_t i = 0; i < (size_t)j->layout.dp; i++)
         if (w->news[i].devices > 0) {
             tell(c, e, w->news[i].what == SLOW_FOUND ? "device_slow" : "device_well", &j->places[w->news[i].first],
-                 w->news[i].devices, w->news[i].ratio);
+                 w->news[i].devices, w->news[i].ratio, w->ratio[i].alone);
             c->schedule_wanted = true;
         }
 }

@@ -13,6 +13,7 @@
 #define GENERATION 3
 
 static char told[256]; /* the codes of events, each with a space before it */
+static char words[256]; /* of the last one */
 static int stored;
 
 void __wrap_events_note(struct core *c, uint64_t job, const char *user, const char *type, uint32_t generation,
@@ -24,8 +25,9 @@ void __wrap_events_note(struct core *c, uint64_t job, const char *user, const ch
 {
     size_t n = strlen(told);
 
-    (void)c, (void)job, (void)user, (void)type, (void)generation, (void)actor, (void)text;
+    (void)c, (void)job, (void)user, (void)type, (void)generation, (void)actor;
     (void)snprintf(told + n, sizeof(told) - n, " %s", code);
+    (void)snprintf(words, sizeof(words), "%s", text);
     json_decref(data_new);
 }
 
@@ -104,6 +106,7 @@ static void one_that_is_slower_than_the_other_of_its_class_is_found_and_told_onc
     assert_string_equal(told, "");
     run(s, 60, 10, 30);
     assert_string_equal(told, " device_slow");
+    assert_non_null(strstr(words, "times as long as others of class a"));
     assert_false(s->slots[0].slow.slow);
     assert_true(s->slots[1].slow.slow);
     assert_int_equal(s->slots[1].slow_alone, 0);
@@ -150,6 +153,7 @@ static void one_alone_in_its_class_is_found_by_its_own_past(void **state)
     run(s, 100, 10, 40);
     run(s, 100, 10, 120);
     assert_string_equal(told, " device_slow");
+    assert_non_null(strstr(words, "times as long as is usual in class b"));
     assert_false(s->slots[0].slow.slow);
     assert_true(s->slots[2].slow.slow);
     assert_int_equal(s->slots[2].slow_alone, JOB);
