@@ -51,7 +51,7 @@ static void place(struct scene *s, int replica, int slot)
 
     *p = (struct job_place){ .slot = slot };
     (void)snprintf(p->node, sizeof(p->node), "n1");
-    (void)snprintf(p->class_, sizeof(p->class_), "%s", s->core.classes[s->slots[slot].class_]);
+    memcpy(p->class_, s->core.classes[s->slots[slot].class_], sizeof(p->class_));
     s->slots[slot].job = JOB;
 }
 
