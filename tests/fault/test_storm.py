@@ -145,7 +145,7 @@ class Storm:
         what = self.rng.choice(gentle + [self.resume, self.undrain] * 2 + [self.command] * 4 + rough)
         print(f"{time.monotonic():.1f} {what.__name__}")
         what()
-        time.sleep(self.rng.choice([0, 0, 0.1, 0.5, 1.5]))
+        time.sleep(self.rng.choice([0, 0, 0.1, 0.5, 1.5]))  # blows at any distance: nothing is waited for here
 
     def calm(self):
         """Nothing is in the way of any job any more."""
