@@ -12,7 +12,7 @@
 
 #include "api/spec_read.h"
 
-static const char *const type_names[] = {"an object", "an array",     "a string", "a whole number",
+static const char *const type_names[] = {"an object", "an array",      "a string",      "a whole number",
                                          "a number",  "true or false", "true or false", "null"};
 
 /* "got 7", "got 'x'", "got an array": at most a line. */
@@ -56,8 +56,7 @@ static int read_whole(const struct field *d, const json_t *v, int64_t *ret, stru
         *ret = d->auto_value;
         return 0;
     }
-    if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)d->lo ||
-        json_integer_value(v) > (json_int_t)d->hi) {
+    if (!json_is_integer(v) || json_integer_value(v) < (json_int_t)d->lo || json_integer_value(v) > (json_int_t)d->hi) {
         faults_add(f, d->path, "want a whole number from %.0f to %.0f%s, got %s", d->lo, d->hi,
                    d->type == FIELD_AUTO ? " or \"auto\"" : "", got(v, what));
         return -EINVAL;
@@ -201,8 +200,10 @@ static int check_arg(const char *pointer, const json_t *v, size_t len, size_t *l
         return -EINVAL;
     }
     if (len > SPEC_ARG_BYTES) {
-        faults_add(f, pointer, "%zu bytes are more than the %d that a program can be given at once; put them into a "
-                   "file", len, SPEC_ARG_BYTES);
+        faults_add(f, pointer,
+                   "%zu bytes are more than the %d that a program can be given at once; put them into a "
+                   "file",
+                   len, SPEC_ARG_BYTES);
         return -EINVAL;
     }
     if (len + 1 > *left) {
@@ -264,13 +265,15 @@ static int read_env(const struct field *d, const json_t *v, char ***ret, struct 
     *ret = calloc(n + 1, sizeof(**ret));
     if (!*ret)
         return -ENOMEM;
-    json_object_foreach((json_t *)v, name, value) {
+    json_object_foreach ((json_t *)v, name, value) {
         size_t len = strlen(name);
         char pointer[SPEC_VARIABLE_MAX + 64];
 
         if (!env_name_is_good(name) || len > SPEC_VARIABLE_MAX) {
-            faults_add(f, d->path, "'%.64s' is no name of a variable: want 1 to %d letters, digits and '_', the first "
-                       "no digit", name, SPEC_VARIABLE_MAX);
+            faults_add(f, d->path,
+                       "'%.64s' is no name of a variable: want 1 to %d letters, digits and '_', the first "
+                       "no digit",
+                       name, SPEC_VARIABLE_MAX);
             return -EINVAL;
         }
         (void)snprintf(pointer, sizeof(pointer), "%s/%s", d->path, name);
@@ -403,7 +406,7 @@ static void check_names(const json_t *o, const char *prefix, struct faults *f)
     size_t n = children(prefix, storage, names, 64);
     json_t *v;
 
-    json_object_foreach((json_t *)o, key, v) {
+    json_object_foreach ((json_t *)o, key, v) {
         pointer_of(prefix, key, pointer);
         if (is_object_path(pointer)) {
             if (json_is_object(v)) {
@@ -467,9 +470,9 @@ static json_t *write_out(const json_t *doc)
     if (r == 0 && json_is_string(command))
         r = json_object_set_new(copy, "command", json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command));
     if (r == 0 && json_is_string(parallel))
-        r = json_object_set_new(copy, "parallel", json_pack("{s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel,
-                                                            "schedule", parallel, "chunks", parallel, "recompute",
-                                                            parallel));
+        r = json_object_set_new(copy, "parallel",
+                                json_pack("{s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel, "schedule", parallel,
+                                          "chunks", parallel, "recompute", parallel));
     if (r == 0)
         return copy;
     json_decref(copy);
@@ -486,12 +489,12 @@ static bool within(const json_t *v, int depth, size_t *left)
     if (depth > SPEC_DEPTH_MAX || (*left)-- == 0)
         return false;
     if (json_is_object(v)) {
-        json_object_foreach((json_t *)v, key, child) {
+        json_object_foreach ((json_t *)v, key, child) {
             if (!within(child, depth + 1, left))
                 return false;
         }
     } else {
-        json_array_foreach((json_t *)v, i, child) {
+        json_array_foreach ((json_t *)v, i, child) {
             if (!within(child, depth + 1, left))
                 return false;
         }

@@ -62,7 +62,7 @@ struct job_spec {
     enum job_kind kind;
 
     struct {
-        int min, max;                                 /* default 1, 1 (max: min) */
+        int min, max;                                  /* default 1, 1 (max: min) */
         char classes[SPEC_CLASSES_MAX][SPEC_NAME_MAX]; /* none: any class */
         size_t n_classes;
         bool hetero_ok; /* it may mix classes and move between them */
@@ -95,7 +95,7 @@ struct job_spec {
             char *tokenizer_path; /* NULL unless tokenizer is file or gpt2 */
             enum data_samples samples;
             enum data_overlong overlong; /* of documents */
-            char *index;          /* where documents of tokens end; NULL: not given */
+            char *index;                 /* where documents of tokens end; NULL: not given */
             enum data_order order;
             double holdout; /* share of documents kept for evaluation, 0..0.5 */
         } data;
@@ -132,14 +132,14 @@ struct job_spec {
         int tp, pp; /* or SPEC_AUTO */
         int cp;
         enum cp_mode cp_mode; /* what ranks of cp exchange */
-        int virtual_workers; /* V: fixed leaves of the gradient tree; divides batch.sequences */
-        int zero;            /* 0 or 1 */
+        int virtual_workers;  /* V: fixed leaves of the gradient tree; divides batch.sequences */
+        int zero;             /* 0 or 1 */
         enum exactness exact;
         enum pipeline_schedule schedule;
         struct spec_counts {
             int n; /* 0: not given */
             uint16_t v[SPEC_STAGES_MAX];
-        } layers;   /* of each stage, in the model's order */
+        } layers; /* of each stage, in the model's order */
         bool sequence_parallel;
         int chunks; /* model chunks a pipeline rank, for interleaved; or SPEC_AUTO */
         enum recompute recompute;
@@ -161,13 +161,13 @@ struct job_spec {
     } memory;
 
     struct {
-        char *dir; /* NULL: "checkpoints" in the job's folder; relative: to the job's folder */
-        int every_steps; /* 0: only at the end and when asked; or SPEC_EVERY_AUTO */
-        int keep;        /* newest kept, at least 2 */
-        int keep_every;  /* those of a step that this divides are kept too; 0: none */
-        char archive[16]; /* codec that committed checkpoints are written anew with, or "none" */
+        char *dir;              /* NULL: "checkpoints" in the job's folder; relative: to the job's folder */
+        int every_steps;        /* 0: only at the end and when asked; or SPEC_EVERY_AUTO */
+        int keep;               /* newest kept, at least 2 */
+        int keep_every;         /* those of a step that this divides are kept too; 0: none */
+        char archive[16];       /* codec that committed checkpoints are written anew with, or "none" */
         int memory_every_steps; /* 0: none; or SPEC_EVERY_AUTO */
-        double mtbf_hours; /* mean time between failures of a node */
+        double mtbf_hours;      /* mean time between failures of a node */
     } checkpoint;
 
     struct {

@@ -86,8 +86,9 @@ static void complete_model(struct reading *r)
                                                : (8 * m->hidden / 3 + 63) / 64 * 64);
     fill(r, "/train/model/context", &m->context, p ? p->context : 1024);
     fill(r, "/train/model/vocab", &m->vocab,
-         p ? p->vocab
-         : r->spec->train.data.format != DATA_TOKENS && r->spec->train.data.tokenizer == TOKENIZER_BYTES ? 256 : 50257);
+         p                                                                                               ? p->vocab
+         : r->spec->train.data.format != DATA_TOKENS && r->spec->train.data.tokenizer == TOKENIZER_BYTES ? 256
+                                                                                                         : 50257);
     if (absent(r, "/train/model/tie_embeddings"))
         m->tie_embeddings = p ? p->tie_embeddings : m->family == MODEL_GPT2;
     if (absent(r, "/train/model/qkv_bias"))
@@ -194,24 +195,30 @@ static void check_samples(struct reading *r)
     if (!sound(r, "/train/data/samples", "/train/data/format", NULL))
         return;
     if (!documents && strcmp(policy, "pad") != 0 && sound(r, "/sequence/policy", NULL))
-        faults_add(r->f, "/sequence/policy", "'%s' is for documents, and the samples of a stream all have one length; "
-                   "set train.data.samples to 'documents', or leave it out", policy);
+        faults_add(r->f, "/sequence/policy",
+                   "'%s' is for documents, and the samples of a stream all have one length; "
+                   "set train.data.samples to 'documents', or leave it out",
+                   policy);
     if (documents && strcmp(policy, "chunk") == 0 &&
         (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel ||
          strcmp(s->memory.policy, "mimose") == 0))
-        faults_add(r->f, "/sequence/policy", "'chunk' is not built for parallel.chunks above 1, schedule 'zb-h1', "
+        faults_add(r->f, "/sequence/policy",
+                   "'chunk' is not built for parallel.chunks above 1, schedule 'zb-h1', "
                    "sequence_parallel and memory.policy 'mimose'; leave them out, or use 'sweep'");
     if (documents && s->train.batch.capacity < share_of(s->train.batch.length, s->parallel.cp) &&
         sound(r, "/train/batch/capacity", "/train/batch/length", "/parallel/cp", NULL))
-        faults_add(r->f, "/train/batch/capacity", "a micro-batch of %d tokens%s cannot hold a document of batch.length "
-                   "%d; want at least %d", s->train.batch.capacity, s->parallel.cp > 1 ? " a rank" : "",
-                   s->train.batch.length, share_of(s->train.batch.length, s->parallel.cp));
+        faults_add(r->f, "/train/batch/capacity",
+                   "a micro-batch of %d tokens%s cannot hold a document of batch.length "
+                   "%d; want at least %d",
+                   s->train.batch.capacity, s->parallel.cp > 1 ? " a rank" : "", s->train.batch.length,
+                   share_of(s->train.batch.length, s->parallel.cp));
     if (s->train.batch.capacity > CAPACITY_MAX / s->parallel.cp &&
         sound(r, "/train/batch/capacity", "/parallel/cp", NULL))
         faults_add(r->f, "/train/batch/capacity", "%d tokens on each of the %d ranks of cp are more than %d together",
                    s->train.batch.capacity, s->parallel.cp, CAPACITY_MAX);
     if (documents && tokens && !s->train.data.index)
-        faults_add(r->f, "/train/data/index", "is needed for documents of format tokens: the file that says where each "
+        faults_add(r->f, "/train/data/index",
+                   "is needed for documents of format tokens: the file that says where each "
                    "ends");
     if (s->train.data.index && !(documents && tokens) && sound(r, "/train/data/index", NULL))
         faults_add(r->f, "/train/data/index", "is for format 'tokens' with samples 'documents'; leave it out");
@@ -224,10 +231,12 @@ static void check_heads(struct reading *r)
     int tp = s->parallel.tp ? s->parallel.tp : 1, cp = s->parallel.cp, kv = s->train.model.kv_heads;
     int here = kv > tp ? kv / tp : 1;
 
-    if (s->parallel.cp_mode == CP_ULYSSES && here % cp && sound(r, "/parallel/cp_mode", "/parallel/tp",
-                                                                  "/train/model/kv_heads", NULL))
-        faults_add(r->f, "/parallel/cp_mode", "'ulysses' cannot share the %d kv_heads that a rank of tp %d has among "
-                   "cp %d; want a cp that divides them, or 'zigzag'", here, tp, cp);
+    if (s->parallel.cp_mode == CP_ULYSSES && here % cp &&
+        sound(r, "/parallel/cp_mode", "/parallel/tp", "/train/model/kv_heads", NULL))
+        faults_add(r->f, "/parallel/cp_mode",
+                   "'ulysses' cannot share the %d kv_heads that a rank of tp %d has among "
+                   "cp %d; want a cp that divides them, or 'zigzag'",
+                   here, tp, cp);
 }
 
 /* What sequences that are cut over ranks do not go with. */
@@ -240,12 +249,15 @@ static void check_context(struct reading *r)
     if (cp == 1 || !sound(r, "/parallel/cp", "/sequence/policy", "/memory/policy", "/compress/dp", NULL))
         return;
     if (s->train.data.samples == SAMPLES_STREAM && length % (2 * cp) && sound(r, "/train/batch/length", NULL))
-        faults_add(r->f, "/parallel/cp", "samples of %d tokens cannot be cut into the %d equal pieces of cp %d; want a "
-                   "batch.length that is a multiple of %d", length, 2 * cp, cp, 2 * cp);
+        faults_add(r->f, "/parallel/cp",
+                   "samples of %d tokens cannot be cut into the %d equal pieces of cp %d; want a "
+                   "batch.length that is a multiple of %d",
+                   length, 2 * cp, cp, 2 * cp);
     if (strcmp(policy, "chunk") == 0 || strcmp(policy, "dynamic") == 0)
         faults_add(r->f, "/sequence/policy", "'%s' is not built for parallel.cp above 1; use 'sweep', or cp 1", policy);
     if (strcmp(s->memory.policy, "mimose") == 0)
-        faults_add(r->f, "/memory/policy", "'mimose' is not built for parallel.cp above 1, whose ranks must make the "
+        faults_add(r->f, "/memory/policy",
+                   "'mimose' is not built for parallel.cp above 1, whose ranks must make the "
                    "same blocks again; use 'sqrt', 'all' or 'none', or cp 1");
     if (strcmp(s->compress.dp, "none") != 0)
         faults_add(r->f, "/compress/dp", "'%s' is not built for parallel.cp above 1; use 'none', or cp 1",
@@ -306,8 +318,10 @@ static void check_pipeline(struct reading *r)
     else if (chunks > 1 && pp == 1 && !open)
         faults_add(r->f, "/parallel/chunks", "%d chunks a rank want a pipeline: pp of 2 or more", chunks);
     else if (layers / pp < chunks)
-        faults_add(r->f, "/parallel/chunks", "%d layers cannot be split over pp %d with %d chunks each; want at most "
-                   "%d", layers, pp, chunks, layers / pp);
+        faults_add(r->f, "/parallel/chunks",
+                   "%d layers cannot be split over pp %d with %d chunks each; want at most "
+                   "%d",
+                   layers, pp, chunks, layers / pp);
     else if (!open)
         check_layers(r, pp * chunks);
     else if (s->parallel.layers.n > 0)
@@ -333,20 +347,24 @@ static void check_parallel(struct reading *r)
     check_pipeline(r);
     if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.recompute != RECOMPUTE_AUTO &&
         s->parallel.schedule == PIPELINE_ZB_H1)
-        faults_add(r->f, "/parallel/recompute", "does not go with schedule 'zb-h1', whose second half of a backward "
+        faults_add(r->f, "/parallel/recompute",
+                   "does not go with schedule 'zb-h1', whose second half of a backward "
                    "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'");
     if (sound(r, "/train/batch/sequences", "/parallel/virtual_workers", NULL)) {
         bool documents = s->train.data.samples == SAMPLES_DOCUMENTS; /* any number of them goes to any worker */
 
         if (documents && v > (b < DOCUMENT_WORKERS_MAX ? b : DOCUMENT_WORKERS_MAX))
-            faults_add(r->f, "/parallel/virtual_workers", "%d are too many for the %d documents of a step; want at "
-                       "most as many, and at most %d", v, b, DOCUMENT_WORKERS_MAX);
+            faults_add(r->f, "/parallel/virtual_workers",
+                       "%d are too many for the %d documents of a step; want at "
+                       "most as many, and at most %d",
+                       v, b, DOCUMENT_WORKERS_MAX);
         else if (documents && b > DOCUMENTS_MAX)
             faults_add(r->f, "/train/batch/sequences", "a step takes at most %d documents, got %d", DOCUMENTS_MAX, b);
         else if (b % v && !documents)
             faults_add(r->f, "/parallel/virtual_workers",
                        "a batch of %d sequences cannot be split over %d virtual workers; want a divisor of "
-                       "batch.sequences", b, v);
+                       "batch.sequences",
+                       b, v);
         else if (!documents && micro != SPEC_AUTO && b / v % micro && sound(r, "/train/batch/micro", NULL))
             faults_add(r->f, "/train/batch/micro",
                        "micro-batches of %d cannot make up the %d sequences of a virtual worker; want a divisor of %d",
@@ -379,11 +397,15 @@ static void check_memory(struct reading *r)
     if (strcmp(policy, "none") == 0)
         return;
     if (s->parallel.recompute != RECOMPUTE_NONE)
-        faults_add(r->f, "/memory/policy", "'%s' decides by itself what is made again; want parallel.recompute 'none', "
-                   "or policy 'none'", policy);
+        faults_add(r->f, "/memory/policy",
+                   "'%s' decides by itself what is made again; want parallel.recompute 'none', "
+                   "or policy 'none'",
+                   policy);
     if (s->parallel.schedule == PIPELINE_ZB_H1)
-        faults_add(r->f, "/memory/policy", "'%s' does not go with schedule 'zb-h1', whose second half of a backward "
-                   "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'", policy);
+        faults_add(r->f, "/memory/policy",
+                   "'%s' does not go with schedule 'zb-h1', whose second half of a backward "
+                   "needs the activations too; want 'none', or schedule '1f1b' or 'interleaved'",
+                   policy);
     if (strcmp(policy, "mimose") == 0 && s->memory.activation_budget_mib == 0)
         faults_add(r->f, "/memory/activation_budget_mib", "policy 'mimose' keeps within a budget: want one");
 }
@@ -402,15 +424,21 @@ static void check_compress(struct reading *r)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && s->parallel.exact == EXACT_STRICT; i++) {
         if (strcmp(rows[i].codec, "auto") == 0)
-            faults_add(r->f, "/parallel/exact", "'strict' does not go with compress.%s 'auto', which decides by "
-                       "measurement; name the codec: %s or 'none'", rows[i].group, rows[i].others);
+            faults_add(r->f, "/parallel/exact",
+                       "'strict' does not go with compress.%s 'auto', which decides by "
+                       "measurement; name the codec: %s or 'none'",
+                       rows[i].group, rows[i].others);
     }
     if (s->parallel.exact == EXACT_STRICT && strcmp(s->compress.pp, "none") != 0 && s->parallel.pp == SPEC_AUTO)
-        faults_add(r->f, "/parallel/exact", "'strict' with compress.pp '%s', which rounds where stages meet, needs a "
-                   "number as parallel.pp", s->compress.pp);
+        faults_add(r->f, "/parallel/exact",
+                   "'strict' with compress.pp '%s', which rounds where stages meet, needs a "
+                   "number as parallel.pp",
+                   s->compress.pp);
     if (s->parallel.zero == 0 && strcmp(s->compress.dp, "none") != 0)
-        faults_add(r->f, "/compress/dp", "'%s' needs parallel.zero 1: owners keep the exact weights; use zero 1 or "
-                   "'none'", s->compress.dp);
+        faults_add(r->f, "/compress/dp",
+                   "'%s' needs parallel.zero 1: owners keep the exact weights; use zero 1 or "
+                   "'none'",
+                   s->compress.dp);
 }
 
 void spec_check(struct reading *r)

@@ -51,8 +51,8 @@ json_t *faults_json(const struct faults *f)
     json_t *all = json_array();
 
     for (size_t i = 0; all && i < f->n; i++) {
-        if (json_array_append_new(all, json_pack("{s:s,s:s}", "pointer", f->v[i].pointer, "message",
-                                                 f->v[i].message)) < 0) {
+        if (json_array_append_new(all, json_pack("{s:s,s:s}", "pointer", f->v[i].pointer, "message", f->v[i].message)) <
+            0) {
             json_decref(all);
             return NULL;
         }

@@ -23,13 +23,13 @@ static const char *const codecs_pp[] = {"none", "r8", "r4", "auto", NULL};
 static const char *const codecs_dp[] = {"none", "sdp4bit", "g8", "auto", NULL};
 static const char *const codecs_ckpt[] = {"none", "plane", "zstd", "lz4", "auto", NULL};
 static const char *const codecs_archive[] = {"none", "plane", "zstd", "lz4", "optq", NULL};
-static const char *const policies[] = {"pad", "static", "sorted", "pack", "pack-lpt", "round-robin", "dynamic",
-                                       "skrull", "sweep", "chunk", NULL};
+static const char *const policies[] = {"pad",     "static", "sorted", "pack",  "pack-lpt", "round-robin",
+                                       "dynamic", "skrull", "sweep",  "chunk", NULL};
 static const char *const memories[] = {"none", "all", "sqrt", "mimose", NULL};
 static const char *const rope_scalings[] = {"auto", "none", "linear", "llama3", NULL};
-static const char *const preset_names[] = {
-    "gpt2-tiny", "gpt2-124m", "gpt2-350m", "gpt2-774m", "gpt2-1.5b",
-    "llama-tiny", "llama-1b", "llama-3b", "llama-8b", "qwen2.5-0.5b", "qwen2.5-1.5b", NULL};
+static const char *const preset_names[] = {"gpt2-tiny", "gpt2-124m",    "gpt2-350m",    "gpt2-774m",
+                                           "gpt2-1.5b", "llama-tiny",   "llama-1b",     "llama-3b",
+                                           "llama-8b",  "qwen2.5-0.5b", "qwen2.5-1.5b", NULL};
 
 #define LLAMA3(factor) .norm_eps = 1e-5, .rope_theta = 500000, .rope_scaling = "llama3", .rope_factor = (factor)
 #define QWEN25 .norm_eps = 1e-6, .rope_theta = 1000000, .qkv_bias = true
@@ -55,17 +55,17 @@ const struct field spec_fields[] = {
     {"/name", FIELD_NAME, SCOPE_ALL, AT(name), .def = "\"job\"", .help = "what people call the job"},
     {"/project", FIELD_NAME, SCOPE_ALL, AT(project), .def = "\"default\"", .help = "whose quota it counts against"},
     {"/priority", FIELD_INT, SCOPE_ALL, AT(priority), .lo = 0, .hi = 100, .def = "50", .help = "higher goes first"},
-    {"/devices/min", FIELD_INT, SCOPE_ALL, AT(devices.min), .lo = 1, .hi = SPEC_DEVICES_MAX,
-     .computed = "tp x pp x cp", .help = "fewest devices it starts on"},
+    {"/devices/min", FIELD_INT, SCOPE_ALL, AT(devices.min), .lo = 1, .hi = SPEC_DEVICES_MAX, .computed = "tp x pp x cp",
+     .help = "fewest devices it starts on"},
     {"/devices/max", FIELD_INT, SCOPE_ALL, AT(devices.max), .lo = 1, .hi = SPEC_DEVICES_MAX, .computed = "min",
      .help = "most devices it is given"},
     {"/devices/classes", FIELD_NAMES, SCOPE_ALL, AT(devices.classes), .def = "[]",
      .help = "device classes it may run on; none: any"},
     {"/devices/hetero_ok", FIELD_BOOL, SCOPE_ALL, AT(devices.hetero_ok), .def = "true",
      .help = "it may run on devices of two classes at a time and go on on others; false: all its devices are of one "
-     "class, that which it began on"},
-    {"/train/model/preset", FIELD_WORD, SCOPE_TRAIN, AT(train.model.preset), .words = preset_names,
-     .computed = "none", .help = "a known model, whose sizes hold where none is given here"},
+             "class, that which it began on"},
+    {"/train/model/preset", FIELD_WORD, SCOPE_TRAIN, AT(train.model.preset), .words = preset_names, .computed = "none",
+     .help = "a known model, whose sizes hold where none is given here"},
     {"/train/model/family", FIELD_ENUM, SCOPE_TRAIN, AT(train.model.family), .words = families,
      .computed = "the preset's, else gpt2", .help = "architecture"},
     {"/train/model/layers", FIELD_INT, SCOPE_TRAIN, AT(train.model.layers), .lo = 1, .hi = 1024,
@@ -93,41 +93,43 @@ const struct field spec_fields[] = {
     {"/train/model/qkv_bias", FIELD_BOOL, SCOPE_TRAIN, AT(train.model.qkv_bias), .computed = "the preset's, else false",
      .help = "queries, keys and values have biases, as in Qwen2 (llama)"},
     {"/train/model/rope_theta", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.rope_theta), .lo = 0, .hi = 1e12,
-     .computed = "the preset's, else 0", .help = "base of the rotation of positions; 0: that of init.from, else 10000 "
-     "(llama)"},
+     .computed = "the preset's, else 0",
+     .help = "base of the rotation of positions; 0: that of init.from, else 10000 "
+             "(llama)"},
     {"/train/model/rope_scaling", FIELD_WORD, SCOPE_TRAIN, AT(train.model.rope_scaling), .words = rope_scalings,
-     .computed = "the preset's, else auto", .help = "how the rotation is slowed for long contexts; auto: as init.from "
-     "says, else none (llama)"},
+     .computed = "the preset's, else auto",
+     .help = "how the rotation is slowed for long contexts; auto: as init.from "
+             "says, else none (llama)"},
     {"/train/model/rope_factor", FIELD_NUMBER, SCOPE_TRAIN, AT(train.model.rope_factor), .lo = 1, .hi = 1e6,
      .computed = "the preset's, else 1", .help = "by how much, for linear and llama3 (llama)"},
     {"/train/model/rope_original", FIELD_INT, SCOPE_TRAIN, AT(train.model.rope_original), .lo = 1, .hi = 1 << 24,
      .def = "8192", .help = "the context before it was scaled, for llama3 (llama)"},
-    {"/train/init/seed", FIELD_U64, SCOPE_TRAIN, AT(train.init.seed), .lo = 0, .hi = 9007199254740992.0,
-     .def = "1234", .help = "of weights, order of samples and dropout"},
+    {"/train/init/seed", FIELD_U64, SCOPE_TRAIN, AT(train.init.seed), .lo = 0, .hi = 9007199254740992.0, .def = "1234",
+     .help = "of weights, order of samples and dropout"},
     {"/train/init/from", FIELD_TEXT, SCOPE_TRAIN, AT(train.init.from), .computed = "fresh weights",
      .help = "weights to start from: a .safetensors file or folder, or a checkpoint"},
     {"/train/data/path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.path),
      .help = "the corpus, one file; absolute, the CLI makes it so"},
     {"/train/data/format", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.format), .words = formats, .def = "\"text\"",
      .help = "text: plain text; jsonl: an object a line, with \"text\" or, for samples documents, with \"prompt\" and "
-     "\"completion\", of which the completion is learnt; tokens: flat little-endian uint16 (vocab up "
-     "to 65536) or uint32"},
-    {"/train/data/separator", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.separator), .words = separators,
-     .def = "\"none\"", .help = "where a document of text ends: nowhere, at blank lines, at lines of %"},
+             "\"completion\", of which the completion is learnt; tokens: flat little-endian uint16 (vocab up "
+             "to 65536) or uint32"},
+    {"/train/data/separator", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.separator), .words = separators, .def = "\"none\"",
+     .help = "where a document of text ends: nowhere, at blank lines, at lines of %"},
     {"/train/data/tokenizer", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.tokenizer), .words = tokenizers,
      .def = "\"bytes\"",
      .help = "how text becomes tokens: byte values, or byte-level BPE from tokenizer_path (gpt2: vocab.json and "
-     "merges.txt; file: tokenizer.json)"},
+             "merges.txt; file: tokenizer.json)"},
     {"/train/data/tokenizer_path", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.tokenizer_path), .computed = "none",
      .help = "the tokenizer's folder or file, for tokenizer file or gpt2"},
-    {"/train/data/samples", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.samples), .words = sample_kinds,
-     .def = "\"stream\"", .help = "stream: the corpus as one text, cut every batch.length tokens; documents: each "
-     "document by itself, whatever its length (sequence.policy says how they go together)"},
+    {"/train/data/samples", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.samples), .words = sample_kinds, .def = "\"stream\"",
+     .help = "stream: the corpus as one text, cut every batch.length tokens; documents: each "
+             "document by itself, whatever its length (sequence.policy says how they go together)"},
     {"/train/data/overlong", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.overlong), .words = overlongs, .def = "\"fail\"",
      .help = "documents longer than batch.length: fail the job, are cut, or are left out"},
     {"/train/data/index", FIELD_TEXT, SCOPE_TRAIN, AT(train.data.index), .computed = "none",
      .help = "where documents of format tokens end: little-endian uint64, for each the number of the token after its "
-     "last"},
+             "last"},
     {"/train/data/order", FIELD_ENUM, SCOPE_TRAIN, AT(train.data.order), .words = orders, .def = "\"shuffle\"",
      .help = "shuffle: anew each epoch by the seed; sequential: as they lie in the file"},
     {"/train/data/holdout", FIELD_NUMBER, SCOPE_TRAIN, AT(train.data.holdout), .lo = 0, .hi = 0.5, .def = "0.0",
@@ -136,7 +138,7 @@ const struct field spec_fields[] = {
      .help = "sequences or documents a step over all replicas (B)"},
     {"/train/batch/micro", FIELD_AUTO, SCOPE_TRAIN, AT(train.batch.micro), .lo = 1, .hi = 1 << 20, .def = "\"auto\"",
      .help = "sequences a micro-batch; divides B / V. Of documents for the policies pad and sorted; auto: as many as "
-     "capacity holds of length"},
+             "capacity holds of length"},
     {"/train/batch/length", FIELD_INT, SCOPE_TRAIN, AT(train.batch.length), .lo = 1, .hi = 1 << 20,
      .computed = "the model's context", .help = "tokens a sequence; most tokens of a document"},
     {"/train/batch/capacity", FIELD_INT, SCOPE_TRAIN, AT(train.batch.capacity), .lo = 1, .hi = 1 << 24,
@@ -146,17 +148,17 @@ const struct field spec_fields[] = {
      .help = "optimizer steps"},
     {"/train/precision", FIELD_ENUM, SCOPE_TRAIN, AT(train.precision), .words = precisions, .def = "\"f32\"",
      .help = "of matrix products: bf16 rounds what goes into them; sums, the residual stream, gradients and master "
-     "weights stay f32"},
-    {"/train/optimizer/name", FIELD_FIXED, SCOPE_TRAIN, AT(train.optimizer.lr), .words = optimizers,
-     .def = "\"adamw\"", .help = "the optimizer"},
+             "weights stay f32"},
+    {"/train/optimizer/name", FIELD_FIXED, SCOPE_TRAIN, AT(train.optimizer.lr), .words = optimizers, .def = "\"adamw\"",
+     .help = "the optimizer"},
     {"/train/optimizer/lr", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.lr), .lo = 0, .hi = 1000, .above_lo = true,
      .def = "6e-4", .help = "highest learning rate"},
     {"/train/optimizer/betas", FIELD_PAIR, SCOPE_TRAIN, AT(train.optimizer.beta1), .lo = 0, .hi = 1, .below_hi = true,
      .def = "[0.9, 0.95]", .help = "decay of the first and second moment"},
     {"/train/optimizer/eps", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.eps), .lo = 0, .hi = 1, .above_lo = true,
      .def = "1e-8", .help = "added to the root of the second moment"},
-    {"/train/optimizer/weight_decay", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.weight_decay), .lo = 0,
-     .hi = 1000, .def = "0.1", .help = "decoupled; not on biases, norms and 1-D tensors"},
+    {"/train/optimizer/weight_decay", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.weight_decay), .lo = 0, .hi = 1000,
+     .def = "0.1", .help = "decoupled; not on biases, norms and 1-D tensors"},
     {"/train/optimizer/clip", FIELD_NUMBER, SCOPE_TRAIN, AT(train.optimizer.clip), .lo = 0, .hi = 1000000000,
      .def = "1.0", .help = "largest global norm of the gradient; 0: no clipping"},
     {"/train/optimizer/schedule", FIELD_ENUM, SCOPE_TRAIN, AT(train.optimizer.schedule), .words = lr_schedules,
@@ -191,7 +193,7 @@ const struct field spec_fields[] = {
      .help = "context parallel: ranks that share each sequence"},
     {"/parallel/cp_mode", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.cp_mode), .words = cp_modes, .def = "\"zigzag\"",
      .help = "what they exchange for attention: zigzag, keys and values; ulysses, heads, with a cp that divides the "
-     "kv_heads of a rank of tp"},
+             "kv_heads of a rank of tp"},
     {"/parallel/virtual_workers", FIELD_INT, SCOPE_TRAIN, AT(parallel.virtual_workers), .lo = 1, .hi = 65536,
      .computed = "the largest number up to 8 that divides B (and B / micro)",
      .help = "fixed leaves of the gradient tree (V), so that results do not depend on devices; divides B"},
@@ -209,48 +211,53 @@ const struct field spec_fields[] = {
      .help = "of each of the pp x chunks stages, in the model's order; empty: even, fewer where the head is"},
     {"/parallel/recompute", FIELD_ENUM, SCOPE_TRAIN, AT(parallel.recompute), .words = recomputes, .def = "\"none\"",
      .help = "activations the backward pass makes again instead of keeping them, with the same results: selective, "
-     "outputs of norms and activations; full, all but each block's input. Not with zb-h1"},
+             "outputs of norms and activations; full, all but each block's input. Not with zb-h1"},
     {"/parallel/recompute_layers", FIELD_COUNTS, SCOPE_TRAIN, AT(parallel.recompute_layers), .lo = 0, .hi = 1024,
      .def = "[]",
      .help = "how many layers of each of the pp x chunks stages recompute is for, in the model's order; the others "
-     "keep their activations. Empty: it is for all"},
+             "keep their activations. Empty: it is for all"},
     {"/compress/tp", FIELD_WORD, SCOPE_TRAIN, AT(compress.tp), .words = codecs_tp, .def = "\"none\"",
      .help = "codec of tensor-parallel messages"},
     {"/compress/pp", FIELD_WORD, SCOPE_TRAIN, AT(compress.pp), .words = codecs_pp, .def = "\"none\"",
      .help = "codec of pipeline messages"},
     {"/compress/dp", FIELD_WORD, SCOPE_TRAIN, AT(compress.dp), .words = codecs_dp, .def = "\"none\"",
      .help = "codec of gradients between replicas"},
-    {"/compress/checkpoint", FIELD_WORD, SCOPE_TRAIN, AT(compress.checkpoint), .words = codecs_ckpt,
-     .def = "\"none\"", .help = "codec of checkpoints; lossless"},
+    {"/compress/checkpoint", FIELD_WORD, SCOPE_TRAIN, AT(compress.checkpoint), .words = codecs_ckpt, .def = "\"none\"",
+     .help = "codec of checkpoints; lossless"},
     {"/sequence/policy", FIELD_WORD, SCOPE_TRAIN, AT(sequence.policy), .words = policies,
      .computed = "sweep for documents, pad for a stream",
      .help = "how documents become micro-batches (docs/sequence.md)"},
-    {"/sequence/chunk_tokens", FIELD_INT, SCOPE_TRAIN, AT(sequence.chunk_tokens), .lo = 1, .hi = 1 << 20,
-     .def = "2048", .help = "tokens a chunk, for policy chunk"},
+    {"/sequence/chunk_tokens", FIELD_INT, SCOPE_TRAIN, AT(sequence.chunk_tokens), .lo = 1, .hi = 1 << 20, .def = "2048",
+     .help = "tokens a chunk, for policy chunk"},
     {"/sequence/keep_chunks", FIELD_INT, SCOPE_TRAIN, AT(sequence.keep_chunks), .lo = 1, .hi = 1024, .def = "2",
      .help = "chunks whose activations are kept, for policy chunk"},
-    {"/memory/activation_budget_mib", FIELD_INT, SCOPE_TRAIN, AT(memory.activation_budget_mib), .lo = 0,
-     .hi = 1 << 24, .def = "0", .help = "most memory for activations a rank, MiB: a job that would take more does not "
-     "start; 0: no limit"},
+    {"/memory/activation_budget_mib", FIELD_INT, SCOPE_TRAIN, AT(memory.activation_budget_mib), .lo = 0, .hi = 1 << 24,
+     .def = "0",
+     .help = "most memory for activations a rank, MiB: a job that would take more does not "
+             "start; 0: no limit"},
     {"/memory/policy", FIELD_WORD, SCOPE_TRAIN, AT(memory.policy), .words = memories, .def = "\"none\"",
      .help = "which blocks' activations are dropped and made again, with the same results: all; sqrt, runs of as many "
-     "blocks as there are runs; mimose, in each micro-batch as few as keep the budget. Not with recompute or zb-h1"},
+             "blocks as there are runs; mimose, in each micro-batch as few as keep the budget. Not with recompute or "
+             "zb-h1"},
     {"/checkpoint/dir", FIELD_TEXT, SCOPE_TRAIN, AT(checkpoint.dir), .computed = "checkpoints in the job's folder",
      .help = "where checkpoints go; relative to the job's folder"},
     {"/checkpoint/every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.every_steps), .lo = 0, .hi = 1000000000,
-     .auto_value = SPEC_EVERY_AUTO, .def = "100", .help = "steps between checkpoints; 0: only at the end and when "
-     "asked; auto: from what one is seen to cost and mtbf_hours"},
+     .auto_value = SPEC_EVERY_AUTO, .def = "100",
+     .help = "steps between checkpoints; 0: only at the end and when "
+             "asked; auto: from what one is seen to cost and mtbf_hours"},
     {"/checkpoint/keep", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.keep), .lo = 2, .hi = 10000, .def = "3",
      .help = "newest checkpoints kept"},
-    {"/checkpoint/keep_every", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.keep_every), .lo = 0, .hi = 1000000000,
-     .def = "0", .help = "checkpoints of a step that this divides are kept too; 0: none"},
-    {"/checkpoint/archive", FIELD_WORD, SCOPE_TRAIN, AT(checkpoint.archive), .words = codecs_archive,
-     .def = "\"none\"", .help = "codec with which all checkpoints but the newest are written anew, in the "
-     "background; lossless, but for AdamW's moments with optq (docs/compression.md); none: they stay as they are"},
+    {"/checkpoint/keep_every", FIELD_INT, SCOPE_TRAIN, AT(checkpoint.keep_every), .lo = 0, .hi = 1000000000, .def = "0",
+     .help = "checkpoints of a step that this divides are kept too; 0: none"},
+    {"/checkpoint/archive", FIELD_WORD, SCOPE_TRAIN, AT(checkpoint.archive), .words = codecs_archive, .def = "\"none\"",
+     .help =
+         "codec with which all checkpoints but the newest are written anew, in the "
+         "background; lossless, but for AdamW's moments with optq (docs/compression.md); none: they stay as they are"},
     {"/checkpoint/memory_every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.memory_every_steps), .lo = 0,
-     .hi = 1000000000, .auto_value = SPEC_EVERY_AUTO, .def = "\"auto\"", .help = "steps between snapshots in the "
-     "nodes' memory, from which the job goes on when a rank dies or a node is lost; 0: none; auto: as for "
-     "every_steps"},
+     .hi = 1000000000, .auto_value = SPEC_EVERY_AUTO, .def = "\"auto\"",
+     .help = "steps between snapshots in the "
+             "nodes' memory, from which the job goes on when a rank dies or a node is lost; 0: none; auto: as for "
+             "every_steps"},
     {"/checkpoint/mtbf_hours", FIELD_NUMBER, SCOPE_TRAIN, AT(checkpoint.mtbf_hours), .lo = 0, .hi = 1e6,
      .above_lo = true, .def = "24.0", .help = "mean time between failures of a node, for auto"},
     {"/retry/max", FIELD_INT, SCOPE_ALL, AT(retry.max), .lo = 0, .hi = 1000, .def = "3",

@@ -26,12 +26,12 @@ enum field_type {
     FIELD_NUMBER,
     FIELD_PAIR, /* two numbers, two doubles */
     FIELD_BOOL,
-    FIELD_NAME,  /* char[SPEC_NAME_MAX] */
-    FIELD_ENUM,  /* an int: the index in words */
-    FIELD_WORD,  /* char[16], one of words */
-    FIELD_TEXT,  /* char *, NULL when not given */
-    FIELD_FIXED, /* not kept: the only value is words[0] */
-    FIELD_NAMES, /* devices.classes */
+    FIELD_NAME,   /* char[SPEC_NAME_MAX] */
+    FIELD_ENUM,   /* an int: the index in words */
+    FIELD_WORD,   /* char[16], one of words */
+    FIELD_TEXT,   /* char *, NULL when not given */
+    FIELD_FIXED,  /* not kept: the only value is words[0] */
+    FIELD_NAMES,  /* devices.classes */
     FIELD_COUNTS, /* struct spec_counts */
     FIELD_ARGV,
     FIELD_ENV,

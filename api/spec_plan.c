@@ -6,7 +6,8 @@
 #define PLAN_TEXT_MAX (1u << 20)
 
 _Static_assert((int)PLAN_1F1B == PIPELINE_1F1B && (int)PLAN_INTERLEAVED == PIPELINE_INTERLEAVED &&
-               (int)PLAN_ZB_H1 == PIPELINE_ZB_H1, "schedules have the same numbers");
+                   (int)PLAN_ZB_H1 == PIPELINE_ZB_H1,
+               "schedules have the same numbers");
 _Static_assert((int)PLAN_RECOMPUTE_SELECTIVE == RECOMPUTE_SELECTIVE && (int)PLAN_RECOMPUTE_FULL == RECOMPUTE_FULL,
                "kinds of recomputation have the same numbers");
 _Static_assert(PLAN_STAGES_MAX == SPEC_STAGES_MAX, "as many stages");
@@ -31,12 +32,21 @@ static int micro_of(const struct job_spec *spec)
 struct plan_facts spec_plan_facts(const struct job_spec *spec)
 {
     if (spec->kind == JOB_COMMAND)
-        return (struct plan_facts){.tp = 1, .pp = 1, .cp = 1, .virtual_workers = spec->devices.max,
-                                   .sequences = spec->devices.max, .micro = 1};
+        return (struct plan_facts){.tp = 1,
+                                   .pp = 1,
+                                   .cp = 1,
+                                   .virtual_workers = spec->devices.max,
+                                   .sequences = spec->devices.max,
+                                   .micro = 1};
     return (struct plan_facts){
-        .tp = spec->parallel.tp, .pp = spec->parallel.pp, .cp = spec->parallel.cp,
-        .virtual_workers = spec->parallel.virtual_workers, .sequences = sequences_of(spec),
-        .micro = micro_of(spec), .layers = spec->train.model.layers, .heads = spec->train.model.heads,
+        .tp = spec->parallel.tp,
+        .pp = spec->parallel.pp,
+        .cp = spec->parallel.cp,
+        .virtual_workers = spec->parallel.virtual_workers,
+        .sequences = sequences_of(spec),
+        .micro = micro_of(spec),
+        .layers = spec->train.model.layers,
+        .heads = spec->train.model.heads,
     };
 }
 
@@ -45,15 +55,23 @@ struct plan_job spec_plan_job(const struct job_spec *spec)
     const typeof(spec->train.model) *m = &spec->train.model;
 
     return (struct plan_job){
-        .model = {.family = m->family == MODEL_LLAMA ? PLAN_LLAMA : PLAN_GPT2, .layers = m->layers,
-                  .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads,
-                  .ffn = m->ffn, .context = m->context, .vocab = m->vocab, .tied = m->tie_embeddings,
+        .model = {.family = m->family == MODEL_LLAMA ? PLAN_LLAMA : PLAN_GPT2,
+                  .layers = m->layers,
+                  .hidden = m->hidden,
+                  .heads = m->heads,
+                  .kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads,
+                  .ffn = m->ffn,
+                  .context = m->context,
+                  .vocab = m->vocab,
+                  .tied = m->tie_embeddings,
                   .qkv_bias = m->qkv_bias},
         .sequences = sequences_of(spec),
         .length = of_documents(spec) ? spec->train.batch.capacity * spec->parallel.cp : spec->train.batch.length,
         .virtual_workers = spec->parallel.virtual_workers,
-        .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0, .zero = spec->parallel.zero,
-        .bf16 = spec->train.precision == PRECISION_BF16, .sequence_parallel = spec->parallel.sequence_parallel,
+        .eval_sequences = spec->train.data.holdout > 0 ? spec->train.eval.sequences : 0,
+        .zero = spec->parallel.zero,
+        .bf16 = spec->train.precision == PRECISION_BF16,
+        .sequence_parallel = spec->parallel.sequence_parallel,
         .cp_heads = spec->parallel.cp_mode == CP_ULYSSES,
         .dp_coded = strcmp(spec->compress.dp, "none") != 0,
         .dp_keyed = strcmp(spec->compress.dp, "none") != 0 && spec->parallel.exact == EXACT_STRICT,
@@ -64,9 +82,15 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
 {
     const typeof(spec->parallel) *p = &spec->parallel;
     struct plan_wish w = {
-        .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp, .pp = p->pp, .chunks = p->chunks,
-        .cp = p->cp, .micro = micro_of(spec), .any_schedule = p->schedule == PIPELINE_AUTO,
-        .any_recompute = p->recompute == RECOMPUTE_AUTO, .n_layers = p->layers.n, .n_remade = p->recompute_layers.n,
+        .tp = p->tp == SPEC_AUTO && p->exact == EXACT_STRICT ? 1 : p->tp,
+        .pp = p->pp,
+        .chunks = p->chunks,
+        .cp = p->cp,
+        .micro = micro_of(spec),
+        .any_schedule = p->schedule == PIPELINE_AUTO,
+        .any_recompute = p->recompute == RECOMPUTE_AUTO,
+        .n_layers = p->layers.n,
+        .n_remade = p->recompute_layers.n,
     };
 
     if (!w.any_schedule)
@@ -81,9 +105,17 @@ struct plan_wish spec_plan_wish(const struct job_spec *spec)
 struct plan_wish spec_plan_kept(const struct plan_shape *shape)
 {
     struct plan_wish w = {
-        .tp = shape->tp, .cp = shape->cp, .pp = shape->pp, .chunks = shape->chunks, .micro = shape->micro,
-        .schedule = shape->schedule == SCHEDULE_ZB_H1 ? PLAN_ZB_H1 : shape->chunks > 1 ? PLAN_INTERLEAVED : PLAN_1F1B,
-        .recompute = shape->recompute, .least_recompute = shape->n_remade > 0, .n_remade = shape->n_remade,
+        .tp = shape->tp,
+        .cp = shape->cp,
+        .pp = shape->pp,
+        .chunks = shape->chunks,
+        .micro = shape->micro,
+        .schedule = shape->schedule == SCHEDULE_ZB_H1 ? PLAN_ZB_H1
+                    : shape->chunks > 1               ? PLAN_INTERLEAVED
+                                                      : PLAN_1F1B,
+        .recompute = shape->recompute,
+        .least_recompute = shape->n_remade > 0,
+        .n_remade = shape->n_remade,
         .n_layers = shape->n_layers,
     };
 
@@ -145,7 +177,7 @@ static bool counts(const json_t *list, json_int_t least, uint16_t ret[PLAN_STAGE
 
     if (json_array_size(list) > PLAN_STAGES_MAX)
         return false;
-    json_array_foreach(list, i, v) {
+    json_array_foreach (list, i, v) {
         if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > 1024)
             return false;
         ret[i] = (uint16_t)json_integer_value(v);
@@ -162,10 +194,12 @@ int spec_plan_shape(const json_t *plan, struct plan_shape *ret)
     const json_t *batch = json_object_get(json_object_get(settled, "train"), "batch");
     int schedule = word(p, "schedule", schedules), recompute = word(p, "recompute", recomputes);
     struct plan_shape s = {
-        .tp = number(p, "tp", PLAN_RANKS_MAX), .pp = number(p, "pp", PLAN_RANKS_MAX),
+        .tp = number(p, "tp", PLAN_RANKS_MAX),
+        .pp = number(p, "pp", PLAN_RANKS_MAX),
         .dp = number(json_object_get(plan, "layout"), "dp", PLAN_RANKS_MAX),
         .cp = number(json_object_get(plan, "layout"), "cp", PLAN_RANKS_MAX),
-        .chunks = number(p, "chunks", SCHEDULE_CHUNKS_MAX), .micro = number(batch, "micro", 1 << 20),
+        .chunks = number(p, "chunks", SCHEDULE_CHUNKS_MAX),
+        .micro = number(batch, "micro", 1 << 20),
     };
 
     if (!s.tp || !s.pp || !s.dp || !s.chunks || !s.micro || schedule < 0 || recompute < 0 ||

@@ -191,8 +191,8 @@ static json_t *field_schema(const struct field *d)
     case FIELD_NUMBER:
         return range_json(d, false);
     case FIELD_PAIR:
-        return json_pack("{s:s,s:o,s:i,s:i}", "type", "array", "items", range_json(d, false), "minItems", 2,
-                         "maxItems", 2);
+        return json_pack("{s:s,s:o,s:i,s:i}", "type", "array", "items", range_json(d, false), "minItems", 2, "maxItems",
+                         2);
     case FIELD_BOOL:
         return json_pack("{s:s}", "type", "boolean");
     case FIELD_NAME:
@@ -227,10 +227,10 @@ static int allow_short(json_t *properties, const char *name, json_t *short_form)
 
 json_t *spec_schema(void)
 {
-    json_t *root = json_pack("{s:s,s:s,s:s,s:{},s:b,s:[{s:[s]},{s:[s]}]}", "$schema",
-                             "https://json-schema.org/draft/2020-12/schema", "title", "a job of Muster", "type",
-                             "object", "properties", "additionalProperties", 0, "oneOf", "required", "train",
-                             "required", "command");
+    json_t *root =
+        json_pack("{s:s,s:s,s:s,s:{},s:b,s:[{s:[s]},{s:[s]}]}", "$schema",
+                  "https://json-schema.org/draft/2020-12/schema", "title", "a job of Muster", "type", "object",
+                  "properties", "additionalProperties", 0, "oneOf", "required", "train", "required", "command");
     int r = root ? 0 : -ENOMEM;
 
     for (size_t i = 0; r == 0 && i < spec_fields_n; i++) {
@@ -261,8 +261,8 @@ json_t *spec_schema(void)
         if (r == 0)
             r = json_object_set_new(train, "required", json_pack("[s,s]", "model", "data"));
         if (r == 0)
-            r = allow_short(top, "command", json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength",
-                                                  SPEC_ARG_BYTES));
+            r = allow_short(top, "command",
+                            json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", SPEC_ARG_BYTES));
         if (r == 0)
             r = allow_short(top, "parallel", json_pack("{s:s}", "const", "auto"));
     }
@@ -352,7 +352,8 @@ static void print_presets(struct buf *out)
 
 int spec_reference(struct buf *out)
 {
-    (void)buf_addstr(out,
+    (void)buf_addstr(
+        out,
         "# The job spec\n\n"
         "A job is a JSON or YAML document (YAML when its first character is not `{`). Only what a job does is needed: "
         "`train` with\na model and a corpus, or `command`. Everything else has a default. Printed by "

@@ -9,7 +9,7 @@
 
 void buf_init(struct buf *b, size_t limit)
 {
-    *b = (struct buf){ .limit = limit };
+    *b = (struct buf){.limit = limit};
 }
 
 void buf_clear(struct buf *b)

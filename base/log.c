@@ -12,7 +12,7 @@
 
 static const char *program_name = "muster";
 static enum log_level least_level = LOG_LEVEL_INFO;
-static const char *const level_names[] = { "debug", "info", "warn", "error" };
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 void log_init(const char *program, enum log_level least)
 {

@@ -6,8 +6,8 @@
 
 void philox_key(uint64_t seed, uint32_t site, uint32_t a, uint32_t b, uint32_t ret_key[2])
 {
-    const uint32_t ctr[4] = { site, a, b, 0 };
-    const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
+    const uint32_t ctr[4] = {site, a, b, 0};
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     uint32_t out[4];
 
     philox4x32(ctr, key, out);
@@ -17,7 +17,7 @@ void philox_key(uint64_t seed, uint32_t site, uint32_t a, uint32_t b, uint32_t r
 
 void philox_normal2(uint32_t w0, uint32_t w1, float ret[2])
 {
-    const uint32_t u[4] = { w0, w0, w0, w0 }, v[4] = { w1, w1, w1, w1 };
+    const uint32_t u[4] = {w0, w0, w0, w0}, v[4] = {w1, w1, w1, w1};
     v4d a, b;
 
     normal_pairs(u, v, &a, &b);
@@ -52,7 +52,7 @@ uint64_t philox_permute(uint64_t i, uint64_t n, const uint32_t key[2])
         uint64_t left = i >> half, right = i & mask;
 
         for (uint32_t round = 0; round < 4; round++) {
-            const uint32_t ctr[4] = { (uint32_t)right, (uint32_t)(right >> 32), round, 1 };
+            const uint32_t ctr[4] = {(uint32_t)right, (uint32_t)(right >> 32), round, 1};
             uint32_t out[4];
             uint64_t next;
 

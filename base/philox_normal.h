@@ -17,7 +17,7 @@ typedef int64_t v4l __attribute__((vector_size(32)));
 /* Words as numbers in (0, 1), an odd multiple of 2^-33 each: the logarithm never sees 0. */
 static inline v4d open_unit(const uint32_t w[4])
 {
-    const v4l words = { w[0], w[1], w[2], w[3] }, exponent = (v4l){ 1, 1, 1, 1 } * 0x4330000000000000;
+    const v4l words = {w[0], w[1], w[2], w[3]}, exponent = (v4l){1, 1, 1, 1} * 0x4330000000000000;
 
     /* below the exponent of 2^52 a word is its own mantissa */
     return ((v4d)(words | exponent) - (0x1p52 - 0.5)) * 0x1p-32;
@@ -31,7 +31,7 @@ static inline v4d choose(v4l mask, v4d yes, v4d no)
 /* ln u = e ln 2 + ln m with m in [0.71, 1.41], ln m = 2 artanh((m - 1) / (m + 1)). */
 static inline v4d log4(v4d u)
 {
-    const v4l one = (v4l){ 1, 1, 1, 1 } * 0x3FF0000000000000, exponent = (v4l){ 1, 1, 1, 1 } * 0x4330000000000000;
+    const v4l one = (v4l){1, 1, 1, 1} * 0x3FF0000000000000, exponent = (v4l){1, 1, 1, 1} * 0x4330000000000000;
     v4l bits = (v4l)u;
     v4d m = (v4d)((bits & 0x000FFFFFFFFFFFFF) | one), s, z, p;
     v4d e = (v4d)((bits >> 52) | exponent) - (0x1p52 + 1023);
@@ -96,7 +96,7 @@ static inline void normal8(const uint32_t key[2], uint64_t index, float ret[8])
 
     for (int i = 0; i < 2; i++) {
         uint64_t n = index + (uint64_t)i;
-        const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32), 0, 0 };
+        const uint32_t ctr[4] = {(uint32_t)n, (uint32_t)(n >> 32), 0, 0};
         uint32_t w[4];
 
         philox4x32(ctr, key, w);

@@ -24,11 +24,11 @@
 struct archiver {
     char dir[MCK_PATH_MAX];
     uint64_t generation;
-    struct recoder *recoder;   /* of the thread */
-    uint64_t trying;           /* the step under way */
-    uint64_t failed;           /* the last step that could not be archived, not tried again; UINT64_MAX: none */
+    struct recoder *recoder; /* of the thread */
+    uint64_t trying;         /* the step under way */
+    uint64_t failed;         /* the last step that could not be archived, not tried again; UINT64_MAX: none */
     struct merr why;
-    bool told;                 /* why was taken */
+    bool told; /* why was taken */
     atomic_bool stop;
     pthread_mutex_t lock; /* guards wake, why and told */
     pthread_cond_t cond;
@@ -133,7 +133,7 @@ static int archive_step(struct archiver *a, uint64_t step, struct merr *err)
         r = exchange(a, c, temp, err);
     mck_free(c);
     if (!r && (r = io_sync_dir(a->dir, err)))
-        return r; /* the old one stays until it is known which of them has the name */
+        return r;                     /* the old one stays until it is known which of them has the name */
     (void)io_remove_tree(temp, NULL); /* the collector takes what this leaves */
     return r;
 }

@@ -130,8 +130,10 @@ static void describe(struct mck_writer *w, struct attempt *a, struct mck_file *f
 
     *ix = w->plan.index; /* borrowed; its strings have room for the file's name */
     memcpy(ix->strings + ix->strings_len, name, (size_t)n);
-    *file = (struct mck_file){.file_id = (uint32_t)w->cfg.rank, .name_off = (uint32_t)ix->strings_len,
-                              .name_len = (uint32_t)n, .stream_len = w->plan.stream_len,
+    *file = (struct mck_file){.file_id = (uint32_t)w->cfg.rank,
+                              .name_off = (uint32_t)ix->strings_len,
+                              .name_len = (uint32_t)n,
+                              .stream_len = w->plan.stream_len,
                               .chunk_count = w->plan.chunks};
     file->chunk_table_crc32c = hash_crc32c(0, a->chunk, w->plan.chunks * sizeof(*a->chunk));
     ix->strings_len += (size_t)n;
@@ -179,8 +181,13 @@ static int move_into_place(struct mck_writer *w, struct attempt *a, struct merr 
 
 int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
-    struct coordinate c = {.dir = w->cfg.dir, .folder = a->folder, .generation = w->cfg.generation, .step = a->step,
-                           .uuid = a->uuid, .writers = (uint32_t)w->cfg.size, .stop_fd = w->stop_event,
+    struct coordinate c = {.dir = w->cfg.dir,
+                           .folder = a->folder,
+                           .generation = w->cfg.generation,
+                           .step = a->step,
+                           .uuid = a->uuid,
+                           .writers = (uint32_t)w->cfg.size,
+                           .stop_fd = w->stop_event,
                            .deadline_us = clock_mono_us() + w->cfg.timeout_us};
     bool in_vain = false;
     int r;

@@ -86,8 +86,8 @@ struct mck_cfg {
      * thread at a time. 0, or why they cannot be read, which ends the attempt. */
     int (*fetch)(void *arg, const void *from, void *to, size_t bytes, struct merr *err);
     void *fetch_arg;
-    int64_t timeout_us;  /* for all writers to be prepared; 0: 300 s */
-    int64_t stuck_us;    /* without a write done, until an attempt is given up and gates let go; 0: 60 s */
+    int64_t timeout_us; /* for all writers to be prepared; 0: 300 s */
+    int64_t stuck_us;   /* without a write done, until an attempt is given up and gates let go; 0: 60 s */
     bool parts; /* dir is this node's alone: leave whole data files and no MANIFEST; others commit and collect */
 };
 
@@ -96,8 +96,8 @@ struct mck_done { /* how a request ended, for events and metrics */
     int64_t capture_us, write_us;
     enum mck_mode mode;          /* as it was captured */
     int64_t stall_us, expect_us; /* the caller waited in mck_gate; what the rates seen before let expect */
-    uint32_t removed; /* older ones that this rank removed before their time, for the disk was full */
-    int code; /* 0 committed, or a negative errno */
+    uint32_t removed;            /* older ones that this rank removed before their time, for the disk was full */
+    int code;                    /* 0 committed, or a negative errno */
     char path[4096];
     struct merr err;
 };
@@ -201,8 +201,7 @@ struct mck_bounds {
  * they were, the rest as with plane. Each is verified before it takes the old one's place, in one rename. *ret_steps:
  * how many. -EBUSY when one is being read; -EINVAL: no such codec or bounds, or a file system that cannot exchange two
  * folders. */
-int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bounds, int *ret_steps,
-                struct merr *err);
+int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bounds, int *ret_steps, struct merr *err);
 
 /* Rebuild a lost MANIFEST from the indexes at the tails of the data files. Returns 1, or 0 when it is whole. */
 int mck_repair(const char *path, struct merr *err);

@@ -113,8 +113,14 @@ static int fetch(void *arg, const void *from, void *to, size_t bytes, struct mer
 
 static int write_all(struct convert *x, const char *dir, struct merr *err)
 {
-    const struct mck_cfg cfg = {.dir = dir, .size = 1, .generation = 1, .codec = "none", .keep = 2, .mode = MCK_STAGED,
-                                .fetch = fetch, .fetch_arg = x};
+    const struct mck_cfg cfg = {.dir = dir,
+                                .size = 1,
+                                .generation = 1,
+                                .codec = "none",
+                                .keep = 2,
+                                .mode = MCK_STAGED,
+                                .fetch = fetch,
+                                .fetch_arg = x};
     struct mck_writer *w = NULL;
     struct mck_done *done = malloc(sizeof(*done)); /* holds a path: too large for the stack of a thread */
     int r = done ? mck_writer_new(&cfg, x->v, x->c->ix.tensors, &w, err) : merr_set(err, -ENOMEM, "no memory");

@@ -141,8 +141,8 @@ int coordinate_wait(const struct coordinate *c, struct merr *err)
         if (r || next == c->writers)
             break;
         if (clock_mono_us() >= c->deadline_us)
-            return merr_set(err, -ETIMEDOUT, "rank %u has not written its part of step %llu in time",
-                            rank_at(c, next), (unsigned long long)c->step);
+            return merr_set(err, -ETIMEDOUT, "rank %u has not written its part of step %llu in time", rank_at(c, next),
+                            (unsigned long long)c->step);
         r = wait_change(c, watch, err);
     }
     return r;

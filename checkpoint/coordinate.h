@@ -17,7 +17,7 @@ struct coordinate {
     const uint8_t *uuid;
     uint32_t writers;
     const uint32_t *rank; /* [writers]: the ranks whose files are here; NULL: all */
-    int stop_fd; /* readable: give up */
+    int stop_fd;          /* readable: give up */
     int64_t deadline_us;
     uint64_t bytes, stored; /* out: of all files */
 };

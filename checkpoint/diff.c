@@ -108,8 +108,10 @@ static int compare_tensors(struct diff *d, struct merr *err)
     int r = 0;
 
     for (; (i < x->tensors || k < y->tensors) && !r; d->all++) {
-        int order = i == x->tensors ? 1 : k == y->tensors ? -1 :
-            index_compare(x, &x->tensor[i], index_name(y, &y->tensor[k]), y->tensor[k].name_len, y->tensor[k].role);
+        int order = i == x->tensors   ? 1
+                    : k == y->tensors ? -1
+                                      : index_compare(x, &x->tensor[i], index_name(y, &y->tensor[k]),
+                                                      y->tensor[k].name_len, y->tensor[k].role);
 
         if (order < 0)
             r = add(d, d->side[0], &x->tensor[i++], "only in the first", NULL, err);
@@ -127,11 +129,11 @@ static json_t *compare_cursors(const struct diff *d)
     json_t *x = read_meaning(d->side[0]), *y = read_meaning(d->side[1]), *names = json_array(), *v;
     const char *key;
 
-    json_object_foreach(x, key, v) {
+    json_object_foreach (x, key, v) {
         if (!json_equal(v, json_object_get(y, key)))
             (void)json_array_append_new(names, json_string(key));
     }
-    json_object_foreach(y, key, v) {
+    json_object_foreach (y, key, v) {
         if (!json_object_get(x, key))
             (void)json_array_append_new(names, json_string(key));
     }

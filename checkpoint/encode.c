@@ -32,7 +32,10 @@ static bool queue_write(struct mck_writer *w, struct attempt *a, const void *dat
     (void)pthread_mutex_lock(&w->lock);
     if (q) {
         *q = (struct write){.req = {.op = MIO_WRITE, .fd = a->fd, .data = data, .len = len, .off = off},
-                            .a = a, .slot = slot, .out = out, .extent = extent};
+                            .a = a,
+                            .slot = slot,
+                            .out = out,
+                            .extent = extent};
         a->io_left++;
         flush_queue(w, q);
     } else {
@@ -68,9 +71,12 @@ static void put_plain(struct mck_writer *w, struct attempt *a, uint32_t extent, 
         uint32_t n = bytes - at < MCK_CHUNK ? bytes - at : MCK_CHUNK;
         uint32_t i = extent * (MCK_SLOT / MCK_CHUNK) + at / MCK_CHUNK;
 
-        a->chunk[i] = (struct mck_chunk){.file_off = off + at, .stored_len = n, .logical_len = n,
+        a->chunk[i] = (struct mck_chunk){.file_off = off + at,
+                                         .stored_len = n,
+                                         .logical_len = n,
                                          .flags = (uint16_t)dtype_size(w->plan.chunk_dtype[i]),
-                                         .crc32c = hash_crc32c(0, data + at, n), .xxh3 = hash_xxh3(data + at, n)};
+                                         .crc32c = hash_crc32c(0, data + at, n),
+                                         .xxh3 = hash_xxh3(data + at, n)};
         a->stored += n;
     }
     if (off + whole > a->append)

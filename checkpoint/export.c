@@ -15,7 +15,8 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define TEMP_NAME ".model.safetensors.tmp"
 
-struct export {
+struct export
+{
     struct mck *c;
     const char *dir;
     int dtype;
@@ -63,8 +64,8 @@ static json_t *describe(const struct export *x, const struct mck_tensor *t, uint
 
     for (int k = 0; k < t->ndim; k++)
         (void)json_array_append_new(shape, json_integer((json_int_t)t->shape[k]));
-    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets",
-                     (json_int_t)at, (json_int_t)(at + exported_bytes(x, t)));
+    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", dtype, "shape", shape, "data_offsets", (json_int_t)at,
+                     (json_int_t)(at + exported_bytes(x, t)));
 }
 
 static int make_header(const struct export *x, const struct part *p, struct buf *out, struct merr *err)
@@ -109,8 +110,8 @@ static int take_piece(void *fd, const struct mck_tensor *t, bool first, const vo
 
 static int write_part(const struct export *x, const struct part *p, int fd, struct merr *err)
 {
-    const struct walk w = {.begin = p->begin, .end = p->end, .role = MCK_MASTER, .dtype = x->dtype, .take = take_piece,
-                           .arg = &fd};
+    const struct walk w = {
+        .begin = p->begin, .end = p->end, .role = MCK_MASTER, .dtype = x->dtype, .take = take_piece, .arg = &fd};
     struct buf b;
     int r;
 
@@ -222,8 +223,10 @@ static int write_parts(const struct export *x, const struct part *v, size_t n, u
     TRY(folder_join(x->dir, INDEX_NAME, index, err));
     TRY(folder_join(x->dir, "model.safetensors", single, err));
     if (n > 1 && access(single, F_OK) == 0)
-        return merr_set(err, -EEXIST, "'%s' is there already and would be read instead of the %zu files: remove it or "
-                        "name another folder", single, n);
+        return merr_set(err, -EEXIST,
+                        "'%s' is there already and would be read instead of the %zu files: remove it or "
+                        "name another folder",
+                        single, n);
     if (n > 1 && unlink(index) && errno != ENOENT)
         return merr_errno(err, -errno, "cannot replace '%s'", index);
     TRY(write_config(x, err));

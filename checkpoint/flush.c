@@ -97,8 +97,8 @@ static struct write *next_sync(struct mck_writer *w)
             writer_fail(w, a, -ENOMEM, &no_memory);
             continue;
         }
-        *q = (struct write){.req = {.op = MIO_SYNC, .fd = a->fd}, .a = a, .slot = NO_SLOT, .out = NO_SLOT,
-                            .extent = -1};
+        *q =
+            (struct write){.req = {.op = MIO_SYNC, .fd = a->fd}, .a = a, .slot = NO_SLOT, .out = NO_SLOT, .extent = -1};
         a->syncing = true;
         a->io_left++;
         return q;

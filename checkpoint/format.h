@@ -33,10 +33,10 @@
 #define MCK_SLOT (4u << 20) /* unit of staging and writing: four chunks */
 #define MCK_SHARD_ALIGN 64u
 #define MCK_RANKS_MAX 65536u
-#define MCK_NAME_MAX 1024u                  /* bytes of a tensor's name */
-#define MCK_INDEX_MAX (UINT64_C(1) << 32)   /* bytes of a MANIFEST or part index */
-#define MCK_KV_MAX (16u << 20)              /* bytes of the cursor */
-#define MCK_BYTES_MAX (UINT64_C(1) << 60)   /* bytes of a tensor or stream */
+#define MCK_NAME_MAX 1024u                /* bytes of a tensor's name */
+#define MCK_INDEX_MAX (UINT64_C(1) << 32) /* bytes of a MANIFEST or part index */
+#define MCK_KV_MAX (16u << 20)            /* bytes of the cursor */
+#define MCK_BYTES_MAX (UINT64_C(1) << 60) /* bytes of a tensor or stream */
 
 #define MCK_MAGIC_SUPER "MUSTRCK1"
 #define MCK_MAGIC_MANIFEST "MUSTRMF1"
@@ -44,17 +44,17 @@
 #define MCK_MAGIC_FOOTER "MUSTRFT1"
 #define MCK_MAGIC_END "MUSTREND"
 
-struct mck_super {         /* offset 0 of each data file */
-    uint8_t magic[8];      /* MCK_MAGIC_SUPER */
+struct mck_super {    /* offset 0 of each data file */
+    uint8_t magic[8]; /* MCK_MAGIC_SUPER */
     uint32_t version, hdr_len;
-    uint8_t uuid[16];      /* the attempt */
+    uint8_t uuid[16]; /* the attempt */
     uint64_t step;
     uint32_t file_id, writer_rank;
     uint32_t chunk_log2, align;
-    uint64_t flags;        /* bits 0..31: number of writers of the attempt */
-    uint64_t created_ns;   /* since 1970 */
+    uint64_t flags;      /* bits 0..31: number of writers of the attempt */
+    uint64_t created_ns; /* since 1970 */
     uint8_t zero[4020];
-    uint32_t crc32c;       /* of bytes 0..4091 */
+    uint32_t crc32c; /* of bytes 0..4091 */
 };
 _Static_assert(sizeof(struct mck_super) == 4096, "super block");
 

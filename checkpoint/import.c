@@ -22,7 +22,7 @@ struct import {
         struct safetensor t; /* name owned */
         uint32_t path;
         uint64_t base;
-    } *v;
+    } * v;
     size_t n, cap;
 };
 
@@ -125,7 +125,7 @@ static int add_index(struct import *m, const char *folder, const char *index, st
         return r;
     if (!json_is_object(json_object_get(doc, "weight_map")))
         return merr_set(err, -EBADMSG, "'%s' has no weight_map", index);
-    json_object_foreach(json_object_get(doc, "weight_map"), tensor, file) {
+    json_object_foreach (json_object_get(doc, "weight_map"), tensor, file) {
         const char *name = json_string_value(file);
 
         if (!name || !*name || strchr(name, '/') || *name == '.')
@@ -195,8 +195,12 @@ static void add_entry(struct mck *c, const struct all *a)
     struct mck_shard *s = &ix->shard[ix->shards];
 
     memcpy(ix->strings + ix->strings_len, a->t.name, len);
-    *t = (struct mck_tensor){.name_off = ix->strings_len, .name_len = (uint32_t)len, .dtype = (uint8_t)a->t.dtype,
-                             .role = MCK_MASTER, .ndim = (uint8_t)a->t.ndim, .shard_first = (uint32_t)ix->shards,
+    *t = (struct mck_tensor){.name_off = ix->strings_len,
+                             .name_len = (uint32_t)len,
+                             .dtype = (uint8_t)a->t.dtype,
+                             .role = MCK_MASTER,
+                             .ndim = (uint8_t)a->t.ndim,
+                             .shard_first = (uint32_t)ix->shards,
                              .shard_count = bytes > 0};
     ix->strings_len += len;
     for (int d = 0; d < MCK_DIMS_MAX; d++)
@@ -204,8 +208,11 @@ static void add_entry(struct mck *c, const struct all *a)
     ix->file[ix->files] = (struct mck_file){.file_id = (uint32_t)ix->files, .stream_len = bytes};
     c->source[ix->files] = (struct mck_source){.path = a->path, .base = a->base + a->t.begin, .foreign = true};
     if (bytes) {
-        *s = (struct mck_shard){.tensor = (uint32_t)i, .file_id = (uint32_t)ix->files, .bytes = bytes,
-                                .sub_end = bytes / dtype_size((int)a->t.dtype), .replicas = 1};
+        *s = (struct mck_shard){.tensor = (uint32_t)i,
+                                .file_id = (uint32_t)ix->files,
+                                .bytes = bytes,
+                                .sub_end = bytes / dtype_size((int)a->t.dtype),
+                                .replicas = 1};
         memcpy(s->len, t->shape, sizeof(s->len));
         ix->shards++;
     }

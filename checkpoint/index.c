@@ -89,8 +89,12 @@ static void add_tables(struct mck_head *h, const struct table *t, size_t n, stru
 
 int index_encode(const struct mck_index *ix, enum mck_index_kind kind, struct buf *out, struct merr *err)
 {
-    struct mck_head h = {.version = MCK_VERSION, .hdr_len = sizeof(h), .step = ix->step,
-                         .chunk_log2 = MCK_CHUNK_LOG2, .align = MCK_ALIGN, .flags = ix->writers,
+    struct mck_head h = {.version = MCK_VERSION,
+                         .hdr_len = sizeof(h),
+                         .step = ix->step,
+                         .chunk_log2 = MCK_CHUNK_LOG2,
+                         .align = MCK_ALIGN,
+                         .flags = ix->writers,
                          .created_ns = ix->created_ns};
     const struct table tables[] = {
         {MCK_STRINGS, ix->strings, ix->strings_len},
@@ -207,8 +211,7 @@ static int check_chunk(const struct mck_file *f, const struct mck_chunk *c, size
     uint64_t want = left < MCK_CHUNK ? left : MCK_CHUNK;
 
     if (c->logical_len != want || !c->stored_len || c->stored_len > MCK_CHUNK || c->codec >= CHUNK_CODECS ||
-        c->filter > CHUNK_ROTATE ||
-        (c->codec == CHUNK_RAW && (c->stored_len != c->logical_len || c->filter)))
+        c->filter > CHUNK_ROTATE || (c->codec == CHUNK_RAW && (c->stored_len != c->logical_len || c->filter)))
         return merr_set(err, -EBADMSG, "chunk %zu of file %u has impossible sizes", i, f->file_id);
     if (c->file_off < MCK_ALIGN || c->file_off % MCK_ALIGN || c->file_off > f->file_len ||
         c->stored_len > f->file_len - c->file_off)
@@ -341,13 +344,22 @@ int index_decode(const void *data, size_t len, enum mck_index_kind kind, struct 
         return r;
     r = copy_sections(data, len, &h, copy, count, err);
     ix = (struct mck_index){
-        .step = h.step, .created_ns = h.created_ns, .writers = (uint32_t)h.flags, .rank = h.writer_rank,
-        .strings = copy[MCK_STRINGS], .strings_len = count[MCK_STRINGS],
-        .file = copy[MCK_FILES], .files = count[MCK_FILES],
-        .tensor = copy[MCK_TENSORS], .tensors = count[MCK_TENSORS],
-        .shard = copy[MCK_SHARDS], .shards = count[MCK_SHARDS],
-        .chunk = copy[MCK_CHUNKS], .chunks = count[MCK_CHUNKS],
-        .kv = copy[MCK_KV], .kv_len = count[MCK_KV],
+        .step = h.step,
+        .created_ns = h.created_ns,
+        .writers = (uint32_t)h.flags,
+        .rank = h.writer_rank,
+        .strings = copy[MCK_STRINGS],
+        .strings_len = count[MCK_STRINGS],
+        .file = copy[MCK_FILES],
+        .files = count[MCK_FILES],
+        .tensor = copy[MCK_TENSORS],
+        .tensors = count[MCK_TENSORS],
+        .shard = copy[MCK_SHARDS],
+        .shards = count[MCK_SHARDS],
+        .chunk = copy[MCK_CHUNKS],
+        .chunks = count[MCK_CHUNKS],
+        .kv = copy[MCK_KV],
+        .kv_len = count[MCK_KV],
     };
     memcpy(ix.uuid, h.uuid, 16);
     if (!r)

@@ -21,10 +21,9 @@ static json_t *numbers(const uint64_t *v, int n)
 static json_t *inspect_shard(const struct mck_tensor *t, const struct mck_shard *s)
 {
     return json_pack("{s:I,s:I,s:o,s:o,s:o,s:I,s:I}", "file", (json_int_t)s->file_id, "rank",
-                     (json_int_t)s->writer_rank, "offset", numbers(s->off, t->ndim), "length",
-                     numbers(s->len, t->ndim), "range",
-                     json_pack("[I,I]", (json_int_t)s->sub_begin, (json_int_t)s->sub_end),
-                     "stream_offset", (json_int_t)s->stream_off, "bytes", (json_int_t)s->bytes);
+                     (json_int_t)s->writer_rank, "offset", numbers(s->off, t->ndim), "length", numbers(s->len, t->ndim),
+                     "range", json_pack("[I,I]", (json_int_t)s->sub_begin, (json_int_t)s->sub_end), "stream_offset",
+                     (json_int_t)s->stream_off, "bytes", (json_int_t)s->bytes);
 }
 
 static json_t *inspect_tensor(const struct mck *c, const struct mck_tensor *t)
@@ -61,10 +60,9 @@ static json_t *inspect_file(const struct mck *c, uint32_t i)
         stored += e->codec == CHUNK_MOMENT2 ? 0 : e->stored_len; /* it lies where the first moments do */
         (void)json_array_append_new(chunks, inspect_chunk(e));
     }
-    return json_pack("{s:I,s:s,s:b,s:I,s:I,s:I,s:o}", "file", (json_int_t)f->file_id, "name",
-                     slash ? slash + 1 : path, "archived", (f->flags & MCK_FILE_ARCHIVED) != 0, "bytes",
-                     (json_int_t)f->stream_len, "stored_bytes", (json_int_t)stored, "file_bytes",
-                     (json_int_t)f->file_len, "chunks", chunks);
+    return json_pack("{s:I,s:s,s:b,s:I,s:I,s:I,s:o}", "file", (json_int_t)f->file_id, "name", slash ? slash + 1 : path,
+                     "archived", (f->flags & MCK_FILE_ARCHIVED) != 0, "bytes", (json_int_t)f->stream_len,
+                     "stored_bytes", (json_int_t)stored, "file_bytes", (json_int_t)f->file_len, "chunks", chunks);
 }
 
 json_t *mck_inspect(const struct mck *c)
@@ -80,6 +78,6 @@ json_t *mck_inspect(const struct mck *c)
         (void)json_array_append_new(tensors, inspect_tensor(c, &c->ix.tensor[i]));
     clock_rfc3339((int64_t)(c->ix.created_ns / 1000), created);
     return json_pack("{s:I,s:s,s:s,s:s,s:I,s:I,s:o,s:o,s:O}", "step", (json_int_t)c->ix.step, "path", c->path,
-                     "attempt", uuid, "created", created, "version", (json_int_t)MCK_VERSION,
-                     "writers", (json_int_t)c->ix.writers, "files", files, "tensors", tensors, "kv", c->kv);
+                     "attempt", uuid, "created", created, "version", (json_int_t)MCK_VERSION, "writers",
+                     (json_int_t)c->ix.writers, "files", files, "tensors", tensors, "kv", c->kv);
 }

@@ -12,7 +12,7 @@ struct lift {
     void *room; /* pinned; NULL: not yet */
     struct device_mark *mark[LIFT_DEPTH];
     size_t first, n; /* under way */
-    int code; /* of the first copy that did not end well: those that follow it end so, too */
+    int code;        /* of the first copy that did not end well: those that follow it end so, too */
     struct merr why;
 };
 

@@ -100,8 +100,8 @@ static int add_op(struct load *l, const struct mck_tensor *t, const struct mck_s
     if (r)
         return r;
     o = &l->op[l->ops++];
-    *o = (struct op){.stream = base, .to = w->to, .have = w->have, .from_dtype = t->dtype,
-                     .to_dtype = (int)w->b->dtype};
+    *o =
+        (struct op){.stream = base, .to = w->to, .have = w->have, .from_dtype = t->dtype, .to_dtype = (int)w->b->dtype};
     box_walk_init(&o->walk, &piece->box, &w->box, &both);
     w->covered += o->walk.runs * o->walk.run;
     box_walk_at(&o->walk, 0, &a, &b);
@@ -131,8 +131,7 @@ static int plan_wanted(struct load *l, const struct mck_tensor *t, struct wanted
     }
     if (!l->have && w->covered < box_volume(&w->box))
         return merr_set(err, -ENOENT, "tensor '%s' (%s): %llu of %llu wanted elements are not in the checkpoint",
-                        w->b->name, role_name((int)w->b->role),
-                        (unsigned long long)(box_volume(&w->box) - w->covered),
+                        w->b->name, role_name((int)w->b->role), (unsigned long long)(box_volume(&w->box) - w->covered),
                         (unsigned long long)box_volume(&w->box));
     return 0;
 }
@@ -172,7 +171,8 @@ static int plan_buffer(struct load *l, const struct mck_buffer *b, struct merr *
     plan_buffer_range(b, &box, &from, &to);
     n = box_cut(&box, from, to, piece);
     for (int i = 0; i < n && !r; i++) {
-        struct wanted w = {.b = b, .box = piece[i].box,
+        struct wanted w = {.b = b,
+                           .box = piece[i].box,
                            .to = (char *)b->data + piece[i].first * dtype_size((int)b->dtype),
                            .have = l->have ? l->have + piece[i].first : NULL};
 

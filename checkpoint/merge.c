@@ -204,8 +204,7 @@ static int add_tensor(const struct ref *ref, size_t n, struct mck_index *ix, str
     return 0;
 }
 
-static int add_tensors(const struct mck_index *part, size_t n, struct ref *ref, struct mck_index *ix,
-                       struct merr *err)
+static int add_tensors(const struct mck_index *part, size_t n, struct ref *ref, struct mck_index *ix, struct merr *err)
 {
     size_t count = 0, end;
     int r = 0;

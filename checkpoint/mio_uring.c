@@ -13,11 +13,11 @@ struct uring {
     struct io_uring ring;
     char *pool;
     size_t pool_bytes; /* 0: not registered */
-    unsigned busy;        /* entries without an answer */
+    unsigned busy;     /* entries without an answer */
     struct queued {
         struct io_uring_sqe *sqe;
         struct mio_req *req; /* NULL: it was lost */
-    } queued[RING_ENTRIES]; /* those that the kernel has not taken, in order */
+    } queued[RING_ENTRIES];  /* those that the kernel has not taken, in order */
     unsigned queued_n;
     struct mio_req *lost; /* could not be handed to the kernel */
 };

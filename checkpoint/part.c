@@ -14,9 +14,15 @@
 /* Fill the super block and footer of a file. */
 static void part_super(const struct mck_index *ix, struct mck_super *s)
 {
-    *s = (struct mck_super){.version = MCK_VERSION, .hdr_len = sizeof(*s), .step = ix->step, .file_id = ix->rank,
-                            .writer_rank = ix->rank, .chunk_log2 = MCK_CHUNK_LOG2, .align = MCK_ALIGN,
-                            .flags = ix->writers, .created_ns = ix->created_ns};
+    *s = (struct mck_super){.version = MCK_VERSION,
+                            .hdr_len = sizeof(*s),
+                            .step = ix->step,
+                            .file_id = ix->rank,
+                            .writer_rank = ix->rank,
+                            .chunk_log2 = MCK_CHUNK_LOG2,
+                            .align = MCK_ALIGN,
+                            .flags = ix->writers,
+                            .created_ns = ix->created_ns};
     memcpy(s->magic, MCK_MAGIC_SUPER, 8);
     memcpy(s->uuid, ix->uuid, 16);
     s->crc32c = hash_crc32c(0, s, sizeof(*s) - 4);
@@ -25,8 +31,13 @@ static void part_super(const struct mck_index *ix, struct mck_super *s)
 static void part_footer(const struct mck_index *ix, const void *index, uint64_t index_len, uint64_t index_off,
                         uint64_t file_len, struct mck_footer *f)
 {
-    *f = (struct mck_footer){.version = MCK_VERSION, .file_id = ix->rank, .step = ix->step, .index_off = index_off,
-                             .index_len = index_len, .file_len = file_len, .index_xxh3 = hash_xxh3(index, index_len)};
+    *f = (struct mck_footer){.version = MCK_VERSION,
+                             .file_id = ix->rank,
+                             .step = ix->step,
+                             .index_off = index_off,
+                             .index_len = index_len,
+                             .file_len = file_len,
+                             .index_xxh3 = hash_xxh3(index, index_len)};
     memcpy(f->magic, MCK_MAGIC_FOOTER, 8);
     memcpy(f->uuid, ix->uuid, 16);
     f->crc32c = hash_crc32c(0, f, sizeof(*f) - 4);
@@ -72,9 +83,14 @@ uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtyp
         memcpy(to, data, n);
     whole = (uint32_t)mck_round(form.len, MCK_ALIGN);
     memset((char *)to + form.len, 0, whole - form.len);
-    *ret = (struct mck_chunk){.file_off = off, .stored_len = form.len, .codec = form.codec, .filter = form.filter,
-                              .flags = (uint16_t)dtype_size(dtype), .logical_len = n,
-                              .crc32c = hash_crc32c(0, to, form.len), .xxh3 = hash_xxh3(data, n)};
+    *ret = (struct mck_chunk){.file_off = off,
+                              .stored_len = form.len,
+                              .codec = form.codec,
+                              .filter = form.filter,
+                              .flags = (uint16_t)dtype_size(dtype),
+                              .logical_len = n,
+                              .crc32c = hash_crc32c(0, to, form.len),
+                              .xxh3 = hash_xxh3(data, n)};
     return whole;
 }
 

@@ -125,10 +125,13 @@ static void add_pieces(struct plan *p, const struct mck_buffer *b, uint64_t off,
 
         to = end < border ? end : border;
         data = data < to - at ? data : to - at;
-        p->piece[p->pieces++] = (struct piece){
-            .src = (const char *)b->data + (at - off), .bucket = (uint32_t)b->bucket,
-            .extent = (uint32_t)(at / MCK_SLOT), .at = (uint32_t)(at % MCK_SLOT),
-            .len = (uint32_t)data, .pad = (uint32_t)(to - at - data), .seen = to - off <= mapped};
+        p->piece[p->pieces++] = (struct piece){.src = (const char *)b->data + (at - off),
+                                               .bucket = (uint32_t)b->bucket,
+                                               .extent = (uint32_t)(at / MCK_SLOT),
+                                               .at = (uint32_t)(at % MCK_SLOT),
+                                               .len = (uint32_t)data,
+                                               .pad = (uint32_t)(to - at - data),
+                                               .seen = to - off <= mapped};
     }
 }
 

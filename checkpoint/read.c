@@ -127,13 +127,13 @@ void read_chunk_entry(const struct mck *c, uint32_t f, uint64_t i, struct mck_ch
     ret->logical_len = ret->stored_len = left < MCK_CHUNK ? (uint32_t)left : MCK_CHUNK;
 }
 
-void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1],
-                   struct mck_buffer *ret, uint64_t *ret_volume)
+void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1], struct mck_buffer *ret,
+                   uint64_t *ret_volume)
 {
     memcpy(name, index_name(&c->ix, t), t->name_len);
     name[t->name_len] = '\0';
-    *ret = (struct mck_buffer){.name = name, .role = (enum mck_role)t->role, .dtype = (enum mck_dtype)t->dtype,
-                               .ndim = t->ndim};
+    *ret = (struct mck_buffer){
+        .name = name, .role = (enum mck_role)t->role, .dtype = (enum mck_dtype)t->dtype, .ndim = t->ndim};
     for (int d = 0; d < t->ndim; d++)
         ret->shape[d] = ret->len[d] = t->shape[d];
     (void)box_product(t->shape, t->ndim, MCK_BYTES_MAX, ret_volume);
@@ -383,8 +383,8 @@ int mck_latest(const char *dir, uint64_t *ret_step, json_t **ret_skipped, struct
             *ret_step = step[n];
             r = 1;
         } else if (!r) {
-            (void)json_array_append_new(skipped, json_pack("{s:I,s:s}", "step", (json_int_t)step[n],
-                                                           "reason", why.text));
+            (void)json_array_append_new(skipped,
+                                        json_pack("{s:I,s:s}", "step", (json_int_t)step[n], "reason", why.text));
         }
     }
     free(step);

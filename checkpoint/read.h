@@ -64,8 +64,8 @@ void read_watch_add(struct mck *c, uint64_t bytes);
 struct mck *read_alloc(void);
 
 /* A buffer for the whole of a tensor, without data, and its number of elements. name is borrowed by it. */
-void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1],
-                   struct mck_buffer *ret, uint64_t *ret_volume);
+void read_describe(const struct mck *c, const struct mck_tensor *t, char name[MCK_NAME_MAX + 1], struct mck_buffer *ret,
+                   uint64_t *ret_volume);
 
 /* What there is of one buffer, in chunks that are whole: have, a byte for each of its elements, becomes 1 where its
  * element was filled. -ENOENT when the checkpoint has no such tensor; -EINVAL when it is of another shape or type. */

@@ -21,7 +21,7 @@
 struct recoder {
     enum chunk_codec codec; /* of what is not coded with loss */
     struct chunk_coder *coder;
-    char *out; /* MCK_SLOT */
+    char *out;         /* MCK_SLOT */
     struct optq *optq; /* NULL: moments are like other tensors */
     struct optq_bounds bounds;
     float *moments; /* first, then second ones, of CHUNK_MOMENTS elements */
@@ -135,8 +135,12 @@ static int seal(struct target *t, uint64_t i, enum chunk_codec codec, uint32_t l
     if (chunk_decode(t->r->coder, &form, sizeof(float), coded, t->r->moments, e->logical_len))
         return merr_set(t->err, -EBADMSG, "'%s': the moments of chunk %llu do not decode again", t->path,
                         (unsigned long long)i);
-    *e = (struct mck_chunk){.file_off = t->end, .stored_len = len, .codec = (uint8_t)codec, .flags = sizeof(float),
-                            .logical_len = e->logical_len, .crc32c = hash_crc32c(0, coded, len),
+    *e = (struct mck_chunk){.file_off = t->end,
+                            .stored_len = len,
+                            .codec = (uint8_t)codec,
+                            .flags = sizeof(float),
+                            .logical_len = e->logical_len,
+                            .crc32c = hash_crc32c(0, coded, len),
                             .xxh3 = hash_xxh3(t->r->moments, e->logical_len)};
     return 0;
 }

@@ -83,8 +83,9 @@ static int donors_add(struct donors *d, const struct mck *c, const char *from, s
         if (folder_join(folder, name, path, NULL) == 0 && read_open_part(path, &d->v[d->n], &why) == 0)
             d->n++;
     }
-    return d->n > before ? 0 : merr_set(err, -ENOENT, "nothing of step %llu is in '%s': %s",
-                                        (unsigned long long)c->ix.step, from, why.text);
+    return d->n > before ? 0
+                         : merr_set(err, -ENOENT, "nothing of step %llu is in '%s': %s", (unsigned long long)c->ix.step,
+                                    from, why.text);
 }
 
 /* --- chunks -------------------------------------------------------------------------------------- */
@@ -120,7 +121,8 @@ static int piece_together(struct heal *h, const struct mck_buffer *want, size_t 
             }
     }
     return missing ? merr_set(err, -ENOENT, "tensor '%s' (%s): %zu of %zu elements are whole nowhere else", want->name,
-                              role_name((int)want->role), missing, n) : 0;
+                              role_name((int)want->role), missing, n)
+                   : 0;
 }
 
 /* What chunk i of a file held, into scan.plain; and the type of its elements. */
@@ -187,8 +189,10 @@ static int heal_chunk(struct heal *h, uint32_t file, uint64_t i, struct merr *er
 
     read_chunk_entry(h->c, file, i, &e);
     if (e.codec > CHUNK_PLANE)
-        return merr_set(err, -EBADMSG, "'%s': chunk %llu holds moments coded with loss, which are not coded anew: "
-                        "copy the file", path, (unsigned long long)i);
+        return merr_set(err, -EBADMSG,
+                        "'%s': chunk %llu holds moments coded with loss, which are not coded anew: "
+                        "copy the file",
+                        path, (unsigned long long)i);
     TRY(gather_right(h, file, i, &e, &dtype, err));
     (void)part_encode(h->scan.coder, (enum chunk_codec)e.codec, dtype, h->scan.plain, e.logical_len, e.file_off,
                       h->scan.stored, &again);
@@ -233,8 +237,13 @@ static void heal_file(struct heal *h, uint32_t file)
 
 static int heal_init(struct heal *h, struct mck *c, const char *const *from, size_t n, struct merr *err)
 {
-    *h = (struct heal){.c = c, .healed = json_array(), .left = json_array(), .scan = {.fd = -1},
-                       .some = malloc(MCK_CHUNK), .marks = malloc(MCK_CHUNK), .have = malloc(MCK_CHUNK)};
+    *h = (struct heal){.c = c,
+                       .healed = json_array(),
+                       .left = json_array(),
+                       .scan = {.fd = -1},
+                       .some = malloc(MCK_CHUNK),
+                       .marks = malloc(MCK_CHUNK),
+                       .have = malloc(MCK_CHUNK)};
     if (!h->healed || !h->left || !h->some || !h->marks || !h->have)
         return merr_set(err, -ENOMEM, "no memory to mend a checkpoint");
     for (size_t i = 0; i < n; i++)

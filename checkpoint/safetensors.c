@@ -96,8 +96,9 @@ static int check_touch(const struct safetensors *s, uint64_t data_len, struct me
             return merr_set(err, -EBADMSG, "tensor '%s' overlaps another or leaves a hole before it", s->v[i].name);
         at = s->v[i].end;
     }
-    return at == data_len ? 0 : merr_set(err, -EBADMSG, "%llu bytes behind the last tensor belong to none",
-                                         (unsigned long long)(data_len - at));
+    return at == data_len ? 0
+                          : merr_set(err, -EBADMSG, "%llu bytes behind the last tensor belong to none",
+                                     (unsigned long long)(data_len - at));
 }
 
 static bool name_ok(const char *s)
@@ -128,7 +129,7 @@ int safetensors_parse(const char *json, size_t len, uint64_t data_len, struct sa
     s.v = calloc(json_object_size(doc) + 1, sizeof(*s.v));
     if (!s.v)
         r = merr_set(err, -ENOMEM, "no memory for %zu tensors", json_object_size(doc));
-    json_object_foreach(doc, name, v) {
+    json_object_foreach (doc, name, v) {
         if (r || !strcmp(name, "__metadata__"))
             continue;
         if (!name_ok(name)) {

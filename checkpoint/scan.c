@@ -41,8 +41,8 @@ json_t *scan_tensors(const struct mck *c, uint32_t file, uint64_t lo, uint64_t h
         const struct mck_tensor *t = &c->ix.tensor[s->tensor];
 
         if (index_shard_meets(s, file, lo, hi))
-            (void)json_array_append_new(names, json_sprintf("%.*s (%s)", (int)t->name_len, index_name(&c->ix, t),
-                                                            role_name(t->role)));
+            (void)json_array_append_new(
+                names, json_sprintf("%.*s (%s)", (int)t->name_len, index_name(&c->ix, t), role_name(t->role)));
     }
     return names;
 }

@@ -12,7 +12,7 @@ struct scan {
     int fd;
     bool may_direct, direct; /* fd can read past the page cache, and does */
     bool cached;             /* set by the caller: others on this node read the same, so through it all the same */
-    uint32_t file; /* that fd is of */
+    uint32_t file;           /* that fd is of */
 };
 
 int scan_init(struct scan *s, struct mck *c, struct merr *err);

@@ -91,8 +91,8 @@ static int add_tensor(void *digest, const struct mck_tensor *t, bool first, cons
 int mck_digest(struct mck *c, char ret_hex[33], struct merr *err)
 {
     struct digest d = {.c = c, .h = hash128_new()};
-    const struct walk all = {.end = c->ix.tensors, .role = WALK_ALL_ROLES, .dtype = WALK_AS_STORED, .take = add_tensor,
-                             .arg = &d};
+    const struct walk all = {
+        .end = c->ix.tensors, .role = WALK_ALL_ROLES, .dtype = WALK_AS_STORED, .take = add_tensor, .arg = &d};
     json_t *kv = read_meaning(c);
     char *text = kv ? json_dumps(kv, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)) : NULL;
     int r;

@@ -95,7 +95,7 @@ static int make_pool(struct mck_writer *w, struct merr *err)
 
     if (want > 2u * w->plan.extents)
         want = 2u * w->plan.extents; /* two attempts at once hold no more */
-    if (least > w->plan.extents) /* a slot for each: nothing can wait for anything */
+    if (least > w->plan.extents)     /* a slot for each: nothing can wait for anything */
         least = w->plan.extents ? w->plan.extents : 1;
     if (want < least)
         want = least;
@@ -354,9 +354,17 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     struct extent *extent = a->extent;
     struct mck_chunk *chunk = a->chunk;
 
-    *a = (struct attempt){.used = true, .step = step, .serial = ++w->serial, .kv = kv, .fd = -1,
-                          .begun_us = clock_mono_us(), .bucket_left = bucket_left, .extent = extent, .chunk = chunk,
-                          .append = MCK_ALIGN, .pieces_left = w->plan.pieces};
+    *a = (struct attempt){.used = true,
+                          .step = step,
+                          .serial = ++w->serial,
+                          .kv = kv,
+                          .fd = -1,
+                          .begun_us = clock_mono_us(),
+                          .bucket_left = bucket_left,
+                          .extent = extent,
+                          .chunk = chunk,
+                          .append = MCK_ALIGN,
+                          .pieces_left = w->plan.pieces};
     w->tries = step == w->last_step && w->serial > 1 ? w->tries + 1 : 0;
     w->last_step = step;
     folder_attempt(w->cfg.generation, step, w->tries, a->uuid);
@@ -365,7 +373,8 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
     choose_mode(w, a, asked);
     in_place = !w->coder && writer_reads_memory(w) && a->mode != MCK_STAGED;
     for (uint32_t i = 0; i < w->plan.extents; i++)
-        extent[i] = (struct extent){.slot = NO_SLOT, .left = w->plan.extent_pieces[i],
+        extent[i] = (struct extent){.slot = NO_SLOT,
+                                    .left = w->plan.extent_pieces[i],
                                     .in_place = in_place && w->plan.extent_src[i] && gaps_are_zero(&w->plan, i)};
     w->window_open = true;
     w->begun_us = a->begun_us;

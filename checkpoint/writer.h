@@ -41,7 +41,7 @@ struct attempt {
     enum mck_mode mode;
     int code; /* first failure */
     struct merr err;
-    bool skip; /* the step is committed already: nothing to write */
+    bool skip;        /* the step is committed already: nothing to write */
     uint32_t removed; /* others that went for it, see mck_done */
 
     size_t next_piece, pieces_left;
@@ -79,11 +79,11 @@ struct reading { /* a piece on its way into the pool */
     const struct piece *p;
 };
 
-struct write { /* a request of the I/O thread; its own free() */
+struct write {          /* a request of the I/O thread; its own free() */
     struct mio_req req; /* must be first */
     struct attempt *a;
-    int slot, out; /* what to give back, or NO_SLOT */
-    bool again;    /* it met a full disk before */
+    int slot, out;  /* what to give back, or NO_SLOT */
+    bool again;     /* it met a full disk before */
     int64_t extent; /* in place, or -1 */
     struct write *next;
 };
@@ -100,7 +100,7 @@ struct mck_writer {
 
     char *pool;
     size_t pool_bytes;
-    struct lift *lift; /* of the capture thread, as is lifted; NULL: buffers are the host's */
+    struct lift *lift;                 /* of the capture thread, as is lifted; NULL: buffers are the host's */
     struct reading lifted[LIFT_DEPTH]; /* ring */
     size_t lifted_first, lifted_n;
     int slots, *free_slot, free_slots;
@@ -109,7 +109,7 @@ struct mck_writer {
 
     struct attempt attempt[ATTEMPTS_MAX];
     uint64_t serial, last_step;
-    uint32_t tries; /* of last_step before the last one */
+    uint32_t tries;  /* of last_step before the last one */
     struct job *job; /* ring of job_room: every extent of both attempts */
     size_t job_first, jobs, job_room;
     struct write *write_head, *write_tail;
@@ -125,8 +125,8 @@ struct mck_writer {
     double copy_rate;              /* as these */
     double window_s;               /* from mck_begin to the next mck_gate, as these */
     bool window_open;
-    int64_t begun_us;              /* the last mck_begin */
-    int64_t alive_us;              /* when something of any attempt was last done */
+    int64_t begun_us;                 /* the last mck_begin */
+    int64_t alive_us;                 /* when something of any attempt was last done */
     atomic_uint_least64_t last_bytes; /* of rank 0: all files of the last checkpoint; 0: not known */
 
     struct mck_done *done;

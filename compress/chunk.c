@@ -19,7 +19,7 @@ struct chunk_coder {
     struct symbols coder;
     uint8_t *planes; /* CHUNK_BYTES_MAX */
     struct optq *optq;
-    float *moments;  /* both of CHUNK_MOMENTS elements */
+    float *moments; /* both of CHUNK_MOMENTS elements */
     uint8_t probe[2 * PROBE_BYTES];
 };
 
@@ -52,30 +52,30 @@ void chunk_coder_free(struct chunk_coder *c)
 
 /* --- filters ----------------------------------------------------------------------------------- */
 
-#define SPLIT(bits)                                                                          \
-    static void split##bits(int rotate, const uint8_t *in, uint8_t *out, size_t begin, size_t count) \
-    {                                                                                        \
-        for (size_t i = begin; i < count; i++) {                                                 \
-            uint##bits##_t u;                                                                \
-                                                                                             \
-            memcpy(&u, in + i * sizeof(u), sizeof(u));                                       \
-            if (rotate)                                                                      \
-                u = (uint##bits##_t)(u << 1 | u >> (bits - 1));                              \
-            for (size_t k = 0; k < sizeof(u); k++)                                           \
-                out[k * count + i] = (uint8_t)(u >> (bits - 8 - 8 * k));                     \
-        }                                                                                    \
-    }                                                                                        \
-    static void join##bits(int rotate, const uint8_t *in, uint8_t *out, size_t count)        \
-    {                                                                                        \
-        for (size_t i = 0; i < count; i++) {                                                 \
-            uint##bits##_t u = 0;                                                            \
-                                                                                             \
-            for (size_t k = 0; k < sizeof(u); k++)                                           \
-                u |= (uint##bits##_t)((uint##bits##_t)in[k * count + i] << (bits - 8 - 8 * k)); \
-            if (rotate)                                                                      \
-                u = (uint##bits##_t)(u >> 1 | u << (bits - 1));                              \
-            memcpy(out + i * sizeof(u), &u, sizeof(u));                                      \
-        }                                                                                    \
+#define SPLIT(bits)                                                                                                    \
+    static void split##bits(int rotate, const uint8_t *in, uint8_t *out, size_t begin, size_t count)                   \
+    {                                                                                                                  \
+        for (size_t i = begin; i < count; i++) {                                                                       \
+            uint##bits##_t u;                                                                                          \
+                                                                                                                       \
+            memcpy(&u, in + i * sizeof(u), sizeof(u));                                                                 \
+            if (rotate)                                                                                                \
+                u = (uint##bits##_t)(u << 1 | u >> (bits - 1));                                                        \
+            for (size_t k = 0; k < sizeof(u); k++)                                                                     \
+                out[k * count + i] = (uint8_t)(u >> (bits - 8 - 8 * k));                                               \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static void join##bits(int rotate, const uint8_t *in, uint8_t *out, size_t count)                                  \
+    {                                                                                                                  \
+        for (size_t i = 0; i < count; i++) {                                                                           \
+            uint##bits##_t u = 0;                                                                                      \
+                                                                                                                       \
+            for (size_t k = 0; k < sizeof(u); k++)                                                                     \
+                u |= (uint##bits##_t)((uint##bits##_t)in[k * count + i] << (bits - 8 - 8 * k));                        \
+            if (rotate)                                                                                                \
+                u = (uint##bits##_t)(u >> 1 | u << (bits - 1));                                                        \
+            memcpy(out + i * sizeof(u), &u, sizeof(u));                                                                \
+        }                                                                                                              \
     }
 SPLIT(16)
 SPLIT(32)

@@ -15,6 +15,7 @@
 #define SITE_CODEC 0x636F6463u /* "codc": apart from every other use of the job's seed */
 
 /* Ids are on the wire: never change one, never give one twice. */
+/* clang-format off */
 static const struct codec table[] = {
     { .id = 1, .name = "r8", .bits = 8, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16 },
     { .id = 2, .name = "r6", .bits = 6, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16 },
@@ -38,6 +39,7 @@ static const struct codec table[] = {
     { .id = 14, .name = "t8-e5m2", .bits = 8, .fp8 = 1, .kind = FP8_E5M2, .group = 256, .transform = TRANSFORM_H,
       .scale = SCALE_F32 },
 };
+/* clang-format on */
 
 #define TABLE_LEN (sizeof(table) / sizeof(table[0]))
 
@@ -47,13 +49,13 @@ static const struct codec table[] = {
 static const struct {
     const char *name, *why;
 } elsewhere[] = {
-    { "none", "means no codec: send the values as they are" },
-    { "auto", "is a choice, not a codec: the collectives make it" },
-    { "sdp4bit", "is a pair of codecs: hs8 inside a node and hs4 between nodes, qwd4 for weights" },
-    { "plane", "is for chunks of checkpoints: it has no fixed size" },
-    { "ulpd", "is for differences of weights: it has no fixed size" },
-    { "eb", "is for embedding rows: its size depends on the values" },
-    { "optq", "is for the moments of AdamW: its size depends on the values" },
+    {"none", "means no codec: send the values as they are"},
+    {"auto", "is a choice, not a codec: the collectives make it"},
+    {"sdp4bit", "is a pair of codecs: hs8 inside a node and hs4 between nodes, qwd4 for weights"},
+    {"plane", "is for chunks of checkpoints: it has no fixed size"},
+    {"ulpd", "is for differences of weights: it has no fixed size"},
+    {"eb", "is for embedding rows: its size depends on the values"},
+    {"optq", "is for the moments of AdamW: its size depends on the values"},
 };
 
 static void list_names(char *to, size_t size)
@@ -147,10 +149,10 @@ static const struct path {
     int (*is_here)(void);
 } paths[] = {
 #ifdef __x86_64__
-    { "avx512", &group_avx512, has_avx512 },
-    { "avx2", &group_avx2, has_avx2 },
+    {"avx512", &group_avx512, has_avx512},
+    {"avx2", &group_avx2, has_avx2},
 #endif
-    { "plain", NULL, always },
+    {"plain", NULL, always},
 };
 
 #define PATHS_LEN (sizeof(paths) / sizeof(paths[0]))
@@ -356,7 +358,7 @@ static const float *load(const struct group_ops *ops, enum codec_type type, cons
 
 struct group_chance group_chance_at(const struct codec *c, const struct codec_site *site)
 {
-    struct group_chance chance = { .step = 0 };
+    struct group_chance chance = {.step = 0};
 
     assert(site || !c->stochastic);
     if (!c->stochastic)
@@ -563,7 +565,7 @@ static int add_block(const struct group_ops *ops, const struct view *shape, cons
     const struct codec *c = shape->c;
     const uint8_t *codes = block + g * shape->codes_per_group;
     size_t n = group_len(shape, g);
-    struct group_scales s = { .alpha = 1 };
+    struct group_scales s = {.alpha = 1};
     int bad;
 
     if (group_scales_read(c, block + shape->scales_at + g * shape->scale_bytes, &s))
@@ -628,8 +630,10 @@ int codec_decode_reduce(const struct codec *c, const struct codec_parts *parts, 
 int group_share_check(const struct codec *c, const struct codec *to, struct merr *err)
 {
     if (to->group != c->group || to->transform != c->transform)
-        return merr_set(err, -EINVAL, "cannot encode sums of %s blocks as %s: the two transform differently; decode "
-                        "them first", c->name, to->name);
+        return merr_set(err, -EINVAL,
+                        "cannot encode sums of %s blocks as %s: the two transform differently; decode "
+                        "them first",
+                        c->name, to->name);
     return 0;
 }
 

@@ -41,9 +41,9 @@ struct codec;
 /* The place of a run of values: the random bits of a value depend on it and on the value's index alone. The rounding of
  * two runs of one tensor is the same unless step, micro or offset differ. */
 struct codec_site {
-    uint64_t seed;         /* the job's */
+    uint64_t seed; /* the job's */
     uint32_t tensor, step, micro;
-    uint64_t offset;       /* index in the tensor of the run's first value */
+    uint64_t offset; /* index in the tensor of the run's first value */
 };
 
 /* The codec of a name, which lives for ever. -EINVAL: no such codec, -ENOTSUP: known, but not in this table; err says
@@ -56,10 +56,10 @@ int codec_by_id(unsigned id, const struct codec **ret, struct merr *err);
 /* The i-th codec of the table, or NULL behind its end. */
 const struct codec *codec_at(size_t i);
 
-unsigned codec_id(const struct codec *c);         /* never changes its meaning */
+unsigned codec_id(const struct codec *c); /* never changes its meaning */
 const char *codec_name(const struct codec *c);
-size_t codec_group(const struct codec *c);        /* values that share a scale; cut runs at multiples of it */
-int codec_is_stochastic(const struct codec *c);   /* does encoding need a site? */
+size_t codec_group(const struct codec *c);      /* values that share a scale; cut runs at multiples of it */
+int codec_is_stochastic(const struct codec *c); /* does encoding need a site? */
 
 /* Bytes of the block of count (at most CODEC_COUNT_MAX) values. */
 size_t codec_size(const struct codec *c, size_t count);

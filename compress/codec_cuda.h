@@ -18,8 +18,8 @@
 struct codec_cuda_report;
 
 struct codec_cuda_fault { /* of the call that failed first */
-    uint64_t tag; /* as it was when the call was made */
-    size_t block; /* of a reduction's, the bad one; else 0 */
+    uint64_t tag;         /* as it was when the call was made */
+    size_t block;         /* of a reduction's, the bad one; else 0 */
 };
 
 struct codec_cuda {

@@ -76,7 +76,7 @@ struct device_ops {
     int (*mark)(struct device_queue *q, struct device_mark *m, struct merr *err);
     /* What is queued on q from now on runs after all that m, of any queue of this GPU, now marks. */
     int (*follow)(struct device_queue *q, struct device_mark *m, struct merr *err);
-    int (*reached)(struct device_mark *m, struct merr *err); /* 1, or 0: not yet */
+    int (*reached)(struct device_mark *m, struct merr *err);                  /* 1, or 0: not yet */
     int (*await)(struct device_mark *m, int64_t within_us, struct merr *err); /* until it is; -ETIMEDOUT: it was not */
 };
 

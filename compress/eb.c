@@ -57,7 +57,7 @@ size_t eb_size_max(size_t count)
 
 float eb_bound_at(enum eb_class class, float rms, uint64_t step, uint64_t steps)
 {
-    static const float of_rms[] = { [EB_LOW] = 0.05f, [EB_MEDIUM] = 0.03f, [EB_HIGH] = 0.01f };
+    static const float of_rms[] = {[EB_LOW] = 0.05f, [EB_MEDIUM] = 0.03f, [EB_HIGH] = 0.01f};
     double early = (double)steps / 10, done = early > 0 ? (double)step / early : 1;
 
     return of_rms[class] * rms * (float)(done < 1 ? 2 - done : 1);
@@ -112,7 +112,7 @@ static size_t run_bytes(int w)
 
 static void put_run(int w, const int32_t *q, const float *in, size_t n, uint8_t *out)
 {
-    uint32_t words[1 + WIDTH_MAX] = { 0 };
+    uint32_t words[1 + WIDTH_MAX] = {0};
 
     if (w == WIDTH_RAW) {
         memset(out, 0, 4 * RUN);
@@ -206,7 +206,7 @@ int eb_encode(struct eb *e, enum eb_mode mode, float bound, const float *in, siz
 
 static void get_run(int w, const uint8_t *in, float step, float *out, size_t n)
 {
-    uint32_t words[1 + WIDTH_MAX] = { 0 };
+    uint32_t words[1 + WIDTH_MAX] = {0};
 
     if (w == WIDTH_RAW) {
         memcpy(out, in, 4 * n);
@@ -280,8 +280,8 @@ static size_t get_chunk(struct eb *e, const uint8_t *in, size_t len, float step,
     len -= CHUNK_HEADER_BYTES;
     if (mode > MODE_SYMBOLS || (mode == MODE_FIXED && (symbol_bytes || raw)))
         return 0;
-    used = mode == MODE_FIXED ? get_fixed(in, len, step, out, n) : get_symbols(e, in, len, symbol_bytes, raw, step, out,
-                                                                               n);
+    used = mode == MODE_FIXED ? get_fixed(in, len, step, out, n)
+                              : get_symbols(e, in, len, symbol_bytes, raw, step, out, n);
     return used ? CHUNK_HEADER_BYTES + used : 0;
 }
 

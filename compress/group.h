@@ -94,8 +94,8 @@ int group_bad_scale(const struct codec *c, size_t g, struct merr *err);
 int group_bad_code(const struct codec *c, size_t g, struct merr *err);
 
 /* group_difference and group_sum_rounded of n values. */
-static inline void group_subtract(const float *restrict master, const uint16_t *restrict replica,
-                                  float *restrict out, size_t n)
+static inline void group_subtract(const float *restrict master, const uint16_t *restrict replica, float *restrict out,
+                                  size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = group_difference(master[i], replica[i]);

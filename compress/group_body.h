@@ -56,11 +56,14 @@ INLINE void butterfly(vf *a, vf *b)
 }
 
 /* The sign bits of TRANSFORM_RHT: group_sign of entries 0..127. */
-#define S(w, i) (((w) >> (i) & 1) << 31)
+#define S(w, i) (((w) >> (i)&1) << 31)
 #define S8(w, i) S(w, i), S(w, i + 1), S(w, i + 2), S(w, i + 3), S(w, i + 4), S(w, i + 5), S(w, i + 6), S(w, i + 7)
 #define S32(w) S8(w, 0), S8(w, 8), S8(w, 16), S8(w, 24)
 static const uint32_t signs[128] __attribute__((aligned(VECTOR_BYTES))) = {
-    S32(0x7F4A7C15u), S32(0x9E3779B9u), S32(0xD192ED03u), S32(0xD1B54A32u),
+    S32(0x7F4A7C15u),
+    S32(0x9E3779B9u),
+    S32(0xD192ED03u),
+    S32(0xD1B54A32u),
 };
 
 /* The random signs of values i on. */
@@ -77,7 +80,7 @@ INLINE vu higher(vu m, vf x)
 
 INLINE uint32_t magnitude(const float *v, size_t n)
 {
-    vu m = { 0 }, m2 = m;
+    vu m = {0}, m2 = m;
 
     for (size_t i = 0; i < n; i += 2 * LANES) {
         m = higher(m, load(v + i));
@@ -92,7 +95,7 @@ INLINE uint32_t magnitude(const float *v, size_t n)
 INLINE vu wht_floats(const float *in, float *y, size_t n, int random_signs)
 {
     const size_t base = n < 8 * LANES ? n : 8 * LANES, vectors = base / LANES;
-    vu m = { 0 };
+    vu m = {0};
     vf v[8];
 
     for (size_t b = 0; b < n; b += base) {
@@ -142,7 +145,7 @@ static int is_ordinary(uint32_t bits)
  * without norm. */
 INLINE uint32_t transform(const struct codec *c, const float *v, float *y, const float **ret, float *ret_norm)
 {
-    vu m = { 0 };
+    vu m = {0};
 
     *ret = y;
     *ret_norm = c->transform == TRANSFORM_H32 ? 0x1p-5f : group_norm(c);
@@ -193,8 +196,8 @@ INLINE struct philox philox_start(const struct group_chance *chance, uint64_t bl
     vl p1 = product(block_order() + block, PHILOX_M1);
     vl q0 = product(p1 >> 32 ^ (uint64_t)(chance->micro ^ chance->key[0]), PHILOX_M0);
 
-    return (struct philox){ p1 ^ (uint64_t)((uint32_t)(q1 >> 32) ^ k0), (vl){ 0 } + (uint64_t)(uint32_t)q1,
-                            q0 >> 32 ^ (uint64_t)((uint32_t)p0 ^ k1), q0 };
+    return (struct philox){p1 ^ (uint64_t)((uint32_t)(q1 >> 32) ^ k0), (vl){0} + (uint64_t)(uint32_t)q1,
+                           q0 >> 32 ^ (uint64_t)((uint32_t)p0 ^ k1), q0};
 }
 
 /* 16 random bits as a number in (0, 1): as the last bits of a number from 128 on, and half a bit. */
@@ -206,8 +209,8 @@ INLINE vf unit(vu bits)
 /* Numbers in (0, 1) of 128 values from index (a multiple of 128) on. */
 INLINE void draw128(const struct group_chance *chance, uint64_t index, vf u[128 / LANES])
 {
-    vl k0 = (vl){ 0 } + (uint64_t)(chance->key[0] + 2 * PHILOX_W0);
-    vl k1 = (vl){ 0 } + (uint64_t)(chance->key[1] + 2 * PHILOX_W1);
+    vl k0 = (vl){0} + (uint64_t)(chance->key[0] + 2 * PHILOX_W0);
+    vl k1 = (vl){0} + (uint64_t)(chance->key[1] + 2 * PHILOX_W1);
     struct philox p[CHAINS];
     vu half[4];
 
@@ -331,8 +334,8 @@ static int is_plain_chance(const struct codec *c, const struct group_chance *cha
     return c->stochastic && (c->bits == 6 || (chance->offset + at) % 128);
 }
 
-static int encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v,
-                  uint8_t *codes, uint8_t *scales)
+static int encode(const struct codec *c, const struct group_chance *chance, uint64_t at, const float *v, uint8_t *codes,
+                  uint8_t *scales)
 {
     GROUP_ALIGNED float room[GROUP_MAX], norm;
     const float *y;
@@ -366,8 +369,8 @@ INLINE int decode_integers(const struct codec *c, unsigned bits, size_t width, c
                            float *out)
 {
     const size_t per = 2 * LANES, step = width < 2 * per ? 2 * per : width, vectors = step / per;
-    const int8_t never = (int8_t)-(1 << (bits - 1));
-    vb bad = { 0 };
+    const int8_t never = (int8_t) - (1 << (bits - 1));
+    vb bad = {0};
     vs v[128 / (2 * LANES)];
     vf x[2];
 
@@ -408,7 +411,7 @@ INLINE int fp8_unpack(const struct codec *c, const uint8_t *codes, float *out)
 {
     const enum fp8_kind kind = (enum fp8_kind)c->kind;
     const uint32_t last = kind == FP8_E4M3 ? 0x7E : 0x7B;
-    vi bad = { 0 };
+    vi bad = {0};
 
     for (size_t i = 0; i < c->group; i += LANES) {
         vu code = bytes_at(codes + i);
@@ -443,8 +446,8 @@ static int decode(const struct codec *c, const uint8_t *codes, struct group_scal
 
 INLINE int add_integers(const struct codec *c, unsigned bits, const uint8_t *codes, float s, float *sum)
 {
-    const int8_t never = (int8_t)-(1 << (bits - 1));
-    vb bad = { 0 };
+    const int8_t never = (int8_t) - (1 << (bits - 1));
+    vb bad = {0};
     int8_t q[VECTOR_BYTES];
 
     for (size_t i = 0; i < c->group; i += 4 * LANES, codes += LANES / 2 * bits) {

@@ -170,7 +170,7 @@ static float get_f32(const uint8_t *from)
 
 int group_scales_read(const struct codec *c, const uint8_t *scales, struct group_scales *ret)
 {
-    struct group_scales s = { .alpha = 1 };
+    struct group_scales s = {.alpha = 1};
 
     s.s = c->scale == SCALE_BF16 ? group_float((uint32_t)scales[0] << 16 | (uint32_t)scales[1] << 24) : get_f32(scales);
     if (c->scale == SCALE_PAPER)
@@ -206,7 +206,7 @@ static uint32_t encode_coefficients(const struct codec *c, const struct group_ch
 /* TACO's first scale. */
 static float paper_alpha(const struct codec *c, const float *v, size_t n)
 {
-    float part[8] = { 0 };
+    float part[8] = {0};
 
     for (size_t i = 0; i < n; i++)
         part[i % 8] += v[i] * v[i];

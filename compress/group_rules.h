@@ -18,7 +18,7 @@
 #include "compress/fp8.h"
 
 #define GROUP_MAX 2048
-#define GROUP_ALIGNED _Alignas(64) /* vectors of 512 bits that cross lines of the cache take twice as long */
+#define GROUP_ALIGNED _Alignas(64)  /* vectors of 512 bits that cross lines of the cache take twice as long */
 #define GROUP_VALUE_MAX 0x1.FEp127f /* the largest bf16: what decoding gives at most */
 #define GROUP_SCALE_MAX 0x1.FEp127f
 
@@ -187,9 +187,8 @@ DEVICE_INLINE int group_scales_ok(const struct codec *c, struct group_scales s)
 {
     if (!(s.s > 0) || s.s > GROUP_SCALE_MAX)
         return 0;
-    return c->scale != SCALE_PAPER ||
-           (s.alpha >= GROUP_PAPER_ALPHA_MIN && s.alpha <= GROUP_PAPER_ALPHA_MAX && s.s >= GROUP_PAPER_S_MIN &&
-            s.s <= GROUP_PAPER_S_MAX);
+    return c->scale != SCALE_PAPER || (s.alpha >= GROUP_PAPER_ALPHA_MIN && s.alpha <= GROUP_PAPER_ALPHA_MAX &&
+                                       s.s >= GROUP_PAPER_S_MIN && s.s <= GROUP_PAPER_S_MAX);
 }
 
 /* --- codes -------------------------------------------------------------------------------------------------------- */
@@ -197,7 +196,7 @@ DEVICE_INLINE int group_scales_ok(const struct codec *c, struct group_scales s)
 /* The words of which value index of a tensor has half index % 8. */
 DEVICE_INLINE void group_draw(const struct group_chance *chance, uint64_t index, uint32_t words[4])
 {
-    const uint32_t ctr[4] = { chance->step, chance->micro, (uint32_t)(index / 8), (uint32_t)(index / 8 >> 32) };
+    const uint32_t ctr[4] = {chance->step, chance->micro, (uint32_t)(index / 8), (uint32_t)(index / 8 >> 32)};
 
     philox4x32(ctr, chance->key, words);
 }

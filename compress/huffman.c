@@ -12,15 +12,15 @@
 #define DESCRIPTOR 0xa0 /* the length in four bytes, and no window beyond it */
 #define HEADER 9
 #define BLOCK (128u << 10)
-#define BITS_MAX 11     /* of a code */
-#define SYMBOLS 129     /* as many as weights that are stored as they are can tell of */
+#define BITS_MAX 11 /* of a code */
+#define SYMBOLS 129 /* as many as weights that are stored as they are can tell of */
 #define STREAMS 4
-#define STREAM_SLACK 8  /* streams are written in whole words */
+#define STREAM_SLACK 8 /* streams are written in whole words */
 #define BLOCK_HEAD 3
-#define SIZES 5         /* a coded block's own head: kind, symbols, bytes */
+#define SIZES 5 /* a coded block's own head: kind, symbols, bytes */
 #define JUMPS 6
-#define CODE_OWN 2u     /* in the lowest bits of SIZES */
-#define CODE_KNOWN 3u   /* that of the block before */
+#define CODE_OWN 2u   /* in the lowest bits of SIZES */
+#define CODE_KNOWN 3u /* that of the block before */
 #define FOUR_STREAMS 12u
 #define PAIR_BITS 6
 #define PAIR_MASK 63u
@@ -28,7 +28,7 @@
 enum block_kind { BLOCK_RAW, BLOCK_SAME, BLOCK_CODED };
 
 struct code {
-    uint16_t bits[SYMBOLS]; /* right-aligned */
+    uint16_t bits[SYMBOLS];  /* right-aligned */
     uint8_t length[SYMBOLS]; /* 0: not used */
     int longest, symbols;    /* symbols: the highest used, + 1 */
 };
@@ -327,8 +327,8 @@ static size_t choose_code(struct code *c, uint32_t count[STREAMS][256], const ui
 }
 
 /* A block's coded content; returns its length, or 0: it would not be shorter than n, or than room. */
-static size_t put_coded(struct huffman *h, struct code *c, const uint8_t *in, size_t n,
-                        uint32_t count[STREAMS][256], const uint32_t all[SYMBOLS], uint8_t *out, size_t room)
+static size_t put_coded(struct huffman *h, struct code *c, const uint8_t *in, size_t n, uint32_t count[STREAMS][256],
+                        const uint32_t all[SYMBOLS], uint8_t *out, size_t room)
 {
     size_t bytes[STREAMS], sum;
     struct code before = *c;
@@ -576,7 +576,9 @@ static long take_coded(struct decoder *d, const uint8_t *in, size_t len, uint8_t
 
         if (bytes < 8 || from > len - 1 || bytes > len - 1 - from || in[from + bytes - 1] == 0)
             return -EBADMSG;
-        s[k] = (struct stream){.begin = in + from, .at = in + from + bytes - 8, .out = out + stream_begin(n, (int)k),
+        s[k] = (struct stream){.begin = in + from,
+                               .at = in + from + bytes - 8,
+                               .out = out + stream_begin(n, (int)k),
                                .end = out + stream_begin(n, (int)k + 1)};
         s[k].bits = word_at(s[k].at);
         s[k].bits = (s[k].bits | 1) << (__builtin_clzll(s[k].bits) + 1);
@@ -627,8 +629,9 @@ int huffman_unpack(struct huffman *h, const uint8_t *in, size_t len, uint8_t *ou
             memset(out + done, in[at++], size);
             done += size;
         } else {
-            long got = size > len - at || size > BLOCK ? -EBADMSG
-                       : take_block(d, head >> 1 & 3, in + at, size, out + done, n - done);
+            long got = size > len - at || size > BLOCK
+                           ? -EBADMSG
+                           : take_block(d, head >> 1 & 3, in + at, size, out + done, n - done);
 
             if (got < 0)
                 return -EBADMSG;

@@ -15,22 +15,22 @@
 #define NUMBERS_HEADER_BYTES 24
 #define VERSION 1
 #define SHIFT_MAX 7
-#define HIGH_LEN 125  /* high symbols of numbers */
-#define RARE 512      /* one wide number in so many is no reason for another low bit */
+#define HIGH_LEN 125 /* high symbols of numbers */
+#define RARE 512     /* one wide number in so many is no reason for another low bit */
 #define NUMBER_MAX (1 << 30)
 #define RHO_MIN 0.001f
 #define RHO_MAX 0.5f
 #define EB_MIN 0x1p-20f
-#define FRAME_BYTES 512 /* that symbols which do not shrink may grow by */
+#define FRAME_BYTES 512  /* that symbols which do not shrink may grow by */
 #define POWERS_MAX 52000 /* either way of 1, at RHO_MIN: 149 octaves in steps of 0.00288 */
 
-enum { ZERO = HIGH_LEN, WIDE, RAW };                            /* high symbols */
+enum { ZERO = HIGH_LEN, WIDE, RAW };                          /* high symbols */
 enum { NUMBER_ZERO = INT32_MIN, NUMBER_RAW = INT32_MIN + 1 }; /* in place of a number */
 
 struct optq {
     struct symbols coder;
-    float rho;     /* of the powers below; 0: there are none yet */
-    int least, most; /* exponents of the first and last power that an f32 holds */
+    float rho;                       /* of the powers below; 0: there are none yet */
+    int least, most;                 /* exponents of the first and last power that an f32 holds */
     float power[2 * POWERS_MAX + 1]; /* of (1 + rho)^2, from exponent -POWERS_MAX */
     int32_t v[CHUNK], m[CHUNK];
     uint8_t high[CHUNK], low[CHUNK];
@@ -86,7 +86,7 @@ int optq_check_bounds(const struct optq_bounds *bounds, struct merr *err)
 static void make_powers(struct optq *o, float rho)
 {
     const double g = (1 + (double)rho) * (1 + (double)rho);
-    double squares[17] = { g };
+    double squares[17] = {g};
 
     if (o->rho == rho)
         return;
@@ -182,7 +182,7 @@ static bool is_inside(const struct window *w, int32_t q)
 /* Around the mean, with as few low bits as leave but few numbers outside. */
 static struct window place(const int32_t *q, size_t n)
 {
-    struct window w = { 0 };
+    struct window w = {0};
     int64_t sum = 0, numbers = 0, outside;
 
     for (size_t i = 0; i < n; i++)
@@ -219,8 +219,10 @@ static size_t put_numbers(struct optq *o, const int32_t *q, const float *values,
         uint32_t from_base = (uint32_t)q[i] - (uint32_t)w.base;
         bool inside = is_inside(&w, q[i]);
 
-        o->high[i] = (uint8_t)(inside ? from_base >> w.shift
-                                      : q[i] == NUMBER_ZERO ? ZERO : q[i] == NUMBER_RAW ? RAW : WIDE);
+        o->high[i] = (uint8_t)(inside                ? from_base >> w.shift
+                               : q[i] == NUMBER_ZERO ? ZERO
+                               : q[i] == NUMBER_RAW  ? RAW
+                                                     : WIDE);
         o->low[i] = (uint8_t)(inside ? from_base & ((1u << w.shift) - 1) : 0);
         wide += o->high[i] == WIDE;
         raw += o->high[i] == RAW;
@@ -290,9 +292,12 @@ static size_t get_header(const uint8_t *in, size_t len, size_t n, struct numbers
 
     if (len < NUMBERS_HEADER_BYTES)
         return 0;
-    *h = (struct numbers_header){ .shift = le_get(in, 4), .base = (uint32_t)le_get(in + 4, 4),
-                                  .high_len = le_get(in + 8, 4), .low_len = le_get(in + 12, 4),
-                                  .wide = le_get(in + 16, 4), .raw = le_get(in + 20, 4) };
+    *h = (struct numbers_header){.shift = le_get(in, 4),
+                                 .base = (uint32_t)le_get(in + 4, 4),
+                                 .high_len = le_get(in + 8, 4),
+                                 .low_len = le_get(in + 12, 4),
+                                 .wide = le_get(in + 16, 4),
+                                 .raw = le_get(in + 20, 4)};
     body = h->high_len + h->low_len + 4 * (h->wide + h->raw);
     if (h->shift > SHIFT_MAX || (h->shift == 0) != (h->low_len == 0) || h->wide + h->raw > n ||
         body > len - NUMBERS_HEADER_BYTES)

@@ -21,7 +21,7 @@ void symbols_clear(struct symbols *s)
     ZSTD_freeCCtx(s->zc);
     ZSTD_freeDCtx(s->zd);
     huffman_free(s->huffman);
-    *s = (struct symbols){ .zc = NULL };
+    *s = (struct symbols){.zc = NULL};
 }
 
 size_t symbols_pack(struct symbols *s, const void *in, size_t n, void *out, size_t cap)

@@ -252,7 +252,8 @@ int ulpd_decode(struct ulpd *u, const uint16_t *base, const void *in, size_t len
         return merr_set(err, -EBADMSG, "a difference is of %llu weights, not of %zu",
                         (unsigned long long)le_get(at + 8, 8), count);
     if (le_get(at + 16, 8) != hash_xxh3(base, 2 * count))
-        return merr_set(err, -ESTALE, "a difference of weights belongs to another version than the one held here; ask "
+        return merr_set(err, -ESTALE,
+                        "a difference of weights belongs to another version than the one held here; ask "
                         "for whole weights");
     len -= HEADER_BYTES;
     at += HEADER_BYTES;

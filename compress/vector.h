@@ -20,7 +20,7 @@ typedef uint32_t vu __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t vl __attribute__((vector_size(VECTOR_BYTES))); /* half as many long ones */
 typedef int16_t vs __attribute__((vector_size(VECTOR_BYTES)));  /* twice as many short ones */
 typedef uint16_t vw __attribute__((vector_size(VECTOR_BYTES)));
-typedef int8_t vb __attribute__((vector_size(VECTOR_BYTES)));   /* four times as many bytes */
+typedef int8_t vb __attribute__((vector_size(VECTOR_BYTES))); /* four times as many bytes */
 
 /* A vector in memory, anywhere. */
 typedef float vf_at __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
@@ -30,25 +30,25 @@ typedef int8_t vb_at __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_a
 
 INLINE mm_half low_half(mm x);
 INLINE mm_half high_half(mm x);
-INLINE __m128i quarter_at(const void *p);     /* VECTOR_BYTES / 4 bytes, in its lower end */
-INLINE mm words_in_order(mm x);               /* the first of each quarter of 128 bits, then the second, ... */
-INLINE mm longs_in_order(mm x);               /* likewise with 64 bits */
+INLINE __m128i quarter_at(const void *p); /* VECTOR_BYTES / 4 bytes, in its lower end */
+INLINE mm words_in_order(mm x);           /* the first of each quarter of 128 bits, then the second, ... */
+INLINE mm longs_in_order(mm x);           /* likewise with 64 bits */
 
-INLINE uint32_t largest_of(vu x);             /* of all lanes */
+INLINE uint32_t largest_of(vu x); /* of all lanes */
 INLINE vu where_less(vf x, float y, vu yes, vu no);
-INLINE int is_any_set(vb x);                  /* any bit at all? */
-INLINE vi floor_of(vf x);                     /* the whole number at or below each */
+INLINE int is_any_set(vb x); /* any bit at all? */
+INLINE vi floor_of(vf x);    /* the whole number at or below each */
 
 /* The stages of a Walsh-Hadamard transform within a vector: of floats, each sum rounded once, and of integers. */
 INLINE vf wht_within(vf x);
 INLINE vs wht_shorts_within(vs x);
 
-INLINE vu triples_at(const uint8_t *p);       /* LANES times three bytes, as words; reads no more */
-INLINE void store_triples(uint8_t *p, vu x);  /* the lower three bytes of each; writes no more */
+INLINE vu triples_at(const uint8_t *p);      /* LANES times three bytes, as words; reads no more */
+INLINE void store_triples(uint8_t *p, vu x); /* the lower three bytes of each; writes no more */
 
 INLINE vl xor3(vl x, vl y, vl z);
-INLINE vl joined(vl low, vl high);            /* the lower half of either */
-INLINE vl block_order(void);                  /* which block of random bits a lane has, for split_blocks */
+INLINE vl joined(vl low, vl high); /* the lower half of either */
+INLINE vl block_order(void);       /* which block of random bits a lane has, for split_blocks */
 
 /* --- numbers ----------------------------------------------------------------------------------------------------- */
 
@@ -165,7 +165,7 @@ INLINE void store_nibbles(uint8_t *p, vb x)
 /* Of the lower half of each lane. */
 INLINE vl product(vl x, uint32_t y)
 {
-    return (vl)MM(mul_epu32)((mm)x, (mm)((vl){ 0 } + (uint64_t)y));
+    return (vl)MM(mul_epu32)((mm)x, (mm)((vl){0} + (uint64_t)y));
 }
 
 /* Blocks of eight half-words, of which each lane of front and back has one's first and last four: all in turn. */

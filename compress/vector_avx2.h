@@ -69,8 +69,8 @@ INLINE vi floor_of(vf x)
 /* The partner's value plus one's own, negated in the upper of the two: a product with one or minus one is exact. */
 INLINE vf wht_within(vf x)
 {
-    const vf s1 = { 1, -1, 1, -1, 1, -1, 1, -1 }, s2 = { 1, 1, -1, -1, 1, 1, -1, -1 };
-    const vf s4 = { 1, 1, 1, 1, -1, -1, -1, -1 };
+    const vf s1 = {1, -1, 1, -1, 1, -1, 1, -1}, s2 = {1, 1, -1, -1, 1, 1, -1, -1};
+    const vf s4 = {1, 1, 1, 1, -1, -1, -1, -1};
 
     x = _mm256_fmadd_ps(x, s1, _mm256_permute_ps(x, 0xB1));
     x = _mm256_fmadd_ps(x, s2, _mm256_permute_ps(x, 0x4E));
@@ -79,12 +79,12 @@ INLINE vf wht_within(vf x)
 
 INLINE vs wht_shorts_within(vs x)
 {
-    const vb swap1 = { 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13,
-                       2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13 };
-    const vs s1 = { 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1 };
-    const vs s2 = { 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1 };
-    const vs s4 = { 1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1 };
-    const vs s8 = { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 };
+    const vb swap1 = {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13,
+                      2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13};
+    const vs s1 = {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1};
+    const vs s2 = {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1};
+    const vs s4 = {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1};
+    const vs s8 = {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1};
     mm y = (mm)x;
 
     y = _mm256_add_epi16(_mm256_shuffle_epi8(y, (mm)swap1), _mm256_sign_epi16(y, (mm)s1));
@@ -97,8 +97,8 @@ INLINE vs wht_shorts_within(vs x)
 
 INLINE vu triples_at(const uint8_t *p)
 {
-    const vb spread = { 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1,
-                        4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1 };
+    const vb spread = {0, 1, 2, -1, 3, 4, 5, -1, 6,  7,  8,  -1, 9,  10, 11, -1,
+                       4, 5, 6, -1, 7, 8, 9, -1, 10, 11, 12, -1, 13, 14, 15, -1};
     mm w = _mm256_set_m128i(half_at(p + 8), half_at(p)); /* the middle twice: 24 bytes */
 
     return (vu)_mm256_shuffle_epi8(w, (mm)spread);
@@ -106,8 +106,8 @@ INLINE vu triples_at(const uint8_t *p)
 
 INLINE void store_triples(uint8_t *p, vu x)
 {
-    const vb gather = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
-                        0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1 };
+    const vb gather = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
+                       0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1};
     mm w = _mm256_shuffle_epi8((mm)x, (mm)gather);
 
     _mm_storeu_si128((__m128i *)p, _mm_or_si128(low_half(w), _mm_slli_si128(high_half(w), 12))); /* 12 bytes and 4 */
@@ -128,7 +128,7 @@ INLINE vl joined(vl low, vl high)
 
 INLINE vl block_order(void)
 {
-    return (vl){ 0, 2, 1, 3 };
+    return (vl){0, 2, 1, 3};
 }
 
 #endif

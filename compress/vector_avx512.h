@@ -30,7 +30,7 @@ INLINE __m128i quarter_at(const void *p)
 
 INLINE mm words_in_order(mm x)
 {
-    const vi order = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
+    const vi order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
 
     return _mm512_permutexvar_epi32((mm)order, x);
 }
@@ -67,10 +67,10 @@ INLINE vi floor_of(vf x)
 /* As vector_avx2.h has it. */
 INLINE vf wht_within(vf x)
 {
-    const vf s1 = { 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1 };
-    const vf s2 = { 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1 };
-    const vf s4 = { 1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1 };
-    const vf s8 = { 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1 };
+    const vf s1 = {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1};
+    const vf s2 = {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1};
+    const vf s4 = {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1};
+    const vf s8 = {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1};
 
     x = _mm512_fmadd_ps(x, s1, _mm512_permute_ps(x, 0xB1));
     x = _mm512_fmadd_ps(x, s2, _mm512_permute_ps(x, 0x4E));
@@ -101,7 +101,7 @@ INLINE vs wht_shorts_within(vs x)
 
 INLINE vu triples_at(const uint8_t *p)
 {
-    const vi threes = { 0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11 };
+    const vi threes = {0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11};
     const __m128i spread = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1);
     mm w = _mm512_permutexvar_epi32((mm)threes, _mm512_maskz_loadu_epi32(TWELVE_WORDS, p));
 
@@ -110,7 +110,7 @@ INLINE vu triples_at(const uint8_t *p)
 
 INLINE void store_triples(uint8_t *p, vu x)
 {
-    const vi threes = { 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14 };
+    const vi threes = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14};
     const __m128i gather = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
     mm w = _mm512_shuffle_epi8((mm)x, _mm512_broadcast_i32x4(gather));
 
@@ -131,7 +131,7 @@ INLINE vl joined(vl low, vl high)
 
 INLINE vl block_order(void)
 {
-    return (vl){ 0, 4, 1, 5, 2, 6, 3, 7 };
+    return (vl){0, 4, 1, 5, 2, 6, 3, 7};
 }
 
 #endif

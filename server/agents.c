@@ -144,7 +144,7 @@ static bool run_listed(const json_t *body, const struct job *j)
     json_t *run;
     size_t i;
 
-    json_array_foreach(json_object_get(body, "runs"), i, run) {
+    json_array_foreach (json_object_get(body, "runs"), i, run) {
         if (job_id_parse(json_string_value(json_object_get(run, "job"))) == j->id &&
             json_integer_value(json_object_get(run, "generation")) == j->generation)
             return true;
@@ -160,7 +160,7 @@ static void lose_ranks(struct core *c, struct entry *e, const char *node, const 
     for (size_t i = 0; i < e->job.n_places; i++) {
         if (strcmp(e->job.places[i].node, node) != 0 || e->ranks[i].phase == RANK_EXITED)
             continue;
-        e->ranks[i] = (struct rank){ .phase = RANK_EXITED, .exit_code = -1, .lost = true };
+        e->ranks[i] = (struct rank){.phase = RANK_EXITED, .exit_code = -1, .lost = true};
         first = first < 0 ? (int)i : first;
     }
     dispatch_release_node(c, e, node);
@@ -201,7 +201,7 @@ static size_t find_vanishing(const struct node *n, const json_t *list, uint64_t 
     for (size_t k = 0; k < n->n_slots; k++) {
         bool stays = n->slots[k].job == 0;
 
-        json_array_foreach(list, i, o) {
+        json_array_foreach (list, i, o) {
             stays = stays || json_integer_value(json_object_get(o, "slot")) == n->slots[k].slot;
         }
         if (!stays)
@@ -244,8 +244,10 @@ void agents_register(struct core *c, struct call *call)
     bool rebooted;
 
     if (!slots_name_ok(name, JOB_NODE_MAX) || !slots_name_ok(incarnation, sizeof(n->incarnation))) {
-        call_problem(call, 422, "register-invalid", "a registration wants 'node' and 'incarnation', each of 1 to %d "
-                     "letters, digits, '.', '_', '-'", JOB_NODE_MAX - 1);
+        call_problem(call, 422, "register-invalid",
+                     "a registration wants 'node' and 'incarnation', each of 1 to %d "
+                     "letters, digits, '.', '_', '-'",
+                     JOB_NODE_MAX - 1);
         return;
     }
     if (links_read_nic(b, &nic, &err) < 0) {
@@ -253,14 +255,18 @@ void agents_register(struct core *c, struct call *call)
         return;
     }
     if (roster_removed(c, name, incarnation)) {
-        call_problem(call, 410, "node-removed", "node '%s' was removed from this cluster, or is another agent's now; "
-                     "start its agent again to bring it back", name);
+        call_problem(call, 410, "node-removed",
+                     "node '%s' was removed from this cluster, or is another agent's now; "
+                     "start its agent again to bring it back",
+                     name);
         return;
     }
     n = agents_find(c, name);
     if (n && is_others(n, incarnation, succeeds) && clock_mono_us() - n->seen_us < HELD_US) {
-        call_problem(call, 409, "node-name-taken", "another agent, at %s, is node '%s'; give this one a name of its "
-                     "own with --node, or end the other", n->address, name);
+        call_problem(call, 409, "node-name-taken",
+                     "another agent, at %s, is node '%s'; give this one a name of its "
+                     "own with --node, or end the other",
+                     n->address, name);
         return;
     }
     if (slots_read(c, json_object_get(b, "slots"), &slots) < 0) {
@@ -273,8 +279,10 @@ void agents_register(struct core *c, struct call *call)
     n = node_add(c, name);
     if (!n) {
         free(slots.v);
-        call_problem(call, 503, "too-many-nodes", "this server takes at most %d nodes; `muster node remove` takes "
-                     "those off that are lost", CORE_NODES_MAX);
+        call_problem(call, 503, "too-many-nodes",
+                     "this server takes at most %d nodes; `muster node remove` takes "
+                     "those off that are lost",
+                     CORE_NODES_MAX);
         return;
     }
     if (is_others(n, incarnation, succeeds))

@@ -236,8 +236,10 @@ int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **re
     if (i == a->n)
         return merr_set(err, -ENOENT, "no token '%s'; `muster token list` shows those there are", id);
     if (!*a->v[i].made_at)
-        return merr_set(err, -EPERM, "the token of '%s' is in a file of the server's state folder; remove the file and "
-                        "start musterd anew", a->v[i].who.user);
+        return merr_set(err, -EPERM,
+                        "the token of '%s' is in a file of the server's state folder; remove the file and "
+                        "start musterd anew",
+                        a->v[i].who.user);
     *ret_view = view(&a->v[i]);
     store_add(store, "HDEL", "muster:tokens", a->v[i].hash, NULL);
     (void)pthread_rwlock_wrlock(&a->lock);

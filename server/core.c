@@ -128,7 +128,7 @@ struct entry *core_entry_new(struct core *c, const struct job_spec *spec)
 struct job_spec *core_spec_of(const struct entry *e)
 {
     struct job_spec *spec = NULL;
-    struct faults f = { .n = 0 };
+    struct faults f = {.n = 0};
 
     (void)spec_from_text(e->spec_text, strlen(e->spec_text), &spec, &f);
     faults_clear(&f);
@@ -284,7 +284,7 @@ static bool write_job(struct core *c, struct entry *e)
 static bool commit(struct core *c)
 {
     char job[24], event[24];
-    struct merr err = { "" };
+    struct merr err = {""};
     int64_t began = clock_mono_us();
     int r;
 
@@ -502,7 +502,7 @@ int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *st
 
     if (!c)
         return merr_set(err, -ENOMEM, "out of memory");
-    *c = (struct core){ .cfg = *cfg, .redis = redis, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST };
+    *c = (struct core){.cfg = *cfg, .redis = redis, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST};
     c->done_tail = &c->done;
     c->schedule_wanted = true;
     c->wall_ahead_us = clock_wall_us() - clock_mono_us();

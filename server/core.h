@@ -40,13 +40,13 @@
 #define CORE_ANY_CLASS UINT64_MAX
 #define ENTRY_SPEEDS_MAX 8
 #define CORE_SLOTS_MAX 256
-#define CORE_REMOVED_MAX 1024 /* agents of removed nodes that may still call */
+#define CORE_REMOVED_MAX 1024       /* agents of removed nodes that may still call */
 #define CORE_REMOVED_S (30 * 86400) /* how long they may */
 #define CORE_FOLLOWERS_MAX 4096
 #define CORE_WAITERS_MAX 8192
 #define CORE_KEYS_MAX 16384               /* rendezvous keys of a run */
 #define CORE_RENDEZVOUS_BYTES (256 << 20) /* of all runs */
-#define DRAIN_LIMIT_S 300 /* a run that is asked to drain and does not is stopped */
+#define DRAIN_LIMIT_S 300                 /* a run that is asked to drain and does not is stopped */
 
 enum rank_phase { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_EXITED };
 
@@ -89,11 +89,11 @@ struct leaf_time { /* of one virtual worker on devices of a class */
     int workers;             /* that a replica had for that */
 };
 
-struct shares_watch { /* how long a job's work has not lain by its devices' speed (server/shares.h) */
-    uint32_t generation; /* that the rest is about */
-    int32_t lines;       /* of metrics of it */
-    int32_t off;         /* of them in a row, up to the last, that found it so */
-    int32_t times;       /* that it was laid anew on these devices */
+struct shares_watch {       /* how long a job's work has not lain by its devices' speed (server/shares.h) */
+    uint32_t generation;    /* that the rest is about */
+    int32_t lines;          /* of metrics of it */
+    int32_t off;            /* of them in a row, up to the last, that found it so */
+    int32_t times;          /* that it was laid anew on these devices */
     uint64_t devices, laid; /* what they were, and how it lay: hashes */
 };
 
@@ -110,25 +110,25 @@ struct entry { /* a job of the working set: it has not ended */
     bool classes_missing; /* its spec names some that no node has had */
     bool hetero_ok;       /* its spec lets it mix classes and move between them */
     int grace_s;
-    int steps;                    /* of a train job */
-    struct explain_wait wait;     /* of the last round, while it waits */
-    struct target *target;        /* owned; none: n_target is 0 */
+    int steps;                /* of a train job */
+    struct explain_wait wait; /* of the last round, while it waits */
+    struct target *target;    /* owned; none: n_target is 0 */
     size_t n_target;
     struct speed speeds[ENTRY_SPEEDS_MAX];
     size_t n_speeds;
     struct leaf_time leaf_times[ENTRY_LEAF_TIMES_MAX];
     size_t n_leaf_times;
     struct shares_watch shares;
-    uint8_t home_class;           /* of rank 0 of its newest run */
-    uint32_t learned_generation;  /* whose first step was seen */
-    bool on_slow;                 /* its run has devices that are known to be slow */
-    int64_t rescale_began_us;     /* monotonic; 0: not rescaling */
-    int64_t restart_us;           /* what a change costs, measured; 0: not yet */
-    bool open;                    /* its spec leaves parts of the layout to the planner */
-    uint64_t planned_for;         /* core.sites for which facts were planned; 0: not yet */
-    struct plan_cost predicted;   /* of its newest run, by this musterd; step_s 0: not */
-    double predicted_speed;       /* with its class that many times as fast as assumed */
-    bool bf16;                    /* its products are */
+    uint8_t home_class;          /* of rank 0 of its newest run */
+    uint32_t learned_generation; /* whose first step was seen */
+    bool on_slow;                /* its run has devices that are known to be slow */
+    int64_t rescale_began_us;    /* monotonic; 0: not rescaling */
+    int64_t restart_us;          /* what a change costs, measured; 0: not yet */
+    bool open;                   /* its spec leaves parts of the layout to the planner */
+    uint64_t planned_for;        /* core.sites for which facts were planned; 0: not yet */
+    struct plan_cost predicted;  /* of its newest run, by this musterd; step_s 0: not */
+    double predicted_speed;      /* with its class that many times as fast as assumed */
+    bool bf16;                   /* its products are */
 
     struct rank *ranks; /* job.n_places of them while live */
     char fault_message[512];
@@ -153,11 +153,11 @@ struct slot {
     uint8_t class_;
     uint64_t job; /* 0: free */
     int rank;
-    bool stale; /* a run that is over still has a process on it */
-    bool ill;   /* its GPU must not be used; why is in node.gpus */
+    bool stale;  /* a run that is over still has a process on it */
+    bool ill;    /* its GPU must not be used; why is in node.gpus */
     bool trains; /* training may use it */
     struct slow_device slow;
-    uint64_t slow_alone; /* the job by whose own past alone it was found slow; 0: by others beside it */
+    uint64_t slow_alone;     /* the job by whose own past alone it was found slow; 0: by others beside it */
     int threads, memory_mib; /* 0: not told */
 };
 
@@ -227,11 +227,11 @@ struct auth;
 struct core_cfg {
     const char *state_dir, *jobs_dir;
     int unknown_after_s, lost_after_s;
-    int forget_after_s; /* lost for so long, a node leaves the list; 0: never */
-    int keep_ended; /* jobs that have ended and are still known */
+    int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
+    int keep_ended;            /* jobs that have ended and are still known */
     struct sched_config sched; /* policy and times */
     struct slow_rules slow;
-    struct auth *auth; /* borrowed */
+    struct auth *auth;                         /* borrowed */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
     void *arg;
 };
@@ -267,17 +267,17 @@ struct core {
     size_t n_removed;                         /* ever */
     struct project *projects;
     size_t n_projects;
-    double prices[RATES_TYPES_MAX]; /* of the last full round */
-    int64_t next_full_us;           /* monotonic */
+    double prices[RATES_TYPES_MAX];     /* of the last full round */
+    int64_t next_full_us;               /* monotonic */
     uint64_t slow_found, slow_replaced; /* devices; moves of jobs off such */
     char classes[CORE_CLASSES_MAX][SPEC_NAME_MAX];
     size_t n_classes;
-    uint64_t command_classes; /* mask of those with a slot that training must not use */
+    uint64_t command_classes;           /* mask of those with a slot that training must not use */
     double speeds[CORE_CLASSES_MAX][2]; /* f32, bf16: times as fast as the planner assumes, measured; 0: not yet */
     bool speeds_learned;                /* something that is not in the store */
     int64_t speeds_kept_us;             /* monotonic */
-    uint64_t sites;       /* grows when nodes or their slots change; from 1 */
-    bool plans_stale;     /* jobs that wait may have been planned for other sites */
+    uint64_t sites;                     /* grows when nodes or their slots change; from 1 */
+    bool plans_stale;                   /* jobs that wait may have been planned for other sites */
     size_t rendezvous_bytes;
 
     struct waiters *waiters; /* long-polls (polls.c) */
@@ -287,14 +287,14 @@ struct core {
     size_t n_out, out_cap;
     struct call *done; /* answered in this turn, oldest first */
     struct call **done_tail;
-    struct call *later;  /* taken from the queue for this turn, which was full */
-    size_t turn_bytes;   /* of specs that the turn's commit will store */
+    struct call *later; /* taken from the queue for this turn, which was full */
+    size_t turn_bytes;  /* of specs that the turn's commit will store */
 
     bool handed; /* the call that runs was handed on: it is no longer ours */
     bool schedule_wanted;
     int64_t next_round_us, next_tick_us, renewed_us;
     int64_t wall_ahead_us; /* of the monotonic clock, when last looked at */
-    int64_t waited_us; /* queue wait of the newest started job */
+    int64_t waited_us;     /* queue wait of the newest started job */
 };
 
 /* Load the working set and start the thread. The cfg's strings are borrowed. */
@@ -412,9 +412,9 @@ int roster_load(struct core *c, struct merr *err);                              
 /* classes.c */
 uint8_t core_class(struct core *c, const char *name); /* a node's: its number, made when new; CORE_CLASSES_MAX: full */
 void classes_of_spec(const struct core *c, struct entry *e, const struct job_spec *spec); /* sets the mask */
-void classes_learned(struct core *c);                 /* speeds have changed */
-void classes_keep(struct core *c);                    /* put them into the batch */
-int classes_load(struct core *c, struct merr *err);   /* after the nodes */
+void classes_learned(struct core *c);                                                     /* speeds have changed */
+void classes_keep(struct core *c);                                                        /* put them into the batch */
+int classes_load(struct core *c, struct merr *err);                                       /* after the nodes */
 
 /* retire.c */
 void retire_jobs(struct core *c); /* forget the oldest of those that have ended, where there are too many */
@@ -427,15 +427,15 @@ void gpus_metrics(const struct core *c, struct buf *b);
 
 /* stragglers.c: devices that are slower than others of their class */
 struct slot *stragglers_slot(struct core *c, const struct job_place *p); /* borrowed; NULL: it is not there any more */
-double stragglers_factor(struct core *c, const struct job_place *p); /* times as long as its class takes; 1: well */
+double stragglers_factor(struct core *c, const struct job_place *p);     /* times as long as its class takes; 1: well */
 void stragglers_name(struct core *c, const struct job *j, char *ret, size_t size); /* the slow devices of a run */
 void stragglers_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *line); /* of metrics */
-void stragglers_tick(struct core *c);                                        /* let idle ones be tried again */
-void stragglers_shift(struct node *n, int64_t by_us);                          /* the wall clock was set */
-void stragglers_pardon(struct core *c, struct node *n, const char *actor);   /* the node's are taken to be well */
-json_t *stragglers_record(const struct slot *s); /* for the store, new; NULL: it is well */
-void stragglers_load(struct core *c, struct node *n, const json_t *slots);   /* back from it */
-json_t *stragglers_view(const struct slot *s);   /* new; NULL: it is well */
+void stragglers_tick(struct core *c);                                      /* let idle ones be tried again */
+void stragglers_shift(struct node *n, int64_t by_us);                      /* the wall clock was set */
+void stragglers_pardon(struct core *c, struct node *n, const char *actor); /* the node's are taken to be well */
+json_t *stragglers_record(const struct slot *s);                           /* for the store, new; NULL: it is well */
+void stragglers_load(struct core *c, struct node *n, const json_t *slots); /* back from it */
+json_t *stragglers_view(const struct slot *s);                             /* new; NULL: it is well */
 void stragglers_metrics(const struct core *c, struct buf *b);
 
 /* givers.c: nodes that a job has left and whose memory may have its state */
@@ -444,7 +444,7 @@ struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_
 /* It is over: these hold what the next one goes on from (taken over; none: those that held it before, if it did not
  * take it from them). */
 void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n);
-void givers_load(struct core *c, struct entry *e); /* a job as it was stored */
+void givers_load(struct core *c, struct entry *e);  /* a job as it was stored */
 void givers_start(struct core *c, struct entry *e); /* a run was assigned: those that it can use, and no others */
 /* The run's givers as an assignment lists them; new, NULL: it has none. */
 json_t *givers_json(const struct job *j);
@@ -460,9 +460,9 @@ uint64_t givers_job_on(const struct core *c, const struct node *n); /* a job who
 void agents_assignments(struct core *c, struct call *call);
 void agents_key_put(struct core *c, struct call *call);
 void agents_keys(struct core *c, struct call *call);
-struct waiters *polls_new(void); /* for the core; NULL: no memory */
-void agents_wake_node(struct core *c, const char *node); /* what its long-poll waits for may be there */
-void agents_wake_job(struct core *c, uint64_t job);      /* what those for its rendezvous keys wait for may be */
+struct waiters *polls_new(void);                           /* for the core; NULL: no memory */
+void agents_wake_node(struct core *c, const char *node);   /* what its long-poll waits for may be there */
+void agents_wake_job(struct core *c, uint64_t job);        /* what those for its rendezvous keys wait for may be */
 void agents_answer_waiters(struct core *c, bool stopping); /* those that need not wait any more */
 void agents_drop_keys(struct core *c, struct entry *e);
 
@@ -501,16 +501,16 @@ void dispatch_tick(struct core *c, int64_t now_us);
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size);
 
 /* plans.c: layouts for jobs */
-void plans_refresh(struct core *c);    /* of jobs that wait, when nodes have changed */
+void plans_refresh(struct core *c); /* of jobs that wait, when nodes have changed */
 void plans_sites_changed(struct core *c);
 /* Plan a waiting job for what the cluster has: then facts are what a run of it will have. 0; -EAGAIN: there is no node;
  * else as plan_search. */
 int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, struct merr *err);
 /* The layout on these places, which are put into the order that suits the nodes' links best, and the plan as JSON, new;
  * NULL stays when none could be made. 0 or as plan_search. */
-int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret,
-                 json_t **ret_plan, struct merr *err);
-void plans_adopt(struct entry *e);     /* a loaded or newly assigned job keeps what its plan settled */
+int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret, json_t **ret_plan,
+                 struct merr *err);
+void plans_adopt(struct entry *e); /* a loaded or newly assigned job keeps what its plan settled */
 void plans_learn(struct core *c, struct entry *e, uint32_t generation, double step_ms);
 /* How a job would run on what the cluster has: new, with layout and devices. */
 json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *spec);
@@ -524,11 +524,11 @@ struct link_nic {
 /* "nic" of a registration. 0, or -EINVAL with words. */
 int links_read_nic(const json_t *body, struct link_nic *ret, struct merr *err);
 void links_take_nic(struct core *c, struct node *n, const struct link_nic *nic);
-json_t *links_nic_view(const struct node *n); /* new; NULL: nothing was told */
-json_t *links_view(const struct node *n);     /* new; NULL: nothing was measured */
-int links_load(struct core *c, struct merr *err); /* after the nodes */
-void links_drop(struct core *c, struct node *n); /* those of others to a node that leaves */
-bool links_due(struct core *c, const struct job *j); /* whether its run should measure */
+json_t *links_nic_view(const struct node *n);                               /* new; NULL: nothing was told */
+json_t *links_view(const struct node *n);                                   /* new; NULL: nothing was measured */
+int links_load(struct core *c, struct merr *err);                           /* after the nodes */
+void links_drop(struct core *c, struct node *n);                            /* those of others to a node that leaves */
+bool links_due(struct core *c, const struct job *j);                        /* whether its run should measure */
 void links_learn(struct core *c, const struct job *j, const json_t *event); /* what a rank of its run measured */
 struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, const struct plan_site *site);
 struct plan_net *links_of_class(const struct core *c, int class_, int devices, const struct plan_site *site);

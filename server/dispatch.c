@@ -13,7 +13,7 @@
 #include "server/shares.h"
 
 #define ROUND_LEAST_US 2000 /* between rounds; and ten times what the last one took */
-#define EARLIER 12 /* a full round comes so many times sooner when something that runs could grow */
+#define EARLIER 12          /* a full round comes so many times sooner when something that runs could grow */
 #define PORT_FIRST 29500
 #define PORTS 2000
 
@@ -130,8 +130,8 @@ static void make_folders(struct core *c, const struct entry *e)
 static void assign(struct core *c, struct entry *e, struct job_place *p, size_t n)
 {
     char text[160];
-    struct merr err = { "" };
-    struct job_cause cause = { .kind = CAUSE_ASSIGNED, .actor = "scheduler", .text = text, .places = p };
+    struct merr err = {""};
+    struct job_cause cause = {.kind = CAUSE_ASSIGNED, .actor = "scheduler", .text = text, .places = p};
     int64_t since = e->job.waiting_us;
 
     if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
@@ -182,7 +182,7 @@ static void try_start(struct core *c, struct entry *e)
         want += (size_t)e->target[i].n;
     p = calloc(want, sizeof(*p));
     if (!p)
-        return; /* the next round tries again */
+        return;                             /* the next round tries again */
     for (int other = 0; other < 2; other++) /* classes side by side: each pipeline stage is of one */
         for (size_t i = 0; i < e->n_target; i++)
             if ((e->target[i].class_ != e->target[0].class_) == other)
@@ -227,7 +227,7 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
                   int64_t now_us)
 {
     const struct node *drained = drained_node(c, &e->job);
-    struct job_cause cause = { .kind = action == SCHED_STOP ? CAUSE_REQUEUE : CAUSE_RESCALE, .actor = "scheduler" };
+    struct job_cause cause = {.kind = action == SCHED_STOP ? CAUSE_REQUEUE : CAUSE_RESCALE, .actor = "scheduler"};
     char why[96] = "", slow[160], text[280];
     struct merr err;
 
@@ -254,8 +254,8 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
         return;
     }
     /* What goes with a node by a deadline must not be the only state there is. */
-    e->job.moves = action != SCHED_STOP && e->job.kind == JOB_TRAIN && e->n_target > 0 &&
-                   !(drained && drained->drain_by_us > 0);
+    e->job.moves =
+        action != SCHED_STOP && e->job.kind == JOB_TRAIN && e->n_target > 0 && !(drained && drained->drain_by_us > 0);
     e->rescale_began_us = action == SCHED_STOP ? 0 : now_us;
     if (action != SCHED_GROW)
         core_drain_by(c, e, now_us + c->cfg.sched.grace_us);
@@ -275,8 +275,10 @@ static void follow_verdict(struct core *c, const struct round *r, const struct s
     for (size_t p = 0; e->target && p < v->n; p++) {
         const struct sched_place *at = &plan->places[v->first + p];
 
-        e->target[e->n_target++] = (struct target){ .node = r->rows[at->node].node, .class_ = r->rows[at->node].class_,
-                                                    .slow = r->rows[at->node].slow, .n = at->devices };
+        e->target[e->n_target++] = (struct target){.node = r->rows[at->node].node,
+                                                   .class_ = r->rows[at->node].class_,
+                                                   .slow = r->rows[at->node].slow,
+                                                   .n = at->devices};
         devices += at->devices;
     }
     if (e->job.live)
@@ -311,15 +313,15 @@ static bool target_own(struct core *c, struct entry *e)
         bool slow = stragglers_factor(c, p) > 1;
         size_t k = 0;
 
-        while (k < e->n_target && (e->target[k].node != node || e->target[k].class_ != class_ ||
-                                   e->target[k].slow != slow))
+        while (k < e->n_target &&
+               (e->target[k].node != node || e->target[k].class_ != class_ || e->target[k].slow != slow))
             k++;
         if (!node || class_ == CORE_CLASSES_MAX) {
             core_target_clear(e);
             return false;
         }
         if (k == e->n_target)
-            e->target[e->n_target++] = (struct target){ .node = node, .class_ = class_, .slow = slow };
+            e->target[e->n_target++] = (struct target){.node = node, .class_ = class_, .slow = slow};
         e->target[k].n++;
     }
     return e->n_target > 0;
@@ -377,7 +379,7 @@ void dispatch_round(struct core *c, int64_t now_us)
 {
     bool full = now_us >= c->next_full_us && !hears_first_words(c, now_us);
     struct sched_plan plan;
-    struct merr err = { "" };
+    struct merr err = {""};
     struct round r;
     int64_t took;
 
@@ -416,7 +418,8 @@ static void say_how_to_train(const struct core *c, uint64_t classes, char *ret, 
                     holds = c->nodes[i];
             }
     if (holds)
-        (void)snprintf(ret, size, "of class '%s' it may use none while the agent of '%s' runs without --train-on-gpus: "
+        (void)snprintf(ret, size,
+                       "of class '%s' it may use none while the agent of '%s' runs without --train-on-gpus: "
                        "start it with that, or give its GPUs a class of their own, --devices gpu=NAME",
                        c->classes[class_], holds->name);
 }
@@ -445,8 +448,10 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     if (c->n_nodes > 0 && total < least) {
         say_how_to_train(c, e->classes, how, sizeof(how));
         if (total < all && classes != e->classes)
-            (void)snprintf(ret_why, size, "takes at least %d devices that training may use, and this cluster has %d of "
-                           "its classes (%s)", least, total, how);
+            (void)snprintf(ret_why, size,
+                           "takes at least %d devices that training may use, and this cluster has %d of "
+                           "its classes (%s)",
+                           least, total, how);
         else
             (void)snprintf(ret_why, size, "takes at least %d devices, and this cluster has %d%s", least, total,
                            total == all ? "" : " of its classes");
@@ -476,7 +481,7 @@ void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class cl
         outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
     (void)core_change(
         c, e,
-        &(struct job_cause){ .kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_, .outcome = outcome },
+        &(struct job_cause){.kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_, .outcome = outcome},
         &err);
     json_decref(outcome);
 }
@@ -492,7 +497,7 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
     if (!all_done && !drained && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
         dispatch_fault(c, e, 0, JOB_CLASS_SYSTEM, "its ranks gave up and none told why", NULL, actor);
     if (all_done && e->job.state == JOB_STARTING)
-        (void)core_change(c, e, &(struct job_cause){ .kind = CAUSE_STARTED, .actor = actor, .text = "all ranks ran" },
+        (void)core_change(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = "all ranks ran"},
                           &err);
     (void)snprintf(text, sizeof(text), "%s",
                    all_done                         ? "every rank is done"
@@ -503,7 +508,7 @@ static void run_over(struct core *c, struct entry *e, bool all_done, bool draine
                    : e->job.state == JOB_RECOVERING ? "waits to start again"
                                                     : "saved and queued again");
     holders = givers_of_run(&e->job, drained && !all_done, &n);
-    if (core_change(c, e, &(struct job_cause){ .kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done },
+    if (core_change(c, e, &(struct job_cause){.kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done},
                     &err) < 0) {
         log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);
         free(holders);
@@ -533,7 +538,7 @@ void dispatch_ranks(struct core *c, struct entry *e, const char *actor)
 
         describe(e->job.places, n, where, sizeof(where));
         (void)snprintf(text, sizeof(text), "%s on %s", e->job.kind == JOB_TRAIN ? "training" : "running", where);
-        (void)core_change(c, e, &(struct job_cause){ .kind = CAUSE_STARTED, .actor = actor, .text = text }, &err);
+        (void)core_change(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = text}, &err);
     }
     if (over == n)
         run_over(c, e, done == n, drained == n, actor);

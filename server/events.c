@@ -23,7 +23,7 @@ static struct published *out_add(struct core *c)
         c->out = out;
         c->out_cap = cap;
     }
-    c->out[c->n_out] = (struct published){ .rank = -1 };
+    c->out[c->n_out] = (struct published){.rank = -1};
     return &c->out[c->n_out++];
 }
 
@@ -194,7 +194,7 @@ static struct follower *follow(struct core *c, struct call *call)
         c->followers_cap = cap;
     }
     f = &c->followers[c->n_followers];
-    *f = (struct follower){ .job = call->job, .rank = -1, .who = who };
+    *f = (struct follower){.job = call->job, .rank = -1, .who = who};
     f->stream = http_stream_begin(call->req);
     call->req = NULL;
     c->handed = true;
@@ -261,7 +261,7 @@ static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t m
 
     if (history_read(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
         return NULL;
-    json_array_foreach(all, i, event) {
+    json_array_foreach (all, i, event) {
         fill_spec(c, event);
     }
     return all;
@@ -304,7 +304,7 @@ static void send_all(struct follower *f, json_t *events)
     json_t *event;
     size_t i;
 
-    json_array_foreach(events, i, event) {
+    json_array_foreach (events, i, event) {
         char *text = json_dumps(event, JSON_COMPACT);
 
         if (!text ||
@@ -344,8 +344,9 @@ static void answer_page(struct call *call, json_t *events, uint64_t end, const s
     char cursor[24];
 
     print_id(end, cursor);
-    call_answer_new(call, 200, json_pack("{s:o, s:s?, s:o*}", "events", events, "next_cursor", end ? cursor : NULL,
-                                         "left_out", gap ? gap_json(gap) : NULL));
+    call_answer_new(call, 200,
+                    json_pack("{s:o, s:s?, s:o*}", "events", events, "next_cursor", end ? cursor : NULL, "left_out",
+                              gap ? gap_json(gap) : NULL));
 }
 
 /* Whose job it is and whether it has ended. Answers 404 when there is none that the caller may see. */
@@ -353,7 +354,7 @@ static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MA
 {
     struct entry *e = core_find(c, call->job);
     struct job job;
-    struct merr err = { "" };
+    struct merr err = {""};
     int r = e || call->job == 0 ? 0 : core_load_job(c, call->job, &job, NULL, &err);
 
     if (r == -EIO || r == -EINVAL) {
@@ -444,7 +445,7 @@ void events_checkpoints(struct core *c, struct call *call)
 {
     char user[SPEC_NAME_MAX];
     json_t *events, *event, *list;
-    struct merr err = { "" };
+    struct merr err = {""};
     bool ended;
     size_t i;
 
@@ -455,7 +456,7 @@ void events_checkpoints(struct core *c, struct call *call)
         return;
     }
     list = json_array();
-    json_array_foreach(events, i, event) {
+    json_array_foreach (events, i, event) {
         json_t *data = json_object_get(event, "data");
 
         if (strcmp(json_string_value(json_object_get(event, "type")), "checkpoint") != 0)

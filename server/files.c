@@ -207,7 +207,7 @@ int files_take_piece(const char *spool, const json_t *piece, bool log, json_t *a
 
 void files_take_report(struct files *f, struct call *call)
 {
-    static const char *const kind[] = { "logs", "metrics" };
+    static const char *const kind[] = {"logs", "metrics"};
 
     call->acks = json_object();
     call->fresh = json_object();
@@ -215,7 +215,7 @@ void files_take_report(struct files *f, struct call *call)
         json_t *acks = json_array(), *fresh = json_array(), *piece;
         size_t i;
 
-        json_array_foreach(json_object_get(call->body, kind[k]), i, piece) {
+        json_array_foreach (json_object_get(call->body, kind[k]), i, piece) {
             int r = files_take_piece(f->spool, piece, k == 0, acks, fresh);
 
             if (r == -EINVAL)
@@ -451,7 +451,7 @@ json_t *files_read_metrics(const char *spool, uint64_t job, const char *names, i
     }
     n = json_array_size(rows);
     every = points > 0 && n > (size_t)points ? (n + (size_t)points - 1) / (size_t)points : 1;
-    json_object_foreach(json_array_get(rows, n ? n - 1 : 0), key, value) {
+    json_object_foreach (json_array_get(rows, n ? n - 1 : 0), key, value) {
         if (named(names, key))
             (void)json_object_set_new(columns, key, json_array());
     }
@@ -459,7 +459,7 @@ json_t *files_read_metrics(const char *spool, uint64_t job, const char *names, i
         if ((n - 1 - i) % every != 0)
             continue;
         kept++;
-        json_object_foreach(columns, key, value) {
+        json_object_foreach (columns, key, value) {
             json_t *v = json_object_get(json_array_get(rows, i), key);
 
             (void)json_array_append_new(value, v ? json_incref(v) : json_null());

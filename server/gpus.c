@@ -30,7 +30,7 @@ void gpus_take(struct core *c, struct node *n, const json_t *body)
         return;
     json_decref(n->gpus);
     n->gpus = json_incref(all);
-    json_array_foreach(all, i, gpu) {
+    json_array_foreach (all, i, gpu) {
         struct slot *s = slot_of(n, gpu);
         bool ill = *why_of(gpu);
         char text[240];
@@ -51,7 +51,7 @@ json_t *gpus_view(const struct node *n, int slot)
     json_t *gpu;
     size_t i;
 
-    json_array_foreach(n->gpus, i, gpu) {
+    json_array_foreach (n->gpus, i, gpu) {
         if (json_integer_value(json_object_get(gpu, "slot")) == slot)
             return json_incref(gpu);
     }
@@ -68,7 +68,7 @@ static void print_metric(const struct core *c, struct buf *b, const char *name, 
         json_t *gpu;
         size_t k;
 
-        json_array_foreach(n->gpus, k, gpu) {
+        json_array_foreach (n->gpus, k, gpu) {
             const json_t *value = json_object_get(gpu, field);
 
             if (json_is_integer(value))

@@ -9,7 +9,7 @@
 
 enum { FIRST, RECENT, NOTES, LISTS };
 
-static const char *const list_name[LISTS] = { "events", "recent", "notes" };
+static const char *const list_name[LISTS] = {"events", "recent", "notes"};
 
 static void list_key(uint64_t job, int list, char out[KEY_MAX])
 {
@@ -109,8 +109,8 @@ static int count_to(struct store *s, const char *key, size_t n, uint64_t after, 
 
 static int append(struct store *s, const char *key, size_t from, size_t most, json_t *to, struct merr *err)
 {
-    redisReply *reply = store_read(s, err, "LRANGE %s %llu %llu", key, (unsigned long long)from,
-                                   (unsigned long long)(from + most - 1));
+    redisReply *reply =
+        store_read(s, err, "LRANGE %s %llu %llu", key, (unsigned long long)from, (unsigned long long)(from + most - 1));
 
     if (!reply)
         return -EIO;
@@ -165,7 +165,7 @@ static int find_gap(struct store *s, uint64_t job, const size_t n[LISTS], struct
     states = number(reply->element[0]);
     notes = number(reply->element[1]);
     freeReplyObject(reply);
-    *ret = (struct history_gap){ .events = notes > n[NOTES] ? notes - n[NOTES] : 0 };
+    *ret = (struct history_gap){.events = notes > n[NOTES] ? notes - n[NOTES] : 0};
     if (states <= kept)
         return 0;
     ret->events += states - kept;
@@ -188,7 +188,7 @@ int history_read(struct store *s, uint64_t job, uint64_t after, size_t most, boo
                  struct history_gap *ret_gap, struct merr *err)
 {
     json_t *states = json_array(), *notes = json_array(), *all = NULL;
-    size_t n[LISTS] = { 0 };
+    size_t n[LISTS] = {0};
     int r = states && notes ? 0 : merr_set(err, -ENOMEM, "out of memory");
 
     for (int list = 0; r == 0 && list < LISTS; list++) {

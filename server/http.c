@@ -23,12 +23,12 @@
 
 #define SECOND_US 1000000LL
 #define DEFAULT_TIMEOUT_S 30
-#define IDLE_TIMEOUT_S 60                 /* of a connection without any byte */
-#define READ_LIMIT_MS 75000               /* for one request's head or body, dripping or not */
-#define CROWDED 15                        /* so many times less of it while connections are short */
+#define IDLE_TIMEOUT_S 60   /* of a connection without any byte */
+#define READ_LIMIT_MS 75000 /* for one request's head or body, dripping or not */
+#define CROWDED 15          /* so many times less of it while connections are short */
 #define MAX_CONNECTIONS 4096
-#define DISCARD_MAX (16 << 20)            /* bytes of a refused body read before the answer; beyond, it is cut off */
-#define CONNECTION_MEMORY (32 << 10)      /* head of a request; more is answered 431 */
+#define DISCARD_MAX (16 << 20)       /* bytes of a refused body read before the answer; beyond, it is cut off */
+#define CONNECTION_MEMORY (32 << 10) /* head of a request; more is answered 431 */
 #define HTTP_THREADS 2
 #define STOP_WAIT_US (2 * SECOND_US)
 
@@ -264,8 +264,10 @@ static void authorize(struct http_req *r)
         if (token)
             refuse(r, 401, "unknown-token", "this token is not known here; it may be of another server or revoked");
         else
-            refuse(r, 401, "no-token", "%s; send 'Authorization: Bearer TOKEN' (musterd writes the admin's token "
-                   "into its state folder)", header ? "the Authorization header is not a bearer token" : "no token");
+            refuse(r, 401, "no-token",
+                   "%s; send 'Authorization: Bearer TOKEN' (musterd writes the admin's token "
+                   "into its state folder)",
+                   header ? "the Authorization header is not a bearer token" : "no token");
         return;
     }
     have = r->identity.role;
@@ -300,8 +302,10 @@ static void read_head(struct http_req *r, struct MHD_Connection *conn, const cha
     if (rc == 0 && query)
         rc = http_query_split(query, &r->query);
     if (rc < 0) {
-        refuse(r, 400, "bad-uri", rc == -E2BIG ? "the path or query of '%.256s' has too many parts"
-               : "the path or query of '%.256s' is not properly encoded", r->uri);
+        refuse(r, 400, "bad-uri",
+               rc == -E2BIG ? "the path or query of '%.256s' has too many parts"
+                            : "the path or query of '%.256s' is not properly encoded",
+               r->uri);
         return;
     }
     if (find_route(r))
@@ -448,7 +452,8 @@ static void answer_late(struct http_req *r)
     if (atomic_load(&r->h->stopping))
         http_fill_problem(r, 503, "stopping", "the server is stopping; try again");
     else
-        http_fill_problem(r, 504, "timeout", "no answer in time; whether it was done is not known: look, or repeat "
+        http_fill_problem(r, 504, "timeout",
+                          "no answer in time; whether it was done is not known: look, or repeat "
                           "with the same Idempotency-Key");
     http_wake(r);
 }
@@ -536,8 +541,10 @@ static int read_address(const struct http_cfg *cfg, struct sockaddr_storage *ret
         return merr_set(err, -EINVAL, "cannot bind '%s': want an address such as 127.0.0.1, 0.0.0.0 or ::1", cfg->bind);
     }
     if (!loopback && !cfg->tls_cert && !cfg->insecure)
-        return merr_set(err, -EPERM, "refusing to bind '%s': tokens would cross the network in the clear; give "
-                        "--tls-cert and --tls-key, or --insecure if the network is yours alone", cfg->bind);
+        return merr_set(err, -EPERM,
+                        "refusing to bind '%s': tokens would cross the network in the clear; give "
+                        "--tls-cert and --tls-key, or --insecure if the network is yours alone",
+                        cfg->bind);
     return 0;
 }
 
@@ -555,8 +562,10 @@ static int open_listener(const struct http_cfg *cfg, int *ret_fd, int *ret_port,
         return merr_errno(err, -errno, "cannot make a socket");
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (bind(fd, (struct sockaddr *)&address, len) < 0 || listen(fd, 1024) < 0)
-        return errno == EADDRINUSE ? merr_set(err, -EADDRINUSE, "cannot listen on %s port %d: another program does; "
-                                              "stop it or choose another port", cfg->bind, cfg->port)
+        return errno == EADDRINUSE ? merr_set(err, -EADDRINUSE,
+                                              "cannot listen on %s port %d: another program does; "
+                                              "stop it or choose another port",
+                                              cfg->bind, cfg->port)
                                    : merr_errno(err, -errno, "cannot listen on %s port %d", cfg->bind, cfg->port);
     if (getsockname(fd, (struct sockaddr *)&address, &len) < 0)
         return merr_errno(err, -errno, "cannot read the address bound");

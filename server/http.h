@@ -17,8 +17,8 @@
 
 #include "base/merr.h"
 
-#define HTTP_BODY_MAX (1 << 20)        /* 413 beyond, for people */
-#define HTTP_AGENT_BODY_MAX (8 << 20)  /* for agents' reports */
+#define HTTP_BODY_MAX (1 << 20)       /* 413 beyond, for people */
+#define HTTP_AGENT_BODY_MAX (8 << 20) /* for agents' reports */
 #define HTTP_PARAMS_MAX 4
 
 enum http_role { ROLE_NONE, ROLE_VIEWER, ROLE_USER, ROLE_ADMIN, ROLE_AGENT }; /* admin may all but agent's */
@@ -48,16 +48,16 @@ struct http_route {
 typedef bool (*http_auth_fn)(void *arg, const char *token, struct http_identity *ret);
 
 struct http_cfg {
-    const char *bind; /* address */
-    int port;         /* 0: any free one, see http_port */
+    const char *bind;               /* address */
+    int port;                       /* 0: any free one, see http_port */
     const char *tls_cert, *tls_key; /* PEM files, both or neither */
-    bool insecure;    /* allow binding beyond loopback without TLS */
+    bool insecure;                  /* allow binding beyond loopback without TLS */
     const struct http_route *routes;
     size_t n_routes;
     void *arg; /* of handlers and auth */
     http_auth_fn auth;
     int max_connections; /* 0: 4096 */
-    int read_limit_ms; /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the
+    int read_limit_ms;   /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the
                         * connections are taken, a fifteenth of it, so that those who wait get one */
 };
 
@@ -75,7 +75,7 @@ const char *http_body(const struct http_req *r, size_t *ret_len);
 const struct http_identity *http_identity(const struct http_req *r);
 const char *http_request_id(const struct http_req *r); /* X-Request-Id, made when none came */
 const struct http_route *http_route(const struct http_req *r);
-bool http_wants_stream(const struct http_req *r); /* Accept: text/event-stream */
+bool http_wants_stream(const struct http_req *r);   /* Accept: text/event-stream */
 void http_set_user(struct http_req *r, void *user); /* a pointer for whoever holds the request */
 void *http_user(const struct http_req *r);
 

@@ -26,8 +26,8 @@
 struct http_conn { /* guarded by http.lock */
     struct http_conn *prev, *next;
     int fd;
-    bool busy;            /* a request was read whole and is not completed */
-    int64_t since_us;     /* opened, or the last request completed, or the present one's head read */
+    bool busy;        /* a request was read whole and is not completed */
+    int64_t since_us; /* opened, or the last request completed, or the present one's head read */
 };
 
 struct http {
@@ -49,13 +49,13 @@ enum http_state { HTTP_READING, HTTP_HELD, HTTP_ANSWERED, HTTP_STREAMING };
 
 struct http_stream { /* part of its request, guarded by its lock */
     struct buf queue;
-    size_t sent;       /* bytes of queue that went out */
-    bool ended;        /* nothing more comes */
-    int64_t last_us;   /* last time bytes went out */
+    size_t sent;     /* bytes of queue that went out */
+    bool ended;      /* nothing more comes */
+    int64_t last_us; /* last time bytes went out */
 };
 
 struct http_req {
-    struct http *h;              /* not touched once gone */
+    struct http *h;               /* not touched once gone */
     struct http_req *prev, *next; /* http.reqs, guarded by http.lock */
     atomic_int refs;
 

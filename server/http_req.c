@@ -207,12 +207,12 @@ static const char *title_of(int status)
         int status;
         const char *title;
     } known[] = {
-        {400, "Bad request"},          {401, "Authentication needed"}, {403, "Not allowed"},
-        {404, "Not found"},            {405, "Method not allowed"},    {409, "Conflict"},
-        {412, "Precondition failed"},  {413, "Body too large"},        {415, "Unsupported media type"},
-        {422, "Cannot be processed"},  {428, "Precondition needed"},   {429, "Too many requests"},
-        {431, "Headers too large"},    {500, "Internal error"},        {501, "Not implemented"},
-        {503, "Not available now"},    {504, "Took too long"},
+        {400, "Bad request"},         {401, "Authentication needed"}, {403, "Not allowed"},
+        {404, "Not found"},           {405, "Method not allowed"},    {409, "Conflict"},
+        {412, "Precondition failed"}, {413, "Body too large"},        {415, "Unsupported media type"},
+        {422, "Cannot be processed"}, {428, "Precondition needed"},   {429, "Too many requests"},
+        {431, "Headers too large"},   {500, "Internal error"},        {501, "Not implemented"},
+        {503, "Not available now"},   {504, "Took too long"},
     };
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
@@ -229,8 +229,8 @@ static char *problem_text_new(struct http_req *r, int status, const char *code, 
     json_t *doc;
 
     (void)snprintf(type, sizeof(type), "urn:muster:problem:%s", code);
-    doc = json_pack("{s:s, s:s, s:i, s:s+, s:s}", "type", type, "title", title_of(status), "status", status,
-                    "detail", detail, "", "request_id", r->request_id);
+    doc = json_pack("{s:s, s:s, s:i, s:s+, s:s}", "type", type, "title", title_of(status), "status", status, "detail",
+                    detail, "", "request_id", r->request_id);
     if (doc && errors)
         (void)json_object_set(doc, "errors", errors);
     if (doc)

@@ -13,9 +13,9 @@
 static const char *const state_name[JOB_STATES] = {
     "queued", "starting", "running", "rescaling", "suspended", "recovering", "succeeded", "failed", "cancelled",
 };
-static const char *const intent_name[] = { "go-on", "cancel", "suspend", "requeue", "fail", "rescale" };
+static const char *const intent_name[] = {"go-on", "cancel", "suspend", "requeue", "fail", "rescale"};
 #define INTENTS (sizeof(intent_name) / sizeof(intent_name[0]))
-static const char *const class_name[] = { "none", "done", "user", "system", "node", "cancelled" };
+static const char *const class_name[] = {"none", "done", "user", "system", "node", "cancelled"};
 
 const char *job_state_name(enum job_state state)
 {
@@ -133,7 +133,7 @@ void job_clear(struct job *j)
     json_decref(j->eval);
     json_decref(j->checkpoint);
     json_decref(j->plan);
-    *j = (struct job){ 0 };
+    *j = (struct job){0};
 }
 
 /* --- deciding ---------------------------------------------------------------------------------------- */
@@ -431,7 +431,7 @@ static json_t *event_json(const struct job *j, const struct change *c, const str
 int job_transition(const struct job *j, const struct job_cause *cause, int64_t now_us, json_t **ret_event,
                    struct merr *err)
 {
-    struct change c = { .to = j->state, .intent = j->intent, .live = j->live, .generation = j->generation };
+    struct change c = {.to = j->state, .intent = j->intent, .live = j->live, .generation = j->generation};
     json_t *event;
     int r = decide(j, cause, now_us, &c, err);
 
@@ -654,7 +654,7 @@ int job_from_record(const json_t *o, struct job *j)
     const char *kind = json_string_value(json_object_get(o, "kind"));
     const char *text = json_string_value(json_object_get(o, "reason_text"));
     int intent = find(intent_name, INTENTS, json_string_value(json_object_get(o, "intent"))), r;
-    struct job new = { .id = (uint64_t)json_integer_value(json_object_get(o, "id")) };
+    struct job new = {.id = (uint64_t)json_integer_value(json_object_get(o, "id"))};
 
     if (new.id == 0 || !kind || intent < 0 ||
         job_state_parse(json_string_value(json_object_get(o, "state")), &new.state) < 0)

@@ -76,11 +76,11 @@ struct job {
     int restarts_user, restarts_system, restarts_node;
     int64_t submitted_us, started_us, finished_us; /* wall; 0: not yet */
     int64_t retry_us;                              /* wall: not assigned before it */
-    int64_t waiting_us;  /* wall: when it last began to have no devices */
-    int64_t changed_us;  /* wall: when its devices were given or taken last */
-    int64_t device_us;   /* device time of the runs that are over */
-    int rescales;        /* runs that were drained for other devices */
-    char home[SPEC_NAME_MAX]; /* class of rank 0 of the newest run; "": has not run */
+    int64_t waiting_us;                            /* wall: when it last began to have no devices */
+    int64_t changed_us;                            /* wall: when its devices were given or taken last */
+    int64_t device_us;                             /* device time of the runs that are over */
+    int rescales;                                  /* runs that were drained for other devices */
+    char home[SPEC_NAME_MAX];                      /* class of rank 0 of the newest run; "": has not run */
     struct job_place *places;
     size_t n_places;
     struct layout layout; /* of the newest assignment */
@@ -91,10 +91,10 @@ struct job {
     char *reason_text; /* owned; may be NULL */
 
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
-    double step_ms; /* nor this: steps of the newest run take about so long; 0: none was seen */
-    int64_t drain_by_us; /* nor this, wall: its run has to have ended by then; 0: no matter when */
-    bool moves;          /* nor this: its run was told to leave its state in its nodes' memories */
-    struct job_holder *holders; /* nor these: of the run before, until the next one is over; owned */
+    double step_ms;                       /* nor this: steps of the newest run take about so long; 0: none was seen */
+    int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
+    bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */
+    struct job_holder *holders;           /* nor these: of the run before, until the next one is over; owned */
     size_t n_holders;
 };
 

@@ -27,7 +27,7 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
     const char *key = http_header(call->req, "Idempotency-Key");
     unsigned long long id, hash;
     redisReply *reply;
-    struct merr err = { "" };
+    struct merr err = {""};
     struct entry *e;
     bool again = false;
 
@@ -92,7 +92,7 @@ static void answer_fault(struct call *call, const char *pointer, const char *tex
 static bool check(struct core *c, struct call *call, struct entry *e)
 {
     struct layout layout;
-    struct merr err = { "" };
+    struct merr err = {""};
     char why[480];
 
     if (e->job.kind == JOB_TRAIN && plan_layout(&e->facts, e->job.max, &layout, NULL, &err) < 0) {
@@ -126,8 +126,8 @@ static void answer_plan(struct core *c, struct call *call, const struct entry *e
                         (core_classes_of(c, e) >> c->nodes[i]->slots[k].class_ & 1);
     (void)json_object_set_new(plan, "free_devices", json_integer(free_now));
     (void)json_object_set_new(plan, "starts_now", json_boolean(free_now >= e->job.min));
-    call_answer_new(call, 200, json_pack("{s:b, s:o, s:o?}", "dry_run", 1, "plan", plan, "spec",
-                                         json_loads(call->text, 0, NULL)));
+    call_answer_new(call, 200,
+                    json_pack("{s:b, s:o, s:o?}", "dry_run", 1, "plan", plan, "spec", json_loads(call->text, 0, NULL)));
 }
 
 void jobs_submit(struct core *c, struct call *call)
@@ -194,10 +194,10 @@ static void found_clear(struct found *f)
 /* Find the call's job. False: the call is answered. */
 static bool find(struct core *c, struct call *call, struct found *f)
 {
-    struct merr err = { "" };
+    struct merr err = {""};
     int r = call->job ? 0 : -ENOENT;
 
-    *f = (struct found){ .entry = core_find(c, call->job) };
+    *f = (struct found){.entry = core_find(c, call->job)};
     if (f->entry)
         f->job = &f->entry->job;
     else if (r == 0 && (r = core_load_job(c, call->job, &f->loaded, &f->spec, &err)) == 0)
@@ -343,7 +343,7 @@ static void ended_clear(struct ended_page *p)
         job_clear(&p->jobs[i]);
     free(p->ids);
     free(p->jobs);
-    *p = (struct ended_page){ 0 };
+    *p = (struct ended_page){0};
 }
 
 static int take_ended(void *arg, size_t i, const redisReply *reply, struct merr *err)
@@ -366,7 +366,7 @@ static int ended_load(struct core *c, uint64_t below, size_t most, struct ended_
 
     if (!list)
         return -EIO;
-    *p = (struct ended_page){ .ids = calloc(n + 1, sizeof(*p->ids)), .jobs = calloc(n + 1, sizeof(*p->jobs)) };
+    *p = (struct ended_page){.ids = calloc(n + 1, sizeof(*p->ids)), .jobs = calloc(n + 1, sizeof(*p->jobs))};
     for (size_t i = 0; p->ids && i < n; i++)
         p->ids[i] = strtoull(list->element[i]->str, NULL, 10);
     freeReplyObject(list);
@@ -383,7 +383,7 @@ static int collect(struct core *c, const struct filter *f, size_t limit, uint64_
                    struct merr *err)
 {
     bool want_ended = f->states[JOB_SUCCEEDED] || f->states[JOB_FAILED] || f->states[JOB_CANCELLED];
-    struct ended_page page = { 0 };
+    struct ended_page page = {0};
     size_t at = 0, looked = 0, active = c->n_order, chunk = limit * 2;
     bool more_ended = want_ended;
 
@@ -432,11 +432,11 @@ static int collect(struct core *c, const struct filter *f, size_t limit, uint64_
 void jobs_list(struct core *c, struct call *call)
 {
     const char *cursor = http_query(call->req, "cursor");
-    struct filter f = { .project = http_query(call->req, "project"),
-                        .user = http_query(call->req, "user"),
-                        .who = http_identity(call->req) };
+    struct filter f = {.project = http_query(call->req, "project"),
+                       .user = http_query(call->req, "user"),
+                       .who = http_identity(call->req)};
     uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
-    struct merr err = { "" };
+    struct merr err = {""};
     char next[24];
     json_t *list;
     size_t limit;
@@ -498,7 +498,7 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
     const char *key;
     json_t *value;
 
-    json_object_foreach((json_t *)o, key, value) {
+    json_object_foreach ((json_t *)o, key, value) {
         bool ok = false;
         char pointer[200];
 
@@ -518,7 +518,7 @@ static bool only_known(struct call *call, const json_t *o, const char *const *kn
 
 static bool read_patch(struct call *call, const struct job *j, struct job_cause *cause)
 {
-    static const char *const top[] = { "priority", "devices", NULL }, *const inner[] = { "min", "max", NULL };
+    static const char *const top[] = {"priority", "devices", NULL}, *const inner[] = {"min", "max", NULL};
     json_t *devices = json_object_get(call->body, "devices");
 
     cause->priority = j->priority;
@@ -545,8 +545,8 @@ void jobs_patch(struct core *c, struct call *call)
 {
     const char *match = http_header(call->req, "If-Match");
     char actor[80], etag[32];
-    struct job_cause cause = { .kind = CAUSE_CHANGE, .actor = actor };
-    struct merr err = { "" };
+    struct job_cause cause = {.kind = CAUSE_CHANGE, .actor = actor};
+    struct merr err = {""};
     struct found f;
     int r;
 
@@ -602,12 +602,12 @@ void jobs_action(struct core *c, struct call *call)
     static const struct {
         const char *name, *text;
         enum job_cause_kind kind;
-    } known[] = { { "cancel", "cancelled by its user", CAUSE_CANCEL },
-                  { "suspend", "suspended by its user", CAUSE_SUSPEND },
-                  { "resume", "resumed by its user", CAUSE_RESUME } };
+    } known[] = {{"cancel", "cancelled by its user", CAUSE_CANCEL},
+                 {"suspend", "suspended by its user", CAUSE_SUSPEND},
+                 {"resume", "resumed by its user", CAUSE_RESUME}};
     const char *path = strrchr(http_path(call->req), '/'), *action = path ? path + 1 : "";
     char actor[80];
-    struct merr err = { "" };
+    struct merr err = {""};
     struct found f;
     int r = 0;
 
@@ -622,7 +622,7 @@ void jobs_action(struct core *c, struct call *call)
     for (size_t i = 0; f.entry && i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(action, known[i].name) == 0)
             r = core_change(c, f.entry,
-                            &(struct job_cause){ .kind = known[i].kind, .actor = actor, .text = known[i].text }, &err);
+                            &(struct job_cause){.kind = known[i].kind, .actor = actor, .text = known[i].text}, &err);
     if (r < 0 && r != -EALREADY)
         refuse(call, r, &err);
     if (call->status == 0) {

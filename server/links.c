@@ -10,7 +10,7 @@
 #include "scheduler/plan/search.h"
 #include "server/core.h"
 
-#define GBIT 1.25e8 /* bytes a second */
+#define GBIT 1.25e8                        /* bytes a second */
 #define FRESH_US (INT64_C(3600) * 1000000) /* what was measured longer ago is measured again, when a run can */
 #define SHOWN_MAX 32
 #define RATE_MAX 1e15
@@ -21,11 +21,13 @@ int links_read_nic(const json_t *body, struct link_nic *ret, struct merr *err)
 {
     const json_t *nic = json_object_get(body, "nic"), *rate = json_object_get(nic, "gbit_s");
     const char *family = json_string_value(json_object_get(nic, "family"));
-    struct link_nic told = { .family = plan_nic_parse(family), .gbit_s = json_number_value(rate) };
+    struct link_nic told = {.family = plan_nic_parse(family), .gbit_s = json_number_value(rate)};
 
     if (nic && !json_is_null(nic) && told.family == PLAN_NIC_UNKNOWN)
-        return merr_set(err, -EINVAL, "the family of 'nic', '%.32s', is none that this server knows: want infiniband, "
-                        "roce or ethernet, or no 'nic'", family ? family : "");
+        return merr_set(err, -EINVAL,
+                        "the family of 'nic', '%.32s', is none that this server knows: want infiniband, "
+                        "roce or ethernet, or no 'nic'",
+                        family ? family : "");
     if (rate && !json_is_null(rate) && !(told.gbit_s > 0 && told.gbit_s <= PLAN_NIC_GBIT_MAX))
         return merr_set(err, -EINVAL, "'gbit_s' of 'nic' wants a number up to %g, or null", PLAN_NIC_GBIT_MAX);
     *ret = told;
@@ -134,8 +136,8 @@ static void link_keep(struct core *c, struct node *n, const struct link *l)
 
 static void link_keep_both(struct core *c, struct node *a, struct node *b, double bytes_per_s, int64_t at_us)
 {
-    link_keep(c, a, &(struct link){ .to = b, .bytes_per_s = bytes_per_s, .at_us = at_us });
-    link_keep(c, b, &(struct link){ .to = a, .bytes_per_s = bytes_per_s, .at_us = at_us });
+    link_keep(c, a, &(struct link){.to = b, .bytes_per_s = bytes_per_s, .at_us = at_us});
+    link_keep(c, b, &(struct link){.to = a, .bytes_per_s = bytes_per_s, .at_us = at_us});
 }
 
 void links_drop(struct core *c, struct node *n)
@@ -193,7 +195,7 @@ void links_learn(struct core *c, const struct job *j, const json_t *event)
     const json_t *o;
     size_t i;
 
-    json_array_foreach(json_object_get(event, "to"), i, o) {
+    json_array_foreach (json_object_get(event, "to"), i, o) {
         json_int_t rank = json_integer_value(json_object_get(o, "rank"));
         double rate = json_number_value(json_object_get(o, "bytes_per_s"));
         struct node *b = rank >= 0 && (size_t)rank < j->n_places ? agents_find(c, j->places[rank].node) : NULL;
@@ -275,8 +277,8 @@ static void add_part(struct parts *a, const struct node *n, int kind, int device
         return;
     }
     a->node[a->n] = n;
-    a->v[a->n++] = (struct plan_part){ .devices = devices, .kind = kind, .nic = n->nic,
-                                       .bytes_per_s = n->nic_gbit_s * GBIT };
+    a->v[a->n++] =
+        (struct plan_part){.devices = devices, .kind = kind, .nic = n->nic, .bytes_per_s = n->nic_gbit_s * GBIT};
     a->told |= n->nic != PLAN_NIC_UNKNOWN;
 }
 
@@ -323,7 +325,7 @@ static size_t part_at(const struct job_place *p, size_t n, size_t i)
 
 struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, const struct plan_site *site)
 {
-    struct parts a = { .n = 0 };
+    struct parts a = {.n = 0};
 
     for (size_t i = 0; i < n; i += part_at(p, n, i)) {
         const struct node *at = agents_find(c, p[i].node);
@@ -337,7 +339,7 @@ struct plan_net *links_of_places(struct core *c, const struct job_place *p, size
 
 struct plan_net *links_of_class(const struct core *c, int class_, int devices, const struct plan_site *site)
 {
-    struct parts a = { .n = 0 };
+    struct parts a = {.n = 0};
 
     for (size_t i = 0; i < c->n_nodes && devices > 0; i++) {
         const struct node *n = c->nodes[i];

@@ -48,12 +48,14 @@ int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec,
 static int read_spec(const json_t *doc, struct job_spec **ret, char **ret_refusal, struct merr *err)
 {
     static const char stand_in[] = "{\"command\": {\"argv\": [\"true\"]}}";
-    struct faults faults = { .n = 0 };
+    struct faults faults = {.n = 0};
     int r = spec_from_json(doc, ret, &faults), n = 0;
 
     if (r == -EINVAL && faults.n > 0) {
-        n = asprintf(ret_refusal, "this musterd does not take its spec any more: %s: %s%s; submit it anew with that "
-                     "changed", faults.v[0].pointer, faults.v[0].message, faults.n > 1 ? " (and more)" : "");
+        n = asprintf(ret_refusal,
+                     "this musterd does not take its spec any more: %s: %s%s; submit it anew with that "
+                     "changed",
+                     faults.v[0].pointer, faults.v[0].message, faults.n > 1 ? " (and more)" : "");
         faults_clear(&faults);
         r = n < 0 ? -ENOMEM : spec_from_text(stand_in, strlen(stand_in), ret, &faults);
         if (r < 0 && n >= 0)
@@ -140,7 +142,7 @@ static int fail_refused(struct core *c, struct merr *err)
 {
     for (size_t i = 0; i < c->n_order; i++) {
         struct entry *e = core_find(c, c->order[i]);
-        struct job_cause cause = { .kind = CAUSE_REFUSED, .actor = "server", .text = e->refusal };
+        struct job_cause cause = {.kind = CAUSE_REFUSED, .actor = "server", .text = e->refusal};
         int r;
 
         if (!e->refusal)
@@ -158,7 +160,7 @@ static int load_counters(struct core *c, struct merr *err)
     redisReply *reply = store_read(c->store, err,
                                    "HMGET muster:meta next_job next_event ended_succeeded "
                                    "ended_failed ended_cancelled");
-    uint64_t v[5] = { 0 };
+    uint64_t v[5] = {0};
 
     if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 5) {
         if (reply)
@@ -196,4 +198,3 @@ int core_load(struct core *c, struct merr *err)
         r = fail_refused(c, err);
     return r;
 }
-

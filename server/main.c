@@ -28,9 +28,9 @@
 #define FORGET_AFTER_S (7 * 86400)
 #define KEEP_ENDED 100000
 #define FILES_WANTED 65536
-#define FILES_OWN 512           /* that are no connections */
+#define FILES_OWN 512          /* that are no connections */
 #define CONNECTIONS_MOST 16384 /* of each node two or three: what waits for orders, reports, keys of a rendezvous */
-#define LAS_US 14400000000 /* device time after which the policy las puts a job into its second queue */
+#define LAS_US 14400000000     /* device time after which the policy las puts a job into its second queue */
 
 struct options {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
@@ -146,31 +146,31 @@ enum {
 };
 
 static const struct option long_options[] = {
-    { "state", required_argument, NULL, OPT_STATE },
-    { "bind", required_argument, NULL, OPT_BIND },
-    { "port", required_argument, NULL, OPT_PORT },
-    { "tls-cert", required_argument, NULL, OPT_CERT },
-    { "tls-key", required_argument, NULL, OPT_KEY },
-    { "insecure", no_argument, NULL, OPT_INSECURE },
-    { "redis", required_argument, NULL, OPT_REDIS },
-    { "lease", required_argument, NULL, OPT_LEASE },
-    { "jobs-dir", required_argument, NULL, OPT_JOBS },
-    { "log-level", required_argument, NULL, OPT_LEVEL },
-    { "lost-after", required_argument, NULL, OPT_LOST },
-    { "unknown-after", required_argument, NULL, OPT_UNKNOWN },
-    { "forget-after", required_argument, NULL, OPT_FORGET },
-    { "keep-ended", required_argument, NULL, OPT_KEEP },
-    { "policy", required_argument, NULL, OPT_POLICY },
-    { "round", required_argument, NULL, OPT_ROUND },
-    { "hold", required_argument, NULL, OPT_HOLD },
-    { "grace", required_argument, NULL, OPT_GRACE },
-    { "starve-after", required_argument, NULL, OPT_STARVE },
-    { "slow-ratio", required_argument, NULL, OPT_SLOW_RATIO },
-    { "slow-after", required_argument, NULL, OPT_SLOW_AFTER },
-    { "slow-retry", required_argument, NULL, OPT_SLOW_RETRY },
-    { "version", no_argument, NULL, OPT_VERSION },
-    { "help", no_argument, NULL, OPT_HELP },
-    { 0 },
+    {"state", required_argument, NULL, OPT_STATE},
+    {"bind", required_argument, NULL, OPT_BIND},
+    {"port", required_argument, NULL, OPT_PORT},
+    {"tls-cert", required_argument, NULL, OPT_CERT},
+    {"tls-key", required_argument, NULL, OPT_KEY},
+    {"insecure", no_argument, NULL, OPT_INSECURE},
+    {"redis", required_argument, NULL, OPT_REDIS},
+    {"lease", required_argument, NULL, OPT_LEASE},
+    {"jobs-dir", required_argument, NULL, OPT_JOBS},
+    {"log-level", required_argument, NULL, OPT_LEVEL},
+    {"lost-after", required_argument, NULL, OPT_LOST},
+    {"unknown-after", required_argument, NULL, OPT_UNKNOWN},
+    {"forget-after", required_argument, NULL, OPT_FORGET},
+    {"keep-ended", required_argument, NULL, OPT_KEEP},
+    {"policy", required_argument, NULL, OPT_POLICY},
+    {"round", required_argument, NULL, OPT_ROUND},
+    {"hold", required_argument, NULL, OPT_HOLD},
+    {"grace", required_argument, NULL, OPT_GRACE},
+    {"starve-after", required_argument, NULL, OPT_STARVE},
+    {"slow-ratio", required_argument, NULL, OPT_SLOW_RATIO},
+    {"slow-after", required_argument, NULL, OPT_SLOW_AFTER},
+    {"slow-retry", required_argument, NULL, OPT_SLOW_RETRY},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
 };
 
 /* Take one option in. Returns 0 to go on, 1 when all is said, -EINVAL. */
@@ -251,22 +251,22 @@ static int read_options(int argc, char **argv, struct options *o)
 {
     int opt, r;
 
-    *o = (struct options){ .bind = "127.0.0.1",
-                           .port = PORT_DEFAULT,
-                           .lease_s = STORE_LEASE_S,
-                           .unknown_after_s = UNKNOWN_AFTER_S,
-                           .lost_after_s = LOST_AFTER_S,
-                           .forget_after_s = FORGET_AFTER_S,
-                           .keep_ended = KEEP_ENDED,
-                           .policy = SCHED_POLICY_MUSTER,
-                           .round_s = 60,
-                           .hold_s = 120,
-                           .grace_s = 120,
-                           .starve_s = 1800,
-                           .slow_ratio = 1.25,
-                           .slow_after_s = 30,
-                           .slow_retry_s = 3600,
-                           .level = LOG_LEVEL_INFO };
+    *o = (struct options){.bind = "127.0.0.1",
+                          .port = PORT_DEFAULT,
+                          .lease_s = STORE_LEASE_S,
+                          .unknown_after_s = UNKNOWN_AFTER_S,
+                          .lost_after_s = LOST_AFTER_S,
+                          .forget_after_s = FORGET_AFTER_S,
+                          .keep_ended = KEEP_ENDED,
+                          .policy = SCHED_POLICY_MUSTER,
+                          .round_s = 60,
+                          .hold_s = 120,
+                          .grace_s = 120,
+                          .starve_s = 1800,
+                          .slow_ratio = 1.25,
+                          .slow_after_s = 30,
+                          .slow_retry_s = 3600,
+                          .level = LOG_LEVEL_INFO};
     while ((opt = getopt_long(argc, argv, "", long_options, NULL)) != -1)
         if ((r = take_option(o, opt)) != 0)
             return r;
@@ -315,8 +315,10 @@ static int choose_folders(const struct options *o, struct server *s, struct merr
     if (r == 0 && !realpath(path, s->jobs_dir))
         r = merr_errno(err, -errno, "cannot find '%s'", path);
     if (r == 0 && access(s->jobs_dir, W_OK | X_OK) < 0)
-        r = merr_errno(err, -errno, "cannot make folders of jobs in '%s' (under systemd, look at ProtectSystem and "
-                       "ProtectHome of the unit)", s->jobs_dir);
+        r = merr_errno(err, -errno,
+                       "cannot make folders of jobs in '%s' (under systemd, look at ProtectSystem and "
+                       "ProtectHome of the unit)",
+                       s->jobs_dir);
     return r;
 }
 
@@ -349,22 +351,22 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
 {
     char redis_dir[4200];
     int r;
-    struct core_cfg cfg = { .state_dir = s->state,
-                            .jobs_dir = s->jobs_dir,
-                            .unknown_after_s = o->unknown_after_s,
-                            .lost_after_s = o->lost_after_s,
-                            .forget_after_s = o->forget_after_s,
-                            .keep_ended = o->keep_ended,
-                            .sched = { .policy = o->policy,
-                                       .round_us = (int64_t)o->round_s * 1000000,
-                                       .hold_us = (int64_t)o->hold_s * 1000000,
-                                       .grace_us = (int64_t)o->grace_s * 1000000,
-                                       .starve_us = (int64_t)o->starve_s * 1000000,
-                                       .las_us = LAS_US },
-                            .slow = { .ratio = o->slow_ratio,
-                                      .after_us = (int64_t)o->slow_after_s * 1000000,
-                                      .retry_us = (int64_t)o->slow_retry_s * 1000000 },
-                            .fatal = fatal };
+    struct core_cfg cfg = {.state_dir = s->state,
+                           .jobs_dir = s->jobs_dir,
+                           .unknown_after_s = o->unknown_after_s,
+                           .lost_after_s = o->lost_after_s,
+                           .forget_after_s = o->forget_after_s,
+                           .keep_ended = o->keep_ended,
+                           .sched = {.policy = o->policy,
+                                     .round_us = (int64_t)o->round_s * 1000000,
+                                     .hold_us = (int64_t)o->hold_s * 1000000,
+                                     .grace_us = (int64_t)o->grace_s * 1000000,
+                                     .starve_us = (int64_t)o->starve_s * 1000000,
+                                     .las_us = LAS_US},
+                           .slow = {.ratio = o->slow_ratio,
+                                    .after_us = (int64_t)o->slow_after_s * 1000000,
+                                    .retry_us = (int64_t)o->slow_retry_s * 1000000},
+                           .fatal = fatal};
 
     (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);
     r = redis_start(redis_dir, o->redis, &s->redis, err);
@@ -400,16 +402,16 @@ static int raise_limits(void)
 
 static int start(const struct options *o, struct server *s, struct merr *err)
 {
-    struct http_cfg http = { .bind = o->bind,
-                             .port = o->port,
-                             .tls_cert = o->tls_cert,
-                             .tls_key = o->tls_key,
-                             .insecure = o->insecure,
-                             .routes = routes,
-                             .n_routes = n_routes,
-                             .arg = &s->arg,
-                             .auth = routes_auth,
-                             .max_connections = raise_limits() };
+    struct http_cfg http = {.bind = o->bind,
+                            .port = o->port,
+                            .tls_cert = o->tls_cert,
+                            .tls_key = o->tls_key,
+                            .insecure = o->insecure,
+                            .routes = routes,
+                            .n_routes = n_routes,
+                            .arg = &s->arg,
+                            .auth = routes_auth,
+                            .max_connections = raise_limits()};
     int r = choose_folders(o, s, err);
 
     if (r == 0)
@@ -418,7 +420,7 @@ static int start(const struct options *o, struct server *s, struct merr *err)
         r = start_core(o, s, err);
     if (r < 0)
         return r;
-    s->arg = (struct routes_arg){ .core = s->core, .auth = s->auth, .redis = s->redis, .stats = s->stats };
+    s->arg = (struct routes_arg){.core = s->core, .auth = s->auth, .redis = s->redis, .stats = s->stats};
     r = http_start(&http, &s->http, err);
     return r < 0 ? r : write_server_json(o, s, err);
 }
@@ -444,7 +446,7 @@ static void stop(struct server *s)
 
 static void wait_for_signal(int fd)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
 
     while (poll(&p, 1, -1) < 0 && errno == EINTR)
         continue;
@@ -453,8 +455,8 @@ static void wait_for_signal(int fd)
 int main(int argc, char **argv)
 {
     struct options o;
-    struct server s = { .lock_fd = -1 };
-    struct merr err = { "" };
+    struct server s = {.lock_fd = -1};
+    struct merr err = {""};
     sigset_t wanted;
     int r = read_options(argc, argv, &o), fd;
 

@@ -135,16 +135,22 @@ static bool is_needed(const struct core *c, const struct node *n, char *ret_why,
         if (s->job == 0 && !s->stale)
             continue;
         if (s->job)
-            (void)snprintf(ret_why, size, "job 'j%llu' is still on node '%s'; remove it once `muster nodes` says that "
-                           "it is drained", (unsigned long long)s->job, n->name);
+            (void)snprintf(ret_why, size,
+                           "job 'j%llu' is still on node '%s'; remove it once `muster nodes` says that "
+                           "it is drained",
+                           (unsigned long long)s->job, n->name);
         else
-            (void)snprintf(ret_why, size, "a process of an earlier run is still on slot %d of node '%s'; remove it "
-                           "once that has ended", s->slot, n->name);
+            (void)snprintf(ret_why, size,
+                           "a process of an earlier run is still on slot %d of node '%s'; remove it "
+                           "once that has ended",
+                           s->slot, n->name);
         return true;
     }
     if (held)
-        (void)snprintf(ret_why, size, "job 'j%llu' has left node '%s', but not yet got its state from there; remove it "
-                       "once `muster nodes` says that it is drained", (unsigned long long)held, n->name);
+        (void)snprintf(ret_why, size,
+                       "job 'j%llu' has left node '%s', but not yet got its state from there; remove it "
+                       "once `muster nodes` says that it is drained",
+                       (unsigned long long)held, n->name);
     return held != 0;
 }
 

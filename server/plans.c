@@ -42,13 +42,13 @@ static void site_add(struct plan_site *site, const struct plan_device *d)
         last->n++;
         return;
     }
-    site->group[site->groups++] = (struct plan_group){ .device = *d, .n = 1 };
+    site->group[site->groups++] = (struct plan_group){.device = *d, .n = 1};
 }
 
 /* The devices of these places. False: one is not known. */
 static bool site_of_places(struct core *c, const struct job_place *p, size_t n, bool bf16, struct plan_site *ret)
 {
-    struct plan_site site = { .node_devices = (int)n };
+    struct plan_site site = {.node_devices = (int)n};
     int here = 0;
 
     for (size_t i = 0; i < n; i++) {
@@ -77,8 +77,8 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
                             struct plan_net **ret_net)
 {
     uint64_t classes = core_classes_of(c, e);
-    int count[CORE_CLASSES_MAX] = { 0 }, node_most = 1, best = -1;
-    struct plan_site site = { .groups = 1 };
+    int count[CORE_CLASSES_MAX] = {0}, node_most = 1, best = -1;
+    struct plan_site site = {.groups = 1};
 
     for (size_t i = 0; i < c->n_nodes; i++)
         for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++)
@@ -201,7 +201,7 @@ static int plain_layout(const struct entry *e, size_t n, struct layout *ret, str
 {
     if (e->job.kind == JOB_TRAIN)
         return plan_layout(&e->facts, (int)n, ret, NULL, err);
-    *ret = (struct layout){ .tp = 1, .pp = 1, .cp = 1, .dp = (int)n, .world = (int)n };
+    *ret = (struct layout){.tp = 1, .pp = 1, .cp = 1, .dp = (int)n, .world = (int)n};
     return 0;
 }
 
@@ -235,8 +235,8 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
     return r;
 }
 
-int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret,
-                 json_t **ret_plan, struct merr *err)
+int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret, json_t **ret_plan,
+                 struct merr *err)
 {
     struct job_spec *spec = e->job.kind == JOB_TRAIN ? core_spec_of(e) : NULL;
     struct plan_result plan;
@@ -300,9 +300,9 @@ json_t *plans_view(const struct job *j)
         return json_null();
     (void)json_object_set_new(o, "predicted_step_ms", json_real(predicted));
     (void)json_object_set_new(o, "measured_step_ms", j->step_ms > 0 ? json_real(j->step_ms) : json_null());
-    (void)json_object_set_new(o, "error_percent", j->step_ms > 0 && predicted > 0
-                                                      ? json_real((predicted / j->step_ms - 1) * 100)
-                                                      : json_null());
+    (void)json_object_set_new(o, "error_percent",
+                              j->step_ms > 0 && predicted > 0 ? json_real((predicted / j->step_ms - 1) * 100)
+                                                              : json_null());
     return o;
 }
 
@@ -314,13 +314,13 @@ static json_t *layout_json(const struct layout *l)
 
 json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *spec)
 {
-    struct layout plain = { .tp = 1, .pp = 1, .cp = 1, .dp = e->job.max, .world = e->job.max };
+    struct layout plain = {.tp = 1, .pp = 1, .cp = 1, .dp = e->job.max, .world = e->job.max};
     struct plan_result plan;
     struct plan_site site;
     struct plan_job job;
     struct plan_wish wish;
     struct plan_net *net = NULL;
-    struct merr err = { "" };
+    struct merr err = {""};
     json_t *o;
     int r = -EAGAIN;
 

@@ -141,8 +141,10 @@ static bool answer(struct core *c, struct poll *p, bool now)
     struct entry *e;
 
     if (!n || !n->registered || (p->incarnation[0] && strcmp(p->incarnation, n->incarnation) != 0)) {
-        call_problem(p->call, 404, "unknown-node", "node '%s' is not registered with this server, or another agent "
-                     "took its name: register", p->node);
+        call_problem(p->call, 404, "unknown-node",
+                     "node '%s' is not registered with this server, or another agent "
+                     "took its name: register",
+                     p->node);
         return true;
     }
     if (p->kind == POLL_ASSIGNMENTS) {
@@ -184,7 +186,7 @@ static bool look(void *arg, void *own, bool due)
 
 void agents_answer_waiters(struct core *c, bool stopping)
 {
-    struct answering a = { .core = c, .stopping = stopping };
+    struct answering a = {.core = c, .stopping = stopping};
 
     if (stopping)
         waiters_wake_all(c->waiters);
@@ -225,7 +227,7 @@ void agents_assignments(struct core *c, struct call *call)
 
     if (n && n->registered && (!incarnation || strcmp(incarnation, n->incarnation) == 0))
         agents_see(c, n, clock_mono_us());
-    wait_for(c, call, (struct poll){ .kind = POLL_ASSIGNMENTS, .version = query_u64(call, "version") });
+    wait_for(c, call, (struct poll){.kind = POLL_ASSIGNMENTS, .version = query_u64(call, "version")});
 }
 
 void agents_keys(struct core *c, struct call *call)
@@ -233,10 +235,10 @@ void agents_keys(struct core *c, struct call *call)
     const char *generation = http_param(call->req, 2);
 
     wait_for(c, call,
-             (struct poll){ .kind = POLL_RENDEZVOUS,
-                            .job = job_id_parse(http_param(call->req, 1)),
-                            .generation = (uint32_t)strtoul(generation ? generation : "", NULL, 10),
-                            .since = query_u64(call, "since") });
+             (struct poll){.kind = POLL_RENDEZVOUS,
+                           .job = job_id_parse(http_param(call->req, 1)),
+                           .generation = (uint32_t)strtoul(generation ? generation : "", NULL, 10),
+                           .since = query_u64(call, "since")});
 }
 
 /* --- rendezvous -------------------------------------------------------------------------------------- */
@@ -269,7 +271,7 @@ static int add_key(struct core *c, struct entry *e, const char *key, const char 
             return -ENOMEM;
         e->keys = grown;
     }
-    new = (struct rendezvous_key){ .key = strdup(key), .value = strdup(value) };
+    new = (struct rendezvous_key){.key = strdup(key), .value = strdup(value)};
     if (!new.key || !new.value) {
         free(new.key);
         free(new.value);

@@ -9,7 +9,7 @@
 
 #define WEIGHT_MAX 1000.0
 
-static const char *const class_name[] = { "elastic", "guaranteed", "opportunistic" };
+static const char *const class_name[] = {"elastic", "guaranteed", "opportunistic"};
 
 struct project *projects_find(struct core *c, const char *name)
 {
@@ -21,7 +21,7 @@ struct project *projects_find(struct core *c, const char *name)
 
 static struct project new_project(const char *name)
 {
-    struct project p = { .quota = -1, .borrow = -1, .weight_milli = 1000, .class_ = SCHED_ELASTIC };
+    struct project p = {.quota = -1, .borrow = -1, .weight_milli = 1000, .class_ = SCHED_ELASTIC};
 
     (void)snprintf(p.name, sizeof(p.name), "%s", name);
     return p;
@@ -82,8 +82,8 @@ static json_t *view(struct core *c, const struct project *p)
         }
     }
     if (o)
-        (void)json_object_set_new(o, "used", json_pack("{s:I, s:f}", "devices", devices, "device_seconds",
-                                                       (double)us / 1e6));
+        (void)json_object_set_new(o, "used",
+                                  json_pack("{s:I, s:f}", "devices", devices, "device_seconds", (double)us / 1e6));
     return o;
 }
 
@@ -182,11 +182,11 @@ void projects_list(struct core *c, struct call *call)
 
 static bool only_known(struct call *call)
 {
-    static const char *const known[] = { "name", "quota", "borrow", "weight", "class" };
+    static const char *const known[] = {"name", "quota", "borrow", "weight", "class"};
     const char *key;
     json_t *value;
 
-    json_object_foreach(call->body, key, value) {
+    json_object_foreach (call->body, key, value) {
         bool found = false;
 
         for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)

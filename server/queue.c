@@ -12,7 +12,7 @@ void queue_init(struct queue *q, size_t limit)
 {
     pthread_condattr_t attr;
 
-    *q = (struct queue){ .limit = limit, .tail = &q->head };
+    *q = (struct queue){.limit = limit, .tail = &q->head};
     (void)pthread_mutex_init(&q->lock, NULL);
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -46,7 +46,7 @@ bool queue_put(struct queue *q, struct call *call)
 
 struct call *queue_take(struct queue *q, size_t most, int64_t deadline_us)
 {
-    struct timespec ts = { .tv_sec = deadline_us / 1000000, .tv_nsec = deadline_us % 1000000 * 1000 };
+    struct timespec ts = {.tv_sec = deadline_us / 1000000, .tv_nsec = deadline_us % 1000000 * 1000};
     struct call *list, **end;
 
     assert(most > 0);

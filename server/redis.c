@@ -77,7 +77,7 @@ int redis_url_parse(const char *url, char *ret_where, size_t size, int *ret_port
 
 static redisContext *connect_once(const struct redis *r)
 {
-    struct timeval timeout = { .tv_sec = 1 };
+    struct timeval timeout = {.tv_sec = 1};
     redisContext *c;
     char path[64];
 
@@ -101,7 +101,7 @@ static redisContext *connect_once(const struct redis *r)
 /* Wait on fd or for ms milliseconds. True when fd became readable. */
 static bool wait_fd(int fd, int ms)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
 
     return poll(&p, 1, ms) > 0;
 }
@@ -211,7 +211,7 @@ static int spawn(const struct redis *r, pid_t *ret_pid, struct merr *err)
 /* Wait for the server's end or the order to stop. Returns true when it shall be started again. */
 static bool watch(const struct redis *r, int pid_fd, pid_t pid)
 {
-    struct pollfd p[2] = { { .fd = pid_fd, .events = POLLIN }, { .fd = r->stop_fd, .events = POLLIN } };
+    struct pollfd p[2] = {{.fd = pid_fd, .events = POLLIN}, {.fd = r->stop_fd, .events = POLLIN}};
     int status;
 
     while (poll(p, 2, -1) < 0 && errno == EINTR)
@@ -332,8 +332,8 @@ static bool answers(redisContext *c)
 
 int redis_connect(struct redis *r, int64_t deadline_us, struct merr *err)
 {
-    struct timeval timeout = { .tv_sec = COMMAND_TIMEOUT_S };
-    struct pollfd none = { .fd = -1 };
+    struct timeval timeout = {.tv_sec = COMMAND_TIMEOUT_S};
+    struct pollfd none = {.fd = -1};
 
     if (r->context)
         redisFree(r->context);

@@ -77,13 +77,13 @@ static json_t *run_ref(const char *job, uint32_t generation)
 /* A report carries nothing of this run that is still to be stored. */
 static bool all_shipped(const json_t *body, const char *job, json_int_t generation)
 {
-    static const char *const kind[] = { "logs", "metrics", "events" };
+    static const char *const kind[] = {"logs", "metrics", "events"};
 
     for (int k = 0; k < 3; k++) {
         json_t *piece;
         size_t i;
 
-        json_array_foreach(json_object_get(body, kind[k]), i, piece) {
+        json_array_foreach (json_object_get(body, kind[k]), i, piece) {
             const char *of = json_string_value(json_object_get(piece, "job"));
 
             if (of && json_integer_value(json_object_get(piece, "generation")) == generation && strcmp(of, job) == 0)
@@ -102,7 +102,7 @@ static void answer_over(struct node *n, const json_t *run, bool shipped, json_t 
     json_t *rank;
     size_t i;
 
-    json_array_foreach(json_object_get(run, "ranks"), i, rank) {
+    json_array_foreach (json_object_get(run, "ranks"), i, rank) {
         json_int_t slot = json_integer_value(json_object_get(rank, "slot"));
 
         if (phase_of(rank) == RANK_EXITED)
@@ -129,11 +129,11 @@ void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_
         was_stale = was_stale || n->slots[k].stale;
         n->slots[k].stale = false;
     }
-    json_array_foreach(json_object_get(body, "runs"), i, run) {
+    json_array_foreach (json_object_get(body, "runs"), i, run) {
         const char *name = json_string_value(json_object_get(run, "job"));
         json_int_t generation = json_integer_value(json_object_get(run, "generation"));
         struct entry *e = core_find(c, job_id_parse(name));
-        struct first_fault f = { .rank = -1 };
+        struct first_fault f = {.rank = -1};
         size_t k, here = 0;
         json_t *rank;
 
@@ -147,7 +147,7 @@ void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_
             (void)json_array_append_new(forget, run_ref(name, (uint32_t)generation));
             continue;
         }
-        json_array_foreach(json_object_get(run, "ranks"), k, rank) {
+        json_array_foreach (json_object_get(run, "ranks"), k, rank) {
             take_rank(e, n, rank, &f);
         }
         for (k = 0; k < e->job.n_places; k++)
@@ -173,7 +173,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
     json_t *piece;
     size_t i;
 
-    json_array_foreach(json_object_get(fresh, "metrics"), i, piece) {
+    json_array_foreach (json_object_get(fresh, "metrics"), i, piece) {
         struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
         const char *p = json_string_value(json_object_get(piece, "text")), *nl;
 
@@ -208,7 +208,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
                             false, false, false);
         }
     }
-    json_array_foreach(json_object_get(fresh, "logs"), i, piece) {
+    json_array_foreach (json_object_get(fresh, "logs"), i, piece) {
         struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
 
         if (e && c->n_followers > 0)
@@ -258,7 +258,7 @@ static void set_offset(struct core *c, struct entry *e, uint64_t job, const char
     if (!grown)
         return;
     e->offsets = grown;
-    e->offsets[e->n_offsets] = (struct event_offset){ .generation = generation, .offset = offset };
+    e->offsets[e->n_offsets] = (struct event_offset){.generation = generation, .offset = offset};
     (void)snprintf(e->offsets[e->n_offsets++].node, sizeof(grown->node), "%s", node);
 }
 
@@ -342,7 +342,7 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
     json_t *piece;
     size_t i;
 
-    json_array_foreach(json_object_get(body, "events"), i, piece) {
+    json_array_foreach (json_object_get(body, "events"), i, piece) {
         const char *name = json_string_value(json_object_get(piece, "job"));
         const char *text = json_string_value(json_object_get(piece, "text"));
         uint32_t generation = (uint32_t)json_integer_value(json_object_get(piece, "generation"));

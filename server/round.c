@@ -8,11 +8,11 @@
 #include "base/clock.h"
 #include "server/shares.h"
 
-#define WINDOW 512   /* waiting jobs that are looked at of one project with the same choice of classes */
+#define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
-#define AGE_US 600000000 /* a wait of this length doubles a job's weight; up to four times */
+#define AGE_US 600000000   /* a wait of this length doubles a job's weight; up to four times */
 #define RESTART_US 5000000 /* what a change costs until it was measured */
-#define LEARN 0.3        /* share of the newest measurement */
+#define LEARN 0.3          /* share of the newest measurement */
 
 struct profile { /* shared by jobs that are alike and were not measured */
     int kind, workers, replica;
@@ -73,7 +73,7 @@ void round_clear(struct round *r)
     free(o->counts);
     free(o->profiles);
     free(o);
-    *r = (struct round){ .n_types = 0 };
+    *r = (struct round){.n_types = 0};
 }
 
 /* --- nodes --------------------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ static void number_rows(struct core *c, struct round *r)
         node->row = n;
         node->n_rows = 0;
         for (size_t t = 0; t < 2 * r->n_types && node->contact != NODE_LOST; t++) {
-            struct round_row row = { .node = node, .class_ = r->classes[t / 2], .slow = t % 2 };
+            struct round_row row = {.node = node, .class_ = r->classes[t / 2], .slow = t % 2};
             size_t k = 0;
 
             while (k < node->n_slots && !has_slot(&row, &node->slots[k]))
@@ -166,7 +166,7 @@ static void fill_nodes(struct round *r)
         int32_t to_come = k->claimed > k->free ? k->claimed : k->free;
         struct sched_node *s = &r->own->nodes[i];
 
-        *s = (struct sched_node){ .type = (uint8_t)round_type(r, r->own->rows[i].class_) };
+        *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_)};
         if (n->drain)
             s->drained = k->total;
         else
@@ -203,7 +203,7 @@ static void add_place(struct round *r, size_t first, uint32_t row, int32_t n)
             o->places[i].devices += n;
             return;
         }
-    o->places[o->n_places++] = (struct sched_place){ .node = row, .devices = n };
+    o->places[o->n_places++] = (struct sched_place){.node = row, .devices = n};
 }
 
 /* Where a live job runs, as places from *ret_first on. False: not all of its slots are known. */
@@ -323,10 +323,10 @@ static void fill_rates(const struct core *c, const struct round *r, const struct
             if (scale <= 0)
                 scale = measured(e, CORE_CLASSES_MAX, k * replica);
             ups = law(e->job.kind, workers, k) * (scale > 0 ? scale : 1) * 1e6;
-            p->points[t][i] = (struct rates_point){ .count = k * replica,
-                                                    .rate_ups = ups < 1      ? 1
-                                                                : ups > 1e14 ? (int64_t)1e14
-                                                                             : (int64_t)ups };
+            p->points[t][i] = (struct rates_point){.count = k * replica,
+                                                   .rate_ups = ups < 1      ? 1
+                                                               : ups > 1e14 ? (int64_t)1e14
+                                                                            : (int64_t)ups};
         }
         p->n[t] = (uint8_t)points;
     }
@@ -340,7 +340,7 @@ static bool is_measured(const struct entry *e)
 static const struct rates_profile *profile_of(const struct core *c, struct round *r, const struct entry *e)
 {
     struct round_own *o = r->own;
-    struct profile key = { .kind = (int)e->job.kind, .workers = workers_of(e), .replica = replica_of(e) }, *p;
+    struct profile key = {.kind = (int)e->job.kind, .workers = workers_of(e), .replica = replica_of(e)}, *p;
 
     for (size_t i = 0; !is_measured(e) && i < o->n_profiles; i++)
         if (o->profiles[i]->kind == key.kind && o->profiles[i]->workers == key.workers &&
@@ -395,8 +395,13 @@ struct sched_job round_wish(const struct entry *e)
     const struct plan_facts *f = &e->facts;
     bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && replica_of(e) > 1;
 
-    return (struct sched_job){ .id = e->job.id, .min = e->job.min, .max = e->job.max, .replica = replica_of(e),
-                               .stage = pipeline ? replica_of(e) / f->pp : 0, .workers = workers_of(e), .home = -1 };
+    return (struct sched_job){.id = e->job.id,
+                              .min = e->job.min,
+                              .max = e->job.max,
+                              .replica = replica_of(e),
+                              .stage = pipeline ? replica_of(e) / f->pp : 0,
+                              .workers = workers_of(e),
+                              .home = -1};
 }
 
 /* places: from first on; none when it waits. */
@@ -433,8 +438,8 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     if (n == 0)
         s->rho_milli += at_most(waited, 3 * (int64_t)AGE_US) * 1000 / AGE_US;
     /* a command loses its work when it is stopped; who starts or is on its way shall arrive */
-    s->fixed = n > 0 && ((j->kind == JOB_COMMAND && s->class_ != SCHED_OPPORTUNISTIC) || !runs ||
-                         j->state == JOB_STARTING);
+    s->fixed =
+        n > 0 && ((j->kind == JOB_COMMAND && s->class_ != SCHED_OPPORTUNISTIC) || !runs || j->state == JOB_STARTING);
     r->own->entries[r->in.n_jobs++] = e;
     return 0;
 }
@@ -459,7 +464,7 @@ static bool in_window(const struct core *c, const struct entry *e, struct group 
     if (i == GROUPS_MAX)
         i = GROUPS_MAX - 1;
     else if (i == *n)
-        groups[(*n)++] = (struct group){ .classes = e->classes, .tenant = tenant };
+        groups[(*n)++] = (struct group){.classes = e->classes, .tenant = tenant};
     return groups[i].n++ < WINDOW;
 }
 
@@ -477,8 +482,8 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
         if (in_window(c, e, groups, &n_groups))
             status = show_job(c, r, e, r->own->n_places);
         else
-            e->wait = (struct explain_wait){ .code = EXPLAIN_BEHIND, .need = e->job.min,
-                                             .behind = waiting[i - 1]->job.id };
+            e->wait =
+                (struct explain_wait){.code = EXPLAIN_BEHIND, .need = e->job.min, .behind = waiting[i - 1]->job.id};
     }
     return status;
 }
@@ -505,7 +510,7 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
         if (e->n_target > 0 && claim_target(r, e, &first))
             status = show_job(c, r, e, first);
         else if (waits && job_backs_off(&e->job, now))
-            e->wait = (struct explain_wait){ .code = EXPLAIN_BACK_OFF, .need = e->job.min };
+            e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
         else if (waits)
             scratch[waiting++] = e;
     }
@@ -516,11 +521,11 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 
 static void fill_tenants(const struct core *c, struct round *r)
 {
-    r->own->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    r->own->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
     for (size_t i = 0; i < c->n_projects; i++)
-        r->own->tenants[i + 1] = (struct sched_tenant){ .quota = c->projects[i].quota < 0 ? 0 : c->projects[i].quota,
-                                                        .borrow = c->projects[i].borrow,
-                                                        .weight_milli = c->projects[i].weight_milli };
+        r->own->tenants[i + 1] = (struct sched_tenant){.quota = c->projects[i].quota < 0 ? 0 : c->projects[i].quota,
+                                                       .borrow = c->projects[i].borrow,
+                                                       .weight_milli = c->projects[i].weight_milli};
     r->in.n_tenants = c->n_projects + 1;
 }
 
@@ -553,7 +558,7 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
     struct round_own *o = own_new(c);
     int status = -ENOMEM;
 
-    *r = (struct round){ .own = o };
+    *r = (struct round){.own = o};
     r->in.config = c->cfg.sched;
     r->in.config.mode = mode;
     r->in.config.now_us = clock_wall_us();
@@ -613,7 +618,7 @@ void round_learn(struct entry *e, uint32_t generation, double step_ms)
         size_t at = e->n_speeds < ENTRY_SPEEDS_MAX ? e->n_speeds++ : generation % ENTRY_SPEEDS_MAX;
 
         s = &e->speeds[at];
-        *s = (struct speed){ .class_ = e->home_class, .devices = (int32_t)j->n_places };
+        *s = (struct speed){.class_ = e->home_class, .devices = (int32_t)j->n_places};
     }
     blend(&s->steps_per_s, 1000 / step_ms);
 }

@@ -19,11 +19,11 @@ struct round_row { /* of the snapshot's nodes */
 
 struct round {
     struct sched_input in;
-    struct round_row *rows;   /* in.n_nodes */
-    struct entry **entries;   /* in.n_jobs */
+    struct round_row *rows;           /* in.n_nodes */
+    struct entry **entries;           /* in.n_jobs */
     uint8_t classes[RATES_TYPES_MAX]; /* the core's class of each type */
     size_t n_types;
-    struct round_own *own;    /* the memory of it all */
+    struct round_own *own; /* the memory of it all */
 };
 
 /* Take the snapshot. Targets that cannot be any more are dropped. Returns 0 or -ENOMEM; round_clear() in both cases. */

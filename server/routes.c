@@ -125,7 +125,7 @@ static void on_agents_register(void *arg, struct http_req *req)
 /* Check a spec here, on the HTTP thread, so that the core only takes good ones. */
 static void on_jobs_submit(void *arg, struct http_req *req)
 {
-    struct faults faults = { .n = 0 };
+    struct faults faults = {.n = 0};
     struct call *call = NULL;
     json_t *doc = read_object(req), *full;
     const char *dry = http_query(req, "dry_run"), *body;
@@ -227,7 +227,7 @@ static void on_readyz(void *arg, struct http_req *req)
 /* Runs on the core's thread. */
 static void print_metrics(struct core *c, struct call *call)
 {
-    size_t slots[3] = { 0, 0, 0 };
+    size_t slots[3] = {0, 0, 0};
     struct buf b;
 
     buf_init(&b, METRICS_TEXT_MAX);
@@ -242,7 +242,7 @@ static void print_metrics(struct core *c, struct call *call)
 
         (void)buf_printf(&b, "muster_node_up{node=\"%s\"} %d\n", n->name, n->contact == NODE_READY && n->registered);
         for (size_t k = 0; k < n->n_slots; k++)
-            slots[n->slots[k].job                                                                    ? 1
+            slots[n->slots[k].job                                                           ? 1
                   : !core_slot_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2
                                                                                             : 0]++;
     }
@@ -291,42 +291,42 @@ static void on_metrics(void *arg, struct http_req *req)
 }
 
 const struct http_route routes[] = {
-    { "POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0 },
-    { "GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0 },
-    { "GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0 },
-    { "PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0 },
-    { "POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0 },
-    { "POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0 },
-    { "POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0 },
-    { "POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0 },
-    { "GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_events_of_job, 0 },
-    { "GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0 },
-    { "GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0 },
-    { "GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_events_checkpoints, 0 },
-    { "GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0 },
-    { "GET", "/v1/events", ROLE_VIEWER, on_events_of_all, 0 },
-    { "GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0 },
-    { "POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0 },
-    { "POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0 },
-    { "DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0 },
-    { "GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0 },
-    { "GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0 },
-    { "GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0 },
-    { "GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0 },
-    { "PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0 },
-    { "GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0 },
-    { "POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0 },
-    { "DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0 },
-    { "POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0 },
-    { "GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_agents_assignments, LONG_POLL_S },
-    { "POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0 },
-    { "PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_agents_key_put, 0 },
-    { "GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_agents_keys, LONG_POLL_S },
-    { "GET", "/healthz", ROLE_NONE, on_healthz, 0 },
-    { "GET", "/readyz", ROLE_NONE, on_readyz, 0 },
-    { "GET", "/metrics", ROLE_NONE, on_metrics, 0 },
-    { "GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0 },
-    { "GET", "/", ROLE_NONE, web_page, 0 },
-    { "GET", "/assets/{name}", ROLE_NONE, web_file, 0 },
+    {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0},
+    {"GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0},
+    {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0},
+    {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0},
+    {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0},
+    {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0},
+    {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0},
+    {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0},
+    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_events_of_job, 0},
+    {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0},
+    {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0},
+    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_events_checkpoints, 0},
+    {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0},
+    {"GET", "/v1/events", ROLE_VIEWER, on_events_of_all, 0},
+    {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0},
+    {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0},
+    {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0},
+    {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0},
+    {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0},
+    {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0},
+    {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0},
+    {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0},
+    {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0},
+    {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0},
+    {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0},
+    {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0},
+    {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0},
+    {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_agents_assignments, LONG_POLL_S},
+    {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0},
+    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_agents_key_put, 0},
+    {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_agents_keys, LONG_POLL_S},
+    {"GET", "/healthz", ROLE_NONE, on_healthz, 0},
+    {"GET", "/readyz", ROLE_NONE, on_readyz, 0},
+    {"GET", "/metrics", ROLE_NONE, on_metrics, 0},
+    {"GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0},
+    {"GET", "/", ROLE_NONE, web_page, 0},
+    {"GET", "/assets/{name}", ROLE_NONE, web_file, 0},
 };
 const size_t n_routes = sizeof(routes) / sizeof(routes[0]);

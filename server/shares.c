@@ -6,12 +6,12 @@
 #include "base/hash.h"
 #include "scheduler/cluster/rates.h"
 
-#define LEARN 0.1  /* share of the newest step: what a share of a processor allows comes in bursts */
+#define LEARN 0.1     /* share of the newest step: what a share of a processor allows comes in bursts */
 #define LINES_FIRST 3 /* of a run that say nothing: memory and caches are cold */
 #define LINES_OFF 8   /* in a row */
 #define OFF 1.1
-#define TIMES_MOST 5  /* that a change is made harder */
-#define ALIKE 1.05 /* times that differ by less are one */
+#define TIMES_MOST 5 /* that a change is made harder */
+#define ALIKE 1.05   /* times that differ by less are one */
 
 /* The part of replicas that are as fast as this one, added when there is none; NULL: too many different. */
 static struct rates_est *part_of(struct rates_est *parts, size_t *n, double ms)
@@ -24,7 +24,7 @@ static struct rates_est *part_of(struct rates_est *parts, size_t *n, double ms)
     }
     if (*n == RATES_TYPES_MAX)
         return NULL;
-    parts[*n] = (struct rates_est){ .worker_ns = ms * 1e6 < 1 ? 1 : (int64_t)(ms * 1e6) };
+    parts[*n] = (struct rates_est){.worker_ns = ms * 1e6 < 1 ? 1 : (int64_t)(ms * 1e6)};
     return &parts[(*n)++];
 }
 
@@ -136,8 +136,8 @@ static void begin(struct entry *e)
 
     for (size_t i = 0; i < e->job.n_places; i++) {
         const struct job_place *p = &e->job.places[i];
-        uint64_t of[4] = { devices, hash_xxh3(p->node, strlen(p->node)), (uint64_t)p->slot, 0 };
-        uint64_t with[2] = { laid, (uint64_t)shares_workers(e, i) };
+        uint64_t of[4] = {devices, hash_xxh3(p->node, strlen(p->node)), (uint64_t)p->slot, 0};
+        uint64_t with[2] = {laid, (uint64_t)shares_workers(e, i)};
 
         devices = hash_xxh3(of, sizeof(of));
         laid = hash_xxh3(with, sizeof(with));
@@ -153,7 +153,7 @@ static void learn_time(struct core *c, struct entry *e, const struct job_place *
         return;
     if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
         t = &e->leaf_times[e->n_leaf_times++];
-        *t = (struct leaf_time){ .ms = ms };
+        *t = (struct leaf_time){.ms = ms};
         (void)snprintf(t->class_, sizeof(t->class_), "%s", p->class_);
     }
     if (t)
@@ -195,8 +195,8 @@ void shares_set(struct core *c, const struct entry *e, const struct layout *l, s
 {
     double *ms = times_of(c, e, l, p, n);
     int *leaves = calloc((size_t)l->dp, sizeof(*leaves));
-    bool laid = ms && leaves && e->job.kind == JOB_TRAIN &&
-                shares_lay(ms, (size_t)l->dp, e->facts.virtual_workers, leaves);
+    bool laid =
+        ms && leaves && e->job.kind == JOB_TRAIN && shares_lay(ms, (size_t)l->dp, e->facts.virtual_workers, leaves);
 
     for (size_t i = 0; i < n; i++)
         p[i].leaves = laid ? leaves[shares_replica(l, i)] : 0;

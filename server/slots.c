@@ -10,8 +10,7 @@ bool slots_name_ok(const char *name, size_t size)
 {
     size_t n = name ? strlen(name) : 0;
 
-    return n > 0 && n < size &&
-           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+    return n > 0 && n < size && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
 }
 
 static bool whole_ok(const json_t *v)
@@ -63,7 +62,7 @@ int slots_read(struct core *c, const json_t *list, struct slots *ret)
         free(v);
         return r;
     }
-    *ret = (struct slots){ .v = v, .n = n };
+    *ret = (struct slots){.v = v, .n = n};
     return 0;
 }
 
@@ -93,7 +92,7 @@ void slots_take(struct core *c, struct node *n, struct slots *s)
     free(n->slots);
     n->slots = s->v;
     n->n_slots = s->n;
-    *s = (struct slots){ .n = 0 };
+    *s = (struct slots){.n = 0};
     slots_changed(c);
 }
 
@@ -102,10 +101,10 @@ json_t *slots_record(const struct core *c, const struct node *n)
     json_t *all = json_array();
 
     for (size_t i = 0; i < n->n_slots; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s, s:i, s:i, s:b, s:o*}", "slot", n->slots[i].slot,
-                                                   "kind", n->slots[i].kind, "class", c->classes[n->slots[i].class_],
-                                                   "threads", n->slots[i].threads, "memory_mib",
-                                                   n->slots[i].memory_mib, "trains", n->slots[i].trains, "slow",
-                                                   stragglers_record(&n->slots[i])));
+        (void)json_array_append_new(all,
+                                    json_pack("{s:i, s:s, s:s, s:i, s:i, s:b, s:o*}", "slot", n->slots[i].slot, "kind",
+                                              n->slots[i].kind, "class", c->classes[n->slots[i].class_], "threads",
+                                              n->slots[i].threads, "memory_mib", n->slots[i].memory_mib, "trains",
+                                              n->slots[i].trains, "slow", stragglers_record(&n->slots[i])));
     return all;
 }

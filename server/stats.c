@@ -4,17 +4,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-static const int64_t bound_us[] = { 500,    1000,    2500,    5000,     10000,    25000,     50000,     100000,
-                                    250000, 1000000, 5000000, 30000000, 60000000, 600000000, 3600000000 };
+static const int64_t bound_us[] = {500,    1000,    2500,    5000,     10000,    25000,     50000,     100000,
+                                   250000, 1000000, 5000000, 30000000, 60000000, 600000000, 3600000000};
 #define BOUNDS (sizeof(bound_us) / sizeof(bound_us[0]))
 
 static const struct {
     const char *name, *help;
 } timer_text[STATS_TIMERS] = {
-    { "muster_request_seconds", "Time from a request's arrival to its answer, long-polls left out" },
-    { "muster_commit_seconds", "Time of one durable write to the store" },
-    { "muster_scheduling_round_seconds", "Time of one scheduling round" },
-    { "muster_queue_wait_seconds", "Time jobs waited from submission or return to their devices" },
+    {"muster_request_seconds", "Time from a request's arrival to its answer, long-polls left out"},
+    {"muster_commit_seconds", "Time of one durable write to the store"},
+    {"muster_scheduling_round_seconds", "Time of one scheduling round"},
+    {"muster_queue_wait_seconds", "Time jobs waited from submission or return to their devices"},
 };
 
 struct stats {

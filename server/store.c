@@ -162,7 +162,7 @@ static int reconnect(struct store *s, const _Atomic int *stop, struct merr *err)
 
 int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
 {
-    struct merr local = { "" };
+    struct merr local = {""};
     int r = 0;
 
     if (s->failed)
@@ -296,8 +296,7 @@ static int lead(struct store *s, bool force, struct merr *err)
                             "another musterd leads on this Redis and is alive; this version runs one "
                             "musterd a Redis: stop the other, or give this one its own --redis");
         if (!told)
-            log_info("another musterd led on this Redis; waiting for its lease to end, %.1f s",
-                     (double)left_ms / 1000);
+            log_info("another musterd led on this Redis; waiting for its lease to end, %.1f s", (double)left_ms / 1000);
         deadline = told ? deadline : clock_mono_us() + (left_ms + LEASE_SLACK_S * 1000) * 1000;
         was_ms = left_ms;
         (void)poll(NULL, 0, 250);

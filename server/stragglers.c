@@ -86,7 +86,7 @@ static void tell_node(struct core *c, struct node *n, const struct slot *s, cons
 
 /* --- learning ------------------------------------------------------------------------------------------ */
 
-struct watch { /* of a run's replicas, while a line is taken in */
+struct watch {           /* of a run's replicas, while a line is taken in */
     struct slot **slots; /* of its places; NULL: not there any more */
     struct slow_replica v[REPLICAS_MAX];
     struct slow_ratio ratio[REPLICAS_MAX];
@@ -121,9 +121,9 @@ static void watch_fill(struct core *c, struct entry *e, const json_t *leaf_ms, s
     for (size_t i = 0; i < (size_t)j->layout.dp; i++) {
         const struct slot *s = w->slots[shares_first(&j->layout, i)];
 
-        w->v[i] = (struct slow_replica){ .ms = json_number_value(json_array_get(leaf_ms, i)),
-                                         .class_ = s ? s->class_ : SLOW_NO_CLASS,
-                                         .workers = shares_workers(e, shares_first(&j->layout, i)) };
+        w->v[i] = (struct slow_replica){.ms = json_number_value(json_array_get(leaf_ms, i)),
+                                        .class_ = s ? s->class_ : SLOW_NO_CLASS,
+                                        .workers = shares_workers(e, shares_first(&j->layout, i))};
     }
     for (size_t i = 0; i < j->n_places; i++) {
         size_t at = shares_replica(&j->layout, i);
@@ -153,7 +153,7 @@ static void learn_usual(struct entry *e, const struct watch *w)
         if (!t || w->v[i].class_ == SLOW_NO_CLASS || (t->workers != workers && !w->ratio[i].alone && t->usual.n > 0))
             continue;
         if (t->workers != workers)
-            t->usual = (struct slow_usual){ .n = 0 };
+            t->usual = (struct slow_usual){.n = 0};
         t->workers = workers;
         slow_usual(&t->usual, w->v[i].ms, w->suspect[i]);
     }
@@ -211,7 +211,7 @@ static void take(struct core *c, struct entry *e, struct watch *w, size_t place,
 
         (void)slow_pardon(&s->slow);
         if (t)
-            t->usual = (struct slow_usual){ .n = 0 };
+            t->usual = (struct slow_usual){.n = 0};
         return;
     }
     if (w->news[at].devices++ == 0) {
@@ -248,7 +248,7 @@ void stragglers_learn(struct core *c, struct entry *e, uint32_t generation, cons
 {
     const json_t *leaf_ms = json_object_get(line, "leaf_ms");
     const struct job *j = &e->job;
-    struct watch w = { .slots = NULL };
+    struct watch w = {.slots = NULL};
     bool first = e->learned_generation != generation; /* a run's first step is slow for other reasons */
 
     if (!j->live || j->generation != generation)
@@ -320,14 +320,15 @@ void stragglers_load(struct core *c, struct node *n, const json_t *slots)
     json_t *o;
     size_t i;
 
-    json_array_foreach(slots, i, o) {
+    json_array_foreach (slots, i, o) {
         const json_t *d = json_object_get(o, "slow");
 
         if (!json_is_object(d) || i >= n->n_slots || !(c->cfg.slow.ratio > 1))
             continue;
         n->slots[i].slow_alone = (uint64_t)json_integer_value(json_object_get(d, "alone"));
-        n->slots[i].slow = (struct slow_device){ .slow = true, .ratio = json_number_value(json_object_get(d, "ratio")),
-                                                 .times = (int32_t)json_integer_value(json_object_get(d, "times")) };
+        n->slots[i].slow = (struct slow_device){.slow = true,
+                                                .ratio = json_number_value(json_object_get(d, "ratio")),
+                                                .times = (int32_t)json_integer_value(json_object_get(d, "times"))};
         n->slots[i].slow.found_us = json_integer_value(json_object_get(d, "found_us"));
         n->slots[i].slow.retry_at_us = json_integer_value(json_object_get(d, "retry_at_us"));
     }

@@ -23,7 +23,7 @@ static bool read_wanted(struct call *call, struct http_identity *ret)
     const char *role = json_string_value(json_object_get(call->body, "role"));
     json_t *value;
 
-    json_object_foreach(call->body, key, value) {
+    json_object_foreach (call->body, key, value) {
         if (strcmp(key, "user") != 0 && strcmp(key, "role") != 0) {
             call_problem(call, 422, "unknown-field", "a token has no field '%s'; known are user and role", key);
             return false;

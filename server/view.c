@@ -101,15 +101,14 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(slots, json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot",
-                                                     s->slot, "kind", s->kind, "trains", s->trains, "class",
-                                                     c->classes[s->class_], "state",
-                                                     s->job     ? "busy"
-                                                     : core_slot_usable(s) ? "free"
-                                                                           : "quarantined",
-                                                     "job", s->job ? job : NULL, "rank",
-                                                     s->job ? json_integer(s->rank) : json_null(), "gpu",
-                                                     gpus_view(n, s->slot), "slow", stragglers_view(s)));
+        (void)json_array_append_new(
+            slots, json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot, "kind", s->kind,
+                             "trains", s->trains, "class", c->classes[s->class_], "state",
+                             s->job                ? "busy"
+                             : core_slot_usable(s) ? "free"
+                                                   : "quarantined",
+                             "job", s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(), "gpu",
+                             gpus_view(n, s->slot), "slow", stragglers_view(s)));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(c, n),
                      "address", n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "drain_by",
@@ -135,7 +134,7 @@ static json_t *cause_json(const struct core *c, const struct round *r, const str
 /* What a round, taken now, says of the job; nothing is done about it. Returns NULL when it says nothing. */
 static json_t *ask_round(struct core *c, const struct entry *e)
 {
-    struct explain_cause cause = { .wait = e->wait, .start_us = -1 };
+    struct explain_cause cause = {.wait = e->wait, .start_us = -1};
     struct sched_plan plan;
     struct round r;
     json_t *o = NULL;
@@ -148,8 +147,7 @@ static json_t *ask_round(struct core *c, const struct entry *e)
             (void)explain_job(&r.in, &plan, i, &cause);
         if (e->n_target > 0)
             cause.wait.code = EXPLAIN_FREEING;
-        if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK ||
-            cause.wait.code == EXPLAIN_SLOW)
+        if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK || cause.wait.code == EXPLAIN_SLOW)
             o = cause_json(c, &r, &cause);
         sched_plan_clear(&plan);
     }
@@ -179,8 +177,8 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
     if (asked && job_waits(j))
         (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(asked, "text")));
     else
-        (void)json_array_append_new(causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary),
-                                                        json_incref(help)));
+        (void)json_array_append_new(
+            causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary), json_incref(help)));
     if (asked)
         (void)json_array_append_new(causes, asked);
     json_decref(help);

@@ -78,7 +78,7 @@ static int grow(struct waiters *w)
     if (!v || !own || !awake)
         return -ENOMEM; /* what did grow is used next time */
     for (size_t i = cap; i-- > w->cap;) {
-        v[i] = (struct waiter){ .next = w->free };
+        v[i] = (struct waiter){.next = w->free};
         w->free = (uint32_t)i;
     }
     w->cap = cap;
@@ -102,7 +102,7 @@ int waiters_add(struct waiters *w, uint64_t thing, int64_t deadline_us, const vo
         return r;
     at = w->free;
     w->free = w->v[at].next;
-    w->v[at] = (struct waiter){ .thing = thing, .deadline_us = deadline_us, .next = *head, .prev = NONE, .used = true };
+    w->v[at] = (struct waiter){.thing = thing, .deadline_us = deadline_us, .next = *head, .prev = NONE, .used = true};
     memcpy(w->own + at * w->size, own, w->size);
     if (*head != NONE)
         w->v[*head].prev = at;
@@ -122,7 +122,7 @@ static void drop(struct waiters *w, uint32_t at)
         w->v[one->prev].next = one->next;
     else
         *bucket_of(w, one->thing) = one->next;
-    *one = (struct waiter){ .next = w->free };
+    *one = (struct waiter){.next = w->free};
     w->free = at;
     w->n--;
 }

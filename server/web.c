@@ -5,8 +5,8 @@
 
 #include "server/http_parse.h"
 
-#define PAGE_POLICY                                                                                     \
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " \
+#define PAGE_POLICY                                                                                                    \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "              \
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 static const struct web_asset *find(const char *name)

@@ -13,10 +13,10 @@
 
 #define CLI_ARGS_MAX 64
 #define CLI_OPTIONS_MAX 16
-#define CLI_MANY_MAX 64      /* values of an option that may be given again */
-#define CLI_TABLE_MAX 16     /* columns of a table */
+#define CLI_MANY_MAX 64  /* values of an option that may be given again */
+#define CLI_TABLE_MAX 16 /* columns of a table */
 #define CLI_DURATION_MAX 24
-#define CLI_INTERRUPTED 130  /* exit status of a command that Ctrl-C ended */
+#define CLI_INTERRUPTED 130 /* exit status of a command that Ctrl-C ended */
 
 enum cli_exit { CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_NOT_FOUND, CLI_REFUSED, CLI_NO_SERVER };
 
@@ -30,10 +30,10 @@ struct option_row {
 struct cli;
 
 struct command {
-    const char *name; /* one word, or two: "checkpoint list" */
-    const char *args; /* as help shows them */
-    int min, max;     /* arguments */
-    const char *help; /* one line */
+    const char *name;    /* one word, or two: "checkpoint list" */
+    const char *args;    /* as help shows them */
+    int min, max;        /* arguments */
+    const char *help;    /* one line */
     const char *example; /* as one would type it */
     int (*run)(struct cli *c);
     bool prints; /* data, so it takes -o json */
@@ -45,7 +45,7 @@ struct cli {
     const char *arg[CLI_ARGS_MAX];
     int n;
     const char *value[CLI_OPTIONS_MAX]; /* of cmd->options; "" for a flag that is set */
-    const char *many[CLI_MANY_MAX]; /* values of the one option that may be given again, in their order */
+    const char *many[CLI_MANY_MAX];     /* values of the one option that may be given again, in their order */
     size_t n_many;
     const char *server, *token, *state; /* of the options all commands have */
     bool json;
@@ -102,15 +102,15 @@ void cli_duration(double seconds, char out[CLI_DURATION_MAX]); /* "1m05s" */
 /* How long a job has run, or waited for its first devices, or took from its start to its end; "-": it never started. */
 void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX]);
 const char *cli_job_why(const json_t *job); /* what it does or waits for, or how it failed; borrowed */
-void cli_print_text(const char *text);                         /* control characters as '?' */
+void cli_print_text(const char *text);      /* control characters as '?' */
 
 struct cli_table {
     const char *head[CLI_TABLE_MAX];
     size_t n;
-    unsigned right; /* bit i: column i holds numbers */
-    int state;      /* the column coloured as a state, or -1 */
-    bool clear;     /* clear the rest of each line of a terminal: the table is drawn over another */
-    bool whole;     /* the last column is never cut: a path or a name that one copies */
+    unsigned right;         /* bit i: column i holds numbers */
+    int state;              /* the column coloured as a state, or -1 */
+    bool clear;             /* clear the rest of each line of a terminal: the table is drawn over another */
+    bool whole;             /* the last column is never cut: a path or a name that one copies */
     unsigned char spare[4]; /* columns (never 0) left out where a terminal is narrow, in this order */
 };
 

@@ -22,7 +22,8 @@ static bool look_up(const char *proc, pid_t pid, struct process *ret)
         unsigned long long start;
 
         if (sscanf(end + 2, "%c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
-                   &parent, &start) == 3 && state != 'Z' && state != 'X') {
+                   &parent, &start) == 3 &&
+            state != 'Z' && state != 'X') {
             *ret = (struct process){.pid = pid, .parent = parent, .start = start};
             ok = true;
         }

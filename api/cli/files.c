@@ -41,8 +41,8 @@ static int open_at(const char *path, struct mck **ret)
 
 static int list(struct cli *c, const char *dir)
 {
-    static const struct cli_table table = {.head = {"STEP", "MIB", "ON DISK", "CREATED", "PATH"}, .n = 5, .right = 7,
-                                           .state = -1, .whole = true};
+    static const struct cli_table table = {
+        .head = {"STEP", "MIB", "ON DISK", "CREATED", "PATH"}, .n = 5, .right = 7, .state = -1, .whole = true};
     struct merr err = {""};
     json_t *all = NULL, *rows, *one;
     size_t i;
@@ -55,7 +55,7 @@ static int list(struct cli *c, const char *dir)
     if (json_array_size(all) == 0)
         (void)fprintf(stderr, "no checkpoints in '%s'\n", dir);
     rows = json_array();
-    json_array_foreach(all, i, one) {
+    json_array_foreach (all, i, one) {
         char step[24], mib[24], stored[24], created[32];
         const json_t *at = json_object_get(one, "created");
 
@@ -75,8 +75,8 @@ static int list(struct cli *c, const char *dir)
 
 static int inspect(struct cli *c, struct mck *k)
 {
-    static const struct cli_table table = {.head = {"ROLE", "TYPE", "SHAPE", "TENSOR"}, .n = 4, .state = -1,
-                                           .whole = true};
+    static const struct cli_table table = {
+        .head = {"ROLE", "TYPE", "SHAPE", "TENSOR"}, .n = 4, .state = -1, .whole = true};
     json_t *doc = mck_inspect(k), *t, *rows;
     size_t i;
 
@@ -87,11 +87,11 @@ static int inspect(struct cli *c, struct mck *k)
     (void)printf("step %llu, %zu files, %zu tensors\n\n", (unsigned long long)mck_step(k),
                  json_array_size(json_object_get(doc, "files")), json_array_size(json_object_get(doc, "tensors")));
     rows = json_array();
-    json_array_foreach(json_object_get(doc, "tensors"), i, t) {
+    json_array_foreach (json_object_get(doc, "tensors"), i, t) {
         char *shape = json_dumps(json_object_get(t, "shape"), JSON_COMPACT);
 
-        (void)cli_row(rows, (const char *[]){cli_str(t, "role"), cli_str(t, "dtype"), shape ? shape : "",
-                                             cli_str(t, "name")}, 4);
+        (void)cli_row(
+            rows, (const char *[]){cli_str(t, "role"), cli_str(t, "dtype"), shape ? shape : "", cli_str(t, "name")}, 4);
         free(shape);
     }
     cli_print_table_new(&table, rows);
@@ -209,10 +209,10 @@ static int diff(struct cli *c, struct mck *k)
         (void)cli_print_json_new(doc);
         return same ? CLI_DONE : CLI_FAILED;
     }
-    json_array_foreach(json_object_get(doc, "differences"), i, o) {
+    json_array_foreach (json_object_get(doc, "differences"), i, o) {
         print_difference(o);
     }
-    json_array_foreach(json_object_get(doc, "cursor"), i, o) {
+    json_array_foreach (json_object_get(doc, "cursor"), i, o) {
         (void)printf("cursor: %s differs\n", json_string_value(o));
     }
     (void)printf("%lld of %lld tensors are equal\n", cli_int(doc, "equal"), cli_int(doc, "tensors"));
@@ -277,8 +277,10 @@ static int repair(struct cli *c)
         (void)printf("rebuilt %s/MANIFEST\n", path);
     r = heal(c, &report, &err);
     if (r == -EBADMSG && !c->n_many)
-        return cli_fail(CLI_FAILED, "%s\nwith --from, copies of it or snapshots of its step in memory, damaged chunks "
-                        "are written anew from there", err.text);
+        return cli_fail(CLI_FAILED,
+                        "%s\nwith --from, copies of it or snapshots of its step in memory, damaged chunks "
+                        "are written anew from there",
+                        err.text);
     healed = json_array_size(json_object_get(report, "healed"));
     if (c->json && (report || !r)) {
         json_t *doc = json_pack("{s:s, s:b}", "path", path, "repaired", rebuilt || healed);

@@ -29,7 +29,7 @@ static void print_data(const json_t *data, const char *words)
     const char *key;
     const json_t *v;
 
-    json_object_foreach((json_t *)data, key, v) {
+    json_object_foreach ((json_t *)data, key, v) {
         bool said = json_is_string(v) && strcmp(json_string_value(v), words) == 0;
         char *text = said ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
 
@@ -107,7 +107,7 @@ static void print_events(const json_t *answer)
         (void)fprintf(stderr, "nothing has happened yet\n");
     if (json_is_object(gap) && !*before)
         print_gap(gap);
-    json_array_foreach(events, i, e) {
+    json_array_foreach (events, i, e) {
         if (*before && strcmp(cli_str(e, "id"), before) == 0)
             print_gap(gap);
         print_event(e);
@@ -160,7 +160,7 @@ static size_t choose_columns(const json_t *columns, bool all, const char *ret[CL
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
         if (json_object_get(columns, usual[i]))
             ret[n++] = usual[i];
-    json_object_foreach((json_t *)columns, key, v) {
+    json_object_foreach ((json_t *)columns, key, v) {
         bool there = !all;
 
         for (size_t i = 0; i < n; i++)
@@ -210,8 +210,8 @@ int follow_metrics(struct cli *c)
 
     if (cli_number(c, "points", 1, 1000000, c->json ? 0 : POINTS_SHOWN, &points) < 0)
         return CLI_USAGE;
-    if (names && (!*names || strlen(names) > 100 ||
-                  strspn(names, "abcdefghijklmnopqrstuvwxyz0123456789_,") != strlen(names)))
+    if (names &&
+        (!*names || strlen(names) > 100 || strspn(names, "abcdefghijklmnopqrstuvwxyz0123456789_,") != strlen(names)))
         return cli_fail(CLI_USAGE, "--names '%.100s': want names such as loss,lr", names);
     (void)snprintf(tail, sizeof(tail), "/metrics?%s%s%s", names ? "names=step," : "", names ? names : "",
                    names && points ? "&" : "");

@@ -89,7 +89,8 @@ void help_print(const struct command *cmd)
 static void print_man(void)
 {
     (void)printf(".TH MUSTER 1 \"\" \"muster %s\" \"Muster\"\n.SH NAME\nmuster \\- %s\n.SH SYNOPSIS\n.B muster\n"
-                 "COMMAND [ARGUMENT...] [OPTION...]\n.SH COMMANDS\n", MUSTER_VERSION, summary);
+                 "COMMAND [ARGUMENT...] [OPTION...]\n.SH COMMANDS\n",
+                 MUSTER_VERSION, summary);
     for (size_t i = 0; i < cli_commands_n; i++) {
         const struct command *c = &cli_commands[i];
 
@@ -113,7 +114,8 @@ static void print_markdown(void)
                 "Printed by `make docs/cli.md` from the table in `api/cli/table.c`, as `muster help` and the man page "
                 "are.\n\nExit status: 0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of reach. "
                 "`submit --watch` and\n`watch` end with the job's own outcome. `NO_COLOR` is honoured; progress moves "
-                "only on a terminal.\n\nOptions of all commands:\n\n", stdout);
+                "only on a terminal.\n\nOptions of all commands:\n\n",
+                stdout);
     for (size_t i = 0; i < cli_common_n; i++)
         (void)printf("- `--%s%s%s`: %s\n", cli_common[i].name, cli_common[i].value ? " " : "",
                      cli_common[i].value ? cli_common[i].value : "", cli_common[i].help);

@@ -86,12 +86,15 @@ int jobs_submit(struct cli *c)
 static void print_jobs(json_t *jobs)
 {
     static const struct cli_table table = {
-        .head = {"JOB", "NAME", "USER", "STATE", "KIND", "PRI", "DEVICES", "STEP", "TIME", "WHY"}, .n = 10,
-        .right = 1 << 5, .state = 3, .spare = {4, 2, 5, 6}};
+        .head = {"JOB", "NAME", "USER", "STATE", "KIND", "PRI", "DEVICES", "STEP", "TIME", "WHY"},
+        .n = 10,
+        .right = 1 << 5,
+        .state = 3,
+        .spare = {4, 2, 5, 6}};
     json_t *rows = json_array(), *job;
     size_t i;
 
-    json_array_foreach(jobs, i, job) {
+    json_array_foreach (jobs, i, job) {
         const json_t *p = json_object_get(job, "progress"), *d = json_object_get(job, "devices");
         char progress[48] = "-", devices[48], priority[16], name[24], time[CLI_DURATION_MAX];
 
@@ -101,9 +104,10 @@ static void print_jobs(json_t *jobs)
         (void)snprintf(priority, sizeof(priority), "%lld", cli_int(job, "priority"));
         (void)snprintf(name, sizeof(name), "%.20s", cli_str(job, "name"));
         cli_job_time(job, time);
-        (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "user"), cli_str(job, "state"),
-                                             cli_str(job, "kind"), priority, devices, progress, time,
-                                             cli_job_why(job)}, 10);
+        (void)cli_row(rows,
+                      (const char *[]){cli_str(job, "id"), name, cli_str(job, "user"), cli_str(job, "state"),
+                                       cli_str(job, "kind"), priority, devices, progress, time, cli_job_why(job)},
+                      10);
     }
     cli_print_table_new(&table, rows);
 }
@@ -188,8 +192,8 @@ static void print_plan(const json_t *plan)
 
 static void print_job(const json_t *job)
 {
-    static const char *const lines[] = {"name", "project", "kind", "user", "submitted_at", "started_at",
-                                        "finished_at", "dir"};
+    static const char *const lines[] = {"name",         "project",    "kind",        "user",
+                                        "submitted_at", "started_at", "finished_at", "dir"};
     const json_t *d = json_object_get(job, "devices"), *l = json_object_get(job, "layout"), *v;
     const json_t *o = json_object_get(job, "outcome"), *k = json_object_get(job, "checkpoint");
     const char *state = cli_str(job, "state");
@@ -204,9 +208,11 @@ static void print_job(const json_t *job)
         if (*cli_str(job, lines[i]))
             (void)printf("%-13s %s\n", lines[i], cli_str(job, lines[i]));
     cli_job_time(job, time);
-    (void)printf("%-13s %s\n", !*cli_str(job, "started_at")   ? "waiting"
-                              : *cli_str(job, "finished_at") ? "took"
-                                                             : "running", time);
+    (void)printf("%-13s %s\n",
+                 !*cli_str(job, "started_at")   ? "waiting"
+                 : *cli_str(job, "finished_at") ? "took"
+                                                : "running",
+                 time);
     (void)printf("priority      %lld\ngeneration    %lld\ndevices       %lld of %lld to %lld\n",
                  cli_int(job, "priority"), cli_int(job, "generation"), cli_int(d, "assigned"), cli_int(d, "min"),
                  cli_int(d, "max"));
@@ -217,7 +223,7 @@ static void print_job(const json_t *job)
     print_progress(job);
     if (json_is_object(k))
         (void)printf("checkpoint    step %lld in %s\n", cli_int(k, "step"), cli_str(k, "path"));
-    json_array_foreach(json_object_get(job, "assignment"), i, v) {
+    json_array_foreach (json_object_get(job, "assignment"), i, v) {
         (void)printf("rank %-8lld %s slot %lld (%s)\n", cli_int(v, "rank"), cli_str(v, "node"), cli_int(v, "slot"),
                      cli_str(v, "class"));
     }
@@ -225,7 +231,7 @@ static void print_job(const json_t *job)
         (void)printf("outcome       %s: ", cli_str(o, "class"));
         cli_print_text(cli_str(o, "message"));
         (void)printf("\n");
-        json_array_foreach(json_object_get(o, "log_tail"), i, v) {
+        json_array_foreach (json_object_get(o, "log_tail"), i, v) {
             (void)printf("  | ");
             cli_print_text(json_string_value(v) ? json_string_value(v) : "");
             (void)printf("\n");
@@ -278,17 +284,17 @@ void cli_print_cause(const json_t *cause, const char *said)
 
     if (!said || strcmp(cli_str(cause, "text"), said) != 0)
         (void)printf("  %s: %s\n", cli_str(cause, "code"), cli_str(cause, "text"));
-    json_array_foreach(json_object_get(cause, "classes"), i, item) {
+    json_array_foreach (json_object_get(cause, "classes"), i, item) {
         (void)printf("    %s: %lld devices, %lld free, %lld drained\n", cli_str(item, "class"), cli_int(item, "total"),
                      cli_int(item, "free"), cli_int(item, "drained"));
     }
-    json_array_foreach(behind, i, item) {
+    json_array_foreach (behind, i, item) {
         (void)printf("%s%s%s", i ? ", " : "    behind: ", json_string_value(item) ? json_string_value(item) : "",
                      i + 1 == json_array_size(behind) ? "\n" : "");
     }
     if (json_is_string(json_object_get(starts, "at")))
         (void)printf("    expected to start at %s, by %s\n", cli_str(starts, "at"), cli_str(starts, "basis"));
-    json_array_foreach(json_object_get(cause, "would_help"), i, item) {
+    json_array_foreach (json_object_get(cause, "would_help"), i, item) {
         (void)printf("    would help: %s\n", json_string_value(item) ? json_string_value(item) : "");
     }
 }
@@ -314,7 +320,7 @@ int jobs_explain(struct cli *c)
         bool verb = strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
 
         (void)printf("%s %s%s: %s\n", cli_str(answer, "job"), verb ? "" : "is ", state, summary);
-        json_array_foreach(json_object_get(answer, "causes"), i, cause) {
+        json_array_foreach (json_object_get(answer, "causes"), i, cause) {
             if (strcmp(state, "succeeded") != 0) /* there all is said */
                 cli_print_cause(cause, summary);
         }
@@ -362,9 +368,10 @@ static int act_on_all(struct cli *c, const char *action, const char *said)
 /* suspend, resume, cancel: the command's name is the action's. */
 int jobs_act(struct cli *c)
 {
-    return act_on_all(c, c->cmd->name, strcmp(c->cmd->name, "cancel") == 0    ? "cancelling"
-                                       : strcmp(c->cmd->name, "resume") == 0 ? "resuming"
-                                                                             : "suspending");
+    return act_on_all(c, c->cmd->name,
+                      strcmp(c->cmd->name, "cancel") == 0   ? "cancelling"
+                      : strcmp(c->cmd->name, "resume") == 0 ? "resuming"
+                                                            : "suspending");
 }
 
 int jobs_checkpoint_now(struct cli *c)

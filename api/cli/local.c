@@ -241,9 +241,9 @@ static int write_up(const struct cluster *u)
 {
     char path[PATH_MAX], *text;
     struct merr err = {""};
-    json_t *doc = json_pack("{s:{s:i,s:I},s:{s:i,s:I}}", "server", "pid", (int)u->server.pid, "start",
-                            (json_int_t)u->server.start, "agent", "pid", (int)u->agent.pid, "start",
-                            (json_int_t)u->agent.start);
+    json_t *doc =
+        json_pack("{s:{s:i,s:I},s:{s:i,s:I}}", "server", "pid", (int)u->server.pid, "start",
+                  (json_int_t)u->server.start, "agent", "pid", (int)u->agent.pid, "start", (json_int_t)u->agent.start);
     int r = -ENOMEM;
 
     (void)snprintf(path, sizeof(path), "%s/up.json", u->state);
@@ -325,7 +325,7 @@ static bool node_is_ready(struct client *k)
     size_t i;
 
     if (client_call(k, "GET", "/v1/nodes", NULL, NULL, &doc, NULL) == 0)
-        json_array_foreach(json_object_get(doc, "nodes"), i, node) {
+        json_array_foreach (json_object_get(doc, "nodes"), i, node) {
             const char *state = json_string_value(json_object_get(node, "state"));
 
             ready = ready || (state && strcmp(state, "ready") == 0);
@@ -400,8 +400,9 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
     (void)snprintf(token, sizeof(token), "%s/agent-token", u->state);
     (void)snprintf(agent_state, sizeof(agent_state), "%s/agent", u->state);
     (void)snprintf(log, sizeof(log), "%s/agent.log", u->state);
-    const char *agent_argv[] = {"muster-agent", "--server", client_url(*k), "--token-file", token, "--state",
-                                agent_state, "--node", host, "--devices", devices, "--stop-ranks-on-exit", NULL};
+    const char *agent_argv[] = {
+        "muster-agent", "--server",  client_url(*k), "--token-file",         token, "--state", agent_state, "--node",
+        host,           "--devices", devices,        "--stop-ranks-on-exit", NULL};
     u->agent.pid = start("muster-agent", log, agent_argv);
     if (u->agent.pid < 0 || !family_look_up(u->agent.pid, &u->agent))
         return CLI_FAILED;

@@ -112,7 +112,7 @@ static int read_all(struct log_reader *l, const json_t *answer)
     size_t i;
     int r = 0;
 
-    json_array_foreach(json_object_get(answer, "logs"), i, log) {
+    json_array_foreach (json_object_get(answer, "logs"), i, log) {
         r = r ? r : take(l, log);
         r = r ? r : read_on(l, log, cli_int(log, "size"));
     }
@@ -149,8 +149,10 @@ static int read_rest(struct log_reader *l, json_t *log, struct buf *text)
         more = json_array_get(json_object_get(answer, "logs"), 0);
         r = buf_addstr(text, cli_str(more, "text"));
         if (r == -EMSGSIZE)
-            r = cli_fail(CLI_FAILED, "the output is longer than %d MiB, too long for one document; choose a --rank, or "
-                         "print it in pieces, with --follow", DOCUMENT_MAX >> 20);
+            r = cli_fail(CLI_FAILED,
+                         "the output is longer than %d MiB, too long for one document; choose a --rank, or "
+                         "print it in pieces, with --follow",
+                         DOCUMENT_MAX >> 20);
         else if (r < 0)
             r = cli_fail(CLI_FAILED, "no memory");
         if (r == 0 && more)
@@ -185,7 +187,7 @@ static int print_document_new(struct log_reader *l, json_t *answer)
     size_t i, total = 0;
     int r = 0;
 
-    json_array_foreach(json_object_get(answer, "logs"), i, log) {
+    json_array_foreach (json_object_get(answer, "logs"), i, log) {
         r = r ? r : complete(l, log, lines, &total);
     }
     (void)json_object_set_new(answer, "lines", lines);

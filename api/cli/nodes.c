@@ -20,7 +20,7 @@ static void sum_slots(const json_t *node, char classes[128], char jobs[256], lon
 
     classes[0] = jobs[0] = '\0';
     *ret_free = 0;
-    json_array_foreach(slots, i, slot) {
+    json_array_foreach (slots, i, slot) {
         const char *class = cli_str(slot, "class"), *job = cli_str(slot, "job"), *state = cli_str(slot, "state");
 
         (void)json_object_set_new(count, class, json_integer(cli_int(count, class) + 1));
@@ -30,11 +30,11 @@ static void sum_slots(const json_t *node, char classes[128], char jobs[256], lon
         else if (strcmp(state, "free") != 0)
             (void)json_object_set_new(seen, state, json_true());
     }
-    json_object_foreach(count, key, v) {
+    json_object_foreach (count, key, v) {
         (void)snprintf(classes + strlen(classes), 128 - strlen(classes), "%s%lld %s", *classes ? ", " : "",
                        (long long)json_integer_value(v), key);
     }
-    json_object_foreach(seen, key, v) {
+    json_object_foreach (seen, key, v) {
         (void)snprintf(jobs + strlen(jobs), 256 - strlen(jobs), "%s%s", *jobs ? " " : "", key);
     }
     json_decref(count);
@@ -44,18 +44,24 @@ static void sum_slots(const json_t *node, char classes[128], char jobs[256], lon
 static void print_nodes(const json_t *nodes, bool clear)
 {
     const struct cli_table table = {.head = {"NODE", "STATE", "ADDRESS", "SLOTS", "FREE", "JOBS"},
-                                    .n = 6, .right = 1 << 4, .state = 1, .clear = clear, .spare = {2}};
+                                    .n = 6,
+                                    .right = 1 << 4,
+                                    .state = 1,
+                                    .clear = clear,
+                                    .spare = {2}};
     json_t *rows = json_array(), *node;
     size_t i;
 
-    json_array_foreach(nodes, i, node) {
+    json_array_foreach (nodes, i, node) {
         char classes[128], jobs[256], text[24];
         long free_slots;
 
         sum_slots(node, classes, jobs, &free_slots);
         (void)snprintf(text, sizeof(text), "%ld", free_slots);
-        (void)cli_row(rows, (const char *[]){cli_str(node, "id"), cli_str(node, "state"), cli_str(node, "address"),
-                                             classes, text, jobs}, 6);
+        (void)cli_row(rows,
+                      (const char *[]){cli_str(node, "id"), cli_str(node, "state"), cli_str(node, "address"), classes,
+                                       text, jobs},
+                      6);
     }
     cli_print_table_new(&table, rows);
 }
@@ -72,8 +78,8 @@ static void print_ills(const json_t *nodes)
     const json_t *node, *slot;
     size_t i, k;
 
-    json_array_foreach(nodes, i, node) {
-        json_array_foreach(json_object_get(node, "slots"), k, slot) {
+    json_array_foreach (nodes, i, node) {
+        json_array_foreach (json_object_get(node, "slots"), k, slot) {
             const char *why = cli_str(json_object_get(slot, "gpu"), "why");
             const json_t *slow = json_object_get(slot, "slow");
 
@@ -162,8 +168,8 @@ int nodes_remove(struct cli *c)
 /* One line: longer it would take two, and the jobs have one less. What does not fit is left out from the end. */
 static void print_totals(const json_t *cluster, bool clear)
 {
-    static const char *const states[] = {"running", "queued", "starting", "rescaling", "recovering", "suspended",
-                                         "failed", "succeeded"};
+    static const char *const states[] = {"running",    "queued",    "starting", "rescaling",
+                                         "recovering", "suspended", "failed",   "succeeded"};
     const json_t *slots = json_object_get(cluster, "slots"), *jobs = json_object_get(cluster, "jobs");
     int columns = cli_columns();
     char text[256];
@@ -191,7 +197,7 @@ static json_t *choose_nodes(const json_t *nodes, size_t most)
     size_t i;
 
     for (int ready = 0; ready < 2; ready++) {
-        json_array_foreach(nodes, i, node) {
+        json_array_foreach (nodes, i, node) {
             if (chosen && json_array_size(chosen) < most && (strcmp(cli_str(node, "state"), "ready") == 0) == ready)
                 (void)json_array_append(chosen, node);
         }
@@ -201,12 +207,16 @@ static json_t *choose_nodes(const json_t *nodes, size_t most)
 
 static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
 {
-    const struct cli_table table = {.head = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "WHY"}, .n = 8,
-                                    .right = 0x78, .state = 2, .clear = clear, .spare = {5, 4, 6}};
+    const struct cli_table table = {.head = {"JOB", "NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "WHY"},
+                                    .n = 8,
+                                    .right = 0x78,
+                                    .state = 2,
+                                    .clear = clear,
+                                    .spare = {5, 4, 6}};
     json_t *rows = json_array(), *job;
     size_t i;
 
-    json_array_foreach(jobs, i, job) {
+    json_array_foreach (jobs, i, job) {
         const json_t *p = json_object_get(job, "progress");
         char step[48] = "-", loss[32] = "-", rate[32] = "-", eta[CLI_DURATION_MAX] = "-", name[24];
 
@@ -220,8 +230,10 @@ static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
                 cli_duration(cli_real(p, "eta_s"), eta);
         }
         (void)snprintf(name, sizeof(name), strlen(cli_str(job, "name")) > 20 ? "%.17s..." : "%s", cli_str(job, "name"));
-        (void)cli_row(rows, (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), step, loss, rate, eta,
-                                             cli_job_why(job)}, 8);
+        (void)cli_row(
+            rows,
+            (const char *[]){cli_str(job, "id"), name, cli_str(job, "state"), step, loss, rate, eta, cli_job_why(job)},
+            8);
     }
     cli_print_table_new(&table, rows);
 }

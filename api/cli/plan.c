@@ -45,8 +45,11 @@ static void print_cost(const json_t *plan)
 {
     static const struct {
         const char *key, *words;
-    } parts[] = {{"compute", "arithmetic"}, {"tp", "sums over tp"}, {"idle", "waits in the pipeline"},
-                 {"exchange", "exchange"}, {"update", "update"}};
+    } parts[] = {{"compute", "arithmetic"},
+                 {"tp", "sums over tp"},
+                 {"idle", "waits in the pipeline"},
+                 {"exchange", "exchange"},
+                 {"update", "update"}};
     const json_t *b = json_object_get(plan, "breakdown_ms");
     const char *before = ": ";
 
@@ -79,14 +82,16 @@ static void print_order(const json_t *plan)
 static void print_memory(const json_t *plan)
 {
     static const struct cli_table table = {
-        .head = {"STAGE", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "REST", "ALL MIB", "OF"}, .n = 8,
-        .right = 0xfe, .state = -1};
+        .head = {"STAGE", "WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "REST", "ALL MIB", "OF"},
+        .n = 8,
+        .right = 0xfe,
+        .state = -1};
     static const char *const keys[] = {"weights", "gradients", "optimizer", "activations", "rest", "all"};
     const json_t *list = json_object_get(plan, "memory_mib"), *m;
     json_t *rows = json_array();
     size_t i;
 
-    json_array_foreach(list, i, m) {
+    json_array_foreach (list, i, m) {
         char cell[8][24];
         const char *cells[8];
 
@@ -114,7 +119,7 @@ static void print_alternatives(const json_t *plan)
 
     if (json_array_size(list) > 0)
         (void)printf("it beat\n");
-    json_array_foreach(list, i, a) {
+    json_array_foreach (list, i, a) {
         (void)printf("  ");
         cli_print_text(cli_str(a, "why"));
         (void)printf("\n");
@@ -132,7 +137,7 @@ static int print_answer(struct cli *c, json_t *answer)
     } else {
         print_layout(plan);
         print_cost(plan);
-    print_order(plan);
+        print_order(plan);
         print_memory(plan);
         print_alternatives(plan);
     }
@@ -167,7 +172,7 @@ static const json_t *class_of(const json_t *classes, const char *wanted, const c
     const char *name;
     json_t *o;
 
-    json_object_foreach((json_t *)classes, name, o) {
+    json_object_foreach ((json_t *)classes, name, o) {
         long long n = cli_int(o, "nodes") * cli_int(o, "devices_per_node");
 
         if (wanted ? strcmp(name, wanted) == 0
@@ -225,8 +230,8 @@ static int read_net(const char *file, const char *class_name, const json_t *clas
     if (n > PLAN_PARTS_MAX)
         return bad(file, "'nic' and 'bandwidth': 'nodes' are for at most 256 nodes");
     for (int i = 0; i < n; i++)
-        part[i] = (struct plan_part){.devices = i + 1 < n ? site->node_devices
-                                                          : site->group[0].n - i * site->node_devices};
+        part[i] =
+            (struct plan_part){.devices = i + 1 < n ? site->node_devices : site->group[0].n - i * site->node_devices};
     r = read_nics(file, class_, part, n);
     if (r != 0)
         return r;
@@ -253,8 +258,7 @@ static int read_site(struct cli *c, const json_t *doc, const struct job_spec *sp
         return bad(file, wanted ? "has no such class with 'nodes' and 'devices_per_node'; --class names one it has"
                                 : "want {\"classes\": {NAME: {\"nodes\": N, \"devices_per_node\": N, ...}}}");
     kind = *cli_str(o, "kind") ? cli_str(o, "kind") : "gpu";
-    *d = plan_device_assumed(kind, (int)positive(o, "threads", 1), bf16,
-                             (uint64_t)positive(o, "memory_mib", 0) << 20);
+    *d = plan_device_assumed(kind, (int)positive(o, "threads", 1), bf16, (uint64_t)positive(o, "memory_mib", 0) << 20);
     plan_links_assumed(kind, &site);
     d->flops = positive(o, bf16 ? "bf16_gflops" : "gflops", d->flops / 1e9) * 1e9;
     d->bytes_per_s = positive(o, "memory_bytes_per_s", d->bytes_per_s);
@@ -373,8 +377,9 @@ int plan_main(struct cli *c)
     if (r == 0 && cli_option(c, "steps"))
         r = cli_check_spec(c->arg[0], doc);
     if (r == 0)
-        r = cli_option(c, "steps") ? plan_steps(c, doc) : cli_option(c, "cluster") ? offline(c, doc)
-                                                                                   : plan_dry_run(c, doc);
+        r = cli_option(c, "steps")     ? plan_steps(c, doc)
+            : cli_option(c, "cluster") ? offline(c, doc)
+                                       : plan_dry_run(c, doc);
     json_decref(doc);
     return r;
 }

@@ -87,9 +87,9 @@ const char *cli_state_colour(const char *state)
     static const struct {
         const char *state, *code;
     } rows[] = {
-        {"running", "\033[32m"},  {"ready", "\033[32m"},     {"succeeded", "\033[36m"}, {"failed", "\033[31m"},
-        {"lost", "\033[31m"},     {"unknown", "\033[31m"},   {"queued", "\033[33m"},    {"starting", "\033[33m"},
-        {"draining", "\033[33m"}, {"drained", "\033[33m"},   {"suspended", "\033[33m"}, {"rescaling", "\033[33m"},
+        {"running", "\033[32m"},    {"ready", "\033[32m"},   {"succeeded", "\033[36m"}, {"failed", "\033[31m"},
+        {"lost", "\033[31m"},       {"unknown", "\033[31m"}, {"queued", "\033[33m"},    {"starting", "\033[33m"},
+        {"draining", "\033[33m"},   {"drained", "\033[33m"}, {"suspended", "\033[33m"}, {"rescaling", "\033[33m"},
         {"recovering", "\033[33m"},
     };
 
@@ -238,13 +238,13 @@ void cli_print_table_new(const struct cli_table *t, json_t *rows)
 
     for (i = 0; i < t->n; i++)
         wide[i] = width(t->head[i]);
-    json_array_foreach(rows, k, row) {
+    json_array_foreach (rows, k, row) {
         for (i = 0; i < t->n; i++)
             wide[i] = width(cell(row, i)) > wide[i] ? width(cell(row, i)) : wide[i];
     }
     hide_columns(t, wide, columns);
     print_cells(t, NULL, wide, columns, true);
-    json_array_foreach(rows, k, row) {
+    json_array_foreach (rows, k, row) {
         print_cells(t, row, wide, columns, false);
     }
     json_decref(rows);

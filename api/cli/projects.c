@@ -26,20 +26,24 @@ static void add_row(json_t *rows, const json_t *project)
     (void)snprintf(weight, sizeof(weight), "%g", cli_real(project, "weight"));
     (void)snprintf(devices, sizeof(devices), "%lld", cli_int(used, "devices"));
     (void)snprintf(hours, sizeof(hours), "%.1f", cli_real(used, "device_seconds") / 3600);
-    (void)cli_row(rows, (const char *[]){cli_str(project, "name"), cli_str(project, "class"), quota, borrow, weight,
-                                         devices, hours}, 7);
+    (void)cli_row(
+        rows,
+        (const char *[]){cli_str(project, "name"), cli_str(project, "class"), quota, borrow, weight, devices, hours},
+        7);
 }
 
 static void print_projects(const json_t *projects)
 {
     static const struct cli_table table = {
-        .head = {"PROJECT", "CLASS", "QUOTA", "BORROW", "WEIGHT", "HOLDS", "DEVICE HOURS"}, .n = 7, .right = 0x7c,
+        .head = {"PROJECT", "CLASS", "QUOTA", "BORROW", "WEIGHT", "HOLDS", "DEVICE HOURS"},
+        .n = 7,
+        .right = 0x7c,
         .state = -1};
     json_t *rows = json_array();
     const json_t *project;
     size_t i;
 
-    json_array_foreach(projects, i, project) {
+    json_array_foreach (projects, i, project) {
         add_row(rows, project);
     }
     cli_print_table_new(&table, rows);
@@ -106,7 +110,7 @@ static json_t *settings_of(const json_t *projects, const char *name)
     const json_t *project;
     size_t i;
 
-    json_array_foreach(projects, i, project) {
+    json_array_foreach (projects, i, project) {
         if (strcmp(cli_str(project, "name"), name) != 0)
             continue;
         for (size_t k = 0; k < sizeof(kept) / sizeof(kept[0]); k++)

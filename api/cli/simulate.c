@@ -39,8 +39,7 @@ static int take(struct cli *c, const char *option, struct buf *b, struct sim_set
 static json_t *times_of(const struct sim_times *t)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I}", "rounds", (json_int_t)t->n, "total_us", (json_int_t)t->total_us,
-                     "p50_us", (json_int_t)t->p50_us, "p99_us", (json_int_t)t->p99_us, "max_us",
-                     (json_int_t)t->max_us);
+                     "p50_us", (json_int_t)t->p50_us, "p99_us", (json_int_t)t->p99_us, "max_us", (json_int_t)t->max_us);
 }
 
 /* Counts between min and max, powers of two, whose throughput was not measured: "type class count". New. */
@@ -73,11 +72,11 @@ static json_t *jobs_of(const struct sim_trace *t, const struct sim_result *r)
 
     for (size_t i = 0; i < r->n_jobs; i++)
         (void)json_array_append_new(
-            jobs, json_pack("{s:s%, s:f, s:f, s:f, s:f, s:i, s:f}", "id", t->jobs[i].name, strlen(t->jobs[i].name),
-                            "submit_s", (double)t->jobs[i].submit_us / 1e6, "start_s",
-                            (double)r->jobs[i].start_us / 1e6, "finish_s", (double)r->jobs[i].finish_us / 1e6,
-                            "device_s", (double)r->jobs[i].attained_us / 1e6, "restarts", r->jobs[i].restarts, "rho",
-                            r->jobs[i].rho));
+            jobs,
+            json_pack("{s:s%, s:f, s:f, s:f, s:f, s:i, s:f}", "id", t->jobs[i].name, strlen(t->jobs[i].name),
+                      "submit_s", (double)t->jobs[i].submit_us / 1e6, "start_s", (double)r->jobs[i].start_us / 1e6,
+                      "finish_s", (double)r->jobs[i].finish_us / 1e6, "device_s", (double)r->jobs[i].attained_us / 1e6,
+                      "restarts", r->jobs[i].restarts, "rho", r->jobs[i].rho));
     return jobs;
 }
 

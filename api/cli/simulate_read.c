@@ -47,7 +47,7 @@ static int only(const json_t *o, const char *where, const char *const *known, st
 
     if (!json_is_object(o))
         return merr_set(err, -EINVAL, "'%.60s': want an object", where);
-    json_object_foreach((json_t *)o, key, value) {
+    json_object_foreach ((json_t *)o, key, value) {
         size_t i = 0;
 
         (void)value;
@@ -72,8 +72,8 @@ static int read_class(struct sim_setup *s, const char *name, const json_t *o, in
                       struct merr *err)
 {
     /* what follows them is for `muster plan` */
-    static const char *const known[] = { "nodes", "devices_per_node", "kind", "threads", "memory_mib", "gflops",
-                                         "bf16_gflops", "memory_bytes_per_s", NULL };
+    static const char *const known[] = {"nodes",       "devices_per_node",   "kind", "threads", "memory_mib", "gflops",
+                                        "bf16_gflops", "memory_bytes_per_s", NULL};
     struct sched_node *v;
     int nodes, devices;
 
@@ -92,7 +92,7 @@ static int read_class(struct sim_setup *s, const char *name, const json_t *o, in
         return merr_set(err, -ENOMEM, "no memory for %d nodes", nodes);
     s->nodes = v;
     for (int i = 0; i < nodes; i++) {
-        struct sched_node n = { .type = (uint8_t)s->n_types, .devices = devices, .leaf = *leaf };
+        struct sched_node n = {.type = (uint8_t)s->n_types, .devices = devices, .leaf = *leaf};
 
         s->nodes[s->n_nodes++] = n;
         *leaf += (i + 1) % per_leaf == 0 || i + 1 == nodes;
@@ -103,8 +103,8 @@ static int read_class(struct sim_setup *s, const char *name, const json_t *o, in
 
 static int read_tenant(struct sim_setup *s, const char *name, const json_t *o, struct merr *err)
 {
-    static const char *const known[] = { "quota", "borrow", "weight", "class", NULL };
-    static const char *const classes[] = { "elastic", "guaranteed", "opportunistic" };
+    static const char *const known[] = {"quota", "borrow", "weight", "class", NULL};
+    static const char *const classes[] = {"elastic", "guaranteed", "opportunistic"};
     const char *class_ = "elastic";
     const json_t *given;
     size_t at = strcmp(name, "default") == 0 ? 0 : s->n_tenants;
@@ -123,8 +123,8 @@ static int read_tenant(struct sim_setup *s, const char *name, const json_t *o, s
         k++;
     if (k == 3)
         return merr_set(err, -EINVAL, "tenant '%.60s': 'class': want elastic, guaranteed or opportunistic", name);
-    s->tenants[at] = (struct sched_tenant){ .quota = quota, .borrow = borrow,
-                                            .weight_milli = (int64_t)(weight * 1000 + 0.5) };
+    s->tenants[at] =
+        (struct sched_tenant){.quota = quota, .borrow = borrow, .weight_milli = (int64_t)(weight * 1000 + 0.5)};
     s->tenant_class[at] = (enum sched_class)k;
     (void)snprintf(s->tenant_names[at], SIM_NAME_MAX, "%.63s", name);
     s->n_tenants = at == s->n_tenants ? at + 1 : s->n_tenants;
@@ -147,9 +147,9 @@ static int read_tenants(struct sim_setup *s, const json_t *o, struct merr *err)
     if (!s->tenants || !s->tenant_class || !s->tenant_names)
         return merr_set(err, -ENOMEM, "no memory for %zu tenants", n);
     s->n_tenants = 1;
-    s->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    s->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
     (void)snprintf(s->tenant_names[0], SIM_NAME_MAX, "default");
-    json_object_foreach((json_t *)o, name, value) {
+    json_object_foreach ((json_t *)o, name, value) {
         int r = read_tenant(s, name, value, err);
 
         if (r < 0)
@@ -160,9 +160,10 @@ static int read_tenants(struct sim_setup *s, const json_t *o, struct merr *err)
 
 int simulate_read_cluster(struct sim_setup *s, const char *text, size_t len, struct merr *err)
 {
-    static const char *const known[] = { "classes", "restart_s", "bandwidth", "tenants", "checkpoint_s", "grace_s",
-                                         "failures", "nodes_per_leaf", "starve_s", "las_s", NULL };
-    static const char *const known_failures[] = { "mtbf_s", "repair_s", NULL };
+    static const char *const known[] = {"classes",      "restart_s", "bandwidth", "tenants",
+                                        "checkpoint_s", "grace_s",   "failures",  "nodes_per_leaf",
+                                        "starve_s",     "las_s",     NULL};
+    static const char *const known_failures[] = {"mtbf_s", "repair_s", NULL};
     json_auto_t *doc = NULL;
     const json_t *classes, *failures;
     json_error_t je;
@@ -181,14 +182,14 @@ int simulate_read_cluster(struct sim_setup *s, const char *text, size_t len, str
         count(doc, "nodes_per_leaf", 1, SCHED_NODES_MAX, NODES_PER_LEAF, &per_leaf, err) < 0)
         return -EINVAL;
     failures = json_object_get(doc, "failures");
-    if (failures && (only(failures, "failures", known_failures, err) < 0 ||
-                     micros(failures, "mtbf_s", 1, &s->mtbf_us, err) < 0 ||
-                     micros(failures, "repair_s", 0.001, &s->repair_us, err) < 0))
+    if (failures &&
+        (only(failures, "failures", known_failures, err) < 0 || micros(failures, "mtbf_s", 1, &s->mtbf_us, err) < 0 ||
+         micros(failures, "repair_s", 0.001, &s->repair_us, err) < 0))
         return -EINVAL;
     classes = json_object_get(doc, "classes");
     if (!json_is_object(classes) || json_object_size(classes) == 0)
         return merr_set(err, -EINVAL, "'classes': want an object with at least one class");
-    json_object_foreach((json_t *)classes, name, value) {
+    json_object_foreach ((json_t *)classes, name, value) {
         r = read_class(s, name, value, per_leaf, &leaf, err);
         if (r < 0)
             return r;
@@ -214,7 +215,7 @@ static int read_point(const char *key, const json_t *v, struct rates_point *ret)
     if (*p || p == key || n < 1 || n > RATES_COUNT_MAX || !json_is_number(v) || json_number_value(v) < 1e-6 ||
         json_number_value(v) > 1e9)
         return -EINVAL;
-    *ret = (struct rates_point){ .count = (int32_t)n, .rate_ups = (int64_t)(json_number_value(v) * 1e6 + 0.5) };
+    *ret = (struct rates_point){.count = (int32_t)n, .rate_ups = (int64_t)(json_number_value(v) * 1e6 + 0.5)};
     return 0;
 }
 
@@ -226,7 +227,7 @@ static int read_profile(struct sim_setup *s, struct rates_profile *p, const char
 
     if (!json_is_object(o))
         return merr_set(err, -EINVAL, "'%.60s': want an object of classes", name);
-    json_object_foreach((json_t *)o, class_, points) {
+    json_object_foreach ((json_t *)o, class_, points) {
         int type = sim_find_type(s, class_);
 
         if (!json_is_object(points) || json_object_size(points) > RATES_POINTS_MAX)
@@ -234,7 +235,7 @@ static int read_profile(struct sim_setup *s, struct rates_profile *p, const char
                             RATES_POINTS_MAX);
         if (type < 0)
             continue; /* measured on devices that this cluster does not have */
-        json_object_foreach(points, key, v) {
+        json_object_foreach (points, key, v) {
             if (read_point(key, v, &p->points[type][p->n[type]]) < 0)
                 return merr_set(err, -EINVAL, "'%.60s': '%.60s': '%.20s': want a count of devices and steps a second",
                                 name, class_, key);
@@ -268,7 +269,7 @@ int simulate_read_throughputs(struct sim_setup *s, const char *text, size_t len,
     s->profile_names = calloc(n, sizeof(*s->profile_names));
     if (!s->profiles || !s->profile_names)
         return merr_set(err, -ENOMEM, "no memory for %zu kinds of jobs", n);
-    json_object_foreach(doc, name, value) {
+    json_object_foreach (doc, name, value) {
         int r = check_name(name, "kind of job", err);
 
         if (r == 0)

@@ -79,8 +79,12 @@ static int read_config(const struct cli *c, struct ask *a)
         cli_number(c, "seed", 0, 1L << 60, 1000, &seed) < 0 ||
         cli_number(c, "batch", 1, SEQ_BATCH_MAX, 256, &batch) < 0)
         return CLI_USAGE;
-    a->config = (struct seq_config){.replicas = (int)replicas, .ranks = (int)ranks, .capacity = capacity,
-                                    .micro = (int)micro, .chunk_tokens = chunk, .keep_chunks = (int)keep,
+    a->config = (struct seq_config){.replicas = (int)replicas,
+                                    .ranks = (int)ranks,
+                                    .capacity = capacity,
+                                    .micro = (int)micro,
+                                    .chunk_tokens = chunk,
+                                    .keep_chunks = (int)keep,
                                     .seed = (uint64_t)seed};
     a->batch = (size_t)batch;
     return read_model(c, &a->config.cost);
@@ -266,7 +270,9 @@ static int answer(struct cli *c, struct ask *a)
 {
     static const struct cli_table table = {
         .head = {"POLICY", "STEP MS", "OVER BOUND", "REPLICAS", "RANKS", "SHARDED", "PADDING", "PEAK", "MICRO-BATCHES"},
-        .n = 9, .right = 0x1fe, .state = -1};
+        .n = 9,
+        .right = 0x1fe,
+        .state = -1};
     json_t *plans = c->json && a->n_policy == 1 ? json_array() : NULL, *rows = json_array(), *list = json_array();
     int r = 0;
 
@@ -274,13 +280,13 @@ static int answer(struct cli *c, struct ask *a)
         struct means m = {0};
 
         r = run_policy(a, a->policy[i], &m, plans);
-        if (r == 0 && (json_array_append_new(list, row_of(a->policy[i], &m)) < 0 ||
-                       add_row(rows, a->policy[i], &m) < 0))
+        if (r == 0 &&
+            (json_array_append_new(list, row_of(a->policy[i], &m)) < 0 || add_row(rows, a->policy[i], &m) < 0))
             r = cli_fail(CLI_FAILED, "no memory for the table");
     }
     if (r == 0 && c->json) {
-        json_t *doc = json_pack("{s:I, s:I, s:O}", "sequences", (json_int_t)a->n, "cut", (json_int_t)a->cut, "policies",
-                                list);
+        json_t *doc =
+            json_pack("{s:I, s:I, s:O}", "sequences", (json_int_t)a->n, "cut", (json_int_t)a->cut, "policies", list);
 
         if (doc && plans)
             (void)json_object_set(doc, "plans", plans);

@@ -41,7 +41,7 @@ static struct sched_job *find_job(struct snapshot *s, const char *text)
 static int add_nodes(struct snapshot *s, const char *text)
 {
     const char *equals = strchr(text, '=');
-    struct sched_node node = { .leaf = SCHED_NODES_MAX - 1 };
+    struct sched_node node = {.leaf = SCHED_NODES_MAX - 1};
     size_t type = 0, len = equals ? (size_t)(equals - text) : 0;
     int nodes, devices;
     char rest;
@@ -117,8 +117,10 @@ static int explain(const struct cli *c, struct snapshot *s, const struct sched_j
     if (!fast || !full)
         return CLI_FAILED;
     if (c->json)
-        return cli_print_json_new(json_pack("{s:s, s:O, s:O}", "job", cli_option(c, "explain"), "fast", fast, "full",
-                                            full)) < 0 ? CLI_FAILED : CLI_DONE;
+        return cli_print_json_new(
+                   json_pack("{s:s, s:O, s:O}", "job", cli_option(c, "explain"), "fast", fast, "full", full)) < 0
+                   ? CLI_FAILED
+                   : CLI_DONE;
     (void)printf("at once              %s", json_string_value(json_object_get(fast, "action")));
     if (strcmp(json_string_value(json_object_get(fast, "action")), "wait") == 0)
         (void)printf(": %s\n", text);

@@ -136,7 +136,7 @@ static int say_faults(const char *file, const json_t *faults)
     json_t *one;
 
     (void)cli_fail(CLI_REFUSED, "'%s' is refused for %zu fault%s", file, n, n == 1 ? "" : "s");
-    json_array_foreach(faults, i, one) {
+    json_array_foreach (faults, i, one) {
         const char *pointer = cli_str(one, "pointer");
 
         (void)fprintf(stderr, "  %s:%s%s %s\n", file, pointer, *pointer ? ":" : "", cli_str(one, "message"));

@@ -2,6 +2,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/simulate.h"
 
+/* clang-format off */
 const struct option_row cli_common[] = {
     {"server", 0, "URL", "the server (else MUSTER_SERVER, else the one of the state folder); a certificate "
                         "of your own for https://: MUSTER_CACERT=FILE"},
@@ -10,11 +11,16 @@ const struct option_row cli_common[] = {
     {"output", 'o', "json", "print one JSON document"},
     {"help", 'h', NULL, "say how the command is used"},
 };
+/* clang-format on */
 const size_t cli_common_n = sizeof(cli_common) / sizeof(cli_common[0]);
 
 /* An option of commands that read a spec. */
-#define SET {"set", 0, "PATH=VALUE..", "change the spec, as train.steps=200; may be given again"}
+#define SET                                                                                                            \
+    {                                                                                                                  \
+        "set", 0, "PATH=VALUE..", "change the spec, as train.steps=200; may be given again"                            \
+    }
 
+/* clang-format off */
 const struct command cli_commands[] = {
     {"submit", "FILE", 1, 1, "queue a job", "muster submit job.yaml --set train.steps=200 --watch", jobs_submit, true,
      {{"watch", 'w', NULL, "follow its progress and end with its outcome"},
@@ -164,4 +170,5 @@ const struct command cli_commands[] = {
       {"spec", 0, NULL, "the reference of the job spec, docs/spec.md"},
       {"schema", 0, NULL, "the JSON schema of the job spec"}}},
 };
+/* clang-format on */
 const size_t cli_commands_n = sizeof(cli_commands) / sizeof(cli_commands[0]);

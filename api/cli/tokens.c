@@ -37,11 +37,13 @@ int tokens_list(struct cli *c)
         json_decref(answer);
         return r;
     }
-    json_array_foreach(json_object_get(answer, "tokens"), i, token) {
+    json_array_foreach (json_object_get(answer, "tokens"), i, token) {
         bool file = json_is_true(json_object_get(token, "file"));
 
-        (void)cli_row(rows, (const char *[]){cli_str(token, "id"), cli_str(token, "user"), cli_str(token, "role"),
-                                             file ? "in the server's state folder" : cli_str(token, "made_at")}, 4);
+        (void)cli_row(rows,
+                      (const char *[]){cli_str(token, "id"), cli_str(token, "user"), cli_str(token, "role"),
+                                       file ? "in the server's state folder" : cli_str(token, "made_at")},
+                      4);
     }
     cli_print_table_new(&table, rows);
     json_decref(answer);

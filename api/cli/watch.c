@@ -8,10 +8,10 @@
 #include "api/cli/cli.h"
 #include "base/clock.h"
 
-#define PATIENCE_S 120     /* how long the server may be away */
-#define LINE_US 5000000    /* between two plain lines of progress */
-#define REASON_US 2000000  /* between two looks at why a job waits */
-#define BAR_MAX 40         /* columns */
+#define PATIENCE_S 120    /* how long the server may be away */
+#define LINE_US 5000000   /* between two plain lines of progress */
+#define REASON_US 2000000 /* between two looks at why a job waits */
+#define BAR_MAX 40        /* columns */
 #define BAR_MIN 8
 
 struct watching {
@@ -172,7 +172,7 @@ int watch_outcome(struct cli *c, const char *job, bool tail)
     else if (r != CLI_DONE) {
         (void)cli_fail(CLI_FAILED, "%s %s (%s): %s", job, cli_str(doc, "state"), cli_str(o, "class"),
                        cli_str(o, "message"));
-        json_array_foreach(tail ? json_object_get(o, "log_tail") : NULL, i, line) {
+        json_array_foreach (tail ? json_object_get(o, "log_tail") : NULL, i, line) {
             (void)fprintf(stderr, "  | %s\n", json_string_value(line) ? json_string_value(line) : "");
         }
     }

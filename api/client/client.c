@@ -14,11 +14,11 @@
 #include "base/io.h"
 #include "base/version.h"
 
-#define ANSWER_MAX (64 << 20)   /* bytes of an answer */
+#define ANSWER_MAX (64 << 20) /* bytes of an answer */
 #define CONNECT_MS 5000
-#define CALL_MS 60000           /* one call, all told */
-#define RETRY_US 5000000        /* how long a call that may be repeated is repeated */
-#define QUIET_S 90              /* a stream without a byte (not even a keep-alive) is lost */
+#define CALL_MS 60000    /* one call, all told */
+#define RETRY_US 5000000 /* how long a call that may be repeated is repeated */
+#define QUIET_S 90       /* a stream without a byte (not even a keep-alive) is lost */
 
 struct client {
     CURL *curl;
@@ -110,8 +110,10 @@ int client_new(const char *server, const char *token, const char *state, struct 
         doc = text ? json_loads(text, 0, NULL) : NULL;
         server = json_string_value(json_object_get(doc, "url"));
         if (!server)
-            r = merr_set(err, -EHOSTUNREACH, "no server is known: '%s/server.json' cannot be read; start one with "
-                         "`muster up`, or name one with --server or MUSTER_SERVER", dir);
+            r = merr_set(err, -EHOSTUNREACH,
+                         "no server is known: '%s/server.json' cannot be read; start one with "
+                         "`muster up`, or name one with --server or MUSTER_SERVER",
+                         dir);
     } else if (server && *server) {
         r = 0;
     }
@@ -256,7 +258,7 @@ static int refused(struct client *c, long status, struct merr *err)
         (void)buf_printf(&words, "'%s' answers %ld without a reason; is it a Muster server?", c->url, status);
     else
         (void)buf_addstr(&words, detail ? detail : title);
-    json_array_foreach(json_object_get(doc, "errors"), i, one) {
+    json_array_foreach (json_object_get(doc, "errors"), i, one) {
         const char *pointer = json_string_value(json_object_get(one, "pointer"));
         const char *message = json_string_value(json_object_get(one, "message"));
 
@@ -455,8 +457,7 @@ static CURLcode stream_once(struct following *g, const char *path)
     return r;
 }
 
-int client_follow(struct client *c, const char *path, int patience_s, client_event_fn *fn, void *arg,
-                  struct merr *err)
+int client_follow(struct client *c, const char *path, int patience_s, client_event_fn *fn, void *arg, struct merr *err)
 {
     struct following g = {.c = c, .fn = fn, .arg = arg, .heard_us = clock_mono_us()};
     int wait_ms = 50, r = 0;

@@ -49,8 +49,7 @@ typedef int client_event_fn(void *arg, const char *type, const json_t *data);
 
 /* Follow a stream of events; after a loss of contact go on after the last one seen (the 'end' event of a stream ends
  * it). Gives up with -EHOSTUNREACH once the server has been out of reach for patience_s. Returns 0 at the end. */
-int client_follow(struct client *c, const char *path, int patience_s, client_event_fn *fn, void *arg,
-                  struct merr *err);
+int client_follow(struct client *c, const char *path, int patience_s, client_event_fn *fn, void *arg, struct merr *err);
 
 /* The exit status of the CLI for a code: 0, 1 failed, 3 not found, 4 refused, 5 server out of reach. */
 int client_exit_status(int code);

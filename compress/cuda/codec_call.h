@@ -7,16 +7,16 @@
 #include "compress/codec_cuda.h"
 #include "compress/group_rules.h"
 
-#define CALL_VERSION 1       /* of blocks, as codec.c writes it */
+#define CALL_VERSION 1 /* of blocks, as codec.c writes it */
 #define CALL_TRAILER_BYTES 16
 
 /* What went wrong first, as a number of which the smallest counts: in the order in which the processor looks. */
 #define CALL_NO_FAULT UINT64_MAX
 #define CALL_FAULT_TRAILER(block) ((uint64_t)(block))
-#define CALL_FAULT_GROUP(g, is_code, block) \
+#define CALL_FAULT_GROUP(g, is_code, block)                                                                            \
     (UINT64_C(1) << 63 | (uint64_t)(g) << 17 | (uint64_t)(is_code) << 16 | (uint64_t)(block))
 
-struct codec_outcome { /* of calls with one report; in device memory */
+struct codec_outcome {     /* of calls with one report; in device memory */
     uint64_t fault;        /* of the call that is described below */
     uint32_t flags;        /* of all calls */
     uint32_t frozen;       /* some earlier call failed: this one does nothing */

@@ -15,8 +15,7 @@ __device__ inline block_parts parts_of(const codec &c, const void *block, uint64
     block_parts p;
 
     p.codes = (const uint8_t *)block + s.group * group_codes_bytes(&c, c.group) + (size_t)(s.lane * c.bits);
-    p.scales = (const uint8_t *)block + (group_codes_bytes(&c, count) + 15) / 16 * 16 +
-               s.group * group_scale_bytes(&c);
+    p.scales = (const uint8_t *)block + (group_codes_bytes(&c, count) + 15) / 16 * 16 + s.group * group_scale_bytes(&c);
     return p;
 }
 
@@ -162,7 +161,7 @@ __device__ inline float paper_alpha(const codec &c, const spot &s, const float y
 }
 
 __device__ inline void paper_encode(const codec &c, const spot &s, float alpha, const float y[VALUES], uint8_t *codes,
-                             uint8_t *scales)
+                                    uint8_t *scales)
 {
     const float target = group_target(&c), scale = group_paper_scale(&c, largest(s, y));
     uint64_t w = 0;

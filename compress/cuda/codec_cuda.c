@@ -12,8 +12,8 @@
 #include "compress/group.h"
 
 struct codec_cuda_report {
-    struct codec_outcome *outcome;   /* the GPU's */
-    struct codec_outcome *here;      /* pinned: what came of it at last, and a fresh one */
+    struct codec_outcome *outcome; /* the GPU's */
+    struct codec_outcome *here;    /* pinned: what came of it at last, and a fresh one */
     uint64_t tag;
 };
 
@@ -45,7 +45,7 @@ static int report_new(struct codec_cuda_report **ret, struct merr *err)
     r->outcome = there;
     r->here = here;
     if (e == cudaSuccess) {
-        r->here[FETCHED] = r->here[FRESH] = (struct codec_outcome){ .fault = CALL_NO_FAULT };
+        r->here[FETCHED] = r->here[FRESH] = (struct codec_outcome){.fault = CALL_NO_FAULT};
         e = cudaMemcpy(there, &r->here[FRESH], sizeof(*r->here), cudaMemcpyHostToDevice);
     }
     if (e != cudaSuccess) {
@@ -109,7 +109,7 @@ static int launch(struct codec_call *call, const struct codec *c, const struct c
 static int encode(void *stream, const struct codec *c, const struct codec_site *site, enum codec_type type,
                   const void *in, size_t count, void *block, struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_call call = { .what = CALL_ENCODE, .in_type = type, .in = in, .out = block };
+    struct codec_call call = {.what = CALL_ENCODE, .in_type = type, .in = in, .out = block};
 
     if (check_values(in, type, count, "values", err) || check_block(block, "block", err))
         return -EINVAL;
@@ -121,8 +121,8 @@ static int encode_difference(void *stream, const struct codec *c, const struct c
                              enum codec_type type, const void *replica, size_t count, void *block,
                              struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_call call = { .what = CALL_DIFFERENCE, .in_type = CODEC_F32, .out_type = type, .in = master,
-                               .other = replica, .out = block };
+    struct codec_call call = {
+        .what = CALL_DIFFERENCE, .in_type = CODEC_F32, .out_type = type, .in = master, .other = replica, .out = block};
 
     if (check_values(master, CODEC_F32, count, "master", err) || check_values(replica, type, count, "replica", err) ||
         check_block(block, "block", err))
@@ -134,7 +134,7 @@ static int encode_difference(void *stream, const struct codec *c, const struct c
 static int decode(void *stream, const struct codec *c, const void *block, size_t len, enum codec_type type, void *out,
                   size_t count, struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_call call = { .what = CALL_DECODE, .out_type = type, .out = out, .n = 1, .blocks = { block } };
+    struct codec_call call = {.what = CALL_DECODE, .out_type = type, .out = out, .n = 1, .blocks = {block}};
     int e = group_size_check(c, len, count, err);
 
     if (e)
@@ -147,7 +147,7 @@ static int decode(void *stream, const struct codec *c, const void *block, size_t
 static int decode_add(void *stream, const struct codec *c, const void *block, size_t len, enum codec_type type,
                       void *replica, size_t count, struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_call call = { .what = CALL_CHECK, .out_type = type, .out = replica, .n = 1, .blocks = { block } };
+    struct codec_call call = {.what = CALL_CHECK, .out_type = type, .out = replica, .n = 1, .blocks = {block}};
     int e = group_size_check(c, len, count, err);
 
     if (e)
@@ -189,7 +189,7 @@ static int set_parts(struct codec_call *call, const struct codec *c, const struc
 static int decode_reduce(void *stream, const struct codec *c, const struct codec_parts *parts, enum codec_type type,
                          void *out, size_t count, struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_call call = { .what = CALL_REDUCE, .out_type = type, .out = out };
+    struct codec_call call = {.what = CALL_REDUCE, .out_type = type, .out = out};
     int e = set_parts(&call, c, parts, count, err);
 
     if (e)
@@ -203,7 +203,7 @@ static int decode_reduce_encode(void *stream, const struct codec *c, const struc
                                 const struct codec *to, const struct codec_site *site, void *block, size_t count,
                                 struct codec_cuda_report *r, struct merr *err)
 {
-    struct codec_call call = { .what = CALL_REDUCE_ENCODE, .out = block };
+    struct codec_call call = {.what = CALL_REDUCE_ENCODE, .out = block};
     int e = group_share_check(c, to, err);
 
     if (e == 0)
@@ -230,7 +230,7 @@ static int tell_fault(const struct codec_outcome *r, struct codec_cuda_fault *re
         e = r->fault >> 16 & 1 ? group_bad_code(r->c, g, err) : group_bad_scale(r->c, g, err);
     assert(e == -EBADMSG);
     if (ret)
-        *ret = (struct codec_cuda_fault){ .tag = r->tag, .block = block };
+        *ret = (struct codec_cuda_fault){.tag = r->tag, .block = block};
     return r->blocks > 1 ? merr_prefix(err, e, "block %zu of %zu", block, (size_t)r->blocks) : e;
 }
 

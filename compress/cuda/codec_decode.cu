@@ -2,7 +2,8 @@
 #include "compress/cuda/codec_codes.h"
 #include "compress/cuda/codec_launch.h"
 
-namespace {
+namespace
+{
 
 __device__ void decode_group(const codec_call &k, const spot &s, float y[VALUES])
 {

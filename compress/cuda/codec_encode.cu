@@ -2,7 +2,8 @@
 #include "compress/cuda/codec_codes.h"
 #include "compress/cuda/codec_launch.h"
 
-namespace {
+namespace
+{
 
 __global__ void encode_kernel(const __grid_constant__ codec_call k)
 {

@@ -22,11 +22,11 @@
 /* --- who holds what ----------------------------------------------------------------------------------------------- */
 
 struct spot {
-    size_t group;       /* its number */
-    size_t at;          /* of the run's values, the first of this thread */
-    int lanes, lane;    /* threads of a group; this one's number in it */
-    int mine;           /* values this thread has, 0..8 */
-    int n;              /* values the group has, 0: there is no such group */
+    size_t group;    /* its number */
+    size_t at;       /* of the run's values, the first of this thread */
+    int lanes, lane; /* threads of a group; this one's number in it */
+    int mine;        /* values this thread has, 0..8 */
+    int n;           /* values the group has, 0: there is no such group */
     bool whole;
 };
 
@@ -90,7 +90,7 @@ __device__ inline void load_bf16(const uint16_t *from, int mine, uint16_t h[VALU
 {
     if (mine == VALUES && is_aligned(from)) {
         const uint4 a = *(const uint4 *)from;
-        const uint32_t w[4] = { a.x, a.y, a.z, a.w };
+        const uint32_t w[4] = {a.x, a.y, a.z, a.w};
 
 #pragma unroll
         for (int v = 0; v < VALUES; v++)

@@ -2,7 +2,8 @@
 #include "compress/cuda/codec_lanes.h"
 #include "compress/cuda/codec_launch.h"
 
-namespace {
+namespace
+{
 
 /* Does this trailer say count values of c? Gives its flags. */
 __device__ bool trailer_ok(const codec &c, const uint8_t *t, uint64_t count, uint32_t *flags)

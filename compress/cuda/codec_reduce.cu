@@ -2,7 +2,8 @@
 #include "compress/cuda/codec_codes.h"
 #include "compress/cuda/codec_launch.h"
 
-namespace {
+namespace
+{
 
 /* The power of two with which this group's numbers are added: 1 but for huge ones. Tells of scales that are none. */
 __device__ float power_of_sum(const codec_call &k, const spot &s, const float own[VALUES])

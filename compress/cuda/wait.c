@@ -49,7 +49,7 @@ struct waiting {
 static int wait_for(const struct waiting *w, struct merr *err)
 {
     int64_t began = clock_mono_us(), now = began;
-    const struct timespec nap = { .tv_nsec = NAP_US * 1000 };
+    const struct timespec nap = {.tv_nsec = NAP_US * 1000};
     cudaError_t e;
 
     while ((e = w->query(w->what)) == cudaErrorNotReady) {
@@ -73,7 +73,7 @@ static cudaError_t query_stream(void *stream)
 
 int wait_stream(void *stream, int ordinal, int64_t within_us, struct merr *err)
 {
-    const struct waiting w = { query_stream, stream, ordinal, STREAM_EAGER_US, within_us };
+    const struct waiting w = {query_stream, stream, ordinal, STREAM_EAGER_US, within_us};
 
     return wait_for(&w, err);
 }
@@ -85,7 +85,7 @@ static cudaError_t query_event(void *event)
 
 int wait_event(void *event, int ordinal, int64_t within_us, struct merr *err)
 {
-    const struct waiting w = { query_event, event, ordinal, EVENT_EAGER_US, within_us };
+    const struct waiting w = {query_event, event, ordinal, EVENT_EAGER_US, within_us};
 
     return wait_for(&w, err);
 }

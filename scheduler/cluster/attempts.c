@@ -28,7 +28,7 @@ static void attempts_clear(struct attempts *a)
 
 static int attempts_init(struct attempts *a, const struct round *r)
 {
-    *a = (struct attempts){ .worth = -INFINITY };
+    *a = (struct attempts){.worth = -INFINITY};
     a->best = calloc(r->n_jobs + 1, sizeof(*a->best));
     a->wished = calloc(r->n_jobs + 1, sizeof(*a->wished));
     if (a->best && a->wished)
@@ -123,7 +123,7 @@ int attempts_choose(struct round *r)
         if (status == 0)
             status = r->value > a.worth ? attempt(&a, r) : 0;
     }
-    r->dual = bound; /* with nothing barred */
+    r->dual = bound;                                   /* with nothing barred */
     if (status >= 0 && a.worth < bound * (1 - LOSS)) { /* of two that need one place the wrong one may be barred */
         choose_best(&a, r);
         r->value = a.worth;

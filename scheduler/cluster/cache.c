@@ -66,7 +66,7 @@ static void forget(struct sched_cache *c)
 
 void cache_enter(struct sched_cache *c, const struct round *r)
 {
-    struct surroundings at = { .policy = r->in->config.policy };
+    struct surroundings at = {.policy = r->in->config.policy};
 
     memcpy(at.total, r->total, sizeof(at.total));
     memcpy(at.node_size, r->node_size, sizeof(at.node_size));
@@ -77,11 +77,19 @@ void cache_enter(struct sched_cache *c, const struct round *r)
 
 struct cache_key cache_key_of(const struct sched_job *job, const struct sched_shape *now, bool lost)
 {
-    return (struct cache_key){ .profile = job->profile, .min = job->min, .max = job->max, .replica = job->replica,
-                               .stage = job->stage,
-                               .workers = job->workers, .n = { now->n[0], now->n[1] }, .types = job->types,
-                               .home = job->home, .type = { now->type[0], now->type[1] },
-                               .hetero_ok = job->hetero_ok, .fixed = job->fixed, .lost = lost };
+    return (struct cache_key){.profile = job->profile,
+                              .min = job->min,
+                              .max = job->max,
+                              .replica = job->replica,
+                              .stage = job->stage,
+                              .workers = job->workers,
+                              .n = {now->n[0], now->n[1]},
+                              .types = job->types,
+                              .home = job->home,
+                              .type = {now->type[0], now->type[1]},
+                              .hetero_ok = job->hetero_ok,
+                              .fixed = job->fixed,
+                              .lost = lost};
 }
 
 /* Where a key is, or would be. */
@@ -159,7 +167,7 @@ int cache_keep(struct sched_cache *c, const struct cache_key *key, const struct 
         return -ENOMEM;
     k = slot_of(c, key);
     assert(!k->used);
-    *k = (struct known){ .key = *key, .first = (uint32_t)c->n_cands, .n = (uint16_t)n, .used = true };
+    *k = (struct known){.key = *key, .first = (uint32_t)c->n_cands, .n = (uint16_t)n, .used = true};
     for (int i = 0; i < n; i++) {
         double rate = (double)v[i].shape.rate_ups;
 

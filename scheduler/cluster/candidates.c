@@ -9,17 +9,17 @@
 
 #include "base/hash.h"
 
-#define LAMBDA 2.1          /* worth of running at all, in units of the smallest configuration */
-#define GUARANTEE 1000.0    /* added for a guarantee within its quota */
-#define STARVING 200.0      /* and for a job that waited too long */
-#define HOLD 4.0            /* and, times its weight, for one within its time slice, or that is late */
-#define MOVE_COST 0.06      /* taken from every change */
-#define SLICE_ROUNDS 5      /* a time slice is at least as many rounds */
-#define SLICE_RESTARTS 25   /* and as many times what a restart costs */
-#define LATE_MILLI 2250     /* fairness forecast from which a short job need not wait for the end of slices */
-#define WHOLE_NODES 24      /* multiples of a node that are tried per type */
-#define IDLE_MAX 0.3        /* of what a mix can do may idle, unless the job takes no less */
-#define FEW_DEVICES 32      /* of a type: every count is tried */
+#define LAMBDA 2.1        /* worth of running at all, in units of the smallest configuration */
+#define GUARANTEE 1000.0  /* added for a guarantee within its quota */
+#define STARVING 200.0    /* and for a job that waited too long */
+#define HOLD 4.0          /* and, times its weight, for one within its time slice, or that is late */
+#define MOVE_COST 0.06    /* taken from every change */
+#define SLICE_ROUNDS 5    /* a time slice is at least as many rounds */
+#define SLICE_RESTARTS 25 /* and as many times what a restart costs */
+#define LATE_MILLI 2250   /* fairness forecast from which a short job need not wait for the end of slices */
+#define WHOLE_NODES 24    /* multiples of a node that are tried per type */
+#define IDLE_MAX 0.3      /* of what a mix can do may idle, unless the job takes no less */
+#define FEW_DEVICES 32    /* of a type: every count is tried */
 
 struct row { /* one job's candidates while they are collected */
     struct cand v[SCHED_CANDIDATES_MAX];
@@ -41,13 +41,13 @@ static void add(struct row *row, struct sched_shape shape)
         if (same_shape(s, &shape))
             return;
     }
-    row->v[row->n++] = (struct cand){ .shape = shape };
+    row->v[row->n++] = (struct cand){.shape = shape};
 }
 
 static void add_count(struct row *row, const struct sched_job *job, int type, int32_t n)
 {
-    add(row, (struct sched_shape){ .type = { (int8_t)type, -1 }, .n = { n, 0 },
-                                   .rate_ups = rates_at(job->profile, type, n, NULL) });
+    add(row, (struct sched_shape){
+                 .type = {(int8_t)type, -1}, .n = {n, 0}, .rate_ups = rates_at(job->profile, type, n, NULL)});
 }
 
 static int32_t least(int32_t a, int32_t b)
@@ -62,7 +62,7 @@ struct range {
 
 static struct range range_of(const struct sched_job *job)
 {
-    struct range g = { .step = job->replica > 1 ? job->replica : 1 };
+    struct range g = {.step = job->replica > 1 ? job->replica : 1};
 
     sched_job_range(job, &g.lo, &g.hi);
     return g;
@@ -116,9 +116,9 @@ static void add_mix(struct row *row, const struct sched_job *job, int a, int32_t
 
     if (idle > idle_max)
         return;
-    add(row, (struct sched_shape){ .type = { (int8_t)(swap ? b : a), (int8_t)(swap ? a : b) },
-                                   .n = { swap ? n_b : n_a, swap ? n_a : n_b },
-                                   .rate_ups = rate });
+    add(row, (struct sched_shape){.type = {(int8_t)(swap ? b : a), (int8_t)(swap ? a : b)},
+                                  .n = {swap ? n_b : n_a, swap ? n_a : n_b},
+                                  .rate_ups = rate});
 }
 
 /* Every way to make up the least count of two types, where devices are few; of pipelines by whole stages. */
@@ -156,8 +156,8 @@ static void add_mixes(struct round *r, struct row *row, const struct sched_job *
 /* What the job holds on nodes that are still there. *ret_lost: not all of it is. */
 static struct sched_shape shape_now(const struct round *r, const struct sched_job *job, bool *ret_lost)
 {
-    struct sched_shape s = { .type = { -1, -1 } };
-    int32_t by_type[RATES_TYPES_MAX] = { 0 };
+    struct sched_shape s = {.type = {-1, -1}};
+    int32_t by_type[RATES_TYPES_MAX] = {0};
     double idle;
     int k = 0;
 
@@ -200,7 +200,7 @@ static int by_size(const void *a, const void *b)
 /* A configuration with more devices of the same types that is no faster is never chosen; the present one stays. */
 static void prune(struct row *row, const struct sched_shape *now)
 {
-    int64_t best[RATES_TYPES_MAX + 1] = { 0 };
+    int64_t best[RATES_TYPES_MAX + 1] = {0};
     int n = 0;
 
     for (int i = 0; i < row->n; i++) {
@@ -320,8 +320,7 @@ static bool is_late(const struct round *r, const struct sched_job *job, int32_t 
 {
     int64_t best = 0;
 
-    if (job->n_places > 0 || job->rho_milli < LATE_MILLI || job->remaining_us < 0 ||
-        job->class_ == SCHED_OPPORTUNISTIC)
+    if (job->n_places > 0 || job->rho_milli < LATE_MILLI || job->remaining_us < 0 || job->class_ == SCHED_OPPORTUNISTIC)
         return false;
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         if ((sched_job_types(job) >> t & 1) && r->total[t] > 0 && job->profile->n[t] > 0) {
@@ -361,8 +360,8 @@ static double worth_of(const struct cand *cand, double factor, double base, bool
 
 double candidates_gain(const struct round *r, const struct sched_job *job, double times)
 {
-    const struct cand now = { .shape.rate_ups = RATES_UPS_MAX / 1000 };
-    const struct cand then = { .shape.rate_ups = (int64_t)((double)now.shape.rate_ups * times) };
+    const struct cand now = {.shape.rate_ups = RATES_UPS_MAX / 1000};
+    const struct cand then = {.shape.rate_ups = (int64_t)((double)now.shape.rate_ups * times)};
     double base = (double)then.shape.rate_ups;
 
     return worth_of(&then, restart_factor(r, job), base, true) - worth_of(&now, 1, base, false);
@@ -443,8 +442,8 @@ static int room_for(struct round *r, struct rjob *j, int n)
 /* A job that waited before this one in the round and asks alike, or the place to note this one at. */
 static const struct rjob **memo_of(const struct round *r, const struct sched_job *job, bool *ret_known)
 {
-    static const struct sched_shape nothing = { .type = { -1, -1 } };
-    struct cache_key key = cache_key_of(job, &nothing, false), other = { .profile = NULL };
+    static const struct sched_shape nothing = {.type = {-1, -1}};
+    struct cache_key key = cache_key_of(job, &nothing, false), other = {.profile = NULL};
     const struct rjob **at = &r->memo[hash_xxh3(&key, sizeof(key)) % ROUND_MEMO];
 
     if (*at)

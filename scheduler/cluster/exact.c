@@ -11,9 +11,9 @@
 
 #include "scheduler/cluster/sched_int.h"
 
-#define STEPS_MAX 20000     /* choices tried */
-#define ROUNDING 1e-9       /* of a bound */
-#define NODES_MAX 2000000   /* pairs of a job and a node that may be looked at */
+#define STEPS_MAX 20000   /* choices tried */
+#define ROUNDING 1e-9     /* of a bound */
+#define NODES_MAX 2000000 /* pairs of a job and a node that may be looked at */
 
 struct option {
     double regret;
@@ -31,15 +31,15 @@ struct search {
     struct branch *branches;
     size_t n;
     struct option *options;
-    int16_t *best;       /* choice of each job in the best plan so far */
-    int32_t *most;       /* devices of each type that branches from i on could take: RATES_TYPES_MAX a row */
-    double bound;        /* at these prices, of all plans */
-    double aim;          /* a better plan is worth more */
-    double fixed;        /* worth of what is no branch */
+    int16_t *best; /* choice of each job in the best plan so far */
+    int32_t *most; /* devices of each type that branches from i on could take: RATES_TYPES_MAX a row */
+    double bound;  /* at these prices, of all plans */
+    double aim;    /* a better plan is worth more */
+    double fixed;  /* worth of what is no branch */
     int steps;
     bool on_nodes;
-    int64_t looks;       /* left, at whether choices find nodes */
-    bool failed;         /* for lack of memory */
+    int64_t looks; /* left, at whether choices find nodes */
+    bool failed;   /* for lack of memory */
 };
 
 static void search_clear(struct search *s)
@@ -86,7 +86,7 @@ static double surplus(const struct round *r, const struct rjob *j, int c)
 /* A job's options that could be part of a better plan. */
 static void add_branch(struct search *s, struct rjob *j, size_t *io_options)
 {
-    struct branch b = { .job = j, .first = *io_options, .undecided = s->bound - s->aim };
+    struct branch b = {.job = j, .first = *io_options, .undecided = s->bound - s->aim};
     struct option *o = s->options + b.first;
     double most = 0;
 
@@ -96,7 +96,7 @@ static void add_branch(struct search *s, struct rjob *j, size_t *io_options)
         double regret = most - surplus(s->r, j, c);
 
         if (s->bound - regret > s->aim)
-            o[b.n++] = (struct option){ .regret = regret, .choice = (int16_t)c };
+            o[b.n++] = (struct option){.regret = regret, .choice = (int16_t)c};
     }
     qsort(o, b.n, sizeof(*o), by_regret);
     if (b.n > 1)
@@ -108,7 +108,7 @@ static void add_branch(struct search *s, struct rjob *j, size_t *io_options)
 static void count_most(struct search *s)
 {
     for (size_t i = s->n; i-- > 0;) {
-        int32_t *row = s->most + i * RATES_TYPES_MAX, most[RATES_TYPES_MAX] = { 0 };
+        int32_t *row = s->most + i * RATES_TYPES_MAX, most[RATES_TYPES_MAX] = {0};
         const struct branch *b = &s->branches[i];
 
         for (size_t k = 0; k < b->n; k++) {
@@ -157,8 +157,8 @@ static int search_init(struct search *s, struct round *r, double aim, bool nodes
 {
     size_t options = 0;
 
-    *s = (struct search){ .r = r, .aim = aim, .on_nodes = nodes,
-                          .looks = NODES_MAX / (int64_t)(r->n_jobs * r->in->n_nodes + 1) };
+    *s = (struct search){
+        .r = r, .aim = aim, .on_nodes = nodes, .looks = NODES_MAX / (int64_t)(r->n_jobs * r->in->n_nodes + 1)};
     s->branches = calloc(r->n_jobs + 1, sizeof(*s->branches));
     s->options = calloc(r->n_cands + r->n_jobs + 1, sizeof(*s->options));
     s->best = calloc(r->n_jobs + 1, sizeof(*s->best));

@@ -11,13 +11,13 @@
 const char *explain_code_name(enum explain_code code)
 {
     static const char *const name[] = {
-        [EXPLAIN_ASSIGNED] = "assigned",         [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
-        [EXPLAIN_BEHIND] = "behind",             [EXPLAIN_LIMIT] = "tenant-limit",
-        [EXPLAIN_FRAGMENTED] = "fragmented",     [EXPLAIN_FREEING] = "devices-being-freed",
-        [EXPLAIN_DRAINED] = "nodes-drained",     [EXPLAIN_TOO_SMALL] = "cluster-too-small",
-        [EXPLAIN_NO_CLASS] = "no-such-class",    [EXPLAIN_NO_NODES] = "no-nodes",
-        [EXPLAIN_BACK_OFF] = "back-off",         [EXPLAIN_NO_LAYOUT] = "no-layout",
-        [EXPLAIN_SHRUNK] = "shrunk",             [EXPLAIN_SLOW] = "slow-devices",
+        [EXPLAIN_ASSIGNED] = "assigned",      [EXPLAIN_INSUFFICIENT] = "insufficient-devices",
+        [EXPLAIN_BEHIND] = "behind",          [EXPLAIN_LIMIT] = "tenant-limit",
+        [EXPLAIN_FRAGMENTED] = "fragmented",  [EXPLAIN_FREEING] = "devices-being-freed",
+        [EXPLAIN_DRAINED] = "nodes-drained",  [EXPLAIN_TOO_SMALL] = "cluster-too-small",
+        [EXPLAIN_NO_CLASS] = "no-such-class", [EXPLAIN_NO_NODES] = "no-nodes",
+        [EXPLAIN_BACK_OFF] = "back-off",      [EXPLAIN_NO_LAYOUT] = "no-layout",
+        [EXPLAIN_SHRUNK] = "shrunk",          [EXPLAIN_SLOW] = "slow-devices",
     };
 
     assert((size_t)code < sizeof(name) / sizeof(name[0]));
@@ -26,8 +26,8 @@ const char *explain_code_name(enum explain_code code)
 
 const char *explain_basis_name(enum explain_basis basis)
 {
-    static const char *const name[] = { "unknown", "work left of running jobs at their measured speed",
-                                        "elastic jobs give way in the next full round" };
+    static const char *const name[] = {"unknown", "work left of running jobs at their measured speed",
+                                       "elastic jobs give way in the next full round"};
 
     assert((size_t)basis < sizeof(name) / sizeof(name[0]));
     return name[basis];
@@ -44,7 +44,7 @@ static int32_t sum(const int32_t v[RATES_TYPES_MAX], uint32_t types)
 
 void explain_count(const struct sched_input *in, const struct sched_plan *plan, struct explain_tally *ret)
 {
-    *ret = (struct explain_tally){ .total = { 0 } };
+    *ret = (struct explain_tally){.total = {0}};
     for (size_t i = 0; i < in->n_nodes; i++) {
         const struct sched_node *n = &in->nodes[i];
 
@@ -60,27 +60,29 @@ struct explain_wait explain_wait(const struct explain_tally *tally, const struct
                                  const struct sched_plan *plan, size_t job)
 {
     static const enum explain_code by_reason[] = {
-        [SCHED_RUNS] = EXPLAIN_INSUFFICIENT,    [SCHED_BUSY] = EXPLAIN_INSUFFICIENT, [SCHED_BEHIND] = EXPLAIN_BEHIND,
-        [SCHED_LIMIT] = EXPLAIN_LIMIT,          [SCHED_TOO_BIG] = EXPLAIN_TOO_SMALL,
-        [SCHED_FRAGMENTED] = EXPLAIN_FRAGMENTED, [SCHED_RECLAIMED] = EXPLAIN_INSUFFICIENT,
-        [SCHED_SLOW] = EXPLAIN_INSUFFICIENT,
+        [SCHED_RUNS] = EXPLAIN_INSUFFICIENT,      [SCHED_BUSY] = EXPLAIN_INSUFFICIENT,
+        [SCHED_BEHIND] = EXPLAIN_BEHIND,          [SCHED_LIMIT] = EXPLAIN_LIMIT,
+        [SCHED_TOO_BIG] = EXPLAIN_TOO_SMALL,      [SCHED_FRAGMENTED] = EXPLAIN_FRAGMENTED,
+        [SCHED_RECLAIMED] = EXPLAIN_INSUFFICIENT, [SCHED_SLOW] = EXPLAIN_INSUFFICIENT,
     };
     const struct sched_job *j = &in->jobs[job];
     const struct sched_verdict *v = &plan->verdicts[job];
     uint32_t types = sched_job_types(j);
-    struct explain_wait w = { .free = sum(tally->free, types), .total = sum(tally->total, types),
-                              .elsewhere = sum(tally->free, j->types & ~types), .behind = v->behind };
+    struct explain_wait w = {.free = sum(tally->free, types),
+                             .total = sum(tally->total, types),
+                             .elsewhere = sum(tally->free, j->types & ~types),
+                             .behind = v->behind};
     int32_t most;
 
     sched_job_range(j, &w.need, &most);
-    w.code = v->n > 0                                              ? EXPLAIN_ASSIGNED
-             : in->n_nodes == 0                                    ? EXPLAIN_NO_NODES
-             : most < w.need                                       ? EXPLAIN_NO_LAYOUT
-             : w.total == 0                                        ? EXPLAIN_NO_CLASS
-             : w.total < w.need                                    ? EXPLAIN_TOO_SMALL
-             : w.total - sum(tally->drained, types) < w.need        ? EXPLAIN_DRAINED
+    w.code = v->n > 0                                                  ? EXPLAIN_ASSIGNED
+             : in->n_nodes == 0                                        ? EXPLAIN_NO_NODES
+             : most < w.need                                           ? EXPLAIN_NO_LAYOUT
+             : w.total == 0                                            ? EXPLAIN_NO_CLASS
+             : w.total < w.need                                        ? EXPLAIN_TOO_SMALL
+             : w.total - sum(tally->drained, types) < w.need           ? EXPLAIN_DRAINED
              : v->reason == SCHED_TOO_BIG && w.total > w.free + w.need ? EXPLAIN_INSUFFICIENT
-                                                                   : by_reason[v->reason];
+                                                                       : by_reason[v->reason];
     return w;
 }
 
@@ -111,7 +113,7 @@ static int32_t holds_slow(const struct sched_input *in, const struct sched_plan 
 static void add_help(struct explain_cause *c, enum explain_help_kind kind, uint64_t job, int32_t n)
 {
     if (c->n_help < EXPLAIN_HELP_MAX)
-        c->help[c->n_help++] = (struct explain_help){ .kind = kind, .job = job, .n = n };
+        c->help[c->n_help++] = (struct explain_help){.kind = kind, .job = job, .n = n};
 }
 
 /* Jobs that hold what it could use, in order of id as they come. */
@@ -158,9 +160,10 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
         if (!j->fixed && has > j->min)
             surplus += has - j->min;
         if (j->remaining_us >= 0 && rate > 0)
-            ends[n++] = (struct ending){ .id = j->id, .devices = has,
-                                         .at_us = in->config.now_us +
-                                                  (int64_t)((double)j->remaining_us / (double)rate * 1e6) };
+            ends[n++] =
+                (struct ending){.id = j->id,
+                                .devices = has,
+                                .at_us = in->config.now_us + (int64_t)((double)j->remaining_us / (double)rate * 1e6)};
     }
     qsort(ends, n, sizeof(*ends), by_end);
     for (size_t i = 0; i < n && c->basis == EXPLAIN_UNKNOWN; i++) {
@@ -173,8 +176,8 @@ static int foresee(const struct sched_input *in, const struct sched_plan *plan, 
     free(ends);
     if (in->config.policy == SCHED_POLICY_MUSTER && c->wait.free + surplus >= c->wait.need &&
         (c->start_us < 0 || c->start_us > in->config.now_us + in->config.hold_us)) {
-        c->start_us = in->config.now_us + (in->config.hold_us > in->config.round_us ? in->config.hold_us
-                                                                                   : in->config.round_us);
+        c->start_us =
+            in->config.now_us + (in->config.hold_us > in->config.round_us ? in->config.hold_us : in->config.round_us);
         c->basis = EXPLAIN_BY_SHRINK;
     }
     return 0;
@@ -221,7 +224,7 @@ static void advise(const struct sched_input *in, size_t job, struct explain_caus
 
 int explain_job(const struct sched_input *in, const struct sched_plan *plan, size_t job, struct explain_cause *ret)
 {
-    struct explain_cause c = { .start_us = -1 };
+    struct explain_cause c = {.start_us = -1};
     struct explain_tally tally;
     int32_t least, most, has = holds(in, plan, job, UINT32_MAX);
 
@@ -237,8 +240,8 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
     }
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         if ((sched_job_types(&in->jobs[job]) >> t & 1) && tally.total[t] > 0)
-            c.classes[c.n_classes++] = (struct explain_class){ .type = t, .total = tally.total[t],
-                                                               .free = tally.free[t], .drained = tally.drained[t] };
+            c.classes[c.n_classes++] = (struct explain_class){
+                .type = t, .total = tally.total[t], .free = tally.free[t], .drained = tally.drained[t]};
     if (c.wait.code == EXPLAIN_BEHIND && c.wait.behind)
         c.behind[c.n_behind++] = c.wait.behind;
     else if (c.wait.code == EXPLAIN_INSUFFICIENT || c.wait.code == EXPLAIN_FRAGMENTED || c.wait.code == EXPLAIN_SHRUNK)
@@ -310,8 +313,10 @@ static void say_cause(const struct explain_wait *w, char *ret, size_t size)
         (void)snprintf(ret, size, "runs on fewer than the %d devices it could use: %s", w->need, free_ones);
         return;
     case EXPLAIN_SLOW:
-        (void)snprintf(ret, size, "%d of its devices %s slower than others of the class; it moves where as many that "
-                       "are well come free and that is worth a restart", w->need, w->need == 1 ? "is" : "are");
+        (void)snprintf(ret, size,
+                       "%d of its devices %s slower than others of the class; it moves where as many that "
+                       "are well come free and that is worth a restart",
+                       w->need, w->need == 1 ? "is" : "are");
         return;
     case EXPLAIN_ASSIGNED:
         break;
@@ -390,9 +395,10 @@ int explain_print(const struct explain_cause *c, const char *const *types, struc
     char text[256], at[CLOCK_RFC3339_MAX];
 
     explain_wait_text(&c->wait, text, sizeof(text));
-    (void)buf_printf(out, "{\"code\": \"%s\", \"text\": \"%s\", \"need\": %d, \"free\": %d, \"elsewhere\": "
-                     "%d, \"class\": ", explain_code_name(c->wait.code), text, c->wait.need, c->wait.free,
-                     c->wait.elsewhere);
+    (void)buf_printf(out,
+                     "{\"code\": \"%s\", \"text\": \"%s\", \"need\": %d, \"free\": %d, \"elsewhere\": "
+                     "%d, \"class\": ",
+                     explain_code_name(c->wait.code), text, c->wait.need, c->wait.free, c->wait.elsewhere);
     if (c->n_classes == 1)
         print_string(types[c->classes[0].type], out);
     else

@@ -21,25 +21,25 @@ enum explain_code {
     EXPLAIN_TOO_SMALL,    /* the cluster never holds as many */
     EXPLAIN_NO_CLASS,     /* no device of its classes */
     EXPLAIN_NO_NODES,
-    EXPLAIN_BACK_OFF,     /* it failed a moment ago */
-    EXPLAIN_NO_LAYOUT,    /* no whole number of replicas lies between min and max */
-    EXPLAIN_SHRUNK,       /* it runs on fewer devices than it could use */
-    EXPLAIN_SLOW,         /* it runs on devices that are slower than others of their class; need: so many */
+    EXPLAIN_BACK_OFF,  /* it failed a moment ago */
+    EXPLAIN_NO_LAYOUT, /* no whole number of replicas lies between min and max */
+    EXPLAIN_SHRUNK,    /* it runs on fewer devices than it could use */
+    EXPLAIN_SLOW,      /* it runs on devices that are slower than others of their class; need: so many */
 };
 
-struct explain_tally { /* devices by type */
-    int32_t total[RATES_TYPES_MAX];   /* that count: also those drained or out of contact */
+struct explain_tally {              /* devices by type */
+    int32_t total[RATES_TYPES_MAX]; /* that count: also those drained or out of contact */
     int32_t drained[RATES_TYPES_MAX];
-    int32_t free[RATES_TYPES_MAX];    /* that the plan leaves free */
+    int32_t free[RATES_TYPES_MAX]; /* that the plan leaves free */
 };
 
 struct explain_wait { /* the short of it, cheap enough for every job of every round */
     enum explain_code code;
-    int32_t need;    /* least devices it takes */
-    int32_t free;    /* free devices of the types it may use */
-    int32_t total;   /* devices of these types */
+    int32_t need;      /* least devices it takes */
+    int32_t free;      /* free devices of the types it may use */
+    int32_t total;     /* devices of these types */
     int32_t elsewhere; /* free devices that it may not use because it stays on the type it began on */
-    uint64_t behind; /* the job for which devices are kept, 0: none */
+    uint64_t behind;   /* the job for which devices are kept, 0: none */
 };
 
 enum explain_help_kind {
@@ -48,7 +48,7 @@ enum explain_help_kind {
     EXPLAIN_PRIORITY,  /* above that of job */
     EXPLAIN_UNDRAIN,
     EXPLAIN_ADD_NODE,
-    EXPLAIN_WIDEN,     /* lower its minimum or allow more classes */
+    EXPLAIN_WIDEN, /* lower its minimum or allow more classes */
     EXPLAIN_RAISE_QUOTA,
 };
 

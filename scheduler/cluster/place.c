@@ -16,17 +16,17 @@
 
 struct board {
     struct round *r;
-    uint32_t *nodes;                     /* by type, then index */
-    size_t first[RATES_TYPES_MAX + 1];   /* of each type in nodes */
+    uint32_t *nodes;                   /* by type, then index */
+    size_t first[RATES_TYPES_MAX + 1]; /* of each type in nodes */
     int32_t *leaf_free;
-    int32_t *leaf_whole;                 /* scratch: free nodes under a leaf */
-    bool *own;                           /* scratch: nodes the job was on */
-    bool *multi;                         /* a job of several nodes has a part here */
-    uint32_t *taken;                     /* scratch: nodes of the job at hand */
+    int32_t *leaf_whole; /* scratch: free nodes under a leaf */
+    bool *own;           /* scratch: nodes the job was on */
+    bool *multi;         /* a job of several nodes has a part here */
+    uint32_t *taken;     /* scratch: nodes of the job at hand */
     int32_t *taken_n;
     size_t n_taken;
     int moves, attempts;
-    bool strict; /* the first that finds no room ends it */
+    bool strict;                /* the first that finds no room ends it */
     bool slow[RATES_TYPES_MAX]; /* there are slow devices of the type */
     bool take_slow;             /* they may be taken */
     bool held_off;              /* what is kept for urgent jobs is not for the job at hand */
@@ -47,7 +47,7 @@ static int board_init(struct board *b, struct round *r)
 {
     size_t n = r->in->n_nodes, leaves = 1, at[RATES_TYPES_MAX];
 
-    *b = (struct board){ .r = r };
+    *b = (struct board){.r = r};
     for (size_t i = 0; i < n; i++) {
         b->first[r->in->nodes[i].type + 1]++;
         if (r->in->nodes[i].leaf >= leaves)
@@ -287,7 +287,7 @@ static int commit(struct board *b, struct rjob *j)
     j->place_first = (uint32_t)r->n_places;
     j->place_n = (uint32_t)b->n_taken;
     for (size_t i = 0; i < b->n_taken; i++) {
-        r->places[r->n_places++] = (struct sched_place){ .node = b->taken[i], .devices = b->taken_n[i] };
+        r->places[r->n_places++] = (struct sched_place){.node = b->taken[i], .devices = b->taken_n[i]};
         b->multi[b->taken[i]] = b->multi[b->taken[i]] || b->n_taken > 1;
     }
     qsort(r->places + j->place_first, j->place_n, sizeof(*r->places), by_node);
@@ -317,8 +317,8 @@ static int place_job(struct board *b, struct rjob *j)
     bool good = true;
 
     b->n_taken = 0;
-    b->held_off = b->r->kept && !j->urgent &&
-                  (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
+    b->held_off =
+        b->r->kept && !j->urgent && (b->r->in->config.mode == SCHED_FAST || (j->job->fixed && j->current == NONE));
     for (size_t i = 0; i < j->job->n_places; i++)
         b->own[j->job->places[i].node] = true;
     for (int k = 0; good && k < 2; k++)
@@ -436,7 +436,7 @@ static int place_once(struct board *b, bool keep_all, struct by_need *need, bool
         } else {
             int32_t devices = shape_size(&cand_of(r, j, j->chosen)->shape);
 
-            need[n] = (struct by_need){ .urgent = j->urgent, .n = devices, .job = i };
+            need[n] = (struct by_need){.urgent = j->urgent, .n = devices, .job = i};
             n++;
         }
     }

@@ -84,7 +84,7 @@ static struct turn turn_of(const struct round *r, size_t i)
     const struct rjob *j = &r->jobs[i];
     const struct sched_job *job = j->job;
     const struct sched_config *cfg = &r->in->config;
-    struct turn t = { .job = i, .key = job->submit_us, .id = job->id };
+    struct turn t = {.job = i, .key = job->submit_us, .id = job->id};
     double weight = (double)job->weight_milli * (double)r->in->tenants[job->tenant].weight_milli / 1e6;
 
     if (job->fixed && j->current != NONE) {
@@ -135,9 +135,9 @@ static int by_end(const void *a, const void *b)
 
 struct shadow { /* EASY: of the first job that does not fit */
     const struct rjob *head;
-    int type;        /* the one it will get first */
-    int64_t at_us;   /* when */
-    int32_t extra;   /* devices of it free then beyond its need */
+    int type;      /* the one it will get first */
+    int64_t at_us; /* when */
+    int32_t extra; /* devices of it free then beyond its need */
 };
 
 /* When and where the head of the queue will fit, from the known ends of what runs. */
@@ -149,15 +149,16 @@ static int find_shadow(const struct round *r, const struct rjob *head, struct sh
 
     if (!ends)
         return -ENOMEM;
-    *ret = (struct shadow){ .head = head, .type = -1, .at_us = INT64_MAX };
+    *ret = (struct shadow){.head = head, .type = -1, .at_us = INT64_MAX};
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         free_then[t] = r->total[t] - r->used[t];
     for (size_t i = 0; i < r->n_jobs; i++) {
         const struct rjob *j = &r->jobs[i];
 
         if (j->chosen != NONE)
-            ends[n++] = (struct ending){ .job = j, .at_us = r->in->config.now_us +
-                                         remaining_us(j->job, cand_of(r, j, j->chosen)->shape.rate_ups) };
+            ends[n++] = (struct ending){.job = j,
+                                        .at_us = r->in->config.now_us +
+                                                 remaining_us(j->job, cand_of(r, j, j->chosen)->shape.rate_ups)};
     }
     qsort(ends, n, sizeof(*ends), by_end);
     for (size_t i = 0; i < n && ret->type < 0; i++) {
@@ -208,7 +209,7 @@ static int fit_behind(const struct round *r, const struct rjob *j, struct shadow
 /* FIFO and backfill: what runs goes on. */
 static int queue(struct round *r, const struct turn *turns)
 {
-    struct shadow shadow = { .head = NULL };
+    struct shadow shadow = {.head = NULL};
 
     for (size_t i = 0; i < r->n_jobs; i++)
         if (r->jobs[i].current != NONE)

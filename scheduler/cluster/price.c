@@ -11,18 +11,18 @@
 #include "scheduler/cluster/sched_int.h"
 
 #define ITERATIONS 60
-#define CALM 20             /* iterations in a row that hardly bettered the bound: enough */
-#define CALM_GAIN 1e-5     /* share of the bound that counts as a gain */
-#define PASSES_MAX 200 /* of repair or fill */
-#define SHARPENINGS 60     /* of the bound before an exact search */
-#define KEEP_GAIN 0.002 /* a new plan must be better by this share than the old one filled up */
+#define CALM 20          /* iterations in a row that hardly bettered the bound: enough */
+#define CALM_GAIN 1e-5   /* share of the bound that counts as a gain */
+#define PASSES_MAX 200   /* of repair or fill */
+#define SHARPENINGS 60   /* of the bound before an exact search */
+#define KEEP_GAIN 0.002  /* a new plan must be better by this share than the old one filled up */
 #define EXACT_GAIN 0.004 /* and one that an exact search finds by this */
 
 struct change { /* of one job's choice */
     size_t job;
     int16_t to;
-    double worth;  /* loss, or gain below zero, per device */
-    int64_t turn;  /* of equals the least first */
+    double worth; /* loss, or gain below zero, per device */
+    int64_t turn; /* of equals the least first */
 };
 
 struct bidder { /* of a job that is not pinned: what is looked at sixty times a round, side by side */
@@ -37,17 +37,17 @@ struct market {
     struct bidder *bidders; /* n_bidders, in the order of jobs */
     size_t n_bidders;
     double price[RATES_TYPES_MAX];
-    double *tenant; /* price of a device within a tenant's limit */
+    double *tenant;                                   /* price of a device within a tenant's limit */
     double best_price[RATES_TYPES_MAX], *best_tenant; /* where the bound is lowest */
-    int32_t cap[RATES_TYPES_MAX]; /* less what pinned jobs hold */
+    int32_t cap[RATES_TYPES_MAX];                     /* less what pinned jobs hold */
     int32_t *tenant_cap;
     int64_t demand[RATES_TYPES_MAX];
     int64_t *tenant_demand;
     double pinned; /* worth of pinned jobs */
     struct change *changes;
     int16_t *saved;
-    double least[MASKS_MAX];      /* price of the cheapest type of each choice */
-    int64_t spare[MASKS_MAX];     /* devices of its types that nobody has */
+    double least[MASKS_MAX];  /* price of the cheapest type of each choice */
+    int64_t spare[MASKS_MAX]; /* devices of its types that nobody has */
 };
 
 static double utility(const struct round *r, const struct rjob *j, int c)
@@ -157,8 +157,8 @@ static void add_bidder(const struct round *r, struct market *m, size_t i)
     const struct rjob *j = &r->jobs[i];
     struct bidder *b = &m->bidders[m->n_bidders++];
 
-    *b = (struct bidder){ .per_device = j->per_device, .job = (uint32_t)i, .tenant = j->job->tenant, .mask = j->mask,
-                          .best = NONE };
+    *b = (struct bidder){
+        .per_device = j->per_device, .job = (uint32_t)i, .tenant = j->job->tenant, .mask = j->mask, .best = NONE};
     for (int c = 0; c < j->n && !b->tight; c++)
         b->tight = !could_fit(m, b, &cand_of(r, j, c)->shape);
 }
@@ -251,8 +251,8 @@ static int32_t frees(const struct round *r, const struct rjob *j, int c)
     }
     if (r->tenant_used[j->job->tenant] > r->tenant_cap[j->job->tenant])
         n += shape_size(from) - size;
-    else if (size > shape_size(from) && r->tenant_used[j->job->tenant] + size - shape_size(from) >
-             r->tenant_cap[j->job->tenant])
+    else if (size > shape_size(from) &&
+             r->tenant_used[j->job->tenant] + size - shape_size(from) > r->tenant_cap[j->job->tenant])
         return 0;
     for (int k = 0; c != NONE && k < 2; k++) { /* what it takes instead must be free */
         const struct sched_shape *to = &cand_of(r, j, c)->shape;
@@ -288,8 +288,10 @@ static bool best_downgrade(const struct round *r, const struct rjob *j, struct c
         worth = (utility(r, j, j->chosen) - utility(r, j, c)) / n;
         if (!found || worth < ret->worth) {
             found = true;
-            *ret = (struct change){ .job = (size_t)(j - r->jobs), .to = (int16_t)c, .worth = worth,
-                                    .turn = r->jobs - j }; /* the younger gives way */
+            *ret = (struct change){.job = (size_t)(j - r->jobs),
+                                   .to = (int16_t)c,
+                                   .worth = worth,
+                                   .turn = r->jobs - j}; /* the younger gives way */
         }
     }
     return found;
@@ -337,7 +339,7 @@ static void fill(struct round *r, struct market *m, bool only_waiting)
         find_spare(r, m);
         for (size_t i = 0; i < r->n_jobs; i++) {
             struct rjob *j = &r->jobs[i];
-            struct change best = { .worth = 0 };
+            struct change best = {.worth = 0};
             int32_t size = j->chosen == NONE ? 0 : shape_size(&cand_of(r, j, j->chosen)->shape);
 
             if (j->pinned || (only_waiting && j->current != NONE))
@@ -350,11 +352,10 @@ static void fill(struct round *r, struct market *m, bool only_waiting)
 
                 gain /= more > 1 ? more : 1;
                 if (c != j->chosen && gain > best.worth && gain > 1e-9 && choice_fits(r, j, c))
-                    best = (struct change){ .job = i, .to = (int16_t)c, .worth = gain };
+                    best = (struct change){.job = i, .to = (int16_t)c, .worth = gain};
             }
             if (best.worth > 0)
-                m->changes[n++] = (struct change){ .job = i, .to = best.to, .worth = -best.worth,
-                                                     .turn = (int64_t)i };
+                m->changes[n++] = (struct change){.job = i, .to = best.to, .worth = -best.worth, .turn = (int64_t)i};
         }
         qsort(m->changes, n, sizeof(*m->changes), by_worth);
         for (size_t i = 0; i < n; i++) {
@@ -392,7 +393,7 @@ static void market_clear(struct market *m)
 
 static int market_init(struct round *r, struct market *m)
 {
-    *m = (struct market){ .pinned = 0 };
+    *m = (struct market){.pinned = 0};
     m->tenant = calloc(r->in->n_tenants, sizeof(*m->tenant));
     m->best_tenant = calloc(r->in->n_tenants, sizeof(*m->best_tenant));
     m->tenant_cap = calloc(r->in->n_tenants, sizeof(*m->tenant_cap));
@@ -411,7 +412,7 @@ static int market_init(struct round *r, struct market *m)
     for (int k = 0; k < RATES_TYPES_MAX; k++)
         m->cap[k] = r->total[k] > r->used[k] ? r->total[k] - r->used[k] : 0;
     for (size_t t = 0; t < r->in->n_tenants; t++)
-        m->tenant_cap[t] = r->tenant_cap[t] == INT32_MAX       ? INT32_MAX
+        m->tenant_cap[t] = r->tenant_cap[t] == INT32_MAX          ? INT32_MAX
                            : r->tenant_cap[t] > r->tenant_used[t] ? r->tenant_cap[t] - r->tenant_used[t]
                                                                   : 0;
     m->pinned = value_of(r);

@@ -6,11 +6,11 @@
 
 #include "scheduler/cluster/sched_int.h"
 
-#define DEPTH 4      /* times the devices there are */
-#define BUCKETS 512  /* of claims, eight to every doubling: within one by id */
+#define DEPTH 4     /* times the devices there are */
+#define BUCKETS 512 /* of claims, eight to every doubling: within one by id */
 
 struct intake {
-    double type[RATES_TYPES_MAX];      /* devices asked for so far */
+    double type[RATES_TYPES_MAX]; /* devices asked for so far */
     int64_t tenant[SCHED_TENANTS_MAX];
 };
 
@@ -27,7 +27,7 @@ static size_t bucket_of(double claim)
 /* Jobs that wait into r->order, by claim. Returns their number. */
 static size_t line_up(struct round *r)
 {
-    size_t first[BUCKETS + 1] = { 0 };
+    size_t first[BUCKETS + 1] = {0};
 
     for (size_t i = 0; i < r->n_jobs; i++)
         if (r->jobs[i].job->n_places == 0)
@@ -80,7 +80,7 @@ static bool take_up(const struct round *r, struct intake *in, const struct sched
 
 void queue_cut(struct round *r)
 {
-    struct intake in = { .type = { 0 } };
+    struct intake in = {.type = {0}};
     size_t n = line_up(r);
 
     for (size_t i = 0; i < n; i++) {

@@ -83,7 +83,7 @@ static int64_t least_of(const struct rates_est *parts, size_t n, size_t part, in
 static void lay(struct rates_est *parts, size_t n, int64_t step_ns, int32_t workers)
 {
     int64_t surplus = -(int64_t)workers;
-    bool done[RATES_TYPES_MAX] = { false };
+    bool done[RATES_TYPES_MAX] = {false};
 
     for (size_t k = 0; k < n; k++) {
         int64_t each = step_ns / parts[k].worker_ns;
@@ -156,7 +156,7 @@ static double efficiency(const struct rates_profile *p, int type, int32_t count,
 int64_t rates_mixed(const struct rates_profile *p, int a, int32_t n_a, int b, int32_t n_b, int32_t workers,
                     double *ret_idle)
 {
-    struct rates_est part[2] = { { .devices = n_a }, { .devices = n_b } };
+    struct rates_est part[2] = {{.devices = n_a}, {.devices = n_b}};
     double eff_a, eff_b, sum;
     int64_t ns;
 

@@ -56,7 +56,7 @@ static void load_add(struct load *l, const struct sched_job *job, const struct s
         i--;
         l->parts[i].worker_ns = ns > l->parts[i].worker_ns ? ns : l->parts[i].worker_ns;
     } else if (i == l->n) {
-        l->parts[l->n] = (struct rates_est){ .worker_ns = ns };
+        l->parts[l->n] = (struct rates_est){.worker_ns = ns};
         l->milli[l->n++] = milli;
     }
     l->parts[i].devices += replicas;
@@ -80,7 +80,7 @@ static double time_of(const struct load *l, int32_t workers)
 
 static struct load load_of(const struct round *r, const struct sched_job *job, const struct sched_place *v, size_t n)
 {
-    struct load l = { .n = 0, .slowest = WELL, .known = true };
+    struct load l = {.n = 0, .slowest = WELL, .known = true};
 
     for (size_t i = 0; i < n; i++)
         load_add(&l, job, &r->in->nodes[v[i].node], v[i].devices);
@@ -189,7 +189,7 @@ static void swap_add(struct swap *s, uint32_t node, int32_t n)
     while (i < s->n && s->v[i].node != node)
         i++;
     if (i == s->n)
-        s->v[s->n++] = (struct sched_place){ .node = node };
+        s->v[s->n++] = (struct sched_place){.node = node};
     s->v[i].devices += n;
 }
 
@@ -289,7 +289,7 @@ static int relieve(struct round *r, struct rjob *j, struct swap *s)
         int32_t milli = r->in->nodes[job->places[i].node].slow_milli;
 
         if (milli > 0)
-            s->slow[slow++] = (struct slow_place){ .milli = milli, .at = job->places[i] };
+            s->slow[slow++] = (struct slow_place){.milli = milli, .at = job->places[i]};
         else
             swap_add(s, job->places[i].node, job->places[i].devices);
     }
@@ -332,7 +332,7 @@ static double hope_of(const struct round *r, const struct rjob *j)
 int relieve_all(struct round *r)
 {
     struct relief *all = NULL;
-    struct swap s = { .n = 0 };
+    struct swap s = {.n = 0};
     bool slow = false;
     size_t n = 0;
     int status = 0;
@@ -348,7 +348,7 @@ int relieve_all(struct round *r)
         status = -ENOMEM;
     for (size_t i = 0; status == 0 && i < r->n_jobs; i++)
         if (may_gain(r, &r->jobs[i])) {
-            all[n] = (struct relief){ .job = i, .gain = hope_of(r, &r->jobs[i]) };
+            all[n] = (struct relief){.job = i, .gain = hope_of(r, &r->jobs[i])};
             n++;
         }
     if (n > 0) {

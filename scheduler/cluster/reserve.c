@@ -25,7 +25,7 @@ struct wish { /* what one configuration lacks, and what would be kept for it */
     int32_t *keep;
 };
 
-struct survey { /* of the nodes, for one job after another */
+struct survey {           /* of the nodes, for one job after another */
     int32_t *room, *free; /* by node */
     struct spot *spots;   /* of one type, most room first; scratch */
     struct wish now, best;
@@ -57,8 +57,9 @@ static int survey_init(const struct round *r, struct survey *s)
 {
     size_t n = r->in->n_nodes + 1;
 
-    *s = (struct survey){ .room = calloc(n, sizeof(*s->room)), .free = calloc(n, sizeof(*s->free)),
-                          .spots = calloc(n, sizeof(*s->spots)) };
+    *s = (struct survey){.room = calloc(n, sizeof(*s->room)),
+                         .free = calloc(n, sizeof(*s->free)),
+                         .spots = calloc(n, sizeof(*s->spots))};
     s->now.spots = calloc(2 * n, sizeof(*s->now.spots));
     s->now.keep = calloc(2 * n, sizeof(*s->now.keep));
     s->best.spots = calloc(2 * n, sizeof(*s->best.spots));
@@ -101,7 +102,7 @@ static void wish_for(const struct round *r, struct survey *s, int type, int32_t 
 
     for (uint32_t i = 0; i < r->in->n_nodes; i++)
         if (r->in->nodes[i].type == type && r->in->nodes[i].devices > 0)
-            s->spots[k++] = (struct spot){ .node = i, .room = s->room[i], .free = s->free[i] };
+            s->spots[k++] = (struct spot){.node = i, .room = s->room[i], .free = s->free[i]};
     qsort(s->spots, k, sizeof(*s->spots), most_room_first);
     for (size_t i = 0; i < k && n > 0; i++) {
         int32_t some = n < size ? n : size;
@@ -235,7 +236,7 @@ static bool is_left(const struct round *r, const int32_t rest[RATES_TYPES_MAX], 
 /* Leave the job the candidates that need nothing of what is kept; the most that one of them takes is its own then. */
 static void leave_rest(const struct round *r, int32_t rest[RATES_TYPES_MAX], struct rjob *j)
 {
-    int32_t most[RATES_TYPES_MAX] = { 0 };
+    int32_t most[RATES_TYPES_MAX] = {0};
     int n = 0;
 
     for (int c = 0; c < j->n; c++) {

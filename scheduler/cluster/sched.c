@@ -8,7 +8,6 @@
 
 #include "scheduler/cluster/sched_int.h"
 
-
 static const char *const policy_names[] = {
     [SCHED_POLICY_MUSTER] = "muster", [SCHED_POLICY_FIFO] = "fifo",     [SCHED_POLICY_BACKFILL] = "backfill",
     [SCHED_POLICY_LAS] = "las",       [SCHED_POLICY_MAXMIN] = "maxmin", [SCHED_POLICY_SRTF] = "srtf-oracle",
@@ -32,7 +31,7 @@ int sched_policy_parse(const char *text, enum sched_policy *ret)
 
 const char *sched_action_name(enum sched_action action)
 {
-    static const char *const name[] = { "keep", "stop", "shrink", "move", "grow", "start", "wait" };
+    static const char *const name[] = {"keep", "stop", "shrink", "move", "grow", "start", "wait"};
 
     assert((size_t)action < sizeof(name) / sizeof(name[0]));
     return name[action];
@@ -40,8 +39,9 @@ const char *sched_action_name(enum sched_action action)
 
 const char *sched_reason_name(enum sched_reason reason)
 {
-    static const char *const name[] = { "runs", "insufficient-devices", "behind", "tenant-limit", "cluster-too-small",
-                                        "fragmented", "reclaimed", "slow-device" };
+    static const char *const name[] = {"runs",         "insufficient-devices", "behind",
+                                       "tenant-limit", "cluster-too-small",    "fragmented",
+                                       "reclaimed",    "slow-device"};
 
     assert((size_t)reason < sizeof(name) / sizeof(name[0]));
     return name[reason];
@@ -60,7 +60,7 @@ void sched_job_range(const struct sched_job *job, int32_t *ret_least, int32_t *r
 
 int64_t sched_weight_milli(int priority)
 {
-    static const int64_t fifth[] = { 1000, 1149, 1320, 1516, 1741 };
+    static const int64_t fifth[] = {1000, 1149, 1320, 1516, 1741};
     int over = priority - 50 + 500, shift = over / 5 - 100;
     int64_t w = fifth[over % 5];
 
@@ -125,7 +125,7 @@ int sched_round_init(struct round *r, const struct sched_input *in)
 {
     bool sorted = true;
 
-    *r = (struct round){ .in = in, .n_jobs = in->n_jobs };
+    *r = (struct round){.in = in, .n_jobs = in->n_jobs};
     r->jobs = calloc(in->n_jobs + 1, sizeof(*r->jobs));
     r->order = calloc(in->n_jobs + 1, sizeof(*r->order));
     r->node_free = calloc(in->n_nodes + 1, sizeof(*r->node_free));
@@ -151,7 +151,7 @@ int sched_round_init(struct round *r, const struct sched_input *in)
         r->tenant_cap[t] = in->tenants[t].borrow < 0 || cap > INT32_MAX ? INT32_MAX : (int32_t)cap;
     }
     for (size_t i = 0; i < in->n_jobs; i++) {
-        r->jobs[i] = (struct rjob){ .job = &in->jobs[i], .index = i };
+        r->jobs[i] = (struct rjob){.job = &in->jobs[i], .index = i};
         sorted = sorted && (i == 0 || in->jobs[i].id > in->jobs[i - 1].id);
     }
     if (!sorted)
@@ -218,15 +218,14 @@ static void lay_workers(const struct sched_job *job, struct sched_verdict *v)
         double ns = one > 0 ? 1e15 / ((double)one * job->workers) : 1;
         int64_t whole = ns < 1 ? 1 : ns > 1e15 ? (int64_t)1e15 : (int64_t)(ns + 0.5);
 
-        v->est[k] = (struct rates_est){ .devices = v->shape.n[k], .worker_ns = whole };
+        v->est[k] = (struct rates_est){.devices = v->shape.n[k], .worker_ns = whole};
     }
     (void)rates_map_workers(v->est, n, job->workers);
 }
 
 static struct sched_verdict verdict_of(struct round *r, const struct rjob *j)
 {
-    struct sched_verdict v = { .action = action_of(r, j), .reason = reason_of(r, j),
-                               .shape = { .type = { -1, -1 } } };
+    struct sched_verdict v = {.action = action_of(r, j), .reason = reason_of(r, j), .shape = {.type = {-1, -1}}};
 
     if (v.reason == SCHED_BEHIND)
         v.behind = j->behind;
@@ -253,7 +252,7 @@ static int make_plan(struct round *r, struct sched_plan *p)
         r->value += r->jobs[i].chosen == NONE ? 0 : cand_of(r, &r->jobs[i], r->jobs[i].chosen)->utility;
     if (r->dual > 0 && r->dual < r->value)
         r->dual = r->value; /* they meet, but for rounding */
-    *p = (struct sched_plan){ .n_verdicts = r->n_jobs, .places = r->places, .n_places = r->n_places };
+    *p = (struct sched_plan){.n_verdicts = r->n_jobs, .places = r->places, .n_places = r->n_places};
     p->verdicts = calloc(r->n_jobs + 1, sizeof(*p->verdicts));
     p->order = calloc(r->n_jobs + 1, sizeof(*p->order));
     if (!p->verdicts || !p->order) {
@@ -328,7 +327,7 @@ void sched_plan_clear(struct sched_plan *plan)
     free(plan->verdicts);
     free(plan->places);
     free(plan->order);
-    *plan = (struct sched_plan){ 0 };
+    *plan = (struct sched_plan){0};
 }
 
 struct named {
@@ -350,7 +349,7 @@ int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan
     if (!jobs)
         return -ENOMEM;
     for (size_t i = 0; i < in->n_jobs; i++)
-        jobs[i] = (struct named){ .id = in->jobs[i].id, .index = i };
+        jobs[i] = (struct named){.id = in->jobs[i].id, .index = i};
     qsort(jobs, in->n_jobs, sizeof(*jobs), by_name);
     (void)buf_printf(out, "value %" PRId64 " dual %" PRId64 "\n", plan->value_u, plan->dual_u);
     for (size_t i = 0; i < in->n_jobs; i++) {

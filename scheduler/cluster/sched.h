@@ -42,8 +42,8 @@ enum sched_class {
 
 struct sched_node {
     uint8_t type;
-    int32_t devices; /* fit to be used: 0 while the node is lost or drains */
-    uint32_t leaf;   /* switch it hangs on, below SCHED_NODES_MAX */
+    int32_t devices;         /* fit to be used: 0 while the node is lost or drains */
+    uint32_t leaf;           /* switch it hangs on, below SCHED_NODES_MAX */
     int32_t drained, silent; /* further devices that nobody gets now: it drains, or contact is lost; for explanations */
     int32_t slow_milli; /* known to be slow: its devices take so many thousandths of what their type takes; 0: well */
     int64_t slow_us;    /* since when that is known */
@@ -66,22 +66,22 @@ struct sched_job {
     enum sched_class class_;
     int64_t submit_us;
     int32_t min, max;
-    int32_t replica;   /* it takes whole multiples of so many; 0 counts as 1 */
-    int32_t stage;     /* devices of a pipeline stage of a replica, which may be of another type than the next stage's;
+    int32_t replica; /* it takes whole multiples of so many; 0 counts as 1 */
+    int32_t stage;   /* devices of a pipeline stage of a replica, which may be of another type than the next stage's;
                           0: a replica is of one type */
-    int32_t workers;   /* virtual workers, which bound the replicas; 0: none, no mix of types */
-    uint32_t types;    /* mask of those it may use */
-    bool hetero_ok;    /* its result does not depend on the type: it may mix and change types */
-    bool fixed;        /* once started it is never touched */
-    int8_t home;       /* type it has run on, and stays on unless hetero_ok; -1: has not run */
+    int32_t workers; /* virtual workers, which bound the replicas; 0: none, no mix of types */
+    uint32_t types;  /* mask of those it may use */
+    bool hetero_ok;  /* its result does not depend on the type: it may mix and change types */
+    bool fixed;      /* once started it is never touched */
+    int8_t home;     /* type it has run on, and stays on unless hetero_ok; -1: has not run */
     int64_t weight_milli; /* >= 1 */
     int64_t restart_us;   /* what a change costs it */
     int32_t restarts;
-    int64_t changed_us;   /* when its devices were changed last */
-    int64_t waiting_us;   /* when it last had none (its submission at first) */
-    int64_t attained_us;  /* device time it has had */
-    int64_t remaining_us; /* work left, micro-steps; -1: unknown */
-    int64_t rho_milli;    /* finish-time fairness forecast, 1000 is fair */
+    int64_t changed_us;                  /* when its devices were changed last */
+    int64_t waiting_us;                  /* when it last had none (its submission at first) */
+    int64_t attained_us;                 /* device time it has had */
+    int64_t remaining_us;                /* work left, micro-steps; -1: unknown */
+    int64_t rho_milli;                   /* finish-time fairness forecast, 1000 is fair */
     const struct rates_profile *profile; /* borrowed */
     const struct sched_place *places;    /* borrowed: where it runs now, by node */
     size_t n_places;
@@ -114,7 +114,7 @@ struct sched_input {
     const struct sched_job *jobs;
     size_t n_jobs;
     double prices[RATES_TYPES_MAX]; /* of the plan before, 0 at first: only speeds the search up */
-    struct sched_cache *cache; /* borrowed and filled; NULL: none is kept */
+    struct sched_cache *cache;      /* borrowed and filled; NULL: none is kept */
 };
 
 struct sched_shape { /* a configuration: devices of one type or two */
@@ -155,7 +155,7 @@ struct sched_plan {
     size_t n_order;
     double prices[RATES_TYPES_MAX]; /* what a device of each type is worth */
     int64_t value_u, dual_u; /* utility of the plan and its upper bound, millionths; 0 but for muster's full round */
-    int64_t gap_ppm;                /* (dual - value) / dual */
+    int64_t gap_ppm;         /* (dual - value) / dual */
 };
 
 /* Decide. Returns 0 with a plan that sched_plan_clear() frees; -EINVAL with words for a snapshot that contradicts

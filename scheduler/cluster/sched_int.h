@@ -5,9 +5,9 @@
 #include "scheduler/cluster/sched.h"
 
 #define ROUND_MEMO 1024
-#define MASKS_MAX 64 /* choices of types that are told apart; the first is all of them */
+#define MASKS_MAX 64       /* choices of types that are told apart; the first is all of them */
 #define EXACT_JOBS_MAX 512 /* in a round of more the prices alone come close enough to the best plan */
-#define NONE (-1) /* no candidate: the job gets nothing */
+#define NONE (-1)          /* no candidate: the job gets nothing */
 
 struct cand {
     struct sched_shape shape;
@@ -16,15 +16,15 @@ struct cand {
 
 struct rjob { /* a job in the round, by id */
     const struct sched_job *job;
-    size_t index;      /* in the snapshot */
-    uint32_t first;    /* its candidates in round.cands, by rising number of devices */
+    size_t index;   /* in the snapshot */
+    uint32_t first; /* its candidates in round.cands, by rising number of devices */
     uint16_t n;
-    int16_t current;   /* candidate it runs now, or NONE */
-    int16_t chosen;    /* or NONE */
-    bool pinned;       /* keeps its current candidate */
-    bool lost;         /* had devices that are gone */
-    bool urgent;       /* a guarantee within its quota, or starving */
-    bool crowded;      /* it was not looked at: it takes more than is free, or too many are before it */
+    int16_t current; /* candidate it runs now, or NONE */
+    int16_t chosen;  /* or NONE */
+    bool pinned;     /* keeps its current candidate */
+    bool lost;       /* had devices that are gone */
+    bool urgent;     /* a guarantee within its quota, or starving */
+    bool crowded;    /* it was not looked at: it takes more than is free, or too many are before it */
     bool placed;
     bool kept;         /* where it was */
     bool relieved;     /* of slow devices, for others of the same types */
@@ -48,14 +48,14 @@ struct round {
     int32_t node_size[RATES_TYPES_MAX]; /* of the largest node */
     int32_t used[RATES_TYPES_MAX];      /* by chosen candidates */
     int32_t free[RATES_TYPES_MAX];      /* that nobody holds as the round begins */
-    const struct rjob **memo; /* ROUND_MEMO jobs that wait, by what they ask for, where the input has no cache */
+    const struct rjob **memo;  /* ROUND_MEMO jobs that wait, by what they ask for, where the input has no cache */
     uint32_t masks[MASKS_MAX]; /* of types; n_masks of them */
     size_t n_masks;
     int32_t *tenant_used;
     int32_t *tenant_cap; /* INT32_MAX: no limit */
     size_t *order;       /* n_jobs: scratch of the stages */
     int32_t *node_free;
-    int32_t *kept;       /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
+    int32_t *kept; /* free devices by node that are kept for urgent jobs; NULL: none are (reserve.c) */
     int32_t kept_devices[RATES_TYPES_MAX];
     uint64_t kept_for[RATES_TYPES_MAX]; /* the first job that they are kept for */
     struct sched_place *places;
@@ -96,9 +96,9 @@ void choice_set(struct round *r, struct rjob *j, int c); /* counts used and tena
 
 /* Stages that set chosen. 0 or -ENOMEM. */
 int attempts_choose(struct round *r); /* muster, full: price_choose() and place_all() until the plan is good */
-int policy_choose(struct round *r); /* every policy but muster */
-int price_choose(struct round *r);  /* muster, full */
-int fill_choose(struct round *r);   /* muster, fast */
+int policy_choose(struct round *r);   /* every policy but muster */
+int price_choose(struct round *r);    /* muster, full */
+int fill_choose(struct round *r);     /* muster, fast */
 
 /* Keep free devices for urgent jobs that wait and do not fit (reserve.c). Between full rounds, when those that fit are
  * chosen: what is kept does not count in r->total from then on. In a full round before anything is chosen: only from

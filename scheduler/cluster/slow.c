@@ -44,7 +44,7 @@ void slow_compare(const struct slow_replica *v, size_t n, struct slow_ratio *ret
     for (size_t i = 0; i < n; i++) {
         double beside;
 
-        ret[i] = (struct slow_ratio){ .ratio = 0 };
+        ret[i] = (struct slow_ratio){.ratio = 0};
         if (v[i].class_ == SLOW_NO_CLASS || !(v[i].ms > 0) || v[i].ms > MS_MOST)
             continue;
         beside = median_beside(v, n, i);
@@ -141,6 +141,6 @@ bool slow_pardon(struct slow_device *d)
 {
     bool was = d->slow;
 
-    *d = (struct slow_device){ .ratio = 0 };
+    *d = (struct slow_device){.ratio = 0};
     return was;
 }

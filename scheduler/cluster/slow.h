@@ -15,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SLOW_REPORTS 8     /* in a row that agree, at least */
-#define SLOW_ALONE 4       /* times as long without others to compare with */
+#define SLOW_REPORTS 8      /* in a row that agree, at least */
+#define SLOW_ALONE 4        /* times as long without others to compare with */
 #define SLOW_RETRY_TIMES 24 /* one that is found slow again and again is tried again after that x retry_us at most */
 #define SLOW_NO_CLASS (-1)
 
@@ -28,10 +28,10 @@ struct slow_rules {
 };
 
 struct slow_replica {
-    double ms;   /* for one virtual worker in this step; <= 0: not told */
-    int class_;  /* of all its devices; SLOW_NO_CLASS: of several */
-    bool slow;   /* one of its devices is known to be slow */
-    int workers; /* that it has */
+    double ms;       /* for one virtual worker in this step; <= 0: not told */
+    int class_;      /* of all its devices; SLOW_NO_CLASS: of several */
+    bool slow;       /* one of its devices is known to be slow */
+    int workers;     /* that it has */
     double usual_ms; /* what the class takes for this job; 0: not known */
 };
 
@@ -44,13 +44,13 @@ struct slow_ratio {
 /* Each replica's time over the median of the others of its class that are not slow, into ret[n]. */
 void slow_compare(const struct slow_replica *v, size_t n, struct slow_ratio *ret);
 
-struct slow_device { /* zeroed: well, and nothing is known */
+struct slow_device {  /* zeroed: well, and nothing is known */
     double ratio;     /* smoothed; 0: not measured */
     int32_t in_row;   /* reports that disagree with slow, without a break */
     int64_t since_us; /* the first of those */
     bool slow;
-    int32_t times;    /* that it was found slow and not well in between */
-    int64_t found_us; /* when it was found slow */
+    int32_t times;       /* that it was found slow and not well in between */
+    int64_t found_us;    /* when it was found slow */
     int64_t retry_at_us; /* when an idle one is tried again */
 };
 

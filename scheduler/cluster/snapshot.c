@@ -12,8 +12,8 @@
 
 static int by_address(const void *a, const void *b)
 {
-    uintptr_t x = (uintptr_t)*(const struct rates_profile *const *)a;
-    uintptr_t y = (uintptr_t)*(const struct rates_profile *const *)b;
+    uintptr_t x = (uintptr_t) * (const struct rates_profile *const *)a;
+    uintptr_t y = (uintptr_t) * (const struct rates_profile *const *)b;
 
     return (x > y) - (x < y);
 }
@@ -74,9 +74,11 @@ int snapshot_print(const struct sched_input *in, const char *const *types, size_
     profiles = profiles_of(in, &n);
     if (!profiles)
         return -ENOMEM;
-    (void)buf_printf(out, FIRST_LINE "\nconfig %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                     " %" PRId64 " %d\nprices", sched_policy_name(c->policy), c->mode == SCHED_FULL ? "full" : "fast",
-                     c->now_us, c->round_us, c->starve_us, c->grace_us, c->las_us, c->hold_us, c->spread);
+    (void)buf_printf(out,
+                     FIRST_LINE "\nconfig %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+                                " %d\nprices",
+                     sched_policy_name(c->policy), c->mode == SCHED_FULL ? "full" : "fast", c->now_us, c->round_us,
+                     c->starve_us, c->grace_us, c->las_us, c->hold_us, c->spread);
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         (void)buf_printf(out, " %.17g", in->prices[t]);
     (void)buf_printf(out, "\n");
@@ -229,9 +231,9 @@ static int read_tenant(struct snapshot *s, struct line *l)
     int r = ROOM(s, tenants, s->in.n_tenants, SCHED_TENANTS_MAX);
 
     if (r == 0)
-        s->tenants[s->in.n_tenants++] = (struct sched_tenant){ .quota = (int32_t)whole(l, 0, RATES_COUNT_MAX),
-                                                               .borrow = (int32_t)whole(l, -1, RATES_COUNT_MAX),
-                                                               .weight_milli = whole(l, 1, 1000000) };
+        s->tenants[s->in.n_tenants++] = (struct sched_tenant){.quota = (int32_t)whole(l, 0, RATES_COUNT_MAX),
+                                                              .borrow = (int32_t)whole(l, -1, RATES_COUNT_MAX),
+                                                              .weight_milli = whole(l, 1, 1000000)};
     return r;
 }
 
@@ -248,7 +250,7 @@ int snapshot_add_node(struct snapshot *s, struct sched_node node)
 
 static int read_node(struct snapshot *s, struct line *l)
 {
-    struct sched_node n = { .type = (uint8_t)whole(l, 0, RATES_TYPES_MAX - 1) };
+    struct sched_node n = {.type = (uint8_t)whole(l, 0, RATES_TYPES_MAX - 1)};
 
     n.devices = (int32_t)whole(l, 0, SCHED_NODE_DEVICES_MAX);
     n.leaf = (uint32_t)whole(l, 0, SCHED_NODES_MAX - 1);
@@ -275,7 +277,7 @@ static int read_rate(struct snapshot *s, struct line *l)
 {
     struct rates_profile *p = s->n_profiles > 0 ? &s->profiles[s->n_profiles - 1] : NULL;
     int t = (int)whole(l, 0, RATES_TYPES_MAX - 1);
-    struct rates_point at = { .count = (int32_t)whole(l, 1, RATES_COUNT_MAX) };
+    struct rates_point at = {.count = (int32_t)whole(l, 1, RATES_COUNT_MAX)};
 
     at.rate_ups = whole(l, 1, RATES_UPS_MAX);
     if (!p || p->n[t] == RATES_POINTS_MAX || (p->n[t] > 0 && p->points[t][p->n[t] - 1].count >= at.count))
@@ -293,13 +295,13 @@ static int read_places(struct snapshot *s, struct line *l, struct sched_job *j)
 
     while ((n = next_word(l, &w)) > 0) {
         const char *colon = memchr(w, ':', n);
-        struct line node = { .p = w, .end = colon ? colon : w }, devices = { .p = colon ? colon + 1 : w, .end = w + n };
+        struct line node = {.p = w, .end = colon ? colon : w}, devices = {.p = colon ? colon + 1 : w, .end = w + n};
         int r = ROOM(s, places, s->n_places, SNAPSHOT_PLACES_MAX);
 
         if (r < 0)
             return r;
-        s->places[s->n_places++] = (struct sched_place){ .node = (uint32_t)whole(&node, 0, SCHED_NODES_MAX - 1),
-                                                         .devices = (int32_t)whole(&devices, 1, RATES_COUNT_MAX) };
+        s->places[s->n_places++] = (struct sched_place){.node = (uint32_t)whole(&node, 0, SCHED_NODES_MAX - 1),
+                                                        .devices = (int32_t)whole(&devices, 1, RATES_COUNT_MAX)};
         l->bad = l->bad || node.bad || devices.bad;
         j->n_places++;
     }
@@ -316,7 +318,7 @@ static int read_job(struct snapshot *s, struct line *l)
     if (r < 0)
         return r;
     j = &s->jobs[s->in.n_jobs++];
-    *j = (struct sched_job){ .id = (uint64_t)whole(l, 1, INT64_MAX - 1) };
+    *j = (struct sched_job){.id = (uint64_t)whole(l, 1, INT64_MAX - 1)};
     j->tenant = (uint32_t)whole(l, 0, SCHED_TENANTS_MAX - 1);
     j->class_ = (enum sched_class)whole(l, SCHED_ELASTIC, SCHED_OPPORTUNISTIC);
     j->submit_us = whole(l, 0, far);
@@ -346,9 +348,8 @@ static int read_line(struct snapshot *s, struct line *l)
     static const struct {
         const char *name;
         int (*take)(struct snapshot *s, struct line *l);
-    } known[] = { { "config", read_config }, { "prices", read_prices },   { "type", read_type }, { "job", read_job },
-                  { "node", read_node },     { "profile", read_profile }, { "rate", read_rate },
-                  { "tenant", read_tenant } };
+    } known[] = {{"config", read_config}, {"prices", read_prices},   {"type", read_type}, {"job", read_job},
+                 {"node", read_node},     {"profile", read_profile}, {"rate", read_rate}, {"tenant", read_tenant}};
     char name[16];
     const char *rest;
     int r;
@@ -385,7 +386,7 @@ static int settle(struct snapshot *s, struct merr *err)
 
 int snapshot_parse(const char *text, size_t len, struct snapshot *ret, struct merr *err)
 {
-    struct snapshot s = { .n_types = 0 };
+    struct snapshot s = {.n_types = 0};
     const char *end = text + len;
     int number = 0, r = 0;
 
@@ -394,7 +395,7 @@ int snapshot_parse(const char *text, size_t len, struct snapshot *ret, struct me
 
         nl = memchr(p, '\n', (size_t)(end - p));
         nl = nl ? nl : end;
-        l = (struct line){ .p = p, .end = nl };
+        l = (struct line){.p = p, .end = nl};
         if (number++ == 0)
             r = (size_t)(nl - p) == strlen(FIRST_LINE) && memcmp(p, FIRST_LINE, (size_t)(nl - p)) == 0 ? 0 : -EINVAL;
         else if (nl > p)
@@ -422,5 +423,5 @@ void snapshot_clear(struct snapshot *s)
     free(s->jobs);
     free(s->places);
     free(s->profiles);
-    *s = (struct snapshot){ .n_types = 0 };
+    *s = (struct snapshot){.n_types = 0};
 }

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OVERLAP 0.5        /* share of a backward that hides gradients on their way */
-#define REMAKE 0.05        /* selective recomputation, of a block's forward */
-#define LEAF_BYTES 16.0    /* moved for an element of each leaf's gradient: zeroed, added to the tree */
-#define UPDATE_BYTES 28.0  /* and by the optimizer: weight and two moments read and written, the gradient */
-#define WHOLE_GROUPS 5     /* groups of pp micro-batches that are simulated; the others take as long as the last */
+#define OVERLAP 0.5       /* share of a backward that hides gradients on their way */
+#define REMAKE 0.05       /* selective recomputation, of a block's forward */
+#define LEAF_BYTES 16.0   /* moved for an element of each leaf's gradient: zeroed, added to the tree */
+#define UPDATE_BYTES 28.0 /* and by the optimizer: weight and two moments read and written, the gradient */
+#define WHOLE_GROUPS 5    /* groups of pp micro-batches that are simulated; the others take as long as the last */
 
 int plan_site_devices(const struct plan_site *site)
 {
@@ -75,8 +75,9 @@ static struct plan_link shared_link(const struct plan_site *site, const struct p
 static struct plan_link link_of(const struct plan_site *site, const struct plan_shape *s, int begin, int end)
 {
     if (site->net)
-        return shared_link(site, s, plan_net_ring(site->net, plan_net_place(site->net, begin),
-                                                  plan_net_place(site->net, end - 1) + 1));
+        return shared_link(
+            site, s,
+            plan_net_ring(site->net, plan_net_place(site->net, begin), plan_net_place(site->net, end - 1) + 1));
     if (begin / site->node_devices == (end - 1) / site->node_devices)
         return site->inside;
     return shared_link(site, s, site->between.bytes_per_s);
@@ -107,7 +108,7 @@ static struct plan_link link_of_stages(const struct plan_site *site, const struc
     return shared_link(site, s, least);
 }
 
-struct pass { /* of a block and micro-batch */
+struct pass {          /* of a block and micro-batch */
     double f_s, sum_s; /* forward, one sum over tp */
     double cp_s;       /* keys and values to all of cp, or their gradients back; or a third of all heads' journeys */
 };
@@ -359,8 +360,8 @@ static int check_shape(const struct plan_job *job, const struct plan_shape *s, s
 
     if (s->tp < 1 || s->cp < 0 || s->pp < 1 || s->dp < 1 || s->chunks < 1 || s->micro < 1 ||
         s->dp > job->virtual_workers)
-        return merr_set(err, -EINVAL, "tp %d, pp %d, dp %d, chunks %d and micro %d make no layout", s->tp, s->pp,
-                        s->dp, s->chunks, s->micro);
+        return merr_set(err, -EINVAL, "tp %d, pp %d, dp %d, chunks %d and micro %d make no layout", s->tp, s->pp, s->dp,
+                        s->chunks, s->micro);
     if (!plan_cut(&job->model, s->tp, &cut))
         return merr_set(err, -EINVAL, "tp %d does not divide the heads, kv_heads and ffn of the model", s->tp);
     if (s->pp * s->chunks > PLAN_STAGES_MAX || job->model.layers < s->pp * s->chunks)
@@ -453,7 +454,7 @@ bool plan_may_fit(const struct plan_job *job, const struct plan_shape *shape, co
 
     if (!plan_cut(&job->model, shape->tp, &cut))
         return false;
-    for (int r = 0; r < shape->pp; r += shape->pp > 1 ? shape->pp - 1 : 1) { /* the ends have most */
+    for (int r = 0; r<shape->pp; r += shape->pp> 1 ? shape->pp - 1 : 1) { /* the ends have most */
         struct plan_device d = plan_stage_device(site, shape, r);
         struct plan_memory m;
 

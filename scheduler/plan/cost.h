@@ -19,10 +19,10 @@ struct plan_link {
     double latency_s, bytes_per_s;
 };
 
-struct plan_device { /* of one class */
-    double flops;         /* in matrix products, a second */
-    double bytes_per_s;   /* of its memory, in long additions */
-    double call_s;        /* what a pass of a block takes however little it computes */
+struct plan_device {       /* of one class */
+    double flops;          /* in matrix products, a second */
+    double bytes_per_s;    /* of its memory, in long additions */
+    double call_s;         /* what a pass of a block takes however little it computes */
     uint64_t memory_bytes; /* 0: not known */
 };
 
@@ -34,7 +34,7 @@ struct plan_group {
 struct plan_site { /* devices in the order of ranks: a stage of the pipeline is as fast as its slowest */
     struct plan_group group[PLAN_GROUPS_MAX];
     int groups;
-    int node_devices; /* side by side in a node, at least 1 */
+    int node_devices;                 /* side by side in a node, at least 1 */
     struct plan_link inside, between; /* two ranks of a node; what a node's ranks share to others */
     const struct plan_net *net;       /* borrowed: how fast nodes reach each other. NULL: all as between says */
 };

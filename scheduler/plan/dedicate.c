@@ -7,11 +7,11 @@
 
 #include "base/philox.h"
 
-#define ORDERS_MAX 5040        /* that are all tried */
-#define WORK_MAX 2000000       /* places looked at by annealing */
+#define ORDERS_MAX 5040  /* that are all tried */
+#define WORK_MAX 2000000 /* places looked at by annealing */
 #define MOVES_MIN 1000
 #define MOVES_MAX 30000
-#define GAIN 1e-6              /* share by which another order must be faster */
+#define GAIN 1e-6 /* share by which another order must be faster */
 
 struct run { /* of places that exchange in a ring */
     int begin, end;
@@ -25,7 +25,7 @@ struct terms { /* what of a step depends on the order */
     uint16_t *chain; /* [n_chains · length] places of each pipeline's stages, and the first again if it goes round */
     int n_chains, length;
     double hop_bytes;
-    int n_used;      /* places that hold ranks */
+    int n_used; /* places that hold ranks */
 };
 
 /* --- what a step sends --------------------------------------------------------------------------------------- */

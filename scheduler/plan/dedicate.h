@@ -12,7 +12,7 @@
 #include "scheduler/plan/cost.h"
 
 struct plan_messages { /* of one step */
-    int mixed;      /* groups of replicas on NICs of several families */
+    int mixed;         /* groups of replicas on NICs of several families */
     double time_s;
 };
 

@@ -5,8 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-__attribute__((format(printf, 3, 4)))
-static void reason(struct plan_reasons *why, const char *code, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void reason(struct plan_reasons *why, const char *code, const char *fmt,
+                                                         ...)
 {
     struct plan_reason *r;
     va_list ap;
@@ -64,8 +64,7 @@ static void check_job(const struct plan_facts *f, struct plan_reasons *why)
                f->micro, f->sequences / f->virtual_workers);
 }
 
-int plan_layout(const struct plan_facts *f, int devices, struct layout *ret, struct plan_reasons *why,
-                struct merr *err)
+int plan_layout(const struct plan_facts *f, int devices, struct layout *ret, struct plan_reasons *why, struct merr *err)
 {
     struct plan_reasons mine = {.n = 0};
     struct layout l = {.tp = or_one(f->tp), .pp = or_one(f->pp), .cp = or_one(f->cp)};

@@ -10,7 +10,7 @@
 
 #include "base/merr.h"
 
-#define PLAN_AUTO 0       /* tp, pp, micro: chosen here */
+#define PLAN_AUTO 0 /* tp, pp, micro: chosen here */
 #define PLAN_REASONS_MAX 8
 #define PLAN_RANKS_MAX 1024 /* largest world */
 

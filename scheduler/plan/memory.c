@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-#define ALIGN_FLOATS 16 /* of each array among the activations */
+#define ALIGN_FLOATS 16     /* of each array among the activations */
 #define LEAVES_COUNTED 1024 /* leaves are walked up to so many */
 
 static size_t padded(size_t n)
@@ -113,7 +113,7 @@ static uint64_t optimizer(const struct plan_job *job, int dp, size_t weights, si
 
 /* --- activations --------------------------------------------------------------------------------------------- */
 
-struct rows { /* of a micro-batch */
+struct rows {          /* of a micro-batch */
     size_t all, trunk; /* trunk: what a rank has of the stream between blocks */
     size_t type;       /* bytes of what goes into matrix products */
 };
@@ -200,8 +200,8 @@ static uint64_t activations(const struct plan_job *job, const struct plan_shape 
         int begin, end, stage = i * shape->pp + r;
 
         plan_split_layers(&split, stage, &begin, &end);
-        n += (size_t)slots[i] * slot_floats(rows, h, c, shape->recompute, end - begin,
-                                            plan_remade(shape, stage, end - begin));
+        n += (size_t)slots[i] *
+             slot_floats(rows, h, c, shape->recompute, end - begin, plan_remade(shape, stage, end - begin));
     }
     if (r == shape->pp - 1)
         n += head_floats(job, shape, rows, h, c);

@@ -12,10 +12,10 @@
 
 #include "scheduler/plan/shape.h"
 
-#define PLAN_TENSOR_BLOCK 2048                      /* elements that a tensor's place is a multiple of */
-#define PLAN_HEAD_ROWS 512                          /* tokens whose logits are made at a time */
-#define PLAN_PROGRAM_BYTES ((uint64_t)24 << 20)     /* code, libraries, tables: what a model of no size takes */
-#define PLAN_RING_BYTES ((uint64_t)64 << 20)        /* most that checkpoints wait in */
+#define PLAN_TENSOR_BLOCK 2048                  /* elements that a tensor's place is a multiple of */
+#define PLAN_HEAD_ROWS 512                      /* tokens whose logits are made at a time */
+#define PLAN_PROGRAM_BYTES ((uint64_t)24 << 20) /* code, libraries, tables: what a model of no size takes */
+#define PLAN_RING_BYTES ((uint64_t)64 << 20)    /* most that checkpoints wait in */
 
 struct plan_memory {
     uint64_t weights, gradients, optimizer, activations, rest;

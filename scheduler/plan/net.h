@@ -20,17 +20,17 @@ const char *plan_nic_name(enum plan_nic nic);
 
 struct plan_part {
     int devices;
-    int kind;            /* parts of unlike kinds are never exchanged */
+    int kind; /* parts of unlike kinds are never exchanged */
     enum plan_nic nic;
-    double bytes_per_s;  /* of its NIC; 0: not told */
+    double bytes_per_s; /* of its NIC; 0: not told */
 };
 
 struct plan_net {
     int n;
     struct plan_part part[PLAN_PARTS_MAX];
-    uint16_t at[PLAN_PARTS_MAX];    /* the part at each place; at first each at its own */
-    int first[PLAN_PARTS_MAX + 1];  /* the first rank of each place, and of none */
-    double bytes_per_s[];           /* [n·n] between parts, the slower of both directions */
+    uint16_t at[PLAN_PARTS_MAX];   /* the part at each place; at first each at its own */
+    int first[PLAN_PARTS_MAX + 1]; /* the first rank of each place, and of none */
+    double bytes_per_s[];          /* [n·n] between parts, the slower of both directions */
 };
 
 /* Links as the NICs have them: within a family the slower of both, between families a quarter of that, for there they

@@ -34,9 +34,11 @@ void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX])
 
 static void print_shape(const struct plan_shape *s, struct buf *out)
 {
-    (void)buf_printf(out, "\"layout\":{\"tp\":%d,\"pp\":%d,\"dp\":%d,\"cp\":%d},\"devices\":%d,\"micro\":%d,"
-                     "\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"", s->tp, s->pp, s->dp, plan_cp(s),
-                     plan_stage_ranks(s) * s->pp, s->micro, schedule_name(s), s->chunks, recompute_names[s->recompute]);
+    (void)buf_printf(out,
+                     "\"layout\":{\"tp\":%d,\"pp\":%d,\"dp\":%d,\"cp\":%d},\"devices\":%d,\"micro\":%d,"
+                     "\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"",
+                     s->tp, s->pp, s->dp, plan_cp(s), plan_stage_ranks(s) * s->pp, s->micro, schedule_name(s),
+                     s->chunks, recompute_names[s->recompute]);
 }
 
 static void print_layers(const struct plan_split *split, struct buf *out)
@@ -77,9 +79,11 @@ static double mib(uint64_t bytes)
 
 static void print_cost(const struct plan_cost *c, struct buf *out)
 {
-    (void)buf_printf(out, "\"step_ms\":%.6g,\"breakdown_ms\":{\"compute\":%.6g,\"tp\":%.6g,\"idle\":%.6g,"
-                     "\"exchange\":%.6g,\"update\":%.6g}", c->step_s * 1e3, c->compute_s * 1e3, c->tp_s * 1e3,
-                     c->idle_s * 1e3, c->exchange_s * 1e3, c->update_s * 1e3);
+    (void)buf_printf(out,
+                     "\"step_ms\":%.6g,\"breakdown_ms\":{\"compute\":%.6g,\"tp\":%.6g,\"idle\":%.6g,"
+                     "\"exchange\":%.6g,\"update\":%.6g}",
+                     c->step_s * 1e3, c->compute_s * 1e3, c->tp_s * 1e3, c->idle_s * 1e3, c->exchange_s * 1e3,
+                     c->update_s * 1e3);
 }
 
 static void print_room(uint64_t bytes, struct buf *out)
@@ -100,9 +104,9 @@ static void print_beaten(const struct plan_option *best, const struct plan_optio
     double compute = c->compute_s - b->compute_s, update = c->update_s - b->update_s;
     const char *most = idle >= tp && idle >= exchange && idle >= compute && idle >= update ? "waits in the pipeline"
                        : tp >= exchange && tp >= compute && tp >= update                   ? "sums over tp"
-                       : exchange >= compute && exchange >= update ? "exchange between replicas"
-                       : compute >= update                         ? "arithmetic"
-                                                                   : "adding up leaves and the optimizer";
+                       : exchange >= compute && exchange >= update                         ? "exchange between replicas"
+                       : compute >= update                                                 ? "arithmetic"
+                                           : "adding up leaves and the optimizer";
 
     plan_shape_text(&o->shape, text);
     (void)buf_addstr(out, "{");
@@ -111,9 +115,10 @@ static void print_beaten(const struct plan_option *best, const struct plan_optio
                      mib(plan_memory_all(&o->memory)));
     print_room(o->room_bytes, out);
     if (!o->fits) {
-        (void)buf_printf(out, ",\"step_ms\":null,\"slower_percent\":null,\"why\":\"%s: does not fit, the rank at place "
-                         "%d of the pipeline needs %.1f MiB of %.1f\"}", text, o->tightest,
-                         mib(plan_memory_all(&o->memory)), mib(o->room_bytes));
+        (void)buf_printf(out,
+                         ",\"step_ms\":null,\"slower_percent\":null,\"why\":\"%s: does not fit, the rank at place "
+                         "%d of the pipeline needs %.1f MiB of %.1f\"}",
+                         text, o->tightest, mib(plan_memory_all(&o->memory)), mib(o->room_bytes));
         return;
     }
     (void)buf_printf(out, ",\"step_ms\":%.6g,\"slower_percent\":%.4g,", o->cost.step_s * 1e3, slower);
@@ -139,8 +144,10 @@ static void print_why(const struct plan_result *p, struct buf *out)
     if (p->unfit > 0)
         (void)buf_printf(out, ", %d that do not fit into memory left out", p->unfit);
     if (p->parts > 0 && p->in_order_s > c->step_s * 1.0005)
-        (void)buf_printf(out, "; its ranks lie on the nodes so that slow links matter least, in their given order it "
-                         "would take %.4g ms", p->in_order_s * 1e3);
+        (void)buf_printf(out,
+                         "; its ranks lie on the nodes so that slow links matter least, in their given order it "
+                         "would take %.4g ms",
+                         p->in_order_s * 1e3);
 }
 
 static void print_dedication(const struct plan_result *p, struct buf *out)
@@ -172,10 +179,11 @@ int plan_print(const struct plan_job *job, const struct plan_result *p, struct b
     print_dedication(p, out);
     (void)buf_addstr(out, ",\"memory_mib\":[");
     for (int i = 0; i < s->pp; i++)
-        (void)buf_printf(out, "%s{\"weights\":%.1f,\"gradients\":%.1f,\"optimizer\":%.1f,\"activations\":%.1f,"
-                         "\"rest\":%.1f,\"all\":%.1f}", i ? "," : "", mib(memory[i].weights), mib(memory[i].gradients),
-                         mib(memory[i].optimizer), mib(memory[i].activations), mib(memory[i].rest),
-                         mib(plan_memory_all(&memory[i])));
+        (void)buf_printf(out,
+                         "%s{\"weights\":%.1f,\"gradients\":%.1f,\"optimizer\":%.1f,\"activations\":%.1f,"
+                         "\"rest\":%.1f,\"all\":%.1f}",
+                         i ? "," : "", mib(memory[i].weights), mib(memory[i].gradients), mib(memory[i].optimizer),
+                         mib(memory[i].activations), mib(memory[i].rest), mib(plan_memory_all(&memory[i])));
     (void)buf_addstr(out, "],\"memory_limit_mib\":");
     print_room(p->best.room_bytes, out);
     (void)buf_printf(out, ",\"considered\":%d,\"unfit\":%d,\"why\":\"", p->considered, p->unfit);

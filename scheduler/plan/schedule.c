@@ -168,7 +168,7 @@ static bool place(struct schedule *s, const struct action *a, int32_t (*got)[2])
 static int lower(struct schedule *s, const struct action_list *compute, struct merr *err)
 {
     size_t *at = calloc(s->ranks, sizeof(*at)), left = 0;
-    int32_t (*got)[2] = calloc(stages(s), sizeof(*got));
+    int32_t(*got)[2] = calloc(stages(s), sizeof(*got));
     int r = 0;
 
     if (!at || !got)
@@ -218,8 +218,10 @@ static int check_sizes(int ranks, int chunks, int micros, struct merr *err)
         return merr_set(err, -EINVAL, "a schedule of %d ranks and %d micro-batches: want 1..%d and 1..%d", ranks,
                         micros, SCHEDULE_RANKS_MAX, SCHEDULE_MICROS_MAX);
     if (chunks < 1 || chunks > SCHEDULE_CHUNKS_MAX || (long)chunks * micros > SCHEDULE_ACTIONS_MAX)
-        return merr_set(err, -EINVAL, "a schedule of %d chunks and %d micro-batches: want 1..%d chunks, at most %d in "
-                        "all", chunks, micros, SCHEDULE_CHUNKS_MAX, SCHEDULE_ACTIONS_MAX);
+        return merr_set(err, -EINVAL,
+                        "a schedule of %d chunks and %d micro-batches: want 1..%d chunks, at most %d in "
+                        "all",
+                        chunks, micros, SCHEDULE_CHUNKS_MAX, SCHEDULE_ACTIONS_MAX);
     if (chunks > 1 && ranks < 2)
         return merr_set(err, -EINVAL, "%d chunks on one rank would follow each other there: want 1", chunks);
     return 0;
@@ -360,10 +362,14 @@ static const struct schedule_times *times_of(const struct simulation *m, int sta
 static double duration(const struct schedule_times *t, const struct action *a)
 {
     switch (a->op) {
-    case ACT_F: return t->f;
-    case ACT_B: return t->i + t->w;
-    case ACT_I: return t->i;
-    default:    return t->w;
+    case ACT_F:
+        return t->f;
+    case ACT_B:
+        return t->i + t->w;
+    case ACT_I:
+        return t->i;
+    default:
+        return t->w;
     }
 }
 
@@ -423,7 +429,10 @@ int schedule_simulate(const struct schedule *s, const struct schedule_times *t, 
                       struct merr *err)
 {
     struct simulation m = {
-        .s = s, .t = t, .alike = n == 1, .at = calloc(s->ranks, sizeof(*m.at)),
+        .s = s,
+        .t = t,
+        .alike = n == 1,
+        .at = calloc(s->ranks, sizeof(*m.at)),
         .clock = calloc(s->ranks, sizeof(*m.clock)),
         .arrived = calloc((size_t)stages(s) * s->micros * 2, sizeof(*m.arrived)),
     };

@@ -46,8 +46,8 @@ struct action_list {
 };
 
 enum schedule_kind {
-    SCHEDULE_1F1B,    /* interleaved when there are chunks */
-    SCHEDULE_ZB_H1,   /* the same with the backward in two parts */
+    SCHEDULE_1F1B,  /* interleaved when there are chunks */
+    SCHEDULE_ZB_H1, /* the same with the backward in two parts */
     SCHEDULE_GPIPE,
     SCHEDULE_FORWARD, /* evaluation: no backward */
 };

@@ -12,7 +12,7 @@
 
 #define CANDIDATES_MAX 65536
 #define WEIGHED_MAX 160
-#define ALIKE 1.02      /* steps that differ by less are alike */
+#define ALIKE 1.02       /* steps that differ by less are alike */
 #define UNEVEN_GAIN 0.98 /* layers are shared out one by one when that is faster by this share */
 #define CHUNKS_MAX 4
 #define DEDICATED_MAX 4 /* layouts whose ranks are laid on the nodes anew */
@@ -32,7 +32,7 @@ struct search {
     int devices;
     struct candidate *v;
     int n;
-    int too_few; /* layouts that would take more devices */
+    int too_few;              /* layouts that would take more devices */
     struct plan_option least; /* of those that do not fit, the one that lacks least */
     bool any_unfit;
 };
@@ -49,8 +49,13 @@ static int leaf_sequences(const struct plan_job *job)
 
 static struct plan_shape shape_of(const struct search *s, const struct candidate *c)
 {
-    struct plan_shape shape = {.tp = c->tp, .cp = c->cp, .pp = c->pp, .dp = c->dp, .chunks = c->chunks,
-                               .micro = c->micro, .recompute = c->recompute,
+    struct plan_shape shape = {.tp = c->tp,
+                               .cp = c->cp,
+                               .pp = c->pp,
+                               .dp = c->dp,
+                               .chunks = c->chunks,
+                               .micro = c->micro,
+                               .recompute = c->recompute,
                                .schedule = c->schedule == PLAN_ZB_H1 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B};
 
     if (s->wish->n_layers == c->pp * c->chunks && c->pp > 1) {
@@ -436,7 +441,8 @@ static int nothing_fits(const struct search *s, struct merr *err)
     const double gib = 1u << 30;
 
     plan_shape_text(&o->shape, text);
-    return merr_set(err, -E2BIG, "no layout fits: the least that a rank needs is %.2f GiB (%s; weights %.2f, gradients "
+    return merr_set(err, -E2BIG,
+                    "no layout fits: the least that a rank needs is %.2f GiB (%s; weights %.2f, gradients "
                     "%.2f, optimizer %.2f, activations %.2f, rest %.2f) and a device has %.2f GiB; more devices, fewer "
                     "virtual_workers or a shorter batch.length would help",
                     (double)plan_memory_all(&o->memory) / gib, text, (double)o->memory.weights / gib,

@@ -16,7 +16,7 @@
 
 enum plan_schedule { PLAN_1F1B, PLAN_INTERLEAVED, PLAN_ZB_H1, PLAN_SCHEDULES };
 
-struct plan_wish { /* what the job's owner decided */
+struct plan_wish {             /* what the job's owner decided */
     int tp, pp, micro, chunks; /* PLAN_AUTO: chosen here */
     int cp;                    /* 0 counts as 1 */
     bool any_schedule, any_recompute;
@@ -36,10 +36,10 @@ struct plan_result {
     struct plan_option best;
     struct plan_option beaten[PLAN_BEATEN_MAX]; /* the next best, of other shapes; those that do not fit at the end */
     int n_beaten;
-    int considered;    /* layouts */
-    int unfit;         /* of those weighed, for lack of memory */
-    int devices;       /* that were there */
-    int parts;         /* of the site's net; 0: it has none. Then */
+    int considered;              /* layouts */
+    int unfit;                   /* of those weighed, for lack of memory */
+    int devices;                 /* that were there */
+    int parts;                   /* of the site's net; 0: it has none. Then */
     uint16_t at[PLAN_PARTS_MAX]; /* which of them is at each place in the order of ranks, as dedicate.h has it, */
     double in_order_s;           /* what a step of best takes with the parts as they were given, */
     int mixed, mixed_in_order;   /* and its groups of replicas on NICs of several families */

@@ -32,7 +32,10 @@ int plan_remade(const struct plan_shape *shape, int stage, int blocks)
 
 struct layout plan_shape_layout(const struct plan_shape *shape)
 {
-    return (struct layout){.tp = shape->tp, .pp = shape->pp, .cp = plan_cp(shape), .dp = shape->dp,
+    return (struct layout){.tp = shape->tp,
+                           .pp = shape->pp,
+                           .cp = plan_cp(shape),
+                           .dp = shape->dp,
                            .world = plan_stage_ranks(shape) * shape->pp};
 }
 
@@ -50,8 +53,10 @@ bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret)
     if (tp < 1 || m->hidden % m->heads != 0 || m->heads % tp != 0 || m->ffn % tp != 0 ||
         (m->kv_heads % tp != 0 && tp % m->kv_heads != 0))
         return false;
-    *ret = (struct plan_cut){.dim = m->hidden / m->heads, .parts = m->family == PLAN_LLAMA ? 2 : 1,
-                             .heads = m->heads / tp, .ffn = m->ffn / tp,
+    *ret = (struct plan_cut){.dim = m->hidden / m->heads,
+                             .parts = m->family == PLAN_LLAMA ? 2 : 1,
+                             .heads = m->heads / tp,
+                             .ffn = m->ffn / tp,
                              .vocab = (m->vocab + unit - 1) / unit * PLAN_VOCAB_ALIGN};
     ret->q = ret->heads * ret->dim;
     ret->kv = m->kv_heads * copies / tp * ret->dim;
@@ -74,7 +79,8 @@ double plan_head_cost(const struct plan_model *m)
 
 struct plan_split plan_split_of(const struct plan_model *m, const struct plan_shape *shape)
 {
-    return (struct plan_split){.layers = m->layers, .stages = shape->pp * shape->chunks,
+    return (struct plan_split){.layers = m->layers,
+                               .stages = shape->pp * shape->chunks,
                                .given = shape->n_layers > 0 ? shape->layers : NULL,
                                .head_cost = plan_head_cost(m)};
 }

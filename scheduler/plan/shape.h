@@ -13,9 +13,9 @@
 #include "scheduler/plan/schedule.h"
 #include "scheduler/plan/split.h"
 
-#define PLAN_STAGES_MAX 256      /* whose layers are given one by one */
-#define PLAN_MICRO_TOKENS 2048   /* what a micro-batch that nobody chose has at most */
-#define PLAN_VOCAB_ALIGN 64      /* the vocabulary is padded to a multiple of this times tp */
+#define PLAN_STAGES_MAX 256    /* whose layers are given one by one */
+#define PLAN_MICRO_TOKENS 2048 /* what a micro-batch that nobody chose has at most */
+#define PLAN_VOCAB_ALIGN 64    /* the vocabulary is padded to a multiple of this times tp */
 
 enum plan_family { PLAN_GPT2, PLAN_LLAMA };
 enum plan_recompute { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_SELECTIVE, PLAN_RECOMPUTE_FULL, PLAN_RECOMPUTES };
@@ -33,9 +33,9 @@ struct plan_job {
     int eval_sequences;    /* most held-out ones looked at together; 0: none */
     int zero;              /* 1: the optimizer's state is split over replicas */
     bool bf16, sequence_parallel;
-    bool cp_heads;         /* ranks of cp exchange heads, which they share evenly; else keys and values */
-    bool dp_coded;         /* gradients between replicas are compressed */
-    bool dp_keyed;         /* and that leaf by leaf, so that bits do not depend on the layout */
+    bool cp_heads; /* ranks of cp exchange heads, which they share evenly; else keys and values */
+    bool dp_coded; /* gradients between replicas are compressed */
+    bool dp_keyed; /* and that leaf by leaf, so that bits do not depend on the layout */
 };
 
 struct plan_shape {
@@ -45,14 +45,14 @@ struct plan_shape {
     int micro;                   /* sequences a micro-batch; divides a virtual worker's */
     enum schedule_kind schedule; /* SCHEDULE_1F1B or SCHEDULE_ZB_H1 */
     enum plan_recompute recompute;
-    int n_remade;                /* pp · chunks, or 0: recompute is of all blocks. Else of so many of each stage, */
+    int n_remade; /* pp · chunks, or 0: recompute is of all blocks. Else of so many of each stage, */
     uint16_t remade[PLAN_STAGES_MAX]; /* and the others keep their activations */
-    int n_layers;                /* pp · chunks, or 0: shared evenly, fewer where the head is */
+    int n_layers;                     /* pp · chunks, or 0: shared evenly, fewer where the head is */
     uint16_t layers[PLAN_STAGES_MAX];
 };
 
-struct plan_cut { /* sizes of what one tensor-parallel rank holds */
-    int dim, parts;      /* of a head; matrices side by side in the first half of the feed-forward part */
+struct plan_cut {   /* sizes of what one tensor-parallel rank holds */
+    int dim, parts; /* of a head; matrices side by side in the first half of the feed-forward part */
     int heads, q, kv, qkv, ffn, vocab;
 };
 

@@ -9,10 +9,10 @@ struct plan_device plan_device_assumed(const char *kind, int threads, bool bf16,
     double n = threads < 1 ? 1 : threads;
 
     if (strcmp(kind, "cpu") == 0)
-        return (struct plan_device){.flops = 2e10 * n, .bytes_per_s = 6e9, .call_s = 5e-5,
-                                    .memory_bytes = memory_bytes};
-    return (struct plan_device){.flops = bf16 ? 2e14 : 2e13, .bytes_per_s = 1e12, .call_s = 1e-4,
-                                .memory_bytes = memory_bytes};
+        return (struct plan_device){
+            .flops = 2e10 * n, .bytes_per_s = 6e9, .call_s = 5e-5, .memory_bytes = memory_bytes};
+    return (struct plan_device){
+        .flops = bf16 ? 2e14 : 2e13, .bytes_per_s = 1e12, .call_s = 1e-4, .memory_bytes = memory_bytes};
 }
 
 void plan_links_assumed(const char *kind, struct plan_site *ret)

@@ -8,11 +8,11 @@
 
 #include "scheduler/sequence/draft.h"
 
-enum cut { /* which of a replica's ascending sequences go together */
-    CUT_INTERLEAVED, /* every m-th: each micro-batch has long and short ones */
-    CUT_RUNS,        /* neighbours: those alike balance without being sharded */
-    CUT_LEVEL,       /* longest first, each where there is most room: long ones leave the short ones to others */
-    CUTS,
+enum cut {                  /* which of a replica's ascending sequences go together */
+           CUT_INTERLEAVED, /* every m-th: each micro-batch has long and short ones */
+           CUT_RUNS,        /* neighbours: those alike balance without being sharded */
+           CUT_LEVEL,       /* longest first, each where there is most room: long ones leave the short ones to others */
+           CUTS,
 };
 
 struct trial {
@@ -250,8 +250,10 @@ static int search(struct balance *b, struct trial *best, struct trial *other, bo
 int policy_balanced(struct draft *d)
 {
     size_t n = d->b->n;
-    struct balance b = {.d = d, .placer = d->c->policy == SEQ_SWEEP ? SEQ_PLACE_SWEEP
-                                          : d->c->policy == SEQ_SKRULL ? SEQ_PLACE_DACP : SEQ_PLACE_ROUND_ROBIN};
+    struct balance b = {.d = d,
+                        .placer = d->c->policy == SEQ_SWEEP    ? SEQ_PLACE_SWEEP
+                                  : d->c->policy == SEQ_SKRULL ? SEQ_PLACE_DACP
+                                                               : SEQ_PLACE_ROUND_ROBIN};
     struct trial best = {.place = malloc(n * sizeof(best.place[0]))};
     struct trial other = {.place = malloc(n * sizeof(other.place[0]))};
     size_t *order = batch_descending(d->b);

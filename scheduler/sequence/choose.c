@@ -143,8 +143,8 @@ static void read_back(const double *bytes, int blocks, double step, int grid, co
     }
 }
 
-int mimose_knapsack(const double *bytes, const double *again_s, int blocks, double limit, int grid,
-                    uint8_t *checkpoint, struct merr *err)
+int mimose_knapsack(const double *bytes, const double *again_s, int blocks, double limit, int grid, uint8_t *checkpoint,
+                    struct merr *err)
 {
     double total = 0, need, *best;
     int eligible = blocks > 1 ? blocks - 1 : 1; /* the last one saves nothing, see mimose_choose() */
@@ -176,6 +176,8 @@ int mimose_knapsack(const double *bytes, const double *again_s, int blocks, doub
     memset(checkpoint, 1, (size_t)blocks);
     if (mimose_peak(bytes, blocks, checkpoint) <= limit)
         return 0;
-    return merr_set(err, -ENOSPC, "%.0f bytes of activations are out of reach: with all %d blocks recomputed it is "
-                    "%.0f", limit, blocks, mimose_peak(bytes, blocks, checkpoint));
+    return merr_set(err, -ENOSPC,
+                    "%.0f bytes of activations are out of reach: with all %d blocks recomputed it is "
+                    "%.0f",
+                    limit, blocks, mimose_peak(bytes, blocks, checkpoint));
 }

@@ -57,10 +57,10 @@ void chunk_trace_print(const struct chunk_action *v, size_t n, struct buf *out);
 
 /* --- a pipeline of chunks --------------------------------------------------------------------------------------- */
 
-struct chunk_unit { /* in the order of forwards; chunks of one group are consecutive */
+struct chunk_unit {               /* in the order of forwards; chunks of one group are consecutive */
     double forward_s, backward_s; /* on one stage */
-    int group;     /* units of one group depend on each other; -1 alone */
-    int index, of; /* in the group */
+    int group;                    /* units of one group depend on each other; -1 alone */
+    int index, of;                /* in the group */
 };
 
 /* Time from the first forward to the last backward of 1F1B over stages, with K chunks kept; a dropped chunk computes

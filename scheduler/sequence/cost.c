@@ -115,12 +115,14 @@ int seq_capacity(const struct seq_line *bytes, double device_bytes, double stati
     double tokens;
 
     if (!(bytes->slope > 0) || !(bytes->residual <= SEQ_RESIDUAL_MAX))
-        return merr_set(err, -EINVAL, "memory by tokens is no rising line (slope %g bytes, residual %.1f %%): profile "
-                        "again with nothing else on the device", bytes->slope, 100 * bytes->residual);
+        return merr_set(err, -EINVAL,
+                        "memory by tokens is no rising line (slope %g bytes, residual %.1f %%): profile "
+                        "again with nothing else on the device",
+                        bytes->slope, 100 * bytes->residual);
     tokens = floor((device_bytes - static_bytes - reserve_bytes - bytes->base) / bytes->slope);
     if (!(tokens >= 1))
-        return merr_set(err, -ENOSPC, "no token fits: %.0f of %.0f bytes are taken before the first", static_bytes +
-                        reserve_bytes + bytes->base, device_bytes);
+        return merr_set(err, -ENOSPC, "no token fits: %.0f of %.0f bytes are taken before the first",
+                        static_bytes + reserve_bytes + bytes->base, device_bytes);
     *ret_tokens = tokens < 0x1p40 ? (int64_t)tokens : (int64_t)1 << 40;
     return 0;
 }

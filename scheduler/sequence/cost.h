@@ -39,15 +39,15 @@ double seq_link_time(const struct seq_link *l, double bytes);
 
 /* What planners and simulator reckon with; forward and backward together, all layers. */
 struct seq_cost {
-    double lin_s, quad_s;    /* of S tokens at full speed: lin_s·S + quad_s·S² */
-    double half_tokens;      /* a kernel over x tokens reaches x / (x + half_tokens) of full speed */
-    double copy_token_s;     /* what each rank that shares a token moves in its own memory: hides behind nothing */
-    double comm_token_s;     /* exchange of keys and values, a sharded token */
-    double comm_call_s;      /* and for each micro-batch that shards anything */
-    double comm_floor_s;     /* instead of both below comm_floor_tokens */
+    double lin_s, quad_s; /* of S tokens at full speed: lin_s·S + quad_s·S² */
+    double half_tokens;   /* a kernel over x tokens reaches x / (x + half_tokens) of full speed */
+    double copy_token_s;  /* what each rank that shares a token moves in its own memory: hides behind nothing */
+    double comm_token_s;  /* exchange of keys and values, a sharded token */
+    double comm_call_s;   /* and for each micro-batch that shards anything */
+    double comm_floor_s;  /* instead of both below comm_floor_tokens */
     double comm_floor_tokens;
-    double micro_s;          /* fixed part of a micro-batch: launches, step of the loop */
-    double forward_share;    /* of the compute: what recomputing a forward pass adds */
+    double micro_s;       /* fixed part of a micro-batch: launches, step of the loop */
+    double forward_share; /* of the compute: what recomputing a forward pass adds */
 };
 
 /* Reckon with a rank of flops_per_s, links as given and micro_s a micro-batch. Three passes' worth of work, keys and

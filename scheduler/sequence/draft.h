@@ -14,7 +14,7 @@ struct draft {
     size_t n_micro, cap_micro;
     struct seq_piece *pieces;
     size_t n_pieces, cap_pieces;
-    int rc; /* the first failure */
+    int rc;                   /* the first failure */
     struct seq_micro nowhere; /* written to after a failure, never read */
 };
 
@@ -36,8 +36,8 @@ void micro_measure(const struct seq_config *c, const struct seq_micro *m, const 
                    double *rank_s, int64_t *rank_tokens);
 
 /* Policies: each writes all its micro-batches. Return 0, -ENOSPC when the batch does not fit, or draft's failure. */
-int policy_fixed(struct draft *d);    /* pad, static, sorted */
-int policy_pack(struct draft *d);     /* pack, pack-lpt */
+int policy_fixed(struct draft *d); /* pad, static, sorted */
+int policy_pack(struct draft *d);  /* pack, pack-lpt */
 int policy_dynamic(struct draft *d);
 int policy_balanced(struct draft *d); /* round-robin, skrull, sweep */
 int policy_chunk(struct draft *d);

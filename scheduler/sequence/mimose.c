@@ -11,8 +11,8 @@
 #define SURPRISE 1.05                /* of the prediction: beyond it, it was wrong */
 #define RAISE 1.10
 
-struct entry { /* its choice is at choices[index · blocks] */
-    int64_t key;       /* 0: empty */
+struct entry {   /* its choice is at choices[index · blocks] */
+    int64_t key; /* 0: empty */
     double peak_bytes;
     int checkpointed;
     bool reachable;
@@ -24,7 +24,7 @@ struct mimose {
     double budget, fixed; /* bytes; fixed are in use whatever the input */
     double raise;         /* predictions are multiplied by it; 1 until one was too small */
     int64_t x[MIMOSE_SAMPLES_MAX];
-    double *bytes; /* [block · MIMOSE_SAMPLES_MAX + sample], the whole step as one more block */
+    double *bytes;  /* [block · MIMOSE_SAMPLES_MAX + sample], the whole step as one more block */
     size_t samples; /* ever taken */
     bool ready;
     struct mimose_fit *fits; /* of each block, and of the whole step */
@@ -54,8 +54,10 @@ int mimose_new(int blocks, double budget_bytes, double static_bytes, struct mimo
     if (blocks < 1 || blocks > MIMOSE_BLOCKS_MAX)
         return merr_set(err, -EINVAL, "%d blocks: want 1 to %d", blocks, MIMOSE_BLOCKS_MAX);
     if (!(budget_bytes > static_bytes) || !(static_bytes >= 0) || isinf(budget_bytes))
-        return merr_set(err, -EINVAL, "a budget of %.0f bytes with %.0f in use leaves nothing for activations: raise "
-                        "it", budget_bytes, static_bytes);
+        return merr_set(err, -EINVAL,
+                        "a budget of %.0f bytes with %.0f in use leaves nothing for activations: raise "
+                        "it",
+                        budget_bytes, static_bytes);
     m = calloc(1, sizeof(*m));
     if (!m)
         return merr_set(err, -ENOMEM, "no memory for a model of %d blocks", blocks);
@@ -222,8 +224,8 @@ int mimose_plan(struct mimose *m, int64_t x, struct mimose_plan *ret, struct mer
         return merr_set(err, -EINVAL, "an input of size %" PRId64 ": want 1 to %" PRId64, x, MIMOSE_INPUT_MAX);
     key = mimose_quantise(x);
     if (!m->ready) {
-        *ret = (struct mimose_plan){.key = key, .checkpoint = m->all, .checkpointed = m->blocks, .sheltered = true,
-                                    .reachable = true};
+        *ret = (struct mimose_plan){
+            .key = key, .checkpoint = m->all, .checkpointed = m->blocks, .sheltered = true, .reachable = true};
         return 0;
     }
     e = slot_of(m, key);
@@ -236,8 +238,11 @@ int mimose_plan(struct mimose *m, int64_t x, struct mimose_plan *ret, struct mer
         m->plans++;
     }
     *(cached ? &m->found : &m->made) += 1;
-    *ret = (struct mimose_plan){.key = key, .checkpoint = m->choices + (size_t)(e - m->slots) * (size_t)m->blocks,
-                                .checkpointed = e->checkpointed, .peak_bytes = e->peak_bytes, .cached = cached,
+    *ret = (struct mimose_plan){.key = key,
+                                .checkpoint = m->choices + (size_t)(e - m->slots) * (size_t)m->blocks,
+                                .checkpointed = e->checkpointed,
+                                .peak_bytes = e->peak_bytes,
+                                .cached = cached,
                                 .reachable = e->reachable};
     return 0;
 }
@@ -286,8 +291,8 @@ void mimose_overflow(struct mimose *m, int64_t x)
         struct entry *e = slot_of(m, kept[i].key);
 
         *e = kept[i];
-        memcpy(m->choices + (size_t)(e - m->slots) * (size_t)m->blocks,
-               (uint8_t *)(kept + n) + i * (size_t)m->blocks, (size_t)m->blocks);
+        memcpy(m->choices + (size_t)(e - m->slots) * (size_t)m->blocks, (uint8_t *)(kept + n) + i * (size_t)m->blocks,
+               (size_t)m->blocks);
         m->plans++;
     }
     free(kept);

@@ -27,11 +27,11 @@
 /* --- estimator: y = c0 + c1·x + c2·x² ------------------------------------------------------------------------- */
 
 struct mimose_fit {
-    bool fitted;        /* else the upper envelope of what was seen */
-    double c[3];        /* of the size scaled to [-1, 1]: (x - mid) / half */
+    bool fitted; /* else the upper envelope of what was seen */
+    double c[3]; /* of the size scaled to [-1, 1]: (x - mid) / half */
     double mid, half;
-    double residual;    /* largest |y - fit|, bytes */
-    double error;       /* largest |y - fit| / y */
+    double residual;     /* largest |y - fit|, bytes */
+    double error;        /* largest |y - fit| / y */
     double most, most_x; /* the largest seen, and the largest size */
 };
 
@@ -66,8 +66,8 @@ double mimose_runs_peak(const double *bytes, int blocks, const uint8_t *start);
  * among those that save what is missing, by a knapsack over `grid` steps of memory (1 to 4096; a saving is rounded
  * down, so the limit holds). The peak of block activations is then at most limit bytes. Returns 0; -ENOSPC when no
  * choice reaches it (all is chosen then), -EINVAL, -ENOMEM. */
-int mimose_knapsack(const double *bytes, const double *again_s, int blocks, double limit, int grid,
-                    uint8_t *checkpoint, struct merr *err);
+int mimose_knapsack(const double *bytes, const double *again_s, int blocks, double limit, int grid, uint8_t *checkpoint,
+                    struct merr *err);
 
 /* --- a model that learns ------------------------------------------------------------------------------------------ */
 

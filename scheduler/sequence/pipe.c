@@ -13,8 +13,8 @@ struct pipe {
     const struct chunk_unit *u;
     size_t n;
     int stages, keep;
-    size_t *back; /* units in the order of their backwards: groups turned round */
-    double *f, *b; /* [stage · n + unit]: when it ends; negative: not yet */
+    size_t *back;                /* units in the order of their backwards: groups turned round */
+    double *f, *b;               /* [stage · n + unit]: when it ends; negative: not yet */
     size_t *issued_f, *issued_b; /* of each stage */
     double *now;
 };
@@ -123,9 +123,11 @@ int chunk_pipe(const struct chunk_unit *u, size_t n, int stages, int keep, doubl
     free(p.issued_f);
     free(p.now);
     if (rc)
-        return merr_set(err, rc, rc == -ENOMEM ? "no memory for a pipeline of %zu chunks over %d stages"
-                        : "a pipeline of %zu chunks over %d stages cannot go on: groups must be consecutive", n,
-                        stages);
+        return merr_set(err, rc,
+                        rc == -ENOMEM
+                            ? "no memory for a pipeline of %zu chunks over %d stages"
+                            : "a pipeline of %zu chunks over %d stages cannot go on: groups must be consecutive",
+                        n, stages);
     return 0;
 }
 

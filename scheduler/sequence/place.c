@@ -198,8 +198,8 @@ static int dacp_one(struct dacp *d, size_t k)
 
 static int dacp(const struct seq_group *g, enum seq_placer placer, int16_t *place, size_t *rollbacks)
 {
-    struct dacp d = {.g = g, .published = placer == SEQ_PLACE_PUBLISHED, .by_load = placer != SEQ_PLACE_ROUND_ROBIN,
-                     .place = place};
+    struct dacp d = {
+        .g = g, .published = placer == SEQ_PLACE_PUBLISHED, .by_load = placer != SEQ_PLACE_ROUND_ROBIN, .place = place};
     size_t ranks = (size_t)g->ranks;
     int rc = 0;
 

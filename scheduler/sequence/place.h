@@ -21,9 +21,9 @@
 struct seq_group {
     const int64_t *tokens; /* borrowed: n lengths, each >= 1 */
     size_t n;
-    int ranks;        /* 1 to SEQ_RANKS_MAX */
-    int64_t capacity; /* tokens a rank holds */
-    int exact_shares; /* shares are quotients, not whole zig-zag pieces: for comparison with the papers */
+    int ranks;                   /* 1 to SEQ_RANKS_MAX */
+    int64_t capacity;            /* tokens a rank holds */
+    int exact_shares;            /* shares are quotients, not whole zig-zag pieces: for comparison with the papers */
     const struct seq_cost *cost; /* borrowed; load of a sequence is its time at full speed */
 };
 

@@ -89,11 +89,15 @@ static int check_config(const struct seq_config *c, struct merr *err)
     if (c->keep_chunks < 0 || keep > SEQ_BATCH_MAX)
         return merr_set(err, -EINVAL, "%d chunks kept: want 1 to %d", c->keep_chunks, SEQ_BATCH_MAX);
     if (c->chunk_tokens < 0 || c->chunk_tokens % pieces)
-        return merr_set(err, -EINVAL, "chunks of %" PRId64 " tokens: want a multiple of %" PRId64 ", so that %d ranks "
-                        "share them evenly", c->chunk_tokens, pieces, c->ranks);
+        return merr_set(err, -EINVAL,
+                        "chunks of %" PRId64 " tokens: want a multiple of %" PRId64 ", so that %d ranks "
+                        "share them evenly",
+                        c->chunk_tokens, pieces, c->ranks);
     if ((c->chunk_tokens ? c->chunk_tokens : pieces) * keep > c->capacity * c->ranks)
-        return merr_set(err, -EINVAL, "%" PRId64 " chunks of %" PRId64 " tokens pass the %" PRId64 " that %d ranks "
-                        "hold", keep, c->chunk_tokens ? c->chunk_tokens : pieces, c->capacity * c->ranks, c->ranks);
+        return merr_set(err, -EINVAL,
+                        "%" PRId64 " chunks of %" PRId64 " tokens pass the %" PRId64 " that %d ranks "
+                        "hold",
+                        keep, c->chunk_tokens ? c->chunk_tokens : pieces, c->capacity * c->ranks, c->ranks);
     return 0;
 }
 
@@ -105,8 +109,10 @@ static int check_batch(const struct seq_config *c, const struct seq_batch *b, st
         if (b->tokens[i] < 1)
             return merr_set(err, -EINVAL, "sequence %zu is empty: leave it out of the batch", i);
         if (b->tokens[i] > seq_longest(c))
-            return merr_set(err, -E2BIG, "sequence %zu has %" PRId64 " tokens and a group holds %" PRId64 ": cut it, "
-                            "or use more ranks or the policy chunk", i, b->tokens[i], seq_longest(c));
+            return merr_set(err, -E2BIG,
+                            "sequence %zu has %" PRId64 " tokens and a group holds %" PRId64 ": cut it, "
+                            "or use more ranks or the policy chunk",
+                            i, b->tokens[i], seq_longest(c));
         if (b->targets && (b->targets[i] < 0 || b->targets[i] > b->tokens[i]))
             return merr_set(err, -EINVAL, "sequence %zu has %" PRId64 " targets in %" PRId64 " tokens", i,
                             b->targets[i], b->tokens[i]);
@@ -174,8 +180,10 @@ static int lay_out(const struct draft *d, struct seq_plan *p, struct merr *err)
     micros = (size_t)most * (size_t)d->c->replicas;
     cells = micros * (size_t)d->c->ranks;
     if (cells > SEQ_CELLS_MAX)
-        return merr_set(err, -E2BIG, "%d replicas of %" PRId64 " micro-batches on %d ranks pass the limit of %d: use "
-                        "smaller batches", d->c->replicas, most, d->c->ranks, SEQ_CELLS_MAX);
+        return merr_set(err, -E2BIG,
+                        "%d replicas of %" PRId64 " micro-batches on %d ranks pass the limit of %d: use "
+                        "smaller batches",
+                        d->c->replicas, most, d->c->ranks, SEQ_CELLS_MAX);
     p->micros = most;
     p->micro = malloc(micros * sizeof(p->micro[0]));
     p->rank_s = malloc(cells * sizeof(p->rank_s[0]));
@@ -254,9 +262,11 @@ int seq_plan_make(const struct seq_config *c, const struct seq_batch *b, struct 
         return rc;
     rc = policies[c->policy].lay(&d);
     if (rc)
-        rc = merr_set(err, rc, rc == -ENOMEM ? "no memory to plan %zu sequences"
+        rc = merr_set(err, rc,
+                      rc == -ENOMEM  ? "no memory to plan %zu sequences"
                       : rc == -E2BIG ? "%zu sequences make too many pieces: use larger chunks"
-                      : "%zu sequences do not fit: use more ranks or smaller batches", b->n);
+                                     : "%zu sequences do not fit: use more ranks or smaller batches",
+                      b->n);
     else
         rc = lay_out(&d, &p, err);
     free(d.micro);
@@ -304,13 +314,16 @@ static int check_pieces(const struct seq_plan *p, const struct seq_batch *b, int
         for (size_t x = m->first; x < m->first + m->n; x++) {
             const struct seq_piece *q = &p->pieces[x];
 
-            if (q->seq >= b->n || q->tokens < 1 || q->start != done[q->seq] ||
-                q->tokens > b->tokens[q->seq] - q->start)
-                return merr_set(err, -EINVAL, "micro-batch %" PRId64 " takes tokens of sequence %" PRIu32 " twice, out "
-                                "of order, or that it does not have", k, q->seq);
+            if (q->seq >= b->n || q->tokens < 1 || q->start != done[q->seq] || q->tokens > b->tokens[q->seq] - q->start)
+                return merr_set(err, -EINVAL,
+                                "micro-batch %" PRId64 " takes tokens of sequence %" PRIu32 " twice, out "
+                                "of order, or that it does not have",
+                                k, q->seq);
             if (q->rank < 0 || q->degree < 1 || q->rank + q->degree > p->config.ranks)
-                return merr_set(err, -EINVAL, "micro-batch %" PRId64 " puts sequence %" PRIu32 " on ranks that are not "
-                                "there", k, q->seq);
+                return merr_set(err, -EINVAL,
+                                "micro-batch %" PRId64 " puts sequence %" PRIu32 " on ranks that are not "
+                                "there",
+                                k, q->seq);
             done[q->seq] += q->tokens;
         }
     }
@@ -331,15 +344,16 @@ int seq_plan_check(const struct seq_plan *p, const struct seq_batch *b, struct m
     rc = check_pieces(p, b, done, err);
     for (size_t i = 0; rc == 0 && i < b->n; i++)
         if (done[i] != b->tokens[i])
-            rc = merr_set(err, -EINVAL, "the plan misses %" PRId64 " tokens of sequence %zu", b->tokens[i] - done[i],
-                          i);
+            rc =
+                merr_set(err, -EINVAL, "the plan misses %" PRId64 " tokens of sequence %zu", b->tokens[i] - done[i], i);
     free(done);
     for (int64_t k = 0; rc == 0 && k < p->micros * p->config.replicas; k++) {
         micro_measure(&p->config, &p->micro[k], p->pieces, rank_s, rank_tokens);
         for (int r = 0; rc == 0 && r < p->config.ranks; r++)
             if (rank_tokens[r] > p->config.capacity)
-                rc = merr_set(err, -EINVAL, "micro-batch %" PRId64 " puts %" PRId64 " tokens on rank %d, which holds %"
-                              PRId64, k, rank_tokens[r], r, p->config.capacity);
+                rc = merr_set(err, -EINVAL,
+                              "micro-batch %" PRId64 " puts %" PRId64 " tokens on rank %d, which holds %" PRId64, k,
+                              rank_tokens[r], r, p->config.capacity);
     }
     return rc;
 }

@@ -39,19 +39,19 @@ enum seq_policy {
 };
 
 const char *seq_policy_name(enum seq_policy p);
-const char *seq_policy_about(enum seq_policy p); /* one line */
+const char *seq_policy_about(enum seq_policy p);                               /* one line */
 int seq_policy_find(const char *name, enum seq_policy *ret, struct merr *err); /* 0 or -ENOENT, naming all */
 
 struct seq_config {
     enum seq_policy policy;
-    int replicas;          /* D >= 1 */
-    int ranks;             /* N >= 1: of each replica's context-parallel group */
-    int64_t capacity;      /* C: tokens a rank holds */
-    int exact_shares;      /* as struct seq_group */
-    int micro;             /* pad, sorted: sequences a micro-batch; 0 is 1 */
-    uint64_t seed;         /* sorted: of the shuffle */
-    int64_t chunk_tokens;  /* chunk: Z, tokens a chunk; 0: the largest that fits with keep_chunks */
-    int keep_chunks;       /* chunk: K, chunks of a sequence kept for backward; 0 is 1 */
+    int replicas;         /* D >= 1 */
+    int ranks;            /* N >= 1: of each replica's context-parallel group */
+    int64_t capacity;     /* C: tokens a rank holds */
+    int exact_shares;     /* as struct seq_group */
+    int micro;            /* pad, sorted: sequences a micro-batch; 0 is 1 */
+    uint64_t seed;        /* sorted: of the shuffle */
+    int64_t chunk_tokens; /* chunk: Z, tokens a chunk; 0: the largest that fits with keep_chunks */
+    int keep_chunks;      /* chunk: K, chunks of a sequence kept for backward; 0 is 1 */
     struct seq_cost cost;
 };
 
@@ -68,22 +68,22 @@ struct seq_piece {
 };
 
 struct seq_micro {
-    size_t first, n; /* its pieces; n is 0 in an empty one */
-    int64_t padded;  /* each piece is brought to this length; 0: none is */
-    int64_t sequence; /* chunk: the sequence that its dependent pieces belong to, -1 for none */
-    int index, of;    /* chunk: the place in that sequence */
-    int dropped;      /* chunk: activations are dropped after forward and computed again */
-    double time_s;    /* predicted, of its slowest rank with the fixed part */
+    size_t first, n;     /* its pieces; n is 0 in an empty one */
+    int64_t padded;      /* each piece is brought to this length; 0: none is */
+    int64_t sequence;    /* chunk: the sequence that its dependent pieces belong to, -1 for none */
+    int index, of;       /* chunk: the place in that sequence */
+    int dropped;         /* chunk: activations are dropped after forward and computed again */
+    double time_s;       /* predicted, of its slowest rank with the fixed part */
     int64_t peak_tokens; /* of its fullest rank */
 };
 
 struct seq_bounds {
-    double work_s;    /* all compute, evenly over all ranks */
-    double long_s;    /* the longest sequence on one group */
-    double comm_s;    /* those longer than a rank holds: exchange and compute */
-    int64_t micros;   /* fewest micro-batches a replica */
-    double step_s;    /* the largest of the three, and the fixed part of those micro-batches */
-    double plain_s;   /* without comm_s and with one micro-batch: what the scores of docs/sequence.md divide by */
+    double work_s;  /* all compute, evenly over all ranks */
+    double long_s;  /* the longest sequence on one group */
+    double comm_s;  /* those longer than a rank holds: exchange and compute */
+    int64_t micros; /* fewest micro-batches a replica */
+    double step_s;  /* the largest of the three, and the fixed part of those micro-batches */
+    double plain_s; /* without comm_s and with one micro-batch: what the scores of docs/sequence.md divide by */
 };
 
 struct seq_score {
@@ -106,7 +106,7 @@ struct seq_plan {
     struct seq_micro *micro;  /* replica i's j-th is [i · micros + j] */
     struct seq_piece *pieces; /* in the order of the micro-batches */
     size_t n_pieces;
-    double *rank_s;           /* predicted: [(i · micros + j) · ranks + rank] */
+    double *rank_s; /* predicted: [(i · micros + j) · ranks + rank] */
     int64_t *rank_tokens;
     struct seq_bounds bounds;
     struct seq_score score;

@@ -170,7 +170,7 @@ out:
 struct dynamic {
     struct draft *d;
     const int *home;
-    const size_t *order; /* by falling length, so by falling degree */
+    const size_t *order;    /* by falling length, so by falling degree */
     int16_t *rank, *degree; /* of the k-th of the order */
     int64_t *micro;         /* of the k-th; -1: of another replica */
     int64_t *room;          /* [micro · ranks + rank], units */
@@ -231,8 +231,8 @@ static int dynamic_degree(const struct dynamic *y, size_t k, double mean)
     int64_t tokens = y->d->b->tokens[y->order[k]];
     int degree = degree_for(y->d->c, tokens);
 
-    while (degree * 2 <= y->d->c->ranks &&
-           seq_time_peak(&y->d->c->cost, 0, tokens) / degree > 1.05 * mean && tokens > 256 * degree)
+    while (degree * 2 <= y->d->c->ranks && seq_time_peak(&y->d->c->cost, 0, tokens) / degree > 1.05 * mean &&
+           tokens > 256 * degree)
         degree *= 2;
     return degree;
 }

@@ -24,8 +24,8 @@ double sim_share_rate(const struct sim_setup *s, const struct sim_job *j, int ty
     return (double)rates_at(p, type, j->min, NULL) * devices / j->min; /* its minimum, part of the time */
 }
 
-double sim_rho(const struct sim_setup *s, const int32_t total[RATES_TYPES_MAX], const struct sim_job *j,
-               double took_s, double contention)
+double sim_rho(const struct sim_setup *s, const int32_t total[RATES_TYPES_MAX], const struct sim_job *j, double took_s,
+               double contention)
 {
     double rho = 0, weight = 0, all = 0;
 
@@ -67,7 +67,7 @@ static double quantile(const double *v, size_t n, double share)
 
 void sim_summarise_times(struct durations *d, struct sim_times *ret)
 {
-    *ret = (struct sim_times){ .n = d->n };
+    *ret = (struct sim_times){.n = d->n};
     if (d->n == 0)
         return;
     qsort(d->v, d->n, sizeof(*d->v), by_int);
@@ -190,9 +190,9 @@ static void add_name(const char *name, struct buf *out)
 
 int sim_print_svg(const struct sim_setup *s, const struct sim_result *r, struct buf *out)
 {
-    static const char *const colour[] = { "#2a6fbb", "#e08214", "#3a9a4d", "#b2468c", "#8c6d31", "#5e9fa3", "#c44e52",
-                                          "#777777" };
-    struct picture p = { .r = r, .top = 1, .span_us = 1 };
+    static const char *const colour[] = {"#2a6fbb", "#e08214", "#3a9a4d", "#b2468c",
+                                         "#8c6d31", "#5e9fa3", "#c44e52", "#777777"};
+    struct picture p = {.r = r, .top = 1, .span_us = 1};
     char style[96];
 
     for (size_t i = 0; i < r->n_samples; i++) {
@@ -203,9 +203,10 @@ int sim_print_svg(const struct sim_setup *s, const struct sim_result *r, struct 
         p.from_us = r->samples[0].at_us;
         p.span_us = r->samples[r->n_samples - 1].at_us - p.from_us + 1;
     }
-    (void)buf_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
-                     "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n", SVG_WIDTH,
-                     SVG_HEIGHT + SVG_TOP + 60);
+    (void)buf_printf(out,
+                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+                     "font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+                     SVG_WIDTH, SVG_HEIGHT + SVG_TOP + 60);
     for (int t = (int)s->n_types - 1; t >= 0 && r->n_samples > 0; t--) {
         (void)snprintf(style, sizeof(style), "fill=\"%s\"", colour[t % 8]);
         draw(&p, t, style, out);
@@ -213,10 +214,11 @@ int sim_print_svg(const struct sim_setup *s, const struct sim_result *r, struct 
     if (r->n_samples > 0)
         draw(&p, -1, "fill=\"none\" stroke=\"#000\"", out);
     for (int i = 0; i <= 4; i++)
-        (void)buf_printf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n<text x=\"%.1f\" y=\"%d\" "
-                         "text-anchor=\"middle\">%.1f h</text>\n", SVG_LEFT - 6, y_of(&p, p.top * i / 4) + 4,
-                         p.top * i / 4, x_of(SVG_COLUMNS * i / 4), SVG_TOP + SVG_HEIGHT + 18,
-                         (double)p.span_us / 3.6e9 * i / 4);
+        (void)buf_printf(out,
+                         "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n<text x=\"%.1f\" y=\"%d\" "
+                         "text-anchor=\"middle\">%.1f h</text>\n",
+                         SVG_LEFT - 6, y_of(&p, p.top * i / 4) + 4, p.top * i / 4, x_of(SVG_COLUMNS * i / 4),
+                         SVG_TOP + SVG_HEIGHT + 18, (double)p.span_us / 3.6e9 * i / 4);
     (void)buf_printf(out, "<text x=\"%d\" y=\"18\">devices in use by class; line: jobs waiting</text>\n", SVG_LEFT);
     for (size_t t = 0; t < s->n_types; t++) {
         (void)buf_printf(out, "<text x=\"%zu\" y=\"%d\" fill=\"%s\">", SVG_LEFT + t * 110, SVG_TOP + SVG_HEIGHT + 42,

@@ -18,10 +18,10 @@ struct live { /* a job that has arrived and is not done; index like engine.jobs 
     size_t n_places;
     int32_t devices, by_type[RATES_TYPES_MAX];
     int64_t rate_ups;
-    int64_t left_u;      /* micro-steps to go at `since_us` */
-    int64_t since_us;    /* when it began to progress, or was last looked at */
-    int64_t run_us;      /* when it began on these devices: periodic checkpoints count from there */
-    int64_t done_run_u;  /* progress on these devices, micro-steps */
+    int64_t left_u;     /* micro-steps to go at `since_us` */
+    int64_t since_us;   /* when it began to progress, or was last looked at */
+    int64_t run_us;     /* when it began on these devices: periodic checkpoints count from there */
+    int64_t done_run_u; /* progress on these devices, micro-steps */
     int64_t end_us;
     int64_t changed_us, waiting_us, attained_us;
     int32_t restarts;
@@ -67,7 +67,7 @@ static int64_t time_for(int64_t left_u, int64_t rate_ups)
 
 static int64_t draw_us(const struct engine *e, size_t node, int64_t mean_us)
 {
-    uint32_t key[2], ctr[4] = { e->node_draws[node], 0, 0, 0 }, out[4];
+    uint32_t key[2], ctr[4] = {e->node_draws[node], 0, 0, 0}, out[4];
     double u, us;
 
     philox_key(e->s->seed, 0x6e6f6465, (uint32_t)node, 0, key);
@@ -87,8 +87,10 @@ static int check_job(const struct engine *e, const struct sim_job *j, struct mer
         if ((j->types >> k & 1) && e->s->profiles[j->profile].n[k] > 0 && e->total[k] > most)
             most = e->total[k];
     if (most < j->min)
-        return merr_set(err, -EINVAL, "job '%s' can never run: it wants %d devices of one class that its kind runs on, "
-                        "the cluster has %lld", j->name, j->min, (long long)most);
+        return merr_set(err, -EINVAL,
+                        "job '%s' can never run: it wants %d devices of one class that its kind runs on, "
+                        "the cluster has %lld",
+                        j->name, j->min, (long long)most);
     if (t->borrow >= 0 && (int64_t)t->quota + t->borrow < j->min)
         return merr_set(err, -EINVAL, "job '%s' can never run: it wants %d devices, its tenant may hold %lld", j->name,
                         j->min, (long long)t->quota + t->borrow);
@@ -114,7 +116,7 @@ static int engine_init(struct engine *e, const struct sim_setup *s, const struct
 {
     int r = 0;
 
-    *e = (struct engine){ .s = s, .trace = t, .sample_gap_us = 1 };
+    *e = (struct engine){.s = s, .trace = t, .sample_gap_us = 1};
     e->live = calloc(t->n + 1, sizeof(*e->live));
     e->nodes = calloc(s->n_nodes + 1, sizeof(*e->nodes));
     e->node_event_us = calloc(s->n_nodes + 1, sizeof(*e->node_event_us));
@@ -360,7 +362,7 @@ static void note_time(struct durations *d, int64_t us)
 static void sample(struct engine *e)
 {
     struct sim_result *o = &e->out;
-    struct sim_sample s = { .at_us = e->now_us, .capacity = e->capacity, .used = e->used };
+    struct sim_sample s = {.at_us = e->now_us, .capacity = e->capacity, .used = e->used};
 
     for (size_t i = 0; i < e->n; i++) {
         s.running += e->live[i].places != NULL;
@@ -384,11 +386,21 @@ static void sample(struct engine *e)
 static int run_round(struct engine *e, enum sched_mode mode, struct merr *err)
 {
     struct sched_input in = {
-        .config = { .policy = e->s->policy, .mode = mode, .now_us = e->now_us, .round_us = e->s->round_us,
-                    .starve_us = e->s->starve_us, .grace_us = e->s->grace_us, .las_us = e->s->las_us,
-                    .hold_us = SIM_HOLD_US },
-        .nodes = e->nodes, .n_nodes = e->s->n_nodes, .tenants = e->s->tenants, .n_tenants = e->s->n_tenants,
-        .jobs = e->view, .n_jobs = e->n, .cache = e->cache,
+        .config = {.policy = e->s->policy,
+                   .mode = mode,
+                   .now_us = e->now_us,
+                   .round_us = e->s->round_us,
+                   .starve_us = e->s->starve_us,
+                   .grace_us = e->s->grace_us,
+                   .las_us = e->s->las_us,
+                   .hold_us = SIM_HOLD_US},
+        .nodes = e->nodes,
+        .n_nodes = e->s->n_nodes,
+        .tenants = e->s->tenants,
+        .n_tenants = e->s->n_tenants,
+        .jobs = e->view,
+        .n_jobs = e->n,
+        .cache = e->cache,
     };
     struct sched_plan plan;
     int64_t began = e->s->clock_us ? e->s->clock_us() : 0;
@@ -484,7 +496,7 @@ int sim_run(const struct sim_setup *setup, const struct sim_trace *trace, struct
     }
     if (r == 0) {
         *ret = e.out;
-        e.out = (struct sim_result){ .n_jobs = 0 };
+        e.out = (struct sim_result){.n_jobs = 0};
     }
     engine_clear(&e);
     return r == -ENOMEM ? merr_set(err, -ENOMEM, "no memory for %zu jobs", trace->n) : r;
@@ -494,5 +506,5 @@ void sim_result_clear(struct sim_result *r)
 {
     free(r->jobs);
     free(r->samples);
-    *r = (struct sim_result){ .n_jobs = 0 };
+    *r = (struct sim_result){.n_jobs = 0};
 }

@@ -18,7 +18,7 @@ struct sim_outcome { /* of one job of the trace */
     int64_t start_us, finish_us;
     int64_t attained_us; /* device time */
     int32_t restarts;
-    double rho;          /* its time over that on its fair share alone */
+    double rho; /* its time over that on its fair share alone */
 };
 
 struct sim_sample { /* how it stood from then on */
@@ -39,7 +39,7 @@ struct sim_result {
     size_t n_samples;
     double jct_avg_s, jct_median_s, jct_p99_s, makespan_s, wait_avg_s;
     double rho_worst, rho_over, rho_cdf[SIM_CDF_POINTS]; /* share over 1.05; quantiles 0, 0.05, ..., 1 */
-    int64_t capacity_us, used_us, idle_us; /* device time until the last completion */
+    int64_t capacity_us, used_us, idle_us;               /* device time until the last completion */
     double utilisation;
     size_t restarts, failures;
     int64_t lost_steps_u; /* work done again after failures, micro-steps */

@@ -17,7 +17,7 @@ void sim_summarise_times(struct durations *d, struct sim_times *ret);
 double sim_share_rate(const struct sim_setup *s, const struct sim_job *j, int type, double devices);
 
 /* Finish-time fairness: the time it took over that on its share, averaged over the types it may use by their size. */
-double sim_rho(const struct sim_setup *s, const int32_t total[RATES_TYPES_MAX], const struct sim_job *j,
-               double took_s, double contention);
+double sim_rho(const struct sim_setup *s, const int32_t total[RATES_TYPES_MAX], const struct sim_job *j, double took_s,
+               double contention);
 
 #endif

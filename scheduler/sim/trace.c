@@ -42,13 +42,13 @@ void sim_setup_clear(struct sim_setup *s)
     free(s->tenant_class);
     free(s->profile_names);
     free(s->profiles);
-    *s = (struct sim_setup){ .n_types = 0 };
+    *s = (struct sim_setup){.n_types = 0};
 }
 
 void sim_trace_clear(struct sim_trace *t)
 {
     free(t->jobs);
-    *t = (struct sim_trace){ .n = 0 };
+    *t = (struct sim_trace){.n = 0};
 }
 
 int sim_find_type(const struct sim_setup *s, const char *name)
@@ -179,8 +179,7 @@ static int read_job(const struct sim_setup *s, const struct line *l, struct sim_
         return bad(l, TYPE, "a kind of job that the throughputs name", err);
     j->profile = (uint32_t)at;
     if (whole(l, MIN, 1, RATES_COUNT_MAX, &min, err) < 0 || whole(l, MAX, min, RATES_COUNT_MAX, &max, err) < 0 ||
-        whole(l, WORKERS, 0, RATES_COUNT_MAX, &workers, err) < 0 ||
-        whole(l, STEPS, 1, SIM_STEPS_MAX, &steps, err) < 0)
+        whole(l, WORKERS, 0, RATES_COUNT_MAX, &workers, err) < 0 || whole(l, STEPS, 1, SIM_STEPS_MAX, &steps, err) < 0)
         return -EINVAL;
     if (workers > 0 && workers < min)
         return bad(l, WORKERS, "0, or at least min_devices", err);
@@ -252,14 +251,14 @@ static int finish(struct sortable *jobs, size_t n, struct sim_trace *ret, struct
         qsort(jobs, n, sizeof(*jobs), by_submit);
     for (size_t i = 0; i < n; i++)
         v[i] = jobs[i].job;
-    *ret = (struct sim_trace){ .jobs = v, .n = n };
+    *ret = (struct sim_trace){.jobs = v, .n = n};
     return 0;
 }
 
 int sim_trace_parse(const struct sim_setup *s, const char *text, size_t len, struct sim_trace *ret, struct merr *err)
 {
     struct sortable *jobs = NULL, job;
-    struct line line = { .number = 0 };
+    struct line line = {.number = 0};
     size_t n = 0, cap = 0;
     bool head = false;
     int r = 0;
@@ -277,7 +276,7 @@ int sim_trace_parse(const struct sim_setup *s, const char *text, size_t len, str
                 r = check_head(&line, err);
                 head = true;
             } else if (r == 0) {
-                job = (struct sortable){ .line = line.number };
+                job = (struct sortable){.line = line.number};
                 r = read_job(s, &line, &job.job, err);
                 if (r == 0)
                     r = add(&jobs, &n, &cap, &job, err);

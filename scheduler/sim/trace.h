@@ -11,7 +11,7 @@
 #define SIM_NAME_MAX 64
 #define SIM_TRACE_JOBS_MAX 200000
 #define SIM_PROFILES_MAX 256
-#define SIM_STEPS_MAX 1000000000000 /* global steps of one job */
+#define SIM_STEPS_MAX 1000000000000                       /* global steps of one job */
 #define SIM_TIME_MAX_US (INT64_C(1000000) * 86400 * 3660) /* ten years */
 
 struct sim_setup {

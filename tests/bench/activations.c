@@ -61,8 +61,16 @@ static void open_model(struct bench *b)
     struct merr err;
 
     b->k = kern_cpu();
-    b->model = (struct model_cfg){.family = &family_gpt2, .layers = 12, .hidden = 128, .heads = 4, .kv_heads = 4,
-                                  .ffn = 512, .context = LONGEST, .vocab = VOCAB, .tied = true, .norm_eps = 1e-5,
+    b->model = (struct model_cfg){.family = &family_gpt2,
+                                  .layers = 12,
+                                  .hidden = 128,
+                                  .heads = 4,
+                                  .kv_heads = 4,
+                                  .ffn = 512,
+                                  .context = LONGEST,
+                                  .vocab = VOCAB,
+                                  .tied = true,
+                                  .norm_eps = 1e-5,
                                   .seed = 1};
     must(model_cut(&b->model, 1, 0, &err), &err);
     must(b->k->stream_new(&kc, &b->s, &err), &err);
@@ -79,9 +87,16 @@ static void open_stages(struct bench *b, int longest, size_t *ret_budget)
     struct merr err;
 
     for (int i = 0; i < SIDES; i++)
-        cfg[i] = (struct stage_cfg){.k = b->k, .stream = b->s, .model = &b->model, .params = &b->p, .weights = b->w,
-                                    .layers = b->p.chunk[0], .micro = 1,
-                                    .length = longest, .slots = 1, .first = true,
+        cfg[i] = (struct stage_cfg){.k = b->k,
+                                    .stream = b->s,
+                                    .model = &b->model,
+                                    .params = &b->p,
+                                    .weights = b->w,
+                                    .layers = b->p.chunk[0],
+                                    .micro = 1,
+                                    .length = longest,
+                                    .slots = 1,
+                                    .first = true,
                                     .last = true};
     *ret_budget = (size_t)(BUDGET * (double)stage_bytes(&cfg[KEEP], true));
     cfg[ALL].recompute = RECOMPUTE_FULL;
@@ -119,7 +134,8 @@ static void run(struct bench *b, enum side side, int length, bool timed)
 static void report(const char *metric, double value, const char *unit, const char *reference, double against)
 {
     (void)printf("{\"bench\": \"activations\", \"metric\": \"%s\", \"value\": %.5g, \"unit\": \"%s\", "
-                 "\"reference\": \"%s\", \"ratio\": %.4f}\n", metric, value, unit, reference, value / against);
+                 "\"reference\": \"%s\", \"ratio\": %.4f}\n",
+                 metric, value, unit, reference, value / against);
 }
 
 static void report_all(const struct bench *b, const char *set, size_t budget)

@@ -88,7 +88,8 @@ static void die(const char *what, const char *why)
 static void report(const char *metric, double value, const char *unit, const char *reference, double ratio)
 {
     (void)printf("{\"bench\": \"api\", \"metric\": \"%s\", \"value\": %.5g, \"unit\": \"%s\", \"reference\": \"%s\", "
-                 "\"ratio\": %.4g}\n", metric, value, unit, reference, ratio);
+                 "\"ratio\": %.4g}\n",
+                 metric, value, unit, reference, ratio);
     (void)fflush(stdout);
 }
 
@@ -113,8 +114,8 @@ static pid_t spawn(const char *log, char *const argv[])
 
 static int dial(int port)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     if (fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) < 0)
@@ -149,8 +150,8 @@ static void wait_port(int port, pid_t pid, const char *name)
 static void start_redis(void)
 {
     char port[16], dir[PATH_MAX + 16], log[PATH_MAX + 16];
-    char *argv[] = {"redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes",
-                    "--appendfsync", "always", "--save", "", NULL};
+    char *argv[] = {"redis-server", "--port",        port,     "--bind", "127.0.0.1", "--dir", dir, "--appendonly",
+                    "yes",          "--appendfsync", "always", "--save", "",          NULL};
 
     bench.redis_port = free_port();
     (void)snprintf(port, sizeof(port), "%d", bench.redis_port);
@@ -194,8 +195,8 @@ static void start_musterd(void)
 static void start_agent(void)
 {
     char program[PATH_MAX + 16], url[64], token[PATH_MAX + 32], state[PATH_MAX + 16], log[PATH_MAX + 16];
-    char *argv[] = {program, "--server", url, "--token-file", token, "--state", state, "--node", "bench", "--devices",
-                    "cpu:1", "--stop-ranks-on-exit", NULL};
+    char *argv[] = {program, "--server",  url,     "--token-file",         token, "--state", state, "--node",
+                    "bench", "--devices", "cpu:1", "--stop-ranks-on-exit", NULL};
 
     (void)snprintf(program, sizeof(program), "%s/muster-agent", bench.bin);
     (void)snprintf(url, sizeof(url), "http://127.0.0.1:%d", bench.musterd_port);
@@ -311,13 +312,15 @@ static double run_load(struct load *l, int port, int n_clients)
 static void make_submit(struct load *l, const char *argv0, const char *argument)
 {
     char body[1024];
-    int len = snprintf(body, sizeof(body), "{\"name\":\"bench\",\"devices\":{\"min\":1,\"max\":1},"
-                       "\"command\":{\"argv\":[\"%s\",\"--stamp\",\"%s\"]}}", argv0, argument);
+    int len = snprintf(body, sizeof(body),
+                       "{\"name\":\"bench\",\"devices\":{\"min\":1,\"max\":1},"
+                       "\"command\":{\"argv\":[\"%s\",\"--stamp\",\"%s\"]}}",
+                       argv0, argument);
 
     l->request_len = (size_t)snprintf(l->request, sizeof(l->request),
                                       "POST /v1/jobs HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"
-                                      "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", bench.token,
-                                      len, body);
+                                      "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+                                      bench.token, len, body);
     l->whole = http_whole;
 }
 

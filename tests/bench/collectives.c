@@ -33,16 +33,18 @@ extern char **environ;
 static const struct link {
     const char *name, *rate; /* of tc; NULL: not shaped */
     const char *burst;
-} links[] = {{"100mbit", "100mbit", "16kb"}, {"1gbit", "1gbit", "64kb"}, {"10gbit", "10gbit", "256kb"},
+} links[] = {{"100mbit", "100mbit", "16kb"},
+             {"1gbit", "1gbit", "64kb"},
+             {"10gbit", "10gbit", "256kb"},
              {"unshaped", NULL, NULL}};
 
 enum way { RAW, CODED, AUTO, WAYS };
 
 struct bench {
     struct comm_group *g;
-    size_t n;                   /* values */
-    float *x, *y, *master;      /* [n], [n], [n] */
-    uint16_t *h, *got;          /* [n] bf16, [n] */
+    size_t n;              /* values */
+    float *x, *y, *master; /* [n], [n], [n] */
+    uint16_t *h, *got;     /* [n] bf16, [n] */
     size_t cut[3];
     uint32_t flags;
     struct wire *tp[WAYS], *dp[WAYS];
@@ -180,16 +182,16 @@ static void print(const struct op *op, const struct link *l, const double ms[WAY
     double better = ms[RAW] < ms[CODED] ? ms[RAW] : ms[CODED];
 
     (void)printf("{\"bench\": \"collectives\", \"metric\": \"%s_%s\", \"value\": %.2f, \"unit\": \"ms\", "
-                 "\"reference\": \"raw %.2f ms\", \"ratio\": %.3f}\n", op->name, l->name, ms[CODED], ms[RAW],
-                 ms[RAW] / ms[CODED]);
+                 "\"reference\": \"raw %.2f ms\", \"ratio\": %.3f}\n",
+                 op->name, l->name, ms[CODED], ms[RAW], ms[RAW] / ms[CODED]);
     if (op->automatic)
         (void)printf("{\"bench\": \"collectives\", \"metric\": \"%s_%s\", \"value\": %.2f, \"unit\": \"ms\", "
-                     "\"reference\": \"better of raw and coded %.2f ms\", \"ratio\": %.3f}\n", op->automatic, l->name,
-                     ms[AUTO], better, better / ms[AUTO]);
+                     "\"reference\": \"better of raw and coded %.2f ms\", \"ratio\": %.3f}\n",
+                     op->automatic, l->name, ms[AUTO], better, better / ms[AUTO]);
     if (op->automatic)
         (void)printf("{\"bench\": \"collectives\", \"metric\": \"%s_choice_%s\", \"value\": %.2f, \"unit\": \"ms\", "
-                     "\"reference\": \"better of raw and coded %.2f ms\", \"ratio\": %.3f}\n", op->automatic, l->name,
-                     ms[chosen], better, better / ms[chosen]);
+                     "\"reference\": \"better of raw and coded %.2f ms\", \"ratio\": %.3f}\n",
+                     op->automatic, l->name, ms[chosen], better, better / ms[chosen]);
     (void)fflush(stdout);
 }
 
@@ -289,8 +291,8 @@ static int set_up_end(int rank, const struct link *l, struct merr *err)
     const char *const lo[] = {"ip", "link", "set", "lo", "up", NULL};
     const char *const addr[] = {"ip", "addr", "add", at, "dev", dev, NULL};
     const char *const up[] = {"ip", "link", "set", dev, "up", NULL};
-    const char *const shape[] = {"tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", l->rate,
-                                 "burst", l->burst, "latency", "50ms", NULL};
+    const char *const shape[] = {"tc",   "qdisc", "add",   "dev",    dev,       "root", "tbf",
+                                 "rate", l->rate, "burst", l->burst, "latency", "50ms", NULL};
     int r = tool(lo, err);
 
     if (r == 0)
@@ -307,8 +309,8 @@ static int set_up_end(int rank, const struct link *l, struct merr *err)
 static int rank_run(int rank, const struct link *l, const char *folder, bool quick, struct merr *err)
 {
     const int node[2] = {0, 1};
-    struct comm_cfg cfg = {.rank = rank, .size = 2, .generation = 1, .rendezvous = folder, .node_of = node,
-                           .timeout_us = 60000000};
+    struct comm_cfg cfg = {
+        .rank = rank, .size = 2, .generation = 1, .rendezvous = folder, .node_of = node, .timeout_us = 60000000};
     struct comm_world *w = NULL;
     int r = set_up_end(rank, l, err);
 
@@ -348,8 +350,8 @@ static void rank_main(int rank, const struct link *l, const char *folder, bool q
 static int join(const pid_t pid[2], struct merr *err)
 {
     char ns[2][16];
-    const char *const veth[] = {"ip", "link", "add", "muster0", "netns", ns[0], "type", "veth",
-                                "peer", "name", "muster1", "netns", ns[1], NULL};
+    const char *const veth[] = {"ip",   "link", "add",  "muster0", "netns", ns[0], "type",
+                                "veth", "peer", "name", "muster1", "netns", ns[1], NULL};
 
     for (int i = 0; i < 2; i++)
         (void)snprintf(ns[i], sizeof(ns[i]), "%d", (int)pid[i]);

@@ -37,8 +37,8 @@ static double median_s(int64_t *us, int n)
     return (double)(us[n / 2] > 0 ? us[n / 2] : 1) * 1e-6;
 }
 
-static int measure(struct comm_group *g, const struct way *way, size_t bytes, int calls, float *x, char *y,
-                   bool prints, struct merr *err)
+static int measure(struct comm_group *g, const struct way *way, size_t bytes, int calls, float *x, char *y, bool prints,
+                   struct merr *err)
 {
     int64_t reduce_us[CALLS_MAX], copy_us[CALLS_MAX];
     double reduce, copy;
@@ -72,8 +72,14 @@ static int rank_run(int rank, const struct way *way, const char *folder, bool qu
     static const size_t sizes[] = {64 << 10, 1 << 20, 16 << 20, 64 << 20};
     size_t most = quick ? sizes[1] : sizes[3];
     int node[2] = {0, 0}, both[2] = {0, 1}, r;
-    struct comm_cfg cfg = {.rank = rank, .size = 2, .generation = 1, .rendezvous = folder, .node_of = node,
-                           .shared_bytes = way->arena ? most : 0, .timeout_us = 30000000, .transport = way->transport};
+    struct comm_cfg cfg = {.rank = rank,
+                           .size = 2,
+                           .generation = 1,
+                           .rendezvous = folder,
+                           .node_of = node,
+                           .shared_bytes = way->arena ? most : 0,
+                           .timeout_us = 30000000,
+                           .transport = way->transport};
     struct comm_world *w = NULL;
     struct comm_group *g;
     char *y = malloc(most);

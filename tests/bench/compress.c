@@ -67,7 +67,8 @@ static void report(const char *metric, double value, const char *unit, const cha
                    enum goal_kind kind, double goal)
 {
     (void)printf("{\"bench\": \"compress\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
-                 "\"reference\": \"%s\", \"ratio\": %.3f", metric, value, unit, reference, ratio);
+                 "\"reference\": \"%s\", \"ratio\": %.3f",
+                 metric, value, unit, reference, ratio);
     if (kind != NO_GOAL)
         (void)printf(", \"goal_%s\": %.3g", kind == GOAL_RATIO ? "ratio" : "value", goal);
     (void)printf(", \"path\": \"%s\"}\n", codec_path());
@@ -118,7 +119,7 @@ static void compare(struct bench *b, bench_fn fn, bench_fn reference, double *re
     *ret_reference = u[b->samples / 2];
 }
 
-static const struct codec_site site = { .seed = 1, .tensor = 2, .step = 3 };
+static const struct codec_site site = {.seed = 1, .tensor = 2, .step = 3};
 
 static const void *raw_of(const struct bench *b)
 {
@@ -156,8 +157,8 @@ static void decode(struct bench *b)
 
 static void reduce(struct bench *b)
 {
-    struct codec_parts parts = { .blocks = (const void *const *)b->blocks, .n = PARTS,
-                                 .len = codec_size(b->c, b->count) };
+    struct codec_parts parts = {
+        .blocks = (const void *const *)b->blocks, .n = PARTS, .len = codec_size(b->c, b->count)};
     struct merr err;
     uint32_t flags = 0;
 
@@ -166,8 +167,8 @@ static void reduce(struct bench *b)
 
 static void reduce_encode(struct bench *b)
 {
-    struct codec_parts parts = { .blocks = (const void *const *)b->blocks, .n = PARTS,
-                                 .len = codec_size(b->c, b->count) };
+    struct codec_parts parts = {
+        .blocks = (const void *const *)b->blocks, .n = PARTS, .len = codec_size(b->c, b->count)};
     struct merr err;
     uint32_t flags = 0;
 
@@ -195,8 +196,8 @@ static void speed_row(struct bench *b, const char *op, bench_fn fn, double goal)
 
     compare(b, fn, copy, &ours, &memcpys);
     (void)snprintf(metric, sizeof(metric), "%s%s_%s_gbps", codec_name(b->c), b->type == CODEC_BF16 ? "_bf16" : "", op);
-    report(metric, gb / ours, "GB/s", "memcpy of the raw values", memcpys / ours,
-           goal > 0 ? GOAL_RATIO : NO_GOAL, goal);
+    report(metric, gb / ours, "GB/s", "memcpy of the raw values", memcpys / ours, goal > 0 ? GOAL_RATIO : NO_GOAL,
+           goal);
 }
 
 /* sums: those of four blocks too. */
@@ -228,9 +229,9 @@ static void bench_speed(struct bench *b)
         double goal;
         bool sums;
     } rows[] = {
-        { "r8", 0.35, true }, { "r6", 0, true },   { "r4", 0, true },    { "g8", 0.35, true },  { "g4", 0, false },
-        { "hs8", 0.3, true }, { "hs4", 0.3, true }, { "qwd4", 0.3, false }, { "qwd8", 0.3, false }, { "t8", 0.2, true },
-        { "t8-g256", 0, false }, { "t8-e5m2", 0, false }, { "t8-paper", 0, false },
+        {"r8", 0.35, true},    {"r6", 0, true},       {"r4", 0, true},        {"g8", 0.35, true},   {"g4", 0, false},
+        {"hs8", 0.3, true},    {"hs4", 0.3, true},    {"qwd4", 0.3, false},   {"qwd8", 0.3, false}, {"t8", 0.2, true},
+        {"t8-g256", 0, false}, {"t8-e5m2", 0, false}, {"t8-paper", 0, false},
     };
     int samples = b->samples;
 
@@ -263,12 +264,17 @@ static void bench_errors(struct bench *b)
         const char *name;
         double db[DATA_KINDS]; /* 0: no figure is known */
     } rows[] = {
-        { "r8", { 43.7, 43.8, 44.3, 47.2, 47.9, 43.8, 44.0 } }, { "r6", { 31.5, 31.6, 32.1, 34.7, 35.7 } },
-        { "r4", { 18.6, 18.7, 19.2, 21.9, 22.7, 18.7, 18.9 } }, { "g8", { 43.8, 41.0, 37, 33.4, 32.4, 44.5, 47.9 } },
-        { "g4", { 18.6, 15.9, 13.0, 15.5, 11.7, 19.4, 22.7 } }, { "hs8", { 40.8, 40.8, 40.8, 42.0, 41.9 } },
-        { "hs4", { 15.6, 15.6, 15.7, 16.9, 16.7 } }, { "qwd4", { 13.5, 9.4, 2.7 } },
-        { "t8", { 31.8, 31.8, 31.8, 31.6, 31.4, 33.2, 41.6 } },
-        { "t8-paper", { 31.8, 31.8, 31.8, 31.6, 31.4, 33.2, 41.6 } }, { "t8-e5m2", { 25.7, 25.7, 25.6, 25.4, 25.4 } },
+        {"r8", {43.7, 43.8, 44.3, 47.2, 47.9, 43.8, 44.0}},
+        {"r6", {31.5, 31.6, 32.1, 34.7, 35.7}},
+        {"r4", {18.6, 18.7, 19.2, 21.9, 22.7, 18.7, 18.9}},
+        {"g8", {43.8, 41.0, 37, 33.4, 32.4, 44.5, 47.9}},
+        {"g4", {18.6, 15.9, 13.0, 15.5, 11.7, 19.4, 22.7}},
+        {"hs8", {40.8, 40.8, 40.8, 42.0, 41.9}},
+        {"hs4", {15.6, 15.6, 15.7, 16.9, 16.7}},
+        {"qwd4", {13.5, 9.4, 2.7}},
+        {"t8", {31.8, 31.8, 31.8, 31.6, 31.4, 33.2, 41.6}},
+        {"t8-paper", {31.8, 31.8, 31.8, 31.6, 31.4, 33.2, 41.6}},
+        {"t8-e5m2", {25.7, 25.7, 25.6, 25.4, 25.4}},
     };
     const size_t n = b->count < (1u << 20) ? b->count : 1u << 20;
     struct merr err;
@@ -412,14 +418,13 @@ static void bench_plain_packers(struct bench *b)
     n = ZSTD_compress(to, cap, b->half, lossless_bytes, 3);
     if (ZSTD_isError(n))
         die("zstd", ZSTD_getErrorName(n));
-    report("zstd3_bf16_compress_gbps", 1e-9 * (double)lossless_bytes / (processor_s() - begin), "GB/s",
-           "none", 1, NO_GOAL, 0);
+    report("zstd3_bf16_compress_gbps", 1e-9 * (double)lossless_bytes / (processor_s() - begin), "GB/s", "none", 1,
+           NO_GOAL, 0);
     report("zstd3_bf16_ratio", (double)lossless_bytes / (double)n, "x", "none", 1, NO_GOAL, 0);
     begin = processor_s();
-    n = (size_t)LZ4_compress_default((const char *)b->half, (char *)to, (int)lossless_bytes,
-                                     (int)lz4_cap);
-    report("lz4_bf16_compress_gbps", 1e-9 * (double)lossless_bytes / (processor_s() - begin), "GB/s",
-           "none", 1, NO_GOAL, 0);
+    n = (size_t)LZ4_compress_default((const char *)b->half, (char *)to, (int)lossless_bytes, (int)lz4_cap);
+    report("lz4_bf16_compress_gbps", 1e-9 * (double)lossless_bytes / (processor_s() - begin), "GB/s", "none", 1,
+           NO_GOAL, 0);
     report("lz4_bf16_ratio", (double)lossless_bytes / (double)n, "x", "none", 1, NO_GOAL, 0);
     free(to);
 }
@@ -448,7 +453,7 @@ static void bench_lossless(struct bench *b)
 
 enum { MOMENTS = 1 << 19 };
 
-static const struct optq_bounds moment_bounds = { .rho = 0.01f, .eb = 0x1p-7f };
+static const struct optq_bounds moment_bounds = {.rho = 0.01f, .eb = 0x1p-7f};
 static struct optq *moments;
 static size_t moments_len;
 
@@ -551,7 +556,7 @@ static void make_buffers(struct bench *b)
 
 int main(int argc, char **argv)
 {
-    struct bench b = { .count = 16u << 20, .samples = 5 };
+    struct bench b = {.count = 16u << 20, .samples = 5};
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
@@ -568,7 +573,7 @@ int main(int argc, char **argv)
             b.values = argv[++i];
         } else {
             (void)fprintf(stderr, "usage: compress [--quick] [--only CODEC] [--path plain|avx2|avx512] "
-                          "[--bf16 FILE] [--values FILE]\n");
+                                  "[--bf16 FILE] [--values FILE]\n");
             return 2;
         }
     }

@@ -33,10 +33,10 @@ struct bench {
     const struct kern_ops *ops;
     struct kern_stream *s;
     int threads, samples;
-    double sample_s;       /* least length of a sample */
+    double sample_s; /* least length of a sample */
     clockid_t clock;
     struct kern_stream *plain_s;
-    double multiply_adds;  /* of eight numbers a second, on one thread */
+    double multiply_adds; /* of eight numbers a second, on one thread */
 };
 
 typedef void (*bench_fn)(struct bench *b, void *arg);
@@ -131,8 +131,8 @@ static double plain_call(const struct bench *b, bench_fn fn, void *arg)
 static void report(const char *metric, double value, const char *unit, const char *reference, double ratio, int threads)
 {
     (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
-                 "\"reference\": \"%s\", \"ratio\": %.3f, \"threads\": %d}\n", metric, value, unit, reference, ratio,
-                 threads);
+                 "\"reference\": \"%s\", \"ratio\": %.3f, \"threads\": %d}\n",
+                 metric, value, unit, reference, ratio, threads);
     (void)fflush(stdout);
 }
 
@@ -143,9 +143,9 @@ static void report_loop(const char *metric, double work, const char *unit, doubl
     double limit = memory > arithmetic ? memory : arithmetic;
 
     (void)printf("{\"bench\": \"kernels\", \"metric\": \"%s\", \"value\": %.4g, \"unit\": \"%s\", "
-                 "\"reference\": \"%s: %.4g\", \"ratio\": %.3f, \"threads\": 1, \"plain\": %.4g}\n", metric,
-                 work / ours, unit, memory > arithmetic ? "memory copy" : "arithmetic", work / limit, limit / ours,
-                 work / plain);
+                 "\"reference\": \"%s: %.4g\", \"ratio\": %.3f, \"threads\": 1, \"plain\": %.4g}\n",
+                 metric, work / ours, unit, memory > arithmetic ? "memory copy" : "arithmetic", work / limit,
+                 limit / ours, work / plain);
     (void)fflush(stdout);
 }
 
@@ -170,8 +170,13 @@ static void call_onednn(struct bench *b, void *arg)
 
 static void bench_gemm(struct bench *b, const char *kind, int m, int n, int k)
 {
-    struct kern_gemm g = { .trans_a = kind[0] == 'T', .trans_b = kind[1] == 'T', .m = m, .n = n, .k = k, .ldc = n,
-                           .accumulate = kind[0] == 'T' };
+    struct kern_gemm g = {.trans_a = kind[0] == 'T',
+                          .trans_b = kind[1] == 'T',
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .ldc = n,
+                          .accumulate = kind[0] == 'T'};
     float *a = numbers(b, (size_t)m * (size_t)k, 1e-3f), *w = numbers(b, (size_t)n * (size_t)k, 1);
     double ours, raw, gflop = 2e-9 * m * n * k;
     char metric[96];
@@ -218,7 +223,7 @@ static void call_peak(struct bench *b, void *arg)
 static void measure_peak(struct bench *b)
 {
     size_t n = (size_t)PEAK_SIDE * PEAK_SIDE;
-    struct peak_case c = { numbers(b, n, 1), numbers(b, n, 1), numbers(b, n, 1) };
+    struct peak_case c = {numbers(b, n, 1), numbers(b, n, 1), numbers(b, n, 1)};
     double pairs = (double)n * PEAK_SIDE, best, again;
 
     if (b->s->tile)
@@ -256,7 +261,8 @@ static void call_layernorm(struct bench *b, void *arg)
     struct merr err;
 
     must(b->ops->layernorm_forward(b->s, KERN_F32, c->x, c->gamma, c->gamma, 1e-5f, c->rows, c->cols, c->y, c->row,
-                                   c->row2, &err), &err);
+                                   c->row2, &err),
+         &err);
 }
 
 static void call_layernorm_back(struct bench *b, void *arg)
@@ -265,7 +271,8 @@ static void call_layernorm_back(struct bench *b, void *arg)
     struct merr err;
 
     must(b->ops->layernorm_backward(b->s, c->z, c->x, c->gamma, c->row, c->row2, c->rows, c->cols, c->y, false, c->sum,
-                                    c->sum2, &err), &err);
+                                    c->sum2, &err),
+         &err);
 }
 
 static void call_rmsnorm(struct bench *b, void *arg)
@@ -344,9 +351,14 @@ static void call_bias_gradient(struct bench *b, void *arg)
 static void call_dropout(struct bench *b, void *arg)
 {
     struct loop_case *c = arg;
-    const struct kern_dropout d = { .rows = c->rows, .cols = c->cols, .ld = c->cols, .p = 0.1f,
-                                    .threshold = 429496730u, .key = { 1, 2 }, .position = c->index,
-                                    .sample = c->sample };
+    const struct kern_dropout d = {.rows = c->rows,
+                                   .cols = c->cols,
+                                   .ld = c->cols,
+                                   .p = 0.1f,
+                                   .threshold = 429496730u,
+                                   .key = {1, 2},
+                                   .position = c->index,
+                                   .sample = c->sample};
     struct merr err;
 
     must(b->ops->dropout(b->s, &d, c->x, c->y, &err), &err);
@@ -359,15 +371,23 @@ static void call_loss(struct bench *b, void *arg)
 
     must(b->ops->xent_partial(b->s, c->x, c->rows, c->cols, 0, c->cols, c->index, c->z, &err), &err);
     must(b->ops->xent_finish(b->s, c->x, c->z, 1, c->rows, c->cols, 0, c->cols, c->index, 1, c->row, KERN_F32, c->y,
-                             &err), &err);
+                             &err),
+         &err);
 }
 
 static void call_adamw(struct bench *b, void *arg)
 {
     struct loop_case *c = arg;
-    const struct kern_adamw_step step = { .grad_scale = 1, .lr = 1e-3f, .inv_bias1 = 1, .inv_bias2 = 1 };
-    const struct kern_adamw a = { .n = c->n / 4, .w = c->y, .m = c->y + c->n / 4, .v = c->z, .g = c->x, .beta1 = 0.9f,
-                                  .beta2 = 0.95f, .eps = 1e-8f, .step = &step };
+    const struct kern_adamw_step step = {.grad_scale = 1, .lr = 1e-3f, .inv_bias1 = 1, .inv_bias2 = 1};
+    const struct kern_adamw a = {.n = c->n / 4,
+                                 .w = c->y,
+                                 .m = c->y + c->n / 4,
+                                 .v = c->z,
+                                 .g = c->x,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .step = &step};
     struct merr err;
 
     must(b->ops->adamw(b->s, &a, &err), &err);
@@ -381,19 +401,33 @@ static void bench_loops(struct bench *b, int rows, int cols)
         double floats;     /* moved a number of the matrix: read and written once each */
         double operations; /* on eight numbers of it, of them 17 an exponential */
     } loop[] = {
-        { "layernorm forward", call_layernorm, 2, 6 }, { "layernorm backward", call_layernorm_back, 3, 15 },
-        { "rmsnorm forward", call_rmsnorm, 2, 3 }, { "rmsnorm backward", call_rmsnorm_back, 3, 10 },
-        { "swiglu forward", call_swiglu, 1.5, 10 }, { "swiglu backward", call_swiglu_back, 2.5, 13 },
-        { "rope", call_rope, 2, 3 }, { "gelu forward", call_gelu, 2, 23 }, { "gelu backward", call_gelu_back, 3, 28 },
-        { "add", call_add, 3, 1 }, { "bias gradient", call_bias_gradient, 1, 1 },
-        { "dropout", call_dropout, 2, 47 }, { "loss and gradient", call_loss, 3, 39 },
-        { "adamw", call_adamw, 7.0 / 4, 15.0 / 4 },
+        {"layernorm forward", call_layernorm, 2, 6},
+        {"layernorm backward", call_layernorm_back, 3, 15},
+        {"rmsnorm forward", call_rmsnorm, 2, 3},
+        {"rmsnorm backward", call_rmsnorm_back, 3, 10},
+        {"swiglu forward", call_swiglu, 1.5, 10},
+        {"swiglu backward", call_swiglu_back, 2.5, 13},
+        {"rope", call_rope, 2, 3},
+        {"gelu forward", call_gelu, 2, 23},
+        {"gelu backward", call_gelu_back, 3, 28},
+        {"add", call_add, 3, 1},
+        {"bias gradient", call_bias_gradient, 1, 1},
+        {"dropout", call_dropout, 2, 47},
+        {"loss and gradient", call_loss, 3, 39},
+        {"adamw", call_adamw, 7.0 / 4, 15.0 / 4},
     };
     size_t n = (size_t)rows * (size_t)cols;
-    struct loop_case c = { .rows = rows, .cols = cols, .n = n, .x = numbers(b, n, 1), .y = numbers(b, n, 1),
-                           .z = numbers(b, n, 1), .gamma = numbers(b, (size_t)cols, 1),
-                           .row = numbers(b, (size_t)rows, 1), .row2 = numbers(b, (size_t)rows, 1),
-                           .sum = numbers(b, (size_t)cols, 1), .sum2 = numbers(b, (size_t)cols, 1) };
+    struct loop_case c = {.rows = rows,
+                          .cols = cols,
+                          .n = n,
+                          .x = numbers(b, n, 1),
+                          .y = numbers(b, n, 1),
+                          .z = numbers(b, n, 1),
+                          .gamma = numbers(b, (size_t)cols, 1),
+                          .row = numbers(b, (size_t)rows, 1),
+                          .row2 = numbers(b, (size_t)rows, 1),
+                          .sum = numbers(b, (size_t)cols, 1),
+                          .sum2 = numbers(b, (size_t)cols, 1)};
 
     c.index = calloc((size_t)rows, sizeof(*c.index));
     c.sample = calloc((size_t)rows, sizeof(*c.sample));
@@ -461,9 +495,19 @@ static void bench_attention(struct bench *b, int docs, int length, int heads, in
     size_t n = (size_t)tokens * (size_t)width;
     int32_t *cu = calloc((size_t)docs + 1, sizeof(*cu));
     struct kern_attention a = {
-        .tokens = tokens, .heads = heads, .kv_heads = heads, .dim = dim, .ld = 3 * width, .cu = cu, .docs = docs,
-        .scale = 0.125f, .qkv = numbers(b, 3 * n, 1), .out = numbers(b, n, 1),
-        .lse = numbers(b, (size_t)tokens * (size_t)heads, 1), .dout = numbers(b, n, 1), .dqkv = numbers(b, 3 * n, 1),
+        .tokens = tokens,
+        .heads = heads,
+        .kv_heads = heads,
+        .dim = dim,
+        .ld = 3 * width,
+        .cu = cu,
+        .docs = docs,
+        .scale = 0.125f,
+        .qkv = numbers(b, 3 * n, 1),
+        .out = numbers(b, n, 1),
+        .lse = numbers(b, (size_t)tokens * (size_t)heads, 1),
+        .dout = numbers(b, n, 1),
+        .dqkv = numbers(b, 3 * n, 1),
     };
 
     if (!cu)
@@ -494,19 +538,30 @@ static size_t in_use(void)
 static size_t attention_memory(enum kern_type type, int length)
 {
     enum { DIM = 64 };
-    const int32_t cu[2] = { 0, length };
+    const int32_t cu[2] = {0, length};
     size_t n = (size_t)length * DIM, before;
     float *x = calloc(9 * n, sizeof(*x));
-    struct kern_attention a = { .type = type, .tokens = length, .heads = 1, .kv_heads = 1, .dim = DIM, .ld = 3 * DIM,
-                                .cu = cu, .docs = 1, .scale = 0.125f, .qkv = x, .out = x + 3 * n, .lse = x + 4 * n,
-                                .dout = x + 5 * n, .dqkv = x + 6 * n };
-    struct bench b = { .ops = kern_cpu() };
+    struct kern_attention a = {.type = type,
+                               .tokens = length,
+                               .heads = 1,
+                               .kv_heads = 1,
+                               .dim = DIM,
+                               .ld = 3 * DIM,
+                               .cu = cu,
+                               .docs = 1,
+                               .scale = 0.125f,
+                               .qkv = x,
+                               .out = x + 3 * n,
+                               .lse = x + 4 * n,
+                               .dout = x + 5 * n,
+                               .dqkv = x + 6 * n};
+    struct bench b = {.ops = kern_cpu()};
     struct merr err;
 
     if (!x)
         die("memory", "none left");
     before = in_use();
-    must(b.ops->stream_new(&(struct kern_cfg){ .threads = 1 }, &b.s, &err), &err);
+    must(b.ops->stream_new(&(struct kern_cfg){.threads = 1}, &b.s, &err), &err);
     call_attention(&b, &a);
     call_attention_back(&b, &a);
     before = in_use() - before;
@@ -517,7 +572,7 @@ static size_t attention_memory(enum kern_type type, int length)
 
 static void bench_attention_memory(enum kern_type type, bool quick)
 {
-    static const int length[] = { 256, 1024, 4096, 16384 };
+    static const int length[] = {256, 1024, 4096, 16384};
     size_t least = 0;
 
     for (int i = 0; i < (quick ? 3 : 4); i++) {
@@ -546,7 +601,7 @@ static int threads_of(const char *text)
 
 int main(int argc, char **argv)
 {
-    struct bench b = { .ops = kern_cpu(), .samples = 15, .sample_s = 0.02, .clock = CLOCK_MONOTONIC };
+    struct bench b = {.ops = kern_cpu(), .samples = 15, .sample_s = 0.02, .clock = CLOCK_MONOTONIC};
     bool quick = false;
     struct merr err;
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -572,7 +627,7 @@ int main(int argc, char **argv)
         if (setenv("OMP_WAIT_POLICY", "passive", 1) < 0 || execv("/proc/self/exe", argv) < 0)
             die("cannot start over", strerror(errno));
     }
-    must(b.ops->stream_new(&(struct kern_cfg){ .threads = b.threads }, &b.s, &err), &err);
+    must(b.ops->stream_new(&(struct kern_cfg){.threads = b.threads}, &b.s, &err), &err);
     bench_gemm(&b, "NT", 1024, 1152, 384);
     bench_gemm(&b, "NT", 1024, 384, 1536);
     bench_gemm(&b, "NN", 1024, 384, 1536);
@@ -583,8 +638,8 @@ int main(int argc, char **argv)
     bench_gemm(&b, "TN", 128, 128, 512);
     b.ops->stream_free(b.s);
     b.clock = CLOCK_THREAD_CPUTIME_ID;
-    must(b.ops->stream_new(&(struct kern_cfg){ .threads = 1 }, &b.s, &err), &err);
-    must(kern_plain()->stream_new(&(struct kern_cfg){ .threads = 1 }, &b.plain_s, &err), &err);
+    must(b.ops->stream_new(&(struct kern_cfg){.threads = 1}, &b.s, &err), &err);
+    must(kern_plain()->stream_new(&(struct kern_cfg){.threads = 1}, &b.plain_s, &err), &err);
     measure_peak(&b);
     bench_attention(&b, 4, 256, 6, 64);
     bench_attention(&b, 1, 1024, 6, 64);

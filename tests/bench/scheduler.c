@@ -46,7 +46,7 @@ static int64_t cpu_us(void)
 
 static uint32_t draw(uint32_t below)
 {
-    uint32_t key[2] = { 1, 2 }, ctr[4] = { draws++, 0, 0, 0 }, out[4];
+    uint32_t key[2] = {1, 2}, ctr[4] = {draws++, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
@@ -72,7 +72,7 @@ static void make_kinds(struct world *w)
                 struct rates_point *p = &w->kinds[k].points[t][i];
                 double speed = 1 + 0.4 * t + 0.05 * k, serial = 0.002 * (k + 1);
 
-                *p = (struct rates_point){ .count = n, .rate_ups = (int64_t)(1e6 * speed / (serial + 1.0 / n)) };
+                *p = (struct rates_point){.count = n, .rate_ups = (int64_t)(1e6 * speed / (serial + 1.0 / n))};
                 w->kinds[k].n[t] = (uint8_t)(i + 1);
             }
 }
@@ -83,35 +83,52 @@ static struct sched_job make_job(struct world *w, size_t i)
 
     while (__builtin_popcount((unsigned)types) < 2)
         types |= (int32_t)draw(1 << TYPES) & (int32_t)draw(1 << TYPES);
-    return (struct sched_job){ .id = i + 1, .tenant = draw(2), .class_ = draw(4) ? SCHED_ELASTIC : SCHED_OPPORTUNISTIC,
-                               .submit_us = draw(80000) * S, .min = min, .max = min << draw(4),
-                               .workers = draw(2) ? min * 8 : 0, .types = (uint32_t)types, .hetero_ok = draw(3) == 0,
-                               .home = -1, .weight_milli = 500 + draw(1000), .restart_us = 30 * S,
-                               .remaining_us = 1000000 * S, .rho_milli = 1000,
-                               .profile = &w->kinds[draw(KINDS)] };
+    return (struct sched_job){.id = i + 1,
+                              .tenant = draw(2),
+                              .class_ = draw(4) ? SCHED_ELASTIC : SCHED_OPPORTUNISTIC,
+                              .submit_us = draw(80000) * S,
+                              .min = min,
+                              .max = min << draw(4),
+                              .workers = draw(2) ? min * 8 : 0,
+                              .types = (uint32_t)types,
+                              .hetero_ok = draw(3) == 0,
+                              .home = -1,
+                              .weight_milli = 500 + draw(1000),
+                              .restart_us = 30 * S,
+                              .remaining_us = 1000000 * S,
+                              .rho_milli = 1000,
+                              .profile = &w->kinds[draw(KINDS)]};
 }
 
 static void world_init(struct world *w, size_t devices, size_t jobs)
 {
     size_t nodes = devices / 8;
 
-    *w = (struct world){ .nodes = room(nodes, sizeof(*w->nodes)), .jobs = room(jobs, sizeof(*w->jobs)),
-                         .places = room(jobs, sizeof(*w->places)) };
+    *w = (struct world){.nodes = room(nodes, sizeof(*w->nodes)),
+                        .jobs = room(jobs, sizeof(*w->jobs)),
+                        .places = room(jobs, sizeof(*w->places))};
     make_kinds(w);
     for (size_t i = 0; i < nodes; i++)
-        w->nodes[i] = (struct sched_node){ .type = (uint8_t)(i * TYPES / nodes), .devices = 8,
-                                           .leaf = (uint32_t)(i / 16) };
+        w->nodes[i] =
+            (struct sched_node){.type = (uint8_t)(i * TYPES / nodes), .devices = 8, .leaf = (uint32_t)(i / 16)};
     for (int t = 0; t < 2; t++)
-        w->tenants[t] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+        w->tenants[t] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
     for (size_t i = 0; i < jobs; i++) {
         w->jobs[i] = make_job(w, i);
         w->jobs[i].waiting_us = w->jobs[i].changed_us = w->jobs[i].submit_us;
     }
     w->in = (struct sched_input){
-        .config = { .now_us = 90000 * S, .round_us = 60 * S, .starve_us = 1000000 * S, .grace_us = 30 * S,
-                    .hold_us = 120 * S,
-                    .mode = SCHED_FULL },
-        .nodes = w->nodes, .n_nodes = nodes, .tenants = w->tenants, .n_tenants = 2, .jobs = w->jobs,
+        .config = {.now_us = 90000 * S,
+                   .round_us = 60 * S,
+                   .starve_us = 1000000 * S,
+                   .grace_us = 30 * S,
+                   .hold_us = 120 * S,
+                   .mode = SCHED_FULL},
+        .nodes = w->nodes,
+        .n_nodes = nodes,
+        .tenants = w->tenants,
+        .n_tenants = 2,
+        .jobs = w->jobs,
         .n_jobs = jobs * 3 / 4,
     };
 }
@@ -178,7 +195,7 @@ struct course {
     size_t devices;
     struct world w;
     int64_t full[ROUNDS_MAX * TURNS_MAX], fast[ROUNDS_MAX * TURNS_MAX]; /* every round's time */
-    int64_t least[ROUNDS_MAX]; /* of each full round in all turns */
+    int64_t least[ROUNDS_MAX];                                          /* of each full round in all turns */
     size_t n;
     int64_t gap;
 };
@@ -263,7 +280,8 @@ static double backlog_ms(int rounds)
 static int report(const char *metric, double value, const char *unit, double target)
 {
     (void)printf("{\"bench\":\"scheduler\",\"metric\":\"%s\",\"value\":%.6g,\"unit\":\"%s\","
-                 "\"reference\":\"target %g\",\"ratio\":%.4g}\n", metric, value, unit, target, value / target);
+                 "\"reference\":\"target %g\",\"ratio\":%.4g}\n",
+                 metric, value, unit, target, value / target);
     if (value > target)
         (void)fprintf(stderr, "bench scheduler: %s is %g %s, wanted at most %g\n", metric, value, unit, target);
     return value > target;
@@ -277,7 +295,7 @@ static double map_us(void)
 
     for (int run = 0; run < 20000; run++) {
         for (int k = 0; k < TYPES; k++)
-            part[k] = (struct rates_est){ .devices = 1 + (run + k) % 5, .worker_ns = 1000000 + 300000 * k + run };
+            part[k] = (struct rates_est){.devices = 1 + (run + k) % 5, .worker_ns = 1000000 + 300000 * k + run};
         if (rates_map_workers(part, TYPES, 64) == 0)
             exit(1);
     }
@@ -299,14 +317,14 @@ static void make_cluster(struct sim_setup *s, struct world *w)
     s->n_profiles = KINDS;
     s->nodes = room(TRACE_NODES, sizeof(*s->nodes));
     for (int i = 0; i < TRACE_NODES; i++)
-        s->nodes[i] = (struct sched_node){ .type = (uint8_t)(i * TRACE_TYPES / TRACE_NODES), .devices = 8,
-                                           .leaf = (uint32_t)(i / 16) };
+        s->nodes[i] = (struct sched_node){
+            .type = (uint8_t)(i * TRACE_TYPES / TRACE_NODES), .devices = 8, .leaf = (uint32_t)(i / 16)};
     s->tenant_names = room(2, SIM_NAME_MAX);
     s->tenants = room(2, sizeof(*s->tenants));
     s->tenant_class = room(2, sizeof(*s->tenant_class));
     s->profile_names = room(KINDS, SIM_NAME_MAX);
     s->profiles = w->kinds;
-    s->tenants[0] = s->tenants[1] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    s->tenants[0] = s->tenants[1] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
     s->tenant_class[1] = SCHED_OPPORTUNISTIC;
     s->clock_us = cpu_us;
 }
@@ -318,13 +336,16 @@ static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs, 
     double span_s = 259.2 * (double)jobs, work = 0; /* 30 days for 10,000 */
     const double capacity = load * span_s * 8 * TRACE_NODES;
 
-    *t = (struct sim_trace){ .jobs = room(jobs, sizeof(*t->jobs)), .n = jobs };
+    *t = (struct sim_trace){.jobs = room(jobs, sizeof(*t->jobs)), .n = jobs};
     for (size_t i = 0; i < jobs; i++) {
         struct sim_job *j = &t->jobs[i];
         double rate;
 
-        *j = (struct sim_job){ .submit_us = (int64_t)(span_s * (double)i / (double)jobs) * S, .profile = draw(KINDS),
-                               .tenant = draw(4) == 0, .min = 1 << draw(4), .weight_milli = 500 + draw(1000) };
+        *j = (struct sim_job){.submit_us = (int64_t)(span_s * (double)i / (double)jobs) * S,
+                              .profile = draw(KINDS),
+                              .tenant = draw(4) == 0,
+                              .min = 1 << draw(4),
+                              .weight_milli = 500 + draw(1000)};
         (void)snprintf(j->name, sizeof(j->name), "j%zu", i);
         j->max = j->min << draw(3);
         j->workers = draw(2) ? j->max : 0;
@@ -341,11 +362,11 @@ static void make_trace(struct sim_trace *t, const struct world *w, size_t jobs, 
 
 static double trace_s(size_t jobs, double load)
 {
-    struct world w = { .nodes = NULL };
+    struct world w = {.nodes = NULL};
     struct sim_setup s;
     struct sim_trace t;
     struct sim_result r;
-    struct merr err = { "" };
+    struct merr err = {""};
     int64_t began;
 
     draws = 0;
@@ -366,13 +387,27 @@ static double trace_s(size_t jobs, double load)
 /* The layout of a model of eight billion parameters on 1,024 devices, all of it open. */
 static double plan_ms(void)
 {
-    const struct plan_job job = { .model = { .family = PLAN_LLAMA, .layers = 32, .hidden = 4096, .heads = 32,
-                                             .kv_heads = 8, .ffn = 14336, .context = 8192, .vocab = 128256 },
-                                  .sequences = 1024, .length = 4096, .virtual_workers = 64, .zero = 1, .bf16 = true };
-    const struct plan_wish wish = { .any_schedule = true, .any_recompute = true };
-    struct plan_site site = { .group = { { .device = { .flops = 4e14, .bytes_per_s = 2e12, .call_s = 1e-4,
-                                                       .memory_bytes = UINT64_C(80) << 30 }, .n = 1024 } },
-                              .groups = 1, .node_devices = 8, .inside = { 1e-5, 3e11 }, .between = { 2e-5, 2e11 } };
+    const struct plan_job job = {.model = {.family = PLAN_LLAMA,
+                                           .layers = 32,
+                                           .hidden = 4096,
+                                           .heads = 32,
+                                           .kv_heads = 8,
+                                           .ffn = 14336,
+                                           .context = 8192,
+                                           .vocab = 128256},
+                                 .sequences = 1024,
+                                 .length = 4096,
+                                 .virtual_workers = 64,
+                                 .zero = 1,
+                                 .bf16 = true};
+    const struct plan_wish wish = {.any_schedule = true, .any_recompute = true};
+    struct plan_site site = {
+        .group = {{.device = {.flops = 4e14, .bytes_per_s = 2e12, .call_s = 1e-4, .memory_bytes = UINT64_C(80) << 30},
+                   .n = 1024}},
+        .groups = 1,
+        .node_devices = 8,
+        .inside = {1e-5, 3e11},
+        .between = {2e-5, 2e11}};
     struct plan_result p;
     int64_t began = cpu_us();
 
@@ -410,7 +445,8 @@ int main(int argc, char **argv)
     missed += report("trace_30d_s", trace_s(quick ? 200 : 10000, 0.9), "s", 60);
     over_s = trace_s(quick ? 200 : 10000, 1.5);
     (void)printf("{\"bench\":\"scheduler\",\"metric\":\"trace_30d_overload_s\",\"value\":%.6g,\"unit\":\"s\","
-                 "\"reference\":\"1.5 times the work that the cluster does in 30 days\",\"ratio\":1}\n", over_s);
+                 "\"reference\":\"1.5 times the work that the cluster does in 30 days\",\"ratio\":1}\n",
+                 over_s);
     if (!quick) {
         course_start(&big, 100000);
         course_go_on(&big, 0);

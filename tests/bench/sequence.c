@@ -49,19 +49,26 @@ static void die(const char *what, const char *why)
 static void report(const char *metric, double value, const char *unit, const char *reference, double against)
 {
     (void)printf("{\"bench\": \"sequence\", \"metric\": \"%s\", \"value\": %.5g, \"unit\": \"%s\", "
-                 "\"reference\": \"%s\", \"ratio\": %.4f}\n", metric, value, unit, reference, value / against);
+                 "\"reference\": \"%s\", \"ratio\": %.4f}\n",
+                 metric, value, unit, reference, value / against);
     (void)fflush(stdout);
 }
 
 static double reference_of(const struct setting *s, enum seq_policy p)
 {
     switch (p) {
-    case SEQ_STATIC: return s->b1;
-    case SEQ_PACK: return s->b3;
-    case SEQ_PACK_LPT: return s->b4;
-    case SEQ_SKRULL: return s->skrull;
-    case SEQ_SWEEP: return s->sweep;
-    default: return 0;
+    case SEQ_STATIC:
+        return s->b1;
+    case SEQ_PACK:
+        return s->b3;
+    case SEQ_PACK_LPT:
+        return s->b4;
+    case SEQ_SKRULL:
+        return s->skrull;
+    case SEQ_SWEEP:
+        return s->sweep;
+    default:
+        return 0;
     }
 }
 
@@ -71,8 +78,12 @@ struct means {
 
 static struct means measure(const struct setting *s, enum seq_policy policy, int batches)
 {
-    struct seq_config c = {.policy = policy, .replicas = s->replicas, .ranks = s->ranks, .capacity = s->capacity,
-                           .micro = policy == SEQ_PAD ? 8 : 1, .seed = 1};
+    struct seq_config c = {.policy = policy,
+                           .replicas = s->replicas,
+                           .ranks = s->ranks,
+                           .capacity = s->capacity,
+                           .micro = policy == SEQ_PAD ? 8 : 1,
+                           .seed = 1};
     int64_t tokens[BATCH_MAX];
     struct seq_batch b = {.tokens = tokens, .n = (size_t)(s->replicas * s->block)};
     struct means m = {0};
@@ -108,15 +119,16 @@ static const struct {
     enum seq_policy policy;
     const char *metric;
 } rows[] = {
-    {SEQ_PAD, "pad"}, {SEQ_STATIC, "static"}, {SEQ_SORTED, "sorted"}, {SEQ_PACK, "pack"}, {SEQ_PACK_LPT, "pack-lpt"},
-    {SEQ_ROUND_ROBIN, "round-robin"}, {SEQ_DYNAMIC, "dynamic"}, {SEQ_CHUNK, "chunk"}, {SEQ_SKRULL, "skrull"},
+    {SEQ_PAD, "pad"},         {SEQ_STATIC, "static"},     {SEQ_SORTED, "sorted"},
+    {SEQ_PACK, "pack"},       {SEQ_PACK_LPT, "pack-lpt"}, {SEQ_ROUND_ROBIN, "round-robin"},
+    {SEQ_DYNAMIC, "dynamic"}, {SEQ_CHUNK, "chunk"},       {SEQ_SKRULL, "skrull"},
     {SEQ_SWEEP, "sweep"},
 };
 
 static void report_more(const struct setting *s, const char *planner, const struct means *m, const struct means *base)
 {
-    static const char *const names[] = {"step_ms", "rank_imbalance", "replica_imbalance", "sharded_share",
-                                        "padding_share", "peak_share", "micro_batches", "plan_ms"};
+    static const char *const names[] = {"step_ms",       "rank_imbalance", "replica_imbalance", "sharded_share",
+                                        "padding_share", "peak_share",     "micro_batches",     "plan_ms"};
     const double v[] = {1e3 * m->step_s, m->rank, m->replica, m->sharded, m->padding, m->peak, m->micros, m->plan_ms};
     const double against[] = {1e3 * m->step_bound_s, 1, 1, 1, 1, 1, 1, 1e3 * m->step_s};
     const char *const what[] = {"lower bound", "1", "1", "all tokens", "all tokens", "capacity", "1", "predicted step"};

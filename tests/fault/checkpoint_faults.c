@@ -18,7 +18,7 @@
 
 static atomic_int left, fixed, plain, syncs, direct, cached, ring_short, ring_error;
 static atomic_bool hit, no_direct;
-static int with; /* set before the threads start */
+static int with;                                         /* set before the threads start */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards held */
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static bool held;
@@ -77,12 +77,12 @@ static bool fails(bool changes)
     return true;
 }
 
-#define WRAP(changes, type, name, params, ...)                      \
-    type __real_##name params;                                      \
-    type __wrap_##name params;                                      \
-    type __wrap_##name params                                       \
-    {                                                               \
-        return fails(changes) ? (type)-1 : __real_##name(__VA_ARGS__); \
+#define WRAP(changes, type, name, params, ...)                                                                         \
+    type __real_##name params;                                                                                         \
+    type __wrap_##name params;                                                                                         \
+    type __wrap_##name params                                                                                          \
+    {                                                                                                                  \
+        return fails(changes) ? (type)-1 : __real_##name(__VA_ARGS__);                                                 \
     }
 
 WRAP(true, ssize_t, write, (int fd, const void *p, size_t n), fd, p, n)
@@ -101,7 +101,7 @@ WRAP(false, ssize_t, read, (int fd, void *p, size_t n), fd, p, n)
 WRAP(false, int, flock, (int fd, int how), fd, how)
 WRAP(false, int, close, (int fd), fd)
 WRAP(false, int, access, (const char *path, int how), path, how)
-WRAP(false, int, poll, (struct pollfd *p, nfds_t n, int timeout), p, n, timeout)
+WRAP(false, int, poll, (struct pollfd * p, nfds_t n, int timeout), p, n, timeout)
 
 ssize_t __real_pread(int fd, void *p, size_t n, off_t at);
 ssize_t __wrap_pread(int fd, void *p, size_t n, off_t at);

@@ -29,9 +29,13 @@ void model_make(int rows, int columns, int cut, bool apart)
         for (int i = 0; i < TENSORS; i++) {
             uint64_t from = r ? (uint64_t)cut : 0, to = (uint64_t)(r ? rows : cut), width = (uint64_t)columns;
 
-            buffer[r][i] = (struct mck_buffer){.name = names[i], .role = (enum mck_role)(i && apart ? i + 1 : 0),
-                                               .ndim = 2, .shape = {(uint64_t)rows, width}, .off = {from, 0},
-                                               .len = {to - from, width}, .data = &memory[i][from * width],
+            buffer[r][i] = (struct mck_buffer){.name = names[i],
+                                               .role = (enum mck_role)(i && apart ? i + 1 : 0),
+                                               .ndim = 2,
+                                               .shape = {(uint64_t)rows, width},
+                                               .off = {from, 0},
+                                               .len = {to - from, width},
+                                               .data = &memory[i][from * width],
                                                .bucket = i};
         }
 }
@@ -121,9 +125,15 @@ int model_open(const char *dir, uint64_t generation, const char *codec, struct m
                struct merr *err)
 {
     for (int k = 0; k < MODEL_RANKS; k++) {
-        struct mck_cfg cfg = {.dir = dir, .rank = k, .size = MODEL_RANKS, .generation = generation,
-                              .codec = model_archives(codec) ? "none" : codec, .keep = keep,
-                              .keep_every = keep_every, .timeout_us = 10000000, .stuck_us = stuck_us,
+        struct mck_cfg cfg = {.dir = dir,
+                              .rank = k,
+                              .size = MODEL_RANKS,
+                              .generation = generation,
+                              .codec = model_archives(codec) ? "none" : codec,
+                              .keep = keep,
+                              .keep_every = keep_every,
+                              .timeout_us = 10000000,
+                              .stuck_us = stuck_us,
                               .pool_bytes = MODEL_POOL_BYTES,
                               .archive = model_archives(codec) && generation > 1 ? "plane" : NULL};
         int r = mck_writer_new(&cfg, buffer[k], TENSORS, &ret[k], err);

@@ -79,9 +79,10 @@ static int look(const char *root, size_t at, uint64_t seed, bool goes_on, bool *
     if (!r && found > 1) /* that one goes when the next is saved */
         r = model_check_step(dir, found - 1, err);
     if (r >= 0)
-        r = found < said ? merr_set(err, -1, "the newest is step %" PRIu64 ", but %" PRIu64 " was said to be saved",
-                                    found, said)
-            : found > STEPS ? merr_set(err, -1, "step %" PRIu64 " was never begun", found) : 0;
+        r = found < said
+                ? merr_set(err, -1, "the newest is step %" PRIu64 ", but %" PRIu64 " was said to be saved", found, said)
+            : found > STEPS ? merr_set(err, -1, "step %" PRIu64 " was never begun", found)
+                            : 0;
     if (!r && goes_on)
         r = go_on(dir, found + 1, err);
     *ret_later = !r && found > said;

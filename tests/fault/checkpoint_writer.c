@@ -47,7 +47,7 @@
 #define COLUMNS 240
 #define STUCK_US 500000
 #define PINNED 4 /* steps that crowd keeps for good */
-#define CUT 100 /* the first row of rank 1, whose tensors have two chunks each */
+#define CUT 100  /* the first row of rank 1, whose tensors have two chunks each */
 
 static int write_on(const char *dir, uint64_t generation, const char *codec, struct merr *err)
 {
@@ -112,7 +112,7 @@ static int check_two(const char *dir, const char *codec, struct merr *err)
     const json_t *one;
     int r = mck_list(dir, &list, err);
 
-    json_array_foreach(list, i, one) {
+    json_array_foreach (list, i, one) {
         struct mck *c = NULL;
 
         r = r ? r : mck_open_path(json_string_value(json_object_get(one, "path")), &c, err);
@@ -412,7 +412,7 @@ static int expect_least(const char *dir, uint64_t newest, bool more, struct merr
     int r = mck_list(dir, &list, err);
 
     want += (newest % PINNED != 0) + ((newest - 1) % PINNED != 0);
-    json_array_foreach(list, i, one) {
+    json_array_foreach (list, i, one) {
         uint64_t step = (uint64_t)json_integer_value(json_object_get(one, "step"));
 
         least += step % PINNED == 0 || step + 1 >= newest;

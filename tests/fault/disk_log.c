@@ -169,23 +169,23 @@ static void log_exchange(const char *from, const char *to)
 /* --- the calls --------------------------------------------------------------------------------- */
 
 /* A call that returns r: 0 is good; then more is done. */
-#define LOGGED(condition, call, more)       \
-    do {                                    \
-        int r_;                             \
-        (void)pthread_mutex_lock(&lock);    \
-        bool ours_ = condition;             \
-        r_ = call;                          \
-        int saved_ = errno;                 \
-        if (ours_ && r_ == 0)               \
-            more;                           \
-        (void)pthread_mutex_unlock(&lock);  \
-        errno = saved_;                     \
-        return r_;                          \
+#define LOGGED(condition, call, more)                                                                                  \
+    do {                                                                                                               \
+        int r_;                                                                                                        \
+        (void)pthread_mutex_lock(&lock);                                                                               \
+        bool ours_ = condition;                                                                                        \
+        r_ = call;                                                                                                     \
+        int saved_ = errno;                                                                                            \
+        if (ours_ && r_ == 0)                                                                                          \
+            more;                                                                                                      \
+        (void)pthread_mutex_unlock(&lock);                                                                             \
+        errno = saved_;                                                                                                \
+        return r_;                                                                                                     \
     } while (0)
 
-#define REAL(type, name, params) \
-    type __real_##name params;   \
-    type __wrap_##name params;   \
+#define REAL(type, name, params)                                                                                       \
+    type __real_##name params;                                                                                         \
+    type __wrap_##name params;                                                                                         \
     type __wrap_##name params
 
 REAL(int, fsync, (int fd))

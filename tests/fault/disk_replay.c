@@ -23,7 +23,7 @@ struct named {
 
 struct replay {
     uint64_t chance;
-    bool in_order;   /* names change up to an instant; or any of those that may */
+    bool in_order; /* names change up to an instant; or any of those that may */
     size_t instant;
     size_t synced[LOG_OBJECTS_MAX]; /* what was done to it before this change stays */
     struct named name[NAMES_MAX];

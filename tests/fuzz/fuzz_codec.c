@@ -40,9 +40,9 @@ static int decode(const struct codec *c, const uint8_t *block, size_t len, float
 
 static void reduce(const struct codec *c, const uint8_t *block, size_t len, float *out, size_t count, int want)
 {
-    const struct codec_site site = { .seed = 1 };
-    const void *list[2] = { block, block };
-    struct codec_parts parts = { .blocks = list, .n = 2, .len = len };
+    const struct codec_site site = {.seed = 1};
+    const void *list[2] = {block, block};
+    struct codec_parts parts = {.blocks = list, .n = 2, .len = len};
     uint8_t *again = malloc(codec_size(c, count));
     uint32_t flags = 0;
 

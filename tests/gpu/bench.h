@@ -13,8 +13,8 @@ struct bench {
     const struct codec *codec;
     struct codec_cuda_report *report;
     float *a, *b, *x; /* BENCH_VALUES each */
-    double copy;   /* bytes per second, read and written */
-    double square; /* operations per second of a large product */
+    double copy;      /* bytes per second, read and written */
+    double square;    /* operations per second of a large product */
     int m, n, kk;
     int32_t cu[2];
     bool plain_attention; /* by ordinary cores */

@@ -139,7 +139,7 @@ static char *first_content(struct check *c, const struct check_array *a)
 static int run_once(const struct kern_ops *k, struct kern_stream *s, check_fn fn, const struct check_array *a, int n,
                     char *const *what, const void *arg, struct merr *err)
 {
-    struct check_array at[CHECK_ARRAYS] = { 0 };
+    struct check_array at[CHECK_ARRAYS] = {0};
     void *whole[CHECK_ARRAYS];
     int r = 0;
 
@@ -191,7 +191,7 @@ void check_run(struct check *c, const char *what, check_fn fn, struct check_arra
 {
     char *first[CHECK_ARRAYS], *got[3][CHECK_ARRAYS], wrong[160] = "";
     double worst = 0, limit = 0;
-    struct merr err = { "" };
+    struct merr err = {""};
 
     for (int i = 0; i < n; i++) {
         size_t bytes = bytes_of(&a[i]) + 2 * GUARD;
@@ -255,9 +255,10 @@ static int write_json(const struct check *c)
         const struct row *r = &rows[i];
 
         if (r->is_figure)
-            (void)fprintf(f, "{\"bench\": \"gpu\", \"metric\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", "
-                          "\"reference\": \"%s\", \"ratio\": %.4f}\n", r->what, r->value, r->unit, r->reference,
-                          r->ratio);
+            (void)fprintf(f,
+                          "{\"bench\": \"gpu\", \"metric\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", "
+                          "\"reference\": \"%s\", \"ratio\": %.4f}\n",
+                          r->what, r->value, r->unit, r->reference, r->ratio);
         else
             (void)fprintf(f, "{\"check\": \"%s\", \"error\": %.6g, \"limit\": %.6g, \"ok\": %s}\n", r->what,
                           isfinite(r->error) ? r->error : -1, r->limit, r->wrong[0] ? "false" : "true");
@@ -288,9 +289,9 @@ static int read_arguments(struct check *c, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    struct check c = { .seed = (uint64_t)clock_mono_us() };
-    struct kern_cfg cfg = { .threads = 1 };
-    struct merr err = { "" };
+    struct check c = {.seed = (uint64_t)clock_mono_us()};
+    struct kern_cfg cfg = {.threads = 1};
+    struct merr err = {""};
     int r = read_arguments(&c, argc, argv);
 
     if (r)

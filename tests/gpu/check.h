@@ -20,7 +20,7 @@ struct check {
     const struct cuda_backend *gpu;
     struct kern_stream *s, *plain;
     uint64_t seed, state;
-    bool quick;       /* small shapes, no benchmarks: where GPUs are emulated */
+    bool quick; /* small shapes, no benchmarks: where GPUs are emulated */
     bool no_cases, no_bench;
     bool apart;       /* the host cannot touch the GPU's memory */
     const char *json; /* file to write, or NULL */
@@ -31,9 +31,9 @@ struct check_array {
     const char *name;
     enum kern_type type;
     size_t n;
-    float size;      /* random numbers in [-size, size); 0: zeros; below 0: none, it is only written */
-    float limit;     /* how far a number may be off, of 1 + its size; below 0: it is no output */
-    void *p;         /* for the case: where it is now */
+    float size;       /* random numbers in [-size, size); 0: zeros; below 0: none, it is only written */
+    float limit;      /* how far a number may be off, of 1 + its size; below 0: it is no output */
+    void *p;          /* for the case: where it is now */
     const void *init; /* what it holds at first, instead of random numbers */
 };
 

@@ -49,10 +49,16 @@ struct piece { /* rows of a document before it; its first row of keys */
 static void packed(struct check *c, const struct piece *piece, int docs, int kv_rows, int heads, int kv_heads, int dim,
                    float dropout, int pad, enum kern_type t)
 {
-    struct call x = { .a = { .type = t, .heads = heads, .kv_heads = kv_heads, .dim = dim, .docs = docs,
-                             .kv_rows = kv_rows,
-                             .ld = (heads + 2 * kv_heads) * dim + pad, .scale = 1 / sqrtf((float)dim),
-                             .dropout = dropout, .drop_threshold = (uint32_t)((double)dropout * 0x1p32) } };
+    struct call x = {.a = {.type = t,
+                           .heads = heads,
+                           .kv_heads = kv_heads,
+                           .dim = dim,
+                           .docs = docs,
+                           .kv_rows = kv_rows,
+                           .ld = (heads + 2 * kv_heads) * dim + pad,
+                           .scale = 1 / sqrtf((float)dim),
+                           .dropout = dropout,
+                           .drop_threshold = (uint32_t)((double)dropout * 0x1p32)}};
     /* Tensor cores round probabilities to bf16, each by at most u = 2^-8 of it: a weighted mean of values below 2 moves
      * by at most 2 u, times what dropout scales by. The result is rounded there and here, u of it each. */
     float mean = t == KERN_BF16 ? 2 * 0x1p-8f / (1 - dropout) + 5e-5f : 5e-5f;
@@ -78,10 +84,13 @@ static void packed(struct check *c, const struct piece *piece, int docs, int kv_
     qkv = (tokens - 1) * (size_t)x.a.ld + (size_t)(heads + 2 * kv_heads) * (size_t)dim;
     void *zeros = calloc(qkv, 4); /* of dqkv, between the rows */
     struct check_array a[] = {
-        { "out", t, tokens * width, -1, mean, 0, 0 }, { "lse", KERN_F32, tokens * (size_t)heads, -1, 5e-5f, 0, 0 },
-        { "dqkv", t, qkv, 0, limit, 0, zeros }, { "qkv", t, qkv, 2, -1, 0, 0 },
-        { "dout", t, tokens * width, 1, -1, 0, 0 }, { "kv", t, (size_t)kv_rows * apart, 2, -1, 0, 0 },
-        { "dkv", KERN_F32, (size_t)kv_rows * apart, 1, limit, 0, 0 }, /* grows */
+        {"out", t, tokens * width, -1, mean, 0, 0},
+        {"lse", KERN_F32, tokens * (size_t)heads, -1, 5e-5f, 0, 0},
+        {"dqkv", t, qkv, 0, limit, 0, zeros},
+        {"qkv", t, qkv, 2, -1, 0, 0},
+        {"dout", t, tokens * width, 1, -1, 0, 0},
+        {"kv", t, (size_t)kv_rows * apart, 2, -1, 0, 0},
+        {"dkv", KERN_F32, (size_t)kv_rows * apart, 1, limit, 0, 0}, /* grows */
     };
     (void)snprintf(what, sizeof(what), "attention %s %d tokens %d %s %d/%d heads of %d drop %.1f",
                    t == KERN_BF16 ? "bf16" : "f32", x.a.tokens, docs, kv_rows ? "pieces" : "docs", heads, kv_heads, dim,
@@ -112,12 +121,18 @@ static int one_by_one(const struct kern_ops *k, struct kern_stream *s, const str
 
 static void cached(struct check *c, int rows, int heads, int kv_heads, int dim)
 {
-    struct call x = { .q = { .rows = rows, .heads = heads, .kv_heads = kv_heads, .dim = dim,
-                             .ld = (heads + 2 * kv_heads) * dim, .scale = 1 / sqrtf((float)dim) } };
+    struct call x = {.q = {.rows = rows,
+                           .heads = heads,
+                           .kv_heads = kv_heads,
+                           .dim = dim,
+                           .ld = (heads + 2 * kv_heads) * dim,
+                           .scale = 1 / sqrtf((float)dim)}};
     size_t kv = (size_t)rows * (size_t)(kv_heads * dim);
     struct check_array a[] = {
-        { "out", KERN_F32, (size_t)(rows * heads * dim), -1, 5e-5f, 0, 0 }, { "keys", KERN_F32, kv, -1, 0, 0, 0 },
-        { "values", KERN_F32, kv, -1, 0, 0, 0 }, { "qkv", KERN_F32, (size_t)(rows * x.q.ld), 1, -1, 0, 0 },
+        {"out", KERN_F32, (size_t)(rows * heads * dim), -1, 5e-5f, 0, 0},
+        {"keys", KERN_F32, kv, -1, 0, 0, 0},
+        {"values", KERN_F32, kv, -1, 0, 0, 0},
+        {"qkv", KERN_F32, (size_t)(rows * x.q.ld), 1, -1, 0, 0},
     };
     char what[96];
 
@@ -129,11 +144,11 @@ static void cached(struct check *c, int rows, int heads, int kv_heads, int dim)
 /* What suits tensor cores: rows on boundaries of 16 bytes. Lengths around all sizes of tiles. */
 static void on_tensor_cores(struct check *c)
 {
-    const struct piece small[] = { { 1, 0, 0 }, { 15, 0, 0 }, { 16, 0, 0 }, { 17, 0, 0 }, { 0, 0, 0 }, { 63, 0, 0 } };
-    const struct piece large[] = { { 64, 0, 0 }, { 65, 0, 0 }, { 127, 0, 0 }, { 128, 0, 0 }, { 129, 0, 0 } };
+    const struct piece small[] = {{1, 0, 0}, {15, 0, 0}, {16, 0, 0}, {17, 0, 0}, {0, 0, 0}, {63, 0, 0}};
+    const struct piece large[] = {{64, 0, 0}, {65, 0, 0}, {127, 0, 0}, {128, 0, 0}, {129, 0, 0}};
     /* Two parts of one document, one of 140 rows after 131 others, and one whose keys begin in a tile's middle. */
-    const struct piece some[] = { { 33, 70, 0 }, { 70, 0, 0 }, { 140, 131, 103 }, { 20, 45, 374 } };
-    const struct piece one = { 1030, 0, 0 }, two[] = { { 200, 0, 0 }, { 57, 0, 0 } };
+    const struct piece some[] = {{33, 70, 0}, {70, 0, 0}, {140, 131, 103}, {20, 45, 374}};
+    const struct piece one = {1030, 0, 0}, two[] = {{200, 0, 0}, {57, 0, 0}};
 
     packed(c, small, 6, 0, 4, 2, 64, 0, 0, KERN_BF16);
     packed(c, small, 6, 0, 4, 1, 80, 0.25f, 8, KERN_BF16);
@@ -153,10 +168,10 @@ static void on_tensor_cores(struct check *c)
 
 void check_attention(struct check *c)
 {
-    const struct piece docs[] = { { 1, 0, 0 }, { 31, 0, 0 }, { 33, 0, 0 }, { 0, 0, 0 }, { 70, 0, 0 } };
+    const struct piece docs[] = {{1, 0, 0}, {31, 0, 0}, {33, 0, 0}, {0, 0, 0}, {70, 0, 0}};
     /* Two thirds of a document of 90 rows, in an order of their own, around another one; and a chunk of a long one. */
-    const struct piece some[] = { { 30, 60, 0 }, { 33, 0, 90 }, { 0, 5, 0 }, { 30, 0, 0 }, { 7, 50, 123 } };
-    struct piece one = { .length = 0 };
+    const struct piece some[] = {{30, 60, 0}, {33, 0, 90}, {0, 5, 0}, {30, 0, 0}, {7, 50, 123}};
+    struct piece one = {.length = 0};
 
     for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
         packed(c, docs, 5, 0, 4, 2, 24, 0, 0, t);

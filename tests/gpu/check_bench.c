@@ -23,7 +23,7 @@ void bench_must(int r, const struct merr *err)
 double bench_seconds(struct bench *b, bench_fn fn)
 {
     double best = INFINITY;
-    struct merr err = { "" };
+    struct merr err = {""};
 
     bench_must(fn(b, &err), &err);
     bench_must(b->k->stream_sync(b->c->s, &err), &err);
@@ -56,7 +56,7 @@ static int copy(struct bench *b, struct merr *err)
 
 static int encode(struct bench *b, struct merr *err)
 {
-    const struct codec_site site = { .seed = 1 };
+    const struct codec_site site = {.seed = 1};
 
     return b->g->encode(b->c->gpu->native_stream(b->c->s), b->codec, &site, CODEC_F32, b->a, BENCH_VALUES, b->b,
                         b->report, err);
@@ -70,8 +70,8 @@ static int decode(struct bench *b, struct merr *err)
 
 static int reduce(struct bench *b, struct merr *err)
 {
-    const void *blocks[] = { b->b, b->b, b->b, b->b };
-    const struct codec_parts p = { .blocks = blocks, .n = 4, .len = codec_size(b->codec, BENCH_VALUES) };
+    const void *blocks[] = {b->b, b->b, b->b, b->b};
+    const struct codec_parts p = {.blocks = blocks, .n = 4, .len = codec_size(b->codec, BENCH_VALUES)};
 
     return b->g->decode_reduce(b->c->gpu->native_stream(b->c->s), b->codec, &p, CODEC_F32, b->x, BENCH_VALUES,
                                b->report, err);
@@ -113,28 +113,34 @@ static int layernorm(struct bench *b, struct merr *err)
 
 static int adamw(struct bench *b, struct merr *err)
 {
-    const struct kern_adamw_step step = { .grad_scale = 1, .lr = 1e-9f, .inv_bias1 = 1, .inv_bias2 = 1 };
-    const struct kern_adamw w = { .n = BENCH_VALUES / 2, .w = b->a, .m = b->a + BENCH_VALUES / 2, .v = b->b,
-                                  .g = b->b + BENCH_VALUES / 2, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                  .step = &step };
+    const struct kern_adamw_step step = {.grad_scale = 1, .lr = 1e-9f, .inv_bias1 = 1, .inv_bias2 = 1};
+    const struct kern_adamw w = {.n = BENCH_VALUES / 2,
+                                 .w = b->a,
+                                 .m = b->a + BENCH_VALUES / 2,
+                                 .v = b->b,
+                                 .g = b->b + BENCH_VALUES / 2,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .step = &step};
 
     return b->k->adamw(b->c->s, &w, err);
 }
 
 static int product(struct bench *b, struct merr *err)
 {
-    const struct kern_gemm g = { .type = KERN_BF16,
-                                 .c_type = KERN_BF16,
-                                 .trans_b = true,
-                                 .m = b->m,
-                                 .n = b->n,
-                                 .k = b->kk,
-                                 .a = b->a,
-                                 .lda = b->kk,
-                                 .b = b->b,
-                                 .ldb = b->kk,
-                                 .c = b->x,
-                                 .ldc = b->n };
+    const struct kern_gemm g = {.type = KERN_BF16,
+                                .c_type = KERN_BF16,
+                                .trans_b = true,
+                                .m = b->m,
+                                .n = b->n,
+                                .k = b->kk,
+                                .a = b->a,
+                                .lda = b->kk,
+                                .b = b->b,
+                                .ldb = b->kk,
+                                .c = b->x,
+                                .ldc = b->n};
 
     return b->k->gemm(b->c->s, &g, err);
 }
@@ -144,9 +150,20 @@ static struct kern_attention attention(struct bench *b)
 {
     const uint16_t *qkv = (const uint16_t *)(const void *)b->a + (b->plain_attention ? 1 : 0);
 
-    return (struct kern_attention){ .type = KERN_BF16, .tokens = b->cu[1], .heads = 16, .kv_heads = 16, .dim = 128,
-                                    .ld = 48 * 128, .cu = b->cu, .docs = 1, .scale = 0.088f, .qkv = qkv, .out = b->x,
-                                    .lse = b->x + BENCH_VALUES / 2, .dout = b->a, .dqkv = b->b };
+    return (struct kern_attention){.type = KERN_BF16,
+                                   .tokens = b->cu[1],
+                                   .heads = 16,
+                                   .kv_heads = 16,
+                                   .dim = 128,
+                                   .ld = 48 * 128,
+                                   .cu = b->cu,
+                                   .docs = 1,
+                                   .scale = 0.088f,
+                                   .qkv = qkv,
+                                   .out = b->x,
+                                   .lse = b->x + BENCH_VALUES / 2,
+                                   .dout = b->a,
+                                   .dqkv = b->b};
 }
 
 static int attention_forward(struct bench *b, struct merr *err)
@@ -167,9 +184,9 @@ static int attention_backward(struct bench *b, struct merr *err)
 static void refill(struct bench *b)
 {
     const size_t n = (size_t)1 << 20;
-    float *const room[] = { b->a, b->b, b->x };
+    float *const room[] = {b->a, b->b, b->x};
     uint32_t *some = malloc(n * sizeof(*some));
-    struct merr err = { "" };
+    struct merr err = {""};
 
     bench_must(some ? 0 : merr_set(&err, -ENOMEM, "no memory for random numbers"), &err);
     for (size_t i = 0; i < n; i++)
@@ -183,7 +200,7 @@ static void refill(struct bench *b)
 /* Share of a product's rate; a backward counts as five products to a forward's two, whatever it computes again. */
 static void attentions(struct bench *b, double product_rate)
 {
-    static const int tokens[] = { 1024, 2048, 4096 };
+    static const int tokens[] = {1024, 2048, 4096};
     char what[96];
 
     for (int i = 0; i < 6; i++) {
@@ -220,11 +237,11 @@ static void kernels(struct bench *b)
 /* On a stream of its own, with memory that the GPU has to itself, as a rank that is alone has. */
 void check_bench(struct check *c)
 {
-    const struct kern_cfg cfg = { .threads = 1, .apart = true };
-    struct bench b = { .c = c, .k = c->gpu->kernels, .g = c->gpu->codecs };
+    const struct kern_cfg cfg = {.threads = 1, .apart = true};
+    struct bench b = {.c = c, .k = c->gpu->kernels, .g = c->gpu->codecs};
     struct kern_stream *before = c->s;
-    float **room[] = { &b.a, &b.b, &b.x };
-    struct merr err = { "" };
+    float **room[] = {&b.a, &b.b, &b.x};
+    struct merr err = {""};
 
     bench_must(b.k->stream_new(&cfg, &c->s, &err), &err);
     for (int i = 0; i < 3; i++) {

@@ -17,7 +17,7 @@ struct bench { /* arrays on both sides; each on the device between guards */
     const struct codec_cuda *g;
     void *queue;
     struct codec_cuda_report *report;
-    uint64_t tag; /* of the calls that the next report is of */
+    uint64_t tag;    /* of the calls that the next report is of */
     char *device[8]; /* of ROOM bytes and two guards */
     char *got, *want, *raw[PARTS], *block[PARTS];
     size_t count, len;
@@ -78,8 +78,8 @@ static void same(struct bench *b, int i, size_t bytes, const char *what)
 static void same_report(struct bench *b, int want, uint32_t want_flags, const struct merr *want_err, const char *what)
 {
     char name[96], wrong[400] = "";
-    struct codec_cuda_fault fault = { 0, 0 };
-    struct merr err = { "" };
+    struct codec_cuda_fault fault = {0, 0};
+    struct merr err = {""};
     uint32_t flags = 0;
     size_t block = 0;
     int r;
@@ -130,7 +130,7 @@ static void fill(struct bench *b, char *to)
 
 static void check_encode(struct bench *b)
 {
-    struct merr err = { "" };
+    struct merr err = {""};
     uint32_t flags = codec_encode(b->codec, &b->site, b->type, b->raw[0], b->count, b->want);
     void *in = put(b, 0, b->raw[0], b->count * size_of(b->type)), *out = put(b, 1, NULL, 0);
 
@@ -141,7 +141,7 @@ static void check_encode(struct bench *b)
 
 static void check_decode(struct bench *b, const char *block, const char *what)
 {
-    struct merr err = { "" }, mine = { "" };
+    struct merr err = {""}, mine = {""};
     uint32_t flags = 0;
     int r = codec_decode(b->codec, block, b->len, b->type, b->want, b->count, &flags, &err);
     void *in = put(b, 0, block, b->len), *out = put(b, 1, NULL, 0);
@@ -154,14 +154,15 @@ static void check_decode(struct bench *b, const char *block, const char *what)
 
 static void check_difference(struct bench *b)
 {
-    struct merr err = { "" };
+    struct merr err = {""};
     uint32_t flags;
     void *master, *replica, *out;
     float *full = (float *)(void *)b->block[1]; /* not in use yet */
 
     for (size_t i = 0; i < b->count; i++) /* near the replica, mostly */
         full[i] = (b->type == CODEC_BF16 ? bf16_to_float(((uint16_t *)(void *)b->raw[1])[i])
-                                         : ((float *)(void *)b->raw[1])[i]) + 1e-3f * check_uniform(b->c);
+                                         : ((float *)(void *)b->raw[1])[i]) +
+                  1e-3f * check_uniform(b->c);
     flags = codec_encode_difference(b->codec, &b->site, full, b->type, b->raw[1], b->count, b->want);
     master = put(b, 0, full, b->count * sizeof(float));
     replica = put(b, 1, b->raw[1], b->count * size_of(b->type));
@@ -175,7 +176,7 @@ static void check_difference(struct bench *b)
 
 static void check_add(struct bench *b, const char *block, const char *what)
 {
-    struct merr err = { "" }, mine = { "" };
+    struct merr err = {""}, mine = {""};
     size_t bytes = b->count * size_of(b->type);
     uint32_t flags = 0;
     void *in = put(b, 0, block, b->len), *out = put(b, 1, b->raw[1], bytes);
@@ -192,9 +193,9 @@ static void check_add(struct bench *b, const char *block, const char *what)
 static void check_reduce(struct bench *b, bool own, bool again, const char *bad, const char *what)
 {
     const void *blocks[PARTS], *on_device[PARTS];
-    struct codec_parts p = { .blocks = blocks, .n = PARTS, .len = b->len, .own_type = b->type };
+    struct codec_parts p = {.blocks = blocks, .n = PARTS, .len = b->len, .own_type = b->type};
     struct codec_site site = b->site;
-    struct merr err = { "" }, mine = { "" };
+    struct merr err = {""}, mine = {""};
     uint32_t flags = 0;
     void *out;
     int r;
@@ -229,8 +230,9 @@ static void check_bad_blocks(struct bench *b)
 
     for (int i = 0; i < (b->c->quick ? 6 : 24); i++) {
         size_t codes = (group_codes_bytes(b->codec, b->count) + 15) / 16 * 16;
-        size_t at = i % 3 == 0 ? b->len - 1 - check_word(b->c) % 16
-                    : i % 3 == 1 ? codes + check_word(b->c) % (b->len - 16 - codes) : check_word(b->c) % b->len;
+        size_t at = i % 3 == 0   ? b->len - 1 - check_word(b->c) % 16
+                    : i % 3 == 1 ? codes + check_word(b->c) % (b->len - 16 - codes)
+                                 : check_word(b->c) % b->len;
 
         memcpy(bad, b->block[0], b->len);
         bad[at] = (char)(i % 2 ? 0x80 : check_word(b->c));
@@ -249,9 +251,11 @@ static void check_codec(struct bench *b)
     (void)snprintf(b->what, sizeof(b->what), "%s %s %zu", codec_name(b->codec), b->type == CODEC_BF16 ? "bf16" : "f32",
                    b->count);
     b->len = codec_size(b->codec, b->count);
-    b->site = (struct codec_site){ .seed = check_word(b->c), .tensor = (uint32_t)check_range(b->c, 0, 99),
-                                   .step = (uint32_t)check_range(b->c, 0, 99999), .micro = 3,
-                                   .offset = check_range(b->c, 0, 2) ? 4096 : check_word(b->c) >> 20 };
+    b->site = (struct codec_site){.seed = check_word(b->c),
+                                  .tensor = (uint32_t)check_range(b->c, 0, 99),
+                                  .step = (uint32_t)check_range(b->c, 0, 99999),
+                                  .micro = 3,
+                                  .offset = check_range(b->c, 0, 2) ? 4096 : check_word(b->c) >> 20};
     for (int i = 0; i < PARTS; i++)
         fill(b, b->raw[i]);
     check_encode(b);
@@ -272,11 +276,11 @@ static void check_codec(struct bench *b)
 
 void check_codecs(struct check *c)
 {
-    static const size_t counts[] = { 1, 127, 2048, 5003, 0 };
-    struct bench b = { .c = c, .k = c->gpu->kernels, .g = c->gpu->codecs };
+    static const size_t counts[] = {1, 127, 2048, 5003, 0};
+    struct bench b = {.c = c, .k = c->gpu->kernels, .g = c->gpu->codecs};
     size_t n = sizeof(counts) / sizeof(counts[0]);
     struct merr err;
-    char **host[] = { &b.got, &b.want, &b.raw[0], &b.raw[1], &b.raw[2], &b.block[0], &b.block[1], &b.block[2] };
+    char **host[] = {&b.got, &b.want, &b.raw[0], &b.raw[1], &b.raw[2], &b.block[0], &b.block[1], &b.block[2]};
 
     b.queue = c->gpu->native_stream(c->s);
     must(b.g->report_new(&b.report, &err), &err);

@@ -54,15 +54,19 @@ static int fold(const struct device_ops *ops, struct device_queue *q, struct dev
 
 static void one(struct check *c, struct device_queue *q, int type, bool max)
 {
-    static const enum device_type of[] = { [COMM_U8] = DEVICE_U8, [COMM_I64] = DEVICE_I64, [COMM_F32] = DEVICE_F32,
-                                           [COMM_F64] = DEVICE_F64 };
+    static const enum device_type of[] = {
+        [COMM_U8] = DEVICE_U8, [COMM_I64] = DEVICE_I64, [COMM_F32] = DEVICE_F32, [COMM_F64] = DEVICE_F64};
     static _Alignas(4096) char in[MEMBERS * COUNT * 8];
     static char out[COUNT * 8], want[COUNT * 8];
     size_t size = reduce_size((enum comm_type)type);
-    struct device_fold f = { .type = of[type], .max = max, .n = MEMBERS, .index = check_range(c, 0, MEMBERS - 1),
-                             .stride = COUNT * size, .count = COUNT - (size_t)check_range(c, 0, 99) };
+    struct device_fold f = {.type = of[type],
+                            .max = max,
+                            .n = MEMBERS,
+                            .index = check_range(c, 0, MEMBERS - 1),
+                            .stride = COUNT * size,
+                            .count = COUNT - (size_t)check_range(c, 0, 99)};
     const void *src[MEMBERS];
-    struct merr err = { "" };
+    struct merr err = {""};
     char what[96];
 
     for (size_t i = 0; i < MEMBERS * COUNT; i++) {
@@ -86,7 +90,7 @@ void check_device(struct check *c)
 {
     const struct device_ops *ops = c->gpu->kernels->device;
     struct device_queue *q;
-    struct merr err = { "" };
+    struct merr err = {""};
     uint64_t left = 0, all = 0;
 
     if (ops->room(0, &left, &all, &err))

@@ -103,11 +103,12 @@ CASE(rope)
 CASE(layernorm)
 {
     SHAPE;
-    int r = k->layernorm_forward(s, d->type, a[3].p, a[4].p, a[5].p, 1e-5f, d->rows, d->cols, a[0].p, a[1].p, a[2].p,
-                                 err);
+    int r =
+        k->layernorm_forward(s, d->type, a[3].p, a[4].p, a[5].p, 1e-5f, d->rows, d->cols, a[0].p, a[1].p, a[2].p, err);
 
-    return r ? r : k->layernorm_backward(s, a[6].p, a[3].p, a[4].p, a[1].p, a[2].p, d->rows, d->cols, a[7].p, d->flag,
-                                         a[8].p, a[9].p, err);
+    return r ? r
+             : k->layernorm_backward(s, a[6].p, a[3].p, a[4].p, a[1].p, a[2].p, d->rows, d->cols, a[7].p, d->flag,
+                                     a[8].p, a[9].p, err);
 }
 
 CASE(rmsnorm)
@@ -115,8 +116,8 @@ CASE(rmsnorm)
     SHAPE;
     int r = k->rmsnorm_forward(s, d->type, a[2].p, a[3].p, 1e-5f, d->rows, d->cols, a[0].p, a[1].p, err);
 
-    return r ? r : k->rmsnorm_backward(s, a[4].p, a[2].p, a[3].p, a[1].p, d->rows, d->cols, a[5].p, d->flag, a[6].p,
-                                       err);
+    return r ? r
+             : k->rmsnorm_backward(s, a[4].p, a[2].p, a[3].p, a[1].p, d->rows, d->cols, a[5].p, d->flag, a[6].p, err);
 }
 
 CASE(embedding)
@@ -136,16 +137,25 @@ CASE(loss)
 
     if (r == 0)
         r = k->xent_partial(s, a[2].p, d->rows, d->cols, d->cols, d->vocab, d->token, other, err);
-    return r ? r : k->xent_finish(s, a[2].p, stats, 2, d->rows, d->cols, d->cols, d->vocab, d->token, 0.37f, a[1].p,
-                                  d->type, d->flag ? a[2].p : a[4].p, err);
+    return r ? r
+             : k->xent_finish(s, a[2].p, stats, 2, d->rows, d->cols, d->cols, d->vocab, d->token, 0.37f, a[1].p,
+                              d->type, d->flag ? a[2].p : a[4].p, err);
 }
 
 CASE(adamw)
 {
     SHAPE;
-    const struct kern_adamw_step step = { .grad_scale = 0.71f, .lr = 1e-2f, .inv_bias1 = 3.1f, .inv_bias2 = 7.7f };
-    const struct kern_adamw w = { .n = a[0].n, .w = a[0].p, .m = a[1].p, .v = a[2].p, .g = a[3].p, .beta1 = 0.9f,
-                                  .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = &step };
+    const struct kern_adamw_step step = {.grad_scale = 0.71f, .lr = 1e-2f, .inv_bias1 = 3.1f, .inv_bias2 = 7.7f};
+    const struct kern_adamw w = {.n = a[0].n,
+                                 .w = a[0].p,
+                                 .m = a[1].p,
+                                 .v = a[2].p,
+                                 .g = a[3].p,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .step = &step};
 
     (void)d;
     return k->adamw(s, &w, err);
@@ -195,12 +205,14 @@ static const char *name_of(enum kern_type t)
 
 static void elements(struct check *c, size_t n)
 {
-    struct check_array filled[] = { { "y", KERN_F32, n, WRITTEN, EXACT, 0, 0 } };
-    struct check_array narrow[] = { { "y", KERN_BF16, n, WRITTEN, EXACT, 0, 0 }, { "x", KERN_F32, n, 3, INPUT, 0, 0 } };
-    struct check_array sum[] = { { "y", KERN_F32, n, 3, EXACT, 0, 0 }, { "x", KERN_F32, n, 3, INPUT, 0, 0 } };
-    struct check_array adam[] = { { "w", KERN_F32, n, 1, EXACT, 0, 0 }, { "m", KERN_F32, n, 1, EXACT, 0, 0 },
-                                  { "v", KERN_F32, n, 0, EXACT, 0, 0 }, { "g", KERN_F32, n, 1, INPUT, 0, 0 } };
-    struct shape d = { .rows = 1 };
+    struct check_array filled[] = {{"y", KERN_F32, n, WRITTEN, EXACT, 0, 0}};
+    struct check_array narrow[] = {{"y", KERN_BF16, n, WRITTEN, EXACT, 0, 0}, {"x", KERN_F32, n, 3, INPUT, 0, 0}};
+    struct check_array sum[] = {{"y", KERN_F32, n, 3, EXACT, 0, 0}, {"x", KERN_F32, n, 3, INPUT, 0, 0}};
+    struct check_array adam[] = {{"w", KERN_F32, n, 1, EXACT, 0, 0},
+                                 {"m", KERN_F32, n, 1, EXACT, 0, 0},
+                                 {"v", KERN_F32, n, 0, EXACT, 0, 0},
+                                 {"g", KERN_F32, n, 1, INPUT, 0, 0}};
+    struct shape d = {.rows = 1};
     char what[96];
 
     (void)snprintf(what, sizeof(what), "of %zu", n);
@@ -215,8 +227,8 @@ static void elements(struct check *c, size_t n)
     RUN("adamw", adamw, adam, 4);
 #undef RUN
     for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
-        struct check_array a[] = { { "y", t, n, WRITTEN, limit_of(t), 0, 0 }, { "x", t, n, 6, INPUT, 0, 0 },
-                                   { "dy", t, n, 2, INPUT, 0, 0 } };
+        struct check_array a[] = {
+            {"y", t, n, WRITTEN, limit_of(t), 0, 0}, {"x", t, n, 6, INPUT, 0, 0}, {"dy", t, n, 2, INPUT, 0, 0}};
 
         d.type = t;
         (void)snprintf(what, sizeof(what), "gelu %s %zu", name_of(t), n);
@@ -232,16 +244,16 @@ static void activations(struct check *c, int rows, int cols)
     char what[96];
 
     for (enum kern_type t = KERN_F32; t <= KERN_BF16; t++) {
-        struct shape d = { .rows = rows, .cols = cols, .type = t, .ld = cols + 3 };
+        struct shape d = {.rows = rows, .cols = cols, .type = t, .ld = cols + 3};
         size_t strided = (size_t)(rows - 1) * (size_t)d.ld + (size_t)cols;
-        struct check_array there[] = { { "y", t, n, WRITTEN, limit_of(t), 0, 0 },
-                                       { "gate_up", t, 2 * n, 5, INPUT, 0, 0 } };
-        struct check_array back[] = { { "dgate_up", t, 2 * n, WRITTEN, limit_of(t), 0, 0 },
-                                      { "gate_up", t, 2 * n, 5, INPUT, 0, 0 }, { "dy", t, n, 1, INPUT, 0, 0 } };
-        struct check_array bias[] = { { "db", KERN_F32, (size_t)cols, 1, 10 * F32, 0, 0 },
-                                      { "dy", t, strided, 1, INPUT, 0, 0 } };
-        struct check_array plus[] = { { "y", KERN_F32, n, 1, EXACT, 0, 0 },
-                                      { "bias", KERN_F32, (size_t)cols, 1, INPUT, 0, 0 } };
+        struct check_array there[] = {{"y", t, n, WRITTEN, limit_of(t), 0, 0}, {"gate_up", t, 2 * n, 5, INPUT, 0, 0}};
+        struct check_array back[] = {{"dgate_up", t, 2 * n, WRITTEN, limit_of(t), 0, 0},
+                                     {"gate_up", t, 2 * n, 5, INPUT, 0, 0},
+                                     {"dy", t, n, 1, INPUT, 0, 0}};
+        struct check_array bias[] = {{"db", KERN_F32, (size_t)cols, 1, 10 * F32, 0, 0},
+                                     {"dy", t, strided, 1, INPUT, 0, 0}};
+        struct check_array plus[] = {{"y", KERN_F32, n, 1, EXACT, 0, 0},
+                                     {"bias", KERN_F32, (size_t)cols, 1, INPUT, 0, 0}};
 
         (void)snprintf(what, sizeof(what), "swiglu %s %dx%d", name_of(t), rows, cols);
         check_run(c, what, swiglu_forward, there, 2, &d);
@@ -257,15 +269,20 @@ static void activations(struct check *c, int rows, int cols)
 static void norms(struct check *c, int rows, int cols, enum kern_type t, bool adds)
 {
     size_t r = (size_t)rows, k = (size_t)cols, n = r * k;
-    struct shape d = { .rows = rows, .cols = cols, .type = t, .flag = adds };
+    struct shape d = {.rows = rows, .cols = cols, .type = t, .flag = adds};
     struct check_array layer[] = {
-        { "y", t, n, WRITTEN, t == KERN_BF16 ? NEIGHBOUR : 5 * F32, 0, 0 }, { "mean", KERN_F32, r, WRITTEN, F32, 0, 0 },
-        { "rstd", KERN_F32, r, WRITTEN, 5 * F32, 0, 0 }, { "x", KERN_F32, n, 2, INPUT, 0, 0 },
-        { "gamma", KERN_F32, k, 1, INPUT, 0, 0 }, { "beta", KERN_F32, k, 1, INPUT, 0, 0 },
-        { "dy", KERN_F32, n, 1, INPUT, 0, 0 }, { "dx", KERN_F32, n, adds ? 1 : WRITTEN, 5 * F32, 0, 0 },
-        { "dgamma", KERN_F32, k, 1, 20 * F32, 0, 0 }, { "dbeta", KERN_F32, k, 1, 20 * F32, 0, 0 },
+        {"y", t, n, WRITTEN, t == KERN_BF16 ? NEIGHBOUR : 5 * F32, 0, 0},
+        {"mean", KERN_F32, r, WRITTEN, F32, 0, 0},
+        {"rstd", KERN_F32, r, WRITTEN, 5 * F32, 0, 0},
+        {"x", KERN_F32, n, 2, INPUT, 0, 0},
+        {"gamma", KERN_F32, k, 1, INPUT, 0, 0},
+        {"beta", KERN_F32, k, 1, INPUT, 0, 0},
+        {"dy", KERN_F32, n, 1, INPUT, 0, 0},
+        {"dx", KERN_F32, n, adds ? 1 : WRITTEN, 5 * F32, 0, 0},
+        {"dgamma", KERN_F32, k, 1, 20 * F32, 0, 0},
+        {"dbeta", KERN_F32, k, 1, 20 * F32, 0, 0},
     };
-    struct check_array rms[] = { layer[0], layer[2], layer[3], layer[4], layer[6], layer[7], layer[8] };
+    struct check_array rms[] = {layer[0], layer[2], layer[3], layer[4], layer[6], layer[7], layer[8]};
     char what[96];
 
     (void)snprintf(what, sizeof(what), "layernorm %s %dx%d add %d", name_of(t), rows, cols, adds);
@@ -289,16 +306,16 @@ static void tokens(struct check *c, int rows, int cols)
 {
     int vocab = 2 * cols - check_range(c, 0, cols / 2), table = check_range(c, 3, 40);
     size_t n = (size_t)rows * (size_t)cols, r = (size_t)rows;
-    struct shape d = { .rows = rows, .cols = cols, .vocab = vocab, .n = table, .first = check_range(c, 0, 9) };
+    struct shape d = {.rows = rows, .cols = cols, .vocab = vocab, .n = table, .first = check_range(c, 0, 9)};
     int32_t *target = random_tokens(c, rows, -1, vocab - 1), *token = random_tokens(c, rows, 0, 60);
     char what[96];
 
     for (int form = 0; form < 3; form++) {
         enum kern_type t = form == 2 ? KERN_BF16 : KERN_F32;
         struct check_array a[] = {
-            { "stats", KERN_F32, 6 * r, WRITTEN, F32 * 5, 0, 0 }, { "loss", KERN_F32, r, WRITTEN, F32, 0, 0 },
-            { "logits", KERN_F32, n, 8, form == 1 ? F32 : INPUT, 0, 0 }, { "others", KERN_F32, n, 8, INPUT, 0, 0 },
-            { "dz", t, form == 1 ? 0 : n, WRITTEN, limit_of(t), 0, 0 },
+            {"stats", KERN_F32, 6 * r, WRITTEN, F32 * 5, 0, 0},        {"loss", KERN_F32, r, WRITTEN, F32, 0, 0},
+            {"logits", KERN_F32, n, 8, form == 1 ? F32 : INPUT, 0, 0}, {"others", KERN_F32, n, 8, INPUT, 0, 0},
+            {"dz", t, form == 1 ? 0 : n, WRITTEN, limit_of(t), 0, 0},
         };
 
         d.type = t;
@@ -308,10 +325,10 @@ static void tokens(struct check *c, int rows, int cols)
         check_run(c, what, loss, a, 5, &d);
     }
     struct check_array e[] = {
-        { "y", KERN_F32, n, WRITTEN, EXACT, 0, 0 },
-        { "table", KERN_F32, (size_t)table * (size_t)cols, 1, INPUT, 0, 0 },
-        { "dy", KERN_F32, n, 1, INPUT, 0, 0 },
-        { "dtable", KERN_F32, (size_t)table * (size_t)cols, 1, EXACT, 0, 0 },
+        {"y", KERN_F32, n, WRITTEN, EXACT, 0, 0},
+        {"table", KERN_F32, (size_t)table * (size_t)cols, 1, INPUT, 0, 0},
+        {"dy", KERN_F32, n, 1, INPUT, 0, 0},
+        {"dtable", KERN_F32, (size_t)table * (size_t)cols, 1, EXACT, 0, 0},
     };
     d.token = token;
     (void)snprintf(what, sizeof(what), "embedding %dx%d", rows, cols);
@@ -337,19 +354,31 @@ static void positions(struct check *c, int rows, int heads, int dim)
         freq[i] = 0.5f + 0.5f * check_uniform(c);
     for (int form = 0; form < 4; form++) {
         enum kern_type t = form % 2 ? KERN_BF16 : KERN_F32;
-        struct shape d = { .rows = rows, .cols = dim, .n = heads, .ld = ld, .type = t, .token = position, .freq = freq,
-                           .flag = form > 1 };
-        struct check_array a[] = { { "x", t, n, 2, limit_of(t), 0, 0 } };
+        struct shape d = {.rows = rows,
+                          .cols = dim,
+                          .n = heads,
+                          .ld = ld,
+                          .type = t,
+                          .token = position,
+                          .freq = freq,
+                          .flag = form > 1};
+        struct check_array a[] = {{"x", t, n, 2, limit_of(t), 0, 0}};
 
         (void)snprintf(what, sizeof(what), "rope %s inverse %d %dx%dx%d", name_of(t), d.flag, rows, heads, dim);
         check_run(c, what, rope, a, 1, &d);
     }
     for (int col0 = 0; col0 < 7; col0 += 3) {
-        struct shape d = { .drop = { .rows = rows, .cols = cols, .ld = ld, .col0 = col0, .p = 0.3f,
-                                     .threshold = 1288490188, .key = { 7, (uint32_t)check_word(c) },
-                                     .position = position, .sample = sample } };
+        struct shape d = {.drop = {.rows = rows,
+                                   .cols = cols,
+                                   .ld = ld,
+                                   .col0 = col0,
+                                   .p = 0.3f,
+                                   .threshold = 1288490188,
+                                   .key = {7, (uint32_t)check_word(c)},
+                                   .position = position,
+                                   .sample = sample}};
         float *zeros = calloc(n, sizeof(*zeros)); /* between the rows */
-        struct check_array a[] = { { "y", KERN_F32, n, 0, EXACT, 0, zeros }, { "x", KERN_F32, n, 2, INPUT, 0, 0 } };
+        struct check_array a[] = {{"y", KERN_F32, n, 0, EXACT, 0, zeros}, {"x", KERN_F32, n, 2, INPUT, 0, 0}};
 
         (void)snprintf(what, sizeof(what), "dropout %dx%d from column %d", rows, cols, col0);
         check_run(c, what, dropout, a, 2, &d);
@@ -364,21 +393,35 @@ static void product(struct check *c, int form, int m, int n, int k, int pad, enu
                     bool accumulate, enum kern_epilogue epilogue)
 {
     bool ta = form & 1, tb = form & 2, aux = epilogue == KERN_BIAS_GELU;
-    struct shape d = { .gemm = { .type = type, .c_type = c_type, .trans_a = ta, .trans_b = tb, .m = m, .n = n, .k = k,
-                                 .lda = (ta ? m : k) + pad, .ldb = (tb ? k : n) + pad, .ldc = n + pad,
-                                 .accumulate = accumulate, .epilogue = epilogue } };
+    struct shape d = {.gemm = {.type = type,
+                               .c_type = c_type,
+                               .trans_a = ta,
+                               .trans_b = tb,
+                               .m = m,
+                               .n = n,
+                               .k = k,
+                               .lda = (ta ? m : k) + pad,
+                               .ldb = (tb ? k : n) + pad,
+                               .ldc = n + pad,
+                               .accumulate = accumulate,
+                               .epilogue = epilogue}};
     size_t out = (size_t)m * (size_t)d.gemm.ldc, a_n = (size_t)(ta ? k : m) * (size_t)d.gemm.lda;
     size_t b_n = (size_t)(tb ? n : k) * (size_t)d.gemm.ldb;
     float limit = c_type == KERN_F32 ? F32 : aux ? TWO_NEIGHBOURS : NEIGHBOUR;
     struct check_array a[] = {
-        { "c", c_type, out, 1, limit, 0, 0 }, { "aux", c_type, aux ? out : 0, 1, limit, 0, 0 },
-        { "a", type, a_n, 1, INPUT, 0, 0 }, { "b", type, b_n, 1 / sqrtf((float)(k + 1)), INPUT, 0, 0 },
-        { "bias", KERN_F32, (size_t)n, 1, INPUT, 0, 0 },
+        {"c", c_type, out, 1, limit, 0, 0},
+        {"aux", c_type, aux ? out : 0, 1, limit, 0, 0},
+        {"a", type, a_n, 1, INPUT, 0, 0},
+        {"b", type, b_n, 1 / sqrtf((float)(k + 1)), INPUT, 0, 0},
+        {"bias", KERN_F32, (size_t)n, 1, INPUT, 0, 0},
     };
     char what[96];
 
     (void)snprintf(what, sizeof(what), "gemm %s to %s %d%d %dx%dx%d +%d%s%s", name_of(type), name_of(c_type), ta, tb, m,
-                   n, k, pad, accumulate ? " add" : "", aux ? " gelu" : epilogue == KERN_BIAS ? " bias" : "");
+                   n, k, pad, accumulate ? " add" : "",
+                   aux                     ? " gelu"
+                   : epilogue == KERN_BIAS ? " bias"
+                                           : "");
     check_run(c, what, gemm, a, 5, &d);
 }
 
@@ -403,7 +446,7 @@ static void products(struct check *c)
 
 void check_kernels(struct check *c)
 {
-    static const size_t sizes[] = { 1, 1023, 1025 };
+    static const size_t sizes[] = {1, 1023, 1025};
     struct shape d;
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
@@ -423,10 +466,9 @@ void check_kernels(struct check *c)
     for (int i = 0; i < 3; i++) {
         size_t n = (size_t)check_range(c, 1, 9000), blocks;
 
-        d = (struct shape){ .n = check_range(c, 1, 4000) };
+        d = (struct shape){.n = check_range(c, 1, 4000)};
         blocks = (n + (size_t)d.n - 1) / (size_t)d.n;
-        struct check_array a[] = { { "sums", KERN_F32, blocks, WRITTEN, 1e-6f, 0, 0 },
-                                   { "x", KERN_F32, n, 1, INPUT, 0, 0 } };
+        struct check_array a[] = {{"sums", KERN_F32, blocks, WRITTEN, 1e-6f, 0, 0}, {"x", KERN_F32, n, 1, INPUT, 0, 0}};
         check_run(c, "sum of squares", sum_squares, a, 2, &d);
     }
 }

@@ -62,8 +62,9 @@ static int cross_entropy(struct bench *b, struct merr *err)
 {
     int r = b->k->xent_partial(b->c->s, b->a, VOCAB_ROWS, VOCAB, 0, VOCAB, zeros, b->x, err);
 
-    return r ? r : b->k->xent_finish(b->c->s, b->a, b->x, 1, VOCAB_ROWS, VOCAB, 0, VOCAB, zeros, 1e-3f,
-                                     b->x + (size_t)4 * VOCAB_ROWS, KERN_BF16, b->b, err);
+    return r ? r
+             : b->k->xent_finish(b->c->s, b->a, b->x, 1, VOCAB_ROWS, VOCAB, 0, VOCAB, zeros, 1e-3f,
+                                 b->x + (size_t)4 * VOCAB_ROWS, KERN_BF16, b->b, err);
 }
 
 static int embedding(struct bench *b, struct merr *err)
@@ -74,8 +75,13 @@ static int embedding(struct bench *b, struct merr *err)
 static int dropout(struct bench *b, struct merr *err)
 {
     static uint64_t sample[TOKENS];
-    const struct kern_dropout d = { .rows = TOKENS, .cols = COLS, .ld = COLS, .p = 0.1f, .threshold = 429496729,
-                                    .position = zeros, .sample = sample };
+    const struct kern_dropout d = {.rows = TOKENS,
+                                   .cols = COLS,
+                                   .ld = COLS,
+                                   .p = 0.1f,
+                                   .threshold = 429496729,
+                                   .position = zeros,
+                                   .sample = sample};
 
     return b->k->dropout(b->c->s, &d, b->a, b->b, err);
 }
@@ -125,14 +131,14 @@ static const struct wanted {
     enum kern_type c_type;
     bool trans_a, trans_b, accumulate;
 } wanted[] = {
-    { "768 to 2304, bias, bf16", TOKENS, 2304, 768, KERN_BIAS, KERN_BF16, false, false, false },
-    { "768 to 3072, bias and gelu, bf16", TOKENS, 3072, 768, KERN_BIAS_GELU, KERN_BF16, false, false, false },
-    { "3072 to 768, bias, f32", TOKENS, 768, 3072, KERN_BIAS, KERN_F32, false, false, false },
-    { "3072 to 768, as gradients, bf16", TOKENS, 768, 3072, KERN_PLAIN, KERN_BF16, false, true, false },
-    { "a gradient of 768 x 3072 weights", 768, 3072, TOKENS, KERN_PLAIN, KERN_F32, true, false, true },
-    { "logits of 512 tokens, 768 to 50304", 512, 50304, 768, KERN_PLAIN, KERN_F32, false, true, false },
-    { "a gradient of 50304 x 768, 512 tokens", 50304, 768, 512, KERN_PLAIN, KERN_F32, true, false, true },
-    { "2048 to 16384, bf16", TOKENS, 16384, 2048, KERN_PLAIN, KERN_BF16, false, true, false },
+    {"768 to 2304, bias, bf16", TOKENS, 2304, 768, KERN_BIAS, KERN_BF16, false, false, false},
+    {"768 to 3072, bias and gelu, bf16", TOKENS, 3072, 768, KERN_BIAS_GELU, KERN_BF16, false, false, false},
+    {"3072 to 768, bias, f32", TOKENS, 768, 3072, KERN_BIAS, KERN_F32, false, false, false},
+    {"3072 to 768, as gradients, bf16", TOKENS, 768, 3072, KERN_PLAIN, KERN_BF16, false, true, false},
+    {"a gradient of 768 x 3072 weights", 768, 3072, TOKENS, KERN_PLAIN, KERN_F32, true, false, true},
+    {"logits of 512 tokens, 768 to 50304", 512, 50304, 768, KERN_PLAIN, KERN_F32, false, true, false},
+    {"a gradient of 50304 x 768, 512 tokens", 50304, 768, 512, KERN_PLAIN, KERN_F32, true, false, true},
+    {"2048 to 16384, bf16", TOKENS, 16384, 2048, KERN_PLAIN, KERN_BF16, false, true, false},
 };
 
 static const struct wanted *asked;
@@ -141,9 +147,22 @@ static int product(struct bench *b, struct merr *err)
 {
     const struct wanted *w = asked;
     const struct kern_gemm g = {
-        .type = KERN_BF16, .c_type = w->c_type, .trans_a = w->trans_a, .trans_b = w->trans_b, .m = w->m, .n = w->n,
-        .k = w->k, .a = b->a, .lda = w->trans_a ? w->m : w->k, .b = b->b, .ldb = w->trans_b ? w->k : w->n, .c = b->x,
-        .ldc = w->n, .accumulate = w->accumulate, .epilogue = w->epilogue, .bias = b->a,
+        .type = KERN_BF16,
+        .c_type = w->c_type,
+        .trans_a = w->trans_a,
+        .trans_b = w->trans_b,
+        .m = w->m,
+        .n = w->n,
+        .k = w->k,
+        .a = b->a,
+        .lda = w->trans_a ? w->m : w->k,
+        .b = b->b,
+        .ldb = w->trans_b ? w->k : w->n,
+        .c = b->x,
+        .ldc = w->n,
+        .accumulate = w->accumulate,
+        .epilogue = w->epilogue,
+        .bias = b->a,
         .aux = w->epilogue == KERN_BIAS_GELU ? b->x + BENCH_VALUES / 2 : NULL,
     };
 
@@ -179,9 +198,9 @@ static int gelu(struct bench *b, struct merr *err)
 static void managed(struct bench *own)
 {
     struct bench b = *own;
-    const struct kern_cfg cfg = { .threads = 1 };
+    const struct kern_cfg cfg = {.threads = 1};
     struct kern_stream *s, *before = b.c->s;
-    struct merr err = { "" };
+    struct merr err = {""};
     void *p[2];
     double gelu_own = bench_seconds(own, gelu), rate;
 
@@ -212,7 +231,7 @@ static double plain_copies(struct bench *b, struct device_queue *q, void *room)
     const struct device_ops *ops = b->k->device;
     const size_t bytes = BENCH_VALUES * sizeof(float);
     struct device_mark *mark;
-    struct merr err = { "" };
+    struct merr err = {""};
     int64_t began = 0;
 
     bench_must(ops->mark_new(q, &mark, &err), &err);
@@ -232,7 +251,7 @@ static double lifted(struct bench *b, char *room)
 {
     const size_t bytes = BENCH_VALUES * sizeof(float), pieces = 4 * bytes / LIFT_BYTES;
     struct lift *l;
-    struct merr err = { "" };
+    struct merr err = {""};
     int64_t began;
 
     bench_must(lift_new(b->k->device, 0, room, bytes, &l, &err), &err);
@@ -257,7 +276,7 @@ static void to_host(struct bench *b)
 {
     const struct device_ops *ops = b->k->device;
     struct device_queue *q;
-    struct merr err = { "" };
+    struct merr err = {""};
     void *room;
     double plain, rate;
 

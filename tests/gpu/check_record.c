@@ -17,9 +17,21 @@
 enum { X, QKVS, OUT, LSE, DQKV, Y, DROPPED, W, M, V, GAMMA, DGAMMA, RSTD, MATRIX, LONG, ARRAYS };
 
 static const size_t floats[ARRAYS] = {
-    [X] = ROWS * HIDDEN, [QKVS] = ROWS * QKV, [OUT] = ROWS * HIDDEN, [LSE] = ROWS * HEADS, [DQKV] = ROWS * QKV,
-    [Y] = ROWS * HIDDEN, [DROPPED] = ROWS * HIDDEN, [W] = 3000, [M] = 3000, [V] = 3000, [GAMMA] = HIDDEN,
-    [DGAMMA] = HIDDEN, [RSTD] = ROWS, [MATRIX] = HIDDEN * HIDDEN, [LONG] = 4096 * HIDDEN,
+    [X] = ROWS * HIDDEN,
+    [QKVS] = ROWS * QKV,
+    [OUT] = ROWS * HIDDEN,
+    [LSE] = ROWS * HEADS,
+    [DQKV] = ROWS * QKV,
+    [Y] = ROWS * HIDDEN,
+    [DROPPED] = ROWS * HIDDEN,
+    [W] = 3000,
+    [M] = 3000,
+    [V] = 3000,
+    [GAMMA] = HIDDEN,
+    [DGAMMA] = HIDDEN,
+    [RSTD] = ROWS,
+    [MATRIX] = HIDDEN * HIDDEN,
+    [LONG] = 4096 * HIDDEN,
 };
 
 struct part { /* of a block's work, on a stream of its own */
@@ -45,9 +57,23 @@ static void die(const char *what, const struct merr *err)
 static int attend(struct part *p, struct merr *err)
 {
     const struct kern_attention a = {
-        .tokens = ROWS, .heads = HEADS, .kv_heads = HEADS, .dim = DIM, .ld = QKV, .cu = p->cu, .docs = 2, .scale = 0.3f,
-        .qkv = p->a[QKVS], .out = p->a[OUT], .lse = p->a[LSE], .dropout = 0.25f, .drop_threshold = 1u << 30,
-        .drop_keys = p->keys, .samples = p->samples, .dout = p->a[X], .dqkv = p->a[DQKV],
+        .tokens = ROWS,
+        .heads = HEADS,
+        .kv_heads = HEADS,
+        .dim = DIM,
+        .ld = QKV,
+        .cu = p->cu,
+        .docs = 2,
+        .scale = 0.3f,
+        .qkv = p->a[QKVS],
+        .out = p->a[OUT],
+        .lse = p->a[LSE],
+        .dropout = 0.25f,
+        .drop_threshold = 1u << 30,
+        .drop_keys = p->keys,
+        .samples = p->samples,
+        .dout = p->a[X],
+        .dqkv = p->a[DQKV],
     };
     int r = p->k->attention_forward(p->s, &a, err);
 
@@ -58,12 +84,33 @@ static int calls(void *arg, struct merr *err)
 {
     struct part *p = arg;
     const struct kern_ops *k = p->k;
-    const struct kern_gemm g = { .m = ROWS, .n = HIDDEN, .k = HIDDEN, .a = p->a[OUT], .lda = HIDDEN, .b = p->a[MATRIX],
-                                 .ldb = HIDDEN, .c = p->a[Y], .ldc = HIDDEN };
-    const struct kern_dropout d = { .rows = ROWS, .cols = HIDDEN, .ld = HIDDEN, .p = 0.25f, .threshold = 1u << 30,
-                                    .key = { 3, 4 }, .position = p->position, .sample = p->sample };
-    const struct kern_adamw w = { .n = 3000, .w = p->a[W], .m = p->a[M], .v = p->a[V], .g = p->a[LONG], .beta1 = 0.9f,
-                                  .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = &p->step };
+    const struct kern_gemm g = {.m = ROWS,
+                                .n = HIDDEN,
+                                .k = HIDDEN,
+                                .a = p->a[OUT],
+                                .lda = HIDDEN,
+                                .b = p->a[MATRIX],
+                                .ldb = HIDDEN,
+                                .c = p->a[Y],
+                                .ldc = HIDDEN};
+    const struct kern_dropout d = {.rows = ROWS,
+                                   .cols = HIDDEN,
+                                   .ld = HIDDEN,
+                                   .p = 0.25f,
+                                   .threshold = 1u << 30,
+                                   .key = {3, 4},
+                                   .position = p->position,
+                                   .sample = p->sample};
+    const struct kern_adamw w = {.n = 3000,
+                                 .w = p->a[W],
+                                 .m = p->a[M],
+                                 .v = p->a[V],
+                                 .g = p->a[LONG],
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .step = &p->step};
     int r = k->rope(p->s, KERN_F32, p->a[QKVS], ROWS, 2 * HEADS, DIM, QKV, p->position, p->freq, false, err);
 
     p->calls++;
@@ -95,10 +142,10 @@ static int long_sum(struct part *p, struct merr *err)
 
 static void part_open(struct check *c, struct part *p, bool record)
 {
-    const struct kern_cfg cfg = { .threads = 1, .record = record, .apart = c->apart };
-    struct merr err = { "" };
+    const struct kern_cfg cfg = {.threads = 1, .record = record, .apart = c->apart};
+    struct merr err = {""};
 
-    *p = (struct part){ .k = c->gpu->kernels };
+    *p = (struct part){.k = c->gpu->kernels};
     if (p->k->stream_new(&cfg, &p->s, &err))
         die("a stream", &err);
     for (int i = 0; i < ARRAYS; i++)
@@ -116,7 +163,7 @@ static void part_close(struct part *p)
 /* The same numbers for both parts: arrays of the device once, what calls read from the host in each round. */
 static void fill_both(struct check *c, struct part *p, struct part *q)
 {
-    struct merr err = { "" };
+    struct merr err = {""};
 
     for (int i = 0; i < ARRAYS; i++) {
         float *x = malloc(floats[i] * sizeof(*x));
@@ -134,7 +181,7 @@ static void fill_both(struct check *c, struct part *p, struct part *q)
 
 static void change_both(struct check *c, struct part *p, struct part *q)
 {
-    static const int32_t cu[3] = { 0, 17, ROWS };
+    static const int32_t cu[3] = {0, 17, ROWS};
 
     for (int i = 0; i < ROWS; i++) {
         p->position[i] = check_range(c, 0, 500);
@@ -147,8 +194,10 @@ static void change_both(struct check *c, struct part *p, struct part *q)
     for (int i = 0; i < DIM / 2; i++)
         p->freq[i] = 1 / (float)(1 + i);
     memcpy(p->cu, cu, sizeof(cu));
-    p->step = (struct kern_adamw_step){ .grad_scale = check_uniform(c), .lr = 0.01f * check_uniform(c),
-                                        .inv_bias1 = 2 + check_uniform(c), .inv_bias2 = 3 + check_uniform(c) };
+    p->step = (struct kern_adamw_step){.grad_scale = check_uniform(c),
+                                       .lr = 0.01f * check_uniform(c),
+                                       .inv_bias1 = 2 + check_uniform(c),
+                                       .inv_bias2 = 3 + check_uniform(c)};
     memcpy(q->cu, p->cu, sizeof(q->cu));
     memcpy(q->position, p->position, sizeof(q->position));
     memcpy(q->sample, p->sample, sizeof(q->sample));
@@ -164,7 +213,7 @@ static bool same_bits(struct part *p, struct part *q)
 
     for (int i = 0; i < ARRAYS; i++) {
         char *x = malloc(floats[i] * sizeof(float)), *y = malloc(floats[i] * sizeof(float));
-        struct merr err = { "" };
+        struct merr err = {""};
 
         if (!x || !y)
             exit(1);
@@ -183,9 +232,9 @@ static void rounds(struct check *c, struct part *p, struct part *q, int n, struc
                    size_t size)
 {
     static const int number = 7;
-    const struct kern_key key = { .head = &number, .head_bytes = sizeof(number), .list = p->cu,
-                                  .list_bytes = sizeof(p->cu) };
-    struct merr err = { "" };
+    const struct kern_key key = {
+        .head = &number, .head_bytes = sizeof(number), .list = p->cu, .list_bytes = sizeof(p->cu)};
+    struct merr err = {""};
 
     for (int i = 0; i < n && !wrong[0]; i++) {
         change_both(c, p, q);
@@ -201,7 +250,7 @@ static void rounds(struct check *c, struct part *p, struct part *q, int n, struc
 
 static void run(struct check *c, const char *what, bool waits, bool grows, struct kern_recordings want)
 {
-    struct kern_recordings got = { .made = 0 };
+    struct kern_recordings got = {.made = 0};
     struct part p, q;
     char wrong[160] = "";
     int n = grows ? 2 * ROUNDS : ROUNDS;
@@ -236,11 +285,11 @@ static struct kern_recordings each_key(const struct kern_ops *k, struct kern_str
                                        kern_calls make, void *arg, char *wrong, size_t size)
 {
     struct kern_recordings told;
-    struct merr err = { "" };
+    struct merr err = {""};
 
     for (int i = 0; i < times * keys && !wrong[0]; i++) {
         const int number = i / times;
-        const struct kern_key key = { .head = &number, .head_bytes = sizeof(number) };
+        const struct kern_key key = {.head = &number, .head_bytes = sizeof(number)};
 
         if (kern_recorded(k, s, &key, make, arg, &err))
             (void)snprintf(wrong, size, "key %d: %.120s", number, err.text);
@@ -280,7 +329,7 @@ static int upload_only(void *arg, struct merr *err)
     int r = 0;
 
     for (int i = 0; i < u->arrays && r == 0; i++) {
-        const struct kern_dropout d = { .rows = u->rows, .position = u->position + i, .sample = u->sample + i };
+        const struct kern_dropout d = {.rows = u->rows, .position = u->position + i, .sample = u->sample + i};
 
         r = u->k->dropout(u->s, &d, NULL, NULL, err);
     }
@@ -290,11 +339,11 @@ static int upload_only(void *arg, struct merr *err)
 /* Each of n keys twice: all calls end well, and of what is recorded ends what has to, with these words. */
 static void limit(struct check *c, const char *what, int rows, int arrays, int n, const char *words)
 {
-    const struct kern_cfg cfg = { .threads = 1, .record = true, .apart = c->apart };
-    struct uploads u = { .k = c->gpu->kernels, .rows = rows, .arrays = arrays };
+    const struct kern_cfg cfg = {.threads = 1, .record = true, .apart = c->apart};
+    struct uploads u = {.k = c->gpu->kernels, .rows = rows, .arrays = arrays};
     struct kern_recordings told;
     char wrong[160] = "";
-    struct merr err = { "" };
+    struct merr err = {""};
 
     u.position = calloc((size_t)(rows + arrays), sizeof(*u.position));
     u.sample = calloc((size_t)(rows + arrays), sizeof(*u.sample));
@@ -316,9 +365,9 @@ void check_record(struct check *c)
     limit(c, "recorded calls that upload too much", 3000000, 1, 1, "more than the 33554432 that there is room for");
     limit(c, "recorded calls for which places run out", 900000, 1, 13, "ran out 4 times");
     run(c, "recorded calls that read other numbers each time", false, false,
-        (struct kern_recordings){ .made = 1, .launched = ROUNDS - 1 });
+        (struct kern_recordings){.made = 1, .launched = ROUNDS - 1});
     run(c, "recorded calls when workspace moves in between", false, true,
-        (struct kern_recordings){ .made = 2, .launched = 2 * ROUNDS - 2 });
-    run(c, "calls that wait, which cannot be recorded", true, false, (struct kern_recordings){ .refused = 1 });
+        (struct kern_recordings){.made = 2, .launched = 2 * ROUNDS - 2});
+    run(c, "calls that wait, which cannot be recorded", true, false, (struct kern_recordings){.refused = 1});
     many_keys(c);
 }

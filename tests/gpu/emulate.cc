@@ -21,7 +21,8 @@
 
 emulate_place emulate_here;
 
-namespace {
+namespace
+{
 
 [[noreturn]] void fault(const char *what)
 {
@@ -169,7 +170,8 @@ void emulate_wait_block()
 
 /* --- what a warp does together ------------------------------------------------------------------------------------ */
 
-namespace {
+namespace
+{
 
 float half_of(uint32_t pair, int upper)
 {
@@ -220,8 +222,8 @@ void load(lane_words *const *lane)
             const int g = i / 4, t = i % 4;
             const bool turn = lane[i]->what == LOAD_TRANSPOSED;
 
-            lane[i]->r[m] = turn ? x[2 * t][g] | (uint32_t)x[2 * t + 1][g] << 16
-                                 : x[g][2 * t] | (uint32_t)x[g][2 * t + 1] << 16;
+            lane[i]->r[m] =
+                turn ? x[2 * t][g] | (uint32_t)x[2 * t + 1][g] << 16 : x[g][2 * t] | (uint32_t)x[g][2 * t + 1] << 16;
         }
     }
 }
@@ -250,14 +252,14 @@ void together(lane_words *mine)
 
 void emulate_product(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    lane_words mine = { PRODUCT, c, { a[0], a[1], a[2], a[3] }, { b0, b1 }, 0, NULL };
+    lane_words mine = {PRODUCT, c, {a[0], a[1], a[2], a[3]}, {b0, b1}, 0, NULL};
 
     together(&mine);
 }
 
 void emulate_load_matrices(uint32_t row, bool transposed, uint32_t r[4])
 {
-    lane_words mine = { transposed ? LOAD_TRANSPOSED : LOAD, NULL, { 0 }, { 0 }, row, r };
+    lane_words mine = {transposed ? LOAD_TRANSPOSED : LOAD, NULL, {0}, {0}, row, r};
 
     together(&mine);
 }
@@ -267,7 +269,7 @@ void emulate_copy(uint32_t to, const void *from, uint32_t bytes, bool there)
     if (to % bytes != 0 || (there && (uintptr_t)from % bytes != 0) || to + bytes > shared_used)
         fault("a copy from or to off its boundary, or beyond shared memory");
     memset(shared_memory + to, 0xFF, bytes);
-    copies[current].push_back({ to, bytes, there ? from : NULL, false });
+    copies[current].push_back({to, bytes, there ? from : NULL, false});
 }
 
 void emulate_copies_begun()
@@ -293,7 +295,7 @@ void emulate_copies_wait()
 void emulate_exchange(uint64_t word, uint64_t all[32])
 {
     const int warp = current / WARP;
-    lane_words mine = { EXCHANGE, NULL, { 0 }, { 0 }, 0, NULL };
+    lane_words mine = {EXCHANGE, NULL, {0}, {0}, 0, NULL};
 
     words[warp][current % WARP] = word;
     together(&mine);
@@ -313,7 +315,8 @@ typedef std::vector<std::function<void()>> work_list;
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-namespace {
+namespace
+{
 
 struct piece {
     void *map;
@@ -369,7 +372,8 @@ struct gpu_works {
 
 } // namespace
 
-namespace {
+namespace
+{
 
 /* What is under capture: by one thread, as cudaStreamCaptureModeThreadLocal has it. */
 thread_local void *captured_stream;
@@ -442,7 +446,8 @@ void emulate_launch(dim3 grid, dim3 threads, size_t shared_bytes, void *stream, 
 
 /* --- the runtime -------------------------------------------------------------------------------------------------- */
 
-namespace {
+namespace
+{
 
 bool is_absent()
 {
@@ -540,13 +545,34 @@ template <typename T> static cudaError_t drop_handle(T h)
 
 extern "C" {
 
-cudaError_t CUDARTAPI cudaMalloc(void **p, size_t n) { return allocate(p, n, cudaMemoryTypeDevice); }
-cudaError_t CUDARTAPI cudaMallocManaged(void **p, size_t n, unsigned) { return allocate(p, n, cudaMemoryTypeManaged); }
-cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t n, unsigned) { return allocate(p, n, cudaMemoryTypeHost); }
-cudaError_t CUDARTAPI cudaFree(void *p) { return release(p); }
-cudaError_t CUDARTAPI cudaMallocAsync(void **p, size_t n, cudaStream_t) { return allocate(p, n, cudaMemoryTypeDevice); }
-cudaError_t CUDARTAPI cudaFreeAsync(void *p, cudaStream_t) { return release(p); }
-cudaError_t CUDARTAPI cudaFreeHost(void *p) { return release(p); }
+cudaError_t CUDARTAPI cudaMalloc(void **p, size_t n)
+{
+    return allocate(p, n, cudaMemoryTypeDevice);
+}
+cudaError_t CUDARTAPI cudaMallocManaged(void **p, size_t n, unsigned)
+{
+    return allocate(p, n, cudaMemoryTypeManaged);
+}
+cudaError_t CUDARTAPI cudaHostAlloc(void **p, size_t n, unsigned)
+{
+    return allocate(p, n, cudaMemoryTypeHost);
+}
+cudaError_t CUDARTAPI cudaFree(void *p)
+{
+    return release(p);
+}
+cudaError_t CUDARTAPI cudaMallocAsync(void **p, size_t n, cudaStream_t)
+{
+    return allocate(p, n, cudaMemoryTypeDevice);
+}
+cudaError_t CUDARTAPI cudaFreeAsync(void *p, cudaStream_t)
+{
+    return release(p);
+}
+cudaError_t CUDARTAPI cudaFreeHost(void *p)
+{
+    return release(p);
+}
 
 cudaError_t CUDARTAPI cudaHostRegister(void *, size_t, unsigned)
 {
@@ -616,8 +642,14 @@ cudaError_t CUDARTAPI cudaSetDevice(int device)
     return device == 0 ? may_fail(cudaErrorNoDevice) : cudaErrorInvalidDevice;
 }
 
-cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return make_handle(s); }
-cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) { return make_handle(s); }
+cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+    return make_handle(s);
+}
+cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int)
+{
+    return make_handle(s);
+}
 
 cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *last, int *first)
 {
@@ -643,7 +675,10 @@ cudaError_t CUDARTAPI cudaMemGetInfo(size_t *left, size_t *all)
     return may_fail(cudaErrorLaunchFailure);
 }
 
-cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s) { return drop_handle(s); }
+cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t s)
+{
+    return drop_handle(s);
+}
 
 /* As one GPU for all processes, or with FAKE_CUDA=own as one for each. */
 cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *about, int)
@@ -669,12 +704,24 @@ cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t s)
     return s == captured_stream && spoils_capture() ? cudaErrorStreamCaptureUnsupported
                                                     : may_fail(cudaErrorLaunchFailure);
 }
-cudaError_t CUDARTAPI cudaDeviceSynchronize(void) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaDeviceSynchronize(void)
+{
+    return may_fail(cudaErrorLaunchFailure);
+}
 
-cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return make_handle(e); }
-cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t e) { return drop_handle(e); }
+cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    return make_handle(e);
+}
+cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t e)
+{
+    return drop_handle(e);
+}
 
-cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t, cudaStream_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t, cudaStream_t)
+{
+    return may_fail(cudaErrorLaunchFailure);
+}
 cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned)
 {
     return may_fail(cudaErrorLaunchFailure);
@@ -685,7 +732,10 @@ cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t)
     return getenv("FAKE_CUDA_HUNG") ? cudaErrorNotReady : may_fail(cudaErrorLaunchFailure);
 }
 
-cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t) { return may_fail(cudaErrorLaunchFailure); }
+cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t)
+{
+    return may_fail(cudaErrorLaunchFailure);
+}
 
 /* FAKE_CUDA_GRAPHS=none: as a driver that captures nothing. */
 cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
@@ -734,12 +784,15 @@ cudaError_t CUDARTAPI cudaGraphInstantiateWithFlags(cudaGraphExec_t *ret, cudaGr
 
     if (e != cudaSuccess)
         return e;
-    *ret = (cudaGraphExec_t)new work_list(*(work_list *)graph);
+    *ret = (cudaGraphExec_t) new work_list(*(work_list *)graph);
     handles++;
     return cudaSuccess;
 }
 
-cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy((cudaGraph_t)graph); }
+cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t graph)
+{
+    return cudaGraphDestroy((cudaGraph_t)graph);
+}
 
 cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t)
 {

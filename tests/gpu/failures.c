@@ -25,8 +25,8 @@ struct part { /* what is recorded */
 
 static int rotate(void *arg, struct merr *err)
 {
-    static const int32_t position[4] = { 0, 1, 2, 3 };
-    static const float freq[2] = { 1, 0.1f };
+    static const int32_t position[4] = {0, 1, 2, 3};
+    static const float freq[2] = {1, 0.1f};
     struct part *p = arg;
 
     return p->k->rope(p->s, KERN_F32, p->a, 4, 1, 4, 4, position, freq, false, err);
@@ -35,8 +35,8 @@ static int rotate(void *arg, struct merr *err)
 /* As often as it takes to note it, to capture it and to launch the graph again. */
 static int record(const struct kern_ops *k, struct kern_stream *s, float *a, struct merr *err)
 {
-    struct part p = { k, s, a };
-    const struct kern_key key = { .head = &p, .head_bytes = sizeof(p) };
+    struct part p = {k, s, a};
+    const struct kern_key key = {.head = &p, .head_bytes = sizeof(p)};
     int r = 0;
 
     for (int i = 0; i < 3 && r == 0; i++)
@@ -48,9 +48,9 @@ static int record(const struct kern_ops *k, struct kern_stream *s, float *a, str
 static int work(const struct cuda_backend *gpu, struct kern_stream *s, struct codec_cuda_report *report, float *a,
                 float *b, struct merr *err)
 {
-    static const int32_t token[4] = { 1, 0, 1, 2 };
+    static const int32_t token[4] = {1, 0, 1, 2};
     const struct kern_ops *k = gpu->kernels;
-    const struct kern_gemm g = { .m = 3, .n = 4, .k = 5, .a = a, .lda = 5, .b = a, .ldb = 4, .c = b, .ldc = 4 };
+    const struct kern_gemm g = {.m = 3, .n = 4, .k = 5, .a = a, .lda = 5, .b = a, .ldb = 4, .c = b, .ldc = 4};
     const struct codec *c;
     double squares[3];
     uint32_t flags = 0;
@@ -81,7 +81,7 @@ static _Alignas(4096) char page[4096];
 
 static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
 {
-    struct device_fold f = { .type = DEVICE_F32, .n = 2, .own = a, .rest = a, .stride = 8, .count = 2, .out = a };
+    struct device_fold f = {.type = DEVICE_F32, .n = 2, .own = a, .rest = a, .stride = 8, .count = 2, .out = a};
     struct device_mark *mark = NULL;
     struct device_queue *q;
     uint64_t left, all;
@@ -119,7 +119,7 @@ static int by_queue(const struct device_ops *ops, float *a, struct merr *err)
 
 static int once(const struct cuda_backend *gpu, struct merr *err)
 {
-    const struct kern_cfg cfg = { .threads = 1, .record = true };
+    const struct kern_cfg cfg = {.threads = 1, .record = true};
     struct codec_cuda_report *report = NULL;
     struct kern_stream *s = NULL;
     void *a = NULL, *b = NULL;
@@ -169,7 +169,7 @@ static int hung(const struct device_ops *ops, struct merr *err)
 /* A process that gives its GPU up: it frees nothing, and ends past whoever would wait for the GPU, with its status. */
 static bool ends_without_its_gpu(const struct cuda_backend *gpu, int (*left)(void))
 {
-    const struct kern_cfg cfg = { .threads = 1 };
+    const struct kern_cfg cfg = {.threads = 1};
     struct device_queue *q;
     struct kern_stream *s;
     void *a;
@@ -200,7 +200,7 @@ static int fault(int n, const char *what, const char *words)
 int main(void)
 {
     const struct cuda_backend *gpu;
-    struct merr err = { "" };
+    struct merr err = {""};
     int (*left)(void);
     int failed = 0, n;
 

@@ -87,7 +87,7 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataTyp
 
     if (!y || ld < (int64_t)rows)
         return CUBLAS_STATUS_INVALID_VALUE;
-    *y = (struct layout){ type, rows, cols, ld };
+    *y = (struct layout){type, rows, cols, ld};
     *l = (cublasLtMatrixLayout_t)y;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -184,7 +184,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t d, const 
     const struct layout *x = (const struct layout *)a_layout, *y = (const struct layout *)b_layout;
     const struct layout *z = (const struct layout *)result_layout;
     uint64_t k = op->a == CUBLAS_OP_T ? x->rows : x->cols;
-    const struct product p = { *op, *x, *y, *z, a, b, result, *(const float *)beta, k };
+    const struct product p = {*op, *x, *y, *z, a, b, result, *(const float *)beta, k};
 
     if (!h || !algo || !work || work_bytes == 0 || c != result || c_layout != result_layout ||
         *(const float *)alpha != 1 || (op->a == CUBLAS_OP_T ? x->cols : x->rows) != z->rows ||

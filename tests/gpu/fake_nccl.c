@@ -28,8 +28,14 @@
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
 
-struct id { char name[128]; };
-struct config { size_t size; unsigned int magic, version; int blocking; };
+struct id {
+    char name[128];
+};
+struct config {
+    size_t size;
+    unsigned int magic, version;
+    int blocking;
+};
 
 struct ring { /* from one rank to another */
     _Atomic uint64_t in, out;
@@ -73,7 +79,7 @@ int ncclRecv(void *buf, size_t n, int type, int peer, struct communicator *c, vo
 int ncclAllGather(const void *in, void *out, size_t n, int type, struct communicator *c, void *stream);
 int ncclBroadcast(const void *in, void *out, size_t n, int type, int root, struct communicator *c, void *stream);
 uint64_t fake_nccl_bytes(void); /* moved by this rank */
-int fake_nccl_live(void); /* communicators that nobody has let go of */
+int fake_nccl_live(void);       /* communicators that nobody has let go of */
 
 static struct communicator *opened; /* the one whose calls are gathered */
 static bool grouping;

@@ -19,11 +19,27 @@ enum { OK, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
 enum { INSTANCES = 64 };
 
 struct device;
-struct memory { unsigned long long total, free, used; };
-struct utilization { unsigned int gpu, memory; };
-struct pci_info { char legacy[16]; unsigned int domain, bus, device, id, subsystem; char bus_id[32]; };
-struct process { unsigned int pid; unsigned long long memory; unsigned int gpu_instance, compute_instance; };
-struct event { struct device *dev; unsigned long long type, data; unsigned int gpu_instance, compute_instance; };
+struct memory {
+    unsigned long long total, free, used;
+};
+struct utilization {
+    unsigned int gpu, memory;
+};
+struct pci_info {
+    char legacy[16];
+    unsigned int domain, bus, device, id, subsystem;
+    char bus_id[32];
+};
+struct process {
+    unsigned int pid;
+    unsigned long long memory;
+    unsigned int gpu_instance, compute_instance;
+};
+struct event {
+    struct device *dev;
+    unsigned long long type, data;
+    unsigned int gpu_instance, compute_instance;
+};
 
 static json_t *read_file(void)
 {

@@ -9,12 +9,13 @@
 #include "worker/kernels/cuda/device.h"
 #include "worker/kernels/cuda/tensor_core.h"
 
-namespace {
+namespace
+{
 
 struct matrices {
-    uint16_t a[16][16], b[16][8];       /* bf16 */
-    float c[16][8], twice[16][8];       /* c + a · b; bf16(c) as the left part of an A, times the upper half of b */
-    uint16_t loaded[2][4][32][2];       /* of load_matrices and its transposed twin: matrix, lane, element */
+    uint16_t a[16][16], b[16][8]; /* bf16 */
+    float c[16][8], twice[16][8]; /* c + a · b; bf16(c) as the left part of an A, times the upper half of b */
+    uint16_t loaded[2][4][32][2]; /* of load_matrices and its transposed twin: matrix, lane, element */
     uint16_t copied[32][8], small[32][2];
 };
 
@@ -22,8 +23,8 @@ __global__ void all(matrices *x)
 {
     SHARED_BYTES(bytes);
     const int lane = (int)threadIdx.x, group = lane >> 2, in_group = lane % 4;
-    uint32_t a[4] = { 0 }, b[2] = { 0 }, r[4], left[4] = { 0 };
-    float c[4], twice[4] = { 0 };
+    uint32_t a[4] = {0}, b[2] = {0}, r[4], left[4] = {0};
+    float c[4], twice[4] = {0};
     uint16_t *const shared = (uint16_t *)bytes;
 
     for (int i = 0; i < 8; i++) { /* a0 .. a7 */

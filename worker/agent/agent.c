@@ -44,7 +44,7 @@ static const json_t *wanted_run(const json_t *wanted, const char *job, uint64_t 
     json_t *o;
     size_t i;
 
-    json_array_foreach(wanted, i, o) {
+    json_array_foreach (wanted, i, o) {
         const char *name = json_string_value(json_object_get(o, "job"));
 
         if (name && strcmp(name, job) == 0 &&
@@ -59,8 +59,8 @@ static bool was_forgotten(const struct agent *a, const json_t *assignment)
 {
     const char *job = json_string_value(json_object_get(assignment, "job"));
 
-    return job && wanted_run(a->forgotten, job,
-                             (uint64_t)json_integer_value(json_object_get(assignment, "generation")));
+    return job &&
+           wanted_run(a->forgotten, job, (uint64_t)json_integer_value(json_object_get(assignment, "generation")));
 }
 
 static void start_wanted(struct agent *a, const json_t *o)
@@ -107,7 +107,7 @@ static void reconcile(struct agent *a)
             (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
         }
     }
-    json_array_foreach(a->wanted, i, o) {
+    json_array_foreach (a->wanted, i, o) {
         start_wanted(a, o);
     }
 }
@@ -209,7 +209,7 @@ static void take_over(struct agent *a, const json_t *doc)
 
     ship_ack(a->ship, json_object_get(doc, "acks"));
     list = json_object_get(doc, "stale");
-    json_array_foreach(list, i, o) {
+    json_array_foreach (list, i, o) {
         const char *job = json_string_value(json_object_get(o, "job"));
 
         if (job)
@@ -217,7 +217,7 @@ static void take_over(struct agent *a, const json_t *doc)
                               -1);
     }
     list = json_object_get(doc, "forget");
-    json_array_foreach(list, i, o) {
+    json_array_foreach (list, i, o) {
         const char *job = json_string_value(json_object_get(o, "job"));
         uint64_t generation = (uint64_t)json_integer_value(json_object_get(o, "generation"));
 
@@ -318,9 +318,8 @@ static json_t *gpus_json(const struct agent *a)
             list, json_pack("{s:i,s:s,s:s,s:s,s:o,s:b,s:i,s:o,s:o,s:o,s:o,s:b,s:o,s:s}", "slot", i, "uuid", g->uuid,
                             "name", g->name, "pci", g->pci, "numa", known(g->numa), "mig", g->mig, "memory_mib",
                             g->memory_mib, "memory_used_mib", known(s.memory_used_mib), "utilization",
-                            known(s.utilization), "power_w", known(s.power_w), "temperature_c",
-                            known(s.temperature_c), "slowed", s.slowed, "ecc_uncorrected", known(s.ecc_uncorrected),
-                            "why", why));
+                            known(s.utilization), "power_w", known(s.power_w), "temperature_c", known(s.temperature_c),
+                            "slowed", s.slowed, "ecc_uncorrected", known(s.ecc_uncorrected), "why", why));
     }
     return list;
 }
@@ -342,9 +341,8 @@ static void send_register(struct agent *a)
     post_new(a, "/v1/agents/register",
              json_pack("{s:s,s:s,s:s,s:s*,s:s,s:s,s:o,s:o,s:o*,s:o*}", "node", a->node, "boot_id", boot_id,
                        "incarnation", a->incarnation, "succeeds", a->succeeds[0] ? a->succeeds : NULL, "address",
-                       a->address, "version", MUSTER_VERSION, "slots",
-                       devices_json(&a->devices), "runs", runs_json(a), "gpus", gpus_json(a), "nic",
-                       nic_json(&a->nic)),
+                       a->address, "version", MUSTER_VERSION, "slots", devices_json(&a->devices), "runs", runs_json(a),
+                       "gpus", gpus_json(a), "nic", nic_json(&a->nic)),
              register_done, CALL_MS);
 }
 
@@ -420,7 +418,7 @@ static bool told_to_end(struct agent *a)
 
 static void wait_once(struct agent *a, int64_t deadline_us)
 {
-    int fds[3] = { ranks_fd(a->ranks), a->signal_fd, mirror_fd(a->mirror) };
+    int fds[3] = {ranks_fd(a->ranks), a->signal_fd, mirror_fd(a->mirror)};
 
     http_wait(a->http, fds, 3, sooner(deadline_us, ranks_deadline(a->ranks)));
     if (ranks_tick(a->ranks, clock_mono_us())) {

@@ -21,11 +21,11 @@ struct agent {
     char succeeds[33];    /* that of the process before in the same folder; "": there was none */
     char address[64];
     struct devices devices;
-    struct gpus *gpus; /* NULL: none are offered */
+    struct gpus *gpus;                /* NULL: none are offered */
     const char *visible[DEVICES_MAX]; /* of the devices, where some are GPUs */
-    double shares[DEVICES_MAX]; /* of the devices, */
-    char quota[PATH_MAX];       /* where some have one; "": none has */
-    struct nic nic;             /* that links this node to others */
+    double shares[DEVICES_MAX];       /* of the devices, */
+    char quota[PATH_MAX];             /* where some have one; "": none has */
+    struct nic nic;                   /* that links this node to others */
     struct ranks *ranks;
     struct ship *ship;
     struct http *http;
@@ -33,16 +33,16 @@ struct agent {
     int signal_fd;
 
     bool registered, out_of_reach;
-    bool polling, reporting;  /* a call is on its way; register counts as a report */
-    bool report_now;          /* do not wait for report_us */
-    bool removed;             /* the server has taken this node off its list: the agent ends */
-    bool ending;              /* ranks are being stopped for good: nothing is started any more */
+    bool polling, reporting; /* a call is on its way; register counts as a report */
+    bool report_now;         /* do not wait for report_us */
+    bool removed;            /* the server has taken this node off its list: the agent ends */
+    bool ending;             /* ranks are being stopped for good: nothing is started any more */
     int64_t report_us, heartbeat_us;
-    size_t report_bytes;      /* most bytes of files in one report */
+    size_t report_bytes; /* most bytes of files in one report */
     uint64_t seq;
-    json_int_t version;       /* of the wanted set */
-    json_t *wanted;           /* the set; NULL until the server has told it */
-    json_t *forgotten;        /* runs of it that are gone for good */
+    json_int_t version; /* of the wanted set */
+    json_t *wanted;     /* the set; NULL until the server has told it */
+    json_t *forgotten;  /* runs of it that are gone for good */
     struct backoff poll_backoff, report_backoff;
 };
 

@@ -67,45 +67,84 @@ static void usage(FILE *out)
 static int parse(int argc, char **argv, struct options *o)
 {
     enum {
-        SERVER = 256, TOKEN, CA, STATE, NODE, DEVICES, ADDRESS, THREADS, TRAIN, MEMORY, LIMIT, NIC, STOP, LEVEL,
-        VERSION, ON_GPUS
+        SERVER = 256,
+        TOKEN,
+        CA,
+        STATE,
+        NODE,
+        DEVICES,
+        ADDRESS,
+        THREADS,
+        TRAIN,
+        MEMORY,
+        LIMIT,
+        NIC,
+        STOP,
+        LEVEL,
+        VERSION,
+        ON_GPUS
     };
     static const struct option options[] = {
-        { "server", required_argument, NULL, SERVER },    { "token-file", required_argument, NULL, TOKEN },
-        { "ca-file", required_argument, NULL, CA },       { "state", required_argument, NULL, STATE },
-        { "node", required_argument, NULL, NODE },        { "devices", required_argument, NULL, DEVICES },
-        { "address", required_argument, NULL, ADDRESS },  { "threads", required_argument, NULL, THREADS },
-        { "train", required_argument, NULL, TRAIN },      { "stop-ranks-on-exit", no_argument, NULL, STOP },
-        { "log-level", required_argument, NULL, LEVEL },  { "memory", required_argument, NULL, MEMORY },
-        { "memory-limit", required_argument, NULL, LIMIT }, { "nic", required_argument, NULL, NIC },
-        { "train-on-gpus", no_argument, NULL, ON_GPUS },
-        { "help", no_argument, NULL, 'h' },               { "version", no_argument, NULL, VERSION },
-        { NULL, 0, NULL, 0 },
+        {"server", required_argument, NULL, SERVER},      {"token-file", required_argument, NULL, TOKEN},
+        {"ca-file", required_argument, NULL, CA},         {"state", required_argument, NULL, STATE},
+        {"node", required_argument, NULL, NODE},          {"devices", required_argument, NULL, DEVICES},
+        {"address", required_argument, NULL, ADDRESS},    {"threads", required_argument, NULL, THREADS},
+        {"train", required_argument, NULL, TRAIN},        {"stop-ranks-on-exit", no_argument, NULL, STOP},
+        {"log-level", required_argument, NULL, LEVEL},    {"memory", required_argument, NULL, MEMORY},
+        {"memory-limit", required_argument, NULL, LIMIT}, {"nic", required_argument, NULL, NIC},
+        {"train-on-gpus", no_argument, NULL, ON_GPUS},    {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, VERSION},          {NULL, 0, NULL, 0},
     };
     char *end;
     int c;
 
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
-        case SERVER: o->server = optarg; break;
-        case TOKEN: o->token_file = optarg; break;
-        case CA: o->ca_file = optarg; break;
-        case STATE: o->state = optarg; break;
-        case NODE: o->node = optarg; break;
-        case DEVICES: o->devices = optarg; break;
-        case ADDRESS: o->address = optarg; break;
-        case TRAIN: o->train = optarg; break;
-        case MEMORY: o->memory = optarg; break;
-        case NIC: o->nic = optarg; break;
+        case SERVER:
+            o->server = optarg;
+            break;
+        case TOKEN:
+            o->token_file = optarg;
+            break;
+        case CA:
+            o->ca_file = optarg;
+            break;
+        case STATE:
+            o->state = optarg;
+            break;
+        case NODE:
+            o->node = optarg;
+            break;
+        case DEVICES:
+            o->devices = optarg;
+            break;
+        case ADDRESS:
+            o->address = optarg;
+            break;
+        case TRAIN:
+            o->train = optarg;
+            break;
+        case MEMORY:
+            o->memory = optarg;
+            break;
+        case NIC:
+            o->nic = optarg;
+            break;
         case LIMIT:
             if (memory_parse_limit(optarg, &o->memory_limit) < 0) {
                 fprintf(stderr, "muster-agent: --memory-limit wants a size such as 500m or 8g, not '%s'\n", optarg);
                 return -EINVAL;
             }
             break;
-        case ON_GPUS: o->train_on_gpus = true; break;
-        case STOP: o->stop_ranks = true; break;
-        case LEVEL: o->log_level = optarg; break;
+        case ON_GPUS:
+            o->train_on_gpus = true;
+            break;
+        case STOP:
+            o->stop_ranks = true;
+            break;
+        case LEVEL:
+            o->log_level = optarg;
+            break;
         case THREADS:
             o->threads = (int)strtol(optarg, &end, 10);
             if (end == optarg || *end || o->threads < 1 || o->threads > 1024) {
@@ -113,9 +152,13 @@ static int parse(int argc, char **argv, struct options *o)
                 return -EINVAL;
             }
             break;
-        case VERSION: o->version = true; return 1;
-        case 'h': return 1;
-        default: return -EINVAL;
+        case VERSION:
+            o->version = true;
+            return 1;
+        case 'h':
+            return 1;
+        default:
+            return -EINVAL;
         }
     }
     if (optind < argc) {
@@ -124,7 +167,9 @@ static int parse(int argc, char **argv, struct options *o)
     }
     if (!o->server || !o->token_file || !o->state) {
         fprintf(stderr, "muster-agent: %s is missing\n",
-                !o->server ? "--server" : !o->token_file ? "--token-file" : "--state");
+                !o->server       ? "--server"
+                : !o->token_file ? "--token-file"
+                                 : "--state");
         return -EINVAL;
     }
     return 0;
@@ -134,8 +179,7 @@ static bool usable_node(const char *node)
 {
     size_t n = strlen(node);
 
-    return n > 0 && n < 64 &&
-           strspn(node, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+    return n > 0 && n < 64 && strspn(node, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
 }
 
 /* One agent a state folder: the lock goes with the process, however it ends. */
@@ -198,11 +242,16 @@ static int catch_signals(void)
 static int set_up(struct agent *a, const struct options *o, const char *state, const char *self, struct merr *err)
 {
     char runs[PATH_MAX], memory[PATH_MAX];
-    struct ranks_cfg cfg = { .root = runs, .node = a->node, .self = self, .train = o->train,
-                             .threads = a->devices.threads, .slots = a->devices.n,
-                             .visible = a->gpus ? a->visible : NULL,
-                             .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
-                             .shares = a->quota[0] ? a->shares : NULL, .quota = a->quota };
+    struct ranks_cfg cfg = {.root = runs,
+                            .node = a->node,
+                            .self = self,
+                            .train = o->train,
+                            .threads = a->devices.threads,
+                            .slots = a->devices.n,
+                            .visible = a->gpus ? a->visible : NULL,
+                            .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
+                            .shares = a->quota[0] ? a->shares : NULL,
+                            .quota = a->quota};
     struct merr why;
     int r;
 
@@ -247,7 +296,7 @@ static void tear_down(struct agent *a)
 /* The slots of this node, and its GPUs looked after when some are offered. */
 static int find_devices(struct agent *a, const struct options *o, struct merr *err)
 {
-    struct merr no_gpus = { "" };
+    struct merr no_gpus = {""};
     bool offered = false;
     int r;
 
@@ -317,8 +366,10 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
             ranks_drop_memory(a->ranks);
         }
         if (a->removed)
-            r = merr_set(err, -ESHUTDOWN, "node '%s' was removed from the cluster, or is another agent's now; start "
-                         "its agent again to bring it back", a->node);
+            r = merr_set(err, -ESHUTDOWN,
+                         "node '%s' was removed from the cluster, or is another agent's now; start "
+                         "its agent again to bring it back",
+                         a->node);
     }
     tear_down(a);
     return r;
@@ -326,8 +377,8 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
 
 int agent_main(int argc, char **argv, const char *self, const char *train)
 {
-    static struct agent a = { .signal_fd = -1, .heartbeat_us = 1000000, .report_bytes = SHIP_REPORT_MAX };
-    struct options o = { .train = train, .devices = "auto", .log_level = "info", .memory = "/dev/shm" };
+    static struct agent a = {.signal_fd = -1, .heartbeat_us = 1000000, .report_bytes = SHIP_REPORT_MAX};
+    struct options o = {.train = train, .devices = "auto", .log_level = "info", .memory = "/dev/shm"};
     enum log_level level;
     char host[65] = "";
     struct merr err;

@@ -15,12 +15,12 @@
 struct backoff {
     uint32_t failures; /* in a row */
     uint32_t key[2];
-    int64_t until_us;  /* not before */
+    int64_t until_us; /* not before */
 };
 
 static inline void backoff_failed(struct backoff *b, int64_t now_us)
 {
-    uint32_t ctr[4] = { b->failures, 0, 0, 0 }, word[4];
+    uint32_t ctr[4] = {b->failures, 0, 0, 0}, word[4];
     int64_t wait_us = BACKOFF_FIRST_US << (b->failures < 6 ? b->failures : 6);
 
     if (wait_us > BACKOFF_LAST_US)

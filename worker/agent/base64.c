@@ -14,8 +14,8 @@ int base64_encode(const void *data, size_t len, struct buf *out)
     for (size_t i = 0; i < len && r == 0; i += 3) {
         size_t n = len - i < 3 ? len - i : 3;
         uint32_t v = (uint32_t)p[i] << 16 | (n > 1 ? (uint32_t)p[i + 1] << 8 : 0) | (n > 2 ? p[i + 2] : 0);
-        char text[4] = { digits[v >> 18], digits[v >> 12 & 63], n > 1 ? digits[v >> 6 & 63] : '=',
-                         n > 2 ? digits[v & 63] : '=' };
+        char text[4] = {digits[v >> 18], digits[v >> 12 & 63], n > 1 ? digits[v >> 6 & 63] : '=',
+                        n > 2 ? digits[v & 63] : '='};
 
         r = buf_add(out, text, 4);
     }

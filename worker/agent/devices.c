@@ -133,13 +133,14 @@ static int parse_part(const char *part, size_t len, struct reading *r, struct me
     int n = -1, code;
 
     if (len == 0 || len >= sizeof(text))
-        return merr_set(err, -EINVAL, "not a device list: an empty or overlong part; write gpu, cpu:4 or "
+        return merr_set(err, -EINVAL,
+                        "not a device list: an empty or overlong part; write gpu, cpu:4 or "
                         "cpu:2=fast,cpu:2=slow");
     (void)snprintf(text, sizeof(text), "%.*s", (int)len, part);
     (void)snprintf(whole, sizeof(whole), "%s", text);
     class = strchr(text, '=');
     if (class)
-        *class++ = '\0';
+        *class ++ = '\0';
     count = strchr(text, ':');
     if (count)
         *count++ = '\0';

@@ -18,10 +18,10 @@
 struct device {
     char kind[8]; /* "cpu", "gpu" */
     char class[DEVICES_CLASS_MAX];
-    int memory_mib; /* of a cpu slot the machine's, shared out evenly */
-    double share;   /* of a processor that a rank gets, enforced (quota.h); 0: no limit */
-    int gpu;        /* its number in gpus.h, -1: none */
-    bool trains;    /* training may run here: on a processor always, on a GPU when the operator says so */
+    int memory_mib;   /* of a cpu slot the machine's, shared out evenly */
+    double share;     /* of a processor that a rank gets, enforced (quota.h); 0: no limit */
+    int gpu;          /* its number in gpus.h, -1: none */
+    bool trains;      /* training may run here: on a processor always, on a GPU when the operator says so */
     char visible[96]; /* CUDA_VISIBLE_DEVICES of a rank here: a GPU's UUID; "" hides those of the node */
 };
 

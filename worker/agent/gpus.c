@@ -31,12 +31,20 @@ struct gpus {
 
 const char *gpus_xid_meaning(unsigned int xid)
 {
-    static const struct { unsigned int xid; const char *meaning; } ill[] = {
-        {48, "double-bit ECC error"},       {62, "internal micro-controller halt"},
-        {64, "a row could not be remapped"}, {74, "NVLink error"},
-        {79, "fallen off the bus"},          {95, "uncontained ECC error"},
-        {110, "security fault"},             {119, "GSP does not answer"},
-        {120, "GSP error"},                  {140, "unrecovered ECC error"},
+    static const struct {
+        unsigned int xid;
+        const char *meaning;
+    } ill[] = {
+        {48, "double-bit ECC error"},
+        {62, "internal micro-controller halt"},
+        {64, "a row could not be remapped"},
+        {74, "NVLink error"},
+        {79, "fallen off the bus"},
+        {95, "uncontained ECC error"},
+        {110, "security fault"},
+        {119, "GSP does not answer"},
+        {120, "GSP error"},
+        {140, "unrecovered ECC error"},
     };
 
     for (size_t i = 0; i < sizeof(ill) / sizeof(ill[0]); i++)

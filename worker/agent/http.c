@@ -228,7 +228,9 @@ static bool advance(struct http *h)
         if (result == CURLE_OK)
             curl_easy_getinfo(m->easy_handle, CURLINFO_RESPONSE_CODE, &status);
         c->done(c->arg, (int)status, buf_text(&c->answer), c->answer.len,
-                result == CURLE_OK ? "" : *c->why ? c->why : curl_easy_strerror(result));
+                result == CURLE_OK ? ""
+                : *c->why          ? c->why
+                                   : curl_easy_strerror(result));
         call_free(c);
         any = true;
     }
@@ -241,7 +243,7 @@ void http_wait(struct http *h, const int *fds, int n, int64_t deadline_us)
 
     assert(n <= FDS_MAX);
     for (int i = 0; i < n; i++)
-        wait[i] = (struct curl_waitfd){ .fd = fds[i], .events = CURL_WAIT_POLLIN };
+        wait[i] = (struct curl_waitfd){.fd = fds[i], .events = CURL_WAIT_POLLIN};
     if (advance(h))
         return; /* the owner may have new calls to make */
     (void)curl_multi_poll(h->multi, wait, (unsigned)n, clock_poll_ms(deadline_us), NULL);
@@ -250,7 +252,7 @@ void http_wait(struct http *h, const int *fds, int n, int64_t deadline_us)
 
 int http_local_address(const char *url, char *ret, size_t size, struct merr *err)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_DGRAM }, *found = NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found = NULL;
     struct sockaddr_storage own;
     socklen_t len = sizeof(own);
     IO_CLOSE_AUTO int fd = -1;

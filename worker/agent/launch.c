@@ -73,7 +73,7 @@ static bool same_name(const char *a, const char *b)
  * its place; of two with one name only the later is given. */
 static void collect_environment(const struct launch *l, struct words *w)
 {
-    struct words own = { 0 };
+    struct words own = {0};
     bool threads_given = false;
     char **ours, **theirs = l->spec->kind == JOB_COMMAND ? l->spec->command.env : NULL;
 
@@ -229,7 +229,7 @@ static int above(int fd)
 int launch_rank(const struct launch *l, pid_t *ret_shim, int *ret_ready_fd, struct merr *err)
 {
     IO_CLOSE_AUTO int log_fd = -1, read_fd = -1, write_fd = -1;
-    struct words args = { 0 }, env = { 0 };
+    struct words args = {0}, env = {0};
     char path[PATH_MAX], **argv, **envp;
     int ready[2], r = 0;
 

@@ -10,12 +10,12 @@
 #include "base/merr.h"
 
 struct launch {
-    const char *self;        /* path of muster-agent, for the shim */
-    const char *train;       /* path of muster-train */
-    const char *cwd;         /* of a train rank, and of a command without workdir */
-    const char *folder;      /* of the run */
-    const char *cgroup;      /* a cgroup (v2) to make for the rank, or NULL */
-    const char *quota;       /* a cgroup with a share of the processor (quota.h) that it must be in, or NULL */
+    const char *self;   /* path of muster-agent, for the shim */
+    const char *train;  /* path of muster-train */
+    const char *cwd;    /* of a train rank, and of a command without workdir */
+    const char *folder; /* of the run */
+    const char *cgroup; /* a cgroup (v2) to make for the rank, or NULL */
+    const char *quota;  /* a cgroup with a share of the processor (quota.h) that it must be in, or NULL */
     double share;
     const char *job, *job_dir;
     const char *master_addr; /* where rank 0 runs */
@@ -23,7 +23,7 @@ struct launch {
                                 there */
     uint64_t generation;
     int rank, world, local_rank, local_world, node_rank, master_port, threads;
-    bool with_parent; /* the rank ends when the caller's process does */
+    bool with_parent;            /* the rank ends when the caller's process does */
     const struct job_spec *spec; /* borrowed */
 };
 

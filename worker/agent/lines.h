@@ -14,9 +14,9 @@
 
 #include "base/buf.h"
 
-#define LINES_SEGMENT_MAX 16384     /* a longer line is passed on in pieces */
-#define LINES_PAUSE_US 200000       /* a line without an end waits so long for more */
-#define LINES_PROGRESS_US 2000000   /* between two lines of one progress bar */
+#define LINES_SEGMENT_MAX 16384   /* a longer line is passed on in pieces */
+#define LINES_PAUSE_US 200000     /* a line without an end waits so long for more */
+#define LINES_PROGRESS_US 2000000 /* between two lines of one progress bar */
 
 struct lines {
     char seg[LINES_SEGMENT_MAX];

@@ -28,7 +28,6 @@ int memory_open(const char *root, const char *job, const char *dir, char ret[PAT
 void memory_close(const char *root, const char *job, bool done);
 
 /* Remove folders that nobody has used for MEMORY_KEEP_S. used(arg, job): has it a run here? */
-void memory_sweep(const char *root, bool (*used)(const void *arg, const char *job), const void *arg,
-                  int64_t wall_us);
+void memory_sweep(const char *root, bool (*used)(const void *arg, const char *job), const void *arg, int64_t wall_us);
 
 #endif

@@ -16,19 +16,19 @@
 #include "base/io.h"
 #include "worker/agent/base64.h"
 
-#define KEYS_MAX 16384      /* of one run */
+#define KEYS_MAX 16384 /* of one run */
 #define FETCH_WAIT_S 30
 #define PUT_MS 15000
 #define RETRY_US 500000
-#define LOOK_US 2000000     /* a look without being told, should an event be missed */
+#define LOOK_US 2000000 /* a look without being told, should an event be missed */
 
 struct shared { /* one run on several nodes */
     struct mirror *mirror;
     char job[RANKS_JOB_MAX], folder[PATH_MAX];
     uint64_t generation, since;
-    char **keys;     /* n_keys names: fetched from the server, or put and accepted */
+    char **keys; /* n_keys names: fetched from the server, or put and accepted */
     size_t n_keys;
-    char *putting;   /* the key on its way, NULL: none */
+    char *putting; /* the key on its way, NULL: none */
     bool fetching, dirty, gone;
     int64_t put_us, fetch_us, look_us; /* not before */
     struct shared *next;
@@ -159,10 +159,9 @@ static void put_key(struct shared *s, const char *key, const char *path)
     (void)snprintf(target, sizeof(target), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "/%s", s->mirror->node, s->job,
                    s->generation, key);
     s->putting = strdup(key);
-    if (s->putting && io_read_file(path, &bytes, NULL) == 0 &&
-        base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
-        http_call(s->mirror->http, "PUT", target, "text/plain", buf_text(&text), text.len, PUT_MS, put_done, s,
-                  NULL) == 0)
+    if (s->putting && io_read_file(path, &bytes, NULL) == 0 && base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
+        http_call(s->mirror->http, "PUT", target, "text/plain", buf_text(&text), text.len, PUT_MS, put_done, s, NULL) ==
+            0)
         s->put_us = 0;
     else { /* it may have been taken away meanwhile */
         free(s->putting);
@@ -228,7 +227,7 @@ static void fetch_done(void *arg, int status, const char *body, size_t len, cons
         s->fetch_us = clock_mono_us() + RETRY_US;
         return;
     }
-    json_array_foreach(keys, i, o) {
+    json_array_foreach (keys, i, o) {
         const char *key = json_string_value(json_object_get(o, "key"));
         const char *value = json_string_value(json_object_get(o, "value"));
 
@@ -249,8 +248,8 @@ static void fetch(struct shared *s, int64_t now_us)
 
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "?since=%" PRIu64 "&wait=%d",
                    s->mirror->node, s->job, s->generation, s->since, FETCH_WAIT_S);
-    s->fetching = http_call(s->mirror->http, "GET", path, NULL, NULL, 0, (FETCH_WAIT_S + 10) * 1000, fetch_done, s,
-                            NULL) == 0;
+    s->fetching =
+        http_call(s->mirror->http, "GET", path, NULL, NULL, 0, (FETCH_WAIT_S + 10) * 1000, fetch_done, s, NULL) == 0;
     if (!s->fetching)
         s->fetch_us = now_us + RETRY_US;
 }

@@ -12,7 +12,7 @@
 int nic_parse(const char *text, struct nic *ret, struct merr *err)
 {
     const char *at = strchr(text, '@');
-    struct nic nic = { .gbit_s = 0 };
+    struct nic nic = {.gbit_s = 0};
     char family[16] = "", *end = "";
 
     if ((at ? (size_t)(at - text) : strlen(text)) < sizeof(family))
@@ -47,7 +47,7 @@ static const char *attribute(const char *folder, const char *device, const char 
 static struct nic port_of(const char *folder, const char *device, const char *port)
 {
     char text[64];
-    struct nic nic = { .gbit_s = 0 };
+    struct nic nic = {.gbit_s = 0};
 
     if (strncmp(attribute(folder, device, port, "state", text, sizeof(text)), "4:", 2) != 0)
         return nic;
@@ -69,7 +69,7 @@ static void look_at_ports(const char *folder, const char *device, struct nic *be
     (void)snprintf(path, sizeof(path), "%.1000s/%.255s/ports", folder, device);
     dir = opendir(path);
     while (dir && (port = readdir(dir)) != NULL) {
-        struct nic nic = { .gbit_s = 0 };
+        struct nic nic = {.gbit_s = 0};
 
         if (port->d_name[0] != '.')
             nic = port_of(folder, device, port->d_name);
@@ -82,7 +82,7 @@ static void look_at_ports(const char *folder, const char *device, struct nic *be
 
 struct nic nic_find(const char *folder)
 {
-    struct nic best = { .family = PLAN_NIC_UNKNOWN };
+    struct nic best = {.family = PLAN_NIC_UNKNOWN};
     DIR *dir = opendir(folder);
     struct dirent *device;
 

@@ -18,15 +18,27 @@ typedef struct nvml_event_set *event_set;
 enum { OK = 0, NOT_SUPPORTED = 3, TIMEOUT = 10, GPU_IS_LOST = 15 };
 enum { EVENT_XID = 0x8, SLOWED = 0x8 | 0x20 | 0x40 | 0x80 /* hardware, software thermal, thermal, power brake */ };
 
-struct memory { unsigned long long total, free, used; };
-struct utilization { unsigned int gpu, memory; };
+struct memory {
+    unsigned long long total, free, used;
+};
+struct utilization {
+    unsigned int gpu, memory;
+};
 struct pci_info {
     char bus_id_legacy[16];
     unsigned int domain, bus, device, device_id, subsystem_id;
     char bus_id[32];
 };
-struct process { unsigned int pid; unsigned long long memory; unsigned int gpu_instance, compute_instance; };
-struct event { device dev; unsigned long long type, data; unsigned int gpu_instance, compute_instance; };
+struct process {
+    unsigned int pid;
+    unsigned long long memory;
+    unsigned int gpu_instance, compute_instance;
+};
+struct event {
+    device dev;
+    unsigned long long type, data;
+    unsigned int gpu_instance, compute_instance;
+};
 
 /* Every function that is called: its type, our name for it, the library's, whether there is no doing without. */
 #define FUNCTIONS(X)                                                                                                   \
@@ -56,7 +68,7 @@ struct event { device dev; unsigned long long type, data; unsigned int gpu_insta
     X(int, events_free, (event_set), "nvmlEventSetFree", false)
 
 struct functions {
-#define X(type, name, args, symbol, needed) type (*name) args;
+#define X(type, name, args, symbol, needed) type(*name) args;
     FUNCTIONS(X)
 #undef X
 };
@@ -258,8 +270,8 @@ void nvml_sample(struct nvml *n, int i, struct nvml_sample *ret)
     unsigned int value, corrected, uncorrected, pending, failed;
     int r;
 
-    *ret = (struct nvml_sample){.utilization = -1, .memory_used_mib = -1, .power_w = -1, .temperature_c = -1,
-                                .ecc_uncorrected = -1};
+    *ret = (struct nvml_sample){
+        .utilization = -1, .memory_used_mib = -1, .power_w = -1, .temperature_c = -1, .ecc_uncorrected = -1};
     r = n->f.memory(dev, &memory);
     ret->lost = r == GPU_IS_LOST;
     if (r == OK)

@@ -22,17 +22,17 @@ struct nvml_gpu {
     char name[96]; /* "NVIDIA H200" */
     char pci[32];  /* "00000000:1B:00.0", of its parent for a MIG instance */
     int memory_mib;
-    int numa;      /* node, -1: not known */
+    int numa; /* node, -1: not known */
     bool mig;
 };
 
 struct nvml_sample { /* -1: this GPU does not say */
-    int utilization;  /* percent of the time that some kernel ran */
+    int utilization; /* percent of the time that some kernel ran */
     int memory_used_mib;
     int power_w, temperature_c;
-    bool slowed;      /* clocks are held down for heat or power braking */
-    bool lost;        /* the driver cannot reach it any more */
-    bool remap_failed; /* a row of its memory is bad and cannot be replaced */
+    bool slowed;               /* clocks are held down for heat or power braking */
+    bool lost;                 /* the driver cannot reach it any more */
+    bool remap_failed;         /* a row of its memory is bad and cannot be replaced */
     long long ecc_uncorrected; /* since the driver was loaded */
     int n_processes;
     pid_t process[NVML_PROCESSES_MAX];

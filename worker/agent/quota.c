@@ -14,7 +14,7 @@
 
 #define PERIOD_LEAST_US 10000 /* short, so that ranks that wait for each other seldom wait for a period's end */
 #define PERIOD_MOST_US 100000
-#define RUN_LEAST_US 2000     /* in a period */
+#define RUN_LEAST_US 2000 /* in a period */
 
 static int write_text(const char *dir, const char *name, const char *text)
 {
@@ -74,8 +74,10 @@ static int try_root(const char *root, struct merr *err)
     enabled = write_text(root, "cgroup.subtree_control", "+cpu"); /* version 1 has no such file */
     r = quota_make(probe, 1, err);
     if (r < 0 && quota_threaded(root) && enabled == -EBUSY)
-        (void)merr_set(err, enabled, "'%s' has groups with processes of another kind; ranks that an agent without "
-                       "shares has started have to end first", root);
+        (void)merr_set(err, enabled,
+                       "'%s' has groups with processes of another kind; ranks that an agent without "
+                       "shares has started have to end first",
+                       root);
     else if (r < 0 && quota_threaded(root) && enabled < 0)
         (void)merr_errno(err, enabled, "cannot have the cpu controller below '%s'", root);
     if (r == 0 && (r = try_join(probe)) < 0)
@@ -88,7 +90,9 @@ int quota_find(char ret[PATH_MAX], struct merr *err)
 {
     static const struct {
         const char *mount, *mark;
-    } known[] = {{"/sys/fs/cgroup", "0::"}, {"/sys/fs/cgroup/unified", "0::"}, {"/sys/fs/cgroup/cpu", ":cpu:"},
+    } known[] = {{"/sys/fs/cgroup", "0::"},
+                 {"/sys/fs/cgroup/unified", "0::"},
+                 {"/sys/fs/cgroup/cpu", ":cpu:"},
                  {"/sys/fs/cgroup/cpu,cpuacct", ":cpu,cpuacct:"}};
     struct merr why = {"none is mounted"};
     char own[1024], root[PATH_MAX];
@@ -96,8 +100,8 @@ int quota_find(char ret[PATH_MAX], struct merr *err)
     struct buf text;
 
     buf_init(&text, 65536);
-    for (size_t i = 0; io_read_file("/proc/self/cgroup", &text, NULL) == 0 && !found &&
-                       i < sizeof(known) / sizeof(known[0]); i++) {
+    for (size_t i = 0;
+         io_read_file("/proc/self/cgroup", &text, NULL) == 0 && !found && i < sizeof(known) / sizeof(known[0]); i++) {
         if (own_path(buf_text(&text), known[i].mark, own, sizeof(own))) {
             (void)snprintf(root, sizeof(root), "%s%s", known[i].mount, strcmp(own, "/") == 0 ? "" : own);
             found = has(root, "cgroup.procs") && try_root(root, &why) == 0;
@@ -106,7 +110,8 @@ int quota_find(char ret[PATH_MAX], struct merr *err)
     }
     buf_clear(&text);
     if (!found)
-        return merr_set(err, -ENOTSUP, "a share of the processor ('@') needs a control group (cgroup v2 or v1) with "
+        return merr_set(err, -ENOTSUP,
+                        "a share of the processor ('@') needs a control group (cgroup v2 or v1) with "
                         "the cpu controller that this user may write to (%s); under systemd: Delegate=cpu in the unit, "
                         "or systemd-run --scope -p Delegate=yes; else leave '@…' out",
                         why.text);

@@ -51,8 +51,8 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
     r->quota = cfg->shares ? strdup(cfg->quota) : NULL;
     r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     proc_boot_id(r->boot_id);
-    if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) ||
-        (cfg->memory && !r->memory) || (cfg->shares && !r->quota) || r->epoll_fd < 0) {
+    if (!r->root || !r->node || !r->self || !r->train || (cfg->cwd && !r->cwd) || (cfg->memory && !r->memory) ||
+        (cfg->shares && !r->quota) || r->epoll_fd < 0) {
         ranks_free(r);
         return merr_set(err, -ENOMEM, "no memory or descriptor for the table of runs");
     }
@@ -83,7 +83,7 @@ void ranks_free(struct ranks *r)
 /* The cgroup (v2) this process is in, if folders can be made in it. */
 static void find_cgroup(struct ranks *r)
 {
-    static const char *const mounts[] = { "/sys/fs/cgroup", "/sys/fs/cgroup/unified" };
+    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
     struct buf text;
     const char *own;
 
@@ -223,7 +223,7 @@ static int kill_marked(const struct run *run, const struct rank *rank)
     (void)snprintf(number, sizeof(number), "RANK=%d", rank->rank);
     buf_init(&env, 8 << 20);
     while ((e = readdir(dir))) {
-        struct proc_id id = { .pid = (pid_t)strtol(e->d_name, NULL, 10) };
+        struct proc_id id = {.pid = (pid_t)strtol(e->d_name, NULL, 10)};
         bool marked = false, numbered = false;
         char path[300];
 
@@ -427,7 +427,7 @@ int64_t ranks_deadline(const struct ranks *r)
 
 static bool readable(int fd)
 {
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
 
     return fd >= 0 && poll(&p, 1, 0) > 0;
 }
@@ -506,7 +506,7 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
 
 static json_t *rank_json(const struct rank *rank)
 {
-    static const char *const states[] = { "starting", "running", "exited" };
+    static const char *const states[] = {"starting", "running", "exited"};
     json_t *o = json_pack("{s:i,s:i,s:s,s:I}", "rank", rank->rank, "slot", rank->slot, "state", states[rank->state],
                           "pid", (json_int_t)rank->child.pid);
 

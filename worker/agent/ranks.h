@@ -37,8 +37,8 @@ struct rank {
     int64_t kill_us;            /* next, harder signal; INT64_MAX: none */
     int kills;                  /* hard signals so far */
     int exit_code, signal;
-    int64_t ended_us;           /* wall time */
-    json_t *log_tail;           /* of a rank that failed; else NULL */
+    int64_t ended_us; /* wall time */
+    json_t *log_tail; /* of a rank that failed; else NULL */
 };
 
 struct run {
@@ -48,28 +48,28 @@ struct run {
     json_t *assignment;
     struct job_spec *spec; /* NULL: it could not be read; all ranks have ended with EXIT_NODE */
     enum run_order order;
-    bool failed;           /* a rank has ended badly and its mates were told */
+    bool failed;               /* a rank has ended badly and its mates were told */
     int grace_s, world, nodes; /* nodes: of ranks and givers */
-    int first_bad;         /* index in ranks of the first that failed of itself, -1: none */
+    int first_bad;             /* index in ranks of the first that failed of itself, -1: none */
     int n;
     struct rank *ranks; /* those of this node */
 };
 
-struct ranks_cfg { /* strings are copied */
-    const char *root;    /* folder of the runs' folders */
-    const char *node;    /* name of this node */
-    const char *self;    /* path of muster-agent */
-    const char *train;   /* path of muster-train */
-    const char *cwd;     /* of train ranks; NULL: the job's folder */
-    const char *memory;  /* folder for what outlives ranks in memory (memory.h); NULL: none */
-    uint64_t memory_limit; /* bytes that the snapshots of all jobs may take there; 0: none is set */
-    int threads;         /* a rank */
-    int slots;           /* of the node */
+struct ranks_cfg {              /* strings are copied */
+    const char *root;           /* folder of the runs' folders */
+    const char *node;           /* name of this node */
+    const char *self;           /* path of muster-agent */
+    const char *train;          /* path of muster-train */
+    const char *cwd;            /* of train ranks; NULL: the job's folder */
+    const char *memory;         /* folder for what outlives ranks in memory (memory.h); NULL: none */
+    uint64_t memory_limit;      /* bytes that the snapshots of all jobs may take there; 0: none is set */
+    int threads;                /* a rank */
+    int slots;                  /* of the node */
     const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
-    const double *shares; /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
-    const char *quota;   /* where groups with shares can be made (quota.h); with shares */
-    bool cgroups;        /* make one for each rank where permitted */
-    bool with_parent;    /* ranks end when this process does, however it ends */
+    const double *shares;       /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
+    const char *quota;          /* where groups with shares can be made (quota.h); with shares */
+    bool cgroups;               /* make one for each rank where permitted */
+    bool with_parent;           /* ranks end when this process does, however it ends */
 };
 
 struct ranks;

@@ -16,7 +16,7 @@ struct ranks {
     bool with_parent;
     int epoll_fd;
     int64_t sweep_us; /* next look for memory that nobody uses */
-    struct run **v; /* n runs, at most RANKS_RUNS_MAX */
+    struct run **v;   /* n runs, at most RANKS_RUNS_MAX */
     size_t n;
 };
 

@@ -90,8 +90,8 @@ static int read_giver(const struct ranks *r, const json_t *givers, struct run *r
         if (member_int(o, "rank", -1) != run->world + (int)i)
             return merr_set(err, -EINVAL, "run %s: the giver of this node is not rank %d", run->job,
                             run->world + (int)i);
-        run->ranks[run->n++] = (struct rank){ .rank = run->world + (int)i, .slot = -1, .shim_fd = -1, .ready_fd = -1,
-                                              .kill_us = INT64_MAX };
+        run->ranks[run->n++] =
+            (struct rank){.rank = run->world + (int)i, .slot = -1, .shim_fd = -1, .ready_fd = -1, .kill_us = INT64_MAX};
         return 0;
     }
     return merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
@@ -117,8 +117,8 @@ static int read_ranks(const struct ranks *r, const json_t *assignment, int slots
         if (slot < 0 || slot >= slots)
             return merr_set(err, -EINVAL, "run %s: rank %d is put on slot %d, but this node has %d", run->job, number,
                             slot, slots);
-        run->ranks[run->n] = (struct rank){ .rank = number, .slot = slot, .local_rank = run->n, .shim_fd = -1,
-                                            .ready_fd = -1, .kill_us = INT64_MAX };
+        run->ranks[run->n] = (struct rank){
+            .rank = number, .slot = slot, .local_rank = run->n, .shim_fd = -1, .ready_fd = -1, .kill_us = INT64_MAX};
         run->n++;
     }
     return run->n > 0 ? 0 : read_giver(r, json_object_get(assignment, "givers"), run, err);
@@ -179,7 +179,7 @@ static int new_run(const struct ranks *r, const json_t *assignment, int slots, s
 
 void ranks_watch_rank(struct ranks *r, struct rank *rank)
 {
-    struct epoll_event event = { .events = EPOLLIN };
+    struct epoll_event event = {.events = EPOLLIN};
 
     if (rank->shim_fd >= 0)
         (void)epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, rank->shim_fd, &event);
@@ -230,15 +230,29 @@ static int start_rank(struct ranks *r, struct run *run, struct rank *rank, struc
     double share = r->shares && !gives ? r->shares[rank->slot] : 0;
     char cgroup[PATH_MAX], quota[PATH_MAX];
     struct launch l = {
-        .self = r->self, .train = r->train, .cwd = r->cwd ? r->cwd : run->dir, .folder = run->folder,
+        .self = r->self,
+        .train = r->train,
+        .cwd = r->cwd ? r->cwd : run->dir,
+        .folder = run->folder,
         .cgroup = r->cgroup[0] ? rank_cgroup(r, r->cgroup, run, rank, cgroup) : NULL,
-        .quota = share > 0 ? rank_cgroup(r, r->quota, run, rank, quota) : NULL, .share = share,
-        .job = run->job, .job_dir = run->dir,
-        .master_addr = master_address(list), .generation = run->generation, .rank = rank->rank,
-        .world = run->world, .local_rank = rank->local_rank, .local_world = run->n,
-        .node_rank = nodes_before(list, r->node), .master_port = member_int(run->assignment, "master_port", 0),
-        .threads = r->threads, .visible = !r->visible ? NULL : gives ? "" : r->visible[rank->slot],
-        .with_parent = r->with_parent, .spec = run->spec,
+        .quota = share > 0 ? rank_cgroup(r, r->quota, run, rank, quota) : NULL,
+        .share = share,
+        .job = run->job,
+        .job_dir = run->dir,
+        .master_addr = master_address(list),
+        .generation = run->generation,
+        .rank = rank->rank,
+        .world = run->world,
+        .local_rank = rank->local_rank,
+        .local_world = run->n,
+        .node_rank = nodes_before(list, r->node),
+        .master_port = member_int(run->assignment, "master_port", 0),
+        .threads = r->threads,
+        .visible = !r->visible ? NULL
+                   : gives     ? ""
+                               : r->visible[rank->slot],
+        .with_parent = r->with_parent,
+        .spec = run->spec,
     };
     pid_t shim;
     int code;
@@ -435,7 +449,7 @@ int ranks_adopt(struct ranks *r, struct merr *err)
 {
     DIR *dir = opendir(r->root);
     struct dirent *e;
-    struct merr first = { "" }, each;
+    struct merr first = {""}, each;
     int code = 0;
 
     if (!dir)

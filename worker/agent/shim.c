@@ -28,7 +28,7 @@
 #define PIPE_READ 65536
 #define PUMP_ROUNDS 8
 
-static const int passed_on[] = { SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
+static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 struct shim {
     const char *folder, *workdir, *cgroup;
@@ -37,7 +37,7 @@ struct shim {
     int rank, ready_fd;
     char **argv;
     uint64_t log_limit;
-    pid_t child, parent; /* parent: not 0 when the rank ends with it */
+    pid_t child, parent;      /* parent: not 0 when the rank ends with it */
     int signal_fd, output_fd; /* output_fd -1: the rank's output has ended */
     bool ended;               /* the rank itself is gone and reaped */
     bool swept;               /* and so is all it left */
@@ -245,7 +245,7 @@ static void end_rank(struct shim *s)
 /* Reap. Once the rank is dead, its group is killed before its number is given back. */
 static void reap(struct shim *s)
 {
-    siginfo_t info = { .si_pid = 0 };
+    siginfo_t info = {.si_pid = 0};
     int status;
     pid_t pid;
 
@@ -289,7 +289,7 @@ static void take_signals(struct shim *s)
 static void watch(struct shim *s)
 {
     while (!s->swept) {
-        struct pollfd fds[2] = { { .fd = s->signal_fd, .events = POLLIN }, { .fd = s->output_fd, .events = POLLIN } };
+        struct pollfd fds[2] = {{.fd = s->signal_fd, .events = POLLIN}, {.fd = s->output_fd, .events = POLLIN}};
         int64_t deadline_us = lines_deadline(&s->lines), now_us;
 
         if (s->ended && s->sweep_us < deadline_us)
@@ -318,28 +318,46 @@ static void watch(struct shim *s)
 static int parse(struct shim *s, int argc, char **argv)
 {
     static const struct option options[] = {
-        { "run", required_argument, NULL, 'r' },       { "rank", required_argument, NULL, 'n' },
-        { "chdir", required_argument, NULL, 'd' },     { "log-limit", required_argument, NULL, 'l' },
-        { "cgroup", required_argument, NULL, 'c' },    { "ready", required_argument, NULL, 'y' },
-        { "with-parent", required_argument, NULL, 'p' }, { "quota", required_argument, NULL, 'q' },
-        { "share", required_argument, NULL, 's' },
-        { NULL, 0, NULL, 0 },
+        {"run", required_argument, NULL, 'r'},         {"rank", required_argument, NULL, 'n'},
+        {"chdir", required_argument, NULL, 'd'},       {"log-limit", required_argument, NULL, 'l'},
+        {"cgroup", required_argument, NULL, 'c'},      {"ready", required_argument, NULL, 'y'},
+        {"with-parent", required_argument, NULL, 'p'}, {"quota", required_argument, NULL, 'q'},
+        {"share", required_argument, NULL, 's'},       {NULL, 0, NULL, 0},
     };
     int c;
 
-    *s = (struct shim){ .rank = -1, .ready_fd = -1, .log_limit = SHIM_LOG_LIMIT, .signal_fd = -1, .output_fd = -1 };
+    *s = (struct shim){.rank = -1, .ready_fd = -1, .log_limit = SHIM_LOG_LIMIT, .signal_fd = -1, .output_fd = -1};
     while ((c = getopt_long(argc, argv, "+", options, NULL)) != -1) {
         switch (c) {
-        case 'r': s->folder = optarg; break;
-        case 'n': s->rank = (int)strtol(optarg, NULL, 10); break;
-        case 'd': s->workdir = optarg; break;
-        case 'l': s->log_limit = strtoull(optarg, NULL, 10); break;
-        case 'c': s->cgroup = optarg; break;
-        case 'y': s->ready_fd = (int)strtol(optarg, NULL, 10); break;
-        case 'q': s->quota = optarg; break;
-        case 's': s->share = strtod(optarg, NULL); break;
-        case 'p': s->parent = (pid_t)strtol(optarg, NULL, 10); break;
-        default: return -EINVAL;
+        case 'r':
+            s->folder = optarg;
+            break;
+        case 'n':
+            s->rank = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'd':
+            s->workdir = optarg;
+            break;
+        case 'l':
+            s->log_limit = strtoull(optarg, NULL, 10);
+            break;
+        case 'c':
+            s->cgroup = optarg;
+            break;
+        case 'y':
+            s->ready_fd = (int)strtol(optarg, NULL, 10);
+            break;
+        case 'q':
+            s->quota = optarg;
+            break;
+        case 's':
+            s->share = strtod(optarg, NULL);
+            break;
+        case 'p':
+            s->parent = (pid_t)strtol(optarg, NULL, 10);
+            break;
+        default:
+            return -EINVAL;
         }
     }
     s->argv = argv + optind;

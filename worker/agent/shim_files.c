@@ -50,9 +50,10 @@ int shim_read_pids(const char *folder, int rank, struct shim_pids *ret, struct m
     if (r < 0)
         return r;
     if (json_unpack(doc, "{s:I,s:I,s:I,s:I}", "shim", &shim, "shim_start", &shim_start, "pid", &pid, "pid_start",
-                    &pid_start) < 0 || shim < 1 || pid < 1 || shim > INT32_MAX || pid > INT32_MAX)
+                    &pid_start) < 0 ||
+        shim < 1 || pid < 1 || shim > INT32_MAX || pid > INT32_MAX)
         return merr_set(err, -EPROTO, "'%s' does not name two processes", path);
-    *ret = (struct shim_pids){ { (pid_t)shim, (uint64_t)shim_start }, { (pid_t)pid, (uint64_t)pid_start } };
+    *ret = (struct shim_pids){{(pid_t)shim, (uint64_t)shim_start}, {(pid_t)pid, (uint64_t)pid_start}};
     return 0;
 }
 
@@ -68,7 +69,7 @@ int shim_read_exit(const char *folder, int rank, struct shim_exit *ret, struct m
         return r;
     if (json_unpack(doc, "{s:i,s:i,s?I}", "exit_code", &code, "signal", &signal, "at_ms", &at_ms) < 0)
         return merr_set(err, -EPROTO, "'%s' does not tell how the rank ended", path);
-    *ret = (struct shim_exit){ .exit_code = code, .signal = signal, .at_us = at_ms * 1000 };
+    *ret = (struct shim_exit){.exit_code = code, .signal = signal, .at_us = at_ms * 1000};
     return 0;
 }
 

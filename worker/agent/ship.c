@@ -17,13 +17,13 @@
 
 enum kind { KIND_LOGS, KIND_METRICS, KIND_EVENTS, KINDS };
 
-static const char *const kind_names[KINDS] = { "logs", "metrics", "events" };
+static const char *const kind_names[KINDS] = {"logs", "metrics", "events"};
 
 struct stream {
     enum kind kind;
     char job[RANKS_JOB_MAX];
     uint64_t generation;
-    int rank;    /* of logs */
+    int rank; /* of logs */
     char path[PATH_MAX];
     off_t acked; /* all before is stored by the server */
     bool kept;   /* ship_sync has seen its run */
@@ -82,7 +82,7 @@ static void follow(struct ship *s, enum kind kind, const struct run *run, int ra
     t = calloc(1, sizeof(*t));
     if (!t)
         return;
-    *t = (struct stream){ .kind = kind, .generation = run->generation, .rank = rank, .kept = true };
+    *t = (struct stream){.kind = kind, .generation = run->generation, .rank = rank, .kept = true};
     (void)snprintf(t->job, sizeof(t->job), "%s", run->job);
     if (kind == KIND_LOGS)
         shim_path(t->path, sizeof(t->path), run->folder, rank, "log");
@@ -212,7 +212,7 @@ void ship_ack(struct ship *s, const json_t *acks)
         json_t *ack;
         size_t i;
 
-        json_array_foreach(json_object_get(acks, kind_names[k]), i, ack) {
+        json_array_foreach (json_object_get(acks, kind_names[k]), i, ack) {
             const char *job = json_string_value(json_object_get(ack, "job"));
             const json_t *offset = json_object_get(ack, "offset");
             json_int_t generation = json_integer_value(json_object_get(ack, "generation"));

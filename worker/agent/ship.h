@@ -14,8 +14,8 @@
 
 #include "worker/agent/ranks.h"
 
-#define SHIP_PIECE_MAX (256 << 10)  /* bytes of one piece */
-#define SHIP_REPORT_MAX (4 << 20)   /* bytes of all pieces of a report, as JSON */
+#define SHIP_PIECE_MAX (256 << 10) /* bytes of one piece */
+#define SHIP_REPORT_MAX (4 << 20)  /* bytes of all pieces of a report, as JSON */
 #define SHIP_REPORT_MIN (64 << 10)
 
 struct ship;

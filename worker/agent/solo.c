@@ -21,10 +21,10 @@
 #include "worker/agent/shim.h"
 #include "worker/diagnose/flight.h"
 
-#define SHOW_US 2000000       /* between two lines of progress */
-#define FOLLOW_US 100000      /* between two looks at what a command writes */
-#define SETTLE_US 60000000    /* for what is left of an earlier run to end */
-#define BACKOFF_US 1000000    /* before the first restart; doubled each time */
+#define SHOW_US 2000000    /* between two lines of progress */
+#define FOLLOW_US 100000   /* between two looks at what a command writes */
+#define SETTLE_US 60000000 /* for what is left of an earlier run to end */
+#define BACKOFF_US 1000000 /* before the first restart; doubled each time */
 #define BACKOFF_US_MAX 30000000
 #define DEVICES_MOST 256
 
@@ -131,8 +131,7 @@ static void take_stop(struct attempt *a)
 static void wait_for_end(struct attempt *a, const struct run *run)
 {
     while (!ranks_run_ended(run)) {
-        struct pollfd fds[2] = { { .fd = ranks_fd(a->ranks), .events = POLLIN },
-                                 { .fd = a->signal_fd, .events = POLLIN } };
+        struct pollfd fds[2] = {{.fd = ranks_fd(a->ranks), .events = POLLIN}, {.fd = a->signal_fd, .events = POLLIN}};
         int64_t deadline_us = ranks_deadline(a->ranks);
 
         if (a->show_us < deadline_us)
@@ -181,7 +180,7 @@ static void tell_failure(const struct run *run, const struct rank *rank)
         (void)snprintf(how, sizeof(how), "ended with status %d", rank->exit_code);
     fprintf(stderr, "muster run: rank %d of generation %" PRIu64 " %s; its last lines:\n", rank->rank, run->generation,
             how);
-    json_array_foreach(rank->log_tail, i, line) {
+    json_array_foreach (rank->log_tail, i, line) {
         text = json_string_value(line);
         fprintf(stderr, "  | %s\n", text ? text : "");
     }
@@ -234,7 +233,7 @@ static void back_off(struct attempt *a, int restarts)
 
     until_us = clock_mono_us() + (wait_us > BACKOFF_US_MAX ? BACKOFF_US_MAX : wait_us);
     while (!a->stops && clock_mono_us() < until_us) {
-        struct pollfd p = { .fd = a->signal_fd, .events = POLLIN };
+        struct pollfd p = {.fd = a->signal_fd, .events = POLLIN};
 
         (void)poll(&p, 1, clock_poll_ms(until_us));
         take_stop(a);
@@ -270,8 +269,7 @@ static int run_job(struct attempt *a, struct merr *err)
 static int await_end(struct attempt *a, const struct run *run, int64_t until_us, struct merr *err)
 {
     while (!ranks_run_ended(run)) {
-        struct pollfd fds[2] = { { .fd = ranks_fd(a->ranks), .events = POLLIN },
-                                 { .fd = a->signal_fd, .events = POLLIN } };
+        struct pollfd fds[2] = {{.fd = ranks_fd(a->ranks), .events = POLLIN}, {.fd = a->signal_fd, .events = POLLIN}};
         int64_t next_us = ranks_deadline(a->ranks);
 
         (void)poll(fds, 2, clock_poll_ms(next_us < until_us ? next_us : until_us));
@@ -347,10 +345,13 @@ struct options {
 static int parse(int argc, char **argv, struct options *o)
 {
     static const struct option options[] = {
-        { "dir", required_argument, NULL, 'd' },   { "devices", required_argument, NULL, 'n' },
-        { "resume", no_argument, NULL, 'r' },      { "threads", required_argument, NULL, 't' },
-        { "train", required_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        {"dir", required_argument, NULL, 'd'},
+        {"devices", required_argument, NULL, 'n'},
+        {"resume", no_argument, NULL, 'r'},
+        {"threads", required_argument, NULL, 't'},
+        {"train", required_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     char *end = NULL;
     int c;
@@ -391,8 +392,14 @@ static int run_in(struct attempt *a, const struct options *o, const char *self, 
     IO_CLOSE_AUTO int lock_fd = -1;
     char cwd[PATH_MAX];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ranks_cfg cfg = { .root = a->dir, .node = RUN_NODE, .self = self, .train = o->train, .cwd = cwd,
-                             .slots = DEVICES_MOST, .cgroups = true, .with_parent = true };
+    struct ranks_cfg cfg = {.root = a->dir,
+                            .node = RUN_NODE,
+                            .self = self,
+                            .train = o->train,
+                            .cwd = cwd,
+                            .slots = DEVICES_MOST,
+                            .cgroups = true,
+                            .with_parent = true};
     int r = io_mkdirs(o->dir, 0755, err);
 
     if (r < 0)
@@ -416,11 +423,11 @@ static int run_in(struct attempt *a, const struct options *o, const char *self, 
 
 int solo_main(int argc, char **argv, const char *self, const char *train)
 {
-    struct options o = { .train = train };
-    struct attempt a = { .signal_fd = -1 };
+    struct options o = {.train = train};
+    struct attempt a = {.signal_fd = -1};
     struct job_spec *spec = NULL;
-    struct faults faults = { .n = 0 };
-    struct merr err = { "" };
+    struct faults faults = {.n = 0};
+    struct merr err = {""};
     int r = parse(argc, argv, &o);
 
     if (r != 0) {

@@ -32,13 +32,12 @@ int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, st
 static struct plan_site site_here(const struct job_spec *spec, int devices, int threads)
 {
     bool bf16 = spec->train.precision == PRECISION_BF16;
-    struct plan_site site = { .groups = 1, .node_devices = devices };
+    struct plan_site site = {.groups = 1, .node_devices = devices};
     struct fit_room room;
 
     fit_room_here(&room);
     site.group[0] = (struct plan_group){
-        .device = plan_device_assumed("cpu", threads, bf16, room.total / (uint64_t)devices), .n = devices
-    };
+        .device = plan_device_assumed("cpu", threads, bf16, room.total / (uint64_t)devices), .n = devices};
     plan_links_assumed("cpu", &site);
     return site;
 }
@@ -72,7 +71,7 @@ static int choose_layout(const struct job_spec *spec, int devices, int threads, 
     struct plan_wish wish;
 
     if (spec->kind == JOB_COMMAND) {
-        *ret = (struct layout){ .tp = 1, .pp = 1, .cp = 1, .dp = devices, .world = devices };
+        *ret = (struct layout){.tp = 1, .pp = 1, .cp = 1, .dp = devices, .world = devices};
         return 0;
     }
     wish = spec_plan_wish(spec);
@@ -84,7 +83,7 @@ static int choose_layout(const struct job_spec *spec, int devices, int threads, 
  * another one. */
 static int free_port(void)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     IO_CLOSE_AUTO int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t len = sizeof(a);
 

@@ -18,8 +18,8 @@
 #include "worker/comm/coded_impl.h"
 #include "worker/comm/device.h"
 
-#define TYPE_CODED 4                 /* of a call: this + enum codec_type */
-#define STEP_DEVICE UINT32_MAX       /* of a call: the others are two a slice */
+#define TYPE_CODED 4           /* of a call: this + enum codec_type */
+#define STEP_DEVICE UINT32_MAX /* of a call: the others are two a slice */
 
 typedef int (*stage_fn)(struct coding *x, struct coded_set *set, size_t s);
 
@@ -125,8 +125,11 @@ static struct coded_sum mates_sum(struct coding *x, const struct coded_set *set,
 
     for (int l = 0; l < x->local; l++)
         x->g->src[l] = l == x->place ? NULL : set->got + (size_t)l * x->room + skip;
-    return (struct coded_sum){.parts = {.blocks = x->g->src, .n = (size_t)x->local, .len = codec_size(x->codec, n),
-                                        .own = own, .own_type = x->how->type},
+    return (struct coded_sum){.parts = {.blocks = x->g->src,
+                                        .n = (size_t)x->local,
+                                        .len = codec_size(x->codec, n),
+                                        .own = own,
+                                        .own_type = x->how->type},
                               .n = n};
 }
 
@@ -177,8 +180,11 @@ static int fold_shares(struct coding *x, struct coded_set *set, size_t s)
 static int land_shares(struct coding *x, struct coded_set *set, size_t s)
 {
     size_t at, n = share_of(x, x->g->index, s, &at);
-    struct coded_sum sum = {.parts = {.blocks = x->g->src, .n = (size_t)x->nodes, .len = block_bytes(x->far, n),
-                                      .own = set->own, .own_type = CODEC_F32},
+    struct coded_sum sum = {.parts = {.blocks = x->g->src,
+                                      .n = (size_t)x->nodes,
+                                      .len = block_bytes(x->far, n),
+                                      .own = set->own,
+                                      .own_type = CODEC_F32},
                             .by_node = true,
                             .n = n};
     int r = x->way->wait(x, &set->second);
@@ -314,8 +320,8 @@ static size_t longest(const struct coding *x)
     size_t most = 0;
 
     for (int i = 0; i < x->g->n; i++) {
-        size_t n = x->cut ? x->cut[i + 1] - x->cut[i]
-                   : i == x->g->index             ? 0
+        size_t n = x->cut                                ? x->cut[i + 1] - x->cut[i]
+                   : i == x->g->index                    ? 0
                    : x->send_count[i] > x->recv_count[i] ? x->send_count[i]
                                                          : x->recv_count[i];
 
@@ -357,8 +363,7 @@ static int make_room(struct coding *x)
     at = x->way->room(x, CODED_DEPTH * each + 1);
     for (int i = 0; at && i < CODED_DEPTH; i++, at += each) {
         x->set[i] = (struct coded_set){.first = {.wave.req = x->g->req + 4 * (size_t)i * n, .number = 2 * i},
-                                       .second = {.wave.req = x->g->req + (4 * (size_t)i + 2) * n,
-                                                  .number = 2 * i + 1},
+                                       .second = {.wave.req = x->g->req + (4 * (size_t)i + 2) * n, .number = 2 * i + 1},
                                        .put = at,
                                        .got = at + put,
                                        .pass = at + 2 * put,

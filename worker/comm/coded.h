@@ -19,9 +19,9 @@
 #include "compress/codec.h"
 #include "worker/comm/comm.h"
 
-#define CODED_ALIGN 2048u                    /* slices are multiples of it: all codecs' groups divide it */
-#define CODED_SLICE (128u * CODED_ALIGN)     /* values: 1 MiB of f32 */
-#define CODED_TENSORS (2u * COMM_RANKS_MAX)  /* numbers of tensors that a call uses */
+#define CODED_ALIGN 2048u                   /* slices are multiples of it: all codecs' groups divide it */
+#define CODED_SLICE (128u * CODED_ALIGN)    /* values: 1 MiB of f32 */
+#define CODED_TENSORS (2u * COMM_RANKS_MAX) /* numbers of tensors that a call uses */
 
 struct coded {
     const struct codec *codec;

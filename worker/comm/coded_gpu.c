@@ -36,8 +36,8 @@ struct coded_gpu { /* of a world */
     void *stream; /* of queue */
     struct codec_cuda_report *report;
     struct device_mark *coded, *came[CODED_HOPS]; /* in the order of queue; of a hop, in that of NCCL's */
-    char *room, *pinned; /* of DEVICE_STAGE_BYTES; pinned: NULL until it is needed */
-    struct move *move;   /* hops * 2 * members */
+    char *room, *pinned;                          /* of DEVICE_STAGE_BYTES; pinned: NULL until it is needed */
+    struct move *move;                            /* hops * 2 * members */
     int members;
     struct loan *loans; /* never given back before the world closes: freeing would wait for all that the GPU does */
 };
@@ -179,8 +179,10 @@ static int gpu_encode(struct coding *x, const struct codec_site *site, const voi
 {
     struct merr why = {""};
 
-    return told(x->g, ops_of(x)->codecs->encode(gpu_of(x)->stream, x->codec, site, x->how->type, values, n, block,
-                                                gpu_of(x)->report, &why), &why);
+    return told(x->g,
+                ops_of(x)->codecs->encode(gpu_of(x)->stream, x->codec, site, x->how->type, values, n, block,
+                                          gpu_of(x)->report, &why),
+                &why);
 }
 
 static int gpu_encode_difference(struct coding *x, const struct codec_site *site, const float *master,
@@ -188,42 +190,50 @@ static int gpu_encode_difference(struct coding *x, const struct codec_site *site
 {
     struct merr why = {""};
 
-    return told(x->g, ops_of(x)->codecs->encode_difference(gpu_of(x)->stream, x->codec, site, master, x->how->type,
-                                                           replica, n, block, gpu_of(x)->report, &why), &why);
+    return told(x->g,
+                ops_of(x)->codecs->encode_difference(gpu_of(x)->stream, x->codec, site, master, x->how->type, replica,
+                                                     n, block, gpu_of(x)->report, &why),
+                &why);
 }
 
 static int gpu_decode(struct coding *x, int member, const char *block, void *values, size_t n)
 {
     struct merr why = {""};
 
-    return told(x->g, ops_of(x)->codecs->decode(gpu_of(x)->stream, x->codec, block, codec_size(x->codec, n),
-                                                x->how->type, values, n, tagged(x, (uint64_t)member), &why), &why);
+    return told(x->g,
+                ops_of(x)->codecs->decode(gpu_of(x)->stream, x->codec, block, codec_size(x->codec, n), x->how->type,
+                                          values, n, tagged(x, (uint64_t)member), &why),
+                &why);
 }
 
 static int gpu_decode_add(struct coding *x, int member, const char *block, void *replica, size_t n)
 {
     struct merr why = {""};
 
-    return told(x->g, ops_of(x)->codecs->decode_add(gpu_of(x)->stream, x->codec, block, codec_size(x->codec, n),
-                                                    x->how->type, replica, n, tagged(x, (uint64_t)member), &why), &why);
+    return told(x->g,
+                ops_of(x)->codecs->decode_add(gpu_of(x)->stream, x->codec, block, codec_size(x->codec, n), x->how->type,
+                                              replica, n, tagged(x, (uint64_t)member), &why),
+                &why);
 }
 
 static int gpu_reduce(struct coding *x, const struct coded_sum *s, enum codec_type type, void *out)
 {
     struct merr why = {""};
 
-    return told(x->g, ops_of(x)->codecs->decode_reduce(gpu_of(x)->stream, s->by_node ? x->far : x->codec, &s->parts,
-                                                       type, out, s->n, tagged(x, s->by_node ? TAG_NODES : TAG_MATES),
-                                                       &why), &why);
+    return told(x->g,
+                ops_of(x)->codecs->decode_reduce(gpu_of(x)->stream, s->by_node ? x->far : x->codec, &s->parts, type,
+                                                 out, s->n, tagged(x, s->by_node ? TAG_NODES : TAG_MATES), &why),
+                &why);
 }
 
 static int gpu_reduce_encode(struct coding *x, const struct coded_sum *s, const struct codec_site *site, char *block)
 {
     struct merr why = {""};
 
-    return told(x->g, ops_of(x)->codecs->decode_reduce_encode(gpu_of(x)->stream, s->by_node ? x->far : x->codec,
-                                                              &s->parts, x->far, site, block, s->n,
-                                                              tagged(x, s->by_node ? TAG_NODES : TAG_MATES), &why),
+    return told(x->g,
+                ops_of(x)->codecs->decode_reduce_encode(gpu_of(x)->stream, s->by_node ? x->far : x->codec, &s->parts,
+                                                        x->far, site, block, s->n,
+                                                        tagged(x, s->by_node ? TAG_NODES : TAG_MATES), &why),
                 &why);
 }
 
@@ -240,8 +250,10 @@ static int coded(struct comm_group *g)
         if (flight_aborted(w->flight))
             return world_fail(w, -ECANCELED, "told to give up while the GPU of rank %d codes '%s'", w->rank, g->name);
         if (clock_mono_us() >= deadline_us)
-            return world_fail(w, -ETIMEDOUT, "GPU %d of rank %d did not end coding in call %llu of '%s' for %lld ms: "
-                              "is it hung?", w->gpu.ordinal, w->rank, (unsigned long long)g->seq, g->name,
+            return world_fail(w, -ETIMEDOUT,
+                              "GPU %d of rank %d did not end coding in call %llu of '%s' for %lld ms: "
+                              "is it hung?",
+                              w->gpu.ordinal, w->rank, (unsigned long long)g->seq, g->name,
                               (long long)(w->timeout_us / 1000));
     }
     TRY(r < 0 ? told(g, r, &why) : 0);
@@ -285,9 +297,8 @@ static int look_at_report(struct coding *x)
         return r;
     if (f.tag < COMM_RANKS_MAX)
         return coded_refuse(x->g, x->codec, (int)f.tag, why.text);
-    return f.tag == TAG_NODES
-        ? coded_refuse(x->g, x->far, coded_member_at(x, (int)f.block, x->place), why.text)
-        : coded_refuse(x->g, x->codec, coded_member_at(x, x->node, (int)f.block), why.text);
+    return f.tag == TAG_NODES ? coded_refuse(x->g, x->far, coded_member_at(x, (int)f.block, x->place), why.text)
+                              : coded_refuse(x->g, x->codec, coded_member_at(x, x->node, (int)f.block), why.text);
 }
 
 /* --- moving ------------------------------------------------------------------------------------- */
@@ -418,11 +429,19 @@ static int message_way_end(struct coding *x, int r)
     .send = gpu_send, .recv = gpu_recv
 
 const struct coded_way coded_by_nccl = {
-    .room = nccl_room, CODING_ON_THE_GPU, .go = nccl_go, .wait = nccl_wait, .end = nccl_way_end,
+    .room = nccl_room,
+    CODING_ON_THE_GPU,
+    .go = nccl_go,
+    .wait = nccl_wait,
+    .end = nccl_way_end,
 };
 
 const struct coded_way coded_by_messages = {
-    .room = message_room, CODING_ON_THE_GPU, .go = message_go, .wait = message_wait, .end = message_way_end,
+    .room = message_room,
+    CODING_ON_THE_GPU,
+    .go = message_go,
+    .wait = message_wait,
+    .end = message_way_end,
 };
 
 /* --- messages ----------------------------------------------------------------------------------- */
@@ -497,8 +516,10 @@ int coded_gpu_encode(struct comm_group *g, const struct coded_part *p, const str
     const struct coded_gpu *c = g->world->gpu.coded;
     struct merr why = {""};
 
-    return told(g, g->world->gpu.ops->codecs->encode(c->stream, p->codec, site, p->type, from, p->count, p->lent,
-                                                     c->report, &why), &why);
+    return told(
+        g,
+        g->world->gpu.ops->codecs->encode(c->stream, p->codec, site, p->type, from, p->count, p->lent, c->report, &why),
+        &why);
 }
 
 int coded_gpu_decode(struct comm_group *g, const struct coded_part *p, size_t bytes)
@@ -506,8 +527,10 @@ int coded_gpu_decode(struct comm_group *g, const struct coded_part *p, size_t by
     const struct coded_gpu *c = g->world->gpu.coded;
     struct merr why = {""};
 
-    return told(g, g->world->gpu.ops->codecs->decode(c->stream, p->codec, p->lent, bytes, p->type, p->values, p->count,
-                                                     c->report, &why), &why);
+    return told(g,
+                g->world->gpu.ops->codecs->decode(c->stream, p->codec, p->lent, bytes, p->type, p->values, p->count,
+                                                  c->report, &why),
+                &why);
 }
 
 int coded_gpu_finish(struct comm_group *g, uint32_t *flags, struct merr *why)

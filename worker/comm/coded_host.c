@@ -58,12 +58,14 @@ static int refuse_part(struct coding *x, const struct coded_sum *s)
 
     for (size_t i = 0; room && i < p->n && r == 0; i++) {
         if (p->blocks[i] && codec_decode(c, p->blocks[i], p->len, CODEC_F32, room, s->n, &flags, &why) < 0)
-            r = coded_refuse(x->g, c, s->by_node ? coded_member_at(x, (int)i, x->place)
-                                                 : coded_member_at(x, x->node, (int)i), why.text);
+            r = coded_refuse(x->g, c,
+                             s->by_node ? coded_member_at(x, (int)i, x->place) : coded_member_at(x, x->node, (int)i),
+                             why.text);
     }
     free(room);
-    return r < 0 ? r : world_fail(x->g->world, -EIO, "blocks in call %llu of '%s' cannot be added up, codec %s",
-                                  (unsigned long long)x->g->seq, x->g->name, codec_name(c));
+    return r < 0 ? r
+                 : world_fail(x->g->world, -EIO, "blocks in call %llu of '%s' cannot be added up, codec %s",
+                              (unsigned long long)x->g->seq, x->g->name, codec_name(c));
 }
 
 static int host_reduce(struct coding *x, const struct coded_sum *s, enum codec_type type, void *out)

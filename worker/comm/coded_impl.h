@@ -44,17 +44,17 @@ struct coding {
     const size_t *cut;
     const void *in;
     void *out;
-    const float *master;             /* coded_gather_differences */
-    const void *const *send;         /* coded_all_to_all, and the other three */
+    const float *master;     /* coded_gather_differences */
+    const void *const *send; /* coded_all_to_all, and the other three */
     void *const *recv;
     const size_t *send_count, *recv_count;
     size_t slice, slices;
-    size_t room, far_room;           /* of a peer's part of put and got, of pass and back */
+    size_t room, far_room; /* of a peer's part of put and got, of pass and back */
     uint32_t flags;
     struct coded_set set[CODED_DEPTH];
 };
 
-struct coded_sum { /* of n values */
+struct coded_sum {            /* of n values */
     struct codec_parts parts; /* blocks of x->far by node, or of x->codec by place in the own node */
     bool by_node;
     size_t n;

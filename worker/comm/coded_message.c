@@ -37,8 +37,10 @@ int coded_land(struct comm_request *req)
     r = p->lent ? land_on_gpu(req, &why)
                 : codec_decode(p->codec, p->block, req->bytes, p->type, p->values, p->count, p->flags, &why);
     if (r == -EBADMSG)
-        return world_fail(req->group->world, -EIO, "a message of rank %d in '%s' with tag %u is not good, codec "
-                          "%s: %s", req->peer->rank, req->group->name, req->head.step, codec_name(p->codec), why.text);
+        return world_fail(req->group->world, -EIO,
+                          "a message of rank %d in '%s' with tag %u is not good, codec "
+                          "%s: %s",
+                          req->peer->rank, req->group->name, req->head.step, codec_name(p->codec), why.text);
     return r;
 }
 
@@ -102,7 +104,10 @@ static int post_slice(const struct message *m, size_t at, size_t count, struct c
         (void)world_fail(m->g->world, -ENOMEM, "no memory for a block of %zu bytes", bytes);
         return world_error(m->g->world, err);
     }
-    *p = (struct coded_part){.codec = m->how->codec, .type = m->how->type, .count = count, .flags = m->flags,
+    *p = (struct coded_part){.codec = m->how->codec,
+                             .type = m->how->type,
+                             .count = count,
+                             .flags = m->flags,
                              .values = m->to ? (char *)m->to + at * size : NULL};
     r = post(m, at, p, ret, err);
     if (r == 0) {

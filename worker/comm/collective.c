@@ -101,7 +101,7 @@ static int sum_post(const struct sum *s, struct large *l, size_t k)
 
         if (n)
             r = group_recv(g, v, from, STEP_DATA + 2 * (uint32_t)k,
-                          l->early + (k % 2 * (size_t)g->n + (size_t)from) * PIECE_BYTES, n * s->size);
+                           l->early + (k % 2 * (size_t)g->n + (size_t)from) * PIECE_BYTES, n * s->size);
         n = sum_piece(s, to, k, &at);
         if (n && r == 0)
             r = group_send(g, v, to, STEP_DATA + 2 * (uint32_t)k, s->in + at * s->size, n * s->size);
@@ -361,7 +361,7 @@ static int gather(struct comm_group *g, const void *in, const size_t *bytes, con
         int from = (g->index + g->n - k) % g->n, to = (g->index + k) % g->n;
 
         r = group_recv(g, &v, from, STEP_DATA, (char *)out + (at ? at[from] : (size_t)from * each),
-                      bytes ? bytes[from] : each);
+                       bytes ? bytes[from] : each);
         if (r == 0)
             r = group_send(g, &v, to, STEP_DATA, in, mine);
     }

@@ -55,10 +55,10 @@ struct comm_request;
 
 struct comm_cfg {
     int rank, size;
-    uint64_t generation;   /* ranks of another generation are not let in */
+    uint64_t generation;    /* ranks of another generation are not let in */
     const char *rendezvous; /* folder; borrowed during the call */
-    const int *node_of;    /* size entries: ranks with equal numbers share memory */
-    size_t shared_bytes;   /* of this rank's shared arena, comm_shared_alloc; 0: none */
+    const int *node_of;     /* size entries: ranks with equal numbers share memory */
+    size_t shared_bytes;    /* of this rank's shared arena, comm_shared_alloc; 0: none */
     int shared_fd;         /* a file in memory of at least as many bytes, rounded up to pages, to be the arena; borrowed
                               during the call. What it holds stays. 0: a new arena, zeroed */
     int64_t timeout_us;    /* of each wait; 0: 120 s */
@@ -66,9 +66,9 @@ struct comm_cfg {
     const char *transport; /* NULL: as described; "ucx": UCX even inside a node (tests) */
     const struct device_ops *device; /* of the GPU that this rank computes on, or NULL; lives for ever */
     int device_ordinal;
-    bool device_apart;     /* no NCCL, even if there is one */
-    bool device_needed;    /* without NCCL on all ranks the world does not open: -ENODEV, -ENOENT */
-    const char *name;      /* at most 15 bytes: keeps several worlds that meet in one folder apart; NULL: "" */
+    bool device_apart;  /* no NCCL, even if there is one */
+    bool device_needed; /* without NCCL on all ranks the world does not open: -ENODEV, -ENOENT */
+    const char *name;   /* at most 15 bytes: keeps several worlds that meet in one folder apart; NULL: "" */
 };
 
 /* Meet the other ranks. Returns when all of them are connected as far as needed to start. */
@@ -128,8 +128,8 @@ int comm_barrier(struct comm_group *g, struct merr *err);
 
 /* Messages between two members, matched by (peer, tag) in the order of posting. A send may complete before
  * its message is received; the buffer is the caller's again once comm_wait returns. */
-int comm_isend(struct comm_group *g, int peer, uint32_t tag, const void *buf, size_t bytes,
-               struct comm_request **ret, struct merr *err);
+int comm_isend(struct comm_group *g, int peer, uint32_t tag, const void *buf, size_t bytes, struct comm_request **ret,
+               struct merr *err);
 int comm_irecv(struct comm_group *g, int peer, uint32_t tag, void *buf, size_t bytes, struct comm_request **ret,
                struct merr *err);
 

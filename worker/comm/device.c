@@ -7,7 +7,7 @@
 #include "base/try.h"
 #include "worker/comm/nccl.h"
 
-#define WORTH_BYTES (64u << 10)   /* below, starting the GPU costs more than it saves */
+#define WORTH_BYTES (64u << 10) /* below, starting the GPU costs more than it saves */
 #define PIECE_ALIGN 256u
 
 /* --- the world ---------------------------------------------------------------------------------- */
@@ -206,13 +206,19 @@ static int collect(const struct sum *s, size_t k, char *early, size_t stride)
 
 static int fold(const struct sum *s, size_t k, const char *early, size_t stride)
 {
-    static const enum device_type type[] = {[COMM_U8] = DEVICE_U8, [COMM_I64] = DEVICE_I64, [COMM_F32] = DEVICE_F32,
-                                            [COMM_F64] = DEVICE_F64};
+    static const enum device_type type[] = {
+        [COMM_U8] = DEVICE_U8, [COMM_I64] = DEVICE_I64, [COMM_F32] = DEVICE_F32, [COMM_F64] = DEVICE_F64};
     struct comm_group *g = s->g;
     struct merr why = {""};
     size_t at, n = sum_piece(s, g->index, k, &at);
-    struct device_fold f = {.type = type[s->type], .max = s->op == COMM_MAX, .n = g->n, .index = g->index,
-                            .own = s->in + at * s->size, .rest = early, .stride = stride, .count = n,
+    struct device_fold f = {.type = type[s->type],
+                            .max = s->op == COMM_MAX,
+                            .n = g->n,
+                            .index = g->index,
+                            .own = s->in + at * s->size,
+                            .rest = early,
+                            .stride = stride,
+                            .count = n,
                             .out = n ? sum_own(s, at) : NULL};
 
     return n ? failed(g, g->world->gpu.ops->fold(g->world->gpu.queue, &f, &why), &why) : 0;

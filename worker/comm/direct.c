@@ -47,7 +47,8 @@ bool direct_worth(const struct comm_group *g, const void *buf, size_t bytes)
 static int told(struct comm_request *req, int r, const struct merr *why)
 {
     return r < 0 ? world_fail(req->group->world, r, "a message between ranks %d and %d in '%s': %.900s",
-                              req->group->world->rank, req->peer->rank, req->group->name, why->text) : r;
+                              req->group->world->rank, req->peer->rank, req->group->name, why->text)
+                 : r;
 }
 
 /* --- ways --------------------------------------------------------------------------------------- */
@@ -190,8 +191,12 @@ static struct comm_request *request_new(struct comm_group *g, int member, const 
         (void)world_fail(w, -ENOMEM, "no memory for a message of %llu bytes", (unsigned long long)head->length);
         return NULL;
     }
-    *req = (struct comm_request){.group = g, .peer = &w->peers[g->rank[member]], .buf = (char *)(uintptr_t)buf,
-                                 .bytes = head->length, .head = *head, .direct = d};
+    *req = (struct comm_request){.group = g,
+                                 .peer = &w->peers[g->rank[member]],
+                                 .buf = (char *)(uintptr_t)buf,
+                                 .bytes = head->length,
+                                 .head = *head,
+                                 .direct = d};
     d->req = req;
     while (*last)
         last = &(*last)->direct->next;

@@ -17,7 +17,7 @@ bool direct_worth(const struct comm_group *g, const void *buf, size_t bytes);
 struct comm_request *direct_send(struct comm_group *g, int member, const struct frame *head, const void *buf);
 struct comm_request *direct_recv(struct comm_group *g, int member, const struct frame *head, void *buf);
 
-bool direct_progress(struct comm_world *w); /* whether anything went on */
+bool direct_progress(struct comm_world *w);   /* whether anything went on */
 bool direct_runs(const struct comm_world *w); /* GPUs work, which tell nobody when they are done */
 
 void direct_free(struct comm_request *req); /* what belongs to a request of this kind, done or of a failed world */

@@ -11,8 +11,8 @@
 
 const char *comm_call_name(unsigned call)
 {
-    static const char *const name[] = {"none",       "all_reduce", "reduce_scatter", "all_gather",
-                                       "all_to_all", "broadcast",  "barrier",        "send", "recv"};
+    static const char *const name[] = {"none",      "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                       "broadcast", "barrier",    "send",           "recv"};
 
     return call < sizeof(name) / sizeof(name[0]) ? name[call] : "unknown";
 }
@@ -44,9 +44,8 @@ static int calls_differ(struct comm_group *g, const struct frame *f)
                       "calls of '%s' differ: rank %d is in call %llu, %s of %llu bytes of %s (%u); "
                       "rank %u in call %llu, %s of %llu bytes of %s (%u)",
                       g->name, g->world->rank, (unsigned long long)c->seq, comm_call_name(c->op),
-                      (unsigned long long)c->bytes, type_name(c->type), c->extra, f->source,
-                      (unsigned long long)f->seq, comm_call_name(f->op), (unsigned long long)f->call_bytes,
-                      type_name(f->type), f->extra);
+                      (unsigned long long)c->bytes, type_name(c->type), c->extra, f->source, (unsigned long long)f->seq,
+                      comm_call_name(f->op), (unsigned long long)f->call_bytes, type_name(f->type), f->extra);
 }
 
 int group_check(struct comm_group *g, const struct frame *f)
@@ -57,8 +56,8 @@ int group_check(struct comm_group *g, const struct frame *f)
         return calls_differ(g, f);
     if (f->seq > g->seq)
         return 0; /* not called here yet */
-    if (c->seq == f->seq && c->op == f->op && c->type == f->type && c->extra == f->extra &&
-        c->bytes == f->call_bytes && (f->seq < g->seq || g->busy))
+    if (c->seq == f->seq && c->op == f->op && c->type == f->type && c->extra == f->extra && c->bytes == f->call_bytes &&
+        (f->seq < g->seq || g->busy))
         return 0;
     if (f->source < (uint32_t)g->world->size)
         message_wrong(g->world, &g->world->peers[f->source], g);
@@ -72,8 +71,8 @@ static int group_id(struct comm_world *w, struct comm_group *g, uint64_t *ret)
     struct buf b;
 
     for (const struct comm_group *o = w->groups; o; o = o->next)
-        again += o->n == g->n && strcmp(o->name, g->name) == 0 &&
-                 memcmp(o->rank, g->rank, (size_t)g->n * sizeof(int)) == 0;
+        again +=
+            o->n == g->n && strcmp(o->name, g->name) == 0 && memcmp(o->rank, g->rank, (size_t)g->n * sizeof(int)) == 0;
     buf_init(&b, 65536);
     (void)buf_add(&b, g->name, sizeof(g->name));
     (void)buf_add(&b, &again, sizeof(again));

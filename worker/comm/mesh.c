@@ -7,7 +7,11 @@ void mesh_init(struct mesh *m, int tp, int cp, int dp, int pp, int rank)
     assert(tp >= 1 && cp >= 1 && dp >= 1 && pp >= 1);
     assert(rank >= 0 && rank < tp * cp * dp * pp);
     *m = (struct mesh){
-        .tp = tp, .cp = cp, .dp = dp, .pp = pp, .rank = rank,
+        .tp = tp,
+        .cp = cp,
+        .dp = dp,
+        .pp = pp,
+        .rank = rank,
         .tp_index = rank % tp,
         .cp_index = rank / tp % cp,
         .dp_index = rank / (tp * cp) % dp,

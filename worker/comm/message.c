@@ -81,8 +81,8 @@ static int check_match(struct comm_world *w, const struct comm_request *r, const
                           (unsigned long long)f->length, r->group->name, f->step, w->rank, r->bytes);
     message_wrong(w, r->peer, r->group);
     return world_fail(w, -EPROTO, "rank %u sends %llu bytes in call %llu (%s) of '%s', rank %d expects %zu", f->source,
-                      (unsigned long long)f->length, (unsigned long long)f->seq, comm_call_name(f->op),
-                      r->group->name, w->rank, r->bytes);
+                      (unsigned long long)f->length, (unsigned long long)f->seq, comm_call_name(f->op), r->group->name,
+                      w->rank, r->bytes);
 }
 
 static void early_unlink(struct comm_peer *p, struct comm_early *e)
@@ -154,8 +154,8 @@ struct comm_request *message_send(struct comm_group *g, int member, const struct
     r->bytes = head->length;
     r->head = *head;
     r->buf = (char *)(uintptr_t)buf; /* only read */
-    if (head->kind == FRAME_MESSAGE && r->bytes && !p->via->copies &&
-        p->staged_bytes + r->bytes <= COMM_EAGER_BYTES && (r->staged = malloc(r->bytes))) {
+    if (head->kind == FRAME_MESSAGE && r->bytes && !p->via->copies && p->staged_bytes + r->bytes <= COMM_EAGER_BYTES &&
+        (r->staged = malloc(r->bytes))) {
         memcpy(r->staged, buf, r->bytes);
         r->buf = r->staged;
         p->staged_bytes += r->bytes;
@@ -206,8 +206,7 @@ static int send_frame(struct comm_world *w, struct comm_peer *p, struct frame *f
 
 static int send_word(struct comm_world *w, struct comm_peer *p, enum frame_kind kind, uint64_t value)
 {
-    struct frame f = {
-        .generation = w->generation, .length = value, .source = (uint32_t)w->rank, .kind = (uint8_t)kind};
+    struct frame f = {.generation = w->generation, .length = value, .source = (uint32_t)w->rank, .kind = (uint8_t)kind};
 
     return send_frame(w, p, &f);
 }

@@ -51,7 +51,7 @@ struct config { /* as of 2.14: newer libraries take their defaults for what it d
 static struct {
     void *library; /* NULL: not loaded; never unloaded */
     int number;
-#define X(type, name, args, symbol) type (*name) args;
+#define X(type, name, args, symbol) type(*name) args;
     FUNCTIONS(X)
 #undef X
 } api;
@@ -76,7 +76,7 @@ int nccl_load(int *ret_version, struct merr *err)
     api.name = (type(*) args)dlsym(library, symbol);                                                                   \
     if (!api.name) {                                                                                                   \
         (void)dlclose(library);                                                                                        \
-        return merr_set(err, -EIO, "%s has no %s: " INSTALL, soname, symbol);     \
+        return merr_set(err, -EIO, "%s has no %s: " INSTALL, soname, symbol);                                          \
     }
     FUNCTIONS(X)
 #undef X
@@ -183,9 +183,10 @@ static void give_up(struct nccl *c)
     if (c->c && !ended_within(c->c, us)) {
         (void)world_fail(w, -EIO, "'%s' cannot be left", c->group->name);
         n = strlen(w->why.text);
-        (void)snprintf(w->why.text + n, sizeof(w->why.text) - n, "; NCCL's abort of '%s' did not end in %lld ms: the "
-                       "GPU may still be at it, and the process ends without it", c->group->name,
-                       (long long)(us / 1000));
+        (void)snprintf(w->why.text + n, sizeof(w->why.text) - n,
+                       "; NCCL's abort of '%s' did not end in %lld ms: the "
+                       "GPU may still be at it, and the process ends without it",
+                       c->group->name, (long long)(us / 1000));
         w->gpu.ops->lose(c->queue);
     }
     c->c = NULL;

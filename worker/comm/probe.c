@@ -166,8 +166,7 @@ static int ask_for(struct work *t, int what)
 {
     const struct codec_site site = {.seed = 1};
     const void *const blocks[] = {t->block, t->block};
-    struct coded_sum sum = {.parts = {.blocks = blocks, .n = 2, .len = codec_size(t->x.codec, t->n)},
-                            .n = t->n};
+    struct coded_sum sum = {.parts = {.blocks = blocks, .n = 2, .len = codec_size(t->x.codec, t->n)}, .n = t->n};
 
     switch (what) {
     case ENCODE:
@@ -262,8 +261,7 @@ static int work(struct work *t, float *x, size_t n, struct cost_line line[WORKS]
     return t->x.way->end(&t->x, r);
 }
 
-int probe_codec(struct comm_group *g, const struct codec *c, const void *like, struct cost_codec *ret,
-                struct merr *err)
+int probe_codec(struct comm_group *g, const struct codec *c, const void *like, struct cost_codec *ret, struct merr *err)
 {
     const struct coded how = {.codec = c, .type = CODEC_F32};
     struct work t = {.x = {.g = g, .how = &how, .way = coded_place(g, like), .codec = c, .far = c}};
@@ -288,7 +286,10 @@ int probe_codec(struct comm_group *g, const struct codec *c, const void *like, s
         us[WORKS] = line[i].fixed_us > us[WORKS] ? line[i].fixed_us : us[WORKS];
     }
     TRY(slowest(g, us, WORKS + 1, err));
-    *ret = (struct cost_codec){.encode_us = us[ENCODE], .decode_us = us[DECODE], .reduce_us = us[REDUCE] / 2,
-                               .bytes = (double)codec_size(c, HOST_VALUES) / HOST_VALUES, .start_us = us[WORKS]};
+    *ret = (struct cost_codec){.encode_us = us[ENCODE],
+                               .decode_us = us[DECODE],
+                               .reduce_us = us[REDUCE] / 2,
+                               .bytes = (double)codec_size(c, HOST_VALUES) / HOST_VALUES,
+                               .start_us = us[WORKS]};
     return 0;
 }

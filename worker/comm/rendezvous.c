@@ -52,8 +52,8 @@ static int card_read(const struct comm_world *w, const char *path, int rank, str
         else if (c.generation < w->generation)
             *ret_old = c.generation;
         else if (c.size != (uint32_t)w->size)
-            r = merr_set(err, -EPROTO, "rank %d is in a world of %u ranks, rank %d in one of %d", rank, c.size,
-                         w->rank, w->size);
+            r = merr_set(err, -EPROTO, "rank %d is in a world of %u ranks, rank %d in one of %d", rank, c.size, w->rank,
+                         w->size);
         else
             r = buf_add(b, file.data + sizeof(c), c.bytes) < 0 ? merr_set(err, -ENOMEM, "no memory for '%s'", path) : 1;
     } else if (r == 0) {
@@ -67,8 +67,8 @@ int card_publish(const struct comm_world *w, const char *folder, const char *kin
                  struct merr *err)
 {
     char path[PATH_MAX], file[sizeof(struct card) + CARD_BYTES_MAX];
-    struct card c = {CARD_MAGIC,           w->generation,   (uint32_t)w->rank,
-                     (uint32_t)w->size,    (uint32_t)bytes, hash_crc32c(0, body, bytes)};
+    struct card c = {CARD_MAGIC,        w->generation,   (uint32_t)w->rank,
+                     (uint32_t)w->size, (uint32_t)bytes, hash_crc32c(0, body, bytes)};
     struct buf there;
     uint64_t old;
     int r = card_path(w, folder, kind, w->rank, path, err);
@@ -113,15 +113,15 @@ int card_wait(const struct comm_world *w, const char *folder, const char *kind, 
         left = deadline_us - clock_mono_us();
         if (left <= 0)
             break;
-        (void)poll(&p, 1, left < (watch < 0 ? 5000 : COMM_SLICE_US) ? (int)(left / 1000) + 1
-                                                                     : (watch < 0 ? 5 : COMM_SLICE_US / 1000));
+        (void)poll(&p, 1,
+                   left < (watch < 0 ? 5000 : COMM_SLICE_US) ? (int)(left / 1000) + 1
+                                                             : (watch < 0 ? 5 : COMM_SLICE_US / 1000));
         while (watch >= 0 && read(watch, events, sizeof(events)) > 0)
             ;
     }
     if (old != UINT64_MAX)
-        return merr_set(err, -ETIMEDOUT,
-                        "rank %d did not come to the rendezvous: '%s' is of generation %llu, not %llu", rank,
-                        path, (unsigned long long)old, (unsigned long long)w->generation);
+        return merr_set(err, -ETIMEDOUT, "rank %d did not come to the rendezvous: '%s' is of generation %llu, not %llu",
+                        rank, path, (unsigned long long)old, (unsigned long long)w->generation);
     return merr_set(err, -ETIMEDOUT, "rank %d did not come to the rendezvous: no '%s'", rank, path);
 }
 

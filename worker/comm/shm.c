@@ -78,8 +78,8 @@ struct mate {
 
 struct shm {
     struct comm_transport transport; /* comm_shm with this world's size of pieces */
-    struct mate *mate; /* one each mate, by local index; mine holds my segment */
-    int *rank;         /* of each local index, growing */
+    struct mate *mate;               /* one each mate, by local index; mine holds my segment */
+    int *rank;                       /* of each local index, growing */
     int n, self;
     int fd, arena_fd, pipe[2];
     size_t piece_bytes, arena_used;
@@ -174,8 +174,7 @@ static int take_slot(struct comm_world *w, struct comm_peer *p, struct mate *m, 
     struct merr err = {"a piece that is not there"};
     int r = 0;
 
-    if (frame_check(&f, f.part, &err) < 0 || f.part > w->shm->piece_bytes ||
-        (f.part > INLINE_BYTES && piece >= PIECES))
+    if (frame_check(&f, f.part, &err) < 0 || f.part > w->shm->piece_bytes || (f.part > INLINE_BYTES && piece >= PIECES))
         return world_fail(w, -EPROTO, "memory shared with rank %d is damaged: %s", p->rank,
                           f.part > w->shm->piece_bytes ? "frame too large" : err.text);
     if (f.part > INLINE_BYTES)
@@ -337,8 +336,9 @@ static int mate_map_arena(struct mate *m, int rank, struct merr *err)
     if ((uint64_t)st.st_size < m->card.arena_bytes)
         return merr_set(err, -EPROTO, "rank %d shares less memory than it says", rank);
     m->arena = map_shared(fd, m->card.arena_bytes);
-    return m->arena ? 0 : merr_errno(err, -errno, "cannot map %llu bytes of rank %d",
-                                     (unsigned long long)m->card.arena_bytes, rank);
+    return m->arena ? 0
+                    : merr_errno(err, -errno, "cannot map %llu bytes of rank %d",
+                                 (unsigned long long)m->card.arena_bytes, rank);
 }
 
 static int mate_map(struct comm_world *w, int local, const struct shm_cfg *cfg, struct merr *err)

@@ -20,10 +20,10 @@
 
 #define AM_ID 7
 #define PART_BYTES (256u << 10)
-#define IN_FLIGHT_MAX 8        /* frames a peer */
-#define ABANDON_US 500000     /* for closing connections by force */
-#define DESYNC_US 50000       /* for what was sent to leave, so that the peer sees the same difference */
-#define PROGRESS_MAX 64       /* turns in one pass */
+#define IN_FLIGHT_MAX 8   /* frames a peer */
+#define ABANDON_US 500000 /* for closing connections by force */
+#define DESYNC_US 50000   /* for what was sent to leave, so that the peer sees the same difference */
+#define PROGRESS_MAX 64   /* turns in one pass */
 
 struct ucx_sent {
     struct ucx_sent *next;
@@ -113,8 +113,10 @@ static void refuse(struct comm_world *w, const struct frame *f)
         (void)snprintf(what, sizeof(what), "call %llu (%s) of", (unsigned long long)f->seq, comm_call_name(f->op));
     else
         (void)snprintf(what, sizeof(what), "a message with tag %u in", f->step);
-    (void)world_fail(w, -EIO, "rank %u sent %u bytes in %s '%s', codec %s, and others arrived: a link or memory "
-                     "between it and rank %d is broken", f->source, f->part, what, g ? g->name : "?", codec, w->rank);
+    (void)world_fail(w, -EIO,
+                     "rank %u sent %u bytes in %s '%s', codec %s, and others arrived: a link or memory "
+                     "between it and rank %d is broken",
+                     f->source, f->part, what, g ? g->name : "?", codec, w->rank);
 }
 
 static ucs_status_t on_frame(void *arg, const void *header, size_t header_bytes, void *data, size_t bytes,
@@ -162,8 +164,8 @@ static int ucx_send(struct comm_world *w, struct comm_peer *p, const struct fram
     struct ucx *u = w->ucx;
     struct ucx_link *l = &u->link[p->rank];
     struct ucx_sent *t = u->spare;
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                                                 UCP_OP_ATTR_FIELD_FLAGS,
+    ucp_request_param_t param = {.op_attr_mask =
+                                     UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
                                  .flags = UCP_AM_SEND_FLAG_EAGER,
                                  .cb.send = on_sent};
     ucs_status_ptr_t s;
@@ -312,8 +314,7 @@ static void links_close(struct comm_world *w, bool force, int64_t deadline_us)
 {
     struct ucx *u = w->ucx;
     ucs_status_ptr_t *closing = calloc((size_t)w->size, sizeof(*closing));
-    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                 .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+    ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = force ? UCP_EP_CLOSE_FLAG_FORCE : 0};
     bool pending = true;
 
     for (int i = 0; closing && i < w->size; i++) {
@@ -325,8 +326,8 @@ static void links_close(struct comm_world *w, bool force, int64_t deadline_us)
         pending = false;
         (void)ucp_worker_progress(u->worker);
         for (int i = 0; i < w->size; i++) {
-            bool open = closing[i] && !UCS_PTR_IS_ERR(closing[i]) &&
-                        ucp_request_check_status(closing[i]) == UCS_INPROGRESS;
+            bool open =
+                closing[i] && !UCS_PTR_IS_ERR(closing[i]) && ucp_request_check_status(closing[i]) == UCS_INPROGRESS;
 
             pending |= open || u->link[i].in_flight > 0;
         }

@@ -20,8 +20,8 @@ struct wire {
     uint32_t place;
     uint32_t flags;
     bool automatic;
-    size_t slice;           /* values; 0: as coded.h has it */
-    size_t tuned;           /* values of a unit: what predicted_us is for; 0: never tuned */
+    size_t slice; /* values; 0: as coded.h has it */
+    size_t tuned; /* values of a unit: what predicted_us is for; 0: never tuned */
     double predicted_us;
     double spent_us, units; /* since the last look */
     struct cost_watch watch;
@@ -77,7 +77,9 @@ int wire_new(const struct wire_cfg *cfg, struct wire **ret, struct merr *err)
     assert(cfg->place < COMM_RANKS_MAX);
     if (!w)
         return merr_set(err, -ENOMEM, "no memory for a wire");
-    *w = (struct wire){.group = cfg->group, .seed = cfg->seed, .place = cfg->place,
+    *w = (struct wire){.group = cfg->group,
+                       .seed = cfg->seed,
+                       .place = cfg->place,
                        .automatic = cfg->codec && strcmp(cfg->codec, "auto") == 0};
     r = w->automatic ? 0 : wire_use(w, cfg->codec, err);
     if (r < 0) {
@@ -121,7 +123,10 @@ void wire_times_take(struct wire *w, struct wire_times *ret)
 static struct coded how_to(const struct wire *w, unsigned part, uint64_t step)
 {
     return (struct coded){
-        .codec = w->use.codec, .far = w->use.far, .type = CODEC_F32, .slice = w->slice,
+        .codec = w->use.codec,
+        .far = w->use.far,
+        .type = CODEC_F32,
+        .slice = w->slice,
         .site = {.seed = w->seed, .tensor = (part * COMM_RANKS_MAX + w->place) * CODED_TENSORS, .step = (uint32_t)step},
     };
 }
@@ -325,9 +330,11 @@ int wire_tune(struct wire *w, enum wire_use use, float *x, size_t n, struct merr
     w->predicted_us = is ? p.coded_us : p.raw_us;
     w->use = is ? c : (struct wire_codecs){NULL, NULL, NULL};
     comm_group_name_codec(w->group, is ? automatic[use] : "");
-    (void)snprintf(w->said, sizeof(w->said), "%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f "
-                   "us + %.1f MB/s)", what[use], is ? "coded" : "raw", n * sizeof(float) >> 10, p.raw_us * 1e-3,
-                   p.coded_us * 1e-3, automatic[use], p.link.fixed_us, p.link.byte_us > 0 ? 1 / p.link.byte_us : 0.0);
+    (void)snprintf(w->said, sizeof(w->said),
+                   "%s: %s, for %zu KiB take %.2f ms raw and %.2f ms as %s (messages: %.0f "
+                   "us + %.1f MB/s)",
+                   what[use], is ? "coded" : "raw", n * sizeof(float) >> 10, p.raw_us * 1e-3, p.coded_us * 1e-3,
+                   automatic[use], p.link.fixed_us, p.link.byte_us > 0 ? 1 / p.link.byte_us : 0.0);
     if (comm_group_index(w->group) == 0)
         log_info("%s", w->said);
     return 0;
@@ -343,7 +350,7 @@ int wire_all_reduce(struct wire *w, float *x, size_t n, struct merr *err)
         return 0;
     how = how_to(w, 0, 0);
     r = w->use.codec ? coded_all_reduce(w->group, &how, x, n, &w->flags, err)
-                 : comm_all_reduce(w->group, x, n, COMM_F32, COMM_SUM, err);
+                     : comm_all_reduce(w->group, x, n, COMM_F32, COMM_SUM, err);
     wire_spent(w, began_us, 2 * n); /* there and back */
     return r;
 }
@@ -365,7 +372,7 @@ int wire_reduce_scatter(struct wire *w, const float *in, float *out, size_t n, s
         return -ENOMEM;
     how = how_to(w, 0, 0);
     r = w->use.codec ? coded_reduce_scatter(w->group, &how, in, cut, out, &w->flags, err)
-                 : comm_reduce_scatter(w->group, in, out, n, COMM_F32, err);
+                     : comm_reduce_scatter(w->group, in, out, n, COMM_F32, err);
     free(cut);
     wire_spent(w, began_us, n * (size_t)comm_group_size(w->group));
     return r;
@@ -410,8 +417,7 @@ int wire_isend(struct wire *w, int peer, uint32_t tag, const float *x, size_t n,
     return coded_isend(w->group, &how, peer, tag, x, n, ret, &w->flags, err);
 }
 
-int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struct comm_request **ret,
-               struct merr *err)
+int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struct comm_request **ret, struct merr *err)
 {
     struct coded how;
 

@@ -80,8 +80,7 @@ int wire_all_gather(struct wire *w, const void *in, size_t n, size_t size, void 
 /* As comm_isend and comm_irecv, of n floats. */
 int wire_isend(struct wire *w, int peer, uint32_t tag, const float *x, size_t n, struct comm_request **ret,
                struct merr *err);
-int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struct comm_request **ret,
-               struct merr *err);
+int wire_irecv(struct wire *w, int peer, uint32_t tag, float *x, size_t n, struct comm_request **ret, struct merr *err);
 
 /* As comm_wait; received: of a message that comes. */
 int wire_wait(struct wire *w, struct comm_request *req, bool received, struct merr *err);

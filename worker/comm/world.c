@@ -13,11 +13,11 @@
 #include "worker/comm/world.h"
 
 #define TIMEOUT_US 120000000
-#define SPINS 64          /* empty looks before sleeping: some microseconds */
-#define WATCH_SPINS 2000  /* looks at a GPU before sleeping: about as long as it takes to move a mebibyte */
-#define WATCH_NAP_US 100  /* short: GPUs tell nobody when they are done */
-#define LINGER_US 5000    /* a finished sender helps its last bytes out this long, without progress */
-#define CLOSE_US 1000000  /* of waiting for sends and goodbyes when leaving in good order */
+#define SPINS 64         /* empty looks before sleeping: some microseconds */
+#define WATCH_SPINS 2000 /* looks at a GPU before sleeping: about as long as it takes to move a mebibyte */
+#define WATCH_NAP_US 100 /* short: GPUs tell nobody when they are done */
+#define LINGER_US 5000   /* a finished sender helps its last bytes out this long, without progress */
+#define CLOSE_US 1000000 /* of waiting for sends and goodbyes when leaving in good order */
 #define SHARED_MAX (1ull << 44)
 
 int world_fail(struct comm_world *w, int code, const char *fmt, ...)
@@ -134,7 +134,7 @@ int world_wait(struct comm_world *w, struct comm_request *req)
                 break;
         }
         if (!req->done)
-            nap(w, direct_runs(w)                  ? WATCH_NAP_US
+            nap(w, direct_runs(w)                   ? WATCH_NAP_US
                    : deadline - now < COMM_SLICE_US ? (deadline > now ? deadline - now : 1)
                                                     : COMM_SLICE_US);
     }
@@ -154,8 +154,9 @@ static int look_for_leavers(struct comm_group *g, struct world_vigil *v, int64_t
         return 0;
     if (!v->left_us)
         v->left_us = now;
-    return now - v->left_us < CLOSE_US ? 0
-           : world_fail(g->world, -ECONNRESET, "rank %d left while the GPUs of '%s' %s", g->rank[i], g->name, what);
+    return now - v->left_us < CLOSE_US
+               ? 0
+               : world_fail(g->world, -ECONNRESET, "rank %d left while the GPUs of '%s' %s", g->rank[i], g->name, what);
 }
 
 int world_watch(struct comm_group *g, struct world_vigil *v, const char *what)

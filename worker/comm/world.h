@@ -54,15 +54,15 @@ struct comm_request {
     struct comm_peer *peer;
     char *buf;
     size_t bytes;
-    size_t moved;       /* handed to the transport, or arrived */
-    uint32_t frames;    /* handed to the transport */
-    uint32_t in_flight;  /* frames that the transport still reads from buf */
+    size_t moved;              /* handed to the transport, or arrived */
+    uint32_t frames;           /* handed to the transport */
+    uint32_t in_flight;        /* frames that the transport still reads from buf */
     bool send, done, detached; /* detached: nobody waits, the end of sending frees it */
-    char *staged;       /* own copy of the bytes, or NULL */
+    char *staged;              /* own copy of the bytes, or NULL */
     struct coded_part *part;   /* of a coded message, or NULL: holds the block, freed with the request */
     struct comm_request *more; /* the rest of a coded message */
     struct direct *direct;     /* of a message from GPU to GPU, or NULL: freed with the request */
-    struct frame head;  /* of its frames; of a receive: what to match */
+    struct frame head;         /* of its frames; of a receive: what to match */
 };
 
 /* A message that came before anybody asked for it. */
@@ -87,12 +87,12 @@ struct comm_peer {
     struct comm_queue sending;        /* in order; the first may be half sent */
     struct comm_queue posted;         /* receives, in order of posting */
     struct comm_early *early, **early_last;
-    struct comm_request *into;        /* where the message that is arriving goes, */
-    struct comm_early *into_early;    /* or here; both NULL between messages */
+    struct comm_request *into;     /* where the message that is arriving goes, */
+    struct comm_early *into_early; /* or here; both NULL between messages */
     uint64_t into_got;
     uint64_t frames_out, frames_in;
-    uint64_t spent, freed;            /* window: cost sent in all time; of it, freed by the peer */
-    uint64_t taken, taken_told;       /* cost taken here in all time; of it, told to the peer */
+    uint64_t spent, freed;      /* window: cost sent in all time; of it, freed by the peer */
+    uint64_t taken, taken_told; /* cost taken here in all time; of it, told to the peer */
     size_t staged_bytes;
     struct direct_way *way_out, *way_in; /* between GPUs, NULL until one is used */
 };
@@ -139,8 +139,8 @@ struct comm_group {
 /* A call that adds up vectors, whatever its form. */
 struct sum {
     struct comm_group *g;
-    const char *in; /* the vector of the own rank */
-    char *out;      /* all of it, or only the own share (scatter) */
+    const char *in;            /* the vector of the own rank */
+    char *out;                 /* all of it, or only the own share (scatter) */
     size_t size, count, share; /* bytes of an element; elements in all, of a full share */
     size_t per;                /* elements of a piece, of which shares are cut */
     bool scatter;
@@ -162,8 +162,8 @@ struct world_gpu {
     const struct device_ops *ops; /* NULL: none */
     int ordinal;
     struct device_queue *queue; /* of calls */
-    void *stage; /* memory of the GPU, NULL until it is needed */
-    struct coded_gpu *coded; /* of coded calls, NULL until one comes */
+    void *stage;                /* memory of the GPU, NULL until it is needed */
+    struct coded_gpu *coded;    /* of coded calls, NULL until one comes */
     struct direct_way *ways;
     struct comm_request *messages; /* of direct.c, under way, in the order of posting */
     bool usable, needed;
@@ -202,24 +202,24 @@ struct world_vigil {
 };
 /* One more look around while members of g do what; sleeps a little after some. 0, or the failure that ends the wait. */
 int world_watch(struct comm_group *g, struct world_vigil *v, const char *what);
-void *world_scratch(struct comm_world *w, size_t bytes);        /* kept till the next call; NULL: no memory */
+void *world_scratch(struct comm_world *w, size_t bytes); /* kept till the next call; NULL: no memory */
 
 /* message.c */
 void message_free(struct comm_request *req); /* one that nothing knows of any more */
 struct comm_request *message_send(struct comm_group *g, int member, const struct frame *head, const void *buf);
 struct comm_request *message_recv(struct comm_group *g, int member, const struct frame *head, void *buf);
 int message_arrive(struct comm_world *w, struct comm_peer *p, const struct frame *f, const void *payload);
-bool message_pump(struct comm_world *w, struct comm_peer *p); /* send what can be sent; true: something was */
-void message_sent(struct comm_world *w, struct comm_request *req); /* the transport let go of one frame */
+bool message_pump(struct comm_world *w, struct comm_peer *p);        /* send what can be sent; true: something was */
+void message_sent(struct comm_world *w, struct comm_request *req);   /* the transport let go of one frame */
 void message_detach(struct comm_world *w, struct comm_request *req); /* staged or done: let it end by itself */
-void message_drop(struct comm_world *w, struct comm_request *req); /* forget a request of a failed world */
+void message_drop(struct comm_world *w, struct comm_request *req);   /* forget a request of a failed world */
 void message_wrong(struct comm_world *w, struct comm_peer *p, const struct comm_group *g); /* say that calls differ */
-int message_bye(struct comm_world *w, struct comm_peer *p); /* 1 sent, 0 not now */
+int message_bye(struct comm_world *w, struct comm_peer *p);                                /* 1 sent, 0 not now */
 void message_peer_init(struct comm_peer *p, int rank);
 void message_peer_clear(struct comm_peer *p);
 
 /* coded_message.c */
-int coded_land(struct comm_request *req); /* a part of a coded message is here: decode it, or fail the world */
+int coded_land(struct comm_request *req);       /* a part of a coded message is here: decode it, or fail the world */
 void coded_part_free(struct comm_request *req); /* if it has one */
 
 /* coded_gpu.c */
@@ -255,7 +255,7 @@ void shm_close(struct comm_world *w);
 void *shm_alloc(struct comm_world *w, size_t bytes);
 uint64_t shm_offset(const struct comm_world *w, const void *p, size_t bytes); /* in the arena; UINT64_MAX: not */
 void *shm_peer_at(const struct comm_world *w, int rank, uint64_t offset, size_t bytes); /* NULL: not in its arena */
-void shm_look(struct comm_world *w); /* for mates that are gone */
+void shm_look(struct comm_world *w);                                                    /* for mates that are gone */
 int shm_doze(struct comm_world *w, bool with_pipe); /* -1: something may have come: do not sleep */
 void shm_futex(struct comm_world *w, int64_t us);
 void shm_awake(struct comm_world *w);

@@ -62,11 +62,13 @@ bool corpus_find(const struct corpus_form *form, const char *data, size_t len, b
 
 static int no_text(const struct corpus_form *form, bool prompts, uint64_t line, struct merr *err)
 {
-    return merr_set(err, -EINVAL, "line %llu of '%s' has no string \"text\"%s; each line must be an object such as "
-                    "{\"text\": \"...\"}%s", (unsigned long long)line, form->name,
+    return merr_set(err, -EINVAL,
+                    "line %llu of '%s' has no string \"text\"%s; each line must be an object such as "
+                    "{\"text\": \"...\"}%s",
+                    (unsigned long long)line, form->name,
                     prompts ? " and no strings \"prompt\" and \"completion\"" : "",
-                    prompts ? " or {\"prompt\": \"...\", \"completion\": \"...\"}" :
-                    "; \"prompt\" and \"completion\" want train.data.samples 'documents'");
+                    prompts ? " or {\"prompt\": \"...\", \"completion\": \"...\"}"
+                            : "; \"prompt\" and \"completion\" want train.data.samples 'documents'");
 }
 
 /* The words of an object; ret has its owner already. */
@@ -107,8 +109,10 @@ int corpus_read(const struct corpus_form *form, bool prompts, const char *raw, s
                         (unsigned long long)line, form->name, len, DATA_LINE_MAX);
     t.owner = json_loadb(raw, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
     if (!t.owner)
-        return merr_set(err, -EINVAL, "line %llu of '%s' is not JSON: %s at column %d; each line must be an object "
-                        "such as {\"text\": \"...\"}", (unsigned long long)line, form->name, je.text, je.column);
+        return merr_set(err, -EINVAL,
+                        "line %llu of '%s' is not JSON: %s at column %d; each line must be an object "
+                        "such as {\"text\": \"...\"}",
+                        (unsigned long long)line, form->name, je.text, je.column);
     rc = take_words(form, prompts, line, &t, err);
     if (rc < 0) {
         json_decref(t.owner);
@@ -173,7 +177,7 @@ static int split(const struct corpus_form *form, const char *data, size_t len, s
 int documents_split(const struct corpus_form *form, const char *data, size_t len, struct documents *ret,
                     struct merr *err)
 {
-    struct documents d = { 0 };
+    struct documents d = {0};
     int rc;
 
     assert(form->format == DATA_TEXT || form->format == DATA_JSONL);
@@ -200,6 +204,6 @@ void documents_clear(struct documents *d)
 
     free(d->text);
     free(d->end);
-    *d = (struct documents){ 0 };
+    *d = (struct documents){0};
     errno = saved;
 }

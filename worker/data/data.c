@@ -17,13 +17,13 @@
 #include "worker/data/file.h"
 #include "worker/data/order.h"
 
-#define PIECE_TOKENS 4096                /* read at once */
+#define PIECE_TOKENS 4096 /* read at once */
 
 /* Tokens one after the other: a range of the file, or of memory. */
 struct stream {
-    uint64_t begin;      /* first token, from the start of the file or of memory */
-    uint64_t n;          /* tokens a sample may use, as inputs or targets */
-    uint64_t inputs;     /* tokens that are inputs of some sample or left over: what info and entropy count */
+    uint64_t begin;  /* first token, from the start of the file or of memory */
+    uint64_t n;      /* tokens a sample may use, as inputs or targets */
+    uint64_t inputs; /* tokens that are inputs of some sample or left over: what info and entropy count */
     uint64_t samples;
     const unsigned char *mem; /* tokens as in a file; NULL: in the file */
 };
@@ -244,14 +244,13 @@ static int cut_tail(struct data *d, uint64_t n, const unsigned char *mem, double
         held = (uint64_t)((double)total * share);
         held = held < 1 ? 1 : held > total - 1 ? total - 1 : held;
     }
-    d->train = (struct stream){ .n = n, .inputs = n, .samples = total, .mem = mem };
+    d->train = (struct stream){.n = n, .inputs = n, .samples = total, .mem = mem};
     if (held > 0) {
         uint64_t begin = (total - held) * length;
 
-        d->train = (struct stream){ .n = begin + 1, .inputs = begin, .samples = total - held, .mem = mem };
+        d->train = (struct stream){.n = begin + 1, .inputs = begin, .samples = total - held, .mem = mem};
         d->heldout = (struct stream){
-            .begin = begin, .n = held * length + 1, .inputs = held * length + 1, .samples = held, .mem = mem
-        };
+            .begin = begin, .n = held * length + 1, .inputs = held * length + 1, .samples = held, .mem = mem};
     }
     return 0;
 }
@@ -370,8 +369,7 @@ static int use_documents(struct data *d, const struct documents *docs, double sh
     if (rc == 0 && share > 0 && docs->n > 1) {
         rc = join_documents(d, docs, held, 1, &n, err);
         d->heldout = (struct stream){
-            .n = n, .inputs = n, .samples = (n - 1 + length - 1) / length, .mem = (const unsigned char *)d->memory[1]
-        };
+            .n = n, .inputs = n, .samples = (n - 1 + length - 1) / length, .mem = (const unsigned char *)d->memory[1]};
     }
     free(held);
     return rc;
@@ -410,8 +408,7 @@ static int open_text(struct data *d, const struct job_spec *spec, uint64_t size,
 
     if (rc < 0)
         return rc;
-    if (!d->encoder.tokenizer && spec->train.data.format == DATA_TEXT &&
-        spec->train.data.separator == SEPARATE_NONE) {
+    if (!d->encoder.tokenizer && spec->train.data.format == DATA_TEXT && spec->train.data.separator == SEPARATE_NONE) {
         d->width = 1;
         d->documents[0] = 1;
         return cut_tail(d, size, NULL, spec->train.data.holdout, err);
@@ -458,8 +455,7 @@ int data_open(const struct job_spec *spec, struct data **ret, struct merr *err)
     };
     rc = file_open_corpus(spec, &d->path, &d->fd, &size, err);
     if (rc == 0)
-        rc = spec->train.data.format == DATA_TOKENS ? open_tokens(d, spec, size, err)
-                                                    : open_text(d, spec, size, err);
+        rc = spec->train.data.format == DATA_TOKENS ? open_tokens(d, spec, size, err) : open_text(d, spec, size, err);
     if (rc < 0) {
         data_close(d);
         return rc;

@@ -31,20 +31,20 @@
 #include "api/spec.h"
 #include "base/merr.h"
 
-#define DATA_TEXT_MAX (UINT64_C(1) << 30)    /* bytes of a corpus of documents in memory */
-#define DATA_DOCUMENTS_MAX (1u << 26)        /* documents of a corpus */
-#define DATA_LINE_MAX (64u << 20)            /* bytes of a jsonl line */
+#define DATA_TEXT_MAX (UINT64_C(1) << 30)     /* bytes of a corpus of documents in memory */
+#define DATA_DOCUMENTS_MAX (1u << 26)         /* documents of a corpus */
+#define DATA_LINE_MAX (64u << 20)             /* bytes of a jsonl line */
 #define DATA_CHECK_BYTES (UINT64_C(64) << 20) /* of a large file, looked at when it is opened */
 
 struct data;
 
 struct data_info {
-    int length;                                 /* T, tokens a sample */
-    int batch;                                  /* B, samples a step */
-    uint64_t train_samples, heldout_samples;    /* at least 1; 0 when nothing is held out */
-    uint64_t train_tokens, heldout_tokens;      /* of the streams, end marks included */
+    int length;                                  /* T, tokens a sample */
+    int batch;                                   /* B, samples a step */
+    uint64_t train_samples, heldout_samples;     /* at least 1; 0 when nothing is held out */
+    uint64_t train_tokens, heldout_tokens;       /* of the streams, end marks included */
     uint64_t train_documents, heldout_documents; /* 0 for format tokens */
-    int end_token;                              /* the mark after each document, -1 when there is none */
+    int end_token;                               /* the mark after each document, -1 when there is none */
 };
 
 /* Open the corpus of spec (kind JOB_TRAIN; borrowed until the call returns) and check it.
@@ -73,8 +73,7 @@ void data_expect(const struct data *d, uint64_t step, int first, int count);
 
 /* Held-out samples first .. first+count-1 (first + count <= heldout_samples), as data_train. The last one may be
  * shorter than T: its missing inputs are 0 and their targets -1, which no loss counts. */
-int data_heldout(const struct data *d, uint64_t first, int count, int32_t *tokens, int32_t *targets,
-                 struct merr *err);
+int data_heldout(const struct data *d, uint64_t first, int count, int32_t *tokens, int32_t *targets, struct merr *err);
 
 /* The index in the training stream of the sample with this number since the run began. */
 uint64_t data_sample_index(const struct data *d, uint64_t number);

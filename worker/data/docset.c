@@ -29,15 +29,15 @@ struct group {
 
 struct docset {
     char *path, *index;
-    int fd, index_fd;  /* index_fd -1: text */
-    uint64_t size;     /* of path, bytes */
-    unsigned width;    /* bytes a token in a file of tokens */
+    int fd, index_fd; /* index_fd -1: text */
+    uint64_t size;    /* of path, bytes */
+    unsigned width;   /* bytes a token in a file of tokens */
     int vocab, length;
     enum data_overlong overlong;
     struct corpus_form form;
     struct encoder encoder;
     uint64_t seed;
-    double share;      /* held out */
+    double share;           /* held out */
     uint64_t always, never; /* documents that are held out, or not, whatever is drawn; UINT64_MAX: none */
     uint64_t documents, train;
     struct group *group;
@@ -61,8 +61,10 @@ static int divide(struct docset *d, struct merr *err)
     size_t g = 0;
 
     if (d->share > 0 && d->documents < 2)
-        return merr_set(err, -EINVAL, "'%s' is one document, of which no share can be held out; set holdout to 0, or "
-                        "say where its documents end (train.data.separator)", d->path);
+        return merr_set(err, -EINVAL,
+                        "'%s' is one document, of which no share can be held out; set holdout to 0, or "
+                        "say where its documents end (train.data.separator)",
+                        d->path);
     for (uint64_t i = 0; i < d->documents && d->share > 0; i++) {
         word = order_holdout(d->seed, i);
         held += is_held(d, i);
@@ -122,9 +124,10 @@ static const struct group *find(const struct docset *d, enum docset_side side, u
 static int fit(const struct docset *d, struct docset_doc *doc, const char *where, struct merr *err)
 {
     if (doc->inputs > d->length && d->overlong == OVERLONG_FAIL)
-        return merr_set(err, -EINVAL, "%s of '%s' has %d tokens, more than batch.length %d; raise batch.length (and "
-                        "batch.capacity), split it, or set train.data.overlong to 'cut' or 'drop'", where, d->path,
-                        doc->inputs, d->length);
+        return merr_set(err, -EINVAL,
+                        "%s of '%s' has %d tokens, more than batch.length %d; raise batch.length (and "
+                        "batch.capacity), split it, or set train.data.overlong to 'cut' or 'drop'",
+                        where, d->path, doc->inputs, d->length);
     if (doc->inputs > d->length && d->overlong == OVERLONG_DROP)
         doc->inputs = 0;
     if (doc->inputs > d->length) {
@@ -243,12 +246,14 @@ static int token_range(const struct docset *d, uint64_t number, uint64_t *ret_be
                         (unsigned long long)number + 1, d->index, (unsigned long long)*ret_end, d->path,
                         (unsigned long long)(d->size / d->width));
     if (*ret_end < *ret_begin || *ret_end - *ret_begin < 2)
-        return merr_set(err, -EINVAL, "document %llu of '%s' goes from token %llu to %llu; the index must rise, and a "
-                        "document have two tokens or more", (unsigned long long)number + 1, d->index,
-                        (unsigned long long)*ret_begin, (unsigned long long)*ret_end);
+        return merr_set(err, -EINVAL,
+                        "document %llu of '%s' goes from token %llu to %llu; the index must rise, and a "
+                        "document have two tokens or more",
+                        (unsigned long long)number + 1, d->index, (unsigned long long)*ret_begin,
+                        (unsigned long long)*ret_end);
     if (*ret_end - *ret_begin > DATA_LINE_MAX)
-        return merr_set(err, -EFBIG, "document %llu of '%s' has more than %u tokens; split it", (unsigned long long)
-                        number + 1, d->index, DATA_LINE_MAX);
+        return merr_set(err, -EFBIG, "document %llu of '%s' has more than %u tokens; split it",
+                        (unsigned long long)number + 1, d->index, DATA_LINE_MAX);
     return 0;
 }
 
@@ -256,8 +261,8 @@ static int add_tokens(const struct docset *d, uint64_t begin, size_t n, struct b
 {
     unsigned char *raw = malloc(n * d->width);
     int32_t *to = (int32_t *)(void *)buf_reserve(ids, n * sizeof(*to));
-    int rc = raw && to ? file_read(d->fd, d->path, begin * d->width, raw, n * d->width, err) :
-             merr_set(err, -ENOMEM, "no memory for %zu tokens of '%s'", n, d->path);
+    int rc = raw && to ? file_read(d->fd, d->path, begin * d->width, raw, n * d->width, err)
+                       : merr_set(err, -ENOMEM, "no memory for %zu tokens of '%s'", n, d->path);
 
     for (size_t i = 0; rc == 0 && i < n; i++) {
         to[i] = data_token_at(raw + i * d->width, d->width);
@@ -331,8 +336,8 @@ static int count(struct docset *d, uint64_t at, uint64_t line, struct merr *err)
 
 struct look { /* at the whole file, through a window */
     struct buf window;
-    uint64_t at;   /* of the window, in the file */
-    uint64_t line; /* likewise, from 1 */
+    uint64_t at;    /* of the window, in the file */
+    uint64_t line;  /* likewise, from 1 */
     struct buf ids; /* of the document that is tried */
 };
 
@@ -373,9 +378,10 @@ static int look_through(struct docset *d, struct look *l, struct merr *err)
         char *to = buf_reserve(&l->window, n);
 
         if (!to)
-            return merr_set(err, -EFBIG, "the document at line %llu of '%s' has more than %u bytes; split it, or say "
-                            "where documents end (train.data.separator)", (unsigned long long)l->line, d->path,
-                            DATA_LINE_MAX);
+            return merr_set(err, -EFBIG,
+                            "the document at line %llu of '%s' has more than %u bytes; split it, or say "
+                            "where documents end (train.data.separator)",
+                            (unsigned long long)l->line, d->path, DATA_LINE_MAX);
         rc = file_read(d->fd, d->path, l->at + l->window.len, to, n, err);
         if (rc == 0) {
             buf_commit(&l->window, n);
@@ -428,8 +434,9 @@ static int open_tokens(struct docset *d, const struct job_spec *spec, struct mer
 
     d->index = spec->train.data.index ? strdup(spec->train.data.index) : NULL;
     if (!d->index)
-        return spec->train.data.index ? merr_set(err, -ENOMEM, "no memory for a path") :
-               merr_set(err, -EINVAL, "documents of format tokens want an index; set train.data.index");
+        return spec->train.data.index
+                   ? merr_set(err, -ENOMEM, "no memory for a path")
+                   : merr_set(err, -EINVAL, "documents of format tokens want an index; set train.data.index");
     d->width = d->vocab <= 65536 ? 2 : 4;
     if (d->size % d->width != 0)
         return data_half_token(d->path, d->size, d->width, d->vocab, err);
@@ -455,9 +462,15 @@ int docset_open(const struct job_spec *spec, struct docset **ret, struct merr *e
     if (!d)
         return merr_set(err, -ENOMEM, "no memory for the corpus");
     *d = (struct docset){
-        .fd = -1, .index_fd = -1, .vocab = spec->train.model.vocab, .length = spec->train.batch.length,
-        .overlong = spec->train.data.overlong, .seed = spec->train.init.seed, .share = spec->train.data.holdout,
-        .always = UINT64_MAX, .never = UINT64_MAX,
+        .fd = -1,
+        .index_fd = -1,
+        .vocab = spec->train.model.vocab,
+        .length = spec->train.batch.length,
+        .overlong = spec->train.data.overlong,
+        .seed = spec->train.init.seed,
+        .share = spec->train.data.holdout,
+        .always = UINT64_MAX,
+        .never = UINT64_MAX,
     };
     rc = file_open_corpus(spec, &d->path, &d->fd, &d->size, err);
     d->form = (struct corpus_form){d->path, spec->train.data.format, spec->train.data.separator};

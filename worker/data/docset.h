@@ -39,9 +39,9 @@ struct docset_info {
 };
 
 struct docset_doc { /* ids[0 .. inputs] are its tokens: id i is the input, id i + 1 the target */
-    int inputs;         /* 0: left out, by train.data.overlong */
-    int masked;         /* the first so many targets are not learnt; below inputs */
-    bool cut;           /* it was longer than batch.length */
+    int inputs;     /* 0: left out, by train.data.overlong */
+    int masked;     /* the first so many targets are not learnt; below inputs */
+    bool cut;       /* it was longer than batch.length */
 };
 
 /* Open the corpus of spec (kind JOB_TRAIN, samples `documents`; borrowed until the call returns). The first

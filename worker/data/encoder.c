@@ -10,11 +10,13 @@ static int check_tokenizer(const struct tokenizer *t, int vocab, const char *pat
     if (tokenizer_vocab(t) > vocab)
         return merr_set(err, -EINVAL,
                         "the tokenizer '%s' has %d tokens and the model a vocabulary of %d; set model.vocab to at "
-                        "least %d, or name the model's own tokenizer", path, tokenizer_vocab(t), vocab,
-                        tokenizer_vocab(t));
+                        "least %d, or name the model's own tokenizer",
+                        path, tokenizer_vocab(t), vocab, tokenizer_vocab(t));
     if (tokenizer_end(t) < 0)
-        return merr_set(err, -EINVAL, "the tokenizer '%s' names no end of a document; put a tokenizer_config.json with "
-                        "its eos_token beside it", path);
+        return merr_set(err, -EINVAL,
+                        "the tokenizer '%s' names no end of a document; put a tokenizer_config.json with "
+                        "its eos_token beside it",
+                        path);
     return 0;
 }
 

@@ -114,9 +114,10 @@ static int read_documents(struct feed *f, struct feed_step *s, struct merr *err)
         squares += (double)d->inputs * d->inputs;
     }
     if (s->pack.docs == 0)
-        return merr_set(err, -EINVAL, "all %d documents of step %llu are longer than batch.length and left out; raise "
-                        "batch.length, or set train.data.overlong to 'cut'", f->cfg.sequences,
-                        (unsigned long long)s->step);
+        return merr_set(err, -EINVAL,
+                        "all %d documents of step %llu are longer than batch.length and left out; raise "
+                        "batch.length, or set train.data.overlong to 'cut'",
+                        f->cfg.sequences, (unsigned long long)s->step);
     s->mean_length = squares / (double)s->tokens;
     return 0;
 }
@@ -329,8 +330,10 @@ int feed_take(struct feed *f, uint64_t step, const struct feed_step **ret, struc
     ready = wait_ready(f, at);
     (void)pthread_mutex_unlock(&f->lock);
     if (!ready)
-        return merr_set(err, -EIO, "the documents of step %llu were not read within %d s; does the corpus's file "
-                        "system answer?", (unsigned long long)step, FEED_WAIT_S);
+        return merr_set(err, -EIO,
+                        "the documents of step %llu were not read within %d s; does the corpus's file "
+                        "system answer?",
+                        (unsigned long long)step, FEED_WAIT_S);
     if (at->code < 0)
         return merr_set(err, at->code, "%s", at->err.text);
     assert(at->step.step == step);

@@ -19,25 +19,25 @@ struct feed_cfg {
     const struct docset *docs; /* borrowed for the feed's life */
     enum data_order order;
     uint64_t seed;
-    int sequences;             /* B, at most SEQ_BATCH_MAX */
-    uint64_t first, end;       /* steps */
-    struct seq_config plan;    /* replicas: the virtual workers; ranks: those of cp */
-    int multiple;              /* rows of a micro-batch are brought to a multiple of it */
-    int dp, dp_index;          /* whose leaves are packed */
-    int cp_index;              /* and for which of plan.ranks */
-    const int *share;          /* [dp] leaves of each replica; borrowed for the feed's life; NULL: evenly */
+    int sequences;          /* B, at most SEQ_BATCH_MAX */
+    uint64_t first, end;    /* steps */
+    struct seq_config plan; /* replicas: the virtual workers; ranks: those of cp */
+    int multiple;           /* rows of a micro-batch are brought to a multiple of it */
+    int dp, dp_index;       /* whose leaves are packed */
+    int cp_index;           /* and for which of plan.ranks */
+    const int *share;       /* [dp] leaves of each replica; borrowed for the feed's life; NULL: evenly */
 };
 
 struct feed_step {
     uint64_t step;
-    struct pack pack;       /* the documents of the step, and the micro-batches of this replica's leaves, in order */
-    int per_leaf;           /* micro-batches of each leaf */
+    struct pack pack;        /* the documents of the step, and the micro-batches of this replica's leaves, in order */
+    int per_leaf;            /* micro-batches of each leaf */
     int64_t tokens, targets; /* of all documents of the step, targets above 0 */
-    double mean_length;     /* of the document a token is in */
+    double mean_length;      /* of the document a token is in */
     int64_t rank_tokens_min, rank_tokens_max; /* of the ranks of all replicas */
-    double imbalance;       /* of predicted times: the slowest replica's over the mean of what ranks are busy */
-    double padding_share;   /* of the rows computed by all */
-    double sharded_share;   /* of the tokens: in documents that all ranks of cp share */
+    double imbalance;     /* of predicted times: the slowest replica's over the mean of what ranks are busy */
+    double padding_share; /* of the rows computed by all */
+    double sharded_share; /* of the tokens: in documents that all ranks of cp share */
 };
 
 struct feed;

@@ -18,7 +18,7 @@ uint64_t order_index(enum data_order order, uint64_t seed, uint64_t number, uint
 
 uint32_t order_holdout(uint64_t seed, uint64_t document)
 {
-    const uint32_t ctr[4] = { (uint32_t)document, (uint32_t)(document >> 32), 0, 0 };
+    const uint32_t ctr[4] = {(uint32_t)document, (uint32_t)(document >> 32), 0, 0};
     uint32_t key[2], word[4];
 
     philox_key(seed, SITE_HOLDOUT, 0, 0, key);

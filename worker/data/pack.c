@@ -161,7 +161,9 @@ int pack_put_part(struct pack *p, size_t doc, int start, int rows, bool drop, st
         return rc;
     p->sequences += start == 0;
     p->part[p->micros - 1] = (struct pack_part){
-        .sequence = p->sequences - 1, .last = start + rows == p->doc[doc].inputs, .drop = drop,
+        .sequence = p->sequences - 1,
+        .last = start + rows == p->doc[doc].inputs,
+        .drop = drop,
     };
     return put(p, (uint32_t)doc, start, rows, err);
 }

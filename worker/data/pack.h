@@ -16,8 +16,8 @@
 #include "worker/data/docset.h"
 
 struct pack_doc {
-    size_t at;       /* of its ids, in all of them */
-    int inputs;      /* as in docset.h */
+    size_t at;  /* of its ids, in all of them */
+    int inputs; /* as in docset.h */
     int masked;
     uint64_t sample; /* its number since the run began */
 };

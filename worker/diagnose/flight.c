@@ -55,8 +55,8 @@ static int handle_new(struct page *page, struct flight **ret, struct merr *err)
 
 static struct page *map(int fd)
 {
-    void *p = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE,
-                   fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED, fd, 0);
+    void *p = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED,
+                   fd, 0);
 
     return p == MAP_FAILED ? NULL : p;
 }

@@ -30,7 +30,7 @@ enum flight_phase {
 /* What a watcher asks of a rank. Later orders are larger and win. */
 enum flight_order {
     FLIGHT_GO = 0,
-    FLIGHT_SAVE = 1,  /* checkpoint at the next step boundary, go on */
+    FLIGHT_SAVE = 1,      /* checkpoint at the next step boundary, go on */
     FLIGHT_HAND_OVER = 2, /* leave the state in this node's memory at the next step boundary, exit as by DRAIN; where
                              that cannot be: DRAIN */
     FLIGHT_MOVE = 3, /* leave a snapshot in the memories of the run's nodes at the next step boundary, exit as by DRAIN;

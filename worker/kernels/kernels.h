@@ -69,9 +69,9 @@ struct kern_attention {
     float *lse; /* [tokens, heads]: log-sum-exp of each row, written by forward, read by backward */
     /* dropout of the probabilities; p = 0: none */
     float dropout;
-    uint32_t drop_threshold;    /* p · 2^32 */
-    const uint32_t *drop_keys;  /* [heads][2], one Philox key a (global) head */
-    const uint64_t *samples;    /* [docs]: sample number of each document, host memory */
+    uint32_t drop_threshold;   /* p · 2^32 */
+    const uint32_t *drop_keys; /* [heads][2], one Philox key a (global) head */
+    const uint64_t *samples;   /* [docs]: sample number of each document, host memory */
     /* Pieces of documents: with kv, keys and values are not those of qkv. Row r of piece d is row past[d] + r of its
      * document, whose rows of keys and values (2·kv_heads·dim, no gaps) stand in kv from kv_at[d] on, at least
      * past[d] + the piece's length of them. Pieces may share a document. */
@@ -106,7 +106,7 @@ struct kern_dropout { /* y = x · mask / (1-p); counter {column/4, position, sam
 };
 
 struct kern_adamw_step { /* what changes from step to step for all slices; folded by the caller in double */
-    float grad_scale; /* clip coefficient */
+    float grad_scale;    /* clip coefficient */
     float lr;
     float inv_bias1, inv_bias2; /* 1/(1-beta^t) */
 };
@@ -135,14 +135,14 @@ struct kern_key {
 /* Makes calls of a table, on one stream. */
 typedef int (*kern_calls)(void *arg, struct merr *err);
 
-struct kern_recordings { /* of a stream */
+struct kern_recordings {     /* of a stream */
     uint64_t made, launched; /* graphs; times that one took the place of its calls */
     uint64_t refused;        /* sets of calls that cannot be recorded */
     const char *why;         /* of the first of those; lives with the stream */
 };
 
 struct kern_ops {
-    const char *name; /* "cpu", "cuda", "plain" */
+    const char *name;                /* "cpu", "cuda", "plain" */
     const struct device_ops *device; /* for whoever moves bytes from and to its memory; NULL: that is the host's, and
                                         tensors may lie in any memory of the host */
 

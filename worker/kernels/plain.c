@@ -26,7 +26,7 @@ struct wide {
 
 static struct wide wide_open(enum kern_type type, const void *p, size_t rows, size_t cols, size_t ld)
 {
-    struct wide w = { .rows = rows, .cols = cols, .ld = ld };
+    struct wide w = {.rows = rows, .cols = cols, .ld = ld};
 
     if (type == KERN_F32 || !p) {
         w.f = (float *)p;
@@ -170,9 +170,20 @@ static int plain_gemm(struct kern_stream *s, const struct kern_gemm *g, struct m
         wide_open(g->type, g->b, g->trans_b ? n : k, g->trans_b ? k : n, ldb),
     };
     const struct pm_gemm p = {
-        .trans_a = g->trans_a, .trans_b = g->trans_b, .m = g->m, .n = g->n, .k = g->k,
-        .a = w[2].f, .lda = lda, .b = w[3].f, .ldb = ldb, .c = w[0].f, .ldc = (size_t)g->ldc,
-        .accumulate = g->accumulate, .bias = g->epilogue != KERN_PLAIN ? g->bias : NULL, .aux = w[1].f,
+        .trans_a = g->trans_a,
+        .trans_b = g->trans_b,
+        .m = g->m,
+        .n = g->n,
+        .k = g->k,
+        .a = w[2].f,
+        .lda = lda,
+        .b = w[3].f,
+        .ldb = ldb,
+        .c = w[0].f,
+        .ldc = (size_t)g->ldc,
+        .accumulate = g->accumulate,
+        .bias = g->epilogue != KERN_PLAIN ? g->bias : NULL,
+        .aux = w[1].f,
     };
 
     (void)s;
@@ -196,10 +207,26 @@ static void plain_weights_changed(struct kern_stream *s, const void *p, size_t b
 static struct pm_attention attention_of(const struct kern_attention *a, const struct wide w[5])
 {
     return (struct pm_attention){
-        .heads = a->heads, .kv_heads = a->kv_heads, .dim = a->dim, .ld = a->ld, .cu = a->cu, .docs = a->docs,
-        .scale = (double)a->scale, .qkv = w[2].f, .out = w[0].f, .lse = a->lse, .dropout = (double)a->dropout,
-        .drop_threshold = a->drop_threshold, .drop_keys = a->drop_keys, .samples = a->samples,
-        .dout = w[3].f, .dqkv = w[1].f, .kv = w[4].f, .past = a->past, .kv_at = a->kv_at, .dkv = a->dkv,
+        .heads = a->heads,
+        .kv_heads = a->kv_heads,
+        .dim = a->dim,
+        .ld = a->ld,
+        .cu = a->cu,
+        .docs = a->docs,
+        .scale = (double)a->scale,
+        .qkv = w[2].f,
+        .out = w[0].f,
+        .lse = a->lse,
+        .dropout = (double)a->dropout,
+        .drop_threshold = a->drop_threshold,
+        .drop_keys = a->drop_keys,
+        .samples = a->samples,
+        .dout = w[3].f,
+        .dqkv = w[1].f,
+        .kv = w[4].f,
+        .past = a->past,
+        .kv_at = a->kv_at,
+        .dkv = a->dkv,
     };
 }
 
@@ -315,7 +342,7 @@ static int plain_rope(struct kern_stream *s, enum kern_type type, void *x, int r
 static int plain_gelu_forward(struct kern_stream *s, enum kern_type type, const void *x, size_t n, void *y,
                               struct merr *err)
 {
-    struct wide w[] = { wide_open(type, y, 1, n, n), wide_open(type, x, 1, n, n) };
+    struct wide w[] = {wide_open(type, y, 1, n, n), wide_open(type, x, 1, n, n)};
 
     (void)s;
     for (size_t i = 0; wide_all(w, 2) && i < n; i++)
@@ -326,7 +353,7 @@ static int plain_gelu_forward(struct kern_stream *s, enum kern_type type, const 
 static int plain_gelu_backward(struct kern_stream *s, enum kern_type type, const void *x, const void *dy, size_t n,
                                void *dx, struct merr *err)
 {
-    struct wide w[] = { wide_open(type, dx, 1, n, n), wide_open(type, x, 1, n, n), wide_open(type, dy, 1, n, n) };
+    struct wide w[] = {wide_open(type, dx, 1, n, n), wide_open(type, x, 1, n, n), wide_open(type, dy, 1, n, n)};
 
     (void)s;
     for (size_t i = 0; wide_all(w, 3) && i < n; i++)
@@ -338,7 +365,7 @@ static int plain_swiglu_forward(struct kern_stream *s, enum kern_type type, cons
                                 void *y, struct merr *err)
 {
     size_t n = (size_t)rows * (size_t)cols;
-    struct wide w[] = { wide_open(type, y, 1, n, n), wide_open(type, gate_up, 1, 2 * n, 2 * n) };
+    struct wide w[] = {wide_open(type, y, 1, n, n), wide_open(type, gate_up, 1, 2 * n, 2 * n)};
 
     (void)s;
     if (wide_all(w, 2))
@@ -350,8 +377,8 @@ static int plain_swiglu_backward(struct kern_stream *s, enum kern_type type, con
                                  int rows, int cols, void *dgate_up, struct merr *err)
 {
     size_t n = (size_t)rows * (size_t)cols;
-    struct wide w[] = { wide_open(type, dgate_up, 1, 2 * n, 2 * n), wide_open(type, gate_up, 1, 2 * n, 2 * n),
-                        wide_open(type, dy, 1, n, n) };
+    struct wide w[] = {wide_open(type, dgate_up, 1, 2 * n, 2 * n), wide_open(type, gate_up, 1, 2 * n, 2 * n),
+                       wide_open(type, dy, 1, n, n)};
 
     (void)s;
     if (wide_all(w, 3))
@@ -400,8 +427,8 @@ static int plain_dropout(struct kern_stream *s, const struct kern_dropout *d, co
         for (int i = 0; i < d->cols; i++) {
             size_t at = (size_t)r * (size_t)d->ld + (size_t)i;
             uint32_t column = (uint32_t)(d->col0 + i), word[4];
-            const uint32_t ctr[4] = { column / 4, (uint32_t)d->position[r], (uint32_t)d->sample[r],
-                                      (uint32_t)(d->sample[r] >> 32) };
+            const uint32_t ctr[4] = {column / 4, (uint32_t)d->position[r], (uint32_t)d->sample[r],
+                                     (uint32_t)(d->sample[r] >> 32)};
 
             philox4x32(ctr, d->key, word);
             y[at] = word[column % 4] < d->threshold ? 0 : x[at] * scale;

@@ -117,7 +117,7 @@ static inline double pm_dot(const real *x, const real *y, int n)
 /* What the dropout of probabilities multiplies the one of (head, query, key) by; positions in the document. */
 static inline double pm_keep(const struct pm_attention *a, int doc, int head, int query, int key)
 {
-    uint32_t ctr[4] = { (uint32_t)key / 4, (uint32_t)query, 0, 0 }, word[4];
+    uint32_t ctr[4] = {(uint32_t)key / 4, (uint32_t)query, 0, 0}, word[4];
 
     if (a->dropout <= 0)
         return 1;

@@ -47,11 +47,22 @@ static int outputs_forward(struct stage *st, const struct linear *l, const void 
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm g = {
-            .type = st->cfg.type, .c_type = st->cfg.type, .trans_b = l->out_in, .m = st->rows, .n = p.cols, .k = in,
-            .a = x, .lda = in, .b = matrix_of(st, p.param, p.at), .ldb = l->out_in ? in : p.cols,
-            .c = element(st, y, p.first), .ldc = out, .epilogue = p.bias < 0 ? KERN_PLAIN : end,
+            .type = st->cfg.type,
+            .c_type = st->cfg.type,
+            .trans_b = l->out_in,
+            .m = st->rows,
+            .n = p.cols,
+            .k = in,
+            .a = x,
+            .lda = in,
+            .b = matrix_of(st, p.param, p.at),
+            .ldb = l->out_in ? in : p.cols,
+            .c = element(st, y, p.first),
+            .ldc = out,
+            .epilogue = p.bias < 0 ? KERN_PLAIN : end,
             .bias = p.bias < 0 ? NULL : weight_of(st, p.bias) + p.bias_at,
-            .aux = aux ? element(st, aux, p.first) : NULL, .b_is_weight = true,
+            .aux = aux ? element(st, aux, p.first) : NULL,
+            .b_is_weight = true,
         };
 
         TRY(st->cfg.k->gemm(st->cfg.stream, &g, err));
@@ -69,9 +80,17 @@ static int outputs_weights(struct stage *st, const struct linear *l, const void 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         const void *dp = element(st, dy, p.first);
         struct kern_gemm dw = {
-            .type = st->cfg.type, .trans_a = true, .m = l->out_in ? p.cols : in, .n = l->out_in ? in : p.cols,
-            .k = st->rows, .a = l->out_in ? dp : x, .lda = l->out_in ? out : in, .b = l->out_in ? x : dp,
-            .ldb = l->out_in ? in : out, .c = grad_of(st, grad, p.param) + p.at, .ldc = l->out_in ? in : p.cols,
+            .type = st->cfg.type,
+            .trans_a = true,
+            .m = l->out_in ? p.cols : in,
+            .n = l->out_in ? in : p.cols,
+            .k = st->rows,
+            .a = l->out_in ? dp : x,
+            .lda = l->out_in ? out : in,
+            .b = l->out_in ? x : dp,
+            .ldb = l->out_in ? in : out,
+            .c = grad_of(st, grad, p.param) + p.at,
+            .ldc = l->out_in ? in : p.cols,
             .accumulate = true,
         };
 
@@ -90,9 +109,19 @@ static int outputs_input(struct stage *st, const struct linear *l, const void *d
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm di = {
-            .type = st->cfg.type, .trans_b = !l->out_in, .m = st->rows, .n = in, .k = p.cols,
-            .a = element(st, dy, p.first), .lda = out, .b = matrix_of(st, p.param, p.at),
-            .ldb = l->out_in ? in : p.cols, .c = st->reduce, .ldc = in, .accumulate = i > 0, .b_is_weight = true,
+            .type = st->cfg.type,
+            .trans_b = !l->out_in,
+            .m = st->rows,
+            .n = in,
+            .k = p.cols,
+            .a = element(st, dy, p.first),
+            .lda = out,
+            .b = matrix_of(st, p.param, p.at),
+            .ldb = l->out_in ? in : p.cols,
+            .c = st->reduce,
+            .ldc = in,
+            .accumulate = i > 0,
+            .b_is_weight = true,
         };
 
         TRY(st->cfg.k->gemm(st->cfg.stream, &di, err));
@@ -106,9 +135,20 @@ static int inputs_forward(struct stage *st, const struct linear *l, const void *
     int hidden = st->cfg.model->hidden;
     const float *bias = l->bias[0] < 0 ? NULL : weight_of(st, l->bias[0]);
     struct kern_gemm g = {
-        .type = st->cfg.type, .trans_b = l->out_in, .m = st->rows, .n = hidden, .k = in, .a = x, .lda = in,
-        .b = matrix_of(st, l->w[0], 0), .ldb = l->out_in ? in : hidden, .c = st->reduce, .ldc = hidden,
-        .epilogue = st->cfg.tp || !bias ? KERN_PLAIN : KERN_BIAS, .bias = bias, .b_is_weight = true,
+        .type = st->cfg.type,
+        .trans_b = l->out_in,
+        .m = st->rows,
+        .n = hidden,
+        .k = in,
+        .a = x,
+        .lda = in,
+        .b = matrix_of(st, l->w[0], 0),
+        .ldb = l->out_in ? in : hidden,
+        .c = st->reduce,
+        .ldc = hidden,
+        .epilogue = st->cfg.tp || !bias ? KERN_PLAIN : KERN_BIAS,
+        .bias = bias,
+        .b_is_weight = true,
     };
 
     assert(l->n == 1);
@@ -145,15 +185,23 @@ static int inputs_weights(struct stage *st, const struct linear *l, const struct
     const struct kern_ops *k = st->cfg.k;
     int hidden = st->cfg.model->hidden;
     struct kern_gemm dw = {
-        .type = st->cfg.type, .trans_a = true, .m = l->out_in ? hidden : in, .n = l->out_in ? in : hidden,
-        .k = st->rows, .a = l->out_in ? dy->typed : x, .lda = l->out_in ? hidden : in,
-        .b = l->out_in ? x : dy->typed, .ldb = l->out_in ? in : hidden, .c = grad_of(st, grad, l->w[0]),
-        .ldc = l->out_in ? in : hidden, .accumulate = true,
+        .type = st->cfg.type,
+        .trans_a = true,
+        .m = l->out_in ? hidden : in,
+        .n = l->out_in ? in : hidden,
+        .k = st->rows,
+        .a = l->out_in ? dy->typed : x,
+        .lda = l->out_in ? hidden : in,
+        .b = l->out_in ? x : dy->typed,
+        .ldb = l->out_in ? in : hidden,
+        .c = grad_of(st, grad, l->w[0]),
+        .ldc = l->out_in ? in : hidden,
+        .accumulate = true,
     };
 
     if (l->bias[0] >= 0)
-        TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dy->f32, st->rows, hidden, hidden,
-                             grad_of(st, grad, l->bias[0]), err));
+        TRY(k->bias_gradient(st->cfg.stream, KERN_F32, dy->f32, st->rows, hidden, hidden, grad_of(st, grad, l->bias[0]),
+                             err));
     return k->gemm(st->cfg.stream, &dw, err);
 }
 
@@ -163,9 +211,19 @@ static int inputs_input(struct stage *st, const struct linear *l, const struct g
 {
     int hidden = st->cfg.model->hidden;
     struct kern_gemm di = {
-        .type = st->cfg.type, .c_type = st->cfg.type, .trans_b = !l->out_in, .m = st->rows, .n = in, .k = hidden,
-        .a = dy->typed, .lda = hidden, .b = matrix_of(st, l->w[0], 0), .ldb = l->out_in ? in : hidden, .c = dx,
-        .ldc = in, .b_is_weight = true,
+        .type = st->cfg.type,
+        .c_type = st->cfg.type,
+        .trans_b = !l->out_in,
+        .m = st->rows,
+        .n = in,
+        .k = hidden,
+        .a = dy->typed,
+        .lda = hidden,
+        .b = matrix_of(st, l->w[0], 0),
+        .ldb = l->out_in ? in : hidden,
+        .c = dx,
+        .ldc = in,
+        .b_is_weight = true,
     };
 
     return st->cfg.k->gemm(st->cfg.stream, &di, err);
@@ -211,13 +269,27 @@ static struct kern_attention attention(const struct stage *st, int i, const stru
     const struct store *store = store_of(st, i, slot);
 
     return (struct kern_attention){
-        .kv = store ? store->kv : NULL, .dkv = store ? store->dkv : NULL, .past = &slot->piece.past, .kv_at = &start,
+        .kv = store ? store->kv : NULL,
+        .dkv = store ? store->dkv : NULL,
+        .past = &slot->piece.past,
+        .kv_at = &start,
         .kv_rows = slot->piece.past + slot->piece.tokens,
-        .type = st->cfg.type, .tokens = st->rows, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
-        .ld = c->qkv_local, .cu = st->cu, .docs = st->docs, .scale = (float)(1 / sqrt(c->dim)),
-        .qkv = slot->block[i].qkv, .out = slot->block[i].att, .lse = slot->block[i].lse,
-        .dropout = train ? (float)c->dropout : 0, .drop_threshold = train ? st->threshold : 0,
-        .drop_keys = st->keys[i].attention, .samples = slot->sample,
+        .type = st->cfg.type,
+        .tokens = st->rows,
+        .heads = c->heads_local,
+        .kv_heads = c->kv_heads_local,
+        .dim = c->dim,
+        .ld = c->qkv_local,
+        .cu = st->cu,
+        .docs = st->docs,
+        .scale = (float)(1 / sqrt(c->dim)),
+        .qkv = slot->block[i].qkv,
+        .out = slot->block[i].att,
+        .lse = slot->block[i].lse,
+        .dropout = train ? (float)c->dropout : 0,
+        .drop_threshold = train ? st->threshold : 0,
+        .drop_keys = st->keys[i].attention,
+        .samples = slot->sample,
     };
 }
 
@@ -239,9 +311,17 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
     if (!st->keys_cached)
         return st->cfg.k->attention_forward(st->cfg.stream, &a, err);
     q = (struct kern_cached){
-        .rows = st->rows, .past = st->past, .heads = c->heads_local, .kv_heads = c->kv_heads_local, .dim = c->dim,
-        .ld = c->qkv_local, .scale = a.scale, .qkv = slot->block[i].qkv, .keys = st->keys_cached[i],
-        .values = st->values_cached[i], .out = slot->block[i].att,
+        .rows = st->rows,
+        .past = st->past,
+        .heads = c->heads_local,
+        .kv_heads = c->kv_heads_local,
+        .dim = c->dim,
+        .ld = c->qkv_local,
+        .scale = a.scale,
+        .qkv = slot->block[i].qkv,
+        .keys = st->keys_cached[i],
+        .values = st->values_cached[i],
+        .out = slot->block[i].att,
     };
     return st->cfg.k->attention_cached(st->cfg.stream, &q, err);
 }
@@ -373,8 +453,8 @@ static int proj_backward(struct stage *st, int i, struct stage_slot *slot, const
 }
 
 /* Not whole: dy of proj goes to x, that of qkv to qkv, which nobody needs any more. */
-static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole,
-                                   float *grad, struct merr *err)
+static int attention_part_backward(struct stage *st, int i, struct stage_slot *slot, float *dx, bool whole, float *grad,
+                                   struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
     const struct layer_params *l = block_params(st, i);

@@ -86,8 +86,7 @@ static const struct context_way *way_of(const struct stage *st)
     return st->cfg.cp_mode == CP_ULYSSES ? &context_heads : &context_keys;
 }
 
-int context_meanwhile(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
-                      struct merr *err)
+int context_meanwhile(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err)
 {
     struct kern_attention own = own_part(st, slot, *a);
     const struct kern_ops *k = st->cfg.k;

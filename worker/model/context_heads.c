@@ -27,8 +27,11 @@ static void add(const struct stage *st, struct strips *s, const void *mine, cons
     int n = stage_cp(st);
 
     assert(s->n < STRIPS_MAX && ld % n == 0 && at % n == 0 && cols % n == 0);
-    s->v[s->n++] = (struct strip){.mine = (char *)mine + at * size, .whole = (char *)whole + at / n * size,
-                                  .mine_ld = ld * size, .whole_ld = ld / n * size, .width = cols / n * size};
+    s->v[s->n++] = (struct strip){.mine = (char *)mine + at * size,
+                                  .whole = (char *)whole + at / n * size,
+                                  .mine_ld = ld * size,
+                                  .whole_ld = ld / n * size,
+                                  .width = cols / n * size};
 }
 
 static void add_qkv(const struct stage *st, struct strips *s, const void *mine, const void *whole)

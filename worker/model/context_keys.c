@@ -108,8 +108,8 @@ static int take_back(struct stage *st, const struct stage_slot *slot, void *dqkv
     for (int i = 0; i < stage_cp(st); i++) {
         const float *found = (i == st->cfg.cp_index ? st->cp_all : st->cp_dkv) + i * n;
 
-        TRY(i == 0 ? k->copy(st->cfg.stream, st->cp_mine, found, n * sizeof(*found), err) :
-            k->add(st->cfg.stream, st->cp_mine, found, n, err));
+        TRY(i == 0 ? k->copy(st->cfg.stream, st->cp_mine, found, n * sizeof(*found), err)
+                   : k->add(st->cfg.stream, st->cp_mine, found, n, err));
     }
     if (st->cfg.type == KERN_BF16) {
         mine = st->cp_kv;

@@ -31,10 +31,10 @@ static json_t *config(const struct model_cfg *c)
 {
     return json_pack("{s:s, s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:s, s:b, s:f, s:f, s:f, s:f, s:s}",
                      "model_type", "gpt2", "architectures", "GPT2LMHeadModel", "n_layer", c->layers, "n_embd",
-                     c->hidden, "n_head", c->heads, "n_inner", c->ffn, "n_positions", c->context, "n_ctx",
-                     c->context, "vocab_size", c->vocab, "layer_norm_epsilon", c->norm_eps, "activation_function",
-                     "gelu_new", "tie_word_embeddings", c->tied, "resid_pdrop", c->dropout, "embd_pdrop", c->dropout,
-                     "attn_pdrop", c->dropout, "initializer_range", PARAM_STD, "torch_dtype", "float32");
+                     c->hidden, "n_head", c->heads, "n_inner", c->ffn, "n_positions", c->context, "n_ctx", c->context,
+                     "vocab_size", c->vocab, "layer_norm_epsilon", c->norm_eps, "activation_function", "gelu_new",
+                     "tie_word_embeddings", c->tied, "resid_pdrop", c->dropout, "embd_pdrop", c->dropout, "attn_pdrop",
+                     c->dropout, "initializer_range", PARAM_STD, "torch_dtype", "float32");
 }
 
 static int layer_tensors(const struct model_cfg *c)
@@ -89,8 +89,8 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
                          const float *rstd, float *dx, bool add, float *grad, struct merr *err)
 {
     return st->cfg.k->layernorm_backward(st->cfg.stream, dy, x, weight_of(st, n.w), mean, rstd, trunk_rows(st),
-                                         st->cfg.model->hidden, dx, add, grad_of(st, grad, n.w),
-                                         grad_of(st, grad, n.b), err);
+                                         st->cfg.model->hidden, dx, add, grad_of(st, grad, n.w), grad_of(st, grad, n.b),
+                                         err);
 }
 
 static int act_forward(struct stage *st, const void *pre, void *act, struct merr *err)

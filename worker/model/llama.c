@@ -19,7 +19,8 @@ static int refuse(const json_t *config, bool qwen, struct merr *err)
         if (json_is_true(json_object_get(config, flags[i])))
             return merr_set(err, -ENOTSUP, "the model's '%s' is true; that is not built", flags[i]);
     if (!qwen && json_is_true(json_object_get(config, "attention_bias")))
-        return merr_set(err, -ENOTSUP, "the model's 'attention_bias' is true: a bias on the attention's output is not "
+        return merr_set(err, -ENOTSUP,
+                        "the model's 'attention_bias' is true: a bias on the attention's output is not "
                         "built; Qwen2's biases are model_type 'qwen2'");
     return model_want_word(config, "hidden_act", "silu", err);
 }
@@ -45,14 +46,14 @@ static int from_config(const json_t *config, struct model_cfg *c, struct merr *e
 
 static json_t *config(const struct model_cfg *c)
 {
-    json_t *o = json_pack(
-        "{s:s, s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:o, s:s, s:b, s:f, s:f, s:s}", "model_type",
-        c->qkv_bias ? "qwen2" : "llama", "architectures", c->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM",
-        "num_hidden_layers", c->layers, "hidden_size", c->hidden, "num_attention_heads", c->heads,
-        "num_key_value_heads", c->kv_heads, "intermediate_size", c->ffn, "max_position_embeddings", c->context,
-        "vocab_size", c->vocab, "rms_norm_eps", c->norm_eps, "rope_theta", c->rope.theta, "rope_scaling",
-        rope_scaling_config(&c->rope), "hidden_act", "silu", "tie_word_embeddings", c->tied, "attention_dropout",
-        c->dropout, "initializer_range", PARAM_STD, "torch_dtype", "float32");
+    json_t *o = json_pack("{s:s, s:[s], s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:o, s:s, s:b, s:f, s:f, s:s}",
+                          "model_type", c->qkv_bias ? "qwen2" : "llama", "architectures",
+                          c->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "num_hidden_layers", c->layers,
+                          "hidden_size", c->hidden, "num_attention_heads", c->heads, "num_key_value_heads", c->kv_heads,
+                          "intermediate_size", c->ffn, "max_position_embeddings", c->context, "vocab_size", c->vocab,
+                          "rms_norm_eps", c->norm_eps, "rope_theta", c->rope.theta, "rope_scaling",
+                          rope_scaling_config(&c->rope), "hidden_act", "silu", "tie_word_embeddings", c->tied,
+                          "attention_dropout", c->dropout, "initializer_range", PARAM_STD, "torch_dtype", "float32");
 
     if (o && c->dim * c->heads != c->hidden)
         (void)json_object_set_new(o, "head_dim", json_integer(c->dim));
@@ -132,8 +133,8 @@ static int act_forward(struct stage *st, const void *pre, void *act, struct merr
 
 static int act_backward(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err)
 {
-    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.type, pre, d_act, st->rows,
-                                      st->cfg.model->ffn_local, d_pre, err);
+    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.type, pre, d_act, st->rows, st->cfg.model->ffn_local,
+                                      d_pre, err);
 }
 
 static const char *const types[] = {"llama", "qwen2", NULL};

@@ -78,9 +78,14 @@ static int agree_sizes(const struct model_cfg *c, const struct model_cfg *s, str
         const char *field;
         int spec, source;
     } all[] = {
-        {"layers", c->layers, s->layers}, {"hidden", c->hidden, s->hidden}, {"heads", c->heads, s->heads},
-        {"kv_heads", c->kv_heads, s->kv_heads}, {"ffn", c->ffn, s->ffn}, {"vocab", c->vocab, s->vocab},
-        {"tie_embeddings", c->tied, s->tied}, {"qkv_bias", c->qkv_bias, s->qkv_bias},
+        {"layers", c->layers, s->layers},
+        {"hidden", c->hidden, s->hidden},
+        {"heads", c->heads, s->heads},
+        {"kv_heads", c->kv_heads, s->kv_heads},
+        {"ffn", c->ffn, s->ffn},
+        {"vocab", c->vocab, s->vocab},
+        {"tie_embeddings", c->tied, s->tied},
+        {"qkv_bias", c->qkv_bias, s->qkv_bias},
     };
 
     if (c->family != s->family)
@@ -95,8 +100,7 @@ static int agree_sizes(const struct model_cfg *c, const struct model_cfg *s, str
     return 0;
 }
 
-static int agree_rope(const struct job_spec *spec, const struct rope *mine, const struct rope *theirs,
-                      struct merr *err)
+static int agree_rope(const struct job_spec *spec, const struct rope *mine, const struct rope *theirs, struct merr *err)
 {
     if (spec->train.model.rope_theta > 0 && mine->theta != theirs->theta)
         return disagree(err, "rope_theta", mine->theta, theirs->theta);
@@ -137,9 +141,12 @@ static struct rope spec_rope(const struct job_spec *spec)
 
     return (struct rope){
         .theta = theta > 0 ? theta : THETA_DEFAULT,
-        .scaling = strcmp(scaling, "llama3") == 0 ? ROPE_LLAMA3 : strcmp(scaling, "linear") == 0 ? ROPE_LINEAR
-                                                                                                 : ROPE_PLAIN,
-        .factor = spec->train.model.rope_factor, .low = LLAMA3_LOW, .high = LLAMA3_HIGH,
+        .scaling = strcmp(scaling, "llama3") == 0   ? ROPE_LLAMA3
+                   : strcmp(scaling, "linear") == 0 ? ROPE_LINEAR
+                                                    : ROPE_PLAIN,
+        .factor = spec->train.model.rope_factor,
+        .low = LLAMA3_LOW,
+        .high = LLAMA3_HIGH,
         .original = spec->train.model.rope_original,
     };
 }
@@ -149,11 +156,19 @@ int model_from_spec(const struct job_spec *spec, const json_t *source, int tp, i
 {
     double eps = spec->train.model.norm_eps;
     struct model_cfg c = {
-        .family = family_of_spec(spec->train.model.family), .layers = spec->train.model.layers,
-        .hidden = spec->train.model.hidden, .heads = spec->train.model.heads, .kv_heads = spec->train.model.kv_heads,
-        .ffn = spec->train.model.ffn, .context = spec->train.model.context, .vocab = spec->train.model.vocab,
-        .tied = spec->train.model.tie_embeddings, .qkv_bias = spec->train.model.qkv_bias,
-        .norm_eps = eps > 0 ? eps : EPS_DEFAULT, .dropout = spec->train.model.dropout, .seed = spec->train.init.seed,
+        .family = family_of_spec(spec->train.model.family),
+        .layers = spec->train.model.layers,
+        .hidden = spec->train.model.hidden,
+        .heads = spec->train.model.heads,
+        .kv_heads = spec->train.model.kv_heads,
+        .ffn = spec->train.model.ffn,
+        .context = spec->train.model.context,
+        .vocab = spec->train.model.vocab,
+        .tied = spec->train.model.tie_embeddings,
+        .qkv_bias = spec->train.model.qkv_bias,
+        .norm_eps = eps > 0 ? eps : EPS_DEFAULT,
+        .dropout = spec->train.model.dropout,
+        .seed = spec->train.init.seed,
     };
 
     if (c.kv_heads == 0)

@@ -20,8 +20,8 @@ struct family;
 struct model_cfg {
     const struct family *family;
     int layers, hidden, heads, kv_heads, dim /* of a head */, ffn, context, vocab;
-    bool tied;      /* the head is the token embedding */
-    bool qkv_bias;  /* llama: as in Qwen2 */
+    bool tied;     /* the head is the token embedding */
+    bool qkv_bias; /* llama: as in Qwen2 */
     struct rope rope;
     double norm_eps, dropout;
     uint64_t seed;
@@ -29,7 +29,7 @@ struct model_cfg {
     int tp, tp_index;
     bool sequence_parallel; /* between the blocks' products each holds a part of a micro-batch's tokens; tp above 1 */
     int heads_local, kv_heads_local;
-    int kv_copies; /* ranks that hold the same head of keys and values: tp / kv_heads, at least 1 */
+    int kv_copies;          /* ranks that hold the same head of keys and values: tp / kv_heads, at least 1 */
     int q_local, qkv_local; /* columns of the queries, of queries, keys and values */
     int ffn_local;
     int vocab_first, vocab_local; /* rows of the padded vocabulary */

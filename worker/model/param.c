@@ -241,8 +241,8 @@ int params_init(struct params *p, const struct model_cfg *c, const struct layer_
     int id_head = id_end + 1 + f->norm_bias;
 
     assert(chunks >= 1 && chunks <= PARAM_CHUNKS_MAX);
-    *p = (struct params){.chunks = chunks, .wte = -1, .wpe = -1, .norm = {-1, -1}, .head = -1,
-                         .tensors = id_head + !c->tied};
+    *p = (struct params){
+        .chunks = chunks, .wte = -1, .wpe = -1, .norm = {-1, -1}, .head = -1, .tensors = id_head + !c->tied};
     memcpy(p->chunk, chunk, chunks * sizeof(*chunk));
     p->v = calloc((size_t)layers_of(chunk, chunks) * per_layer + ENDS_MAX, sizeof(*p->v));
     p->by_place = calloc((size_t)layers_of(chunk, chunks) * per_layer + ENDS_MAX, sizeof(*p->by_place));
@@ -320,7 +320,7 @@ static void normal_row(const uint32_t key[2], uint64_t from, size_t n, float std
     }
 }
 
-#define FILL_ROWS 64         /* go to one thread */
+#define FILL_ROWS 64 /* go to one thread */
 #define FILL_THREADS_MAX 64
 
 struct filler { /* one thread's part of filling */

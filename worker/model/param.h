@@ -23,7 +23,8 @@
 #include "worker/comm/mesh.h"
 #include "worker/model/model.h"
 
-#define PARAM_BLOCK 2048 /* elements: unit of starts, of cuts over dp and of the gradient norm; groups of codecs
+#define PARAM_BLOCK                                                                                                    \
+    2048 /* elements: unit of starts, of cuts over dp and of the gradient norm; groups of codecs
                             divide it, so no two tensors share a scale */
 #define PARAM_NAME_MAX 64
 #define PARAM_BOXES_MAX 3
@@ -43,16 +44,16 @@ struct param {
     uint64_t shape[2]; /* logical */
     struct param_box box[PARAM_BOXES_MAX];
     int boxes;
-    size_t n;        /* elements here, with a padded vocabulary, without the padding to a block */
-    size_t at;       /* in both arenas; a multiple of PARAM_BLOCK */
-    int id;          /* number of the tensor in the whole model's canonical order */
-    bool decay;      /* weight decay applies */
+    size_t n;   /* elements here, with a padded vocabulary, without the padding to a block */
+    size_t at;  /* in both arenas; a multiple of PARAM_BLOCK */
+    int id;     /* number of the tensor in the whole model's canonical order */
+    bool decay; /* weight decay applies */
     enum param_sum sum;
-    bool early;      /* of a norm: its gradient is made together with that of the input */
-    bool copy;       /* stored and counted by another: the first of the tp ranks that hold the same, the first stage for
+    bool early;     /* of a norm: its gradient is made together with that of the input */
+    bool copy;      /* stored and counted by another: the first of the tp ranks that hold the same, the first stage for
                       * the tied embedding */
-    float std;       /* fresh weights: normal with this deviation, or */
-    float constant;  /* this value, when std is 0 */
+    float std;      /* fresh weights: normal with this deviation, or */
+    float constant; /* this value, when std is 0 */
 };
 
 /* Indexes into params.v; -1: there is none. */
@@ -67,7 +68,7 @@ struct linear { /* n matrices whose outputs lie side by side */
 };
 
 struct layer_params { /* of one block */
-    size_t at; /* where its matrices and biases begin in the arenas; they lie together */
+    size_t at;        /* where its matrices and biases begin in the arenas; they lie together */
     struct norm_params norm1, norm2;
     struct linear qkv, proj, fc, out;
 };
@@ -82,17 +83,17 @@ struct params {
     struct param *v;
     const struct param **by_place; /* [n] the same, as they lie: the order of updates, and of saving */
     int n;
-    int tensors; /* in the whole model */
+    int tensors;                /* in the whole model */
     struct layer_params *layer; /* by number, those of the chunks filled in */
     struct layer_range chunk[PARAM_CHUNKS_MAX];
     int chunks;
-    int wte, wpe, head; /* -1 where not held; head is wte when tied on one rank */
-    struct norm_params norm; /* the last one */
-    size_t rest_n, tied_n, weight_n;  /* elements of the arenas */
+    int wte, wpe, head;              /* -1 where not held; head is wte when tied on one rank */
+    struct norm_params norm;         /* the last one */
+    size_t rest_n, tied_n, weight_n; /* elements of the arenas */
     /* A chunk's part of rest begins at chunk_at with its embedding and norms; its blocks' matrices and biases begin at
      * blocks_at. After the last chunk comes the final norm. */
     size_t chunk_at[PARAM_CHUNKS_MAX + 1], blocks_at[PARAM_CHUNKS_MAX];
-    size_t grad_head_at;              /* of the head's own gradient of the tied tensor, 0: none */
+    size_t grad_head_at; /* of the head's own gradient of the tied tensor, 0: none */
     size_t grad_n;
 };
 

@@ -9,8 +9,8 @@
 struct param_builder {
     struct params *p;
     const struct model_cfg *c;
-    int layer; /* -1: not in a block */
-    int id;    /* of the next tensor */
+    int layer;  /* -1: not in a block */
+    int id;     /* of the next tensor */
     int copies; /* neighbours in tp that hold the same part of what is cut; 0 counts as 1 */
 };
 

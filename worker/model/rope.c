@@ -40,8 +40,10 @@ static int read_llama3(const json_t *o, struct rope *r, struct merr *err)
     if (code != 0)
         return code;
     if (r->high <= r->low || original > 1 << 24)
-        return merr_set(err, -EINVAL, "the model's rope_scaling cannot be: high_freq_factor %g, low_freq_factor %g, "
-                        "original_max_position_embeddings %g", r->high, r->low, original);
+        return merr_set(err, -EINVAL,
+                        "the model's rope_scaling cannot be: high_freq_factor %g, low_freq_factor %g, "
+                        "original_max_position_embeddings %g",
+                        r->high, r->low, original);
     r->original = (int)original;
     return 0;
 }

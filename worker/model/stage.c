@@ -53,8 +53,7 @@ static int slot_memory(struct stage *st, struct stage_slot *slot)
     slot->sample = calloc(docs, sizeof(*slot->sample));
     slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
     if (!slot->cu || !slot->own_cu || !slot->past || !slot->kv_at || !slot->whole || !slot->whole_cu ||
-        !slot->whole_sample || !slot->position || !slot->tokens || !slot->targets || !slot->sample ||
-        !slot->row_sample)
+        !slot->whole_sample || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
         return -ENOMEM;
     stage_slot_layout(st, slot, NULL, 0);
     return 0;
@@ -253,8 +252,7 @@ void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *len
     lay_end(slot);
 }
 
-void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length,
-                      int n)
+void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length, int n)
 {
     lay_begin(slot);
     for (int i = 0; i < shared; i++)
@@ -317,8 +315,13 @@ int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_
 {
     const struct model_cfg *g = st->cfg.model;
     struct kern_dropout d = {
-        .rows = trunk_rows(st), .cols = g->hidden, .ld = g->hidden, .p = (float)g->dropout,
-        .threshold = st->threshold, .key = {key[0], key[1]}, .position = st->position + trunk_from(st),
+        .rows = trunk_rows(st),
+        .cols = g->hidden,
+        .ld = g->hidden,
+        .p = (float)g->dropout,
+        .threshold = st->threshold,
+        .key = {key[0], key[1]},
+        .position = st->position + trunk_from(st),
         .sample = slot->row_sample + trunk_from(st),
     };
 
@@ -372,10 +375,18 @@ static struct kern_gemm head_product(const struct stage *st, int from, int rows)
     const struct model_cfg *g = st->cfg.model;
 
     return (struct kern_gemm){
-        .type = st->cfg.type, .trans_b = true, .m = rows, .n = g->vocab_local, .k = g->hidden,
-        .a = element(st, st->norm, (size_t)from * g->hidden), .lda = g->hidden,
-        .b = matrix_of(st, st->cfg.params->head, 0), .ldb = g->hidden, .c = st->logits,
-        .ldc = g->vocab_local, .b_is_weight = true,
+        .type = st->cfg.type,
+        .trans_b = true,
+        .m = rows,
+        .n = g->vocab_local,
+        .k = g->hidden,
+        .a = element(st, st->norm, (size_t)from * g->hidden),
+        .lda = g->hidden,
+        .b = matrix_of(st, st->cfg.params->head, 0),
+        .ldb = g->hidden,
+        .c = st->logits,
+        .ldc = g->vocab_local,
+        .b_is_weight = true,
     };
 }
 
@@ -402,13 +413,31 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
                        slot->targets + from, weight, st->loss + from, st->cfg.type, dz, err));
     if (dhead) {
         struct kern_gemm dx = {
-            .type = st->cfg.type, .m = rows, .n = g->hidden, .k = g->vocab_local, .a = dz, .lda = g->vocab_local,
-            .b = z.b, .ldb = g->hidden, .c = st->reduce + (size_t)from * g->hidden, .ldc = g->hidden,
+            .type = st->cfg.type,
+            .m = rows,
+            .n = g->hidden,
+            .k = g->vocab_local,
+            .a = dz,
+            .lda = g->vocab_local,
+            .b = z.b,
+            .ldb = g->hidden,
+            .c = st->reduce + (size_t)from * g->hidden,
+            .ldc = g->hidden,
             .b_is_weight = true,
         };
         struct kern_gemm dw = {
-            .type = st->cfg.type, .trans_a = true, .m = g->vocab_local, .n = g->hidden, .k = rows, .a = dz,
-            .lda = g->vocab_local, .b = z.a, .ldb = g->hidden, .c = dhead, .ldc = g->hidden, .accumulate = true,
+            .type = st->cfg.type,
+            .trans_a = true,
+            .m = g->vocab_local,
+            .n = g->hidden,
+            .k = rows,
+            .a = dz,
+            .lda = g->vocab_local,
+            .b = z.a,
+            .ldb = g->hidden,
+            .c = dhead,
+            .ldc = g->hidden,
+            .accumulate = true,
         };
 
         TRY(k->gemm(s, &dx, err));

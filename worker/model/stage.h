@@ -57,38 +57,38 @@ struct stage_cfg {
     enum cp_mode cp_mode;  /* ulysses: cp_size divides the model's kv_heads_local */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
     enum recompute recompute;
-    int kept;              /* blocks at the end that keep all in spite of it */
-    int run;               /* blocks of a run, with recompute none; 0: no runs */
-    bool some;             /* with recompute none and no runs */
-    size_t keep_bytes;     /* of a slot, with some */
-    const float *weights;  /* the arena */
-    const void *matrices;  /* the arena in bf16, which products read then; NULL in f32 */
-    float *reduce;         /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
-    struct layer_range layers; /* a chunk of params */
+    int kept;                    /* blocks at the end that keep all in spite of it */
+    int run;                     /* blocks of a run, with recompute none; 0: no runs */
+    bool some;                   /* with recompute none and no runs */
+    size_t keep_bytes;           /* of a slot, with some */
+    const float *weights;        /* the arena */
+    const void *matrices;        /* the arena in bf16, which products read then; NULL in f32 */
+    float *reduce;               /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
+    struct layer_range layers;   /* a chunk of params */
     const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
-    int micro, length;     /* sequences of a micro-batch, tokens of each here: together the rows there is memory for */
-    int docs;              /* most documents of a micro-batch; 0: micro */
+    int micro, length; /* sequences of a micro-batch, tokens of each here: together the rows there is memory for */
+    int docs;          /* most documents of a micro-batch; 0: micro */
     int slots;
-    int bodies;            /* slots that hold activations at once, without cfg.some; 0: all */
+    int bodies;               /* slots that hold activations at once, without cfg.some; 0: all */
     int stores, store_tokens; /* sequences in pieces at once, tokens of the longest; 0: none */
     bool first, last;
-    bool split;            /* the backward comes in two parts; then all is kept */
-    int cache;             /* tokens to keep keys and values of, in f32; 0: a stage that trains */
+    bool split; /* the backward comes in two parts; then all is kept */
+    int cache;  /* tokens to keep keys and values of, in f32; 0: a stage that trains */
 };
 
 enum block_again { AGAIN_NOTHING, AGAIN_CHEAP, AGAIN_BLOCK, AGAIN_RUN };
 
-struct block_saves { /* of one block and micro-batch; void: of cfg.type */
-    enum block_again again;        /* what backward makes again of the following */
-    float *x;                      /* [trunk rows, hidden] input */
-    void *norm1;                   /* [trunk rows, hidden] */
-    float *mean1, *rstd1;          /* [trunk rows] */
-    void *qkv, *att;               /* [rows, qkv local], [rows, q local] */
-    float *lse;                    /* [rows, heads local] */
-    float *mid;                    /* [trunk rows, hidden] after attention */
+struct block_saves {        /* of one block and micro-batch; void: of cfg.type */
+    enum block_again again; /* what backward makes again of the following */
+    float *x;               /* [trunk rows, hidden] input */
+    void *norm1;            /* [trunk rows, hidden] */
+    float *mean1, *rstd1;   /* [trunk rows] */
+    void *qkv, *att;        /* [rows, qkv local], [rows, q local] */
+    float *lse;             /* [rows, heads local] */
+    float *mid;             /* [trunk rows, hidden] after attention */
     void *norm2;
     float *mean2, *rstd2;
-    void *pre, *act;               /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
+    void *pre, *act; /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
 };
 
 struct stage_piece { /* the tokens [past, past + tokens) of a sequence */
@@ -99,25 +99,25 @@ struct stage_piece { /* the tokens [past, past + tokens) of a sequence */
 };
 
 struct stage_slot {
-    int rows, docs;                 /* of this micro-batch; the layout is set by stage_slot_layout() */
+    int rows, docs;                       /* of this micro-batch; the layout is set by stage_slot_layout() */
     int shared, shared_docs, shared_rows; /* sequences cut over cp; documents and rows that are pieces of them */
-    int32_t *whole;                 /* [shared] rows of each on all ranks */
-    int whole_rows;                 /* of all of them */
-    int32_t *whole_cu;              /* [shared + 1] first row of each among those */
-    uint64_t *whole_sample;         /* [shared]; set by the caller, as sample */
-    int32_t *past, *kv_at;          /* [shared_docs] rows before a piece in its sequence; before that in all of them */
-    int32_t *own_cu;                /* [docs - shared_docs + 1] cu of the other documents, from 0 */
-    int32_t *cu;                    /* [docs + 1] first row of each document, then rows */
-    int32_t *position;              /* [rows] in its document */
-    int32_t *tokens, *targets;      /* [rows]; set by the caller before forward (first, last) */
-    uint64_t *sample;               /* [docs]; set by the caller: numbers since the run began */
-    uint64_t *row_sample;           /* [rows], filled by forward */
+    int32_t *whole;                       /* [shared] rows of each on all ranks */
+    int whole_rows;                       /* of all of them */
+    int32_t *whole_cu;                    /* [shared + 1] first row of each among those */
+    uint64_t *whole_sample;               /* [shared]; set by the caller, as sample */
+    int32_t *past, *kv_at;     /* [shared_docs] rows before a piece in its sequence; before that in all of them */
+    int32_t *own_cu;           /* [docs - shared_docs + 1] cu of the other documents, from 0 */
+    int32_t *cu;               /* [docs + 1] first row of each document, then rows */
+    int32_t *position;         /* [rows] in its document */
+    int32_t *tokens, *targets; /* [rows]; set by the caller before forward (first, last) */
+    uint64_t *sample;          /* [docs]; set by the caller: numbers since the run began */
+    uint64_t *row_sample;      /* [rows], filled by forward */
     float *in, *out;
-    struct stage_piece piece;       /* tokens 0: whole documents */
-    struct block_saves *block;      /* NULL: no activations are held */
-    float *keep;                    /* with cfg.some: cfg.keep_bytes, taken from the start by blocks that keep */
-    size_t kept;                    /* floats of it */
-    double loss; /* last stage: sum over this micro-batch's targets, nats, after forward */
+    struct stage_piece piece;  /* tokens 0: whole documents */
+    struct block_saves *block; /* NULL: no activations are held */
+    float *keep;               /* with cfg.some: cfg.keep_bytes, taken from the start by blocks that keep */
+    size_t kept;               /* floats of it */
+    double loss;               /* last stage: sum over this micro-batch's targets, nats, after forward */
 };
 
 struct stage;
@@ -125,11 +125,11 @@ struct stage;
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err);
 void stage_free(struct stage *st);
 
-struct stage_usage { /* since the last look */
-    size_t peak_bytes;  /* most of the activation arena that was in use at once, scratch included */
-    uint64_t dropped;   /* blocks of micro-batches that were made again as a whole, */
-    uint64_t blocks;    /* of so many that went forward in training */
-    uint64_t lacking;   /* of those dropped: the plan kept them, but there was no room */
+struct stage_usage {   /* since the last look */
+    size_t peak_bytes; /* most of the activation arena that was in use at once, scratch included */
+    uint64_t dropped;  /* blocks of micro-batches that were made again as a whole, */
+    uint64_t blocks;   /* of so many that went forward in training */
+    uint64_t lacking;  /* of those dropped: the plan kept them, but there was no room */
 };
 void stage_usage_take(struct stage *st, struct stage_usage *ret);
 

@@ -6,7 +6,7 @@
 #include "scheduler/sequence/mimose.h"
 #include "worker/model/stage.h"
 
-struct block_keys { /* Philox keys of one block's dropout */
+struct block_keys {      /* Philox keys of one block's dropout */
     uint32_t *attention; /* [heads local][2] */
     uint32_t attention_out[2], mlp_out[2];
 };
@@ -14,7 +14,7 @@ struct block_keys { /* Philox keys of one block's dropout */
 #define STAGE_PARTS 2 /* of a block that mimose decides on */
 
 struct store { /* of one block, for the tokens of one sequence */
-    void *kv;   /* of cfg.type, as kern_attention has it */
+    void *kv;  /* of cfg.type, as kern_attention has it */
     float *dkv;
 };
 
@@ -32,43 +32,43 @@ struct stage {
     struct store *store; /* [cfg.stores][blocks] */
     struct block_keys *keys;
     uint32_t embedding_key[2];
-    uint32_t threshold;  /* of dropout */
+    uint32_t threshold;    /* of dropout */
     stage_layer_done done; /* NULL: nobody */
     void *done_arg;
-    int rows, docs;      /* of the slot that is worked on, as are the next two */
+    int rows, docs; /* of the slot that is worked on, as are the next two */
     int32_t *cu, *position;
-    float *freq;         /* [dim / 2], NULL: positions are not rotated */
+    float *freq;                          /* [dim / 2], NULL: positions are not rotated */
     float **keys_cached, **values_cached; /* [blocks] of [cfg.cache, kv_heads·dim]; NULL: no cache */
-    int past;            /* tokens in the cache */
-    void *activations;   /* the memory behind the slots, */
-    size_t floats;       /* of it */
+    int past;                             /* tokens in the cache */
+    void *activations;                    /* the memory behind the slots, */
+    size_t floats;                        /* of it */
     /* with cfg.some */
     struct mimose *mimose;
-    uint8_t *drop;       /* [STAGE_PARTS][blocks] of the micro-batch that goes forward: what is cheap; the rest */
+    uint8_t *drop; /* [STAGE_PARTS][blocks] of the micro-batch that goes forward: what is cheap; the rest */
     bool sheltered, short_of_room; /* it is measured; something did not fit */
-    size_t kept_now, kept_most; /* floats of all slots' keep */
+    size_t kept_now, kept_most;    /* floats of all slots' keep */
     struct stage_usage usage;
     /* scratch, one micro-batch at a time */
-    float *reduce;        /* [rows, hidden]: every sum over tp is made here */
-    float *own_reduce;    /* the same when it is ours to free */
+    float *reduce;            /* [rows, hidden]: every sum over tp is made here */
+    float *own_reduce;        /* the same when it is ours to free */
     struct block_saves again; /* what all blocks and slots share because backward makes it again */
     struct block_saves *run;  /* [cfg.run] the same of a run */
     /* void: of cfg.type */
-    void *d_pre, *d_act;  /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
+    void *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
     void *d_qkv, *d_att;
-    void *rounded;        /* [rows, hidden], in bf16: a gradient of the trunk as products take it */
+    void *rounded; /* [rows, hidden], in bf16: a gradient of the trunk as products take it */
     float *tmp;
-    void *whole;          /* [rows, hidden], in sequence parallelism: of the trunk, gathered, f32 or typed */
-    float *dy;            /* [trunk rows, hidden], with cfg.split: a gradient on its way into the slot */
-    void *norm;           /* last stage: the head is done with a micro-batch within its forward */
+    void *whole; /* [rows, hidden], in sequence parallelism: of the trunk, gathered, f32 or typed */
+    float *dy;   /* [trunk rows, hidden], with cfg.split: a gradient on its way into the slot */
+    void *norm;  /* last stage: the head is done with a micro-batch within its forward */
     float *norm_mean, *norm_rstd;
     float *logits, *stats, *loss;
-    void *dz;             /* of the logits; in f32 in their place */
-    float *host_loss;     /* [rows] */
+    void *dz;         /* of the logits; in f32 in their place */
+    float *host_loss; /* [rows] */
     /* with cfg.cp_size (context.c): of sequences that are shared, one block at a time */
     float *cp_all, *cp_mine; /* what travels: of every rank in turn, of this one */
-    void *cp_kv;          /* [cp_size · rows, kv_columns()]: keys and values of their rows in order */
-    float *cp_dkv;        /* their gradients */
+    void *cp_kv;             /* [cp_size · rows, kv_columns()]: keys and values of their rows in order */
+    float *cp_dkv;           /* their gradients */
     /* the same with ulysses: of this rank's heads, [cp_size · rows, their columns] */
     void *cp_qkv, *cp_out, *cp_dout, *cp_dqkv;
     float *cp_lse;
@@ -124,8 +124,7 @@ static inline int stage_cp(const struct stage *st)
 /* context.c: attention of a slot that shares sequences with the other ranks of cp, all of which call it for the same
  * micro-batch and block. a: as for one that shares none. */
 int context_forward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
-int context_backward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
-                     struct merr *err);
+int context_backward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
 /* Before it, as soon as a.qkv is there: what travels while a.dout is made. Then context_backward() comes, or
  * context_settle() with the code of what failed: it waits for all that travels, and returns the first failure. */
 int context_backward_begin(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,

@@ -195,8 +195,8 @@ static void carve_scratch(struct stage *st, struct carve *c)
 static void share_scratch(struct stage *st, const struct stage *from)
 {
     assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split &&
-           from->cfg.type == st->cfg.type && from->cfg.recompute == st->cfg.recompute &&
-           from->cfg.run == st->cfg.run && from->cfg.some == st->cfg.some);
+           from->cfg.type == st->cfg.type && from->cfg.recompute == st->cfg.recompute && from->cfg.run == st->cfg.run &&
+           from->cfg.some == st->cfg.some);
     st->own_reduce = from->own_reduce;
     st->again = from->again;
     for (int i = 0; i < st->cfg.run; i++)
@@ -288,7 +288,6 @@ size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
     return sizeof(float) * (once.at + cfg->slots * each.at + stage_bodies(&st) * body.at +
                             (size_t)cfg->stores * st.blocks * kept.at + st.blocks * cache);
 }
-
 
 size_t stage_block_bytes(const struct stage_cfg *cfg)
 {

@@ -64,7 +64,9 @@ static int go_recorded(struct walk *w, struct merr *err)
         float weight;
         int what, from, to;
     } head;
-    struct kern_key key = {.head = &head, .head_bytes = sizeof(head), .list = slot->cu,
+    struct kern_key key = {.head = &head,
+                           .head_bytes = sizeof(head),
+                           .list = slot->cu,
                            .list_bytes = ((size_t)slot->docs + 1) * sizeof(*slot->cu)};
 
     if (!is_alike(w->st, slot))

@@ -11,7 +11,7 @@
 #define CODED_LEAVES 4 /* most of a node that travels as its leaves: of more, the sum is shorter */
 
 /* Tags of messages: a node's number among its replica's, or a leaf's region. */
-#define TAG_LEAF(leaf, region) ((uint32_t)(TREE_PARTIALS_MAX + (leaf) * EXCHANGE_REGIONS + (region)))
+#define TAG_LEAF(leaf, region) ((uint32_t)(TREE_PARTIALS_MAX + (leaf)*EXCHANGE_REGIONS + (region)))
 
 struct leaf { /* that travels coded */
     int number, replica;
@@ -28,10 +28,10 @@ struct exchange {
     size_t mark;                                /* region 0 is on its way from here on; its end: nothing is */
     struct comm_request **request;              /* of this step */
     size_t n, capacity;
-    uint64_t step;                              /* with codecs, and these too */
-    struct leaf *leaf;                          /* [leaves] by number */
+    uint64_t step;     /* with codecs, and these too */
+    struct leaf *leaf; /* [leaves] by number */
     int leaves;
-    char *units;                                /* of all leaves */
+    char *units; /* of all leaves */
 };
 
 static void set_nodes(struct exchange *x)
@@ -383,14 +383,16 @@ static int add_leaves(struct exchange *x, int region, const struct leaf *l, int 
     struct merr why;
 
     if (size == 1) {
-        const char *units = l->units + keyed_gradient_bytes(x->cfg.keyed,
-                                                            piece_floats(&x->cfg, x->cfg.index, region) + at);
+        const char *units =
+            l->units + keyed_gradient_bytes(x->cfg.keyed, piece_floats(&x->cfg, x->cfg.index, region) + at);
 
         exchange_piece(x, region, x->cfg.index, &begin, &n);
         begin += x->cfg.region[region].at;
         if (keyed_decode_leaf(x->cfg.keyed, units, begin + at, PARAM_BLOCK, out, &why) < 0)
-            return merr_set(err, -EIO, "a block of virtual worker %d from member %d of group 'dp' is not good, "
-                            "codec %s: %s", l->number, l->replica, keyed_gradient_codec(x->cfg.keyed), why.text);
+            return merr_set(err, -EIO,
+                            "a block of virtual worker %d from member %d of group 'dp' is not good, "
+                            "codec %s: %s",
+                            l->number, l->replica, keyed_gradient_codec(x->cfg.keyed), why.text);
         return 0;
     }
     TRY(add_leaves(x, region, l, size / 2, at, out, room, err));
@@ -451,7 +453,7 @@ void exchange_values(const struct exchange *x, int region, const struct tree *t,
     for (int i = 0; i < x->cfg.replicas; i++)
         for (int p = 0; p < x->nodes[i]; p++) {
             node[at] = x->node[i][p];
-            value[at++] = i == x->cfg.index ? t->pool[t->at[p]] + x->cfg.region[region].at + begin
-                                            : received_at(x, region, i, p);
+            value[at++] =
+                i == x->cfg.index ? t->pool[t->at[p]] + x->cfg.region[region].at + begin : received_at(x, region, i, p);
         }
 }

@@ -27,10 +27,10 @@ struct exchange_cfg {
     struct kern_stream *stream;
     struct comm_group *group; /* NULL: nothing travels */
     int replicas, index;
-    int leaves; /* V */
-    const int *share; /* [replicas] leaves of each; borrowed; NULL: evenly */
+    int leaves;                                /* V */
+    const int *share;                          /* [replicas] leaves of each; borrowed; NULL: evenly */
     struct tree_span region[EXCHANGE_REGIONS]; /* n a multiple of PARAM_BLOCK, or 0 */
-    struct keyed *keyed; /* NULL: f32 */
+    struct keyed *keyed;                       /* NULL: f32 */
 };
 
 struct exchange;

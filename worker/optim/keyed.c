@@ -8,7 +8,7 @@
 #include "compress/codec.h"
 #include "worker/comm/wire.h"
 
-struct unit { /* of an arena */
+struct unit {        /* of an arena */
     uint32_t tensor; /* whose floats these are, and below it, whether of the head's part of a tied one */
     uint32_t n;      /* floats that count: the others pad */
     uint64_t offset; /* in the tensor */
@@ -18,10 +18,10 @@ struct keyed {
     const struct codec *gradient, *weight;
     size_t gradient_bytes, weight_bytes; /* of a unit */
     uint64_t seed;
-    uint32_t tensors;                    /* numbers of tensors that gradients use */
-    struct unit *unit;                   /* of the gradient arena, which begins like that of the weights */
+    uint32_t tensors;  /* numbers of tensors that gradients use */
+    struct unit *unit; /* of the gradient arena, which begins like that of the weights */
     size_t units;
-    char *room;                          /* of one unit of gradients */
+    char *room; /* of one unit of gradients */
     uint32_t flags;
 };
 
@@ -69,7 +69,9 @@ int keyed_new(const char *word, uint64_t seed, const struct params *p, struct ke
     if (!k)
         return merr_set(err, -ENOMEM, "no memory for codecs keyed by tensor");
     assert(PARAM_BLOCK % codec_group(c.far) == 0 && PARAM_BLOCK % codec_group(c.weights) == 0);
-    *k = (struct keyed){.gradient = c.far, .weight = c.weights, .seed = seed,
+    *k = (struct keyed){.gradient = c.far,
+                        .weight = c.weights,
+                        .seed = seed,
                         .gradient_bytes = codec_size(c.far, PARAM_BLOCK),
                         .weight_bytes = codec_size(c.weights, PARAM_BLOCK)};
     r = place_all(k, p, err);

@@ -53,8 +53,13 @@ static void set_load(struct optim *o)
 static struct exchange_cfg exchange_config(const struct optim *o)
 {
     struct exchange_cfg x = {
-        .k = o->cfg.k, .stream = o->cfg.stream, .group = wire_coded(o->cfg.wire) ? NULL : o->cfg.dp,
-        .replicas = o->cfg.mesh.dp, .index = o->cfg.mesh.dp_index, .leaves = o->cfg.leaves, .keyed = o->cfg.keyed,
+        .k = o->cfg.k,
+        .stream = o->cfg.stream,
+        .group = wire_coded(o->cfg.wire) ? NULL : o->cfg.dp,
+        .replicas = o->cfg.mesh.dp,
+        .index = o->cfg.mesh.dp_index,
+        .leaves = o->cfg.leaves,
+        .keyed = o->cfg.keyed,
         .share = o->cfg.share,
     };
 
@@ -397,8 +402,8 @@ int optim_squares(struct optim *o, double *sums, struct merr *err)
 
         optim_piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
         if (n > 0)
-            TRY(o->cfg.k->sum_squares(o->cfg.stream, g->sum, n, PARAM_BLOCK,
-                                      o->blocks + (g->at + begin) / PARAM_BLOCK, err));
+            TRY(o->cfg.k->sum_squares(o->cfg.stream, g->sum, n, PARAM_BLOCK, o->blocks + (g->at + begin) / PARAM_BLOCK,
+                                      err));
         TRY(optim_gather(o, g, o->blocks, sizeof(double), err));
     }
     if (o->cfg.mesh.dp_index != 0 || o->cfg.mesh.cp_index != 0)

@@ -37,18 +37,18 @@ struct optim_cfg {
     struct kern_stream *stream;
     const struct params *params;
     struct mesh mesh;
-    int leaves; /* V */
+    int leaves;       /* V */
     const int *share; /* [dp] leaves of each replica; borrowed; NULL: evenly */
     int zero;
-    struct comm_group *dp;   /* NULL: alone */
-    struct comm_group *cp;   /* ranks that have other tokens of the same sequences; NULL: alone */
+    struct comm_group *dp;              /* NULL: alone */
+    struct comm_group *cp;              /* ranks that have other tokens of the same sequences; NULL: alone */
     struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
-    struct wire *wire;       /* how gradients and weights travel over dp; NULL: raw */
-    bool coded;              /* for optim_bytes: wire will be coded */
-    struct keyed *keyed;     /* NULL, or how they are coded over a raw wire; borrowed */
-    struct comm_group *pair; /* first and last stage, NULL: none or the model is not tied */
-    float *weights;          /* the arena */
-    float *m, *v;            /* moments of the whole arena, of which the own pieces are used, zeroed or as another
+    struct wire *wire;                  /* how gradients and weights travel over dp; NULL: raw */
+    bool coded;                         /* for optim_bytes: wire will be coded */
+    struct keyed *keyed;                /* NULL, or how they are coded over a raw wire; borrowed */
+    struct comm_group *pair;            /* first and last stage, NULL: none or the model is not tied */
+    float *weights;                     /* the arena */
+    float *m, *v; /* moments of the whole arena, of which the own pieces are used, zeroed or as another
                                 generation left them; borrowed. NULL: optim_new() makes some for the own pieces */
     double beta1, beta2, eps, weight_decay;
     /* Before tensor params->by_place[i] and its moments change; what is saved may still be read. NULL: nobody asks. */

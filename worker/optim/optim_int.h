@@ -19,13 +19,13 @@ struct optim {
     struct optim_range range[2], load[2];
     size_t state_n;
     float *m, *v;
-    float *master;      /* coded dp: the weights of our pieces, placed as m and v */
-    char *units;        /* keyed: of all weights' differences */
-    bool apart;         /* the weights are not the masters */
-    size_t *cut;        /* [dp + 1] */
-    double *blocks;     /* sums of squares of the arena's blocks */
-    float *parts;       /* of gradients to be added over tp, side by side */
-    float *whole;       /* zero 0: the reduced gradient, gathered */
+    float *master;  /* coded dp: the weights of our pieces, placed as m and v */
+    char *units;    /* keyed: of all weights' differences */
+    bool apart;     /* the weights are not the masters */
+    size_t *cut;    /* [dp + 1] */
+    double *blocks; /* sums of squares of the arena's blocks */
+    float *parts;   /* of gradients to be added over tp, side by side */
+    float *whole;   /* zero 0: the reduced gradient, gathered */
     struct exchange *exchange;
     size_t *bytes, *at; /* [dp], [cp] */
     float **value;      /* [exchange_nodes()] */

@@ -51,8 +51,13 @@ int tree_init(struct tree *t, const struct kern_ops *k, struct kern_stream *s, i
               const struct tree_span *span, int spans, struct merr *err)
 {
     assert(spans <= TREE_SPANS_MAX);
-    *t = (struct tree){.k = k, .stream = s, .begin = begin, .end = end, .spans = spans,
-                       .buffers = tree_buffers(begin, end), .pool = pool};
+    *t = (struct tree){.k = k,
+                       .stream = s,
+                       .begin = begin,
+                       .end = end,
+                       .spans = spans,
+                       .buffers = tree_buffers(begin, end),
+                       .pool = pool};
     for (int i = 0; i < spans; i++)
         t->span[i] = span[i];
     t->free = calloc(t->buffers, sizeof(*t->free));

@@ -44,11 +44,11 @@ struct tree {
     int spans;
     int begin, end, leaf; /* leaf: the next or the one under way */
     int buffers;
-    float **pool;   /* borrowed */
-    int *free;      /* indexes into pool */
+    float **pool; /* borrowed */
+    int *free;    /* indexes into pool */
     int n_free;
-    int current;    /* of the leaf under way, -1: none */
-    size_t mark;    /* of that leaf, span[0] is merged from here on */
+    int current; /* of the leaf under way, -1: none */
+    size_t mark; /* of that leaf, span[0] is merged from here on */
     struct tree_node node[TREE_PARTIALS_MAX];
     int at[TREE_PARTIALS_MAX]; /* pool index of each node */
     int nodes;

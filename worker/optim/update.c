@@ -12,7 +12,7 @@
 struct update { /* of a range of the arena */
     struct optim *o;
     const struct optim_range *r;
-    float *w;       /* weights or masters, and gradients: element r->begin first */
+    float *w; /* weights or masters, and gradients: element r->begin first */
     const float *g;
 };
 
@@ -51,8 +51,8 @@ static int update_tensors(void *arg, struct merr *err)
     const struct update *u = arg;
     struct optim *o = u->o;
     const struct params *p = o->cfg.params;
-    struct kern_adamw a = { .beta1 = (float)o->cfg.beta1, .beta2 = (float)o->cfg.beta2, .eps = (float)o->cfg.eps,
-                            .step = &o->now };
+    struct kern_adamw a = {
+        .beta1 = (float)o->cfg.beta1, .beta2 = (float)o->cfg.beta2, .eps = (float)o->cfg.eps, .step = &o->now};
     size_t at;
 
     for (int i = 0; i < p->n; i++) {
@@ -139,8 +139,8 @@ static int move_keyed(struct optim *o, int i, uint64_t step, struct merr *err)
         optim_piece(o, g, p, &begin, &n);
         begin += g->at;
         if (keyed_move_weights(k, o->units + keyed_weight_bytes(k, begin), o->cfg.weights, begin, n, &why) < 0)
-            return merr_set(err, -EIO, "a block of weights from member %d of group 'dp' is not good, codec %s: %s",
-                            p, keyed_weight_codec(k), why.text);
+            return merr_set(err, -EIO, "a block of weights from member %d of group 'dp' is not good, codec %s: %s", p,
+                            keyed_weight_codec(k), why.text);
     }
     return 0;
 }
@@ -177,8 +177,7 @@ int optim_settle(struct optim *o, struct merr *err)
 }
 
 /* array[n], of which each of a group's members has a part, to all of them. */
-static int join(struct optim *o, struct comm_group *g, int members, int index, float *array, size_t n,
-                struct merr *err)
+static int join(struct optim *o, struct comm_group *g, int members, int index, float *array, size_t n, struct merr *err)
 {
     size_t begin, end;
 
@@ -246,15 +245,18 @@ int optim_check_replicas(struct optim *o, struct merr *err)
     TRY(comm_all_reduce(o->cfg.dp, both, 2, COMM_I64, COMM_MAX, err));
     if (both[0] == -both[1])
         return 0;
-    return merr_set(err, -EPROTO, "the replicas' weights are not the same any more (rank %d holds %016llx): memory or "
-                    "a link is broken; the job goes on from its last checkpoint", o->cfg.mesh.rank,
-                    (unsigned long long)sum);
+    return merr_set(err, -EPROTO,
+                    "the replicas' weights are not the same any more (rank %d holds %016llx): memory or "
+                    "a link is broken; the job goes on from its last checkpoint",
+                    o->cfg.mesh.rank, (unsigned long long)sum);
 }
 
 int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err)
 {
     o->now = (struct kern_adamw_step){
-        .grad_scale = (float)scale, .lr = (float)lr, .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
+        .grad_scale = (float)scale,
+        .lr = (float)lr,
+        .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
         .inv_bias2 = (float)(1 / (1 - pow(o->cfg.beta2, (double)t))),
     };
     if (o->master && !o->apart)

@@ -74,7 +74,7 @@ static size_t contraction(const struct text *t, bool any_case)
 
         for (; ends[i][k] && at < t->len; k++) {
             struct mark m = look(t, at);
-            uint32_t c = any_case && m.c == LATIN_LONG_S             ? 's'
+            uint32_t c = any_case && m.c == LATIN_LONG_S        ? 's'
                          : any_case && m.c >= 'A' && m.c <= 'Z' ? m.c | 0x20
                                                                 : m.c;
 

@@ -78,7 +78,7 @@ const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int rig
 /* --- merging within a word ----------------------------------------------------------------------------- */
 
 struct symbol {
-    int32_t token;      /* -1: joined to the one before */
+    int32_t token;         /* -1: joined to the one before */
     int32_t before, after; /* neighbours, -1 at the ends */
 };
 
@@ -260,8 +260,10 @@ static int encode_part(struct work *w, const char *text, size_t len)
         return encode_plain(w, text, len);
     n = utf8proc_map((const utf8proc_uint8_t *)text, (utf8proc_ssize_t)len, &nfc, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0)
-        return merr_set(w->err, n == UTF8PROC_ERROR_NOMEM ? -ENOMEM : -EINVAL, "cannot bring a text of %zu bytes to "
-                        "NFC: %s", len, utf8proc_errmsg(n));
+        return merr_set(w->err, n == UTF8PROC_ERROR_NOMEM ? -ENOMEM : -EINVAL,
+                        "cannot bring a text of %zu bytes to "
+                        "NFC: %s",
+                        len, utf8proc_errmsg(n));
     r = encode_plain(w, (const char *)nfc, (size_t)n);
     free(nfc);
     return r;

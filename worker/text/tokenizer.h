@@ -18,7 +18,7 @@
 
 #define TOKENIZER_FILE_MAX (128u << 20) /* bytes */
 #define TOKENIZER_TOKENS_MAX (1 << 24)
-#define TOKENIZER_TEXT_MAX (1u << 30)   /* bytes of one text */
+#define TOKENIZER_TEXT_MAX (1u << 30) /* bytes of one text */
 
 struct tokenizer;
 

@@ -22,19 +22,19 @@ struct merge { /* a cell of an open-addressed table; left -1: empty */
 struct tokenizer {
     struct token_text *text; /* [vocab] */
     int vocab;
-    uint32_t *cell;          /* tokens by their bytes: number + 1, 0 empty */
-    size_t cells;            /* a power of two */
+    uint32_t *cell; /* tokens by their bytes: number + 1, 0 empty */
+    size_t cells;   /* a power of two */
     struct merge *merge;
     size_t merge_cells, merges;
-    int32_t byte[256];       /* the token of each byte, -1 */
-    int32_t *added;          /* added tokens, the longest first */
+    int32_t byte[256]; /* the token of each byte, -1 */
+    int32_t *added;    /* added tokens, the longest first */
     size_t n_added;
-    bool added_first[256];   /* whether one begins with this byte */
+    bool added_first[256];                /* whether one begins with this byte */
     enum split rule[TOKENIZER_RULES_MAX]; /* applied one within the other */
     int rules;
-    bool prefix_space;       /* a text that does not begin with a blank gets one */
-    bool nfc;                /* text is brought to Unicode's form NFC first */
-    bool ignore_merges;      /* a word that is a token is that token */
+    bool prefix_space;  /* a text that does not begin with a blank gets one */
+    bool nfc;           /* text is brought to Unicode's form NFC first */
+    bool ignore_merges; /* a word that is a token is that token */
     int end;
 };
 

@@ -88,7 +88,7 @@ static json_int_t largest(const json_t *vocab)
     const char *key;
     json_t *v;
 
-    json_object_foreach((json_t *)vocab, key, v) {
+    json_object_foreach ((json_t *)vocab, key, v) {
         most = json_integer_value(v) > most ? json_integer_value(v) : most;
     }
     return most;
@@ -106,7 +106,7 @@ static int read_vocab(struct tokenizer *t, const json_t *vocab, struct merr *err
         free(t->text[t->vocab - 1].p);
         t->text[t->vocab - 1].p = NULL;
     }
-    json_object_foreach((json_t *)vocab, key, v) {
+    json_object_foreach ((json_t *)vocab, key, v) {
         size_t len = strlen(key);
         char *p = malloc(len + 1);
         long n = p && len < WORD_MAX ? unmask(key, len, p) : -1;
@@ -227,7 +227,7 @@ static int read_merges_json(struct tokenizer *t, const json_t *merges, struct me
     if (!json_is_array(merges))
         return merr_set(err, -EINVAL, "there are no merges: want a list");
     TRY(start_merges(t, json_array_size(merges), err));
-    json_array_foreach(merges, i, v) {
+    json_array_foreach (merges, i, v) {
         const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
 
         if (json_is_string(v))
@@ -270,7 +270,7 @@ static int read_added(struct tokenizer *t, const json_t *added, struct merr *err
     const json_t *o;
     size_t i;
 
-    json_array_foreach(added, i, o) {
+    json_array_foreach (added, i, o) {
         const json_t *content = json_object_get(o, "content"), *id = json_object_get(o, "id");
 
         if (!json_is_string(content) || json_string_length(content) == 0 || !json_is_integer(id))
@@ -305,8 +305,10 @@ static int read_split(struct tokenizer *t, const json_t *o, struct merr *err)
     for (enum split r = SPLIT_GPT2; regex && r <= SPLIT_QWEN2; r++)
         if (strcmp(regex, split_pattern(r)) == 0)
             return add_rule(t, r, err);
-    return merr_set(err, -ENOTSUP, "pre_tokenizer: the pattern '%.200s' is none of those that are built (those of "
-                    "GPT-2, Llama 3, Qwen 2)", regex ? regex : "");
+    return merr_set(err, -ENOTSUP,
+                    "pre_tokenizer: the pattern '%.200s' is none of those that are built (those of "
+                    "GPT-2, Llama 3, Qwen 2)",
+                    regex ? regex : "");
 }
 
 static int read_pre(struct tokenizer *t, const json_t *o, bool *byte_level, struct merr *err)
@@ -316,7 +318,7 @@ static int read_pre(struct tokenizer *t, const json_t *o, bool *byte_level, stru
     size_t i;
 
     if (type && strcmp(type, "Sequence") == 0) {
-        json_array_foreach(list, i, part) {
+        json_array_foreach (list, i, part) {
             const char *inner = json_string_value(json_object_get(part, "type"));
 
             if (inner && strcmp(inner, "Sequence") == 0)
@@ -356,8 +358,9 @@ static int check_parts(const json_t *doc, const json_t *model, struct merr *err)
         return merr_set(err, -ENOTSUP, "model '%.60s' is not built; want BPE", type);
     if (json_is_object(normalizer) && !is_nfc(normalizer))
         return merr_set(err, -ENOTSUP, "normalizer '%.60s' is not built; want NFC, or none",
-                        json_is_string(json_object_get(normalizer, "type")) ?
-                            json_string_value(json_object_get(normalizer, "type")) : "");
+                        json_is_string(json_object_get(normalizer, "type"))
+                            ? json_string_value(json_object_get(normalizer, "type"))
+                            : "");
     if (json_is_true(json_object_get(model, "byte_fallback")))
         return merr_set(err, -ENOTSUP, "byte_fallback is not built: only byte-level BPE is");
     for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++)

@@ -55,8 +55,8 @@ static int ask(struct fetch *f, struct mck *c, struct merr *err)
     const struct fetch_cfg *cfg = f->cfg;
     uint8_t *all = calloc((size_t)cfg->size, f->bytes), *mine = calloc(1, f->bytes);
     struct marks m = {.ix = f->ix, .bits = mine};
-    int r = all && mine ? 0 : merr_set(err, -ENOMEM, "no memory to ask %d ranks for %zu chunks", cfg->size,
-                                       f->ix->chunks);
+    int r =
+        all && mine ? 0 : merr_set(err, -ENOMEM, "no memory to ask %d ranks for %zu chunks", cfg->size, f->ix->chunks);
 
     if (r == 0) {
         *f->own = cfg->needed(cfg->arg, c, mark, &m, f->why);
@@ -172,8 +172,10 @@ static int trade(struct fetch *f, size_t rounds, struct merr *err)
 {
     size_t n = (size_t)f->cfg->nodes;
     struct cursors *cur = calloc(n, sizeof(*cur));
-    struct wires w = {.send = calloc(n, sizeof(*w.send)), .recv = calloc(n, sizeof(*w.recv)),
-                      .out = calloc(n, sizeof(*w.out)), .in = calloc(n, sizeof(*w.in))};
+    struct wires w = {.send = calloc(n, sizeof(*w.send)),
+                      .recv = calloc(n, sizeof(*w.recv)),
+                      .out = calloc(n, sizeof(*w.out)),
+                      .in = calloc(n, sizeof(*w.in))};
     int r = 0;
 
     f->in = malloc(n * f->slot + 1);

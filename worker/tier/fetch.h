@@ -12,8 +12,8 @@ struct fetch_cfg {
     struct comm_group *all, *leaders; /* leaders: NULL on ranks that lead no node */
     const int *node_of, *leader;      /* as in recover.h; [nodes] */
     int rank, size, nodes, node;
-    const char *folder;               /* the view: own files, and others' with holes */
-    const int *owner;                 /* node that has each file */
+    const char *folder; /* the view: own files, and others' with holes */
+    const int *owner;   /* node that has each file */
     recover_needed *needed;
     void *arg;
 };

@@ -86,8 +86,9 @@ int flush_commit(const struct flush_cfg *cfg, struct merr *err)
 
     TRY(folder_step_path(cfg->disk, cfg->plan->step, NULL, folder, err));
     TRY(coordinate_merge(folder, cfg->plan->writers, &ix, err));
-    r = memcmp(ix.uuid, cfg->plan->id, sizeof(ix.uuid)) == 0 ? 0 :
-        merr_set(err, -EBADMSG, "'%s' holds data files of another attempt", folder);
+    r = memcmp(ix.uuid, cfg->plan->id, sizeof(ix.uuid)) == 0
+            ? 0
+            : merr_set(err, -EBADMSG, "'%s' holds data files of another attempt", folder);
     if (r == 0)
         r = coordinate_write_manifest(&ix, cfg->disk, folder, cfg->generation, true, err);
     index_clear(&ix);

@@ -9,8 +9,8 @@
 #include "worker/tier/survey.h"
 
 struct flush_cfg {
-    const char *dir;  /* this node's memory for the job */
-    const char *disk; /* the job's checkpoint folder; made when missing */
+    const char *dir;     /* this node's memory for the job */
+    const char *disk;    /* the job's checkpoint folder; made when missing */
     uint64_t generation; /* that writes */
     const struct survey_plan *plan;
     int node; /* this one */

@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/try.h"
 
-#define MEET_US (INT64_C(10) * 1000000)   /* ranks wait so long for givers to come, */
-#define CALL_US (INT64_C(30) * 1000000)   /* for each step of recovering, */
-#define FLUSH_US (INT64_C(300) * 1000000) /* and for a disk */
+#define MEET_US (INT64_C(10) * 1000000)        /* ranks wait so long for givers to come, */
+#define CALL_US (INT64_C(30) * 1000000)        /* for each step of recovering, */
+#define FLUSH_US (INT64_C(300) * 1000000)      /* and for a disk */
 #define GIVER_MEET_US (INT64_C(120) * 1000000) /* ranks have to make their arenas first, and may have to wait for one */
 #define GIVER_WAIT_US (INT64_C(600) * 1000000) /* while they load */
 
@@ -43,8 +43,13 @@ void give_free(struct give *g)
 static int meet(struct give *g, const char *rendezvous, int64_t timeout_us, struct merr *err)
 {
     int n = g->cfg.size + g->cfg.givers, *ranks = calloc((size_t)n, sizeof(*ranks)), r;
-    struct comm_cfg cfg = {.rank = g->cfg.rank, .size = n, .generation = g->cfg.generation, .node_of = g->node_of,
-                           .rendezvous = rendezvous, .name = "give.", .flight = g->cfg.flight,
+    struct comm_cfg cfg = {.rank = g->cfg.rank,
+                           .size = n,
+                           .generation = g->cfg.generation,
+                           .node_of = g->node_of,
+                           .rendezvous = rendezvous,
+                           .name = "give.",
+                           .flight = g->cfg.flight,
                            .timeout_us = timeout_us};
 
     if (!ranks)
@@ -60,8 +65,13 @@ static int meet(struct give *g, const char *rendezvous, int64_t timeout_us, stru
 
 static int look(struct give *g, struct merr *err)
 {
-    struct recover_cfg cfg = {.dir = g->cfg.dir, .world = g->world, .all = g->all, .node_of = g->node_of,
-                              .rank = g->cfg.rank, .size = g->cfg.size + g->cfg.givers, .givers = g->cfg.givers};
+    struct recover_cfg cfg = {.dir = g->cfg.dir,
+                              .world = g->world,
+                              .all = g->all,
+                              .node_of = g->node_of,
+                              .rank = g->cfg.rank,
+                              .size = g->cfg.size + g->cfg.givers,
+                              .givers = g->cfg.givers};
 
     return recover_open(&cfg, &g->recover, err);
 }

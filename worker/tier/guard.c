@@ -97,9 +97,15 @@ static int agree(struct guard *g, int code, struct merr *err)
 
 static int wait_for_parts(struct guard *g, struct shot *s, struct merr *err)
 {
-    struct coordinate c = {.dir = g->dir, .folder = s->folder, .generation = g->generation, .step = s->step,
-                           .uuid = s->p.id, .writers = (uint32_t)g->here, .rank = g->ranks,
-                           .stop_fd = g->stop_event, .deadline_us = clock_mono_us() + PARTS_US};
+    struct coordinate c = {.dir = g->dir,
+                           .folder = s->folder,
+                           .generation = g->generation,
+                           .step = s->step,
+                           .uuid = s->p.id,
+                           .writers = (uint32_t)g->here,
+                           .rank = g->ranks,
+                           .stop_fd = g->stop_event,
+                           .deadline_us = clock_mono_us() + PARTS_US};
 
     TRY(io_mkdirs(s->folder, 0755, err)); /* a folder that is not there cannot be watched */
     return coordinate_wait(&c, err);
@@ -216,7 +222,7 @@ static int prepare(struct guard *g, struct shot *s, struct merr *err)
     if (r != 0)
         return r;
     r = stream_open(s->folder, "", &s->p.part[s->p.member[s->p.index].first], (uint32_t)g->here, STREAM_READ, &s->own,
-                        err);
+                    err);
     if (r == 0)
         r = parity_create(s->temp, &s->p, &s->fd, err);
     return agree(g, r, err);
@@ -285,8 +291,8 @@ static void sweep(const struct guard *g, uint64_t step)
 static int shot_init(const struct guard *g, struct shot *s, uint64_t step, struct merr *err)
 {
     *s = (struct shot){.step = step, .begun_us = clock_mono_us(), .fd = -1};
-    s->p = (struct parity){.step = step, .writers = (uint32_t)g->size, .nodes = (uint32_t)g->n,
-                           .index = (uint32_t)(g->node - g->first)};
+    s->p = (struct parity){
+        .step = step, .writers = (uint32_t)g->size, .nodes = (uint32_t)g->n, .index = (uint32_t)(g->node - g->first)};
     folder_attempt(g->generation, step, 0, s->p.id);
     TRY(folder_step_path(g->dir, step, NULL, s->folder, err));
     TRY(folder_step_path(g->dir, step, PARITY_NAME ".tmp", s->temp, err));
@@ -425,8 +431,12 @@ static int find_place(struct guard *g, const struct guard_cfg *cfg, int *leader,
 static int meet(struct guard *g, const struct guard_cfg *cfg, struct merr *err)
 {
     int *place = calloc((size_t)g->nodes, sizeof(*place));
-    struct comm_cfg c = {.rank = g->node, .size = g->nodes, .generation = cfg->generation, .node_of = place,
-                         .rendezvous = cfg->rendezvous, .name = "guard."};
+    struct comm_cfg c = {.rank = g->node,
+                         .size = g->nodes,
+                         .generation = cfg->generation,
+                         .node_of = place,
+                         .rendezvous = cfg->rendezvous,
+                         .name = "guard."};
     int r;
 
     if (!place)

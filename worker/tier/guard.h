@@ -24,7 +24,7 @@ struct guard_cfg {
     const int *node_of;     /* [size]: the lowest rank on the node of each */
     int rank, size;
     uint64_t generation;
-    uint64_t step;          /* training goes on from here: snapshots of later steps are of no use and go */
+    uint64_t step; /* training goes on from here: snapshots of later steps are of no use and go */
 };
 
 struct guard_done {

@@ -28,9 +28,9 @@ struct mend {
     struct stream *stream;
     struct range *bad;
     size_t bads, cap;
-    size_t stripes;  /* pieces of all parities: holder by holder */
-    uint8_t *marks;  /* [nodes * stripes], by member: 1 where what it brings is damaged */
-    uint8_t *in;     /* [nodes] pieces */
+    size_t stripes; /* pieces of all parities: holder by holder */
+    uint8_t *marks; /* [nodes * stripes], by member: 1 where what it brings is damaged */
+    uint8_t *in;    /* [nodes] pieces */
     uint8_t *out;
     const struct mck *c; /* the data file being read, */
     uint64_t at;         /* and where it begins in the stream */

@@ -13,8 +13,8 @@
 struct mend_cfg {
     const char *dir; /* this node's memory for the job */
     struct comm_world *world;
-    const int *leader; /* rank that speaks for each node */
-    int node;          /* this one */
+    const int *leader;               /* rank that speaks for each node */
+    int node;                        /* this one */
     const struct survey_loss *group; /* a whole one */
 };
 

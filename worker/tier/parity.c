@@ -101,8 +101,14 @@ static uint64_t data_at(const struct parity *p)
 
 int parity_encode(const struct parity *p, struct buf *b, struct merr *err)
 {
-    struct head h = {.version = VERSION, .nodes = p->nodes, .step = p->step, .segment = p->segment,
-                     .writers = p->writers, .index = p->index, .parts = p->parts, .pieces = parity_pieces(p)};
+    struct head h = {.version = VERSION,
+                     .nodes = p->nodes,
+                     .step = p->step,
+                     .segment = p->segment,
+                     .writers = p->writers,
+                     .index = p->index,
+                     .parts = p->parts,
+                     .pieces = parity_pieces(p)};
     size_t at = b->len;
     int r;
 
@@ -180,8 +186,12 @@ int parity_decode(const void *data, size_t len, struct parity *ret, struct merr 
     memcpy(&h, data, sizeof(h));
     if (check_head(&h, len, err) != 0)
         return -EBADMSG;
-    p = (struct parity){.step = h.step, .segment = h.segment, .writers = h.writers, .nodes = h.nodes,
-                        .index = h.index, .parts = h.parts};
+    p = (struct parity){.step = h.step,
+                        .segment = h.segment,
+                        .writers = h.writers,
+                        .nodes = h.nodes,
+                        .index = h.index,
+                        .parts = h.parts};
     memcpy(p.id, h.id, sizeof(p.id));
     memcpy(p.member, h.member, sizeof(p.member));
     if (h.table_xxh3 != hash_xxh3((const char *)data + sizeof(h), parts_bytes(&p) + sums_bytes(&p)))

@@ -34,7 +34,7 @@ struct parity_part { /* a data file of a stream; as on disk */
     uint64_t bytes;
 };
 
-struct parity_member { /* as on disk */
+struct parity_member {     /* as on disk */
     uint32_t first, parts; /* in the table of parts */
     uint64_t bytes;        /* of its stream */
 };
@@ -47,7 +47,7 @@ struct parity_sum { /* checksums of a piece; as on disk */
 struct parity {
     uint8_t id[16]; /* of the snapshot: the attempt that its data files name */
     uint64_t step, segment;
-    uint32_t writers; /* data files of the whole snapshot, on all groups */
+    uint32_t writers;      /* data files of the whole snapshot, on all groups */
     uint32_t nodes, index; /* of the group; which one this parity is of */
     uint32_t parts;
     struct parity_member member[PARITY_NODES_MAX];

@@ -29,7 +29,7 @@ struct rebuild {
     struct parity own; /* of this survivor */
     int fd;            /* of its parity */
     struct stream *from, *to;
-    int code;          /* first failure of this node alone */
+    int code; /* first failure of this node alone */
     struct merr *why;
 };
 
@@ -84,8 +84,7 @@ static int open_files(struct rebuild *b, struct merr *err)
         b->fd = open(path, O_RDONLY | O_CLOEXEC);
         if (b->fd < 0)
             return merr_errno(err, -errno, "cannot open '%s'", path);
-        TRY(stream_open(b->folder, "", parts_of(b, mine), b->p->member[mine].parts, STREAM_READ, &b->from,
-                        err));
+        TRY(stream_open(b->folder, "", parts_of(b, mine), b->p->member[mine].parts, STREAM_READ, &b->from, err));
     }
     if (b->me != b->target)
         return 0;
@@ -139,8 +138,9 @@ static int deliver(struct rebuild *b, uint32_t piece, uint32_t len, struct merr 
     out[b->target] = survives(b) ? len : 0;
     TRY(comm_all_to_all_v(b->group, send, out, recv, in, err));
     for (int i = 0; b->me == b->target && i < b->survivors && b->code == 0; i++)
-        keep(b, stream_write(b->to, parity_at(b->p, b->cfg->loss->member, b->member[i]) +
-                             (uint64_t)piece * PARITY_PIECE, recv[i], len, b->why));
+        keep(b,
+             stream_write(b->to, parity_at(b->p, b->cfg->loss->member, b->member[i]) + (uint64_t)piece * PARITY_PIECE,
+                          recv[i], len, b->why));
     return 0;
 }
 

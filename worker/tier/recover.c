@@ -144,8 +144,7 @@ void recover_free(struct recover *r)
     free(r);
 }
 
-int recover_newest(const struct recover *r, uint64_t limit, uint64_t *ret_step, struct merr *ret_lost,
-                   struct merr *err)
+int recover_newest(const struct recover *r, uint64_t limit, uint64_t *ret_step, struct merr *ret_lost, struct merr *err)
 {
     struct survey_plan plan;
     int found = survey_newest(r->survey, limit, &plan, ret_lost, err);
@@ -190,8 +189,13 @@ static int rebuild(struct recover *r, struct survey_plan *plan, int *own, struct
     for (int i = 0; i < plan->losses; i++) {
         const struct survey_loss *l = &plan->loss[i];
         const struct parity_member *m = &l->p.member[l->member];
-        struct rebuild_cfg cfg = {.dir = r->dir, .world = r->cfg.world, .leader = r->leader, .node = r->node,
-                                  .target = emptiest(r, plan), .plan = plan, .loss = l};
+        struct rebuild_cfg cfg = {.dir = r->dir,
+                                  .world = r->cfg.world,
+                                  .leader = r->leader,
+                                  .node = r->node,
+                                  .target = emptiest(r, plan),
+                                  .plan = plan,
+                                  .loss = l};
         int failed = 0;
 
         if (r->leads)
@@ -336,9 +340,18 @@ static int make_view(struct recover *r, const struct survey_plan *plan, int *own
 static int fetch(struct recover *r, const struct survey_plan *plan, recover_needed *needed, void *arg, int *own,
                  struct merr *why, struct merr *err)
 {
-    struct fetch_cfg cfg = {.all = r->cfg.all, .leaders = r->leaders, .node_of = r->cfg.node_of, .leader = r->leader,
-                            .rank = r->cfg.rank, .size = r->cfg.size, .nodes = r->nodes, .node = r->node,
-                            .folder = r->view, .owner = plan->node, .needed = needed, .arg = arg};
+    struct fetch_cfg cfg = {.all = r->cfg.all,
+                            .leaders = r->leaders,
+                            .node_of = r->cfg.node_of,
+                            .leader = r->leader,
+                            .rank = r->cfg.rank,
+                            .size = r->cfg.size,
+                            .nodes = r->nodes,
+                            .node = r->node,
+                            .folder = r->view,
+                            .owner = plan->node,
+                            .needed = needed,
+                            .arg = arg};
     struct mck *c = NULL;
     bool failed;
     int code;
@@ -436,8 +449,8 @@ int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *r
         return code;
     code = 0;
     for (int i = 0; i < plan.wholes && r->leads && code == 0; i++) {
-        struct mend_cfg cfg = {.dir = r->dir, .world = r->cfg.world, .leader = r->leader, .node = r->node,
-                               .group = &plan.whole[i]};
+        struct mend_cfg cfg = {
+            .dir = r->dir, .world = r->cfg.world, .leader = r->leader, .node = r->node, .group = &plan.whole[i]};
         uint64_t mended;
         int own;
 

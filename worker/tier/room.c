@@ -104,7 +104,8 @@ int room_reserve(const char *dir, uint64_t want, uint64_t one, uint64_t limit, s
         want = used + one;
     if (others > limit || want > limit - others) {
         (void)unlink(path);
-        return merr_set(err, -ENOSPC, "snapshots of this job want %llu MiB here, and the agent's --memory-limit of "
+        return merr_set(err, -ENOSPC,
+                        "snapshots of this job want %llu MiB here, and the agent's --memory-limit of "
                         "%llu MiB leaves %llu beside other jobs; raise it, or set checkpoint.memory_every_steps to 0",
                         (unsigned long long)(want >> 20), (unsigned long long)(limit >> 20),
                         (unsigned long long)((others < limit ? limit - others : 0) >> 20));

@@ -43,8 +43,8 @@ int stream_write_at(int fd, const char *path, uint64_t at, const void *data, siz
 static int open_part(const char *folder, const char *suffix, const struct parity_part *part, enum stream_way way,
                      int *ret_fd, struct merr *err)
 {
-    static const int flags[] = {[STREAM_READ] = O_RDONLY, [STREAM_CHANGE] = O_RDWR,
-                                [STREAM_MAKE] = O_CREAT | O_EXCL | O_RDWR};
+    static const int flags[] = {
+        [STREAM_READ] = O_RDONLY, [STREAM_CHANGE] = O_RDWR, [STREAM_MAKE] = O_CREAT | O_EXCL | O_RDWR};
     bool make = way == STREAM_MAKE;
     char path[STREAM_PATH_MAX];
     struct stat st;
@@ -99,8 +99,7 @@ int stream_read(struct stream *s, uint64_t at, void *data, size_t len, struct me
         int r = 0;
 
         if (from < to)
-            r = read_at(s->file[i].fd, s->folder, from - s->file[i].from, (char *)data + (from - at), to - from,
-                               err);
+            r = read_at(s->file[i].fd, s->folder, from - s->file[i].from, (char *)data + (from - at), to - from, err);
         if (r != 0)
             return r;
     }

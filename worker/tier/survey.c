@@ -151,8 +151,7 @@ static int read_entry(struct entry *e, const char *data, size_t len, size_t *at,
     memcpy(&e->h, data + *at, sizeof(e->h));
     *at += sizeof(e->h);
     if (e->h.writers > PARITY_PARTS_MAX || e->h.parts > e->h.writers || e->h.parts == 0 ||
-        len - *at < e->h.parts * sizeof(*e->part) ||
-        len - *at - e->h.parts * sizeof(*e->part) < e->h.parity_bytes)
+        len - *at < e->h.parts * sizeof(*e->part) || len - *at - e->h.parts * sizeof(*e->part) < e->h.parity_bytes)
         return merr_set(err, -EPROTO, "a list of snapshots has a damaged entry");
     e->part = malloc(e->h.parts * sizeof(*e->part));
     if (!e->part)
@@ -163,8 +162,8 @@ static int read_entry(struct entry *e, const char *data, size_t len, size_t *at,
         return merr_set(err, -EPROTO, "a list of snapshots names impossible data files");
     if (e->h.parity_bytes)
         TRY(parity_decode(data + *at, e->h.parity_bytes, &e->p, err));
-    if (e->h.parity_bytes && (e->p.writers != e->h.writers || e->p.step != e->h.step ||
-                              memcmp(e->p.id, e->h.id, sizeof(e->p.id)) != 0))
+    if (e->h.parity_bytes &&
+        (e->p.writers != e->h.writers || e->p.step != e->h.step || memcmp(e->p.id, e->h.id, sizeof(e->p.id)) != 0))
         return merr_set(err, -EPROTO, "a list of snapshots has a parity of another one");
     *at += e->h.parity_bytes;
     return 0;
@@ -331,8 +330,10 @@ static int make_plan(const struct survey *s, const struct entry *e, struct surve
         *ret = p;
         return 1;
     }
-    (void)merr_set(why, 0, "step %llu was in the nodes' memory, but %u of the %u ranks' data is gone and there is not "
-                   "enough parity to make it again", (unsigned long long)p.step, gone, p.writers);
+    (void)merr_set(why, 0,
+                   "step %llu was in the nodes' memory, but %u of the %u ranks' data is gone and there is not "
+                   "enough parity to make it again",
+                   (unsigned long long)p.step, gone, p.writers);
     survey_plan_clear(&p);
     return 0;
 }

@@ -25,8 +25,8 @@ struct survey_plan {
     uint8_t id[16];
     uint64_t step;
     uint32_t writers;
-    struct parity_part *part; /* [writers], by rank */
-    int *node;                /* [writers]: which node has it, or -1: lost */
+    struct parity_part *part;         /* [writers], by rank */
+    int *node;                        /* [writers]: which node has it, or -1: lost */
     struct survey_loss *loss, *whole; /* groups that lost a member; those whose data files and parity are all there */
     int losses, wholes;
 };

@@ -12,7 +12,7 @@
 #include "worker/train/train_impl.h"
 
 #define PLAN_TEXT_MAX ((size_t)256 << 20)
-#define ROUNDS 4 /* of a pipeline */
+#define ROUNDS 4        /* of a pipeline */
 #define CONTEXT_CALLS 3 /* keys and values forward, again in backward, and their gradients */
 #define HEADS_CALLS 4   /* with ulysses, there and back in each direction */
 
@@ -43,8 +43,10 @@ int train_batch_open(struct train *t, struct merr *err)
     if (strcmp(t->spec->sequence.policy, "chunk") == 0)
         t->cut = t->spec->sequence.chunk_tokens;
     t->info = (struct data_info){
-        .length = t->cut > 0 ? t->cut : t->spec->train.batch.capacity, .batch = t->spec->train.batch.sequences,
-        .train_samples = info.documents[DOCSET_TRAIN], .heldout_samples = info.documents[DOCSET_HELDOUT],
+        .length = t->cut > 0 ? t->cut : t->spec->train.batch.capacity,
+        .batch = t->spec->train.batch.sequences,
+        .train_samples = info.documents[DOCSET_TRAIN],
+        .heldout_samples = info.documents[DOCSET_HELDOUT],
         .end_token = -1,
     };
     return 0;
@@ -96,8 +98,9 @@ static int pack_heldout(struct train *t, struct merr *err)
             TRY(pack_begin(p, err));
         held = open ? held + rows : rows;
         open = true;
-        TRY(t->mesh->cp > 1 ? pack_put_cut(p, p->docs - 1, p->doc[p->docs - 1].inputs, t->mesh->cp, t->mesh->cp_index,
-                                           err) : pack_put(p, p->docs - 1, rows, err));
+        TRY(t->mesh->cp > 1
+                ? pack_put_cut(p, p->docs - 1, p->doc[p->docs - 1].inputs, t->mesh->cp, t->mesh->cp_index, err)
+                : pack_put(p, p->docs - 1, rows, err));
     }
     return open ? pack_end(&t->heldout, multiple_of(t), err) : 0;
 }
@@ -176,8 +179,10 @@ static int plan_sizes(struct train *t, struct merr *err)
         t->micros = (t->leaf_end - t->leaf_begin) * t->per_leaf;
     }
     if (t->micro * t->length % multiple_of(t) != 0)
-        return merr_set(err, -EINVAL, "sequence_parallel cannot share a micro-batch of %d tokens among tp %d; want a "
-                        "multiple", t->micro * t->length, t->mesh->tp);
+        return merr_set(err, -EINVAL,
+                        "sequence_parallel cannot share a micro-batch of %d tokens among tp %d; want a "
+                        "multiple",
+                        t->micro * t->length, t->mesh->tp);
     if (t->docs || t->mesh->cp == 1)
         return 0;
     t->samples = calloc(2 * (size_t)t->micro * t->info.length, sizeof(*t->samples));
@@ -221,7 +226,9 @@ static struct seq_cost cost_of(const struct model_cfg *m, bool gpu, int cp, enum
     double line = model_flops_per_token(m, 0), kv = 2.0 * m->kv_heads * m->dim, q = (double)m->heads * m->dim;
     bool heads = mode == CP_ULYSSES; /* a rank's are all of its rows; queries and results travel too, 3 times each */
     struct seq_cost c = {
-        .lin_s = line / rate, .quad_s = (model_flops_per_token(m, 1) - line) / rate, .micro_s = layer_s * m->layers,
+        .lin_s = line / rate,
+        .quad_s = (model_flops_per_token(m, 1) - line) / rate,
+        .micro_s = layer_s * m->layers,
         .forward_share = 1.0 / 3,
     };
 
@@ -241,11 +248,19 @@ int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model
     const typeof(spec->train.batch) *b = &spec->train.batch;
     int cp = spec->parallel.cp, rows = cp > 1 ? rows_of_shared(b->length, cp) : b->length;
     struct feed_cfg f = {
-        .docs = docs, .order = spec->train.data.order, .seed = spec->train.init.seed, .sequences = b->sequences,
-        .end = (uint64_t)spec->train.steps, .multiple = 1, .dp = 1,
-        .plan = {.replicas = spec->parallel.virtual_workers, .ranks = cp, .capacity = b->capacity,
+        .docs = docs,
+        .order = spec->train.data.order,
+        .seed = spec->train.init.seed,
+        .sequences = b->sequences,
+        .end = (uint64_t)spec->train.steps,
+        .multiple = 1,
+        .dp = 1,
+        .plan = {.replicas = spec->parallel.virtual_workers,
+                 .ranks = cp,
+                 .capacity = b->capacity,
                  .micro = b->micro == SPEC_AUTO ? b->capacity / rows : b->micro,
-                 .seed = spec->train.init.seed, .cost = cost_of(model, gpu, cp, spec->parallel.cp_mode)},
+                 .seed = spec->train.init.seed,
+                 .cost = cost_of(model, gpu, cp, spec->parallel.cp_mode)},
     };
 
     TRY(seq_policy_find(spec->sequence.policy, &f.plan.policy, err));
@@ -285,7 +300,8 @@ int batch_print(const struct job_spec *spec, int steps, FILE *out, struct merr *
     int r;
 
     if (spec->kind != JOB_TRAIN || spec->train.data.samples != SAMPLES_DOCUMENTS)
-        return merr_set(err, -EINVAL, "only a job on documents has plans to print; set train.data.samples to "
+        return merr_set(err, -EINVAL,
+                        "only a job on documents has plans to print; set train.data.samples to "
                         "'documents'");
     TRY(model_from_spec(spec, NULL, 1, 0, &model, err));
     TRY(docset_open(spec, &docs, err));
@@ -361,8 +377,8 @@ static int resize(struct train *t, int micros, struct merr *err)
     if (!loss)
         return merr_set(err, -ENOMEM, "no memory for the losses of %d micro-batches", micros);
     t->loss = loss;
-    TRY(t->cut > 0 ? schedule_parts(t, micros, &s, err) :
-        schedule_new(kind_of(t), t->mesh->pp, t->chunks, micros, &s, err));
+    TRY(t->cut > 0 ? schedule_parts(t, micros, &s, err)
+                   : schedule_new(kind_of(t), t->mesh->pp, t->chunks, micros, &s, err));
     for (int i = 0; i < t->chunks; i++)
         if (plan_slots(s, NULL, t->mesh->pp_index, i) > t->slots[i]) {
             schedule_free(s);
@@ -418,7 +434,10 @@ void train_load_pack(struct train *t, const struct pack *p, size_t micro, bool t
     int n = (int)pack_pieces(p, micro, &length), pieces = (int)pack_shared(p, micro);
     int wholes = (int)pack_wholes(p, micro, &whole);
     struct stage_piece piece = {
-        .tokens = length[0], .past = p->start[p->first[micro]], .last = part->last, .drop = part->drop,
+        .tokens = length[0],
+        .past = p->start[p->first[micro]],
+        .last = part->last,
+        .drop = part->drop,
         .store = part->sequence % t->mesh->pp,
     };
 

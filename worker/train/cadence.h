@@ -12,9 +12,9 @@
 #define CADENCE_FIRST_S 20.0 /* until one was measured */
 
 struct cadence {
-    double mtbf_s;   /* mean time between failures of the whole job */
-    double step_s;   /* a step beside which nothing is written: moving average, 0: not known */
-    double excess_s; /* of the one under way */
+    double mtbf_s;           /* mean time between failures of the whole job */
+    double step_s;           /* a step beside which nothing is written: moving average, 0: not known */
+    double excess_s;         /* of the one under way */
     double cost_s, commit_s; /* of one, and from its request to its commit: moving averages */
     int measured;
     int64_t begun_us; /* of the last one, or of the first step */

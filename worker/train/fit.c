@@ -106,7 +106,8 @@ int fit_check(const struct fit *need, int ranks, const struct fit_room *room, co
     if (code == 0)
         return 0;
     have = (double)(code == -EINVAL ? room->total : room->free);
-    return merr_set(err, code, "%.2f GiB too little memory: %d rank%s here want %.2f GiB each (weights %.2f, gradients "
+    return merr_set(err, code,
+                    "%.2f GiB too little memory: %d rank%s here want %.2f GiB each (weights %.2f, gradients "
                     "%.2f, optimizer %.2f, activations %.2f, rest %.2f) and %s has %.2f GiB%s; %s would help",
                     (all - have) / gib, ranks, ranks > 1 ? "s" : "", (double)one / gib, (double)need->weights / gib,
                     (double)need->gradients / gib, (double)need->optimizer / gib, (double)need->activations / gib,

@@ -12,7 +12,7 @@
 struct fit { /* bytes one rank will hold */
     uint64_t weights, gradients, optimizer, activations;
     uint64_t activations_least; /* with parallel.recompute full */
-    uint64_t rest; /* the program, the rings of checkpoints, what kernels work in */
+    uint64_t rest;              /* the program, the rings of checkpoints, what kernels work in */
 };
 
 static inline uint64_t fit_all(const struct fit *f)

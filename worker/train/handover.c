@@ -30,7 +30,9 @@ static bool can_keep(const struct train *t)
 void train_keep_open(struct train *t, size_t arena_bytes)
 {
     struct keep_cfg cfg = {
-        .memory = t->run.memory, .mesh = *t->mesh, .weight_n = t->params.weight_n,
+        .memory = t->run.memory,
+        .mesh = *t->mesh,
+        .weight_n = t->params.weight_n,
         .arena_bytes = (arena_bytes + PAGE - 1) & ~(PAGE - 1),
     };
     struct merr why;
@@ -105,9 +107,10 @@ int train_adopt_check(struct train *t, struct merr *err)
         return merr_set(err, -EPROTO, "the state left in '%s' is not there any more", t->run.memory);
     if (m.tp != t->mesh->tp || m.cp != t->mesh->cp || m.pp != t->mesh->pp || m.chunks != t->chunks ||
         (t->mesh->rank == 0 && m.weight_n != t->params.weight_n))
-        return merr_set(err, -EPROTO, "the state left in memory is of tp %d, cp %d, pp %d, chunks %d, this run of tp "
-                        "%d, cp %d, pp %d, chunks %d", m.tp, m.cp, m.pp, m.chunks, t->mesh->tp, t->mesh->cp,
-                        t->mesh->pp, t->chunks);
+        return merr_set(err, -EPROTO,
+                        "the state left in memory is of tp %d, cp %d, pp %d, chunks %d, this run of tp "
+                        "%d, cp %d, pp %d, chunks %d",
+                        m.tp, m.cp, m.pp, m.chunks, t->mesh->tp, t->mesh->cp, t->mesh->pp, t->chunks);
     if (t->mesh->dp_index < m.dp && !keep_was_used(t->keep))
         return merr_set(err, -EPROTO, "the weights that replica %d left in memory are gone", t->mesh->dp_index);
     return 0;
@@ -162,9 +165,16 @@ int train_adopt(struct train *t, struct merr *err)
 int train_hand_over(struct train *t, struct merr *err)
 {
     struct keep_mark m = {
-        .generation = t->run.generation, .step = t->step, .tokens = t->tokens, .durable_us = t->durable_us,
+        .generation = t->run.generation,
+        .step = t->step,
+        .tokens = t->tokens,
+        .durable_us = t->durable_us,
         .weight_n = t->params.weight_n,
-        .tp = t->mesh->tp, .cp = t->mesh->cp, .pp = t->mesh->pp, .dp = t->mesh->dp, .chunks = t->chunks,
+        .tp = t->mesh->tp,
+        .cp = t->mesh->cp,
+        .pp = t->mesh->pp,
+        .dp = t->mesh->dp,
+        .chunks = t->chunks,
     };
 
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);

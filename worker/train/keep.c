@@ -111,8 +111,8 @@ int keep_open(const struct keep_cfg *cfg, struct keep **ret, struct merr *err)
     k = calloc(1, sizeof(*k));
     if (!k)
         return merr_set(err, -ENOMEM, "no memory");
-    *k = (struct keep){.arena = -1, .moments = -1, .weight_n = cfg->weight_n,
-                       .moment_bytes = 2 * cfg->weight_n * sizeof(float)};
+    *k = (struct keep){
+        .arena = -1, .moments = -1, .weight_n = cfg->weight_n, .moment_bytes = 2 * cfg->weight_n * sizeof(float)};
     r = open_files(cfg, k, err);
     if (r == 0)
         *ret = k;

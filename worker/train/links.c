@@ -24,8 +24,8 @@ static int tell(struct train *t, const int *rank, int n, int me, const double *b
     json_t *to = json_array();
 
     for (int i = me + 1; i < n; i++)
-        (void)json_array_append_new(to, json_pack("{s:i, s:I}", "rank", rank[i], "bytes_per_s",
-                                                  (json_int_t)bytes_per_s[i]));
+        (void)json_array_append_new(
+            to, json_pack("{s:i, s:I}", "rank", rank[i], "bytes_per_s", (json_int_t)bytes_per_s[i]));
     return report_event_take(t->report, json_pack("{s:s, s:o}", "type", "links", "to", to), err);
 }
 

@@ -16,7 +16,7 @@
 struct step_result {
     double loss, norm, lr;
     uint64_t bytes[BYTES], context_bytes;
-    bool drain, firm, move;   /* agreed on by all ranks, as are these; firm: it must end on disk; move: other nodes, or
+    bool drain, firm, move; /* agreed on by all ranks, as are these; firm: it must end on disk; move: other nodes, or
                                  other memory, go on from what is left */
     double saves[SAVE_VOTES];
     bool tune[BYTES];
@@ -97,8 +97,10 @@ static void name_culprit(struct train *t, const struct step_result *r, struct me
             continue;
         stage = params_place(&t->model, (int)(i / t->mesh->tp), &t->split, name);
         t->fault_rank = mesh_rank(t->mesh, tp_index, 0, 0, stage % t->mesh->pp);
-        (void)merr_set(err, -EDOM, "step %llu: the gradient of '%s' is not finite (stage %d, tensor-parallel index %d, "
-                       "rank %d; loss %g)", (unsigned long long)t->step, name, stage, tp_index, t->fault_rank, r->loss);
+        (void)merr_set(err, -EDOM,
+                       "step %llu: the gradient of '%s' is not finite (stage %d, tensor-parallel index %d, "
+                       "rank %d; loss %g)",
+                       (unsigned long long)t->step, name, stage, tp_index, t->fault_rank, r->loss);
         return;
     }
     t->fault_rank = mesh_rank(t->mesh, 0, 0, 0, t->mesh->pp - 1);
@@ -145,7 +147,10 @@ static int step(struct train *t, struct step_result *r, struct merr *err)
 {
     struct pipe_run run = {
         .done = t->dp && !wire_coded(t->wire[BYTES_DP]) ? layer_done : NULL,
-        .load = train_load, .arg = t, .tree = t->tree, .step = t->step,
+        .load = train_load,
+        .arg = t,
+        .tree = t->tree,
+        .step = t->step,
     };
     double clip = t->spec->train.optimizer.clip, scale = 1;
     int64_t began_us;
@@ -200,12 +205,22 @@ static int report(struct train *t, const struct step_result *r, struct merr *err
     double seconds = (double)(clock_mono_us() - r->began_us) * 1e-6;
     double rate = (double)t->step_tokens / seconds;
     struct report_step s = {
-        .step = t->step - 1, .tokens = t->tokens, .loss = r->loss, .grad_norm = r->norm, .lr = r->lr,
-        .tokens_per_s = rate, .step_ms = seconds * 1e3,
+        .step = t->step - 1,
+        .tokens = t->tokens,
+        .loss = r->loss,
+        .grad_norm = r->norm,
+        .lr = r->lr,
+        .tokens_per_s = rate,
+        .step_ms = seconds * 1e3,
         .mfu = t->peak_flops > 0 ? rate * model_flops_per_token(&t->model, train_batch_length(t)) / t->peak_flops : 0,
-        .stall_ms = (double)train_saves_stall_us(t) * 1e-3, .bytes_tp = r->bytes[BYTES_TP],
-        .bytes_pp = r->bytes[BYTES_PP], .bytes_dp = r->bytes[BYTES_DP], .bytes_cp = r->context_bytes,
-        .generation = t->run.generation, .ranks = t->run.world, .replicas = t->mesh->dp,
+        .stall_ms = (double)train_saves_stall_us(t) * 1e-3,
+        .bytes_tp = r->bytes[BYTES_TP],
+        .bytes_pp = r->bytes[BYTES_PP],
+        .bytes_dp = r->bytes[BYTES_DP],
+        .bytes_cp = r->context_bytes,
+        .generation = t->run.generation,
+        .ranks = t->run.world,
+        .replicas = t->mesh->dp,
         .leaf_ms = t->sums + t->squares + t->spec->parallel.virtual_workers + SUM_EXTRAS,
     };
     uint64_t blocks = 0, dropped = 0;

@@ -41,21 +41,53 @@ struct args {
     struct sample_cfg text;
 };
 
-enum { RUN = 256, RANK, SAMPLE, CHECKPOINT, PROMPT, TOKENS, TEMPERATURE, TOP_K, TOP_P, PROMPT_TOKENS, SEED,
-       THREADS, PRINT, PP, MICROS, CHUNKS, SCHEDULE, BATCHES, STEPS, HELP, VERSION };
+enum {
+    RUN = 256,
+    RANK,
+    SAMPLE,
+    CHECKPOINT,
+    PROMPT,
+    TOKENS,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    PROMPT_TOKENS,
+    SEED,
+    THREADS,
+    PRINT,
+    PP,
+    MICROS,
+    CHUNKS,
+    SCHEDULE,
+    BATCHES,
+    STEPS,
+    HELP,
+    VERSION
+};
 
 static const struct option options[] = {
-    {"run", required_argument, NULL, RUN}, {"rank", required_argument, NULL, RANK},
-    {"sample", no_argument, NULL, SAMPLE}, {"checkpoint", required_argument, NULL, CHECKPOINT},
-    {"prompt", required_argument, NULL, PROMPT}, {"tokens", required_argument, NULL, TOKENS},
-    {"temperature", required_argument, NULL, TEMPERATURE}, {"top-k", required_argument, NULL, TOP_K},
-    {"top-p", required_argument, NULL, TOP_P}, {"prompt-tokens", required_argument, NULL, PROMPT_TOKENS},
-    {"seed", required_argument, NULL, SEED}, {"threads", required_argument, NULL, THREADS},
-    {"print-schedule", no_argument, NULL, PRINT}, {"pp", required_argument, NULL, PP},
-    {"micro-batches", required_argument, NULL, MICROS}, {"chunks", required_argument, NULL, CHUNKS},
-    {"schedule", required_argument, NULL, SCHEDULE}, {"print-batches", no_argument, NULL, BATCHES},
+    {"run", required_argument, NULL, RUN},
+    {"rank", required_argument, NULL, RANK},
+    {"sample", no_argument, NULL, SAMPLE},
+    {"checkpoint", required_argument, NULL, CHECKPOINT},
+    {"prompt", required_argument, NULL, PROMPT},
+    {"tokens", required_argument, NULL, TOKENS},
+    {"temperature", required_argument, NULL, TEMPERATURE},
+    {"top-k", required_argument, NULL, TOP_K},
+    {"top-p", required_argument, NULL, TOP_P},
+    {"prompt-tokens", required_argument, NULL, PROMPT_TOKENS},
+    {"seed", required_argument, NULL, SEED},
+    {"threads", required_argument, NULL, THREADS},
+    {"print-schedule", no_argument, NULL, PRINT},
+    {"pp", required_argument, NULL, PP},
+    {"micro-batches", required_argument, NULL, MICROS},
+    {"chunks", required_argument, NULL, CHUNKS},
+    {"schedule", required_argument, NULL, SCHEDULE},
+    {"print-batches", no_argument, NULL, BATCHES},
     {"steps", required_argument, NULL, STEPS},
-    {"help", no_argument, NULL, HELP}, {"version", no_argument, NULL, VERSION}, {NULL, 0, NULL, 0},
+    {"help", no_argument, NULL, HELP},
+    {"version", no_argument, NULL, VERSION},
+    {NULL, 0, NULL, 0},
 };
 
 static bool whole_number(const char *name, long least, long most, long *ret)
@@ -114,28 +146,60 @@ static bool seed(uint64_t *ret)
 static bool take(int c, struct args *a)
 {
     switch (c) {
-    case RUN: a->run = optarg; return true;
-    case RANK: return whole_number("rank", 0, INT_MAX, &a->rank);
-    case SAMPLE: a->sample = true; return true;
-    case CHECKPOINT: a->text.checkpoint = optarg; return true;
-    case PROMPT: a->text.prompt = optarg; return true;
-    case TOKENS: return number_into("tokens", 1, TOKENS_MAX, &a->text.tokens);
-    case PROMPT_TOKENS: a->text.prompt_tokens = optarg; return true;
-    case TEMPERATURE: return number("temperature", 0, false, 100, &a->text.temperature);
-    case TOP_P: return number("top-p", 0, true, 1, &a->text.top_p);
-    case TOP_K: return number_into("top-k", 0, INT_MAX, &a->text.top_k);
-    case SEED: return seed(&a->text.seed);
-    case THREADS: return number_into("threads", 1, 1024, &a->text.threads);
-    case PRINT: a->print_schedule = true; return true;
-    case PP: return whole_number("pp", 1, SCHEDULE_RANKS_MAX, &a->pp);
-    case MICROS: return whole_number("micro-batches", 1, SCHEDULE_MICROS_MAX, &a->micros);
-    case CHUNKS: return whole_number("chunks", 1, SCHEDULE_CHUNKS_MAX, &a->chunks);
-    case SCHEDULE: a->schedule = optarg; return true;
-    case BATCHES: a->print_batches = true; return true;
-    case STEPS: return whole_number("steps", 1, STEPS_MAX, &a->steps);
-    case HELP: a->help = true; return true;
-    case VERSION: a->version = true; return true;
-    default: return false; /* getopt has said what is wrong */
+    case RUN:
+        a->run = optarg;
+        return true;
+    case RANK:
+        return whole_number("rank", 0, INT_MAX, &a->rank);
+    case SAMPLE:
+        a->sample = true;
+        return true;
+    case CHECKPOINT:
+        a->text.checkpoint = optarg;
+        return true;
+    case PROMPT:
+        a->text.prompt = optarg;
+        return true;
+    case TOKENS:
+        return number_into("tokens", 1, TOKENS_MAX, &a->text.tokens);
+    case PROMPT_TOKENS:
+        a->text.prompt_tokens = optarg;
+        return true;
+    case TEMPERATURE:
+        return number("temperature", 0, false, 100, &a->text.temperature);
+    case TOP_P:
+        return number("top-p", 0, true, 1, &a->text.top_p);
+    case TOP_K:
+        return number_into("top-k", 0, INT_MAX, &a->text.top_k);
+    case SEED:
+        return seed(&a->text.seed);
+    case THREADS:
+        return number_into("threads", 1, 1024, &a->text.threads);
+    case PRINT:
+        a->print_schedule = true;
+        return true;
+    case PP:
+        return whole_number("pp", 1, SCHEDULE_RANKS_MAX, &a->pp);
+    case MICROS:
+        return whole_number("micro-batches", 1, SCHEDULE_MICROS_MAX, &a->micros);
+    case CHUNKS:
+        return whole_number("chunks", 1, SCHEDULE_CHUNKS_MAX, &a->chunks);
+    case SCHEDULE:
+        a->schedule = optarg;
+        return true;
+    case BATCHES:
+        a->print_batches = true;
+        return true;
+    case STEPS:
+        return whole_number("steps", 1, STEPS_MAX, &a->steps);
+    case HELP:
+        a->help = true;
+        return true;
+    case VERSION:
+        a->version = true;
+        return true;
+    default:
+        return false; /* getopt has said what is wrong */
     }
 }
 
@@ -144,8 +208,11 @@ static bool schedule_kind(const char *word, enum schedule_kind *ret)
     static const struct {
         const char *word;
         enum schedule_kind kind;
-    } kinds[] = {{"1f1b", SCHEDULE_1F1B}, {"interleaved", SCHEDULE_1F1B}, {"zb-h1", SCHEDULE_ZB_H1},
-                 {"gpipe", SCHEDULE_GPIPE}, {"forward", SCHEDULE_FORWARD}};
+    } kinds[] = {{"1f1b", SCHEDULE_1F1B},
+                 {"interleaved", SCHEDULE_1F1B},
+                 {"zb-h1", SCHEDULE_ZB_H1},
+                 {"gpipe", SCHEDULE_GPIPE},
+                 {"forward", SCHEDULE_FORWARD}};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strcmp(word, kinds[i].word) == 0) {
@@ -239,9 +306,11 @@ static void wait_passively(char **argv)
 
 int main(int argc, char **argv)
 {
-    struct args a = {.rank = -1, .schedule = "1f1b", .chunks = 1,
-                     .text = {.prompt = "", .tokens = 256, .temperature = 0.8, .top_k = 40, .top_p = 1, .seed = 1,
-                              .threads = 1}};
+    struct args a = {
+        .rank = -1,
+        .schedule = "1f1b",
+        .chunks = 1,
+        .text = {.prompt = "", .tokens = 256, .temperature = 0.8, .top_k = 40, .top_p = 1, .seed = 1, .threads = 1}};
     int c;
 
     wait_passively(argv);

@@ -32,25 +32,25 @@ struct pipe_run {
     const struct schedule *schedule;
     pipe_load load;
     void *arg;
-    float weight;   /* of a target in the loss that is differentiated */
-    double *loss;   /* [micros], filled by the last stage */
-    const int *rows; /* [micros] tokens of each; NULL: all of them full */
-    struct tree *tree; /* [PIPE_TREE_HEAD(chunks) + 1], the last where the head is; NULL: forward only */
-    int per_leaf;   /* micro-batches a leaf */
+    float weight;         /* of a target in the loss that is differentiated */
+    double *loss;         /* [micros], filled by the last stage */
+    const int *rows;      /* [micros] tokens of each; NULL: all of them full */
+    struct tree *tree;    /* [PIPE_TREE_HEAD(chunks) + 1], the last where the head is; NULL: forward only */
+    int per_leaf;         /* micro-batches a leaf */
     pipe_layer_done done; /* from the last layer of each chunk down; NULL: nobody hears of it */
-    uint64_t step;  /* for the flight page */
+    uint64_t step;        /* for the flight page */
 };
 
 struct pipe;
 
-struct pipe_cfg { /* all borrowed for the pipe's life */
-    struct stage **stage;      /* [chunks] of this rank */
-    const int *slots;          /* [chunks] */
+struct pipe_cfg {         /* all borrowed for the pipe's life */
+    struct stage **stage; /* [chunks] of this rank */
+    const int *slots;     /* [chunks] */
     int chunks;
-    size_t floats;             /* of the message of a full micro-batch: its rows of the trunk */
-    int rows;                  /* of a full one */
+    size_t floats; /* of the message of a full micro-batch: its rows of the trunk */
+    int rows;      /* of a full one */
     const struct mesh *mesh;
-    struct wire *pp;           /* NULL: one rank */
+    struct wire *pp; /* NULL: one rank */
     const struct kern_ops *k;
     struct kern_stream *stream;
     struct flight *flight;

@@ -14,7 +14,7 @@
 #include "base/try.h"
 
 #define PATH_MAX_BYTES 4200
-#define REPLICAS_MAX 64               /* whose times are told one by one */
+#define REPLICAS_MAX 64 /* whose times are told one by one */
 #define LINE_MAX_BYTES 65536
 #define METRICS_MAX ((size_t)4 << 30) /* bytes of a job's metrics.jsonl */
 
@@ -132,8 +132,8 @@ static void number(struct buf *b, const char *key, double v, bool exact)
 
 static void print_documents(struct buf *b, const struct report_step *s)
 {
-    (void)buf_printf(b, ", \"documents\": %d, \"micro_batches\": %d, \"targets\": %llu", s->documents,
-                     s->micro_batches, (unsigned long long)s->targets);
+    (void)buf_printf(b, ", \"documents\": %d, \"micro_batches\": %d, \"targets\": %llu", s->documents, s->micro_batches,
+                     (unsigned long long)s->targets);
     (void)buf_printf(b, ", \"rank_tokens_min\": %llu, \"rank_tokens_max\": %llu",
                      (unsigned long long)s->rank_tokens_min, (unsigned long long)s->rank_tokens_max);
     number(b, "imbalance", s->imbalance, false);
@@ -145,7 +145,8 @@ static void print_documents(struct buf *b, const struct report_step *s)
 int report_metrics(struct report *r, const struct report_step *s, struct merr *err)
 {
     static const char *const wires[REPORT_WIRES][2] = {
-        {"wire_tp_ms", "wire_tp_predicted_ms"}, {"wire_pp_ms", "wire_pp_predicted_ms"},
+        {"wire_tp_ms", "wire_tp_predicted_ms"},
+        {"wire_pp_ms", "wire_pp_predicted_ms"},
         {"wire_dp_ms", "wire_dp_predicted_ms"},
     };
     struct buf b;
@@ -161,8 +162,7 @@ int report_metrics(struct report *r, const struct report_step *s, struct merr *e
     number(&b, "step_ms", s->step_ms, false);
     number(&b, "mfu", s->mfu, true);
     (void)buf_printf(&b, ", \"bytes_tp\": %llu, \"bytes_pp\": %llu, \"bytes_dp\": %llu",
-                     (unsigned long long)s->bytes_tp, (unsigned long long)s->bytes_pp,
-                     (unsigned long long)s->bytes_dp);
+                     (unsigned long long)s->bytes_tp, (unsigned long long)s->bytes_pp, (unsigned long long)s->bytes_dp);
     if (s->bytes_cp > 0)
         (void)buf_printf(&b, ", \"bytes_cp\": %llu", (unsigned long long)s->bytes_cp);
     number(&b, "stall_ms", s->stall_ms, false);
@@ -214,6 +214,6 @@ int report_event_take(struct report *r, json_t *event, struct merr *err)
 
 int report_note(struct report *r, uint64_t step, const char *message, struct merr *err)
 {
-    return report_event_take(r, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step, "message",
-                                          message), err);
+    return report_event_take(
+        r, json_pack("{s:s, s:I, s:s}", "type", "note", "step", (json_int_t)step, "message", message), err);
 }

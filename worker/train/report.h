@@ -24,9 +24,9 @@ struct report_step {
     int ranks, replicas;
     const double *leaf_ms; /* [replicas]: how long each took for one of its virtual workers; left out of many */
     /* of documents */
-    int documents;   /* of the step, those left out not counted; 0: samples of a stream, which have no more to say */
+    int documents;     /* of the step, those left out not counted; 0: samples of a stream, which have no more to say */
     int micro_batches; /* of each virtual worker */
-    uint64_t targets; /* that the loss is the mean of */
+    uint64_t targets;  /* that the loss is the mean of */
     uint64_t rank_tokens_min, rank_tokens_max;
     double imbalance, padding_share, sharded_share; /* as in worker/data/feed.h; the last with bytes_cp */
     double activation_mib, recomputed; /* of rank 0: the most in use at once; share of blocks made again whole */

@@ -14,8 +14,13 @@
 struct state_view train_view(struct train *t, bool moments)
 {
     return (struct state_view){
-        .params = &t->params, .mesh = t->mesh, .zero = t->spec->parallel.zero, .weights = t->weights,
-        .range = moments ? optim_ranges(t->optim) : NULL, .m = optim_m(t->optim), .v = optim_v(t->optim),
+        .params = &t->params,
+        .mesh = t->mesh,
+        .zero = t->spec->parallel.zero,
+        .weights = t->weights,
+        .range = moments ? optim_ranges(t->optim) : NULL,
+        .m = optim_m(t->optim),
+        .v = optim_v(t->optim),
         .device = t->k->device,
     };
 }
@@ -30,7 +35,7 @@ static int newest_below(const char *dir, uint64_t limit, uint64_t *ret_step, str
     if (limit == UINT64_MAX)
         return mck_latest(dir, ret_step, NULL, err);
     TRY(mck_list(dir, &list, err));
-    json_array_foreach(list, i, o) {
+    json_array_foreach (list, i, o) {
         uint64_t step = (uint64_t)json_integer_value(json_object_get(o, "step"));
 
         if (step < limit) {
@@ -86,9 +91,9 @@ struct candidate {
 
 /* What resuming goes through. */
 struct source {
-    struct give *give;      /* with nodes that the job has left; NULL: none, or not any more */
-    struct recover *memory; /* of all nodes; with give it is the give's */
-    bool give_lost;         /* this rank has seen that world fail */
+    struct give *give;       /* with nodes that the job has left; NULL: none, or not any more */
+    struct recover *memory;  /* of all nodes; with give it is the give's */
+    bool give_lost;          /* this rank has seen that world fail */
     uint64_t limit[SOURCES]; /* each has been tried down to here */
     struct candidate c;
     double load_s;
@@ -206,17 +211,27 @@ static int mend(struct train *t, struct source *s, bool *ret_again, struct merr 
 
 static struct recover_cfg own_nodes(const struct train *t)
 {
-    return (struct recover_cfg){.dir = t->run.memory, .world = t->world, .all = t->all, .node_of = t->run.node_of,
-                                .rank = t->mesh->rank, .size = t->run.world};
+    return (struct recover_cfg){.dir = t->run.memory,
+                                .world = t->world,
+                                .all = t->all,
+                                .node_of = t->run.node_of,
+                                .rank = t->mesh->rank,
+                                .size = t->run.world};
 }
 
 /* Look into the memories of all nodes: those of this run, and those that the job has left, where they answer. */
 static int open_memories(struct train *t, struct source *s, struct merr *err)
 {
     char rendezvous[RUN_PATH_MAX + 16], text[MERR_TEXT_MAX];
-    struct give_cfg give = {.dir = t->run.memory, .rendezvous = rendezvous, .disk = t->run.checkpoints,
-                            .node_of = t->run.node_of, .size = t->run.world, .givers = t->run.givers,
-                            .rank = t->mesh->rank, .generation = t->run.generation, .flight = t->flight};
+    struct give_cfg give = {.dir = t->run.memory,
+                            .rendezvous = rendezvous,
+                            .disk = t->run.checkpoints,
+                            .node_of = t->run.node_of,
+                            .size = t->run.world,
+                            .givers = t->run.givers,
+                            .rank = t->mesh->rank,
+                            .generation = t->run.generation,
+                            .flight = t->flight};
     struct recover_cfg own = own_nodes(t);
     struct merr why = {"another rank does not reach them"};
     bool all = false;
@@ -296,14 +311,14 @@ static int tell_resumed(struct train *t, const struct source *s, double seconds,
              (long long)s->c.step, disk ? t->run.checkpoints : from, seconds, m->survey_s, m->rebuild_s, m->gather_s,
              s->load_s);
     TRY(tell_lost(t, s, err));
-    return report_event_take(t->report, json_pack("{s:s, s:I, s:s, s:s, s:s, s:f, s:{s:f, s:f, s:f, s:f}, s:I, s:I}",
-                                                  "type", "resumed", "step", (json_int_t)s->c.step, "path",
-                                                  disk ? t->run.checkpoints : t->run.memory, "tier",
-                                                  disk ? "disk" : "memory", "source", from, "seconds", seconds,
-                                                  "phases", "look_s", m->survey_s, "rebuild_s", m->rebuild_s,
-                                                  "gather_s", m->gather_s, "load_s", s->load_s, "rebuilt_bytes",
-                                                  (json_int_t)m->rebuilt_bytes, "fetched_bytes",
-                                                  (json_int_t)m->fetched_bytes), err);
+    return report_event_take(t->report,
+                             json_pack("{s:s, s:I, s:s, s:s, s:s, s:f, s:{s:f, s:f, s:f, s:f}, s:I, s:I}", "type",
+                                       "resumed", "step", (json_int_t)s->c.step, "path",
+                                       disk ? t->run.checkpoints : t->run.memory, "tier", disk ? "disk" : "memory",
+                                       "source", from, "seconds", seconds, "phases", "look_s", m->survey_s, "rebuild_s",
+                                       m->rebuild_s, "gather_s", m->gather_s, "load_s", s->load_s, "rebuilt_bytes",
+                                       (json_int_t)m->rebuilt_bytes, "fetched_bytes", (json_int_t)m->fetched_bytes),
+                             err);
 }
 
 /* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, 0 when there is
@@ -320,8 +335,9 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
             TRY(choose(t, s, err));
         TRY(comm_broadcast(t->all, &s->c, sizeof(s->c), 0, err));
         if (!s->c.found)
-            return s->limit[TIER_DISK] == UINT64_MAX ? 0 :
-                merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", t->run.checkpoints, why.text);
+            return s->limit[TIER_DISK] == UINT64_MAX
+                       ? 0
+                       : merr_set(err, -EBADMSG, "no checkpoint in '%s' can be read: %s", t->run.checkpoints, why.text);
         TRY(load_candidate(t, s, &code, &why, err));
         s->touched = true;
         TRY(everyone(t, code, &all, err));

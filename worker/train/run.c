@@ -74,15 +74,17 @@ static int check_givers(const json_t *doc, const struct run *r, const char *cons
     const json_t *o;
     size_t i;
 
-    json_array_foreach(json_object_get(doc, "givers"), i, o) {
+    json_array_foreach (json_object_get(doc, "givers"), i, o) {
         const char *node = json_string_value(json_object_get(o, "node"));
         bool trains = false;
 
         for (int a = 0; node && a < r->world; a++)
             trains |= strcmp(name[a], node) == 0;
         if (!node || trains || json_integer_value(json_object_get(o, "rank")) != (json_int_t)(r->world + (int)i))
-            return merr_set(err, -EINVAL, "entry %zu of 'givers' in assignment.json has no node of its own or is not "
-                            "rank %d", i, r->world + (int)i);
+            return merr_set(err, -EINVAL,
+                            "entry %zu of 'givers' in assignment.json has no node of its own or is not "
+                            "rank %d",
+                            i, r->world + (int)i);
     }
     return 0;
 }
@@ -103,9 +105,9 @@ static int read_nodes(const json_t *doc, struct run *r, struct merr *err)
         free(name);
         return merr_set(err, -ENOMEM, "no memory for %d ranks", r->world);
     }
-    json_array_foreach(ranks, i, o) {
-        json_int_t rank = json_is_integer(json_object_get(o, "rank")) ?
-            json_integer_value(json_object_get(o, "rank")) : -1;
+    json_array_foreach (ranks, i, o) {
+        json_int_t rank =
+            json_is_integer(json_object_get(o, "rank")) ? json_integer_value(json_object_get(o, "rank")) : -1;
         const char *node = json_string_value(json_object_get(o, "node"));
 
         if (rank < 0 || rank >= r->world || name[rank] || !node) {
@@ -170,8 +172,8 @@ static int read_share(const json_t *doc, struct run *r, struct merr *err)
 static int checkpoint_folder(struct run *r, struct merr *err)
 {
     const char *d = r->spec->checkpoint.dir;
-    int n = d && d[0] == '/' ? snprintf(r->checkpoints, sizeof(r->checkpoints), "%s", d) :
-        snprintf(r->checkpoints, sizeof(r->checkpoints), "%s/%s", r->dir, d ? d : "checkpoints");
+    int n = d && d[0] == '/' ? snprintf(r->checkpoints, sizeof(r->checkpoints), "%s", d)
+                             : snprintf(r->checkpoints, sizeof(r->checkpoints), "%s/%s", r->dir, d ? d : "checkpoints");
 
     return n < (int)sizeof(r->checkpoints) ? 0 : merr_set(err, -EINVAL, "the path of the checkpoints is too long");
 }
@@ -270,20 +272,23 @@ int run_check_supported(const struct run *r, struct merr *err)
         s->parallel.chunks == SPEC_AUTO)
         return merr_set(err, -EINVAL, "the spec of this run has \"auto\" in parallel, which its agent should settle");
     if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
-        return merr_set(err, -ENOTSUP, "parallel.recompute does not go with schedule 'zb-h1', whose second half of a "
+        return merr_set(err, -ENOTSUP,
+                        "parallel.recompute does not go with schedule 'zb-h1', whose second half of a "
                         "backward needs the activations too; use '1f1b' or 'interleaved'");
     if (s->parallel.exact == EXACT_STRICT && r->mesh.cp > 1)
         return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for cp above 1; use cp 1 or 'relaxed'");
     if (s->parallel.exact == EXACT_STRICT &&
         (is_auto(s->compress.tp) || is_auto(s->compress.pp) || is_auto(s->compress.dp)))
-        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' does not go with 'auto' as a codec, which decides by "
+        return merr_set(err, -ENOTSUP,
+                        "parallel.exact 'strict' does not go with 'auto' as a codec, which decides by "
                         "measurement; name the codec");
     if (s->parallel.zero == 0 && is_named(s->compress.dp))
         return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
     if (strcmp(s->sequence.policy, "chunk") == 0 &&
         (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel ||
          strcmp(s->memory.policy, "mimose") == 0))
-        return merr_set(err, -ENOTSUP, "sequence.policy 'chunk' is not built for parallel.chunks above 1, schedule "
+        return merr_set(err, -ENOTSUP,
+                        "sequence.policy 'chunk' is not built for parallel.chunks above 1, schedule "
                         "'zb-h1', sequence_parallel and memory.policy 'mimose'");
     if (s->parallel.cp != r->mesh.cp)
         return merr_set(err, -EINVAL, "the assignment has cp %d, its spec %d", r->mesh.cp, s->parallel.cp);
@@ -292,8 +297,10 @@ int run_check_supported(const struct run *r, struct merr *err)
                         s->sequence.policy);
     if (is_named(s->memory.policy) &&
         (s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.recompute != RECOMPUTE_NONE))
-        return merr_set(err, -ENOTSUP, "memory.policy '%s' goes neither with parallel.recompute nor with schedule "
-                        "'zb-h1'", s->memory.policy);
+        return merr_set(err, -ENOTSUP,
+                        "memory.policy '%s' goes neither with parallel.recompute nor with schedule "
+                        "'zb-h1'",
+                        s->memory.policy);
     if (strcmp(s->memory.policy, "mimose") == 0 && s->memory.activation_budget_mib < 1)
         return merr_set(err, -EINVAL, "memory.policy 'mimose' needs memory.activation_budget_mib");
     if (s->parallel.virtual_workers < r->mesh.dp)

@@ -15,15 +15,15 @@
 struct run {
     char folder[RUN_PATH_MAX], dir[RUN_PATH_MAX]; /* of this run, of the job */
     char checkpoints[RUN_PATH_MAX];
-    char memory[RUN_PATH_MAX]; /* folder for snapshots in this node's memory; "": none */
-    uint64_t memory_limit;     /* bytes of it that the snapshots of all jobs may take; 0: none is set */
+    char memory[RUN_PATH_MAX];     /* folder for snapshots in this node's memory; "": none */
+    uint64_t memory_limit;         /* bytes of it that the snapshots of all jobs may take; 0: none is set */
     char no_memory[MERR_TEXT_MAX]; /* why the agent could make none; "": it was not to */
     char job[SPEC_NAME_MAX], node[SPEC_NAME_MAX];
     uint64_t generation;
     bool measure_links; /* the server wants to know how fast nodes reach each other */
     struct mesh mesh;
     int rank, world, threads;
-    int givers; /* nodes that the job has left and that have its state in memory: ranks world to world + givers - 1 */
+    int givers;   /* nodes that the job has left and that have its state in memory: ranks world to world + givers - 1 */
     int *node_of; /* [world]: ranks with equal numbers are on one node */
     int *share;   /* [dp]: virtual workers of each replica; NULL: evenly */
     struct job_spec *spec;

@@ -162,8 +162,16 @@ static int load_model(struct sampler *s, struct mck *c, struct merr *err)
     struct state_view view = {.params = &s->params, .mesh = &s->mesh, .device = s->k->device};
     int all = s->n + s->cfg->tokens, cache = all < s->model.context ? all : s->model.context;
     struct stage_cfg stage = {
-        .k = s->k, .stream = s->stream, .model = &s->model, .params = &s->params, .micro = 1, .slots = 1,
-        .length = cache < PREFILL ? cache : PREFILL, .cache = cache, .first = true, .last = true,
+        .k = s->k,
+        .stream = s->stream,
+        .model = &s->model,
+        .params = &s->params,
+        .micro = 1,
+        .slots = 1,
+        .length = cache < PREFILL ? cache : PREFILL,
+        .cache = cache,
+        .first = true,
+        .last = true,
         .layers = {0, s->model.layers},
     };
 
@@ -277,7 +285,7 @@ static void print_token(const struct sampler *s, int token, bool first, FILE *ou
     else if (text)
         (void)fwrite(text, 1, len, out);
     else if (s->tokenizer)
-        return; /* a token past the tokenizer's has no text */
+        return;                   /* a token past the tokenizer's has no text */
     else if (token < BYTE_TOKENS) /* tokens past the bytes have no text */
         (void)fputc(token, out);
 }

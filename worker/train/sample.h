@@ -12,13 +12,13 @@
 #include "base/merr.h"
 
 struct sample_cfg {
-    const char *checkpoint; /* as state_open() */
-    const char *prompt;     /* bytes; "" starts a new document */
+    const char *checkpoint;    /* as state_open() */
+    const char *prompt;        /* bytes; "" starts a new document */
     const char *prompt_tokens; /* numbers between blanks or commas instead, and numbers are written; NULL: bytes */
-    int tokens;             /* to generate */
-    double temperature;     /* 0: always the likeliest */
-    int top_k;              /* 0: all */
-    double top_p;           /* share of the probability to draw from, likeliest first; 1: all */
+    int tokens;                /* to generate */
+    double temperature;        /* 0: always the likeliest */
+    int top_k;                 /* 0: all */
+    double top_p;              /* share of the probability to draw from, likeliest first; 1: all */
     uint64_t seed;
     int threads;
 };

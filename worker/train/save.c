@@ -88,8 +88,12 @@ static int make_memory(struct train *t, const struct mck_cfg *disk, struct merr 
 static int make_guard(struct train *t, struct merr *err)
 {
     char rendezvous[RUN_PATH_MAX + 16];
-    struct guard_cfg cfg = {.dir = t->run.memory, .rendezvous = rendezvous, .node_of = t->run.node_of,
-                            .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
+    struct guard_cfg cfg = {.dir = t->run.memory,
+                            .rendezvous = rendezvous,
+                            .node_of = t->run.node_of,
+                            .rank = t->mesh->rank,
+                            .size = t->run.world,
+                            .generation = t->run.generation,
                             .step = t->step};
 
     (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
@@ -130,10 +134,14 @@ int train_savers_open(struct train *t, struct merr *err)
 {
     struct state_view v;
     struct mck_cfg cfg = {
-        .dir = t->run.checkpoints, .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation,
+        .dir = t->run.checkpoints,
+        .rank = t->mesh->rank,
+        .size = t->run.world,
+        .generation = t->run.generation,
         .codec = t->spec->compress.checkpoint[0] ? t->spec->compress.checkpoint : "none",
         .archive = strcmp(t->spec->checkpoint.archive, "none") != 0 ? t->spec->checkpoint.archive : NULL,
-        .keep = t->spec->checkpoint.keep, .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
+        .keep = t->spec->checkpoint.keep,
+        .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
         .device = t->k->device,
     };
 
@@ -169,10 +177,9 @@ static json_t *cursor(const struct train *t, bool left)
         train = json_incref(json_object_get(spec, "train"));
     json_decref(spec);
     kv = json_pack("{s:I, s:I, s:I, s:o, s:o, s:{s:i, s:i, s:i, s:i}, s:i, s:I}", "step", (json_int_t)t->step, "tokens",
-                   (json_int_t)t->tokens, "seed",
-                   (json_int_t)t->spec->train.init.seed, "model", model, "train", train, "layout", "tp", t->mesh->tp,
-                   "pp", t->mesh->pp, "cp", t->mesh->cp, "dp", t->mesh->dp, "virtual_workers",
-                   t->spec->parallel.virtual_workers, "generation", (json_int_t)t->run.generation);
+                   (json_int_t)t->tokens, "seed", (json_int_t)t->spec->train.init.seed, "model", model, "train", train,
+                   "layout", "tp", t->mesh->tp, "pp", t->mesh->pp, "cp", t->mesh->cp, "dp", t->mesh->dp,
+                   "virtual_workers", t->spec->parallel.virtual_workers, "generation", (json_int_t)t->run.generation);
     if (kv && left)
         (void)json_object_set_new(kv, "written_by", json_pack("{s:I}", "durable_us", (json_int_t)t->durable_us));
     return kv;
@@ -180,15 +187,14 @@ static json_t *cursor(const struct train *t, bool left)
 
 static int tell(struct train *t, const struct mck_done *d, struct merr *err)
 {
-    static const char *const how[] = {[MCK_STAGED] = "copied first", [MCK_ZEROCOPY] = "from where it lay",
-                                      [MCK_SYNC] = "between two steps"};
+    static const char *const how[] = {
+        [MCK_STAGED] = "copied first", [MCK_ZEROCOPY] = "from where it lay", [MCK_SYNC] = "between two steps"};
     json_t *e;
 
     if (d->code == 0)
         log_info("checkpoint %s: %.1f MiB in %.2f s, %s, training waited %.1f ms (%.1f expected)", d->path,
-                 (double)d->stored_bytes / (1 << 20), (double)d->write_us * 1e-6,
-                 how[d->mode], (double)d->stall_us * 1e-3,
-                 (double)d->expect_us * 1e-3);
+                 (double)d->stored_bytes / (1 << 20), (double)d->write_us * 1e-6, how[d->mode],
+                 (double)d->stall_us * 1e-3, (double)d->expect_us * 1e-3);
     else
         log_warn("checkpoint of step %llu failed: %s", (unsigned long long)d->step, d->err.text);
     e = json_pack("{s:s, s:I, s:s, s:I, s:I, s:f}", "type", "checkpoint", "step", (json_int_t)d->step, "path", d->path,
@@ -207,9 +213,10 @@ static int tell_removed(struct train *t, const struct mck_done *d, struct merr *
     char text[256];
 
     s->removed += d->removed;
-    (void)snprintf(text, sizeof(text), "the disk is full: %u old checkpoint%s went for that of step %llu, before there "
-                   "were %d newer ones; the two newest stay", d->removed, d->removed > 1 ? "s" : "",
-                   (unsigned long long)d->step, t->spec->checkpoint.keep);
+    (void)snprintf(text, sizeof(text),
+                   "the disk is full: %u old checkpoint%s went for that of step %llu, before there "
+                   "were %d newer ones; the two newest stay",
+                   d->removed, d->removed > 1 ? "s" : "", (unsigned long long)d->step, t->spec->checkpoint.keep);
     log_warn("%s", text);
     return first ? report_note(t->report, d->step, text, err) : 0;
 }

@@ -25,9 +25,16 @@ static void add_part(struct list *l, const struct param *q, const struct param_b
         return;
     b = &l->v[l->n++];
     *b = (struct mck_buffer){
-        .name = q->name, .role = role, .dtype = MCK_F32, .ndim = q->ndim, .shape = {q->shape[0], q->shape[1]},
-        .off = {x->off[0], x->off[1]}, .len = {x->len[0], x->len[1]}, .data = data + (from - begin),
-        .bucket = bucket, .replica = replica,
+        .name = q->name,
+        .role = role,
+        .dtype = MCK_F32,
+        .ndim = q->ndim,
+        .shape = {q->shape[0], q->shape[1]},
+        .off = {x->off[0], x->off[1]},
+        .len = {x->len[0], x->len[1]},
+        .data = data + (from - begin),
+        .bucket = bucket,
+        .replica = replica,
     };
     if (to - from < n) {
         b->sub_begin = from - at;

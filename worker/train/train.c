@@ -84,8 +84,8 @@ static int plan_stages(struct train *t, struct merr *err)
     if (t->chunks > PARAM_CHUNKS_MAX || t->model.layers / pp < t->chunks)
         return merr_set(err, -EINVAL, "%d layers cannot be split over pp %d with chunks %d", t->model.layers, pp,
                         t->chunks);
-    t->split = (struct plan_split){.layers = t->model.layers, .stages = pp * t->chunks,
-                                   .head_cost = model_head_cost(&t->model)};
+    t->split = (struct plan_split){
+        .layers = t->model.layers, .stages = pp * t->chunks, .head_cost = model_head_cost(&t->model)};
     if (pp > 1 && t->spec->parallel.layers.n == t->split.stages)
         t->split.given = t->spec->parallel.layers.v;
     for (int i = 0; i < t->chunks; i++)
@@ -123,18 +123,36 @@ static struct stage_cfg stage_config(struct train *t, int chunk)
     int most = t->spec->train.batch.length;
 
     return (struct stage_cfg){
-        .k = t->k, .stream = t->stream, .model = &t->model, .params = &t->params, .tp = t->tp,
-        .tp_wire = t->wire[BYTES_TP], .type = type_of(t), .cp = t->cp, .cp_size = t->mesh->cp,
-        .cp_index = t->mesh->cp_index, .cp_mode = t->spec->parallel.cp_mode,
-        .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute, .kept = kept_of(t, chunk),
+        .k = t->k,
+        .stream = t->stream,
+        .model = &t->model,
+        .params = &t->params,
+        .tp = t->tp,
+        .tp_wire = t->wire[BYTES_TP],
+        .type = type_of(t),
+        .cp = t->cp,
+        .cp_size = t->mesh->cp,
+        .cp_index = t->mesh->cp_index,
+        .cp_mode = t->spec->parallel.cp_mode,
+        .recompute = all ? RECOMPUTE_FULL : t->spec->parallel.recompute,
+        .kept = kept_of(t, chunk),
         .run = t->run_blocks,
-        .some = t->keep_bytes != NULL, .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
-        .weights = t->weights, .matrices = t->matrices, .reduce = t->reduce, .micro = t->micro,
-        .length = t->length, .docs = train_batch_docs(t), .slots = t->slots[chunk],
-        .bodies = t->bodies, .stores = t->cut > 0 ? t->mesh->pp : 0, .store_tokens = t->cut > 0 ? most : 0,
+        .some = t->keep_bytes != NULL,
+        .keep_bytes = t->keep_bytes ? t->keep_bytes[chunk] : 0,
+        .weights = t->weights,
+        .matrices = t->matrices,
+        .reduce = t->reduce,
+        .micro = t->micro,
+        .length = t->length,
+        .docs = train_batch_docs(t),
+        .slots = t->slots[chunk],
+        .bodies = t->bodies,
+        .stores = t->cut > 0 ? t->mesh->pp : 0,
+        .store_tokens = t->cut > 0 ? most : 0,
         .layers = t->params.chunk[chunk],
         .first = t->mesh->first && chunk == 0,
-        .last = t->mesh->last && chunk == t->chunks - 1, .split = t->schedule->kind == SCHEDULE_ZB_H1,
+        .last = t->mesh->last && chunk == t->chunks - 1,
+        .split = t->schedule->kind == SCHEDULE_ZB_H1,
     };
 }
 
@@ -178,9 +196,10 @@ static int plan_memory(struct train *t, struct merr *err)
         need += stage_bytes(&s, i == 0);
     }
     if (budget > 0 && need > budget)
-        return merr_set(err, -EINVAL, "memory.activation_budget_mib %d is too small: activations take %llu MiB%s; want "
-                        "at least that, a smaller train.batch.micro%s", t->spec->memory.activation_budget_mib,
-                        (unsigned long long)((need + (1 << 20) - 1) >> 20),
+        return merr_set(err, -EINVAL,
+                        "memory.activation_budget_mib %d is too small: activations take %llu MiB%s; want "
+                        "at least that, a smaller train.batch.micro%s",
+                        t->spec->memory.activation_budget_mib, (unsigned long long)((need + (1 << 20) - 1) >> 20),
                         mimose ? " even when no block keeps any" : "", mimose ? "" : ", or memory.policy 'mimose'");
     if (mimose)
         share_budget(t, budget - need);
@@ -194,8 +213,10 @@ static int plan(struct train *t, struct merr *err)
     TRY(run_check_supported(&t->run, err));
     TRY(read_model(t, err));
     if (s->parallel.cp_mode == CP_ULYSSES && t->model.kv_heads_local % t->mesh->cp)
-        return merr_set(err, -EINVAL, "parallel.cp_mode 'ulysses' cannot share the %d kv_heads that a rank of tp %d "
-                        "has among cp %d", t->model.kv_heads_local, t->mesh->tp, t->mesh->cp);
+        return merr_set(err, -EINVAL,
+                        "parallel.cp_mode 'ulysses' cannot share the %d kv_heads that a rank of tp %d "
+                        "has among cp %d",
+                        t->model.kv_heads_local, t->mesh->tp, t->mesh->cp);
     TRY(plan_stages(t, err));
     if (s->parallel.exact == EXACT_STRICT && coded_in_spec(s->compress.dp))
         TRY(keyed_new(s->compress.dp, s->train.init.seed, &t->params, &t->keyed, err));
@@ -214,16 +235,29 @@ static int gate(void *arg, int place, struct merr *err)
 static struct optim_cfg optim_config(struct train *t)
 {
     return (struct optim_cfg){
-        .k = t->k, .stream = t->stream, .params = &t->params, .mesh = *t->mesh,
-        .leaves = t->spec->parallel.virtual_workers, .share = t->run.share, .zero = t->spec->parallel.zero,
-        .dp = t->dp, .cp = t->cp, .pair = t->pair,
+        .k = t->k,
+        .stream = t->stream,
+        .params = &t->params,
+        .mesh = *t->mesh,
+        .leaves = t->spec->parallel.virtual_workers,
+        .share = t->run.share,
+        .zero = t->spec->parallel.zero,
+        .dp = t->dp,
+        .cp = t->cp,
+        .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
-        .m = t->keep ? keep_m(t->keep) : NULL, .v = t->keep ? keep_v(t->keep) : NULL,
-        .wire = t->wire[BYTES_DP], .keyed = t->keyed,
+        .m = t->keep ? keep_m(t->keep) : NULL,
+        .v = t->keep ? keep_v(t->keep) : NULL,
+        .wire = t->wire[BYTES_DP],
+        .keyed = t->keyed,
         .coded = t->mesh->dp > 1 && !t->keyed && coded_in_spec(t->spec->compress.dp),
-        .weights = t->weights, .beta1 = t->spec->train.optimizer.beta1, .beta2 = t->spec->train.optimizer.beta2,
-        .eps = t->spec->train.optimizer.eps, .weight_decay = t->spec->train.optimizer.weight_decay,
-        .gate = gate, .gate_arg = t,
+        .weights = t->weights,
+        .beta1 = t->spec->train.optimizer.beta1,
+        .beta2 = t->spec->train.optimizer.beta2,
+        .eps = t->spec->train.optimizer.eps,
+        .weight_decay = t->spec->train.optimizer.weight_decay,
+        .gate = gate,
+        .gate_arg = t,
     };
 }
 
@@ -287,7 +321,8 @@ static struct fit planned(struct train *t)
     struct optim_cfg o = optim_config(t);
     size_t weight = sizeof(float) + (type_of(t) == KERN_F32 ? 0 : kern_size(type_of(t)));
     struct fit f = {
-        .weights = t->params.weight_n * weight, .gradients = t->params.grad_n * t->buffers * sizeof(float),
+        .weights = t->params.weight_n * weight,
+        .gradients = t->params.grad_n * t->buffers * sizeof(float),
         .optimizer = optim_bytes(&o),
     };
 
@@ -357,13 +392,13 @@ static void print_plan(struct train *t)
         slots += t->slots[i];
     }
     log_info("rank %d of %d: tp %d/%d, cp %d/%d, dp %d/%d, pp %d/%d, %d layers from %d on in %d chunks, leaves %d-%d "
-             "of %d, %d micro-batches of %d sequences, %d threads, kernels '%s'", m->rank, t->run.world, m->tp_index,
-             m->tp, m->cp_index, m->cp, m->dp_index, m->dp, m->pp_index, m->pp, layers, t->params.chunk[0].begin,
-             t->chunks, t->leaf_begin, t->leaf_end - 1, t->spec->parallel.virtual_workers, t->micros, t->micro,
-             t->run.threads, t->k->name);
+             "of %d, %d micro-batches of %d sequences, %d threads, kernels '%s'",
+             m->rank, t->run.world, m->tp_index, m->tp, m->cp_index, m->cp, m->dp_index, m->dp, m->pp_index, m->pp,
+             layers, t->params.chunk[0].begin, t->chunks, t->leaf_begin, t->leaf_end - 1,
+             t->spec->parallel.virtual_workers, t->micros, t->micro, t->run.threads, t->k->name);
     log_info("memory: weights %.1f MiB, gradients %.1f (%d buffers), optimizer %.1f, activations %.1f (%d slots), "
-             "rest %.1f, all %.1f MiB", weights, grads, t->buffers, optimizer, acts, slots, rest,
-             (double)fit_all(&need) / mib);
+             "rest %.1f, all %.1f MiB",
+             weights, grads, t->buffers, optimizer, acts, slots, rest, (double)fit_all(&need) / mib);
 }
 
 static int build_stages(struct train *t, struct merr *err)
@@ -470,10 +505,17 @@ static int build(struct train *t, struct merr *err)
     o.weights = t->weights;
     TRY(optim_new(&o, &t->optim, err));
     TRY(build_trees(t, err));
-    return pipe_new(&(struct pipe_cfg){.stage = t->stage, .slots = t->slots, .chunks = t->chunks,
-                                       .floats = stage_trunk_floats(&s), .rows = s.micro * s.length,
-                                       .mesh = t->mesh, .pp = t->wire[BYTES_PP], .k = t->k, .stream = t->stream,
-                                       .flight = t->flight}, &t->pipe, err);
+    return pipe_new(&(struct pipe_cfg){.stage = t->stage,
+                                       .slots = t->slots,
+                                       .chunks = t->chunks,
+                                       .floats = stage_trunk_floats(&s),
+                                       .rows = s.micro * s.length,
+                                       .mesh = t->mesh,
+                                       .pp = t->wire[BYTES_PP],
+                                       .k = t->k,
+                                       .stream = t->stream,
+                                       .flight = t->flight},
+                    &t->pipe, err);
 }
 
 int train_weights_changed(struct train *t, struct merr *err)
@@ -622,14 +664,35 @@ static int exit_code_of(const struct train *t, int code)
     if (t->flight && flight_aborted(t->flight))
         return EXIT_ABORTED;
     switch (-code) {
-    case EINVAL: case ENOTSUP: case ENOENT: case EACCES: case EPERM: case EISDIR: case ENOTDIR: case EFBIG:
-    case EBADMSG: case EMSGSIZE: case ELOOP: case ENAMETOOLONG:
+    case EINVAL:
+    case ENOTSUP:
+    case ENOENT:
+    case EACCES:
+    case EPERM:
+    case EISDIR:
+    case ENOTDIR:
+    case EFBIG:
+    case EBADMSG:
+    case EMSGSIZE:
+    case ELOOP:
+    case ENAMETOOLONG:
         return EXIT_USER;
     case EDOM: /* found by all; one rank stands for it */
         return t->fault_rank == t->mesh->rank ? EXIT_USER : EXIT_ABORTED;
-    case ENOMEM: case EIO: case ENOSPC: case EROFS: case EDQUOT: case EMFILE: case ENFILE: case ENODEV:
+    case ENOMEM:
+    case EIO:
+    case ENOSPC:
+    case EROFS:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE:
+    case ENODEV:
         return EXIT_NODE;
-    case ECANCELED: case ECONNRESET: case ETIMEDOUT: case EPIPE: case ECONNREFUSED:
+    case ECANCELED:
+    case ECONNRESET:
+    case ETIMEDOUT:
+    case EPIPE:
+    case ECONNREFUSED:
         return EXIT_ABORTED;
     default:
         return EXIT_INTERNAL;
@@ -645,9 +708,10 @@ static int finish(struct train *t, int code, const struct merr *err)
     exit_code = exit_code_of(t, code);
     log_error("%s", err->text);
     if (exit_code != EXIT_ABORTED && t->report)
-        (void)report_event_take(t->report, json_pack("{s:s, s:s, s:i, s:s}", "type", "fault", "class",
-                                                     class_of(exit_code), "rank", t->run.mesh.rank, "message",
-                                                     err->text), NULL);
+        (void)report_event_take(t->report,
+                                json_pack("{s:s, s:s, s:i, s:s}", "type", "fault", "class", class_of(exit_code), "rank",
+                                          t->run.mesh.rank, "message", err->text),
+                                NULL);
     return exit_code;
 }
 

@@ -35,8 +35,14 @@ enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TI
 
 /* The step's one sum over the world: squares by tensor and tp index, then losses by leaf, then these. */
 enum {
-    SUM_DRAIN, SUM_FIRM, SUM_MOVE, SUM_BROKEN, SUM_CONTEXT, SUM_BYTES,
-    SUM_TUNE = SUM_BYTES + BYTES, SUM_SAVES = SUM_TUNE + BYTES,
+    SUM_DRAIN,
+    SUM_FIRM,
+    SUM_MOVE,
+    SUM_BROKEN,
+    SUM_CONTEXT,
+    SUM_BYTES,
+    SUM_TUNE = SUM_BYTES + BYTES,
+    SUM_SAVES = SUM_TUNE + BYTES,
     SUM_EXTRAS = SUM_SAVES + SAVE_VOTES
 };
 
@@ -46,10 +52,10 @@ struct saver {
     int every;                 /* steps, SPEC_EVERY_AUTO, or 0: only at the end and when asked */
     struct cadence cadence;    /* of rank 0, which decides for all when every is SPEC_EVERY_AUTO */
     int under_way;
-    unsigned dropped;          /* left out because two were under way */
-    unsigned removed;          /* went from a full disk before their time */
-    uint64_t saved_step;       /* of the last checkpoint begun; UINT64_MAX: none */
-    int failed;                /* code of the last finished checkpoint (coordinator) */
+    unsigned dropped;    /* left out because two were under way */
+    unsigned removed;    /* went from a full disk before their time */
+    uint64_t saved_step; /* of the last checkpoint begun; UINT64_MAX: none */
+    int failed;          /* code of the last finished checkpoint (coordinator) */
 };
 
 struct train {
@@ -58,74 +64,74 @@ struct train {
     const struct mesh *mesh;
     struct flight *flight;
     struct report *report;
-    struct data *data;                  /* NULL: documents */
-    struct docset *docs;                /* NULL: a stream */
-    struct data_info info;              /* of documents, length is what a rank's micro-batch holds */
+    struct data *data;     /* NULL: documents */
+    struct docset *docs;   /* NULL: a stream */
+    struct data_info info; /* of documents, length is what a rank's micro-batch holds */
     struct model_cfg model;
     struct params params;
-    int chunks;                         /* stages of this rank */
-    struct plan_split split;            /* of layers over all stages */
+    int chunks;              /* stages of this rank */
+    struct plan_split split; /* of layers over all stages */
 
     /* one step */
-    int micro, per_leaf;                /* sequences a micro-batch, micro-batches a leaf */
-    int length;                         /* tokens of a sequence that are this rank's; of documents, of a micro-batch */
-    int32_t *samples;                   /* with cp: a stream's micro-batch of all its ranks, tokens, then targets */
-    int leaf_begin, leaf_end, micros;   /* of this replica */
-    int *slots;                         /* [chunks] */
-    int cut;                            /* sequence.policy chunk: tokens of a part of a document; else 0 */
-    int bodies;                         /* with cut: activations of parts at once */
-    int run_blocks;                     /* memory.policy sqrt: blocks of a run that is made again at once; else 0 */
-    size_t *keep_bytes;                 /* [chunks] memory.policy mimose: what blocks of a slot may keep; else NULL */
+    int micro, per_leaf;              /* sequences a micro-batch, micro-batches a leaf */
+    int length;                       /* tokens of a sequence that are this rank's; of documents, of a micro-batch */
+    int32_t *samples;                 /* with cp: a stream's micro-batch of all its ranks, tokens, then targets */
+    int leaf_begin, leaf_end, micros; /* of this replica */
+    int *slots;                       /* [chunks] */
+    int cut;                          /* sequence.policy chunk: tokens of a part of a document; else 0 */
+    int bodies;                       /* with cut: activations of parts at once */
+    int run_blocks;                   /* memory.policy sqrt: blocks of a run that is made again at once; else 0 */
+    size_t *keep_bytes;               /* [chunks] memory.policy mimose: what blocks of a slot may keep; else NULL */
     struct schedule *schedule;
-    double *loss;                       /* [micros] */
-    struct feed *feed;                  /* of documents */
-    const struct feed_step *fed;        /* this step's */
-    uint64_t targets, step_tokens;      /* of all replicas */
-    double *sums;                       /* [squares + leaves + SUM_EXTRAS + dp]; at last a leaf's time by replica */
-    double leaf_ms;                     /* of this replica in the last step */
+    double *loss;                  /* [micros] */
+    struct feed *feed;             /* of documents */
+    const struct feed_step *fed;   /* this step's */
+    uint64_t targets, step_tokens; /* of all replicas */
+    double *sums;                  /* [squares + leaves + SUM_EXTRAS + dp]; at last a leaf's time by replica */
+    double leaf_ms;                /* of this replica in the last step */
     size_t squares;
     /* one evaluation */
     int eval_sequences, eval_micros, eval_begin, eval_end; /* of all, of this replica */
-    struct pack heldout;                /* of documents */
-    struct schedule *eval_schedule;     /* NULL: nothing to evaluate here */
-    double *eval_sums;                  /* [eval_micros losses, eval_micros counts of targets] */
-    double unigram;                     /* entropy of the training tokens, once it is known */
+    struct pack heldout;                                   /* of documents */
+    struct schedule *eval_schedule;                        /* NULL: nothing to evaluate here */
+    double *eval_sums;                                     /* [eval_micros losses, eval_micros counts of targets] */
+    double unigram;                                        /* entropy of the training tokens, once it is known */
     bool unigram_known;
 
     const struct kern_ops *k;
     struct kern_stream *stream;
-    bool refusal_told;                  /* that calls cannot be recorded */
+    bool refusal_told; /* that calls cannot be recorded */
     struct comm_world *world;
     struct comm_group *all, *tp, *kv, *cp, *dp, *pp, *pair; /* NULL where this rank is alone */
-    struct wire *wire[BYTES];           /* how tp, pp and dp travel */
-    struct keyed *keyed;                /* parallel.exact strict with compress.dp: what dp's raw wire then carries */
+    struct wire *wire[BYTES];                               /* how tp, pp and dp travel */
+    struct keyed *keyed; /* parallel.exact strict with compress.dp: what dp's raw wire then carries */
     uint64_t bytes_before[BYTES], context_before; /* the last of cp */
 
     float *weights, *reduce;
-    void *matrices;                     /* the weights in bf16, NULL in f32 */
-    float **pool;                       /* gradient buffers of the tree */
+    void *matrices; /* the weights in bf16, NULL in f32 */
+    float **pool;   /* gradient buffers of the tree */
     int buffers;
-    bool weights_owned, pool_owned;     /* from mem_alloc, not from the shared arena */
-    struct keep *keep;                  /* the shared arena and the moments lie there; NULL: not */
-    bool keeps, keep_cleared;           /* all ranks have one; its bytes of before are gone */
-    int64_t durable_us;                 /* wall time of the newest state that is on disk, as far as is known */
-    int64_t copy_us;                    /* wall time when what was taken over is to go to disk; 0: nothing is */
-    struct stage **stage;               /* [chunks] */
-    struct tree *tree;                  /* [trees] of the chunks, then of the head where it is */
+    bool weights_owned, pool_owned; /* from mem_alloc, not from the shared arena */
+    struct keep *keep;              /* the shared arena and the moments lie there; NULL: not */
+    bool keeps, keep_cleared;       /* all ranks have one; its bytes of before are gone */
+    int64_t durable_us;             /* wall time of the newest state that is on disk, as far as is known */
+    int64_t copy_us;                /* wall time when what was taken over is to go to disk; 0: nothing is */
+    struct stage **stage;           /* [chunks] */
+    struct tree *tree;              /* [trees] of the chunks, then of the head where it is */
     int trees;
     struct optim *optim;
     struct pipe *pipe;
-    double peak_flops;                  /* matrix products a second, all ranks together */
+    double peak_flops; /* matrix products a second, all ranks together */
 
     struct mck_buffer *save_list;
     size_t save_n;
     struct saver saver[TIERS];
-    struct guard *guard;                /* of snapshots in memory: on each node's lowest rank, of several */
+    struct guard *guard; /* of snapshots in memory: on each node's lowest rank, of several */
 
-    uint64_t step;                      /* steps done */
-    uint64_t tokens;                    /* trained on in them */
-    int skipped;                        /* in a row, for want of finite gradients */
-    int fault_rank;                     /* a fault found together: the rank it is laid to, -1 */
+    uint64_t step;   /* steps done */
+    uint64_t tokens; /* trained on in them */
+    int skipped;     /* in a row, for want of finite gradients */
+    int fault_rank;  /* a fault found together: the rank it is laid to, -1 */
 };
 
 /* train.c: let auto decide how the groups of one kind travel; between steps. */

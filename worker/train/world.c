@@ -45,8 +45,8 @@ static int open_wires(struct train *t, struct merr *err)
     struct comm_group *const g[BYTES] = {t->tp, t->pp, t->dp};
 
     for (int i = 0; i < BYTES; i++) {
-        struct wire_cfg cfg = {.group = g[i], .codec = codec[i], .seed = t->spec->train.init.seed,
-                               .place = (uint32_t)t->mesh->pp_index};
+        struct wire_cfg cfg = {
+            .group = g[i], .codec = codec[i], .seed = t->spec->train.init.seed, .place = (uint32_t)t->mesh->pp_index};
 
         TRY(wire_new(&cfg, &t->wire[i], err));
     }
@@ -72,8 +72,13 @@ int train_world_open(struct train *t, size_t shared_bytes, struct merr *err)
 {
     char rendezvous[RUN_PATH_MAX + 16];
     struct comm_cfg cfg = {
-        .rank = t->mesh->rank, .size = t->run.world, .generation = t->run.generation, .rendezvous = rendezvous,
-        .node_of = t->run.node_of, .flight = t->flight, .shared_bytes = shared_bytes,
+        .rank = t->mesh->rank,
+        .size = t->run.world,
+        .generation = t->run.generation,
+        .rendezvous = rendezvous,
+        .node_of = t->run.node_of,
+        .flight = t->flight,
+        .shared_bytes = shared_bytes,
         .shared_fd = t->keep ? keep_arena(t->keep) : 0,
     };
 

@@ -167,7 +167,10 @@ static size_t make_buffers(struct mck_buffer *b, char name[][24], char *data, si
         uint64_t count = ((uint64_t)TENSOR_MIB << 20) / 4;
 
         (void)snprintf(name[i], 24, "layer.%zu.weight", i);
-        b[i] = (struct mck_buffer){.name = name[i], .ndim = 1, .shape = {count}, .len = {count},
+        b[i] = (struct mck_buffer){.name = name[i],
+                                   .ndim = 1,
+                                   .shape = {count},
+                                   .len = {count},
                                    .data = data + i * ((size_t)TENSOR_MIB << 20)};
     }
     return n;

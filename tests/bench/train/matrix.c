@@ -49,8 +49,18 @@ static int number(const char *text, char end, const char **ret_next)
 
 static void multiply(struct bench *b, int way, int m, int n, int k)
 {
-    struct kern_gemm g = {.type = way == MUSTER_BF16 ? KERN_BF16 : KERN_F32, .c_type = KERN_F32, .m = m, .n = n, .k = k,
-                          .a = b->a, .lda = k, .b = b->b, .ldb = n, .c = b->c, .ldc = n, .b_is_weight = true};
+    struct kern_gemm g = {.type = way == MUSTER_BF16 ? KERN_BF16 : KERN_F32,
+                          .c_type = KERN_F32,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .a = b->a,
+                          .lda = k,
+                          .b = b->b,
+                          .ldb = n,
+                          .c = b->c,
+                          .ldc = n,
+                          .b_is_weight = true};
     struct merr err;
 
     switch (way) {

@@ -12,7 +12,7 @@
 #define MINIMAL "{\"train\":{\"model\":\"gpt2-124m\",\"data\":{\"path\":\"x\"}}}"
 /* A good spec with a hole for one more top-level member and holes inside train. */
 #define TRAIN(model, rest) "{\"train\":{\"model\":{" model "},\"data\":{\"path\":\"/x\"}" rest "}}"
-#define DOCUMENTS(data, rest)                                                                                     \
+#define DOCUMENTS(data, rest)                                                                                          \
     "{\"train\":{\"model\":{" SIZES "},\"data\":{\"path\":\"/x\",\"samples\":\"documents\"" data "}" rest "}}"
 #define SIZES "\"layers\":4,\"hidden\":64,\"heads\":4,\"context\":32"
 
@@ -74,9 +74,11 @@ static void defaults_follow_what_is_given(void **state)
         {TRAIN(SIZES, ",\"batch\":{\"sequences\":8,\"micro\":4}"), 2, 256, 256, 1, 50},
         {TRAIN("\"preset\":\"gpt2-124m\",\"hidden\":384", ""), 8, 1536, 50257, 1, 50},
         {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":{\"path\":\"x\"}},"
-         "\"parallel\":{\"tp\":2,\"pp\":2}}", 8, 512, 256, 4, 50},
+         "\"parallel\":{\"tp\":2,\"pp\":2}}",
+         8, 512, 256, 4, 50},
         {"{\"train\":{\"model\":\"gpt2-tiny\",\"data\":{\"path\":\"x\"}},"
-         "\"parallel\":{\"tp\":\"auto\"}}", 8, 512, 256, 1, 50},
+         "\"parallel\":{\"tp\":\"auto\"}}",
+         8, 512, 256, 1, 50},
     };
 
     (void)state;
@@ -153,8 +155,8 @@ static void each_fault_is_named_where_it_is(void **state)
          "cp above 1"},
         {DOCUMENTS("", "},\"parallel\":{\"cp\":2},\"sequence\":{\"policy\":\"dynamic\""), "/sequence/policy",
          "use 'sweep'"},
-        {DOCUMENTS("", ",\"batch\":{\"length\":32,\"capacity\":15}},\"parallel\":{\"cp\":2"),
-         "/train/batch/capacity", "at least 16"},
+        {DOCUMENTS("", ",\"batch\":{\"length\":32,\"capacity\":15}},\"parallel\":{\"cp\":2"), "/train/batch/capacity",
+         "at least 16"},
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"chunks\":2"), "/parallel/chunks", "want the schedule"},
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"schedule\":\"interleaved\""), "/parallel/chunks", "got 1"},
         {TRAIN(SIZES, "},\"parallel\":{\"schedule\":\"interleaved\",\"chunks\":2"), "/parallel/chunks", "pp of 2"},
@@ -164,8 +166,8 @@ static void each_fault_is_named_where_it_is(void **state)
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"layers\":[3,2]"), "/parallel/layers", "5 layers"},
         {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"layers\":[4,0]"), "/parallel/layers/1", "from 1"},
         {TRAIN(SIZES, "},\"parallel\":{\"layers\":4"), "/parallel/layers", "want an array"},
-        {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"schedule\":\"zb-h1\",\"recompute\":\"full\""),
-         "/parallel/recompute", "zb-h1"},
+        {TRAIN(SIZES, "},\"parallel\":{\"pp\":2,\"schedule\":\"zb-h1\",\"recompute\":\"full\""), "/parallel/recompute",
+         "zb-h1"},
         {TRAIN(SIZES, "},\"parallel\":{\"zero\":0},\"compress\":{\"dp\":\"g8\""), "/compress/dp", "zero 1"},
         {TRAIN(SIZES, "},\"parallel\":{\"exact\":\"strict\"},\"compress\":{\"tp\":\"auto\""), "/parallel/exact",
          "compress.tp 'auto'"},
@@ -213,7 +215,7 @@ static void all_faults_come_at_once(void **state)
 {
     const char *text = "{\"nme\":\"x\",\"priority\":-1,\"train\":{\"model\":{\"layers\":2,\"hidden\":64,\"heads\":4},"
                        "\"data\":{},\"stps\":1},\"parallel\":{\"tp\":3,\"pp\":4},\"checkpoint\":{\"keep\":0}}";
-    static const char *const want[] = {"/nme",      "/priority",    "/train/data/path", "/train/stps",
+    static const char *const want[] = {"/nme",         "/priority",    "/train/data/path", "/train/stps",
                                        "/parallel/tp", "/parallel/pp", "/checkpoint/keep"};
     struct job_spec *s = NULL;
     struct faults f = {.n = 0};

@@ -116,8 +116,8 @@ static void names_texts_and_lists_have_their_limits(void **state)
                  pointer, "1 to 4095 bytes");
     }
     read_one(json_pack("{s:{s:s,s:{s:o},s:{s:s}},s:{s:o}}", "train", "model", "gpt2-tiny", "init", "from",
-                       text_of(5000), "data", "path", "/x", "checkpoint", "dir", text_of(5000)), "/checkpoint/dir",
-             "1 to 4095 bytes");
+                       text_of(5000), "data", "path", "/x", "checkpoint", "dir", text_of(5000)),
+             "/checkpoint/dir", "1 to 4095 bytes");
 }
 
 static void what_ranks_make_together_has_its_limits(void **state)
@@ -181,10 +181,19 @@ static void each_number_past_its_edge_is_refused_there(void **state)
     (void)state;
     for (size_t i = 0; i < spec_fields_n; i++) {
         const struct field *d = &spec_fields[i];
-        json_t *beyond[] = {json_integer(INT64_MIN), json_integer(INT64_MAX), json_integer((json_int_t)d->hi + 1),
-                            json_integer((json_int_t)d->lo - 1), json_integer((json_int_t)d->lo + (1LL << 32)),
-                            json_real(1e308), json_real(-1e308), json_real(d->hi * 1.0000001 + 1e-9),
-                            json_string("1"), json_true(), json_null(), json_array(), json_object()};
+        json_t *beyond[] = {json_integer(INT64_MIN),
+                            json_integer(INT64_MAX),
+                            json_integer((json_int_t)d->hi + 1),
+                            json_integer((json_int_t)d->lo - 1),
+                            json_integer((json_int_t)d->lo + (1LL << 32)),
+                            json_real(1e308),
+                            json_real(-1e308),
+                            json_real(d->hi * 1.0000001 + 1e-9),
+                            json_string("1"),
+                            json_true(),
+                            json_null(),
+                            json_array(),
+                            json_object()};
 
         for (size_t k = 0; k < COUNT(beyond); k++) {
             json_t *doc = base_for(d);
@@ -206,8 +215,11 @@ static void numbers_from_the_edges_make_a_spec_or_faults(void **state)
 {
     static const uint32_t key[2] = {77, 0};
     const struct plan_device device = {.flops = 1e12, .bytes_per_s = 1e10, .memory_bytes = 1ull << 40};
-    const struct plan_site site = {.group = {{.device = device, .n = 4}}, .groups = 1, .node_devices = 4,
-                                   .inside = {1e-5, 1e9}, .between = {1e-4, 1e8}};
+    const struct plan_site site = {.group = {{.device = device, .n = 4}},
+                                   .groups = 1,
+                                   .node_devices = 4,
+                                   .inside = {1e-5, 1e9},
+                                   .between = {1e-4, 1e8}};
     int specs = 0;
 
     (void)state;
@@ -226,8 +238,9 @@ static void numbers_from_the_edges_make_a_spec_or_faults(void **state)
             if (!is_number(d) || d->scope == SCOPE_COMMAND || w[0] % 16 > round % 3 + 1)
                 continue;
             x = w[1] % 3 == 0 ? d->lo : w[1] % 3 == 1 ? d->hi : d->lo + 1;
-            put(doc, d->path, d->type == FIELD_NUMBER ? json_real(x > d->hi ? d->hi : x)
-                                                      : json_integer((json_int_t)(x > d->hi ? d->hi : x)));
+            put(doc, d->path,
+                d->type == FIELD_NUMBER ? json_real(x > d->hi ? d->hi : x)
+                                        : json_integer((json_int_t)(x > d->hi ? d->hi : x)));
         }
         if (spec_from_json(doc, &s, &f) == 0) {
             json_t *printed = spec_to_json(s);

@@ -23,7 +23,10 @@ static struct job_spec *spec_of(const char *parallel)
 
 static void auto_leaves_things_open_and_the_short_form_all_of_them(void **state)
 {
-    static const struct { const char *parallel; bool good, open; } t[] = {
+    static const struct {
+        const char *parallel;
+        bool good, open;
+    } t[] = {
         {"", true, false},
         {"{\"tp\":2}", true, false},
         {"{\"tp\":\"auto\"}", true, true},
@@ -56,9 +59,12 @@ static void auto_leaves_things_open_and_the_short_form_all_of_them(void **state)
 static bool settle(uint64_t memory_bytes)
 {
     struct job_spec *open = spec_of("\"auto\""), *settled = NULL;
-    struct plan_site site = {.group = {{.device = {.flops = 1e9, .bytes_per_s = 1e9, .memory_bytes = memory_bytes},
-                                        .n = 4}}, .groups = 1,
-                             .node_devices = 4, .inside = {1e-5, 1e9}, .between = {1e-4, 1e8}};
+    struct plan_site site = {
+        .group = {{.device = {.flops = 1e9, .bytes_per_s = 1e9, .memory_bytes = memory_bytes}, .n = 4}},
+        .groups = 1,
+        .node_devices = 4,
+        .inside = {1e-5, 1e9},
+        .between = {1e-4, 1e8}};
     struct plan_job job = spec_plan_job(open);
     struct plan_wish wish = spec_plan_wish(open);
     struct faults f = {.n = 0};

@@ -26,9 +26,8 @@ static void events_come_whole_from_pieces_of_any_size(void **state)
         sse_init(&s);
         buf_init(&b, 4096);
         for (size_t at = 0; at < sizeof(text) - 1; at += piece)
-            assert_int_equal(sse_feed(&s, text + at,
-                                      at + piece < sizeof(text) - 1 ? piece : sizeof(text) - 1 - at, note,
-                                      &b), 0);
+            assert_int_equal(
+                sse_feed(&s, text + at, at + piece < sizeof(text) - 1 ? piece : sizeof(text) - 1 - at, note, &b), 0);
         assert_string_equal(buf_text(&b), "<state|a\nb><message|c><message|>");
         assert_string_equal(s.last_id, "6");
         sse_restart(&s);

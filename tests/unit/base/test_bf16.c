@@ -22,8 +22,8 @@ static void floats_become_the_nearest(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 0x7F80; h++) {
-        const uint32_t offset[] = { 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF };
-        const uint32_t up[] = { 0, 0, h & 1, 1, 1 };
+        const uint32_t offset[] = {1, 0x7FFF, 0x8000, 0x8001, 0xFFFF};
+        const uint32_t up[] = {0, 0, h & 1, 1, 1};
 
         for (size_t i = 0; i < COUNT(offset); i++) {
             uint32_t bits = h << 16 | offset[i], minus = bits | 0x80000000;
@@ -41,7 +41,7 @@ static void floats_become_the_nearest(void **state)
 
 static void no_nan_becomes_infinite(void **state)
 {
-    static const uint32_t nan[] = { 0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000 };
+    static const uint32_t nan[] = {0x7F800001, 0x7FFFFFFF, 0xFF800001, 0xFFFFFFFF, 0x7FC00000};
 
     (void)state;
     for (size_t i = 0; i < COUNT(nan); i++) {

@@ -24,10 +24,10 @@ static void writes_stop_at_the_limit_and_leave_the_contents(void **state)
         const char *first, *second;
         int want;
     } edge[] = {
-        { 6, "abc", "def", 0 },            /* exactly full */
-        { 5, "abc", "def", -EMSGSIZE },    /* one too many */
-        { 3, "abc", "", 0 },               /* nothing fits into nothing left */
-        { 3, "abc", "x", -EMSGSIZE },
+        {6, "abc", "def", 0},         /* exactly full */
+        {5, "abc", "def", -EMSGSIZE}, /* one too many */
+        {3, "abc", "", 0},            /* nothing fits into nothing left */
+        {3, "abc", "x", -EMSGSIZE},
     };
 
     (void)state;

@@ -7,7 +7,7 @@
 
 static void the_known_answer_comes_out(void **state)
 {
-    const uint32_t zero[4] = { 0 }, key[2] = { 0 };
+    const uint32_t zero[4] = {0}, key[2] = {0};
     uint32_t out[4];
 
     (void)state;
@@ -20,7 +20,7 @@ static void the_known_answer_comes_out(void **state)
 
 static void permute_hits_each_position_once(void **state)
 {
-    static const uint64_t sizes[] = { 1, 2, 3, 4, 5, 16, 17, 255, 256, 257, 1000, 4097 };
+    static const uint64_t sizes[] = {1, 2, 3, 4, 5, 16, 17, 255, 256, 257, 1000, 4097};
 
     (void)state;
     for (size_t s = 0; s < COUNT(sizes); s++) {
@@ -43,7 +43,7 @@ static void permute_hits_each_position_once(void **state)
 
 static void permutations_of_two_keys_differ(void **state)
 {
-    const uint32_t a[2] = { 1, 2 }, b[2] = { 1, 3 };
+    const uint32_t a[2] = {1, 2}, b[2] = {1, 3};
     int same = 0;
 
     (void)state;
@@ -55,12 +55,12 @@ static void permutations_of_two_keys_differ(void **state)
 static void normal_deviates_have_the_moments_of_the_normal(void **state)
 {
     enum { N = 100000 };
-    const uint32_t key[2] = { 11, 12 };
+    const uint32_t key[2] = {11, 12};
     double sum = 0, squares = 0;
 
     (void)state;
     for (uint32_t i = 0; i < N / 2; i++) {
-        const uint32_t ctr[4] = { i, 0, 0, 0 };
+        const uint32_t ctr[4] = {i, 0, 0, 0};
         uint32_t w[4];
         float z[2];
 
@@ -75,9 +75,9 @@ static void normal_deviates_have_the_moments_of_the_normal(void **state)
 
 static void normal_deviates_are_those_of_a_logarithm_and_a_turn(void **state)
 {
-    static const uint32_t edge[] = { 0, 1, 0x1FFFFFFF, 0x20000000, 0x3FFFFFFF, 0x40000000, 0x5FFFFFFF, 0x60000000,
-                                     0x7FFFFFFF, 0x80000000, 0xB504F333, 0xB504F334, 0xBFFFFFFF, 0xC0000000,
-                                     0xE0000000, 0xFFFFFFFE, 0xFFFFFFFF };
+    static const uint32_t edge[] = {0,          1,          0x1FFFFFFF, 0x20000000, 0x3FFFFFFF, 0x40000000,
+                                    0x5FFFFFFF, 0x60000000, 0x7FFFFFFF, 0x80000000, 0xB504F333, 0xB504F334,
+                                    0xBFFFFFFF, 0xC0000000, 0xE0000000, 0xFFFFFFFE, 0xFFFFFFFF};
 
     (void)state;
     for (size_t i = 0; i < COUNT(edge); i++) {
@@ -95,7 +95,7 @@ static void normal_deviates_are_those_of_a_logarithm_and_a_turn(void **state)
 
 static void eight_deviates_are_the_pairs_of_two_counters(void **state)
 {
-    const uint32_t key[2] = { 5, 6 };
+    const uint32_t key[2] = {5, 6};
 
     (void)state;
     for (uint64_t index = 0xFFFFFFF0; index < 0x100000010; index++) {
@@ -104,7 +104,7 @@ static void eight_deviates_are_the_pairs_of_two_counters(void **state)
         philox_normal8(key, index, z);
         for (int i = 0; i < 4; i++) {
             uint64_t n = index + (uint64_t)(i / 2);
-            const uint32_t ctr[4] = { (uint32_t)n, (uint32_t)(n >> 32), 0, 0 };
+            const uint32_t ctr[4] = {(uint32_t)n, (uint32_t)(n >> 32), 0, 0};
             uint32_t w[4];
 
             philox4x32(ctr, key, w);

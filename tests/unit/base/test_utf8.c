@@ -6,25 +6,31 @@
 
 static void lengths_follow_the_unicode_table(void **state)
 {
-    static const struct { const char *text; size_t n; int len; } table[] = {
-        { "a", 1, 1 },
-        { "\x7F", 1, 1 },
-        { "\0", 1, 0 },
-        { "\x80", 1, 0 },         /* a tail without a head */
-        { "\xC1\xBF", 2, 0 },     /* U+007F in a longer form */
-        { "\xC2\x80", 2, 2 },
-        { "\xC2", 1, -1 },
-        { "\xC2" "a", 2, 0 },
-        { "\xE0\x9F\xBF", 3, 0 }, /* U+07FF in a longer form */
-        { "\xE0\xA0\x80", 3, 3 },
-        { "\xED\xA0\x80", 3, 0 }, /* a surrogate */
-        { "\xED\x9F\xBF", 3, 3 },
-        { "\xE2\x82", 2, -1 },
-        { "\xF0\x8F\xBF\xBF", 4, 0 },
-        { "\xF0\x90\x80\x80", 4, 4 },
-        { "\xF4\x8F\xBF\xBF", 4, 4 },
-        { "\xF4\x90\x80\x80", 4, 0 }, /* beyond U+10FFFF */
-        { "\xF5\x80\x80\x80", 4, 0 },
+    static const struct {
+        const char *text;
+        size_t n;
+        int len;
+    } table[] = {
+        {"a", 1, 1},
+        {"\x7F", 1, 1},
+        {"\0", 1, 0},
+        {"\x80", 1, 0},     /* a tail without a head */
+        {"\xC1\xBF", 2, 0}, /* U+007F in a longer form */
+        {"\xC2\x80", 2, 2},
+        {"\xC2", 1, -1},
+        {"\xC2"
+         "a",
+         2, 0},
+        {"\xE0\x9F\xBF", 3, 0}, /* U+07FF in a longer form */
+        {"\xE0\xA0\x80", 3, 3},
+        {"\xED\xA0\x80", 3, 0}, /* a surrogate */
+        {"\xED\x9F\xBF", 3, 3},
+        {"\xE2\x82", 2, -1},
+        {"\xF0\x8F\xBF\xBF", 4, 0},
+        {"\xF0\x90\x80\x80", 4, 4},
+        {"\xF4\x8F\xBF\xBF", 4, 4},
+        {"\xF4\x90\x80\x80", 4, 0}, /* beyond U+10FFFF */
+        {"\xF5\x80\x80\x80", 4, 0},
     };
 
     (void)state;
@@ -44,7 +50,7 @@ static void patching_keeps_the_length(void **state)
 static void a_cut_never_splits_a_character(void **state)
 {
     static const char text[] = "a\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80z";
-    static const size_t cut[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11 };
+    static const size_t cut[] = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11};
 
     (void)state;
     for (size_t n = 0; n < COUNT(cut); n++)
@@ -53,7 +59,7 @@ static void a_cut_never_splits_a_character(void **state)
 
 static void a_copy_holds_whole_characters(void **state)
 {
-    static const char *const want[] = { "", "a", "a", "a\xC3\xA4", "a\xC3\xA4", "a\xC3\xA4", "a\xC3\xA4\xE2\x82\xAC" };
+    static const char *const want[] = {"", "a", "a", "a\xC3\xA4", "a\xC3\xA4", "a\xC3\xA4", "a\xC3\xA4\xE2\x82\xAC"};
     char to[8];
 
     (void)state;
@@ -66,17 +72,22 @@ static void a_copy_holds_whole_characters(void **state)
 
 static void cleaning_keeps_a_character_that_is_cut_off_for_its_rest(void **state)
 {
-    static const char text[] = "a\xFF" "b\0c\xE2\x82";
+    static const char text[] = "a\xFF"
+                               "b\0c\xE2\x82";
     struct buf out;
 
     (void)state;
     buf_init(&out, 64);
     assert_int_equal(utf8_clean(text, 7, 0, &out), 5);
-    assert_string_equal(buf_text(&out), "a\xEF\xBF\xBD" "b\xEF\xBF\xBD" "c");
+    assert_string_equal(buf_text(&out), "a\xEF\xBF\xBD"
+                                        "b\xEF\xBF\xBD"
+                                        "c");
     buf_reset(&out);
     assert_int_equal(utf8_clean(text, 7, 1, &out), 7);
-    assert_string_equal(buf_text(&out),
-                        "a\xEF\xBF\xBD" "b\xEF\xBF\xBD" "c\xEF\xBF\xBD" "\xEF\xBF\xBD");
+    assert_string_equal(buf_text(&out), "a\xEF\xBF\xBD"
+                                        "b\xEF\xBF\xBD"
+                                        "c\xEF\xBF\xBD"
+                                        "\xEF\xBF\xBD");
     buf_clear(&out);
 }
 

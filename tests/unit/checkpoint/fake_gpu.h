@@ -53,8 +53,7 @@ static void *gpu_real(const void *p)
 {
     const char *at = p;
 
-    return gpu.seen && at >= gpu.seen && at < gpu.seen + gpu.bytes ? gpu.real + (at - gpu.seen)
-                                                                   : (void *)(uintptr_t)at;
+    return gpu.seen && at >= gpu.seen && at < gpu.seen + gpu.bytes ? gpu.real + (at - gpu.seen) : (void *)(uintptr_t)at;
 }
 
 static void *gpu_run(void *arg)
@@ -195,13 +194,21 @@ static int gpu_await(struct device_mark *m, int64_t within_us, struct merr *err)
     while (!atomic_load(&gpu.hung) && !atomic_load(&m->reached))
         (void)pthread_cond_wait(&m->queue->changed, &m->queue->lock);
     (void)pthread_mutex_unlock(&m->queue->lock);
-    return atomic_load(&m->reached) ? 0 : merr_set(err, -ETIMEDOUT, "the fake GPU did not end within %lld s",
-                                                   (long long)(within_us / 1000000));
+    return atomic_load(&m->reached)
+               ? 0
+               : merr_set(err, -ETIMEDOUT, "the fake GPU did not end within %lld s", (long long)(within_us / 1000000));
 }
 
-static const struct device_ops fake_gpu = {.open = gpu_open, .close = gpu_close, .holds = gpu_holds, .pin = gpu_pin,
-                                           .unpin = gpu_unpin, .copy = gpu_copy, .mark_new = gpu_mark_new,
-                                           .mark_free = gpu_mark_free, .mark = gpu_mark, .reached = gpu_reached,
+static const struct device_ops fake_gpu = {.open = gpu_open,
+                                           .close = gpu_close,
+                                           .holds = gpu_holds,
+                                           .pin = gpu_pin,
+                                           .unpin = gpu_unpin,
+                                           .copy = gpu_copy,
+                                           .mark_new = gpu_mark_new,
+                                           .mark_free = gpu_mark_free,
+                                           .mark = gpu_mark,
+                                           .reached = gpu_reached,
                                            .await = gpu_await};
 
 static int gpu_memory_new(size_t bytes)

@@ -180,8 +180,8 @@ static inline struct mck_buffer *add_buffer(const struct state *s, struct layout
 
     assert_true(l->n[r] < BUFFERS_MAX);
     l->tensor_of[r][l->n[r]++] = tensor;
-    *b = (struct mck_buffer){.name = t->name, .role = t->role, .dtype = t->dtype, .ndim = t->ndim,
-                             .bucket = (int)rnd(4)};
+    *b = (struct mck_buffer){
+        .name = t->name, .role = t->role, .dtype = t->dtype, .ndim = t->ndim, .bucket = (int)rnd(4)};
     for (int d = 0; d < t->ndim; d++) {
         b->shape[d] = b->len[d] = t->shape[d];
         b->off[d] = 0;
@@ -267,13 +267,19 @@ static inline int save_layout(struct layout *l, const char *dir, uint64_t genera
 {
     struct mck_writer *w[RANKS_MAX] = {NULL};
     struct mck_done done = {.code = -ENOMSG};
-    json_t *kv = json_pack("{s:I,s:i,s:{s:s}}", "step", (json_int_t)step, "layout", l->ranks, "model",
-                           "family", "gpt2");
+    json_t *kv =
+        json_pack("{s:I,s:i,s:{s:s}}", "step", (json_int_t)step, "layout", l->ranks, "model", "family", "gpt2");
     int r = 0;
 
     for (int i = 0; i < l->ranks && !r; i++) {
-        struct mck_cfg cfg = {.dir = dir, .rank = i, .size = l->ranks, .generation = generation, .codec = codec,
-                              .keep = 3, .pool_bytes = 4u << 20, .timeout_us = 20 * 1000000};
+        struct mck_cfg cfg = {.dir = dir,
+                              .rank = i,
+                              .size = l->ranks,
+                              .generation = generation,
+                              .codec = codec,
+                              .keep = 3,
+                              .pool_bytes = 4u << 20,
+                              .timeout_us = 20 * 1000000};
 
         r = mck_writer_new(&cfg, l->buf[i], l->n[i], &w[i], err);
     }

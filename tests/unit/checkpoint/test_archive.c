@@ -30,8 +30,13 @@ static int set_up(void **state)
         memcpy(b->memory + FLOATS + i, &(int){(int)rnd(50000)}, sizeof(int));
     }
     b->buf[0] = (struct mck_buffer){.name = "w", .ndim = 1, .shape = {FLOATS}, .len = {FLOATS}, .data = b->memory};
-    b->buf[1] = (struct mck_buffer){.name = "ids", .role = MCK_BUFFER, .dtype = MCK_I32, .ndim = 1, .shape = {FLOATS},
-                                    .len = {FLOATS}, .data = b->memory + FLOATS};
+    b->buf[1] = (struct mck_buffer){.name = "ids",
+                                    .role = MCK_BUFFER,
+                                    .dtype = MCK_I32,
+                                    .ndim = 1,
+                                    .shape = {FLOATS},
+                                    .len = {FLOATS},
+                                    .data = b->memory + FLOATS};
     *state = b;
     return 0;
 }
@@ -276,10 +281,14 @@ static void make_state(struct trained *s, int role_of_v)
     s->v[1] = -1; /* no encoding has that: it stays */
     s->m[1] = NAN;
     for (int i = 0; i < 3; i++)
-        s->buf[i] = (struct mck_buffer){.name = "w", .role = i == 2 ? (enum mck_role)role_of_v
-                                                       : i == 1     ? MCK_MOMENT1
-                                                                    : MCK_MASTER,
-                                        .ndim = 1, .shape = {OTHERS}, .len = {OTHERS}, .data = s->w + i * OTHERS};
+        s->buf[i] = (struct mck_buffer){.name = "w",
+                                        .role = i == 2   ? (enum mck_role)role_of_v
+                                                : i == 1 ? MCK_MOMENT1
+                                                         : MCK_MASTER,
+                                        .ndim = 1,
+                                        .shape = {OTHERS},
+                                        .len = {OTHERS},
+                                        .data = s->w + i * OTHERS};
 }
 
 /* Steps 1 and 2 of the state, 1 archived with optq; what is then read of 1. */

@@ -42,8 +42,12 @@ static int set_up(void **state)
     memset(a->memory, 0, a->bytes);
     for (size_t i = 0, at = 0; i < TENSORS; at += (floats[i] * 4 + PAGE - 1) / PAGE * PAGE, i++) {
         (void)snprintf(names[i], sizeof(names[i]), "t%zu", i);
-        a->buf[i] = (struct mck_buffer){.name = names[i], .ndim = 1, .shape = {floats[i]}, .len = {floats[i]},
-                                        .data = a->memory + at, .bucket = (int)i};
+        a->buf[i] = (struct mck_buffer){.name = names[i],
+                                        .ndim = 1,
+                                        .shape = {floats[i]},
+                                        .len = {floats[i]},
+                                        .data = a->memory + at,
+                                        .bucket = (int)i};
         for (size_t k = 0; k < floats[i] * 4; k++)
             a->memory[at + k] = (char)(k * 31 + i + (k >> 11));
     }
@@ -102,8 +106,7 @@ static void expect_saved(struct arena *a, uint64_t step)
     struct mck *c;
 
     memset(a->memory, 0x55, a->bytes);
-    if (mck_open(a->dir, step, &c, &err) || mck_verify(c, NULL, &err) ||
-        mck_load(c, a->buf, TENSORS, &err))
+    if (mck_open(a->dir, step, &c, &err) || mck_verify(c, NULL, &err) || mck_load(c, a->buf, TENSORS, &err))
         fail_msg("%s", err.text);
     mck_free(c);
     for (int i = 0; i < TENSORS; i++)
@@ -248,8 +251,13 @@ static void updates_behind_their_gates_save_what_standing_still_saves(void **sta
     struct arena *a = *state;
 
     for (size_t m = 0; m < COUNT(modes); m++) {
-        struct mck_cfg cfg = {.dir = a->dir, .size = 1, .generation = 1, .codec = m == 2 ? "auto" : "none",
-                              .keep = 100, .mode = modes[m], .pool_bytes = 2 * MCK_SLOT};
+        struct mck_cfg cfg = {.dir = a->dir,
+                              .size = 1,
+                              .generation = 1,
+                              .codec = m == 2 ? "auto" : "none",
+                              .keep = 100,
+                              .mode = modes[m],
+                              .pool_bytes = 2 * MCK_SLOT};
         struct merr err = {""};
         struct mck_writer *moving, *still;
         char still_dir[96], one[33], other[33];

@@ -42,8 +42,9 @@ static void what_a_half_cannot_hold_becomes_infinite_or_zero(void **state)
         float from;
         uint16_t to;
     } row[] = {
-        {65504, 0x7bff}, {65519.996F, 0x7bff}, {65520, 0x7c00}, {1e30F, 0x7c00}, {INFINITY, 0x7c00},
-        {-INFINITY, 0xfc00}, {0x1p-25F, 0}, {0x1.000002p-25F, 1}, {-0x1p-30F, 0x8000}, {0x1p-149F, 0}, {-0.0F, 0x8000},
+        {65504, 0x7bff},     {65519.996F, 0x7bff}, {65520, 0x7c00}, {1e30F, 0x7c00},
+        {INFINITY, 0x7c00},  {-INFINITY, 0xfc00},  {0x1p-25F, 0},   {0x1.000002p-25F, 1},
+        {-0x1p-30F, 0x8000}, {0x1p-149F, 0},       {-0.0F, 0x8000},
     };
 
     (void)state;

@@ -70,13 +70,26 @@ static void every_flipped_bit_of_meaning_is_found(void **state)
             const char *file;
             off_t at;
         } at[] = {
-            {"rank-00001.mck", 0},           {"rank-00001.mck", 20},          {"rank-00001.mck", 40},
-            {"rank-00001.mck", 4096},        {"rank-00001.mck", 5000},        {"rank-00001.mck", 300000},
-            {"rank-00001.mck", data - 1},    {"rank-00001.mck", data - 4096}, {"rank-00001.mck", data - 4096 + 20},
-            {"rank-00001.mck", data - 2000}, {"MANIFEST", 0},                 {"MANIFEST", 8},
-            {"MANIFEST", 20},                {"MANIFEST", 90},                {"MANIFEST", 4096},
-            {"MANIFEST", manifest / 2},      {"MANIFEST", manifest - 30},     {"MANIFEST", manifest - 1},
-            {"MANIFEST", manifest - 12},     {"MANIFEST", 4000},
+            {"rank-00001.mck", 0},
+            {"rank-00001.mck", 20},
+            {"rank-00001.mck", 40},
+            {"rank-00001.mck", 4096},
+            {"rank-00001.mck", 5000},
+            {"rank-00001.mck", 300000},
+            {"rank-00001.mck", data - 1},
+            {"rank-00001.mck", data - 4096},
+            {"rank-00001.mck", data - 4096 + 20},
+            {"rank-00001.mck", data - 2000},
+            {"MANIFEST", 0},
+            {"MANIFEST", 8},
+            {"MANIFEST", 20},
+            {"MANIFEST", 90},
+            {"MANIFEST", 4096},
+            {"MANIFEST", manifest / 2},
+            {"MANIFEST", manifest - 30},
+            {"MANIFEST", manifest - 1},
+            {"MANIFEST", manifest - 12},
+            {"MANIFEST", 4000},
         };
 
         for (size_t i = 0; i < COUNT(at); i++) {

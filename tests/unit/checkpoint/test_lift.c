@@ -43,8 +43,12 @@ static int set_up(void **state)
         j->copy[k] = (char)(k * 31 + (k >> 11));
     for (int i = 0; i < TENSORS; i++) {
         (void)snprintf(names[i], sizeof(names[i]), "t%d", i);
-        j->buf[i] = (struct mck_buffer){.name = names[i], .ndim = 1, .shape = {floats[i]}, .len = {floats[i]},
-                                        .data = i == TENSORS - 1 ? j->host : gpu.seen + j->at[i], .bucket = i};
+        j->buf[i] = (struct mck_buffer){.name = names[i],
+                                        .ndim = 1,
+                                        .shape = {floats[i]},
+                                        .len = {floats[i]},
+                                        .data = i == TENSORS - 1 ? j->host : gpu.seen + j->at[i],
+                                        .bucket = i};
     }
     *state = j;
     return 0;
@@ -68,8 +72,14 @@ static int tear_down(void **state)
 
 static void open_writer(struct job *j, const char *codec, enum mck_mode mode)
 {
-    struct mck_cfg cfg = {.dir = j->dir, .size = 1, .generation = 1, .codec = codec, .keep = 2, .mode = mode,
-                          .pool_bytes = 1, .device = &fake_gpu};
+    struct mck_cfg cfg = {.dir = j->dir,
+                          .size = 1,
+                          .generation = 1,
+                          .codec = codec,
+                          .keep = 2,
+                          .mode = mode,
+                          .pool_bytes = 1,
+                          .device = &fake_gpu};
     struct merr err = {""};
 
     mck_writer_free(j->w);

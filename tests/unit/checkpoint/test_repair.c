@@ -61,8 +61,8 @@ static size_t count(const json_t *report, const char *what)
 
 static void chunks_are_mended_whatever_codec_wrote_either(void **state)
 {
-    static const char *const codec[][2] = {{"none", "none"}, {"none", "plane"}, {"plane", "none"}, {"zstd", "lz4"},
-                                           {"lz4", "zstd"}};
+    static const char *const codec[][2] = {
+        {"none", "none"}, {"none", "plane"}, {"plane", "none"}, {"zstd", "lz4"}, {"lz4", "zstd"}};
     struct merr err = {.text = ""};
 
     (void)state;
@@ -106,8 +106,9 @@ static void a_snapshot_of_one_node_without_a_manifest_mends_that_nodes_files(voi
     assert_int_equal(heal(spare, &report, &err), -EBADMSG);
     assert_int_equal(count(report, "healed"), 1);
     assert_int_equal(count(report, "left"), 1);
-    assert_non_null(strstr(json_string_value(json_object_get(json_array_get(json_object_get(report, "left"), 0),
-                                                             "file")), "rank-00000.mck"));
+    assert_non_null(
+        strstr(json_string_value(json_object_get(json_array_get(json_object_get(report, "left"), 0), "file")),
+               "rank-00000.mck"));
     json_decref(report);
 }
 

@@ -102,8 +102,8 @@ static void floats_convert_on_the_way(void **state)
     struct merr err = {.text = ""};
     float from[3000];
     uint16_t to[3000];
-    struct mck_buffer b = {.name = "w", .dtype = MCK_F32, .ndim = 2, .shape = {30, 100}, .len = {30, 100},
-                            .data = from};
+    struct mck_buffer b = {
+        .name = "w", .dtype = MCK_F32, .ndim = 2, .shape = {30, 100}, .len = {30, 100}, .data = from};
     struct layout *l = calloc(1, sizeof(*l));
     char *dir = temp_dir();
     struct mck *c;

@@ -17,7 +17,8 @@ static void headers_that_lie_are_refused(void **state)
         {"[]", 0, -EBADMSG},
         {"{\"a\":1}", 0, -EBADMSG},
         {"{\"__metadata__\":{\"format\":\"pt\"},"
-         "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}  ", 24, 0},
+         "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}  ",
+         24, 0},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 0},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[0,0]}}", 0, 0},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,23]}}", 23, -EBADMSG},
@@ -27,9 +28,11 @@ static void headers_that_lie_are_refused(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,8],\"data_offsets\":[0,0]}}", 0, -EBADMSG},
         {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, -ENOTSUP},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-         "\"data_offsets\":[1,2]}}", 2, -EBADMSG},
+         "\"data_offsets\":[1,2]}}",
+         2, -EBADMSG},
         {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],"
-         "\"data_offsets\":[1,3]}}", 3, -EBADMSG},
+         "\"data_offsets\":[1,3]}}",
+         3, -EBADMSG},
         {"{\"a\\u0001\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, -EBADMSG},
     };
 

@@ -16,7 +16,10 @@ static inline void set_up_two(uint64_t seed, int tensors, uint64_t rows, uint64_
     for (int i = 0; i < tensors; i++) {
         struct tensor *t = &model.tensor[i];
 
-        *t = (struct tensor){.role = (enum mck_role)(i % 3), .dtype = MCK_F32, .ndim = 2, .shape = {rows, columns},
+        *t = (struct tensor){.role = (enum mck_role)(i % 3),
+                             .dtype = MCK_F32,
+                             .ndim = 2,
+                             .shape = {rows, columns},
                              .volume = rows * columns};
         (void)snprintf(t->name, sizeof(t->name), "layer.%d.weight", i / 3);
     }

@@ -140,21 +140,21 @@ static void the_oldest_generation_makes_room(void **state)
 /* However two logs are cut into pieces, and whatever of them comes twice, each has its lines in their order. */
 static void any_pieces_give_the_same_lines(void **state)
 {
-    static const char *const text[2] = { "alpha\n\nb\xc3\xa9ta\ngamma delta\nend", "1\n22\n333\n\n\n4444\n" };
-    static const uint32_t key[2] = { 20, 0 };
+    static const char *const text[2] = {"alpha\n\nb\xc3\xa9ta\ngamma delta\nend", "1\n22\n333\n\n\n4444\n"};
+    static const uint32_t key[2] = {20, 0};
 
     (void)state;
     print_message("seed %u\n", key[0]);
     for (uint32_t round = 0; round < 300; round++) {
         struct log_lines *l = begin(true);
-        size_t at[2] = { 0, 0 };
+        size_t at[2] = {0, 0};
         char want[256] = "", got[256] = "";
 
         for (uint32_t i = 0; at[0] < strlen(text[0]) || at[1] < strlen(text[1]); i++) {
             uint32_t w[4];
             size_t r, back, n;
 
-            philox4x32((uint32_t[4]){ round, i, 0, 0 }, key, w);
+            philox4x32((uint32_t[4]){round, i, 0, 0}, key, w);
             r = w[0] % 2;
             back = w[1] % (at[r] + 1);
             n = w[2] % 6;

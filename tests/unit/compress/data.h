@@ -10,14 +10,14 @@
 
 enum data_kind { DATA_NORMAL, DATA_LAPLACE, DATA_T3, DATA_SPIKE, DATA_CHAN, DATA_RELU, DATA_MEAN3, DATA_KINDS };
 
-static const char *const data_names[DATA_KINDS] __attribute__((unused)) = { "normal", "laplace", "t3", "spike", "chan",
-                                                                            "relu", "mean3" };
+static const char *const data_names[DATA_KINDS]
+    __attribute__((unused)) = {"normal", "laplace", "t3", "spike", "chan", "relu", "mean3"};
 
 /* Value i of a distribution; equal arguments give equal values. */
 static inline float data_value(enum data_kind kind, uint64_t seed, uint64_t i)
 {
-    const uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
-    const uint32_t ctr[4] = { (uint32_t)i, (uint32_t)(i >> 32), (uint32_t)kind, 77 };
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t ctr[4] = {(uint32_t)i, (uint32_t)(i >> 32), (uint32_t)kind, 77};
     uint32_t w[4], more[4];
     float a[2], b[2];
     double u;
@@ -32,8 +32,9 @@ static inline float data_value(enum data_kind kind, uint64_t seed, uint64_t i)
         philox4x32(w, key, more);
         philox_normal2(w[2], w[3], b);
         philox_normal2(more[0], more[1], a);
-        return (float)((double)a[0] / sqrt(((double)a[1] * (double)a[1] + (double)b[0] * (double)b[0]
-                                            + (double)b[1] * (double)b[1]) / 3));
+        return (
+            float)((double)a[0] /
+                   sqrt(((double)a[1] * (double)a[1] + (double)b[0] * (double)b[0] + (double)b[1] * (double)b[1]) / 3));
     case DATA_SPIKE:
         return (double)w[2] * 0x1p-32 < 1e-3 ? a[0] * 50 : a[0];
     case DATA_CHAN:

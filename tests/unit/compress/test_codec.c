@@ -13,7 +13,7 @@
 
 static float x[N], y[N], z[N];
 static uint8_t block[ROOM], other[ROOM];
-static const struct codec_site site = { .seed = 11, .tensor = 3, .step = 9, .micro = 2, .offset = 4096 };
+static const struct codec_site site = {.seed = 11, .tensor = 3, .step = 9, .micro = 2, .offset = 4096};
 
 static void fill(enum data_kind kind, uint64_t seed)
 {
@@ -29,7 +29,7 @@ static size_t up16(size_t n)
 static void codecs_are_found_by_name_and_id_and_others_refused(void **state)
 {
     const struct codec *c;
-    static const char *const absent[] = { "none", "auto", "sdp4bit", "optq", "plane" };
+    static const char *const absent[] = {"none", "auto", "sdp4bit", "optq", "plane"};
     const struct codec *got = NULL;
     struct merr err;
 
@@ -56,13 +56,13 @@ static void codecs_are_found_by_name_and_id_and_others_refused(void **state)
 /* The fixed vector on which implementations are compared. */
 static void the_fixed_vector_has_the_published_codes(void **state)
 {
-    static const int8_t r8[8] = { -37, 114, 23, -34, -56, 22, -31, 5 };
+    static const int8_t r8[8] = {-37, 114, 23, -34, -56, 22, -31, 5};
     static const struct {
         const char *name;
         double nmse, within;
     } want[] = {
-        { "r8", 4.28e-5, 0.005e-5 }, { "g8", 1.49e-5, 0.005e-5 }, { "g4", 4.90e-3, 0.005e-3 },
-        { "t8", 5.30e-4, 0.005e-4 }, { "t8-paper", 5.30e-4, 0.005e-4 },
+        {"r8", 4.28e-5, 0.005e-5}, {"g8", 1.49e-5, 0.005e-5},       {"g4", 4.90e-3, 0.005e-3},
+        {"t8", 5.30e-4, 0.005e-4}, {"t8-paper", 5.30e-4, 0.005e-4},
     };
     const struct codec *c;
     struct merr err;
@@ -153,8 +153,8 @@ static void run_all(const struct codec *c, size_t n, const char *path, uint8_t *
 {
     struct codec_site s = site;
     size_t len = codec_size(c, n);
-    const void *list[3] = { block, NULL, block };
-    struct codec_parts parts = { .blocks = list, .n = 3, .len = len, .own = x, .own_type = CODEC_F32 };
+    const void *list[3] = {block, NULL, block};
+    struct codec_parts parts = {.blocks = list, .n = 3, .len = len, .own = x, .own_type = CODEC_F32};
     uint16_t *half = (uint16_t *)(out + 2 * N);
     struct merr err;
     uint32_t flags = 0;
@@ -206,7 +206,7 @@ static void each_path_makes_the_bits_of_the_plain_twin(void **state)
 static void zeros_stay_zeros_and_signs_mirror(void **state)
 {
     const struct codec *c;
-    static const size_t lens[] = { 1, 31, 32, 127, 128, 129, 2048, 2100 };
+    static const size_t lens[] = {1, 31, 32, 127, 128, 129, 2048, 2100};
     struct merr err;
     uint32_t flags = 0;
 
@@ -238,15 +238,15 @@ static void zeros_stay_zeros_and_signs_mirror(void **state)
 static void what_is_not_finite_raises_the_flag_and_harms_no_neighbour(void **state)
 {
     const struct codec *c;
-    static const float odd[] = { NAN, INFINITY, -INFINITY };
-    static const size_t at[] = { 0, 77, 2047, 2048, 2999 };
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    static const size_t at[] = {0, 77, 2047, 2048, 2999};
 
     (void)state;
     for (size_t entry = 0; (c = codec_at(entry)) != NULL; entry++)
         for (size_t k = 0; k < COUNT(odd); k++)
             for (size_t a = 0; a < COUNT(at); a++) {
-                const void *list[2] = { NULL, block };
-                struct codec_parts parts = { .blocks = list, .n = 2, .len = codec_size(c, 3000), .own = x };
+                const void *list[2] = {NULL, block};
+                struct codec_parts parts = {.blocks = list, .n = 2, .len = codec_size(c, 3000), .own = x};
                 struct merr err;
                 uint32_t flags = 0;
 
@@ -267,7 +267,7 @@ static void what_is_not_finite_raises_the_flag_and_harms_no_neighbour(void **sta
 static void huge_and_tiny_groups_keep_their_precision(void **state)
 {
     const struct codec *c;
-    static const float sizes[] = { 1e-37f, 1e-30f, 1e-4f, 1e4f, 1e30f, 1e36f };
+    static const float sizes[] = {1e-37f, 1e-30f, 1e-4f, 1e4f, 1e30f, 1e36f};
 
     (void)state;
     for (size_t entry = 0; (c = codec_at(entry)) != NULL; entry++) {
@@ -302,8 +302,8 @@ static void sums_beyond_f32_raise_the_flag_and_are_no_nan(void **state)
 
     (void)state;
     for (size_t entry = 0; (c = codec_at(entry)) != NULL; entry++) {
-        const void *list[3] = { block, block, block };
-        struct codec_parts parts = { .blocks = list, .n = 3, .len = codec_size(c, 300) };
+        const void *list[3] = {block, block, block};
+        struct codec_parts parts = {.blocks = list, .n = 3, .len = codec_size(c, 300)};
         struct merr err;
         uint32_t flags = 0;
 
@@ -320,7 +320,7 @@ static void sums_beyond_f32_raise_the_flag_and_are_no_nan(void **state)
 
 static void coding_again_what_was_decoded_changes_no_code(void **state)
 {
-    static const char *const names[] = { "g8", "g4" };
+    static const char *const names[] = {"g8", "g4"};
 
     (void)state;
     for (size_t k = 0; k < COUNT(names); k++) {
@@ -375,18 +375,26 @@ static void damage_is_refused_by_name(void **state)
             uint8_t value;
             const char *words;
         } damage[] = {
-            { len - 16, 2, "unknown flags" },  { len - 12, 99, "got one of id 99" },
-            { len - 11, 9, "version 9" },      { len - 8, 1, "values, not 2100" },
-            { len - 10, 1, "unknown flags" },  { scales + (c->scale == SCALE_BF16 ? 1 : 3), 0xFF, "scale of group 0" },
-            { scales + (c->scale == SCALE_BF16 ? 1 : 3), 0x7F, NULL }, /* 2^127 or NaN: by its other bits */
-            { 6, c->fp8 ? 0x7F : c->bits == 8 ? 0x80 : c->bits == 6 ? 0x20 : 0x88, "no encoder writes" },
+            {len - 16, 2, "unknown flags"},
+            {len - 12, 99, "got one of id 99"},
+            {len - 11, 9, "version 9"},
+            {len - 8, 1, "values, not 2100"},
+            {len - 10, 1, "unknown flags"},
+            {scales + (c->scale == SCALE_BF16 ? 1 : 3), 0xFF, "scale of group 0"},
+            {scales + (c->scale == SCALE_BF16 ? 1 : 3), 0x7F, NULL}, /* 2^127 or NaN: by its other bits */
+            {6,
+             c->fp8         ? 0x7F
+             : c->bits == 8 ? 0x80
+             : c->bits == 6 ? 0x20
+                            : 0x88,
+             "no encoder writes"},
         };
         struct merr err;
         uint32_t flags = 0;
 
         for (size_t i = 0; i < COUNT(damage); i++) {
-            const void *list[2] = { other, block };
-            struct codec_parts parts = { .blocks = list, .n = 2, .len = len };
+            const void *list[2] = {other, block};
+            struct codec_parts parts = {.blocks = list, .n = 2, .len = len};
             int r;
 
             (void)codec_encode(c, &site, CODEC_F32, x, 2100, block);
@@ -417,8 +425,8 @@ static void damage_is_refused_by_name(void **state)
 static void sums_are_not_coded_in_another_transform(void **state)
 {
     const struct codec *r8, *hs4;
-    const void *list[1] = { block };
-    struct codec_parts parts = { .blocks = list, .n = 1 };
+    const void *list[1] = {block};
+    struct codec_parts parts = {.blocks = list, .n = 1};
     struct merr err;
     uint32_t flags = 0;
 

@@ -17,15 +17,14 @@ static uint8_t block[5 * N];
 
 /* Forms that are compared but not offered. */
 static const struct codec forms[] = {
-    { .name = "g8 of 2048", .bits = 8, .group = 2048, .scale = SCALE_F32 },
-    { .name = "g4 of 32", .bits = 4, .group = 32, .scale = SCALE_F32 },
-    { .name = "g4 by chance", .bits = 4, .group = 128, .scale = SCALE_F32, .stochastic = 1 },
-    { .name = "hs4 to nearest", .bits = 4, .group = 128, .transform = TRANSFORM_H32, .scale = SCALE_F32 },
-    { .name = "r4 by chance", .bits = 4, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16,
-      .stochastic = 1 },
-    { .name = "t8 of 32", .bits = 8, .fp8 = 1, .group = 32, .transform = TRANSFORM_H, .scale = SCALE_F32 },
-    { .name = "t8 of 512", .bits = 8, .fp8 = 1, .group = 512, .transform = TRANSFORM_H, .scale = SCALE_F32 },
-    { .name = "e4m3 of 128", .bits = 8, .fp8 = 1, .group = 128, .scale = SCALE_F32 },
+    {.name = "g8 of 2048", .bits = 8, .group = 2048, .scale = SCALE_F32},
+    {.name = "g4 of 32", .bits = 4, .group = 32, .scale = SCALE_F32},
+    {.name = "g4 by chance", .bits = 4, .group = 128, .scale = SCALE_F32, .stochastic = 1},
+    {.name = "hs4 to nearest", .bits = 4, .group = 128, .transform = TRANSFORM_H32, .scale = SCALE_F32},
+    {.name = "r4 by chance", .bits = 4, .group = 128, .transform = TRANSFORM_RHT, .scale = SCALE_BF16, .stochastic = 1},
+    {.name = "t8 of 32", .bits = 8, .fp8 = 1, .group = 32, .transform = TRANSFORM_H, .scale = SCALE_F32},
+    {.name = "t8 of 512", .bits = 8, .fp8 = 1, .group = 512, .transform = TRANSFORM_H, .scale = SCALE_F32},
+    {.name = "e4m3 of 128", .bits = 8, .fp8 = 1, .group = 128, .scale = SCALE_F32},
 };
 
 static const struct codec *find(const char *name)
@@ -51,7 +50,7 @@ static int make_data(void **state)
 
 static void code(const struct codec *c, uint32_t step, const float *x, size_t n, float *out)
 {
-    const struct codec_site site = { .seed = 5, .tensor = 1, .step = step };
+    const struct codec_site site = {.seed = 5, .tensor = 1, .step = step};
     struct merr err;
     uint32_t flags = 0;
 
@@ -71,26 +70,26 @@ static void single_codings_make_the_known_errors(void **state)
         const char *name;
         double nmse[FIVE]; /* 0: only the order of magnitude is known, or less */
     } rows[] = {
-        { "g8", { 4.17e-5, 8.0e-5, 1.9e-4, 4.6e-4, 5.8e-4 } },
-        { "g8 of 2048", { 6.84e-5, 1.78e-4, 0, 0, 2.7e-3 } },
-        { "hs8", { 8.34e-5, 8.40e-5, 8.3e-5, 6.3e-5, 6.4e-5 } },
-        { "g4 of 32", { 9.41e-3, 1.47e-2, 0, 0, 1.75e-2 } },
-        { "g4", { 1.37e-2, 2.58e-2, 0, 0, 6.8e-2 } },
-        { "g4 by chance", { 2.75e-2, 5.2e-2, 0, 0, 0.23 } },
-        { "hs4 to nearest", { 1.37e-2, 1.38e-2, 1.36e-2, 1.0e-2, 1.06e-2 } },
-        { "hs4", { 2.75e-2, 2.76e-2, 2.72e-2, 2.0e-2, 2.1e-2 } },
-        { "qwd4", { 4.50e-2, 1.15e-1, 0, 0, 0.76 } },
-        { "t8", { 6.60e-4, 6.63e-4, 6.69e-4, 6.9e-4, 7.2e-4 } },
-        { "t8-paper", { 6.60e-4, 6.63e-4, 6.69e-4, 6.9e-4, 7.2e-4 } },
-        { "t8 of 32", { 5.75e-4, 5.75e-4, 5.75e-4, 5.6e-4, 6.2e-4 } },
-        { "t8-g256", { 6.82e-4, 6.82e-4, 6.82e-4, 7.2e-4, 7.25e-4 } },
-        { "t8 of 512", { 6.92e-4, 6.92e-4, 6.92e-4, 7.3e-4, 7.24e-4 } },
-        { "t8-e5m2", { 2.71e-3, 2.71e-3, 2.73e-3, 2.89e-3, 2.90e-3 } },
-        { "e4m3 of 128", { 6.6e-4, 6.2e-4, 5.0e-4, 2.1e-4, 8.5e-5 } },
-        { "r8", { 4.23e-5, 4.16e-5, 3.7e-5, 1.9e-5, 1.6e-5 } },
-        { "r6", { 7.04e-4, 6.9e-4, 6.2e-4, 3.4e-4, 2.7e-4 } },
-        { "r4", { 1.39e-2, 1.35e-2, 1.2e-2, 6.4e-3, 5.4e-3 } },
-        { "r4 by chance", { 2.77e-2, 2.71e-2, 2.5e-2, 1.26e-2, 1.06e-2 } },
+        {"g8", {4.17e-5, 8.0e-5, 1.9e-4, 4.6e-4, 5.8e-4}},
+        {"g8 of 2048", {6.84e-5, 1.78e-4, 0, 0, 2.7e-3}},
+        {"hs8", {8.34e-5, 8.40e-5, 8.3e-5, 6.3e-5, 6.4e-5}},
+        {"g4 of 32", {9.41e-3, 1.47e-2, 0, 0, 1.75e-2}},
+        {"g4", {1.37e-2, 2.58e-2, 0, 0, 6.8e-2}},
+        {"g4 by chance", {2.75e-2, 5.2e-2, 0, 0, 0.23}},
+        {"hs4 to nearest", {1.37e-2, 1.38e-2, 1.36e-2, 1.0e-2, 1.06e-2}},
+        {"hs4", {2.75e-2, 2.76e-2, 2.72e-2, 2.0e-2, 2.1e-2}},
+        {"qwd4", {4.50e-2, 1.15e-1, 0, 0, 0.76}},
+        {"t8", {6.60e-4, 6.63e-4, 6.69e-4, 6.9e-4, 7.2e-4}},
+        {"t8-paper", {6.60e-4, 6.63e-4, 6.69e-4, 6.9e-4, 7.2e-4}},
+        {"t8 of 32", {5.75e-4, 5.75e-4, 5.75e-4, 5.6e-4, 6.2e-4}},
+        {"t8-g256", {6.82e-4, 6.82e-4, 6.82e-4, 7.2e-4, 7.25e-4}},
+        {"t8 of 512", {6.92e-4, 6.92e-4, 6.92e-4, 7.3e-4, 7.24e-4}},
+        {"t8-e5m2", {2.71e-3, 2.71e-3, 2.73e-3, 2.89e-3, 2.90e-3}},
+        {"e4m3 of 128", {6.6e-4, 6.2e-4, 5.0e-4, 2.1e-4, 8.5e-5}},
+        {"r8", {4.23e-5, 4.16e-5, 3.7e-5, 1.9e-5, 1.6e-5}},
+        {"r6", {7.04e-4, 6.9e-4, 6.2e-4, 3.4e-4, 2.7e-4}},
+        {"r4", {1.39e-2, 1.35e-2, 1.2e-2, 6.4e-3, 5.4e-3}},
+        {"r4 by chance", {2.77e-2, 2.71e-2, 2.5e-2, 1.26e-2, 1.06e-2}},
     };
 
     (void)state;
@@ -98,9 +97,10 @@ static void single_codings_make_the_known_errors(void **state)
         const struct codec *c = find(rows[r].name);
 
         for (int kind = 0; kind < FIVE; kind++) {
-            double tolerance = kind == DATA_T3 ? 0.15
+            double tolerance = kind == DATA_T3                         ? 0.15
                                : kind == DATA_SPIKE || c->group > 1024 ? 0.10
-                               : c->stochastic ? 0.05 : 0.03;
+                               : c->stochastic                         ? 0.05
+                                                                       : 0.03;
             double sum = 0, magnitude = 0, square = 0;
 
             if (rows[r].nmse[kind] == 0)
@@ -126,8 +126,8 @@ static void transforms_without_signs_lose_on_lopsided_data(void **state)
         const char *name;
         double relu_db, mean3_db;
     } rows[] = {
-        { "r8", 43.8, 44.0 }, { "r4", 18.7, 18.9 }, { "t8", 33.2, 41.6 }, { "g8", 44.5, 47.9 }, { "g4", 19.4, 22.7 },
-        { "hs4 to nearest", 15.5, 12.9 },
+        {"r8", 43.8, 44.0}, {"r4", 18.7, 18.9}, {"t8", 33.2, 41.6},
+        {"g8", 44.5, 47.9}, {"g4", 19.4, 22.7}, {"hs4 to nearest", 15.5, 12.9},
     };
 
     (void)state;
@@ -147,7 +147,7 @@ static void small_values_keep_more_in_r8_than_in_t8(void **state)
     static const struct {
         const char *name;
         double db;
-    } rows[] = { { "r8", 35.3 }, { "t8", 23.4 }, { "e4m3 of 128", 31.7 } };
+    } rows[] = {{"r8", 35.3}, {"t8", 23.4}, {"e4m3 of 128", 31.7}};
 
     (void)state;
     for (size_t r = 0; r < COUNT(rows); r++) {
@@ -166,7 +166,7 @@ static void small_values_keep_more_in_r8_than_in_t8(void **state)
 
 static void errors_do_not_depend_on_the_size_of_numbers(void **state)
 {
-    static const float sizes[] = { 1e-4f, 1e4f };
+    static const float sizes[] = {1e-4f, 1e4f};
     static float x[N / 8];
     const struct codec *c;
 
@@ -188,7 +188,7 @@ static void errors_do_not_depend_on_the_size_of_numbers(void **state)
 static void rounding_by_chance_has_no_bias(void **state)
 {
     enum { TIMES = 256, FEW = 1024 };
-    static const char *const names[] = { "hs8", "hs4", "qwd8", "qwd4", "r4 by chance" };
+    static const char *const names[] = {"hs8", "hs4", "qwd8", "qwd4", "r4 by chance"};
     static double sum[FEW], square[FEW];
 
     (void)state;
@@ -244,8 +244,8 @@ static void make_ranks(enum data_kind kind, int ranks)
 static double two_shot(const struct codec *c, int ranks, int own_raw)
 {
     const void *list[RANKS];
-    struct codec_parts parts = { .blocks = list, .n = (size_t)ranks, .len = codec_size(c, LEN), .own = rank_data[0] };
-    struct codec_site site = { .seed = 3 };
+    struct codec_parts parts = {.blocks = list, .n = (size_t)ranks, .len = codec_size(c, LEN), .own = rank_data[0]};
+    struct codec_site site = {.seed = 3};
     struct merr err;
     uint32_t flags = 0;
 
@@ -264,8 +264,8 @@ static void two_shots_make_two_errors_whatever_the_ranks(void **state)
     static const struct {
         const char *name;
         double nmse;
-    } rows[] = { { "t8", 1.32e-3 }, { "r8", 8.4e-5 }, { "r6", 1.42e-3 }, { "r4", 2.75e-2 } };
-    static const int ranks[] = { 2, 5, 8, 32 };
+    } rows[] = {{"t8", 1.32e-3}, {"r8", 8.4e-5}, {"r6", 1.42e-3}, {"r4", 2.75e-2}};
+    static const int ranks[] = {2, 5, 8, 32};
 
     (void)state;
     for (size_t k = 0; k < COUNT(ranks); k++) {
@@ -284,9 +284,9 @@ static double two_level(const struct codec *inner, const struct codec *outer)
 {
     enum { LOCAL = 8, NODES = RANKS / LOCAL };
     const void *list[LOCAL], *upper[NODES];
-    struct codec_parts parts = { .blocks = list, .n = LOCAL, .len = codec_size(inner, LEN) };
-    struct codec_parts last = { .blocks = upper, .n = NODES, .len = codec_size(outer, LEN) };
-    struct codec_site site = { .seed = 3 };
+    struct codec_parts parts = {.blocks = list, .n = LOCAL, .len = codec_size(inner, LEN)};
+    struct codec_parts last = {.blocks = upper, .n = NODES, .len = codec_size(outer, LEN)};
+    struct codec_site site = {.seed = 3};
     struct merr err;
     uint32_t flags = 0;
 
@@ -328,7 +328,7 @@ static double walk(const struct codec *c, int steps, int open)
     for (size_t i = 0; i < WEIGHTS; i++)
         master[i] = replica[i] = before[i] = data[DATA_NORMAL][i] * 0.02f;
     for (int t = 0; t < steps; t++) {
-        const struct codec_site site = { .seed = 2, .step = (uint32_t)t };
+        const struct codec_site site = {.seed = 2, .step = (uint32_t)t};
         struct merr err;
         uint32_t flags = 0;
 
@@ -377,7 +377,7 @@ static void bf16_replicas_of_all_ranks_stay_equal_and_near(void **state)
         a[i] = b[i] = (uint16_t)(group_bits(master[i]) >> 16);
     }
     for (uint32_t t = 0; t < 50; t++) {
-        const struct codec_site site = { .seed = 2, .step = t };
+        const struct codec_site site = {.seed = 2, .step = t};
 
         for (size_t i = 0; i < WEIGHTS; i++)
             master[i] += 1e-4f * data_value(DATA_NORMAL, t, i);
@@ -395,8 +395,8 @@ static void bf16_replicas_of_all_ranks_stay_equal_and_near(void **state)
     }
     assert_true(error / energy < 1e-5); /* bf16 alone costs 2e-6 */
     master[7] = NAN;
-    assert_int_equal(codec_encode_difference(c, &(struct codec_site){ .seed = 1 }, master, CODEC_BF16, a, WEIGHTS,
-                                             block), CODEC_NONFINITE);
+    assert_int_equal(codec_encode_difference(c, &(struct codec_site){.seed = 1}, master, CODEC_BF16, a, WEIGHTS, block),
+                     CODEC_NONFINITE);
 }
 
 int main(void)

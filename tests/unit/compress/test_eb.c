@@ -44,10 +44,10 @@ static void bits_and_errors_are_the_known_ones(void **state)
         float bound;
         double db, limit, fixed; /* bits a value: the entropy's, and mode 0's */
     } rows[] = {
-        { DATA_NORMAL, 0.1f, 24.8, 4.37, 5.30 },   { DATA_T3, 0.1f, 0, 4.88, 6.34 },
-        { DATA_NORMAL, 0.05f, 30.8, 5.37, 6.29 },  { DATA_T3, 0.05f, 0, 5.88, 7.32 },
-        { DATA_NORMAL, 0.01f, 44.8, 7.69, 8.55 },  { DATA_T3, 0.01f, 0, 8.20, 9.63 },
-        { DATA_NORMAL, 1e-3f, 64.8, 11.0, 12.0 },  { DATA_T3, 1e-3f, 0, 11.5, 12.9 },
+        {DATA_NORMAL, 0.1f, 24.8, 4.37, 5.30},  {DATA_T3, 0.1f, 0, 4.88, 6.34},
+        {DATA_NORMAL, 0.05f, 30.8, 5.37, 6.29}, {DATA_T3, 0.05f, 0, 5.88, 7.32},
+        {DATA_NORMAL, 0.01f, 44.8, 7.69, 8.55}, {DATA_T3, 0.01f, 0, 8.20, 9.63},
+        {DATA_NORMAL, 1e-3f, 64.8, 11.0, 12.0}, {DATA_T3, 1e-3f, 0, 11.5, 12.9},
     };
 
     (void)state;
@@ -73,8 +73,8 @@ static void bits_and_errors_are_the_known_ones(void **state)
 
 static void any_floats_come_back_within_the_bound_or_as_they_were(void **state)
 {
-    static const size_t lens[] = { 0, 1, 31, 32, 33, 65535, 65536, 65537, N };
-    static const float bounds[] = { 1e-30f, 1e-3f, 1, 1e30f };
+    static const size_t lens[] = {0, 1, 31, 32, 33, 65535, 65536, 65537, N};
+    static const float bounds[] = {1e-30f, 1e-3f, 1, 1e30f};
     uint32_t chance = 777;
 
     (void)state;
@@ -102,7 +102,7 @@ static void any_floats_come_back_within_the_bound_or_as_they_were(void **state)
 
 static void bounds_and_damage_are_refused(void **state)
 {
-    static const float wrong[] = { 0, -1, NAN, INFINITY, 1e-45f, 3e38f };
+    static const float wrong[] = {0, -1, NAN, INFINITY, 1e-45f, 3e38f};
     struct merr err;
     size_t len = 0;
     uint32_t chance = 99;

@@ -77,9 +77,9 @@ static void known_numbers_round_as_the_instructions_do(void **state)
     static const struct {
         float x, want;
     } e4m3[] = {
-        { 17, 16 }, { 19, 20 }, { 464, 448 }, { 1e30f, 448 }, { INFINITY, 448 }, { 0x1p-10f, 0 },
-        { 0x1.8p-9f, 0x1p-8f }, { 1.0625f, 1 }, { 1.1875f, 1.25f }, { -17, -16 }, { 0x1.fp-7f, 0x1p-6f },
-        { 0x1.000002p-10f, 0x1p-9f },
+        {17, 16},         {19, 20},      {464, 448},           {1e30f, 448},
+        {INFINITY, 448},  {0x1p-10f, 0}, {0x1.8p-9f, 0x1p-8f}, {1.0625f, 1},
+        {1.1875f, 1.25f}, {-17, -16},    {0x1.fp-7f, 0x1p-6f}, {0x1.000002p-10f, 0x1p-9f},
     };
 
     (void)state;

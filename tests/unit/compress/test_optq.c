@@ -27,7 +27,7 @@ static void fill(size_t n)
 
 static size_t round_trip(float rho, float eb, size_t n)
 {
-    const struct optq_bounds bounds = { .rho = rho, .eb = eb };
+    const struct optq_bounds bounds = {.rho = rho, .eb = eb};
     struct merr err;
     size_t len;
 
@@ -53,7 +53,7 @@ static void bits_and_errors_of_the_update_are_the_known_ones(void **state)
     static const struct {
         float rho, eb;
         double bits, nmse; /* published of a small model; 0: not */
-    } rows[] = { { 0.01f, 0x1p-7f, 14.6, 4.5e-4 }, { 0.05f, 0x1p-7f, 12.4, 0 }, { 0.1f, 0x1p-5f, 9.4, 7e-3 } };
+    } rows[] = {{0.01f, 0x1p-7f, 14.6, 4.5e-4}, {0.05f, 0x1p-7f, 12.4, 0}, {0.1f, 0x1p-5f, 9.4, 7e-3}};
 
     (void)state;
     fill(N);
@@ -91,8 +91,8 @@ static void check_bounds_at(float rho, float eb, size_t i)
 
 static void any_moments_keep_their_bounds_or_their_bits(void **state)
 {
-    static const size_t lens[] = { 0, 1, 2, 1023, 65535, 65536, 65537, N };
-    static const struct optq_bounds bounds[] = { { 0.001f, 0x1p-20f }, { 0.01f, 0x1p-7f }, { 0.5f, 1 } };
+    static const size_t lens[] = {0, 1, 2, 1023, 65535, 65536, 65537, N};
+    static const struct optq_bounds bounds[] = {{0.001f, 0x1p-20f}, {0.01f, 0x1p-7f}, {0.5f, 1}};
     uint32_t chance = 4711;
 
     (void)state;
@@ -156,10 +156,9 @@ static void moments_coded_twice_are_those_coded_once(void **state)
 static void bounds_and_damage_are_refused(void **state)
 {
     static const struct optq_bounds wrong[] = {
-        { 0, 0.01f }, { NAN, 0.01f }, { 1, 0.01f }, { 1e-4f, 0.01f }, { 0.01f, 0 }, { 0.01f, NAN }, { 0.01f, 2 },
-        { 0.01f, 1e-7f },
+        {0, 0.01f}, {NAN, 0.01f}, {1, 0.01f}, {1e-4f, 0.01f}, {0.01f, 0}, {0.01f, NAN}, {0.01f, 2}, {0.01f, 1e-7f},
     };
-    const struct optq_bounds usual = { 0.01f, 0x1p-7f };
+    const struct optq_bounds usual = {0.01f, 0x1p-7f};
     struct merr err;
     size_t len = 0;
     uint32_t chance = 99;

@@ -51,7 +51,7 @@ static void ratios_are_near_the_limits_known_for_them(void **state)
     static const struct {
         float change;
         double limit; /* of coding each difference by its frequency */
-    } rows[] = { { 6e-4f, 2.74 }, { 3e-4f, 3.21 }, { 1e-4f, 4.5 }, { 3e-5f, 7.5 }, { 1e-5f, 13.4 }, { 3e-6f, 27.9 } };
+    } rows[] = {{6e-4f, 2.74}, {3e-4f, 3.21}, {1e-4f, 4.5}, {3e-5f, 7.5}, {1e-5f, 13.4}, {3e-6f, 27.9}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
@@ -69,8 +69,8 @@ static void ratios_are_near_the_limits_known_for_them(void **state)
 
 static void any_bits_come_back(void **state)
 {
-    static const uint16_t odd[] = { 0, 0x8000, 1, 0x8001, 0x7F80, 0xFF80, 0x7FFF, 0xFFFF, 0x7FC1, 0x3F80, 0xBF80 };
-    static const size_t lens[] = { 0, 1, 2, 7, 8, 9, 131071, 131072, 131073, N };
+    static const uint16_t odd[] = {0, 0x8000, 1, 0x8001, 0x7F80, 0xFF80, 0x7FFF, 0xFFFF, 0x7FC1, 0x3F80, 0xBF80};
+    static const size_t lens[] = {0, 1, 2, 7, 8, 9, 131071, 131072, 131073, N};
 
     (void)state;
     for (size_t k = 0; k < COUNT(lens); k++) {

@@ -11,35 +11,46 @@
 
 static uint32_t draw(uint32_t seed, uint32_t n, uint32_t below)
 {
-    uint32_t key[2] = { seed, 9 }, ctr[4] = { n, 0, 0, 0 }, out[4];
+    uint32_t key[2] = {seed, 9}, ctr[4] = {n, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
 }
 
-static const struct sched_node nodes[] = { { .type = 0, .devices = 4 }, { .type = 1, .devices = 4 },
-                                           { .type = 0, .devices = 4 }, { .type = 1, .devices = 4 } };
+static const struct sched_node nodes[] = {
+    {.type = 0, .devices = 4}, {.type = 1, .devices = 4}, {.type = 0, .devices = 4}, {.type = 1, .devices = 4}};
 
 static struct sched_input input_of(struct sched_job *jobs, const struct sched_tenant *tenants, size_t n,
                                    enum sched_mode mode)
 {
-    return (struct sched_input){ .config = { .mode = mode, .now_us = 1000 * S, .round_us = 60 * S,
-                                             .starve_us = 100000 * S },
-                                 .nodes = nodes, .n_nodes = 4, .tenants = tenants, .n_tenants = 2, .jobs = jobs,
-                                 .n_jobs = n };
+    return (struct sched_input){
+        .config = {.mode = mode, .now_us = 1000 * S, .round_us = 60 * S, .starve_us = 100000 * S},
+        .nodes = nodes,
+        .n_nodes = 4,
+        .tenants = tenants,
+        .n_tenants = 2,
+        .jobs = jobs,
+        .n_jobs = n};
 }
 
 static struct sched_job job_of(uint64_t id, int64_t weight, const struct rates_profile *profile)
 {
-    return (struct sched_job){ .id = id, .submit_us = 1000 * S, .waiting_us = 1000 * S, .min = 1, .max = 4, .types = 3,
-                               .home = -1, .weight_milli = weight, .rho_milli = 1000, .profile = profile };
+    return (struct sched_job){.id = id,
+                              .submit_us = 1000 * S,
+                              .waiting_us = 1000 * S,
+                              .min = 1,
+                              .max = 4,
+                              .types = 3,
+                              .home = -1,
+                              .weight_milli = weight,
+                              .rho_milli = 1000,
+                              .profile = profile};
 }
 
-static const struct rates_profile profile = { .points = { { { 1, 1000000 }, { 4, 3500000 } },
-                                                          { { 1, 1500000 }, { 4, 4000000 } } },
-                                              .n = { 2, 2 } };
-static const struct sched_tenant tenants[] = { { .borrow = -1, .weight_milli = 1000 },
-                                               { .borrow = 2, .weight_milli = 1000 } };
+static const struct rates_profile profile = {.points = {{{1, 1000000}, {4, 3500000}}, {{1, 1500000}, {4, 4000000}}},
+                                             .n = {2, 2}};
+static const struct sched_tenant tenants[] = {{.borrow = -1, .weight_milli = 1000},
+                                              {.borrow = 2, .weight_milli = 1000}};
 
 static bool alike(const struct sched_verdict *a, const struct sched_verdict *b)
 {
@@ -83,7 +94,7 @@ static void a_tenant_at_its_limit_does_not_fill_the_queue_of_the_others(void **s
     struct sched_input in = input_of(jobs, tenants, FRONT + BACK, SCHED_FULL);
     struct sched_plan p;
     struct merr err;
-    int32_t held[2] = { 0 };
+    int32_t held[2] = {0};
 
     (void)state;
     for (uint32_t i = 0; i < FRONT + BACK; i++) { /* the heavy ones are of the tenant that may hold two devices */

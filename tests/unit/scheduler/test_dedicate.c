@@ -21,9 +21,19 @@ static int draw(int below)
 
 static struct plan_job some_job(void)
 {
-    return (struct plan_job){.model = {.family = PLAN_GPT2, .layers = 16, .hidden = 256, .heads = 8, .kv_heads = 8,
-                                       .ffn = 1024, .context = 128, .vocab = 256, .tied = true},
-                             .sequences = 64, .length = 128, .virtual_workers = 16, .zero = 1};
+    return (struct plan_job){.model = {.family = PLAN_GPT2,
+                                       .layers = 16,
+                                       .hidden = 256,
+                                       .heads = 8,
+                                       .kv_heads = 8,
+                                       .ffn = 1024,
+                                       .context = 128,
+                                       .vocab = 256,
+                                       .tied = true},
+                             .sequences = 64,
+                             .length = 128,
+                             .virtual_workers = 16,
+                             .zero = 1};
 }
 
 static struct plan_net *net_of(int n, int devices)
@@ -62,8 +72,10 @@ static void near(double a, double b)
 
 static void links_are_as_their_slower_end_and_family_have_them(void **state)
 {
-    const struct plan_part part[4] = {{1, 0, PLAN_NIC_INFINIBAND, 2e10}, {1, 0, PLAN_NIC_INFINIBAND, 1e10},
-                                      {1, 0, PLAN_NIC_ROCE, 1e10}, {1, 0, PLAN_NIC_ROCE, 0}};
+    const struct plan_part part[4] = {{1, 0, PLAN_NIC_INFINIBAND, 2e10},
+                                      {1, 0, PLAN_NIC_INFINIBAND, 1e10},
+                                      {1, 0, PLAN_NIC_ROCE, 1e10},
+                                      {1, 0, PLAN_NIC_ROCE, 0}};
     struct plan_net *net = plan_net_new(part, 4, 3e9);
 
     (void)state;
@@ -209,8 +221,8 @@ static void replicas_stay_within_a_family(void **state)
         struct plan_net *net;
 
         for (int i = 0; i < n; i++)
-            part[i] = (struct plan_part){.devices = 1, .nic = i % 2 ? PLAN_NIC_ETHERNET : PLAN_NIC_ROCE,
-                                         .bytes_per_s = i % 2 ? 1e9 : 1e10};
+            part[i] = (struct plan_part){
+                .devices = 1, .nic = i % 2 ? PLAN_NIC_ETHERNET : PLAN_NIC_ROCE, .bytes_per_s = i % 2 ? 1e9 : 1e10};
         net = plan_net_new(part, n, 1e9);
         assert_non_null(net);
         assert_int_equal(plan_messages(&job, &s, net, &before), 0);
@@ -235,7 +247,9 @@ static void only_parts_alike_are_exchanged(void **state)
         int all = 0;
 
         for (int i = 0; i < 12; i++) {
-            part[i] = (struct plan_part){.devices = 1 + draw(2), .kind = draw(2), .nic = (enum plan_nic)draw(PLAN_NICS),
+            part[i] = (struct plan_part){.devices = 1 + draw(2),
+                                         .kind = draw(2),
+                                         .nic = (enum plan_nic)draw(PLAN_NICS),
                                          .bytes_per_s = 1e8 * (1 + draw(8))};
             all += part[i].devices;
         }
@@ -261,8 +275,12 @@ static void plans_lie_on_their_nodes_no_worse_than_in_the_given_order(void **sta
     (void)state;
     for (seed = 1; seed <= 12; seed++) {
         struct plan_net *net = random_net(8, 2);
-        struct plan_site site = {.group = {{.device = {.flops = 1e12, .bytes_per_s = 1e11}, .n = 16}}, .groups = 1,
-                                 .node_devices = 2, .inside = {1e-5, 1e10}, .between = {1e-5, 1e8}, .net = net};
+        struct plan_site site = {.group = {{.device = {.flops = 1e12, .bytes_per_s = 1e11}, .n = 16}},
+                                 .groups = 1,
+                                 .node_devices = 2,
+                                 .inside = {1e-5, 1e10},
+                                 .between = {1e-5, 1e8},
+                                 .net = net};
         struct plan_result p, again;
         char text[2][32768];
 

@@ -20,16 +20,24 @@ static void world_init(struct world *w, size_t nodes, int32_t devices)
     memset(w, 0, sizeof(*w));
     for (size_t i = 0; i < nodes; i++)
         w->nodes[i].devices = devices;
-    w->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
-    w->tenants[1] = (struct sched_tenant){ .quota = 1, .weight_milli = 1000 };
+    w->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
+    w->tenants[1] = (struct sched_tenant){.quota = 1, .weight_milli = 1000};
     for (int t = 0; t < 2; t++) {
-        w->profile.points[t][0] = (struct rates_point){ .count = 1, .rate_ups = 1000000 };
+        w->profile.points[t][0] = (struct rates_point){.count = 1, .rate_ups = 1000000};
         w->profile.n[t] = 1;
     }
     w->in = (struct sched_input){
-        .config = { .mode = SCHED_FAST, .now_us = 1000 * S, .round_us = 60 * S, .starve_us = 100000 * S,
-                    .hold_us = 120 * S, .spread = true },
-        .nodes = w->nodes, .n_nodes = nodes, .tenants = w->tenants, .n_tenants = 2, .jobs = w->jobs,
+        .config = {.mode = SCHED_FAST,
+                   .now_us = 1000 * S,
+                   .round_us = 60 * S,
+                   .starve_us = 100000 * S,
+                   .hold_us = 120 * S,
+                   .spread = true},
+        .nodes = w->nodes,
+        .n_nodes = nodes,
+        .tenants = w->tenants,
+        .n_tenants = 2,
+        .jobs = w->jobs,
     };
 }
 
@@ -38,11 +46,19 @@ static struct sched_job *add(struct world *w, int32_t min, int32_t max, int32_t 
 {
     struct sched_job *j = &w->jobs[w->in.n_jobs];
 
-    *j = (struct sched_job){ .id = w->in.n_jobs + 1, .min = min, .max = max, .types = 1, .hetero_ok = true, .home = -1,
-                             .weight_milli = 1000, .restart_us = 5 * S, .remaining_us = -1, .rho_milli = 1000,
-                             .profile = &w->profile };
+    *j = (struct sched_job){.id = w->in.n_jobs + 1,
+                            .min = min,
+                            .max = max,
+                            .types = 1,
+                            .hetero_ok = true,
+                            .home = -1,
+                            .weight_milli = 1000,
+                            .restart_us = 5 * S,
+                            .remaining_us = -1,
+                            .rho_milli = 1000,
+                            .profile = &w->profile};
     if (holds > 0) {
-        w->places[w->in.n_jobs] = (struct sched_place){ .node = 0, .devices = holds };
+        w->places[w->in.n_jobs] = (struct sched_place){.node = 0, .devices = holds};
         j->places = &w->places[w->in.n_jobs];
         j->n_places = 1;
     }
@@ -114,12 +130,12 @@ static void each_cause_that_the_cluster_has_is_told_apart(void **state)
         enum explain_code want;
         enum explain_help_kind help;
     } row[] = {
-        { 0, 0, 0, 1, 1, 1, 1, 0, EXPLAIN_NO_NODES, EXPLAIN_ADD_NODE },
-        { 1, 4, 0, 5, 5, 1, 1, 0, EXPLAIN_TOO_SMALL, EXPLAIN_ADD_NODE },
-        { 1, 4, 0, 1, 1, 1, 2, 0, EXPLAIN_NO_CLASS, EXPLAIN_ADD_NODE },
-        { 1, 1, 3, 4, 4, 1, 1, 0, EXPLAIN_DRAINED, EXPLAIN_UNDRAIN },
-        { 1, 4, 0, 3, 3, 2, 1, 0, EXPLAIN_NO_LAYOUT, EXPLAIN_WIDEN },
-        { 1, 4, 0, 2, 2, 1, 1, 1, EXPLAIN_LIMIT, EXPLAIN_RAISE_QUOTA },
+        {0, 0, 0, 1, 1, 1, 1, 0, EXPLAIN_NO_NODES, EXPLAIN_ADD_NODE},
+        {1, 4, 0, 5, 5, 1, 1, 0, EXPLAIN_TOO_SMALL, EXPLAIN_ADD_NODE},
+        {1, 4, 0, 1, 1, 1, 2, 0, EXPLAIN_NO_CLASS, EXPLAIN_ADD_NODE},
+        {1, 1, 3, 4, 4, 1, 1, 0, EXPLAIN_DRAINED, EXPLAIN_UNDRAIN},
+        {1, 4, 0, 3, 3, 2, 1, 0, EXPLAIN_NO_LAYOUT, EXPLAIN_WIDEN},
+        {1, 4, 0, 2, 2, 1, 1, 1, EXPLAIN_LIMIT, EXPLAIN_RAISE_QUOTA},
     };
 
     (void)state;
@@ -149,7 +165,7 @@ static void a_job_on_fewer_devices_than_it_could_use_is_shrunk(void **state)
     world_init(&w, 1, 4);
     add(&w, 1, 4, 2);
     add(&w, 2, 2, 2)->fixed = true;
-    w.places[1] = (struct sched_place){ .node = 0, .devices = 2 };
+    w.places[1] = (struct sched_place){.node = 0, .devices = 2};
     c = why(&w, 0);
     assert_int_equal(c.wait.code, EXPLAIN_SHRUNK);
     assert_int_equal(c.wait.need, 4);
@@ -159,8 +175,14 @@ static void a_job_on_fewer_devices_than_it_could_use_is_shrunk(void **state)
 /* Two types of a node each; the job began on the first, which another holds. */
 static void a_job_that_may_not_change_types_tells_of_the_devices_it_keeps_off(void **state)
 {
-    static const struct { bool hetero_ok; int home, elsewhere; enum explain_code want; } row[] = {
-        { false, 0, 4, EXPLAIN_INSUFFICIENT }, { true, 0, 0, EXPLAIN_ASSIGNED }, { false, -1, 0, EXPLAIN_ASSIGNED },
+    static const struct {
+        bool hetero_ok;
+        int home, elsewhere;
+        enum explain_code want;
+    } row[] = {
+        {false, 0, 4, EXPLAIN_INSUFFICIENT},
+        {true, 0, 0, EXPLAIN_ASSIGNED},
+        {false, -1, 0, EXPLAIN_ASSIGNED},
     };
 
     (void)state;
@@ -212,7 +234,7 @@ static void devices_come_in_whole_replicas(void **state)
 {
     static const struct {
         int32_t replica, min, max, workers, want;
-    } row[] = { { 2, 1, 8, 8, 8 }, { 3, 1, 8, 8, 6 }, { 3, 4, 8, 8, 6 }, { 4, 1, 8, 1, 4 }, { 8, 1, 7, 8, 0 } };
+    } row[] = {{2, 1, 8, 8, 8}, {3, 1, 8, 8, 6}, {3, 4, 8, 8, 6}, {4, 1, 8, 1, 4}, {8, 1, 7, 8, 0}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {

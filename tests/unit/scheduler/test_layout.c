@@ -9,10 +9,11 @@ static const struct plan_facts usual = {.virtual_workers = 8, .sequences = 32, .
 
 static void the_most_replicas_that_fit_are_chosen(void **state)
 {
-    static const struct { int tp, pp, v, devices, dp, world; } t[] = {
-        {0, 0, 8, 1, 1, 1},   {1, 1, 8, 3, 3, 3},  {2, 1, 8, 3, 1, 2},    {2, 2, 8, 4, 1, 4},
-        {2, 2, 8, 11, 2, 8},  {1, 1, 8, 9, 8, 8},  {1, 1, 1, 1000, 1, 1}, {2, 3, 4, 1000, 4, 24},
-        {1, 1, 8, 8, 8, 8},   {3, 1, 8, 6, 2, 6},
+    static const struct {
+        int tp, pp, v, devices, dp, world;
+    } t[] = {
+        {0, 0, 8, 1, 1, 1}, {1, 1, 8, 3, 3, 3},    {2, 1, 8, 3, 1, 2},     {2, 2, 8, 4, 1, 4}, {2, 2, 8, 11, 2, 8},
+        {1, 1, 8, 9, 8, 8}, {1, 1, 1, 1000, 1, 1}, {2, 3, 4, 1000, 4, 24}, {1, 1, 8, 8, 8, 8}, {3, 1, 8, 6, 2, 6},
     };
 
     (void)state;
@@ -32,16 +33,27 @@ static void the_most_replicas_that_fit_are_chosen(void **state)
 
 static void an_impossible_job_names_each_reason(void **state)
 {
-    static const struct { struct plan_facts f; int devices, code; const char *first; size_t n; } t[] = {
-        {{.tp = 4, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL,
-         "heads-not-divisible", 1},
+    static const struct {
+        struct plan_facts f;
+        int devices, code;
+        const char *first;
+        size_t n;
+    } t[] = {
+        {{.tp = 4, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6},
+         8,
+         -EINVAL,
+         "heads-not-divisible",
+         1},
         {{.pp = 7, .virtual_workers = 8, .sequences = 32, .heads = 6, .layers = 6}, 8, -EINVAL, "too-few-layers", 1},
         {{.tp = 2, .cp = 4, .virtual_workers = 8, .sequences = 32}, 7, -ENOSPC, "too-few-devices", 1},
         {{.virtual_workers = 0, .sequences = 32}, 8, -EINVAL, "no-virtual-workers", 1},
         {{.virtual_workers = 5, .sequences = 32}, 8, -EINVAL, "batch-not-divisible", 1},
         {{.virtual_workers = 8, .sequences = 32, .micro = 3}, 8, -EINVAL, "micro-not-divisible", 1},
-        {{.tp = 5, .pp = 9, .virtual_workers = 5, .sequences = 32, .heads = 6, .layers = 6}, 1, -EINVAL,
-         "heads-not-divisible", 3},
+        {{.tp = 5, .pp = 9, .virtual_workers = 5, .sequences = 32, .heads = 6, .layers = 6},
+         1,
+         -EINVAL,
+         "heads-not-divisible",
+         3},
         {{.tp = -1, .virtual_workers = 1, .sequences = 1}, 8, -EINVAL, "layout-out-of-range", 1},
         {{.tp = 1000, .pp = 1000, .virtual_workers = 1, .sequences = 1}, 8, -EINVAL, "layout-out-of-range", 1},
         {{.tp = 2, .pp = 2, .virtual_workers = 8, .sequences = 32}, 3, -ENOSPC, "too-few-devices", 1},

@@ -16,9 +16,13 @@
 static void choices_are_the_golden_ones(void **state)
 {
     static const double bytes[] = {100, 100, 100, 60, 30};
-    static const struct { double need; const char *taken; double left; } t[] = {
-        {150, "10010", -10}, {95, "10000", -5}, {350, "11110", -10}, {25, "00001", -5}, {500, "11111", 110},
-        {0, "00000", 0},     {-5, "00000", -5}, {390, "11111", 0},
+    static const struct {
+        double need;
+        const char *taken;
+        double left;
+    } t[] = {
+        {150, "10010", -10}, {95, "10000", -5}, {350, "11110", -10}, {25, "00001", -5},
+        {500, "11111", 110}, {0, "00000", 0},   {-5, "00000", -5},   {390, "11111", 0},
     };
 
     (void)state;
@@ -221,7 +225,7 @@ static void few_sizes_give_the_envelope(void **state)
     assert_false(f.fitted);
     assert_true(mimose_predict(&f, 50) == 2.2e9);
     assert_true(mimose_predict(&f, 400) == 4 * 2.2e9); /* as fast as anything grows */
-    mimose_fit(many, wild, 4, &f); /* no quadratic: off by more than 10 % */
+    mimose_fit(many, wild, 4, &f);                     /* no quadratic: off by more than 10 % */
     assert_false(f.fitted);
     assert_true(mimose_predict(&f, 200) == 9e9);
     assert_true(mimose_predict_safe(&f, 200) > 9e9);
@@ -290,7 +294,7 @@ static void every_plan_keeps_its_budget_over_all_sizes(void **state)
             else
                 assert_int_equal(p.checkpointed, BLOCKS);
             if (whole_of(mimose_quantise(x)) * 1.05 + fixed < budget)
-                assert_int_equal(p.checkpointed, 0); /* nothing is recomputed for nothing */
+                assert_int_equal(p.checkpointed, 0);   /* nothing is recomputed for nothing */
             assert_true(p.checkpointed >= before - 2); /* more for larger inputs, but for the choice of other sizes */
             before = p.checkpointed;
         }

@@ -23,15 +23,28 @@ static int draw(int below)
 
 static struct plan_job small_job(void)
 {
-    return (struct plan_job){.model = {.family = PLAN_GPT2, .layers = 8, .hidden = 64, .heads = 4, .kv_heads = 4,
-                                       .ffn = 256, .context = 32, .vocab = 256, .tied = true},
-                             .sequences = 16, .length = 32, .virtual_workers = 4, .zero = 1};
+    return (struct plan_job){.model = {.family = PLAN_GPT2,
+                                       .layers = 8,
+                                       .hidden = 64,
+                                       .heads = 4,
+                                       .kv_heads = 4,
+                                       .ffn = 256,
+                                       .context = 32,
+                                       .vocab = 256,
+                                       .tied = true},
+                             .sequences = 16,
+                             .length = 32,
+                             .virtual_workers = 4,
+                             .zero = 1};
 }
 
 static struct plan_site site_of(int devices, int node_devices)
 {
-    return (struct plan_site){.group = {{.device = {.flops = 1e9, .bytes_per_s = 1e9}, .n = devices}}, .groups = 1,
-                              .node_devices = node_devices, .inside = {1e-5, 1e9}, .between = {1e-4, 1e8}};
+    return (struct plan_site){.group = {{.device = {.flops = 1e9, .bytes_per_s = 1e9}, .n = devices}},
+                              .groups = 1,
+                              .node_devices = node_devices,
+                              .inside = {1e-5, 1e9},
+                              .between = {1e-4, 1e8}};
 }
 
 static struct plan_option weighed(const struct plan_job *job, struct plan_shape s, const struct plan_site *site)
@@ -157,7 +170,8 @@ static void slow_links_expose_a_round_trip_for_each_group(void **state)
     plan_stage_times(&job, &s, &site, t);
     o = weighed(&job, s, &site);
     assert_true(fabs((o.cost.compute_s + o.cost.idle_s) /
-                     (8 * (2 * (t[0].f + t[0].i + t[0].w) + 2 * t[0].hop) + t[0].f + t[0].i + t[0].w) - 1) < 0.01);
+                         (8 * (2 * (t[0].f + t[0].i + t[0].w) + 2 * t[0].hop) + t[0].f + t[0].i + t[0].w) -
+                     1) < 0.01);
 }
 
 /* Steps of many micro-batches are extended from few: as if all had been simulated, but for a thousandth where unlike
@@ -276,8 +290,12 @@ static double fastest(const struct plan_job *job, const struct plan_site *site)
             for (int micro = 1; micro <= leaf; micro *= 2)
                 for (int kind = 0; kind < 6; kind++)
                     for (int re = 0; re < PLAN_RECOMPUTES; re++) {
-                        struct plan_shape s = {.tp = tp, .pp = pp, .dp = devices / (tp * pp), .micro = micro,
-                                               .chunks = 1 << kind / 2, .recompute = (enum plan_recompute)re,
+                        struct plan_shape s = {.tp = tp,
+                                               .pp = pp,
+                                               .dp = devices / (tp * pp),
+                                               .micro = micro,
+                                               .chunks = 1 << kind / 2,
+                                               .recompute = (enum plan_recompute)re,
                                                .schedule = kind % 2 ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B};
                         struct plan_option o;
 
@@ -382,8 +400,8 @@ static void wishes_are_kept_and_the_impossible_is_named(void **state)
 {
     struct plan_job job = small_job();
     struct plan_site site = site_of(8, 8);
-    struct plan_wish w = {.tp = 2, .pp = 2, .micro = 2, .chunks = 2, .schedule = PLAN_INTERLEAVED,
-                          .recompute = PLAN_RECOMPUTE_FULL};
+    struct plan_wish w = {
+        .tp = 2, .pp = 2, .micro = 2, .chunks = 2, .schedule = PLAN_INTERLEAVED, .recompute = PLAN_RECOMPUTE_FULL};
     struct plan_result p;
     struct merr err;
 

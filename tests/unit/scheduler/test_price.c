@@ -28,7 +28,7 @@ struct world {
 
 static uint32_t draw(struct world *w, uint32_t below)
 {
-    uint32_t key[2] = { w->seed, 5 }, ctr[4] = { w->draws++, 0, 0, 0 }, out[4];
+    uint32_t key[2] = {w->seed, 5}, ctr[4] = {w->draws++, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
@@ -37,31 +37,45 @@ static uint32_t draw(struct world *w, uint32_t below)
 /* devices: of each node, 0: any number up to four. */
 static void world_init(struct world *w, uint32_t seed, int nodes, size_t jobs, int32_t devices)
 {
-    *w = (struct world){ .seed = seed };
+    *w = (struct world){.seed = seed};
     for (int p = 0; p < 2; p++)
         for (int t = 0; t < 2; t++) {
             w->profiles[p].n[t] = 2;
-            w->profiles[p].points[t][0] = (struct rates_point){ 1, 1000000 + draw(w, 4000000) };
-            w->profiles[p].points[t][1] = (struct rates_point){ 4, w->profiles[p].points[t][0].rate_ups * 3 };
+            w->profiles[p].points[t][0] = (struct rates_point){1, 1000000 + draw(w, 4000000)};
+            w->profiles[p].points[t][1] = (struct rates_point){4, w->profiles[p].points[t][0].rate_ups * 3};
         }
     for (int i = 0; i < nodes; i++)
-        w->nodes[i] = (struct sched_node){ .type = (uint8_t)(i % 2),
-                                           .devices = devices > 0 ? devices : 1 + (int32_t)draw(w, 4) };
-    w->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
-    w->tenants[1] = (struct sched_tenant){ .borrow = (int32_t)draw(w, 5), .weight_milli = 1000 };
+        w->nodes[i] =
+            (struct sched_node){.type = (uint8_t)(i % 2), .devices = devices > 0 ? devices : 1 + (int32_t)draw(w, 4)};
+    w->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
+    w->tenants[1] = (struct sched_tenant){.borrow = (int32_t)draw(w, 5), .weight_milli = 1000};
     for (size_t i = 0; i < jobs; i++) {
         int32_t min = 1 + (int32_t)draw(w, 3);
 
-        w->jobs[i] = (struct sched_job){ .id = i + 1, .tenant = draw(w, 2), .submit_us = draw(w, 3600) * S, .min = min,
-                                         .max = min + (int32_t)draw(w, 4), .types = 1 + draw(w, 3), .home = -1,
-                                         .weight_milli = 250 << draw(w, 5), .restart_us = 30 * S, .rho_milli = 1000,
-                                         .profile = &w->profiles[draw(w, 2)] };
+        w->jobs[i] = (struct sched_job){.id = i + 1,
+                                        .tenant = draw(w, 2),
+                                        .submit_us = draw(w, 3600) * S,
+                                        .min = min,
+                                        .max = min + (int32_t)draw(w, 4),
+                                        .types = 1 + draw(w, 3),
+                                        .home = -1,
+                                        .weight_milli = 250 << draw(w, 5),
+                                        .restart_us = 30 * S,
+                                        .rho_milli = 1000,
+                                        .profile = &w->profiles[draw(w, 2)]};
     }
-    w->in = (struct sched_input){ .config = { .mode = SCHED_FULL, .now_us = 4000 * S, .round_us = 60 * S,
-                                              .starve_us = 100000 * S, .hold_us = 120 * S,
-                                              .grace_us = 30 * S },
-                                  .nodes = w->nodes, .n_nodes = (size_t)nodes, .tenants = w->tenants, .n_tenants = 2,
-                                  .jobs = w->jobs, .n_jobs = jobs };
+    w->in = (struct sched_input){.config = {.mode = SCHED_FULL,
+                                            .now_us = 4000 * S,
+                                            .round_us = 60 * S,
+                                            .starve_us = 100000 * S,
+                                            .hold_us = 120 * S,
+                                            .grace_us = 30 * S},
+                                 .nodes = w->nodes,
+                                 .n_nodes = (size_t)nodes,
+                                 .tenants = w->tenants,
+                                 .n_tenants = 2,
+                                 .jobs = w->jobs,
+                                 .n_jobs = jobs};
 }
 
 /* The worth of the best assignment of jobs from i on to what the first have left. */
@@ -136,7 +150,7 @@ static void carry_out(struct world *w)
 
 static void small_clusters_are_assigned_as_well_as_can_be(void **state)
 {
-    struct tally t = { .worst = 1 };
+    struct tally t = {.worst = 1};
 
     (void)state;
     for (uint32_t seed = 0; seed < RUNS; seed++) {
@@ -157,22 +171,32 @@ static void small_clusters_are_assigned_as_well_as_can_be(void **state)
 
 static void what_a_job_finds_no_room_for_goes_to_the_others(void **state)
 {
-    struct rates_profile linear = { .points[0] = { { 1, 1000000 }, { 4, 4000000 } }, .n = { 2 } };
-    struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
-    struct sched_node nodes[] = { { .devices = 4 }, { .devices = 4 } };
-    struct sched_place at[] = { { 0, 1 }, { 1, 1 } };
+    struct rates_profile linear = {.points[0] = {{1, 1000000}, {4, 4000000}}, .n = {2}};
+    struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
+    struct sched_node nodes[] = {{.devices = 4}, {.devices = 4}};
+    struct sched_place at[] = {{0, 1}, {1, 1}};
     struct sched_job jobs[4];
-    struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 1000 * S, .round_us = 60 * S,
-                                          .starve_us = 100000 * S },
-                              .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
-                              .n_jobs = 4 };
+    struct sched_input in = {
+        .config = {.mode = SCHED_FULL, .now_us = 1000 * S, .round_us = 60 * S, .starve_us = 100000 * S},
+        .nodes = nodes,
+        .n_nodes = 2,
+        .tenants = &tenant,
+        .n_tenants = 1,
+        .jobs = jobs,
+        .n_jobs = 4};
     struct sched_plan p;
     struct merr err;
 
     (void)state;
     for (size_t i = 0; i < 4; i++)
-        jobs[i] = (struct sched_job){ .id = i + 1, .min = 1, .max = 4, .types = 1, .home = -1, .weight_milli = 1000,
-                                      .rho_milli = 1000, .profile = &linear };
+        jobs[i] = (struct sched_job){.id = i + 1,
+                                     .min = 1,
+                                     .max = 4,
+                                     .types = 1,
+                                     .home = -1,
+                                     .weight_milli = 1000,
+                                     .rho_milli = 1000,
+                                     .profile = &linear};
     for (size_t i = 0; i < 2; i++) { /* one on each node that stays: no four devices lie side by side */
         jobs[i].max = 1;
         jobs[i].fixed = true;
@@ -241,7 +265,7 @@ static void pack_from(struct pack *p, size_t i, double worth)
 
 static double best_on_nodes(struct round *r)
 {
-    struct pack p = { .r = r };
+    struct pack p = {.r = r};
 
     for (size_t i = 0; i < r->in->n_nodes; i++)
         p.free[i] = r->in->nodes[i].devices;
@@ -263,11 +287,11 @@ static void choices_find_nodes_about_as_well_as_can_be(void **state)
         size_t jobs;
         int32_t devices;
         double least, all; /* share of the best, of the worst round and of all together */
-    } cases[] = { { 4, 500, 6, 0, 0.99, 0.9999 }, { 6, 150, 8, 4, 0.95, 0.999 }, { 6, 150, 8, 0, 0.85, 0.997 } };
+    } cases[] = {{4, 500, 6, 0, 0.99, 0.9999}, {6, 150, 8, 4, 0.95, 0.999}, {6, 150, 8, 0, 0.85, 0.997}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct tally t = { .worst = 1 };
+        struct tally t = {.worst = 1};
 
         for (uint32_t seed = 0; seed < (uint32_t)cases[i].runs; seed++) {
             double best, worth = 0;

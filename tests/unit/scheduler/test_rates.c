@@ -9,7 +9,7 @@
 
 static uint32_t draw(uint32_t *n, uint32_t below)
 {
-    uint32_t key[2] = { 20260101, 7 }, ctr[4] = { (*n)++, 0, 0, 0 }, out[4];
+    uint32_t key[2] = {20260101, 7}, ctr[4] = {(*n)++, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
@@ -44,7 +44,7 @@ static void the_binary_search_is_as_good_as_trying_all(void **state)
         int64_t f, slowest = 0, total = 0;
 
         for (size_t k = 0; k < n; k++)
-            p[k] = (struct rates_est){ .devices = (int32_t)draw(&at, 6), .worker_ns = 1 + draw(&at, 50) };
+            p[k] = (struct rates_est){.devices = (int32_t)draw(&at, 6), .worker_ns = 1 + draw(&at, 50)};
         f = rates_map_workers(p, n, workers);
         if (f != brute(p, n, workers))
             fail_msg("seed 20260101 run %d: %lld, all tried gives %lld", run, (long long)f,
@@ -75,7 +75,7 @@ static void throughput_is_workers_over_the_slowest_ones_time(void **state)
         double slowest = 0, able = 0, waste = 0;
 
         for (size_t k = 0; k < n; k++)
-            p[k] = (struct rates_est){ .devices = 1 + (int32_t)draw(&at, 5), .worker_ns = 1 + draw(&at, 50) };
+            p[k] = (struct rates_est){.devices = 1 + (int32_t)draw(&at, 5), .worker_ns = 1 + draw(&at, 50)};
         assert_true(rates_map_workers(p, n, workers) > 0);
         for (size_t k = 0; k < n; k++)
             if (p[k].devices > p[k].fewer && (double)p[k].each * (double)p[k].worker_ns > slowest)
@@ -93,9 +93,8 @@ static void throughput_is_workers_over_the_slowest_ones_time(void **state)
 
 static void counts_between_measured_ones_lie_between_their_rates(void **state)
 {
-    static struct rates_profile p = { .n = { 3, 1 },
-                                      .points = { { { 1, 1000000 }, { 4, 3200000 }, { 8, 5000000 } },
-                                                  { { 2, 3000000 } } } };
+    static struct rates_profile p = {.n = {3, 1},
+                                     .points = {{{1, 1000000}, {4, 3200000}, {8, 5000000}}, {{2, 3000000}}}};
     bool modelled;
 
     (void)state;
@@ -114,7 +113,7 @@ static void counts_between_measured_ones_lie_between_their_rates(void **state)
 static void a_mix_is_worth_its_slowest_device_and_tells_what_idles(void **state)
 {
     /* type 0 twice as fast as type 1; four workers: two on the fast one and one on each of the slow ones */
-    static struct rates_profile p = { .n = { 1, 1 }, .points = { { { 1, 2000000 } }, { { 1, 1000000 } } } };
+    static struct rates_profile p = {.n = {1, 1}, .points = {{{1, 2000000}}, {{1, 1000000}}}};
     double idle = 1;
 
     (void)state;

@@ -28,15 +28,24 @@ static void world_init(struct world *w, size_t nodes)
     memset(w, 0, sizeof(*w));
     for (size_t i = 0; i < nodes; i++)
         w->nodes[i].devices = 2;
-    w->tenant = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    w->tenant = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
     for (int t = 0; t < 2; t++) {
         w->profile.n[t] = 1;
-        w->profile.points[t][0] = (struct rates_point){ .count = 1, .rate_ups = 1000000 };
+        w->profile.points[t][0] = (struct rates_point){.count = 1, .rate_ups = 1000000};
     }
     w->in = (struct sched_input){
-        .config = { .mode = SCHED_FULL, .now_us = NOW, .round_us = 60 * S, .starve_us = NOW, .grace_us = 30 * S,
-                    .hold_us = 120 * S, .spread = true },
-        .nodes = w->nodes, .n_nodes = nodes, .tenants = &w->tenant, .n_tenants = 1, .jobs = w->jobs,
+        .config = {.mode = SCHED_FULL,
+                   .now_us = NOW,
+                   .round_us = 60 * S,
+                   .starve_us = NOW,
+                   .grace_us = 30 * S,
+                   .hold_us = 120 * S,
+                   .spread = true},
+        .nodes = w->nodes,
+        .n_nodes = nodes,
+        .tenants = &w->tenant,
+        .n_tenants = 1,
+        .jobs = w->jobs,
     };
 }
 
@@ -52,13 +61,22 @@ static struct sched_job *add(struct world *w, const int32_t devices[NODES])
     size_t i = w->in.n_jobs++;
     struct sched_job *j = &w->jobs[i];
 
-    *j = (struct sched_job){ .id = i + 1, .types = 1, .hetero_ok = true, .weight_milli = 1000, .restart_us = 5 * S,
-                             .submit_us = NOW - 3600 * S, .changed_us = NOW - 3500 * S, .waiting_us = NOW - 3600 * S,
-                             .workers = 8, .remaining_us = 1000000 * S, .rho_milli = 1000, .profile = &w->profile,
-                             .places = w->places[i] };
+    *j = (struct sched_job){.id = i + 1,
+                            .types = 1,
+                            .hetero_ok = true,
+                            .weight_milli = 1000,
+                            .restart_us = 5 * S,
+                            .submit_us = NOW - 3600 * S,
+                            .changed_us = NOW - 3500 * S,
+                            .waiting_us = NOW - 3600 * S,
+                            .workers = 8,
+                            .remaining_us = 1000000 * S,
+                            .rho_milli = 1000,
+                            .profile = &w->profile,
+                            .places = w->places[i]};
     for (uint32_t n = 0; n < w->in.n_nodes; n++)
         if (devices[n] > 0) {
-            w->places[i][j->n_places++] = (struct sched_place){ .node = n, .devices = devices[n] };
+            w->places[i][j->n_places++] = (struct sched_place){.node = n, .devices = devices[n]};
             j->min += devices[n];
         }
     j->max = j->min;
@@ -100,36 +118,87 @@ static void pair(struct world *w)
 {
     world_init(w, 3);
     slow_down(w, 1, 2000);
-    add(w, (const int32_t[NODES]){ 1, 1 });
+    add(w, (const int32_t[NODES]){1, 1});
     w->nodes[0].devices = w->nodes[1].devices = w->nodes[2].devices = 1;
 }
 
-static void hurry(struct world *w) { w->jobs[0].changed_us = NOW - 119 * S; }
-static void nearly_done(struct world *w) { w->jobs[0].remaining_us = 8 * S; } /* four seconds on two devices */
-static void costly(struct world *w) { w->jobs[0].restart_us = 1000 * S; }
-static void often(struct world *w) { w->jobs[0].restarts = 500; }
-static void unmeasured(struct world *w) { w->jobs[0].remaining_us = -1; }
-static void fixed(struct world *w) { w->jobs[0].fixed = true; }
-static void hardly(struct world *w) { w->nodes[1].slow_milli = 1100; }
-static void other_type(struct world *w) { w->nodes[2].type = 1; }
-static void as_slow(struct world *w) { slow_down(w, 2, 1300); }
-static void fast(struct world *w) { w->in.config.mode = SCHED_FAST; }
-static void fifo(struct world *w) { w->in.config.policy = SCHED_POLICY_FIFO; }
-static void known_and_laid(struct world *w) { w->nodes[1].slow_us = w->jobs[0].changed_us; }
-static void nothing_slow(struct world *w) { w->nodes[1].slow_milli = 0; }
-static void as_it_is(struct world *w) { (void)w; }
+static void hurry(struct world *w)
+{
+    w->jobs[0].changed_us = NOW - 119 * S;
+}
+static void nearly_done(struct world *w)
+{
+    w->jobs[0].remaining_us = 8 * S;
+} /* four seconds on two devices */
+static void costly(struct world *w)
+{
+    w->jobs[0].restart_us = 1000 * S;
+}
+static void often(struct world *w)
+{
+    w->jobs[0].restarts = 500;
+}
+static void unmeasured(struct world *w)
+{
+    w->jobs[0].remaining_us = -1;
+}
+static void fixed(struct world *w)
+{
+    w->jobs[0].fixed = true;
+}
+static void hardly(struct world *w)
+{
+    w->nodes[1].slow_milli = 1100;
+}
+static void other_type(struct world *w)
+{
+    w->nodes[2].type = 1;
+}
+static void as_slow(struct world *w)
+{
+    slow_down(w, 2, 1300);
+}
+static void fast(struct world *w)
+{
+    w->in.config.mode = SCHED_FAST;
+}
+static void fifo(struct world *w)
+{
+    w->in.config.policy = SCHED_POLICY_FIFO;
+}
+static void known_and_laid(struct world *w)
+{
+    w->nodes[1].slow_us = w->jobs[0].changed_us;
+}
+static void nothing_slow(struct world *w)
+{
+    w->nodes[1].slow_milli = 0;
+}
+static void as_it_is(struct world *w)
+{
+    (void)w;
+}
 
 static void taken(struct world *w)
 {
-    add(w, (const int32_t[NODES]){ 0, 0, 1 });
+    add(w, (const int32_t[NODES]){0, 0, 1});
 }
 
 static void waited_for(struct world *w)
 {
-    w->jobs[w->in.n_jobs++] = (struct sched_job){
-        .id = 2, .min = 1, .max = 1, .types = 1, .hetero_ok = true, .home = -1, .weight_milli = 1000,
-        .restart_us = 5 * S, .submit_us = NOW - 5 * S, .waiting_us = NOW - 5 * S, .remaining_us = -1,
-        .rho_milli = 1000, .profile = &w->profile };
+    w->jobs[w->in.n_jobs++] = (struct sched_job){.id = 2,
+                                                 .min = 1,
+                                                 .max = 1,
+                                                 .types = 1,
+                                                 .hetero_ok = true,
+                                                 .home = -1,
+                                                 .weight_milli = 1000,
+                                                 .restart_us = 5 * S,
+                                                 .submit_us = NOW - 5 * S,
+                                                 .waiting_us = NOW - 5 * S,
+                                                 .remaining_us = -1,
+                                                 .rho_milli = 1000,
+                                                 .profile = &w->profile};
 }
 
 static void a_slow_device_is_replaced_where_that_is_worth_a_restart(void **state)
@@ -139,22 +208,22 @@ static void a_slow_device_is_replaced_where_that_is_worth_a_restart(void **state
         void (*change)(struct world *w);
         bool moves;
     } table[] = {
-        { "half as fast, and one is free", as_it_is, true },
-        { "its work was laid by that speed", known_and_laid, true },
-        { "a tenth slower", hardly, false },
-        { "given devices two minutes ago", hurry, false },
-        { "eight seconds of work left, four if it moved", nearly_done, false },
-        { "a restart of 1000 s", costly, false },
-        { "restarted all the time", often, false },
-        { "nobody knows what work is left", unmeasured, false },
-        { "not to be touched", fixed, false },
-        { "the free one is of another type", other_type, false },
-        { "the free one is slow itself", as_slow, false },
-        { "the other is taken", taken, false },
-        { "another job waits for it", waited_for, false },
-        { "an event's round", fast, false },
-        { "a policy to compare with", fifo, false },
-        { "nothing is slow", nothing_slow, false },
+        {"half as fast, and one is free", as_it_is, true},
+        {"its work was laid by that speed", known_and_laid, true},
+        {"a tenth slower", hardly, false},
+        {"given devices two minutes ago", hurry, false},
+        {"eight seconds of work left, four if it moved", nearly_done, false},
+        {"a restart of 1000 s", costly, false},
+        {"restarted all the time", often, false},
+        {"nobody knows what work is left", unmeasured, false},
+        {"not to be touched", fixed, false},
+        {"the free one is of another type", other_type, false},
+        {"the free one is slow itself", as_slow, false},
+        {"the other is taken", taken, false},
+        {"another job waits for it", waited_for, false},
+        {"an event's round", fast, false},
+        {"a policy to compare with", fifo, false},
+        {"nothing is slow", nothing_slow, false},
     };
 
     (void)state;
@@ -169,7 +238,7 @@ static void a_slow_device_is_replaced_where_that_is_worth_a_restart(void **state
             plan.verdicts[0].reason != (table[i].moves ? SCHED_SLOW : SCHED_RUNS))
             fail_msg("%s: %s, %s", table[i].name, sched_action_name(plan.verdicts[0].action),
                      sched_reason_name(plan.verdicts[0].reason));
-        check_places(&plan, 0, table[i].moves ? (const int32_t[NODES]){ 1, 0, 1 } : (const int32_t[NODES]){ 1, 1 }, i);
+        check_places(&plan, 0, table[i].moves ? (const int32_t[NODES]){1, 0, 1} : (const int32_t[NODES]){1, 1}, i);
         sched_plan_clear(&plan);
     }
 }
@@ -180,20 +249,20 @@ static void the_rest_stays_and_the_tightest_gap_is_filled(void **state)
         int32_t has[NODES], devices[NODES], slow[NODES], replica, want[NODES];
     } table[] = {
         /* the same machine first, in the order of nodes, of gaps that are alike */
-        { { 2, 1, 0, 0 }, { 2, 1, 1, 1 }, { 0, 1500 }, 1, { 2, 0, 1, 0 } },
-        { { 0, 0, 2, 1 }, { 0, 1, 2, 1, 1 }, { 0, 0, 0, 1500 }, 1, { 0, 0, 2, 0, 1 } },
-        { { 2, 1 }, { 2, 1, 4, 1 }, { 0, 1500 }, 1, { 2, 0, 0, 1 } },
+        {{2, 1, 0, 0}, {2, 1, 1, 1}, {0, 1500}, 1, {2, 0, 1, 0}},
+        {{0, 0, 2, 1}, {0, 1, 2, 1, 1}, {0, 0, 0, 1500}, 1, {0, 0, 2, 0, 1}},
+        {{2, 1}, {2, 1, 4, 1}, {0, 1500}, 1, {2, 0, 0, 1}},
         /* where the job is already */
-        { { 1, 1 }, { 4, 1, 1 }, { 0, 1500 }, 1, { 2, 0, 0 } },
+        {{1, 1}, {4, 1, 1}, {0, 1500}, 1, {2, 0, 0}},
         /* the slower of two, when only one is free */
-        { { 1, 1, 1 }, { 1, 1, 1, 1 }, { 0, 1300, 4000 }, 1, { 1, 1, 0, 1 } },
+        {{1, 1, 1}, {1, 1, 1, 1}, {0, 1300, 4000}, 1, {1, 1, 0, 1}},
         /* parts of several nodes */
-        { { 0, 3 }, { 0, 3, 2, 1 }, { 0, 1500 }, 1, { 0, 0, 2, 1 } },
+        {{0, 3}, {0, 3, 2, 1}, {0, 1500}, 1, {0, 0, 2, 1}},
         /* whole replicas: a half that is free helps nobody */
-        { { 4, 4 }, { 4, 4, 3 }, { 0, 1500 }, 4, { 4, 4, 0 } },
-        { { 4, 4 }, { 4, 4, 4 }, { 0, 1500 }, 4, { 4, 0, 4 } },
+        {{4, 4}, {4, 4, 3}, {0, 1500}, 4, {4, 4, 0}},
+        {{4, 4}, {4, 4, 4}, {0, 1500}, 4, {4, 0, 4}},
         /* what stays slow decides */
-        { { 1, 2 }, { 1, 2, 1 }, { 0, 9000 }, 3, { 1, 2, 0 } },
+        {{1, 2}, {1, 2, 1}, {0, 9000}, 3, {1, 2, 0}},
     };
 
     (void)state;
@@ -223,12 +292,12 @@ static void who_gains_most_goes_first(void **state)
     world_init(&w, 4);
     slow_down(&w, 1, 1400);
     slow_down(&w, 2, 3000);
-    add(&w, (const int32_t[NODES]){ 2, 1 });
-    add(&w, (const int32_t[NODES]){ 0, 0, 1 });
+    add(&w, (const int32_t[NODES]){2, 1});
+    add(&w, (const int32_t[NODES]){0, 0, 1});
     w.nodes[3].devices = 1;
     plan = decide(&w);
-    check_places(&plan, 0, (const int32_t[NODES]){ 2, 1 }, 0);
-    check_places(&plan, 1, (const int32_t[NODES]){ 0, 0, 0, 1 }, 0);
+    check_places(&plan, 0, (const int32_t[NODES]){2, 1}, 0);
+    check_places(&plan, 1, (const int32_t[NODES]){0, 0, 0, 1}, 0);
     sched_plan_clear(&plan);
 }
 
@@ -237,9 +306,9 @@ static void slow_devices_are_placed_last(void **state)
     static const struct {
         int32_t min, max;
         int32_t want[NODES];
-    } table[] = { /* node 0 is slow; nodes of two devices */
-        { 1, 1, { 0, 1 } }, { 2, 2, { 0, 2 } }, { 4, 4, { 0, 2, 2 } }, { 3, 3, { 0, 2, 1 } },
-        { 5, 5, { 1, 2, 2 } }, { 6, 6, { 2, 2, 2 } },
+    } table[] = {
+        /* node 0 is slow; nodes of two devices */
+        {1, 1, {0, 1}}, {2, 2, {0, 2}}, {4, 4, {0, 2, 2}}, {3, 3, {0, 2, 1}}, {5, 5, {1, 2, 2}}, {6, 6, {2, 2, 2}},
     };
 
     (void)state;
@@ -262,7 +331,7 @@ static void slow_devices_are_placed_last(void **state)
 
 static void who_keeps_slow_devices_is_told(void **state)
 {
-    static const char *const types[] = { "cpu" };
+    static const char *const types[] = {"cpu"};
     struct explain_cause c;
     struct sched_plan plan;
     struct world w;
@@ -286,7 +355,7 @@ static void who_keeps_slow_devices_is_told(void **state)
 
 static uint32_t draw(uint32_t seed, uint32_t *draws, uint32_t below)
 {
-    uint32_t key[2] = { seed, 7 }, ctr[4] = { (*draws)++, 0, 0, 0 }, out[4];
+    uint32_t key[2] = {seed, 7}, ctr[4] = {(*draws)++, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
@@ -313,7 +382,7 @@ static void random_world(struct world *w, uint32_t seed)
             slow_down(w, n, 1001 + (int32_t)draw(seed, &draws, 4000));
     }
     for (int i = 0; i < 3; i++) {
-        int32_t has[NODES] = { 0 }, all = 0;
+        int32_t has[NODES] = {0}, all = 0;
 
         for (size_t n = 0; n < NODES; n++) {
             has[n] = (int32_t)draw(seed, &draws, (uint32_t)left[n] + 1);
@@ -332,13 +401,13 @@ static void random_world(struct world *w, uint32_t seed)
  * gives the same bytes again. */
 static void every_plan_holds_and_replays(void **state)
 {
-    static const char *const types[] = { "a", "b" };
+    static const char *const types[] = {"a", "b"};
     int moved = 0;
 
     (void)state;
     for (uint32_t seed = 1; seed <= 400; seed++) {
         struct buf text, here, there;
-        int32_t used[NODES] = { 0 };
+        int32_t used[NODES] = {0};
         struct sched_plan plan;
         struct snapshot s;
         struct merr err;
@@ -347,7 +416,7 @@ static void every_plan_holds_and_replays(void **state)
         random_world(&w, seed);
         plan = decide(&w);
         for (size_t i = 0; i < w.in.n_jobs; i++) {
-            int32_t got[NODES], by_type[2] = { 0 };
+            int32_t got[NODES], by_type[2] = {0};
 
             devices_of(&plan, i, got);
             for (size_t n = 0; n < NODES; n++) {

@@ -10,7 +10,7 @@
 #define STARVE_S 1000
 #define JOBS_MAX 64
 
-static const struct rates_profile profile = { .points = { { { 1, 1000000 } }, { { 1, 1000000 } } }, .n = { 1, 1 } };
+static const struct rates_profile profile = {.points = {{{1, 1000000}}, {{1, 1000000}}}, .n = {1, 1}};
 
 struct round_of { /* a snapshot: job 1 runs, job 2 starves, job 3 has just come */
     struct sched_node nodes[2];
@@ -23,13 +23,19 @@ struct round_of { /* a snapshot: job 1 runs, job 2 starves, job 3 has just come 
 /* Four devices of type 0 and four of type 1 on a node each. Job 1 is a command on `a` and `b` of these. */
 static void fill(struct round_of *x, enum sched_mode mode, int32_t a, int32_t b)
 {
-    *x = (struct round_of){ .nodes = { { .type = 0, .devices = 4 }, { .type = 1, .devices = 4 } },
-                            .tenants = { { .borrow = -1, .weight_milli = 1000 },
-                                         { .borrow = 2, .weight_milli = 1000 } },
-                            .held = { { .node = 0, .devices = a }, { .node = 1, .devices = b } } };
+    *x = (struct round_of){.nodes = {{.type = 0, .devices = 4}, {.type = 1, .devices = 4}},
+                           .tenants = {{.borrow = -1, .weight_milli = 1000}, {.borrow = 2, .weight_milli = 1000}},
+                           .held = {{.node = 0, .devices = a}, {.node = 1, .devices = b}}};
     for (uint64_t i = 0; i < 4; i++)
-        x->jobs[i] = (struct sched_job){ .id = i + 1, .min = 1, .max = 1, .types = 3, .home = -1, .weight_milli = 1000,
-                                         .rho_milli = 1000, .waiting_us = 2000 * S, .profile = &profile };
+        x->jobs[i] = (struct sched_job){.id = i + 1,
+                                        .min = 1,
+                                        .max = 1,
+                                        .types = 3,
+                                        .home = -1,
+                                        .weight_milli = 1000,
+                                        .rho_milli = 1000,
+                                        .waiting_us = 2000 * S,
+                                        .profile = &profile};
     x->jobs[0].fixed = true;
     x->jobs[0].min = x->jobs[0].max = a + b;
     x->jobs[0].hetero_ok = true;
@@ -37,16 +43,20 @@ static void fill(struct round_of *x, enum sched_mode mode, int32_t a, int32_t b)
     x->jobs[0].places = a > 0 ? x->held : x->held + 1;
     x->jobs[0].n_places = (size_t)(a > 0) + (b > 0);
     x->jobs[1].waiting_us = 0;
-    x->in = (struct sched_input){ .config = { .mode = mode, .now_us = 2000 * S, .round_us = 60 * S,
-                                              .starve_us = STARVE_S * S },
-                                  .nodes = x->nodes, .n_nodes = 2, .tenants = x->tenants, .n_tenants = 2,
-                                  .jobs = x->jobs, .n_jobs = 4 };
+    x->in = (struct sched_input){
+        .config = {.mode = mode, .now_us = 2000 * S, .round_us = 60 * S, .starve_us = STARVE_S * S},
+        .nodes = x->nodes,
+        .n_nodes = 2,
+        .tenants = x->tenants,
+        .n_tenants = 2,
+        .jobs = x->jobs,
+        .n_jobs = 4};
 }
 
 static struct sched_plan decide(const struct round_of *x)
 {
     struct sched_plan plan;
-    struct merr err = { "" };
+    struct merr err = {""};
 
     if (sched_schedule(&x->in, &plan, &err) < 0)
         fail_msg("%s", err.text);
@@ -143,17 +153,23 @@ static void a_gang_gets_its_turn_beside_small_commands_that_never_end_coming(voi
     for (uint32_t seed = 1; seed <= 20; seed++) {
         struct sched_job jobs[JOBS_MAX];
         struct sched_place at[JOBS_MAX];
-        int64_t ends[JOBS_MAX] = { 0 }, waited = -1;
-        const struct sched_node nodes[2] = { { .devices = 4 }, { .devices = 4 } };
-        const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+        int64_t ends[JOBS_MAX] = {0}, waited = -1;
+        const struct sched_node nodes[2] = {{.devices = 4}, {.devices = 4}};
+        const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
         uint64_t id = 0;
         uint32_t draws = 0;
         size_t n = 0;
 
         for (int64_t now = 0; now < 10 * STARVE_S && waited < 0; now += 10) {
-            struct sched_input in = { .config = { .mode = now % 60 == 0 ? SCHED_FULL : SCHED_FAST, .now_us = now * S,
-                                                  .round_us = 60 * S, .starve_us = STARVE_S * S },
-                                      .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = jobs };
+            struct sched_input in = {.config = {.mode = now % 60 == 0 ? SCHED_FULL : SCHED_FAST,
+                                                .now_us = now * S,
+                                                .round_us = 60 * S,
+                                                .starve_us = STARVE_S * S},
+                                     .nodes = nodes,
+                                     .n_nodes = 2,
+                                     .tenants = &tenant,
+                                     .n_tenants = 1,
+                                     .jobs = jobs};
             struct sched_plan plan;
 
             for (size_t i = 0; i < n; i++) /* who has ended goes */
@@ -167,9 +183,17 @@ static void a_gang_gets_its_turn_beside_small_commands_that_never_end_coming(voi
             while (n < 24) {
                 bool gang = ++id == 9;
 
-                jobs[n] = (struct sched_job){ .id = id, .min = gang ? 4 : 1, .max = gang ? 4 : 1, .types = 1,
-                                              .home = -1, .weight_milli = 1000, .rho_milli = 1000, .fixed = true,
-                                              .submit_us = now * S, .waiting_us = now * S, .profile = &profile };
+                jobs[n] = (struct sched_job){.id = id,
+                                             .min = gang ? 4 : 1,
+                                             .max = gang ? 4 : 1,
+                                             .types = 1,
+                                             .home = -1,
+                                             .weight_milli = 1000,
+                                             .rho_milli = 1000,
+                                             .fixed = true,
+                                             .submit_us = now * S,
+                                             .waiting_us = now * S,
+                                             .profile = &profile};
                 n++;
             }
             for (size_t i = 0; i < n; i++)
@@ -179,7 +203,7 @@ static void a_gang_gets_its_turn_beside_small_commands_that_never_end_coming(voi
                 fail_msg("seed %u", seed);
             for (size_t i = 0; i < n; i++)
                 if (plan.verdicts[i].action == SCHED_START) {
-                    uint32_t key[2] = { seed, 1 }, ctr[4] = { draws++, 0, 0, 0 }, out[4];
+                    uint32_t key[2] = {seed, 1}, ctr[4] = {draws++, 0, 0, 0}, out[4];
 
                     philox4x32(ctr, key, out);
                     jobs[i].n_places = 1;

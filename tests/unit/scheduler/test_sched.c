@@ -24,7 +24,7 @@ struct world {
 
 static uint32_t draw(struct world *w, uint32_t below)
 {
-    uint32_t key[2] = { w->seed, 99 }, ctr[4] = { w->draws++, 0, 0, 0 }, out[4];
+    uint32_t key[2] = {w->seed, 99}, ctr[4] = {w->draws++, 0, 0, 0}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0] % below;
@@ -39,30 +39,51 @@ static struct world *world_new(uint32_t seed, size_t nodes, size_t jobs)
     for (int p = 0; p < 3; p++)
         for (int t = 0; t < 3; t++) {
             w->profiles[p].n[t] = 2;
-            w->profiles[p].points[t][0] = (struct rates_point){ 1, 1000000 + draw(w, 4000000) };
-            w->profiles[p].points[t][1] = (struct rates_point){ 8, w->profiles[p].points[t][0].rate_ups * 6 };
+            w->profiles[p].points[t][0] = (struct rates_point){1, 1000000 + draw(w, 4000000)};
+            w->profiles[p].points[t][1] = (struct rates_point){8, w->profiles[p].points[t][0].rate_ups * 6};
         }
     for (size_t i = 0; i < nodes; i++)
-        w->nodes[i] = (struct sched_node){ .type = (uint8_t)(i % 3), .devices = 8, .leaf = (uint32_t)(i / 6) };
-    w->tenants[0] = (struct sched_tenant){ .quota = 16, .borrow = -1, .weight_milli = 1000 };
-    w->tenants[1] = (struct sched_tenant){ .quota = 8, .borrow = 16, .weight_milli = 2000 };
-    w->tenants[2] = (struct sched_tenant){ .quota = 0, .borrow = 12, .weight_milli = 500 };
+        w->nodes[i] = (struct sched_node){.type = (uint8_t)(i % 3), .devices = 8, .leaf = (uint32_t)(i / 6)};
+    w->tenants[0] = (struct sched_tenant){.quota = 16, .borrow = -1, .weight_milli = 1000};
+    w->tenants[1] = (struct sched_tenant){.quota = 8, .borrow = 16, .weight_milli = 2000};
+    w->tenants[2] = (struct sched_tenant){.quota = 0, .borrow = 12, .weight_milli = 500};
     for (size_t i = 0; i < jobs; i++) {
         int32_t min = 1 << draw(w, 4);
 
         w->jobs[i] = (struct sched_job){
-            .id = i + 1, .tenant = draw(w, 3), .class_ = (enum sched_class)draw(w, 3), .submit_us = draw(w, 3600) * S,
-            .min = min, .max = min << draw(w, 3), .workers = draw(w, 2) ? min * 4 : 0, .types = 1 + draw(w, 7),
-            .hetero_ok = draw(w, 3) == 0, .fixed = draw(w, 8) == 0, .home = -1, .weight_milli = 1000,
-            .restart_us = 30 * S, .remaining_us = i % 4 == 3 ? -1 : (100 << i % 11) * S, .rho_milli = 1000,
+            .id = i + 1,
+            .tenant = draw(w, 3),
+            .class_ = (enum sched_class)draw(w, 3),
+            .submit_us = draw(w, 3600) * S,
+            .min = min,
+            .max = min << draw(w, 3),
+            .workers = draw(w, 2) ? min * 4 : 0,
+            .types = 1 + draw(w, 7),
+            .hetero_ok = draw(w, 3) == 0,
+            .fixed = draw(w, 8) == 0,
+            .home = -1,
+            .weight_milli = 1000,
+            .restart_us = 30 * S,
+            .remaining_us = i % 4 == 3 ? -1 : (100 << i % 11) * S,
+            .rho_milli = 1000,
             .profile = &w->profiles[draw(w, 3)],
         };
         w->jobs[i].waiting_us = w->jobs[i].changed_us = w->jobs[i].submit_us;
     }
     w->in = (struct sched_input){
-        .config = { .now_us = 4000 * S, .round_us = 60 * S, .starve_us = 36000 * S, .grace_us = 30 * S,
-                    .hold_us = 120 * S, .las_us = 3600 * S, .mode = SCHED_FULL },
-        .nodes = w->nodes, .n_nodes = nodes, .tenants = w->tenants, .n_tenants = 3, .jobs = w->jobs, .n_jobs = jobs,
+        .config = {.now_us = 4000 * S,
+                   .round_us = 60 * S,
+                   .starve_us = 36000 * S,
+                   .grace_us = 30 * S,
+                   .hold_us = 120 * S,
+                   .las_us = 3600 * S,
+                   .mode = SCHED_FULL},
+        .nodes = w->nodes,
+        .n_nodes = nodes,
+        .tenants = w->tenants,
+        .n_tenants = 3,
+        .jobs = w->jobs,
+        .n_jobs = jobs,
     };
     return w;
 }
@@ -89,7 +110,7 @@ static bool is_pinned(const struct world *w, const struct sched_job *j)
 /* Every rule that a plan must keep. */
 static void hold(const struct world *w, const struct sched_plan *p)
 {
-    int32_t node[NODES_MAX] = { 0 }, spread[NODES_MAX] = { 0 }, tenant[3] = { 0 };
+    int32_t node[NODES_MAX] = {0}, spread[NODES_MAX] = {0}, tenant[3] = {0};
 
     for (size_t i = 0; i < w->in.n_jobs; i++) {
         const struct sched_verdict *v = &p->verdicts[i];
@@ -335,20 +356,33 @@ static void assert_keeps(struct sched_input *in, struct sched_job *job, const st
 /* Two stages of two devices on three of one type and two of another: two of each, or none where they must not part. */
 static void a_pipeline_spans_types_between_its_stages_alone(void **state)
 {
-    const struct rates_profile p = { .points = { { { 4, 4000000 } }, { { 4, 2000000 } } }, .n = { 1, 1 } };
-    const struct sched_node nodes[] = { { .type = 0, .devices = 3 }, { .type = 1, .devices = 2 } };
-    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
+    const struct rates_profile p = {.points = {{{4, 4000000}}, {{4, 2000000}}}, .n = {1, 1}};
+    const struct sched_node nodes[] = {{.type = 0, .devices = 3}, {.type = 1, .devices = 2}};
+    const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
 
     (void)state;
     for (int stage = 0; stage <= 2; stage += 2)
         for (int mode = SCHED_FAST; mode <= SCHED_FULL; mode++) {
-            struct sched_job job = { .id = 1, .min = 4, .max = 8, .replica = 4, .stage = stage, .workers = 4,
-                                     .types = 3, .hetero_ok = true, .home = -1, .weight_milli = 1000,
-                                     .rho_milli = 1000, .profile = &p };
-            struct sched_input in = { .config = { .mode = (enum sched_mode)mode, .now_us = S, .round_us = 60 * S,
-                                                  .starve_us = 100000 * S },
-                                      .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = &job,
-                                      .n_jobs = 1 };
+            struct sched_job job = {.id = 1,
+                                    .min = 4,
+                                    .max = 8,
+                                    .replica = 4,
+                                    .stage = stage,
+                                    .workers = 4,
+                                    .types = 3,
+                                    .hetero_ok = true,
+                                    .home = -1,
+                                    .weight_milli = 1000,
+                                    .rho_milli = 1000,
+                                    .profile = &p};
+            struct sched_input in = {
+                .config = {.mode = (enum sched_mode)mode, .now_us = S, .round_us = 60 * S, .starve_us = 100000 * S},
+                .nodes = nodes,
+                .n_nodes = 2,
+                .tenants = &tenant,
+                .n_tenants = 1,
+                .jobs = &job,
+                .n_jobs = 1};
             struct sched_plan plan;
             struct sched_shape s;
 
@@ -369,13 +403,26 @@ static void a_pipeline_spans_types_between_its_stages_alone(void **state)
 /* Four virtual workers on one device and two of another type that is as fast: a third idles, but it takes three. */
 static void a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_idles(void **state)
 {
-    const struct rates_profile p = { .points = { { { 1, 1000000 } }, { { 1, 1000000 } } }, .n = { 1, 1 } };
-    const struct sched_node nodes[] = { { .type = 0, .devices = 1 }, { .type = 1, .devices = 2 } };
-    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
-    struct sched_job job = { .id = 1, .min = 3, .max = 3, .workers = 4, .types = 3, .hetero_ok = true, .home = -1,
-                             .weight_milli = 1000, .rho_milli = 1000, .profile = &p };
-    struct sched_input in = { .config = { .now_us = S, .round_us = 60 * S, .starve_us = 100000 * S }, .nodes = nodes,
-                              .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = &job, .n_jobs = 1 };
+    const struct rates_profile p = {.points = {{{1, 1000000}}, {{1, 1000000}}}, .n = {1, 1}};
+    const struct sched_node nodes[] = {{.type = 0, .devices = 1}, {.type = 1, .devices = 2}};
+    const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
+    struct sched_job job = {.id = 1,
+                            .min = 3,
+                            .max = 3,
+                            .workers = 4,
+                            .types = 3,
+                            .hetero_ok = true,
+                            .home = -1,
+                            .weight_milli = 1000,
+                            .rho_milli = 1000,
+                            .profile = &p};
+    struct sched_input in = {.config = {.now_us = S, .round_us = 60 * S, .starve_us = 100000 * S},
+                             .nodes = nodes,
+                             .n_nodes = 2,
+                             .tenants = &tenant,
+                             .n_tenants = 1,
+                             .jobs = &job,
+                             .n_jobs = 1};
     struct sched_plan plan;
 
     (void)state;
@@ -388,24 +435,40 @@ static void a_job_that_fits_on_two_types_alone_runs_there_and_stays_though_much_
 /* A job on one of four devices that makes a step a second on each, and loses 30 s with a change. */
 static void who_is_nearly_done_does_not_change_its_devices(void **state)
 {
-    static const struct { int64_t left_s; enum sched_action want; } row[] = {
-        { 0, SCHED_KEEP }, { 10, SCHED_KEEP }, { 30, SCHED_KEEP }, { 400, SCHED_GROW }, { 100000, SCHED_GROW },
-        { -1, SCHED_GROW }, /* not known */
+    static const struct {
+        int64_t left_s;
+        enum sched_action want;
+    } row[] = {
+        {0, SCHED_KEEP},   {10, SCHED_KEEP},     {30, SCHED_KEEP},
+        {400, SCHED_GROW}, {100000, SCHED_GROW}, {-1, SCHED_GROW}, /* not known */
     };
-    const struct rates_profile p = { .points = { { { 1, 1000000 } } }, .n = { 1 } };
-    const struct sched_node node = { .devices = 4 };
-    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
-    const struct sched_place held = { .node = 0, .devices = 1 };
+    const struct rates_profile p = {.points = {{{1, 1000000}}}, .n = {1}};
+    const struct sched_node node = {.devices = 4};
+    const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
+    const struct sched_place held = {.node = 0, .devices = 1};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {
-        struct sched_job job = { .id = 1, .min = 1, .max = 4, .types = 1, .home = -1, .weight_milli = 1000,
-                                 .rho_milli = 1000, .profile = &p, .places = &held, .n_places = 1,
-                                 .restart_us = 30 * S, .remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S };
-        struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 100000 * S, .round_us = 60 * S,
-                                              .starve_us = 36000 * S },
-                                  .nodes = &node, .n_nodes = 1, .tenants = &tenant, .n_tenants = 1, .jobs = &job,
-                                  .n_jobs = 1 };
+        struct sched_job job = {.id = 1,
+                                .min = 1,
+                                .max = 4,
+                                .types = 1,
+                                .home = -1,
+                                .weight_milli = 1000,
+                                .rho_milli = 1000,
+                                .profile = &p,
+                                .places = &held,
+                                .n_places = 1,
+                                .restart_us = 30 * S,
+                                .remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S};
+        struct sched_input in = {
+            .config = {.mode = SCHED_FULL, .now_us = 100000 * S, .round_us = 60 * S, .starve_us = 36000 * S},
+            .nodes = &node,
+            .n_nodes = 1,
+            .tenants = &tenant,
+            .n_tenants = 1,
+            .jobs = &job,
+            .n_jobs = 1};
         struct sched_plan plan;
 
         assert_int_equal(sched_schedule(&in, &plan, NULL), 0);
@@ -418,24 +481,41 @@ static void who_is_nearly_done_does_not_change_its_devices(void **state)
 /* Two jobs for one device, of which the first has had most. */
 static void a_time_slice_is_not_taken_from_who_is_done_within_one(void **state)
 {
-    static const struct { int64_t left_s, changed_s; enum sched_action want; } row[] = {
-        { 700, 0, SCHED_KEEP }, { 800, 0, SCHED_STOP }, { -1, 0, SCHED_STOP }, { 800, 99300, SCHED_KEEP },
+    static const struct {
+        int64_t left_s, changed_s;
+        enum sched_action want;
+    } row[] = {
+        {700, 0, SCHED_KEEP},
+        {800, 0, SCHED_STOP},
+        {-1, 0, SCHED_STOP},
+        {800, 99300, SCHED_KEEP},
     };
-    const struct rates_profile p = { .points = { { { 1, 1000000 } } }, .n = { 1 } };
-    const struct sched_node node = { .devices = 1 };
-    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
-    const struct sched_place held = { .node = 0, .devices = 1 };
+    const struct rates_profile p = {.points = {{{1, 1000000}}}, .n = {1}};
+    const struct sched_node node = {.devices = 1};
+    const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
+    const struct sched_place held = {.node = 0, .devices = 1};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {
-        const struct sched_job one = { .id = 1, .min = 1, .max = 1, .types = 1, .home = -1, .weight_milli = 1000,
-                                       .rho_milli = 1000, .profile = &p, .restart_us = 30 * S,
-                                       .remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S };
-        struct sched_job jobs[2] = { one, one };
-        struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 100000 * S, .round_us = 60 * S,
-                                              .starve_us = 360000 * S },
-                                  .nodes = &node, .n_nodes = 1, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
-                                  .n_jobs = 2 };
+        const struct sched_job one = {.id = 1,
+                                      .min = 1,
+                                      .max = 1,
+                                      .types = 1,
+                                      .home = -1,
+                                      .weight_milli = 1000,
+                                      .rho_milli = 1000,
+                                      .profile = &p,
+                                      .restart_us = 30 * S,
+                                      .remaining_us = row[i].left_s < 0 ? -1 : row[i].left_s * S};
+        struct sched_job jobs[2] = {one, one};
+        struct sched_input in = {
+            .config = {.mode = SCHED_FULL, .now_us = 100000 * S, .round_us = 60 * S, .starve_us = 360000 * S},
+            .nodes = &node,
+            .n_nodes = 1,
+            .tenants = &tenant,
+            .n_tenants = 1,
+            .jobs = jobs,
+            .n_jobs = 2};
         struct sched_plan plan;
 
         jobs[0].places = &held;
@@ -454,26 +534,41 @@ static void a_time_slice_is_not_taken_from_who_is_done_within_one(void **state)
 /* One device, held since a moment ago by a job whose work is long, and one that waits. */
 static void a_short_job_that_is_late_need_not_wait_for_the_end_of_a_slice(void **state)
 {
-    static const struct { int64_t left_s, rho_milli; enum sched_class class_; enum sched_action want; } row[] = {
-        { 700, 2250, SCHED_ELASTIC, SCHED_START },       { 700, 2249, SCHED_ELASTIC, SCHED_WAIT },
-        { 800, 4000, SCHED_ELASTIC, SCHED_WAIT },        { -1, 4000, SCHED_ELASTIC, SCHED_WAIT }, /* -1: not known */
-        { 700, 4000, SCHED_OPPORTUNISTIC, SCHED_WAIT },
+    static const struct {
+        int64_t left_s, rho_milli;
+        enum sched_class class_;
+        enum sched_action want;
+    } row[] = {
+        {700, 2250, SCHED_ELASTIC, SCHED_START},      {700, 2249, SCHED_ELASTIC, SCHED_WAIT},
+        {800, 4000, SCHED_ELASTIC, SCHED_WAIT},       {-1, 4000, SCHED_ELASTIC, SCHED_WAIT}, /* -1: not known */
+        {700, 4000, SCHED_OPPORTUNISTIC, SCHED_WAIT},
     };
-    const struct rates_profile p = { .points = { { { 1, 1000000 } } }, .n = { 1 } };
-    const struct sched_node node = { .devices = 1 };
-    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
-    const struct sched_place held = { .node = 0, .devices = 1 };
+    const struct rates_profile p = {.points = {{{1, 1000000}}}, .n = {1}};
+    const struct sched_node node = {.devices = 1};
+    const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
+    const struct sched_place held = {.node = 0, .devices = 1};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {
-        const struct sched_job one = { .id = 1, .min = 1, .max = 1, .types = 1, .home = -1, .weight_milli = 1000,
-                                       .rho_milli = 1000, .profile = &p, .restart_us = 30 * S,
-                                       .remaining_us = 50000 * S };
-        struct sched_job jobs[2] = { one, one };
-        struct sched_input in = { .config = { .mode = SCHED_FULL, .now_us = 1000 * S, .round_us = 60 * S,
-                                              .starve_us = 360000 * S },
-                                  .nodes = &node, .n_nodes = 1, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
-                                  .n_jobs = 2 };
+        const struct sched_job one = {.id = 1,
+                                      .min = 1,
+                                      .max = 1,
+                                      .types = 1,
+                                      .home = -1,
+                                      .weight_milli = 1000,
+                                      .rho_milli = 1000,
+                                      .profile = &p,
+                                      .restart_us = 30 * S,
+                                      .remaining_us = 50000 * S};
+        struct sched_job jobs[2] = {one, one};
+        struct sched_input in = {
+            .config = {.mode = SCHED_FULL, .now_us = 1000 * S, .round_us = 60 * S, .starve_us = 360000 * S},
+            .nodes = &node,
+            .n_nodes = 1,
+            .tenants = &tenant,
+            .n_tenants = 1,
+            .jobs = jobs,
+            .n_jobs = 2};
         struct sched_plan plan;
 
         jobs[0].places = &held;
@@ -494,24 +589,35 @@ static void a_short_job_that_is_late_need_not_wait_for_the_end_of_a_slice(void *
 /* One that starves keeps others from the types that it waits for, but not from one that it may not change to. */
 static void a_job_that_starves_for_its_type_leaves_others_the_rest(void **state)
 {
-    const struct rates_profile p = { .points = { { { 1, 1000000 } }, { { 1, 1000000 } } }, .n = { 1, 1 } };
-    const struct sched_node nodes[] = { { .type = 0, .devices = 1 }, { .type = 1, .devices = 1 } };
-    const struct sched_tenant tenant = { .borrow = -1, .weight_milli = 1000 };
-    const struct sched_place held = { .node = 0, .devices = 1 };
+    const struct rates_profile p = {.points = {{{1, 1000000}}, {{1, 1000000}}}, .n = {1, 1}};
+    const struct sched_node nodes[] = {{.type = 0, .devices = 1}, {.type = 1, .devices = 1}};
+    const struct sched_tenant tenant = {.borrow = -1, .weight_milli = 1000};
+    const struct sched_place held = {.node = 0, .devices = 1};
 
     (void)state;
     for (int hetero = 0; hetero <= 1; hetero++) {
         struct sched_job jobs[3];
-        struct sched_input in = { .config = { .mode = SCHED_FAST, .now_us = 1000 * S, .round_us = 60 * S,
-                                              .starve_us = 100 * S },
-                                  .nodes = nodes, .n_nodes = 2, .tenants = &tenant, .n_tenants = 1, .jobs = jobs,
-                                  .n_jobs = 3 };
+        struct sched_input in = {
+            .config = {.mode = SCHED_FAST, .now_us = 1000 * S, .round_us = 60 * S, .starve_us = 100 * S},
+            .nodes = nodes,
+            .n_nodes = 2,
+            .tenants = &tenant,
+            .n_tenants = 1,
+            .jobs = jobs,
+            .n_jobs = 3};
         struct sched_plan plan;
 
         for (uint64_t i = 0; i < 3; i++)
-            jobs[i] = (struct sched_job){ .id = i + 1, .min = 1, .max = 1, .types = 3, .home = -1,
-                                          .weight_milli = 1000, .rho_milli = 1000, .waiting_us = 1000 * S,
-                                          .submit_us = 1, .profile = &p };
+            jobs[i] = (struct sched_job){.id = i + 1,
+                                         .min = 1,
+                                         .max = 1,
+                                         .types = 3,
+                                         .home = -1,
+                                         .weight_milli = 1000,
+                                         .rho_milli = 1000,
+                                         .waiting_us = 1000 * S,
+                                         .submit_us = 1,
+                                         .profile = &p};
         jobs[0].fixed = true;
         jobs[0].places = &held;
         jobs[0].n_places = 1;
@@ -529,7 +635,7 @@ static void a_job_that_starves_for_its_type_leaves_others_the_rest(void **state)
 static void nobody_waits_for_ever(void **state)
 {
     struct world *w = world_new(7, 3, 25);
-    bool started[JOBS_MAX] = { false };
+    bool started[JOBS_MAX] = {false};
 
     (void)state;
     w->in.config.starve_us = 3600 * S;
@@ -569,7 +675,7 @@ static void bad_snapshots_are_refused_by_name(void **state)
     w->jobs[1].tenant = 9;
     assert_int_equal(sched_schedule(&w->in, &p, &err), -EINVAL);
     w->jobs[1].tenant = 0;
-    w->places[0][0] = (struct sched_place){ .node = 0, .devices = 9 };
+    w->places[0][0] = (struct sched_place){.node = 0, .devices = 9};
     w->jobs[0].places = w->places[0];
     w->jobs[0].n_places = 1;
     assert_int_equal(sched_schedule(&w->in, &p, &err), -EINVAL);

@@ -12,18 +12,28 @@
 
 static const struct schedule_times even = {.f = 1, .i = 1, .w = 1};
 
-static const struct { enum schedule_kind kind; int chunks_max; } kinds[] = {
-    {SCHEDULE_1F1B, 4}, {SCHEDULE_ZB_H1, 4}, {SCHEDULE_GPIPE, 1}, {SCHEDULE_FORWARD, 4},
+static const struct {
+    enum schedule_kind kind;
+    int chunks_max;
+} kinds[] = {
+    {SCHEDULE_1F1B, 4},
+    {SCHEDULE_ZB_H1, 4},
+    {SCHEDULE_GPIPE, 1},
+    {SCHEDULE_FORWARD, 4},
 };
 
 /* The makespan of the literature with F = I = W = 1 a chunk, B = 2; 0: it says nothing of so few micro-batches. */
 static int makespan(enum schedule_kind kind, int p, int v, int m)
 {
     switch (kind) {
-    case SCHEDULE_1F1B:    return v == 1 || m >= p ? 3 * m * v + 3 * (p - 1) : 0;
-    case SCHEDULE_ZB_H1:   return m >= p ? 3 * m * v + p - 1 : 0;
-    case SCHEDULE_GPIPE:   return 3 * (m + p - 1);
-    case SCHEDULE_FORWARD: return m >= p ? m * v + p - 1 : 0;
+    case SCHEDULE_1F1B:
+        return v == 1 || m >= p ? 3 * m * v + 3 * (p - 1) : 0;
+    case SCHEDULE_ZB_H1:
+        return m >= p ? 3 * m * v + p - 1 : 0;
+    case SCHEDULE_GPIPE:
+        return 3 * (m + p - 1);
+    case SCHEDULE_FORWARD:
+        return m >= p ? m * v + p - 1 : 0;
     }
     return 0;
 }
@@ -87,7 +97,7 @@ static void slow_stages_and_messages_take_the_time_that_is_known(void **state)
         double want;
     } c[] = {
         {{{.f = 1, .i = 1, .w = 1}, {.f = 2, .i = 2, .w = 2}}, 4, 1 + 4 * 6 + 2}, /* fill, the slow stage, drain */
-        {{{.f = 2, .i = 2, .w = 2}, {.f = 1, .i = 1, .w = 1}}, 4, 4 * 6 + 1}, /* it waits once */
+        {{{.f = 2, .i = 2, .w = 2}, {.f = 1, .i = 1, .w = 1}}, 4, 4 * 6 + 1},     /* it waits once */
         {{{.f = 1, .i = 1, .w = 1, .hop = 0.5}, {.f = 1, .i = 1, .w = 1}}, 1, 2 * 3 + 2 * 0.5},
         {{{.f = 1, .i = 1, .w = 1, .hop = 10}, {.f = 1, .i = 1, .w = 1}}, 4, 2 * (2 * 3 + 2 * 10) + 3},
     };
@@ -144,7 +154,11 @@ static void memory_is_what_the_schedule_promises(void **state)
 
 static void a_worked_example_prints_as_expected(void **state)
 {
-    static const struct { enum schedule_kind kind; int p, v, m; const char *want; } t[] = {
+    static const struct {
+        enum schedule_kind kind;
+        int p, v, m;
+        const char *want;
+    } t[] = {
         {SCHEDULE_1F1B, 2, 1, 3,
          "r0: 0F0 0SF0 0F1 0SF1 0RB0 0B0 0F2 0SF2 0RB1 0B1 0RB2 0B2\n"
          "r1: 1RF0 1F0 1RF1 1B0 1SB0 1F1 1RF2 1B1 1SB1 1F2 1B2 1SB2\n"},
@@ -183,7 +197,11 @@ static void a_worked_example_prints_as_expected(void **state)
 
 static void broken_lists_are_found(void **state)
 {
-    static const struct { int rank, action, code; enum act_op op; int micro; } t[] = {
+    static const struct {
+        int rank, action, code;
+        enum act_op op;
+        int micro;
+    } t[] = {
         {1, 1, -EPROTO, ACT_B, 0},   /* backward before forward */
         {1, 1, -EPROTO, ACT_W, 0},   /* weights before input */
         {0, 5, -EPROTO, ACT_I, 0},   /* input without weights */
@@ -215,8 +233,15 @@ static void broken_lists_are_found(void **state)
 static void sizes_out_of_range_are_refused(void **state)
 {
     static const int t[][3] = {
-        {0, 1, 1}, {1, 1, 0}, {-1, 1, 4}, {SCHEDULE_RANKS_MAX + 1, 1, 1}, {1, 1, SCHEDULE_MICROS_MAX + 1}, {2, 0, 1},
-        {2, SCHEDULE_CHUNKS_MAX + 1, 1}, {1, 2, 4}, {2, SCHEDULE_CHUNKS_MAX, SCHEDULE_MICROS_MAX},
+        {0, 1, 1},
+        {1, 1, 0},
+        {-1, 1, 4},
+        {SCHEDULE_RANKS_MAX + 1, 1, 1},
+        {1, 1, SCHEDULE_MICROS_MAX + 1},
+        {2, 0, 1},
+        {2, SCHEDULE_CHUNKS_MAX + 1, 1},
+        {1, 2, 4},
+        {2, SCHEDULE_CHUNKS_MAX, SCHEDULE_MICROS_MAX},
     };
     struct schedule *s = NULL;
 

@@ -11,9 +11,12 @@
 static void chunks_are_those_of_the_golden_example(void **state)
 {
     static const int64_t tokens[] = {3, 3, 2, 5, 1, 7, 20, 4, 6, 8};
-    static const struct { size_t n; int64_t sequence, tokens, part[2]; } want[] = {
-        {1, 6, 8, {8, 0}}, {1, 6, 8, {8, 0}}, {1, 6, 4, {4, 0}},
-        {1, -1, 8, {8, 0}}, {2, -1, 8, {7, 1}}, {2, -1, 8, {6, 2}}, {2, -1, 8, {5, 3}}, {2, -1, 7, {4, 3}},
+    static const struct {
+        size_t n;
+        int64_t sequence, tokens, part[2];
+    } want[] = {
+        {1, 6, 8, {8, 0}},  {1, 6, 8, {8, 0}},  {1, 6, 4, {4, 0}},  {1, -1, 8, {8, 0}},
+        {2, -1, 8, {7, 1}}, {2, -1, 8, {6, 2}}, {2, -1, 8, {5, 3}}, {2, -1, 7, {4, 3}},
     };
     struct chunks c;
 
@@ -79,10 +82,16 @@ static void every_token_is_in_one_chunk_and_no_chunk_too_large(void **state)
 
 static void traces_keep_the_last_and_recompute_descending(void **state)
 {
-    static const struct { int n, keep; const char *trace; } t[] = {
-        {4, 1, "F0* F1* F2* F3 B3 F2 B2 F1 B1 F0 B0"}, {4, 2, "F0* F1* F2 F3 B3 B2 F1 B1 F0 B0"},
-        {4, 4, "F0 F1 F2 F3 B3 B2 B1 B0"},             {4, 9, "F0 F1 F2 F3 B3 B2 B1 B0"},
-        {1, 1, "F0 B0"},                               {2, 1, "F0* F1 B1 F0 B0"},
+    static const struct {
+        int n, keep;
+        const char *trace;
+    } t[] = {
+        {4, 1, "F0* F1* F2* F3 B3 F2 B2 F1 B1 F0 B0"},
+        {4, 2, "F0* F1* F2 F3 B3 B2 F1 B1 F0 B0"},
+        {4, 4, "F0 F1 F2 F3 B3 B2 B1 B0"},
+        {4, 9, "F0 F1 F2 F3 B3 B2 B1 B0"},
+        {1, 1, "F0 B0"},
+        {2, 1, "F0* F1 B1 F0 B0"},
     };
 
     (void)state;

@@ -27,8 +27,8 @@ static void the_exact_work_counts_the_shape(void **state)
     (void)state;
     /* The feed-forward network of these models is about 32 h² where the estimate says 16 h². */
     assert_true(seq_flops_exact(&small, 1024, 0) > 1.5 * seq_flops(&small, 1024));
-    assert_true(fabs(seq_flops_exact(&small, 4096, 0) - seq_flops_exact(&small, 4096, 1) -
-                     2.0 * 896 * 4096 * 4096) < 1);
+    assert_true(fabs(seq_flops_exact(&small, 4096, 0) - seq_flops_exact(&small, 4096, 1) - 2.0 * 896 * 4096 * 4096) <
+                1);
 }
 
 static void a_link_has_a_floor_of_latency(void **state)
@@ -97,8 +97,17 @@ static void memory_gives_a_number_of_tokens(void **state)
 
 static void shards_are_whole_zigzag_pieces(void **state)
 {
-    static const struct { int64_t tokens; int ranks, exact; int64_t units; } t[] = {
-        {1, 4, 0, 8}, {8, 4, 0, 8}, {9, 4, 0, 16}, {9, 4, 1, 9}, {9, 1, 0, 9}, {0, 4, 0, 0},
+    static const struct {
+        int64_t tokens;
+        int ranks, exact;
+        int64_t units;
+    } t[] = {
+        {1, 4, 0, 8},
+        {8, 4, 0, 8},
+        {9, 4, 0, 16},
+        {9, 4, 1, 9},
+        {9, 1, 0, 9},
+        {0, 4, 0, 0},
         {26624 * 8, 8, 0, 26624 * 8},
     };
 
@@ -142,7 +151,11 @@ static void the_generator_is_the_normative_one(void **state)
 
 static void lengths_are_the_published_ones(void **state)
 {
-    static const struct { const char *name; int64_t first[8]; double mean; } t[] = {
+    static const struct {
+        const char *name;
+        int64_t first[8];
+        double mean;
+    } t[] = {
         {"lmsys", {239, 562, 3174, 133, 133, 610, 1097, 194}, 600},
         {"chatqa2", {11961, 18168, 30725, 8994, 8992, 18908, 24695, 10807}, 11437},
         {"wiki-en", {442, 848, 6549, 286, 286, 931, 1844, 377}, 1114},
@@ -162,9 +175,12 @@ static void lengths_are_the_published_ones(void **state)
 
 static void means_are_near_the_published_ones(void **state)
 {
-    static const struct { const char *name; double mean, within; } t[] = {
-        {"wiki-cn", 558, 0.05}, {"chatqa2", 11437, 0.02}, {"lmsys-cf", 470, 0.2}, {"webdoc", 1718, 0.06},
-        {"llama3-mix", 1009, 0.05},
+    static const struct {
+        const char *name;
+        double mean, within;
+    } t[] = {
+        {"wiki-cn", 558, 0.05}, {"chatqa2", 11437, 0.02},   {"lmsys-cf", 470, 0.2},
+        {"webdoc", 1718, 0.06}, {"llama3-mix", 1009, 0.05},
     };
     enum { N = 200000 };
     int64_t *v = malloc(N * sizeof(v[0]));

@@ -51,7 +51,11 @@ static void lose(int n)
 static void each_policy_survives_each_lost_allocation(void **state)
 {
     static const int64_t tokens[] = {900, 20, 3000, 44, 44, 1, 700, 2500, 13, 90};
-    struct seq_config c = {.replicas = 2, .ranks = 2, .capacity = 2048, .micro = 2, .keep_chunks = 2,
+    struct seq_config c = {.replicas = 2,
+                           .ranks = 2,
+                           .capacity = 2048,
+                           .micro = 2,
+                           .keep_chunks = 2,
                            .cost = {.lin_s = 1, .quad_s = 0.01, .half_tokens = 16, .forward_share = 1.0 / 3}};
     struct seq_batch b = {.tokens = tokens, .n = COUNT(tokens)};
 

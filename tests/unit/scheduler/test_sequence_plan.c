@@ -23,8 +23,15 @@ static unsigned long instances(unsigned long usual)
 static void global_scheduling_gives_the_golden_plan(void **state)
 {
     static const int64_t tokens[] = {5, 8, 12, 20, 33, 47, 60, 90, 150, 210, 7, 9};
-    static const struct { uint32_t seq; int rank, degree; } first[] = {{10, 0, 1}, {11, 1, 1}, {4, 2, 1}, {9, 0, 4}};
-    struct seq_config c = {.policy = SEQ_SKRULL, .replicas = 2, .ranks = 4, .capacity = 100, .exact_shares = 1,
+    static const struct {
+        uint32_t seq;
+        int rank, degree;
+    } first[] = {{10, 0, 1}, {11, 1, 1}, {4, 2, 1}, {9, 0, 4}};
+    struct seq_config c = {.policy = SEQ_SKRULL,
+                           .replicas = 2,
+                           .ranks = 4,
+                           .capacity = 100,
+                           .exact_shares = 1,
                            .cost = {.lin_s = 64, .quad_s = 1}};
     struct seq_batch b = {.tokens = tokens, .n = COUNT(tokens)};
     struct seq_plan p;
@@ -49,7 +56,11 @@ static void global_scheduling_gives_the_golden_plan(void **state)
 static void scores_are_those_of_the_reference(void **state)
 {
     static const enum seq_policy policy[] = {SEQ_STATIC, SEQ_PACK, SEQ_PACK_LPT, SEQ_SKRULL, SEQ_SWEEP};
-    static const struct { const char *set; int is_large, ranks, replicas, block; double bound_ms, rho[5]; } t[] = {
+    static const struct {
+        const char *set;
+        int is_large, ranks, replicas, block;
+        double bound_ms, rho[5];
+    } t[] = {
         {"wiki-cn", 0, 8, 4, 64, 30, {29.7, 3.65, 3.37, 2.75, 1.31}},
         {"lmsys", 0, 8, 4, 64, 33, {29.7, 3.64, 3.35, 2.51, 1.30}},
         {"chatqa2", 0, 8, 4, 64, 1487, {1.90, 1.43, 1.25, 1.28, 1.23}},
@@ -61,7 +72,9 @@ static void scores_are_those_of_the_reference(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT(t); i++)
         for (size_t k = 0; k < COUNT(policy); k++) {
-            struct seq_config c = {.policy = policy[k], .replicas = t[i].replicas, .ranks = t[i].ranks,
+            struct seq_config c = {.policy = policy[k],
+                                   .replicas = t[i].replicas,
+                                   .ranks = t[i].ranks,
                                    .capacity = t[i].is_large ? 13 * 1024 : 26 * 1024};
             int64_t tokens[256];
             struct seq_batch b = {.tokens = tokens, .n = (size_t)(t[i].replicas * t[i].block)};
@@ -90,9 +103,12 @@ static size_t draw(struct seq_config *c, int64_t *tokens, uint64_t *s)
     size_t n = 1 + seq_random(s) % MANY;
     int64_t round;
 
-    *c = (struct seq_config){.replicas = 1 + (int)(seq_random(s) % 5), .ranks = 1 + (int)(seq_random(s) % 9),
-                             .capacity = 512 + (int64_t)(seq_random(s) % 26000), .micro = (int)(seq_random(s) % 5),
-                             .seed = seq_random(s), .keep_chunks = (int)(seq_random(s) % 4)};
+    *c = (struct seq_config){.replicas = 1 + (int)(seq_random(s) % 5),
+                             .ranks = 1 + (int)(seq_random(s) % 9),
+                             .capacity = 512 + (int64_t)(seq_random(s) % 26000),
+                             .micro = (int)(seq_random(s) % 5),
+                             .seed = seq_random(s),
+                             .keep_chunks = (int)(seq_random(s) % 4)};
     round = c->ranks > 1 ? 2 * c->ranks : 1;
     if (seq_random(s) & 1) {
         int64_t most = c->capacity * c->ranks / (c->keep_chunks ? c->keep_chunks : 1) / round;
@@ -144,8 +160,8 @@ static void every_policy_places_every_token_once_and_beats_no_bound(void **state
 static void ranks_that_do_not_meet_are_evened_out(void **state)
 {
     static const int64_t tokens[] = {60, 40, 60, 40, 60, 40, 60, 40};
-    struct seq_config c = {.policy = SEQ_SWEEP, .replicas = 1, .ranks = 2, .capacity = 60,
-                           .cost = {.lin_s = 1, .copy_token_s = 1}};
+    struct seq_config c = {
+        .policy = SEQ_SWEEP, .replicas = 1, .ranks = 2, .capacity = 60, .cost = {.lin_s = 1, .copy_token_s = 1}};
     struct seq_batch b = {.tokens = tokens, .n = COUNT(tokens)};
     int64_t all[2] = {0, 0};
     struct seq_plan p;
@@ -166,7 +182,10 @@ static void ranks_that_do_not_meet_are_evened_out(void **state)
 static void long_sequences_leave_the_short_ones_to_other_micro_batches(void **state)
 {
     static const int64_t tokens[] = {200, 50, 50, 50, 50, 25, 25, 25, 25};
-    struct seq_config c = {.policy = SEQ_SWEEP, .replicas = 1, .ranks = 2, .capacity = 100,
+    struct seq_config c = {.policy = SEQ_SWEEP,
+                           .replicas = 1,
+                           .ranks = 2,
+                           .capacity = 100,
                            .cost = {.lin_s = 1, .quad_s = 0.01, .copy_token_s = 0.01, .micro_s = 1}};
     struct seq_batch b = {.tokens = tokens, .n = COUNT(tokens)};
     struct seq_plan p;
@@ -224,7 +243,12 @@ static void a_plan_that_may_not_run_is_refused(void **state)
 
 static void bad_input_is_refused_by_name(void **state)
 {
-    static const struct { struct seq_config c; int64_t tokens[3], targets; int code; const char *word; } t[] = {
+    static const struct {
+        struct seq_config c;
+        int64_t tokens[3], targets;
+        int code;
+        const char *word;
+    } t[] = {
         {{.replicas = 0, .ranks = 1, .capacity = 64}, {1, 1, 1}, 1, -EINVAL, "0 replicas"},
         {{.replicas = 1, .ranks = 1025, .capacity = 64}, {1, 1, 1}, 1, -EINVAL, "1025 ranks"},
         {{.replicas = 1, .ranks = 1, .capacity = 1}, {1, 1, 1}, 1, -EINVAL, "capacity of 1"},
@@ -233,10 +257,16 @@ static void bad_input_is_refused_by_name(void **state)
         {{.replicas = 1, .ranks = 2, .capacity = 65}, {1, 2, 129}, 1, -E2BIG, "group holds 128"},
         {{.replicas = 1, .ranks = 1, .capacity = 64}, {0, 1, 1}, 0, -EINVAL, "sequence 0 is empty"},
         {{.replicas = 1, .ranks = 1, .capacity = 64}, {1, 1, 1}, 2, -EINVAL, "2 targets"},
-        {{.policy = SEQ_CHUNK, .replicas = 1, .ranks = 2, .capacity = 64, .chunk_tokens = 6}, {1, 1, 1}, 1, -EINVAL,
+        {{.policy = SEQ_CHUNK, .replicas = 1, .ranks = 2, .capacity = 64, .chunk_tokens = 6},
+         {1, 1, 1},
+         1,
+         -EINVAL,
          "multiple of 4"},
         {{.policy = SEQ_CHUNK, .replicas = 1, .ranks = 1, .capacity = 64, .chunk_tokens = 33, .keep_chunks = 2},
-         {1, 1, 1}, 1, -EINVAL, "2 chunks of 33"},
+         {1, 1, 1},
+         1,
+         -EINVAL,
+         "2 chunks of 33"},
         {{.policy = SEQ_POLICIES, .replicas = 1, .ranks = 1, .capacity = 64}, {1, 1, 1}, 1, -EINVAL, "no policy"},
     };
 
@@ -331,8 +361,8 @@ static void padding_is_counted(void **state)
 static void a_plan_prints_as_json(void **state)
 {
     static const int64_t tokens[] = {7, 1500, 30};
-    struct seq_config c = {.policy = SEQ_CHUNK, .replicas = 1, .ranks = 2, .capacity = 512, .chunk_tokens = 512,
-                           .keep_chunks = 1};
+    struct seq_config c = {
+        .policy = SEQ_CHUNK, .replicas = 1, .ranks = 2, .capacity = 512, .chunk_tokens = 512, .keep_chunks = 1};
     struct seq_batch b = {.tokens = tokens, .n = 3};
     struct seq_plan p;
     struct buf out;

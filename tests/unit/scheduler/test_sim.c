@@ -7,7 +7,7 @@
 
 #include "scheduler/sim/sim.h"
 
-#define HEAD                                                                                                      \
+#define HEAD                                                                                                           \
     "id,submit_s,job_type,min_devices,max_devices,virtual_workers,total_steps,weight,tenant,classes,hetero_ok\n"
 #define S INT64_C(1000000)
 
@@ -20,7 +20,7 @@ static void make_setup(struct sim_setup *s, size_t nodes)
     s->n_nodes = nodes;
     s->nodes = calloc(nodes, sizeof(*s->nodes));
     for (size_t i = 0; i < nodes; i++)
-        s->nodes[i] = (struct sched_node){ .devices = 4, .leaf = (uint32_t)(i / 4) };
+        s->nodes[i] = (struct sched_node){.devices = 4, .leaf = (uint32_t)(i / 4)};
     s->n_tenants = s->n_profiles = 1;
     s->tenant_names = calloc(1, SIM_NAME_MAX);
     s->profile_names = calloc(1, SIM_NAME_MAX);
@@ -29,16 +29,16 @@ static void make_setup(struct sim_setup *s, size_t nodes)
     s->profiles = calloc(1, sizeof(*s->profiles));
     (void)snprintf(s->tenant_names[0], SIM_NAME_MAX, "default");
     (void)snprintf(s->profile_names[0], SIM_NAME_MAX, "lin");
-    s->tenants[0] = (struct sched_tenant){ .borrow = -1, .weight_milli = 1000 };
+    s->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
     s->profiles[0].n[0] = 1;
-    s->profiles[0].points[0][0] = (struct rates_point){ 1, 1000000 };
+    s->profiles[0].points[0][0] = (struct rates_point){1, 1000000};
 }
 
 static struct sim_result run(struct sim_setup *s, const char *lines)
 {
     struct sim_trace t;
     struct sim_result r;
-    struct merr err = { "" };
+    struct merr err = {""};
     char text[8192];
 
     (void)snprintf(text, sizeof(text), "%s%s", HEAD, lines);
@@ -73,9 +73,12 @@ static void fifo_waits_for_the_first_and_backfill_does_not(void **state)
     /* a holds 3 of 4 devices for 400 s; b wants all; c wants one for 100 s and fits before b can start */
     static const char lines[] = "a,0,lin,3,3,0,1200,1,,*,0\nb,1,lin,4,4,0,400,1,,*,0\nc,2,lin,1,1,0,100,1,,*,0\n"
                                 "d,3,lin,1,1,0,1000,1,,*,0\n";
-    static const struct { enum sched_policy policy; int64_t b, c, d; } row[] = {
-        { SCHED_POLICY_FIFO, 500, 600, 1500 },     /* c and d behind b */
-        { SCHED_POLICY_BACKFILL, 500, 102, 1500 }, /* c beside a; d would delay b */
+    static const struct {
+        enum sched_policy policy;
+        int64_t b, c, d;
+    } row[] = {
+        {SCHED_POLICY_FIFO, 500, 600, 1500},     /* c and d behind b */
+        {SCHED_POLICY_BACKFILL, 500, 102, 1500}, /* c beside a; d would delay b */
     };
 
     (void)state;
@@ -200,7 +203,7 @@ static void every_change_is_charged_a_restart(void **state)
         make_setup(&s, 6);
         s.policy = (enum sched_policy)policy;
         r = run(&s, lines);
-        for (size_t i = 0; i < r.n_jobs; i += 3) { /* every third of random_trace() is rigid */
+        for (size_t i = 0; i < r.n_jobs; i += 3) {                    /* every third of random_trace() is rigid */
             const struct sim_outcome *o = &r.jobs[i * 37 % r.n_jobs]; /* by arrival */
             int32_t min = 1 << (i * 7 % 4);
             int64_t over = o->attained_us - (500 + (int64_t)i * 613 % 9000) * S;
@@ -249,7 +252,7 @@ static void every_policy_ends_a_trace_with_failures_and_loses_no_device_time(voi
 /* Nine tenths of what the cluster can do, and all at once. */
 static void elastic_jobs_restart_less_than_three_times_each(void **state)
 {
-    static const int within_s[] = { 14000, 2000 };
+    static const int within_s[] = {14000, 2000};
     char lines[8000];
 
     (void)state;
@@ -296,18 +299,20 @@ static void everybody_starts_soon_after_the_time_when_it_goes_first(void **state
 
 static void a_faulty_line_is_named_with_its_column(void **state)
 {
-    static const struct { const char *line, *says; } row[] = {
-        { "a,0,lin,1,1,0,10,1,,*\n", "line 2: 10 columns" },
-        { "a,x,lin,1,1,0,10,1,,*,0\n", "line 2: submit_s 'x'" },
-        { "a,0,nil,1,1,0,10,1,,*,0\n", "line 2: job_type 'nil'" },
-        { "a,0,lin,2,1,0,10,1,,*,0\n", "line 2: max_devices '1'" },
-        { "a,0,lin,4,4,2,10,1,,*,0\n", "line 2: virtual_workers '2'" },
-        { "a,0,lin,1,1,0,0,1,,*,0\n", "line 2: total_steps '0'" },
-        { "a,0,lin,1,1,0,10,0,,*,0\n", "line 2: weight '0'" },
-        { "a,0,lin,1,1,0,10,1,who,*,0\n", "line 2: tenant 'who'" },
-        { "a,0,lin,1,1,0,10,1,,a100,0\n", "line 2: classes 'a100'" },
-        { "a,0,lin,1,1,0,10,1,,*,2\n", "line 2: hetero_ok '2'" },
-        { "#c\n\nb,0,lin,1,1,0,10,1,,v100|,0\n", "line 4: classes 'v100|'" },
+    static const struct {
+        const char *line, *says;
+    } row[] = {
+        {"a,0,lin,1,1,0,10,1,,*\n", "line 2: 10 columns"},
+        {"a,x,lin,1,1,0,10,1,,*,0\n", "line 2: submit_s 'x'"},
+        {"a,0,nil,1,1,0,10,1,,*,0\n", "line 2: job_type 'nil'"},
+        {"a,0,lin,2,1,0,10,1,,*,0\n", "line 2: max_devices '1'"},
+        {"a,0,lin,4,4,2,10,1,,*,0\n", "line 2: virtual_workers '2'"},
+        {"a,0,lin,1,1,0,0,1,,*,0\n", "line 2: total_steps '0'"},
+        {"a,0,lin,1,1,0,10,0,,*,0\n", "line 2: weight '0'"},
+        {"a,0,lin,1,1,0,10,1,who,*,0\n", "line 2: tenant 'who'"},
+        {"a,0,lin,1,1,0,10,1,,a100,0\n", "line 2: classes 'a100'"},
+        {"a,0,lin,1,1,0,10,1,,*,2\n", "line 2: hetero_ok '2'"},
+        {"#c\n\nb,0,lin,1,1,0,10,1,,v100|,0\n", "line 4: classes 'v100|'"},
     };
     struct sim_setup s;
 

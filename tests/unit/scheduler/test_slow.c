@@ -8,7 +8,7 @@
 #define S INT64_C(1000000)
 #define N 4
 
-static const struct slow_rules rules = { .ratio = 1.25, .after_us = 30 * S, .retry_us = 3600 * S };
+static const struct slow_rules rules = {.ratio = 1.25, .after_us = 30 * S, .retry_us = 3600 * S};
 
 static void a_replica_is_compared_with_the_others_of_its_class_that_are_well(void **state)
 {
@@ -22,17 +22,18 @@ static void a_replica_is_compared_with_the_others_of_its_class_that_are_well(voi
         double want[N]; /* 0: nothing is said */
         int alone;      /* mask */
     } table[] = {
-        { { { 10, 0, false, 0 }, { 10, 0, false, 0 }, { 15, 0, false, 0 }, { 10, 0, false, 0 } }, { 1, 1, 1.5, 1 }, 0 },
-        { { { 10, 0, false, 0 }, { 20, 0, false, 0 }, { 0, 0, false, 0 }, { -1, 0, false, 0 } }, { .5, 2, 0, 0 }, 0 },
+        {{{10, 0, false, 0}, {10, 0, false, 0}, {15, 0, false, 0}, {10, 0, false, 0}}, {1, 1, 1.5, 1}, 0},
+        {{{10, 0, false, 0}, {20, 0, false, 0}, {0, 0, false, 0}, {-1, 0, false, 0}}, {.5, 2, 0, 0}, 0},
         /* each class for itself; a replica of several classes says nothing */
-        { { { 10, 0, false, 0 }, { 30, 1, false, 0 }, { 10, 0, false, 0 }, { 60, 1, false, 0 } }, { 1, .5, 1, 2 }, 0 },
-        { { { 10, 0, false, 0 }, { 30, SLOW_NO_CLASS, false, 5 }, { 10, 0, false, 0 }, { 9, SLOW_NO_CLASS, false, 0 } },
-          { 1, 0, 1, 0 }, 0 },
+        {{{10, 0, false, 0}, {30, 1, false, 0}, {10, 0, false, 0}, {60, 1, false, 0}}, {1, .5, 1, 2}, 0},
+        {{{10, 0, false, 0}, {30, SLOW_NO_CLASS, false, 5}, {10, 0, false, 0}, {9, SLOW_NO_CLASS, false, 0}},
+         {1, 0, 1, 0},
+         0},
         /* who is slow is no measure for others: three of four are */
-        { { { 10, 0, false, 8 }, { 40, 0, true, 8 }, { 30, 0, true, 8 }, { 20, 0, true, 8 } }, { 1.25, 4, 3, 2 }, 1 },
+        {{{10, 0, false, 8}, {40, 0, true, 8}, {30, 0, true, 8}, {20, 0, true, 8}}, {1.25, 4, 3, 2}, 1},
         /* alone in its class */
-        { { { 10, 0, false, 8 }, { 40, 1, false, 10 }, { 9, 2, false, 0 }, { 0, 0, false, 0 } }, { 1.25, 4, 0, 0 }, 7 },
-        { { { NAN, 0, false, 8 }, { INFINITY, 1, false, 8 }, { 1e300, 2, false, 8 }, { 0, 0, false, 0 } }, { 0 }, 0 },
+        {{{10, 0, false, 8}, {40, 1, false, 10}, {9, 2, false, 0}, {0, 0, false, 0}}, {1.25, 4, 0, 0}, 7},
+        {{{NAN, 0, false, 8}, {INFINITY, 1, false, 8}, {1e300, 2, false, 8}, {0, 0, false, 0}}, {0}, 0},
     };
 
     (void)state;
@@ -41,8 +42,11 @@ static void a_replica_is_compared_with_the_others_of_its_class_that_are_well(voi
         struct slow_ratio got[N];
 
         for (int k = 0; k < N; k++)
-            v[k] = (struct slow_replica){ .ms = table[i].v[k].ms, .class_ = table[i].v[k].class_, .workers = 4,
-                                          .slow = table[i].v[k].slow, .usual_ms = table[i].v[k].usual_ms };
+            v[k] = (struct slow_replica){.ms = table[i].v[k].ms,
+                                         .class_ = table[i].v[k].class_,
+                                         .workers = 4,
+                                         .slow = table[i].v[k].slow,
+                                         .usual_ms = table[i].v[k].usual_ms};
         slow_compare(v, N, got);
         for (int k = 0; k < N; k++)
             if (fabs(got[k].ratio - table[i].want[k]) > 1e-12 || got[k].alone != (table[i].alone >> k & 1))
@@ -57,7 +61,7 @@ static int report(struct slow_device *d, double ratio, bool alone, int n, double
     *ret = SLOW_NO_NEWS;
     for (int i = 1; i <= n; i++) {
         *now += (int64_t)(seconds * S);
-        *ret = slow_take(d, &rules, &(struct slow_ratio){ .ratio = ratio, .alone = alone }, *now);
+        *ret = slow_take(d, &rules, &(struct slow_ratio){.ratio = ratio, .alone = alone}, *now);
         if (*ret != SLOW_NO_NEWS)
             return i;
     }
@@ -72,21 +76,17 @@ static void only_what_stays_slow_for_long_is_called_slow(void **state)
         bool alone;
         enum slow_news want;
     } table[] = {
-        { 1.2, 1, 1000, false, SLOW_NO_NEWS },  /* below the ratio, for ever */
-        { 1.4, 1, 1000, false, SLOW_FOUND },
-        { 6, 0.1, 200, false, SLOW_NO_NEWS },   /* 20 s are too short */
-        { 6, 0.1, 400, false, SLOW_FOUND },
-        { 6, 60, 9, false, SLOW_NO_NEWS },      /* steps of a minute: too few */
-        { 6, 60, 20, false, SLOW_FOUND },
-        { 6, 1, 100, true, SLOW_NO_NEWS },      /* alone it takes two minutes */
-        { 6, 1, 140, true, SLOW_FOUND },
-        { 0.2, 1, 1000, false, SLOW_NO_NEWS },  /* fast is no fault */
-        { 0, 1, 1000, false, SLOW_NO_NEWS },
+        {1.2, 1, 1000, false, SLOW_NO_NEWS},                                      /* below the ratio, for ever */
+        {1.4, 1, 1000, false, SLOW_FOUND},   {6, 0.1, 200, false, SLOW_NO_NEWS},  /* 20 s are too short */
+        {6, 0.1, 400, false, SLOW_FOUND},    {6, 60, 9, false, SLOW_NO_NEWS},     /* steps of a minute: too few */
+        {6, 60, 20, false, SLOW_FOUND},      {6, 1, 100, true, SLOW_NO_NEWS},     /* alone it takes two minutes */
+        {6, 1, 140, true, SLOW_FOUND},       {0.2, 1, 1000, false, SLOW_NO_NEWS}, /* fast is no fault */
+        {0, 1, 1000, false, SLOW_NO_NEWS},
     };
 
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
-        struct slow_device d = { .ratio = 0 };
+        struct slow_device d = {.ratio = 0};
         enum slow_news got;
         int64_t now = S;
 
@@ -98,7 +98,7 @@ static void only_what_stays_slow_for_long_is_called_slow(void **state)
 
 static void a_hiccup_of_any_length_makes_no_device_slow(void **state)
 {
-    struct slow_device d = { .ratio = 0 };
+    struct slow_device d = {.ratio = 0};
     enum slow_news got;
     int64_t now = S;
 
@@ -112,12 +112,12 @@ static void a_hiccup_of_any_length_makes_no_device_slow(void **state)
 
 static void times_that_scatter_evenly_make_no_device_slow(void **state)
 {
-    struct slow_device d[2] = { { .ratio = 0 }, { .ratio = 0 } };
+    struct slow_device d[2] = {{.ratio = 0}, {.ratio = 0}};
 
     (void)state;
     for (uint32_t i = 0; i < 20000; i++) { /* ranks that fight for too few processors: 0.4 to 2.5 of the mean */
-        uint32_t key[2] = { 11, 3 }, ctr[4] = { i, 0, 0, 0 }, out[4];
-        struct slow_replica v[2] = { { .ms = 0 } };
+        uint32_t key[2] = {11, 3}, ctr[4] = {i, 0, 0, 0}, out[4];
+        struct slow_replica v[2] = {{.ms = 0}};
         struct slow_ratio ratio[2];
 
         philox4x32(ctr, key, out);
@@ -132,7 +132,7 @@ static void times_that_scatter_evenly_make_no_device_slow(void **state)
 
 static void a_slow_device_is_well_only_when_it_is_clearly_faster_again(void **state)
 {
-    struct slow_device d = { .ratio = 0 };
+    struct slow_device d = {.ratio = 0};
     enum slow_news got;
     int64_t now = S;
 
@@ -149,8 +149,8 @@ static void a_slow_device_is_well_only_when_it_is_clearly_faster_again(void **st
 
 static void a_slow_device_with_less_work_is_not_well_because_it_keeps_up(void **state)
 {
-    const struct slow_replica v[] = { { 10, 0, false, 5, 0 }, { 5, 0, true, 2, 0 }, { 10, 1, false, 1, 8 } };
-    struct slow_device d = { .ratio = 2, .slow = true };
+    const struct slow_replica v[] = {{10, 0, false, 5, 0}, {5, 0, true, 2, 0}, {10, 1, false, 1, 8}};
+    struct slow_device d = {.ratio = 2, .slow = true};
     struct slow_ratio r[3];
 
     (void)state;
@@ -167,8 +167,8 @@ static void a_slow_device_with_less_work_is_not_well_because_it_keeps_up(void **
 
 static void a_slow_device_is_tried_again_later_each_time(void **state)
 {
-    static const int hours[] = { 1, 2, 4, 8, 16, 24, 24 };
-    struct slow_device d = { .ratio = 0 };
+    static const int hours[] = {1, 2, 4, 8, 16, 24, 24};
+    struct slow_device d = {.ratio = 0};
     enum slow_news got;
     int64_t now = S;
 
@@ -189,7 +189,7 @@ static void a_slow_device_is_tried_again_later_each_time(void **state)
 
 static void another_run_begins_without_what_was_counted(void **state)
 {
-    struct slow_device d = { .ratio = 0 };
+    struct slow_device d = {.ratio = 0};
     enum slow_news got;
     int64_t now = S;
 
@@ -205,17 +205,17 @@ static void another_run_begins_without_what_was_counted(void **state)
 
 static void a_ratio_of_0_turns_it_off(void **state)
 {
-    const struct slow_rules off = { .ratio = 0, .after_us = 0, .retry_us = S };
-    struct slow_device d = { .ratio = 0 };
+    const struct slow_rules off = {.ratio = 0, .after_us = 0, .retry_us = S};
+    struct slow_device d = {.ratio = 0};
 
     (void)state;
     for (int i = 0; i < 100; i++)
-        assert_int_equal(slow_take(&d, &off, &(struct slow_ratio){ .ratio = 9 }, i * S), SLOW_NO_NEWS);
+        assert_int_equal(slow_take(&d, &off, &(struct slow_ratio){.ratio = 9}, i * S), SLOW_NO_NEWS);
 }
 
 static void what_is_usual_follows_slowly_and_no_hiccup(void **state)
 {
-    struct slow_usual u = { .ms = 0 };
+    struct slow_usual u = {.ms = 0};
 
     (void)state;
     slow_usual(&u, 200, false); /* the first is a hiccup */

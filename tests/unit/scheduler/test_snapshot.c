@@ -10,7 +10,7 @@
 
 #define BYTES_MAX (1 << 20)
 
-static const char *const types[] = { "cpu", "h200" };
+static const char *const types[] = {"cpu", "h200"};
 
 static const char sample[] = "muster-snapshot 2\n"
                              "config muster fast 1000000000 60000000 1800000000 30000000 1 120000000 1\n"
@@ -72,24 +72,24 @@ static void plans_are_those_of_the_golden_vectors(void **state)
     static const struct {
         const char *policy, *mode, *plan;
     } row[] = {
-        { "muster", "fast",
-          "value 0 dual 0\n"
-          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
-          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n" },
-        { "muster", "full",
-          "value 9393095 dual 9402392\n"
-          "job 3 move runs 1:2 -1:0 rate 14000000 est 2-0 0-0 at 1:2\n"
-          "job 4 start runs 0:3 -1:0 rate 2714286 est 1-0 0-0 at 0:3\n"
-          "then 3\n"
-          "then 4\n" },
-        { "fifo", "fast",
-          "value 0 dual 0\n"
-          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
-          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n" },
-        { "las", "full",
-          "value 0 dual 0\n"
-          "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
-          "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n" },
+        {"muster", "fast",
+         "value 0 dual 0\n"
+         "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
+         "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n"},
+        {"muster", "full",
+         "value 9393095 dual 9402392\n"
+         "job 3 move runs 1:2 -1:0 rate 14000000 est 2-0 0-0 at 1:2\n"
+         "job 4 start runs 0:3 -1:0 rate 2714286 est 1-0 0-0 at 0:3\n"
+         "then 3\n"
+         "then 4\n"},
+        {"fifo", "fast",
+         "value 0 dual 0\n"
+         "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
+         "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n"},
+        {"las", "full",
+         "value 0 dual 0\n"
+         "job 3 keep runs 0:2 -1:0 rate 1900000 est 2-0 0-0 at 0:2\n"
+         "job 4 wait insufficient-devices -1:0 -1:0 rate 0 est 0-0 0-0 at\n"},
     };
 
     (void)state;
@@ -128,7 +128,7 @@ static void another_node_changes_the_answer(void **state)
     assert_int_equal(explain_print(&before, types, &b), 0);
     assert_non_null(strstr(buf_text(&b), "\"class\": \"cpu\", \"behind\": [\"j3\"]"));
     sched_plan_clear(&plan);
-    assert_int_equal(snapshot_add_node(&s, (struct sched_node){ .type = 0, .devices = 4 }), 0);
+    assert_int_equal(snapshot_add_node(&s, (struct sched_node){.type = 0, .devices = 4}), 0);
     assert_int_equal(sched_schedule(&s.in, &plan, NULL), 0);
     assert_int_equal(explain_job(&s.in, &plan, 1, &after), 0);
     assert_int_equal(after.wait.code, EXPLAIN_ASSIGNED);
@@ -139,27 +139,27 @@ static void another_node_changes_the_answer(void **state)
 
 static void each_bad_line_is_named(void **state)
 {
-    static const char *const bad[] = { "",
-                                       "muster-snapshot 1\n",
-                                       "muster-snapshot 2\nnonsense\n",
-                                       "muster-snapshot 2\nnode 0 4 0 0\n",
-                                       "muster-snapshot 2\nnode 0 4 0 0 0 0\n",
-                                       "muster-snapshot 2\nnode 0 4 0 0 0 1500\n",
-                                       "muster-snapshot 2\nnode 0 4 0 0 0 1000001 5\n",
-                                       "muster-snapshot 2\nnode 0 4 0 0 0 1500 5 0\n",
-                                       "muster-snapshot 2\nnode 16 4 0 0 0\n",
-                                       "muster-snapshot 2\nnode 0 x 0 0 0\n",
-                                       "muster-snapshot 2\nnode 0 99999999999999999999 0 0 0\n",
-                                       "muster-snapshot 2\nrate 0 1 5\n",
-                                       "muster-snapshot 2\nprofile\nrate 0 2 5\nrate 0 1 5\n",
-                                       "muster-snapshot 2\nprices 0 nan 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
-                                       "muster-snapshot 2\nconfig best fast 0 0 0 0 0 0 0\n",
-                                       "muster-snapshot 2\njob 1 0 0 0 1 1 1 0 1 1 1 0 -1 1 0 0 0 0 0 -1 1000 0 0\n" };
+    static const char *const bad[] = {"",
+                                      "muster-snapshot 1\n",
+                                      "muster-snapshot 2\nnonsense\n",
+                                      "muster-snapshot 2\nnode 0 4 0 0\n",
+                                      "muster-snapshot 2\nnode 0 4 0 0 0 0\n",
+                                      "muster-snapshot 2\nnode 0 4 0 0 0 1500\n",
+                                      "muster-snapshot 2\nnode 0 4 0 0 0 1000001 5\n",
+                                      "muster-snapshot 2\nnode 0 4 0 0 0 1500 5 0\n",
+                                      "muster-snapshot 2\nnode 16 4 0 0 0\n",
+                                      "muster-snapshot 2\nnode 0 x 0 0 0\n",
+                                      "muster-snapshot 2\nnode 0 99999999999999999999 0 0 0\n",
+                                      "muster-snapshot 2\nrate 0 1 5\n",
+                                      "muster-snapshot 2\nprofile\nrate 0 2 5\nrate 0 1 5\n",
+                                      "muster-snapshot 2\nprices 0 nan 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+                                      "muster-snapshot 2\nconfig best fast 0 0 0 0 0 0 0\n",
+                                      "muster-snapshot 2\njob 1 0 0 0 1 1 1 0 1 1 1 0 -1 1 0 0 0 0 0 -1 1000 0 0\n"};
 
     (void)state;
     for (size_t i = 0; i < COUNT(bad); i++) {
         struct snapshot s;
-        struct merr err = { "" };
+        struct merr err = {""};
 
         if (snapshot_parse(bad[i], strlen(bad[i]), &s, &err) != -EINVAL || !strstr(err.text, "line "))
             fail_msg("row %zu: %s", i, err.text);
@@ -169,11 +169,11 @@ static void each_bad_line_is_named(void **state)
 /* Bytes of the sample changed at random are refused or make a snapshot that can be printed and planned. */
 static void changed_snapshots_are_refused_or_planned(void **state)
 {
-    uint32_t key[2] = { 77, 1 };
+    uint32_t key[2] = {77, 1};
 
     (void)state;
     for (uint32_t run = 0; run < 4000; run++) {
-        uint32_t ctr[4] = { run, 0, 0, 0 }, out[4];
+        uint32_t ctr[4] = {run, 0, 0, 0}, out[4];
         char text[sizeof(sample)];
         struct sched_plan plan;
         struct snapshot s;

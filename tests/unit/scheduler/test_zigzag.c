@@ -28,7 +28,9 @@ static void each_token_is_in_one_piece_of_one_rank(void **state)
 
 static void pieces_of_a_rank_come_in_the_order_of_the_sequence(void **state)
 {
-    static const struct { int rank, piece, start, tokens; } t[] = {
+    static const struct {
+        int rank, piece, start, tokens;
+    } t[] = {
         {0, 0, 0, 3}, {1, 0, 3, 3}, {2, 0, 6, 3}, {2, 1, 9, 3}, {1, 1, 12, 3}, {0, 1, 15, 1},
     };
 

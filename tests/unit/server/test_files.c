@@ -75,8 +75,8 @@ static void a_generation_goes_alone_and_whole(void **state)
         const char *name;
         bool goes;
     } file[] = {
-        {"rank-00000.g7.log", true},   {"rank-00012.g7.log", true},   {"metrics.g7.jsonl", true},
-        {"rank-00000.g77.log", false}, {"rank-00007.g17.log", false}, {"metrics.g70.jsonl", false},
+        {"rank-00000.g7.log", true},      {"rank-00012.g7.log", true},   {"metrics.g7.jsonl", true},
+        {"rank-00000.g77.log", false},    {"rank-00007.g17.log", false}, {"metrics.g70.jsonl", false},
         {"metrics.g7.jsonl.kept", false}, {"rank-00000.g7.logs", false},
     };
     char path[256];
@@ -131,9 +131,9 @@ static void a_later_generation_replaces_the_steps_it_repeats(void **state)
 {
     static const struct {
         const char *name, *text;
-    } file[] = { { "metrics.g1.jsonl", "{\"step\":0,\"loss\":3}\n{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":9}\n" },
-                 { "metrics.g2.jsonl", "{\"step\":2,\"loss\":1}\nno json\n{\"step\":3,\"loss\":0.5}\n{\"step\":4" } };
-    static const double want[] = { 3, 2, 1, 0.5 };
+    } file[] = {{"metrics.g1.jsonl", "{\"step\":0,\"loss\":3}\n{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":9}\n"},
+                {"metrics.g2.jsonl", "{\"step\":2,\"loss\":1}\nno json\n{\"step\":3,\"loss\":0.5}\n{\"step\":4"}};
+    static const double want[] = {3, 2, 1, 0.5};
     json_t *got, *loss;
 
     for (size_t i = 0; i < COUNT(file); i++) {
@@ -200,7 +200,7 @@ static void long_logs_are_cut_at_a_line_and_their_tail_is_their_end(void **state
     write_long_logs(*state, lines);
     for (int rank = -1; rank <= 0; rank++) { /* both, one: as much of the end as there is room for */
         got = files_read_logs(*state, 1, rank, 9, 0, INT32_MAX);
-        json_array_foreach(json_object_get(got, "logs"), i, log)
+        json_array_foreach (json_object_get(got, "logs"), i, log)
             assert_int_equal(json_integer_value(json_object_get(log, "next_offset")), lines * 10 + 7);
         assert_int_equal(i, rank < 0 ? 2 : 1);
         json_decref(got);
@@ -268,8 +268,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(malformed_pieces_are_refused, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(a_later_generation_replaces_the_steps_it_repeats, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(of_very_many_generations_the_newest_count, make_spool, drop_spool),
-        cmocka_unit_test_setup_teardown(a_line_longer_than_an_answer_is_cut_between_characters, make_spool,
-                                        drop_spool),
+        cmocka_unit_test_setup_teardown(a_line_longer_than_an_answer_is_cut_between_characters, make_spool, drop_spool),
         cmocka_unit_test_setup_teardown(long_logs_are_cut_at_a_line_and_their_tail_is_their_end, make_spool,
                                         drop_spool),
         cmocka_unit_test_setup_teardown(bytes_that_are_no_text_do_not_break_an_answer, make_spool, drop_spool),

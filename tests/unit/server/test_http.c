@@ -47,9 +47,10 @@ static void *core_main(void *arg)
         r = core.held[--core.n];
         pthread_mutex_unlock(&core.lock);
         http_set_header(r, "ETag", "\"1\"");
-        http_reply_new(r, 200, json_pack("{s:s, s:i, s:s}", "id", http_param(r, 0) ? http_param(r, 0) : "", "bytes",
-                                         (int)(http_body(r, NULL) ? strlen(http_body(r, NULL)) : 0), "user",
-                                         http_identity(r)->user));
+        http_reply_new(r, 200,
+                       json_pack("{s:s, s:i, s:s}", "id", http_param(r, 0) ? http_param(r, 0) : "", "bytes",
+                                 (int)(http_body(r, NULL) ? strlen(http_body(r, NULL)) : 0), "user",
+                                 http_identity(r)->user));
         pthread_mutex_lock(&core.lock);
     }
     pthread_mutex_unlock(&core.lock);
@@ -126,8 +127,12 @@ static const struct http_route routes[] = {
 
 static int start_with(int max_connections, int read_limit_ms)
 {
-    struct http_cfg cfg = {.bind = "127.0.0.1", .routes = routes, .n_routes = COUNT(routes), .auth = who,
-                           .max_connections = max_connections, .read_limit_ms = read_limit_ms};
+    struct http_cfg cfg = {.bind = "127.0.0.1",
+                           .routes = routes,
+                           .n_routes = COUNT(routes),
+                           .auth = who,
+                           .max_connections = max_connections,
+                           .read_limit_ms = read_limit_ms};
     struct merr err;
 
     core.end = false;
@@ -168,7 +173,8 @@ static int stop(void **state)
 
 static int dial(void)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(server)),
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)http_port(server)),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct timeval limit = {.tv_sec = 20};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -304,7 +310,8 @@ static void a_request_id_with_strange_characters_is_replaced(void **state)
 static char *big_post(size_t bytes, const char *token)
 {
     char *request = malloc(bytes + 512);
-    int head = snprintf(request, 512, "POST /v1/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    int head = snprintf(request, 512,
+                        "POST /v1/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
                         "Authorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n",
                         strcmp(token, "robot") == 0 ? "agents/n1/report" : "jobs", token, bytes);
     char *reply;
@@ -577,8 +584,12 @@ static void an_address_beyond_loopback_needs_tls_or_consent(void **state)
 
     (void)state;
     for (size_t i = 0; i < COUNT(t); i++) {
-        struct http_cfg cfg = {.bind = t[i].bind, .tls_cert = t[i].cert, .tls_key = t[i].key, .routes = routes,
-                               .n_routes = COUNT(routes), .auth = who};
+        struct http_cfg cfg = {.bind = t[i].bind,
+                               .tls_cert = t[i].cert,
+                               .tls_key = t[i].key,
+                               .routes = routes,
+                               .n_routes = COUNT(routes),
+                               .auth = who};
         struct http *h = NULL;
         struct merr err = {""};
 

@@ -14,7 +14,7 @@ static const char *const minimal = "{\"command\":{\"argv\":[\"true\"]},\"devices
 
 static struct job_spec *spec_new(void)
 {
-    struct faults f = { .n = 0 };
+    struct faults f = {.n = 0};
     struct job_spec *spec = NULL;
 
     assert_int_equal(spec_from_text(minimal, strlen(minimal), &spec, &f), 0);
@@ -30,13 +30,13 @@ static void start(struct job *j)
     spec_free(spec);
 }
 
-static const struct job_place places[2] = { { "n1", "cpu", "127.0.0.1", 0, 5 }, { "n1", "cpu", "127.0.0.1", 3, 2 } };
+static const struct job_place places[2] = {{"n1", "cpu", "127.0.0.1", 0, 5}, {"n1", "cpu", "127.0.0.1", 3, 2}};
 
 /* Let a cause happen; its event is appended to log (may be NULL). Returns what job_transition says. */
 static int happen(struct job *j, struct job_cause cause, int64_t now_us, json_t *log)
 {
     json_t *event = NULL, *outcome = json_pack("{s:s, s:s}", "class", "system", "message", "rank 1 is gone");
-    struct merr err = { "" };
+    struct merr err = {""};
     int r;
 
     cause.outcome = outcome;
@@ -44,7 +44,7 @@ static int happen(struct job *j, struct job_cause cause, int64_t now_us, json_t 
     cause.text = "because";
     cause.places = places;
     cause.n_places = 2;
-    cause.layout = (struct layout){ 1, 1, 1, 2, 2 };
+    cause.layout = (struct layout){1, 1, 1, 2, 2};
     cause.master_port = 29500;
     r = job_transition(j, &cause, now_us, &event, &err);
     json_decref(outcome);
@@ -62,7 +62,7 @@ static int happen(struct job *j, struct job_cause cause, int64_t now_us, json_t 
 
 static int simply(struct job *j, enum job_cause_kind kind, json_t *log)
 {
-    return happen(j, (struct job_cause){ .kind = kind, .class_ = JOB_CLASS_SYSTEM, .priority = 9, .min = 1, .max = 3 },
+    return happen(j, (struct job_cause){.kind = kind, .class_ = JOB_CLASS_SYSTEM, .priority = 9, .min = 1, .max = 3},
                   INT64_C(1) << 60, log);
 }
 
@@ -80,7 +80,7 @@ static void a_job_runs_and_succeeds(void **state)
     assert_int_equal(j.n_places, 2);
     assert_string_equal(job_order(&j), "run");
     assert_int_equal(simply(&j, CAUSE_STARTED, NULL), 0);
-    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER, .all_done = true }, 5000, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER, .all_done = true}, 5000, NULL), 0);
     assert_int_equal(j.state, JOB_SUCCEEDED);
     assert_int_equal(j.finished_us, 5000);
     assert_int_equal(j.n_places, 0);
@@ -97,51 +97,51 @@ static void each_cause_fits_some_states_and_is_refused_in_the_others(void **stat
         enum job_state then;
         const char *order; /* NULL: not looked at */
     } row[] = {
-        { { CAUSE_CHANGE }, CAUSE_STARTED, -EPROTO, JOB_QUEUED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_OVER, -EPROTO, JOB_QUEUED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_FAULT, -EPROTO, JOB_QUEUED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_CANCEL, 0, JOB_CANCELLED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_SUSPEND, 0, JOB_SUSPENDED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_RESUME, -EALREADY, JOB_QUEUED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_REQUEUE, -EALREADY, JOB_QUEUED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_REFUSED, 0, JOB_FAILED, NULL },
-        { { CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_REFUSED, 0, JOB_FAILED, NULL },
-        { { CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_REFUSED, -EPROTO, JOB_CANCELLED, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_REFUSED, 0, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_REFUSED, 0, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_REFUSED, CAUSE_CHANGE }, CAUSE_REFUSED, -EALREADY, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_REFUSED, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_FAILED, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_REFUSED, -EALREADY, JOB_STARTING, "stop" },
-        { { CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_RESUME, 0, JOB_QUEUED, NULL },
-        { { CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_SUSPEND, -EALREADY, JOB_SUSPENDED, NULL },
-        { { CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_ASSIGNED, -EPROTO, JOB_SUSPENDED, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_ASSIGNED, -EPROTO, JOB_STARTING, "run" },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_CANCEL, 0, JOB_STARTING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_SUSPEND, 0, JOB_STARTING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_REQUEUE, 0, JOB_STARTING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_FAULT, 0, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_CANCEL, -EALREADY, JOB_STARTING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_FAULT, -EPROTO, JOB_STARTING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_CANCELLED, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_SUSPENDED, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_RESUME, -EPROTO, JOB_STARTING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE }, CAUSE_CANCEL, 0, JOB_STARTING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_REQUEUE, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_QUEUED, NULL },
-        { { CAUSE_CHANGE }, CAUSE_RESCALE, -EALREADY, JOB_QUEUED, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_CHANGE }, CAUSE_RESCALE, 0, JOB_RESCALING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_STARTED, CAUSE_CHANGE }, CAUSE_RESCALE, 0, JOB_RESCALING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_RESCALE, -EALREADY, JOB_RESCALING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_STARTED, -EPROTO, JOB_RESCALING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_CANCEL, 0, JOB_RESCALING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_SUSPEND, 0, JOB_RESCALING, "drain" },
-        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_FAULT, 0, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_RESCALING, NULL },
-        { { CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE }, CAUSE_FAULT, -EPROTO, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE }, CAUSE_ASSIGNED, -EPROTO, JOB_RECOVERING, "stop" },
-        { { CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE }, CAUSE_OVER, 0, JOB_RECOVERING, NULL },
-        { { CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_CANCEL, -EPROTO, JOB_CANCELLED, NULL },
-        { { CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_RESUME, -EPROTO, JOB_CANCELLED, NULL },
-        { { CAUSE_CANCEL, CAUSE_CHANGE }, CAUSE_CHANGE, -EPROTO, JOB_CANCELLED, NULL },
+        {{CAUSE_CHANGE}, CAUSE_STARTED, -EPROTO, JOB_QUEUED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_OVER, -EPROTO, JOB_QUEUED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_FAULT, -EPROTO, JOB_QUEUED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_CANCEL, 0, JOB_CANCELLED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_SUSPEND, 0, JOB_SUSPENDED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_RESUME, -EALREADY, JOB_QUEUED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_REQUEUE, -EALREADY, JOB_QUEUED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_REFUSED, 0, JOB_FAILED, NULL},
+        {{CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_REFUSED, 0, JOB_FAILED, NULL},
+        {{CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_REFUSED, -EPROTO, JOB_CANCELLED, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_REFUSED, 0, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_REFUSED, 0, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_REFUSED, CAUSE_CHANGE}, CAUSE_REFUSED, -EALREADY, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_REFUSED, CAUSE_CHANGE}, CAUSE_OVER, 0, JOB_FAILED, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_REFUSED, -EALREADY, JOB_STARTING, "stop"},
+        {{CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_RESUME, 0, JOB_QUEUED, NULL},
+        {{CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_SUSPEND, -EALREADY, JOB_SUSPENDED, NULL},
+        {{CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_ASSIGNED, -EPROTO, JOB_SUSPENDED, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_ASSIGNED, -EPROTO, JOB_STARTING, "run"},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_CANCEL, 0, JOB_STARTING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_SUSPEND, 0, JOB_STARTING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_REQUEUE, 0, JOB_STARTING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_FAULT, 0, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_CANCEL, -EALREADY, JOB_STARTING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_FAULT, -EPROTO, JOB_STARTING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_OVER, 0, JOB_CANCELLED, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_OVER, 0, JOB_SUSPENDED, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_RESUME, -EPROTO, JOB_STARTING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_SUSPEND, CAUSE_CHANGE}, CAUSE_CANCEL, 0, JOB_STARTING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_REQUEUE, CAUSE_CHANGE}, CAUSE_OVER, 0, JOB_QUEUED, NULL},
+        {{CAUSE_CHANGE}, CAUSE_RESCALE, -EALREADY, JOB_QUEUED, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_CHANGE}, CAUSE_RESCALE, 0, JOB_RESCALING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_STARTED, CAUSE_CHANGE}, CAUSE_RESCALE, 0, JOB_RESCALING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE}, CAUSE_RESCALE, -EALREADY, JOB_RESCALING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE}, CAUSE_STARTED, -EPROTO, JOB_RESCALING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE}, CAUSE_CANCEL, 0, JOB_RESCALING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE}, CAUSE_SUSPEND, 0, JOB_RESCALING, "drain"},
+        {{CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE}, CAUSE_FAULT, 0, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_RESCALE, CAUSE_CHANGE}, CAUSE_OVER, 0, JOB_RESCALING, NULL},
+        {{CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE}, CAUSE_FAULT, -EPROTO, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE}, CAUSE_ASSIGNED, -EPROTO, JOB_RECOVERING, "stop"},
+        {{CAUSE_ASSIGNED, CAUSE_FAULT, CAUSE_CHANGE}, CAUSE_OVER, 0, JOB_RECOVERING, NULL},
+        {{CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_CANCEL, -EPROTO, JOB_CANCELLED, NULL},
+        {{CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_RESUME, -EPROTO, JOB_CANCELLED, NULL},
+        {{CAUSE_CANCEL, CAUSE_CHANGE}, CAUSE_CHANGE, -EPROTO, JOB_CANCELLED, NULL},
     };
 
     (void)state;
@@ -168,10 +168,10 @@ static void a_rescaled_job_waits_for_its_next_run_and_its_device_time_adds_up(vo
     for (int run = 0; run < 3; run++) {
         int64_t at = 1000000 * (run + 1);
 
-        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, at, NULL), 0);
-        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_STARTED }, at + 1, NULL), 0);
-        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_RESCALE }, at + 2, NULL), 0);
-        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, at + 10, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, at, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_STARTED}, at + 1, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_RESCALE}, at + 2, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, at + 10, NULL), 0);
         assert_true(job_waits(&j));
         assert_int_equal(j.state, JOB_RESCALING);
         assert_int_equal(j.rescales, run + 1);
@@ -179,7 +179,7 @@ static void a_rescaled_job_waits_for_its_next_run_and_its_device_time_adds_up(vo
         assert_int_equal(j.waiting_us, at + 10);
         assert_string_equal(j.home, "cpu");
     }
-    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_CANCEL }, 9000000, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_CANCEL}, 9000000, NULL), 0);
     assert_int_equal(j.state, JOB_CANCELLED);
     job_clear(&j);
 }
@@ -191,18 +191,18 @@ static void a_clock_that_is_set_costs_no_device_time_and_no_waiting(void **state
 
     (void)state;
     start(&j);
-    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, hour_us, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, hour_us, NULL), 0);
     job_shift(&j, hour_us);
-    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_RESCALE }, 2 * hour_us + 5, NULL), 0);
-    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, 2 * hour_us + 5, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_RESCALE}, 2 * hour_us + 5, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, 2 * hour_us + 5, NULL), 0);
     assert_int_equal(j.device_us, 10); /* two devices, five microseconds */
-    assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, 2 * hour_us, NULL), 0);
+    assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, 2 * hour_us, NULL), 0);
     for (int k = 0; k < 2; k++) {
-        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_FAULT, .class_ = JOB_CLASS_NODE }, 9, NULL), 0);
-        assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, 9, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_FAULT, .class_ = JOB_CLASS_NODE}, 9, NULL), 0);
+        assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, 9, NULL), 0);
         assert_int_equal(j.device_us, 10); /* it ended before it began: nobody saw the clock being set */
         if (k == 0)
-            assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, hour_us, NULL), 0);
+            assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, hour_us, NULL), 0);
     }
     assert_int_equal(j.retry_us, 9 + 1000000);
     assert_true(job_backs_off(&j, 9));
@@ -218,7 +218,7 @@ static void restarts_are_counted_by_class_and_end(void **state)
     static const struct {
         enum job_class class_;
         int restarts; /* that the spec allows */
-    } row[] = { { JOB_CLASS_SYSTEM, 2 }, { JOB_CLASS_NODE, 2 }, { JOB_CLASS_USER, 1 } };
+    } row[] = {{JOB_CLASS_SYSTEM, 2}, {JOB_CLASS_NODE, 2}, {JOB_CLASS_USER, 1}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++) {
@@ -227,14 +227,14 @@ static void restarts_are_counted_by_class_and_end(void **state)
 
         start(&j);
         for (int k = 0; k <= row[i].restarts; k++) {
-            assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, now, NULL), 0);
+            assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, now, NULL), 0);
             assert_int_equal(j.generation, k + 1);
-            assert_int_equal(
-                happen(&j, (struct job_cause){ .kind = CAUSE_FAULT, .class_ = row[i].class_ }, now, NULL), 0);
-            assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_OVER }, now, NULL), 0);
+            assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_FAULT, .class_ = row[i].class_}, now, NULL),
+                             0);
+            assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_OVER}, now, NULL), 0);
             assert_int_equal(j.state, k < row[i].restarts ? JOB_RECOVERING : JOB_FAILED);
             if (k == 1 && row[i].restarts > 1) /* the second restart waits */
-                assert_int_equal(happen(&j, (struct job_cause){ .kind = CAUSE_ASSIGNED }, now, NULL), -EPROTO);
+                assert_int_equal(happen(&j, (struct job_cause){.kind = CAUSE_ASSIGNED}, now, NULL), -EPROTO);
             now += 100 * 1000000;
         }
         assert_int_equal(j.restarts_user + j.restarts_system + j.restarts_node, row[i].restarts);
@@ -257,7 +257,7 @@ static void assert_same(const struct job *a, const struct job *b, unsigned seed)
 
 static uint32_t draw(unsigned seed, uint32_t at)
 {
-    uint32_t ctr[4] = { at, 0, 0, 0 }, key[2] = { seed, 1 }, out[4];
+    uint32_t ctr[4] = {at, 0, 0, 0}, key[2] = {seed, 1}, out[4];
 
     philox4x32(ctr, key, out);
     return out[0];
@@ -277,12 +277,12 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
 
         start(&j);
         for (int k = 0; k < 40; k++) {
-            struct job_cause cause = { .kind = (enum job_cause_kind)(draw(seed, at++) % (CAUSE_CHANGE + 1)),
-                                       .class_ = (enum job_class)(JOB_CLASS_USER + draw(seed, at++) % 3),
-                                       .all_done = draw(seed, at++) % 8 == 0,
-                                       .priority = (int)(draw(seed, at++) % 100),
-                                       .min = 1,
-                                       .max = 5 };
+            struct job_cause cause = {.kind = (enum job_cause_kind)(draw(seed, at++) % (CAUSE_CHANGE + 1)),
+                                      .class_ = (enum job_class)(JOB_CLASS_USER + draw(seed, at++) % 3),
+                                      .all_done = draw(seed, at++) % 8 == 0,
+                                      .priority = (int)(draw(seed, at++) % 100),
+                                      .min = 1,
+                                      .max = 5};
             struct job before = j;
             json_t *was = job_record(&before), *is;
             int r = happen(&j, cause, (int64_t)(k + 1) * 100 * 1000000, log);
@@ -297,7 +297,7 @@ static void replaying_the_events_of_any_history_gives_its_state(void **state)
             json_decref(is);
         }
         start(&again);
-        json_array_foreach(log, i, event) {
+        json_array_foreach (log, i, event) {
             assert_int_equal(job_apply(&again, event), 0);
         }
         assert_same(&j, &again, seed);
@@ -322,8 +322,8 @@ static void a_record_keeps_who_holds_state(void **state)
     start(&j);
     j.moves = true;
     assert_non_null(h);
-    h[0] = (struct job_holder){ .node = "n1", .address = "10.0.0.1", .done = true, .started = true };
-    h[1] = (struct job_holder){ .node = "n2", .address = "10.0.0.2", .taken = true };
+    h[0] = (struct job_holder){.node = "n1", .address = "10.0.0.1", .done = true, .started = true};
+    h[1] = (struct job_holder){.node = "n2", .address = "10.0.0.2", .taken = true};
     job_hold(&j, h, 2);
     record = job_record(&j);
     assert_int_equal(job_from_record(record, &read), 0);
@@ -360,8 +360,8 @@ static void ids_are_read_strictly(void **state)
     static const struct {
         const char *text;
         uint64_t id;
-    } row[] = { { "j17", 17 }, { "j1", 1 },  { "17", 0 }, { "j0", 0 }, { "j", 0 },
-                { "j-1", 0 },  { "j1x", 0 }, { "", 0 },   { "j01", 0 }, { "j9999999999999999999", 0 } };
+    } row[] = {{"j17", 17}, {"j1", 1},  {"17", 0}, {"j0", 0},  {"j", 0},
+               {"j-1", 0},  {"j1x", 0}, {"", 0},   {"j01", 0}, {"j9999999999999999999", 0}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++)
@@ -375,10 +375,10 @@ static void ends_of_ranks_have_classes(void **state)
         enum job_kind kind;
         int code, signal;
         enum job_class class_;
-    } row[] = { { JOB_TRAIN, 0, 0, JOB_CLASS_DONE },    { JOB_TRAIN, 65, 0, JOB_CLASS_USER },
-                { JOB_TRAIN, 70, 0, JOB_CLASS_SYSTEM }, { JOB_TRAIN, 74, 0, JOB_CLASS_NODE },
-                { JOB_TRAIN, 0, 9, JOB_CLASS_SYSTEM },  { JOB_COMMAND, 1, 0, JOB_CLASS_USER },
-                { JOB_COMMAND, 0, 11, JOB_CLASS_SYSTEM } };
+    } row[] = {{JOB_TRAIN, 0, 0, JOB_CLASS_DONE},     {JOB_TRAIN, 65, 0, JOB_CLASS_USER},
+               {JOB_TRAIN, 70, 0, JOB_CLASS_SYSTEM},  {JOB_TRAIN, 74, 0, JOB_CLASS_NODE},
+               {JOB_TRAIN, 0, 9, JOB_CLASS_SYSTEM},   {JOB_COMMAND, 1, 0, JOB_CLASS_USER},
+               {JOB_COMMAND, 0, 11, JOB_CLASS_SYSTEM}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(row); i++)

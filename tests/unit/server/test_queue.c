@@ -8,7 +8,7 @@
 static void calls_come_out_in_order_and_no_more_than_asked_for(void **state)
 {
     struct queue q;
-    struct call call[5] = { { .job = 0 } }, *list;
+    struct call call[5] = {{.job = 0}}, *list;
 
     (void)state;
     queue_init(&q, 4);

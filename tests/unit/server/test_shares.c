@@ -13,20 +13,16 @@ static void workers_lie_by_speed(void **state)
         double ms[N];
         int workers, want[N]; /* want[0] 0: evenly */
     } table[] = {
-        { { 10, 10, 20, 20 }, 12, { 4, 4, 2, 2 } },
-        { { 20, 10, 20, 10 }, 12, { 2, 4, 2, 4 } },
-        { { 10, 10, 10, 30 }, 10, { 3, 3, 3, 1 } },
-        { { 10, 10.2, 20, 20.3 }, 12, { 4, 4, 2, 2 } }, /* noise makes no class */
-        { { 10, 10, 10, 10 }, 12, { 0 } },
-        { { 10, 10, 0, 20 }, 12, { 0 } },   /* not measured */
-        { { 10, 10, -1, 20 }, 12, { 0 } },
-        { { 1, 1, 1, 1000 }, 8, { 2, 2, 3, 1 } }, /* each has one, however slow */
-        { { 10, 34, 34, 1000 }, 5, { 2, 1, 1, 1 } },
+        {{10, 10, 20, 20}, 12, {4, 4, 2, 2}},  {{20, 10, 20, 10}, 12, {2, 4, 2, 4}},
+        {{10, 10, 10, 30}, 10, {3, 3, 3, 1}},  {{10, 10.2, 20, 20.3}, 12, {4, 4, 2, 2}}, /* noise makes no class */
+        {{10, 10, 10, 10}, 12, {0}},           {{10, 10, 0, 20}, 12, {0}},               /* not measured */
+        {{10, 10, -1, 20}, 12, {0}},           {{1, 1, 1, 1000}, 8, {2, 2, 3, 1}}, /* each has one, however slow */
+        {{10, 34, 34, 1000}, 5, {2, 1, 1, 1}},
     };
 
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
-        int got[N] = { 0 };
+        int got[N] = {0};
         bool laid = shares_lay(table[i].ms, N, table[i].workers, got);
 
         if (laid != (table[i].want[0] > 0) || memcmp(got, table[i].want, sizeof(got)) != 0)
@@ -59,7 +55,7 @@ static void every_worker_has_a_place_whatever_the_times(void **state)
 /* Eight steps in a row must say so, whatever the others said. */
 static void work_is_laid_anew_when_it_has_been_off_for_a_while(void **state)
 {
-    struct shares_watch w = { .generation = 0 };
+    struct shares_watch w = {.generation = 0};
 
     (void)state;
     shares_begin(&w, 1, 7, 1);
@@ -88,7 +84,7 @@ static int steps_until_off(struct shares_watch *w, double times)
 
 static void each_time_that_the_same_devices_are_laid_anew_must_be_worth_more(void **state)
 {
-    struct shares_watch w = { .generation = 0 };
+    struct shares_watch w = {.generation = 0};
 
     (void)state;
     shares_begin(&w, 1, 7, 1);

@@ -12,7 +12,7 @@
 #define JOB 7
 #define GENERATION 3
 
-static char told[256]; /* the codes of events, each with a space before it */
+static char told[256];  /* the codes of events, each with a space before it */
 static char words[256]; /* of the last one */
 static int stored;
 
@@ -49,7 +49,7 @@ static void place(struct scene *s, int replica, int slot)
 {
     struct job_place *p = &s->places[replica];
 
-    *p = (struct job_place){ .slot = slot };
+    *p = (struct job_place){.slot = slot};
     (void)snprintf(p->node, sizeof(p->node), "n1");
     memcpy(p->class_, s->core.classes[s->slots[slot].class_], sizeof(p->class_));
     s->slots[slot].job = JOB;
@@ -66,7 +66,7 @@ static struct scene *scene_new(int a, int b)
     (void)snprintf(s->core.classes[0], sizeof(s->core.classes[0]), "a");
     (void)snprintf(s->core.classes[1], sizeof(s->core.classes[1]), "b");
     s->core.n_classes = 2;
-    s->core.cfg.slow = (struct slow_rules){ .ratio = 1.5, .after_us = 0, .retry_us = INT64_C(3600000000) };
+    s->core.cfg.slow = (struct slow_rules){.ratio = 1.5, .after_us = 0, .retry_us = INT64_C(3600000000)};
     (void)snprintf(s->node.name, sizeof(s->node.name), "n1");
     s->node.slots = s->slots;
     s->node.n_slots = COUNT(s->slots);
@@ -74,9 +74,14 @@ static struct scene *scene_new(int a, int b)
     s->core.nodes = s->nodes;
     s->core.n_nodes = 1;
     for (int i = 0; i < 4; i++)
-        s->slots[i] = (struct slot){ .slot = i, .class_ = (uint8_t)(i / 2) };
-    s->e.job = (struct job){ .id = JOB, .kind = JOB_TRAIN, .live = true, .generation = GENERATION,
-                             .layout = { .tp = 1, .cp = 1, .pp = 1, .dp = 2 }, .places = s->places, .n_places = 2 };
+        s->slots[i] = (struct slot){.slot = i, .class_ = (uint8_t)(i / 2)};
+    s->e.job = (struct job){.id = JOB,
+                            .kind = JOB_TRAIN,
+                            .live = true,
+                            .generation = GENERATION,
+                            .layout = {.tp = 1, .cp = 1, .pp = 1, .dp = 2},
+                            .places = s->places,
+                            .n_places = 2};
     s->e.facts.virtual_workers = 4;
     place(s, 0, a);
     place(s, 1, b);

@@ -102,10 +102,10 @@ static void the_limit_holds_and_places_are_used_again(void **state)
 /* Against the plain way: look at all, each time. */
 static void any_order_of_coming_and_going_finds_the_same(void **state)
 {
-    static const uint32_t key[2] = { 5, 0 };
+    static const uint32_t key[2] = {5, 0};
     struct waiters *w = waiters_new(40, sizeof(int));
     uint64_t thing[40];
-    bool there[40] = { false };
+    bool there[40] = {false};
 
     (void)state;
     print_message("seed %u\n", key[0]);
@@ -113,7 +113,7 @@ static void any_order_of_coming_and_going_finds_the_same(void **state)
         uint32_t r[4];
         int id;
 
-        philox4x32((uint32_t[4]){ step, 0, 0, 0 }, key, r);
+        philox4x32((uint32_t[4]){step, 0, 0, 0}, key, r);
         id = (int)(r[0] % 40);
         if (r[1] % 2 == 0 && !there[id]) {
             thing[id] = (uint64_t)(r[2] % 7) << 40; /* far apart, so that some share a bucket */

@@ -20,9 +20,9 @@ struct device_queue {
 };
 
 static bool fake_device_stuck, fake_device_host; /* nothing is ever done; all memory is the host's */
-static int fake_device_fail;    /* so many more calls, then one fails; 0: none does */
-static int fake_device_follows; /* waits of one queue for another so far */
-static int fake_device_lost; /* times that a queue was given up */
+static int fake_device_fail;                     /* so many more calls, then one fails; 0: none does */
+static int fake_device_follows;                  /* waits of one queue for another so far */
+static int fake_device_lost;                     /* times that a queue was given up */
 static int fake_codec_calls;
 static int64_t fake_codec_us;    /* that each call of a codec takes */
 static int64_t fake_device_busy; /* until then */
@@ -91,8 +91,8 @@ static int fake_copy(struct device_queue *q, void *dst, const void *src, size_t 
 
 static int fake_fold(struct device_queue *q, const struct device_fold *f, struct merr *err)
 {
-    static const enum comm_type type[] = {[DEVICE_U8] = COMM_U8, [DEVICE_I64] = COMM_I64, [DEVICE_F32] = COMM_F32,
-                                          [DEVICE_F64] = COMM_F64};
+    static const enum comm_type type[] = {
+        [DEVICE_U8] = COMM_U8, [DEVICE_I64] = COMM_I64, [DEVICE_F32] = COMM_F32, [DEVICE_F64] = COMM_F64};
     const void *src[64];
 
     (void)q;
@@ -295,18 +295,35 @@ static int fake_collect(struct codec_cuda_report *r, uint32_t *ret_flags, struct
 }
 
 static const struct codec_cuda fake_codecs = {
-    .report_new = fake_report_new, .report_free = fake_report_free, .report_tag = fake_report_tag,
-    .encode = fake_encode, .encode_difference = fake_encode_difference, .decode = fake_decode,
-    .decode_add = fake_decode_add, .decode_reduce = fake_decode_reduce,
-    .decode_reduce_encode = fake_decode_reduce_encode, .fetch = fake_fetch, .collect = fake_collect,
+    .report_new = fake_report_new,
+    .report_free = fake_report_free,
+    .report_tag = fake_report_tag,
+    .encode = fake_encode,
+    .encode_difference = fake_encode_difference,
+    .decode = fake_decode,
+    .decode_add = fake_decode_add,
+    .decode_reduce = fake_decode_reduce,
+    .decode_reduce_encode = fake_decode_reduce_encode,
+    .fetch = fake_fetch,
+    .collect = fake_collect,
 };
 
 static const struct device_ops fake_device = {.codecs = &fake_codecs,
-                                              .open = fake_open, .close = fake_close, .id = fake_id,
-                                              .native = fake_native, .holds = fake_holds, .alloc = fake_alloc,
-                                              .free = fake_free, .copy = fake_copy, .fold = fake_fold,
-                                              .done = fake_done, .lose = fake_lose, .mark_new = fake_mark_new,
-                                              .mark_free = fake_mark_free, .mark = fake_mark, .follow = fake_follow,
+                                              .open = fake_open,
+                                              .close = fake_close,
+                                              .id = fake_id,
+                                              .native = fake_native,
+                                              .holds = fake_holds,
+                                              .alloc = fake_alloc,
+                                              .free = fake_free,
+                                              .copy = fake_copy,
+                                              .fold = fake_fold,
+                                              .done = fake_done,
+                                              .lose = fake_lose,
+                                              .mark_new = fake_mark_new,
+                                              .mark_free = fake_mark_free,
+                                              .mark = fake_mark,
+                                              .follow = fake_follow,
                                               .reached = fake_reached};
 
 #endif

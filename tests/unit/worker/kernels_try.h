@@ -106,9 +106,9 @@ typedef void (*try_fn)(const struct kern_ops *ops, struct kern_stream *s, float 
 static inline void try_run(const struct kern_ops *ops, int threads, try_fn fn, const void *arg,
                            const struct try_out *out, int n, float **ret)
 {
-    const struct kern_cfg cfg = { .threads = threads };
+    const struct kern_cfg cfg = {.threads = threads};
     struct kern_stream *s = NULL;
-    struct merr err = { "" };
+    struct merr err = {""};
 
     for (int i = 0; i < n; i++) {
         ret[i] = try_bytes(out[i].n * sizeof(float));
@@ -135,7 +135,7 @@ static inline void try_compare(const char *what, int number, const float *got, c
 /* Run fn everywhere; the CPU's results must be within tol of the plain ones and the same for 1, 2, 4 threads. */
 static inline void try_check(const char *what, try_fn fn, const void *arg, const struct try_out *out, int n, float tol)
 {
-    static const int threads[] = { 1, 2, 4 };
+    static const int threads[] = {1, 2, 4};
     int before = try_arrays;
     float *want[TRY_OUTS], *first[TRY_OUTS], *got[TRY_OUTS];
 

@@ -24,8 +24,16 @@ static inline void open_gated(struct bench *b, int leaves, int (*gate)(void *, i
     struct kern_cfg kc = {.threads = 1};
     struct optim_cfg oc;
 
-    *b = (struct bench){.k = kern_plain(), .leaves = leaves, .model = {.family = &family_gpt2, .layers = 2,
-                        .hidden = 8, .heads = 2, .ffn = 32, .context = 4, .vocab = 70, .tied = true}};
+    *b = (struct bench){.k = kern_plain(),
+                        .leaves = leaves,
+                        .model = {.family = &family_gpt2,
+                                  .layers = 2,
+                                  .hidden = 8,
+                                  .heads = 2,
+                                  .ffn = 32,
+                                  .context = 4,
+                                  .vocab = 70,
+                                  .tied = true}};
     assert_int_equal(model_cut(&b->model, 1, 0, NULL), 0);
     assert_int_equal(b->k->stream_new(&kc, &b->s, NULL), 0);
     assert_int_equal(params_init(&b->p, &b->model, &(struct layer_range){0, 2}, 1, true, true, NULL), 0);
@@ -33,10 +41,19 @@ static inline void open_gated(struct bench *b, int leaves, int (*gate)(void *, i
     params_fill(&b->p, 1, 1, b->w);
     for (int i = 0; i < tree_buffers(0, leaves); i++)
         b->pool[i] = calloc(b->p.grad_n, sizeof(float));
-    assert_int_equal(tree_init(&b->tree, b->k, b->s, 0, leaves, b->pool, &(struct tree_span){0, b->p.grad_n}, 1,
-                               NULL), 0);
-    oc = (struct optim_cfg){.k = b->k, .stream = b->s, .params = &b->p, .leaves = leaves, .zero = 1, .weights = b->w,
-                            .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .gate = gate,
+    assert_int_equal(tree_init(&b->tree, b->k, b->s, 0, leaves, b->pool, &(struct tree_span){0, b->p.grad_n}, 1, NULL),
+                     0);
+    oc = (struct optim_cfg){.k = b->k,
+                            .stream = b->s,
+                            .params = &b->p,
+                            .leaves = leaves,
+                            .zero = 1,
+                            .weights = b->w,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8,
+                            .weight_decay = 0.1,
+                            .gate = gate,
                             .gate_arg = arg};
     mesh_init(&oc.mesh, 1, 1, 1, 1, 0);
     assert_int_equal(optim_new(&oc, &b->o, NULL), 0);

@@ -8,9 +8,16 @@
 
 static void base64_is_the_one_of_the_rfc(void **state)
 {
-    static const struct { const char *bytes, *text; } table[] = {
-        { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" },
-        { "fooba", "Zm9vYmE=" }, { "foobar", "Zm9vYmFy" },
+    static const struct {
+        const char *bytes, *text;
+    } table[] = {
+        {"", ""},
+        {"f", "Zg=="},
+        {"fo", "Zm8="},
+        {"foo", "Zm9v"},
+        {"foob", "Zm9vYg=="},
+        {"fooba", "Zm9vYmE="},
+        {"foobar", "Zm9vYmFy"},
     };
 
     (void)state;
@@ -29,7 +36,7 @@ static void base64_is_the_one_of_the_rfc(void **state)
 
 static void damaged_base64_is_refused(void **state)
 {
-    static const char *const table[] = { "Z", "Zg=", "Zg===", "Z!==", "Zg==Zg==", "Zh==", "Zm9=", "====" };
+    static const char *const table[] = {"Z", "Zg=", "Zg===", "Z!==", "Zg==Zg==", "Zh==", "Zm9=", "===="};
 
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
@@ -43,7 +50,7 @@ static void damaged_base64_is_refused(void **state)
 
 static void random_bytes_come_back_from_base64(void **state)
 {
-    static const uint32_t key[2] = { 42, 0 };
+    static const uint32_t key[2] = {42, 0};
     struct buf text, bytes;
 
     (void)state;
@@ -53,7 +60,7 @@ static void random_bytes_come_back_from_base64(void **state)
     for (uint32_t i = 0; i < 200; i++) {
         uint32_t w[4];
 
-        philox4x32((uint32_t[4]){ i, 0, 0, 0 }, key, w);
+        philox4x32((uint32_t[4]){i, 0, 0, 0}, key, w);
         buf_reset(&text);
         buf_reset(&bytes);
         assert_int_equal(base64_encode(w, i % 16, &text), 0);

@@ -118,11 +118,16 @@ static int reduce_case(struct comm_world *w, struct comm_group *g, const struct 
 static int reduce_all(struct team *t, struct comm_world *w)
 {
     static const struct sum_case cases[] = {
-        {"r8", CODEC_F32, 65536, 0, 9e-5},         {"r8", CODEC_F32, 65536, 2048, 9e-5},
-        {"r8", CODEC_BF16, 40000, 4096, 1.3e-4},     {"r6", CODEC_F32, 40001, 0, 1.6e-3},
-        {"t8", CODEC_F32, 65536, 8192, 1.5e-3},       {"t8-paper", CODEC_F32, 3000, 0, 1.5e-3},
-        {"hs8", CODEC_F32, 65536, 4096, 1.8e-4},      {"g4", CODEC_F32, 10000, 2048, 3e-2},
-        {"r8", CODEC_F32, 129, 0, 1.5e-4},              {"r8", CODEC_F32, 1, 0, 9e-5},
+        {"r8", CODEC_F32, 65536, 0, 9e-5},
+        {"r8", CODEC_F32, 65536, 2048, 9e-5},
+        {"r8", CODEC_BF16, 40000, 4096, 1.3e-4},
+        {"r6", CODEC_F32, 40001, 0, 1.6e-3},
+        {"t8", CODEC_F32, 65536, 8192, 1.5e-3},
+        {"t8-paper", CODEC_F32, 3000, 0, 1.5e-3},
+        {"hs8", CODEC_F32, 65536, 4096, 1.8e-4},
+        {"g4", CODEC_F32, 10000, 2048, 3e-2},
+        {"r8", CODEC_F32, 129, 0, 1.5e-4},
+        {"r8", CODEC_F32, 1, 0, 9e-5},
         {"r8", CODEC_F32, 0, 0, 0},
     };
     struct comm_group *g = team_all(w, "tp");
@@ -506,9 +511,8 @@ static int damaged(struct team *t, struct comm_world *w)
 static void blocks_that_no_encoder_writes_are_refused_by_group_rank_and_codec(void **state)
 {
     static const struct damage cases[] = {
-        {12, 99, "id 99"},            /* | flags 4 | id | version | 0 0 | count 8 | */
-        {11, 7, "version 7"},         {8, 1, "holds"},        {16, 4, "flags"},
-        {17, 0x7F, NULL},             {16 + 32 + 1, 0x80, NULL},
+        {12, 99, "id 99"}, /* | flags 4 | id | version | 0 0 | count 8 | */
+        {11, 7, "version 7"}, {8, 1, "holds"}, {16, 4, "flags"}, {17, 0x7F, NULL}, {16 + 32 + 1, 0x80, NULL},
     };
 
     (void)state;

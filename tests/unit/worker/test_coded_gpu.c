@@ -14,7 +14,7 @@
 uint64_t fake_nccl_bytes(void); /* fake_nccl.c */
 int fake_nccl_live(void);
 
-#define VALUES ((size_t)50000) /* of a vector: of 64 KiB and more, with tails */
+#define VALUES ((size_t)50000)             /* of a vector: of 64 KiB and more, with tails */
 #define FAULT_VALUES (CODED_SLICE + 2048u) /* a slice that goes by NCCL, and one that does not */
 
 /* What a call leaves in memory, which is filled the same each time. */
@@ -167,8 +167,8 @@ static int measured(struct comm_world *w, struct comm_group *g, call_fn call, st
 struct way {
     int n;
     enum team_way nodes;
-    bool shared;  /* all ranks on one GPU: no NCCL */
-    bool mixed;   /* the buffers of every other rank are the host's */
+    bool shared; /* all ranks on one GPU: no NCCL */
+    bool mixed;  /* the buffers of every other rank are the host's */
 };
 
 static int compare(struct team *t, struct comm_world *w)
@@ -202,9 +202,13 @@ static int compare(struct team *t, struct comm_world *w)
 static void coded_calls_have_the_processors_bits_bytes_and_flags_whichever_way_they_go(void **state)
 {
     static const struct way way[] = {
-        {.n = 2}, {.n = 3}, {.n = 4, .nodes = TEAM_MIXED},
-        {.n = 2, .shared = true}, {.n = 4, .nodes = TEAM_MIXED, .shared = true},
-        {.n = 3, .mixed = true}, {.n = 3, .shared = true, .mixed = true},
+        {.n = 2},
+        {.n = 3},
+        {.n = 4, .nodes = TEAM_MIXED},
+        {.n = 2, .shared = true},
+        {.n = 4, .nodes = TEAM_MIXED, .shared = true},
+        {.n = 3, .mixed = true},
+        {.n = 3, .shared = true, .mixed = true},
     };
 
     (void)state;

@@ -138,7 +138,7 @@ static int moves(struct comm_world *w, struct comm_group *g, size_t bytes, char 
         fill(want, bytes, COMM_U8, m, 5);
         NEED(memcmp(want + (size_t)me * piece, b + (size_t)m * piece, len[me]) == 0);
     }
-    for (int root = 0; root < n; root += n > 2 ? n - 1 : 1) {
+    for (int root = 0; root<n; root += n> 2 ? n - 1 : 1) {
         fill(b, bytes, COMM_U8, me, 6);
         fill(want, bytes, COMM_U8, root, 6);
         GOOD(comm_broadcast(g, b, bytes, root, &err));

@@ -289,9 +289,14 @@ static int worlds_one_after_the_other(struct team *t, struct comm_world *w)
     int before = entries("/proc/self/fd"), me = comm_rank(w), node[2] = {0, 0}, r;
 
     for (uint64_t k = 0; k < 5; k++) {
-        struct comm_cfg cfg = {.rank = me,          .size = 2,           .generation = 10 + k,
-                               .node_of = node,     .timeout_us = 5000000, .flight = t->flight[me],
-                               .rendezvous = t->folder, .transport = t->way == TEAM_UCX ? "ucx" : NULL};
+        struct comm_cfg cfg = {.rank = me,
+                               .size = 2,
+                               .generation = 10 + k,
+                               .node_of = node,
+                               .timeout_us = 5000000,
+                               .flight = t->flight[me],
+                               .rendezvous = t->folder,
+                               .transport = t->way == TEAM_UCX ? "ucx" : NULL};
         struct comm_world *inner;
 
         GOOD(comm_world_open(&cfg, &inner, &err));

@@ -244,8 +244,14 @@ static int forge(struct comm_world *w, struct comm_group *g, uint64_t length, ui
 {
     static const char payload[4096];
     struct comm_peer *p = &w->peers[1];
-    struct frame f = {.generation = w->generation, .group = g->id, .step = 1, .length = length, .offset = offset,
-                      .part = part, .number = p->frames_out++, .kind = FRAME_MESSAGE};
+    struct frame f = {.generation = w->generation,
+                      .group = g->id,
+                      .step = 1,
+                      .length = length,
+                      .offset = offset,
+                      .part = part,
+                      .number = p->frames_out++,
+                      .kind = FRAME_MESSAGE};
 
     frame_seal(&f, NULL);
     return p->via->send(w, p, &f, payload, NULL);

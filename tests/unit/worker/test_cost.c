@@ -33,7 +33,10 @@ static void a_line_comes_from_the_shortest_and_the_two_longest(void **state)
 
 static void slow_links_are_worth_coding_for_and_fast_ones_are_not(void **state)
 {
-    static const struct { double mb_s; bool coded; } t[] = {
+    static const struct {
+        double mb_s;
+        bool coded;
+    } t[] = {
         {12.5, true}, {125, true}, {1250, true}, {20000, false}, {100000, false},
     };
 
@@ -75,8 +78,14 @@ static void each_shape_moves_what_it_must(void **state)
 /* What starting a GPU's kernels costs: the more slices, the more of it. */
 static void calls_that_are_slow_to_start_want_long_slices(void **state)
 {
-    static const struct { enum cost_shape shape; double calls; } t[] = {
-        {COST_ALL_REDUCE, 8}, {COST_REDUCE_SCATTER, 4}, {COST_ALL_GATHER, 5}, {COST_SEND, 2},
+    static const struct {
+        enum cost_shape shape;
+        double calls;
+    } t[] = {
+        {COST_ALL_REDUCE, 8},
+        {COST_REDUCE_SCATTER, 4},
+        {COST_ALL_GATHER, 5},
+        {COST_SEND, 2},
     };
     struct cost_line l = {0, 0};
     struct cost_codec c = {0, 0, 0, 1, 10};
@@ -95,8 +104,12 @@ static void calls_that_are_slow_to_start_want_long_slices(void **state)
 
 static void a_group_that_has_a_way_changes_it_for_a_twentieth_only(void **state)
 {
-    static const struct { bool coded; double raw_us, coded_us; bool want; } t[] = {
-        {true, 100, 105, true}, {true, 101, 105, true}, {true, 99, 105, false}, {true, 10, 105, false},
+    static const struct {
+        bool coded;
+        double raw_us, coded_us;
+        bool want;
+    } t[] = {
+        {true, 100, 105, true},  {true, 101, 105, true},  {true, 99, 105, false}, {true, 10, 105, false},
         {false, 100, 99, false}, {false, 100, 96, false}, {false, 100, 94, true},
     };
 
@@ -108,12 +121,14 @@ static void a_group_that_has_a_way_changes_it_for_a_twentieth_only(void **state)
 static void one_disturbed_time_does_not_make_a_link_fast(void **state)
 {
     static const double bytes[] = {256, 4096, 65536, 262144, 1048576};
-    static const struct { double us[5], mb_s, within; } t[] = {
-        {{60, 70, 200, 620, 2300}, 468, 0.01},    /* as it is */
-        {{60, 70, 200, 2100, 2300}, 468, 0.01},   /* the second longest was disturbed: not 4 GB/s */
+    static const struct {
+        double us[5], mb_s, within;
+    } t[] = {
+        {{60, 70, 200, 620, 2300}, 468, 0.01},  /* as it is */
+        {{60, 70, 200, 2100, 2300}, 468, 0.01}, /* the second longest was disturbed: not 4 GB/s */
         {{60, 70, 200, 900, 2300}, 468, 0.01},
-        {{60, 70, 75, 80, 62000}, 12.7, 0.01},    /* a shaper lets the first bytes through: not 17 MB/s */
-        {{60, 70, 200, 2400, 2300}, 468, 0.01},   /* longer than the longest */
+        {{60, 70, 75, 80, 62000}, 12.7, 0.01},  /* a shaper lets the first bytes through: not 17 MB/s */
+        {{60, 70, 200, 2400, 2300}, 468, 0.01}, /* longer than the longest */
     };
 
     (void)state;
@@ -126,12 +141,15 @@ static void one_disturbed_time_does_not_make_a_link_fast(void **state)
 
 static void both_ways_are_tried_where_the_model_may_err(void **state)
 {
-    static const struct { double raw_us, coded_us; int want; } t[] = {
-        {8000, 5000, 7}, {5000, 8000, 7}, {11000, 6600, 7}, {100, 40, 7}, /* short: trials cost nothing */
-        {60000, 30000, 5}, {80000, 60000, 7},
-        {8000, 800, 7}, {10, 40000, 7}, {76000, 14000, 5},    /* a disturbed measurement may be off by any factor */
-        {770000, 200000, 0}, {300000, 150000, 0},             /* a slow link, the choice is clear */
-        {300000, 250000, 3}, {3000000, 2500000, 0},           /* only trials tell, if they do not take too long */
+    static const struct {
+        double raw_us, coded_us;
+        int want;
+    } t[] = {
+        {8000, 5000, 7},     {5000, 8000, 7},       {11000, 6600, 7}, {100, 40, 7}, /* short: trials cost nothing */
+        {60000, 30000, 5},   {80000, 60000, 7},     {8000, 800, 7},   {10, 40000, 7},
+        {76000, 14000, 5},                          /* a disturbed measurement may be off by any factor */
+        {770000, 200000, 0}, {300000, 150000, 0},   /* a slow link, the choice is clear */
+        {300000, 250000, 3}, {3000000, 2500000, 0}, /* only trials tell, if they do not take too long */
         {0, 10, 7},
     };
 
@@ -143,7 +161,10 @@ static void both_ways_are_tried_where_the_model_may_err(void **state)
 /* Trials of two ways of which one takes 1.7 times as long, some of them disturbed. */
 static void few_disturbed_trials_change_no_choice(void **state)
 {
-    static const struct { double raw[7], coded[7]; bool coded_way; } t[] = {
+    static const struct {
+        double raw[7], coded[7];
+        bool coded_way;
+    } t[] = {
         {{11, 11, 12, 11, 11, 12, 11}, {7, 7, 6, 7, 7, 7, 7}, true},
         {{11, 11, 12, 11, 11, 12, 11}, {7, 40, 6, 35, 7, 90, 7}, true},
         {{4, 11, 12, 5, 11, 12, 3}, {7, 7, 6, 7, 7, 7, 7}, true},
@@ -170,9 +191,11 @@ static int steps_until(struct cost_watch *w, const double *us, int n, int limit)
 static void steady_times_are_left_alone_whatever_they_are(void **state)
 {
     static const double t[][4] = {
-        {10000, 10000, 10000, 10000}, {30000, 40000, 25000, 30000}, /* much else beside the wire */
+        {10000, 10000, 10000, 10000},
+        {30000, 40000, 25000, 30000},  /* much else beside the wire */
         {20000, 20000, 20000, 200000}, /* one long in four */
-        {600, 900, 100, 5}, {0, 0, 0, 0}, /* too short to matter */
+        {600, 900, 100, 5},
+        {0, 0, 0, 0}, /* too short to matter */
     };
 
     (void)state;

@@ -73,7 +73,7 @@ static void put_counting(struct corpus_folder *f, unsigned n, unsigned width)
 
 static void sequential_tokens_are_cut_and_shifted_as_promised(void **state)
 {
-    static const int vocab[] = { 1000, 65536, 65537 };
+    static const int vocab[] = {1000, 65536, 65537};
     struct corpus_folder *f = *state;
 
     f->spec.train.data.format = DATA_TOKENS;
@@ -138,7 +138,7 @@ static void each_epoch_of_a_shuffle_shows_each_sample_once_in_an_order_of_its_ow
     put_counting(f, 401, 2);
     d = must_open(f);
     for (uint64_t epoch = 0; epoch < 2; epoch++) {
-        char seen[100] = { 0 };
+        char seen[100] = {0};
 
         for (uint64_t i = 0; i < 100; i++) {
             uint64_t at = data_sample_index(d, epoch * 100 + i);
@@ -164,8 +164,11 @@ static void each_epoch_of_a_shuffle_shows_each_sample_once_in_an_order_of_its_ow
 
 static void tokens_hold_out_whole_samples_at_the_tail(void **state)
 {
-    static const struct { double share; unsigned held; } edge[] = {
-        { 0.001, 1 }, { 0.2, 1 }, { 0.29, 2 }, { 0.5, 3 }, { 0.99, 6 },
+    static const struct {
+        double share;
+        unsigned held;
+    } edge[] = {
+        {0.001, 1}, {0.2, 1}, {0.29, 2}, {0.5, 3}, {0.99, 6},
     };
     struct corpus_folder *f = *state;
 
@@ -215,28 +218,29 @@ static void documents_split_at_their_separators(void **state)
         enum data_separator separator;
         const char *text, *joined; /* documents, each followed by '|' */
     } edge[] = {
-        { DATA_TEXT, SEPARATE_BLANK, "a\nb\n\nc\n", "a\nb\n|c\n|" },
-        { DATA_TEXT, SEPARATE_BLANK, "\n\n\na\n\n\n\nc", "a\n|c|" },
-        { DATA_TEXT, SEPARATE_BLANK, "a\r\n\r\nb\r\n", "a\r\n|b\r\n|" },
-        { DATA_TEXT, SEPARATE_BLANK, "a\n \nb\n", "a\n \nb\n|" },
-        { DATA_TEXT, SEPARATE_BLANK, "\n\r\n", "" },
-        { DATA_TEXT, SEPARATE_PERCENT, "a\n%\nb\n\nc\n%\n", "a\n|b\n\nc\n|" },
-        { DATA_TEXT, SEPARATE_PERCENT, "%\n%%\n%", "%%\n|" },
-        { DATA_TEXT, SEPARATE_PERCENT, "a\r\n%\r\nb", "a\r\n|b|" },
-        { DATA_TEXT, SEPARATE_NONE, "a\n\n%\nb", "a\n\n%\nb|" },
-        { DATA_JSONL, SEPARATE_NONE, "{\"text\":\"a\"}\n\n{\"id\":1,\"text\":\"\\u00e9\\n\"}", "a|\xc3\xa9\n|" },
-        { DATA_JSONL, SEPARATE_NONE, "{\"text\":\"\"}\n  \r\n{\"text\":\"x\"}\r\n", "x|" },
+        {DATA_TEXT, SEPARATE_BLANK, "a\nb\n\nc\n", "a\nb\n|c\n|"},
+        {DATA_TEXT, SEPARATE_BLANK, "\n\n\na\n\n\n\nc", "a\n|c|"},
+        {DATA_TEXT, SEPARATE_BLANK, "a\r\n\r\nb\r\n", "a\r\n|b\r\n|"},
+        {DATA_TEXT, SEPARATE_BLANK, "a\n \nb\n", "a\n \nb\n|"},
+        {DATA_TEXT, SEPARATE_BLANK, "\n\r\n", ""},
+        {DATA_TEXT, SEPARATE_PERCENT, "a\n%\nb\n\nc\n%\n", "a\n|b\n\nc\n|"},
+        {DATA_TEXT, SEPARATE_PERCENT, "%\n%%\n%", "%%\n|"},
+        {DATA_TEXT, SEPARATE_PERCENT, "a\r\n%\r\nb", "a\r\n|b|"},
+        {DATA_TEXT, SEPARATE_NONE, "a\n\n%\nb", "a\n\n%\nb|"},
+        {DATA_JSONL, SEPARATE_NONE, "{\"text\":\"a\"}\n\n{\"id\":1,\"text\":\"\\u00e9\\n\"}", "a|\xc3\xa9\n|"},
+        {DATA_JSONL, SEPARATE_NONE, "{\"text\":\"\"}\n  \r\n{\"text\":\"x\"}\r\n", "x|"},
     };
 
     (void)state;
     for (size_t e = 0; e < COUNT(edge); e++) {
         struct documents docs;
-        struct merr err = { "" };
+        struct merr err = {""};
         char joined[64];
         size_t n = 0, begin = 0;
 
         assert_int_equal(documents_split(&(struct corpus_form){"f", edge[e].format, edge[e].separator}, edge[e].text,
-                                         strlen(edge[e].text), &docs, &err), 0);
+                                         strlen(edge[e].text), &docs, &err),
+                         0);
         for (size_t i = 0; i < docs.n; begin = docs.end[i++]) {
             memcpy(joined + n, docs.text + begin, docs.end[i] - begin);
             n += docs.end[i] - begin;
@@ -250,15 +254,17 @@ static void documents_split_at_their_separators(void **state)
 
 static void a_broken_line_is_named_by_its_number(void **state)
 {
-    static const struct { const char *text, *words; } edge[] = {
-        { "{\"text\": \"a\"}\nnonsense\n", "line 2" },
-        { "{\"text\": \"a\"}\n\n\n{\"text\": 1}\n", "line 4" },
-        { "[\"text\"]\n", "line 1" },
-        { "{\"texts\": \"a\"}\n", "no string \"text\"" },
-        { "{\"text\": \"\xff\"}\n", "line 1" },
-        { "{\"text\": \"a\", \"text\": \"b\"}\n", "line 1" },
-        { "{\"text\": \"a\"} {\"text\": \"b\"}\n", "line 1" },
-        { "{\"text\": \"a", "line 1" },
+    static const struct {
+        const char *text, *words;
+    } edge[] = {
+        {"{\"text\": \"a\"}\nnonsense\n", "line 2"},
+        {"{\"text\": \"a\"}\n\n\n{\"text\": 1}\n", "line 4"},
+        {"[\"text\"]\n", "line 1"},
+        {"{\"texts\": \"a\"}\n", "no string \"text\""},
+        {"{\"text\": \"\xff\"}\n", "line 1"},
+        {"{\"text\": \"a\", \"text\": \"b\"}\n", "line 1"},
+        {"{\"text\": \"a\"} {\"text\": \"b\"}\n", "line 1"},
+        {"{\"text\": \"a", "line 1"},
     };
     struct corpus_folder *f = *state;
 
@@ -272,20 +278,23 @@ static void a_broken_line_is_named_by_its_number(void **state)
 
 static void documents_are_marked_and_held_out_whole(void **state)
 {
-    static const int vocab[] = { 256, 257, 50257 };
+    static const int vocab[] = {256, 257, 50257};
     struct corpus_folder *f = *state;
     char text[100 * 16];
     size_t len = 0;
 
     for (int i = 0; i < 100; i++)
-        len += (size_t)snprintf(text + len, sizeof(text) - len, "%%\n" "d%03d\n", i);
+        len += (size_t)snprintf(text + len, sizeof(text) - len,
+                                "%%\n"
+                                "d%03d\n",
+                                i);
     corpus_folder_put(f, text, len);
     f->spec.train.data.separator = SEPARATE_PERCENT;
     f->spec.train.data.holdout = 0.2;
     f->spec.train.batch.length = 6; /* "d000\n" and the mark: a document a sample */
     for (size_t v = 0; v < COUNT(vocab); v++) {
         struct data_info info;
-        char seen[100] = { 0 };
+        char seen[100] = {0};
         struct data *d;
         int32_t token[6], target[6];
 
@@ -321,7 +330,7 @@ static void documents_are_marked_and_held_out_whole(void **state)
 
 static void each_side_keeps_a_document_however_small_the_share(void **state)
 {
-    static const double share[] = { 1e-9, 0.5, 0.999999 };
+    static const double share[] = {1e-9, 0.5, 0.999999};
     struct corpus_folder *f = *state;
 
     corpus_folder_put(f, "first document\n\nsecond document\n", 32);

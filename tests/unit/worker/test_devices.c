@@ -34,19 +34,34 @@ static void threads_are_shared_out_and_never_none(void **state)
 
 static void each_fault_names_the_part_and_changes_nothing(void **state)
 {
-    static const struct { const char *text, *word; } table[] = {
-        { "", "empty" },           { "cpu", "no count" },        { "cpu:", "count" },      { "cpu:0", "count" },
-        { "cpu:-1", "count" },     { "cpu:257", "256" },         { "cpu:2x", "count" },      { "tpu:1", "'tpu'" },
-        { "gpu:1", "no driver" },       { "cpu:1=", "class" },        { "cpu:1=Fast", "Fast" }, { "cpu:1,", "empty" },
-        { "cpu:1=a@0", "'a@0'" },  { "cpu:1=a@x", "no number" }, { "cpu:1=a@65", "share" },
-        { "cpu:1=@0.5", "class ''" },
-        { "gpu:1=a@0.5", "processor" }, { "cpu:200,cpu:57", "256" }, { "cpu:99999999999999999999", "count" },
+    static const struct {
+        const char *text, *word;
+    } table[] = {
+        {"", "empty"},
+        {"cpu", "no count"},
+        {"cpu:", "count"},
+        {"cpu:0", "count"},
+        {"cpu:-1", "count"},
+        {"cpu:257", "256"},
+        {"cpu:2x", "count"},
+        {"tpu:1", "'tpu'"},
+        {"gpu:1", "no driver"},
+        {"cpu:1=", "class"},
+        {"cpu:1=Fast", "Fast"},
+        {"cpu:1,", "empty"},
+        {"cpu:1=a@0", "'a@0'"},
+        {"cpu:1=a@x", "no number"},
+        {"cpu:1=a@65", "share"},
+        {"cpu:1=@0.5", "class ''"},
+        {"gpu:1=a@0.5", "processor"},
+        {"cpu:200,cpu:57", "256"},
+        {"cpu:99999999999999999999", "count"},
     };
 
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
-        struct devices d = { .n = 77 };
-        struct merr err = { "" };
+        struct devices d = {.n = 77};
+        struct merr err = {""};
 
         assert_int_equal(devices_parse(table[i].text, 0, NULL, "no driver", &d, &err), -EINVAL);
         if (!strstr(err.text, table[i].word))
@@ -74,7 +89,7 @@ static void gpus_are_slots_that_show_themselves_alone(void **state)
 {
     struct gpus *g = NULL;
     struct devices d;
-    struct merr err = { "" };
+    struct merr err = {""};
 
     (void)state;
     fake_gpus("{\"gpus\": [" H100("GPU-a") "}, " H100("GPU-b") "}, " H100("GPU-c") "}]}");
@@ -102,11 +117,14 @@ static void gpus_are_slots_that_show_themselves_alone(void **state)
 static void the_class_of_a_gpu_is_its_model(void **state)
 {
     static const char *const table[][2] = {
-        { "NVIDIA H200", "h200" }, { "NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb" }, { "Tesla T4", "t4" },
-        { "NVIDIA GeForce RTX 4090", "rtx-4090" },
-        { "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "h100-80gb-hbm3-mig-1g.10gb" },
-        { "NVIDIA ", "gpu" }, { "A  (B)", "a-b" },
-        { "NVIDIA Graphics Device with a very long name", "graphics-device-with-a-very-lon" },
+        {"NVIDIA H200", "h200"},
+        {"NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"},
+        {"Tesla T4", "t4"},
+        {"NVIDIA GeForce RTX 4090", "rtx-4090"},
+        {"NVIDIA H100 80GB HBM3 MIG 1g.10gb", "h100-80gb-hbm3-mig-1g.10gb"},
+        {"NVIDIA ", "gpu"},
+        {"A  (B)", "a-b"},
+        {"NVIDIA Graphics Device with a very long name", "graphics-device-with-a-very-lon"},
     };
 
     (void)state;

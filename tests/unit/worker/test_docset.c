@@ -258,7 +258,10 @@ static void an_index_that_cannot_be_is_refused(void **state)
         uint64_t end[3];
         const char *says;
     } edge[] = {
-        {{3, 2, 6}, "document 2"}, {{3, 3, 6}, "must rise"}, {{1, 3, 6}, "two tokens"}, {{3, 6, 7}, "has 6"},
+        {{3, 2, 6}, "document 2"},
+        {{3, 3, 6}, "must rise"},
+        {{1, 3, 6}, "two tokens"},
+        {{3, 6, 7}, "has 6"},
     };
     static const uint16_t token[6] = {1, 2, 3, 4, 5, 6};
     struct fixture *f = *state;

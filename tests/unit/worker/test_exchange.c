@@ -18,7 +18,7 @@
 
 struct shape {
     int replicas, leaves;
-    size_t from[4]; /* where the parts that go early begin, down; 0 ends the list */
+    size_t from[4];   /* where the parts that go early begin, down; 0 ends the list */
     const char *word; /* NULL: not coded */
 };
 
@@ -121,8 +121,12 @@ static int leaf_complete(void *arg, int leaf, float *buffer, size_t at, size_t n
 static int replica(struct team *team, struct comm_world *w)
 {
     const struct shape *s = team->arg;
-    struct exchange_cfg c = {.k = kern_plain(), .group = team_all(w, "dp"), .replicas = s->replicas,
-                             .index = comm_rank(w), .leaves = s->leaves, .region = {{0, REST}, {REST, TIED}, {0, 0}}};
+    struct exchange_cfg c = {.k = kern_plain(),
+                             .group = team_all(w, "dp"),
+                             .replicas = s->replicas,
+                             .index = comm_rank(w),
+                             .leaves = s->leaves,
+                             .region = {{0, REST}, {REST, TIED}, {0, 0}}};
     struct tree_span span[] = {{0, REST}, {REST, TIED}};
     float *pool[TREE_PARTIALS_MAX];
     struct kern_cfg kc = {.threads = 1};
@@ -165,8 +169,12 @@ static int replica(struct team *team, struct comm_world *w)
 static void owners_finish_the_tree_whatever_was_sent_early(void **state)
 {
     static const struct shape t[] = {
-        {1, 3, {2048}, NULL}, {2, 2, {0}, NULL}, {2, 5, {5 * 1024 + 100, 3000, 1}, NULL}, {3, 7, {6000}, NULL},
-        {3, 3, {7167, 7166, 1024}, NULL}, {8, 8, {4096}, NULL},
+        {1, 3, {2048}, NULL},
+        {2, 2, {0}, NULL},
+        {2, 5, {5 * 1024 + 100, 3000, 1}, NULL},
+        {3, 7, {6000}, NULL},
+        {3, 3, {7167, 7166, 1024}, NULL},
+        {8, 8, {4096}, NULL},
     };
 
     (void)state;
@@ -180,8 +188,12 @@ static void owners_finish_the_tree_whatever_was_sent_early(void **state)
 static void coded_leaves_make_the_same_sums_on_any_number_of_replicas(void **state)
 {
     static const struct shape t[] = {
-        {1, 3, {2048}, "sdp4bit"},  {2, 2, {0}, "g8"},   {2, 5, {4096}, "sdp4bit"}, {3, 7, {6144, 2048}, "sdp4bit"},
-        {2, 16, {4096}, "sdp4bit"} /* nodes of 8 travel as sums */, {2, 9, {2048}, "g8"} /* of 4 and 5 leaves, too */,
+        {1, 3, {2048}, "sdp4bit"},
+        {2, 2, {0}, "g8"},
+        {2, 5, {4096}, "sdp4bit"},
+        {3, 7, {6144, 2048}, "sdp4bit"},
+        {2, 16, {4096}, "sdp4bit"} /* nodes of 8 travel as sums */,
+        {2, 9, {2048}, "g8"} /* of 4 and 5 leaves, too */,
         {8, 8, {4096}, "sdp4bit"},
     };
 

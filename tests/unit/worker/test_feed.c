@@ -46,8 +46,18 @@ static int setup(void **state)
     if (docset_open(&f->folder.spec, &f->docs, NULL) < 0)
         return -1;
     f->cfg = (struct feed_cfg){
-        .docs = f->docs, .order = ORDER_SHUFFLE, .seed = 3, .sequences = BATCH, .end = 9, .multiple = 1, .dp = 1,
-        .plan = {.policy = SEQ_SWEEP, .replicas = WORKERS, .ranks = 1, .capacity = 2 * LENGTH, .micro = 2,
+        .docs = f->docs,
+        .order = ORDER_SHUFFLE,
+        .seed = 3,
+        .sequences = BATCH,
+        .end = 9,
+        .multiple = 1,
+        .dp = 1,
+        .plan = {.policy = SEQ_SWEEP,
+                 .replicas = WORKERS,
+                 .ranks = 1,
+                 .capacity = 2 * LENGTH,
+                 .micro = 2,
                  .cost = {.lin_s = 1e-6, .quad_s = 1e-9, .micro_s = 1e-5, .forward_share = 0.3}},
     };
     *state = f;

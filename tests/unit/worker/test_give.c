@@ -90,8 +90,13 @@ static int train(struct comm_world *w, const struct give_cfg *cfg, const struct 
 static int part(struct team *t, struct comm_world *w)
 {
     static const int node_of[1];
-    struct give_cfg cfg = {.dir = in_node(comm_rank(w), ""), .rendezvous = t->folder, .node_of = node_of, .size = 1,
-                           .givers = NODES - 1, .rank = comm_rank(w), .generation = GENERATION + 1,
+    struct give_cfg cfg = {.dir = in_node(comm_rank(w), ""),
+                           .rendezvous = t->folder,
+                           .node_of = node_of,
+                           .size = 1,
+                           .givers = NODES - 1,
+                           .rank = comm_rank(w),
+                           .generation = GENERATION + 1,
                            .flight = t->flight[comm_rank(w)]};
     char disk[192];
     bool loaded = false;
@@ -132,8 +137,14 @@ static void for_a_rank_without_memory_they_write_it_to_disk(void **state)
 static int leave_early(struct team *t, struct comm_world *w)
 {
     static const int node_of[1];
-    struct give_cfg cfg = {.dir = in_node(comm_rank(w), ""), .rendezvous = t->folder, .node_of = node_of, .size = 1,
-                           .givers = 1, .rank = comm_rank(w), .generation = GENERATION + 1, .disk = "/nowhere",
+    struct give_cfg cfg = {.dir = in_node(comm_rank(w), ""),
+                           .rendezvous = t->folder,
+                           .node_of = node_of,
+                           .size = 1,
+                           .givers = 1,
+                           .rank = comm_rank(w),
+                           .generation = GENERATION + 1,
+                           .disk = "/nowhere",
                            .flight = t->flight[comm_rank(w)]};
     bool loaded = false;
     struct merr why;
@@ -157,8 +168,15 @@ static void a_giver_whose_rank_leaves_ends_and_nothing_was_loaded(void **state)
 static int told_to_end(struct team *t, struct comm_world *w)
 {
     static const int node_of[1];
-    struct give_cfg cfg = {.dir = "", .rendezvous = t->folder, .node_of = node_of, .size = 1, .givers = 1, .rank = 1,
-                           .generation = GENERATION + 1, .disk = "/nowhere", .flight = t->flight[0]};
+    struct give_cfg cfg = {.dir = "",
+                           .rendezvous = t->folder,
+                           .node_of = node_of,
+                           .size = 1,
+                           .givers = 1,
+                           .rank = 1,
+                           .generation = GENERATION + 1,
+                           .disk = "/nowhere",
+                           .flight = t->flight[0]};
     bool loaded = false;
     struct merr why;
 

@@ -19,8 +19,13 @@ static const int node_of[NODES] = {0, 1, 2};
 
 static int guard_at(struct team *t, struct comm_world *w, uint64_t step, struct guard **ret)
 {
-    struct guard_cfg cfg = {.dir = in_node(comm_rank(w), ""), .rendezvous = t->folder, .node_of = node_of,
-                            .rank = comm_rank(w), .size = NODES, .generation = GENERATION, .step = step};
+    struct guard_cfg cfg = {.dir = in_node(comm_rank(w), ""),
+                            .rendezvous = t->folder,
+                            .node_of = node_of,
+                            .rank = comm_rank(w),
+                            .size = NODES,
+                            .generation = GENERATION,
+                            .step = step};
 
     GOOD(guard_open(&cfg, ret, &err));
     return 0;
@@ -135,8 +140,12 @@ static int read_all(struct recover *r, struct comm_world *w, uint64_t limit)
 
 static int open_rank(struct comm_world *w, struct comm_group **ret_all, struct recover **ret)
 {
-    struct recover_cfg cfg = {.dir = in_node(comm_rank(w), ""), .world = w, .all = team_all(w, "all"),
-                              .node_of = node_of, .rank = comm_rank(w), .size = NODES};
+    struct recover_cfg cfg = {.dir = in_node(comm_rank(w), ""),
+                              .world = w,
+                              .all = team_all(w, "all"),
+                              .node_of = node_of,
+                              .rank = comm_rank(w),
+                              .size = NODES};
 
     NEED(cfg.all);
     *ret_all = cfg.all;

@@ -121,8 +121,17 @@ static void ranks_that_share_sequences_have_files_of_their_own(void **state)
 
 static void a_mark_is_there_whole_or_not_at_all(void **state)
 {
-    struct keep_mark m = {.generation = 3, .step = 41, .tokens = 6, .durable_us = 5, .weight_n = WEIGHTS, .tp = 1,
-                          .cp = 5, .pp = 2, .dp = 3, .chunks = 4}, got;
+    struct keep_mark m = {.generation = 3,
+                          .step = 41,
+                          .tokens = 6,
+                          .durable_us = 5,
+                          .weight_n = WEIGHTS,
+                          .tp = 1,
+                          .cp = 5,
+                          .pp = 2,
+                          .dp = 3,
+                          .chunks = 4},
+                     got;
     char path[128], byte = 0;
     struct stat st;
     int fd;

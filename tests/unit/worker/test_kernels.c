@@ -32,12 +32,19 @@ static void check_gemm(bool trans_a, bool trans_b, int m, int n, int k, int pad,
                        enum kern_epilogue epilogue)
 {
     int before = try_arrays;
-    struct kern_gemm g = { .trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n, .k = k,
-                           .lda = (trans_a ? m : k) + pad, .ldb = (trans_b ? k : n) + pad, .ldc = n + pad,
-                           .accumulate = accumulate, .epilogue = epilogue };
+    struct kern_gemm g = {.trans_a = trans_a,
+                          .trans_b = trans_b,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = (trans_a ? m : k) + pad,
+                          .ldb = (trans_b ? k : n) + pad,
+                          .ldc = n + pad,
+                          .accumulate = accumulate,
+                          .epilogue = epilogue};
     size_t c = m > 0 ? (size_t)(m - 1) * (size_t)g.ldc + (size_t)n : 0;
     size_t a = (size_t)(trans_a ? k : m), b = (size_t)(trans_b ? n : k);
-    const struct try_out out[] = { { c, try_floats(c, 1) }, { c, try_floats(c, 1) } };
+    const struct try_out out[] = {{c, try_floats(c, 1)}, {c, try_floats(c, 1)}};
     float scale = 1 / sqrtf((float)(k > 0 ? k : 1));
     char what[128];
 
@@ -82,8 +89,8 @@ static void large_products_have_the_same_bits_on_any_threads(void **state)
     check_gemm(false, true, 515, 387, 129, 1, false, KERN_BIAS_GELU);
     check_gemm(false, false, 131, 700, 387, 0, false, KERN_PLAIN);
     check_gemm(true, false, 387, 129, 1030, 3, true, KERN_PLAIN);
-    check_gemm(true, false, 64, 64, 4100, 0, true, KERN_PLAIN); /* where a library would split K over threads */
-    check_gemm(true, false, 900, 400, 530, 2, true, KERN_PLAIN); /* cut by depth */
+    check_gemm(true, false, 64, 64, 4100, 0, true, KERN_PLAIN);       /* where a library would split K over threads */
+    check_gemm(true, false, 900, 400, 530, 2, true, KERN_PLAIN);      /* cut by depth */
     check_gemm(false, true, 50, 810, 1500, 1, false, KERN_BIAS_GELU); /* B is packed in several parts */
     check_gemm(false, false, 13, 17, 2300, 1, true, KERN_PLAIN);
     check_gemm(true, false, 900, 400, 530, 2, false, KERN_PLAIN);
@@ -91,8 +98,8 @@ static void large_products_have_the_same_bits_on_any_threads(void **state)
 
 static void products_do_not_depend_on_where_the_matrices_lie(void **state)
 {
-    static const int shape[][3] = { { 70, 50, 90 }, { 130, 384, 64 }, { 515, 387, 129 } };
-    const struct kern_cfg cfg = { .threads = 2 };
+    static const int shape[][3] = {{70, 50, 90}, {130, 384, 64}, {515, 387, 129}};
+    const struct kern_cfg cfg = {.threads = 2};
     struct kern_stream *s;
 
     (void)state;
@@ -106,9 +113,17 @@ static void products_do_not_depend_on_where_the_matrices_lie(void **state)
             for (size_t off = 0; off < 20; off += 3) { /* behind arrays that end at a page: any alignment of 4 */
                 float *to_a = try_bytes((a + off) * sizeof(float)), *to_b = try_bytes((b + 2 * off) * sizeof(float));
                 float *to_c = try_bytes((c + 5 * off) * sizeof(float));
-                struct kern_gemm g = { .trans_a = form & 1, .trans_b = form & 2, .m = m, .n = n, .k = k,
-                                       .a = to_a, .lda = form & 1 ? m : k, .b = to_b, .ldb = form & 2 ? k : n,
-                                       .c = to_c, .ldc = n };
+                struct kern_gemm g = {.trans_a = form & 1,
+                                      .trans_b = form & 2,
+                                      .m = m,
+                                      .n = n,
+                                      .k = k,
+                                      .a = to_a,
+                                      .lda = form & 1 ? m : k,
+                                      .b = to_b,
+                                      .ldb = form & 2 ? k : n,
+                                      .c = to_c,
+                                      .ldc = n};
 
                 memcpy(to_a, from_a, a * sizeof(float));
                 memcpy(to_b, from_b, b * sizeof(float));
@@ -135,7 +150,8 @@ static void run_layernorm(const struct kern_ops *ops, struct kern_stream *s, flo
     const struct norm_case *c = arg;
 
     assert_int_equal(ops->layernorm_forward(s, KERN_F32, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, out[0],
-                                            out[1], out[2], NULL), 0);
+                                            out[1], out[2], NULL),
+                     0);
 }
 
 static void run_layernorm_back(const struct kern_ops *ops, struct kern_stream *s, float *const *out, const void *arg)
@@ -143,39 +159,45 @@ static void run_layernorm_back(const struct kern_ops *ops, struct kern_stream *s
     const struct norm_case *c = arg;
 
     assert_int_equal(ops->layernorm_backward(s, c->dy, c->x, c->gamma, c->mean, c->rstd, c->rows, c->cols, out[0],
-                                             c->add, out[1], out[2], NULL), 0);
+                                             c->add, out[1], out[2], NULL),
+                     0);
 }
 
 static void run_rmsnorm(const struct kern_ops *ops, struct kern_stream *s, float *const *out, const void *arg)
 {
     const struct norm_case *c = arg;
 
-    assert_int_equal(ops->rmsnorm_forward(s, KERN_F32, c->x, c->gamma, 1e-5f, c->rows, c->cols, out[0], out[1],
-                                          NULL), 0);
+    assert_int_equal(ops->rmsnorm_forward(s, KERN_F32, c->x, c->gamma, 1e-5f, c->rows, c->cols, out[0], out[1], NULL),
+                     0);
 }
 
 static void run_rmsnorm_back(const struct kern_ops *ops, struct kern_stream *s, float *const *out, const void *arg)
 {
     const struct norm_case *c = arg;
 
-    assert_int_equal(ops->rmsnorm_backward(s, c->dy, c->x, c->gamma, c->rstd, c->rows, c->cols, out[0], c->add, out[1],
-                                           NULL), 0);
+    assert_int_equal(
+        ops->rmsnorm_backward(s, c->dy, c->x, c->gamma, c->rstd, c->rows, c->cols, out[0], c->add, out[1], NULL), 0);
 }
 
 static void norms_match_forward_and_backward(void **state)
 {
-    static const int edge[][2] = { { 1, 1 }, { 1, 8 }, { 3, 7 }, { 64, 33 }, { 65, 128 }, { 129, 384 }, { 700, 257 } };
+    static const int edge[][2] = {{1, 1}, {1, 8}, {3, 7}, {64, 33}, {65, 128}, {129, 384}, {700, 257}};
 
     (void)state;
     for (size_t e = 0; e < COUNT(edge); e++) {
         int before = try_arrays;
         size_t rows = (size_t)edge[e][0], cols = (size_t)edge[e][1], n = rows * cols;
-        struct norm_case c = { .x = try_floats(n, 2), .dy = try_floats(n, 1), .gamma = try_floats(cols, 1),
-                               .beta = try_floats(cols, 1), .rows = (int)rows, .cols = (int)cols, .add = e % 2 };
+        struct norm_case c = {.x = try_floats(n, 2),
+                              .dy = try_floats(n, 1),
+                              .gamma = try_floats(cols, 1),
+                              .beta = try_floats(cols, 1),
+                              .rows = (int)rows,
+                              .cols = (int)cols,
+                              .add = e % 2};
         float *mean = try_floats(rows, 0.5f), *rstd = try_floats(rows, 1);
         const float *held = try_floats(n, 1), *sums = try_floats(cols, 1);
-        const struct try_out forward[] = { { n, NULL }, { rows, NULL }, { rows, NULL } };
-        const struct try_out backward[] = { { n, c.add ? held : NULL }, { cols, sums }, { cols, sums } };
+        const struct try_out forward[] = {{n, NULL}, {rows, NULL}, {rows, NULL}};
+        const struct try_out backward[] = {{n, c.add ? held : NULL}, {cols, sums}, {cols, sums}};
         /* of one column nothing is left but what cancels, times 1/sqrt(eps) */
         float tol = cols == 1 ? 1e-3f : LONG_SUM;
 
@@ -200,8 +222,8 @@ static void run_rope(const struct kern_ops *ops, struct kern_stream *s, float *c
 {
     const struct rope_case *c = arg;
 
-    assert_int_equal(ops->rope(s, KERN_F32, out[0], c->rows, c->heads, c->dim, c->ld, c->position, c->freq, c->inverse,
-                               NULL), 0);
+    assert_int_equal(
+        ops->rope(s, KERN_F32, out[0], c->rows, c->heads, c->dim, c->ld, c->position, c->freq, c->inverse, NULL), 0);
 }
 
 static void rotations_match_and_undo_themselves(void **state)
@@ -209,8 +231,8 @@ static void rotations_match_and_undo_themselves(void **state)
     enum { ROWS = 300, HEADS = 3, DIM = 10, LD = 37, N = (ROWS - 1) * LD + HEADS * DIM };
     float *x = try_floats(N, 1), *freq = try_bytes(DIM / 2 * sizeof(*freq));
     int32_t *position = try_bytes(ROWS * sizeof(*position));
-    struct rope_case c = { ROWS, HEADS, DIM, LD, position, freq, false };
-    const struct try_out out = { N, x };
+    struct rope_case c = {ROWS, HEADS, DIM, LD, position, freq, false};
+    const struct try_out out = {N, x};
     float *there[1];
 
     (void)state;
@@ -221,8 +243,8 @@ static void rotations_match_and_undo_themselves(void **state)
     try_check("rope", run_rope, &c, &out, 1, ONE_ROUNDING);
     try_run(kern_cpu(), 2, run_rope, &c, &out, 1, there);
     c.inverse = true;
-    try_check("inverse rope", run_rope, &c, &(struct try_out){ N, there[0] }, 1, ONE_ROUNDING);
-    try_run(kern_cpu(), 2, run_rope, &c, &(struct try_out){ N, there[0] }, 1, there);
+    try_check("inverse rope", run_rope, &c, &(struct try_out){N, there[0]}, 1, ONE_ROUNDING);
+    try_run(kern_cpu(), 2, run_rope, &c, &(struct try_out){N, there[0]}, 1, there);
     try_compare("there and back", 0, there[0], x, N, ONE_ROUNDING);
 }
 
@@ -252,15 +274,15 @@ static void run_swiglu(const struct kern_ops *ops, struct kern_stream *s, float 
 
 static void activations_match_for_small_and_extreme_inputs(void **state)
 {
-    static const float size[] = { 1e-3f, 1, 4, 30, 1e4f, 1e18f };
+    static const float size[] = {1e-3f, 1, 4, 30, 1e4f, 1e18f};
 
     (void)state;
     for (size_t e = 0; e < COUNT(size); e++) {
         int before = try_arrays;
         size_t n = (size_t)try_range(1, 40000);
-        struct plain_case c = { .x = try_floats(n, size[e]), .dy = try_floats(n, 1), .n = n, .rows = 61, .cols = 77 };
-        const struct try_out out[] = { { n, NULL }, { n, NULL } };
-        const struct try_out gated[] = { { 61 * 77, NULL }, { 2 * 61 * 77, NULL } };
+        struct plain_case c = {.x = try_floats(n, size[e]), .dy = try_floats(n, 1), .n = n, .rows = 61, .cols = 77};
+        const struct try_out out[] = {{n, NULL}, {n, NULL}};
+        const struct try_out gated[] = {{61 * 77, NULL}, {2 * 61 * 77, NULL}};
         char what[64];
 
         (void)snprintf(what, sizeof(what), "gelu of inputs up to %g", (double)size[e]);
@@ -288,17 +310,21 @@ static void run_add(const struct kern_ops *ops, struct kern_stream *s, float *co
 
 static void sums_and_biases_match(void **state)
 {
-    static const int edge[][2] = { { 1, 1 }, { 2, 31 }, { 33, 32 }, { 70, 65 }, { 1030, 387 } };
+    static const int edge[][2] = {{1, 1}, {2, 31}, {33, 32}, {70, 65}, {1030, 387}};
 
     (void)state;
     for (size_t e = 0; e < COUNT(edge); e++) {
         int before = try_arrays, rows = edge[e][0], cols = edge[e][1], ld = cols + try_range(0, 5);
         size_t n = (size_t)rows * (size_t)cols;
-        struct plain_case c = { .x = try_floats(n, 1), .bias = try_floats((size_t)cols, 1), .n = n, .rows = rows,
-                                .cols = cols, .ld = ld,
-                                .dy = try_floats((size_t)(rows - 1) * (size_t)ld + (size_t)cols, 1) };
-        const struct try_out out[] = { { n, try_floats(n, 1) }, { n, try_floats(n, 1) },
-                                       { (size_t)cols, try_floats((size_t)cols, 1) }, { n, NULL } };
+        struct plain_case c = {.x = try_floats(n, 1),
+                               .bias = try_floats((size_t)cols, 1),
+                               .n = n,
+                               .rows = rows,
+                               .cols = cols,
+                               .ld = ld,
+                               .dy = try_floats((size_t)(rows - 1) * (size_t)ld + (size_t)cols, 1)};
+        const struct try_out out[] = {
+            {n, try_floats(n, 1)}, {n, try_floats(n, 1)}, {(size_t)cols, try_floats((size_t)cols, 1)}, {n, NULL}};
 
         try_check("add, add_bias, bias_gradient, fill, copy", run_add, &c, out, 4, 2 * LONG_SUM);
         try_drop_arrays(before);
@@ -322,7 +348,7 @@ static void run_dropout(const struct kern_ops *ops, struct kern_stream *s, float
 static void dropout_keeps_its_share_and_cuts_alike_for_any_layout(void **state)
 {
     enum { ROWS = 257, COLS = 389, N = ROWS * COLS };
-    static const float p[] = { 0.001f, 0.1f, 0.5f, 0.9f };
+    static const float p[] = {0.001f, 0.1f, 0.5f, 0.9f};
     int32_t *position = try_bytes(ROWS * sizeof(*position));
     uint64_t *sample = try_bytes(ROWS * sizeof(*sample));
     float *one = try_floats(N, 0);
@@ -336,10 +362,16 @@ static void dropout_keeps_its_share_and_cuts_alike_for_any_layout(void **state)
         one[i] = 1;
     for (size_t e = 0; e < COUNT(p); e++) {
         int before = try_arrays, kept = 0;
-        struct dropout_case c = { { .rows = ROWS, .cols = COLS, .ld = COLS, .p = p[e],
-                                    .threshold = (uint32_t)((double)p[e] * 0x1p32), .key = { 7, 9 },
-                                    .position = position, .sample = sample }, one };
-        const struct try_out out = { N, NULL };
+        struct dropout_case c = {{.rows = ROWS,
+                                  .cols = COLS,
+                                  .ld = COLS,
+                                  .p = p[e],
+                                  .threshold = (uint32_t)((double)p[e] * 0x1p32),
+                                  .key = {7, 9},
+                                  .position = position,
+                                  .sample = sample},
+                                 one};
+        const struct try_out out = {N, NULL};
         float *whole[1], *part[1];
 
         try_check("dropout", run_dropout, &c, &out, 1, ONE_ROUNDING);
@@ -353,7 +385,7 @@ static void dropout_keeps_its_share_and_cuts_alike_for_any_layout(void **state)
         c.d.rows = 50;
         c.d.position += 100;
         c.d.sample += 100;
-        try_run(kern_cpu(), 1, run_dropout, &c, &(struct try_out){ 49 * COLS + 150, one }, 1, part);
+        try_run(kern_cpu(), 1, run_dropout, &c, &(struct try_out){49 * COLS + 150, one}, 1, part);
         for (size_t r = 0; r < 50; r++)
             assert_memory_equal(part[0] + r * COLS, whole[0] + (100 + r) * COLS + 37, 150 * sizeof(float));
         try_drop_arrays(before);
@@ -372,23 +404,23 @@ static void run_embedding(const struct kern_ops *ops, struct kern_stream *s, flo
 {
     const struct embedding_case *c = arg;
 
-    assert_int_equal(ops->embedding_forward(s, c->table, c->first, c->rows, c->cols, c->token, c->tokens, out[0],
-                                            NULL), 0);
-    assert_int_equal(ops->embedding_backward(s, c->dy, c->first, c->rows, c->cols, c->token, c->tokens, out[1],
-                                             NULL), 0);
+    assert_int_equal(ops->embedding_forward(s, c->table, c->first, c->rows, c->cols, c->token, c->tokens, out[0], NULL),
+                     0);
+    assert_int_equal(ops->embedding_backward(s, c->dy, c->first, c->rows, c->cols, c->token, c->tokens, out[1], NULL),
+                     0);
 }
 
 static void embeddings_match_with_tokens_of_other_ranks(void **state)
 {
-    static const int edge[][4] = { { 0, 1, 1, 1 }, { 0, 20, 7, 50 }, { 16, 16, 65, 300 }, { 8, 8, 200, 900 } };
+    static const int edge[][4] = {{0, 1, 1, 1}, {0, 20, 7, 50}, {16, 16, 65, 300}, {8, 8, 200, 900}};
 
     (void)state;
     for (size_t e = 0; e < COUNT(edge); e++) {
         int before = try_arrays, rows = edge[e][1], cols = edge[e][2], tokens = edge[e][3];
         size_t table = (size_t)rows * (size_t)cols, n = (size_t)tokens * (size_t)cols;
         int32_t *token = try_bytes((size_t)tokens * sizeof(*token));
-        struct embedding_case c = { try_floats(table, 1), try_floats(n, 1), token, edge[e][0], rows, cols, tokens };
-        const struct try_out out[] = { { n, NULL }, { table, try_floats(table, 1) } };
+        struct embedding_case c = {try_floats(table, 1), try_floats(n, 1), token, edge[e][0], rows, cols, tokens};
+        const struct try_out out[] = {{n, NULL}, {table, try_floats(table, 1)}};
 
         for (int t = 0; t < tokens; t++)
             token[t] = try_range(0, 2 * (edge[e][0] + rows));
@@ -418,10 +450,12 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
                 memcpy(slice + t * cols, c->logits + (t * n + k) * cols, cols * sizeof(float));
             if (pass == 0)
                 assert_int_equal(ops->xent_partial(s, slice, c->tokens, c->cols, first, c->vocab, c->target,
-                                                   stats + k * tokens * 3, NULL), 0);
+                                                   stats + k * tokens * 3, NULL),
+                                 0);
             else
-                assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, first, c->vocab,
-                                                  c->target, 0.25f, out[0], KERN_F32, slice, NULL), 0);
+                assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, first, c->vocab, c->target,
+                                                  0.25f, out[0], KERN_F32, slice, NULL),
+                                 0);
             for (size_t t = 0; t < tokens && pass == 1; t++)
                 memcpy(out[1] + (t * n + k) * cols, slice + t * cols, cols * sizeof(float));
         }
@@ -430,7 +464,8 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
         float *loss = try_bytes(tokens * sizeof(float));
 
         assert_int_equal(ops->xent_finish(s, slice, stats, c->n, c->tokens, c->cols, rank * c->cols, c->vocab,
-                                          c->target, 0.25f, loss, KERN_F32, NULL, NULL), 0);
+                                          c->target, 0.25f, loss, KERN_F32, NULL, NULL),
+                         0);
         assert_memory_equal(loss, out[0], tokens * sizeof(float));
     }
 }
@@ -438,15 +473,15 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
 static void the_loss_of_slices_matches_at_edges_and_padding(void **state)
 {
     enum { COLS = 1024, TOKENS = 90 };
-    static const int slices[] = { 1, 2, 4, 8 }, vocabs[] = { 1024, 1023, 897, 896, 600, 1 };
+    static const int slices[] = {1, 2, 4, 8}, vocabs[] = {1024, 1023, 897, 896, 600, 1};
     float *logits = try_floats(TOKENS * COLS, 8), *whole[2];
     int32_t *target = try_bytes(TOKENS * sizeof(*target));
 
     (void)state;
     for (size_t v = 0; v < COUNT(vocabs); v++) {
         int before = try_arrays;
-        struct loss_case c = { logits, target, 1, TOKENS, COLS, vocabs[v] };
-        const struct try_out out[] = { { TOKENS, NULL }, { TOKENS * COLS, NULL } };
+        struct loss_case c = {logits, target, 1, TOKENS, COLS, vocabs[v]};
+        const struct try_out out[] = {{TOKENS, NULL}, {TOKENS * COLS, NULL}};
 
         for (int t = 0; t < TOKENS; t++) {
             int edge = t % 10 * 128 - t % 2; /* first and last of each slice */
@@ -480,22 +515,22 @@ static void a_logit_that_is_not_a_number_reaches_the_loss(void **state)
 {
     float *logits = try_floats(64, 1), *stats = try_bytes(3 * sizeof(float)), *loss = try_bytes(sizeof(float));
     int32_t *target = try_bytes(sizeof(*target));
-    const struct kern_ops *tables[] = { kern_plain(), kern_cpu() };
+    const struct kern_ops *tables[] = {kern_plain(), kern_cpu()};
 
     (void)state;
     *target = 3;
     for (size_t i = 0; i < COUNT(tables); i++) {
-        static const float bad[] = { NAN, INFINITY };
+        static const float bad[] = {NAN, INFINITY};
 
         for (size_t b = 0; b < COUNT(bad); b++) {
-            const struct kern_cfg cfg = { .threads = 1 };
+            const struct kern_cfg cfg = {.threads = 1};
             struct kern_stream *s;
 
             logits[17] = bad[b];
             assert_int_equal(tables[i]->stream_new(&cfg, &s, NULL), 0);
             assert_int_equal(tables[i]->xent_partial(s, logits, 1, 64, 0, 64, target, stats, NULL), 0);
-            assert_int_equal(tables[i]->xent_finish(s, logits, stats, 1, 1, 64, 0, 64, target, 1, loss, KERN_F32, NULL,
-                                                    NULL), 0);
+            assert_int_equal(
+                tables[i]->xent_finish(s, logits, stats, 1, 1, 64, 0, 64, target, 1, loss, KERN_F32, NULL, NULL), 0);
             assert_false(isfinite(*loss));
             tables[i]->stream_free(s);
         }
@@ -516,17 +551,22 @@ static void run_adamw(const struct kern_ops *ops, struct kern_stream *s, float *
 
 static void the_optimizer_matches(void **state)
 {
-    static const size_t size[] = { 1, 7, 8, 16384, 16385, 70001 };
+    static const size_t size[] = {1, 7, 8, 16384, 16385, 70001};
 
     (void)state;
     for (size_t e = 0; e < COUNT(size); e++) {
         int before = try_arrays;
         size_t n = size[e];
-        const struct kern_adamw_step step = { .grad_scale = 0.7f, .lr = 1e-3f, .inv_bias1 = 10, .inv_bias2 = 20 };
-        struct kern_adamw a = { .n = n, .g = try_floats(n, 1), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                .weight_decay = 0.1f, .step = &step };
+        const struct kern_adamw_step step = {.grad_scale = 0.7f, .lr = 1e-3f, .inv_bias1 = 10, .inv_bias2 = 20};
+        struct kern_adamw a = {.n = n,
+                               .g = try_floats(n, 1),
+                               .beta1 = 0.9f,
+                               .beta2 = 0.95f,
+                               .eps = 1e-8f,
+                               .weight_decay = 0.1f,
+                               .step = &step};
         float *v = try_floats(n, 1);
-        const struct try_out out[] = { { n, try_floats(n, 1) }, { n, try_floats(n, 1) }, { n, v } };
+        const struct try_out out[] = {{n, try_floats(n, 1)}, {n, try_floats(n, 1)}, {n, v}};
 
         for (size_t i = 0; i < n; i++)
             v[i] = fabsf(v[i]);
@@ -537,7 +577,7 @@ static void the_optimizer_matches(void **state)
 
 static void sums_of_squares_match_block_by_block_in_double(void **state)
 {
-    static const size_t edge[][2] = { { 1, 1 }, { 7, 8 }, { 8, 8 }, { 1000, 33 }, { 300000, 4096 } };
+    static const size_t edge[][2] = {{1, 1}, {7, 8}, {8, 8}, {1000, 33}, {300000, 4096}};
 
     (void)state;
     for (size_t e = 0; e < COUNT(edge); e++) {
@@ -545,11 +585,11 @@ static void sums_of_squares_match_block_by_block_in_double(void **state)
         size_t n = edge[e][0], block = edge[e][1], blocks = (n + block - 1) / block;
         float *x = try_floats(n, 3);
         double *want = try_bytes(blocks * sizeof(*want)), *got = try_bytes(blocks * sizeof(*got)), *first = NULL;
-        static const int threads[] = { 1, 2, 4 };
+        static const int threads[] = {1, 2, 4};
 
         assert_int_equal(kern_plain()->sum_squares(NULL, x, n, block, want, NULL), 0);
         for (size_t t = 0; t < COUNT(threads); t++) {
-            const struct kern_cfg cfg = { .threads = threads[t] };
+            const struct kern_cfg cfg = {.threads = threads[t]};
             struct kern_stream *s;
 
             assert_int_equal(kern_cpu()->stream_new(&cfg, &s, NULL), 0);
@@ -596,9 +636,9 @@ static void tables_are_found_by_name(void **state)
 
 static void memory_comes_zeroed_and_aligned(void **state)
 {
-    static const size_t size[] = { 0, 1, 63, 4096, 5 << 20 };
-    const struct kern_ops *tables[] = { kern_plain(), kern_cpu() };
-    const struct kern_cfg cfg = { .threads = 1 };
+    static const size_t size[] = {0, 1, 63, 4096, 5 << 20};
+    const struct kern_ops *tables[] = {kern_plain(), kern_cpu()};
+    const struct kern_cfg cfg = {.threads = 1};
 
     (void)state;
     for (size_t i = 0; i < COUNT(tables); i++) {

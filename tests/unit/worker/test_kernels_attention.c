@@ -41,14 +41,24 @@ static void check_attention(const int *length, int docs, int heads, int kv_heads
     tokens = (size_t)cu[docs];
     n = (tokens - 1) * (size_t)(columns + pad) + (size_t)columns;
     c.a = (struct kern_attention){
-        .tokens = (int)tokens, .heads = heads, .kv_heads = kv_heads, .dim = dim, .ld = columns + pad, .cu = cu,
-        .docs = docs, .scale = 1 / sqrtf((float)dim), .qkv = try_floats(n, 2), .dropout = dropout,
-        .drop_threshold = (uint32_t)((double)dropout * 0x1p32), .drop_keys = keys, .samples = samples,
+        .tokens = (int)tokens,
+        .heads = heads,
+        .kv_heads = kv_heads,
+        .dim = dim,
+        .ld = columns + pad,
+        .cu = cu,
+        .docs = docs,
+        .scale = 1 / sqrtf((float)dim),
+        .qkv = try_floats(n, 2),
+        .dropout = dropout,
+        .drop_threshold = (uint32_t)((double)dropout * 0x1p32),
+        .drop_keys = keys,
+        .samples = samples,
         .dout = try_floats(tokens * (size_t)heads * (size_t)dim, 1),
     };
 
-    const struct try_out out[] = { { tokens * (size_t)heads * (size_t)dim, NULL }, { tokens * (size_t)heads, NULL },
-                                   { n, try_floats(n, 0) } };
+    const struct try_out out[] = {
+        {tokens * (size_t)heads * (size_t)dim, NULL}, {tokens * (size_t)heads, NULL}, {n, try_floats(n, 0)}};
 
     (void)snprintf(what, sizeof(what), "attention of %d documents, %d tokens, %d/%d heads of %d, dropout %g", docs,
                    (int)tokens, heads, kv_heads, dim, (double)dropout);
@@ -58,7 +68,7 @@ static void check_attention(const int *length, int docs, int heads, int kv_heads
 
 static void attention_matches_at_the_edges_of_its_blocks(void **state)
 {
-    static const int length[] = { 1, 2, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
+    static const int length[] = {1, 2, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300};
 
     (void)state;
     for (size_t i = 0; i < COUNT(length); i++)
@@ -69,7 +79,7 @@ static void attention_matches_at_the_edges_of_its_blocks(void **state)
 
 static void attention_keeps_documents_apart(void **state)
 {
-    static const int one[] = { 1, 1, 1, 1, 1 }, mixed[] = { 1, 70, 1, 3, 0, 129, 64 };
+    static const int one[] = {1, 1, 1, 1, 1}, mixed[] = {1, 70, 1, 3, 0, 129, 64};
 
     (void)state;
     check_attention(one, COUNT(one), 2, 2, 8, 0, 0);
@@ -86,7 +96,7 @@ static void attention_keeps_documents_apart(void **state)
 
 static void attention_of_long_documents_crosses_blocks_of_keys(void **state)
 {
-    static const int length[] = { 520, 300 };
+    static const int length[] = {520, 300};
 
     (void)state;
     check_attention(length, 2, 2, 1, 16, 0.2f, 0);

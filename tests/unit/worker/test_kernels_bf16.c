@@ -53,9 +53,9 @@ static void give(const uint16_t *y, size_t n, const float *want, float *out)
 
 static void numbers_are_rounded_to_the_nearest_in_every_piece(void **state)
 {
-    static const size_t sizes[] = { 0, 1, 7, 4095, 4096, 4097, 50001 };
-    const struct kern_ops *const tables[] = { kern_plain(), kern_cpu() };
-    const struct kern_cfg cfg = { .threads = 3 };
+    static const size_t sizes[] = {0, 1, 7, 4095, 4096, 4097, 50001};
+    const struct kern_ops *const tables[] = {kern_plain(), kern_cpu()};
+    const struct kern_cfg cfg = {.threads = 3};
 
     (void)state;
     for (size_t t = 0; t < COUNT(tables); t++) {
@@ -113,12 +113,21 @@ static void check_gemm(bool trans_a, bool trans_b, int m, int n, int k, int pad,
                        enum kern_epilogue epilogue)
 {
     int before = try_arrays;
-    struct kern_gemm g = { .type = KERN_BF16, .c_type = c_type, .trans_a = trans_a, .trans_b = trans_b, .m = m, .n = n,
-                           .k = k, .lda = (trans_a ? m : k) + pad, .ldb = (trans_b ? k : n) + pad, .ldc = n + pad,
-                           .accumulate = accumulate, .epilogue = epilogue };
+    struct kern_gemm g = {.type = KERN_BF16,
+                          .c_type = c_type,
+                          .trans_a = trans_a,
+                          .trans_b = trans_b,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = (trans_a ? m : k) + pad,
+                          .ldb = (trans_b ? k : n) + pad,
+                          .ldc = n + pad,
+                          .accumulate = accumulate,
+                          .epilogue = epilogue};
     size_t c = (size_t)(m - 1) * (size_t)g.ldc + (size_t)n, a = (size_t)(trans_a ? k : m),
            b = (size_t)(trans_b ? n : k);
-    const struct try_out out[] = { { c, try_floats(c, 1) }, { c, try_floats(c, 1) } };
+    const struct try_out out[] = {{c, try_floats(c, 1)}, {c, try_floats(c, 1)}};
     char what[128];
 
     g.a = try_bf16(a > 0 ? (a - 1) * (size_t)g.lda + (size_t)(trans_a ? m : k) : 0, 1 / sqrtf((float)(k > 0 ? k : 1)));
@@ -127,7 +136,9 @@ static void check_gemm(bool trans_a, bool trans_b, int m, int n, int k, int pad,
     (void)snprintf(what, sizeof(what), "bf16 gemm %d%d %dx%dx%d pad %d to %d accumulate %d epilogue %d", trans_a,
                    trans_b, m, n, k, pad, c_type, accumulate, epilogue);
     try_check(what, run_gemm, &g, out, 2,
-              c_type == KERN_F32 ? LONG_SUM : epilogue == KERN_BIAS_GELU ? TWO_NEIGHBOURS : NEIGHBOUR);
+              c_type == KERN_F32           ? LONG_SUM
+              : epilogue == KERN_BIAS_GELU ? TWO_NEIGHBOURS
+                                           : NEIGHBOUR);
     try_drop_arrays(before);
 }
 
@@ -208,14 +219,24 @@ static void check_attention(const int *length, int docs, int heads, int kv_heads
     tokens = (size_t)cu[docs];
     n = (tokens - 1) * (size_t)(columns + pad) + (size_t)columns;
     a = (struct kern_attention){
-        .type = KERN_BF16, .tokens = (int)tokens, .heads = heads, .kv_heads = kv_heads, .dim = dim,
-        .ld = columns + pad, .cu = cu, .docs = docs, .scale = 1 / sqrtf((float)dim), .qkv = try_bf16(n, 2),
-        .dropout = dropout, .drop_threshold = (uint32_t)((double)dropout * 0x1p32), .drop_keys = keys,
-        .samples = samples, .dout = try_bf16(tokens * width, 1),
+        .type = KERN_BF16,
+        .tokens = (int)tokens,
+        .heads = heads,
+        .kv_heads = kv_heads,
+        .dim = dim,
+        .ld = columns + pad,
+        .cu = cu,
+        .docs = docs,
+        .scale = 1 / sqrtf((float)dim),
+        .qkv = try_bf16(n, 2),
+        .dropout = dropout,
+        .drop_threshold = (uint32_t)((double)dropout * 0x1p32),
+        .drop_keys = keys,
+        .samples = samples,
+        .dout = try_bf16(tokens * width, 1),
     };
 
-    const struct try_out out[] = { { tokens * width, NULL }, { tokens * (size_t)heads, NULL },
-                                   { n, no_floats(n) } };
+    const struct try_out out[] = {{tokens * width, NULL}, {tokens * (size_t)heads, NULL}, {n, no_floats(n)}};
 
     try_check("attention of bf16", run_attention, &a, out, 3, TWO_NEIGHBOURS);
     try_drop_arrays(before);
@@ -223,7 +244,7 @@ static void check_attention(const int *length, int docs, int heads, int kv_heads
 
 static void attention_of_bf16_is_that_of_f32_rounded(void **state)
 {
-    static const int one[] = { 1 }, long_one[] = { 300 }, mixed[] = { 1, 70, 3, 129, 64 };
+    static const int one[] = {1}, long_one[] = {300}, mixed[] = {1, 70, 3, 129, 64};
 
     (void)state;
     check_attention(one, COUNT(one), 2, 2, 8, 0, 0);
@@ -247,10 +268,12 @@ static void run_norms(const struct kern_ops *ops, struct kern_stream *s, float *
     uint16_t *y = no_bf16(n);
     float *want = no_floats(n), *mean = no_floats(rows), *rstd = no_floats(rows);
 
-    assert_int_equal(ops->layernorm_forward(s, KERN_F32, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, want, mean,
-                                            rstd, NULL), 0);
-    assert_int_equal(ops->layernorm_forward(s, KERN_BF16, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, y, out[2],
-                                            out[3], NULL), 0);
+    assert_int_equal(
+        ops->layernorm_forward(s, KERN_F32, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, want, mean, rstd, NULL),
+        0);
+    assert_int_equal(
+        ops->layernorm_forward(s, KERN_BF16, c->x, c->gamma, c->beta, 1e-5f, c->rows, c->cols, y, out[2], out[3], NULL),
+        0);
     give(y, n, want, out[0]);
     assert_memory_equal(out[2], mean, rows * sizeof(float));
     assert_memory_equal(out[3], rstd, rows * sizeof(float));
@@ -262,15 +285,18 @@ static void run_norms(const struct kern_ops *ops, struct kern_stream *s, float *
 
 static void norms_round_what_they_give(void **state)
 {
-    static const int shape[][2] = { { 1, 1 }, { 5, 13 }, { 70, 768 }, { 3, 5000 } };
+    static const int shape[][2] = {{1, 1}, {5, 13}, {70, 768}, {3, 5000}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(shape); i++) {
         int before = try_arrays;
         size_t n = (size_t)shape[i][0] * (size_t)shape[i][1], cols = (size_t)shape[i][1], rows = (size_t)shape[i][0];
-        struct rows_case c = { .rows = shape[i][0], .cols = shape[i][1], .x = try_floats(n, 3),
-                               .gamma = try_floats(cols, 2), .beta = try_floats(cols, 1) };
-        const struct try_out out[] = { { n, NULL }, { n, NULL }, { rows, NULL }, { rows, NULL } };
+        struct rows_case c = {.rows = shape[i][0],
+                              .cols = shape[i][1],
+                              .x = try_floats(n, 3),
+                              .gamma = try_floats(cols, 2),
+                              .beta = try_floats(cols, 1)};
+        const struct try_out out[] = {{n, NULL}, {n, NULL}, {rows, NULL}, {rows, NULL}};
 
         try_check("norms to bf16", run_norms, &c, out, 4, NEIGHBOUR);
         try_drop_arrays(before);
@@ -287,10 +313,10 @@ static void run_rope(const struct kern_ops *ops, struct kern_stream *s, float *c
         float *want = widened(c->a, n);
 
         memcpy(x, c->a, n * sizeof(*x));
-        assert_int_equal(ops->rope(s, KERN_F32, want, c->rows, c->heads, c->dim, c->ld, c->position, c->freq, inverse,
-                                   NULL), 0);
-        assert_int_equal(ops->rope(s, KERN_BF16, x, c->rows, c->heads, c->dim, c->ld, c->position, c->freq, inverse,
-                                   NULL), 0);
+        assert_int_equal(
+            ops->rope(s, KERN_F32, want, c->rows, c->heads, c->dim, c->ld, c->position, c->freq, inverse, NULL), 0);
+        assert_int_equal(
+            ops->rope(s, KERN_BF16, x, c->rows, c->heads, c->dim, c->ld, c->position, c->freq, inverse, NULL), 0);
         /* the CPU's f32 call cuts its rows elsewhere, where it computes an angle anew: a few bits of a float */
         give(x, n, ops == kern_plain() ? want : NULL, out[inverse]);
     }
@@ -300,9 +326,14 @@ static void rotations_of_bf16_match(void **state)
 {
     enum { ROWS = 90, DIM = 16, HEADS = 3, LD = HEADS * DIM + 7, N = (ROWS - 1) * LD + HEADS * DIM };
     int32_t *position = try_bytes(ROWS * sizeof(*position));
-    struct rows_case c = { .rows = ROWS, .heads = HEADS, .dim = DIM, .ld = LD, .a = try_bf16(N, 2),
-                           .freq = try_floats(DIM / 2, 1), .position = position };
-    const struct try_out out[] = { { N, NULL }, { N, NULL } };
+    struct rows_case c = {.rows = ROWS,
+                          .heads = HEADS,
+                          .dim = DIM,
+                          .ld = LD,
+                          .a = try_bf16(N, 2),
+                          .freq = try_floats(DIM / 2, 1),
+                          .position = position};
+    const struct try_out out[] = {{N, NULL}, {N, NULL}};
 
     (void)state;
     for (int i = 0; i < ROWS; i++)
@@ -334,15 +365,14 @@ static void run_activations(const struct kern_ops *ops, struct kern_stream *s, f
 
 static void activations_of_bf16_are_those_of_f32_rounded(void **state)
 {
-    static const int shape[][2] = { { 1, 1 }, { 7, 5 }, { 3, 4096 }, { 3, 4099 }, { 70, 130 } };
+    static const int shape[][2] = {{1, 1}, {7, 5}, {3, 4096}, {3, 4099}, {70, 130}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(shape); i++) {
         int before = try_arrays;
         size_t n = (size_t)shape[i][0] * (size_t)shape[i][1];
-        struct rows_case c = { .rows = shape[i][0], .cols = shape[i][1], .a = try_bf16(2 * n, 4),
-                               .b = try_bf16(n, 2) };
-        const struct try_out out[] = { { n, NULL }, { n, NULL }, { n, NULL }, { 2 * n, NULL } };
+        struct rows_case c = {.rows = shape[i][0], .cols = shape[i][1], .a = try_bf16(2 * n, 4), .b = try_bf16(n, 2)};
+        const struct try_out out[] = {{n, NULL}, {n, NULL}, {n, NULL}, {2 * n, NULL}};
 
         try_check("activations of bf16", run_activations, &c, out, 4, NEIGHBOUR);
         try_drop_arrays(before);
@@ -358,14 +388,14 @@ static void run_bias_gradient(const struct kern_ops *ops, struct kern_stream *s,
 
 static void gradients_of_biases_are_summed_in_f32(void **state)
 {
-    static const int shape[][2] = { { 1, 1 }, { 63, 65 }, { 64, 64 }, { 65, 63 }, { 700, 130 } };
+    static const int shape[][2] = {{1, 1}, {63, 65}, {64, 64}, {65, 63}, {700, 130}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(shape); i++) {
         int before = try_arrays, rows = shape[i][0], cols = shape[i][1], ld = cols + 3;
-        struct rows_case c = { .rows = rows, .cols = cols, .ld = ld,
-                               .a = try_bf16((size_t)(rows - 1) * (size_t)ld + (size_t)cols, 1) };
-        const struct try_out out[] = { { (size_t)cols, try_floats((size_t)cols, 1) } };
+        struct rows_case c = {
+            .rows = rows, .cols = cols, .ld = ld, .a = try_bf16((size_t)(rows - 1) * (size_t)ld + (size_t)cols, 1)};
+        const struct try_out out[] = {{(size_t)cols, try_floats((size_t)cols, 1)}};
 
         try_check("bias gradient of bf16", run_bias_gradient, &c, out, 1, LONG_SUM);
         try_drop_arrays(before);
@@ -387,12 +417,14 @@ static void run_loss(const struct kern_ops *ops, struct kern_stream *s, float *c
     float *stats = no_floats(3 * tokens), *loss = no_floats(tokens), *want = no_floats(n);
     uint16_t *dz = no_bf16(n);
 
-    assert_int_equal(ops->xent_partial(s, c->logits, c->tokens, c->cols, c->first, c->vocab, c->target, stats,
-                                       NULL), 0);
+    assert_int_equal(ops->xent_partial(s, c->logits, c->tokens, c->cols, c->first, c->vocab, c->target, stats, NULL),
+                     0);
     assert_int_equal(ops->xent_finish(s, c->logits, stats, 1, c->tokens, c->cols, c->first, c->vocab, c->target, 0.25f,
-                                      loss, KERN_F32, want, NULL), 0);
+                                      loss, KERN_F32, want, NULL),
+                     0);
     assert_int_equal(ops->xent_finish(s, c->logits, stats, 1, c->tokens, c->cols, c->first, c->vocab, c->target, 0.25f,
-                                      out[1], KERN_BF16, dz, NULL), 0);
+                                      out[1], KERN_BF16, dz, NULL),
+                     0);
     give(dz, n, want, out[0]);
     assert_memory_equal(loss, out[1], tokens * sizeof(float));
 }
@@ -401,8 +433,8 @@ static void gradients_of_logits_are_rounded(void **state)
 {
     enum { TOKENS = 40, COLS = 300, N = TOKENS * COLS };
     int32_t *target = try_bytes(TOKENS * sizeof(*target));
-    struct loss_case c = { .tokens = TOKENS, .cols = COLS, .vocab = 290, .logits = try_floats(N, 6), .target = target };
-    const struct try_out out[] = { { N, NULL }, { TOKENS, NULL } };
+    struct loss_case c = {.tokens = TOKENS, .cols = COLS, .vocab = 290, .logits = try_floats(N, 6), .target = target};
+    const struct try_out out[] = {{N, NULL}, {TOKENS, NULL}};
 
     (void)state;
     for (int t = 0; t < TOKENS; t++)

@@ -9,9 +9,9 @@
 struct operands {
     struct block_shape shape;
     int pad;
-    float *q, *k;       /* [rows, dim], [keys, dim] */
-    float *p;           /* [rows, keys], 0 where a row does not see */
-    float *got, *want;  /* the largest of the three results */
+    float *q, *k;      /* [rows, dim], [keys, dim] */
+    float *p;          /* [rows, keys], 0 where a row does not see */
+    float *got, *want; /* the largest of the three results */
     float *room;
 };
 
@@ -22,7 +22,7 @@ static bool sees(const struct block_shape *x, int row, int key)
 
 static struct operands make(int rows, int keys, int dim, int valid, int pad)
 {
-    struct operands o = { .shape = { rows, keys, dim, valid }, .pad = pad };
+    struct operands o = {.shape = {rows, keys, dim, valid}, .pad = pad};
     size_t ld = (size_t)(dim + pad), most = (size_t)(rows + keys) * (CPU_SCORES_LD + ld);
 
     o.q = try_floats((size_t)rows * ld, 1);
@@ -100,8 +100,8 @@ static void check_sums(const struct kern_stream *s, const struct operands *o, bo
 
 static void blocks_match_at_any_size_and_mask(void **state)
 {
-    static const int dim[] = { 1, 7, 16, 40, 48, 64, CPU_HEAD, CPU_HEAD + 16 };
-    const struct kern_cfg cfg = { .threads = 1 };
+    static const int dim[] = {1, 7, 16, 40, 48, 64, CPU_HEAD, CPU_HEAD + 16};
+    const struct kern_cfg cfg = {.threads = 1};
     struct kern_stream *s;
 
     (void)state;

@@ -17,13 +17,22 @@ static struct sequence make(const struct kern_ops *k, struct kern_stream *s)
 {
     static const int32_t cu[] = {0, TOKENS};
     struct sequence q = {
-        calloc((size_t)TOKENS * LD, sizeof(float)), calloc((size_t)TOKENS * HEADS * DIM, sizeof(float)),
-        calloc((size_t)TOKENS * HEADS, sizeof(float)), calloc((size_t)TOKENS * KV * DIM, sizeof(float)),
+        calloc((size_t)TOKENS * LD, sizeof(float)),       calloc((size_t)TOKENS * HEADS * DIM, sizeof(float)),
+        calloc((size_t)TOKENS * HEADS, sizeof(float)),    calloc((size_t)TOKENS * KV * DIM, sizeof(float)),
         calloc((size_t)TOKENS * KV * DIM, sizeof(float)), calloc((size_t)TOKENS * HEADS * DIM, sizeof(float)),
     };
     struct kern_attention a = {
-        .tokens = TOKENS, .heads = HEADS, .kv_heads = KV, .dim = DIM, .ld = LD, .cu = cu, .docs = 1, .scale = 0.5f,
-        .qkv = q.qkv, .out = q.whole, .lse = q.lse,
+        .tokens = TOKENS,
+        .heads = HEADS,
+        .kv_heads = KV,
+        .dim = DIM,
+        .ld = LD,
+        .cu = cu,
+        .docs = 1,
+        .scale = 0.5f,
+        .qkv = q.qkv,
+        .out = q.whole,
+        .lse = q.lse,
     };
     uint32_t word = 4711;
 
@@ -56,8 +65,16 @@ static void check(const struct kern_ops *k, int threads, int step)
     q = make(k, s);
     for (int at = 0; at < TOKENS; at += step) {
         struct kern_cached c = {
-            .rows = TOKENS - at < step ? TOKENS - at : step, .past = at, .heads = HEADS, .kv_heads = KV, .dim = DIM,
-            .ld = LD, .scale = 0.5f, .qkv = q.qkv + (size_t)at * LD, .keys = q.keys, .values = q.values,
+            .rows = TOKENS - at < step ? TOKENS - at : step,
+            .past = at,
+            .heads = HEADS,
+            .kv_heads = KV,
+            .dim = DIM,
+            .ld = LD,
+            .scale = 0.5f,
+            .qkv = q.qkv + (size_t)at * LD,
+            .keys = q.keys,
+            .values = q.values,
             .out = q.out + (size_t)at * HEADS * DIM,
         };
 

@@ -146,8 +146,8 @@ static void swiglu_backward_is_the_slope_of_forward(void **state)
     check_slope("swiglu", x, 2 * N, dx, swiglu);
 }
 
-static const int32_t position[ROWS] = { 0, 1, 7, 1000, 3 };
-static const float freq[3] = { 1, 0.1f, 0.01f };
+static const int32_t position[ROWS] = {0, 1, 7, 1000, 3};
+static const float freq[3] = {1, 0.1f, 0.01f};
 
 static double rope(void)
 {
@@ -166,7 +166,7 @@ static void inverse_rope_is_the_slope_of_rope(void **state)
     check_slope("rope", x, N, dx, rope);
 }
 
-static const int32_t target[ROWS] = { 0, 12, -1, 9, 3 };
+static const int32_t target[ROWS] = {0, 12, -1, 9, 3};
 static double loss[ROWS];
 
 /* Two slices, the last columns padding: the sum of losses times the weight of a token. */
@@ -201,12 +201,23 @@ static void the_gradient_of_the_loss_is_its_slope(void **state)
 
 /* --- attention ---------------------------------------------------------------------------------------------- */
 
-static const int32_t cu[] = { 0, 1, 6, 9 };
-static const uint32_t keys[] = { 1, 2, 3, 4, 5, 6, 7, 8 };
-static const uint64_t samples[] = { 17, UINT64_C(1) << 40, 3 };
-static struct pm_attention att = { .heads = 4, .kv_heads = 2, .dim = 3, .ld = 25, .cu = cu, .docs = 3, .scale = 0.6,
-                                   .qkv = x, .out = y, .lse = mean, .drop_keys = keys, .samples = samples,
-                                   .dout = w, .dqkv = dx };
+static const int32_t cu[] = {0, 1, 6, 9};
+static const uint32_t keys[] = {1, 2, 3, 4, 5, 6, 7, 8};
+static const uint64_t samples[] = {17, UINT64_C(1) << 40, 3};
+static struct pm_attention att = {.heads = 4,
+                                  .kv_heads = 2,
+                                  .dim = 3,
+                                  .ld = 25,
+                                  .cu = cu,
+                                  .docs = 3,
+                                  .scale = 0.6,
+                                  .qkv = x,
+                                  .out = y,
+                                  .lse = mean,
+                                  .drop_keys = keys,
+                                  .samples = samples,
+                                  .dout = w,
+                                  .dqkv = dx};
 
 static double attention(void)
 {
@@ -216,7 +227,7 @@ static double attention(void)
 
 static void attention_backward_is_the_slope_of_forward(void **state)
 {
-    static const double drop[] = { 0, 0.4 };
+    static const double drop[] = {0, 0.4};
 
     (void)state;
     for (size_t i = 0; i < COUNT(drop); i++) {
@@ -234,8 +245,17 @@ static void attention_backward_is_the_slope_of_forward(void **state)
 /* A product's gradients are products: y = a·b has da = dy·b', db = a'·dy, in the forms a linear layer uses. */
 static double product(void)
 {
-    const struct pm_gemm g = { .trans_b = true, .m = 4, .n = 5, .k = 6, .a = x, .lda = 6, .b = x + 24, .ldb = 6,
-                               .c = y, .ldc = 5, .bias = x + 54 };
+    const struct pm_gemm g = {.trans_b = true,
+                              .m = 4,
+                              .n = 5,
+                              .k = 6,
+                              .a = x,
+                              .lda = 6,
+                              .b = x + 24,
+                              .ldb = 6,
+                              .c = y,
+                              .ldc = 5,
+                              .bias = x + 54};
 
     pm_gemm(&g);
     return weighted(y, w, 20);
@@ -243,9 +263,18 @@ static double product(void)
 
 static void the_three_products_of_a_layer_belong_together(void **state)
 {
-    const struct pm_gemm da = { .m = 4, .n = 6, .k = 5, .a = w, .lda = 5, .b = x + 24, .ldb = 6, .c = dx, .ldc = 6 };
-    const struct pm_gemm db = { .trans_a = true, .m = 5, .n = 6, .k = 4, .a = w, .lda = 5, .b = x, .ldb = 6,
-                                .c = dx + 24, .ldc = 6, .accumulate = true };
+    const struct pm_gemm da = {.m = 4, .n = 6, .k = 5, .a = w, .lda = 5, .b = x + 24, .ldb = 6, .c = dx, .ldc = 6};
+    const struct pm_gemm db = {.trans_a = true,
+                               .m = 5,
+                               .n = 6,
+                               .k = 4,
+                               .a = w,
+                               .lda = 5,
+                               .b = x,
+                               .ldb = 6,
+                               .c = dx + 24,
+                               .ldc = 6,
+                               .accumulate = true};
 
     (void)state;
     randomise(x, 59);

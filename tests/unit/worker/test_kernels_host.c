@@ -29,7 +29,7 @@ static void large_memory_takes_its_pages_when_it_is_written(void **state)
 
 static void more_than_there_is_names_the_bytes_and_leaves_the_result(void **state)
 {
-    struct merr err = { "" };
+    struct merr err = {""};
     void *p = NULL;
 
     (void)state;

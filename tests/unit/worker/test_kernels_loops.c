@@ -71,8 +71,8 @@ LOOP(losses)
 
 LOOP(scores)
 {
-    const struct cpu_drop drop = { .key = { 3, 4 }, .threshold = 1u << 30, .scale = 4.0f / 3, .sample = 5,
-                                   .query = 6, .column = 7 };
+    const struct cpu_drop drop = {
+        .key = {3, 4}, .threshold = 1u << 30, .scale = 4.0f / 3, .sample = 5, .query = 6, .column = 7};
     int cols = d->cols < LOOPS_KEYS_MAX ? d->cols : LOOPS_KEYS_MAX;
     const struct cpu_drop *dropped = d->rows % 2 ? &drop : NULL;
 
@@ -80,8 +80,8 @@ LOOP(scores)
         d->out[1][r] = r % 3 ? d->z[r] : -INFINITY;
         d->out[2][r] = r % 3 ? 1 + d->z[r] * d->z[r] : 0;
     }
-    l->scores_forward(d->out[0], (size_t)d->cols, d->rows, cols, cols - d->rows, 0.3f, d->out[1], d->out[2],
-                      d->out[3], dropped);
+    l->scores_forward(d->out[0], (size_t)d->cols, d->rows, cols, cols - d->rows, 0.3f, d->out[1], d->out[2], d->out[3],
+                      dropped);
     l->scores_backward(d->out[4], d->out[5], (size_t)d->cols, d->rows, cols, cols - d->rows, 0.3f, d->gamma, d->beta,
                        dropped);
 }
@@ -95,9 +95,17 @@ LOOP(widths)
 
 LOOP(optimizer)
 {
-    const struct kern_adamw_step step = { .grad_scale = 0.7f, .lr = 1e-3f, .inv_bias1 = 1.3f, .inv_bias2 = 1.1f };
-    const struct kern_adamw a = { .n = d->n, .w = d->out[0], .m = d->out[1], .v = d->out[2], .g = d->x, .beta1 = 0.9f,
-                                  .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .step = &step };
+    const struct kern_adamw_step step = {.grad_scale = 0.7f, .lr = 1e-3f, .inv_bias1 = 1.3f, .inv_bias2 = 1.1f};
+    const struct kern_adamw a = {.n = d->n,
+                                 .w = d->out[0],
+                                 .m = d->out[1],
+                                 .v = d->out[2],
+                                 .g = d->x,
+                                 .beta1 = 0.9f,
+                                 .beta2 = 0.95f,
+                                 .eps = 1e-8f,
+                                 .weight_decay = 0.1f,
+                                 .step = &step};
     double squares = l->sum_squares(d->x, d->n);
 
     for (size_t i = 0; i < d->n; i++)
@@ -110,9 +118,14 @@ LOOP(optimizer)
 
 LOOP(dropout)
 {
-    const struct kern_dropout drop = { .rows = d->rows, .cols = d->cols, .ld = d->cols, .p = 0.25f, .key = { 1, 2 },
-                                       .threshold = 1u << 30, .position = d->index,
-                                       .sample = d->sample };
+    const struct kern_dropout drop = {.rows = d->rows,
+                                      .cols = d->cols,
+                                      .ld = d->cols,
+                                      .p = 0.25f,
+                                      .key = {1, 2},
+                                      .threshold = 1u << 30,
+                                      .position = d->index,
+                                      .sample = d->sample};
 
     l->dropout(&drop, 0, d->rows, d->x, d->out[0]);
 }
@@ -122,17 +135,17 @@ static const struct {
     loop_fn fn;
     bool any; /* takes any numbers, also what is none */
 } loop[] = {
-    { "layernorm", loop_layernorm, false }, { "rmsnorm", loop_rmsnorm, false }, { "rope", loop_rope, false },
-    { "activations", loop_activations, true }, { "biases", loop_biases, false }, { "losses", loop_losses, true },
-    { "scores", loop_scores, false }, { "widths", loop_widths, true }, { "optimizer", loop_optimizer, false },
-    { "dropout", loop_dropout, true },
+    {"layernorm", loop_layernorm, false},    {"rmsnorm", loop_rmsnorm, false}, {"rope", loop_rope, false},
+    {"activations", loop_activations, true}, {"biases", loop_biases, false},   {"losses", loop_losses, true},
+    {"scores", loop_scores, false},          {"widths", loop_widths, true},    {"optimizer", loop_optimizer, false},
+    {"dropout", loop_dropout, true},
 };
 
-static const float odd[] = { INFINITY, -INFINITY, NAN, -0.0f, 1e-42f, -1e-42f, 3e38f, 1e30f, -100, 100, 0x1.018p0f };
+static const float odd[] = {INFINITY, -INFINITY, NAN, -0.0f, 1e-42f, -1e-42f, 3e38f, 1e30f, -100, 100, 0x1.018p0f};
 
 static struct data make(int rows, int cols, bool any)
 {
-    struct data d = { .rows = rows, .cols = cols, .n = (size_t)rows * (size_t)cols };
+    struct data d = {.rows = rows, .cols = cols, .n = (size_t)rows * (size_t)cols};
 
     d.x = try_floats(d.n, 4);
     for (size_t i = 0; any && i < d.n; i += (size_t)try_range(1, 60))
@@ -199,7 +212,7 @@ static void check(size_t i, int rows, int cols)
 
 static bool has_both(void)
 {
-    const struct kern_cfg cfg = { .threads = 1 };
+    const struct kern_cfg cfg = {.threads = 1};
     struct kern_stream *s;
     bool both;
 

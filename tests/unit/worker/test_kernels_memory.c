@@ -1,13 +1,13 @@
 /* Copies and fills of any size, on one thread and several. */
 #include "tests/unit/worker/kernels_try.h"
 
-static const size_t size[] = { 0, 1, 255, 65536, 65537, 300001, 1 << 20 };
+static const size_t size[] = {0, 1, 255, 65536, 65537, 300001, 1 << 20};
 
 static void copies_and_fills_reach_all_and_no_more(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= 4; threads += 3) {
-        const struct kern_cfg cfg = { .threads = threads };
+        const struct kern_cfg cfg = {.threads = threads};
         const struct kern_ops *k = kern_cpu();
         struct kern_stream *s;
 
@@ -32,7 +32,7 @@ static void copies_and_fills_reach_all_and_no_more(void **state)
 static void copies_may_overlap(void **state)
 {
     enum { N = 1 << 20, BY = 70000 };
-    const struct kern_cfg cfg = { .threads = 2 };
+    const struct kern_cfg cfg = {.threads = 2};
     float *x = try_floats(N, 1), *was = try_bytes(N * sizeof(*was));
     struct kern_stream *s;
 

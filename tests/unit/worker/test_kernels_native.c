@@ -29,17 +29,33 @@ static void *operand(enum kern_type type, size_t n, float size)
 
 static void check(struct native *t, enum kern_type type, int form, int m, int n, int k, int pad)
 {
-    const struct kern_cfg cfg = { .threads = 1 };
+    const struct kern_cfg cfg = {.threads = 1};
     int before = try_arrays;
-    struct native_product p = { .type = type, .trans_a = form & 1, .trans_b = form & 2, .accumulate = form & 4, .m = m,
-                                .n = n, .k = k, .lda = (form & 1 ? m : k) + pad, .ldb = (form & 2 ? k : n) + pad,
-                                .ldc = n + pad };
+    struct native_product p = {.type = type,
+                               .trans_a = form & 1,
+                               .trans_b = form & 2,
+                               .accumulate = form & 4,
+                               .m = m,
+                               .n = n,
+                               .k = k,
+                               .lda = (form & 1 ? m : k) + pad,
+                               .ldb = (form & 2 ? k : n) + pad,
+                               .ldc = n + pad};
     size_t size = extent(m, n, false, p.ldc);
     float *start = try_floats(size, 1), *got = try_bytes(size * sizeof(*got)), *want = try_bytes(size * sizeof(*want));
-    struct kern_gemm g = { .type = type, .trans_a = p.trans_a, .trans_b = p.trans_b, .accumulate = p.accumulate,
-                           .m = m, .n = n, .k = k, .lda = p.lda, .ldb = p.ldb, .ldc = p.ldc, .c = want,
-                           .a = operand(type, extent(m, k, p.trans_a, p.lda), 1 / sqrtf((float)k)),
-                           .b = operand(type, extent(k, n, p.trans_b, p.ldb), 2) };
+    struct kern_gemm g = {.type = type,
+                          .trans_a = p.trans_a,
+                          .trans_b = p.trans_b,
+                          .accumulate = p.accumulate,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .lda = p.lda,
+                          .ldb = p.ldb,
+                          .ldc = p.ldc,
+                          .c = want,
+                          .a = operand(type, extent(m, k, p.trans_a, p.lda), 1 / sqrtf((float)k)),
+                          .b = operand(type, extent(k, n, p.trans_b, p.ldb), 2)};
     struct kern_stream *s;
 
     memcpy(got, start, size * sizeof(*got));
@@ -70,8 +86,8 @@ static void made_products_match_the_plain_ones(void **state)
 
 static void what_a_processor_cannot_do_is_said(void **state)
 {
-    const struct native_product p = { .type = KERN_BF16, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4 };
-    uint16_t x[16] = { 0 };
+    const struct native_product p = {.type = KERN_BF16, .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4};
+    uint16_t x[16] = {0};
     float c[16];
     struct native *t;
 

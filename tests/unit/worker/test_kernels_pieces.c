@@ -85,10 +85,22 @@ static double difference(const double *a, const double *b, size_t n)
 
 static double in_double(double dropout, enum mistake mistake)
 {
-    struct pm_attention a = {.heads = HEADS, .kv_heads = KV_HEADS, .dim = DIM, .ld = LD, .cu = whole_cu, .docs = 3,
-                             .scale = 0.6, .qkv = qkv, .out = out[0], .lse = lse, .dropout = dropout,
-                             .drop_threshold = (uint32_t)(dropout * 0x1p32), .drop_keys = drop_keys,
-                             .samples = whole_samples, .dout = dout, .dqkv = dqkv[0]};
+    struct pm_attention a = {.heads = HEADS,
+                             .kv_heads = KV_HEADS,
+                             .dim = DIM,
+                             .ld = LD,
+                             .cu = whole_cu,
+                             .docs = 3,
+                             .scale = 0.6,
+                             .qkv = qkv,
+                             .out = out[0],
+                             .lse = lse,
+                             .dropout = dropout,
+                             .drop_threshold = (uint32_t)(dropout * 0x1p32),
+                             .drop_keys = drop_keys,
+                             .samples = whole_samples,
+                             .dout = dout,
+                             .dqkv = dqkv[0]};
     struct layout l = pieces();
 
     for (size_t i = 0; i < COUNT(qkv); i++)
@@ -166,10 +178,23 @@ static double in_table(const struct kern_ops *k, struct kern_stream *s, float dr
     float *px = floats(ROWS * LD), *pd = floats(ROWS * WIDTH), *py = floats(ROWS * WIDTH), *pg = floats(ROWS * LD);
     float *apart = floats(ROWS * APART), *grow = floats(ROWS * APART), *sums = floats(ROWS * HEADS);
     struct layout l = pieces();
-    struct kern_attention a = {.tokens = ROWS, .heads = HEADS, .kv_heads = KV_HEADS, .dim = DIM, .ld = LD,
-                               .cu = whole_cu, .docs = 3, .scale = 0.6f, .qkv = x, .out = y, .lse = sums,
-                               .dropout = dropout, .drop_threshold = (uint32_t)((double)dropout * 0x1p32),
-                               .drop_keys = drop_keys, .samples = whole_samples, .dout = d, .dqkv = g};
+    struct kern_attention a = {.tokens = ROWS,
+                               .heads = HEADS,
+                               .kv_heads = KV_HEADS,
+                               .dim = DIM,
+                               .ld = LD,
+                               .cu = whole_cu,
+                               .docs = 3,
+                               .scale = 0.6f,
+                               .qkv = x,
+                               .out = y,
+                               .lse = sums,
+                               .dropout = dropout,
+                               .drop_threshold = (uint32_t)((double)dropout * 0x1p32),
+                               .drop_keys = drop_keys,
+                               .samples = whole_samples,
+                               .dout = d,
+                               .dqkv = g};
     double off;
 
     for (int i = 0; i < ROWS * LD; i++)
@@ -178,8 +203,8 @@ static double in_table(const struct kern_ops *k, struct kern_stream *s, float dr
         d[i] = (float)random_unit();
     assert_int_equal(k->attention_forward(s, &a, NULL), 0);
     assert_int_equal(k->attention_backward(s, &a, NULL), 0);
-    assert_int_equal(k->copy_rows(s, apart, APART * sizeof(*x), x + WIDTH, LD * sizeof(*x), APART * sizeof(*x), ROWS,
-                                  NULL), 0);
+    assert_int_equal(
+        k->copy_rows(s, apart, APART * sizeof(*x), x + WIDTH, LD * sizeof(*x), APART * sizeof(*x), ROWS, NULL), 0);
     reorder(px, x, LD * sizeof(*x), false);
     reorder(pd, d, WIDTH * sizeof(*d), false);
     a.qkv = px;

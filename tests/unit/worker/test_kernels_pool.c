@@ -9,8 +9,8 @@
 struct count {
     atomic_int *seen; /* a count an item */
     int threads;
-    atomic_int bad;   /* workers out of range */
-    int owner[8];     /* items run by each worker: written by that worker alone */
+    atomic_int bad; /* workers out of range */
+    int owner[8];   /* items run by each worker: written by that worker alone */
 };
 
 static void count_item(void *arg, int item, int worker)
@@ -27,7 +27,7 @@ static void count_item(void *arg, int item, int worker)
 
 static void each_item_runs_once_on_any_number_of_threads(void **state)
 {
-    static const int threads[] = { 1, 2, 3, 8 }, items[] = { 0, 1, 2, 7, 1000 };
+    static const int threads[] = {1, 2, 3, 8}, items[] = {0, 1, 2, 7, 1000};
 
     (void)state;
     for (size_t t = 0; t < COUNT(threads); t++) {
@@ -37,7 +37,7 @@ static void each_item_runs_once_on_any_number_of_threads(void **state)
         assert_int_equal(pool_threads(p), threads[t]);
         for (size_t i = 0; i < COUNT(items); i++) {
             for (int round = 0; round < 20; round++) {
-                struct count c = { .seen = calloc(1001, sizeof(*c.seen)), .threads = threads[t] };
+                struct count c = {.seen = calloc(1001, sizeof(*c.seen)), .threads = threads[t]};
                 int sum = 0;
 
                 assert_non_null(c.seen);
@@ -58,7 +58,7 @@ static void each_item_runs_once_on_any_number_of_threads(void **state)
 
 static void what_items_wrote_is_seen_by_the_caller(void **state)
 {
-    struct count c = { .threads = 4 };
+    struct count c = {.threads = 4};
     struct pool *p;
 
     (void)state;

@@ -11,7 +11,7 @@ static struct {
 
 static int streams_open(void **state)
 {
-    const struct kern_cfg cfg = { .threads = 1 };
+    const struct kern_cfg cfg = {.threads = 1};
 
     (void)try_setup(state);
     assert_int_equal(kern_cpu()->stream_new(&cfg, &streams.wide, NULL), 0);
@@ -88,8 +88,12 @@ static void products_have_the_same_bits(void **state)
     (void)state;
     skip_without_two();
     for (int i = 0; i < 160; i++) {
-        struct kern_gemm g = { .type = i & 1 ? KERN_BF16 : KERN_F32, .trans_a = i & 2, .trans_b = i & 4,
-                               .m = try_range(1, 130), .n = try_range(1, 150), .k = try_range(1, i % 10 ? 90 : 900) };
+        struct kern_gemm g = {.type = i & 1 ? KERN_BF16 : KERN_F32,
+                              .trans_a = i & 2,
+                              .trans_b = i & 4,
+                              .m = try_range(1, 130),
+                              .n = try_range(1, 150),
+                              .k = try_range(1, i % 10 ? 90 : 900)};
 
         g.c_type = i & 8 ? g.type : KERN_F32;
         g.accumulate = g.c_type == KERN_F32 && i & 16;
@@ -100,15 +104,19 @@ static void products_have_the_same_bits(void **state)
 
 static void products_at_the_least_of_each_side_have_the_same_bits(void **state)
 {
-    static const int side[] = { 11, 12, 15, 16, 17, 24, 31, 32, 33 };
+    static const int side[] = {11, 12, 15, 16, 17, 24, 31, 32, 33};
 
     (void)state;
     skip_without_two();
     for (size_t i = 0; i < COUNT(side); i++)
         for (size_t k = 0; k < COUNT(side); k++)
             for (int form = 0; form < 4; form++)
-                check_product((struct kern_gemm){ .trans_a = form & 1, .trans_b = form & 2, .m = side[i],
-                                                  .n = side[k], .k = side[(i + k) % COUNT(side)] }, form);
+                check_product((struct kern_gemm){.trans_a = form & 1,
+                                                 .trans_b = form & 2,
+                                                 .m = side[i],
+                                                 .n = side[k],
+                                                 .k = side[(i + k) % COUNT(side)]},
+                              form);
 }
 
 /* Forward, then backward from what it gave: the output, the sums and the gradients. */
@@ -127,24 +135,30 @@ static void attend(struct kern_stream *s, const struct kern_attention *from, flo
 
 static void attention_has_the_same_bits(void **state)
 {
-    static const int dim[] = { 16, 32, 48, 64, 96, 112, 128 };
+    static const int dim[] = {16, 32, 48, 64, 96, 112, 128};
 
     (void)state;
     skip_without_two();
     for (int i = 0; i < 14; i++) {
         int before = try_arrays, first = try_range(1, 300), heads = 2, d = dim[i % 7];
-        int32_t cu[3] = { 0, first, first + try_range(1, 120) };
+        int32_t cu[3] = {0, first, first + try_range(1, 120)};
         size_t rows = (size_t)cu[2] * (size_t)heads, n = 3 * rows * (size_t)d;
-        struct kern_attention a = { .tokens = cu[2], .heads = heads, .kv_heads = heads, .dim = d, .ld = 3 * heads * d,
-                                    .cu = cu, .docs = 2, .scale = 0.2f, .qkv = try_floats(n, 2),
-                                    .dout = try_floats(rows * (size_t)d, 1) };
+        struct kern_attention a = {.tokens = cu[2],
+                                   .heads = heads,
+                                   .kv_heads = heads,
+                                   .dim = d,
+                                   .ld = 3 * heads * d,
+                                   .cu = cu,
+                                   .docs = 2,
+                                   .scale = 0.2f,
+                                   .qkv = try_floats(n, 2),
+                                   .dout = try_floats(rows * (size_t)d, 1)};
         float *wide[3], *narrow[3];
 
         attend(streams.wide, &a, wide, n, rows);
         attend(streams.narrow, &a, narrow, n, rows);
         if (memcmp(wide[0], narrow[0], rows * (size_t)d * sizeof(float)) != 0 ||
-            memcmp(wide[1], narrow[1], rows * sizeof(float)) != 0 ||
-            memcmp(wide[2], narrow[2], n * sizeof(float)) != 0)
+            memcmp(wide[1], narrow[1], rows * sizeof(float)) != 0 || memcmp(wide[2], narrow[2], n * sizeof(float)) != 0)
             fail_msg("attention over %d and %d tokens, heads of %d: other bits (seed %llu)", first, cu[2] - first, d,
                      (unsigned long long)try_seed);
         try_drop_arrays(before);

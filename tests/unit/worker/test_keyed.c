@@ -8,7 +8,7 @@
 
 #include "worker/optim/keyed.h"
 
-#define FIRST 5000  /* floats of the first tensor: a short last unit */
+#define FIRST 5000 /* floats of the first tensor: a short last unit */
 #define REST (4 * PARAM_BLOCK)
 #define TIED PARAM_BLOCK
 #define HEAD (REST + TIED)
@@ -19,8 +19,14 @@ static struct param tensors[] = {
     {.n = PARAM_BLOCK, .at = 3 * PARAM_BLOCK, .id = 1},
     {.n = TIED, .at = REST, .id = 2},
 };
-static const struct params arena = {.v = tensors, .n = 3, .tensors = 3, .rest_n = REST, .tied_n = TIED,
-                                    .grad_head_at = HEAD, .grad_n = ALL, .weight_n = HEAD};
+static const struct params arena = {.v = tensors,
+                                    .n = 3,
+                                    .tensors = 3,
+                                    .rest_n = REST,
+                                    .tied_n = TIED,
+                                    .grad_head_at = HEAD,
+                                    .grad_n = ALL,
+                                    .weight_n = HEAD};
 
 static struct keyed *keyed_of(const char *word)
 {
@@ -68,8 +74,8 @@ static void no_cut_changes_a_bit(void **state)
             keyed_code_leaf(k, 9, 2, parts, ALL - 2 * PARAM_BLOCK - at, 2 * PARAM_BLOCK, NULL);
         assert_memory_equal(whole, parts, sizeof(whole));
         for (size_t at = 0; at < ALL; at += PARAM_BLOCK)
-            assert_int_equal(keyed_decode_leaf(k, units + keyed_gradient_bytes(k, at), at, PARAM_BLOCK, decoded + at,
-                                               NULL), 0);
+            assert_int_equal(
+                keyed_decode_leaf(k, units + keyed_gradient_bytes(k, at), at, PARAM_BLOCK, decoded + at, NULL), 0);
         for (size_t i = FIRST; i < 3 * PARAM_BLOCK; i++) {
             assert_true(parts[i] == sinf((float)(i % PARAM_BLOCK) * 0.37f)); /* padding: left alone, and sent as 0 */
             whole[i] = 0;
@@ -138,8 +144,7 @@ static void weights_follow_their_masters(void **state)
         keyed_code_weights(k, (uint64_t)step, master, weights, 0, HEAD, units);
         assert_int_equal(keyed_move_weights(k, units, weights, 0, HEAD, NULL), 0);
         for (size_t at = 0; at < HEAD; at += PARAM_BLOCK)
-            assert_int_equal(keyed_move_weights(k, units + keyed_weight_bytes(k, at), other, at, PARAM_BLOCK, NULL),
-                             0);
+            assert_int_equal(keyed_move_weights(k, units + keyed_weight_bytes(k, at), other, at, PARAM_BLOCK, NULL), 0);
         assert_memory_equal(weights, other, HEAD * sizeof(*weights));
     }
     for (size_t i = 0; i < FIRST; i++)

@@ -44,12 +44,14 @@ static void text_without_carriage_returns_passes_unchanged(void **state)
 
 static void what_carriage_returns_overwrite_is_dropped(void **state)
 {
-    static const struct { const char *in, *out; } table[] = {
-        { "a\rb\rc\n", "c\n" },
-        { "dos\r\nlines\r\n", "dos\nlines\n" },
-        { "\rbar 1\rbar 2\n", "bar 2\n" },
-        { "a\r\r\nb\n", "a\nb\n" },
-        { "\n\r\n", "\n\n" },
+    static const struct {
+        const char *in, *out;
+    } table[] = {
+        {"a\rb\rc\n", "c\n"},
+        {"dos\r\nlines\r\n", "dos\nlines\n"},
+        {"\rbar 1\rbar 2\n", "bar 2\n"},
+        {"a\r\r\nb\n", "a\nb\n"},
+        {"\n\r\n", "\n\n"},
     };
 
     (void)state;
@@ -106,8 +108,13 @@ static void a_character_cut_by_a_pause_is_not_harmed(void **state)
 static void ill_formed_bytes_become_replacement_characters(void **state)
 {
     (void)state;
-    lines_feed(lines, "a\xFF" "b\0c\n", 6, 1, &out);
-    assert_string_equal(buf_text(&out), "a\xEF\xBF\xBD" "b\xEF\xBF\xBD" "c\n");
+    lines_feed(lines,
+               "a\xFF"
+               "b\0c\n",
+               6, 1, &out);
+    assert_string_equal(buf_text(&out), "a\xEF\xBF\xBD"
+                                        "b\xEF\xBF\xBD"
+                                        "c\n");
 }
 
 static void the_limit_leaves_one_note(void **state)
@@ -134,7 +141,7 @@ static void the_end_completes_the_last_line(void **state)
 
 static void random_bytes_always_give_text_whatever_the_pieces(void **state)
 {
-    static const uint32_t key[2] = { 20261121, 7 };
+    static const uint32_t key[2] = {20261121, 7};
     struct buf once;
 
     (void)state;
@@ -146,9 +153,11 @@ static void random_bytes_always_give_text_whatever_the_pieces(void **state)
         size_t n = 0, at;
 
         for (uint32_t i = 0; i < 100; i++) {
-            philox4x32((uint32_t[4]){ round, i, 0, 0 }, key, w);
+            philox4x32((uint32_t[4]){round, i, 0, 0}, key, w);
             for (int k = 0; k < 4; k++)
-                text[n++] = w[k] >> 8 & 1 ? "\r\n\xC3\xA4\xE2\x82\xAC" "ab"[w[k] % 9] : (char)w[k];
+                text[n++] = w[k] >> 8 & 1 ? "\r\n\xC3\xA4\xE2\x82\xAC"
+                                            "ab"[w[k] % 9]
+                                          : (char)w[k];
         }
         buf_reset(&once);
         lines_init(lines, 1 << 20);
@@ -157,7 +166,7 @@ static void random_bytes_always_give_text_whatever_the_pieces(void **state)
         buf_reset(&out);
         lines_init(lines, 1 << 20);
         for (at = 0; at < n; at += w[0]) {
-            philox4x32((uint32_t[4]){ round, (uint32_t)at, 1, 0 }, key, w);
+            philox4x32((uint32_t[4]){round, (uint32_t)at, 1, 0}, key, w);
             w[0] = 1 + w[0] % 37;
             if (at + w[0] > n)
                 w[0] = (uint32_t)(n - at);

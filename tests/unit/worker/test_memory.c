@@ -80,7 +80,9 @@ static void memory_is_kept_for_a_while_after_its_last_run(void **state)
         int seconds;
         bool stays;
     } table[] = {
-        {false, 0, true}, {false, MEMORY_KEEP_S - 1, true}, {true, MEMORY_KEEP_S + 10, true},
+        {false, 0, true},
+        {false, MEMORY_KEEP_S - 1, true},
+        {true, MEMORY_KEEP_S + 10, true},
         {false, MEMORY_KEEP_S + 10, false},
     };
 
@@ -110,9 +112,24 @@ static void a_limit_is_a_size(void **state)
         const char *text;
         uint64_t bytes; /* 0: refused */
     } table[] = {
-        {"1", 1}, {"500m", UINT64_C(500) << 20}, {"8G", UINT64_C(8) << 30}, {"3k", 3072}, {"2t", UINT64_C(2) << 40},
-        {"0", 0}, {"", 0}, {"m", 0}, {"-1", 0}, {" 1", 0}, {"8gb", 0}, {"8 g", 0}, {"1.5g", 0}, {"8x", 0},
-        {"9223372036854775807", INT64_MAX}, {"9223372036854775808", 0}, {"8388608t", 0}, {"99999999999999999999", 0},
+        {"1", 1},
+        {"500m", UINT64_C(500) << 20},
+        {"8G", UINT64_C(8) << 30},
+        {"3k", 3072},
+        {"2t", UINT64_C(2) << 40},
+        {"0", 0},
+        {"", 0},
+        {"m", 0},
+        {"-1", 0},
+        {" 1", 0},
+        {"8gb", 0},
+        {"8 g", 0},
+        {"1.5g", 0},
+        {"8x", 0},
+        {"9223372036854775807", INT64_MAX},
+        {"9223372036854775808", 0},
+        {"8388608t", 0},
+        {"99999999999999999999", 0},
     };
 
     (void)state;
@@ -128,12 +145,9 @@ static void a_limit_is_a_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(the_next_generation_of_a_job_finds_what_the_last_left),
-        T(a_job_that_is_done_leaves_nothing),
-        T(another_job_of_the_same_name_does_not_inherit),
-        T(memory_is_kept_for_a_while_after_its_last_run),
-        T(a_folder_that_others_can_write_to_is_refused),
-        cmocka_unit_test(a_limit_is_a_size),
+        T(the_next_generation_of_a_job_finds_what_the_last_left), T(a_job_that_is_done_leaves_nothing),
+        T(another_job_of_the_same_name_does_not_inherit),         T(memory_is_kept_for_a_while_after_its_last_run),
+        T(a_folder_that_others_can_write_to_is_refused),          cmocka_unit_test(a_limit_is_a_size),
     };
 
     return cmocka_run_group_tests(tests, make_top, remove_top);

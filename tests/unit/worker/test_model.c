@@ -14,14 +14,17 @@ static json_t *parse(const char *text)
     return o;
 }
 
-#define LLAMA "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4," \
-              "\"intermediate_size\":40,\"vocab_size\":70,\"num_key_value_heads\":2"
+#define LLAMA                                                                                                          \
+    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":4,"                   \
+    "\"intermediate_size\":40,\"vocab_size\":70,\"num_key_value_heads\":2"
 #define GPT2 "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":32,\"n_head\":4,\"n_positions\":16,\"vocab_size\":70"
 
 static void a_config_is_written_as_it_was_read(void **state)
 {
     static const char *const all[] = {
-        "{" GPT2 "}", "{" GPT2 ",\"layer_norm_epsilon\":1e-6,\"tie_word_embeddings\":false}", "{" LLAMA "}",
+        "{" GPT2 "}",
+        "{" GPT2 ",\"layer_norm_epsilon\":1e-6,\"tie_word_embeddings\":false}",
+        "{" LLAMA "}",
         "{" LLAMA ",\"rope_theta\":5e5,\"rms_norm_eps\":1e-5,\"tie_word_embeddings\":true,\"head_dim\":16}",
         "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,"
         "\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64}}",
@@ -69,7 +72,11 @@ static void what_is_left_out_is_hugging_faces_default(void **state)
 
 static void what_is_not_built_is_refused_by_name(void **state)
 {
-    static const struct { const char *config; int code; const char *words; } t[] = {
+    static const struct {
+        const char *config;
+        int code;
+        const char *words;
+    } t[] = {
         {"{}", -ENOTSUP, "model type ''"},
         {"{\"model_type\":\"mamba\"}", -ENOTSUP, "model type 'mamba'"},
         {"{" LLAMA ",\"attention_bias\":true}", -ENOTSUP, "attention_bias"},
@@ -103,8 +110,15 @@ static void what_is_not_built_is_refused_by_name(void **state)
 
 static void groups_of_heads_are_cut_together(void **state)
 {
-    struct model_cfg c = {.family = &family_llama, .layers = 1, .hidden = 32, .heads = 8, .kv_heads = 4, .ffn = 24,
-                          .context = 8, .vocab = 100, .rope = {.theta = 10}};
+    struct model_cfg c = {.family = &family_llama,
+                          .layers = 1,
+                          .hidden = 32,
+                          .heads = 8,
+                          .kv_heads = 4,
+                          .ffn = 24,
+                          .context = 8,
+                          .vocab = 100,
+                          .rope = {.theta = 10}};
 
     (void)state;
     assert_int_equal(model_cut(&c, 4, 3, NULL), 0);
@@ -139,8 +153,9 @@ static void scaled_rotations_have_their_frequencies(void **state)
         assert_true(fabs((double)linear[i] * 32 / (double)plain[i] - 1) < 1e-6);
         slow += scaled[i] == linear[i];
         quick += scaled[i] == plain[i];
-        assert_true(length > 8192 ? scaled[i] == linear[i] : length < 2048 ? scaled[i] == plain[i]
-                                                           : scaled[i] > linear[i] && scaled[i] < plain[i]);
+        assert_true(length > 8192   ? scaled[i] == linear[i]
+                    : length < 2048 ? scaled[i] == plain[i]
+                                    : scaled[i] > linear[i] && scaled[i] < plain[i]);
     }
     assert_true(slow > 5 && quick > 10 && slow + quick < 32);
 }

@@ -172,10 +172,10 @@ static void large_messages_go_by_nccl_in_any_order_of_posting(void **state)
 /* --- faults ------------------------------------------------------------------------------------- */
 
 struct fault {
-    const char *fake;        /* FAKE_NCCL */
-    bool stuck;              /* the GPUs never end their work */
-    int code;                /* of who notices; the other may be told first that it is gone */
-    const char *words;       /* with the code */
+    const char *fake;  /* FAKE_NCCL */
+    bool stuck;        /* the GPUs never end their work */
+    int code;          /* of who notices; the other may be told first that it is gone */
+    const char *words; /* with the code */
 };
 
 static int reduce_twice(struct team *t, struct comm_world *w)
@@ -194,7 +194,7 @@ static int reduce_twice(struct team *t, struct comm_world *w)
         (void)fprintf(stderr, "rank %d: %s\n", comm_rank(w), err.text);
         return 99;
     }
-    NEED(comm_barrier(g, NULL) == r); /* the world stays failed */
+    NEED(comm_barrier(g, NULL) == r);                               /* the world stays failed */
     if (strncmp(f->fake, "wedge@1", 7) == 0 && comm_rank(w) == 1) { /* the GPU is given up, once, and that is said */
         NEED(fake_nccl_live() == 1 && fake_device_lost == 1);
         NEED(strstr(err.text, "NCCL's abort of 'dp' did not end in 700 ms"));

@@ -17,10 +17,18 @@ static void a_nic_is_given_by_family_and_rate(void **state)
         enum plan_nic family;
         double gbit_s;
     } cases[] = {
-        {"roce@100", 0, PLAN_NIC_ROCE, 100}, {"ethernet", 0, PLAN_NIC_ETHERNET, 0},
-        {"infiniband@12.5", 0, PLAN_NIC_INFINIBAND, 12.5}, {"roce@", -EINVAL, 0, 0}, {"roce@0", -EINVAL, 0, 0},
-        {"roce@-4", -EINVAL, 0, 0}, {"roce@nan", -EINVAL, 0, 0}, {"roce@100g", -EINVAL, 0, 0}, {"", -EINVAL, 0, 0},
-        {"@100", -EINVAL, 0, 0}, {"unknown", -EINVAL, 0, 0}, {"infinibandinfiniband", -EINVAL, 0, 0},
+        {"roce@100", 0, PLAN_NIC_ROCE, 100},
+        {"ethernet", 0, PLAN_NIC_ETHERNET, 0},
+        {"infiniband@12.5", 0, PLAN_NIC_INFINIBAND, 12.5},
+        {"roce@", -EINVAL, 0, 0},
+        {"roce@0", -EINVAL, 0, 0},
+        {"roce@-4", -EINVAL, 0, 0},
+        {"roce@nan", -EINVAL, 0, 0},
+        {"roce@100g", -EINVAL, 0, 0},
+        {"", -EINVAL, 0, 0},
+        {"@100", -EINVAL, 0, 0},
+        {"unknown", -EINVAL, 0, 0},
+        {"infinibandinfiniband", -EINVAL, 0, 0},
     };
 
     (void)state;

@@ -32,10 +32,11 @@ static void gpus_are_found_with_all_that_tells_them_apart(void **state)
 
 static void of_a_gpu_that_mig_has_cut_its_instances_are_offered(void **state)
 {
-    struct nvml *n = opened("{\"gpus\": [" H100("GPU-a") ", \"power_mw\": 70500, \"mig\": ["
-                            "{\"uuid\": \"MIG-1\", \"name\": \"NVIDIA H100 MIG 1g.10gb\", \"memory_mib\": 9728},"
-                            "{\"uuid\": \"MIG-2\", \"name\": \"NVIDIA H100 MIG 1g.10gb\", \"memory_mib\": 9728}]}, "
-                            H100("GPU-b") "}]}");
+    struct nvml *n = opened("{\"gpus\": [" H100(
+        "GPU-a") ", \"power_mw\": 70500, \"mig\": ["
+                 "{\"uuid\": \"MIG-1\", \"name\": \"NVIDIA H100 MIG 1g.10gb\", \"memory_mib\": 9728},"
+                 "{\"uuid\": \"MIG-2\", \"name\": \"NVIDIA H100 MIG 1g.10gb\", \"memory_mib\": 9728}]}, " H100(
+                     "GPU-b") "}]}");
     struct nvml_sample s;
 
     (void)state;
@@ -52,9 +53,9 @@ static void of_a_gpu_that_mig_has_cut_its_instances_are_offered(void **state)
 
 static void a_sample_has_what_the_gpu_tells_and_no_more(void **state)
 {
-    struct nvml *n = opened("{\"gpus\": [" H100("GPU-a") ", \"util\": 93, \"temperature\": 61, \"throttle\": 64,"
-                            "\"ecc\": 2, \"remap_failed\": 1, \"pids\": [17, 4711]}, " H100("GPU-b")
-                            ", \"throttle\": 4}]}");
+    struct nvml *n = opened("{\"gpus\": [" H100(
+        "GPU-a") ", \"util\": 93, \"temperature\": 61, \"throttle\": 64,"
+                 "\"ecc\": 2, \"remap_failed\": 1, \"pids\": [17, 4711]}, " H100("GPU-b") ", \"throttle\": 4}]}");
     struct nvml_sample s;
 
     (void)state;
@@ -81,9 +82,10 @@ static void a_sample_has_what_the_gpu_tells_and_no_more(void **state)
 
 static void an_xid_is_told_for_the_gpu_it_hit(void **state)
 {
-    static const char two[] = "{\"gpus\": [" H100("GPU-a") "}, " H100("GPU-b") ", \"mig\": ["
-                              "{\"uuid\": \"MIG-1\", \"name\": \"m\", \"memory_mib\": 1},"
-                              "{\"uuid\": \"MIG-2\", \"name\": \"m\", \"memory_mib\": 1}]}]%s}";
+    static const char two[] = "{\"gpus\": [" H100("GPU-a") "}, " H100(
+        "GPU-b") ", \"mig\": ["
+                 "{\"uuid\": \"MIG-1\", \"name\": \"m\", \"memory_mib\": 1},"
+                 "{\"uuid\": \"MIG-2\", \"name\": \"m\", \"memory_mib\": 1}]}]%s}";
     char text[1024];
     struct nvml *n;
     unsigned int xid = 0;

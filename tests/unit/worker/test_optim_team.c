@@ -30,8 +30,14 @@ static int open_replica(struct comm_world *w, struct replica *b)
     struct optim_cfg oc;
     int me = comm_rank(w);
 
-    *b = (struct replica){.model = {.family = &family_gpt2, .layers = 2, .hidden = 8, .heads = 2, .ffn = 32,
-                                    .context = 4, .vocab = 70, .tied = true}};
+    *b = (struct replica){.model = {.family = &family_gpt2,
+                                    .layers = 2,
+                                    .hidden = 8,
+                                    .heads = 2,
+                                    .ffn = 32,
+                                    .context = 4,
+                                    .vocab = 70,
+                                    .tied = true}};
     GOOD(model_cut(&b->model, 1, 0, &err));
     GOOD(k->stream_new(&kc, &b->s, &err));
     GOOD(params_init(&b->p, &b->model, &(struct layer_range){0, 2}, 1, true, true, &err));
@@ -40,8 +46,17 @@ static int open_replica(struct comm_world *w, struct replica *b)
     params_fill(&b->p, 1, 1, b->w);
     GOOD(tree_init(&b->tree, k, b->s, me, me + 1, &b->pool, &(struct tree_span){0, b->p.grad_n}, 1, &err));
     GOOD(wire_new(&wc, &b->wire, &err));
-    oc = (struct optim_cfg){.k = k, .stream = b->s, .params = &b->p, .leaves = 2, .zero = 1, .dp = wc.group,
-                            .wire = b->wire, .weights = b->w, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+    oc = (struct optim_cfg){.k = k,
+                            .stream = b->s,
+                            .params = &b->p,
+                            .leaves = 2,
+                            .zero = 1,
+                            .dp = wc.group,
+                            .wire = b->wire,
+                            .weights = b->w,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8};
     mesh_init(&oc.mesh, 1, 1, 2, 1, me);
     GOOD(optim_new(&oc, &b->o, &err));
     return 0;

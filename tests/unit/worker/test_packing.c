@@ -20,10 +20,27 @@ struct model {
 };
 
 static const struct model_cfg families[] = {
-    {.family = &family_gpt2, .layers = 2, .hidden = 12, .heads = 3, .ffn = 20, .context = CONTEXT, .vocab = VOCAB,
-     .tied = true, .norm_eps = 1e-5, .seed = 5},
-    {.family = &family_llama, .layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2, .ffn = 20, .context = CONTEXT,
-     .vocab = VOCAB, .rope = {.theta = 100}, .norm_eps = 1e-5, .seed = 5},
+    {.family = &family_gpt2,
+     .layers = 2,
+     .hidden = 12,
+     .heads = 3,
+     .ffn = 20,
+     .context = CONTEXT,
+     .vocab = VOCAB,
+     .tied = true,
+     .norm_eps = 1e-5,
+     .seed = 5},
+    {.family = &family_llama,
+     .layers = 2,
+     .hidden = 16,
+     .heads = 4,
+     .kv_heads = 2,
+     .ffn = 20,
+     .context = CONTEXT,
+     .vocab = VOCAB,
+     .rope = {.theta = 100},
+     .norm_eps = 1e-5,
+     .seed = 5},
 };
 
 static void open_model(struct model *m, const struct model_cfg *c, double dropout, const struct kern_ops *k)
@@ -39,9 +56,18 @@ static void open_model(struct model *m, const struct model_cfg *c, double dropou
     m->w = calloc(m->p.weight_n, sizeof(float));
     assert_non_null(m->w);
     params_fill(&m->p, 3, 1, m->w);
-    sc = (struct stage_cfg){.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
-                            .layers = m->p.chunk[0], .micro = 1, .length = ROOM, .docs = DOCS, .slots = 1,
-                            .first = true, .last = true};
+    sc = (struct stage_cfg){.k = m->k,
+                            .stream = m->s,
+                            .model = &m->model,
+                            .params = &m->p,
+                            .weights = m->w,
+                            .layers = m->p.chunk[0],
+                            .micro = 1,
+                            .length = ROOM,
+                            .docs = DOCS,
+                            .slots = 1,
+                            .first = true,
+                            .last = true};
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
 }
 
@@ -98,10 +124,10 @@ struct layout {
 
 static const struct layout alone = {5, {{1, {0}, 0}, {1, {1}, 0}, {1, {2}, 0}, {1, {3}, 0}, {1, {4}, 0}}};
 static const struct layout layouts[] = {
-    {1, {{5, {0, 1, 2, 3, 4}, 0}}},                          /* packed */
-    {1, {{5, {4, 2, 0, 3, 1}, 0}}},                          /* sorted */
-    {2, {{2, {4, 2}, 0}, {3, {3, 0, 1}, 0}}},                /* over two micro-batches */
-    {3, {{2, {0, 1}, 7}, {2, {2, 3}, 12}, {1, {4}, 16}}},    /* padded */
+    {1, {{5, {0, 1, 2, 3, 4}, 0}}},                       /* packed */
+    {1, {{5, {4, 2, 0, 3, 1}, 0}}},                       /* sorted */
+    {2, {{2, {4, 2}, 0}, {3, {3, 0, 1}, 0}}},             /* over two micro-batches */
+    {3, {{2, {0, 1}, 7}, {2, {2, 3}, 12}, {1, {4}, 16}}}, /* padded */
 };
 
 static double gradient(struct model *m, const struct layout *l, enum mistake mistake, float **ret)

@@ -9,8 +9,14 @@
 
 static struct model_cfg model(int tp, int tp_index, bool tied)
 {
-    struct model_cfg c = {.family = &family_gpt2, .layers = 3, .hidden = 24, .heads = 4, .ffn = 40, .context = 10,
-                          .vocab = 100, .tied = tied};
+    struct model_cfg c = {.family = &family_gpt2,
+                          .layers = 3,
+                          .hidden = 24,
+                          .heads = 4,
+                          .ffn = 40,
+                          .context = 10,
+                          .vocab = 100,
+                          .tied = tied};
 
     assert_int_equal(model_cut(&c, tp, tp_index, NULL), 0);
     return c;
@@ -37,8 +43,16 @@ static void scatter(const struct param *q, const float *weights, float *global, 
 /* Two heads of keys and values: with tp 4 two ranks hold the same one. */
 static struct model_cfg llama(int tp, int tp_index)
 {
-    struct model_cfg c = {.family = &family_llama, .layers = 3, .hidden = 24, .heads = 4, .kv_heads = 2, .ffn = 40,
-                          .context = 10, .vocab = 100, .qkv_bias = true, .rope = {.theta = 100}};
+    struct model_cfg c = {.family = &family_llama,
+                          .layers = 3,
+                          .hidden = 24,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .ffn = 40,
+                          .context = 10,
+                          .vocab = 100,
+                          .qkv_bias = true,
+                          .rope = {.theta = 100}};
 
     assert_int_equal(model_cut(&c, tp, tp_index, NULL), 0);
     return c;
@@ -97,7 +111,10 @@ static void a_tensor_can_be_rebuilt_from_the_boxes_of_any_tp(void **state)
 
 static void stages_hold_each_tensor_once_and_the_tied_one_at_both_ends(void **state)
 {
-    static const struct { bool tied; int tensors; } t[] = {{true, 2 + 36 + 2}, {false, 2 + 36 + 3}};
+    static const struct {
+        bool tied;
+        int tensors;
+    } t[] = {{true, 2 + 36 + 2}, {false, 2 + 36 + 3}};
 
     (void)state;
     for (size_t k = 0; k < COUNT(t); k++)
@@ -165,19 +182,18 @@ static void tensors_do_not_overlap_in_the_arena(void **state)
 
 static void names_and_shapes_are_those_of_hugging_face(void **state)
 {
-    static const struct { const char *name; int ndim; uint64_t a, b; bool decay; } t[] = {
-        {"wpe.weight", 2, 10, 24, true},
-        {"h.0.ln_1.weight", 1, 24, 0, false},
-        {"h.0.ln_1.bias", 1, 24, 0, false},
-        {"h.0.attn.c_attn.weight", 2, 24, 72, true},
-        {"h.0.attn.c_attn.bias", 1, 72, 0, false},
-        {"h.0.attn.c_proj.weight", 2, 24, 24, true},
-        {"h.0.attn.c_proj.bias", 1, 24, 0, false},
-        {"h.0.ln_2.weight", 1, 24, 0, false},
-        {"h.0.ln_2.bias", 1, 24, 0, false},
-        {"h.0.mlp.c_fc.weight", 2, 24, 40, true},
-        {"h.0.mlp.c_fc.bias", 1, 40, 0, false},
-        {"h.0.mlp.c_proj.weight", 2, 40, 24, true},
+    static const struct {
+        const char *name;
+        int ndim;
+        uint64_t a, b;
+        bool decay;
+    } t[] = {
+        {"wpe.weight", 2, 10, 24, true},           {"h.0.ln_1.weight", 1, 24, 0, false},
+        {"h.0.ln_1.bias", 1, 24, 0, false},        {"h.0.attn.c_attn.weight", 2, 24, 72, true},
+        {"h.0.attn.c_attn.bias", 1, 72, 0, false}, {"h.0.attn.c_proj.weight", 2, 24, 24, true},
+        {"h.0.attn.c_proj.bias", 1, 24, 0, false}, {"h.0.ln_2.weight", 1, 24, 0, false},
+        {"h.0.ln_2.bias", 1, 24, 0, false},        {"h.0.mlp.c_fc.weight", 2, 24, 40, true},
+        {"h.0.mlp.c_fc.bias", 1, 40, 0, false},    {"h.0.mlp.c_proj.weight", 2, 40, 24, true},
         {"h.0.mlp.c_proj.bias", 1, 24, 0, false},
     };
     struct model_cfg c = model(2, 1, true);

@@ -254,8 +254,8 @@ static void each_damaged_byte_of_head_and_tables_is_found(void **state)
 
 static void a_stream_runs_over_its_files_and_ends_in_zeros(void **state)
 {
-    static const struct parity_part part[] = {{.rank = 2, .bytes = 5}, {.rank = 3, .bytes = 1},
-                                              {.rank = 7, .bytes = 4}};
+    static const struct parity_part part[] = {
+        {.rank = 2, .bytes = 5}, {.rank = 3, .bytes = 1}, {.rank = 7, .bytes = 4}};
     static const char bytes[] = "abcdefghij";
     struct stream *s;
     char got[16];

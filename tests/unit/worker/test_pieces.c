@@ -8,7 +8,7 @@
 
 #define LENGTH 50 /* of sequence 0 */
 #define PIECE 8
-#define SHORT 13  /* of sequence 1 */
+#define SHORT 13 /* of sequence 1 */
 
 enum mistake { NONE, ASCENDING, POSITIONS_RESTART, GRADIENTS_LEFT, NO_PAST };
 
@@ -59,8 +59,10 @@ static double group(struct stage *st, int sequence, int length, int size, int ke
         bool back = trace[i].step == CHUNK_BACKWARD;
         int index = back && mistake == ASCENDING ? n - 1 - trace[i].index : trace[i].index, past = index * size;
         struct stage_slot *slot = stage_slot(st, index);
-        struct stage_piece p = {.tokens = length - past < size ? length - past : size, .past = past,
-                                .store = sequence, .last = index == n - 1,
+        struct stage_piece p = {.tokens = length - past < size ? length - past : size,
+                                .past = past,
+                                .store = sequence,
+                                .last = index == n - 1,
                                 .drop = trace[i].step == CHUNK_FORWARD_DROP};
 
         if (back) {
@@ -97,7 +99,9 @@ static struct stage *in_pieces(const struct stage_cfg *cfg, int size, int keep)
 
 static void pieces_give_the_gradient_of_the_whole(void **state)
 {
-    static const struct { int size, keep; } cut[] = {{PIECE, 1}, {PIECE, 2}, {PIECE, 7}, {17, 1}, {49, 1}, {LENGTH, 1}};
+    static const struct {
+        int size, keep;
+    } cut[] = {{PIECE, 1}, {PIECE, 2}, {PIECE, 7}, {17, 1}, {49, 1}, {LENGTH, 1}};
 
     (void)state;
     for (int i = 0; i < 8; i++) { /* family, dropout, kernels */
@@ -234,8 +238,8 @@ static void sequences_in_pieces_do_not_mix(void **state)
     for (int i = 0; i < 2; i++)
         for (int s = 0; s < 2; s++) {
             struct stage_slot *slot = stage_slot(st, 2 * i + s);
-            struct stage_piece p = {.tokens = s ? rows[i][1] : 25, .past = s ? rows[i][0] : 25 * i, .store = s,
-                                    .last = i == 1};
+            struct stage_piece p = {
+                .tokens = s ? rows[i][1] : 25, .past = s ? rows[i][0] : 25 * i, .store = s, .last = i == 1};
 
             stage_slot_piece(st, slot, &p);
             fill(slot, s, p.past, s ? SHORT : LENGTH);
@@ -271,8 +275,13 @@ static struct stage_piece piece_of(int micro, int keep)
     int length = sequence[micro] == 1 ? SHORT : LENGTH;
 
     return (struct stage_piece){
-        .tokens = sequence[micro] < 0 ? 0 : index == n - 1 ? length - index * PIECE : PIECE, .past = index * PIECE,
-        .store = sequence[micro], .last = index == n - 1, .drop = sequence[micro] >= 0 && index < n - keep,
+        .tokens = sequence[micro] < 0 ? 0
+                  : index == n - 1    ? length - index * PIECE
+                                      : PIECE,
+        .past = index * PIECE,
+        .store = sequence[micro],
+        .last = index == n - 1,
+        .drop = sequence[micro] >= 0 && index < n - keep,
     };
 }
 
@@ -321,7 +330,9 @@ static void compute(struct half *h, const struct schedule *s, int rank, const st
     else
         stage_slot_layout(h->st, slot, &alone, 1);
     fill(slot, p.tokens > 0 ? p.store : 2, p.tokens > 0 ? p.past : 0,
-         p.tokens == 0 ? alone : p.store == 1 ? SHORT : LENGTH);
+         p.tokens == 0  ? alone
+         : p.store == 1 ? SHORT
+                        : LENGTH);
     assert_int_equal(stage_forward(h->st, slot, h->g, 0.02f, NULL), 0);
 }
 

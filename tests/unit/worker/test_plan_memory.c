@@ -37,23 +37,38 @@ struct twin { /* one job in both tongues */
 
 static void draw_model(struct plan_model *m, struct model_cfg *c)
 {
-    *m = (struct plan_model){.family = draw(2) ? PLAN_LLAMA : PLAN_GPT2, .layers = 1 + draw(9), .heads = 4 << draw(2),
-                             .context = 8 << draw(4), .vocab = 50 + draw(900), .tied = draw(2)};
+    *m = (struct plan_model){.family = draw(2) ? PLAN_LLAMA : PLAN_GPT2,
+                             .layers = 1 + draw(9),
+                             .heads = 4 << draw(2),
+                             .context = 8 << draw(4),
+                             .vocab = 50 + draw(900),
+                             .tied = draw(2)};
     m->hidden = m->heads * (2 + 2 * draw(5));
     m->kv_heads = m->family == PLAN_LLAMA ? m->heads >> draw(3) : m->heads;
     m->ffn = 16 * (1 + draw(6));
     m->qkv_bias = m->family == PLAN_LLAMA && draw(2);
-    *c = (struct model_cfg){.family = m->family == PLAN_LLAMA ? &family_llama : &family_gpt2, .layers = m->layers,
-                            .hidden = m->hidden, .heads = m->heads, .kv_heads = m->kv_heads, .ffn = m->ffn,
-                            .context = m->context, .vocab = m->vocab, .tied = m->tied, .qkv_bias = m->qkv_bias};
+    *c = (struct model_cfg){.family = m->family == PLAN_LLAMA ? &family_llama : &family_gpt2,
+                            .layers = m->layers,
+                            .hidden = m->hidden,
+                            .heads = m->heads,
+                            .kv_heads = m->kv_heads,
+                            .ffn = m->ffn,
+                            .context = m->context,
+                            .vocab = m->vocab,
+                            .tied = m->tied,
+                            .qkv_bias = m->qkv_bias};
 }
 
 static void draw_layout(struct twin *t)
 {
     struct plan_shape *s = &t->shape;
 
-    *s = (struct plan_shape){.tp = 1 << draw(3), .cp = 1 << draw(3), .pp = 1 + draw(4), .dp = 1 + draw(5),
-                             .chunks = 1 + draw(2), .recompute = (enum plan_recompute)draw(PLAN_RECOMPUTES)};
+    *s = (struct plan_shape){.tp = 1 << draw(3),
+                             .cp = 1 << draw(3),
+                             .pp = 1 + draw(4),
+                             .dp = 1 + draw(5),
+                             .chunks = 1 + draw(2),
+                             .recompute = (enum plan_recompute)draw(PLAN_RECOMPUTES)};
     s->pp = s->pp > t->job.model.layers ? t->job.model.layers : s->pp;
     s->chunks = s->pp == 1 || t->job.model.layers / s->pp < s->chunks ? 1 : s->chunks;
     s->schedule = s->recompute == PLAN_RECOMPUTE_NONE && draw(2) ? SCHEDULE_ZB_H1 : SCHEDULE_1F1B;
@@ -83,7 +98,8 @@ static void twin_init(struct twin *t, int replica)
     t->job.cp_heads = t->model.kv_heads_local % t->shape.cp == 0 && draw(2);
     kind = t->shape.schedule;
     assert_int_equal(schedule_new(kind, t->shape.pp, t->shape.chunks,
-                                  plan_micros(&t->job, &t->shape, replica % t->shape.dp), &t->schedule, NULL), 0);
+                                  plan_micros(&t->job, &t->shape, replica % t->shape.dp), &t->schedule, NULL),
+                     0);
     if (draw(2))
         assert_int_equal(schedule_new(SCHEDULE_FORWARD, t->shape.pp, t->shape.chunks, 1 + draw(8), &t->forward, NULL),
                          0);
@@ -102,21 +118,26 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     for (int i = 0; i < t->shape.chunks; i++)
         plan_split_layers(&split, i * t->shape.pp + r, &chunk[i].begin, &chunk[i].end);
     assert_int_equal(params_init(&p, &t->model, chunk, t->shape.chunks, r == 0, r == t->shape.pp - 1, NULL), 0);
-    struct optim_cfg o = {.params = &p, .mesh = {.dp = t->shape.dp}, .zero = t->job.zero,
-                          .coded = t->shape.dp > 1 && t->job.dp_coded};
+    struct optim_cfg o = {
+        .params = &p, .mesh = {.dp = t->shape.dp}, .zero = t->job.zero, .coded = t->shape.dp > 1 && t->job.dp_coded};
 
     plan_leaves(t->job.virtual_workers, t->shape.dp, replica, &begin, &end);
     m.weights = p.weight_n * (sizeof(float) + (t->job.bf16 ? kern_size(type) : 0));
     m.gradients = p.grad_n * (size_t)tree_buffers(begin, end) * sizeof(float);
     m.optimizer = optim_bytes(&o);
     for (int i = 0; i < t->shape.chunks; i++) {
-        struct stage_cfg s = {.model = &t->model, .params = &p, .type = type, .layers = chunk[i],
+        struct stage_cfg s = {.model = &t->model,
+                              .params = &p,
+                              .type = type,
+                              .layers = chunk[i],
                               .recompute = (enum recompute)t->shape.recompute,
                               .kept = chunk[i].end - chunk[i].begin -
                                       plan_remade(&t->shape, i * t->shape.pp + r, chunk[i].end - chunk[i].begin),
                               .micro = t->shape.micro,
-                              .length = t->job.length / t->shape.cp, .cp_size = t->shape.cp,
-                              .cp_mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG, .slots = slots[i],
+                              .length = t->job.length / t->shape.cp,
+                              .cp_size = t->shape.cp,
+                              .cp_mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG,
+                              .slots = slots[i],
                               .first = r == 0 && i == 0,
                               .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1,
                               .split = t->shape.schedule == SCHEDULE_ZB_H1};

@@ -29,8 +29,8 @@ static struct ranks *ranks;
 static struct ranks *open_ranks(void)
 {
     static char memory[128];
-    struct ranks_cfg cfg = { .root = root, .node = "n1", .self = self, .train = "/bin/false",
-                             .threads = 1, .slots = 8, .memory = memory };
+    struct ranks_cfg cfg = {
+        .root = root, .node = "n1", .self = self, .train = "/bin/false", .threads = 1, .slots = 8, .memory = memory};
     struct ranks *r;
 
     (void)snprintf(memory, sizeof(memory), "%s/memory", dir);
@@ -79,7 +79,7 @@ static int processes_left(void)
 
 static void tick_for(int64_t until_us)
 {
-    struct pollfd p = { .fd = ranks_fd(ranks), .events = POLLIN };
+    struct pollfd p = {.fd = ranks_fd(ranks), .events = POLLIN};
     int64_t deadline_us = ranks_deadline(ranks);
 
     (void)poll(&p, 1, clock_poll_ms(deadline_us < until_us ? deadline_us : until_us));
@@ -167,7 +167,7 @@ static json_t *assignment(const char *job, int generation, int n, int first_slot
 static const struct run *start(const char *job, int generation, int n, const char *script)
 {
     json_auto_t *o = assignment(job, generation, n, 0, script);
-    struct merr err = { "" };
+    struct merr err = {""};
     int r = ranks_start(ranks, o, &err);
 
     if (r)
@@ -188,10 +188,11 @@ static const char *log_of(const struct run *run, int rank)
 
 static void a_rank_is_told_its_place_and_its_end_is_kept(void **state)
 {
-    const struct run *run = start("j1", 1, 2, "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK "
-                                              "$MASTER_ADDR:$MASTER_PORT $MUSTER_JOB $MUSTER_GENERATION $EXTRA "
-                                              "$OMP_NUM_THREADS; "
-                                              "pwd; exit $((RANK * 0))");
+    const struct run *run = start("j1", 1, 2,
+                                  "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK "
+                                  "$MASTER_ADDR:$MASTER_PORT $MUSTER_JOB $MUSTER_GENERATION $EXTRA "
+                                  "$OMP_NUM_THREADS; "
+                                  "pwd; exit $((RANK * 0))");
     char want[256];
 
     (void)state;
@@ -204,9 +205,16 @@ static void a_rank_is_told_its_place_and_its_end_is_kept(void **state)
 
 static void exit_codes_and_signals_are_told_apart(void **state)
 {
-    static const struct { const char *script; int code, signal; } table[] = {
-        { "exit 0", 0, 0 },         { "exit 65", 65, 0 },          { "kill -SEGV $$", 128 + SIGSEGV, SIGSEGV },
-        { "kill -9 $$", 137, 9 },   { "exec /no/such/program", 127, 0 }, { "exit 255", 255, 0 },
+    static const struct {
+        const char *script;
+        int code, signal;
+    } table[] = {
+        {"exit 0", 0, 0},
+        {"exit 65", 65, 0},
+        {"kill -SEGV $$", 128 + SIGSEGV, SIGSEGV},
+        {"kill -9 $$", 137, 9},
+        {"exec /no/such/program", 127, 0},
+        {"exit 255", 255, 0},
     };
 
     (void)state;
@@ -235,8 +243,9 @@ static void what_a_rank_leaves_behind_is_ended_before_its_end_is_told(void **sta
 
 static void stop_is_sigterm_first(void **state)
 {
-    const struct run *run = start("j1", 1, 1, "trap 'echo saved; exit 7' TERM; touch ready; "
-                                              "while :; do sleep 0.05; done");
+    const struct run *run = start("j1", 1, 1,
+                                  "trap 'echo saved; exit 7' TERM; touch ready; "
+                                  "while :; do sleep 0.05; done");
 
     (void)state;
     wait_file("ready");
@@ -278,8 +287,9 @@ static void a_second_stop_may_shorten_the_grace(void **state)
 
 static void when_one_fails_the_others_are_told_at_once(void **state)
 {
-    const struct run *run = start("j1", 1, 3, "if [ $RANK = 1 ]; then while [ ! -e go ]; do sleep 0.01; done; "
-                                              "echo bad luck; exit 3; fi; touch up$RANK; exec sleep 1000");
+    const struct run *run = start("j1", 1, 3,
+                                  "if [ $RANK = 1 ]; then while [ ! -e go ]; do sleep 0.01; done; "
+                                  "echo bad luck; exit 3; fi; touch up$RANK; exec sleep 1000");
     char path[128];
     int64_t spread_us;
 
@@ -328,8 +338,8 @@ static json_t *giver_assignment(int generation, int rank, const char *node, cons
     json_t *o = assignment("j1", generation, 1, 0, script);
 
     (void)json_object_set_new(json_array_get(json_object_get(o, "ranks"), 0), "node", json_string("n2"));
-    (void)json_object_set_new(o, "givers", json_pack("[{s:i,s:s,s:s}]", "rank", rank, "node", node, "address",
-                                                     "127.0.0.1"));
+    (void)json_object_set_new(o, "givers",
+                              json_pack("[{s:i,s:s,s:s}]", "rank", rank, "node", node, "address", "127.0.0.1"));
     return o;
 }
 
@@ -410,15 +420,17 @@ static void what_cannot_be_started_is_a_rank_that_ended(void **state)
 
 static void assignments_that_make_no_sense_leave_nothing(void **state)
 {
-    static const struct { const char *key, *value; } table[] = {
-        { "job", "\"../x\"" }, { "job", "\"\"" },    { "generation", "0" }, { "dir", "\"relative\"" },
-        { "ranks", "{}" },     { "ranks", "[]" },    { "world", "1" },
+    static const struct {
+        const char *key, *value;
+    } table[] = {
+        {"job", "\"../x\""}, {"job", "\"\""}, {"generation", "0"}, {"dir", "\"relative\""},
+        {"ranks", "{}"},     {"ranks", "[]"}, {"world", "1"},
     };
 
     (void)state;
     for (size_t i = 0; i < COUNT(table); i++) {
         json_auto_t *o = assignment("j1", 1, 2, 0, "true");
-        struct merr err = { "" };
+        struct merr err = {""};
 
         json_object_set_new(o, table[i].key, json_loads(table[i].value, JSON_DECODE_ANY, NULL));
         assert_int_equal(ranks_start(ranks, o, &err), -EINVAL);
@@ -512,7 +524,7 @@ static void a_shim_lost_while_no_agent_was_there_is_found_out(void **state)
 
 static void a_reused_process_number_is_not_hit(void **state)
 {
-    struct proc_id stranger = { .pid = fork() };
+    struct proc_id stranger = {.pid = fork()};
     const struct run *run;
     char text[256], path[PATH_MAX];
     int n;

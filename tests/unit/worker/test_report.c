@@ -57,9 +57,19 @@ static void write_steps(struct report *r, uint64_t from, uint64_t to)
 
 static void numbers_keep_all_their_bits_and_are_json(void **state)
 {
-    struct report_step m = {.step = 7, .loss = 0.1 + 0.2, .grad_norm = NAN, .lr = 6e-4, .tokens = 99,
-                            .tokens_per_s = 123.4567, .bytes_tp = 1, .bytes_pp = 2, .bytes_dp = 3, .generation = 4,
-                            .ranks = 5, .wire_ms = {0, 1.5, 0}, .wire_predicted_ms = {0, 2.5, 0}};
+    struct report_step m = {.step = 7,
+                            .loss = 0.1 + 0.2,
+                            .grad_norm = NAN,
+                            .lr = 6e-4,
+                            .tokens = 99,
+                            .tokens_per_s = 123.4567,
+                            .bytes_tp = 1,
+                            .bytes_pp = 2,
+                            .bytes_dp = 3,
+                            .generation = 4,
+                            .ranks = 5,
+                            .wire_ms = {0, 1.5, 0},
+                            .wire_predicted_ms = {0, 2.5, 0}};
     struct place p;
     struct report *r;
     struct buf b;
@@ -87,7 +97,10 @@ static void numbers_keep_all_their_bits_and_are_json(void **state)
 
 static void resuming_cuts_back_the_jobs_metrics_and_keeps_the_runs(void **state)
 {
-    static const struct { uint64_t start; int left; } t[] = {{10, 10}, {6, 6}, {0, 0}, {99, 10}};
+    static const struct {
+        uint64_t start;
+        int left;
+    } t[] = {{10, 10}, {6, 6}, {0, 0}, {99, 10}};
 
     (void)state;
     for (size_t i = 0; i < COUNT(t); i++) {

@@ -145,7 +145,9 @@ static void a_giver_has_a_rank_after_the_world_and_a_node_without_ranks(void **s
 
 static void a_broken_assignment_is_refused_by_what_is_wrong(void **state)
 {
-    static const struct { const char *path, *value, *say; } t[] = {
+    static const struct {
+        const char *path, *value, *say;
+    } t[] = {
         {"job", "null", "'job'"},
         {"dir", "\"\"", "'dir'"},
         {"node", "7", "'node'"},
@@ -199,7 +201,9 @@ static void ask_for(struct job_spec *s, int what)
         (void)snprintf(s->compress.dp, sizeof(s->compress.dp), "sdp4bit");
         s->parallel.zero = 0;
         break;
-    case 2: (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "pack"); break;
+    case 2:
+        (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "pack");
+        break;
     case 3:
         (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt");
         s->parallel.recompute = RECOMPUTE_FULL;
@@ -231,7 +235,9 @@ static void what_is_not_built_is_said_by_field(void **state)
 
 static void micro_batches_do_not_depend_on_the_layout(void **state)
 {
-    static const struct { int b, v, length, micro, want; } t[] = {
+    static const struct {
+        int b, v, length, micro, want;
+    } t[] = {
         {8, 4, 32, 0, 2},   {8, 4, 32, 1, 1},  {64, 1, 128, 0, 16}, {64, 1, 4096, 0, 1},
         {12, 2, 512, 0, 3}, {8, 4, 32, 3, -1}, {8, 3, 32, 0, -1},   {7, 1, 1024, 0, 1},
     };

@@ -7,8 +7,14 @@
 
 static void without_temperature_the_likeliest_wins(void **state)
 {
-    static const struct { float z[4]; int want; } t[] = {
-        {{0, 3, 1, 2}, 1}, {{5, 5, 1, 2}, 0}, {{-9, -8, -7, -7.5f}, 2}, {{0, 0, 0, 0}, 0},
+    static const struct {
+        float z[4];
+        int want;
+    } t[] = {
+        {{0, 3, 1, 2}, 1},
+        {{5, 5, 1, 2}, 0},
+        {{-9, -8, -7, -7.5f}, 2},
+        {{0, 0, 0, 0}, 0},
     };
 
     (void)state;
@@ -56,9 +62,12 @@ static void only_the_top_k_are_drawn(void **state)
 /* Shares 5, 2, 2, 1 of 10: the fewest likeliest that make up p, equals together. */
 static void only_the_top_p_are_drawn(void **state)
 {
-    static const struct { double p; int top_k, n; } t[] = {
-        {0.01, 0, 1}, {0.49, 0, 1}, {0.51, 0, 3}, {0.7, 0, 3}, {0.89, 0, 3}, {0.91, 0, 4}, {0.9999, 0, 4},
-        {1, 0, 4},    {0.5, 3, 1},  {0.6, 3, 3},  {0.99, 3, 3}, {0.99, 1, 1},
+    static const struct {
+        double p;
+        int top_k, n;
+    } t[] = {
+        {0.01, 0, 1},   {0.49, 0, 1}, {0.51, 0, 3}, {0.7, 0, 3}, {0.89, 0, 3}, {0.91, 0, 4},
+        {0.9999, 0, 4}, {1, 0, 4},    {0.5, 3, 1},  {0.6, 3, 3}, {0.99, 3, 3}, {0.99, 1, 1},
     };
 
     (void)state;

@@ -31,7 +31,7 @@ static void add_run(const char *job, int slot)
 
 static int set_up(void **state)
 {
-    struct ranks_cfg cfg = { .root = root, .node = "n1", .self = "/bin/false", .train = "/bin/false", .slots = 8 };
+    struct ranks_cfg cfg = {.root = root, .node = "n1", .self = "/bin/false", .train = "/bin/false", .slots = 8};
 
     (void)state;
     (void)snprintf(dir, sizeof(dir), "/tmp/muster-ship-XXXXXX");
@@ -83,8 +83,8 @@ static const char *piece_text(const json_t *report, const char *kind)
 
 static void ack(const char *kind, json_int_t offset)
 {
-    json_auto_t *o = json_pack("{s:[{s:s,s:i,s:i,s:I}]}", kind, "job", "j1", "generation", 1, "rank", 0, "offset",
-                               offset);
+    json_auto_t *o =
+        json_pack("{s:[{s:s,s:i,s:i,s:I}]}", kind, "job", "j1", "generation", 1, "rank", 0, "offset", offset);
 
     ship_ack(ship, o);
 }
@@ -140,7 +140,11 @@ static void an_ack_may_go_back_and_beyond(void **state)
 static void senseless_acks_are_ignored(void **state)
 {
     static const char *const table[] = {
-        "null", "[]", "{\"logs\":{}}", "{\"logs\":[7,null,{}]}", "{\"logs\":[{\"job\":\"j1\"}]}",
+        "null",
+        "[]",
+        "{\"logs\":{}}",
+        "{\"logs\":[7,null,{}]}",
+        "{\"logs\":[{\"job\":\"j1\"}]}",
         "{\"logs\":[{\"job\":\"j1\",\"generation\":1,\"rank\":0,\"offset\":-1}]}",
         "{\"logs\":[{\"job\":\"j1\",\"generation\":1,\"rank\":0,\"offset\":\"5\"}]}",
         "{\"logs\":[{\"job\":\"j9\",\"generation\":1,\"rank\":0,\"offset\":5}]}",
@@ -204,7 +208,7 @@ static void a_talkative_rank_keeps_no_other_waiting(void **state)
         json_t *piece;
         size_t k;
 
-        json_array_foreach(json_object_get(report, "logs"), k, piece) {
+        json_array_foreach (json_object_get(report, "logs"), k, piece) {
             heard |= strcmp(json_string_value(json_object_get(piece, "job")), "j2") == 0;
         }
     }
@@ -215,7 +219,7 @@ static void a_talkative_rank_keeps_no_other_waiting(void **state)
  * answer. The agent may start anew, the file grows meanwhile. In the end the server has the file. */
 static void whatever_is_lost_or_restarted_the_server_ends_with_the_file(void **state)
 {
-    static const uint32_t key[2] = { 20261121, 99 };
+    static const uint32_t key[2] = {20261121, 99};
     struct buf file, server;
 
     (void)state;
@@ -228,7 +232,7 @@ static void whatever_is_lost_or_restarted_the_server_ends_with_the_file(void **s
         uint32_t w[4];
 
         assert_true(i < 3000);
-        philox4x32((uint32_t[4]){ i, 0, 0, 0 }, key, w);
+        philox4x32((uint32_t[4]){i, 0, 0, 0}, key, w);
         if (i < 600) {
             char text[64];
             int n = snprintf(text, sizeof(text), "line %u \xC3\xA4\xE2\x82\xAC\n", i);

@@ -26,10 +26,26 @@ struct model {
 };
 
 /* Small models of both families; heads share keys and values in the Llamas. */
-static const struct model_cfg gpt2 = {.family = &family_gpt2, .layers = 2, .hidden = 12, .heads = 3, .ffn = 20,
-                                      .context = 8, .vocab = 21, .tied = true, .norm_eps = 1e-5, .seed = 5};
-static const struct model_cfg llama = {.family = &family_llama, .layers = 2, .hidden = 16, .heads = 4, .kv_heads = 2,
-                                       .ffn = 20, .context = 8, .vocab = 21, .rope = {.theta = 100}, .norm_eps = 1e-5,
+static const struct model_cfg gpt2 = {.family = &family_gpt2,
+                                      .layers = 2,
+                                      .hidden = 12,
+                                      .heads = 3,
+                                      .ffn = 20,
+                                      .context = 8,
+                                      .vocab = 21,
+                                      .tied = true,
+                                      .norm_eps = 1e-5,
+                                      .seed = 5};
+static const struct model_cfg llama = {.family = &family_llama,
+                                       .layers = 2,
+                                       .hidden = 16,
+                                       .heads = 4,
+                                       .kv_heads = 2,
+                                       .ffn = 20,
+                                       .context = 8,
+                                       .vocab = 21,
+                                       .rope = {.theta = 100},
+                                       .norm_eps = 1e-5,
                                        .seed = 5};
 
 static void open_cached(struct model *m, const struct model_cfg *c, double dropout, int length, int cache)
@@ -49,8 +65,16 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
         m->w[i] *= 5; /* away from the flat start, where differences say little */
     m->rounded = calloc(m->p.weight_n, sizeof(*m->rounded));
     assert_int_equal(m->k->to_bf16(m->s, m->w, m->p.weight_n, m->rounded, NULL), 0);
-    sc = (struct stage_cfg){.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
-                            .micro = cache ? 1 : MICRO, .length = length, .slots = 1, .first = true, .last = true,
+    sc = (struct stage_cfg){.k = m->k,
+                            .stream = m->s,
+                            .model = &m->model,
+                            .params = &m->p,
+                            .weights = m->w,
+                            .micro = cache ? 1 : MICRO,
+                            .length = length,
+                            .slots = 1,
+                            .first = true,
+                            .last = true,
                             .layers = m->p.chunk[0],
                             .cache = cache};
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
@@ -59,10 +83,22 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
 /* The model's stage anew, with two slots. */
 static void stage_anew(struct model *m, bool split, enum kern_type type, enum recompute recompute, int kept)
 {
-    struct stage_cfg sc = {.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
-                           .layers = m->p.chunk[0], .micro = MICRO, .length = LENGTH, .slots = 2, .first = true,
-                           .last = true, .split = split, .type = type, .recompute = recompute,
-                           .kept = kept, .matrices = m->rounded};
+    struct stage_cfg sc = {.k = m->k,
+                           .stream = m->s,
+                           .model = &m->model,
+                           .params = &m->p,
+                           .weights = m->w,
+                           .layers = m->p.chunk[0],
+                           .micro = MICRO,
+                           .length = LENGTH,
+                           .slots = 2,
+                           .first = true,
+                           .last = true,
+                           .split = split,
+                           .type = type,
+                           .recompute = recompute,
+                           .kept = kept,
+                           .matrices = m->rounded};
 
     stage_free(m->st);
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
@@ -156,9 +192,13 @@ static void check_tensors(struct model *m)
 
 static void gradients_agree_with_differences(void **state)
 {
-    static const struct { const struct model_cfg *c; bool tied, bias; double dropout; } t[] = {
-        {&gpt2, true, false, 0},    {&gpt2, false, false, 0},  {&gpt2, true, false, 0.3}, {&llama, true, false, 0},
-        {&llama, false, false, 0},  {&llama, false, true, 0},  {&llama, true, true, 0.3},
+    static const struct {
+        const struct model_cfg *c;
+        bool tied, bias;
+        double dropout;
+    } t[] = {
+        {&gpt2, true, false, 0},   {&gpt2, false, false, 0}, {&gpt2, true, false, 0.3}, {&llama, true, false, 0},
+        {&llama, false, false, 0}, {&llama, false, true, 0}, {&llama, true, true, 0.3},
     };
 
     (void)state;
@@ -335,8 +375,14 @@ static void the_plan_of_memory_shrinks_with_what_is_made_again(void **state)
         size_t bytes[2];
 
         for (int type = KERN_F32; type <= KERN_BF16; type++) {
-            struct stage_cfg sc = {.k = m.k, .model = &m.model, .params = &m.p, .layers = m.p.chunk[0], .micro = 8,
-                                   .length = 100, .slots = 4, .type = (enum kern_type)type,
+            struct stage_cfg sc = {.k = m.k,
+                                   .model = &m.model,
+                                   .params = &m.p,
+                                   .layers = m.p.chunk[0],
+                                   .micro = 8,
+                                   .length = 100,
+                                   .slots = 4,
+                                   .type = (enum kern_type)type,
                                    .recompute = (enum recompute)r};
 
             bytes[type] = stage_bytes(&sc, true);

@@ -13,8 +13,14 @@
 
 static struct model_cfg model(int tp, int tp_index)
 {
-    struct model_cfg c = {.family = &family_gpt2, .layers = LAYERS, .hidden = 24, .heads = 4, .ffn = 100, .context = 10,
-                          .vocab = 100, .tied = true};
+    struct model_cfg c = {.family = &family_gpt2,
+                          .layers = LAYERS,
+                          .hidden = 24,
+                          .heads = 4,
+                          .ffn = 100,
+                          .context = 10,
+                          .vocab = 100,
+                          .tied = true};
 
     assert_int_equal(model_cut(&c, tp, tp_index, NULL), 0);
     return c;
@@ -53,8 +59,13 @@ static void open_rank(struct rank *r, int tp, int cp, int dp, int pp, int chunks
     oc.mesh = r->mesh;
     oc.weights = r->w;
     assert_int_equal(optim_new(&oc, &r->o, NULL), 0);
-    v = (struct state_view){.params = &r->p, .mesh = &r->mesh, .zero = zero, .weights = r->w,
-                            .range = optim_ranges(r->o), .m = optim_m(r->o), .v = optim_v(r->o)};
+    v = (struct state_view){.params = &r->p,
+                            .mesh = &r->mesh,
+                            .zero = zero,
+                            .weights = r->w,
+                            .range = optim_ranges(r->o),
+                            .m = optim_m(r->o),
+                            .v = optim_v(r->o)};
     /* moments that say where they belong: the weights themselves */
     for (int i = 0; i < 2; i++) {
         const struct optim_range *q = &v.range[i];
@@ -76,9 +87,9 @@ static void close_rank(struct rank *r)
 }
 
 struct global {
-    const struct params *p;   /* of the whole model on one rank */
+    const struct params *p; /* of the whole model on one rank */
     const float *w;
-    int *times[3];            /* by role, [weight_n] */
+    int *times[3]; /* by role, [weight_n] */
 };
 
 static void scatter(struct global *g, const struct mck_buffer *b)
@@ -104,10 +115,12 @@ static void scatter(struct global *g, const struct mck_buffer *b)
 
 static void together_the_ranks_save_every_element_once(void **state)
 {
-    static const struct { int tp, dp, pp, chunks, zero; } t[] = {
-        {1, 1, 1, 1, 1}, {2, 1, 1, 1, 1}, {4, 1, 1, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 1, 1, 1}, {1, 5, 1, 1, 0},
-        {1, 1, 3, 1, 1}, {2, 2, 2, 1, 1}, {2, 3, 2, 1, 1}, {4, 3, 3, 1, 1}, {2, 2, 3, 1, 0}, {1, 8, 1, 1, 1},
-        {1, 1, 2, 2, 1}, {2, 3, 2, 2, 1}, {1, 2, 2, 2, 0},
+    static const struct {
+        int tp, dp, pp, chunks, zero;
+    } t[] = {
+        {1, 1, 1, 1, 1}, {2, 1, 1, 1, 1}, {4, 1, 1, 1, 1}, {1, 2, 1, 1, 1}, {1, 3, 1, 1, 1},
+        {1, 5, 1, 1, 0}, {1, 1, 3, 1, 1}, {2, 2, 2, 1, 1}, {2, 3, 2, 1, 1}, {4, 3, 3, 1, 1},
+        {2, 2, 3, 1, 0}, {1, 8, 1, 1, 1}, {1, 1, 2, 2, 1}, {2, 3, 2, 2, 1}, {1, 2, 2, 2, 0},
     };
     struct rank whole;
 
@@ -149,14 +162,17 @@ static void every_buffer_of_a_rank_is_there_even_when_another_writes_it(void **s
     assert_true(replicas > 0 && replicas < r.n);
     for (size_t i = 0; i < r.n; i++)
         assert_int_equal(r.list[i].replica, r.list[i].ndim == 1 ? strstr(r.list[i].name, "c_attn") == NULL &&
-                         strstr(r.list[i].name, "c_fc") == NULL : strcmp(r.list[i].name, "wte.weight") == 0);
+                                                                      strstr(r.list[i].name, "c_fc") == NULL
+                                                                : strcmp(r.list[i].name, "wte.weight") == 0);
     close_rank(&r);
 }
 
 /* Of one tensor rank's peers. */
 static void what_ranks_that_keep_the_same_load_of_it_is_read_once(void **state)
 {
-    static const struct { int cp, dp, zero; } t[] = {{1, 3, 1}, {2, 1, 1}, {2, 3, 1}, {3, 2, 0}, {1, 4, 0}};
+    static const struct {
+        int cp, dp, zero;
+    } t[] = {{1, 3, 1}, {2, 1, 1}, {2, 3, 1}, {3, 2, 0}, {1, 4, 0}};
 
     (void)state;
     for (size_t k = 0; k < COUNT(t); k++) {

@@ -25,8 +25,8 @@ static const char *in_step(int node, uint64_t step, const char *name)
 
 static void describe(uint64_t step, struct parity *p)
 {
-    *p = (struct parity){.step = step, .nodes = NODES, .writers = NODES, .parts = NODES,
-                         .part = calloc(NODES, sizeof(*p->part))};
+    *p = (struct parity){
+        .step = step, .nodes = NODES, .writers = NODES, .parts = NODES, .part = calloc(NODES, sizeof(*p->part))};
     folder_attempt(GENERATION, step, 0, p->id);
     assert_non_null(p->part);
     for (int i = 0; i < NODES; i++) {
@@ -123,8 +123,12 @@ static void a_part_that_cannot_be_written_leaves_words_for_who_commits(void **st
 {
     float *data = calloc((size_t)ROWS * 4, sizeof(*data));
     struct mck_buffer b = rows_of(0, data);
-    struct mck_cfg cfg = {.dir = in_node(0, ""), .size = NODES, .generation = GENERATION, .codec = "none",
-                          .pool_bytes = 16 << 20, .parts = true};
+    struct mck_cfg cfg = {.dir = in_node(0, ""),
+                          .size = NODES,
+                          .generation = GENERATION,
+                          .codec = "none",
+                          .pool_bytes = 16 << 20,
+                          .parts = true};
     struct rlimit old, low;
     struct mck_writer *w;
     struct mck_done d;

@@ -74,7 +74,7 @@ static void gpt2_files_give_the_reference_tokens_and_the_text_back(void **state)
         if (tokenizer_open(paths[p], &t, &err) != 0)
             fail_msg("%s", err.text);
         assert_int_equal(tokenizer_end(t), tokenizer_vocab(t) - 1);
-        json_array_foreach(vectors, i, v) {
+        json_array_foreach (vectors, i, v) {
             check_vector(t, v, "gpt2");
         }
         tokenizer_free(t);
@@ -95,16 +95,16 @@ static json_t *as_json(enum split rule)
         if (json_array_size(merges) % 2)
             (void)json_array_append_new(merges, json_stringn(line, (size_t)(next - line)));
         else
-            (void)json_array_append_new(merges, json_pack("[s%, s%]", line, (size_t)(space - line), space + 1,
-                                                          (size_t)(next - space - 1)));
+            (void)json_array_append_new(
+                merges, json_pack("[s%, s%]", line, (size_t)(space - line), space + 1, (size_t)(next - space - 1)));
     }
     free(text);
     (void)json_object_del(vocab, "<|endoftext|>");
-    pre = rule == SPLIT_GPT2 ?
-              json_pack("{s:s, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 1) :
-              json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}", "type", "Sequence", "pretokenizers",
-                        "type", "Split", "pattern", "Regex", split_pattern(rule), "behavior", "Isolated", "invert", 0,
-                        "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0);
+    pre = rule == SPLIT_GPT2
+              ? json_pack("{s:s, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 1)
+              : json_pack("{s:s, s:[{s:s, s:{s:s}, s:s, s:b}, {s:s, s:b, s:b}]}", "type", "Sequence", "pretokenizers",
+                          "type", "Split", "pattern", "Regex", split_pattern(rule), "behavior", "Isolated", "invert", 0,
+                          "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 0);
     return json_pack("{s:[{s:I, s:s, s:b}], s:n, s:o, s:{s:s, s:o, s:o}}", "added_tokens", "id", id, "content",
                      "<|endoftext|>", "special", 1, "normalizer", "pre_tokenizer", pre, "model", "type", "BPE", "vocab",
                      vocab, "merges", merges);
@@ -121,8 +121,13 @@ static int parse(const json_t *doc, struct tokenizer **ret, struct merr *err)
 
 static void tokenizer_json_gives_the_reference_tokens_of_each_rule(void **state)
 {
-    static const struct { enum split rule; const char *name; } rules[] = {
-        {SPLIT_GPT2, "gpt2"}, {SPLIT_LLAMA3, "llama3"}, {SPLIT_QWEN2, "qwen2"},
+    static const struct {
+        enum split rule;
+        const char *name;
+    } rules[] = {
+        {SPLIT_GPT2, "gpt2"},
+        {SPLIT_LLAMA3, "llama3"},
+        {SPLIT_QWEN2, "qwen2"},
     };
     json_t *vectors = load(FOLDER "vectors.json"), *v;
 
@@ -135,7 +140,7 @@ static void tokenizer_json_gives_the_reference_tokens_of_each_rule(void **state)
 
         if (parse(doc, &t, &err) != 0)
             fail_msg("%s", err.text);
-        json_array_foreach(vectors, i, v) {
+        json_array_foreach (vectors, i, v) {
             check_vector(t, v, rules[r].name);
         }
         tokenizer_free(t);
@@ -146,13 +151,20 @@ static void tokenizer_json_gives_the_reference_tokens_of_each_rule(void **state)
 
 static void parts_that_are_not_built_are_refused_by_name(void **state)
 {
-    static const struct { const char *path[2]; const char *value; int code; const char *says; } t[] = {
+    static const struct {
+        const char *path[2];
+        const char *value;
+        int code;
+        const char *says;
+    } t[] = {
         {{"normalizer", NULL}, "{\"type\": \"NFKC\"}", -ENOTSUP, "NFKC"},
         {{"normalizer", NULL}, "{\"type\": \"Sequence\"}", -ENOTSUP, "Sequence"},
         {{"pre_tokenizer", NULL}, "{\"type\": \"Metaspace\"}", -ENOTSUP, "Metaspace"},
         {{"pre_tokenizer", NULL}, "{}", -ENOTSUP, "ByteLevel"},
-        {{"pre_tokenizer", NULL}, "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"x+\"}}",
-         -ENOTSUP, "x+"},
+        {{"pre_tokenizer", NULL},
+         "{\"type\": \"Split\", \"behavior\": \"Isolated\", \"pattern\": {\"Regex\": \"x+\"}}",
+         -ENOTSUP,
+         "x+"},
         {{"model", NULL}, "{\"type\": \"Unigram\"}", -ENOTSUP, "Unigram"},
         {{"model", NULL}, "[]", -EINVAL, "model"},
         {{"model", "byte_fallback"}, "true", -ENOTSUP, "byte_fallback"},
@@ -196,13 +208,15 @@ static struct buf *encoded(const struct tokenizer *t, const char *text, struct b
 /* From Unicode's NormalizationTest.txt, and text that stays as it is. */
 static void text_is_composed_where_the_file_asks_for_it(void **state)
 {
-    static const struct { const char *text, *nfc; } row[] = {
-        {"caf\u00e9 e\u0301", "caf\u00e9 \u00e9"},          /* a letter and its mark */
-        {"\u212b", "\u00c5"},                                /* one character for another */
-        {"q\u0307\u0323", "q\u0323\u0307"},                /* marks in their order */
-        {"\u1100\u1161\u11a8", "\uac01"},                  /* a Hangul syllable */
-        {"\u0958", "\u0915\u093c"},                          /* one that is never composed */
-        {"e<|endoftext|>\u0301", "e<|endoftext|>\u0301"},     /* an added token stands between */
+    static const struct {
+        const char *text, *nfc;
+    } row[] = {
+        {"caf\u00e9 e\u0301", "caf\u00e9 \u00e9"},        /* a letter and its mark */
+        {"\u212b", "\u00c5"},                             /* one character for another */
+        {"q\u0307\u0323", "q\u0323\u0307"},               /* marks in their order */
+        {"\u1100\u1161\u11a8", "\uac01"},                 /* a Hangul syllable */
+        {"\u0958", "\u0915\u093c"},                       /* one that is never composed */
+        {"e<|endoftext|>\u0301", "e<|endoftext|>\u0301"}, /* an added token stands between */
         {"\u4f60\u597d \U0001f600", "\u4f60\u597d \U0001f600"},
     };
     json_t *doc = as_json(SPLIT_QWEN2);
@@ -227,8 +241,12 @@ static void text_is_composed_where_the_file_asks_for_it(void **state)
 
 static void text_that_is_not_utf8_is_refused_where_it_breaks(void **state)
 {
-    static const struct { const char *text; size_t len; const char *says; } t[] = {
-        {"ab\xff", 3, "byte 2"}, {"\xc0\x80", 2, "byte 0"}, {"x\xed\xa0\x80", 4, "byte 1"},
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *says;
+    } t[] = {
+        {"ab\xff", 3, "byte 2"},           {"\xc0\x80", 2, "byte 0"},   {"x\xed\xa0\x80", 4, "byte 1"},
         {"\xf4\x90\x80\x80", 4, "byte 0"}, {"ok\xe4\xbd", 4, "byte 2"}, {"\x80", 1, "byte 0"},
     };
     struct tokenizer *k;

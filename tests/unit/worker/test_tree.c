@@ -130,7 +130,10 @@ static void a_replica_keeps_few_buffers_however_many_leaves_it_has(void **state)
 
 static void a_leaf_that_is_missing_or_there_twice_is_found(void **state)
 {
-    static const struct { int leaves, n; struct tree_node node[4]; } t[] = {
+    static const struct {
+        int leaves, n;
+        struct tree_node node[4];
+    } t[] = {
         {4, 1, {{0, 2}}},
         {4, 2, {{0, 2}, {3, 1}}},
         {4, 3, {{0, 2}, {0, 2}, {2, 2}}},

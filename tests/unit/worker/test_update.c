@@ -5,12 +5,16 @@
 
 static void the_learning_rate_follows_the_formula(void **state)
 {
-    static const struct { enum lr_schedule kind; int warmup; uint64_t step; double want; } t[] = {
-        {LR_COSINE, 4, 0, 0.25},          {LR_COSINE, 4, 3, 1.0},   {LR_COSINE, 4, 4, 1.0},
-        {LR_COSINE, 4, 12, 0.55},         {LR_COSINE, 4, 20, 0.1},  {LR_COSINE, 0, 0, 1.0},
-        {LR_LINEAR, 4, 1, 0.5},           {LR_LINEAR, 4, 4, 1.0},   {LR_LINEAR, 4, 12, 0.55},
-        {LR_LINEAR, 4, 20, 0.1},          {LR_CONSTANT, 4, 2, 0.75}, {LR_CONSTANT, 4, 19, 1.0},
-        {LR_COSINE, 20, 19, 1.0},         {LR_COSINE, 30, 19, 20.0 / 30},
+    static const struct {
+        enum lr_schedule kind;
+        int warmup;
+        uint64_t step;
+        double want;
+    } t[] = {
+        {LR_COSINE, 4, 0, 0.25},  {LR_COSINE, 4, 3, 1.0},         {LR_COSINE, 4, 4, 1.0},    {LR_COSINE, 4, 12, 0.55},
+        {LR_COSINE, 4, 20, 0.1},  {LR_COSINE, 0, 0, 1.0},         {LR_LINEAR, 4, 1, 0.5},    {LR_LINEAR, 4, 4, 1.0},
+        {LR_LINEAR, 4, 12, 0.55}, {LR_LINEAR, 4, 20, 0.1},        {LR_CONSTANT, 4, 2, 0.75}, {LR_CONSTANT, 4, 19, 1.0},
+        {LR_COSINE, 20, 19, 1.0}, {LR_COSINE, 30, 19, 20.0 / 30},
     };
 
     (void)state;
@@ -84,8 +88,8 @@ static void each_tensor_passes_its_gate_before_it_changes(void **state)
 
     (void)state;
     open_gated(&b, 1, expect_place, &g);
-    g = (struct gated){.b = &b, .before = memcpy(malloc(b.p.weight_n * sizeof(float)), b.w,
-                                                 b.p.weight_n * sizeof(float))};
+    g = (struct gated){.b = &b,
+                       .before = memcpy(malloc(b.p.weight_n * sizeof(float)), b.w, b.p.weight_n * sizeof(float))};
     run_leaves(&b);
     assert_int_equal(optim_update(b.o, 1, 1e-2, 1, NULL), 0);
     assert_int_equal(g.next, b.p.n);

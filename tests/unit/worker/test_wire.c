@@ -144,10 +144,8 @@ static void auto_decides_alike_on_all_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_group_no_codec_is_at_work),
-        cmocka_unit_test(alone_nothing_moves),
-        cmocka_unit_test(sums_and_pieces_arrive_raw_or_coded),
-        cmocka_unit_test(what_is_not_finite_is_told_once),
+        cmocka_unit_test(without_a_group_no_codec_is_at_work), cmocka_unit_test(alone_nothing_moves),
+        cmocka_unit_test(sums_and_pieces_arrive_raw_or_coded), cmocka_unit_test(what_is_not_finite_is_told_once),
         cmocka_unit_test(auto_decides_alike_on_all_ranks),
     };
 

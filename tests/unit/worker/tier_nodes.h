@@ -52,8 +52,13 @@ static inline float value_of(uint64_t step, int rank, size_t i)
 /* Rank's rows of the one tensor of the job. */
 static inline struct mck_buffer rows_of(int rank, float *data)
 {
-    return (struct mck_buffer){.name = "weight", .role = MCK_MASTER, .dtype = MCK_F32, .ndim = 2,
-                               .shape = {NODES * ROWS, 4}, .off = {(uint64_t)rank * ROWS}, .len = {ROWS, 4},
+    return (struct mck_buffer){.name = "weight",
+                               .role = MCK_MASTER,
+                               .dtype = MCK_F32,
+                               .ndim = 2,
+                               .shape = {NODES * ROWS, 4},
+                               .off = {(uint64_t)rank * ROWS},
+                               .len = {ROWS, 4},
                                .data = data};
 }
 
@@ -62,8 +67,13 @@ static inline void save_rank(int rank, uint64_t first, uint64_t last)
 {
     float *data = calloc((size_t)ROWS * 4, sizeof(*data));
     struct mck_buffer b = rows_of(rank, data);
-    struct mck_cfg cfg = {.dir = in_node(rank, ""), .rank = rank, .size = NODES, .generation = GENERATION,
-                          .codec = "none", .pool_bytes = 16 << 20, .parts = true};
+    struct mck_cfg cfg = {.dir = in_node(rank, ""),
+                          .rank = rank,
+                          .size = NODES,
+                          .generation = GENERATION,
+                          .codec = "none",
+                          .pool_bytes = 16 << 20,
+                          .parts = true};
     struct merr err = {""};
     struct mck_writer *w;
 

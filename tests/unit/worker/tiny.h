@@ -32,9 +32,18 @@ static inline void tiny_open(struct tiny *m, int family, double dropout, const s
     struct kern_cfg kc = {.threads = 1};
 
     *m = (struct tiny){.k = k};
-    m->model = (struct model_cfg){.family = family ? &family_llama : &family_gpt2, .layers = TINY_LAYERS, .hidden = 16,
-                                  .heads = 4, .kv_heads = family ? 2 : 4, .ffn = 20, .context = TINY_CONTEXT,
-                                  .vocab = TINY_VOCAB, .tied = true, .norm_eps = 1e-5, .dropout = dropout, .seed = 5};
+    m->model = (struct model_cfg){.family = family ? &family_llama : &family_gpt2,
+                                  .layers = TINY_LAYERS,
+                                  .hidden = 16,
+                                  .heads = 4,
+                                  .kv_heads = family ? 2 : 4,
+                                  .ffn = 20,
+                                  .context = TINY_CONTEXT,
+                                  .vocab = TINY_VOCAB,
+                                  .tied = true,
+                                  .norm_eps = 1e-5,
+                                  .dropout = dropout,
+                                  .seed = 5};
     if (family)
         m->model.rope.theta = 100;
     assert_int_equal(model_cut(&m->model, 1, 0, NULL), 0);
@@ -59,9 +68,19 @@ static inline void tiny_close(struct tiny *m)
 /* All of the model on one rank, for micro-batches of so many rows. */
 static inline struct stage_cfg tiny_cfg(const struct tiny *m, int rows, int docs, int slots)
 {
-    return (struct stage_cfg){.k = m->k, .stream = m->s, .model = &m->model, .params = &m->p, .weights = m->w,
-                              .matrices = m->rounded, .layers = m->p.chunk[0], .micro = 1, .length = rows,
-                              .docs = docs, .slots = slots, .first = true, .last = true};
+    return (struct stage_cfg){.k = m->k,
+                              .stream = m->s,
+                              .model = &m->model,
+                              .params = &m->p,
+                              .weights = m->w,
+                              .matrices = m->rounded,
+                              .layers = m->p.chunk[0],
+                              .micro = 1,
+                              .length = rows,
+                              .docs = docs,
+                              .slots = slots,
+                              .first = true,
+                              .last = true};
 }
 
 /* Token r of document d; the one after it is the target. */

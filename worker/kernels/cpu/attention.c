@@ -81,8 +81,8 @@ static int list_items(struct kern_stream *s, const struct kern_attention *a, int
         int length = a->cu[d + 1] - a->cu[d];
 
         for (int h = 0; h < heads; h++)
-            for (int q = 0; q < length; q += step > 0 ? step : length)
-                item[n++] = (struct item){ .doc = d, .head = h, .query = q, .length = step > 0 ? 0 : length };
+            for (int q = 0; q<length; q += step> 0 ? step : length)
+                item[n++] = (struct item){.doc = d, .head = h, .query = q, .length = step > 0 ? 0 : length};
     }
     qsort(item, n, sizeof(*item), by_work);
     *ret = item;
@@ -93,7 +93,7 @@ static int list_items(struct kern_stream *s, const struct kern_attention *a, int
 static struct cpu_drop drop_of(const struct kern_attention *a, int doc, int head)
 {
     return (struct cpu_drop){
-        .key = { a->drop_keys[2 * head], a->drop_keys[2 * head + 1] },
+        .key = {a->drop_keys[2 * head], a->drop_keys[2 * head + 1]},
         .threshold = a->drop_threshold,
         .scale = 1.0f / (1.0f - a->dropout),
         .sample = a->samples[doc],
@@ -132,8 +132,12 @@ static struct keys keys_of(const struct kern_attention *a, int doc, int kv)
         to = a->dkv;
     }
     return (struct keys){
-        .k = from + k, .v = from + v, .dk = to ? to + k : NULL, .dv = to ? to + v : NULL,
-        .ld = a->kv ? 2 * a->kv_heads * a->dim : a->ld, .past = a->kv ? a->past[doc] : 0,
+        .k = from + k,
+        .v = from + v,
+        .dk = to ? to + k : NULL,
+        .dv = to ? to + v : NULL,
+        .ld = a->kv ? 2 * a->kv_heads * a->dim : a->ld,
+        .past = a->kv ? a->past[doc] : 0,
     };
 }
 
@@ -156,15 +160,15 @@ struct span {
 /* `rows` queries against the block's n keys: none looks past its own, `valid` being what the first of them sees. */
 static struct block_shape shape_of(int rows, int n, int dim, int valid)
 {
-    return (struct block_shape){ .rows = rows, .keys = min_int(n, valid + rows - 1), .dim = dim, .valid = valid };
+    return (struct block_shape){.rows = rows, .keys = min_int(n, valid + rows - 1), .dim = dim, .valid = valid};
 }
 
 /* What CPU_QUERIES queries, from row r on, take from a block of keys that begins at key k. */
 static int attend_block(const struct kern_stream *s, struct cpu_scratch *w, const struct span *x, int r, int k,
                         const struct block_right right[2], struct cpu_drop *drop)
 {
-    const struct block_shape shape = shape_of(min_int(CPU_QUERIES, x->rows - r), right[0].n, x->dim,
-                                              x->query + r - k + 1);
+    const struct block_shape shape =
+        shape_of(min_int(CPU_QUERIES, x->rows - r), right[0].n, x->dim, x->query + r - k + 1);
     float *out = x->out + (size_t)r * (size_t)x->ldo;
     int rc = block_scores(&shape, x->q + (size_t)r * (size_t)x->ldq, x->ldq, &right[0], w->scores, CPU_SCORES_LD);
 
@@ -218,12 +222,19 @@ static void forward_item(void *arg, int number, int worker)
     int row = a->cu[it.doc] + it.query, rc;
     struct keys keys = keys_of(a, it.doc, it.head / (a->heads / a->kv_heads));
     struct span x = {
-        .q = qkv + q_at(a, row, it.head), .k = keys.k, .v = keys.v, .ldq = a->ld, .ldk = keys.ld,
-        .out = (float *)a->out + out_at(a, row, it.head), .ldo = a->heads * a->dim,
-        .rows = min_int(CPU_SPAN, a->cu[it.doc + 1] - row), .query = keys.past + it.query, .dim = a->dim,
+        .q = qkv + q_at(a, row, it.head),
+        .k = keys.k,
+        .v = keys.v,
+        .ldq = a->ld,
+        .ldk = keys.ld,
+        .out = (float *)a->out + out_at(a, row, it.head),
+        .ldo = a->heads * a->dim,
+        .rows = min_int(CPU_SPAN, a->cu[it.doc + 1] - row),
+        .query = keys.past + it.query,
+        .dim = a->dim,
         .scale = a->scale,
     };
-    struct cpu_drop drop = { .scale = 0 };
+    struct cpu_drop drop = {.scale = 0};
 
     if (a->dropout > 0)
         drop = drop_of(a, it.doc, it.head);
@@ -236,7 +247,7 @@ static void forward_item(void *arg, int number, int worker)
 
 int cpu_attention_forward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
 {
-    struct attention_job job = { .stream = s, .a = a };
+    struct attention_job job = {.stream = s, .a = a};
     struct item *item;
     double pairs;
     int n, rc;
@@ -295,9 +306,9 @@ static int backward_queries(const struct attention_job *job, struct cpu_scratch 
 {
     const struct kern_attention *a = job->a;
     int row = a->cu[it->doc] + query;
-    const struct block_shape shape = shape_of(min_int(CPU_QUERIES, it->length - query), b->k.n, a->dim,
-                                              b->at.past + query - b->key + 1);
-    struct cpu_drop drop = { .scale = 0 };
+    const struct block_shape shape =
+        shape_of(min_int(CPU_QUERIES, it->length - query), b->k.n, a->dim, b->at.past + query - b->key + 1);
+    struct cpu_drop drop = {.scale = 0};
 
     if (shape.keys <= 0) /* all of them come later */
         return 0;
@@ -319,7 +330,7 @@ static int backward_doc(const struct attention_job *job, struct cpu_scratch *w, 
     const struct kern_attention *a = job->a;
     const struct kern_stream *s = job->stream;
     int group = a->heads / a->kv_heads, begin = a->cu[it->doc], rc = 0;
-    struct key_block b = { .at = keys_of(a, it->doc, it->head) };
+    struct key_block b = {.at = keys_of(a, it->doc, it->head)};
     int keys = b.at.past + it->length;
     float *dqkv = a->dqkv;
 
@@ -358,7 +369,7 @@ static void backward_item(void *arg, int number, int worker)
 
 int cpu_attention_backward(struct kern_stream *s, const struct kern_attention *a, struct merr *err)
 {
-    struct attention_job job = { .stream = s, .a = a };
+    struct attention_job job = {.stream = s, .a = a};
     struct item *item;
     double pairs;
     int n, rc;
@@ -390,9 +401,17 @@ static void cached_item(void *arg, int number, int worker)
     int head = number % a->heads, row = number / a->heads * CPU_SPAN, width = a->kv_heads * a->dim, rc;
     size_t kv = (size_t)(head / (a->heads / a->kv_heads)) * (size_t)a->dim, at = (size_t)head * (size_t)a->dim;
     struct span x = {
-        .q = a->qkv + (size_t)row * (size_t)a->ld + at, .k = a->keys + kv, .v = a->values + kv, .ldq = a->ld,
-        .ldk = width, .out = a->out + (size_t)row * (size_t)(a->heads * a->dim) + at, .ldo = a->heads * a->dim,
-        .rows = min_int(CPU_SPAN, a->rows - row), .query = a->past + row, .dim = a->dim, .scale = a->scale,
+        .q = a->qkv + (size_t)row * (size_t)a->ld + at,
+        .k = a->keys + kv,
+        .v = a->values + kv,
+        .ldq = a->ld,
+        .ldk = width,
+        .out = a->out + (size_t)row * (size_t)(a->heads * a->dim) + at,
+        .ldo = a->heads * a->dim,
+        .rows = min_int(CPU_SPAN, a->rows - row),
+        .query = a->past + row,
+        .dim = a->dim,
+        .scale = a->scale,
     };
 
     rc = attend(job->stream, &job->stream->scratch[worker], &x, NULL);
@@ -403,7 +422,7 @@ static void cached_item(void *arg, int number, int worker)
 int cpu_attention_cached(struct kern_stream *s, const struct kern_cached *a, struct merr *err)
 {
     size_t dim = (size_t)a->dim, width = (size_t)a->kv_heads * dim;
-    struct cached_job job = { .stream = s, .a = a };
+    struct cached_job job = {.stream = s, .a = a};
     int blocks = (a->rows + CPU_SPAN - 1) / CPU_SPAN, rc;
 
     for (int r = 0; r < a->rows; r++) {

@@ -9,7 +9,7 @@
 /* One call: rows of cols, or n elements as rows of one piece. */
 struct call {
     const struct cpu_loops *loops;
-    float *wide;       /* [threads][room] */
+    float *wide; /* [threads][room] */
     size_t room, n;
     int rows, cols, each, ld; /* each: rows of an item */
     const uint16_t *x, *dy;
@@ -60,7 +60,7 @@ static void round_item(void *arg, int item, int worker)
 
 int bf16_from_f32(struct kern_stream *s, const float *x, size_t n, void *y, struct merr *err)
 {
-    struct call c = { .loops = s->loops, .n = n, .from = x, .y = y };
+    struct call c = {.loops = s->loops, .n = n, .from = x, .y = y};
 
     (void)err;
     run_pieces(s, &c, 0.4, round_item);
@@ -85,7 +85,7 @@ static void gelu_item(void *arg, int item, int worker)
 
 int bf16_gelu(struct kern_stream *s, const uint16_t *x, const uint16_t *dy, size_t n, uint16_t *y, struct merr *err)
 {
-    struct call c = { .n = n, .x = x, .dy = dy, .y = y };
+    struct call c = {.n = n, .x = x, .dy = dy, .y = y};
     int rc = open_call(s, &c, 2 * PIECE, err);
 
     if (rc == 0)
@@ -136,8 +136,15 @@ static void norm_item(void *arg, int item, int worker)
 int bf16_norm_forward(struct kern_stream *s, const float *x, const float *gamma, const float *beta, float eps, int rows,
                       int cols, uint16_t *y, float *mean, float *rstd, struct merr *err)
 {
-    struct call c = { .rows = rows, .cols = cols, .from = x, .gamma = gamma, .beta = beta, .eps = eps, .y = y,
-                      .mean = mean, .rstd = rstd };
+    struct call c = {.rows = rows,
+                     .cols = cols,
+                     .from = x,
+                     .gamma = gamma,
+                     .beta = beta,
+                     .eps = eps,
+                     .y = y,
+                     .mean = mean,
+                     .rstd = rstd};
     int rc;
 
     cut_rows(&c, cols);
@@ -165,8 +172,15 @@ static void rope_item(void *arg, int item, int worker)
 int bf16_rope(struct kern_stream *s, uint16_t *x, int rows, int heads, int dim, int ld, const int32_t *position,
               const float *freq, bool inverse, struct merr *err)
 {
-    struct call c = { .rows = rows, .cols = heads * dim, .y = x, .heads = heads, .dim = dim, .ld = ld,
-                      .index = position, .freq = freq, .inverse = inverse };
+    struct call c = {.rows = rows,
+                     .cols = heads * dim,
+                     .y = x,
+                     .heads = heads,
+                     .dim = dim,
+                     .ld = ld,
+                     .index = position,
+                     .freq = freq,
+                     .inverse = inverse};
     int rc;
 
     cut_rows(&c, c.cols);
@@ -209,7 +223,7 @@ static void swiglu_item(void *arg, int item, int worker)
 int bf16_swiglu(struct kern_stream *s, const uint16_t *gate_up, const uint16_t *dy, int rows, int cols, uint16_t *y,
                 struct merr *err)
 {
-    struct call c = { .rows = rows, .cols = cols, .x = gate_up, .dy = dy, .y = y };
+    struct call c = {.rows = rows, .cols = cols, .x = gate_up, .dy = dy, .y = y};
     int rc = open_call(s, &c, 5 * PIECE, err);
 
     cut_rows(&c, cols);
@@ -235,8 +249,17 @@ int bf16_xent_finish(struct kern_stream *s, const float *logits, const float *st
                      int first, int live, const int32_t *target, float weight, float *loss, uint16_t *dz,
                      struct merr *err)
 {
-    struct call c = { .rows = tokens, .cols = cols, .slices = n, .first = first, .live = live, .from = logits,
-                      .stats = stats, .index = target, .weight = weight, .mean = loss, .y = dz };
+    struct call c = {.rows = tokens,
+                     .cols = cols,
+                     .slices = n,
+                     .first = first,
+                     .live = live,
+                     .from = logits,
+                     .stats = stats,
+                     .index = target,
+                     .weight = weight,
+                     .mean = loss,
+                     .y = dz};
     int rc = open_call(s, &c, (size_t)cols, err);
 
     cut_rows(&c, cols);
@@ -265,7 +288,7 @@ static void bias_gradient_item(void *arg, int item, int worker)
 int bf16_bias_gradient(struct kern_stream *s, const uint16_t *dy, int rows, int cols, int ld, float *db,
                        struct merr *err)
 {
-    struct call c = { .rows = rows, .cols = cols, .ld = ld, .dy = dy, .sum = db };
+    struct call c = {.rows = rows, .cols = cols, .ld = ld, .dy = dy, .sum = db};
     int rc = open_call(s, &c, PIECE, err);
 
     if (rc == 0)
@@ -319,21 +342,20 @@ int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool b
     int columns = (a->heads + 2 * a->kv_heads) * a->dim, width = a->heads * a->dim, apart = columns - width;
     size_t qkv = (size_t)a->tokens * (size_t)columns, out = (size_t)a->tokens * (size_t)width;
     size_t own = backward ? 2 * (qkv + out) : qkv + out, kv = a->kv ? (size_t)a->kv_rows * (size_t)apart : 0;
-    struct matrices keys = { .rows = a->kv_rows, .n = 1 };
+    struct matrices keys = {.rows = a->kv_rows, .n = 1};
     struct kern_attention f = *a;
     float *wide;
     int rc = cpu_wide(s, own + kv, &wide, err);
-    struct matrices in = { .rows = a->tokens, .n = backward ? 3 : 1 }, result = { .rows = a->tokens, .n = 1,
-                                                                                  .back = true };
+    struct matrices in = {.rows = a->tokens, .n = backward ? 3 : 1}, result = {.rows = a->tokens, .n = 1, .back = true};
 
     if (rc < 0)
         return rc;
-    in.m[0] = (struct matrix){ (uint16_t *)a->qkv, wide, columns, a->ld };
-    in.m[1] = (struct matrix){ a->out, wide + qkv, width, width };
-    in.m[2] = (struct matrix){ (uint16_t *)a->dout, wide + qkv + out, width, width };
+    in.m[0] = (struct matrix){(uint16_t *)a->qkv, wide, columns, a->ld};
+    in.m[1] = (struct matrix){a->out, wide + qkv, width, width};
+    in.m[2] = (struct matrix){(uint16_t *)a->dout, wide + qkv + out, width, width};
     run_matrices(s, &in);
     if (a->kv) {
-        keys.m[0] = (struct matrix){ (uint16_t *)a->kv, wide + own, apart, apart };
+        keys.m[0] = (struct matrix){(uint16_t *)a->kv, wide + own, apart, apart};
         run_matrices(s, &keys);
         f.kv = wide + own;
     }
@@ -346,7 +368,7 @@ int bf16_attention(struct kern_stream *s, const struct kern_attention *a, bool b
     rc = backward ? cpu_attention_backward(s, &f, err) : cpu_attention_forward(s, &f, err);
     if (rc < 0)
         return rc;
-    result.m[0] = backward ? (struct matrix){ a->dqkv, f.dqkv, columns, a->ld } : in.m[1];
+    result.m[0] = backward ? (struct matrix){a->dqkv, f.dqkv, columns, a->ld} : in.m[1];
     run_matrices(s, &result);
     return 0;
 }

@@ -12,26 +12,26 @@
 
 #include "worker/kernels/cpu/native.h"
 
-#define SIDE 512          /* most rows, columns and depth of a tile */
-#define TILE_FLOPS 24e6   /* about a quarter of a millisecond: well above the cost of a wake-up */
-#define TILES 8           /* enough to go round */
+#define SIDE 512        /* most rows, columns and depth of a tile */
+#define TILE_FLOPS 24e6 /* about a quarter of a millisecond: well above the cost of a wake-up */
+#define TILES 8         /* enough to go round */
 #define ALIGN 16
 
 struct gemm_job {
     struct kern_stream *stream;
     const struct kern_gemm *g;
-    int rows, columns;    /* of a tile */
-    int across;           /* tiles side by side */
-    float *wide;          /* [threads][ROOM] */
-    atomic_int code;      /* first failure */
+    int rows, columns; /* of a tile */
+    int across;        /* tiles side by side */
+    float *wide;       /* [threads][ROOM] */
+    atomic_int code;   /* first failure */
 };
 
 enum { PANEL = SIDE * SIDE, ROOM = 3 * PANEL };
 
 struct tile {
     int row, column, m, n;
-    float *a, *b;         /* operands of a panel */
-    float *c;             /* the result: in place, or beside when it is rounded */
+    float *a, *b; /* operands of a panel */
+    float *c;     /* the result: in place, or beside when it is rounded */
     int ldc;
 };
 
@@ -123,9 +123,16 @@ static int widened_product(const struct gemm_job *job, const struct tile *t)
 static int native_product(const struct gemm_job *job, const struct tile *t, int worker)
 {
     const struct kern_gemm *g = job->g;
-    const struct native_product p = { .type = KERN_BF16, .trans_a = g->trans_a, .trans_b = g->trans_b,
-                                      .accumulate = g->accumulate, .m = t->m, .n = t->n, .k = g->k, .lda = g->lda,
-                                      .ldb = g->ldb, .ldc = t->ldc };
+    const struct native_product p = {.type = KERN_BF16,
+                                     .trans_a = g->trans_a,
+                                     .trans_b = g->trans_b,
+                                     .accumulate = g->accumulate,
+                                     .m = t->m,
+                                     .n = t->n,
+                                     .k = g->k,
+                                     .lda = g->lda,
+                                     .ldb = g->ldb,
+                                     .ldc = t->ldc};
     size_t a = (size_t)t->row * (g->trans_a ? 1 : (size_t)g->lda);
     size_t b = (size_t)t->column * (g->trans_b ? (size_t)g->ldb : 1);
 
@@ -139,8 +146,11 @@ static void run_tile(void *arg, int item, int worker)
     struct gemm_job *job = arg;
     const struct kern_gemm *g = job->g;
     float *room = job->wide + (size_t)worker * ROOM;
-    struct tile t = { .row = item / job->across * job->rows, .column = item % job->across * job->columns,
-                      .a = room, .b = room + PANEL, .c = room + 2 * PANEL };
+    struct tile t = {.row = item / job->across * job->rows,
+                     .column = item % job->across * job->columns,
+                     .a = room,
+                     .b = room + PANEL,
+                     .c = room + 2 * PANEL};
     int rc;
 
     t.m = g->m - t.row < job->rows ? g->m - t.row : job->rows;
@@ -163,7 +173,7 @@ static void run_tile(void *arg, int item, int worker)
 
 int bf16_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
 {
-    struct gemm_job job = { .stream = s, .g = g };
+    struct gemm_job job = {.stream = s, .g = g};
     int rc;
 
     assert(!g->accumulate || (g->epilogue == KERN_PLAIN && g->c_type == KERN_F32));

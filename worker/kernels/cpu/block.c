@@ -13,7 +13,7 @@ static int max_int(int x, int y)
 struct block_right block_right(const struct kern_stream *s, bool turned, const float *x, int ld, int n, int dim,
                                float *room)
 {
-    struct block_right b = { .x = x, .ld = ld, .n = n, .packed = room };
+    struct block_right b = {.x = x, .ld = ld, .n = n, .packed = room};
     int lines = turned ? n : dim, depth = turned ? dim : n;
 
     if (!room || !s->tile || dim > CPU_HEAD || dim % s->narrow_tile->columns != 0)
@@ -46,8 +46,8 @@ int block_scores(const struct block_shape *x, const float *a, int lda, const str
     return 0;
 }
 
-int block_values(const struct block_shape *x, const float *a, int lda, const struct block_right *b, bool add,
-                 float *c, int ldc)
+int block_values(const struct block_shape *x, const float *a, int lda, const struct block_right *b, bool add, float *c,
+                 int ldc)
 {
     if (!b->tile)
         return cpu_sgemm(false, false, x->rows, x->dim, x->keys, a, lda, b->x, b->ld, add, c, ldc);
@@ -56,9 +56,9 @@ int block_values(const struct block_shape *x, const float *a, int lda, const str
 
     for (int n = 0; n < x->dim; n += t->columns)
         for (int r = 0; r < x->rows; r += t->rows)
-            t->multiply_lying(min_int(t->rows, x->rows - r), seen_before(x, r + t->rows),
-                              a + (size_t)r * (size_t)lda, (size_t)lda, 1, b->packed + (size_t)n * (size_t)b->n,
-                              c + (size_t)r * (size_t)ldc + n, (size_t)ldc, add);
+            t->multiply_lying(min_int(t->rows, x->rows - r), seen_before(x, r + t->rows), a + (size_t)r * (size_t)lda,
+                              (size_t)lda, 1, b->packed + (size_t)n * (size_t)b->n, c + (size_t)r * (size_t)ldc + n,
+                              (size_t)ldc, add);
     return 0;
 }
 

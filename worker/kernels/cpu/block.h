@@ -31,8 +31,8 @@ struct block_right block_right(const struct kern_stream *s, bool turned, const f
 int block_scores(const struct block_shape *x, const float *a, int lda, const struct block_right *b, float *c, int ldc);
 
 /* c[rows, dim] = a[rows, keys] · b[keys, dim], or added; a is 0 where a row does not see. */
-int block_values(const struct block_shape *x, const float *a, int lda, const struct block_right *b, bool add,
-                 float *c, int ldc);
+int block_values(const struct block_shape *x, const float *a, int lda, const struct block_right *b, bool add, float *c,
+                 int ldc);
 
 /* c[keys, dim] += a[rows, keys]' · b[rows, dim]; likewise. */
 int block_sums(const struct block_shape *x, const float *a, int lda, const struct block_right *b, float *c, int ldc);

@@ -206,7 +206,7 @@ static void gelu_forward_item(void *arg, int item, int worker)
 
 static int gelu_forward(struct kern_stream *s, enum kern_type type, const void *x, size_t n, void *y, struct merr *err)
 {
-    struct elements e = { .n = n, .x = x, .y = y };
+    struct elements e = {.n = n, .x = x, .y = y};
 
     if (type == KERN_BF16)
         return bf16_gelu(s, x, NULL, n, y, err);
@@ -226,7 +226,7 @@ static void gelu_backward_item(void *arg, int item, int worker)
 static int gelu_backward(struct kern_stream *s, enum kern_type type, const void *x, const void *dy, size_t n, void *dx,
                          struct merr *err)
 {
-    struct elements e = { .n = n, .x = x, .dy = dy, .y = dx };
+    struct elements e = {.n = n, .x = x, .dy = dy, .y = dx};
 
     if (type == KERN_BF16)
         return bf16_gelu(s, x, dy, n, dx, err);
@@ -245,7 +245,7 @@ static void add_item(void *arg, int item, int worker)
 
 static int add(struct kern_stream *s, float *y, const float *x, size_t n, struct merr *err)
 {
-    struct elements e = { .n = n, .x = x, .y = y };
+    struct elements e = {.n = n, .x = x, .y = y};
 
     (void)err;
     run_elements(s, &e, 0.4, add_item);
@@ -262,7 +262,7 @@ static void adamw_item(void *arg, int item, int worker)
 
 static int adamw(struct kern_stream *s, const struct kern_adamw *a, struct merr *err)
 {
-    struct elements e = { .n = a->n, .adamw = a };
+    struct elements e = {.n = a->n, .adamw = a};
 
     (void)err;
     run_elements(s, &e, 1.5, adamw_item);
@@ -280,7 +280,7 @@ static void sum_squares_item(void *arg, int item, int worker)
 
 static int sum_squares(struct kern_stream *s, const float *x, size_t n, size_t block, double *ret, struct merr *err)
 {
-    struct elements e = { .loops = s->loops, .n = n, .x = x, .block = block, .sums = ret };
+    struct elements e = {.loops = s->loops, .n = n, .x = x, .block = block, .sums = ret};
 
     (void)err;
     assert(block > 0);
@@ -339,8 +339,15 @@ static int layernorm_forward(struct kern_stream *s, enum kern_type type, const f
                              const float *beta, float eps, int rows, int cols, void *y, float *mean, float *rstd,
                              struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = x, .gamma = gamma, .beta = beta, .eps = eps, .y = y,
-                      .mean = mean, .rstd = rstd };
+    struct rows j = {.rows = rows,
+                     .cols = cols,
+                     .x = x,
+                     .gamma = gamma,
+                     .beta = beta,
+                     .eps = eps,
+                     .y = y,
+                     .mean = mean,
+                     .rstd = rstd};
 
     if (type == KERN_BF16)
         return bf16_norm_forward(s, x, gamma, beta, eps, rows, cols, y, mean, rstd, err);
@@ -388,8 +395,15 @@ static int layernorm_backward(struct kern_stream *s, const float *dy, const floa
                               const float *mean, const float *rstd, int rows, int cols, float *dx, bool add_dx,
                               float *dgamma, float *dbeta, struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = x, .dy = dy, .gamma = gamma, .mean_in = mean, .rstd_in = rstd,
-                      .y = dx, .add = add_dx };
+    struct rows j = {.rows = rows,
+                     .cols = cols,
+                     .x = x,
+                     .dy = dy,
+                     .gamma = gamma,
+                     .mean_in = mean,
+                     .rstd_in = rstd,
+                     .y = dx,
+                     .add = add_dx};
 
     return norm_backward(s, &j, dgamma, dbeta, err);
 }
@@ -406,7 +420,7 @@ static void rmsnorm_forward_item(void *arg, int item, int worker)
 static int rmsnorm_forward(struct kern_stream *s, enum kern_type type, const float *x, const float *gamma, float eps,
                            int rows, int cols, void *y, float *rstd, struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = x, .gamma = gamma, .eps = eps, .y = y, .rstd = rstd };
+    struct rows j = {.rows = rows, .cols = cols, .x = x, .gamma = gamma, .eps = eps, .y = y, .rstd = rstd};
 
     if (type == KERN_BF16)
         return bf16_norm_forward(s, x, gamma, NULL, eps, rows, cols, y, NULL, rstd, err);
@@ -418,8 +432,8 @@ static int rmsnorm_backward(struct kern_stream *s, const float *dy, const float 
                             const float *rstd, int rows, int cols, float *dx, bool add_dx, float *dgamma,
                             struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = x, .dy = dy, .gamma = gamma, .rstd_in = rstd, .y = dx,
-                      .add = add_dx };
+    struct rows j = {
+        .rows = rows, .cols = cols, .x = x, .dy = dy, .gamma = gamma, .rstd_in = rstd, .y = dx, .add = add_dx};
 
     return norm_backward(s, &j, dgamma, NULL, err);
 }
@@ -437,8 +451,15 @@ static void rope_item(void *arg, int item, int worker)
 static int rope(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
                 const int32_t *position, const float *freq, bool inverse, struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = heads * dim, .y = x, .heads = heads, .dim = dim, .ld = ld,
-                      .index = position, .freq = freq, .inverse = inverse };
+    struct rows j = {.rows = rows,
+                     .cols = heads * dim,
+                     .y = x,
+                     .heads = heads,
+                     .dim = dim,
+                     .ld = ld,
+                     .index = position,
+                     .freq = freq,
+                     .inverse = inverse};
 
     if (type == KERN_BF16)
         return bf16_rope(s, x, rows, heads, dim, ld, position, freq, inverse, err);
@@ -458,7 +479,7 @@ static void swiglu_forward_item(void *arg, int item, int worker)
 static int swiglu_forward(struct kern_stream *s, enum kern_type type, const void *gate_up, int rows, int cols, void *y,
                           struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = gate_up, .y = y };
+    struct rows j = {.rows = rows, .cols = cols, .x = gate_up, .y = y};
 
     if (type == KERN_BF16)
         return bf16_swiglu(s, gate_up, NULL, rows, cols, y, err);
@@ -478,7 +499,7 @@ static void swiglu_backward_item(void *arg, int item, int worker)
 static int swiglu_backward(struct kern_stream *s, enum kern_type type, const void *gate_up, const void *dy, int rows,
                            int cols, void *dgate_up, struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = gate_up, .dy = dy, .y = dgate_up };
+    struct rows j = {.rows = rows, .cols = cols, .x = gate_up, .dy = dy, .y = dgate_up};
 
     if (type == KERN_BF16)
         return bf16_swiglu(s, gate_up, dy, rows, cols, dgate_up, err);
@@ -496,7 +517,7 @@ static void add_bias_item(void *arg, int item, int worker)
 
 static int add_bias(struct kern_stream *s, float *y, const float *bias, int rows, int cols, struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .x = bias, .y = y };
+    struct rows j = {.rows = rows, .cols = cols, .x = bias, .y = y};
 
     (void)err;
     run_rows(s, &j, 0.4, add_bias_item);
@@ -513,7 +534,7 @@ static void dropout_item(void *arg, int item, int worker)
 
 static int dropout(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y, struct merr *err)
 {
-    struct rows j = { .rows = d->rows, .cols = d->cols, .dropout = d, .x = x, .y = y };
+    struct rows j = {.rows = d->rows, .cols = d->cols, .dropout = d, .x = x, .y = y};
 
     (void)err;
     run_rows(s, &j, 1.5, dropout_item);
@@ -541,8 +562,13 @@ static void xent_partial_item(void *arg, int item, int worker)
 static int xent_partial(struct kern_stream *s, const float *logits, int tokens, int cols, int first, int vocab,
                         const int32_t *target, float *stats, struct merr *err)
 {
-    struct rows j = { .rows = tokens, .cols = cols, .first = first, .n = live_columns(cols, first, vocab),
-                      .x = logits, .index = target, .y = stats };
+    struct rows j = {.rows = tokens,
+                     .cols = cols,
+                     .first = first,
+                     .n = live_columns(cols, first, vocab),
+                     .x = logits,
+                     .index = target,
+                     .y = stats};
 
     (void)err;
     run_rows(s, &j, 1, xent_partial_item);
@@ -564,8 +590,17 @@ static int xent_finish(struct kern_stream *s, const float *logits, const float *
                        int first, int vocab, const int32_t *target, float weight, float *loss, enum kern_type type,
                        void *dz, struct merr *err)
 {
-    struct rows j = { .rows = tokens, .cols = cols, .first = first, .vocab = vocab, .n = n, .x = logits,
-                      .stats_in = stats, .index = target, .weight = weight, .mean = loss, .y = dz };
+    struct rows j = {.rows = tokens,
+                     .cols = cols,
+                     .first = first,
+                     .vocab = vocab,
+                     .n = n,
+                     .x = logits,
+                     .stats_in = stats,
+                     .index = target,
+                     .weight = weight,
+                     .mean = loss,
+                     .y = dz};
 
     if (type == KERN_BF16 && dz)
         return bf16_xent_finish(s, logits, stats, n, tokens, cols, first, live_columns(cols, first, vocab), target,
@@ -598,7 +633,7 @@ static void bias_gradient_item(void *arg, int item, int worker)
 static int bias_gradient(struct kern_stream *s, enum kern_type type, const void *dy, int rows, int cols, int ld,
                          float *db, struct merr *err)
 {
-    struct rows j = { .rows = rows, .cols = cols, .ld = ld, .dy = dy, .y = db };
+    struct rows j = {.rows = rows, .cols = cols, .ld = ld, .dy = dy, .y = db};
 
     if (type == KERN_BF16)
         return bf16_bias_gradient(s, dy, rows, cols, ld, db, err);
@@ -624,8 +659,8 @@ static void embedding_backward_item(void *arg, int item, int worker)
 static int embedding_backward(struct kern_stream *s, const float *dy, int first, int rows, int cols,
                               const int32_t *token, int tokens, float *dtable, struct merr *err)
 {
-    struct rows j = { .rows = tokens, .cols = cols, .first = first, .table_rows = rows, .dy = dy, .index = token,
-                      .y = dtable };
+    struct rows j = {
+        .rows = tokens, .cols = cols, .first = first, .table_rows = rows, .dy = dy, .index = token, .y = dtable};
 
     (void)err;
     run_strips(s, &j, 0.6, embedding_backward_item);

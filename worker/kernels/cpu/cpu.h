@@ -24,7 +24,7 @@
 
 struct cpu_scratch { /* one a thread */
     _Alignas(64) float panels[CPU_PANEL_ROWS * CPU_PANEL_DEPTH + TILE_SLACK];
-    _Alignas(64) float keys[3][CPU_KEYS * CPU_HEAD];       /* of attention, packed as it needs them */
+    _Alignas(64) float keys[3][CPU_KEYS * CPU_HEAD]; /* of attention, packed as it needs them */
     _Alignas(64) float queries[2][CPU_QUERIES * CPU_HEAD];
     _Alignas(64) float scores[CPU_QUERIES * CPU_SCORES_LD];
     float gradient[CPU_QUERIES * CPU_SCORES_LD];
@@ -34,14 +34,14 @@ struct cpu_scratch { /* one a thread */
 struct kern_stream {
     struct pool *pool;
     const struct cpu_loops *loops;
-    const struct cpu_tile *tile; /* NULL: matrix products are oneDNN's */
+    const struct cpu_tile *tile;        /* NULL: matrix products are oneDNN's */
     const struct cpu_tile *narrow_tile; /* for heads that do not fill its columns, with the same bits; may be `tile` */
-    struct cpu_scratch *scratch; /* [threads] */
-    void *work;                  /* shared by the threads of one call; see cpu_work */
+    struct cpu_scratch *scratch;        /* [threads] */
+    void *work;                         /* shared by the threads of one call; see cpu_work */
     size_t work_bytes;
-    float *wide;                 /* bf16 as floats, shared likewise; see cpu_wide */
+    float *wide; /* bf16 as floats, shared likewise; see cpu_wide */
     size_t wide_floats;
-    struct native **native;      /* [natives], one a thread; NULL: the processor does not multiply bf16 */
+    struct native **native; /* [natives], one a thread; NULL: the processor does not multiply bf16 */
     int natives;
 };
 

@@ -30,7 +30,7 @@ struct gemm_job {
     struct kern_stream *stream;
     const struct kern_gemm *g;
     enum cut cut;
-    int step;        /* rows, columns or depth of a block */
+    int step; /* rows, columns or depth of a block */
     int blocks;
     float *part;     /* BY_DEPTH: [blocks][m][n], added to C in order */
     atomic_int code; /* first failure */
@@ -138,7 +138,7 @@ static void clear(const struct kern_gemm *g)
 
 int cpu_gemm(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
 {
-    struct gemm_job job = { .stream = s, .g = g };
+    struct gemm_job job = {.stream = s, .g = g};
     void *work = NULL;
     int rc;
 

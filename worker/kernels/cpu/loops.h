@@ -18,7 +18,7 @@
 /* Which probabilities of a block of scores are dropped. */
 struct cpu_drop {
     uint32_t key[2], threshold;
-    float scale;    /* 1/(1-p) */
+    float scale; /* 1/(1-p) */
     uint64_t sample;
     int query, column; /* positions of the block's first row and first column in the document */
 };
@@ -29,11 +29,10 @@ struct cpu_loops {
     void (*layernorm_forward)(const float *x, const float *gamma, const float *beta, float eps, int rows, int cols,
                               float *y, float *mean, float *rstd);
     void (*layernorm_backward)(const float *dy, const float *x, const float *gamma, const float *mean,
-                               const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma,
-                               float *dbeta);
+                               const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, float *dbeta);
     void (*rmsnorm_forward)(const float *x, const float *gamma, float eps, int rows, int cols, float *y, float *rstd);
-    void (*rmsnorm_backward)(const float *dy, const float *x, const float *gamma, const float *rstd, int rows,
-                             int cols, float *dx, bool add, float *dgamma);
+    void (*rmsnorm_backward)(const float *dy, const float *x, const float *gamma, const float *rstd, int rows, int cols,
+                             float *dx, bool add, float *dgamma);
     void (*rope)(float *x, int rows, int heads, int dim, int ld, const int32_t *position, const float *freq,
                  bool inverse);
 

@@ -16,21 +16,21 @@
 
 static inline float row_sum(const float *x, int n)
 {
-    v8 sum[CHAINS] = { 0 };
+    v8 sum[CHAINS] = {0};
     int from = 0;
 
     for (; from + CHAINS * 8 <= n; from += CHAINS * 8)
         for (int j = 0; j < CHAINS; j++)
             sum[j] += load8(x + from + j * 8, 8);
     EACH8(i, k, n - from)
-        sum[0] += load8(x + from + i, k);
+    sum[0] += load8(x + from + i, k);
     return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
 /* The sum of (x - mean)^2 */
 static inline float row_squares(const float *x, int n, float mean)
 {
-    v8 sum[CHAINS] = { 0 };
+    v8 sum[CHAINS] = {0};
     int from = 0;
 
     for (; from + CHAINS * 8 <= n; from += CHAINS * 8)
@@ -39,7 +39,8 @@ static inline float row_squares(const float *x, int n, float mean)
 
             sum[j] += d * d;
         }
-    EACH8(i, k, n - from) {
+    EACH8(i, k, n - from)
+    {
         v8 d = only8(load8(x + from + i, k) - mean, k);
 
         sum[0] += d * d;
@@ -55,7 +56,7 @@ static void layernorm_forward(const float *x, const float *gamma, const float *b
         float s = 1.0f / sqrtf(row_squares(x, cols, m) / (float)cols + eps);
 
         EACH(i, k, cols)
-            store(y + i, (load(x + i, k) - m) * s * load(gamma + i, k) + load(beta + i, k), k);
+        store(y + i, (load(x + i, k) - m) * s * load(gamma + i, k) + load(beta + i, k), k);
         mean[r] = m;
         rstd[r] = s;
     }
@@ -65,10 +66,11 @@ static void layernorm_backward(const float *dy, const float *x, const float *gam
                                const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, float *dbeta)
 {
     for (int r = 0; r < rows; r++, dy += cols, x += cols, dx += cols) {
-        v8 sum_g = { 0 }, sum_gn = { 0 };
+        v8 sum_g = {0}, sum_gn = {0};
         float m = mean[r], s = rstd[r], g_mean, gn_mean;
 
-        EACH(i, k, cols) {
+        EACH(i, k, cols)
+        {
             vf d = load(dy + i, k), n = (load(x + i, k) - m) * s, g = d * load(gamma + i, k);
 
             for (int j = 0; j < EIGHTS; j++) {
@@ -80,7 +82,8 @@ static void layernorm_backward(const float *dy, const float *x, const float *gam
         }
         g_mean = sum_of(sum_g) / (float)cols;
         gn_mean = sum_of(sum_gn) / (float)cols;
-        EACH(i, k, cols) {
+        EACH(i, k, cols)
+        {
             vf n = (load(x + i, k) - m) * s, g = load(dy + i, k) * load(gamma + i, k);
             vf d = s * (g - g_mean - n * gn_mean);
 
@@ -95,7 +98,7 @@ static void rmsnorm_forward(const float *x, const float *gamma, float eps, int r
         float s = 1.0f / sqrtf(row_squares(x, cols, 0) / (float)cols + eps);
 
         EACH(i, k, cols)
-            store(y + i, load(x + i, k) * s * load(gamma + i, k), k);
+        store(y + i, load(x + i, k) * s * load(gamma + i, k), k);
         rstd[r] = s;
     }
 }
@@ -104,10 +107,11 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
                              float *dx, bool add, float *dgamma)
 {
     for (int r = 0; r < rows; r++, dy += cols, x += cols, dx += cols) {
-        v8 sum = { 0 };
+        v8 sum = {0};
         float s = rstd[r], mean;
 
-        EACH(i, k, cols) {
+        EACH(i, k, cols)
+        {
             vf d = load(dy + i, k), n = load(x + i, k) * s, g = d * load(gamma + i, k);
 
             for (int j = 0; j < EIGHTS; j++)
@@ -115,7 +119,8 @@ static void rmsnorm_backward(const float *dy, const float *x, const float *gamma
             store(dgamma + i, load(dgamma + i, k) + d * n, k);
         }
         mean = sum_of(sum) / (float)cols;
-        EACH(i, k, cols) {
+        EACH(i, k, cols)
+        {
             vf d = s * (load(dy + i, k) * load(gamma + i, k) - load(x + i, k) * s * mean);
 
             store(dx + i, add ? load(dx + i, k) + d : d, k);
@@ -176,7 +181,8 @@ static void rope_block(float *x, int rows, int heads, int dim, int ld, const int
         for (int h = 0; h < heads; h++) {
             float *p = x + (size_t)h * (size_t)dim;
 
-            EACH(i, k, n) {
+            EACH(i, k, n)
+            {
                 vf lo = load(p + i, k), hi = load(p + half + i, k), c = load(a.cf + i, k), s = load(a.sf + i, k);
 
                 store(p + i, lo * c - hi * s, k);
@@ -203,14 +209,14 @@ STEP gates(const vf *x, vf *y, int w)
 {
     exp_wide(x, y, w);
     SIDE_BY_SIDE(j, w)
-        y[j] = 1.0f / (1.0f + y[j]);
+    y[j] = 1.0f / (1.0f + y[j]);
 }
 
 /* (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), as the sigmoid of 2u: no cancellation where x < 0 */
 STEP gelu_gates(const vf *x, vf *y, int w)
 {
     SIDE_BY_SIDE(j, w)
-        y[j] = x[j] * (all(-1.5957691216f) + all(-1.5957691216f * 0.044715f) * (x[j] * x[j]));
+    y[j] = x[j] * (all(-1.5957691216f) + all(-1.5957691216f * 0.044715f) * (x[j] * x[j]));
     gates(y, y, w);
 }
 
@@ -219,10 +225,10 @@ STEP gelu_forward_step(int i, int w, int k, const float *x, float *y)
     vf v[WIDE], s[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        v[j] = load(x + i + j * LANES, k);
+    v[j] = load(x + i + j * LANES, k);
     gelu_gates(v, s, w);
     SIDE_BY_SIDE(j, w)
-        store(y + i + j * LANES, v[j] * s[j], k);
+    store(y + i + j * LANES, v[j] * s[j], k);
 }
 
 static void gelu_forward(const float *x, size_t n, float *y)
@@ -235,9 +241,10 @@ STEP gelu_backward_step(int i, int w, int k, const float *x, const float *dy, fl
     vf v[WIDE], s[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        v[j] = load(x + i + j * LANES, k);
+    v[j] = load(x + i + j * LANES, k);
     gelu_gates(v, s, w);
-    SIDE_BY_SIDE(j, w) {
+    SIDE_BY_SIDE(j, w)
+    {
         vf inner = all(1.5957691216f) + all(1.5957691216f * 3 * 0.044715f) * (v[j] * v[j]);
 
         store(dx + i + j * LANES, load(dy + i + j * LANES, k) * (s[j] + v[j] * inner * (s[j] - s[j] * s[j])), k);
@@ -254,10 +261,10 @@ STEP swiglu_forward_step(int i, int w, int k, const float *gate, const float *up
     vf s[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        s[j] = -load(gate + i + j * LANES, k);
+    s[j] = -load(gate + i + j * LANES, k);
     gates(s, s, w);
     SIDE_BY_SIDE(j, w)
-        store(y + i + j * LANES, load(gate + i + j * LANES, k) * s[j] * load(up + i + j * LANES, k), k);
+    store(y + i + j * LANES, load(gate + i + j * LANES, k) * s[j] * load(up + i + j * LANES, k), k);
 }
 
 static void swiglu_forward(const float *gate_up, int rows, int cols, float *y)
@@ -271,9 +278,10 @@ STEP swiglu_backward_step(int i, int w, int k, const float *gate_up, int cols, c
     vf s[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        s[j] = -load(gate_up + i + j * LANES, k);
+    s[j] = -load(gate_up + i + j * LANES, k);
     gates(s, s, w);
-    SIDE_BY_SIDE(j, w) {
+    SIDE_BY_SIDE(j, w)
+    {
         const float *at = gate_up + i + j * LANES;
         float *to = dgate_up + i + j * LANES;
         vf gate = load(at, k), up = load(at + cols, k), d = load(dy + i + j * LANES, k) * s[j];
@@ -301,20 +309,21 @@ static void add_bias(float *y, size_t ld, const float *bias, int rows, int cols)
 {
     for (int r = 0; r < rows; r++, y += ld)
         EACH(i, k, cols)
-            store(y + i, load(y + i, k) + load(bias + i, k), k);
+    store(y + i, load(y + i, k) + load(bias + i, k), k);
 }
 
 STEP bias_gelu_step(int i, int w, int k, float *c, float *aux, const float *bias)
 {
     vf v[WIDE], s[WIDE];
 
-    SIDE_BY_SIDE(j, w) {
+    SIDE_BY_SIDE(j, w)
+    {
         v[j] = load(c + i + j * LANES, k) + load(bias + i + j * LANES, k);
         store(aux + i + j * LANES, v[j], k);
     }
     gelu_gates(v, s, w);
     SIDE_BY_SIDE(j, w)
-        store(c + i + j * LANES, v[j] * s[j], k);
+    store(c + i + j * LANES, v[j] * s[j], k);
 }
 
 static void bias_gelu(float *c, float *aux, size_t ld, const float *bias, int rows, int cols)
@@ -329,7 +338,7 @@ static void bias_gradient(const float *dy, int rows, int cols, size_t ld, float 
     int i = 0;
 
     for (; i + 4 * LANES <= cols; i += 4 * LANES) {
-        vf a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
+        vf a = {0}, b = {0}, c = {0}, d = {0};
 
         for (int r = 0; r < rows; r++) {
             const float *p = dy + (size_t)r * ld + i;
@@ -346,7 +355,7 @@ static void bias_gradient(const float *dy, int rows, int cols, size_t ld, float 
     }
     for (; i < cols; i += LANES) {
         int k = cols - i < LANES ? cols - i : LANES;
-        vf sum = { 0 };
+        vf sum = {0};
 
         for (int r = 0; r < rows; r++)
             sum += load(dy + (size_t)r * ld + i, k);
@@ -377,7 +386,7 @@ static inline void multiply8(v8u a, uint32_t m, v8u *hi, v8u *lo)
 /* The words of eight counters {first + 0..7, position, sample}, as philox4x32 gives them: word[4j+w]. */
 static void philox8(uint32_t first, uint32_t position, uint64_t sample, const uint32_t key[2], uint32_t word[32])
 {
-    const v8u zero = { 0 }, lane = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    const v8u zero = {0}, lane = {0, 1, 2, 3, 4, 5, 6, 7};
     v8u c0 = lane + first, c1 = zero + position, c2 = zero + (uint32_t)sample, c3 = zero + (uint32_t)(sample >> 32);
     uint32_t k0 = key[0], k1 = key[1];
 
@@ -440,7 +449,7 @@ static void dropout(const struct kern_dropout *d, int first, int rows, const flo
 STEP max_step(int i, int w, int k, const float *x, vf *max)
 {
     SIDE_BY_SIDE(j, w)
-        max[j] = larger(only(load(x + i + j * LANES, k), k, -INFINITY), max[j]);
+    max[j] = larger(only(load(x + i + j * LANES, k), k, -INFINITY), max[j]);
 }
 
 /* The largest of x, -inf when there is none; what is not a number is not seen. */
@@ -449,7 +458,7 @@ static inline float row_max(const float *x, int n)
     vf max[WIDE];
 
     SIDE_BY_SIDE(j, WIDE)
-        max[j] = all(-INFINITY);
+    max[j] = all(-INFINITY);
     IN_STEPS(n, max_step, x, max);
     return max_of(larger(larger(max[0], max[1]), larger(max[2], max[3])));
 }
@@ -460,9 +469,10 @@ STEP exp_sum_step(int i, int w, int k, const float *x, float scale, float top, f
     vf v[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        v[j] = load(x + i + j * LANES, k) * scale - top;
+    v[j] = load(x + i + j * LANES, k) * scale - top;
     exp_wide(v, v, w);
-    SIDE_BY_SIDE(j, w) {
+    SIDE_BY_SIDE(j, w)
+    {
         if (y)
             store(y + i + j * LANES, v[j], k);
         for (int e = 0; e < EIGHTS; e++)
@@ -472,7 +482,7 @@ STEP exp_sum_step(int i, int w, int k, const float *x, float scale, float top, f
 
 static inline float row_exp_sum(const float *x, int n, float scale, float top, float *y)
 {
-    v8 sum[CHAINS] = { 0 };
+    v8 sum[CHAINS] = {0};
 
     IN_STEPS(n, exp_sum_step, x, scale, top, y, sum);
     return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3]));
@@ -495,10 +505,10 @@ STEP xent_gradient_step(int i, int w, int k, const float *logits, float max, flo
     vf v[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        v[j] = load(logits + i + j * LANES, k) - max;
+    v[j] = load(logits + i + j * LANES, k) - max;
     exp_wide(v, v, w);
     SIDE_BY_SIDE(j, w)
-        store(dz + i + j * LANES, v[j] * factor, k);
+    store(dz + i + j * LANES, v[j] * factor, k);
 }
 
 static void xent_gradient(const float *logits, int cols, int live, int64_t target, float max, float sum, float weight,
@@ -565,7 +575,7 @@ static void scores_forward(float *s, size_t ld, int rows, int cols, int valid, f
             continue;
         drop_row(drop, r, n, keep);
         EACH(i, k, n)
-            store(s + i, load(s + i, k) * load(keep + i, k), k);
+        store(s + i, load(s + i, k) * load(keep + i, k), k);
     }
 }
 
@@ -577,9 +587,10 @@ STEP scores_backward_step(int i, int w, int k, float *s, float *dp, float scale,
     vf p[WIDE];
 
     SIDE_BY_SIDE(j, w)
-        p[j] = load(s + i + j * LANES, k) * scale - lse;
+    p[j] = load(s + i + j * LANES, k) * scale - lse;
     exp_wide(p, p, w);
-    SIDE_BY_SIDE(j, w) {
+    SIDE_BY_SIDE(j, w)
+    {
         vf d = load(dp + i + j * LANES, k), kept = keep ? load(keep + i + j * LANES, k) : all(1.0f);
 
         store(s + i + j * LANES, p[j] * kept, k);
@@ -609,15 +620,15 @@ static void scores_backward(float *s, float *dp, size_t ld, int rows, int cols, 
 static void scale_row(float *x, int n, float by)
 {
     EACH(i, k, n)
-        store(x + i, load(x + i, k) * by, k);
+    store(x + i, load(x + i, k) * by, k);
 }
 
 static float dot(const float *x, const float *y, int n)
 {
-    v8 sum = { 0 };
+    v8 sum = {0};
 
     EACH8(i, k, n)
-        sum += load8(x + i, k) * load8(y + i, k);
+    sum += load8(x + i, k) * load8(y + i, k);
     return sum_of(sum);
 }
 
@@ -670,7 +681,7 @@ static void adamw(const struct kern_adamw *a, size_t first, size_t n)
 
 static double sum_squares(const float *x, size_t n)
 {
-    v4d a = { 0 }, b = { 0 };
+    v4d a = {0}, b = {0};
     size_t i = 0;
     double tail = 0;
 

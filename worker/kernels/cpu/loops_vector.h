@@ -33,8 +33,8 @@ typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef float vf_at __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 /* i runs over 0, LANES, 2·LANES ... < n; m is how many of the lanes are there. EACH8: the same for eight. */
-#define EACH_OF(lanes, i, m, n) \
-    for (int i = 0, m; i < (n) && (m = (n) - i < (lanes) ? (n) - i : (lanes), true); i += (lanes))
+#define EACH_OF(lanes, i, m, n)                                                                                        \
+    for (int i = 0, m; i < (n) && (m = (n)-i < (lanes) ? (n)-i : (lanes), true); i += (lanes))
 #define EACH(i, m, n) EACH_OF(LANES, i, m, n)
 #define EACH8(i, m, n) EACH_OF(8, i, m, n)
 
@@ -43,14 +43,15 @@ typedef float vf_at __attribute__((vector_size(4 * LANES), aligned(4), may_alias
  * side by side. */
 #define WIDE 4
 #define STEADY 32
-#define IN_STEPS(n, step, ...) do { \
-        int i_ = 0, n_ = (n); \
-        for (; i_ + WIDE * LANES <= n_; i_ += WIDE * LANES) \
-            step(i_, WIDE, LANES, __VA_ARGS__); \
-        for (; STEADY < WIDE * LANES && i_ + STEADY <= n_; i_ += STEADY) \
-            step(i_, STEADY / LANES, LANES, __VA_ARGS__); \
-        for (; i_ < n_; i_ += LANES) \
-            step(i_, 1, n_ - i_ < LANES ? n_ - i_ : LANES, __VA_ARGS__); \
+#define IN_STEPS(n, step, ...)                                                                                         \
+    do {                                                                                                               \
+        int i_ = 0, n_ = (n);                                                                                          \
+        for (; i_ + WIDE * LANES <= n_; i_ += WIDE * LANES)                                                            \
+            step(i_, WIDE, LANES, __VA_ARGS__);                                                                        \
+        for (; STEADY < WIDE * LANES && i_ + STEADY <= n_; i_ += STEADY)                                               \
+            step(i_, STEADY / LANES, LANES, __VA_ARGS__);                                                              \
+        for (; i_ < n_; i_ += LANES)                                                                                   \
+            step(i_, 1, n_ - i_ < LANES ? n_ - i_ : LANES, __VA_ARGS__);                                               \
     } while (0)
 #define SIDE_BY_SIDE(j, w) _Pragma("GCC unroll 4") for (int j = 0; j < (w); j++)
 #define STEP static inline __attribute__((always_inline)) void
@@ -71,7 +72,7 @@ static inline v8 load8(const float *p, int m)
 #ifdef __AVX2__ /* by a mask: a copy through the stack slows the whole vectors down too */
     return (v8)_mm256_maskload_ps(p, first_lanes(m));
 #else
-    v8 v = { 0 };
+    v8 v = {0};
 
     memcpy(&v, p, (size_t)m * sizeof(*p));
     return v;
@@ -81,7 +82,7 @@ static inline v8 load8(const float *p, int m)
 /* The first m lanes of v, 0 in the rest. */
 static inline v8 only8(v8 v, int m)
 {
-    const v8i lane = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    const v8i lane = {0, 1, 2, 3, 4, 5, 6, 7};
 
     return m == 8 ? v : (v8)((v8i)v & (lane < m));
 }
@@ -95,7 +96,7 @@ static inline float sum_of(v8 v)
 
 static inline vf all(float x)
 {
-    return x - (vf){ 0 }; /* and not a sum: -0 stays -0 */
+    return x - (vf){0}; /* and not a sum: -0 stays -0 */
 }
 
 static inline vf choose(vi mask, vf yes, vf no)
@@ -133,7 +134,7 @@ static inline void store(float *p, vf v, int m)
 /* The first m lanes of v, `other` in the rest. */
 static inline vf only(vf v, int m, float other)
 {
-    const vi lane = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    const vi lane = {0, 1, 2, 3, 4, 5, 6, 7};
 
     return m == LANES ? v : choose(lane < m, v, all(other));
 }
@@ -169,8 +170,7 @@ static inline void store(float *p, vf v, int m)
 /* The first m lanes of v, `other` in the rest. */
 static inline vf only(vf v, int m, float other)
 {
-    return m == LANES ? v
-                      : (vf)_mm512_mask_blend_ps(first_of_sixteen(m), _mm512_set1_ps(other), (__m512)v);
+    return m == LANES ? v : (vf)_mm512_mask_blend_ps(first_of_sixteen(m), _mm512_set1_ps(other), (__m512)v);
 }
 #endif
 
@@ -215,28 +215,29 @@ STEP exp_wide(const vf *x, vf *y, int w)
     const vf round = all(12582912.0f); /* 1.5 · 2^23: adding it leaves a whole number, in the low bits */
     vf shifted[WIDE], r[WIDE], p[WIDE];
 
-    SIDE_BY_SIDE(j, w) {
+    SIDE_BY_SIDE(j, w)
+    {
         r[j] = within(x[j], -87.3f, 88.3f);
         shifted[j] = r[j] * all(1.44269504f) + round;
     }
     SIDE_BY_SIDE(j, w)
-        r[j] -= (shifted[j] - round) * all(0.693359375f);
+    r[j] -= (shifted[j] - round) * all(0.693359375f);
     SIDE_BY_SIDE(j, w)
-        r[j] -= (shifted[j] - round) * all(-2.12194440e-4f);
+    r[j] -= (shifted[j] - round) * all(-2.12194440e-4f);
     SIDE_BY_SIDE(j, w)
-        p[j] = all(1.9875691500e-4f) * r[j] + all(1.3981999507e-3f);
+    p[j] = all(1.9875691500e-4f) * r[j] + all(1.3981999507e-3f);
     SIDE_BY_SIDE(j, w)
-        p[j] = p[j] * r[j] + all(8.3334519073e-3f);
+    p[j] = p[j] * r[j] + all(8.3334519073e-3f);
     SIDE_BY_SIDE(j, w)
-        p[j] = p[j] * r[j] + all(4.1665795894e-2f);
+    p[j] = p[j] * r[j] + all(4.1665795894e-2f);
     SIDE_BY_SIDE(j, w)
-        p[j] = p[j] * r[j] + all(1.6666665459e-1f);
+    p[j] = p[j] * r[j] + all(1.6666665459e-1f);
     SIDE_BY_SIDE(j, w)
-        p[j] = p[j] * r[j] + all(5.0000001201e-1f);
+    p[j] = p[j] * r[j] + all(5.0000001201e-1f);
     SIDE_BY_SIDE(j, w)
-        p[j] = p[j] * r[j] * r[j] + r[j] + all(1.0f);
+    p[j] = p[j] * r[j] * r[j] + r[j] + all(1.0f);
     SIDE_BY_SIDE(j, w)
-        y[j] = p[j] * (vf)(((vu)shifted[j] << 23) + (127u << 23));
+    y[j] = p[j] * (vf)(((vu)shifted[j] << 23) + (127u << 23));
 }
 
 static inline float exp1(float x)

@@ -27,7 +27,7 @@ static void rows_item(void *arg, int item, int worker)
 int cpu_copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const void *src, size_t src_stride, size_t bytes,
                   int rows, struct merr *err)
 {
-    struct rows_job j = { dst, src, dst_stride, src_stride, bytes, rows };
+    struct rows_job j = {dst, src, dst_stride, src_stride, bytes, rows};
 
     (void)err;
     cpu_run(s, (rows + COPY_ROWS - 1) / COPY_ROWS, (double)rows * (double)bytes * US_A_BYTE, rows_item, &j);
@@ -51,7 +51,7 @@ static void copy_item(void *arg, int item, int worker)
 
 int cpu_copy(struct kern_stream *s, void *dst, const void *src, size_t bytes, struct merr *err)
 {
-    struct copy_job j = { dst, src, bytes };
+    struct copy_job j = {dst, src, bytes};
 
     (void)err;
     if (j.dst < j.src + bytes && j.src < j.dst + bytes)

@@ -52,7 +52,7 @@ static void forget(struct made *p)
         (void)dnnl_memory_destroy(p->c);
     if (p->product)
         (void)dnnl_primitive_destroy(p->product);
-    *p = (struct made){ .used = 0 };
+    *p = (struct made){.used = 0};
 }
 
 void native_free(struct native *t)
@@ -77,7 +77,7 @@ static int code_of(dnnl_status_t st)
 /* A matrix [rows, cols], or stored [cols, rows]. */
 static dnnl_status_t describe(dnnl_memory_desc_t *ret, int rows, int cols, enum kern_type type, bool turned, int ld)
 {
-    const dnnl_dims_t dims = { rows, cols }, strides = { turned ? 1 : ld, turned ? ld : 1 };
+    const dnnl_dims_t dims = {rows, cols}, strides = {turned ? 1 : ld, turned ? ld : 1};
 
     return dnnl_memory_desc_init_by_strides(ret, 2, dims, type == KERN_BF16 ? dnnl_bf16 : dnnl_f32, strides);
 }
@@ -169,8 +169,7 @@ int native_run(struct native *t, const struct native_product *p, const void *a, 
         return rc;
     made->used = ++t->clock;
 
-    const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, made->a }, { DNNL_ARG_WEIGHTS, made->b },
-                                     { DNNL_ARG_DST, made->c } };
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, made->a}, {DNNL_ARG_WEIGHTS, made->b}, {DNNL_ARG_DST, made->c}};
 
     st = dnnl_memory_set_data_handle(made->a, (void *)a);
     if (st == dnnl_success)

@@ -13,7 +13,7 @@
 
 struct native;
 
-struct native_product { /* C[m,n] = op(A)·op(B) (+ C when accumulate), C in f32; strides as in struct kern_gemm */
+struct native_product {  /* C[m,n] = op(A)·op(B) (+ C when accumulate), C in f32; strides as in struct kern_gemm */
     enum kern_type type; /* of A and B */
     bool trans_a, trans_b, accumulate;
     int m, n, k, lda, ldb, ldc;

@@ -25,17 +25,17 @@ struct pool {
     struct helper *helper; /* threads - 1 of them, of which `started` run */
     int started;
 
-    pthread_mutex_t lock;  /* guards all below but next; who spins reads round and joined without it */
+    pthread_mutex_t lock; /* guards all below but next; who spins reads round and joined without it */
     pthread_cond_t begin, done;
-    atomic_ulong round;    /* counts the calls that wanted helpers */
-    bool open;             /* helpers may still join this round */
+    atomic_ulong round; /* counts the calls that wanted helpers */
+    bool open;          /* helpers may still join this round */
     bool closing;
-    int asleep;            /* helpers in a wait for begin */
-    atomic_int joined;     /* helpers that run this round's items */
+    int asleep;        /* helpers in a wait for begin */
+    atomic_int joined; /* helpers that run this round's items */
     int items;
     pool_fn fn;
     void *arg;
-    atomic_int next;       /* first item nobody took */
+    atomic_int next; /* first item nobody took */
 };
 
 static void relax(void)
@@ -146,7 +146,7 @@ int pool_new(int threads, struct pool **ret, struct merr *err)
     while (p->started < p->threads - 1) {
         struct helper *h = &p->helper[p->started];
 
-        *h = (struct helper){ .pool = p, .worker = p->started + 1 };
+        *h = (struct helper){.pool = p, .worker = p->started + 1};
         if (start_helper(h) != 0) {
             int started = p->started;
 

@@ -18,27 +18,27 @@
 
 #include <string.h>
 
-#define DEPTH CPU_PANEL_DEPTH  /* most depth of a step: a panel of B then fits the first cache beside one of A */
-#define STRETCH 2048           /* most depth of packed B */
-#define PACKED_FLOATS 2097152  /* about so much of B is packed at once */
-#define PACK_PANELS 4          /* of B in an item of packing */
-#define ROW_PANELS_MIN 8       /* on average: fewer would wait for B */
+#define DEPTH CPU_PANEL_DEPTH /* most depth of a step: a panel of B then fits the first cache beside one of A */
+#define STRETCH 2048          /* most depth of packed B */
+#define PACKED_FLOATS 2097152 /* about so much of B is packed at once */
+#define PACK_PANELS 4         /* of B in an item of packing */
+#define ROW_PANELS_MIN 8      /* on average: fewer would wait for B */
 #define COLUMN_PANELS_MIN 8
-#define ITEMS 16               /* enough to go round */
-#define LEAST_ROWS 12          /* of a product worth packing, whatever the tile, so that no bit depends on it */
-#define LEAST 16               /* its columns, and its depth */
-#define ALONE_FLOPS 16e6       /* a product below this stays on its thread */
+#define ITEMS 16         /* enough to go round */
+#define LEAST_ROWS 12    /* of a product worth packing, whatever the tile, so that no bit depends on it */
+#define LEAST 16         /* its columns, and its depth */
+#define ALONE_FLOPS 16e6 /* a product below this stays on its thread */
 
 struct product {
     const struct kern_stream *stream;
     const struct cpu_tile *tile;
     const struct kern_gemm *g;
-    int step;                  /* depth of a step */
+    int step; /* depth of a step */
     int row_items, column_items;
-    int k0, depth;             /* this stretch of the depth */
-    int n0, panels;            /* these panels of columns, from column n0 */
-    float *packed;             /* [panels][depth][columns] */
-    float *wide;               /* [threads][CPU_PANEL_ROWS][wide_ld]: where a bf16 result is made */
+    int k0, depth;  /* this stretch of the depth */
+    int n0, panels; /* these panels of columns, from column n0 */
+    float *packed;  /* [panels][depth][columns] */
+    float *wide;    /* [threads][CPU_PANEL_ROWS][wide_ld]: where a bf16 result is made */
     size_t wide_ld;
 };
 
@@ -146,7 +146,7 @@ static struct block block_of(const struct product *p, int item, int first_panel,
 {
     const struct kern_gemm *g = p->g;
     int high = p->tile->rows, i = item / p->column_items, all = ceil_div(g->m, high);
-    struct block k = { .m = rows_at(all, p->row_items, i) * high, .n = p->n0 + first_panel * p->tile->columns };
+    struct block k = {.m = rows_at(all, p->row_items, i) * high, .n = p->n0 + first_panel * p->tile->columns};
 
     k.rows = min_int(rows_at(all, p->row_items, i + 1) * high, g->m) - k.m;
     if (g->c_type == KERN_BF16) {
@@ -212,7 +212,7 @@ bool cpu_product_takes(const struct kern_stream *s, const struct kern_gemm *g)
 
 int cpu_product(struct kern_stream *s, const struct kern_gemm *g, struct merr *err)
 {
-    struct product p = { .stream = s, .tile = s->tile, .g = g };
+    struct product p = {.stream = s, .tile = s->tile, .g = g};
     int width = s->tile->columns, stretch, columns, rc;
     void *work;
 

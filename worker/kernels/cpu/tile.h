@@ -11,7 +11,7 @@
 
 #include "worker/kernels/kernels.h"
 
-#define TILE_SLACK 8       /* floats that pack may write past a panel's end */
+#define TILE_SLACK 8        /* floats that pack may write past a panel's end */
 #define TILE_FLOATS_MAX 384 /* of any tile */
 
 struct cpu_tile {

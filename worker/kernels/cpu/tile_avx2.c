@@ -2,7 +2,7 @@
 #ifdef __x86_64__
 #define TILE_TABLE cpu_tile_avx2
 #define WIDTH 8
-#define ROWS 6 /* twelve sums, two vectors of B and one number of A fill the sixteen registers */
+#define ROWS 6  /* twelve sums, two vectors of B and one number of A fill the sixteen registers */
 #define AHEAD 0 /* a panel of B fits the first cache */
 #include "worker/kernels/cpu/tile_body.h"
 #else

@@ -20,7 +20,7 @@ typedef float vw_at __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias
 
 enum { COLUMNS = 2 * WIDTH, LANES = 8 };
 
-_Static_assert(ROWS * COLUMNS <= TILE_FLOATS_MAX, "the edges of C are made in an array of so many");
+_Static_assert(ROWS *COLUMNS <= TILE_FLOATS_MAX, "the edges of C are made in an array of so many");
 _Static_assert(ROWS <= 2 * LANES, "a panel of A is turned in two parts");
 
 static inline v8 load(const float *p)
@@ -82,14 +82,14 @@ static inline void turn_lines(bool bf16, const void *x, size_t ld, int have, int
 
 #pragma GCC unroll 8
         for (int i = 0; i < LANES; i++)
-            r[i] = i < have ? eight(bf16, x, (size_t)i * ld + (size_t)p) : (v8){ 0 };
+            r[i] = i < have ? eight(bf16, x, (size_t)i * ld + (size_t)p) : (v8){0};
         turn8(r);
 #pragma GCC unroll 8
         for (int i = 0; i < LANES; i++)
             store(to + i * width, r[i]);
     }
     for (; p < depth; p++, to += width) {
-        v8 r = { 0 };
+        v8 r = {0};
 
         for (int i = 0; i < have && i < LANES; i++)
             r[i] = one(bf16, x, (size_t)i * ld + (size_t)p);
@@ -194,7 +194,7 @@ static inline __attribute__((always_inline)) void tile(int rows, int depth, cons
 
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        s[i][0] = s[i][1] = (vw){ 0 };
+        s[i][0] = s[i][1] = (vw){0};
         __builtin_prefetch(c + (size_t)i * ldc, 1);
     }
     for (int p = 0; p < depth; p++, a += step, b += COLUMNS) {
@@ -222,28 +222,28 @@ static void multiply(int depth, const float *a, const float *b, float *c, size_t
     tile(ROWS, depth, a, 1, ROWS, b, c, ldc, add);
 }
 
-#define FEWER(n) \
-    case n: \
-        if (n < ROWS) \
-            tile(n, depth, a, row, step, b, c, ldc, add); \
+#define FEWER(n)                                                                                                       \
+    case n:                                                                                                            \
+        if (n < ROWS)                                                                                                  \
+            tile(n, depth, a, row, step, b, c, ldc, add);                                                              \
         break
 
 static inline __attribute__((always_inline)) void lying(int rows, int depth, const float *a, size_t row, size_t step,
                                                         const float *b, float *c, size_t ldc, bool add)
 {
     switch (rows) {
-    FEWER(1);
-    FEWER(2);
-    FEWER(3);
-    FEWER(4);
-    FEWER(5);
+        FEWER(1);
+        FEWER(2);
+        FEWER(3);
+        FEWER(4);
+        FEWER(5);
 #if ROWS > 6
-    FEWER(6);
-    FEWER(7);
-    FEWER(8);
-    FEWER(9);
-    FEWER(10);
-    FEWER(11);
+        FEWER(6);
+        FEWER(7);
+        FEWER(8);
+        FEWER(9);
+        FEWER(10);
+        FEWER(11);
 #endif
     default:
         tile(ROWS, depth, a, row, step, b, c, ldc, add);
@@ -259,5 +259,5 @@ static void multiply_lying(int rows, int depth, const float *a, size_t row, size
         lying(rows, depth, a, row, 1, b, c, ldc, add);
 }
 
-const struct cpu_tile TILE_TABLE = { .rows = ROWS, .columns = COLUMNS, .pack = pack, .multiply = multiply,
-                                     .multiply_lying = multiply_lying };
+const struct cpu_tile TILE_TABLE = {
+    .rows = ROWS, .columns = COLUMNS, .pack = pack, .multiply = multiply, .multiply_lying = multiply_lying};

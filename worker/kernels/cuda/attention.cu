@@ -20,12 +20,13 @@
 #define FOUR (TILE / LANES) /* scores of a thread */
 #define CACHED_THREADS 128
 
-namespace {
+namespace
+{
 
-struct shape { /* of a call */
+struct shape {                        /* of a call */
     int heads, kv_heads, dim, stride; /* stride: of tiles, floats */
     size_t ld, key_ld, k_at, v_at;    /* rows of queries; rows of keys, and where in them keys and values begin */
-    float scale, keep; /* 1 / (1 - p), or 0: no dropout */
+    float scale, keep;                /* 1 / (1 - p), or 0: no dropout */
     uint32_t threshold;
     const uint32_t *keys;
     const uint64_t *samples;
@@ -35,7 +36,7 @@ template <typename T> struct tensors {
     const T *qkv, *dout, *saved; /* saved: the forward pass's out */
     const T *keys;               /* qkv, or where keys of pieces lie apart */
     T *out, *dqkv;
-    float *dkv; /* of those that lie apart, else NULL */
+    float *dkv;         /* of those that lie apart, else NULL */
     float *lse, *delta; /* [tokens, heads] */
 };
 
@@ -76,7 +77,7 @@ __device__ void keep_of(const shape &a, int doc, int head, int query, int key, f
     if (a.keep == 0) /* the same for all threads */
         return;
     const uint64_t sample = a.samples[doc];
-    const uint32_t ctr[4] = { (uint32_t)key / 4, (uint32_t)query, (uint32_t)sample, (uint32_t)(sample >> 32) };
+    const uint32_t ctr[4] = {(uint32_t)key / 4, (uint32_t)query, (uint32_t)sample, (uint32_t)(sample >> 32)};
 
     philox4x32(ctr, a.keys + 2 * head, word);
 #pragma unroll
@@ -128,8 +129,7 @@ __device__ int place_of(const attention_tile &tile, int row)
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
-template <typename T, int DIM>
-__global__ void forward(const shape a, const tensors<T> t, const attention_tile *tiles)
+template <typename T, int DIM> __global__ void forward(const shape a, const tensors<T> t, const attention_tile *tiles)
 {
     SHARED_BYTES(bytes);
     float *q = (float *)bytes, *k = q + TILE * a.stride, *v = k + TILE * a.stride, *p = v + TILE * a.stride;
@@ -208,7 +208,7 @@ template <typename T> __global__ void row_products(const shape a, const tensors<
         t.delta[at] = sum;
 }
 
-struct pair { /* what a tile of queries and one of keys make, of a thread's four keys */
+struct pair {         /* what a tile of queries and one of keys make, of a thread's four keys */
     float kept[FOUR]; /* probability after dropout */
     float ds[FOUR];   /* gradient of the score, times the scale */
 };
@@ -467,7 +467,7 @@ __global__ void cached(const struct kern_cached a)
     __shared__ float room[WARP], q[ATTENTION_DIM_MAX], p[CACHED_THREADS];
     const int row = (int)blockIdx.x, head = (int)blockIdx.y, thread = (int)threadIdx.x, n = a.past + row + 1;
     const size_t width = (size_t)(a.kv_heads * a.dim), kv = (size_t)(head / (a.heads / a.kv_heads) * a.dim);
-    float max = -INFINITY, sum = 0, acc[ATTENTION_DIM_MAX / CACHED_THREADS] = { 0 };
+    float max = -INFINITY, sum = 0, acc[ATTENTION_DIM_MAX / CACHED_THREADS] = {0};
 
     for (int c = thread; c < a.dim; c += CACHED_THREADS)
         q[c] = a.qkv[(size_t)row * (size_t)a.ld + (size_t)(head * a.dim + c)];
@@ -512,10 +512,10 @@ __global__ void cached(const struct kern_cached a)
 
 struct attention_cut launch_attention_cut(const struct kern_attention *a)
 {
-    struct attention_cut cut = { TILE, TILE };
+    struct attention_cut cut = {TILE, TILE};
 
     if (attention_tensor_suits(a))
-        cut = { ATTENTION_TENSOR_QUERIES, ATTENTION_TENSOR_KEYS };
+        cut = {ATTENTION_TENSOR_QUERIES, ATTENTION_TENSOR_KEYS};
     return cut;
 }
 

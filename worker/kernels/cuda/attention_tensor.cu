@@ -12,7 +12,8 @@
 
 using namespace attention_tensor;
 
-namespace {
+namespace
+{
 
 constexpr int TILES_MAX = 65535; /* rows of a grid */
 constexpr int QUERIES = ATTENTION_TENSOR_QUERIES, WARPS = 4, THREADS = WARPS * WARP, M = QUERIES / WARPS / 16;
@@ -202,9 +203,9 @@ bool attention_tensor_suits(const struct kern_attention *a)
 {
     return a->type == KERN_BF16 && a->dim % 8 == 0 && a->dim <= 128 && a->ld % 8 == 0 && a->scale > 0 &&
            a->tokens / ATTENTION_TENSOR_QUERIES + a->docs <= TILES_MAX && /* of queries; of keys: */
-           (a->kv ? a->kv_rows : a->tokens) / ATTENTION_TENSOR_KEYS + a->docs <= TILES_MAX &&
-           on_boundary(a->qkv) && on_boundary(a->kv) && on_boundary(a->out) && on_boundary(a->dout) &&
-           on_boundary(a->dqkv) && on_boundary(a->dkv);
+           (a->kv ? a->kv_rows : a->tokens) / ATTENTION_TENSOR_KEYS + a->docs <= TILES_MAX && on_boundary(a->qkv) &&
+           on_boundary(a->kv) && on_boundary(a->out) && on_boundary(a->dout) && on_boundary(a->dqkv) &&
+           on_boundary(a->dkv);
 }
 
 call attention_tensor_call(const struct kern_attention *a, float *delta)

@@ -17,7 +17,8 @@
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
 
-namespace attention_tensor {
+namespace attention_tensor
+{
 
 struct call {
     int heads, kv_heads, dim;
@@ -29,7 +30,7 @@ struct call {
     const uint64_t *samples;
     const bf16 *qkv, *keys, *dout, *saved; /* keys: qkv, or where keys of pieces lie apart; saved: forward's out */
     bf16 *out, *dqkv;
-    float *dkv; /* of keys that lie apart, else NULL */
+    float *dkv;         /* of keys that lie apart, else NULL */
     float *lse, *delta; /* [tokens, heads] */
 };
 
@@ -88,7 +89,7 @@ template <int DIM> struct reader {
     {
         const int lane = (int)threadIdx.x % WARP, r = lane % 16;
 
-        return { tile + (uint32_t)(r * DIM * 2), (uint32_t)((lane / 16 ^ turn_of<DIM>(r)) * 16) };
+        return {tile + (uint32_t)(r * DIM * 2), (uint32_t)((lane / 16 ^ turn_of<DIM>(r)) * 16)};
     }
 
     /* Both chunks of rows 0..7, then of rows 8..15: two B whose columns are the tile's rows. */
@@ -96,7 +97,7 @@ template <int DIM> struct reader {
     {
         const int lane = (int)threadIdx.x % WARP, r = lane % 8 + lane / 16 * 8;
 
-        return { tile + (uint32_t)(r * DIM * 2), (uint32_t)((lane / 8 % 2 ^ turn_of<DIM>(r)) * 16) };
+        return {tile + (uint32_t)(r * DIM * 2), (uint32_t)((lane / 8 % 2 ^ turn_of<DIM>(r)) * 16)};
     }
 
     /* Of the 16 rows from 16 rows on, columns from 16 columns on. */
@@ -170,7 +171,7 @@ __device__ inline void add_product(float (&acc)[M][DIM / 8][4], const float (&p)
 /* Which of four keys, from a multiple of four on, a query keeps: bits 0 to 3. */
 __device__ inline uint32_t kept_of_four(const call &a, const uint32_t *key, uint64_t sample, int query, int first)
 {
-    const uint32_t ctr[4] = { (uint32_t)first / 4, (uint32_t)query, (uint32_t)sample, (uint32_t)(sample >> 32) };
+    const uint32_t ctr[4] = {(uint32_t)first / 4, (uint32_t)query, (uint32_t)sample, (uint32_t)(sample >> 32)};
     uint32_t word[4], bits = 0;
 
     philox4x32(ctr, key, word);

@@ -11,7 +11,8 @@
 
 using namespace attention_tensor;
 
-namespace {
+namespace
+{
 
 constexpr int KEYS = ATTENTION_TENSOR_KEYS, QUERIES = ATTENTION_TENSOR_QUERIES;
 constexpr int KEY_WARPS = KEYS / 16, KEY_THREADS = KEY_WARPS * WARP;
@@ -19,8 +20,7 @@ constexpr int M = 2, QUERY_WARPS = QUERIES / 16 / M, QUERY_THREADS = QUERY_WARPS
 
 /* What s (scores, of columns with one lse each or rows) and dp become: probabilities after dropout, but for the scale
  * that it multiplies by, and the gradient of scores, but for theirs. */
-template <bool DROPS>
-__device__ void gradient(const call &a, float &s, float &dp, float lse2, float delta, bool kept)
+template <bool DROPS> __device__ void gradient(const call &a, float &s, float &dp, float lse2, float delta, bool kept)
 {
     const float p = power_of_2(fmaf(s, a.scale2, -lse2));
 
@@ -40,8 +40,8 @@ __device__ void exchange(uint32_t &x, uint32_t &y)
 template <int N> __device__ void begin_sums(const call &a, uint32_t to, int head, int row, int rows)
 {
     for (int i = (int)threadIdx.x; i < 2 * N; i += (int)blockDim.x)
-        copy_4(to + (uint32_t)i * 4,
-               (i < N ? a.lse : a.delta) + (size_t)(row + i % N) * (size_t)a.heads + (size_t)head, i % N < rows);
+        copy_4(to + (uint32_t)i * 4, (i < N ? a.lse : a.delta) + (size_t)(row + i % N) * (size_t)a.heads + (size_t)head,
+               i % N < rows);
 }
 
 /* --- keys and values ---------------------------------------------------------------------------------------------- */
@@ -55,11 +55,10 @@ template <int DIM, bool DROPS> constexpr int key_blocks = DIM == 64 && !DROPS ? 
 #endif
 
 /* A stage: queries, dout, and lse and delta of each. */
-template <int DIM, int STEP> constexpr uint32_t stage_bytes = 2 * STEP * DIM * 2 + 2 * STEP * 4;
+template <int DIM, int STEP> constexpr uint32_t stage_bytes = 2 * STEP *DIM * 2 + 2 * STEP * 4;
 
 /* The next queries of a block, from row `row` on, of one of its heads. */
-template <int DIM, int STEP>
-__device__ void begin_queries(const call &a, uint32_t stage, int head, int row, int end)
+template <int DIM, int STEP> __device__ void begin_queries(const call &a, uint32_t stage, int head, int row, int end)
 {
     const size_t width = (size_t)a.heads * (size_t)a.dim, column = (size_t)head * (size_t)a.dim;
 
@@ -90,7 +89,7 @@ __global__ void __launch_bounds__(KEY_THREADS, (key_blocks<DIM, DROPS>))
     const int group = a.heads / a.kv_heads, warp = (int)threadIdx.x / WARP, before = tile.first - tile.past;
     const int row0 = tile.begin + (before > 0 ? before : 0); /* the first that sees any of these keys */
     const int end = tile.end, past = tile.past - tile.begin; /* rows and places in the document differ by that */
-    const int first = tile.first + warp * 16; /* the warp's first key */
+    const int first = tile.first + warp * 16;                /* the warp's first key */
     const uint32_t own = (uint32_t)(warp * 16 * DIM * 2);
     float dk[1][DIM / 8][4], dv[1][DIM / 8][4];
 
@@ -131,7 +130,7 @@ __global__ void __launch_bounds__(KEY_THREADS, (key_blocks<DIM, DROPS>))
                                     reader<DIM>::by_chunks(stage + STEP * DIM * 2));
         const int lane = (int)threadIdx.x % WARP, t = lane % 4;
 
-        if (place < first + 15) { /* some queries do not see some keys */
+        if (place < first + 15) {                              /* some queries do not see some keys */
             const int last = place - first + 2 * t - lane / 4; /* what the first column sees, from the lane's key on */
 
 #pragma unroll
@@ -145,8 +144,7 @@ __global__ void __launch_bounds__(KEY_THREADS, (key_blocks<DIM, DROPS>))
         const uint64_t sample = DROPS ? a.samples[tiles[blockIdx.y].doc] : 0;
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++) {
-            const uint32_t kept =
-                DROPS ? kept_of_keys(a, a.drop_keys + 2 * of_head, sample, place + n * 8, first) : 15;
+            const uint32_t kept = DROPS ? kept_of_keys(a, a.drop_keys + 2 * of_head, sample, place + n * 8, first) : 15;
 
 #pragma unroll
             for (int e = 0; e < 4; e++)
@@ -248,14 +246,13 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2) of_queries(const call a, con
             const float *const mine = sums + warp * 16 * M + (int)threadIdx.x % WARP / 4;
 #pragma unroll
             for (int m = 0; m < M; m++) {
-                const float lse2[2] = { mine[m * 16] * LOG2_E, mine[m * 16 + 8] * LOG2_E };
-                const float delta[2] = { mine[QUERIES + m * 16], mine[QUERIES + m * 16 + 8] };
+                const float lse2[2] = {mine[m * 16] * LOG2_E, mine[m * 16 + 8] * LOG2_E};
+                const float delta[2] = {mine[QUERIES + m * 16], mine[QUERIES + m * 16 + 8]};
 
 #pragma unroll
                 for (int n = 0; n < STEP / 8; n++) {
-                    const uint32_t kept = DROPS ? kept_of_queries(a, a.drop_keys + 2 * head, sample, first + m * 16,
-                                                                  k0 + n * 8)
-                                                : 15;
+                    const uint32_t kept =
+                        DROPS ? kept_of_queries(a, a.drop_keys + 2 * head, sample, first + m * 16, k0 + n * 8) : 15;
 
 #pragma unroll
                     for (int e = 0; e < 4; e++)
@@ -296,7 +293,7 @@ __global__ void row_products(const call a, size_t n)
     for (int c = (int)threadIdx.x % ROW_LANES * 8; at < n && c < a.dim; c += ROW_LANES * 8) {
         const uint4 x = *(const uint4 *)(a.dout + at * (size_t)a.dim + c);
         const uint4 y = *(const uint4 *)(a.saved + at * (size_t)a.dim + c);
-        const uint32_t xs[4] = { x.x, x.y, x.z, x.w }, ys[4] = { y.x, y.y, y.z, y.w };
+        const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
 
 #pragma unroll
         for (int i = 0; i < 4; i++) {

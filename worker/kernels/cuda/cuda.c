@@ -82,7 +82,8 @@ static int copy_rows(struct kern_stream *s, void *dst, size_t dst_stride, const 
                      size_t bytes, int rows, struct merr *err)
 {
     return done((int)cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, bytes, (size_t)rows, cudaMemcpyDeviceToDevice,
-                                       s->queue), "a copy of rows", err);
+                                       s->queue),
+                "a copy of rows", err);
 }
 
 static int fill(struct kern_stream *s, float *dst, float value, size_t n, struct merr *err)
@@ -179,8 +180,12 @@ static int tiles_in(int rows, int of)
 static void cut(const struct kern_attention *a, int d, bool keys, int rows, struct attention_tile *v, int *n)
 {
     int past = a->kv ? a->past[d] : 0, length = a->cu[d + 1] - a->cu[d];
-    struct attention_tile t = { .begin = a->cu[d], .end = a->cu[d + 1], .doc = d, .past = past,
-                                .key0 = a->kv ? a->kv_at[d] : a->cu[d], .keys = length ? past + length : 0 };
+    struct attention_tile t = {.begin = a->cu[d],
+                               .end = a->cu[d + 1],
+                               .doc = d,
+                               .past = past,
+                               .key0 = a->kv ? a->kv_at[d] : a->cu[d],
+                               .keys = length ? past + length : 0};
 
     for (int i = 0; i < tiles_in(keys ? t.keys : length, rows); i++) {
         t.first = (keys ? 0 : t.begin) + i * rows;
@@ -210,7 +215,7 @@ static int list_tiles(struct kern_stream *s, const struct kern_attention *a, boo
     r = stream_counts(s, (queries + keys) * sizeof(*ret->query) + ((size_t)a->docs + 1) * sizeof(int), &room, err);
     if (r)
         return r;
-    *ret = (struct tile_lists){ .query = room };
+    *ret = (struct tile_lists){.query = room};
     ret->key = ret->query + queries;
     ret->key_first = (int *)(ret->key + keys);
     for (int d = 0; d < a->docs; d++) {
@@ -238,18 +243,18 @@ static int attend(struct kern_stream *s, const struct kern_attention *a, bool ba
         r = list_tiles(s, a, backward, &lists, err);
     if (r || lists.queries == 0)
         return r;
-    up[0] = (struct upload){ .host = lists.query, .bytes = (size_t)lists.queries * sizeof(*lists.query), .kept = true };
-    up[1] = (struct upload){ .host = lists.key, .bytes = (size_t)lists.keys * sizeof(*lists.key), .kept = true };
-    up[2] = (struct upload){ .host = a->drop_keys, .bytes = drops ? (size_t)a->heads * 2 * sizeof(uint32_t) : 0,
-                             .kept = true };
-    up[3] = (struct upload){ .host = a->samples, .bytes = drops ? (size_t)a->docs * sizeof(uint64_t) : 0 };
+    up[0] = (struct upload){.host = lists.query, .bytes = (size_t)lists.queries * sizeof(*lists.query), .kept = true};
+    up[1] = (struct upload){.host = lists.key, .bytes = (size_t)lists.keys * sizeof(*lists.key), .kept = true};
+    up[2] = (struct upload){
+        .host = a->drop_keys, .bytes = drops ? (size_t)a->heads * 2 * sizeof(uint32_t) : 0, .kept = true};
+    up[3] = (struct upload){.host = a->samples, .bytes = drops ? (size_t)a->docs * sizeof(uint64_t) : 0};
     r = stream_upload(s, up, 4, err);
     if (r == 0 && backward)
         r = stream_work(s, (size_t)a->tokens * (size_t)a->heads * sizeof(float), &delta, err);
     if (r)
         return r;
-    tiles = (struct attention_tiles){ .query = up[0].device, .queries = lists.queries, .key = up[1].device,
-                                      .key_first = lists.key_first };
+    tiles = (struct attention_tiles){
+        .query = up[0].device, .queries = lists.queries, .key = up[1].device, .key_first = lists.key_first};
     on_device.drop_keys = up[2].device;
     on_device.samples = up[3].device;
     if (backward)
@@ -304,8 +309,7 @@ static int rmsnorm_forward(struct kern_stream *s, enum kern_type type, const flo
 }
 
 static int rmsnorm_backward(struct kern_stream *s, const float *dy, const float *x, const float *gamma,
-                            const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma,
-                            struct merr *err)
+                            const float *rstd, int rows, int cols, float *dx, bool add, float *dgamma, struct merr *err)
 {
     return layernorm_backward(s, dy, x, gamma, NULL, rstd, rows, cols, dx, add, dgamma, NULL, err);
 }
@@ -315,8 +319,8 @@ static int rmsnorm_backward(struct kern_stream *s, const float *dy, const float 
 static int rope(struct kern_stream *s, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
                 const int32_t *position, const float *freq, bool inverse, struct merr *err)
 {
-    struct upload up[] = { { .host = position, .bytes = (size_t)rows * sizeof(*position) },
-                           { .host = freq, .bytes = (size_t)(dim / 2) * sizeof(*freq), .kept = true } };
+    struct upload up[] = {{.host = position, .bytes = (size_t)rows * sizeof(*position)},
+                          {.host = freq, .bytes = (size_t)(dim / 2) * sizeof(*freq), .kept = true}};
     int r = stream_upload(s, up, 2, err);
 
     if (r)
@@ -369,8 +373,8 @@ static int bias_gradient(struct kern_stream *s, enum kern_type type, const void 
 
 static int dropout(struct kern_stream *s, const struct kern_dropout *d, const float *x, float *y, struct merr *err)
 {
-    struct upload up[] = { { .host = d->position, .bytes = (size_t)d->rows * sizeof(*d->position) },
-                           { .host = d->sample, .bytes = (size_t)d->rows * sizeof(*d->sample) } };
+    struct upload up[] = {{.host = d->position, .bytes = (size_t)d->rows * sizeof(*d->position)},
+                          {.host = d->sample, .bytes = (size_t)d->rows * sizeof(*d->sample)}};
     struct kern_dropout on_device = *d;
     int r = stream_upload(s, up, 2, err);
 
@@ -386,7 +390,7 @@ static int dropout(struct kern_stream *s, const struct kern_dropout *d, const fl
 static int embedding_forward(struct kern_stream *s, const float *table, int first, int rows, int cols,
                              const int32_t *token, int tokens, float *y, struct merr *err)
 {
-    struct upload up = { .host = token, .bytes = (size_t)tokens * sizeof(*token) };
+    struct upload up = {.host = token, .bytes = (size_t)tokens * sizeof(*token)};
     int r = stream_upload(s, &up, 1, err);
 
     if (r)
@@ -411,7 +415,7 @@ static int find_occurrences(struct kern_stream *s, const int32_t *token, int tok
 
     if (r)
         return r;
-    *o = (struct occurrences){ .next = room };
+    *o = (struct occurrences){.next = room};
     o->row = o->next + rows + 1;
     o->start = o->row + n;
     o->order = o->start + n + 1;
@@ -446,20 +450,21 @@ static int embedding_backward(struct kern_stream *s, const float *dy, int first,
     r = find_occurrences(s, token, tokens, first, rows, &o, err);
     if (r || o.unique == 0)
         return r;
-    up[0] = (struct upload){ .host = o.row, .bytes = (size_t)o.unique * sizeof(int32_t) };
-    up[1] = (struct upload){ .host = o.start, .bytes = ((size_t)o.unique + 1) * sizeof(int32_t) };
-    up[2] = (struct upload){ .host = o.order, .bytes = (size_t)o.tokens * sizeof(int32_t) };
+    up[0] = (struct upload){.host = o.row, .bytes = (size_t)o.unique * sizeof(int32_t)};
+    up[1] = (struct upload){.host = o.start, .bytes = ((size_t)o.unique + 1) * sizeof(int32_t)};
+    up[2] = (struct upload){.host = o.order, .bytes = (size_t)o.tokens * sizeof(int32_t)};
     r = stream_upload(s, up, 3, err);
     if (r)
         return r;
-    return done(launch_embedding_backward(s->queue, dy, cols, up[0].device, up[1].device, o.unique, up[2].device,
-                                          dtable), "an embedding's backward", err);
+    return done(
+        launch_embedding_backward(s->queue, dy, cols, up[0].device, up[1].device, o.unique, up[2].device, dtable),
+        "an embedding's backward", err);
 }
 
 static int xent_partial(struct kern_stream *s, const float *logits, int tokens, int cols, int first, int vocab,
                         const int32_t *target, float *stats, struct merr *err)
 {
-    struct upload up = { .host = target, .bytes = (size_t)tokens * sizeof(*target) };
+    struct upload up = {.host = target, .bytes = (size_t)tokens * sizeof(*target)};
     int r = stream_upload(s, &up, 1, err);
 
     if (r)
@@ -471,13 +476,14 @@ static int xent_finish(struct kern_stream *s, const float *logits, const float *
                        int first, int vocab, const int32_t *target, float weight, float *loss, enum kern_type type,
                        void *dz, struct merr *err)
 {
-    struct upload up = { .host = target, .bytes = (size_t)tokens * sizeof(*target) };
+    struct upload up = {.host = target, .bytes = (size_t)tokens * sizeof(*target)};
     int r = stream_upload(s, &up, 1, err);
 
     if (r)
         return r;
-    return done(launch_xent_finish(s->queue, logits, stats, n, tokens, cols, first, vocab, up.device, weight, loss,
-                                   type, dz), "the loss", err);
+    return done(
+        launch_xent_finish(s->queue, logits, stats, n, tokens, cols, first, vocab, up.device, weight, loss, type, dz),
+        "the loss", err);
 }
 
 /* --- optimizer ---------------------------------------------------------------------------------------------------- */
@@ -485,7 +491,7 @@ static int xent_finish(struct kern_stream *s, const float *logits, const float *
 /* The step's numbers are arguments of the kernel, or of a recorded one at their place on the device. */
 static int adamw(struct kern_stream *s, const struct kern_adamw *a, struct merr *err)
 {
-    struct upload up = { .host = a->step, .bytes = sizeof(*a->step) };
+    struct upload up = {.host = a->step, .bytes = sizeof(*a->step)};
     int r = record_upload(s->records, &up, 1, err);
 
     return r < 0 ? r : done(launch_adamw(s->queue, a, r > 0 ? up.device : NULL), "adamw", err);

@@ -10,7 +10,8 @@
 #define THREADS 256
 #define FOUR 4
 
-namespace {
+namespace
+{
 
 /* Work of a thread: f(i) for up to four i below n; neighbouring threads have neighbouring ones. */
 template <typename F> __global__ void for_each(size_t n, F f)
@@ -40,9 +41,9 @@ __device__ inline place place_of(size_t i, uint32_t cols)
     if (i <= UINT32_MAX) {
         const uint32_t row = (uint32_t)i / cols;
 
-        return place{ row, (uint32_t)i - row * cols };
+        return place{row, (uint32_t)i - row * cols};
     }
-    return place{ i / cols, i % cols };
+    return place{i / cols, i % cols};
 }
 
 struct fill_with {
@@ -143,8 +144,7 @@ struct drop {
         const place p = place_of(i, (uint32_t)quads);
         const int row = (int)p.row, quad = d.col0 / 4 + (int)p.col;
         const uint64_t sample = d.sample[row];
-        const uint32_t ctr[4] = { (uint32_t)quad, (uint32_t)d.position[row], (uint32_t)sample,
-                                  (uint32_t)(sample >> 32) };
+        const uint32_t ctr[4] = {(uint32_t)quad, (uint32_t)d.position[row], (uint32_t)sample, (uint32_t)(sample >> 32)};
         uint32_t word[4];
 
         philox4x32(ctr, d.key, word);
@@ -200,8 +200,8 @@ struct adamw {
 
         a.m[i] = m;
         a.v[i] = v;
-        a.w[i] = w - step.lr * a.weight_decay * w -
-                 step.lr * (m * step.inv_bias1) / (sqrtf(v * step.inv_bias2) + a.eps);
+        a.w[i] =
+            w - step.lr * a.weight_decay * w - step.lr * (m * step.inv_bias1) / (sqrtf(v * step.inv_bias2) + a.eps);
     }
 };
 
@@ -244,26 +244,26 @@ template <typename T> struct finish_product {
 
 int launch_fill(void *stream, float *y, float value, size_t n)
 {
-    return run_each(stream, n, fill_with{ y, value });
+    return run_each(stream, n, fill_with{y, value});
 }
 
 int launch_to_bf16(void *stream, const float *x, size_t n, void *y)
 {
-    return run_each(stream, n, convert<bf16>{ x, (bf16 *)y });
+    return run_each(stream, n, convert<bf16>{x, (bf16 *)y});
 }
 
 int launch_gelu_forward(void *stream, enum kern_type type, const void *x, size_t n, void *y)
 {
     if (type == KERN_BF16)
-        return run_each(stream, n, gelu_there<bf16>{ (const bf16 *)x, (bf16 *)y });
-    return run_each(stream, n, gelu_there<float>{ (const float *)x, (float *)y });
+        return run_each(stream, n, gelu_there<bf16>{(const bf16 *)x, (bf16 *)y});
+    return run_each(stream, n, gelu_there<float>{(const float *)x, (float *)y});
 }
 
 int launch_gelu_backward(void *stream, enum kern_type type, const void *x, const void *dy, size_t n, void *dx)
 {
     if (type == KERN_BF16)
-        return run_each(stream, n, gelu_back<bf16>{ (const bf16 *)x, (const bf16 *)dy, (bf16 *)dx });
-    return run_each(stream, n, gelu_back<float>{ (const float *)x, (const float *)dy, (float *)dx });
+        return run_each(stream, n, gelu_back<bf16>{(const bf16 *)x, (const bf16 *)dy, (bf16 *)dx});
+    return run_each(stream, n, gelu_back<float>{(const float *)x, (const float *)dy, (float *)dx});
 }
 
 int launch_swiglu_forward(void *stream, enum kern_type type, const void *gate_up, int rows, int cols, void *y)
@@ -271,8 +271,8 @@ int launch_swiglu_forward(void *stream, enum kern_type type, const void *gate_up
     const size_t n = (size_t)rows * (size_t)cols;
 
     if (type == KERN_BF16)
-        return run_each(stream, n, swiglu_there<bf16>{ (const bf16 *)gate_up, (bf16 *)y, cols });
-    return run_each(stream, n, swiglu_there<float>{ (const float *)gate_up, (float *)y, cols });
+        return run_each(stream, n, swiglu_there<bf16>{(const bf16 *)gate_up, (bf16 *)y, cols});
+    return run_each(stream, n, swiglu_there<float>{(const float *)gate_up, (float *)y, cols});
 }
 
 int launch_swiglu_backward(void *stream, enum kern_type type, const void *gate_up, const void *dy, int rows, int cols,
@@ -281,27 +281,25 @@ int launch_swiglu_backward(void *stream, enum kern_type type, const void *gate_u
     const size_t n = (size_t)rows * (size_t)cols;
 
     if (type == KERN_BF16)
-        return run_each(stream, n,
-                        swiglu_back<bf16>{ (const bf16 *)gate_up, (const bf16 *)dy, (bf16 *)dgate_up, cols });
-    return run_each(stream, n,
-                    swiglu_back<float>{ (const float *)gate_up, (const float *)dy, (float *)dgate_up, cols });
+        return run_each(stream, n, swiglu_back<bf16>{(const bf16 *)gate_up, (const bf16 *)dy, (bf16 *)dgate_up, cols});
+    return run_each(stream, n, swiglu_back<float>{(const float *)gate_up, (const float *)dy, (float *)dgate_up, cols});
 }
 
 int launch_add(void *stream, float *y, const float *x, size_t n)
 {
-    return run_each(stream, n, add_to{ y, x, 0 });
+    return run_each(stream, n, add_to{y, x, 0});
 }
 
 int launch_add_bias(void *stream, float *y, const float *bias, int rows, int cols)
 {
-    return run_each(stream, (size_t)rows * (size_t)cols, add_to{ y, bias, (uint32_t)cols });
+    return run_each(stream, (size_t)rows * (size_t)cols, add_to{y, bias, (uint32_t)cols});
 }
 
 int launch_dropout(void *stream, const struct kern_dropout *d, const float *x, float *y)
 {
     const int quads = d->cols > 0 ? (d->col0 + d->cols - 1) / 4 - d->col0 / 4 + 1 : 0;
 
-    return run_each(stream, (size_t)d->rows * (size_t)quads, drop{ x, y, *d, 1 / (1 - d->p), quads });
+    return run_each(stream, (size_t)d->rows * (size_t)quads, drop{x, y, *d, 1 / (1 - d->p), quads});
 }
 
 int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads, int dim, int ld,
@@ -310,19 +308,19 @@ int launch_rope(void *stream, enum kern_type type, void *x, int rows, int heads,
     const size_t n = (size_t)rows * (size_t)(dim / 2);
 
     if (type == KERN_BF16)
-        return run_each(stream, n, rotate<bf16>{ (bf16 *)x, heads, dim, ld, position, freq, inverse });
-    return run_each(stream, n, rotate<float>{ (float *)x, heads, dim, ld, position, freq, inverse });
+        return run_each(stream, n, rotate<bf16>{(bf16 *)x, heads, dim, ld, position, freq, inverse});
+    return run_each(stream, n, rotate<float>{(float *)x, heads, dim, ld, position, freq, inverse});
 }
 
 int launch_adamw(void *stream, const struct kern_adamw *a, const struct kern_adamw_step *step)
 {
-    return run_each(stream, a->n, adamw{ *a, *a->step, step });
+    return run_each(stream, a->n, adamw{*a, *a->step, step});
 }
 
 int launch_embedding_forward(void *stream, const float *table, int first, int rows, int cols, const int32_t *token,
                              int tokens, float *y)
 {
-    return run_each(stream, (size_t)tokens * (size_t)cols, look_up{ table, first, rows, cols, token, y });
+    return run_each(stream, (size_t)tokens * (size_t)cols, look_up{table, first, rows, cols, token, y});
 }
 
 int launch_epilogue(void *stream, const float *acc, const float *bias, int m, int n, int ldc, enum kern_type type,
@@ -331,6 +329,6 @@ int launch_epilogue(void *stream, const float *acc, const float *bias, int m, in
     const size_t all = (size_t)m * (size_t)n;
 
     if (type == KERN_BF16)
-        return run_each(stream, all, finish_product<bf16>{ acc, bias, n, ldc, (bf16 *)c, (bf16 *)aux });
-    return run_each(stream, all, finish_product<float>{ acc, bias, n, ldc, (float *)c, (float *)aux });
+        return run_each(stream, all, finish_product<bf16>{acc, bias, n, ldc, (bf16 *)c, (bf16 *)aux});
+    return run_each(stream, all, finish_product<float>{acc, bias, n, ldc, (float *)c, (float *)aux});
 }

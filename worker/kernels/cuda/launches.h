@@ -70,7 +70,7 @@ int launch_sum_squares(void *stream, const float *x, size_t n, size_t block, dou
 
 /* --- attention ---------------------------------------------------------------------------------------------------- */
 
-#define ATTENTION_TILE 32     /* queries, and keys, of a tile of the plain kernels */
+#define ATTENTION_TILE 32 /* queries, and keys, of a tile of the plain kernels */
 #define ATTENTION_DIM_MAX 256
 
 /* Rows of a call's tiles of queries and of keys: bf16 of suitable shape and place goes to tensor cores, whose tiles are
@@ -86,7 +86,7 @@ struct attention_tile { /* of piece doc, which is rows begin .. end-1 and has `p
     int32_t key0, keys; /* row of the document's first key, and how many the piece sees: past + end - begin */
 };
 
-struct attention_tiles { /* device memory */
+struct attention_tiles {                      /* device memory */
     const struct attention_tile *query, *key; /* of all pieces in order */
     int queries;
     const int *key_first; /* host memory, docs + 1: a piece's tiles of keys are key_first[d] .. key_first[d + 1] - 1 */

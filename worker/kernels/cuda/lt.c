@@ -212,19 +212,19 @@ static cublasStatus_t choose(const struct lt *t, struct plan *p)
 {
     const struct shape *s = &p->shape;
     const size_t work = WORK_BYTES;
-    const uint32_t parts = s->c_type == KERN_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK
-                                                 : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t parts =
+        s->c_type == KERN_F32 ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t what;
         const void *value;
         size_t bytes;
     } wish[] = {
-        { CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof(work) },
-        { CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &parts, sizeof(parts) },
-        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s->align_b, sizeof(s->align_b) },
-        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s->align_a, sizeof(s->align_a) },
-        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_c, sizeof(s->align_c) },
-        { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->align_c, sizeof(s->align_c) },
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &work, sizeof(work)},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &parts, sizeof(parts)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s->align_b, sizeof(s->align_b)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s->align_a, sizeof(s->align_a)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_c, sizeof(s->align_c)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->align_c, sizeof(s->align_c)},
     };
     cublasLtMatmulHeuristicResult_t best;
     cublasLtMatmulPreference_t pref = NULL;

@@ -13,7 +13,7 @@
 #define RECORDINGS_MAX 128
 #define KEY_BYTES_MAX ((size_t)64 << 10)
 #define READ_MAX 128 /* arrays of a recording that are read again */
-#define KEPT_MAX 64 /* arrays of a recording that later ones of it are compared with */
+#define KEPT_MAX 64  /* arrays of a recording that later ones of it are compared with */
 #define PLACES_BYTES ((size_t)32 << 20)
 #define RESETS_MAX 4 /* times that places ran out before recording ends */
 
@@ -75,7 +75,7 @@ static void recording_clear(struct recording *v)
     if (v->graph)
         (void)cudaGraphExecDestroy(v->graph); /* one that runs ends first */
     free(v->key);
-    *v = (struct recording){ .key = NULL };
+    *v = (struct recording){.key = NULL};
 }
 
 void records_free(struct records *g)
@@ -106,7 +106,7 @@ bool record_capturing(const struct records *g)
 
 void record_told(const struct kern_stream *s, struct kern_recordings *ret)
 {
-    *ret = s->records ? s->records->told : (struct kern_recordings){ .why = "" };
+    *ret = s->records ? s->records->told : (struct kern_recordings){.why = ""};
 }
 
 /* --- keys --------------------------------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ static struct recording *recording_of(struct records *g, const struct kern_key *
         if (key->list_bytes > 0)
             memcpy(copy + key->head_bytes, key->list, key->list_bytes);
         v = entry_for(g);
-        *v = (struct recording){ .key = copy, .key_bytes = bytes };
+        *v = (struct recording){.key = copy, .key_bytes = bytes};
     }
     v->used = ++g->turn;
     return v;
@@ -204,7 +204,7 @@ static int place_kept(struct records *g, struct upload *u, struct merr *err)
     u->device = g->now->place + g->now->read_bytes + at;
     g->kept_at += stream_aligned(u->bytes);
     if (g->kepts < KEPT_MAX)
-        g->kept[g->kepts++] = (struct kept){ at, u->bytes };
+        g->kept[g->kepts++] = (struct kept){at, u->bytes};
     return 0;
 }
 
@@ -298,8 +298,10 @@ static int take_places(struct kern_stream *s, struct recording *v, struct merr *
         g->places_at = 0;
         g->off = ++g->resets == RESETS_MAX;
         if (g->off)
-            return merr_set(err, -ENOSPC, "room for %zu bytes of host arrays ran out %d times; nothing is recorded any "
-                            "more", PLACES_BYTES, RESETS_MAX);
+            return merr_set(err, -ENOSPC,
+                            "room for %zu bytes of host arrays ran out %d times; nothing is recorded any "
+                            "more",
+                            PLACES_BYTES, RESETS_MAX);
     }
     v->place = g->places + g->places_at;
     return 0;
@@ -332,14 +334,14 @@ static int capture(struct kern_stream *s, struct recording *v, kern_calls calls,
 static bool record(struct kern_stream *s, struct recording *v, kern_calls calls, void *arg)
 {
     struct records *g = s->records;
-    struct upload kept = { .bytes = 0 };
-    struct merr why = { "" };
+    struct upload kept = {.bytes = 0};
+    struct merr why = {""};
     int r = take_places(s, v, &why);
 
     if (r == 0)
         r = capture(s, v, calls, arg, &why);
     if (r == 0) {
-        kept = (struct upload){ .host = g->mirror, .bytes = g->kept_at };
+        kept = (struct upload){.host = g->mirror, .bytes = g->kept_at};
         r = stream_send(s, &kept, 1, v->place + v->read_bytes, &why);
     }
     if (r) {

@@ -6,11 +6,12 @@
 #include "worker/kernels/cuda/launches.h"
 
 #define THREADS 256
-#define PIECE 128    /* rows that are added up first */
-#define SIDE 32      /* columns of a block of threads, and its rows in turn */
+#define PIECE 128 /* rows that are added up first */
+#define SIDE 32   /* columns of a block of threads, and its rows in turn */
 #define DEEP 8
 
-namespace {
+namespace
+{
 
 /* --- norms -------------------------------------------------------------------------------------------------------- */
 
@@ -40,8 +41,8 @@ __global__ void norm_forward(const float *x, const float *gamma, const float *be
     }
 }
 
-__global__ void norm_backward(const float *dy, const float *x, const float *gamma, const float *mean,
-                              const float *rstd, int cols, float *dx, bool add)
+__global__ void norm_backward(const float *dy, const float *x, const float *gamma, const float *mean, const float *rstd,
+                              int cols, float *dx, bool add)
 {
     __shared__ float room[WARP];
     const size_t row = blockIdx.x, at = row * (size_t)cols;
@@ -256,9 +257,9 @@ int launch_norm_backward(void *stream, const float *dy, const float *x, const fl
 
     if (rows <= 0)
         return cudaSuccess;
-    e = add_columns(stream, normed{ dy, x, mean, rstd, ld }, rows, cols, dgamma, work);
+    e = add_columns(stream, normed{dy, x, mean, rstd, ld}, rows, cols, dgamma, work);
     if (e == cudaSuccess && dbeta)
-        e = add_columns(stream, element<float>{ dy, ld }, rows, cols, dbeta, work + launch_columns_floats(rows, cols));
+        e = add_columns(stream, element<float>{dy, ld}, rows, cols, dbeta, work + launch_columns_floats(rows, cols));
     if (e != cudaSuccess)
         return e;
     /* last: dx may be dy */
@@ -270,8 +271,8 @@ int launch_bias_gradient(void *stream, enum kern_type type, const void *dy, int 
                          float *work)
 {
     if (type == KERN_BF16)
-        return add_columns(stream, element<bf16>{ (const bf16 *)dy, (size_t)ld }, rows, cols, db, work);
-    return add_columns(stream, element<float>{ (const float *)dy, (size_t)ld }, rows, cols, db, work);
+        return add_columns(stream, element<bf16>{(const bf16 *)dy, (size_t)ld}, rows, cols, db, work);
+    return add_columns(stream, element<float>{(const float *)dy, (size_t)ld}, rows, cols, db, work);
 }
 
 int launch_embedding_backward(void *stream, const float *dy, int cols, const int32_t *row, const int32_t *start,

@@ -51,11 +51,11 @@ int stream_work(struct kern_stream *s, size_t bytes, void **ret, struct merr *er
         records_forget(s->records);
         if (s->work.p)
             (void)cudaFreeAsync(s->work.p, s->queue);
-        s->work = (struct room){ .p = NULL };
+        s->work = (struct room){.p = NULL};
         e = cudaMallocAsync(&p, grown(bytes), s->queue);
         if (e != cudaSuccess)
             return cuda_failed(err, (int)e, "no %zu bytes of workspace on the GPU", grown(bytes));
-        s->work = (struct room){ .p = p, .bytes = grown(bytes) };
+        s->work = (struct room){.p = p, .bytes = grown(bytes)};
     }
     *ret = s->work.p;
     return 0;
@@ -68,7 +68,7 @@ int stream_counts(struct kern_stream *s, size_t bytes, void **ret, struct merr *
 
         if (!p)
             return merr_set(err, -ENOMEM, "no memory for %zu bytes of counts", bytes);
-        s->counts = (struct room){ .p = p, .bytes = grown(bytes) };
+        s->counts = (struct room){.p = p, .bytes = grown(bytes)};
     }
     *ret = s->counts.p;
     return 0;
@@ -83,7 +83,7 @@ static void ring_clear(struct upload_ring *g)
     for (int i = 0; i < 2; i++)
         if (g->done[i])
             (void)cudaEventDestroy(g->done[i]);
-    *g = (struct upload_ring){ .pinned = NULL };
+    *g = (struct upload_ring){.pinned = NULL};
 }
 
 static int ring_init(struct upload_ring *g, size_t half_bytes, struct merr *err)
@@ -93,7 +93,7 @@ static int ring_init(struct upload_ring *g, size_t half_bytes, struct merr *err)
 
     if (e == cudaSuccess)
         e = cudaMalloc(&device, 2 * half_bytes);
-    *g = (struct upload_ring){ .pinned = pinned, .device = device, .half_bytes = half_bytes };
+    *g = (struct upload_ring){.pinned = pinned, .device = device, .half_bytes = half_bytes};
     for (int i = 0; i < 2 && e == cudaSuccess; i++) {
         cudaEvent_t event = NULL;
 
@@ -188,8 +188,11 @@ static int check_shares(int device, struct merr *err)
 
     if (e != cudaSuccess)
         return cuda_failed(err, (int)e, "cannot use GPU %d", device);
-    return shares ? 0 : merr_set(err, -ENODEV, "GPU %d does not let the processor at its memory while it computes (so "
-                                 "it is under WSL and with some virtual GPUs): use the whole GPU on Linux", device);
+    return shares ? 0
+                  : merr_set(err, -ENODEV,
+                             "GPU %d does not let the processor at its memory while it computes (so "
+                             "it is under WSL and with some virtual GPUs): use the whole GPU on Linux",
+                             device);
 }
 
 int stream_new(const struct kern_cfg *cfg, struct kern_stream **ret, struct merr *err)

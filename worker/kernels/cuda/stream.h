@@ -29,11 +29,11 @@ struct upload_ring { /* host arrays on their way: pinned memory and its image on
 
 struct kern_stream {
     int device;
-    bool apart;  /* tensors are in memory that is the GPU's alone */
-    void *queue; /* cudaStream_t */
+    bool apart;               /* tensors are in memory that is the GPU's alone */
+    void *queue;              /* cudaStream_t */
     struct room work, counts; /* on the device; of the host */
     struct upload_ring ring;
-    struct lt *lt; /* NULL until the first matrix product */
+    struct lt *lt;           /* NULL until the first matrix product */
     struct records *records; /* NULL: calls are not recorded */
 };
 
