@@ -2,7 +2,7 @@
 #
 #   SANITIZE=address,undefined or SANITIZE=thread   build in a folder of its own with that sanitizer
 #   CI=1                                            warnings are errors
-#   T=name                                          with `check`: only tests/unit/*/test_name
+#   T=name                                          with `check`: only tests/unit/**/test_name
 
 comma  := ,
 BUILD  := build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))
@@ -78,12 +78,12 @@ $(BUILD)/bin/$(1): $(BUILD)/obj/$(2:.c=.o) $(call libs_of,$(3))
 endef
 $(eval $(call program,musterd,server/main.c,server))
 $(eval $(call program,muster-agent,worker/agent/main.c,worker))
-$(eval $(call program,muster-train,worker/train/main.c,worker))
+$(eval $(call program,muster-train,worker/engine/train/main.c,worker))
 $(eval $(call program,muster,api/cli/main.c,cli))
 
 # --- tests -------------------------------------------------------------------------------------
-# tests/unit/FOLDER/test_X.c tests X.c of that folder and links that folder's floor, nothing above.
-unit_src  := $(wildcard tests/unit/*/test_$(or $(T),*).c)
+# tests/unit/FOLDER/ROOM/test_X.c tests X.c of that room and links that folder's floor, nothing above.
+unit_src  := $(sort $(shell find tests/unit -name 'test_$(or $(T),*).c'))
 UNIT      := $(patsubst %.c,$(BUILD)/%,$(unit_src))
 define unit_rule # folder
 $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(1))
@@ -102,7 +102,7 @@ units: $(UNIT)
 
 .PHONY: check
 check: units  ## unit tests (T=name for one, SANITIZE=... under a sanitizer)
-	$(if $(UNIT),,$(error no unit test is named test_$(T): T=name runs tests/unit/*/test_name))
+	$(if $(UNIT),,$(error no unit test is named test_$(T): T=name runs tests/unit/**/test_name))
 	@$(PYTHON) tests/run.py --build $(BUILD) unit $(UNIT)
 
 # What is not the build itself: packages, tests, benchmarks, installation, the web page.

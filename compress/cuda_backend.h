@@ -15,7 +15,7 @@
 #define CUDA_BACKEND_VERSION 6
 #define CUDA_BACKEND_SYMBOL "muster_cuda_backend"
 
-struct kern_ops; /* worker/kernels/kernels.h */
+struct kern_ops; /* worker/engine/kernels/kernels.h */
 struct kern_stream;
 
 struct cuda_backend {

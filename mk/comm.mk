@@ -1,2 +1,2 @@
 # Folding vectors is worth the compiler's vectorizer, which -O2 leaves half off.
-CFLAGS_worker/comm/reduce.c := $(if $(SANITIZE),,-O3)
+CFLAGS_worker/engine/comm/reduce.c := $(if $(SANITIZE),,-O3)

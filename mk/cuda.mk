@@ -32,8 +32,8 @@ endif
 # Machine code for A100 (8.0) and H100, H200 (9.0); what is newer compiles the PTX of 9.0 when it loads it.
 CUDA_ARCHS ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
 CUDA_LIBRARY := $(BUILD)/lib/muster/muster-cuda.so
-cuda_cu := $(wildcard compress/cuda/*.cu worker/kernels/cuda/*.cu)
-cuda_c  := $(wildcard compress/cuda/*.c worker/kernels/cuda/*.c)
+cuda_cu := $(wildcard compress/cuda/*.cu worker/engine/kernels/cuda/*.cu)
+cuda_c  := $(wildcard compress/cuda/*.c worker/engine/kernels/cuda/*.c)
 # Of the folders below, what the library calls: it has copies of its own, and shows one symbol.
 cuda_shared := base/clock.c base/merr.c base/philox.c base/philox_avx2.c compress/codec.c compress/group_plain.c \
                compress/group_avx2.c compress/group_avx512.c
@@ -97,7 +97,7 @@ $(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(
 FRAGMENTS := $(BUILD)/tests/gpu/fragments
 FRAGMENTS_EMULATED := $(BUILD)/tests/gpu/fragments-emulated
 ifneq ($(NVCC),)
-$(FRAGMENTS): tests/gpu/fragments.cu worker/kernels/cuda/tensor_core.h
+$(FRAGMENTS): tests/gpu/fragments.cu worker/engine/kernels/cuda/tensor_core.h
 	@mkdir -p $(@D)
 	@echo "  nvcc  $@"
 	@$(NVCC) -std=c++17 -O3 $(CPPFLAGS) $(CUDA_ARCHS) $(if $(CI),-Werror all-warnings) -o $@ $<

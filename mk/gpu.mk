@@ -10,7 +10,7 @@ $(FAKE_NVML): tests/gpu/fake_nvml.c
 
 # The unit tests of what loads it are linked with it, so that it is there under its name whoever asks (a sanitizer's
 # dlopen does not look where the program says).
-$(BUILD)/tests/unit/worker/test_nvml $(BUILD)/tests/unit/worker/test_gpus $(BUILD)/tests/unit/worker/test_devices: $(FAKE_NVML)
+$(foreach t,nvml gpus devices,$(BUILD)/tests/unit/worker/agent/test_$(t)): $(FAKE_NVML)
 LDFLAGS_test_nvml    := -Wl,--no-as-needed,$(FAKE_NVML),-rpath,$(dir $(abspath $(FAKE_NVML))),--as-needed
 LDFLAGS_test_gpus    := $(LDFLAGS_test_nvml)
 LDFLAGS_test_devices := $(LDFLAGS_test_nvml)
@@ -23,8 +23,7 @@ $(FAKE_NCCL): tests/gpu/fake_nccl.c
 	@echo "  ld  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared -fPIC -Wl,-soname,libnccl.so.2 -o $@ $<
 
-$(BUILD)/tests/unit/worker/test_nccl $(BUILD)/tests/unit/worker/test_comm $(BUILD)/tests/unit/worker/test_coded_gpu \
-$(BUILD)/tests/unit/worker/test_probe: $(FAKE_NCCL)
+$(foreach t,nccl comm coded_gpu probe,$(BUILD)/tests/unit/worker/comm/test_$(t)): $(FAKE_NCCL)
 LDFLAGS_test_nccl := -Wl,--no-as-needed,$(FAKE_NCCL),-rpath,$(dir $(abspath $(FAKE_NCCL))),--as-needed
 LDFLAGS_test_comm := $(LDFLAGS_test_nccl)
 LDFLAGS_test_coded_gpu := $(LDFLAGS_test_nccl)

@@ -6,11 +6,11 @@
 # rounding less, the same in every call.
 avx512_flags := $(if $(filter x86_64,$(shell uname -m)),-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma \
     -mprefer-vector-width=512)
-CFLAGS_worker/kernels/cpu/loops_avx2.c    := -O3 -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
-CFLAGS_worker/kernels/cpu/tile_avx2.c     := -O3 -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
-CFLAGS_worker/kernels/cpu/loops_avx512.c  := -O3 -ffp-contract=fast $(avx512_flags)
-CFLAGS_worker/kernels/cpu/tile_avx512.c   := -O3 -ffp-contract=fast $(avx512_flags)
-CFLAGS_worker/kernels/cpu/loops_generic.c := -O3 -Wno-psabi
+CFLAGS_worker/engine/kernels/cpu/loops_avx2.c    := -O3 -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
+CFLAGS_worker/engine/kernels/cpu/tile_avx2.c     := -O3 -ffp-contract=fast $(if $(filter x86_64,$(shell uname -m)),-mavx2 -mfma)
+CFLAGS_worker/engine/kernels/cpu/loops_avx512.c  := -O3 -ffp-contract=fast $(avx512_flags)
+CFLAGS_worker/engine/kernels/cpu/tile_avx512.c   := -O3 -ffp-contract=fast $(avx512_flags)
+CFLAGS_worker/engine/kernels/cpu/loops_generic.c := -O3 -Wno-psabi
 
 # Threads share out the work of a call.
 TSAN_TESTS += kernels kernels_attention kernels_pool

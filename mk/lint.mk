@@ -6,7 +6,7 @@ SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 
 # Other versions lay the same code out in other ways.
 CLANG_FORMAT := clang-format-14
-UNFORMATTED := worker/text/unicode_tables.h # generated
+UNFORMATTED := worker/engine/text/unicode_tables.h # generated
 
 .PHONY: lint format
 format: deps-test  ## lay out all C as .clang-format says

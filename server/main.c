@@ -20,7 +20,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "server/routes.h"
+#include "server/control/routes.h"
 
 #define PORT_DEFAULT 7717
 #define UNKNOWN_AFTER_S 30

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write C source with the given files as the table `web_assets` of server/web.h: embed.py OUT FILE[=NAME]..."""
+"""Write C source with the given files as the table `web_assets` of server/http/web.h: embed.py OUT FILE[=NAME]..."""
 import hashlib
 import os
 import sys
@@ -14,7 +14,7 @@ def c_bytes(data):
 
 
 def main():
-    out = ['#include "server/web.h"\n']
+    out = ['#include "server/http/web.h"\n']
     rows = []
     for i, argument in enumerate(sys.argv[2:]):
         path, _, name = argument.partition("=")

@@ -1,8 +1,8 @@
 /* memory - what a rank of a layout will hold, in bytes
  *
- * The same count that a rank makes before its first step (worker/train/fit.h), from the sizes alone; a unit test holds
- * both against each other, number by number. Rounding, padding and scratch are in it. Of codecs between replicas that
- * work leaf by leaf (plan_job.dp_keyed) it is an upper bound.
+ * The same count that a rank makes before its first step (worker/engine/train/fit.h), from the sizes alone; a test
+ * holds both against each other, number by number. Rounding, padding and scratch are in it. Of codecs between replicas
+ * that work leaf by leaf (plan_job.dp_keyed) it is an upper bound.
  */
 #ifndef MUSTER_SCHEDULER_PLAN_MEMORY_H
 #define MUSTER_SCHEDULER_PLAN_MEMORY_H
@@ -26,7 +26,7 @@ static inline uint64_t plan_memory_all(const struct plan_memory *m)
     return m->weights + m->gradients + m->optimizer + m->activations + m->rest;
 }
 
-/* Most buffers for gradients that are in use at once by a replica with leaves [begin, end) (worker/optim/tree.h). */
+/* Most buffers for gradients that a replica with leaves [begin, end) uses at once (worker/engine/optim/tree.h). */
 int plan_leaf_buffers(int begin, int end);
 
 /* Elements of the weights and of one gradient of pipeline rank r. */

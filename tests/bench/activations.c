@@ -13,9 +13,9 @@
 #include <time.h>
 
 #include "scheduler/sequence/workload.h"
-#include "worker/kernels/kernels.h"
-#include "worker/model/family.h"
-#include "worker/model/stage.h"
+#include "worker/engine/kernels/kernels.h"
+#include "worker/engine/model/family.h"
+#include "worker/engine/model/stage.h"
 
 #define LONGEST 1024 /* of the set, */
 #define FIXED 512    /* where all are alike */

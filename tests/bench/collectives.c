@@ -21,8 +21,8 @@
 #include "base/bf16.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "worker/comm/coded.h"
-#include "worker/comm/wire.h"
+#include "worker/engine/comm/coded.h"
+#include "worker/engine/comm/wire.h"
 
 #define ROUNDS_MIN 3
 #define ROUNDS_MAX 400

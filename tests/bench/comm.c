@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "worker/comm/comm.h"
+#include "worker/engine/comm/comm.h"
 
 #define CALLS_MAX 64
 

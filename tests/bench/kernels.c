@@ -24,8 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "worker/kernels/cpu/cpu.h"
-#include "worker/kernels/kernels.h"
+#include "worker/engine/kernels/cpu/cpu.h"
+#include "worker/engine/kernels/kernels.h"
 
 #define SAMPLES_MAX 31
 

@@ -30,7 +30,7 @@ def operations(document):
 
 
 def test_every_route_is_described_and_every_description_has_a_route(described):
-    with open(os.path.join(ROOT, "server/routes.c"), encoding="utf-8") as f:
+    with open(os.path.join(ROOT, "server/control/routes.c"), encoding="utf-8") as f:
         table = re.findall(r'\{\s*"(GET|PUT|POST|PATCH|DELETE)",\s*"([^"]+)",\s*ROLE_(\w+)', f.read())
     assert len(table) > 25
     assert {(method, path) for method, path, _ in table} == set(operations(described))

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/train/run.h"
+#include "worker/engine/train/run.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/data/corpus.h"
+#include "worker/engine/data/corpus.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "worker/model/family.h"
+#include "worker/engine/model/family.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

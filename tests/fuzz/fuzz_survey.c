@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "worker/tier/survey.h"
+#include "worker/snapshot/survey.h"
 
-#define ENTRY 40 /* bytes before an entry's data files (worker/tier/survey.c) */
+#define ENTRY 40 /* bytes before an entry's data files (worker/snapshot/survey.c) */
 #define HEAD 4096
-#define TABLE_SUM 192 /* where the head of a parity has the checksum of its tables (worker/tier/parity.c) */
+#define TABLE_SUM 192 /* where the head of a parity has the checksum of its tables (worker/snapshot/parity.c) */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

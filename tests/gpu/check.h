@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "compress/cuda_backend.h"
-#include "worker/kernels/kernels.h"
+#include "worker/engine/kernels/kernels.h"
 
 #define CHECK_ARRAYS 12
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "tests/gpu/check.h"
-#include "worker/comm/reduce.h"
+#include "worker/engine/comm/reduce.h"
 
 #define MEMBERS 5
 #define COUNT ((size_t)1000) /* with a tail of a block */

@@ -38,9 +38,10 @@ void emulate_wait_block();
 /* All lanes give a word and get the words of all. */
 void emulate_exchange(uint64_t word, uint64_t all[32]);
 
-/* What worker/kernels/cuda/tensor_core.h promises. Places in shared memory are offsets into it. A copy's place holds
- * NaN from its beginning until the thread that began it has waited for its group: whoever reads too early, or begins to
- * copy where others still read, computes nonsense. Rows of one matrix that lie in the same banks are an error. */
+/* What worker/engine/kernels/cuda/tensor_core.h promises. Places in shared memory are offsets into it. A copy's place
+ * holds NaN from its beginning until the thread that began it has waited for its group: whoever reads too early, or
+ * begins to copy where others still read, computes nonsense. Rows of one matrix that lie in the same banks are an
+ * error. */
 void emulate_product(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
 void emulate_load_matrices(uint32_t row, bool transposed, uint32_t r[4]);
 void emulate_copy(uint32_t to, const void *from, uint32_t bytes, bool there);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "compress/cuda_backend.h"
-#include "worker/kernels/kernels.h"
+#include "worker/engine/kernels/kernels.h"
 
 #define CALLS_MAX 400
 #define N 300

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "worker/kernels/cuda/device.h"
-#include "worker/kernels/cuda/tensor_core.h"
+#include "worker/engine/kernels/cuda/device.h"
+#include "worker/engine/kernels/cuda/tensor_core.h"
 
 namespace
 {

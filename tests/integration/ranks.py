@@ -123,7 +123,7 @@ class Run:
         return os.path.join(self.folder_of[rank], "rank-%05d.flight" % rank)
 
     def order(self, rank, order):
-        """What the agent writes into a rank's flight page (worker/diagnose/flight.c: the word at byte 16)."""
+        """What the agent writes into a rank's flight page (worker/flight/flight.c: the word at byte 16)."""
         with open(self.flight_path(rank), "r+b") as f:
             f.seek(16)
             f.write(struct.pack("<I", order))

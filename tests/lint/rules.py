@@ -14,16 +14,16 @@ FLOORS = {
     "worker": ["base", "compress", "scheduler/sequence", "scheduler/plan", "checkpoint", "api"],
     "server": ["base", "scheduler", "api"],
 }
-# Room of worker/ -> rooms of worker/ it may include from.
+# Room -> rooms of the same folder it may include from.
 ROOMS = {
-    "kernels": [], "diagnose": [], "text": [],
-    "data": ["text"],
-    "comm": ["diagnose"],
-    "model": ["comm", "kernels"],
-    "optim": ["comm", "kernels", "model"],
-    "tier": ["comm"],
-    "train": ["comm", "data", "diagnose", "kernels", "model", "optim", "text", "tier"],
-    "agent": ["diagnose", "train"],
+    "worker/engine/kernels": [], "worker/flight": [], "worker/engine/text": [],
+    "worker/engine/data": ["worker/engine/text"],
+    "worker/engine/comm": ["worker/flight"],
+    "worker/engine/model": ["worker/engine/comm", "worker/engine/kernels"],
+    "worker/engine/optim": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model"],
+    "worker/snapshot": ["worker/engine/comm"],
+    "worker/engine/train": ["worker/engine", "worker/flight", "worker/snapshot"],
+    "worker/agent": ["worker/engine/train", "worker/flight", "worker/snapshot"],
 }
 PURE = {"scheduler"}  # no I/O, no clock, no chance
 IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"
@@ -49,9 +49,8 @@ def folder_of(path):
 
 
 def room_of(path):
-    """Which room of worker/ a file is in, or None."""
-    parts = path.split("/")
-    return parts[1] if parts[0] == "worker" and len(parts) > 2 else None
+    """Which room a file is in, or None."""
+    return next((room for room in sorted(ROOMS, key=len, reverse=True) if path.startswith(room + "/")), None)
 
 
 def check_c(path, text, complain):
@@ -65,8 +64,8 @@ def check_c(path, text, complain):
             if "/" in target and not any(target.startswith(a + "/") for a in allowed):
                 complain(path, number, f"{folder}/ may not include {target}: see the floor table")
             here, there = room_of(path), room_of(target)
-            if here and there and there != here and there not in ROOMS.get(here, []):
-                complain(path, number, f"worker/{here}/ may not include {target}: see ROOMS in tests/lint/rules.py")
+            if here and there and there != here and not any((there + "/").startswith(r + "/") for r in ROOMS[here]):
+                complain(path, number, f"{here}/ may not include {target}: see ROOMS in tests/lint/rules.py")
     for number, line in enumerate(code.split("\n"), 1):
         banned = BANNED_CALL.search(line)
         if banned:

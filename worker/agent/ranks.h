@@ -16,7 +16,7 @@
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/agent/proc.h"
-#include "worker/diagnose/flight.h"
+#include "worker/flight/flight.h"
 
 #define RANKS_JOB_MAX 64
 #define RANKS_RUNS_MAX 1024

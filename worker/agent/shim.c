@@ -22,7 +22,7 @@
 #include "base/io.h"
 #include "worker/agent/lines.h"
 #include "worker/agent/quota.h"
-#include "worker/diagnose/flight.h"
+#include "worker/flight/flight.h"
 
 #define SWEEP_US 50000 /* between two looks at what is left */
 #define PIPE_READ 65536

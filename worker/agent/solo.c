@@ -19,7 +19,7 @@
 #include "worker/agent/ranks.h"
 #include "worker/agent/solo_plan.h"
 #include "worker/agent/shim.h"
-#include "worker/diagnose/flight.h"
+#include "worker/flight/flight.h"
 
 #define SHOW_US 2000000    /* between two lines of progress */
 #define FOLLOW_US 100000   /* between two looks at what a command writes */

@@ -10,7 +10,7 @@
 #include "api/spec_plan.h"
 #include "base/io.h"
 #include "scheduler/plan/site.h"
-#include "worker/train/fit.h"
+#include "worker/engine/train/fit.h"
 
 int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, struct merr *err)
 {

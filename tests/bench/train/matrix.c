@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "worker/kernels/kernels.h"
+#include "worker/engine/kernels/kernels.h"
 
 #define SAMPLES_MAX 4096
 

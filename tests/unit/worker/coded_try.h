@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "tests/unit/worker/test_comm.h"
-#include "worker/comm/coded.h"
-#include "worker/comm/world.h"
+#include "worker/engine/comm/coded.h"
+#include "worker/engine/comm/world.h"
 
 static inline const struct codec *named(const char *name)
 {

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "compress/codec_cuda.h"
 #include "compress/device.h"
-#include "worker/comm/reduce.h"
+#include "worker/engine/comm/reduce.h"
 
 struct device_queue {
     int ordinal;

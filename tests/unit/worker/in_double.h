@@ -10,7 +10,7 @@
 
 #include "base/bf16.h"
 #include "base/philox.h"
-#include "worker/comm/comm.h"
+#include "worker/engine/comm/comm.h"
 
 static inline void philox_normal8_in_double(const uint32_t key[2], uint64_t index, double ret[8])
 {

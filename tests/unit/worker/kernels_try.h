@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "worker/kernels/cpu/cpu.h"
-#include "worker/kernels/kernels.h"
+#include "worker/engine/kernels/cpu/cpu.h"
+#include "worker/engine/kernels/kernels.h"
 
 #define TRY_ARRAYS 256
 #define TRY_OUTS 4

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 #include "tests/unit/test.h"
-#include "worker/model/family.h"
-#include "worker/optim/optim.h"
+#include "worker/engine/model/family.h"
+#include "worker/engine/optim/optim.h"
 
 struct bench {
     struct model_cfg model;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "worker/comm/comm.h"
+#include "worker/engine/comm/comm.h"
 
 #define TEAM_MAX 16
 

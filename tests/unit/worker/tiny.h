@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "tests/unit/test.h"
-#include "worker/kernels/kernels.h"
-#include "worker/model/family.h"
-#include "worker/model/stage.h"
+#include "worker/engine/kernels/kernels.h"
+#include "worker/engine/model/family.h"
+#include "worker/engine/model/stage.h"
 
 /* Sums in another order; the terms are of the size of the largest gradient. Floats are doubles in mk/in-double.mk. */
 #define TOLERANCE (sizeof(float) == sizeof(double) ? 1e-10 : 1e-5)

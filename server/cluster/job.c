@@ -1,0 +1,703 @@
+#include "server/cluster/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define BACK_OFF_MAX_S 60
+
+static const char *const state_name[JOB_STATES] = {
+    "queued", "starting", "running", "rescaling", "suspended", "recovering", "succeeded", "failed", "cancelled",
+};
+static const char *const intent_name[] = {"go-on", "cancel", "suspend", "requeue", "fail", "rescale"};
+#define INTENTS (sizeof(intent_name) / sizeof(intent_name[0]))
+static const char *const class_name[] = {"none", "done", "user", "system", "node", "cancelled"};
+
+const char *job_state_name(enum job_state state)
+{
+    assert(state < JOB_STATES);
+    return state_name[state];
+}
+
+const char *job_class_name(enum job_class c)
+{
+    assert((size_t)c < sizeof(class_name) / sizeof(class_name[0]));
+    return class_name[c];
+}
+
+static int find(const char *const *names, size_t n, const char *name)
+{
+    for (size_t i = 0; name && i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return (int)i;
+    return -EINVAL;
+}
+
+int job_state_parse(const char *name, enum job_state *ret)
+{
+    int i = find(state_name, JOB_STATES, name);
+
+    if (i < 0)
+        return i;
+    *ret = (enum job_state)i;
+    return 0;
+}
+
+bool job_ended(enum job_state state)
+{
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+bool job_waits(const struct job *j)
+{
+    return j->state == JOB_QUEUED || ((j->state == JOB_RECOVERING || j->state == JOB_RESCALING) && !j->live);
+}
+
+const char *job_order(const struct job *j)
+{
+    if (j->intent == JOB_CANCEL || j->intent == JOB_FAIL || j->state == JOB_RECOVERING)
+        return "stop";
+    return j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE || j->intent == JOB_RESCALE ? "drain" : "run";
+}
+
+uint64_t job_id_parse(const char *text)
+{
+    uint64_t id = 0;
+
+    if (!text || text[0] != 'j' || text[1] < '1' || text[1] > '9')
+        return 0;
+    for (const char *p = text + 1; *p; p++) {
+        if (*p < '0' || *p > '9' || p - text > 15)
+            return 0;
+        id = id * 10 + (uint64_t)(*p - '0');
+    }
+    return id;
+}
+
+enum job_class job_exit_class(enum job_kind kind, int exit_code, int signal)
+{
+    if (signal == 0 && exit_code == 0)
+        return JOB_CLASS_DONE;
+    if (signal != 0)
+        return JOB_CLASS_SYSTEM;
+    if (kind == JOB_COMMAND)
+        return JOB_CLASS_USER;
+    return exit_code == 65 ? JOB_CLASS_USER : exit_code == 74 ? JOB_CLASS_NODE : JOB_CLASS_SYSTEM;
+}
+
+static void copy(char *to, size_t size, const char *from)
+{
+    (void)snprintf(to, size, "%s", from ? from : "");
+}
+
+void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us)
+{
+    assert(id != 0);
+    *j = (struct job){
+        .id = id,
+        .kind = spec->kind,
+        .priority = spec->priority,
+        .min = spec->devices.min,
+        .max = spec->devices.max,
+        .retry_max = spec->retry.max,
+        .retry_user = spec->retry.user,
+        .state = JOB_QUEUED,
+        .version = 1,
+        .submitted_us = now_us,
+        .waiting_us = now_us,
+    };
+    copy(j->name, sizeof(j->name), spec->name);
+    copy(j->project, sizeof(j->project), spec->project);
+    copy(j->user, sizeof(j->user), user);
+    copy(j->reason_code, sizeof(j->reason_code), "submitted");
+}
+
+void job_hold(struct job *j, struct job_holder *holders, size_t n)
+{
+    free(j->holders);
+    j->holders = holders;
+    j->n_holders = n;
+}
+
+void job_clear(struct job *j)
+{
+    free(j->places);
+    free(j->holders);
+    free(j->reason_text);
+    json_decref(j->outcome);
+    json_decref(j->progress);
+    json_decref(j->eval);
+    json_decref(j->checkpoint);
+    json_decref(j->plan);
+    *j = (struct job){0};
+}
+
+/* --- deciding ---------------------------------------------------------------------------------------- */
+
+struct change { /* what an event will say */
+    enum job_state to;
+    enum job_intent intent;
+    bool live;
+    uint32_t generation;
+    const char *code;
+    const char *text;
+    enum job_class class_;
+    json_t *data; /* owned: further fields */
+};
+
+static int no_fit(const struct job *j, struct merr *err, const char *verb)
+{
+    return merr_set(err, -EPROTO, "job 'j%llu' is %s and cannot be %s", (unsigned long long)j->id, state_name[j->state],
+                    verb);
+}
+
+static json_t *places_json(const struct job_place *p, size_t n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        if (json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s, s:i}", "rank", (int)i, "node", p[i].node,
+                                                 "slot", p[i].slot, "class", p[i].class_, "address", p[i].address,
+                                                 "leaves", p[i].leaves)) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+static json_t *holders_json(const struct job *j)
+{
+    json_t *all = j->n_holders > 0 ? json_array() : NULL;
+
+    for (size_t i = 0; i < j->n_holders; i++)
+        (void)json_array_append_new(all, json_pack("{s:s, s:s, s:b, s:b}", "node", j->holders[i].node, "address",
+                                                   j->holders[i].address, "done", j->holders[i].done, "taken",
+                                                   j->holders[i].taken));
+    return all;
+}
+
+static json_t *layout_json(const struct layout *l)
+{
+    return json_pack("{s:i, s:i, s:i, s:i}", "tp", l->tp, "pp", l->pp, "cp", l->cp, "dp", l->dp);
+}
+
+static int assigned(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
+                    struct merr *err)
+{
+    assert(cause->n_places > 0);
+    if (!job_waits(j))
+        return no_fit(j, err, "assigned devices");
+    if (job_backs_off(j, now_us))
+        return merr_set(err, -EPROTO, "job 'j%llu' is backing off", (unsigned long long)j->id);
+    c->to = JOB_STARTING;
+    c->generation = j->generation + 1;
+    c->live = true;
+    c->intent = JOB_GO_ON;
+    c->code = "assigned";
+    c->data = json_pack("{s:o, s:o, s:i, s:O*}", "assignment", places_json(cause->places, cause->n_places), "layout",
+                        layout_json(&cause->layout), "master_port", cause->master_port, "plan", cause->plan);
+    return c->data ? 0 : -ENOMEM;
+}
+
+bool job_backs_off(const struct job *j, int64_t now_us)
+{
+    return j->retry_us > now_us && j->retry_us - now_us <= BACK_OFF_MAX_S * INT64_C(1000000);
+}
+
+void job_shift(struct job *j, int64_t by_us)
+{
+    j->retry_us += j->retry_us > 0 ? by_us : 0;
+    j->waiting_us += by_us;
+    j->changed_us += by_us;
+}
+
+/* Restarts used so far decide how long to wait: none before the first, then 1, 2, 4, … seconds. */
+static int64_t back_off_us(const struct job *j)
+{
+    int used = j->restarts_user + j->restarts_system + j->restarts_node;
+    int64_t s = used == 0 ? 0 : used > 6 ? BACK_OFF_MAX_S : INT64_C(1) << (used - 1);
+
+    return (s > BACK_OFF_MAX_S ? BACK_OFF_MAX_S : s) * 1000000;
+}
+
+static int fault(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c, struct merr *err)
+{
+    bool user = cause->class_ == JOB_CLASS_USER, node = cause->class_ == JOB_CLASS_NODE, again;
+
+    if (!j->live || j->intent == JOB_CANCEL || j->state == JOB_RECOVERING)
+        return no_fit(j, err, "failed by a rank");
+    again = user ? j->restarts_user < j->retry_user : j->restarts_system + j->restarts_node < j->retry_max;
+    c->to = JOB_RECOVERING;
+    c->intent = again || j->intent == JOB_SUSPEND || j->intent == JOB_REQUEUE ? j->intent : JOB_FAIL;
+    if (c->intent == JOB_RESCALE)
+        c->intent = JOB_GO_ON;
+    c->code = "rank-failed";
+    c->class_ = cause->class_;
+    c->data = json_pack("{s:O, s:I, s:i, s:i, s:i}", "outcome", cause->outcome, "retry_us",
+                        (json_int_t)(now_us + back_off_us(j)), "restarts_user", j->restarts_user + (again && user),
+                        "restarts_node", j->restarts_node + (again && node), "restarts_system",
+                        j->restarts_system + (again && !user && !node));
+    return c->data ? 0 : -ENOMEM;
+}
+
+static int end_as(struct change *c, enum job_state to, enum job_class class_, const char *code, json_t *outcome)
+{
+    c->to = to;
+    c->intent = JOB_GO_ON;
+    c->class_ = class_;
+    c->code = code;
+    c->data = outcome ? json_pack("{s:o}", "outcome", outcome) : json_object();
+    return c->data ? 0 : -ENOMEM;
+}
+
+static json_t *plain_outcome(enum job_class class_, const char *message)
+{
+    return json_pack("{s:s, s:s, s:n, s:n, s:n, s:n, s:[]}", "class", class_name[class_], "message", message, "rank",
+                     "node", "exit_code", "signal", "log_tail");
+}
+
+static int over(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    if (!j->live)
+        return no_fit(j, err, "found to be over");
+    c->live = false;
+    if (j->intent == JOB_CANCEL)
+        return end_as(c, JOB_CANCELLED, JOB_CLASS_CANCELLED, "cancelled",
+                      plain_outcome(JOB_CLASS_CANCELLED, "cancelled while running"));
+    if (j->intent == JOB_FAIL)
+        return end_as(c, JOB_FAILED, JOB_CLASS_NONE, "failed", NULL);
+    if (cause->all_done && j->state != JOB_RECOVERING)
+        return end_as(c, JOB_SUCCEEDED, JOB_CLASS_DONE, "succeeded",
+                      plain_outcome(JOB_CLASS_DONE, "every rank is done"));
+    c->to = j->intent == JOB_SUSPEND     ? JOB_SUSPENDED
+            : j->intent == JOB_REQUEUE   ? JOB_QUEUED
+            : j->intent == JOB_RESCALE   ? JOB_RESCALING
+            : j->state == JOB_RECOVERING ? JOB_RECOVERING
+                                         : JOB_QUEUED;
+    c->code = c->to == JOB_SUSPENDED   ? "suspended"
+              : c->to == JOB_QUEUED    ? "requeued"
+              : c->to == JOB_RESCALING ? "drained"
+                                       : "released";
+    c->intent = JOB_GO_ON;
+    return 0;
+}
+
+static int cancel(const struct job *j, struct change *c, struct merr *err)
+{
+    if (job_ended(j->state))
+        return no_fit(j, err, "cancelled");
+    if (j->intent == JOB_CANCEL)
+        return merr_set(err, -EALREADY, "job 'j%llu' is being cancelled", (unsigned long long)j->id);
+    if (!j->live)
+        return end_as(c, JOB_CANCELLED, JOB_CLASS_CANCELLED, "cancelled",
+                      plain_outcome(JOB_CLASS_CANCELLED, "cancelled while it waited"));
+    c->intent = JOB_CANCEL;
+    c->code = "cancelling";
+    return 0;
+}
+
+static int suspend(const struct job *j, struct change *c, struct merr *err)
+{
+    if (j->state == JOB_SUSPENDED || j->intent == JOB_SUSPEND)
+        return merr_set(err, -EALREADY, "job 'j%llu' is suspended already", (unsigned long long)j->id);
+    if (job_ended(j->state) || j->intent == JOB_CANCEL || j->intent == JOB_FAIL)
+        return no_fit(j, err, "suspended");
+    if (j->live) {
+        c->intent = JOB_SUSPEND;
+        c->code = "suspending";
+        return 0;
+    }
+    c->to = JOB_SUSPENDED;
+    c->code = "suspended";
+    return 0;
+}
+
+static int resume(const struct job *j, struct change *c, struct merr *err)
+{
+    if (j->intent == JOB_SUSPEND)
+        return merr_set(err, -EPROTO, "job 'j%llu' is still being suspended; resume it once it is",
+                        (unsigned long long)j->id);
+    if (j->state == JOB_QUEUED || j->state == JOB_STARTING || j->state == JOB_RUNNING)
+        return merr_set(err, -EALREADY, "job 'j%llu' is not suspended", (unsigned long long)j->id);
+    if (j->state != JOB_SUSPENDED)
+        return no_fit(j, err, "resumed");
+    c->to = JOB_QUEUED;
+    c->code = "resumed";
+    return 0;
+}
+
+static int requeue(const struct job *j, struct change *c, struct merr *err)
+{
+    if (!j->live || j->intent != JOB_GO_ON || j->state == JOB_RECOVERING)
+        return merr_set(err, -EALREADY, "job 'j%llu' has no run to drain", (unsigned long long)j->id);
+    c->intent = JOB_REQUEUE;
+    c->code = "draining";
+    return 0;
+}
+
+static int rescale(const struct job *j, struct change *c, struct merr *err)
+{
+    int r = requeue(j, c, err);
+
+    if (r < 0)
+        return r;
+    c->intent = JOB_RESCALE;
+    c->to = JOB_RESCALING;
+    c->code = "rescaling";
+    return 0;
+}
+
+static int change_wishes(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    if (job_ended(j->state))
+        return no_fit(j, err, "changed");
+    c->code = "changed";
+    c->data = json_pack("{s:i, s:i, s:i}", "priority", cause->priority, "min", cause->min, "max", cause->max);
+    return c->data ? 0 : -ENOMEM;
+}
+
+/* Without a spec it can be neither started nor told from what it says: it fails, once what runs of it is stopped. */
+static int refused(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
+{
+    json_t *outcome;
+
+    if (job_ended(j->state))
+        return no_fit(j, err, "refused");
+    if (j->live && (j->intent == JOB_CANCEL || j->intent == JOB_FAIL))
+        return merr_set(err, -EALREADY, "job 'j%llu' is being ended", (unsigned long long)j->id);
+    outcome = plain_outcome(JOB_CLASS_USER, cause->text);
+    if (!outcome)
+        return -ENOMEM;
+    (void)end_as(c, j->live ? JOB_RECOVERING : JOB_FAILED, JOB_CLASS_USER, "spec-refused", outcome);
+    c->intent = j->live ? JOB_FAIL : JOB_GO_ON;
+    return c->data ? 0 : -ENOMEM;
+}
+
+static int decide(const struct job *j, const struct job_cause *cause, int64_t now_us, struct change *c,
+                  struct merr *err)
+{
+    switch (cause->kind) {
+    case CAUSE_ASSIGNED:
+        return assigned(j, cause, now_us, c, err);
+    case CAUSE_STARTED:
+        if (j->state != JOB_STARTING)
+            return no_fit(j, err, "found to run");
+        c->to = JOB_RUNNING;
+        c->code = "running";
+        return 0;
+    case CAUSE_FAULT:
+        return fault(j, cause, now_us, c, err);
+    case CAUSE_OVER:
+        return over(j, cause, c, err);
+    case CAUSE_CANCEL:
+        return cancel(j, c, err);
+    case CAUSE_SUSPEND:
+        return suspend(j, c, err);
+    case CAUSE_RESUME:
+        return resume(j, c, err);
+    case CAUSE_REQUEUE:
+        return requeue(j, c, err);
+    case CAUSE_RESCALE:
+        return rescale(j, c, err);
+    case CAUSE_CHANGE:
+        return change_wishes(j, cause, c, err);
+    case CAUSE_REFUSED:
+        return refused(j, cause, c, err);
+    }
+    return merr_set(err, -EPROTO, "unknown cause %d", (int)cause->kind);
+}
+
+static json_t *event_json(const struct job *j, const struct change *c, const struct job_cause *cause, int64_t now_us)
+{
+    char at[CLOCK_RFC3339_MAX], id[24];
+    json_t *data = c->data ? c->data : json_object();
+
+    clock_rfc3339(now_us, at);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)json_object_set_new(data, "at_us", json_integer(now_us));
+    (void)json_object_set_new(data, "live", json_boolean(c->live));
+    (void)json_object_set_new(data, "intent", json_string(intent_name[c->intent]));
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:{s:s, s:s?, s:s}, s:o}", "at", at, "job", id, "type",
+                     "state", "from", state_name[j->state], "to", state_name[c->to], "generation",
+                     (json_int_t)c->generation, "actor", cause->actor ? cause->actor : "scheduler", "cause", "code",
+                     c->code, "class", c->class_ == JOB_CLASS_NONE ? NULL : class_name[c->class_], "text",
+                     cause->text ? cause->text : c->code, "data", data);
+}
+
+int job_transition(const struct job *j, const struct job_cause *cause, int64_t now_us, json_t **ret_event,
+                   struct merr *err)
+{
+    struct change c = {.to = j->state, .intent = j->intent, .live = j->live, .generation = j->generation};
+    json_t *event;
+    int r = decide(j, cause, now_us, &c, err);
+
+    if (r < 0) {
+        json_decref(c.data);
+        return r;
+    }
+    event = event_json(j, &c, cause, now_us);
+    if (!event)
+        return merr_set(err, -ENOMEM, "out of memory for an event");
+    *ret_event = event;
+    return 0;
+}
+
+json_t *job_submitted_event(const struct job *j)
+{
+    char at[CLOCK_RFC3339_MAX], id[24], actor[SPEC_NAME_MAX + 8];
+
+    clock_rfc3339(j->submitted_us, at);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(actor, sizeof(actor), "user:%s", j->user);
+    return json_pack("{s:s, s:s, s:s, s:n, s:s, s:i, s:s, s:{s:s, s:n, s:s}, s:n}", "at", at, "job", id, "type",
+                     "submitted", "from", "to", "queued", "generation", 0, "actor", actor, "cause", "code", "submitted",
+                     "class", "text", "submitted", "data");
+}
+
+/* --- applying ---------------------------------------------------------------------------------------- */
+
+static int read_places(const json_t *list, struct job_place **ret, size_t *ret_n)
+{
+    size_t n = json_array_size(list);
+    struct job_place *p = NULL;
+
+    if (n > PLAN_RANKS_MAX)
+        return -EINVAL;
+    if (n > 0 && !(p = calloc(n, sizeof(*p))))
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        const char *node = json_string_value(json_object_get(o, "node"));
+
+        if (!node) {
+            free(p);
+            return -EINVAL;
+        }
+        copy(p[i].node, sizeof(p[i].node), node);
+        copy(p[i].class_, sizeof(p[i].class_), json_string_value(json_object_get(o, "class")));
+        copy(p[i].address, sizeof(p[i].address), json_string_value(json_object_get(o, "address")));
+        p[i].slot = (int)json_integer_value(json_object_get(o, "slot"));
+        p[i].leaves = (int)json_integer_value(json_object_get(o, "leaves"));
+    }
+    *ret = p;
+    *ret_n = n;
+    return 0;
+}
+
+static void read_layout(const json_t *o, struct layout *l)
+{
+    l->tp = (int)json_integer_value(json_object_get(o, "tp"));
+    l->pp = (int)json_integer_value(json_object_get(o, "pp"));
+    l->cp = (int)json_integer_value(json_object_get(o, "cp"));
+    l->dp = (int)json_integer_value(json_object_get(o, "dp"));
+    l->world = l->tp * l->pp * l->cp * l->dp;
+}
+
+static void read_int(const json_t *o, const char *key, int *ret)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_integer(v))
+        *ret = (int)json_integer_value(v);
+}
+
+static void read_us(const json_t *o, const char *key, int64_t *ret)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_integer(v))
+        *ret = json_integer_value(v);
+}
+
+static void apply_data(struct job *j, const json_t *data)
+{
+    const json_t *outcome = json_object_get(data, "outcome"), *layout = json_object_get(data, "layout");
+    const json_t *plan = json_object_get(data, "plan");
+
+    read_int(data, "priority", &j->priority);
+    read_int(data, "min", &j->min);
+    read_int(data, "max", &j->max);
+    read_int(data, "restarts_user", &j->restarts_user);
+    read_int(data, "restarts_system", &j->restarts_system);
+    read_int(data, "restarts_node", &j->restarts_node);
+    read_int(data, "master_port", &j->master_port);
+    read_us(data, "retry_us", &j->retry_us);
+    if (layout)
+        read_layout(layout, &j->layout);
+    if (outcome) {
+        json_decref(j->outcome);
+        j->outcome = json_deep_copy(outcome);
+    }
+    if (json_is_object(plan)) {
+        json_decref(j->plan);
+        j->plan = json_deep_copy(plan);
+    }
+}
+
+/* What a run's beginning and end leave behind, before the places change. */
+static void count_run(struct job *j, bool live, bool moved, int64_t at_us)
+{
+    if (j->live && !live) {
+        if (at_us > j->changed_us)
+            j->device_us += (int64_t)j->n_places * (at_us - j->changed_us);
+        j->rescales += j->intent == JOB_RESCALE;
+        j->waiting_us = at_us;
+    }
+    if (moved || j->live != live)
+        j->changed_us = at_us;
+}
+
+int job_apply(struct job *j, const json_t *event)
+{
+    const json_t *data = json_object_get(event, "data"), *cause = json_object_get(event, "cause");
+    const char *text = json_string_value(json_object_get(cause, "text"));
+    int intent = find(intent_name, INTENTS, json_string_value(json_object_get(data, "intent")));
+    enum job_state from, to;
+    struct job_place *places = NULL;
+    size_t n_places = 0;
+    char *reason;
+    int64_t at_us = json_integer_value(json_object_get(data, "at_us"));
+    bool moved = json_object_get(data, "assignment") != NULL;
+    int r;
+
+    if (job_state_parse(json_string_value(json_object_get(event, "from")), &from) < 0 || from != j->state ||
+        job_state_parse(json_string_value(json_object_get(event, "to")), &to) < 0 || intent < 0)
+        return -EINVAL;
+    if (moved && (r = read_places(json_object_get(data, "assignment"), &places, &n_places)) < 0)
+        return r;
+    reason = strdup(text ? text : "");
+    if (!reason) {
+        free(places);
+        return -ENOMEM;
+    }
+    count_run(j, json_is_true(json_object_get(data, "live")), moved, at_us);
+    j->live = json_is_true(json_object_get(data, "live"));
+    if (n_places > 0) {
+        copy(j->home, sizeof(j->home), places[0].class_);
+        j->step_ms = 0;
+    }
+    if (moved || !j->live) { /* a run that is over holds no devices */
+        free(j->places);
+        j->places = places;
+        j->n_places = n_places;
+    }
+    free(j->reason_text);
+    j->reason_text = reason;
+    copy(j->reason_code, sizeof(j->reason_code), json_string_value(json_object_get(cause, "code")));
+    j->intent = (enum job_intent)intent;
+    j->generation = (uint32_t)json_integer_value(json_object_get(event, "generation"));
+    j->state = to;
+    j->version++;
+    apply_data(j, data);
+    if (to == JOB_RUNNING && j->started_us == 0)
+        j->started_us = at_us;
+    if (job_ended(to))
+        j->finished_us = at_us;
+    return 0;
+}
+
+/* --- the record in the store ------------------------------------------------------------------------- */
+
+json_t *job_record(const struct job *j)
+{
+    return json_pack(
+        "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
+        "s:I, "
+        "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
+        "s:o*}",
+        "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
+        j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
+        j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
+        "live", j->live, "generation", (json_int_t)j->generation, "version", (json_int_t)j->version, "restarts_user",
+        j->restarts_user, "restarts_system", j->restarts_system, "restarts_node", j->restarts_node, "submitted_us",
+        (json_int_t)j->submitted_us, "started_us", (json_int_t)j->started_us, "finished_us", (json_int_t)j->finished_us,
+        "retry_us", (json_int_t)j->retry_us, "assignment", places_json(j->places, j->n_places), "layout",
+        layout_json(&j->layout), "master_port", j->master_port, "outcome", j->outcome, "reason_code", j->reason_code,
+        "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint,
+        "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
+        (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
+        "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j));
+}
+
+static int read_holders(const json_t *list, struct job *j)
+{
+    size_t n = json_array_size(list);
+    struct job_holder *h = n > 0 && n <= PLAN_RANKS_MAX ? calloc(n, sizeof(*h)) : NULL;
+
+    if (n > 0 && !h)
+        return n > PLAN_RANKS_MAX ? -EINVAL : -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+
+        copy(h[i].node, sizeof(h[i].node), json_string_value(json_object_get(o, "node")));
+        copy(h[i].address, sizeof(h[i].address), json_string_value(json_object_get(o, "address")));
+        h[i].done = json_is_true(json_object_get(o, "done"));
+        h[i].taken = json_is_true(json_object_get(o, "taken"));
+    }
+    job_hold(j, h, n);
+    return 0;
+}
+
+static json_t *keep(const json_t *o, const char *key)
+{
+    json_t *v = json_object_get(o, key);
+
+    return json_is_object(v) ? json_incref(v) : NULL;
+}
+
+int job_from_record(const json_t *o, struct job *j)
+{
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+    const char *text = json_string_value(json_object_get(o, "reason_text"));
+    int intent = find(intent_name, INTENTS, json_string_value(json_object_get(o, "intent"))), r;
+    struct job new = {.id = (uint64_t)json_integer_value(json_object_get(o, "id"))};
+
+    if (new.id == 0 || !kind || intent < 0 ||
+        job_state_parse(json_string_value(json_object_get(o, "state")), &new.state) < 0)
+        return -EINVAL;
+    r = read_places(json_object_get(o, "assignment"), &new.places, &new.n_places);
+    if (r == 0)
+        r = read_holders(json_object_get(o, "holders"), &new);
+    if (r < 0) {
+        free(new.places);
+        return r;
+    }
+    new.moves = json_is_true(json_object_get(o, "moves"));
+    new.kind = strcmp(kind, "train") == 0 ? JOB_TRAIN : JOB_COMMAND;
+    new.intent = (enum job_intent)intent;
+    new.live = json_is_true(json_object_get(o, "live"));
+    new.generation = (uint32_t)json_integer_value(json_object_get(o, "generation"));
+    new.version = (uint64_t)json_integer_value(json_object_get(o, "version"));
+    copy(new.name, sizeof(new.name), json_string_value(json_object_get(o, "name")));
+    copy(new.project, sizeof(new.project), json_string_value(json_object_get(o, "project")));
+    copy(new.user, sizeof(new.user), json_string_value(json_object_get(o, "user")));
+    copy(new.reason_code, sizeof(new.reason_code), json_string_value(json_object_get(o, "reason_code")));
+    read_int(o, "retry_max", &new.retry_max);
+    read_int(o, "retry_user", &new.retry_user);
+    read_us(o, "submitted_us", &new.submitted_us);
+    read_us(o, "started_us", &new.started_us);
+    read_us(o, "finished_us", &new.finished_us);
+    new.waiting_us = new.changed_us = new.submitted_us; /* of records before these were kept */
+    read_us(o, "waiting_us", &new.waiting_us);
+    read_us(o, "changed_us", &new.changed_us);
+    read_us(o, "device_us", &new.device_us);
+    read_int(o, "rescales", &new.rescales);
+    copy(new.home, sizeof(new.home), json_string_value(json_object_get(o, "home")));
+    new.reason_text = text ? strdup(text) : NULL;
+    new.progress = keep(o, "progress");
+    new.eval = keep(o, "eval");
+    new.checkpoint = keep(o, "checkpoint");
+    new.step_ms = json_number_value(json_object_get(o, "step_ms"));
+    read_us(o, "drain_by_us", &new.drain_by_us);
+    apply_data(&new, o);
+    if (new.outcome && !json_is_object(new.outcome)) {
+        json_decref(new.outcome);
+        new.outcome = NULL;
+    }
+    *j = new;
+    return 0;
+}

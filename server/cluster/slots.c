@@ -1,0 +1,110 @@
+/* What a node offers: read from its agent's registration or from the store, checked before anything changes. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "server/control/core.h"
+
+bool slots_name_ok(const char *name, size_t size)
+{
+    size_t n = name ? strlen(name) : 0;
+
+    return n > 0 && n < size && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
+}
+
+static bool whole_ok(const json_t *v)
+{
+    return !v || (json_is_integer(v) && json_integer_value(v) >= 0 && json_integer_value(v) <= INT32_MAX);
+}
+
+/* One slot, but for its class's number; its own number is none of the n before it. */
+static int read_one(const json_t *o, const struct slot *before, size_t n, struct slot *ret)
+{
+    const json_t *slot = json_object_get(o, "slot"), *threads = json_object_get(o, "threads");
+    const json_t *memory_mib = json_object_get(o, "memory_mib");
+    const json_t *trains = json_object_get(o, "trains");
+    const char *kind = json_string_value(json_object_get(o, "kind"));
+
+    if (!slot || !whole_ok(slot) || !whole_ok(threads) || !whole_ok(memory_mib) ||
+        (trains && !json_is_boolean(trains)) ||
+        !slots_name_ok(json_string_value(json_object_get(o, "class")), SPEC_NAME_MAX))
+        return -EINVAL;
+    for (size_t i = 0; i < n; i++)
+        if (before[i].slot == json_integer_value(slot))
+            return -EINVAL;
+    ret->slot = (int)json_integer_value(slot);
+    ret->threads = (int)json_integer_value(threads);
+    ret->memory_mib = (int)json_integer_value(memory_mib);
+    utf8_copy(ret->kind, sizeof(ret->kind), kind ? kind : "");
+    ret->trains = trains ? json_is_true(trains) : strcmp(ret->kind, "gpu") != 0;
+    return 0;
+}
+
+int slots_read(struct core *c, const json_t *list, struct slots *ret)
+{
+    size_t n = json_array_size(list);
+    struct slot *v;
+    int r = 0;
+
+    if (!json_is_array(list) || n > CORE_SLOTS_MAX)
+        return -EINVAL;
+    v = calloc(n + 1, sizeof(*v));
+    if (!v)
+        return -ENOMEM;
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = read_one(json_array_get(list, i), v, i, &v[i]);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        v[i].class_ = core_class(c, json_string_value(json_object_get(json_array_get(list, i), "class")));
+        r = v[i].class_ == CORE_CLASSES_MAX ? -EINVAL : 0;
+    }
+    if (r < 0) {
+        free(v);
+        return r;
+    }
+    *ret = (struct slots){.v = v, .n = n};
+    return 0;
+}
+
+void slots_changed(struct core *c)
+{
+    c->command_classes = 0;
+    for (size_t i = 0; i < c->n_nodes; i++)
+        for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
+            if (!c->nodes[i]->slots[k].trains)
+                c->command_classes |= UINT64_C(1) << c->nodes[i]->slots[k].class_;
+    plans_sites_changed(c);
+}
+
+void slots_take(struct core *c, struct node *n, struct slots *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        for (size_t k = 0; k < n->n_slots; k++)
+            if (n->slots[k].slot == s->v[i].slot) {
+                s->v[i].job = n->slots[k].job;
+                s->v[i].rank = n->slots[k].rank;
+                s->v[i].ill = n->slots[k].ill;
+                if (s->v[i].class_ == n->slots[k].class_) {
+                    s->v[i].slow = n->slots[k].slow;
+                    s->v[i].slow_alone = n->slots[k].slow_alone;
+                }
+            }
+    free(n->slots);
+    n->slots = s->v;
+    n->n_slots = s->n;
+    *s = (struct slots){.n = 0};
+    slots_changed(c);
+}
+
+json_t *slots_record(const struct core *c, const struct node *n)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < n->n_slots; i++)
+        (void)json_array_append_new(all,
+                                    json_pack("{s:i, s:s, s:s, s:i, s:i, s:b, s:o*}", "slot", n->slots[i].slot, "kind",
+                                              n->slots[i].kind, "class", c->classes[n->slots[i].class_], "threads",
+                                              n->slots[i].threads, "memory_mib", n->slots[i].memory_mib, "trains",
+                                              n->slots[i].trains, "slow", stragglers_record(&n->slots[i])));
+    return all;
+}

@@ -1,0 +1,196 @@
+/* Nodes that a job has left and whose memory may have its state: each runs a giver for the job's next run. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/control/core.h"
+
+#define KEPT_US (INT64_C(300) * 1000000) /* agents keep what a job left in memory so long */
+
+/* --- which ------------------------------------------------------------------------------------------- */
+
+struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_n)
+{
+    struct job_holder *h = drained && j->moves ? calloc(j->n_places, sizeof(*h)) : NULL;
+    size_t n = 0;
+
+    for (size_t i = 0; h && i < j->n_places; i++) {
+        size_t k = 0;
+
+        while (k < n && strcmp(h[k].node, j->places[i].node) != 0)
+            k++;
+        if (k < n)
+            continue;
+        memcpy(h[n].node, j->places[i].node, sizeof(h[n].node));
+        memcpy(h[n].address, j->places[i].address, sizeof(h[n].address));
+        n++;
+    }
+    *ret_n = n;
+    return h;
+}
+
+/* Forget jobs that hold nothing any more once the list is full. */
+static void list_held(struct core *c, uint64_t id)
+{
+    size_t n = 0, cap = c->held_cap ? c->held_cap * 2 : 64;
+    uint64_t *grown;
+
+    for (size_t i = 0; i < c->n_held; i++) {
+        const struct entry *e = core_find(c, c->held[i]);
+
+        if (c->held[i] != id && e && e->job.n_holders > 0)
+            c->held[n++] = c->held[i];
+    }
+    c->n_held = n;
+    if (n == c->held_cap) {
+        grown = realloc(c->held, cap * sizeof(*grown));
+        if (!grown) {
+            log_warn("out of memory: job j%llu goes on from the disk", (unsigned long long)id);
+            return;
+        }
+        c->held = grown;
+        c->held_cap = cap;
+    }
+    c->held[c->n_held++] = id;
+}
+
+/* A run is over that may not have got as far as taking what others hold: that is still there for the next one. */
+static void hold_on(struct job *j)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_holders; i++) {
+        if (j->holders[i].taken)
+            continue;
+        j->holders[n] = j->holders[i];
+        j->holders[n].done = j->holders[n].started = false;
+        n++;
+    }
+    if (n == 0)
+        job_hold(j, NULL, 0);
+    j->n_holders = n;
+}
+
+void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n)
+{
+    if (n > 0)
+        job_hold(&e->job, holders, n);
+    else
+        hold_on(&e->job);
+    if (e->job.n_holders > 0)
+        list_held(c, e->job.id);
+    core_dirty(c, e);
+}
+
+void givers_load(struct core *c, struct entry *e)
+{
+    if (e->job.n_holders > 0)
+        list_held(c, e->job.id);
+}
+
+static bool trains_on(const struct job *j, const char *node)
+{
+    for (size_t i = 0; i < j->n_places; i++)
+        if (strcmp(j->places[i].node, node) == 0)
+            return true;
+    return false;
+}
+
+void givers_start(struct core *c, struct entry *e)
+{
+    struct job *j = &e->job;
+    bool fresh = clock_wall_us() - j->waiting_us < KEPT_US;
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_holders; i++) {
+        const struct node *node = agents_find(c, j->holders[i].node);
+
+        if (fresh && node && node->registered && node->contact == NODE_READY && !trains_on(j, node->name))
+            j->holders[n++] = j->holders[i];
+    }
+    if (n == 0)
+        job_hold(j, NULL, 0);
+    j->n_holders = n;
+    core_dirty(c, e);
+    core_touch(c, j);
+}
+
+/* --- between server and agents ----------------------------------------------------------------------- */
+
+json_t *givers_json(const struct job *j)
+{
+    json_t *all = j->live && j->n_holders > 0 ? json_array() : NULL;
+
+    for (size_t i = 0; all && i < j->n_holders; i++)
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s}", "rank", (int)(j->n_places + i), "node",
+                                                   j->holders[i].node, "address", j->holders[i].address));
+    return all;
+}
+
+static struct job_holder *holder_on(const struct job *j, const char *node)
+{
+    for (size_t i = 0; i < j->n_holders; i++)
+        if (strcmp(j->holders[i].node, node) == 0)
+            return &j->holders[i];
+    return NULL;
+}
+
+void givers_append(struct core *c, const struct node *n, json_t *all,
+                   json_t *(*make)(const struct core *c, const struct entry *e))
+{
+    for (size_t i = 0; i < c->n_held; i++) {
+        const struct entry *e = core_find(c, c->held[i]);
+        const struct job_holder *h = e && e->job.live ? holder_on(&e->job, n->name) : NULL;
+
+        if (h && !h->done)
+            (void)json_array_append_new(all, make(c, e));
+    }
+}
+
+static void done_with(struct core *c, struct entry *e, struct job_holder *h)
+{
+    if (h->done)
+        return;
+    h->done = true;
+    core_dirty(c, e);
+    agents_touch(c, h->node);
+}
+
+bool givers_take(struct core *c, struct entry *e, const struct node *n, const json_t *run)
+{
+    struct job_holder *h = holder_on(&e->job, n->name);
+    const json_t *rank = json_array_get(json_object_get(run, "ranks"), 0);
+    const char *state = json_string_value(json_object_get(rank, "state"));
+    bool was_done = h && h->done;
+
+    if (!h || !state)
+        return false;
+    h->started = true;
+    if (strcmp(state, "exited") == 0)
+        done_with(c, e, h);
+    return was_done && strcmp(state, "exited") == 0;
+}
+
+void givers_resumed(struct core *c, struct entry *e)
+{
+    for (size_t i = 0; i < e->job.n_holders; i++) {
+        e->job.holders[i].taken = true;
+        core_dirty(c, e);
+        if (!e->job.holders[i].started)
+            done_with(c, e, &e->job.holders[i]);
+    }
+}
+
+uint64_t givers_job_on(const struct core *c, const struct node *n)
+{
+    for (size_t i = 0; i < c->n_held; i++) {
+        const struct entry *e = core_find((struct core *)c, c->held[i]);
+        const struct job_holder *h = e && (e->job.live || job_waits(&e->job)) ? holder_on(&e->job, n->name) : NULL;
+
+        if (h && !h->done && (e->job.live || clock_wall_us() - e->job.waiting_us < KEPT_US))
+            return e->job.id;
+    }
+    return 0;
+}

@@ -1,0 +1,633 @@
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "server/control/core.h"
+
+#define LIST_DEFAULT 50
+#define LIST_MAX 1000
+#define LIST_LOOKS 4000 /* ended jobs looked at for one page */
+#define IDEMPOTENCY_MAX 200
+#define IDEMPOTENCY_S "86400"
+
+/* --- submitting -------------------------------------------------------------------------------------- */
+
+struct wanted_key { /* Idempotency-Key of a submit */
+    char key[IDEMPOTENCY_MAX + SPEC_NAME_MAX + 32];
+    bool given;
+};
+
+/* Answer a submit whose key was used before. False: it was not. */
+static bool answer_again(struct core *c, struct call *call, struct wanted_key *w)
+{
+    const char *key = http_header(call->req, "Idempotency-Key");
+    unsigned long long id, hash;
+    redisReply *reply;
+    struct merr err = {""};
+    struct entry *e;
+    bool again = false;
+
+    w->given = key && *key;
+    if (!w->given)
+        return false;
+    if (strlen(key) > IDEMPOTENCY_MAX) {
+        call_problem(call, 422, "key-invalid", "an Idempotency-Key has at most %d bytes", IDEMPOTENCY_MAX);
+        return true;
+    }
+    (void)snprintf(w->key, sizeof(w->key), "muster:idem:%s:%s", http_identity(call->req)->user, key);
+    for (e = c->dirty; e && !again; e = e->dirty_next) /* this very turn: not in the store yet */
+        if (e->is_new && e->key_hash == hash_xxh3(w->key, strlen(w->key))) {
+            id = e->job.id;
+            hash = e->body_hash;
+            again = true;
+        }
+    if (!again) {
+        reply = store_read(c->store, &err, "GET %s", w->key);
+        again = reply && reply->str && sscanf(reply->str, "%llu %llx", &id, &hash) == 2;
+        if (reply)
+            freeReplyObject(reply);
+        else {
+            call_problem(call, 503, "store", "%s", err.text);
+            return true;
+        }
+    }
+    if (!again)
+        return false;
+    if (hash != call->hash) {
+        call_problem(call, 409, "key-reused", "Idempotency-Key '%s' was used for another job, 'j%llu'", key, id);
+        return true;
+    }
+    call->job = id;
+    jobs_get(c, call);
+    return true;
+}
+
+static void remember_key(struct core *c, struct entry *e, const struct wanted_key *w, uint64_t hash)
+{
+    char value[48];
+
+    if (!w->given)
+        return;
+    e->key_hash = hash_xxh3(w->key, strlen(w->key));
+    e->body_hash = hash;
+    (void)snprintf(value, sizeof(value), "%llu %llx", (unsigned long long)e->job.id, (unsigned long long)hash);
+    store_add(c->store, "SET", w->key, value, "EX", IDEMPOTENCY_S, NULL);
+}
+
+static void answer_fault(struct call *call, const char *pointer, const char *text)
+{
+    char detail[400];
+
+    (void)snprintf(detail, sizeof(detail), "the job %s", text);
+    call_answer_new(call, 422,
+                    json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail", detail, "errors",
+                              "pointer", pointer, "message", text));
+}
+
+/* Whether the job could ever run; else the call is answered. */
+static bool check(struct core *c, struct call *call, struct entry *e)
+{
+    struct layout layout;
+    struct merr err = {""};
+    char why[480];
+
+    if (e->job.kind == JOB_TRAIN && plan_layout(&e->facts, e->job.max, &layout, NULL, &err) < 0) {
+        answer_fault(call, "/parallel", err.text);
+        return false;
+    }
+    if (e->open) {
+        int r = plans_prepare(c, e, call->spec, &err);
+
+        if (r == -E2BIG || r == -EINVAL) {
+            answer_fault(call, "/parallel", err.text);
+            return false;
+        }
+    }
+    if (!dispatch_can_run(c, e, why, sizeof(why))) {
+        answer_fault(call, "/devices/min", why);
+        return false;
+    }
+    return true;
+}
+
+static void answer_plan(struct core *c, struct call *call, const struct entry *e)
+{
+    json_t *plan = plans_dry(c, e, call->spec);
+    int free_now = 0;
+
+    for (size_t i = 0; i < c->n_nodes; i++)
+        for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
+            free_now += c->nodes[i]->contact == NODE_READY && !c->nodes[i]->drain && c->nodes[i]->slots[k].job == 0 &&
+                        core_slot_usable(&c->nodes[i]->slots[k]) &&
+                        (core_classes_of(c, e) >> c->nodes[i]->slots[k].class_ & 1);
+    (void)json_object_set_new(plan, "free_devices", json_integer(free_now));
+    (void)json_object_set_new(plan, "starts_now", json_boolean(free_now >= e->job.min));
+    call_answer_new(call, 200,
+                    json_pack("{s:b, s:o, s:o?}", "dry_run", 1, "plan", plan, "spec", json_loads(call->text, 0, NULL)));
+}
+
+void jobs_submit(struct core *c, struct call *call)
+{
+    struct wanted_key key;
+    struct entry *e;
+    char location[40];
+
+    if (!call->flag && answer_again(c, call, &key))
+        return;
+    if (c->n_jobs >= CORE_JOBS_MAX) {
+        call_problem(call, 503, "too-many-jobs",
+                     "%d jobs are in the queue or running, the most this server takes; try "
+                     "again when some have ended",
+                     CORE_JOBS_MAX);
+        return;
+    }
+    e = core_entry_new(c, call->spec);
+    if (!e) {
+        call_problem(call, 503, "no-memory", "out of memory");
+        return;
+    }
+    job_init(&e->job, c->next_job, call->spec, http_identity(call->req)->user, clock_wall_us());
+    if (!check(c, call, e) || call->flag) {
+        if (call->status == 0)
+            answer_plan(c, call, e);
+        core_entry_free(c, e);
+        return;
+    }
+    c->next_job++;
+    c->counters_changed = true;
+    e->is_new = true;
+    e->spec_text = call->text;
+    c->turn_bytes += strlen(call->text);
+    call->text = NULL;
+    core_entry_insert(c, e);
+    core_dirty(c, e);
+    remember_key(c, e, &key, call->hash);
+    events_emit_new(c, e->job.id, e->job.user, job_submitted_event(&e->job), true, false, false);
+    c->schedule_wanted = true;
+    (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
+    http_set_header(call->req, "Location", location);
+    (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)e->job.version);
+    call_answer_new(call, 201, view_job(c, &e->job, e, NULL));
+}
+
+/* --- finding ----------------------------------------------------------------------------------------- */
+
+/* A job for one call: of the working set, or loaded. */
+struct found {
+    struct job *job;
+    struct entry *entry; /* NULL: it has ended */
+    struct job loaded;
+    char *spec; /* owned; NULL: the entry's */
+};
+
+static void found_clear(struct found *f)
+{
+    if (!f->entry && f->job)
+        job_clear(&f->loaded);
+    free(f->spec);
+}
+
+/* Find the call's job. False: the call is answered. */
+static bool find(struct core *c, struct call *call, struct found *f)
+{
+    struct merr err = {""};
+    int r = call->job ? 0 : -ENOENT;
+
+    *f = (struct found){.entry = core_find(c, call->job)};
+    if (f->entry)
+        f->job = &f->entry->job;
+    else if (r == 0 && (r = core_load_job(c, call->job, &f->loaded, &f->spec, &err)) == 0)
+        f->job = &f->loaded;
+    if (f->job && jobs_visible(http_identity(call->req), f->job->user))
+        return true;
+    if (!f->job && r != -ENOENT)
+        call_problem(call, 503, "store", "%s", err.text);
+    else
+        call_problem(call, 404, "unknown-job", "no job '%s'; `muster list` shows those there are",
+                     http_param(call->req, 0) ? http_param(call->req, 0) : "");
+    found_clear(f);
+    return false;
+}
+
+static void set_etag(struct call *call, const struct job *j)
+{
+    (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)j->version);
+}
+
+void jobs_get(struct core *c, struct call *call)
+{
+    struct found f;
+
+    if (!find(c, call, &f))
+        return;
+    if (!f.entry && f.job->kind == JOB_TRAIN) { /* its last lines may have come after its end */
+        json_t *line = files_last_metrics(c->files, f.job->id);
+        json_int_t steps = json_integer_value(json_object_get(f.job->progress, "steps"));
+
+        if (line && steps > 0) {
+            json_decref(f.job->progress);
+            f.job->progress = view_progress(line, (int)steps);
+        }
+        json_decref(line);
+    }
+    set_etag(call, f.job);
+    call_answer_new(call, 200, view_job(c, f.job, f.entry, f.entry ? f.entry->spec_text : f.spec));
+    found_clear(&f);
+}
+
+void jobs_explain(struct core *c, struct call *call)
+{
+    struct found f;
+
+    if (!find(c, call, &f))
+        return;
+    call_answer_new(call, 200, view_explain(c, f.job, f.entry));
+    found_clear(&f);
+}
+
+static void run_logs(struct core *c, struct call *call)
+{
+    files_answer_logs(c->files, call);
+}
+
+static void run_metrics(struct core *c, struct call *call)
+{
+    files_answer_metrics(c->files, call);
+}
+
+void jobs_logs(struct core *c, struct call *call)
+{
+    struct found f;
+    const char *rank = http_query(call->req, "rank");
+    bool ended;
+
+    if (!find(c, call, &f))
+        return;
+    ended = !f.entry;
+    found_clear(&f);
+    if (http_wants_stream(call->req)) {
+        events_follow_logs(c, call, rank && *rank ? (int)strtol(rank, NULL, 10) : -1, ended);
+        return;
+    }
+    call->run = run_logs;
+    c->handed = true;
+    files_post(c->files, call);
+}
+
+void jobs_metrics(struct core *c, struct call *call)
+{
+    struct found f;
+
+    if (!find(c, call, &f))
+        return;
+    found_clear(&f);
+    call->run = run_metrics;
+    c->handed = true;
+    files_post(c->files, call);
+}
+
+/* --- listing ----------------------------------------------------------------------------------------- */
+
+struct filter {
+    const char *project, *user;
+    bool states[JOB_STATES];
+    const struct http_identity *who;
+};
+
+/* "running,queued", or NULL for all. 0 or -EINVAL. */
+static int read_states(const char *text, bool states[JOB_STATES])
+{
+    char name[24];
+
+    for (int i = 0; i < JOB_STATES; i++)
+        states[i] = !text || !*text;
+    while (text && *text) {
+        size_t n = strcspn(text, ",");
+        enum job_state s;
+
+        if (n >= sizeof(name))
+            return -EINVAL;
+        memcpy(name, text, n);
+        name[n] = '\0';
+        if (strcmp(name, "active") == 0)
+            for (int i = 0; i < JOB_SUCCEEDED; i++)
+                states[i] = true;
+        else if (job_state_parse(name, &s) == 0)
+            states[s] = true;
+        else
+            return -EINVAL;
+        text += n + (text[n] == ',');
+    }
+    return 0;
+}
+
+static bool passes(const struct filter *f, const struct job *j)
+{
+    return f->states[j->state] && (!f->project || strcmp(f->project, j->project) == 0) &&
+           (!f->user || strcmp(f->user, j->user) == 0) && jobs_visible(f->who, j->user);
+}
+
+struct ended_page { /* numbers and records of ended jobs below a number, newest first */
+    uint64_t *ids;
+    struct job *jobs; /* id 0: cannot be read, or was forgotten meanwhile; it is left out */
+    size_t n;
+};
+
+static void ended_clear(struct ended_page *p)
+{
+    for (size_t i = 0; i < p->n; i++)
+        job_clear(&p->jobs[i]);
+    free(p->ids);
+    free(p->jobs);
+    *p = (struct ended_page){0};
+}
+
+static int take_ended(void *arg, size_t i, const redisReply *reply, struct merr *err)
+{
+    struct ended_page *p = arg;
+    json_t *doc = reply->str ? json_loads(reply->str, 0, NULL) : NULL;
+    int r = doc ? job_from_record(doc, &p->jobs[i]) : 0;
+
+    json_decref(doc);
+    p->n = i + 1;
+    return r == -ENOMEM ? merr_set(err, r, "out of memory for the record of a job") : 0;
+}
+
+static int ended_load(struct core *c, uint64_t below, size_t most, struct ended_page *p, struct merr *err)
+{
+    redisReply *list = store_read(c->store, err, "ZREVRANGEBYSCORE muster:jobs:ended (%llu -inf LIMIT 0 %llu",
+                                  (unsigned long long)below, (unsigned long long)most);
+    size_t n = list ? list->elements : 0;
+    int r;
+
+    if (!list)
+        return -EIO;
+    *p = (struct ended_page){.ids = calloc(n + 1, sizeof(*p->ids)), .jobs = calloc(n + 1, sizeof(*p->jobs))};
+    for (size_t i = 0; p->ids && i < n; i++)
+        p->ids[i] = strtoull(list->element[i]->str, NULL, 10);
+    freeReplyObject(list);
+    r = p->ids && p->jobs ? store_read_each(c->store, "HGET muster:job:%llu rec", p->ids, n, take_ended, p, err)
+                          : merr_set(err, -ENOMEM, "out of memory");
+    if (r < 0)
+        ended_clear(p);
+    return r;
+}
+
+/* Put jobs below *below that pass onto list, newest first, up to limit; *below becomes the last number looked
+ * at, 0 at the end. */
+static int collect(struct core *c, const struct filter *f, size_t limit, uint64_t *below, json_t *list,
+                   struct merr *err)
+{
+    bool want_ended = f->states[JOB_SUCCEEDED] || f->states[JOB_FAILED] || f->states[JOB_CANCELLED];
+    struct ended_page page = {0};
+    size_t at = 0, looked = 0, active = c->n_order, chunk = limit * 2;
+    bool more_ended = want_ended;
+
+    while (json_array_size(list) < limit) {
+        struct entry *e = NULL;
+        uint64_t ended = 0;
+
+        while (active > 0 && (c->order[active - 1] >= *below || !(e = core_find(c, c->order[active - 1]))))
+            active--;
+        if (at == page.n && more_ended && looked < LIST_LOOKS) {
+            int r;
+
+            ended_clear(&page);
+            r = ended_load(c, *below, chunk, &page, err);
+            if (r < 0)
+                return r;
+            looked += page.n;
+            more_ended = page.n == chunk;
+            at = 0;
+        }
+        ended = at < page.n ? page.ids[at] : 0;
+        if (at == page.n && more_ended) { /* looked enough for one page: the cursor goes on from here */
+            ended_clear(&page);
+            return 0;
+        }
+        if (!e && ended == 0) {
+            *below = 0;
+            break;
+        }
+        if (e && e->job.id > ended) {
+            *below = e->job.id;
+            if (passes(f, &e->job))
+                (void)json_array_append_new(list, view_job(c, &e->job, e, NULL));
+            active--;
+        } else {
+            *below = ended;
+            if (page.jobs[at].id != 0 && passes(f, &page.jobs[at]))
+                (void)json_array_append_new(list, view_job(c, &page.jobs[at], NULL, NULL));
+            at++;
+        }
+    }
+    ended_clear(&page);
+    return 0;
+}
+
+void jobs_list(struct core *c, struct call *call)
+{
+    const char *cursor = http_query(call->req, "cursor");
+    struct filter f = {.project = http_query(call->req, "project"),
+                       .user = http_query(call->req, "user"),
+                       .who = http_identity(call->req)};
+    uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
+    struct merr err = {""};
+    char next[24];
+    json_t *list;
+    size_t limit;
+
+    if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
+        return;
+    if (below == 0) {
+        call_problem(call, 422, "query-invalid", "'%s' is no cursor that this server gave", cursor);
+        return;
+    }
+    if (read_states(http_query(call->req, "state"), f.states) < 0) {
+        call_problem(call, 422, "query-invalid",
+                     "'%s' is no list of states; they are queued, starting, running, rescaling, "
+                     "suspended, recovering, succeeded, failed, cancelled, and active for all but the last three",
+                     http_query(call->req, "state"));
+        return;
+    }
+    list = json_array();
+    if (collect(c, &f, limit, &below, list, &err) < 0) {
+        json_decref(list);
+        call_problem(call, 503, "store", "%s", err.text);
+        return;
+    }
+    (void)snprintf(next, sizeof(next), "j%llu", (unsigned long long)below);
+    call_answer_new(
+        call, 200,
+        json_pack("{s:o, s:s?}", "jobs", list, "next_cursor", below > 1 && below != UINT64_MAX >> 1 ? next : NULL));
+}
+
+/* --- changing ---------------------------------------------------------------------------------------- */
+
+static void refuse(struct call *call, int r, const struct merr *err)
+{
+    if (r == -ENOMEM)
+        call_problem(call, 503, "no-memory", "out of memory");
+    else
+        call_problem(call, 409, "wrong-state", "%s", err->text);
+}
+
+static bool read_whole(struct call *call, const json_t *v, const char *pointer, int least, int most, int *ret)
+{
+    char text[80];
+
+    if (!v)
+        return true;
+    if (json_is_integer(v) && json_integer_value(v) >= least && json_integer_value(v) <= most) {
+        *ret = (int)json_integer_value(v);
+        return true;
+    }
+    (void)snprintf(text, sizeof(text), "wants a whole number from %d to %d", least, most);
+    call_answer_new(call, 422,
+                    json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail", "the change is not valid",
+                              "errors", "pointer", pointer, "message", text));
+    return false;
+}
+
+static bool only_known(struct call *call, const json_t *o, const char *const *known, const char *where)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach ((json_t *)o, key, value) {
+        bool ok = false;
+        char pointer[200];
+
+        for (int i = 0; known[i]; i++)
+            ok = ok || strcmp(known[i], key) == 0;
+        if (ok)
+            continue;
+        (void)snprintf(pointer, sizeof(pointer), "%s/%.100s", where, key);
+        call_answer_new(call, 422,
+                        json_pack("{s:s, s:s, s:[{s:s, s:s}]}", "code", "spec-invalid", "detail",
+                                  "only priority, devices.min and devices.max of a job can be changed", "errors",
+                                  "pointer", pointer, "message", "cannot be changed"));
+        return false;
+    }
+    return true;
+}
+
+static bool read_patch(struct call *call, const struct job *j, struct job_cause *cause)
+{
+    static const char *const top[] = {"priority", "devices", NULL}, *const inner[] = {"min", "max", NULL};
+    json_t *devices = json_object_get(call->body, "devices");
+
+    cause->priority = j->priority;
+    cause->min = j->min;
+    cause->max = j->max;
+    if (!only_known(call, call->body, top, "") || !only_known(call, devices, inner, "/devices"))
+        return false;
+    if (devices && !json_is_object(devices)) {
+        answer_fault(call, "/devices", "wants devices as an object of min and max");
+        return false;
+    }
+    if (!read_whole(call, json_object_get(call->body, "priority"), "/priority", 0, 100, &cause->priority) ||
+        !read_whole(call, json_object_get(devices, "min"), "/devices/min", 1, PLAN_RANKS_MAX, &cause->min) ||
+        !read_whole(call, json_object_get(devices, "max"), "/devices/max", 1, PLAN_RANKS_MAX, &cause->max))
+        return false;
+    if (cause->max < cause->min) {
+        answer_fault(call, "/devices/max", "would have a larger devices.min than devices.max");
+        return false;
+    }
+    return true;
+}
+
+void jobs_patch(struct core *c, struct call *call)
+{
+    const char *match = http_header(call->req, "If-Match");
+    char actor[80], etag[32];
+    struct job_cause cause = {.kind = CAUSE_CHANGE, .actor = actor};
+    struct merr err = {""};
+    struct found f;
+    int r;
+
+    if (!find(c, call, &f))
+        return;
+    (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
+    (void)snprintf(etag, sizeof(etag), "\"%llu\"", (unsigned long long)f.job->version);
+    if (match && strcmp(match, "*") != 0 && strcmp(match, etag) != 0) {
+        call_problem(call, 412, "changed-meanwhile", "the job is at version %s, not at %s; read it again", etag, match);
+    } else if (!f.entry) {
+        call_problem(call, 409, "wrong-state", "job 'j%llu' has ended and cannot be changed",
+                     (unsigned long long)f.job->id);
+    } else if (read_patch(call, f.job, &cause)) {
+        char text[128];
+        struct job before = *f.job;
+        char why[480];
+
+        f.job->min = cause.min;
+        f.job->max = cause.max;
+        bool fits = dispatch_can_run(c, f.entry, why, sizeof(why));
+        f.job->min = before.min;
+        f.job->max = before.max;
+        (void)snprintf(text, sizeof(text), "priority %d, devices %d to %d%s", cause.priority, cause.min, cause.max,
+                       f.job->live ? "; a run that has others moves" : "");
+        cause.text = text;
+        if (!fits)
+            answer_fault(call, "/devices/min", why);
+        else if ((r = core_change(c, f.entry, &cause, &err)) < 0)
+            refuse(call, r, &err);
+        else {
+            set_etag(call, f.job);
+            call_answer_new(call, 200, view_job(c, f.job, f.entry, f.entry->spec_text));
+        }
+    }
+    found_clear(&f);
+}
+
+static void checkpoint(struct core *c, struct call *call, struct entry *e)
+{
+    if (e->job.kind != JOB_TRAIN || e->job.state != JOB_RUNNING || e->job.intent != JOB_GO_ON) {
+        call_problem(call, 409, "wrong-state",
+                     e->job.kind == JOB_TRAIN ? "job 'j%llu' does not run, so there is nothing to save"
+                                              : "job 'j%llu' is a command; only training jobs save checkpoints",
+                     (unsigned long long)e->job.id);
+        return;
+    }
+    e->save = true;
+    core_touch(c, &e->job);
+}
+
+void jobs_action(struct core *c, struct call *call)
+{
+    static const struct {
+        const char *name, *text;
+        enum job_cause_kind kind;
+    } known[] = {{"cancel", "cancelled by its user", CAUSE_CANCEL},
+                 {"suspend", "suspended by its user", CAUSE_SUSPEND},
+                 {"resume", "resumed by its user", CAUSE_RESUME}};
+    const char *path = strrchr(http_path(call->req), '/'), *action = path ? path + 1 : "";
+    char actor[80];
+    struct merr err = {""};
+    struct found f;
+    int r = 0;
+
+    if (!find(c, call, &f))
+        return;
+    (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
+    if (!f.entry)
+        call_problem(call, 409, "wrong-state", "job 'j%llu' is %s and cannot be changed any more",
+                     (unsigned long long)f.job->id, job_state_name(f.job->state));
+    else if (strcmp(action, "checkpoint") == 0)
+        checkpoint(c, call, f.entry);
+    for (size_t i = 0; f.entry && i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(action, known[i].name) == 0)
+            r = core_change(c, f.entry,
+                            &(struct job_cause){.kind = known[i].kind, .actor = actor, .text = known[i].text}, &err);
+    if (r < 0 && r != -EALREADY)
+        refuse(call, r, &err);
+    if (call->status == 0) {
+        set_etag(call, f.job);
+        call_answer_new(call, 202, view_job(c, f.job, f.entry, NULL));
+    }
+    found_clear(&f);
+}

@@ -1,0 +1,236 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "scheduler/cluster/snapshot.h"
+#include "server/control/core.h"
+#include "server/control/round.h"
+
+#define DEADLINE_MAX_S 86400
+#define LIST_DEFAULT 500
+#define LIST_MAX 1000
+#define SNAPSHOT_BYTES_MAX (64 << 20)
+
+void nodes_list(struct core *c, struct call *call)
+{
+    const char *after = http_query(call->req, "cursor"), *last = NULL; /* they are in order of their names */
+    size_t limit, i = 0;
+    json_t *list;
+
+    if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
+        return;
+    list = json_array();
+    while (i < c->n_nodes && after && strcmp(c->nodes[i]->name, after) <= 0)
+        i++;
+    for (; i < c->n_nodes && json_array_size(list) < limit; i++) {
+        (void)json_array_append_new(list, view_node(c, c->nodes[i]));
+        last = c->nodes[i]->name;
+    }
+    call_answer_new(call, 200, json_pack("{s:o, s:s?}", "nodes", list, "next_cursor", i < c->n_nodes ? last : NULL));
+}
+
+static struct node *find(struct core *c, struct call *call)
+{
+    struct node *n = agents_find(c, http_param(call->req, 0));
+
+    if (!n)
+        call_problem(call, 404, "unknown-node", "no node '%s'; `muster nodes` shows those there are",
+                     http_param(call->req, 0));
+    return n;
+}
+
+static void actor_of(const struct call *call, char *ret, size_t size)
+{
+    (void)snprintf(ret, size, "user:%s", http_identity(call->req)->user);
+}
+
+/* "deadline_s" of a drain, in microseconds; 0 without it. False: the call is answered. */
+static bool read_deadline(struct call *call, int64_t *ret_us)
+{
+    const char *text = http_query(call->req, "deadline_s");
+    char *end;
+    long s = text && *text ? strtol(text, &end, 10) : 0;
+
+    if (text && (!*text || *end || s < 1 || s > DEADLINE_MAX_S)) {
+        call_problem(call, 422, "query-invalid", "'deadline_s' is a number of seconds from 1 to %d", DEADLINE_MAX_S);
+        return false;
+    }
+    *ret_us = s * 1000000;
+    return true;
+}
+
+/* Who is on its way off the node already is to be gone by then. */
+static void hurry(struct core *c, const struct node *n)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+
+        if (e && e->drain_deadline_us > n->drain_by_us)
+            core_drain_by(c, e, n->drain_by_us);
+    }
+}
+
+void nodes_drain(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    char actor[80], text[128];
+    int64_t us;
+
+    if (!n || !read_deadline(call, &us))
+        return;
+    if (us > 0) {
+        n->drain_by_us = clock_mono_us() + us;
+        hurry(c, n);
+        agents_store(c, n);
+    }
+    actor_of(call, actor, sizeof(actor));
+    (void)snprintf(text, sizeof(text), "node %s is drained", n->name);
+    if (!n->drain) { /* the next round moves its jobs */
+        n->drain = true;
+        agents_store(c, n);
+        events_note(c, 0, "", "node", 0, actor, "draining", text,
+                    json_pack("{s:s, s:s}", "node", n->name, "state", "draining"));
+        c->schedule_wanted = true;
+    }
+    call_answer_new(call, 202, view_node(c, n));
+}
+
+void nodes_undrain(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    char actor[80];
+
+    if (!n)
+        return;
+    actor_of(call, actor, sizeof(actor));
+    stragglers_pardon(c, n, actor);
+    if (n->drain) {
+        n->drain = false;
+        n->drain_by_us = 0;
+        agents_store(c, n);
+        events_note(c, 0, "", "node", 0, actor, "undrained", n->name,
+                    json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));
+        c->schedule_wanted = true;
+    }
+    call_answer_new(call, 202, view_node(c, n));
+}
+
+/* Whether the node has to stay on the list, and why. */
+static bool is_needed(const struct core *c, const struct node *n, char *ret_why, size_t size)
+{
+    uint64_t held = n->contact == NODE_LOST ? 0 : givers_job_on(c, n);
+    bool silent = n->contact == NODE_UNKNOWN || !n->registered;
+
+    if (n->contact != NODE_LOST && !n->drain) {
+        (void)snprintf(ret_why, size, "node '%s' %s; drain it first, with `muster drain %s`", n->name,
+                       silent ? "is silent, but not lost: its jobs may run on" : "takes work", n->name);
+        return true;
+    }
+    for (size_t k = 0; n->contact != NODE_LOST && k < n->n_slots; k++) {
+        const struct slot *s = &n->slots[k];
+
+        if (s->job == 0 && !s->stale)
+            continue;
+        if (s->job)
+            (void)snprintf(ret_why, size,
+                           "job 'j%llu' is still on node '%s'; remove it once `muster nodes` says that "
+                           "it is drained",
+                           (unsigned long long)s->job, n->name);
+        else
+            (void)snprintf(ret_why, size,
+                           "a process of an earlier run is still on slot %d of node '%s'; remove it "
+                           "once that has ended",
+                           s->slot, n->name);
+        return true;
+    }
+    if (held)
+        (void)snprintf(ret_why, size,
+                       "job 'j%llu' has left node '%s', but not yet got its state from there; remove it "
+                       "once `muster nodes` says that it is drained",
+                       (unsigned long long)held, n->name);
+    return held != 0;
+}
+
+void nodes_remove(struct core *c, struct call *call)
+{
+    struct node *n = find(c, call);
+    char actor[80], why[256];
+    json_t *was;
+
+    if (!n)
+        return;
+    if (is_needed(c, n, why, sizeof(why))) {
+        call_problem(call, 409, "node-in-use", "%s", why);
+        return;
+    }
+    actor_of(call, actor, sizeof(actor));
+    was = view_node(c, n);
+    roster_remove(c, n, actor);
+    call_answer_new(call, 200, was);
+}
+
+void nodes_cluster(struct core *c, struct call *call)
+{
+    int ready = 0, total = 0, busy = 0, free_slots = 0;
+    json_t *classes = json_object(), *jobs = json_object();
+
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        const struct node *n = c->nodes[i];
+        bool usable = n->contact == NODE_READY && n->registered && !n->drain;
+
+        ready += usable;
+        for (size_t k = 0; k < n->n_slots; k++) {
+            const char *name = c->classes[n->slots[k].class_];
+            json_t *o = json_object_get(classes, name);
+            bool is_free = usable && n->slots[k].job == 0 && core_slot_usable(&n->slots[k]);
+
+            total++;
+            busy += n->slots[k].job != 0;
+            free_slots += is_free;
+            if (!o) {
+                o = json_pack("{s:i, s:i}", "total", 0, "free", 0);
+                (void)json_object_set_new(classes, name, o);
+            }
+            (void)json_object_set_new(o, "total", json_integer(json_integer_value(json_object_get(o, "total")) + 1));
+            (void)json_object_set_new(o, "free",
+                                      json_integer(json_integer_value(json_object_get(o, "free")) + is_free));
+        }
+    }
+    for (int s = 0; s < JOB_STATES; s++)
+        (void)json_object_set_new(
+            jobs, job_state_name((enum job_state)s),
+            json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED] : c->by_state[s])));
+    call_answer_new(call, 200,
+                    json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total", (int)c->n_nodes,
+                              "ready", ready, "slots", "total", total, "busy", busy, "free", free_slots, "classes",
+                              classes, "jobs", jobs, "queue",
+                              (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
+}
+
+/* What a round would see now, as text: muster simulate --snapshot reads it. */
+void nodes_snapshot(struct core *c, struct call *call)
+{
+    const char *types[RATES_TYPES_MAX];
+    struct round r;
+    struct buf b;
+
+    buf_init(&b, SNAPSHOT_BYTES_MAX);
+    if (round_init(c, SCHED_FAST, &r) == 0) {
+        round_type_names(c, &r, types);
+        (void)snapshot_print(&r.in, types, r.n_types, &b);
+    }
+    round_clear(&r);
+    if (b.len > 0 && !buf_failed(&b)) {
+        call_answer_new(call, 200, NULL);
+        call->page = buf_detach(&b);
+    }
+    buf_clear(&b);
+    if (!call->page) {
+        call->status = 0;
+        call_problem(call, 503, "no-memory", "no memory for a snapshot, or it is larger than %d bytes",
+                     SNAPSHOT_BYTES_MAX);
+    }
+}

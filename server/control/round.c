@@ -1,0 +1,634 @@
+#include "server/control/round.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/cluster/shares.h"
+
+#define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
+#define GROUPS_MAX 64
+#define AGE_US 600000000   /* a wait of this length doubles a job's weight; up to four times */
+#define RESTART_US 5000000 /* what a change costs until it was measured */
+#define LEARN 0.3          /* share of the newest measurement */
+
+struct profile { /* shared by jobs that are alike and were not measured */
+    int kind, workers, replica;
+    struct rates_profile rates;
+};
+
+struct group { /* of waiting jobs */
+    uint64_t classes;
+    size_t tenant, n;
+};
+
+struct count { /* of the slots of one row */
+    int32_t total, free, held, claimed;
+};
+
+struct round_own {
+    struct round_row *rows;
+    struct entry **entries;
+    struct sched_node *nodes;
+    struct sched_tenant *tenants;
+    struct sched_job *jobs;
+    struct sched_place *places;
+    size_t n_places;
+    struct count *counts;
+    struct profile **profiles; /* n of them, one a job at most */
+    size_t n_profiles;
+    bool cpu[RATES_TYPES_MAX]; /* every device of the type is a processor's */
+};
+
+int round_type(const struct round *r, uint8_t class_)
+{
+    for (size_t t = 0; t < r->n_types; t++)
+        if (r->classes[t] == class_)
+            return (int)t;
+    return -1;
+}
+
+void round_type_names(const struct core *c, const struct round *r, const char *ret[RATES_TYPES_MAX])
+{
+    for (size_t t = 0; t < r->n_types; t++)
+        ret[t] = c->classes[r->classes[t]];
+}
+
+void round_clear(struct round *r)
+{
+    struct round_own *o = r->own;
+
+    if (!o)
+        return;
+    for (size_t i = 0; i < o->n_profiles; i++)
+        free(o->profiles[i]);
+    free(o->rows);
+    free(o->entries);
+    free(o->nodes);
+    free(o->tenants);
+    free(o->jobs);
+    free(o->places);
+    free(o->counts);
+    free(o->profiles);
+    free(o);
+    *r = (struct round){.n_types = 0};
+}
+
+/* --- nodes --------------------------------------------------------------------------------------------- */
+
+/* The classes that nodes have, the first RATES_TYPES_MAX of them by number. */
+static void number_types(const struct core *c, struct round *r)
+{
+    uint64_t there = 0;
+
+    for (size_t i = 0; i < c->n_nodes; i++)
+        for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++)
+            there |= UINT64_C(1) << c->nodes[i]->slots[k].class_;
+    for (uint8_t class_ = 0; class_ < CORE_CLASSES_MAX && r->n_types < RATES_TYPES_MAX; class_++)
+        if (there >> class_ & 1)
+            r->classes[r->n_types++] = class_;
+}
+
+static bool has_slot(const struct round_row *row, const struct slot *s)
+{
+    return row->class_ == s->class_ && row->slow == s->slow.slow;
+}
+
+static void count_slots(struct round *r, const struct node *n, size_t row)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        const struct slot *s = &n->slots[k];
+
+        for (size_t i = row; i < row + n->n_rows; i++)
+            if (has_slot(&r->own->rows[i], s)) {
+                r->own->counts[i].total++;
+                r->own->counts[i].free += s->job == 0 && core_slot_usable(s);
+                if (strcmp(s->kind, "cpu") != 0)
+                    r->own->cpu[round_type(r, s->class_)] = false;
+            }
+    }
+}
+
+/* A row for each class of each node, and one for its slow slots. */
+static void number_rows(struct core *c, struct round *r)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        struct node *node = c->nodes[i];
+
+        node->row = n;
+        node->n_rows = 0;
+        for (size_t t = 0; t < 2 * r->n_types && node->contact != NODE_LOST; t++) {
+            struct round_row row = {.node = node, .class_ = r->classes[t / 2], .slow = t % 2};
+            size_t k = 0;
+
+            while (k < node->n_slots && !has_slot(&row, &node->slots[k]))
+                k++;
+            if (k == node->n_slots)
+                continue;
+            r->own->rows[n++] = row;
+            node->n_rows++;
+        }
+        count_slots(r, node, node->row);
+    }
+    r->in.n_nodes = n;
+}
+
+static bool gives(const struct node *n)
+{
+    return n->contact == NODE_READY && n->registered && !n->drain;
+}
+
+/* The slowest of a row's slots stands for all, the newest finding for when that was known. */
+static void fill_slow(const struct round_row *row, struct sched_node *s)
+{
+    for (size_t k = 0; row->slow && k < row->node->n_slots; k++) {
+        const struct slow_device *d = &row->node->slots[k].slow;
+        double milli = d->ratio * 1000;
+
+        if (!has_slot(row, &row->node->slots[k]))
+            continue;
+        milli = milli > 1001 ? milli : 1001;
+        milli = milli < SCHED_SLOW_MAX ? milli : SCHED_SLOW_MAX;
+        s->slow_milli = (int32_t)milli > s->slow_milli ? (int32_t)milli : s->slow_milli;
+        s->slow_us = d->found_us > s->slow_us ? d->found_us : s->slow_us;
+    }
+}
+
+static void fill_nodes(struct round *r)
+{
+    for (size_t i = 0; i < r->in.n_nodes; i++) {
+        const struct node *n = r->own->rows[i].node;
+        const struct count *k = &r->own->counts[i];
+        int32_t to_come = k->claimed > k->free ? k->claimed : k->free;
+        struct sched_node *s = &r->own->nodes[i];
+
+        *s = (struct sched_node){.type = (uint8_t)round_type(r, r->own->rows[i].class_)};
+        if (n->drain)
+            s->drained = k->total;
+        else
+            s->devices = k->held + (gives(n) ? to_come : 0);
+        s->silent = k->total - s->devices - s->drained;
+        fill_slow(&r->own->rows[i], s);
+    }
+}
+
+/* --- what runs ----------------------------------------------------------------------------------------- */
+
+static int64_t row_of(const struct round *r, const struct node *n, uint8_t class_, bool slow)
+{
+    for (size_t i = n->row; i < n->row + n->n_rows; i++)
+        if (r->own->rows[i].class_ == class_ && r->own->rows[i].slow == slow)
+            return (int64_t)i;
+    return -1;
+}
+
+static int by_node(const void *a, const void *b)
+{
+    const struct sched_place *x = a, *y = b;
+
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* Add n devices of a row to the places from first on. */
+static void add_place(struct round *r, size_t first, uint32_t row, int32_t n)
+{
+    struct round_own *o = r->own;
+
+    for (size_t i = first; i < o->n_places; i++)
+        if (o->places[i].node == row) {
+            o->places[i].devices += n;
+            return;
+        }
+    o->places[o->n_places++] = (struct sched_place){.node = row, .devices = n};
+}
+
+/* Where a live job runs, as places from *ret_first on. False: not all of its slots are known. */
+static bool find_places(struct core *c, struct round *r, const struct entry *e, size_t *ret_first)
+{
+    size_t first = r->own->n_places;
+    const struct node *n = NULL;
+
+    for (size_t i = 0; i < e->job.n_places; i++) {
+        const struct job_place *p = &e->job.places[i];
+        int64_t row = -1;
+
+        if (!n || strcmp(n->name, p->node) != 0)
+            n = agents_find(c, p->node);
+        for (size_t k = 0; n && k < n->n_slots; k++)
+            if (n->slots[k].slot == p->slot && n->slots[k].job == e->job.id)
+                row = row_of(r, n, n->slots[k].class_, n->slots[k].slow.slow);
+        if (row < 0) {
+            r->own->n_places = first;
+            return false;
+        }
+        add_place(r, first, (uint32_t)row, 1);
+    }
+    qsort(r->own->places + first, r->own->n_places - first, sizeof(*r->own->places), by_node);
+    for (size_t i = first; i < r->own->n_places; i++)
+        r->own->counts[r->own->places[i].node].held += r->own->places[i].devices;
+    *ret_first = first;
+    return true;
+}
+
+/* The devices that a job is to get, as places. False: they cannot be had any more, and the target is dropped. */
+static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
+{
+    size_t first = r->own->n_places;
+    bool good = true;
+
+    for (size_t i = 0; good && i < e->n_target; i++) {
+        const struct target *t = &e->target[i];
+        int64_t row = gives(t->node) ? row_of(r, t->node, t->class_, t->slow) : -1;
+        const struct count *k = row < 0 ? NULL : &r->own->counts[row];
+
+        good = k && k->held + k->claimed + t->n <= k->total;
+        if (good)
+            add_place(r, first, (uint32_t)row, t->n);
+    }
+    if (!good) {
+        r->own->n_places = first;
+        core_target_clear(e);
+        return false;
+    }
+    qsort(r->own->places + first, r->own->n_places - first, sizeof(*r->own->places), by_node);
+    for (size_t i = first; i < r->own->n_places; i++)
+        r->own->counts[r->own->places[i].node].claimed += r->own->places[i].devices;
+    *ret_first = first;
+    return true;
+}
+
+/* --- jobs ---------------------------------------------------------------------------------------------- */
+
+/* Virtual workers: what bounds the devices that a job can use. */
+static int workers_of(const struct entry *e)
+{
+    int n = e->job.kind == JOB_COMMAND ? e->job.max : e->facts.virtual_workers;
+
+    return n < 1 ? 1 : n;
+}
+
+static int replica_of(const struct entry *e)
+{
+    int n = plan_replica_devices(&e->facts);
+
+    return n < 1 ? 1 : n;
+}
+
+/* Relative rate of k replicas: all wait for the one with most virtual workers. A command's are as fast as many. */
+static double law(enum job_kind kind, int workers, int k)
+{
+    return kind == JOB_COMMAND ? k : (double)workers / ((workers + k - 1) / k);
+}
+
+/* Steps a second over the law's, by the measurement at the nearest count of the class; 0: none. */
+static double measured(const struct entry *e, uint8_t class_, int32_t devices)
+{
+    const struct speed *best = NULL;
+    int workers = workers_of(e), replica = replica_of(e);
+
+    for (size_t i = 0; i < e->n_speeds; i++) {
+        const struct speed *s = &e->speeds[i];
+
+        if ((s->class_ == class_ || class_ == CORE_CLASSES_MAX) &&
+            (!best || abs(s->devices - devices) < abs(best->devices - devices)))
+            best = s;
+    }
+    return best ? best->steps_per_s / law(e->job.kind, workers, best->devices / replica) : 0;
+}
+
+/* The same from the time of one virtual worker, which runs on mixed devices tell as well. */
+static double measured_workers(const struct entry *e, const char *class_)
+{
+    double ms = shares_ms(e, class_);
+
+    return ms > 0 ? 1000 / (ms * workers_of(e)) : 0;
+}
+
+static void fill_rates(const struct core *c, const struct round *r, const struct entry *e, struct rates_profile *p)
+{
+    int workers = workers_of(e), replica = replica_of(e);
+    int points = workers < RATES_POINTS_MAX ? workers : RATES_POINTS_MAX;
+
+    for (size_t t = 0; t < r->n_types; t++) {
+        for (int i = 0; i < points; i++) {
+            int k = i + 1 < points ? i + 1 : workers;
+            double scale = measured(e, r->classes[t], k * replica), ups;
+
+            if (scale <= 0)
+                scale = measured_workers(e, c->classes[r->classes[t]]);
+            if (scale <= 0)
+                scale = measured(e, CORE_CLASSES_MAX, k * replica);
+            ups = law(e->job.kind, workers, k) * (scale > 0 ? scale : 1) * 1e6;
+            p->points[t][i] = (struct rates_point){.count = k * replica,
+                                                   .rate_ups = ups < 1      ? 1
+                                                               : ups > 1e14 ? (int64_t)1e14
+                                                                            : (int64_t)ups};
+        }
+        p->n[t] = (uint8_t)points;
+    }
+}
+
+static bool is_measured(const struct entry *e)
+{
+    return e->n_speeds > 0 || e->n_leaf_times > 0;
+}
+
+static const struct rates_profile *profile_of(const struct core *c, struct round *r, const struct entry *e)
+{
+    struct round_own *o = r->own;
+    struct profile key = {.kind = (int)e->job.kind, .workers = workers_of(e), .replica = replica_of(e)}, *p;
+
+    for (size_t i = 0; !is_measured(e) && i < o->n_profiles; i++)
+        if (o->profiles[i]->kind == key.kind && o->profiles[i]->workers == key.workers &&
+            o->profiles[i]->replica == key.replica)
+            return &o->profiles[i]->rates;
+    p = calloc(1, sizeof(*p));
+    if (!p)
+        return NULL;
+    p->kind = is_measured(e) ? -1 : key.kind; /* -1: its own */
+    p->workers = key.workers;
+    p->replica = key.replica;
+    fill_rates(c, r, e, &p->rates);
+    o->profiles[o->n_profiles++] = p;
+    return &p->rates;
+}
+
+static int64_t steps_left_u(const struct entry *e)
+{
+    json_int_t done = json_integer_value(json_object_get(e->job.progress, "step"));
+
+    if (e->job.kind != JOB_TRAIN || !is_measured(e))
+        return -1;
+    return (e->steps > done ? e->steps - done : 0) * 1000000;
+}
+
+/* The types it may run on, whether it may mix and change them, and if not, on which it stays. */
+static void set_types(struct core *c, const struct round *r, const struct entry *e, struct sched_job *s)
+{
+    uint64_t classes = core_classes_of(c, e);
+
+    s->hetero_ok = e->hetero_ok;
+    for (size_t t = 0; t < r->n_types; t++)
+        if (classes >> r->classes[t] & 1) {
+            s->types |= UINT32_C(1) << t;
+            s->hetero_ok = s->hetero_ok && (e->job.kind == JOB_COMMAND || r->own->cpu[t]);
+        }
+    if (!s->hetero_ok && e->job.home[0]) {
+        uint8_t class_ = core_class(c, e->job.home);
+
+        s->home = class_ < CORE_CLASSES_MAX ? (int8_t)round_type(r, class_) : -1;
+        s->types = s->home < 0 ? 0 : s->types; /* no node has that class */
+    }
+}
+
+static int64_t at_most(int64_t x, int64_t most)
+{
+    return x < most ? x : most;
+}
+
+struct sched_job round_wish(const struct entry *e)
+{
+    const struct plan_facts *f = &e->facts;
+    bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && replica_of(e) > 1;
+
+    return (struct sched_job){.id = e->job.id,
+                              .min = e->job.min,
+                              .max = e->job.max,
+                              .replica = replica_of(e),
+                              .stage = pipeline ? replica_of(e) / f->pp : 0,
+                              .workers = workers_of(e),
+                              .home = -1};
+}
+
+/* places: from first on; none when it waits. */
+static int show_job(struct core *c, struct round *r, struct entry *e, size_t first)
+{
+    const struct job *j = &e->job;
+    const struct project *project = projects_find(c, j->project);
+    int64_t now = r->in.config.now_us, waited;
+    size_t n = r->own->n_places - first;
+    struct sched_job *s = &r->own->jobs[r->in.n_jobs];
+    bool runs = j->live && j->intent == JOB_GO_ON;
+
+    *s = round_wish(e);
+    s->tenant = project ? (uint32_t)(project - c->projects) + 1 : 0;
+    s->class_ = project ? project->class_ : SCHED_ELASTIC;
+    s->submit_us = at_most(j->submitted_us, now);
+    s->weight_milli = sched_weight_milli(j->priority);
+    s->restart_us = e->restart_us > 0 ? e->restart_us : RESTART_US;
+    s->restarts = j->rescales;
+    s->changed_us = at_most(j->changed_us, now);
+    s->waiting_us = at_most(j->waiting_us, now);
+    s->attained_us = j->device_us;
+    s->remaining_us = steps_left_u(e);
+    s->rho_milli = 1000;
+    s->profile = profile_of(c, r, e);
+    s->places = n > 0 ? r->own->places + first : NULL;
+    s->n_places = n;
+    if (!s->profile)
+        return -ENOMEM;
+    set_types(c, r, e, s);
+    if (runs)
+        s->attained_us += (now - s->changed_us) * (int64_t)j->n_places;
+    waited = now - s->waiting_us;
+    if (n == 0)
+        s->rho_milli += at_most(waited, 3 * (int64_t)AGE_US) * 1000 / AGE_US;
+    /* a command loses its work when it is stopped; who starts or is on its way shall arrive */
+    s->fixed =
+        n > 0 && ((j->kind == JOB_COMMAND && s->class_ != SCHED_OPPORTUNISTIC) || !runs || j->state == JOB_STARTING);
+    r->own->entries[r->in.n_jobs++] = e;
+    return 0;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct entry *x = *(struct entry *const *)a, *y = *(struct entry *const *)b;
+
+    if (x->job.priority != y->job.priority)
+        return x->job.priority < y->job.priority ? 1 : -1;
+    return (x->job.id > y->job.id) - (x->job.id < y->job.id);
+}
+
+/* Whether a waiting job is among the first of its kind; the others cannot be served before those. */
+static bool in_window(const struct core *c, const struct entry *e, struct group *groups, size_t *n)
+{
+    const struct project *project = projects_find((struct core *)c, e->job.project);
+    size_t tenant = project ? (size_t)(project - c->projects) + 1 : 0, i = 0;
+
+    while (i < *n && (groups[i].classes != e->classes || groups[i].tenant != tenant))
+        i++;
+    if (i == GROUPS_MAX)
+        i = GROUPS_MAX - 1;
+    else if (i == *n)
+        groups[(*n)++] = (struct group){.classes = e->classes, .tenant = tenant};
+    return groups[i].n++ < WINDOW;
+}
+
+static int show_waiting(struct core *c, struct round *r, struct entry **waiting, size_t n)
+{
+    struct group groups[GROUPS_MAX];
+    size_t n_groups = 0;
+    int status = 0;
+
+    if (n > WINDOW)
+        qsort(waiting, n, sizeof(struct entry *), by_turn);
+    for (size_t i = 0; i < n && status == 0; i++) {
+        struct entry *e = waiting[i];
+
+        if (in_window(c, e, groups, &n_groups))
+            status = show_job(c, r, e, r->own->n_places);
+        else
+            e->wait =
+                (struct explain_wait){.code = EXPLAIN_BEHIND, .need = e->job.min, .behind = waiting[i - 1]->job.id};
+    }
+    return status;
+}
+
+static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
+{
+    int64_t now = r->in.config.now_us;
+    size_t first, waiting = 0;
+    int status = 0;
+
+    for (size_t i = 0; i < c->n_order && status == 0; i++) {
+        struct entry *e = core_find(c, c->order[i]);
+
+        if (e && e->job.live && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING &&
+            find_places(c, r, e, &first))
+            status = show_job(c, r, e, first);
+    }
+    for (size_t i = 0; i < c->n_order && status == 0; i++) {
+        struct entry *e = core_find(c, c->order[i]);
+        bool waits = e && job_waits(&e->job), leaves = e && e->job.live && e->job.intent == JOB_RESCALE;
+
+        if (!waits && !leaves)
+            continue;
+        if (e->n_target > 0 && claim_target(r, e, &first))
+            status = show_job(c, r, e, first);
+        else if (waits && job_backs_off(&e->job, now))
+            e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
+        else if (waits)
+            scratch[waiting++] = e;
+    }
+    return status == 0 ? show_waiting(c, r, scratch, waiting) : status;
+}
+
+/* --- all of it ----------------------------------------------------------------------------------------- */
+
+static void fill_tenants(const struct core *c, struct round *r)
+{
+    r->own->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
+    for (size_t i = 0; i < c->n_projects; i++)
+        r->own->tenants[i + 1] = (struct sched_tenant){.quota = c->projects[i].quota < 0 ? 0 : c->projects[i].quota,
+                                                       .borrow = c->projects[i].borrow,
+                                                       .weight_milli = c->projects[i].weight_milli};
+    r->in.n_tenants = c->n_projects + 1;
+}
+
+static struct round_own *own_new(const struct core *c)
+{
+    size_t slots = 0, places = 0;
+    struct round_own *o = calloc(1, sizeof(*o));
+
+    if (!o)
+        return NULL;
+    for (size_t i = 0; i < c->n_nodes; i++)
+        slots += c->nodes[i]->n_slots;
+    places = 2 * slots + 1; /* each slot is held once at most, and claimed once */
+    o->rows = calloc(slots + 1, sizeof(*o->rows));
+    o->counts = calloc(slots + 1, sizeof(*o->counts));
+    o->nodes = calloc(slots + 1, sizeof(*o->nodes));
+    o->tenants = calloc(c->n_projects + 1, sizeof(*o->tenants));
+    o->entries = calloc(c->n_jobs + 1, sizeof(struct entry *));
+    o->jobs = calloc(c->n_jobs + 1, sizeof(*o->jobs));
+    o->places = calloc(places, sizeof(*o->places));
+    o->profiles = calloc(c->n_jobs + 1, sizeof(struct profile *));
+    for (int t = 0; t < RATES_TYPES_MAX; t++)
+        o->cpu[t] = true;
+    return o;
+}
+
+int round_init(struct core *c, enum sched_mode mode, struct round *r)
+{
+    struct entry **scratch = calloc(c->n_jobs + 1, sizeof(struct entry *));
+    struct round_own *o = own_new(c);
+    int status = -ENOMEM;
+
+    *r = (struct round){.own = o};
+    r->in.config = c->cfg.sched;
+    r->in.config.mode = mode;
+    r->in.config.now_us = clock_wall_us();
+    r->in.config.spread = true;
+    memcpy(r->in.prices, c->prices, sizeof(r->in.prices));
+    if (scratch && o && o->rows && o->counts && o->nodes && o->tenants && o->entries && o->jobs && o->places &&
+        o->profiles) {
+        number_types(c, r);
+        number_rows(c, r);
+        fill_tenants(c, r);
+        status = show_jobs(c, r, scratch);
+        fill_nodes(r);
+        r->in.nodes = o->nodes;
+        r->in.tenants = o->tenants;
+        r->in.jobs = o->jobs;
+        r->rows = o->rows;
+        r->entries = o->entries;
+    }
+    free(scratch);
+    return status;
+}
+
+/* --- learning ------------------------------------------------------------------------------------------ */
+
+static void blend(double *at, double value)
+{
+    *at = *at > 0 ? (1 - LEARN) * *at + LEARN * value : value;
+}
+
+void round_learn(struct entry *e, uint32_t generation, double step_ms)
+{
+    const struct job *j = &e->job;
+    struct speed *s = NULL;
+
+    if (!j->live || j->generation != generation || step_ms <= 0)
+        return;
+    if (e->learned_generation != generation) { /* the first step of a run is slow for other reasons */
+        e->learned_generation = generation;
+        if (e->rescale_began_us > 0) {
+            double cost = (double)e->restart_us;
+
+            blend(&cost, (double)(clock_mono_us() - e->rescale_began_us));
+            e->restart_us = (int64_t)cost;
+            e->rescale_began_us = 0;
+        }
+        return;
+    }
+    for (size_t i = 1; i < j->n_places; i++)
+        if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
+            return; /* of a mix nobody can say whose speed it is */
+    if (e->on_slow)
+        return; /* nor of devices that are slower than their class */
+    for (size_t i = 0; i < e->n_speeds && !s; i++)
+        if (e->speeds[i].class_ == e->home_class && e->speeds[i].devices == (int32_t)j->n_places)
+            s = &e->speeds[i];
+    if (!s) {
+        size_t at = e->n_speeds < ENTRY_SPEEDS_MAX ? e->n_speeds++ : generation % ENTRY_SPEEDS_MAX;
+
+        s = &e->speeds[at];
+        *s = (struct speed){.class_ = e->home_class, .devices = (int32_t)j->n_places};
+    }
+    blend(&s->steps_per_s, 1000 / step_ms);
+}
+
+void round_forget(struct entry *e)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < e->n_speeds; i++)
+        if (e->speeds[i].class_ != e->home_class || e->speeds[i].devices != (int32_t)e->job.n_places)
+            e->speeds[n++] = e->speeds[i];
+    e->n_speeds = n;
+}

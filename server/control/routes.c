@@ -1,0 +1,332 @@
+#include "server/control/routes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/hash.h"
+#include "base/version.h"
+#include "server/http/web.h"
+
+#define LONG_POLL_S 75
+#define METRICS_TEXT_MAX (1 << 20)
+
+bool routes_auth(void *arg, const char *token, struct http_identity *ret)
+{
+    return auth_look_up(((struct routes_arg *)arg)->auth, token, ret);
+}
+
+static void post(void *arg, struct http_req *req, void (*run)(struct core *, struct call *))
+{
+    struct call *call = call_new(req, run);
+
+    if (!call) {
+        http_problem(req, 503, "no-memory", "out of memory");
+        return;
+    }
+    call->job = http_param(req, 0) ? job_id_parse(http_param(req, 0)) : 0;
+    core_post(((struct routes_arg *)arg)->core, call);
+}
+
+#define PLAIN(name)                                                                                                    \
+    static void on_##name(void *arg, struct http_req *req)                                                             \
+    {                                                                                                                  \
+        post(arg, req, name);                                                                                          \
+    }
+PLAIN(jobs_list)
+PLAIN(jobs_get)
+PLAIN(jobs_action)
+PLAIN(jobs_explain)
+PLAIN(jobs_logs)
+PLAIN(jobs_metrics)
+PLAIN(events_of_job)
+PLAIN(events_of_all)
+PLAIN(events_checkpoints)
+PLAIN(nodes_list)
+PLAIN(nodes_drain)
+PLAIN(nodes_undrain)
+PLAIN(nodes_remove)
+PLAIN(nodes_cluster)
+PLAIN(nodes_snapshot)
+PLAIN(projects_get)
+PLAIN(projects_list)
+PLAIN(tokens_list)
+PLAIN(tokens_revoke)
+PLAIN(agents_assignments)
+PLAIN(agents_keys)
+
+/* The body as a JSON object, new; NULL: the request is answered. */
+static json_t *read_object(struct http_req *req)
+{
+    size_t len;
+    const char *body = http_body(req, &len);
+    json_error_t je;
+    json_t *o = len ? json_loadb(body, len, JSON_REJECT_DUPLICATES, &je) : NULL;
+
+    if (json_is_object(o))
+        return o;
+    if (len == 0)
+        http_problem(req, 422, "body-invalid", "the body is empty; send a JSON object");
+    else if (o)
+        http_problem(req, 422, "body-invalid", "the body is JSON but no object");
+    else
+        http_problem(req, 400, "not-json", "the body is no JSON: line %d, column %d: %s", je.line, je.column, je.text);
+    json_decref(o);
+    return NULL;
+}
+
+/* A call with the body as a JSON object; NULL: the request is answered. */
+static struct call *read_call(struct http_req *req, void (*run)(struct core *, struct call *))
+{
+    json_t *body = read_object(req);
+    struct call *call = body ? call_new(req, run) : NULL;
+
+    if (!body)
+        return NULL;
+    if (!call) {
+        json_decref(body);
+        http_problem(req, 503, "no-memory", "out of memory");
+        return NULL;
+    }
+    call->body = body;
+    call->job = http_param(req, 0) ? job_id_parse(http_param(req, 0)) : 0;
+    return call;
+}
+
+static void post_object(void *arg, struct http_req *req, void (*run)(struct core *, struct call *))
+{
+    struct call *call = read_call(req, run);
+
+    if (call)
+        core_post(((struct routes_arg *)arg)->core, call);
+}
+
+static void on_jobs_patch(void *arg, struct http_req *req)
+{
+    post_object(arg, req, jobs_patch);
+}
+
+static void on_projects_put(void *arg, struct http_req *req)
+{
+    post_object(arg, req, projects_put);
+}
+
+static void on_tokens_create(void *arg, struct http_req *req)
+{
+    post_object(arg, req, tokens_create);
+}
+
+static void on_agents_register(void *arg, struct http_req *req)
+{
+    post_object(arg, req, agents_register);
+}
+
+/* Check a spec here, on the HTTP thread, so that the core only takes good ones. */
+static void on_jobs_submit(void *arg, struct http_req *req)
+{
+    struct faults faults = {.n = 0};
+    struct call *call = NULL;
+    json_t *doc = read_object(req), *full;
+    const char *dry = http_query(req, "dry_run"), *body;
+    size_t len;
+
+    if (!doc)
+        return;
+    call = call_new(req, jobs_submit);
+    if (!call) {
+        json_decref(doc);
+        http_problem(req, 503, "no-memory", "out of memory");
+        return;
+    }
+    spec_check_paths(doc, &faults);
+    if (spec_from_json(doc, &call->spec, &faults) < 0 || faults.n > 0) {
+        char detail[80];
+
+        (void)snprintf(detail, sizeof(detail), "the job's spec has %zu fault%s", faults.n + faults.more,
+                       faults.n + faults.more == 1 ? "" : "s");
+        http_problem_errors_new(req, detail, faults_json(&faults));
+        faults_clear(&faults);
+        json_decref(doc);
+        call->req = NULL;
+        call_free(call);
+        return;
+    }
+    faults_clear(&faults);
+    json_decref(doc);
+    full = spec_to_json(call->spec);
+    call->text = full ? json_dumps(full, JSON_COMPACT) : NULL;
+    json_decref(full);
+    call->flag = dry && strcmp(dry, "0") != 0;
+    body = http_body(req, &len);
+    call->hash = hash_xxh3(body, len);
+    if (!call->text) {
+        call_problem(call, 503, "no-memory", "out of memory");
+        call_deliver(call);
+        return;
+    }
+    core_post(((struct routes_arg *)arg)->core, call);
+}
+
+/* A report goes to the files' thread first: its logs and metrics are on disk before the core acknowledges them. */
+static void store_report(struct core *core, struct call *call)
+{
+    files_take_report(core->files, call);
+    if (call->status != 0) {
+        call_deliver(call);
+        return;
+    }
+    call->run = reports_take;
+    core_post(core, call);
+}
+
+static void on_reports_take(void *arg, struct http_req *req)
+{
+    struct call *call = read_call(req, store_report);
+
+    if (call)
+        files_post(((struct routes_arg *)arg)->core->files, call);
+}
+
+static void on_agents_key_put(void *arg, struct http_req *req)
+{
+    struct call *call = call_new(req, agents_key_put);
+    size_t len;
+    const char *body = http_body(req, &len);
+
+    if (call)
+        call->text = strndup(body ? body : "", len);
+    if (!call || !call->text) {
+        if (call)
+            call->req = NULL;
+        call_free(call);
+        http_problem(req, 503, "no-memory", "out of memory");
+        return;
+    }
+    core_post(((struct routes_arg *)arg)->core, call);
+}
+
+/* --- operations -------------------------------------------------------------------------------------- */
+
+static void on_healthz(void *arg, struct http_req *req)
+{
+    (void)arg;
+    http_reply_new(req, 200, json_pack("{s:s, s:s}", "status", "ok", "version", MUSTER_VERSION));
+}
+
+static void on_readyz(void *arg, struct http_req *req)
+{
+    const struct routes_arg *a = arg;
+
+    if (redis_up(a->redis))
+        http_reply_new(req, 200, json_pack("{s:s}", "status", "ready"));
+    else
+        http_problem(req, 503, "store-away", "the store is away; what is asked now waits for it");
+}
+
+/* Runs on the core's thread. */
+static void print_metrics(struct core *c, struct call *call)
+{
+    size_t slots[3] = {0, 0, 0};
+    struct buf b;
+
+    buf_init(&b, METRICS_TEXT_MAX);
+    (void)buf_addstr(&b, "# HELP muster_jobs Jobs by state; those that have ended are counted over all time\n"
+                         "# TYPE muster_jobs gauge\n");
+    for (int s = 0; s < JOB_STATES; s++)
+        (void)buf_printf(&b, "muster_jobs{state=\"%s\"} %llu\n", job_state_name((enum job_state)s),
+                         (unsigned long long)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED] : c->by_state[s]));
+    (void)buf_addstr(&b, "# HELP muster_node_up Whether the node's agent reports\n# TYPE muster_node_up gauge\n");
+    for (size_t i = 0; i < c->n_nodes; i++) {
+        const struct node *n = c->nodes[i];
+
+        (void)buf_printf(&b, "muster_node_up{node=\"%s\"} %d\n", n->name, n->contact == NODE_READY && n->registered);
+        for (size_t k = 0; k < n->n_slots; k++)
+            slots[n->slots[k].job                                                           ? 1
+                  : !core_slot_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2
+                                                                                            : 0]++;
+    }
+    (void)buf_printf(&b,
+                     "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
+                     "muster_slots{state=\"free\"} %zu\nmuster_slots{state=\"busy\"} %zu\n"
+                     "muster_slots{state=\"unusable\"} %zu\n",
+                     slots[0], slots[1], slots[2]);
+    (void)buf_printf(&b,
+                     "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
+                     "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
+                     "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n",
+                     c->n_followers, waiters_count(c->waiters));
+    (void)buf_printf(&b,
+                     "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
+                     "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
+                     "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
+                     redis_up(c->redis), queue_length(&c->queue));
+    gpus_metrics(c, &b);
+    stragglers_metrics(c, &b);
+    stats_print(c->stats, &b);
+    call_answer_new(call, 200, NULL);
+    call->page = buf_detach(&b);
+    if (!call->page) {
+        call->status = 0;
+        call_problem(call, 500, "internal", "the metrics do not fit %d bytes", METRICS_TEXT_MAX);
+    }
+}
+
+/* While the store is away the core waits for it: what can be said without the core is said at once. */
+static void on_metrics(void *arg, struct http_req *req)
+{
+    const struct routes_arg *a = arg;
+    struct buf b;
+
+    if (redis_up(a->redis)) {
+        post(arg, req, print_metrics);
+        return;
+    }
+    buf_init(&b, METRICS_TEXT_MAX);
+    (void)buf_addstr(&b, "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
+                         "muster_store_up 0\n");
+    stats_print(a->stats, &b);
+    http_reply_text(req, 200, "text/plain; version=0.0.4; charset=utf-8", buf_text(&b), b.len);
+    buf_clear(&b);
+}
+
+const struct http_route routes[] = {
+    {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0},
+    {"GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0},
+    {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0},
+    {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0},
+    {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0},
+    {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0},
+    {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0},
+    {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0},
+    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_events_of_job, 0},
+    {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0},
+    {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0},
+    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_events_checkpoints, 0},
+    {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0},
+    {"GET", "/v1/events", ROLE_VIEWER, on_events_of_all, 0},
+    {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0},
+    {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0},
+    {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0},
+    {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0},
+    {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0},
+    {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0},
+    {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0},
+    {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0},
+    {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0},
+    {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0},
+    {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0},
+    {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0},
+    {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0},
+    {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_agents_assignments, LONG_POLL_S},
+    {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0},
+    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_agents_key_put, 0},
+    {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_agents_keys, LONG_POLL_S},
+    {"GET", "/healthz", ROLE_NONE, on_healthz, 0},
+    {"GET", "/readyz", ROLE_NONE, on_readyz, 0},
+    {"GET", "/metrics", ROLE_NONE, on_metrics, 0},
+    {"GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0},
+    {"GET", "/", ROLE_NONE, web_page, 0},
+    {"GET", "/assets/{name}", ROLE_NONE, web_file, 0},
+};
+const size_t n_routes = sizeof(routes) / sizeof(routes[0]);

@@ -1,0 +1,88 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/http/auth.h"
+#include "server/control/core.h"
+
+static void note(struct core *c, struct call *call, const char *code, const json_t *view)
+{
+    char actor[80], text[160];
+
+    (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
+    (void)snprintf(text, sizeof(text), "token %s of %s", json_string_value(json_object_get(view, "id")),
+                   json_string_value(json_object_get(view, "user")));
+    events_note(c, 0, "", "token", 0, actor, code, text, json_deep_copy(view));
+}
+
+/* Read {"user", "role"}. False: the call is answered. */
+static bool read_wanted(struct call *call, struct http_identity *ret)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-";
+    const char *key, *user = json_string_value(json_object_get(call->body, "user"));
+    const char *role = json_string_value(json_object_get(call->body, "role"));
+    json_t *value;
+
+    json_object_foreach (call->body, key, value) {
+        if (strcmp(key, "user") != 0 && strcmp(key, "role") != 0) {
+            call_problem(call, 422, "unknown-field", "a token has no field '%s'; known are user and role", key);
+            return false;
+        }
+    }
+    if (!user || !*user || strlen(user) >= SPEC_NAME_MAX || strspn(user, good) != strlen(user)) {
+        call_problem(call, 422, "user-invalid", "'user' is wanted: 1 to %d letters, digits, '.', '_', '@' or '-'",
+                     SPEC_NAME_MAX - 1);
+        return false;
+    }
+    ret->role = role ? auth_role(role) : ROLE_USER;
+    if (ret->role == ROLE_NONE || (json_object_get(call->body, "role") && !role)) {
+        call_problem(call, 422, "role-invalid", "'%.32s' is no role: want viewer, user, admin or agent",
+                     role ? role : "role");
+        return false;
+    }
+    (void)snprintf(ret->user, sizeof(ret->user), "%s", user);
+    return true;
+}
+
+void tokens_create(struct core *c, struct call *call)
+{
+    struct http_identity who = {.role = ROLE_NONE};
+    char token[AUTH_TOKEN_MAX];
+    struct merr err = {""};
+    json_t *view;
+    int r;
+
+    if (!read_wanted(call, &who))
+        return;
+    r = auth_make(c->cfg.auth, c->store, &who, token, &view, &err);
+    if (r < 0) {
+        call_problem(call, r == -ENOSPC ? 409 : 503, r == -ENOSPC ? "too-many-tokens" : "no-token", "%s", err.text);
+        return;
+    }
+    note(c, call, "made", view);
+    (void)json_object_set_new(view, "token", json_string(token));
+    call_answer_new(call, 201, view);
+}
+
+void tokens_list(struct core *c, struct call *call)
+{
+    call_answer_new(call, 200, json_pack("{s:o, s:n}", "tokens", auth_list(c->cfg.auth), "next_cursor"));
+}
+
+void tokens_revoke(struct core *c, struct call *call)
+{
+    const char *id = http_param(call->req, 0);
+    struct merr err = {""};
+    json_t *view;
+    int r = auth_revoke(c->cfg.auth, c->store, id, &view, &err);
+
+    if (r < 0) {
+        call_problem(call, r == -ENOENT ? 404 : 409, r == -ENOENT ? "unknown-token" : "file-token", "%s", err.text);
+        return;
+    }
+    for (size_t k = 0; k < c->n_followers; k++) /* what it follows ends too */
+        if (strcmp(c->followers[k].who.token, id) == 0)
+            c->followers[k].done = true;
+    note(c, call, "revoked", view);
+    call_answer_new(call, 200, view);
+}

@@ -1,0 +1,187 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/control/core.h"
+#include "server/control/round.h"
+
+#define CAUSE_BYTES_MAX 65536
+#define ETA_MAX_S 1e9
+
+json_t *view_time(int64_t wall_us)
+{
+    char text[CLOCK_RFC3339_MAX];
+
+    if (wall_us == 0)
+        return json_null();
+    clock_rfc3339(wall_us, text);
+    return json_string(text);
+}
+
+json_t *view_progress(const json_t *line, int steps)
+{
+    json_int_t done = json_integer_value(json_object_get(line, "step"));
+    double step_ms = json_number_value(json_object_get(line, "step_ms")), eta_s;
+    json_t *loss = json_object_get(line, "loss"), *speed = json_object_get(line, "tokens_per_s");
+
+    done += json_object_get(line, "step") != NULL; /* metrics count steps from 0 */
+    eta_s = (double)(steps > done ? steps - done : 0) * step_ms / 1000.0;
+    return json_pack("{s:I, s:i, s:O?, s:O?, s:I}", "step", done, "steps", steps, "loss", loss, "tokens_per_s", speed,
+                     "eta_s", (json_int_t)(eta_s >= 0 && eta_s < ETA_MAX_S ? eta_s : ETA_MAX_S));
+}
+
+static json_t *reason_of(const struct job *j, const struct entry *e)
+{
+    char text[256];
+
+    if (!e || !job_waits(j))
+        return json_pack("{s:s, s:s}", "code", j->reason_code, "text", j->reason_text ? j->reason_text : "");
+    explain_wait_text(&e->wait, text, sizeof(text));
+    return json_pack("{s:s, s:s}", "code", e->wait.need == 0 ? "submitted" : explain_code_name(e->wait.code), "text",
+                     text);
+}
+
+static json_t *assignment_of(const struct job *j)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < j->n_places; i++)
+        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s}", "rank", (int)i, "node", j->places[i].node,
+                                                   "slot", j->places[i].slot, "class", j->places[i].class_));
+    return all;
+}
+
+json_t *view_job(const struct core *c, const struct job *j, const struct entry *e, const char *spec_text)
+{
+    char id[24], dir[4096];
+    json_t *layout = json_null(), *o;
+
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
+    if (j->layout.world > 0)
+        layout = json_pack("{s:i, s:i, s:i, s:i}", "tp", j->layout.tp, "pp", j->layout.pp, "dp", j->layout.dp, "cp",
+                           j->layout.cp);
+    o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:{s:i, s:i, s:I}, s:o, s:o, s:O?, "
+                  "s:O?, s:O?, s:{s:i, s:i, s:i}, s:s, s:O?}",
+                  "id", id, "name", j->name, "project", j->project, "kind", j->kind == JOB_TRAIN ? "train" : "command",
+                  "user", j->user, "state", job_state_name(j->state), "priority", j->priority, "generation",
+                  (json_int_t)j->generation, "reason", reason_of(j, e), "submitted_at", view_time(j->submitted_us),
+                  "started_at", view_time(j->started_us), "finished_at", view_time(j->finished_us), "devices", "min",
+                  j->min, "max", j->max, "assigned", (json_int_t)j->n_places, "layout", layout, "assignment",
+                  assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
+                  "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir,
+                  "outcome", j->outcome);
+    if (o && spec_text) { /* a list would grow long by them */
+        (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
+        (void)json_object_set_new(o, "plan", plans_view(j));
+    }
+    return o;
+}
+
+static const char *node_state(const struct core *c, const struct node *n)
+{
+    if (n->contact == NODE_LOST)
+        return "lost";
+    if (n->contact == NODE_UNKNOWN || !n->registered)
+        return "unknown";
+    if (!n->drain)
+        return "ready";
+    for (size_t i = 0; i < n->n_slots; i++)
+        if (n->slots[i].job != 0)
+            return "draining";
+    return givers_job_on(c, n) ? "draining" : "drained";
+}
+
+json_t *view_node(const struct core *c, const struct node *n)
+{
+    json_t *slots = json_array();
+
+    for (size_t i = 0; i < n->n_slots; i++) {
+        const struct slot *s = &n->slots[i];
+        char job[24];
+
+        (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
+        (void)json_array_append_new(
+            slots, json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot, "kind", s->kind,
+                             "trains", s->trains, "class", c->classes[s->class_], "state",
+                             s->job                ? "busy"
+                             : core_slot_usable(s) ? "free"
+                                                   : "quarantined",
+                             "job", s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(), "gpu",
+                             gpus_view(n, s->slot), "slow", stragglers_view(s)));
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(c, n),
+                     "address", n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "drain_by",
+                     view_time(core_wall_of(n->drain_by_us)), "slots", slots, "nic", links_nic_view(n), "links",
+                     links_view(n));
+}
+
+/* --- explaining -------------------------------------------------------------------------------------- */
+
+static json_t *cause_json(const struct core *c, const struct round *r, const struct explain_cause *cause)
+{
+    const char *types[RATES_TYPES_MAX];
+    struct buf b;
+    json_t *o;
+
+    buf_init(&b, CAUSE_BYTES_MAX);
+    round_type_names(c, r, types);
+    o = explain_print(cause, types, &b) == 0 ? json_loadb(b.data, b.len, 0, NULL) : NULL;
+    buf_clear(&b);
+    return o;
+}
+
+/* What a round, taken now, says of the job; nothing is done about it. Returns NULL when it says nothing. */
+static json_t *ask_round(struct core *c, const struct entry *e)
+{
+    struct explain_cause cause = {.wait = e->wait, .start_us = -1};
+    struct sched_plan plan;
+    struct round r;
+    json_t *o = NULL;
+    size_t i = 0;
+
+    if (round_init(c, SCHED_FAST, &r) == 0 && sched_schedule(&r.in, &plan, NULL) == 0) {
+        while (i < r.in.n_jobs && r.entries[i] != e)
+            i++;
+        if (i < r.in.n_jobs)
+            (void)explain_job(&r.in, &plan, i, &cause);
+        if (e->n_target > 0)
+            cause.wait.code = EXPLAIN_FREEING;
+        if (job_waits(&e->job) || cause.wait.code == EXPLAIN_SHRUNK || cause.wait.code == EXPLAIN_SLOW)
+            o = cause_json(c, &r, &cause);
+        sched_plan_clear(&plan);
+    }
+    round_clear(&r);
+    return o;
+}
+
+static json_t *plain_cause(const char *code, json_t *text_new, json_t *help_new)
+{
+    return json_pack("{s:s, s:o, s:n, s:n, s:n, s:[], s:o}", "code", code, "text", text_new, "need", "free", "class",
+                     "behind", "would_help", help_new);
+}
+
+json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
+{
+    json_t *causes = json_array(), *help = json_array();
+    json_t *told = json_object_get(j->outcome, "message"), *asked = e && !job_ended(j->state) ? ask_round(c, e) : NULL;
+    char id[24], summary[256];
+
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(summary, sizeof(summary), "%s", j->reason_text ? j->reason_text : job_state_name(j->state));
+    if (j->state == JOB_SUSPENDED)
+        (void)json_array_append_new(help, json_string("resume it"));
+    if (j->state == JOB_FAILED)
+        (void)json_array_append_new(help,
+                                    json_string("read its logs; allow more restarts with retry.max or retry.user"));
+    if (asked && job_waits(j))
+        (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(asked, "text")));
+    else
+        (void)json_array_append_new(
+            causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary), json_incref(help)));
+    if (asked)
+        (void)json_array_append_new(causes, asked);
+    json_decref(help);
+    return json_pack("{s:s, s:s, s:s, s:o}", "job", id, "state", job_state_name(j->state), "summary", summary, "causes",
+                     causes);
+}

@@ -1,0 +1,121 @@
+/* http_impl - what the files of the HTTP side share: the server, its connections, a request and its stream
+ *
+ * Lifetime of a request: libmicrohttpd holds one reference from the request line to the completion callback, the
+ * handler's side holds one from the handler's call to its one answer. `lock` guards the state; whoever moves it
+ * out of HELD answers, everybody later is dropped. A connection is suspended and resumed under that lock, so
+ * a request found suspended can be resumed, once.
+ *
+ * Locks are taken in the order http.lock, http_req.lock, then libmicrohttpd's own.
+ */
+#ifndef MUSTER_SERVER_HTTP_IMPL_H
+#define MUSTER_SERVER_HTTP_IMPL_H
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "server/http/http.h"
+#include "server/http/http_parse.h"
+
+#define HTTP_HEADERS_MAX 48     /* kept of a request */
+#define HTTP_OUT_HEADERS_MAX 12 /* set by a handler */
+#define HTTP_STREAM_QUEUE_MAX (1 << 20)
+#define HTTP_HEARTBEAT_US (15 * 1000000LL)
+
+struct http_conn { /* guarded by http.lock */
+    struct http_conn *prev, *next;
+    int fd;
+    bool busy;        /* a request was read whole and is not completed */
+    int64_t since_us; /* opened, or the last request completed, or the present one's head read */
+};
+
+struct http {
+    struct http_cfg cfg; /* texts borrowed until http_start returns; routes for good */
+    struct MHD_Daemon *daemon;
+    int port;
+    atomic_bool stopping;
+
+    pthread_mutex_t lock; /* guards the lists and sweeping */
+    pthread_cond_t wake;  /* the sweeper must end; or the last request is completed */
+    struct http_req *reqs;
+    struct http_conn *conns;
+    size_t n_conns;
+    bool sweeper_ends;
+    pthread_t sweeper;
+};
+
+enum http_state { HTTP_READING, HTTP_HELD, HTTP_ANSWERED, HTTP_STREAMING };
+
+struct http_stream { /* part of its request, guarded by its lock */
+    struct buf queue;
+    size_t sent;     /* bytes of queue that went out */
+    bool ended;      /* nothing more comes */
+    int64_t last_us; /* last time bytes went out */
+};
+
+struct http_req {
+    struct http *h;               /* not touched once gone */
+    struct http_req *prev, *next; /* http.reqs, guarded by http.lock */
+    atomic_int refs;
+
+    pthread_mutex_t lock; /* guards the block below */
+    enum http_state state;
+    bool in_handler; /* the handler is being called: an answer is sent when it returns */
+    bool suspended;
+    bool gone; /* libmicrohttpd has completed it */
+    struct MHD_Connection *conn;
+    int64_t deadline_us;
+    struct http_stream stream;
+
+    /* the answer: written by whoever moved state to HTTP_ANSWERED, read by the HTTP thread after that */
+    int status;
+    const char *content_type;
+    char content_type_copy[64];
+    char *out;
+    size_t out_len;
+    struct {
+        char *name, *value;
+    } out_headers[HTTP_OUT_HEADERS_MAX]; /* of the handler: its own until the answer */
+    size_t n_out_headers;
+
+    /* the question: fixed before the handler is called */
+    char *uri;       /* as sent, for the record */
+    char *uri_parts; /* path and query point into it */
+    char method[16];
+    bool is_head, begun;
+    struct http_path path;
+    struct http_fields query;
+    const char *params[HTTP_PARAMS_MAX];
+    const struct http_route *route;
+    struct http_identity identity;
+    char request_id[HTTP_REQUEST_ID_MAX + 1];
+    struct buf header_text; /* name NUL value NUL, … */
+    size_t n_headers;
+    struct buf body;
+    size_t body_seen; /* bytes that came, kept or not */
+    void *user;
+};
+
+void http_req_unref(struct http_req *r);
+
+/* Take a held request's answer: true if the caller is the one who answers (r->lock is then held). */
+bool http_claim(struct http_req *r);
+
+/* Wake the connection of r if it sleeps. r->lock is held. */
+void http_wake(struct http_req *r);
+
+/* http_set_header with r->lock held. */
+void http_set_header_locked(struct http_req *r, const char *name, const char *value);
+
+/* Fill in a problem as r's answer; nothing is sent. */
+void http_fill_problem(struct http_req *r, int status, const char *code, const char *detail);
+
+/* The response that r's state calls for; NULL when memory is short. On an HTTP thread. */
+struct MHD_Response *http_response(struct http_req *r);
+
+/* Streams, for the sweeper: heartbeat and gone clients. r->lock is held. */
+void http_stream_sweep(struct http_req *r, int64_t now_us);
+struct MHD_Response *http_stream_response(struct http_req *r);
+
+#endif

@@ -1,0 +1,42 @@
+/* history - what the store keeps of one job's events
+ *
+ * State events: the first HISTORY_FIRST and the newest HISTORY_RECENT; notes (checkpoints, evaluations, faults): the
+ * newest HISTORY_NOTES. So a job may live for as long as it likes; how many events were left out is counted. Events
+ * that were not left out are in the order of their ids. Owned by the thread that owns the store.
+ */
+#ifndef MUSTER_SERVER_HISTORY_H
+#define MUSTER_SERVER_HISTORY_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "server/store/store.h"
+
+#define HISTORY_FIRST 100
+#define HISTORY_RECENT 900
+#define HISTORY_NOTES 2000
+
+struct history_gap { /* what was left out */
+    uint64_t events; /* 0: nothing was */
+    uint64_t before; /* id of the first state event after the gap between the first ones and the newest; 0: none */
+};
+
+/* Put a state event into the batch: the job's n-th, from 1. */
+void history_add_state(struct store *s, uint64_t job, uint64_t n, const char *text);
+
+/* Put a note into the batch. */
+void history_add_note(struct store *s, uint64_t job, const char *text);
+
+/* Put the end of all events of a job into the batch; number is the job's, as text. */
+void history_drop(struct store *s, const char *number);
+
+/* Events with ids above `after`, oldest first, at most `most`; notes_only: of notes alone. What the batch holds is not
+ * among them. Returns 0 with a new array in *ret, and in *ret_gap (may be NULL) what was left out of the whole history;
+ * or -EIO, -ENOMEM with words. */
+int history_read(struct store *s, uint64_t job, uint64_t after, size_t most, bool notes_only, json_t **ret,
+                 struct history_gap *ret_gap, struct merr *err);
+
+#endif

@@ -1,0 +1,177 @@
+#include "tests/unit/folder.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "worker/flight/flight.h"
+
+static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
+{
+    struct flight *rank, *watcher;
+    struct flight_op op[4];
+    struct stat st;
+    int64_t since;
+
+    (void)state;
+    assert_int_equal(flight_create(at("a"), &rank, NULL), 0);
+    assert_int_equal(stat(at("a"), &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(flight_open(at("a"), &watcher, NULL), 0);
+    assert_int_equal(flight_phase_get(watcher, &since), FLIGHT_INIT);
+    assert_true(since > 0 && since <= clock_mono_us());
+    flight_phase_set(rank, FLIGHT_FORWARD, 17);
+    flight_enter(rank, 3, "tp", 5, 4096);
+    flight_leave(rank);
+    flight_enter(rank, 4, "a name that is too long for its place", 6, 1);
+    flight_close(rank);
+
+    assert_int_equal(flight_step(watcher), 17);
+    assert_int_equal(flight_phase_get(watcher, NULL), FLIGHT_FORWARD);
+    assert_int_equal(flight_read(watcher, op, 4), 2);
+    assert_int_equal(op[0].op, 4);
+    assert_int_equal(op[0].leave_us, 0);
+    assert_string_equal(op[0].group, "a name that is ");
+    assert_int_equal(op[1].op, 3);
+    assert_int_equal(op[1].seq, 5);
+    assert_int_equal(op[1].bytes, 4096);
+    assert_int_equal(op[1].step, 17);
+    assert_string_equal(op[1].group, "tp");
+    assert_true(op[1].leave_us >= op[1].enter_us && op[1].enter_us > 0);
+    flight_close(watcher);
+}
+
+static void a_page_is_made_once_and_foreign_files_are_refused(void **state)
+{
+    struct flight *f, *again = NULL;
+    struct merr err;
+    char zeros[17000] = {0};
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(flight_create(at("b"), &f, NULL), 0);
+    assert_int_equal(flight_create(at("b"), &again, &err), -EEXIST);
+    assert_null(again);
+    flight_close(f);
+    assert_int_equal(stat(at("b"), &st), 0);
+    assert_true((size_t)st.st_size < sizeof(zeros));
+    assert_int_equal(flight_open(at("none"), &again, &err), -ENOENT);
+    assert_int_equal(io_write_file(at("c"), "short", 5, 0600, NULL), 0);
+    assert_int_equal(flight_open(at("c"), &again, &err), -EPROTO);
+    assert_int_equal(io_write_file(at("d"), zeros, (size_t)st.st_size, 0600, NULL), 0);
+    assert_int_equal(flight_open(at("d"), &again, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "version"));
+    assert_int_equal(flight_create(at("no/such/folder"), &again, &err), -ENOENT);
+    assert_null(again);
+    flight_close(NULL);
+}
+
+static void an_order_only_grows_and_only_save_is_taken_back(void **state)
+{
+    struct flight *f;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    assert_int_equal(flight_order_get(f), FLIGHT_GO);
+    flight_order_set(f, FLIGHT_SAVE);
+    assert_int_equal(flight_order_get(f), FLIGHT_SAVE);
+    flight_saved(f);
+    assert_int_equal(flight_order_get(f), FLIGHT_GO);
+    flight_order_set(f, FLIGHT_HAND_OVER);
+    flight_order_set(f, FLIGHT_MOVE);
+    flight_order_set(f, FLIGHT_HAND_OVER);
+    assert_int_equal(flight_order_get(f), FLIGHT_MOVE);
+    flight_order_set(f, FLIGHT_DRAIN);
+    flight_order_set(f, FLIGHT_HAND_OVER);
+    flight_order_set(f, FLIGHT_SAVE);
+    flight_saved(f);
+    assert_int_equal(flight_order_get(f), FLIGHT_DRAIN);
+    assert_false(flight_aborted(f));
+    flight_order_set(f, FLIGHT_ABORT);
+    flight_order_set(f, FLIGHT_GO);
+    assert_true(flight_aborted(f));
+    flight_close(f);
+}
+
+static void the_ring_keeps_the_last_operations_newest_first(void **state)
+{
+    static struct flight_op op[FLIGHT_RING + 8];
+    struct flight *f;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    assert_int_equal(flight_read(f, op, 8), 0);
+    for (uint64_t i = 0; i < 3 * FLIGHT_RING + 5; i++) {
+        flight_enter(f, (uint32_t)i, "dp", i, i);
+        flight_leave(f);
+    }
+    assert_int_equal(flight_read(f, op, (int)COUNT(op)), FLIGHT_RING);
+    for (uint64_t i = 0; i < FLIGHT_RING; i++)
+        assert_int_equal(op[i].seq, 3 * FLIGHT_RING + 4 - i);
+    assert_int_equal(flight_read(f, op, 1), 1);
+    flight_close(f);
+}
+
+/* A writer in another process; whatever the reader gets must be whole. */
+static void entries_read_while_they_are_written_are_whole(void **state)
+{
+    struct flight *f;
+    struct flight_op op[FLIGHT_RING];
+    int status, seen = 0;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    child = fork();
+    if (child == 0) {
+        for (uint64_t i = 1; !flight_aborted(f); i++) {
+            flight_enter(f, (uint32_t)i, "pp", i, i * 3);
+            flight_leave(f);
+        }
+        _exit(0);
+    }
+    assert_true(child > 0);
+    for (int64_t end = clock_mono_us() + 100000; clock_mono_us() < end;) {
+        int n = flight_read(f, op, FLIGHT_RING);
+
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(op[i].bytes, op[i].seq * 3);
+            assert_int_equal(op[i].op, (uint32_t)op[i].seq);
+            assert_string_equal(op[i].group, "pp");
+            assert_true(i == 0 || op[i].seq < op[i - 1].seq);
+        }
+        seen += n;
+    }
+    flight_order_set(f, FLIGHT_ABORT);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(seen > 0);
+    flight_close(f);
+}
+
+static void every_phase_has_a_name(void **state)
+{
+    (void)state;
+    assert_string_equal(flight_phase_name(FLIGHT_INIT), "init");
+    assert_string_equal(flight_phase_name(FLIGHT_CHECKPOINT), "checkpoint");
+    assert_string_equal(flight_phase_name(FLIGHT_EXIT), "exit");
+    assert_string_equal(flight_phase_name((enum flight_phase)99), "unknown");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_page_is_seen_by_its_watcher_and_outlives_the_rank),
+        cmocka_unit_test(a_page_is_made_once_and_foreign_files_are_refused),
+        cmocka_unit_test(an_order_only_grows_and_only_save_is_taken_back),
+        cmocka_unit_test(the_ring_keeps_the_last_operations_newest_first),
+        cmocka_unit_test(entries_read_while_they_are_written_are_whole),
+        cmocka_unit_test(every_phase_has_a_name),
+    };
+
+    return cmocka_run_group_tests(tests, make_top, remove_top);
+}

@@ -1,0 +1,144 @@
+/* Two replicas whose wire changes its way between steps: they stay the same, and go on as if it had always been so. */
+#include "tests/unit/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "tests/unit/worker/test_comm_team.inc"
+#include "worker/engine/model/family.h"
+#include "worker/engine/optim/optim.h"
+
+#define STEPS 3 /* of each way */
+
+struct replica {
+    struct model_cfg model;
+    struct params p;
+    struct kern_stream *s;
+    struct tree tree;
+    struct wire *wire;
+    struct optim *o;
+    float *pool, *w;
+    uint64_t step;
+};
+
+static int open_replica(struct comm_world *w, struct replica *b)
+{
+    const struct kern_ops *k = kern_plain();
+    struct wire_cfg wc = {.group = team_all(w, "dp"), .codec = "none", .seed = 3};
+    struct kern_cfg kc = {.threads = 1};
+    struct optim_cfg oc;
+    int me = comm_rank(w);
+
+    *b = (struct replica){.model = {.family = &family_gpt2,
+                                    .layers = 2,
+                                    .hidden = 8,
+                                    .heads = 2,
+                                    .ffn = 32,
+                                    .context = 4,
+                                    .vocab = 70,
+                                    .tied = true}};
+    GOOD(model_cut(&b->model, 1, 0, &err));
+    GOOD(k->stream_new(&kc, &b->s, &err));
+    GOOD(params_init(&b->p, &b->model, &(struct layer_range){0, 2}, 1, true, true, &err));
+    b->w = calloc(b->p.weight_n, sizeof(float));
+    b->pool = calloc(b->p.grad_n, sizeof(float));
+    params_fill(&b->p, 1, 1, b->w);
+    GOOD(tree_init(&b->tree, k, b->s, me, me + 1, &b->pool, &(struct tree_span){0, b->p.grad_n}, 1, &err));
+    GOOD(wire_new(&wc, &b->wire, &err));
+    oc = (struct optim_cfg){.k = k,
+                            .stream = b->s,
+                            .params = &b->p,
+                            .leaves = 2,
+                            .zero = 1,
+                            .dp = wc.group,
+                            .wire = b->wire,
+                            .weights = b->w,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8};
+    mesh_init(&oc.mesh, 1, 1, 2, 1, me);
+    GOOD(optim_new(&oc, &b->o, &err));
+    return 0;
+}
+
+static void close_replica(struct replica *b)
+{
+    optim_free(b->o);
+    wire_free(b->wire);
+    tree_clear(&b->tree);
+    params_clear(&b->p);
+    kern_plain()->stream_free(b->s);
+    free(b->pool);
+    free(b->w);
+}
+
+/* Gradients that push every weight the same way, whichever replica adds them. */
+static int steps(struct comm_world *w, struct replica *b, int n)
+{
+    for (int k = 0; k < n; k++) {
+        float *g;
+
+        tree_reset(&b->tree);
+        GOOD(optim_begin(b->o, b->step, &err));
+        GOOD(tree_leaf(&b->tree, comm_rank(w), &g, &err));
+        for (int i = 0; i < b->p.n; i++)
+            for (size_t e = 0; e < b->p.v[i].n; e++)
+                g[b->p.v[i].at + e] = 0.5f + 0.4f * sinf((float)(e * 7 + b->step));
+        GOOD(tree_push(&b->tree, &err));
+        GOOD(optim_reduce(b->o, &b->tree, b->step, &err));
+        GOOD(optim_update(b->o, ++b->step, 1e-2, 1, &err));
+    }
+    return 0;
+}
+
+static int same_everywhere(struct comm_world *w, const struct replica *b)
+{
+    int64_t hash = (int64_t)(hash_xxh3(b->w, b->p.weight_n * sizeof(float)) >> 1), both[2] = {hash, -hash};
+
+    GOOD(comm_all_reduce(team_all(w, "hash"), both, 2, COMM_I64, COMM_MAX, &err));
+    NEED(both[0] == -both[1]);
+    return 0;
+}
+
+static int changes_its_way(struct team *t, struct comm_world *w)
+{
+    static const char *const ways[] = {"none", "sdp4bit", "sdp4bit", "none", "g8", "none"};
+    struct replica b;
+    float first;
+
+    (void)t;
+    NEED(open_replica(w, &b) == 0);
+    first = b.w[b.p.v[0].at];
+    for (size_t i = 0; i < COUNT(ways); i++) {
+        GOOD(optim_settle(b.o, &err));
+        GOOD(wire_use(b.wire, ways[i], &err));
+        GOOD(optim_follow_wire(b.o, &err));
+        NEED(steps(w, &b, STEPS) == 0 && same_everywhere(w, &b) == 0);
+        GOOD(optim_check_replicas(b.o, &err));
+        NEED(optim_settled(b.o) == !wire_coded(b.wire));
+    }
+    GOOD(optim_settle(b.o, &err));
+    NEED(same_everywhere(w, &b) == 0);
+    /* AdamW takes a step of about the learning rate each time, in one direction */
+    first -= b.w[b.p.v[0].at];
+    NEED(first > 0.5f * 1e-2f * STEPS * COUNT(ways) && first < 1.5f * 1e-2f * STEPS * COUNT(ways));
+    close_replica(&b);
+    return 0;
+}
+
+static void replicas_follow_a_wire_that_changes_its_way(void **state)
+{
+    (void)state;
+    team_run(2, TEAM_SHM, 0, changes_its_way, NULL);
+    team_run(2, TEAM_UCX, 0, changes_its_way, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_follow_a_wire_that_changes_its_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

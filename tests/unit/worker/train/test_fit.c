@@ -1,0 +1,96 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "worker/engine/train/fit.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+static void what_does_not_fit_is_said_with_what_would_help(void **state)
+{
+    static const struct {
+        struct fit need;
+        int ranks;
+        struct fit_room room;
+        int code;
+        const char *words[3];
+    } t[] = {
+        {{GIB, GIB, 2 * GIB, GIB, GIB, 0}, 1, {5 * GIB, 8 * GIB}, 0, {""}},
+        {{GIB, GIB, 2 * GIB, GIB + 1, GIB + 1, 0},
+         1,
+         {5 * GIB, 8 * GIB},
+         -ENOMEM,
+         {"0.00 GiB too little", "5.00 GiB free", "more tp"}},
+        {{GIB, GIB, GIB, 3 * GIB, 3 * GIB, 0},
+         1,
+         {5 * GIB, 8 * GIB},
+         -ENOMEM,
+         {"1.00 GiB too little", "activations 3.00", "free; a smaller train.batch.micro"}},
+        {{GIB, GIB, GIB, 3 * GIB, 2 * GIB, 0},
+         1,
+         {5 * GIB, 8 * GIB},
+         -ENOMEM,
+         {"1.00 GiB too little", "recompute 'full', which would be enough"}},
+        {{GIB, GIB, 3 * GIB, GIB, GIB / 2, 0},
+         2,
+         {11 * GIB, 16 * GIB},
+         -ENOMEM,
+         {"1.00 GiB too little", "recompute 'full', which would be enough"}},
+        {{GIB, GIB, GIB, 3 * GIB, 2 * GIB, 0},
+         1,
+         {4 * GIB, 8 * GIB},
+         -ENOMEM,
+         {"2.00 GiB too little", "recompute 'full' and a smaller"}},
+        {{GIB, 3 * GIB, GIB, GIB, GIB, 0},
+         2,
+         {5 * GIB, 8 * GIB},
+         -EINVAL,
+         {"4.00 GiB too little", "2 ranks", "virtual_workers"}},
+        {{GIB, GIB, 2 * GIB, GIB, GIB, 0}, 3, {15 * GIB, 16 * GIB}, 0, {""}},
+        {{GIB, GIB, GIB, GIB, GIB, GIB + 1}, 1, {5 * GIB, 8 * GIB}, -ENOMEM, {"0.00 GiB too little", "rest 1.00"}},
+        {{9 * GIB, 0, 0, 0, 0, 0}, 4, {0, 0}, 0, {""}}, /* nobody knows what there is */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        struct merr err = {""};
+
+        assert_int_equal(fit_check(&t[i].need, t[i].ranks, &t[i].room, "this node", &err), t[i].code);
+        for (size_t k = 0; k < 3 && t[i].words[k]; k++)
+            if (!strstr(err.text, t[i].words[k]))
+                fail_msg("'%s' does not say '%s'", err.text, t[i].words[k]);
+    }
+}
+
+static void a_gpu_is_named_where_it_is_the_one_that_is_too_small(void **state)
+{
+    struct fit need = {.weights = GIB, .rest = FIT_GPU_BYTES};
+    struct fit_room room = {.free = GIB, .total = 2 * GIB};
+    struct merr err = {""};
+
+    (void)state;
+    assert_int_equal(fit_check(&need, 1, &room, "its GPU", &err), -ENOMEM);
+    assert_non_null(strstr(err.text, "0.12 GiB too little"));
+    assert_non_null(strstr(err.text, "and its GPU has 1.00 GiB free"));
+}
+
+static void this_machine_has_room(void **state)
+{
+    struct fit_room room;
+
+    (void)state;
+    fit_room_here(&room);
+    assert_true(room.total >= room.free && room.free > 1 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_does_not_fit_is_said_with_what_would_help),
+        cmocka_unit_test(a_gpu_is_named_where_it_is_the_one_that_is_too_small),
+        cmocka_unit_test(this_machine_has_room),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

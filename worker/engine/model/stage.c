@@ -1,0 +1,593 @@
+#include "worker/engine/model/stage.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/philox.h"
+#include "base/try.h"
+#include "scheduler/sequence/zigzag.h"
+#include "worker/engine/model/family.h"
+#include "worker/engine/model/site.h"
+#include "worker/engine/model/stage_impl.h"
+
+/* --- memory -------------------------------------------------------------------------------------------- */
+
+/* The tables of a rotation, of what is made again and of a cache, where there are such. */
+static int optional_memory(struct stage *st)
+{
+    const struct model_cfg *g = st->cfg.model;
+
+    if (g->rope.theta > 0) {
+        st->freq = calloc(g->dim / 2, sizeof(*st->freq));
+        if (!st->freq)
+            return -ENOMEM;
+        rope_frequencies(&g->rope, g->dim, st->freq);
+    }
+    st->cp_request = calloc(2 * (size_t)stage_cp(st), sizeof(struct comm_request *));
+    st->run = st->cfg.run > 0 ? calloc(st->cfg.run, sizeof(*st->run)) : NULL;
+    st->drop = st->cfg.some ? calloc(STAGE_PARTS * (size_t)st->blocks, sizeof(*st->drop)) : NULL;
+    if (!st->cp_request || (st->cfg.run > 0 && !st->run) || (st->cfg.some && !st->drop))
+        return -ENOMEM;
+    if (st->cfg.cache == 0)
+        return 0;
+    st->keys_cached = calloc(st->blocks, sizeof(*st->keys_cached));
+    st->values_cached = calloc(st->blocks, sizeof(*st->values_cached));
+    return st->keys_cached && st->values_cached ? 0 : -ENOMEM;
+}
+
+static int slot_memory(struct stage *st, struct stage_slot *slot)
+{
+    int rows = st->room, docs = st->docs_room;
+
+    slot->cu = calloc(docs + 1, sizeof(*slot->cu));
+    slot->own_cu = calloc(docs + 1, sizeof(*slot->own_cu));
+    slot->past = calloc(docs, sizeof(*slot->past));
+    slot->kv_at = calloc(docs, sizeof(*slot->kv_at));
+    slot->whole = calloc(docs, sizeof(*slot->whole));
+    slot->whole_cu = calloc(docs + 1, sizeof(*slot->whole_cu));
+    slot->whole_sample = calloc(docs, sizeof(*slot->whole_sample));
+    slot->position = calloc(rows, sizeof(*slot->position));
+    slot->tokens = calloc(rows, sizeof(*slot->tokens));
+    slot->targets = calloc(rows, sizeof(*slot->targets));
+    slot->sample = calloc(docs, sizeof(*slot->sample));
+    slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
+    if (!slot->cu || !slot->own_cu || !slot->past || !slot->kv_at || !slot->whole || !slot->whole_cu ||
+        !slot->whole_sample || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
+        return -ENOMEM;
+    stage_slot_layout(st, slot, NULL, 0);
+    return 0;
+}
+
+static int host_memory(struct stage *st)
+{
+    st->host_loss = calloc(st->room, sizeof(*st->host_loss));
+    st->keys = calloc(st->blocks, sizeof(*st->keys));
+    st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
+    st->body = calloc(stage_bodies(st), sizeof(*st->body));
+    st->store = calloc((size_t)st->cfg.stores * st->blocks + 1, sizeof(*st->store));
+    if (!st->host_loss || !st->keys || !st->slot || !st->body || !st->store)
+        return -ENOMEM;
+    for (int i = 0; i < st->blocks; i++) {
+        st->keys[i].attention = calloc(st->cfg.model->heads_local, 2 * sizeof(uint32_t));
+        if (!st->keys[i].attention)
+            return -ENOMEM;
+    }
+    for (int i = 0; i < st->cfg.slots; i++)
+        if (slot_memory(st, &st->slot[i]) < 0)
+            return -ENOMEM;
+    for (int i = 0; i < stage_bodies(st); i++) {
+        st->body[i].block = calloc(st->blocks, sizeof(*st->body[i].block));
+        if (!st->body[i].block)
+            return -ENOMEM;
+    }
+    return optional_memory(st);
+}
+
+static void set_constants(struct stage *st)
+{
+    const struct model_cfg *g = st->cfg.model;
+
+    st->threshold = (uint32_t)(g->dropout * 0x1p32);
+    philox_key(g->seed, SITE_EMBEDDING, 0, 0, st->embedding_key);
+    for (int i = 0; i < st->blocks; i++) {
+        uint32_t layer = (uint32_t)(st->cfg.layers.begin + i);
+
+        philox_key(g->seed, SITE_ATTENTION_OUT, layer, 0, st->keys[i].attention_out);
+        philox_key(g->seed, SITE_MLP_OUT, layer, 0, st->keys[i].mlp_out);
+        for (int h = 0; h < g->heads_local; h++)
+            philox_key(g->seed, SITE_ATTENTION, layer, (uint32_t)(g->tp_index * g->heads_local + h),
+                       st->keys[i].attention + 2 * h);
+    }
+}
+
+int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
+{
+    struct stage *st = calloc(1, sizeof(*st));
+    bool dropping = cfg->recompute != RECOMPUTE_NONE || cfg->run > 0 || cfg->some;
+    int r;
+
+    if (!st)
+        return merr_set(err, -ENOMEM, "no memory for a stage");
+    assert(!(cfg->split && dropping) && (cfg->type == KERN_F32 || cfg->matrices));
+    assert((cfg->recompute != RECOMPUTE_NONE) + (cfg->run > 0) + cfg->some <= 1);
+    assert(cfg->bodies == 0 || (!cfg->some && !cfg->split && cfg->cache == 0));
+    assert(cfg->type == KERN_F32 || cfg->cache == 0);
+    assert(cfg->cp_size <= 1 || (!cfg->some && cfg->cache == 0 && cfg->stores == 0));
+    assert(cfg->cp_mode != CP_ULYSSES || cfg->cp_size <= 1 || cfg->model->kv_heads_local % cfg->cp_size == 0);
+    st->cfg = *cfg;
+    st->rows = st->room = cfg->micro * cfg->length;
+    st->docs_room = (cfg->docs > 0 ? cfg->docs : cfg->micro) * (stage_cp(st) > 1 ? ZIGZAG_PIECES : 1);
+    st->blocks = cfg->layers.end - cfg->layers.begin;
+    assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
+    assert(!cfg->model->sequence_parallel || (cfg->tp && st->rows % cfg->model->tp == 0));
+    r = host_memory(st);
+    if (r != 0) {
+        (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->slots);
+        goto fail;
+    }
+    if (cfg->some) /* a budget that leaves no byte drops every block */
+        r = mimose_new(STAGE_PARTS * st->blocks, cfg->keep_bytes > 0 ? (double)cfg->keep_bytes : 1, 0, &st->mimose,
+                       err);
+    if (r != 0)
+        goto fail;
+    if (cfg->some)
+        mimose_prefer(st->mimose, st->blocks);
+    stage_carve(st, NULL);
+    r = cfg->k->mem_alloc(cfg->stream, st->floats * sizeof(float), &st->activations, err);
+    if (r != 0) {
+        (void)merr_prefix(err, r, "activations of %zu MiB", st->floats * sizeof(float) >> 20);
+        goto fail;
+    }
+    stage_carve(st, st->activations);
+    for (int i = 0; i < cfg->slots && cfg->bodies == 0; i++)
+        stage_body_take(st, &st->slot[i]);
+    st->reduce = cfg->reduce ? cfg->reduce : st->own_reduce;
+    set_constants(st);
+    *ret = st;
+    return 0;
+fail:
+    stage_free(st);
+    return r;
+}
+
+void stage_free(struct stage *st)
+{
+    if (!st)
+        return;
+    if (st->activations)
+        st->cfg.k->mem_free(st->cfg.stream, st->activations);
+    for (int i = 0; st->slot && i < st->cfg.slots; i++) {
+        free(st->slot[i].cu);
+        free(st->slot[i].own_cu);
+        free(st->slot[i].past);
+        free(st->slot[i].kv_at);
+        free(st->slot[i].whole);
+        free(st->slot[i].whole_cu);
+        free(st->slot[i].whole_sample);
+        free(st->slot[i].position);
+        free(st->slot[i].tokens);
+        free(st->slot[i].targets);
+        free(st->slot[i].sample);
+        free(st->slot[i].row_sample);
+    }
+    for (int i = 0; st->body && i < stage_bodies(st); i++)
+        free(st->body[i].block);
+    free(st->body);
+    free(st->store);
+    for (int i = 0; st->keys && i < st->blocks; i++)
+        free(st->keys[i].attention);
+    mimose_free(st->mimose);
+    free(st->drop);
+    free(st->run);
+    free(st->slot);
+    free(st->keys);
+    free(st->freq);
+    free(st->keys_cached);
+    free(st->values_cached);
+    free(st->host_loss);
+    free(st->cp_request);
+    free(st);
+}
+
+struct stage_slot *stage_slot(struct stage *st, int i)
+{
+    assert(i >= 0 && i < st->cfg.slots);
+    return &st->slot[i];
+}
+
+static void lay_begin(struct stage_slot *slot)
+{
+    slot->rows = slot->docs = 0;
+    slot->shared = slot->shared_docs = slot->shared_rows = slot->whole_rows = 0;
+    slot->piece = (struct stage_piece){0};
+}
+
+/* The next rows are tokens of a document from past on. */
+static void lay_document(const struct stage *st, struct stage_slot *slot, int past, int tokens)
+{
+    assert(slot->docs < st->docs_room && tokens > 0 && tokens <= st->room - slot->rows);
+    for (int i = 0; i < tokens; i++)
+        slot->position[slot->rows + i] = past + i;
+    slot->cu[slot->docs++] = slot->rows;
+    slot->rows += tokens;
+}
+
+/* The next rows are this rank's of a sequence that is shared. */
+static void lay_shared(const struct stage *st, struct stage_slot *slot, int whole)
+{
+    assert(whole > 0 && slot->shared < st->docs_room && slot->docs == slot->shared_docs);
+    for (int i = 0; i < ZIGZAG_PIECES; i++) {
+        struct zigzag z = zigzag_piece(whole, stage_cp(st), st->cfg.cp_index, i);
+
+        if (z.tokens == 0)
+            continue;
+        slot->past[slot->docs] = (int32_t)z.start;
+        slot->kv_at[slot->docs] = slot->whole_rows;
+        lay_document(st, slot, (int)z.start, (int)z.tokens);
+    }
+    slot->whole_cu[slot->shared] = slot->whole_rows;
+    slot->whole[slot->shared++] = whole;
+    slot->whole_rows += whole;
+    slot->whole_cu[slot->shared] = slot->whole_rows;
+    slot->shared_docs = slot->docs;
+    slot->shared_rows = slot->rows;
+}
+
+static void lay_end(struct stage_slot *slot)
+{
+    slot->cu[slot->docs] = slot->rows;
+    for (int d = slot->shared_docs; d <= slot->docs; d++)
+        slot->own_cu[d - slot->shared_docs] = slot->cu[d] - slot->shared_rows;
+}
+
+void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n)
+{
+    lay_begin(slot);
+    for (int d = 0; d < (n > 0 ? n : st->cfg.micro); d++)
+        if (n == 0 && stage_cp(st) > 1)
+            lay_shared(st, slot, st->cfg.length * stage_cp(st));
+        else
+            lay_document(st, slot, 0, n > 0 ? length[d] : st->cfg.length);
+    lay_end(slot);
+}
+
+void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length, int n)
+{
+    lay_begin(slot);
+    for (int i = 0; i < shared; i++)
+        lay_shared(st, slot, whole[i]);
+    for (int d = 0; d < n; d++)
+        lay_document(st, slot, 0, length[d]);
+    lay_end(slot);
+}
+
+void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct stage_piece *p)
+{
+    int tokens = p->tokens;
+
+    assert(p->store >= 0 && p->store < st->cfg.stores && p->past >= 0 && p->past <= st->cfg.store_tokens - tokens);
+    stage_slot_layout(st, slot, &tokens, 1);
+    for (int i = 0; i < tokens; i++)
+        slot->position[i] = p->past + i;
+    slot->piece = *p;
+}
+
+/* What follows works on this slot. */
+static void enter(struct stage *st, struct stage_slot *slot)
+{
+    st->rows = slot->rows;
+    st->docs = slot->docs;
+    st->cu = slot->cu;
+    st->position = slot->position;
+}
+
+/* --- arithmetic ---------------------------------------------------------------------------------------- */
+
+int stage_reduce(struct stage *st, struct merr *err)
+{
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+
+    if (!st->cfg.tp)
+        return 0;
+    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
+    if (st->cfg.model->sequence_parallel)
+        return wire_reduce_scatter(st->cfg.tp_wire, st->reduce, trunk_sum(st), n, err);
+    return wire_all_reduce(st->cfg.tp_wire, st->reduce, n, err);
+}
+
+static int gather_into(struct stage *st, const void *x, size_t size, void *out, struct merr *err)
+{
+    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
+    return wire_all_gather(st->cfg.tp_wire, x, (size_t)trunk_rows(st) * st->cfg.model->hidden, size, out, err);
+}
+
+int stage_gather(struct stage *st, const void *x, size_t size, const void **ret, struct merr *err)
+{
+    if (st->whole)
+        TRY(gather_into(st, x, size, st->whole, err));
+    *ret = st->whole ? st->whole : x;
+    return 0;
+}
+
+int stage_dropout(struct stage *st, const struct stage_slot *slot, const uint32_t key[2], const float *x, float *y,
+                  struct merr *err)
+{
+    const struct model_cfg *g = st->cfg.model;
+    struct kern_dropout d = {
+        .rows = trunk_rows(st),
+        .cols = g->hidden,
+        .ld = g->hidden,
+        .p = (float)g->dropout,
+        .threshold = st->threshold,
+        .key = {key[0], key[1]},
+        .position = st->position + trunk_from(st),
+        .sample = slot->row_sample + trunk_from(st),
+    };
+
+    return st->cfg.k->dropout(st->cfg.stream, &d, x, y, err);
+}
+
+int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err)
+{
+    const struct model_cfg *g = st->cfg.model;
+    const struct params *p = st->cfg.params;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    size_t n = (size_t)trunk_rows(st) * g->hidden;
+
+    TRY(k->embedding_forward(s, weight_of(st, p->wte), g->vocab_first, g->vocab_local, g->hidden, slot->tokens,
+                             st->rows, st->reduce, err));
+    TRY(stage_reduce(st, err));
+    if (p->wpe < 0) {
+        TRY(k->copy(s, slot->in, trunk_sum(st), n * sizeof(float), err));
+    } else {
+        TRY(k->embedding_forward(s, weight_of(st, p->wpe), 0, g->context, g->hidden, st->position + trunk_from(st),
+                                 trunk_rows(st), slot->in, err));
+        TRY(k->add(s, slot->in, trunk_sum(st), n, err));
+    }
+    if (train && st->threshold > 0)
+        return stage_dropout(st, slot, st->embedding_key, slot->in, slot->in, err);
+    return 0;
+}
+
+static int embed_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    const struct model_cfg *g = st->cfg.model;
+    const struct params *p = st->cfg.params;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    const void *dx;
+
+    if (st->threshold > 0)
+        TRY(stage_dropout(st, slot, st->embedding_key, slot->out, slot->out, err));
+    TRY(stage_gather(st, slot->out, sizeof(*slot->out), &dx, err));
+    TRY(k->embedding_backward(s, dx, g->vocab_first, g->vocab_local, g->hidden, slot->tokens, st->rows,
+                              grad_of(st, grad, p->wte), err));
+    if (p->wpe < 0)
+        return 0;
+    return k->embedding_backward(s, dx, 0, g->context, g->hidden, st->position, st->rows, grad_of(st, grad, p->wpe),
+                                 err);
+}
+
+static struct kern_gemm head_product(const struct stage *st, int from, int rows)
+{
+    const struct model_cfg *g = st->cfg.model;
+
+    return (struct kern_gemm){
+        .type = st->cfg.type,
+        .trans_b = true,
+        .m = rows,
+        .n = g->vocab_local,
+        .k = g->hidden,
+        .a = element(st, st->norm, (size_t)from * g->hidden),
+        .lda = g->hidden,
+        .b = matrix_of(st, st->cfg.params->head, 0),
+        .ldb = g->hidden,
+        .c = st->logits,
+        .ldc = g->vocab_local,
+        .b_is_weight = true,
+    };
+}
+
+/* Logits of rows [from, from + rows), their losses and, to train, the way back to the output of the final norm in
+ * reduce and to the head's weights. */
+static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int rows, float *dhead, float weight,
+                      struct merr *err)
+{
+    const struct model_cfg *g = st->cfg.model;
+    const struct kern_ops *k = st->cfg.k;
+    struct kern_stream *s = st->cfg.stream;
+    struct kern_gemm z = head_product(st, from, rows);
+    float *mine = st->stats + (size_t)3 * rows * g->tp_index;
+    void *dz = dhead ? st->dz : NULL;
+
+    TRY(k->gemm(s, &z, err));
+    TRY(k->xent_partial(s, st->logits, rows, g->vocab_local, g->vocab_first, g->vocab, slot->targets + from, mine,
+                        err));
+    if (st->cfg.tp) {
+        TRY(k->stream_sync(s, err));
+        TRY(comm_all_gather(st->cfg.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
+    }
+    TRY(k->xent_finish(s, st->logits, st->stats, g->tp, rows, g->vocab_local, g->vocab_first, g->vocab,
+                       slot->targets + from, weight, st->loss + from, st->cfg.type, dz, err));
+    if (dhead) {
+        struct kern_gemm dx = {
+            .type = st->cfg.type,
+            .m = rows,
+            .n = g->hidden,
+            .k = g->vocab_local,
+            .a = dz,
+            .lda = g->vocab_local,
+            .b = z.b,
+            .ldb = g->hidden,
+            .c = st->reduce + (size_t)from * g->hidden,
+            .ldc = g->hidden,
+            .b_is_weight = true,
+        };
+        struct kern_gemm dw = {
+            .type = st->cfg.type,
+            .trans_a = true,
+            .m = g->vocab_local,
+            .n = g->hidden,
+            .k = rows,
+            .a = dz,
+            .lda = g->vocab_local,
+            .b = z.a,
+            .ldb = g->hidden,
+            .c = dhead,
+            .ldc = g->hidden,
+            .accumulate = true,
+        };
+
+        TRY(k->gemm(s, &dx, err));
+        TRY(k->gemm(s, &dw, err));
+    }
+    return 0;
+}
+
+int stage_head(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)
+{
+    const float *x = st->tmp;
+    const struct params *p = st->cfg.params;
+    const struct family *f = st->cfg.model->family;
+    int step = (int)stage_head_rows(st);
+    void *mine = element(st, st->norm, (size_t)trunk_from(st) * st->cfg.model->hidden);
+    float *dhead = NULL;
+
+    if (grad)
+        dhead = p->grad_head_at ? grad + p->grad_head_at : grad_of(st, grad, p->head);
+    TRY(f->norm_forward(st, x, p->norm, mine, st->norm_mean, st->norm_rstd, err));
+    if (st->whole)
+        TRY(gather_into(st, mine, kern_size(st->cfg.type), st->norm, err));
+    for (int from = 0; from < st->rows; from += step)
+        TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));
+    if (!grad)
+        return 0;
+    TRY(stage_reduce(st, err));
+    return f->norm_backward(st, trunk_sum(st), x, p->norm, st->norm_mean, st->norm_rstd, slot->out, false, grad, err);
+}
+
+static int read_loss(struct stage *st, struct stage_slot *slot, struct merr *err)
+{
+    TRY(st->cfg.k->copy(st->cfg.stream, st->host_loss, st->loss, st->rows * sizeof(float), err));
+    TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
+    slot->loss = 0;
+    for (int i = 0; i < st->rows; i++)
+        slot->loss += (double)st->host_loss[i];
+    return 0;
+}
+
+int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float weight, struct merr *err)
+{
+    bool train = grad != NULL;
+
+    enter(st, slot);
+    stage_body_take(st, slot);
+    for (int d = 0; d < slot->docs; d++)
+        for (int i = slot->cu[d]; i < slot->cu[d + 1]; i++)
+            slot->row_sample[i] = slot->sample[d];
+    TRY(stage_keep_begin(st, slot, train, err));
+    TRY(stage_pass(st, slot, train ? PASS_FORWARD : PASS_EVALUATE, st->cfg.last ? grad : NULL, weight, err));
+    TRY(stage_keep_end(st, slot, train, err));
+    if (!train || slot->piece.drop)
+        stage_body_give(st, slot);
+    return st->cfg.last ? read_loss(st, slot, err) : 0;
+}
+
+void stage_watch(struct stage *st, stage_layer_done done, void *arg)
+{
+    st->done = done;
+    st->done_arg = arg;
+}
+
+/* Activations that forward dropped. The head is done with its part of the micro-batch. */
+static int forward_again(struct stage *st, struct stage_slot *slot, struct merr *err)
+{
+    stage_body_take(st, slot);
+    for (int i = 0; i < st->blocks - 1; i++)
+        TRY(block_forward(st, i, slot, slot->block[i + 1].x, true, err));
+    return block_inside(st, st->blocks - 1, slot, true, err);
+}
+
+int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    enter(st, slot);
+    if (!slot->block)
+        TRY(forward_again(st, slot, err));
+    TRY(stage_pass(st, slot, PASS_BACKWARD, grad, 0, err));
+    stage_keep_forget(st, slot);
+    stage_body_give(st, slot);
+    return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+}
+
+int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    assert(st->cfg.split);
+    enter(st, slot);
+    TRY(stage_pass(st, slot, PASS_INPUT, grad, 0, err));
+    return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+}
+
+int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
+{
+    assert(st->cfg.split);
+    enter(st, slot);
+    return stage_pass(st, slot, PASS_WEIGHTS, grad, 0, err);
+}
+
+int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err)
+{
+    struct kern_gemm z = head_product(st, row, 1);
+
+    assert(st->cfg.last && row >= 0 && row < slot->rows);
+    TRY(st->cfg.k->gemm(st->cfg.stream, &z, err));
+    TRY(st->cfg.k->copy(st->cfg.stream, ret, st->logits, (size_t)z.n * sizeof(*ret), err));
+    return st->cfg.k->stream_sync(st->cfg.stream, err);
+}
+
+/* --- generation ---------------------------------------------------------------------------------------- */
+
+void stage_forget(struct stage *st)
+{
+    st->past = 0;
+}
+
+/* The next st->rows tokens through all blocks, into tmp. */
+static int decode_some(struct stage *st, const int32_t *token, struct merr *err)
+{
+    struct stage_slot *slot = &st->slot[0];
+
+    for (int i = 0; i < st->rows; i++) {
+        slot->tokens[i] = token[i];
+        slot->position[i] = st->past + i;
+    }
+    TRY(stage_embed(st, slot, false, err));
+    TRY(stage_keep_begin(st, slot, false, err));
+    for (int i = 0; i < st->blocks; i++) {
+        stage_keep_block(st, slot, i);
+        TRY(block_forward(st, i, slot, i < st->blocks - 1 ? slot->block[i + 1].x : st->tmp, false, err));
+    }
+    st->past += st->rows;
+    return 0;
+}
+
+int stage_decode(struct stage *st, const int32_t *token, int n, float *ret, struct merr *err)
+{
+    const struct model_cfg *c = st->cfg.model;
+    int most = st->cfg.length;
+
+    assert(st->keys_cached && st->cfg.micro == 1 && st->cfg.first && st->cfg.last && !st->cfg.tp && n > 0);
+    if (n > st->cfg.cache - st->past)
+        return merr_set(err, -EMSGSIZE, "%d tokens after %d are more than the cache's %d", n, st->past, st->cfg.cache);
+    for (int at = 0; at < n; at += st->rows) {
+        int some = n - at < most ? n - at : most;
+
+        stage_slot_layout(st, &st->slot[0], &some, 1);
+        enter(st, &st->slot[0]);
+        TRY(decode_some(st, token + at, err));
+    }
+    /* only the last row is asked for */
+    TRY(c->family->norm_forward(st, st->tmp, st->cfg.params->norm, st->norm, st->norm_mean, st->norm_rstd, err));
+    return stage_logits(st, &st->slot[0], st->rows - 1, ret, err);
+}

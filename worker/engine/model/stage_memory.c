@@ -1,0 +1,416 @@
+/* Where a stage's activations lie, and which of them a micro-batch keeps until its backward. */
+#include <assert.h>
+#include <string.h>
+
+#include "base/try.h"
+#include "worker/engine/model/family.h"
+#include "worker/engine/model/stage_impl.h"
+
+/* Hands out pieces of one arena; with base NULL it only counts. */
+struct carve {
+    float *base;
+    size_t at;
+};
+
+static float *take(struct carve *c, size_t n)
+{
+    float *p = c->base ? c->base + c->at : NULL;
+
+    c->at += (n + 15) / 16 * 16;
+    return p;
+}
+
+/* n elements of the stage's type. */
+static void *take_typed(const struct stage *st, struct carve *c, size_t n)
+{
+    return take(c, (n * kern_size(st->cfg.type) + sizeof(float) - 1) / sizeof(float));
+}
+
+/* What is cheap to make again: outputs of norms and activations. */
+static void carve_cheap(const struct stage *st, struct carve *c, struct block_saves *b)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, trunk = trunk_rows(st);
+
+    b->norm1 = take_typed(st, c, trunk * g->hidden);
+    b->norm2 = take_typed(st, c, trunk * g->hidden);
+    b->act = take_typed(st, c, rows * g->ffn_local);
+}
+
+/* The rest but the block's input. */
+static void carve_dear(const struct stage *st, struct carve *c, struct block_saves *b)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, trunk = trunk_rows(st);
+
+    b->mean1 = take(c, trunk);
+    b->rstd1 = take(c, trunk);
+    b->qkv = take_typed(st, c, rows * g->qkv_local);
+    b->att = take_typed(st, c, rows * g->q_local);
+    b->lse = take(c, rows * g->heads_local);
+    b->mid = take(c, trunk * g->hidden);
+    b->mean2 = take(c, trunk);
+    b->rstd2 = take(c, trunk);
+    b->pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
+}
+
+static size_t cheap_floats(const struct stage *st)
+{
+    struct block_saves b;
+    struct carve c = {NULL, 0};
+
+    carve_cheap(st, &c, &b);
+    return c.at;
+}
+
+static size_t dear_floats(const struct stage *st)
+{
+    struct block_saves b;
+    struct carve c = {NULL, 0};
+
+    carve_dear(st, &c, &b);
+    return c.at;
+}
+
+/* Whether block i is of a run that is made again: backward begins at once with the last one, which is kept. */
+static bool in_run(const struct stage *st, int i)
+{
+    return st->cfg.run > 0 && i < (st->blocks - 1) / st->cfg.run * st->cfg.run;
+}
+
+static enum recompute recompute_of(const struct stage *st, int i)
+{
+    return i < st->blocks - st->cfg.kept ? st->cfg.recompute : RECOMPUTE_NONE;
+}
+
+/* Whether a slot has places for all of block i's activations. */
+static bool has_places(const struct stage *st, int i)
+{
+    return recompute_of(st, i) != RECOMPUTE_FULL && !st->cfg.some && !in_run(st, i);
+}
+
+static void carve_slot(const struct stage *st, struct carve *c, struct stage_slot *slot)
+{
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+
+    slot->in = take(c, n);
+    slot->out = take(c, n);
+    if (st->cfg.some)
+        slot->keep = take(c, st->cfg.keep_bytes / sizeof(float));
+}
+
+static void carve_body(const struct stage *st, struct carve *c, struct block_saves *block)
+{
+    size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
+
+    for (int i = 0; i < st->blocks; i++) {
+        struct block_saves counted = {0}, *b = block ? &block[i] : &counted;
+        bool inside = in_run(st, i) && i % st->cfg.run != 0;
+
+        *b = in_run(st, i) && st->run ? st->run[i % st->cfg.run] : st->again;
+        if (!inside)
+            b->x = i == 0 ? NULL : take(c, n); /* the first one's is the slot's */
+        b->again = in_run(st, i) ? AGAIN_RUN : (enum block_again)recompute_of(st, i);
+        if (has_places(st, i) && recompute_of(st, i) == RECOMPUTE_NONE)
+            carve_cheap(st, c, b);
+        if (has_places(st, i))
+            carve_dear(st, c, b);
+    }
+}
+
+static void carve_store(const struct stage *st, struct carve *c, struct store *s)
+{
+    size_t n = (size_t)st->cfg.store_tokens * kv_columns(st);
+
+    s->kv = take_typed(st, c, n);
+    s->dkv = take(c, n);
+}
+
+size_t stage_head_rows(const struct stage *st)
+{
+    return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
+}
+
+/* What context_heads.c works in. */
+static void carve_heads(struct stage *st, struct carve *c)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, typed = rows * (g->qkv_local + 2 * g->q_local) * kern_size(st->cfg.type);
+    size_t travels = (typed + sizeof(float) - 1) / sizeof(float) + rows * g->heads_local;
+
+    st->cp_qkv = take_typed(st, c, rows * g->qkv_local);
+    st->cp_dqkv = take_typed(st, c, rows * g->qkv_local);
+    st->cp_out = take_typed(st, c, rows * g->q_local);
+    st->cp_dout = take_typed(st, c, rows * g->q_local);
+    st->cp_lse = take(c, rows * g->heads_local);
+    /* a message holds a member's part of qkv, out, dout and lse */
+    st->cp_all = take(c, travels);
+    st->cp_mine = take(c, travels);
+}
+
+/* What context_keys.c works in. */
+static void carve_keys(struct stage *st, struct carve *c)
+{
+    size_t mine = (size_t)st->rows * kv_columns(st), all = mine * (size_t)stage_cp(st);
+
+    st->cp_kv = take_typed(st, c, all);
+    st->cp_dkv = take(c, all);
+    st->cp_all = take(c, all);
+    st->cp_mine = take(c, mine);
+}
+
+/* What a pass works in, one micro-batch at a time. */
+static void carve_scratch(struct stage *st, struct carve *c)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, trunk = trunk_rows(st);
+
+    if (!st->cfg.reduce)
+        st->own_reduce = take(c, rows * g->hidden);
+    if (st->cfg.recompute != RECOMPUTE_NONE || st->cfg.some)
+        carve_cheap(st, c, &st->again);
+    if (st->cfg.recompute == RECOMPUTE_FULL || st->cfg.some)
+        carve_dear(st, c, &st->again);
+    for (int i = 0; i < st->cfg.run; i++) {
+        struct block_saves counted = {0}, *b = st->run ? &st->run[i] : &counted;
+
+        b->x = i > 0 ? take(c, trunk * g->hidden) : NULL;
+        carve_cheap(st, c, b);
+        carve_dear(st, c, b);
+    }
+    st->d_pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
+    st->d_act = g->family->parts > 1 ? take_typed(st, c, rows * g->ffn_local) : st->d_pre;
+    st->d_qkv = take_typed(st, c, rows * g->qkv_local);
+    st->d_att = take_typed(st, c, rows * g->q_local);
+    st->rounded = st->cfg.type == KERN_F32 ? NULL : take_typed(st, c, rows * g->hidden);
+    st->tmp = take(c, trunk * g->hidden);
+    st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
+    st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
+    if (stage_cp(st) > 1 && st->cfg.cp_mode == CP_ULYSSES)
+        carve_heads(st, c);
+    else if (stage_cp(st) > 1)
+        carve_keys(st, c);
+}
+
+static void share_scratch(struct stage *st, const struct stage *from)
+{
+    assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split &&
+           from->cfg.type == st->cfg.type && from->cfg.recompute == st->cfg.recompute && from->cfg.run == st->cfg.run &&
+           from->cfg.some == st->cfg.some);
+    st->own_reduce = from->own_reduce;
+    st->again = from->again;
+    for (int i = 0; i < st->cfg.run; i++)
+        st->run[i] = from->run[i];
+    st->d_pre = from->d_pre;
+    st->d_act = from->d_act;
+    st->d_qkv = from->d_qkv;
+    st->d_att = from->d_att;
+    st->rounded = from->rounded;
+    st->tmp = from->tmp;
+    st->dy = from->dy;
+    st->whole = from->whole;
+    st->cp_kv = from->cp_kv;
+    st->cp_dkv = from->cp_dkv;
+    st->cp_all = from->cp_all;
+    st->cp_mine = from->cp_mine;
+    st->cp_qkv = from->cp_qkv;
+    st->cp_dqkv = from->cp_dqkv;
+    st->cp_out = from->cp_out;
+    st->cp_dout = from->cp_dout;
+    st->cp_lse = from->cp_lse;
+}
+
+static void carve_head(struct stage *st, struct carve *c)
+{
+    const struct model_cfg *g = st->cfg.model;
+    size_t rows = st->rows, head = stage_head_rows(st);
+
+    st->norm = take_typed(st, c, rows * g->hidden);
+    st->norm_mean = take(c, trunk_rows(st));
+    st->norm_rstd = take(c, trunk_rows(st));
+    st->logits = take(c, head * g->vocab_local);
+    st->dz = st->cfg.type == KERN_F32 ? st->logits : take_typed(st, c, head * g->vocab_local);
+    st->stats = take(c, head * 3 * g->tp);
+    st->loss = take(c, rows);
+}
+
+void stage_carve(struct stage *st, float *base)
+{
+    const struct model_cfg *g = st->cfg.model;
+    struct carve all = {base, 0}, *c = &all; /* in one order for counting and for placing */
+
+    if (st->cfg.scratch)
+        share_scratch(st, st->cfg.scratch);
+    else
+        carve_scratch(st, c);
+    for (int i = 0; i < st->cfg.slots; i++)
+        carve_slot(st, c, &st->slot[i]);
+    for (int i = 0; i < stage_bodies(st); i++)
+        carve_body(st, c, st->body[i].block);
+    for (int i = 0; i < st->cfg.stores * st->blocks; i++)
+        carve_store(st, c, &st->store[i]);
+    if (st->cfg.last)
+        carve_head(st, c);
+    for (int b = 0; b < st->blocks && st->keys_cached; b++) {
+        st->keys_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+        st->values_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+    }
+    st->floats = c->at;
+}
+
+size_t stage_reduce_floats(const struct stage_cfg *cfg)
+{
+    return (size_t)cfg->micro * cfg->length * cfg->model->hidden;
+}
+
+size_t stage_trunk_floats(const struct stage_cfg *cfg)
+{
+    return stage_reduce_floats(cfg) / (cfg->model->sequence_parallel ? cfg->model->tp : 1);
+}
+
+size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
+{
+    const struct model_cfg *g = cfg->model;
+    struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length, .blocks = cfg->layers.end - cfg->layers.begin};
+    struct stage_slot slot = {.block = NULL};
+    struct store store;
+    struct carve once = {NULL, 0}, each = {NULL, 0}, body = {NULL, 0}, kept = {NULL, 0};
+    size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
+
+    st.cfg.reduce = NULL;
+    if (own_scratch)
+        carve_scratch(&st, &once);
+    if (cfg->last)
+        carve_head(&st, &once);
+    carve_slot(&st, &each, &slot);
+    carve_body(&st, &body, NULL);
+    carve_store(&st, &kept, &store);
+    return sizeof(float) * (once.at + cfg->slots * each.at + stage_bodies(&st) * body.at +
+                            (size_t)cfg->stores * st.blocks * kept.at + st.blocks * cache);
+}
+
+size_t stage_block_bytes(const struct stage_cfg *cfg)
+{
+    struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length};
+
+    return (cheap_floats(&st) + dear_floats(&st)) * sizeof(float);
+}
+
+/* --- what a micro-batch keeps ------------------------------------------------------------------------------ */
+
+void stage_body_take(struct stage *st, struct stage_slot *slot)
+{
+    int i = st->cfg.bodies > 0 ? 0 : (int)(slot - st->slot);
+
+    if (slot->block)
+        return;
+    while (i < stage_bodies(st) && st->body[i].taken)
+        i++;
+    assert(i < stage_bodies(st)); /* the schedule holds more activations at once than it was said to */
+    st->body[i].taken = true;
+    slot->block = st->body[i].block;
+    slot->block[0].x = slot->in;
+}
+
+void stage_body_give(struct stage *st, struct stage_slot *slot)
+{
+    for (int i = 0; i < stage_bodies(st) && st->cfg.bodies > 0 && slot->block; i++)
+        if (st->body[i].block == slot->block) {
+            st->body[i].taken = false;
+            slot->block = NULL;
+        }
+}
+
+void stage_keep_forget(struct stage *st, struct stage_slot *slot)
+{
+    st->kept_now -= slot->kept;
+    slot->kept = 0;
+}
+
+int stage_keep_begin(struct stage *st, struct stage_slot *slot, bool train, struct merr *err)
+{
+    struct mimose_plan plan;
+
+    if (!st->cfg.some)
+        return 0;
+    stage_keep_forget(st, slot);
+    st->short_of_room = st->sheltered = false;
+    if (!train) {
+        memset(st->drop, 1, STAGE_PARTS * (size_t)st->blocks);
+        return 0;
+    }
+    TRY(mimose_plan(st->mimose, st->rows, &plan, err));
+    memcpy(st->drop, plan.checkpoint, STAGE_PARTS * (size_t)st->blocks);
+    st->sheltered = plan.sheltered;
+    return 0;
+}
+
+void stage_keep_block(struct stage *st, struct stage_slot *slot, int i)
+{
+    struct block_saves *b = &slot->block[i];
+    struct carve c = {slot->keep, slot->kept};
+    bool cheap, whole;
+    float *x = b->x;
+
+    if (!st->cfg.some)
+        return;
+    cheap = st->drop[i];
+    whole = st->drop[st->blocks + i];
+    if (!whole && slot->kept + dear_floats(st) + (cheap ? 0 : cheap_floats(st)) > st->cfg.keep_bytes / sizeof(float)) {
+        whole = true; /* a plan that asked for too much: this block is made again like those it dropped */
+        st->short_of_room = true;
+        st->usage.lacking++;
+    }
+    *b = st->again;
+    b->x = x;
+    b->again = whole ? AGAIN_BLOCK : cheap ? AGAIN_CHEAP : AGAIN_NOTHING;
+    if (whole)
+        return;
+    if (!cheap)
+        carve_cheap(st, &c, b);
+    carve_dear(st, &c, b);
+    st->kept_now += c.at - slot->kept;
+    slot->kept = c.at;
+    st->kept_most = st->kept_now > st->kept_most ? st->kept_now : st->kept_most;
+}
+
+/* What the parts of each block of these rows take, as counted in placing them. */
+static int learn(struct stage *st, struct merr *err)
+{
+    double bytes[MIMOSE_BLOCKS_MAX], cheap = (double)(cheap_floats(st) * sizeof(float));
+    double dear = (double)(dear_floats(st) * sizeof(float));
+
+    for (int i = 0; i < st->blocks; i++) {
+        bytes[i] = cheap;
+        bytes[st->blocks + i] = dear;
+    }
+    return mimose_sample(st->mimose, st->rows, bytes, (cheap + dear) * st->blocks, err);
+}
+
+int stage_keep_end(struct stage *st, const struct stage_slot *slot, bool train, struct merr *err)
+{
+    if (!train)
+        return 0;
+    st->usage.blocks += (uint64_t)st->blocks;
+    for (int i = 0; i < st->blocks; i++)
+        st->usage.dropped += slot->piece.drop || slot->block[i].again >= AGAIN_BLOCK;
+    if (!st->cfg.some)
+        return 0;
+    if (st->sheltered)
+        return learn(st, err);
+    if (st->short_of_room)
+        mimose_overflow(st->mimose, st->rows);
+    else
+        (void)mimose_observe(st->mimose, st->rows, (double)(slot->kept * sizeof(float)));
+    return 0;
+}
+
+void stage_usage_take(struct stage *st, struct stage_usage *ret)
+{
+    size_t region = st->cfg.some ? (size_t)st->cfg.slots * (st->cfg.keep_bytes / sizeof(float)) : 0;
+
+    *ret = st->usage;
+    ret->peak_bytes = (st->floats - region + st->kept_most) * sizeof(float);
+    st->kept_most = st->kept_now;
+    st->usage = (struct stage_usage){0};
+}

@@ -1,0 +1,115 @@
+/* optim - from the leaves' gradients to new weights: finish the tree, measure, clip, AdamW, share
+ *
+ * A step: optim_reduce() finishes the canonical tree (tree.h) for the pieces this rank owns, adds the parts of
+ * gradients that other tensor-parallel ranks have of the same tensors, and the two parts of the tied tensor;
+ * optim_squares() gives the sums of squares by tensor, which the caller adds over the world; optim_update() changes the
+ * weights and shares them over dp. With zero 1 a rank keeps the moments of its own pieces, with 0 of everything. All
+ * bits are the same for any dp and pp, and for zero 0 and 1.
+ *
+ * Where dp is coded (wire.h; zero 1 only), each replica adds up its leaves, the sums go to the owners coded, and owners
+ * keep masters of their pieces beside the weights, which follow by coded differences: all replicas hold the same
+ * weights, a fraction of a step from the masters. The bits then depend on dp. optim_settle() makes the
+ * weights the masters', so that what is saved then is all there is to go on from.
+ *
+ * Ranks of cp hold the same: each adds its part of the owned pieces' gradients to the others', in their order, and then
+ * makes the same update, so that moments are split over dp alone.
+ *
+ * With codecs keyed by tensor (keyed.h; zero 1 only) it is leaves that are coded, and weights on one replica too: all
+ * bits are again the same for any dp and pp.
+ */
+#ifndef MUSTER_WORKER_OPTIM_OPTIM_H
+#define MUSTER_WORKER_OPTIM_OPTIM_H
+
+#include <stddef.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+#include "worker/engine/comm/comm.h"
+#include "worker/engine/comm/mesh.h"
+#include "worker/engine/comm/wire.h"
+#include "worker/engine/kernels/kernels.h"
+#include "worker/engine/model/param.h"
+#include "worker/engine/optim/keyed.h"
+#include "worker/engine/optim/tree.h"
+
+struct optim_cfg {
+    const struct kern_ops *k;
+    struct kern_stream *stream;
+    const struct params *params;
+    struct mesh mesh;
+    int leaves;       /* V */
+    const int *share; /* [dp] leaves of each replica; borrowed; NULL: evenly */
+    int zero;
+    struct comm_group *dp;              /* NULL: alone */
+    struct comm_group *cp;              /* ranks that have other tokens of the same sequences; NULL: alone */
+    struct comm_group *sum[PARAM_SUMS]; /* NULL where no parameter is of that kind */
+    struct wire *wire;                  /* how gradients and weights travel over dp; NULL: raw */
+    bool coded;                         /* for optim_bytes: wire will be coded */
+    struct keyed *keyed;                /* NULL, or how they are coded over a raw wire; borrowed */
+    struct comm_group *pair;            /* first and last stage, NULL: none or the model is not tied */
+    float *weights;                     /* the arena */
+    float *m, *v; /* moments of the whole arena, of which the own pieces are used, zeroed or as another
+                                generation left them; borrowed. NULL: optim_new() makes some for the own pieces */
+    double beta1, beta2, eps, weight_decay;
+    /* Before tensor params->by_place[i] and its moments change; what is saved may still be read. NULL: nobody asks. */
+    int (*gate)(void *arg, int i, struct merr *err);
+    void *gate_arg;
+};
+
+struct optim_range { /* of the weight arena */
+    size_t begin, end;
+    size_t state; /* where its moments start in m and v */
+};
+
+struct optim;
+
+int optim_new(const struct optim_cfg *cfg, struct optim **ret, struct merr *err);
+void optim_free(struct optim *o);
+
+/* Bytes optim_new takes. */
+size_t optim_bytes(const struct optim_cfg *cfg);
+
+/* The pieces whose moments this rank keeps: two, rest and tied; one may be empty. */
+const struct optim_range *optim_ranges(const struct optim *o);
+/* What of them this rank reads when they are loaded: ranks that keep the same (those of cp, with zero 0 of dp too) each
+ * read a part, and share. */
+const struct optim_range *optim_load_ranges(const struct optim *o);
+float *optim_m(struct optim *o);
+float *optim_v(struct optim *o);
+
+/* With codecs keyed by tensor: a step begins, and what is complete of a leaf goes on its way (exchange.h). */
+int optim_begin(struct optim *o, uint64_t step, struct merr *err);
+int optim_leaf(struct optim *o, int leaf, float *buffer, size_t at, size_t n, struct merr *err);
+
+/* In the last leaf under way of the tree, the gradients of the arena's rest are final from `from` on: send them on
+ * their way. Calls of a step go down; optim_reduce() sees to what is left. */
+int optim_reduce_from(struct optim *o, const struct tree *t, size_t from, struct merr *err);
+
+/* step: of the job, for rounding by chance. */
+int optim_reduce(struct optim *o, struct tree *t, uint64_t step, struct merr *err);
+
+/* sums[params->tensors · tp], zeroed by the caller: tensor id and tp index; this rank puts in what it counts for,
+ * so that adding over the world is exact and the order of the final sum is one for all layouts. */
+int optim_squares(struct optim *o, double *sums, struct merr *err);
+
+/* t: steps done before this one + 1. scale: the clip coefficient. What was made of the weights is stale then. */
+int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err);
+
+/* Where dp is coded: the weights become the masters', on all replicas; are they? */
+bool optim_settled(const struct optim *o);
+int optim_settle(struct optim *o, struct merr *err);
+
+/* Once each rank has filled its optim_load_ranges() of weights and moments: the rest of what it keeps, from those that
+ * have it, and of weights all. All call it. */
+int optim_share(struct optim *o, struct merr *err);
+
+/* The wire was tuned again and may go another way now. The weights are settled. */
+int optim_follow_wire(struct optim *o, struct merr *err);
+
+/* Where dp is coded: -EPROTO when the replicas' weights are not the same. All call it. */
+int optim_check_replicas(struct optim *o, struct merr *err);
+
+/* Learning rate of step s (from 0) of all steps. */
+double optim_lr(const struct job_spec *spec, uint64_t s);
+
+#endif

@@ -1,0 +1,289 @@
+/* From sums of gradients to new weights on all replicas: AdamW on the own pieces, then what the others have to know. */
+#include "worker/engine/optim/optim_int.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/try.h"
+
+struct update { /* of a range of the arena */
+    struct optim *o;
+    const struct optim_range *r;
+    float *w; /* weights or masters, and gradients: element r->begin first */
+    const float *g;
+};
+
+/* The part of tensor q in the range, from its beginning on. False: none. */
+static bool in_range(const struct optim_range *r, const struct param *q, size_t *ret_at, size_t *ret_n)
+{
+    size_t begin = q->at > r->begin ? q->at : r->begin, end = q->at + q->n < r->end ? q->at + q->n : r->end;
+
+    if (begin >= end)
+        return false;
+    *ret_at = begin - r->begin;
+    *ret_n = end - begin;
+    return true;
+}
+
+/* Wait until tensor i of those by place may change. */
+static int pass_gate(const struct optim *o, int i, struct merr *err)
+{
+    return o->cfg.gate ? o->cfg.gate(o->cfg.gate_arg, i, err) : 0;
+}
+
+static int pass_all_gates(const struct optim *o, const struct optim_range *r, struct merr *err)
+{
+    const struct params *p = o->cfg.params;
+    size_t at, n;
+
+    for (int i = 0; i < p->n; i++)
+        if (in_range(r, p->by_place[i], &at, &n))
+            TRY(pass_gate(o, i, err));
+    return 0;
+}
+
+/* AdamW on the parts that belong to one tensor each. */
+static int update_tensors(void *arg, struct merr *err)
+{
+    const struct update *u = arg;
+    struct optim *o = u->o;
+    const struct params *p = o->cfg.params;
+    struct kern_adamw a = {
+        .beta1 = (float)o->cfg.beta1, .beta2 = (float)o->cfg.beta2, .eps = (float)o->cfg.eps, .step = &o->now};
+    size_t at;
+
+    for (int i = 0; i < p->n; i++) {
+        if (!in_range(u->r, p->by_place[i], &at, &a.n))
+            continue;
+        if (!o->cfg.k->recorded)
+            TRY(pass_gate(o, i, err));
+        a.w = u->w + at;
+        a.m = o->m + u->r->state + at;
+        a.v = o->v + u->r->state + at;
+        a.g = u->g + at;
+        a.weight_decay = p->by_place[i]->decay ? (float)o->cfg.weight_decay : 0;
+        TRY(o->cfg.k->adamw(o->cfg.stream, &a, err));
+    }
+    return 0;
+}
+
+/* Where updates are recorded they are queued all at once: then all gates come before. */
+static int update_range(struct optim *o, const struct optim_range *r, const float *g, struct merr *err)
+{
+    struct update u = {.o = o, .r = r, .w = o->master ? o->master + r->state : o->cfg.weights + r->begin, .g = g};
+    const struct kern_key key = {.head = &u, .head_bytes = sizeof(u)};
+
+    if (r->begin == r->end)
+        return 0;
+    if (o->cfg.k->recorded)
+        TRY(pass_all_gates(o, r, err));
+    return kern_recorded(o->cfg.k, o->cfg.stream, &key, update_tensors, &u, err);
+}
+
+/* zero 0: everyone needs the whole reduced gradient. */
+static int gather_gradients(struct optim *o, struct merr *err)
+{
+    size_t begin, n;
+
+    for (int i = REST; i <= TIED; i++) {
+        const struct region *g = &o->region[i];
+
+        optim_piece(o, g, o->cfg.mesh.dp_index, &begin, &n);
+        if (n > 0)
+            TRY(o->cfg.k->copy(o->cfg.stream, o->whole + g->at + begin, g->sum, n * sizeof(float), err));
+        TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+        TRY(optim_gather(o, g, o->whole, PARAM_BLOCK * sizeof(float), err));
+    }
+    return 0;
+}
+
+/* Weights and masters of our pieces: one becomes the other. */
+static int copy_masters(struct optim *o, bool to_weights, struct merr *err)
+{
+    for (int i = REST; i <= TIED; i++) {
+        const struct optim_range *r = &o->range[i];
+        float *w = o->cfg.weights + r->begin, *m = o->master + r->state;
+
+        if (r->end > r->begin)
+            TRY(o->cfg.k->copy(o->cfg.stream, to_weights ? w : m, to_weights ? m : w,
+                               (r->end - r->begin) * sizeof(float), err));
+    }
+    return o->cfg.k->stream_sync(o->cfg.stream, err);
+}
+
+static int gather_timed(struct optim *o, const struct region *g, void *array, size_t unit, struct merr *err)
+{
+    int64_t began_us = clock_mono_us();
+
+    TRY(optim_gather(o, g, array, unit, err));
+    wire_spent(o->cfg.wire, began_us, g->n);
+    return 0;
+}
+
+/* Weights of a region follow the masters by differences keyed by tensor. */
+static int move_keyed(struct optim *o, int i, uint64_t step, struct merr *err)
+{
+    const struct region *g = &o->region[i];
+    const struct optim_range *r = &o->range[i];
+    struct keyed *k = o->cfg.keyed;
+    struct merr why;
+    size_t begin, n;
+
+    keyed_code_weights(k, step, o->master + r->state, o->cfg.weights, r->begin, r->end - r->begin,
+                       o->units + keyed_weight_bytes(k, r->begin));
+    TRY(gather_timed(o, g, o->units, keyed_weight_bytes(k, PARAM_BLOCK), err));
+    for (int p = 0; p < o->cfg.mesh.dp; p++) {
+        optim_piece(o, g, p, &begin, &n);
+        begin += g->at;
+        if (keyed_move_weights(k, o->units + keyed_weight_bytes(k, begin), o->cfg.weights, begin, n, &why) < 0)
+            return merr_set(err, -EIO, "a block of weights from member %d of group 'dp' is not good, codec %s: %s", p,
+                            keyed_weight_codec(k), why.text);
+    }
+    return 0;
+}
+
+/* New weights to all replicas. raw: as they are, else as the wire or the spec's codecs have it. */
+static int share_weights(struct optim *o, uint64_t step, bool raw, struct merr *err)
+{
+    for (int i = REST; i <= TIED && o->cfg.zero; i++) {
+        const struct region *g = &o->region[i];
+
+        if (raw)
+            TRY(gather_timed(o, g, o->cfg.weights, PARAM_BLOCK * sizeof(float), err));
+        else if (o->cfg.keyed)
+            TRY(move_keyed(o, i, step, err));
+        else if (g->n > 0)
+            TRY(wire_move_replicas(o->cfg.wire, PART_WEIGHTS + (unsigned)i, step, o->master + o->range[i].state,
+                                   o->cfg.weights + g->at, optim_cuts(o, g), err));
+    }
+    return 0;
+}
+
+bool optim_settled(const struct optim *o)
+{
+    return !o->apart;
+}
+
+int optim_settle(struct optim *o, struct merr *err)
+{
+    if (!o->apart)
+        return 0;
+    TRY(copy_masters(o, true, err));
+    o->apart = false;
+    return share_weights(o, 0, true, err);
+}
+
+/* array[n], of which each of a group's members has a part, to all of them. */
+static int join(struct optim *o, struct comm_group *g, int members, int index, float *array, size_t n, struct merr *err)
+{
+    size_t begin, end;
+
+    if (!g || n == 0)
+        return 0;
+    for (int i = 0; i < members; i++) {
+        params_cut(n, members, i, &begin, &end);
+        o->at[i] = begin * sizeof(float);
+        o->bytes[i] = (end - begin) * sizeof(float);
+    }
+    return comm_all_gather_v(g, (char *)array + o->at[index], o->bytes, o->at, array, err);
+}
+
+/* The parts of set_load() of a range. */
+static int join_range(struct optim *o, float *array, size_t n, struct merr *err)
+{
+    const struct mesh *m = &o->cfg.mesh;
+    size_t from, to;
+
+    params_cut(n, m->cp, m->cp_index, &from, &to);
+    if (!o->cfg.zero)
+        TRY(join(o, o->cfg.dp, m->dp, m->dp_index, array + from, to - from, err));
+    return join(o, o->cfg.cp, m->cp, m->cp_index, array, n, err);
+}
+
+int optim_share(struct optim *o, struct merr *err)
+{
+    for (int i = REST; i <= TIED; i++) {
+        const struct optim_range *r = &o->range[i];
+        size_t n = r->end - r->begin;
+
+        TRY(join_range(o, o->cfg.weights + r->begin, n, err));
+        TRY(join_range(o, o->m + r->state, n, err));
+        TRY(join_range(o, o->v + r->state, n, err));
+    }
+    return share_weights(o, 0, true, err);
+}
+
+int optim_follow_wire(struct optim *o, struct merr *err)
+{
+    bool coded = wire_coded(o->cfg.wire);
+
+    assert(!o->apart);
+    if (o->cfg.keyed || coded == (o->master != NULL))
+        return 0;
+    exchange_free(o->exchange);
+    o->exchange = NULL;
+    TRY(optim_open_exchange(o, err));
+    if (coded)
+        return o->cfg.k->mem_alloc(o->cfg.stream, (o->state_n + 1) * sizeof(float), (void **)&o->master, err);
+    o->cfg.k->mem_free(o->cfg.stream, o->master);
+    o->master = NULL;
+    return 0;
+}
+
+int optim_check_replicas(struct optim *o, struct merr *err)
+{
+    int64_t sum, both[2]; /* the largest and, negated, the smallest of all replicas */
+
+    if (!o->master || !o->cfg.dp)
+        return 0;
+    sum = (int64_t)(hash_xxh3(o->cfg.weights, o->cfg.params->weight_n * sizeof(float)) >> 1);
+    both[0] = sum;
+    both[1] = -sum;
+    TRY(comm_all_reduce(o->cfg.dp, both, 2, COMM_I64, COMM_MAX, err));
+    if (both[0] == -both[1])
+        return 0;
+    return merr_set(err, -EPROTO,
+                    "the replicas' weights are not the same any more (rank %d holds %016llx): memory or "
+                    "a link is broken; the job goes on from its last checkpoint",
+                    o->cfg.mesh.rank, (unsigned long long)sum);
+}
+
+int optim_update(struct optim *o, uint64_t t, double lr, double scale, struct merr *err)
+{
+    o->now = (struct kern_adamw_step){
+        .grad_scale = (float)scale,
+        .lr = (float)lr,
+        .inv_bias1 = (float)(1 / (1 - pow(o->cfg.beta1, (double)t))),
+        .inv_bias2 = (float)(1 / (1 - pow(o->cfg.beta2, (double)t))),
+    };
+    if (o->master && !o->apart)
+        TRY(copy_masters(o, false, err));
+    o->apart = o->master != NULL;
+    if (o->whole)
+        TRY(gather_gradients(o, err));
+    for (int i = REST; i <= TIED; i++) {
+        const float *g = o->whole ? o->whole + o->range[i].begin : o->region[i].sum;
+
+        TRY(update_range(o, &o->range[i], g, err));
+    }
+    TRY(o->cfg.k->stream_sync(o->cfg.stream, err));
+    return share_weights(o, t, !o->master, err);
+}
+
+double optim_lr(const struct job_spec *spec, uint64_t s)
+{
+    double lr = spec->train.optimizer.lr, r = spec->train.optimizer.min_lr_ratio;
+    double warm = spec->train.optimizer.warmup, at = (double)s, all = spec->train.steps, part;
+
+    if (at < warm)
+        return lr * (at + 1) / warm;
+    if (spec->train.optimizer.schedule == LR_CONSTANT)
+        return lr;
+    part = all > warm ? (at - warm) / (all - warm) : 1;
+    if (spec->train.optimizer.schedule == LR_LINEAR)
+        return lr * (r + (1 - r) * (1 - part));
+    return lr * (r + (1 - r) * 0.5 * (1 + cos(M_PI * part)));
+}

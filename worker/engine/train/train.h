@@ -1,0 +1,13 @@
+/* train - one rank of a training job, from its assignment to its exit code
+ *
+ * Everything that all ranks must decide alike (the step resumed from, a checkpoint, the end, a skipped step)
+ * is decided from numbers that went through a collective, so no rank can differ.
+ */
+#ifndef MUSTER_WORKER_TRAIN_TRAIN_H
+#define MUSTER_WORKER_TRAIN_TRAIN_H
+
+/* Run to the end. Returns an exit code of worker/flight/flight.h; what went wrong has been logged and, unless a
+ * peer or an order was the cause, written as a "fault" event. */
+int train_main(const char *folder, int rank);
+
+#endif

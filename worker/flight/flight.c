@@ -1,0 +1,243 @@
+#include "worker/flight/flight.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+
+#define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
+#define FLIGHT_VERSION 3
+#define OP_WORDS (sizeof(struct flight_op) / sizeof(uint64_t))
+
+/* An entry as the words of struct flight_op. Entry i (from 0, in all time) stands in ring[i % FLIGHT_RING]; its
+ * version is 2·i + 1 while it is written and 2·i + 2 after, so a reader sees both a torn and a replaced entry. */
+enum { WORD_VERSION = 0, WORD_LEAVE = 4 };
+static_assert(sizeof(struct flight_op) == 64, "an entry is one cache line");
+static_assert(offsetof(struct flight_op, leave_us) == WORD_LEAVE * sizeof(uint64_t), "leave_us is word 4");
+
+struct page {
+    uint64_t magic, version;
+    _Atomic uint32_t order; /* the watchers' word; enum flight_order */
+    _Atomic uint32_t reserved;
+    _Atomic uint64_t phase; /* microseconds since when, times 256, plus enum flight_phase: one word, never torn */
+    _Atomic uint64_t step;
+    _Atomic uint64_t entered; /* operations ever entered */
+    uint64_t pad[2];
+    _Atomic uint64_t ring[FLIGHT_RING][OP_WORDS];
+};
+
+struct flight {
+    struct page *page;
+};
+
+static int handle_new(struct page *page, struct flight **ret, struct merr *err)
+{
+    struct flight *f = calloc(1, sizeof(*f));
+
+    if (!f) {
+        (void)munmap(page, sizeof(*page));
+        return merr_set(err, -ENOMEM, "no memory for a flight page's handle");
+    }
+    f->page = page;
+    *ret = f;
+    return 0;
+}
+
+static struct page *map(int fd)
+{
+    void *p = mmap(NULL, sizeof(struct page), PROT_READ | PROT_WRITE, fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED,
+                   fd, 0);
+
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void page_init(struct page *p)
+{
+    p->magic = FLIGHT_MAGIC;
+    p->version = FLIGHT_VERSION;
+    atomic_store(&p->phase, (uint64_t)clock_mono_us() << 8 | FLIGHT_INIT);
+}
+
+/* Made under another name and linked into place, so that no watcher ever sees half a page. */
+int flight_create(const char *path, struct flight **ret, struct merr *err)
+{
+    IO_CLOSE_AUTO int fd = -1;
+    char temp[PATH_MAX];
+    struct page *page = NULL;
+    int r = 0;
+
+    if ((size_t)snprintf(temp, sizeof(temp), "%s.XXXXXX", path) >= sizeof(temp))
+        return merr_set(err, -ENAMETOOLONG, "path too long: '%s'", path);
+    fd = mkostemp(temp, O_CLOEXEC);
+    if (fd < 0)
+        return merr_errno(err, -errno, "cannot create '%s'", temp);
+    r = -posix_fallocate(fd, 0, sizeof(struct page)); /* a full disk is an error here, not a SIGBUS later */
+    if (r == 0 && !(page = map(fd)))
+        r = -errno;
+    if (r == 0) {
+        page_init(page);
+        if (link(temp, path) < 0)
+            r = -errno;
+    }
+    (void)unlink(temp);
+    if (r == 0)
+        return handle_new(page, ret, err);
+    if (page)
+        (void)munmap(page, sizeof(*page));
+    return merr_errno(err, r, "cannot make the flight page '%s'", path);
+}
+
+int flight_open(const char *path, struct flight **ret, struct merr *err)
+{
+    IO_CLOSE_AUTO int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct page *page;
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return merr_errno(err, -errno, "cannot open the flight page '%s'", path);
+    if (!S_ISREG(st.st_mode) || st.st_size != (off_t)sizeof(struct page))
+        return merr_set(err, -EPROTO, "'%s' is no flight page: %lld bytes, not %zu", path, (long long)st.st_size,
+                        sizeof(struct page));
+    page = map(fd);
+    if (!page)
+        return merr_errno(err, -errno, "cannot map the flight page '%s'", path);
+    if (page->magic != FLIGHT_MAGIC || page->version != FLIGHT_VERSION) {
+        (void)munmap(page, sizeof(*page));
+        return merr_set(err, -EPROTO, "'%s' is no flight page of version %d", path, FLIGHT_VERSION);
+    }
+    return handle_new(page, ret, err);
+}
+
+int flight_private(struct flight **ret, struct merr *err)
+{
+    struct page *page = map(-1);
+
+    if (!page)
+        return merr_errno(err, -errno, "cannot map a flight page");
+    page_init(page);
+    return handle_new(page, ret, err);
+}
+
+void flight_close(struct flight *f)
+{
+    int saved = errno;
+
+    if (f)
+        (void)munmap(f->page, sizeof(*f->page));
+    free(f);
+    errno = saved;
+}
+
+void flight_order_set(struct flight *f, enum flight_order order)
+{
+    uint32_t was = atomic_load(&f->page->order);
+
+    while (was < (uint32_t)order && !atomic_compare_exchange_weak(&f->page->order, &was, (uint32_t)order))
+        ;
+}
+
+enum flight_order flight_order_get(const struct flight *f)
+{
+    return (enum flight_order)atomic_load(&f->page->order);
+}
+
+bool flight_aborted(const struct flight *f)
+{
+    return atomic_load_explicit(&f->page->order, memory_order_acquire) >= FLIGHT_ABORT;
+}
+
+void flight_saved(struct flight *f)
+{
+    uint32_t save = FLIGHT_SAVE;
+
+    (void)atomic_compare_exchange_strong(&f->page->order, &save, FLIGHT_GO);
+}
+
+void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step)
+{
+    atomic_store(&f->page->step, step);
+    atomic_store(&f->page->phase, (uint64_t)clock_mono_us() << 8 | (uint64_t)phase);
+}
+
+void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes)
+{
+    uint64_t i = atomic_load_explicit(&f->page->entered, memory_order_relaxed), word[OP_WORDS];
+    _Atomic uint64_t *slot = f->page->ring[i % FLIGHT_RING];
+    struct flight_op o = {.version = 2 * i + 2,
+                          .seq = seq,
+                          .bytes = bytes,
+                          .enter_us = clock_mono_us(),
+                          .op = op,
+                          .step = (uint32_t)atomic_load_explicit(&f->page->step, memory_order_relaxed)};
+
+    (void)snprintf(o.group, sizeof(o.group), "%s", group);
+    memcpy(word, &o, sizeof(o));
+    /* A reader who sees any new word below sees this odd version too: each is stored with release, and read with
+     * acquire before the version is read again. */
+    atomic_store(&slot[WORD_VERSION], 2 * i + 1);
+    for (size_t k = 1; k < OP_WORDS; k++)
+        atomic_store_explicit(&slot[k], word[k], memory_order_release);
+    atomic_store(&slot[WORD_VERSION], o.version);
+    atomic_store(&f->page->entered, i + 1);
+}
+
+/* One word is stored at once, so the entry's version need not change. */
+void flight_leave(struct flight *f)
+{
+    uint64_t n = atomic_load_explicit(&f->page->entered, memory_order_relaxed);
+
+    assert(n > 0);
+    atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)clock_mono_us());
+}
+
+uint64_t flight_step(const struct flight *f)
+{
+    return atomic_load(&f->page->step);
+}
+
+enum flight_phase flight_phase_get(const struct flight *f, int64_t *ret_since_us)
+{
+    uint64_t word = atomic_load(&f->page->phase);
+
+    if (ret_since_us)
+        *ret_since_us = (int64_t)(word >> 8);
+    return (enum flight_phase)(word & 255);
+}
+
+const char *flight_phase_name(enum flight_phase phase)
+{
+    static const char *const name[] = {"init",   "rendezvous", "load", "forward",    "backward",
+                                       "reduce", "update",     "eval", "checkpoint", "exit"};
+
+    return (unsigned)phase < sizeof(name) / sizeof(name[0]) ? name[phase] : "unknown";
+}
+
+int flight_read(const struct flight *f, struct flight_op *ops, int n)
+{
+    uint64_t entered = atomic_load(&f->page->entered), word[OP_WORDS];
+    int got = 0;
+
+    for (uint64_t back = 0; back < FLIGHT_RING && back < entered && got < n; back++) {
+        uint64_t i = entered - 1 - back;
+        const _Atomic uint64_t *slot = f->page->ring[i % FLIGHT_RING];
+
+        for (size_t k = 0; k < OP_WORDS; k++)
+            word[k] = atomic_load_explicit(&slot[k], memory_order_acquire);
+        if (word[WORD_VERSION] != 2 * i + 2 || atomic_load(&slot[WORD_VERSION]) != 2 * i + 2)
+            continue;
+        memcpy(&ops[got], word, sizeof(ops[got]));
+        ops[got].group[sizeof(ops[got].group) - 1] = '\0';
+        got++;
+    }
+    return got;
+}
