@@ -20,6 +20,8 @@ import time
 
 import requests
 
+from tests.hold import Hold
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
 MARK = "TEST_CLUSTER_OF_MUSTER"  # an agent keeps names that begin with MUSTER_ from its ranks
@@ -74,9 +76,11 @@ class ApiError(AssertionError):
 
 class Cluster:
     """slots: CPU slots of the agent n1, or 0 for no agent; devices: its --devices instead;
-    server_args, agent_args: added; memory: for agents' --memory."""
+    server_args, agent_args: added; memory: for agents' --memory. `hold` holds its training jobs at a step; hold_at:
+    from the beginning."""
 
-    def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None, memory=None):
+    def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None, memory=None,
+                 hold_at=None):
         self.folder = os.path.abspath(folder)
         self.state = os.path.join(self.folder, "state")
         self.jobs_dir = os.path.join(self.folder, "jobs")
@@ -85,7 +89,10 @@ class Cluster:
         self.server_args, self.agent_args = list(server_args), list(agent_args)
         self.first_devices = devices or (f"cpu:{slots}" if slots else None)
         self.mark = f"{self.folder}#{os.getpid()}"
-        self.env = dict(os.environ, **{MARK: self.mark, "MUSTER_STATE": self.state}, **(env or {}))
+        self.hold = Hold(os.path.join(self.folder, "hold"))
+        if hold_at is not None:
+            self.hold.at(hold_at)
+        self.env = dict(os.environ, **{MARK: self.mark, "MUSTER_STATE": self.state}, **self.hold.env, **(env or {}))
         self.memory_dir = memory
         self.server, self.agents, self.devices = None, {}, {}
         self.stray = []

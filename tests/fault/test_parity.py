@@ -54,11 +54,11 @@ def memories(folder, nodes):
 def interrupted(job, folder, nodes, **layout):
     """A run killed once there are a checkpoint and two newer snapshots; where these are, and the newest step."""
     where = memories(folder, nodes)
-    with ranks.Run(str(folder), job, memory=where, nodes=nodes, **layout) as run:
-        run.until(run.metrics)
+    with ranks.Run(str(folder), job, memory=where, nodes=nodes, hold_at=2, **layout) as run:
+        run.until(lambda: len(run.metrics()) == 2)
         run.order(0, ranks.SAVE)
-        disk = run.until(run.checkpoints)[0]
-        run.until(lambda: all(len(committed(m)) >= 2 and committed(m)[0] > disk for m in where))
+        assert run.until(run.checkpoints) == [2]
+        run.walk(4, 8, ready=lambda step: all(step in committed(m) for m in where))
     return where, min(committed(m)[-1] for m in where)
 
 
@@ -89,13 +89,14 @@ def test_one_node_of_two_has_all_of_it(job, undisturbed, tmp_path):
 # --- a whole cluster ------------------------------------------------------------------------------------
 
 NODES = [f"n{i + 1}" for i in range(6)]
+SNAPSHOT_EVERY = 10
 
 
 class Struck:
     """A job of three nodes in a cluster of six, and ways to hurt it."""
 
     def __init__(self, cluster, spec):
-        self.cluster = cluster
+        self.cluster, self.step = cluster, 0
         self.job = cluster.submit(spec)["id"]
         self.folder = cluster.job(self.job)["dir"]
 
@@ -110,13 +111,17 @@ class Struck:
         found = glob.glob(f"{self.cluster.memory(node)}/*/{self.job}/step-*/PARITY")
         return max((int(os.path.basename(os.path.dirname(path))[5:]) for path in found), default=0)
 
-    def until(self, step):
-        """Wait until three nodes have committed a snapshot of this step or a later one."""
-        def ready():
+    def until(self, last):
+        """Go on until three nodes have committed a snapshot of this step, and wait there. Each snapshot on the way is
+        waited for: of those that come faster than they are written, some are left out."""
+        def ready(step):
             nodes = self.nodes()
             return len(nodes) == 3 and all(self.committed(n) >= step and self.cluster.rank_pids(self.job, n)
                                            for n in nodes)
-        wait_for(f"snapshots of step {step}", ready, 90)
+        while self.step < last:
+            self.step += SNAPSHOT_EVERY
+            self.cluster.hold.at(self.step)
+            wait_for(f"snapshots of step {self.step}", lambda: ready(self.step), 90)
 
     def kill(self, pids):
         for pid in pids:
@@ -134,10 +139,10 @@ class Struck:
 
 def test_a_job_survives_ranks_a_node_and_two_nodes_with_the_same_bits(corpus, tmp_path):
     spec = specs.train(corpus, steps=160, pp=3, devices=3, every_steps=50)
-    spec["checkpoint"]["memory_every_steps"] = 4
+    spec["checkpoint"]["memory_every_steps"] = SNAPSHOT_EVERY
     alone = ranks.train(spec | {"parallel": {"virtual_workers": 4}}, str(tmp_path / "alone"))
     quick = ["--unknown-after", "2", "--lost-after", "3"]
-    with Cluster(str(tmp_path / "cluster"), slots=0, server_args=quick) as cluster:
+    with Cluster(str(tmp_path / "cluster"), slots=0, server_args=quick, hold_at=0) as cluster:
         for name in NODES:
             cluster.start_agent(name, "cpu:1")
         cluster.wait_nodes(NODES)
@@ -154,6 +159,7 @@ def test_a_job_survives_ranks_a_node_and_two_nodes_with_the_same_bits(corpus, tm
         for node in job.nodes()[:2]:
             job.lose(node)
         assert job.goes_on(3)["source"] == "disk"
+        cluster.hold.release()
         ended = cluster.wait(job.job, ["succeeded", "failed"], 90)
         assert ended["state"] == "succeeded", ended["outcome"]
         notes = [e["data"]["message"] for e in cluster.events(job.job) if e["data"].get("type") == "note"]

@@ -8,19 +8,22 @@ import subprocess
 import tempfile
 import time
 
+from tests.hold import Hold
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("MUSTER_BUILD", os.path.join(ROOT, "build"))
 TRAIN = os.path.join(BUILD, "bin", "muster-train")
 
 DONE, USER, INTERNAL, NODE, ABORTED, DRAINED = 0, 65, 70, 74, 75, 76
-SAVE, MOVE, DRAIN, ABORT = 1, 3, 4, 5
+SAVE, HAND_OVER, MOVE, DRAIN, ABORT = 1, 2, 3, 4, 5
 
 
 class Run:
-    """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end."""
+    """A world of ranks of one generation. `with Run(...) as run: run.wait()`; what is left is killed at the end.
+    hold_at: a step that it waits before, until run.hold (tests/hold.py) says otherwise."""
 
     def __init__(self, folder, spec, tp=1, cp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None,
-                 memory=None, memory_limit=None, givers=(), **layout):
+                 memory=None, memory_limit=None, givers=(), hold_at=None, **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))
@@ -52,6 +55,10 @@ class Run:
                 json.dump(assignment | ({"memory": str(where)} if where else {}) |
                           ({"memory_limit": memory_limit} if memory_limit else {}), f)
         self.env = dict(os.environ, OMP_NUM_THREADS=str(threads), **(env or {}))
+        if hold_at is not None:
+            self.hold = Hold(os.path.join(self.folder, "hold"))
+            self.hold.at(hold_at)
+            self.env.update(self.hold.env)
         self.ranks, self.givers = [], []
 
     def start(self):
@@ -133,6 +140,12 @@ class Run:
         return sorted(int(n[5:]) for n in os.listdir(folder)
                       if n.startswith("step-") and os.path.exists(os.path.join(folder, n, "MANIFEST"))
                       ) if os.path.isdir(folder) else []
+
+    def walk(self, *steps, ready):
+        """Held before each of the steps until ready(step)."""
+        for step in steps:
+            self.hold.at(step)
+            self.until(lambda: ready(step))
 
     def until(self, ready, seconds=60):
         """Wait until ready() gives something true, and give that."""

@@ -97,7 +97,8 @@ static void collect_environment(const struct launch *l, struct words *w)
     w->text.failed |= !ours;
     for (char **e = environ; ours && *e; e++) {
         bool for_ranks = same_name("MUSTER_KERNELS=", *e) || same_name("MUSTER_CUDA_BACKEND=", *e) ||
-                         same_name("MUSTER_NCCL=", *e) || same_name("MUSTER_CUDA_GRAPHS=", *e);
+                         same_name("MUSTER_NCCL=", *e) || same_name("MUSTER_CUDA_GRAPHS=", *e) ||
+                         same_name("MUSTER_HOLD=", *e);
         bool hidden = (strncmp(*e, "MUSTER_", 7) == 0 && !for_ranks) || strncmp(*e, "OMP_NUM_THREADS=", 16) == 0;
 
         for (char **o = ours; *o && !hidden; o++)

@@ -1,6 +1,7 @@
 /* The steps of a training run, and what is agreed on between them. */
 #include <errno.h>
 #include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ struct step_result {
     uint64_t bytes[BYTES], context_bytes;
     bool drain, firm, move; /* agreed on by all ranks, as are these; firm: it must end on disk; move: other nodes, or
                                  other memory, go on from what is left */
+    bool hold;              /* no step is to begin for now */
     double saves[SAVE_VOTES];
     bool tune[BYTES];
     int64_t began_us;
@@ -28,21 +30,39 @@ static uint64_t sent(const struct comm_group *g)
     return g ? comm_bytes_sent(g) : 0;
 }
 
+/* This rank's part of what is agreed on for when so many steps are done: orders, saves, and whether to go on. */
+static void vote(const struct train *t, uint64_t done, double *extra)
+{
+    enum flight_order order = flight_order_get(t->flight);
+
+    extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_MOVE || order == FLIGHT_HAND_OVER;
+    extra[SUM_MOVE] = order == FLIGHT_MOVE || !t->keeps;
+    extra[SUM_FIRM] = order == FLIGHT_DRAIN || train_must_be_durable(t);
+    extra[SUM_HOLD] = hold_wanted(&t->hold, done);
+    train_save_votes(t, extra + SUM_SAVES);
+}
+
+/* And what the votes of all ranks come to. */
+static void count_votes(const double *extra, struct step_result *r)
+{
+    r->drain = extra[SUM_DRAIN] > 0;
+    r->firm = extra[SUM_FIRM] > 0;
+    r->move = extra[SUM_MOVE] > 0;
+    r->hold = extra[SUM_HOLD] > 0;
+    memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
+}
+
 /* What this rank adds to the step's sum besides the squares. */
 static void contribute(struct train *t)
 {
     int v = t->spec->parallel.virtual_workers;
     double *losses = t->sums + t->squares, *extra = losses + v;
     uint64_t now[BYTES] = {sent(t->tp) + sent(t->kv), sent(t->pp) + sent(t->pair), sent(t->dp)};
-    enum flight_order order = flight_order_get(t->flight);
 
     if (t->mesh->last && t->mesh->tp_index == 0)
         for (int i = 0; i < t->micros; i++)
             losses[t->leaf_begin + i / t->per_leaf] += t->loss[i];
-    extra[SUM_DRAIN] = order == FLIGHT_DRAIN || order == FLIGHT_MOVE || order == FLIGHT_HAND_OVER;
-    extra[SUM_MOVE] = order == FLIGHT_MOVE || !t->keeps;
-    extra[SUM_FIRM] = order == FLIGHT_DRAIN || train_must_be_durable(t);
-    train_save_votes(t, extra + SUM_SAVES);
+    vote(t, t->step + 1, extra);
     if (t->mesh->tp_index == 0 && t->mesh->cp_index == 0 && t->mesh->first)
         extra[SUM_EXTRAS + t->mesh->dp_index] = t->leaf_ms;
     extra[SUM_BROKEN] = keyed_broken_take(t->keyed);
@@ -72,11 +92,8 @@ static int reduce(struct train *t, struct step_result *r, struct merr *err)
         square += t->sums[i];
     r->norm = extra[SUM_BROKEN] > 0 ? INFINITY : sqrt(square); /* a codec met numbers that are not finite */
     r->loss = tree_sum(t->sums + t->squares, v) / (double)t->targets;
-    r->drain = extra[SUM_DRAIN] > 0;
-    r->firm = extra[SUM_FIRM] > 0;
-    r->move = extra[SUM_MOVE] > 0;
+    count_votes(extra, r);
     r->context_bytes = (uint64_t)extra[SUM_CONTEXT];
-    memcpy(r->saves, extra + SUM_SAVES, sizeof(r->saves));
     for (int i = 0; i < BYTES; i++) {
         r->bytes[i] = (uint64_t)extra[SUM_BYTES + i];
         r->tune[i] = extra[SUM_TUNE + i] > 0;
@@ -295,6 +312,35 @@ static int boundary(struct train *t, const struct step_result *r, struct merr *e
     return 0;
 }
 
+/* While somebody holds the run (hold.h): obey orders and follow what is being saved. Returns 1 when drained. */
+static int wait_held(struct train *t, struct step_result *r, struct merr *err)
+{
+    double extra[SUM_EXTRAS];
+    int64_t deadline_us = clock_mono_us() + HOLD_MOST_S * INT64_C(1000000);
+
+    TRY(train_savers_open(t, err));
+    memset(r->tune, 0, sizeof(r->tune));
+    for (bool told = false;; told = true) {
+        memset(extra, 0, sizeof(extra));
+        vote(t, t->step, extra);
+        TRY(comm_all_reduce(t->all, extra, SUM_EXTRAS, COMM_F64, COMM_SUM, err));
+        count_votes(extra, r);
+        if (r->drain)
+            return boundary(t, r, err);
+        TRY(train_saves_asked(t, r->saves, err));
+        if (!r->hold)
+            return 0;
+        if (clock_mono_us() > deadline_us)
+            return merr_set(err, -EINVAL,
+                            "'%s' has held the run before step %llu for %d s: write a larger number, or "
+                            "remove it",
+                            t->hold.path, (unsigned long long)t->step, HOLD_MOST_S);
+        if (!told && t->mesh->rank == 0)
+            log_info("held before step %llu by '%s'", (unsigned long long)t->step, t->hold.path);
+        (void)poll(NULL, 0, HOLD_LOOK_MS);
+    }
+}
+
 static void tell_graphs(const struct train *t)
 {
     struct kern_recordings all;
@@ -308,13 +354,16 @@ static void tell_graphs(const struct train *t)
 
 static int all_steps(struct train *t, struct merr *err)
 {
-    struct step_result r;
+    struct step_result r = {.hold = hold_may(&t->hold), .began_us = clock_mono_us()};
     uint64_t steps = (uint64_t)t->spec->train.steps;
     int drained;
 
     if (t->step == 0 || t->step >= steps)
         TRY(train_evaluate(t, err));
     while (t->step < steps) {
+        drained = r.hold ? wait_held(t, &r, err) : 0;
+        if (drained != 0)
+            return drained;
         TRY(step(t, &r, err));
         tell_refusal(t);
         TRY(report(t, &r, err));

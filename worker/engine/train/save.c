@@ -331,6 +331,17 @@ void train_save_votes(const struct train *t, double votes[SAVE_VOTES])
         votes[SAVE_WANTED + TIER_DISK] = 1;
 }
 
+/* Begin what ranks voted for, or what the spec's steps say. */
+static int begin_wanted(struct train *t, int tier, struct merr *err)
+{
+    TRY(begin(t, tier, false, err));
+    if (tier == TIER_DISK) {
+        flight_saved(t->flight);
+        t->copy_us = 0;
+    }
+    return 0;
+}
+
 /* Begin a checkpoint when one is due and there is room for it. */
 static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], struct merr *err)
 {
@@ -338,17 +349,22 @@ static int begin_due(struct train *t, int tier, const double votes[SAVE_VOTES], 
 
     if (!s->writer || !(votes[SAVE_WANTED + tier] > 0 || (s->every > 0 && t->step % s->every == 0)))
         return 0;
-    if (votes[SAVE_BUSY + tier] > 0) {
-        if (t->mesh->rank == 0)
-            log_warn("step %llu: no %s, two are still being written (%u left out so far)", (unsigned long long)t->step,
-                     tier == TIER_DISK ? "checkpoint" : "snapshot in memory", ++s->dropped);
-        return 0;
-    }
-    TRY(begin(t, tier, false, err));
-    if (tier == TIER_DISK) {
-        flight_saved(t->flight);
-        t->copy_us = 0;
-    }
+    if (votes[SAVE_BUSY + tier] == 0)
+        return begin_wanted(t, tier, err);
+    if (t->mesh->rank == 0)
+        log_warn("step %llu: no %s, two are still being written (%u left out so far)", (unsigned long long)t->step,
+                 tier == TIER_DISK ? "checkpoint" : "snapshot in memory", ++s->dropped);
+    return 0;
+}
+
+int train_saves_asked(struct train *t, const double votes[SAVE_VOTES], struct merr *err)
+{
+    for (int i = 0; i < TIERS; i++)
+        TRY(take_done(t, i, err));
+    take_guarded(t);
+    for (int i = 0; i < TIERS; i++)
+        if (t->saver[i].writer && votes[SAVE_WANTED + i] > 0 && votes[SAVE_BUSY + i] == 0)
+            TRY(begin_wanted(t, i, err));
     return 0;
 }
 

@@ -595,6 +595,7 @@ static int train_run(struct train *t, struct merr *err)
     const char *kernels = getenv("MUSTER_KERNELS");
     struct kern_cfg cfg = {.threads = t->run.threads, .apart = t->run.world == 1};
 
+    TRY(hold_init(&t->hold, t->spec->name, err));
     TRY(kern_find(kernels ? kernels : "auto", &t->k, err));
     TRY(use_graphs(&cfg.record, err));
     TRY(plan(t, err));

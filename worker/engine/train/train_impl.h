@@ -19,6 +19,7 @@
 #include "worker/engine/optim/tree.h"
 #include "worker/snapshot/guard.h"
 #include "worker/engine/train/cadence.h"
+#include "worker/engine/train/hold.h"
 #include "worker/snapshot/keep.h"
 #include "worker/engine/train/pipe.h"
 #include "worker/engine/train/report.h"
@@ -43,7 +44,8 @@ enum {
     SUM_BYTES,
     SUM_TUNE = SUM_BYTES + BYTES,
     SUM_SAVES = SUM_TUNE + BYTES,
-    SUM_EXTRAS = SUM_SAVES + SAVE_VOTES
+    SUM_HOLD = SUM_SAVES + SAVE_VOTES,
+    SUM_EXTRAS
 };
 
 /* How checkpoints of a tier are begun and followed. */
@@ -60,6 +62,7 @@ struct saver {
 
 struct train {
     struct run run;
+    struct hold hold;
     const struct job_spec *spec;
     const struct mesh *mesh;
     struct flight *flight;
@@ -214,6 +217,8 @@ void train_save_votes(const struct train *t, double votes[SAVE_VOTES]);
 /* Between two steps, the last of which took so long: report what was committed, begin what is due by the summed votes
  * of all ranks; must: save in any case, after waiting for what is under way. */
 int train_saves(struct train *t, const double votes[SAVE_VOTES], double seconds, bool must, struct merr *err);
+/* The same while a run is held before its next step, but that only what votes ask for is begun. */
+int train_saves_asked(struct train *t, const double votes[SAVE_VOTES], struct merr *err);
 /* Before a tensor (a place in params.by_place, -1: all) and its moments change: once what is saved of them is. */
 int train_saves_gate(struct train *t, int place, struct merr *err);
 /* Coded dp: the weights become the masters' (optim_settle). */
