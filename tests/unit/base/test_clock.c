@@ -1,6 +1,7 @@
 #include "tests/unit/test.h"
 
 #include "base/clock.h"
+#include "tests/unit/fake_clock.h"
 
 static void times_print_as_rfc3339(void **state)
 {
@@ -45,12 +46,40 @@ static void the_monotonic_clock_never_goes_back(void **state)
     }
 }
 
+static void the_real_clock_reads_as_the_plain_functions_do(void **state)
+{
+    const struct clock *c = clock_real();
+    int64_t mono_us = clock_mono_us(), wall_us = clock_wall_us();
+
+    (void)state;
+    assert_in_range(clock_read_mono_us(c), mono_us, mono_us + 60000000);
+    assert_in_range(clock_read_wall_us(c), wall_us - 60000000, wall_us + 60000000);
+}
+
+static void a_fake_clock_goes_only_when_it_is_told_to(void **state)
+{
+    struct fake_clock f;
+    const struct clock *c = fake_clock_init(&f, 5, 1000);
+
+    (void)state;
+    assert_int_equal(clock_read_mono_us(c), 5);
+    assert_int_equal(clock_read_wall_us(c), 1000);
+    fake_clock_pass(&f, 10);
+    assert_int_equal(clock_read_mono_us(c), 15);
+    assert_int_equal(clock_read_wall_us(c), 1010);
+    f.wall_us = 3; /* somebody sets the wall clock: the monotonic one does not follow */
+    assert_int_equal(clock_read_mono_us(c), 15);
+    assert_int_equal(clock_read_wall_us(c), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_print_as_rfc3339),
         cmocka_unit_test(a_past_deadline_polls_without_waiting_and_a_far_one_is_capped),
         cmocka_unit_test(the_monotonic_clock_never_goes_back),
+        cmocka_unit_test(the_real_clock_reads_as_the_plain_functions_do),
+        cmocka_unit_test(a_fake_clock_goes_only_when_it_is_told_to),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
