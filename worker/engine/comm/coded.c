@@ -278,41 +278,6 @@ static int land_gathered(struct coding *x, struct coded_set *set, size_t s)
     return r;
 }
 
-/* --- all to all --------------------------------------------------------------------------------------------------- */
-
-static int put_each(struct coding *x, struct coded_set *set, size_t s)
-{
-    int me = x->g->index, r = 0;
-
-    for (int i = 1; i < x->g->n && r == 0; i++) {
-        int from = (me + x->g->n - i) % x->g->n, to = (me + i) % x->g->n;
-        size_t at, m = slice_of(x, x->recv_count[from], s, &at), n = slice_of(x, x->send_count[to], s, &at);
-        char *put = set->put + (size_t)to * x->room;
-
-        if (m)
-            r = x->way->recv(x, &set->first, from, 2 * (uint32_t)s, set->got + (size_t)from * x->room,
-                             codec_size(x->codec, m));
-        if (n && r == 0)
-            r = put_block(x, (const char *)x->send[to] + at * x->size, at, n, put);
-        if (n && r == 0)
-            r = x->way->send(x, &set->first, to, 2 * (uint32_t)s, put, codec_size(x->codec, n));
-    }
-    return r < 0 ? r : x->way->go(x, &set->first);
-}
-
-static int land_each(struct coding *x, struct coded_set *set, size_t s)
-{
-    int r = x->way->wait(x, &set->first);
-
-    for (int i = 0; i < x->g->n && r == 0; i++) {
-        size_t at, n = slice_of(x, x->recv_count[i], s, &at);
-
-        if (i != x->g->index)
-            r = get_block(x, i, set->got + (size_t)i * x->room, (char *)x->recv[i] + at * x->size, n);
-    }
-    return r;
-}
-
 /* --- a call from begin to end ------------------------------------------------------------------------------------- */
 
 static size_t longest(const struct coding *x)
@@ -320,10 +285,7 @@ static size_t longest(const struct coding *x)
     size_t most = 0;
 
     for (int i = 0; i < x->g->n; i++) {
-        size_t n = x->cut                                ? x->cut[i + 1] - x->cut[i]
-                   : i == x->g->index                    ? 0
-                   : x->send_count[i] > x->recv_count[i] ? x->send_count[i]
-                                                         : x->recv_count[i];
+        size_t n = x->cut[i + 1] - x->cut[i];
 
         most = n > most ? n : most;
     }
@@ -408,9 +370,8 @@ static struct coding coding_of(struct comm_group *g, const struct coded *how)
                            .size = how->type == CODEC_F32 ? 4 : 2};
 }
 
-/* all: all values of this member are held. bytes of the values, as all members know them alike, or no less;
- * worth: whether they are worth NCCL's while as this one knows them. */
-static int choose_way(struct coding *x, bool all, size_t bytes, bool worth)
+/* all: all values of this member are held. bytes of the values, as all members know them alike, or no less. */
+static int choose_way(struct coding *x, bool all, size_t bytes)
 {
     struct comm_group *g = x->g;
     int r = 0;
@@ -419,7 +380,7 @@ static int choose_way(struct coding *x, bool all, size_t bytes, bool worth)
     if (all)
         r = coded_gpu_open(g);
     if (r == 0 && device_worth(g, bytes))
-        r = device_enter(g, STEP_DEVICE, all, worth);
+        r = device_enter(g, STEP_DEVICE, all, true);
     if (r < 0)
         device_group_free(g);
     else if (all)
@@ -456,7 +417,7 @@ int coded_all_reduce(struct comm_group *g, const struct coded *how, void *buf, s
     x.in = x.out = buf;
     r = coding_begin(&x, COMM_CALL_ALL_REDUCE, count);
     if (r == 0)
-        r = choose_way(&x, coded_held(g, buf), count * x.size, true);
+        r = choose_way(&x, coded_held(g, buf), count * x.size);
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_columns, fold_to_all, land_from_all);
     free(cut);
@@ -500,7 +461,7 @@ int coded_reduce_scatter(struct comm_group *g, const struct coded *how, const vo
     set_levels(&x);
     r = coding_begin(&x, COMM_CALL_REDUCE_SCATTER, cut[g->n]);
     if (r == 0)
-        r = choose_way(&x, coded_held(g, in) && (mine == 0 || coded_held(g, out)), cut[g->n] * x.size, true);
+        r = choose_way(&x, coded_held(g, in) && (mine == 0 || coded_held(g, out)), cut[g->n] * x.size);
     if (r == 0 && g->n > 1)
         r = run_stages(&x, put_columns, fold_shares, land_shares);
     else if (r == 0 && mine)
@@ -519,7 +480,7 @@ static int gather(struct comm_group *g, const struct coded *how, const float *ma
     x.cut = cut;
     x.master = master;
     if (r == 0)
-        r = choose_way(&x, coded_held(g, buf) && (!master || coded_held(g, master)), cut[g->n] * x.size, true);
+        r = choose_way(&x, coded_held(g, buf) && (!master || coded_held(g, master)), cut[g->n] * x.size);
     if (r == 0)
         r = run_stages(&x, put_own, NULL, land_gathered);
     return coding_end(&x, r, flags, err);
@@ -536,42 +497,6 @@ int coded_gather_differences(struct comm_group *g, const struct coded *how, cons
 {
     assert(master);
     return gather(g, how, master, replica, cut, flags, err);
-}
-
-/* Counts differ by member. */
-static int choose_way_of_all(struct coding *x)
-{
-    bool all = true, worth = false;
-
-    for (int i = 0; i < x->g->n; i++) {
-        all &= x->send_count[i] == 0 || coded_held(x->g, x->send[i]);
-        all &= x->recv_count[i] == 0 || coded_held(x->g, x->recv[i]);
-        worth |= device_worth(x->g, x->send_count[i] * x->size) || device_worth(x->g, x->recv_count[i] * x->size);
-    }
-    return choose_way(x, all, SIZE_MAX, worth);
-}
-
-int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *const *send, const size_t *send_count,
-                     void *const *recv, const size_t *recv_count, uint32_t *flags, struct merr *err)
-{
-    struct coding x = coding_of(g, how);
-    int me = g->index, r;
-
-    if (send_count[me] != recv_count[me])
-        return merr_set(err, -EINVAL, "member %d of '%s' sends itself %zu values and expects %zu", me, g->name,
-                        send_count[me], recv_count[me]);
-    x.send = send;
-    x.recv = recv;
-    x.send_count = send_count;
-    x.recv_count = recv_count;
-    r = coding_begin(&x, COMM_CALL_ALL_TO_ALL, 0); /* counts differ by member: each message is checked */
-    if (r == 0)
-        r = choose_way_of_all(&x);
-    if (r == 0 && send_count[me] && send[me] != recv[me])
-        memmove(recv[me], send[me], send_count[me] * x.size);
-    if (r == 0 && g->n > 1)
-        r = run_stages(&x, put_each, NULL, land_each);
-    return coding_end(&x, r, flags, err);
 }
 
 /* --- for measuring ------------------------------------------------------------------------------------------------ */
@@ -613,7 +538,7 @@ int coded_hop(struct comm_group *g, const void *like, size_t bytes, struct merr 
 
     assert(bytes <= CODED_ROOM_MAX / (size_t)g->n);
     if (r == 0)
-        r = choose_way(&x, like && coded_held(g, like), SIZE_MAX, true); /* as calls of many such blocks do */
+        r = choose_way(&x, like && coded_held(g, like), SIZE_MAX); /* as calls of many such blocks do */
     if (r == 0)
         r = hop_to_all(&x, bytes);
     return group_end(g, r, err);

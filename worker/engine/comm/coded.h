@@ -53,11 +53,6 @@ int coded_all_gather(struct comm_group *g, const struct coded *how, void *buf, c
 int coded_gather_differences(struct comm_group *g, const struct coded *how, const float *master, void *replica,
                              const size_t *cut, uint32_t *flags, struct merr *err);
 
-/* Member i gets send[i][send_count[i]] from here, and what it sends lands in our recv[i][recv_count[i]]. The
- * own part is copied. */
-int coded_all_to_all(struct comm_group *g, const struct coded *how, const void *const *send, const size_t *send_count,
-                     void *const *recv, const size_t *recv_count, uint32_t *flags, struct merr *err);
-
 /* A message, as comm_isend and comm_irecv, both ends coded; comm_wait() decodes. buf of a send is the caller's again at
  * once. flags is written within comm_wait, when it succeeds. */
 int coded_isend(struct comm_group *g, const struct coded *how, int peer, uint32_t tag, const void *buf, size_t count,

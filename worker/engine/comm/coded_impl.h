@@ -44,10 +44,7 @@ struct coding {
     const size_t *cut;
     const void *in;
     void *out;
-    const float *master;     /* coded_gather_differences */
-    const void *const *send; /* coded_all_to_all, and the other three */
-    void *const *recv;
-    const size_t *send_count, *recv_count;
+    const float *master; /* coded_gather_differences */
     size_t slice, slices;
     size_t room, far_room; /* of a peer's part of put and got, of pass and back */
     uint32_t flags;

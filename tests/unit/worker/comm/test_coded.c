@@ -352,45 +352,7 @@ static void differences_to_the_master_instead_drift_away(void **state)
     team_run(2, TEAM_SHM, 0, open_loop, NULL);
 }
 
-/* --- all to all, messages ----------------------------------------------------------------------------------------- */
-
-static int trades(struct team *t, struct comm_world *w)
-{
-    struct comm_group *g = team_all(w, "ep");
-    struct coded how = {.codec = named("r8"), .slice = 2048};
-    int n = comm_size(w), me = comm_rank(w);
-    size_t out[TEAM_MAX], in[TEAM_MAX];
-    const void *send[TEAM_MAX];
-    void *mine[TEAM_MAX], *recv[TEAM_MAX];
-    struct error e = {0, 1e-30};
-    uint32_t flags = 0;
-
-    (void)t;
-    for (int i = 0; i < n; i++) { /* from a to b: a·1000 + b·100, none from 1 to 0 */
-        mine[i] = malloc(20000 * sizeof(float));
-        out[i] = me == 1 && i == 0 ? 0 : (size_t)(me * 1000 + i * 100 + 1);
-        in[i] = i == 1 && me == 0 ? 0 : (size_t)(i * 1000 + me * 100 + 1);
-        fill(mine[i], CODEC_F32, me * 16 + i, out[i]);
-        send[i] = mine[i];
-        recv[i] = malloc(20000 * sizeof(float));
-    }
-    GOOD(coded_all_to_all(g, &how, send, out, recv, in, &flags, &err));
-    for (int i = 0; i < n; i++) {
-        for (size_t k = 0; k < in[i]; k++)
-            add_error(&e, (double)((float *)recv[i])[k], (double)value_of(i * 16 + me, k));
-        free(mine[i]);
-        free(recv[i]);
-    }
-    NEED(e.off / e.all < 7e-5 && flags == 0);
-    return 0;
-}
-
-static void each_gets_what_each_sends_it(void **state)
-{
-    (void)state;
-    team_run(4, TEAM_SHM, 0, trades, NULL);
-    team_run(3, TEAM_UCX, 0, trades, NULL);
-}
+/* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static int messages(struct team *t, struct comm_world *w)
 {
@@ -567,7 +529,6 @@ int main(void)
         cmocka_unit_test(everyone_gathers_the_same_values),
         cmocka_unit_test(replicas_stay_within_a_quarter_of_a_step_of_their_masters),
         cmocka_unit_test(differences_to_the_master_instead_drift_away),
-        cmocka_unit_test(each_gets_what_each_sends_it),
         cmocka_unit_test(messages_arrive_decoded),
         cmocka_unit_test(numbers_that_are_not_finite_are_told_to_all),
         cmocka_unit_test(members_with_different_codecs_are_told_so),

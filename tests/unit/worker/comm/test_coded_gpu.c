@@ -103,29 +103,6 @@ static int differences(struct comm_world *w, struct comm_group *g, struct result
     return 0;
 }
 
-/* From a to b: 20000·a + 999·b values. */
-static int trades(struct comm_world *w, struct comm_group *g, struct result *x)
-{
-    struct coded how = {.codec = named("g8"), .slice = 4096};
-    size_t out[TEAM_MAX], in[TEAM_MAX], room = 70000;
-    int n = comm_size(w), me = comm_rank(w);
-    const void *send[TEAM_MAX];
-    void *recv[TEAM_MAX];
-    struct result from;
-
-    fill(&from, how.type, me, room);
-    fill(x, how.type, 0, room * (size_t)n);
-    for (int i = 0; i < n; i++) {
-        out[i] = 20000 * (size_t)me + 999 * (size_t)i;
-        in[i] = 20000 * (size_t)i + 999 * (size_t)me;
-        send[i] = from.memory;
-        recv[i] = x->memory + (size_t)i * room * sizeof(float);
-    }
-    GOOD(coded_all_to_all(g, &how, send, out, recv, in, &x->flags, &err));
-    free(from.memory);
-    return 0;
-}
-
 /* To the next member and from the one before: a large slice and a small one, and less than that. */
 static int messages(struct comm_world *w, struct comm_group *g, struct result *x)
 {
@@ -151,7 +128,7 @@ static int messages(struct comm_world *w, struct comm_group *g, struct result *x
     return 0;
 }
 
-static const call_fn calls[] = {sums_to_all, sums_to_owners, values_from_all, differences, trades, messages};
+static const call_fn calls[] = {sums_to_all, sums_to_owners, values_from_all, differences, messages};
 
 static int measured(struct comm_world *w, struct comm_group *g, call_fn call, struct result *ret)
 {
