@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api/spec_read.h"
+#include "base/word.h"
 
 static const char *const type_names[] = {"an object", "an array",      "a string",      "a whole number",
                                          "a number",  "true or false", "true or false", "null"};
@@ -96,7 +97,7 @@ static int read_word(const struct field *d, const json_t *v, int *ret, struct fa
         assert(len < sizeof(all));
     }
     if (json_is_string(v))
-        near = spec_nearest(json_string_value(v), d->words, n);
+        near = word_nearest(json_string_value(v), d->words, n);
     if (near)
         faults_add(f, d->path, "want one of %s; got %s: did you mean '%s'?", all, got(v, what), near);
     else

@@ -1,7 +1,7 @@
 /* The table of a spec's fields: reading, the JSON schema and docs/spec.md all come from it. */
 #include <string.h>
 
-#include "api/spec_int.h"
+#include "api/spec_priv.h"
 
 static const char *const families[] = {"gpt2", "llama", NULL};
 static const char *const formats[] = {"text", "jsonl", "tokens", NULL};

@@ -2,7 +2,7 @@
 #ifndef MUSTER_API_SPEC_READ_H
 #define MUSTER_API_SPEC_READ_H
 
-#include "api/spec_int.h"
+#include "api/spec_priv.h"
 
 #define SPEC_FIELDS_MAX 128
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "api/spec_int.h"
+#include "api/spec_priv.h"
 
 #define ANCHORS_MAX 256
 

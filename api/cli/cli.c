@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/spec_int.h"
+#include "base/word.h"
 #include "base/version.h"
 
 #define PAGE_MAX 1000 /* elements asked for at once: what the server gives at most */
@@ -132,7 +132,7 @@ static int unknown_command(int argc, char **argv)
     }
     group = group && argc > 1;
     (void)snprintf(word, sizeof(word), "%s%s%s", argv[0], group ? " " : "", group ? argv[1] : "");
-    near = spec_nearest(word, known, n);
+    near = word_nearest(word, known, n);
     if (near)
         return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", word, near);
     return cli_fail(CLI_USAGE, "unknown command '%s'; `muster help` lists them", word);
@@ -149,7 +149,7 @@ static int unknown_option(const struct cli *c, const char *text)
     for (size_t i = 0; i < cli_common_n; i++)
         known[n++] = cli_common[i].name;
     (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(name, "="), name);
-    near = text[1] == '-' ? spec_nearest(word, known, n) : NULL;
+    near = text[1] == '-' ? word_nearest(word, known, n) : NULL;
     if (near)
         return cli_fail(CLI_USAGE, "unknown option '%s'; did you mean '--%s'?", text, near);
     return cli_fail(CLI_USAGE, "unknown option '%s'; see `muster help %s`", text, c->cmd->name);

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 #include "compress/cuda/codec_call.h"
 #include "compress/cuda/wait.h"
 #include "compress/group.h"

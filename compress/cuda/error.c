@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 
 int cuda_failed(struct merr *err, int error, const char *fmt, ...)
 {

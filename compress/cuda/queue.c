@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 #include "compress/cuda/queue.h"
 #include "compress/cuda/wait.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 
 #define NAP_US 50
 #define STREAM_EAGER_US 50000 /* before naps between looks: a step's longest kernels */

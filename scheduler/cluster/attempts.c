@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define ATTEMPTS_MAX 4
 #define LOSS 0.004 /* share of the worth that may be lost on the way to nodes */

@@ -6,7 +6,7 @@
 #ifndef MUSTER_SCHEDULER_CLUSTER_CACHE_H
 #define MUSTER_SCHEDULER_CLUSTER_CACHE_H
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define CACHE_CANDS_MAX (1u << 20)
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define STEPS_MAX 20000   /* choices tried */
 #define ROUNDING 1e-9     /* of a bound */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 bool choice_fits(const struct round *r, const struct rjob *j, int c)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define ITERATIONS 60
 #define CALM 20          /* iterations in a row that hardly bettered the bound: enough */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define DEPTH 4     /* times the devices there are */
 #define BUCKETS 512 /* of claims, eight to every doubling: within one by id */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define HORIZON_US INT64_C(1800000000) /* what is saved in that time, or in the job's own, must be worth a restart */
 #define WELL 1000

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 static const char *const policy_names[] = {
     [SCHED_POLICY_MUSTER] = "muster", [SCHED_POLICY_FIFO] = "fifo",     [SCHED_POLICY_BACKFILL] = "backfill",

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "scheduler/sim/sim_int.h"
+#include "scheduler/sim/sim_priv.h"
 
 #define SVG_COLUMNS 600 /* points along the picture */
 #define SVG_WIDTH 960

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "scheduler/sim/sim_int.h"
+#include "scheduler/sim/sim_priv.h"
 
 #define NEVER INT64_MAX
 #define DURATIONS_MAX 2000000

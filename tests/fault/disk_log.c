@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/fault/disk_log_int.h"
+#include "tests/fault/disk_log_priv.h"
 
 struct disk_log disk_log;
 

@@ -11,7 +11,7 @@
 
 #include "base/io.h"
 #include "tests/fault/disk_log.h"
-#include "tests/fault/disk_log_int.h"
+#include "tests/fault/disk_log_priv.h"
 
 #define SECTOR 512u
 #define NAMES_MAX 1024

@@ -31,6 +31,8 @@ IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"
 BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "strtok", "atoi", "atol", "atof", "gets", "alloca", "system",
           "sleep", "usleep"]
 BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+# Rooms whose private headers still have their old names.
+OLD_PRIVATE = ("checkpoint/", "server/", "worker/engine/comm/", "worker/engine/train/")
 COLUMNS = 120
 LINES = 900
 
@@ -53,11 +55,21 @@ def room_of(path):
     return next((room for room in sorted(ROOMS, key=len, reverse=True) if path.startswith(room + "/")), None)
 
 
+def check_private(path, number, target, complain):
+    """A header NAME_priv.h is for its own folder and that folder's unit tests."""
+    home = target.rpartition("/")[0]
+    if target.endswith("_priv.h") and path.rpartition("/")[0] != home and \
+            not path.startswith(f"tests/unit/{home.split('/')[0]}/"):
+        complain(path, number, f"{target} is for {home}/ alone: put what others need into a header of its own")
+
+
 def check_c(path, text, complain):
     folder = folder_of(path)
     code = strip_comments_and_strings(text)
     for number, line in enumerate(text.split("\n"), 1):
         include = re.match(r'#include "([^"]+)"', line)
+        if include:
+            check_private(path, number, include.group(1), complain)
         if include and folder:
             target = include.group(1)
             allowed = [folder] + FLOORS[folder] + (["gen"] if folder == "server" else [])
@@ -72,6 +84,8 @@ def check_c(path, text, complain):
             complain(path, number, f"banned call {banned.group(1)}()")
         if folder in PURE and re.search(IMPURE_CALLS, line):
             complain(path, number, f"{folder}/ is pure: no I/O, clock or chance")
+    if re.search(r"_(int|impl)\.h$", path) and not path.startswith(OLD_PRIVATE):
+        complain(path, 1, "a private header's name ends in _priv.h")
     if path.endswith(".h") and not re.match(r"/\* [\w./-]+ - ", text):
         complain(path, 1, "a header opens with '/* name - one sentence'")
 

@@ -14,7 +14,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "worker/agent/agent_int.h"
+#include "worker/agent/agent_priv.h"
 
 #define POLL_WAIT_S 30
 #define CALL_MS 30000

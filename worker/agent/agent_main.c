@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "worker/agent/agent.h"
-#include "worker/agent/agent_int.h"
+#include "worker/agent/agent_priv.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/quota.h"
 

@@ -19,7 +19,7 @@
 #include "base/utf8.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
-#include "worker/agent/ranks_int.h"
+#include "worker/agent/ranks_priv.h"
 #include "worker/agent/shim.h"
 
 #define TAIL_BYTES 8192

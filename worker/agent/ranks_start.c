@@ -17,7 +17,7 @@
 #include "base/io.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
-#include "worker/agent/ranks_int.h"
+#include "worker/agent/ranks_priv.h"
 #include "worker/agent/shim.h"
 
 #define ASSIGNMENT_MAX (8 << 20)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/spec_int.h"
+#include "api/spec_priv.h"
 #include "api/spec_plan.h"
 #include "base/buf.h"
 #include "base/philox.h"

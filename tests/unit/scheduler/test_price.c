@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/philox.h"
-#include "scheduler/cluster/sched_int.h"
+#include "scheduler/cluster/sched_priv.h"
 
 #define JOBS 6
 #define NODES 3

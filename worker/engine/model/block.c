@@ -5,7 +5,7 @@
 
 #include "base/try.h"
 #include "worker/engine/model/family.h"
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 /* --- linear maps ------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 
 #include "base/try.h"
 #include "scheduler/sequence/zigzag.h"
-#include "worker/engine/model/context_impl.h"
+#include "worker/engine/model/context_priv.h"
 
 #define TAG_ROWS 0
 

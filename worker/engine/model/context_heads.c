@@ -4,7 +4,7 @@
 #include <assert.h>
 
 #include "base/try.h"
-#include "worker/engine/model/context_impl.h"
+#include "worker/engine/model/context_priv.h"
 
 /* Columns of a matrix that travels, in bytes: of all heads in this rank's rows (mine), where each member's are width
  * wide, and of this rank's heads in all rows (whole). */

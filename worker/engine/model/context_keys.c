@@ -1,7 +1,7 @@
 /* Every rank of cp gets the keys and values of all rows of theirs (as in Llama 3, 2024), looks at those before its own
  * rows, and gives back what it found out of the gradients of each. */
 #include "base/try.h"
-#include "worker/engine/model/context_impl.h"
+#include "worker/engine/model/context_priv.h"
 
 /* Rows of keys and values, elements of size bytes, that stand without gaps. */
 static int copy_kv(struct stage *st, void *to, size_t to_row, const void *from, size_t from_row, size_t rows,

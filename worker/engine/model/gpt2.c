@@ -5,7 +5,7 @@
 #include "base/try.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/param_build.h"
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 enum { LAYER_TENSORS = 12 };
 

@@ -9,7 +9,7 @@
 #include "scheduler/sequence/zigzag.h"
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/site.h"
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 /* --- memory -------------------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 
 #include "base/try.h"
 #include "worker/engine/model/family.h"
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 /* Hands out pieces of one arena; with base NULL it only counts. */
 struct carve {

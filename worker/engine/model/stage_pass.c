@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/try.h"
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 struct walk {
     struct stage *st;

@@ -1,4 +1,4 @@
-#include "worker/engine/optim/optim_int.h"
+#include "worker/engine/optim/optim_priv.h"
 
 #include <assert.h>
 #include <errno.h>

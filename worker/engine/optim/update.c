@@ -1,5 +1,5 @@
 /* From sums of gradients to new weights on all replicas: AdamW on the own pieces, then what the others have to know. */
-#include "worker/engine/optim/optim_int.h"
+#include "worker/engine/optim/optim_priv.h"
 
 #include <assert.h>
 #include <errno.h>

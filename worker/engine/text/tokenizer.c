@@ -7,7 +7,7 @@
 #include <utf8proc.h>
 
 #include "base/hash.h"
-#include "worker/engine/text/tokenizer_impl.h"
+#include "worker/engine/text/tokenizer_priv.h"
 #include "worker/engine/text/unicode.h"
 
 int tokenizer_vocab(const struct tokenizer *t)

@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/try.h"
-#include "worker/engine/text/tokenizer_impl.h"
+#include "worker/engine/text/tokenizer_priv.h"
 #include "worker/engine/text/unicode.h"
 
 #define WORD_MAX (1 << 20) /* bytes of a token */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 #define ROOM 48
 #define SLOTS 2

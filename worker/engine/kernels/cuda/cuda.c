@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 #include "compress/cuda_backend.h"
 #include "worker/engine/kernels/cuda/launches.h"
 #include "worker/engine/kernels/cuda/lt.h"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 
 #ifndef CUBLASLT_LIBRARY
 #define TEXT_OF(x) #x

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 #include "worker/engine/kernels/cuda/stream.h"
 
 #define RECORDINGS_MAX 128

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compress/cuda/backend_int.h"
+#include "compress/cuda/backend_parts.h"
 #include "compress/cuda/wait.h"
 #include "worker/engine/kernels/cuda/lt.h"
 #include "worker/engine/kernels/cuda/record.h"

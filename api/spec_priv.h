@@ -1,9 +1,9 @@
-/* spec_int - the table of a spec's fields, shared by the files that read, check and print specs
+/* spec_priv - the table of a spec's fields, shared by the files that read, check and print specs
  *
  * One row a field. A field's path is its JSON pointer. Rows of one object stand together.
  */
-#ifndef MUSTER_API_SPEC_INT_H
-#define MUSTER_API_SPEC_INT_H
+#ifndef MUSTER_API_SPEC_PRIV_H
+#define MUSTER_API_SPEC_PRIV_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,9 +71,6 @@ struct preset {
 
 extern const struct preset spec_presets[];
 extern const size_t spec_presets_n;
-
-/* The known word nearest to word, when it is near enough to be what was meant; else NULL. */
-const char *spec_nearest(const char *word, const char *const *known, size_t n);
 
 /* A fault's words, with ; did you mean 'X'? when something known is near. */
 void faults_add_unknown(struct faults *f, const char *pointer, const char *what, const char *word,

@@ -1,6 +1,6 @@
-/* agent_int - what agent.c and agent_main.c share */
-#ifndef MUSTER_WORKER_AGENT_AGENT_INT_H
-#define MUSTER_WORKER_AGENT_AGENT_INT_H
+/* agent_priv - what agent.c and agent_main.c share */
+#ifndef MUSTER_WORKER_AGENT_AGENT_PRIV_H
+#define MUSTER_WORKER_AGENT_AGENT_PRIV_H
 
 #include <jansson.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
-/* sched_int - what the stages of one round share; for scheduler/cluster only */
-#ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_INT_H
-#define MUSTER_SCHEDULER_CLUSTER_SCHED_INT_H
+/* sched_priv - what the stages of one round share; for scheduler/cluster only */
+#ifndef MUSTER_SCHEDULER_CLUSTER_SCHED_PRIV_H
+#define MUSTER_SCHEDULER_CLUSTER_SCHED_PRIV_H
 
 #include "scheduler/cluster/sched.h"
 

@@ -1,6 +1,6 @@
-/* sim_int - between the files of the simulator only */
-#ifndef MUSTER_SCHEDULER_SIM_SIM_INT_H
-#define MUSTER_SCHEDULER_SIM_SIM_INT_H
+/* sim_priv - between the files of the simulator only */
+#ifndef MUSTER_SCHEDULER_SIM_SIM_PRIV_H
+#define MUSTER_SCHEDULER_SIM_SIM_PRIV_H
 
 #include "scheduler/sim/sim.h"
 

@@ -1,6 +1,6 @@
-/* ranks_int - what ranks.c and ranks_start.c share */
-#ifndef MUSTER_WORKER_AGENT_RANKS_INT_H
-#define MUSTER_WORKER_AGENT_RANKS_INT_H
+/* ranks_priv - what ranks.c and ranks_start.c share */
+#ifndef MUSTER_WORKER_AGENT_RANKS_PRIV_H
+#define MUSTER_WORKER_AGENT_RANKS_PRIV_H
 
 #include "worker/agent/ranks.h"
 

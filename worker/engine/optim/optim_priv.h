@@ -1,6 +1,6 @@
-/* optim_int - what optim.c, from gradients to sums, and update.c, from there to new weights, share. */
-#ifndef MUSTER_WORKER_OPTIM_OPTIM_INT_H
-#define MUSTER_WORKER_OPTIM_OPTIM_INT_H
+/* optim_priv - what optim.c, from gradients to sums, and update.c, from there to new weights, share. */
+#ifndef MUSTER_WORKER_OPTIM_OPTIM_PRIV_H
+#define MUSTER_WORKER_OPTIM_OPTIM_PRIV_H
 
 #include "worker/engine/optim/exchange.h"
 #include "worker/engine/optim/optim.h"

@@ -1,6 +1,6 @@
-/* disk_log_int - the log itself */
-#ifndef MUSTER_TESTS_FAULT_DISK_LOG_INT_H
-#define MUSTER_TESTS_FAULT_DISK_LOG_INT_H
+/* disk_log_priv - the log itself */
+#ifndef MUSTER_TESTS_FAULT_DISK_LOG_PRIV_H
+#define MUSTER_TESTS_FAULT_DISK_LOG_PRIV_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
-/* stage_impl - what stage.c (the ends), stage_pass.c (a pass through it), block.c (a block) and stage_memory.c
+/* stage_priv - what stage.c (the ends), stage_pass.c (a pass through it), block.c (a block) and stage_memory.c
  * (what is kept where) share */
-#ifndef MUSTER_WORKER_MODEL_STAGE_IMPL_H
-#define MUSTER_WORKER_MODEL_STAGE_IMPL_H
+#ifndef MUSTER_WORKER_MODEL_STAGE_PRIV_H
+#define MUSTER_WORKER_MODEL_STAGE_PRIV_H
 
 #include "scheduler/sequence/mimose.h"
 #include "worker/engine/model/stage.h"

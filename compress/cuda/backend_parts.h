@@ -1,6 +1,6 @@
-/* backend_int - what the parts of the CUDA backend share: errors, and where its tables are */
-#ifndef MUSTER_COMPRESS_CUDA_BACKEND_INT_H
-#define MUSTER_COMPRESS_CUDA_BACKEND_INT_H
+/* backend_parts - what the parts of the CUDA backend share: errors, and where its tables are */
+#ifndef MUSTER_COMPRESS_CUDA_BACKEND_PARTS_H
+#define MUSTER_COMPRESS_CUDA_BACKEND_PARTS_H
 
 #include "compress/codec_cuda.h"
 #include "compress/device.h"

@@ -1,8 +1,8 @@
-/* context_impl - what context.c and its two exchanges share: which rows are whose, and messages to all of cp */
-#ifndef MUSTER_WORKER_MODEL_CONTEXT_IMPL_H
-#define MUSTER_WORKER_MODEL_CONTEXT_IMPL_H
+/* context_priv - what context.c and its two exchanges share: which rows are whose, and messages to all of cp */
+#ifndef MUSTER_WORKER_MODEL_CONTEXT_PRIV_H
+#define MUSTER_WORKER_MODEL_CONTEXT_PRIV_H
 
-#include "worker/engine/model/stage_impl.h"
+#include "worker/engine/model/stage_priv.h"
 
 /* A rank's pieces in turn, in rows: of the rank's block, in which each has its full size; of all sequences one after
  * the other; of the rank's own, without gaps. */

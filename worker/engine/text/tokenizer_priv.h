@@ -1,6 +1,6 @@
-/* tokenizer_impl - what reading a tokenizer (tokenizer_read.c) and using it (tokenizer.c) share */
-#ifndef MUSTER_WORKER_TEXT_TOKENIZER_IMPL_H
-#define MUSTER_WORKER_TEXT_TOKENIZER_IMPL_H
+/* tokenizer_priv - what reading a tokenizer (tokenizer_read.c) and using it (tokenizer.c) share */
+#ifndef MUSTER_WORKER_TEXT_TOKENIZER_PRIV_H
+#define MUSTER_WORKER_TEXT_TOKENIZER_PRIV_H
 
 #include <stdbool.h>
 

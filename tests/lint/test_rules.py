@@ -1,0 +1,34 @@
+"""Each house rule that tests/lint/rules.py checks fails on a planted violation, and not on its lawful twin."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rules.py")
+
+
+def lint(tmp_path, path, text):
+    """What the rules say of one file of that path and text."""
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    out = subprocess.run([sys.executable, RULES, path], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (out.returncode != 0) == bool(out.stdout.strip())
+    return out.stdout
+
+
+@pytest.mark.parametrize("path, bad, good, says", [
+    ("api/x_int.h", "/* x_int - a */\n", None, "ends in _priv.h"),
+    ("scheduler/sim/x_impl.h", "/* x_impl - a */\n", None, "ends in _priv.h"),
+    ("api/cli/x.c", '#include "api/spec_priv.h"\n', '#include "api/spec.h"\n', "for api/ alone"),
+    ("scheduler/plan/x.c", '#include "scheduler/cluster/sched_priv.h"\n', '#include "scheduler/plan/y_priv.h"\n',
+     "for scheduler/cluster/ alone"),
+    ("tests/unit/api/x.c", '#include "scheduler/cluster/sched_priv.h"\n', '#include "api/spec_priv.h"\n',
+     "for scheduler/cluster/ alone"),
+])
+def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
+    said = lint(tmp_path, path, bad)
+    assert said.count("\n") == 1 and path in said and says in said, said
+    if good is not None:
+        assert lint(tmp_path, path, good).strip() == ""
