@@ -10,7 +10,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -138,7 +137,7 @@ static void not_well(struct agent *a, struct backoff *b, const char *call, int s
     } else if (b->failures == 0 || b->failures % 16 == 0) {
         log_refusal(call, status, body, len);
     }
-    backoff_failed(b, clock_mono_us());
+    backoff_failed(b, machine_mono_us(a->machine));
 }
 
 static void well(struct agent *a, struct backoff *b)
@@ -272,7 +271,7 @@ static void post_new(struct agent *a, const char *path, json_t *doc, http_done *
     if (r < 0) {
         if (a->report_backoff.failures == 0)
             log_error("%s", err.text);
-        backoff_failed(&a->report_backoff, clock_mono_us());
+        backoff_failed(&a->report_backoff, machine_mono_us(a->machine));
     }
     a->reporting = r == 0;
     free(text);
@@ -358,7 +357,7 @@ static void send_report(struct agent *a, int timeout_ms)
         (void)ship_collect(a->ship, a->report_bytes, doc, &more);
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/report", a->node);
     a->report_now = more;
-    a->report_us = clock_mono_us() + a->heartbeat_us;
+    a->report_us = machine_mono_us(a->machine) + a->heartbeat_us;
     post_new(a, path, doc, report_done, timeout_ms);
 }
 
@@ -371,7 +370,7 @@ static void send_poll(struct agent *a)
                    (long long)a->version, POLL_WAIT_S, a->incarnation);
     if (http_call(a->http, "GET", path, NULL, NULL, 0, (POLL_WAIT_S + 10) * 1000, poll_done, a, &err) < 0) {
         log_error("%s", err.text);
-        backoff_failed(&a->poll_backoff, clock_mono_us());
+        backoff_failed(&a->poll_backoff, machine_mono_us(a->machine));
     } else {
         a->polling = true;
     }
@@ -416,24 +415,41 @@ static bool told_to_end(struct agent *a)
     return read(a->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
-static void wait_once(struct agent *a, int64_t deadline_us)
+/* Look after what has happened to ranks. */
+static void look(struct agent *a, int64_t now_us)
 {
-    int fds[3] = {ranks_fd(a->ranks), a->signal_fd, mirror_fd(a->mirror)};
-
-    http_wait(a->http, fds, 3, sooner(deadline_us, ranks_deadline(a->ranks)));
-    if (ranks_tick(a->ranks, clock_mono_us())) {
+    if (ranks_tick(a->ranks, now_us)) {
         a->report_now = true;
         reconcile(a); /* a slot may be free now */
     }
 }
 
+int64_t agent_tick(struct agent *a, int64_t now_us)
+{
+    int64_t next_us;
+
+    look(a, now_us);
+    next_us = sooner(mirror_tick(a->mirror, now_us), make_calls(a, now_us));
+    return sooner(next_us, ranks_deadline(a->ranks));
+}
+
+static void wait_until(struct agent *a, int64_t deadline_us)
+{
+    int fds[3] = {machine_fd(a->machine), a->signal_fd, mirror_fd(a->mirror)};
+
+    http_wait(a->http, fds, 3, deadline_us);
+}
+
 void agent_loop(struct agent *a)
 {
-    while (!told_to_end(a) && !a->removed) {
-        int64_t now_us = clock_mono_us(), next_us = mirror_tick(a->mirror, now_us);
+    while (!told_to_end(a) && !a->removed)
+        wait_until(a, agent_tick(a, machine_mono_us(a->machine)));
+}
 
-        wait_once(a, sooner(next_us, make_calls(a, now_us)));
-    }
+static void wait_once(struct agent *a, int64_t deadline_us)
+{
+    wait_until(a, sooner(deadline_us, ranks_deadline(a->ranks)));
+    look(a, machine_mono_us(a->machine));
 }
 
 static bool any_alive(const struct agent *a)
@@ -446,27 +462,27 @@ static bool any_alive(const struct agent *a)
 
 void agent_stop_ranks(struct agent *a)
 {
-    int64_t deadline_us = clock_mono_us();
+    int64_t deadline_us = machine_mono_us(a->machine);
 
     for (size_t i = 0; i < ranks_count(a->ranks); i++) {
         const struct run *run = ranks_at(a->ranks, i);
-        int64_t end_us = clock_mono_us() + ((int64_t)run->grace_s + 30) * 1000000;
+        int64_t end_us = machine_mono_us(a->machine) + ((int64_t)run->grace_s + 30) * 1000000;
 
         (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
         if (end_us > deadline_us)
             deadline_us = end_us;
     }
     a->ending = true; /* nothing is started any more, also not what a poll that is under way brings */
-    while (any_alive(a) && clock_mono_us() < deadline_us)
+    while (any_alive(a) && machine_mono_us(a->machine) < deadline_us)
         wait_once(a, deadline_us);
     if (any_alive(a))
         log_error("some ranks could not be ended; see 'ps' for processes that do not die");
     /* One last report, so that the server need not wait for the node to be lost. */
-    deadline_us = clock_mono_us() + EXIT_MS * 1000;
-    while (a->reporting && clock_mono_us() < deadline_us)
+    deadline_us = machine_mono_us(a->machine) + EXIT_MS * 1000;
+    while (a->reporting && machine_mono_us(a->machine) < deadline_us)
         wait_once(a, deadline_us);
     if (a->registered && !a->reporting && !a->out_of_reach)
         send_report(a, EXIT_MS);
-    while (a->reporting && clock_mono_us() < deadline_us)
+    while (a->reporting && machine_mono_us(a->machine) < deadline_us)
         wait_once(a, deadline_us);
 }

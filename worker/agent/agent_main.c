@@ -242,16 +242,14 @@ static int catch_signals(void)
 static int set_up(struct agent *a, const struct options *o, const char *state, const char *self, struct merr *err)
 {
     char runs[PATH_MAX], memory[PATH_MAX];
-    struct ranks_cfg cfg = {.root = runs,
-                            .node = a->node,
-                            .self = self,
-                            .train = o->train,
-                            .threads = a->devices.threads,
-                            .slots = a->devices.n,
-                            .visible = a->gpus ? a->visible : NULL,
-                            .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
-                            .shares = a->quota[0] ? a->shares : NULL,
-                            .quota = a->quota};
+    struct machine_cfg cfg = {.root = runs,
+                              .self = self,
+                              .train = o->train,
+                              .threads = a->devices.threads,
+                              .visible = a->gpus ? a->visible : NULL,
+                              .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
+                              .shares = a->quota[0] ? a->shares : NULL,
+                              .quota = a->quota};
     struct merr why;
     int r;
 
@@ -265,12 +263,15 @@ static int set_up(struct agent *a, const struct options *o, const char *state, c
     if (r == 0)
         r = http_new(o->server, o->token_file, o->ca_file, &a->http, err);
     if (r == 0)
-        r = ranks_new(&cfg, &a->ranks, err);
+        r = machine_new(&cfg, &a->machine, err);
+    if (r == 0)
+        r = ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = a->node, .slots = a->devices.n}, &a->ranks,
+                      err);
     if (r == 0)
         r = mirror_new(a->http, a->ranks, a->node, &a->mirror, err);
     if (r < 0)
         return r;
-    a->ship = ship_new();
+    a->ship = ship_new(a->machine);
     a->forgotten = json_array();
     if (!a->ship || !a->forgotten)
         return merr_set(err, -ENOMEM, "no memory");
@@ -287,6 +288,7 @@ static void tear_down(struct agent *a)
     mirror_free(a->mirror);
     ship_free(a->ship);
     ranks_free(a->ranks);
+    machine_free(a->machine);
     json_decref(a->wanted);
     json_decref(a->forgotten);
     gpus_close(a->gpus);
@@ -363,7 +365,7 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
         log_info("ending%s", stop_ranks ? " with all ranks" : "; ranks run on");
         if (stop_ranks) {
             agent_stop_ranks(a);
-            ranks_drop_memory(a->ranks);
+            machine_memory_drop(a->machine);
         }
         if (a->removed)
             r = merr_set(err, -ESHUTDOWN,

@@ -26,6 +26,7 @@ struct agent {
     double shares[DEVICES_MAX];       /* of the devices, */
     char quota[PATH_MAX];             /* where some have one; "": none has */
     struct nic nic;                   /* that links this node to others */
+    struct machine *machine;
     struct ranks *ranks;
     struct ship *ship;
     struct http *http;
@@ -45,6 +46,10 @@ struct agent {
     json_t *forgotten;  /* runs of it that are gone for good */
     struct backoff poll_backoff, report_backoff;
 };
+
+/* Do all that is due: look after ranks, call the server. Returns when to come again (monotonic), if nothing happens
+ * before: an answer, or what machine_fd() tells. */
+int64_t agent_tick(struct agent *a, int64_t now_us);
 
 /* Do an agent's work until SIGTERM or SIGINT, or until its node is removed. */
 void agent_loop(struct agent *a);

@@ -2,8 +2,8 @@
  *
  * A run is one generation of a job on this node. All that is needed to find it again lies in its folder
  * (docs/protocol.md), so an agent may be killed at any point and its successor adopts what it finds.
- * Every action may be asked twice. Never blocks beyond a file or a spawn: ends come as events on
- * ranks_fd(). One owner thread.
+ * Every action may be asked twice. What it does to processes and files it does through the machine (machine.h): ends
+ * come as events on machine_fd(). One owner thread.
  */
 #ifndef MUSTER_WORKER_AGENT_RANKS_H
 #define MUSTER_WORKER_AGENT_RANKS_H
@@ -15,8 +15,7 @@
 
 #include "api/spec.h"
 #include "base/merr.h"
-#include "worker/agent/proc.h"
-#include "worker/flight/flight.h"
+#include "worker/agent/machine.h"
 
 #define RANKS_JOB_MAX 64
 #define RANKS_RUNS_MAX 1024
@@ -31,11 +30,9 @@ enum run_order { RUN_GO, RUN_SAVE, RUN_HAND_OVER, RUN_MOVE, RUN_DRAIN, RUN_STOP 
 struct rank {
     int rank, slot, local_rank; /* slot -1: a giver, which has none */
     enum rank_state state;
-    struct proc_id shim, child; /* pid 0: not known (yet) */
-    int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
-    struct flight *flight;      /* NULL when its file is damaged */
-    int64_t kill_us;            /* next, harder signal; INT64_MAX: none */
-    int kills;                  /* hard signals so far */
+    struct machine_rank *on_machine; /* its processes; owned */
+    int64_t kill_us;                 /* next, harder signal; INT64_MAX: none */
+    int kills;                       /* hard signals so far */
     int exit_code, signal;
     int64_t ended_us; /* wall time */
     json_t *log_tail; /* of a rank that failed; else NULL */
@@ -55,21 +52,10 @@ struct run {
     struct rank *ranks; /* those of this node */
 };
 
-struct ranks_cfg {              /* strings are copied */
-    const char *root;           /* folder of the runs' folders */
-    const char *node;           /* name of this node */
-    const char *self;           /* path of muster-agent */
-    const char *train;          /* path of muster-train */
-    const char *cwd;            /* of train ranks; NULL: the job's folder */
-    const char *memory;         /* folder for what outlives ranks in memory (memory.h); NULL: none */
-    uint64_t memory_limit;      /* bytes that the snapshots of all jobs may take there; 0: none is set */
-    int threads;                /* a rank */
-    int slots;                  /* of the node */
-    const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
-    const double *shares;       /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
-    const char *quota;          /* where groups with shares can be made (quota.h); with shares */
-    bool cgroups;               /* make one for each rank where permitted */
-    bool with_parent;           /* ranks end when this process does, however it ends */
+struct ranks_cfg {
+    struct machine *machine; /* borrowed; it outlives the table */
+    const char *node;        /* name of this node; copied */
+    int slots;               /* of the node */
 };
 
 struct ranks;
@@ -94,11 +80,7 @@ int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_
  * lives. */
 int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct merr *err);
 
-/* Give the memory of all jobs back: this node's ranks have ended and none will go on from there. */
-void ranks_drop_memory(struct ranks *r);
-
-/* A descriptor that is readable when ranks_tick has something to do, and the time when it has in any case. */
-int ranks_fd(const struct ranks *r);
+/* When ranks_tick has something to do in any case, not only when machine_fd() is readable. */
 int64_t ranks_deadline(const struct ranks *r);
 
 /* Look after everything that has happened. True when a rank has started or ended. */

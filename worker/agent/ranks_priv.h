@@ -5,16 +5,9 @@
 #include "worker/agent/ranks.h"
 
 struct ranks {
-    char *root, *node, *self, *train, *cwd, *memory;
-    char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
-    char boot_id[PROC_BOOT_ID_MAX];
-    uint64_t memory_limit;
-    int threads, slots;
-    const char *const *visible; /* borrowed */
-    const double *shares;       /* borrowed; NULL: none */
-    char *quota;
-    bool with_parent;
-    int epoll_fd;
+    struct machine *machine; /* borrowed */
+    char *node;
+    int slots;
     int64_t sweep_us; /* next look for memory that nobody uses */
     struct run **v;   /* n runs, at most RANKS_RUNS_MAX */
     size_t n;
@@ -24,9 +17,6 @@ void ranks_run_free(struct run *run);
 
 /* Put a run into the table. -ENOSPC. */
 int ranks_insert(struct ranks *r, struct run *run, struct merr *err);
-
-/* Wait for these events of a rank. */
-void ranks_watch_rank(struct ranks *r, struct rank *rank);
 
 /* A rank has ended like this; a reason, if any, becomes its log_tail. */
 void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signal, int64_t ended_us,

@@ -2,16 +2,11 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/io.h"
 #include "base/utf8.h"
-#include "worker/agent/shim.h"
 
 #define PIECE_OVERHEAD 160 /* bytes of a piece as JSON beside its text */
 
@@ -23,21 +18,26 @@ struct stream {
     enum kind kind;
     char job[RANKS_JOB_MAX];
     uint64_t generation;
-    int rank; /* of logs */
-    char path[PATH_MAX];
-    off_t acked; /* all before is stored by the server */
-    bool kept;   /* ship_sync has seen its run */
+    int rank;              /* of logs */
+    char folder[PATH_MAX]; /* of the run */
+    off_t acked;           /* all before is stored by the server */
+    bool kept;             /* ship_sync has seen its run */
 };
 
 struct ship {
+    const struct machine *machine; /* borrowed */
     struct stream **v;
     size_t n, cap;
     size_t turn; /* the stream that goes first next time */
 };
 
-struct ship *ship_new(void)
+struct ship *ship_new(const struct machine *h)
 {
-    return calloc(1, sizeof(struct ship));
+    struct ship *s = calloc(1, sizeof(*s));
+
+    if (s)
+        s->machine = h;
+    return s;
 }
 
 void ship_free(struct ship *s)
@@ -84,10 +84,7 @@ static void follow(struct ship *s, enum kind kind, const struct run *run, int ra
         return;
     *t = (struct stream){.kind = kind, .generation = run->generation, .rank = rank, .kept = true};
     (void)snprintf(t->job, sizeof(t->job), "%s", run->job);
-    if (kind == KIND_LOGS)
-        shim_path(t->path, sizeof(t->path), run->folder, rank, "log");
-    else
-        (void)snprintf(t->path, sizeof(t->path), "%.4000s/%s.jsonl", run->folder, kind_names[kind]);
+    (void)snprintf(t->folder, sizeof(t->folder), "%s", run->folder);
     s->v[s->n++] = t;
 }
 
@@ -144,18 +141,24 @@ static size_t cut(enum kind kind, const char *text, size_t n, size_t room)
     return utf8_cut(text, n);
 }
 
-/* The next piece of a stream. Returns the bytes of JSON it takes, 0 when there is none or no room. */
-static size_t collect(const struct stream *t, char *text, size_t room, json_t *list, bool *ret_more)
+/* Bytes of a stream from an offset on; as machine_run_read. */
+static ssize_t read_stream(const struct ship *s, const struct stream *t, off_t offset, char *text, size_t n,
+                           off_t *ret_size)
 {
-    IO_CLOSE_AUTO int fd = open(t->path, O_RDONLY | O_CLOEXEC);
-    struct stat st;
+    static const char *const names[KINDS] = {"log", "metrics.jsonl", "events.jsonl"};
+
+    return machine_run_read(s->machine, t->folder, names[t->kind], t->rank, offset, text, n, ret_size);
+}
+
+/* The next piece of a stream. Returns the bytes of JSON it takes, 0 when there is none or no room. */
+static size_t collect(const struct ship *s, const struct stream *t, char *text, size_t room, json_t *list,
+                      bool *ret_more)
+{
+    off_t file_size;
+    ssize_t got = read_stream(s, t, t->acked, text, SHIP_PIECE_MAX, &file_size);
     json_t *piece;
-    ssize_t got;
     size_t n, size;
 
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size <= t->acked)
-        return 0;
-    got = pread(fd, text, SHIP_PIECE_MAX, t->acked);
     if (got <= 0)
         return 0;
     if (room <= PIECE_OVERHEAD) {
@@ -166,7 +169,7 @@ static size_t collect(const struct stream *t, char *text, size_t room, json_t *l
     /* Zero either because the room is short, or because only half a line or character is there. */
     if (n < (size_t)got && (n || json_size(text, (size_t)got) > room - PIECE_OVERHEAD))
         *ret_more = true;
-    if (t->acked + (off_t)n < st.st_size && n == SHIP_PIECE_MAX)
+    if (t->acked + (off_t)n < file_size && n == SHIP_PIECE_MAX)
         *ret_more = true;
     if (!n)
         return 0;
@@ -200,7 +203,7 @@ int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more)
     for (size_t i = 0; i < s->n; i++) {
         struct stream *t = s->v[(i + s->turn) % s->n];
 
-        left -= collect(t, text, left, lists[t->kind], ret_more);
+        left -= collect(s, t, text, left, lists[t->kind], ret_more);
     }
     free(text);
     return 0;
@@ -227,16 +230,13 @@ void ship_ack(struct ship *s, const json_t *acks)
 
 /* Is there something after the ack that will be sent? The beginning of a line or of a character whose rest
  * never came does not count: its writer was killed in the middle. */
-static bool outstanding(const struct stream *t)
+static bool outstanding(const struct ship *s, const struct stream *t)
 {
-    IO_CLOSE_AUTO int fd = open(t->path, O_RDONLY | O_CLOEXEC);
     char text[4096];
-    off_t at = t->acked;
+    off_t at = t->acked, size;
     ssize_t n;
 
-    if (fd < 0)
-        return false;
-    while ((n = pread(fd, text, sizeof(text), at)) > 0) {
+    while ((n = read_stream(s, t, at, text, sizeof(text), &size)) > 0) {
         if (t->kind == KIND_LOGS ? utf8_cut(text, (size_t)n) > 0 : memchr(text, '\n', (size_t)n) != NULL)
             return true;
         if (t->kind == KIND_LOGS)
@@ -251,7 +251,7 @@ bool ship_done(const struct ship *s, const char *job, uint64_t generation)
     for (size_t i = 0; i < s->n; i++) {
         const struct stream *t = s->v[i];
 
-        if (t->generation == generation && strcmp(t->job, job) == 0 && outstanding(t))
+        if (t->generation == generation && strcmp(t->job, job) == 0 && outstanding(s, t))
             return false;
     }
     return true;

@@ -20,7 +20,7 @@
 
 struct ship;
 
-struct ship *ship_new(void);
+struct ship *ship_new(const struct machine *h); /* borrowed; NULL: no memory */
 void ship_free(struct ship *s);
 
 /* Follow the files of every run in r, and of no other. */

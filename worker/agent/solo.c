@@ -34,6 +34,7 @@ struct follow { /* a file of the run that is read as it grows */
 };
 
 struct attempt {
+    struct machine *machine;
     struct ranks *ranks;
     const struct job_spec *spec;
     char dir[PATH_MAX];
@@ -131,7 +132,8 @@ static void take_stop(struct attempt *a)
 static void wait_for_end(struct attempt *a, const struct run *run)
 {
     while (!ranks_run_ended(run)) {
-        struct pollfd fds[2] = {{.fd = ranks_fd(a->ranks), .events = POLLIN}, {.fd = a->signal_fd, .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = machine_fd(a->machine), .events = POLLIN},
+                                {.fd = a->signal_fd, .events = POLLIN}};
         int64_t deadline_us = ranks_deadline(a->ranks);
 
         if (a->show_us < deadline_us)
@@ -269,7 +271,8 @@ static int run_job(struct attempt *a, struct merr *err)
 static int await_end(struct attempt *a, const struct run *run, int64_t until_us, struct merr *err)
 {
     while (!ranks_run_ended(run)) {
-        struct pollfd fds[2] = {{.fd = ranks_fd(a->ranks), .events = POLLIN}, {.fd = a->signal_fd, .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = machine_fd(a->machine), .events = POLLIN},
+                                {.fd = a->signal_fd, .events = POLLIN}};
         int64_t next_us = ranks_deadline(a->ranks);
 
         (void)poll(fds, 2, clock_poll_ms(next_us < until_us ? next_us : until_us));
@@ -392,14 +395,8 @@ static int run_in(struct attempt *a, const struct options *o, const char *self, 
     IO_CLOSE_AUTO int lock_fd = -1;
     char cwd[PATH_MAX];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    struct ranks_cfg cfg = {.root = a->dir,
-                            .node = RUN_NODE,
-                            .self = self,
-                            .train = o->train,
-                            .cwd = cwd,
-                            .slots = DEVICES_MOST,
-                            .cgroups = true,
-                            .with_parent = true};
+    struct machine_cfg cfg = {
+        .root = a->dir, .self = self, .train = o->train, .cwd = cwd, .cgroups = true, .with_parent = true};
     int r = io_mkdirs(o->dir, 0755, err);
 
     if (r < 0)
@@ -412,12 +409,16 @@ static int run_in(struct attempt *a, const struct options *o, const char *self, 
     a->threads = cfg.threads;
     r = lock_folder(a->dir, &lock_fd, err);
     if (r == 0)
-        r = ranks_new(&cfg, &a->ranks, err);
+        r = machine_new(&cfg, &a->machine, err);
+    if (r == 0)
+        r = ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = RUN_NODE, .slots = DEVICES_MOST}, &a->ranks,
+                      err);
     if (r == 0)
         r = settle_earlier(a, o->resume, err);
     if (r == 0)
         r = run_job(a, err);
     ranks_free(a->ranks);
+    machine_free(a->machine);
     return r;
 }
 

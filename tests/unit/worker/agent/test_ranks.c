@@ -18,24 +18,32 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "worker/agent/proc.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/shim.h"
 
 #define WAIT_US 20000000
 
 static char self[PATH_MAX], dir[64], root[128];
+static struct machine *machine;
 static struct ranks *ranks;
 
 static struct ranks *open_ranks(void)
 {
     static char memory[128];
-    struct ranks_cfg cfg = {
-        .root = root, .node = "n1", .self = self, .train = "/bin/false", .threads = 1, .slots = 8, .memory = memory};
+    struct machine_cfg cfg = {.root = root, .self = self, .train = "/bin/false", .threads = 1, .memory = memory};
     struct ranks *r;
 
     (void)snprintf(memory, sizeof(memory), "%s/memory", dir);
-    assert_int_equal(ranks_new(&cfg, &r, NULL), 0);
+    assert_int_equal(machine_new(&cfg, &machine, NULL), 0);
+    assert_int_equal(ranks_new(&(struct ranks_cfg){.machine = machine, .node = "n1", .slots = 8}, &r, NULL), 0);
     return r;
+}
+
+static void close_ranks(void)
+{
+    ranks_free(ranks);
+    machine_free(machine);
 }
 
 static int set_up(void **state)
@@ -79,7 +87,7 @@ static int processes_left(void)
 
 static void tick_for(int64_t until_us)
 {
-    struct pollfd p = {.fd = ranks_fd(ranks), .events = POLLIN};
+    struct pollfd p = {.fd = machine_fd(machine), .events = POLLIN};
     int64_t deadline_us = ranks_deadline(ranks);
 
     (void)poll(&p, 1, clock_poll_ms(deadline_us < until_us ? deadline_us : until_us));
@@ -142,7 +150,7 @@ static int tear_down(void **state)
         (void)ranks_order(ranks, run->job, run->generation, RUN_STOP, 0);
         wait_ended(run->job, run->generation);
     }
-    ranks_free(ranks);
+    close_ranks();
     ranks = NULL;
     wait_processes_gone();
     return io_remove_tree(dir, NULL);
@@ -469,7 +477,7 @@ static void a_new_agent_adopts_what_a_killed_one_left(void **state)
     run = ranks_find(ranks, "j1", 1);
     assert_non_null(run);
     assert_int_equal(run->ranks[0].state, RANK_RUNNING);
-    assert_true(proc_alive(run->ranks[1].child));
+    assert_int_equal(kill(machine_rank_pid(run->ranks[1].on_machine), 0), 0);
     (void)snprintf(path, sizeof(path), "%s/go", dir);
     assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
     wait_ended("j1", 1);
@@ -501,7 +509,7 @@ static void a_lost_shim_takes_all_of_its_rank_along(void **state)
     (void)state;
     wait_file("up");
     wait_running(run);
-    assert_int_equal(proc_kill(run->ranks[0].shim, SIGKILL), 0);
+    assert_int_equal(kill(machine_rank_shim(run->ranks[0].on_machine), SIGKILL), 0);
     wait_ended("j1", 1);
     assert_int_equal(run->ranks[0].exit_code, EXIT_NODE);
     assert_int_equal(processes_left(), 0);
@@ -601,7 +609,7 @@ static void a_stopped_shim_does_not_save_its_rank(void **state)
     (void)state;
     wait_file("ready");
     wait_running(run);
-    assert_int_equal(proc_kill(run->ranks[0].shim, SIGSTOP), 0);
+    assert_int_equal(kill(machine_rank_shim(run->ranks[0].on_machine), SIGSTOP), 0);
     assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 0), 0);
     wait_ended("j1", 1);
     assert_int_equal(processes_left(), 0);

@@ -16,6 +16,7 @@
 #include "worker/agent/shim.h"
 
 static char dir[64], root[128];
+static struct machine *machine;
 static struct ranks *ranks;
 static struct ship *ship;
 
@@ -31,15 +32,16 @@ static void add_run(const char *job, int slot)
 
 static int set_up(void **state)
 {
-    struct ranks_cfg cfg = {.root = root, .node = "n1", .self = "/bin/false", .train = "/bin/false", .slots = 8};
+    struct machine_cfg cfg = {.root = root, .self = "/bin/false", .train = "/bin/false"};
 
     (void)state;
     (void)snprintf(dir, sizeof(dir), "/tmp/muster-ship-XXXXXX");
     assert_non_null(mkdtemp(dir));
     (void)snprintf(root, sizeof(root), "%s/runs", dir);
     assert_int_equal(io_mkdirs(root, 0700, NULL), 0);
-    assert_int_equal(ranks_new(&cfg, &ranks, NULL), 0);
-    ship = ship_new();
+    assert_int_equal(machine_new(&cfg, &machine, NULL), 0);
+    assert_int_equal(ranks_new(&(struct ranks_cfg){.machine = machine, .node = "n1", .slots = 8}, &ranks, NULL), 0);
+    ship = ship_new(machine);
     add_run("j1", 0);
     return 0;
 }
@@ -49,6 +51,7 @@ static int tear_down(void **state)
     (void)state;
     ship_free(ship);
     ranks_free(ranks);
+    machine_free(machine);
     return io_remove_tree(dir, NULL);
 }
 
@@ -242,7 +245,7 @@ static void whatever_is_lost_or_restarted_the_server_ends_with_the_file(void **s
         }
         if (w[0] % 17 == 0) { /* the agent is started anew */
             ship_free(ship);
-            ship = ship_new();
+            ship = ship_new(machine);
         }
         report = collect(200 + w[1] % 500, NULL);
         piece = json_array_get(json_object_get(report, "logs"), 0);

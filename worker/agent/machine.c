@@ -1,0 +1,644 @@
+#include "worker/agent/machine.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/utf8.h"
+#include "worker/agent/launch.h"
+#include "worker/agent/memory.h"
+#include "worker/agent/proc.h"
+
+#define ASSIGNMENT_MAX (8 << 20)
+#define TAIL_BYTES 8192
+#define TAIL_LINES 20
+
+struct machine {
+    char *root, *self, *train, *cwd, *memory, *quota;
+    char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
+    char boot_id[PROC_BOOT_ID_MAX];
+    uint64_t memory_limit;
+    int threads;
+    const char *const *visible; /* borrowed */
+    const double *shares;       /* borrowed; NULL: none */
+    bool with_parent;
+    int epoll_fd;
+};
+
+struct machine_rank {
+    struct machine *h;
+    char folder[PATH_MAX];
+    int rank;
+    struct proc_id shim, child; /* pid 0: not known (yet) */
+    int shim_fd, ready_fd;      /* pidfd of the shim; end of file: rank-NNNNN.pid is there; -1: none */
+    struct flight *flight;      /* NULL: none, or its file is damaged */
+};
+
+static char *copy(const char *text, bool *ok)
+{
+    char *s = text ? strdup(text) : NULL;
+
+    *ok = *ok && (s || !text);
+    return s;
+}
+
+/* The cgroup (v2) this process is in, if folders can be made in it. */
+static void find_cgroup(struct machine *h)
+{
+    static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+    struct buf text;
+    const char *own;
+
+    buf_init(&text, 65536);
+    own = io_read_file("/proc/self/cgroup", &text, NULL) == 0 ? strstr(buf_text(&text), "0::/") : NULL;
+    for (size_t i = 0; own && !h->cgroup[0] && i < sizeof(mounts) / sizeof(mounts[0]); i++) {
+        char path[PATH_MAX], probe[PATH_MAX];
+        int len = (int)strcspn(own + 3, "\n");
+
+        (void)snprintf(path, sizeof(path), "%s%.*s", mounts[i], len > 1000 ? 1000 : len, own + 3);
+        /* The root has no cgroup.kill, so a child is made to see. */
+        (void)snprintf(probe, sizeof(probe), "%.1100s/muster-probe-%d", path, (int)getpid());
+        if (mkdir(probe, 0755) == 0) {
+            char kill_file[PATH_MAX];
+
+            (void)snprintf(kill_file, sizeof(kill_file), "%.1200s/cgroup.kill", probe);
+            if (access(kill_file, W_OK) == 0)
+                (void)snprintf(h->cgroup, sizeof(h->cgroup), "%s", path);
+            (void)rmdir(probe);
+        }
+    }
+    buf_clear(&text);
+}
+
+int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr *err)
+{
+    struct machine *h = calloc(1, sizeof(*h));
+    bool ok = true;
+
+    if (!h)
+        return merr_set(err, -ENOMEM, "no memory to look after processes");
+    h->root = copy(cfg->root, &ok);
+    h->self = copy(cfg->self, &ok);
+    h->train = copy(cfg->train, &ok);
+    h->cwd = copy(cfg->cwd, &ok);
+    h->memory = copy(cfg->memory, &ok);
+    h->quota = copy(cfg->shares ? cfg->quota : NULL, &ok);
+    h->memory_limit = cfg->memory_limit;
+    h->threads = cfg->threads;
+    h->visible = cfg->visible;
+    h->shares = cfg->shares;
+    h->with_parent = cfg->with_parent;
+    h->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    proc_boot_id(h->boot_id);
+    if (!ok || h->epoll_fd < 0) {
+        machine_free(h);
+        return merr_set(err, -ENOMEM, "no memory or descriptor to look after processes");
+    }
+    if (cfg->cgroups)
+        find_cgroup(h);
+    *ret = h;
+    return 0;
+}
+
+void machine_free(struct machine *h)
+{
+    if (!h)
+        return;
+    free(h->root);
+    free(h->self);
+    free(h->train);
+    free(h->cwd);
+    free(h->memory);
+    free(h->quota);
+    io_close(&h->epoll_fd);
+    free(h);
+}
+
+int64_t machine_mono_us(const struct machine *h)
+{
+    (void)h;
+    return clock_mono_us();
+}
+
+int64_t machine_wall_us(const struct machine *h)
+{
+    (void)h;
+    return clock_wall_us();
+}
+
+int machine_threads(const struct machine *h)
+{
+    return h->threads;
+}
+
+int machine_fd(const struct machine *h)
+{
+    return h->epoll_fd;
+}
+
+/* --- runs -------------------------------------------------------------------------------------------- */
+
+int machine_run_folder(const struct machine *h, const char *job, uint64_t generation, char ret[PATH_MAX],
+                       struct merr *err)
+{
+    if ((size_t)snprintf(ret, PATH_MAX, "%s/%s-g%llu", h->root, job, (unsigned long long)generation) >= PATH_MAX)
+        return merr_set(err, -ENAMETOOLONG, "run %s: the path of its folder is too long", job);
+    return 0;
+}
+
+int machine_run_make(struct machine *h, const char *folder, const char *dir, struct merr *err)
+{
+    char path[PATH_MAX + 32];
+    int r;
+
+    (void)h;
+    r = io_mkdirs(folder, 0700, err);
+    if (r < 0)
+        return r;
+    r = io_mkdirs(dir, 0755, err);
+    if (r < 0)
+        return r;
+    (void)snprintf(path, sizeof(path), "%s/rendezvous", folder);
+    return io_mkdirs(path, 0700, err);
+}
+
+/* Memory for the snapshots of this node's ranks. Without it the run does without. */
+static int give_memory(const struct machine *h, const char *job, const char *dir, json_t *assignment)
+{
+    char path[PATH_MAX];
+    struct merr why;
+
+    if (memory_open(h->memory, job, dir, path, &why) < 0)
+        return json_object_set_new(assignment, "no_memory", json_string(why.text));
+    if (h->memory_limit &&
+        json_object_set_new(assignment, "memory_limit", json_integer((json_int_t)h->memory_limit)) < 0)
+        return -1;
+    return json_object_set_new(assignment, "memory", json_string(path));
+}
+
+int machine_run_keep(struct machine *h, const char *folder, const char *job, const char *dir, enum job_kind kind,
+                     json_t *assignment, struct merr *err)
+{
+    char path[PATH_MAX + 32], *text;
+    int r;
+
+    if (json_object_set_new(assignment, "threads", json_integer(h->threads)) < 0 ||
+        json_object_set_new(assignment, "boot_id", json_string(h->boot_id)) < 0 ||
+        (h->memory && kind == JOB_TRAIN && give_memory(h, job, dir, assignment) < 0))
+        return merr_set(err, -ENOMEM, "no memory for run %s", job);
+    text = json_dumps(assignment, JSON_INDENT(1));
+    if (!text)
+        return merr_set(err, -ENOMEM, "no memory for run %s", job);
+    (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
+    r = io_publish_file(path, text, strlen(text), 0600, err);
+    free(text);
+    return r;
+}
+
+/* *ret is new. -ENOENT when the folder holds no assignment. */
+static int read_assignment(const char *folder, json_t **ret, struct merr *err)
+{
+    char path[PATH_MAX + 32];
+    struct buf text;
+    json_error_t je;
+    int code;
+
+    (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
+    buf_init(&text, ASSIGNMENT_MAX);
+    code = io_read_file(path, &text, err);
+    if (code == 0) {
+        json_t *doc = json_loadb(buf_text(&text), text.len, 0, &je);
+
+        if (doc)
+            *ret = doc;
+        else
+            code = merr_set(err, -EPROTO, "'%s' is damaged: line %d: %s", path, je.line, je.text);
+    }
+    buf_clear(&text);
+    return code;
+}
+
+static int see_run(struct machine *h, const char *folder, machine_run_fn *fn, void *arg, struct merr *err)
+{
+    json_auto_t *assignment = NULL;
+    const char *boot;
+    int r = read_assignment(folder, &assignment, err);
+
+    if (r == -ENOENT)
+        return io_remove_tree(folder, err);
+    if (r < 0)
+        return r;
+    boot = json_string_value(json_object_get(assignment, "boot_id"));
+    return fn(arg, folder, assignment, strcmp(boot ? boot : "", h->boot_id) == 0, err);
+}
+
+int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err)
+{
+    DIR *dir = opendir(h->root);
+    struct dirent *e;
+    struct merr first = {""}, each;
+    int code = 0;
+
+    if (!dir)
+        return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot read '%s'", h->root);
+    while ((e = readdir(dir))) {
+        char folder[PATH_MAX];
+        struct stat st;
+        int one;
+
+        if (e->d_name[0] == '.' || !strstr(e->d_name, "-g"))
+            continue;
+        if ((size_t)snprintf(folder, sizeof(folder), "%s/%s", h->root, e->d_name) >= sizeof(folder))
+            continue;
+        if (lstat(folder, &st) < 0 || !S_ISDIR(st.st_mode))
+            continue;
+        one = see_run(h, folder, fn, arg, &each); /* one bad folder does not hide the others */
+        if (one < 0 && code == 0) {
+            code = one;
+            first = each;
+        }
+    }
+    (void)closedir(dir);
+    if (code < 0)
+        (void)merr_set(err, code, "%s", first.text);
+    return code;
+}
+
+int machine_run_remove(struct machine *h, const char *folder, struct merr *err)
+{
+    (void)h;
+    return io_remove_tree(folder, err);
+}
+
+ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
+                         char *text, size_t n, off_t *ret_size)
+{
+    IO_CLOSE_AUTO int fd = -1;
+    char path[PATH_MAX + 64];
+    struct stat st;
+    ssize_t got;
+
+    (void)h;
+    if (rank >= 0)
+        shim_path(path, sizeof(path), folder, rank, name);
+    else
+        (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    *ret_size = st.st_size;
+    got = pread(fd, text, n, offset);
+    return got < 0 ? -errno : got;
+}
+
+/* --- ranks ------------------------------------------------------------------------------------------- */
+
+struct machine_rank *machine_rank_new(struct machine *h, const char *folder, int rank)
+{
+    struct machine_rank *r = calloc(1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->h = h;
+    r->rank = rank;
+    r->shim_fd = r->ready_fd = -1;
+    (void)snprintf(r->folder, sizeof(r->folder), "%s", folder);
+    return r;
+}
+
+void machine_rank_free(struct machine_rank *r)
+{
+    if (!r)
+        return;
+    io_close(&r->shim_fd);
+    io_close(&r->ready_fd);
+    if (r->flight)
+        flight_close(r->flight);
+    free(r);
+}
+
+int machine_rank_page(struct machine_rank *r, struct merr *err)
+{
+    char path[PATH_MAX + 32];
+
+    return flight_create(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), &r->flight, err);
+}
+
+/* Wait for what there is to wait for. */
+static void watch(struct machine_rank *r)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    if (r->shim_fd >= 0)
+        (void)epoll_ctl(r->h->epoll_fd, EPOLL_CTL_ADD, r->shim_fd, &event);
+    if (r->ready_fd >= 0)
+        (void)epoll_ctl(r->h->epoll_fd, EPOLL_CTL_ADD, r->ready_fd, &event);
+}
+
+/* A rank's group in the hierarchy at root. */
+static const char *rank_cgroup(const struct machine *h, const char *root, const struct machine_launch *l, int rank,
+                               char *path)
+{
+    /* The root in the name keeps two agents of one machine apart. */
+    (void)snprintf(path, PATH_MAX, "%.3000s/muster-%s-g%llu-r%d-%08x", root, l->job, (unsigned long long)l->generation,
+                   rank, (unsigned)hash_xxh3(h->root, strlen(h->root)));
+    return path;
+}
+
+int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err)
+{
+    const struct machine *h = r->h;
+    bool has_slot = l->slot >= 0;
+    double share = h->shares && has_slot ? h->shares[l->slot] : 0;
+    char cgroup[PATH_MAX], quota[PATH_MAX];
+    struct launch all = {
+        .self = h->self,
+        .train = h->train,
+        .cwd = h->cwd ? h->cwd : l->job_dir,
+        .folder = r->folder,
+        .cgroup = h->cgroup[0] ? rank_cgroup(h, h->cgroup, l, r->rank, cgroup) : NULL,
+        .quota = share > 0 ? rank_cgroup(h, h->quota, l, r->rank, quota) : NULL,
+        .share = share,
+        .job = l->job,
+        .job_dir = l->job_dir,
+        .master_addr = l->master_addr,
+        .generation = l->generation,
+        .rank = r->rank,
+        .world = l->world,
+        .local_rank = l->local_rank,
+        .local_world = l->local_world,
+        .node_rank = l->node_rank,
+        .master_port = l->master_port,
+        .threads = h->threads,
+        .visible = !h->visible ? NULL
+                   : has_slot  ? h->visible[l->slot]
+                               : "",
+        .with_parent = h->with_parent,
+        .spec = l->spec,
+    };
+    pid_t shim;
+    int code;
+
+    code = launch_rank(&all, &shim, &r->ready_fd, err);
+    if (code < 0)
+        return code;
+    r->shim.pid = shim;
+    (void)proc_start_time(shim, &r->shim.start);
+    r->shim_fd = (int)syscall(SYS_pidfd_open, shim, 0); /* our unreaped child: the number is its own */
+    if (r->shim_fd < 0) {
+        code = merr_errno(err, -errno, "cannot watch the shim of rank %d", r->rank);
+        (void)kill(shim, SIGKILL);
+        (void)waitpid(shim, NULL, 0);
+        io_close(&r->ready_fd);
+        return code;
+    }
+    watch(r);
+    return 0;
+}
+
+enum machine_sight machine_rank_find(struct machine_rank *r)
+{
+    char path[PATH_MAX + 32];
+    struct shim_pids pids;
+
+    if (flight_open(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), &r->flight, NULL) < 0)
+        r->flight = NULL;
+    if (shim_read_pids(r->folder, r->rank, &pids, NULL) < 0)
+        return MACHINE_STARTING;
+    r->shim = pids.shim;
+    r->child = pids.rank;
+    r->shim_fd = proc_open(pids.shim);
+    if (r->shim_fd < 0)
+        r->shim_fd = -1; /* gone: machine_rank_look says so */
+    watch(r);
+    return MACHINE_RUNNING;
+}
+
+static bool readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    return fd >= 0 && poll(&p, 1, 0) > 0;
+}
+
+/* Has the shim of a rank come, and is it gone? */
+static bool shim_gone(struct machine_rank *r)
+{
+    struct shim_pids pids;
+
+    if (r->shim_fd >= 0)
+        return readable(r->shim_fd);
+    if (shim_read_pids(r->folder, r->rank, &pids, NULL) == 0) {
+        r->shim = pids.shim;
+        r->child = pids.rank;
+        r->shim_fd = proc_open(pids.shim);
+        if (r->shim_fd < 0) {
+            r->shim_fd = -1;
+            return true;
+        }
+        watch(r);
+        return false;
+    }
+    /* No word from a shim: gone unless one holds the log and is about to write its ids. */
+    return launch_log_free(r->folder, r->rank) == 0;
+}
+
+enum machine_sight machine_rank_look(struct machine_rank *r)
+{
+    struct shim_pids pids;
+
+    if (r->ready_fd >= 0 && readable(r->ready_fd))
+        io_close(&r->ready_fd);
+    if (shim_gone(r)) {
+        if (r->shim.pid > 0)
+            (void)waitpid(r->shim.pid, NULL, WNOHANG); /* ECHILD for an adopted one */
+        return MACHINE_GONE;
+    }
+    if (r->ready_fd >= 0 || shim_read_pids(r->folder, r->rank, &pids, NULL) < 0)
+        return MACHINE_STARTING;
+    r->child = pids.rank;
+    return MACHINE_RUNNING;
+}
+
+bool machine_rank_watched(const struct machine_rank *r)
+{
+    return r->shim_fd >= 0;
+}
+
+int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret)
+{
+    return shim_read_exit(r->folder, r->rank, ret, NULL);
+}
+
+void machine_rank_done(struct machine_rank *r)
+{
+    io_close(&r->shim_fd);
+    io_close(&r->ready_fd);
+}
+
+void machine_rank_keep_exit(const struct machine_rank *r, int exit_code)
+{
+    (void)shim_write_exit(r->folder, r->rank, exit_code, 0, NULL);
+}
+
+/* Kill whatever still carries the mark of this rank in its environment: what a lost shim left behind. Returns
+ * how many were alive. */
+static int kill_marked(const struct machine_rank *r)
+{
+    DIR *dir = opendir("/proc");
+    char mark[PATH_MAX + 32], number[32];
+    struct dirent *e;
+    struct buf env;
+    int alive = 0;
+
+    if (!dir)
+        return 0;
+    (void)snprintf(mark, sizeof(mark), "MUSTER_RUN_DIR=%s", r->folder);
+    (void)snprintf(number, sizeof(number), "RANK=%d", r->rank);
+    buf_init(&env, 8 << 20);
+    while ((e = readdir(dir))) {
+        struct proc_id id = {.pid = (pid_t)strtol(e->d_name, NULL, 10)};
+        bool marked = false, numbered = false;
+        char path[300];
+
+        if (id.pid <= 0 || id.pid == getpid() || proc_start_time(id.pid, &id.start) < 0)
+            continue;
+        (void)snprintf(path, sizeof(path), "/proc/%s/environ", e->d_name);
+        buf_reset(&env);
+        if (io_read_file(path, &env, NULL) < 0 || !env.len)
+            continue;
+        for (const char *p = env.data; p < env.data + env.len; p += strlen(p) + 1) {
+            marked |= strcmp(p, mark) == 0;
+            numbered |= strcmp(p, number) == 0;
+        }
+        if (marked && numbered && proc_alive(id)) {
+            (void)proc_kill(id, SIGKILL);
+            alive++;
+        }
+    }
+    buf_clear(&env);
+    (void)closedir(dir);
+    return alive;
+}
+
+bool machine_rank_clear(struct machine_rank *r)
+{
+    struct shim_pids pids;
+
+    if (!r->child.pid && shim_read_pids(r->folder, r->rank, &pids, NULL) == 0)
+        r->child = pids.rank;
+    (void)proc_kill(r->child, SIGKILL);
+    if (!proc_alive(r->child) && kill_marked(r) == 0)
+        return true;
+    io_close(&r->shim_fd); /* it would be readable for ever */
+    return false;
+}
+
+static void signal_shim(const struct machine_rank *r, int signal)
+{
+    if (r->shim_fd >= 0)
+        (void)proc_kill_fd(r->shim_fd, signal);
+}
+
+void machine_rank_ask(const struct machine_rank *r)
+{
+    signal_shim(r, SIGTERM);
+}
+
+void machine_rank_kill(const struct machine_rank *r, int try)
+{
+    signal_shim(r, SHIM_KILL);
+    if (try > 1) {
+        signal_shim(r, SIGCONT); /* somebody may have stopped the shim */
+        (void)proc_kill(r->child, SIGKILL);
+    }
+    if (try > 2)
+        signal_shim(r, SIGKILL); /* takes the rank along; we then look after the rest */
+}
+
+void machine_rank_order(const struct machine_rank *r, enum flight_order order)
+{
+    if (r->flight)
+        flight_order_set(r->flight, order);
+}
+
+bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
+{
+    if (!r->flight)
+        return false;
+    *ret_step = flight_step(r->flight);
+    *ret_phase = flight_phase_get(r->flight, NULL);
+    return true;
+}
+
+pid_t machine_rank_pid(const struct machine_rank *r)
+{
+    return r->child.pid;
+}
+
+pid_t machine_rank_shim(const struct machine_rank *r)
+{
+    return r->shim.pid;
+}
+
+json_t *machine_rank_tail(const struct machine_rank *r)
+{
+    char path[PATH_MAX + 32], text[TAIL_BYTES], *p = text, *end;
+    IO_CLOSE_AUTO int fd = open(shim_path(path, sizeof(path), r->folder, r->rank, "log"), O_RDONLY | O_CLOEXEC);
+    json_t *list = json_array();
+    off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+    size_t skip = size > TAIL_BYTES ? (size_t)size - TAIL_BYTES : 0, lines = 0;
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text), (off_t)skip);
+
+    if (n <= 0 || !list)
+        return list;
+    utf8_patch(text, (size_t)n);
+    end = text + n;
+    if (end[-1] == '\n')
+        end--;
+    for (p = end; p > text && (p[-1] != '\n' || ++lines < TAIL_LINES); p--)
+        ;
+    while (p < end) {
+        size_t len = (size_t)(end - p);
+        char *stop = memchr(p, '\n', len);
+
+        if (stop)
+            len = (size_t)(stop - p);
+        (void)json_array_append_new(list, json_stringn(p, len));
+        p += len + 1;
+    }
+    return list;
+}
+
+/* --- memory of jobs ---------------------------------------------------------------------------------- */
+
+void machine_memory_close(struct machine *h, const char *job, bool done)
+{
+    if (h->memory)
+        memory_close(h->memory, job, done);
+}
+
+void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const char *job), const void *arg)
+{
+    if (h->memory)
+        memory_sweep(h->memory, used, arg, clock_wall_us());
+}
+
+void machine_memory_drop(struct machine *h)
+{
+    if (h->memory)
+        (void)io_remove_tree(h->memory, NULL);
+}

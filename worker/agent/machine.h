@@ -1,0 +1,159 @@
+/* machine - the machine as an agent sees it: its clocks, its processes, the folders of its runs, the memory of its jobs
+ *
+ * All that the agent's decisions (ranks, ship) do to a process or a file goes through here, so the decisions themselves
+ * run on any machine: the simulator of the cluster (tests/sim) links a second one beneath them, of a thousand machines
+ * that are not there. machine.c is the real one.
+ *
+ * A run's folder holds all that is needed to find the run again (docs/protocol.md). Nothing here blocks beyond a file
+ * or a spawn: what happens to processes makes machine_fd() readable. One owner thread.
+ */
+#ifndef MUSTER_WORKER_AGENT_MACHINE_H
+#define MUSTER_WORKER_AGENT_MACHINE_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "api/spec.h"
+#include "base/merr.h"
+#include "worker/agent/shim.h"
+#include "worker/flight/flight.h"
+
+struct machine;
+struct machine_rank;
+
+struct machine_cfg {            /* strings are copied */
+    const char *root;           /* folder of the runs' folders */
+    const char *self;           /* path of muster-agent */
+    const char *train;          /* path of muster-train */
+    const char *cwd;            /* of train ranks; NULL: the job's folder */
+    const char *memory;         /* folder for what outlives ranks in memory (memory.h); NULL: none */
+    uint64_t memory_limit;      /* bytes that the snapshots of all jobs may take there; 0: none is set */
+    int threads;                /* a rank */
+    const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
+    const double *shares;       /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
+    const char *quota;          /* where groups with shares can be made (quota.h); with shares */
+    bool cgroups;               /* make one for each rank where permitted */
+    bool with_parent;           /* ranks end when this process does, however it ends */
+};
+
+/* Returns 0 or -ENOMEM. */
+int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr *err);
+
+/* Leaves the processes alone. NULL is fine. */
+void machine_free(struct machine *h);
+
+int64_t machine_mono_us(const struct machine *h); /* for deadlines */
+int64_t machine_wall_us(const struct machine *h); /* for people and records */
+int machine_threads(const struct machine *h);     /* that a rank may have */
+int machine_fd(const struct machine *h);          /* readable when a process has started or ended */
+
+/* --- runs -------------------------------------------------------------------------------------------- */
+
+/* Path of the folder of a run. -ENAMETOOLONG. */
+int machine_run_folder(const struct machine *h, const char *job, uint64_t generation, char ret[PATH_MAX],
+                       struct merr *err);
+
+/* Make a run's folder and its job's (dir). What is there already is fine. */
+int machine_run_make(struct machine *h, const char *folder, const char *dir, struct merr *err);
+
+/* Keep a run's assignment, whole or not at all, with what this machine adds to it: the boot it belongs to, the
+ * threads of a rank and, for a train job, the job's memory (or why there is none). */
+int machine_run_keep(struct machine *h, const char *folder, const char *job, const char *dir, enum job_kind kind,
+                     json_t *assignment, struct merr *err);
+
+/* Call fn for each run whose folder is there, with its assignment, which is borrowed; same_boot: this machine has not
+ * been started anew since. Folders without an assignment held no rank yet and are removed. Returns 0 or the first error
+ * of fn or of a folder; the others are seen all the same. */
+typedef int machine_run_fn(void *arg, const char *folder, const json_t *assignment, bool same_boot, struct merr *err);
+int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err);
+
+/* Remove a run's folder. Its processes are gone. */
+int machine_run_remove(struct machine *h, const char *folder, struct merr *err);
+
+/* Up to n bytes from offset on of a file of a run ("metrics.jsonl"), rank < 0, or of a rank's log. Returns how many,
+ * 0 at its end, or a negative errno; its size goes to *ret_size. */
+ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
+                         char *text, size_t n, off_t *ret_size);
+
+/* --- ranks ------------------------------------------------------------------------------------------- */
+
+enum machine_sight {
+    MACHINE_STARTING, /* its shim runs, or is about to */
+    MACHINE_RUNNING,
+    MACHINE_GONE, /* its shim is gone: machine_rank_exit tells how the rank ended, if anything does */
+};
+
+/* A rank of a run whose folder is there: nothing of it is running yet, or machine_rank_find looks. NULL: no memory. */
+struct machine_rank *machine_rank_new(struct machine *h, const char *folder, int rank);
+void machine_rank_free(struct machine_rank *r); /* leaves the processes alone */
+
+/* Make the flight page through which the rank is watched; before it is started. */
+int machine_rank_page(struct machine_rank *r, struct merr *err);
+
+struct machine_launch {
+    const char *job, *job_dir;
+    const char *master_addr; /* where rank 0 runs */
+    uint64_t generation;
+    int world, local_rank, local_world, node_rank, master_port;
+    int slot;                    /* -1: a source's, which has none */
+    const struct job_spec *spec; /* borrowed */
+};
+
+/* Start the rank under its shim. On failure nothing runs. */
+int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err);
+
+/* Take a rank up that an earlier agent started: MACHINE_RUNNING if its processes are known by now, else
+ * MACHINE_STARTING. */
+enum machine_sight machine_rank_find(struct machine_rank *r);
+
+/* What has become of it. */
+enum machine_sight machine_rank_look(struct machine_rank *r);
+
+/* Whether machine_fd() will tell of its next change; else it must be looked at now and then. */
+bool machine_rank_watched(const struct machine_rank *r);
+
+/* How it ended, as its shim or an agent has written it down. -ENOENT: nobody has. */
+int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret);
+
+/* It has ended: nothing of it is watched any more. */
+void machine_rank_done(struct machine_rank *r);
+
+/* Write down how it ended where no shim could. */
+void machine_rank_keep_exit(const struct machine_rank *r, int exit_code);
+
+/* Its shim is gone: kill what it has left behind. True when nothing of it is alive. */
+bool machine_rank_clear(struct machine_rank *r);
+
+/* Ask it to end: SIGTERM, which a shim hands on. */
+void machine_rank_ask(const struct machine_rank *r);
+
+/* End it: by its shim; try 2 and on also past a shim that was stopped; 3 and on the shim, too. */
+void machine_rank_kill(const struct machine_rank *r, int try);
+
+/* Tell it an order through its flight page. */
+void machine_rank_order(const struct machine_rank *r, enum flight_order order);
+
+/* How far it is, by its flight page. False: it has none. */
+bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
+
+pid_t machine_rank_pid(const struct machine_rank *r);  /* of the rank; 0: not known yet */
+pid_t machine_rank_shim(const struct machine_rank *r); /* of its shim; likewise */
+
+/* The last lines of its log as a new array. */
+json_t *machine_rank_tail(const struct machine_rank *r);
+
+/* --- memory of jobs (memory.h) ------------------------------------------------------------------------ */
+
+/* A run of the job is over. done: so is the job. */
+void machine_memory_close(struct machine *h, const char *job, bool done);
+
+/* Remove what no job has used for long. used(arg, job): has it a run here? */
+void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const char *job), const void *arg);
+
+/* Give all of it back. */
+void machine_memory_drop(struct machine *h);
+
+#endif
