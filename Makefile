@@ -22,22 +22,26 @@ LIBS_base       := -lxxhash -lm
 LIBS_compress   := -lzstd -llz4
 LIBS_checkpoint := -luring -ljansson
 LIBS_api        := -ljansson -lyaml -lcurl
-LIBS_worker     := -ldnnl -lucp -lucs -ljansson -lcurl -lgomp -lutf8proc
+LIBS_engine     := -ldnnl -lucp -lucs -ljansson -lgomp -lutf8proc
+LIBS_agent      := -ljansson -lcurl
 LIBS_server     := -lmicrohttpd -lhiredis -ljansson -lcrypto
 ifneq ($(SANITIZE),)
 override CFLAGS  += -fsanitize=$(SANITIZE) -fno-sanitize-recover=all -fno-omit-frame-pointer
 override LDFLAGS += -fsanitize=$(SANITIZE)
 endif
 
-# One static library a folder; each program is its main.c and the libraries of its floor and below.
-FOLDERS := base compress scheduler checkpoint api cli worker server
+# One static library a folder, four of worker/; each program is its main.c and the libraries of its floor and below.
+LIBRARIES := base compress scheduler checkpoint api cli flight snapshot engine agent server
 src_base       := $(shell find base -name '*.c' 2>/dev/null)
 src_compress   := $(shell find compress -name '*.c' -not -path '*/cuda/*' 2>/dev/null) # mk/cuda.mk has the rest
 src_scheduler  := $(shell find scheduler -name '*.c' 2>/dev/null)
 src_checkpoint := $(shell find checkpoint -name '*.c' 2>/dev/null)
 src_api        := $(shell find api -name '*.c' -not -path 'api/cli/*' 2>/dev/null)
 src_cli        := $(shell find api/cli -name '*.c' -not -name main.c 2>/dev/null)
-src_worker     := $(shell find worker -name '*.c' -not -name main.c -not -path '*/cuda/*' 2>/dev/null)
+src_flight     := $(shell find worker/flight -name '*.c' 2>/dev/null)
+src_snapshot   := $(shell find worker/snapshot -name '*.c' 2>/dev/null)
+src_engine     := $(shell find worker/engine -name '*.c' -not -name main.c -not -path '*/cuda/*' 2>/dev/null)
+src_agent      := $(shell find worker/agent -name '*.c' -not -name main.c 2>/dev/null)
 src_server     := $(shell find server -name '*.c' -not -name main.c 2>/dev/null)
 
 floor_base       := base
@@ -46,7 +50,11 @@ floor_scheduler  := scheduler base
 floor_checkpoint := checkpoint compress base
 floor_api        := api scheduler base
 floor_cli        := cli checkpoint compress api scheduler base
-floor_worker     := worker checkpoint compress api scheduler base
+floor_flight     := flight base
+floor_snapshot   := snapshot checkpoint compress base
+floor_engine     := engine snapshot flight checkpoint compress api scheduler base
+floor_agent      := agent snapshot flight checkpoint compress api scheduler base
+floor_worker     := agent $(floor_engine)
 floor_server     := server api scheduler base
 
 libs_of     = $(foreach f,$(floor_$(1)),$(BUILD)/lib$(f).a)
@@ -59,7 +67,7 @@ PROGRAMS := $(BUILD)/bin/musterd $(BUILD)/bin/muster-agent $(BUILD)/bin/muster-t
 all: $(PROGRAMS)  ## the programs, in build/bin
 
 .SECONDEXPANSION:
-$(foreach f,$(FOLDERS),$(eval $(BUILD)/lib$(f).a: $(call obj_of,$(src_$(f)))))
+$(foreach f,$(LIBRARIES),$(eval $(BUILD)/lib$(f).a: $(call obj_of,$(src_$(f)))))
 $(BUILD)/lib%.a:
 	@mkdir -p $(@D)
 	@rm -f $@
@@ -70,28 +78,31 @@ $(BUILD)/obj/%.o: %.c
 	@echo "  cc  $<"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(<)) -MMD -MP -c $< -o $@
 
-define program # name, main.c, folder
+define program # name, main.c, library
 $(BUILD)/bin/$(1): $(BUILD)/obj/$(2:.c=.o) $(call libs_of,$(3))
 	@mkdir -p $$(@D)
 	@echo "  ld  $$@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) -o $$@ $$^ $(call external_of,$(3))
 endef
 $(eval $(call program,musterd,server/main.c,server))
-$(eval $(call program,muster-agent,worker/agent/main.c,worker))
-$(eval $(call program,muster-train,worker/engine/train/main.c,worker))
+$(eval $(call program,muster-agent,worker/agent/main.c,agent))
+$(eval $(call program,muster-train,worker/engine/train/main.c,engine))
 $(eval $(call program,muster,api/cli/main.c,cli))
 
 # --- tests -------------------------------------------------------------------------------------
-# tests/unit/FOLDER/ROOM/test_X.c tests X.c of that room and links that folder's floor, nothing above.
+# tests/unit/FOLDER/ROOM/test_X.c tests X.c of that room and links its library's floor, nothing above.
 unit_src  := $(sort $(shell find tests/unit -name 'test_$(or $(T),*).c'))
 UNIT      := $(patsubst %.c,$(BUILD)/%,$(unit_src))
-define unit_rule # folder
-$(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(1))
+define unit_rule # folder below tests/unit, library
+$(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(2))
 	@mkdir -p $$(@D)
 	@echo "  ld  $$@"
-	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(1)) -lcmocka
+	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
 endef
-$(foreach f,$(FOLDERS),$(eval $(call unit_rule,$(f))))
+$(foreach f,$(filter-out flight snapshot engine agent,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))
+$(foreach f,$(filter-out flight snapshot agent,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
+	$(eval $(call unit_rule,worker/$(f),engine)))
 
 # tests/fuzz/fuzz_X.c holds LLVMFuzzerTestOneInput; tests/fuzz/corpus/X its corpus. FUZZ_FOLDER_X names its floor.
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)

@@ -88,10 +88,10 @@ uninstall-cuda:
 # --- the check --------------------------------------------------------------------------------------------------------
 
 CHECK_GPU := $(BUILD)/tests/gpu/check
-$(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(call libs_of,worker)
+$(CHECK_GPU): $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/check*.c)) $(call libs_of,engine)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,worker)
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,engine)
 
 # Whether the instructions of tensor cores do what tensor_core.h says: on a GPU, and over the emulation.
 FRAGMENTS := $(BUILD)/tests/gpu/fragments
@@ -167,8 +167,8 @@ test-programs: $(FAKE_LT) $(CHECK_GPU) $(FRAGMENTS_EMULATED)
 endif
 
 FAILURES_GPU := $(BUILD)/tests/gpu/failures
-$(FAILURES_GPU): $(BUILD)/obj/tests/gpu/failures.o $(call libs_of,worker)
+$(FAILURES_GPU): $(BUILD)/obj/tests/gpu/failures.o $(call libs_of,engine)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,worker)
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,engine)
 test-programs: $(if $(NVCC),$(FAILURES_GPU))

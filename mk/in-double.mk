@@ -16,7 +16,7 @@ $(BUILD)/obj/in_double/%.o: %.c tests/unit/worker/in_double.h
 	@$(CC) $(CPPFLAGS) $(CFLAGS) -include tests/unit/worker/in_double.h -MMD -MP -c $< -o $@
 
 $(BUILD)/tests/unit/worker/model/test_%_in_double: $(BUILD)/obj/in_double/tests/unit/worker/model/test_%.o $(in_double_engine) \
-		$(call libs_of,worker)
+		$(call libs_of,engine)
 	@mkdir -p $(@D)
 	@echo "  ld  $@"
-	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,worker) -lcmocka
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,engine) -lcmocka

@@ -21,9 +21,10 @@ ROOMS = {
     "worker/engine/comm": ["worker/flight"],
     "worker/engine/model": ["worker/engine/comm", "worker/engine/kernels"],
     "worker/engine/optim": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model"],
-    "worker/snapshot": ["worker/engine/comm"],
+    "worker/snapshot": [],
+    "worker/engine/recover": ["worker/engine/comm", "worker/snapshot"],
     "worker/engine/train": ["worker/engine", "worker/flight", "worker/snapshot"],
-    "worker/agent": ["worker/engine/train", "worker/flight", "worker/snapshot"],
+    "worker/agent": ["worker/flight", "worker/snapshot"],
 }
 PURE = {"scheduler"}  # no I/O, no clock, no chance
 IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"

@@ -225,7 +225,7 @@ int ranks_forget(struct ranks *r, const char *job, uint64_t generation, struct m
     if (code < 0)
         return code;
     r->v[at] = r->v[--r->n];
-    /* a giver's is done with unless the job has come back meanwhile */
+    /* a source node's is done with unless the job has come back meanwhile */
     machine_memory_close(r->machine, job, job_done(run) && !has_run(r, job));
     ranks_run_free(run);
     return 0;

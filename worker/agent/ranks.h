@@ -28,7 +28,7 @@ enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_EXITED };
 enum run_order { RUN_GO, RUN_SAVE, RUN_HAND_OVER, RUN_MOVE, RUN_DRAIN, RUN_STOP };
 
 struct rank {
-    int rank, slot, local_rank; /* slot -1: a giver, which has none */
+    int rank, slot, local_rank; /* slot -1: a source node's, which has none */
     enum rank_state state;
     struct machine_rank *on_machine; /* its processes; owned */
     int64_t kill_us;                 /* next, harder signal; INT64_MAX: none */
@@ -46,7 +46,7 @@ struct run {
     struct job_spec *spec; /* NULL: it could not be read; all ranks have ended with EXIT_NODE */
     enum run_order order;
     bool failed;               /* a rank has ended badly and its mates were told */
-    int grace_s, world, nodes; /* nodes: of ranks and givers */
+    int grace_s, world, nodes; /* nodes: of ranks, and source nodes */
     int first_bad;             /* index in ranks of the first that failed of itself, -1: none */
     int n;
     struct rank *ranks; /* those of this node */

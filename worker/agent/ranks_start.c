@@ -61,16 +61,16 @@ static int nodes_before(const json_t *list, const char *node)
     return n;
 }
 
-/* The giver of this node, where the job has left it: a rank after all that train, without a slot. */
-static int read_giver(const struct ranks *r, const json_t *givers, struct run *run, struct merr *err)
+/* This node as a source node, where the job has left it: a rank after all that train, without a slot. */
+static int read_source_node(const struct ranks *r, const json_t *list, struct run *run, struct merr *err)
 {
-    for (size_t i = 0; i < json_array_size(givers); i++) {
-        const json_t *o = json_array_get(givers, i);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *o = json_array_get(list, i);
 
         if (strcmp(member_text(o, "node"), r->node) != 0)
             continue;
         if (member_int(o, "rank", -1) != run->world + (int)i)
-            return merr_set(err, -EINVAL, "run %s: the giver of this node is not rank %d", run->job,
+            return merr_set(err, -EINVAL, "run %s: this node's entry in 'givers' is not rank %d", run->job,
                             run->world + (int)i);
         run->ranks[run->n++] = (struct rank){.rank = run->world + (int)i, .slot = -1, .kill_us = INT64_MAX};
         return 0;
@@ -101,7 +101,7 @@ static int read_ranks(const struct ranks *r, const json_t *assignment, int slots
         run->ranks[run->n] = (struct rank){.rank = number, .slot = slot, .local_rank = run->n, .kill_us = INT64_MAX};
         run->n++;
     }
-    return run->n > 0 ? 0 : read_giver(r, json_object_get(assignment, "givers"), run, err);
+    return run->n > 0 ? 0 : read_source_node(r, json_object_get(assignment, "givers"), run, err);
 }
 
 static struct job_spec *read_spec(const json_t *assignment, struct merr *err)

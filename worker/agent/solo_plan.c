@@ -10,7 +10,7 @@
 #include "api/spec_plan.h"
 #include "base/io.h"
 #include "scheduler/plan/site.h"
-#include "worker/engine/train/fit.h"
+#include "worker/snapshot/capacity.h"
 
 int solo_plan_read(const char *file, struct job_spec **ret, struct faults *f, struct merr *err)
 {
@@ -33,11 +33,11 @@ static struct plan_site site_here(const struct job_spec *spec, int devices, int 
 {
     bool bf16 = spec->train.precision == PRECISION_BF16;
     struct plan_site site = {.groups = 1, .node_devices = devices};
-    struct fit_room room;
+    struct capacity here;
 
-    fit_room_here(&room);
+    capacity_here(&here);
     site.group[0] = (struct plan_group){
-        .device = plan_device_assumed("cpu", threads, bf16, room.total / (uint64_t)devices), .n = devices};
+        .device = plan_device_assumed("cpu", threads, bf16, here.total / (uint64_t)devices), .n = devices};
     plan_links_assumed("cpu", &site);
     return site;
 }

@@ -3,8 +3,8 @@
  * For state that was left in memory and cannot go on from there. Data files of a snapshot are those of a checkpoint, so
  * each node copies its own, and one rank writes the MANIFEST once all are there.
  */
-#ifndef MUSTER_WORKER_TIER_FLUSH_H
-#define MUSTER_WORKER_TIER_FLUSH_H
+#ifndef MUSTER_WORKER_SNAPSHOT_FLUSH_H
+#define MUSTER_WORKER_SNAPSHOT_FLUSH_H
 
 #include "worker/snapshot/survey.h"
 

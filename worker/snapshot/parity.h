@@ -14,8 +14,8 @@
  * members, the checksums of the pieces of 1 MiB, padding to 4096 bytes, the parity. A file under its final name is
  * whole.
  */
-#ifndef MUSTER_WORKER_TIER_PARITY_H
-#define MUSTER_WORKER_TIER_PARITY_H
+#ifndef MUSTER_WORKER_SNAPSHOT_PARITY_H
+#define MUSTER_WORKER_SNAPSHOT_PARITY_H
 
 #include <stddef.h>
 #include <stdint.h>

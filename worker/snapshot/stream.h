@@ -2,8 +2,8 @@
  *
  * Behind its end there are zeros to read, and what is written there is left out.
  */
-#ifndef MUSTER_WORKER_TIER_STREAM_H
-#define MUSTER_WORKER_TIER_STREAM_H
+#ifndef MUSTER_WORKER_SNAPSHOT_STREAM_H
+#define MUSTER_WORKER_SNAPSHOT_STREAM_H
 
 #include "worker/snapshot/parity.h"
 

@@ -4,8 +4,8 @@
  * answer. A snapshot can be had when each of its data files is whole on some node, or when of each group of nodes that
  * lost some, one member alone lost any and all others have their data files and parity (parity.h).
  */
-#ifndef MUSTER_WORKER_TIER_SURVEY_H
-#define MUSTER_WORKER_TIER_SURVEY_H
+#ifndef MUSTER_WORKER_SNAPSHOT_SURVEY_H
+#define MUSTER_WORKER_SNAPSHOT_SURVEY_H
 
 #include "base/buf.h"
 #include "worker/snapshot/parity.h"

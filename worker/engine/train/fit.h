@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "worker/snapshot/capacity.h"
 
 #define FIT_GPU_BYTES ((uint64_t)128 << 20) /* that kernels and calls of groups work in on a GPU */
 
@@ -20,15 +21,8 @@ static inline uint64_t fit_all(const struct fit *f)
     return f->weights + f->gradients + f->optimizer + f->activations + f->rest;
 }
 
-struct fit_room { /* bytes of a node, of the control group this process is in, or of a GPU; 0: not known */
-    uint64_t free, total;
-};
-
-/* What /proc/meminfo and the control groups (version 2) of this process say now. */
-void fit_room_here(struct fit_room *ret);
-
-/* ranks: how many need as much of it. whose room it is: "this node", "its GPU". Returns 0; -EINVAL when they need more
+/* ranks: how many need as much of room. whose it is: "this node", "its GPU". Returns 0; -EINVAL when they need more
  * than there is in all, -ENOMEM when more than is free; err says how much is lacking, for what, and what would help. */
-int fit_check(const struct fit *need, int ranks, const struct fit_room *room, const char *whose, struct merr *err);
+int fit_check(const struct fit *need, int ranks, const struct capacity *room, const char *whose, struct merr *err);
 
 #endif

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
-#include "worker/engine/train/fit.h"
+#include "worker/snapshot/capacity.h"
 #include "worker/engine/train/train_impl.h"
 
 #define DURABLE_WITHIN_US (INT64_C(300) * 1000000) /* state may be in memory alone for so long */
@@ -29,17 +29,20 @@ static bool can_keep(const struct train *t)
 
 void train_keep_open(struct train *t, size_t arena_bytes)
 {
-    struct keep_cfg cfg = {
+    struct handoff_cfg cfg = {
         .memory = t->run.memory,
-        .mesh = *t->mesh,
+        .tp_index = t->mesh->tp_index,
+        .cp_index = t->mesh->cp_index,
+        .pp_index = t->mesh->pp_index,
+        .dp_index = t->mesh->dp_index,
         .weight_n = t->params.weight_n,
         .arena_bytes = (arena_bytes + PAGE - 1) & ~(PAGE - 1),
     };
     struct merr why;
 
     if (t->run.memory[0] && !one_node(t) && t->run.node_of[t->mesh->rank] == t->mesh->rank)
-        keep_trim(t->run.memory, 0); /* of when there was one */
-    if (can_keep(t) && keep_open(&cfg, &t->keep, &why) < 0 && t->mesh->rank == 0)
+        handoff_trim(t->run.memory, 0); /* of when there was one */
+    if (can_keep(t) && handoff_open(&cfg, &t->keep, &why) < 0 && t->mesh->rank == 0)
         log_info("state will not be handed over in memory: %s", why.text);
     t->durable_us = clock_wall_us(); /* nothing is lost yet */
 }
@@ -59,12 +62,12 @@ void train_keep_touch(struct train *t)
 
     if (!t->keep)
         return;
-    keep_touch(t->weights, t->params.weight_n * sizeof(float));
+    handoff_touch(t->weights, t->params.weight_n * sizeof(float));
     for (int i = 0; i < t->buffers; i++)
-        keep_touch(t->pool[i], t->params.grad_n * sizeof(float));
+        handoff_touch(t->pool[i], t->params.grad_n * sizeof(float));
     for (int i = 0; i < 2; i++) {
-        keep_touch(optim_m(t->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
-        keep_touch(optim_v(t->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
+        handoff_touch(optim_m(t->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
+        handoff_touch(optim_v(t->optim) + r[i].state, (r[i].end - r[i].begin) * sizeof(float));
     }
 }
 
@@ -83,17 +86,17 @@ void train_keep_clear(struct train *t)
 {
     if (!t->keep || t->keep_cleared)
         return;
-    (void)keep_mark_drop(t->run.memory, NULL); /* before what it stands for goes */
+    (void)handoff_mark_drop(t->run.memory, NULL); /* before what it stands for goes */
     t->keep_cleared = true;
-    if (keep_was_used(t->keep))
+    if (handoff_was_used(t->keep))
         train_state_clear(t);
 }
 
 bool train_kept(const struct train *t, uint64_t *ret_step)
 {
-    struct keep_mark m;
+    struct handoff_mark m;
 
-    if (!t->keeps || !keep_mark_get(t->run.memory, &m))
+    if (!t->keeps || !handoff_mark_get(t->run.memory, &m))
         return false;
     *ret_step = m.step;
     return true;
@@ -101,9 +104,9 @@ bool train_kept(const struct train *t, uint64_t *ret_step)
 
 int train_adopt_check(struct train *t, struct merr *err)
 {
-    struct keep_mark m;
+    struct handoff_mark m;
 
-    if (!t->keeps || t->keep_cleared || !keep_mark_get(t->run.memory, &m))
+    if (!t->keeps || t->keep_cleared || !handoff_mark_get(t->run.memory, &m))
         return merr_set(err, -EPROTO, "the state left in '%s' is not there any more", t->run.memory);
     if (m.tp != t->mesh->tp || m.cp != t->mesh->cp || m.pp != t->mesh->pp || m.chunks != t->chunks ||
         (t->mesh->rank == 0 && m.weight_n != t->params.weight_n))
@@ -111,7 +114,7 @@ int train_adopt_check(struct train *t, struct merr *err)
                         "the state left in memory is of tp %d, cp %d, pp %d, chunks %d, this run of tp "
                         "%d, cp %d, pp %d, chunks %d",
                         m.tp, m.cp, m.pp, m.chunks, t->mesh->tp, t->mesh->cp, t->mesh->pp, t->chunks);
-    if (t->mesh->dp_index < m.dp && !keep_was_used(t->keep))
+    if (t->mesh->dp_index < m.dp && !handoff_was_used(t->keep))
         return merr_set(err, -EPROTO, "the weights that replica %d left in memory are gone", t->mesh->dp_index);
     return 0;
 }
@@ -138,17 +141,17 @@ static int copy_weights(struct train *t, int before, struct merr *err)
 /* Memory of replicas that are no more stays for those to come, while there is plenty. */
 static bool is_scarce(void)
 {
-    struct fit_room room;
+    struct capacity room;
 
-    fit_room_here(&room);
+    capacity_here(&room);
     return room.free < room.total / 2;
 }
 
 int train_adopt(struct train *t, struct merr *err)
 {
-    struct keep_mark m;
+    struct handoff_mark m;
 
-    if (!keep_mark_get(t->run.memory, &m))
+    if (!handoff_mark_get(t->run.memory, &m))
         return merr_set(err, -EPROTO, "the state left in '%s' is not there any more", t->run.memory);
     TRY(copy_weights(t, m.dp, err));
     TRY(comm_barrier(t->all, err));
@@ -158,13 +161,13 @@ int train_adopt(struct train *t, struct merr *err)
     if (t->mesh->rank != 0)
         return 0;
     if (is_scarce())
-        keep_trim(t->run.memory, t->mesh->dp);
-    return keep_mark_drop(t->run.memory, err); /* no rank updates before this one meets it in the first step's sum */
+        handoff_trim(t->run.memory, t->mesh->dp);
+    return handoff_mark_drop(t->run.memory, err); /* no rank updates before this one meets it in the first step's sum */
 }
 
 int train_hand_over(struct train *t, struct merr *err)
 {
-    struct keep_mark m = {
+    struct handoff_mark m = {
         .generation = t->run.generation,
         .step = t->step,
         .tokens = t->tokens,
@@ -179,13 +182,13 @@ int train_hand_over(struct train *t, struct merr *err)
 
     flight_phase_set(t->flight, FLIGHT_CHECKPOINT, t->step);
     TRY(comm_barrier(t->all, err)); /* all have done their part of the update */
-    return t->mesh->rank == 0 ? keep_mark_put(t->run.memory, &m, err) : 0;
+    return t->mesh->rank == 0 ? handoff_mark_put(t->run.memory, &m, err) : 0;
 }
 
 void train_keep_drop(struct train *t)
 {
     if (t->keep && t->mesh->rank == 0)
-        keep_trim(t->run.memory, 0);
+        handoff_trim(t->run.memory, 0);
 }
 
 void train_follow_memory(struct train *t, const json_t *kv)

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
-#include "worker/snapshot/give.h"
+#include "worker/engine/recover/sources.h"
 #include "worker/engine/train/train_impl.h"
 
 #define CANDIDATES_MAX 16 /* damaged checkpoints passed over before giving up */
@@ -89,20 +89,20 @@ struct candidate {
     int64_t found, tier, step;
 };
 
-/* What resuming goes through. */
-struct source {
-    struct give *give;       /* with nodes that the job has left; NULL: none, or not any more */
-    struct recover *memory;  /* of all nodes; with give it is the give's */
-    bool give_lost;          /* this rank has seen that world fail */
+/* What the search for a state to go on from goes through. */
+struct search {
+    struct sources *sources; /* with nodes that the job has left; NULL: none, or not any more */
+    struct recover *memory;  /* of all nodes; with sources it is theirs */
+    bool sources_lost;       /* this rank has seen that world fail */
     uint64_t limit[SOURCES]; /* each has been tried down to here */
     struct candidate c;
     double load_s;
-    bool touched;   /* something was read, whole or not */
-    int64_t mended; /* step that was mended last */
+    bool touched;     /* something was read, whole or not */
+    int64_t repaired; /* step that was repaired last */
 };
 
 /* The newest of all; of equal steps the one that costs least. On rank 0. */
-static int choose(const struct train *t, struct source *s, struct merr *err)
+static int choose(const struct train *t, struct search *s, struct merr *err)
 {
     struct candidate *c = &s->c;
     uint64_t step;
@@ -129,16 +129,16 @@ static int needed(void *arg, struct mck *c, void (*take)(void *arg, uint32_t fil
     return state_needed(&s, c, take, take_arg, err);
 }
 
-/* Of the givers' world a failure is no more than this rank's own. */
-static int gather(struct train *t, struct source *s, const char **ret_path, int *ret_own, struct merr *why,
+/* Of the source nodes' world a failure is no more than this rank's own. */
+static int gather(struct train *t, struct search *s, const char **ret_path, int *ret_own, struct merr *why,
                   struct merr *err)
 {
     int code;
 
-    if (!s->give)
+    if (!s->sources)
         return recover_gather(s->memory, (uint64_t)s->c.step + 1, needed, t, ret_path, ret_own, why, err);
-    code = give_gather(s->give, (uint64_t)s->c.step + 1, needed, t, ret_path, ret_own, why, err);
-    s->give_lost = code != 0;
+    code = sources_gather(s->sources, (uint64_t)s->c.step + 1, needed, t, ret_path, ret_own, why, err);
+    s->sources_lost = code != 0;
     if (code != 0) {
         *ret_own = code;
         *why = *err;
@@ -146,7 +146,7 @@ static int gather(struct train *t, struct source *s, const char **ret_path, int 
     return 0;
 }
 
-static int load_memory(struct train *t, struct source *s, int *ret_own, struct merr *why, struct merr *err)
+static int load_memory(struct train *t, struct search *s, int *ret_own, struct merr *why, struct merr *err)
 {
     const char *path;
     struct mck *c = NULL;
@@ -171,7 +171,7 @@ static int load_memory(struct train *t, struct source *s, int *ret_own, struct m
 }
 
 /* The candidate's state into this rank. Returns the world's failure; *ret_own is this rank's, with words in why. */
-static int load_candidate(struct train *t, struct source *s, int *ret_own, struct merr *why, struct merr *err)
+static int load_candidate(struct train *t, struct search *s, int *ret_own, struct merr *why, struct merr *err)
 {
     int64_t began = clock_mono_us();
 
@@ -184,7 +184,7 @@ static int load_candidate(struct train *t, struct source *s, int *ret_own, struc
 
 /* A snapshot in memory could not be read: once, what is damaged of it is made again from parity. *ret_again: another
  * try is worth it. */
-static int mend(struct train *t, struct source *s, bool *ret_again, struct merr *err)
+static int repair(struct train *t, struct search *s, bool *ret_again, struct merr *err)
 {
     struct merr why = {""};
     uint64_t chunks;
@@ -192,12 +192,12 @@ static int mend(struct train *t, struct source *s, bool *ret_again, struct merr 
     int own;
 
     *ret_again = false;
-    if (s->c.tier != TIER_MEMORY || s->mended == s->c.step)
+    if (s->c.tier != TIER_MEMORY || s->repaired == s->c.step)
         return 0;
-    s->mended = s->c.step;
-    TRY(recover_mend(s->memory, (uint64_t)s->c.step + 1, &chunks, &own, &why, err));
+    s->repaired = s->c.step;
+    TRY(recover_repair(s->memory, (uint64_t)s->c.step + 1, &chunks, &own, &why, err));
     if (own != 0)
-        log_warn("damaged chunks of step %lld are not mended: %s", (long long)s->c.step, why.text);
+        log_warn("damaged chunks of step %lld are not repaired: %s", (long long)s->c.step, why.text);
     if (!chunks)
         return 0;
     *ret_again = true;
@@ -220,33 +220,33 @@ static struct recover_cfg own_nodes(const struct train *t)
 }
 
 /* Look into the memories of all nodes: those of this run, and those that the job has left, where they answer. */
-static int open_memories(struct train *t, struct source *s, struct merr *err)
+static int open_memories(struct train *t, struct search *s, struct merr *err)
 {
     char rendezvous[RUN_PATH_MAX + 16], text[MERR_TEXT_MAX];
-    struct give_cfg give = {.dir = t->run.memory,
-                            .rendezvous = rendezvous,
-                            .disk = t->run.checkpoints,
-                            .node_of = t->run.node_of,
-                            .size = t->run.world,
-                            .givers = t->run.givers,
-                            .rank = t->mesh->rank,
-                            .generation = t->run.generation,
-                            .flight = t->flight};
+    struct sources_cfg give = {.dir = t->run.memory,
+                               .rendezvous = rendezvous,
+                               .disk = t->run.checkpoints,
+                               .node_of = t->run.node_of,
+                               .size = t->run.world,
+                               .source_nodes = t->run.source_nodes,
+                               .rank = t->mesh->rank,
+                               .generation = t->run.generation,
+                               .flight = t->flight};
     struct recover_cfg own = own_nodes(t);
     struct merr why = {"another rank does not reach them"};
     bool all = false;
 
-    if (t->run.givers > 0) {
+    if (t->run.source_nodes > 0) {
         (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", t->run.folder);
-        TRY(everyone(t, give_open(&give, &s->give, &why), &all, err));
+        TRY(everyone(t, sources_open(&give, &s->sources, &why), &all, err));
     }
     if (all) {
-        s->memory = give_recover(s->give);
+        s->memory = sources_recover(s->sources);
         return 0;
     }
-    give_free(s->give);
-    s->give = NULL;
-    if (t->run.givers > 0 && t->mesh->rank == 0) {
+    sources_free(s->sources);
+    s->sources = NULL;
+    if (t->run.source_nodes > 0 && t->mesh->rank == 0) {
         (void)snprintf(text, sizeof(text), "nodes that the job has left do not give what their memory has: %.900s",
                        why.text);
         log_warn("%s", text);
@@ -257,33 +257,33 @@ static int open_memories(struct train *t, struct source *s, struct merr *err)
 
 /* A snapshot of all nodes could not be loaded. Where they still answer it is written to disk; then on without those
  * that the job has left. */
-static int do_without(struct train *t, struct source *s, struct merr *err)
+static int do_without(struct train *t, struct search *s, struct merr *err)
 {
     struct recover_cfg own = own_nodes(t);
     struct merr why = {""};
     bool all;
     int code = 0;
 
-    TRY(everyone(t, s->give_lost, &all, err));
-    if (all && give_flush(s->give, (uint64_t)s->c.step + 1, &code, &why, err) != 0) {
-        s->give_lost = true;
+    TRY(everyone(t, s->sources_lost, &all, err));
+    if (all && sources_flush(s->sources, (uint64_t)s->c.step + 1, &code, &why, err) != 0) {
+        s->sources_lost = true;
         code = -ECOMM;
         why = *err;
     }
     if (code != 0)
         log_warn("step %lld cannot be written from memory to disk: %s", (long long)s->c.step, why.text);
     TRY(everyone(t, code, &all, err));
-    if (!s->give_lost)
-        give_end(s->give, all);
-    give_free(s->give);
-    s->give = NULL;
+    if (!s->sources_lost)
+        sources_end(s->sources, all);
+    sources_free(s->sources);
+    s->sources = NULL;
     return recover_open(&own, &s->memory, err);
 }
 
 /* --- all together ------------------------------------------------------------------------------------------ */
 
 /* Say what was newer in memory than what training goes on from, and why it is not used. */
-static int tell_lost(struct train *t, const struct source *s, struct merr *err)
+static int tell_lost(struct train *t, const struct search *s, struct merr *err)
 {
     const char *none = "no snapshot is left in the nodes' memory";
     struct merr lost = {""};
@@ -301,7 +301,7 @@ static int tell_lost(struct train *t, const struct source *s, struct merr *err)
     return report_note(t->report, (uint64_t)s->c.step, text, err);
 }
 
-static int tell_resumed(struct train *t, const struct source *s, double seconds, struct merr *err)
+static int tell_resumed(struct train *t, const struct search *s, double seconds, struct merr *err)
 {
     const struct recover_stats *m = recover_stats(s->memory);
     bool disk = s->c.tier == TIER_DISK;
@@ -323,7 +323,7 @@ static int tell_resumed(struct train *t, const struct source *s, double seconds,
 
 /* Rank 0 chooses, all load; when one cannot, all go back to the next older. Returns 1 when resumed, 0 when there is
  * nothing to resume from. */
-static int try_sources(struct train *t, struct source *s, struct merr *err)
+static int try_sources(struct train *t, struct search *s, struct merr *err)
 {
     struct merr why = {""};
     bool all, again;
@@ -353,11 +353,11 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
             log_warn("checkpoint %llu is passed over: %s", (unsigned long long)s->c.step, why.text);
             TRY(report_note(t->report, (uint64_t)s->c.step, why.text, err));
         }
-        if (s->give && s->c.tier == TIER_MEMORY) {
+        if (s->sources && s->c.tier == TIER_MEMORY) {
             TRY(do_without(t, s, err));
             continue;
         }
-        TRY(mend(t, s, &again, err));
+        TRY(repair(t, s, &again, err));
         if (!again)
             s->limit[s->c.tier] = (uint64_t)s->c.step;
     }
@@ -367,14 +367,14 @@ static int try_sources(struct train *t, struct source *s, struct merr *err)
 
 static int resume(struct train *t, struct merr *err)
 {
-    struct source s = {.limit = {UINT64_MAX, UINT64_MAX, UINT64_MAX}, .mended = -1};
+    struct search s = {.limit = {UINT64_MAX, UINT64_MAX, UINT64_MAX}, .repaired = -1};
     int64_t began = clock_mono_us();
     int r;
 
     TRY(open_memories(t, &s, err));
     r = try_sources(t, &s, err);
-    if (s.give && r >= 0)
-        give_end(s.give, r == 1);
+    if (s.sources && r >= 0)
+        sources_end(s.sources, r == 1);
     if (r == 1 && t->mesh->rank == 0) {
         int told = tell_resumed(t, &s, (double)(clock_mono_us() - began) * 1e-6, err);
 
@@ -382,8 +382,8 @@ static int resume(struct train *t, struct merr *err)
     }
     if (r == 0 && s.touched)
         train_state_clear(t); /* of what could not be read to its end */
-    if (s.give)
-        give_free(s.give);
+    if (s.sources)
+        sources_free(s.sources);
     else
         recover_free(s.memory);
     return r;

@@ -58,10 +58,11 @@ static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *
     if (world != r->world)
         return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x cp %d x dp %d make %d", world, tp, pp, cp, dp,
                         r->world);
-    r->givers = (int)json_array_size(json_object_get(doc, "givers"));
-    if (r->givers > COMM_RANKS_MAX - r->world)
-        return merr_set(err, -EINVAL, "%d ranks and %d givers are more than %d", r->world, r->givers, COMM_RANKS_MAX);
-    if (rank < 0 || rank >= r->world + r->givers)
+    r->source_nodes = (int)json_array_size(json_object_get(doc, "givers"));
+    if (r->source_nodes > COMM_RANKS_MAX - r->world)
+        return merr_set(err, -EINVAL, "%d ranks and %d source nodes are more than %d", r->world, r->source_nodes,
+                        COMM_RANKS_MAX);
+    if (rank < 0 || rank >= r->world + r->source_nodes)
         return merr_set(err, -EINVAL, "rank %d of a world of %d", rank, r->world);
     r->rank = rank;
     mesh_init(&r->mesh, tp, cp, dp, pp, rank < r->world ? rank : 0);
@@ -69,7 +70,7 @@ static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *
 }
 
 /* Each is of a node on which the job does not train. */
-static int check_givers(const json_t *doc, const struct run *r, const char *const *name, struct merr *err)
+static int check_source_nodes(const json_t *doc, const struct run *r, const char *const *name, struct merr *err)
 {
     const json_t *o;
     size_t i;
@@ -117,7 +118,7 @@ static int read_nodes(const json_t *doc, struct run *r, struct merr *err)
         name[rank] = node;
     }
     if (code == 0)
-        code = check_givers(doc, r, name, err);
+        code = check_source_nodes(doc, r, name, err);
     for (int a = 0; code == 0 && a < r->world; a++) {
         r->node_of[a] = a;
         for (int b = 0; b < a; b++)

@@ -23,15 +23,15 @@ struct run {
     bool measure_links; /* the server wants to know how fast nodes reach each other */
     struct mesh mesh;
     int rank, world, threads;
-    int givers;   /* nodes that the job has left and that have its state in memory: ranks world to world + givers - 1 */
-    int *node_of; /* [world]: ranks with equal numbers are on one node */
-    int *share;   /* [dp]: virtual workers of each replica; NULL: evenly */
+    int source_nodes; /* that the job has left and that have its state in memory: ranks from world on, one each */
+    int *node_of;     /* [world]: ranks with equal numbers are on one node */
+    int *share;       /* [dp]: virtual workers of each replica; NULL: evenly */
     struct job_spec *spec;
 };
 
-/* Read FOLDER/assignment.json for a rank; from world on it is a giver's (worker/snapshot/give.h), whose mesh has sizes
- * alone. -EINVAL (what is wrong with the assignment, the layout or the spec),
- * -ENOENT, -ENOMEM. On failure nothing is left to clear. */
+/* Read FOLDER/assignment.json for a rank; from world on it is a source node's (worker/engine/recover/sources.h),
+ * whose mesh has sizes alone. -EINVAL (what is wrong with the assignment, the layout or the spec), -ENOENT, -ENOMEM. On
+ * failure nothing is left to clear. */
 int run_read(const char *folder, int rank, struct run *ret, struct merr *err);
 /* The same from the text of an assignment. */
 int run_parse(const char *text, size_t len, const char *folder, int rank, struct run *ret, struct merr *err);

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "worker/snapshot/parity.h"
-#include "worker/snapshot/room.h"
-#include "worker/engine/train/fit.h"
+#include "worker/snapshot/memory_quota.h"
+#include "worker/snapshot/capacity.h"
 #include "worker/engine/train/train_impl.h"
 
 #define FINISH_US (INT64_C(600) * 1000000) /* for the last checkpoint to be committed */
@@ -52,18 +52,20 @@ static uint64_t snapshot_bytes(const struct train *t)
 
 /* Whether the snapshots fit: into the file system, and into what the agent's limit leaves beside other jobs, or
  * without one into half of the memory that is free. */
-static int find_room(const struct train *t, struct merr *err)
+static int check_capacity(const struct train *t, struct merr *err)
 {
     uint64_t one = snapshot_bytes(t), need = SNAPSHOTS * one;
-    struct fit_room room;
+    struct capacity room;
     struct statvfs fs;
 
-    fit_room_here(&room);
+    capacity_here(&room);
     if (statvfs(t->run.memory, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < need ||
         (!t->run.memory_limit && room.free > 0 && need >= room.free / 2))
         return merr_set(err, -ENOSPC, "they want %llu MiB, and there is not enough of it free",
                         (unsigned long long)(need >> 20));
-    return t->run.memory_limit && leads_node(t) ? room_reserve(t->run.memory, need, one, t->run.memory_limit, err) : 0;
+    return t->run.memory_limit && leads_node(t)
+               ? memory_quota_reserve(t->run.memory, need, one, t->run.memory_limit, err)
+               : 0;
 }
 
 /* The writer of this rank's snapshots, and over several nodes the guard that commits them. */
@@ -73,7 +75,7 @@ static int make_memory(struct train *t, const struct mck_cfg *disk, struct merr 
 
     if (!t->run.memory[0])
         return merr_set(err, t->run.no_memory[0] ? -EIO : -ENOENT, "%s", t->run.no_memory);
-    TRY(find_room(t, err));
+    TRY(check_capacity(t, err));
     cfg.dir = t->run.memory;
     cfg.codec = "none";
     cfg.archive = NULL;

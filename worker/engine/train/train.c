@@ -246,8 +246,8 @@ static struct optim_cfg optim_config(struct train *t)
         .cp = t->cp,
         .pair = t->pair,
         .sum = {[PARAM_SUM_TP] = t->model.sequence_parallel ? t->tp : NULL, [PARAM_SUM_KV] = t->kv},
-        .m = t->keep ? keep_m(t->keep) : NULL,
-        .v = t->keep ? keep_v(t->keep) : NULL,
+        .m = t->keep ? handoff_m(t->keep) : NULL,
+        .v = t->keep ? handoff_v(t->keep) : NULL,
         .wire = t->wire[BYTES_DP],
         .keyed = t->keyed,
         .coded = t->mesh->dp > 1 && !t->keyed && coded_in_spec(t->spec->compress.dp),
@@ -353,7 +353,7 @@ int train_ranks_here(const struct train *t)
 /* Each rank for itself: others may have GPUs of their own, and where they share one, allocating tells. */
 static int check_fit_gpu(struct train *t, struct fit *need, struct merr *err)
 {
-    struct fit_room room;
+    struct capacity room;
     struct fit there = *need;
 
     there.rest = FIT_GPU_BYTES;
@@ -367,13 +367,13 @@ static int check_fit_gpu(struct train *t, struct fit *need, struct merr *err)
 static int check_fit(struct train *t, struct merr *err)
 {
     struct fit need = planned(t);
-    struct fit_room room;
+    struct capacity room;
 
     if (t->k->device)
         TRY(check_fit_gpu(t, &need, err));
-    fit_room_here(&room);
+    capacity_here(&room);
     if (room.free > 0 && t->run.memory[0])
-        room.free += keep_bytes(t->run.memory); /* is ours again */
+        room.free += handoff_bytes(t->run.memory); /* is ours again */
     return fit_check(&need, train_ranks_here(t), &room, "this node", err);
 }
 
@@ -489,7 +489,7 @@ static int build(struct train *t, struct merr *err)
     struct optim_cfg o = optim_config(t);
 
     t->weights_owned = t->pool_owned = !shared;
-    TRY(arena(t, shared, t->params.weight_n, &t->weights, err)); /* the first: keep.h */
+    TRY(arena(t, shared, t->params.weight_n, &t->weights, err)); /* the first: handoff.h */
     if (type_of(t) != KERN_F32)
         TRY(t->k->mem_alloc(t->stream, t->params.weight_n * kern_size(type_of(t)), &t->matrices, err));
     t->pool = calloc(t->buffers, sizeof(*t->pool));
@@ -638,7 +638,7 @@ static void train_clear(struct train *t)
     for (int i = 0; i < BYTES; i++)
         wire_free(t->wire[i]);
     comm_world_close(t->world);
-    keep_close(t->keep);
+    handoff_close(t->keep);
     if (t->stream)
         t->k->stream_free(t->stream);
     schedule_free(t->schedule);
@@ -732,7 +732,7 @@ int train_main(const char *folder, int rank)
         (void)report_open(folder, folder, rank > 0 ? rank : 1, &t.report, NULL);
     }
     if (code == 0 && rank >= t.run.world) {
-        code = train_give(&t.run, t.flight);
+        code = train_source_node(&t.run, t.flight);
         run_clear(&t.run);
         return code;
     }

@@ -17,10 +17,10 @@
 #include "worker/engine/optim/keyed.h"
 #include "worker/engine/optim/optim.h"
 #include "worker/engine/optim/tree.h"
-#include "worker/snapshot/guard.h"
+#include "worker/engine/recover/guard.h"
 #include "worker/engine/train/cadence.h"
 #include "worker/engine/train/hold.h"
-#include "worker/snapshot/keep.h"
+#include "worker/snapshot/handoff.h"
 #include "worker/engine/train/pipe.h"
 #include "worker/engine/train/report.h"
 #include "worker/engine/train/run.h"
@@ -30,7 +30,7 @@ enum { BYTES_TP, BYTES_PP, BYTES_DP, BYTES };
 
 /* Where state is saved: on disk for good, in the node's memory for the job's next generation. */
 enum { TIER_DISK, TIER_MEMORY, TIERS };
-/* And where the generation before may have left it: in the files that training computes in (keep.h). */
+/* And where the generation before may have left it: in the files that training computes in (handoff.h). */
 enum { TIER_KEPT = TIERS, SOURCES };
 enum { SAVE_WANTED, SAVE_BUSY = SAVE_WANTED + TIERS, SAVE_VOTES = SAVE_BUSY + TIERS };
 
@@ -115,7 +115,7 @@ struct train {
     float **pool;   /* gradient buffers of the tree */
     int buffers;
     bool weights_owned, pool_owned; /* from mem_alloc, not from the shared arena */
-    struct keep *keep;              /* the shared arena and the moments lie there; NULL: not */
+    struct handoff *keep;           /* the shared arena and the moments lie there; NULL: not */
     bool keeps, keep_cleared;       /* all ranks have one; its bytes of before are gone */
     int64_t durable_us;             /* wall time of the newest state that is on disk, as far as is known */
     int64_t copy_us;                /* wall time when what was taken over is to go to disk; 0: nothing is */
@@ -231,8 +231,8 @@ int train_saves_leave(struct train *t, bool *ret_left, struct merr *err);
 /* Wait until all are committed; the coordinator fails when the last one did. */
 int train_saves_finish(struct train *t, struct merr *err);
 
-/* giver.c: this process has no part in training; it gives what its node's memory has. Returns an exit code. */
-int train_give(const struct run *run, struct flight *flight);
+/* source_node.c: a process without a part in training hands out what its node's memory has. Returns an exit code. */
+int train_source_node(const struct run *run, struct flight *flight);
 
 /* eval.c */
 int train_evaluate(struct train *t, struct merr *err);

@@ -79,7 +79,7 @@ int train_world_open(struct train *t, size_t shared_bytes, struct merr *err)
         .node_of = t->run.node_of,
         .flight = t->flight,
         .shared_bytes = shared_bytes,
-        .shared_fd = t->keep ? keep_arena(t->keep) : 0,
+        .shared_fd = t->keep ? handoff_arena(t->keep) : 0,
     };
 
     TRY(use_nccl(t, &cfg, err));

@@ -341,7 +341,7 @@ static void a_taken_slot_is_waited_for(void **state)
     wait_ended("j2", 1);
 }
 
-static json_t *giver_assignment(int generation, int rank, const char *node, const char *script)
+static json_t *source_assignment(int generation, int rank, const char *node, const char *script)
 {
     json_t *o = assignment("j1", generation, 1, 0, script);
 
@@ -351,11 +351,11 @@ static json_t *giver_assignment(int generation, int rank, const char *node, cons
     return o;
 }
 
-static void a_giver_runs_where_the_job_has_no_rank_and_takes_no_slot(void **state)
+static void a_source_node_runs_where_the_job_has_no_rank_and_takes_no_slot(void **state)
 {
     const struct run *other = start("j2", 1, 8, "exec sleep 1000"), *run;
-    json_auto_t *o = giver_assignment(2, 1, "n1", "echo $RANK of $WORLD_SIZE");
-    json_auto_t *elsewhere = giver_assignment(3, 1, "n3", "true"), *odd = giver_assignment(3, 2, "n1", "true");
+    json_auto_t *o = source_assignment(2, 1, "n1", "echo $RANK of $WORLD_SIZE");
+    json_auto_t *elsewhere = source_assignment(3, 1, "n3", "true"), *odd = source_assignment(3, 2, "n1", "true");
 
     (void)state;
     wait_running(other);
@@ -369,10 +369,10 @@ static void a_giver_runs_where_the_job_has_no_rank_and_takes_no_slot(void **stat
     assert_int_equal(ranks_start(ranks, odd, NULL), -EINVAL);
 }
 
-static void a_giver_that_is_done_gives_the_memory_back_unless_the_job_is_here_again(void **state)
+static void a_source_node_that_is_done_gives_the_memory_back_unless_the_job_is_here_again(void **state)
 {
-    json_auto_t *two = giver_assignment(2, 1, "n1", "exit 75"), *four = giver_assignment(4, 1, "n1", "true");
-    json_auto_t *six = giver_assignment(6, 1, "n1", "true");
+    json_auto_t *two = source_assignment(2, 1, "n1", "exit 75"), *four = source_assignment(4, 1, "n1", "true");
+    json_auto_t *six = source_assignment(6, 1, "n1", "true");
     char memory[192];
 
     (void)state;
@@ -627,9 +627,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(when_one_fails_the_others_are_told_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(starting_twice_starts_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_taken_slot_is_waited_for, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_giver_runs_where_the_job_has_no_rank_and_takes_no_slot, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_giver_that_is_done_gives_the_memory_back_unless_the_job_is_here_again, set_up,
+        cmocka_unit_test_setup_teardown(a_source_node_runs_where_the_job_has_no_rank_and_takes_no_slot, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_source_node_that_is_done_gives_the_memory_back_unless_the_job_is_here_again,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(forgetting_takes_the_folder_and_only_of_ended_runs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_started_is_a_rank_that_ended, set_up, tear_down),
         cmocka_unit_test_setup_teardown(assignments_that_make_no_sense_leave_nothing, set_up, tear_down),

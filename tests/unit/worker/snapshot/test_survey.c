@@ -1,5 +1,5 @@
 /* What memories hold between them: which snapshot can be had, whose parts are lost, and what is not worth a look. */
-#include "tests/unit/worker/tier_nodes.h"
+#include "tests/unit/worker/snapshot_nodes.h"
 
 #include <fcntl.h>
 #include <glob.h>

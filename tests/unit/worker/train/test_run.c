@@ -112,10 +112,10 @@ static void an_assignment_gives_place_node_and_paths(void **state)
     run_clear(&r);
 }
 
-static void a_giver_has_a_rank_after_the_world_and_a_node_without_ranks(void **state)
+static void a_source_node_has_a_rank_after_the_world_and_a_node_without_ranks(void **state)
 {
     static const struct {
-        const char *givers;
+        const char *source_nodes;
         int rank, want;
     } t[] = {
         {"[{\"rank\": 2, \"node\": \"a\"}, {\"rank\": 3, \"node\": \"b\"}]", 0, 0},
@@ -132,12 +132,12 @@ static void a_giver_has_a_rank_after_the_world_and_a_node_without_ranks(void **s
         json_t *doc = assignment(1, 1, 2, 2);
         struct run r;
 
-        (void)json_object_set_new(doc, "givers", json_loads(t[i].givers, 0, NULL));
+        (void)json_object_set_new(doc, "givers", json_loads(t[i].source_nodes, 0, NULL));
         assert_int_equal(read_it(doc, t[i].rank, &r, NULL), t[i].want);
         if (t[i].want != 0)
             continue;
         assert_int_equal(r.world, 2);
-        assert_int_equal(r.givers, 2);
+        assert_int_equal(r.source_nodes, 2);
         assert_int_equal(r.rank, t[i].rank);
         run_clear(&r);
     }
@@ -260,7 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_has_memory_or_a_reason_why_not_or_neither),
-        cmocka_unit_test(a_giver_has_a_rank_after_the_world_and_a_node_without_ranks),
+        cmocka_unit_test(a_source_node_has_a_rank_after_the_world_and_a_node_without_ranks),
         cmocka_unit_test(an_assignment_gives_place_node_and_paths),
         cmocka_unit_test(a_broken_assignment_is_refused_by_what_is_wrong),
         cmocka_unit_test(a_rank_outside_the_world_is_refused),

@@ -1,4 +1,4 @@
-#include "worker/snapshot/recover.h"
+#include "worker/engine/recover/recover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,11 +16,11 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/format.h"
 #include "checkpoint/read.h"
-#include "worker/snapshot/fetch.h"
+#include "worker/engine/recover/fetch.h"
 #include "worker/snapshot/flush.h"
-#include "worker/snapshot/guard.h"
-#include "worker/snapshot/mend.h"
-#include "worker/snapshot/rebuild.h"
+#include "worker/engine/recover/guard.h"
+#include "worker/engine/recover/repair.h"
+#include "worker/engine/recover/rebuild.h"
 #include "worker/snapshot/stream.h"
 
 #define VIEW ".view" /* folder of the snapshot being read */
@@ -90,7 +90,7 @@ static int look(struct recover *r, struct merr *err)
     buf_init(&own, SURVEY_BYTES_MAX);
     if (r->leads && r->dir[0])
         code = survey_scan(r->dir, &own, &why);
-    if (code == 0 && !r->dir[0] && r->cfg.givers == 0)
+    if (code == 0 && !r->dir[0] && r->cfg.source_nodes == 0)
         code = -ENOENT; /* without room for what it is sent a node cannot go on from memory */
     code = any_failed(r, code, &failed, err);
     if (code == 0 && !failed)
@@ -169,7 +169,7 @@ static int emptiest(const struct recover *r, const struct survey_plan *plan)
     uint32_t least = UINT32_MAX;
     int best = 0;
 
-    for (int node = 0; node < r->nodes - r->cfg.givers; node++) {
+    for (int node = 0; node < r->nodes - r->cfg.source_nodes; node++) {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < plan->writers; i++)
@@ -436,8 +436,8 @@ int recover_flush(struct recover *r, uint64_t limit, const char *disk, uint64_t 
     return code;
 }
 
-int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
-                 struct merr *err)
+int recover_repair(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
+                   struct merr *err)
 {
     struct survey_plan plan;
     double chunks = 0;
@@ -449,13 +449,13 @@ int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *r
         return code;
     code = 0;
     for (int i = 0; i < plan.wholes && r->leads && code == 0; i++) {
-        struct mend_cfg cfg = {
+        struct repair_cfg cfg = {
             .dir = r->dir, .world = r->cfg.world, .leader = r->leader, .node = r->node, .group = &plan.whole[i]};
-        uint64_t mended;
+        uint64_t repaired;
         int own;
 
-        code = mend_group(&cfg, &mended, &own, why, err);
-        chunks += (double)mended;
+        code = repair_group(&cfg, &repaired, &own, why, err);
+        chunks += (double)repaired;
         *ret_own = own ? own : *ret_own;
     }
     survey_plan_clear(&plan);

@@ -8,8 +8,8 @@
  * All leaders make the same calls of guard_begin in the same order. A guard is used by one thread at a time, which is
  * not its own. After a lost peer every snapshot fails, with words.
  */
-#ifndef MUSTER_WORKER_TIER_GUARD_H
-#define MUSTER_WORKER_TIER_GUARD_H
+#ifndef MUSTER_WORKER_RECOVER_GUARD_H
+#define MUSTER_WORKER_RECOVER_GUARD_H
 
 #include <stdbool.h>
 #include <stdint.h>

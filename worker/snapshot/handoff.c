@@ -1,4 +1,4 @@
-#include "worker/snapshot/keep.h"
+#include "worker/snapshot/handoff.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,10 +19,10 @@
 #include "base/version.h"
 
 #define MARK_MAGIC UINT64_C(0x314b52414d50454b)
-#define FOLDER "keep"
+#define FOLDER "keep" /* and the magic number: names on disk, as earlier versions gave them */
 #define ARENA "arena-t%d-c%d-p%d-d%d"
 
-struct keep {
+struct handoff {
     int arena, moments; /* descriptors, -1: not open */
     float *m;           /* the moments' mapping */
     size_t weight_n, moment_bytes;
@@ -32,7 +32,7 @@ struct keep {
 struct mark_file {
     uint64_t magic;
     char version[24];
-    struct keep_mark mark;
+    struct handoff_mark mark;
     uint64_t hash; /* of all before */
 };
 
@@ -82,14 +82,13 @@ static int in_memory(const char *memory, struct merr *err)
     return 0;
 }
 
-static int open_files(const struct keep_cfg *cfg, struct keep *k, struct merr *err)
+static int open_files(const struct handoff_cfg *cfg, struct handoff *k, struct merr *err)
 {
-    const struct mesh *m = &cfg->mesh;
     char name[80];
 
-    (void)snprintf(name, sizeof(name), ARENA, m->tp_index, m->cp_index, m->pp_index, m->dp_index);
+    (void)snprintf(name, sizeof(name), ARENA, cfg->tp_index, cfg->cp_index, cfg->pp_index, cfg->dp_index);
     TRY(open_sized(cfg->memory, name, cfg->arena_bytes, &k->used, &k->arena, err));
-    (void)snprintf(name, sizeof(name), "moments-t%d-c%d-p%d", m->tp_index, m->cp_index, m->pp_index);
+    (void)snprintf(name, sizeof(name), "moments-t%d-c%d-p%d", cfg->tp_index, cfg->cp_index, cfg->pp_index);
     TRY(open_sized(cfg->memory, name, k->moment_bytes, &k->used, &k->moments, err));
     k->m = mmap(NULL, k->moment_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, k->moments, 0);
     if (k->m == MAP_FAILED) {
@@ -99,10 +98,10 @@ static int open_files(const struct keep_cfg *cfg, struct keep *k, struct merr *e
     return 0;
 }
 
-int keep_open(const struct keep_cfg *cfg, struct keep **ret, struct merr *err)
+int handoff_open(const struct handoff_cfg *cfg, struct handoff **ret, struct merr *err)
 {
     char path[PATH_MAX];
-    struct keep *k;
+    struct handoff *k;
     int r;
 
     TRY(in_memory(cfg->memory, err));
@@ -111,17 +110,17 @@ int keep_open(const struct keep_cfg *cfg, struct keep **ret, struct merr *err)
     k = calloc(1, sizeof(*k));
     if (!k)
         return merr_set(err, -ENOMEM, "no memory");
-    *k = (struct keep){
+    *k = (struct handoff){
         .arena = -1, .moments = -1, .weight_n = cfg->weight_n, .moment_bytes = 2 * cfg->weight_n * sizeof(float)};
     r = open_files(cfg, k, err);
     if (r == 0)
         *ret = k;
     else
-        keep_close(k);
+        handoff_close(k);
     return r;
 }
 
-void keep_close(struct keep *k)
+void handoff_close(struct handoff *k)
 {
     int saved = errno;
 
@@ -135,27 +134,27 @@ void keep_close(struct keep *k)
     errno = saved;
 }
 
-int keep_arena(const struct keep *k)
+int handoff_arena(const struct handoff *k)
 {
     return k->arena;
 }
 
-bool keep_was_used(const struct keep *k)
+bool handoff_was_used(const struct handoff *k)
 {
     return k->used;
 }
 
-float *keep_m(struct keep *k)
+float *handoff_m(struct handoff *k)
 {
     return k->m;
 }
 
-float *keep_v(struct keep *k)
+float *handoff_v(struct handoff *k)
 {
     return k->m + k->weight_n;
 }
 
-void keep_touch(void *at, size_t bytes)
+void handoff_touch(void *at, size_t bytes)
 {
     uintptr_t from = (uintptr_t)at & ~(uintptr_t)4095;
 
@@ -169,7 +168,7 @@ void keep_touch(void *at, size_t bytes)
 
 /* --- the mark ---------------------------------------------------------------------------------------------- */
 
-int keep_mark_put(const char *memory, const struct keep_mark *m, struct merr *err)
+int handoff_mark_put(const char *memory, const struct handoff_mark *m, struct merr *err)
 {
     struct mark_file f;
     char path[PATH_MAX];
@@ -183,7 +182,7 @@ int keep_mark_put(const char *memory, const struct keep_mark *m, struct merr *er
     return io_publish_file(path, &f, sizeof(f), 0600, err);
 }
 
-int keep_mark_get(const char *memory, struct keep_mark *ret)
+int handoff_mark_get(const char *memory, struct handoff_mark *ret)
 {
     IO_CLOSE_AUTO int fd = -1;
     struct mark_file f;
@@ -200,7 +199,7 @@ int keep_mark_get(const char *memory, struct keep_mark *ret)
     return 1;
 }
 
-int keep_mark_drop(const char *memory, struct merr *err)
+int handoff_mark_drop(const char *memory, struct merr *err)
 {
     char path[PATH_MAX];
 
@@ -220,7 +219,7 @@ static int replica_of(const char *name)
     return sscanf(name, ARENA, &t, &c, &p, &d) == 4 ? d : -1;
 }
 
-uint64_t keep_bytes(const char *memory)
+uint64_t handoff_bytes(const char *memory)
 {
     char path[PATH_MAX];
     DIR *dir = path_of(memory, "", path, NULL) == 0 ? opendir(path) : NULL;
@@ -236,13 +235,13 @@ uint64_t keep_bytes(const char *memory)
     return bytes;
 }
 
-void keep_trim(const char *memory, int dp)
+void handoff_trim(const char *memory, int dp)
 {
     char path[PATH_MAX];
     struct dirent *e;
     DIR *dir;
 
-    if (path_of(memory, "", path, NULL) < 0 || (dp == 0 && keep_mark_drop(memory, NULL) < 0))
+    if (path_of(memory, "", path, NULL) < 0 || (dp == 0 && handoff_mark_drop(memory, NULL) < 0))
         return;
     if (dp == 0) {
         (void)io_remove_tree(path, NULL);

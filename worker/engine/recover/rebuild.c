@@ -1,4 +1,4 @@
-#include "worker/snapshot/rebuild.h"
+#include "worker/engine/recover/rebuild.h"
 
 #include <errno.h>
 #include <fcntl.h>

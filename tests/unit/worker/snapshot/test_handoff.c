@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "worker/snapshot/keep.h"
+#include "worker/snapshot/handoff.h"
 
 #define WEIGHTS ((size_t)3000)
 #define ARENA ((size_t)8 * 4096)
@@ -31,27 +31,28 @@ static int drop_memory(void **state)
     return io_remove_tree(memory, NULL);
 }
 
-static struct keep *opened_with_cp(int cp, int dp, int rank, bool used)
+/* cp fastest, as in mesh.h */
+static struct handoff *opened_with_cp(int cp, int dp, int rank, bool used)
 {
-    struct keep_cfg cfg = {.memory = memory, .weight_n = WEIGHTS, .arena_bytes = ARENA};
-    struct keep *k;
+    struct handoff_cfg cfg = {
+        .memory = memory, .cp_index = rank % cp, .dp_index = rank / cp % dp, .weight_n = WEIGHTS, .arena_bytes = ARENA};
+    struct handoff *k;
     struct merr err = {""};
 
-    mesh_init(&cfg.mesh, 1, cp, dp, 1, rank);
-    if (keep_open(&cfg, &k, &err) != 0)
+    if (handoff_open(&cfg, &k, &err) != 0)
         fail_msg("%s", err.text);
-    assert_int_equal(keep_was_used(k), used);
+    assert_int_equal(handoff_was_used(k), used);
     return k;
 }
 
-static struct keep *opened(int dp, int index, bool used)
+static struct handoff *opened(int dp, int index, bool used)
 {
     return opened_with_cp(1, dp, index, used);
 }
 
-static float *arena_of(const struct keep *k)
+static float *arena_of(const struct handoff *k)
 {
-    float *p = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, keep_arena(k), 0);
+    float *p = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_SHARED, handoff_arena(k), 0);
 
     assert_ptr_not_equal(p, MAP_FAILED);
     return p;
@@ -59,29 +60,29 @@ static float *arena_of(const struct keep *k)
 
 static void what_one_generation_leaves_the_next_finds(void **state)
 {
-    struct keep *k = opened(1, 0, false), *other;
+    struct handoff *k = opened(1, 0, false), *other;
     float *weights = arena_of(k);
 
     (void)state;
     weights[WEIGHTS - 1] = 1.5F;
-    keep_m(k)[7] = 2.5F;
-    keep_v(k)[WEIGHTS - 1] = 3.5F;
+    handoff_m(k)[7] = 2.5F;
+    handoff_v(k)[WEIGHTS - 1] = 3.5F;
     (void)munmap(weights, ARENA);
-    keep_close(k);
+    handoff_close(k);
 
     k = opened(2, 0, true);
     other = opened(2, 1, true); /* the moments are there, and those of all replicas */
     weights = arena_of(k);
-    keep_touch(weights + 1, ARENA - 4);
+    handoff_touch(weights + 1, ARENA - 4);
     assert_true(weights[WEIGHTS - 1] == 1.5F);
-    assert_true(keep_m(other)[7] == 2.5F && keep_v(k)[WEIGHTS - 1] == 3.5F);
-    keep_v(other)[0] = 4.5F;
-    assert_true(keep_v(k)[0] == 4.5F);
-    assert_true(keep_bytes(memory) >= 2 * ARENA + 2 * WEIGHTS * sizeof(float));
+    assert_true(handoff_m(other)[7] == 2.5F && handoff_v(k)[WEIGHTS - 1] == 3.5F);
+    handoff_v(other)[0] = 4.5F;
+    assert_true(handoff_v(k)[0] == 4.5F);
+    assert_true(handoff_bytes(memory) >= 2 * ARENA + 2 * WEIGHTS * sizeof(float));
     (void)munmap(weights, ARENA);
-    keep_close(other);
-    keep_close(k);
-    keep_close(NULL);
+    handoff_close(other);
+    handoff_close(k);
+    handoff_close(NULL);
 }
 
 static void replicas_that_are_no_more_give_their_memory_back(void **state)
@@ -89,59 +90,59 @@ static void replicas_that_are_no_more_give_their_memory_back(void **state)
     uint64_t two;
 
     (void)state;
-    keep_close(opened(2, 0, false));
-    keep_close(opened(2, 1, true));
-    two = keep_bytes(memory);
-    keep_trim(memory, 2);
-    assert_int_equal(keep_bytes(memory), two);
-    keep_trim(memory, 1);
-    assert_int_equal(keep_bytes(memory), two - ARENA);
-    keep_trim(memory, 0);
-    assert_int_equal(keep_bytes(memory), 0);
-    keep_close(opened(1, 0, false));
+    handoff_close(opened(2, 0, false));
+    handoff_close(opened(2, 1, true));
+    two = handoff_bytes(memory);
+    handoff_trim(memory, 2);
+    assert_int_equal(handoff_bytes(memory), two);
+    handoff_trim(memory, 1);
+    assert_int_equal(handoff_bytes(memory), two - ARENA);
+    handoff_trim(memory, 0);
+    assert_int_equal(handoff_bytes(memory), 0);
+    handoff_close(opened(1, 0, false));
 }
 
 /* Each makes the same update: in one file they would make it twice. */
 static void ranks_that_share_sequences_have_files_of_their_own(void **state)
 {
-    struct keep *k[4];
+    struct handoff *k[4];
     uint64_t all;
 
     (void)state;
     for (int r = 0; r < 4; r++)
         k[r] = opened_with_cp(2, 2, r, r >= 2); /* the second replica finds the moments */
-    keep_m(k[0])[7] = 1.5F;
-    assert_true(keep_m(k[2])[7] == 1.5F && keep_m(k[1])[7] == 0 && keep_m(k[3])[7] == 0);
-    all = keep_bytes(memory);
-    keep_trim(memory, 1);
-    assert_int_equal(keep_bytes(memory), all - 2 * ARENA);
+    handoff_m(k[0])[7] = 1.5F;
+    assert_true(handoff_m(k[2])[7] == 1.5F && handoff_m(k[1])[7] == 0 && handoff_m(k[3])[7] == 0);
+    all = handoff_bytes(memory);
+    handoff_trim(memory, 1);
+    assert_int_equal(handoff_bytes(memory), all - 2 * ARENA);
     for (int r = 0; r < 4; r++)
-        keep_close(k[r]);
+        handoff_close(k[r]);
 }
 
 static void a_mark_is_there_whole_or_not_at_all(void **state)
 {
-    struct keep_mark m = {.generation = 3,
-                          .step = 41,
-                          .tokens = 6,
-                          .durable_us = 5,
-                          .weight_n = WEIGHTS,
-                          .tp = 1,
-                          .cp = 5,
-                          .pp = 2,
-                          .dp = 3,
-                          .chunks = 4},
-                     got;
+    struct handoff_mark m = {.generation = 3,
+                             .step = 41,
+                             .tokens = 6,
+                             .durable_us = 5,
+                             .weight_n = WEIGHTS,
+                             .tp = 1,
+                             .cp = 5,
+                             .pp = 2,
+                             .dp = 3,
+                             .chunks = 4},
+                        got;
     char path[128], byte = 0;
     struct stat st;
     int fd;
 
     (void)state;
-    assert_int_equal(keep_mark_get(memory, &got), 0);
-    assert_int_equal(keep_mark_drop(memory, NULL), 0);
-    keep_close(opened(1, 0, false));
-    assert_int_equal(keep_mark_put(memory, &m, NULL), 0);
-    assert_int_equal(keep_mark_get(memory, &got), 1);
+    assert_int_equal(handoff_mark_get(memory, &got), 0);
+    assert_int_equal(handoff_mark_drop(memory, NULL), 0);
+    handoff_close(opened(1, 0, false));
+    assert_int_equal(handoff_mark_put(memory, &m, NULL), 0);
+    assert_int_equal(handoff_mark_get(memory, &got), 1);
     assert_true(got.generation == 3 && got.step == 41 && got.tokens == 6 && got.durable_us == 5);
     assert_true(got.weight_n == WEIGHTS);
     assert_true(got.tp == 1 && got.cp == 5 && got.pp == 2 && got.dp == 3 && got.chunks == 4);
@@ -153,43 +154,41 @@ static void a_mark_is_there_whole_or_not_at_all(void **state)
         assert_int_equal(pread(fd, &byte, 1, at), 1);
         byte ^= 0x10;
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
-        assert_int_equal(keep_mark_get(memory, &got), 0);
+        assert_int_equal(handoff_mark_get(memory, &got), 0);
         byte ^= 0x10;
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
     }
-    assert_int_equal(keep_mark_get(memory, &got), 1);
+    assert_int_equal(handoff_mark_get(memory, &got), 1);
     assert_int_equal(ftruncate(fd, st.st_size - 1), 0);
-    assert_int_equal(keep_mark_get(memory, &got), 0);
+    assert_int_equal(handoff_mark_get(memory, &got), 0);
     assert_int_equal(close(fd), 0);
-    assert_int_equal(keep_mark_drop(memory, NULL), 0);
-    assert_int_equal(keep_mark_get(memory, &got), 0);
+    assert_int_equal(handoff_mark_drop(memory, NULL), 0);
+    assert_int_equal(handoff_mark_get(memory, &got), 0);
 }
 
 static void a_folder_that_is_not_in_memory_is_refused_by_name(void **state)
 {
-    struct keep_cfg cfg = {.memory = "/proc", .weight_n = WEIGHTS, .arena_bytes = ARENA};
+    struct handoff_cfg cfg = {.memory = "/proc", .weight_n = WEIGHTS, .arena_bytes = ARENA};
     struct merr err = {""};
-    struct keep *k = NULL;
+    struct handoff *k = NULL;
 
     (void)state;
-    mesh_init(&cfg.mesh, 1, 1, 1, 1, 0);
-    assert_int_equal(keep_open(&cfg, &k, &err), -ENOTSUP);
+    assert_int_equal(handoff_open(&cfg, &k, &err), -ENOTSUP);
     assert_non_null(strstr(err.text, "'/proc' is not in memory"));
     assert_null(k);
 }
 
 static void too_little_room_is_an_error_and_leaves_no_file(void **state)
 {
-    struct keep_cfg cfg = {.memory = memory, .weight_n = WEIGHTS, .arena_bytes = (size_t)1 << 46};
+    struct handoff_cfg cfg = {.memory = memory, .weight_n = WEIGHTS, .arena_bytes = (size_t)1 << 46};
     struct merr err = {""};
-    struct keep *k = NULL;
+    struct handoff *k = NULL;
 
     (void)state;
-    mesh_init(&cfg.mesh, 1, 1, 1, 1, 0);
-    assert_true(keep_open(&cfg, &k, &err) < 0);
+    assert_true(handoff_open(&cfg, &k, &err) < 0);
     assert_non_null(strstr(err.text, memory));
     assert_null(k);
-    assert_int_equal(keep_bytes(memory), 0);
+    assert_int_equal(handoff_bytes(memory), 0);
 }
 
 int main(void)

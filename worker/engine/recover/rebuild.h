@@ -3,8 +3,8 @@
  * Piece by piece, each survivor sends every other one what its parity covers, so that each comes to one segment of the
  * lost stream and sends it to the node that is to have the files: about a stream in and a stream out of every node.
  */
-#ifndef MUSTER_WORKER_TIER_REBUILD_H
-#define MUSTER_WORKER_TIER_REBUILD_H
+#ifndef MUSTER_WORKER_RECOVER_REBUILD_H
+#define MUSTER_WORKER_RECOVER_REBUILD_H
 
 #include "worker/engine/comm/comm.h"
 #include "worker/snapshot/survey.h"

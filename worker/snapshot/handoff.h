@@ -1,4 +1,4 @@
-/* keep - weights and moments in files of the node's memory, where they outlive the ranks of a generation
+/* handoff - weights and moments in files of the node's memory, where they outlive the ranks of a generation
  *
  * Where a job has a folder in its node's memory (docs/protocol.md), its ranks compute in files there: a file a replica
  * is the arena that it shares with its node-mates, with the weights first and room for gradients after; and one file
@@ -9,39 +9,38 @@
  * The mark is taken away before anything changes. Without one the files' bytes mean nothing: they are memory that does
  * not have to be found and cleared again.
  */
-#ifndef MUSTER_WORKER_TRAIN_KEEP_H
-#define MUSTER_WORKER_TRAIN_KEEP_H
+#ifndef MUSTER_WORKER_SNAPSHOT_HANDOFF_H
+#define MUSTER_WORKER_SNAPSHOT_HANDOFF_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/merr.h"
-#include "worker/engine/comm/mesh.h"
 
-struct keep;
+struct handoff;
 
-struct keep_cfg {
-    const char *memory; /* the job's folder in the node's memory; borrowed during the call */
-    struct mesh mesh;   /* all of it on this node */
-    size_t weight_n;    /* floats of this rank's weights */
-    size_t arena_bytes; /* the weights first; a multiple of pages */
+struct handoff_cfg {
+    const char *memory;                         /* the job's folder in the node's memory; borrowed during the call */
+    int tp_index, cp_index, pp_index, dp_index; /* of this rank; all ranks are on this node */
+    size_t weight_n;                            /* floats of this rank's weights */
+    size_t arena_bytes;                         /* the weights first; a multiple of pages */
 };
 
 /* Open this rank's files, made or brought to size. -ENOTSUP when the folder is not in memory, -ENOSPC when it has no
  * room (what was there before is then removed), or another errno. */
-int keep_open(const struct keep_cfg *cfg, struct keep **ret, struct merr *err);
-void keep_close(struct keep *k);
+int handoff_open(const struct handoff_cfg *cfg, struct handoff **ret, struct merr *err);
+void handoff_close(struct handoff *k);
 
-int keep_arena(const struct keep *k);     /* descriptor; borrowed */
-bool keep_was_used(const struct keep *k); /* the files hold bytes of an earlier generation */
-float *keep_m(struct keep *k);            /* weight_n floats each */
-float *keep_v(struct keep *k);
+int handoff_arena(const struct handoff *k);     /* descriptor; borrowed */
+bool handoff_was_used(const struct handoff *k); /* the files hold bytes of an earlier generation */
+float *handoff_m(struct handoff *k);            /* weight_n floats each */
+float *handoff_v(struct handoff *k);
 
 /* Map these bytes of a file now, many pages at once: they will all be used, and a fault each would cost more. */
-void keep_touch(void *at, size_t bytes);
+void handoff_touch(void *at, size_t bytes);
 
-struct keep_mark {
+struct handoff_mark {
     uint64_t generation, step; /* that left it; steps done */
     uint64_t tokens;           /* seen in them */
     int64_t durable_us;        /* wall time of the newest state known to be on disk */
@@ -50,15 +49,15 @@ struct keep_mark {
 };
 
 /* Leave a mark: once every rank has done its last step, by one of them. */
-int keep_mark_put(const char *memory, const struct keep_mark *m, struct merr *err);
+int handoff_mark_put(const char *memory, const struct handoff_mark *m, struct merr *err);
 /* 1 with *ret, or 0: there is none, or one of another version. */
-int keep_mark_get(const char *memory, struct keep_mark *ret);
-int keep_mark_drop(const char *memory, struct merr *err);
+int handoff_mark_get(const char *memory, struct handoff_mark *ret);
+int handoff_mark_drop(const char *memory, struct merr *err);
 
 /* Bytes of memory that the files of all ranks take. */
-uint64_t keep_bytes(const char *memory);
+uint64_t handoff_bytes(const char *memory);
 
 /* Remove the files of replicas from dp on; 0: all files, and the mark first. */
-void keep_trim(const char *memory, int dp);
+void handoff_trim(const char *memory, int dp);
 
 #endif

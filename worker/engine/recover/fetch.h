@@ -3,10 +3,10 @@
  * All ranks tell each other what they need, so every node knows who sends what to whom; then some chunks a round go
  * from each node to each other.
  */
-#ifndef MUSTER_WORKER_TIER_FETCH_H
-#define MUSTER_WORKER_TIER_FETCH_H
+#ifndef MUSTER_WORKER_RECOVER_FETCH_H
+#define MUSTER_WORKER_RECOVER_FETCH_H
 
-#include "worker/snapshot/recover.h"
+#include "worker/engine/recover/recover.h"
 
 struct fetch_cfg {
     struct comm_group *all, *leaders; /* leaders: NULL on ranks that lead no node */

@@ -1,4 +1,4 @@
-#include "worker/snapshot/mend.h"
+#include "worker/engine/recover/repair.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ struct range { /* a damaged chunk in the stream */
     uint64_t from, to;
 };
 
-struct mend {
+struct repair {
     const struct parity *p;
     struct comm_group *group;
     uint32_t me; /* member */
@@ -38,7 +38,7 @@ struct mend {
     struct merr *why;
 };
 
-static const struct parity_part *parts(const struct mend *m)
+static const struct parity_part *parts(const struct repair *m)
 {
     return &m->p->part[m->p->member[m->me].first];
 }
@@ -47,7 +47,7 @@ static const struct parity_part *parts(const struct mend *m)
 
 static void note_chunk(void *arg, uint32_t file, uint64_t chunk, const struct merr *why)
 {
-    struct mend *m = arg;
+    struct repair *m = arg;
     const struct mck_chunk *e = &m->c->ix.chunk[chunk];
     uint64_t from = m->at + e->file_off;
 
@@ -65,7 +65,7 @@ static void note_chunk(void *arg, uint32_t file, uint64_t chunk, const struct me
         m->bad[m->bads++] = (struct range){.from = from, .to = from + e->stored_len};
 }
 
-static int check_file(struct mend *m, uint32_t rank, struct merr *err)
+static int check_file(struct repair *m, uint32_t rank, struct merr *err)
 {
     char path[STREAM_PATH_MAX];
     struct scan scan;
@@ -83,7 +83,7 @@ static int check_file(struct mend *m, uint32_t rank, struct merr *err)
     return r;
 }
 
-static int check_files(struct mend *m, struct merr *err)
+static int check_files(struct repair *m, struct merr *err)
 {
     m->bads = 0;
     m->at = 0;
@@ -95,7 +95,7 @@ static int check_files(struct mend *m, struct merr *err)
 }
 
 /* The stripe to which a member brings a byte of its stream, and where the piece of it ends. */
-static size_t stripe_of(const struct mend *m, uint64_t at, uint64_t *ret_end)
+static size_t stripe_of(const struct repair *m, uint64_t at, uint64_t *ret_end)
 {
     uint32_t segment = (uint32_t)(at / m->p->segment), holder = segment < m->me ? segment : segment + 1;
     uint64_t in = at % m->p->segment, end = in - in % PARITY_PIECE + PARITY_PIECE;
@@ -104,7 +104,7 @@ static size_t stripe_of(const struct mend *m, uint64_t at, uint64_t *ret_end)
     return holder * (size_t)parity_pieces(m->p) + in / PARITY_PIECE;
 }
 
-static int look(struct mend *m, const char *dir, struct merr *err)
+static int look(struct repair *m, const char *dir, struct merr *err)
 {
     uint8_t *mine = m->marks + m->me * m->stripes;
     char path[MCK_PATH_MAX];
@@ -130,7 +130,7 @@ static int look(struct mend *m, const char *dir, struct merr *err)
 /* --- stripe by stripe ------------------------------------------------------------------------------------ */
 
 /* The member whose part of a stripe is damaged, alone; -1: none or several. */
-static int target_of(const struct mend *m, size_t stripe)
+static int target_of(const struct repair *m, size_t stripe)
 {
     int target = -1;
 
@@ -144,7 +144,7 @@ static int target_of(const struct mend *m, size_t stripe)
 }
 
 /* What this node brings to a stripe. */
-static int bring(struct mend *m, uint32_t holder, uint32_t piece, uint32_t len, struct merr *err)
+static int bring(struct repair *m, uint32_t holder, uint32_t piece, uint32_t len, struct merr *err)
 {
     if (holder == m->me)
         return parity_read_piece(m->fd, &m->own, piece, m->out, err);
@@ -152,7 +152,7 @@ static int bring(struct mend *m, uint32_t holder, uint32_t piece, uint32_t len, 
 }
 
 /* data is what this node brought to a stripe: put back what of it was damaged. */
-static int put_back(struct mend *m, uint32_t holder, uint32_t piece, const uint8_t *data, uint32_t len,
+static int put_back(struct repair *m, uint32_t holder, uint32_t piece, const uint8_t *data, uint32_t len,
                     struct merr *err)
 {
     uint64_t at = holder == m->me ? 0 : parity_at(m->p, m->me, holder) + (uint64_t)piece * PARITY_PIECE;
@@ -169,7 +169,7 @@ static int put_back(struct mend *m, uint32_t holder, uint32_t piece, const uint8
     return 0;
 }
 
-static int mend_stripe(struct mend *m, size_t stripe, uint32_t target, struct merr *err)
+static int repair_stripe(struct repair *m, size_t stripe, uint32_t target, struct merr *err)
 {
     uint32_t holder = (uint32_t)(stripe / parity_pieces(m->p)), piece = (uint32_t)(stripe % parity_pieces(m->p));
     uint32_t len = parity_piece_bytes(m->p, piece), nodes = m->p->nodes;
@@ -199,7 +199,7 @@ static int mend_stripe(struct mend *m, size_t stripe, uint32_t target, struct me
 }
 
 /* All look, all tell, and those that can be helped are. */
-static int mend_all(struct mend *m, const char *dir, uint64_t *ret_chunks, struct merr *err)
+static int repair_all(struct repair *m, const char *dir, uint64_t *ret_chunks, struct merr *err)
 {
     double failed;
     size_t before;
@@ -212,7 +212,7 @@ static int mend_all(struct mend *m, const char *dir, uint64_t *ret_chunks, struc
     TRY(comm_all_gather(m->group, m->marks + m->me * m->stripes, m->stripes, m->marks, err));
     for (size_t s = 0; s < m->stripes; s++)
         if (target_of(m, s) >= 0)
-            TRY(mend_stripe(m, s, (uint32_t)target_of(m, s), err));
+            TRY(repair_stripe(m, s, (uint32_t)target_of(m, s), err));
     before = m->bads;
     if (before && m->code == 0 && (m->code = check_files(m, m->why)) == 0)
         *ret_chunks = before - m->bads;
@@ -220,7 +220,7 @@ static int mend_all(struct mend *m, const char *dir, uint64_t *ret_chunks, struc
 }
 
 /* Ranks by member; this node's is m->me, or the group is not its own. */
-static bool find_place(struct mend *m, const struct mend_cfg *cfg, int ranks[PARITY_NODES_MAX])
+static bool find_place(struct repair *m, const struct repair_cfg *cfg, int ranks[PARITY_NODES_MAX])
 {
     bool mine = false;
 
@@ -234,7 +234,7 @@ static bool find_place(struct mend *m, const struct mend_cfg *cfg, int ranks[PAR
     return mine;
 }
 
-static void clear(struct mend *m)
+static void clear(struct repair *m)
 {
     stream_free(m->stream);
     io_close(&m->fd);
@@ -245,9 +245,9 @@ static void clear(struct mend *m)
     free(m->out);
 }
 
-int mend_group(const struct mend_cfg *cfg, uint64_t *ret_chunks, int *ret_own, struct merr *why, struct merr *err)
+int repair_group(const struct repair_cfg *cfg, uint64_t *ret_chunks, int *ret_own, struct merr *why, struct merr *err)
 {
-    struct mend m = {.p = &cfg->group->p, .fd = -1, .why = why};
+    struct repair m = {.p = &cfg->group->p, .fd = -1, .why = why};
     int ranks[PARITY_NODES_MAX], r;
 
     *ret_chunks = 0;
@@ -258,11 +258,11 @@ int mend_group(const struct mend_cfg *cfg, uint64_t *ret_chunks, int *ret_own, s
     m.marks = calloc(m.p->nodes, m.stripes);
     m.in = malloc((size_t)m.p->nodes * PARITY_PIECE);
     m.out = malloc(PARITY_PIECE);
-    r = m.marks && m.in && m.out ? 0 : merr_set(err, -ENOMEM, "no memory to mend a snapshot of %u nodes", m.p->nodes);
+    r = m.marks && m.in && m.out ? 0 : merr_set(err, -ENOMEM, "no memory to repair a snapshot of %u nodes", m.p->nodes);
     if (r == 0)
-        r = comm_group_new(cfg->world, "mend", ranks, (int)m.p->nodes, &m.group, err);
+        r = comm_group_new(cfg->world, "repair", ranks, (int)m.p->nodes, &m.group, err);
     if (r == 0)
-        r = mend_all(&m, cfg->dir, ret_chunks, err);
+        r = repair_all(&m, cfg->dir, ret_chunks, err);
     *ret_own = m.code;
     clear(&m);
     return r;

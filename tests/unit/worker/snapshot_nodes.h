@@ -1,6 +1,6 @@
-/* tier_nodes.h - a job of three ranks on three nodes, each with a folder as its memory, and what they leave there */
-#ifndef MUSTER_TESTS_UNIT_WORKER_TIER_NODES_H
-#define MUSTER_TESTS_UNIT_WORKER_TIER_NODES_H
+/* snapshot_nodes.h - a job of three ranks on three nodes, each with a folder as its memory, and what they leave */
+#ifndef MUSTER_TESTS_UNIT_WORKER_SNAPSHOT_NODES_H
+#define MUSTER_TESTS_UNIT_WORKER_SNAPSHOT_NODES_H
 
 #include "tests/unit/test.h"
 

@@ -1,15 +1,15 @@
 /* Three nodes, a process each: snapshots committed with parity, and put together again when a node is lost. */
 #include "tests/unit/hurt.h"
 #include "tests/unit/worker/test_comm.h"
-#include "tests/unit/worker/tier_nodes.h"
+#include "tests/unit/worker/snapshot_nodes.h"
 
 #include <sys/stat.h>
 
 #include "checkpoint/coordinate.h"
 #include "checkpoint/folder.h"
-#include "worker/snapshot/guard.h"
+#include "worker/engine/recover/guard.h"
 #include "worker/snapshot/parity.h"
-#include "worker/snapshot/recover.h"
+#include "worker/engine/recover/recover.h"
 
 #include "tests/unit/worker/test_comm_team.inc"
 
@@ -216,7 +216,7 @@ static bool is_whole(struct recover *r, struct comm_world *w)
 }
 
 /* arg: how many chunks parity makes again; none: the snapshot stays as it is. */
-static int mend_rank(struct team *t, struct comm_world *w)
+static int repair_rank(struct team *t, struct comm_world *w)
 {
     const uint64_t *want = t->arg;
     struct merr why = {""};
@@ -227,7 +227,7 @@ static int mend_rank(struct team *t, struct comm_world *w)
 
     NEED(open_rank(w, &all, &r) == 0);
     NEED(!is_whole(r, w));
-    GOOD(recover_mend(r, 9, &chunks, &own, &why, &err));
+    GOOD(recover_repair(r, 9, &chunks, &own, &why, &err));
     NEED(own == 0 && chunks == *want);
     if (*want)
         NEED(read_all(r, w, 9) == 0);
@@ -265,14 +265,14 @@ static void damaged_chunks_are_made_again_from_parity_where_that_and_the_others_
     (void)state;
     hurt(file_of(0), 700 << 10);
     hurt(file_of(1), 700 << 10); /* both are in the same piece of parity */
-    team_run(NODES, TEAM_UCX, 0, mend_rank, &none);
+    team_run(NODES, TEAM_UCX, 0, repair_rank, &none);
     hurt(file_of(0), 700 << 10);
     hurt(file_of(2), 4096 + (1 << 20)); /* while the second chunk of node 2 is in another's than the first of node 1 */
-    team_run(NODES, TEAM_UCX, 0, mend_rank, &two);
+    team_run(NODES, TEAM_UCX, 0, repair_rank, &two);
     hurt(in_node(0, "step-00000007/PARITY"), 8192);
     assert_false(parity_is_whole(0));
     hurt(file_of(2), 4096 + (1 << 20));
-    team_run(NODES, TEAM_UCX, 0, mend_rank, &one);
+    team_run(NODES, TEAM_UCX, 0, repair_rank, &one);
     assert_true(parity_is_whole(0));
 }
 

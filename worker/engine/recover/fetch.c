@@ -1,4 +1,4 @@
-#include "worker/snapshot/fetch.h"
+#include "worker/engine/recover/fetch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "tests/unit/folder.h"
-#include "worker/snapshot/room.h"
+#include "worker/snapshot/memory_quota.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -54,14 +54,15 @@ static void jobs_are_let_in_until_the_limit_is_reserved(void **state)
     struct merr err = {""};
 
     (void)state;
-    assert_int_equal(room_reserve(of("j1"), 6 * MIB, 2 * MIB, 10 * MIB, &err), 0);
-    assert_int_equal(room_reserve(of("j2"), 5 * MIB, 1 * MIB, 10 * MIB, &err), -ENOSPC);
+    assert_int_equal(memory_quota_reserve(of("j1"), 6 * MIB, 2 * MIB, 10 * MIB, &err), 0);
+    assert_int_equal(memory_quota_reserve(of("j2"), 5 * MIB, 1 * MIB, 10 * MIB, &err), -ENOSPC);
     assert_non_null(strstr(err.text, "want 5 MiB"));
     assert_non_null(strstr(err.text, "leaves 4"));
-    assert_int_equal(room_reserve(of("j2"), 4 * MIB, 1 * MIB, 10 * MIB, &err), 0);
-    assert_int_equal(room_reserve(of("j1"), 6 * MIB, 2 * MIB, 10 * MIB, &err), 0); /* again: its own does not count */
-    assert_int_equal(room_reserve(of("j1"), 7 * MIB, 2 * MIB, 10 * MIB, &err), -ENOSPC);
-    assert_int_equal(room_reserve(of("j2"), 8 * MIB, 2 * MIB, 10 * MIB, &err), 0); /* j1 gave its own back */
+    assert_int_equal(memory_quota_reserve(of("j2"), 4 * MIB, 1 * MIB, 10 * MIB, &err), 0);
+    assert_int_equal(memory_quota_reserve(of("j1"), 6 * MIB, 2 * MIB, 10 * MIB, &err),
+                     0); /* again: its own does not count */
+    assert_int_equal(memory_quota_reserve(of("j1"), 7 * MIB, 2 * MIB, 10 * MIB, &err), -ENOSPC);
+    assert_int_equal(memory_quota_reserve(of("j2"), 8 * MIB, 2 * MIB, 10 * MIB, &err), 0); /* j1 gave its own back */
 }
 
 static void a_job_counts_with_what_it_has_where_that_is_more(void **state)
@@ -71,10 +72,11 @@ static void a_job_counts_with_what_it_has_where_that_is_more(void **state)
     (void)state;
     put("j1", "step-00000010", "rank-00000.mck", 3 * MIB);
     put("j1", "keep", "arena-t0-p0-d0", 4 * MIB); /* of the ranks themselves */
-    assert_int_equal(room_reserve(of("j2"), 8 * MIB, 1 * MIB, 10 * MIB, &err), -ENOSPC);
-    assert_int_equal(room_reserve(of("j2"), 6 * MIB, 1 * MIB, 10 * MIB, &err), 0);
-    assert_int_equal(room_reserve(of("j1"), 3 * MIB, 2 * MIB, 10 * MIB, &err), -ENOSPC); /* one more than it has */
-    assert_int_equal(room_reserve(of("j1"), 3 * MIB, 1 * MIB / 2, 10 * MIB, &err), 0);
+    assert_int_equal(memory_quota_reserve(of("j2"), 8 * MIB, 1 * MIB, 10 * MIB, &err), -ENOSPC);
+    assert_int_equal(memory_quota_reserve(of("j2"), 6 * MIB, 1 * MIB, 10 * MIB, &err), 0);
+    assert_int_equal(memory_quota_reserve(of("j1"), 3 * MIB, 2 * MIB, 10 * MIB, &err),
+                     -ENOSPC); /* one more than it has */
+    assert_int_equal(memory_quota_reserve(of("j1"), 3 * MIB, 1 * MIB / 2, 10 * MIB, &err), 0);
 }
 
 static void a_file_of_two_names_counts_once(void **state)
@@ -87,7 +89,7 @@ static void a_file_of_two_names_counts_once(void **state)
     (void)snprintf(from, sizeof(from), "%s/step-00000010/rank-00000.mck", of("j1"));
     (void)snprintf(to, sizeof(to), "%s/view.mck", of("j1"));
     assert_int_equal(link(from, to), 0);
-    assert_int_equal(room_reserve(of("j2"), 6 * MIB, 1 * MIB, 10 * MIB, &err), 0);
+    assert_int_equal(memory_quota_reserve(of("j2"), 6 * MIB, 1 * MIB, 10 * MIB, &err), 0);
 }
 
 #define T(f) cmocka_unit_test_setup(f, setup)

@@ -1,4 +1,4 @@
-#include "worker/snapshot/guard.h"
+#include "worker/engine/recover/guard.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,11 +1,12 @@
-/* A rank that trains and two givers, as processes: what lies in three memories is read from one, or written to disk. */
+/* A rank that trains and two source nodes, as processes: what lies in three memories is read from one, or written to
+ * disk. */
 #include "tests/unit/test.h"
 
 #include <stdlib.h>
 
 #include "tests/unit/worker/test_comm_team.inc"
-#include "tests/unit/worker/tier_nodes.h"
-#include "worker/snapshot/give.h"
+#include "tests/unit/worker/snapshot_nodes.h"
+#include "worker/engine/recover/sources.h"
 
 #define STEP 7
 
@@ -50,7 +51,7 @@ static int read_rows(struct comm_world *w, const char *path)
     return 0;
 }
 
-static int take_to_disk(struct comm_world *w, struct give *g, const struct give_cfg *cfg)
+static int take_to_disk(struct comm_world *w, struct sources *g, const struct sources_cfg *cfg)
 {
     char folder[192];
     struct merr why = {""};
@@ -58,31 +59,32 @@ static int take_to_disk(struct comm_world *w, struct give *g, const struct give_
     int own;
 
     NEED(mck_latest(cfg->disk, &step, NULL, NULL) != 1);
-    GOOD(give_flush(g, STEP + 1, &own, &why, &err));
+    GOOD(sources_flush(g, STEP + 1, &own, &why, &err));
     NEED(own == 0);
     NEED(mck_latest(cfg->disk, &step, NULL, NULL) == 1 && step == STEP);
     (void)snprintf(folder, sizeof(folder), "%s/step-00000007", cfg->disk);
     return read_rows(w, folder);
 }
 
-static int train(struct comm_world *w, const struct give_cfg *cfg, const struct play *p)
+static int train(struct comm_world *w, const struct sources_cfg *cfg, const struct play *p)
 {
     struct merr why = {""};
-    struct give *g;
+    struct sources *g;
     const char *path;
     uint64_t step;
     int own;
 
-    GOOD(give_open(cfg, &g, &err));
-    NEED(recover_newest(give_recover(g), UINT64_MAX, &step, NULL, NULL) == 1 && step == STEP);
-    GOOD(give_gather(g, STEP + 1, all_rows, NULL, &path, &own, &why, &err));
+    GOOD(sources_open(cfg, &g, &err));
+    NEED(recover_newest(sources_recover(g), UINT64_MAX, &step, NULL, NULL) == 1 && step == STEP);
+    GOOD(sources_gather(g, STEP + 1, all_rows, NULL, &path, &own, &why, &err));
     NEED((own != 0) == p->without);
     if (p->without)
         NEED(strstr(why.text, "no memory") && take_to_disk(w, g, cfg) == 0);
     else
-        NEED(read_rows(w, path) == 0 && recover_stats(give_recover(g))->fetched_bytes >= (uint64_t)NODES * ROWS * 16);
-    give_end(g, true);
-    give_free(g);
+        NEED(read_rows(w, path) == 0 &&
+             recover_stats(sources_recover(g))->fetched_bytes >= (uint64_t)NODES * ROWS * 16);
+    sources_end(g, true);
+    sources_free(g);
     NEED(access(in_node(0, ".view"), F_OK) != 0);
     return 0;
 }
@@ -90,14 +92,14 @@ static int train(struct comm_world *w, const struct give_cfg *cfg, const struct 
 static int part(struct team *t, struct comm_world *w)
 {
     static const int node_of[1];
-    struct give_cfg cfg = {.dir = in_node(comm_rank(w), ""),
-                           .rendezvous = t->folder,
-                           .node_of = node_of,
-                           .size = 1,
-                           .givers = NODES - 1,
-                           .rank = comm_rank(w),
-                           .generation = GENERATION + 1,
-                           .flight = t->flight[comm_rank(w)]};
+    struct sources_cfg cfg = {.dir = in_node(comm_rank(w), ""),
+                              .rendezvous = t->folder,
+                              .node_of = node_of,
+                              .size = 1,
+                              .source_nodes = NODES - 1,
+                              .rank = comm_rank(w),
+                              .generation = GENERATION + 1,
+                              .flight = t->flight[comm_rank(w)]};
     char disk[192];
     bool loaded = false;
 
@@ -111,7 +113,7 @@ static int part(struct team *t, struct comm_world *w)
         cfg.dir = ((const struct play *)t->arg)->without ? "" : cfg.dir;
         return train(w, &cfg, t->arg);
     }
-    GOOD(give_serve(&cfg, &loaded, &err));
+    GOOD(sources_serve(&cfg, &loaded, &err));
     NEED(loaded);
     return 0;
 }
@@ -132,34 +134,34 @@ static void for_a_rank_without_memory_they_write_it_to_disk(void **state)
     team_run(NODES, TEAM_UCX, 0, part, &p);
 }
 
-/* --- givers that nobody comes to, or that are not let end --- */
+/* --- source nodes that nobody comes to, or that are not let end --- */
 
 static int leave_early(struct team *t, struct comm_world *w)
 {
     static const int node_of[1];
-    struct give_cfg cfg = {.dir = in_node(comm_rank(w), ""),
-                           .rendezvous = t->folder,
-                           .node_of = node_of,
-                           .size = 1,
-                           .givers = 1,
-                           .rank = comm_rank(w),
-                           .generation = GENERATION + 1,
-                           .disk = "/nowhere",
-                           .flight = t->flight[comm_rank(w)]};
+    struct sources_cfg cfg = {.dir = in_node(comm_rank(w), ""),
+                              .rendezvous = t->folder,
+                              .node_of = node_of,
+                              .size = 1,
+                              .source_nodes = 1,
+                              .rank = comm_rank(w),
+                              .generation = GENERATION + 1,
+                              .disk = "/nowhere",
+                              .flight = t->flight[comm_rank(w)]};
     bool loaded = false;
     struct merr why;
-    struct give *g;
+    struct sources *g;
 
     if (comm_rank(w) == 1) {
-        NEED(give_serve(&cfg, &loaded, &why) != 0 && !loaded);
+        NEED(sources_serve(&cfg, &loaded, &why) != 0 && !loaded);
         return 0;
     }
-    GOOD(give_open(&cfg, &g, &err));
-    give_free(g);
+    GOOD(sources_open(&cfg, &g, &err));
+    sources_free(g);
     return 0;
 }
 
-static void a_giver_whose_rank_leaves_ends_and_nothing_was_loaded(void **state)
+static void a_source_node_whose_rank_leaves_ends_and_nothing_was_loaded(void **state)
 {
     (void)state;
     team_run(2, TEAM_UCX, 0, leave_early, NULL);
@@ -168,25 +170,25 @@ static void a_giver_whose_rank_leaves_ends_and_nothing_was_loaded(void **state)
 static int told_to_end(struct team *t, struct comm_world *w)
 {
     static const int node_of[1];
-    struct give_cfg cfg = {.dir = "",
-                           .rendezvous = t->folder,
-                           .node_of = node_of,
-                           .size = 1,
-                           .givers = 1,
-                           .rank = 1,
-                           .generation = GENERATION + 1,
-                           .disk = "/nowhere",
-                           .flight = t->flight[0]};
+    struct sources_cfg cfg = {.dir = "",
+                              .rendezvous = t->folder,
+                              .node_of = node_of,
+                              .size = 1,
+                              .source_nodes = 1,
+                              .rank = 1,
+                              .generation = GENERATION + 1,
+                              .disk = "/nowhere",
+                              .flight = t->flight[0]};
     bool loaded = false;
     struct merr why;
 
     (void)w;
     flight_order_set(t->flight[0], FLIGHT_ABORT);
-    NEED(give_serve(&cfg, &loaded, &why) == -ECANCELED && !loaded);
+    NEED(sources_serve(&cfg, &loaded, &why) == -ECANCELED && !loaded);
     return 0;
 }
 
-static void a_giver_that_waits_for_a_rank_can_be_stopped(void **state)
+static void a_source_node_that_waits_for_a_rank_can_be_stopped(void **state)
 {
     (void)state;
     team_run(1, TEAM_UCX, 0, told_to_end, NULL);
@@ -197,8 +199,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_reads_what_nodes_hold_that_it_has_left),
         cmocka_unit_test(for_a_rank_without_memory_they_write_it_to_disk),
-        cmocka_unit_test(a_giver_whose_rank_leaves_ends_and_nothing_was_loaded),
-        cmocka_unit_test(a_giver_that_waits_for_a_rank_can_be_stopped),
+        cmocka_unit_test(a_source_node_whose_rank_leaves_ends_and_nothing_was_loaded),
+        cmocka_unit_test(a_source_node_that_waits_for_a_rank_can_be_stopped),
     };
 
     return cmocka_run_group_tests(tests, set_up, nodes_tear_down);

@@ -1,4 +1,4 @@
-#include "worker/snapshot/room.h"
+#include "worker/snapshot/memory_quota.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 #define LOCK_US (INT64_C(10) * 1000000)
 #define RESERVED ".reserved"
-#define KEEP "keep"
+#define HANDOFF "keep" /* the folder of handoff.c */
 
 /* Bytes of the snapshots below a folder; a file with several names there counts once. */
 static uint64_t used_in(const char *folder)
@@ -29,7 +29,7 @@ static uint64_t used_in(const char *folder)
     FTSENT *e;
 
     while (walk && (e = fts_read(walk))) {
-        if (e->fts_info == FTS_D && e->fts_level == 1 && strcmp(e->fts_name, KEEP) == 0)
+        if (e->fts_info == FTS_D && e->fts_level == 1 && strcmp(e->fts_name, HANDOFF) == 0)
             (void)fts_set(walk, e, FTS_SKIP);
         else if (e->fts_info == FTS_F && e->fts_statp->st_nlink > 0)
             bytes += (uint64_t)e->fts_statp->st_blocks * 512 / e->fts_statp->st_nlink;
@@ -87,7 +87,7 @@ static int lock_root(const char *root, int *ret_fd, struct merr *err)
     return 0;
 }
 
-int room_reserve(const char *dir, uint64_t want, uint64_t one, uint64_t limit, struct merr *err)
+int memory_quota_reserve(const char *dir, uint64_t want, uint64_t one, uint64_t limit, struct merr *err)
 {
     char root[PATH_MAX], path[PATH_MAX], text[32];
     const char *name = strrchr(dir, '/');

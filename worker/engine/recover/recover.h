@@ -7,8 +7,8 @@
  *
  * All ranks make the same calls in the same order; a world of one node does without talk.
  */
-#ifndef MUSTER_WORKER_TIER_RECOVER_H
-#define MUSTER_WORKER_TIER_RECOVER_H
+#ifndef MUSTER_WORKER_RECOVER_RECOVER_H
+#define MUSTER_WORKER_RECOVER_RECOVER_H
 
 #include "checkpoint/checkpoint.h"
 #include "worker/engine/comm/comm.h"
@@ -19,8 +19,8 @@ struct recover_cfg {
     struct comm_group *all; /* of all ranks in order */
     const int *node_of;     /* [size]: the lowest rank on the node of each */
     int rank, size;
-    int givers; /* the last so many ranks lead nodes that the job has left: they send what they have and need nothing.
-                   With them a node without memory hinders nothing but recover_gather */
+    int source_nodes; /* the last so many ranks lead nodes that the job has left: they send what they have and need
+                               nothing. With them a node without memory hinders nothing but recover_gather */
 };
 
 struct recover_stats {
@@ -52,8 +52,8 @@ int recover_gather(struct recover *r, uint64_t limit, recover_needed *needed, vo
 /* After that step could not be read: make what is damaged of it again from parity, where none of its nodes is lost. All
  * ranks call it. *ret_chunks: how many chunks are whole again, on all nodes together; gather then goes on from them.
  * *ret_own is what failed here alone, with words in why. */
-int recover_mend(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
-                 struct merr *err);
+int recover_repair(struct recover *r, uint64_t limit, uint64_t *ret_chunks, int *ret_own, struct merr *why,
+                   struct merr *err);
 
 /* Instead: write that step to disk, a job's checkpoint folder, each node what it has. Needs no memory. All ranks call
  * it; failures as in recover_gather. */
