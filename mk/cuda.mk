@@ -49,7 +49,7 @@ cuda: $(CUDA_LIBRARY)  ## the library of code for GPUs (wherever nvcc is found)
 
 # The order of rounding is part of the codecs' format, and makes adamw exact: no contraction there.
 $(foreach file,$(wildcard compress/cuda/codec_*.cu),$(eval NVCC_FLAGS_$(file) := --fmad=false))
-NVCC_FLAGS_worker/kernels/cuda/elements.cu := --fmad=false
+NVCC_FLAGS_worker/engine/kernels/cuda/elements.cu := --fmad=false
 
 $(BUILD)/obj/cuda/%.cu.o: %.cu
 	@mkdir -p $(@D)
