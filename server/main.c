@@ -379,7 +379,7 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = core_start(&cfg, s->redis, s->store, s->stats, &s->core, err);
+        r = core_start(&cfg, s->store, s->stats, &s->core, err);
     return r;
 }
 
@@ -420,7 +420,7 @@ static int start(const struct options *o, struct server *s, struct merr *err)
         r = start_core(o, s, err);
     if (r < 0)
         return r;
-    s->arg = (struct routes_arg){.core = s->core, .auth = s->auth, .redis = s->redis, .stats = s->stats};
+    s->arg = (struct routes_arg){.core = s->core, .auth = s->auth, .store = s->store, .stats = s->stats};
     r = http_start(&http, &s->http, err);
     return r < 0 ? r : write_server_json(o, s, err);
 }

@@ -72,27 +72,28 @@ void classes_keep(struct core *c)
         if (!(c->speeds[i][0] > 0 || c->speeds[i][1] > 0))
             continue;
         (void)snprintf(text, sizeof(text), "%.9g %.9g", c->speeds[i][0], c->speeds[i][1]);
-        store_add(c->store, "HSET", "muster:speeds", c->classes[i], text, NULL);
+        store_put(c->store, STORE_SPEEDS, c->classes[i], text);
     }
 }
 
 int classes_load(struct core *c, struct merr *err)
 {
-    redisReply *all = store_read(c->store, err, "HGETALL muster:speeds");
+    struct store_rows all;
+    int r = store_read_rows(c->store, STORE_SPEEDS, &all, err);
 
-    if (!all)
-        return -EIO;
-    for (size_t i = 0; i + 1 < all->elements; i += 2) {
-        uint8_t at = find(c, all->element[i]->str);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < all.n; i++) {
+        uint8_t at = find(c, all.v[i].name);
         double f32, bf16;
 
         if (at == CORE_CLASSES_MAX) /* no node has it any more */
-            store_add(c->store, "HDEL", "muster:speeds", all->element[i]->str, NULL);
-        else if (sscanf(all->element[i + 1]->str, "%lf %lf", &f32, &bf16) == 2 && f32 >= 0 && bf16 >= 0) {
+            store_drop(c->store, STORE_SPEEDS, all.v[i].name);
+        else if (sscanf(all.v[i].text, "%lf %lf", &f32, &bf16) == 2 && f32 >= 0 && bf16 >= 0) {
             c->speeds[at][0] = f32;
             c->speeds[at][1] = bf16;
         }
     }
-    freeReplyObject(all);
+    store_rows_clear(&all);
     return 0;
 }

@@ -96,7 +96,7 @@ static void pair_forget(struct core *c, struct node *a, struct node *b)
     struct link *there = link_find(a, b), *back = link_find(b, a);
 
     pair_of(a, b, pair);
-    store_add(c->store, "HDEL", "muster:links", pair, NULL);
+    store_drop(c->store, STORE_LINKS, pair);
     if (there)
         link_drop(a, (size_t)(there - a->links));
     if (back)
@@ -153,17 +153,18 @@ static void link_store(struct core *c, const struct node *a, const struct node *
 
     pair_of(a, b, pair);
     (void)snprintf(text, sizeof(text), "%.9g %lld", bytes_per_s, (long long)at_us);
-    store_add(c->store, "HSET", "muster:links", pair, text, NULL);
+    store_put(c->store, STORE_LINKS, pair, text);
 }
 
 int links_load(struct core *c, struct merr *err)
 {
-    redisReply *all = store_read(c->store, err, "HGETALL muster:links");
+    struct store_rows all;
+    int r = store_read_rows(c->store, STORE_LINKS, &all, err);
 
-    if (!all)
-        return -EIO;
-    for (size_t i = 0; i + 1 < all->elements; i += 2) {
-        char name[JOB_NODE_MAX] = "", *pair = all->element[i]->str, *slash = strchr(pair, '/');
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < all.n; i++) {
+        char name[JOB_NODE_MAX] = "", *pair = all.v[i].name, *slash = strchr(pair, '/');
         struct node *a, *b;
         long long at_us;
         double rate;
@@ -172,12 +173,12 @@ int links_load(struct core *c, struct merr *err)
             memcpy(name, pair, (size_t)(slash - pair));
         a = agents_find(c, name);
         b = slash ? agents_find(c, slash + 1) : NULL;
-        if (a && b && sscanf(all->element[i + 1]->str, "%lf %lld", &rate, &at_us) == 2 && rate > 0)
+        if (a && b && sscanf(all.v[i].text, "%lf %lld", &rate, &at_us) == 2 && rate > 0)
             link_keep_both(c, a, b, rate, at_us);
         else
-            store_add(c->store, "HDEL", "muster:links", pair, NULL);
+            store_drop(c->store, STORE_LINKS, pair);
     }
-    freeReplyObject(all);
+    store_rows_clear(&all);
     return 0;
 }
 

@@ -62,14 +62,9 @@ static json_t *as_kept(const struct project *p)
 static json_t *view(struct core *c, const struct project *p)
 {
     json_t *o = as_kept(p);
-    int64_t us = 0, now = clock_wall_us();
+    int64_t us = store_read_device_us(c->store, p->name), now = clock_wall_us();
     json_int_t devices = 0;
-    redisReply *reply = store_read(c->store, NULL, "HGET muster:device_us %s", p->name);
 
-    if (reply && reply->str)
-        us = strtoll(reply->str, NULL, 10);
-    if (reply)
-        freeReplyObject(reply);
     for (size_t i = 0; i < c->n_order; i++) {
         const struct entry *e = core_find(c, c->order[i]);
 
@@ -89,10 +84,7 @@ static json_t *view(struct core *c, const struct project *p)
 
 void projects_job_ended(struct core *c, const struct job *j)
 {
-    char us[24];
-
-    (void)snprintf(us, sizeof(us), "%lld", (long long)j->device_us);
-    store_add(c->store, "HINCRBY", "muster:device_us", j->project, us, NULL);
+    store_add_device_us(c->store, j->project, j->device_us);
 }
 
 /* --- reading --------------------------------------------------------------------------------------------- */
@@ -140,20 +132,19 @@ static const char *read_fields(const json_t *o, struct project *p)
 
 int projects_load(struct core *c, struct merr *err)
 {
-    redisReply *all = store_read(c->store, err, "HGETALL muster:projects");
-    int r = all ? 0 : -EIO;
+    struct store_rows all = {0};
+    int r = store_read_rows(c->store, STORE_PROJECTS, &all, err);
 
-    for (size_t i = 0; r == 0 && i + 1 < all->elements; i += 2) {
-        json_t *o = json_loads(all->element[i + 1]->str, 0, NULL);
-        struct project p = new_project(all->element[i]->str);
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        json_t *o = json_loads(all.v[i].text, 0, NULL);
+        struct project p = new_project(all.v[i].name);
 
         r = o && !read_fields(o, &p) ? put(c, &p) : -EINVAL;
         if (r < 0)
             (void)merr_set(err, r, "the store's record of project '%s' cannot be read", p.name);
         json_decref(o);
     }
-    if (all)
-        freeReplyObject(all);
+    store_rows_clear(&all);
     return r;
 }
 
@@ -232,7 +223,7 @@ void projects_put(struct core *c, struct call *call)
     text = kept ? json_dumps(kept, JSON_COMPACT) : NULL;
     json_decref(kept);
     if (text)
-        store_add(c->store, "HSET", "muster:projects", name, text, NULL);
+        store_put(c->store, STORE_PROJECTS, name, text);
     else
         c->cfg.fatal(c->cfg.arg, "out of memory for a project");
     free(text);

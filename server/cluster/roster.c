@@ -32,7 +32,7 @@ static void leave(struct core *c, struct node *n, const char *actor, const char 
     drop_targets(c, n);
     links_drop(c, n);
     log_info("node %s is %s", n->name, code);
-    store_add(c->store, "HDEL", "muster:nodes", n->name, NULL);
+    store_drop(c->store, STORE_NODES, n->name);
     events_note(c, 0, "", "node", 0, actor, code, n->name, json_pack("{s:s, s:s}", "node", n->name, "state", code));
     memmove(&c->nodes[at], &c->nodes[at + 1], (c->n_nodes - at - 1) * sizeof(struct node *));
     c->n_nodes--;
@@ -58,36 +58,28 @@ static struct removed *remember(struct core *c, const char *node, const char *in
 /* In the store, as in memory, the newest stay, and each for as long. */
 static void keep_removed(struct core *c, const struct removed *r)
 {
-    char member[sizeof(r->node) + sizeof(r->incarnation)], at[24], before[24], last[24], ttl[24];
+    char member[sizeof(r->node) + sizeof(r->incarnation)];
 
     (void)snprintf(member, sizeof(member), "%s %s", r->node, r->incarnation);
-    (void)snprintf(at, sizeof(at), "%lld", (long long)(r->wall_us / 1000000));
-    (void)snprintf(before, sizeof(before), "(%lld", (long long)(r->wall_us / 1000000 - CORE_REMOVED_S));
-    (void)snprintf(last, sizeof(last), "%d", -CORE_REMOVED_MAX - 1);
-    (void)snprintf(ttl, sizeof(ttl), "%d", CORE_REMOVED_S);
-    store_add(c->store, "ZADD", "muster:removed", at, member, NULL);
-    store_add(c->store, "ZREMRANGEBYSCORE", "muster:removed", "-inf", before, NULL);
-    store_add(c->store, "ZREMRANGEBYRANK", "muster:removed", "0", last, NULL);
-    store_add(c->store, "EXPIRE", "muster:removed", ttl, NULL);
+    store_put_removed(c->store, member, r->wall_us / 1000000, CORE_REMOVED_S, CORE_REMOVED_MAX);
 }
 
 int roster_load(struct core *c, struct merr *err)
 {
-    redisReply *all = store_read(c->store, err, "ZRANGE muster:removed 0 -1 WITHSCORES");
-    int r = all ? 0 : -EIO;
+    struct store_rows all = {0};
+    int r = store_read_removed(c->store, &all, err);
 
-    for (size_t i = 0; r == 0 && i + 1 < all->elements; i += 2) {
-        char *node = all->element[i]->str, *space = strchr(node, ' ');
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        char *node = all.v[i].name, *space = strchr(node, ' ');
 
         if (!space) {
             r = merr_set(err, -EINVAL, "the store's record of a removed node, '%s', cannot be read", node);
         } else {
             *space = '\0';
-            (void)remember(c, node, space + 1, strtoll(all->element[i + 1]->str, NULL, 10) * 1000000);
+            (void)remember(c, node, space + 1, strtoll(all.v[i].text, NULL, 10) * 1000000);
         }
     }
-    if (all)
-        freeReplyObject(all);
+    store_rows_clear(&all);
     return r;
 }
 

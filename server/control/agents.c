@@ -82,7 +82,7 @@ void agents_store(struct core *c, const struct node *n)
 
     json_decref(o);
     if (text)
-        store_add(c->store, "HSET", "muster:nodes", n->name, text, NULL);
+        store_put(c->store, STORE_NODES, n->name, text);
     else
         c->cfg.fatal(c->cfg.arg, "out of memory for a node");
     free(text);
@@ -90,16 +90,16 @@ void agents_store(struct core *c, const struct node *n)
 
 int agents_load(struct core *c, struct merr *err)
 {
-    redisReply *all = store_read(c->store, err, "HGETALL muster:nodes");
-    int r = all ? 0 : -EIO;
+    struct store_rows all = {0};
+    int r = store_read_rows(c->store, STORE_NODES, &all, err);
 
-    for (size_t i = 0; r == 0 && i + 1 < all->elements; i += 2) {
-        json_t *o = json_loads(all->element[i + 1]->str, 0, NULL);
-        struct node *n = o ? node_add(c, all->element[i]->str) : NULL;
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        json_t *o = json_loads(all.v[i].text, 0, NULL);
+        struct node *n = o ? node_add(c, all.v[i].name) : NULL;
         struct slots slots;
 
         if (!n || slots_read(c, json_object_get(o, "slots"), &slots) < 0) {
-            r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all->element[i]->str);
+            r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all.v[i].name);
         } else {
             slots_take(c, n, &slots);
             stragglers_load(c, n, json_object_get(o, "slots"));
@@ -116,8 +116,7 @@ int agents_load(struct core *c, struct merr *err)
         }
         json_decref(o);
     }
-    if (all)
-        freeReplyObject(all);
+    store_rows_clear(&all);
     return r;
 }
 

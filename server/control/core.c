@@ -250,30 +250,15 @@ int core_change(struct core *c, struct entry *e, const struct job_cause *cause, 
 
 static bool write_job(struct core *c, struct entry *e)
 {
-    char key[48], number[24], version[24];
     json_t *record = job_record(&e->job);
     char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
 
     json_decref(record);
     if (!text)
         return false;
-    (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)e->job.id);
-    (void)snprintf(key, sizeof(key), "muster:job:%s", number);
-    (void)snprintf(version, sizeof(version), "%llu", (unsigned long long)e->job.version);
-    store_guard_job(c->store, e->job.id, e->stored_version);
-    if (e->is_new) {
-        store_add(c->store, "HSET", key, "rec", text, "v", version, "spec", e->spec_text, NULL);
-        store_add(c->store, "SADD", "muster:jobs:active", number, NULL);
-    } else {
-        store_add(c->store, "HSET", key, "rec", text, "v", version, NULL);
-    }
+    job_store_put(c->store, e->job.id, e->stored_version, e->job.version, text, e->is_new ? e->spec_text : NULL);
     if (job_ended(e->job.state)) {
-        char field[32];
-
-        (void)snprintf(field, sizeof(field), "ended_%s", job_state_name(e->job.state));
-        store_add(c->store, "SREM", "muster:jobs:active", number, NULL);
-        store_add(c->store, "ZADD", "muster:jobs:ended", number, number, NULL);
-        store_add(c->store, "HINCRBY", "muster:meta", field, "1", NULL);
+        job_store_end(c->store, e->job.id, job_state_name(e->job.state));
         projects_job_ended(c, &e->job);
     }
     free(text);
@@ -283,7 +268,6 @@ static bool write_job(struct core *c, struct entry *e)
 /* Write all that this turn changed. False: the process ends. */
 static bool commit(struct core *c)
 {
-    char job[24], event[24];
     struct merr err = {""};
     int64_t began = clock_mono_us();
     int r;
@@ -294,9 +278,7 @@ static bool commit(struct core *c)
             return false;
         }
     if (c->counters_changed) {
-        (void)snprintf(job, sizeof(job), "%llu", (unsigned long long)c->next_job);
-        (void)snprintf(event, sizeof(event), "%llu", (unsigned long long)c->next_event);
-        store_add(c->store, "HSET", "muster:meta", "next_job", job, "next_event", event, NULL);
+        job_store_put_counters(c->store, c->next_job, c->next_event);
         c->counters_changed = false;
     }
     if (store_batch_empty(c->store))
@@ -392,7 +374,7 @@ static void tick(struct core *c, int64_t now)
     agents_tick(c, now);
     dispatch_tick(c, now);
     events_tick(c);
-    if (now - c->renewed_us > store_renew_every_us(c->store) && !redis_private(c->redis)) {
+    if (now - c->renewed_us > store_renew_every_us(c->store)) {
         store_renew(c->store);
         c->renewed_us = now;
     }
@@ -493,8 +475,8 @@ void core_free(struct core *c)
     free(c);
 }
 
-int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *store, struct stats *stats,
-               struct core **ret, struct merr *err)
+int core_start(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret,
+               struct merr *err)
 {
     struct core *c = calloc(1, sizeof(*c));
     char spool[4096];
@@ -502,7 +484,7 @@ int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *st
 
     if (!c)
         return merr_set(err, -ENOMEM, "out of memory");
-    *c = (struct core){.cfg = *cfg, .redis = redis, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST};
+    *c = (struct core){.cfg = *cfg, .store = store, .stats = stats, .n_buckets = BUCKETS_FIRST};
     c->done_tail = &c->done;
     c->schedule_wanted = true;
     c->wall_ahead_us = clock_wall_us() - clock_mono_us();

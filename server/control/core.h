@@ -25,7 +25,7 @@
 #include "server/store/files.h"
 #include "server/cluster/job.h"
 #include "server/http/queue.h"
-#include "server/store/redis.h"
+#include "server/store/job_store.h"
 #include "server/http/stats.h"
 #include "server/store/store.h"
 #include "server/control/waiters.h"
@@ -238,7 +238,6 @@ struct core_cfg {
 
 struct core {
     struct core_cfg cfg;
-    struct redis *redis; /* borrowed */
     struct store *store; /* borrowed */
     struct files *files; /* owned */
     struct stats *stats; /* borrowed; safe from any thread */
@@ -298,8 +297,8 @@ struct core {
 };
 
 /* Load the working set and start the thread. The cfg's strings are borrowed. */
-int core_start(const struct core_cfg *cfg, struct redis *redis, struct store *store, struct stats *stats,
-               struct core **ret, struct merr *err);
+int core_start(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret,
+               struct merr *err);
 /* Answer what waits, end streams and the threads; what comes later is answered 503. core_free once HTTP has stopped. */
 void core_stop(struct core *c);
 void core_free(struct core *c);

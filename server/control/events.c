@@ -31,15 +31,12 @@ static struct published *out_add(struct core *c)
 static void keep(struct core *c, uint64_t job, const char *user, const char *text, uint64_t id, bool note)
 {
     const struct entry *e = core_find(c, job);
-    char stream_id[32], max[16];
 
-    (void)snprintf(stream_id, sizeof(stream_id), "%llu-0", (unsigned long long)id);
-    (void)snprintf(max, sizeof(max), "%d", STORE_EVENTS_MAX);
     if (job != 0 && note)
         history_add_note(c->store, job, text);
     else if (e)
         history_add_state(c->store, job, e->job.version, text);
-    store_add(c->store, "XADD", "muster:events", "MAXLEN", "~", max, stream_id, "e", text, "u", user, NULL);
+    history_add_all(c->store, id, text, user);
 }
 
 void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool kept, bool note, bool last)
@@ -233,17 +230,16 @@ static void fill_spec(struct core *c, json_t *event)
 {
     uint64_t job = job_id_parse(json_string_value(json_object_get(event, "job")));
     struct entry *e = core_find(c, job);
-    redisReply *reply = NULL;
+    char *stored = NULL;
     const char *text = e ? e->spec_text : NULL;
 
     if (strcmp(json_string_value(json_object_get(event, "type")), "submitted") != 0)
         return;
-    if (!text && (reply = store_read(c->store, NULL, "HGET muster:job:%llu spec", (unsigned long long)job)))
-        text = reply->str;
+    if (!text)
+        text = stored = job_store_read_spec(c->store, job);
     if (text)
         (void)json_object_set_new(event, "data", json_loads(text, 0, NULL));
-    if (reply)
-        freeReplyObject(reply);
+    free(stored);
 }
 
 static uint64_t event_id(const json_t *event)
@@ -277,25 +273,20 @@ static uint64_t number(const char *text)
 static json_t *all_events(struct core *c, const struct http_identity *who, uint64_t after, size_t most,
                           uint64_t *ret_end)
 {
-    redisReply *reply = store_read(c->store, NULL, "XRANGE muster:events (%llu-0 + COUNT %llu",
-                                   (unsigned long long)after, (unsigned long long)most);
+    struct store_rows rows = {0};
     json_t *all = json_array();
 
     *ret_end = 0;
-    for (size_t i = 0; reply && i < reply->elements; i++) {
-        redisReply *id = reply->element[i]->element[0], *fields = reply->element[i]->element[1];
-        const char *user = fields->elements == 4 ? fields->element[3]->str : ""; /* an older musterd kept none */
-        json_t *event = jobs_visible(who, user) ? json_loads(fields->element[1]->str, 0, NULL) : NULL;
+    (void)history_read_all(c->store, after, most, &rows, ret_end, NULL);
+    for (size_t i = 0; i < rows.n; i++) {
+        json_t *event = jobs_visible(who, rows.v[i].name) ? json_loads(rows.v[i].text, 0, NULL) : NULL;
 
-        if (i + 1 == most)
-            *ret_end = number(id->str);
         if (!event)
             continue;
         fill_spec(c, event);
         (void)json_array_append_new(all, event);
     }
-    if (reply)
-        freeReplyObject(reply);
+    store_rows_clear(&rows);
     return all;
 }
 

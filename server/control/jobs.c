@@ -12,12 +12,11 @@
 #define LIST_MAX 1000
 #define LIST_LOOKS 4000 /* ended jobs looked at for one page */
 #define IDEMPOTENCY_MAX 200
-#define IDEMPOTENCY_S "86400"
 
 /* --- submitting -------------------------------------------------------------------------------------- */
 
-struct wanted_key { /* Idempotency-Key of a submit */
-    char key[IDEMPOTENCY_MAX + SPEC_NAME_MAX + 32];
+struct wanted_key {                     /* Idempotency-Key of a submit */
+    char key[JOB_STORE_SUBMIT_KEY_MAX]; /* with the user's name */
     bool given;
 };
 
@@ -25,8 +24,7 @@ struct wanted_key { /* Idempotency-Key of a submit */
 static bool answer_again(struct core *c, struct call *call, struct wanted_key *w)
 {
     const char *key = http_header(call->req, "Idempotency-Key");
-    unsigned long long id, hash;
-    redisReply *reply;
+    uint64_t id, hash;
     struct merr err = {""};
     struct entry *e;
     bool again = false;
@@ -38,7 +36,7 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
         call_problem(call, 422, "key-invalid", "an Idempotency-Key has at most %d bytes", IDEMPOTENCY_MAX);
         return true;
     }
-    (void)snprintf(w->key, sizeof(w->key), "muster:idem:%s:%s", http_identity(call->req)->user, key);
+    (void)snprintf(w->key, sizeof(w->key), "%s:%s", http_identity(call->req)->user, key);
     for (e = c->dirty; e && !again; e = e->dirty_next) /* this very turn: not in the store yet */
         if (e->is_new && e->key_hash == hash_xxh3(w->key, strlen(w->key))) {
             id = e->job.id;
@@ -46,11 +44,10 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
             again = true;
         }
     if (!again) {
-        reply = store_read(c->store, &err, "GET %s", w->key);
-        again = reply && reply->str && sscanf(reply->str, "%llu %llx", &id, &hash) == 2;
-        if (reply)
-            freeReplyObject(reply);
-        else {
+        int r = job_store_find_submit(c->store, w->key, &id, &hash, &err);
+
+        again = r == 0;
+        if (r < 0 && r != -ENOENT) {
             call_problem(call, 503, "store", "%s", err.text);
             return true;
         }
@@ -58,7 +55,8 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
     if (!again)
         return false;
     if (hash != call->hash) {
-        call_problem(call, 409, "key-reused", "Idempotency-Key '%s' was used for another job, 'j%llu'", key, id);
+        call_problem(call, 409, "key-reused", "Idempotency-Key '%s' was used for another job, 'j%llu'", key,
+                     (unsigned long long)id);
         return true;
     }
     call->job = id;
@@ -68,14 +66,11 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
 
 static void remember_key(struct core *c, struct entry *e, const struct wanted_key *w, uint64_t hash)
 {
-    char value[48];
-
     if (!w->given)
         return;
     e->key_hash = hash_xxh3(w->key, strlen(w->key));
     e->body_hash = hash;
-    (void)snprintf(value, sizeof(value), "%llu %llx", (unsigned long long)e->job.id, (unsigned long long)hash);
-    store_add(c->store, "SET", w->key, value, "EX", IDEMPOTENCY_S, NULL);
+    job_store_put_submit(c->store, w->key, e->job.id, hash);
 }
 
 static void answer_fault(struct call *call, const char *pointer, const char *text)
@@ -332,7 +327,7 @@ static bool passes(const struct filter *f, const struct job *j)
 }
 
 struct ended_page { /* numbers and records of ended jobs below a number, newest first */
-    uint64_t *ids;
+    struct job_ids ids;
     struct job *jobs; /* id 0: cannot be read, or was forgotten meanwhile; it is left out */
     size_t n;
 };
@@ -341,15 +336,15 @@ static void ended_clear(struct ended_page *p)
 {
     for (size_t i = 0; i < p->n; i++)
         job_clear(&p->jobs[i]);
-    free(p->ids);
+    job_ids_clear(&p->ids);
     free(p->jobs);
     *p = (struct ended_page){0};
 }
 
-static int take_ended(void *arg, size_t i, const redisReply *reply, struct merr *err)
+static int take_ended(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
 {
     struct ended_page *p = arg;
-    json_t *doc = reply->str ? json_loads(reply->str, 0, NULL) : NULL;
+    json_t *doc = stored->record ? json_loads(stored->record, 0, NULL) : NULL;
     int r = doc ? job_from_record(doc, &p->jobs[i]) : 0;
 
     json_decref(doc);
@@ -359,19 +354,15 @@ static int take_ended(void *arg, size_t i, const redisReply *reply, struct merr 
 
 static int ended_load(struct core *c, uint64_t below, size_t most, struct ended_page *p, struct merr *err)
 {
-    redisReply *list = store_read(c->store, err, "ZREVRANGEBYSCORE muster:jobs:ended (%llu -inf LIMIT 0 %llu",
-                                  (unsigned long long)below, (unsigned long long)most);
-    size_t n = list ? list->elements : 0;
     int r;
 
-    if (!list)
-        return -EIO;
-    *p = (struct ended_page){.ids = calloc(n + 1, sizeof(*p->ids)), .jobs = calloc(n + 1, sizeof(*p->jobs))};
-    for (size_t i = 0; p->ids && i < n; i++)
-        p->ids[i] = strtoull(list->element[i]->str, NULL, 10);
-    freeReplyObject(list);
-    r = p->ids && p->jobs ? store_read_each(c->store, "HGET muster:job:%llu rec", p->ids, n, take_ended, p, err)
-                          : merr_set(err, -ENOMEM, "out of memory");
+    *p = (struct ended_page){.n = 0};
+    r = job_store_ended_below(c->store, below, most, &p->ids, err);
+    if (r < 0)
+        return r;
+    p->jobs = calloc(p->ids.n + 1, sizeof(*p->jobs));
+    r = p->jobs ? job_store_read_each(c->store, p->ids.v, p->ids.n, false, take_ended, p, err)
+                : merr_set(err, -ENOMEM, "out of memory");
     if (r < 0)
         ended_clear(p);
     return r;
@@ -404,7 +395,7 @@ static int collect(struct core *c, const struct filter *f, size_t limit, uint64_
             more_ended = page.n == chunk;
             at = 0;
         }
-        ended = at < page.n ? page.ids[at] : 0;
+        ended = at < page.n ? page.ids.v[at] : 0;
         if (at == page.n && more_ended) { /* looked enough for one page: the cursor goes on from here */
             ended_clear(&page);
             return 0;

@@ -8,38 +8,45 @@
 #include "base/log.h"
 #include "server/control/core.h"
 
-static int parse_job(const redisReply *reply, struct job *ret, json_t **ret_doc, struct merr *err)
+static int parse_job(const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err)
 {
     json_t *doc;
     int r;
 
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 3)
-        return merr_set(err, -EIO, "the store does not give the job");
-    if (!reply->element[0]->str)
+    if (!stored->record)
         return -ENOENT;
-    doc = json_loads(reply->element[0]->str, 0, NULL);
+    doc = json_loads(stored->record, 0, NULL);
     r = doc ? job_from_record(doc, ret) : -EINVAL;
     json_decref(doc);
     if (r == 0 && ret_doc)
-        *ret_doc = reply->element[1]->str ? json_loads(reply->element[1]->str, 0, NULL) : NULL;
+        *ret_doc = stored->spec ? json_loads(stored->spec, 0, NULL) : NULL;
     return r < 0 ? merr_set(err, r, "a job's record in the store cannot be read") : 0;
+}
+
+struct one_job {
+    struct job *job;
+    char **spec; /* NULL: not wanted */
+};
+
+static int take_job(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+{
+    const struct one_job *one = arg;
+    int r = parse_job(stored, one->job, NULL, err);
+
+    (void)i;
+    if (r == 0 && one->spec) {
+        *one->spec = strdup(stored->spec ? stored->spec : "{}");
+        if (!*one->spec) {
+            r = merr_set(err, -ENOMEM, "no memory for the spec of job 'j%llu'", (unsigned long long)one->job->id);
+            job_clear(one->job);
+        }
+    }
+    return r;
 }
 
 int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err)
 {
-    redisReply *reply = store_read(c->store, err, "HMGET muster:job:%llu rec spec v", (unsigned long long)id);
-    int r = parse_job(reply, ret, NULL, err);
-
-    if (r == 0 && ret_spec) {
-        *ret_spec = strdup(reply->element[1]->str ? reply->element[1]->str : "{}");
-        if (!*ret_spec) {
-            job_clear(ret);
-            r = merr_set(err, -ENOMEM, "no memory for the spec of job 'j%llu'", (unsigned long long)id);
-        }
-    }
-    if (reply)
-        freeReplyObject(reply);
-    return r;
+    return job_store_read(c->store, id, take_job, &(struct one_job){.job = ret, .spec = ret_spec}, err);
 }
 
 /* The spec of a stored job. One that this musterd does not take, because limits or fields have changed since it was
@@ -65,7 +72,7 @@ static int read_spec(const json_t *doc, struct job_spec **ret, char **ret_refusa
     return r < 0 ? merr_set(err, r, "out of memory") : 0;
 }
 
-static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr *err)
+static int load_entry(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
 {
     struct core *c = arg;
     struct job_spec *spec = NULL;
@@ -73,7 +80,7 @@ static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr 
     json_t *doc = NULL;
     struct entry *e = NULL;
     struct job job;
-    int r = parse_job(reply, &job, &doc, err);
+    int r = parse_job(stored, &job, &doc, err);
 
     (void)i;
     if (r < 0)
@@ -90,8 +97,8 @@ static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr 
     e->refusal = refusal;
     e->job = job;
     plans_adopt(e);
-    e->stored_version = reply->element[2]->str ? strtoull(reply->element[2]->str, NULL, 10) : 0;
-    e->spec_text = strdup(reply->element[1]->str);
+    e->stored_version = stored->version;
+    e->spec_text = strdup(stored->spec);
     if (job.live)
         e->ranks = calloc(job.n_places, sizeof(*e->ranks));
     if (!e->spec_text || (job.live && !e->ranks)) {
@@ -108,32 +115,17 @@ static int load_entry(void *arg, size_t i, const redisReply *reply, struct merr 
     return dispatch_adopt(c, e);
 }
 
-static int by_number(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 static int load_jobs(struct core *c, struct merr *err)
 {
-    redisReply *all = store_read(c->store, err, "SMEMBERS muster:jobs:active");
-    size_t n = all && all->type == REDIS_REPLY_ARRAY ? all->elements : 0;
-    uint64_t *ids = calloc(n + 1, sizeof(*ids));
-    int r = all && ids ? 0 : -EIO;
+    struct job_ids ids = {0};
+    int r = job_store_active(c->store, &ids, err);
 
-    for (size_t i = 0; r == 0 && i < n; i++)
-        ids[i] = strtoull(all->element[i]->str, NULL, 10);
-    if (all)
-        freeReplyObject(all);
-    if (r == 0)
-        qsort(ids, n, sizeof(*ids), by_number);
-    for (size_t at = 0; r == 0 && at < n; at += 256) {
-        size_t some = n - at < 256 ? n - at : 256;
+    for (size_t at = 0; r == 0 && at < ids.n; at += 256) {
+        size_t some = ids.n - at < 256 ? ids.n - at : 256;
 
-        r = store_read_each(c->store, "HMGET muster:job:%llu rec spec v", ids + at, some, load_entry, c, err);
+        r = job_store_read_each(c->store, ids.v + at, some, true, load_entry, c, err);
     }
-    free(ids);
+    job_ids_clear(&ids);
     return r;
 }
 
@@ -157,22 +149,14 @@ static int fail_refused(struct core *c, struct merr *err)
 
 static int load_counters(struct core *c, struct merr *err)
 {
-    redisReply *reply = store_read(c->store, err,
-                                   "HMGET muster:meta next_job next_event ended_succeeded "
-                                   "ended_failed ended_cancelled");
-    uint64_t v[5] = {0};
+    struct job_counters counters;
+    int r = job_store_read_counters(c->store, &counters, err);
 
-    if (!reply || reply->type != REDIS_REPLY_ARRAY || reply->elements != 5) {
-        if (reply)
-            freeReplyObject(reply);
-        return merr_set(err, -EIO, "cannot read the store's counters");
-    }
-    for (int i = 0; i < 5; i++)
-        v[i] = reply->element[i]->str ? strtoull(reply->element[i]->str, NULL, 10) : 0;
-    freeReplyObject(reply);
-    c->next_job = v[0] ? v[0] : 1;
-    c->next_event = v[1] ? v[1] : 1;
-    memcpy(c->ended, v + 2, sizeof(c->ended));
+    if (r < 0)
+        return r;
+    c->next_job = counters.next_job ? counters.next_job : 1;
+    c->next_event = counters.next_event ? counters.next_event : 1;
+    memcpy(c->ended, counters.ended, sizeof(c->ended));
     return 0;
 }
 

@@ -1,4 +1,5 @@
 /* What agents report of their runs: ranks, metrics, output, events. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,33 +223,24 @@ static void take_metrics(struct core *c, const json_t *fresh)
 /* Up to where a node's events of a run have been taken in; -1: the job, or that run of it, is not known any more. */
 static int64_t events_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation)
 {
-    redisReply *reply;
-    int64_t at = -1;
+    int64_t at = 0;
+    int r;
 
     if (e && generation + FILES_GENERATIONS <= e->job.generation)
         return -1;
     for (size_t i = 0; e && i < e->n_offsets; i++)
         if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0)
             return e->offsets[i].offset;
-    reply =
-        store_read(c->store, NULL, "HMGET muster:job:%llu evoff:%s:%u v", (unsigned long long)job, node, generation);
-    if (reply && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && (e || reply->element[1]->str))
-        at = reply->element[0]->str ? strtoll(reply->element[0]->str, NULL, 10) : 0;
-    if (reply)
-        freeReplyObject(reply);
-    return at;
+    r = job_store_read_offset(c->store, job, node, generation, &at);
+    return r == 0 || (r == -ENOENT && e) ? at : -1; /* one of this turn is not stored yet */
 }
 
 static void set_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation,
                        int64_t offset)
 {
-    char key[48], field[JOB_NODE_MAX + 32], value[24];
     struct event_offset *grown;
 
-    (void)snprintf(key, sizeof(key), "muster:job:%llu", (unsigned long long)job);
-    (void)snprintf(field, sizeof(field), "evoff:%s:%u", node, generation);
-    (void)snprintf(value, sizeof(value), "%lld", (long long)offset);
-    store_add(c->store, "HSET", key, field, value, NULL);
+    job_store_put_offset(c->store, job, node, generation, offset);
     for (size_t i = 0; e && i < e->n_offsets; i++)
         if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0) {
             e->offsets[i].offset = offset;

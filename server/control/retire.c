@@ -4,19 +4,9 @@
 #include <stdlib.h>
 
 #include "server/control/core.h"
-#include "server/store/history.h"
+#include "server/store/job_store.h"
 
 #define RETIRE_MOST 256 /* at once */
-
-static void drop_record(struct core *c, const char *number)
-{
-    char key[48];
-
-    (void)snprintf(key, sizeof(key), "muster:job:%.20s", number);
-    store_add(c->store, "DEL", key, NULL);
-    history_drop(c->store, number);
-    store_add(c->store, "ZREM", "muster:jobs:ended", number, NULL);
-}
 
 /* On the files' thread. */
 static void drop_spool(struct core *c, struct call *call)
@@ -36,7 +26,6 @@ void retire_generation(struct core *c, struct entry *e)
 {
     struct call *call = e->job.generation > FILES_GENERATIONS ? call_new(NULL, drop_generation) : NULL;
     uint32_t old = e->job.generation - FILES_GENERATIONS;
-    char key[48], field[JOB_NODE_MAX + 32];
     size_t kept = 0;
 
     if (!call)
@@ -44,11 +33,8 @@ void retire_generation(struct core *c, struct entry *e)
     call->job = e->job.id;
     call->generation = old;
     files_post(c->files, call);
-    (void)snprintf(key, sizeof(key), "muster:job:%llu", (unsigned long long)e->job.id);
-    for (size_t i = 0; i < c->n_nodes; i++) { /* on any of them it may have run */
-        (void)snprintf(field, sizeof(field), "evoff:%s:%u", c->nodes[i]->name, old);
-        store_add(c->store, "HDEL", key, field, NULL);
-    }
+    for (size_t i = 0; i < c->n_nodes; i++) /* on any of them it may have run */
+        job_store_drop_offset(c->store, e->job.id, c->nodes[i]->name, old);
     for (size_t i = 0; i < e->n_offsets; i++)
         if (e->offsets[i].generation > old)
             e->offsets[kept++] = e->offsets[i];
@@ -57,26 +43,27 @@ void retire_generation(struct core *c, struct entry *e)
 
 void retire_jobs(struct core *c)
 {
-    redisReply *reply = store_read(c->store, NULL, "ZCARD muster:jobs:ended");
-    long long surplus = reply && reply->type == REDIS_REPLY_INTEGER ? reply->integer - c->cfg.keep_ended : 0;
+    struct job_ids oldest = {0};
+    uint64_t n = 0, surplus;
 
-    freeReplyObject(reply);
+    (void)job_store_ended_count(c->store, &n, NULL); /* while the store is away there is nothing to forget */
     c->ended_new = 0;
-    if (surplus <= 0)
+    if (n <= (uint64_t)c->cfg.keep_ended)
         return;
+    surplus = n - (uint64_t)c->cfg.keep_ended;
     if (surplus > RETIRE_MOST) {
         surplus = RETIRE_MOST;
         c->ended_new = SIZE_MAX; /* go on with the next tick */
     }
-    reply = store_read(c->store, NULL, "ZRANGE muster:jobs:ended 0 %lld", surplus - 1);
-    for (size_t i = 0; reply && i < reply->elements; i++) {
+    (void)job_store_ended_oldest(c->store, surplus, &oldest, NULL);
+    for (size_t i = 0; i < oldest.n; i++) {
         struct call *call = call_new(NULL, drop_spool);
 
         if (!call) /* no memory: the record stays, or nothing would find the spool again */
             break;
-        drop_record(c, reply->element[i]->str);
-        call->job = strtoull(reply->element[i]->str, NULL, 10);
+        job_store_drop(c->store, oldest.v[i]);
+        call->job = oldest.v[i];
         files_post(c->files, call);
     }
-    freeReplyObject(reply);
+    job_ids_clear(&oldest);
 }

@@ -218,7 +218,7 @@ static void on_readyz(void *arg, struct http_req *req)
 {
     const struct routes_arg *a = arg;
 
-    if (redis_up(a->redis))
+    if (store_up(a->store))
         http_reply_new(req, 200, json_pack("{s:s}", "status", "ready"));
     else
         http_problem(req, 503, "store-away", "the store is away; what is asked now waits for it");
@@ -260,7 +260,7 @@ static void print_metrics(struct core *c, struct call *call)
                      "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
                      "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
-                     redis_up(c->redis), queue_length(&c->queue));
+                     store_up(c->store), queue_length(&c->queue));
     gpus_metrics(c, &b);
     stragglers_metrics(c, &b);
     stats_print(c->stats, &b);
@@ -278,7 +278,7 @@ static void on_metrics(void *arg, struct http_req *req)
     const struct routes_arg *a = arg;
     struct buf b;
 
-    if (redis_up(a->redis)) {
+    if (store_up(a->store)) {
         post(arg, req, print_metrics);
         return;
     }

@@ -14,7 +14,7 @@
 struct routes_arg { /* the arg of every handler; borrowed while HTTP runs */
     struct core *core;
     struct auth *auth;
-    struct redis *redis;
+    struct store *store;
     struct stats *stats;
 };
 

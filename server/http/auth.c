@@ -131,18 +131,18 @@ static bool read_record(const char *hash, const char *text, struct entry *e)
 
 static int load_made(struct auth *a, struct store *store, struct merr *err)
 {
-    redisReply *reply = store_read(store, err, "HGETALL muster:tokens"); /* hash and record by turns */
+    struct store_rows rows;
+    int r = store_read_rows(store, STORE_TOKENS, &rows, err);
 
-    if (!reply)
-        return -EIO;
-    for (size_t i = 0; i + 1 < reply->elements && a->n < AUTH_TOKENS_MAX; i += 2) {
-        if (read_record(reply->element[i]->str, reply->element[i + 1]->str, &a->v[a->n]))
+    for (size_t i = 0; r == 0 && i < rows.n && a->n < AUTH_TOKENS_MAX; i++) {
+        if (read_record(rows.v[i].name, rows.v[i].text, &a->v[a->n]))
             a->n++;
         else /* an older musterd kept the files' tokens there too */
-            store_add(store, "HDEL", "muster:tokens", reply->element[i]->str, NULL);
+            store_drop(store, STORE_TOKENS, rows.v[i].name);
     }
-    freeReplyObject(reply);
-    return 0;
+    if (r == 0)
+        store_rows_clear(&rows);
+    return r;
 }
 
 int auth_start(const char *state_dir, struct store *store, struct auth **ret, struct merr *err)
@@ -219,7 +219,7 @@ int auth_make(struct auth *a, struct store *store, const struct http_identity *w
         json_decref(*ret_view);
         return merr_set(err, -ENOMEM, "out of memory");
     }
-    store_add(store, "HSET", "muster:tokens", e.hash, record, NULL);
+    store_put(store, STORE_TOKENS, e.hash, record);
     free(record);
     (void)pthread_rwlock_wrlock(&a->lock);
     a->v[a->n++] = e;
@@ -241,7 +241,7 @@ int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **re
                         "start musterd anew",
                         a->v[i].who.user);
     *ret_view = view(&a->v[i]);
-    store_add(store, "HDEL", "muster:tokens", a->v[i].hash, NULL);
+    store_drop(store, STORE_TOKENS, a->v[i].hash);
     (void)pthread_rwlock_wrlock(&a->lock);
     memmove(&a->v[i], &a->v[i + 1], (--a->n - i) * sizeof(a->v[0]));
     (void)pthread_rwlock_unlock(&a->lock);

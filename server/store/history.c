@@ -5,20 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_MAX 64
+#include "server/store/store_impl.h"
 
 enum { FIRST, RECENT, NOTES, LISTS };
 
+static char no_user[] = "";
 static const char *const list_name[LISTS] = {"events", "recent", "notes"};
 
-static void list_key(uint64_t job, int list, char out[KEY_MAX])
+static void list_key(uint64_t job, int list, char out[STORE_KEY_MAX])
 {
-    (void)snprintf(out, KEY_MAX, "muster:job:%llu:%s", (unsigned long long)job, list_name[list]);
+    (void)snprintf(out, STORE_KEY_MAX, "muster:job:%llu:%s", (unsigned long long)job, list_name[list]);
 }
 
 static void add(struct store *s, uint64_t job, int list, int limit, const char *text)
 {
-    char key[KEY_MAX], from[16];
+    char key[STORE_KEY_MAX], from[16];
 
     list_key(job, list, key);
     (void)snprintf(from, sizeof(from), "-%d", limit);
@@ -28,7 +29,7 @@ static void add(struct store *s, uint64_t job, int list, int limit, const char *
 
 void history_add_state(struct store *s, uint64_t job, uint64_t n, const char *text)
 {
-    char key[KEY_MAX];
+    char key[STORE_KEY_MAX];
 
     if (n > HISTORY_FIRST) {
         add(s, job, RECENT, HISTORY_RECENT, text);
@@ -40,21 +41,30 @@ void history_add_state(struct store *s, uint64_t job, uint64_t n, const char *te
 
 void history_add_note(struct store *s, uint64_t job, const char *text)
 {
-    char key[KEY_MAX];
+    char key[STORE_KEY_MAX];
 
     add(s, job, NOTES, HISTORY_NOTES, text);
-    (void)snprintf(key, sizeof(key), "muster:job:%llu", (unsigned long long)job);
+    store_job_key(job, key);
     store_add(s, "HINCRBY", key, "notes", "1", NULL);
 }
 
-void history_drop(struct store *s, const char *number)
+void history_drop(struct store *s, uint64_t job)
 {
     for (int list = 0; list < LISTS; list++) {
-        char key[KEY_MAX];
+        char key[STORE_KEY_MAX];
 
-        (void)snprintf(key, sizeof(key), "muster:job:%.20s:%s", number, list_name[list]);
+        list_key(job, list, key);
         store_add(s, "DEL", key, NULL);
     }
+}
+
+void history_add_all(struct store *s, uint64_t id, const char *text, const char *user)
+{
+    char entry[32], most[16];
+
+    (void)snprintf(entry, sizeof(entry), "%llu-0", (unsigned long long)id);
+    (void)snprintf(most, sizeof(most), "%d", HISTORY_ALL);
+    store_add(s, "XADD", "muster:events", "MAXLEN", "~", most, entry, "e", text, "u", user, NULL);
 }
 
 /* --- reading ----------------------------------------------------------------------------------------- */
@@ -152,7 +162,7 @@ static uint64_t number(const redisReply *reply)
 static int find_gap(struct store *s, uint64_t job, const size_t n[LISTS], struct history_gap *ret, struct merr *err)
 {
     uint64_t states, notes, kept = n[FIRST] + n[RECENT];
-    char key[KEY_MAX];
+    char key[STORE_KEY_MAX];
     redisReply *reply = store_read(s, err, "HMGET muster:job:%llu v notes", (unsigned long long)job);
 
     if (!reply)
@@ -193,7 +203,7 @@ int history_read(struct store *s, uint64_t job, uint64_t after, size_t most, boo
 
     for (int list = 0; r == 0 && list < LISTS; list++) {
         json_t *to = list == NOTES ? notes : states;
-        char key[KEY_MAX];
+        char key[STORE_KEY_MAX];
         size_t from = 0;
 
         list_key(job, list, key);
@@ -215,4 +225,31 @@ int history_read(struct store *s, uint64_t job, uint64_t after, size_t most, boo
     else
         json_decref(all);
     return r;
+}
+
+int history_read_all(struct store *s, uint64_t after, size_t most, struct store_rows *ret, uint64_t *ret_end,
+                     struct merr *err)
+{
+    redisReply *reply = store_read(s, err, "XRANGE muster:events (%llu-0 + COUNT %llu", (unsigned long long)after,
+                                   (unsigned long long)most);
+    struct store_rows rows = {.from = reply};
+
+    if (!reply)
+        return -EIO;
+    rows.v = calloc(reply->elements + 1, sizeof(*rows.v));
+    if (!rows.v) {
+        freeReplyObject(reply);
+        return merr_set(err, -ENOMEM, "out of memory");
+    }
+    *ret_end = 0;
+    for (; rows.n < reply->elements; rows.n++) {
+        const redisReply *id = reply->element[rows.n]->element[0], *fields = reply->element[rows.n]->element[1];
+
+        rows.v[rows.n].name = fields->elements == 4 ? fields->element[3]->str : no_user;
+        rows.v[rows.n].text = fields->element[1]->str;
+        if (rows.n + 1 == most)
+            *ret_end = strtoull(id->str, NULL, 10);
+    }
+    *ret = rows;
+    return 0;
 }

@@ -1,8 +1,9 @@
-#include "server/store/store.h"
+#include "server/store/store_impl.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +51,7 @@ struct store {
     char who[80];
     char epoch_text[24];
     int lease_s;
+    bool force; /* nobody else can lead */
     char lease_ms[16];
     struct buf ops; /* the batch as RESP bulk strings */
     size_t n_args;  /* in ops */
@@ -59,6 +61,16 @@ struct store {
 uint64_t store_epoch(const struct store *s)
 {
     return s->epoch;
+}
+
+bool store_up(const struct store *s)
+{
+    return redis_up(s->redis);
+}
+
+void store_job_key(uint64_t job, char ret[STORE_KEY_MAX])
+{
+    (void)snprintf(ret, STORE_KEY_MAX, "muster:job:%llu", (unsigned long long)job);
 }
 
 static void add_bulk(struct store *s, const char *data, size_t len)
@@ -99,9 +111,9 @@ void store_add(struct store *s, const char *arg, ...)
 
 void store_guard_job(struct store *s, uint64_t job, uint64_t version)
 {
-    char key[48], v[24];
+    char key[STORE_KEY_MAX], v[24];
 
-    (void)snprintf(key, sizeof(key), "muster:job:%llu", (unsigned long long)job);
+    store_job_key(job, key);
     (void)snprintf(v, sizeof(v), "%llu", (unsigned long long)version);
     store_add(s, "GUARD", key, v, NULL);
 }
@@ -123,7 +135,7 @@ void store_renew(struct store *s)
 
 int64_t store_renew_every_us(const struct store *s)
 {
-    return s->lease_s * INT64_C(250000);
+    return s->force ? INT64_MAX : s->lease_s * INT64_C(250000);
 }
 
 /* Send the batch once and read the answer. NULL when the connection broke. */
@@ -335,6 +347,7 @@ int store_open(struct redis *r, bool force, int lease_s, struct store **ret, str
         return merr_set(err, -ENOMEM, "out of memory");
     s->redis = r;
     s->lease_s = lease_s;
+    s->force = force;
     (void)snprintf(s->lease_ms, sizeof(s->lease_ms), "%d", lease_s * 1000);
     buf_init(&s->ops, STORE_BATCH_BYTES);
     (void)gethostname(host, sizeof(host) - 1);
@@ -366,4 +379,89 @@ void store_close(struct store *s)
     }
     buf_clear(&s->ops);
     free(s);
+}
+
+/* --- tables ------------------------------------------------------------------------------------------ */
+
+static const char *const table_key[STORE_TABLES] = {
+    [STORE_NODES] = "muster:nodes", [STORE_PROJECTS] = "muster:projects", [STORE_TOKENS] = "muster:tokens",
+    [STORE_LINKS] = "muster:links", [STORE_SPEEDS] = "muster:speeds",
+};
+
+void store_put(struct store *s, enum store_table table, const char *name, const char *text)
+{
+    store_add(s, "HSET", table_key[table], name, text, NULL);
+}
+
+void store_drop(struct store *s, enum store_table table, const char *name)
+{
+    store_add(s, "HDEL", table_key[table], name, NULL);
+}
+
+/* A reply of names and texts by turns, which is taken over. */
+static int rows_take(redisReply *reply, struct store_rows *ret, struct merr *err)
+{
+    struct store_rows rows = {.from = reply};
+
+    if (!reply)
+        return -EIO;
+    rows.v = calloc(reply->elements / 2 + 1, sizeof(*rows.v));
+    if (!rows.v) {
+        freeReplyObject(reply);
+        return merr_set(err, -ENOMEM, "out of memory");
+    }
+    for (; 2 * rows.n + 1 < reply->elements; rows.n++)
+        rows.v[rows.n] = (struct store_row){reply->element[2 * rows.n]->str, reply->element[2 * rows.n + 1]->str};
+    *ret = rows;
+    return 0;
+}
+
+int store_read_rows(struct store *s, enum store_table table, struct store_rows *ret, struct merr *err)
+{
+    return rows_take(store_read(s, err, "HGETALL %s", table_key[table]), ret, err);
+}
+
+void store_rows_clear(struct store_rows *rows)
+{
+    if (rows->from)
+        freeReplyObject(rows->from);
+    free(rows->v);
+    *rows = (struct store_rows){0};
+}
+
+void store_put_removed(struct store *s, const char *agent, int64_t at_s, int keep_s, int most)
+{
+    char at[24], before[24], last[24], ttl[24];
+
+    (void)snprintf(at, sizeof(at), "%lld", (long long)at_s);
+    (void)snprintf(before, sizeof(before), "(%lld", (long long)(at_s - keep_s));
+    (void)snprintf(last, sizeof(last), "%d", -most - 1);
+    (void)snprintf(ttl, sizeof(ttl), "%d", keep_s);
+    store_add(s, "ZADD", "muster:removed", at, agent, NULL);
+    store_add(s, "ZREMRANGEBYSCORE", "muster:removed", "-inf", before, NULL);
+    store_add(s, "ZREMRANGEBYRANK", "muster:removed", "0", last, NULL);
+    store_add(s, "EXPIRE", "muster:removed", ttl, NULL);
+}
+
+int store_read_removed(struct store *s, struct store_rows *ret, struct merr *err)
+{
+    return rows_take(store_read(s, err, "ZRANGE muster:removed 0 -1 WITHSCORES"), ret, err);
+}
+
+void store_add_device_us(struct store *s, const char *project, int64_t us)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof(text), "%lld", (long long)us);
+    store_add(s, "HINCRBY", "muster:device_us", project, text, NULL);
+}
+
+int64_t store_read_device_us(struct store *s, const char *project)
+{
+    redisReply *reply = store_read(s, NULL, "HGET muster:device_us %s", project);
+    int64_t us = reply && reply->str ? strtoll(reply->str, NULL, 10) : 0;
+
+    if (reply)
+        freeReplyObject(reply);
+    return us;
 }

@@ -1,4 +1,4 @@
-#include "server/store/store.h"
+#include "server/store/store_impl.h"
 
 #include "tests/unit/test.h"
 
