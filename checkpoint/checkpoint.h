@@ -71,13 +71,12 @@ uint64_t mck_buffer_bytes(const struct mck_buffer *b);
 struct mck_cfg {
     const char *dir; /* the job's checkpoint folder; made when missing */
     int rank, size;
-    uint64_t generation; /* an attempt of an older generation than one seen in dir never commits */
-    enum mck_mode mode;  /* MCK_ZEROCOPY and MCK_SYNC spare copies for codec none alone */
-    const char *codec;   /* "none", "plane", "zstd", "lz4", "auto" */
-    const char *archive; /* rank 0 writes all but the newest anew in the background, or NULL: see mck_archive */
-    int keep;            /* newest committed checkpoints kept, at least 2 */
-    uint64_t keep_every; /* those of a step that this divides are kept too; 0: none */
-    size_t pool_bytes;   /* staging ring; 0: MCK_POOL_BYTES */
+    uint64_t generation;             /* an attempt of an older generation than one seen in dir never commits */
+    enum mck_mode mode;              /* MCK_ZEROCOPY and MCK_SYNC spare copies for codec none alone */
+    const char *codec;               /* "none", "plane", "zstd", "lz4", "auto" */
+    int keep;                        /* newest committed checkpoints kept, at least 2 */
+    uint64_t keep_every;             /* those of a step that this divides are kept too; 0: none */
+    size_t pool_bytes;               /* staging ring; 0: MCK_POOL_BYTES */
     const struct device_ops *device; /* of the GPU on which buffers may lie, or NULL; lives for ever. Then the ring is
                             pinned, all is copied into it, on a queue of its own: what kernels are to have done before
                             mck_begin must have run by then */
@@ -130,6 +129,11 @@ int mck_next_done(struct mck_writer *w, struct mck_done *ret);
 
 /* Microseconds the caller has spent in mck_begin, mck_gate and mck_drain since the last call. */
 int64_t mck_stall_us(struct mck_writer *w);
+
+/* From now on, a thread of the lowest priority writes all checkpoints but the newest anew with a codec, as mck_archive
+ * does, whenever one was committed; it ends with the writer, and what is half done is removed. For rank 0's writer.
+ * -EINVAL, -ENOMEM or what the thread cannot start for. */
+int mck_archive_behind(struct mck_writer *w, const char *codec, struct merr *err);
 
 /* 1 with words when a checkpoint could not be archived since the last call: it stays as it was. */
 int mck_next_archive_failure(struct mck_writer *w, struct merr *ret);

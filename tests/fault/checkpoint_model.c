@@ -134,10 +134,12 @@ int model_open(const char *dir, uint64_t generation, const char *codec, struct m
                               .keep_every = keep_every,
                               .timeout_us = 10000000,
                               .stuck_us = stuck_us,
-                              .pool_bytes = MODEL_POOL_BYTES,
-                              .archive = model_archives(codec) && generation > 1 ? "plane" : NULL};
+                              .pool_bytes = MODEL_POOL_BYTES};
         int r = mck_writer_new(&cfg, buffer[k], TENSORS, &ret[k], err);
 
+        if (r == 0 && k == 0 && model_archives(codec) && generation > 1 &&
+            (r = mck_archive_behind(ret[0], "plane", err)) < 0)
+            mck_writer_free(ret[0]);
         if (r) {
             while (k-- > 0)
                 mck_writer_free(ret[k]);

@@ -39,7 +39,7 @@
 
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/mio.h"
+#include "checkpoint/write/mio.h"
 #include "tests/fault/checkpoint_faults.h"
 #include "tests/fault/checkpoint_model.h"
 

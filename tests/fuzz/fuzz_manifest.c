@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "checkpoint/dtype.h"
-#include "checkpoint/index.h"
+#include "checkpoint/format/dtype.h"
+#include "checkpoint/format/index.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

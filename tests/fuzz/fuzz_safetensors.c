@@ -3,8 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "checkpoint/dtype.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/format/dtype.h"
+#include "checkpoint/format/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "checkpoint/lift.h"
+#include "checkpoint/read/lift.h"
 #include "tests/gpu/bench.h"
 
 #define COLS 1024

@@ -26,6 +26,14 @@ def lint(tmp_path, path, text):
      "for scheduler/cluster/ alone"),
     ("tests/unit/api/x.c", '#include "scheduler/cluster/sched_priv.h"\n', '#include "api/spec_priv.h"\n',
      "for scheduler/cluster/ alone"),
+    ("worker/agent/x.c", '#include "checkpoint/read/read.h"\n', '#include "checkpoint/parts.h"\n',
+     "others include checkpoint/checkpoint.h or checkpoint/parts.h"),
+    ("checkpoint/format/x.c", '#include "checkpoint/write/plan.h"\n', '#include "checkpoint/checkpoint.h"\n',
+     "checkpoint/format/ may not include"),
+    ("checkpoint/read/x.c", '#include "checkpoint/write/plan.h"\n', '#include "checkpoint/format/index.h"\n',
+     "checkpoint/read/ may not include"),
+    ("checkpoint/write/x.c", '#include "checkpoint/tools/recode.h"\n', '#include "checkpoint/read/read.h"\n',
+     "checkpoint/write/ may not include"),
 ])
 def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
     said = lint(tmp_path, path, bad)

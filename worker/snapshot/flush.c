@@ -9,9 +9,7 @@
 
 #include "base/io.h"
 #include "base/try.h"
-#include "checkpoint/coordinate.h"
-#include "checkpoint/folder.h"
-#include "checkpoint/part.h"
+#include "checkpoint/parts.h"
 #include "worker/snapshot/stream.h"
 
 #define PIECE_BYTES (1u << 20)

@@ -10,7 +10,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
-#include "checkpoint/read.h"
+#include "checkpoint/parts.h"
 #include "worker/snapshot/stream.h"
 
 #define MAGIC "MUSTRPA1"
@@ -271,7 +271,7 @@ int parity_read(const char *path, struct parity *ret, struct merr *err)
 
     if (fd < 0)
         return merr_errno(err, -errno, "cannot open '%s'", path);
-    r = read_at(fd, path, 0, &h, sizeof(h), err);
+    r = input_read_at(fd, path, 0, &h, sizeof(h), err);
     if (r == 0)
         r = check_head(&h, SIZE_MAX, err);
     if (r != 0)
@@ -282,7 +282,7 @@ int parity_read(const char *path, struct parity *ret, struct merr *err)
     data = malloc(len);
     if (!data)
         return merr_set(err, -ENOMEM, "no memory for the tables of '%s'", path);
-    r = read_at(fd, path, 0, data, len, err);
+    r = input_read_at(fd, path, 0, data, len, err);
     if (r == 0)
         r = parity_decode(data, len, ret, err);
     free(data);
@@ -292,7 +292,7 @@ int parity_read(const char *path, struct parity *ret, struct merr *err)
 int parity_read_piece(int fd, const struct parity *p, uint32_t piece, void *data, struct merr *err)
 {
     uint32_t n = parity_piece_bytes(p, piece);
-    int r = read_at(fd, PARITY_NAME, data_at(p) + (uint64_t)piece * PARITY_PIECE, data, n, err);
+    int r = input_read_at(fd, PARITY_NAME, data_at(p) + (uint64_t)piece * PARITY_PIECE, data, n, err);
 
     if (r != 0)
         return r;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "checkpoint/read.h"
+#include "checkpoint/parts.h"
 
 struct file {
     int fd;
@@ -99,7 +99,8 @@ int stream_read(struct stream *s, uint64_t at, void *data, size_t len, struct me
         int r = 0;
 
         if (from < to)
-            r = read_at(s->file[i].fd, s->folder, from - s->file[i].from, (char *)data + (from - at), to - from, err);
+            r = input_read_at(s->file[i].fd, s->folder, from - s->file[i].from, (char *)data + (from - at), to - from,
+                              err);
         if (r != 0)
             return r;
     }

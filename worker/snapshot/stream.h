@@ -28,7 +28,7 @@ int stream_read(struct stream *s, uint64_t at, void *data, size_t len, struct me
 int stream_write(struct stream *s, uint64_t at, const void *data, size_t len, struct merr *err);
 void stream_free(struct stream *s);
 
-/* The same for one file, as read_at() of checkpoint/read.h reads. path stands in words. */
+/* The same for one file, as input_read_at() of checkpoint/format/input.h reads. path stands in words. */
 int stream_write_at(int fd, const char *path, uint64_t at, const void *data, size_t len, struct merr *err);
 
 #endif

@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "base/try.h"
-#include "checkpoint/folder.h"
-#include "checkpoint/part.h"
+#include "checkpoint/parts.h"
 #include "worker/snapshot/stream.h"
 
 #define ENTRIES_MAX 4096 /* snapshots on all nodes: each keeps a few */

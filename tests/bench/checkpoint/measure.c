@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/mio.h"
+#include "checkpoint/write/mio.h"
 #include "compress/chunk.h"
 
 #define TENSOR_MIB 16

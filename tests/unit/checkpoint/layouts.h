@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/dtype.h"
+#include "checkpoint/format/dtype.h"
 
 #define TENSORS_MAX 24
 #define RANKS_MAX 5

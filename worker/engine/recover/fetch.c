@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/try.h"
-#include "checkpoint/read.h"
+#include "checkpoint/parts.h"
 #include "worker/snapshot/stream.h"
 
 #define BATCH_BYTES (64u << 20) /* of all slots of a node that sends, and again of one that is sent to */
@@ -125,7 +125,7 @@ static void move_chunk(struct fetch *f, size_t i, char *slot, bool out)
             *f->own = merr_errno(f->why, -errno, "cannot open '%s'", path);
     }
     if (*f->own == 0)
-        *f->own = out ? read_at(f->fd[file], path, e->file_off, slot, e->stored_len, f->why)
+        *f->own = out ? input_read_at(f->fd[file], path, e->file_off, slot, e->stored_len, f->why)
                       : stream_write_at(f->fd[file], path, e->file_off, slot, e->stored_len, f->why);
 }
 

@@ -10,8 +10,7 @@
 
 #include "base/io.h"
 #include "base/try.h"
-#include "checkpoint/folder.h"
-#include "checkpoint/part.h"
+#include "checkpoint/parts.h"
 #include "worker/snapshot/stream.h"
 
 #define SUFFIX ".rebuilt"

@@ -12,10 +12,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/try.h"
-#include "checkpoint/coordinate.h"
-#include "checkpoint/folder.h"
-#include "checkpoint/format.h"
-#include "checkpoint/read.h"
+#include "checkpoint/parts.h"
 #include "worker/engine/recover/fetch.h"
 #include "worker/snapshot/flush.h"
 #include "worker/engine/recover/guard.h"
@@ -234,7 +231,7 @@ static int show_own(const struct recover *r, const char *folder, uint32_t rank, 
         return merr_errno(err, -errno, "cannot open '%s'", from);
     if (st.st_size < (off_t)(sizeof(f) + MCK_ALIGN))
         return merr_set(err, -EBADMSG, "'%s' is cut short", from);
-    TRY(read_at(fd, from, (uint64_t)st.st_size - sizeof(f), &f, sizeof(f), err));
+    TRY(input_read_at(fd, from, (uint64_t)st.st_size - sizeof(f), &f, sizeof(f), err));
     if (f.index_off < MCK_ALIGN || f.index_off > (uint64_t)st.st_size ||
         (uint64_t)st.st_size - f.index_off > MCK_INDEX_MAX + 2 * MCK_ALIGN)
         return merr_set(err, -EBADMSG, "'%s': its index lies outside the file", from);
@@ -251,8 +248,8 @@ static int read_ends(const char *folder, uint32_t rank, const struct ends *e, ch
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return merr_errno(err, -errno, "cannot open '%s'", path);
-    TRY(read_at(fd, path, 0, data, MCK_ALIGN, err));
-    return read_at(fd, path, e->tail_at, data + MCK_ALIGN, e->file_bytes - e->tail_at, err);
+    TRY(input_read_at(fd, path, 0, data, MCK_ALIGN, err));
+    return input_read_at(fd, path, e->tail_at, data + MCK_ALIGN, e->file_bytes - e->tail_at, err);
 }
 
 /* Another node's file: its ends, and holes for the chunks that may come. */

@@ -9,7 +9,7 @@
 
 #include "base/io.h"
 #include "base/try.h"
-#include "checkpoint/scan.h"
+#include "checkpoint/parts.h"
 #include "worker/snapshot/stream.h"
 
 #define DAMAGED_MAX (1u << 20) /* chunks; more than a snapshot of a TB has */

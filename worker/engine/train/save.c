@@ -78,7 +78,6 @@ static int make_memory(struct train *t, const struct mck_cfg *disk, struct merr 
     TRY(check_capacity(t, err));
     cfg.dir = t->run.memory;
     cfg.codec = "none";
-    cfg.archive = NULL;
     cfg.keep = 2;
     cfg.keep_every = 0;
     cfg.pool_bytes = MEMORY_POOL_BYTES;
@@ -141,7 +140,6 @@ int train_savers_open(struct train *t, struct merr *err)
         .size = t->run.world,
         .generation = t->run.generation,
         .codec = t->spec->compress.checkpoint[0] ? t->spec->compress.checkpoint : "none",
-        .archive = strcmp(t->spec->checkpoint.archive, "none") != 0 ? t->spec->checkpoint.archive : NULL,
         .keep = t->spec->checkpoint.keep,
         .keep_every = (uint64_t)t->spec->checkpoint.keep_every,
         .device = t->k->device,
@@ -158,6 +156,8 @@ int train_savers_open(struct train *t, struct merr *err)
     t->saver[TIER_MEMORY].every = t->spec->checkpoint.memory_every_steps;
     TRY(state_save_list(&v, &t->save_list, &t->save_n, err));
     TRY(mck_writer_new(&cfg, t->save_list, t->save_n, &t->saver[TIER_DISK].writer, err));
+    if (cfg.rank == 0 && strcmp(t->spec->checkpoint.archive, "none") != 0)
+        TRY(mck_archive_behind(t->saver[TIER_DISK].writer, t->spec->checkpoint.archive, err));
     return t->saver[TIER_MEMORY].every != 0 ? open_memory(t, &cfg, err) : 0;
 }
 

@@ -5,8 +5,8 @@
 
 #include <sys/stat.h>
 
-#include "checkpoint/coordinate.h"
-#include "checkpoint/folder.h"
+#include "checkpoint/format/folder.h"
+#include "checkpoint/write/coordinate.h"
 #include "worker/engine/recover/guard.h"
 #include "worker/snapshot/parity.h"
 #include "worker/engine/recover/recover.h"

@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "checkpoint/folder.h"
+#include "checkpoint/format/folder.h"
 #include "worker/snapshot/stream.h"
 #include "worker/snapshot/survey.h"
 

@@ -1,0 +1,130 @@
+#include "checkpoint/format/dtype.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#include "base/bf16.h"
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[MCK_DTYPES] = {
+    [MCK_F32] = {"f32", 4}, [MCK_BF16] = {"bf16", 2}, [MCK_F16] = {"f16", 2}, [MCK_F64] = {"f64", 8},
+    [MCK_I64] = {"i64", 8}, [MCK_I32] = {"i32", 4},   [MCK_U8] = {"u8", 1},
+};
+
+static const char *const roles[MCK_ROLES] = {
+    "master", "weight", "moment1", "moment2", "optimizer", "ema", "gradient", "buffer", "opaque",
+};
+
+size_t dtype_size(int dtype)
+{
+    return dtype >= 0 && dtype < MCK_DTYPES ? dtypes[dtype].size : 0;
+}
+
+const char *dtype_name(int dtype)
+{
+    return dtype >= 0 && dtype < MCK_DTYPES ? dtypes[dtype].name : "?";
+}
+
+int dtype_parse(const char *name)
+{
+    for (int i = 0; i < MCK_DTYPES; i++)
+        if (!strcmp(dtypes[i].name, name))
+            return i;
+    return -EINVAL;
+}
+
+const char *role_name(int role)
+{
+    return role >= 0 && role < MCK_ROLES ? roles[role] : "?";
+}
+
+static int is_float(int dtype)
+{
+    return dtype == MCK_F32 || dtype == MCK_BF16 || dtype == MCK_F16;
+}
+
+int dtype_converts(int from, int to)
+{
+    return from == to || (is_float(from) && is_float(to));
+}
+
+uint16_t dtype_f32_to_f16(float f)
+{
+    uint32_t u, sign, mant;
+    int exp;
+
+    memcpy(&u, &f, 4);
+    sign = u >> 16 & 0x8000u;
+    u &= 0x7fffffffu;
+    if (u > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (u >= 0x477ff000u) /* 65520 and above round to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (u >= 0x38800000u) { /* normal: rebias by 112, drop 13 bits, nearest even */
+        u -= 0x38000000u;
+        return (uint16_t)(sign | (u + 0xfffu + (u >> 13 & 1)) >> 13);
+    }
+    if (u <= 0x33000000u) /* at most half of the smallest subnormal */
+        return (uint16_t)sign;
+    exp = (int)(u >> 23);
+    mant = (u & 0x7fffffu) | 0x800000u;
+    exp = 126 - exp; /* bits to drop, 14..24, leaving units of 2^-24 */
+    return (uint16_t)(sign | (mant + (1u << (exp - 1)) - 1 + (mant >> exp & 1)) >> exp);
+}
+
+float dtype_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = h >> 10 & 31, mant = h & 0x3ffu, u;
+    float f;
+
+    if (exp == 0) {
+        f = (float)mant * 0x1p-24f;
+        return sign ? -f : f;
+    }
+    u = exp == 31 ? sign | 0x7f800000u | mant << 13 : sign | (exp + 112) << 23 | mant << 13;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static float load_float(int dtype, const uint8_t *p)
+{
+    uint16_t h;
+    float f;
+
+    if (dtype == MCK_F32) {
+        memcpy(&f, p, 4);
+        return f;
+    }
+    memcpy(&h, p, 2);
+    return dtype == MCK_F16 ? dtype_f16_to_f32(h) : bf16_to_float(h);
+}
+
+static void store_float(int dtype, uint8_t *p, float f)
+{
+    uint16_t h;
+
+    if (dtype == MCK_F32) {
+        memcpy(p, &f, 4);
+        return;
+    }
+    h = dtype == MCK_F16 ? dtype_f32_to_f16(f) : bf16_from_float(f);
+    memcpy(p, &h, 2);
+}
+
+void dtype_convert(int from, int to, const void *src, void *dst, size_t n)
+{
+    size_t a = dtype_size(from), b = dtype_size(to);
+    const uint8_t *s = src;
+    uint8_t *d = dst;
+
+    assert(dtype_converts(from, to));
+    if (from == to) {
+        memcpy(d, s, n * a);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        store_float(to, d + i * b, load_float(from, s + i * a));
+}

@@ -1,0 +1,33 @@
+/* dtype - sizes, names and conversions of element types */
+#ifndef MUSTER_CHECKPOINT_FORMAT_DTYPE_H
+#define MUSTER_CHECKPOINT_FORMAT_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "checkpoint/checkpoint.h"
+
+#define MCK_DTYPES 7
+#define MCK_ROLES 9
+
+/* Bytes of an element; 0 for a number that is no dtype. */
+size_t dtype_size(int dtype);
+
+/* "f32", "bf16", ...; "?" for none. And back: the dtype, or -EINVAL. */
+const char *dtype_name(int dtype);
+int dtype_parse(const char *name);
+
+/* "master", "weight", ...; "?" for none. */
+const char *role_name(int role);
+
+/* Is there a conversion (equal types included)? Only among f32, bf16 and f16. */
+int dtype_converts(int from, int to);
+
+/* Convert n elements, rounding to nearest even. NaN stays NaN. dtype_converts(from, to) must hold; the memory must
+ * not overlap; neither side need be aligned. */
+void dtype_convert(int from, int to, const void *src, void *dst, size_t n);
+
+uint16_t dtype_f32_to_f16(float f);
+float dtype_f16_to_f32(uint16_t h);
+
+#endif
