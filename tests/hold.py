@@ -11,6 +11,9 @@ import contextlib
 import os
 
 
+START = "start"
+
+
 class Hold:
     def __init__(self, folder):
         self.folder = folder
@@ -21,7 +24,8 @@ class Hold:
         return os.path.join(self.folder, name)
 
     def at(self, step, name="small"):
-        """Jobs of this name do so many steps and wait; those that wait earlier go on to it."""
+        """Jobs of this name do so many steps and wait; those that wait earlier go on to it. START: their next runs wait
+        before they read their state."""
         new = self.path(f".{name}")
         with open(new, "w", encoding="ascii") as f:
             f.write(f"{step}\n")

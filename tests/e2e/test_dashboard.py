@@ -131,6 +131,7 @@ def test_a_token_in_the_address_is_taken_and_hidden(inside, cluster):
 def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster, corpus):
     spec = specs.train(corpus, steps=4000, tp=2, every_steps=20, name="followed")
     spec["train"]["eval"]["every_steps"] = 20
+    cluster.hold.at(50, "followed")
     job = cluster.submit(spec)["id"]
     inside.says("followed")  # over the stream of events: nothing was reloaded
     inside.wait("no link", lambda: inside.find(f'a.job-name[href="#/jobs/{job}"]'))[0].click()
@@ -150,6 +151,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
         return seen.size""", holder)
     assert painted >= 3, f"{painted} colours on the canvas"
     before = inside.run(points, holder)
+    cluster.hold.at(100, "followed")
     inside.wait("the curve does not grow", lambda: inside.run(points, holder) > before + 5)
     inside.says("held-out loss")
     inside.wait("the plan is forgotten when the list is read again", lambda: (
@@ -186,14 +188,18 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
 
 
 def test_a_log_is_followed_as_it_is_written(inside, cluster):
-    job = cluster.submit(specs.command("for i in $(seq 1 600); do echo tick $i; sleep 0.05; done", name="ticks"))["id"]
+    more = f"{cluster.folder}/more"
+    ticks = f"for i in $(seq 1 20); do echo tick $i; done; until [ -e {more} ]; do sleep 0.05; done; " \
+        "for i in $(seq 21 60); do echo tick $i; sleep 0.05; done; exec sleep 300"
+    job = cluster.submit(specs.command(ticks, name="ticks"))["id"]
     inside.open(f"/#/jobs/{job}")
-    inside.wait("no ticks", lambda: "tick 5" in inside.find(".log")[0].text)
+    inside.wait("no ticks", lambda: "tick 20" in inside.find(".log")[0].text)
     box = inside.find(".log")[0]
-    lines = len(box.text.splitlines())
-    inside.wait("the log does not grow", lambda: len(box.text.splitlines()) > lines + 5)
-    shown = box.text.split("\n")
-    assert shown == [f"tick {i}" for i in range(1, len(shown) + 1)], "each line once and in order"
+    assert len(box.text.splitlines()) == 20
+    with open(more, "w", encoding="ascii"):
+        pass
+    inside.wait("the log does not grow", lambda: "tick 60" in box.text)
+    assert box.text.split("\n") == [f"tick {i}" for i in range(1, 61)], "each line once and in order"
     cluster.action(job, "cancel")
     inside.wait("not cancelled", lambda: inside.state() == "cancelled")
 

@@ -18,6 +18,7 @@ from tests.cluster import BIN, Cluster, wait_for
 SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 ROUNDS = 8 if os.environ.get("MUSTER_TEST_LONG") else 2
 STEPS = 200
+AHEAD = 10  # steps that a job may do after the one where it is to be struck, on a machine faster than the test
 VICTIMS = ["rank", "agent", "server", "redis"]
 
 
@@ -94,11 +95,12 @@ def test_a_killed_process_changes_no_weight(tmp_path, corpus, undisturbed, victi
     rng = random.Random(f"{SEED}-{victim}-{number}")
     at_step = rng.randint(0, STEPS - 20)
     print(f"seed {SEED}: kill {victim} after step {at_step}")
-    with Cluster(str(tmp_path), slots=4) as cluster:
+    with Cluster(str(tmp_path), slots=4, hold_at=at_step + AHEAD) as cluster:
         job = cluster.submit(the_spec(corpus))["id"]
         folder = cluster.job(job)["dir"]
         wait_for(f"step {at_step}", lambda: steps_done(folder) >= at_step and cluster.rank_pids(job), 120)
         strike(cluster, victim, job, rng)
+        cluster.hold.release()
         ended = cluster.wait(job, ["succeeded", "failed", "cancelled"], 180)
         assert ended["state"] == "succeeded", json.dumps(ended["outcome"], indent=1)
         want_digest, want_losses = undisturbed
@@ -150,12 +152,13 @@ def test_no_acknowledged_job_is_lost_doubled_or_stuck(tmp_path, victim, number):
 
 
 def test_ranks_run_on_while_the_server_is_down_and_report_afterwards(tmp_path, corpus, undisturbed):
-    with Cluster(str(tmp_path), slots=4) as cluster:
+    with Cluster(str(tmp_path), slots=4, hold_at=AHEAD) as cluster:
         job = cluster.submit(the_spec(corpus))["id"]
         running = cluster.wait(job, "running")
         wait_for("a step", lambda: steps_done(running["dir"]) >= 1, 60)
         ranks = cluster.rank_pids(job)
         cluster.kill_server()
+        cluster.hold.release()
         # The run goes on to its end with nobody to report to.
         wait_for("the last step", lambda: STEPS - 1 in losses(running["dir"]), 120)
         wait_for("ranks to end", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in ranks), 60)

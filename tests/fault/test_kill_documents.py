@@ -6,10 +6,10 @@ import signal
 import subprocess
 
 from tests import specs
-from tests.cluster import BIN, Cluster
+from tests.cluster import BIN
 from tests.fault.test_kill import digest, losses
 from tests.integration.test_documents import write_jsonl
-from tests.integration.test_elastic import QUICK, go_on, resumed, scale, shared_memory  # noqa: F401
+from tests.integration.test_elastic import elastic_cluster, go_on, resumed, scale, shared_memory  # noqa: F401
 
 STEPS = 30
 
@@ -48,13 +48,14 @@ def test_a_scaled_and_killed_job_goes_on_at_the_exact_document(tmp_path, shared_
     os.makedirs(folder)
     want = undisturbed(folder, corpus)
     assert any(0 < step[-1] < 1 for step in laid_out(want))
-    with Cluster(str(tmp_path / "cluster"), slots=8, server_args=QUICK, memory=shared_memory) as c:
+    with elastic_cluster(tmp_path / "cluster", slots=8, memory=shared_memory) as c:
         job = c.submit(the_spec(corpus))["id"]
         folder = c.job(job)["dir"]
         step = go_on(c, job, 6, 8)
         scale(c, job, 4, 4)
         go_on(c, job, step + 2, 4)
         os.kill(c.rank_pids(job)[0], signal.SIGKILL)
+        c.hold.release()
         ended = c.wait(job, ["succeeded", "failed", "cancelled"], 180)
         assert ended["state"] == "succeeded", json.dumps(ended["outcome"], indent=1)
         assert ended["generation"] == 3 and resumed(c, job)[0] == "memory"

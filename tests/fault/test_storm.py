@@ -192,10 +192,13 @@ def test_nothing_is_lost_doubled_or_changed_in_a_storm(tmp_path, corpus, alone, 
         for node, devices in NODES.items():
             cluster.start_agent(node, devices)
         cluster.wait_nodes(list(NODES))
+        cluster.hold.at(0)
         storm = Storm(cluster, corpus, random.Random(f"{SEED}-{number}"))
-        for _ in range(BLOWS):
+        for blow in range(BLOWS):  # of the steps as many as of the blows: no training is over before the storm
+            cluster.hold.at(STEPS * (blow + 1) // BLOWS)
             storm.blow()
         storm.calm()
+        cluster.hold.release()
         for job in storm.trainings:
             ended = cluster.wait(job, "succeeded", 240)
             assert [line["step"] for line in lines(ended["dir"])] == list(range(STEPS)), "each step once"

@@ -459,8 +459,9 @@ def test_a_damaged_checkpoint_fails_to_verify(cluster, trained, tmp_path):
 
 def test_a_running_job_saves_when_asked(cluster, trained):
     assert trained
-    job = said(cluster, "submit", "train.yaml", "--set", "train.steps=100000", "--set", "checkpoint.every_steps=0",
-               "--set", "train.eval.every_steps=0", "-o", "json")["id"]
+    cluster.hold.at(3, "saves")
+    job = said(cluster, "submit", "train.yaml", "--name", "saves", "--set", "checkpoint.every_steps=0", "--set",
+               "train.eval.every_steps=0", "-o", "json")["id"]
     wait_for("a step", lambda: (cluster.job(job)["progress"] or {}).get("step"), 20)
     assert run(cluster, "checkpoint", "now", job).stdout == f"asked for a checkpoint of {job}\n"
     wait_for("the checkpoint", lambda: cluster.job(job)["checkpoint"], 20)
@@ -494,8 +495,8 @@ def test_the_summary_of_a_job_reads_all_pages(cluster, trained, monkeypatch):
 
 # --- on a terminal -------------------------------------------------------------------------------------
 
-def on_terminal(cluster, *args, columns=80, until=None, **env):
-    """Run the CLI on a terminal until it ends or `until` is on it, which is answered by Ctrl-C. (screen, status)"""
+def on_terminal(cluster, *args, columns=80, until=None, then=None, **env):
+    """Run the CLI on a terminal until it ends; once `until` is on it, call then(), or type Ctrl-C. (screen, status)"""
     env = dict({k: v for k, v in cluster.env.items() if k != "NO_COLOR"}, MUSTER_SERVER=cluster.url,
                MUSTER_TOKEN=cluster.token(), **dict({"TERM": "xterm"}, **env))
     pid, fd = pty.fork()
@@ -517,7 +518,10 @@ def on_terminal(cluster, *args, columns=80, until=None, **env):
                 break
             screen += part.decode(errors="replace")
         if until and re.search(until, screen):
-            os.write(fd, b"\x03")
+            if then:
+                then()
+            else:
+                os.write(fd, b"\x03")
             until = None
     else:
         os.kill(pid, signal.SIGKILL)
@@ -532,7 +536,9 @@ def plain(screen):
 
 def test_a_terminal_gets_a_bar_with_the_time_left(cluster, trained):
     assert trained
-    screen, status = on_terminal(cluster, "submit", "train.yaml", "--watch", "--set", "train.steps=80")
+    cluster.hold.at(40, "with-a-bar")
+    screen, status = on_terminal(cluster, "submit", "train.yaml", "--name", "with-a-bar", "--watch", "--set",
+                                 "train.steps=80", until=r" ETA \d+s", then=lambda: cluster.hold.release("with-a-bar"))
     assert status == 0, screen
     bars = [line for line in re.split(r"[\r\n]+", plain(screen)) if line.startswith("[")]
     assert any(re.fullmatch(r"\[#+\.+\] \d+/80  loss \d\.\d+  \d+ tokens/s  ETA \d+s", bar) for bar in bars), bars

@@ -127,12 +127,12 @@ def test_documents_in_bf16(jsonl, alone, tmp_path):
 
 
 def test_a_killed_job_goes_on_at_the_exact_document(jsonl, two, tmp_path):
-    with ranks.Run(str(tmp_path), docs(jsonl, cp=2), cp=2) as run:
+    with ranks.Run(str(tmp_path), docs(jsonl, cp=2), cp=2, hold_at=3) as run:
         run.until(lambda: 2 in run.checkpoints())
         run.ranks[1].kill()
         assert run.wait()[1] != ranks.DONE
     rest = ranks.train(docs(jsonl, cp=2), str(tmp_path), generation=2, cp=2)
-    assert rest.events("resumed")[0]["step"] in (2, 4)
+    assert rest.events("resumed")[0]["step"] == 2
     assert numbers(rest)[:2] == numbers(two)[:2]
     assert ranks.digest(rest) == ranks.digest(two)
 

@@ -13,6 +13,7 @@ from tests.cluster import Cluster, wait_for
 from tests.results import digest, lines, losses, undisturbed
 
 STEPS = 160
+AHEAD = 5  # steps that a job may do after those that a test waits for, until the test has done what it is to do
 QUICK = ["--hold", "0", "--round", "1", "--unknown-after", "2", "--lost-after", "4"]
 
 
@@ -47,11 +48,19 @@ def test_any_number_of_replicas_leaves_the_same_bits(tmp_path, corpus, static, d
 
 
 def go_on(cluster, job, least, *devices):
-    """Wait until the job trains on one of these numbers of devices and has gone on; the step it has come to."""
+    """Let the job, which is held, go on until it has trained past this step on one of these numbers of devices, and is
+    held again; the step it has come to."""
+    cluster.hold.at(least + AHEAD)
+
     def there():
         got = lines(cluster.job(job)["dir"])
         return got and got[-1]["ranks"] in devices and got[-1]["step"] >= least and got[-1]["step"] + 1
     return wait_for(f"{job} on {devices} devices past step {least}", there, 60)
+
+
+def elastic_cluster(folder, **how):
+    """One whose jobs are held until go_on and check_end let them go on."""
+    return Cluster(str(folder), **{"server_args": QUICK, "hold_at": 0, **how})
 
 
 def scale(cluster, job, least, most):
@@ -59,6 +68,7 @@ def scale(cluster, job, least, most):
 
 
 def check_end(cluster, job, static, generations):
+    cluster.hold.release()
     ended = cluster.wait(job, "succeeded", 120)
     assert ended["generation"] >= generations
     assert losses(ended["dir"]) == static[1]
@@ -83,8 +93,7 @@ def test_scaling_1_4_2_3_in_mid_run_changes_no_bit_and_repeats_no_step(tmp_path,
     spec = the_spec(corpus, 1, 1)
     if tier == "disk":
         spec["checkpoint"]["memory_every_steps"] = 0
-    with Cluster(str(tmp_path), slots=4, server_args=QUICK,
-                 memory=shared_memory if tier == "memory" else None) as cluster:
+    with elastic_cluster(tmp_path, slots=4, memory=shared_memory if tier == "memory" else None) as cluster:
         job = cluster.submit(spec)["id"]
         step = go_on(cluster, job, 10, 1)
         for devices in (4, 2, 3):
@@ -104,7 +113,7 @@ def test_replicas_of_tp_2_and_pp_2_grow_and_shrink_and_change_no_bit(tmp_path, c
     spec["train"]["steps"] = 40
     alone = undisturbed(str(tmp_path), spec, 4)
     assert undisturbed(str(tmp_path), spec, 8) == alone
-    with Cluster(str(tmp_path), slots=8, server_args=QUICK, memory=shared_memory) as cluster:
+    with elastic_cluster(tmp_path, slots=8, memory=shared_memory) as cluster:
         job = cluster.submit(spec)["id"]
         step = go_on(cluster, job, 5, 4)
         scale(cluster, job, 8, 8)
@@ -116,11 +125,12 @@ def test_replicas_of_tp_2_and_pp_2_grow_and_shrink_and_change_no_bit(tmp_path, c
 
 def test_a_rank_killed_after_a_rescale_in_memory_costs_no_bit(tmp_path, corpus, static, shared_memory):
     """What was handed over is being changed by then: the job goes on from a checkpoint."""
-    with Cluster(str(tmp_path), slots=2, server_args=QUICK, memory=shared_memory) as cluster:
+    with elastic_cluster(tmp_path, slots=2, memory=shared_memory) as cluster:
         spec = the_spec(corpus, 1, 1)
         spec["checkpoint"]["memory_every_steps"] = 0
         job = cluster.submit(spec)["id"]
         go_on(cluster, job, 25, 1)
+        wait_for("a checkpoint", lambda: cluster.job(job)["checkpoint"], 60)
         scale(cluster, job, 2, 2)
         go_on(cluster, job, 30, 2)
         os.kill(cluster.rank_pids(job)[1], signal.SIGKILL)
@@ -143,17 +153,22 @@ def has_shares(cluster, name, devices):
     return True
 
 
+shows_speeds = pytest.mark.skipif(specs.IS_TINY, reason="how fast a device is shows in steps of some length alone")
+
+
 def unequal_devices(cluster, fast, slow):
     """A fast device and a slow one on n1, or False."""
     return has_shares(cluster, "n1", f"cpu:1=fast@{fast},cpu:1=slow@{slow}")
 
 
+@shows_speeds
 def test_work_is_shared_out_by_the_speed_of_unequal_devices_and_changes_no_bit(tmp_path, corpus, static,
                                                                               shared_memory):
-    with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
+    with elastic_cluster(tmp_path, slots=0, memory=shared_memory) as cluster:
         if not unequal_devices(cluster, 0.25, 0.05):  # so little that it can be had where others keep the cores busy
             return
         job = cluster.submit(the_spec(corpus, 2, 2))["id"]
+        cluster.hold.at(STEPS - 20)
         wait_for("its work to be shared out anew", lambda: cluster.job(job)["generation"] > 1, 60)
         changes = [e["cause"]["text"] for e in cluster.events(job) if e.get("to") == "rescaling"]
         assert "shares its work out by the devices' speed" in changes[0]
@@ -234,7 +249,7 @@ def static_of_four(tmp_path_factory, corpus):
 
 def test_four_devices_then_two_then_one_and_two_of_another_class_train_the_same_bits(tmp_path, corpus, static_of_four):
     """The three stages of EasyScale's acceptance: 4 x 1 virtual workers, 2 x 2, and 4 over one and two slower ones."""
-    with Cluster(str(tmp_path), slots=0, server_args=QUICK) as cluster:
+    with elastic_cluster(tmp_path, slots=0) as cluster:
         slow = four_fast_devices(cluster)
         job = cluster.submit(four_workers(corpus))["id"]
         step = go_on(cluster, job, 5, 4)
@@ -261,7 +276,7 @@ def test_four_devices_then_two_then_one_and_two_of_another_class_train_the_same_
 
 
 def test_a_job_that_may_not_mix_stays_on_the_class_it_began_on_and_says_so(tmp_path, corpus, static_of_four):
-    with Cluster(str(tmp_path), slots=0, server_args=QUICK) as cluster:
+    with elastic_cluster(tmp_path, slots=0) as cluster:
         slow = four_fast_devices(cluster)
         job = cluster.submit(four_workers(corpus, min=1, hetero_ok=False))["id"]
         step = go_on(cluster, job, 5, 4)
@@ -285,10 +300,12 @@ def test_a_job_that_may_not_mix_stays_on_the_class_it_began_on_and_says_so(tmp_p
     assert not cluster.leftovers()
 
 
+@shows_speeds
 def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp_path, corpus, shared_memory):
-    with Cluster(str(tmp_path), slots=0, server_args=QUICK, memory=shared_memory) as cluster:
+    with elastic_cluster(tmp_path, slots=0, memory=shared_memory) as cluster:
         if not unequal_devices(cluster, 0.4, 0.1):
             return
+        cluster.hold.release()
         for class_, steps in ("fast", 60), ("slow", 15):
             spec = specs.train(corpus, steps=steps)
             spec["devices"]["classes"] = [class_]
@@ -299,6 +316,7 @@ def test_a_pipeline_over_unequal_classes_has_uneven_stages_and_the_same_bits(tmp
         spec["train"]["steps"] = 40
         alone = undisturbed(str(tmp_path), spec)
         spec["parallel"].update(pp=2, schedule="auto")
+        cluster.hold.at(AHEAD)
         job = cluster.submit(spec)["id"]
         runs = wait_for("it to run", lambda: (j := cluster.job(job))["layout"] and j["assignment"] and j, 60)
         assert runs["layout"]["pp"] == 2
@@ -340,15 +358,17 @@ def even_agents(cluster, *names):
     return True
 
 
+@shows_speeds
 @pytest.mark.parametrize("spare", ["free", "late"] if os.environ.get("MUSTER_TEST_LONG") else ["free"])
-def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_bit_changes(tmp_path, corpus, static,
+def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_bit_changes(tmp_path, corpus,
                                                                                            spare):
-    """late: until a device is free, the slow one gets less work."""
+    """late: until a device is free, the slow one gets less work. So many steps that even on a fast processor the slow
+    device is slow for longer than it takes to be told."""
     spec = the_spec(corpus, 2, 2)
-    if spare == "late":
-        spec["train"]["steps"] *= 3
-        static = undisturbed(str(tmp_path), spec)
-    with Cluster(str(tmp_path), slots=0, server_args=[*QUICK, "--slow-ratio", "2.5", "--slow-after", "3"]) as cluster:
+    spec["train"]["steps"] *= 3
+    static = undisturbed(str(tmp_path), spec)
+    watchful = [*QUICK, "--slow-ratio", "2.5", "--slow-after", "3"]
+    with elastic_cluster(tmp_path, slots=0, server_args=watchful) as cluster:
         if not even_agents(cluster, "n1", "n2", *["n3"] * (spare == "free")):
             return
         job = cluster.submit(spec)["id"]
@@ -357,6 +377,7 @@ def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_
         slow, better = ranks[1], ({"n1", "n2", "n3"} - set(ranks)).pop()
         throttled = len(lines(cluster.job(job)["dir"]))
         throttle(cluster.rank_pids(job)[1], 8)
+        cluster.hold.release()
         generation = 2
         if spare == "late":
             wait_for("its work to be laid anew", lambda: cluster.job(job)["generation"] == 2, 60)
@@ -390,7 +411,7 @@ def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_
 
 
 def test_a_job_folds_onto_what_a_drained_and_a_lost_node_leave_and_grows_back(tmp_path, corpus, static):
-    with Cluster(str(tmp_path), slots=2, server_args=QUICK) as cluster:
+    with elastic_cluster(tmp_path, slots=2) as cluster:
         cluster.start_agent("n2", "cpu:2")
         cluster.wait_nodes(["n1", "n2"])
         job = cluster.submit(the_spec(corpus, 1, 4))["id"]
@@ -415,7 +436,7 @@ def test_a_job_folds_onto_what_a_drained_and_a_lost_node_leave_and_grows_back(tm
 
 
 def test_a_guarantee_takes_its_devices_from_an_elastic_job(tmp_path, corpus, static):
-    with Cluster(str(tmp_path), slots=4, server_args=["--round", "1"]) as cluster:  # hold: the default
+    with elastic_cluster(tmp_path, slots=4, server_args=["--round", "1"]) as cluster:  # --hold: the default
         cluster.api("PUT", "/v1/projects/prod", {"quota": 2, "class": "guaranteed"})
         job = cluster.submit(the_spec(corpus, 1, 4))["id"]
         go_on(cluster, job, 5, 4)

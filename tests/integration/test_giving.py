@@ -43,12 +43,13 @@ def memories(folder, n):
 
 def left(spec, folder, order=ranks.MOVE, steps=3, want=ranks.DRAINED, **how):
     """A run that was told to move; steps done."""
-    with ranks.Run(str(folder), dict(spec, train=dict(spec["train"], steps=100000)), **how) as run:
-        run.until(lambda: len(run.metrics()) >= steps)
+    with ranks.Run(str(folder), dict(spec, train=dict(spec["train"], steps=100000)), hold_at=steps, **how) as run:
+        run.until(lambda: len(run.metrics()) == steps)
         for rank in range(run.world):
             run.order(rank, order)
         run.must(want)
-    return len(run.metrics())
+    assert len(run.metrics()) == steps
+    return steps
 
 
 def gone_on(spec, folder, seconds=120, **how):
@@ -130,15 +131,17 @@ def test_any_layout_moves_to_any_other(corpus, tmp_path, before, after, parallel
 
 def saved_before(spec, folder, where, **how):
     """A run that has a checkpoint on disk and then moves; both steps."""
-    with ranks.Run(str(folder), dict(spec, train=dict(spec["train"], steps=100000)), memory=where, **how) as run:
-        run.until(lambda: len(run.metrics()) >= 3)
+    with ranks.Run(str(folder), dict(spec, train=dict(spec["train"], steps=100000)), memory=where, hold_at=3,
+                   **how) as run:
+        run.until(lambda: len(run.metrics()) == 3)
         run.order(0, ranks.SAVE)
-        disk = run.until(run.checkpoints)[0]
-        run.until(lambda: len(run.metrics()) > disk)
+        assert run.until(run.checkpoints) == [3]
+        run.hold.at(5)
+        run.until(lambda: len(run.metrics()) == 5)
         for rank in range(run.world):
             run.order(rank, ranks.MOVE)
         run.must(ranks.DRAINED)
-    return disk, len(run.metrics())
+    return 3, 5
 
 
 def notes(run):

@@ -101,9 +101,12 @@ def test_training_uses_the_gpus_of_agents_that_let_it_and_goes_on_there(cluster,
     spec["train"]["batch"]["sequences"] = 2
     spec["devices"] = {"min": 1, "max": 1, "classes": ["h100-80gb-hbm3"]}
     whole = finish(cluster, cluster.submit(spec)["id"])
+    cluster.hold.at(5)
     job = cluster.submit(spec)["id"]
-    wait_for("a step", lambda: len(lines(cluster.job(job)["dir"])) > 1, 60)
+    wait_for("five steps", lambda: len(lines(cluster.job(job)["dir"])) == 5, 60)
     cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 2, "max": 2}})
+    wait_for("two ranks", lambda: cluster.job(job)["generation"] == 2, 60)
+    cluster.hold.release()
     ended = finish(cluster, job)
     cluster.agent_args.remove("--train-on-gpus")
     cluster.start_agent("n2", "auto")

@@ -339,7 +339,7 @@ def test_checkpoints_come_by_themselves_as_often_as_failures_demand(long_job, tm
 
 @pytest.mark.parametrize("victim", [0, 3])
 def test_a_killed_rank_takes_the_others_along_and_nothing_is_lost(job, alone, victim, tmp_path):
-    with ranks.Run(str(tmp_path), job, pp=2, dp=2) as run:
+    with ranks.Run(str(tmp_path), job, pp=2, dp=2, hold_at=15) as run:
         run.until(lambda: 10 in run.checkpoints())
         run.ranks[victim].kill()
         codes = run.wait(60)

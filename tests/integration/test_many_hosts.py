@@ -48,11 +48,14 @@ def training(corpus, kind, least, most, project):
     return spec
 
 
-def on_devices(cluster, job, *devices):
-    """Wait until the job trains on one of these numbers of devices."""
+def on_devices(cluster, job, devices):
+    """Let the job, which is held, do a few steps; until it has done them on so many devices."""
+    told = cluster.job(job)
+    cluster.hold.at(len(lines(told["dir"])) + 5, told["name"])
+
     def there():
-        got = lines(cluster.job(job)["dir"])
-        return got and got[-1]["ranks"] in devices and got[-1]["generation"] == cluster.job(job)["generation"]
+        got = lines(told["dir"])
+        return got and got[-1]["ranks"] == devices and got[-1]["generation"] == cluster.job(job)["generation"]
     wait_for(f"{job} on {devices} devices", there, 60)
 
 
@@ -70,6 +73,8 @@ def test_nothing_is_lost_or_doubled_while_jobs_and_nodes_come_and_go(hosts, tmp_
         for host in "node1", "node2":
             cluster.start_agent(host, "cpu:2")
         cluster.wait_nodes(["node1", "node2"])
+        for kind in STEPS:
+            cluster.hold.at(0, kind)
         jobs = {"elastic": cluster.submit(specs_of["elastic"])["id"]}
         on_devices(cluster, jobs["elastic"], 4)
 
@@ -98,6 +103,7 @@ def test_nothing_is_lost_or_doubled_while_jobs_and_nodes_come_and_go(hosts, tmp_
         cluster.wait_nodes(list(HOSTS)[1:])
 
         for kind, job in jobs.items():
+            cluster.hold.release(kind)
             ended = cluster.wait(job, "succeeded", 120)
             assert [line["step"] for line in lines(ended["dir"])] == list(range(STEPS[kind])), "each step once"
             assert (digest(f"{ended['dir']}/checkpoints"), losses(ended["dir"])) == alone[kind]

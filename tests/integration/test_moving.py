@@ -6,11 +6,12 @@ import signal
 import pytest
 
 from tests import specs
-from tests.cluster import Cluster, wait_for
-from tests.integration.test_elastic import QUICK, check_end, go_on, scale
+from tests.cluster import wait_for
+from tests.hold import START
+from tests.integration.test_elastic import check_end, elastic_cluster, go_on, scale
 from tests.results import lines, undisturbed
 
-STEPS = 1000
+STEPS = 200
 
 
 def the_spec(corpus, least, most, **extra):
@@ -32,7 +33,7 @@ def static(tmp_path_factory, corpus):
 
 
 def cluster_of(folder, nodes, **how):
-    cluster = Cluster(str(folder), slots=0, server_args=QUICK, **how)
+    cluster = elastic_cluster(folder, slots=0, **how)
     with cluster:
         for name, slots in nodes.items():
             cluster.start_agent(name, f"cpu:{slots}")
@@ -142,13 +143,14 @@ def givers(cluster, job, node):
 
 
 def held_up(cluster, corpus):
-    """A job on its way to another node, of which a rank is stopped before it reads its state: (job, its node before,
-    its giver's process, the rank's)."""
+    """A job on its way to another node, of which a rank is held before it reads its state: (job, its node before, its
+    giver's process, the rank's)."""
     spec = the_spec(corpus, 1, 1)
     job = cluster.submit(spec)["id"]
     go_on(cluster, job, 5, 1)
     where = nodes_of(cluster, job)[0]
     before = cluster.rank_pids(job, where)
+    cluster.hold.at(START)
     drain(cluster, where)
     found = {}
 
@@ -157,8 +159,7 @@ def held_up(cluster, corpus):
         theirs = [pid for node in cluster.agents if node != where for pid in cluster.rank_pids(job, node)]
         found.update(giver=ours, rank=theirs)
         return ours and theirs
-    wait_for("a giver and a rank", started, 60, every=0.002)
-    os.kill(found["rank"][0], signal.SIGSTOP)
+    wait_for("a giver and a rank", started, 60)
     return job, where, found["giver"][0], found["rank"][0]
 
 
@@ -170,9 +171,9 @@ def ends_well(cluster, job, static, whole=True):
 
 
 def test_a_giver_that_is_killed_costs_no_more_than_what_was_not_on_disk(three, corpus, static):
-    job, where, giver, rank = held_up(three, corpus)
+    job, where, giver, _ = held_up(three, corpus)
     os.kill(giver, signal.SIGKILL)
-    os.kill(rank, signal.SIGCONT)
+    three.hold.release()
     ends_well(three, job, static, whole=False)
     wait_for("the node to be drained", lambda: state_of(three, where) == "drained", 30)
     assert not givers(three, job, where)
@@ -180,9 +181,9 @@ def test_a_giver_that_is_killed_costs_no_more_than_what_was_not_on_disk(three, c
 
 def test_an_agent_that_dies_leaves_its_giver_giving(three, corpus, static):
     """And the one that is started anew finds it."""
-    job, where, _, rank = held_up(three, corpus)
+    job, where, _, _ = held_up(three, corpus)
     three.kill_agent(where)
-    os.kill(rank, signal.SIGCONT)
+    three.hold.release()
     folder = three.job(job)["dir"]
     wait_for("the next run to train", lambda: 2 in [m["generation"] for m in lines(folder)], 60)
     three.start_agent(where)
@@ -192,9 +193,9 @@ def test_an_agent_that_dies_leaves_its_giver_giving(three, corpus, static):
 
 
 def test_a_server_that_is_killed_while_the_state_is_sent_goes_on(three, corpus, static):
-    job, where, _, rank = held_up(three, corpus)
+    job, where, _, _ = held_up(three, corpus)
     three.kill_server()
-    os.kill(rank, signal.SIGCONT)
+    three.hold.release()
     three.start_server()
     came = ends_well(three, job, static)
     assert came["source"] == "peers"
@@ -203,9 +204,9 @@ def test_a_server_that_is_killed_while_the_state_is_sent_goes_on(three, corpus, 
 
 
 def test_a_job_cancelled_while_its_state_is_sent_leaves_nothing(three, corpus):
-    job, where, giver, rank = held_up(three, corpus)
+    job, where, giver, _ = held_up(three, corpus)
     three.action(job, "cancel")
-    os.kill(rank, signal.SIGCONT)
+    three.hold.release()
     three.wait(job, "cancelled", 60)
     wait_for("the giver to end", lambda: giver not in three.alive(), 30)
     wait_for("the node to be drained", lambda: state_of(three, where) == "drained", 30)
@@ -215,6 +216,7 @@ def test_a_rank_that_dies_before_it_has_its_state_costs_no_step(three, corpus, s
     """What the giver has is still there for the run after."""
     job, where, giver, rank = held_up(three, corpus)
     os.kill(rank, signal.SIGKILL)
+    three.hold.release()
     wait_for("the first giver to end", lambda: giver not in three.alive(), 30)
     came = ends_well(three, job, static)
     assert came["source"] == "peers"
@@ -222,9 +224,9 @@ def test_a_rank_that_dies_before_it_has_its_state_costs_no_step(three, corpus, s
 
 
 def test_a_node_lost_while_it_gives_costs_no_more_than_what_was_not_on_disk(three, corpus, static):
-    job, where, giver, rank = held_up(three, corpus)
+    job, where, giver, _ = held_up(three, corpus)
     three.kill_agent(where)
     os.kill(giver, signal.SIGSTOP)  # neither answers nor is seen to be gone, as a machine without power
-    os.kill(rank, signal.SIGCONT)
+    three.hold.release()
     ends_well(three, job, static, whole=False)
     os.kill(giver, signal.SIGKILL)

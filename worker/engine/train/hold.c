@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/buf.h"
 #include "base/io.h"
 
 #define NUMBER_TEXT_MAX 64
+#define START "start"
 
 int hold_init(struct hold *ret, const char *name, struct merr *err)
 {
@@ -26,15 +28,27 @@ bool hold_may(const struct hold *h)
     return h->path[0] != '\0';
 }
 
+/* What the file says, into text. False: nobody holds the job. */
+static bool look(const struct hold *h, struct buf *text)
+{
+    buf_init(text, NUMBER_TEXT_MAX);
+    return hold_may(h) && io_read_file(h->path, text, NULL) == 0;
+}
+
+bool hold_start_wanted(const struct hold *h)
+{
+    struct buf text;
+    bool wanted = look(h, &text) && strncmp(buf_text(&text), START, strlen(START)) == 0;
+
+    buf_clear(&text);
+    return wanted;
+}
+
 bool hold_wanted(const struct hold *h, uint64_t done)
 {
     struct buf text;
-    bool wanted;
+    bool wanted = look(h, &text) && strtoull(buf_text(&text), NULL, 10) <= done;
 
-    if (!hold_may(h))
-        return false;
-    buf_init(&text, NUMBER_TEXT_MAX);
-    wanted = io_read_file(h->path, &text, NULL) == 0 && strtoull(buf_text(&text), NULL, 10) <= done;
     buf_clear(&text);
     return wanted;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -590,6 +591,21 @@ static int calibrate(struct train *t, struct merr *err)
 
 /* --- from start to end ----------------------------------------------------------------------------------- */
 
+/* Until nobody holds the job before its state is read (hold.h). */
+static int wait_held(const struct train *t, struct merr *err)
+{
+    int64_t deadline_us = clock_mono_us() + HOLD_MOST_S * INT64_C(1000000);
+
+    while (hold_start_wanted(&t->hold)) {
+        if (flight_aborted(t->flight))
+            return merr_set(err, -ECANCELED, "told to give up");
+        if (clock_mono_us() > deadline_us)
+            return merr_set(err, -EINVAL, "'%s' has held the run before its start for %d s", t->hold.path, HOLD_MOST_S);
+        (void)poll(NULL, 0, HOLD_LOOK_MS);
+    }
+    return 0;
+}
+
 static int train_run(struct train *t, struct merr *err)
 {
     const char *kernels = getenv("MUSTER_KERNELS");
@@ -606,6 +622,7 @@ static int train_run(struct train *t, struct merr *err)
     print_plan(t);
     TRY(build(t, err));
     train_keep_touch(t);
+    TRY(wait_held(t, err));
     TRY(train_restore(t, err));
     TRY(optim_check_replicas(t->optim, err));
     TRY(report_cut(t->report, t->step, err));

@@ -61,6 +61,23 @@ static void a_run_is_held_from_the_step_in_its_file_on(void **state)
     }
 }
 
+static void the_word_start_holds_a_run_before_it_reads_its_state(void **state)
+{
+    static const char *const texts[] = {"start\n", "start", "5", "", "5 start"};
+    struct hold h;
+
+    (void)state;
+    assert_int_equal(hold_init(&h, "job", NULL), 0);
+    assert_int_equal(io_remove_tree(h.path, NULL), 0);
+    assert_false(hold_start_wanted(&h));
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        assert_int_equal(io_publish_file(h.path, texts[i], strlen(texts[i]), 0600, NULL), 0);
+        assert_int_equal(hold_start_wanted(&h), i < 2);
+    }
+    assert_int_equal(io_publish_file(h.path, texts[0], strlen(texts[0]), 0600, NULL), 0);
+    assert_true(hold_wanted(&h, 0));
+}
+
 static void jobs_of_other_names_go_on(void **state)
 {
     struct hold mine, other;
@@ -93,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_the_variable_nothing_is_held),
         cmocka_unit_test(a_run_is_held_from_the_step_in_its_file_on),
+        cmocka_unit_test(the_word_start_holds_a_run_before_it_reads_its_state),
         cmocka_unit_test(jobs_of_other_names_go_on),
         cmocka_unit_test(a_folder_too_long_to_be_one_is_refused),
     };
