@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/protocol/protocol.h"
 #include "api/spec.h"
 #include "base/version.h"
 
@@ -139,11 +140,11 @@ int help_main(struct cli *c)
         print_man();
     } else if (cli_option(c, "markdown")) {
         print_markdown();
-    } else if (cli_option(c, "spec")) {
+    } else if (cli_option(c, "spec") || cli_option(c, "protocol")) {
         struct buf b;
 
         buf_init(&b, 1 << 20);
-        (void)spec_reference(&b);
+        (void)(cli_option(c, "spec") ? spec_reference(&b) : protocol_reference(&b));
         (void)fputs(buf_text(&b), stdout);
         buf_clear(&b);
     } else if (cli_option(c, "schema")) {

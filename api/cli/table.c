@@ -168,7 +168,8 @@ const struct command cli_commands[] = {
      {{"man", 0, NULL, "as a man page"},
       {"markdown", 0, NULL, "as docs/cli.md"},
       {"spec", 0, NULL, "the reference of the job spec, docs/spec.md"},
-      {"schema", 0, NULL, "the JSON schema of the job spec"}}},
+      {"schema", 0, NULL, "the JSON schema of the job spec"},
+      {"protocol", 0, NULL, "the fields of the messages between the programs, as in docs/protocol.md"}}},
 };
 /* clang-format on */
 const size_t cli_commands_n = sizeof(cli_commands) / sizeof(cli_commands[0]);

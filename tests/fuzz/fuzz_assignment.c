@@ -1,17 +1,26 @@
 /* Any bytes as assignment.json: refused, or a run whose parts fit together. */
-#include <assert.h>
-#include <stddef.h>
-#include <stdint.h>
-
+#include "api/protocol/assignment.h"
+#include "tests/fuzz/round_trip.h"
 #include "worker/engine/train/run.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static int read_it(const json_t *doc, void *ret, struct merr *err)
+{
+    return assignment_read(doc, ret, err);
+}
+
+static json_t *write_it(const void *from)
+{
+    return assignment_write(from);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct run r;
     int micro;
 
+    round_trip(data, size, &assignment_message, read_it, write_it);
     if (run_parse((const char *)data, size, "/run", 1, &r, NULL) != 0)
         return 0;
     assert(r.world == r.mesh.tp * r.mesh.dp * r.mesh.pp && r.mesh.rank == 1);

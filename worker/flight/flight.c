@@ -28,7 +28,7 @@ static_assert(offsetof(struct flight_op, leave_us) == WORD_LEAVE * sizeof(uint64
 struct page {
     uint64_t magic, version;
     _Atomic uint32_t order; /* the watchers' word; enum flight_order */
-    _Atomic uint32_t reserved;
+    _Atomic uint32_t cause; /* enum exit_cause; 0 in pages of ranks that do not know of it */
     _Atomic uint64_t phase; /* microseconds since when, times 256, plus enum flight_phase: one word, never torn */
     _Atomic uint64_t step;
     _Atomic uint64_t entered; /* operations ever entered */
@@ -198,6 +198,18 @@ void flight_leave(struct flight *f)
 
     assert(n > 0);
     atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)clock_mono_us());
+}
+
+void flight_cause_set(struct flight *f, enum exit_cause cause)
+{
+    atomic_store(&f->page->cause, (uint32_t)cause);
+}
+
+enum exit_cause flight_cause_get(const struct flight *f)
+{
+    uint32_t cause = atomic_load(&f->page->cause);
+
+    return cause < EXIT_CAUSES ? (enum exit_cause)cause : EXIT_CAUSE_UNTOLD;
 }
 
 uint64_t flight_step(const struct flight *f)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/protocol/cause.h"
 #include "base/merr.h"
 
 #define FLIGHT_RING 256 /* last operations kept */
@@ -35,8 +36,8 @@ enum flight_order {
                              that cannot be: DRAIN */
     FLIGHT_MOVE = 3, /* leave a snapshot in the memories of the run's nodes at the next step boundary, exit as by DRAIN;
                         where that cannot be: DRAIN */
-    FLIGHT_DRAIN = 4, /* checkpoint at the next step boundary, commit, exit with EXIT_DRAINED */
-    FLIGHT_ABORT = 5, /* give up every wait at once, exit with EXIT_ABORTED; nothing is saved */
+    FLIGHT_DRAIN = 4, /* checkpoint at the next step boundary, commit, end as EXIT_CAUSE_DRAINED */
+    FLIGHT_ABORT = 5, /* give up every wait at once, end as EXIT_CAUSE_ABORTED; nothing is saved */
 };
 
 struct flight_op { /* one entry of the ring; version odd while it is written */
@@ -66,25 +67,17 @@ enum flight_order flight_order_get(const struct flight *f);
 bool flight_aborted(const struct flight *f); /* order is ABORT: cheap enough for every loop of a wait */
 void flight_saved(struct flight *f);         /* SAVE has been obeyed: back to GO */
 void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
+void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is about to end; also by who starts it */
 void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes);
 void flight_leave(struct flight *f);
 
 /* Both. */
 uint64_t flight_step(const struct flight *f);
+enum exit_cause flight_cause_get(const struct flight *f); /* EXIT_CAUSE_UNTOLD: nobody has said */
 enum flight_phase flight_phase_get(const struct flight *f, int64_t *ret_since_us);
 const char *flight_phase_name(enum flight_phase phase);
 
 /* Copy the newest up to n operations, newest first. Returns how many. Entries being written are left out. */
 int flight_read(const struct flight *f, struct flight_op *ops, int n);
-
-/* How muster-train ends. */
-enum {
-    EXIT_DONE = 0,
-    EXIT_USER = 65,     /* the spec, the data or the model is at fault: not tried again by default */
-    EXIT_INTERNAL = 70, /* a fault of Muster itself */
-    EXIT_NODE = 74,     /* this machine: disk, memory, device */
-    EXIT_ABORTED = 75,  /* told to give up, or a peer was lost: never the first cause */
-    EXIT_DRAINED = 76,  /* obeyed FLIGHT_HAND_OVER, FLIGHT_MOVE or FLIGHT_DRAIN */
-};
 
 #endif

@@ -1,6 +1,7 @@
 #include "tests/unit/folder.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "worker/flight/flight.h"
 
 static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
@@ -42,6 +44,25 @@ static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
     assert_int_equal(op[1].step, 17);
     assert_string_equal(op[1].group, "tp");
     assert_true(op[1].leave_us >= op[1].enter_us && op[1].enter_us > 0);
+    flight_close(watcher);
+}
+
+static void a_cause_outlives_the_rank_and_one_that_is_none_is_not_told(void **state)
+{
+    struct flight *rank, *watcher;
+    IO_CLOSE_AUTO int fd = -1;
+    uint32_t strange = 99;
+
+    (void)state;
+    assert_int_equal(flight_create(at("cause"), &rank, NULL), 0);
+    assert_int_equal(flight_open(at("cause"), &watcher, NULL), 0);
+    assert_int_equal(flight_cause_get(watcher), EXIT_CAUSE_UNTOLD);
+    flight_cause_set(rank, EXIT_CAUSE_NODE);
+    flight_close(rank);
+    assert_int_equal(flight_cause_get(watcher), EXIT_CAUSE_NODE);
+    fd = open(at("cause"), O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(fd, &strange, sizeof(strange), 20), sizeof(strange));
+    assert_int_equal(flight_cause_get(watcher), EXIT_CAUSE_UNTOLD);
     flight_close(watcher);
 }
 
@@ -166,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_page_is_seen_by_its_watcher_and_outlives_the_rank),
+        cmocka_unit_test(a_cause_outlives_the_rank_and_one_that_is_none_is_not_told),
         cmocka_unit_test(a_page_is_made_once_and_foreign_files_are_refused),
         cmocka_unit_test(an_order_only_grows_and_only_save_is_taken_back),
         cmocka_unit_test(the_ring_keeps_the_last_operations_newest_first),

@@ -1,0 +1,79 @@
+/* assignment - which ranks of a run are where, and what is wanted of it
+ *
+ * The server sends each agent the set of those that its node is to have; the agent leaves one in the run's folder
+ * (assignment.json), with what is of its node added, for the ranks and for the agent that comes after it.
+ */
+#ifndef MUSTER_API_PROTOCOL_ASSIGNMENT_H
+#define MUSTER_API_PROTOCOL_ASSIGNMENT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/protocol/protocol.h"
+#include "api/spec.h"
+#include "base/merr.h"
+#include "scheduler/plan/layout.h"
+
+#define ASSIGNMENT_GRACE_S 10
+#define ASSIGNMENT_GRACE_S_MAX 3600
+#define ASSIGNMENT_BYTES_MAX (8 << 20) /* of assignment.json */
+
+/* Later orders are larger. */
+enum assignment_order {
+    ASSIGNMENT_RUN,
+    ASSIGNMENT_SAVE,      /* checkpoint, go on */
+    ASSIGNMENT_HAND_OVER, /* leave the state in this node's memory where the ranks compute, and end */
+    ASSIGNMENT_MOVE,      /* leave a snapshot in the memories of the run's nodes, and end */
+    ASSIGNMENT_DRAIN,     /* checkpoint, and end */
+    ASSIGNMENT_STOP,      /* end */
+    ASSIGNMENT_ORDERS
+};
+
+struct assignment_rank {
+    int rank;
+    int slot; /* -1: not told, or a giver, which has none */
+    char node[PROTOCOL_NODE_MAX];
+    char class_[SPEC_NAME_MAX]; /* of its device */
+    char address[PROTOCOL_NODE_MAX];
+};
+
+struct assignment {
+    int protocol;
+    char job[PROTOCOL_JOB_MAX];
+    int64_t generation;
+    enum assignment_order order;
+    int grace_s;
+    char dir[PROTOCOL_PATH_MAX]; /* of the job */
+    struct layout layout;        /* .world is not of it */
+    int world;                   /* ranks that train, or all of a command's; 0: not told */
+    struct assignment_rank *ranks;
+    size_t n_ranks;
+    int master_port;
+    json_t *spec;
+    int *leaves; /* virtual workers of each replica; none: they are shared out evenly */
+    size_t n_leaves;
+    struct assignment_rank *givers; /* nodes that the job has left and whose memory has its state */
+    size_t n_givers;
+    bool measure_links;
+
+    /* Of the node, in the folder of the run. */
+    char node[PROTOCOL_NODE_MAX];
+    int threads;                    /* a rank */
+    char boot_id[64];               /* of the machine as the run began */
+    char memory[PROTOCOL_PATH_MAX]; /* folder for snapshots; "": none */
+    int64_t memory_limit;           /* bytes that the snapshots of all jobs may take there; 0: none is set */
+    char no_memory[MERR_TEXT_MAX];  /* why there is none; "": there is, or it was not wanted */
+};
+
+extern const char *const assignment_order_names[ASSIGNMENT_ORDERS];
+extern const struct wire_message assignment_message, assignment_rank_message, assignment_layout_message;
+
+/* Read doc, borrowed. Returns 0, -EINVAL with every fault, -EPROTO of a version that is not known, -ENOMEM; *ret is
+ * unchanged then. Ranks are listed once each and are within the world; givers come after them, on nodes of their own.
+ * The spec is an object and not looked into. */
+int assignment_read(const json_t *doc, struct assignment *ret, struct merr *err);
+json_t *assignment_write(const struct assignment *a); /* new; NULL without memory. The version is this program's. */
+void assignment_clear(struct assignment *a);
+
+#endif

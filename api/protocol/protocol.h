@@ -1,0 +1,34 @@
+/* protocol - the contract between musterd, muster-agent and muster-train: its version and its messages
+ *
+ * Each message is a struct and a table of its fields (wire.h), in a file of its own in this folder; the table reads and
+ * writes it in all programs and prints its part of docs/protocol.md.
+ *
+ * Version 1 had no number, and said whose fault a rank's end is by its exit status. Version 2 has the number, in
+ * registrations and assignments, and the cause as a field of its own (exit.h). What version 1 wrote is still read.
+ */
+#ifndef MUSTER_API_PROTOCOL_PROTOCOL_H
+#define MUSTER_API_PROTOCOL_PROTOCOL_H
+
+#include "api/protocol/wire.h"
+#include "base/buf.h"
+#include "base/merr.h"
+
+#define PROTOCOL_VERSION 2
+#define PROTOCOL_OLDEST 1
+
+#define PROTOCOL_JOB_MAX 64 /* bytes of a job's id with its end */
+#define PROTOCOL_NODE_MAX 64
+#define PROTOCOL_PATH_MAX 4096
+#define PROTOCOL_RUNS_MAX 1024 /* of a node */
+
+/* Whether a message of this version can be read. Returns 0, or -EPROTO: what ("the assignment of job 'j17'") is of a
+ * version that this program does not know, and what to do. */
+int protocol_check(int version, const char *what, struct merr *err);
+
+/* Print the fields of all messages: the last section of docs/protocol.md. Returns 0 or -ENOMEM. */
+int protocol_reference(struct buf *out);
+
+/* All messages in the order of the reference; NULL ends them. */
+extern const struct wire_message *const protocol_messages[];
+
+#endif

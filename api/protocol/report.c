@@ -1,0 +1,288 @@
+#include "api/protocol/report.h"
+
+#include <stdint.h>
+
+#include "scheduler/plan/layout.h"
+
+const char *const report_kind_names[REPORT_KINDS] = {"logs", "metrics", "events"};
+static const char *const state_names[REPORT_STATES] = {NULL, "starting", "running", "exited"};
+
+/* Which run something is of. */
+#define RUN_FIELDS(s)                                                                                                  \
+    {.name = "job", .kind = WIRE_TEXT, .flags = WIRE_NEEDED, WIRE_AT(s, job), .min = 1, .what = "its id"},             \
+    {                                                                                                                  \
+        .name = "generation", .kind = WIRE_LONG, .flags = WIRE_NEEDED, WIRE_AT(s, generation), .min = 1,               \
+        .max = INT64_MAX, .what = "of the job"                                                                         \
+    }
+
+static const struct wire_field ref_fields[] = {RUN_FIELDS(report_ref)};
+
+const struct wire_message report_ref_message = {
+    .name = "run",
+    .what = "An entry of `stale` and `forget`.",
+    WIRE_MESSAGE(report_ref, ref_fields),
+};
+
+static const struct wire_field rank_fields[] = {
+    {.name = "rank",
+     .kind = WIRE_INT,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(report_rank, rank),
+     .min = 0,
+     .max = INT32_MAX,
+     .what = "its number"},
+    {.name = "slot",
+     .kind = WIRE_INT,
+     WIRE_AT(report_rank, slot),
+     .min = -1,
+     .max = INT32_MAX,
+     .fallback = -1,
+     .what = "of the node; -1: a giver, which has none"},
+    {.name = "state",
+     .kind = WIRE_ENUM,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, state),
+     WIRE_NAMES(state_names),
+     .what = "how far it is"},
+    {.name = "pid",
+     .kind = WIRE_LONG,
+     WIRE_AT(report_rank, pid),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "process; 0: not known"},
+    {.name = "step",
+     .kind = WIRE_LONG,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, step),
+     .min = 0,
+     .max = INT64_MAX,
+     .fallback = -1,
+     .what = "that it is at"},
+    {.name = "phase",
+     .kind = WIRE_TEXT,
+     .flags = WIRE_OMIT | WIRE_CUT,
+     WIRE_AT(report_rank, phase),
+     .what = "of the step, by its flight page"},
+    EXIT_FIELDS(report_rank, exit., 0),
+    {.name = "log_tail",
+     .kind = WIRE_JSON,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_rank, log_tail),
+     .type = JSON_ARRAY,
+     .what = "last lines of its log, where it failed"},
+};
+
+const struct wire_message report_rank_message = {
+    .name = "report-rank",
+    .what = "A rank of this node. Of one that has not exited, what is said of its exit means nothing.",
+    WIRE_MESSAGE(report_rank, rank_fields),
+};
+
+static const struct wire_field run_fields[] = {
+    RUN_FIELDS(report_run),
+    {.name = "ranks",
+     .kind = WIRE_LIST,
+     .flags = WIRE_PASS,
+     WIRE_AT(report_run, ranks),
+     WIRE_COUNT(report_run, n_ranks),
+     .most = 2 * PLAN_RANKS_MAX,
+     .of = &report_rank_message,
+     .what = "of this node"},
+};
+
+const struct wire_message report_run_message = {
+    .name = "report-run",
+    .what = "A run on this node, until the server says that it may be forgotten; also an entry of a registration.",
+    WIRE_MESSAGE(report_run, run_fields),
+};
+
+static const struct wire_field piece_fields[] = {
+    RUN_FIELDS(report_piece),
+    {.name = "rank",
+     .kind = WIRE_INT,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_piece, rank),
+     .min = 0,
+     .max = INT32_MAX,
+     .fallback = -1,
+     .what = "whose log it is of"},
+    {.name = "offset",
+     .kind = WIRE_LONG,
+     WIRE_AT(report_piece, offset),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "where it begins in its file, in bytes"},
+    {.name = "text", .kind = WIRE_STRING, .flags = WIRE_NEEDED, WIRE_AT(report_piece, text), .what = "of the file"},
+};
+
+const struct wire_message report_piece_message = {
+    .name = "piece",
+    .what = "A piece of a file of a run. One that does not begin at the server's offset is passed over.",
+    WIRE_MESSAGE(report_piece, piece_fields),
+};
+
+static const struct wire_field ack_fields[] = {
+    RUN_FIELDS(report_piece),
+    {.name = "rank",
+     .kind = WIRE_INT,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report_piece, rank),
+     .min = 0,
+     .max = INT32_MAX,
+     .fallback = -1,
+     .what = "whose log it is of"},
+    {.name = "offset",
+     .kind = WIRE_LONG,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(report_piece, offset),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "up to which all of the file is durable; the next piece begins there"},
+};
+
+const struct wire_message report_ack_message = {
+    .name = "ack",
+    .what = "How far a file has been stored.",
+    WIRE_MESSAGE(report_piece, ack_fields),
+};
+
+#define PIECES(s, member, kind_, key, type, says)                                                                      \
+    {                                                                                                                  \
+        .name = key, .kind = WIRE_LIST, .flags = WIRE_PASS, WIRE_AT(s, member[kind_].v),                               \
+        WIRE_COUNT(s, member[kind_].n), .most = SIZE_MAX, .of = &(type), .what = says                                  \
+    }
+
+static const struct wire_field fields[] = {
+    {.name = "incarnation",
+     .kind = WIRE_TEXT,
+     WIRE_AT(report, incarnation),
+     .what = "of the agent's process, as in its registration"},
+    {.name = "seq",
+     .kind = WIRE_LONG,
+     WIRE_AT(report, seq),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "number of the report"},
+    {.name = "runs",
+     .kind = WIRE_LIST,
+     .flags = WIRE_PASS,
+     WIRE_AT(report, runs),
+     WIRE_COUNT(report, n_runs),
+     .most = SIZE_MAX,
+     .of = &report_run_message,
+     .what = "on this node"},
+    {.name = "gpus",
+     .kind = WIRE_JSON,
+     .flags = WIRE_OMIT,
+     WIRE_AT(report, gpus),
+     .type = JSON_ARRAY,
+     .what = "how they do (below)"},
+    PIECES(report, pieces, REPORT_LOGS, "logs", report_piece_message, "what ranks print"),
+    PIECES(report, pieces, REPORT_METRICS, "metrics", report_piece_message, "whole lines of `metrics.jsonl`"),
+    PIECES(report, pieces, REPORT_EVENTS, "events", report_piece_message, "whole lines of `events.jsonl`"),
+};
+
+const struct wire_message report_message = {
+    .name = "report",
+    .what = "`POST /v1/agents/{node}/report`. Runs, ranks and pieces with faults are passed over.",
+    WIRE_MESSAGE(report, fields),
+};
+
+static const struct wire_field ack_lists[] = {
+    PIECES(report_acks, of, REPORT_LOGS, "logs", report_ack_message, "one a log"),
+    PIECES(report_acks, of, REPORT_METRICS, "metrics", report_ack_message, "one a run"),
+    PIECES(report_acks, of, REPORT_EVENTS, "events", report_ack_message, "one a run"),
+};
+
+const struct wire_message report_acks_message = {
+    .name = "acks", .what = "How far the files of runs have been stored.", WIRE_MESSAGE(report_acks, ack_lists)};
+
+static const struct wire_field answer_fields[] = {
+    {.name = "acks",
+     .kind = WIRE_STRUCT,
+     WIRE_AT(report_answer, acks),
+     .of = &report_acks_message,
+     .what = "what is durable"},
+    {.name = "stale",
+     .kind = WIRE_LIST,
+     .flags = WIRE_PASS,
+     WIRE_AT(report_answer, stale),
+     WIRE_COUNT(report_answer, n_stale),
+     .most = SIZE_MAX,
+     .of = &report_ref_message,
+     .what = "runs that are over: stop them"},
+    {.name = "forget",
+     .kind = WIRE_LIST,
+     .flags = WIRE_PASS,
+     WIRE_AT(report_answer, forget),
+     WIRE_COUNT(report_answer, n_forget),
+     .most = SIZE_MAX,
+     .of = &report_ref_message,
+     .what = "runs of which all is stored: their folders may go"},
+};
+
+const struct wire_message report_answer_message = {
+    .name = "report-answer",
+    .what = "The answer to a report, with status 200.",
+    WIRE_MESSAGE(report_answer, answer_fields),
+};
+
+int report_read(const json_t *doc, struct report *ret, struct merr *err)
+{
+    return wire_read(&report_message, doc, ret, err);
+}
+
+json_t *report_write(const struct report *r)
+{
+    return wire_write(&report_message, r);
+}
+
+void report_clear(struct report *r)
+{
+    wire_clear(&report_message, r);
+}
+
+void report_run_clear(struct report_run *run)
+{
+    wire_clear(&report_run_message, run);
+}
+
+int report_piece_read(const json_t *doc, struct report_piece *ret, struct merr *err)
+{
+    return wire_read(&report_piece_message, doc, ret, err);
+}
+
+json_t *report_piece_write(const struct report_piece *p)
+{
+    return wire_write(&report_piece_message, p);
+}
+
+json_t *report_ack_write(const struct report_piece *ack)
+{
+    return wire_write(&report_ack_message, ack);
+}
+
+int report_answer_read(const json_t *doc, struct report_answer *ret, struct merr *err)
+{
+    return wire_read(&report_answer_message, doc, ret, err);
+}
+
+json_t *report_answer_write(const struct report_answer *a)
+{
+    return wire_write(&report_answer_message, a);
+}
+
+void report_answer_clear(struct report_answer *a)
+{
+    wire_clear(&report_answer_message, a);
+}
+
+int report_ref_read(const json_t *doc, struct report_ref *ret, struct merr *err)
+{
+    return wire_read(&report_ref_message, doc, ret, err);
+}
+
+json_t *report_ref_write(const struct report_ref *r)
+{
+    return wire_write(&report_ref_message, r);
+}

@@ -1,0 +1,104 @@
+/* report - what an agent tells of its node's runs, and what the server answers
+ *
+ * What a rank wrote travels as pieces of files, each with its offset; the answer tells up to where all is durable. A
+ * run or a piece with faults is passed over: it shall not keep the others, nor the word that the node lives.
+ */
+#ifndef MUSTER_API_PROTOCOL_REPORT_H
+#define MUSTER_API_PROTOCOL_REPORT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/protocol/exit.h"
+#include "api/protocol/protocol.h"
+#include "base/merr.h"
+
+#define REPORT_LINES_MAX 256 /* of a log's end */
+
+enum report_state { REPORT_NONE, REPORT_STARTING, REPORT_RUNNING, REPORT_EXITED, REPORT_STATES }; /* NONE: not sent */
+
+/* Kinds of pieces. */
+enum report_kind { REPORT_LOGS, REPORT_METRICS, REPORT_EVENTS, REPORT_KINDS };
+
+struct report_rank {
+    int rank;
+    int slot; /* -1: a giver */
+    enum report_state state;
+    int64_t pid;           /* 0: not known */
+    int64_t step;          /* -1: not known */
+    char phase[16];        /* "": not known */
+    struct rank_exit exit; /* of one that has exited */
+    json_t *log_tail;      /* its last lines, where it failed; NULL: none */
+};
+
+struct report_run {
+    char job[PROTOCOL_JOB_MAX];
+    int64_t generation;
+    struct report_rank *ranks; /* of this node */
+    size_t n_ranks;
+};
+
+struct report_ref { /* a run that is spoken of */
+    char job[PROTOCOL_JOB_MAX];
+    int64_t generation;
+};
+
+struct report_piece { /* of a file of a run */
+    char job[PROTOCOL_JOB_MAX];
+    int64_t generation;
+    int rank;         /* of a log; -1: none */
+    int64_t offset;   /* where it begins; of an ack: up to where all is durable */
+    const char *text; /* borrowed; NULL in an ack */
+};
+
+struct report_pieces {
+    struct report_piece *v;
+    size_t n;
+};
+
+struct report {
+    char incarnation[PROTOCOL_NODE_MAX]; /* of the agent's process */
+    int64_t seq;
+    struct report_run *runs;
+    size_t n_runs;
+    json_t *gpus; /* NULL: none are offered */
+    struct report_pieces pieces[REPORT_KINDS];
+};
+
+struct report_acks {
+    struct report_pieces of[REPORT_KINDS];
+};
+
+struct report_answer {
+    struct report_acks acks;
+    struct report_ref *stale; /* over: to be stopped */
+    size_t n_stale;
+    struct report_ref *forget; /* stored: their folders may go */
+    size_t n_forget;
+};
+
+extern const char *const report_kind_names[REPORT_KINDS]; /* "logs", "metrics", "events" */
+extern const struct wire_message report_message, report_run_message, report_rank_message, report_piece_message;
+extern const struct wire_message report_answer_message, report_acks_message, report_ack_message, report_ref_message;
+
+/* Read doc, borrowed; texts of pieces are borrowed from it. Returns 0, -EINVAL with every fault, -ENOMEM; *ret is
+ * unchanged then. */
+int report_read(const json_t *doc, struct report *ret, struct merr *err);
+json_t *report_write(const struct report *r); /* new; NULL without memory */
+void report_clear(struct report *r);
+
+void report_run_clear(struct report_run *run);
+
+/* Pieces one by one: for those who gather them as they fit, or store them as they come. */
+int report_piece_read(const json_t *doc, struct report_piece *ret, struct merr *err);
+json_t *report_piece_write(const struct report_piece *p);
+json_t *report_ack_write(const struct report_piece *ack);
+
+int report_answer_read(const json_t *doc, struct report_answer *ret, struct merr *err);
+json_t *report_answer_write(const struct report_answer *a);
+void report_answer_clear(struct report_answer *a);
+int report_ref_read(const json_t *doc, struct report_ref *ret, struct merr *err);
+json_t *report_ref_write(const struct report_ref *r);
+
+#endif

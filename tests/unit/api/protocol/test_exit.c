@@ -1,0 +1,102 @@
+#include "tests/unit/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/protocol/exit.h"
+
+static void a_status_of_a_users_program_is_no_cause(void **state)
+{
+    static const int own[] = {EXIT_USER, EXIT_INTERNAL, EXIT_NODE, EXIT_ABORTED, EXIT_DRAINED, 1, 126, 127, 255};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(own); i++)
+        for (int told = 0; told < 2; told++) {
+            struct rank_exit e = {.status = own[i], .cause = told ? EXIT_CAUSE_PROGRAM : EXIT_CAUSE_UNTOLD};
+
+            e = exit_settle(e, JOB_COMMAND);
+            assert_int_equal(e.cause, EXIT_CAUSE_PROGRAM);
+            assert_false(exit_done(&e) || exit_well(&e));
+            if (!told)
+                continue;
+            e = exit_settle(e, JOB_TRAIN); /* nor in a training job, where its writer says that there is none */
+            assert_int_equal(e.cause, EXIT_CAUSE_PROGRAM);
+            assert_false(exit_done(&e) || exit_well(&e));
+        }
+}
+
+static void what_protocol_1_meant_by_a_trainers_status_is_its_cause(void **state)
+{
+    static const struct {
+        int status, signal;
+        enum exit_cause cause;
+    } row[] = {
+        {0, 0, EXIT_CAUSE_DONE},    {65, 0, EXIT_CAUSE_USER},     {70, 0, EXIT_CAUSE_INTERNAL},
+        {74, 0, EXIT_CAUSE_NODE},   {75, 0, EXIT_CAUSE_ABORTED},  {76, 0, EXIT_CAUSE_DRAINED},
+        {1, 0, EXIT_CAUSE_PROGRAM}, {137, 9, EXIT_CAUSE_PROGRAM}, {0, 9, EXIT_CAUSE_PROGRAM},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct rank_exit e =
+            exit_settle((struct rank_exit){.status = row[i].status, .signal = row[i].signal}, JOB_TRAIN);
+
+        assert_int_equal(e.cause, row[i].cause);
+        assert_int_equal(exit_done(&e), row[i].status == 0 && row[i].signal == 0);
+        assert_int_equal(exit_well(&e), exit_done(&e) || row[i].status == 76);
+        if (e.cause != EXIT_CAUSE_PROGRAM)
+            assert_int_equal(exit_status(e.cause), row[i].status);
+    }
+}
+
+static void a_cause_that_cannot_be_is_the_programs_own_affair(void **state)
+{
+    static const struct rank_exit row[] = {
+        {.status = 66, .cause = EXIT_CAUSE_DONE}, /* something ended it on its way out */
+        {.status = 139, .signal = 11, .cause = EXIT_CAUSE_USER},
+        {.status = 139, .signal = 11, .cause = EXIT_CAUSE_DRAINED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct rank_exit e = exit_settle(row[i], JOB_TRAIN);
+
+        assert_int_equal(e.cause, EXIT_CAUSE_PROGRAM);
+        assert_false(exit_well(&e));
+    }
+}
+
+static void a_cause_has_a_name_and_another_name_is_refused(void **state)
+{
+    struct rank_exit e = {.status = 77};
+    struct merr err = {""};
+    json_t *o;
+
+    (void)state;
+    for (int c = EXIT_CAUSE_UNTOLD + 1; c < EXIT_CAUSES; c++)
+        assert_non_null(exit_cause_names[c]);
+    o = json_pack("{s:i, s:i, s:s}", "exit_code", 0, "signal", 0, "cause", "76");
+    assert_int_equal(exit_read(o, &e, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "'cause' wants one of program, done, drained"));
+    assert_int_equal(e.status, 77);
+    json_decref(o);
+    o = json_pack("{s:i, s:i, s:s, s:I}", "exit_code", 74, "signal", 0, "at", "2026-11-22T16:00:00.123Z", "at_ms",
+                  (json_int_t)1795363200123);
+    assert_int_equal(exit_read(o, &e, &err), 0); /* as protocol 1 wrote it */
+    assert_int_equal(e.cause, EXIT_CAUSE_UNTOLD);
+    assert_int_equal(e.at_ms, 1795363200123);
+    json_decref(o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_status_of_a_users_program_is_no_cause),
+        cmocka_unit_test(what_protocol_1_meant_by_a_trainers_status_is_its_cause),
+        cmocka_unit_test(a_cause_that_cannot_be_is_the_programs_own_affair),
+        cmocka_unit_test(a_cause_has_a_name_and_another_name_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
