@@ -336,7 +336,7 @@ static void send_register(struct agent *a)
 {
     char boot_id[PROC_BOOT_ID_MAX];
 
-    proc_boot_id(boot_id);
+    machine_boot_id(a->machine, boot_id);
     post_new(a, "/v1/agents/register",
              json_pack("{s:s,s:s,s:s,s:s*,s:s,s:s,s:o,s:o,s:o*,s:o*}", "node", a->node, "boot_id", boot_id,
                        "incarnation", a->incarnation, "succeeds", a->succeeds[0] ? a->succeeds : NULL, "address",

@@ -144,6 +144,11 @@ int machine_threads(const struct machine *h)
     return h->threads;
 }
 
+void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
+{
+    (void)snprintf(ret, PROC_BOOT_ID_MAX, "%s", h->boot_id);
+}
+
 int machine_fd(const struct machine *h)
 {
     return h->epoll_fd;

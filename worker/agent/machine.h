@@ -18,6 +18,7 @@
 
 #include "api/spec.h"
 #include "base/merr.h"
+#include "worker/agent/proc.h"
 #include "worker/agent/shim.h"
 #include "worker/flight/flight.h"
 
@@ -48,6 +49,7 @@ void machine_free(struct machine *h);
 int64_t machine_mono_us(const struct machine *h); /* for deadlines */
 int64_t machine_wall_us(const struct machine *h); /* for people and records */
 int machine_threads(const struct machine *h);     /* that a rank may have */
+void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX]); /* "": the system does not tell */
 int machine_fd(const struct machine *h);          /* readable when a process has started or ended */
 
 /* --- runs -------------------------------------------------------------------------------------------- */
