@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 
 #define LOCK_WAIT_US (10 * 1000000)
 #define STEPS_MAX 1000000
@@ -58,7 +59,6 @@ int folder_make(const char *dir, struct merr *err)
 {
     char part[MCK_PATH_MAX];
     size_t n = strlen(dir), all = n;
-    int r;
 
     if (n >= sizeof(part))
         return merr_set(err, -ENAMETOOLONG, "the path '%s' is too long", dir);
@@ -70,16 +70,16 @@ int folder_make(const char *dir, struct merr *err)
             n--;
         part[n] = '\0';
     }
-    r = io_mkdirs(dir, 0755, err);
-    while (!r && n < all) { /* what was made has its name in the folder above */
+    TRY(io_mkdirs(dir, 0755, err));
+    while (n < all) { /* what was made has its name in the folder above */
         memcpy(part, dir, n);
         part[n] = '\0';
-        r = io_sync_dir(n ? part : ".", err);
+        TRY(io_sync_dir(n ? part : ".", err));
         n += strspn(dir + n, "/");
         n += strcspn(dir + n, "/");
         n += dir[n + strspn(dir + n, "/")] ? 0 : all - n; /* the last one has nothing in it yet */
     }
-    return r;
+    return 0;
 }
 
 static int lock_file(int fd, int how, struct merr *err)
@@ -88,29 +88,24 @@ static int lock_file(int fd, int how, struct merr *err)
 
     if (r == -ETIMEDOUT)
         return merr_set(err, r, "the checkpoint folder is locked by another writer for 10 s");
-    return r ? merr_errno(err, r, "cannot lock the checkpoint folder") : 0;
+    return r < 0 ? merr_errno(err, r, "cannot lock the checkpoint folder") : 0;
 }
 
 static int open_generation(const char *dir, int how, uint64_t *ret_recorded, int *ret_fd, struct merr *err)
 {
     char path[MCK_PATH_MAX], text[32] = "";
-    int r = folder_join(dir, ".generation", path, err);
-    int fd;
+    IO_CLOSE_AUTO int fd = -1;
 
-    if (r)
-        return r;
+    TRY(folder_join(dir, ".generation", path, err));
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0)
         return merr_errno(err, -errno, "cannot open '%s'", path);
-    r = lock_file(fd, how, err);
-    if (!r && pread(fd, text, sizeof(text) - 1, 0) < 0)
-        r = merr_errno(err, -errno, "cannot read '%s'", path);
-    if (r) {
-        io_close(&fd);
-        return r;
-    }
+    TRY(lock_file(fd, how, err));
+    if (pread(fd, text, sizeof(text) - 1, 0) < 0)
+        return merr_errno(err, -errno, "cannot read '%s'", path);
     *ret_recorded = strtoull(text, NULL, 10);
     *ret_fd = fd;
+    fd = -1;
     return 0;
 }
 
@@ -125,10 +120,9 @@ int folder_raise_generation(const char *dir, uint64_t generation, struct merr *e
     IO_CLOSE_AUTO int fd = -1;
     uint64_t recorded;
     char text[32];
-    int r = open_generation(dir, LOCK_EX, &recorded, &fd, err), n;
+    int n;
 
-    if (r)
-        return r;
+    TRY(open_generation(dir, LOCK_EX, &recorded, &fd, err));
     if (recorded > generation)
         return stale(generation, recorded, err);
     if (recorded == generation)
@@ -142,10 +136,9 @@ int folder_raise_generation(const char *dir, uint64_t generation, struct merr *e
 int folder_fence(const char *dir, uint64_t generation, bool exclusive, int *ret_fd, struct merr *err)
 {
     uint64_t recorded;
-    int fd, r = open_generation(dir, exclusive ? LOCK_EX : LOCK_SH, &recorded, &fd, err);
+    int fd;
 
-    if (r)
-        return r;
+    TRY(open_generation(dir, exclusive ? LOCK_EX : LOCK_SH, &recorded, &fd, err));
     if (recorded > generation) {
         io_close(&fd);
         return stale(generation, recorded, err);
@@ -157,19 +150,15 @@ int folder_fence(const char *dir, uint64_t generation, bool exclusive, int *ret_
 int folder_join_writers(const char *dir, int *ret_fd, struct merr *err)
 {
     char path[MCK_PATH_MAX];
-    int fd, r = folder_join(dir, ".writers", path, err);
+    IO_CLOSE_AUTO int fd = -1;
 
-    if (r)
-        return r;
+    TRY(folder_join(dir, ".writers", path, err));
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0)
         return merr_errno(err, -errno, "cannot open '%s'", path);
-    r = lock_file(fd, LOCK_SH, err);
-    if (r) {
-        io_close(&fd);
-        return r;
-    }
+    TRY(lock_file(fd, LOCK_SH, err));
     *ret_fd = fd;
+    fd = -1;
     return 0;
 }
 
@@ -202,33 +191,41 @@ static int compare_steps(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
+/* Add the steps in d to *v, n of them. */
+static int list_steps(DIR *d, const char *dir, uint64_t **v, size_t *n, struct merr *err)
+{
+    const struct dirent *e;
+    size_t cap = 0;
+    uint64_t step;
+
+    while ((e = readdir(d))) {
+        if (!folder_parse_step(e->d_name, &step))
+            continue;
+        if (*n == cap) {
+            uint64_t *more = *n < STEPS_MAX ? realloc(*v, (cap = cap ? 2 * cap : 64) * sizeof(**v)) : NULL;
+
+            if (!more)
+                return merr_set(err, -ENOMEM, "'%s' holds more than %zu checkpoints", dir, *n);
+            *v = more;
+        }
+        (*v)[(*n)++] = step;
+    }
+    return 0;
+}
+
 int folder_steps(const char *dir, uint64_t **ret, size_t *ret_n, struct merr *err)
 {
     DIR *d = opendir(dir);
-    uint64_t *v = NULL, step;
-    size_t n = 0, cap = 0;
-    struct dirent *e;
-    int r = 0;
+    uint64_t *v = NULL;
+    size_t n = 0;
+    int r;
 
     if (!d && errno != ENOENT)
         return merr_errno(err, -errno, "cannot list '%s'", dir);
-    while (d && !r && (e = readdir(d))) {
-        if (!folder_parse_step(e->d_name, &step))
-            continue;
-        if (n == cap) {
-            uint64_t *more = n < STEPS_MAX ? realloc(v, (cap = cap ? 2 * cap : 64) * sizeof(*v)) : NULL;
-
-            if (!more)
-                r = merr_set(err, -ENOMEM, "'%s' holds more than %zu checkpoints", dir, n);
-            else
-                v = more;
-        }
-        if (!r)
-            v[n++] = step;
-    }
+    r = d ? list_steps(d, dir, &v, &n, err) : 0;
     if (d)
         (void)closedir(d);
-    if (r) {
+    if (r < 0) {
         free(v);
         return r;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "compress/chunk.h"
 
@@ -41,7 +42,7 @@ int index_compare(const struct mck_index *ix, const struct mck_tensor *t, const 
     size_t n = t->name_len < len ? t->name_len : len;
     int c = memcmp(index_name(ix, t), name, n);
 
-    if (!c)
+    if (c == 0)
         c = t->name_len < len ? -1 : t->name_len > len;
     return c ? c : (int)t->role - role;
 }
@@ -235,12 +236,8 @@ static int check_file(const struct mck_index *ix, size_t i, uint64_t *next_chunk
     if (f->chunk_table_crc32c != hash_crc32c(0, ix->chunk + f->chunk_first, f->chunk_count * sizeof(*ix->chunk)))
         return merr_set(err, -EBADMSG, "the chunk table of file %zu fails its checksum", i);
     *next_chunk += f->chunk_count;
-    for (uint32_t k = 0; k < f->chunk_count; k++) {
-        int r = check_chunk(f, &ix->chunk[f->chunk_first + k], k, err);
-
-        if (r)
-            return r;
-    }
+    for (uint32_t k = 0; k < f->chunk_count; k++)
+        TRY(check_chunk(f, &ix->chunk[f->chunk_first + k], k, err));
     return 0;
 }
 
@@ -304,32 +301,30 @@ static int localise_part(struct mck_index *ix, const struct mck_head *h, struct 
 static int check_all(struct mck_index *ix, enum mck_index_kind kind, const struct mck_head *h, struct merr *err)
 {
     uint64_t chunk = 0, shard = 0;
-    int r = 0;
 
     if (ix->writers == 0 || ix->writers > MCK_RANKS_MAX || h->flags >> 32 || h->file_id >= ix->writers)
         return bad(err, "the number of writers is impossible");
     if (ix->kv_len > MCK_KV_MAX)
         return bad(err, "the cursor is too large");
     if (kind == MCK_INDEX_PART)
-        r = localise_part(ix, h, err);
+        TRY(localise_part(ix, h, err));
     else if (ix->files != ix->writers)
-        r = bad(err, "the number of files is not that of writers");
-    for (size_t i = 0; i < ix->files && !r; i++) {
+        return bad(err, "the number of files is not that of writers");
+    for (size_t i = 0; i < ix->files; i++) {
         if (kind == MCK_INDEX_MANIFEST && ix->file[i].file_id != i)
-            r = merr_set(err, -EBADMSG, "file %zu has number %u", i, ix->file[i].file_id);
-        else
-            r = check_file(ix, i, &chunk, err);
+            return merr_set(err, -EBADMSG, "file %zu has number %u", i, ix->file[i].file_id);
+        TRY(check_file(ix, i, &chunk, err));
     }
-    for (size_t i = 0; i < ix->tensors && !r; i++) {
+    for (size_t i = 0; i < ix->tensors; i++) {
         uint64_t first = shard;
 
-        r = check_tensor(ix, i, &shard, err);
-        for (uint64_t k = first; k < shard && !r; k++)
-            r = check_shard(ix, i, k, err);
+        TRY(check_tensor(ix, i, &shard, err));
+        for (uint64_t k = first; k < shard; k++)
+            TRY(check_shard(ix, i, k, err));
     }
-    if (!r && (chunk != ix->chunks || shard != ix->shards))
-        r = bad(err, "the index has chunks or shards that belong to nothing");
-    return r;
+    if (chunk != ix->chunks || shard != ix->shards)
+        return bad(err, "the index has chunks or shards that belong to nothing");
+    return 0;
 }
 
 int index_decode(const void *data, size_t len, enum mck_index_kind kind, struct mck_index *ret, struct merr *err)
@@ -338,10 +333,9 @@ int index_decode(const void *data, size_t len, enum mck_index_kind kind, struct 
     size_t count[MCK_SECTION_KINDS] = {0};
     struct mck_index ix = {0};
     struct mck_head h;
-    int r = check_frame(data, len, kind, &h, err);
+    int r;
 
-    if (r)
-        return r;
+    TRY(check_frame(data, len, kind, &h, err));
     r = copy_sections(data, len, &h, copy, count, err);
     ix = (struct mck_index){
         .step = h.step,
@@ -362,9 +356,9 @@ int index_decode(const void *data, size_t len, enum mck_index_kind kind, struct 
         .kv_len = count[MCK_KV],
     };
     memcpy(ix.uuid, h.uuid, 16);
-    if (!r)
+    if (r == 0)
         r = check_all(&ix, kind, &h, err);
-    if (r) {
+    if (r < 0) {
         index_clear(&ix);
         return r;
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/format/index.h"
 
@@ -33,9 +34,9 @@ static int compare_shards(const void *x, const void *y)
     const struct mck_shard *a = x, *b = y;
     int c = compare_u64(a->off, b->off, MCK_DIMS_MAX);
 
-    if (!c)
+    if (c == 0)
         c = compare_u64(a->len, b->len, MCK_DIMS_MAX);
-    if (!c)
+    if (c == 0)
         c = compare_u64(&a->sub_begin, &b->sub_begin, 1);
     return c ? c : (a->file_id > b->file_id) - (a->file_id < b->file_id);
 }
@@ -106,12 +107,8 @@ static int check_tensor_cover(const struct mck_index *ix, const struct mck_tenso
 
 int index_check_cover(const struct mck_index *ix, struct merr *err)
 {
-    for (size_t i = 0; i < ix->tensors; i++) {
-        int r = check_tensor_cover(ix, &ix->tensor[i], err);
-
-        if (r)
-            return r;
-    }
+    for (size_t i = 0; i < ix->tensors; i++)
+        TRY(check_tensor_cover(ix, &ix->tensor[i], err));
     return 0;
 }
 
@@ -207,43 +204,45 @@ static int add_tensor(const struct ref *ref, size_t n, struct mck_index *ix, str
 static int add_tensors(const struct mck_index *part, size_t n, struct ref *ref, struct mck_index *ix, struct merr *err)
 {
     size_t count = 0, end;
-    int r = 0;
 
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < part[i].tensors; k++)
             ref[count++] = (struct ref){.part = &part[i], .t = &part[i].tensor[k]};
     qsort(ref, count, sizeof(*ref), compare_refs);
-    for (size_t i = 0; i < count && !r; i = end) {
+    for (size_t i = 0; i < count; i = end) {
         for (end = i + 1; end < count; end++)
             if (index_compare(ref[end].part, ref[end].t, index_name(ref[i].part, ref[i].t), ref[i].t->name_len,
                               ref[i].t->role) != 0)
                 break;
-        r = add_tensor(ref + i, end - i, ix, err);
+        TRY(add_tensor(ref + i, end - i, ix, err));
     }
-    return r;
+    return 0;
+}
+
+/* *ref is for the caller to free, also on failure. */
+static int merge(const struct mck_index *part, size_t n, struct mck_index *ix, struct ref **ref, struct merr *err)
+{
+    size_t count = 0;
+
+    TRY(check_parts(part, n, err));
+    TRY(allocate(part, n, ix, ref, &count, err));
+    memcpy(ix->uuid, part[0].uuid, 16);
+    memcpy(ix->kv, part[0].kv, part[0].kv_len);
+    ix->kv_len = part[0].kv_len;
+    ix->kv[ix->kv_len] = '\0';
+    add_files(part, n, ix);
+    TRY(add_tensors(part, n, *ref, ix, err));
+    return index_check_cover(ix, err);
 }
 
 int index_merge(const struct mck_index *part, size_t n, struct mck_index *ret, struct merr *err)
 {
     struct mck_index ix = {.step = part[0].step, .created_ns = part[0].created_ns, .writers = (uint32_t)n};
     struct ref *ref = NULL;
-    size_t count = 0;
-    int r = check_parts(part, n, err);
+    int r = merge(part, n, &ix, &ref, err);
 
-    if (!r)
-        r = allocate(part, n, &ix, &ref, &count, err);
-    if (!r) {
-        memcpy(ix.uuid, part[0].uuid, 16);
-        memcpy(ix.kv, part[0].kv, part[0].kv_len);
-        ix.kv_len = part[0].kv_len;
-        ix.kv[ix.kv_len] = '\0';
-        add_files(part, n, &ix);
-        r = add_tensors(part, n, ref, &ix, err);
-    }
-    if (!r)
-        r = index_check_cover(&ix, err);
     free(ref);
-    if (r)
+    if (r < 0)
         index_clear(&ix);
     else
         *ret = ix;

@@ -32,7 +32,7 @@ int input_read_at(int fd, const char *path, uint64_t off, void *data, size_t len
 
     if (r == -EBADMSG)
         return merr_set(err, r, "'%s' ends early", path);
-    return r ? merr_errno(err, r, "cannot read '%s'", path) : 0;
+    return r < 0 ? merr_errno(err, r, "cannot read '%s'", path) : 0;
 }
 
 int input_open(const char *path, struct merr *err)

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/format/input.h"
 
@@ -43,30 +44,34 @@ static void part_footer(const struct mck_index *ix, const void *index, uint64_t 
     f->crc32c = hash_crc32c(0, f, sizeof(*f) - 4);
 }
 
+static int make_tail(struct mck_index *ix, uint64_t end, struct buf *b, void **ret, uint32_t *ret_len, struct merr *err)
+{
+    uint64_t padded;
+    void *tail = NULL;
+
+    TRY(index_encode(ix, MCK_INDEX_PART, b, err)); /* for its length, which the file's length depends on */
+    padded = mck_round(b->len, MCK_ALIGN);
+    ix->file[0].file_len = end + padded + sizeof(struct mck_footer);
+    buf_reset(b);
+    TRY(index_encode(ix, MCK_INDEX_PART, b, err));
+    if (posix_memalign(&tail, MCK_ALIGN, MCK_ALIGN + padded + sizeof(struct mck_footer)))
+        return merr_set(err, -ENOMEM, "no memory for an index of %zu bytes", b->len);
+    memset(tail, 0, MCK_ALIGN + padded);
+    part_super(ix, tail);
+    memcpy((char *)tail + MCK_ALIGN, b->data, b->len);
+    part_footer(ix, b->data, b->len, end, ix->file[0].file_len, (void *)((char *)tail + MCK_ALIGN + padded));
+    *ret = tail;
+    *ret_len = (uint32_t)(padded + sizeof(struct mck_footer));
+    return 0;
+}
+
 int part_tail(struct mck_index *ix, uint64_t end, void **ret, uint32_t *ret_len, struct merr *err)
 {
     struct buf b;
-    uint64_t room;
-    void *tail = NULL;
     int r;
 
     buf_init(&b, INT32_MAX);
-    r = index_encode(ix, MCK_INDEX_PART, &b, err); /* for its length, which the file's length depends on */
-    room = mck_round(b.len, MCK_ALIGN);
-    ix->file[0].file_len = end + room + sizeof(struct mck_footer);
-    buf_reset(&b);
-    if (!r)
-        r = index_encode(ix, MCK_INDEX_PART, &b, err);
-    if (!r && posix_memalign(&tail, MCK_ALIGN, MCK_ALIGN + room + sizeof(struct mck_footer)))
-        r = merr_set(err, -ENOMEM, "no memory for an index of %zu bytes", b.len);
-    if (!r) {
-        memset(tail, 0, MCK_ALIGN + room);
-        part_super(ix, tail);
-        memcpy((char *)tail + MCK_ALIGN, b.data, b.len);
-        part_footer(ix, b.data, b.len, end, ix->file[0].file_len, (void *)((char *)tail + MCK_ALIGN + room));
-        *ret = tail;
-        *ret_len = (uint32_t)(room + sizeof(struct mck_footer));
-    }
+    r = make_tail(ix, end, &b, ret, ret_len, err);
     buf_clear(&b);
     return r;
 }
@@ -97,42 +102,37 @@ uint32_t part_encode(struct chunk_coder *coder, enum chunk_codec codec, int dtyp
 /* Open a data file and read its ends. */
 static int open_file(const char *path, int *ret_fd, struct mck_super *s, struct mck_footer *f, struct merr *err)
 {
-    int fd = input_open(path, err), r = 0;
+    IO_CLOSE_AUTO int fd = input_open(path, err);
     struct stat st;
 
     if (fd < 0)
         return fd;
     if (fstat(fd, &st))
-        r = merr_errno(err, -errno, "cannot read '%s'", path);
-    else if (st.st_size < (off_t)(sizeof(*s) + sizeof(*f)) || st.st_size % MCK_ALIGN)
-        r = merr_set(err, -EBADMSG, "'%s' has an impossible length of %lld bytes", path, (long long)st.st_size);
-    if (!r)
-        r = input_read_at(fd, path, 0, s, sizeof(*s), err);
-    if (!r)
-        r = input_read_at(fd, path, (uint64_t)st.st_size - sizeof(*f), f, sizeof(*f), err);
-    if (!r && (memcmp(s->magic, MCK_MAGIC_SUPER, 8) != 0 || s->crc32c != hash_crc32c(0, s, sizeof(*s) - 4)))
-        r = merr_set(err, -EBADMSG, "'%s': its super block is damaged", path);
-    if (!r && (memcmp(f->magic, MCK_MAGIC_FOOTER, 8) != 0 || f->crc32c != hash_crc32c(0, f, sizeof(*f) - 4)))
-        r = merr_set(err, -EBADMSG, "'%s': its footer is damaged or it is cut short", path);
-    if (!r && (s->version != MCK_VERSION || f->version != MCK_VERSION))
-        r = merr_set(err, -EBADMSG, "'%s' has format version %u: use a newer Muster", path, s->version);
-    if (!r && (memcmp(s->uuid, f->uuid, 16) != 0 || s->file_id != f->file_id || f->file_len != (uint64_t)st.st_size))
-        r = merr_set(err, -EBADMSG, "'%s' is mixed of two files or has lost bytes", path);
-    if (r)
-        io_close(&fd);
-    else
-        *ret_fd = fd;
-    return r;
+        return merr_errno(err, -errno, "cannot read '%s'", path);
+    if (st.st_size < (off_t)(sizeof(*s) + sizeof(*f)) || st.st_size % MCK_ALIGN)
+        return merr_set(err, -EBADMSG, "'%s' has an impossible length of %lld bytes", path, (long long)st.st_size);
+    TRY(input_read_at(fd, path, 0, s, sizeof(*s), err));
+    TRY(input_read_at(fd, path, (uint64_t)st.st_size - sizeof(*f), f, sizeof(*f), err));
+    if (memcmp(s->magic, MCK_MAGIC_SUPER, 8) != 0 || s->crc32c != hash_crc32c(0, s, sizeof(*s) - 4))
+        return merr_set(err, -EBADMSG, "'%s': its super block is damaged", path);
+    if (memcmp(f->magic, MCK_MAGIC_FOOTER, 8) != 0 || f->crc32c != hash_crc32c(0, f, sizeof(*f) - 4))
+        return merr_set(err, -EBADMSG, "'%s': its footer is damaged or it is cut short", path);
+    if (s->version != MCK_VERSION || f->version != MCK_VERSION)
+        return merr_set(err, -EBADMSG, "'%s' has format version %u: use a newer Muster", path, s->version);
+    if (memcmp(s->uuid, f->uuid, 16) != 0 || s->file_id != f->file_id || f->file_len != (uint64_t)st.st_size)
+        return merr_set(err, -EBADMSG, "'%s' is mixed of two files or has lost bytes", path);
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
 }
 
 int part_check(const char *path, const uint8_t uuid[16], uint32_t file_id, uint64_t file_len, struct merr *err)
 {
     struct mck_footer f;
     struct mck_super s;
-    int fd, r = open_file(path, &fd, &s, &f, err);
+    int fd;
 
-    if (r)
-        return r;
+    TRY(open_file(path, &fd, &s, &f, err));
     io_close(&fd);
     if (memcmp(s.uuid, uuid, 16) != 0 || s.file_id != file_id)
         return merr_set(err, -EBADMSG, "'%s' belongs to another attempt or rank", path);
@@ -142,33 +142,38 @@ int part_check(const char *path, const uint8_t uuid[16], uint32_t file_id, uint6
     return 0;
 }
 
+/* data has memory for it. */
+static int read_index(int fd, const char *path, const struct mck_footer *f, void *data, struct mck_index *ret,
+                      struct merr *err)
+{
+    int r;
+
+    TRY(input_read_at(fd, path, f->index_off, data, f->index_len, err));
+    if (hash_xxh3(data, f->index_len) != f->index_xxh3)
+        return merr_set(err, -EBADMSG, "'%s': its index fails its checksum", path);
+    r = index_decode(data, f->index_len, MCK_INDEX_PART, ret, err);
+    return r < 0 ? merr_prefix(err, r, "'%s'", path) : 0;
+}
+
 int part_read(const char *path, struct mck_index *ret, struct merr *err)
 {
     struct mck_index ix;
     struct mck_footer f;
     struct mck_super s;
     void *data;
-    int fd, r = open_file(path, &fd, &s, &f, err);
+    int fd, r;
 
-    if (r)
-        return r;
+    TRY(open_file(path, &fd, &s, &f, err));
     if (f.index_len > MCK_INDEX_MAX || f.index_off > f.file_len || f.index_len > f.file_len - f.index_off) {
         io_close(&fd);
         return merr_set(err, -EBADMSG, "'%s': its index lies outside the file", path);
     }
     data = malloc(f.index_len + 1);
-    r = data ? input_read_at(fd, path, f.index_off, data, f.index_len, err)
+    r = data ? read_index(fd, path, &f, data, &ix, err)
              : merr_set(err, -ENOMEM, "no memory for the index of '%s'", path);
     io_close(&fd);
-    if (!r && hash_xxh3(data, f.index_len) != f.index_xxh3)
-        r = merr_set(err, -EBADMSG, "'%s': its index fails its checksum", path);
-    if (!r) {
-        r = index_decode(data, f.index_len, MCK_INDEX_PART, &ix, err);
-        if (r)
-            r = merr_prefix(err, r, "'%s'", path);
-    }
     free(data);
-    if (r)
+    if (r < 0)
         return r;
     if (memcmp(ix.uuid, s.uuid, 16) != 0 || ix.rank != s.file_id || ix.file[0].file_len != f.file_len) {
         index_clear(&ix);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "checkpoint/format/box.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/format/format.h"
@@ -55,10 +56,8 @@ static int parse_tensor(const json_t *v, uint64_t data_len, struct safetensor *t
 {
     const json_t *shape = json_object_get(v, "shape"), *range = json_object_get(v, "data_offsets");
     uint64_t volume;
-    int r = parse_dtype(json_object_get(v, "dtype"), t, err);
 
-    if (r)
-        return r;
+    TRY(parse_dtype(json_object_get(v, "dtype"), t, err));
     if (!json_is_array(shape))
         return merr_set(err, -EBADMSG, "tensor '%s' has no shape", t->name);
     if (json_array_size(shape) > MCK_DIMS_MAX)
@@ -111,13 +110,36 @@ static bool name_ok(const char *s)
     return n && n <= MCK_NAME_MAX;
 }
 
+static int parse_all(json_t *doc, uint64_t data_len, struct safetensors *s, struct merr *err)
+{
+    const char *name;
+    json_t *v;
+
+    s->v = calloc(json_object_size(doc) + 1, sizeof(*s->v));
+    if (!s->v)
+        return merr_set(err, -ENOMEM, "no memory for %zu tensors", json_object_size(doc));
+    json_object_foreach (doc, name, v) {
+        if (!strcmp(name, "__metadata__"))
+            continue;
+        if (!name_ok(name))
+            return merr_set(err, -EBADMSG, "a tensor's name is empty, over %u bytes or has control characters",
+                            MCK_NAME_MAX);
+        s->v[s->n].name = strdup(name);
+        if (!s->v[s->n].name)
+            return merr_set(err, -ENOMEM, "no memory");
+        TRY(parse_tensor(v, data_len, &s->v[s->n++], err));
+    }
+    if (s->n)
+        qsort(s->v, s->n, sizeof(*s->v), compare_begin);
+    return check_touch(s, data_len, err);
+}
+
 int safetensors_parse(const char *json, size_t len, uint64_t data_len, struct safetensors *ret, struct merr *err)
 {
     struct safetensors s = {0};
     json_error_t je;
-    const char *name;
-    json_t *v, *doc;
-    int r = 0;
+    json_t *doc;
+    int r;
 
     if (!len || json[0] != '{')
         return merr_set(err, -EBADMSG, "the header does not begin with '{'");
@@ -126,29 +148,9 @@ int safetensors_parse(const char *json, size_t len, uint64_t data_len, struct sa
         json_decref(doc);
         return merr_set(err, -EBADMSG, "the header is no JSON object: %s", je.text);
     }
-    s.v = calloc(json_object_size(doc) + 1, sizeof(*s.v));
-    if (!s.v)
-        r = merr_set(err, -ENOMEM, "no memory for %zu tensors", json_object_size(doc));
-    json_object_foreach (doc, name, v) {
-        if (r || !strcmp(name, "__metadata__"))
-            continue;
-        if (!name_ok(name)) {
-            r = merr_set(err, -EBADMSG, "a tensor's name is empty, over %u bytes or has control characters",
-                         MCK_NAME_MAX);
-            continue;
-        }
-        s.v[s.n].name = strdup(name);
-        if (!s.v[s.n].name)
-            r = merr_set(err, -ENOMEM, "no memory");
-        else
-            r = parse_tensor(v, data_len, &s.v[s.n++], err);
-    }
+    r = parse_all(doc, data_len, &s, err);
     json_decref(doc);
-    if (!r && s.n)
-        qsort(s.v, s.n, sizeof(*s.v), compare_begin);
-    if (!r)
-        r = check_touch(&s, data_len, err);
-    if (r)
+    if (r < 0)
         safetensors_clear(&s);
     else
         *ret = s;

@@ -4,32 +4,31 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/try.h"
+
 #define WITHIN_US 60000000 /* a copy takes milliseconds */
 
 struct lift {
     const struct device_ops *ops;
     struct device_queue *queue;
-    void *room; /* pinned; NULL: not yet */
+    void *memory; /* pinned; NULL: not yet */
     struct device_mark *mark[LIFT_DEPTH];
     size_t first, n; /* under way */
     int code;        /* of the first copy that did not end well: those that follow it end so, too */
     struct merr why;
 };
 
-static int make(struct lift *l, int ordinal, void *room, size_t bytes, struct merr *err)
+static int make(struct lift *l, int ordinal, void *memory, size_t bytes, struct merr *err)
 {
-    int r = l->ops->open(ordinal, &l->queue, err);
-
-    for (int i = 0; i < LIFT_DEPTH && r == 0; i++)
-        r = l->ops->mark_new(l->queue, &l->mark[i], err);
-    if (r == 0)
-        r = l->ops->pin(l->queue, room, bytes, err);
-    if (r == 0)
-        l->room = room;
-    return r;
+    TRY(l->ops->open(ordinal, &l->queue, err));
+    for (int i = 0; i < LIFT_DEPTH; i++)
+        TRY(l->ops->mark_new(l->queue, &l->mark[i], err));
+    TRY(l->ops->pin(l->queue, memory, bytes, err));
+    l->memory = memory;
+    return 0;
 }
 
-int lift_new(const struct device_ops *ops, int ordinal, void *room, size_t bytes, struct lift **ret, struct merr *err)
+int lift_new(const struct device_ops *ops, int ordinal, void *memory, size_t bytes, struct lift **ret, struct merr *err)
 {
     struct lift *l = calloc(1, sizeof(*l));
     int r;
@@ -37,7 +36,7 @@ int lift_new(const struct device_ops *ops, int ordinal, void *room, size_t bytes
     if (!l)
         return merr_set(err, -ENOMEM, "no memory for copies from the GPU");
     l->ops = ops;
-    r = make(l, ordinal, room, bytes, err);
+    r = make(l, ordinal, memory, bytes, err);
     if (r < 0)
         lift_free(l);
     else
@@ -49,8 +48,8 @@ void lift_free(struct lift *l)
 {
     if (!l)
         return;
-    if (l->room)
-        l->ops->unpin(l->queue, l->room);
+    if (l->memory)
+        l->ops->unpin(l->queue, l->memory);
     for (int i = 0; i < LIFT_DEPTH; i++)
         l->ops->mark_free(l->mark[i]);
     l->ops->close(l->queue);

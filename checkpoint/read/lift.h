@@ -16,15 +16,16 @@
 
 struct lift;
 
-/* room: memory of the host, at pages, pinned while the lift is. Borrowed. */
-int lift_new(const struct device_ops *ops, int ordinal, void *room, size_t bytes, struct lift **ret, struct merr *err);
+/* memory: of the host, at pages, pinned while the lift is. Borrowed. */
+int lift_new(const struct device_ops *ops, int ordinal, void *memory, size_t bytes, struct lift **ret,
+             struct merr *err);
 void lift_free(struct lift *l); /* waits for what is under way; NULL is fine */
 
 bool lift_holds(const struct lift *l, const void *p); /* whether p lies on GPUs */
 
 size_t lift_under_way(const struct lift *l); /* at most LIFT_DEPTH may be */
 
-/* Copy to or from the room. */
+/* Copy to or from that memory. */
 int lift_begin(struct lift *l, void *to, const void *from, size_t bytes, struct merr *err);
 /* Wait for the oldest: its code. */
 int lift_end(struct lift *l, struct merr *err);

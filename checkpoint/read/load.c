@@ -1,8 +1,5 @@
-/* load - fill buffers of any layout from the chunks that hold their elements
- *
- * Each pair of a stored box and a wanted box that share elements is an operation; an operation reads the chunks
- * its stream range touches, each once for all operations, and scatters the runs that lie in them.
- */
+#include "checkpoint/read/load.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -10,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "checkpoint/read/load.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/buffer.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/read/scan.h"
@@ -69,10 +66,7 @@ static int grow(void **v, size_t *cap, size_t n, size_t size, struct merr *err)
 static int add_needs(struct load *l, uint32_t file, uint64_t lo, uint64_t hi, struct merr *err)
 {
     for (uint64_t i = lo / MCK_CHUNK; i <= (hi - 1) / MCK_CHUNK; i++) {
-        int r = grow((void **)&l->need, &l->need_cap, l->needs, sizeof(*l->need), err);
-
-        if (r)
-            return r;
+        TRY(grow((void **)&l->need, &l->need_cap, l->needs, sizeof(*l->need), err));
         l->need[l->needs++] = (struct need){.file = file, .chunk = (uint32_t)i, .op = (uint32_t)l->ops - 1};
     }
     return 0;
@@ -92,13 +86,10 @@ static int add_op(struct load *l, const struct mck_tensor *t, const struct mck_s
     uint64_t base = s->stream_off + piece->first * esize, a, b, last;
     struct box both;
     struct op *o;
-    int r;
 
     if (!box_meet(&piece->box, &w->box, &both))
         return 0;
-    r = grow((void **)&l->op, &l->op_cap, l->ops, sizeof(*l->op), err);
-    if (r)
-        return r;
+    TRY(grow((void **)&l->op, &l->op_cap, l->ops, sizeof(*l->op), err));
     o = &l->op[l->ops++];
     *o =
         (struct op){.stream = base, .to = w->to, .have = w->have, .from_dtype = t->dtype, .to_dtype = (int)w->b->dtype};
@@ -118,16 +109,14 @@ static int plan_wanted(struct load *l, const struct mck_tensor *t, struct wanted
         const struct mck_shard *s = &l->c->ix.shard[t->shard_first + i];
         struct box_piece piece[BOX_PIECES_MAX];
         struct box whole, both;
-        int n, r = 0;
+        int n;
 
         index_shard_box(t, s, &whole);
         if (!box_meet(&whole, &w->box, &both))
             continue;
         n = index_shard_cut(t, s, piece);
-        for (int k = 0; k < n && !r; k++)
-            r = add_op(l, t, s, &piece[k], w, err);
-        if (r)
-            return r;
+        for (int k = 0; k < n; k++)
+            TRY(add_op(l, t, s, &piece[k], w, err));
     }
     if (!l->have && w->covered < box_volume(&w->box))
         return merr_set(err, -ENOENT, "tensor '%s' (%s): %llu of %llu wanted elements are not in the checkpoint",
@@ -157,28 +146,25 @@ static int plan_buffer(struct load *l, const struct mck_buffer *b, struct merr *
     const struct mck_tensor *t;
     uint64_t from, to;
     struct box box;
-    int n, r = buffer_check(b, err);
+    int n;
 
-    if (r)
-        return r;
+    TRY(buffer_check(b, err));
     t = index_find(&l->c->ix, b->name, (int)b->role);
     if (!t)
         return merr_set(err, -ENOENT, "tensor '%s' (%s) is not in the checkpoint '%s'", b->name,
                         role_name((int)b->role), l->c->path);
-    r = check_match(t, b, err);
-    if (r)
-        return r;
+    TRY(check_match(t, b, err));
     buffer_range(b, &box, &from, &to);
     n = box_cut(&box, from, to, piece);
-    for (int i = 0; i < n && !r; i++) {
+    for (int i = 0; i < n; i++) {
         struct wanted w = {.b = b,
                            .box = piece[i].box,
                            .to = (char *)b->data + piece[i].first * dtype_size((int)b->dtype),
                            .have = l->have ? l->have + piece[i].first : NULL};
 
-        r = plan_wanted(l, t, &w, err);
+        TRY(plan_wanted(l, t, &w, err));
     }
-    return r;
+    return 0;
 }
 
 static int compare_needs(const void *x, const void *y)
@@ -311,15 +297,15 @@ static void *reader_run(void *arg)
     int r = scan_init(&rd.scan, l->c, &err);
     size_t from, to;
 
-    while (!r && next_batch(l, &from, &to)) {
+    while (r == 0 && next_batch(l, &from, &to)) {
         r = read_needs(&rd, &l->need[from], &l->need[to], &err);
-        if (r && l->have) {
+        if (r < 0 && l->have) {
             read_some(&rd, &l->need[from], &l->need[to]);
             r = 0;
         }
     }
     scan_clear(&rd.scan);
-    if (r) {
+    if (r < 0) {
         (void)pthread_mutex_lock(&l->lock);
         if (!l->code) {
             l->code = r;
@@ -352,11 +338,9 @@ static int run_readers(struct load *l, struct merr *err)
 
 static int plan_all(struct load *l, const struct mck_buffer *bufs, size_t n, struct merr *err)
 {
-    int r = 0;
-
-    for (size_t i = 0; i < n && !r; i++)
-        r = plan_buffer(l, &bufs[i], err);
-    return r;
+    for (size_t i = 0; i < n; i++)
+        TRY(plan_buffer(l, &bufs[i], err));
+    return 0;
 }
 
 int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
@@ -365,7 +349,7 @@ int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
     struct load l = {.c = c};
     int r = plan_all(&l, bufs, n, err);
 
-    for (size_t i = 0; i < l.needs && !r; i++)
+    for (size_t i = 0; i < l.needs && r == 0; i++)
         take(arg, l.need[i].file, l.need[i].chunk);
     free(l.op);
     free(l.need);
@@ -377,7 +361,7 @@ static int load(struct mck *c, const struct mck_buffer *bufs, size_t n, char *ha
     struct load l = {.c = c, .have = have};
     int r = plan_all(&l, bufs, n, err);
 
-    if (!r && l.needs) {
+    if (r == 0 && l.needs) {
         qsort(l.need, l.needs, sizeof(*l.need), compare_needs);
         r = run_readers(&l, err);
     }

@@ -1,4 +1,8 @@
-/* load - buffers of any layout filled from what a checkpoint holds; mck_load of checkpoint.h asks for all of it */
+/* load - fill buffers of any layout from the chunks that hold their elements; mck_load of checkpoint.h wants them all
+ *
+ * Each pair of a stored box and a wanted box that share elements is an operation; an operation reads the chunks
+ * its stream range touches, each once for all operations, and scatters the runs that lie in them.
+ */
 #ifndef MUSTER_CHECKPOINT_READ_LOAD_H
 #define MUSTER_CHECKPOINT_READ_LOAD_H
 

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/format/input.h"
 #include "checkpoint/format/part.h"
@@ -156,6 +157,19 @@ static int take_lease(struct mck *c, const char *manifest)
     }
 }
 
+/* Into data, len bytes. */
+static int decode_manifest(struct mck *c, const char *manifest, void *data, size_t len, struct merr *err)
+{
+    int r = input_read(c->lease, data, len, 0);
+
+    if (r < 0)
+        return merr_set(err, r, "cannot read '%s'", manifest);
+    r = index_decode(data, len, MCK_INDEX_MANIFEST, &c->ix, err);
+    if (r == 0 && (r = index_check_cover(&c->ix, err)) == -EINVAL)
+        r = -EBADMSG;
+    return r < 0 ? merr_prefix(err, r, "'%s'", manifest) : 0;
+}
+
 static int read_manifest(struct mck *c, const char *manifest, struct merr *err)
 {
     struct stat st;
@@ -163,7 +177,7 @@ static int read_manifest(struct mck *c, const char *manifest, struct merr *err)
     int r;
 
     r = take_lease(c, manifest);
-    if (r)
+    if (r < 0)
         return r == -ENOENT || r == -ENOTDIR
                    ? merr_set(err, -ENOENT, "there is no checkpoint in '%s' (no MANIFEST)", c->path)
                    : merr_errno(err, r, "cannot open '%s'", manifest);
@@ -172,13 +186,7 @@ static int read_manifest(struct mck *c, const char *manifest, struct merr *err)
     data = malloc((size_t)st.st_size + 1);
     if (!data)
         return merr_set(err, -ENOMEM, "no memory to read '%s'", manifest);
-    r = input_read(c->lease, data, (size_t)st.st_size, 0);
-    if (r)
-        r = merr_set(err, r, "cannot read '%s'", manifest);
-    else if ((r = index_decode(data, (size_t)st.st_size, MCK_INDEX_MANIFEST, &c->ix, err)))
-        r = merr_prefix(err, r, "'%s'", manifest);
-    else if ((r = index_check_cover(&c->ix, err)))
-        r = merr_prefix(err, r == -EINVAL ? -EBADMSG : r, "'%s'", manifest);
+    r = decode_manifest(c, manifest, data, (size_t)st.st_size, err);
     free(data);
     return r;
 }
@@ -186,25 +194,24 @@ static int read_manifest(struct mck *c, const char *manifest, struct merr *err)
 static int make_sources(struct mck *c, struct merr *err)
 {
     char path[MCK_PATH_MAX], name[32];
-    int r = 0;
 
     c->source = calloc(c->ix.files + 1, sizeof(*c->source));
     c->paths = calloc(c->ix.files + 1, sizeof(*c->paths));
     if (!c->source || !c->paths)
         return merr_set(err, -ENOMEM, "no memory for %zu files", c->ix.files);
-    for (size_t i = 0; i < c->ix.files && !r; i++) {
+    for (size_t i = 0; i < c->ix.files; i++) {
         const struct mck_file *f = &c->ix.file[i];
 
         memcpy(name, c->ix.strings + f->name_off, f->name_len);
         name[f->name_len] = '\0';
-        r = folder_join(c->path, name, path, err);
+        TRY(folder_join(c->path, name, path, err));
         c->source[i].path = (uint32_t)i;
         c->paths[i] = strdup(path);
-        if (!r && !c->paths[i])
-            r = merr_set(err, -ENOMEM, "no memory");
+        if (!c->paths[i])
+            return merr_set(err, -ENOMEM, "no memory");
         c->path_count = i + 1;
     }
-    return r;
+    return 0;
 }
 
 static int parse_kv(struct mck *c, struct merr *err)
@@ -234,42 +241,43 @@ static int check_step(const struct mck *c, struct merr *err)
                     (unsigned long long)c->ix.step);
 }
 
+static int open_whole(struct mck *c, const char *path, struct merr *err)
+{
+    char manifest[MCK_PATH_MAX];
+
+    TRY(folder_join(path, "MANIFEST", manifest, err));
+    memcpy(c->path, path, strlen(path) + 1);
+    TRY(read_manifest(c, manifest, err));
+    TRY(check_step(c, err));
+    TRY(make_sources(c, err));
+    return parse_kv(c, err);
+}
+
 int mck_open_path(const char *path, struct mck **ret, struct merr *err)
 {
     struct mck *c = read_alloc();
-    char manifest[MCK_PATH_MAX];
-    int r;
+    int r = c ? open_whole(c, path, err) : merr_set(err, -ENOMEM, "no memory");
 
-    if (!c)
-        return merr_set(err, -ENOMEM, "no memory");
-    r = folder_join(path, "MANIFEST", manifest, err);
-    if (!r) {
-        memcpy(c->path, path, strlen(path) + 1);
-        r = read_manifest(c, manifest, err);
-    }
-    if (!r)
-        r = check_step(c, err);
-    if (!r)
-        r = make_sources(c, err);
-    if (!r)
-        r = parse_kv(c, err);
-    if (r)
+    if (r < 0)
         mck_free(c);
     else
         *ret = c;
     return r;
 }
 
+static int open_part(struct mck *c, const char *path, struct merr *err)
+{
+    TRY(part_read(path, &c->ix, err));
+    (void)snprintf(c->path, sizeof(c->path), "%.*s", (int)(strrchr(path, '/') - path), path);
+    return make_sources(c, err);
+}
+
 int read_open_part(const char *path, struct mck **ret, struct merr *err)
 {
     struct mck *c = read_alloc();
-    int r = c ? part_read(path, &c->ix, err) : merr_set(err, -ENOMEM, "no memory");
+    int r = c ? open_part(c, path, err) : merr_set(err, -ENOMEM, "no memory");
 
-    if (!r) {
-        (void)snprintf(c->path, sizeof(c->path), "%.*s", (int)(strrchr(path, '/') - path), path);
-        r = make_sources(c, err);
-    }
-    if (r)
+    if (r < 0)
         mck_free(c);
     else
         *ret = c;
@@ -279,9 +287,9 @@ int read_open_part(const char *path, struct mck **ret, struct merr *err)
 int mck_open(const char *dir, uint64_t step, struct mck **ret, struct merr *err)
 {
     char path[MCK_PATH_MAX];
-    int r = folder_step_path(dir, step, NULL, path, err);
 
-    return r ? r : mck_open_path(path, ret, err);
+    TRY(folder_step_path(dir, step, NULL, path, err));
+    return mck_open_path(path, ret, err);
 }
 
 int read_quick_check_file(const struct mck *c, uint32_t f, struct merr *err)
@@ -289,24 +297,22 @@ int read_quick_check_file(const struct mck *c, uint32_t f, struct merr *err)
     return part_check(c->paths[c->source[f].path], c->ix.uuid, f, c->ix.file[f].file_len, err);
 }
 
-int read_quick_check(const struct mck *c, struct merr *err)
+/* Every file there with its length, id and footer? -EBADMSG says which is not. */
+static int quick_check(const struct mck *c, struct merr *err)
 {
-    int r = 0;
-
-    for (size_t i = 0; i < c->ix.files && !r; i++)
-        r = read_quick_check_file(c, (uint32_t)i, err);
-    return r;
+    for (size_t i = 0; i < c->ix.files; i++)
+        TRY(read_quick_check_file(c, (uint32_t)i, err));
+    return 0;
 }
 
 int read_open_checked(const char *path, struct mck **ret, struct merr *err)
 {
     struct mck *c;
-    int r = mck_open_path(path, &c, err);
+    int r;
 
-    if (r)
-        return r;
-    r = read_quick_check(c, err);
-    if (r)
+    TRY(mck_open_path(path, &c, err));
+    r = quick_check(c, err);
+    if (r < 0)
         mck_free(c);
     else
         *ret = c;
@@ -325,28 +331,36 @@ bool read_is_committed(const char *path)
 
 /* --- the folder of a job ------------------------------------------------------------------------- */
 
+/* The newest of n steps that passes the quick check. 1, or 0 when none does; why not the others goes to skipped. */
+static int find_latest(const char *dir, const uint64_t *step, size_t n, uint64_t *ret_step, json_t *skipped,
+                       struct merr *err)
+{
+    char path[MCK_PATH_MAX];
+
+    while (n-- > 0) {
+        struct merr why = {.text = ""};
+        struct mck *c;
+
+        TRY(folder_step_path(dir, step[n], NULL, path, err));
+        if (read_open_checked(path, &c, &why) == 0) {
+            mck_free(c);
+            *ret_step = step[n];
+            return 1;
+        }
+        (void)json_array_append_new(skipped, json_pack("{s:I,s:s}", "step", (json_int_t)step[n], "reason", why.text));
+    }
+    return 0;
+}
+
 int mck_latest(const char *dir, uint64_t *ret_step, json_t **ret_skipped, struct merr *err)
 {
     json_t *skipped = json_array();
-    char path[MCK_PATH_MAX];
     uint64_t *step = NULL;
     size_t n = 0;
     int r = skipped ? folder_steps(dir, &step, &n, err) : merr_set(err, -ENOMEM, "no memory");
 
-    while (!r && n-- > 0) {
-        struct merr why = {.text = ""};
-        struct mck *c;
-
-        r = folder_step_path(dir, step[n], NULL, path, err);
-        if (!r && read_open_checked(path, &c, &why) == 0) {
-            mck_free(c);
-            *ret_step = step[n];
-            r = 1;
-        } else if (!r) {
-            (void)json_array_append_new(skipped,
-                                        json_pack("{s:I,s:s}", "step", (json_int_t)step[n], "reason", why.text));
-        }
-    }
+    if (r == 0)
+        r = find_latest(dir, step, n, ret_step, skipped, err);
     free(step);
     if (r < 0 || !ret_skipped)
         json_decref(skipped);
@@ -367,25 +381,32 @@ static json_t *list_entry(const struct mck *c)
                      (json_int_t)read_stream_bytes(c), "stored_bytes", (json_int_t)stored, "created", created);
 }
 
-int mck_list(const char *dir, json_t **ret, struct merr *err)
+static int list_steps(const char *dir, const uint64_t *step, size_t n, json_t *list, struct merr *err)
 {
-    json_t *list = json_array();
     char path[MCK_PATH_MAX];
-    uint64_t *step = NULL;
-    size_t n = 0;
-    int r = list ? folder_steps(dir, &step, &n, err) : merr_set(err, -ENOMEM, "no memory");
+    struct mck *c;
 
-    for (size_t i = 0; i < n && !r; i++) {
-        struct mck *c;
-
-        r = folder_step_path(dir, step[i], NULL, path, err);
-        if (!r && read_open_checked(path, &c, NULL) == 0) {
+    for (size_t i = 0; i < n; i++) {
+        TRY(folder_step_path(dir, step[i], NULL, path, err));
+        if (read_open_checked(path, &c, NULL) == 0) {
             (void)json_array_append_new(list, list_entry(c));
             mck_free(c);
         }
     }
+    return 0;
+}
+
+int mck_list(const char *dir, json_t **ret, struct merr *err)
+{
+    json_t *list = json_array();
+    uint64_t *step = NULL;
+    size_t n = 0;
+    int r = list ? folder_steps(dir, &step, &n, err) : merr_set(err, -ENOMEM, "no memory");
+
+    if (r == 0)
+        r = list_steps(dir, step, n, list, err);
     free(step);
-    if (r)
+    if (r < 0)
         json_decref(list);
     else
         *ret = list;

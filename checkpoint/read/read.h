@@ -37,8 +37,7 @@ int read_open_checked(const char *path, struct mck **ret, struct merr *err);
 /* One data file by its own index, as a checkpoint that may have gaps. */
 int read_open_part(const char *path, struct mck **ret, struct merr *err);
 
-/* Every file there with its length, id and footer? -EBADMSG says which is not. */
-int read_quick_check(const struct mck *c, struct merr *err);
+/* Is file f there with its length, id and footer? -EBADMSG says what is wrong. */
 int read_quick_check_file(const struct mck *c, uint32_t f, struct merr *err);
 
 /* Chunk i of file f: its entry, made up for foreign files. */

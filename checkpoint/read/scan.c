@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/format/input.h"
 
@@ -70,7 +71,7 @@ static int corrupt(const struct scan *s, uint64_t chunk, const char *what, struc
 }
 
 /* len bytes at off. Past the page cache where that can be had, for half the processor's time (not sooner); whole blocks
- * are read then, for which stored has room. */
+ * are read then, which fit into stored. */
 static int read_stored(struct scan *s, char *to, uint64_t len, uint64_t off)
 {
     bool direct = s->may_direct && !s->cached;
@@ -141,6 +142,20 @@ static uint64_t extend(const struct scan *s, uint32_t file, uint64_t i, uint64_t
     return k;
 }
 
+/* Check, decode and hand on chunk k, which is stored at data. */
+static int give_chunk(struct scan *s, uint64_t k, const struct mck_chunk *e, char *stored,
+                      int (*take)(void *arg, uint64_t chunk, const void *data, uint32_t len), void *arg,
+                      struct merr *err)
+{
+    const void *data = stored;
+
+    if (!s->c->source[s->file].foreign) {
+        TRY(check_stored(s, k, e, stored, err));
+        TRY(decode(s, k, e, stored, &data, err));
+    }
+    return take ? take(arg, k, data, e->logical_len) : 0;
+}
+
 static int open_file(struct scan *s, uint32_t file, struct merr *err)
 {
     const char *way = getenv("MUSTER_IO");
@@ -162,36 +177,25 @@ static int open_file(struct scan *s, uint32_t file, struct merr *err)
 int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
                 int (*take)(void *arg, uint64_t chunk, const void *data, uint32_t len), void *arg, struct merr *err)
 {
-    bool foreign = s->c->source[file].foreign;
-    int r = open_file(s, file, err);
     uint64_t bytes, end;
 
-    for (uint64_t i = from; i < to && !r; i = end) {
+    TRY(open_file(s, file, err));
+    for (uint64_t i = from; i < to; i = end) {
         struct mck_chunk first, e;
+        int r;
 
         end = extend(s, file, i, to, &bytes);
         read_chunk_entry(s->c, file, i, &first);
         r = read_stored(s, s->stored, bytes, first.file_off);
-        if (r)
+        if (r < 0)
             return r == -EBADMSG ? corrupt(s, i, "lies behind the end of the file", err)
                                  : merr_errno(err, r, "cannot read '%s'", s->c->paths[s->c->source[file].path]);
-        for (uint64_t k = i; k < end && !r; k++) {
-            const void *data;
-            char *stored;
-
+        for (uint64_t k = i; k < end; k++) {
             read_chunk_entry(s->c, file, k, &e);
-            stored = s->stored + (e.file_off - first.file_off);
-            data = stored;
-            if (!foreign) {
-                r = check_stored(s, k, &e, stored, err);
-                if (!r)
-                    r = decode(s, k, &e, stored, &data, err);
-            }
-            if (!r && take)
-                r = take(arg, k, data, e.logical_len);
+            TRY(give_chunk(s, k, &e, s->stored + (e.file_off - first.file_off), take, arg, err));
         }
     }
-    return r;
+    return 0;
 }
 
 void scan_check(struct scan *s, uint32_t file,

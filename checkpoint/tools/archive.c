@@ -5,7 +5,6 @@
  * that at each instant one of the two stands under its name; what was there before is removed. The newest checkpoint
  * stays as it is. One thread of the lowest priority does it.
  */
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,6 +20,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/read/read.h"
 #include "checkpoint/tools/recode.h"
 #include "checkpoint/write/coordinate.h"
@@ -48,17 +48,16 @@ struct archiver {
 /* A new empty folder, locked by *ret_lock so that no collector takes it for a dead archiver's. */
 static int make_folder(const char *path, int *ret_lock, struct merr *err)
 {
-    int r = folder_remove_dead(path, err);
+    int r;
 
-    if (!r && mkdir(path, 0755))
-        r = merr_errno(err, -errno, "cannot make '%s'", path);
-    if (r)
-        return r;
+    TRY(folder_remove_dead(path, err));
+    if (mkdir(path, 0755))
+        return merr_errno(err, -errno, "cannot make '%s'", path);
     *ret_lock = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*ret_lock < 0 || flock(*ret_lock, LOCK_EX | LOCK_NB)) {
-        r = merr_errno(err, -errno, "cannot lock '%s'", path);
-        io_close(ret_lock);
-    }
+    if (*ret_lock >= 0 && flock(*ret_lock, LOCK_EX | LOCK_NB) == 0)
+        return 0;
+    r = merr_errno(err, -errno, "cannot lock '%s'", path);
+    io_close(ret_lock);
     return r;
 }
 
@@ -67,21 +66,16 @@ static int write_archive(struct archiver *a, struct mck *c, const char *temp, st
     struct mck_index ix;
     struct mck *copy;
     uint8_t uuid[16];
-    int r = 0;
+    int r;
 
     folder_attempt(hash_xxh3(c->ix.uuid, sizeof(c->ix.uuid)), c->ix.step, recoder_key(a->recoder), uuid);
-    for (uint32_t i = 0; i < c->ix.files && !r; i++)
-        r = recode_file(a->recoder, c, i, temp, uuid, err);
-    if (!r)
-        r = coordinate_merge(temp, c->ix.writers, &ix, err);
-    if (r)
-        return r;
+    for (uint32_t i = 0; i < c->ix.files; i++)
+        TRY(recode_file(a->recoder, c, i, temp, uuid, err));
+    TRY(coordinate_merge(temp, c->ix.writers, &ix, err));
     r = coordinate_write_manifest(&ix, NULL, temp, 0, false, err);
     index_clear(&ix);
-    if (!r)
-        r = mck_open_path(temp, &copy, err);
-    if (r)
-        return r;
+    TRY(r);
+    TRY(mck_open_path(temp, &copy, err));
     r = mck_verify(copy, NULL, err);
     mck_free(copy);
     return r;
@@ -101,10 +95,8 @@ static bool is_same(const struct mck *c)
 static int exchange(const struct archiver *a, const struct mck *c, const char *temp, struct merr *err)
 {
     IO_CLOSE_AUTO int fence = -1;
-    int r = folder_fence(a->dir, a->generation, true, &fence, err);
 
-    if (r)
-        return r;
+    TRY(folder_fence(a->dir, a->generation, true, &fence, err));
     if (flock(c->lease, LOCK_EX | LOCK_NB))
         return merr_set(err, -EBUSY, "'%s' is being read: it is not archived", c->path);
     if (!is_same(c))
@@ -120,32 +112,52 @@ static int archive_step(struct archiver *a, uint64_t step, struct merr *err)
     char path[MCK_PATH_MAX], temp[MCK_PATH_MAX], name[40];
     IO_CLOSE_AUTO int lock = -1;
     struct mck *c;
-    int r = folder_step_path(a->dir, step, NULL, path, err);
+    int r;
 
     (void)snprintf(name, sizeof(name), ARCHIVE_PREFIX "%08" PRIu64, step);
-    if (!r)
-        r = folder_join(a->dir, name, temp, err);
-    if (!r)
-        r = read_open_checked(path, &c, err);
-    if (r)
-        return r;
+    TRY(folder_step_path(a->dir, step, NULL, path, err));
+    TRY(folder_join(a->dir, name, temp, err));
+    TRY(read_open_checked(path, &c, err));
     if (!c->ix.files || (c->ix.file[0].flags & MCK_FILE_ARCHIVED)) {
         mck_free(c);
         return 1;
     }
     r = make_folder(temp, &lock, err);
-    if (!r)
+    if (r == 0)
         r = write_archive(a, c, temp, err);
-    if (!r)
+    if (r == 0)
         r = exchange(a, c, temp, err);
     mck_free(c);
-    if (!r && (r = io_sync_dir(a->dir, err)))
-        return r;                     /* the old one stays until it is known which of them has the name */
-    (void)io_remove_tree(temp, NULL); /* the collector takes what this leaves */
+    if (r == 0)
+        TRY(io_sync_dir(a->dir, err)); /* the old one stays until it is known which of them has the name */
+    (void)io_remove_tree(temp, NULL);  /* the collector takes what this leaves */
     return r;
 }
 
 /* --- the thread -------------------------------------------------------------------------------- */
+
+/* One of n steps, ascending: see archive_next. */
+static int archive_one(struct archiver *a, const uint64_t *step, size_t n, struct merr *err)
+{
+    bool newest = true;
+
+    while (n-- > 0) {
+        char path[MCK_PATH_MAX];
+        int r = 1;
+
+        TRY(folder_step_path(a->dir, step[n], NULL, path, err));
+        if (!read_is_committed(path))
+            continue;
+        if (!newest && step[n] != a->failed) {
+            a->trying = step[n];
+            r = archive_step(a, step[n], err);
+        }
+        if (r <= 0)
+            return r < 0 ? r : 1;
+        newest = false;
+    }
+    return 0;
+}
 
 /* Archive one step: the newest first of those behind the newest of all, for they stay longest. 1 when one was, 0 when
  * none is left, or why one could not be. */
@@ -153,25 +165,12 @@ static int archive_next(struct archiver *a, struct merr *err)
 {
     uint64_t *step = NULL;
     size_t n = 0;
-    bool newest = true;
-    int r = folder_steps(a->dir, &step, &n, err), done = 0;
+    int r = folder_steps(a->dir, &step, &n, err);
 
-    while (n-- > 0 && !r && !done) {
-        char path[MCK_PATH_MAX];
-
-        r = folder_step_path(a->dir, step[n], NULL, path, err);
-        if (r || !read_is_committed(path))
-            continue;
-        if (!newest && step[n] != a->failed) {
-            a->trying = step[n];
-            r = archive_step(a, step[n], err);
-            done = r == 0;
-            r = r > 0 ? 0 : r;
-        }
-        newest = false;
-    }
+    if (r == 0)
+        r = archive_one(a, step, n, err);
     free(step);
-    return r ? r : done;
+    return r;
 }
 
 /* What is read, gone or stopped may be archived another time. */
@@ -235,7 +234,7 @@ static int alloc(const char *dir, uint64_t generation, const char *codec, const 
     (void)pthread_mutex_init(&a->lock, NULL);
     (void)pthread_cond_init(&a->cond, NULL);
     r = recoder_new(codec, bounds, &a->stop, &a->recoder, err);
-    if (r)
+    if (r < 0)
         release(a);
     else
         *ret = a;
@@ -245,10 +244,9 @@ static int alloc(const char *dir, uint64_t generation, const char *codec, const 
 int mck_archive(const char *dir, const char *codec, const struct mck_bounds *bounds, int *ret_steps, struct merr *err)
 {
     struct archiver *a;
-    int r = alloc(dir, UINT64_MAX, codec, bounds, &a, err);
+    int r;
 
-    if (r)
-        return r;
+    TRY(alloc(dir, UINT64_MAX, codec, bounds, &a, err));
     for (*ret_steps = 0; (r = archive_next(a, err)) > 0;)
         ++*ret_steps;
     release(a);
@@ -297,10 +295,9 @@ int mck_archive_behind(struct mck_writer *w, const char *codec, struct merr *err
     static const struct writer_follower follower = {archiver_wake, archiver_next_failure, archiver_free};
     const struct mck_cfg *cfg = writer_cfg(w);
     struct archiver *a;
-    int r = alloc(cfg->dir, cfg->generation, codec, NULL, &a, err);
+    int r;
 
-    if (r < 0)
-        return r;
+    TRY(alloc(cfg->dir, cfg->generation, codec, NULL, &a, err));
     r = pthread_create(&a->thread, NULL, archiver_run, a);
     if (r != 0) {
         release(a);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/read/read.h"
 
@@ -52,22 +53,19 @@ static int compare_values(struct diff *d, const struct mck_tensor *t, struct see
 {
     char name[MCK_NAME_MAX + 1];
     struct mck_buffer b;
-    int r = 0;
 
     read_describe(d->side[0], t, name, &b, &s->elements);
-    for (uint64_t at = 0; at < s->elements && !r; at = b.sub_end) {
+    for (uint64_t at = 0; at < s->elements; at = b.sub_end) {
         b.sub_begin = at;
         b.sub_end = at + FLOATS < s->elements ? at + FLOATS : s->elements;
-        for (int i = 0; i < 2 && !r; i++) {
+        for (int i = 0; i < 2; i++) {
             b.data = d->data[i];
-            r = mck_load(d->side[i], &b, 1, err);
+            TRY(mck_load(d->side[i], &b, 1, err));
         }
-        if (!r) {
-            compare_piece(d, t->dtype, at, (size_t)(b.sub_end - at), s);
-            read_watch_add(d->side[0], (b.sub_end - at) * dtype_size(t->dtype));
-        }
+        compare_piece(d, t->dtype, at, (size_t)(b.sub_end - at), s);
+        read_watch_add(d->side[0], (b.sub_end - at) * dtype_size(t->dtype));
     }
-    return r;
+    return 0;
 }
 
 static int add(struct diff *d, const struct mck *c, const struct mck_tensor *t, const char *what, const struct seen *s,
@@ -87,15 +85,14 @@ static int add(struct diff *d, const struct mck *c, const struct mck_tensor *t, 
 static int compare_tensor(struct diff *d, const struct mck_tensor *a, const struct mck_tensor *b, struct merr *err)
 {
     struct seen s = {0};
-    int r;
 
     if (!same_shape(a, b))
         return add(d, d->side[0], a, "shape", NULL, err);
     if (a->dtype != b->dtype)
         return add(d, d->side[0], a, "type", NULL, err);
-    r = compare_values(d, a, &s, err);
-    if (r || s.different)
-        return r ? r : add(d, d->side[0], a, "values", &s, err);
+    TRY(compare_values(d, a, &s, err));
+    if (s.different)
+        return add(d, d->side[0], a, "values", &s, err);
     d->same++;
     return 0;
 }
@@ -105,22 +102,21 @@ static int compare_tensors(struct diff *d, struct merr *err)
 {
     const struct mck_index *x = &d->side[0]->ix, *y = &d->side[1]->ix;
     size_t i = 0, k = 0;
-    int r = 0;
 
-    for (; (i < x->tensors || k < y->tensors) && !r; d->all++) {
+    for (; i < x->tensors || k < y->tensors; d->all++) {
         int order = i == x->tensors   ? 1
                     : k == y->tensors ? -1
                                       : index_compare(x, &x->tensor[i], index_name(y, &y->tensor[k]),
                                                       y->tensor[k].name_len, y->tensor[k].role);
 
         if (order < 0)
-            r = add(d, d->side[0], &x->tensor[i++], "only in the first", NULL, err);
+            TRY(add(d, d->side[0], &x->tensor[i++], "only in the first", NULL, err));
         else if (order > 0)
-            r = add(d, d->side[1], &y->tensor[k++], "only in the second", NULL, err);
+            TRY(add(d, d->side[1], &y->tensor[k++], "only in the second", NULL, err));
         else
-            r = compare_tensor(d, &x->tensor[i++], &y->tensor[k++], err);
+            TRY(compare_tensor(d, &x->tensor[i++], &y->tensor[k++], err));
     }
-    return r;
+    return 0;
 }
 
 /* Names in the cursor whose values differ, less what tells how and by whom a checkpoint was written. */
@@ -155,8 +151,8 @@ int mck_diff(struct mck *a, struct mck *b, json_t **ret, struct merr *err)
         if (!d.data[i] || !d.values[i])
             r = -ENOMEM;
     }
-    r = r ? merr_set(err, r, "no memory to compare checkpoints") : compare_tensors(&d, err);
-    if (!r) {
+    r = r < 0 ? merr_set(err, r, "no memory to compare checkpoints") : compare_tensors(&d, err);
+    if (r == 0) {
         cursor = compare_cursors(&d);
         *ret = json_pack("{s:b,s:I,s:I,s:O,s:O}", "same", !json_array_size(d.tensors) && !json_array_size(cursor),
                          "tensors", (json_int_t)d.all, "equal", (json_int_t)d.same, "differences", d.tensors, "cursor",

@@ -97,7 +97,7 @@ static int write_bytes(int fd, const void *data, size_t bytes, struct merr *err)
 {
     int r = io_write_all(fd, data, bytes);
 
-    return r ? merr_errno(err, r, "cannot write the weights") : 0;
+    return r < 0 ? merr_errno(err, r, "cannot write the weights") : 0;
 }
 
 static int take_piece(void *fd, const struct mck_tensor *t, bool first, const void *data, size_t bytes,
@@ -117,14 +117,12 @@ static int write_part(const struct export *x, const struct part *p, int fd, stru
 
     buf_init(&b, SAFETENSORS_HEADER_MAX + 8);
     r = make_header(x, p, &b, err);
-    if (!r)
+    if (r == 0)
         r = write_bytes(fd, b.data, b.len, err);
     buf_clear(&b);
-    if (!r)
-        r = walk_tensors(x->c, &w, err);
-    if (!r && fsync(fd))
-        r = merr_errno(err, -errno, "cannot write the weights");
-    return r;
+    TRY(r);
+    TRY(walk_tensors(x->c, &w, err));
+    return fsync(fd) ? merr_errno(err, -errno, "cannot write the weights") : 0;
 }
 
 static int publish_part(const struct export *x, const struct part *p, struct merr *err)
@@ -139,9 +137,9 @@ static int publish_part(const struct export *x, const struct part *p, struct mer
         return merr_errno(err, -errno, "cannot make '%s'", temp);
     r = write_part(x, p, fd, err);
     io_close(&fd);
-    if (!r && rename(temp, final))
+    if (r == 0 && rename(temp, final))
         r = merr_errno(err, -errno, "cannot rename '%s'", temp);
-    if (r)
+    if (r < 0)
         (void)unlink(temp);
     return r;
 }
@@ -243,15 +241,16 @@ int mck_export_safetensors(struct mck *c, const char *dir, const char *dtype, ui
     struct part *part = NULL;
     size_t n = 0;
     uint64_t all = 0;
-    int r = x.dtype < 0 ? x.dtype : io_mkdirs(dir, 0755, err);
+    int r;
 
-    if (r)
-        return r;
+    if (x.dtype < 0)
+        return x.dtype;
+    TRY(io_mkdirs(dir, 0755, err));
     r = cut(&x, &part, &n, &all, err);
-    if (!r) {
+    if (r == 0) {
         read_watch_begin(c, all);
         r = write_parts(&x, part, n, all, err);
     }
     free(part);
-    return r ? merr_prefix(err, r, "export to '%s'", dir) : 0;
+    return r < 0 ? merr_prefix(err, r, "export to '%s'", dir) : 0;
 }

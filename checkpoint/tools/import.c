@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/input.h"
 #include "checkpoint/read/read.h"
 
@@ -98,18 +99,24 @@ static int fetch(void *arg, const void *from, void *to, size_t bytes, struct mer
     struct convert *x = arg;
     uint32_t i = find_tensor(x, from);
     uint64_t off = (uint64_t)((const char *)from - (const char *)x->v[i].data);
-    int r = open_source(x, i, err);
+    int r;
 
-    if (r)
-        return r;
+    TRY(open_source(x, i, err));
     r = input_read(x->fd, to, bytes, x->c->source[i].base + off);
     if (r == -EBADMSG)
         return merr_set(err, r, "'%s' ends before tensor '%s' does: it was cut meanwhile", x->c->paths[x->path],
                         x->v[i].name);
-    if (r)
+    if (r < 0)
         return merr_errno(err, r, "cannot read '%s'", x->c->paths[x->path]);
     read_watch_add(x->c, bytes);
     return 0;
+}
+
+static int commit_all(const struct convert *x, struct mck_writer *w, struct mck_done *done, struct merr *err)
+{
+    TRY(mck_begin(w, 0, x->c->kv, err));
+    TRY(mck_drain(w, clock_mono_us() + WRITE_US, err));
+    return mck_next_done(w, done) == 1 && done->code ? merr_set(err, done->code, "%s", done->err.text) : 0;
 }
 
 static int write_all(struct convert *x, const char *dir, struct merr *err)
@@ -127,12 +134,8 @@ static int write_all(struct convert *x, const char *dir, struct merr *err)
     int r = done ? mck_writer_new(&cfg, x->v, x->c->ix.tensors, &w, err) : merr_set(err, -ENOMEM, "no memory");
 
     read_watch_begin(x->c, read_all_bytes(x->c));
-    if (!r)
-        r = mck_begin(w, 0, x->c->kv, err);
-    if (!r)
-        r = mck_drain(w, clock_mono_us() + WRITE_US, err);
-    if (!r && mck_next_done(w, done) == 1 && done->code)
-        r = merr_set(err, done->code, "%s", done->err.text);
+    if (r == 0)
+        r = commit_all(x, w, done, err);
     mck_writer_free(w);
     free(done);
     return r;
@@ -147,7 +150,7 @@ int mck_import_safetensors(struct mck *c, const char *dir, struct merr *err)
     if (mck_latest(dir, &step, NULL, NULL) == 1)
         return merr_set(err, -EEXIST, "'%s' holds a checkpoint already; name another folder", dir);
     r = allocate(&x, err);
-    if (!r) {
+    if (r == 0) {
         describe_all(&x);
         r = write_all(&x, dir, err);
     }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/dtype.h"
 #include "checkpoint/format/input.h"
 #include "checkpoint/format/safetensors.h"
@@ -80,9 +81,9 @@ static int read_header(int fd, const char *path, uint64_t *ret_base, struct safe
     if (!json)
         return merr_set(err, -ENOMEM, "no memory for the header of '%s'", path);
     r = input_read(fd, json, len, 8);
-    if (r)
+    if (r < 0)
         r = merr_errno(err, r, "cannot read '%s'", path);
-    else if ((r = safetensors_parse(json, len, (uint64_t)st.st_size - 8 - len, ret, err)))
+    else if ((r = safetensors_parse(json, len, (uint64_t)st.st_size - 8 - len, ret, err)) < 0)
         r = merr_prefix(err, r, "'%s'", path);
     *ret_base = 8 + len;
     free(json);
@@ -99,9 +100,9 @@ static int add_file(struct import *m, const char *path, struct merr *err)
     if (fd < 0)
         return merr_errno(err, -errno, "cannot open '%s'", path);
     r = read_header(fd, path, &base, &s, err);
-    if (!r)
+    if (r == 0)
         r = add_path(m->c, path, err);
-    if (!r)
+    if (r == 0)
         r = take_tensors(m, &s, base, err);
     safetensors_clear(&s);
     return r;
@@ -119,10 +120,10 @@ static int add_index(struct import *m, const char *folder, const char *index, st
 
     buf_init(&b, INDEX_BYTES_MAX);
     r = io_read_file(index, &b, err);
-    if (!r)
+    if (r == 0)
         doc = json_loadb(buf_text(&b), b.len, JSON_REJECT_DUPLICATES, NULL);
     buf_clear(&b);
-    if (r)
+    if (r < 0)
         return r;
     if (!json_is_object(json_object_get(doc, "weight_map")))
         return merr_set(err, -EBADMSG, "'%s' has no weight_map", index);
@@ -136,11 +137,8 @@ static int add_index(struct import *m, const char *folder, const char *index, st
         (void)json_object_set_new(seen, name, json_true());
         if (json_object_size(seen) > FILES_MAX)
             return merr_set(err, -EBADMSG, "'%s' names over %d files", index, FILES_MAX);
-        r = folder_join(folder, name, path, err);
-        if (!r)
-            r = add_file(m, path, err);
-        if (r)
-            return r;
+        TRY(folder_join(folder, name, path, err));
+        TRY(add_file(m, path, err));
     }
     return 0;
 }
@@ -148,15 +146,11 @@ static int add_index(struct import *m, const char *folder, const char *index, st
 static int add_folder(struct import *m, const char *folder, struct merr *err)
 {
     char path[MCK_PATH_MAX];
-    int r = folder_join(folder, "model.safetensors", path, err);
 
-    if (r)
-        return r;
+    TRY(folder_join(folder, "model.safetensors", path, err));
     if (access(path, F_OK) == 0)
         return add_file(m, path, err);
-    r = folder_join(folder, "model.safetensors.index.json", path, err);
-    if (r)
-        return r;
+    TRY(folder_join(folder, "model.safetensors.index.json", path, err));
     if (access(path, F_OK))
         return merr_set(err, -ENOENT, "there is neither model.safetensors nor model.safetensors.index.json in '%s'",
                         folder);
@@ -222,10 +216,7 @@ static void add_entry(struct mck *c, const struct all *a)
 
 static int make_tables(struct import *m, struct merr *err)
 {
-    int r = allocate(m, err);
-
-    if (r)
-        return r;
+    TRY(allocate(m, err));
     if (m->n)
         qsort(m->v, m->n, sizeof(*m->v), compare_names);
     for (size_t i = 0; i < m->n; i++) {
@@ -256,37 +247,43 @@ static int make_kv(struct mck *c, const char *folder, struct merr *err)
     return 0;
 }
 
+/* A folder, an index or a file; folder is where it is. */
+static int add_all(struct import *m, const char *path, char folder[MCK_PATH_MAX], struct merr *err)
+{
+    char *slash;
+    struct stat st;
+
+    if (snprintf(folder, MCK_PATH_MAX, "%s", path) >= MCK_PATH_MAX)
+        return merr_set(err, -ENAMETOOLONG, "the path of the weights is too long");
+    if (stat(path, &st))
+        return merr_errno(err, -errno, "cannot open '%s'", path);
+    if (S_ISDIR(st.st_mode))
+        return add_folder(m, path, err);
+    slash = strrchr(folder, '/');
+    (void)snprintf(slash ? slash : folder, 2, "%s", slash == folder ? "/" : slash ? "" : ".");
+    return strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".json") ? add_index(m, folder, path, err)
+                                                                         : add_file(m, path, err);
+}
+
+static int open_all(struct import *m, const char *path, struct merr *err)
+{
+    char folder[MCK_PATH_MAX];
+
+    TRY(add_all(m, path, folder, err));
+    memcpy(m->c->path, path, strlen(path) + 1);
+    TRY(make_tables(m, err));
+    return make_kv(m->c, folder, err);
+}
+
 int mck_open_safetensors(const char *path, struct mck **ret, struct merr *err)
 {
     struct import m = {.c = read_alloc()};
-    char folder[MCK_PATH_MAX], *slash;
-    struct stat st;
-    int r = 0;
+    int r = m.c ? open_all(&m, path, err) : merr_set(err, -ENOMEM, "no memory");
 
-    if (!m.c)
-        return merr_set(err, -ENOMEM, "no memory");
-    if (snprintf(folder, sizeof(folder), "%s", path) >= (int)sizeof(folder))
-        r = merr_set(err, -ENAMETOOLONG, "the path of the weights is too long");
-    else if (stat(path, &st))
-        r = merr_errno(err, -errno, "cannot open '%s'", path);
-    else if (S_ISDIR(st.st_mode))
-        r = add_folder(&m, path, err);
-    else {
-        slash = strrchr(folder, '/');
-        (void)snprintf(slash ? slash : folder, 2, "%s", slash == folder ? "/" : slash ? "" : ".");
-        r = strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".json") ? add_index(&m, folder, path, err)
-                                                                          : add_file(&m, path, err);
-    }
-    if (!r) {
-        memcpy(m.c->path, path, strlen(path) + 1);
-        r = make_tables(&m, err);
-    }
-    if (!r)
-        r = make_kv(m.c, folder, err);
     for (size_t i = 0; i < m.n; i++)
         free(m.v[i].t.name);
     free(m.v);
-    if (r)
+    if (r < 0)
         mck_free(m.c);
     else
         *ret = m.c;

@@ -1,6 +1,11 @@
-
-
 #include "checkpoint/tools/recode.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/try.h"
@@ -9,11 +14,6 @@
 #include "checkpoint/read/scan.h"
 #include "checkpoint/tools/moments.h"
 #include "compress/optq.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define RHO_USUAL 0.01f
 #define EB_USUAL 0x1p-7f
@@ -109,7 +109,7 @@ static int flush(struct target *t)
     int r = lseek(t->fd, (off_t)(t->end - t->fill), SEEK_SET) < 0 ? -errno : io_write_all(t->fd, t->r->out, t->fill);
 
     t->fill = 0;
-    return r ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
+    return r < 0 ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
 }
 
 /* --- moments ----------------------------------------------------------------------------------- */
@@ -225,17 +225,15 @@ static int write_tail(struct target *t, const uint8_t uuid[16])
     for (size_t i = 0; i < t->ix.shards; i++)
         t->ix.shard[i].file_id = f->file_id; /* as on disk; in memory they point at file[0] */
     f->chunk_table_crc32c = hash_crc32c(0, t->ix.chunk, t->ix.chunks * sizeof(*t->ix.chunk));
-    r = part_tail(&t->ix, t->end, &tail, &len, t->err);
-    if (r)
-        return r;
+    TRY(part_tail(&t->ix, t->end, &tail, &len, t->err));
     r = io_write_all(t->fd, (char *)tail + MCK_ALIGN, len);
-    if (!r && pwrite(t->fd, tail, MCK_ALIGN, 0) != (ssize_t)MCK_ALIGN)
+    if (r == 0 && pwrite(t->fd, tail, MCK_ALIGN, 0) != (ssize_t)MCK_ALIGN)
         r = errno ? -errno : -EIO;
-    if (!r && fdatasync(t->fd))
+    if (r == 0 && fdatasync(t->fd))
         r = -errno;
     free(tail);
     (void)posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED); /* training wants the page cache */
-    return r ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
+    return r < 0 ? merr_errno(t->err, r, "cannot write '%s'", t->path) : 0;
 }
 
 static int recode(struct target *t, struct mck *c, uint32_t file, const uint8_t uuid[16])
@@ -244,18 +242,18 @@ static int recode(struct target *t, struct mck *c, uint32_t file, const uint8_t 
     uint64_t step = MCK_SLOT / MCK_CHUNK, to;
     int r = scan_init(&scan, c, t->err);
 
-    if (!r && t->second)
+    if (r == 0 && t->second)
         r = scan_init(&t->pairs, c, t->err);
     find_types(t);
-    for (uint64_t i = 0; i < t->ix.chunks && !r; i = to) {
+    for (uint64_t i = 0; i < t->ix.chunks && r == 0; i = to) {
         to = i + step < t->ix.chunks ? i + step : t->ix.chunks;
         r = scan_chunks(&scan, file, i, to, take_chunk, t, t->err);
     }
     scan_clear(&scan);
     scan_clear(&t->pairs);
-    if (!r)
-        r = flush(t);
-    return r ? r : write_tail(t, uuid);
+    TRY(r);
+    TRY(flush(t));
+    return write_tail(t, uuid);
 }
 
 int recode_file(struct recoder *r, struct mck *c, uint32_t f, const char *folder, const uint8_t uuid[16],

@@ -23,21 +23,21 @@ int mck_repair(const char *path, struct merr *err)
     struct mck *c;
     int r = folder_join(path, "rank-00000.mck", first, err);
 
-    if (!r && mck_open_path(path, &c, NULL) == 0) {
+    if (r == 0 && mck_open_path(path, &c, NULL) == 0) {
         mck_free(c);
         return 0;
     }
-    if (!r)
+    if (r == 0)
         r = part_read(first, &part, err);
-    if (r)
+    if (r < 0)
         return merr_prefix(err, r, "cannot repair '%s'", path);
     r = coordinate_merge(path, part.writers, &ix, err);
     index_clear(&part);
-    if (r)
+    if (r < 0)
         return merr_prefix(err, r, "cannot repair '%s'", path);
     r = coordinate_write_manifest(&ix, NULL, path, 0, false, err);
     index_clear(&ix);
-    return r ? r : 1;
+    return r < 0 ? r : 1;
 }
 
 /* --- where the bytes come from ------------------------------------------------------------------- */
@@ -218,7 +218,7 @@ static void note(struct heal *h, uint32_t file, int64_t chunk, const struct merr
     (void)json_array_append_new(left ? h->left : h->healed, o);
 }
 
-static void mend_chunk(void *arg, uint32_t file, uint64_t chunk, const struct merr *why)
+static void try_chunk(void *arg, uint32_t file, uint64_t chunk, const struct merr *why)
 {
     struct heal *h = arg;
     struct merr err;
@@ -231,7 +231,7 @@ static void heal_file(struct heal *h, uint32_t file)
 {
     struct merr err;
 
-    scan_check(&h->scan, file, mend_chunk, h);
+    scan_check(&h->scan, file, try_chunk, h);
     if (read_quick_check_file(h->c, file, &err))
         note(h, file, -1, &err);
 }
@@ -246,7 +246,7 @@ static int heal_init(struct heal *h, struct mck *c, const char *const *from, siz
                        .marks = malloc(MCK_CHUNK),
                        .have = malloc(MCK_CHUNK)};
     if (!h->healed || !h->left || !h->some || !h->marks || !h->have)
-        return merr_set(err, -ENOMEM, "no memory to mend a checkpoint");
+        return merr_set(err, -ENOMEM, "no memory to heal a checkpoint");
     for (size_t i = 0; i < n; i++)
         TRY(donors_add(&h->donors, h->c, from[i], err));
     return scan_init(&h->scan, h->c, err);
@@ -269,11 +269,11 @@ int mck_heal(struct mck *c, const char *const *from, size_t n, json_t **ret_repo
     int r = heal_init(&h, c, from, n, err);
 
     read_watch_begin(c, read_stream_bytes(c));
-    for (uint32_t i = 0; !r && i < c->ix.files; i++)
+    for (uint32_t i = 0; r == 0 && i < c->ix.files; i++)
         heal_file(&h, i);
-    if (!r && ret_report)
+    if (r == 0 && ret_report)
         *ret_report = json_pack("{s:O,s:O}", "healed", h.healed, "left", h.left);
-    if (!r && json_array_size(h.left))
+    if (r == 0 && json_array_size(h.left))
         r = merr_set(err, -EBADMSG, "%zu places in '%s' are left damaged, the first: %s", json_array_size(h.left),
                      c->path, h.first.text);
     heal_clear(&h);

@@ -43,7 +43,7 @@ int mck_verify(struct mck *c, json_t **ret_report, struct merr *err)
     int r = v.faults ? scan_init(&v.scan, c, err) : merr_set(err, -ENOMEM, "no memory");
 
     read_watch_begin(c, all);
-    if (!r && !(c->ix.files && c->source[0].foreign)) {
+    if (r == 0 && !(c->ix.files && c->source[0].foreign)) {
         if (index_check_cover(&c->ix, &why))
             add_fault(&v, "MANIFEST", -1, json_array(), why.text);
         for (size_t i = 0; i < c->ix.files; i++)
@@ -52,12 +52,12 @@ int mck_verify(struct mck *c, json_t **ret_report, struct merr *err)
                 add_fault(&v, c->paths[c->source[i].path], -1, scan_tensors(c, (uint32_t)i, 0, UINT64_MAX), why.text);
             }
     }
-    for (uint32_t i = 0; i < c->ix.files && !r; i++)
+    for (uint32_t i = 0; i < c->ix.files && r == 0; i++)
         scan_check(&v.scan, i, damaged_chunk, &v);
-    if (!r && v.count)
+    if (r == 0 && v.count)
         r = merr_set(err, -EBADMSG, "%zu fault%s in '%s', the first: %s", v.count, v.count == 1 ? "" : "s", c->path,
                      v.first.text);
-    if (ret_report && (!r || r == -EBADMSG))
+    if (ret_report && (r == 0 || r == -EBADMSG))
         *ret_report = json_pack("{s:b,s:I,s:I,s:I,s:O}", "ok", !v.count, "files", (json_int_t)c->ix.files, "bytes",
                                 (json_int_t)all, "fault_count", (json_int_t)v.count, "faults", v.faults);
     json_decref(v.faults);
@@ -99,7 +99,7 @@ int mck_digest(struct mck *c, char ret_hex[33], struct merr *err)
 
     read_watch_begin(c, read_all_bytes(c));
     r = d.h && text ? walk_tensors(c, &all, err) : merr_set(err, -ENOMEM, "no memory to digest a checkpoint");
-    if (!r) {
+    if (r == 0) {
         hash128_add(d.h, text, strlen(text));
         hash128_hex(d.h, ret_hex);
     }

@@ -79,10 +79,10 @@ int walk_tensors(struct mck *c, const struct walk *w, struct merr *err)
     b->c = c;
     b->w = w;
     b->n = b->used = 0;
-    for (size_t i = w->begin; i < w->end && !r; i++)
+    for (size_t i = w->begin; i < w->end && r == 0; i++)
         if (w->role == WALK_ALL_ROLES || c->ix.tensor[i].role == w->role)
             r = add_tensor(b, &c->ix.tensor[i], err);
-    if (!r)
+    if (r == 0)
         r = flush(b, err);
     free(b);
     return r;

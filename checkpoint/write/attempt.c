@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/part.h"
 #include "checkpoint/read/read.h"
 #include "checkpoint/write/collect.h"
@@ -22,15 +23,13 @@
 static int set_paths(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
     char name[32], temp[64], tag[17];
-    int r;
 
     coordinate_tag(a->uuid, tag);
     (void)snprintf(name, sizeof(name), "rank-%05d.mck", w->cfg.rank);
     (void)snprintf(temp, sizeof(temp), "%s.%s.tmp", name, tag);
-    r = folder_step_path(w->cfg.dir, a->step, NULL, a->folder, err);
-    if (!r)
-        r = folder_join(a->folder, name, a->final, err);
-    return r ? r : folder_join(a->folder, temp, a->temp, err);
+    TRY(folder_step_path(w->cfg.dir, a->step, NULL, a->folder, err));
+    TRY(folder_join(a->folder, name, a->final, err));
+    return folder_join(a->folder, temp, a->temp, err);
 }
 
 /* A whole MANIFEST means the step is committed; a damaged one is removed, so that this attempt can commit, and so is
@@ -39,12 +38,11 @@ static int check_committed(struct mck_writer *w, struct attempt *a, struct merr 
 {
     IO_CLOSE_AUTO int fence = -1;
     char path[MCK_PATH_MAX];
-    int r = folder_join(a->folder, "MANIFEST", path, err);
 
-    if (!r)
-        r = folder_fence(w->cfg.dir, w->cfg.generation, true, &fence, err);
-    if (r || access(path, F_OK))
-        return r;
+    TRY(folder_join(a->folder, "MANIFEST", path, err));
+    TRY(folder_fence(w->cfg.dir, w->cfg.generation, true, &fence, err));
+    if (access(path, F_OK))
+        return 0;
     if (!w->cfg.parts && read_is_committed(a->folder)) {
         (void)pthread_mutex_lock(&w->lock); /* the capture looks at it meanwhile */
         a->skip = true;
@@ -70,7 +68,7 @@ static uint64_t file_bytes(const struct mck_writer *w)
     return MCK_ALIGN + mck_round(w->plan.stream_len, MCK_ALIGN);
 }
 
-/* Have the file's room. Where that cannot be, rank 0 sees to it that there is as much for all files as the last
+/* Reserve what the file takes. Where that cannot be, rank 0 sees to it that there is as much for all files as the last
  * checkpoint took. */
 static int reserve(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
@@ -79,24 +77,22 @@ static int reserve(struct mck_writer *w, struct attempt *a, struct merr *err)
     if (!w->coder && w->plan.stream_len && fallocate(a->fd, 0, 0, (off_t)file_bytes(w)) == 0)
         return 0;
     if (!w->coder && w->plan.stream_len && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
-        return merr_errno(err, -errno, "checkpoint of step %llu: no room for %llu bytes in '%s'",
+        return merr_errno(err, -errno, "checkpoint of step %llu: no space for %llu bytes in '%s'",
                           (unsigned long long)a->step, (unsigned long long)file_bytes(w), a->folder);
     if (w->cfg.rank == 0 && !space_has(w->cfg.dir, bytes))
         (void)attempt_make_space(w, a, bytes, false); /* it may take less: the writes tell */
     return 0;
 }
 
-/* The folder and the temporary file, with room for it. */
+/* The folder and the temporary file, with space reserved for it. */
 static int make_file(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
-    int flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, r = 0;
+    const int flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC;
 
     if (mkdir(a->folder, 0755) && errno != EEXIST)
-        r = merr_errno(err, -errno, "cannot make '%s'", a->folder);
-    else if (w->cfg.rank == 0) /* whoever made it: one that died may have */
-        r = io_sync_dir(w->cfg.dir, err);
-    if (r)
-        return r;
+        return merr_errno(err, -errno, "cannot make '%s'", a->folder);
+    if (w->cfg.rank == 0) /* whoever made it: one that died may have */
+        TRY(io_sync_dir(w->cfg.dir, err));
     coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);
     io_close(&a->fd);
     (void)unlink(a->temp); /* of a process that died in this attempt, or of the last try */
@@ -113,12 +109,12 @@ static int make_file(struct mck_writer *w, struct attempt *a, struct merr *err)
 int attempt_open(struct mck_writer *w, struct attempt *a, struct merr *err)
 {
     bool in_vain = false;
-    int r = set_paths(w, a, err);
+    int r;
 
-    if (!r)
-        r = check_committed(w, a, err);
-    if (r || a->skip)
-        return r;
+    TRY(set_paths(w, a, err));
+    TRY(check_committed(w, a, err));
+    if (a->skip)
+        return 0;
     while (space_is_short(r = make_file(w, a, err)) && attempt_make_space(w, a, file_bytes(w), in_vain))
         in_vain = true;
     return r;
@@ -129,7 +125,7 @@ static void describe(struct mck_writer *w, struct attempt *a, struct mck_file *f
     char name[32];
     int n = snprintf(name, sizeof(name), "rank-%05d.mck", w->cfg.rank);
 
-    *ix = w->plan.index; /* borrowed; its strings have room for the file's name */
+    *ix = w->plan.index; /* borrowed; its strings leave space for the file's name */
     memcpy(ix->strings + ix->strings_len, name, (size_t)n);
     *file = (struct mck_file){.file_id = (uint32_t)w->cfg.rank,
                               .name_off = (uint32_t)ix->strings_len,
@@ -166,12 +162,9 @@ static int move_into_place(struct mck_writer *w, struct attempt *a, struct merr 
 {
     IO_CLOSE_AUTO int fence = -1;
     char manifest[MCK_PATH_MAX];
-    int r = folder_join(a->folder, "MANIFEST", manifest, err);
 
-    if (!r)
-        r = folder_fence(w->cfg.dir, w->cfg.generation, false, &fence, err);
-    if (r)
-        return r;
+    TRY(folder_join(a->folder, "MANIFEST", manifest, err));
+    TRY(folder_fence(w->cfg.dir, w->cfg.generation, false, &fence, err));
     if (access(manifest, F_OK) == 0)
         return merr_set(err, -EEXIST, "step %llu was committed by another attempt meanwhile",
                         (unsigned long long)a->step);
@@ -194,17 +187,17 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
     int r;
 
     io_close(&a->fd);
-    r = move_into_place(w, a, err);
-    if (r || w->cfg.rank != 0 || w->cfg.parts)
-        return r;
+    TRY(move_into_place(w, a, err));
+    if (w->cfg.rank != 0 || w->cfg.parts)
+        return 0;
     while (space_is_short(r = coordinate_commit(&c, err)) && attempt_make_space(w, a, MANIFEST_BYTES, in_vain))
         in_vain = true;
-    if (r)
+    if (r < 0)
         return r;
     a->bytes = c.bytes;
     a->stored = c.stored;
     atomic_store(&w->last_bytes, c.stored);
-    /* if it fails, room is made after the next commit */
+    /* if it fails, what is old goes after the next commit */
     (void)collect_folder(w->cfg.dir, w->cfg.keep, w->cfg.keep_every, true, NULL);
     return 0;
 }

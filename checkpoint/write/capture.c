@@ -15,7 +15,7 @@ static bool have_slot(const struct mck_writer *w, const struct attempt *a)
 
 static void extent_filled(struct mck_writer *w, struct attempt *a, uint32_t extent)
 {
-    w->job[(w->job_first + w->jobs++) % w->job_room] = (struct job){.a = a, .extent = extent};
+    w->job[(w->job_first + w->jobs++) % w->job_max] = (struct job){.a = a, .extent = extent};
     a->to_encode++;
     (void)pthread_cond_signal(&w->encode);
 }
@@ -97,7 +97,7 @@ static void lift_piece(struct mck_writer *w, struct attempt *a, const struct pie
     memset(to + p->len, 0, p->pad);
     r = lift_begin(w->lift, to, p->src, p->len, &err);
     (void)pthread_mutex_lock(&w->lock);
-    if (r)
+    if (r < 0)
         piece_read(w, &v, r, &err);
     else
         w->lifted[(w->lifted_first + w->lifted_n++) % LIFT_DEPTH] = v;

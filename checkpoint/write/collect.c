@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/read/read.h"
 
 /* Is somebody reading it? Holds the lease exclusively in *ret_fd if not. */
@@ -28,49 +29,50 @@ int collect_step(const char *dir, uint64_t step, struct merr *err)
 {
     char path[MCK_PATH_MAX], trash[MCK_PATH_MAX], name[64];
     IO_CLOSE_AUTO int lease = -1;
-    int r = folder_step_path(dir, step, NULL, path, err);
 
-    if (r)
-        return r;
+    TRY(folder_step_path(dir, step, NULL, path, err));
     if (is_read(path, &lease))
         return 0;
     (void)snprintf(name, sizeof(name), ".trash-%08" PRIu64 "-%ld", step, (long)getpid());
-    r = folder_join(dir, name, trash, err);
-    if (r)
-        return r;
+    TRY(folder_join(dir, name, trash, err));
     if (rename(path, trash))
         return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot move '%s' away", path);
-    r = io_sync_dir(dir, err);
-    if (!r)
-        r = io_remove_tree(trash, err);
-    return r ? r : 1;
+    TRY(io_sync_dir(dir, err));
+    TRY(io_remove_tree(trash, err));
+    return 1;
+}
+
+static int remove_trash(DIR *d, const char *dir, struct merr *err)
+{
+    char path[MCK_PATH_MAX];
+    bool synced = false;
+    const struct dirent *e;
+
+    while ((e = readdir(d))) {
+        bool archive = !strncmp(e->d_name, ARCHIVE_PREFIX, strlen(ARCHIVE_PREFIX));
+        int r;
+
+        if (!archive && strncmp(e->d_name, ".trash-", 7) != 0)
+            continue;
+        if (!synced) /* its name may be one that whoever gave it died before he made durable */
+            TRY(io_sync_dir(dir, err));
+        synced = true;
+        TRY(folder_join(dir, e->d_name, path, err));
+        r = archive ? folder_remove_dead(path, NULL) : io_remove_tree(path, err);
+        if (r < 0 && !(archive && r == -EBUSY))
+            return r;
+    }
+    return 0;
 }
 
 int collect_trash(const char *dir, struct merr *err)
 {
     DIR *d = opendir(dir);
-    char path[MCK_PATH_MAX];
-    bool synced = false;
-    struct dirent *e;
-    int r = 0;
+    int r;
 
     if (!d)
         return errno == ENOENT ? 0 : merr_errno(err, -errno, "cannot list '%s'", dir);
-    while (!r && (e = readdir(d))) {
-        bool archive = !strncmp(e->d_name, ARCHIVE_PREFIX, strlen(ARCHIVE_PREFIX));
-
-        if (!archive && strncmp(e->d_name, ".trash-", 7) != 0)
-            continue;
-        if (!synced) /* its name may be one that whoever gave it died before he made durable */
-            r = io_sync_dir(dir, err);
-        synced = true;
-        if (!r)
-            r = folder_join(dir, e->d_name, path, err);
-        if (!r)
-            r = archive ? folder_remove_dead(path, NULL) : io_remove_tree(path, err);
-        if (archive && r == -EBUSY)
-            r = 0;
-    }
+    r = remove_trash(d, dir, err);
     (void)closedir(d);
     return r;
 }
@@ -97,9 +99,9 @@ int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing,
 
     if (keep < 2)
         keep = 2;
-    if (!r)
+    if (r == 0)
         r = folder_steps(dir, &step, &n, err);
-    for (size_t i = n; i-- > 0 && !r;) {
+    for (size_t i = n; i-- > 0 && r == 0;) {
         bool committed = has_manifest(dir, step[i]), whole = committed && is_good(dir, step[i]);
 
         if (whole && good < keep) { /* only whole ones count towards those kept */

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "checkpoint/format/folder.h"
 #include "checkpoint/format/part.h"
 
@@ -86,7 +87,6 @@ static int rank_state(const struct coordinate *c, uint32_t rank, bool *ready, st
 {
     char path[MCK_PATH_MAX], name[32], words[512] = "";
     IO_CLOSE_AUTO int fd = -1;
-    int r;
 
     failure_path(c->folder, c->uuid, rank, path);
     fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -95,10 +95,9 @@ static int rank_state(const struct coordinate *c, uint32_t rank, bool *ready, st
         return merr_set(err, -ECOMM, "rank %u could not write its part: %s", rank, *words ? words : "no words left");
     }
     (void)snprintf(name, sizeof(name), "rank-%05u.mck", rank);
-    r = folder_join(c->folder, name, path, err);
-    if (!r)
-        *ready = part_check(path, c->uuid, rank, 0, NULL) == 0;
-    return r;
+    TRY(folder_join(c->folder, name, path, err));
+    *ready = part_check(path, c->uuid, rank, 0, NULL) == 0;
+    return 0;
 }
 
 /* Wait for a change in the folder, at most LOOK_AGAIN_MS. */
@@ -125,44 +124,48 @@ int coordinate_wait(const struct coordinate *c, struct merr *err)
 {
     IO_CLOSE_AUTO int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
     uint32_t next = 0; /* ranks below are ready */
-    int r = 0;
 
     if (watch >= 0)
         (void)inotify_add_watch(watch, c->folder, IN_MOVED_TO | IN_CREATE | IN_CLOSE_WRITE);
-    while (!r) {
+    for (;;) {
         bool ready = true;
 
-        while (next < c->writers && !r && ready) {
-            r = rank_state(c, rank_at(c, next), &ready, err);
-            next += !r && ready;
+        while (next < c->writers && ready) {
+            TRY(rank_state(c, rank_at(c, next), &ready, err));
+            next += ready;
         }
-        for (uint32_t i = next + 1; i < c->writers && !r; i++)
-            r = rank_state(c, rank_at(c, i), &(bool){false}, err); /* a failure further on ends the wait at once */
-        if (r || next == c->writers)
-            break;
+        for (uint32_t i = next + 1; i < c->writers; i++) /* a failure further on ends the wait at once */
+            TRY(rank_state(c, rank_at(c, i), &(bool){false}, err));
+        if (next == c->writers)
+            return 0;
         if (clock_mono_us() >= c->deadline_us)
             return merr_set(err, -ETIMEDOUT, "rank %u has not written its part of step %llu in time", rank_at(c, next),
                             (unsigned long long)c->step);
-        r = wait_change(c, watch, err);
+        TRY(wait_change(c, watch, err));
     }
-    return r;
 }
 
 /* --- commit ------------------------------------------------------------------------------------ */
 
+static int read_parts(const char *folder, uint32_t writers, struct mck_index *part, struct merr *err)
+{
+    char path[MCK_PATH_MAX], name[32];
+
+    for (uint32_t i = 0; i < writers; i++) {
+        (void)snprintf(name, sizeof(name), "rank-%05u.mck", i);
+        TRY(folder_join(folder, name, path, err));
+        TRY(part_read(path, &part[i], err));
+    }
+    return 0;
+}
+
 int coordinate_merge(const char *folder, uint32_t writers, struct mck_index *ret, struct merr *err)
 {
     struct mck_index *part = calloc(writers, sizeof(*part));
-    char path[MCK_PATH_MAX], name[32];
-    int r = part ? 0 : merr_set(err, -ENOMEM, "no memory for the indexes of %u files", writers);
+    int r = part ? read_parts(folder, writers, part, err)
+                 : merr_set(err, -ENOMEM, "no memory for the indexes of %u files", writers);
 
-    for (uint32_t i = 0; i < writers && !r; i++) {
-        (void)snprintf(name, sizeof(name), "rank-%05u.mck", i);
-        r = folder_join(folder, name, path, err);
-        if (!r)
-            r = part_read(path, &part[i], err);
-    }
-    if (!r)
+    if (r == 0)
         r = index_merge(part, writers, ret, err);
     for (uint32_t i = 0; part && i < writers; i++)
         index_clear(&part[i]);
@@ -179,12 +182,25 @@ static int write_synced(const char *path, const struct buf *b, struct merr *err)
     if (fd < 0)
         return merr_errno(err, -errno, "cannot make '%s'", path);
     r = io_write_all(fd, b->data, b->len);
-    if (!r && fsync(fd))
+    if (r == 0 && fsync(fd))
         r = -errno;
     io_close(&fd);
-    if (r)
+    if (r < 0)
         (void)unlink(path);
-    return r ? merr_errno(err, r, "cannot write '%s'", path) : 0;
+    return r < 0 ? merr_errno(err, r, "cannot write '%s'", path) : 0;
+}
+
+static int write_index(const struct mck_index *ix, const char *path, struct merr *err)
+{
+    struct buf b;
+    int r;
+
+    buf_init(&b, MCK_INDEX_MAX);
+    r = index_encode(ix, MCK_INDEX_MANIFEST, &b, err);
+    if (r == 0)
+        r = write_synced(path, &b, err);
+    buf_clear(&b);
+    return r;
 }
 
 int coordinate_write_manifest(const struct mck_index *ix, const char *dir, const char *folder, uint64_t generation,
@@ -192,32 +208,22 @@ int coordinate_write_manifest(const struct mck_index *ix, const char *dir, const
 {
     IO_CLOSE_AUTO int fence = -1;
     char temp[MCK_PATH_MAX], final[MCK_PATH_MAX], name[64], tag[17];
-    struct buf b;
     int r;
 
     coordinate_tag(ix->uuid, tag);
     (void)snprintf(name, sizeof(name), "MANIFEST.%s.tmp", tag);
-    buf_init(&b, MCK_INDEX_MAX);
-    r = folder_join(folder, name, temp, err);
-    if (!r)
-        r = folder_join(folder, "MANIFEST", final, err);
-    if (!r)
-        r = index_encode(ix, MCK_INDEX_MANIFEST, &b, err);
-    if (!r)
-        r = write_synced(temp, &b, err);
-    buf_clear(&b);
-    if (r)
-        return r;
-    if (fenced)
-        r = folder_fence(dir, generation, true, &fence, err);
-    if (!r && rename(temp, final)) /* the commit */
+    TRY(folder_join(folder, name, temp, err));
+    TRY(folder_join(folder, "MANIFEST", final, err));
+    TRY(write_index(ix, temp, err));
+    r = fenced ? folder_fence(dir, generation, true, &fence, err) : 0;
+    if (r == 0 && rename(temp, final)) /* the commit */
         r = merr_errno(err, -errno, "cannot rename '%s'", temp);
-    if (r) {
+    if (r < 0) {
         (void)unlink(temp);
         return r;
     }
     r = io_sync_dir(folder, err);
-    if (r) /* not known to be durable: take it back before anybody relies on it */
+    if (r < 0) /* not known to be durable: take it back before anybody relies on it */
         (void)unlink(final);
     return r;
 }
@@ -227,9 +233,9 @@ int coordinate_commit(struct coordinate *c, struct merr *err)
     struct mck_index ix;
     int r = coordinate_wait(c, err);
 
-    if (!r)
+    if (r == 0)
         r = coordinate_merge(c->folder, c->writers, &ix, err);
-    if (r)
+    if (r < 0)
         return merr_prefix(err, r, "checkpoint of step %llu", (unsigned long long)c->step);
     sweep(c->folder, c->uuid, false, c->writers);
     r = coordinate_write_manifest(&ix, c->dir, c->folder, c->generation, true, err);

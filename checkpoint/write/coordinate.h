@@ -32,8 +32,8 @@ int coordinate_wait(const struct coordinate *c, struct merr *err);
  * attempt stay. */
 int coordinate_commit(struct coordinate *c, struct merr *err);
 
-/* Merge the files of a folder into its MANIFEST: the end of a commit, and the whole of a repair. keep_fence: the
- * caller fences; otherwise generation is checked. */
+/* Merge the files of a folder into its MANIFEST: the end of a commit, and the whole of a repair. fenced:
+ * under the fence of dir, which checks the generation; else the caller sees to that. */
 int coordinate_write_manifest(const struct mck_index *ix, const char *dir, const char *folder, uint64_t generation,
                               bool fenced, struct merr *err);
 

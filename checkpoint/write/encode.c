@@ -140,7 +140,7 @@ static void fill_end(struct mck_writer *w, const struct attempt *a)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-/* Have room for a chunk. False when the attempt failed meanwhile. */
+/* Have a buffer that can take a chunk. False when the attempt failed meanwhile. */
 static bool fill_reserve(struct mck_writer *w, struct attempt *a)
 {
     bool ok;
@@ -222,9 +222,9 @@ static void open_attempt(struct mck_writer *w, struct attempt *a)
     r = attempt_open(w, a, &err);
     (void)pthread_mutex_lock(&w->lock);
     w->alive_us = clock_mono_us();
-    if (r)
+    if (r < 0)
         writer_fail(w, a, r, &err);
-    if (r || a->skip) {
+    if (r < 0 || a->skip) {
         (void)pthread_cond_broadcast(&w->commit);
         (void)pthread_cond_broadcast(&w->gate);
     }
@@ -261,6 +261,7 @@ static void write_tail(struct mck_writer *w, struct attempt *a)
 {
     struct merr err = {.text = ""};
     uint32_t len = 0, n;
+    bool queued;
     int r;
 
     if (w->filling == a && w->fill_serial == a->serial)
@@ -268,18 +269,14 @@ static void write_tail(struct mck_writer *w, struct attempt *a)
     if (a->encode_us > 0 && a->codec != CHUNK_RAW)
         w->encode_rate = (double)a->encode_bytes * 1e6 / (double)a->encode_us;
     r = attempt_make_tail(w, a, &len, &err);
-    (void)pthread_mutex_lock(&w->lock);
-    if (r)
-        writer_fail(w, a, r, &err);
-    (void)pthread_mutex_unlock(&w->lock);
-    if (!r && !queue_write(w, a, a->tail, MCK_ALIGN, 0, NO_SLOT, NO_SLOT, -1))
-        r = -ENOMEM;
-    for (uint32_t at = 0; !r && at < len; at += n) {
+    queued = r == 0 && queue_write(w, a, a->tail, MCK_ALIGN, 0, NO_SLOT, NO_SLOT, -1);
+    for (uint32_t at = 0; queued && at < len; at += n) {
         n = len - at < MCK_SLOT ? len - at : MCK_SLOT;
-        if (!queue_write(w, a, (char *)a->tail + MCK_ALIGN + at, n, a->append + at, NO_SLOT, NO_SLOT, -1))
-            break;
+        queued = queue_write(w, a, (char *)a->tail + MCK_ALIGN + at, n, a->append + at, NO_SLOT, NO_SLOT, -1);
     }
     (void)pthread_mutex_lock(&w->lock);
+    if (r < 0)
+        writer_fail(w, a, r, &err);
     a->tail_queued = true;
     flush_queue(w, NULL);
     (void)pthread_cond_broadcast(&w->commit);
@@ -329,7 +326,7 @@ void *encode_run(void *writer)
         }
         if (is_extent) {
             extent = w->job[w->job_first].extent;
-            w->job_first = (w->job_first + 1) % w->job_room;
+            w->job_first = (w->job_first + 1) % w->job_max;
             w->jobs--;
         } else {
             a->to_encode++;

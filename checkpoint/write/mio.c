@@ -17,7 +17,7 @@ struct mio {
     bool direct;
     const char *way;
     unsigned busy;
-    struct mio_req *head, *tail; /* waiting for room */
+    struct mio_req *head, *tail; /* waiting until fewer are under way */
 };
 
 bool mio_progress(struct mio_req *r, int res)
@@ -64,7 +64,7 @@ static int open_way(struct mio *m, const char *way, void *pool, size_t pool_byte
         m->ops = &mio_uring_ops;
         m->direct = true;
         m->way = "uring";
-        return r && any ? open_threads(m, false, err) : r;
+        return r < 0 && any ? open_threads(m, false, err) : r;
     }
     if (!strcmp(way, "threads") || !strcmp(way, "buffered"))
         return open_threads(m, *way == 'b', err);
@@ -79,7 +79,7 @@ int mio_open(const char *way, void *pool, size_t pool_bytes, struct mio **ret, s
     if (!m)
         return merr_set(err, -ENOMEM, "no memory");
     r = open_way(m, way ? way : getenv("MUSTER_IO"), pool, pool_bytes, err);
-    if (r) {
+    if (r < 0) {
         free(m);
         return r;
     }

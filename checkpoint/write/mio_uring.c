@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "checkpoint/write/mio_priv.h"
 
 #define RING_ENTRIES 64
@@ -40,17 +41,16 @@ static int need_ops(struct merr *err)
 int mio_uring_open(void *pool, size_t pool_bytes, void **ret_impl, struct merr *err)
 {
     struct uring *u;
-    int r = need_ops(err);
+    int r;
 
-    if (r)
-        return r;
+    TRY(need_ops(err));
     u = calloc(1, sizeof(*u));
     if (!u)
         return merr_set(err, -ENOMEM, "no memory");
     r = io_uring_queue_init(RING_ENTRIES, &u->ring, IORING_SETUP_COOP_TASKRUN);
     if (r == -EINVAL)
         r = io_uring_queue_init(RING_ENTRIES, &u->ring, 0);
-    if (r) {
+    if (r < 0) {
         free(u);
         return merr_errno(err, r, "cannot set up io_uring (use MUSTER_IO=threads)");
     }
@@ -74,7 +74,7 @@ static void lose(struct uring *u, struct mio_req *r, int code)
     u->lost = r;
 }
 
-/* Hand what lies in the queue to the kernel. What it has no room or memory for just now stays there until something is
+/* Hand what lies in the queue to the kernel. What it has no space or memory for just now stays there until something is
  * taken, or the owner looks again. What it refuses is lost: an entry that does nothing stands for it. */
 static void submit(struct uring *u)
 {

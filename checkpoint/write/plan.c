@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "checkpoint/format/buffer.h"
 #include "checkpoint/format/dtype.h"
 
@@ -153,7 +154,6 @@ static int make_stream(const struct mck_buffer *const *v, size_t n, struct slice
                        struct merr *err)
 {
     size_t pieces;
-    int r;
 
     lay_out(v, n, slice, p, &pieces);
     if (p->stream_len > (uint64_t)UINT32_MAX * MCK_CHUNK / 2)
@@ -171,8 +171,8 @@ static int make_stream(const struct mck_buffer *const *v, size_t n, struct slice
             p->buckets = (uint32_t)slice[i].b->bucket + 1;
     }
     qsort(p->piece, p->pieces, sizeof(*p->piece), compare_pieces);
-    r = count_pieces(p, err);
-    return r ? r : find_in_place(p, err);
+    TRY(count_pieces(p, err));
+    return find_in_place(p, err);
 }
 
 static const struct slice *find_slice(const struct slice *s, size_t n, const struct mck_buffer *b)
@@ -228,10 +228,7 @@ static int make_tables(const struct mck_buffer *const *v, size_t n, const struct
         const struct slice *s = find_slice(slice, slices, v[i]);
 
         if (i && !strcmp(v[i]->name, v[i - 1]->name) && v[i]->role == v[i - 1]->role) {
-            int r = same_tensor(v[i - 1], v[i], err);
-
-            if (r)
-                return r;
+            TRY(same_tensor(v[i - 1], v[i], err));
         } else {
             struct mck_tensor *t = &ix->tensor[ix->tensors++];
 
@@ -252,33 +249,38 @@ static int make_tables(const struct mck_buffer *const *v, size_t n, const struct
     return 0;
 }
 
+/* stream, key and slice have memory for all buffers. */
+static int make_plan(const struct mck_buffer *bufs, size_t n, uint32_t rank, const struct mck_buffer **stream,
+                     const struct mck_buffer **key, struct slice *slice, struct plan *p, struct merr *err)
+{
+    size_t stored = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        TRY(buffer_check(&bufs[i], err));
+        key[i] = &bufs[i];
+        if (!bufs[i].replica && mck_buffer_bytes(&bufs[i]))
+            stream[stored++] = &bufs[i];
+    }
+    if (stored)
+        qsort(stream, stored, sizeof(*stream), compare_stream);
+    if (n)
+        qsort(key, n, sizeof(*key), compare_key);
+    TRY(make_stream(stream, stored, slice, p, err));
+    return make_tables(key, n, slice, stored, rank, p, err);
+}
+
 int plan_make(const struct mck_buffer *bufs, size_t n, uint32_t rank, struct plan *ret, struct merr *err)
 {
     const struct mck_buffer **stream = calloc(n + 1, sizeof(*stream)), **key = calloc(n + 1, sizeof(*key));
     struct slice *slice = calloc(n + 1, sizeof(*slice));
     struct plan p = {0};
-    size_t stored = 0;
-    int r = stream && key && slice ? 0 : merr_set(err, -ENOMEM, "no memory for %zu buffers", n);
+    int r = stream && key && slice ? make_plan(bufs, n, rank, stream, key, slice, &p, err)
+                                   : merr_set(err, -ENOMEM, "no memory for %zu buffers", n);
 
-    for (size_t i = 0; i < n && !r; i++) {
-        r = buffer_check(&bufs[i], err);
-        key[i] = &bufs[i];
-        if (!r && !bufs[i].replica && mck_buffer_bytes(&bufs[i]))
-            stream[stored++] = &bufs[i];
-    }
-    if (!r) {
-        if (stored)
-            qsort(stream, stored, sizeof(*stream), compare_stream);
-        if (n)
-            qsort(key, n, sizeof(*key), compare_key);
-        r = make_stream(stream, stored, slice, &p, err);
-    }
-    if (!r)
-        r = make_tables(key, n, slice, stored, rank, &p, err);
     free(stream);
     free(key);
     free(slice);
-    if (r) {
+    if (r < 0) {
         plan_clear(&p);
         return r;
     }

@@ -117,7 +117,7 @@ int space_make(struct space *m, uint64_t bytes, bool in_vain, struct merr *err)
     lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (lock >= 0) /* a disk so full that it cannot be made costs the turns alone */
         r = io_lock(lock, LOCK_EX, clock_mono_us() + LOCK_WAIT_US);
-    if (r)
+    if (r < 0)
         return merr_errno(err, r, "cannot lock '%s'", path);
     TRY(collect_trash(m->dir, err));
     if (!in_vain && space_has(m->dir, bytes))

@@ -1,13 +1,5 @@
+#include "checkpoint/write/writer.h"
 
-
-#include "base/clock.h"
-#include "base/io.h"
-#include "checkpoint/format/coding.h"
-#include "checkpoint/write/capture.h"
-#include "checkpoint/write/commit.h"
-#include "checkpoint/write/encode.h"
-#include "checkpoint/write/flush.h"
-#include "checkpoint/write/writer_priv.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +9,16 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/try.h"
+#include "checkpoint/format/coding.h"
+#include "checkpoint/write/capture.h"
+#include "checkpoint/write/commit.h"
+#include "checkpoint/write/encode.h"
+#include "checkpoint/write/flush.h"
+#include "checkpoint/write/writer_priv.h"
 
 #define YIELD 5 /* added to the trainer's nice value */
 #define TIMEOUT_DEFAULT_US (INT64_C(300) * 1000000)
@@ -117,8 +119,8 @@ static int make_pool(struct mck_writer *w, struct merr *err)
     memset(w->pool, 0, w->pool_bytes); /* the first touch of a page can cost more than to write it out */
     w->slots = (int)want;
     w->free_slot = calloc(want, sizeof(*w->free_slot));
-    w->job_room = ATTEMPTS_MAX * (size_t)w->plan.extents + 1;
-    w->job = calloc(w->job_room, sizeof(*w->job));
+    w->job_max = ATTEMPTS_MAX * (size_t)w->plan.extents + 1;
+    w->job = calloc(w->job_max, sizeof(*w->job));
     w->done = calloc(DONE_MAX, sizeof(*w->done));
     if (!w->free_slot || !w->job || !w->done)
         return merr_set(err, -ENOMEM, "no memory");
@@ -152,7 +154,7 @@ static int start_threads(struct mck_writer *w, struct merr *err)
     for (; w->threads < 4; w->threads++) {
         int r = pthread_create(&w->thread[w->threads], NULL, run[w->threads], w);
 
-        if (r)
+        if (r != 0)
             return merr_errno(err, -r, "cannot start the checkpoint writer's threads");
     }
     return 0;
@@ -196,10 +198,7 @@ static struct mck_writer *writer_alloc(void)
 static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const struct mck_buffer *bufs, size_t n,
                         struct merr *err)
 {
-    int r = check_cfg(cfg, err);
-
-    if (r)
-        return r;
+    TRY(check_cfg(cfg, err));
     w->cfg = *cfg;
     w->cfg.dir = strdup(cfg->dir);
     w->cfg.codec = strdup(cfg->codec);
@@ -213,24 +212,15 @@ static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const s
     w->write_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!w->cfg.dir || !w->cfg.codec || w->stop_event < 0 || w->write_event < 0)
         return merr_set(err, -ENOMEM, "no memory or file descriptor for a checkpoint writer");
-    r = plan_make(bufs, n, (uint32_t)cfg->rank, &w->plan, err);
-    if (!r)
-        r = folder_make(w->cfg.dir, err);
-    if (!r)
-        r = folder_raise_generation(w->cfg.dir, cfg->generation, err);
-    if (!r)
-        r = folder_join_writers(w->cfg.dir, &w->writers_fd, err);
-    if (!r)
-        r = make_pool(w, err);
-    if (!r)
-        r = make_coder(w, err);
-    if (!r)
-        r = make_attempts(w, err);
-    if (!r)
-        r = mio_open(NULL, w->pool, w->pool_bytes, &w->mio, err);
-    if (!r)
-        r = start_threads(w, err);
-    return r;
+    TRY(plan_make(bufs, n, (uint32_t)cfg->rank, &w->plan, err));
+    TRY(folder_make(w->cfg.dir, err));
+    TRY(folder_raise_generation(w->cfg.dir, cfg->generation, err));
+    TRY(folder_join_writers(w->cfg.dir, &w->writers_fd, err));
+    TRY(make_pool(w, err));
+    TRY(make_coder(w, err));
+    TRY(make_attempts(w, err));
+    TRY(mio_open(NULL, w->pool, w->pool_bytes, &w->mio, err));
+    return start_threads(w, err);
 }
 
 int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, size_t n, struct mck_writer **ret,
@@ -242,7 +232,7 @@ int mck_writer_new(const struct mck_cfg *cfg, const struct mck_buffer *bufs, siz
     if (!w)
         return merr_set(err, -ENOMEM, "no memory for a checkpoint writer");
     r = writer_setup(w, cfg, bufs, n, err);
-    if (r) {
+    if (r < 0) {
         mck_writer_free(w);
         return r;
     }
@@ -389,7 +379,7 @@ static void attempt_reset(struct mck_writer *w, struct attempt *a, uint64_t step
 static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck_mode asked, struct merr *err)
 {
     int64_t start = clock_mono_us();
-    struct attempt *room = NULL;
+    struct attempt *unused = NULL;
     char *text;
     int r = 0;
 
@@ -406,14 +396,14 @@ static int begin(struct mck_writer *w, uint64_t step, const json_t *kv, enum mck
         if (w->attempt[i].used && w->attempt[i].step == step && !w->attempt[i].code)
             r = 1; /* under way already */
         if (!w->attempt[i].used)
-            room = &w->attempt[i];
+            unused = &w->attempt[i];
     }
-    if (!r && !room)
+    if (r == 0 && !unused)
         r = merr_set(err, -EBUSY, "%d checkpoints are under way: step %llu is not saved", ATTEMPTS_MAX,
                      (unsigned long long)step);
-    if (!r) {
-        attempt_reset(w, room, step, text, asked);
-        room->stall_us = clock_mono_us() - start;
+    if (r == 0) {
+        attempt_reset(w, unused, step, text, asked);
+        unused->stall_us = clock_mono_us() - start;
         text = NULL;
         (void)pthread_cond_signal(&w->capture);
         (void)pthread_cond_signal(&w->encode);
@@ -495,7 +485,7 @@ int mck_drain(struct mck_writer *w, int64_t deadline_us, struct merr *err)
     int r = 0;
 
     lock(w);
-    while (writer_oldest(w) && !r)
+    while (writer_oldest(w) && r == 0)
         r = pthread_cond_timedwait(&w->idle, &w->lock, &ts);
     if (writer_oldest(w))
         r = merr_set(err, -ETIMEDOUT, "the checkpoint of step %llu is still being written",

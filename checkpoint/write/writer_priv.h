@@ -110,8 +110,8 @@ struct mck_writer {
     struct attempt attempt[ATTEMPTS_MAX];
     uint64_t serial, last_step;
     uint32_t tries;  /* of last_step before the last one */
-    struct job *job; /* ring of job_room: every extent of both attempts */
-    size_t job_first, jobs, job_room;
+    struct job *job; /* ring of job_max: every extent of both attempts */
+    size_t job_first, jobs, job_max;
     struct write *write_head, *write_tail;
     int write_event;
     struct mio *mio; /* of the I/O thread */
