@@ -21,6 +21,7 @@ import time
 import requests
 
 from tests.hold import Hold
+from tests.patience import PATIENCE_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
@@ -28,7 +29,7 @@ MARK = "TEST_CLUSTER_OF_MUSTER"  # an agent keeps names that begin with MUSTER_ 
 ENDED = ["succeeded", "failed", "cancelled"]
 
 
-def wait_for(what, check, seconds, every=0.05):
+def wait_for(what, check, seconds=PATIENCE_S, every=0.05):
     """check() until it gives something true; that, or a failure that names `what`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -126,7 +127,7 @@ class Cluster:
             return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.env,
                                     cwd=self.folder)
 
-    def start_server(self, seconds=30):
+    def start_server(self, seconds=PATIENCE_S):
         """Start musterd on the cluster's state and wait until it can write."""
         assert not self.server or self.server.poll() is not None, "the server runs already"
         self.server = self.spawn("musterd", [f"{BIN}/musterd", "--state", self.state, "--port", str(self.port),
@@ -141,7 +142,7 @@ class Cluster:
 
     def kill_server(self, sig=signal.SIGKILL):
         self.server.send_signal(sig)
-        self.server.wait(30)
+        self.server.wait(PATIENCE_S)
 
     def stop_server(self):
         self.kill_server(signal.SIGTERM)
@@ -166,7 +167,7 @@ class Cluster:
     def kill_agent(self, name="n1", sig=signal.SIGKILL):
         """End the agent alone: its ranks run on after SIGKILL, and are stopped with it by SIGTERM."""
         self.agents[name].send_signal(sig)
-        self.agents[name].wait(30)
+        self.agents[name].wait(PATIENCE_S)
 
     def agent_state(self, name="n1"):
         return os.path.join(self.folder, f"agent-{name}")
@@ -215,13 +216,13 @@ class Cluster:
             if process and process.poll() is None:
                 process.terminate()
                 try:
-                    process.wait(30)
+                    process.wait(PATIENCE_S)
                 except subprocess.TimeoutExpired:
                     self.stray.append(f"{command_line(process.pid)} (did not end on SIGTERM)")
                     process.kill()
-                    process.wait(10)
+                    process.wait(PATIENCE_S)
         with contextlib.suppress(AssertionError):
-            wait_for("no process of the cluster", lambda: not self.alive(), 20)
+            wait_for("no process of the cluster", lambda: not self.alive())
         for pid in self.alive():
             self.stray.append(command_line(pid))
             with contextlib.suppress(ProcessLookupError):
@@ -269,7 +270,7 @@ class Cluster:
         """cancel, suspend, resume, checkpoint"""
         return self.api("POST", f"/v1/jobs/{job}/{verb}")
 
-    def wait(self, job, states=None, seconds=60):
+    def wait(self, job, states=None, seconds=PATIENCE_S):
         """The job once it is in one of the states (by default, ended). Fails at once if it ends in another."""
         states = [states] if isinstance(states, str) else states or ENDED
         found = {}
@@ -306,17 +307,16 @@ class Cluster:
     def nodes(self):
         return self.api("GET", "/v1/nodes")["nodes"]
 
-    def wait_nodes(self, names, seconds=30):
+    def wait_nodes(self, names):
         """Wait until these nodes are ready."""
-        wait_for(f"nodes {names}", lambda: set(names) <= {n["id"] for n in self.nodes() if n["state"] == "ready"},
-                 seconds)
+        wait_for(f"nodes {names}", lambda: set(names) <= {n["id"] for n in self.nodes() if n["state"] == "ready"})
 
     def log_text(self, job, rank=0):
         pieces = self.api("GET", f"/v1/jobs/{job}/logs?rank={rank}")["logs"]
         return "".join(p["text"] for p in pieces)
 
-    def muster(self, *args, seconds=120, check=False):
+    def muster(self, *args, check=False):
         """Run the CLI against this cluster."""
         env = dict(self.env, MUSTER_SERVER=self.url, MUSTER_TOKEN=self.token(), NO_COLOR="1")
-        return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=seconds, env=env,
+        return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=PATIENCE_S, env=env,
                               check=check, cwd=self.folder)

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 from tests.cluster import BIN, ENDED
+from tests.patience import PATIENCE_S
 
 
 def digest(folder):
@@ -53,5 +54,5 @@ def undisturbed(folder, spec, devices=1):
     with open(path, "w", encoding="ascii") as f:
         json.dump(spec, f)
     subprocess.run([f"{BIN}/muster", "run", path, "--devices", str(devices), "--dir", out], capture_output=True,
-                   timeout=180, check=True)
+                   timeout=PATIENCE_S, check=True)
     return digest(f"{out}/checkpoints"), losses(out)

@@ -13,8 +13,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from tests import specs
 from tests.cluster import Cluster, wait_for
 from tests.gpus import Gpus, gpu
+from tests.patience import PATIENCE_S
 
-SECONDS = 40
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ class Page:
     def find(self, css):
         return self.driver.find_elements(By.CSS_SELECTOR, css)
 
-    def wait(self, what, check, seconds=SECONDS):
+    def wait(self, what, check, seconds=PATIENCE_S):
         def tried(_):
             try:
                 return check()
@@ -66,7 +66,7 @@ class Page:
     def text(self):
         return self.find("body")[0].text
 
-    def says(self, words, seconds=SECONDS):
+    def says(self, words, seconds=PATIENCE_S):
         self.wait(f"'{words}' is not shown", lambda: words in self.text(), seconds)
 
     def key(self, *keys):
@@ -176,7 +176,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
         if answer == "no":
             assert cluster.job(job)["state"] == "running"
     inside.wait("not cancelled", lambda: inside.state() == "cancelled")
-    assert cluster.wait(job, "cancelled", 20)["state"] == "cancelled"
+    assert cluster.wait(job, "cancelled")["state"] == "cancelled"
     assert not [b for b in inside.find(".actions button") if b.is_displayed()]
 
     # Read as a whole, the lines of both ranks are in the order of their times.
@@ -230,7 +230,7 @@ def test_a_log_has_no_gap_where_it_grew_before_its_stream_began(page, cluster):
 
 def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluster):
     job = cluster.submit(specs.command("echo about to fail; exit 3", name="broken"))["id"]
-    cluster.wait(job, "failed", 30)
+    cluster.wait(job, "failed")
     inside.open(f"/#/jobs/{job}")
     inside.says("The job’s own fault")
     inside.says("exit code 3")
@@ -239,7 +239,7 @@ def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluste
 
 def test_a_waiting_job_says_for_what_and_what_would_help(inside, cluster):
     holder = cluster.submit(specs.command("sleep 120", devices=3, name="holder"))["id"]
-    cluster.wait(holder, "running", 30)
+    cluster.wait(holder, "running")
     job = cluster.submit(specs.command("true", devices=2, name="waiter"))["id"]
     inside.open(f"/#/jobs/{job}")
     inside.says("more device")
@@ -248,7 +248,7 @@ def test_a_waiting_job_says_for_what_and_what_would_help(inside, cluster):
     inside.find(".callout a")[0].click()
     inside.wait("not the holder's page", lambda: inside.find("h1")[0].text == "holder")
     cluster.action(holder, "cancel")
-    cluster.wait(job, "succeeded", 30)
+    cluster.wait(job, "succeeded")
 
 
 def test_nodes_are_drained_and_undrained(inside, cluster):
@@ -263,7 +263,7 @@ def test_nodes_are_drained_and_undrained(inside, cluster):
 
 def test_filters_and_search_narrow_the_list(inside, cluster):
     for name in ("hay", "needle"):
-        cluster.wait(cluster.submit(specs.command("true", name=name))["id"], "succeeded", 30)
+        cluster.wait(cluster.submit(specs.command("true", name=name))["id"], "succeeded")
     inside.says("needle")
     inside.key("/")
     inside.key("needl")
@@ -295,18 +295,18 @@ def test_it_says_so_when_the_server_is_away_and_comes_back_by_itself(inside, clu
     job = cluster.submit(specs.command("true", name="afterwards"))["id"]
     inside.says("afterwards")
     cluster.wait_nodes(["n1"])
-    cluster.wait(job, "succeeded", 60)
+    cluster.wait(job, "succeeded")
 
 
 def test_it_asks_nobody_else(inside, cluster):
-    wait_for("resources", lambda: inside.run("return performance.getEntriesByType('resource').length") > 5, 20)
+    wait_for("resources", lambda: inside.run("return performance.getEntriesByType('resource').length") > 5)
     asked = inside.run("return performance.getEntriesByType('resource').map(e => e.name)")
     assert all(name.startswith((cluster.url, "data:")) for name in asked), asked
 
 
 def test_a_narrow_screen_does_not_scroll_sideways(inside, cluster):
     job = cluster.submit(specs.command("true", name="a-job-with-a-name-that-is-longer-than-a-narrow-screen-is"))["id"]
-    cluster.wait(job, "succeeded", 30)
+    cluster.wait(job, "succeeded")
     inside.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                                   {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True})
     for path in ("/#/", f"/#/jobs/{job}", "/#/nodes"):

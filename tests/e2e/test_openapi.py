@@ -9,6 +9,7 @@ import yaml
 
 from tests import specs
 from tests.cluster import ROOT, Cluster
+from tests.patience import PATIENCE_S
 
 METHODS = {"get", "put", "post", "patch", "delete"}
 
@@ -21,7 +22,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def described(cluster):
-    return yaml.safe_load(requests.get(f"{cluster.url}/openapi.yaml", timeout=10).text)
+    return yaml.safe_load(requests.get(f"{cluster.url}/openapi.yaml", timeout=PATIENCE_S).text)
 
 
 def operations(document):
@@ -71,7 +72,7 @@ def test_every_parameter_of_a_path_is_described(described):
 
 def test_answers_have_the_described_shape(cluster, described):
     job = cluster.submit(specs.command("echo out; exit 3", name="shape"))["id"]
-    cluster.wait(job, "failed", 30)
+    cluster.wait(job, "failed")
     for path, template in ((f"/v1/jobs/{job}", "/v1/jobs/{id}"), ("/v1/jobs", "/v1/jobs"), ("/v1/nodes", "/v1/nodes"),
                            (f"/v1/jobs/{job}/events", "/v1/jobs/{id}/events"), ("/v1/events", "/v1/events"),
                            (f"/v1/jobs/{job}/logs", "/v1/jobs/{id}/logs"), ("/v1/cluster", "/v1/cluster"),

@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
 KILLS = 600 if LONG else 60
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -45,7 +47,7 @@ def sweep(folder, what, codec, every, way, *more):
 
 
 def check(folder):
-    done = subprocess.run([PROGRAM, "check", folder], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([PROGRAM, "check", folder], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -66,7 +68,7 @@ def test_a_writer_killed_at_any_instant_leaves_whole_checkpoints(tmp_path):
             pass
         assert process.poll() is None, process.stderr.read()
         process.send_signal(signal.SIGKILL)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_S)
         acknowledged = [int(line) for line in out.splitlines()]
         found = check(folder)
         # What was acknowledged is there; at most the one under way may have been committed unheard.
@@ -148,7 +150,7 @@ def on_a_small_disk(folder, mib, *argv, way=None):
     space = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     env = dict(os.environ, MUSTER_IO=way) if way else None
     done = subprocess.run([*space, "sh", "-c", script, "sh", str(folder), PROGRAM, *argv], capture_output=True,
-                          text=True, timeout=60, env=env)
+                          text=True, timeout=PATIENCE_S, env=env)
     assert done.returncode == 0, done.stderr
 
 

@@ -61,14 +61,14 @@ def test_device_time_is_the_time_that_passed(cluster, clock):
     spent = 0
     for step in STEPS:
         clock.set(step)
-        wait_for("time to pass", lambda: used(cluster) > spent, 10)
+        wait_for("time to pass", lambda: used(cluster) > spent)
         spent = within(spent, step)
         cluster.kill_server()
         cluster.start_server()
         agent.register([run])
         spent = within(spent, f"{step} and a restart")
     agent.report([run_of(agent.until(job), "exited")])
-    cluster.wait(job, "succeeded", 10)
+    cluster.wait(job, "succeeded")
     within(spent, "the end")
     assert "the clock of this machine was set by" in cluster.tail("musterd", 1 << 20)
 
@@ -80,7 +80,7 @@ def test_a_failed_job_waits_no_longer_before_it_starts_again(cluster, clock, ste
     job = cluster.submit(specs.command("x", retry={"max": 5}))["id"]
     for failures in 1, 2, 3:  # no wait, then one of 1 s, then one of 2 s
         agent.report([run_of(agent.until(job), "exited", sig=9)])
-        wait_for("the failure", lambda: cluster.job(job)["restarts"]["system"] == failures, 10)
+        wait_for("the failure", lambda: cluster.job(job)["restarts"]["system"] == failures)
     clock.set(step)
     assert agent.until(job)["generation"] == 4
 
@@ -94,7 +94,7 @@ def test_a_drains_deadline_holds(cluster, clock):
     cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=4")
     agent.until(job, "drain")
     clock.set(-HOUR)
-    wait_for("the server to see it", lambda: "was set by -3600" in cluster.tail("musterd", 1 << 20), 10)
+    wait_for("the server to see it", lambda: "was set by -3600" in cluster.tail("musterd", 1 << 20))
     cluster.kill_server()
     cluster.start_server()
     agent.register([run])

@@ -14,6 +14,7 @@ import pytest
 
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
+from tests.patience import PATIENCE_S
 
 SEED = int(os.environ.get("MUSTER_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
 ROUNDS = 8 if os.environ.get("MUSTER_TEST_LONG") else 2
@@ -61,7 +62,7 @@ def undisturbed(tmp_path_factory, corpus):
     with open(spec, "w", encoding="ascii") as f:
         json.dump(the_spec(corpus), f)
     out = subprocess.run([f"{BIN}/muster", "run", spec, "--devices", "4", "--dir", f"{folder}/out"],
-                         capture_output=True, text=True, timeout=180)
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     assert out.returncode == 0, out.stdout + out.stderr
     return digest(f"{folder}/out/checkpoints"), losses(f"{folder}/out")
 
@@ -98,10 +99,10 @@ def test_a_killed_process_changes_no_weight(tmp_path, corpus, undisturbed, victi
     with Cluster(str(tmp_path), slots=4, hold_at=at_step + AHEAD) as cluster:
         job = cluster.submit(the_spec(corpus))["id"]
         folder = cluster.job(job)["dir"]
-        wait_for(f"step {at_step}", lambda: steps_done(folder) >= at_step and cluster.rank_pids(job), 120)
+        wait_for(f"step {at_step}", lambda: steps_done(folder) >= at_step and cluster.rank_pids(job))
         strike(cluster, victim, job, rng)
         cluster.hold.release()
-        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"], 180)
+        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"])
         assert ended["state"] == "succeeded", json.dumps(ended["outcome"], indent=1)
         want_digest, want_losses = undisturbed
         assert digest(f"{ended['dir']}/checkpoints") == want_digest
@@ -146,7 +147,7 @@ def test_no_acknowledged_job_is_lost_doubled_or_stuck(tmp_path, victim, number):
         listed = cluster.list_jobs()
         assert sorted(job["name"] for job in listed) == sorted(f"n{i}" for i in range(total))
         for job in acknowledged.values():
-            assert cluster.wait(job, ["succeeded", "failed", "cancelled"], 120)["state"] == "succeeded"
+            assert cluster.wait(job, ["succeeded", "failed", "cancelled"])["state"] == "succeeded"
     ran = (tmp_path / "ran").read_text(encoding="ascii").split()
     assert sorted(ran) == sorted(f"n{i}" for i in range(total))
 
@@ -155,15 +156,15 @@ def test_ranks_run_on_while_the_server_is_down_and_report_afterwards(tmp_path, c
     with Cluster(str(tmp_path), slots=4, hold_at=AHEAD) as cluster:
         job = cluster.submit(the_spec(corpus))["id"]
         running = cluster.wait(job, "running")
-        wait_for("a step", lambda: steps_done(running["dir"]) >= 1, 60)
+        wait_for("a step", lambda: steps_done(running["dir"]) >= 1)
         ranks = cluster.rank_pids(job)
         cluster.kill_server()
         cluster.hold.release()
         # The run goes on to its end with nobody to report to.
-        wait_for("the last step", lambda: STEPS - 1 in losses(running["dir"]), 120)
-        wait_for("ranks to end", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in ranks), 60)
+        wait_for("the last step", lambda: STEPS - 1 in losses(running["dir"]))
+        wait_for("ranks to end", lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in ranks))
         cluster.start_server()
-        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"], 60)
+        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"])
         assert ended["state"] == "succeeded"
         assert ended["generation"] == running["generation"], "nothing was restarted for the server's sake"
         assert digest(f"{ended['dir']}/checkpoints") == undisturbed[0]

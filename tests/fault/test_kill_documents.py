@@ -56,7 +56,7 @@ def test_a_scaled_and_killed_job_goes_on_at_the_exact_document(tmp_path, shared_
         go_on(c, job, step + 2, 4)
         os.kill(c.rank_pids(job)[0], signal.SIGKILL)
         c.hold.release()
-        ended = c.wait(job, ["succeeded", "failed", "cancelled"], 180)
+        ended = c.wait(job, ["succeeded", "failed", "cancelled"])
         assert ended["state"] == "succeeded", json.dumps(ended["outcome"], indent=1)
         assert ended["generation"] == 3 and resumed(c, job)[0] == "memory"
         assert digest(f"{folder}/checkpoints") == digest(f"{want}/checkpoints")

@@ -37,15 +37,15 @@ def train(tmp_path, spec, strike_at=()):
         folder = cluster.job(job)["dir"]
         for step in strike_at:
             cluster.hold.at(step)
-            wait_for(f"step {step}", lambda: steps_done(folder) >= step and cluster.rank_pids(job), 60)
+            wait_for(f"step {step}", lambda: steps_done(folder) >= step and cluster.rank_pids(job))
             if spec["checkpoint"]["memory_every_steps"]:
-                wait_for("a snapshot", lambda: cluster.snapshots(job), 60)
+                wait_for("a snapshot", lambda: cluster.snapshots(job))
             os.kill(rng.choice(cluster.rank_pids(job)), signal.SIGKILL)
         cluster.hold.release()
-        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"], 120)
+        ended = cluster.wait(job, ["succeeded", "failed", "cancelled"])
         assert ended["state"] == "succeeded", ended["outcome"]
         resumed = [e["data"] for e in cluster.events(job) if e["data"].get("type") == "resumed"]
-        wait_for("the memory to be given back", lambda: not glob.glob(f"{cluster.memory()}/*/{job}"), 20)
+        wait_for("the memory to be given back", lambda: not glob.glob(f"{cluster.memory()}/*/{job}"))
         return digest(f"{ended['dir']}/checkpoints"), losses(ended["dir"]), resumed
 
 

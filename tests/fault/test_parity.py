@@ -121,7 +121,7 @@ class Struck:
         while self.step < last:
             self.step += SNAPSHOT_EVERY
             self.cluster.hold.at(self.step)
-            wait_for(f"snapshots of step {self.step}", lambda: ready(self.step), 90)
+            wait_for(f"snapshots of step {self.step}", lambda: ready(self.step))
 
     def kill(self, pids):
         for pid in pids:
@@ -133,7 +133,7 @@ class Struck:
         shutil.rmtree(self.cluster.memory(node))
 
     def goes_on(self, times):
-        wait_for(f"resumption {times}", lambda: len(self.resumed()) == times, 60)
+        wait_for(f"resumption {times}", lambda: len(self.resumed()) == times)
         return self.resumed()[-1]
 
 
@@ -160,7 +160,7 @@ def test_a_job_survives_ranks_a_node_and_two_nodes_with_the_same_bits(corpus, tm
             job.lose(node)
         assert job.goes_on(3)["source"] == "disk"
         cluster.hold.release()
-        ended = cluster.wait(job.job, ["succeeded", "failed"], 90)
+        ended = cluster.wait(job.job, ["succeeded", "failed"])
         assert ended["state"] == "succeeded", ended["outcome"]
         notes = [e["data"]["message"] for e in cluster.events(job.job) if e["data"].get("type") == "note"]
         assert any("2 of the 3 ranks' data is gone" in m and m.endswith("on disk") for m in notes), notes

@@ -70,7 +70,7 @@ class Play:
         def once():
             self.follow()
             return check()
-        return wait_for(what, once, 40)
+        return wait_for(what, once)
 
     def state(self):
         return self.cluster.job(self.job)["state"]

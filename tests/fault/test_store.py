@@ -44,7 +44,7 @@ def test_a_full_disk_under_the_store_costs_time_only(tmp_path):
     with SmallDisk(str(tmp_path), slots=2) as cluster:
         ran = f"{tmp_path}/ran"
         before = cluster.submit(specs.command(f"echo before >> {ran}; exec sleep 300"))["id"]
-        cluster.wait(before, "running", 30)
+        cluster.wait(before, "running")
         cluster.fill()
         spec = specs.command(f"echo after >> {ran}")
 
@@ -52,17 +52,17 @@ def test_a_full_disk_under_the_store_costs_time_only(tmp_path):
             status, problem = cluster.request("POST", "/v1/jobs", spec, headers={"Idempotency-Key": "k"}, timeout=2)
             assert status in (0, 503, 504), problem
             return cluster.request("GET", "/readyz", token="")[0] == 503
-        wait_for("the server to say that it cannot write", refused, 30)
+        wait_for("the server to say that it cannot write", refused)
         assert "the store" in cluster.tail("musterd")
         os.unlink(cluster.filler())
-        wait_for("the server to be ready", lambda: cluster.request("GET", "/readyz", token="")[0] == 200, 60)
+        wait_for("the server to be ready", lambda: cluster.request("GET", "/readyz", token="")[0] == 200)
         after = cluster.submit(spec, key="k")["id"]
-        cluster.wait(after, "succeeded", 60)
+        cluster.wait(after, "succeeded")
         assert sorted(job["id"] for job in cluster.list_jobs()) == sorted([before, after])
         still = cluster.job(before)
         assert (still["state"], still["generation"]) == ("running", 1)
         cluster.action(before, "cancel")
-        cluster.wait(before, "cancelled", 30)
+        cluster.wait(before, "cancelled")
         with open(ran, encoding="ascii") as f:
             assert f.read().split() == ["before", "after"]
     assert not cluster.leftovers()

@@ -58,7 +58,7 @@ class Storm:
             status, document = self.cluster.request("POST", "/v1/jobs", spec, headers={"Idempotency-Key": key})
             assert status in (0, 200, 201, 503, 504), document
             return document["id"] if status in (200, 201) else None
-        return wait_for("a submit to be taken", taken, 60)
+        return wait_for("a submit to be taken", taken)
 
     def ask(self, method, path, body=None):
         """What may be refused, because the job has ended or is on its way already, but not for any other reason."""
@@ -136,7 +136,7 @@ class Storm:
             def lost():
                 status, answer = self.cluster.request("GET", "/v1/nodes")
                 return status == 200 and {n["id"]: n["state"] for n in answer["nodes"]}[node] == "lost"
-            wait_for(f"{node} to be lost", lost, 60)
+            wait_for(f"{node} to be lost", lost)
             self.cluster.agents[node].send_signal(signal.SIGCONT)
 
     def blow(self):
@@ -161,7 +161,7 @@ class Storm:
                     self.resume()
                     return False
                 return True
-            wait_for(f"{job} not to be suspended", goes_on, 60)
+            wait_for(f"{job} not to be suspended", goes_on)
 
 
 def check_devices(cluster, jobs):
@@ -200,12 +200,12 @@ def test_nothing_is_lost_doubled_or_changed_in_a_storm(tmp_path, corpus, alone, 
         storm.calm()
         cluster.hold.release()
         for job in storm.trainings:
-            ended = cluster.wait(job, "succeeded", 240)
+            ended = cluster.wait(job, "succeeded")
             assert [line["step"] for line in lines(ended["dir"])] == list(range(STEPS)), "each step once"
             assert losses(ended["dir"]) == alone[1]
             assert digest(f"{ended['dir']}/checkpoints") == alone[0]
         for job in storm.commands:
-            assert cluster.wait(job, seconds=120)["state"] in ("succeeded", "cancelled")
+            assert cluster.wait(job)["state"] in ("succeeded", "cancelled")
         listed = {job["id"]: job for job in cluster.list_jobs()}
         assert sorted(listed) == sorted(storm.trainings + storm.commands)
         check_devices(cluster, listed.values())
@@ -215,5 +215,5 @@ def test_nothing_is_lost_doubled_or_changed_in_a_storm(tmp_path, corpus, alone, 
             if listed[job]["state"] == "succeeded" and listed[job]["generation"] == 1:
                 assert ran.count(str(i)) == 1
         wait_for("all devices to be free",
-                 lambda: {slot["state"] for node in cluster.nodes() for slot in node["slots"]} == {"free"}, 30)
+                 lambda: {slot["state"] for node in cluster.nodes() for slot in node["slots"]} == {"free"})
     assert not cluster.leftovers()

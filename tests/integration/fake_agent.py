@@ -3,6 +3,7 @@ import requests
 
 from tests import specs
 from tests.cluster import wait_for
+from tests.patience import PATIENCE_S
 
 
 class FakeAgent:
@@ -17,7 +18,7 @@ class FakeAgent:
         self.session = requests.Session()
 
     def call(self, method, path, body=None, **more):
-        answer = self.session.request(method, f"{self.cluster.url}/v1/agents{path}", json=body, timeout=40,
+        answer = self.session.request(method, f"{self.cluster.url}/v1/agents{path}", json=body, timeout=PATIENCE_S,
                                       headers={"Authorization": f"Bearer {self.token}"}, **more)
         return answer.status_code, answer.json() if answer.content else None
 
@@ -38,7 +39,7 @@ class FakeAgent:
 
     def until(self, job, order="run"):
         return wait_for(f"{job} with order {order}",
-                        lambda: (a := self.assignments().get(job)) and a["order"] == order and a, 30)
+                        lambda: (a := self.assignments().get(job)) and a["order"] == order and a)
 
     def report(self, runs=(), **pieces):
         status, answer = self.call("POST", f"/{self.node}/report",

@@ -9,6 +9,7 @@ import tempfile
 import time
 
 from tests.hold import Hold
+from tests.patience import PATIENCE_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("MUSTER_BUILD", os.path.join(ROOT, "build"))
@@ -88,7 +89,7 @@ class Run:
         with open(self.log_path(rank), errors="replace") as f:
             return f.read()
 
-    def wait(self, seconds=120):
+    def wait(self, seconds=PATIENCE_S):
         """Exit codes of all ranks. When one fails, the others get SIGTERM, as from an agent."""
         deadline = time.monotonic() + seconds
         while any(p.poll() is None for p in self.ranks):
@@ -107,7 +108,7 @@ class Run:
                     break
         return [p.returncode for p in self.ranks]
 
-    def must(self, want=DONE, seconds=120):
+    def must(self, want=DONE, seconds=PATIENCE_S):
         codes = self.wait(seconds)
         assert codes == [want] * self.world, "exit codes %s:\n%s" % (codes, "\n".join(
             "--- rank %d\n%s" % (r, self.log(r)[-2000:]) for r in range(self.world)))
@@ -147,7 +148,7 @@ class Run:
             self.hold.at(step)
             self.until(lambda: ready(step))
 
-    def until(self, ready, seconds=60):
+    def until(self, ready, seconds=PATIENCE_S):
         """Wait until ready() gives something true, and give that."""
         deadline = time.monotonic() + seconds
         while True:
@@ -163,7 +164,7 @@ class Run:
                 pass
 
 
-def train(spec, folder=None, want=DONE, seconds=120, **how):
+def train(spec, folder=None, want=DONE, seconds=PATIENCE_S, **how):
     """Run to the end. The Run, with its files still there while folder is."""
     with Run(folder or tempfile.mkdtemp(), spec, **how) as run:
         return run.must(want, seconds)

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from tests import specs
+from tests.patience import PATIENCE_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MUSTER = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin", "muster")
@@ -14,7 +15,7 @@ AT, STEPS = 10, 30
 
 
 def muster(*args, status=0):
-    out = subprocess.run([MUSTER, *map(str, args)], capture_output=True, text=True, timeout=60, check=False)
+    out = subprocess.run([MUSTER, *map(str, args)], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert out.returncode == status, out.stdout + out.stderr
     return out.stdout + out.stderr
 

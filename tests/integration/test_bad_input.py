@@ -10,6 +10,7 @@ import requests
 
 from tests import specs
 from tests.cluster import Cluster, wait_for
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +75,17 @@ def test_all_faults_come_at_once_with_their_places(cluster, corpus):
 ])
 def test_data_that_cannot_be_read_fails_the_job_and_is_named(cluster, tmp_path, make, words):
     job = cluster.submit(changed(specs.train("/x"), "/train/data/path", make(tmp_path)))["id"]
-    failed = cluster.wait(job, "failed", 30)
+    failed = cluster.wait(job, "failed")
     assert failed["outcome"]["class"] == "user", failed["outcome"]
     assert words in json.dumps(failed["outcome"]), failed["outcome"]
     assert failed["generation"] == 1  # the same again would fail the same
-    wait_for("no rank", lambda: not cluster.rank_pids(job), 10)
+    wait_for("no rank", lambda: not cluster.rank_pids(job))
 
 
 def test_a_folder_of_damaged_checkpoints_is_named_and_kept(cluster, corpus, tmp_path):
     spec = specs.train(corpus, steps=10, every_steps=5)
     spec["checkpoint"]["dir"] = str(tmp_path / "ckpt")
-    cluster.wait(cluster.submit(spec)["id"], "succeeded", 30)
+    cluster.wait(cluster.submit(spec)["id"], "succeeded")
     parts = sorted(glob.glob(str(tmp_path / "ckpt/step-*/rank-*.mck")))
     assert parts
     for path in parts:
@@ -93,7 +94,7 @@ def test_a_folder_of_damaged_checkpoints_is_named_and_kept(cluster, corpus, tmp_
             f.write(b"\xff" * 64)
     spec["train"]["steps"] = 20
     job = cluster.submit(spec)["id"]
-    ended = cluster.wait(job, ["failed", "succeeded"], 30)
+    ended = cluster.wait(job, ["failed", "succeeded"])
     assert ended["state"] == "failed", ended
     assert "step-" in json.dumps(ended["outcome"]) or "checkpoint" in json.dumps(ended["outcome"]), ended["outcome"]
     assert sorted(glob.glob(str(tmp_path / "ckpt/step-*/rank-*.mck"))) == parts
@@ -104,7 +105,7 @@ def test_a_folder_of_damaged_checkpoints_is_named_and_kept(cluster, corpus, tmp_
 def test_an_oversized_body_is_refused_before_it_is_read(cluster):
     body = b'{"name": "' + b"x" * (9 << 20) + b'"}'
     try:
-        answer = requests.post(f"{cluster.url}/v1/jobs", data=body, timeout=20,
+        answer = requests.post(f"{cluster.url}/v1/jobs", data=body, timeout=PATIENCE_S,
                                headers={"Authorization": f"Bearer {cluster.token()}"})
         assert answer.status_code == 413, answer.text
     except requests.ConnectionError:
@@ -125,7 +126,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("kind", GARBAGE)
 def test_garbage_on_the_port_hurts_nobody(cluster, kind):
-    with socket.create_connection(("127.0.0.1", cluster.port), timeout=10) as s:
+    with socket.create_connection(("127.0.0.1", cluster.port), timeout=PATIENCE_S) as s:
         try:
             s.sendall(GARBAGE[kind])
             s.shutdown(socket.SHUT_WR)
@@ -156,7 +157,7 @@ HOSTILE = {
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_hostile_body_is_refused_in_words_and_at_once(cluster, kind):
     before = len(cluster.list_jobs())
-    answer = requests.post(f"{cluster.url}/v1/jobs", data=HOSTILE[kind], timeout=10,
+    answer = requests.post(f"{cluster.url}/v1/jobs", data=HOSTILE[kind], timeout=PATIENCE_S,
                            headers={"Authorization": f"Bearer {cluster.token()}"})
     assert answer.status_code in (400, 422), answer.text[:500]
     assert answer.json()["detail"] and len(answer.content) < 100000

@@ -7,13 +7,14 @@ import subprocess
 import pytest
 
 from tests import specs
+from tests.patience import PATIENCE_S
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
 
 
 def muster(*args, cwd=None, **env):
-    return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=60, cwd=cwd,
+    return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=PATIENCE_S, cwd=cwd,
                           env=dict(os.environ, **env))
 
 
@@ -79,7 +80,7 @@ def test_run_trains_from_standard_input_with_changes_and_keeps_its_spec(tmp_path
     spec = specs.train("text.txt", every_steps=0)
     spec["train"]["data"]["path"] = "text.txt"
     out = subprocess.run([f"{BIN}/muster", "run", "-", "--dir", "out", "--set", "train.steps=6"], cwd=tmp_path,
-                         input=json.dumps(spec), capture_output=True, text=True, timeout=60, check=False)
+                         input=json.dumps(spec), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert out.returncode == 0, out.stderr
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 6
     assert "step 6/6  loss" in out.stderr and out.stderr.endswith("done; metrics, logs and checkpoints are in 'out'\n")

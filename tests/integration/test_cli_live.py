@@ -15,6 +15,7 @@ import yaml
 
 from tests import specs
 from tests.cluster import BIN, MARK, ROOT, Cluster, command_line, free_port, marked, wait_for
+from tests.patience import PATIENCE_S
 
 TRAIN = {"steps": 60, "tp": 2, "every_steps": 20}
 
@@ -35,7 +36,7 @@ def trained(cluster):
     spec["train"]["eval"]["every_steps"] = 20
     write(cluster, "train.yaml", yaml.safe_dump(spec))
     job = said(cluster, "submit", "train.yaml", "-o", "json")["id"]
-    cluster.wait(job, "succeeded", 60)
+    cluster.wait(job, "succeeded")
     return job
 
 
@@ -49,7 +50,7 @@ def run(cluster, *args, status=0, stdin=None, **env):
     """Run the CLI in the cluster's folder; its result, which must have this exit status."""
     env = dict(cluster.env, MUSTER_SERVER=cluster.url, MUSTER_TOKEN=cluster.token(), **env)
     out = subprocess.run([f"{BIN}/muster", *args], input=stdin, stdin=None if stdin else subprocess.DEVNULL,
-                         capture_output=True, text=True, timeout=60, env=env, cwd=cluster.folder, check=False)
+                         capture_output=True, text=True, timeout=PATIENCE_S, env=env, cwd=cluster.folder, check=False)
     assert out.returncode == status, f"muster {args}: {out.returncode}\n{out.stdout}\n{out.stderr}"
     assert "\033" not in out.stdout + out.stderr, "escapes in a pipe"
     return out
@@ -76,7 +77,7 @@ def test_submit_takes_yaml_json_and_standard_input(cluster):
             run(cluster, "submit", "-", stdin=yaml.safe_dump(spec)).stdout]
     for text in jobs:
         job = re.fullmatch(r"submitted (j\d+) \(command\)\n", text).group(1)
-        cluster.wait(job, "succeeded", 20)
+        cluster.wait(job, "succeeded")
         assert run(cluster, "logs", job).stdout == "hello\n"
 
 
@@ -196,7 +197,7 @@ def test_a_server_that_is_down_is_said(cluster):
     began = time.monotonic()
     out = run(cluster, "list", "--server", url, status=5)
     assert f"cannot reach the server at '{url}'" in out.stderr
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 # --- looking -------------------------------------------------------------------------------------------
@@ -270,9 +271,9 @@ def test_a_followed_line_that_comes_in_pieces_is_whole(cluster):
                                  cluster.token()], stdout=subprocess.PIPE, text=True, env=cluster.env)
     try:
         wait_for("half a line of each rank",
-                 lambda: said(cluster, "logs", job, "-o", "json")["lines"] == 2 * ["half \u00e9"], 30)
+                 lambda: said(cluster, "logs", job, "-o", "json")["lines"] == 2 * ["half \u00e9"])
         write(cluster, "go-on", "")
-        lines = follower.communicate(timeout=60)[0].splitlines()
+        lines = follower.communicate(timeout=PATIENCE_S)[0].splitlines()
     finally:
         follower.kill()
         follower.wait()
@@ -283,7 +284,7 @@ def test_a_log_longer_than_one_answer_is_printed_whole(cluster):
     job = command(cluster, "i=0; while [ $i -lt 30000 ]; do echo line $i of rank $RANK; i=$((i+1)); done", devices=2)
     whole = [f"line {i} of rank {{}}" for i in range(30000)]
     followed = run(cluster, "logs", job, "-f").stdout.splitlines()
-    cluster.wait(job, "succeeded", 30)
+    cluster.wait(job, "succeeded")
     for r in (0, 1):
         lines = [line.format(r) for line in whole]
         assert [line[4:] for line in followed if line.startswith(f"[{r}] ")] == lines
@@ -320,7 +321,7 @@ def test_top_prints_once_where_nothing_can_move(cluster, trained):
 
 def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
     job = command(cluster, "sleep 100", devices=4)
-    cluster.wait(job, "running", 20)
+    cluster.wait(job, "running")
     waiting = command(cluster, "sleep 100", name="waits", devices=3)
     text = run(cluster, "explain", waiting).stdout
     assert text.startswith(f"{waiting} is queued: waits for") and job in text and "would help: " in text
@@ -331,14 +332,14 @@ def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
     assert "this cluster has 4" in run(cluster, "scale", waiting, "--min", "64", "--max", "64", status=4).stderr
 
     assert run(cluster, "suspend", job).stdout == f"suspending {job}\n"
-    cluster.wait(job, "suspended", 20)
-    cluster.wait(waiting, "running", 20)
+    cluster.wait(job, "suspended")
+    cluster.wait(waiting, "running")
     assert said(cluster, "cancel", waiting, "-o", "json")["id"] == waiting
     assert "cancelled" in run(cluster, "watch", waiting, status=1).stderr
     assert run(cluster, "resume", job).stdout == f"resuming {job}\n"
-    cluster.wait(job, "running", 20)
+    cluster.wait(job, "running")
     assert run(cluster, "cancel", job).stdout == f"cancelling {job}\n"
-    cluster.wait(job, "cancelled", 20)
+    cluster.wait(job, "cancelled")
     assert "cannot be changed any more" in run(cluster, "suspend", job, status=4).stderr
 
 
@@ -352,7 +353,7 @@ def test_several_jobs_are_acted_on_at_once_and_what_is_refused_is_counted(cluste
     out = run(cluster, "cancel", jobs[0], "j9999", *jobs[1:], status=3)
     assert out.stdout.splitlines() == [f"cancelling {j}" for j in jobs] and "no job 'j9999'" in out.stderr
     for job in jobs:
-        cluster.wait(job, "cancelled", 20)
+        cluster.wait(job, "cancelled")
     assert said(cluster, "cancel", jobs[0], jobs[1], "-o", "json", status=4)["jobs"] == []
 
 
@@ -384,12 +385,12 @@ def test_tokens_are_made_listed_and_revoked(cluster):
 
 def test_a_drained_node_gets_no_work(cluster):
     assert run(cluster, "drain", "n1", "--deadline", "3600").stdout == "n1 gets no new work\n"
-    wait_for("n1 to be drained", lambda: cluster.nodes()[0]["state"] == "drained", 10)
+    wait_for("n1 to be drained", lambda: cluster.nodes()[0]["state"] == "drained")
     assert re.search(r"^n1 +drained ", run(cluster, "nodes").stdout, re.M)
     job = command(cluster, "true")
     assert "queued" in run(cluster, "explain", job).stdout
     assert said(cluster, "undrain", "n1", "-o", "json")
-    cluster.wait(job, "succeeded", 20)
+    cluster.wait(job, "succeeded")
     assert said(cluster, "nodes", "-o", "json")["nodes"][0]["state"] == "ready"
 
 
@@ -399,7 +400,7 @@ def test_a_node_leaves_the_list_and_its_agent_ends(cluster):
     assert "drain it first" in run(cluster, "node", "remove", "n2", status=4).stderr
     run(cluster, "drain", "n2")
     assert run(cluster, "node", "remove", "n2").stdout == "n2 is off the list\n"
-    assert cluster.agents.pop("n2").wait(20) == 3
+    assert cluster.agents.pop("n2").wait(PATIENCE_S) == 3
     assert "was removed from the cluster" in cluster.tail("agent-n2")
     assert [n["id"] for n in said(cluster, "nodes", "-o", "json")["nodes"]] == ["n1"]
     assert "no node 'n2'" in run(cluster, "node", "remove", "n2", status=3).stderr
@@ -462,11 +463,11 @@ def test_a_running_job_saves_when_asked(cluster, trained):
     cluster.hold.at(3, "saves")
     job = said(cluster, "submit", "train.yaml", "--name", "saves", "--set", "checkpoint.every_steps=0", "--set",
                "train.eval.every_steps=0", "-o", "json")["id"]
-    wait_for("a step", lambda: (cluster.job(job)["progress"] or {}).get("step"), 20)
+    wait_for("a step", lambda: (cluster.job(job)["progress"] or {}).get("step"))
     assert run(cluster, "checkpoint", "now", job).stdout == f"asked for a checkpoint of {job}\n"
-    wait_for("the checkpoint", lambda: cluster.job(job)["checkpoint"], 20)
+    wait_for("the checkpoint", lambda: cluster.job(job)["checkpoint"])
     run(cluster, "cancel", job)
-    cluster.wait(job, "cancelled", 20)
+    cluster.wait(job, "cancelled")
 
 
 def test_sample_writes_what_the_model_says(cluster, trained):
@@ -475,7 +476,7 @@ def test_sample_writes_what_the_model_says(cluster, trained):
     assert document["prompt"] == "the " and len(document["text"]) == 24
     assert document["checkpoint"].endswith("step-00000060")
     raw = subprocess.run([f"{BIN}/muster", "sample", cluster.job(trained)["dir"], *args], capture_output=True,
-                         timeout=60, env=cluster.env, check=True).stdout
+                         timeout=PATIENCE_S, env=cluster.env, check=True).stdout
     assert raw.decode(errors="replace").startswith(document["text"])
 
 
@@ -507,7 +508,7 @@ def on_terminal(cluster, *args, columns=80, until=None, then=None, **env):
             os.execve(f"{BIN}/muster", ["muster", *args], env)
         finally:
             os._exit(126)
-    screen, deadline = "", time.monotonic() + 30
+    screen, deadline = "", time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if select.select([fd], [], [], 0.2)[0]:
             try:
@@ -569,7 +570,7 @@ def test_no_color_means_none(cluster, trained):
 
 def test_tables_keep_within_the_terminal(cluster):
     job = command(cluster, "true", name="a-job-with-quite-a-long-name-that-goes-on-and-on")
-    cluster.wait(job, "succeeded", 20)
+    cluster.wait(job, "succeeded")
     for columns in (60, 80, 120):
         screen, status = on_terminal(cluster, "list", "--state", "succeeded", columns=columns)
         lines = plain(screen).splitlines()
@@ -587,25 +588,25 @@ def test_leaving_a_watch_leaves_the_job(cluster):
     assert status == 130 and f"{job} goes on; `muster watch {job}` comes back to it" in plain(screen), screen
     assert cluster.job(job)["state"] == "running"
     run(cluster, "cancel", job)
-    cluster.wait(job, "cancelled", 20)
+    cluster.wait(job, "cancelled")
 
 
 def test_a_watcher_is_told_why_a_job_waits(cluster):
     holder = command(cluster, "sleep 60", devices=4)
-    cluster.wait(holder, "running", 20)
+    cluster.wait(holder, "running")
     job = command(cluster, "true")
     screen, status = on_terminal(cluster, "watch", job, until="waits for")
     assert status == 130 and re.search(rf"{job} queued: waits for 1 more device", plain(screen)), screen
     for one in (job, holder):
         run(cluster, "cancel", one)
-        cluster.wait(one, "cancelled", 20)
+        cluster.wait(one, "cancelled")
 
 
 # --- the server goes away ------------------------------------------------------------------------------
 
 def test_a_watch_goes_on_over_a_restart_of_the_server(cluster):
     job = command(cluster, f"while [ ! -e {cluster.folder}/go ]; do sleep 0.1; done")
-    cluster.wait(job, "running", 20)
+    cluster.wait(job, "running")
     env = dict(cluster.env, MUSTER_SERVER=cluster.url, MUSTER_TOKEN=cluster.token())
     with subprocess.Popen([f"{BIN}/muster", "watch", job], env=env, stdout=subprocess.PIPE, text=True) as watch:
         assert "queued -> starting" not in watch.stdout.readline()
@@ -613,7 +614,7 @@ def test_a_watch_goes_on_over_a_restart_of_the_server(cluster):
         cluster.start_server()
         write(cluster, "go", "")
         text = watch.stdout.read()
-        assert watch.wait(30) == 0
+        assert watch.wait(PATIENCE_S) == 0
     assert text.count(f"{job} running: ") == 1 and f"{job} succeeded: " in text
 
 
@@ -625,7 +626,7 @@ def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
     env.update({MARK: mark, "MUSTER_STATE": state})
 
     def muster(*args):
-        return subprocess.run([f"{BIN}/muster", *args], env=env, capture_output=True, text=True, timeout=60,
+        return subprocess.run([f"{BIN}/muster", *args], env=env, capture_output=True, text=True, timeout=PATIENCE_S,
                               cwd=tmp_path, check=False)
 
     try:
@@ -639,7 +640,7 @@ def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
         spec = json.dumps(specs.command("sleep 100 & sleep 100"))
         (tmp_path / "c.json").write_text(spec)
         job = json.loads(muster("submit", "c.json", "-o", "json").stdout)["id"]
-        wait_for("it to run", lambda: json.loads(muster("show", job, "-o", "json").stdout)["state"] == "running", 20)
+        wait_for("it to run", lambda: json.loads(muster("show", job, "-o", "json").stdout)["state"] == "running")
         down = muster("down")
         assert down.returncode == 0 and down.stdout == f"the cluster of {state} is down\n"
         assert [command_line(p) for p in marked(mark)] == []

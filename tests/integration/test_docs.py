@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.cluster import BIN, ROOT
+from tests.patience import PATIENCE_S
 
 PAGES = [os.path.relpath(p, ROOT) for p in
          [*glob.glob(f"{ROOT}/*.md"), *glob.glob(f"{ROOT}/docs/*.md"), *glob.glob(f"{ROOT}/examples/*.md")]]
@@ -19,7 +20,8 @@ def read(page):
 
 
 def said(program, *args):
-    return subprocess.run([f"{BIN}/{program}", *args], capture_output=True, text=True, timeout=30, check=True).stdout
+    return subprocess.run([f"{BIN}/{program}", *args], capture_output=True, text=True, timeout=PATIENCE_S,
+                          check=True).stdout
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import yaml
 from tests import specs
 from tests.cluster import BIN, ENDED, MARK, ROOT, Cluster, command_line, marked, wait_for
 from tests.integration.fake_agent import FakeAgent
+from tests.patience import PATIENCE_S
 
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
@@ -50,7 +51,7 @@ def write(folder, name, text):
     return path
 
 
-def run(script, folder, env, seconds=100):
+def run(script, folder, env, seconds=PATIENCE_S):
     """A script as a person would type it, each line of which must succeed."""
     env = dict(env, PATH=f"{BIN}:{env['PATH']}")
     out = subprocess.run(["bash", "-euc", script], stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -69,7 +70,7 @@ class Place:
         self.corpus = specs.write_corpus(os.path.join(self.folder, "corpus.txt"), documents=120)
         self.job, self.other = (self.submit(specs.train(self.corpus, steps=STEPS, every_steps=100)) for _ in range(2))
         for job in (self.job, self.other):
-            cluster.wait(job, "succeeded", 120)
+            cluster.wait(job, "succeeded")
         write(self.folder, "job.yaml", yaml.safe_dump(specs.train(self.corpus, steps=10, virtual_workers=4)))
         write(self.folder, "lengths.txt", "".join(f"{17 * i % 900 + 8}\n" for i in range(400)))
         trace = blocks("docs/simulator.md", "")[0][1]
@@ -96,7 +97,7 @@ class Place:
     def drain(self, node):
         run(f"muster drain {node}", self.folder, self.env)
         wait_for(f"{node} to be drained",
-                 lambda: [n["state"] for n in self.cluster.nodes() if n["id"] == node] == ["drained"], 60)
+                 lambda: [n["state"] for n in self.cluster.nodes() if n["id"] == node] == ["drained"])
 
     def prepare(self, line):
         """What the line speaks of is made; the line with the names that it has here."""
@@ -105,10 +106,10 @@ class Place:
             job = self.live()
             other = self.live() if "j18" in line else None
             for each in filter(None, (job, other)):
-                cluster.wait(each, "running", 60)
+                cluster.wait(each, "running")
         if "muster resume" in line:
             cluster.action(job, "suspend")
-            cluster.wait(job, "suspended", 60)
+            cluster.wait(job, "suspended")
         if " n3" in line:
             cluster.start_agent("n3", "cpu:1")
             cluster.wait_nodes(["n3"])
@@ -121,7 +122,7 @@ class Place:
             assert made
         if "--snapshot FILE" in line:
             holder = self.live()
-            cluster.wait(holder, "running", 60)
+            cluster.wait(holder, "running")
             job = self.submit(specs.command("true", devices=4))
             run(f"muster explain {job} --save FILE", self.folder, self.env)
         if "checkpoint import" in line:
@@ -140,12 +141,12 @@ class Place:
         for job in cluster.list_jobs():
             if job["state"] not in ENDED:
                 cluster.request("POST", f"/v1/jobs/{job['id']}/cancel")
-                cluster.wait(job["id"], ENDED, 60)
+                cluster.wait(job["id"], ENDED)
         if any(node["id"] == "n3" for node in cluster.nodes()):
             self.drain("n3")
             run("muster node remove n3", self.folder, self.env)
         if "n3" in cluster.agents:
-            cluster.agents.pop("n3").wait(30)  # it ends when it hears that it was removed
+            cluster.agents.pop("n3").wait(PATIENCE_S)  # it ends when it hears that it was removed
         for name in ("model", "exported", "run"):
             shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
 
@@ -270,7 +271,7 @@ def test_documents_of_the_protocol_have_the_fields_that_are_sent(tmp_path):
             piece.update(job=id_, generation=1)
         status, answer = agent.call("POST", f"/{agent.node}/report", report)
         assert status == 200 and {a["offset"] for a in answer["acks"]["logs"]} == {len("…".encode())}, answer
-        wait_for("the run", lambda: cluster.job(id_)["state"] == "running", 20)
+        wait_for("the run", lambda: cluster.job(id_)["state"] == "running")
         shown = shape(job)
         for name in ("layout", "progress", "eval", "checkpoint", "spec"):  # null for a command that has just begun
             shown[name] = None

@@ -10,6 +10,7 @@ import pytest
 
 from tests import specs
 from tests.integration import ranks
+from tests.patience import PATIENCE_S
 
 STEPS = 40
 
@@ -52,11 +53,11 @@ def left(spec, folder, order=ranks.MOVE, steps=3, want=ranks.DRAINED, **how):
     return steps
 
 
-def gone_on(spec, folder, seconds=120, **how):
+def gone_on(spec, folder, seconds=PATIENCE_S, **how):
     """The next run, to its end: what it resumed from, and itself. Its givers have heard that it goes on."""
     with ranks.Run(str(folder), spec, generation=how.pop("generation", 2), **how) as run:
         run.must(ranks.DONE, seconds)
-        codes = [p.wait(30) for p in run.givers]
+        codes = [p.wait(PATIENCE_S) for p in run.givers]
     assert codes == [ranks.DONE] * len(codes), run.log(run.world)
     return run.events("resumed")[0], run
 
@@ -182,7 +183,7 @@ def test_a_giver_lost_in_the_middle_costs_no_more_than_what_was_not_on_disk(corp
     with ranks.Run(str(tmp_path), spec, generation=2, dp=2, nodes=2, memory=where[1:], givers=where[:1]) as run:
         stop_in_the_middle(run, where[0], sig)
         run.must()
-        run.givers[0].wait(30)
+        run.givers[0].wait(PATIENCE_S)
     resumed = run.events("resumed")[0]
     assert (resumed["source"], resumed["step"]) in (("disk", disk), ("peers", step)), "lost, or in time"
     assert [m["step"] for m in run.metrics()] == list(range(step + 2))
@@ -217,6 +218,6 @@ def test_a_rank_that_dies_while_the_state_is_sent_ends_the_giver(corpus, tmp_pat
     with ranks.Run(str(tmp_path), spec, generation=2, memory=where[1], givers=where[:1]) as run:
         run.until(lambda: glob.glob(f"{where[0]}/.view/*/*.mck"))
         run.ranks[0].kill()
-        assert run.givers[0].wait(30) in (ranks.ABORTED, ranks.DONE)
+        assert run.givers[0].wait(PATIENCE_S) in (ranks.ABORTED, ranks.DONE)
     resumed, run = gone_on(spec, tmp_path, generation=3, memory=where[1], givers=where[:1])
     assert (resumed["step"], resumed["source"]) == (step, "peers")

@@ -8,6 +8,8 @@ import subprocess
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 BUILD = os.path.abspath(os.environ.get("MUSTER_BUILD", "build"))
 EMULATED = f"{BUILD}/tests/gpu/muster-cuda-emulated.so"
 CHECK = f"{BUILD}/tests/gpu/check"
@@ -17,7 +19,7 @@ needs_nvcc = pytest.mark.skipif(not os.path.exists(EMULATED), reason="no nvcc: b
 
 def check(library, *args, **env):
     return subprocess.run([CHECK, "--quick", *args], env=dict(os.environ, MUSTER_CUDA_BACKEND=library, **env),
-                          capture_output=True, text=True, timeout=200)
+                          capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 @needs_nvcc
@@ -32,7 +34,7 @@ def test_kernels_and_codecs_agree_with_the_processor_in_either_order_of_threads(
 @pytest.mark.parametrize("order", [{}, {"EMULATE_REVERSE": "1"}])
 def test_products_of_a_warp_are_laid_out_as_documented(order):
     ran = subprocess.run([f"{BUILD}/tests/gpu/fragments-emulated"], env=dict(os.environ, **order), capture_output=True,
-                         text=True, timeout=30)
+                         text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0 and "as documented" in ran.stdout, ran.stdout + ran.stderr
 
 
@@ -62,7 +64,7 @@ def test_the_library_loads_without_a_driver_and_shows_one_symbol():
 @needs_nvcc
 def test_each_call_of_the_runtime_may_fail_once_and_nothing_is_left_behind():
     ran = subprocess.run([f"{BUILD}/tests/gpu/failures"], env=dict(os.environ, MUSTER_CUDA_BACKEND=EMULATED),
-                         capture_output=True, text=True, timeout=100)
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "failed in turn" in ran.stdout
 
@@ -79,7 +81,7 @@ def train(folder, name, spec, devices, **env):
     (folder / f"{name}.json").write_text(json.dumps(spec))
     ran = subprocess.run([f"{BUILD}/bin/muster", "run", str(folder / f"{name}.json"), "--devices", str(devices),
                           "--dir", str(folder / name)], env=dict(os.environ, MUSTER_KERNELS="cuda", **env),
-                         capture_output=True, text=True, timeout=200)
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     logs = ran.stdout + ran.stderr + "".join(p.read_text(errors="replace") for p in (folder / name).rglob("*.log"))
     return ran.returncode, logs
 

@@ -7,6 +7,7 @@ import pytest
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
 from tests.gpus import FAKE, Gpus, gpu
+from tests.patience import PATIENCE_S
 from tests.results import digest, lines
 
 EMULATED = os.path.join(FAKE, "muster-cuda-emulated.so")
@@ -47,7 +48,7 @@ def test_gpus_are_found_and_told_with_how_they_do(cluster, gpus):
     assert [(s["kind"], s["class"], s["gpu"]["uuid"], s["gpu"]["memory_mib"]) for s in slots(cluster)] == [
         ("gpu", "h100-80gb-hbm3", "GPU-a", 81559), ("gpu", "h100-80gb-hbm3", "GPU-b", 81559)]
     gpus.show(gpu("GPU-a", util=97, used_mib=40000, power_mw=691000), gpu("GPU-b"))
-    wait_for("the new figures", lambda: slots(cluster)[0]["gpu"]["utilization"] == 97, 10)
+    wait_for("the new figures", lambda: slots(cluster)[0]["gpu"]["utilization"] == 97)
     assert metric(cluster, "muster_gpu_memory_used_bytes") == [40000 << 20, 5 << 20]
     assert metric(cluster, "muster_gpu_power_watts") == [691, 70]
 
@@ -61,7 +62,7 @@ def test_each_rank_sees_its_own_gpu_alone(cluster):
 
 def test_an_ill_gpu_gets_no_work_until_the_agent_starts_anew(cluster, gpus):
     gpus.show(gpu("GPU-a"), gpu("GPU-b"), xid={"number": 1, "gpu": 0, "code": 79})
-    wait_for("GPU-a to be ill", lambda: states(cluster) == ["quarantined", "free"], 10)
+    wait_for("GPU-a to be ill", lambda: states(cluster) == ["quarantined", "free"])
     assert slots(cluster)[0]["gpu"]["why"] == "Xid 79: fallen off the bus"
     assert "slot 0 of n1 takes no work: Xid 79: fallen off the bus\n" in cluster.muster("nodes").stdout
     events = cluster.api("GET", "/v1/events")["events"]
@@ -72,12 +73,12 @@ def test_an_ill_gpu_gets_no_work_until_the_agent_starts_anew(cluster, gpus):
     gpus.show(gpu("GPU-a"), gpu("GPU-b"))
     cluster.kill_agent("n1")
     cluster.start_agent("n1")
-    wait_for("both to be free", lambda: states(cluster) == ["free", "free"], 20)
+    wait_for("both to be free", lambda: states(cluster) == ["free", "free"])
 
 
 def test_a_gpu_that_somebody_uses_is_not_free(cluster, gpus):
     gpus.show(gpu("GPU-a", pids=[4711]), gpu("GPU-b"))
-    wait_for("GPU-a to be taken", lambda: states(cluster) == ["quarantined", "free"], 10)
+    wait_for("GPU-a to be taken", lambda: states(cluster) == ["quarantined", "free"])
     assert slots(cluster)[0]["gpu"]["why"] == "process 4711, which is of no job here, uses it"
     job = cluster.submit(specs.command("true", devices=2))
     gpus.show(gpu("GPU-a"), gpu("GPU-b"))
@@ -95,7 +96,7 @@ def test_training_uses_the_gpus_of_agents_that_let_it_and_goes_on_there(cluster,
     cluster.agent_args.append("--train-on-gpus")
     cluster.kill_agent("n1")
     cluster.start_agent("n1")
-    wait_for("GPUs for training", lambda: [s["trains"] for s in slots(cluster)] == [True, True], 20)
+    wait_for("GPUs for training", lambda: [s["trains"] for s in slots(cluster)] == [True, True])
     spec = specs.train(specs.write_corpus(str(tmp_path / "corpus")), steps=20, virtual_workers=2)
     spec["train"]["model"].update({"layers": 1, "hidden": 16, "heads": 2, "context": 16})
     spec["train"]["batch"]["sequences"] = 2
@@ -103,9 +104,9 @@ def test_training_uses_the_gpus_of_agents_that_let_it_and_goes_on_there(cluster,
     whole = finish(cluster, cluster.submit(spec)["id"])
     cluster.hold.at(5)
     job = cluster.submit(spec)["id"]
-    wait_for("five steps", lambda: len(lines(cluster.job(job)["dir"])) == 5, 60)
+    wait_for("five steps", lambda: len(lines(cluster.job(job)["dir"])) == 5)
     cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 2, "max": 2}})
-    wait_for("two ranks", lambda: cluster.job(job)["generation"] == 2, 60)
+    wait_for("two ranks", lambda: cluster.job(job)["generation"] == 2)
     cluster.hold.release()
     ended = finish(cluster, job)
     cluster.agent_args.remove("--train-on-gpus")
@@ -130,5 +131,5 @@ def test_an_agent_says_why_it_cannot_offer_gpus(cluster, gpus):
     agent = cluster.spawn("agent-broken", [
         f"{BIN}/muster-agent", "--server", cluster.url, "--token-file", f"{cluster.state}/agent-token", "--state",
         cluster.agent_state("broken"), "--node", "broken", "--devices", "gpu:2"])
-    assert agent.wait(20) == 2
+    assert agent.wait(PATIENCE_S) == 2
     assert "no GPU can be offered: the GPU driver does not work: Driver Not Loaded" in cluster.tail("agent-broken")

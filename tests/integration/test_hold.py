@@ -89,17 +89,17 @@ def test_a_job_of_a_cluster_is_held_suspended_and_scaled(corpus, tmp_path):
     with Cluster(str(tmp_path / "cluster"), slots=2, server_args=["--hold", "0", "--round", "1"], hold_at=6) as cluster:
         job = cluster.submit(spec)["id"]
         folder = cluster.job(job)["dir"]
-        wait_for("six steps", lambda: len(lines(folder)) == 6, 60)
+        wait_for("six steps", lambda: len(lines(folder)) == 6)
         cluster.action(job, "suspend")
-        cluster.wait(job, "suspended", 60)
+        cluster.wait(job, "suspended")
         cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": 2, "max": 2}})
         cluster.action(job, "resume")
-        wait_for("two ranks", lambda: cluster.job(job)["state"] == "running" and len(cluster.rank_pids(job)) == 2, 60)
+        wait_for("two ranks", lambda: cluster.job(job)["state"] == "running" and len(cluster.rank_pids(job)) == 2)
         assert len(lines(folder)) == 6
         cluster.hold.at(9)
-        wait_for("nine steps", lambda: len(lines(folder)) == 9, 60)
+        wait_for("nine steps", lambda: len(lines(folder)) == 9)
         cluster.hold.release()
-        cluster.wait(job, "succeeded", 60)
+        cluster.wait(job, "succeeded")
         assert [line["ranks"] for line in lines(folder)] == [1] * 6 + [2] * 6
         assert (digest(os.path.join(folder, "checkpoints")), losses(folder)) == want
     assert not cluster.leftovers()

@@ -10,6 +10,7 @@ import pytest
 
 from tests import specs
 from tests.integration import ranks
+from tests.patience import PATIENCE_S
 
 # what differs in the order of additions along tp is worth about 1e-8 here; the promise is 1e-4 over 30 steps
 TP_RELATIVE = 1e-4
@@ -342,7 +343,7 @@ def test_a_killed_rank_takes_the_others_along_and_nothing_is_lost(job, alone, vi
     with ranks.Run(str(tmp_path), job, pp=2, dp=2, hold_at=15) as run:
         run.until(lambda: 10 in run.checkpoints())
         run.ranks[victim].kill()
-        codes = run.wait(60)
+        codes = run.wait(PATIENCE_S)
     assert codes[victim] == -9
     assert all(c == ranks.ABORTED for i, c in enumerate(codes) if i != victim), codes
     again = ranks.train(job, str(tmp_path), generation=2, pp=2, dp=2)
@@ -410,7 +411,7 @@ def test_a_layout_that_cannot_be_is_refused(job, tmp_path):
 # --- the program's other modes -------------------------------------------------------------------------
 
 def muster_train(*argv):
-    return subprocess.run([ranks.TRAIN] + list(argv), capture_output=True, timeout=60, check=False)
+    return subprocess.run([ranks.TRAIN] + list(argv), capture_output=True, timeout=PATIENCE_S, check=False)
 
 
 def test_text_is_sampled_from_a_checkpoint_and_depends_on_the_seed(alone):

@@ -12,6 +12,7 @@ import pytest
 
 from tests import specs
 from tests.integration import ranks
+from tests.patience import PATIENCE_S
 
 LONG = bool(os.environ.get("MUSTER_TEST_LONG"))
 SEED = int(os.environ.get("MUSTER_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -79,7 +80,7 @@ def numbers(run):
 def digest(run):
     muster = os.path.join(ranks.BUILD, "bin", "muster")
     out = subprocess.run([muster, "checkpoint", "digest", os.path.join(run.job, "checkpoints"), "-o", "json"],
-                         capture_output=True, check=True, timeout=60)
+                         capture_output=True, check=True, timeout=PATIENCE_S)
     return json.loads(out.stdout)
 
 

@@ -24,13 +24,13 @@ def test_the_first_run_on_two_nodes_measures_their_link_and_the_server_keeps_it(
         cluster.wait_nodes(["n1", "n2"])
         assert links(cluster) == {"n1": {}, "n2": {}}
         job = cluster.submit(specs.train(corpus, steps=5, pp=2))["id"]
-        cluster.wait(job, "succeeded", 60)
+        cluster.wait(job, "succeeded")
         first = cluster.nodes()
         seen = links(cluster)
         assert seen["n1"]["n2"] == seen["n2"]["n1"] > 1e6
         assert not [e for e in cluster.events(job) if (e["data"] or {}).get("type") == "links"], "is not of the job"
         again = cluster.submit(specs.train(corpus, steps=5, pp=2))["id"]
-        cluster.wait(again, "succeeded", 60)
+        cluster.wait(again, "succeeded")
         assert [n["links"] for n in cluster.nodes()] == [n["links"] for n in first], "within the hour it stands"
         cluster.stop_server()
         cluster.start_server()
@@ -69,7 +69,7 @@ def end(cluster, agents, job, told):
     cluster.action(job, "cancel")
     for agent in agents:
         agent.report([run_of(told[agent.node], "exited", 75)])
-    cluster.wait(job, "cancelled", 10)
+    cluster.wait(job, "cancelled")
 
 
 def test_the_next_job_is_laid_on_nodes_as_their_measured_links_suit_it(cluster):
@@ -123,4 +123,4 @@ def test_a_nic_that_is_not_known_is_refused_by_name(cluster, nic, says):
     assert cluster.nodes() == [], "and nothing of it is kept"
     body["nic"] = {"family": "roce", "gbit_s": None}
     assert agent.call("POST", "/register", body)[0] == 200
-    assert wait_for("the node", cluster.nodes, 5)[0]["nic"] == {"family": "roce", "gbit_s": None}
+    assert wait_for("the node", cluster.nodes)[0]["nic"] == {"family": "roce", "gbit_s": None}

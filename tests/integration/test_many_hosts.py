@@ -8,6 +8,7 @@ import pytest
 from tests import specs
 from tests.cluster import Cluster, wait_for
 from tests.hosts import NEEDS, Hosts, can_make_hosts
+from tests.patience import PATIENCE_S
 from tests.results import device_seconds, digest, lines, losses, undisturbed
 
 HOSTS = {"head": "10.78.0.1", "node1": "10.78.0.2", "node2": "10.78.0.3", "node3": "10.78.0.4"}
@@ -38,7 +39,7 @@ class HostCluster(Cluster):
     def lose(self, host):
         """The agent and its ranks are gone at once."""
         self.hosts.kill(host)
-        assert self.agents[host].wait(30) == -signal.SIGKILL
+        assert self.agents[host].wait(PATIENCE_S) == -signal.SIGKILL
 
 
 def training(corpus, kind, least, most, project):
@@ -56,7 +57,7 @@ def on_devices(cluster, job, devices):
     def there():
         got = lines(told["dir"])
         return got and got[-1]["ranks"] == devices and got[-1]["generation"] == cluster.job(job)["generation"]
-    wait_for(f"{job} on {devices} devices", there, 60)
+    wait_for(f"{job} on {devices} devices", there)
 
 
 def test_nothing_is_lost_or_doubled_while_jobs_and_nodes_come_and_go(hosts, tmp_path):
@@ -86,25 +87,25 @@ def test_nothing_is_lost_or_doubled_while_jobs_and_nodes_come_and_go(hosts, tmp_
         first = cluster.submit(specs.command(f"until [ -e {gate} ]; do sleep 0.05; done; echo first-$RANK >> {ran}",
                                              devices=2, project="prod"))["id"]
         second = cluster.submit(specs.command(f"echo second >> {ran}", devices=1, project="prod"))["id"]
-        cluster.wait(first, "running", 60)
-        wait_for("the quota to hold", lambda: cluster.job(second)["reason"]["code"] == "tenant-limit", 20)
+        cluster.wait(first, "running")
+        wait_for("the quota to hold", lambda: cluster.job(second)["reason"]["code"] == "tenant-limit")
         assert cluster.api("GET", "/v1/projects/prod")["used"]["devices"] == 2
         gate.touch()
         for job in first, second:
-            cluster.wait(job, "succeeded", 60)
+            cluster.wait(job, "succeeded")
 
         # A node is drained and comes back; another is gone without a word and comes back.
         cluster.api("POST", "/v1/nodes/node1/drain")
-        wait_for("node1 to be left", lambda: cluster.nodes()[0]["state"] == "drained", 60)
+        wait_for("node1 to be left", lambda: cluster.nodes()[0]["state"] == "drained")
         cluster.api("POST", "/v1/nodes/node1/undrain")
         cluster.lose("node3")
-        wait_for("node3 to be lost", lambda: cluster.nodes()[2]["state"] == "lost", 30)
+        wait_for("node3 to be lost", lambda: cluster.nodes()[2]["state"] == "lost")
         cluster.start_agent("node3")
         cluster.wait_nodes(list(HOSTS)[1:])
 
         for kind, job in jobs.items():
             cluster.hold.release(kind)
-            ended = cluster.wait(job, "succeeded", 120)
+            ended = cluster.wait(job, "succeeded")
             assert [line["step"] for line in lines(ended["dir"])] == list(range(STEPS[kind])), "each step once"
             assert (digest(f"{ended['dir']}/checkpoints"), losses(ended["dir"])) == alone[kind]
             assert ended["restarts"]["user"] == ended["restarts"]["system"] == 0

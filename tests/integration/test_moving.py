@@ -66,7 +66,7 @@ def state_of(cluster, node):
 
 def moved(cluster, job, times, nodes):
     """Wait until the job trains on these nodes after so many changes; from where its state came."""
-    wait_for(f"change {times}", lambda: len(resumed(cluster, job)) == times and nodes_of(cluster, job) == nodes, 60)
+    wait_for(f"change {times}", lambda: len(resumed(cluster, job)) == times and nodes_of(cluster, job) == nodes)
     return (resumed(cluster, job) or [None])[-1]
 
 
@@ -78,7 +78,7 @@ def memory_of(cluster, job, node):
 
 def gone(cluster, job, nodes):
     for node in nodes:
-        wait_for(f"the memory of {node} to be given back", lambda n=node: not memory_of(cluster, job, n), 20)
+        wait_for(f"the memory of {node} to be given back", lambda n=node: not memory_of(cluster, job, n))
 
 
 def check_nothing_on_disk(cluster, job):
@@ -95,12 +95,12 @@ def test_a_job_moves_grows_and_shrinks_from_memory_to_memory(three, corpus, stat
     step = go_on(three, job, 5, 1)
     first = nodes_of(three, job)
     drain(three, first[0])
-    wait_for("the job to leave", lambda: nodes_of(three, job) not in ([], first), 60)
+    wait_for("the job to leave", lambda: nodes_of(three, job) not in ([], first))
     second = nodes_of(three, job)
     came = moved(three, job, 1, second)
     assert came["source"] == "peers" and came["step"] >= step
     gone(three, job, first)
-    wait_for("the node to be drained", lambda: state_of(three, first[0]) == "drained", 20)
+    wait_for("the node to be drained", lambda: state_of(three, first[0]) == "drained")
     scale(three, job, 2, 2)
     both = sorted({"n1", "n2", "n3"} - set(first))
     came = moved(three, job, 2, both)
@@ -114,7 +114,7 @@ def test_a_job_moves_grows_and_shrinks_from_memory_to_memory(three, corpus, stat
     gone(three, job, both[:1])
     go_on(three, job, came["step"] + 3, 2)
     scale(three, job, 1, 1)
-    wait_for("one device", lambda: len(resumed(three, job)) == 4, 60)
+    wait_for("one device", lambda: len(resumed(three, job)) == 4)
     assert resumed(three, job)[3]["source"] in ("peers", "memory")
     ended = check_end(three, job, static, 5)
     assert sum(ended["restarts"].values()) == 0
@@ -128,7 +128,7 @@ def test_a_node_that_leaves_by_a_deadline_is_left_through_the_disk(three, corpus
     step = go_on(three, job, 5, 1)
     first = nodes_of(three, job)
     drain(three, first[0], deadline_s=30)
-    wait_for("the job to go on elsewhere", lambda: resumed(three, job) and nodes_of(three, job) != first, 60)
+    wait_for("the job to go on elsewhere", lambda: resumed(three, job) and nodes_of(three, job) != first)
     came = resumed(three, job)[0]
     assert came["source"] == "disk" and came["step"] >= step
     ended = check_end(three, job, static, 2)
@@ -159,7 +159,7 @@ def held_up(cluster, corpus):
         theirs = [pid for node in cluster.agents if node != where for pid in cluster.rank_pids(job, node)]
         found.update(giver=ours, rank=theirs)
         return ours and theirs
-    wait_for("a giver and a rank", started, 60)
+    wait_for("a giver and a rank", started)
     return job, where, found["giver"][0], found["rank"][0]
 
 
@@ -175,7 +175,7 @@ def test_a_giver_that_is_killed_costs_no_more_than_what_was_not_on_disk(three, c
     os.kill(giver, signal.SIGKILL)
     three.hold.release()
     ends_well(three, job, static, whole=False)
-    wait_for("the node to be drained", lambda: state_of(three, where) == "drained", 30)
+    wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
     assert not givers(three, job, where)
 
 
@@ -185,10 +185,10 @@ def test_an_agent_that_dies_leaves_its_giver_giving(three, corpus, static):
     three.kill_agent(where)
     three.hold.release()
     folder = three.job(job)["dir"]
-    wait_for("the next run to train", lambda: 2 in [m["generation"] for m in lines(folder)], 60)
+    wait_for("the next run to train", lambda: 2 in [m["generation"] for m in lines(folder)])
     three.start_agent(where)
     ends_well(three, job, static, whole=False)
-    wait_for("the node to be drained", lambda: state_of(three, where) == "drained", 30)
+    wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
     assert not givers(three, job, where)
 
 
@@ -199,7 +199,7 @@ def test_a_server_that_is_killed_while_the_state_is_sent_goes_on(three, corpus, 
     three.start_server()
     came = ends_well(three, job, static)
     assert came["source"] == "peers"
-    wait_for("the node to be drained", lambda: state_of(three, where) == "drained", 30)
+    wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
     gone(three, job, [where])
 
 
@@ -207,9 +207,9 @@ def test_a_job_cancelled_while_its_state_is_sent_leaves_nothing(three, corpus):
     job, where, giver, _ = held_up(three, corpus)
     three.action(job, "cancel")
     three.hold.release()
-    three.wait(job, "cancelled", 60)
-    wait_for("the giver to end", lambda: giver not in three.alive(), 30)
-    wait_for("the node to be drained", lambda: state_of(three, where) == "drained", 30)
+    three.wait(job, "cancelled")
+    wait_for("the giver to end", lambda: giver not in three.alive())
+    wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
 
 
 def test_a_rank_that_dies_before_it_has_its_state_costs_no_step(three, corpus, static):
@@ -217,7 +217,7 @@ def test_a_rank_that_dies_before_it_has_its_state_costs_no_step(three, corpus, s
     job, where, giver, rank = held_up(three, corpus)
     os.kill(rank, signal.SIGKILL)
     three.hold.release()
-    wait_for("the first giver to end", lambda: giver not in three.alive(), 30)
+    wait_for("the first giver to end", lambda: giver not in three.alive())
     came = ends_well(three, job, static)
     assert came["source"] == "peers"
     gone(three, job, [where])

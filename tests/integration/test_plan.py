@@ -9,6 +9,7 @@ import pytest
 
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
+from tests.patience import PATIENCE_S
 
 CLUSTER = {"classes": {"fast": {"nodes": 2, "devices_per_node": 4, "kind": "cpu", "memory_mib": 2000}}}
 
@@ -26,7 +27,7 @@ def write(folder, name, doc):
 
 
 def muster(*args, ok=0):
-    out = subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=60, check=False)
+    out = subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert out.returncode == ok, out.stderr + out.stdout
     return out
 
@@ -137,7 +138,7 @@ def test_auto_is_settled_at_the_start_and_kept_for_life(tmp_path, corpus):
         spec = open_spec(corpus, 2, 4)
         job = cluster.submit(spec)["id"]
         seen = wait_for("a measured step", lambda: (j := cluster.job(job))["plan"] and
-                        j["plan"]["measured_step_ms"] and j, 60)
+                        j["plan"]["measured_step_ms"] and j)
         plan = seen["plan"]
         assert plan["layout"] == seen["layout"] and plan["predicted_step_ms"] > 0
         assert plan["error_percent"] == pytest.approx(
@@ -148,7 +149,7 @@ def test_auto_is_settled_at_the_start_and_kept_for_life(tmp_path, corpus):
         others = 2 if seen["devices"]["assigned"] == 4 else 4
         cluster.api("PATCH", f"/v1/jobs/{job}", {"devices": {"min": others, "max": others}})
         grown = wait_for("the job on other devices", lambda: (j := cluster.job(job))["generation"] > 1 and
-                         j["state"] in ("running", "succeeded") and j, 60)
+                         j["state"] in ("running", "succeeded") and j)
         assert grown["plan"]["settled"] == plan["settled"] and grown["layout"]["dp"] != seen["layout"]["dp"]
         shown = cluster.muster("show", job).stdout
         assert "ms a step predicted" in shown
@@ -168,7 +169,7 @@ def test_a_run_keeps_its_replicas_on_nodes_of_one_family_of_nics(tmp_path, corpu
         spec["parallel"] = {"tp": 1, "pp": 2, "virtual_workers": 4}
         job = cluster.submit(spec)["id"]
         runs = wait_for("a step", lambda: (j := cluster.job(job))["state"] == "running" and j["progress"] and
-                        j["progress"]["step"] > 0 and j, 60)
+                        j["progress"]["step"] > 0 and j)
         assert runs["layout"] == {"tp": 1, "pp": 2, "dp": 2, "cp": 1}
         laid = [families[rank["node"]] for rank in sorted(runs["assignment"], key=lambda rank: rank["rank"])]
         assert laid[0] == laid[1] != laid[2] == laid[3], laid

@@ -14,6 +14,7 @@ import requests
 from tests import specs
 from tests.cluster import BIN, Cluster, wait_for
 from tests.integration.fake_agent import FakeAgent, run_of
+from tests.patience import PATIENCE_S
 
 
 def test_submit_is_answered_with_the_job_and_listed(cluster):
@@ -50,8 +51,8 @@ def test_what_no_program_could_be_given_is_refused_at_its_place(cluster):
 
 def test_what_is_not_json_or_not_known_is_refused(cluster):
     head = {"Authorization": f"Bearer {cluster.token()}"}
-    assert requests.post(f"{cluster.url}/v1/jobs", data=b"{nope", headers=head, timeout=10).status_code == 400
-    assert requests.post(f"{cluster.url}/v1/jobs", data=b"[]", headers=head, timeout=10).status_code == 422
+    assert requests.post(f"{cluster.url}/v1/jobs", data=b"{nope", headers=head, timeout=PATIENCE_S).status_code == 400
+    assert requests.post(f"{cluster.url}/v1/jobs", data=b"[]", headers=head, timeout=PATIENCE_S).status_code == 422
     for path in ("/v1/jobs/j9", "/v1/jobs/x", "/v1/jobs/j9/events", "/v1/jobs/j9/logs", "/v1/jobs/j9/explain"):
         assert cluster.request("GET", path)[0] == 404, path
     assert cluster.request("GET", "/v1/jobs?state=resting")[0] == 422
@@ -74,7 +75,7 @@ def test_an_idempotency_key_makes_one_job(cluster):
 
 def test_patch_changes_what_may_change_at_the_version_seen(cluster):
     job = cluster.submit(specs.command("true"))["id"]
-    etag = requests.get(f"{cluster.url}/v1/jobs/{job}", timeout=10,
+    etag = requests.get(f"{cluster.url}/v1/jobs/{job}", timeout=PATIENCE_S,
                         headers={"Authorization": f"Bearer {cluster.token()}"}).headers["ETag"]
     got = cluster.api("PATCH", f"/v1/jobs/{job}", {"priority": 80, "devices": {"max": 3}}, headers={"If-Match": etag})
     assert (got["priority"], got["devices"]["max"]) == (80, 3)
@@ -142,14 +143,14 @@ def test_nothing_acknowledged_is_lost_when_something_is_killed(cluster, victim):
         t.start()
     for round_ in range(3):
         before = len(acked)
-        wait_for("some submits", lambda n=before: len(acked) > n + 20, 20)
+        wait_for("some submits", lambda n=before: len(acked) > n + 20)
         if victim == "redis":
             os.kill(cluster.redis_pid(), signal.SIGKILL)
         else:
             cluster.kill_server()
             cluster.start_server()
         assert round_ < 3
-    wait_for("submits afterwards", lambda n=len(acked): len(acked) > n + 20, 30)
+    wait_for("submits afterwards", lambda n=len(acked): len(acked) > n + 20)
     stop.set()
     for t in threads:
         t.join()
@@ -177,7 +178,7 @@ def test_jobs_whose_stored_specs_are_refused_fail_and_the_others_go_on(cluster):
              sleeps: {"command": {"argv": ["true"]}, "retry": {"max": 10**9}}}
     for job, spec in wrong.items():
         subprocess.run(["redis-cli", "-s", socket, "-x", "HSET", f"muster:job:{job[1:]}", "spec"],
-                       input=json.dumps(spec).encode(), check=True, capture_output=True, timeout=30)
+                       input=json.dumps(spec).encode(), check=True, capture_output=True, timeout=PATIENCE_S)
     cluster.kill_server()
     cluster.start_server()
 
@@ -191,7 +192,7 @@ def test_jobs_whose_stored_specs_are_refused_fail_and_the_others_go_on(cluster):
     agent.register([run_of(run, "running")])
     agent.until(runs, "stop")
     agent.report([run_of(run, "exited", 143, 15)])
-    wait_for("what ran to have failed", lambda: cluster.job(runs)["state"] == "failed", 20)
+    wait_for("what ran to have failed", lambda: cluster.job(runs)["state"] == "failed")
     assert "/command/speed: " in cluster.job(runs)["outcome"]["message"]
     agent.until(good)
     cluster.kill_server()
@@ -206,14 +207,14 @@ def test_a_folder_for_jobs_that_cannot_be_written_is_refused_at_the_start(tmp_pa
     read_only = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     got = subprocess.run(["unshare", "--mount", "sh", "-c", read_only, str(jobs), f"{BIN}/musterd", "--state",
                           str(tmp_path / "state"), "--port", "0", "--jobs-dir", str(jobs)],
-                         capture_output=True, text=True, timeout=30, check=False)
+                         capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert got.returncode != 0 and f"cannot make folders of jobs in '{jobs}'" in got.stderr, got.stderr
     assert "Read-only" in got.stderr and "ProtectSystem" in got.stderr
 
 
 def test_a_second_server_on_the_same_state_is_refused(cluster):
     got = subprocess.run([f"{BIN}/musterd", "--state", cluster.state, "--port", "0"], capture_output=True, text=True,
-                         timeout=30, check=False, env=cluster.env)
+                         timeout=PATIENCE_S, check=False, env=cluster.env)
     assert got.returncode == 1 and "another musterd uses" in got.stderr
     assert cluster.submit(specs.command("true"))["id"] == "j1"
 
@@ -238,7 +239,7 @@ def test_the_answers_about_itself(cluster):
 ])
 def test_wrong_options_are_named(tmp_path, args, says):
     got = subprocess.run([f"{BIN}/musterd", "--state", str(tmp_path / "s"), "--port", "0", *args], capture_output=True,
-                         text=True, timeout=60, check=False)
+                         text=True, timeout=PATIENCE_S, check=False)
     assert got.returncode in (1, 2) and says in got.stderr
 
 
@@ -247,23 +248,23 @@ def test_an_outside_redis_is_led_by_one_server_at_a_time(tmp_path):
                               str(tmp_path), "--appendonly", "yes", "--appendfsync", "always", "--save", ""],
                              stdout=subprocess.DEVNULL)
     try:
-        wait_for("redis", (tmp_path / "r.sock").exists, 10)
+        wait_for("redis", (tmp_path / "r.sock").exists)
         url = f"unix://{tmp_path}/r.sock"
         with Cluster(str(tmp_path / "a"), slots=0, server_args=["--redis", url, "--lease", "5"]) as first:
             job = first.submit(specs.command("true"))["id"]
             got = subprocess.run([f"{BIN}/musterd", "--state", str(tmp_path / "b"), "--port", "0", "--redis", url],
-                                 capture_output=True, text=True, timeout=60, check=False, env=first.env)
+                                 capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=first.env)
             assert got.returncode == 1 and "another musterd leads" in got.stderr  # once the lease was seen renewed
             # One that is led over by force must notice at its next write and end.
             subprocess.run(["redis-cli", "-s", str(tmp_path / "r.sock"), "HINCRBY", "muster:meta", "epoch", "1"],
                            check=True, stdout=subprocess.DEVNULL)
             assert first.request("POST", "/v1/jobs", specs.command("true"))[0] != 201
-            assert first.server.wait(20) == 1 and "another musterd leads" in first.tail("musterd")
-            first.start_server(40)
+            assert first.server.wait(PATIENCE_S) == 1 and "another musterd leads" in first.tail("musterd")
+            first.start_server()
             assert [j["id"] for j in first.list_jobs()] == [job]
     finally:
         redis.terminate()
-        redis.wait(10)
+        redis.wait(PATIENCE_S)
 
 
 def unread_bytes(port):
@@ -278,19 +279,19 @@ def unread_bytes(port):
 
 def test_what_is_much_for_one_write_comes_in_several(cluster):
     def writes():
-        text = requests.get(f"{cluster.url}/metrics", timeout=10).text
+        text = requests.get(f"{cluster.url}/metrics", timeout=PATIENCE_S).text
         return int(re.search(r"^muster_commit_seconds_count (\d+)", text, re.M).group(1))
     big = specs.command("true")
     big["command"]["argv"] += ["x" * 250 for _ in range(1000)]
     big["command"]["env"] = {f"NAME_{i}": "x" * 240 for i in range(1000)}  # half a MiB, nearly all there may be
     body, head = json.dumps(big), {"Authorization": f"Bearer {cluster.token()}"}
-    clients = [http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=40) for _ in range(24)]
+    clients = [http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=PATIENCE_S) for _ in range(24)]
     redis, before = cluster.redis_pid(), writes()
     os.kill(redis, signal.SIGSTOP)  # one write is under way, all that comes meanwhile waits for the next
     try:
         for client in clients:
             client.request("POST", "/v1/jobs", body, head)
-        wait_for("the server to have read them all", lambda: unread_bytes(cluster.port) == 0, 30)
+        wait_for("the server to have read them all", lambda: unread_bytes(cluster.port) == 0)
     finally:
         os.kill(redis, signal.SIGCONT)
     assert [client.getresponse().status for client in clients] == [201] * 24
@@ -310,10 +311,10 @@ def test_of_jobs_that_have_ended_the_newest_stay_known(tmp_path):
         for _ in range(4):
             cluster.action(cluster.submit(specs.command("x"))["id"], "cancel")
         waiting = [cluster.submit(specs.command("x"))["id"] for _ in range(2)]
-        wait_for("the oldest to be gone", lambda: cluster.request("GET", f"/v1/jobs/{job}")[0] == 404, 10)
-        wait_for("its logs to be gone", lambda: not os.path.exists(f"{cluster.state}/spool/{job}"), 10)
+        wait_for("the oldest to be gone", lambda: cluster.request("GET", f"/v1/jobs/{job}")[0] == 404)
+        wait_for("its logs to be gone", lambda: not os.path.exists(f"{cluster.state}/spool/{job}"))
         assert os.path.isdir(f"{cluster.jobs_dir}/{job}")  # its checkpoints are nobody's to remove
-        wait_for("three to be left", lambda: len(cluster.list_jobs()) == 3 + len(waiting), 10)
+        wait_for("three to be left", lambda: len(cluster.list_jobs()) == 3 + len(waiting))
         assert cluster.api("GET", "/v1/cluster")["jobs"]["succeeded"] == 1
         cluster.stop_server()
         cluster.start_server()
@@ -337,12 +338,12 @@ def test_nobody_makes_room_while_a_restarted_server_waits_to_hear_of_free_device
         for agent in agents:
             agent.register()
         low = cluster.submit(specs.train(__file__, devices=4, priority=10))["id"]
-        cluster.wait(low, ["starting"], 10)
+        cluster.wait(low, ["starting"])
         home = {a["node"] for a in cluster.job(low)["assignment"]}
         busy, free = agents if home == {"n1"} else reversed(agents)
         run = run_of(busy.until(low), "running")
         busy.report([run])
-        cluster.wait(low, "running", 10)
+        cluster.wait(low, "running")
         cluster.stop_server()
         cluster.start_server()
         busy.register([run])

@@ -9,6 +9,7 @@ import pytest
 from tests import specs
 from tests.cluster import Cluster, wait_for
 from tests.integration.fake_agent import FakeAgent, given_a_job, run_of
+from tests.patience import PATIENCE_S
 
 
 def test_a_job_goes_its_way_through_an_agent(cluster):
@@ -75,7 +76,7 @@ def test_suspend_resume_cancel_and_drain_of_a_running_job(cluster):
     agent.until(job, "drain")
     agent.report([run_of(a, "exited", code=76)])
     cluster.wait(job, "queued")
-    wait_for("the reason", lambda: cluster.job(job)["reason"]["code"] == "nodes-drained", 30)
+    wait_for("the reason", lambda: cluster.job(job)["reason"]["code"] == "nodes-drained")
     assert cluster.nodes()[0]["state"] == "drained"
     cluster.api("POST", "/v1/nodes/n1/undrain")
     a = agent.until(job)
@@ -119,7 +120,7 @@ def test_every_node_of_a_run_that_must_stop_now_hears_of_it_at_once(cluster):
 
     cluster.api("POST", "/v1/nodes/n1/drain?deadline_s=1")
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        assert all(told.result(15) for told in [pool.submit(is_stopped, agent) for agent in agents])
+        assert all(told.result(PATIENCE_S) for told in [pool.submit(is_stopped, agent) for agent in agents])
 
 
 def test_a_drains_deadline_outlives_the_server(cluster):
@@ -154,9 +155,9 @@ def test_a_node_is_removed_once_it_does_nothing(cluster):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         agent.assignments(wait=0)
         poll = pool.submit(agent.call, "GET", f"/n1/assignments?version={agent.version}&wait=30")
-        wait_for("the poll", lambda: "muster_long_polls 1" in cluster.request("GET", "/metrics", token="")[1], 5)
+        wait_for("the poll", lambda: "muster_long_polls 1" in cluster.request("GET", "/metrics", token="")[1])
         assert cluster.api("DELETE", "/v1/nodes/n1")["state"] == "drained"
-        assert poll.result(5)[0] == 404
+        assert poll.result(PATIENCE_S)[0] == 404
     assert cluster.nodes() == [] and refused()[0] == 404
     status, problem = agent.call("POST", "/register", {"node": "n1", "incarnation": agent.incarnation, "slots": []})
     assert status == 410 and "start its agent again" in problem["detail"]
@@ -175,7 +176,7 @@ def test_a_node_that_is_lost_for_long_is_forgotten_unless_it_is_drained(tmp_path
         for name in ("n1", "n2"):
             FakeAgent(cluster, name).register()
         cluster.api("POST", "/v1/nodes/n2/drain")
-        wait_for("n2 alone", lambda: [(n["id"], n["state"]) for n in cluster.nodes()] == [("n2", "lost")], 10)
+        wait_for("n2 alone", lambda: [(n["id"], n["state"]) for n in cluster.nodes()] == [("n2", "lost")])
         told = [(e["cause"]["code"], e["cause"]["text"]) for e in cluster.events() if e["type"] == "node"]
         assert ("forgotten", "n1") in told and ("forgotten", "n2") not in told
         assert cluster.api("DELETE", "/v1/nodes/n2")["id"] == "n2"
@@ -211,9 +212,9 @@ def test_contact_lost_is_no_failure_until_the_node_is_lost(cluster):
     def state():
         second.report()
         return {n["id"]: n["state"] for n in cluster.nodes()}["n1"]
-    wait_for("n1 to be unknown", lambda: state() == "unknown", 10)
+    wait_for("n1 to be unknown", lambda: state() == "unknown")
     assert cluster.job(job)["state"] == "running"
-    wait_for("n1 to be lost", lambda: state() == "lost", 10)
+    wait_for("n1 to be lost", lambda: state() == "lost")
     b = second.until(job)
     assert b["generation"] == 2 and cluster.job(job)["restarts"]["node"] == 1
     assert first.report([run_of(a, "running")])["stale"] == [{"job": job, "generation": 1}]  # it comes back
@@ -230,7 +231,7 @@ def test_rendezvous_keys_reach_those_who_wait(cluster):
         value = base64.b64encode(b"address").decode()
         assert agent.call("PUT", f"{path}/ucx-0", None, data=value)[0] == 200
         assert agent.call("PUT", f"{path}/ucx-0", None, data=value)[0] == 200
-        status, answer = waiting.result(20)
+        status, answer = waiting.result(PATIENCE_S)
     assert status == 200 and answer["keys"] == [{"key": "ucx-0", "value": value}]
 
 

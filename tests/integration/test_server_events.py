@@ -7,13 +7,14 @@ import requests
 from tests import specs
 from tests.cluster import wait_for
 from tests.integration.fake_agent import FakeAgent, given_a_job, make_token, run_of
+from tests.patience import PATIENCE_S
 
 
 def follow(cluster, path, last=None):
     head = {"Authorization": f"Bearer {cluster.token()}", "Accept": "text/event-stream"}
     if last:
         head["Last-Event-ID"] = last
-    answer = requests.get(cluster.url + path, headers=head, stream=True, timeout=20)
+    answer = requests.get(cluster.url + path, headers=head, stream=True, timeout=PATIENCE_S)
     assert answer.status_code == 200
     event = {}
     for line in answer.iter_lines(decode_unicode=True):
@@ -46,10 +47,10 @@ def test_logs_are_followed_as_they_come_and_the_stream_ends_with_the_job(cluster
     stream = follow(cluster, f"/v1/jobs/{job}/logs?follow=1&rank=0")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, stream)
-        wait_for("the follower", lambda: "muster_followers 1" in cluster.request("GET", "/metrics", token="")[1], 30)
+        wait_for("the follower", lambda: "muster_followers 1" in cluster.request("GET", "/metrics", token="")[1])
         agent.report([run_of(a, "running")],
                      logs=[{"job": job, "generation": 1, "rank": 0, "offset": 0, "text": "a\n"}])
-        assert json.loads(first.result(10)["data"])["text"] == "a\n"
+        assert json.loads(first.result(PATIENCE_S)["data"])["text"] == "a\n"
     agent.report([run_of(a, "exited")])
     assert [e["event"] for e in stream] == ["end"]
     assert [e["event"] for e in follow(cluster, f"/v1/jobs/{job}/logs?follow=1")] == ["end"]
@@ -64,7 +65,7 @@ def test_a_follower_that_left_is_let_go_though_nothing_happens(cluster):
     assert next(stream)["event"] == "submitted"
     assert followers(1)
     stream.close()
-    wait_for("no followers", lambda: followers(0), 20)
+    wait_for("no followers", lambda: followers(0))
 
 
 def test_a_user_finds_the_end_of_a_job_among_all_events_later(cluster):

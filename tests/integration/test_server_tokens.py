@@ -6,6 +6,7 @@ import requests
 
 from tests import specs
 from tests.integration.fake_agent import make_token
+from tests.patience import PATIENCE_S
 
 
 def test_tokens_decide(cluster):
@@ -44,7 +45,7 @@ def test_a_token_outlives_the_server_but_not_its_revocation(cluster):
     listed = {t["id"]: t for t in cluster.api("GET", "/v1/tokens")["tokens"]}
     assert listed[made["id"]] == {k: v for k, v in made.items() if k != "token"}
     assert sorted(t["user"] for t in listed.values() if t["file"]) == ["admin", "agent"]
-    with requests.get(f"{cluster.url}/v1/events", stream=True, timeout=20, headers={
+    with requests.get(f"{cluster.url}/v1/events", stream=True, timeout=PATIENCE_S, headers={
             "Authorization": f"Bearer {made['token']}", "Accept": "text/event-stream"}) as stream:
         assert cluster.api("DELETE", f"/v1/tokens/{made['id']}")["user"] == "alice"
         assert stream.content is not None  # it ends

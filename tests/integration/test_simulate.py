@@ -8,6 +8,7 @@ import xml.etree.ElementTree
 import pytest
 
 from tests.cluster import BIN
+from tests.patience import PATIENCE_S
 
 HEAD = "id,submit_s,job_type,min_devices,max_devices,virtual_workers,total_steps,weight,tenant,classes,hetero_ok"
 POLICIES = ["muster", "fifo", "backfill", "las", "maxmin", "srtf-oracle"]
@@ -40,8 +41,8 @@ def three_files(tmp_path_factory):
 
 def simulate(files, *args, ok=0):
     out = subprocess.run([f"{BIN}/muster", "simulate", "--trace", "trace.csv", "--cluster", "cluster.json",
-                          "--throughputs", "rates.json", *args], cwd=files, capture_output=True, text=True, timeout=60,
-                         check=False)
+                          "--throughputs", "rates.json", *args], cwd=files, capture_output=True, text=True,
+                          timeout=PATIENCE_S, check=False)
     assert out.returncode == ok, out.stderr
     return out
 

@@ -5,13 +5,15 @@ import subprocess
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
 
 
 def simulate(*args, stdin=""):
-    return subprocess.run([f"{BIN}/muster", "simulate", "sequence", *args], capture_output=True, text=True, timeout=60,
-                          input=stdin)
+    return subprocess.run([f"{BIN}/muster", "simulate", "sequence", *args], capture_output=True, text=True,
+                          timeout=PATIENCE_S, input=stdin)
 
 
 def document(*args, stdin=""):

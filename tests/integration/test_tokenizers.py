@@ -4,6 +4,7 @@ import os
 import subprocess
 
 from tests.integration import ranks
+from tests.patience import PATIENCE_S
 
 FOLDER = os.path.join(ranks.ROOT, "tests", "unit", "worker", "tokenizer")
 SENTENCE = "It's what they've done; some of those were better than the others."
@@ -24,7 +25,7 @@ def write_corpus(path, text=SENTENCE, lines=40):
 
 def sample(folder, *args):
     return subprocess.run([ranks.TRAIN, "--sample", "--checkpoint", folder, *args], stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, timeout=60)
+                          stderr=subprocess.PIPE, timeout=PATIENCE_S)
 
 
 def test_a_model_learns_and_says_the_text_of_its_tokenizer(tmp_path):

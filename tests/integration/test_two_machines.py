@@ -9,6 +9,7 @@ import pytest
 from tests import specs
 from tests.cluster import BIN, wait_for
 from tests.hosts import NEEDS, Hosts, can_make_hosts
+from tests.patience import PATIENCE_S
 from tests.results import digest
 
 HOSTS = {"head": "10.77.0.1", "node1": "10.77.0.2", "node2": "10.77.0.3"}
@@ -46,7 +47,7 @@ def test_the_operators_walk_over_two_machines(hosts, tmp_path):
 
     hosts.start("head", [f"{BIN}/musterd", "--state", state, "--bind", HOSTS["head"], "--port", str(PORT),
                          "--insecure", "--jobs-dir", jobs], log)
-    wait_for("tokens", lambda: os.path.exists(f"{state}/agent-token") and os.path.exists(f"{state}/server.json"), 20)
+    wait_for("tokens", lambda: os.path.exists(f"{state}/agent-token") and os.path.exists(f"{state}/server.json"))
     assert os.stat(f"{state}/token").st_mode & 0o777 == 0o600
     for node in ("node1", "node2"):
         hosts.start(node, [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token",
@@ -55,14 +56,14 @@ def test_the_operators_walk_over_two_machines(hosts, tmp_path):
     with open(f"{state}/token", encoding="ascii") as f:
         env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip()}
 
-    def muster(*args, seconds=120):
+    def muster(*args, seconds=PATIENCE_S):
         return hosts.run("node1", [f"{BIN}/muster", *args], env, seconds)
 
     def ready():
         out = muster("nodes", "-o", "json")
         return out.returncode == 0 and [n["id"] for n in json.loads(out.stdout)["nodes"]
                                         if n["state"] == "ready"] == ["node1", "node2"]
-    wait_for("two nodes", ready, 20)
+    wait_for("two nodes", ready)
 
     corpus = specs.write_corpus(str(tmp_path / "corpus.txt"))
     spec = specs.train(corpus, steps=20, tp=2, pp=2, every_steps=10)
@@ -78,7 +79,7 @@ def test_the_operators_walk_over_two_machines(hosts, tmp_path):
     # Where the ranks were makes no difference to the bits.
     alone = str(tmp_path / "alone")
     run = subprocess.run([f"{BIN}/muster", "run", str(tmp_path / "job.json"), "--devices", "4", "--dir", alone],
-                         capture_output=True, text=True, timeout=120)
+                         capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.returncode == 0, run.stdout + run.stderr
     assert digest(f"{job['dir']}/checkpoints") == digest(f"{alone}/checkpoints")
 
@@ -92,14 +93,14 @@ def test_the_same_over_tls(hosts, tmp_path):
     url = f"https://{HOSTS['head']}:{PORT}"
     hosts.start("head", [f"{BIN}/musterd", "--state", state, "--bind", HOSTS["head"], "--port", str(PORT),
                          "--tls-cert", cert, "--tls-key", key], log)
-    wait_for("server", lambda: os.path.exists(f"{state}/server.json"), 20)
+    wait_for("server", lambda: os.path.exists(f"{state}/server.json"))
     hosts.start("node1", [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token", "--state",
                           str(tmp_path / "node1"), "--node", "node1", "--devices", "cpu:1", "--ca-file", cert,
                           "--stop-ranks-on-exit"], log)
     with open(f"{state}/token", encoding="ascii") as f:
         env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip(), "MUSTER_CACERT": cert}
     (tmp_path / "job.json").write_text(json.dumps(specs.command("echo over-$MUSTER_JOB")))
-    wait_for("node", lambda: '"ready"' in hosts.run("node1", [f"{BIN}/muster", "nodes", "-o", "json"], env).stdout, 20)
+    wait_for("node", lambda: '"ready"' in hosts.run("node1", [f"{BIN}/muster", "nodes", "-o", "json"], env).stdout)
     done = hosts.run("node1", [f"{BIN}/muster", "submit", str(tmp_path / "job.json"), "--watch"], env)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "over-j1" in hosts.run("node1", [f"{BIN}/muster", "logs", "j1"], env).stdout
