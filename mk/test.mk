@@ -10,7 +10,7 @@ E2E := $(wildcard tests/e2e/test_*.py)
 THREADED := $(filter $(foreach t,$(TSAN_TESTS),tests/unit/%/test_$(t).c),$(unit_src))
 run = $(PYTHON) tests/run.py --build $(BUILD) --keep $(RESULTS)/$(1).json
 
-.PHONY: test test-all suite-system suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
+.PHONY: test test-all test-pace suite-system suite-unit suite-asan suite-tsan suite-fuzz suite-python test-programs
 test: deps-test  ## every test; ends with "N passed, N failed"
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	@$(MAKE) --no-print-directory $(BUILD_JOBS) -k all test-programs units CI=1
@@ -34,6 +34,18 @@ suite-tsan: $(patsubst %.c,$(BUILD)/%,$(THREADED))
 
 suite-python: all test-programs
 	@MUSTER_BUILD=$(BUILD) $(call run,python) python $(INTEGRATION) $(E2E) $(FAULT)
+
+# Tests that meet jobs while they run: with models so small that jobs hurry, then all of Python's with a tenth of the
+# processor. Neither may change an outcome.
+PACE = $(filter-out $(foreach t,compressed documents layouts layouts_random precision torch torch_llama hf,\
+	tests/integration/test_$(t).py),$(shell grep -l specs.train $(INTEGRATION) $(E2E) \
+	$(filter-out tests/fault/test_blocks.py,$(FAULT))))
+
+test-pace: deps-test all test-programs  ## tests of running jobs with hardly any work, then with a tenth of the processor
+	@-MUSTER_BUILD=$(BUILD) MUSTER_TEST_TINY=1 $(call run,hurried) hurried $(PACE)
+	@-MUSTER_BUILD=$(BUILD) MUSTER_PYTEST_SECONDS=7200 $(PYTHON) tests/slow.py 0.1 \
+		$(call run,slowed) slowed $(INTEGRATION) $(E2E) $(FAULT)
+	@$(PYTHON) tests/run.py sum $(foreach s,hurried slowed,$(RESULTS)/$(s).json)
 
 test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuzzing, soak
 	@MUSTER_TEST_LONG=1 MUSTER_TEST_SECONDS=1800 MUSTER_PYTEST_SECONDS=3600 $(MAKE) --no-print-directory test

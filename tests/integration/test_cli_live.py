@@ -477,7 +477,7 @@ def test_sample_writes_what_the_model_says(cluster, trained):
     assert document["checkpoint"].endswith("step-00000060")
     raw = subprocess.run([f"{BIN}/muster", "sample", cluster.job(trained)["dir"], *args], capture_output=True,
                          timeout=PATIENCE_S, env=cluster.env, check=True).stdout
-    assert raw.decode(errors="replace").startswith(document["text"])
+    assert raw.decode(errors="ignore").startswith(document["text"].replace("\ufffd", ""))  # it may write other bytes
 
 
 def test_the_summary_of_a_job_reads_all_pages(cluster, trained, monkeypatch):

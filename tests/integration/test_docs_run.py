@@ -55,7 +55,7 @@ def run(script, folder, env, seconds=PATIENCE_S):
     """A script as a person would type it, each line of which must succeed."""
     env = dict(env, PATH=f"{BIN}:{env['PATH']}")
     out = subprocess.run(["bash", "-euc", script], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                         timeout=seconds, env=env, cwd=folder, check=False)
+                         errors="replace", timeout=seconds, env=env, cwd=folder, check=False)
     assert out.returncode == 0, f"{script}\nends with {out.returncode}\n{out.stdout}\n{out.stderr}"
     return out.stdout
 
