@@ -12,22 +12,12 @@
 
 static const char *program_name = "muster";
 static enum log_level least_level = LOG_LEVEL_INFO;
-static const char *const level_names[] = {"debug", "info", "warn", "error"};
+const char *const log_level_names[] = {"debug", "info", "warn", "error", NULL};
 
 void log_init(const char *program, enum log_level least)
 {
     program_name = program;
     least_level = least;
-}
-
-int log_level_parse(const char *text, enum log_level *ret_level)
-{
-    for (int i = 0; i <= LOG_LEVEL_ERROR; i++)
-        if (strcmp(text, level_names[i]) == 0) {
-            *ret_level = (enum log_level)i;
-            return 0;
-        }
-    return -EINVAL;
 }
 
 void log_write(enum log_level level, const char *fmt, ...)
@@ -41,7 +31,7 @@ void log_write(enum log_level level, const char *fmt, ...)
     if (level < least_level)
         return;
     clock_rfc3339(clock_wall_us(), now);
-    n = snprintf(line, sizeof(line), "%s %-5s %s: ", now, level_names[level], program_name);
+    n = snprintf(line, sizeof(line), "%s %-5s %s: ", now, log_level_names[level], program_name);
     va_start(ap, fmt);
     (void)vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
     va_end(ap);

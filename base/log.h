@@ -11,8 +11,8 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERRO
 /* Name the program (borrowed, kept) and the least level that is printed. Before it: "muster", info. */
 void log_init(const char *program, enum log_level least);
 
-/* "debug", "info", "warn" or "error". Returns 0, or -EINVAL. */
-int log_level_parse(const char *text, enum log_level *ret_level);
+/* "debug", "info", "warn", "error" by level, then NULL. */
+extern const char *const log_level_names[];
 
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -20,18 +20,20 @@
 #define OPTIONS_LIST_MAX 64 /* values of the option that may be given again */
 #define OPTIONS_USAGE 2     /* exit status for a wrong command line */
 
-enum option_kind {                   /* and what it is kept as; a row without a value is a flag, a bool */
-                   OPTION_TEXT,      /* const char *, NULL when not given */
-                   OPTION_INT,       /* int: a whole number from lo to hi */
-                   OPTION_WHOLE,     /* uint64_t: any whole number */
-                   OPTION_REAL,      /* double: from lo to hi, which may be INFINITY */
-                   OPTION_REAL_OVER, /* double: above lo, up to hi */
-                   OPTION_SECONDS,   /* int: "90", "90s", "5m", "2h" or "7d", from lo to hi seconds */
-                   OPTION_BYTES,     /* uint64_t: "4096", or with k, m, g or t for KiB to TiB; not 0 */
-                   OPTION_WORD,      /* int: where the value stands in words */
-                   OPTION_LIST,      /* may be given again: in struct options_given alone, and once in a table */
-                   OPTION_HELP,
-                   OPTION_VERSION,
+/* What a value is, and as what it is kept. */
+enum option_kind {
+    OPTION_FLAG,      /* bool; the row has no value, nor have help and version */
+    OPTION_TEXT,      /* const char *, NULL when not given */
+    OPTION_INT,       /* int: a whole number from lo to hi */
+    OPTION_WHOLE,     /* uint64_t: any whole number */
+    OPTION_REAL,      /* double: from lo to hi, which may be INFINITY */
+    OPTION_REAL_OVER, /* double: above lo, up to hi */
+    OPTION_SECONDS,   /* int: "90", "90s", "5m", "2h" or "7d", from lo to hi seconds */
+    OPTION_BYTES,     /* uint64_t: "4096", or with k, m, g or t for KiB to TiB; not 0 */
+    OPTION_WORD,      /* int: where the value stands in words */
+    OPTION_LIST,      /* may be given again: in struct options_given alone, and once in a table */
+    OPTION_HELP,
+    OPTION_VERSION,
 };
 
 struct option_row {
@@ -50,6 +52,8 @@ struct option_row {
 };
 
 #define OPTION_AT(type, member) (offsetof(type, member) + 1)
+#define OPTION_DEFAULT_(text) #text
+#define OPTION_DEFAULT(constant) OPTION_DEFAULT_(constant) /* a default of a number that has a name */
 
 struct options {
     const char *name;                /* "musterd", "muster list" */
@@ -95,7 +99,7 @@ void options_print_pair(FILE *out, const char *left, int width, const char *word
 /* The row's help, with its default. Returns out. */
 const char *options_help_of(const struct option_row *row, char *out, size_t size);
 
-/* The number that a text of options_given stands for, where it is a whole one (also seconds, bytes, a place in words). */
+/* The number that a text of options_given stands for, where it is whole (also seconds, bytes, a place in words). */
 long long options_whole(const struct option_row *row, const char *text);
 
 #endif

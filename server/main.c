@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,27 +18,20 @@
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "server/control/routes.h"
 
-#define PORT_DEFAULT 7717
-#define UNKNOWN_AFTER_S 30
-#define LOST_AFTER_S 120
-#define FORGET_AFTER_S (7 * 86400)
-#define KEEP_ENDED 100000
 #define FILES_WANTED 65536
 #define FILES_OWN 512          /* that are no connections */
 #define CONNECTIONS_MOST 16384 /* of each node two or three: what waits for orders, reports, keys of a rendezvous */
 #define LAS_US 14400000000     /* device time after which the policy las puts a job into its second queue */
 
-struct options {
+struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
     int port, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
-    int slow_after_s, slow_retry_s;
+    int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio;
-    enum sched_policy policy;
     bool insecure;
-    enum log_level level;
 };
 
 struct server { /* all that runs */
@@ -54,230 +46,64 @@ struct server { /* all that runs */
     struct routes_arg arg;
 };
 
-static const char help[] =
-    "usage: musterd [OPTION]...\n"
-    "\n"
-    "The control server of Muster: queues jobs, gives them devices, speaks REST.\n"
-    "\n"
-    "  --state DIR           where the server keeps everything (default: $MUSTER_STATE, else the user's state folder)\n"
-    "  --jobs-dir DIR        where jobs keep their files, seen by all nodes (default: DIR of --state, /jobs)\n"
-    "  --bind ADDRESS        address to listen on (default: 127.0.0.1)\n"
-    "  --port N              port to listen on, 0 for any free one (default: 7717)\n"
-    "  --tls-cert FILE       certificate chain as PEM, with --tls-key FILE: speak HTTPS\n"
-    "  --insecure            allow another address than the loopback without TLS\n"
-    "  --redis URL           use this Redis (unix:///path or redis://host:port) instead of a private one\n"
-    "  --lease S             seconds after which another musterd may take over that Redis from one that is silent\n"
-    "                        (default: 10)\n"
-    "  --unknown-after S     seconds of silence after which a node gets no new work (default: 30)\n"
-    "  --lost-after S        seconds of silence after which a node's runs start again elsewhere (default: 120)\n"
-    "  --forget-after S      seconds after which a lost node leaves the list, unless it is drained; 0: never\n"
-    "                        (default: 604800, a week)\n"
-    "  --keep-ended N        jobs that have ended and stay known, with logs and metrics (default: 100000)\n"
-    "  --policy NAME         muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle (default: muster)\n"
-    "  --round S             seconds between rounds that weigh everything anew (default: 60)\n"
-    "  --hold S              seconds that a job keeps its devices at least (default: 120)\n"
-    "  --grace S             seconds that a job has to save its state when others get its devices (default: 120)\n"
-    "  --starve-after S      seconds after which a waiting job goes before all but guarantees (default: 1800)\n"
-    "  --slow-ratio R        times as long as others of its class, from which on a device is slow; 0: never\n"
-    "                        (default: 1.25)\n"
-    "  --slow-after S        seconds that it takes so long without a break before it is called slow (default: 30)\n"
-    "  --slow-retry S        seconds after which a slow device that is idle is tried again; each time in a row twice\n"
-    "                        as long (default: 3600)\n"
-    "  --log-level LEVEL     debug, info, warn or error (default: info)\n"
-    "  --version, --help\n"
-    "\n"
-    "The first start writes DIR/token (for people) and DIR/agent-token (for agents), readable by you alone.\n"
-    "SIGTERM and SIGINT stop the server; jobs run on and are found again at the next start.\n";
+#define AT(member) .at = OPTION_AT(struct settings, member)
+#define SECONDS(least, most, default) OPTION_SECONDS, least, most, default
+#define DAY 86400
+#define YEAR (365 * DAY)
 
-static int read_number(const char *text, const char *option, int least, int most, int *ret)
-{
-    char *end;
-    long v;
-
-    errno = 0;
-    v = strtol(text, &end, 10);
-    if (errno || end == text || *end || v < least || v > most) {
-        fprintf(stderr, "musterd: '%s' wants a number from %d to %d, not '%s'\n", option, least, most, text);
-        return -EINVAL;
-    }
-    *ret = (int)v;
-    return 0;
-}
-
-/* 0, or a number above 1. */
-static int read_ratio(const char *text, const char *option, double *ret)
-{
-    char *end;
-    double v = strtod(text, &end);
-
-    if (end == text || *end || !(v == 0 || (v >= 1.01 && v <= 100))) {
-        fprintf(stderr, "musterd: '%s' wants 0 or a number from 1.01 to 100, not '%s'\n", option, text);
-        return -EINVAL;
-    }
-    *ret = v;
-    return 0;
-}
-
-enum {
-    OPT_STATE = 256,
-    OPT_BIND,
-    OPT_PORT,
-    OPT_CERT,
-    OPT_KEY,
-    OPT_INSECURE,
-    OPT_REDIS,
-    OPT_LEASE,
-    OPT_JOBS,
-    OPT_LEVEL,
-    OPT_LOST,
-    OPT_UNKNOWN,
-    OPT_FORGET,
-    OPT_KEEP,
-    OPT_POLICY,
-    OPT_ROUND,
-    OPT_HOLD,
-    OPT_GRACE,
-    OPT_STARVE,
-    OPT_SLOW_RATIO,
-    OPT_SLOW_AFTER,
-    OPT_SLOW_RETRY,
-    OPT_VERSION,
-    OPT_HELP
-};
-
-static const struct option long_options[] = {
-    {"state", required_argument, NULL, OPT_STATE},
-    {"bind", required_argument, NULL, OPT_BIND},
-    {"port", required_argument, NULL, OPT_PORT},
-    {"tls-cert", required_argument, NULL, OPT_CERT},
-    {"tls-key", required_argument, NULL, OPT_KEY},
-    {"insecure", no_argument, NULL, OPT_INSECURE},
-    {"redis", required_argument, NULL, OPT_REDIS},
-    {"lease", required_argument, NULL, OPT_LEASE},
-    {"jobs-dir", required_argument, NULL, OPT_JOBS},
-    {"log-level", required_argument, NULL, OPT_LEVEL},
-    {"lost-after", required_argument, NULL, OPT_LOST},
-    {"unknown-after", required_argument, NULL, OPT_UNKNOWN},
-    {"forget-after", required_argument, NULL, OPT_FORGET},
-    {"keep-ended", required_argument, NULL, OPT_KEEP},
-    {"policy", required_argument, NULL, OPT_POLICY},
-    {"round", required_argument, NULL, OPT_ROUND},
-    {"hold", required_argument, NULL, OPT_HOLD},
-    {"grace", required_argument, NULL, OPT_GRACE},
-    {"starve-after", required_argument, NULL, OPT_STARVE},
-    {"slow-ratio", required_argument, NULL, OPT_SLOW_RATIO},
-    {"slow-after", required_argument, NULL, OPT_SLOW_AFTER},
-    {"slow-retry", required_argument, NULL, OPT_SLOW_RETRY},
-    {"version", no_argument, NULL, OPT_VERSION},
-    {"help", no_argument, NULL, OPT_HELP},
+static const struct option_row rows[] = {
+    {"state", 0, "DIR", "where the server keeps everything (else MUSTER_STATE, else the user's state folder)",
+     OPTION_TEXT, .env = "MUSTER_STATE", AT(state)},
+    {"jobs-dir", 0, "DIR", "where jobs keep their files, seen by all nodes (default DIR of --state, /jobs)",
+     OPTION_TEXT, AT(jobs_dir)},
+    {"bind", 0, "ADDRESS", "address to listen on", OPTION_TEXT, .def = "127.0.0.1", AT(bind)},
+    {"port", 0, "N", "port to listen on, 0 for any free one", OPTION_INT, 0, 65535, "7717", AT(port)},
+    {"tls-cert", 0, "FILE", "certificate chain as PEM, with --tls-key FILE: speak HTTPS", OPTION_TEXT, AT(tls_cert)},
+    {"tls-key", 0, "FILE", "its key", OPTION_TEXT, AT(tls_key)},
+    {"insecure", 0, NULL, "allow another address than the loopback without TLS", OPTION_FLAG, AT(insecure)},
+    {"redis", 0, "URL", "use this Redis (unix:///path or redis://host:port) instead of a private one", OPTION_TEXT,
+     AT(redis)},
+    {"lease", 0, "S", "seconds after which another musterd may take over that Redis from one that is silent",
+     SECONDS(STORE_LEASE_MIN_S, STORE_LEASE_MAX_S, OPTION_DEFAULT(STORE_LEASE_S)), AT(lease_s)},
+    {"unknown-after", 0, "S", "seconds of silence after which a node gets no new work", SECONDS(1, DAY, "30"),
+     AT(unknown_after_s)},
+    {"lost-after", 0, "S", "seconds of silence after which a node's runs start again elsewhere", SECONDS(1, DAY, "120"),
+     AT(lost_after_s)},
+    {"forget-after", 0, "S", "seconds after which a lost node leaves the list, unless it is drained; 0: never",
+     SECONDS(0, 10 * YEAR, "7d"), AT(forget_after_s)},
+    {"keep-ended", 0, "N", "jobs that have ended and stay known, with logs and metrics", OPTION_INT, 1, 10000000,
+     "100000", AT(keep_ended)},
+    {"policy", 0, "NAME", "muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle", OPTION_WORD,
+     .words = sched_policy_names, .def = "muster", AT(policy)},
+    {"round", 0, "S", "seconds between rounds that weigh everything anew", SECONDS(1, DAY, "60"), AT(round_s)},
+    {"hold", 0, "S", "seconds that a job keeps its devices at least", SECONDS(0, DAY, "120"), AT(hold_s)},
+    {"grace", 0, "S", "seconds that a job has to save its state when others get its devices", SECONDS(1, DAY, "120"),
+     AT(grace_s)},
+    {"starve-after", 0, "S", "seconds after which a waiting job goes before all but guarantees",
+     SECONDS(1, YEAR, "1800"), AT(starve_s)},
+    {"slow-ratio", 0, "R", "times as long as others of its class, from which on a device is slow; 0: never",
+     OPTION_REAL, 1.01, 100, "1.25", .zero = true, AT(slow_ratio)},
+    {"slow-after", 0, "S", "seconds that it takes so long without a break before it is called slow",
+     SECONDS(1, DAY, "30"), AT(slow_after_s)},
+    {"slow-retry", 0, "S",
+     "seconds after which a slow device that is idle is tried again; each time in a row twice as long",
+     SECONDS(1, YEAR, "3600"), AT(slow_retry_s)},
+    {"log-level", 0, "LEVEL", "debug, info, warn or error", OPTION_WORD, .words = log_level_names, .def = "info",
+     AT(level)},
+    {"version", 0, NULL, "say which version this is", OPTION_VERSION, .at = 0},
+    {"help", 'h', NULL, "say this", OPTION_HELP, .at = 0},
     {0},
 };
 
-/* Take one option in. Returns 0 to go on, 1 when all is said, -EINVAL. */
-static int take_option(struct options *o, int opt)
-{
-    switch (opt) {
-    case OPT_STATE:
-        o->state = optarg;
-        return 0;
-    case OPT_BIND:
-        o->bind = optarg;
-        return 0;
-    case OPT_PORT:
-        return read_number(optarg, "--port", 0, 65535, &o->port);
-    case OPT_CERT:
-        o->tls_cert = optarg;
-        return 0;
-    case OPT_KEY:
-        o->tls_key = optarg;
-        return 0;
-    case OPT_INSECURE:
-        o->insecure = true;
-        return 0;
-    case OPT_REDIS:
-        o->redis = optarg;
-        return 0;
-    case OPT_LEASE:
-        return read_number(optarg, "--lease", STORE_LEASE_MIN_S, STORE_LEASE_MAX_S, &o->lease_s);
-    case OPT_JOBS:
-        o->jobs_dir = optarg;
-        return 0;
-    case OPT_LOST:
-        return read_number(optarg, "--lost-after", 1, 86400, &o->lost_after_s);
-    case OPT_UNKNOWN:
-        return read_number(optarg, "--unknown-after", 1, 86400, &o->unknown_after_s);
-    case OPT_FORGET:
-        return read_number(optarg, "--forget-after", 0, 315360000, &o->forget_after_s);
-    case OPT_KEEP:
-        return read_number(optarg, "--keep-ended", 1, 10000000, &o->keep_ended);
-    case OPT_POLICY:
-        if (sched_policy_parse(optarg, &o->policy) == 0)
-            return 0;
-        fprintf(stderr, "musterd: '--policy' wants muster, fifo, backfill, las, maxmin or srtf-oracle, not '%s'\n",
-                optarg);
-        return -EINVAL;
-    case OPT_ROUND:
-        return read_number(optarg, "--round", 1, 86400, &o->round_s);
-    case OPT_HOLD:
-        return read_number(optarg, "--hold", 0, 86400, &o->hold_s);
-    case OPT_GRACE:
-        return read_number(optarg, "--grace", 1, 86400, &o->grace_s);
-    case OPT_STARVE:
-        return read_number(optarg, "--starve-after", 1, 31536000, &o->starve_s);
-    case OPT_SLOW_RATIO:
-        return read_ratio(optarg, "--slow-ratio", &o->slow_ratio);
-    case OPT_SLOW_AFTER:
-        return read_number(optarg, "--slow-after", 1, 86400, &o->slow_after_s);
-    case OPT_SLOW_RETRY:
-        return read_number(optarg, "--slow-retry", 1, 31536000, &o->slow_retry_s);
-    case OPT_LEVEL:
-        if (log_level_parse(optarg, &o->level) == 0)
-            return 0;
-        fprintf(stderr, "musterd: '--log-level' wants debug, info, warn or error, not '%s'\n", optarg);
-        return -EINVAL;
-    case OPT_VERSION:
-        puts("musterd " MUSTER_VERSION);
-        return 1;
-    case OPT_HELP:
-        fputs(help, stdout);
-        return 1;
-    default:
-        fputs("musterd: see `musterd --help`\n", stderr);
-        return -EINVAL;
-    }
-}
-
-static int read_options(int argc, char **argv, struct options *o)
-{
-    int opt, r;
-
-    *o = (struct options){.bind = "127.0.0.1",
-                          .port = PORT_DEFAULT,
-                          .lease_s = STORE_LEASE_S,
-                          .unknown_after_s = UNKNOWN_AFTER_S,
-                          .lost_after_s = LOST_AFTER_S,
-                          .forget_after_s = FORGET_AFTER_S,
-                          .keep_ended = KEEP_ENDED,
-                          .policy = SCHED_POLICY_MUSTER,
-                          .round_s = 60,
-                          .hold_s = 120,
-                          .grace_s = 120,
-                          .starve_s = 1800,
-                          .slow_ratio = 1.25,
-                          .slow_after_s = 30,
-                          .slow_retry_s = 3600,
-                          .level = LOG_LEVEL_INFO};
-    while ((opt = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-        if ((r = take_option(o, opt)) != 0)
-            return r;
-    if (optind < argc) {
-        fprintf(stderr, "musterd: '%s' is not an option; see `musterd --help`\n", argv[optind]);
-        return -EINVAL;
-    }
-    if (o->lost_after_s < o->unknown_after_s)
-        o->unknown_after_s = o->lost_after_s;
-    return 0;
-}
+static const struct options options = {
+    .name = "musterd",
+    .args = "",
+    .about = "The control server of Muster: queues jobs, gives them devices, speaks REST.",
+    .rows = rows,
+    .after = "The first start writes DIR/token (for people) and DIR/agent-token (for agents),\n"
+             "readable by you alone. SIGTERM and SIGINT stop the server; jobs run on and are\n"
+             "found again at the next start.",
+};
 
 static void fatal(void *arg, const char *why)
 {
@@ -286,15 +112,14 @@ static void fatal(void *arg, const char *why)
     _exit(1);
 }
 
-static int choose_folders(const struct options *o, struct server *s, struct merr *err)
+static int choose_folders(const struct settings *o, struct server *s, struct merr *err)
 {
-    const char *state = o->state ? o->state : getenv("MUSTER_STATE"), *xdg = getenv("XDG_STATE_HOME");
-    const char *home = getenv("HOME");
+    const char *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char path[4096];
     int r;
 
-    if (state && *state)
-        (void)snprintf(path, sizeof(path), "%s", state);
+    if (o->state && *o->state)
+        (void)snprintf(path, sizeof(path), "%s", o->state);
     else if (xdg && *xdg)
         (void)snprintf(path, sizeof(path), "%s/muster", xdg);
     else if (geteuid() == 0)
@@ -335,7 +160,7 @@ static int lock_state(struct server *s, struct merr *err)
     return 0;
 }
 
-static int write_server_json(const struct options *o, const struct server *s, struct merr *err)
+static int write_server_json(const struct settings *o, const struct server *s, struct merr *err)
 {
     const char *host = strcmp(o->bind, "0.0.0.0") == 0 || strcmp(o->bind, "::") == 0 ? "127.0.0.1" : o->bind;
     char path[4200], text[512];
@@ -347,7 +172,7 @@ static int write_server_json(const struct options *o, const struct server *s, st
     return io_write_file(path, text, (size_t)n, 0644, err);
 }
 
-static int start_core(const struct options *o, struct server *s, struct merr *err)
+static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char redis_dir[4200];
     int r;
@@ -357,7 +182,7 @@ static int start_core(const struct options *o, struct server *s, struct merr *er
                            .lost_after_s = o->lost_after_s,
                            .forget_after_s = o->forget_after_s,
                            .keep_ended = o->keep_ended,
-                           .sched = {.policy = o->policy,
+                           .sched = {.policy = (enum sched_policy)o->policy,
                                      .round_us = (int64_t)o->round_s * 1000000,
                                      .hold_us = (int64_t)o->hold_s * 1000000,
                                      .grace_us = (int64_t)o->grace_s * 1000000,
@@ -400,7 +225,7 @@ static int raise_limits(void)
     return lim.rlim_cur - FILES_OWN < CONNECTIONS_MOST ? (int)lim.rlim_cur - FILES_OWN : CONNECTIONS_MOST;
 }
 
-static int start(const struct options *o, struct server *s, struct merr *err)
+static int start(const struct settings *o, struct server *s, struct merr *err)
 {
     struct http_cfg http = {.bind = o->bind,
                             .port = o->port,
@@ -454,15 +279,18 @@ static void wait_for_signal(int fd)
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    struct settings o = {0};
+    struct options_given given;
     struct server s = {.lock_fd = -1};
     struct merr err = {""};
     sigset_t wanted;
-    int r = read_options(argc, argv, &o), fd;
+    int r, fd, status;
 
-    if (r != 0)
-        return r > 0 ? 0 : 2;
-    log_init("musterd", o.level);
+    if (options_main(&options, argc, argv, &o, &given, &status))
+        return status;
+    if (o.lost_after_s < o.unknown_after_s)
+        o.unknown_after_s = o.lost_after_s;
+    log_init("musterd", (enum log_level)o.level);
     (void)sigemptyset(&wanted);
     (void)sigaddset(&wanted, SIGTERM);
     (void)sigaddset(&wanted, SIGINT);

@@ -10,22 +10,14 @@
 
 #include "api/client/client.h"
 #include "base/merr.h"
+#include "base/options.h"
 
-#define CLI_ARGS_MAX 64
-#define CLI_OPTIONS_MAX 16
-#define CLI_MANY_MAX 64  /* values of an option that may be given again */
-#define CLI_TABLE_MAX 16 /* columns of a table */
+#define CLI_OPTIONS_MAX 16 /* of a command, and the row that ends them */
+#define CLI_TABLE_MAX 16   /* columns of a table */
 #define CLI_DURATION_MAX 24
 #define CLI_INTERRUPTED 130 /* exit status of a command that Ctrl-C ended */
 
 enum cli_exit { CLI_DONE, CLI_FAILED, CLI_USAGE, CLI_NOT_FOUND, CLI_REFUSED, CLI_NO_SERVER };
-
-struct option_row {
-    const char *name;
-    char letter;       /* 0: none */
-    const char *value; /* what its value is called, ".." at its end if it may be given again; NULL: a flag */
-    const char *help;
-};
 
 struct cli;
 
@@ -42,11 +34,9 @@ struct command {
 
 struct cli {
     const struct command *cmd;
-    const char *arg[CLI_ARGS_MAX];
+    struct options_given given; /* of the command's options, then those of all commands */
+    const char *const *arg;     /* its n arguments */
     int n;
-    const char *value[CLI_OPTIONS_MAX]; /* of cmd->options; "" for a flag that is set */
-    const char *many[CLI_MANY_MAX];     /* values of the one option that may be given again, in their order */
-    size_t n_many;
     const char *server, *token, *state; /* of the options all commands have */
     bool json;
     struct client *client; /* once cli_connect gave it */
@@ -54,17 +44,13 @@ struct cli {
 
 extern const struct command cli_commands[];
 extern const size_t cli_commands_n;
-extern const struct option_row cli_common[];
-extern const size_t cli_common_n;
+extern const struct option_row cli_common[]; /* the first one is for commands that print data */
 
-/* Parse and run. Returns the exit status. */
-int cli_main(int argc, char **argv);
-
-/* The value of an option of the command, "" for a set flag, NULL when it is not there. */
+/* The value of an option: given, or its default; "" for a set flag, NULL when it is not there. */
 const char *cli_option(const struct cli *c, const char *name);
 
-/* A whole number as an option's value, def without it. -EINVAL with words on stderr. */
-int cli_number(const struct cli *c, const char *name, long lo, long hi, long def, long *ret);
+/* As a whole number; otherwise when it is not there. */
+long cli_number(const struct cli *c, const char *name, long otherwise);
 
 /* Say what failed on stderr and return status. */
 int cli_fail(enum cli_exit status, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -138,8 +124,6 @@ int cli_program(const char *program, char *ret, size_t size);
 
 int help_main(struct cli *c);
 int help_completion(struct cli *c);
-void help_print(const struct command *cmd); /* NULL: of all */
-int help_group(const char *first);          /* commands of two words; -ENOENT when there are none */
 
 int jobs_submit(struct cli *c);
 int jobs_list(struct cli *c);

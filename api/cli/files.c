@@ -222,17 +222,13 @@ static int diff(struct cli *c, struct mck *k)
 
 static int export_to(struct cli *c, struct mck *k)
 {
-    const char *dtype = cli_option(c, "dtype") ? cli_option(c, "dtype") : "f32";
+    const char *dtype = cli_option(c, "dtype");
     struct merr err = {""};
-    long part_mib;
+    uint64_t part_mib = (uint64_t)cli_number(c, "part-mib", 0);
     int shown, r;
 
-    if (strcmp(dtype, "f32") != 0 && strcmp(dtype, "bf16") != 0 && strcmp(dtype, "f16") != 0)
-        return cli_fail(CLI_USAGE, "--dtype '%s': want f32, bf16 or f16", dtype);
-    if (cli_number(c, "part-mib", 1, 1 << 24, 0, &part_mib))
-        return CLI_USAGE;
     begin_bar(k, &shown);
-    r = mck_export_safetensors(k, c->arg[1], dtype, (uint64_t)part_mib << 20, &err);
+    r = mck_export_safetensors(k, c->arg[1], dtype, part_mib << 20, &err);
     end_bar(k, shown);
     if (r < 0)
         return failed(r, &err);
@@ -256,7 +252,7 @@ static int heal(struct cli *c, json_t **ret_report, struct merr *err)
     if (r)
         return r;
     begin_bar(k, &shown);
-    r = c->n_many ? mck_heal(k, c->many, c->n_many, ret_report, err) : mck_verify(k, NULL, err);
+    r = c->given.n_list ? mck_heal(k, c->given.list, c->given.n_list, ret_report, err) : mck_verify(k, NULL, err);
     end_bar(k, shown);
     mck_free(k);
     return r;
@@ -276,7 +272,7 @@ static int repair(struct cli *c)
     if (rebuilt && !c->json)
         (void)printf("rebuilt %s/MANIFEST\n", path);
     r = heal(c, &report, &err);
-    if (r == -EBADMSG && !c->n_many)
+    if (r == -EBADMSG && !c->given.n_list)
         return cli_fail(CLI_FAILED,
                         "%s\nwith --from, copies of it or snapshots of its step in memory, damaged chunks "
                         "are written anew from there",
@@ -298,28 +294,22 @@ static int repair(struct cli *c)
 }
 
 /* The option's number, or 0 without it. */
-static int read_bound(const struct cli *c, const char *name, float *ret)
+static float bound_of(const struct cli *c, const char *name)
 {
     const char *text = cli_option(c, name);
-    char *end = NULL;
 
-    *ret = text ? strtof(text, &end) : 0;
-    if (text && (end == text || *end || !(*ret > 0)))
-        return cli_fail(CLI_USAGE, "--%s wants a number above 0, got '%s'", name, text);
-    return 0;
+    return text ? strtof(text, NULL) : 0;
 }
 
 static int archive(struct cli *c, const char *dir)
 {
     struct merr err = {""};
-    const char *codec = cli_option(c, "codec") ? cli_option(c, "codec") : "plane";
-    struct mck_bounds bounds;
+    const char *codec = cli_option(c, "codec");
+    struct mck_bounds bounds = {.rho = bound_of(c, "rho"), .eb = bound_of(c, "eb")};
     int steps = 0, r;
 
     if (strcmp(codec, "optq") != 0 && (cli_option(c, "rho") || cli_option(c, "eb")))
         return cli_fail(CLI_USAGE, "--rho and --eb are for --codec optq, not for '%s'", codec);
-    if ((r = read_bound(c, "rho", &bounds.rho)) || (r = read_bound(c, "eb", &bounds.eb)))
-        return r;
     r = mck_archive(dir, codec, &bounds, &steps, &err);
     if (r < 0)
         return failed(r, &err);

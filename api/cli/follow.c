@@ -118,16 +118,13 @@ int follow_events(struct cli *c)
 {
     json_t *answer = NULL;
     char path[256] = "/v1/events";
-    long limit;
     int r = c->n ? cli_job_path(c->arg[0], "/events", path) : 0;
 
-    if (r == 0 && cli_number(c, "limit", 1, EVENTS_MAX, EVENTS_MAX, &limit) < 0)
-        r = CLI_USAGE;
     if (r)
         return r;
     if (cli_option(c, "follow"))
         return follow_stream(c, path, on_event, c);
-    r = cli_pages(c, path, "", "events", limit, &answer);
+    r = cli_pages(c, path, "", "events", cli_number(c, "limit", EVENTS_MAX), &answer);
     if (r)
         return r;
     if (c->json)
@@ -205,11 +202,9 @@ int follow_metrics(struct cli *c)
     const char *names = cli_option(c, "names");
     json_t *answer = NULL;
     char path[256], tail[160], missing[104];
-    long points;
+    long points = cli_number(c, "points", c->json ? 0 : POINTS_SHOWN);
     int r;
 
-    if (cli_number(c, "points", 1, 1000000, c->json ? 0 : POINTS_SHOWN, &points) < 0)
-        return CLI_USAGE;
     if (names &&
         (!*names || strlen(names) > 100 || strspn(names, "abcdefghijklmnopqrstuvwxyz0123456789_,") != strlen(names)))
         return cli_fail(CLI_USAGE, "--names '%.100s': want names such as loss,lr", names);

@@ -4,37 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/cli/cli.h"
+#include "api/cli/help.h"
 #include "api/protocol/protocol.h"
 #include "api/spec.h"
 #include "base/version.h"
 
 static const char summary[] = "queue, watch and run training jobs";
-
-/* What stands left, then words about it in lines of at most 80 columns. */
-static void print_pair(const char *left, int width, const char *words)
-{
-    int indent = width + 3, at = printf("  %-*s", width, left);
-
-    while (*words) {
-        int len = (int)strcspn(words, " ");
-
-        if (at > indent && at + 1 + len > 80)
-            at = printf("\n%*s", indent - 1, "") - 1;
-        at += printf(" %.*s", len, words);
-        words += len + (words[len] == ' ');
-    }
-    (void)fputc('\n', stdout);
-}
-
-static void print_option(const struct option_row *o)
-{
-    char text[64];
-
-    (void)snprintf(text, sizeof(text), "%s%c%s--%s%s%s", o->letter ? "-" : "", o->letter ? o->letter : ' ',
-                   o->letter ? ", " : "   ", o->name, o->value ? " " : "", o->value ? o->value : "");
-    print_pair(text, 26, o->help);
-}
 
 static const struct command *find(const char *name)
 {
@@ -57,22 +32,33 @@ int help_group(const char *first)
         if (n++ == 0)
             (void)printf("usage: muster %s COMMAND [ARGUMENT...] [OPTION...]\n\n", first);
         (void)snprintf(text, sizeof(text), "%s %s", c->name, c->args);
-        print_pair(text, 30, c->help);
+        options_print_pair(stdout, text, 30, c->help);
     }
     return n ? 0 : -ENOENT;
 }
 
+void help_options(const struct command *cmd, char text[2][HELP_TEXT_MAX], struct options *ret)
+{
+    (void)snprintf(text[0], HELP_TEXT_MAX, "muster %s", cmd->name);
+    (void)snprintf(text[1], HELP_TEXT_MAX, "example:\n  %s", cmd->example);
+    *ret = (struct options){.name = text[0],
+                            .args = cmd->args,
+                            .min = cmd->min,
+                            .max = cmd->max,
+                            .about = cmd->help,
+                            .rows = cmd->options,
+                            .common = cmd->prints ? cli_common : cli_common + 1,
+                            .after = text[1]};
+}
+
 void help_print(const struct command *cmd)
 {
+    char words[2][HELP_TEXT_MAX];
+    struct options o;
+
     if (cmd) {
-        (void)printf("usage: muster %s%s%s [OPTION...]\n\n%s\n\n", cmd->name, *cmd->args ? " " : "", cmd->args,
-                     cmd->help);
-        for (size_t i = 0; i < CLI_OPTIONS_MAX && cmd->options[i].name; i++)
-            print_option(&cmd->options[i]);
-        for (size_t i = 0; i < cli_common_n; i++)
-            if (cmd->prints || cli_common[i].letter != 'o')
-                print_option(&cli_common[i]);
-        (void)printf("\nexample:\n  %s\n", cmd->example);
+        help_options(cmd, words, &o);
+        options_print_help(&o, stdout);
         return;
     }
     (void)printf("usage: muster COMMAND [ARGUMENT...] [OPTION...]\n\n%s\n\n", summary);
@@ -80,11 +66,21 @@ void help_print(const struct command *cmd)
         char text[64];
 
         (void)snprintf(text, sizeof(text), "%s %s", cli_commands[i].name, cli_commands[i].args);
-        print_pair(text, 30, cli_commands[i].help);
+        options_print_pair(stdout, text, 30, cli_commands[i].help);
     }
     (void)printf("\n`muster help COMMAND` says more. Exit status: 0 done, 1 failed, 2 wrong usage,\n"
                  "3 not found, 4 refused, 5 server out of reach; `submit --watch` and `watch` end\n"
                  "with the job's outcome.\n");
+}
+
+/* Each option by a format of four texts: its name, a space and its value if it has one, its help. */
+static void print_rows(const struct option_row *row, const char *format)
+{
+    char words[HELP_TEXT_MAX * 2];
+
+    for (; row->name; row++)
+        (void)printf(format, row->name, row->value ? " " : "", row->value ? row->value : "",
+                     options_help_of(row, words, sizeof(words)));
 }
 
 static void print_man(void)
@@ -97,14 +93,10 @@ static void print_man(void)
 
         (void)printf(".TP\n.B %s%s%s\n%s.\n.br\nExample: %s\n", c->name, *c->args ? " " : "", c->args, c->help,
                      c->example);
-        for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
-            (void)printf(".br\n\\-\\-%s%s%s: %s\n", c->options[k].name, c->options[k].value ? " " : "",
-                         c->options[k].value ? c->options[k].value : "", c->options[k].help);
+        print_rows(c->options, ".br\n\\-\\-%s%s%s: %s\n");
     }
     (void)printf(".SH OPTIONS\n");
-    for (size_t i = 0; i < cli_common_n; i++)
-        (void)printf(".TP\n.B \\-\\-%s%s%s\n%s.\n", cli_common[i].name, cli_common[i].value ? " " : "",
-                     cli_common[i].value ? cli_common[i].value : "", cli_common[i].help);
+    print_rows(cli_common, ".TP\n.B \\-\\-%s%s%s\n%s.\n");
     (void)printf(".SH EXIT STATUS\n0 done; 1 failed; 2 wrong usage; 3 not found; 4 refused; 5 server out of reach.\n"
                  ".SH ENVIRONMENT\nMUSTER_SERVER, MUSTER_TOKEN, MUSTER_STATE, MUSTER_CACERT, NO_COLOR\n");
 }
@@ -117,16 +109,14 @@ static void print_markdown(void)
                 "`submit --watch` and\n`watch` end with the job's own outcome. `NO_COLOR` is honoured; progress moves "
                 "only on a terminal.\n\nOptions of all commands:\n\n",
                 stdout);
-    for (size_t i = 0; i < cli_common_n; i++)
-        (void)printf("- `--%s%s%s`: %s\n", cli_common[i].name, cli_common[i].value ? " " : "",
-                     cli_common[i].value ? cli_common[i].value : "", cli_common[i].help);
+    print_rows(cli_common, "- `--%s%s%s`: %s\n");
     for (size_t i = 0; i < cli_commands_n; i++) {
         const struct command *c = &cli_commands[i];
 
         (void)printf("\n## muster %s%s%s\n\n%s.\n", c->name, *c->args ? " " : "", c->args, c->help);
-        for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
-            (void)printf("%s- `--%s%s%s`: %s\n", k ? "" : "\n", c->options[k].name, c->options[k].value ? " " : "",
-                         c->options[k].value ? c->options[k].value : "", c->options[k].help);
+        if (c->options[0].name)
+            (void)fputc('\n', stdout);
+        print_rows(c->options, "- `--%s%s%s`: %s\n");
         (void)printf("\n```sh\n%s\n```\n", c->example);
     }
 }
@@ -212,9 +202,9 @@ static bool group_alone(size_t i)
 
 static void option_words(const struct command *c)
 {
-    for (size_t k = 0; k < CLI_OPTIONS_MAX && c->options[k].name; k++)
+    for (size_t k = 0; c->options[k].name; k++)
         (void)printf("--%s ", c->options[k].name);
-    for (size_t k = 0; k < cli_common_n; k++)
+    for (size_t k = 0; cli_common[k].name; k++)
         if (c->prints || cli_common[k].letter != 'o')
             (void)printf("--%s ", cli_common[k].name);
 }
@@ -282,7 +272,7 @@ static void print_fish(void)
                          (int)(space - c->name), c->name, space + 1, c->help);
         else
             (void)printf("complete -c muster -n __fish_use_subcommand -a %s -d '%s'\n", c->name, c->help);
-        for (size_t k = 0; !space && k < CLI_OPTIONS_MAX && c->options[k].name; k++)
+        for (size_t k = 0; !space && c->options[k].name; k++)
             (void)printf("complete -c muster -n '__fish_seen_subcommand_from %s' -l %s%s\n", c->name,
                          c->options[k].name, c->options[k].value ? " -r" : "");
         if (group_alone(i))

@@ -132,18 +132,14 @@ int jobs_list(struct cli *c)
 {
     json_t *answer = NULL;
     char filters[512] = "";
-    long limit;
-    int r;
+    int r = add_filter(c, "state", filters, sizeof(filters));
 
-    if (cli_number(c, "limit", 1, 100000, 100, &limit) < 0)
-        return CLI_USAGE;
-    r = add_filter(c, "state", filters, sizeof(filters));
     if (r == 0)
         r = add_filter(c, "project", filters, sizeof(filters));
     if (r == 0)
         r = add_filter(c, "user", filters, sizeof(filters));
     if (r == 0)
-        r = cli_pages(c, "/v1/jobs", filters, "jobs", limit, &answer);
+        r = cli_pages(c, "/v1/jobs", filters, "jobs", cli_number(c, "limit", 0), &answer);
     if (r)
         return r;
     if (c->json) {
@@ -412,12 +408,10 @@ int jobs_priority(struct cli *c)
 
 int jobs_scale(struct cli *c)
 {
-    long min, max;
+    long min = cli_number(c, "min", 0), max = cli_number(c, "max", 0);
     json_t *job = NULL, *devices;
     int r;
 
-    if (cli_number(c, "min", 1, 65536, 0, &min) < 0 || cli_number(c, "max", 1, 65536, 0, &max) < 0)
-        return CLI_USAGE;
     if (!min && !max)
         return cli_fail(CLI_USAGE, "want --min N, --max N or both");
     if (min && max && min > max)

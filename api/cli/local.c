@@ -381,10 +381,8 @@ static bool agent_is_ready(struct cluster *u, struct client **k)
 
 static int bring_up(struct cli *c, struct cluster *u, struct client **k)
 {
-    const char *port = cli_option(c, "port") ? cli_option(c, "port") : "7717";
-    const char *devices = cli_option(c, "devices") ? cli_option(c, "devices") : "cpu:4";
     char log[PATH_MAX], token[PATH_MAX], agent_state[PATH_MAX], host[65] = "local";
-    const char *server_argv[] = {"musterd", "--state", u->state, "--port", port, NULL};
+    const char *server_argv[] = {"musterd", "--state", u->state, "--port", cli_option(c, "port"), NULL};
     int r;
 
     (void)snprintf(log, sizeof(log), "%s/musterd.log", u->state);
@@ -400,9 +398,19 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
     (void)snprintf(token, sizeof(token), "%s/agent-token", u->state);
     (void)snprintf(agent_state, sizeof(agent_state), "%s/agent", u->state);
     (void)snprintf(log, sizeof(log), "%s/agent.log", u->state);
-    const char *agent_argv[] = {
-        "muster-agent", "--server",  client_url(*k), "--token-file",         token, "--state", agent_state, "--node",
-        host,           "--devices", devices,        "--stop-ranks-on-exit", NULL};
+    const char *agent_argv[] = {"muster-agent",
+                                "--server",
+                                client_url(*k),
+                                "--token-file",
+                                token,
+                                "--state",
+                                agent_state,
+                                "--node",
+                                host,
+                                "--devices",
+                                cli_option(c, "devices"),
+                                "--stop-ranks-on-exit",
+                                NULL};
     u->agent.pid = start("muster-agent", log, agent_argv);
     if (u->agent.pid < 0 || !family_look_up(u->agent.pid, &u->agent))
         return CLI_FAILED;
@@ -431,12 +439,8 @@ int local_up(struct cli *c)
 {
     struct cluster u = {.server.pid = 0};
     struct client *k = NULL;
-    long port;
-    int r;
+    int r = find_state(c, &u, true);
 
-    if (cli_number(c, "port", 0, 65535, 7717, &port) < 0)
-        return CLI_USAGE;
-    r = find_state(c, &u, true);
     if (r)
         return r;
     read_up(&u);

@@ -258,11 +258,9 @@ static int run(struct cli *c, const char *job, long long rank, bool follow, bool
 int logs_run(struct cli *c)
 {
     bool any = false;
-    long rank;
-    int r = cli_number(c, "rank", 0, 65535, -1, &rank) < 0 ? CLI_USAGE : 0;
+    long rank = cli_number(c, "rank", -1);
+    int r = run(c, c->arg[0], rank, cli_option(c, "follow"), &any);
 
-    if (r == 0)
-        r = run(c, c->arg[0], rank, cli_option(c, "follow"), &any);
     if (r == 0 && !any && !c->json && rank >= 0)
         (void)fprintf(stderr, "no output of rank %ld of job '%s'\n", rank, c->arg[0]);
     else if (r == 0 && !any && !c->json)

@@ -1,10 +1,107 @@
-/* muster - the command line of Muster */
+/* muster - the command line of Muster: find the command, read its options, run it */
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/help.h"
+#include "base/version.h"
+#include "base/word.h"
+
+/* The command of argv[0] (and argv[1]); *ret_words is how many words name it. */
+static const struct command *find_command(int argc, char **argv, int *ret_words)
+{
+    for (size_t i = 0; i < cli_commands_n; i++) {
+        const char *name = cli_commands[i].name, *space = strchr(name, ' ');
+        size_t first = space ? (size_t)(space - name) : strlen(name);
+
+        if (strlen(argv[0]) != first || strncmp(argv[0], name, first) != 0)
+            continue;
+        if (!space || (argc > 1 && strcmp(argv[1], space + 1) == 0)) {
+            *ret_words = space ? 2 : 1;
+            return &cli_commands[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown_command(int argc, char **argv)
+{
+    const char *known[64], *near;
+    char word[128];
+    size_t n = 0;
+    bool group = false;
+
+    for (size_t i = 0; i < cli_commands_n && n < 64; i++) {
+        known[n++] = cli_commands[i].name;
+        group = group || (strncmp(cli_commands[i].name, argv[0], strlen(argv[0])) == 0 &&
+                          cli_commands[i].name[strlen(argv[0])] == ' ');
+    }
+    group = group && argc > 1;
+    (void)snprintf(word, sizeof(word), "%s%s%s", argv[0], group ? " " : "", group ? argv[1] : "");
+    near = word_nearest(word, known, n);
+    if (near)
+        return cli_fail(CLI_USAGE, "unknown command '%s'; did you mean '%s'?", word, near);
+    return cli_fail(CLI_USAGE, "unknown command '%s'; `muster help` lists them", word);
+}
+
+/* Returns 0, an exit status, or -1 when help was all that was asked for. */
+static int read_options(struct cli *c, int argc, char **argv)
+{
+    char text[2][HELP_TEXT_MAX];
+    struct options o;
+    struct merr err;
+    int r;
+
+    help_options(c->cmd, text, &o);
+    o.common = cli_common;
+    r = options_read(&o, argc, argv, c, &c->given, &err);
+    if (r == OPTION_HELP)
+        help_print(c->cmd);
+    if (r != 0)
+        return r < 0 ? cli_fail(CLI_USAGE, "%s", err.text) : -1;
+    c->arg = c->given.arg;
+    c->n = c->given.n_args;
+    c->json = cli_option(c, "output");
+    if (c->json && !c->cmd->prints)
+        return cli_fail(CLI_USAGE, "`muster %s` prints no data: it takes no -o", c->cmd->name);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct cli c = {.n = 0};
+    int words = 0, r;
+
+    if (argc < 2) {
+        help_print(NULL);
+        return CLI_USAGE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        (void)printf("muster %s\n", MUSTER_VERSION);
+        return CLI_DONE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        help_print(NULL);
+        return CLI_DONE;
+    }
+    c.cmd = find_command(argc - 1, argv + 1, &words);
+    if (!c.cmd && (argc == 2 || strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0) &&
+        help_group(argv[1]) == 0)
+        return argc == 2 ? CLI_USAGE : CLI_DONE;
+    if (!c.cmd)
+        return unknown_command(argc - 1, argv + 1);
+    r = read_options(&c, argc - 1 - words, argv + 1 + words);
+    if (r == 0)
+        r = c.cmd->run(&c);
+    client_free(c.client);
+    if (fflush(stdout) != 0 && r == 0)
+        r = CLI_FAILED;
+    return r < 0 ? CLI_DONE : r;
+}
 
 int main(int argc, char **argv)
 {
     (void)signal(SIGPIPE, SIG_DFL); /* `muster list | head` just ends */
-    return cli_main(argc, argv);
+    return run(argc, argv);
 }

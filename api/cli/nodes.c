@@ -6,7 +6,6 @@
 
 #include "api/cli/cli.h"
 
-#define DRAIN_MOST_S 86400
 #define NODES_MOST 1000000
 #define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
 
@@ -147,11 +146,9 @@ static int act(struct cli *c, const char *method, const char *tail, const char *
 int nodes_act(struct cli *c)
 {
     bool drain = strcmp(c->cmd->name, "drain") == 0;
+    long deadline = cli_number(c, "deadline", 0);
     char tail[64];
-    long deadline;
 
-    if (cli_number(c, "deadline", 1, DRAIN_MOST_S, 0, &deadline) < 0)
-        return CLI_USAGE;
     (void)snprintf(tail, sizeof(tail), "/%s", c->cmd->name);
     if (deadline)
         (void)snprintf(tail, sizeof(tail), "/drain?deadline_s=%ld", deadline);

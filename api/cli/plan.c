@@ -251,7 +251,7 @@ static int read_site(struct cli *c, const json_t *doc, const struct job_spec *sp
     bool bf16 = spec->train.precision == PRECISION_BF16;
     struct plan_site site = {.groups = 1};
     struct plan_device *d = &site.group[0].device;
-    long devices;
+    long devices = cli_number(c, "devices", spec->devices.max);
 
     if (!o || cli_int(o, "nodes") < 1 || cli_int(o, "devices_per_node") < 1 || cli_int(o, "nodes") > 1000000 ||
         cli_int(o, "devices_per_node") > 1024)
@@ -265,8 +265,6 @@ static int read_site(struct cli *c, const json_t *doc, const struct job_spec *sp
     read_link(json_object_get(links, "inside"), &site.inside);
     read_link(json_object_get(links, "between"), &site.between);
     site.node_devices = (int)cli_int(o, "devices_per_node");
-    if (cli_number(c, "devices", 1, PLAN_RANKS_MAX, spec->devices.max, &devices) < 0)
-        return CLI_USAGE;
     if (devices > cli_int(o, "nodes") * cli_int(o, "devices_per_node"))
         return cli_fail(CLI_REFUSED, "the class has %lld devices, fewer than %ld; --devices takes a smaller number",
                         cli_int(o, "nodes") * cli_int(o, "devices_per_node"), devices);
@@ -366,11 +364,8 @@ static int plan_steps(struct cli *c, const json_t *doc)
 int plan_main(struct cli *c)
 {
     json_t *doc = NULL;
-    long steps;
     int r;
 
-    if (cli_number(c, "steps", 1, 100000, 1, &steps) < 0)
-        return CLI_USAGE;
     if (!cli_option(c, "cluster") && (cli_option(c, "class") || cli_option(c, "devices")))
         return cli_fail(CLI_USAGE, "--class and --devices go with --cluster; a server knows its own devices");
     r = cli_read_spec(c, c->arg[0], &doc);

@@ -70,27 +70,25 @@ int projects_list(struct cli *c)
 static int take_count(struct cli *c, const char *name, json_t *o)
 {
     const char *text = cli_option(c, name);
+    char *end;
     long n;
 
     if (!text)
         return 0;
     if (strcmp(text, "none") == 0)
         return json_object_set_new(o, name, json_null());
-    if (cli_number(c, name, 0, COUNT_MAX, 0, &n) < 0)
-        return CLI_USAGE;
+    n = strtol(text, &end, 10);
+    if (end == text || *end || n < 0 || n > COUNT_MAX)
+        return cli_fail(CLI_USAGE, "--%s wants none or a number from 0 to %d, not '%s'", name, COUNT_MAX, text);
     return json_object_set_new(o, name, json_integer(n));
 }
 
 static int take_options(struct cli *c, json_t *o)
 {
     const char *weight = cli_option(c, "weight"), *class_ = cli_option(c, "class");
-    char *end = NULL;
-    double w = weight ? strtod(weight, &end) : 0;
-    int r;
+    double w = weight ? strtod(weight, NULL) : 0;
+    int r = take_count(c, "quota", o);
 
-    if (weight && (end == weight || *end || !(w > 0)))
-        return cli_fail(CLI_USAGE, "--weight wants a number above 0, got '%s'", weight);
-    r = take_count(c, "quota", o);
     if (r == 0 && json_is_null(json_object_get(o, "quota"))) /* without a quota there is nothing beyond it */
         (void)json_object_del(o, "borrow");
     if (r == 0)

@@ -31,13 +31,11 @@ int local_run(struct cli *c)
     const char *dir = cli_option(c, "dir");
     char file[PATH_MAX], devices[16];
     const char *argv[16] = {"muster-agent", "run", file};
-    long n, threads;
+    long n = cli_number(c, "devices", 0);
     json_t *doc = NULL;
     size_t k = 3;
     int r;
 
-    if (cli_number(c, "devices", 1, 256, 0, &n) < 0 || cli_number(c, "threads", 1, 1024, 0, &threads) < 0)
-        return CLI_USAGE;
     if (!dir)
         return cli_fail(CLI_USAGE, "want --dir DIR, where metrics, logs and checkpoints go");
     r = cli_read_spec(c, c->arg[0], &doc);
@@ -55,7 +53,7 @@ int local_run(struct cli *c)
         argv[k++] = "--devices";
         argv[k++] = devices;
     }
-    if (threads) {
+    if (cli_option(c, "threads")) {
         argv[k++] = "--threads";
         argv[k++] = cli_option(c, "threads");
     }

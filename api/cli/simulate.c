@@ -169,22 +169,17 @@ static int play(struct cli *c, struct sim_setup *s, const struct buf *text)
 
 int simulate_cluster(struct cli *c)
 {
-    const char *policy = cli_option(c, "policy");
     struct sim_setup s;
     struct files f;
-    long round_s, seed;
     int status;
 
     if (cli_option(c, "snapshot"))
         return simulate_snapshot(c);
     sim_setup_init(&s);
     s.clock_us = clock_mono_us;
-    if (policy && sched_policy_parse(policy, &s.policy) < 0)
-        return cli_fail(CLI_USAGE, "--policy '%s': want muster, fifo, backfill, las, maxmin or srtf-oracle", policy);
-    if (cli_number(c, "round", 1, 86400, 60, &round_s) < 0 || cli_number(c, "seed", 0, LONG_MAX, 1, &seed) < 0)
-        return CLI_USAGE;
-    s.round_us = (int64_t)round_s * 1000000;
-    s.seed = (uint64_t)seed;
+    s.policy = (enum sched_policy)cli_number(c, "policy", (long)s.policy);
+    s.round_us = cli_number(c, "round", 0) * 1000000;
+    s.seed = (uint64_t)cli_number(c, "seed", 0);
     buf_init(&f.cluster, JSON_BYTES_MAX);
     buf_init(&f.throughputs, JSON_BYTES_MAX);
     buf_init(&f.trace, TRACE_BYTES_MAX);

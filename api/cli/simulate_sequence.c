@@ -35,7 +35,7 @@ struct means { /* over the batches */
 /* "hidden,kv_hidden,layers" */
 static int read_model(const struct cli *c, struct seq_cost *cost)
 {
-    const char *text = cli_option(c, "model") ? cli_option(c, "model") : "896,128,24";
+    const char *text = cli_option(c, "model");
     long v[3];
     char *end = (char *)(uintptr_t)text;
 
@@ -68,25 +68,14 @@ static int read_policies(const struct cli *c, struct ask *a)
 
 static int read_config(const struct cli *c, struct ask *a)
 {
-    long replicas, ranks, capacity, micro, chunk, keep, seed, batch;
-
-    if (cli_number(c, "replicas", 1, SEQ_REPLICAS_MAX, 4, &replicas) < 0 ||
-        cli_number(c, "ranks", 1, SEQ_RANKS_MAX, 8, &ranks) < 0 ||
-        cli_number(c, "capacity", 2, SEQ_TOKENS_MAX, 26 * 1024, &capacity) < 0 ||
-        cli_number(c, "micro", 1, SEQ_BATCH_MAX, 8, &micro) < 0 ||
-        cli_number(c, "chunk-tokens", 1, SEQ_TOKENS_MAX, 0, &chunk) < 0 ||
-        cli_number(c, "keep-chunks", 1, SEQ_BATCH_MAX, 1, &keep) < 0 ||
-        cli_number(c, "seed", 0, 1L << 60, 1000, &seed) < 0 ||
-        cli_number(c, "batch", 1, SEQ_BATCH_MAX, 256, &batch) < 0)
-        return CLI_USAGE;
-    a->config = (struct seq_config){.replicas = (int)replicas,
-                                    .ranks = (int)ranks,
-                                    .capacity = capacity,
-                                    .micro = (int)micro,
-                                    .chunk_tokens = chunk,
-                                    .keep_chunks = (int)keep,
-                                    .seed = (uint64_t)seed};
-    a->batch = (size_t)batch;
+    a->config = (struct seq_config){.replicas = (int)cli_number(c, "replicas", 0),
+                                    .ranks = (int)cli_number(c, "ranks", 0),
+                                    .capacity = cli_number(c, "capacity", 0),
+                                    .micro = (int)cli_number(c, "micro", 0),
+                                    .chunk_tokens = cli_number(c, "chunk-tokens", 0),
+                                    .keep_chunks = (int)cli_number(c, "keep-chunks", 0),
+                                    .seed = (uint64_t)cli_number(c, "seed", 0)};
+    a->batch = (size_t)cli_number(c, "batch", 0);
     return read_model(c, &a->config.cost);
 }
 
@@ -162,12 +151,10 @@ static int draw_lengths(const struct cli *c, struct ask *a)
     const char *name = cli_option(c, "workload") ? cli_option(c, "workload") : "lmsys";
     struct merr err;
     const struct seq_workload *w = seq_workload_find(name, &err);
-    long batches;
+    long batches = cli_number(c, "batches", 0);
 
     if (!w)
         return cli_fail(CLI_USAGE, "--workload: %s", err.text);
-    if (cli_number(c, "batches", 1, 10000, 12, &batches) < 0)
-        return CLI_USAGE;
     a->n = a->batch * (size_t)batches;
     a->tokens = malloc(a->n * sizeof(a->tokens[0]));
     if (!a->tokens)

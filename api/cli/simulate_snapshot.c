@@ -134,7 +134,7 @@ static int explain(const struct cli *c, struct snapshot *s, const struct sched_j
 
 int simulate_snapshot(struct cli *c)
 {
-    const char *path = cli_option(c, "snapshot"), *name = cli_option(c, "explain"), *policy = cli_option(c, "policy");
+    const char *path = cli_option(c, "snapshot"), *name = cli_option(c, "explain");
     const char *nodes = cli_option(c, "add-nodes"), *priority = cli_option(c, "set-priority");
     struct snapshot s;
     struct sched_job *j;
@@ -151,9 +151,8 @@ int simulate_snapshot(struct cli *c)
     buf_clear(&b);
     if (r < 0)
         return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_REFUSED, "%s: %s", path, err.text);
-    if (policy && sched_policy_parse(policy, &s.in.config.policy) < 0)
-        r = cli_fail(CLI_USAGE, "--policy '%s': want muster, fifo, backfill, las, maxmin or srtf-oracle", policy);
-    if (r == 0 && nodes)
+    s.in.config.policy = (enum sched_policy)cli_number(c, "policy", (long)s.in.config.policy);
+    if (nodes)
         r = add_nodes(&s, nodes);
     if (r == 0 && priority)
         r = set_priority(&s, priority);

@@ -109,13 +109,11 @@ static int set_one(json_t *doc, const char *set)
 static int override(const struct cli *c, json_t *doc)
 {
     const char *name = cli_option(c, "name"), *project = cli_option(c, "project");
-    long priority;
+    long priority = cli_number(c, "priority", -1);
     int r = 0;
 
-    if (cli_number(c, "priority", 0, 100, -1, &priority) < 0)
-        return CLI_USAGE;
-    for (size_t i = 0; i < c->n_many; i++) {
-        r = set_one(doc, c->many[i]);
+    for (size_t i = 0; i < c->given.n_list; i++) {
+        r = set_one(doc, c->given.list[i]);
         if (r)
             return r;
     }

@@ -7,7 +7,7 @@
 int tokens_create(struct cli *c)
 {
     const char *role = cli_option(c, "role");
-    json_t *answer = NULL, *body = json_pack("{s:s, s:s}", "user", c->arg[0], "role", role ? role : "user");
+    json_t *answer = NULL, *body = json_pack("{s:s, s:s}", "user", c->arg[0], "role", role);
     int r = body ? cli_call(c, "POST", "/v1/tokens", body, NULL, &answer)
                  : cli_fail(CLI_USAGE, "the user's name or the role is not UTF-8");
 

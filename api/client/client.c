@@ -98,12 +98,10 @@ static char *read_line(const char *dir, const char *name)
 
 int client_new(const char *server, const char *token, const char *state, struct client **ret, struct merr *err)
 {
-    char dir[4096], *text = NULL, *found_token = NULL;
+    char dir[4096] = "", *text = NULL, *found_token = NULL;
     json_t *doc = NULL;
     int r;
 
-    server = server ? server : getenv("MUSTER_SERVER");
-    token = token ? token : getenv("MUSTER_TOKEN");
     r = client_state_dir(state, dir, sizeof(dir), server && *server ? NULL : err);
     if (r == 0 && (!server || !*server)) {
         text = read_line(dir, "server.json");

@@ -8,25 +8,16 @@
 
 #include "scheduler/cluster/sched_priv.h"
 
-static const char *const policy_names[] = {
+const char *const sched_policy_names[] = {
     [SCHED_POLICY_MUSTER] = "muster", [SCHED_POLICY_FIFO] = "fifo",     [SCHED_POLICY_BACKFILL] = "backfill",
     [SCHED_POLICY_LAS] = "las",       [SCHED_POLICY_MAXMIN] = "maxmin", [SCHED_POLICY_SRTF] = "srtf-oracle",
+    [SCHED_POLICY_MAX] = NULL,
 };
 
 const char *sched_policy_name(enum sched_policy policy)
 {
     assert((size_t)policy < SCHED_POLICY_MAX);
-    return policy_names[policy];
-}
-
-int sched_policy_parse(const char *text, enum sched_policy *ret)
-{
-    for (int i = 0; i < SCHED_POLICY_MAX; i++)
-        if (strcmp(text, policy_names[i]) == 0) {
-            *ret = (enum sched_policy)i;
-            return 0;
-        }
-    return -EINVAL;
+    return sched_policy_names[policy];
 }
 
 const char *sched_action_name(enum sched_action action)

@@ -181,8 +181,6 @@ int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan
 const char *sched_action_name(enum sched_action action);
 const char *sched_reason_name(enum sched_reason reason);
 const char *sched_policy_name(enum sched_policy policy);
-
-/* "fifo", ...: 0, or -EINVAL with *ret unchanged. */
-int sched_policy_parse(const char *text, enum sched_policy *ret);
+extern const char *const sched_policy_names[]; /* by policy, the last NULL */
 
 #endif

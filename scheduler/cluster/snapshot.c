@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/word.h"
+
 #define FIRST_LINE "muster-snapshot 2"
 
 /* --- printing ---------------------------------------------------------------------------------------------- */
@@ -195,11 +197,15 @@ static int read_config(struct snapshot *s, struct line *l)
 {
     struct sched_config *c = &s->in.config;
     char policy[32], mode[8];
+    int found;
 
     word(l, policy, sizeof(policy));
     word(l, mode, sizeof(mode));
-    if (sched_policy_parse(policy, &c->policy) < 0 || (strcmp(mode, "full") != 0 && strcmp(mode, "fast") != 0))
+    found = word_index(policy, sched_policy_names);
+    if (found < 0 || (strcmp(mode, "full") != 0 && strcmp(mode, "fast") != 0))
         l->bad = 1;
+    else
+        c->policy = (enum sched_policy)found;
     c->mode = strcmp(mode, "full") == 0 ? SCHED_FULL : SCHED_FAST;
     c->now_us = whole(l, 0, INT64_MAX / 4);
     c->round_us = whole(l, 0, INT64_MAX / 1000);

@@ -63,8 +63,8 @@ def test_training_goes_on_from_coded_moments_as_from_exact_ones(job):
 @pytest.mark.parametrize("options,status,says", [
     (["--codec", "optq", "--rho", "0.9"], 1, "cannot be kept to 0.9 of v; want 0.001 to 0.5"),
     (["--codec", "optq", "--eb", "2"], 1, "cannot be kept to 2 of the learning rate"),
-    (["--codec", "optq", "--eb", "nan"], 2, "--eb wants a number above 0, got 'nan'"),
-    (["--codec", "optq", "--rho", "1%"], 2, "--rho wants a number above 0, got '1%'"),
+    (["--codec", "optq", "--eb", "nan"], 2, "--eb wants a number above 0, not 'nan'"),
+    (["--codec", "optq", "--rho", "1%"], 2, "--rho wants a number above 0, not '1%'"),
     (["--rho", "0.1"], 2, "are for --codec optq, not for 'plane'"),
     (["--codec", "optq4"], 1, "codec 'optq4' is not for archives"),
 ])

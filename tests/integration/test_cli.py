@@ -28,7 +28,7 @@ def muster(*args, cwd=None, **env):
     (["submit"], 2, "usage: muster submit FILE"),
     (["list", "x"], 2, "one argument too many"),
     (["list", "-n", "0"], 2, "a number from 1 to 100000"),
-    (["list", "-o", "xml"], 2, "want json"),
+    (["list", "-o", "xml"], 2, "wants json, not 'xml'"),
     (["run", "x", "-o", "json"], 2, "takes no -o"),
     (["submit", "x", "--watch", "--follow"], 2, "not both"),
     (["events", "../j1"], 3, "no job '../j1'"),

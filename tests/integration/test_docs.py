@@ -35,7 +35,7 @@ def options():
         name = " ".join(w for w in words[:3] if re.fullmatch(r"[a-z]+", w))
         found[name] = shared | set(re.findall(r"^- `(--[a-z0-9-]+)", text, re.M))
     for program in ("musterd", "muster-agent"):
-        found[program] = set(re.findall(r"^  (--[a-z0-9-]+)", said(program, "--help"), re.M)) | {"--help", "--version"}
+        found[program] = set(re.findall(r"^ +(?:-[a-z], )?(--[a-z0-9-]+)", said(program, "--help"), re.M))
     return found
 
 

@@ -96,6 +96,8 @@ def check_c(path, text, complain):
         banned = BANNED_CALL.search(line)
         if banned:
             complain(path, number, f"banned call {banned.group(1)}()")
+        if folder and re.search(r"\bgetopt(_long)?\s*\(", line):
+            complain(path, number, "a command line is read by its table: base/options.h")
         if folder in PURE and re.search(IMPURE_CALLS, line):
             complain(path, number, f"{folder}/ is pure: no I/O, clock or chance")
     if re.search(r"_(int|impl)\.h$", path) and not path.startswith(OLD_PRIVATE):

@@ -34,6 +34,8 @@ def lint(tmp_path, path, text):
      "checkpoint/read/ may not include"),
     ("checkpoint/write/x.c", '#include "checkpoint/tools/recode.h"\n', '#include "checkpoint/read/read.h"\n',
      "checkpoint/write/ may not include"),
+    ("server/x.c", "int c = getopt_long(n, v, s, o, NULL);\n", "int c = options_main(&o, n, v, &s, &g, &r);\n",
+     "base/options.h"),
 ])
 def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
     said = lint(tmp_path, path, bad)

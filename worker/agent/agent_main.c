@@ -1,7 +1,6 @@
 /* The agent's command line, and what must be there before its loop begins. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +15,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/version.h"
+#include "base/options.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_priv.h"
 #include "worker/agent/memory.h"
@@ -25,155 +24,58 @@
 #define LOCK_WAIT_US 5000000
 #define EXIT_REMOVED 3 /* to be started again by a person only: RestartPreventExitStatus of its unit */
 
-struct options {
-    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *log_level, *memory, *nic;
-    int threads;
+struct settings {
+    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *memory, *nic;
+    int threads, level;
     uint64_t memory_limit;
-    bool train_on_gpus, stop_ranks, version;
+    bool train_on_gpus, stop_ranks;
 };
 
-static void usage(FILE *out)
-{
-    fprintf(out,
-            "usage: muster-agent --server URL --token-file FILE --state DIR [--node NAME] [--devices LIST] ...\n"
-            "       muster-agent run FILE --dir DIR [--devices N] [--resume]   (see muster-agent run --help)\n"
-            "\n"
-            "Offer this machine's devices to a Muster server and run the ranks it sends.\n"
-            "\n"
-            "  --server URL          http://HOST:PORT or https://HOST:PORT\n"
-            "  --token-file FILE     holds the agent token\n"
-            "  --ca-file FILE        certificate to trust for https (default: the system's)\n"
-            "  --state DIR           folder for runs and logs; one agent at a time\n"
-            "  --node NAME           name of this node (default: the host's name)\n"
-            "  --devices LIST        gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow@0.5, that one held\n"
-            "                        to half a processor (default: auto, all GPUs, without any cpu:1)\n"
-            "  --train-on-gpus       let training jobs have the GPUs, too, not only commands (docs/gpu.md says what\n"
-            "                        has been proven on which)\n"
-            "  --address A           where other nodes reach this one (default: as the server sees it)\n"
-            "  --nic FAMILY[@GBIT]   what links this node to others: infiniband, roce or ethernet, and Gbit/s\n"
-            "                        (default: of RDMA ports that are up the fastest)\n"
-            "  --threads N           threads a rank (default: processors / slots, at least 1)\n"
-            "  --train PROGRAM       the training engine (default: muster-train beside this program)\n"
-            "  --memory DIR          a folder in memory (tmpfs) for snapshots that outlive ranks, or none (default:\n"
-            "                        /dev/shm)\n"
-            "  --memory-limit SIZE   what the snapshots of all jobs may take there, such as 500m or 8g (default:\n"
-            "                        half of the memory that is free as a job starts)\n"
-            "  --stop-ranks-on-exit  end the ranks when the agent is told to end; else they run on and the\n"
-            "                        next agent adopts them\n"
-            "  --log-level LEVEL     debug, info, warn or error\n"
-            "  --version, --help\n");
-}
+#define AT(member) .at = OPTION_AT(struct settings, member)
 
-static int parse(int argc, char **argv, struct options *o)
-{
-    enum {
-        SERVER = 256,
-        TOKEN,
-        CA,
-        STATE,
-        NODE,
-        DEVICES,
-        ADDRESS,
-        THREADS,
-        TRAIN,
-        MEMORY,
-        LIMIT,
-        NIC,
-        STOP,
-        LEVEL,
-        VERSION,
-        ON_GPUS
-    };
-    static const struct option options[] = {
-        {"server", required_argument, NULL, SERVER},      {"token-file", required_argument, NULL, TOKEN},
-        {"ca-file", required_argument, NULL, CA},         {"state", required_argument, NULL, STATE},
-        {"node", required_argument, NULL, NODE},          {"devices", required_argument, NULL, DEVICES},
-        {"address", required_argument, NULL, ADDRESS},    {"threads", required_argument, NULL, THREADS},
-        {"train", required_argument, NULL, TRAIN},        {"stop-ranks-on-exit", no_argument, NULL, STOP},
-        {"log-level", required_argument, NULL, LEVEL},    {"memory", required_argument, NULL, MEMORY},
-        {"memory-limit", required_argument, NULL, LIMIT}, {"nic", required_argument, NULL, NIC},
-        {"train-on-gpus", no_argument, NULL, ON_GPUS},    {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, VERSION},          {NULL, 0, NULL, 0},
-    };
-    char *end;
-    int c;
+static const struct option_row rows[] = {
+    {"server", 0, "URL", "http://HOST:PORT or https://HOST:PORT", OPTION_TEXT, .needed = true, AT(server)},
+    {"token-file", 0, "FILE", "holds the agent token", OPTION_TEXT, .needed = true, AT(token_file)},
+    {"ca-file", 0, "FILE", "certificate to trust for https (default the system's)", OPTION_TEXT, AT(ca_file)},
+    {"state", 0, "DIR", "folder for runs and logs; one agent at a time", OPTION_TEXT, .needed = true, AT(state)},
+    {"node", 0, "NAME", "name of this node (default the host's name)", OPTION_TEXT, AT(node)},
+    {"devices", 0, "LIST",
+     "gpu, gpu:2, cpu:4, or with classes cpu:2=fast,cpu:2=slow@0.5, that one held to half a processor; auto: all GPUs, "
+     "without any cpu:1",
+     OPTION_TEXT, .def = "auto", AT(devices)},
+    {"train-on-gpus", 0, NULL,
+     "let training jobs have the GPUs, too, not only commands (docs/gpu.md says what has been proven on which)",
+     OPTION_FLAG, AT(train_on_gpus)},
+    {"address", 0, "A", "where other nodes reach this one (default as the server sees it)", OPTION_TEXT, AT(address)},
+    {"nic", 0, "FAMILY[@GBIT]",
+     "what links this node to others: infiniband, roce or ethernet, and Gbit/s (default of RDMA ports that are up the "
+     "fastest)",
+     OPTION_TEXT, AT(nic)},
+    {"threads", 0, "N", "threads a rank (default processors / slots, at least 1)", OPTION_INT, 1, 1024, AT(threads)},
+    {"train", 0, "PROGRAM", "the training engine (default muster-train beside this program)", OPTION_TEXT, AT(train)},
+    {"memory", 0, "DIR", "a folder in memory (tmpfs) for snapshots that outlive ranks, or none", OPTION_TEXT,
+     .def = "/dev/shm", AT(memory)},
+    {"memory-limit", 0, "SIZE",
+     "what the snapshots of all jobs may take there, such as 500m or 8g (default half of the memory that is free as a "
+     "job starts)",
+     OPTION_BYTES, AT(memory_limit)},
+    {"stop-ranks-on-exit", 0, NULL,
+     "end the ranks when the agent is told to end; else they run on and the next agent adopts them", OPTION_FLAG,
+     AT(stop_ranks)},
+    {"log-level", 0, "LEVEL", "debug, info, warn or error", OPTION_WORD, .words = log_level_names, .def = "info",
+     AT(level)},
+    {"version", 0, NULL, "say which version this is", .kind = OPTION_VERSION},
+    {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
+    {0},
+};
 
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case SERVER:
-            o->server = optarg;
-            break;
-        case TOKEN:
-            o->token_file = optarg;
-            break;
-        case CA:
-            o->ca_file = optarg;
-            break;
-        case STATE:
-            o->state = optarg;
-            break;
-        case NODE:
-            o->node = optarg;
-            break;
-        case DEVICES:
-            o->devices = optarg;
-            break;
-        case ADDRESS:
-            o->address = optarg;
-            break;
-        case TRAIN:
-            o->train = optarg;
-            break;
-        case MEMORY:
-            o->memory = optarg;
-            break;
-        case NIC:
-            o->nic = optarg;
-            break;
-        case LIMIT:
-            if (memory_parse_limit(optarg, &o->memory_limit) < 0) {
-                fprintf(stderr, "muster-agent: --memory-limit wants a size such as 500m or 8g, not '%s'\n", optarg);
-                return -EINVAL;
-            }
-            break;
-        case ON_GPUS:
-            o->train_on_gpus = true;
-            break;
-        case STOP:
-            o->stop_ranks = true;
-            break;
-        case LEVEL:
-            o->log_level = optarg;
-            break;
-        case THREADS:
-            o->threads = (int)strtol(optarg, &end, 10);
-            if (end == optarg || *end || o->threads < 1 || o->threads > 1024) {
-                fprintf(stderr, "muster-agent: --threads wants a number from 1 to 1024, not '%s'\n", optarg);
-                return -EINVAL;
-            }
-            break;
-        case VERSION:
-            o->version = true;
-            return 1;
-        case 'h':
-            return 1;
-        default:
-            return -EINVAL;
-        }
-    }
-    if (optind < argc) {
-        fprintf(stderr, "muster-agent: unexpected argument '%s'\n", argv[optind]);
-        return -EINVAL;
-    }
-    if (!o->server || !o->token_file || !o->state) {
-        fprintf(stderr, "muster-agent: %s is missing\n",
-                !o->server       ? "--server"
-                : !o->token_file ? "--token-file"
-                                 : "--state");
-        return -EINVAL;
-    }
-    return 0;
-}
+static const struct options options = {
+    .name = "muster-agent",
+    .args = "--server URL --token-file FILE --state DIR",
+    .about = "Offer this machine's devices to a Muster server and run the ranks it sends.\n"
+             "`muster-agent run FILE --dir DIR` trains without a server.",
+    .rows = rows,
+};
 
 static bool usable_node(const char *node)
 {
@@ -239,7 +141,7 @@ static int catch_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int set_up(struct agent *a, const struct options *o, const char *state, const char *self, struct merr *err)
+static int set_up(struct agent *a, const struct settings *o, const char *state, const char *self, struct merr *err)
 {
     char runs[PATH_MAX], memory[PATH_MAX];
     struct machine_cfg cfg = {.root = runs,
@@ -296,7 +198,7 @@ static void tear_down(struct agent *a)
 }
 
 /* The slots of this node, and its GPUs looked after when some are offered. */
-static int find_devices(struct agent *a, const struct options *o, struct merr *err)
+static int find_devices(struct agent *a, const struct settings *o, struct merr *err)
 {
     struct merr no_gpus = {""};
     bool offered = false;
@@ -322,7 +224,7 @@ static int find_devices(struct agent *a, const struct options *o, struct merr *e
     return r;
 }
 
-static int run_agent(struct agent *a, const struct options *o, const char *self, struct merr *err)
+static int run_agent(struct agent *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1, token_fd = -1;
     char state[PATH_MAX];
@@ -380,25 +282,15 @@ static int run_agent(struct agent *a, const struct options *o, const char *self,
 int agent_main(int argc, char **argv, const char *self, const char *train)
 {
     static struct agent a = {.signal_fd = -1, .heartbeat_us = 1000000, .report_bytes = SHIP_REPORT_MAX};
-    struct options o = {.train = train, .devices = "auto", .log_level = "info", .memory = "/dev/shm"};
-    enum log_level level;
+    struct settings o = {.train = train};
+    struct options_given given;
     char host[65] = "";
     struct merr err;
-    int r = parse(argc, argv, &o);
+    int r;
 
-    if (o.version) {
-        puts("muster-agent " MUSTER_VERSION);
-        return 0;
-    }
-    if (r != 0) {
-        usage(r > 0 ? stdout : stderr);
-        return r > 0 ? 0 : 2;
-    }
-    if (log_level_parse(o.log_level, &level) < 0) {
-        fprintf(stderr, "muster-agent: unknown log level '%s'; want debug, info, warn or error\n", o.log_level);
-        return 2;
-    }
-    log_init("muster-agent", level);
+    if (options_main(&options, argc, argv, &o, &given, &r))
+        return r;
+    log_init("muster-agent", (enum log_level)o.level);
     (void)gethostname(host, sizeof(host) - 1);
     a.node = o.node ? o.node : host;
     r = run_agent(&a, &o, self, &err);

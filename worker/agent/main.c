@@ -5,7 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/version.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/solo.h"
 #include "worker/agent/shim.h"
@@ -36,9 +35,5 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[1], "run") == 0)
         return solo_main(argc - 1, argv + 1, self, train);
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
-        printf("muster-agent %s\n", MUSTER_VERSION);
-        return 0;
-    }
     return agent_main(argc, argv, self, train);
 }

@@ -1,6 +1,5 @@
 #include "worker/agent/memory.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,28 +16,6 @@ void memory_root(const char *where, const char *state, char ret[PATH_MAX])
 {
     (void)snprintf(ret, PATH_MAX, "%.3900s/muster-%u-%016llx", where, (unsigned)getuid(),
                    (unsigned long long)hash_xxh3(state, strlen(state)));
-}
-
-int memory_parse_limit(const char *text, uint64_t *ret)
-{
-    static const char units[] = "kmgt";
-    const char *unit;
-    char *end;
-    uint64_t n;
-    int shift = 0;
-
-    errno = 0;
-    n = strtoull(text, &end, 10);
-    if (*end) {
-        unit = strchr(units, tolower((unsigned char)*end));
-        if (!unit || end[1])
-            return -EINVAL;
-        shift = 10 * (int)(unit - units + 1);
-    }
-    if (!isdigit((unsigned char)*text) || errno || n == 0 || n > (uint64_t)INT64_MAX >> shift)
-        return -EINVAL;
-    *ret = n << shift;
-    return 0;
 }
 
 static int job_path(const char *root, const char *job, char ret[PATH_MAX], struct merr *err)

@@ -18,9 +18,6 @@
 /* WHERE/muster-…, apart for each user and each state folder. Nothing is made. */
 void memory_root(const char *where, const char *state, char ret[PATH_MAX]);
 
-/* How much all jobs may have: a number of bytes, or of KiB, MiB, GiB, TiB with a k, m, g or t. -EINVAL. */
-int memory_parse_limit(const char *text, uint64_t *ret);
-
 /* Make or find ROOT/JOB for the job that works in dir; what another job of that name left there is removed. */
 int memory_open(const char *root, const char *job, const char *dir, char ret[PATH_MAX], struct merr *err);
 

@@ -4,8 +4,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
+#include <math.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/options.h"
 #include "worker/agent/lines.h"
 #include "worker/agent/quota.h"
 #include "worker/flight/flight.h"
@@ -35,7 +36,7 @@ struct shim {
     const char *quota; /* a cgroup with a share of the processor, that the rank must be in; NULL: none */
     double share;
     int rank, ready_fd;
-    char **argv;
+    char *const *argv;
     uint64_t log_limit;
     pid_t child, parent;      /* parent: not 0 when the rank ends with it */
     int signal_fd, output_fd; /* output_fd -1: the rank's output has ended */
@@ -315,53 +316,43 @@ static void watch(struct shim *s)
         quota_remove(s->quota);
 }
 
-static int parse(struct shim *s, int argc, char **argv)
+#define AT(member) .at = OPTION_AT(struct shim, member)
+
+static const struct option_row rows[] = {
+    {"run", 0, "FOLDER", "of the run", OPTION_TEXT, .needed = true, AT(folder)},
+    {"rank", 0, "N", "which one this is", OPTION_INT, 0, INT_MAX, .needed = true, AT(rank)},
+    {"chdir", 0, "DIR", "where it works", OPTION_TEXT, AT(workdir)},
+    {"log-limit", 0, "BYTES", "of its log", OPTION_WHOLE, AT(log_limit)},
+    {"cgroup", 0, "DIR", "that it goes into", OPTION_TEXT, AT(cgroup)},
+    {"quota", 0, "DIR", "cgroup with a share of the processor, with --share", OPTION_TEXT, AT(quota)},
+    {"share", 0, "S", "how much of a processor", OPTION_REAL_OVER, 0, INFINITY, AT(share)},
+    {"ready", 0, "FD", "where it says that the rank has started", OPTION_INT, 0, INT_MAX, AT(ready_fd)},
+    {"with-parent", 0, "PID", "end with this process", OPTION_INT, 1, INT_MAX, AT(parent)},
+    {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
+    {0},
+};
+
+static const struct options options = {
+    .name = "muster-agent shim",
+    .args = "--run FOLDER --rank N -- PROGRAM ARGUMENT...",
+    .passes = true,
+    .about = "Start one rank, be its parent, and write down how it ends. Called by the agent.",
+    .rows = rows,
+};
+
+/* Returns 0, or 1 with *ret_status set to what the program ends with. */
+static int parse(struct shim *s, int argc, char **argv, int *ret_status)
 {
-    static const struct option options[] = {
-        {"run", required_argument, NULL, 'r'},         {"rank", required_argument, NULL, 'n'},
-        {"chdir", required_argument, NULL, 'd'},       {"log-limit", required_argument, NULL, 'l'},
-        {"cgroup", required_argument, NULL, 'c'},      {"ready", required_argument, NULL, 'y'},
-        {"with-parent", required_argument, NULL, 'p'}, {"quota", required_argument, NULL, 'q'},
-        {"share", required_argument, NULL, 's'},       {NULL, 0, NULL, 0},
-    };
-    int c;
+    struct options_given given;
 
     *s = (struct shim){.rank = -1, .ready_fd = -1, .log_limit = SHIM_LOG_LIMIT, .signal_fd = -1, .output_fd = -1};
-    while ((c = getopt_long(argc, argv, "+", options, NULL)) != -1) {
-        switch (c) {
-        case 'r':
-            s->folder = optarg;
-            break;
-        case 'n':
-            s->rank = (int)strtol(optarg, NULL, 10);
-            break;
-        case 'd':
-            s->workdir = optarg;
-            break;
-        case 'l':
-            s->log_limit = strtoull(optarg, NULL, 10);
-            break;
-        case 'c':
-            s->cgroup = optarg;
-            break;
-        case 'y':
-            s->ready_fd = (int)strtol(optarg, NULL, 10);
-            break;
-        case 'q':
-            s->quota = optarg;
-            break;
-        case 's':
-            s->share = strtod(optarg, NULL);
-            break;
-        case 'p':
-            s->parent = (pid_t)strtol(optarg, NULL, 10);
-            break;
-        default:
-            return -EINVAL;
-        }
-    }
-    s->argv = argv + optind;
-    return s->folder && s->rank >= 0 && s->argv[0] && (!s->quota || s->share > 0) ? 0 : -EINVAL;
+    if (options_main(&options, argc, argv, s, &given, ret_status))
+        return 1;
+    s->argv = given.rest;
+    if (s->argv && (!s->quota || s->share > 0))
+        return 0;
+    *ret_status = options_refuse(&options, s->argv ? "--quota wants --share S too" : "want -- PROGRAM ARGUMENT...");
+    return 1;
 }
 
 /* Descriptors that the agent had open while it started us are none of ours. */
@@ -378,11 +369,8 @@ int shim_main(int argc, char **argv)
     struct merr err;
     int r;
 
-    if (parse(&s, argc, argv) < 0) {
-        dprintf(STDERR_FILENO, "usage: muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] "
-                               "[--cgroup DIR] [--quota DIR --share S] -- PROGRAM ARGUMENT...\n");
-        return 2;
-    }
+    if (parse(&s, argc, argv, &r))
+        return r;
     close_others(s.ready_fd);
     if (s.ready_fd >= 0)
         (void)fcntl(s.ready_fd, F_SETFD, FD_CLOEXEC);

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/options.h"
 #include "worker/agent/ranks.h"
 #include "worker/agent/solo_plan.h"
 #include "worker/agent/shim.h"
@@ -44,20 +44,6 @@ struct attempt {
     struct follow shown;
     int64_t show_us;
 };
-
-static void usage(FILE *out)
-{
-    fprintf(out, "usage: muster-agent run FILE --dir DIR [--devices N] [--resume] [--threads N] [--train PROGRAM]\n"
-                 "\n"
-                 "Run the job of spec FILE on this machine, without a server. Checkpoints, metrics.jsonl and logs\n"
-                 "are left in DIR. The first SIGINT or SIGTERM stops the job, the second kills it.\n"
-                 "\n"
-                 "  --dir DIR        folder of the job; made when it is not there\n"
-                 "  --devices N      ranks to use at most (default: devices.min of the spec)\n"
-                 "  --resume         go on in a DIR that holds an earlier run, from its newest checkpoint\n"
-                 "  --threads N      threads a rank (default: processors / devices, at least 1)\n"
-                 "  --train PROGRAM  the training engine (default: muster-train beside this program)\n");
-}
 
 /* --- showing how it goes ------------------------------------------------------------------------ */
 
@@ -339,58 +325,38 @@ static int catch_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-struct options {
-    const char *file, *dir, *train;
+struct settings {
+    const char *dir, *train;
     int devices, threads;
     bool resume;
 };
 
-static int parse(int argc, char **argv, struct options *o)
-{
-    static const struct option options[] = {
-        {"dir", required_argument, NULL, 'd'},
-        {"devices", required_argument, NULL, 'n'},
-        {"resume", no_argument, NULL, 'r'},
-        {"threads", required_argument, NULL, 't'},
-        {"train", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-    char *end = NULL;
-    int c;
+#define AT(member) .at = OPTION_AT(struct settings, member)
 
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        int *number = c == 'n' ? &o->devices : c == 't' ? &o->threads : NULL;
+static const struct option_row rows[] = {
+    {"dir", 0, "DIR", "folder of the job; made when it is not there", OPTION_TEXT, .needed = true, AT(dir)},
+    {"devices", 0, "N", "ranks to use at most (default devices.min of the spec)", OPTION_INT, 1, DEVICES_MOST,
+     AT(devices)},
+    {"resume", 0, NULL, "go on in a DIR that holds an earlier run, from its newest checkpoint", OPTION_FLAG,
+     AT(resume)},
+    {"threads", 0, "N", "threads a rank (default processors / devices, at least 1)", OPTION_INT, 1, 1024, AT(threads)},
+    {"train", 0, "PROGRAM", "the training engine (default muster-train beside this program)", OPTION_TEXT, AT(train)},
+    {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
+    {0},
+};
 
-        if (number) {
-            long v = strtol(optarg, &end, 10);
+static const struct options options = {
+    .name = "muster-agent run",
+    .args = "FILE --dir DIR",
+    .min = 1,
+    .max = 1,
+    .about = "Run the job of spec FILE on this machine, without a server. Checkpoints,\n"
+             "metrics.jsonl and logs are left in DIR. The first SIGINT or SIGTERM stops the\n"
+             "job, the second kills it.",
+    .rows = rows,
+};
 
-            if (end == optarg || *end || v < 1 || v > DEVICES_MOST) {
-                fprintf(stderr, "muster run: '%s' is not a number from 1 to %d\n", optarg, DEVICES_MOST);
-                return -EINVAL;
-            }
-            *number = (int)v;
-        } else if (c == 'd') {
-            o->dir = optarg;
-        } else if (c == 'r') {
-            o->resume = true;
-        } else if (c == 'p') {
-            o->train = optarg;
-        } else if (c == 'h') {
-            return 1;
-        } else {
-            return -EINVAL;
-        }
-    }
-    if (optind + 1 != argc || !o->dir) {
-        fprintf(stderr, "muster run: %s\n", o->dir ? "want one spec file" : "want --dir DIR");
-        return -EINVAL;
-    }
-    o->file = argv[optind];
-    return 0;
-}
-
-static int run_in(struct attempt *a, const struct options *o, const char *self, struct merr *err)
+static int run_in(struct attempt *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
     char cwd[PATH_MAX];
@@ -424,18 +390,17 @@ static int run_in(struct attempt *a, const struct options *o, const char *self, 
 
 int solo_main(int argc, char **argv, const char *self, const char *train)
 {
-    struct options o = {.train = train};
+    struct settings o = {.train = train};
+    struct options_given given;
     struct attempt a = {.signal_fd = -1};
     struct job_spec *spec = NULL;
     struct faults faults = {.n = 0};
     struct merr err = {""};
-    int r = parse(argc, argv, &o);
+    int r;
 
-    if (r != 0) {
-        usage(r > 0 ? stdout : stderr);
-        return r > 0 ? 0 : 2;
-    }
-    r = solo_plan_read(o.file, &spec, &faults, &err);
+    if (options_main(&options, argc, argv, &o, &given, &r))
+        return r;
+    r = solo_plan_read(given.arg[0], &spec, &faults, &err);
     if (r < 0) {
         fprintf(stderr, "muster run: %s\n", err.text);
         for (size_t i = 0; i < faults.n; i++)

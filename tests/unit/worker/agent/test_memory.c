@@ -106,48 +106,12 @@ static void a_folder_that_others_can_write_to_is_refused(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
-static void a_limit_is_a_size(void **state)
-{
-    static const struct {
-        const char *text;
-        uint64_t bytes; /* 0: refused */
-    } table[] = {
-        {"1", 1},
-        {"500m", UINT64_C(500) << 20},
-        {"8G", UINT64_C(8) << 30},
-        {"3k", 3072},
-        {"2t", UINT64_C(2) << 40},
-        {"0", 0},
-        {"", 0},
-        {"m", 0},
-        {"-1", 0},
-        {" 1", 0},
-        {"8gb", 0},
-        {"8 g", 0},
-        {"1.5g", 0},
-        {"8x", 0},
-        {"9223372036854775807", INT64_MAX},
-        {"9223372036854775808", 0},
-        {"8388608t", 0},
-        {"99999999999999999999", 0},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        uint64_t bytes = 0;
-        int r = memory_parse_limit(table[i].text, &bytes);
-
-        if (r != (table[i].bytes ? 0 : -EINVAL) || bytes != table[i].bytes)
-            fail_msg("'%s': %d, %llu", table[i].text, r, (unsigned long long)bytes);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(the_next_generation_of_a_job_finds_what_the_last_left), T(a_job_that_is_done_leaves_nothing),
         T(another_job_of_the_same_name_does_not_inherit),         T(memory_is_kept_for_a_while_after_its_last_run),
-        T(a_folder_that_others_can_write_to_is_refused),          cmocka_unit_test(a_limit_is_a_size),
+        T(a_folder_that_others_can_write_to_is_refused),
     };
 
     return cmocka_run_group_tests(tests, make_top, remove_top);

@@ -1,0 +1,18 @@
+/* help - what is said of the commands, from their table: help, completion, the man page, docs/cli.md */
+#ifndef MUSTER_API_CLI_HELP_H
+#define MUSTER_API_CLI_HELP_H
+
+#include "api/cli/cli.h"
+
+#define HELP_TEXT_MAX 256
+
+/* The options that the command takes. text holds what *ret points to. */
+void help_options(const struct command *cmd, char text[2][HELP_TEXT_MAX], struct options *ret);
+
+/* How a command is used; NULL: all commands. */
+void help_print(const struct command *cmd);
+
+/* The commands of two words that begin with this one. -ENOENT when there are none. */
+int help_group(const char *first);
+
+#endif
