@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "server/control/routes.h"
+#include "server/store/redis.h"
 
 #define FILES_WANTED 65536
 #define FILES_OWN 512          /* that are no connections */
@@ -195,8 +196,11 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
 
     (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);
     r = redis_start(redis_dir, o->redis, &s->redis, err);
-    if (r == 0)
-        r = store_open(s->redis, !o->redis, o->lease_s, &s->store, err);
+    if (r == 0) {
+        struct store_backend backend = redis_backend(s->redis);
+
+        r = store_open(&backend, !o->redis, o->lease_s, &s->store, err);
+    }
     if (r == 0)
         r = auth_start(s->state, s->store, &s->auth, err);
     cfg.auth = s->auth;

@@ -1,44 +1,58 @@
 #include "server/store/redis.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <hiredis/hiredis.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/file.h>
-#include <sys/pidfd.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/io.h"
-#include "base/log.h"
+#include "server/store/redis_server.h"
 
-#define LOCK_WAIT_S 20
 #define START_WAIT_S 60 /* a long log takes a while to load */
 #define COMMAND_TIMEOUT_S 10
-#define SOCKET_NAME "redis.sock"
 #define REDIS_PORT 6379
 
-struct redis {
-    redisContext *context;
-    char where[256]; /* host or path */
-    int port;        /* 0: a path */
-    _Atomic bool up;
+/* ARGV: epoch, batch, then for each command its number of arguments and those. GUARD is ours: key, version. */
+static const char commit_script[] =
+    "if redis.call('HGET', 'muster:meta', 'epoch') ~= ARGV[1] then return redis.error_reply('FENCED another musterd "
+    "leads') end\n"
+    "if redis.call('HGET', 'muster:meta', 'batch') == ARGV[2] then return 'AGAIN' end\n"
+    "local i, n, later = 3, #ARGV, {}\n"
+    "while i <= n do\n"
+    "  local c = tonumber(ARGV[i])\n"
+    "  if ARGV[i + 1] == 'GUARD' then\n"
+    "    local v = redis.call('HGET', ARGV[i + 2], 'v') or '0'\n"
+    "    if v ~= ARGV[i + 3] then return redis.error_reply('FENCED ' .. ARGV[i + 2] .. ' has version ' .. v .. ', not '"
+    " .. ARGV[i + 3]) end\n"
+    "  else later[#later + 1] = i end\n"
+    "  i = i + c + 1\n"
+    "end\n"
+    "for _, at in ipairs(later) do redis.call(unpack(ARGV, at + 1, at + tonumber(ARGV[at]))) end\n"
+    "redis.call('HSET', 'muster:meta', 'batch', ARGV[2])\n"
+    "return 'OK'\n";
 
-    bool private_;
-    char dir[4096];
-    int dir_fd;  /* O_PATH: keeps the socket's path short */
-    int stop_fd; /* eventfd: the keeper shall end */
-    pthread_t keeper;
-    bool keeping;
+/* ARGV: who, force, milliseconds. Returns the new epoch; when another holds the lease, what is left of it, in
+ * milliseconds below 0. */
+static const char lead_script[] = "local holder = redis.call('GET', 'muster:lease')\n"
+                                  "if holder and ARGV[2] == '0' then\n"
+                                  "  return math.min(-1, -redis.call('PTTL', 'muster:lease'))\n"
+                                  "end\n"
+                                  "redis.call('SET', 'muster:lease', ARGV[1], 'PX', ARGV[3])\n"
+                                  "redis.call('HSET', 'muster:meta', 'batch', '0')\n"
+                                  "return redis.call('HINCRBY', 'muster:meta', 'epoch', 1)\n";
+
+static const char resign_script[] =
+    "if redis.call('GET','muster:lease')==ARGV[1] then redis.call('DEL','muster:lease') end";
+
+struct redis {
+    redisContext *context;       /* NULL: none; store_ops.connect makes one */
+    struct redis_server *server; /* owned; NULL: an outside one */
+    char where[256];             /* host or path of that */
+    int port;                    /* 0: a path */
+    _Atomic bool up;
 };
 
 int redis_url_parse(const char *url, char *ret_where, size_t size, int *ret_port, struct merr *err)
@@ -73,16 +87,16 @@ int redis_url_parse(const char *url, char *ret_where, size_t size, int *ret_port
     return 0;
 }
 
-/* --- the private server ------------------------------------------------------------------------------ */
+/* --- the connection ---------------------------------------------------------------------------------- */
 
 static redisContext *connect_once(const struct redis *r)
 {
     struct timeval timeout = {.tv_sec = 1};
+    char path[REDIS_SERVER_PATH_MAX];
     redisContext *c;
-    char path[64];
 
-    if (r->private_) {
-        (void)snprintf(path, sizeof(path), "/proc/self/fd/%d/" SOCKET_NAME, r->dir_fd);
+    if (r->server) {
+        redis_server_socket(r->server, path);
         c = redisConnectUnixWithTimeout(path, timeout);
     } else if (r->port == 0) {
         c = redisConnectUnixWithTimeout(r->where, timeout);
@@ -98,229 +112,6 @@ static redisContext *connect_once(const struct redis *r)
     return NULL;
 }
 
-/* Wait on fd or for ms milliseconds. True when fd became readable. */
-static bool wait_fd(int fd, int ms)
-{
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-
-    return poll(&p, 1, ms) > 0;
-}
-
-/* Take the folder's lock; a server left over by a killed predecessor is asked to go. */
-static int lock_dir(const struct redis *r, struct merr *err)
-{
-    int64_t deadline = clock_mono_us() + LOCK_WAIT_S * 1000000LL;
-    int fd = openat(r->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    bool asked = false;
-
-    if (fd < 0)
-        return merr_errno(err, -errno, "cannot open '%s/lock'", r->dir);
-    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (!asked) {
-            redisContext *c = connect_once(r);
-
-            asked = true;
-            if (c) {
-                log_info("ending the store process that an earlier musterd left behind");
-                freeReplyObject(redisCommand(c, "SHUTDOWN NOSAVE"));
-                redisFree(c);
-            }
-        }
-        if (clock_mono_us() > deadline || wait_fd(r->stop_fd, 20)) {
-            io_close(&fd);
-            return merr_set(err, -EBUSY, "another redis-server uses '%s' and does not end; stop it first", r->dir);
-        }
-    }
-    return fd;
-}
-
-/* Runs in the forked child: only calls that are safe there. */
-static void exec_server(const struct redis *r, int lock_fd, pid_t parent)
-{
-    static char *const argv[] = {
-        "redis-server",
-        "--port",
-        "0",
-        "--unixsocket",
-        SOCKET_NAME,
-        "--unixsocketperm",
-        "700",
-        "--appendonly",
-        "yes",
-        "--appendfsync",
-        "always",
-        "--save",
-        "",
-        "--aof-load-truncated",
-        "yes",
-        "--maxmemory-policy",
-        "noeviction",
-        "--daemonize",
-        "no",
-        "--logfile",
-        "redis.log",
-        "--loglevel",
-        "notice",
-        "--dir",
-        ".",
-        "--always-show-logo",
-        "no",
-        "--set-proc-title",
-        "no",
-        NULL,
-    };
-    sigset_t none;
-
-    (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-        _exit(126);
-    (void)setpgid(0, 0); /* a Ctrl-C at the terminal is for musterd, which then ends it in order */
-    if (fchdir(r->dir_fd) < 0 || fcntl(lock_fd, F_SETFD, 0) < 0)
-        _exit(126);
-    (void)execvp(argv[0], argv);
-    _exit(127);
-}
-
-/* Start one. Returns a pidfd with *ret_pid, or a negative errno. */
-static int spawn(const struct redis *r, pid_t *ret_pid, struct merr *err)
-{
-    int lock_fd = lock_dir(r, err), fd, saved;
-    pid_t pid, parent = getpid();
-
-    if (lock_fd < 0)
-        return lock_fd;
-    pid = fork();
-    if (pid == 0)
-        exec_server(r, lock_fd, parent);
-    saved = errno;
-    io_close(&lock_fd);
-    if (pid < 0)
-        return merr_errno(err, -saved, "cannot start redis-server");
-    fd = pidfd_open(pid, 0);
-    if (fd < 0) {
-        saved = errno;
-        (void)kill(pid, SIGKILL);
-        (void)waitpid(pid, NULL, 0);
-        return merr_errno(err, -saved, "cannot watch redis-server");
-    }
-    *ret_pid = pid;
-    return fd;
-}
-
-/* Wait for the server's end or the order to stop. Returns true when it shall be started again. */
-static bool watch(const struct redis *r, int pid_fd, pid_t pid)
-{
-    struct pollfd p[2] = {{.fd = pid_fd, .events = POLLIN}, {.fd = r->stop_fd, .events = POLLIN}};
-    int status;
-
-    while (poll(p, 2, -1) < 0 && errno == EINTR)
-        continue;
-    if (p[1].revents) {
-        (void)kill(pid, SIGTERM);
-        if (!wait_fd(pid_fd, 10000))
-            (void)kill(pid, SIGKILL);
-    }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (p[1].revents)
-        return false;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        log_error("redis-server is not installed; install Redis 7 or give --redis URL");
-    else
-        log_warn("the store process ended by itself (%s %d); see '%s/redis.log'; starting it again",
-                 WIFSIGNALED(status) ? "signal" : "exit", WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-                 r->dir);
-    return true;
-}
-
-/* The keeper is the server's parent: the server dies with this thread, which lives until redis_stop. */
-static void *keep(void *arg)
-{
-    const struct redis *r = arg;
-    int pause_ms = 0;
-
-    for (;;) {
-        int64_t started = clock_mono_us();
-        struct merr err;
-        pid_t pid = 0;
-        int fd = spawn(r, &pid, &err);
-
-        if (fd < 0)
-            log_error("%s", err.text);
-        else if (!watch(r, fd, pid)) {
-            io_close(&fd);
-            return NULL;
-        }
-        io_close(&fd);
-        pause_ms = clock_mono_us() - started > 10000000 ? 0
-                   : pause_ms == 0                      ? 50
-                   : pause_ms < 2000                    ? pause_ms * 2
-                                                        : 2000;
-        if (wait_fd(r->stop_fd, pause_ms))
-            return NULL;
-    }
-}
-
-static int start_private(struct redis *r, const char *dir, struct merr *err)
-{
-    int s;
-
-    r->private_ = true;
-    (void)snprintf(r->dir, sizeof(r->dir), "%s", dir);
-    s = io_mkdirs(dir, 0700, err);
-    if (s < 0)
-        return s;
-    r->dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    r->stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (r->dir_fd < 0 || r->stop_fd < 0)
-        return merr_errno(err, -errno, "cannot open '%s'", dir);
-    s = pthread_create(&r->keeper, NULL, keep, r);
-    if (s != 0)
-        return merr_errno(err, -s, "cannot start the store's thread");
-    r->keeping = true;
-    return 0;
-}
-
-int redis_start(const char *dir, const char *url, struct redis **ret, struct merr *err)
-{
-    struct redis *r = calloc(1, sizeof(*r));
-    int s;
-
-    if (!r)
-        return merr_set(err, -ENOMEM, "out of memory");
-    r->dir_fd = r->stop_fd = -1;
-    s = url ? redis_url_parse(url, r->where, sizeof(r->where), &r->port, err) : start_private(r, dir, err);
-    if (s == 0)
-        s = redis_connect(r, clock_mono_us() + START_WAIT_S * 1000000LL, err);
-    if (s < 0) {
-        redis_stop(r);
-        return s;
-    }
-    *ret = r;
-    return 0;
-}
-
-redisContext *redis_context(struct redis *r)
-{
-    return r->context;
-}
-
-bool redis_private(const struct redis *r)
-{
-    return r->private_;
-}
-
-bool redis_up(const struct redis *r)
-{
-    return atomic_load(&r->up);
-}
-
-void redis_set_up(struct redis *r, bool up)
-{
-    atomic_store(&r->up, up);
-}
-
 static bool answers(redisContext *c)
 {
     redisReply *reply = redisCommand(c, "PING");
@@ -330,46 +121,187 @@ static bool answers(redisContext *c)
     return yes;
 }
 
-int redis_connect(struct redis *r, int64_t deadline_us, struct merr *err)
+static void wait_ms(void *self, int ms)
 {
+    (void)self;
+    (void)poll(NULL, 0, ms);
+}
+
+static int reconnect(void *self, int64_t wait_us, struct merr *err)
+{
+    int64_t deadline_us = clock_mono_us() + wait_us;
     struct timeval timeout = {.tv_sec = COMMAND_TIMEOUT_S};
-    struct pollfd none = {.fd = -1};
+    struct redis *r = self;
 
     if (r->context)
         redisFree(r->context);
     r->context = NULL;
-    redis_set_up(r, false);
+    atomic_store(&r->up, false);
     for (;;) {
         redisContext *c = connect_once(r);
 
         if (c && redisSetTimeout(c, timeout) == REDIS_OK && answers(c)) {
             r->context = c;
-            redis_set_up(r, true);
+            atomic_store(&r->up, true);
             return 0;
         }
         if (c)
             redisFree(c);
         if (clock_mono_us() >= deadline_us)
-            return r->private_
-                       ? merr_set(err, -ETIMEDOUT, "the store process does not answer; see '%s/redis.log'", r->dir)
-                       : merr_set(err, -ETIMEDOUT, "no Redis answers at '%s'; is it running?", r->where);
-        (void)poll(&none, 1, 10);
+            return r->server ? merr_set(err, -ETIMEDOUT, "the store process does not answer; see '%s/redis.log'",
+                                        redis_server_dir(r->server))
+                             : merr_set(err, -ETIMEDOUT, "no Redis answers at '%s'; is it running?", r->where);
+        wait_ms(r, 10);
     }
+}
+
+static bool connected(const void *self)
+{
+    return ((const struct redis *)self)->context != NULL;
+}
+
+static bool up(const void *self)
+{
+    return atomic_load(&((const struct redis *)self)->up);
+}
+
+/* --- what is sent ------------------------------------------------------------------------------------ */
+
+static int lead(void *self, const char *who, bool force, int lease_ms, uint64_t *ret_epoch, int64_t *ret_left_ms,
+                struct merr *err)
+{
+    struct redis *r = self;
+    redisReply *reply =
+        r->context ? redisCommand(r->context, "EVAL %s 0 %s %s %d", lead_script, who, force ? "1" : "0", lease_ms)
+                   : NULL;
+    int status = 0;
+
+    if (!reply)
+        return -ENOTCONN;
+    if (reply->type == REDIS_REPLY_ERROR)
+        status = merr_set(err, -EIO, "the store answers: %s", reply->str);
+    else if (reply->type != REDIS_REPLY_INTEGER)
+        status = merr_set(err, -EIO, "the store answers no number to who leads");
+    if (status == 0) {
+        *ret_epoch = reply->integer > 0 ? (uint64_t)reply->integer : 0;
+        *ret_left_ms = reply->integer < 0 ? -reply->integer : 0;
+    }
+    freeReplyObject(reply);
+    return status;
+}
+
+static void resign(void *self, const char *who)
+{
+    struct redis *r = self;
+
+    if (r->context)
+        freeReplyObject(redisCommand(r->context, "EVAL %s 0 %s", resign_script, who));
+}
+
+/* Send a batch and read the answer. NULL when the connection broke. */
+static redisReply *send_batch(redisContext *c, const struct store_batch *b)
+{
+    char head[256], epoch[24], number[24];
+    void *reply = NULL;
+    int n;
+
+    (void)snprintf(epoch, sizeof(epoch), "%llu", (unsigned long long)b->epoch);
+    (void)snprintf(number, sizeof(number), "%llu", (unsigned long long)b->number);
+    n = snprintf(head, sizeof(head), "*%zu\r\n$4\r\nEVAL\r\n$%zu\r\n", b->n_args + 5, sizeof(commit_script) - 1);
+    if (redisAppendFormattedCommand(c, head, (size_t)n) != REDIS_OK ||
+        redisAppendFormattedCommand(c, commit_script, sizeof(commit_script) - 1) != REDIS_OK)
+        return NULL;
+    n = snprintf(head, sizeof(head), "\r\n$1\r\n0\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(epoch), epoch,
+                 strlen(number), number);
+    if (redisAppendFormattedCommand(c, head, (size_t)n) != REDIS_OK ||
+        redisAppendFormattedCommand(c, b->args, b->len) != REDIS_OK)
+        return NULL;
+    return redisGetReply(c, &reply) == REDIS_OK ? reply : NULL;
+}
+
+static int commit(void *self, const struct store_batch *b, struct merr *err)
+{
+    struct redis *r = self;
+    redisReply *reply = r->context ? send_batch(r->context, b) : NULL;
+    int status = 0;
+
+    if (!reply)
+        status = -ENOTCONN;
+    else if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "FENCED", 6) == 0)
+        status = merr_set(err, -ESTALE, "%s", reply->str + 7);
+    else if (reply->type == REDIS_REPLY_ERROR)
+        status = merr_set(err, -EAGAIN, "%s", reply->str);
+    if (status == -EAGAIN || status == -ENOTCONN)
+        atomic_store(&r->up, false);
+    if (reply)
+        freeReplyObject(reply);
+    return status;
+}
+
+static int ask(void *self, const char *command, size_t len)
+{
+    struct redis *r = self;
+
+    if (!r->context)
+        return -ENOTCONN;
+    return redisAppendFormattedCommand(r->context, command, len) == REDIS_OK ? 0 : -ENOMEM;
+}
+
+static int answer(void *self, struct redisReply **ret)
+{
+    struct redis *r = self;
+    void *reply = NULL;
+
+    if (!r->context || redisGetReply(r->context, &reply) != REDIS_OK || !reply)
+        return -ENOTCONN;
+    *ret = reply;
+    return 0;
+}
+
+struct store_backend redis_backend(struct redis *r)
+{
+    static const struct store_ops ops = {
+        .lead = lead,
+        .resign = resign,
+        .commit = commit,
+        .ask = ask,
+        .answer = answer,
+        .connected = connected,
+        .connect = reconnect,
+        .wait = wait_ms,
+        .up = up,
+    };
+
+    return (struct store_backend){.ops = &ops, .self = r, .clock = clock_real()};
+}
+
+/* --- beginning and end -------------------------------------------------------------------------------- */
+
+int redis_start(const char *dir, const char *url, struct redis **ret, struct merr *err)
+{
+    struct redis *r = calloc(1, sizeof(*r));
+    int status;
+
+    if (!r)
+        return merr_set(err, -ENOMEM, "out of memory");
+    status = url ? redis_url_parse(url, r->where, sizeof(r->where), &r->port, err)
+                 : redis_server_start(dir, &r->server, err);
+    if (status == 0)
+        status = reconnect(r, START_WAIT_S * INT64_C(1000000), err);
+    if (status < 0) {
+        redis_stop(r);
+        return status;
+    }
+    *ret = r;
+    return 0;
 }
 
 void redis_stop(struct redis *r)
 {
-    uint64_t one = 1;
-
     if (!r)
         return;
     if (r->context)
         redisFree(r->context);
-    if (r->keeping) {
-        (void)io_write_all(r->stop_fd, &one, sizeof(one));
-        (void)pthread_join(r->keeper, NULL);
-    }
-    io_close(&r->stop_fd);
-    io_close(&r->dir_fd);
+    redis_server_stop(r->server);
     free(r);
 }

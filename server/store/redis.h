@@ -1,17 +1,15 @@
-/* redis - the server's store process: started, watched, connected to
+/* redis - a Redis as the backend of the store: the connection and what is sent over it
  *
- * A private redis-server lives in a folder, is reached by a Unix socket, writes every change to disk before it
- * answers (AOF, appendfsync always) and ends with this process however that ends: a thread of ours is its parent
- * for as long as we live. A lock file is held by the server process itself, so a folder is never used by two.
- * An outside Redis is only connected to. struct redis may be used by one thread, apart from redis_up().
+ * Either a private server, which is started (redis_server.h), or one of somebody else's, which is only connected to.
+ * A batch is applied by one Lua script. One thread, apart from what store_ops.h says.
  */
 #ifndef MUSTER_SERVER_REDIS_H
 #define MUSTER_SERVER_REDIS_H
 
-#include <hiredis/hiredis.h>
-#include <stdbool.h>
+#include <stddef.h>
 
 #include "base/merr.h"
+#include "server/store/store_ops.h"
 
 struct redis;
 
@@ -19,19 +17,11 @@ struct redis;
  * outside one. The private server is started and waited for. Returns 0, or a negative errno with words. */
 int redis_start(const char *dir, const char *url, struct redis **ret, struct merr *err);
 
-/* The live connection; NULL while there is none (then redis_connect). Borrowed. */
-redisContext *redis_context(struct redis *r);
-
-/* Drop what there is of a connection and make a new one, waiting until the server answers PING or the monotonic
- * deadline. Returns 0, -ETIMEDOUT with words. */
-int redis_connect(struct redis *r, int64_t deadline_us, struct merr *err);
-
-bool redis_private(const struct redis *r);
-bool redis_up(const struct redis *r); /* any thread: the last call worked */
-void redis_set_up(struct redis *r, bool up);
-
-/* Ask the private server to end, wait for it, free. */
+/* Close the connection, end the private server, free. NULL is fine. */
 void redis_stop(struct redis *r);
+
+/* For store_open(), which must be closed before redis_stop(). */
+struct store_backend redis_backend(struct redis *r);
 
 /* Parse an URL. Returns 0 with exactly one of path (then *ret_port 0) or host. -EINVAL with words. */
 int redis_url_parse(const char *url, char *ret_where, size_t size, int *ret_port, struct merr *err);

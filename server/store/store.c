@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,40 +15,10 @@
 #define LEASE_SLACK_S 5 /* waited beyond another's lease */
 #define READ_WAIT_S 30
 
-/* ARGV: epoch, batch, then for each command its number of arguments and those. GUARD is ours: key, version. */
-static const char commit_script[] =
-    "if redis.call('HGET', 'muster:meta', 'epoch') ~= ARGV[1] then return redis.error_reply('FENCED another musterd "
-    "leads') end\n"
-    "if redis.call('HGET', 'muster:meta', 'batch') == ARGV[2] then return 'AGAIN' end\n"
-    "local i, n, later = 3, #ARGV, {}\n"
-    "while i <= n do\n"
-    "  local c = tonumber(ARGV[i])\n"
-    "  if ARGV[i + 1] == 'GUARD' then\n"
-    "    local v = redis.call('HGET', ARGV[i + 2], 'v') or '0'\n"
-    "    if v ~= ARGV[i + 3] then return redis.error_reply('FENCED ' .. ARGV[i + 2] .. ' has version ' .. v .. ', not '"
-    " .. ARGV[i + 3]) end\n"
-    "  else later[#later + 1] = i end\n"
-    "  i = i + c + 1\n"
-    "end\n"
-    "for _, at in ipairs(later) do redis.call(unpack(ARGV, at + 1, at + tonumber(ARGV[at]))) end\n"
-    "redis.call('HSET', 'muster:meta', 'batch', ARGV[2])\n"
-    "return 'OK'\n";
-
-/* ARGV: who, force, milliseconds. Returns the new epoch; when another holds the lease, what is left of it, in
- * milliseconds below 0. */
-static const char lead_script[] = "local holder = redis.call('GET', 'muster:lease')\n"
-                                  "if holder and ARGV[2] == '0' then\n"
-                                  "  return math.min(-1, -redis.call('PTTL', 'muster:lease'))\n"
-                                  "end\n"
-                                  "redis.call('SET', 'muster:lease', ARGV[1], 'PX', ARGV[3])\n"
-                                  "redis.call('HSET', 'muster:meta', 'batch', '0')\n"
-                                  "return redis.call('HINCRBY', 'muster:meta', 'epoch', 1)\n";
-
 struct store {
-    struct redis *redis;   /* borrowed */
+    struct store_backend b;
     uint64_t epoch, batch; /* batch: number of the one being collected, from 1 */
     char who[80];
-    char epoch_text[24];
     int lease_s;
     bool force; /* nobody else can lead */
     char lease_ms[16];
@@ -65,7 +34,7 @@ uint64_t store_epoch(const struct store *s)
 
 bool store_up(const struct store *s)
 {
-    return redis_up(s->redis);
+    return s->b.ops->up(s->b.self);
 }
 
 void store_job_key(uint64_t job, char ret[STORE_KEY_MAX])
@@ -138,31 +107,16 @@ int64_t store_renew_every_us(const struct store *s)
     return s->force ? INT64_MAX : s->lease_s * INT64_C(250000);
 }
 
-/* Send the batch once and read the answer. NULL when the connection broke. */
-static redisReply *send_batch(struct store *s, redisContext *c)
+static int64_t mono_us(const struct store *s)
 {
-    char head[256], batch[24];
-    void *reply = NULL;
-    int n;
-
-    (void)snprintf(batch, sizeof(batch), "%llu", (unsigned long long)s->batch);
-    n = snprintf(head, sizeof(head), "*%zu\r\n$4\r\nEVAL\r\n$%zu\r\n", s->n_args + 5, sizeof(commit_script) - 1);
-    if (redisAppendFormattedCommand(c, head, (size_t)n) != REDIS_OK ||
-        redisAppendFormattedCommand(c, commit_script, sizeof(commit_script) - 1) != REDIS_OK)
-        return NULL;
-    n = snprintf(head, sizeof(head), "\r\n$1\r\n0\r\n$%zu\r\n%s\r\n$%zu\r\n%s\r\n", strlen(s->epoch_text),
-                 s->epoch_text, strlen(batch), batch);
-    if (redisAppendFormattedCommand(c, head, (size_t)n) != REDIS_OK ||
-        redisAppendFormattedCommand(c, s->ops.data, s->ops.len) != REDIS_OK)
-        return NULL;
-    return redisGetReply(c, &reply) == REDIS_OK ? reply : NULL;
+    return clock_read_mono_us(s->b.clock);
 }
 
 static int reconnect(struct store *s, const _Atomic int *stop, struct merr *err)
 {
     bool told = false;
 
-    while (redis_connect(s->redis, clock_mono_us() + 1000000, err) < 0) {
+    while (s->b.ops->connect(s->b.self, 1000000, err) < 0) {
         if (*stop)
             return merr_set(err, -ECANCELED, "stopped while the store was away");
         if (!told)
@@ -174,6 +128,8 @@ static int reconnect(struct store *s, const _Atomic int *stop, struct merr *err)
 
 int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
 {
+    struct store_batch batch = {
+        .epoch = s->epoch, .number = s->batch, .args = s->ops.data, .len = s->ops.len, .n_args = s->n_args};
     struct merr local = {""};
     int r = 0;
 
@@ -181,26 +137,18 @@ int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
         return merr_set(err, s->ops.len >= s->ops.limit / 2 ? -EMSGSIZE : -ENOMEM, "cannot build a batch of %zu bytes",
                         s->ops.len);
     for (bool told = false; s->n_args > 0;) {
-        redisContext *c = redis_context(s->redis);
-        redisReply *reply = c ? send_batch(s, c) : NULL;
-        bool done = reply && reply->type != REDIS_REPLY_ERROR;
-
-        if (reply && !done && strncmp(reply->str, "FENCED", 6) == 0) {
-            r = merr_set(err, -ESTALE, "%s", reply->str + 7);
-            freeReplyObject(reply);
-            return r;
-        }
-        if (reply && !done && !told)
-            log_error("the store refuses a write, trying again: %s", reply->str);
-        told = told || (reply && !done);
-        freeReplyObject(reply);
-        if (done)
+        r = s->b.ops->commit(s->b.self, &batch, &local);
+        if (r == 0)
             break;
-        redis_set_up(s->redis, false);
+        if (r == -ESTALE)
+            return merr_set(err, r, "%s", local.text);
+        if (r == -EAGAIN && !told)
+            log_error("the store refuses a write, trying again: %s", local.text);
+        told = told || r == -EAGAIN;
         if (*stop)
             return merr_set(err, -ECANCELED, "stopped while the store was away");
-        if (reply) /* it answers but cannot write: a full disk, say */
-            (void)poll(NULL, 0, 200);
+        if (r == -EAGAIN) /* it answers but cannot write: a full disk, say */
+            s->b.ops->wait(s->b.self, 200);
         r = reconnect(s, stop, &local);
         if (r < 0)
             return merr_set(err, r, "%s", local.text);
@@ -211,34 +159,48 @@ int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
     return 0;
 }
 
+/* A command as RESP, once. NULL when the connection broke. */
+static redisReply *read_once(struct store *s, const char *command, size_t len)
+{
+    redisReply *reply = NULL;
+
+    if (s->b.ops->ask(s->b.self, command, len) < 0 || s->b.ops->answer(s->b.self, &reply) < 0)
+        return NULL;
+    return reply;
+}
+
 redisReply *store_read(struct store *s, struct merr *err, const char *fmt, ...)
 {
-    int64_t deadline = clock_mono_us() + READ_WAIT_S * 1000000LL;
+    int64_t deadline_us = mono_us(s) + READ_WAIT_S * INT64_C(1000000);
+    redisReply *reply = NULL;
+    char *command = NULL;
+    va_list ap;
+    int len;
 
-    for (;;) {
-        redisContext *c = redis_context(s->redis);
-        redisReply *reply = NULL;
-        va_list ap;
-
-        if (c) {
-            va_start(ap, fmt);
-            reply = redisvCommand(c, fmt, ap);
-            va_end(ap);
-        }
-        if (reply && reply->type != REDIS_REPLY_ERROR)
-            return reply;
-        if (reply) {
-            (void)merr_set(err, -EIO, "the store answers: %s", reply->str);
-            freeReplyObject(reply);
-            return NULL;
-        }
-        if (clock_mono_us() > deadline) {
-            (void)merr_set(err, -ETIMEDOUT, "the store does not answer");
-            return NULL;
-        }
-        if (redis_connect(s->redis, deadline, err) < 0)
-            return NULL;
+    va_start(ap, fmt);
+    len = redisvFormatCommand(&command, fmt, ap);
+    va_end(ap);
+    if (len < 0) {
+        (void)merr_set(err, -ENOMEM, "out of memory");
+        return NULL;
     }
+    while (!(reply = read_once(s, command, (size_t)len))) {
+        int64_t left_us = deadline_us - mono_us(s);
+
+        if (left_us < 0) {
+            (void)merr_set(err, -ETIMEDOUT, "the store does not answer");
+            break;
+        }
+        if (s->b.ops->connect(s->b.self, left_us, err) < 0)
+            break;
+    }
+    redisFreeCommand(command);
+    if (reply && reply->type == REDIS_REPLY_ERROR) {
+        (void)merr_set(err, -EIO, "the store answers: %s", reply->str);
+        freeReplyObject(reply);
+        return NULL;
+    }
+    return reply;
 }
 
 /* Drop the connection with all that is queued or unread on it. */
@@ -246,26 +208,37 @@ static void start_over(struct store *s)
 {
     struct merr ignored;
 
-    (void)redis_connect(s->redis, clock_mono_us(), &ignored);
+    (void)s->b.ops->connect(s->b.self, 0, &ignored);
+}
+
+static int ask_number(struct store *s, const char *fmt, uint64_t number)
+{
+    char *command = NULL;
+    int len = redisFormatCommand(&command, fmt, (unsigned long long)number), r;
+
+    if (len < 0)
+        return -ENOMEM;
+    r = s->b.ops->ask(s->b.self, command, (size_t)len);
+    redisFreeCommand(command);
+    return r;
 }
 
 int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, size_t n, store_each_fn *fn, void *arg,
                     struct merr *err)
 {
-    redisContext *c = redis_context(s->redis);
     int r = 0;
 
-    if (!c)
+    if (!s->b.ops->connected(s->b.self))
         return merr_set(err, -EIO, "the store is away; try again");
     for (size_t i = 0; i < n; i++)
-        if (redisAppendCommand(c, fmt, (unsigned long long)numbers[i]) != REDIS_OK) {
+        if (ask_number(s, fmt, numbers[i]) < 0) {
             start_over(s);
             return merr_set(err, -ENOMEM, "out of memory for %zu reads of the store", n);
         }
     for (size_t i = 0; i < n; i++) {
-        void *reply = NULL;
+        redisReply *reply = NULL;
 
-        if (redisGetReply(c, &reply) != REDIS_OK || !reply) {
+        if (s->b.ops->answer(s->b.self, &reply) < 0) {
             start_over(s);
             return merr_set(err, -EIO, "the store is away; try again");
         }
@@ -275,47 +248,47 @@ int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, s
     return r;
 }
 
-/* One attempt to lead. Returns 0 with the epoch, or with 0 as the epoch what is left of another's lease; -EIO. */
-static int try_lead(struct store *s, bool force, int64_t *ret_epoch, int64_t *ret_left_ms, struct merr *err)
+/* One attempt to lead, made again while the store is away. As store_ops.lead, or -EIO. */
+static int try_lead(struct store *s, uint64_t *ret_epoch, int64_t *ret_left_ms, struct merr *err)
 {
-    redisReply *reply = store_read(s, err, "EVAL %s 0 %s %s %s", lead_script, s->who, force ? "1" : "0", s->lease_ms);
-    int r = 0;
+    int64_t deadline_us = mono_us(s) + READ_WAIT_S * INT64_C(1000000);
 
-    if (!reply)
-        return -EIO;
-    if (reply->type != REDIS_REPLY_INTEGER)
-        r = merr_set(err, -EPROTO, "the store answers no number to who leads");
-    *ret_epoch = reply->integer > 0 ? reply->integer : 0;
-    *ret_left_ms = reply->integer < 0 ? -reply->integer : 0;
-    freeReplyObject(reply);
-    return r;
+    for (;;) {
+        int r = s->b.ops->lead(s->b.self, s->who, s->force, s->lease_s * 1000, ret_epoch, ret_left_ms, err);
+        int64_t left_us = deadline_us - mono_us(s);
+
+        if (r != -ENOTCONN)
+            return r;
+        if (left_us < 0)
+            return merr_set(err, -EIO, "the store does not answer");
+        if (s->b.ops->connect(s->b.self, left_us, err) < 0)
+            return -EIO;
+    }
 }
 
 /* Take the lead as soon as another's lease ends. One that grows meanwhile is renewed: the other is alive. */
-static int lead(struct store *s, bool force, struct merr *err)
+static int lead(struct store *s, struct merr *err)
 {
-    int64_t deadline = INT64_MAX, epoch, left_ms, was_ms = INT64_MAX;
+    int64_t deadline_us = INT64_MAX, left_ms = 0, was_ms = INT64_MAX;
 
     for (bool told = false;; told = true) {
-        int r = try_lead(s, force, &epoch, &left_ms, err);
+        int r = try_lead(s, &s->epoch, &left_ms, err);
 
         if (r < 0)
             return r;
-        if (epoch > 0)
+        if (s->epoch > 0)
             break;
-        if (left_ms > was_ms || clock_mono_us() > deadline)
+        if (left_ms > was_ms || mono_us(s) > deadline_us)
             return merr_set(err, -EBUSY,
                             "another musterd leads on this Redis and is alive; this version runs one "
                             "musterd a Redis: stop the other, or give this one its own --redis");
         if (!told)
             log_info("another musterd led on this Redis; waiting for its lease to end, %.1f s", (double)left_ms / 1000);
-        deadline = told ? deadline : clock_mono_us() + (left_ms + LEASE_SLACK_S * 1000) * 1000;
+        deadline_us = told ? deadline_us : mono_us(s) + (left_ms + LEASE_SLACK_S * 1000) * 1000;
         was_ms = left_ms;
-        (void)poll(NULL, 0, 250);
+        s->b.ops->wait(s->b.self, 250);
     }
-    s->epoch = (uint64_t)epoch;
     s->batch = 1;
-    (void)snprintf(s->epoch_text, sizeof(s->epoch_text), "%llu", (unsigned long long)epoch);
     return 0;
 }
 
@@ -337,7 +310,7 @@ static void check_durable(struct store *s)
     freeReplyObject(reply);
 }
 
-int store_open(struct redis *r, bool force, int lease_s, struct store **ret, struct merr *err)
+int store_open(const struct store_backend *backend, bool force, int lease_s, struct store **ret, struct merr *err)
 {
     struct store *s = calloc(1, sizeof(*s));
     char host[40] = "";
@@ -345,14 +318,15 @@ int store_open(struct redis *r, bool force, int lease_s, struct store **ret, str
 
     if (!s)
         return merr_set(err, -ENOMEM, "out of memory");
-    s->redis = r;
+    s->b = *backend;
     s->lease_s = lease_s;
     s->force = force;
     (void)snprintf(s->lease_ms, sizeof(s->lease_ms), "%d", lease_s * 1000);
     buf_init(&s->ops, STORE_BATCH_BYTES);
     (void)gethostname(host, sizeof(host) - 1);
-    (void)snprintf(s->who, sizeof(s->who), "%s:%d:%lld", host, (int)getpid(), (long long)clock_wall_us());
-    status = lead(s, force, err);
+    (void)snprintf(s->who, sizeof(s->who), "%s:%d:%lld", host, (int)getpid(),
+                   (long long)clock_read_wall_us(backend->clock));
+    status = lead(s, err);
     if (status < 0) {
         buf_clear(&s->ops);
         free(s);
@@ -365,18 +339,9 @@ int store_open(struct redis *r, bool force, int lease_s, struct store **ret, str
 
 void store_close(struct store *s)
 {
-    redisContext *c;
-
     if (!s)
         return;
-    c = redis_context(s->redis);
-    if (c) { /* only our own lease is given back */
-        redisReply *reply = redisCommand(
-            c, "EVAL %s 0 %s", "if redis.call('GET','muster:lease')==ARGV[1] then redis.call('DEL','muster:lease') end",
-            s->who);
-
-        freeReplyObject(reply);
-    }
+    s->b.ops->resign(s->b.self, s->who);
     buf_clear(&s->ops);
     free(s);
 }

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
-#include "server/store/redis.h"
+#include "server/store/store_ops.h"
 
 #define STORE_BATCH_BYTES (64 << 20)
 
@@ -25,10 +25,11 @@ struct store;
 #define STORE_LEASE_MIN_S 2
 #define STORE_LEASE_MAX_S 600
 
-/* Take the lead on the store, with a lease of so many seconds that is to be renewed. force: nobody else can lead (the
- * private server), and the lease need not be renewed. Otherwise waits for another leader's lease to end. Returns 0;
- * -EBUSY when another musterd leads and renews its lease; others, with words. r is borrowed. */
-int store_open(struct redis *r, bool force, int lease_s, struct store **ret, struct merr *err);
+/* Take the lead on what a backend keeps (redis.h, store_memory.h), with a lease of so many seconds that is to be
+ * renewed. force: nobody else can lead (the private server), and the lease need not be renewed. Otherwise waits for
+ * another leader's lease to end. Returns 0; -EBUSY when another musterd leads and renews its lease; others, with words.
+ * What the backend points to is borrowed until store_close(). */
+int store_open(const struct store_backend *backend, bool force, int lease_s, struct store **ret, struct merr *err);
 void store_close(struct store *s); /* gives the lease back */
 
 /* How often somebody has taken the lead, up to now; no two that lead have the same. */
