@@ -18,7 +18,8 @@ FLOORS = {
 ROOMS = {
     "worker/engine/kernels": [], "worker/flight": [], "worker/engine/text": [],
     "worker/engine/data": ["worker/engine/text"],
-    "worker/engine/comm": ["worker/flight"],
+    "worker/engine/comm": ["worker/engine/comm/transport", "worker/flight"],
+    "worker/engine/comm/transport": ["worker/engine/comm", "worker/flight"],
     "worker/engine/model": ["worker/engine/comm", "worker/engine/kernels"],
     "worker/engine/optim": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model"],
     "worker/snapshot": [],
@@ -30,7 +31,20 @@ ROOMS = {
     "checkpoint/tools": ["checkpoint/format", "checkpoint/read", "checkpoint/write"],
 }
 # Folder -> its only headers for others.
-PUBLIC = {"checkpoint": ["checkpoint/checkpoint.h", "checkpoint/parts.h"]}
+PUBLIC = {
+    "checkpoint": ["checkpoint/checkpoint.h", "checkpoint/parts.h"],
+    "worker/engine/comm": [f"worker/engine/comm/{name}.h" for name in ("comm", "mesh", "pairs", "wire")],
+    "worker/engine/comm/transport": [f"worker/engine/comm/transport/{name}.h" for name in ("transport", "fabric")],
+}
+# Folder -> its modules from the bottom up, those of a layer together; x stands for x_y, too, and x/ for a folder.
+# None includes a header of a layer above its own, so no calls go round.
+LAYERS = {"worker/engine/comm": [
+    ["comm", "failure", "frame", "mesh", "reduce"], ["wait"], ["rendezvous"], ["transport/"], ["message"],
+    ["group"], ["sum"], ["gpu"], ["direct"], ["collective", "p2p"], ["coded"], ["cost"], ["pairs", "probe"], ["wire"],
+    ["world"],
+]}
+# Folder -> a room of it whose names for what it has inside nobody else in the folder says.
+UNNAMED = {"worker/engine/comm": ("worker/engine/comm/transport", ["nccl", "shm", "ucx"])}
 PURE = {"scheduler"}  # no I/O, no clock, no chance
 IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"
                 r"clock_gettime|clock_\w+_us|rand|getenv)\s*\(")
@@ -38,7 +52,7 @@ BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "strtok", "atoi", "atol", "
           "sleep", "usleep"]
 BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
 # Rooms whose private headers still have their old names.
-OLD_PRIVATE = ("server/", "worker/engine/comm/", "worker/engine/train/")
+OLD_PRIVATE = ("server/", "worker/engine/train/")
 COLUMNS = 120
 LINES = 900
 
@@ -71,9 +85,41 @@ def check_private(path, number, target, complain):
 
 def check_public(path, number, target, complain):
     """What is outside a folder of PUBLIC sees its public headers alone; tests see all."""
-    home = target.split("/")[0]
-    if home in PUBLIC and target not in PUBLIC[home] and not path.startswith((home + "/", "tests/")):
-        complain(path, number, f"{target} is for {home}/ alone: others include {' or '.join(PUBLIC[home])}")
+    for home, headers in PUBLIC.items():
+        if target.startswith(home + "/") and target not in headers and not path.startswith((home + "/", "tests/")):
+            complain(path, number, f"{target} is for {home}/ alone: others include {' or '.join(headers)}")
+
+
+def layer_of(folder, path):
+    """The number of a file's layer in a folder of LAYERS, from 0 at the bottom, or None."""
+    name = path[len(folder) + 1:]
+    module = name.rpartition(".")[0]
+    for number, modules in enumerate(LAYERS[folder]):
+        if any(name.startswith(m) if m.endswith("/") else (module + "_").startswith(m + "_") for m in modules):
+            return number
+    return None
+
+
+def check_layers(path, number, target, complain):
+    """No file of a folder of LAYERS includes what is above it."""
+    for folder in LAYERS:
+        if not path.startswith(folder + "/") or not target.startswith(folder + "/"):
+            continue
+        here, there = layer_of(folder, path), layer_of(folder, target)
+        if here is None or there is None:
+            complain(path, number, f"{path if here is None else target} has no layer in LAYERS of tests/lint/rules.py")
+        elif there > here:
+            complain(path, number, f"{target} is above {path}: see LAYERS in tests/lint/rules.py")
+
+
+def check_names(path, number, line, complain):
+    """What a room of UNNAMED has inside is not named by the code above it."""
+    for folder, (room, names) in UNNAMED.items():
+        if not path.startswith(folder + "/") or path.startswith(room + "/"):
+            continue
+        found = re.search(r"(?<![^\W_])(" + "|".join(names) + r")(?![^\W_])", line, re.I)
+        if found:
+            complain(path, number, f"{found.group(1)} is a name of {room}/ alone: ask for what it can do")
 
 
 def check_c(path, text, complain):
@@ -84,6 +130,7 @@ def check_c(path, text, complain):
         if include:
             check_private(path, number, include.group(1), complain)
             check_public(path, number, include.group(1), complain)
+            check_layers(path, number, include.group(1), complain)
         if include and folder:
             target = include.group(1)
             allowed = [folder] + FLOORS[folder] + (["gen"] if folder == "server" else [])
@@ -93,6 +140,7 @@ def check_c(path, text, complain):
             if here and there and there != here and not any((there + "/").startswith(r + "/") for r in ROOMS[here]):
                 complain(path, number, f"{here}/ may not include {target}: see ROOMS in tests/lint/rules.py")
     for number, line in enumerate(code.split("\n"), 1):
+        check_names(path, number, line, complain)
         banned = BANNED_CALL.search(line)
         if banned:
             complain(path, number, f"banned call {banned.group(1)}()")

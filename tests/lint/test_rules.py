@@ -36,6 +36,19 @@ def lint(tmp_path, path, text):
      "checkpoint/write/ may not include"),
     ("server/x.c", "int c = getopt_long(n, v, s, o, NULL);\n", "int c = options_main(&o, n, v, &s, &g, &r);\n",
      "base/options.h"),
+    ("worker/engine/model/x.c", '#include "worker/engine/comm/group.h"\n', '#include "worker/engine/comm/comm.h"\n',
+     "for worker/engine/comm/ alone"),
+    ("worker/engine/comm/group.c", '#include "worker/engine/comm/transport/shm.h"\n',
+     '#include "worker/engine/comm/transport/transport.h"\n', "for worker/engine/comm/transport/ alone"),
+    ("worker/engine/comm/message.c", '#include "worker/engine/comm/group.h"\n',
+     '#include "worker/engine/comm/wait.h"\n',
+     "worker/engine/comm/group.h is above"),
+    ("worker/engine/comm/transport/x.c", '#include "worker/engine/comm/message.h"\n',
+     '#include "worker/engine/comm/failure.h"\n', "worker/engine/comm/message.h is above"),
+    ("worker/engine/comm/x.c", '#include "worker/engine/comm/wait.h"\n', None, "has no layer"),
+    ("worker/engine/comm/world.c", "if (w->shm)\n", "if (w->memory) /* shm, ucx */\n", "shm is a name of"),
+    ("worker/engine/comm/coded_gpu.c", "coded_by_nccl(x);\n", 'say("NCCL", flushmore, ucxy);\n', "nccl is a name of"),
+    ("worker/engine/comm/group.c", "p->via != &comm_ucx;\n", "p->via->ops->far;\n", "ucx is a name of"),
 ])
 def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
     said = lint(tmp_path, path, bad)

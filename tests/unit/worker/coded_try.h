@@ -9,7 +9,7 @@
 
 #include "tests/unit/worker/test_comm.h"
 #include "worker/engine/comm/coded.h"
-#include "worker/engine/comm/world.h"
+#include "worker/engine/comm/group.h"
 
 static inline const struct codec *named(const char *name)
 {
@@ -25,7 +25,7 @@ static inline int send_damaged(struct comm_world *w, struct comm_group *g, const
                                size_t from_end, uint8_t byte)
 {
     size_t bytes = codec_size(c, 1024);
-    struct wave v = {.req = g->req};
+    struct group_wave v = {.req = g->req};
     char *block = malloc(bytes), *got = malloc(bytes);
     float *x = calloc(1024, sizeof(*x));
     int r;

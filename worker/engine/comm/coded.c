@@ -15,18 +15,13 @@
 
 #include "base/try.h"
 #include "compress/codec_cuda.h"
-#include "worker/engine/comm/coded_impl.h"
-#include "worker/engine/comm/device.h"
+#include "worker/engine/comm/coded_priv.h"
+#include "worker/engine/comm/gpu.h"
 
 #define TYPE_CODED 4           /* of a call: this + enum codec_type */
 #define STEP_DEVICE UINT32_MAX /* of a call: the others are two a slice */
 
 typedef int (*stage_fn)(struct coding *x, struct coded_set *set, size_t s);
-
-int coded_member_at(const struct coding *x, int node, int place)
-{
-    return x->nodes > 1 ? x->g->grid[node * x->local + place] : place;
-}
 
 /* Slice s of n values: its length, and where it begins. */
 static size_t slice_of(const struct coding *x, size_t n, size_t s, size_t *ret_at)
@@ -58,12 +53,6 @@ static struct codec_site site_of(const struct coding *x, size_t at, bool second)
     site.tensor += (uint32_t)x->g->index + (second ? COMM_RANKS_MAX : 0);
     site.offset += at;
     return site;
-}
-
-int coded_refuse(struct comm_group *g, const struct codec *c, int member, const char *why)
-{
-    return world_fail(g->world, -EIO, "a block of rank %d in call %llu of '%s' is not good, codec %s: %s",
-                      g->rank[member], (unsigned long long)g->seq, g->name, codec_name(c), why);
 }
 
 /* Encode slice values for the first hop. */
@@ -332,7 +321,7 @@ static int make_room(struct coding *x)
                                        .back = at + 2 * put + far,
                                        .own = at + 2 * put + 2 * far};
     }
-    return at ? 0 : x->g->world->failed;
+    return at ? 0 : x->g->wait->failure.code;
 }
 
 /* fold may be NULL. */
@@ -379,12 +368,12 @@ static int choose_way(struct coding *x, bool all, size_t bytes)
     all &= g->n <= CODEC_CUDA_PARTS_MAX;
     if (all)
         r = coded_gpu_open(g);
-    if (r == 0 && device_worth(g, bytes))
-        r = device_enter(g, STEP_DEVICE, all, true);
+    if (r == 0 && gpu_worth(g, bytes))
+        r = gpu_enter(g, STEP_DEVICE, all, true);
     if (r < 0)
-        device_group_free(g);
+        gpu_group_free(g);
     else if (all)
-        x->way = r > 0 ? &coded_by_nccl : &coded_by_messages;
+        x->way = r > 0 ? &coded_by_fabric : &coded_by_messages;
     return r < 0 ? r : 0;
 }
 
@@ -515,7 +504,7 @@ static int hop_to_all(struct coding *x, size_t bytes)
     char *room = x->way->room(x, (size_t)n * bytes);
 
     if (!room)
-        return x->way->end(x, x->g->world->failed);
+        return x->way->end(x, x->g->wait->failure.code);
     for (int i = 1; i < n && r == 0; i++) {
         int from = (me + n - i) % n, to = (me + i) % n;
 

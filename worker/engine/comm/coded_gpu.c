@@ -8,9 +8,8 @@
 #include "base/clock.h"
 #include "base/try.h"
 #include "compress/codec_cuda.h"
-#include "worker/engine/comm/coded_impl.h"
-#include "worker/engine/comm/device.h"
-#include "worker/engine/comm/nccl.h"
+#include "worker/engine/comm/coded_priv.h"
+#include "worker/engine/comm/gpu.h"
 
 #define CALM_US 200000 /* of waiting after a failure: kernels take far less */
 
@@ -35,8 +34,8 @@ struct coded_gpu { /* of a world */
     struct device_queue *queue;
     void *stream; /* of queue */
     struct codec_cuda_report *report;
-    struct device_mark *coded, *came[CODED_HOPS]; /* in the order of queue; of a hop, in that of NCCL's */
-    char *room, *pinned;                          /* of DEVICE_STAGE_BYTES; pinned: NULL until it is needed */
+    struct device_mark *coded, *came[CODED_HOPS]; /* in the order of queue; of a hop, in that of the fabric's */
+    char *room, *pinned;                          /* of GPU_STAGE_BYTES; pinned: NULL until it is needed */
     struct move *move;                            /* hops * 2 * members */
     int members;
     struct loan *loans; /* never given back before the world closes: freeing would wait for all that the GPU does */
@@ -44,24 +43,24 @@ struct coded_gpu { /* of a world */
 
 static struct coded_gpu *gpu_of(const struct coding *x)
 {
-    return x->g->world->gpu.coded;
+    return x->g->set->gpu->coded;
 }
 
 static const struct device_ops *ops_of(const struct coding *x)
 {
-    return x->g->world->gpu.ops;
+    return x->g->set->gpu->ops;
 }
 
 static int told(struct comm_group *g, int r, const struct merr *why)
 {
-    return r < 0 ? world_fail(g->world, r, "'%s': %.900s", g->name, why->text) : 0;
+    return r < 0 ? failure_keep(&g->wait->failure, r, "'%s': %.900s", g->channel.name, why->text) : 0;
 }
 
 /* --- life --------------------------------------------------------------------------------------- */
 
-static void gpu_free(struct comm_world *w, struct coded_gpu *c)
+static void gpu_free(struct gpu *gpu, struct coded_gpu *c)
 {
-    const struct device_ops *ops = w->gpu.ops;
+    const struct device_ops *ops = gpu->ops;
 
     if (!c)
         return;
@@ -82,17 +81,17 @@ static void gpu_free(struct comm_world *w, struct coded_gpu *c)
     free(c);
 }
 
-void coded_gpu_close(struct comm_world *w)
+void coded_gpu_close(struct gpu *gpu)
 {
-    gpu_free(w, w->gpu.coded);
-    w->gpu.coded = NULL;
+    gpu_free(gpu, gpu->coded);
+    gpu->coded = NULL;
 }
 
-static int make(struct comm_world *w, struct coded_gpu *c, struct merr *err)
+static int make(struct gpu *gpu, struct coded_gpu *c, struct merr *err)
 {
-    const struct device_ops *ops = w->gpu.ops;
+    const struct device_ops *ops = gpu->ops;
 
-    TRY(ops->open(w->gpu.ordinal, &c->queue, err));
+    TRY(ops->open(gpu->ordinal, &c->queue, err));
     c->stream = ops->native(c->queue);
     TRY(ops->codecs->report_new(&c->report, err));
     TRY(ops->mark_new(c->queue, &c->coded, err));
@@ -103,26 +102,26 @@ static int make(struct comm_world *w, struct coded_gpu *c, struct merr *err)
 
 bool coded_held(const struct comm_group *g, const void *p)
 {
-    return g->world->gpu.ops && g->world->gpu.ops->codecs && device_holds(g, p);
+    return g->set->gpu->ops && g->set->gpu->ops->codecs && gpu_holds(g, p);
 }
 
 int coded_gpu_open(struct comm_group *g)
 {
-    struct comm_world *w = g->world;
+    struct gpu *gpu = g->set->gpu;
     struct coded_gpu *c;
     struct merr why = {""};
     int r;
 
-    if (w->gpu.coded)
+    if (gpu->coded)
         return 0;
     c = calloc(1, sizeof(*c));
     if (!c)
-        return world_fail(w, -ENOMEM, "no memory to code on the GPU");
-    r = told(g, make(w, c, &why), &why);
+        return failure_keep(&g->wait->failure, -ENOMEM, "no memory to code on the GPU");
+    r = told(g, make(gpu, c, &why), &why);
     if (r < 0)
-        gpu_free(w, c);
+        gpu_free(gpu, c);
     else
-        w->gpu.coded = c;
+        gpu->coded = c;
     return r;
 }
 
@@ -136,33 +135,33 @@ static int make_moves(struct coding *x)
         return 0;
     v = calloc((size_t)CODED_HOPS * 2 * (size_t)x->g->n, sizeof(*v));
     if (!v)
-        return world_fail(x->g->world, -ENOMEM, "no memory for the blocks of %d ranks", x->g->n);
+        return failure_keep(&x->g->wait->failure, -ENOMEM, "no memory for the blocks of %d ranks", x->g->n);
     free(c->move);
     c->move = v;
     c->members = x->g->n;
     return 0;
 }
 
-static char *nccl_room(struct coding *x, size_t bytes)
+static char *fabric_room(struct coding *x, size_t bytes)
 {
-    assert(bytes <= DEVICE_STAGE_BYTES); /* coded.c has its limit */
-    if (make_moves(x) < 0 || device_stage(x->g, &gpu_of(x)->room) < 0)
+    assert(bytes <= GPU_STAGE_BYTES); /* coded.c has its limit */
+    if (make_moves(x) < 0 || gpu_stage(x->g, &gpu_of(x)->room) < 0)
         return NULL;
     return gpu_of(x)->room;
 }
 
-static char *message_room(struct coding *x, size_t bytes)
+static char *relay_room(struct coding *x, size_t bytes)
 {
     struct coded_gpu *c = gpu_of(x);
     struct merr why = {""};
     void *p;
 
     if (!c->pinned) {
-        if (told(x->g, ops_of(x)->alloc(c->queue, DEVICE_PINNED, DEVICE_STAGE_BYTES, &p, &why), &why) < 0)
+        if (told(x->g, ops_of(x)->alloc(c->queue, DEVICE_PINNED, GPU_STAGE_BYTES, &p, &why), &why) < 0)
             return NULL;
         c->pinned = p;
     }
-    return nccl_room(x, bytes);
+    return fabric_room(x, bytes);
 }
 
 /* --- coding ------------------------------------------------------------------------------------- */
@@ -240,24 +239,26 @@ static int gpu_reduce_encode(struct coding *x, const struct coded_sum *s, const 
 /* Until all that is queued for coding has run, whatever the peers do meanwhile. */
 static int coded(struct comm_group *g)
 {
-    struct comm_world *w = g->world;
+    struct wait *w = g->wait;
+    const struct gpu *gpu = g->set->gpu;
     int64_t deadline_us = clock_mono_us() + w->timeout_us;
     struct merr why = {""};
     int r;
 
-    while ((r = w->gpu.ops->done(w->gpu.coded->queue, &why)) == 0 && !w->failed) {
-        (void)world_progress(w);
+    while ((r = gpu->ops->done(gpu->coded->queue, &why)) == 0 && !w->failure.code) {
+        (void)wait_progress(w);
         if (flight_aborted(w->flight))
-            return world_fail(w, -ECANCELED, "told to give up while the GPU of rank %d codes '%s'", w->rank, g->name);
+            return failure_keep(&w->failure, -ECANCELED, "told to give up while the GPU of rank %d codes '%s'", w->rank,
+                                g->channel.name);
         if (clock_mono_us() >= deadline_us)
-            return world_fail(w, -ETIMEDOUT,
-                              "GPU %d of rank %d did not end coding in call %llu of '%s' for %lld ms: "
-                              "is it hung?",
-                              w->gpu.ordinal, w->rank, (unsigned long long)g->seq, g->name,
-                              (long long)(w->timeout_us / 1000));
+            return failure_keep(&w->failure, -ETIMEDOUT,
+                                "GPU %d of rank %d did not end coding in call %llu of '%s' for %lld ms: "
+                                "is it hung?",
+                                gpu->ordinal, w->rank, (unsigned long long)g->seq, g->channel.name,
+                                (long long)(w->timeout_us / 1000));
     }
     TRY(r < 0 ? told(g, r, &why) : 0);
-    return w->failed;
+    return w->failure.code;
 }
 
 static int gpu_run(struct coding *x)
@@ -266,19 +267,19 @@ static int gpu_run(struct coding *x)
 }
 
 /* After a failure, which is told already: until nothing reads or writes any more, unless the GPU hangs. */
-static void calm(const struct comm_world *w)
+static void calm(const struct gpu *gpu)
 {
     int64_t deadline_us = clock_mono_us() + CALM_US;
 
-    while (w->gpu.ops->done(w->gpu.coded->queue, NULL) == 0 && clock_mono_us() < deadline_us)
+    while (gpu->ops->done(gpu->coded->queue, NULL) == 0 && clock_mono_us() < deadline_us)
         ;
 }
 
 /* What the GPU says of all calls of codecs so far. -EBADMSG: a block was bad; the world has not failed. */
 static int collect(struct comm_group *g, uint32_t *flags, struct codec_cuda_fault *f, struct merr *why)
 {
-    const struct codec_cuda *codecs = g->world->gpu.ops->codecs;
-    const struct coded_gpu *c = g->world->gpu.coded;
+    const struct codec_cuda *codecs = g->set->gpu->ops->codecs;
+    const struct coded_gpu *c = g->set->gpu->coded;
     int r = codecs->fetch(c->stream, c->report, why);
 
     TRY(told(g, r, why));
@@ -311,7 +312,7 @@ static struct move *moves_of(const struct coding *x, const struct hop *h)
 static int add_move(struct coding *x, struct hop *h, const struct move *m)
 {
     assert(h->number < CODED_HOPS && h->moves < 2 * x->g->n);
-    assert(m->block >= gpu_of(x)->room && m->block + m->bytes <= gpu_of(x)->room + DEVICE_STAGE_BYTES);
+    assert(m->block >= gpu_of(x)->room && m->block + m->bytes <= gpu_of(x)->room + GPU_STAGE_BYTES);
     moves_of(x, h)[h->moves++] = *m;
     return 0;
 }
@@ -339,26 +340,26 @@ static int follow(struct coding *x, struct device_queue *q, struct device_queue 
     return told(x->g, ops_of(x)->follow(q, m, &why), &why);
 }
 
-static int nccl_go(struct coding *x, struct hop *h)
+static int fabric_go(struct coding *x, struct hop *h)
 {
-    struct device_queue *nccl = x->g->world->gpu.queue;
+    struct device_queue *calls = x->g->set->gpu->queue;
     struct comm_group *g = x->g;
     struct merr why = {""};
 
     if (h->moves == 0)
         return 0;
-    TRY(follow(x, nccl, gpu_of(x)->queue, gpu_of(x)->coded));
-    TRY(nccl_begin(g->nccl));
+    TRY(follow(x, calls, gpu_of(x)->queue, gpu_of(x)->coded));
+    TRY(fabric_begin(g->fabric));
     for (const struct move *m = moves_of(x, h), *end = m + h->moves; m < end; m++) {
-        TRY(m->send ? nccl_send(g->nccl, m->member, m->block, m->bytes)
-                    : nccl_recv(g->nccl, m->member, m->block, m->bytes));
-        g->bytes_sent += m->send ? m->bytes : 0;
+        TRY(m->send ? fabric_send(g->fabric, m->member, m->block, m->bytes)
+                    : fabric_recv(g->fabric, m->member, m->block, m->bytes));
+        g->channel.bytes_sent += m->send ? m->bytes : 0;
     }
-    TRY(nccl_end(g->nccl));
-    return told(g, ops_of(x)->mark(nccl, gpu_of(x)->came[h->number], &why), &why);
+    TRY(fabric_end(g->fabric));
+    return told(g, ops_of(x)->mark(calls, gpu_of(x)->came[h->number], &why), &why);
 }
 
-static int nccl_wait(struct coding *x, struct hop *h)
+static int fabric_wait(struct coding *x, struct hop *h)
 {
     struct merr why = {""};
 
@@ -369,20 +370,20 @@ static int nccl_wait(struct coding *x, struct hop *h)
 }
 
 /* After a failure nothing may run on: what waits for peers is ended by giving their communicator up. */
-static int gpu_end(struct coding *x, int r, bool nccl)
+static int gpu_end(struct coding *x, int r, bool by_fabric)
 {
-    if (r == 0 && nccl)
-        r = nccl_finish(x->g->nccl);
+    if (r == 0 && by_fabric)
+        r = fabric_finish(x->g->fabric);
     if (r == 0)
         r = look_at_report(x);
     if (r < 0) {
-        device_group_free(x->g);
-        calm(x->g->world);
+        gpu_group_free(x->g);
+        calm(x->g->set->gpu);
     }
     return r;
 }
 
-static int nccl_way_end(struct coding *x, int r)
+static int fabric_way_end(struct coding *x, int r)
 {
     return gpu_end(x, r, true);
 }
@@ -394,7 +395,7 @@ static char *image(const struct coding *x, const char *block)
 }
 
 /* What was to be copied to the GPU of an earlier slice has been, when coded() returns: its image is free. */
-static int message_go(struct coding *x, struct hop *h)
+static int relay_go(struct coding *x, struct hop *h)
 {
     const struct move *first = moves_of(x, h), *end = first + h->moves;
 
@@ -409,7 +410,7 @@ static int message_go(struct coding *x, struct hop *h)
     return 0;
 }
 
-static int message_wait(struct coding *x, struct hop *h)
+static int relay_wait(struct coding *x, struct hop *h)
 {
     TRY(group_wait(x->g, &h->wave));
     for (const struct move *m = moves_of(x, h), *end = m + h->moves; m < end; m++)
@@ -418,7 +419,7 @@ static int message_wait(struct coding *x, struct hop *h)
     return 0;
 }
 
-static int message_way_end(struct coding *x, int r)
+static int relay_way_end(struct coding *x, int r)
 {
     return gpu_end(x, r, false);
 }
@@ -428,28 +429,28 @@ static int message_way_end(struct coding *x, int r)
     .decode_add = gpu_decode_add, .reduce = gpu_reduce, .reduce_encode = gpu_reduce_encode, .run = gpu_run,            \
     .send = gpu_send, .recv = gpu_recv
 
-const struct coded_way coded_by_nccl = {
-    .room = nccl_room,
+const struct coded_way coded_by_fabric = {
+    .room = fabric_room,
     CODING_ON_THE_GPU,
-    .go = nccl_go,
-    .wait = nccl_wait,
-    .end = nccl_way_end,
+    .go = fabric_go,
+    .wait = fabric_wait,
+    .end = fabric_way_end,
 };
 
 const struct coded_way coded_by_messages = {
-    .room = message_room,
+    .room = relay_room,
     CODING_ON_THE_GPU,
-    .go = message_go,
-    .wait = message_wait,
-    .end = message_way_end,
+    .go = relay_go,
+    .wait = relay_wait,
+    .end = relay_way_end,
 };
 
 /* --- messages ----------------------------------------------------------------------------------- */
 
 int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret)
 {
-    struct comm_world *w = g->world;
-    struct coded_gpu *c = w->gpu.coded;
+    struct gpu *gpu = g->set->gpu;
+    struct coded_gpu *c = gpu->coded;
     struct loan *l = c->loans;
     struct merr why = {""};
     void *p;
@@ -457,11 +458,11 @@ int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret)
     while (l && (l->out || l->bytes < bytes))
         l = l->next;
     if (!l) {
-        TRY(told(g, w->gpu.ops->alloc(c->queue, DEVICE_LOCAL, bytes, &p, &why), &why));
+        TRY(told(g, gpu->ops->alloc(c->queue, DEVICE_LOCAL, bytes, &p, &why), &why));
         l = malloc(sizeof(*l));
         if (!l) {
-            w->gpu.ops->free(c->queue, DEVICE_LOCAL, p);
-            return world_fail(w, -ENOMEM, "no memory for a block of %zu bytes", bytes);
+            gpu->ops->free(c->queue, DEVICE_LOCAL, p);
+            return failure_keep(&g->wait->failure, -ENOMEM, "no memory for a block of %zu bytes", bytes);
         }
         *l = (struct loan){.next = c->loans, .block = p, .bytes = bytes};
         c->loans = l;
@@ -471,9 +472,9 @@ int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret)
     return 0;
 }
 
-static struct loan *find_loan(const struct comm_world *w, const char *block)
+static struct loan *find_loan(const struct gpu *gpu, const char *block)
 {
-    struct loan *l = w->gpu.coded ? w->gpu.coded->loans : NULL;
+    struct loan *l = gpu->coded ? gpu->coded->loans : NULL;
 
     while (l && l->block != block)
         l = l->next;
@@ -482,23 +483,23 @@ static struct loan *find_loan(const struct comm_world *w, const char *block)
 
 int coded_gpu_image(struct comm_group *g, const char *block, char **ret)
 {
-    struct comm_world *w = g->world;
-    struct loan *l = find_loan(w, block);
+    struct gpu *gpu = g->set->gpu;
+    struct loan *l = find_loan(gpu, block);
     struct merr why = {""};
     void *p;
 
     assert(l && l->out);
     if (!l->image) {
-        TRY(told(g, w->gpu.ops->alloc(w->gpu.coded->queue, DEVICE_PINNED, l->bytes, &p, &why), &why));
+        TRY(told(g, gpu->ops->alloc(gpu->coded->queue, DEVICE_PINNED, l->bytes, &p, &why), &why));
         l->image = p;
     }
     *ret = l->image;
     return 0;
 }
 
-void coded_gpu_return(struct comm_world *w, const char *block)
+void coded_gpu_return(struct comm_group *g, const char *block)
 {
-    struct loan *l = find_loan(w, block);
+    struct loan *l = find_loan(g->set->gpu, block);
 
     if (l)
         l->out = false;
@@ -508,28 +509,28 @@ int coded_gpu_copy(struct comm_group *g, void *to, const void *from, size_t byte
 {
     struct merr why = {""};
 
-    return told(g, g->world->gpu.ops->copy(g->world->gpu.coded->queue, to, from, bytes, &why), &why);
+    return told(g, g->set->gpu->ops->copy(g->set->gpu->coded->queue, to, from, bytes, &why), &why);
 }
 
 int coded_gpu_encode(struct comm_group *g, const struct coded_part *p, const struct codec_site *site, const void *from)
 {
-    const struct coded_gpu *c = g->world->gpu.coded;
+    const struct coded_gpu *c = g->set->gpu->coded;
     struct merr why = {""};
 
     return told(
         g,
-        g->world->gpu.ops->codecs->encode(c->stream, p->codec, site, p->type, from, p->count, p->lent, c->report, &why),
+        g->set->gpu->ops->codecs->encode(c->stream, p->codec, site, p->type, from, p->count, p->lent, c->report, &why),
         &why);
 }
 
 int coded_gpu_decode(struct comm_group *g, const struct coded_part *p, size_t bytes)
 {
-    const struct coded_gpu *c = g->world->gpu.coded;
+    const struct coded_gpu *c = g->set->gpu->coded;
     struct merr why = {""};
 
     return told(g,
-                g->world->gpu.ops->codecs->decode(c->stream, p->codec, p->lent, bytes, p->type, p->values, p->count,
-                                                  c->report, &why),
+                g->set->gpu->ops->codecs->decode(c->stream, p->codec, p->lent, bytes, p->type, p->values, p->count,
+                                                 c->report, &why),
                 &why);
 }
 
@@ -538,7 +539,7 @@ int coded_gpu_finish(struct comm_group *g, uint32_t *flags, struct merr *why)
     struct codec_cuda_fault f;
     int r = collect(g, flags, &f, why);
 
-    if (g->world->failed)
-        calm(g->world);
+    if (g->wait->failure.code)
+        calm(g->set->gpu);
     return r;
 }

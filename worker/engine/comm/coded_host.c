@@ -1,18 +1,18 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "worker/engine/comm/coded_impl.h"
+#include "worker/engine/comm/coded_priv.h"
 
 static char *host_room(struct coding *x, size_t bytes)
 {
-    return world_scratch(x->g->world, bytes);
+    return group_scratch(x->g, bytes);
 }
 
 /* What is under way goes on after each piece of work. */
 static int coded(struct coding *x)
 {
-    (void)world_progress(x->g->world);
-    return x->g->world->failed;
+    (void)wait_progress(x->g->wait);
+    return x->g->wait->failure.code;
 }
 
 static int host_encode(struct coding *x, const struct codec_site *site, const void *values, size_t n, char *block)
@@ -64,8 +64,8 @@ static int refuse_part(struct coding *x, const struct coded_sum *s)
     }
     free(room);
     return r < 0 ? r
-                 : world_fail(x->g->world, -EIO, "blocks in call %llu of '%s' cannot be added up, codec %s",
-                              (unsigned long long)x->g->seq, x->g->name, codec_name(c));
+                 : failure_keep(&x->g->wait->failure, -EIO, "blocks in call %llu of '%s' cannot be added up, codec %s",
+                                (unsigned long long)x->g->seq, x->g->channel.name, codec_name(c));
 }
 
 static int host_reduce(struct coding *x, const struct coded_sum *s, enum codec_type type, void *out)
@@ -85,7 +85,7 @@ static int host_reduce_encode(struct coding *x, const struct coded_sum *s, const
 
 static int host_run(struct coding *x) /* each call has done its work */
 {
-    return x->g->world->failed;
+    return x->g->wait->failure.code;
 }
 
 static int host_send(struct coding *x, struct hop *h, int member, uint32_t step, const char *block, size_t bytes)
@@ -101,7 +101,7 @@ static int host_recv(struct coding *x, struct hop *h, int member, uint32_t step,
 static int host_go(struct coding *x, struct hop *h) /* each went when it was asked for */
 {
     (void)h;
-    return x->g->world->failed;
+    return x->g->wait->failure.code;
 }
 
 static int host_wait(struct coding *x, struct hop *h)

@@ -5,42 +5,51 @@
 #include <stdlib.h>
 
 #include "base/try.h"
-#include "worker/engine/comm/coded_impl.h"
+#include "worker/engine/comm/coded_priv.h"
 #include "worker/engine/comm/direct.h"
 
-void coded_part_free(struct comm_request *req)
+static struct coded_part *part_of(struct message_hook *h)
 {
-    if (req->part && req->part->lent)
-        coded_gpu_return(req->group->world, req->part->lent);
-    free(req->part);
-    req->part = NULL;
+    return (struct coded_part *)h;
 }
 
-static int land_on_gpu(struct comm_request *req, struct merr *why)
+/* A part that is on no request, or with its request. */
+static void part_free(struct coded_part *p)
 {
-    const struct coded_part *p = req->part;
+    if (p->lent)
+        coded_gpu_return(p->g, p->lent);
+    free(p);
+}
 
+static void part_unhook(struct comm_request *req, struct message_hook *h)
+{
+    (void)req;
+    part_free(part_of(h));
+}
+
+static int land_on_gpu(const struct comm_request *req, const struct coded_part *p, struct merr *why)
+{
     if (req->buf != p->lent)
-        TRY(coded_gpu_copy(req->group, p->lent, req->buf, req->bytes));
-    TRY(coded_gpu_decode(req->group, p, req->bytes));
-    return coded_gpu_finish(req->group, p->flags, why);
+        TRY(coded_gpu_copy(p->g, p->lent, req->buf, req->bytes));
+    TRY(coded_gpu_decode(p->g, p, req->bytes));
+    return coded_gpu_finish(p->g, p->flags, why);
 }
 
-int coded_land(struct comm_request *req)
+/* A part is here: decode it, or fail the world. */
+static int part_land(struct comm_request *req, struct message_hook *h)
 {
-    const struct coded_part *p = req->part;
+    const struct coded_part *p = part_of(h);
     struct merr why;
     int r;
 
     if (!p->values) /* of a send: sent is all there is to it */
         return 0;
-    r = p->lent ? land_on_gpu(req, &why)
+    r = p->lent ? land_on_gpu(req, p, &why)
                 : codec_decode(p->codec, p->block, req->bytes, p->type, p->values, p->count, p->flags, &why);
     if (r == -EBADMSG)
-        return world_fail(req->group->world, -EIO,
-                          "a message of rank %d in '%s' with tag %u is not good, codec "
-                          "%s: %s",
-                          req->peer->rank, req->group->name, req->head.step, codec_name(p->codec), why.text);
+        return failure_keep(&p->g->wait->failure, -EIO,
+                            "a message of rank %d in '%s' with tag %u is not good, codec %s: %s", req->peer->rank,
+                            p->g->channel.name, req->head.step, codec_name(p->codec), why.text);
     return r;
 }
 
@@ -101,23 +110,23 @@ static int post_slice(const struct message *m, size_t at, size_t count, struct c
     int r;
 
     if (!p) {
-        (void)world_fail(m->g->world, -ENOMEM, "no memory for a block of %zu bytes", bytes);
-        return world_error(m->g->world, err);
+        (void)failure_keep(&m->g->wait->failure, -ENOMEM, "no memory for a block of %zu bytes", bytes);
+        return failure_tell(&m->g->wait->failure, err);
     }
-    *p = (struct coded_part){.codec = m->how->codec,
+    *p = (struct coded_part){.hook = {.land = part_land, .free = part_unhook},
+                             .g = m->g,
+                             .codec = m->how->codec,
                              .type = m->how->type,
                              .count = count,
                              .flags = m->flags,
                              .values = m->to ? (char *)m->to + at * size : NULL};
     r = post(m, at, p, ret, err);
     if (r == 0) {
-        (*ret)->part = p;
+        message_hang(*ret, &p->hook);
         return 0;
     }
-    if (p->lent)
-        coded_gpu_return(m->g->world, p->lent);
-    free(p);
-    return m->g->world->failed ? world_error(m->g->world, err) : r;
+    part_free(p);
+    return m->g->wait->failure.code ? failure_tell(&m->g->wait->failure, err) : r;
 }
 
 static int post_all(struct message *m, size_t count, struct comm_request **ret, struct merr *err)
@@ -128,7 +137,7 @@ static int post_all(struct message *m, size_t count, struct comm_request **ret, 
 
     m->gpu = coded_held(m->g, m->from ? m->from : m->to);
     if (m->gpu && coded_gpu_open(m->g) < 0)
-        return world_error(m->g->world, err);
+        return failure_tell(&m->g->wait->failure, err);
     do {
         size_t n = count - at < slice ? count - at : slice;
 

@@ -6,16 +6,15 @@
  *            one travels while another is folded
  *   arena    all members share memory and their buffers lie in it: each reads the others' in place, between two
  *            rounds of small words (where are you, I am done)
- *   device   all members' buffers lie in memory of GPUs: device.c
+ *   device   all members' buffers lie in memory of GPUs: gpu.c
  */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/engine/comm/device.h"
+#include "worker/engine/comm/gpu.h"
 #include "worker/engine/comm/reduce.h"
-#include "worker/engine/comm/world.h"
 
 #define SMALL_BYTES (64u << 10)
 #define PIECE_BYTES (512u << 10)
@@ -26,23 +25,24 @@ enum { STEP_DEVICE, STEP_WHERE, STEP_READ, STEP_DATA }; /* of a device or arena 
 /* 1 when all members' buffers lie in shared arenas: g->src then says where. 0 when not. All members decide alike. */
 static int arena_enter(struct comm_group *g, const void *buf, const size_t *bytes, size_t each)
 {
-    struct comm_world *w = g->world;
-    uint64_t *where = world_scratch(w, (size_t)g->n * sizeof(*where)), counted = g->bytes_sent;
+    struct transports *ways = g->set->ways;
+    uint64_t *where = group_scratch(g, (size_t)g->n * sizeof(*where)), counted = g->channel.bytes_sent;
     int r;
 
     if (!where)
-        return w->failed;
-    where[g->index] = shm_offset(w, buf, bytes ? bytes[g->index] : each);
+        return g->wait->failure.code;
+    where[g->index] = transports_offset(ways, buf, bytes ? bytes[g->index] : each);
     r = group_exchange(g, STEP_WHERE, (char *)where, sizeof(*where));
-    g->bytes_sent = counted;
+    g->channel.bytes_sent = counted;
     if (r < 0)
         return r;
     for (int i = 0; i < g->n; i++) {
         if (where[i] == UINT64_MAX)
             return 0;
-        g->src[i] = shm_peer_at(w, g->rank[i], where[i], bytes ? bytes[i] : each);
+        g->src[i] = transports_peer_at(ways, g->rank[i], where[i], bytes ? bytes[i] : each);
         if (!g->src[i])
-            return world_fail(w, -EPROTO, "rank %d names a buffer outside its shared memory", g->rank[i]);
+            return failure_keep(&g->wait->failure, -EPROTO, "rank %d names a buffer outside its shared memory",
+                                g->rank[i]);
     }
     return 1;
 }
@@ -52,12 +52,12 @@ static int arena_leave(struct comm_group *g)
     return group_meet(g, STEP_READ);
 }
 
-/* 1: by NCCL. bytes: as all members know them. */
+/* 1: by the fabric of GPUs. bytes: as all members know them. */
 static int by_device(struct comm_group *g, size_t bytes, const void *in, const void *out)
 {
-    if (!device_worth(g, bytes))
+    if (!gpu_worth(g, bytes))
         return 0;
-    return device_enter(g, STEP_DEVICE, device_holds(g, in) && device_holds(g, out), true);
+    return gpu_enter(g, STEP_DEVICE, gpu_holds(g, in) && gpu_holds(g, out), true);
 }
 
 static bool arena_worth(const struct comm_group *g, size_t bytes)
@@ -68,31 +68,15 @@ static bool arena_worth(const struct comm_group *g, size_t bytes)
 /* --- sums --------------------------------------------------------------------------------------- */
 
 struct large { /* its way through the large form */
-    struct wave raw[2], folded[2];
+    struct group_wave raw[2], folded[2];
     char *early; /* scratch: 2 rounds · n members · PIECE_BYTES */
 };
-
-size_t sum_piece(const struct sum *s, int member, size_t k, size_t *ret_at)
-{
-    size_t begin = (size_t)member * s->share, end = begin + s->share;
-
-    if (end > s->count)
-        end = s->count;
-    begin += k * s->per;
-    *ret_at = begin;
-    return begin >= end ? 0 : end - begin < s->per ? end - begin : s->per;
-}
-
-char *sum_own(const struct sum *s, size_t at)
-{
-    return s->out + (s->scatter ? at - (size_t)s->g->index * s->share : at) * s->size;
-}
 
 /* Send everyone its piece of round k, and make ready to get the own one from everyone. */
 static int sum_post(const struct sum *s, struct large *l, size_t k)
 {
     struct comm_group *g = s->g;
-    struct wave *v = &l->raw[k % 2];
+    struct group_wave *v = &l->raw[k % 2];
     int r = 0;
 
     for (int i = 1; i < g->n && r == 0; i++) {
@@ -113,7 +97,7 @@ static int sum_post(const struct sum *s, struct large *l, size_t k)
 static int sum_fold(const struct sum *s, struct large *l, size_t k)
 {
     struct comm_group *g = s->g;
-    struct wave *v = &l->folded[k % 2];
+    struct group_wave *v = &l->folded[k % 2];
     size_t at, n = sum_piece(s, g->index, k, &at);
     int r = group_wait(g, &l->raw[k % 2]);
     char *own;
@@ -149,12 +133,12 @@ static int sum_large(struct sum *s)
 
     s->per = PIECE_BYTES / s->size;
     rounds = (s->share + s->per - 1) / s->per;
-    l.early = world_scratch(g->world, 2 * n * PIECE_BYTES);
+    l.early = group_scratch(g, 2 * n * PIECE_BYTES);
     if (!l.early)
-        return g->world->failed;
+        return g->wait->failure.code;
     for (size_t i = 0; i < 2; i++) {
-        l.raw[i] = (struct wave){.req = g->req + 2 * i * n};
-        l.folded[i] = (struct wave){.req = g->req + (4 + 2 * i) * n};
+        l.raw[i] = (struct group_wave){.req = g->req + 2 * i * n};
+        l.folded[i] = (struct group_wave){.req = g->req + (4 + 2 * i) * n};
     }
     for (size_t k = 0; k <= rounds && r == 0; k++) {
         if (k < rounds)
@@ -175,10 +159,10 @@ static int sum_arena(struct sum *s)
 {
     struct comm_group *g = s->g;
     size_t tile = 65536 / s->size, begin = (size_t)g->index * s->share, end = begin + s->share;
-    const void **base = world_scratch(g->world, (size_t)g->n * sizeof(*base));
+    const void **base = group_scratch(g, (size_t)g->n * sizeof(*base));
 
     if (!base)
-        return g->world->failed;
+        return g->wait->failure.code;
     if (end > s->count)
         end = s->count;
     memcpy(base, g->src, (size_t)g->n * sizeof(*base));
@@ -195,8 +179,8 @@ static int sum_arena(struct sum *s)
         }
     }
     if (end > begin)
-        g->bytes_sent += (s->scatter ? 0 : (end - begin) * s->size * (size_t)(g->n - 1));
-    g->bytes_sent += (s->count - (end > begin ? end - begin : 0)) * s->size;
+        g->channel.bytes_sent += (s->scatter ? 0 : (end - begin) * s->size * (size_t)(g->n - 1));
+    g->channel.bytes_sent += (s->count - (end > begin ? end - begin : 0)) * s->size;
     return arena_leave(g);
 }
 
@@ -205,11 +189,11 @@ static int sum_small(struct sum *s)
 {
     struct comm_group *g = s->g;
     size_t bytes = s->count * s->size, at = s->scatter ? (size_t)g->index * s->share : 0;
-    char *all = world_scratch(g->world, (size_t)g->n * bytes + 1);
+    char *all = group_scratch(g, (size_t)g->n * bytes + 1);
     int r;
 
     if (!all)
-        return g->world->failed;
+        return g->wait->failure.code;
     memcpy(all + (size_t)g->index * bytes, s->in, bytes);
     r = group_exchange(g, STEP_DATA, all, bytes);
     for (int i = 0; i < g->n; i++)
@@ -226,7 +210,7 @@ static int sum_run(struct sum *s)
     int r = by_device(g, bytes, s->in, s->out);
 
     if (r > 0)
-        return device_sum(s);
+        return gpu_sum(s);
     if (r == 0 && bytes && arena_worth(g, bytes))
         r = arena_enter(g, s->in, NULL, bytes);
     if (r < 0)
@@ -295,30 +279,30 @@ static void copy_own(void *to, const void *from, size_t bytes)
         memmove(to, from, bytes);
 }
 
-/* 1: by NCCL. Sizes differ by member, so all are asked. */
+/* 1: by the fabric. Sizes differ by member, so all are asked. */
 static int trade_by_device(struct comm_group *g, const void *const *send, const size_t *send_bytes, void *const *recv,
                            const size_t *recv_bytes)
 {
     bool held = true, worth = false;
 
-    if (!device_worth(g, SIZE_MAX))
+    if (!gpu_worth(g, SIZE_MAX))
         return 0;
     for (int i = 0; i < g->n; i++) {
-        held &= (send_bytes[i] == 0 || device_holds(g, send[i])) && (recv_bytes[i] == 0 || device_holds(g, recv[i]));
-        worth |= device_worth(g, send_bytes[i]) || device_worth(g, recv_bytes[i]);
+        held &= (send_bytes[i] == 0 || gpu_holds(g, send[i])) && (recv_bytes[i] == 0 || gpu_holds(g, recv[i]));
+        worth |= gpu_worth(g, send_bytes[i]) || gpu_worth(g, recv_bytes[i]);
     }
-    return device_enter(g, STEP_DEVICE, held, worth);
+    return gpu_enter(g, STEP_DEVICE, held, worth);
 }
 
 /* Get recv[i] from each member and give send[i] to each, all at once: one wave. */
 static int trade(struct comm_group *g, const void *const *send, const size_t *send_bytes, void *const *recv,
                  const size_t *recv_bytes)
 {
-    struct wave v = {.req = g->req};
+    struct group_wave v = {.req = g->req};
     int r = trade_by_device(g, send, send_bytes, recv, recv_bytes), also;
 
     if (r > 0)
-        return device_trade(g, send, send_bytes, recv, recv_bytes);
+        return gpu_trade(g, send, send_bytes, recv, recv_bytes);
     if (r == 0)
         copy_own(recv[g->index], send[g->index], send_bytes[g->index]);
     for (int k = 1; k < g->n && r == 0; k++) {
@@ -336,14 +320,14 @@ static int trade(struct comm_group *g, const void *const *send, const size_t *se
 static int gather(struct comm_group *g, const void *in, const size_t *bytes, const size_t *at, size_t each, void *out)
 {
     size_t mine = bytes ? bytes[g->index] : each, largest = each;
-    struct wave v = {.req = g->req};
+    struct group_wave v = {.req = g->req};
     int r, also;
 
     for (int i = 0; bytes && i < g->n; i++)
         largest = bytes[i] > largest ? bytes[i] : largest;
     r = by_device(g, largest, in, out);
     if (r > 0)
-        return bytes && at ? device_gather_v(g, in, bytes, at, out) : device_gather(g, in, each, out);
+        return bytes && at ? gpu_gather_v(g, in, bytes, at, out) : gpu_gather(g, in, each, out);
     if (r == 0)
         copy_own((char *)out + (at ? at[g->index] : (size_t)g->index * each), in, mine);
     if (r == 0 && arena_worth(g, largest))
@@ -354,7 +338,7 @@ static int gather(struct comm_group *g, const void *in, const size_t *bytes, con
 
             memcpy((char *)out + (at ? at[i] : (size_t)i * each), g->src[i], bytes ? bytes[i] : each);
         }
-        g->bytes_sent += mine * (size_t)(g->n - 1);
+        g->channel.bytes_sent += mine * (size_t)(g->n - 1);
         return arena_leave(g);
     }
     for (int k = 1; k < g->n && r == 0; k++) {
@@ -398,8 +382,8 @@ int comm_all_to_all_v(struct comm_group *g, const void *const *send, const size_
     int r;
 
     if (send_bytes[g->index] != recv_bytes[g->index])
-        return merr_set(err, -EINVAL, "member %d of '%s' sends itself %zu bytes and expects %zu", g->index, g->name,
-                        send_bytes[g->index], recv_bytes[g->index]);
+        return merr_set(err, -EINVAL, "member %d of '%s' sends itself %zu bytes and expects %zu", g->index,
+                        g->channel.name, send_bytes[g->index], recv_bytes[g->index]);
     r = group_begin(g, COMM_CALL_ALL_TO_ALL, COMM_U8, 0, 0); /* sizes differ by member: each message is checked */
     if (r == 0)
         r = trade(g, send, send_bytes, recv, recv_bytes);
@@ -410,7 +394,7 @@ int comm_all_to_all_v(struct comm_group *g, const void *const *send, const size_
 static int broadcast_large(struct comm_group *g, char *buf, size_t bytes, int root)
 {
     size_t share = ((bytes + (size_t)g->n - 1) / (size_t)g->n + 63) & ~(size_t)63;
-    struct wave first = {.req = g->req}, then = {.req = g->req + 2 * g->n};
+    struct group_wave first = {.req = g->req}, then = {.req = g->req + 2 * g->n};
     int r = 0, also;
 
     for (int i = 0; i < g->n && r == 0; i++) {
@@ -439,16 +423,16 @@ static int broadcast_large(struct comm_group *g, char *buf, size_t bytes, int ro
 
 int comm_broadcast(struct comm_group *g, void *buf, size_t bytes, int root, struct merr *err)
 {
-    struct wave v = {.req = g->req};
+    struct group_wave v = {.req = g->req};
     int r, device = 0, also = 0;
 
     if (root < 0 || root >= g->n)
-        return merr_set(err, -EINVAL, "root %d of '%s' with %d members", root, g->name, g->n);
+        return merr_set(err, -EINVAL, "root %d of '%s' with %d members", root, g->channel.name, g->n);
     r = group_begin(g, COMM_CALL_BROADCAST, COMM_U8, (unsigned)root & 255, bytes);
     if (r == 0)
         r = device = by_device(g, bytes, buf, buf);
     if (device > 0) {
-        r = device_broadcast(g, buf, bytes, root);
+        r = gpu_broadcast(g, buf, bytes, root);
     } else if (r == 0 && g->n > 2 && bytes > SMALL_BYTES) {
         r = broadcast_large(g, buf, bytes, root);
     } else if (r == 0 && g->n > 1) {

@@ -45,7 +45,6 @@ enum comm_call {
     COMM_CALL_SEND, /* waiting for one */
     COMM_CALL_RECV,
 };
-const char *comm_call_name(unsigned call); /* "all_reduce", …; "unknown" */
 
 struct comm_world;
 struct comm_group;

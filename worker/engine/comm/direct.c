@@ -6,14 +6,12 @@
 #include <string.h>
 
 #include "base/try.h"
-#include "worker/engine/comm/device.h"
-#include "worker/engine/comm/nccl.h"
 
 /* One direction between this rank and another. */
 struct direct_way {
     struct direct_way *next; /* all of the world's */
-    char id[NCCL_ID_BYTES];
-    struct nccl *nccl;
+    char id[FABRIC_ID_BYTES];
+    struct fabric *fabric;
     struct device_queue *queue;
     uint64_t turns, started; /* given to messages; of them, started */
 };
@@ -21,17 +19,21 @@ struct direct_way {
 enum state {
     ASKING,   /* the receiver's word is out, or the sender waits for it */
     WAITING,  /* for its turn */
-    STARTING, /* NCCL has it, but not yet the GPU */
+    STARTING, /* the fabric has it, but not yet the GPU */
     RUNNING,
 };
 
 struct ready { /* the receiver: where GPUs meet */
-    char id[NCCL_ID_BYTES];
+    char id[FABRIC_ID_BYTES];
 };
 
 struct direct {
-    struct comm_request *req, *next; /* next: of the world's, in the order of posting */
-    struct direct_way *way;          /* NULL: not known yet */
+    struct message_hook hook; /* on the request */
+    struct comm_request *req;
+    struct comm_group *group;
+    struct direct_all *all;
+    struct direct *next;    /* of the world's, in the order of posting */
+    struct direct_way *way; /* NULL: not known yet */
     struct device_mark *mark;
     struct comm_request *word, *answer; /* ours, until it is out; the other's, until it is here */
     struct ready ready;
@@ -39,52 +41,66 @@ struct direct {
     enum state state;
 };
 
+struct direct_all { /* of a world */
+    struct gpu *gpu;
+    struct direct *first; /* under way, in the order of posting */
+    struct direct_way *ways;
+    struct {
+        struct direct_way *out, *in; /* NULL until one is used */
+    } peer[];                        /* by rank */
+};
+
 bool direct_worth(const struct comm_group *g, const void *buf, size_t bytes)
 {
-    return device_worth(g, bytes) && device_holds(g, buf);
+    return gpu_worth(g, bytes) && gpu_holds(g, buf);
 }
 
 static int told(struct comm_request *req, int r, const struct merr *why)
 {
-    return r < 0 ? world_fail(req->group->world, r, "a message between ranks %d and %d in '%s': %.900s",
-                              req->group->world->rank, req->peer->rank, req->group->name, why->text)
+    struct wait *w = req->channel->messages->wait;
+
+    return r < 0 ? failure_keep(&w->failure, r, "a message between ranks %d and %d in '%s': %.900s", w->rank,
+                                req->peer->rank, req->channel->name, why->text)
                  : r;
 }
 
 /* --- ways --------------------------------------------------------------------------------------- */
 
-static void way_free(struct comm_world *w, struct direct_way *y)
+static void way_free(struct direct_all *all, struct direct_way *y)
 {
-    nccl_free(y->nccl); /* after which nothing runs on the queue */
-    w->gpu.ops->close(y->queue);
+    fabric_free(y->fabric); /* after which nothing runs on the queue */
+    all->gpu->ops->close(y->queue);
     free(y);
 }
 
 /* id: as the receiver made it, or NULL: here it is made. */
-static int way_open(struct comm_request *req, const char *id, struct direct_way **ret)
+static int way_open(struct direct *d, const char *id, struct direct_way **ret)
 {
-    struct comm_world *w = req->group->world;
-    struct nccl_place at = {.n = 2, .index = req->send ? 0 : 1};
+    struct comm_request *req = d->req;
+    struct gpu *gpu = d->all->gpu;
+    struct fabric_cfg at = {
+        .wait = gpu->wait, .device = gpu->ops, .of = group_members(d->group), .n = 2, .index = req->send ? 0 : 1};
     struct direct_way *y = calloc(1, sizeof(*y));
     struct merr why = {""};
     int r;
 
     if (!y)
-        return world_fail(w, -ENOMEM, "no memory for the way to rank %d", req->peer->rank);
-    r = told(req, w->gpu.ops->open(w->gpu.ordinal, &y->queue, &why), &why);
+        return failure_keep(&gpu->wait->failure, -ENOMEM, "no memory for the way to rank %d", req->peer->rank);
+    r = told(req, gpu->ops->open(gpu->ordinal, &y->queue, &why), &why);
     if (r == 0 && id)
         memcpy(y->id, id, sizeof(y->id));
     else if (r == 0)
-        r = nccl_id(w, y->id);
+        r = fabric_id(&gpu->wait->failure, y->id);
     memcpy(at.id, y->id, sizeof(at.id));
+    at.queue = y->queue;
     if (r == 0)
-        r = nccl_new(req->group, &at, y->queue, &y->nccl);
+        r = fabric_open(&at, &y->fabric);
     if (r < 0) {
-        way_free(w, y);
+        way_free(d->all, y);
         return r;
     }
-    y->next = w->gpu.ways;
-    w->gpu.ways = y;
+    y->next = d->all->ways;
+    d->all->ways = y;
     *ret = y;
     return 0;
 }
@@ -92,116 +108,108 @@ static int way_open(struct comm_request *req, const char *id, struct direct_way 
 /* The way of a request, made when it is the first to go there. */
 static int find_way(struct direct *d, const char *id)
 {
-    struct direct_way **known = d->req->send ? &d->req->peer->way_out : &d->req->peer->way_in;
+    int rank = d->req->peer->rank;
+    struct direct_way **known = d->req->send ? &d->all->peer[rank].out : &d->all->peer[rank].in;
 
     if (!*known)
-        TRY(way_open(d->req, id, known));
+        TRY(way_open(d, id, known));
     d->way = *known;
     return 0;
 }
 
 /* --- words -------------------------------------------------------------------------------------- */
 
+static int failed(const struct direct *d)
+{
+    return d->all->gpu->wait->failure.code;
+}
+
 static struct frame head_of(const struct comm_request *req, enum frame_kind kind, size_t bytes)
 {
     struct frame f = req->head;
 
-    f.generation = req->group->world->generation;
-    f.source = (uint32_t)req->group->world->rank;
+    f.generation = req->channel->messages->generation;
+    f.source = (uint32_t)req->channel->messages->wait->rank;
     f.kind = (uint8_t)kind;
     f.length = bytes;
     return f;
-}
-
-static int member_of(const struct comm_request *req)
-{
-    int i = 0;
-
-    while (req->group->rank[i] != req->peer->rank)
-        i++;
-    return i;
 }
 
 /* Words are no payload: they do not count. */
 static int say(struct direct *d, enum frame_kind kind, const void *what, size_t bytes)
 {
     struct frame head = head_of(d->req, kind, bytes);
-    uint64_t counted = d->req->group->bytes_sent;
+    struct message_channel *c = d->req->channel;
+    uint64_t counted = c->bytes_sent;
 
-    d->word = message_send(d->req->group, member_of(d->req), &head, what);
-    d->req->group->bytes_sent = counted;
-    return d->word ? 0 : d->req->group->world->failed;
+    d->word = message_send(c, d->req->peer->rank, &head, what);
+    c->bytes_sent = counted;
+    return d->word ? 0 : failed(d);
 }
 
 static int hear(struct direct *d, enum frame_kind kind, void *what, size_t bytes)
 {
     struct frame head = head_of(d->req, kind, bytes);
 
-    d->answer = message_recv(d->req->group, member_of(d->req), &head, what);
-    return d->answer ? 0 : d->req->group->world->failed;
+    d->answer = message_recv(d->req->channel, d->req->peer->rank, &head, what);
+    return d->answer ? 0 : failed(d);
 }
 
 /* --- requests ----------------------------------------------------------------------------------- */
 
-static void let_go(struct comm_world *w, struct comm_request **at)
+static void let_go(struct comm_request **at)
 {
     struct comm_request *req = *at;
 
     *at = NULL;
     if (req && req->done)
-        message_detach(w, req);
+        message_detach(req);
     else if (req)
-        message_drop(w, req);
+        message_drop(req);
 }
 
-static void unlink_request(struct comm_world *w, const struct direct *d)
+static void unlink_direct(const struct direct *d)
 {
-    for (struct comm_request **at = &w->gpu.messages; *at; at = &(*at)->direct->next) {
-        if (*at == d->req) {
+    for (struct direct **at = &d->all->first; *at; at = &(*at)->next) {
+        if (*at == d) {
             *at = d->next;
             return;
         }
     }
 }
 
-void direct_free(struct comm_request *req)
+/* What belongs to a request of this kind, done or of a failed world. */
+static void direct_free(struct comm_request *req, struct message_hook *h)
 {
-    struct comm_world *w = req->group->world;
-    struct direct *d = req->direct;
+    struct direct *d = (struct direct *)h;
 
-    if (!d)
-        return;
-    unlink_request(w, d);
-    let_go(w, &d->word);
-    let_go(w, &d->answer);
-    w->gpu.ops->mark_free(d->mark);
+    (void)req;
+    unlink_direct(d);
+    let_go(&d->word);
+    let_go(&d->answer);
+    d->all->gpu->ops->mark_free(d->mark);
     free(d);
-    req->direct = NULL;
 }
 
-static struct comm_request *request_new(struct comm_group *g, int member, const struct frame *head, const void *buf)
+static struct direct *direct_new(struct comm_group *g, int member, const struct frame *head, const void *buf)
 {
-    struct comm_world *w = g->world;
-    struct comm_request *req = calloc(1, sizeof(*req)), **last = &w->gpu.messages;
-    struct direct *d = calloc(1, sizeof(*d));
+    struct direct_all *all = g->set->gpu->direct;
+    struct comm_request *req = message_new(&g->channel, g->rank[member], head, buf);
+    struct direct *d = calloc(1, sizeof(*d)), **last = &all->first;
 
     if (!req || !d) {
         free(req);
         free(d);
-        (void)world_fail(w, -ENOMEM, "no memory for a message of %llu bytes", (unsigned long long)head->length);
+        (void)failure_keep(&g->wait->failure, -ENOMEM, "no memory for a message of %llu bytes",
+                           (unsigned long long)head->length);
         return NULL;
     }
-    *req = (struct comm_request){.group = g,
-                                 .peer = &w->peers[g->rank[member]],
-                                 .buf = (char *)(uintptr_t)buf,
-                                 .bytes = head->length,
-                                 .head = *head,
-                                 .direct = d};
-    d->req = req;
+    *d = (struct direct){.hook = {.free = direct_free}, .req = req, .group = g, .all = all};
+    message_hang(req, &d->hook);
     while (*last)
-        last = &(*last)->direct->next;
-    *last = req;
-    return req;
+        last = &(*last)->next;
+    *last = d;
+    return d;
 }
 
 static struct comm_request *posted(struct comm_request *req, int r)
@@ -214,24 +222,22 @@ static struct comm_request *posted(struct comm_request *req, int r)
 
 struct comm_request *direct_send(struct comm_group *g, int member, const struct frame *head, const void *buf)
 {
-    struct comm_request *req = request_new(g, member, head, buf);
+    struct direct *d = direct_new(g, member, head, buf);
 
-    if (!req)
+    if (!d)
         return NULL;
-    req->send = true;
-    g->bytes_sent += req->bytes;
-    return posted(req, hear(req->direct, FRAME_READY, &req->direct->ready, sizeof(req->direct->ready)));
+    d->req->send = true;
+    g->channel.bytes_sent += d->req->bytes;
+    return posted(d->req, hear(d, FRAME_READY, &d->ready, sizeof(d->ready)));
 }
 
 struct comm_request *direct_recv(struct comm_group *g, int member, const struct frame *head, void *buf)
 {
-    struct comm_request *req = request_new(g, member, head, buf);
-    struct direct *d;
+    struct direct *d = direct_new(g, member, head, buf);
     int r;
 
-    if (!req)
+    if (!d)
         return NULL;
-    d = req->direct;
     r = hear(d, FRAME_TURN, &d->turn, sizeof(d->turn));
     if (r == 0)
         r = find_way(d, NULL);
@@ -239,18 +245,16 @@ struct comm_request *direct_recv(struct comm_group *g, int member, const struct 
         memcpy(d->ready.id, d->way->id, sizeof(d->ready.id));
         r = say(d, FRAME_READY, &d->ready, sizeof(d->ready));
     }
-    return posted(req, r);
+    return posted(d->req, r);
 }
 
 /* --- going on: 1 when a request came further, 0, or the world's failure ------------------------- */
 
 static int agree(struct direct *d)
 {
-    struct comm_world *w = d->req->group->world;
-
     if (!d->answer->done)
         return 0;
-    let_go(w, &d->answer);
+    let_go(&d->answer);
     if (d->req->send) {
         TRY(find_way(d, d->ready.id));
         d->turn = d->way->turns++;
@@ -262,26 +266,26 @@ static int agree(struct direct *d)
 
 static int start(struct direct *d)
 {
-    struct nccl *c = d->way->nccl;
+    struct fabric *c = d->way->fabric;
     int r;
 
     if (d->turn != d->way->started)
         return 0;
-    r = nccl_look(c);
+    r = fabric_look(c);
     if (r <= 0)
         return r;
-    TRY(nccl_begin(c));
-    TRY(d->req->send ? nccl_send(c, 1, d->req->buf, d->req->bytes) : nccl_recv(c, 0, d->req->buf, d->req->bytes));
-    TRY(nccl_start(c));
+    TRY(fabric_begin(c));
+    TRY(d->req->send ? fabric_send(c, 1, d->req->buf, d->req->bytes) : fabric_recv(c, 0, d->req->buf, d->req->bytes));
+    TRY(fabric_start(c));
     d->state = STARTING;
     return 1;
 }
 
 static int set_mark(struct direct *d)
 {
-    const struct device_ops *ops = d->req->group->world->gpu.ops;
+    const struct device_ops *ops = d->all->gpu->ops;
     struct merr why = {""};
-    int r = nccl_look(d->way->nccl);
+    int r = fabric_look(d->way->fabric);
 
     if (r <= 0)
         return r;
@@ -297,13 +301,13 @@ static int set_mark(struct direct *d)
 static int end(struct direct *d)
 {
     struct merr why = {""};
-    int r = nccl_look(d->way->nccl);
+    int r = fabric_look(d->way->fabric);
 
     if (r >= 0)
-        r = told(d->req, d->req->group->world->gpu.ops->reached(d->mark, &why), &why);
+        r = told(d->req, d->all->gpu->ops->reached(d->mark, &why), &why);
     if (r <= 0 || !d->word->done)
         return r < 0 ? r : 0;
-    unlink_request(d->req->group->world, d);
+    unlink_direct(d);
     d->req->done = true;
     return 1;
 }
@@ -322,48 +326,76 @@ static int go_on(struct direct *d)
     }
 }
 
-bool direct_progress(struct comm_world *w)
+static bool direct_progress(void *self)
 {
+    const struct direct_all *all = self;
     bool moved = false;
 
-    for (struct comm_request *req = w->gpu.messages, *next; req && !w->failed; req = next) {
-        next = req->direct->next;
-        moved |= go_on(req->direct) > 0;
+    for (struct direct *d = all->first, *next; d && !all->gpu->wait->failure.code; d = next) {
+        next = d->next;
+        moved |= go_on(d) > 0;
     }
     return moved;
 }
 
-bool direct_runs(const struct comm_world *w)
+/* GPUs work, which tell nobody when they are done. */
+static bool direct_unheard(const void *self)
 {
-    for (const struct comm_request *req = w->gpu.messages; req; req = req->direct->next) {
-        if (req->direct->state != ASKING)
+    const struct direct_all *all = self;
+
+    for (const struct direct *d = all->first; d; d = d->next) {
+        if (d->state != ASKING)
             return true;
     }
     return false;
 }
 
-/* --- the end ------------------------------------------------------------------------------------ */
+/* --- the world's ---------------------------------------------------------------------------------- */
 
-void direct_abandon(struct comm_world *w)
+static void direct_abandon(void *self)
 {
-    assert(w->failed);
-    for (struct direct_way *y = w->gpu.ways; y; y = y->next) {
-        nccl_free(y->nccl);
-        y->nccl = NULL;
+    const struct direct_all *all = self;
+
+    for (struct direct_way *y = all->ways; y; y = y->next) {
+        fabric_free(y->fabric);
+        y->fabric = NULL;
     }
 }
 
-void direct_close(struct comm_world *w)
+static const struct wait_source source = {
+    .progress = direct_progress, .unheard = direct_unheard, .abandon = direct_abandon};
+
+int direct_open(struct gpu *gpu, struct merr *err)
 {
-    for (struct direct_way *y = w->gpu.ways; y; y = y->next) {
-        if (y->nccl)
-            nccl_leave(y->nccl);
+    struct direct_all *all = calloc(1, sizeof(*all) + (size_t)gpu->wait->size * sizeof(all->peer[0]));
+
+    if (!all)
+        return merr_set(err, -ENOMEM, "no memory for messages between GPUs of %d ranks", gpu->wait->size);
+    all->gpu = gpu;
+    gpu->direct = all;
+    wait_add(gpu->wait, &source, all);
+    return 0;
+}
+
+void direct_close(struct gpu *gpu)
+{
+    struct direct_all *all = gpu->direct;
+
+    if (!all)
+        return;
+    wait_remove(gpu->wait, all);
+    for (struct direct_way *y = all->ways; y; y = y->next) {
+        if (y->fabric)
+            fabric_leave(y->fabric);
     }
-    for (struct direct_way *y = w->gpu.ways, *next; y; y = next) {
-        next = y->next;
-        way_free(w, y);
+    while (all->ways) {
+        struct direct_way *y = all->ways;
+
+        all->ways = y->next;
+        way_free(all, y);
     }
-    w->gpu.ways = NULL;
-    while (w->gpu.messages)
-        message_free(w->gpu.messages);
+    while (all->first)
+        message_free(all->first->req);
+    free(all);
+    gpu->direct = NULL;
 }

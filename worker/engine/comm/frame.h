@@ -36,6 +36,8 @@ struct frame {
 };
 static_assert(sizeof(struct frame) == 88, "frames have no holes");
 
+const char *frame_call_name(unsigned op); /* "all_reduce", …; "unknown" */
+
 /* Set sum, of the payload (NULL: it stays in the node, or there is none), then magic and crc. */
 void frame_seal(struct frame *f, const void *payload);
 

@@ -1,5 +1,5 @@
-/* group - groups of ranks, and what their calls have in common: being the same everywhere, and waves of messages */
-#include <assert.h>
+#include "worker/engine/comm/group.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,20 +7,12 @@
 
 #include "base/buf.h"
 #include "base/hash.h"
-#include "worker/engine/comm/world.h"
+#include "base/try.h"
 
-const char *comm_call_name(unsigned call)
+static struct comm_group *find(const struct groups *s, uint64_t id)
 {
-    static const char *const name[] = {"none",      "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                       "broadcast", "barrier",    "send",           "recv"};
-
-    return call < sizeof(name) / sizeof(name[0]) ? name[call] : "unknown";
-}
-
-struct comm_group *group_find(struct comm_world *w, uint64_t id)
-{
-    for (struct comm_group *g = w->groups; g; g = g->next) {
-        if (g->id == id)
+    for (struct comm_group *g = s->first; g; g = g->next) {
+        if (g->channel.id == id)
             return g;
     }
     return NULL;
@@ -36,21 +28,40 @@ static const char *type_name(unsigned type)
 /* Words for frame f that does not go with what this rank calls. */
 static int calls_differ(struct comm_group *g, const struct frame *f)
 {
-    const struct call *c = &g->history[f->seq % COMM_HISTORY];
+    const struct group_call *c = &g->history[f->seq % GROUP_HISTORY];
 
     if (c->seq != f->seq)
-        c = &g->history[g->seq % COMM_HISTORY];
-    return world_fail(g->world, -EPROTO,
-                      "calls of '%s' differ: rank %d is in call %llu, %s of %llu bytes of %s (%u); "
-                      "rank %u in call %llu, %s of %llu bytes of %s (%u)",
-                      g->name, g->world->rank, (unsigned long long)c->seq, comm_call_name(c->op),
-                      (unsigned long long)c->bytes, type_name(c->type), c->extra, f->source, (unsigned long long)f->seq,
-                      comm_call_name(f->op), (unsigned long long)f->call_bytes, type_name(f->type), f->extra);
+        c = &g->history[g->seq % GROUP_HISTORY];
+    return failure_keep(&g->wait->failure, -EPROTO,
+                        "calls of '%s' differ: rank %d is in call %llu, %s of %llu bytes of %s (%u); "
+                        "rank %u in call %llu, %s of %llu bytes of %s (%u)",
+                        g->channel.name, g->wait->rank, (unsigned long long)c->seq, frame_call_name(c->op),
+                        (unsigned long long)c->bytes, type_name(c->type), c->extra, f->source,
+                        (unsigned long long)f->seq, frame_call_name(f->op), (unsigned long long)f->call_bytes,
+                        type_name(f->type), f->extra);
 }
 
-int group_check(struct comm_group *g, const struct frame *f)
+/* Head of the running call's frames. */
+static struct frame frame_of(const struct comm_group *g, uint32_t step, size_t bytes)
 {
-    const struct call *c = &g->history[f->seq % COMM_HISTORY];
+    const struct group_call *c = &g->history[g->seq % GROUP_HISTORY];
+
+    return (struct frame){.generation = g->set->messages->generation,
+                          .group = g->channel.id,
+                          .seq = c->seq,
+                          .call_bytes = c->bytes,
+                          .length = bytes,
+                          .source = (uint32_t)g->wait->rank,
+                          .step = step,
+                          .kind = FRAME_CALL,
+                          .op = c->op,
+                          .type = c->type,
+                          .extra = c->extra};
+}
+
+static int check_group(struct comm_group *g, const struct frame *f)
+{
+    const struct group_call *c = &g->history[f->seq % GROUP_HISTORY];
 
     if (f->kind == FRAME_WRONG)
         return calls_differ(g, f);
@@ -59,22 +70,59 @@ int group_check(struct comm_group *g, const struct frame *f)
     if (c->seq == f->seq && c->op == f->op && c->type == f->type && c->extra == f->extra && c->bytes == f->call_bytes &&
         (f->seq < g->seq || g->busy))
         return 0;
-    if (f->source < (uint32_t)g->world->size)
-        message_wrong(g->world, &g->world->peers[f->source], g);
+    if (f->source < (uint32_t)g->wait->size) {
+        struct frame ours = frame_of(g, 0, 0);
+
+        message_wrong(g->set->messages, (int)f->source, &ours);
+    }
     return calls_differ(g, f);
 }
 
+static int check(void *self, const struct frame *f)
+{
+    struct groups *s = self;
+    struct comm_group *g = find(s, f->group);
+
+    if (g)
+        return check_group(g, f);
+    return f->kind == FRAME_WRONG
+               ? failure_keep(&s->wait->failure, -EPROTO, "rank %u finds that calls differ", f->source)
+               : 0;
+}
+
+/* The payload of f is not what its sender had. */
+static void damaged(void *self, const struct frame *f)
+{
+    struct groups *s = self;
+    const struct comm_group *g = find(s, f->group);
+    const char *codec = g && g->travels[0] ? g->travels : "none";
+    char what[64];
+
+    if (f->kind == FRAME_CALL)
+        (void)snprintf(what, sizeof(what), "call %llu (%s) of", (unsigned long long)f->seq, frame_call_name(f->op));
+    else
+        (void)snprintf(what, sizeof(what), "a message with tag %u in", f->step);
+    (void)failure_keep(&s->wait->failure, -EIO,
+                       "rank %u sent %u bytes in %s '%s', codec %s, and others arrived: a link or memory "
+                       "between it and rank %d is broken",
+                       f->source, f->part, what, g ? g->channel.name : "?", codec, s->wait->rank);
+}
+
+const struct message_above groups_above = {.check = check, .damaged = damaged};
+
+/* --- making them -------------------------------------------------------------------------------- */
+
 /* The name and the members give the id, so groups of different ranks need no common counter. */
-static int group_id(struct comm_world *w, struct comm_group *g, uint64_t *ret)
+static int make_id(const struct groups *s, struct comm_group *g, uint64_t *ret)
 {
     uint32_t again = 0;
     struct buf b;
 
-    for (const struct comm_group *o = w->groups; o; o = o->next)
-        again +=
-            o->n == g->n && strcmp(o->name, g->name) == 0 && memcmp(o->rank, g->rank, (size_t)g->n * sizeof(int)) == 0;
+    for (const struct comm_group *o = s->first; o; o = o->next)
+        again += o->n == g->n && strcmp(o->channel.name, g->channel.name) == 0 &&
+                 memcmp(o->rank, g->rank, (size_t)g->n * sizeof(int)) == 0;
     buf_init(&b, 65536);
-    (void)buf_add(&b, g->name, sizeof(g->name));
+    (void)buf_add(&b, g->channel.name, sizeof(g->channel.name));
     (void)buf_add(&b, &again, sizeof(again));
     (void)buf_add(&b, g->rank, (size_t)g->n * sizeof(int));
     *ret = hash_xxh3(buf_text(&b), b.len);
@@ -83,7 +131,7 @@ static int group_id(struct comm_world *w, struct comm_group *g, uint64_t *ret)
     return again ? -ENOMEM : 0;
 }
 
-static int check_members(const struct comm_world *w, const char *name, const int *ranks, int n, struct merr *err)
+static int check_members(const struct wait *w, const char *name, const int *ranks, int n, struct merr *err)
 {
     bool seen[COMM_RANKS_MAX] = {false}, in = false;
 
@@ -102,9 +150,9 @@ static int check_members(const struct comm_world *w, const char *name, const int
 }
 
 /* Which nodes the members are of, and the grid if they are spread evenly. */
-static int group_grid(struct comm_group *g)
+static int make_grid(struct comm_group *g)
 {
-    const int *node_of = g->world->node_of;
+    const int *node_of = g->set->node_of;
     int *count = calloc((size_t)g->n, sizeof(*count)), *first = calloc((size_t)g->n, sizeof(*first)), per;
 
     g->grid = calloc((size_t)g->n, sizeof(*g->grid));
@@ -138,7 +186,7 @@ static int group_grid(struct comm_group *g)
     return 0;
 }
 
-void group_free(struct comm_group *g)
+static void group_free(struct comm_group *g)
 {
     if (!g)
         return;
@@ -148,11 +196,10 @@ void group_free(struct comm_group *g)
     free(g);
 }
 
-int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int n, struct comm_group **ret,
-                   struct merr *err)
+int group_new(struct groups *s, const char *name, const int *ranks, int n, struct comm_group **ret, struct merr *err)
 {
     struct comm_group *g;
-    int r = check_members(w, name, ranks, n, err);
+    int r = check_members(s->wait, name, ranks, n, err);
 
     if (r < 0)
         return r;
@@ -165,31 +212,68 @@ int comm_group_new(struct comm_world *w, const char *name, const int *ranks, int
         r = -ENOMEM;
         goto fail;
     }
-    g->world = w;
+    g->set = s;
+    g->wait = s->wait;
+    g->channel.messages = s->messages;
     g->n = n;
     g->near = true;
-    (void)snprintf(g->name, sizeof(g->name), "%s", name);
+    (void)snprintf(g->channel.name, sizeof(g->channel.name), "%s", name);
     for (int i = 0; i < n; i++) {
         g->rank[i] = ranks[i];
-        if (ranks[i] == w->rank)
+        if (ranks[i] == s->wait->rank)
             g->index = i;
         else
-            g->near &= w->peers[ranks[i]].via != &comm_ucx;
+            g->near &= transports_share(s->ways, ranks[i]);
     }
-    r = group_id(w, g, &g->id);
+    r = make_id(s, g, &g->channel.id);
     if (r == 0)
-        r = group_grid(g);
-    if (r == 0 && group_find(w, g->id))
+        r = make_grid(g);
+    if (r == 0 && find(s, g->channel.id))
         r = -EEXIST;
     if (r < 0)
         goto fail;
-    g->next = w->groups;
-    w->groups = g;
+    g->next = s->first;
+    s->first = g;
     *ret = g;
     return 0;
 fail:
     group_free(g);
     return merr_errno(err, r, "cannot make group '%s'", name);
+}
+
+void groups_clear(struct groups *s)
+{
+    while (s->first) {
+        struct comm_group *g = s->first;
+
+        s->first = g->next;
+        group_free(g);
+    }
+    free(s->scratch);
+    s->scratch = NULL;
+}
+
+void *group_scratch(struct comm_group *g, size_t bytes)
+{
+    struct groups *s = g->set;
+    char *p;
+
+    if (bytes <= s->scratch_bytes)
+        return s->scratch;
+    p = malloc(bytes);
+    if (!p) {
+        (void)failure_keep(&s->wait->failure, -ENOMEM, "no memory for %zu bytes of scratch", bytes);
+        return NULL;
+    }
+    free(s->scratch);
+    s->scratch = p;
+    s->scratch_bytes = bytes;
+    return p;
+}
+
+struct wait_members group_members(const struct comm_group *g)
+{
+    return (struct wait_members){.group = g->channel.name, .rank = g->rank, .n = g->n};
 }
 
 void comm_group_name_codec(struct comm_group *g, const char *name)
@@ -216,91 +300,68 @@ int comm_group_nodes(const struct comm_group *g)
 
 int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned extra, uint64_t bytes)
 {
-    struct comm_world *w = g->world;
-    struct call *c;
+    struct wait *w = g->wait;
+    struct group_call *c;
 
-    if (w->failed)
-        return w->failed;
-    flight_enter(w->flight, op, g->name, ++g->seq, bytes);
-    c = &g->history[g->seq % COMM_HISTORY];
-    *c = (struct call){g->seq, bytes, (uint8_t)op, (uint8_t)type, (uint8_t)extra};
+    if (w->failure.code)
+        return w->failure.code;
+    flight_enter(w->flight, op, g->channel.name, ++g->seq, bytes);
+    c = &g->history[g->seq % GROUP_HISTORY];
+    *c = (struct group_call){g->seq, bytes, (uint8_t)op, (uint8_t)type, (uint8_t)extra};
     g->busy = true;
     if (flight_aborted(w->flight))
-        return world_fail(w, -ECANCELED, "told to give up before call %llu (%s) of '%s'", (unsigned long long)g->seq,
-                          comm_call_name(op), g->name);
-    for (int i = 0; i < g->n; i++) {
-        for (struct comm_early *e = w->peers[g->rank[i]].early; e; e = e->next) {
-            if (e->head.kind == FRAME_CALL && e->head.group == g->id && e->head.seq <= g->seq &&
-                group_check(g, &e->head) < 0)
-                return w->failed;
-        }
-    }
+        return failure_keep(&w->failure, -ECANCELED, "told to give up before call %llu (%s) of '%s'",
+                            (unsigned long long)g->seq, frame_call_name(op), g->channel.name);
+    for (int i = 0; i < g->n; i++)
+        TRY(message_check_early(g->set->messages, g->rank[i], g->channel.id, g->seq));
     return 0;
 }
 
 /* After a failure the call's entry in the ring stays open: that is where the rank ended. */
 int group_end(struct comm_group *g, int r, struct merr *err)
 {
-    if (r < 0 && g->world->failed) {
-        world_abandon(g->world);
-        return world_error(g->world, err);
+    if (r < 0 && g->wait->failure.code) {
+        wait_abandon(g->wait);
+        return failure_tell(&g->wait->failure, err);
     }
     g->busy = false;
-    flight_leave(g->world->flight);
+    flight_leave(g->wait->flight);
     return r;
 }
 
-struct frame group_call(const struct comm_group *g, uint32_t step, size_t bytes)
+int group_send(struct comm_group *g, struct group_wave *v, int member, uint32_t step, const void *buf, size_t bytes)
 {
-    const struct call *c = &g->history[g->seq % COMM_HISTORY];
-
-    return (struct frame){.generation = g->world->generation,
-                          .group = g->id,
-                          .seq = c->seq,
-                          .call_bytes = c->bytes,
-                          .length = bytes,
-                          .source = (uint32_t)g->world->rank,
-                          .step = step,
-                          .kind = FRAME_CALL,
-                          .op = c->op,
-                          .type = c->type,
-                          .extra = c->extra};
-}
-
-int group_send(struct comm_group *g, struct wave *v, int member, uint32_t step, const void *buf, size_t bytes)
-{
-    struct frame head = group_call(g, step, bytes);
-    struct comm_request *req = message_send(g, member, &head, buf);
+    struct frame head = frame_of(g, step, bytes);
+    struct comm_request *req = message_send(&g->channel, g->rank[member], &head, buf);
 
     if (!req)
-        return g->world->failed;
+        return g->wait->failure.code;
     v->req[v->n++] = req;
     return 0;
 }
 
-int group_recv(struct comm_group *g, struct wave *v, int member, uint32_t step, void *buf, size_t bytes)
+int group_recv(struct comm_group *g, struct group_wave *v, int member, uint32_t step, void *buf, size_t bytes)
 {
-    struct frame head = group_call(g, step, bytes);
-    struct comm_request *req = message_recv(g, member, &head, buf);
+    struct frame head = frame_of(g, step, bytes);
+    struct comm_request *req = message_recv(&g->channel, g->rank[member], &head, buf);
 
     if (!req)
-        return g->world->failed;
+        return g->wait->failure.code;
     v->req[v->n++] = req;
     return 0;
 }
 
-int group_wait(struct comm_group *g, struct wave *v)
+int group_wait(struct comm_group *g, struct group_wave *v)
 {
-    struct comm_world *w = g->world;
-    int r = w->failed;
+    int r = g->wait->failure.code;
 
     for (int i = 0; i < v->n && r == 0; i++)
-        r = world_wait(w, v->req[i]);
+        r = message_wait(v->req[i]);
     for (int i = 0; i < v->n; i++) {
         if (r < 0)
-            message_drop(w, v->req[i]);
+            message_drop(v->req[i]);
         else
-            message_detach(w, v->req[i]);
+            message_detach(v->req[i]);
     }
     v->n = 0;
     return r;
@@ -308,7 +369,7 @@ int group_wait(struct comm_group *g, struct wave *v)
 
 int group_exchange(struct comm_group *g, uint32_t step, char *out, size_t bytes)
 {
-    struct wave v = {.req = g->req};
+    struct group_wave v = {.req = g->req};
     int r = 0;
 
     for (int k = 1; k < g->n && r == 0; k++) {

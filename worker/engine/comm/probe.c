@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/try.h"
-#include "worker/engine/comm/coded_impl.h"
-#include "worker/engine/comm/device.h"
+#include "worker/engine/comm/coded_priv.h"
+#include "worker/engine/comm/gpu.h"
 
 #define SIZES 5
 #define TIMES 5            /* of each size, the fastest counts */
@@ -245,7 +245,7 @@ static int put_values(struct work *t, float *x, size_t n)
     t->block = (char *)(x + n);
     if (host)
         return 0;
-    TRY(device_stage(g, &t->values));
+    TRY(gpu_stage(g, &t->values));
     t->block = t->values + n * sizeof(*x);
     return coded_gpu_copy(g, t->values, x, n * sizeof(*x));
 }
@@ -272,7 +272,7 @@ int probe_codec(struct comm_group *g, const struct codec *c, const void *like, s
     int r;
 
     if (!t.x.way)
-        return world_error(g->world, err);
+        return failure_tell(&g->wait->failure, err);
     TRY(comm_barrier(g, err));
     x = calloc(1, n * sizeof(*x) + codec_size(c, n));
     if (!x)
@@ -280,7 +280,7 @@ int probe_codec(struct comm_group *g, const struct codec *c, const void *like, s
     r = work(&t, x, n, line);
     free(x);
     if (r < 0)
-        return world_error(g->world, err);
+        return failure_tell(&g->wait->failure, err);
     for (int i = 0; i < WORKS; i++) {
         us[i] = line[i].byte_us;
         us[WORKS] = line[i].fixed_us > us[WORKS] ? line[i].fixed_us : us[WORKS];

@@ -10,7 +10,6 @@
 #include "base/hash.h"
 #include "base/philox.h"
 #include "worker/engine/comm/coded.h"
-#include "worker/engine/comm/world.h"
 
 /* Value i of member's vector: normal, the same wherever it is asked for. */
 static float value_of(int member, size_t i)

@@ -9,7 +9,6 @@
 
 #include "base/bf16.h"
 #include "worker/engine/comm/coded.h"
-#include "worker/engine/comm/world.h"
 
 uint64_t fake_nccl_bytes(void); /* fake_nccl.c */
 int fake_nccl_live(void);

@@ -8,7 +8,6 @@
 #include "worker/engine/comm/coded.h"
 #include "worker/engine/comm/probe.h"
 #include "worker/engine/comm/wire.h"
-#include "worker/engine/comm/world.h"
 
 uint64_t fake_nccl_bytes(void); /* fake_nccl.c */
 int fake_nccl_live(void);

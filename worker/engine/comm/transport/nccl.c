@@ -1,5 +1,5 @@
 /* Names, numbers and layouts are those of NCCL's published interface, which stay the same from 2.14 on. */
-#include "worker/engine/comm/nccl.h"
+#include "worker/engine/comm/transport/nccl.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ enum { SUCCESS = 0, IN_PROGRESS = 7 };
 enum { BYTES = 1 }; /* of an element's type */
 
 struct id { /* passed by value */
-    char bytes[NCCL_ID_BYTES];
+    char bytes[FABRIC_ID_BYTES];
 };
 
 struct config { /* as of 2.14: newer libraries take their defaults for what it does not have */
@@ -57,15 +57,23 @@ static struct {
 } api;
 
 struct nccl {
-    struct comm_group *group;
+    struct fabric base;
+    struct wait *wait;
+    const struct device_ops *device;
     struct device_queue *queue;
+    struct wait_members of;
     void *stream;
     communicator c; /* NULL: aborted */
     bool begun;     /* between begin and end */
     bool left;
 };
 
-int nccl_load(int *ret_version, struct merr *err)
+static struct nccl *nccl_of(struct fabric *f)
+{
+    return (struct nccl *)f;
+}
+
+static int nccl_load(int *ret_version, struct merr *err)
 {
     static const char soname[] = "libnccl.so.2";
     void *library = api.library ? api.library : dlopen(soname, RTLD_NOW | RTLD_LOCAL);
@@ -173,21 +181,18 @@ static bool ended_within(communicator c, int64_t us)
 /* Ends what runs on the GPU, too; where that cannot be had, the GPU is lost to this process. */
 static void give_up(struct nccl *c)
 {
-    struct comm_world *w = c->group->world;
-    int64_t us = w->timeout_us < ABORT_US ? w->timeout_us : ABORT_US;
-    size_t n;
+    int64_t us = c->wait->timeout_us < ABORT_US ? c->wait->timeout_us : ABORT_US;
 
     if (c->begun)
         (void)api.group_end();
     c->begun = false;
     if (c->c && !ended_within(c->c, us)) {
-        (void)world_fail(w, -EIO, "'%s' cannot be left", c->group->name);
-        n = strlen(w->why.text);
-        (void)snprintf(w->why.text + n, sizeof(w->why.text) - n,
-                       "; NCCL's abort of '%s' did not end in %lld ms: the "
-                       "GPU may still be at it, and the process ends without it",
-                       c->group->name, (long long)(us / 1000));
-        w->gpu.ops->lose(c->queue);
+        (void)failure_keep(&c->wait->failure, -EIO, "'%s' cannot be left", c->of.group);
+        failure_add(&c->wait->failure,
+                    "; NCCL's abort of '%s' did not end in %lld ms: the GPU may still be at it, and the process ends "
+                    "without it",
+                    c->of.group, (long long)(us / 1000));
+        c->device->lose(c->queue);
     }
     c->c = NULL;
 }
@@ -196,8 +201,8 @@ static void give_up(struct nccl *c)
 static int refused(struct nccl *c, int code, const char *what)
 {
     const char *more = c->c ? api.last_error(c->c) : "";
-    int r = world_fail(c->group->world, -EIO, "NCCL could not %s in '%s': %s%s%s", what, c->group->name,
-                       api.error(code), more && *more ? ": " : "", more ? more : "");
+    int r = failure_keep(&c->wait->failure, -EIO, "NCCL could not %s in '%s': %s%s%s", what, c->of.group,
+                         api.error(code), more && *more ? ": " : "", more ? more : "");
 
     give_up(c);
     return r;
@@ -209,9 +214,9 @@ static int answered(struct nccl *c, int code, const char *what)
 }
 
 /* Another look while the library or the GPU works: 0, or the failure that ends the wait. */
-static int look(struct nccl *c, struct world_vigil *v, const char *what)
+static int look(struct nccl *c, struct wait_vigil *v, const char *what)
 {
-    int r = world_watch(c->group, v, what);
+    int r = wait_watch(c->wait, v, &c->of, what);
 
     if (r < 0)
         give_up(c);
@@ -223,21 +228,22 @@ static int state_of(struct nccl *c, const char *what)
     int state = SUCCESS, code;
 
     if (!c->c)
-        return c->group->world->failed;
+        return c->wait->failure.code;
     code = api.state(c->c, &state);
     if (code != SUCCESS || (state != SUCCESS && state != IN_PROGRESS))
         return refused(c, code != SUCCESS ? code : state, what);
     return state == SUCCESS;
 }
 
-int nccl_look(struct nccl *c)
+static int nccl_look(struct fabric *f)
 {
-    return state_of(c, "work");
+    return state_of(nccl_of(f), "work");
 }
 
-int nccl_settle(struct nccl *c, const char *what)
+static int nccl_settle(struct fabric *f, const char *what)
 {
-    struct world_vigil vigil = {0};
+    struct nccl *c = nccl_of(f);
+    struct wait_vigil vigil = {0};
     int r;
 
     while ((r = state_of(c, what)) == 0)
@@ -245,21 +251,21 @@ int nccl_settle(struct nccl *c, const char *what)
     return r < 0 ? r : 0;
 }
 
-int nccl_finish(struct nccl *c)
+static int nccl_finish(struct fabric *f)
 {
-    const struct device_ops *ops = c->group->world->gpu.ops;
-    struct world_vigil vigil = {0};
+    struct nccl *c = nccl_of(f);
+    struct wait_vigil vigil = {0};
     struct merr err = {""};
 
     for (;;) {
-        int done = ops->done(c->queue, &err);
+        int done = c->device->done(c->queue, &err);
 
         if (done < 0) {
-            done = world_fail(c->group->world, done, "'%s': %.900s", c->group->name, err.text);
+            done = failure_keep(&c->wait->failure, done, "'%s': %.900s", c->of.group, err.text);
             give_up(c);
             return done;
         }
-        TRY(nccl_settle(c, "work"));
+        TRY(nccl_settle(f, "work"));
         if (done)
             return 0;
         TRY(look(c, &vigil, "work"));
@@ -268,14 +274,37 @@ int nccl_finish(struct nccl *c)
 
 /* --- communicators ------------------------------------------------------------------------------ */
 
-int nccl_id(struct comm_world *w, char ret[NCCL_ID_BYTES])
+static int nccl_id(struct failure *f, char ret[FABRIC_ID_BYTES])
 {
     int code = api.unique_id((struct id *)ret);
 
-    return code == SUCCESS ? 0 : world_fail(w, -EIO, "NCCL makes no id for a communicator: %s", api.error(code));
+    return code == SUCCESS ? 0 : failure_keep(f, -EIO, "NCCL makes no id for a communicator: %s", api.error(code));
 }
 
-int nccl_new(struct comm_group *g, const struct nccl_place *at, struct device_queue *q, struct nccl **ret)
+static void nccl_leave(struct fabric *f)
+{
+    struct nccl *c = nccl_of(f);
+
+    if (c->left || !c->c)
+        return;
+    if (c->wait->failure.code || nccl_look(f) == 0) /* 0: nobody came to connect */
+        give_up(c);
+    c->left = c->c && answered(c, api.finalize(c->c), "disconnect") == 0;
+}
+
+static void nccl_free(struct fabric *f)
+{
+    struct nccl *c = nccl_of(f);
+    int saved = errno;
+
+    nccl_leave(f);
+    if (c->left && nccl_settle(f, "disconnect") == 0)
+        (void)api.destroy(c->c);
+    free(c);
+    errno = saved;
+}
+
+static int nccl_open(const struct fabric_cfg *cfg, struct fabric **ret)
 {
     struct config config = {.size = sizeof(config), .magic = 0xcafebeef, .version = OLDEST, .blocking = 0};
     struct nccl *c = calloc(1, sizeof(*c));
@@ -283,79 +312,85 @@ int nccl_new(struct comm_group *g, const struct nccl_place *at, struct device_qu
     int r;
 
     if (!c)
-        return world_fail(g->world, -ENOMEM, "no memory for the communicator of '%s'", g->name);
-    *c = (struct nccl){.group = g, .queue = q, .stream = g->world->gpu.ops->native(q)};
-    memcpy(where.bytes, at->id, NCCL_ID_BYTES);
-    r = answered(c, api.init(&c->c, at->n, where, at->index, &config), "connect GPUs");
-    if (r < 0) {
-        nccl_free(c);
-        return r;
-    }
-    *ret = c;
-    return 0;
-}
-
-void nccl_leave(struct nccl *c)
-{
-    if (c->left || !c->c)
-        return;
-    if (c->group->world->failed || nccl_look(c) == 0) /* 0: nobody came to connect */
-        give_up(c);
-    c->left = c->c && answered(c, api.finalize(c->c), "disconnect") == 0;
-}
-
-void nccl_free(struct nccl *c)
-{
-    int saved = errno;
-
-    if (!c)
-        return;
-    nccl_leave(c);
-    if (c->left && nccl_settle(c, "disconnect") == 0)
-        (void)api.destroy(c->c);
-    free(c);
-    errno = saved;
+        return failure_keep(&cfg->wait->failure, -ENOMEM, "no memory for the communicator of '%s'", cfg->of.group);
+    *c = (struct nccl){.base = {.ops = &nccl_fabric},
+                       .wait = cfg->wait,
+                       .device = cfg->device,
+                       .queue = cfg->queue,
+                       .of = cfg->of,
+                       .stream = cfg->device->native(cfg->queue)};
+    memcpy(where.bytes, cfg->id, FABRIC_ID_BYTES);
+    r = answered(c, api.init(&c->c, cfg->n, where, cfg->index, &config), "connect GPUs");
+    if (r < 0)
+        nccl_free(&c->base);
+    else
+        *ret = &c->base;
+    return r;
 }
 
 /* --- work --------------------------------------------------------------------------------------- */
 
-int nccl_begin(struct nccl *c)
+static int nccl_begin(struct fabric *f)
 {
+    struct nccl *c = nccl_of(f);
+
     if (!c->c)
-        return c->group->world->failed;
+        return c->wait->failure.code;
     TRY(answered(c, api.group_start(), "begin"));
     c->begun = true;
     return 0;
 }
 
-int nccl_send(struct nccl *c, int member, const void *buf, size_t bytes)
+static int nccl_send(struct fabric *f, int member, const void *buf, size_t bytes)
 {
+    struct nccl *c = nccl_of(f);
+
     return answered(c, api.send(buf, bytes, BYTES, member, c->c, c->stream), "send");
 }
 
-int nccl_recv(struct nccl *c, int member, void *buf, size_t bytes)
+static int nccl_recv(struct fabric *f, int member, void *buf, size_t bytes)
 {
+    struct nccl *c = nccl_of(f);
+
     return answered(c, api.recv(buf, bytes, BYTES, member, c->c, c->stream), "receive");
 }
 
-int nccl_all_gather(struct nccl *c, const void *in, size_t bytes, void *out)
+static int nccl_all_gather(struct fabric *f, const void *in, size_t bytes, void *out)
 {
+    struct nccl *c = nccl_of(f);
+
     return answered(c, api.all_gather(in, out, bytes, BYTES, c->c, c->stream), "gather");
 }
 
-int nccl_broadcast(struct nccl *c, void *buf, size_t bytes, int root)
+static int nccl_broadcast(struct fabric *f, void *buf, size_t bytes, int root)
 {
+    struct nccl *c = nccl_of(f);
+
     return answered(c, api.broadcast(buf, buf, bytes, BYTES, root, c->c, c->stream), "broadcast");
 }
 
-int nccl_start(struct nccl *c)
+static int nccl_start(struct fabric *f)
 {
+    struct nccl *c = nccl_of(f);
+
     c->begun = false;
     return answered(c, api.group_end(), "start");
 }
 
-int nccl_end(struct nccl *c)
-{
-    TRY(nccl_start(c));
-    return nccl_settle(c, "start");
-}
+const struct fabric_ops nccl_fabric = {
+    .name = "NCCL",
+    .load = nccl_load,
+    .id = nccl_id,
+    .open = nccl_open,
+    .leave = nccl_leave,
+    .free = nccl_free,
+    .look = nccl_look,
+    .settle = nccl_settle,
+    .begin = nccl_begin,
+    .send = nccl_send,
+    .recv = nccl_recv,
+    .all_gather = nccl_all_gather,
+    .broadcast = nccl_broadcast,
+    .start = nccl_start,
+    .finish = nccl_finish,
+};

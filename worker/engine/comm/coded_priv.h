@@ -1,18 +1,19 @@
-/* coded_impl - coded calls and the ways they go, as these know each other; private to worker/comm
+/* coded_priv - coded calls and the ways they go, as these know each other
  *
  *   coded.c           the calls: which values are coded when, and who gets them
  *   coded_host.c      codecs of the processor, blocks as messages
- *   coded_gpu.c       codecs of the GPU; blocks by NCCL, or as messages through pinned memory
+ *   coded_gpu.c       codecs of the GPU; blocks by the fabric, or as messages through pinned memory
  *   coded_message.c   messages of one member to another
  *
- * Blocks, and the messages that carry them, are the same bytes whichever way codes them: but for NCCL each member
+ * Blocks, and the messages that carry them, are the same bytes whichever way codes them: but for the fabric each member
  * chooses for itself.
  */
-#ifndef MUSTER_WORKER_COMM_CODED_IMPL_H
-#define MUSTER_WORKER_COMM_CODED_IMPL_H
+#ifndef MUSTER_WORKER_COMM_CODED_PRIV_H
+#define MUSTER_WORKER_COMM_CODED_PRIV_H
 
 #include "worker/engine/comm/coded.h"
-#include "worker/engine/comm/world.h"
+#include "worker/engine/comm/gpu.h"
+#include "worker/engine/comm/group.h"
 
 #define CODED_DEPTH 3 /* slices under way */
 #define CODED_HOPS (2 * CODED_DEPTH)
@@ -20,7 +21,7 @@
 
 /* Messages of one slice that are waited for together. */
 struct hop {
-    struct wave wave;
+    struct group_wave wave;
     int number; /* of CODED_HOPS */
     int moves;  /* on a GPU: sends and receives so far */
 };
@@ -30,6 +31,18 @@ struct coded_set { /* of one slice under way */
     char *put, *got;   /* of the first hop, by place in the node */
     char *pass, *back; /* of the second, by node (sums over two levels) or by member */
     void *own;         /* f32: this node's sum for this member */
+};
+
+struct coded_part {           /* a slice of a coded message */
+    struct message_hook hook; /* on its request */
+    struct comm_group *g;
+    const struct codec *codec;
+    enum codec_type type;
+    void *values; /* where the block's values go; NULL: it is sent */
+    size_t count;
+    uint32_t *flags;
+    char *lent; /* memory of the GPU, which codes it, for the block; NULL: the processor does */
+    char block[];
 };
 
 struct coded_way;
@@ -80,18 +93,19 @@ struct coded_way {
 
     int (*end)(struct coding *x, int r); /* r: what the call came to; nothing is read or written after */
 };
-extern const struct coded_way coded_by_host, coded_by_nccl, coded_by_messages;
+extern const struct coded_way coded_by_host, coded_by_fabric, coded_by_messages;
 
 /* Whether this rank's GPU can code what is at p. */
 bool coded_held(const struct comm_group *g, const void *p);
 /* Make ready for that, once. */
 int coded_gpu_open(struct comm_group *g);
+void coded_gpu_close(struct gpu *gpu); /* before gpu_close */
 
 /* For messages. Memory of the GPU for a block, until it is given back. */
 int coded_gpu_lend(struct comm_group *g, size_t bytes, char **ret);
 /* As large, pinned, as long: copies from and to other memory of the host hold the caller up, without a deadline. */
 int coded_gpu_image(struct comm_group *g, const char *block, char **ret);
-void coded_gpu_return(struct comm_world *w, const char *block);
+void coded_gpu_return(struct comm_group *g, const char *block);
 /* Queued in the order of calls: a copy from or to the GPU's memory, values into p's loan, its block of bytes to its
  * values. */
 int coded_gpu_copy(struct comm_group *g, void *to, const void *from, size_t bytes);

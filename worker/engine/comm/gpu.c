@@ -1,50 +1,47 @@
-#include "worker/engine/comm/device.h"
+#include "worker/engine/comm/gpu.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/try.h"
-#include "worker/engine/comm/nccl.h"
 
 #define WORTH_BYTES (64u << 10) /* below, starting the GPU costs more than it saves */
 #define PIECE_ALIGN 256u
 
 /* --- the world ---------------------------------------------------------------------------------- */
 
-int device_open(struct comm_world *w, const struct comm_cfg *cfg, struct device_card *ret, struct merr *err)
+int gpu_open(struct gpu *gpu, struct wait *wait, const struct comm_cfg *cfg, struct gpu_card *ret, struct merr *err)
 {
     struct merr why = {""};
     int version = 0, r;
 
-    *ret = (struct device_card){.version = 0};
-    w->gpu.ops = cfg->device;
-    w->gpu.ordinal = cfg->device_ordinal;
-    w->gpu.needed = cfg->device_needed;
+    *ret = (struct gpu_card){.version = 0};
+    *gpu = (struct gpu){.wait = wait, .ops = cfg->device, .ordinal = cfg->device_ordinal, .needed = cfg->device_needed};
     if (!cfg->device) {
         if (cfg->device_needed)
-            (void)snprintf(w->gpu.said, sizeof(w->gpu.said), "rank %d does not compute on a GPU", w->rank);
+            (void)snprintf(gpu->said, sizeof(gpu->said), "rank %d does not compute on a GPU", wait->rank);
         return 0;
     }
-    TRY(cfg->device->open(cfg->device_ordinal, &w->gpu.queue, err));
-    cfg->device->id(w->gpu.queue, ret->id);
+    TRY(cfg->device->open(cfg->device_ordinal, &gpu->queue, err));
+    cfg->device->id(gpu->queue, ret->id);
     if (cfg->device_apart)
         return 0;
-    r = nccl_load(&version, &why);
+    r = fabric_load(&version, &why);
     ret->version = version;
     if (r < 0)
-        (void)snprintf(w->gpu.said, sizeof(w->gpu.said), "%.255s", why.text);
+        (void)snprintf(gpu->said, sizeof(gpu->said), "%.255s", why.text);
     return r < 0 && cfg->device_needed ? merr_set(err, r, "%s", why.text) : 0;
 }
 
-/* Words for why the ranks cannot use NCCL together, or none. */
-static void reason(const struct comm_world *w, const struct device_card *card, char *ret, size_t room)
+/* Words for why the ranks cannot use a fabric together, or none. */
+static void reason(const struct gpu *gpu, const struct gpu_card *card, char *ret, size_t room)
 {
-    for (int i = 0; i < w->size && !*ret; i++) {
+    for (int i = 0; i < gpu->wait->size && !*ret; i++) {
         if (!card[i].version)
-            (void)snprintf(ret, room, "rank %d has no GPU with NCCL", i);
+            (void)snprintf(ret, room, "rank %d has no GPU with %s", i, fabric_name());
         else if (card[i].version != card[0].version)
-            (void)snprintf(ret, room, "rank 0 has NCCL %d, rank %d has %d; install the same on all nodes",
+            (void)snprintf(ret, room, "rank 0 has %s %d, rank %d has %d; install the same on all nodes", fabric_name(),
                            card[0].version, i, card[i].version);
         for (int k = 0; k < i && !*ret; k++) {
             if (memcmp(card[i].id, card[k].id, DEVICE_ID_BYTES) == 0)
@@ -53,59 +50,50 @@ static void reason(const struct comm_world *w, const struct device_card *card, c
     }
 }
 
-int device_agree(struct comm_world *w, const struct device_card *card, struct merr *err)
+int gpu_agree(struct gpu *gpu, const struct gpu_card *card, struct merr *err)
 {
-    const struct device_card *mine = &card[w->rank];
+    const struct gpu_card *mine = &card[gpu->wait->rank];
 
     if (mine->version) {
-        reason(w, card, w->gpu.said, sizeof(w->gpu.said));
-        w->gpu.usable = !*w->gpu.said;
+        reason(gpu, card, gpu->said, sizeof(gpu->said));
+        gpu->usable = !*gpu->said;
     }
-    if (w->gpu.usable)
-        (void)snprintf(w->gpu.said, sizeof(w->gpu.said), "NCCL %d.%d.%d", mine->version / 10000,
+    if (gpu->usable)
+        (void)snprintf(gpu->said, sizeof(gpu->said), "%s %d.%d.%d", fabric_name(), mine->version / 10000,
                        mine->version / 100 % 100, mine->version % 100);
-    else if (w->gpu.needed)
-        return merr_set(err, -ENODEV, "calls cannot go by NCCL: %s", w->gpu.said);
+    else if (gpu->needed)
+        return merr_set(err, -ENODEV, "calls cannot go by %s: %s", fabric_name(), gpu->said);
     return 0;
 }
 
-const char *comm_device_said(const struct comm_world *w)
+void gpu_close(struct gpu *gpu)
 {
-    return w->gpu.said;
-}
-
-bool comm_device_used(const struct comm_world *w)
-{
-    return w->gpu.usable;
-}
-
-void device_close(struct comm_world *w)
-{
-    if (!w->gpu.queue)
+    if (!gpu->queue)
         return;
-    coded_gpu_close(w);
-    w->gpu.ops->free(w->gpu.queue, DEVICE_LOCAL, w->gpu.stage);
-    w->gpu.ops->close(w->gpu.queue);
-    w->gpu.queue = NULL;
+    gpu->ops->free(gpu->queue, DEVICE_LOCAL, gpu->stage);
+    gpu->ops->close(gpu->queue);
+    gpu->queue = NULL;
 }
 
-void device_group_free(struct comm_group *g)
+void gpu_group_free(struct comm_group *g)
 {
-    nccl_free(g->nccl);
-    g->nccl = NULL;
+    fabric_free(g->fabric);
+    g->fabric = NULL;
 }
 
 /* --- entering a call ---------------------------------------------------------------------------- */
 
-/* The first call of a group that goes by NCCL connects its GPUs: the first member says where. */
+/* The first call of a group that goes by the fabric connects its GPUs: the first member says where. */
 static int connect_group(struct comm_group *g, uint32_t step)
 {
-    struct wave v = {.req = g->req};
-    struct nccl_place at = {.n = g->n, .index = g->index};
+    struct group_wave v = {.req = g->req};
+    struct gpu *gpu = g->set->gpu;
+    struct fabric_cfg at = {
+        .wait = g->wait, .device = gpu->ops, .queue = gpu->queue, .of = group_members(g), .n = g->n, .index = g->index};
     int r = 0, also;
 
     if (g->index == 0) {
-        TRY(nccl_id(g->world, at.id));
+        TRY(fabric_id(&g->wait->failure, at.id));
         for (int i = 1; i < g->n && r == 0; i++)
             r = group_send(g, &v, i, step, at.id, sizeof(at.id));
     } else {
@@ -113,38 +101,38 @@ static int connect_group(struct comm_group *g, uint32_t step)
     }
     also = group_wait(g, &v);
     r = r < 0 ? r : also;
-    TRY(r < 0 ? r : nccl_new(g, &at, g->world->gpu.queue, &g->nccl));
-    return nccl_settle(g->nccl, "connect GPUs");
+    TRY(r < 0 ? r : fabric_open(&at, &g->fabric));
+    return fabric_settle(g->fabric, "connect GPUs");
 }
 
-bool device_worth(const struct comm_group *g, size_t bytes)
+bool gpu_worth(const struct comm_group *g, size_t bytes)
 {
-    return g->world->gpu.usable && g->n > 1 && bytes >= WORTH_BYTES;
+    return g->set->gpu->usable && g->n > 1 && bytes >= WORTH_BYTES;
 }
 
-bool device_holds(const struct comm_group *g, const void *p)
+bool gpu_holds(const struct comm_group *g, const void *p)
 {
-    return g->world->gpu.ops->holds(p);
+    return g->set->gpu->ops->holds(p);
 }
 
-int device_enter(struct comm_group *g, uint32_t step, bool held, bool worth)
+int gpu_enter(struct comm_group *g, uint32_t step, bool held, bool worth)
 {
-    uint64_t counted = g->bytes_sent;
+    uint64_t counted = g->channel.bytes_sent;
     bool all = true, any = false;
-    char *vote = world_scratch(g->world, (size_t)g->n);
+    char *vote = group_scratch(g, (size_t)g->n);
     int r = 0;
 
     if (!vote)
-        return g->world->failed;
+        return g->wait->failure.code;
     vote[g->index] = (char)(held ? 1 + worth : 0);
     TRY(group_exchange(g, step, vote, 1));
     for (int i = 0; i < g->n; i++) {
         all &= vote[i] > 0;
         any |= vote[i] > 1;
     }
-    if (all && any && !g->nccl)
+    if (all && any && !g->fabric)
         r = connect_group(g, step);
-    g->bytes_sent = counted;
+    g->channel.bytes_sent = counted;
     return r < 0 ? r : all && any;
 }
 
@@ -155,22 +143,22 @@ static int failed(struct comm_group *g, int r, const struct merr *why)
 {
     if (r == 0)
         return 0;
-    r = world_fail(g->world, r, "'%s': %.900s", g->name, why->text);
-    device_group_free(g);
+    r = failure_keep(&g->wait->failure, r, "'%s': %.900s", g->channel.name, why->text);
+    gpu_group_free(g);
     return r;
 }
 
-int device_stage(struct comm_group *g, char **ret)
+int gpu_stage(struct comm_group *g, char **ret)
 {
-    struct comm_world *w = g->world;
+    struct gpu *gpu = g->set->gpu;
     struct merr why = {""};
     void *p;
 
-    if (!w->gpu.stage) {
-        TRY(failed(g, w->gpu.ops->alloc(w->gpu.queue, DEVICE_LOCAL, DEVICE_STAGE_BYTES, &p, &why), &why));
-        w->gpu.stage = p;
+    if (!gpu->stage) {
+        TRY(failed(g, gpu->ops->alloc(gpu->queue, DEVICE_LOCAL, GPU_STAGE_BYTES, &p, &why), &why));
+        gpu->stage = p;
     }
-    *ret = w->gpu.stage;
+    *ret = gpu->stage;
     return 0;
 }
 
@@ -178,13 +166,13 @@ static int put(struct comm_group *g, int member, const void *buf, size_t bytes)
 {
     if (bytes == 0)
         return 0;
-    g->bytes_sent += bytes;
-    return nccl_send(g->nccl, member, buf, bytes);
+    g->channel.bytes_sent += bytes;
+    return fabric_send(g->fabric, member, buf, bytes);
 }
 
 static int get(struct comm_group *g, int member, void *buf, size_t bytes)
 {
-    return bytes == 0 ? 0 : nccl_recv(g->nccl, member, buf, bytes);
+    return bytes == 0 ? 0 : fabric_recv(g->fabric, member, buf, bytes);
 }
 
 /* Everyone's part of the own share comes here, and the others' go to them. */
@@ -192,7 +180,7 @@ static int collect(const struct sum *s, size_t k, char *early, size_t stride)
 {
     struct comm_group *g = s->g;
 
-    TRY(nccl_begin(g->nccl));
+    TRY(fabric_begin(g->fabric));
     for (int i = 1; i < g->n; i++) {
         int from = (g->index + g->n - i) % g->n, to = (g->index + i) % g->n;
         size_t at, n = sum_piece(s, g->index, k, &at);
@@ -201,7 +189,7 @@ static int collect(const struct sum *s, size_t k, char *early, size_t stride)
         n = sum_piece(s, to, k, &at);
         TRY(put(g, to, s->in + at * s->size, n * s->size));
     }
-    return nccl_end(g->nccl);
+    return fabric_end(g->fabric);
 }
 
 static int fold(const struct sum *s, size_t k, const char *early, size_t stride)
@@ -221,7 +209,7 @@ static int fold(const struct sum *s, size_t k, const char *early, size_t stride)
                             .count = n,
                             .out = n ? sum_own(s, at) : NULL};
 
-    return n ? failed(g, g->world->gpu.ops->fold(g->world->gpu.queue, &f, &why), &why) : 0;
+    return n ? failed(g, g->set->gpu->ops->fold(g->set->gpu->queue, &f, &why), &why) : 0;
 }
 
 /* The own piece of the sum goes to all, and theirs come here. */
@@ -229,7 +217,7 @@ static int spread(const struct sum *s, size_t k)
 {
     struct comm_group *g = s->g;
 
-    TRY(nccl_begin(g->nccl));
+    TRY(fabric_begin(g->fabric));
     for (int i = 1; i < g->n; i++) {
         int from = (g->index + g->n - i) % g->n, to = (g->index + i) % g->n;
         size_t at, n = sum_piece(s, from, k, &at);
@@ -238,16 +226,16 @@ static int spread(const struct sum *s, size_t k)
         n = sum_piece(s, g->index, k, &at);
         TRY(put(g, to, s->out + at * s->size, n * s->size));
     }
-    return nccl_end(g->nccl);
+    return fabric_end(g->fabric);
 }
 
-int device_sum(struct sum *s)
+int gpu_sum(struct sum *s)
 {
     struct comm_group *g = s->g;
-    size_t stride = (DEVICE_STAGE_BYTES / (size_t)g->n) & ~(size_t)(PIECE_ALIGN - 1), rounds;
+    size_t stride = (GPU_STAGE_BYTES / (size_t)g->n) & ~(size_t)(PIECE_ALIGN - 1), rounds;
     char *early;
 
-    TRY(device_stage(g, &early));
+    TRY(gpu_stage(g, &early));
     s->per = stride / s->size;
     rounds = (s->share + s->per - 1) / s->per;
     for (size_t k = 0; k < rounds; k++) {
@@ -256,16 +244,16 @@ int device_sum(struct sum *s)
         if (!s->scatter)
             TRY(spread(s, k));
     }
-    return nccl_finish(g->nccl);
+    return fabric_finish(g->fabric);
 }
 
-int device_gather(struct comm_group *g, const void *in, size_t bytes, void *out)
+int gpu_gather(struct comm_group *g, const void *in, size_t bytes, void *out)
 {
-    TRY(nccl_begin(g->nccl));
-    TRY(nccl_all_gather(g->nccl, in, bytes, out));
-    TRY(nccl_end(g->nccl));
-    g->bytes_sent += bytes * (size_t)(g->n - 1);
-    return nccl_finish(g->nccl);
+    TRY(fabric_begin(g->fabric));
+    TRY(fabric_all_gather(g->fabric, in, bytes, out));
+    TRY(fabric_end(g->fabric));
+    g->channel.bytes_sent += bytes * (size_t)(g->n - 1);
+    return fabric_finish(g->fabric);
 }
 
 static int keep(struct comm_group *g, void *to, const void *from, size_t bytes)
@@ -274,44 +262,44 @@ static int keep(struct comm_group *g, void *to, const void *from, size_t bytes)
 
     if (to == from || bytes == 0)
         return 0;
-    return failed(g, g->world->gpu.ops->copy(g->world->gpu.queue, to, from, bytes, &why), &why);
+    return failed(g, g->set->gpu->ops->copy(g->set->gpu->queue, to, from, bytes, &why), &why);
 }
 
-int device_gather_v(struct comm_group *g, const void *in, const size_t *bytes, const size_t *at, void *out)
+int gpu_gather_v(struct comm_group *g, const void *in, const size_t *bytes, const size_t *at, void *out)
 {
     TRY(keep(g, (char *)out + at[g->index], in, bytes[g->index]));
-    TRY(nccl_begin(g->nccl));
+    TRY(fabric_begin(g->fabric));
     for (int i = 1; i < g->n; i++) {
         int from = (g->index + g->n - i) % g->n, to = (g->index + i) % g->n;
 
         TRY(get(g, from, (char *)out + at[from], bytes[from]));
         TRY(put(g, to, in, bytes[g->index]));
     }
-    TRY(nccl_end(g->nccl));
-    return nccl_finish(g->nccl);
+    TRY(fabric_end(g->fabric));
+    return fabric_finish(g->fabric);
 }
 
-int device_trade(struct comm_group *g, const void *const *send, const size_t *send_bytes, void *const *recv,
-                 const size_t *recv_bytes)
+int gpu_trade(struct comm_group *g, const void *const *send, const size_t *send_bytes, void *const *recv,
+              const size_t *recv_bytes)
 {
     TRY(keep(g, recv[g->index], send[g->index], send_bytes[g->index]));
-    TRY(nccl_begin(g->nccl));
+    TRY(fabric_begin(g->fabric));
     for (int i = 1; i < g->n; i++) {
         int from = (g->index + g->n - i) % g->n, to = (g->index + i) % g->n;
 
         TRY(get(g, from, recv[from], recv_bytes[from]));
         TRY(put(g, to, send[to], send_bytes[to]));
     }
-    TRY(nccl_end(g->nccl));
-    return nccl_finish(g->nccl);
+    TRY(fabric_end(g->fabric));
+    return fabric_finish(g->fabric);
 }
 
-int device_broadcast(struct comm_group *g, void *buf, size_t bytes, int root)
+int gpu_broadcast(struct comm_group *g, void *buf, size_t bytes, int root)
 {
-    TRY(nccl_begin(g->nccl));
-    TRY(nccl_broadcast(g->nccl, buf, bytes, root));
-    TRY(nccl_end(g->nccl));
+    TRY(fabric_begin(g->fabric));
+    TRY(fabric_broadcast(g->fabric, buf, bytes, root));
+    TRY(fabric_end(g->fabric));
     if (g->index == root)
-        g->bytes_sent += bytes;
-    return nccl_finish(g->nccl);
+        g->channel.bytes_sent += bytes;
+    return fabric_finish(g->fabric);
 }
