@@ -164,7 +164,6 @@ static const struct wire_field fields[] = {
      WIRE_AT(assignment, threads),
      .min = 1,
      .max = 1024,
-     .fallback = 1,
      .what = "added by the agent: threads a rank"},
     {.name = "boot_id",
      .kind = WIRE_TEXT,

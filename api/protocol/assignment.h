@@ -59,7 +59,7 @@ struct assignment {
 
     /* Of the node, in the folder of the run. */
     char node[PROTOCOL_NODE_MAX];
-    int threads;                    /* a rank */
+    int threads;                    /* a rank; 0: not told */
     char boot_id[64];               /* of the machine as the run began */
     char memory[PROTOCOL_PATH_MAX]; /* folder for snapshots; "": none */
     int64_t memory_limit;           /* bytes that the snapshots of all jobs may take there; 0: none is set */

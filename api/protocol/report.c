@@ -262,6 +262,16 @@ json_t *report_ack_write(const struct report_piece *ack)
     return wire_write(&report_ack_message, ack);
 }
 
+int report_acks_read(const json_t *doc, struct report_acks *ret, struct merr *err)
+{
+    return wire_read(&report_acks_message, doc, ret, err);
+}
+
+void report_acks_clear(struct report_acks *a)
+{
+    wire_clear(&report_acks_message, a);
+}
+
 int report_answer_read(const json_t *doc, struct report_answer *ret, struct merr *err)
 {
     return wire_read(&report_answer_message, doc, ret, err);

@@ -95,6 +95,8 @@ int report_piece_read(const json_t *doc, struct report_piece *ret, struct merr *
 json_t *report_piece_write(const struct report_piece *p);
 json_t *report_ack_write(const struct report_piece *ack);
 
+int report_acks_read(const json_t *doc, struct report_acks *ret, struct merr *err);
+void report_acks_clear(struct report_acks *a);
 int report_answer_read(const json_t *doc, struct report_answer *ret, struct merr *err);
 json_t *report_answer_write(const struct report_answer *a);
 void report_answer_clear(struct report_answer *a);

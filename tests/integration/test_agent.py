@@ -464,6 +464,25 @@ def test_rendezvous_files_travel_between_nodes(server, node, folder):
     node.end()
 
 
+def test_an_assignment_of_a_later_protocol_is_refused_by_name_and_touches_nothing(server, node, folder):
+    node.start()
+    server.wait(lambda: server.registrations, "registration")
+    assert server.registrations[0]["protocol"] == 2
+    running = assignment(folder, script="exec sleep 1000")
+    server.want(running)
+    server.wait(lambda: server.states("j1") == ["running"], "the rank")
+    later = assignment(folder, job="j2", slot=1)
+    server.want({**running, "protocol": 3}, {**later, "protocol": 3}, assignment(folder, job="j3", slot=2))
+    server.wait(lambda: server.states("j3") == ["exited"], "the run that can be read")
+    assert server.states("j1") == ["running"] and server.states("j2") == []
+    with open(node.log) as f:
+        log = f.read()
+    assert "job 'j2' speaks version 3 of the protocol" in log and "install the same release" in log
+    server.want()
+    server.wait(lambda: server.states("j1") == ["exited"], "the end")
+    node.end()
+
+
 def test_a_wrong_token_is_tried_again_gently(server, node):
     with open(node.token, "w") as f:
         f.write("wrong\n")

@@ -10,6 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "api/protocol/registration.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -21,62 +22,97 @@
 
 /* --- what the server wants ----------------------------------------------------------------------- */
 
-static enum run_order order_of(const json_t *assignment)
+static bool same_run(const struct report_ref *run, const char *job, uint64_t generation)
 {
-    const char *text = json_string_value(json_object_get(assignment, "order"));
-
-    if (text && strcmp(text, "save") == 0)
-        return RUN_SAVE;
-    if (text && strcmp(text, "hand-over") == 0)
-        return RUN_HAND_OVER;
-    if (text && strcmp(text, "move") == 0)
-        return RUN_MOVE;
-    if (text && strcmp(text, "drain") == 0)
-        return RUN_DRAIN;
-    if (text && strcmp(text, "stop") == 0)
-        return RUN_STOP;
-    return RUN_GO;
+    return (uint64_t)run->generation == generation && strcmp(run->job, job) == 0;
 }
 
-static const json_t *wanted_run(const json_t *wanted, const char *job, uint64_t generation)
+static bool is_wanted(const struct agent *a, const char *job, uint64_t generation)
 {
-    json_t *o;
-    size_t i;
-
-    json_array_foreach (wanted, i, o) {
-        const char *name = json_string_value(json_object_get(o, "job"));
-
-        if (name && strcmp(name, job) == 0 &&
-            (uint64_t)json_integer_value(json_object_get(o, "generation")) == generation)
-            return o;
-    }
-    return NULL;
+    for (size_t i = 0; i < a->n_wanted; i++)
+        if (same_run(&a->wanted[i].run, job, generation))
+            return true;
+    return false;
 }
 
 /* A run that was forgotten must not be started again by a set that was sent before the server said so. */
-static bool was_forgotten(const struct agent *a, const json_t *assignment)
+static bool was_forgotten(const struct agent *a, const struct report_ref *run)
 {
-    const char *job = json_string_value(json_object_get(assignment, "job"));
-
-    return job &&
-           wanted_run(a->forgotten, job, (uint64_t)json_integer_value(json_object_get(assignment, "generation")));
+    for (size_t i = 0; i < a->n_forgotten; i++)
+        if (same_run(&a->forgotten[i], run->job, (uint64_t)run->generation))
+            return true;
+    return false;
 }
 
-static void start_wanted(struct agent *a, const json_t *o)
+/* Without memory it may be asked for once more: its folder is gone, so it would start anew. */
+static void note_forgotten(struct agent *a, const struct report_ref *run)
 {
-    const char *job = json_string_value(json_object_get(o, "job"));
-    uint64_t generation = (uint64_t)json_integer_value(json_object_get(o, "generation"));
-    enum run_order order = order_of(o);
-    const json_t *grace = json_object_get(o, "grace_s");
+    struct report_ref *grown = realloc(a->forgotten, (a->n_forgotten + 1) * sizeof(*grown));
+
+    if (!grown)
+        return;
+    a->forgotten = grown;
+    a->forgotten[a->n_forgotten++] = *run;
+}
+
+void agent_forget_wanted(struct agent *a)
+{
+    for (size_t i = 0; i < a->n_wanted; i++)
+        json_decref(a->wanted[i].doc);
+    free(a->wanted);
+    a->wanted = NULL;
+    a->n_wanted = 0;
+}
+
+/* Take in a new set. An assignment that cannot be read is logged once, and what runs by it is left alone. */
+static int take_wanted(struct agent *a, const json_t *set)
+{
+    struct agent_wanted *all = calloc(json_array_size(set) + 1, sizeof(*all));
+    struct assignment one;
+    struct merr err;
+    size_t n = 0;
+
+    if (!all)
+        return -ENOMEM;
+    for (size_t i = 0; i < json_array_size(set); i++) {
+        struct agent_wanted *w = &all[n];
+        json_t *doc = json_array_get(set, i);
+
+        w->readable = assignment_read(doc, &one, &err) == 0;
+        if (!w->readable)
+            log_error("%s", err.text);
+        if (report_ref_read(doc, &w->run, NULL) < 0) {
+            *w = (struct agent_wanted){.readable = false};
+            continue;
+        }
+        n++;
+        w->doc = json_incref(doc);
+        if (!w->readable)
+            continue;
+        w->order = one.order;
+        w->grace_s = one.grace_s;
+        assignment_clear(&one);
+    }
+    agent_forget_wanted(a);
+    a->wanted = all;
+    a->n_wanted = n;
+    a->told = true;
+    return 0;
+}
+
+static void start_wanted(struct agent *a, const struct agent_wanted *w)
+{
+    const char *job = w->run.job;
+    uint64_t generation = (uint64_t)w->run.generation;
     struct merr err;
     int r;
 
-    if (!job || was_forgotten(a, o))
+    if (!w->readable || was_forgotten(a, &w->run))
         return;
     if (!ranks_find(a->ranks, job, generation)) {
-        if (order == RUN_STOP)
+        if (w->order == ASSIGNMENT_STOP)
             return; /* what is not there needs no stop */
-        r = ranks_start(a->ranks, o, &err);
+        r = ranks_start(a->ranks, w->doc, &err);
         if (r == -EAGAIN)
             return; /* once the slot is free */
         if (r < 0) {
@@ -86,29 +122,24 @@ static void start_wanted(struct agent *a, const json_t *o)
         log_info("started %s generation %" PRIu64, job, generation);
         a->report_now = true;
     }
-    (void)ranks_order(a->ranks, job, generation, order,
-                      json_is_integer(grace) ? (int)json_integer_value(grace) : RANKS_GRACE_S);
+    (void)ranks_order(a->ranks, job, generation, w->order, w->grace_s);
 }
 
 /* Make the node like the wanted set. Stops come first: they free slots. */
 static void reconcile(struct agent *a)
 {
-    json_t *o;
-    size_t i;
-
-    if (!a->wanted || a->ending)
+    if (!a->told || a->ending)
         return;
-    for (i = 0; i < ranks_count(a->ranks); i++) {
+    for (size_t i = 0; i < ranks_count(a->ranks); i++) {
         const struct run *run = ranks_at(a->ranks, i);
 
-        if (!ranks_run_ended(run) && run->order != RUN_STOP && !wanted_run(a->wanted, run->job, run->generation)) {
+        if (!ranks_run_ended(run) && run->order != ASSIGNMENT_STOP && !is_wanted(a, run->job, run->generation)) {
             log_info("stopping %s generation %" PRIu64 ": it is not wanted any more", run->job, run->generation);
-            (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
+            (void)ranks_order(a->ranks, run->job, run->generation, ASSIGNMENT_STOP, -1);
         }
     }
-    json_array_foreach (a->wanted, i, o) {
-        start_wanted(a, o);
-    }
+    for (size_t i = 0; i < a->n_wanted; i++)
+        start_wanted(a, &a->wanted[i]);
 }
 
 /* --- calls ---------------------------------------------------------------------------------------- */
@@ -166,17 +197,13 @@ static void poll_done(void *arg, int status, const char *body, size_t len, const
     well(a, &a->poll_backoff);
     if (!a->registered)
         return; /* an answer from before: the next poll tells all again */
+    if (take_wanted(a, set) < 0)
+        return; /* of the same version as before: asked for again */
     a->version = json_integer_value(json_object_get(doc, "version"));
-    json_decref(a->wanted);
-    a->wanted = json_incref(set);
     /* What the set does not speak of any more cannot be started by an older one. */
-    for (size_t i = json_array_size(a->forgotten); i-- > 0;) {
-        const json_t *o = json_array_get(a->forgotten, i);
-
-        if (!wanted_run(set, json_string_value(json_object_get(o, "job")),
-                        (uint64_t)json_integer_value(json_object_get(o, "generation"))))
-            (void)json_array_remove(a->forgotten, i);
-    }
+    for (size_t i = a->n_forgotten; i-- > 0;)
+        if (!is_wanted(a, a->forgotten[i].job, (uint64_t)a->forgotten[i].generation))
+            a->forgotten[i] = a->forgotten[--a->n_forgotten];
     reconcile(a);
 }
 
@@ -184,11 +211,11 @@ static void register_done(void *arg, int status, const char *body, size_t len, c
 {
     struct agent *a = arg;
     json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
-    json_int_t heartbeat_s = json_integer_value(json_object_get(doc, "heartbeat_s"));
+    struct registration_answer answer;
 
     a->reporting = false;
     a->removed = status == 410;
-    if (!json_is_object(doc)) {
+    if (registration_answer_read(doc, &answer, NULL) < 0) {
         not_well(a, &a->report_backoff, "register", status, body, len, why);
         return;
     }
@@ -196,36 +223,27 @@ static void register_done(void *arg, int status, const char *body, size_t len, c
     log_info("registered with the server");
     a->registered = true;
     a->version = 0; /* whatever we knew, hear all of it again */
-    a->heartbeat_us = (heartbeat_s >= 1 && heartbeat_s <= 60 ? heartbeat_s : 1) * 1000000;
+    a->heartbeat_us = answer.heartbeat_s * INT64_C(1000000);
     a->report_now = true;
 }
 
-static void take_over(struct agent *a, const json_t *doc)
+static void take_over(struct agent *a, const struct report_answer *answer)
 {
-    json_t *list, *o;
     struct merr err;
-    size_t i;
 
-    ship_ack(a->ship, json_object_get(doc, "acks"));
-    list = json_object_get(doc, "stale");
-    json_array_foreach (list, i, o) {
-        const char *job = json_string_value(json_object_get(o, "job"));
+    ship_ack(a->ship, &answer->acks);
+    for (size_t i = 0; i < answer->n_stale; i++)
+        (void)ranks_order(a->ranks, answer->stale[i].job, (uint64_t)answer->stale[i].generation, ASSIGNMENT_STOP, -1);
+    for (size_t i = 0; i < answer->n_forget; i++) {
+        const struct report_ref *run = &answer->forget[i];
+        uint64_t generation = (uint64_t)run->generation;
 
-        if (job)
-            (void)ranks_order(a->ranks, job, (uint64_t)json_integer_value(json_object_get(o, "generation")), RUN_STOP,
-                              -1);
-    }
-    list = json_object_get(doc, "forget");
-    json_array_foreach (list, i, o) {
-        const char *job = json_string_value(json_object_get(o, "job"));
-        uint64_t generation = (uint64_t)json_integer_value(json_object_get(o, "generation"));
-
-        if (!job || !ranks_find(a->ranks, job, generation) || !ship_done(a->ship, job, generation))
+        if (!ranks_find(a->ranks, run->job, generation) || !ship_done(a->ship, run->job, generation))
             continue;
-        if (ranks_forget(a->ranks, job, generation, &err) < 0)
+        if (ranks_forget(a->ranks, run->job, generation, &err) < 0)
             log_warn("%s", err.text);
         else
-            (void)json_array_append(a->forgotten, o);
+            note_forgotten(a, run);
     }
 }
 
@@ -233,6 +251,7 @@ static void report_done(void *arg, int status, const char *body, size_t len, con
 {
     struct agent *a = arg;
     json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
+    struct report_answer answer;
 
     a->reporting = false;
     if (status == 413 && a->report_bytes > SHIP_REPORT_MIN) {
@@ -240,24 +259,37 @@ static void report_done(void *arg, int status, const char *body, size_t len, con
         a->report_now = true;
         return;
     }
-    if (!json_is_object(doc)) {
+    if (report_answer_read(doc, &answer, NULL) < 0) {
         not_well(a, &a->report_backoff, "a report", status, body, len, why);
         return;
     }
     well(a, &a->report_backoff);
     if (a->report_bytes < SHIP_REPORT_MAX)
         a->report_bytes += SHIP_REPORT_MIN;
-    take_over(a, doc);
+    take_over(a, &answer);
+    report_answer_clear(&answer);
     reconcile(a);
 }
 
-static json_t *runs_json(const struct agent *a)
+/* The runs of this node as reports have them. Returns 0 or -ENOMEM. */
+static int list_runs(const struct agent *a, struct report_run **ret, size_t *ret_n)
 {
-    json_t *list = json_array();
+    size_t n = ranks_count(a->ranks);
+    struct report_run *all = calloc(n + 1, sizeof(*all));
 
-    for (size_t i = 0; list && i < ranks_count(a->ranks); i++)
-        (void)json_array_append_new(list, ranks_run_json(ranks_at(a->ranks, i)));
-    return list;
+    for (size_t i = 0; all && i < n; i++)
+        if (ranks_run_report(ranks_at(a->ranks, i), &all[i]) < 0) {
+            while (i-- > 0)
+                report_run_clear(&all[i]);
+            free(all);
+            all = NULL;
+            break;
+        }
+    if (!all)
+        return -ENOMEM;
+    *ret = all;
+    *ret_n = n;
+    return 0;
 }
 
 /* POST doc (taken over) to path. */
@@ -334,21 +366,36 @@ static json_t *nic_json(const struct nic *nic)
 
 static void send_register(struct agent *a)
 {
-    char boot_id[PROC_BOOT_ID_MAX];
+    struct registration r = {.slots = devices_json(&a->devices), .gpus = gpus_json(a), .nic = nic_json(&a->nic)};
+    json_t *doc = NULL;
 
-    machine_boot_id(a->machine, boot_id);
-    post_new(a, "/v1/agents/register",
-             json_pack("{s:s,s:s,s:s,s:s*,s:s,s:s,s:o,s:o,s:o*,s:o*}", "node", a->node, "boot_id", boot_id,
-                       "incarnation", a->incarnation, "succeeds", a->succeeds[0] ? a->succeeds : NULL, "address",
-                       a->address, "version", MUSTER_VERSION, "slots", devices_json(&a->devices), "runs", runs_json(a),
-                       "gpus", gpus_json(a), "nic", nic_json(&a->nic)),
-             register_done, CALL_MS);
+    (void)snprintf(r.node, sizeof(r.node), "%s", a->node);
+    (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);
+    (void)snprintf(r.succeeds, sizeof(r.succeeds), "%s", a->succeeds);
+    (void)snprintf(r.address, sizeof(r.address), "%s", a->address);
+    (void)snprintf(r.version, sizeof(r.version), "%s", MUSTER_VERSION);
+    machine_boot_id(a->machine, r.boot_id);
+    if (list_runs(a, &r.runs, &r.n_runs) == 0)
+        doc = registration_write(&r);
+    registration_clear(&r);
+    post_new(a, "/v1/agents/register", doc, register_done, CALL_MS);
+}
+
+static json_t *report_json(struct agent *a)
+{
+    struct report r = {.seq = (int64_t)++a->seq, .gpus = gpus_json(a)};
+    json_t *doc = NULL;
+
+    (void)snprintf(r.incarnation, sizeof(r.incarnation), "%s", a->incarnation);
+    if (list_runs(a, &r.runs, &r.n_runs) == 0)
+        doc = report_write(&r);
+    report_clear(&r);
+    return doc;
 }
 
 static void send_report(struct agent *a, int timeout_ms)
 {
-    json_t *doc = json_pack("{s:s,s:I,s:o,s:o*}", "incarnation", a->incarnation, "seq", (json_int_t)++a->seq, "runs",
-                            runs_json(a), "gpus", gpus_json(a));
+    json_t *doc = report_json(a);
     char path[256];
     bool more = false;
 
@@ -468,7 +515,7 @@ void agent_stop_ranks(struct agent *a)
         const struct run *run = ranks_at(a->ranks, i);
         int64_t end_us = machine_mono_us(a->machine) + ((int64_t)run->grace_s + 30) * 1000000;
 
-        (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, -1);
+        (void)ranks_order(a->ranks, run->job, run->generation, ASSIGNMENT_STOP, -1);
         if (end_us > deadline_us)
             deadline_us = end_us;
     }

@@ -174,8 +174,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     if (r < 0)
         return r;
     a->ship = ship_new(a->machine);
-    a->forgotten = json_array();
-    if (!a->ship || !a->forgotten)
+    if (!a->ship)
         return merr_set(err, -ENOMEM, "no memory");
     if (ranks_adopt(a->ranks, &why) < 0)
         log_error("a run that an earlier agent left is not adopted: %s", why.text);
@@ -191,8 +190,8 @@ static void tear_down(struct agent *a)
     ship_free(a->ship);
     ranks_free(a->ranks);
     machine_free(a->machine);
-    json_decref(a->wanted);
-    json_decref(a->forgotten);
+    agent_forget_wanted(a);
+    free(a->forgotten);
     gpus_close(a->gpus);
     io_close(&a->signal_fd);
 }

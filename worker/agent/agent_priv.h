@@ -15,6 +15,14 @@
 #include "worker/agent/ranks.h"
 #include "worker/agent/ship.h"
 
+struct agent_wanted { /* an assignment of the wanted set */
+    struct report_ref run;
+    bool readable; /* else its run is left as it is */
+    enum assignment_order order;
+    int grace_s;
+    json_t *doc; /* owned */
+};
+
 struct agent {
     const char *node;
     char incarnation[33]; /* of this process: reports of an earlier one are not ours */
@@ -41,11 +49,16 @@ struct agent {
     int64_t report_us, heartbeat_us;
     size_t report_bytes; /* most bytes of files in one report */
     uint64_t seq;
-    json_int_t version; /* of the wanted set */
-    json_t *wanted;     /* the set; NULL until the server has told it */
-    json_t *forgotten;  /* runs of it that are gone for good */
+    json_int_t version;          /* of the wanted set */
+    struct agent_wanted *wanted; /* the set, */
+    size_t n_wanted;
+    bool told;                    /* once the server has told it */
+    struct report_ref *forgotten; /* runs of it that are gone for good */
+    size_t n_forgotten;
     struct backoff poll_backoff, report_backoff;
 };
+
+void agent_forget_wanted(struct agent *a);
 
 /* Do all that is due: look after ranks, call the server. Returns when to come again (monotonic), if nothing happens
  * before: an answer, or what machine_fd() tells. */

@@ -22,7 +22,6 @@
 #include "worker/agent/memory.h"
 #include "worker/agent/proc.h"
 
-#define ASSIGNMENT_MAX (8 << 20)
 #define TAIL_BYTES 8192
 #define TAIL_LINES 20
 
@@ -181,40 +180,47 @@ int machine_run_make(struct machine *h, const char *folder, const char *dir, str
 }
 
 /* Memory for the snapshots of this node's ranks. Without it the run does without. */
-static int give_memory(const struct machine *h, const char *job, const char *dir, json_t *assignment)
+static void give_memory(const struct machine *h, struct assignment *a)
 {
     char path[PATH_MAX];
     struct merr why;
 
-    if (memory_open(h->memory, job, dir, path, &why) < 0)
-        return json_object_set_new(assignment, "no_memory", json_string(why.text));
-    if (h->memory_limit &&
-        json_object_set_new(assignment, "memory_limit", json_integer((json_int_t)h->memory_limit)) < 0)
-        return -1;
-    return json_object_set_new(assignment, "memory", json_string(path));
+    if (memory_open(h->memory, a->job, a->dir, path, &why) < 0) {
+        utf8_copy(a->no_memory, sizeof(a->no_memory), why.text);
+        return;
+    }
+    a->memory_limit = (int64_t)h->memory_limit;
+    (void)snprintf(a->memory, sizeof(a->memory), "%s", path);
 }
 
-int machine_run_keep(struct machine *h, const char *folder, const char *job, const char *dir, enum job_kind kind,
-                     json_t *assignment, struct merr *err)
+int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, const struct assignment *assignment,
+                     struct merr *err)
 {
-    char path[PATH_MAX + 32], *text;
+    char path[PATH_MAX + 32], *text = NULL;
+    struct assignment a = *assignment; /* what it points to stays the caller's */
+    json_t *doc;
     int r;
 
-    if (json_object_set_new(assignment, "threads", json_integer(h->threads)) < 0 ||
-        json_object_set_new(assignment, "boot_id", json_string(h->boot_id)) < 0 ||
-        (h->memory && kind == JOB_TRAIN && give_memory(h, job, dir, assignment) < 0))
-        return merr_set(err, -ENOMEM, "no memory for run %s", job);
-    text = json_dumps(assignment, JSON_INDENT(1));
-    if (!text)
-        return merr_set(err, -ENOMEM, "no memory for run %s", job);
-    (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
-    r = io_publish_file(path, text, strlen(text), 0600, err);
+    a.threads = h->threads;
+    (void)snprintf(a.boot_id, sizeof(a.boot_id), "%s", h->boot_id);
+    if (h->memory && kind == JOB_TRAIN)
+        give_memory(h, &a);
+    doc = assignment_write(&a);
+    if (doc)
+        text = json_dumps(doc, JSON_INDENT(1));
+    json_decref(doc);
+    if (text) {
+        (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
+        r = io_publish_file(path, text, strlen(text), 0600, err);
+    } else {
+        r = merr_set(err, -ENOMEM, "no memory for run %s", a.job);
+    }
     free(text);
     return r;
 }
 
 /* *ret is new. -ENOENT when the folder holds no assignment. */
-static int read_assignment(const char *folder, json_t **ret, struct merr *err)
+static int read_assignment(const char *folder, struct assignment *ret, struct merr *err)
 {
     char path[PATH_MAX + 32];
     struct buf text;
@@ -222,15 +228,15 @@ static int read_assignment(const char *folder, json_t **ret, struct merr *err)
     int code;
 
     (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
-    buf_init(&text, ASSIGNMENT_MAX);
+    buf_init(&text, ASSIGNMENT_BYTES_MAX);
     code = io_read_file(path, &text, err);
     if (code == 0) {
-        json_t *doc = json_loadb(buf_text(&text), text.len, 0, &je);
+        json_auto_t *doc = json_loadb(buf_text(&text), text.len, 0, &je);
 
-        if (doc)
-            *ret = doc;
-        else
+        if (!doc)
             code = merr_set(err, -EPROTO, "'%s' is damaged: line %d: %s", path, je.line, je.text);
+        else if (assignment_read(doc, ret, err) < 0)
+            code = merr_prefix(err, -EPROTO, "'%s'", path);
     }
     buf_clear(&text);
     return code;
@@ -238,16 +244,16 @@ static int read_assignment(const char *folder, json_t **ret, struct merr *err)
 
 static int see_run(struct machine *h, const char *folder, machine_run_fn *fn, void *arg, struct merr *err)
 {
-    json_auto_t *assignment = NULL;
-    const char *boot;
-    int r = read_assignment(folder, &assignment, err);
+    struct assignment a;
+    int r = read_assignment(folder, &a, err);
 
     if (r == -ENOENT)
         return io_remove_tree(folder, err);
     if (r < 0)
         return r;
-    boot = json_string_value(json_object_get(assignment, "boot_id"));
-    return fn(arg, folder, assignment, strcmp(boot ? boot : "", h->boot_id) == 0, err);
+    r = fn(arg, folder, &a, strcmp(a.boot_id, h->boot_id) == 0, err);
+    assignment_clear(&a);
+    return r;
 }
 
 int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err)
@@ -496,7 +502,7 @@ void machine_rank_done(struct machine_rank *r)
 
 void machine_rank_keep_exit(const struct machine_rank *r, int exit_code)
 {
-    (void)shim_write_exit(r->folder, r->rank, exit_code, 0, NULL);
+    (void)shim_write_exit(r->folder, r->rank, exit_code, 0, EXIT_CAUSE_NODE, NULL);
 }
 
 /* Kill whatever still carries the mark of this rank in its environment: what a lost shim left behind. Returns

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "api/protocol/assignment.h"
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/agent/proc.h"
@@ -46,11 +47,11 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
 /* Leaves the processes alone. NULL is fine. */
 void machine_free(struct machine *h);
 
-int64_t machine_mono_us(const struct machine *h); /* for deadlines */
-int64_t machine_wall_us(const struct machine *h); /* for people and records */
-int machine_threads(const struct machine *h);     /* that a rank may have */
+int64_t machine_mono_us(const struct machine *h);                          /* for deadlines */
+int64_t machine_wall_us(const struct machine *h);                          /* for people and records */
+int machine_threads(const struct machine *h);                              /* that a rank may have */
 void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX]); /* "": the system does not tell */
-int machine_fd(const struct machine *h);          /* readable when a process has started or ended */
+int machine_fd(const struct machine *h); /* readable when a process has started or ended */
 
 /* --- runs -------------------------------------------------------------------------------------------- */
 
@@ -63,13 +64,14 @@ int machine_run_make(struct machine *h, const char *folder, const char *dir, str
 
 /* Keep a run's assignment, whole or not at all, with what this machine adds to it: the boot it belongs to, the
  * threads of a rank and, for a train job, the job's memory (or why there is none). */
-int machine_run_keep(struct machine *h, const char *folder, const char *job, const char *dir, enum job_kind kind,
-                     json_t *assignment, struct merr *err);
+int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, const struct assignment *assignment,
+                     struct merr *err);
 
-/* Call fn for each run whose folder is there, with its assignment, which is borrowed; same_boot: this machine has not
- * been started anew since. Folders without an assignment held no rank yet and are removed. Returns 0 or the first error
- * of fn or of a folder; the others are seen all the same. */
-typedef int machine_run_fn(void *arg, const char *folder, const json_t *assignment, bool same_boot, struct merr *err);
+/* Call fn for each run whose folder is there, with its assignment, which fn may take over and leave cleared; same_boot:
+ * this machine has not been started anew since. Folders without an assignment held no rank yet and are removed. Returns
+ * 0 or the first error of fn or of a folder; the others are seen all the same. */
+typedef int machine_run_fn(void *arg, const char *folder, struct assignment *assignment, bool same_boot,
+                           struct merr *err);
 int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err);
 
 /* Remove a run's folder. Its processes are gone. */
@@ -123,7 +125,7 @@ int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret);
 /* It has ended: nothing of it is watched any more. */
 void machine_rank_done(struct machine_rank *r);
 
-/* Write down how it ended where no shim could. */
+/* Write down how it ended where no shim could: by a cause of the node. */
 void machine_rank_keep_exit(const struct machine_rank *r, int exit_code);
 
 /* Its shim is gone: kill what it has left behind. True when nothing of it is alive. */

@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "api/protocol/rendezvous.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "worker/agent/base64.h"
 
-#define KEYS_MAX 16384 /* of one run */
 #define FETCH_WAIT_S 30
 #define PUT_MS 15000
 #define RETRY_US 500000
@@ -98,14 +98,6 @@ int mirror_fd(const struct mirror *m)
     return m->inotify_fd;
 }
 
-static bool usable_key(const char *key)
-{
-    size_t n = strlen(key);
-
-    return n > 0 && n <= MIRROR_KEY_NAME_MAX && key[0] != '.' &&
-           strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == n;
-}
-
 static bool known_key(const struct shared *s, const char *key)
 {
     for (size_t i = 0; i < s->n_keys; i++)
@@ -118,7 +110,7 @@ static void add_key(struct shared *s, const char *key)
 {
     char **keys, *copy;
 
-    if (known_key(s, key) || s->n_keys == KEYS_MAX)
+    if (known_key(s, key) || s->n_keys == RENDEZVOUS_KEYS_MAX)
         return;
     keys = realloc(s->keys, (s->n_keys + 1) * sizeof(*keys));
     copy = strdup(key);
@@ -154,8 +146,8 @@ static void put_key(struct shared *s, const char *key, const char *path)
     struct buf bytes, text;
     char target[512];
 
-    buf_init(&bytes, MIRROR_KEY_BYTES_MAX);
-    buf_init(&text, MIRROR_KEY_BYTES_MAX * 2);
+    buf_init(&bytes, RENDEZVOUS_BYTES_MAX);
+    buf_init(&text, RENDEZVOUS_BYTES_MAX * 2);
     (void)snprintf(target, sizeof(target), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "/%s", s->mirror->node, s->job,
                    s->generation, key);
     s->putting = strdup(key);
@@ -183,10 +175,10 @@ static void put_next(struct shared *s)
         char path[PATH_MAX + 300];
         struct stat st;
 
-        if (!usable_key(e->d_name) || known_key(s, e->d_name))
+        if (!rendezvous_key_ok(e->d_name) || known_key(s, e->d_name))
             continue;
         (void)snprintf(path, sizeof(path), "%s/%s", s->folder, e->d_name);
-        if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > MIRROR_KEY_BYTES_MAX)
+        if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > RENDEZVOUS_BYTES_MAX)
             continue;
         put_key(s, e->d_name, path);
         break;
@@ -202,9 +194,9 @@ static void publish_key(struct shared *s, const char *key, const char *value)
     char path[PATH_MAX + 300];
     struct buf bytes;
 
-    if (!usable_key(key) || known_key(s, key))
+    if (!rendezvous_key_ok(key) || known_key(s, key))
         return;
-    buf_init(&bytes, MIRROR_KEY_BYTES_MAX);
+    buf_init(&bytes, RENDEZVOUS_BYTES_MAX);
     (void)snprintf(path, sizeof(path), "%s/%s", s->folder, key);
     /* A file that is there is our own rank's, or was fetched before the agent came back. */
     if (access(path, F_OK) == 0 || (base64_decode(value, strlen(value), &bytes) == 0 &&
@@ -217,29 +209,23 @@ static void fetch_done(void *arg, int status, const char *body, size_t len, cons
 {
     struct shared *s = arg;
     json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
-    const json_t *next = json_object_get(doc, "next");
-    json_t *keys = json_object_get(doc, "keys"), *o;
-    size_t i;
+    struct rendezvous all;
 
     (void)why;
     s->fetching = false;
-    if (!json_is_integer(next) || !json_is_array(keys)) {
+    if (rendezvous_read(doc, &all, NULL) < 0) {
         s->fetch_us = clock_mono_us() + RETRY_US;
         return;
     }
-    json_array_foreach (keys, i, o) {
-        const char *key = json_string_value(json_object_get(o, "key"));
-        const char *value = json_string_value(json_object_get(o, "value"));
-
-        if (key && value && !s->gone)
-            publish_key(s, key, value);
-    }
+    for (size_t i = 0; i < all.n_keys && !s->gone; i++)
+        publish_key(s, all.keys[i].key, all.keys[i].value);
     /* Numbers that do not follow: the server was started anew and has lost what we put. */
-    if (s->since && (uint64_t)json_integer_value(next) != s->since + json_array_size(keys)) {
+    if (s->since && (uint64_t)all.next != s->since + all.n_keys) {
         forget_keys(s);
         s->dirty = true;
     }
-    s->since = (uint64_t)json_integer_value(next);
+    s->since = (uint64_t)all.next;
+    rendezvous_clear(&all);
 }
 
 static void fetch(struct shared *s, int64_t now_us)

@@ -13,9 +13,6 @@
 #include "worker/agent/http.h"
 #include "worker/agent/ranks.h"
 
-#define MIRROR_KEY_BYTES_MAX 65536
-#define MIRROR_KEY_NAME_MAX 96
-
 struct mirror;
 
 /* h and r are borrowed for the mirror's life. */

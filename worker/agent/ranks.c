@@ -77,20 +77,30 @@ bool ranks_run_ended(const struct run *run)
 
 /* --- ends --------------------------------------------------------------------------------------- */
 
-static bool bad_end(const struct rank *rank)
+static struct rank_exit exit_of(const struct rank *rank)
 {
-    return rank->exit_code != EXIT_DONE && rank->exit_code != EXIT_DRAINED;
+    return (struct rank_exit){.status = rank->exit_code, .signal = rank->signal, .cause = rank->cause};
 }
 
-void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signal, int64_t ended_us, const char *reason)
+static bool bad_end(const struct rank *rank)
 {
+    struct rank_exit e = exit_of(rank);
+
+    return !exit_well(&e);
+}
+
+void ranks_end_rank(struct run *run, struct rank *rank, const struct shim_exit *end, const char *reason)
+{
+    enum job_kind kind = run->spec ? run->spec->kind : JOB_TRAIN;
     int me = (int)(rank - run->ranks);
 
     assert(rank->state != RANK_EXITED);
     rank->state = RANK_EXITED;
-    rank->exit_code = exit_code;
-    rank->signal = signal;
-    rank->ended_us = ended_us;
+    rank->exit_code = end->exit_code;
+    rank->signal = end->signal;
+    rank->cause = end->cause;
+    rank->cause = exit_settle(exit_of(rank), kind).cause;
+    rank->ended_us = end->at_us;
     rank->kill_us = INT64_MAX;
     machine_rank_done(rank->on_machine);
     if (!bad_end(rank))
@@ -103,9 +113,17 @@ void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signa
         (void)json_array_append_new(rank->log_tail, json_string(line));
     }
     /* One that gave up because others were gone, or was told to stop, is never the first cause. */
-    if (exit_code != EXIT_ABORTED && run->order != RUN_STOP &&
-        (run->first_bad < 0 ? !run->failed : ended_us < run->ranks[run->first_bad].ended_us))
+    if (rank->cause != EXIT_CAUSE_ABORTED && run->order != ASSIGNMENT_STOP &&
+        (run->first_bad < 0 ? !run->failed : end->at_us < run->ranks[run->first_bad].ended_us))
         run->first_bad = me;
+}
+
+void ranks_lose_rank(const struct ranks *r, struct run *run, struct rank *rank, const char *reason)
+{
+    ranks_end_rank(
+        run, rank,
+        &(struct shim_exit){.exit_code = EXIT_NODE, .cause = EXIT_CAUSE_NODE, .at_us = machine_wall_us(r->machine)},
+        reason);
 }
 
 /* The shim of a rank is gone: read how the rank ended, or see to it that it has. */
@@ -114,11 +132,10 @@ static void finish_rank(const struct ranks *r, struct run *run, struct rank *ran
     struct shim_exit end;
 
     if (machine_rank_exit(rank->on_machine, &end) == 0) {
-        ranks_end_rank(run, rank, end.exit_code, end.signal, end.at_us, NULL);
+        ranks_end_rank(run, rank, &end, NULL);
     } else if (machine_rank_clear(rank->on_machine)) {
         machine_rank_keep_exit(rank->on_machine, EXIT_NODE);
-        ranks_end_rank(run, rank, EXIT_NODE, 0, machine_wall_us(r->machine),
-                       "the process that watches this rank was lost");
+        ranks_lose_rank(r, run, rank, "the process that watches this rank was lost");
     } else {
         rank->kill_us = now_us + LOOK_US;
     }
@@ -154,29 +171,31 @@ static void tell_flight(struct run *run, enum flight_order order)
             machine_rank_order(run->ranks[i].on_machine, order);
 }
 
-int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_order order, int grace_s)
+int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assignment_order order, int grace_s)
 {
     struct run *run = find(r, job, generation, NULL);
     bool command;
 
     if (!run)
         return -ENOENT;
-    if (order == RUN_STOP && run->order == RUN_STOP && grace_s >= 0 && grace_s < run->grace_s) {
+    if (order == ASSIGNMENT_STOP && run->order == ASSIGNMENT_STOP && grace_s >= 0 && grace_s < run->grace_s) {
         run->grace_s = grace_s; /* less patience than before */
         for (int i = 0; i < run->n; i++)
             end_rank_softly(run, &run->ranks[i], false, machine_mono_us(r->machine));
     }
-    if (order == run->order || (run->order >= RUN_HAND_OVER && order < run->order))
+    if (order == run->order || (run->order >= ASSIGNMENT_HAND_OVER && order < run->order))
         return 0;
     if (grace_s >= 0)
-        run->grace_s = grace_s > RANKS_GRACE_S_MAX ? RANKS_GRACE_S_MAX : grace_s;
+        run->grace_s = grace_s > ASSIGNMENT_GRACE_S_MAX ? ASSIGNMENT_GRACE_S_MAX : grace_s;
     run->order = order;
     command = run->spec && run->spec->kind == JOB_COMMAND;
-    if (order == RUN_SAVE) {
+    if (order == ASSIGNMENT_SAVE) {
         tell_flight(run, FLIGHT_SAVE);
-    } else if (order != RUN_STOP && order != RUN_GO && !command) {
-        tell_flight(run, order == RUN_DRAIN ? FLIGHT_DRAIN : order == RUN_MOVE ? FLIGHT_MOVE : FLIGHT_HAND_OVER);
-    } else if (order >= RUN_HAND_OVER) { /* a command has nothing to save: both end it */
+    } else if (order != ASSIGNMENT_STOP && order != ASSIGNMENT_RUN && !command) {
+        tell_flight(run, order == ASSIGNMENT_DRAIN  ? FLIGHT_DRAIN
+                         : order == ASSIGNMENT_MOVE ? FLIGHT_MOVE
+                                                    : FLIGHT_HAND_OVER);
+    } else if (order >= ASSIGNMENT_HAND_OVER) { /* a command has nothing to save: both end it */
         for (int i = 0; i < run->n; i++)
             end_rank_softly(run, &run->ranks[i], true, machine_mono_us(r->machine));
     }
@@ -195,9 +214,12 @@ static void abort_mates(struct run *run, int64_t now_us)
 
 static bool job_done(const struct run *run)
 {
-    for (int i = 0; i < run->n; i++)
-        if (run->ranks[i].exit_code != EXIT_DONE)
+    for (int i = 0; i < run->n; i++) {
+        struct rank_exit e = exit_of(&run->ranks[i]);
+
+        if (!exit_done(&e))
             return false;
+    }
     return true;
 }
 
@@ -300,34 +322,38 @@ bool ranks_tick(struct ranks *r, int64_t now_us)
 
 /* --- reports ------------------------------------------------------------------------------------ */
 
-static json_t *rank_json(const struct rank *rank)
+static void report_rank(const struct rank *rank, struct report_rank *ret)
 {
-    static const char *const states[] = {"starting", "running", "exited"};
-    json_t *o = json_pack("{s:i,s:i,s:s,s:I}", "rank", rank->rank, "slot", rank->slot, "state", states[rank->state],
-                          "pid", (json_int_t)machine_rank_pid(rank->on_machine));
+    static const enum report_state state[] = {
+        [RANK_STARTING] = REPORT_STARTING, [RANK_RUNNING] = REPORT_RUNNING, [RANK_EXITED] = REPORT_EXITED};
     enum flight_phase phase;
     uint64_t step;
 
-    if (o && machine_rank_progress(rank->on_machine, &step, &phase)) {
-        (void)json_object_set_new(o, "step", json_integer((json_int_t)step));
-        (void)json_object_set_new(o, "phase", json_string(flight_phase_name(phase)));
+    *ret = (struct report_rank){.rank = rank->rank,
+                                .slot = rank->slot,
+                                .state = state[rank->state],
+                                .pid = machine_rank_pid(rank->on_machine),
+                                .step = -1};
+    if (machine_rank_progress(rank->on_machine, &step, &phase)) {
+        ret->step = (int64_t)step;
+        (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_phase_name(phase));
     }
-    if (o && rank->state == RANK_EXITED) {
-        (void)json_object_set_new(o, "exit_code", json_integer(rank->exit_code));
-        (void)json_object_set_new(o, "signal", json_integer(rank->signal));
-        if (rank->log_tail)
-            (void)json_object_set(o, "log_tail", rank->log_tail);
+    if (rank->state == RANK_EXITED) {
+        ret->exit = exit_of(rank);
+        ret->log_tail = json_incref(rank->log_tail);
     }
-    return o;
 }
 
-json_t *ranks_run_json(const struct run *run)
+int ranks_run_report(const struct run *run, struct report_run *ret)
 {
-    json_t *list = json_array(), *o;
+    struct report_run all = {.generation = (int64_t)run->generation};
 
-    for (int i = 0; list && i < run->n; i++)
-        (void)json_array_append_new(list, rank_json(&run->ranks[i]));
-    o = json_pack("{s:s,s:I,s:o}", "job", run->job, "generation", (json_int_t)run->generation, "ranks",
-                  list); /* stolen, also on failure */
-    return o;
+    all.ranks = calloc((size_t)run->n, sizeof(*all.ranks));
+    if (!all.ranks)
+        return -ENOMEM;
+    (void)snprintf(all.job, sizeof(all.job), "%s", run->job);
+    for (int i = 0; i < run->n; i++)
+        report_rank(&run->ranks[i], &all.ranks[all.n_ranks++]);
+    *ret = all;
+    return 0;
 }

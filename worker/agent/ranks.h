@@ -13,19 +13,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/protocol/assignment.h"
+#include "api/protocol/report.h"
 #include "api/spec.h"
 #include "base/merr.h"
 #include "worker/agent/machine.h"
 
-#define RANKS_JOB_MAX 64
+#define RANKS_JOB_MAX PROTOCOL_JOB_MAX
 #define RANKS_RUNS_MAX 1024
-#define RANKS_GRACE_S 10
-#define RANKS_GRACE_S_MAX 3600
 
 enum rank_state { RANK_STARTING, RANK_RUNNING, RANK_EXITED };
-
-/* Later orders are larger. Those from HAND_OVER on are not taken back; SAVE is asked each time it comes after GO. */
-enum run_order { RUN_GO, RUN_SAVE, RUN_HAND_OVER, RUN_MOVE, RUN_DRAIN, RUN_STOP };
 
 struct rank {
     int rank, slot, local_rank; /* slot -1: a source node's, which has none */
@@ -34,20 +31,21 @@ struct rank {
     int64_t kill_us;                 /* next, harder signal; INT64_MAX: none */
     int kills;                       /* hard signals so far */
     int exit_code, signal;
-    int64_t ended_us; /* wall time */
-    json_t *log_tail; /* of a rank that failed; else NULL */
+    enum exit_cause cause; /* of its end */
+    int64_t ended_us;      /* wall time */
+    json_t *log_tail;      /* of a rank that failed; else NULL */
 };
 
 struct run {
     char job[RANKS_JOB_MAX];
     uint64_t generation;
     char folder[PATH_MAX], dir[PATH_MAX];
-    json_t *assignment;
-    struct job_spec *spec; /* NULL: it could not be read; all ranks have ended with EXIT_NODE */
-    enum run_order order;
-    bool failed;               /* a rank has ended badly and its mates were told */
-    int grace_s, world, nodes; /* nodes: of ranks, and source nodes */
-    int first_bad;             /* index in ranks of the first that failed of itself, -1: none */
+    struct assignment assignment;
+    struct job_spec *spec;       /* NULL: it could not be read; all ranks have ended by EXIT_CAUSE_NODE */
+    enum assignment_order order; /* those from HAND_OVER on are not taken back; SAVE is asked each time after RUN */
+    bool failed;                 /* a rank has ended badly and its mates were told */
+    int grace_s, world, nodes;   /* nodes: of ranks, and source nodes */
+    int first_bad;               /* index in ranks of the first that failed of itself, -1: none */
     int n;
     struct rank *ranks; /* those of this node */
 };
@@ -65,16 +63,17 @@ int ranks_new(const struct ranks_cfg *cfg, struct ranks **ret, struct merr *err)
 void ranks_free(struct ranks *r);
 
 /* Find the runs that an earlier agent left in root. Folders without an assignment held no rank yet and are
- * removed. Ranks that are gone without a word (their shim lost, the machine rebooted) end with EXIT_NODE. */
+ * removed. Ranks that are gone without a word (their shim lost, the machine rebooted) end by EXIT_CAUSE_NODE. */
 int ranks_adopt(struct ranks *r, struct merr *err);
 
 /* Start this node's ranks of an assignment. 0 when it runs, or is known already; -EAGAIN when a slot is
- * still taken by another run; -EINVAL when the assignment makes no sense (nothing is kept); -ENOSPC with too
- * many runs. A rank that cannot be started is a rank that ended with EXIT_NODE: its log_tail says why. */
+ * still taken by another run; -EINVAL when the assignment makes no sense, -EPROTO when it is of a
+ * version that is not known (nothing is kept); -ENOSPC with too
+ * many runs. A rank that cannot be started is a rank that ended by EXIT_CAUSE_NODE: its log_tail says why. */
 int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err);
 
 /* Give an order to all ranks of a run; a second STOP may shorten the grace. -ENOENT for an unknown run. */
-int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum run_order order, int grace_s);
+int ranks_order(struct ranks *r, const char *job, uint64_t generation, enum assignment_order order, int grace_s);
 
 /* Remove a run whose ranks have all ended, with its folder. 0 also when it is not there; -EBUSY while one
  * lives. */
@@ -91,7 +90,7 @@ const struct run *ranks_at(const struct ranks *r, size_t i);
 const struct run *ranks_find(const struct ranks *r, const char *job, uint64_t generation);
 bool ranks_run_ended(const struct run *run);
 
-/* {"job", "generation", "ranks": […]} as reports have it; new, NULL when memory is short. */
-json_t *ranks_run_json(const struct run *run);
+/* The run as reports have it; to be cleared (report_run_clear). Returns 0 or -ENOMEM. */
+int ranks_run_report(const struct run *run, struct report_run *ret);
 
 #endif

@@ -19,7 +19,9 @@ void ranks_run_free(struct run *run);
 int ranks_insert(struct ranks *r, struct run *run, struct merr *err);
 
 /* A rank has ended like this; a reason, if any, becomes its log_tail. */
-void ranks_end_rank(struct run *run, struct rank *rank, int exit_code, int signal, int64_t ended_us,
-                    const char *reason);
+void ranks_end_rank(struct run *run, struct rank *rank, const struct shim_exit *end, const char *reason);
+
+/* A rank that could not be started, or is gone without a word: by a cause of the node. */
+void ranks_lose_rank(const struct ranks *r, struct run *run, struct rank *rank, const char *reason);
 
 #endif

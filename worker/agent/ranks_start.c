@@ -24,87 +24,56 @@ void ranks_run_free(struct run *run)
         json_decref(rank->log_tail);
     }
     free(run->ranks);
-    json_decref(run->assignment);
+    assignment_clear(&run->assignment);
     spec_free(run->spec);
     free(run);
 }
 
-static int member_int(const json_t *o, const char *name, int fallback)
-{
-    const json_t *v = json_object_get(o, name);
-
-    return json_is_integer(v) ? (int)json_integer_value(v) : fallback;
-}
-
-static const char *member_text(const json_t *o, const char *name)
-{
-    const char *text = json_string_value(json_object_get(o, name));
-
-    return text ? text : "";
-}
-
 /* How many different nodes come before the first rank of node (all of them for NULL). */
-static int nodes_before(const json_t *list, const char *node)
+static int nodes_before(const struct assignment *a, const char *node)
 {
     int n = 0;
 
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *name = member_text(json_array_get(list, i), "node");
+    for (size_t i = 0; i < a->n_ranks; i++) {
         bool seen = false;
 
-        if (node && strcmp(name, node) == 0)
+        if (node && strcmp(a->ranks[i].node, node) == 0)
             break;
         for (size_t j = 0; j < i && !seen; j++)
-            seen = strcmp(name, member_text(json_array_get(list, j), "node")) == 0;
+            seen = strcmp(a->ranks[i].node, a->ranks[j].node) == 0;
         n += !seen;
     }
     return n;
 }
 
-/* This node as a source node, where the job has left it: a rank after all that train, without a slot. */
-static int read_source_node(const struct ranks *r, const json_t *list, struct run *run, struct merr *err)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *o = json_array_get(list, i);
-
-        if (strcmp(member_text(o, "node"), r->node) != 0)
-            continue;
-        if (member_int(o, "rank", -1) != run->world + (int)i)
-            return merr_set(err, -EINVAL, "run %s: this node's entry in 'givers' is not rank %d", run->job,
-                            run->world + (int)i);
-        run->ranks[run->n++] = (struct rank){.rank = run->world + (int)i, .slot = -1, .kill_us = INT64_MAX};
-        return 0;
-    }
-    return merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
-}
-
 /* The ranks of this node. slots: how many it has; INT_MAX for a run that was started when there were others. */
-static int read_ranks(const struct ranks *r, const json_t *assignment, int slots, struct run *run, struct merr *err)
+static int take_ranks(const struct ranks *r, int slots, struct run *run, struct merr *err)
 {
-    const json_t *list = json_object_get(assignment, "ranks");
-    size_t size = json_array_size(list);
+    const struct assignment *a = &run->assignment;
 
-    run->ranks = calloc(size ? size : 1, sizeof(*run->ranks));
+    run->ranks = calloc(a->n_ranks + 1, sizeof(*run->ranks));
     if (!run->ranks)
-        return merr_set(err, -ENOMEM, "no memory for %zu ranks", size);
-    for (size_t i = 0; i < size; i++) {
-        const json_t *o = json_array_get(list, i);
-        int number = member_int(o, "rank", -1), slot = member_int(o, "slot", -1);
+        return merr_set(err, -ENOMEM, "no memory for %zu ranks", a->n_ranks);
+    for (size_t i = 0; i < a->n_ranks; i++) {
+        const struct assignment_rank *one = &a->ranks[i];
 
-        if (number < 0 || number >= run->world)
-            return merr_set(err, -EINVAL, "run %s: rank %d is not within a world of %d", run->job, number, run->world);
-        if (strcmp(member_text(o, "node"), r->node) != 0)
+        if (strcmp(one->node, r->node) != 0)
             continue;
-        if (slot < 0 || slot >= slots)
-            return merr_set(err, -EINVAL, "run %s: rank %d is put on slot %d, but this node has %d", run->job, number,
-                            slot, slots);
-        run->ranks[run->n] = (struct rank){.rank = number, .slot = slot, .local_rank = run->n, .kill_us = INT64_MAX};
+        if (one->slot < 0 || one->slot >= slots)
+            return merr_set(err, -EINVAL, "run %s: rank %d is put on slot %d, but this node has %d", run->job,
+                            one->rank, one->slot, slots);
+        run->ranks[run->n] =
+            (struct rank){.rank = one->rank, .slot = one->slot, .local_rank = run->n, .kill_us = INT64_MAX};
         run->n++;
     }
-    return run->n > 0 ? 0 : read_source_node(r, json_object_get(assignment, "givers"), run, err);
+    /* This node as a source node, where the job has left it: a rank after all that train, without a slot. */
+    for (size_t i = 0; run->n == 0 && i < a->n_givers; i++)
+        if (strcmp(a->givers[i].node, r->node) == 0)
+            run->ranks[run->n++] = (struct rank){.rank = a->givers[i].rank, .slot = -1, .kill_us = INT64_MAX};
+    return run->n > 0 ? 0 : merr_set(err, -EINVAL, "run %s: no rank is for node '%s'", run->job, r->node);
 }
 
-static struct job_spec *read_spec(const json_t *assignment, struct merr *err)
+static struct job_spec *read_spec(const struct assignment *a, struct merr *err)
 {
     struct job_spec *spec = NULL;
     struct faults *f = calloc(1, sizeof(*f));
@@ -113,49 +82,48 @@ static struct job_spec *read_spec(const json_t *assignment, struct merr *err)
         merr_set(err, -ENOMEM, "spec: no memory");
         return NULL;
     }
-    if (spec_from_json(json_object_get(assignment, "spec"), &spec, f) < 0)
+    if (spec_from_json(a->spec, &spec, f) < 0)
         merr_set(err, -EINVAL, "spec: %s: %s", f->n ? f->v[0].pointer : "", f->n ? f->v[0].message : "no memory");
     faults_clear(f);
     free(f);
     return spec;
 }
 
-/* A run read from an assignment (borrowed), without any process. New. */
-static int new_run(const struct ranks *r, const json_t *assignment, int slots, struct run **ret, struct merr *err)
+/* A run of an assignment, which it takes over, without any process. New. On failure the assignment is as it was. */
+static int new_run(const struct ranks *r, struct assignment *a, int slots, struct run **ret, struct merr *err)
 {
-    const char *job = member_text(assignment, "job"), *dir = member_text(assignment, "dir");
-    json_int_t generation = json_integer_value(json_object_get(assignment, "generation"));
-    const json_t *list = json_object_get(assignment, "ranks");
     struct run *run;
     int code;
 
-    if (!usable_job(job) || generation < 1 || !json_is_array(list))
-        return merr_set(err, -EINVAL, "an assignment without a usable job, generation or ranks: '%s'", job);
-    if (dir[0] != '/' || strlen(dir) >= sizeof(run->dir))
-        return merr_set(err, -EINVAL, "run %s: its folder must be an absolute path, not '%s'", job, dir);
+    if (!usable_job(a->job))
+        return merr_set(err, -EINVAL, "an assignment without a usable job: '%s'", a->job);
+    if (a->dir[0] != '/')
+        return merr_set(err, -EINVAL, "run %s: its folder must be an absolute path, not '%s'", a->job, a->dir);
     run = calloc(1, sizeof(*run));
     if (!run)
-        return merr_set(err, -ENOMEM, "no memory for run %s", job);
-    run->generation = (uint64_t)generation;
-    (void)snprintf(run->job, sizeof(run->job), "%s", job);
-    (void)snprintf(run->dir, sizeof(run->dir), "%s", dir);
+        return merr_set(err, -ENOMEM, "no memory for run %s", a->job);
+    run->generation = (uint64_t)a->generation;
+    (void)snprintf(run->job, sizeof(run->job), "%s", a->job);
+    (void)snprintf(run->dir, sizeof(run->dir), "%s", a->dir);
     run->first_bad = -1;
-    run->world = member_int(assignment, "world", (int)json_array_size(list));
-    run->grace_s = member_int(assignment, "grace_s", RANKS_GRACE_S);
-    run->nodes = nodes_before(list, NULL) + (int)json_array_size(json_object_get(assignment, "givers"));
-    run->assignment = json_deep_copy(assignment);
-    code = machine_run_folder(r->machine, job, run->generation, run->folder, err);
+    run->world = a->world;
+    run->grace_s = a->grace_s;
+    run->nodes = nodes_before(a, NULL) + (int)a->n_givers;
+    run->assignment = *a;
+    code = machine_run_folder(r->machine, run->job, run->generation, run->folder, err);
     if (code == 0)
-        code = read_ranks(r, assignment, slots, run, err);
+        code = take_ranks(r, slots, run, err);
     for (int i = 0; code == 0 && i < run->n; i++) {
         run->ranks[i].on_machine = machine_rank_new(r->machine, run->folder, run->ranks[i].rank);
         if (!run->ranks[i].on_machine)
-            code = merr_set(err, -ENOMEM, "no memory for run %s", job);
+            code = merr_set(err, -ENOMEM, "no memory for run %s", run->job);
     }
     if (code < 0) {
+        memset(&run->assignment, 0, sizeof(run->assignment));
         ranks_run_free(run);
         return code;
     }
+    memset(a, 0, sizeof(*a));
     *ret = run;
     return 0;
 }
@@ -175,30 +143,26 @@ int ranks_insert(struct ranks *r, struct run *run, struct merr *err)
     return 0;
 }
 
-static const char *master_address(const json_t *list)
+static const char *master_address(const struct assignment *a)
 {
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *o = json_array_get(list, i);
-
-        if (member_int(o, "rank", -1) == 0 && *member_text(o, "address"))
-            return member_text(o, "address");
-    }
+    for (size_t i = 0; i < a->n_ranks; i++)
+        if (a->ranks[i].rank == 0 && a->ranks[i].address[0])
+            return a->ranks[i].address;
     return "127.0.0.1";
 }
 
 static int start_rank(const struct ranks *r, const struct run *run, const struct rank *rank, struct merr *err)
 {
-    const json_t *list = json_object_get(run->assignment, "ranks");
     struct machine_launch l = {
         .job = run->job,
         .job_dir = run->dir,
-        .master_addr = master_address(list),
+        .master_addr = master_address(&run->assignment),
         .generation = run->generation,
         .world = run->world,
         .local_rank = rank->local_rank,
         .local_world = run->n,
-        .node_rank = nodes_before(list, r->node),
-        .master_port = member_int(run->assignment, "master_port", 0),
+        .node_rank = nodes_before(&run->assignment, r->node),
+        .master_port = run->assignment.master_port,
         .slot = rank->slot,
         .spec = run->spec,
     };
@@ -215,9 +179,8 @@ static int make_folder(const struct ranks *r, struct run *run, struct merr *err)
         code = machine_rank_page(run->ranks[i].on_machine, err);
     if (code < 0)
         return code;
-    if (json_object_set_new(run->assignment, "node", json_string(r->node)) < 0)
-        return merr_set(err, -ENOMEM, "no memory for run %s", run->job);
-    return machine_run_keep(r->machine, run->folder, run->job, run->dir, run->spec->kind, run->assignment, err);
+    (void)snprintf(run->assignment.node, sizeof(run->assignment.node), "%s", r->node);
+    return machine_run_keep(r->machine, run->folder, run->spec->kind, &run->assignment, err);
 }
 
 static bool slot_taken(const struct ranks *r, const struct run *run)
@@ -231,13 +194,18 @@ static bool slot_taken(const struct ranks *r, const struct run *run)
     return false;
 }
 
-int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err)
+int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
 {
+    struct assignment a;
     struct run *run = NULL;
     struct merr why;
     int code;
 
-    code = new_run(r, assignment, r->slots, &run, err);
+    code = assignment_read(doc, &a, err);
+    if (code < 0)
+        return code;
+    code = new_run(r, &a, r->slots, &run, err);
+    assignment_clear(&a);
     if (code < 0)
         return code;
     if (ranks_find(r, run->job, run->generation)) {
@@ -254,13 +222,13 @@ int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err)
     }
 
     /* From here on what fails is a rank that has ended: the server learns it like any other end. */
-    run->spec = read_spec(assignment, &why);
+    run->spec = read_spec(&run->assignment, &why);
     code = run->spec ? make_folder(r, run, &why) : -EINVAL;
     for (int i = 0; i < run->n; i++) {
         if (code == 0)
             code = start_rank(r, run, &run->ranks[i], &why);
         if (code < 0)
-            ranks_end_rank(run, &run->ranks[i], EXIT_NODE, 0, machine_wall_us(r->machine), why.text);
+            ranks_lose_rank(r, run, &run->ranks[i], why.text);
     }
     return 0;
 }
@@ -273,17 +241,16 @@ static void adopt_rank(const struct ranks *r, struct run *run, struct rank *rank
     struct shim_exit end;
 
     if (machine_rank_exit(rank->on_machine, &end) == 0) {
-        ranks_end_rank(run, rank, end.exit_code, end.signal, end.at_us, NULL);
+        ranks_end_rank(run, rank, &end, NULL);
     } else if (!same_boot) {
         machine_rank_keep_exit(rank->on_machine, EXIT_NODE);
-        ranks_end_rank(run, rank, EXIT_NODE, 0, machine_wall_us(r->machine),
-                       "the machine was started anew while this rank ran");
+        ranks_lose_rank(r, run, rank, "the machine was started anew while this rank ran");
     } else if (sight == MACHINE_RUNNING) {
         rank->state = RANK_RUNNING; /* or gone by now: ranks_tick ends it then */
     }
 }
 
-static int adopt_run(void *arg, const char *folder, const json_t *assignment, bool same_boot, struct merr *err)
+static int adopt_run(void *arg, const char *folder, struct assignment *assignment, bool same_boot, struct merr *err)
 {
     struct ranks *r = arg;
     struct run *run = NULL;
@@ -298,7 +265,7 @@ static int adopt_run(void *arg, const char *folder, const json_t *assignment, bo
         ranks_run_free(run);
         return code;
     }
-    run->spec = read_spec(assignment, NULL);
+    run->spec = read_spec(&run->assignment, NULL);
     for (int i = 0; i < run->n; i++)
         adopt_rank(r, run, &run->ranks[i], same_boot);
     return 0;

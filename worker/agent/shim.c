@@ -43,7 +43,8 @@ struct shim {
     bool ended;               /* the rank itself is gone and reaped */
     bool swept;               /* and so is all it left */
     int exit_code, exit_signal;
-    int64_t sweep_us; /* next look at what is left, once ended */
+    struct flight *flight; /* the rank's page; NULL: it has none */
+    int64_t sweep_us;      /* next look at what is left, once ended */
     struct lines lines;
     struct buf out;
 };
@@ -68,6 +69,16 @@ static void enter_cgroup(const char *cgroup)
     }
 }
 
+/* This machine cannot start the rank. */
+static void child_fail(const struct shim *s) __attribute__((noreturn));
+
+static void child_fail(const struct shim *s)
+{
+    if (s->flight)
+        flight_cause_set(s->flight, EXIT_CAUSE_NODE);
+    _exit(EXIT_NODE);
+}
+
 static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd) __attribute__((noreturn));
 
 static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd)
@@ -79,18 +90,18 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(EXIT_NODE);
+        child_fail(s);
     if (s->cgroup)
         enter_cgroup(s->cgroup);
     if (s->quota && (code = quota_join(s->quota)) < 0) {
         say("cannot enter the control group", s->quota, -code);
-        _exit(EXIT_NODE);
+        child_fail(s);
     }
     /* Nothing runs before rank-NNNNN.pid tells of it. */
     if (io_read_full(go_fd, &go, 1) != 1)
-        _exit(EXIT_NODE);
+        child_fail(s);
     if (dup2(output_fd, STDOUT_FILENO) < 0 || dup2(output_fd, STDERR_FILENO) < 0)
-        _exit(EXIT_NODE);
+        child_fail(s);
     if (s->workdir && chdir(s->workdir) < 0) {
         say("cannot enter folder", s->workdir, errno);
         _exit(126);
@@ -286,6 +297,13 @@ static void take_signals(struct shim *s)
     }
 }
 
+static enum exit_cause cause_of(const struct shim *s)
+{
+    enum exit_cause told = s->flight ? flight_cause_get(s->flight) : EXIT_CAUSE_UNTOLD;
+
+    return told == EXIT_CAUSE_UNTOLD || s->exit_signal != 0 ? EXIT_CAUSE_PROGRAM : told;
+}
+
 /* Until neither the rank nor anything it left is there. */
 static void watch(struct shim *s)
 {
@@ -365,6 +383,7 @@ static void close_others(int keep)
 
 int shim_main(int argc, char **argv)
 {
+    char page[PATH_MAX];
     struct shim s;
     struct merr err;
     int r;
@@ -374,6 +393,8 @@ int shim_main(int argc, char **argv)
     close_others(s.ready_fd);
     if (s.ready_fd >= 0)
         (void)fcntl(s.ready_fd, F_SETFD, FD_CLOEXEC);
+    if (flight_open(shim_path(page, sizeof(page), s.folder, s.rank, "flight"), &s.flight, NULL) < 0)
+        s.flight = NULL;
     lines_init(&s.lines, s.log_limit);
     buf_init(&s.out, 8 * PIPE_READ);
     r = catch_signals(&s);
@@ -387,11 +408,11 @@ int shim_main(int argc, char **argv)
         say("cannot start", s.argv[0], -r);
         if (s.child > 0)
             (void)kill(s.child, SIGKILL);
-        (void)shim_write_exit(s.folder, s.rank, EXIT_NODE, 0, NULL);
+        (void)shim_write_exit(s.folder, s.rank, EXIT_NODE, 0, EXIT_CAUSE_NODE, NULL);
         return EXIT_NODE;
     }
     watch(&s);
-    r = shim_write_exit(s.folder, s.rank, s.exit_code, s.exit_signal, &err);
+    r = shim_write_exit(s.folder, s.rank, s.exit_code, s.exit_signal, cause_of(&s), &err);
     if (r < 0)
         dprintf(STDERR_FILENO, "muster: %s\n", err.text);
     buf_clear(&s.out);

@@ -4,7 +4,8 @@
  * --share S] [--ready FD] [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with
  * the rank's log as standard output. It starts the program in a process group of its own, carries its output into the
  * log, waits, ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is
- * there only once no process of the rank is.
+ * there only once no process of the rank is. It tells the status and the signal, and the cause that the program has
+ * left in its flight page; that is the program's own affair where it left none, as programs of users do.
  *
  * SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to the rank's group; SHIM_KILL ends the rank
  * at once. The shim holds the unreaped rank, so no signal can reach a stranger. A shim that is killed
@@ -16,6 +17,7 @@
 #include <signal.h>
 #include <stdint.h>
 
+#include "api/protocol/exit.h"
 #include "base/merr.h"
 #include "worker/agent/proc.h"
 
@@ -36,7 +38,8 @@ struct shim_pids {
 struct shim_exit {
     int exit_code; /* 128 + signal when a signal ended it */
     int signal;
-    int64_t at_us; /* wall time, milliseconds exact */
+    int64_t at_us;         /* wall time, milliseconds exact */
+    enum exit_cause cause; /* EXIT_CAUSE_UNTOLD: a shim of protocol 1 wrote it */
 };
 
 /* Read rank-NNNNN.pid or rank-NNNNN.exit. -ENOENT when it is not there, -EPROTO when it is not what a shim
@@ -45,7 +48,7 @@ int shim_read_pids(const char *folder, int rank, struct shim_pids *ret, struct m
 int shim_read_exit(const char *folder, int rank, struct shim_exit *ret, struct merr *err);
 
 /* Publish rank-NNNNN.exit: done by the shim, or by an agent that finds the shim gone. */
-int shim_write_exit(const char *folder, int rank, int exit_code, int signal, struct merr *err);
+int shim_write_exit(const char *folder, int rank, int exit_code, int signal, enum exit_cause cause, struct merr *err);
 
 /* Kill all in a cgroup (v2) and remove it; a folder that is not there is fine. -EBUSY while some live. */
 int shim_cgroup_end(const char *cgroup);

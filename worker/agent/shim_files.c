@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -60,29 +61,31 @@ int shim_read_pids(const char *folder, int rank, struct shim_pids *ret, struct m
 int shim_read_exit(const char *folder, int rank, struct shim_exit *ret, struct merr *err)
 {
     json_auto_t *doc = NULL;
-    json_int_t at_ms = 0;
-    int code, signal;
+    struct rank_exit e;
     char path[4096];
     int r = read_json(shim_path(path, sizeof(path), folder, rank, "exit"), &doc, err);
 
     if (r < 0)
         return r;
-    if (json_unpack(doc, "{s:i,s:i,s?I}", "exit_code", &code, "signal", &signal, "at_ms", &at_ms) < 0)
-        return merr_set(err, -EPROTO, "'%s' does not tell how the rank ended", path);
-    *ret = (struct shim_exit){.exit_code = code, .signal = signal, .at_us = at_ms * 1000};
+    r = exit_read(doc, &e, err);
+    if (r < 0)
+        return merr_prefix(err, -EPROTO, "'%s' does not tell how the rank ended", path);
+    *ret = (struct shim_exit){.exit_code = e.status, .signal = e.signal, .cause = e.cause, .at_us = e.at_ms * 1000};
     return 0;
 }
 
-int shim_write_exit(const char *folder, int rank, int exit_code, int signal, struct merr *err)
+int shim_write_exit(const char *folder, int rank, int exit_code, int signal, enum exit_cause cause, struct merr *err)
 {
-    int64_t now_us = clock_wall_us();
-    char at[CLOCK_RFC3339_MAX], path[4096], text[256];
-    int n;
+    struct rank_exit e = {.status = exit_code, .signal = signal, .cause = cause, .at_ms = clock_wall_us() / 1000};
+    json_t *doc = exit_write(&e);
+    char path[4096], *text = doc ? json_dumps(doc, 0) : NULL;
+    int r = merr_set(err, -ENOMEM, "no memory to tell how rank %d ended", rank);
 
-    clock_rfc3339(now_us, at);
-    n = snprintf(text, sizeof(text), "{\"exit_code\": %d, \"signal\": %d, \"at\": \"%s\", \"at_ms\": %lld}\n",
-                 exit_code, signal, at, (long long)(now_us / 1000));
-    return io_publish_file(shim_path(path, sizeof(path), folder, rank, "exit"), text, (size_t)n, 0600, err);
+    json_decref(doc);
+    if (text)
+        r = io_publish_file(shim_path(path, sizeof(path), folder, rank, "exit"), text, strlen(text), 0600, err);
+    free(text);
+    return r;
 }
 
 int shim_cgroup_end(const char *cgroup)

@@ -10,12 +10,8 @@
 
 #define PIECE_OVERHEAD 160 /* bytes of a piece as JSON beside its text */
 
-enum kind { KIND_LOGS, KIND_METRICS, KIND_EVENTS, KINDS };
-
-static const char *const kind_names[KINDS] = {"logs", "metrics", "events"};
-
 struct stream {
-    enum kind kind;
+    enum report_kind kind;
     char job[RANKS_JOB_MAX];
     uint64_t generation;
     int rank;              /* of logs */
@@ -50,7 +46,7 @@ void ship_free(struct ship *s)
     free(s);
 }
 
-static struct stream *find(const struct ship *s, enum kind kind, const char *job, uint64_t generation, int rank)
+static struct stream *find(const struct ship *s, enum report_kind kind, const char *job, uint64_t generation, int rank)
 {
     for (size_t i = 0; i < s->n; i++) {
         struct stream *t = s->v[i];
@@ -62,7 +58,7 @@ static struct stream *find(const struct ship *s, enum kind kind, const char *job
 }
 
 /* Follow one file. Without memory it is followed later: ship_sync comes again before each report. */
-static void follow(struct ship *s, enum kind kind, const struct run *run, int rank)
+static void follow(struct ship *s, enum report_kind kind, const struct run *run, int rank)
 {
     struct stream *t = find(s, kind, run->job, run->generation, rank);
 
@@ -98,9 +94,9 @@ void ship_sync(struct ship *s, const struct ranks *r)
         const struct run *run = ranks_at(r, i);
 
         for (int j = 0; j < run->n; j++)
-            follow(s, KIND_LOGS, run, run->ranks[j].rank);
-        follow(s, KIND_METRICS, run, -1);
-        follow(s, KIND_EVENTS, run, -1);
+            follow(s, REPORT_LOGS, run, run->ranks[j].rank);
+        follow(s, REPORT_METRICS, run, -1);
+        follow(s, REPORT_EVENTS, run, -1);
     }
     for (size_t i = 0; i < s->n; i++) {
         if (s->v[i]->kept)
@@ -129,11 +125,11 @@ static size_t json_size(const char *text, size_t n)
 
 /* How much of the n bytes at hand may go now: whole lines of metrics and events, whole characters, and no
  * more JSON than room. */
-static size_t cut(enum kind kind, const char *text, size_t n, size_t room)
+static size_t cut(enum report_kind kind, const char *text, size_t n, size_t room)
 {
     while (n && json_size(text, n) > room)
         n = n > 4096 ? n - n / 4 : n - 1;
-    if (kind != KIND_LOGS && n < SHIP_PIECE_MAX) {
+    if (kind != REPORT_LOGS && n < SHIP_PIECE_MAX) {
         const char *end = n ? memrchr(text, '\n', n) : NULL;
 
         n = end ? (size_t)(end - text) + 1 : 0;
@@ -145,7 +141,7 @@ static size_t cut(enum kind kind, const char *text, size_t n, size_t room)
 static ssize_t read_stream(const struct ship *s, const struct stream *t, off_t offset, char *text, size_t n,
                            off_t *ret_size)
 {
-    static const char *const names[KINDS] = {"log", "metrics.jsonl", "events.jsonl"};
+    static const char *const names[REPORT_KINDS] = {"log", "metrics.jsonl", "events.jsonl"};
 
     return machine_run_read(s->machine, t->folder, names[t->kind], t->rank, offset, text, n, ret_size);
 }
@@ -156,7 +152,7 @@ static size_t collect(const struct ship *s, const struct stream *t, char *text, 
 {
     off_t file_size;
     ssize_t got = read_stream(s, t, t->acked, text, SHIP_PIECE_MAX, &file_size);
-    json_t *piece;
+    struct report_piece piece = {.generation = (int64_t)t->generation, .rank = t->rank, .offset = t->acked};
     size_t n, size;
 
     if (got <= 0)
@@ -175,25 +171,24 @@ static size_t collect(const struct ship *s, const struct stream *t, char *text, 
         return 0;
     size = json_size(text, n) + PIECE_OVERHEAD;
     utf8_patch(text, n);
-    piece = json_pack("{s:s,s:I,s:I,s:o}", "job", t->job, "generation", (json_int_t)t->generation, "offset",
-                      (json_int_t)t->acked, "text", json_stringn(text, n));
-    if (piece && t->kind == KIND_LOGS)
-        (void)json_object_set_new(piece, "rank", json_integer(t->rank));
-    return json_array_append_new(list, piece) < 0 ? 0 : size;
+    text[n] = '\0';
+    (void)snprintf(piece.job, sizeof(piece.job), "%s", t->job);
+    piece.text = text;
+    return json_array_append_new(list, report_piece_write(&piece)) < 0 ? 0 : size;
 }
 
 int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more)
 {
-    char *text = malloc(SHIP_PIECE_MAX);
-    json_t *lists[KINDS];
+    char *text = malloc(SHIP_PIECE_MAX + 1);
+    json_t *lists[REPORT_KINDS];
     size_t left = max;
 
     *ret_more = false;
     if (!text)
         return -ENOMEM;
-    for (int k = 0; k < KINDS; k++) {
+    for (int k = 0; k < REPORT_KINDS; k++) {
         lists[k] = json_array();
-        if (json_object_set_new(report, kind_names[k], lists[k]) < 0) {
+        if (json_object_set_new(report, report_kind_names[k], lists[k]) < 0) {
             free(text);
             return -ENOMEM;
         }
@@ -209,23 +204,17 @@ int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more)
     return 0;
 }
 
-void ship_ack(struct ship *s, const json_t *acks)
+void ship_ack(struct ship *s, const struct report_acks *acks)
 {
-    for (int k = 0; k < KINDS; k++) {
-        json_t *ack;
-        size_t i;
+    for (int k = 0; k < REPORT_KINDS; k++)
+        for (size_t i = 0; i < acks->of[k].n; i++) {
+            const struct report_piece *ack = &acks->of[k].v[i];
+            struct stream *t =
+                find(s, (enum report_kind)k, ack->job, (uint64_t)ack->generation, k == REPORT_LOGS ? ack->rank : -1);
 
-        json_array_foreach (json_object_get(acks, kind_names[k]), i, ack) {
-            const char *job = json_string_value(json_object_get(ack, "job"));
-            const json_t *offset = json_object_get(ack, "offset");
-            json_int_t generation = json_integer_value(json_object_get(ack, "generation"));
-            int rank = k == KIND_LOGS ? (int)json_integer_value(json_object_get(ack, "rank")) : -1;
-            struct stream *t = job ? find(s, (enum kind)k, job, (uint64_t)generation, rank) : NULL;
-
-            if (t && json_is_integer(offset) && json_integer_value(offset) >= 0)
-                t->acked = json_integer_value(offset);
+            if (t)
+                t->acked = ack->offset;
         }
-    }
 }
 
 /* Is there something after the ack that will be sent? The beginning of a line or of a character whose rest
@@ -237,9 +226,9 @@ static bool outstanding(const struct ship *s, const struct stream *t)
     ssize_t n;
 
     while ((n = read_stream(s, t, at, text, sizeof(text), &size)) > 0) {
-        if (t->kind == KIND_LOGS ? utf8_cut(text, (size_t)n) > 0 : memchr(text, '\n', (size_t)n) != NULL)
+        if (t->kind == REPORT_LOGS ? utf8_cut(text, (size_t)n) > 0 : memchr(text, '\n', (size_t)n) != NULL)
             return true;
-        if (t->kind == KIND_LOGS)
+        if (t->kind == REPORT_LOGS)
             return false;
         at += n;
     }

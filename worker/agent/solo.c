@@ -112,7 +112,7 @@ static void take_stop(struct attempt *a)
         fprintf(stderr, "muster run: %s\n", a->stops == 1 ? "stopping; once more to kill" : "killing");
     }
     if (a->stops)
-        (void)ranks_order(a->ranks, RUN_JOB, a->generation, RUN_STOP, a->stops > 1 ? 0 : -1);
+        (void)ranks_order(a->ranks, RUN_JOB, a->generation, ASSIGNMENT_STOP, a->stops > 1 ? 0 : -1);
 }
 
 static void wait_for_end(struct attempt *a, const struct run *run)
@@ -145,14 +145,15 @@ static void link_logs(const struct attempt *a)
         (void)unlink(temp); /* something else is called logs: leave it */
 }
 
-/* Whose fault the end of a rank is: EXIT_USER, EXIT_INTERNAL or EXIT_NODE. */
-static int fault_of(const struct job_spec *spec, const struct rank *rank)
+/* Whose fault the end of a rank is: EXIT_CAUSE_USER, EXIT_CAUSE_INTERNAL or EXIT_CAUSE_NODE. */
+static enum exit_cause fault_of(const struct job_spec *spec, const struct rank *rank)
 {
-    if (rank->exit_code == EXIT_NODE)
-        return EXIT_NODE;
-    if (spec->kind == JOB_COMMAND) /* what a command does is its owner's, unless it was killed from outside */
-        return rank->signal == SIGKILL || rank->signal == SIGTERM || rank->signal == SIGHUP ? EXIT_INTERNAL : EXIT_USER;
-    return rank->exit_code == EXIT_USER ? EXIT_USER : EXIT_INTERNAL;
+    bool killed = rank->signal == SIGKILL || rank->signal == SIGTERM || rank->signal == SIGHUP;
+
+    if (rank->cause == EXIT_CAUSE_NODE || rank->cause == EXIT_CAUSE_USER)
+        return rank->cause;
+    /* What a command does is its owner's, unless it was killed from outside. */
+    return spec->kind == JOB_COMMAND && !killed ? EXIT_CAUSE_USER : EXIT_CAUSE_INTERNAL;
 }
 
 static void tell_failure(const struct run *run, const struct rank *rank)
@@ -175,16 +176,20 @@ static void tell_failure(const struct run *run, const struct rank *rank)
     fprintf(stderr, "  (%s/rank-%05d.log)\n", run->folder, rank->rank);
 }
 
-/* 0 when every rank did its work, else whose fault it was. */
-static int judge(const struct attempt *a, const struct run *run)
+/* EXIT_CAUSE_DONE when every rank did its work, else whose fault it was. */
+static enum exit_cause judge(const struct attempt *a, const struct run *run)
 {
     const struct rank *bad = NULL;
 
-    for (int i = 0; i < run->n; i++)
-        if (run->ranks[i].exit_code != EXIT_DONE && run->ranks[i].exit_code != EXIT_DRAINED && !bad)
+    for (int i = 0; i < run->n; i++) {
+        struct rank_exit e = {
+            .status = run->ranks[i].exit_code, .signal = run->ranks[i].signal, .cause = run->ranks[i].cause};
+
+        if (!exit_well(&e) && !bad)
             bad = &run->ranks[i];
+    }
     if (!bad)
-        return 0;
+        return EXIT_CAUSE_DONE;
     if (run->first_bad >= 0)
         bad = &run->ranks[run->first_bad];
     if (!a->stops)
@@ -192,7 +197,8 @@ static int judge(const struct attempt *a, const struct run *run)
     return fault_of(a->spec, bad);
 }
 
-static int run_generation(struct attempt *a, struct merr *err)
+/* 0 with whose fault the end was, or EXIT_CAUSE_DONE. */
+static int run_generation(struct attempt *a, enum exit_cause *ret_fault, struct merr *err)
 {
     json_auto_t *assignment = NULL;
     const struct run *run;
@@ -211,7 +217,8 @@ static int run_generation(struct attempt *a, struct merr *err)
     a->shown.at = 0;
     fprintf(stderr, "muster run: generation %" PRIu64 " on %d rank%s\n", a->generation, world, world == 1 ? "" : "s");
     wait_for_end(a, run);
-    return judge(a, run);
+    *ret_fault = judge(a, run);
+    return 0;
 }
 
 /* Wait before a restart; a signal ends the wait and the job. */
@@ -233,17 +240,18 @@ static int run_job(struct attempt *a, struct merr *err)
     int restarts = 0, user_restarts = 0;
 
     for (;; a->generation++) {
-        int fault = run_generation(a, err);
+        enum exit_cause fault;
+        int r = run_generation(a, &fault, err);
 
-        if (fault <= 0)
-            return fault;
+        if (r < 0 || fault == EXIT_CAUSE_DONE)
+            return r;
         if (a->stops)
             return merr_set(err, -ECANCELED, "stopped");
-        if (fault == EXIT_USER ? user_restarts++ >= a->spec->retry.user : restarts++ >= a->spec->retry.max) {
+        if (fault == EXIT_CAUSE_USER ? user_restarts++ >= a->spec->retry.user : restarts++ >= a->spec->retry.max) {
             merr_set(err, 0, "failed in generation %" PRIu64 "; %s", a->generation,
-                     fault == EXIT_USER ? "this is the job's own fault, which retry.user does not try again"
-                                        : "no restart is left of retry.max");
-            return fault == EXIT_USER ? EXIT_USER : -EIO;
+                     fault == EXIT_CAUSE_USER ? "this is the job's own fault, which retry.user does not try again"
+                                              : "no restart is left of retry.max");
+            return fault == EXIT_CAUSE_USER ? EXIT_USER : -EIO;
         }
         back_off(a, restarts + user_restarts - 1);
         if (a->stops)
@@ -289,7 +297,7 @@ static int settle_earlier(struct attempt *a, bool resume, struct merr *err)
 
         if (run->generation > a->generation)
             a->generation = run->generation;
-        (void)ranks_order(a->ranks, run->job, run->generation, RUN_STOP, 0);
+        (void)ranks_order(a->ranks, run->job, run->generation, ASSIGNMENT_STOP, 0);
     }
     for (size_t i = 0; i < ranks_count(a->ranks) && r == 0; i++)
         r = await_end(a, ranks_at(a->ranks, i), until_us, err);

@@ -3,10 +3,12 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "api/protocol/assignment.h"
 #include "api/spec_plan.h"
 #include "base/io.h"
 #include "scheduler/plan/site.h"
@@ -95,27 +97,30 @@ static int free_port(void)
 int solo_plan_assign(const struct job_spec *spec, int devices, int threads, uint64_t generation, const char *dir,
                      json_t **ret, int *ret_world, struct merr *err)
 {
-    json_t *ranks, *doc, *text = spec_to_json(spec);
-    struct layout layout;
-    int r = text ? choose_layout(spec, devices, threads, &layout, text, err)
-                 : merr_set(err, -ENOMEM, "no memory for a spec");
+    struct assignment a = {.generation = (int64_t)generation, .master_port = free_port(), .spec = spec_to_json(spec)};
+    json_t *doc = NULL;
+    int r = a.spec ? choose_layout(spec, devices, threads, &a.layout, a.spec, err)
+                   : merr_set(err, -ENOMEM, "no memory for a spec");
 
     if (r < 0) {
-        json_decref(text);
+        assignment_clear(&a);
         return r;
     }
-    ranks = json_array();
-    for (int i = 0; ranks && i < layout.world; i++)
-        (void)json_array_append_new(ranks, json_pack("{s:i,s:s,s:i,s:s,s:s}", "rank", i, "node", RUN_NODE, "slot", i,
-                                                     "class", "cpu", "address", "127.0.0.1"));
-    doc = json_pack("{s:s,s:I,s:s,s:i,s:s,s:{s:i,s:i,s:i,s:i},s:i,s:o,s:i,s:o}", "job", RUN_JOB, "generation",
-                    (json_int_t)generation, "order", "run", "grace_s",
-                    spec->kind == JOB_COMMAND ? spec->command.grace_s : 10, "dir", dir, "layout", "tp", layout.tp, "pp",
-                    layout.pp, "cp", layout.cp, "dp", layout.dp, "world", layout.world, "ranks", ranks, "master_port",
-                    free_port(), "spec", text);
+    a.world = a.layout.world;
+    a.grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : ASSIGNMENT_GRACE_S;
+    (void)snprintf(a.job, sizeof(a.job), "%s", RUN_JOB);
+    (void)snprintf(a.dir, sizeof(a.dir), "%s", dir);
+    a.ranks = calloc((size_t)a.world, sizeof(*a.ranks));
+    for (; a.ranks && a.n_ranks < (size_t)a.world; a.n_ranks++)
+        a.ranks[a.n_ranks] = (struct assignment_rank){
+            .rank = (int)a.n_ranks, .slot = (int)a.n_ranks, .node = RUN_NODE, .class_ = "cpu", .address = "127.0.0.1"};
+    if (a.ranks)
+        doc = assignment_write(&a);
+    r = a.world;
+    assignment_clear(&a);
     if (!doc)
-        return merr_set(err, -ENOMEM, "no memory for an assignment of %d ranks", layout.world);
+        return merr_set(err, -ENOMEM, "no memory for an assignment of %d ranks", r);
     *ret = doc;
-    *ret_world = layout.world;
+    *ret_world = r;
     return 0;
 }

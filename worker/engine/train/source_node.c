@@ -3,7 +3,7 @@
 #include "worker/engine/recover/sources.h"
 #include "worker/engine/train/train_impl.h"
 
-int train_source_node(const struct run *run, struct flight *flight)
+enum exit_cause train_source_node(const struct run *run, struct flight *flight)
 {
     char rendezvous[RUN_PATH_MAX + 16];
     struct sources_cfg cfg = {.dir = run->memory,
@@ -28,5 +28,5 @@ int train_source_node(const struct run *run, struct flight *flight)
         log_info("%s", loaded ? "the job goes on: nothing here is needed any more"
                               : "the job does not go on from what this node's memory has");
     flight_phase_set(flight, FLIGHT_EXIT, 0);
-    return code == 0 && loaded ? EXIT_DONE : EXIT_ABORTED;
+    return code == 0 && loaded ? EXIT_CAUSE_DONE : EXIT_CAUSE_ABORTED;
 }

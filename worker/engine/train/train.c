@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/protocol/exit.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/try.h"
@@ -671,16 +672,16 @@ static void train_clear(struct train *t)
     run_clear(&t->run);
 }
 
-static const char *class_of(int exit_code)
+static const char *class_of(enum exit_cause cause)
 {
-    return exit_code == EXIT_USER ? "user" : exit_code == EXIT_NODE ? "node" : "system";
+    return cause == EXIT_CAUSE_USER ? "user" : cause == EXIT_CAUSE_NODE ? "node" : "system";
 }
 
-/* Whose fault an error is, as an exit code. */
-static int exit_code_of(const struct train *t, int code)
+/* Whose fault an error is. */
+static enum exit_cause cause_of(const struct train *t, int code)
 {
     if (t->flight && flight_aborted(t->flight))
-        return EXIT_ABORTED;
+        return EXIT_CAUSE_ABORTED;
     switch (-code) {
     case EINVAL:
     case ENOTSUP:
@@ -694,9 +695,9 @@ static int exit_code_of(const struct train *t, int code)
     case EMSGSIZE:
     case ELOOP:
     case ENAMETOOLONG:
-        return EXIT_USER;
+        return EXIT_CAUSE_USER;
     case EDOM: /* found by all; one rank stands for it */
-        return t->fault_rank == t->mesh->rank ? EXIT_USER : EXIT_ABORTED;
+        return t->fault_rank == t->mesh->rank ? EXIT_CAUSE_USER : EXIT_CAUSE_ABORTED;
     case ENOMEM:
     case EIO:
     case ENOSPC:
@@ -705,38 +706,54 @@ static int exit_code_of(const struct train *t, int code)
     case EMFILE:
     case ENFILE:
     case ENODEV:
-        return EXIT_NODE;
+        return EXIT_CAUSE_NODE;
     case ECANCELED:
     case ECONNRESET:
     case ETIMEDOUT:
     case EPIPE:
     case ECONNREFUSED:
-        return EXIT_ABORTED;
+        return EXIT_CAUSE_ABORTED;
     default:
-        return EXIT_INTERNAL;
+        return EXIT_CAUSE_INTERNAL;
     }
 }
 
-static int finish(struct train *t, int code, const struct merr *err)
+static enum exit_cause finish(struct train *t, int code, const struct merr *err)
 {
-    int exit_code;
+    enum exit_cause cause;
 
     if (code >= 0)
-        return code == 0 ? EXIT_DONE : EXIT_DRAINED;
-    exit_code = exit_code_of(t, code);
+        return code == 0 ? EXIT_CAUSE_DONE : EXIT_CAUSE_DRAINED;
+    cause = cause_of(t, code);
     log_error("%s", err->text);
-    if (exit_code != EXIT_ABORTED && t->report)
+    if (cause != EXIT_CAUSE_ABORTED && t->report)
         (void)report_event_take(t->report,
-                                json_pack("{s:s, s:s, s:i, s:s}", "type", "fault", "class", class_of(exit_code), "rank",
+                                json_pack("{s:s, s:s, s:i, s:s}", "type", "fault", "class", class_of(cause), "rank",
                                           t->run.mesh.rank, "message", err->text),
                                 NULL);
-    return exit_code;
+    return cause;
+}
+
+/* Leave the cause of the end for whoever watches, also where the run could not be read. Returns the status to end
+ * with. */
+static int tell_cause(struct flight *flight, const char *folder, int rank, enum exit_cause cause)
+{
+    struct flight *page = flight;
+    char path[RUN_PATH_MAX + 32];
+
+    (void)snprintf(path, sizeof(path), "%s/rank-%05d.flight", folder, rank);
+    if (page || flight_open(path, &page, NULL) == 0)
+        flight_cause_set(page, cause);
+    if (!flight && page)
+        flight_close(page);
+    return exit_status(cause);
 }
 
 int train_main(const char *folder, int rank)
 {
     struct train t = {.fault_rank = -1};
     struct merr err = {""};
+    enum exit_cause cause;
     int code;
 
     hold_terminate(true);
@@ -749,19 +766,19 @@ int train_main(const char *folder, int rank)
         (void)report_open(folder, folder, rank > 0 ? rank : 1, &t.report, NULL);
     }
     if (code == 0 && rank >= t.run.world) {
-        code = train_source_node(&t.run, t.flight);
+        cause = train_source_node(&t.run, t.flight);
         run_clear(&t.run);
-        return code;
+        return tell_cause(t.flight, folder, rank, cause);
     }
     if (code == 0)
         code = report_open(t.run.folder, t.run.dir, rank, &t.report, &err);
     if (code == 0)
         code = train_run(&t, &err);
-    code = finish(&t, code, &err);
+    cause = finish(&t, code, &err);
     if (t.flight)
         flight_phase_set(t.flight, FLIGHT_EXIT, t.step);
-    if (t.flight && code != EXIT_DONE && code != EXIT_DRAINED)
+    if (t.flight && cause != EXIT_CAUSE_DONE && cause != EXIT_CAUSE_DRAINED)
         flight_order_set(t.flight, FLIGHT_ABORT); /* nothing on the way out may wait for a peer */
     train_clear(&t);
-    return code; /* the flight page stays mapped: the handler may still write to it */
+    return tell_cause(t.flight, folder, rank, cause); /* the page stays mapped: the handler may still write to it */
 }

@@ -6,8 +6,8 @@
 #ifndef MUSTER_WORKER_TRAIN_TRAIN_H
 #define MUSTER_WORKER_TRAIN_TRAIN_H
 
-/* Run to the end. Returns an exit code of worker/flight/flight.h; what went wrong has been logged and, unless a
- * peer or an order was the cause, written as a "fault" event. */
+/* Run to the end. Returns the status of a cause (api/protocol/cause.h), which is left in the flight page; what went
+ * wrong has been logged and, unless a peer or an order was the cause, written as a "fault" event. */
 int train_main(const char *folder, int rank);
 
 #endif

@@ -232,7 +232,7 @@ int train_saves_leave(struct train *t, bool *ret_left, struct merr *err);
 int train_saves_finish(struct train *t, struct merr *err);
 
 /* source_node.c: a process without a part in training hands out what its node's memory has. Returns an exit code. */
-int train_source_node(const struct run *run, struct flight *flight);
+enum exit_cause train_source_node(const struct run *run, struct flight *flight);
 
 /* eval.c */
 int train_evaluate(struct train *t, struct merr *err);

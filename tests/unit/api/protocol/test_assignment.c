@@ -36,7 +36,7 @@ static void what_protocol_1_wrote_is_read(void **state)
     assert_int_equal(a.world, 2);
     assert_int_equal(a.order, ASSIGNMENT_RUN);
     assert_int_equal(a.grace_s, ASSIGNMENT_GRACE_S);
-    assert_int_equal(a.threads, 1);
+    assert_int_equal(a.threads, 0); /* not told */
     assert_int_equal(a.layout.tp * a.layout.pp * a.layout.cp * a.layout.dp, 1);
     assert_int_equal(a.ranks[1].slot, 4);
     assert_string_equal(a.memory, "");

@@ -147,7 +147,7 @@ static int tear_down(void **state)
     for (size_t i = 0; i < ranks_count(ranks); i++) {
         const struct run *run = ranks_at(ranks, i);
 
-        (void)ranks_order(ranks, run->job, run->generation, RUN_STOP, 0);
+        (void)ranks_order(ranks, run->job, run->generation, ASSIGNMENT_STOP, 0);
         wait_ended(run->job, run->generation);
     }
     close_ranks();
@@ -236,6 +236,55 @@ static void exit_codes_and_signals_are_told_apart(void **state)
     }
 }
 
+/* Those of muster-train are among them. */
+static void a_users_program_may_end_with_any_status(void **state)
+{
+    static const int status[] = {EXIT_USER, EXIT_INTERNAL, EXIT_NODE, EXIT_ABORTED, EXIT_DRAINED, 1};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(status); i++) {
+        const struct run *run;
+        char script[96];
+
+        (void)snprintf(script, sizeof(script), "[ $RANK = 1 ] || exec sleep 1000; echo out of luck; exit %d",
+                       status[i]);
+        run = start("j1", (int)i + 1, 2, script);
+        wait_ended("j1", i + 1); /* the other one is ended, too */
+        assert_int_equal(run->ranks[1].exit_code, status[i]);
+        assert_int_equal(run->ranks[1].cause, EXIT_CAUSE_PROGRAM);
+        assert_int_equal(run->first_bad, 1);
+        assert_int_equal(json_array_size(run->ranks[1].log_tail), 1);
+    }
+}
+
+static void what_a_rank_leaves_in_its_page_is_the_cause_of_its_end(void **state)
+{
+    static const struct {
+        enum exit_cause told;
+        const char *end;
+        enum exit_cause cause;
+    } row[] = {
+        {EXIT_CAUSE_USER, "exit 9", EXIT_CAUSE_USER},       {EXIT_CAUSE_DRAINED, "exit 9", EXIT_CAUSE_DRAINED},
+        {EXIT_CAUSE_ABORTED, "exit 9", EXIT_CAUSE_ABORTED}, {EXIT_CAUSE_DONE, "exit 0", EXIT_CAUSE_DONE},
+        {EXIT_CAUSE_DONE, "exit 9", EXIT_CAUSE_PROGRAM},    {EXIT_CAUSE_NODE, "kill -9 $$", EXIT_CAUSE_PROGRAM},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const struct run *run;
+        char script[200];
+
+        (void)snprintf(script, sizeof(script),
+                       "printf '\\%o' | dd of=$MUSTER_RUN_DIR/rank-00000.flight bs=1 seek=20 conv=notrunc; %s",
+                       row[i].told, row[i].end);
+        run = start("j1", (int)i + 1, 1, script);
+        wait_ended("j1", i + 1);
+        assert_int_equal(run->ranks[0].cause, row[i].cause);
+        assert_int_equal(run->first_bad,
+                         row[i].cause == EXIT_CAUSE_USER || row[i].cause == EXIT_CAUSE_PROGRAM ? 0 : -1);
+    }
+}
+
 static void what_a_rank_leaves_behind_is_ended_before_its_end_is_told(void **state)
 {
     const struct run *run = start("j1", 1, 1,
@@ -257,8 +306,8 @@ static void stop_is_sigterm_first(void **state)
 
     (void)state;
     wait_file("ready");
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 20), 0);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 20), 0); /* twice */
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 20), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 20), 0); /* twice */
     wait_ended("j1", 1);
     assert_int_equal(run->ranks[0].exit_code, 7);
     assert_int_equal(run->first_bad, -1); /* it was asked to */
@@ -273,7 +322,7 @@ static void after_the_grace_comes_sigkill(void **state)
     (void)state;
     wait_file("ready");
     begun_us = clock_mono_us();
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 1), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 1), 0);
     wait_ended("j1", 1);
     assert_in_range(clock_mono_us() - begun_us, 900000, 5000000);
     assert_int_equal(run->ranks[0].signal, SIGKILL);
@@ -286,8 +335,8 @@ static void a_second_stop_may_shorten_the_grace(void **state)
 
     (void)state;
     wait_file("ready");
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 600), 0);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 0), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 600), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 0), 0);
     wait_ended("j1", 1);
     assert_true(clock_mono_us() - begun_us < 10000000);
     assert_int_equal(run->ranks[0].signal, SIGKILL);
@@ -335,7 +384,7 @@ static void a_taken_slot_is_waited_for(void **state)
     (void)state;
     wait_running(run);
     assert_int_equal(ranks_start(ranks, o, NULL), -EAGAIN);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 5), 0);
     wait_ended("j1", 1);
     assert_int_equal(ranks_start(ranks, o, NULL), 0);
     wait_ended("j2", 1);
@@ -387,7 +436,7 @@ static void a_source_node_that_is_done_gives_the_memory_back_unless_the_job_is_h
     wait_running(start("j1", 5, 1, "exec sleep 1000"));
     assert_int_equal(ranks_forget(ranks, "j1", 4, NULL), 0);
     assert_int_equal(access(memory, F_OK), 0);
-    assert_int_equal(ranks_order(ranks, "j1", 5, RUN_STOP, 5), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 5, ASSIGNMENT_STOP, 5), 0);
     wait_ended("j1", 5);
     assert_int_equal(ranks_forget(ranks, "j1", 5, NULL), 0);
     assert_int_equal(ranks_start(ranks, six, NULL), 0);
@@ -404,12 +453,12 @@ static void forgetting_takes_the_folder_and_only_of_ended_runs(void **state)
     (void)state;
     (void)snprintf(folder, sizeof(folder), "%s", run->folder);
     assert_int_equal(ranks_forget(ranks, "j1", 1, NULL), -EBUSY);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 5), 0);
     wait_ended("j1", 1);
     assert_int_equal(ranks_forget(ranks, "j1", 1, NULL), 0);
     assert_int_equal(ranks_forget(ranks, "j1", 1, NULL), 0);
     assert_int_equal(access(folder, F_OK), -1);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), -ENOENT);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 5), -ENOENT);
 }
 
 static void what_cannot_be_started_is_a_rank_that_ended(void **state)
@@ -489,7 +538,7 @@ static void adopted_ranks_can_be_stopped(void **state)
     (void)state;
     start_and_die(2, "exec sleep 1000");
     assert_int_equal(ranks_adopt(ranks, NULL), 0);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 5), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 5), 0);
     assert_int_equal(wait_ended("j1", 1)->ranks[0].signal, SIGTERM);
 }
 
@@ -610,7 +659,7 @@ static void a_stopped_shim_does_not_save_its_rank(void **state)
     wait_file("ready");
     wait_running(run);
     assert_int_equal(kill(machine_rank_shim(run->ranks[0].on_machine), SIGSTOP), 0);
-    assert_int_equal(ranks_order(ranks, "j1", 1, RUN_STOP, 0), 0);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 0), 0);
     wait_ended("j1", 1);
     assert_int_equal(processes_left(), 0);
 }
@@ -620,6 +669,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_rank_is_told_its_place_and_its_end_is_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(exit_codes_and_signals_are_told_apart, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_users_program_may_end_with_any_status, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_rank_leaves_in_its_page_is_the_cause_of_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_rank_leaves_behind_is_ended_before_its_end_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_is_sigterm_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(after_the_grace_comes_sigkill, set_up, tear_down),
