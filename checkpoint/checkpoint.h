@@ -218,11 +218,6 @@ int mck_repair(const char *path, struct merr *err);
  * -EBADMSG when something is left (err: the first), or -ENOENT when there is nothing at one of from. */
 int mck_heal(struct mck *c, const char *const *from, size_t n, json_t **ret_report, struct merr *err);
 
-/* Remove what aborted attempts and interrupted deletions left in dir, then committed checkpoints beyond the
- * newest keep (>= 2), less those of a step that keep_every (0: none) divides. Ran by the coordinator after each
- * commit. */
-int mck_collect(const char *dir, int keep, uint64_t keep_every, struct merr *err);
-
 /* --- safetensors --------------------------------------------------------------------------------------- */
 
 /* Write the master weights as dir/model.safetensors (+ config.json from kv's "model") in Hugging Face names,

@@ -51,7 +51,7 @@ int dtype_converts(int from, int to)
     return from == to || (is_float(from) && is_float(to));
 }
 
-uint16_t dtype_f32_to_f16(float f)
+static uint16_t f16_from_float(float f)
 {
     uint32_t u, sign, mant;
     int exp;
@@ -75,7 +75,7 @@ uint16_t dtype_f32_to_f16(float f)
     return (uint16_t)(sign | (mant + (1u << (exp - 1)) - 1 + (mant >> exp & 1)) >> exp);
 }
 
-float dtype_f16_to_f32(uint16_t h)
+static float f16_to_float(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = h >> 10 & 31, mant = h & 0x3ffu, u;
     float f;
@@ -99,7 +99,7 @@ static float load_float(int dtype, const uint8_t *p)
         return f;
     }
     memcpy(&h, p, 2);
-    return dtype == MCK_F16 ? dtype_f16_to_f32(h) : bf16_to_float(h);
+    return dtype == MCK_F16 ? f16_to_float(h) : bf16_to_float(h);
 }
 
 static void store_float(int dtype, uint8_t *p, float f)
@@ -110,7 +110,7 @@ static void store_float(int dtype, uint8_t *p, float f)
         memcpy(p, &f, 4);
         return;
     }
-    h = dtype == MCK_F16 ? dtype_f32_to_f16(f) : bf16_from_float(f);
+    h = dtype == MCK_F16 ? f16_from_float(f) : bf16_from_float(f);
     memcpy(p, &h, 2);
 }
 

@@ -27,7 +27,4 @@ int dtype_converts(int from, int to);
  * not overlap; neither side need be aligned. */
 void dtype_convert(int from, int to, const void *src, void *dst, size_t n);
 
-uint16_t dtype_f32_to_f16(float f);
-float dtype_f16_to_f32(uint16_t h);
-
 #endif

@@ -147,34 +147,6 @@ int folder_fence(const char *dir, uint64_t generation, bool exclusive, int *ret_
     return 0;
 }
 
-int folder_join_writers(const char *dir, int *ret_fd, struct merr *err)
-{
-    char path[MCK_PATH_MAX];
-    IO_CLOSE_AUTO int fd = -1;
-
-    TRY(folder_join(dir, ".writers", path, err));
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return merr_errno(err, -errno, "cannot open '%s'", path);
-    TRY(lock_file(fd, LOCK_SH, err));
-    *ret_fd = fd;
-    fd = -1;
-    return 0;
-}
-
-bool folder_has_writers(const char *dir)
-{
-    char path[MCK_PATH_MAX];
-    IO_CLOSE_AUTO int fd = -1;
-
-    if (folder_join(dir, ".writers", path, NULL))
-        return true;
-    fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0)
-        return errno != ENOENT;
-    return flock(fd, LOCK_EX | LOCK_NB) != 0;
-}
-
 int folder_remove_dead(const char *path, struct merr *err)
 {
     IO_CLOSE_AUTO int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -1,7 +1,6 @@
 /* folder - names, attempt ids and fences of a job's checkpoint folder
  *
  *   DIR/.generation     the newest generation that wrote here, 20 digits; flock guards it and every rename
- *   DIR/.writers        held shared (flock) by each living writer
  *   DIR/step-00000200/  MANIFEST, rank-00003.mck; while under way rank-00003.mck.ATTEMPT.tmp
  *   DIR/.trash-*        on its way out
  *   DIR/.archive-*      a step written anew, to take its place; flock on it tells that its archiver lives
@@ -37,12 +36,6 @@ int folder_raise_generation(const char *dir, uint64_t generation, struct merr *e
 /* Hold the fence while renaming: *ret_fd to close after. -ESTALE when a newer generation was here. exclusive keeps
  * all others out. Waits at most ten seconds (-ETIMEDOUT). */
 int folder_fence(const char *dir, uint64_t generation, bool exclusive, int *ret_fd, struct merr *err);
-
-/* Say that a writer lives, until *ret_fd is closed. */
-int folder_join_writers(const char *dir, int *ret_fd, struct merr *err);
-
-/* Is some writer of dir alive? */
-bool folder_has_writers(const char *dir);
 
 /* Remove the folder of an archiver that is no more. -EBUSY when it lives. */
 int folder_remove_dead(const char *path, struct merr *err);

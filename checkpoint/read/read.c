@@ -52,7 +52,7 @@ const json_t *mck_kv(const struct mck *c)
 
 void mck_watch(struct mck *c, void (*tell)(void *arg, uint64_t done, uint64_t all), void *arg)
 {
-    c->watch = (struct watch){.tell = tell, .arg = arg};
+    c->watch = (struct read_watch){.tell = tell, .arg = arg};
 }
 
 void read_watch_begin(struct mck *c, uint64_t all)

@@ -11,7 +11,7 @@ struct mck_source { /* where the stream of ix.file[i] lies */
     bool foreign;   /* plain bytes without chunk table: a safetensors file */
 };
 
-struct watch { /* who hears how far a long call is */
+struct read_watch { /* who hears how far a long call is */
     void (*tell)(void *arg, uint64_t done, uint64_t all);
     void *arg;
     uint64_t done, all;
@@ -25,7 +25,7 @@ struct mck {
     char path[MCK_PATH_MAX];
     json_t *kv;
     int lease; /* MANIFEST, locked shared while open, so that it is not collected; -1: foreign */
-    struct watch watch;
+    struct read_watch watch;
 };
 
 /* Passes the folder's checkpoint the quick check? */

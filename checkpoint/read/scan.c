@@ -158,7 +158,7 @@ static int give_chunk(struct scan *s, uint64_t k, const struct mck_chunk *e, cha
 
 static int open_file(struct scan *s, uint32_t file, struct merr *err)
 {
-    const char *way = getenv("MUSTER_IO");
+    const char *kind = getenv("MUSTER_IO");
     int fd;
 
     if (s->fd >= 0 && s->file == file)
@@ -169,7 +169,8 @@ static int open_file(struct scan *s, uint32_t file, struct merr *err)
     io_close(&s->fd);
     s->fd = fd;
     s->file = file;
-    s->direct = !s->c->source[file].foreign && !(way && !strcmp(way, "buffered")) && fcntl(fd, F_SETFL, O_DIRECT) == 0;
+    s->direct =
+        !s->c->source[file].foreign && !(kind && !strcmp(kind, "buffered")) && fcntl(fd, F_SETFL, O_DIRECT) == 0;
     s->may_direct = s->direct;
     return 0;
 }

@@ -68,8 +68,8 @@ static int compare_values(struct diff *d, const struct mck_tensor *t, struct see
     return 0;
 }
 
-static int add(struct diff *d, const struct mck *c, const struct mck_tensor *t, const char *what, const struct seen *s,
-               struct merr *err)
+static int add_difference(struct diff *d, const struct mck *c, const struct mck_tensor *t, const char *what,
+                          const struct seen *s, struct merr *err)
 {
     json_t *o = json_pack("{s:s%,s:s,s:s}", "name", index_name(&c->ix, t), (size_t)t->name_len, "role",
                           role_name(t->role), "what", what);
@@ -87,12 +87,12 @@ static int compare_tensor(struct diff *d, const struct mck_tensor *a, const stru
     struct seen s = {0};
 
     if (!same_shape(a, b))
-        return add(d, d->side[0], a, "shape", NULL, err);
+        return add_difference(d, d->side[0], a, "shape", NULL, err);
     if (a->dtype != b->dtype)
-        return add(d, d->side[0], a, "type", NULL, err);
+        return add_difference(d, d->side[0], a, "type", NULL, err);
     TRY(compare_values(d, a, &s, err));
     if (s.different)
-        return add(d, d->side[0], a, "values", &s, err);
+        return add_difference(d, d->side[0], a, "values", &s, err);
     d->same++;
     return 0;
 }
@@ -110,9 +110,9 @@ static int compare_tensors(struct diff *d, struct merr *err)
                                                       y->tensor[k].name_len, y->tensor[k].role);
 
         if (order < 0)
-            TRY(add(d, d->side[0], &x->tensor[i++], "only in the first", NULL, err));
+            TRY(add_difference(d, d->side[0], &x->tensor[i++], "only in the first", NULL, err));
         else if (order > 0)
-            TRY(add(d, d->side[1], &y->tensor[k++], "only in the second", NULL, err));
+            TRY(add_difference(d, d->side[1], &y->tensor[k++], "only in the second", NULL, err));
         else
             TRY(compare_tensor(d, &x->tensor[i++], &y->tensor[k++], err));
     }

@@ -13,7 +13,7 @@
 #define WRITE_US (INT64_C(3600) * 1000000)
 
 /* The tensors of c, each with a range of addresses of its own at which there is nothing. */
-struct convert {
+struct import {
     struct mck *c;
     struct mck_buffer *v;
     char *names;
@@ -23,7 +23,7 @@ struct convert {
     uint32_t path; /* which of c's that is */
 };
 
-static int allocate(struct convert *x, struct merr *err)
+static int allocate(struct import *x, struct merr *err)
 {
     const struct mck_index *ix = &x->c->ix;
 
@@ -38,7 +38,7 @@ static int allocate(struct convert *x, struct merr *err)
     return 0;
 }
 
-static void describe_all(struct convert *x)
+static void describe_all(struct import *x)
 {
     char *name = x->names, *at = x->range;
 
@@ -53,7 +53,7 @@ static void describe_all(struct convert *x)
     }
 }
 
-static void convert_clear(struct convert *x)
+static void import_clear(struct import *x)
 {
     if (x->range)
         (void)munmap(x->range, x->range_bytes);
@@ -63,7 +63,7 @@ static void convert_clear(struct convert *x)
 }
 
 /* The tensor that has an address: of several that begin there the last, for the others are empty. */
-static uint32_t find_tensor(const struct convert *x, const char *at)
+static uint32_t find_tensor(const struct import *x, const char *at)
 {
     size_t lo = 0, hi = x->c->ix.tensors;
 
@@ -78,7 +78,7 @@ static uint32_t find_tensor(const struct convert *x, const char *at)
     return (uint32_t)lo;
 }
 
-static int open_source(struct convert *x, uint32_t i, struct merr *err)
+static int open_source(struct import *x, uint32_t i, struct merr *err)
 {
     int fd;
 
@@ -96,7 +96,7 @@ static int open_source(struct convert *x, uint32_t i, struct merr *err)
 /* Tensor i of what was opened is the whole of source i. */
 static int fetch(void *arg, const void *from, void *to, size_t bytes, struct merr *err)
 {
-    struct convert *x = arg;
+    struct import *x = arg;
     uint32_t i = find_tensor(x, from);
     uint64_t off = (uint64_t)((const char *)from - (const char *)x->v[i].data);
     int r;
@@ -112,14 +112,14 @@ static int fetch(void *arg, const void *from, void *to, size_t bytes, struct mer
     return 0;
 }
 
-static int commit_all(const struct convert *x, struct mck_writer *w, struct mck_done *done, struct merr *err)
+static int commit_all(const struct import *x, struct mck_writer *w, struct mck_done *done, struct merr *err)
 {
     TRY(mck_begin(w, 0, x->c->kv, err));
     TRY(mck_drain(w, clock_mono_us() + WRITE_US, err));
     return mck_next_done(w, done) == 1 && done->code ? merr_set(err, done->code, "%s", done->err.text) : 0;
 }
 
-static int write_all(struct convert *x, const char *dir, struct merr *err)
+static int write_all(struct import *x, const char *dir, struct merr *err)
 {
     const struct mck_cfg cfg = {.dir = dir,
                                 .size = 1,
@@ -143,7 +143,7 @@ static int write_all(struct convert *x, const char *dir, struct merr *err)
 
 int mck_import_safetensors(struct mck *c, const char *dir, struct merr *err)
 {
-    struct convert x = {.c = c, .fd = -1};
+    struct import x = {.c = c, .fd = -1};
     uint64_t step;
     int r = 0;
 
@@ -154,6 +154,6 @@ int mck_import_safetensors(struct mck *c, const char *dir, struct merr *err)
         describe_all(&x);
         r = write_all(&x, dir, err);
     }
-    convert_clear(&x);
+    import_clear(&x);
     return r;
 }

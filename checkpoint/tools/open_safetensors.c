@@ -18,7 +18,7 @@
 #define FILES_MAX 10000
 #define STRIP "transformer."
 
-struct import {
+struct opening {
     struct mck *c;
     struct all {
         struct safetensor t; /* name owned */
@@ -42,7 +42,7 @@ static int add_path(struct mck *c, const char *path, struct merr *err)
     return 0;
 }
 
-static int take_tensors(struct import *m, struct safetensors *s, uint64_t base, struct merr *err)
+static int take_tensors(struct opening *m, struct safetensors *s, uint64_t base, struct merr *err)
 {
     if (m->n + s->n > m->cap) {
         struct all *more = realloc(m->v, (m->n + s->n) * sizeof(*more));
@@ -90,7 +90,7 @@ static int read_header(int fd, const char *path, uint64_t *ret_base, struct safe
     return r;
 }
 
-static int add_file(struct import *m, const char *path, struct merr *err)
+static int add_file(struct opening *m, const char *path, struct merr *err)
 {
     IO_CLOSE_AUTO int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct safetensors s = {0};
@@ -109,7 +109,7 @@ static int add_file(struct import *m, const char *path, struct merr *err)
 }
 
 /* The files an index names; each plain name in the index's own folder. */
-static int add_index(struct import *m, const char *folder, const char *index, struct merr *err)
+static int add_index(struct opening *m, const char *folder, const char *index, struct merr *err)
 {
     json_auto_t *doc = NULL, *seen = json_object();
     char path[MCK_PATH_MAX];
@@ -143,7 +143,7 @@ static int add_index(struct import *m, const char *folder, const char *index, st
     return 0;
 }
 
-static int add_folder(struct import *m, const char *folder, struct merr *err)
+static int add_folder(struct opening *m, const char *folder, struct merr *err)
 {
     char path[MCK_PATH_MAX];
 
@@ -164,7 +164,7 @@ static int compare_names(const void *x, const void *y)
     return strcmp(((const struct all *)x)->t.name, ((const struct all *)y)->t.name);
 }
 
-static int allocate(struct import *m, struct merr *err)
+static int allocate(struct opening *m, struct merr *err)
 {
     struct mck_index *ix = &m->c->ix;
     size_t strings = 1;
@@ -214,7 +214,7 @@ static void add_entry(struct mck *c, const struct all *a)
     ix->files++;
 }
 
-static int make_tables(struct import *m, struct merr *err)
+static int make_tables(struct opening *m, struct merr *err)
 {
     TRY(allocate(m, err));
     if (m->n)
@@ -248,7 +248,7 @@ static int make_kv(struct mck *c, const char *folder, struct merr *err)
 }
 
 /* A folder, an index or a file; folder is where it is. */
-static int add_all(struct import *m, const char *path, char folder[MCK_PATH_MAX], struct merr *err)
+static int add_all(struct opening *m, const char *path, char folder[MCK_PATH_MAX], struct merr *err)
 {
     char *slash;
     struct stat st;
@@ -265,7 +265,7 @@ static int add_all(struct import *m, const char *path, char folder[MCK_PATH_MAX]
                                                                          : add_file(m, path, err);
 }
 
-static int open_all(struct import *m, const char *path, struct merr *err)
+static int open_all(struct opening *m, const char *path, struct merr *err)
 {
     char folder[MCK_PATH_MAX];
 
@@ -277,7 +277,7 @@ static int open_all(struct import *m, const char *path, struct merr *err)
 
 int mck_open_safetensors(const char *path, struct mck **ret, struct merr *err)
 {
-    struct import m = {.c = read_alloc()};
+    struct opening m = {.c = read_alloc()};
     int r = m.c ? open_all(&m, path, err) : merr_set(err, -ENOMEM, "no memory");
 
     for (size_t i = 0; i < m.n; i++)

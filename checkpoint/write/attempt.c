@@ -198,7 +198,7 @@ int attempt_publish(struct mck_writer *w, struct attempt *a, struct merr *err)
     a->stored = c.stored;
     atomic_store(&w->last_bytes, c.stored);
     /* if it fails, what is old goes after the next commit */
-    (void)collect_folder(w->cfg.dir, w->cfg.keep, w->cfg.keep_every, true, NULL);
+    (void)collect_folder(w->cfg.dir, w->cfg.keep, w->cfg.keep_every, NULL);
     return 0;
 }
 

@@ -15,7 +15,7 @@ static bool have_slot(const struct mck_writer *w, const struct attempt *a)
 
 static void extent_filled(struct mck_writer *w, struct attempt *a, uint32_t extent)
 {
-    w->job[(w->job_first + w->jobs++) % w->job_max] = (struct job){.a = a, .extent = extent};
+    w->job[(w->job_first + w->jobs++) % w->job_max] = (struct encode_job){.a = a, .extent = extent};
     a->to_encode++;
     (void)pthread_cond_signal(&w->encode);
 }

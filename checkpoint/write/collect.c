@@ -91,7 +91,7 @@ static bool is_good(const char *dir, uint64_t step)
     return folder_step_path(dir, step, NULL, path, NULL) == 0 && read_is_committed(path);
 }
 
-int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing, struct merr *err)
+int collect_folder(const char *dir, int keep, uint64_t keep_every, struct merr *err)
 {
     uint64_t *step = NULL, newest = 0;
     size_t n = 0;
@@ -111,15 +111,10 @@ int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing,
         }
         if (whole && keep_every && step[i] % keep_every == 0)
             continue; /* kept for good */
-        if (good >= keep || (!committed && (!writing || (good && step[i] < newest))))
+        if (good >= keep || (!committed && good && step[i] < newest))
             r = collect_step(dir, step[i], err);
         r = r > 0 ? 0 : r;
     }
     free(step);
     return r;
-}
-
-int mck_collect(const char *dir, int keep, uint64_t keep_every, struct merr *err)
-{
-    return collect_folder(dir, keep, keep_every, folder_has_writers(dir), err);
 }

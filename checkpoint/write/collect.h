@@ -2,7 +2,6 @@
 #ifndef MUSTER_CHECKPOINT_WRITE_COLLECT_H
 #define MUSTER_CHECKPOINT_WRITE_COLLECT_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/merr.h"
@@ -16,8 +15,8 @@ int collect_step(const char *dir, uint64_t step, struct merr *err);
 int collect_trash(const char *dir, struct merr *err);
 
 /* Remove what given up attempts and interrupted deletions left in dir, then committed checkpoints beyond the newest
- * keep (>= 2), less those of a step that keep_every (0: none) divides. writing: a writer of dir lives, so that attempts
- * newer than the newest commit stay. */
-int collect_folder(const char *dir, int keep, uint64_t keep_every, bool writing, struct merr *err);
+ * keep (>= 2), less those of a step that keep_every (0: none) divides. Attempts newer than the newest commit stay: a
+ * writer may be at work on them. */
+int collect_folder(const char *dir, int keep, uint64_t keep_every, struct merr *err);
 
 #endif

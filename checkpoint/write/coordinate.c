@@ -40,7 +40,7 @@ void coordinate_report_failure(const char *folder, const uint8_t uuid[16], uint3
     failure_path(folder, uuid, rank, path);
     if (io_publish_file(path, words, strlen(words), 0644, NULL) == 0) /* rank 0 reads it as soon as it is there */
         return;
-    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644); /* no room for words; else rank 0 waits for its deadline */
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644); /* no space for words; else rank 0 waits for its deadline */
     io_close(&fd);
 }
 

@@ -15,9 +15,8 @@ struct mio {
     const struct mio_ops *ops;
     void *impl;
     bool direct;
-    const char *way;
     unsigned busy;
-    struct mio_req *head, *tail; /* waiting until fewer are under way */
+    struct mio_req *head, *tail; /* waiting until fewer are under kind */
 };
 
 bool mio_progress(struct mio_req *r, int res)
@@ -50,46 +49,39 @@ static int open_threads(struct mio *m, bool buffered, struct merr *err)
 
     m->ops = &mio_threads_ops;
     m->direct = !buffered;
-    m->way = buffered ? "buffered" : "threads";
     return r;
 }
 
-static int open_way(struct mio *m, const char *way, void *pool, size_t pool_bytes, struct merr *err)
+static int open_kind(struct mio *m, const char *kind, void *pool, size_t pool_bytes, struct merr *err)
 {
-    bool any = !way || !*way;
+    bool any = !kind || !*kind;
     int r;
 
-    if (any || !strcmp(way, "uring")) {
+    if (any || !strcmp(kind, "uring")) {
         r = mio_uring_open(pool, pool_bytes, &m->impl, err);
         m->ops = &mio_uring_ops;
         m->direct = true;
-        m->way = "uring";
         return r < 0 && any ? open_threads(m, false, err) : r;
     }
-    if (!strcmp(way, "threads") || !strcmp(way, "buffered"))
-        return open_threads(m, *way == 'b', err);
-    return merr_set(err, -EINVAL, "MUSTER_IO is '%s': want uring, threads or buffered", way);
+    if (!strcmp(kind, "threads") || !strcmp(kind, "buffered"))
+        return open_threads(m, *kind == 'b', err);
+    return merr_set(err, -EINVAL, "MUSTER_IO is '%s': want uring, threads or buffered", kind);
 }
 
-int mio_open(const char *way, void *pool, size_t pool_bytes, struct mio **ret, struct merr *err)
+int mio_open(const char *kind, void *pool, size_t pool_bytes, struct mio **ret, struct merr *err)
 {
     struct mio *m = calloc(1, sizeof(*m));
     int r;
 
     if (!m)
         return merr_set(err, -ENOMEM, "no memory");
-    r = open_way(m, way ? way : getenv("MUSTER_IO"), pool, pool_bytes, err);
+    r = open_kind(m, kind ? kind : getenv("MUSTER_IO"), pool, pool_bytes, err);
     if (r < 0) {
         free(m);
         return r;
     }
     *ret = m;
     return 0;
-}
-
-const char *mio_way(const struct mio *m)
-{
-    return m->way;
 }
 
 int mio_open_flags(const struct mio *m)

@@ -1,7 +1,7 @@
 /* mio - writes and syncs in the background, by io_uring or by threads
  *
  * One thread owns a mio: it submits, waits on mio_fd and takes what has finished. Each request is answered
- * exactly once. MUSTER_IO chooses the way: "uring" (O_DIRECT, the default), "threads" (pwrite with O_DIRECT) or
+ * exactly once. MUSTER_IO chooses the kind: "uring" (O_DIRECT, the default), "threads" (pwrite with O_DIRECT) or
  * "buffered" (pwrite through the page cache). Where the kernel forbids io_uring the default falls back to threads.
  */
 #ifndef MUSTER_CHECKPOINT_WRITE_MIO_H
@@ -33,13 +33,11 @@ struct mio_req {
 struct mio;
 
 /* pool (may be NULL) is memory that most writes come from: registered with the kernel where its limits allow.
- * It must outlive the mio. way NULL: MUSTER_IO. -EINVAL for an unknown way, or why a forced one cannot be had. */
-int mio_open(const char *way, void *pool, size_t pool_bytes, struct mio **ret, struct merr *err);
+ * It must outlive the mio. kind NULL: MUSTER_IO. -EINVAL for an unknown kind, or why a forced one cannot be had. */
+int mio_open(const char *kind, void *pool, size_t pool_bytes, struct mio **ret, struct merr *err);
 
 /* Waits for all requests under way, then frees; their answers are lost. */
 void mio_close(struct mio *m);
-
-const char *mio_way(const struct mio *m);
 
 /* Flags for open(2) of files to be written here: O_DIRECT or 0. */
 int mio_open_flags(const struct mio *m);

@@ -1,11 +1,10 @@
-/* mio_int - the table a way of doing I/O fills in */
+/* mio_priv - the table that each kind of I/O fills in */
 #ifndef MUSTER_CHECKPOINT_WRITE_MIO_PRIV_H
 #define MUSTER_CHECKPOINT_WRITE_MIO_PRIV_H
 
 #include "checkpoint/write/mio.h"
 
 struct mio_ops {
-    const char *name;
     void (*start)(void *impl, struct mio_req *r);
     struct mio_req *(*take)(void *impl);
     int (*fd)(void *impl);

@@ -149,4 +149,4 @@ static int threads_fd(void *impl)
 }
 
 const struct mio_ops mio_threads_ops = {
-    .name = "threads", .start = threads_start, .take = threads_take, .fd = threads_fd, .close = threads_close};
+    .start = threads_start, .take = threads_take, .fd = threads_fd, .close = threads_close};

@@ -169,5 +169,4 @@ static void uring_close(void *impl)
     free(u);
 }
 
-const struct mio_ops mio_uring_ops = {
-    .name = "uring", .start = uring_start, .take = uring_take, .fd = uring_fd, .close = uring_close};
+const struct mio_ops mio_uring_ops = {.start = uring_start, .take = uring_take, .fd = uring_fd, .close = uring_close};

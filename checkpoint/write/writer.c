@@ -182,7 +182,7 @@ static struct mck_writer *writer_alloc(void)
 
     if (!w)
         return NULL;
-    w->writers_fd = w->stop_event = w->write_event = -1;
+    w->stop_event = w->write_event = -1;
     (void)pthread_mutex_init(&w->lock, NULL);
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -215,7 +215,6 @@ static int writer_setup(struct mck_writer *w, const struct mck_cfg *cfg, const s
     TRY(plan_make(bufs, n, (uint32_t)cfg->rank, &w->plan, err));
     TRY(folder_make(w->cfg.dir, err));
     TRY(folder_raise_generation(w->cfg.dir, cfg->generation, err));
-    TRY(folder_join_writers(w->cfg.dir, &w->writers_fd, err));
     TRY(make_pool(w, err));
     TRY(make_coder(w, err));
     TRY(make_attempts(w, err));
@@ -280,7 +279,6 @@ void mck_writer_free(struct mck_writer *w)
     free(w->done);
     io_close(&w->stop_event);
     io_close(&w->write_event);
-    io_close(&w->writers_fd);
     free((char *)w->cfg.dir);
     free((char *)w->cfg.codec);
     (void)pthread_cond_destroy(&w->capture);

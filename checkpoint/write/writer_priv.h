@@ -69,7 +69,7 @@ struct attempt {
     int64_t first_write_us, last_write_us;
 };
 
-struct job { /* an extent to encode */
+struct encode_job { /* an extent to encode */
     struct attempt *a;
     uint32_t extent;
 };
@@ -91,7 +91,6 @@ struct write {          /* a request of the I/O thread; its own free() */
 struct mck_writer {
     struct mck_cfg cfg; /* dir and codec are owned copies */
     struct plan plan;
-    int writers_fd;
 
     pthread_mutex_t lock;
     pthread_cond_t capture, gate, encode, commit, idle;
@@ -109,8 +108,8 @@ struct mck_writer {
 
     struct attempt attempt[ATTEMPTS_MAX];
     uint64_t serial, last_step;
-    uint32_t tries;  /* of last_step before the last one */
-    struct job *job; /* ring of job_max: every extent of both attempts */
+    uint32_t tries;         /* of last_step before the last one */
+    struct encode_job *job; /* ring of job_max: every extent of both attempts */
     size_t job_first, jobs, job_max;
     struct write *write_head, *write_tail;
     int write_event;

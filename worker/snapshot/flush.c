@@ -61,11 +61,9 @@ static int flush_part(const struct flush_cfg *cfg, const char *from_dir, const c
 int flush_parts(const struct flush_cfg *cfg, struct merr *err)
 {
     char from[MCK_PATH_MAX], to[MCK_PATH_MAX];
-    IO_CLOSE_AUTO int joined = -1;
 
     TRY(folder_make(cfg->disk, err));
     TRY(folder_raise_generation(cfg->disk, cfg->generation, err));
-    TRY(folder_join_writers(cfg->disk, &joined, err));
     TRY(folder_step_path(cfg->disk, cfg->plan->step, NULL, to, err));
     TRY(folder_make(to, err));
     if (cfg->dir[0])

@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <sys/file.h>
 
+#include "checkpoint/write/collect.h"
+
 #define FLOATS (700u << 10)
 #define WAIT_US (INT64_C(60) * 1000000)
 
@@ -230,10 +232,10 @@ static void the_collector_takes_what_a_dead_archiver_left(void **state)
     assert_int_equal(mkdir(path, 0755), 0);
     living = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(flock(living, LOCK_EX | LOCK_NB), 0);
-    assert_int_equal(mck_collect(b->dir, 2, 0, NULL), 0);
+    assert_int_equal(collect_folder(b->dir, 2, 0, NULL), 0);
     assert_true(there_is(b, ".archive-00000001"));
     io_close(&living);
-    assert_int_equal(mck_collect(b->dir, 2, 0, NULL), 0);
+    assert_int_equal(collect_folder(b->dir, 2, 0, NULL), 0);
     assert_false(there_is(b, ".archive-00000001"));
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "checkpoint/format/format.h"
+#include "checkpoint/write/collect.h"
 
 static int setup(void **state)
 {
@@ -285,7 +286,7 @@ static void a_pipe_in_the_place_of_a_file_is_refused_at_once(void **state)
         assert_int_equal(mkfifo(in_step(10, names[i]), 0600), 0);
         assert_false(is_sound(10, words, sizeof(words)));
         assert_int_equal(mck_latest(dir, &step, NULL, &err), 0);
-        assert_int_equal(mck_collect(dir, 2, 0, &err), 0);
+        assert_int_equal(collect_folder(dir, 2, 0, &err), 0);
     }
     (void)alarm(0);
 }
