@@ -174,10 +174,6 @@ int mck_load(struct mck *c, const struct mck_buffer *bufs, size_t n, struct merr
 int mck_load_on(struct mck *c, const struct mck_buffer *bufs, size_t n, const struct device_ops *device, int ordinal,
                 struct merr *err);
 
-/* The chunks that mck_load would read for these buffers, each at least once: chunk of file c->files[file]. */
-int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
-               void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err);
-
 /* Everything inspect prints: files, tensors, shards, chunks, kv, as new JSON. */
 json_t *mck_inspect(const struct mck *c);
 

@@ -343,8 +343,8 @@ static int plan_all(struct load *l, const struct mck_buffer *bufs, size_t n, str
     return 0;
 }
 
-int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
-               void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err)
+int load_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
+                void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err)
 {
     struct load l = {.c = c};
     int r = plan_all(&l, bufs, n, err);

@@ -12,4 +12,8 @@
  * element was filled. -ENOENT when the checkpoint has no such tensor; -EINVAL when it is of another shape or type. */
 int load_some(struct mck *c, const struct mck_buffer *b, char *have, struct merr *err);
 
+/* As mck_needed of parts.h. */
+int load_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
+                void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err);
+
 #endif

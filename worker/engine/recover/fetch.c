@@ -218,7 +218,7 @@ static int prepare(struct fetch *f, struct merr *err)
 int fetch_chunks(const struct fetch_cfg *cfg, struct mck *c, uint64_t *bytes, int *ret_own, struct merr *why,
                  struct merr *err)
 {
-    struct fetch f = {.cfg = cfg, .ix = &c->ix, .own = ret_own, .why = why};
+    struct fetch f = {.cfg = cfg, .ix = mck_tables(c), .own = ret_own, .why = why};
     size_t rounds = 0;
     int r = prepare(&f, err);
 

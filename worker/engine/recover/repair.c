@@ -32,9 +32,8 @@ struct repair {
     uint8_t *marks; /* [nodes * stripes], by member: 1 where what it brings is damaged */
     uint8_t *in;    /* [nodes] pieces */
     uint8_t *out;
-    const struct mck *c; /* the data file being read, */
-    uint64_t at;         /* and where it begins in the stream */
-    int code;            /* first failure of this node alone */
+    uint64_t at; /* where the data file being read begins in the stream */
+    int code;    /* first failure of this node alone */
     struct merr *why;
 };
 
@@ -45,13 +44,11 @@ static const struct parity_part *parts(const struct repair *m)
 
 /* --- what is damaged here -------------------------------------------------------------------------------- */
 
-static void note_chunk(void *arg, uint32_t file, uint64_t chunk, const struct merr *why)
+static void note_chunk(void *arg, const struct mck_chunk *e)
 {
     struct repair *m = arg;
-    const struct mck_chunk *e = &m->c->ix.chunk[chunk];
     uint64_t from = m->at + e->file_off;
 
-    (void)file, (void)why;
     if (m->bads == m->cap && m->cap < DAMAGED_MAX) {
         size_t cap = m->cap ? 2 * m->cap : 64;
         struct range *more = realloc(m->bad, cap * sizeof(*more));
@@ -68,19 +65,9 @@ static void note_chunk(void *arg, uint32_t file, uint64_t chunk, const struct me
 static int check_file(struct repair *m, uint32_t rank, struct merr *err)
 {
     char path[STREAM_PATH_MAX];
-    struct scan scan;
-    struct mck *c;
-    int r;
 
     stream_path(m->folder, rank, "", path);
-    TRY(read_open_part(path, &c, err));
-    m->c = c;
-    r = scan_init(&scan, c, err);
-    if (r == 0)
-        scan_check(&scan, 0, note_chunk, m);
-    scan_clear(&scan);
-    mck_free(c);
-    return r;
+    return mck_check_part(path, note_chunk, m, err);
 }
 
 static int check_files(struct repair *m, struct merr *err)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/try.h"
+#include "checkpoint/parts.h"
 
 struct list {
     struct mck_buffer *v;

@@ -5,8 +5,7 @@
 
 #include <sys/stat.h>
 
-#include "checkpoint/format/folder.h"
-#include "checkpoint/write/coordinate.h"
+#include "checkpoint/parts.h"
 #include "worker/engine/recover/guard.h"
 #include "worker/snapshot/parity.h"
 #include "worker/engine/recover/recover.h"

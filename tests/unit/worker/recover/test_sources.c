@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "checkpoint/parts.h"
 #include "tests/unit/worker/test_comm_team.inc"
 #include "tests/unit/worker/snapshot_nodes.h"
 #include "worker/engine/recover/sources.h"
