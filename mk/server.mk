@@ -3,7 +3,6 @@ TSAN_TESTS += queue
 
 # One of its tests loses each command that is to be queued once.
 LDFLAGS_test_redis := -Wl,--wrap=redisAppendFormattedCommand
-LDFLAGS_test_stragglers := -Wl,--wrap=events_note,--wrap=agents_store
 
 # What lets a test set the clock of a cluster.
 SET_CLOCK := $(BUILD)/tests/fault/set_clock.so

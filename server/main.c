@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "server/control/routes.h"
+#include "server/control/turn.h"
 #include "server/store/redis.h"
 
 #define FILES_WANTED 65536
@@ -192,6 +193,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .slow = {.ratio = o->slow_ratio,
                                     .after_us = (int64_t)o->slow_after_s * 1000000,
                                     .retry_us = (int64_t)o->slow_retry_s * 1000000},
+                           .clock = clock_real(),
                            .fatal = fatal};
 
     (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);
@@ -208,7 +210,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
     if (r == 0)
-        r = core_start(&cfg, s->store, s->stats, &s->core, err);
+        r = turn_start(&cfg, s->store, s->stats, &s->core, err);
     return r;
 }
 
@@ -236,8 +238,8 @@ static int start(const struct settings *o, struct server *s, struct merr *err)
                             .tls_cert = o->tls_cert,
                             .tls_key = o->tls_key,
                             .insecure = o->insecure,
-                            .routes = routes,
-                            .n_routes = n_routes,
+                            .routes = routes_table,
+                            .n_routes = routes_count,
                             .arg = &s->arg,
                             .auth = routes_auth,
                             .max_connections = raise_limits()};
@@ -262,10 +264,10 @@ static void stop(struct server *s)
         (void)snprintf(path, sizeof(path), "%s/server.json", s->state);
         (void)unlink(path);
     }
-    core_stop(s->core);
+    turn_stop(s->core);
     if (s->http)
         http_stop(s->http);
-    core_free(s->core);
+    turn_free(s->core);
     store_close(s->store);
     redis_stop(s->redis);
     auth_free(s->auth);

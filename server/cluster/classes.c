@@ -1,99 +1,57 @@
-/* Classes of devices: their numbers, whose jobs they are for, and how fast runs have shown them to be. */
-#include <errno.h>
+#include "server/cluster/classes.h"
+
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "server/control/core.h"
-
-static uint8_t find(const struct core *c, const char *name)
+uint8_t classes_find(const struct classes *k, const char *name)
 {
     uint8_t i = 0;
 
-    while (i < c->n_classes && strcmp(c->classes[i], name) != 0)
+    while (i < k->n && strcmp(k->name[i], name) != 0)
         i++;
-    return i < c->n_classes ? i : CORE_CLASSES_MAX;
+    return i < k->n ? i : CLASSES_MAX;
 }
 
-void classes_of_spec(const struct core *c, struct entry *e, const struct job_spec *spec)
+uint8_t classes_add(struct classes *k, const char *name)
 {
-    e->classes = spec->devices.n_classes ? 0 : CORE_ANY_CLASS;
-    e->classes_missing = false;
-    for (size_t i = 0; i < spec->devices.n_classes; i++) {
-        uint8_t bit = find(c, spec->devices.classes[i]);
+    uint8_t at = classes_find(k, name);
 
-        if (bit < CORE_CLASSES_MAX)
-            e->classes |= UINT64_C(1) << bit;
-        else
-            e->classes_missing = true;
-    }
-}
-
-/* A class is new: the jobs that named it before it was there may use it. */
-static void tell_jobs(struct core *c)
-{
-    for (size_t i = 0; i < c->n_order; i++) {
-        struct entry *e = core_find(c, c->order[i]);
-        struct job_spec *spec = e && e->classes_missing ? core_spec_of(e) : NULL;
-
-        if (spec)
-            classes_of_spec(c, e, spec);
-        spec_free(spec);
-    }
-}
-
-uint8_t core_class(struct core *c, const char *name)
-{
-    uint8_t at = find(c, name);
-
-    if (at < CORE_CLASSES_MAX || c->n_classes == CORE_CLASSES_MAX)
+    if (at < CLASSES_MAX || k->n == CLASSES_MAX)
         return at;
-    at = (uint8_t)c->n_classes++;
-    (void)snprintf(c->classes[at], SPEC_NAME_MAX, "%s", name);
-    tell_jobs(c);
+    at = (uint8_t)k->n++;
+    (void)snprintf(k->name[at], SPEC_NAME_MAX, "%s", name);
     return at;
 }
 
-/* --- speeds ------------------------------------------------------------------------------------------ */
-
-void classes_learned(struct core *c)
+bool classes_of_spec(const struct classes *k, const struct job_spec *spec, uint64_t *ret)
 {
-    c->speeds_learned = true;
+    bool all = true;
+
+    *ret = spec->devices.n_classes ? 0 : CLASSES_ANY;
+    for (size_t i = 0; i < spec->devices.n_classes; i++) {
+        uint8_t bit = classes_find(k, spec->devices.classes[i]);
+
+        all = all && bit < CLASSES_MAX;
+        if (bit < CLASSES_MAX)
+            *ret |= UINT64_C(1) << bit;
+    }
+    return all;
 }
 
-void classes_keep(struct core *c)
+uint64_t classes_usable(const struct classes *k, enum job_kind kind, uint64_t mask)
 {
-    if (!c->speeds_learned)
-        return;
-    c->speeds_learned = false;
-    for (size_t i = 0; i < c->n_classes; i++) {
-        char text[64];
-
-        if (!(c->speeds[i][0] > 0 || c->speeds[i][1] > 0))
-            continue;
-        (void)snprintf(text, sizeof(text), "%.9g %.9g", c->speeds[i][0], c->speeds[i][1]);
-        store_put(c->store, STORE_SPEEDS, c->classes[i], text);
-    }
+    return kind == JOB_TRAIN ? mask & ~k->command : mask;
 }
 
-int classes_load(struct core *c, struct merr *err)
+double classes_speed(const struct classes *k, uint8_t class_, bool bf16)
 {
-    struct store_rows all;
-    int r = store_read_rows(c->store, STORE_SPEEDS, &all, err);
+    return k->speed[class_][bf16] > 0 ? k->speed[class_][bf16] : 1;
+}
 
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < all.n; i++) {
-        uint8_t at = find(c, all.v[i].name);
-        double f32, bf16;
+void classes_learn_speed(struct classes *k, uint8_t class_, bool bf16, double times, double share)
+{
+    double *at = &k->speed[class_][bf16];
 
-        if (at == CORE_CLASSES_MAX) /* no node has it any more */
-            store_drop(c->store, STORE_SPEEDS, all.v[i].name);
-        else if (sscanf(all.v[i].text, "%lf %lf", &f32, &bf16) == 2 && f32 >= 0 && bf16 >= 0) {
-            c->speeds[at][0] = f32;
-            c->speeds[at][1] = bf16;
-        }
-    }
-    store_rows_clear(&all);
-    return 0;
+    *at = *at > 0 ? (1 - share) * *at + share * times : times;
+    k->learned = true;
 }

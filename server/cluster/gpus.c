@@ -1,8 +1,6 @@
-/* What agents tell of their GPUs: kept as they say it, the newest only. */
-#include <stdio.h>
-#include <string.h>
+#include "server/cluster/gpus.h"
 
-#include "server/control/core.h"
+#include "server/cluster/slots.h"
 
 static const char *why_of(const json_t *gpu)
 {
@@ -15,35 +13,32 @@ static struct slot *slot_of(struct node *n, const json_t *gpu)
 {
     const json_t *number = json_object_get(gpu, "slot");
 
-    for (size_t k = 0; json_is_integer(number) && k < n->n_slots; k++)
-        if (n->slots[k].slot == (int)json_integer_value(number))
-            return &n->slots[k];
-    return NULL;
+    return json_is_integer(number) ? slots_find(n, (int)json_integer_value(number)) : NULL;
 }
 
-void gpus_take(struct core *c, struct node *n, const json_t *body)
+bool gpus_take(struct node *n, const json_t *body, struct notes *notes)
 {
     json_t *all = json_object_get(body, "gpus"), *gpu;
+    bool changed = false;
     size_t i;
 
-    if (!json_is_array(all) || json_array_size(all) > CORE_SLOTS_MAX)
-        return;
+    if (!json_is_array(all) || json_array_size(all) > SLOTS_MAX)
+        return false;
     json_decref(n->gpus);
     n->gpus = json_incref(all);
     json_array_foreach (all, i, gpu) {
         struct slot *s = slot_of(n, gpu);
         bool ill = *why_of(gpu);
-        char text[240];
 
         if (!s || s->ill == ill)
             continue;
         s->ill = ill;
-        c->schedule_wanted = true;
-        (void)snprintf(text, sizeof(text), "slot %d of %s %s%s", s->slot, n->name,
-                       ill ? "takes no work: " : "is well again", why_of(gpu));
-        events_note(c, 0, "", "node", 0, "scheduler", ill ? "gpu-ill" : "gpu-well", text,
-                    json_pack("{s:s, s:i, s:O}", "node", n->name, "slot", s->slot, "gpu", gpu));
+        changed = true;
+        notes_add_new(notes, 0, ill ? "gpu-ill" : "gpu-well",
+                      json_pack("{s:s, s:i, s:O}", "node", n->name, "slot", s->slot, "gpu", gpu), "slot %d of %s %s%s",
+                      s->slot, n->name, ill ? "takes no work: " : "is well again", why_of(gpu));
     }
+    return changed;
 }
 
 json_t *gpus_view(const struct node *n, int slot)
@@ -59,12 +54,12 @@ json_t *gpus_view(const struct node *n, int slot)
 }
 
 /* One sample a GPU that says it. */
-static void print_metric(const struct core *c, struct buf *b, const char *name, const char *help, const char *field,
+static void print_metric(const struct cluster *cl, struct buf *b, const char *name, const char *help, const char *field,
                          long long scale)
 {
     (void)buf_printf(b, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name);
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        const struct node *n = c->nodes[i];
+    for (size_t i = 0; i < cl->n_nodes; i++) {
+        const struct node *n = cl->nodes[i];
         json_t *gpu;
         size_t k;
 
@@ -79,18 +74,18 @@ static void print_metric(const struct core *c, struct buf *b, const char *name, 
     }
 }
 
-void gpus_metrics(const struct core *c, struct buf *b)
+void gpus_metrics(const struct cluster *cl, struct buf *b)
 {
     bool any = false;
 
-    for (size_t i = 0; i < c->n_nodes && !any; i++)
-        any = json_array_size(c->nodes[i]->gpus) > 0;
+    for (size_t i = 0; i < cl->n_nodes && !any; i++)
+        any = json_array_size(cl->nodes[i]->gpus) > 0;
     if (!any)
         return;
-    print_metric(c, b, "muster_gpu_utilization_percent", "Share of the time that some kernel ran", "utilization", 1);
-    print_metric(c, b, "muster_gpu_memory_used_bytes", "Memory in use", "memory_used_mib", 1 << 20);
-    print_metric(c, b, "muster_gpu_power_watts", "Power drawn", "power_w", 1);
-    print_metric(c, b, "muster_gpu_temperature_celsius", "Temperature", "temperature_c", 1);
-    print_metric(c, b, "muster_gpu_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded",
+    print_metric(cl, b, "muster_gpu_utilization_percent", "Share of the time that some kernel ran", "utilization", 1);
+    print_metric(cl, b, "muster_gpu_memory_used_bytes", "Memory in use", "memory_used_mib", 1 << 20);
+    print_metric(cl, b, "muster_gpu_power_watts", "Power drawn", "power_w", 1);
+    print_metric(cl, b, "muster_gpu_temperature_celsius", "Temperature", "temperature_c", 1);
+    print_metric(cl, b, "muster_gpu_ecc_uncorrected", "Uncorrected ECC errors since the driver was loaded",
                  "ecc_uncorrected", 1);
 }

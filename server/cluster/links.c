@@ -1,14 +1,10 @@
-/* Links: how nodes reach each other, by the NICs that their agents tell of and by what runs have measured, and which
- * node of a run its ranks are laid on. */
+#include "server/cluster/links.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/clock.h"
-#include "scheduler/plan/search.h"
-#include "server/control/core.h"
 
 #define GBIT 1.25e8                        /* bytes a second */
 #define FRESH_US (INT64_C(3600) * 1000000) /* what was measured longer ago is measured again, when a run can */
@@ -34,13 +30,13 @@ int links_read_nic(const json_t *body, struct link_nic *ret, struct merr *err)
     return 0;
 }
 
-void links_take_nic(struct core *c, struct node *n, const struct link_nic *nic)
+bool links_take_nic(struct node *n, const struct link_nic *nic)
 {
     if (n->nic == nic->family && n->nic_gbit_s == nic->gbit_s)
-        return;
+        return false;
     n->nic = nic->family;
     n->nic_gbit_s = nic->gbit_s;
-    plans_sites_changed(c);
+    return true;
 }
 
 json_t *links_nic_view(const struct node *n)
@@ -81,39 +77,40 @@ static void link_drop(struct node *n, size_t at)
     n->n_links--;
 }
 
-/* The name of a pair in the store. */
-static void pair_of(const struct node *a, const struct node *b, char ret[2 * JOB_NODE_MAX])
+/* The name of a pair of nodes. */
+static void pair_of(const struct node *a, const struct node *b, char ret[LINKS_PAIR_MAX])
 {
     bool first = strcmp(a->name, b->name) < 0;
 
-    (void)snprintf(ret, 2 * JOB_NODE_MAX, "%s/%s", first ? a->name : b->name, first ? b->name : a->name);
+    (void)snprintf(ret, LINKS_PAIR_MAX, "%s/%s", first ? a->name : b->name, first ? b->name : a->name);
 }
 
-/* What either of the two knows of the other, and what the store does. */
-static void pair_forget(struct core *c, struct node *a, struct node *b)
+bool links_forget(struct node *a, struct node *b, char ret_pair[LINKS_PAIR_MAX])
 {
-    char pair[2 * JOB_NODE_MAX];
     struct link *there = link_find(a, b), *back = link_find(b, a);
 
-    pair_of(a, b, pair);
-    store_drop(c->store, STORE_LINKS, pair);
+    if (!there && !back)
+        return false;
+    pair_of(a, b, ret_pair);
     if (there)
         link_drop(a, (size_t)(there - a->links));
     if (back)
         link_drop(b, (size_t)(back - b->links));
+    return true;
 }
 
-static void forget_oldest(struct core *c, struct node *n)
+static void forget_oldest(struct node *n, struct links_news *news)
 {
     size_t oldest = 0;
 
     for (size_t i = 1; i < n->n_links; i++)
         oldest = n->links[i].at_us < n->links[oldest].at_us ? i : oldest;
-    pair_forget(c, n, n->links[oldest].to);
+    if (links_forget(n, n->links[oldest].to, news->forgotten[news->n_forgotten]))
+        news->n_forgotten++;
 }
 
 /* Without memory for it nothing is kept: the next run measures again. */
-static void link_keep(struct core *c, struct node *n, const struct link *l)
+static void link_keep(struct node *n, const struct link *l, struct links_news *news)
 {
     struct link *known = link_find(n, l->to), *grown;
     size_t at;
@@ -123,7 +120,7 @@ static void link_keep(struct core *c, struct node *n, const struct link *l)
         return;
     }
     if (n->n_links == NODE_LINKS_MAX)
-        forget_oldest(c, n);
+        forget_oldest(n, news);
     grown = realloc(n->links, (n->n_links + 1) * sizeof(*grown));
     if (!grown)
         return;
@@ -134,92 +131,48 @@ static void link_keep(struct core *c, struct node *n, const struct link *l)
     n->n_links++;
 }
 
-static void link_keep_both(struct core *c, struct node *a, struct node *b, double bytes_per_s, int64_t at_us)
-{
-    link_keep(c, a, &(struct link){.to = b, .bytes_per_s = bytes_per_s, .at_us = at_us});
-    link_keep(c, b, &(struct link){.to = a, .bytes_per_s = bytes_per_s, .at_us = at_us});
-}
-
-void links_drop(struct core *c, struct node *n)
-{
-    for (size_t i = 0; i < c->n_nodes; i++)
-        if (link_find(c->nodes[i], n))
-            pair_forget(c, c->nodes[i], n);
-}
-
-static void link_store(struct core *c, const struct node *a, const struct node *b, double bytes_per_s, int64_t at_us)
-{
-    char pair[2 * JOB_NODE_MAX], text[64];
-
-    pair_of(a, b, pair);
-    (void)snprintf(text, sizeof(text), "%.9g %lld", bytes_per_s, (long long)at_us);
-    store_put(c->store, STORE_LINKS, pair, text);
-}
-
-int links_load(struct core *c, struct merr *err)
-{
-    struct store_rows all;
-    int r = store_read_rows(c->store, STORE_LINKS, &all, err);
-
-    if (r < 0)
-        return r;
-    for (size_t i = 0; i < all.n; i++) {
-        char name[JOB_NODE_MAX] = "", *pair = all.v[i].name, *slash = strchr(pair, '/');
-        struct node *a, *b;
-        long long at_us;
-        double rate;
-
-        if (slash && slash - pair < JOB_NODE_MAX)
-            memcpy(name, pair, (size_t)(slash - pair));
-        a = agents_find(c, name);
-        b = slash ? agents_find(c, slash + 1) : NULL;
-        if (a && b && sscanf(all.v[i].text, "%lf %lld", &rate, &at_us) == 2 && rate > 0)
-            link_keep_both(c, a, b, rate, at_us);
-        else
-            store_drop(c->store, STORE_LINKS, pair);
-    }
-    store_rows_clear(&all);
-    return 0;
-}
-
 /* Rates that differ by less than a fifth are told apart by noise: a quarter of an octave makes one. */
 static double plain(double bytes_per_s)
 {
     return exp2(round(4 * log2(bytes_per_s)) / 4);
 }
 
-void links_learn(struct core *c, const struct job *j, const json_t *event)
+void links_keep(struct node *a, struct node *b, double bytes_per_s, int64_t at_us, struct links_news *ret)
 {
-    json_int_t from = json_integer_value(json_object_get(event, "rank"));
-    struct node *a = from >= 0 && (size_t)from < j->n_places ? agents_find(c, j->places[from].node) : NULL;
-    int64_t now = clock_wall_us();
-    const json_t *o;
-    size_t i;
+    const struct link *was = link_find(a, b);
 
-    json_array_foreach (json_object_get(event, "to"), i, o) {
-        json_int_t rank = json_integer_value(json_object_get(o, "rank"));
-        double rate = json_number_value(json_object_get(o, "bytes_per_s"));
-        struct node *b = rank >= 0 && (size_t)rank < j->n_places ? agents_find(c, j->places[rank].node) : NULL;
-        const struct link *was;
-
-        if (!a || !b || a == b || !(rate > 0 && rate < RATE_MAX))
-            continue;
-        was = link_find(a, b);
-        if (!was || plain(was->bytes_per_s) != plain(rate))
-            plans_sites_changed(c);
-        link_keep_both(c, a, b, rate, now);
-        link_store(c, a, b, rate, now);
-    }
+    *ret = (struct links_news){.other = !was || plain(was->bytes_per_s) != plain(bytes_per_s)};
+    pair_of(a, b, ret->pair);
+    link_keep(a, &(struct link){.to = b, .bytes_per_s = bytes_per_s, .at_us = at_us}, ret);
+    link_keep(b, &(struct link){.to = a, .bytes_per_s = bytes_per_s, .at_us = at_us}, ret);
 }
 
-bool links_due(struct core *c, const struct job *j)
+static struct node *node_of_rank(const struct cluster *cl, const struct job *j, json_int_t rank)
+{
+    return rank >= 0 && (size_t)rank < j->n_places ? cluster_node(cl, j->places[rank].node) : NULL;
+}
+
+bool links_read_measured(const struct cluster *cl, const struct job *j, const json_t *event, size_t i,
+                         struct links_measured *ret)
+{
+    const json_t *o = json_array_get(json_object_get(event, "to"), i);
+    struct links_measured m = {.a = node_of_rank(cl, j, json_integer_value(json_object_get(event, "rank"))),
+                               .b = node_of_rank(cl, j, json_integer_value(json_object_get(o, "rank"))),
+                               .bytes_per_s = json_number_value(json_object_get(o, "bytes_per_s"))};
+
+    if (!m.a || !m.b || m.a == m.b || !(m.bytes_per_s > 0 && m.bytes_per_s < RATE_MAX))
+        return false;
+    *ret = m;
+    return true;
+}
+
+bool links_due(const struct cluster *cl, const struct job *j, int64_t wall_us)
 {
     const struct node *node[PLAN_PARTS_MAX];
-    int64_t now = clock_wall_us();
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_places; i++) {
-        const struct node *at = agents_find(c, j->places[i].node);
+        const struct node *at = cluster_node(cl, j->places[i].node);
         size_t k = 0;
 
         while (k < n && node[k] != at)
@@ -234,7 +187,7 @@ bool links_due(struct core *c, const struct job *j)
         for (size_t b = 0; b < a; b++) {
             const struct link *l = link_find(node[a], node[b]);
 
-            if (!l || now - l->at_us > FRESH_US)
+            if (!l || wall_us - l->at_us > FRESH_US)
                 return true;
         }
     return false;
@@ -258,7 +211,7 @@ json_t *links_view(const struct node *n)
     qsort(shown, n->n_links, sizeof(*shown), slowest_first);
     for (size_t i = 0; i < n->n_links && i < SHOWN_MAX; i++)
         (void)json_array_append_new(all, json_pack("{s:s, s:f, s:o}", "to", shown[i].to->name, "bytes_per_s",
-                                                   shown[i].bytes_per_s, "measured_at", view_time(shown[i].at_us)));
+                                                   shown[i].bytes_per_s, "measured_at", cluster_time(shown[i].at_us)));
     return all;
 }
 
@@ -324,26 +277,27 @@ static size_t part_at(const struct job_place *p, size_t n, size_t i)
     return k - i;
 }
 
-struct plan_net *links_of_places(struct core *c, const struct job_place *p, size_t n, const struct plan_site *site)
+struct plan_net *links_of_places(const struct cluster *cl, const struct job_place *p, size_t n,
+                                 const struct plan_site *site)
 {
     struct parts a = {.n = 0};
 
     for (size_t i = 0; i < n; i += part_at(p, n, i)) {
-        const struct node *at = agents_find(c, p[i].node);
+        const struct node *at = cluster_node(cl, p[i].node);
 
         if (!at)
             return NULL;
-        add_part(&a, at, core_class(c, p[i].class_), (int)part_at(p, n, i));
+        add_part(&a, at, classes_find(&cl->classes, p[i].class_), (int)part_at(p, n, i));
     }
     return net_of(&a, site);
 }
 
-struct plan_net *links_of_class(const struct core *c, int class_, int devices, const struct plan_site *site)
+struct plan_net *links_of_class(const struct cluster *cl, int class_, int devices, const struct plan_site *site)
 {
     struct parts a = {.n = 0};
 
-    for (size_t i = 0; i < c->n_nodes && devices > 0; i++) {
-        const struct node *n = c->nodes[i];
+    for (size_t i = 0; i < cl->n_nodes && devices > 0; i++) {
+        const struct node *n = cl->nodes[i];
         int here = 0;
 
         for (size_t k = 0; n->contact != NODE_LOST && k < n->n_slots; k++)

@@ -1,10 +1,12 @@
 #include "server/cluster/shares.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "scheduler/cluster/rates.h"
+#include "server/cluster/stragglers.h"
 
 #define LEARN 0.1     /* share of the newest step: what a share of a processor allows comes in bursts */
 #define LINES_FIRST 3 /* of a run that say nothing: memory and caches are cold */
@@ -70,21 +72,6 @@ bool shares_lay(const double *ms, size_t n, int workers, int *ret)
     return true;
 }
 
-struct leaf_time *shares_time(struct entry *e, const char *class_)
-{
-    for (size_t i = 0; i < e->n_leaf_times; i++)
-        if (strcmp(e->leaf_times[i].class_, class_) == 0)
-            return &e->leaf_times[i];
-    return NULL;
-}
-
-double shares_ms(const struct entry *e, const char *class_)
-{
-    const struct leaf_time *t = shares_time((struct entry *)e, class_);
-
-    return t ? t->ms : 0;
-}
-
 /* Rank order: tp fastest, then cp, then dp, then pp. */
 size_t shares_replica(const struct layout *l, size_t rank)
 {
@@ -96,14 +83,13 @@ size_t shares_first(const struct layout *l, size_t replica)
     return replica * (size_t)(l->tp * l->cp);
 }
 
-int shares_workers(const struct entry *e, size_t rank)
+int shares_workers(const struct job *j, const struct pace *pace, size_t rank)
 {
-    const struct job *j = &e->job;
     int begin, end;
 
     if (j->places[rank].leaves > 0)
         return j->places[rank].leaves;
-    plan_leaves(e->facts.virtual_workers, j->layout.dp, (int)shares_replica(&j->layout, rank), &begin, &end);
+    plan_leaves(pace->workers, j->layout.dp, (int)shares_replica(&j->layout, rank), &begin, &end);
     return end - begin;
 }
 
@@ -130,29 +116,29 @@ bool shares_are_off(const struct shares_watch *w, uint32_t generation)
     return w->generation == generation && w->off >= LINES_OFF;
 }
 
-static void begin(struct entry *e)
+static void begin(const struct job *j, struct pace *pace)
 {
     uint64_t devices = 0, laid = 0;
 
-    for (size_t i = 0; i < e->job.n_places; i++) {
-        const struct job_place *p = &e->job.places[i];
+    for (size_t i = 0; i < j->n_places; i++) {
+        const struct job_place *p = &j->places[i];
         uint64_t of[4] = {devices, hash_xxh3(p->node, strlen(p->node)), (uint64_t)p->slot, 0};
-        uint64_t with[2] = {laid, (uint64_t)shares_workers(e, i)};
+        uint64_t with[2] = {laid, (uint64_t)shares_workers(j, pace, i)};
 
         devices = hash_xxh3(of, sizeof(of));
         laid = hash_xxh3(with, sizeof(with));
     }
-    shares_begin(&e->shares, e->job.generation, devices, laid);
+    shares_begin(&pace->shares, j->generation, devices, laid);
 }
 
-static void learn_time(struct core *c, struct entry *e, const struct job_place *p, double ms)
+static void learn_time(const struct cluster *cl, struct pace *pace, const struct job_place *p, double ms)
 {
-    struct leaf_time *t = shares_time(e, p->class_);
+    struct leaf_time *t = pace_leaf_time(pace, p->class_);
 
-    if (!(ms > 0) || stragglers_factor(c, p) > 1)
+    if (!(ms > 0) || stragglers_factor(cl, p) > 1)
         return;
-    if (!t && e->n_leaf_times < ENTRY_LEAF_TIMES_MAX) {
-        t = &e->leaf_times[e->n_leaf_times++];
+    if (!t && pace->n_leaf_times < PACE_LEAF_TIMES_MAX) {
+        t = &pace->leaf_times[pace->n_leaf_times++];
         *t = (struct leaf_time){.ms = ms};
         (void)snprintf(t->class_, sizeof(t->class_), "%s", p->class_);
     }
@@ -160,43 +146,42 @@ static void learn_time(struct core *c, struct entry *e, const struct job_place *
         t->ms += LEARN * (ms - t->ms);
 }
 
-void shares_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *leaf_ms)
+void shares_learn(const struct cluster *cl, const struct job *j, struct pace *pace, uint32_t generation,
+                  const json_t *leaf_ms)
 {
-    const struct job *j = &e->job;
-
-    if (!j->live || j->generation != generation || e->learned_generation != generation ||
+    if (!j->live || j->generation != generation || pace->learned_generation != generation ||
         json_array_size(leaf_ms) != (size_t)j->layout.dp ||
         shares_first(&j->layout, (size_t)j->layout.dp) > j->n_places)
         return; /* a run's first step is slow for other reasons */
-    if (e->shares.generation != generation)
-        begin(e);
-    if (++e->shares.lines <= LINES_FIRST)
+    if (pace->shares.generation != generation)
+        begin(j, pace);
+    if (++pace->shares.lines <= LINES_FIRST)
         return;
     for (size_t r = 0; r < (size_t)j->layout.dp; r++) /* the first rank speaks for its replica */
-        learn_time(c, e, &j->places[shares_first(&j->layout, r)], json_number_value(json_array_get(leaf_ms, r)));
-    shares_watch(&e->shares, shares_off_by(c, e));
+        learn_time(cl, pace, &j->places[shares_first(&j->layout, r)], json_number_value(json_array_get(leaf_ms, r)));
+    shares_watch(&pace->shares, shares_off_by(cl, j, pace));
 }
 
 /* What one worker takes on each replica: as long as on the slowest of its devices. New. */
-static double *times_of(struct core *c, const struct entry *e, const struct layout *l, const struct job_place *p,
-                        size_t n)
+static double *times_of(const struct cluster *cl, const struct pace *pace, const struct layout *l,
+                        const struct job_place *p, size_t n)
 {
     double *ms = calloc((size_t)l->dp, sizeof(*ms));
 
     for (size_t i = 0; ms && i < n; i++) {
-        double one = shares_ms(e, p[i].class_) * stragglers_factor(c, &p[i]), *at = &ms[shares_replica(l, i)];
+        double one = pace_worker_ms(pace, p[i].class_) * stragglers_factor(cl, &p[i]), *at = &ms[shares_replica(l, i)];
 
         *at = one <= 0 || *at < 0 ? -1 : one > *at ? one : *at; /* below 0: not known */
     }
     return ms;
 }
 
-void shares_set(struct core *c, const struct entry *e, const struct layout *l, struct job_place *p, size_t n)
+void shares_set(const struct cluster *cl, const struct pace *pace, const struct layout *l, struct job_place *p,
+                size_t n)
 {
-    double *ms = times_of(c, e, l, p, n);
+    double *ms = times_of(cl, pace, l, p, n);
     int *leaves = calloc((size_t)l->dp, sizeof(*leaves));
-    bool laid =
-        ms && leaves && e->job.kind == JOB_TRAIN && shares_lay(ms, (size_t)l->dp, e->facts.virtual_workers, leaves);
+    bool laid = ms && leaves && shares_lay(ms, (size_t)l->dp, pace->workers, leaves);
 
     for (size_t i = 0; i < n; i++)
         p[i].leaves = laid ? leaves[shares_replica(l, i)] : 0;
@@ -225,21 +210,20 @@ static void lay_evenly(int workers, size_t n, int *ret)
     }
 }
 
-double shares_off_by(struct core *c, const struct entry *e)
+double shares_off_by(const struct cluster *cl, const struct job *j, const struct pace *pace)
 {
-    const struct job *j = &e->job;
     size_t dp = (size_t)j->layout.dp;
-    double *ms = times_of(c, e, &j->layout, j->places, j->n_places), off = 1;
+    double *ms = times_of(cl, pace, &j->layout, j->places, j->n_places), off = 1;
     int *best = calloc(dp, sizeof(*best)), *now = calloc(dp, sizeof(*now));
     bool known = ms && best && now;
 
     for (size_t i = 0; known && i < dp; i++)
         known = ms[i] > 0;
     if (known) {
-        if (!shares_lay(ms, dp, e->facts.virtual_workers, best))
-            lay_evenly(e->facts.virtual_workers, dp, best);
+        if (!shares_lay(ms, dp, pace->workers, best))
+            lay_evenly(pace->workers, dp, best);
         for (size_t i = 0; i < j->n_places; i++)
-            now[shares_replica(&j->layout, i)] = shares_workers(e, i);
+            now[shares_replica(&j->layout, i)] = shares_workers(j, pace, i);
         off = slowest(ms, dp, now) / slowest(ms, dp, best);
     }
     free(now);

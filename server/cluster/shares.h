@@ -8,23 +8,29 @@
 #define MUSTER_SERVER_SHARES_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-#include "server/control/core.h"
+#include "server/cluster/cluster.h"
+#include "server/cluster/pace.h"
 
 /* Workers of each of n replicas that take ms[i] for one, into ret[n]. False, and ret is unchanged: all are equally
  * fast, or the times are not known; then they are shared out evenly. Each replica has one at least. */
 bool shares_lay(const double *ms, size_t n, int workers, int *ret);
 
 /* Take in "leaf_ms" of a line of metrics. What devices took that are known to be slow says nothing of their class. */
-void shares_learn(struct core *c, struct entry *e, uint32_t generation, const json_t *leaf_ms);
+void shares_learn(const struct cluster *cl, const struct job *j, struct pace *pace, uint32_t generation,
+                  const json_t *leaf_ms);
 
-/* Lay the job's workers on the places of a layout. */
-void shares_set(struct core *c, const struct entry *e, const struct layout *l, struct job_place *p, size_t n);
+/* Lay the workers of a job that trains on the places of a layout. */
+void shares_set(const struct cluster *cl, const struct pace *pace, const struct layout *l, struct job_place *p,
+                size_t n);
 
 /* How many times as long as it must a step takes as they lie on the devices of a running job; 1: not known either. */
-double shares_off_by(struct core *c, const struct entry *e);
+double shares_off_by(const struct cluster *cl, const struct job *j, const struct pace *pace);
 
-/* --- when to lay them anew: e->shares, which shares_learn() keeps --- */
+/* --- when to lay them anew: pace->shares, which shares_learn() keeps --- */
 
 /* A run begins on these devices with its work laid so (hashes); the rest is of a run before. */
 void shares_begin(struct shares_watch *w, uint32_t generation, uint64_t devices, uint64_t laid);
@@ -42,12 +48,6 @@ size_t shares_replica(const struct layout *l, size_t rank);
 size_t shares_first(const struct layout *l, size_t replica); /* its first rank */
 
 /* How many workers the replica of a rank of a live run has. */
-int shares_workers(const struct entry *e, size_t rank);
-
-/* What is known of a class; NULL: nothing. */
-struct leaf_time *shares_time(struct entry *e, const char *class_);
-
-/* How long one worker takes on devices of a class; 0: not measured. */
-double shares_ms(const struct entry *e, const char *class_);
+int shares_workers(const struct job *j, const struct pace *pace, size_t rank);
 
 #endif

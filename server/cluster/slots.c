@@ -1,10 +1,11 @@
-/* What a node offers: read from its agent's registration or from the store, checked before anything changes. */
+#include "server/cluster/slots.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/utf8.h"
-#include "server/control/core.h"
+#include "server/cluster/stragglers.h"
 
 bool slots_name_ok(const char *name, size_t size)
 {
@@ -41,13 +42,13 @@ static int read_one(const json_t *o, const struct slot *before, size_t n, struct
     return 0;
 }
 
-int slots_read(struct core *c, const json_t *list, struct slots *ret)
+int slots_read(struct classes *k, const json_t *list, struct slots *ret)
 {
     size_t n = json_array_size(list);
     struct slot *v;
     int r = 0;
 
-    if (!json_is_array(list) || n > CORE_SLOTS_MAX)
+    if (!json_is_array(list) || n > SLOTS_MAX)
         return -EINVAL;
     v = calloc(n + 1, sizeof(*v));
     if (!v)
@@ -55,8 +56,8 @@ int slots_read(struct core *c, const json_t *list, struct slots *ret)
     for (size_t i = 0; r == 0 && i < n; i++)
         r = read_one(json_array_get(list, i), v, i, &v[i]);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        v[i].class_ = core_class(c, json_string_value(json_object_get(json_array_get(list, i), "class")));
-        r = v[i].class_ == CORE_CLASSES_MAX ? -EINVAL : 0;
+        v[i].class_ = classes_add(k, json_string_value(json_object_get(json_array_get(list, i), "class")));
+        r = v[i].class_ == CLASSES_MAX ? -EINVAL : 0;
     }
     if (r < 0) {
         free(v);
@@ -66,17 +67,20 @@ int slots_read(struct core *c, const json_t *list, struct slots *ret)
     return 0;
 }
 
-void slots_changed(struct core *c)
+struct slot *slots_find(const struct node *n, int slot)
 {
-    c->command_classes = 0;
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
-            if (!c->nodes[i]->slots[k].trains)
-                c->command_classes |= UINT64_C(1) << c->nodes[i]->slots[k].class_;
-    plans_sites_changed(c);
+    for (size_t i = 0; n && i < n->n_slots; i++)
+        if (n->slots[i].slot == slot)
+            return &n->slots[i];
+    return NULL;
 }
 
-void slots_take(struct core *c, struct node *n, struct slots *s)
+bool slots_usable(const struct slot *s)
+{
+    return !s->stale && !s->ill;
+}
+
+void slots_take(struct node *n, struct slots *s)
 {
     for (size_t i = 0; i < s->n; i++)
         for (size_t k = 0; k < n->n_slots; k++)
@@ -93,17 +97,16 @@ void slots_take(struct core *c, struct node *n, struct slots *s)
     n->slots = s->v;
     n->n_slots = s->n;
     *s = (struct slots){.n = 0};
-    slots_changed(c);
 }
 
-json_t *slots_record(const struct core *c, const struct node *n)
+json_t *slots_record(const struct classes *k, const struct node *n)
 {
     json_t *all = json_array();
 
     for (size_t i = 0; i < n->n_slots; i++)
         (void)json_array_append_new(all,
                                     json_pack("{s:i, s:s, s:s, s:i, s:i, s:b, s:o*}", "slot", n->slots[i].slot, "kind",
-                                              n->slots[i].kind, "class", c->classes[n->slots[i].class_], "threads",
+                                              n->slots[i].kind, "class", k->name[n->slots[i].class_], "threads",
                                               n->slots[i].threads, "memory_mib", n->slots[i].memory_mib, "trains",
                                               n->slots[i].trains, "slow", stragglers_record(&n->slots[i])));
     return all;

@@ -1,67 +1,36 @@
-#include <assert.h>
-#include <dirent.h>
-#include <errno.h>
+#include "server/control/dispatch.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
-#include "server/control/core.h"
-#include "server/control/round.h"
+#include "server/cluster/links.h"
 #include "server/cluster/shares.h"
+#include "server/cluster/slots.h"
+#include "server/cluster/stragglers.h"
+#include "server/control/change.h"
+#include "server/control/givers.h"
+#include "server/control/learn.h"
+#include "server/control/plans.h"
+#include "server/control/retire.h"
+#include "server/control/round.h"
+#include "server/control/runs.h"
+#include "server/control/state.h"
 
-#define ROUND_LEAST_US 2000 /* between rounds; and ten times what the last one took */
-#define EARLIER 12          /* a full round comes so many times sooner when something that runs could grow */
+#define EARLIER 12 /* a full round comes so many times sooner when something that runs could grow */
 #define PORT_FIRST 29500
 #define PORTS 2000
-
-static struct slot *find_slot(const struct node *n, int slot)
-{
-    for (size_t i = 0; n && i < n->n_slots; i++)
-        if (n->slots[i].slot == slot)
-            return &n->slots[i];
-    return NULL;
-}
-
-int dispatch_adopt(struct core *c, struct entry *e)
-{
-    for (size_t i = 0; i < e->job.n_places; i++) {
-        struct slot *s = find_slot(agents_find(c, e->job.places[i].node), e->job.places[i].slot);
-
-        if (s) {
-            s->job = e->job.id;
-            s->rank = (int)i;
-            e->home_class = i == 0 ? s->class_ : e->home_class;
-        }
-    }
-    return 0;
-}
-
-void dispatch_release_node(struct core *c, struct entry *e, const char *node)
-{
-    for (size_t i = 0; i < e->job.n_places; i++) {
-        struct slot *s;
-
-        if (node && strcmp(node, e->job.places[i].node) != 0)
-            continue;
-        s = find_slot(agents_find(c, e->job.places[i].node), e->job.places[i].slot);
-        if (s && s->job == e->job.id)
-            s->job = 0;
-    }
-    c->schedule_wanted = true;
-}
 
 /* --- starting ---------------------------------------------------------------------------------------- */
 
 static bool port_taken(const struct core *c, int port)
 {
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; k < c->nodes[i]->n_slots; k++) {
-            struct entry *e = core_find((struct core *)c, c->nodes[i]->slots[k].job);
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
+            struct entry *e = table_find(&c->jobs, c->cluster.nodes[i]->slots[k].job);
 
-            if (c->nodes[i]->slots[k].job != 0 && e && e->job.live && e->job.master_port == port)
+            if (c->cluster.nodes[i]->slots[k].job != 0 && e && e->job.live && e->job.master_port == port)
                 return true;
         }
     return false;
@@ -80,52 +49,6 @@ static int choose_port(const struct core *c, const struct job *j)
     return PORT_FIRST + (int)(from % PORTS);
 }
 
-static void describe(const struct job_place *p, size_t n, char *ret, size_t size)
-{
-    size_t nodes = 0;
-
-    for (size_t i = 0; i < n; i++)
-        nodes += i == 0 || strcmp(p[i].node, p[i - 1].node) != 0;
-    if (nodes == 1)
-        (void)snprintf(ret, size, "%zu device%s of %s", n, n == 1 ? "" : "s", p[0].node);
-    else
-        (void)snprintf(ret, size, "%zu devices of %zu nodes", n, nodes);
-}
-
-int dispatch_skip_folders(struct core *c, struct merr *err)
-{
-    DIR *d = opendir(c->cfg.jobs_dir);
-    unsigned long long found, last = 0;
-
-    if (!d)
-        return merr_errno(err, -errno, "cannot read '%s'", c->cfg.jobs_dir);
-    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
-        int end = 0;
-
-        if (sscanf(e->d_name, "j%15llu%n", &found, &end) == 1 && e->d_name[end] == '\0' && found > last)
-            last = found;
-    }
-    (void)closedir(d);
-    if (last >= c->next_job) {
-        log_warn("'%s' holds a folder of a job j%llu, which the store does not know: new jobs begin at j%llu",
-                 c->cfg.jobs_dir, last, last + 1);
-        c->next_job = last + 1;
-    }
-    return 0;
-}
-
-static void make_folders(struct core *c, const struct entry *e)
-{
-    char path[4096];
-    struct merr err;
-
-    (void)snprintf(path, sizeof(path), "%s/j%llu", c->cfg.jobs_dir, (unsigned long long)e->job.id);
-    if (io_mkdirs(path, 0755, &err) < 0)
-        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
-    if (files_make_job(c->files, e->job.id, &err) < 0) /* what it says is kept all the same */
-        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
-}
-
 /* Start the job on p, which are n free slots. */
 static void assign(struct core *c, struct entry *e, struct job_place *p, size_t n)
 {
@@ -137,16 +60,17 @@ static void assign(struct core *c, struct entry *e, struct job_place *p, size_t 
     if (plans_choose(c, e, p, n, &cause.layout, &cause.plan, &err) == 0 && cause.layout.world > 0) {
         cause.n_places = (size_t)cause.layout.world < n ? (size_t)cause.layout.world : n;
         cause.master_port = choose_port(c, &e->job);
-        shares_set(c, e, &cause.layout, p, cause.n_places);
-        describe(p, cause.n_places, text, sizeof(text));
-        make_folders(c, e);
-        if (core_change(c, e, &cause, &err) == 0) {
-            (void)dispatch_adopt(c, e);
+        if (e->job.kind == JOB_TRAIN)
+            shares_set(&c->cluster, &e->pace, &cause.layout, p, cause.n_places);
+        runs_describe(p, cause.n_places, text, sizeof(text));
+        if (change_job(c, e, &cause, &err) == 0) {
+            e->run.wants_folders = true;
+            runs_adopt(c, e);
             givers_start(c, e);
             retire_generation(c, e);
             plans_adopt(e);
-            e->measure_links = links_due(c, &e->job);
-            stats_observe(c->stats, STATS_QUEUE_WAIT, clock_wall_us() - since);
+            e->run.measure_links = links_due(&c->cluster, &e->job, c->now.wall_us);
+            stats_observe(c->stats, STATS_QUEUE_WAIT, c->now.wall_us - since);
         }
     }
     json_decref(cause.plan);
@@ -162,11 +86,11 @@ static int32_t pick(const struct core *c, const struct target *t, struct job_pla
     for (size_t k = 0; k < t->node->n_slots && n < t->n; k++) {
         const struct slot *s = &t->node->slots[k];
 
-        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->job != 0 || !core_slot_usable(s))
+        if (s->class_ != t->class_ || s->slow.slow != t->slow || s->job != 0 || !slots_usable(s))
             continue;
         memcpy(p[n].node, t->node->name, sizeof(p[n].node));
         memcpy(p[n].address, t->node->address, sizeof(p[n].address));
-        memcpy(p[n].class_, c->classes[t->class_], sizeof(p[n].class_));
+        memcpy(p[n].class_, c->cluster.classes.name[t->class_], sizeof(p[n].class_));
         p[n++].slot = s->slot;
     }
     return n;
@@ -199,7 +123,7 @@ static void try_start(struct core *c, struct entry *e)
 static const struct node *drained_node(struct core *c, const struct job *j)
 {
     for (size_t i = 0; i < j->n_places; i++) {
-        const struct node *n = agents_find(c, j->places[i].node);
+        const struct node *n = cluster_node(&c->cluster, j->places[i].node);
 
         if (n && n->drain)
             return n;
@@ -223,8 +147,7 @@ static bool stays(const struct entry *e)
 }
 
 /* Let the run of a job end for other devices, or for none. */
-static void leave(struct core *c, struct entry *e, enum sched_action action, enum sched_reason reason, int32_t devices,
-                  int64_t now_us)
+static void leave(struct core *c, struct entry *e, enum sched_action action, enum sched_reason reason, int32_t devices)
 {
     const struct node *drained = drained_node(c, &e->job);
     struct job_cause cause = {.kind = action == SCHED_STOP ? CAUSE_REQUEUE : CAUSE_RESCALE, .actor = "scheduler"};
@@ -239,38 +162,37 @@ static void leave(struct core *c, struct entry *e, enum sched_action action, enu
                        : reason == SCHED_TOO_BIG ? ": the cluster does not hold its fewest devices now"
                                                  : ": others go first");
     else if (reason == SCHED_SLOW) {
-        stragglers_name(c, &e->job, slow, sizeof(slow));
+        stragglers_name(&c->cluster, &e->job, slow, sizeof(slow));
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on without %s", why, slow);
-        c->slow_replaced++;
-    } else if ((size_t)devices == e->job.n_places && shares_are_off(&e->shares, e->job.generation))
+        c->dispatch.slow_replaced++;
+    } else if ((size_t)devices == e->job.n_places && shares_are_off(&e->pace.shares, e->job.generation))
         (void)snprintf(text, sizeof(text), "%ssaves its state and shares its work out by the devices' speed", why);
     else
         (void)snprintf(text, sizeof(text), "%ssaves its state and goes on with %d device%s instead of %zu", why,
                        devices, devices == 1 ? "" : "s", e->job.n_places);
     cause.text = text;
-    e->hand_over = action != SCHED_STOP && stays(e);
-    if (core_change(c, e, &cause, &err) < 0) { /* it is on its way out already */
-        core_target_clear(e);
+    e->run.hand_over = action != SCHED_STOP && stays(e);
+    if (change_job(c, e, &cause, &err) < 0) { /* it is on its way out already */
+        entry_target_clear(e);
         return;
     }
     /* What goes with a node by a deadline must not be the only state there is. */
     e->job.moves =
         action != SCHED_STOP && e->job.kind == JOB_TRAIN && e->n_target > 0 && !(drained && drained->drain_by_us > 0);
-    e->rescale_began_us = action == SCHED_STOP ? 0 : now_us;
+    e->pace.rescale_began_us = action == SCHED_STOP ? 0 : c->now.mono_us;
     if (action != SCHED_GROW)
-        core_drain_by(c, e, now_us + c->cfg.sched.grace_us);
-    if (drained && drained->drain_by_us > 0 && drained->drain_by_us < e->drain_deadline_us)
-        core_drain_by(c, e, drained->drain_by_us);
+        change_drain_by(c, e, c->now.mono_us + c->cfg.sched.grace_us);
+    if (drained && drained->drain_by_us > 0 && drained->drain_by_us < e->run.drain_deadline_us)
+        change_drain_by(c, e, drained->drain_by_us);
 }
 
-static void follow_verdict(struct core *c, const struct round *r, const struct sched_plan *plan, size_t i,
-                           int64_t now_us)
+static void follow_verdict(struct core *c, const struct round *r, const struct sched_plan *plan, size_t i)
 {
     const struct sched_verdict *v = &plan->verdicts[i];
     struct entry *e = r->entries[i];
     int32_t devices = 0;
 
-    core_target_clear(e);
+    entry_target_clear(e);
     e->target = v->n > 0 ? calloc(v->n, sizeof(*e->target)) : NULL;
     for (size_t p = 0; e->target && p < v->n; p++) {
         const struct sched_place *at = &plan->places[v->first + p];
@@ -282,7 +204,7 @@ static void follow_verdict(struct core *c, const struct round *r, const struct s
         devices += at->devices;
     }
     if (e->job.live)
-        leave(c, e, e->n_target > 0 ? v->action : SCHED_STOP, v->reason, devices, now_us);
+        leave(c, e, e->n_target > 0 ? v->action : SCHED_STOP, v->reason, devices);
 }
 
 /* Whether something runs that could use what the plan leaves free: then the next full round comes sooner. */
@@ -308,16 +230,16 @@ static bool target_own(struct core *c, struct entry *e)
     e->target = calloc(e->job.n_places, sizeof(*e->target));
     for (size_t i = 0; e->target && i < e->job.n_places; i++) {
         const struct job_place *p = &e->job.places[i];
-        uint8_t class_ = core_class(c, p->class_);
-        struct node *node = agents_find(c, p->node);
-        bool slow = stragglers_factor(c, p) > 1;
+        uint8_t class_ = classes_find(&c->cluster.classes, p->class_);
+        struct node *node = cluster_node(&c->cluster, p->node);
+        bool slow = stragglers_factor(&c->cluster, p) > 1;
         size_t k = 0;
 
         while (k < e->n_target &&
                (e->target[k].node != node || e->target[k].class_ != class_ || e->target[k].slow != slow))
             k++;
-        if (!node || class_ == CORE_CLASSES_MAX) {
-            core_target_clear(e);
+        if (!node || class_ == CLASSES_MAX) {
+            entry_target_clear(e);
             return false;
         }
         if (k == e->n_target)
@@ -328,19 +250,19 @@ static bool target_own(struct core *c, struct entry *e)
 }
 
 /* Jobs on devices that turned out to be of other speeds than their work was shared out for. */
-static void share_anew(struct core *c, const struct round *r, int64_t now_us)
+static void share_anew(struct core *c, const struct round *r)
 {
     for (size_t i = 0; i < r->in.n_jobs; i++) {
         struct entry *e = r->entries[i];
 
         if (e->job.state == JOB_RUNNING && e->job.live && e->job.intent == JOB_GO_ON && e->n_target == 0 &&
             r->in.config.now_us - e->job.changed_us >= r->in.config.hold_us &&
-            shares_are_off(&e->shares, e->job.generation) && target_own(c, e))
-            leave(c, e, SCHED_MOVE, SCHED_RUNS, (int32_t)e->job.n_places, now_us);
+            shares_are_off(&e->pace.shares, e->job.generation) && target_own(c, e))
+            leave(c, e, SCHED_MOVE, SCHED_RUNS, (int32_t)e->job.n_places);
     }
 }
 
-static void follow_plan(struct core *c, const struct round *r, const struct sched_plan *plan, int64_t now_us)
+static void follow_plan(struct core *c, const struct round *r, const struct sched_plan *plan)
 {
     struct explain_tally tally;
 
@@ -349,45 +271,44 @@ static void follow_plan(struct core *c, const struct round *r, const struct sche
         if (job_waits(&r->entries[i]->job))
             r->entries[i]->wait = explain_wait(&tally, &r->in, plan, i);
     for (size_t i = 0; i < plan->n_order; i++)
-        follow_verdict(c, r, plan, plan->order[i], now_us);
-    share_anew(c, r, now_us);
+        follow_verdict(c, r, plan, plan->order[i]);
+    share_anew(c, r);
     for (size_t i = 0; i < r->in.n_jobs; i++)
         if (r->entries[i]->n_target > 0 && job_waits(&r->entries[i]->job))
             try_start(c, r->entries[i]);
-    memcpy(c->prices, plan->prices, sizeof(c->prices));
+    memcpy(c->dispatch.prices, plan->prices, sizeof(c->dispatch.prices));
     if (r->in.config.mode == SCHED_FULL)
-        c->next_full_us = now_us + c->cfg.sched.round_us;
-    if (could_grow(r, &tally) && c->next_full_us > now_us + c->cfg.sched.round_us / EARLIER)
-        c->next_full_us = now_us + c->cfg.sched.round_us / EARLIER;
+        c->dispatch.next_full_us = c->now.mono_us + c->cfg.sched.round_us;
+    if (could_grow(r, &tally) && c->dispatch.next_full_us > c->now.mono_us + c->cfg.sched.round_us / EARLIER)
+        c->dispatch.next_full_us = c->now.mono_us + c->cfg.sched.round_us / EARLIER;
 }
 
 /* Whether a server that has just started waits for a node's first word. Until then the node's free devices are as good
  * as gone, and a full round would take those of others instead. */
-static bool hears_first_words(const struct core *c, int64_t now_us)
+static bool hears_first_words(const struct core *c)
 {
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        const struct node *n = c->nodes[i];
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
 
         if (n->contact == NODE_UNKNOWN && n->lost_wall_us == 0 &&
-            now_us - n->seen_us < c->cfg.unknown_after_s * INT64_C(1000000))
+            c->now.mono_us - n->seen_us < c->cfg.unknown_after_s * INT64_C(1000000))
             return true;
     }
     return false;
 }
 
-void dispatch_round(struct core *c, int64_t now_us)
+void dispatch_round(struct core *c)
 {
-    bool full = now_us >= c->next_full_us && !hears_first_words(c, now_us);
+    bool full = c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c);
     struct sched_plan plan;
     struct merr err = {""};
     struct round r;
-    int64_t took;
 
     c->schedule_wanted = false;
     plans_refresh(c);
     if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
         if (sched_schedule(&r.in, &plan, &err) == 0) {
-            follow_plan(c, &r, &plan, now_us);
+            follow_plan(c, &r, &plan);
             c->schedule_wanted = false; /* what the plan asked for is this very round */
             sched_plan_clear(&plan);
         } else {
@@ -395,9 +316,6 @@ void dispatch_round(struct core *c, int64_t now_us)
         }
     }
     round_clear(&r);
-    took = clock_mono_us() - now_us;
-    stats_observe(c->stats, STATS_ROUND, took);
-    c->next_round_us = now_us + took + (took * 10 > ROUND_LEAST_US ? took * 10 : ROUND_LEAST_US);
 }
 
 /* How training gets at GPUs that it must not use: one slot that it must not keeps it from all of its class. */
@@ -409,34 +327,34 @@ static void say_how_to_train(const struct core *c, uint64_t classes, char *ret, 
 
     (void)snprintf(ret, size, "muster-agent --train-on-gpus lets it use GPUs");
     for (int turn = 0; turn < 2 && !holds; turn++)
-        for (size_t i = 0; i < c->n_nodes && !holds; i++)
-            for (size_t k = 0; k < c->nodes[i]->n_slots && !holds; k++) {
-                class_ = c->nodes[i]->slots[k].class_;
-                if (c->nodes[i]->slots[k].trains)
+        for (size_t i = 0; i < c->cluster.n_nodes && !holds; i++)
+            for (size_t k = 0; k < c->cluster.nodes[i]->n_slots && !holds; k++) {
+                class_ = c->cluster.nodes[i]->slots[k].class_;
+                if (c->cluster.nodes[i]->slots[k].trains)
                     lets |= classes & UINT64_C(1) << class_;
                 else if (turn == 1 && lets >> class_ & 1)
-                    holds = c->nodes[i];
+                    holds = c->cluster.nodes[i];
             }
     if (holds)
         (void)snprintf(ret, size,
                        "of class '%s' it may use none while the agent of '%s' runs without --train-on-gpus: "
                        "start it with that, or give its GPUs a class of their own, --devices gpu=NAME",
-                       c->classes[class_], holds->name);
+                       c->cluster.classes.name[class_], holds->name);
 }
 
 bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size_t size)
 {
     char how[320];
     struct sched_job wish = round_wish(e);
-    uint64_t classes = core_classes_of(c, e);
+    uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
     int total = 0, all = 0;
     int32_t least, most;
 
     sched_job_range(&wish, &least, &most);
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++) {
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; c->cluster.nodes[i]->contact != NODE_LOST && k < c->cluster.nodes[i]->n_slots; k++) {
             all++;
-            total += classes >> c->nodes[i]->slots[k].class_ & 1;
+            total += classes >> c->cluster.nodes[i]->slots[k].class_ & 1;
         }
     if (most < least) {
         (void)snprintf(ret_why, size,
@@ -445,7 +363,7 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
                        wish.replica, wish.workers, wish.min, wish.max);
         return false;
     }
-    if (c->n_nodes > 0 && total < least) {
+    if (c->cluster.n_nodes > 0 && total < least) {
         say_how_to_train(c, e->classes, how, sizeof(how));
         if (total < all && classes != e->classes)
             (void)snprintf(ret_why, size,
@@ -460,116 +378,30 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     return true;
 }
 
-/* --- runs -------------------------------------------------------------------------------------------- */
-
-void dispatch_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message,
-                    json_t *log_tail, const char *actor)
-{
-    const struct rank *r = &e->ranks[rank];
-    char text[700];
-    json_t *outcome;
-    struct merr err;
-
-    assert((size_t)rank < e->job.n_places);
-    if (e->fault_message[0])
-        message = e->fault_message;
-    (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
-    outcome = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:O?}", "class", job_class_name(class_), "message", text,
-                        "rank", rank, "node", e->job.places[rank].node, "exit_code", r->exit_code, "signal", r->signal,
-                        "log_tail", log_tail);
-    if (!outcome)
-        outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
-    (void)core_change(
-        c, e,
-        &(struct job_cause){.kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_, .outcome = outcome},
-        &err);
-    json_decref(outcome);
-}
-
-/* All ranks are over and nobody failed first: an end by orders, or a run whose first cause was never seen. */
-static void run_over(struct core *c, struct entry *e, bool all_done, bool drained, const char *actor)
-{
-    struct job_holder *holders;
-    struct merr err;
-    char text[160];
-    size_t n;
-
-    if (!all_done && !drained && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
-        dispatch_fault(c, e, 0, JOB_CLASS_SYSTEM, "its ranks gave up and none told why", NULL, actor);
-    if (all_done && e->job.state == JOB_STARTING)
-        (void)core_change(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = "all ranks ran"},
-                          &err);
-    (void)snprintf(text, sizeof(text), "%s",
-                   all_done                         ? "every rank is done"
-                   : e->job.intent == JOB_CANCEL    ? "cancelled; every rank has ended"
-                   : e->job.intent == JOB_SUSPEND   ? "suspended; its devices are free"
-                   : e->job.intent == JOB_FAIL      ? "no restart is left"
-                   : e->job.intent == JOB_RESCALE   ? "saved; starts again on other devices"
-                   : e->job.state == JOB_RECOVERING ? "waits to start again"
-                                                    : "saved and queued again");
-    holders = givers_of_run(&e->job, drained && !all_done, &n);
-    if (core_change(c, e, &(struct job_cause){.kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done},
-                    &err) < 0) {
-        log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);
-        free(holders);
-        return;
-    }
-    givers_hold(c, e, holders, n);
-}
-
-void dispatch_ranks(struct core *c, struct entry *e, const char *actor)
-{
-    size_t running = 0, over = 0, done = 0, drained = 0, n = e->job.n_places;
-    struct merr err;
-    char text[160];
-
-    if (!e->job.live)
-        return;
-    for (size_t i = 0; i < n; i++) {
-        const struct rank *r = &e->ranks[i];
-
-        running += r->phase == RANK_RUNNING || r->phase == RANK_EXITED;
-        over += r->phase == RANK_EXITED;
-        done += r->phase == RANK_EXITED && r->exit_code == 0 && r->signal == 0 && !r->lost;
-        drained += r->phase == RANK_EXITED && (r->exit_code == 76 || r->exit_code == 0) && r->signal == 0 && !r->lost;
-    }
-    if (e->job.state == JOB_STARTING && running == n && over < n) {
-        char where[80];
-
-        describe(e->job.places, n, where, sizeof(where));
-        (void)snprintf(text, sizeof(text), "%s on %s", e->job.kind == JOB_TRAIN ? "training" : "running", where);
-        (void)core_change(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = text}, &err);
-    }
-    if (over == n)
-        run_over(c, e, done == n, drained == n, actor);
-}
-
 /* --- time -------------------------------------------------------------------------------------------- */
 
-void dispatch_tick(struct core *c, int64_t now_us)
+void dispatch_tick(struct core *c)
 {
-    int64_t wall = clock_wall_us();
-
-    if (c->n_jobs > 0 && now_us >= c->next_full_us && !hears_first_words(c, now_us))
+    if (c->jobs.n > 0 && c->now.mono_us >= c->dispatch.next_full_us && !hears_first_words(c))
         c->schedule_wanted = true;
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; k < c->nodes[i]->n_slots; k++) {
-            uint64_t job = c->nodes[i]->slots[k].job;
-            struct entry *e = job ? core_find(c, job) : NULL;
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
+            uint64_t job = c->cluster.nodes[i]->slots[k].job;
+            struct entry *e = job ? table_find(&c->jobs, job) : NULL;
 
-            if (e && e->drain_deadline_us != 0 && now_us > e->drain_deadline_us && !e->force_stop) {
-                e->force_stop = true;
+            if (e && e->run.drain_deadline_us != 0 && c->now.mono_us > e->run.drain_deadline_us && !e->run.force_stop) {
+                e->run.force_stop = true;
                 log_warn("job j%llu did not drain in time and is stopped", (unsigned long long)job);
-                core_touch(c, &e->job);
+                change_orders(c, &e->job);
             }
         }
-    stragglers_tick(c);
-    if (c->by_state[JOB_RECOVERING] == 0)
+    learn_tick(c);
+    if (c->jobs.by_state[JOB_RECOVERING] == 0)
         return;
-    for (size_t i = 0; i < c->n_order; i++) { /* a back-off that has ended */
-        struct entry *e = core_find(c, c->order[i]);
+    for (size_t i = 0; i < c->jobs.n_order; i++) { /* a back-off that has ended */
+        struct entry *e = table_at(&c->jobs, i);
 
-        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && !job_backs_off(&e->job, wall))
+        if (e && job_waits(&e->job) && e->wait.code == EXPLAIN_BACK_OFF && !job_backs_off(&e->job, c->now.wall_us))
             c->schedule_wanted = true;
     }
 }

@@ -1,11 +1,12 @@
-/* Nodes that a job has left and whose memory may have its state: each runs a giver for the job's next run. */
+#include "server/control/givers.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
-#include "server/control/core.h"
+#include "server/control/change.h"
+#include "server/control/state.h"
 
 #define KEPT_US (INT64_C(300) * 1000000) /* agents keep what a job left in memory so long */
 
@@ -34,26 +35,26 @@ struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_
 /* Forget jobs that hold nothing any more once the list is full. */
 static void list_held(struct core *c, uint64_t id)
 {
-    size_t n = 0, cap = c->held_cap ? c->held_cap * 2 : 64;
+    size_t n = 0, cap = c->givers.cap ? c->givers.cap * 2 : 64;
     uint64_t *grown;
 
-    for (size_t i = 0; i < c->n_held; i++) {
-        const struct entry *e = core_find(c, c->held[i]);
+    for (size_t i = 0; i < c->givers.n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->givers.v[i]);
 
-        if (c->held[i] != id && e && e->job.n_holders > 0)
-            c->held[n++] = c->held[i];
+        if (c->givers.v[i] != id && e && e->job.n_holders > 0)
+            c->givers.v[n++] = c->givers.v[i];
     }
-    c->n_held = n;
-    if (n == c->held_cap) {
-        grown = realloc(c->held, cap * sizeof(*grown));
+    c->givers.n = n;
+    if (n == c->givers.cap) {
+        grown = realloc(c->givers.v, cap * sizeof(*grown));
         if (!grown) {
             log_warn("out of memory: job j%llu goes on from the disk", (unsigned long long)id);
             return;
         }
-        c->held = grown;
-        c->held_cap = cap;
+        c->givers.v = grown;
+        c->givers.cap = cap;
     }
-    c->held[c->n_held++] = id;
+    c->givers.v[c->givers.n++] = id;
 }
 
 /* A run is over that may not have got as far as taking what others hold: that is still there for the next one. */
@@ -81,7 +82,7 @@ void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, si
         hold_on(&e->job);
     if (e->job.n_holders > 0)
         list_held(c, e->job.id);
-    core_dirty(c, e);
+    table_dirty(&c->jobs, e);
 }
 
 void givers_load(struct core *c, struct entry *e)
@@ -101,11 +102,11 @@ static bool trains_on(const struct job *j, const char *node)
 void givers_start(struct core *c, struct entry *e)
 {
     struct job *j = &e->job;
-    bool fresh = clock_wall_us() - j->waiting_us < KEPT_US;
+    bool fresh = c->now.wall_us - j->waiting_us < KEPT_US;
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_holders; i++) {
-        const struct node *node = agents_find(c, j->holders[i].node);
+        const struct node *node = cluster_node(&c->cluster, j->holders[i].node);
 
         if (fresh && node && node->registered && node->contact == NODE_READY && !trains_on(j, node->name))
             j->holders[n++] = j->holders[i];
@@ -113,8 +114,8 @@ void givers_start(struct core *c, struct entry *e)
     if (n == 0)
         job_hold(j, NULL, 0);
     j->n_holders = n;
-    core_dirty(c, e);
-    core_touch(c, j);
+    table_dirty(&c->jobs, e);
+    change_orders(c, j);
 }
 
 /* --- between server and agents ----------------------------------------------------------------------- */
@@ -140,8 +141,8 @@ static struct job_holder *holder_on(const struct job *j, const char *node)
 void givers_append(struct core *c, const struct node *n, json_t *all,
                    json_t *(*make)(const struct core *c, const struct entry *e))
 {
-    for (size_t i = 0; i < c->n_held; i++) {
-        const struct entry *e = core_find(c, c->held[i]);
+    for (size_t i = 0; i < c->givers.n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->givers.v[i]);
         const struct job_holder *h = e && e->job.live ? holder_on(&e->job, n->name) : NULL;
 
         if (h && !h->done)
@@ -154,8 +155,8 @@ static void done_with(struct core *c, struct entry *e, struct job_holder *h)
     if (h->done)
         return;
     h->done = true;
-    core_dirty(c, e);
-    agents_touch(c, h->node);
+    table_dirty(&c->jobs, e);
+    change_assignments(c, h->node);
 }
 
 bool givers_take(struct core *c, struct entry *e, const struct node *n, const json_t *run)
@@ -177,7 +178,7 @@ void givers_resumed(struct core *c, struct entry *e)
 {
     for (size_t i = 0; i < e->job.n_holders; i++) {
         e->job.holders[i].taken = true;
-        core_dirty(c, e);
+        table_dirty(&c->jobs, e);
         if (!e->job.holders[i].started)
             done_with(c, e, &e->job.holders[i]);
     }
@@ -185,11 +186,11 @@ void givers_resumed(struct core *c, struct entry *e)
 
 uint64_t givers_job_on(const struct core *c, const struct node *n)
 {
-    for (size_t i = 0; i < c->n_held; i++) {
-        const struct entry *e = core_find((struct core *)c, c->held[i]);
+    for (size_t i = 0; i < c->givers.n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->givers.v[i]);
         const struct job_holder *h = e && (e->job.live || job_waits(&e->job)) ? holder_on(&e->job, n->name) : NULL;
 
-        if (h && !h->done && (e->job.live || clock_wall_us() - e->job.waiting_us < KEPT_US))
+        if (h && !h->done && (e->job.live || c->now.wall_us - e->job.waiting_us < KEPT_US))
             return e->job.id;
     }
     return 0;

@@ -1,12 +1,20 @@
-#include <assert.h>
+#include "server/control/jobs.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/hash.h"
-#include "server/control/core.h"
+#include "server/cluster/slots.h"
+#include "server/control/auth.h"
+#include "server/control/change.h"
+#include "server/control/plans.h"
+#include "server/control/records.h"
+#include "server/control/state.h"
+#include "server/control/timeline.h"
+#include "server/control/view.h"
+#include "server/store/job_store.h"
 
 #define LIST_DEFAULT 50
 #define LIST_MAX 1000
@@ -37,7 +45,7 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
         return true;
     }
     (void)snprintf(w->key, sizeof(w->key), "%s:%s", http_identity(call->req)->user, key);
-    for (e = c->dirty; e && !again; e = e->dirty_next) /* this very turn: not in the store yet */
+    for (e = c->jobs.dirty; e && !again; e = e->dirty_next) /* this very turn: not in the store yet */
         if (e->is_new && e->key_hash == hash_xxh3(w->key, strlen(w->key))) {
             id = e->job.id;
             hash = e->body_hash;
@@ -90,11 +98,11 @@ static bool check(struct core *c, struct call *call, struct entry *e)
     struct merr err = {""};
     char why[480];
 
-    if (e->job.kind == JOB_TRAIN && plan_layout(&e->facts, e->job.max, &layout, NULL, &err) < 0) {
+    if (e->job.kind == JOB_TRAIN && plan_layout(&e->plan.facts, e->job.max, &layout, NULL, &err) < 0) {
         answer_fault(call, "/parallel", err.text);
         return false;
     }
-    if (e->open) {
+    if (e->plan.open) {
         int r = plans_prepare(c, e, call->spec, &err);
 
         if (r == -E2BIG || r == -EINVAL) {
@@ -114,11 +122,13 @@ static void answer_plan(struct core *c, struct call *call, const struct entry *e
     json_t *plan = plans_dry(c, e, call->spec);
     int free_now = 0;
 
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; k < c->nodes[i]->n_slots; k++)
-            free_now += c->nodes[i]->contact == NODE_READY && !c->nodes[i]->drain && c->nodes[i]->slots[k].job == 0 &&
-                        core_slot_usable(&c->nodes[i]->slots[k]) &&
-                        (core_classes_of(c, e) >> c->nodes[i]->slots[k].class_ & 1);
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++)
+            free_now +=
+                c->cluster.nodes[i]->contact == NODE_READY && !c->cluster.nodes[i]->drain &&
+                c->cluster.nodes[i]->slots[k].job == 0 && slots_usable(&c->cluster.nodes[i]->slots[k]) &&
+                (classes_usable(&c->cluster.classes, e->job.kind, e->classes) >> c->cluster.nodes[i]->slots[k].class_ &
+                 1);
     (void)json_object_set_new(plan, "free_devices", json_integer(free_now));
     (void)json_object_set_new(plan, "starts_now", json_boolean(free_now >= e->job.min));
     call_answer_new(call, 200,
@@ -133,33 +143,34 @@ void jobs_submit(struct core *c, struct call *call)
 
     if (!call->flag && answer_again(c, call, &key))
         return;
-    if (c->n_jobs >= CORE_JOBS_MAX) {
+    if (c->jobs.n >= TABLE_JOBS_MAX) {
         call_problem(call, 503, "too-many-jobs",
                      "%d jobs are in the queue or running, the most this server takes; try "
                      "again when some have ended",
-                     CORE_JOBS_MAX);
+                     TABLE_JOBS_MAX);
         return;
     }
-    e = core_entry_new(c, call->spec);
+    e = entry_new(&c->cluster.classes, call->spec);
     if (!e) {
         call_problem(call, 503, "no-memory", "out of memory");
         return;
     }
-    job_init(&e->job, c->next_job, call->spec, http_identity(call->req)->user, clock_wall_us());
+    job_init(&e->job, c->jobs.next, call->spec, http_identity(call->req)->user, c->now.wall_us);
     if (!check(c, call, e) || call->flag) {
         if (call->status == 0)
             answer_plan(c, call, e);
-        core_entry_free(c, e);
+        entry_free(e);
         return;
     }
-    c->next_job++;
+    c->jobs.next++;
     c->counters_changed = true;
     e->is_new = true;
     e->spec_text = call->text;
-    c->turn_bytes += strlen(call->text);
+    c->turn.bytes += strlen(call->text);
     call->text = NULL;
-    core_entry_insert(c, e);
-    core_dirty(c, e);
+    if (table_insert(&c->jobs, e) < 0)
+        state_fatal(c, "out of memory for the list of jobs");
+    table_dirty(&c->jobs, e);
     remember_key(c, e, &key, call->hash);
     events_emit_new(c, e->job.id, e->job.user, job_submitted_event(&e->job), true, false, false);
     c->schedule_wanted = true;
@@ -192,12 +203,12 @@ static bool find(struct core *c, struct call *call, struct found *f)
     struct merr err = {""};
     int r = call->job ? 0 : -ENOENT;
 
-    *f = (struct found){.entry = core_find(c, call->job)};
+    *f = (struct found){.entry = table_find(&c->jobs, call->job)};
     if (f->entry)
         f->job = &f->entry->job;
-    else if (r == 0 && (r = core_load_job(c, call->job, &f->loaded, &f->spec, &err)) == 0)
+    else if (r == 0 && (r = records_read_job(c, call->job, &f->loaded, &f->spec, &err)) == 0)
         f->job = &f->loaded;
-    if (f->job && jobs_visible(http_identity(call->req), f->job->user))
+    if (f->job && auth_sees(http_identity(call->req), f->job->user))
         return true;
     if (!f->job && r != -ENOENT)
         call_problem(call, 503, "store", "%s", err.text);
@@ -244,13 +255,17 @@ void jobs_explain(struct core *c, struct call *call)
     found_clear(&f);
 }
 
-static void run_logs(struct core *c, struct call *call)
+static void run_logs(void *core, struct call *call)
 {
+    const struct core *c = core;
+
     files_answer_logs(c->files, call);
 }
 
-static void run_metrics(struct core *c, struct call *call)
+static void run_metrics(void *core, struct call *call)
 {
+    const struct core *c = core;
+
     files_answer_metrics(c->files, call);
 }
 
@@ -265,7 +280,7 @@ void jobs_logs(struct core *c, struct call *call)
     ended = !f.entry;
     found_clear(&f);
     if (http_wants_stream(call->req)) {
-        events_follow_logs(c, call, rank && *rank ? (int)strtol(rank, NULL, 10) : -1, ended);
+        timeline_follow_logs(c, call, rank && *rank ? (int)strtol(rank, NULL, 10) : -1, ended);
         return;
     }
     call->run = run_logs;
@@ -323,7 +338,7 @@ static int read_states(const char *text, bool states[JOB_STATES])
 static bool passes(const struct filter *f, const struct job *j)
 {
     return f->states[j->state] && (!f->project || strcmp(f->project, j->project) == 0) &&
-           (!f->user || strcmp(f->user, j->user) == 0) && jobs_visible(f->who, j->user);
+           (!f->user || strcmp(f->user, j->user) == 0) && auth_sees(f->who, j->user);
 }
 
 struct ended_page { /* numbers and records of ended jobs below a number, newest first */
@@ -375,14 +390,15 @@ static int collect(struct core *c, const struct filter *f, size_t limit, uint64_
 {
     bool want_ended = f->states[JOB_SUCCEEDED] || f->states[JOB_FAILED] || f->states[JOB_CANCELLED];
     struct ended_page page = {0};
-    size_t at = 0, looked = 0, active = c->n_order, chunk = limit * 2;
+    size_t at = 0, looked = 0, active = c->jobs.n_order, chunk = limit * 2;
     bool more_ended = want_ended;
 
     while (json_array_size(list) < limit) {
         struct entry *e = NULL;
         uint64_t ended = 0;
 
-        while (active > 0 && (c->order[active - 1] >= *below || !(e = core_find(c, c->order[active - 1]))))
+        while (active > 0 &&
+               (c->jobs.order[active - 1] >= *below || !(e = table_find(&c->jobs, c->jobs.order[active - 1]))))
             active--;
         if (at == page.n && more_ended && looked < LIST_LOOKS) {
             int r;
@@ -565,7 +581,7 @@ void jobs_patch(struct core *c, struct call *call)
         cause.text = text;
         if (!fits)
             answer_fault(call, "/devices/min", why);
-        else if ((r = core_change(c, f.entry, &cause, &err)) < 0)
+        else if ((r = change_job(c, f.entry, &cause, &err)) < 0)
             refuse(call, r, &err);
         else {
             set_etag(call, f.job);
@@ -584,8 +600,8 @@ static void checkpoint(struct core *c, struct call *call, struct entry *e)
                      (unsigned long long)e->job.id);
         return;
     }
-    e->save = true;
-    core_touch(c, &e->job);
+    e->run.save = true;
+    change_orders(c, &e->job);
 }
 
 void jobs_action(struct core *c, struct call *call)
@@ -612,8 +628,8 @@ void jobs_action(struct core *c, struct call *call)
         checkpoint(c, call, f.entry);
     for (size_t i = 0; f.entry && i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(action, known[i].name) == 0)
-            r = core_change(c, f.entry,
-                            &(struct job_cause){.kind = known[i].kind, .actor = actor, .text = known[i].text}, &err);
+            r = change_job(c, f.entry,
+                           &(struct job_cause){.kind = known[i].kind, .actor = actor, .text = known[i].text}, &err);
     if (r < 0 && r != -EALREADY)
         refuse(call, r, &err);
     if (call->status == 0) {

@@ -1,53 +1,18 @@
-/* The working set, read back from the store when musterd starts. */
+#include "server/control/load.h"
+
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/log.h"
-#include "server/control/core.h"
-
-static int parse_job(const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err)
-{
-    json_t *doc;
-    int r;
-
-    if (!stored->record)
-        return -ENOENT;
-    doc = json_loads(stored->record, 0, NULL);
-    r = doc ? job_from_record(doc, ret) : -EINVAL;
-    json_decref(doc);
-    if (r == 0 && ret_doc)
-        *ret_doc = stored->spec ? json_loads(stored->spec, 0, NULL) : NULL;
-    return r < 0 ? merr_set(err, r, "a job's record in the store cannot be read") : 0;
-}
-
-struct one_job {
-    struct job *job;
-    char **spec; /* NULL: not wanted */
-};
-
-static int take_job(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
-{
-    const struct one_job *one = arg;
-    int r = parse_job(stored, one->job, NULL, err);
-
-    (void)i;
-    if (r == 0 && one->spec) {
-        *one->spec = strdup(stored->spec ? stored->spec : "{}");
-        if (!*one->spec) {
-            r = merr_set(err, -ENOMEM, "no memory for the spec of job 'j%llu'", (unsigned long long)one->job->id);
-            job_clear(one->job);
-        }
-    }
-    return r;
-}
-
-int core_load_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err)
-{
-    return job_store_read(c->store, id, take_job, &(struct one_job){.job = ret, .spec = ret_spec}, err);
-}
+#include "server/control/change.h"
+#include "server/control/givers.h"
+#include "server/control/plans.h"
+#include "server/control/records.h"
+#include "server/control/runs.h"
+#include "server/control/state.h"
 
 /* The spec of a stored job. One that this musterd does not take, because limits or fields have changed since it was
  * accepted, must not keep all others from being served: then *ret is a command of no meaning, and *ret_refusal, which
@@ -80,14 +45,14 @@ static int load_entry(void *arg, size_t i, const struct job_stored *stored, stru
     json_t *doc = NULL;
     struct entry *e = NULL;
     struct job job;
-    int r = parse_job(stored, &job, &doc, err);
+    int r = records_parse_job(stored, &job, &doc, err);
 
     (void)i;
     if (r < 0)
         return r == -ENOENT ? merr_set(err, -EIO, "the store lists a job that it does not have") : r;
     r = read_spec(doc, &spec, &refusal, err);
     json_decref(doc);
-    e = r == 0 ? core_entry_new(c, spec) : NULL;
+    e = r == 0 ? entry_new(&c->cluster.classes, spec) : NULL;
     spec_free(spec);
     if (!e) {
         free(refusal);
@@ -100,19 +65,23 @@ static int load_entry(void *arg, size_t i, const struct job_stored *stored, stru
     e->stored_version = stored->version;
     e->spec_text = strdup(stored->spec);
     if (job.live)
-        e->ranks = calloc(job.n_places, sizeof(*e->ranks));
-    if (!e->spec_text || (job.live && !e->ranks)) {
-        core_entry_free(c, e);
+        e->run.ranks = calloc(job.n_places, sizeof(*e->run.ranks));
+    if (!e->spec_text || (job.live && !e->run.ranks)) {
+        entry_free(e);
         return merr_set(err, -ENOMEM, "out of memory");
     }
-    core_entry_insert(c, e);
+    if (table_insert(&c->jobs, e) < 0) {
+        entry_free(e);
+        return merr_set(err, -ENOMEM, "out of memory");
+    }
     givers_load(c, e);
     if (!job.live)
         return 0;
-    e->drain_deadline_us = core_mono_of(job.drain_by_us);
-    if (e->drain_deadline_us == 0 && strcmp(job_order(&job), "drain") == 0) /* an older musterd kept none */
-        e->drain_deadline_us = clock_mono_us() + DRAIN_LIMIT_S * 1000000LL;
-    return dispatch_adopt(c, e);
+    e->run.drain_deadline_us = moment_mono_of(&c->now, job.drain_by_us);
+    if (e->run.drain_deadline_us == 0 && strcmp(job_order(&job), "drain") == 0) /* an older musterd kept none */
+        e->run.drain_deadline_us = c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000);
+    runs_adopt(c, e);
+    return 0;
 }
 
 static int load_jobs(struct core *c, struct merr *err)
@@ -132,15 +101,15 @@ static int load_jobs(struct core *c, struct merr *err)
 /* Let jobs fail whose specs were not read. Those that run are stopped first. */
 static int fail_refused(struct core *c, struct merr *err)
 {
-    for (size_t i = 0; i < c->n_order; i++) {
-        struct entry *e = core_find(c, c->order[i]);
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
         struct job_cause cause = {.kind = CAUSE_REFUSED, .actor = "server", .text = e->refusal};
         int r;
 
         if (!e->refusal)
             continue;
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, e->refusal);
-        r = core_change(c, e, &cause, err);
+        r = change_job(c, e, &cause, err);
         if (r < 0 && r != -EALREADY)
             return r;
     }
@@ -154,28 +123,52 @@ static int load_counters(struct core *c, struct merr *err)
 
     if (r < 0)
         return r;
-    c->next_job = counters.next_job ? counters.next_job : 1;
-    c->next_event = counters.next_event ? counters.next_event : 1;
-    memcpy(c->ended, counters.ended, sizeof(c->ended));
+    c->jobs.next = counters.next_job ? counters.next_job : 1;
+    c->events.next = counters.next_event ? counters.next_event : 1;
+    memcpy(c->jobs.ended, counters.ended, sizeof(c->jobs.ended));
     return 0;
 }
 
-int core_load(struct core *c, struct merr *err)
+/* No new job gets a number whose folder is there: it would go on from the checkpoints of another. The store knows less
+ * than the folders when it came from a backup. Returns 0, or a negative errno with words. */
+static int skip_folders(struct core *c, struct merr *err)
+{
+    DIR *d = opendir(c->cfg.jobs_dir);
+    unsigned long long found, last = 0;
+
+    if (!d)
+        return merr_errno(err, -errno, "cannot read '%s'", c->cfg.jobs_dir);
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+        int end = 0;
+
+        if (sscanf(e->d_name, "j%15llu%n", &found, &end) == 1 && e->d_name[end] == '\0' && found > last)
+            last = found;
+    }
+    (void)closedir(d);
+    if (last >= c->jobs.next) {
+        log_warn("'%s' holds a folder of a job j%llu, which the store does not know: new jobs begin at j%llu",
+                 c->cfg.jobs_dir, last, last + 1);
+        c->jobs.next = last + 1;
+    }
+    return 0;
+}
+
+int load_all(struct core *c, struct merr *err)
 {
     int r = load_counters(c, err);
 
     if (r == 0)
-        r = dispatch_skip_folders(c, err);
+        r = skip_folders(c, err);
     if (r == 0)
-        r = agents_load(c, err);
+        r = records_read_nodes(c, err);
     if (r == 0)
-        r = roster_load(c, err);
+        r = records_read_removed(c, err);
     if (r == 0)
-        r = classes_load(c, err);
+        r = records_read_speeds(c, err);
     if (r == 0)
-        r = links_load(c, err);
+        r = records_read_links(c, err);
     if (r == 0)
-        r = projects_load(c, err);
+        r = records_read_projects(c, err);
     if (r == 0)
         r = load_jobs(c, err);
     if (r == 0)

@@ -1,13 +1,20 @@
+#include "server/control/nodes.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "scheduler/cluster/snapshot.h"
-#include "server/control/core.h"
+#include "server/cluster/slots.h"
+#include "server/control/change.h"
+#include "server/control/contact.h"
+#include "server/control/givers.h"
+#include "server/control/learn.h"
 #include "server/control/round.h"
+#include "server/control/state.h"
+#include "server/control/view.h"
 
 #define DEADLINE_MAX_S 86400
 #define LIST_DEFAULT 500
@@ -23,18 +30,19 @@ void nodes_list(struct core *c, struct call *call)
     if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
         return;
     list = json_array();
-    while (i < c->n_nodes && after && strcmp(c->nodes[i]->name, after) <= 0)
+    while (i < c->cluster.n_nodes && after && strcmp(c->cluster.nodes[i]->name, after) <= 0)
         i++;
-    for (; i < c->n_nodes && json_array_size(list) < limit; i++) {
-        (void)json_array_append_new(list, view_node(c, c->nodes[i]));
-        last = c->nodes[i]->name;
+    for (; i < c->cluster.n_nodes && json_array_size(list) < limit; i++) {
+        (void)json_array_append_new(list, view_node(c, c->cluster.nodes[i]));
+        last = c->cluster.nodes[i]->name;
     }
-    call_answer_new(call, 200, json_pack("{s:o, s:s?}", "nodes", list, "next_cursor", i < c->n_nodes ? last : NULL));
+    call_answer_new(call, 200,
+                    json_pack("{s:o, s:s?}", "nodes", list, "next_cursor", i < c->cluster.n_nodes ? last : NULL));
 }
 
 static struct node *find(struct core *c, struct call *call)
 {
-    struct node *n = agents_find(c, http_param(call->req, 0));
+    struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
 
     if (!n)
         call_problem(call, 404, "unknown-node", "no node '%s'; `muster nodes` shows those there are",
@@ -66,10 +74,10 @@ static bool read_deadline(struct call *call, int64_t *ret_us)
 static void hurry(struct core *c, const struct node *n)
 {
     for (size_t k = 0; k < n->n_slots; k++) {
-        struct entry *e = n->slots[k].job ? core_find(c, n->slots[k].job) : NULL;
+        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
 
-        if (e && e->drain_deadline_us > n->drain_by_us)
-            core_drain_by(c, e, n->drain_by_us);
+        if (e && e->run.drain_deadline_us > n->drain_by_us)
+            change_drain_by(c, e, n->drain_by_us);
     }
 }
 
@@ -82,15 +90,15 @@ void nodes_drain(struct core *c, struct call *call)
     if (!n || !read_deadline(call, &us))
         return;
     if (us > 0) {
-        n->drain_by_us = clock_mono_us() + us;
+        n->drain_by_us = c->now.mono_us + us;
         hurry(c, n);
-        agents_store(c, n);
+        change_node(c, n);
     }
     actor_of(call, actor, sizeof(actor));
     (void)snprintf(text, sizeof(text), "node %s is drained", n->name);
     if (!n->drain) { /* the next round moves its jobs */
         n->drain = true;
-        agents_store(c, n);
+        change_node(c, n);
         events_note(c, 0, "", "node", 0, actor, "draining", text,
                     json_pack("{s:s, s:s}", "node", n->name, "state", "draining"));
         c->schedule_wanted = true;
@@ -106,11 +114,11 @@ void nodes_undrain(struct core *c, struct call *call)
     if (!n)
         return;
     actor_of(call, actor, sizeof(actor));
-    stragglers_pardon(c, n, actor);
+    learn_pardon(c, n, actor);
     if (n->drain) {
         n->drain = false;
         n->drain_by_us = 0;
-        agents_store(c, n);
+        change_node(c, n);
         events_note(c, 0, "", "node", 0, actor, "undrained", n->name,
                     json_pack("{s:s, s:s}", "node", n->name, "state", "ready"));
         c->schedule_wanted = true;
@@ -168,7 +176,7 @@ void nodes_remove(struct core *c, struct call *call)
     }
     actor_of(call, actor, sizeof(actor));
     was = view_node(c, n);
-    roster_remove(c, n, actor);
+    contact_remove(c, n, actor);
     call_answer_new(call, 200, was);
 }
 
@@ -177,15 +185,15 @@ void nodes_cluster(struct core *c, struct call *call)
     int ready = 0, total = 0, busy = 0, free_slots = 0;
     json_t *classes = json_object(), *jobs = json_object();
 
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        const struct node *n = c->nodes[i];
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
         bool usable = n->contact == NODE_READY && n->registered && !n->drain;
 
         ready += usable;
         for (size_t k = 0; k < n->n_slots; k++) {
-            const char *name = c->classes[n->slots[k].class_];
+            const char *name = c->cluster.classes.name[n->slots[k].class_];
             json_t *o = json_object_get(classes, name);
-            bool is_free = usable && n->slots[k].job == 0 && core_slot_usable(&n->slots[k]);
+            bool is_free = usable && n->slots[k].job == 0 && slots_usable(&n->slots[k]);
 
             total++;
             busy += n->slots[k].job != 0;
@@ -202,12 +210,12 @@ void nodes_cluster(struct core *c, struct call *call)
     for (int s = 0; s < JOB_STATES; s++)
         (void)json_object_set_new(
             jobs, job_state_name((enum job_state)s),
-            json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED] : c->by_state[s])));
+            json_integer((json_int_t)(s >= JOB_SUCCEEDED ? c->jobs.ended[s - JOB_SUCCEEDED] : c->jobs.by_state[s])));
     call_answer_new(call, 200,
-                    json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total", (int)c->n_nodes,
-                              "ready", ready, "slots", "total", total, "busy", busy, "free", free_slots, "classes",
-                              classes, "jobs", jobs, "queue",
-                              (json_int_t)(c->by_state[JOB_QUEUED] + c->by_state[JOB_RECOVERING])));
+                    json_pack("{s:{s:i, s:i}, s:{s:i, s:i, s:i}, s:o, s:o, s:I}", "nodes", "total",
+                              (int)c->cluster.n_nodes, "ready", ready, "slots", "total", total, "busy", busy, "free",
+                              free_slots, "classes", classes, "jobs", jobs, "queue",
+                              (json_int_t)(c->jobs.by_state[JOB_QUEUED] + c->jobs.by_state[JOB_RECOVERING])));
 }
 
 /* What a round would see now, as text: muster simulate --snapshot reads it. */

@@ -1,11 +1,13 @@
-/* Layouts: what the planner makes of a job and of the devices there are, and what measured runs teach it. */
+#include "server/control/plans.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/spec_plan.h"
 #include "scheduler/plan/site.h"
-#include "server/control/core.h"
+#include "server/cluster/links.h"
+#include "server/control/state.h"
 
 #define REFRESH_MAX 16   /* waiting jobs planned anew before one round */
 #define LEARN_STEP 0.2   /* share of the newest step in what a run's steps take */
@@ -13,16 +15,11 @@
 
 /* --- the devices --------------------------------------------------------------------------------------------- */
 
-static double speed_of(const struct core *c, uint8_t class_, bool bf16)
-{
-    return c->speeds[class_][bf16] > 0 ? c->speeds[class_][bf16] : 1;
-}
-
 static struct plan_device device_of(const struct core *c, const struct slot *s, bool bf16)
 {
     struct plan_device d = plan_device_assumed(s->kind, s->threads, bf16, (uint64_t)s->memory_mib << 20);
 
-    return plan_device_times(d, speed_of(c, s->class_, bf16));
+    return plan_device_times(d, classes_speed(&c->cluster.classes, s->class_, bf16));
 }
 
 static void least_of(struct plan_device *d, const struct plan_device *o)
@@ -52,7 +49,7 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
     int here = 0;
 
     for (size_t i = 0; i < n; i++) {
-        const struct slot *s = stragglers_slot(c, &p[i]);
+        const struct slot *s = cluster_slot(&c->cluster, &p[i]);
         struct plan_device d;
 
         if (!s)
@@ -76,23 +73,23 @@ static bool site_of_places(struct core *c, const struct job_place *p, size_t n, 
 static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, struct plan_site *ret,
                             struct plan_net **ret_net)
 {
-    uint64_t classes = core_classes_of(c, e);
-    int count[CORE_CLASSES_MAX] = {0}, node_most = 1, best = -1;
+    uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
+    int count[CLASSES_MAX] = {0}, node_most = 1, best = -1;
     struct plan_site site = {.groups = 1};
 
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++)
-            count[c->nodes[i]->slots[k].class_]++;
-    for (int k = 0; k < CORE_CLASSES_MAX; k++)
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; c->cluster.nodes[i]->contact != NODE_LOST && k < c->cluster.nodes[i]->n_slots; k++)
+            count[c->cluster.nodes[i]->slots[k].class_]++;
+    for (int k = 0; k < CLASSES_MAX; k++)
         if ((classes >> k & 1) && count[k] > (best < 0 ? 0 : count[best]))
             best = k;
     if (best < 0)
         return false;
-    for (size_t i = 0; i < c->n_nodes; i++) {
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
         int here = 0;
 
-        for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++) {
-            const struct slot *s = &c->nodes[i]->slots[k];
+        for (size_t k = 0; c->cluster.nodes[i]->contact != NODE_LOST && k < c->cluster.nodes[i]->n_slots; k++) {
+            const struct slot *s = &c->cluster.nodes[i]->slots[k];
             struct plan_device d;
 
             if (s->class_ != best)
@@ -110,18 +107,12 @@ static bool site_of_cluster(struct core *c, const struct entry *e, bool bf16, st
     site.node_devices = node_most;
     if (site.group[0].n > e->job.max)
         site.group[0].n = e->job.max;
-    site.net = *ret_net = links_of_class(c, best, site.group[0].n, &site);
+    site.net = *ret_net = links_of_class(&c->cluster, best, site.group[0].n, &site);
     *ret = site;
     return true;
 }
 
 /* --- waiting jobs -------------------------------------------------------------------------------------------- */
-
-void plans_sites_changed(struct core *c)
-{
-    c->sites++;
-    c->plans_stale = true;
-}
 
 static struct plan_wish wish_of(const struct entry *e, const struct job_spec *spec)
 {
@@ -129,7 +120,7 @@ static struct plan_wish wish_of(const struct entry *e, const struct job_spec *sp
     struct plan_shape shape;
     bool any_recompute = wish.any_recompute;
 
-    if (e->open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0) { /* settled when it first started */
+    if (e->plan.open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0) { /* settled when it first started */
         wish = spec_plan_kept(&shape);
         wish.least_recompute &= any_recompute;
     }
@@ -138,9 +129,9 @@ static struct plan_wish wish_of(const struct entry *e, const struct job_spec *sp
 
 static void keep_shape(struct entry *e, const struct plan_shape *s)
 {
-    e->facts.tp = s->tp;
-    e->facts.pp = s->pp;
-    e->facts.micro = s->micro;
+    e->plan.facts.tp = s->tp;
+    e->plan.facts.pp = s->pp;
+    e->plan.facts.micro = s->micro;
 }
 
 int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, struct merr *err)
@@ -154,7 +145,7 @@ int plans_prepare(struct core *c, struct entry *e, const struct job_spec *spec, 
 
     if (!site_of_cluster(c, e, job.bf16, &site, &net))
         return merr_set(err, -EAGAIN, "there is no node yet to plan for");
-    e->planned_for = c->sites;
+    e->plan.planned_for = c->cluster.sites;
     r = plan_search(&job, &wish, &site, &plan, err);
     plan_net_free(net);
     if (r == 0)
@@ -166,25 +157,25 @@ void plans_refresh(struct core *c)
 {
     int done = 0;
 
-    if (!c->plans_stale)
+    if (c->dispatch.planned_sites == c->cluster.sites)
         return;
-    c->plans_stale = false;
-    for (size_t i = 0; i < c->n_order; i++) {
-        struct entry *e = core_find(c, c->order[i]);
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
         struct job_spec *spec;
 
-        if (!e || !e->open || e->job.plan || !job_waits(&e->job) || e->planned_for == c->sites)
+        if (!e || !e->plan.open || e->job.plan || !job_waits(&e->job) || e->plan.planned_for == c->cluster.sites)
             continue;
         if (done++ == REFRESH_MAX) { /* the others before the next round */
-            c->plans_stale = c->schedule_wanted = true;
+            c->schedule_wanted = true;
             return;
         }
-        spec = core_spec_of(e);
+        spec = entry_spec(e);
         if (spec)
             (void)plans_prepare(c, e, spec, NULL);
-        e->planned_for = c->sites;
+        e->plan.planned_for = c->cluster.sites;
         spec_free(spec);
     }
+    c->dispatch.planned_sites = c->cluster.sites;
 }
 
 /* --- a run's layout ------------------------------------------------------------------------------------------ */
@@ -193,14 +184,14 @@ void plans_adopt(struct entry *e)
 {
     struct plan_shape shape;
 
-    if (e->open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0)
+    if (e->plan.open && e->job.plan && spec_plan_shape(e->job.plan, &shape) == 0)
         keep_shape(e, &shape);
 }
 
 static int plain_layout(const struct entry *e, size_t n, struct layout *ret, struct merr *err)
 {
     if (e->job.kind == JOB_TRAIN)
-        return plan_layout(&e->facts, (int)n, ret, NULL, err);
+        return plan_layout(&e->plan.facts, (int)n, ret, NULL, err);
     *ret = (struct layout){.tp = 1, .pp = 1, .cp = 1, .dp = (int)n, .world = (int)n};
     return 0;
 }
@@ -217,10 +208,10 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
 
     if (!site_of_places(c, p, n, job.bf16, &site))
         return merr_set(err, -ENOENT, "its devices are not known any more");
-    site.net = net = links_of_places(c, p, n, &site);
-    if (e->planned_for > 0) { /* the replica that the round counted with: the job may grow by such */
-        same.tp = e->facts.tp;
-        same.pp = e->facts.pp;
+    site.net = net = links_of_places(&c->cluster, p, n, &site);
+    if (e->plan.planned_for > 0) { /* the replica that the round counted with: the job may grow by such */
+        same.tp = e->plan.facts.tp;
+        same.pp = e->plan.facts.pp;
     }
     r = plan_search(&job, &same, &site, ret, err);
     if (r == -E2BIG)
@@ -238,29 +229,29 @@ static int plan_for(struct core *c, const struct entry *e, const struct job_spec
 int plans_choose(struct core *c, struct entry *e, struct job_place *p, size_t n, struct layout *ret, json_t **ret_plan,
                  struct merr *err)
 {
-    struct job_spec *spec = e->job.kind == JOB_TRAIN ? core_spec_of(e) : NULL;
+    struct job_spec *spec = e->job.kind == JOB_TRAIN ? entry_spec(e) : NULL;
     struct plan_result plan;
     const struct slot *first;
     struct plan_job job;
     int r;
 
-    e->predicted.step_s = 0;
+    e->plan.predicted.step_s = 0;
     if (!spec)
         return plain_layout(e, n, ret, err);
     r = plan_for(c, e, spec, p, n, &job, &plan, err);
     spec_free(spec);
     if (r != 0)
-        return e->open ? r : plain_layout(e, n, ret, err);
+        return e->plan.open ? r : plain_layout(e, n, ret, err);
     if (!links_lay(&plan, p, n))
         return merr_set(err, -ENOMEM, "no memory to lay %zu ranks on nodes", n);
-    first = stragglers_slot(c, &p[0]);
+    first = cluster_slot(&c->cluster, &p[0]);
     *ret = plan_shape_layout(&plan.best.shape);
     *ret_plan = spec_plan_json(&job, &plan);
-    if (!*ret_plan && e->open)
+    if (!*ret_plan && e->plan.open)
         return merr_set(err, -ENOMEM, "no memory for a plan");
-    e->predicted = plan.best.cost;
-    e->predicted_speed = first ? speed_of(c, first->class_, job.bf16) : 1;
-    e->bf16 = job.bf16;
+    e->plan.predicted = plan.best.cost;
+    e->plan.predicted_speed = first ? classes_speed(&c->cluster.classes, first->class_, job.bf16) : 1;
+    e->plan.bf16 = job.bf16;
     return 0;
 }
 
@@ -276,17 +267,16 @@ void plans_learn(struct core *c, struct entry *e, uint32_t generation, double st
     struct job *j = &e->job;
     double times;
 
-    if (!j->live || j->generation != generation || e->learned_generation != generation || !(step_ms > 0))
+    if (!j->live || j->generation != generation || e->pace.learned_generation != generation || !(step_ms > 0))
         return; /* a run's first step is slow for other reasons */
     blend(&j->step_ms, step_ms, LEARN_STEP);
     for (size_t i = 1; i < j->n_places; i++)
         if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
             return; /* of a mix nobody can say whose speed it is */
-    if (!(e->predicted.step_s > 0) || e->on_slow)
+    if (!(e->plan.predicted.step_s > 0) || e->pace.on_slow)
         return;
-    times = e->predicted_speed * plan_site_speed(&e->predicted, step_ms / 1e3);
-    blend(&c->speeds[e->home_class][e->bf16], times, LEARN_CLASS);
-    classes_learned(c);
+    times = e->plan.predicted_speed * plan_site_speed(&e->plan.predicted, step_ms / 1e3);
+    classes_learn_speed(&c->cluster.classes, e->pace.home_class, e->plan.bf16, times, LEARN_CLASS);
 }
 
 /* --- showing ------------------------------------------------------------------------------------------------- */
@@ -338,7 +328,7 @@ json_t *plans_dry(struct core *c, const struct entry *e, const struct job_spec *
         (void)json_object_set_new(o, "fits", site.group[0].device.memory_bytes > 0 ? json_true() : json_null());
         return o;
     }
-    (void)plan_layout(&e->facts, e->job.max, &plain, NULL, NULL);
+    (void)plan_layout(&e->plan.facts, e->job.max, &plain, NULL, NULL);
     o = layout_json(&plain);
     (void)json_object_set_new(o, "fits", r == -E2BIG ? json_false() : json_null());
     (void)json_object_set_new(o, "why", json_string(err.text));

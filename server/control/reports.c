@@ -1,13 +1,18 @@
-/* What agents report of their runs: ranks, metrics, output, events. */
+#include "server/control/reports.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "server/control/core.h"
-#include "server/control/round.h"
-#include "server/cluster/shares.h"
+#include "server/control/change.h"
+#include "server/control/contact.h"
+#include "server/control/learn.h"
+#include "server/control/runs.h"
+#include "server/control/state.h"
+#include "server/control/view.h"
+#include "server/store/job_store.h"
 
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
@@ -49,7 +54,7 @@ static void take_rank(struct entry *e, const struct node *n, const json_t *o, st
 
     if (at < 0 || (size_t)at >= e->job.n_places || strcmp(e->job.places[at].node, n->name) != 0)
         return;
-    r = &e->ranks[at];
+    r = &e->run.ranks[at];
     ended = phase == RANK_EXITED && r->phase != RANK_EXITED;
     if (r->phase != RANK_EXITED && phase > r->phase)
         r->phase = phase;
@@ -133,7 +138,7 @@ void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_
     json_array_foreach (json_object_get(body, "runs"), i, run) {
         const char *name = json_string_value(json_object_get(run, "job"));
         json_int_t generation = json_integer_value(json_object_get(run, "generation"));
-        struct entry *e = core_find(c, job_id_parse(name));
+        struct entry *e = table_find(&c->jobs, job_id_parse(name));
         struct first_fault f = {.rank = -1};
         size_t k, here = 0;
         json_t *rank;
@@ -152,15 +157,15 @@ void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_
             take_rank(e, n, rank, &f);
         }
         for (k = 0; k < e->job.n_places; k++)
-            here += strcmp(e->job.places[k].node, n->name) == 0 && e->ranks[k].phase != RANK_EXITED;
+            here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
         if (here == 0)
-            dispatch_release_node(c, e, n->name);
+            runs_release(c, e, n->name);
         if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
-            dispatch_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
-        dispatch_ranks(c, e, actor);
+            runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
+        runs_follow(c, e, actor);
         /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
     }
-    agents_end_unstarted(c, n, body);
+    contact_end_unstarted(c, n, body);
     for (size_t k = 0; k < n->n_slots; k++)
         is_stale = is_stale || n->slots[k].stale;
     if (was_stale && !is_stale)
@@ -175,7 +180,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
     size_t i;
 
     json_array_foreach (json_object_get(fresh, "metrics"), i, piece) {
-        struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
+        struct entry *e = table_find(&c->jobs, job_id_parse(json_string_value(json_object_get(piece, "job"))));
         const char *p = json_string_value(json_object_get(piece, "text")), *nl;
 
         for (; e && p && (nl = strchr(p, '\n')); p = nl + 1) {
@@ -189,16 +194,10 @@ static void take_metrics(struct core *c, const json_t *fresh)
             json_decref(e->job.progress);
             e->job.progress = view_progress(line, e->steps);
             e->progress_of = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
-            plans_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
-                        json_number_value(json_object_get(line, "step_ms")));
-            stragglers_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")), line);
-            shares_learn(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
-                         json_object_get(line, "leaf_ms"));
-            round_learn(e, (uint32_t)json_integer_value(json_object_get(piece, "generation")),
-                        json_number_value(json_object_get(line, "step_ms")));
-            clock_rfc3339(clock_wall_us(), at);
+            learn_metrics(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")), line);
+            clock_rfc3339(c->now.wall_us, at);
             (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)e->job.id);
-            if (c->n_followers == 0) {
+            if (c->events.n == 0) {
                 json_decref(line);
                 continue;
             }
@@ -210,9 +209,9 @@ static void take_metrics(struct core *c, const json_t *fresh)
         }
     }
     json_array_foreach (json_object_get(fresh, "logs"), i, piece) {
-        struct entry *e = core_find(c, job_id_parse(json_string_value(json_object_get(piece, "job"))));
+        struct entry *e = table_find(&c->jobs, job_id_parse(json_string_value(json_object_get(piece, "job"))));
 
-        if (e && c->n_followers > 0)
+        if (e && c->events.n > 0)
             events_log_new(c, e->job.id, e->job.user, (int)json_integer_value(json_object_get(piece, "rank")),
                            json_incref(piece));
     }
@@ -282,7 +281,7 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
     }
     if (strcmp(type, "links") == 0) { /* is of the nodes, not of the job */
         if (e && e->job.generation == generation)
-            links_learn(c, &e->job, o);
+            learn_links(c, &e->job, o);
         json_decref(o);
         return;
     }
@@ -298,18 +297,18 @@ static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t ge
         if (done || strcmp(type, "eval") == 0) {
             json_decref(*at);
             *at = json_incref(o);
-            core_dirty(c, e);
+            table_dirty(&c->jobs, e);
         }
-        if (strcmp(type, "checkpoint") == 0 && e->save) {
-            e->save = false;
-            core_touch(c, &e->job);
+        if (strcmp(type, "checkpoint") == 0 && e->run.save) {
+            e->run.save = false;
+            change_orders(c, &e->job);
         }
         if (strcmp(type, "resumed") == 0) {
             givers_resumed(c, e);
             go_back(e, json_integer_value(json_object_get(o, "step")));
         }
-        if (strcmp(type, "fault") == 0 && message && !e->fault_message[0])
-            (void)snprintf(e->fault_message, sizeof(e->fault_message), "%s", message);
+        if (strcmp(type, "fault") == 0 && message && !e->run.fault_message[0])
+            (void)snprintf(e->run.fault_message, sizeof(e->run.fault_message), "%s", message);
     }
     events_note(c, job, e ? e->job.user : "", kept, generation, actor, type, message ? message : type, o);
 }
@@ -322,7 +321,7 @@ static size_t take_lines(struct core *c, struct entry *e, uint64_t job, uint32_t
 
     if (!nl)
         return strlen(text);
-    for (; nl && core_turn_has_room(c); nl = strchr(p, '\n')) {
+    for (; nl && state_has_room(c); nl = strchr(p, '\n')) {
         take_line(c, e, job, generation, p, (size_t)(nl - p));
         p = nl + 1;
     }
@@ -340,7 +339,7 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
         uint32_t generation = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
         int64_t offset = json_integer_value(json_object_get(piece, "offset")), at;
         uint64_t job = job_id_parse(name);
-        struct entry *e = core_find(c, job);
+        struct entry *e = table_find(&c->jobs, job);
 
         if (job == 0 || !text)
             continue;
@@ -362,7 +361,7 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
 /* On the core's thread, after the files' thread has stored the pieces. */
 void reports_take(struct core *c, struct call *call)
 {
-    struct node *n = agents_find(c, http_param(call->req, 0));
+    struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
     const char *incarnation = json_string_value(json_object_get(call->body, "incarnation"));
     json_t *stale, *forget, *acks;
 
@@ -375,8 +374,8 @@ void reports_take(struct core *c, struct call *call)
                      http_param(call->req, 0));
         return;
     }
-    agents_see(c, n, clock_mono_us());
-    gpus_take(c, n, call->body);
+    contact_see(c, n);
+    learn_gpus(c, n, call->body);
     stale = json_array();
     forget = json_array();
     acks = json_array();

@@ -1,23 +1,27 @@
-/* What grows with time: jobs that ended long ago and a job's old generations leave the store and the spool. Jobs' own
- * folders stay. */
+#include "server/control/retire.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "server/control/core.h"
+#include "server/control/state.h"
 #include "server/store/job_store.h"
 
 #define RETIRE_MOST 256 /* at once */
 
 /* On the files' thread. */
-static void drop_spool(struct core *c, struct call *call)
+static void drop_spool(void *core, struct call *call)
 {
+    const struct core *c = core;
+
     files_drop_job(c->files, call->job);
     call_free(call);
 }
 
 /* On the files' thread. */
-static void drop_generation(struct core *c, struct call *call)
+static void drop_generation(void *core, struct call *call)
 {
+    const struct core *c = core;
+
     files_drop_generation(c->files, call->job, call->generation);
     call_free(call);
 }
@@ -33,8 +37,8 @@ void retire_generation(struct core *c, struct entry *e)
     call->job = e->job.id;
     call->generation = old;
     files_post(c->files, call);
-    for (size_t i = 0; i < c->n_nodes; i++) /* on any of them it may have run */
-        job_store_drop_offset(c->store, e->job.id, c->nodes[i]->name, old);
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) /* on any of them it may have run */
+        job_store_drop_offset(c->store, e->job.id, c->cluster.nodes[i]->name, old);
     for (size_t i = 0; i < e->n_offsets; i++)
         if (e->offsets[i].generation > old)
             e->offsets[kept++] = e->offsets[i];
@@ -47,13 +51,13 @@ void retire_jobs(struct core *c)
     uint64_t n = 0, surplus;
 
     (void)job_store_ended_count(c->store, &n, NULL); /* while the store is away there is nothing to forget */
-    c->ended_new = 0;
+    c->jobs.ended_new = 0;
     if (n <= (uint64_t)c->cfg.keep_ended)
         return;
     surplus = n - (uint64_t)c->cfg.keep_ended;
     if (surplus > RETIRE_MOST) {
         surplus = RETIRE_MOST;
-        c->ended_new = SIZE_MAX; /* go on with the next tick */
+        c->jobs.ended_new = SIZE_MAX; /* go on with the next tick */
     }
     (void)job_store_ended_oldest(c->store, surplus, &oldest, NULL);
     for (size_t i = 0; i < oldest.n; i++) {

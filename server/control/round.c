@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "server/cluster/shares.h"
+#include "server/cluster/slots.h"
+#include "server/control/state.h"
 
 #define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
 #define GROUPS_MAX 64
 #define AGE_US 600000000   /* a wait of this length doubles a job's weight; up to four times */
 #define RESTART_US 5000000 /* what a change costs until it was measured */
-#define LEARN 0.3          /* share of the newest measurement */
 
 struct profile { /* shared by jobs that are alike and were not measured */
     int kind, workers, replica;
@@ -53,7 +52,7 @@ int round_type(const struct round *r, uint8_t class_)
 void round_type_names(const struct core *c, const struct round *r, const char *ret[RATES_TYPES_MAX])
 {
     for (size_t t = 0; t < r->n_types; t++)
-        ret[t] = c->classes[r->classes[t]];
+        ret[t] = c->cluster.classes.name[r->classes[t]];
 }
 
 void round_clear(struct round *r)
@@ -83,10 +82,10 @@ static void number_types(const struct core *c, struct round *r)
 {
     uint64_t there = 0;
 
-    for (size_t i = 0; i < c->n_nodes; i++)
-        for (size_t k = 0; c->nodes[i]->contact != NODE_LOST && k < c->nodes[i]->n_slots; k++)
-            there |= UINT64_C(1) << c->nodes[i]->slots[k].class_;
-    for (uint8_t class_ = 0; class_ < CORE_CLASSES_MAX && r->n_types < RATES_TYPES_MAX; class_++)
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; c->cluster.nodes[i]->contact != NODE_LOST && k < c->cluster.nodes[i]->n_slots; k++)
+            there |= UINT64_C(1) << c->cluster.nodes[i]->slots[k].class_;
+    for (uint8_t class_ = 0; class_ < CLASSES_MAX && r->n_types < RATES_TYPES_MAX; class_++)
         if (there >> class_ & 1)
             r->classes[r->n_types++] = class_;
 }
@@ -104,7 +103,7 @@ static void count_slots(struct round *r, const struct node *n, size_t row)
         for (size_t i = row; i < row + n->n_rows; i++)
             if (has_slot(&r->own->rows[i], s)) {
                 r->own->counts[i].total++;
-                r->own->counts[i].free += s->job == 0 && core_slot_usable(s);
+                r->own->counts[i].free += s->job == 0 && slots_usable(s);
                 if (strcmp(s->kind, "cpu") != 0)
                     r->own->cpu[round_type(r, s->class_)] = false;
             }
@@ -116,8 +115,8 @@ static void number_rows(struct core *c, struct round *r)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        struct node *node = c->nodes[i];
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        struct node *node = c->cluster.nodes[i];
 
         node->row = n;
         node->n_rows = 0;
@@ -135,11 +134,6 @@ static void number_rows(struct core *c, struct round *r)
         count_slots(r, node, node->row);
     }
     r->in.n_nodes = n;
-}
-
-static bool gives(const struct node *n)
-{
-    return n->contact == NODE_READY && n->registered && !n->drain;
 }
 
 /* The slowest of a row's slots stands for all, the newest finding for when that was known. */
@@ -170,7 +164,7 @@ static void fill_nodes(struct round *r)
         if (n->drain)
             s->drained = k->total;
         else
-            s->devices = k->held + (gives(n) ? to_come : 0);
+            s->devices = k->held + (node_gives(n) ? to_come : 0);
         s->silent = k->total - s->devices - s->drained;
         fill_slow(&r->own->rows[i], s);
     }
@@ -217,7 +211,7 @@ static bool find_places(struct core *c, struct round *r, const struct entry *e, 
         int64_t row = -1;
 
         if (!n || strcmp(n->name, p->node) != 0)
-            n = agents_find(c, p->node);
+            n = cluster_node(&c->cluster, p->node);
         for (size_t k = 0; n && k < n->n_slots; k++)
             if (n->slots[k].slot == p->slot && n->slots[k].job == e->job.id)
                 row = row_of(r, n, n->slots[k].class_, n->slots[k].slow.slow);
@@ -242,7 +236,7 @@ static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
 
     for (size_t i = 0; good && i < e->n_target; i++) {
         const struct target *t = &e->target[i];
-        int64_t row = gives(t->node) ? row_of(r, t->node, t->class_, t->slow) : -1;
+        int64_t row = node_gives(t->node) ? row_of(r, t->node, t->class_, t->slow) : -1;
         const struct count *k = row < 0 ? NULL : &r->own->counts[row];
 
         good = k && k->held + k->claimed + t->n <= k->total;
@@ -251,7 +245,7 @@ static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
     }
     if (!good) {
         r->own->n_places = first;
-        core_target_clear(e);
+        entry_target_clear(e);
         return false;
     }
     qsort(r->own->places + first, r->own->n_places - first, sizeof(*r->own->places), by_node);
@@ -266,75 +260,31 @@ static bool claim_target(struct round *r, struct entry *e, size_t *ret_first)
 /* Virtual workers: what bounds the devices that a job can use. */
 static int workers_of(const struct entry *e)
 {
-    int n = e->job.kind == JOB_COMMAND ? e->job.max : e->facts.virtual_workers;
+    int n = e->job.kind == JOB_COMMAND ? e->job.max : e->plan.facts.virtual_workers;
 
     return n < 1 ? 1 : n;
 }
 
 static int replica_of(const struct entry *e)
 {
-    int n = plan_replica_devices(&e->facts);
+    int n = plan_replica_devices(&e->plan.facts);
 
     return n < 1 ? 1 : n;
 }
 
-/* Relative rate of k replicas: all wait for the one with most virtual workers. A command's are as fast as many. */
-static double law(enum job_kind kind, int workers, int k)
-{
-    return kind == JOB_COMMAND ? k : (double)workers / ((workers + k - 1) / k);
-}
-
-/* Steps a second over the law's, by the measurement at the nearest count of the class; 0: none. */
-static double measured(const struct entry *e, uint8_t class_, int32_t devices)
-{
-    const struct speed *best = NULL;
-    int workers = workers_of(e), replica = replica_of(e);
-
-    for (size_t i = 0; i < e->n_speeds; i++) {
-        const struct speed *s = &e->speeds[i];
-
-        if ((s->class_ == class_ || class_ == CORE_CLASSES_MAX) &&
-            (!best || abs(s->devices - devices) < abs(best->devices - devices)))
-            best = s;
-    }
-    return best ? best->steps_per_s / law(e->job.kind, workers, best->devices / replica) : 0;
-}
-
-/* The same from the time of one virtual worker, which runs on mixed devices tell as well. */
-static double measured_workers(const struct entry *e, const char *class_)
-{
-    double ms = shares_ms(e, class_);
-
-    return ms > 0 ? 1000 / (ms * workers_of(e)) : 0;
-}
-
 static void fill_rates(const struct core *c, const struct round *r, const struct entry *e, struct rates_profile *p)
 {
-    int workers = workers_of(e), replica = replica_of(e);
-    int points = workers < RATES_POINTS_MAX ? workers : RATES_POINTS_MAX;
+    struct profile_type types[RATES_TYPES_MAX];
+    struct profile_job j = {.command = e->job.kind == JOB_COMMAND,
+                            .workers = workers_of(e),
+                            .replica = replica_of(e),
+                            .speeds = e->pace.speeds,
+                            .n_speeds = e->pace.n_speeds};
 
-    for (size_t t = 0; t < r->n_types; t++) {
-        for (int i = 0; i < points; i++) {
-            int k = i + 1 < points ? i + 1 : workers;
-            double scale = measured(e, r->classes[t], k * replica), ups;
-
-            if (scale <= 0)
-                scale = measured_workers(e, c->classes[r->classes[t]]);
-            if (scale <= 0)
-                scale = measured(e, CORE_CLASSES_MAX, k * replica);
-            ups = law(e->job.kind, workers, k) * (scale > 0 ? scale : 1) * 1e6;
-            p->points[t][i] = (struct rates_point){.count = k * replica,
-                                                   .rate_ups = ups < 1      ? 1
-                                                               : ups > 1e14 ? (int64_t)1e14
-                                                                            : (int64_t)ups};
-        }
-        p->n[t] = (uint8_t)points;
-    }
-}
-
-static bool is_measured(const struct entry *e)
-{
-    return e->n_speeds > 0 || e->n_leaf_times > 0;
+    for (size_t t = 0; t < r->n_types; t++)
+        types[t] = (struct profile_type){.class_ = r->classes[t],
+                                         .worker_ms = pace_worker_ms(&e->pace, c->cluster.classes.name[r->classes[t]])};
+    profile_fill(&j, types, r->n_types, p);
 }
 
 static const struct rates_profile *profile_of(const struct core *c, struct round *r, const struct entry *e)
@@ -342,14 +292,14 @@ static const struct rates_profile *profile_of(const struct core *c, struct round
     struct round_own *o = r->own;
     struct profile key = {.kind = (int)e->job.kind, .workers = workers_of(e), .replica = replica_of(e)}, *p;
 
-    for (size_t i = 0; !is_measured(e) && i < o->n_profiles; i++)
+    for (size_t i = 0; !pace_measured(&e->pace) && i < o->n_profiles; i++)
         if (o->profiles[i]->kind == key.kind && o->profiles[i]->workers == key.workers &&
             o->profiles[i]->replica == key.replica)
             return &o->profiles[i]->rates;
     p = calloc(1, sizeof(*p));
     if (!p)
         return NULL;
-    p->kind = is_measured(e) ? -1 : key.kind; /* -1: its own */
+    p->kind = pace_measured(&e->pace) ? -1 : key.kind; /* -1: its own */
     p->workers = key.workers;
     p->replica = key.replica;
     fill_rates(c, r, e, &p->rates);
@@ -361,7 +311,7 @@ static int64_t steps_left_u(const struct entry *e)
 {
     json_int_t done = json_integer_value(json_object_get(e->job.progress, "step"));
 
-    if (e->job.kind != JOB_TRAIN || !is_measured(e))
+    if (e->job.kind != JOB_TRAIN || !pace_measured(&e->pace))
         return -1;
     return (e->steps > done ? e->steps - done : 0) * 1000000;
 }
@@ -369,7 +319,7 @@ static int64_t steps_left_u(const struct entry *e)
 /* The types it may run on, whether it may mix and change them, and if not, on which it stays. */
 static void set_types(struct core *c, const struct round *r, const struct entry *e, struct sched_job *s)
 {
-    uint64_t classes = core_classes_of(c, e);
+    uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
 
     s->hetero_ok = e->hetero_ok;
     for (size_t t = 0; t < r->n_types; t++)
@@ -378,9 +328,9 @@ static void set_types(struct core *c, const struct round *r, const struct entry 
             s->hetero_ok = s->hetero_ok && (e->job.kind == JOB_COMMAND || r->own->cpu[t]);
         }
     if (!s->hetero_ok && e->job.home[0]) {
-        uint8_t class_ = core_class(c, e->job.home);
+        uint8_t class_ = classes_find(&c->cluster.classes, e->job.home);
 
-        s->home = class_ < CORE_CLASSES_MAX ? (int8_t)round_type(r, class_) : -1;
+        s->home = class_ < CLASSES_MAX ? (int8_t)round_type(r, class_) : -1;
         s->types = s->home < 0 ? 0 : s->types; /* no node has that class */
     }
 }
@@ -392,7 +342,7 @@ static int64_t at_most(int64_t x, int64_t most)
 
 struct sched_job round_wish(const struct entry *e)
 {
-    const struct plan_facts *f = &e->facts;
+    const struct plan_facts *f = &e->plan.facts;
     bool pipeline = e->job.kind == JOB_TRAIN && f->pp > 1 && replica_of(e) > 1;
 
     return (struct sched_job){.id = e->job.id,
@@ -408,18 +358,18 @@ struct sched_job round_wish(const struct entry *e)
 static int show_job(struct core *c, struct round *r, struct entry *e, size_t first)
 {
     const struct job *j = &e->job;
-    const struct project *project = projects_find(c, j->project);
+    const struct project *project = project_find(&c->cluster.projects, j->project);
     int64_t now = r->in.config.now_us, waited;
     size_t n = r->own->n_places - first;
     struct sched_job *s = &r->own->jobs[r->in.n_jobs];
     bool runs = j->live && j->intent == JOB_GO_ON;
 
     *s = round_wish(e);
-    s->tenant = project ? (uint32_t)(project - c->projects) + 1 : 0;
+    s->tenant = project ? (uint32_t)(project - c->cluster.projects.v) + 1 : 0;
     s->class_ = project ? project->class_ : SCHED_ELASTIC;
     s->submit_us = at_most(j->submitted_us, now);
     s->weight_milli = sched_weight_milli(j->priority);
-    s->restart_us = e->restart_us > 0 ? e->restart_us : RESTART_US;
+    s->restart_us = e->pace.restart_us > 0 ? e->pace.restart_us : RESTART_US;
     s->restarts = j->rescales;
     s->changed_us = at_most(j->changed_us, now);
     s->waiting_us = at_most(j->waiting_us, now);
@@ -456,8 +406,8 @@ static int by_turn(const void *a, const void *b)
 /* Whether a waiting job is among the first of its kind; the others cannot be served before those. */
 static bool in_window(const struct core *c, const struct entry *e, struct group *groups, size_t *n)
 {
-    const struct project *project = projects_find((struct core *)c, e->job.project);
-    size_t tenant = project ? (size_t)(project - c->projects) + 1 : 0, i = 0;
+    const struct project *project = project_find(&c->cluster.projects, e->job.project);
+    size_t tenant = project ? (size_t)(project - c->cluster.projects.v) + 1 : 0, i = 0;
 
     while (i < *n && (groups[i].classes != e->classes || groups[i].tenant != tenant))
         i++;
@@ -494,15 +444,15 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
     size_t first, waiting = 0;
     int status = 0;
 
-    for (size_t i = 0; i < c->n_order && status == 0; i++) {
-        struct entry *e = core_find(c, c->order[i]);
+    for (size_t i = 0; i < c->jobs.n_order && status == 0; i++) {
+        struct entry *e = table_at(&c->jobs, i);
 
         if (e && e->job.live && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING &&
             find_places(c, r, e, &first))
             status = show_job(c, r, e, first);
     }
-    for (size_t i = 0; i < c->n_order && status == 0; i++) {
-        struct entry *e = core_find(c, c->order[i]);
+    for (size_t i = 0; i < c->jobs.n_order && status == 0; i++) {
+        struct entry *e = table_at(&c->jobs, i);
         bool waits = e && job_waits(&e->job), leaves = e && e->job.live && e->job.intent == JOB_RESCALE;
 
         if (!waits && !leaves)
@@ -522,11 +472,12 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 static void fill_tenants(const struct core *c, struct round *r)
 {
     r->own->tenants[0] = (struct sched_tenant){.borrow = -1, .weight_milli = 1000};
-    for (size_t i = 0; i < c->n_projects; i++)
-        r->own->tenants[i + 1] = (struct sched_tenant){.quota = c->projects[i].quota < 0 ? 0 : c->projects[i].quota,
-                                                       .borrow = c->projects[i].borrow,
-                                                       .weight_milli = c->projects[i].weight_milli};
-    r->in.n_tenants = c->n_projects + 1;
+    for (size_t i = 0; i < c->cluster.projects.n; i++)
+        r->own->tenants[i + 1] =
+            (struct sched_tenant){.quota = c->cluster.projects.v[i].quota < 0 ? 0 : c->cluster.projects.v[i].quota,
+                                  .borrow = c->cluster.projects.v[i].borrow,
+                                  .weight_milli = c->cluster.projects.v[i].weight_milli};
+    r->in.n_tenants = c->cluster.projects.n + 1;
 }
 
 static struct round_own *own_new(const struct core *c)
@@ -536,17 +487,17 @@ static struct round_own *own_new(const struct core *c)
 
     if (!o)
         return NULL;
-    for (size_t i = 0; i < c->n_nodes; i++)
-        slots += c->nodes[i]->n_slots;
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        slots += c->cluster.nodes[i]->n_slots;
     places = 2 * slots + 1; /* each slot is held once at most, and claimed once */
     o->rows = calloc(slots + 1, sizeof(*o->rows));
     o->counts = calloc(slots + 1, sizeof(*o->counts));
     o->nodes = calloc(slots + 1, sizeof(*o->nodes));
-    o->tenants = calloc(c->n_projects + 1, sizeof(*o->tenants));
-    o->entries = calloc(c->n_jobs + 1, sizeof(struct entry *));
-    o->jobs = calloc(c->n_jobs + 1, sizeof(*o->jobs));
+    o->tenants = calloc(c->cluster.projects.n + 1, sizeof(*o->tenants));
+    o->entries = calloc(c->jobs.n + 1, sizeof(struct entry *));
+    o->jobs = calloc(c->jobs.n + 1, sizeof(*o->jobs));
     o->places = calloc(places, sizeof(*o->places));
-    o->profiles = calloc(c->n_jobs + 1, sizeof(struct profile *));
+    o->profiles = calloc(c->jobs.n + 1, sizeof(struct profile *));
     for (int t = 0; t < RATES_TYPES_MAX; t++)
         o->cpu[t] = true;
     return o;
@@ -554,16 +505,16 @@ static struct round_own *own_new(const struct core *c)
 
 int round_init(struct core *c, enum sched_mode mode, struct round *r)
 {
-    struct entry **scratch = calloc(c->n_jobs + 1, sizeof(struct entry *));
+    struct entry **scratch = calloc(c->jobs.n + 1, sizeof(struct entry *));
     struct round_own *o = own_new(c);
     int status = -ENOMEM;
 
     *r = (struct round){.own = o};
     r->in.config = c->cfg.sched;
     r->in.config.mode = mode;
-    r->in.config.now_us = clock_wall_us();
+    r->in.config.now_us = c->now.wall_us;
     r->in.config.spread = true;
-    memcpy(r->in.prices, c->prices, sizeof(r->in.prices));
+    memcpy(r->in.prices, c->dispatch.prices, sizeof(r->in.prices));
     if (scratch && o && o->rows && o->counts && o->nodes && o->tenants && o->entries && o->jobs && o->places &&
         o->profiles) {
         number_types(c, r);
@@ -579,56 +530,4 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
     }
     free(scratch);
     return status;
-}
-
-/* --- learning ------------------------------------------------------------------------------------------ */
-
-static void blend(double *at, double value)
-{
-    *at = *at > 0 ? (1 - LEARN) * *at + LEARN * value : value;
-}
-
-void round_learn(struct entry *e, uint32_t generation, double step_ms)
-{
-    const struct job *j = &e->job;
-    struct speed *s = NULL;
-
-    if (!j->live || j->generation != generation || step_ms <= 0)
-        return;
-    if (e->learned_generation != generation) { /* the first step of a run is slow for other reasons */
-        e->learned_generation = generation;
-        if (e->rescale_began_us > 0) {
-            double cost = (double)e->restart_us;
-
-            blend(&cost, (double)(clock_mono_us() - e->rescale_began_us));
-            e->restart_us = (int64_t)cost;
-            e->rescale_began_us = 0;
-        }
-        return;
-    }
-    for (size_t i = 1; i < j->n_places; i++)
-        if (strcmp(j->places[i].class_, j->places[0].class_) != 0)
-            return; /* of a mix nobody can say whose speed it is */
-    if (e->on_slow)
-        return; /* nor of devices that are slower than their class */
-    for (size_t i = 0; i < e->n_speeds && !s; i++)
-        if (e->speeds[i].class_ == e->home_class && e->speeds[i].devices == (int32_t)j->n_places)
-            s = &e->speeds[i];
-    if (!s) {
-        size_t at = e->n_speeds < ENTRY_SPEEDS_MAX ? e->n_speeds++ : generation % ENTRY_SPEEDS_MAX;
-
-        s = &e->speeds[at];
-        *s = (struct speed){.class_ = e->home_class, .devices = (int32_t)j->n_places};
-    }
-    blend(&s->steps_per_s, 1000 / step_ms);
-}
-
-void round_forget(struct entry *e)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < e->n_speeds; i++)
-        if (e->speeds[i].class_ != e->home_class || e->speeds[i].devices != (int32_t)e->job.n_places)
-            e->speeds[n++] = e->speeds[i];
-    e->n_speeds = n;
 }

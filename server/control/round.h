@@ -9,7 +9,9 @@
 #define MUSTER_SERVER_ROUND_H
 
 #include "scheduler/cluster/explain.h"
-#include "server/control/core.h"
+#include "server/control/entry.h"
+
+struct core;
 
 struct round_row { /* of the snapshot's nodes */
     struct node *node;
@@ -33,15 +35,10 @@ void round_clear(struct round *r);
 /* The type of a class, -1: no node has it. */
 int round_type(const struct round *r, uint8_t class_);
 
+/* The names of the types, borrowed from the core. */
 void round_type_names(const struct core *c, const struct round *r, const char *ret[RATES_TYPES_MAX]);
 
 /* What the job asks for: the fields that sched_job_range() reads. */
 struct sched_job round_wish(const struct entry *e);
-
-/* Take in a line of metrics of the job's run: how fast it is on its devices, and what its last change cost. */
-void round_learn(struct entry *e, uint32_t generation, double step_ms);
-
-/* Some of the run's devices turn out to be slow: how fast it was on as many says nothing any more. */
-void round_forget(struct entry *e);
 
 #endif

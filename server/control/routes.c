@@ -7,6 +7,18 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "base/version.h"
+#include "server/cluster/gpus.h"
+#include "server/cluster/slots.h"
+#include "server/cluster/stragglers.h"
+#include "server/control/agents.h"
+#include "server/control/jobs.h"
+#include "server/control/nodes.h"
+#include "server/control/polls.h"
+#include "server/control/projects.h"
+#include "server/control/reports.h"
+#include "server/control/timeline.h"
+#include "server/control/tokens.h"
+#include "server/control/turn.h"
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75
@@ -17,7 +29,9 @@ bool routes_auth(void *arg, const char *token, struct http_identity *ret)
     return auth_look_up(((struct routes_arg *)arg)->auth, token, ret);
 }
 
-static void post(void *arg, struct http_req *req, void (*run)(struct core *, struct call *))
+typedef void run_fn(void *core, struct call *call); /* on the core's thread */
+
+static void post(void *arg, struct http_req *req, run_fn *run)
 {
     struct call *call = call_new(req, run);
 
@@ -26,13 +40,22 @@ static void post(void *arg, struct http_req *req, void (*run)(struct core *, str
         return;
     }
     call->job = http_param(req, 0) ? job_id_parse(http_param(req, 0)) : 0;
-    core_post(((struct routes_arg *)arg)->core, call);
+    turn_post(((struct routes_arg *)arg)->core, call);
 }
 
+/* What the core does with a call, for the queue. */
+#define RUN(name)                                                                                                      \
+    static void run_##name(void *core, struct call *call)                                                              \
+    {                                                                                                                  \
+        name(core, call);                                                                                              \
+    }
+
+/* And the handler that hands it on as it is. */
 #define PLAIN(name)                                                                                                    \
+    RUN(name)                                                                                                          \
     static void on_##name(void *arg, struct http_req *req)                                                             \
     {                                                                                                                  \
-        post(arg, req, name);                                                                                          \
+        post(arg, req, run_##name);                                                                                    \
     }
 PLAIN(jobs_list)
 PLAIN(jobs_get)
@@ -40,9 +63,9 @@ PLAIN(jobs_action)
 PLAIN(jobs_explain)
 PLAIN(jobs_logs)
 PLAIN(jobs_metrics)
-PLAIN(events_of_job)
-PLAIN(events_of_all)
-PLAIN(events_checkpoints)
+PLAIN(timeline_of_job)
+PLAIN(timeline_of_all)
+PLAIN(timeline_checkpoints)
 PLAIN(nodes_list)
 PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
@@ -53,8 +76,15 @@ PLAIN(projects_get)
 PLAIN(projects_list)
 PLAIN(tokens_list)
 PLAIN(tokens_revoke)
-PLAIN(agents_assignments)
-PLAIN(agents_keys)
+PLAIN(polls_assignments)
+PLAIN(polls_keys)
+RUN(jobs_submit)
+RUN(jobs_patch)
+RUN(projects_put)
+RUN(tokens_create)
+RUN(agents_register)
+RUN(reports_take)
+RUN(polls_put_key)
 
 /* The body as a JSON object, new; NULL: the request is answered. */
 static json_t *read_object(struct http_req *req)
@@ -77,7 +107,7 @@ static json_t *read_object(struct http_req *req)
 }
 
 /* A call with the body as a JSON object; NULL: the request is answered. */
-static struct call *read_call(struct http_req *req, void (*run)(struct core *, struct call *))
+static struct call *read_call(struct http_req *req, run_fn *run)
 {
     json_t *body = read_object(req);
     struct call *call = body ? call_new(req, run) : NULL;
@@ -94,32 +124,32 @@ static struct call *read_call(struct http_req *req, void (*run)(struct core *, s
     return call;
 }
 
-static void post_object(void *arg, struct http_req *req, void (*run)(struct core *, struct call *))
+static void post_object(void *arg, struct http_req *req, run_fn *run)
 {
     struct call *call = read_call(req, run);
 
     if (call)
-        core_post(((struct routes_arg *)arg)->core, call);
+        turn_post(((struct routes_arg *)arg)->core, call);
 }
 
 static void on_jobs_patch(void *arg, struct http_req *req)
 {
-    post_object(arg, req, jobs_patch);
+    post_object(arg, req, run_jobs_patch);
 }
 
 static void on_projects_put(void *arg, struct http_req *req)
 {
-    post_object(arg, req, projects_put);
+    post_object(arg, req, run_projects_put);
 }
 
 static void on_tokens_create(void *arg, struct http_req *req)
 {
-    post_object(arg, req, tokens_create);
+    post_object(arg, req, run_tokens_create);
 }
 
 static void on_agents_register(void *arg, struct http_req *req)
 {
-    post_object(arg, req, agents_register);
+    post_object(arg, req, run_agents_register);
 }
 
 /* Check a spec here, on the HTTP thread, so that the core only takes good ones. */
@@ -133,7 +163,7 @@ static void on_jobs_submit(void *arg, struct http_req *req)
 
     if (!doc)
         return;
-    call = call_new(req, jobs_submit);
+    call = call_new(req, run_jobs_submit);
     if (!call) {
         json_decref(doc);
         http_problem(req, 503, "no-memory", "out of memory");
@@ -165,19 +195,21 @@ static void on_jobs_submit(void *arg, struct http_req *req)
         call_deliver(call);
         return;
     }
-    core_post(((struct routes_arg *)arg)->core, call);
+    turn_post(((struct routes_arg *)arg)->core, call);
 }
 
 /* A report goes to the files' thread first: its logs and metrics are on disk before the core acknowledges them. */
-static void store_report(struct core *core, struct call *call)
+static void store_report(void *owner, struct call *call)
 {
+    struct core *core = owner;
+
     files_take_report(core->files, call);
     if (call->status != 0) {
         call_deliver(call);
         return;
     }
-    call->run = reports_take;
-    core_post(core, call);
+    call->run = run_reports_take;
+    turn_post(core, call);
 }
 
 static void on_reports_take(void *arg, struct http_req *req)
@@ -188,9 +220,9 @@ static void on_reports_take(void *arg, struct http_req *req)
         files_post(((struct routes_arg *)arg)->core->files, call);
 }
 
-static void on_agents_key_put(void *arg, struct http_req *req)
+static void on_polls_put_key(void *arg, struct http_req *req)
 {
-    struct call *call = call_new(req, agents_key_put);
+    struct call *call = call_new(req, run_polls_put_key);
     size_t len;
     const char *body = http_body(req, &len);
 
@@ -203,7 +235,7 @@ static void on_agents_key_put(void *arg, struct http_req *req)
         http_problem(req, 503, "no-memory", "out of memory");
         return;
     }
-    core_post(((struct routes_arg *)arg)->core, call);
+    turn_post(((struct routes_arg *)arg)->core, call);
 }
 
 /* --- operations -------------------------------------------------------------------------------------- */
@@ -224,9 +256,23 @@ static void on_readyz(void *arg, struct http_req *req)
         http_problem(req, 503, "store-away", "the store is away; what is asked now waits for it");
 }
 
-/* Runs on the core's thread. */
-static void print_metrics(struct core *c, struct call *call)
+static void print_stragglers(const struct core *c, struct buf *b)
 {
+    (void)buf_printf(b,
+                     "# HELP muster_slow_devices Devices known to be slower than others of their class\n"
+                     "# TYPE muster_slow_devices gauge\nmuster_slow_devices %zu\n"
+                     "# HELP muster_devices_found_slow_total Devices found slow since the server started\n"
+                     "# TYPE muster_devices_found_slow_total counter\nmuster_devices_found_slow_total %llu\n"
+                     "# HELP muster_slow_replaced_total Times that a job was moved off slow devices\n"
+                     "# TYPE muster_slow_replaced_total counter\nmuster_slow_replaced_total %llu\n",
+                     stragglers_count(&c->cluster), (unsigned long long)c->dispatch.slow_found,
+                     (unsigned long long)c->dispatch.slow_replaced);
+}
+
+/* Runs on the core's thread. */
+static void print_metrics(void *core, struct call *call)
+{
+    struct core *c = core;
     size_t slots[3] = {0, 0, 0};
     struct buf b;
 
@@ -234,17 +280,16 @@ static void print_metrics(struct core *c, struct call *call)
     (void)buf_addstr(&b, "# HELP muster_jobs Jobs by state; those that have ended are counted over all time\n"
                          "# TYPE muster_jobs gauge\n");
     for (int s = 0; s < JOB_STATES; s++)
-        (void)buf_printf(&b, "muster_jobs{state=\"%s\"} %llu\n", job_state_name((enum job_state)s),
-                         (unsigned long long)(s >= JOB_SUCCEEDED ? c->ended[s - JOB_SUCCEEDED] : c->by_state[s]));
+        (void)buf_printf(
+            &b, "muster_jobs{state=\"%s\"} %llu\n", job_state_name((enum job_state)s),
+            (unsigned long long)(s >= JOB_SUCCEEDED ? c->jobs.ended[s - JOB_SUCCEEDED] : c->jobs.by_state[s]));
     (void)buf_addstr(&b, "# HELP muster_node_up Whether the node's agent reports\n# TYPE muster_node_up gauge\n");
-    for (size_t i = 0; i < c->n_nodes; i++) {
-        const struct node *n = c->nodes[i];
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
 
         (void)buf_printf(&b, "muster_node_up{node=\"%s\"} %d\n", n->name, n->contact == NODE_READY && n->registered);
         for (size_t k = 0; k < n->n_slots; k++)
-            slots[n->slots[k].job                                                           ? 1
-                  : !core_slot_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2
-                                                                                            : 0]++;
+            slots[n->slots[k].job ? 1 : !slots_usable(&n->slots[k]) || n->drain || n->contact != NODE_READY ? 2 : 0]++;
     }
     (void)buf_printf(&b,
                      "# HELP muster_slots Devices by use\n# TYPE muster_slots gauge\n"
@@ -255,14 +300,14 @@ static void print_metrics(struct core *c, struct call *call)
                      "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
                      "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
                      "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n",
-                     c->n_followers, waiters_count(c->waiters));
+                     c->events.n, waiters_count(c->waiters));
     (void)buf_printf(&b,
                      "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
                      "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
-                     store_up(c->store), queue_length(&c->queue));
-    gpus_metrics(c, &b);
-    stragglers_metrics(c, &b);
+                     store_up(c->store), turn_waiting(c));
+    gpus_metrics(&c->cluster, &b);
+    print_stragglers(c, &b);
     stats_print(c->stats, &b);
     call_answer_new(call, 200, NULL);
     call->page = buf_detach(&b);
@@ -290,7 +335,7 @@ static void on_metrics(void *arg, struct http_req *req)
     buf_clear(&b);
 }
 
-const struct http_route routes[] = {
+const struct http_route routes_table[] = {
     {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0},
     {"GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0},
     {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0},
@@ -299,12 +344,12 @@ const struct http_route routes[] = {
     {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0},
     {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0},
     {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0},
-    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_events_of_job, 0},
+    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0},
     {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0},
     {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0},
-    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_events_checkpoints, 0},
+    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0},
     {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0},
-    {"GET", "/v1/events", ROLE_VIEWER, on_events_of_all, 0},
+    {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0},
     {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0},
     {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0},
     {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0},
@@ -318,10 +363,10 @@ const struct http_route routes[] = {
     {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0},
     {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0},
     {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0},
-    {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_agents_assignments, LONG_POLL_S},
+    {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S},
     {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0},
-    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_agents_key_put, 0},
-    {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_agents_keys, LONG_POLL_S},
+    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0},
+    {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S},
     {"GET", "/healthz", ROLE_NONE, on_healthz, 0},
     {"GET", "/readyz", ROLE_NONE, on_readyz, 0},
     {"GET", "/metrics", ROLE_NONE, on_metrics, 0},
@@ -329,4 +374,4 @@ const struct http_route routes[] = {
     {"GET", "/", ROLE_NONE, web_page, 0},
     {"GET", "/assets/{name}", ROLE_NONE, web_file, 0},
 };
-const size_t n_routes = sizeof(routes) / sizeof(routes[0]);
+const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);

@@ -5,11 +5,15 @@
 #ifndef MUSTER_SERVER_ROUTES_H
 #define MUSTER_SERVER_ROUTES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
-#include "server/http/auth.h"
-#include "server/control/core.h"
+#include "server/control/auth.h"
 #include "server/http/http.h"
+
+struct core;
+struct stats;
+struct store;
 
 struct routes_arg { /* the arg of every handler; borrowed while HTTP runs */
     struct core *core;
@@ -18,9 +22,10 @@ struct routes_arg { /* the arg of every handler; borrowed while HTTP runs */
     struct stats *stats;
 };
 
-extern const struct http_route routes[];
-extern const size_t n_routes;
+extern const struct http_route routes_table[];
+extern const size_t routes_count;
 
+/* As http_auth_fn. */
 bool routes_auth(void *arg, const char *token, struct http_identity *ret);
 
 #endif

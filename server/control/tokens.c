@@ -1,9 +1,11 @@
+#include "server/control/tokens.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "server/http/auth.h"
-#include "server/control/core.h"
+#include "server/control/auth.h"
+#include "server/control/state.h"
 
 static void note(struct core *c, struct call *call, const char *code, const json_t *view)
 {
@@ -80,9 +82,7 @@ void tokens_revoke(struct core *c, struct call *call)
         call_problem(call, r == -ENOENT ? 404 : 409, r == -ENOENT ? "unknown-token" : "file-token", "%s", err.text);
         return;
     }
-    for (size_t k = 0; k < c->n_followers; k++) /* what it follows ends too */
-        if (strcmp(c->followers[k].who.token, id) == 0)
-            c->followers[k].done = true;
+    events_drop_token(c, id);
     note(c, call, "revoked", view);
     call_answer_new(call, 200, view);
 }

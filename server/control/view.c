@@ -1,22 +1,19 @@
+#include "server/control/view.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "server/control/core.h"
+#include "server/cluster/gpus.h"
+#include "server/cluster/links.h"
+#include "server/cluster/slots.h"
+#include "server/cluster/stragglers.h"
+#include "server/control/givers.h"
+#include "server/control/plans.h"
 #include "server/control/round.h"
+#include "server/control/state.h"
 
 #define CAUSE_BYTES_MAX 65536
 #define ETA_MAX_S 1e9
-
-json_t *view_time(int64_t wall_us)
-{
-    char text[CLOCK_RFC3339_MAX];
-
-    if (wall_us == 0)
-        return json_null();
-    clock_rfc3339(wall_us, text);
-    return json_string(text);
-}
 
 json_t *view_progress(const json_t *line, int steps)
 {
@@ -65,9 +62,9 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                   "s:O?, s:O?, s:{s:i, s:i, s:i}, s:s, s:O?}",
                   "id", id, "name", j->name, "project", j->project, "kind", j->kind == JOB_TRAIN ? "train" : "command",
                   "user", j->user, "state", job_state_name(j->state), "priority", j->priority, "generation",
-                  (json_int_t)j->generation, "reason", reason_of(j, e), "submitted_at", view_time(j->submitted_us),
-                  "started_at", view_time(j->started_us), "finished_at", view_time(j->finished_us), "devices", "min",
-                  j->min, "max", j->max, "assigned", (json_int_t)j->n_places, "layout", layout, "assignment",
+                  (json_int_t)j->generation, "reason", reason_of(j, e), "submitted_at", cluster_time(j->submitted_us),
+                  "started_at", cluster_time(j->started_us), "finished_at", cluster_time(j->finished_us), "devices",
+                  "min", j->min, "max", j->max, "assigned", (json_int_t)j->n_places, "layout", layout, "assignment",
                   assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
                   "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir,
                   "outcome", j->outcome);
@@ -103,17 +100,17 @@ json_t *view_node(const struct core *c, const struct node *n)
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
         (void)json_array_append_new(
             slots, json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot, "kind", s->kind,
-                             "trains", s->trains, "class", c->classes[s->class_], "state",
-                             s->job                ? "busy"
-                             : core_slot_usable(s) ? "free"
-                                                   : "quarantined",
+                             "trains", s->trains, "class", c->cluster.classes.name[s->class_], "state",
+                             s->job            ? "busy"
+                             : slots_usable(s) ? "free"
+                                               : "quarantined",
                              "job", s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(), "gpu",
                              gpus_view(n, s->slot), "slow", stragglers_view(s)));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(c, n),
-                     "address", n->address, "version", n->release, "last_seen", view_time(n->seen_wall_us), "drain_by",
-                     view_time(core_wall_of(n->drain_by_us)), "slots", slots, "nic", links_nic_view(n), "links",
-                     links_view(n));
+                     "address", n->address, "version", n->release, "last_seen", cluster_time(n->seen_wall_us),
+                     "drain_by", cluster_time(moment_wall_of(&c->now, n->drain_by_us)), "slots", slots, "nic",
+                     links_nic_view(n), "links", links_view(n));
 }
 
 /* --- explaining -------------------------------------------------------------------------------------- */

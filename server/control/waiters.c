@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
+
 #define NONE UINT32_MAX
 #define BUCKETS 4096 /* a power of two */
 
@@ -125,6 +127,11 @@ static void drop(struct waiters *w, uint32_t at)
     *one = (struct waiter){.next = w->free};
     w->free = at;
     w->n--;
+}
+
+uint64_t waiters_node(const char *name)
+{
+    return hash_xxh3(name, strlen(name));
 }
 
 void waiters_wake(struct waiters *w, uint64_t thing)

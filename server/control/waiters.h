@@ -22,6 +22,9 @@ size_t waiters_count(const struct waiters *w);
 /* One that waits for a thing; own is copied. 0, -ENOSPC (the limit) or -ENOMEM. */
 int waiters_add(struct waiters *w, uint64_t thing, int64_t deadline_us, const void *own);
 
+/* A node as a thing to wait for; a job is its number. That two are taken for one costs a look, no more. */
+uint64_t waiters_node(const char *name);
+
 void waiters_wake(struct waiters *w, uint64_t thing);
 void waiters_wake_due(struct waiters *w, int64_t now_us);
 void waiters_wake_all(struct waiters *w);

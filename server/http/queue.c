@@ -96,7 +96,7 @@ size_t queue_length(struct queue *q)
     return n;
 }
 
-struct call *call_new(struct http_req *req, void (*run)(struct core *, struct call *))
+struct call *call_new(struct http_req *req, void (*run)(void *owner, struct call *call))
 {
     struct call *call = calloc(1, sizeof(*call));
 

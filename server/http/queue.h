@@ -15,11 +15,9 @@
 #include "api/spec.h"
 #include "server/http/http.h"
 
-struct core;
-
 struct call {
     struct call *next;
-    void (*run)(struct core *core, struct call *call); /* on the thread whose queue it is in */
+    void (*run)(void *owner, struct call *call); /* on the thread whose queue it is in */
     struct http_req *req;  /* NULL: none waits for an answer, or it has been turned into a stream */
     json_t *body;          /* owned, may be NULL */
     struct job_spec *spec; /* owned: a submit's */
@@ -60,7 +58,7 @@ void queue_close(struct queue *q);
 bool queue_closed(struct queue *q);
 size_t queue_length(struct queue *q);
 
-struct call *call_new(struct http_req *req, void (*run)(struct core *, struct call *));
+struct call *call_new(struct http_req *req, void (*run)(void *owner, struct call *call));
 void call_free(struct call *call);
 
 /* Set the answer; the first one stands. reply is taken over. */

@@ -21,7 +21,7 @@
 
 struct files {
     char spool[4096];
-    struct core *core; /* borrowed */
+    void *owner; /* of the calls that it runs; borrowed */
     struct queue queue;
     pthread_t thread;
 };
@@ -40,12 +40,12 @@ static void *serve(void *arg)
 
             list = call->next;
             call->next = NULL;
-            call->run(f->core, call);
+            call->run(f->owner, call);
         }
     }
 }
 
-int files_start(const char *spool, struct core *core, struct files **ret, struct merr *err)
+int files_start(const char *spool, void *owner, struct files **ret, struct merr *err)
 {
     struct files *f = calloc(1, sizeof(*f));
     int r;
@@ -53,7 +53,7 @@ int files_start(const char *spool, struct core *core, struct files **ret, struct
     if (!f)
         return merr_set(err, -ENOMEM, "out of memory");
     (void)snprintf(f->spool, sizeof(f->spool), "%s", spool);
-    f->core = core;
+    f->owner = owner;
     r = io_mkdirs(spool, 0700, err);
     if (r < 0) {
         free(f);

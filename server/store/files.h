@@ -25,7 +25,7 @@
 struct files;
 
 /* Start the thread; spool is the folder. Returns 0 or a negative errno with words. */
-int files_start(const char *spool, struct core *core, struct files **ret, struct merr *err);
+int files_start(const char *spool, void *owner, struct files **ret, struct merr *err);
 void files_stop(struct files *f); /* finishes what is queued; what comes later is answered 503 */
 void files_free(struct files *f); /* stopped before */
 

@@ -1,4 +1,4 @@
-#include "server/http/auth.h"
+#include "server/control/auth.h"
 
 #include <errno.h>
 #include <openssl/evp.h>
@@ -255,4 +255,9 @@ json_t *auth_list(struct auth *a)
     for (size_t i = 0; i < a->n; i++)
         (void)json_array_append_new(all, view(&a->v[i]));
     return all;
+}
+
+bool auth_sees(const struct http_identity *who, const char *user)
+{
+    return who->role == ROLE_ADMIN || who->role == ROLE_VIEWER || strcmp(who->user, user) == 0;
 }

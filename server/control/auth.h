@@ -39,4 +39,7 @@ json_t *auth_list(struct auth *a);
 /* The role of a name a person writes; ROLE_NONE when it is none of theirs. */
 enum http_role auth_role(const char *name);
 
+/* Whether the caller may see what this user's job does. */
+bool auth_sees(const struct http_identity *who, const char *user);
+
 #endif

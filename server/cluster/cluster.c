@@ -1,0 +1,126 @@
+#include "server/cluster/cluster.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/cluster/slots.h"
+
+int cluster_init(struct cluster *cl)
+{
+    *cl = (struct cluster){.nodes = calloc(CLUSTER_NODES_MAX, sizeof(struct node *))};
+    return cl->nodes ? 0 : -ENOMEM;
+}
+
+void cluster_clear(struct cluster *cl)
+{
+    for (size_t i = 0; i < cl->n_nodes; i++)
+        node_free(cl->nodes[i]);
+    free(cl->nodes);
+    free(cl->projects.v);
+    *cl = (struct cluster){.n_nodes = 0};
+}
+
+static size_t node_at(const struct cluster *cl, const char *name, bool *ret_there)
+{
+    size_t lo = 0, hi = cl->n_nodes;
+
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+
+        if (strcmp(cl->nodes[mid]->name, name) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *ret_there = lo < cl->n_nodes && strcmp(cl->nodes[lo]->name, name) == 0;
+    return lo;
+}
+
+struct node *cluster_node(const struct cluster *cl, const char *name)
+{
+    bool there;
+    size_t at = node_at(cl, name, &there);
+
+    return there ? cl->nodes[at] : NULL;
+}
+
+struct node *cluster_add(struct cluster *cl, const char *name, uint64_t version)
+{
+    bool there;
+    size_t at = node_at(cl, name, &there);
+    struct node *n;
+
+    if (there)
+        return cl->nodes[at];
+    n = cl->n_nodes < CLUSTER_NODES_MAX ? calloc(1, sizeof(*n)) : NULL;
+    if (!n)
+        return NULL;
+    (void)snprintf(n->name, sizeof(n->name), "%s", name);
+    n->version = version;
+    memmove(&cl->nodes[at + 1], &cl->nodes[at], (cl->n_nodes - at) * sizeof(struct node *));
+    cl->nodes[at] = n;
+    cl->n_nodes++;
+    return n;
+}
+
+void cluster_drop(struct cluster *cl, struct node *n)
+{
+    size_t at = 0;
+
+    while (cl->nodes[at] != n)
+        at++;
+    memmove(&cl->nodes[at], &cl->nodes[at + 1], (cl->n_nodes - at - 1) * sizeof(struct node *));
+    cl->n_nodes--;
+    node_free(n);
+    cluster_slots_changed(cl);
+}
+
+void cluster_slots_changed(struct cluster *cl)
+{
+    cl->classes.command = 0;
+    for (size_t i = 0; i < cl->n_nodes; i++)
+        for (size_t k = 0; k < cl->nodes[i]->n_slots; k++)
+            if (!cl->nodes[i]->slots[k].trains)
+                cl->classes.command |= UINT64_C(1) << cl->nodes[i]->slots[k].class_;
+    cl->sites++;
+}
+
+struct slot *cluster_slot(const struct cluster *cl, const struct job_place *p)
+{
+    return slots_find(cluster_node(cl, p->node), p->slot);
+}
+
+void cluster_hold(struct cluster *cl, const struct job *j)
+{
+    for (size_t i = 0; i < j->n_places; i++) {
+        struct slot *s = cluster_slot(cl, &j->places[i]);
+
+        if (!s)
+            continue;
+        s->job = j->id;
+        s->rank = (int)i;
+    }
+}
+
+void cluster_release(struct cluster *cl, const struct job *j, const char *node)
+{
+    for (size_t i = 0; i < j->n_places; i++) {
+        struct slot *s = !node || strcmp(node, j->places[i].node) == 0 ? cluster_slot(cl, &j->places[i]) : NULL;
+
+        if (s && s->job == j->id)
+            s->job = 0;
+    }
+}
+
+json_t *cluster_time(int64_t wall_us)
+{
+    char text[CLOCK_RFC3339_MAX];
+
+    if (wall_us == 0)
+        return json_null();
+    clock_rfc3339(wall_us, text);
+    return json_string(text);
+}

@@ -1,0 +1,70 @@
+/* node - a node of the cluster as the server knows it: what its agent told, its slots and its links
+ *
+ * Plain data: owned by the thread that owns the cluster, which keeps the nodes (cluster.h).
+ */
+#ifndef MUSTER_SERVER_NODE_H
+#define MUSTER_SERVER_NODE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "scheduler/cluster/slow.h"
+#include "scheduler/plan/cost.h"
+#include "server/cluster/job.h"
+
+enum node_contact { NODE_READY, NODE_UNKNOWN, NODE_LOST };
+
+struct slot { /* a device, or a share of a processor (slots.h) */
+    int slot;
+    char kind[16];
+    uint8_t class_;
+    uint64_t job; /* 0: free */
+    int rank;
+    bool stale;  /* a run that is over still has a process on it */
+    bool ill;    /* its GPU must not be used; why is in node.gpus */
+    bool trains; /* training may use it */
+    struct slow_device slow;
+    uint64_t slow_alone;     /* the job by whose own past alone it was found slow; 0: by others beside it */
+    int threads, memory_mib; /* 0: not told */
+};
+
+struct node;
+
+#define NODE_LINKS_MAX PLAN_PARTS_MAX
+
+struct link { /* from a node to another, measured (links.h) */
+    struct node *to;
+    double bytes_per_s;
+    int64_t at_us; /* wall */
+};
+
+struct node {
+    char name[JOB_NODE_MAX], address[JOB_NODE_MAX], release[32];
+    char boot_id[64], incarnation[64];
+    enum node_contact contact;
+    bool registered; /* with this musterd */
+    bool changed;    /* what the store keeps of it, since it was kept last */
+    bool drain;
+    int64_t drain_by_us;           /* monotonic: its jobs have left by then; 0: nobody said */
+    int64_t seen_us, seen_wall_us; /* monotonic, wall */
+    int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */
+    uint64_t version;              /* of its set of assignments */
+    json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
+    enum plan_nic nic;             /* that links it to others */
+    double nic_gbit_s;             /* 0: not told */
+    struct link *links;            /* by the names of the others; at most NODE_LINKS_MAX */
+    size_t n_links;
+    struct slot *slots;
+    size_t n_slots;
+    size_t row, n_rows; /* of the snapshot being taken */
+};
+
+/* Whether jobs can be given its free devices: it is heard of, has registered and is not drained. */
+bool node_gives(const struct node *n);
+
+/* Free the node and what it owns; others' links to it must have been dropped. */
+void node_free(struct node *n);
+
+#endif

@@ -1,0 +1,46 @@
+/* project - what a project may have of the cluster: quota, borrowing, weight and the class of its jobs
+ *
+ * Plain data: owned by the thread that owns the cluster.
+ */
+#ifndef MUSTER_SERVER_PROJECT_H
+#define MUSTER_SERVER_PROJECT_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "scheduler/cluster/sched.h"
+
+#define PROJECT_MOST (SCHED_TENANTS_MAX - 1) /* the first tenant is of all jobs without a project of its own */
+#define PROJECT_WEIGHT_MAX 1000.0
+
+struct project {
+    char name[SPEC_NAME_MAX];
+    int quota;  /* devices; -1: none */
+    int borrow; /* devices beyond it; -1: no limit */
+    int64_t weight_milli;
+    enum sched_class class_; /* of its jobs */
+};
+
+struct projects { /* those that were put; zeroed: none */
+    struct project *v;
+    size_t n;
+};
+
+/* One as it is until somebody says more of it: no quota, weight 1, elastic. */
+struct project project_new(const char *name);
+
+/* Borrowed until the next is put; NULL: none of that name was put. */
+struct project *project_find(const struct projects *all, const char *name);
+
+/* Put one in, or in its namesake's place. 0, -ENOSPC (PROJECT_MOST), -ENOMEM. */
+int project_put(struct projects *all, const struct project *p);
+
+/* Change *p as o says. Returns NULL, or the field that is not valid. */
+const char *project_read(const json_t *o, struct project *p);
+
+/* As project_read() reads it and people see it; new. */
+json_t *project_record(const struct project *p);
+
+#endif

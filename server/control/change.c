@@ -1,0 +1,98 @@
+#include "server/control/change.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/control/rendezvous.h"
+#include "server/control/state.h"
+
+void change_node(struct core *c, struct node *n)
+{
+    n->changed = true;
+    c->nodes_changed = true;
+}
+
+void change_assignments(struct core *c, const char *node)
+{
+    struct node *n = cluster_node(&c->cluster, node);
+
+    if (n)
+        n->version++;
+    waiters_wake(c->waiters, waiters_node(node));
+}
+
+void change_orders(struct core *c, const struct job *j)
+{
+    for (size_t i = 0; i < j->n_places; i++)
+        if (i == 0 || strcmp(j->places[i].node, j->places[i - 1].node) != 0)
+            change_assignments(c, j->places[i].node);
+    for (size_t i = 0; j->live && i < j->n_holders; i++)
+        change_assignments(c, j->holders[i].node);
+}
+
+void change_drain_by(struct core *c, struct entry *e, int64_t mono_us)
+{
+    e->run.drain_deadline_us = mono_us;
+    e->job.drain_by_us = moment_wall_of(&c->now, mono_us);
+    table_dirty(&c->jobs, e);
+}
+
+/* A run has begun or ended: what goes with it. */
+static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t was_generation)
+{
+    struct entry_run *run = &e->run;
+
+    if (e->job.live && e->job.generation != was_generation) {
+        free(run->ranks);
+        run->ranks = calloc(e->job.n_places, sizeof(*run->ranks));
+        if (!run->ranks)
+            state_fatal(c, "out of memory for the ranks of a job");
+        run->fault_rank = -1;
+        run->fault_message[0] = '\0';
+    }
+    if (was_live && !e->job.live) {
+        rendezvous_drop(c, e);
+        free(run->ranks);
+        run->ranks = NULL;
+    }
+    if (e->job.live ? e->job.intent != JOB_RESCALE : !job_waits(&e->job))
+        entry_target_clear(e);
+    if (!e->job.live || e->job.generation != was_generation) {
+        run->save = run->force_stop = e->job.moves = false;
+        change_drain_by(c, e, 0);
+    } else if (strcmp(job_order(&e->job), "drain") == 0 && run->drain_deadline_us == 0) {
+        change_drain_by(c, e, c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000));
+    }
+}
+
+int change_job(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err)
+{
+    json_t *event = NULL;
+    bool was_live = e->job.live;
+    uint32_t was_generation = e->job.generation;
+    enum job_state was = e->job.state;
+    int r = job_transition(&e->job, cause, c->now.wall_us, &event, err);
+
+    if (r < 0)
+        return r;
+    if (was_live) {
+        change_orders(c, &e->job);
+        if (json_is_false(json_object_get(json_object_get(event, "data"), "live")))
+            cluster_release(&c->cluster, &e->job, NULL);
+    }
+    r = job_apply(&e->job, event);
+    if (r < 0) { /* memory and store would part: only a restart makes them one again */
+        json_decref(event);
+        state_fatal(c, "a job's event does not apply");
+        return merr_set(err, r, "the event does not apply");
+    }
+    table_moved(&c->jobs, was, e->job.state);
+    follow_run(c, e, was_live, was_generation);
+    waiters_wake(c->waiters, e->job.id); /* its run may be over */
+    if (e->job.live)
+        change_orders(c, &e->job);
+    events_emit_new(c, e->job.id, e->job.user, event, true, false, job_ended(e->job.state));
+    table_dirty(&c->jobs, e);
+    c->schedule_wanted = true;
+    return 0;
+}

@@ -1,0 +1,189 @@
+#include "server/control/contact.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "server/cluster/links.h"
+#include "server/control/change.h"
+#include "server/control/records.h"
+#include "server/control/runs.h"
+#include "server/control/state.h"
+
+static void tell(struct core *c, const struct node *n, const char *actor, const char *state)
+{
+    events_note(c, 0, "", "node", 0, actor, state, n->name, json_pack("{s:s, s:s}", "node", n->name, "state", state));
+}
+
+void contact_see(struct core *c, struct node *n)
+{
+    n->seen_us = c->now.mono_us;
+    n->seen_wall_us = c->now.wall_us;
+    if (n->contact == NODE_READY)
+        return;
+    if (n->contact == NODE_LOST)
+        log_info("node %s is back", n->name);
+    n->contact = NODE_READY;
+    n->lost_wall_us = 0;
+    change_node(c, n);
+    c->schedule_wanted = true;
+    tell(c, n, "scheduler", "ready");
+}
+
+/* --- runs that a node does not have any more --------------------------------------------------------- */
+
+static bool run_listed(const json_t *body, const struct job *j)
+{
+    json_t *run;
+    size_t i;
+
+    json_array_foreach (json_object_get(body, "runs"), i, run) {
+        if (job_id_parse(json_string_value(json_object_get(run, "job"))) == j->id &&
+            json_integer_value(json_object_get(run, "generation")) == j->generation)
+            return true;
+    }
+    return false;
+}
+
+void contact_lose_run(struct core *c, struct entry *e, const char *node, const char *why)
+{
+    int first = -1;
+
+    for (size_t i = 0; i < e->job.n_places; i++) {
+        if (strcmp(e->job.places[i].node, node) != 0 || e->run.ranks[i].phase == RANK_EXITED)
+            continue;
+        e->run.ranks[i] = (struct rank){.phase = RANK_EXITED, .exit_code = -1, .lost = true};
+        first = first < 0 ? (int)i : first;
+    }
+    runs_release(c, e, node);
+    if (first >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
+        runs_fault(c, e, first, JOB_CLASS_NODE, why, NULL, "scheduler");
+    runs_follow(c, e, "scheduler");
+}
+
+void contact_lose_unlisted(struct core *c, struct node *n, const json_t *body, bool rebooted)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
+        bool ran =
+            e && e->job.live && (e->job.state != JOB_STARTING || e->run.ranks[n->slots[k].rank].phase != RANK_NONE);
+
+        if (ran && !run_listed(body, &e->job))
+            contact_lose_run(c, e, n->name,
+                             rebooted ? "its node was started again" : "its node's agent does not know it any more");
+    }
+}
+
+void contact_end_unstarted(struct core *c, struct node *n, const json_t *body)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
+
+        if (e && e->job.live && (e->run.force_stop || strcmp(job_order(&e->job), "stop") == 0) &&
+            e->run.ranks[n->slots[k].rank].phase == RANK_NONE && !run_listed(body, &e->job))
+            contact_lose_run(c, e, n->name, "it was to stop before it was started");
+    }
+}
+
+/* --- nodes that leave the list ----------------------------------------------------------------------- */
+
+/* No job may be meant to go there any more. */
+static void drop_targets(struct core *c, const struct node *n)
+{
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
+        bool meant = false;
+
+        for (size_t k = 0; e && k < e->n_target; k++)
+            meant = meant || e->target[k].node == n;
+        if (meant)
+            entry_target_clear(e);
+    }
+}
+
+static void drop_links(struct core *c, struct node *n)
+{
+    char pair[LINKS_PAIR_MAX];
+
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        if (links_forget(c->cluster.nodes[i], n, pair))
+            records_drop_link(c, pair);
+}
+
+/* n is freed. */
+static void leave(struct core *c, struct node *n, const char *actor, const char *code)
+{
+    drop_targets(c, n);
+    drop_links(c, n);
+    log_info("node %s is %s", n->name, code);
+    records_drop_node(c, n);
+    tell(c, n, actor, code);
+    cluster_drop(&c->cluster, n);
+    c->schedule_wanted = true;
+    waiters_wake_all(c->waiters); /* its agent's long-polls are answered */
+}
+
+static void remember(struct core *c, const struct node *n)
+{
+    records_put_removed(c, roster_add(&c->cluster.roster, n->name, n->incarnation, c->now.wall_us));
+}
+
+void contact_replace(struct core *c, const struct node *n)
+{
+    log_warn("node %s: another agent takes its name, and is to run nothing of the one before", n->name);
+    remember(c, n);
+}
+
+void contact_remove(struct core *c, struct node *n, const char *actor)
+{
+    remember(c, n);
+    leave(c, n, actor, "removed");
+}
+
+static void forget_lost(struct core *c)
+{
+    int64_t after_us = (int64_t)c->cfg.forget_after_s * 1000000;
+
+    for (size_t i = c->cluster.n_nodes; after_us > 0 && i-- > 0;) {
+        struct node *n = c->cluster.nodes[i];
+
+        if (n->contact == NODE_LOST && !n->drain && c->now.wall_us - n->lost_wall_us > after_us)
+            leave(c, n, "scheduler", "forgotten");
+    }
+}
+
+/* --- time -------------------------------------------------------------------------------------------- */
+
+static void lose_node(struct core *c, struct node *n)
+{
+    log_warn("node %s is lost: no word from it for %d s", n->name, c->cfg.lost_after_s);
+    n->contact = NODE_LOST;
+    if (n->lost_wall_us == 0)
+        n->lost_wall_us = c->now.wall_us;
+    change_node(c, n);
+    c->schedule_wanted = true;
+    tell(c, n, "scheduler", "lost");
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
+
+        if (e && e->job.live)
+            contact_lose_run(c, e, n->name, "contact with its node is lost");
+    }
+}
+
+void contact_tick(struct core *c)
+{
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        struct node *n = c->cluster.nodes[i];
+        int64_t silent_s = (c->now.mono_us - n->seen_us) / 1000000;
+
+        if (n->contact == NODE_READY && silent_s >= c->cfg.unknown_after_s) {
+            log_warn("node %s is unknown: no word from it for %lld s; its runs go on", n->name, (long long)silent_s);
+            n->contact = NODE_UNKNOWN;
+            c->schedule_wanted = true;
+            tell(c, n, "scheduler", "unknown");
+        }
+        if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)
+            lose_node(c, n);
+    }
+    forget_lost(c);
+}

@@ -1,0 +1,68 @@
+#include "server/control/entry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/spec_plan.h"
+
+void entry_set_classes(struct entry *e, const struct classes *k, const struct job_spec *spec)
+{
+    e->classes_missing = !classes_of_spec(k, spec, &e->classes);
+}
+
+struct entry *entry_new(const struct classes *k, const struct job_spec *spec)
+{
+    struct entry *e = calloc(1, sizeof(*e));
+
+    if (!e)
+        return NULL;
+    e->plan.facts = spec_plan_facts(spec);
+    e->pace.workers = e->plan.facts.virtual_workers;
+    if (spec->kind == JOB_TRAIN) {
+        struct plan_wish wish = spec_plan_wish(spec);
+
+        e->plan.open = plan_wish_open(&wish);
+    }
+    e->run.fault_rank = -1;
+    e->steps = spec->kind == JOB_TRAIN ? spec->train.steps : 0;
+    e->grace_s = spec->kind == JOB_COMMAND ? spec->command.grace_s : 10;
+    e->hetero_ok = spec->devices.hetero_ok;
+    entry_set_classes(e, k, spec);
+    return e;
+}
+
+struct job_spec *entry_spec(const struct entry *e)
+{
+    struct job_spec *spec = NULL;
+    struct faults f = {.n = 0};
+
+    (void)spec_from_text(e->spec_text, strlen(e->spec_text), &spec, &f);
+    faults_clear(&f);
+    return spec;
+}
+
+void entry_free(struct entry *e)
+{
+    if (!e)
+        return;
+    for (size_t i = 0; i < e->run.n_keys; i++) {
+        free(e->run.keys[i].key);
+        free(e->run.keys[i].value);
+    }
+    free(e->run.keys);
+    job_clear(&e->job);
+    free(e->spec_text);
+    free(e->refusal);
+    free(e->run.ranks);
+    free(e->offsets);
+    free(e->target);
+    free(e);
+}
+
+void entry_target_clear(struct entry *e)
+{
+    e->run.hand_over = false;
+    free(e->target);
+    e->target = NULL;
+    e->n_target = 0;
+}

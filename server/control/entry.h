@@ -1,0 +1,108 @@
+/* entry - a job of the working set: one that has not ended, with what only its run or its wait needs
+ *
+ * The job itself is changed by change_job() alone (change.h); the rest is of this process and found again after a
+ * restart by other means, or not needed any more. Owned by the core's thread.
+ */
+#ifndef MUSTER_SERVER_ENTRY_H
+#define MUSTER_SERVER_ENTRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "scheduler/cluster/explain.h"
+#include "scheduler/plan/cost.h"
+#include "server/cluster/classes.h"
+#include "server/cluster/job.h"
+#include "server/cluster/node.h"
+#include "server/cluster/pace.h"
+
+enum rank_phase { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_EXITED };
+
+struct rank {
+    enum rank_phase phase;
+    int exit_code, signal;
+    uint64_t step;
+    bool lost; /* it is over because its node is */
+};
+
+struct rendezvous_key {
+    char *key, *value; /* value as sent: base64 */
+};
+
+struct event_offset { /* how far a node's events of a run have been taken in */
+    char node[JOB_NODE_MAX];
+    uint32_t generation;
+    int64_t offset;
+};
+
+struct target { /* devices that a job is to get once they are free */
+    struct node *node;
+    uint8_t class_;
+    bool slow; /* those that are known to be slow */
+    int32_t n;
+};
+
+struct entry_run {      /* of a live job */
+    struct rank *ranks; /* job.n_places of them while live */
+    char fault_message[512];
+    int fault_rank; /* -1: none told */
+    bool save, force_stop;
+    bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
+    bool measure_links;        /* it shall tell how fast its nodes reach each other */
+    bool hand_over;            /* the next run is on the same node: state may stay where its ranks compute */
+    int64_t drain_deadline_us; /* monotonic; 0: none */
+    struct rendezvous_key *keys;
+    size_t n_keys, keys_bytes;
+};
+
+struct entry_plan {             /* of the layout */
+    struct plan_facts facts;    /* of what the job asks for, and what was planned of it */
+    bool open;                  /* its spec leaves parts of the layout to the planner */
+    uint64_t planned_for;       /* the cluster's sites for which facts were planned; 0: not yet */
+    struct plan_cost predicted; /* of its newest run, by this musterd; step_s 0: not */
+    double predicted_speed;     /* with its class that many times as fast as assumed */
+    bool bf16;                  /* its products are */
+};
+
+struct entry {
+    struct job job;
+    struct entry *hash_next, *dirty_next; /* of the table */
+    bool dirty, is_new;
+    uint64_t stored_version;      /* in the store; 0: not there yet */
+    uint64_t key_hash, body_hash; /* of its submit's Idempotency-Key and body; 0: none */
+
+    char *spec_text;      /* owned */
+    char *refusal;        /* owned: why this musterd does not take the spec; NULL: it does */
+    uint64_t classes;     /* mask of those that its spec names */
+    bool classes_missing; /* its spec names some that no node has had */
+    bool hetero_ok;       /* its spec lets it mix classes and move between them */
+    int grace_s;
+    int steps; /* of a train job */
+
+    struct entry_plan plan;
+    struct pace pace;
+    struct explain_wait wait; /* of the last round, while it waits */
+    struct target *target;    /* owned; none: n_target is 0 */
+    size_t n_target;
+    struct entry_run run;
+    uint32_t progress_of; /* generation of the newest line of metrics that was heard since the start */
+    struct event_offset *offsets;
+    size_t n_offsets;
+};
+
+/* One of a checked spec; its job, spec_text and refusal are the caller's to set. New; NULL: no memory. */
+struct entry *entry_new(const struct classes *k, const struct job_spec *spec);
+void entry_free(struct entry *e);
+
+/* The spec, read again; new. NULL: no memory, or this musterd does not take it. */
+struct job_spec *entry_spec(const struct entry *e);
+
+/* It is to get no devices any more. */
+void entry_target_clear(struct entry *e);
+
+/* The classes that its spec names, as they are known now. */
+void entry_set_classes(struct entry *e, const struct classes *k, const struct job_spec *spec);
+
+#endif

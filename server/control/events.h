@@ -1,0 +1,84 @@
+/* events - what has happened, kept in the store and sent to those who follow
+ *
+ * An event of a turn is published once the turn is durable; a follower that is too slow is let go and comes back by the
+ * id of the last event it has. Owned by the core's thread.
+ */
+#ifndef MUSTER_SERVER_EVENTS_H
+#define MUSTER_SERVER_EVENTS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "server/cluster/job.h"
+#include "server/cluster/notes.h"
+#include "server/http/http.h"
+
+#define EVENTS_FOLLOWERS_MAX 4096
+
+struct call;
+struct core;
+
+struct follower { /* a stream */
+    struct http_stream *stream;
+    uint64_t job; /* 0: all */
+    int rank;     /* logs: -1 all */
+    bool logs, done;
+    struct http_identity who;
+};
+
+struct published { /* an event of this turn, sent once it is durable */
+    uint64_t id;   /* 0: not kept */
+    uint64_t job;
+    char type[16];
+    char user[SPEC_NAME_MAX];
+    char *text;     /* owned */
+    int rank;       /* of a log piece */
+    bool log, last; /* last: the job has ended, its streams end */
+};
+
+struct events {
+    uint64_t next; /* id of the next one that is kept */
+    struct follower *v;
+    size_t n, cap;
+    struct published *out;
+    size_t n_out, out_cap;
+};
+
+void events_clear(struct events *all); /* frees what it owns; streams must have ended */
+
+/* --- what happens; job 0: of none --- */
+
+/* Give an event its id if it is to be kept, and publish it after the commit; user is whose it is. note: it is not of
+ * the job's state; last: the job has ended. event is taken over. */
+void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *event, bool keep, bool note, bool last);
+
+/* The same for an event that is not of a job's state, of its parts; data is taken over, NULL: none. */
+void events_note(struct core *c, uint64_t job, const char *user, const char *type, uint32_t generation,
+                 const char *actor, const char *code, const char *text, json_t *data_new);
+
+/* What was found of the cluster: notes of a job are of this one, j NULL: there are none such. */
+void events_tell(struct core *c, const struct job *j, const char *actor, const struct notes *notes);
+
+/* A piece of what a rank has printed: not kept. It is taken over. */
+void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece);
+
+/* --- those who follow --- */
+
+/* Turn the call into a follower of its job. The caller has answered nothing yet; the call is used up. NULL: it is
+ * answered. */
+struct follower *events_follow(struct core *c, struct call *call);
+
+/* Nothing more will come: say so and end the newest follower. */
+void events_end(struct core *c, struct follower *f);
+
+void events_publish(struct core *c); /* the turn is durable */
+void events_tick(struct core *c);    /* let go of followers whose client has left */
+void events_stop(struct core *c);    /* end all streams */
+
+/* The token is not valid any more: what its holder follows ends. */
+void events_drop_token(struct core *c, const char *token);
+
+#endif

@@ -1,0 +1,40 @@
+/* givers - nodes that a job has left and whose memory may have its state: each runs a giver for the job's next run
+ *
+ * What a giver is asked for and answers goes through its node's assignments and reports, as for a run.
+ */
+#ifndef MUSTER_SERVER_GIVERS_H
+#define MUSTER_SERVER_GIVERS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/cluster/node.h"
+#include "server/control/entry.h"
+
+struct core;
+
+struct givers {  /* numbers of jobs that left state in nodes' memories; some of them may not any more */
+    uint64_t *v; /* owned */
+    size_t n, cap;
+};
+
+/* A run that was told to leave its state in memory is about to be over, on its places: new, NULL: none holds it. */
+struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_n);
+/* It is over: these hold what the next one goes on from (taken over; none: those that held it before, if it did not
+ * take it from them). */
+void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n);
+void givers_load(struct core *c, struct entry *e);  /* a job as it was stored */
+void givers_start(struct core *c, struct entry *e); /* a run was assigned: those that it can use, and no others */
+/* The run's givers as an assignment lists them; new, NULL: it has none. */
+json_t *givers_json(const struct job *j);
+/* Append the assignments for which the node is to run a giver; make() gives one, new. */
+void givers_append(struct core *c, const struct node *n, json_t *all,
+                   json_t *(*make)(const struct core *c, const struct entry *e));
+/* What a node reports of its giver for the run that is live. True: it was over before, and may be forgotten. */
+bool givers_take(struct core *c, struct entry *e, const struct node *n, const json_t *run);
+void givers_resumed(struct core *c, struct entry *e); /* the run has its state: who has not come by now need not */
+uint64_t givers_job_on(const struct core *c, const struct node *n); /* a job whose state it may be the one to have; 0 */
+
+#endif

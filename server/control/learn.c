@@ -1,0 +1,83 @@
+#include "server/control/learn.h"
+
+#include "server/cluster/gpus.h"
+#include "server/cluster/links.h"
+#include "server/cluster/shares.h"
+#include "server/cluster/stragglers.h"
+#include "server/control/plans.h"
+#include "server/control/records.h"
+#include "server/control/state.h"
+
+/* Tell what was found of devices; where anything was, their nodes have changed and there may be other work for them. */
+static void take_notes(struct core *c, const struct job *j, const char *actor, struct notes *found)
+{
+    events_tell(c, j, actor, found);
+    if (found->n > 0)
+        c->schedule_wanted = c->nodes_changed = true;
+    notes_clear(found);
+}
+
+static void learn_stragglers(struct core *c, struct entry *e, uint32_t generation, const json_t *line)
+{
+    struct straggler_run run = {.job = &e->job, .pace = &e->pace, .generation = generation};
+    struct notes found = {.n = 0};
+    int slow = stragglers_learn(&c->cluster, &c->cfg.slow, &run, line, c->now.wall_us, &found);
+
+    if (slow > 0) {
+        c->dispatch.slow_found += (uint64_t)slow;
+        c->dispatch.next_full_us = c->now.mono_us; /* only a full round moves what runs */
+    }
+    take_notes(c, &e->job, "scheduler", &found);
+}
+
+void learn_metrics(struct core *c, struct entry *e, uint32_t generation, const json_t *line)
+{
+    double step_ms = json_number_value(json_object_get(line, "step_ms"));
+
+    plans_learn(c, e, generation, step_ms);
+    learn_stragglers(c, e, generation, line);
+    shares_learn(&c->cluster, &e->job, &e->pace, generation, json_object_get(line, "leaf_ms"));
+    pace_learn(&e->pace, &e->job, generation, step_ms, c->now.mono_us);
+}
+
+void learn_links(struct core *c, const struct job *j, const json_t *event)
+{
+    size_t n = json_array_size(json_object_get(event, "to"));
+
+    for (size_t i = 0; i < n; i++) {
+        struct links_measured m;
+        struct links_news news;
+
+        if (!links_read_measured(&c->cluster, j, event, i, &m))
+            continue;
+        links_keep(m.a, m.b, m.bytes_per_s, c->now.wall_us, &news);
+        c->cluster.sites += news.other;
+        records_put_link(c, &news, m.bytes_per_s, c->now.wall_us);
+    }
+}
+
+void learn_gpus(struct core *c, struct node *n, const json_t *body)
+{
+    struct notes found = {.n = 0};
+
+    if (gpus_take(n, body, &found))
+        c->schedule_wanted = true;
+    events_tell(c, NULL, "scheduler", &found);
+    notes_clear(&found);
+}
+
+void learn_pardon(struct core *c, struct node *n, const char *actor)
+{
+    struct notes found = {.n = 0};
+
+    stragglers_pardon(n, &found);
+    take_notes(c, NULL, actor, &found);
+}
+
+void learn_tick(struct core *c)
+{
+    struct notes found = {.n = 0};
+
+    stragglers_expire(&c->cluster, c->now.wall_us, &found);
+    take_notes(c, NULL, "scheduler", &found);
+}

@@ -1,0 +1,292 @@
+#include "server/control/records.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "server/cluster/slots.h"
+#include "server/cluster/stragglers.h"
+#include "server/control/state.h"
+#include "server/store/job_store.h"
+
+/* --- jobs -------------------------------------------------------------------------------------------- */
+
+bool records_put_job(struct core *c, struct entry *e)
+{
+    json_t *record = job_record(&e->job);
+    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
+
+    json_decref(record);
+    if (!text)
+        return false;
+    job_store_put(c->store, e->job.id, e->stored_version, e->job.version, text, e->is_new ? e->spec_text : NULL);
+    if (job_ended(e->job.state)) {
+        job_store_end(c->store, e->job.id, job_state_name(e->job.state));
+        store_add_device_us(c->store, e->job.project, e->job.device_us);
+    }
+    free(text);
+    return true;
+}
+
+int records_parse_job(const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err)
+{
+    json_t *doc;
+    int r;
+
+    if (!stored->record)
+        return -ENOENT;
+    doc = json_loads(stored->record, 0, NULL);
+    r = doc ? job_from_record(doc, ret) : -EINVAL;
+    json_decref(doc);
+    if (r == 0 && ret_doc)
+        *ret_doc = stored->spec ? json_loads(stored->spec, 0, NULL) : NULL;
+    return r < 0 ? merr_set(err, r, "a job's record in the store cannot be read") : 0;
+}
+
+struct one_job {
+    struct job *job;
+    char **spec; /* NULL: not wanted */
+};
+
+static int take_job(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+{
+    const struct one_job *one = arg;
+    int r = records_parse_job(stored, one->job, NULL, err);
+
+    (void)i;
+    if (r == 0 && one->spec) {
+        *one->spec = strdup(stored->spec ? stored->spec : "{}");
+        if (!*one->spec) {
+            r = merr_set(err, -ENOMEM, "no memory for the spec of job 'j%llu'", (unsigned long long)one->job->id);
+            job_clear(one->job);
+        }
+    }
+    return r;
+}
+
+int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err)
+{
+    return job_store_read(c->store, id, take_job, &(struct one_job){.job = ret, .spec = ret_spec}, err);
+}
+
+/* --- nodes ------------------------------------------------------------------------------------------- */
+
+static bool put_node(struct core *c, const struct node *n)
+{
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:o}", "address", n->address, "version", n->release,
+                          "boot_id", n->boot_id, "incarnation", n->incarnation, "drain", n->drain, "drain_by_us",
+                          (json_int_t)moment_wall_of(&c->now, n->drain_by_us), "lost_us", (json_int_t)n->lost_wall_us,
+                          "seen_us", (json_int_t)n->seen_wall_us, "slots", slots_record(&c->cluster.classes, n));
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (text)
+        store_put(c->store, STORE_NODES, n->name, text);
+    free(text);
+    return text != NULL;
+}
+
+bool records_put_nodes(struct core *c)
+{
+    bool all = true;
+
+    for (size_t i = 0; c->nodes_changed && i < c->cluster.n_nodes; i++) {
+        struct node *n = c->cluster.nodes[i];
+
+        all = all && (!n->changed || put_node(c, n));
+        n->changed = false;
+    }
+    c->nodes_changed = false;
+    return all;
+}
+
+void records_drop_node(struct core *c, const struct node *n)
+{
+    store_drop(c->store, STORE_NODES, n->name);
+}
+
+static void copy_text(char *to, size_t size, const json_t *o, const char *key)
+{
+    const char *text = json_string_value(json_object_get(o, key));
+
+    utf8_copy(to, size, text ? text : "");
+}
+
+int records_read_nodes(struct core *c, struct merr *err)
+{
+    struct store_rows all = {0};
+    int r = store_read_rows(c->store, STORE_NODES, &all, err);
+
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        json_t *o = json_loads(all.v[i].text, 0, NULL);
+        struct node *n = o ? cluster_add(&c->cluster, all.v[i].name, store_epoch(c->store) << 20) : NULL;
+        struct slots slots;
+
+        if (!n || slots_read(&c->cluster.classes, json_object_get(o, "slots"), &slots) < 0) {
+            r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all.v[i].name);
+        } else {
+            slots_take(n, &slots);
+            stragglers_load(n, &c->cfg.slow, json_object_get(o, "slots"));
+            copy_text(n->address, sizeof(n->address), o, "address");
+            copy_text(n->release, sizeof(n->release), o, "version");
+            copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
+            copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
+            n->drain = json_is_true(json_object_get(o, "drain"));
+            n->drain_by_us = moment_mono_of(&c->now, json_integer_value(json_object_get(o, "drain_by_us")));
+            n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
+            n->seen_wall_us = json_integer_value(json_object_get(o, "seen_us"));
+            n->contact = NODE_UNKNOWN;
+            n->seen_us = c->now.mono_us;
+        }
+        json_decref(o);
+    }
+    cluster_slots_changed(&c->cluster);
+    store_rows_clear(&all);
+    return r;
+}
+
+void records_put_removed(struct core *c, const struct removed *r)
+{
+    char member[sizeof(r->node) + sizeof(r->incarnation)];
+
+    (void)snprintf(member, sizeof(member), "%s %s", r->node, r->incarnation);
+    store_put_removed(c->store, member, r->wall_us / 1000000, ROSTER_S, ROSTER_MAX);
+}
+
+int records_read_removed(struct core *c, struct merr *err)
+{
+    struct store_rows all = {0};
+    int r = store_read_removed(c->store, &all, err);
+
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        char *node = all.v[i].name, *space = strchr(node, ' ');
+
+        if (!space) {
+            r = merr_set(err, -EINVAL, "the store's record of a removed node, '%s', cannot be read", node);
+        } else {
+            *space = '\0';
+            (void)roster_add(&c->cluster.roster, node, space + 1, strtoll(all.v[i].text, NULL, 10) * 1000000);
+        }
+    }
+    store_rows_clear(&all);
+    return r;
+}
+
+/* --- classes, links, projects ------------------------------------------------------------------------ */
+
+void records_put_speeds(struct core *c)
+{
+    struct classes *k = &c->cluster.classes;
+
+    if (!k->learned)
+        return;
+    k->learned = false;
+    for (size_t i = 0; i < k->n; i++) {
+        char text[64];
+
+        if (!(k->speed[i][0] > 0 || k->speed[i][1] > 0))
+            continue;
+        (void)snprintf(text, sizeof(text), "%.9g %.9g", k->speed[i][0], k->speed[i][1]);
+        store_put(c->store, STORE_SPEEDS, k->name[i], text);
+    }
+}
+
+int records_read_speeds(struct core *c, struct merr *err)
+{
+    struct classes *k = &c->cluster.classes;
+    struct store_rows all;
+    int r = store_read_rows(c->store, STORE_SPEEDS, &all, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < all.n; i++) {
+        uint8_t at = classes_find(k, all.v[i].name);
+        double f32, bf16;
+
+        if (at == CLASSES_MAX) /* no node has it any more */
+            store_drop(c->store, STORE_SPEEDS, all.v[i].name);
+        else if (sscanf(all.v[i].text, "%lf %lf", &f32, &bf16) == 2 && f32 >= 0 && bf16 >= 0) {
+            k->speed[at][0] = f32;
+            k->speed[at][1] = bf16;
+        }
+    }
+    store_rows_clear(&all);
+    return 0;
+}
+
+void records_put_link(struct core *c, const struct links_news *news, double bytes_per_s, int64_t at_us)
+{
+    char text[64];
+
+    for (size_t i = 0; i < news->n_forgotten; i++)
+        store_drop(c->store, STORE_LINKS, news->forgotten[i]);
+    (void)snprintf(text, sizeof(text), "%.9g %lld", bytes_per_s, (long long)at_us);
+    store_put(c->store, STORE_LINKS, news->pair, text);
+}
+
+void records_drop_link(struct core *c, const char *pair)
+{
+    store_drop(c->store, STORE_LINKS, pair);
+}
+
+int records_read_links(struct core *c, struct merr *err)
+{
+    struct store_rows all;
+    int r = store_read_rows(c->store, STORE_LINKS, &all, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < all.n; i++) {
+        char name[JOB_NODE_MAX] = "", *pair = all.v[i].name, *slash = strchr(pair, '/');
+        struct node *a, *b;
+        long long at_us;
+        struct links_news news;
+        double rate;
+
+        if (slash && slash - pair < JOB_NODE_MAX)
+            memcpy(name, pair, (size_t)(slash - pair));
+        a = cluster_node(&c->cluster, name);
+        b = slash ? cluster_node(&c->cluster, slash + 1) : NULL;
+        if (!a || !b || sscanf(all.v[i].text, "%lf %lld", &rate, &at_us) != 2 || !(rate > 0)) {
+            records_drop_link(c, pair);
+            continue;
+        }
+        links_keep(a, b, rate, at_us, &news);
+        for (size_t k = 0; k < news.n_forgotten; k++)
+            records_drop_link(c, news.forgotten[k]);
+    }
+    store_rows_clear(&all);
+    return 0;
+}
+
+bool records_put_project(struct core *c, const struct project *p)
+{
+    json_t *record = project_record(p);
+    char *text = record ? json_dumps(record, JSON_COMPACT) : NULL;
+
+    json_decref(record);
+    if (text)
+        store_put(c->store, STORE_PROJECTS, p->name, text);
+    free(text);
+    return text != NULL;
+}
+
+int records_read_projects(struct core *c, struct merr *err)
+{
+    struct store_rows all = {0};
+    int r = store_read_rows(c->store, STORE_PROJECTS, &all, err);
+
+    for (size_t i = 0; r == 0 && i < all.n; i++) {
+        json_t *o = json_loads(all.v[i].text, 0, NULL);
+        struct project p = project_new(all.v[i].name);
+
+        r = o && !project_read(o, &p) ? project_put(&c->cluster.projects, &p) : -EINVAL;
+        if (r < 0)
+            (void)merr_set(err, r, "the store's record of project '%s' cannot be read", p.name);
+        json_decref(o);
+    }
+    store_rows_clear(&all);
+    return r;
+}

@@ -1,0 +1,53 @@
+/* records - what the store keeps of nodes, links, classes, projects and jobs: how it is written there and read back
+ *
+ * Writes go into the turn's batch (server/store/store.h).
+ */
+#ifndef MUSTER_SERVER_RECORDS_H
+#define MUSTER_SERVER_RECORDS_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "server/cluster/links.h"
+#include "server/cluster/project.h"
+#include "server/cluster/roster.h"
+#include "server/control/entry.h"
+#include "server/store/job_store.h"
+
+struct core;
+
+/* Put a job that has changed, or has ended. False: no memory. */
+bool records_put_job(struct core *c, struct entry *e);
+
+/* Put the nodes that are marked as changed, and mark them as kept. False: no memory. */
+bool records_put_nodes(struct core *c);
+
+void records_drop_node(struct core *c, const struct node *n);
+void records_put_removed(struct core *c, const struct removed *r);
+
+/* Put the speeds of classes where runs have taught something of them. */
+void records_put_speeds(struct core *c);
+
+/* Put a measurement that was made at the wall time, and drop the pairs that made room for it. */
+void records_put_link(struct core *c, const struct links_news *news, double bytes_per_s, int64_t at_us);
+void records_drop_link(struct core *c, const char *pair);
+
+bool records_put_project(struct core *c, const struct project *p); /* false: no memory */
+
+/* All there is, before the first turn; of the tables in this order. 0; -EIO, -EINVAL, -ENOMEM with words. */
+int records_read_nodes(struct core *c, struct merr *err);
+int records_read_removed(struct core *c, struct merr *err);
+int records_read_speeds(struct core *c, struct merr *err); /* after the nodes */
+int records_read_links(struct core *c, struct merr *err);  /* after the nodes */
+int records_read_projects(struct core *c, struct merr *err);
+
+/* Read a job that may have ended, with its spec's text (new; NULL: not wanted). 0 with *ret to be cleared; -ENOENT;
+ * -EIO, -EINVAL, -ENOMEM with words. */
+int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);
+
+/* A stored job, with the document of its spec (new; NULL: not wanted). 0, -ENOENT: there is none, or as above. */
+int records_parse_job(const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err);
+
+#endif

@@ -1,0 +1,21 @@
+/* reports - what agents report of their runs: ranks, metrics, output, events
+ *
+ * A report may come twice, late, or of a run that is over; what was taken in before changes nothing.
+ */
+#ifndef MUSTER_SERVER_REPORTS_H
+#define MUSTER_SERVER_REPORTS_H
+
+#include <jansson.h>
+
+#include "server/cluster/node.h"
+
+struct call;
+struct core;
+
+/* POST /v1/agents/{node}/report, once the files' thread has stored its pieces. Answers. */
+void reports_take(struct core *c, struct call *call);
+
+/* What a node says of its runs; to stale and forget go those that are over. */
+void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_t *stale, json_t *forget);
+
+#endif

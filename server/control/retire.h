@@ -1,0 +1,18 @@
+/* retire - what grows with time: jobs that ended long ago and a job's old generations leave the store and the spool
+ *
+ * Jobs' own folders stay.
+ */
+#ifndef MUSTER_SERVER_RETIRE_H
+#define MUSTER_SERVER_RETIRE_H
+
+#include "server/control/entry.h"
+
+struct core;
+
+/* Forget the oldest of the jobs that have ended, where there are more than the server keeps. */
+void retire_jobs(struct core *c);
+
+/* A run was assigned: one of the job that is long over makes room. */
+void retire_generation(struct core *c, struct entry *e);
+
+#endif

@@ -1,0 +1,118 @@
+#include "server/control/runs.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "server/control/change.h"
+#include "server/control/state.h"
+
+void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)
+{
+    size_t nodes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        nodes += i == 0 || strcmp(p[i].node, p[i - 1].node) != 0;
+    if (nodes == 1)
+        (void)snprintf(ret, size, "%zu device%s of %s", n, n == 1 ? "" : "s", p[0].node);
+    else
+        (void)snprintf(ret, size, "%zu devices of %zu nodes", n, nodes);
+}
+
+void runs_adopt(struct core *c, struct entry *e)
+{
+    const struct slot *first = e->job.n_places > 0 ? cluster_slot(&c->cluster, &e->job.places[0]) : NULL;
+
+    cluster_hold(&c->cluster, &e->job);
+    e->pace.home_class = first ? first->class_ : e->pace.home_class;
+}
+
+void runs_release(struct core *c, const struct entry *e, const char *node)
+{
+    cluster_release(&c->cluster, &e->job, node);
+    c->schedule_wanted = true;
+}
+
+void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message, json_t *log_tail,
+                const char *actor)
+{
+    const struct rank *r = &e->run.ranks[rank];
+    char text[700];
+    json_t *outcome;
+    struct merr err;
+
+    assert((size_t)rank < e->job.n_places);
+    if (e->run.fault_message[0])
+        message = e->run.fault_message;
+    (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
+    outcome = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:O?}", "class", job_class_name(class_), "message", text,
+                        "rank", rank, "node", e->job.places[rank].node, "exit_code", r->exit_code, "signal", r->signal,
+                        "log_tail", log_tail);
+    if (!outcome)
+        outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
+    (void)change_job(
+        c, e,
+        &(struct job_cause){.kind = CAUSE_FAULT, .actor = actor, .text = text, .class_ = class_, .outcome = outcome},
+        &err);
+    json_decref(outcome);
+}
+
+/* All ranks are over and nobody failed first: an end by orders, or a run whose first cause was never seen. */
+static void run_over(struct core *c, struct entry *e, bool all_done, bool drained, const char *actor)
+{
+    struct job_holder *holders;
+    struct merr err;
+    char text[160];
+    size_t n;
+
+    if (!all_done && !drained && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
+        runs_fault(c, e, 0, JOB_CLASS_SYSTEM, "its ranks gave up and none told why", NULL, actor);
+    if (all_done && e->job.state == JOB_STARTING)
+        (void)change_job(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = "all ranks ran"},
+                         &err);
+    (void)snprintf(text, sizeof(text), "%s",
+                   all_done                         ? "every rank is done"
+                   : e->job.intent == JOB_CANCEL    ? "cancelled; every rank has ended"
+                   : e->job.intent == JOB_SUSPEND   ? "suspended; its devices are free"
+                   : e->job.intent == JOB_FAIL      ? "no restart is left"
+                   : e->job.intent == JOB_RESCALE   ? "saved; starts again on other devices"
+                   : e->job.state == JOB_RECOVERING ? "waits to start again"
+                                                    : "saved and queued again");
+    holders = givers_of_run(&e->job, drained && !all_done, &n);
+    if (change_job(c, e, &(struct job_cause){.kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done},
+                   &err) < 0) {
+        log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+        free(holders);
+        return;
+    }
+    givers_hold(c, e, holders, n);
+}
+
+void runs_follow(struct core *c, struct entry *e, const char *actor)
+{
+    size_t running = 0, over = 0, done = 0, drained = 0, n = e->job.n_places;
+    struct merr err;
+    char text[160];
+
+    if (!e->job.live)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        const struct rank *r = &e->run.ranks[i];
+
+        running += r->phase == RANK_RUNNING || r->phase == RANK_EXITED;
+        over += r->phase == RANK_EXITED;
+        done += r->phase == RANK_EXITED && r->exit_code == 0 && r->signal == 0 && !r->lost;
+        drained += r->phase == RANK_EXITED && (r->exit_code == 76 || r->exit_code == 0) && r->signal == 0 && !r->lost;
+    }
+    if (e->job.state == JOB_STARTING && running == n && over < n) {
+        char where[80];
+
+        runs_describe(e->job.places, n, where, sizeof(where));
+        (void)snprintf(text, sizeof(text), "%s on %s", e->job.kind == JOB_TRAIN ? "training" : "running", where);
+        (void)change_job(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = text}, &err);
+    }
+    if (over == n)
+        run_over(c, e, done == n, drained == n, actor);
+}

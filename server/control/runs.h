@@ -1,0 +1,32 @@
+/* runs - a run from its start to its end, by what is heard of its ranks
+ *
+ * A run is over when all its ranks are; the rank that failed first names the cause.
+ */
+#ifndef MUSTER_SERVER_RUNS_H
+#define MUSTER_SERVER_RUNS_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "server/control/entry.h"
+
+struct core;
+
+/* The run of a live job, newly assigned or loaded, has its slots. */
+void runs_adopt(struct core *c, struct entry *e);
+
+/* Its slots on a node are free: all of its ranks there are over. */
+void runs_release(struct core *c, const struct entry *e, const char *node);
+
+/* A rank of the run failed first, of what class and with what words; log_tail (borrowed, may be NULL) is the end of
+ * what it printed. */
+void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_, const char *message, json_t *log_tail,
+                const char *actor);
+
+/* Ranks have changed: whether the run has started, or is over. */
+void runs_follow(struct core *c, struct entry *e, const char *actor);
+
+/* Where it runs, in words. */
+void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size);
+
+#endif

@@ -1,0 +1,93 @@
+/* state - all that the control room owns, and the limits of it
+ *
+ * One thread owns it (turn.h). Each part belongs to the module that is named; others read it, and change it through
+ * that module's functions. What a module wants done later in the turn it leaves as a flag here.
+ */
+#ifndef MUSTER_SERVER_STATE_H
+#define MUSTER_SERVER_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "scheduler/cluster/sched.h"
+#include "scheduler/cluster/slow.h"
+#include "server/cluster/cluster.h"
+#include "server/control/dispatch.h"
+#include "server/control/events.h"
+#include "server/control/givers.h"
+#include "server/control/moment.h"
+#include "server/control/table.h"
+#include "server/control/waiters.h"
+#include "server/http/queue.h"
+#include "server/http/stats.h"
+#include "server/store/files.h"
+#include "server/store/store.h"
+
+#define STATE_QUEUE_MAX 16384
+#define STATE_TURN_BYTES (STORE_BATCH_BYTES / 16) /* to be stored; a turn that has come to them takes no further call */
+#define STATE_WAITERS_MAX 8192
+
+struct auth;
+
+struct core_cfg {
+    const char *state_dir, *jobs_dir;
+    int unknown_after_s, lost_after_s;
+    int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
+    int keep_ended;            /* jobs that have ended and are still known */
+    struct sched_config sched; /* policy and times */
+    struct slow_rules slow;
+    struct auth *auth;                         /* borrowed */
+    const struct clock *clock;                 /* borrowed; read by the turn alone */
+    void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
+    void *arg;
+};
+
+struct turn { /* of turn.c */
+    struct queue queue;
+    pthread_t thread;
+    _Atomic int stop;
+    struct call *done; /* answered in this turn, oldest first */
+    struct call **done_tail;
+    struct call *later; /* taken from the queue for this turn, which was full */
+    size_t bytes;       /* of specs that the turn's commit will store */
+    int64_t next_round_us, next_tick_us, renewed_us, speeds_kept_us; /* monotonic */
+    int64_t wall_ahead_us;                                           /* of the monotonic clock, when last looked at */
+};
+
+struct core {
+    struct core_cfg cfg;
+    struct store *store; /* borrowed */
+    struct stats *stats; /* borrowed; safe from any thread */
+    struct files *files; /* owned */
+    struct turn turn;
+    struct moment now; /* of the turn */
+
+    struct cluster cluster;
+    struct table jobs;
+    struct events events;
+    struct givers givers;
+    struct dispatch dispatch;
+    struct waiters *waiters; /* long-polls (polls.h) */
+    size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
+
+    bool handed;           /* the call that runs was handed on: it is no longer ours */
+    bool schedule_wanted;  /* what jobs or devices there are has changed: a round is due */
+    bool nodes_changed;    /* some node's record is to be stored with this turn */
+    bool counters_changed; /* and the numbers of the next job and event */
+};
+
+/* Room for all of it, empty; 0 or -ENOMEM. state_clear() in both cases. */
+int state_init(struct core *c, const struct core_cfg *cfg, struct store *store, struct stats *stats);
+void state_clear(struct core *c);
+
+/* Memory and store would part, or there is no memory to keep them together: this process ends. */
+void state_fatal(const struct core *c, const char *why);
+
+/* Whether what the turn stores is still little enough for one write. */
+bool state_has_room(const struct core *c);
+
+#endif

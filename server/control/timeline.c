@@ -1,0 +1,263 @@
+#include "server/control/timeline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/control/auth.h"
+#include "server/control/records.h"
+#include "server/control/state.h"
+#include "server/store/history.h"
+#include "server/store/job_store.h"
+
+#define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
+#define PAGE_DEFAULT 200
+#define PAGE_MAX 1000
+
+void timeline_follow_logs(struct core *c, struct call *call, int rank, bool ended)
+{
+    struct follower *f = events_follow(c, call);
+
+    if (!f)
+        return;
+    f->rank = rank;
+    f->logs = true;
+    if (ended)
+        events_end(c, f);
+}
+
+/* A submitted event stands for the spec, which is kept once, with the job. */
+static void fill_spec(struct core *c, json_t *event)
+{
+    uint64_t job = job_id_parse(json_string_value(json_object_get(event, "job")));
+    struct entry *e = table_find(&c->jobs, job);
+    char *stored = NULL;
+    const char *text = e ? e->spec_text : NULL;
+
+    if (strcmp(json_string_value(json_object_get(event, "type")), "submitted") != 0)
+        return;
+    if (!text)
+        text = stored = job_store_read_spec(c->store, job);
+    if (text)
+        (void)json_object_set_new(event, "data", json_loads(text, 0, NULL));
+    free(stored);
+}
+
+static uint64_t event_id(const json_t *event)
+{
+    const char *id = json_string_value(json_object_get(event, "id"));
+
+    return id ? strtoull(id, NULL, 10) : 0;
+}
+
+/* Events of a job after an id, oldest first, at most `most`. New; NULL: the store does not give them. */
+static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t most, struct history_gap *ret_gap)
+{
+    json_t *all = NULL, *event;
+    size_t i;
+
+    if (history_read(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
+        return NULL;
+    json_array_foreach (all, i, event) {
+        fill_spec(c, event);
+    }
+    return all;
+}
+
+static uint64_t number(const char *text)
+{
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Events after an id that who may see, of at most `most` looked at. New. *ret_end: the id of the last one looked at
+ * when there may be more, else 0. */
+static json_t *all_events(struct core *c, const struct http_identity *who, uint64_t after, size_t most,
+                          uint64_t *ret_end)
+{
+    struct store_rows rows = {0};
+    json_t *all = json_array();
+
+    *ret_end = 0;
+    (void)history_read_all(c->store, after, most, &rows, ret_end, NULL);
+    for (size_t i = 0; i < rows.n; i++) {
+        json_t *event = auth_sees(who, rows.v[i].name) ? json_loads(rows.v[i].text, 0, NULL) : NULL;
+
+        if (!event)
+            continue;
+        fill_spec(c, event);
+        (void)json_array_append_new(all, event);
+    }
+    store_rows_clear(&rows);
+    return all;
+}
+
+static void send_all(struct follower *f, json_t *events)
+{
+    json_t *event;
+    size_t i;
+
+    json_array_foreach (events, i, event) {
+        char *text = json_dumps(event, JSON_COMPACT);
+
+        if (!text ||
+            http_stream_event(f->stream, event_id(event), json_string_value(json_object_get(event, "type")), text) < 0)
+            f->done = true;
+        free(text);
+    }
+}
+
+/* The id after which the next page begins, 0 when this one, as it was read, is the last. */
+static uint64_t page_end(const json_t *events, size_t limit)
+{
+    size_t n = json_array_size(events);
+
+    return n > 0 && n == limit ? event_id(json_array_get(events, n - 1)) : 0;
+}
+
+static void print_id(uint64_t id, char ret[24])
+{
+    (void)snprintf(ret, 24, "%llu", (unsigned long long)id);
+}
+
+/* {"events", "before"}: what is left out of a job's events; null where nothing is. New. */
+static json_t *gap_json(const struct history_gap *gap)
+{
+    char before[24];
+
+    if (gap->events == 0)
+        return json_null();
+    print_id(gap->before, before);
+    return json_pack("{s:I, s:s?}", "events", (json_int_t)gap->events, "before", gap->before ? before : NULL);
+}
+
+/* gap: of one job's events; NULL: these are of all. */
+static void answer_page(struct call *call, json_t *events, uint64_t end, const struct history_gap *gap)
+{
+    char cursor[24];
+
+    print_id(end, cursor);
+    call_answer_new(call, 200,
+                    json_pack("{s:o, s:s?, s:o*}", "events", events, "next_cursor", end ? cursor : NULL, "left_out",
+                              gap ? gap_json(gap) : NULL));
+}
+
+/* Whose job it is and whether it has ended. Answers 404 when there is none that the caller may see. */
+static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MAX], bool *ret_ended)
+{
+    struct entry *e = table_find(&c->jobs, call->job);
+    struct job job;
+    struct merr err = {""};
+    int r = e || call->job == 0 ? 0 : records_read_job(c, call->job, &job, NULL, &err);
+
+    if (r == -EIO || r == -EINVAL) {
+        call_problem(call, 503, "store", "%s", err.text);
+        return false;
+    }
+    if (e || (r == 0 && call->job != 0)) {
+        (void)snprintf(user, SPEC_NAME_MAX, "%s", e ? e->job.user : job.user);
+        *ret_ended = !e;
+        if (!e)
+            job_clear(&job);
+        if (auth_sees(http_identity(call->req), user))
+            return true;
+    }
+    call_problem(call, 404, "unknown-job", "no job '%s'; `muster list` shows those there are",
+                 http_param(call->req, 0));
+    return false;
+}
+
+/* To a follower from the beginning: that some events are left out. */
+static void send_gap(struct follower *f, const struct history_gap *gap)
+{
+    json_t *o = gap->events ? gap_json(gap) : NULL;
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    if (text && http_stream_event(f->stream, 0, "left-out", text) < 0)
+        f->done = true;
+    free(text);
+    json_decref(o);
+}
+
+void timeline_of_job(struct core *c, struct call *call)
+{
+    const char *last = http_header(call->req, "Last-Event-ID");
+    bool stream = http_wants_stream(call->req), ended;
+    size_t limit = REPLAY_MAX;
+    uint64_t job = call->job;
+    struct history_gap gap;
+    char user[SPEC_NAME_MAX];
+    struct follower *f;
+    json_t *events;
+
+    if ((!stream && !call_page_limit(call, PAGE_DEFAULT, PAGE_MAX, &limit)) || !find_owner(c, call, user, &ended))
+        return;
+    events = job_events(c, job, number(stream ? last : http_query(call->req, "cursor")), limit, &gap);
+    if (!events) {
+        call_problem(call, 503, "store", "the store does not give the job's events; try again");
+        return;
+    }
+    if (!stream) {
+        answer_page(call, events, page_end(events, limit), &gap);
+        return;
+    }
+    f = events_follow(c, call);
+    if (f && !last)
+        send_gap(f, &gap);
+    if (f) {
+        send_all(f, events);
+        if (ended)
+            events_end(c, f);
+    }
+    json_decref(events);
+}
+
+void timeline_of_all(struct core *c, struct call *call)
+{
+    const char *last = http_header(call->req, "Last-Event-ID");
+    bool stream = http_wants_stream(call->req);
+    size_t limit = REPLAY_MAX;
+    uint64_t after = number(stream ? last : http_query(call->req, "cursor")), end = 0;
+    struct follower *f;
+    json_t *events;
+
+    if (!stream && !call_page_limit(call, PAGE_DEFAULT, PAGE_MAX, &limit))
+        return;
+    events = stream && !last ? json_array() : all_events(c, http_identity(call->req), after, limit, &end);
+    if (!stream) {
+        answer_page(call, events, end, NULL);
+        return;
+    }
+    f = events_follow(c, call);
+    if (f)
+        send_all(f, events);
+    json_decref(events);
+}
+
+void timeline_checkpoints(struct core *c, struct call *call)
+{
+    char user[SPEC_NAME_MAX];
+    json_t *events, *event, *list;
+    struct merr err = {""};
+    bool ended;
+    size_t i;
+
+    if (!find_owner(c, call, user, &ended))
+        return;
+    if (history_read(c->store, call->job, 0, HISTORY_NOTES, true, &events, NULL, &err) < 0) {
+        call_problem(call, 503, "store", "%s", err.text);
+        return;
+    }
+    list = json_array();
+    json_array_foreach (events, i, event) {
+        json_t *data = json_object_get(event, "data");
+
+        if (strcmp(json_string_value(json_object_get(event, "type")), "checkpoint") != 0)
+            continue;
+        (void)json_object_set(data, "at", json_object_get(event, "at"));
+        (void)json_object_set(data, "generation", json_object_get(event, "generation"));
+        (void)json_array_append(list, data);
+    }
+    json_decref(events);
+    call_answer_new(call, 200, json_pack("{s:o, s:n}", "checkpoints", list, "next_cursor"));
+}

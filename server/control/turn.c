@@ -1,0 +1,323 @@
+#include "server/control/turn.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/io.h"
+#include "base/log.h"
+#include "server/control/contact.h"
+#include "server/control/load.h"
+#include "server/control/polls.h"
+#include "server/control/records.h"
+#include "server/control/retire.h"
+#include "server/control/wall.h"
+#include "server/store/job_store.h"
+
+#define TURN_CALLS_MAX 1024
+#define TICK_US 250000
+#define SPEEDS_US 10000000  /* between two writes of what runs teach about classes */
+#define ROUND_LEAST_US 2000 /* between rounds; and ten times what the last one took */
+
+static int64_t mono_us(const struct core *c)
+{
+    return clock_read_mono_us(c->cfg.clock);
+}
+
+static void read_clock(struct core *c)
+{
+    c->now = (struct moment){.mono_us = mono_us(c), .wall_us = clock_read_wall_us(c->cfg.clock)};
+}
+
+/* --- committing -------------------------------------------------------------------------------------- */
+
+/* The folders of a run that has been assigned: its nodes hear of it once this turn is durable. */
+static void make_folders(struct core *c, struct entry *e)
+{
+    char path[4096];
+    struct merr err;
+
+    (void)snprintf(path, sizeof(path), "%s/j%llu", c->cfg.jobs_dir, (unsigned long long)e->job.id);
+    if (io_mkdirs(path, 0755, &err) < 0)
+        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+    if (files_make_job(c->files, e->job.id, &err) < 0) /* what it says is kept all the same */
+        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+    e->run.wants_folders = false;
+}
+
+/* Put all that this turn changed into the batch. False: the process ends. */
+static bool put_changes(struct core *c)
+{
+    for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next) {
+        if (e->run.wants_folders)
+            make_folders(c, e);
+        if (!records_put_job(c, e)) {
+            state_fatal(c, "out of memory for a job's record");
+            return false;
+        }
+    }
+    if (!records_put_nodes(c)) {
+        state_fatal(c, "out of memory for a node");
+        return false;
+    }
+    if (c->counters_changed)
+        job_store_put_counters(c->store, c->jobs.next, c->events.next);
+    c->counters_changed = false;
+    return true;
+}
+
+/* What the turn changed is durable: jobs that have ended leave. */
+static void settle(struct core *c)
+{
+    for (struct entry *e = c->jobs.dirty, *next; e; e = next) {
+        next = e->dirty_next;
+        e->dirty = e->is_new = false;
+        e->stored_version = e->job.version;
+        if (job_ended(e->job.state)) {
+            table_remove(&c->jobs, e);
+            entry_free(e);
+        }
+    }
+    c->jobs.dirty = NULL;
+    c->turn.bytes = 0;
+}
+
+/* Write all that this turn changed. False: the process ends. */
+static bool commit(struct core *c)
+{
+    struct merr err = {""};
+    int64_t began = mono_us(c);
+    int r;
+
+    if (!put_changes(c))
+        return false;
+    if (store_batch_empty(c->store))
+        return true;
+    r = store_commit(c->store, &c->turn.stop, &err);
+    if (r == -ECANCELED) {
+        log_warn("%s: the last changes may or may not be kept", err.text);
+        return false;
+    }
+    if (r < 0) {
+        state_fatal(c, err.text);
+        return false;
+    }
+    stats_observe(c->stats, STATS_COMMIT, mono_us(c) - began);
+    settle(c);
+    return true;
+}
+
+static void deliver(struct core *c, bool durable)
+{
+    uint64_t n = 0;
+    int64_t now = mono_us(c);
+
+    while (c->turn.done) {
+        struct call *call = c->turn.done;
+
+        c->turn.done = call->next;
+        if (!durable) {
+            json_decref(call->reply);
+            call->reply = NULL;
+            call->status = 0;
+            free(call->page);
+            call->page = NULL;
+            call_problem(call, 503, "stopping", "the server is stopping; ask again");
+        }
+        stats_observe(c->stats, STATS_REQUEST, now - call->began_us);
+        stats_answer(c->stats, call->status);
+        call_deliver(call);
+        n++;
+    }
+    c->turn.done_tail = &c->turn.done;
+    stats_calls(c->stats, n);
+}
+
+/* --- a turn ------------------------------------------------------------------------------------------ */
+
+static void run_calls(struct core *c, struct call *list)
+{
+    while (list && state_has_room(c)) {
+        struct call *call = list;
+
+        list = call->next;
+        call->next = NULL;
+        c->handed = false;
+        call->run(c, call);
+        if (c->handed)
+            continue;
+        if (call->status == 0)
+            call_problem(call, 500, "internal", "the request was not answered");
+        *c->turn.done_tail = call;
+        c->turn.done_tail = &call->next;
+    }
+    c->turn.later = list;
+}
+
+static int64_t next_deadline(const struct core *c, int64_t now)
+{
+    int64_t at = c->turn.next_tick_us;
+
+    if (c->schedule_wanted && c->turn.next_round_us < at)
+        at = c->turn.next_round_us;
+    return at > now ? at : now;
+}
+
+static void tick(struct core *c)
+{
+    int64_t now = c->now.mono_us;
+
+    c->turn.next_tick_us = now + TICK_US;
+    contact_tick(c);
+    dispatch_tick(c);
+    events_tick(c);
+    if (now - c->turn.renewed_us > store_renew_every_us(c->store)) {
+        store_renew(c->store);
+        c->turn.renewed_us = now;
+    }
+    if (c->jobs.ended_new > (size_t)c->cfg.keep_ended / 100)
+        retire_jobs(c);
+    if (now - c->turn.speeds_kept_us > SPEEDS_US) {
+        records_put_speeds(c);
+        c->turn.speeds_kept_us = now;
+    }
+    waiters_wake_due(c->waiters, now);
+}
+
+static void schedule(struct core *c)
+{
+    int64_t took;
+
+    dispatch_round(c);
+    took = mono_us(c) - c->now.mono_us;
+    stats_observe(c->stats, STATS_ROUND, took);
+    c->turn.next_round_us = c->now.mono_us + took + (took * 10 > ROUND_LEAST_US ? took * 10 : ROUND_LEAST_US);
+}
+
+/* All that waits, as one turn. False: it is not durable, and was the last. */
+static bool take_turn(struct core *c, struct call *list)
+{
+    bool durable;
+
+    read_clock(c);
+    wall_follow(c);
+    run_calls(c, list);
+    read_clock(c); /* calls may have taken long; what follows has a time of its own */
+    if (c->now.mono_us >= c->turn.next_tick_us)
+        tick(c);
+    if (c->schedule_wanted && c->now.mono_us >= c->turn.next_round_us)
+        schedule(c);
+    durable = commit(c);
+    deliver(c, durable);
+    if (durable) {
+        events_publish(c);
+        polls_answer(c, false);
+    }
+    return durable;
+}
+
+static void refuse_all(struct call *list)
+{
+    for (struct call *call = list, *next; call; call = next) {
+        next = call->next;
+        call_problem(call, 503, "stopping", "the server is stopping; ask again");
+        call_deliver(call);
+    }
+}
+
+static void *serve(void *arg)
+{
+    struct core *c = arg;
+    struct queue *q = &c->turn.queue;
+    bool durable = true;
+
+    while (durable) {
+        struct call *list = c->turn.later ? c->turn.later : queue_take(q, TURN_CALLS_MAX, next_deadline(c, mono_us(c)));
+
+        if (!list && queue_closed(q)) {
+            records_put_speeds(c);
+            (void)commit(c);
+            break;
+        }
+        durable = take_turn(c, list);
+    }
+    queue_close(q);
+    refuse_all(c->turn.later);
+    refuse_all(queue_take(q, SIZE_MAX, 0));
+    polls_answer(c, true);
+    events_stop(c);
+    return NULL;
+}
+
+void turn_post(struct core *c, struct call *call)
+{
+    struct queue *q = &c->turn.queue;
+
+    if (queue_put(q, call))
+        return;
+    call_problem(call, 503, queue_closed(q) ? "stopping" : "busy",
+                 queue_closed(q) ? "the server is stopping; ask again"
+                                 : "more requests wait than this server queues; try again in a second");
+    stats_answer(c->stats, call->status);
+    call_deliver(call);
+}
+
+size_t turn_waiting(struct core *c)
+{
+    return queue_length(&c->turn.queue);
+}
+
+/* --- beginning and end -------------------------------------------------------------------------------- */
+
+void turn_free(struct core *c)
+{
+    if (!c)
+        return;
+    files_free(c->files);
+    state_clear(c);
+    free(c);
+}
+
+int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret,
+               struct merr *err)
+{
+    struct core *c = calloc(1, sizeof(*c));
+    char spool[4096];
+    int r;
+
+    if (!c)
+        return merr_set(err, -ENOMEM, "out of memory");
+    r = state_init(c, cfg, store, stats);
+    if (r < 0)
+        (void)merr_set(err, r, "out of memory");
+    c->schedule_wanted = true;
+    c->jobs.ended_new = SIZE_MAX; /* an earlier musterd may have kept more */
+    read_clock(c);
+    c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;
+    (void)snprintf(spool, sizeof(spool), "%s/spool", cfg->state_dir);
+    r = r == 0 ? load_all(c, err) : r;
+    if (r == 0)
+        r = files_start(spool, c, &c->files, err);
+    if (r == 0) {
+        r = -pthread_create(&c->turn.thread, NULL, serve, c);
+        if (r < 0)
+            (void)merr_errno(err, r, "cannot start the core's thread");
+    }
+    if (r < 0) {
+        files_stop(c->files);
+        turn_free(c);
+        return r;
+    }
+    *ret = c;
+    return 0;
+}
+
+void turn_stop(struct core *c)
+{
+    if (!c)
+        return;
+    files_stop(c->files); /* its calls go on to the core, which still takes them */
+    atomic_store(&c->turn.stop, 1);
+    queue_close(&c->turn.queue);
+    (void)pthread_join(c->turn.thread, NULL);
+}
