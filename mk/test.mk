@@ -3,6 +3,7 @@
 RESULTS := build/results
 # Builds and programs that do not need each other share the cores.
 BUILD_JOBS := -j$(shell nproc)
+LINT := $(wildcard tests/lint/test_*.py)
 INTEGRATION := $(wildcard tests/integration/test_*.py)
 FAULT := $(wildcard tests/fault/test_*.py)
 E2E := $(wildcard tests/e2e/test_*.py)
@@ -33,7 +34,7 @@ suite-tsan: $(patsubst %.c,$(BUILD)/%,$(THREADED))
 	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp $(call run,tsan) tsan $^
 
 suite-python: all test-programs
-	@MUSTER_BUILD=$(BUILD) $(call run,python) python $(INTEGRATION) $(E2E) $(FAULT)
+	@MUSTER_BUILD=$(BUILD) $(call run,python) python $(LINT) $(INTEGRATION) $(E2E) $(FAULT)
 
 # Tests that meet jobs while they run: with models so small that jobs hurry, then all of Python's with a tenth of the
 # processor. Neither may change an outcome.

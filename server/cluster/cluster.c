@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "server/cluster/slots.h"
 
 int cluster_init(struct cluster *cl)
 {
@@ -90,7 +89,14 @@ void cluster_slots_changed(struct cluster *cl)
 
 struct slot *cluster_slot(const struct cluster *cl, const struct job_place *p)
 {
-    return slots_find(cluster_node(cl, p->node), p->slot);
+    return node_slot(cluster_node(cl, p->node), p->slot);
+}
+
+double cluster_slowness(const struct cluster *cl, const struct job_place *p)
+{
+    const struct slot *s = cluster_slot(cl, p);
+
+    return s && s->slow.slow && s->slow.ratio > 1 ? s->slow.ratio : 1;
 }
 
 void cluster_hold(struct cluster *cl, const struct job *j)

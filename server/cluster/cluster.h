@@ -45,6 +45,9 @@ void cluster_slots_changed(struct cluster *cl);
 /* The slot at a place; NULL: it is not there any more. */
 struct slot *cluster_slot(const struct cluster *cl, const struct job_place *p);
 
+/* How many times as long as its class takes the device at a place takes; 1: it is well. */
+double cluster_slowness(const struct cluster *cl, const struct job_place *p);
+
 /* The run of a live job has the slots of its places. */
 void cluster_hold(struct cluster *cl, const struct job *j);
 

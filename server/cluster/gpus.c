@@ -13,7 +13,7 @@ static struct slot *slot_of(struct node *n, const json_t *gpu)
 {
     const json_t *number = json_object_get(gpu, "slot");
 
-    return json_is_integer(number) ? slots_find(n, (int)json_integer_value(number)) : NULL;
+    return json_is_integer(number) ? node_slot(n, (int)json_integer_value(number)) : NULL;
 }
 
 bool gpus_take(struct node *n, const json_t *body, struct notes *notes)

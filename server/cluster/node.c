@@ -7,6 +7,14 @@ bool node_gives(const struct node *n)
     return n->contact == NODE_READY && n->registered && !n->drain;
 }
 
+struct slot *node_slot(const struct node *n, int slot)
+{
+    for (size_t i = 0; n && i < n->n_slots; i++)
+        if (n->slots[i].slot == slot)
+            return &n->slots[i];
+    return NULL;
+}
+
 void node_free(struct node *n)
 {
     if (!n)

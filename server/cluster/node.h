@@ -64,6 +64,9 @@ struct node {
 /* Whether jobs can be given its free devices: it is heard of, has registered and is not drained. */
 bool node_gives(const struct node *n);
 
+/* Borrowed; NULL: the node (which may be NULL) has none of that number. */
+struct slot *node_slot(const struct node *n, int slot);
+
 /* Free the node and what it owns; others' links to it must have been dropped. */
 void node_free(struct node *n);
 

@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "scheduler/cluster/rates.h"
-#include "server/cluster/stragglers.h"
 
 #define LEARN 0.1     /* share of the newest step: what a share of a processor allows comes in bursts */
 #define LINES_FIRST 3 /* of a run that say nothing: memory and caches are cold */
@@ -135,7 +134,7 @@ static void learn_time(const struct cluster *cl, struct pace *pace, const struct
 {
     struct leaf_time *t = pace_leaf_time(pace, p->class_);
 
-    if (!(ms > 0) || stragglers_factor(cl, p) > 1)
+    if (!(ms > 0) || cluster_slowness(cl, p) > 1)
         return;
     if (!t && pace->n_leaf_times < PACE_LEAF_TIMES_MAX) {
         t = &pace->leaf_times[pace->n_leaf_times++];
@@ -169,7 +168,7 @@ static double *times_of(const struct cluster *cl, const struct pace *pace, const
     double *ms = calloc((size_t)l->dp, sizeof(*ms));
 
     for (size_t i = 0; ms && i < n; i++) {
-        double one = pace_worker_ms(pace, p[i].class_) * stragglers_factor(cl, &p[i]), *at = &ms[shares_replica(l, i)];
+        double one = pace_worker_ms(pace, p[i].class_) * cluster_slowness(cl, &p[i]), *at = &ms[shares_replica(l, i)];
 
         *at = one <= 0 || *at < 0 ? -1 : one > *at ? one : *at; /* below 0: not known */
     }

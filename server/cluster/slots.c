@@ -67,14 +67,6 @@ int slots_read(struct classes *k, const json_t *list, struct slots *ret)
     return 0;
 }
 
-struct slot *slots_find(const struct node *n, int slot)
-{
-    for (size_t i = 0; n && i < n->n_slots; i++)
-        if (n->slots[i].slot == slot)
-            return &n->slots[i];
-    return NULL;
-}
-
 bool slots_usable(const struct slot *s)
 {
     return !s->stale && !s->ill;

@@ -29,9 +29,6 @@ void slots_take(struct node *n, struct slots *s);
 /* As slots_read() reads them; new. */
 json_t *slots_record(const struct classes *k, const struct node *n);
 
-/* Borrowed; NULL: the node (which may be NULL) has none of that number. */
-struct slot *slots_find(const struct node *n, int slot);
-
 /* Whether a slot that is in no job's hands can be given to one, as far as the slot goes. */
 bool slots_usable(const struct slot *s);
 

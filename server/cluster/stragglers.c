@@ -9,13 +9,6 @@
 
 #define REPLICAS_MAX 64 /* whose times ranks tell one by one */
 
-double stragglers_factor(const struct cluster *cl, const struct job_place *p)
-{
-    const struct slot *s = cluster_slot(cl, p);
-
-    return s && s->slow.slow && s->slow.ratio > 1 ? s->slow.ratio : 1;
-}
-
 /* --- telling ------------------------------------------------------------------------------------------- */
 
 void stragglers_name(const struct cluster *cl, const struct job *j, char *ret, size_t size)
@@ -24,7 +17,7 @@ void stragglers_name(const struct cluster *cl, const struct job *j, char *ret, s
 
     (void)snprintf(ret, size, "slow devices");
     for (size_t i = 0; i < j->n_places; i++) {
-        double factor = stragglers_factor(cl, &j->places[i]);
+        double factor = cluster_slowness(cl, &j->places[i]);
 
         if (factor > 1 && n++ == 0)
             (void)snprintf(ret, size, "slot %d of %s, which takes %.1f times as long as others of class %s",
@@ -93,7 +86,7 @@ static struct slot **slots_of(const struct cluster *cl, const struct job *j)
     for (size_t i = 0; v && i < j->n_places; i++) {
         if (i == 0 || strcmp(j->places[i].node, j->places[i - 1].node) != 0)
             n = cluster_node(cl, j->places[i].node);
-        v[i] = slots_find(n, j->places[i].slot);
+        v[i] = node_slot(n, j->places[i].slot);
     }
     return v;
 }

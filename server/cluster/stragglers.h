@@ -15,9 +15,6 @@
 #include "server/cluster/notes.h"
 #include "server/cluster/pace.h"
 
-/* How many times as long as its class takes the device at a place takes; 1: it is well. */
-double stragglers_factor(const struct cluster *cl, const struct job_place *p);
-
 /* The slow devices of a run, in words. */
 void stragglers_name(const struct cluster *cl, const struct job *j, char *ret, size_t size);
 

@@ -11,6 +11,7 @@
 #include "server/control/learn.h"
 #include "server/control/reports.h"
 #include "server/control/state.h"
+#include "server/http/call.h"
 
 #define HEARTBEAT_S 1
 #define HELD_US (3 * HEARTBEAT_S * INT64_C(1000000)) /* so long after its last word an agent keeps its node's name */
@@ -123,7 +124,7 @@ void agents_register(struct core *c, struct call *call)
                      SLOTS_MAX, SPEC_NAME_MAX - 1, CLASSES_MAX);
         return;
     }
-    n = cluster_add(&c->cluster, name, store_epoch(c->store) << 20);
+    n = cluster_add(&c->cluster, name, c->first_version);
     if (!n) {
         free(slots.v);
         call_problem(call, 503, "too-many-nodes",

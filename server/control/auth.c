@@ -198,8 +198,8 @@ static json_t *view(const struct entry *e)
                      http_role_name(e->who.role), "made_at", *e->made_at ? e->made_at : NULL, "file", !*e->made_at);
 }
 
-int auth_make(struct auth *a, struct store *store, const struct http_identity *who, char ret_token[AUTH_TOKEN_MAX],
-              json_t **ret_view, struct merr *err)
+int auth_make(struct auth *a, struct store *store, const struct http_identity *who, int64_t wall_us,
+              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err)
 {
     struct entry e;
     char *record;
@@ -212,7 +212,7 @@ int auth_make(struct auth *a, struct store *store, const struct http_identity *w
         r = entry_init(&e, ret_token, who->user, who->role, err);
     if (r < 0)
         return r;
-    clock_rfc3339(clock_wall_us(), e.made_at);
+    clock_rfc3339(wall_us, e.made_at);
     *ret_view = view(&e);
     record = json_dumps(*ret_view, JSON_COMPACT);
     if (!record) {

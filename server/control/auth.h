@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 #include "base/merr.h"
-#include "server/http/http.h"
+#include "server/http/http_req.h"
 #include "server/store/store.h"
 
 #define AUTH_TOKENS_MAX 1024
@@ -26,10 +26,11 @@ void auth_free(struct auth *a);
 /* As http_auth_fn. */
 bool auth_look_up(struct auth *a, const char *token, struct http_identity *ret);
 
-/* A new token of who's user and role (its token is not read), good at once and kept with the store's next commit.
+/* A new token of who's user and role (its token is not read), made at the wall time, good at once and kept with the
+ * store's next commit.
  * *ret_view: new, what auth_list says of it. -ENOSPC: there are AUTH_TOKENS_MAX; -EIO, -ENOMEM. */
-int auth_make(struct auth *a, struct store *store, const struct http_identity *who, char ret_token[AUTH_TOKEN_MAX],
-              json_t **ret_view, struct merr *err);
+int auth_make(struct auth *a, struct store *store, const struct http_identity *who, int64_t wall_us,
+              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err);
 /* The token is no longer good, and gone with the store's next commit. *ret_view: new, what it was. -ENOENT; -EPERM: it
  * is a file's. */
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err);

@@ -232,7 +232,7 @@ static bool target_own(struct core *c, struct entry *e)
         const struct job_place *p = &e->job.places[i];
         uint8_t class_ = classes_find(&c->cluster.classes, p->class_);
         struct node *node = cluster_node(&c->cluster, p->node);
-        bool slow = stragglers_factor(&c->cluster, p) > 1;
+        bool slow = cluster_slowness(&c->cluster, p) > 1;
         size_t k = 0;
 
         while (k < e->n_target &&

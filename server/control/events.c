@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "server/control/auth.h"
 #include "server/control/state.h"
+#include "server/http/call.h"
+#include "server/http/http_stream.h"
 #include "server/store/history.h"
 
 static struct published *out_add(struct events *all)

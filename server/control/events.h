@@ -14,7 +14,7 @@
 #include "api/spec.h"
 #include "server/cluster/job.h"
 #include "server/cluster/notes.h"
-#include "server/http/http.h"
+#include "server/http/http_req.h"
 
 #define EVENTS_FOLLOWERS_MAX 4096
 

@@ -14,6 +14,7 @@
 #include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/view.h"
+#include "server/http/call.h"
 #include "server/store/job_store.h"
 
 #define LIST_DEFAULT 50

@@ -15,6 +15,7 @@
 #include "server/control/round.h"
 #include "server/control/state.h"
 #include "server/control/view.h"
+#include "server/http/call.h"
 
 #define DEADLINE_MAX_S 86400
 #define LIST_DEFAULT 500

@@ -11,6 +11,7 @@
 #include "server/control/givers.h"
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
+#include "server/http/call.h"
 
 #define WAIT_MAX_S 60
 #define KEY_NAME_MAX 128

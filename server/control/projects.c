@@ -4,12 +4,13 @@
 
 #include "server/control/records.h"
 #include "server/control/state.h"
+#include "server/http/call.h"
 
 /* With what its jobs hold now and have had, those that have ended included. */
 static json_t *view(struct core *c, const struct project *p)
 {
     json_t *o = project_record(p);
-    int64_t us = store_read_device_us(c->store, p->name), now = c->now.wall_us;
+    int64_t us = records_read_device_us(c, p->name), now = c->now.wall_us;
     json_int_t devices = 0;
 
     for (size_t i = 0; i < c->jobs.n_order; i++) {

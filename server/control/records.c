@@ -121,7 +121,7 @@ int records_read_nodes(struct core *c, struct merr *err)
 
     for (size_t i = 0; r == 0 && i < all.n; i++) {
         json_t *o = json_loads(all.v[i].text, 0, NULL);
-        struct node *n = o ? cluster_add(&c->cluster, all.v[i].name, store_epoch(c->store) << 20) : NULL;
+        struct node *n = o ? cluster_add(&c->cluster, all.v[i].name, c->first_version) : NULL;
         struct slots slots;
 
         if (!n || slots_read(&c->cluster.classes, json_object_get(o, "slots"), &slots) < 0) {
@@ -289,4 +289,9 @@ int records_read_projects(struct core *c, struct merr *err)
     }
     store_rows_clear(&all);
     return r;
+}
+
+int64_t records_read_device_us(struct core *c, const char *project)
+{
+    return store_read_device_us(c->store, project);
 }

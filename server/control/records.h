@@ -43,6 +43,9 @@ int records_read_speeds(struct core *c, struct merr *err); /* after the nodes */
 int records_read_links(struct core *c, struct merr *err);  /* after the nodes */
 int records_read_projects(struct core *c, struct merr *err);
 
+/* Device time of the jobs of a project that have ended; 0, too, while the store is away. */
+int64_t records_read_device_us(struct core *c, const char *project);
+
 /* Read a job that may have ended, with its spec's text (new; NULL: not wanted). 0 with *ret to be cleared; -ENOENT;
  * -EIO, -EINVAL, -ENOMEM with words. */
 int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);

@@ -24,20 +24,15 @@ void rendezvous_drop(struct core *c, struct entry *e)
     run->n_keys = run->keys_bytes = 0;
 }
 
-static uint64_t base(const struct core *c)
-{
-    return store_epoch(c->store) << 20;
-}
-
 uint64_t rendezvous_next(const struct core *c, const struct entry *e)
 {
-    return base(c) + e->run.n_keys;
+    return c->first_version + e->run.n_keys;
 }
 
 json_t *rendezvous_view(const struct core *c, const struct entry *e, uint64_t since)
 {
     const struct entry_run *run = &e->run;
-    uint64_t first = base(c), from = since >= first && since <= first + run->n_keys ? since - first : 0, i;
+    uint64_t first = c->first_version, from = since >= first && since <= first + run->n_keys ? since - first : 0, i;
     json_t *keys = json_array();
     size_t bytes = 0;
 

@@ -1,6 +1,5 @@
 #include "server/control/reports.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,10 +8,11 @@
 #include "server/control/change.h"
 #include "server/control/contact.h"
 #include "server/control/learn.h"
+#include "server/control/offsets.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
 #include "server/control/view.h"
-#include "server/store/job_store.h"
+#include "server/http/call.h"
 
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
@@ -219,41 +219,6 @@ static void take_metrics(struct core *c, const json_t *fresh)
 
 /* --- events of runs ---------------------------------------------------------------------------------- */
 
-/* Up to where a node's events of a run have been taken in; -1: the job, or that run of it, is not known any more. */
-static int64_t events_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation)
-{
-    int64_t at = 0;
-    int r;
-
-    if (e && generation + FILES_GENERATIONS <= e->job.generation)
-        return -1;
-    for (size_t i = 0; e && i < e->n_offsets; i++)
-        if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0)
-            return e->offsets[i].offset;
-    r = job_store_read_offset(c->store, job, node, generation, &at);
-    return r == 0 || (r == -ENOENT && e) ? at : -1; /* one of this turn is not stored yet */
-}
-
-static void set_offset(struct core *c, struct entry *e, uint64_t job, const char *node, uint32_t generation,
-                       int64_t offset)
-{
-    struct event_offset *grown;
-
-    job_store_put_offset(c->store, job, node, generation, offset);
-    for (size_t i = 0; e && i < e->n_offsets; i++)
-        if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0) {
-            e->offsets[i].offset = offset;
-            return;
-        }
-    grown = e ? realloc(e->offsets, (e->n_offsets + 1) * sizeof(*grown)) : NULL;
-    if (!grown)
-        return;
-    e->offsets = grown;
-    e->offsets[e->n_offsets] = (struct event_offset){.generation = generation, .offset = offset};
-    (void)snprintf(e->offsets[e->n_offsets++].node, sizeof(grown->node), "%s", node);
-}
-
-/* One line that a rank wrote. */
 /* A run went on from a step: those that the one before had done beyond it are to be done again. */
 static void go_back(struct entry *e, json_int_t step)
 {
@@ -267,6 +232,7 @@ static void go_back(struct entry *e, json_int_t step)
     e->job.progress = progress;
 }
 
+/* One line that a rank wrote. */
 static void take_line(struct core *c, struct entry *e, uint64_t job, uint32_t generation, const char *line, size_t len)
 {
     json_t *o = json_loadb(line, len, 0, NULL);
@@ -343,13 +309,13 @@ static void take_events(struct core *c, const struct node *n, const json_t *body
 
         if (job == 0 || !text)
             continue;
-        at = events_offset(c, e, job, n->name, generation);
+        at = offsets_read(c, e, job, n->name, generation);
         if (at < 0)
             at = offset + (int64_t)strlen(text);
         else if (at == offset) {
             at = offset + (int64_t)take_lines(c, e, job, generation, text);
             if (at > offset)
-                set_offset(c, e, job, n->name, generation, at);
+                offsets_put(c, e, job, n->name, generation, at);
         }
         (void)json_array_append_new(acks, json_pack("{s:s, s:I, s:I}", "job", name, "generation",
                                                     (json_int_t)generation, "offset", (json_int_t)at));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "server/control/state.h"
+#include "server/http/call.h"
 #include "server/store/job_store.h"
 
 #define RETIRE_MOST 256 /* at once */

@@ -19,6 +19,7 @@
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
+#include "server/http/call.h"
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75

@@ -8,6 +8,7 @@
 int state_init(struct core *c, const struct core_cfg *cfg, struct store *store, struct stats *stats)
 {
     *c = (struct core){.cfg = *cfg, .store = store, .stats = stats, .waiters = polls_new()};
+    c->first_version = store_epoch(store) << 20;
     c->turn.done_tail = &c->turn.done;
     queue_init(&c->turn.queue, STATE_QUEUE_MAX);
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->waiters ? 0 : -ENOMEM;
@@ -21,14 +22,4 @@ void state_clear(struct core *c)
     events_clear(&c->events);
     free(c->givers.v);
     waiters_free(c->waiters);
-}
-
-void state_fatal(const struct core *c, const char *why)
-{
-    c->cfg.fatal(c->cfg.arg, why);
-}
-
-bool state_has_room(const struct core *c)
-{
-    return store_batch_bytes(c->store) + c->turn.bytes < STATE_TURN_BYTES;
 }

@@ -64,7 +64,8 @@ struct core {
     struct stats *stats; /* borrowed; safe from any thread */
     struct files *files; /* owned */
     struct turn turn;
-    struct moment now; /* of the turn */
+    struct moment now;      /* of the turn */
+    uint64_t first_version; /* of sets of assignments and of rendezvous keys: above all of earlier servers */
 
     struct cluster cluster;
     struct table jobs;
@@ -85,9 +86,15 @@ int state_init(struct core *c, const struct core_cfg *cfg, struct store *store, 
 void state_clear(struct core *c);
 
 /* Memory and store would part, or there is no memory to keep them together: this process ends. */
-void state_fatal(const struct core *c, const char *why);
+static inline void state_fatal(const struct core *c, const char *why)
+{
+    c->cfg.fatal(c->cfg.arg, why);
+}
 
 /* Whether what the turn stores is still little enough for one write. */
-bool state_has_room(const struct core *c);
+static inline bool state_has_room(const struct core *c)
+{
+    return store_batch_bytes(c->store) + c->turn.bytes < STATE_TURN_BYTES;
+}
 
 #endif

@@ -8,6 +8,8 @@
 #include "server/control/auth.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
+#include "server/http/call.h"
+#include "server/http/http_stream.h"
 #include "server/store/history.h"
 #include "server/store/job_store.h"
 

@@ -6,6 +6,7 @@
 
 #include "server/control/auth.h"
 #include "server/control/state.h"
+#include "server/http/call.h"
 
 static void note(struct core *c, struct call *call, const char *code, const json_t *view)
 {
@@ -56,7 +57,7 @@ void tokens_create(struct core *c, struct call *call)
 
     if (!read_wanted(call, &who))
         return;
-    r = auth_make(c->cfg.auth, c->store, &who, token, &view, &err);
+    r = auth_make(c->cfg.auth, c->store, &who, c->now.wall_us, token, &view, &err);
     if (r < 0) {
         call_problem(call, r == -ENOSPC ? 409 : 503, r == -ENOSPC ? "too-many-tokens" : "no-token", "%s", err.text);
         return;

@@ -12,6 +12,7 @@
 #include "server/control/records.h"
 #include "server/control/retire.h"
 #include "server/control/wall.h"
+#include "server/http/call.h"
 #include "server/store/job_store.h"
 
 #define TURN_CALLS_MAX 1024

@@ -1,11 +1,12 @@
-/* http_req - a request in the hands of its handler: what it asks, and its one answer */
+#include "server/http/http_req.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "server/http/http_impl.h"
+#include "server/http/http_priv.h"
 
 const char *http_method(const struct http_req *r)
 {
@@ -266,57 +267,4 @@ void http_problem_errors_new(struct http_req *r, const char *detail, json_t *err
     char *text = problem_text_new(r, 422, "spec-invalid", detail, errors);
 
     answer_take(r, 422, "application/problem+json", text, text ? strlen(text) : 0);
-}
-
-static bool has_header(const struct http_req *r, const char *name)
-{
-    for (size_t i = 0; i < r->n_out_headers; i++)
-        if (strcasecmp(r->out_headers[i].name, name) == 0)
-            return true;
-    return false;
-}
-
-/* Headers that every answer carries; a handler's own value wins. */
-static void add_headers(const struct http_req *r, struct MHD_Response *response)
-{
-    static const struct {
-        const char *name, *value;
-    } always[] = {
-        {"X-Content-Type-Options", "nosniff"},
-        {"Cache-Control", "no-store"},
-        {"Referrer-Policy", "no-referrer"},
-        {"X-Frame-Options", "DENY"},
-        {"Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"},
-    };
-
-    for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-        if (!has_header(r, always[i].name))
-            (void)MHD_add_response_header(response, always[i].name, always[i].value);
-    for (size_t i = 0; i < r->n_out_headers; i++)
-        (void)MHD_add_response_header(response, r->out_headers[i].name, r->out_headers[i].value);
-    (void)MHD_add_response_header(response, "X-Request-Id", r->request_id);
-    if (r->status == 401)
-        (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"muster\"");
-}
-
-struct MHD_Response *http_response(struct http_req *r)
-{
-    struct MHD_Response *response;
-
-    if (r->state == HTTP_STREAMING) {
-        r->status = 200;
-        r->content_type = "text/event-stream; charset=utf-8";
-        response = http_stream_response(r);
-    } else {
-        response = MHD_create_response_from_buffer(r->out_len, r->out ? r->out : (char *)"",
-                                                   r->out ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-        if (response)
-            r->out = NULL;
-    }
-    if (!response)
-        return NULL;
-    if (r->content_type && r->out_len + (r->state == HTTP_STREAMING) > 0)
-        (void)MHD_add_response_header(response, "Content-Type", r->content_type);
-    add_headers(r, response);
-    return response;
 }

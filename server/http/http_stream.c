@@ -1,4 +1,5 @@
-/* http_stream - server-sent events over a connection that sleeps while there is nothing to send */
+#include "server/http/http_stream.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -6,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "server/http/http_impl.h"
+#include "server/http/http_priv.h"
 
 #define QUEUE_SLACK 4096      /* above the limit, for the last event of one that lags */
 #define DROP_BYTES (64 << 10) /* sent bytes are dropped from the queue in lumps */

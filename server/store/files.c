@@ -15,6 +15,7 @@
 #include "base/io.h"
 #include "base/utf8.h"
 #include "server/cluster/job.h"
+#include "server/http/call.h"
 
 #define QUEUE_MAX 4096
 #define RANKS_SHOWN 64 /* ranks in one answer of logs */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/store/store_impl.h"
+#include "server/store/store_priv.h"
 
 enum { FIRST, RECENT, NOTES, LISTS };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "server/store/history.h"
-#include "server/store/store_impl.h"
+#include "server/store/store_priv.h"
 
 #define FIELD_MAX 160
 #define SUBMIT_KEY_MAX (JOB_STORE_SUBMIT_KEY_MAX + 16)

@@ -1,4 +1,4 @@
-#include "server/store/store_impl.h"
+#include "server/store/store_priv.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -5,7 +5,7 @@
  * server still leads (its epoch is the store's) and each guarded job has the version it was read with. A batch carries
  * a number that the store keeps: after a lost connection the batch is sent again, and one that was already applied is
  * not applied twice. When store_commit() returns 0 the batch is on disk. Reads see what was committed, nothing of the
- * batch. Owned by one thread, apart from store_up(). How the data is laid out in Redis: store_impl.h.
+ * batch. Owned by one thread, apart from store_up(). How the data is laid out in Redis: store_priv.h.
  */
 #ifndef MUSTER_SERVER_STORE_H
 #define MUSTER_SERVER_STORE_H

@@ -1,6 +1,6 @@
 /* store_ops - what keeps the store's data: a Redis, or this process's memory
  *
- * A backend carries out the commands of store_impl.h. store.c holds the batch, tries again after a lost connection and
+ * A backend carries out the commands of store_priv.h. store.c holds the batch, tries again after a lost connection and
  * decides what a failure means; a backend only does what it is told, once. One thread, apart from up().
  */
 #ifndef MUSTER_SERVER_STORE_OPS_H

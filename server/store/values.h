@@ -1,6 +1,6 @@
 /* values - keys and their values in memory, as Redis keeps them: texts, hashes, sets, sorted sets, lists, streams
  *
- * For store_memory.c. It knows the commands that the store uses (store_impl.h), in the form in which it uses them; any
+ * For store_memory.c. It knows the commands that the store uses (store_priv.h), in the form in which it uses them; any
  * other, and a command on a value of another kind, is a fault of the program and ends it, as lack of memory does. Rows
  * of a hash or set come in the order in which they were first put, where Redis has none. One thread.
  */

@@ -29,6 +29,9 @@ ROOMS = {
     "checkpoint/format": [], "checkpoint/read": ["checkpoint/format"],
     "checkpoint/write": ["checkpoint/format", "checkpoint/read"],
     "checkpoint/tools": ["checkpoint/format", "checkpoint/read", "checkpoint/write"],
+    "server/http": [], "server/cluster": [],
+    "server/store": ["server/http", "server/cluster"],
+    "server/control": ["server/http", "server/store", "server/cluster"],
 }
 # Folder -> its only headers for others.
 PUBLIC = {
@@ -51,8 +54,25 @@ IMPURE_CALLS = (r"\b(fopen|open|read|write|printf|fprintf|time|"
 BANNED = ["strcpy", "strcat", "sprintf", "vsprintf", "strtok", "atoi", "atol", "atof", "gets", "alloca", "system",
           "sleep", "usleep"]
 BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+# Folder -> calls that are made in these files alone: everything else there is given what they give.
+SEAMS = {
+    "server/": [(r"job_(transition|apply)", "only server/control/change.c lets a job change",
+                 ["server/control/change.c", "server/cluster/job.c", "server/cluster/job.h"])],
+    "server/cluster/": [(r"clock_\w+_us|clock_gettime|time", "no clock is read here: take the time as an argument", []),
+                        (r"(job_)?store_\w+|history_\w+", "no store is called here: give back what changed", [])],
+    "server/control/": [
+        (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
+        (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
+            f"server/control/{file}" for file in (
+                "auth.c", "events.c", "jobs.c", "load.c", "offsets.c", "records.c", "retire.c", "routes.c", "state.c",
+                "state.h", "timeline.c", "turn.c")]),
+    ],
+}
+# Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.
+MODULES = ("server/http/", "server/store/", "server/cluster/", "server/control/")
+DEFINITION = re.compile(r"^(?!static\b|typedef\b)[a-z][\w \*]*?(\w+)\((?:[^;{}()]|\([^()]*\))*\)\n\{", re.M)
 # Rooms whose private headers still have their old names.
-OLD_PRIVATE = ("server/", "worker/engine/train/")
+OLD_PRIVATE = ("worker/engine/train/",)
 COLUMNS = 120
 LINES = 900
 
@@ -122,9 +142,39 @@ def check_names(path, number, line, complain):
             complain(path, number, f"{found.group(1)} is a name of {room}/ alone: ask for what it can do")
 
 
+def check_seams(path, code, complain):
+    """Calls that only some files of a folder may make. Definitions that are static are a file's own."""
+    own = set(re.findall(r"^static [\w \*]*?(\w+)\(", code, re.M))
+    for folder, seams in SEAMS.items():
+        for calls, says, files in seams:
+            if not path.startswith(folder) or path in files:
+                continue
+            for number, line in enumerate(code.split("\n"), 1):
+                called = re.search(rf"(?<![\w.>])({calls})\s*\(", line)
+                if called and called.group(1) not in own:
+                    complain(path, number, f"{called.group(1)}(): {says}")
+
+
+def check_module(path, text, code, complain):
+    """A file of a room of modules: its header is the first that it includes, and it defines what has its name."""
+    if not path.startswith(MODULES) or not path.endswith(".c"):
+        return
+    stem = path.rpartition("/")[2][:-2]
+    first = re.search(r'^#include (.*)', text, re.M)
+    if not first or first.group(1) not in (f'"{path[:-2]}.h"', f'"{path[:-2]}_priv.h"'):
+        complain(path, 1, f"a module has a header of its own: include {path[:-2]}.h first")
+    for definition in DEFINITION.finditer(code):
+        name = definition.group(1)
+        if not name.startswith((stem + "_", stem.split("_")[0] + "_")):
+            complain(path, code.count("\n", 0, definition.start(1)) + 1,
+                     f"{name}() has not its file's name as its prefix: {stem}_...")
+
+
 def check_c(path, text, complain):
     folder = folder_of(path)
     code = strip_comments_and_strings(text)
+    check_seams(path, code, complain)
+    check_module(path, text, code, complain)
     for number, line in enumerate(text.split("\n"), 1):
         include = re.match(r'#include "([^"]+)"', line)
         if include:

@@ -55,3 +55,58 @@ def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):
     assert said.count("\n") == 1 and path in said and says in said, said
     if good is not None:
         assert lint(tmp_path, path, good).strip() == ""
+
+
+OF_MODULE = '#include "%s.h"\n\nstatic void x(void)\n{\n    %s\n}\n'
+
+
+@pytest.mark.parametrize("path, bad, good, says", [
+    ("server/http/x", '#include "server/store/store.h"', '#include "server/http/http.h"', "may not include"),
+    ("server/store/x", '#include "server/control/turn.h"', '#include "server/http/call.h"', "may not include"),
+    ("server/cluster/x", '#include "server/control/state.h"', '#include "server/cluster/job.h"', "may not include"),
+    ("server/cluster/x", '#include "server/http/call.h"', '#include "scheduler/cluster/slow.h"', "may not include"),
+])
+def test_a_room_of_the_server_includes_what_is_below_it(tmp_path, path, bad, good, says):
+    own = f'#include "{path}.h"\n'
+    assert says in lint(tmp_path, path + ".c", own + bad + "\n")
+    assert lint(tmp_path, path + ".c", own + good + "\n") == "\n"
+
+
+@pytest.mark.parametrize("path, bad, says", [
+    ("server/control/dispatch", "(void)job_transition(j, cause, now, &event, err);", "lets a job change"),
+    ("server/control/jobs", "(void)job_apply(j, event);", "lets a job change"),
+    ("server/store/job_store", "(void)job_apply(j, event);", "lets a job change"),
+    ("server/control/round", "now = clock_wall_us();", "only the turn reads the clock"),
+    ("server/control/events", "now = clock_read_mono_us(clock);", "only the turn reads the clock"),
+    ("server/control/plans", "now = time(NULL);", "only the turn reads the clock"),
+    ("server/cluster/links", "(void)clock_gettime(CLOCK_REALTIME, &ts);", "no clock is read here"),
+    ("server/cluster/slots", "store_put(s, STORE_NODES, name, text);", "no store is called here"),
+    ("server/control/dispatch", "job_store_put(s, 1, 0, 1, record, NULL);", "decisions do not call the store"),
+    ("server/control/reports", "history_add_note(s, 1, text);", "decisions do not call the store"),
+])
+def test_a_seam_of_the_server_is_where_it_is_said_to_be(tmp_path, path, bad, says):
+    assert says in lint(tmp_path, path + ".c", OF_MODULE % (path, bad))
+
+
+@pytest.mark.parametrize("path, good", [
+    ("server/control/change", "(void)job_transition(j, cause, now, &event, err);"),
+    ("server/control/turn", "now = clock_read_mono_us(clock);"),
+    ("server/control/round", "clock_rfc3339(now, text);"),
+    ("server/control/records", "store_put(s, STORE_NODES, name, text);"),
+    ("server/http/http", "now = clock_mono_us();"),
+])
+def test_and_there_it_may_be(tmp_path, path, good):
+    assert lint(tmp_path, path + ".c", OF_MODULE % (path, good)) == "\n"
+
+
+def test_a_module_of_the_server_has_its_header_and_its_prefix(tmp_path):
+    path = "server/control/polls.c"
+    own = '#include "server/control/polls.h"\n\n'
+
+    assert "include server/control/polls.h first" in lint(tmp_path, path, "int polls_x(void)\n{\n    return 0;\n}\n")
+    assert "agents_x() has not its file's name" in lint(tmp_path, path,
+                                                        own + "int agents_x(int a,\n             int b)\n{\n}\n")
+    assert "view() has not its file's name" in lint(tmp_path, path, own + "struct x *view(void)\n{\n}\n")
+    assert lint(tmp_path, path, own + "int polls_x(int (*fn)(void))\n{\n}\n\nstatic int x(void)\n{\n}\n") == "\n"
+    assert lint(tmp_path, "server/http/http_req.c",
+                '#include "server/http/http_req.h"\n\nint http_x(void)\n{\n}\n') == "\n"

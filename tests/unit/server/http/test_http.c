@@ -1,4 +1,5 @@
 /* test_http - the HTTP side against real sockets: answers from other threads, limits, clients that misbehave */
+#include "server/http/http_stream.h"
 #include "tests/unit/test.h"
 
 #include <arpa/inet.h>

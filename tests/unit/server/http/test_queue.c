@@ -1,3 +1,4 @@
+#include "server/http/call.h"
 #include "tests/unit/test.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* store_impl - how the store's data is laid out in Redis, and the commands that write and read it
+/* store_priv - how the store's data is laid out in Redis, and the commands that write and read it
  *
  * For the files of this folder. A batch is plain Redis commands, each with its arguments, behind guards; one script
  * applies it (store.c).
@@ -19,8 +19,8 @@
  *   muster:removed         sorted set: "<node> <incarnation>" of agents whose nodes were removed, score = when, in
  *                          seconds; the newest 1024 of the last 30 days
  */
-#ifndef MUSTER_SERVER_STORE_IMPL_H
-#define MUSTER_SERVER_STORE_IMPL_H
+#ifndef MUSTER_SERVER_STORE_PRIV_H
+#define MUSTER_SERVER_STORE_PRIV_H
 
 #include <hiredis/hiredis.h>
 

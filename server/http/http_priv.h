@@ -1,4 +1,4 @@
-/* http_impl - what the files of the HTTP side share: the server, its connections, a request and its stream
+/* http_priv - what the files of the HTTP side share: the server, its connections, a request and its stream
  *
  * Lifetime of a request: libmicrohttpd holds one reference from the request line to the completion callback, the
  * handler's side holds one from the handler's call to its one answer. `lock` guards the state; whoever moves it
@@ -7,8 +7,8 @@
  *
  * Locks are taken in the order http.lock, http_req.lock, then libmicrohttpd's own.
  */
-#ifndef MUSTER_SERVER_HTTP_IMPL_H
-#define MUSTER_SERVER_HTTP_IMPL_H
+#ifndef MUSTER_SERVER_HTTP_PRIV_H
+#define MUSTER_SERVER_HTTP_PRIV_H
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "server/http/http.h"
 #include "server/http/http_parse.h"
+#include "server/http/http_stream.h"
 
 #define HTTP_HEADERS_MAX 48     /* kept of a request */
 #define HTTP_OUT_HEADERS_MAX 12 /* set by a handler */
@@ -110,9 +111,6 @@ void http_set_header_locked(struct http_req *r, const char *name, const char *va
 
 /* Fill in a problem as r's answer; nothing is sent. */
 void http_fill_problem(struct http_req *r, int status, const char *code, const char *detail);
-
-/* The response that r's state calls for; NULL when memory is short. On an HTTP thread. */
-struct MHD_Response *http_response(struct http_req *r);
 
 /* Streams, for the sweeper: heartbeat and gone clients. r->lock is held. */
 void http_stream_sweep(struct http_req *r, int64_t now_us);

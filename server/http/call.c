@@ -1,0 +1,97 @@
+#include "server/http/call.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/merr.h"
+
+struct call *call_new(struct http_req *req, void (*run)(void *owner, struct call *call))
+{
+    struct call *call = calloc(1, sizeof(*call));
+
+    if (call) {
+        call->req = req;
+        call->run = run;
+        call->began_us = clock_mono_us();
+    }
+    return call;
+}
+
+void call_free(struct call *call)
+{
+    if (!call)
+        return;
+    json_decref(call->body);
+    json_decref(call->acks);
+    json_decref(call->fresh);
+    json_decref(call->reply);
+    spec_free(call->spec);
+    free(call->text);
+    free(call->page);
+    free(call);
+}
+
+void call_answer_new(struct call *call, int status, json_t *reply)
+{
+    assert(status > 0);
+    if (call->status != 0) {
+        json_decref(reply);
+        return;
+    }
+    call->status = status;
+    call->reply = reply;
+}
+
+void call_problem(struct call *call, int status, const char *code, const char *fmt, ...)
+{
+    char text[MERR_TEXT_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    call_answer_new(call, status, json_pack("{s:s, s:s}", "code", code, "detail", text));
+}
+
+bool call_page_limit(struct call *call, size_t def, size_t most, size_t *ret)
+{
+    const char *text = http_query(call->req, "limit");
+    char *end = NULL;
+    long n = text ? strtol(text, &end, 10) : (long)def;
+
+    if (text && (end == text || *end || n < 1 || (size_t)n > most)) {
+        call_problem(call, 422, "query-invalid", "'limit' is a number from 1 to %zu", most);
+        return false;
+    }
+    *ret = (size_t)n;
+    return true;
+}
+
+void call_deliver(struct call *call)
+{
+    struct http_req *req = call->req;
+
+    if (req && call->etag[0])
+        http_set_header(req, "ETag", call->etag);
+    if (req && call->page) {
+        http_reply_text(req, call->status, "text/plain; version=0.0.4; charset=utf-8", call->page, strlen(call->page));
+    } else if (req && call->status >= 400) {
+        const char *code = json_string_value(json_object_get(call->reply, "code"));
+        const char *detail = json_string_value(json_object_get(call->reply, "detail"));
+        json_t *errors = json_object_get(call->reply, "errors"); /* borrowed */
+
+        if (errors)
+            http_problem_errors_new(req, detail ? detail : "the request cannot be met", json_incref(errors));
+        else
+            http_problem(req, call->status, code ? code : "internal", "%s", detail ? detail : "out of memory");
+    } else if (req) {
+        http_reply_new(req, call->status, call->reply);
+        call->reply = NULL;
+    }
+    call->req = NULL;
+    call_free(call);
+}

@@ -1,0 +1,53 @@
+/* call - one request: what its handler read from it, and the answer once there is one
+ *
+ * It belongs to one thread at a time; putting it into a queue hands it on.
+ */
+#ifndef MUSTER_SERVER_CALL_H
+#define MUSTER_SERVER_CALL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "api/spec.h"
+#include "server/http/http_req.h"
+
+struct call {
+    struct call *next;
+    void (*run)(void *owner, struct call *call); /* on the thread whose queue it is in */
+    struct http_req *req;  /* NULL: none waits for an answer, or it has been turned into a stream */
+    json_t *body;          /* owned, may be NULL */
+    struct job_spec *spec; /* owned: a submit's */
+    char *text;            /* owned: its spec as JSON, or bytes of a body */
+    uint64_t hash;         /* of the body */
+    uint64_t job;
+    uint32_t generation;
+    bool flag;
+    int64_t began_us;
+
+    json_t *acks, *fresh; /* owned: a report's, from the files' thread: what is durable; what was new in it */
+
+    int status; /* 0: not answered yet */
+    json_t *reply;
+    char etag[32];
+    char *page; /* owned: an answer that is text, not JSON */
+};
+
+/* One for a request (may be NULL), to be run on the thread whose queue it is put into. New; NULL: no memory. */
+struct call *call_new(struct http_req *req, void (*run)(void *owner, struct call *call));
+/* Free what it owns; its request, if it has one, stays as it is. */
+void call_free(struct call *call);
+
+/* Set the answer; the first one stands. reply is taken over. */
+void call_answer_new(struct call *call, int status, json_t *reply);
+void call_problem(struct call *call, int status, const char *code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* "limit" of a list's query: a number from 1 to most, def without it. False: the call is answered. */
+bool call_page_limit(struct call *call, size_t def, size_t most, size_t *ret);
+
+/* Send the answer and free the call. */
+void call_deliver(struct call *call);
+
+#endif
