@@ -1,6 +1,5 @@
 #include "api/client/client.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <poll.h>
 #include <pwd.h>
@@ -9,25 +8,27 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "api/client/calls.h"
 #include "api/client/sse.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "base/version.h"
+#include "base/try.h"
 
-#define ANSWER_MAX (64 << 20) /* bytes of an answer */
-#define CONNECT_MS 5000
 #define CALL_MS 60000    /* one call, all told */
 #define RETRY_US 5000000 /* how long a call that may be repeated is repeated */
 #define QUIET_S 90       /* a stream without a byte (not even a keep-alive) is lost */
+#define TICK_US 500000   /* how often whoever follows a stream is asked whether to go on */
+#define WHY_MAX 256
 
 struct client {
-    CURL *curl;
-    struct curl_slist *auth; /* Authorization, or NULL */
-    char *url;               /* without a slash at its end */
+    struct calls *calls;
+    char *url; /* without a slash at its end */
+    struct following *following;
+    bool ended; /* the call under way */
+    int status; /* of its answer, or why there was none (calls_done) */
     struct buf answer;
+    char why[WHY_MAX];
     json_t *problem; /* of the last answer that was no success, or NULL */
-    long status;     /* of the last answer */
-    char why[CURL_ERROR_SIZE];
 };
 
 int client_state_dir(const char *given, char *ret, size_t size, struct merr *err)
@@ -51,32 +52,26 @@ int client_state_dir(const char *given, char *ret, size_t size, struct merr *err
 
 int client_new_at(const char *url, const char *token, struct client **ret, struct merr *err)
 {
+    const char *trusted = getenv("MUSTER_CACERT");
     struct client *c = calloc(1, sizeof(*c));
-    char *header = NULL;
-    size_t len = strlen(url);
+    struct calls_cfg cfg = {.token = token, .ca_file = trusted && *trusted ? trusted : NULL, .proxies = true};
+    int r;
 
-    if (!c || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)
-        goto fail;
-    while (len > 0 && url[len - 1] == '/')
-        len--;
-    c->url = strndup(url, len);
-    c->curl = curl_easy_init();
-    buf_init(&c->answer, ANSWER_MAX);
-    if (!c->url || !c->curl)
-        goto fail;
-    if (token) {
-        if (asprintf(&header, "Authorization: Bearer %s", token) < 0)
-            goto fail;
-        c->auth = curl_slist_append(NULL, header);
-        free(header);
-        if (!c->auth)
-            goto fail;
+    if (!c || asprintf(&c->url, "%s%s", strstr(url, "://") ? "" : "http://", url) < 0) {
+        free(c);
+        return merr_set(err, -ENOMEM, "no memory for a client");
+    }
+    for (size_t len = strlen(c->url); len > 0 && c->url[len - 1] == '/'; len--)
+        c->url[len - 1] = '\0';
+    buf_init(&c->answer, CALLS_ANSWER_MAX);
+    cfg.url = c->url;
+    r = calls_new(&cfg, &c->calls, err);
+    if (r < 0) {
+        client_free(c);
+        return r == -EINVAL ? -EHOSTUNREACH : r;
     }
     *ret = c;
     return 0;
-fail:
-    client_free(c);
-    return merr_set(err, -ENOMEM, "no memory for a client");
 }
 
 /* A short text file less the white space at its end, or NULL. */
@@ -133,9 +128,7 @@ void client_free(struct client *c)
 
     if (!c)
         return;
-    if (c->curl)
-        curl_easy_cleanup(c->curl);
-    curl_slist_free_all(c->auth);
+    calls_free(c->calls);
     buf_clear(&c->answer);
     json_decref(c->problem);
     free(c->url);
@@ -150,7 +143,7 @@ const char *client_url(const struct client *c)
 
 long client_status(const struct client *c)
 {
-    return c->status;
+    return c->status > 0 ? c->status : 0;
 }
 
 const json_t *client_problem(const struct client *c)
@@ -160,91 +153,61 @@ const json_t *client_problem(const struct client *c)
 
 /* --- one request --------------------------------------------------------------------------------------- */
 
-static size_t take_answer(char *data, size_t one, size_t n, void *arg)
+static void take_end(void *arg, int status, const char *body, size_t len, const char *why)
 {
     struct client *c = arg;
 
-    return buf_add(&c->answer, data, one * n) == 0 ? one * n : 0;
+    c->ended = true;
+    c->status = buf_add(&c->answer, body, len) < 0 ? -ENOMEM : status;
+    (void)snprintf(c->why, sizeof(c->why), "%s", why);
 }
 
-static int headers(struct client *c, const char *const *more, struct curl_slist **ret)
+/* Forget what the last call brought, and begin another. */
+static int begin(struct client *c, struct call *call, struct merr *err)
 {
-    struct curl_slist *all = NULL, *longer;
-
-    if (c->auth) {
-        all = curl_slist_append(NULL, c->auth->data);
-        if (!all)
-            return -ENOMEM;
-    }
-    for (; *more; more++) {
-        longer = curl_slist_append(all, *more);
-        if (!longer) {
-            curl_slist_free_all(all);
-            return -ENOMEM;
-        }
-        all = longer;
-    }
-    *ret = all;
-    return 0;
+    buf_clear(&c->answer);
+    json_decref(c->problem);
+    c->problem = NULL;
+    c->ended = false;
+    c->status = 0;
+    call->done = take_end;
+    call->arg = c;
+    return calls_begin(c->calls, call, err);
 }
 
-static int prepare(struct client *c, const char *method, const char *path)
+/* Whether the address or the certificate is at fault, or memory, so that another try would fare no better. */
+static bool is_lasting(int status)
 {
-    const char *trusted = getenv("MUSTER_CACERT");
-    char *url;
-    CURLcode r;
-
-    curl_easy_reset(c->curl);
-    if (asprintf(&url, "%s%s", c->url, path) < 0)
-        return -ENOMEM;
-    r = curl_easy_setopt(c->curl, CURLOPT_URL, url);
-    free(url);
-    c->why[0] = '\0';
-    (void)curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);
-    (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->why);
-    (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
-    if (trusted && *trusted)
-        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, trusted);
-    return r == CURLE_OK ? 0 : -ENOMEM;
+    return status == -EINVAL || status == -EACCES || status == -EMSGSIZE || status == -ENOMEM;
 }
 
-/* Whether the address or the certificate is at fault, so that another try would fare no better. */
-static bool is_lasting(CURLcode code)
+static const char *hint_of(int status)
 {
-    return code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
-           code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE;
-}
-
-static const char *hint_of(CURLcode code)
-{
-    switch (code) {
-    case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
+    switch (status) {
+    case -EINVAL:
         return "want http://HOST:PORT or https://HOST:PORT";
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE:
+    case -EACCES:
         return "set MUSTER_CACERT to the file of the certificate to trust";
-    case CURLE_GOT_NOTHING:
-    case CURLE_SSL_CONNECT_ERROR:
+    case -EPROTO:
         return "is it running, and is it http:// or https://?";
+    case -EMSGSIZE:
+        return "its answer is longer than 64 MiB";
     default:
         return "is it running?";
     }
 }
 
-static int out_of_reach(struct client *c, CURLcode code, struct merr *err)
+static int out_of_reach(struct client *c, struct merr *err)
 {
-    return merr_set(err, -EHOSTUNREACH, "cannot reach the server at '%s': %s; %s", c->url,
-                    c->why[0] ? c->why : curl_easy_strerror(code), hint_of(code));
+    if (c->status == -ENOMEM)
+        return merr_set(err, -ENOMEM, "no memory for a request");
+    return merr_set(err, -EHOSTUNREACH, "cannot reach the server at '%s': %s; %s", c->url, c->why, hint_of(c->status));
 }
 
 /* The words of an answer that is no success. */
-static int refused(struct client *c, long status, struct merr *err)
+static int refused(struct client *c, struct merr *err)
 {
-    int code = status == 404 ? -ENOENT : status >= 400 && status < 500 ? -EPERM : -EIO;
+    int status = c->status, code = status == 404 ? -ENOENT : status >= 400 && status < 500 ? -EPERM : -EIO;
     json_t *doc = json_loadb(buf_text(&c->answer), c->answer.len, 0, NULL), *one;
     const char *title = json_string_value(json_object_get(doc, "title"));
     const char *detail = json_string_value(json_object_get(doc, "detail"));
@@ -253,7 +216,7 @@ static int refused(struct client *c, long status, struct merr *err)
 
     buf_init(&words, MERR_TEXT_MAX);
     if (!title && !detail)
-        (void)buf_printf(&words, "'%s' answers %ld without a reason; is it a Muster server?", c->url, status);
+        (void)buf_printf(&words, "'%s' answers %d without a reason; is it a Muster server?", c->url, status);
     else
         (void)buf_addstr(&words, detail ? detail : title);
     json_array_foreach (json_object_get(doc, "errors"), i, one) {
@@ -272,66 +235,31 @@ static int refused(struct client *c, long status, struct merr *err)
     return code;
 }
 
-static CURLcode perform(struct client *c, const char *method, const char *path, const char *body,
-                        struct curl_slist *list, long *ret_status)
-{
-    CURLcode r;
-
-    if (prepare(c, method, path) < 0)
-        return CURLE_OUT_OF_MEMORY;
-    buf_clear(&c->answer);
-    (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, list);
-    (void)curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)CALL_MS);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_answer);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
-    if (body) {
-        (void)curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
-        (void)curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body);
-    }
-    r = curl_easy_perform(c->curl);
-    if (r == CURLE_OK)
-        (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, ret_status);
-    return r;
-}
-
-/* Send until there is an answer; *ret_status is its status. */
+/* Send until there is an answer, whose status is the client's then. */
 static int send_call(struct client *c, const char *method, const char *path, const char *body, const char *key,
-                     long *ret_status, struct merr *err)
+                     struct merr *err)
 {
     int64_t deadline = clock_mono_us() + RETRY_US;
     bool again = strcmp(method, "GET") == 0 || key;
-    struct curl_slist *list = NULL;
-    char key_header[256] = "";
-    const char *more[4];
-    int wait_ms = 50;
-    CURLcode r;
-    size_t n = 0;
+    char key_header[256];
+    struct call call = {.method = method,
+                        .path = path,
+                        .body = body,
+                        .len = body ? strlen(body) : 0,
+                        .headers = {key ? key_header : NULL},
+                        .timeout_ms = CALL_MS};
 
     (void)snprintf(key_header, sizeof(key_header), "Idempotency-Key: %s", key ? key : "");
-    more[n++] = "Expect:";
-    if (body)
-        more[n++] = "Content-Type: application/json";
-    if (key)
-        more[n++] = key_header;
-    more[n] = NULL;
-    if (headers(c, more, &list) < 0)
-        return merr_set(err, -ENOMEM, "no memory for a request");
-    c->status = 0;
-    json_decref(c->problem);
-    c->problem = NULL;
-    for (;;) {
-        r = perform(c, method, path, body, list, ret_status);
+    for (int wait_ms = 50;; wait_ms = wait_ms < 800 ? wait_ms * 2 : 800) {
+        TRY(begin(c, &call, err));
+        while (!c->ended)
+            calls_wait(c->calls, NULL, 0, clock_mono_us() + TICK_US);
         again = again && clock_mono_us() < deadline;
-        if ((r == CURLE_OK && *ret_status != 503) || r == CURLE_OUT_OF_MEMORY || is_lasting(r) || !again)
+        if ((c->status > 0 && c->status != 503) || is_lasting(c->status) || !again)
             break;
         (void)poll(NULL, 0, wait_ms);
-        wait_ms = wait_ms < 800 ? wait_ms * 2 : 800;
     }
-    curl_slist_free_all(list);
-    c->status = r == CURLE_OK ? *ret_status : 0;
-    if (r == CURLE_OUT_OF_MEMORY)
-        return merr_set(err, -ENOMEM, "no memory for a request");
-    return r == CURLE_OK ? 0 : out_of_reach(c, r, err);
+    return c->status > 0 ? 0 : out_of_reach(c, err);
 }
 
 int client_call(struct client *c, const char *method, const char *path, const json_t *body, const char *key,
@@ -339,18 +267,17 @@ int client_call(struct client *c, const char *method, const char *path, const js
 {
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     json_error_t je;
-    long status = 0;
     json_t *doc;
     int r;
 
     if (body && !text)
         return merr_set(err, -ENOMEM, "no memory for a request");
-    r = send_call(c, method, path, text ? text : strcmp(method, "GET") == 0 ? NULL : "", key, &status, err);
+    r = send_call(c, method, path, text ? text : strcmp(method, "GET") == 0 ? NULL : "", key, err);
     free(text);
     if (r < 0)
         return r;
-    if (status < 200 || status >= 300)
-        return refused(c, status, err);
+    if (c->status < 200 || c->status >= 300)
+        return refused(c, err);
     if (!ret_doc)
         return 0;
     doc = c->answer.len ? json_loadb(c->answer.data, c->answer.len, JSON_DECODE_ANY, &je) : json_null();
@@ -363,13 +290,9 @@ int client_call(struct client *c, const char *method, const char *path, const js
 
 int client_text(struct client *c, const char *path, struct buf *out, struct merr *err)
 {
-    long status = 0;
-    int r = send_call(c, "GET", path, NULL, NULL, &status, err);
-
-    if (r < 0)
-        return r;
-    if (status < 200 || status >= 300)
-        return refused(c, status, err);
+    TRY(send_call(c, "GET", path, NULL, NULL, err));
+    if (c->status < 200 || c->status >= 300)
+        return refused(c, err);
     return buf_add(out, buf_text(&c->answer), c->answer.len);
 }
 
@@ -380,7 +303,7 @@ struct following {
     struct sse sse;
     client_event_fn *fn;
     void *arg;
-    long status;
+    bool heard;      /* something in this attempt */
     int result;      /* 0 while it goes on */
     int64_t tick_us; /* when the next tick is due */
     int64_t heard_us;
@@ -396,17 +319,14 @@ static int take_event(void *arg, const char *type, const char *text)
     return r;
 }
 
-static size_t take_stream(char *data, size_t one, size_t n, void *arg)
+static int take_stream(void *arg, const char *data, size_t len)
 {
-    struct following *g = arg;
+    struct following *g = ((struct client *)arg)->following;
 
-    if (g->status == 0)
-        (void)curl_easy_getinfo(g->c->curl, CURLINFO_RESPONSE_CODE, &g->status);
-    if (g->status != 200) /* a problem to be read whole */
-        return buf_add(&g->c->answer, data, one * n) == 0 ? one * n : 0;
+    g->heard = true;
     g->heard_us = clock_mono_us();
-    g->result = sse_feed(&g->sse, data, one * n, take_event, g);
-    return g->result == 0 ? one * n : 0;
+    g->result = sse_feed(&g->sse, data, len, take_event, g);
+    return g->result;
 }
 
 static int tick(struct following *g)
@@ -414,79 +334,74 @@ static int tick(struct following *g)
     int64_t now = clock_mono_us();
 
     if (now >= g->tick_us) {
-        g->tick_us = now + 500000;
+        g->tick_us = now + TICK_US;
         g->result = g->fn(g->arg, "", NULL);
     }
     return g->result;
 }
 
-static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
-{
-    (void)a, (void)b, (void)c, (void)d;
-    return tick(arg) != 0;
-}
-
-static CURLcode stream_once(struct following *g, const char *path)
+/* One attempt, until it ends or nobody wants more. */
+static int stream_once(struct following *g, const char *path, struct merr *err)
 {
     struct client *c = g->c;
-    struct curl_slist *list = NULL;
     char last[64];
-    const char *more[] = {"Accept: text/event-stream", g->sse.last_id[0] ? last : NULL, NULL};
-    CURLcode r;
+    struct call call = {.method = "GET",
+                        .path = path,
+                        .headers = {"Accept: text/event-stream", g->sse.last_id[0] ? last : NULL},
+                        .quiet_s = QUIET_S,
+                        .data = take_stream};
 
     (void)snprintf(last, sizeof(last), "Last-Event-ID: %s", g->sse.last_id);
-    if (prepare(c, "GET", path) < 0 || headers(c, more, &list) < 0)
-        return CURLE_OUT_OF_MEMORY;
-    buf_clear(&c->answer);
     sse_restart(&g->sse);
-    g->status = 0;
-    (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, list);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_stream);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, g);
-    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)QUIET_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_NOPROGRESS, 0L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFODATA, g);
-    r = curl_easy_perform(c->curl);
-    if (r == CURLE_OK)
-        (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &g->status);
-    curl_slist_free_all(list);
-    return r;
+    g->heard = false;
+    TRY(begin(c, &call, err));
+    while (!c->ended && g->result == 0) {
+        calls_wait(c->calls, NULL, 0, g->tick_us);
+        if (g->result == 0)
+            (void)tick(g);
+    }
+    calls_drop(c->calls);
+    return 0;
+}
+
+/* Whether a stream goes on by another attempt: 0, else what it ends with, 1 for well. */
+static int try_again(struct following *g, int patience_s, struct merr *err)
+{
+    struct client *c = g->c;
+
+    if (g->result)
+        return g->result;
+    if (c->status > 0 && c->status != 200 && c->status < 500)
+        return refused(c, err);
+    if (c->status == -ENOMEM || clock_mono_us() - g->heard_us > patience_s * (int64_t)1000000)
+        return c->status > 0 ? refused(c, err) : out_of_reach(c, err);
+    return 0;
 }
 
 int client_follow(struct client *c, const char *path, int patience_s, client_event_fn *fn, void *arg, struct merr *err)
 {
     struct following g = {.c = c, .fn = fn, .arg = arg, .heard_us = clock_mono_us()};
-    int wait_ms = 50, r = 0;
+    int wait_ms = 50, r;
 
     sse_init(&g.sse);
+    c->following = &g;
     for (;;) {
-        CURLcode code = stream_once(&g, path);
-
-        if (g.result || code == CURLE_OUT_OF_MEMORY) {
-            r = g.result > 0 ? 0 : g.result < 0 ? g.result : -ENOMEM;
+        r = stream_once(&g, path, err);
+        if (r == 0)
+            r = try_again(&g, patience_s, err);
+        if (r != 0)
             break;
-        }
-        if (code == CURLE_OK && g.status != 200 && g.status < 500) {
-            r = refused(c, g.status, err);
-            break;
-        }
-        if (g.status == 200)
+        if (g.heard || c->status == 200)
             wait_ms = 50;
-        if (clock_mono_us() - g.heard_us > patience_s * (int64_t)1000000) {
-            r = code == CURLE_OK ? refused(c, g.status, err) : out_of_reach(c, code, err);
-            break;
-        }
         (void)poll(NULL, 0, wait_ms);
         wait_ms = wait_ms < 800 ? wait_ms * 2 : 800;
-        if (tick(&g)) {
-            r = g.result > 0 ? 0 : g.result;
+        r = tick(&g);
+        if (r != 0)
             break;
-        }
     }
+    c->following = NULL;
     sse_clear(&g.sse);
-    return r;
+    return r > 0 ? 0 : r;
 }
 
 int client_exit_status(int code)

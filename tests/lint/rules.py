@@ -177,6 +177,8 @@ def check_c(path, text, complain):
     check_module(path, text, code, complain)
     for number, line in enumerate(text.split("\n"), 1):
         include = re.match(r'#include "([^"]+)"', line)
+        if folder and line.startswith("#include <curl/") and path != "api/client/calls.c":
+            complain(path, number, "HTTP calls are made by api/client/calls.h")
         if include:
             check_private(path, number, include.group(1), complain)
             check_public(path, number, include.group(1), complain)

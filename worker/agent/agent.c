@@ -161,7 +161,7 @@ static void not_well(struct agent *a, struct backoff *b, const char *call, int s
         if (a->registered)
             log_info("the server does not know this node: registering");
         a->registered = false;
-    } else if (status == 0) {
+    } else if (status < 0) {
         if (!a->out_of_reach)
             log_warn("the server is out of reach (%s); ranks go on, trying again", why);
         a->out_of_reach = true;
@@ -293,11 +293,19 @@ static int list_runs(const struct agent *a, struct report_run **ret, size_t *ret
 }
 
 /* POST doc (taken over) to path. */
-static void post_new(struct agent *a, const char *path, json_t *doc, http_done *done, int timeout_ms)
+static void post_new(struct agent *a, const char *path, json_t *doc, calls_done *done, int timeout_ms)
 {
     char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
     struct merr err;
-    int r = text ? http_call(a->http, "POST", path, NULL, text, strlen(text), timeout_ms, done, a, &err)
+    int r = text ? calls_begin(a->calls,
+                               &(struct call){.method = "POST",
+                                              .path = path,
+                                              .body = text,
+                                              .len = strlen(text),
+                                              .timeout_ms = timeout_ms,
+                                              .done = done,
+                                              .arg = a},
+                               &err)
                  : merr_set(&err, -ENOMEM, "no memory for a report");
 
     if (r < 0) {
@@ -415,7 +423,11 @@ static void send_poll(struct agent *a)
 
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/assignments?version=%lld&wait=%d&incarnation=%s", a->node,
                    (long long)a->version, POLL_WAIT_S, a->incarnation);
-    if (http_call(a->http, "GET", path, NULL, NULL, 0, (POLL_WAIT_S + 10) * 1000, poll_done, a, &err) < 0) {
+    if (calls_begin(
+            a->calls,
+            &(struct call){
+                .method = "GET", .path = path, .timeout_ms = (POLL_WAIT_S + 10) * 1000, .done = poll_done, .arg = a},
+            &err) < 0) {
         log_error("%s", err.text);
         backoff_failed(&a->poll_backoff, machine_mono_us(a->machine));
     } else {
@@ -484,7 +496,7 @@ static void wait_until(struct agent *a, int64_t deadline_us)
 {
     int fds[3] = {machine_fd(a->machine), a->signal_fd, mirror_fd(a->mirror)};
 
-    http_wait(a->http, fds, 3, deadline_us);
+    calls_wait(a->calls, fds, 3, deadline_us);
 }
 
 void agent_loop(struct agent *a)

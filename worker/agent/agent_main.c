@@ -163,14 +163,15 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     }
     r = io_mkdirs(runs, 0700, err);
     if (r == 0)
-        r = http_new(o->server, o->token_file, o->ca_file, &a->http, err);
+        r = calls_new(&(struct calls_cfg){.url = o->server, .token_file = o->token_file, .ca_file = o->ca_file},
+                      &a->calls, err);
     if (r == 0)
         r = machine_new(&cfg, &a->machine, err);
     if (r == 0)
         r = ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = a->node, .slots = a->devices.n}, &a->ranks,
                       err);
     if (r == 0)
-        r = mirror_new(a->http, a->ranks, a->node, &a->mirror, err);
+        r = mirror_new(a->calls, a->ranks, a->node, &a->mirror, err);
     if (r < 0)
         return r;
     a->ship = ship_new(a->machine);
@@ -185,7 +186,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
 
 static void tear_down(struct agent *a)
 {
-    http_free(a->http); /* first: its calls point into the others */
+    calls_free(a->calls); /* first: its calls point into the others */
     mirror_free(a->mirror);
     ship_free(a->ship);
     ranks_free(a->ranks);
@@ -256,7 +257,7 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
     if (r == 0 && o->address)
         (void)snprintf(a->address, sizeof(a->address), "%s", o->address);
     else if (r == 0)
-        r = http_local_address(o->server, a->address, sizeof(a->address), err);
+        r = calls_local_address(o->server, a->address, sizeof(a->address), err);
     if (r == 0)
         r = set_up(a, o, state, self, err);
     if (r == 0) {

@@ -8,7 +8,6 @@
 
 #include "worker/agent/backoff.h"
 #include "worker/agent/devices.h"
-#include "worker/agent/http.h"
 #include "worker/agent/mirror.h"
 #include "worker/agent/nic.h"
 #include "worker/agent/proc.h"
@@ -37,7 +36,7 @@ struct agent {
     struct machine *machine;
     struct ranks *ranks;
     struct ship *ship;
-    struct http *http;
+    struct calls *calls;
     struct mirror *mirror;
     int signal_fd;
 

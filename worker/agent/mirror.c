@@ -35,20 +35,20 @@ struct shared { /* one run on several nodes */
 };
 
 struct mirror {
-    struct http *http;
+    struct calls *calls;
     const struct ranks *ranks;
     char *node;
     int inotify_fd;
     struct shared *first;
 };
 
-int mirror_new(struct http *h, const struct ranks *r, const char *node, struct mirror **ret, struct merr *err)
+int mirror_new(struct calls *h, const struct ranks *r, const char *node, struct mirror **ret, struct merr *err)
 {
     struct mirror *m = calloc(1, sizeof(*m));
 
     if (!m)
         return merr_set(err, -ENOMEM, "no memory for the rendezvous");
-    m->http = h;
+    m->calls = h;
     m->ranks = r;
     m->node = strdup(node);
     m->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
@@ -152,8 +152,16 @@ static void put_key(struct shared *s, const char *key, const char *path)
                    s->generation, key);
     s->putting = strdup(key);
     if (s->putting && io_read_file(path, &bytes, NULL) == 0 && base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
-        http_call(s->mirror->http, "PUT", target, "text/plain", buf_text(&text), text.len, PUT_MS, put_done, s, NULL) ==
-            0)
+        calls_begin(s->mirror->calls,
+                    &(struct call){.method = "PUT",
+                                   .path = target,
+                                   .type = "text/plain",
+                                   .body = buf_text(&text),
+                                   .len = text.len,
+                                   .timeout_ms = PUT_MS,
+                                   .done = put_done,
+                                   .arg = s},
+                    NULL) == 0)
         s->put_us = 0;
     else { /* it may have been taken away meanwhile */
         free(s->putting);
@@ -235,7 +243,11 @@ static void fetch(struct shared *s, int64_t now_us)
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "?since=%" PRIu64 "&wait=%d",
                    s->mirror->node, s->job, s->generation, s->since, FETCH_WAIT_S);
     s->fetching =
-        http_call(s->mirror->http, "GET", path, NULL, NULL, 0, (FETCH_WAIT_S + 10) * 1000, fetch_done, s, NULL) == 0;
+        calls_begin(
+            s->mirror->calls,
+            &(struct call){
+                .method = "GET", .path = path, .timeout_ms = (FETCH_WAIT_S + 10) * 1000, .done = fetch_done, .arg = s},
+            NULL) == 0;
     if (!s->fetching)
         s->fetch_us = now_us + RETRY_US;
 }

@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 #include "base/merr.h"
-#include "worker/agent/http.h"
+#include "api/client/calls.h"
 #include "worker/agent/ranks.h"
 
 struct mirror;
 
 /* h and r are borrowed for the mirror's life. */
-int mirror_new(struct http *h, const struct ranks *r, const char *node, struct mirror **ret, struct merr *err);
+int mirror_new(struct calls *h, const struct ranks *r, const char *node, struct mirror **ret, struct merr *err);
 void mirror_free(struct mirror *m);
 
 /* Begin with new runs, end with those that are gone, look at the folders where something has happened, call
