@@ -6,59 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/protocol/assignment.h"
 #include "base/buf.h"
 #include "base/io.h"
 #include "base/try.h"
 #include "scheduler/plan/shape.h"
 #include "worker/engine/comm/comm.h"
 
-#define ASSIGNMENT_MAX (8u << 20) /* bytes */
-
-static int text_field(const json_t *doc, const char *key, char *out, size_t size, struct merr *err)
+static int take_layout(const struct assignment *a, int rank, struct run *r, struct merr *err)
 {
-    const char *s = json_string_value(json_object_get(doc, key));
+    int tp = a->layout.tp, pp = a->layout.pp, cp = a->layout.cp, dp = a->layout.dp;
 
-    if (!s || !*s)
-        return merr_set(err, -EINVAL, "assignment.json has no '%s'", key);
-    if (strlen(s) >= size)
-        return merr_set(err, -EINVAL, "'%s' in assignment.json is longer than %zu bytes", key, size - 1);
-    (void)snprintf(out, size, "%s", s);
-    return 0;
-}
-
-static int size_field(const json_t *o, const char *key, int fallback, int max, int *ret, struct merr *err)
-{
-    const json_t *v = json_object_get(o, key);
-
-    if (!v && fallback > 0) {
-        *ret = fallback;
-        return 0;
-    }
-    if (!json_is_integer(v) || json_integer_value(v) < 1 || json_integer_value(v) > max)
-        return merr_set(err, -EINVAL, "'%s' in assignment.json is not a number from 1 to %d", key, max);
-    *ret = (int)json_integer_value(v);
-    return 0;
-}
-
-static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *err)
-{
-    const json_t *l = json_object_get(doc, "layout");
-    int tp, pp, cp, dp, world;
-
-    TRY(size_field(l, "tp", 1, COMM_RANKS_MAX, &tp, err));
-    TRY(size_field(l, "pp", 1, COMM_RANKS_MAX, &pp, err));
-    TRY(size_field(l, "cp", 1, COMM_RANKS_MAX, &cp, err));
-    TRY(size_field(l, "dp", 1, COMM_RANKS_MAX, &dp, err));
     if ((long)tp * pp > COMM_RANKS_MAX || (long)tp * pp * cp > COMM_RANKS_MAX ||
         (long)tp * pp * cp * dp > COMM_RANKS_MAX)
         return merr_set(err, -EINVAL, "tp %d x pp %d x cp %d x dp %d is more than %d ranks", tp, pp, cp, dp,
                         COMM_RANKS_MAX);
     r->world = tp * pp * cp * dp;
-    TRY(size_field(doc, "world", r->world, COMM_RANKS_MAX, &world, err));
-    if (world != r->world)
-        return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x cp %d x dp %d make %d", world, tp, pp, cp, dp,
+    if (a->world != r->world)
+        return merr_set(err, -EINVAL, "world is %d but tp %d x pp %d x cp %d x dp %d make %d", a->world, tp, pp, cp, dp,
                         r->world);
-    r->source_nodes = (int)json_array_size(json_object_get(doc, "givers"));
+    r->source_nodes = (int)a->n_givers;
     if (r->source_nodes > COMM_RANKS_MAX - r->world)
         return merr_set(err, -EINVAL, "%d ranks and %d source nodes are more than %d", r->world, r->source_nodes,
                         COMM_RANKS_MAX);
@@ -69,72 +36,37 @@ static int read_layout(const json_t *doc, int rank, struct run *r, struct merr *
     return 0;
 }
 
-/* Each is of a node on which the job does not train. */
-static int check_source_nodes(const json_t *doc, const struct run *r, const char *const *name, struct merr *err)
+/* Nodes get numbers by their first rank; ranks may be listed in any order. */
+static int number_nodes(const struct assignment *a, struct run *r, struct merr *err)
 {
-    const json_t *o;
-    size_t i;
-
-    json_array_foreach (json_object_get(doc, "givers"), i, o) {
-        const char *node = json_string_value(json_object_get(o, "node"));
-        bool trains = false;
-
-        for (int a = 0; node && a < r->world; a++)
-            trains |= strcmp(name[a], node) == 0;
-        if (!node || trains || json_integer_value(json_object_get(o, "rank")) != (json_int_t)(r->world + (int)i))
-            return merr_set(err, -EINVAL,
-                            "entry %zu of 'givers' in assignment.json has no node of its own or is not "
-                            "rank %d",
-                            i, r->world + (int)i);
-    }
-    return 0;
-}
-
-/* Nodes get numbers by their first rank; ranks may be listed in any order but each once. */
-static int read_nodes(const json_t *doc, struct run *r, struct merr *err)
-{
-    const json_t *ranks = json_object_get(doc, "ranks"), *o;
     const char **name;
-    size_t i;
-    int code = 0;
 
-    if (json_array_size(ranks) != (size_t)r->world)
-        return merr_set(err, -EINVAL, "assignment.json lists %zu ranks of %d", json_array_size(ranks), r->world);
+    if (a->n_ranks != (size_t)r->world)
+        return merr_set(err, -EINVAL, "assignment.json lists %zu ranks of %d", a->n_ranks, r->world);
     name = calloc(r->world, sizeof(*name));
     r->node_of = calloc(r->world, sizeof(*r->node_of));
     if (!name || !r->node_of) {
         free(name);
         return merr_set(err, -ENOMEM, "no memory for %d ranks", r->world);
     }
-    json_array_foreach (ranks, i, o) {
-        json_int_t rank =
-            json_is_integer(json_object_get(o, "rank")) ? json_integer_value(json_object_get(o, "rank")) : -1;
-        const char *node = json_string_value(json_object_get(o, "node"));
-
-        if (rank < 0 || rank >= r->world || name[rank] || !node) {
-            code = merr_set(err, -EINVAL, "entry %zu of 'ranks' in assignment.json has no own rank or no node", i);
-            break;
-        }
-        name[rank] = node;
-    }
-    if (code == 0)
-        code = check_source_nodes(doc, r, name, err);
-    for (int a = 0; code == 0 && a < r->world; a++) {
-        r->node_of[a] = a;
-        for (int b = 0; b < a; b++)
-            if (strcmp(name[a], name[b]) == 0) {
-                r->node_of[a] = r->node_of[b];
+    for (size_t i = 0; i < a->n_ranks; i++)
+        name[a->ranks[i].rank] = a->ranks[i].node; /* each is there once: assignment_read() has looked */
+    for (int i = 0; i < r->world; i++) {
+        r->node_of[i] = i;
+        for (int b = 0; b < i; b++)
+            if (strcmp(name[i], name[b]) == 0) {
+                r->node_of[i] = r->node_of[b];
                 break;
             }
     }
     free(name);
-    return code;
+    return 0;
 }
 
-static int read_spec(const json_t *doc, struct run *r, struct merr *err)
+static int read_spec(const struct assignment *a, struct run *r, struct merr *err)
 {
     struct faults f = {.n = 0};
-    int code = spec_from_json(json_object_get(doc, "spec"), &r->spec, &f);
+    int code = spec_from_json(a->spec, &r->spec, &f);
 
     if (code != 0)
         (void)merr_set(err, code, "the spec is not valid: %s: %s", f.n > 0 ? f.v[0].pointer : "",
@@ -145,27 +77,24 @@ static int read_spec(const json_t *doc, struct run *r, struct merr *err)
     return code;
 }
 
-/* "leaves" of an assignment: virtual workers of each replica, where they are not shared out evenly. */
-static int read_share(const json_t *doc, struct run *r, struct merr *err)
+/* Virtual workers of each replica, where they are not shared out evenly. */
+static int take_share(const struct assignment *a, struct run *r, struct merr *err)
 {
-    const json_t *list = json_object_get(doc, "leaves");
     int left = r->spec->parallel.virtual_workers;
 
-    if (!list)
+    if (a->n_leaves == 0)
         return 0;
-    if (json_array_size(list) != (size_t)r->mesh.dp)
+    if (a->n_leaves != (size_t)r->mesh.dp)
         return merr_set(err, -EINVAL, "'leaves' in assignment.json is not of dp %d replicas", r->mesh.dp);
     r->share = calloc(r->mesh.dp, sizeof(*r->share));
     if (!r->share)
         return merr_set(err, -ENOMEM, "no memory for %d replicas", r->mesh.dp);
     for (int i = 0; i < r->mesh.dp; i++) {
-        json_int_t n = json_integer_value(json_array_get(list, i));
-
-        if (n < 1 || n > left)
+        if (a->leaves[i] > left)
             return merr_set(err, -EINVAL, "'leaves' in assignment.json does not share out the %d virtual workers",
                             r->spec->parallel.virtual_workers);
-        r->share[i] = (int)n;
-        left -= (int)n;
+        r->share[i] = a->leaves[i];
+        left -= a->leaves[i];
     }
     return left == 0 ? 0 : merr_set(err, -EINVAL, "'leaves' in assignment.json leaves out %d virtual workers", left);
 }
@@ -179,35 +108,32 @@ static int checkpoint_folder(struct run *r, struct merr *err)
     return n < (int)sizeof(r->checkpoints) ? 0 : merr_set(err, -EINVAL, "the path of the checkpoints is too long");
 }
 
-static int read_document(const json_t *doc, int rank, struct run *r, struct merr *err)
+static int take_assignment(const struct assignment *a, int rank, struct run *r, struct merr *err)
 {
-    const json_t *g = json_object_get(doc, "generation"), *limit = json_object_get(doc, "memory_limit");
-
-    TRY(text_field(doc, "job", r->job, sizeof(r->job), err));
-    TRY(text_field(doc, "dir", r->dir, sizeof(r->dir), err));
-    TRY(text_field(doc, "node", r->node, sizeof(r->node), err));
-    if (!json_is_integer(g) || json_integer_value(g) < 1)
-        return merr_set(err, -EINVAL, "'generation' in assignment.json is not a number from 1");
-    r->generation = (uint64_t)json_integer_value(g);
-    if (json_object_get(doc, "memory"))
-        TRY(text_field(doc, "memory", r->memory, sizeof(r->memory), err));
-    else if (json_object_get(doc, "no_memory"))
-        TRY(text_field(doc, "no_memory", r->no_memory, sizeof(r->no_memory), err));
-    if (limit && json_integer_value(limit) < 1)
-        return merr_set(err, -EINVAL, "'memory_limit' in assignment.json is not a number from 1");
-    r->memory_limit = (uint64_t)json_integer_value(limit);
-    r->measure_links = json_is_true(json_object_get(doc, "measure_links"));
-    TRY(size_field(doc, "threads", 1, 1024, &r->threads, err));
-    TRY(read_layout(doc, rank, r, err));
-    TRY(read_nodes(doc, r, err));
-    TRY(read_spec(doc, r, err));
-    TRY(read_share(doc, r, err));
+    if (!a->node[0])
+        return merr_set(err, -EINVAL,
+                        "'node' in assignment.json is missing: its agent should say whose ranks are here");
+    (void)snprintf(r->job, sizeof(r->job), "%s", a->job);
+    (void)snprintf(r->dir, sizeof(r->dir), "%s", a->dir);
+    (void)snprintf(r->node, sizeof(r->node), "%s", a->node);
+    (void)snprintf(r->memory, sizeof(r->memory), "%s", a->memory);
+    if (!a->memory[0])
+        (void)snprintf(r->no_memory, sizeof(r->no_memory), "%s", a->no_memory);
+    r->generation = (uint64_t)a->generation;
+    r->memory_limit = (uint64_t)a->memory_limit;
+    r->measure_links = a->measure_links;
+    r->threads = a->threads > 0 ? a->threads : 1;
+    TRY(take_layout(a, rank, r, err));
+    TRY(number_nodes(a, r, err));
+    TRY(read_spec(a, r, err));
+    TRY(take_share(a, r, err));
     return checkpoint_folder(r, err);
 }
 
 int run_parse(const char *text, size_t len, const char *folder, int rank, struct run *ret, struct merr *err)
 {
     struct run r = {.world = 0};
+    struct assignment a;
     json_error_t je;
     json_t *doc;
     int code;
@@ -218,8 +144,12 @@ int run_parse(const char *text, size_t len, const char *folder, int rank, struct
     doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     if (!doc)
         return merr_set(err, -EINVAL, "assignment.json line %d: %s", je.line, je.text);
-    code = read_document(doc, rank, &r, err);
+    code = assignment_read(doc, &a, err);
     json_decref(doc);
+    if (code < 0)
+        return merr_prefix(err, code, "assignment.json");
+    code = take_assignment(&a, rank, &r, err);
+    assignment_clear(&a);
     if (code != 0) {
         run_clear(&r);
         return code;
@@ -237,7 +167,7 @@ int run_read(const char *folder, int rank, struct run *ret, struct merr *err)
     if (strlen(folder) >= RUN_PATH_MAX)
         return merr_set(err, -EINVAL, "the path of the run's folder is too long");
     (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
-    buf_init(&b, ASSIGNMENT_MAX);
+    buf_init(&b, ASSIGNMENT_BYTES_MAX);
     code = io_read_file(path, &b, err);
     if (code == 0)
         code = run_parse(buf_text(&b), b.len, folder, rank, ret, err);

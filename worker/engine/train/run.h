@@ -30,8 +30,8 @@ struct run {
 };
 
 /* Read FOLDER/assignment.json for a rank; from world on it is a source node's (worker/engine/recover/sources.h),
- * whose mesh has sizes alone. -EINVAL (what is wrong with the assignment, the layout or the spec), -ENOENT, -ENOMEM. On
- * failure nothing is left to clear. */
+ * whose mesh has sizes alone. -EINVAL (what is wrong with the assignment, the layout or the spec), -EPROTO (a version
+ * of the protocol that is not known), -ENOENT, -ENOMEM. On failure nothing is left to clear. */
 int run_read(const char *folder, int rank, struct run *ret, struct merr *err);
 /* The same from the text of an assignment. */
 int run_parse(const char *text, size_t len, const char *folder, int rank, struct run *ret, struct merr *err);

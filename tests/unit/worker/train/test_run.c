@@ -180,6 +180,19 @@ static void a_broken_assignment_is_refused_by_what_is_wrong(void **state)
     }
 }
 
+static void an_assignment_of_a_later_protocol_is_refused_with_what_to_do(void **state)
+{
+    json_t *doc = assignment(1, 1, 1, 1);
+    struct run r;
+    struct merr err = {""};
+
+    (void)state;
+    assert_int_equal(json_object_set_new(doc, "protocol", json_integer(3)), 0);
+    assert_int_equal(read_it(doc, 0, &r, &err), -EPROTO);
+    assert_non_null(strstr(err.text, "speaks version 3 of the protocol"));
+    assert_non_null(strstr(err.text, "install the same release"));
+}
+
 static void a_rank_outside_the_world_is_refused(void **state)
 {
     static const int ranks[] = {-1, 2, 1000000};
@@ -263,6 +276,7 @@ int main(void)
         cmocka_unit_test(a_source_node_has_a_rank_after_the_world_and_a_node_without_ranks),
         cmocka_unit_test(an_assignment_gives_place_node_and_paths),
         cmocka_unit_test(a_broken_assignment_is_refused_by_what_is_wrong),
+        cmocka_unit_test(an_assignment_of_a_later_protocol_is_refused_with_what_to_do),
         cmocka_unit_test(a_rank_outside_the_world_is_refused),
         cmocka_unit_test(what_is_not_built_is_said_by_field),
         cmocka_unit_test(micro_batches_do_not_depend_on_the_layout),
