@@ -185,55 +185,15 @@ void run_clear(struct run *r)
     r->spec = NULL;
 }
 
-static bool is_named(const char *word)
-{
-    return *word && strcmp(word, "none") != 0;
-}
-
-static bool is_auto(const char *word)
-{
-    return strcmp(word, "auto") == 0;
-}
-
-int run_check_supported(const struct run *r, struct merr *err)
+int run_check(const struct run *r, struct merr *err)
 {
     const struct job_spec *s = r->spec;
 
     if (s->parallel.recompute == RECOMPUTE_AUTO || s->parallel.schedule == PIPELINE_AUTO ||
         s->parallel.chunks == SPEC_AUTO)
         return merr_set(err, -EINVAL, "the spec of this run has \"auto\" in parallel, which its agent should settle");
-    if (s->parallel.recompute != RECOMPUTE_NONE && s->parallel.schedule == PIPELINE_ZB_H1)
-        return merr_set(err, -ENOTSUP,
-                        "parallel.recompute does not go with schedule 'zb-h1', whose second half of a "
-                        "backward needs the activations too; use '1f1b' or 'interleaved'");
-    if (s->parallel.exact == EXACT_STRICT && r->mesh.cp > 1)
-        return merr_set(err, -ENOTSUP, "parallel.exact 'strict' is not built for cp above 1; use cp 1 or 'relaxed'");
-    if (s->parallel.exact == EXACT_STRICT &&
-        (is_auto(s->compress.tp) || is_auto(s->compress.pp) || is_auto(s->compress.dp)))
-        return merr_set(err, -ENOTSUP,
-                        "parallel.exact 'strict' does not go with 'auto' as a codec, which decides by "
-                        "measurement; name the codec");
-    if (s->parallel.zero == 0 && is_named(s->compress.dp))
-        return merr_set(err, -ENOTSUP, "compress.dp '%s' needs parallel.zero 1", s->compress.dp);
-    if (strcmp(s->sequence.policy, "chunk") == 0 &&
-        (s->parallel.chunks > 1 || s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.sequence_parallel ||
-         strcmp(s->memory.policy, "mimose") == 0))
-        return merr_set(err, -ENOTSUP,
-                        "sequence.policy 'chunk' is not built for parallel.chunks above 1, schedule "
-                        "'zb-h1', sequence_parallel and memory.policy 'mimose'");
     if (s->parallel.cp != r->mesh.cp)
         return merr_set(err, -EINVAL, "the assignment has cp %d, its spec %d", r->mesh.cp, s->parallel.cp);
-    if (s->train.data.samples == SAMPLES_STREAM && s->sequence.policy[0] && strcmp(s->sequence.policy, "pad") != 0)
-        return merr_set(err, -ENOTSUP, "sequence.policy '%s' is for train.data.samples 'documents'; use 'pad'",
-                        s->sequence.policy);
-    if (is_named(s->memory.policy) &&
-        (s->parallel.schedule == PIPELINE_ZB_H1 || s->parallel.recompute != RECOMPUTE_NONE))
-        return merr_set(err, -ENOTSUP,
-                        "memory.policy '%s' goes neither with parallel.recompute nor with schedule "
-                        "'zb-h1'",
-                        s->memory.policy);
-    if (strcmp(s->memory.policy, "mimose") == 0 && s->memory.activation_budget_mib < 1)
-        return merr_set(err, -EINVAL, "memory.policy 'mimose' needs memory.activation_budget_mib");
     if (s->parallel.virtual_workers < r->mesh.dp)
         return merr_set(err, -EINVAL, "dp %d is more than the %d virtual workers", r->mesh.dp,
                         s->parallel.virtual_workers);

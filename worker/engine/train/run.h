@@ -37,8 +37,9 @@ int run_read(const char *folder, int rank, struct run *ret, struct merr *err);
 int run_parse(const char *text, size_t len, const char *folder, int rank, struct run *ret, struct merr *err);
 void run_clear(struct run *r);
 
-/* What this version does not do yet: -ENOTSUP with the field and what to write instead. */
-int run_check_supported(const struct run *r, struct merr *err);
+/* Whether layout and spec go together, and nothing is left open: 0, or -EINVAL. Fields of the spec that do not go with
+ * each other are refused where it is read (api/spec_check.c). */
+int run_check(const struct run *r, struct merr *err);
 
 /* Sequences a micro-batch: the spec's, or plan_micro(). -EINVAL when the spec's does not divide. */
 int run_micro(const struct job_spec *spec, int *ret, struct merr *err);

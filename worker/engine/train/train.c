@@ -212,7 +212,7 @@ static int plan(struct train *t, struct merr *err)
 {
     const struct job_spec *s = t->spec;
 
-    TRY(run_check_supported(&t->run, err));
+    TRY(run_check(&t->run, err));
     TRY(read_model(t, err));
     if (s->parallel.cp_mode == CP_ULYSSES && t->model.kv_heads_local % t->mesh->cp)
         return merr_set(err, -EINVAL,

@@ -108,7 +108,7 @@ static void an_assignment_gives_place_node_and_paths(void **state)
     assert_string_equal(r.checkpoints, "/jobs/j9/checkpoints");
     for (int i = 0; i < 8; i++)
         assert_int_equal(r.node_of[i], i < 4 ? 0 : 4);
-    assert_int_equal(run_check_supported(&r, NULL), 0);
+    assert_int_equal(run_check(&r, NULL), 0);
     run_clear(&r);
 }
 
@@ -203,45 +203,64 @@ static void a_rank_outside_the_world_is_refused(void **state)
         assert_int_equal(read_it(assignment(1, 1, 2, 1), ranks[i], &r, NULL), -EINVAL);
 }
 
-static void ask_for(struct job_spec *s, int what)
+/* Fields that do not go together are refused where the spec is read, so before a rank does anything. */
+static void what_is_not_built_is_said_by_field(void **state)
 {
-    switch (what) {
-    case 0:
-        s->parallel.recompute = RECOMPUTE_FULL;
-        s->parallel.schedule = PIPELINE_ZB_H1;
-        break;
-    case 1:
-        (void)snprintf(s->compress.dp, sizeof(s->compress.dp), "sdp4bit");
-        s->parallel.zero = 0;
-        break;
-    case 2:
-        (void)snprintf(s->sequence.policy, sizeof(s->sequence.policy), "pack");
-        break;
-    case 3:
-        (void)snprintf(s->memory.policy, sizeof(s->memory.policy), "sqrt");
-        s->parallel.recompute = RECOMPUTE_FULL;
-        break;
-    default:
-        s->parallel.exact = EXACT_STRICT;
-        (void)snprintf(s->compress.tp, sizeof(s->compress.tp), "auto");
+    static const struct {
+        const char *fields[3][3]; /* section, field, value */
+        const char *say;
+    } t[] = {
+        {{{"parallel", "recompute", "\"full\""}, {"parallel", "schedule", "\"zb-h1\""}}, "recompute"},
+        {{{"compress", "dp", "\"sdp4bit\""}, {"parallel", "zero", "0"}}, "compress/dp"},
+        {{{"sequence", "policy", "\"pack\""}}, "sequence/policy"},
+        {{{"memory", "policy", "\"sqrt\""}, {"parallel", "recompute", "\"full\""}}, "memory/policy"},
+        {{{"memory", "policy", "\"mimose\""}}, "memory/activation_budget_mib"},
+        {{{"parallel", "exact", "\"strict\""}, {"compress", "tp", "\"auto\""}}, "exact"},
+        {{{"parallel", "exact", "\"strict\""}, {"parallel", "cp", "2"}, {"devices", "min", "2"}}, "exact"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        json_t *doc = assignment(1, 1, 1, 1), *s = json_object_get(doc, "spec");
+        struct merr err = {""};
+        struct run r;
+
+        for (size_t k = 0; k < 3 && t[i].fields[k][0]; k++) {
+            if (!json_object_get(s, t[i].fields[k][0]))
+                (void)json_object_set_new(s, t[i].fields[k][0], json_object());
+            (void)json_object_set_new(json_object_get(s, t[i].fields[k][0]), t[i].fields[k][1],
+                                      json_loads(t[i].fields[k][2], JSON_DECODE_ANY, NULL));
+        }
+        assert_int_equal(read_it(doc, 0, &r, &err), -EINVAL);
+        if (!strstr(err.text, t[i].say))
+            fail_msg("'%s' does not say '%s'", err.text, t[i].say);
     }
 }
 
-/* The spec's own checks refuse most of it already; a rank does not rely on them. */
-static void what_is_not_built_is_said_by_field(void **state)
+static void a_layout_that_is_not_the_specs_is_refused(void **state)
 {
-    static const char *const say[] = {"recompute", "compress.dp", "sequence.policy", "memory.policy", "exact"};
+    static const struct {
+        int cp, workers, chunks;
+        const char *say;
+    } t[] = {
+        {2, 4, 1, "cp 1, its spec 2"},
+        {1, 1, 1, "dp 2 is more than the 1 virtual workers"},
+        {1, 4, SPEC_AUTO, "\"auto\""},
+    };
 
     (void)state;
-    for (size_t i = 0; i < COUNT(say); i++) {
-        struct run r;
+    for (size_t i = 0; i < COUNT(t); i++) {
         struct merr err = {""};
+        struct run r;
 
-        assert_int_equal(read_it(assignment(2, 1, 1, 1), 0, &r, &err), 0);
-        assert_int_equal(run_check_supported(&r, &err), 0);
-        ask_for(r.spec, (int)i);
-        assert_int_equal(run_check_supported(&r, &err), -ENOTSUP);
-        assert_non_null(strstr(err.text, say[i]));
+        assert_int_equal(read_it(assignment(1, 1, 2, 1), 0, &r, &err), 0);
+        assert_int_equal(run_check(&r, &err), 0);
+        r.spec->parallel.cp = t[i].cp;
+        r.spec->parallel.virtual_workers = t[i].workers;
+        r.spec->parallel.chunks = t[i].chunks;
+        assert_int_equal(run_check(&r, &err), -EINVAL);
+        if (!strstr(err.text, t[i].say))
+            fail_msg("'%s' does not say '%s'", err.text, t[i].say);
         run_clear(&r);
     }
 }
@@ -279,6 +298,7 @@ int main(void)
         cmocka_unit_test(an_assignment_of_a_later_protocol_is_refused_with_what_to_do),
         cmocka_unit_test(a_rank_outside_the_world_is_refused),
         cmocka_unit_test(what_is_not_built_is_said_by_field),
+        cmocka_unit_test(a_layout_that_is_not_the_specs_is_refused),
         cmocka_unit_test(micro_batches_do_not_depend_on_the_layout),
     };
 
