@@ -8,6 +8,9 @@
 #include "worker/engine/data/feed.h"
 #include "worker/engine/model/model.h"
 
+/* Rows that each rank has a place for of a document that cp ranks share. */
+int batch_rows_of_shared(int length, int cp);
+
 /* Fill in all of a feed's configuration but its steps, its rows' multiple and the replicas. -ENOENT: no such policy. */
 int batch_feed_config(const struct job_spec *spec, const struct model_cfg *model, const struct docset *docs, bool gpu,
                       struct feed_cfg *ret, struct merr *err);

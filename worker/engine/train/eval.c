@@ -1,88 +1,90 @@
-/* The loss on held-out samples: forward only, the same number whatever the layout. */
+#include "worker/engine/train/eval.h"
+
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/try.h"
-#include "worker/engine/train/train_impl.h"
 
 #define UNIGRAM_TOKENS_MAX (UINT64_C(1) << 28) /* a longer stream's entropy is not worth reading it twice */
 
-static int load_samples(struct train *t, int micro, bool text, struct stage_slot *slot, struct merr *err)
+int eval_init(struct eval *eval, struct shard *shard, struct source *source, struct merr *err)
 {
-    int first = micro * t->micro, count = t->eval_sequences - first, length = t->info.length;
-    int32_t *tokens, *targets;
+    int n = source->heldout.micros;
 
-    if (count > t->micro)
-        count = t->micro;
-    train_number_samples(t, slot, (uint64_t)first);
-    if (!text)
-        return 0;
-    train_sample_room(t, slot, &tokens, &targets);
-    memset(tokens, 0, sizeof(*tokens) * t->micro * length);
-    for (int i = 0; i < t->micro * length; i++)
-        targets[i] = -1;
-    TRY(data_heldout(t->data, first, count, tokens, targets, err));
-    train_take_samples(t, slot);
-    return 0;
+    eval->shard = shard;
+    eval->source = source;
+    eval->sums = calloc(2 * (size_t)n + 1, sizeof(*eval->sums));
+    return eval->sums ? 0 : merr_set(err, -ENOMEM, "no memory for %d held-out micro-batches", n);
+}
+
+void eval_clear(struct eval *eval)
+{
+    free(eval->sums);
 }
 
 static int load(void *arg, int micro, bool text, struct stage_slot *slot, struct merr *err)
 {
-    struct train *t = arg;
-    int number = t->eval_begin + micro;
+    struct eval *eval = arg;
+    struct source *source = eval->source;
+    const struct mesh *mesh = source->rank->mesh;
+    int number = source->heldout.begin + micro;
 
-    if (t->docs)
-        train_load_pack(t, &t->heldout, (size_t)number, text, slot);
-    else
-        TRY(load_samples(t, number, text, slot, err));
-    if (text && t->mesh->last && t->mesh->tp_index == 0)
+    TRY(source_load_heldout(source, number, text, slot, err));
+    if (text && mesh->last && mesh->tp_index == 0)
         for (int i = 0; i < slot->rows; i++)
-            t->eval_sums[t->eval_micros + number] += slot->targets[i] >= 0;
+            eval->sums[source->heldout.micros + number] += slot->targets[i] >= 0;
     return 0;
 }
 
 /* What the loss is held against; not when a run begins, which may be one that others wait for to go on. */
-static int count_unigram(struct train *t, struct merr *err)
+static int count_unigram(struct eval *eval, struct merr *err)
 {
-    if (t->unigram_known || !t->data || t->info.train_tokens > UNIGRAM_TOKENS_MAX)
+    struct source *source = eval->source;
+
+    if (eval->unigram_known || !source->data || source->info.train_tokens > UNIGRAM_TOKENS_MAX)
         return 0;
-    t->unigram_known = true;
-    return data_unigram(t->data, &t->unigram, err);
+    eval->unigram_known = true;
+    return data_unigram(source->data, &eval->unigram, err);
 }
 
-static json_t *event(const struct train *t, double loss, double tokens)
+static json_t *event(const struct eval *eval, double loss, double tokens)
 {
-    json_t *e = json_pack("{s:s, s:I, s:f, s:I}", "type", "eval", "step", (json_int_t)t->step, "loss", loss, "tokens",
-                          (json_int_t)tokens);
+    json_t *e = json_pack("{s:s, s:I, s:f, s:I}", "type", "eval", "step", (json_int_t)eval->shard->step, "loss", loss,
+                          "tokens", (json_int_t)tokens);
 
-    if (e && t->unigram > 0)
-        (void)json_object_set_new(e, "unigram", json_real(t->unigram));
+    if (e && eval->unigram > 0)
+        (void)json_object_set_new(e, "unigram", json_real(eval->unigram));
     return e;
 }
 
-int train_evaluate(struct train *t, struct merr *err)
+int eval_run(struct eval *eval, struct merr *err)
 {
-    struct pipe_run run = {.schedule = t->eval_schedule, .load = load, .arg = t, .step = t->step};
-    int n = t->eval_micros;
+    struct source *source = eval->source;
+    struct shard *shard = eval->shard;
+    const struct rank *rank = eval->source->rank;
+    struct pipe_run run = {.schedule = source->heldout.schedule, .load = load, .arg = eval, .step = shard->step};
+    int n = source->heldout.micros;
     double tokens = 0, loss;
 
     if (n == 0)
         return 0;
-    flight_phase_set(t->flight, FLIGHT_EVAL, t->step);
-    memset(t->eval_sums, 0, sizeof(*t->eval_sums) * 2 * n);
-    run.loss = t->eval_sums + t->eval_begin;
-    run.rows = t->docs ? t->heldout.rows + t->eval_begin : NULL;
-    if (t->eval_schedule)
-        TRY(pipe_go(t->pipe, &run, err));
-    if (!t->mesh->last || t->mesh->tp_index != 0)
-        memset(t->eval_sums, 0, sizeof(*t->eval_sums) * 2 * n);
-    TRY(comm_all_reduce(t->all, t->eval_sums, 2 * (size_t)n, COMM_F64, COMM_SUM, err));
+    flight_phase_set(rank->flight, FLIGHT_EVAL, shard->step);
+    memset(eval->sums, 0, sizeof(*eval->sums) * 2 * n);
+    run.loss = eval->sums + source->heldout.begin;
+    run.rows = source->docs ? source->heldout.pack.rows + source->heldout.begin : NULL;
+    if (source->heldout.schedule)
+        TRY(pipe_go(shard->pipe, &run, err));
+    if (!rank->mesh->last || rank->mesh->tp_index != 0)
+        memset(eval->sums, 0, sizeof(*eval->sums) * 2 * n);
+    TRY(comm_all_reduce(rank->all, eval->sums, 2 * (size_t)n, COMM_F64, COMM_SUM, err));
     for (int i = 0; i < n; i++)
-        tokens += t->eval_sums[n + i];
-    loss = tree_sum(t->eval_sums, n) / tokens;
-    if (t->mesh->rank != 0)
+        tokens += eval->sums[n + i];
+    loss = tree_sum(eval->sums, n) / tokens;
+    if (rank->mesh->rank != 0)
         return 0;
-    TRY(count_unigram(t, err));
-    log_info("step %llu: held-out loss %.4f over %.0f tokens", (unsigned long long)t->step, loss, tokens);
-    return report_event_take(t->report, event(t, loss, tokens), err);
+    TRY(count_unigram(eval, err));
+    log_info("step %llu: held-out loss %.4f over %.0f tokens", (unsigned long long)shard->step, loss, tokens);
+    return report_event_take(rank->report, event(eval, loss, tokens), err);
 }

@@ -1,9 +1,11 @@
-/* A source node's part: the process of a node that the job has left, while its state is still in that node's memory. */
+#include "worker/engine/train/source_node.h"
+
+#include <stdio.h>
+
 #include "base/log.h"
 #include "worker/engine/recover/sources.h"
-#include "worker/engine/train/train_impl.h"
 
-enum exit_cause train_source_node(const struct run *run, struct flight *flight)
+enum exit_cause source_node_run(const struct run *run, struct flight *flight)
 {
     char rendezvous[RUN_PATH_MAX + 16];
     struct sources_cfg cfg = {.dir = run->memory,

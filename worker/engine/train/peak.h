@@ -1,0 +1,10 @@
+/* peak - how fast a run's ranks multiply matrices: what the use made of them is measured against */
+#ifndef MUSTER_WORKER_TRAIN_PEAK_H
+#define MUSTER_WORKER_TRAIN_PEAK_H
+
+#include "worker/engine/train/rank.h"
+
+/* Operations a second of matrix products, of all ranks together. All ranks. */
+int peak_measure(const struct rank *rank, double *ret_flops, struct merr *err);
+
+#endif
