@@ -21,6 +21,7 @@
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/proc.h"
+#include "worker/flight/flight_read.h"
 
 #define TAIL_BYTES 8192
 #define TAIL_LINES 20
@@ -590,8 +591,8 @@ bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enu
 {
     if (!r->flight)
         return false;
-    *ret_step = flight_step(r->flight);
-    *ret_phase = flight_phase_get(r->flight, NULL);
+    *ret_step = flight_read_step(r->flight);
+    *ret_phase = flight_read_phase(r->flight, NULL);
     return true;
 }
 

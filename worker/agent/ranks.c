@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "worker/agent/ranks_priv.h"
+#include "worker/flight/flight_read.h"
 
 #define KILL_AGAIN_US 5000000 /* between two hard signals */
 #define LOOK_US 50000         /* between two looks at what gives no event */
@@ -336,7 +337,7 @@ static void report_rank(const struct rank *rank, struct report_rank *ret)
                                 .step = -1};
     if (machine_rank_progress(rank->on_machine, &step, &phase)) {
         ret->step = (int64_t)step;
-        (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_phase_name(phase));
+        (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
     if (rank->state == RANK_EXITED) {
         ret->exit = exit_of(rank);

@@ -23,7 +23,7 @@
 #include "base/options.h"
 #include "worker/agent/lines.h"
 #include "worker/agent/quota.h"
-#include "worker/flight/flight.h"
+#include "worker/flight/flight_read.h"
 
 #define SWEEP_US 50000 /* between two looks at what is left */
 #define PIPE_READ 65536
@@ -299,7 +299,7 @@ static void take_signals(struct shim *s)
 
 static enum exit_cause cause_of(const struct shim *s)
 {
-    enum exit_cause told = s->flight ? flight_cause_get(s->flight) : EXIT_CAUSE_UNTOLD;
+    enum exit_cause told = s->flight ? flight_read_cause(s->flight) : EXIT_CAUSE_UNTOLD;
 
     return told == EXIT_CAUSE_UNTOLD || s->exit_signal != 0 ? EXIT_CAUSE_PROGRAM : told;
 }

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,31 +13,10 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "worker/flight/flight_priv.h"
 
 #define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
 #define FLIGHT_VERSION 3
-#define OP_WORDS (sizeof(struct flight_op) / sizeof(uint64_t))
-
-/* An entry as the words of struct flight_op. Entry i (from 0, in all time) stands in ring[i % FLIGHT_RING]; its
- * version is 2·i + 1 while it is written and 2·i + 2 after, so a reader sees both a torn and a replaced entry. */
-enum { WORD_VERSION = 0, WORD_LEAVE = 4 };
-static_assert(sizeof(struct flight_op) == 64, "an entry is one cache line");
-static_assert(offsetof(struct flight_op, leave_us) == WORD_LEAVE * sizeof(uint64_t), "leave_us is word 4");
-
-struct page {
-    uint64_t magic, version;
-    _Atomic uint32_t order; /* the watchers' word; enum flight_order */
-    _Atomic uint32_t cause; /* enum exit_cause; 0 in pages of ranks that do not know of it */
-    _Atomic uint64_t phase; /* microseconds since when, times 256, plus enum flight_phase: one word, never torn */
-    _Atomic uint64_t step;
-    _Atomic uint64_t entered; /* operations ever entered */
-    uint64_t pad[2];
-    _Atomic uint64_t ring[FLIGHT_RING][OP_WORDS];
-};
-
-struct flight {
-    struct page *page;
-};
 
 static int handle_new(struct page *page, struct flight **ret, struct merr *err)
 {
@@ -203,53 +181,4 @@ void flight_leave(struct flight *f)
 void flight_cause_set(struct flight *f, enum exit_cause cause)
 {
     atomic_store(&f->page->cause, (uint32_t)cause);
-}
-
-enum exit_cause flight_cause_get(const struct flight *f)
-{
-    uint32_t cause = atomic_load(&f->page->cause);
-
-    return cause < EXIT_CAUSES ? (enum exit_cause)cause : EXIT_CAUSE_UNTOLD;
-}
-
-uint64_t flight_step(const struct flight *f)
-{
-    return atomic_load(&f->page->step);
-}
-
-enum flight_phase flight_phase_get(const struct flight *f, int64_t *ret_since_us)
-{
-    uint64_t word = atomic_load(&f->page->phase);
-
-    if (ret_since_us)
-        *ret_since_us = (int64_t)(word >> 8);
-    return (enum flight_phase)(word & 255);
-}
-
-const char *flight_phase_name(enum flight_phase phase)
-{
-    static const char *const name[] = {"init",   "rendezvous", "load", "forward",    "backward",
-                                       "reduce", "update",     "eval", "checkpoint", "exit"};
-
-    return (unsigned)phase < sizeof(name) / sizeof(name[0]) ? name[phase] : "unknown";
-}
-
-int flight_read(const struct flight *f, struct flight_op *ops, int n)
-{
-    uint64_t entered = atomic_load(&f->page->entered), word[OP_WORDS];
-    int got = 0;
-
-    for (uint64_t back = 0; back < FLIGHT_RING && back < entered && got < n; back++) {
-        uint64_t i = entered - 1 - back;
-        const _Atomic uint64_t *slot = f->page->ring[i % FLIGHT_RING];
-
-        for (size_t k = 0; k < OP_WORDS; k++)
-            word[k] = atomic_load_explicit(&slot[k], memory_order_acquire);
-        if (word[WORD_VERSION] != 2 * i + 2 || atomic_load(&slot[WORD_VERSION]) != 2 * i + 2)
-            continue;
-        memcpy(&ops[got], word, sizeof(ops[got]));
-        ops[got].group[sizeof(ops[got].group) - 1] = '\0';
-        got++;
-    }
-    return got;
 }

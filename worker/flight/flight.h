@@ -2,18 +2,17 @@
  *
  * A file in the run's folder, made by whoever starts the rank, mapped by the rank and by its watchers. It
  * outlives the rank, so it tells how far a rank came that hangs or is gone. The rank writes everything but
- * the order word; watchers write only that. All words are atomic; there are no locks.
+ * the order word; watchers write only that, and read the rest by flight_read.h. All words are atomic; there are no
+ * locks.
  */
-#ifndef MUSTER_WORKER_DIAGNOSE_FLIGHT_H
-#define MUSTER_WORKER_DIAGNOSE_FLIGHT_H
+#ifndef MUSTER_WORKER_FLIGHT_FLIGHT_H
+#define MUSTER_WORKER_FLIGHT_FLIGHT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "api/protocol/cause.h"
 #include "base/merr.h"
-
-#define FLIGHT_RING 256 /* last operations kept */
 
 enum flight_phase {
     FLIGHT_INIT,
@@ -40,13 +39,6 @@ enum flight_order {
     FLIGHT_ABORT = 5, /* give up every wait at once, end as EXIT_CAUSE_ABORTED; nothing is saved */
 };
 
-struct flight_op { /* one entry of the ring; version odd while it is written */
-    uint64_t version, seq, bytes;
-    int64_t enter_us, leave_us; /* monotonic; leave 0: still inside */
-    uint32_t op, step;
-    char group[16]; /* "tp", "dp", "pp", "world", … */
-};
-
 struct flight;
 
 /* Make the file at path, zeroed, mode 0600, and map it. -EEXIST when it is there. */
@@ -70,14 +62,5 @@ void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
 void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is about to end; also by who starts it */
 void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes);
 void flight_leave(struct flight *f);
-
-/* Both. */
-uint64_t flight_step(const struct flight *f);
-enum exit_cause flight_cause_get(const struct flight *f); /* EXIT_CAUSE_UNTOLD: nobody has said */
-enum flight_phase flight_phase_get(const struct flight *f, int64_t *ret_since_us);
-const char *flight_phase_name(enum flight_phase phase);
-
-/* Copy the newest up to n operations, newest first. Returns how many. Entries being written are left out. */
-int flight_read(const struct flight *f, struct flight_op *ops, int n);
 
 #endif

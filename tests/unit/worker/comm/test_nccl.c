@@ -3,6 +3,7 @@
 
 #include "tests/unit/worker/fake_device.h"
 #include "tests/unit/worker/test_comm_team.inc"
+#include "worker/flight/flight_read.h"
 
 #define BYTES ((size_t)1 << 20)
 
@@ -306,7 +307,7 @@ static bool inside_a_reduction(const struct flight *f)
 {
     struct flight_op op;
 
-    return flight_read(f, &op, 1) == 1 && op.op == COMM_CALL_ALL_REDUCE && !op.leave_us;
+    return flight_read_ops(f, &op, 1) == 1 && op.op == COMM_CALL_ALL_REDUCE && !op.leave_us;
 }
 
 static void an_abort_order_and_a_dead_rank_end_a_wait_for_gpus(void **state)

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "worker/flight/flight.h"
+#include "worker/flight/flight_read.h"
 
 static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
 {
@@ -24,7 +24,7 @@ static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
     assert_int_equal(stat(at("a"), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_int_equal(flight_open(at("a"), &watcher, NULL), 0);
-    assert_int_equal(flight_phase_get(watcher, &since), FLIGHT_INIT);
+    assert_int_equal(flight_read_phase(watcher, &since), FLIGHT_INIT);
     assert_true(since > 0 && since <= clock_mono_us());
     flight_phase_set(rank, FLIGHT_FORWARD, 17);
     flight_enter(rank, 3, "tp", 5, 4096);
@@ -32,9 +32,9 @@ static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
     flight_enter(rank, 4, "a name that is too long for its place", 6, 1);
     flight_close(rank);
 
-    assert_int_equal(flight_step(watcher), 17);
-    assert_int_equal(flight_phase_get(watcher, NULL), FLIGHT_FORWARD);
-    assert_int_equal(flight_read(watcher, op, 4), 2);
+    assert_int_equal(flight_read_step(watcher), 17);
+    assert_int_equal(flight_read_phase(watcher, NULL), FLIGHT_FORWARD);
+    assert_int_equal(flight_read_ops(watcher, op, 4), 2);
     assert_int_equal(op[0].op, 4);
     assert_int_equal(op[0].leave_us, 0);
     assert_string_equal(op[0].group, "a name that is ");
@@ -56,13 +56,13 @@ static void a_cause_outlives_the_rank_and_one_that_is_none_is_not_told(void **st
     (void)state;
     assert_int_equal(flight_create(at("cause"), &rank, NULL), 0);
     assert_int_equal(flight_open(at("cause"), &watcher, NULL), 0);
-    assert_int_equal(flight_cause_get(watcher), EXIT_CAUSE_UNTOLD);
+    assert_int_equal(flight_read_cause(watcher), EXIT_CAUSE_UNTOLD);
     flight_cause_set(rank, EXIT_CAUSE_NODE);
     flight_close(rank);
-    assert_int_equal(flight_cause_get(watcher), EXIT_CAUSE_NODE);
+    assert_int_equal(flight_read_cause(watcher), EXIT_CAUSE_NODE);
     fd = open(at("cause"), O_WRONLY | O_CLOEXEC);
     assert_int_equal(pwrite(fd, &strange, sizeof(strange), 20), sizeof(strange));
-    assert_int_equal(flight_cause_get(watcher), EXIT_CAUSE_UNTOLD);
+    assert_int_equal(flight_read_cause(watcher), EXIT_CAUSE_UNTOLD);
     flight_close(watcher);
 }
 
@@ -125,15 +125,15 @@ static void the_ring_keeps_the_last_operations_newest_first(void **state)
 
     (void)state;
     assert_int_equal(flight_private(&f, NULL), 0);
-    assert_int_equal(flight_read(f, op, 8), 0);
+    assert_int_equal(flight_read_ops(f, op, 8), 0);
     for (uint64_t i = 0; i < 3 * FLIGHT_RING + 5; i++) {
         flight_enter(f, (uint32_t)i, "dp", i, i);
         flight_leave(f);
     }
-    assert_int_equal(flight_read(f, op, (int)COUNT(op)), FLIGHT_RING);
+    assert_int_equal(flight_read_ops(f, op, (int)COUNT(op)), FLIGHT_RING);
     for (uint64_t i = 0; i < FLIGHT_RING; i++)
         assert_int_equal(op[i].seq, 3 * FLIGHT_RING + 4 - i);
-    assert_int_equal(flight_read(f, op, 1), 1);
+    assert_int_equal(flight_read_ops(f, op, 1), 1);
     flight_close(f);
 }
 
@@ -157,7 +157,7 @@ static void entries_read_while_they_are_written_are_whole(void **state)
     }
     assert_true(child > 0);
     for (int64_t end = clock_mono_us() + 100000; clock_mono_us() < end;) {
-        int n = flight_read(f, op, FLIGHT_RING);
+        int n = flight_read_ops(f, op, FLIGHT_RING);
 
         for (int i = 0; i < n; i++) {
             assert_int_equal(op[i].bytes, op[i].seq * 3);
@@ -177,10 +177,10 @@ static void entries_read_while_they_are_written_are_whole(void **state)
 static void every_phase_has_a_name(void **state)
 {
     (void)state;
-    assert_string_equal(flight_phase_name(FLIGHT_INIT), "init");
-    assert_string_equal(flight_phase_name(FLIGHT_CHECKPOINT), "checkpoint");
-    assert_string_equal(flight_phase_name(FLIGHT_EXIT), "exit");
-    assert_string_equal(flight_phase_name((enum flight_phase)99), "unknown");
+    assert_string_equal(flight_read_phase_name(FLIGHT_INIT), "init");
+    assert_string_equal(flight_read_phase_name(FLIGHT_CHECKPOINT), "checkpoint");
+    assert_string_equal(flight_read_phase_name(FLIGHT_EXIT), "exit");
+    assert_string_equal(flight_read_phase_name((enum flight_phase)99), "unknown");
 }
 
 int main(void)

@@ -1,0 +1,34 @@
+/* flight_priv - how the page is laid out, for the code that writes it and the code that reads it */
+#ifndef MUSTER_WORKER_FLIGHT_FLIGHT_PRIV_H
+#define MUSTER_WORKER_FLIGHT_FLIGHT_PRIV_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "worker/flight/flight_read.h"
+
+#define OP_WORDS (sizeof(struct flight_op) / sizeof(uint64_t))
+
+/* An entry as the words of struct flight_op. Entry i (from 0, in all time) stands in ring[i % FLIGHT_RING]; its
+ * version is 2·i + 1 while it is written and 2·i + 2 after, so a reader sees both a torn and a replaced entry. */
+enum { WORD_VERSION = 0, WORD_LEAVE = 4 };
+static_assert(sizeof(struct flight_op) == 64, "an entry is one cache line");
+static_assert(offsetof(struct flight_op, leave_us) == WORD_LEAVE * sizeof(uint64_t), "leave_us is word 4");
+
+struct page {
+    uint64_t magic, version;
+    _Atomic uint32_t order; /* the watchers' word; enum flight_order */
+    _Atomic uint32_t cause; /* enum exit_cause; 0 in pages of ranks that do not know of it */
+    _Atomic uint64_t phase; /* microseconds since when, times 256, plus enum flight_phase: one word, never torn */
+    _Atomic uint64_t step;
+    _Atomic uint64_t entered; /* operations ever entered */
+    uint64_t pad[2];
+    _Atomic uint64_t ring[FLIGHT_RING][OP_WORDS];
+};
+
+struct flight {
+    struct page *page;
+};
+
+#endif
