@@ -24,7 +24,7 @@ class Run:
     hold_at: a step that it waits before, until run.hold (tests/hold.py) says otherwise."""
 
     def __init__(self, folder, spec, tp=1, cp=1, pp=1, dp=1, generation=1, nodes=1, threads=1, env=None,
-                 memory=None, memory_limit=None, givers=(), hold_at=None, **layout):
+                 memory=None, memory_limit=None, source_nodes=(), hold_at=None, **layout):
         self.job = os.path.join(folder, "job")
         self.folder = os.path.join(folder, "runs", "j1-g%d" % generation)
         os.makedirs(os.path.join(self.folder, "rendezvous"))
@@ -41,14 +41,14 @@ class Run:
         memories = memory if isinstance(memory, list) else [memory]
         self.folders = [self.folder] + [f"{self.folder}-n{i + 2}" for i in range(len(memories) - 1)]
         self.folder_of = [self.folders[r * nodes // self.world if len(memories) > 1 else 0] for r in range(self.world)]
-        # givers: memories of nodes that the job has left; each gets a process there, after the ranks
-        if givers:
+        # source_nodes: memories of nodes that the job has left; each gets a process there, after the ranks
+        if source_nodes:
             assignment["givers"] = [{"rank": self.world + i, "node": f"left{i}", "address": "127.0.0.1"}
-                                    for i in range(len(givers))]
-        left = [f"{self.folder}-left{i}" for i in range(len(givers))]
+                                    for i in range(len(source_nodes))]
+        left = [f"{self.folder}-left{i}" for i in range(len(source_nodes))]
         self.folders += left
         self.folder_of += left
-        for folder, where in zip(self.folders, memories + list(givers)):
+        for folder, where in zip(self.folders, memories + list(source_nodes)):
             if folder != self.folder:
                 os.makedirs(folder)
                 os.symlink(os.path.join(self.folder, "rendezvous"), os.path.join(folder, "rendezvous"))
@@ -60,7 +60,7 @@ class Run:
             self.hold = Hold(os.path.join(self.folder, "hold"))
             self.hold.at(hold_at)
             self.env.update(self.hold.env)
-        self.ranks, self.givers = [], []
+        self.ranks, self.source_nodes = [], []
 
     def start(self):
         for r in range(len(self.folder_of)):
@@ -71,13 +71,13 @@ class Run:
         with open(self.log_path(r), "wb") as log:
             p = subprocess.Popen([TRAIN, "--run", self.folder_of[r], "--rank", str(r)], stdout=log, stderr=log,
                                  stdin=subprocess.DEVNULL, env=self.env)
-        (self.ranks if r < self.world else self.givers).append(p)
+        (self.ranks if r < self.world else self.source_nodes).append(p)
 
     def __enter__(self):
         return self.start()
 
     def __exit__(self, *_):
-        for p in self.ranks + self.givers:
+        for p in self.ranks + self.source_nodes:
             if p.poll() is None:
                 p.kill()
             p.wait()

@@ -135,16 +135,16 @@ def test_a_node_that_leaves_by_a_deadline_is_left_through_the_disk(three, corpus
     assert len(lines(ended["dir"])) == STEPS
 
 
-# --- givers that are hurt ------------------------------------------------------------------------------
+# --- source nodes that are hurt ------------------------------------------------------------------
 
-def givers(cluster, job, node):
-    """Live givers of the job on a node: ranks of a run after all that train."""
+def source_processes(cluster, job, node):
+    """Live processes of the job on a source node: ranks of a run after all that train."""
     return cluster.rank_pids(job, node)
 
 
 def held_up(cluster, corpus):
     """A job on its way to another node, of which a rank is held before it reads its state: (job, its node before, its
-    giver's process, the rank's)."""
+    source node's process, the rank's)."""
     spec = the_spec(corpus, 1, 1)
     job = cluster.submit(spec)["id"]
     go_on(cluster, job, 5, 1)
@@ -155,12 +155,12 @@ def held_up(cluster, corpus):
     found = {}
 
     def started():
-        ours = [pid for pid in givers(cluster, job, where) if pid not in before]
+        ours = [pid for pid in source_processes(cluster, job, where) if pid not in before]
         theirs = [pid for node in cluster.agents if node != where for pid in cluster.rank_pids(job, node)]
-        found.update(giver=ours, rank=theirs)
+        found.update(source=ours, rank=theirs)
         return ours and theirs
-    wait_for("a giver and a rank", started)
-    return job, where, found["giver"][0], found["rank"][0]
+    wait_for("a source node and a rank", started)
+    return job, where, found["source"][0], found["rank"][0]
 
 
 def ends_well(cluster, job, static, whole=True):
@@ -170,16 +170,16 @@ def ends_well(cluster, job, static, whole=True):
     return (resumed(cluster, job) or [None])[-1]
 
 
-def test_a_giver_that_is_killed_costs_no_more_than_what_was_not_on_disk(three, corpus, static):
-    job, where, giver, _ = held_up(three, corpus)
-    os.kill(giver, signal.SIGKILL)
+def test_a_source_node_that_is_killed_costs_no_more_than_what_was_not_on_disk(three, corpus, static):
+    job, where, source, _ = held_up(three, corpus)
+    os.kill(source, signal.SIGKILL)
     three.hold.release()
     ends_well(three, job, static, whole=False)
     wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
-    assert not givers(three, job, where)
+    assert not source_processes(three, job, where)
 
 
-def test_an_agent_that_dies_leaves_its_giver_giving(three, corpus, static):
+def test_an_agent_that_dies_leaves_its_source_node_at_work(three, corpus, static):
     """And the one that is started anew finds it."""
     job, where, _, _ = held_up(three, corpus)
     three.kill_agent(where)
@@ -189,7 +189,7 @@ def test_an_agent_that_dies_leaves_its_giver_giving(three, corpus, static):
     three.start_agent(where)
     ends_well(three, job, static, whole=False)
     wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
-    assert not givers(three, job, where)
+    assert not source_processes(three, job, where)
 
 
 def test_a_server_that_is_killed_while_the_state_is_sent_goes_on(three, corpus, static):
@@ -204,29 +204,29 @@ def test_a_server_that_is_killed_while_the_state_is_sent_goes_on(three, corpus, 
 
 
 def test_a_job_cancelled_while_its_state_is_sent_leaves_nothing(three, corpus):
-    job, where, giver, _ = held_up(three, corpus)
+    job, where, source, _ = held_up(three, corpus)
     three.action(job, "cancel")
     three.hold.release()
     three.wait(job, "cancelled")
-    wait_for("the giver to end", lambda: giver not in three.alive())
+    wait_for("the source node to end", lambda: source not in three.alive())
     wait_for("the node to be drained", lambda: state_of(three, where) == "drained")
 
 
 def test_a_rank_that_dies_before_it_has_its_state_costs_no_step(three, corpus, static):
-    """What the giver has is still there for the run after."""
-    job, where, giver, rank = held_up(three, corpus)
+    """What the source node has is still there for the run after."""
+    job, where, source, rank = held_up(three, corpus)
     os.kill(rank, signal.SIGKILL)
     three.hold.release()
-    wait_for("the first giver to end", lambda: giver not in three.alive())
+    wait_for("the first source node to end", lambda: source not in three.alive())
     came = ends_well(three, job, static)
     assert came["source"] == "peers"
     gone(three, job, [where])
 
 
 def test_a_node_lost_while_it_gives_costs_no_more_than_what_was_not_on_disk(three, corpus, static):
-    job, where, giver, _ = held_up(three, corpus)
+    job, where, source, _ = held_up(three, corpus)
     three.kill_agent(where)
-    os.kill(giver, signal.SIGSTOP)  # neither answers nor is seen to be gone, as a machine without power
+    os.kill(source, signal.SIGSTOP)  # neither answers nor is seen to be gone, as a machine without power
     three.hold.release()
     ends_well(three, job, static, whole=False)
-    os.kill(giver, signal.SIGKILL)
+    os.kill(source, signal.SIGKILL)

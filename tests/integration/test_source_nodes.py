@@ -1,4 +1,4 @@
-"""State left in the memories of nodes, and sent from there to other nodes: ranks and givers started by hand.
+"""State left in the memories of nodes, and sent from there to other nodes: ranks and source nodes started by hand.
 
 Each node has a folder and a memory of its own. A job is told to move, and its next generation goes on elsewhere."""
 import glob
@@ -54,10 +54,10 @@ def left(spec, folder, order=ranks.MOVE, steps=3, want=ranks.DRAINED, **how):
 
 
 def gone_on(spec, folder, seconds=PATIENCE_S, **how):
-    """The next run, to its end: what it resumed from, and itself. Its givers have heard that it goes on."""
+    """The next run, to its end: what it resumed from, and itself. Its source nodes have heard that it goes on."""
     with ranks.Run(str(folder), spec, generation=how.pop("generation", 2), **how) as run:
         run.must(ranks.DONE, seconds)
-        codes = [p.wait(PATIENCE_S) for p in run.givers]
+        codes = [p.wait(PATIENCE_S) for p in run.source_nodes]
     assert codes == [ranks.DONE] * len(codes), run.log(run.world)
     return run.events("resumed")[0], run
 
@@ -77,8 +77,8 @@ def test_a_job_moves_through_memory_and_changes_no_bit(corpus, alone, tmp_path, 
     step = left(spec, tmp_path, dp=max(before, 1), nodes=before, memory=where[:before])
     stay = [where[i] for i in staying]
     now = stay + where[before:before + after - len(stay)]
-    givers = [m for m in where[:before] if m not in stay]
-    resumed, run = gone_on(spec, tmp_path, dp=after, nodes=after, memory=now, givers=givers)
+    left = [m for m in where[:before] if m not in stay]
+    resumed, run = gone_on(spec, tmp_path, dp=after, nodes=after, memory=now, source_nodes=left)
     assert (resumed["source"], resumed["step"]) == ("memory" if before == 1 and after == 1 and stay else "peers", step)
     assert ranks.losses(run) == ranks.losses(alone)
     assert ranks.digest(run) == ranks.digest(alone)
@@ -118,7 +118,7 @@ def test_any_layout_moves_to_any_other(corpus, tmp_path, before, after, parallel
         resumed, run = gone_on(spec, folder, **how, **after)
         assert (resumed["source"], resumed["step"]) == (resumed_from, step)
         return step, run
-    step, moved = went(tmp_path / "moved", ranks.MOVE, "peers", memory=where[2], givers=where[:2])
+    step, moved = went(tmp_path / "moved", ranks.MOVE, "peers", memory=where[2], source_nodes=where[:2])
     for m in where:
         for path in glob.glob(f"{m}/step-*"):
             os.rename(path, f"{tmp_path}/gone-{m.name}-{os.path.basename(path)}")
@@ -149,14 +149,14 @@ def notes(run):
     return " ".join(e["message"] for e in run.events("note"))
 
 
-def test_without_its_giver_a_job_goes_on_from_disk_within_seconds(corpus, alone, tmp_path):
+def test_without_its_source_node_a_job_goes_on_from_disk_within_seconds(corpus, alone, tmp_path):
     """The node that it left does not answer: not at all, or only for a while."""
     where = memories(tmp_path, 2)
     spec = the_spec(corpus)
     disk, step = saved_before(spec, tmp_path, where[:1])
     began = time.monotonic()
-    with ranks.Run(str(tmp_path), spec, generation=2, memory=where[1], givers=where[:1]) as run:
-        run.givers[0].kill()
+    with ranks.Run(str(tmp_path), spec, generation=2, memory=where[1], source_nodes=where[:1]) as run:
+        run.source_nodes[0].kill()
         run.must()
     assert time.monotonic() - began < 60
     resumed = run.events("resumed")[0]
@@ -169,31 +169,31 @@ def test_without_its_giver_a_job_goes_on_from_disk_within_seconds(corpus, alone,
 def stop_in_the_middle(run, victim, sig):
     """Once the memories are being read: that is when a folder to read from is there."""
     run.until(lambda: glob.glob(f"{victim}/.view/*/*.mck"))
-    run.givers[0].send_signal(sig)
+    run.source_nodes[0].send_signal(sig)
 
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_a_giver_lost_in_the_middle_costs_no_more_than_what_was_not_on_disk(corpus, tmp_path, sig):
+def test_a_source_node_lost_in_the_middle_costs_no_more_than_what_was_not_on_disk(corpus, tmp_path, sig):
     where = memories(tmp_path, 3)
     spec = the_spec(corpus)
     spec["train"]["model"].update(hidden=512, layers=6)
     spec["train"]["steps"] = 10
     disk, step = saved_before(spec, tmp_path, where[:1])
     spec["train"]["steps"] = step + 2
-    with ranks.Run(str(tmp_path), spec, generation=2, dp=2, nodes=2, memory=where[1:], givers=where[:1]) as run:
+    with ranks.Run(str(tmp_path), spec, generation=2, dp=2, nodes=2, memory=where[1:], source_nodes=where[:1]) as run:
         stop_in_the_middle(run, where[0], sig)
         run.must()
-        run.givers[0].wait(PATIENCE_S)
+        run.source_nodes[0].wait(PATIENCE_S)
     resumed = run.events("resumed")[0]
     assert (resumed["source"], resumed["step"]) in (("disk", disk), ("peers", step)), "lost, or in time"
     assert [m["step"] for m in run.metrics()] == list(range(step + 2))
 
 
-def test_nodes_without_memory_go_on_from_disk_where_the_giver_writes_the_state(corpus, alone, tmp_path):
+def test_nodes_without_memory_go_on_from_disk_where_the_source_node_writes_the_state(corpus, alone, tmp_path):
     where = memories(tmp_path, 2)
     spec = the_spec(corpus)
     step = left(spec, tmp_path, dp=2, nodes=2, memory=where)
-    resumed, run = gone_on(spec, tmp_path, dp=2, givers=where)
+    resumed, run = gone_on(spec, tmp_path, dp=2, source_nodes=where)
     assert (resumed["source"], resumed["step"]) == ("disk", step)
     assert ranks.losses(run) == ranks.losses(alone)
     assert ranks.digest(run) == ranks.digest(alone)
@@ -204,20 +204,20 @@ def test_a_run_without_room_in_memory_leaves_its_state_on_disk(corpus, alone, tm
     where = memories(tmp_path, 2)
     spec = the_spec(corpus)
     step = left(spec, tmp_path, memory=where[0], memory_limit=1 << 20)
-    resumed, run = gone_on(spec, tmp_path, memory=where[1], givers=where[:1])
+    resumed, run = gone_on(spec, tmp_path, memory=where[1], source_nodes=where[:1])
     assert (resumed["source"], resumed["step"]) == ("disk", step)
     assert ranks.losses(run) == ranks.losses(alone)
 
 
-def test_a_rank_that_dies_while_the_state_is_sent_ends_the_giver(corpus, tmp_path):
+def test_a_rank_that_dies_while_the_state_is_sent_ends_the_source_node(corpus, tmp_path):
     where = memories(tmp_path, 2)
     spec = the_spec(corpus)
     spec["train"]["model"].update(hidden=512, layers=6)
     step = left(spec, tmp_path, memory=where[0])
     spec["train"]["steps"] = step + 2
-    with ranks.Run(str(tmp_path), spec, generation=2, memory=where[1], givers=where[:1]) as run:
+    with ranks.Run(str(tmp_path), spec, generation=2, memory=where[1], source_nodes=where[:1]) as run:
         run.until(lambda: glob.glob(f"{where[0]}/.view/*/*.mck"))
         run.ranks[0].kill()
-        assert run.givers[0].wait(PATIENCE_S) in (ranks.ABORTED, ranks.DONE)
-    resumed, run = gone_on(spec, tmp_path, generation=3, memory=where[1], givers=where[:1])
+        assert run.source_nodes[0].wait(PATIENCE_S) in (ranks.ABORTED, ranks.DONE)
+    resumed, run = gone_on(spec, tmp_path, generation=3, memory=where[1], source_nodes=where[:1])
     assert (resumed["step"], resumed["source"]) == (step, "peers")

@@ -1,7 +1,7 @@
 /* gpus - the node's GPUs, looked after by a thread: samples each second, and what ails them
  *
  * A GPU is ill when the driver has lost it or an error was reported that its next user would meet again; it stays so
- * until the agent is started anew, since only a reset by the operator mends it.
+ * until the agent is started anew, since only a reset by the operator repairs it.
  */
 #ifndef MUSTER_WORKER_AGENT_GPUS_H
 #define MUSTER_WORKER_AGENT_GPUS_H

@@ -40,12 +40,12 @@ int stream_write_at(int fd, const char *path, uint64_t at, const void *data, siz
     return 0;
 }
 
-static int open_part(const char *folder, const char *suffix, const struct parity_part *part, enum stream_way way,
+static int open_part(const char *folder, const char *suffix, const struct parity_part *part, enum stream_mode mode,
                      int *ret_fd, struct merr *err)
 {
     static const int flags[] = {
         [STREAM_READ] = O_RDONLY, [STREAM_CHANGE] = O_RDWR, [STREAM_MAKE] = O_CREAT | O_EXCL | O_RDWR};
-    bool make = way == STREAM_MAKE;
+    bool make = mode == STREAM_MAKE;
     char path[STREAM_PATH_MAX];
     struct stat st;
     int r;
@@ -53,7 +53,7 @@ static int open_part(const char *folder, const char *suffix, const struct parity
     stream_path(folder, part->rank, suffix, path);
     if (make)
         (void)unlink(path);
-    *ret_fd = open(path, flags[way] | O_CLOEXEC, 0600);
+    *ret_fd = open(path, flags[mode] | O_CLOEXEC, 0600);
     if (*ret_fd < 0)
         return merr_errno(err, -errno, "cannot %s '%s'", make ? "make" : "open", path);
     if (make) {
@@ -65,8 +65,8 @@ static int open_part(const char *folder, const char *suffix, const struct parity
     return 0;
 }
 
-int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n, enum stream_way way,
-                struct stream **ret, struct merr *err)
+int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n,
+                enum stream_mode mode, struct stream **ret, struct merr *err)
 {
     struct stream *s = calloc(1, sizeof(*s) + n * sizeof(s->file[0]));
     uint64_t at = 0;
@@ -81,7 +81,7 @@ int stream_open(const char *folder, const char *suffix, const struct parity_part
     for (; s->n < n && r == 0; s->n++) {
         s->file[s->n].from = at;
         s->file[s->n].to = at += part[s->n].bytes;
-        r = open_part(folder, suffix, &part[s->n], way, &s->file[s->n].fd, err);
+        r = open_part(folder, suffix, &part[s->n], mode, &s->file[s->n].fd, err);
     }
     if (r == 0)
         *ret = s;

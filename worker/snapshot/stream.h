@@ -14,7 +14,7 @@ struct stream;
 /* FOLDER/rank-%05u.mck and what follows it, "" but for files not yet whole. */
 void stream_path(const char *folder, uint32_t rank, const char *suffix, char ret[STREAM_PATH_MAX]);
 
-enum stream_way {
+enum stream_mode {
     STREAM_READ,
     STREAM_CHANGE, /* what there is */
     STREAM_MAKE,   /* new files, with room for all */
@@ -22,8 +22,8 @@ enum stream_way {
 
 /* The files of n parts in a folder. -ENOENT, -EBADMSG when one has another length,
  * -ENOSPC. */
-int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n, enum stream_way way,
-                struct stream **ret, struct merr *err);
+int stream_open(const char *folder, const char *suffix, const struct parity_part *part, uint32_t n,
+                enum stream_mode mode, struct stream **ret, struct merr *err);
 int stream_read(struct stream *s, uint64_t at, void *data, size_t len, struct merr *err);
 int stream_write(struct stream *s, uint64_t at, const void *data, size_t len, struct merr *err);
 void stream_free(struct stream *s);

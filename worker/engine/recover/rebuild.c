@@ -91,7 +91,7 @@ static int open_files(struct rebuild *b, struct merr *err)
     return stream_open(b->folder, SUFFIX, parts_of(b, lost), b->p->member[lost].parts, STREAM_MAKE, &b->to, err);
 }
 
-static void keep(struct rebuild *b, int code)
+static void note_failure(struct rebuild *b, int code)
 {
     if (b->code == 0)
         b->code = code;
@@ -110,12 +110,12 @@ static int combine(struct rebuild *b, uint32_t piece, uint32_t len, struct merr 
         recv[i] = b->in + (size_t)i * PARITY_PIECE;
         bytes[i] = survives(b) && i < b->survivors && i != b->me ? len : 0;
         if (bytes[i] && b->code == 0)
-            keep(b, stream_read(b->from, parity_at(b->p, b->member[b->me], b->member[i]) + at,
-                                b->out + (size_t)i * PARITY_PIECE, len, b->why));
+            note_failure(b, stream_read(b->from, parity_at(b->p, b->member[b->me], b->member[i]) + at,
+                                        b->out + (size_t)i * PARITY_PIECE, len, b->why));
     }
     TRY(comm_all_to_all_v(b->group, send, bytes, recv, bytes, err));
     if (survives(b) && b->code == 0)
-        keep(b, parity_read_piece(b->fd, &b->own, piece, b->sum, b->why));
+        note_failure(b, parity_read_piece(b->fd, &b->own, piece, b->sum, b->why));
     for (int i = 0; survives(b) && i < b->survivors; i++)
         if (i != b->me)
             parity_xor(b->sum, recv[i], len);
@@ -137,9 +137,9 @@ static int deliver(struct rebuild *b, uint32_t piece, uint32_t len, struct merr 
     out[b->target] = survives(b) ? len : 0;
     TRY(comm_all_to_all_v(b->group, send, out, recv, in, err));
     for (int i = 0; b->me == b->target && i < b->survivors && b->code == 0; i++)
-        keep(b,
-             stream_write(b->to, parity_at(b->p, b->cfg->loss->member, b->member[i]) + (uint64_t)piece * PARITY_PIECE,
-                          recv[i], len, b->why));
+        note_failure(
+            b, stream_write(b->to, parity_at(b->p, b->cfg->loss->member, b->member[i]) + (uint64_t)piece * PARITY_PIECE,
+                            recv[i], len, b->why));
     return 0;
 }
 
@@ -159,7 +159,7 @@ static void finish(struct rebuild *b)
     uint32_t lost = b->cfg->loss->member;
 
     for (uint32_t i = 0; b->me == b->target && i < b->p->member[lost].parts && b->code == 0; i++)
-        keep(b, place_file(b, parts_of(b, lost) + i, b->why));
+        note_failure(b, place_file(b, parts_of(b, lost) + i, b->why));
 }
 
 static void clear(struct rebuild *b)
@@ -191,7 +191,7 @@ int rebuild_loss(const struct rebuild_cfg *cfg, int *ret_own, struct merr *why, 
     if (r == 0)
         r = comm_group_new(cfg->world, "rebuild", ranks, b.places, &b.group, err);
     if (r == 0)
-        keep(&b, open_files(&b, why));
+        note_failure(&b, open_files(&b, why));
     for (uint32_t i = 0; i < parity_pieces(b.p) && r == 0; i++) {
         uint32_t len = parity_piece_bytes(b.p, i);
 

@@ -20,25 +20,25 @@ static const char *advice(const struct fit *f, double lacking_each)
     return "more tp, more pp or, with zero 1, more replicas";
 }
 
-int fit_check(const struct fit *need, int ranks, const struct capacity *room, const char *whose, struct merr *err)
+int fit_check(const struct fit *need, int ranks, const struct capacity *have, const char *whose, struct merr *err)
 {
     const double gib = 1u << 30;
     uint64_t one = fit_all(need);
-    double all = (double)one * ranks, have;
+    double all = (double)one * ranks, bytes;
     int code = 0;
 
-    if (room->total > 0 && all > (double)room->total)
+    if (have->total > 0 && all > (double)have->total)
         code = -EINVAL;
-    else if (room->free > 0 && all > (double)room->free)
+    else if (have->free > 0 && all > (double)have->free)
         code = -ENOMEM;
     if (code == 0)
         return 0;
-    have = (double)(code == -EINVAL ? room->total : room->free);
+    bytes = (double)(code == -EINVAL ? have->total : have->free);
     return merr_set(err, code,
                     "%.2f GiB too little memory: %d rank%s here want %.2f GiB each (weights %.2f, gradients "
                     "%.2f, optimizer %.2f, activations %.2f, rest %.2f) and %s has %.2f GiB%s; %s would help",
-                    (all - have) / gib, ranks, ranks > 1 ? "s" : "", (double)one / gib, (double)need->weights / gib,
+                    (all - bytes) / gib, ranks, ranks > 1 ? "s" : "", (double)one / gib, (double)need->weights / gib,
                     (double)need->gradients / gib, (double)need->optimizer / gib, (double)need->activations / gib,
-                    (double)need->rest / gib, whose, have / gib, code == -EINVAL ? "" : " free",
-                    advice(need, (all - have) / ranks));
+                    (double)need->rest / gib, whose, bytes / gib, code == -EINVAL ? "" : " free",
+                    advice(need, (all - bytes) / ranks));
 }

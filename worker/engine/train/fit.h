@@ -21,8 +21,8 @@ static inline uint64_t fit_all(const struct fit *f)
     return f->weights + f->gradients + f->optimizer + f->activations + f->rest;
 }
 
-/* ranks: how many need as much of room. whose it is: "this node", "its GPU". Returns 0; -EINVAL when they need more
+/* ranks: how many need as much of have. whose that is: "this node", "its GPU". Returns 0; -EINVAL when they need more
  * than there is in all, -ENOMEM when more than is free; err says how much is lacking, for what, and what would help. */
-int fit_check(const struct fit *need, int ranks, const struct capacity *room, const char *whose, struct merr *err);
+int fit_check(const struct fit *need, int ranks, const struct capacity *have, const char *whose, struct merr *err);
 
 #endif

@@ -121,10 +121,10 @@ static int copy_weights(struct handover *h, int before, struct merr *err)
 /* Memory of replicas that are no more stays for those to come, while there is plenty. */
 static bool is_scarce(void)
 {
-    struct capacity room;
+    struct capacity here;
 
-    capacity_here(&room);
-    return room.free < room.total / 2;
+    capacity_here(&here);
+    return here.free < here.total / 2;
 }
 
 int handover_take(struct handover *h, struct merr *err)

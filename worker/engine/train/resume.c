@@ -218,22 +218,22 @@ static int open_memories(struct search *s, struct merr *err)
 {
     const struct rank *rank = s->rank;
     char rendezvous[RUN_PATH_MAX + 16], text[MERR_TEXT_MAX];
-    struct sources_cfg give = {.dir = rank->run.memory,
-                               .rendezvous = rendezvous,
-                               .disk = rank->run.checkpoints,
-                               .node_of = rank->run.node_of,
-                               .size = rank->run.world,
-                               .source_nodes = rank->run.source_nodes,
-                               .rank = rank->mesh->rank,
-                               .generation = rank->run.generation,
-                               .flight = rank->flight};
+    struct sources_cfg cfg = {.dir = rank->run.memory,
+                              .rendezvous = rendezvous,
+                              .disk = rank->run.checkpoints,
+                              .node_of = rank->run.node_of,
+                              .size = rank->run.world,
+                              .source_nodes = rank->run.source_nodes,
+                              .rank = rank->mesh->rank,
+                              .generation = rank->run.generation,
+                              .flight = rank->flight};
     struct recover_cfg own = own_nodes(s);
     struct merr why = {"another rank does not reach them"};
     bool all = false;
 
     if (rank->run.source_nodes > 0) {
         (void)snprintf(rendezvous, sizeof(rendezvous), "%s/rendezvous", rank->run.folder);
-        TRY(everyone(s, sources_open(&give, &s->sources, &why), &all, err));
+        TRY(everyone(s, sources_open(&cfg, &s->sources, &why), &all, err));
     }
     if (all) {
         s->memory = sources_recover(s->sources);
@@ -242,7 +242,7 @@ static int open_memories(struct search *s, struct merr *err)
     sources_free(s->sources);
     s->sources = NULL;
     if (rank->run.source_nodes > 0 && rank->mesh->rank == 0) {
-        (void)snprintf(text, sizeof(text), "nodes that the job has left do not give what their memory has: %.900s",
+        (void)snprintf(text, sizeof(text), "nodes that the job has left do not hand out what their memory has: %.900s",
                        why.text);
         log_warn("%s", text);
         TRY(report_note(rank->report, 0, text, err));

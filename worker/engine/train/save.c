@@ -46,12 +46,12 @@ static int check_capacity(const struct save *save, struct merr *err)
 {
     const struct rank *rank = save->rank;
     uint64_t one = snapshot_bytes(save), need = SNAPSHOTS * one;
-    struct capacity room;
+    struct capacity here;
     struct statvfs fs;
 
-    capacity_here(&room);
+    capacity_here(&here);
     if (statvfs(rank->run.memory, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize < need ||
-        (!rank->run.memory_limit && room.free > 0 && need >= room.free / 2))
+        (!rank->run.memory_limit && here.free > 0 && need >= here.free / 2))
         return merr_set(err, -ENOSPC, "they want %llu MiB, and there is not enough of it free",
                         (unsigned long long)(need >> 20));
     return rank->run.memory_limit && rank_leads_node(save->rank)

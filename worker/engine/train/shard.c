@@ -72,7 +72,7 @@ static struct stage_cfg stage_config(const struct shard *shard, int chunk)
 
 /* What blocks may keep of the budget once the rest of the activations has its part, shared among all slots by their
  * blocks; the estimates of what they take have a margin, which is let stand where everything fits. */
-static void share_budget(struct shard *shard, uint64_t room)
+static void share_budget(struct shard *shard, uint64_t left)
 {
     uint64_t all = 0;
 
@@ -80,7 +80,7 @@ static void share_budget(struct shard *shard, uint64_t room)
         all += (uint64_t)shard->source->slots[i] * blocks_of(shard, i);
     for (int i = 0; i < shard->rank->chunks; i++) {
         struct stage_cfg s = stage_config(shard, i);
-        uint64_t most = (uint64_t)blocks_of(shard, i) * stage_block_bytes(&s), share = room * blocks_of(shard, i) / all;
+        uint64_t most = (uint64_t)blocks_of(shard, i) * stage_block_bytes(&s), share = left * blocks_of(shard, i) / all;
 
         most += most / 32;
         shard->keep_bytes[i] = (size_t)(share < most ? share : most) / 64 * 64;
@@ -221,12 +221,12 @@ static struct fit planned(const struct shard *shard)
 /* Each rank for itself: others may have GPUs of their own, and where they share one, allocating tells. */
 static int check_fit_gpu(const struct shard *shard, struct fit *need, struct merr *err)
 {
-    struct capacity room;
+    struct capacity here;
     struct fit there = *need;
 
     there.rest = FIT_GPU_BYTES;
-    TRY(shard->rank->k->device->room(0, &room.free, &room.total, err));
-    TRY(fit_check(&there, 1, &room, "its GPU", err));
+    TRY(shard->rank->k->device->room(0, &here.free, &here.total, err));
+    TRY(fit_check(&there, 1, &here, "its GPU", err));
     *need = (struct fit){.rest = need->rest}; /* that is the host's */
     return 0;
 }
@@ -235,14 +235,14 @@ int shard_check_fit(const struct shard *shard, struct merr *err)
 {
     const struct rank *rank = shard->rank;
     struct fit need = planned(shard);
-    struct capacity room;
+    struct capacity here;
 
     if (rank->k->device)
         TRY(check_fit_gpu(shard, &need, err));
-    capacity_here(&room);
-    if (room.free > 0 && rank->run.memory[0])
-        room.free += handoff_bytes(rank->run.memory); /* is ours again */
-    return fit_check(&need, rank_ranks_here(rank), &room, "this node", err);
+    capacity_here(&here);
+    if (here.free > 0 && rank->run.memory[0])
+        here.free += handoff_bytes(rank->run.memory); /* is ours again */
+    return fit_check(&need, rank_ranks_here(rank), &here, "this node", err);
 }
 
 void shard_print_plan(const struct shard *shard)

@@ -21,7 +21,7 @@ static char memory[64];
 static int make_memory(void **state)
 {
     (void)state;
-    (void)snprintf(memory, sizeof(memory), "/dev/shm/test-keep-XXXXXX");
+    (void)snprintf(memory, sizeof(memory), "/dev/shm/test-handoff-XXXXXX");
     return mkdtemp(memory) ? 0 : -1;
 }
 

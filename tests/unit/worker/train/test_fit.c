@@ -12,7 +12,7 @@ static void what_does_not_fit_is_said_with_what_would_help(void **state)
     static const struct {
         struct fit need;
         int ranks;
-        struct capacity room;
+        struct capacity have;
         int code;
         const char *words[3];
     } t[] = {
@@ -56,7 +56,7 @@ static void what_does_not_fit_is_said_with_what_would_help(void **state)
     for (size_t i = 0; i < COUNT(t); i++) {
         struct merr err = {""};
 
-        assert_int_equal(fit_check(&t[i].need, t[i].ranks, &t[i].room, "this node", &err), t[i].code);
+        assert_int_equal(fit_check(&t[i].need, t[i].ranks, &t[i].have, "this node", &err), t[i].code);
         for (size_t k = 0; k < 3 && t[i].words[k]; k++)
             if (!strstr(err.text, t[i].words[k]))
                 fail_msg("'%s' does not say '%s'", err.text, t[i].words[k]);
@@ -66,11 +66,11 @@ static void what_does_not_fit_is_said_with_what_would_help(void **state)
 static void a_gpu_is_named_where_it_is_the_one_that_is_too_small(void **state)
 {
     struct fit need = {.weights = GIB, .rest = FIT_GPU_BYTES};
-    struct capacity room = {.free = GIB, .total = 2 * GIB};
+    struct capacity have = {.free = GIB, .total = 2 * GIB};
     struct merr err = {""};
 
     (void)state;
-    assert_int_equal(fit_check(&need, 1, &room, "its GPU", &err), -ENOMEM);
+    assert_int_equal(fit_check(&need, 1, &have, "its GPU", &err), -ENOMEM);
     assert_non_null(strstr(err.text, "0.12 GiB too little"));
     assert_non_null(strstr(err.text, "and its GPU has 1.00 GiB free"));
 }
