@@ -158,8 +158,9 @@ int mck_open(const char *dir, uint64_t step, struct mck **ret, struct merr *err)
 int mck_open_path(const char *path, struct mck **ret, struct merr *err);
 void mck_free(struct mck *c);
 
-/* Let tell hear, from now on, of how many bytes verify, digest, diff (of the first one), heal, export and import have
- * done, and of how many: again and again, by one thread at a time, not always the caller's. NULL: nobody hears. */
+/* From now on verify, digest, diff (for its first checkpoint), heal, export and import call tell with how many bytes
+ * they have done, and of how many: again and again, from one thread at a time, not always the caller's. NULL: they do
+ * not. */
 void mck_watch(struct mck *c, void (*tell)(void *arg, uint64_t done, uint64_t all), void *arg);
 
 uint64_t mck_step(const struct mck *c);

@@ -20,8 +20,8 @@ const struct mck_index *mck_tables(const struct mck *c);
 int mck_needed(struct mck *c, const struct mck_buffer *bufs, size_t n,
                void (*take)(void *arg, uint32_t file, uint32_t chunk), void *arg, struct merr *err);
 
-/* Check every chunk of one data file; damaged hears of each that is not whole. 0, whatever was damaged; -EBADMSG when
- * the file has no index, -ENOENT, -ENOMEM. */
+/* Check every chunk of one data file; damaged is called for each that is not whole. 0, whatever was damaged; -EBADMSG
+ * when the file has no index, -ENOENT, -ENOMEM. */
 int mck_check_part(const char *path, void (*damaged)(void *arg, const struct mck_chunk *chunk), void *arg,
                    struct merr *err);
 

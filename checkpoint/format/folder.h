@@ -2,8 +2,8 @@
  *
  *   DIR/.generation     the newest generation that wrote here, 20 digits; flock guards it and every rename
  *   DIR/step-00000200/  MANIFEST, rank-00003.mck; while under way rank-00003.mck.ATTEMPT.tmp
- *   DIR/.trash-*        on its way out
- *   DIR/.archive-*      a step written anew, to take its place; flock on it tells that its archiver lives
+ *   DIR/.trash-*        a deletion under way
+ *   DIR/.archive-*      an archive that is to take a step's place; its archiver holds a flock on it
  */
 #ifndef MUSTER_CHECKPOINT_FORMAT_FOLDER_H
 #define MUSTER_CHECKPOINT_FORMAT_FOLDER_H

@@ -11,7 +11,7 @@ struct mck_source { /* where the stream of ix.file[i] lies */
     bool foreign;   /* plain bytes without chunk table: a safetensors file */
 };
 
-struct read_watch { /* who hears how far a long call is */
+struct read_watch { /* whom a long call tells how far it is */
     void (*tell)(void *arg, uint64_t done, uint64_t all);
     void *arg;
     uint64_t done, all;

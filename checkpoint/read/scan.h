@@ -23,7 +23,7 @@ void scan_clear(struct scan *s);
 int scan_chunks(struct scan *s, uint32_t file, uint64_t from, uint64_t to,
                 int (*take)(void *arg, uint64_t chunk, const void *data, uint32_t len), void *arg, struct merr *err);
 
-/* Check all chunks of a file; tell hears of each that is not whole, and may use the scan meanwhile. */
+/* Check all chunks of a file; tell is called for each damaged one, and may use the scan meanwhile. */
 void scan_check(struct scan *s, uint32_t file,
                 void (*tell)(void *arg, uint32_t file, uint64_t chunk, const struct merr *why), void *arg);
 

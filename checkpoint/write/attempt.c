@@ -91,7 +91,7 @@ static int make_file(struct mck_writer *w, struct attempt *a, struct merr *err)
 
     if (mkdir(a->folder, 0755) && errno != EEXIST)
         return merr_errno(err, -errno, "cannot make '%s'", a->folder);
-    if (w->cfg.rank == 0) /* whoever made it: one that died may have */
+    if (w->cfg.rank == 0) /* also where another process made it and died */
         TRY(io_sync_dir(w->cfg.dir, err));
     coordinate_clear_failure(a->folder, a->uuid, (uint32_t)w->cfg.rank);
     io_close(&a->fd);

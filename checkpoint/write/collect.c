@@ -54,7 +54,7 @@ static int remove_trash(DIR *d, const char *dir, struct merr *err)
 
         if (!archive && strncmp(e->d_name, ".trash-", 7) != 0)
             continue;
-        if (!synced) /* its name may be one that whoever gave it died before he made durable */
+        if (!synced) /* the process that renamed it may have died before it synced the folder */
             TRY(io_sync_dir(dir, err));
         synced = true;
         TRY(folder_join(dir, e->d_name, path, err));

@@ -14,7 +14,6 @@
 #include "base/merr.h"
 
 #define MIO_DEPTH 8
-#define MIO_FILE_BYTES_MAX INT64_MAX
 
 enum mio_op { MIO_WRITE, MIO_SYNC };
 

@@ -1,7 +1,8 @@
 /* space - which checkpoints go when a disk, or a quota on it, is too full for the next one
  *
- * The oldest of those beyond the two newest whole ones go, one after another; those that keep_every divides stay, and
- * so does what is being read. Any rank of a job may ask, at any time: they take turns by the lock of DIR/.room. */
+ * The two newest whole checkpoints stay, and so do those whose step keep_every divides and those that somebody reads.
+ * Of the others the oldest go, one after another. Any rank of a job may ask, at any time: they take turns by the lock
+ * of DIR/.room. */
 #ifndef MUSTER_CHECKPOINT_WRITE_SPACE_H
 #define MUSTER_CHECKPOINT_WRITE_SPACE_H
 
@@ -12,8 +13,8 @@
 
 struct space {
     const char *dir;
-    uint64_t generation; /* nothing goes for one that is over */
-    uint64_t keep_every; /* 0: none stays for it */
+    uint64_t generation; /* of whoever asks: nothing goes for a generation that is over */
+    uint64_t keep_every; /* checkpoints of steps that it divides stay; 0: none */
     uint32_t removed;    /* out: checkpoints that went, added up */
 };
 

@@ -11,7 +11,7 @@
  *   checkpoint_writer ring DIR                     an io_uring that fails for a time: one checkpoint is lost, no more
  *   checkpoint_writer no-direct DIR                a file system without O_DIRECT
  *   checkpoint_writer fill DIR CODEC               fills the disk; what was saved stays, and later ones are saved
- *   checkpoint_writer crowd DIR CODEC              on a disk with room for six: the oldest go, down to two and what is
+ *   checkpoint_writer crowd DIR CODEC              on a disk with space for six: the oldest go, down to two and what is
  *                                                  kept for good; later ones are saved until that does not suffice
  *   checkpoint_writer reads DIR                    loads all columns, then a quarter; prints for each how many large
  *                                                  reads went past the page cache and how many through it
@@ -362,8 +362,8 @@ static int reads(const char *dir, struct merr *err)
     return r;
 }
 
-/* Take all room that is left in dir. */
-static int take_room(const char *path, struct merr *err)
+/* Take all space that is left in dir. */
+static int take_space(const char *path, struct merr *err)
 {
     static char block[1 << 16];
     FILE *f = fopen(path, "we");
@@ -390,7 +390,7 @@ static int fill_disk(const char *dir, const char *codec, struct merr *err)
     for (step = 1; step <= 2 && !r; step++)
         r = model_write(w, step, err);
     if (!r)
-        r = take_room(ballast, err);
+        r = take_space(ballast, err);
     if (!r && (model_write(w, step, &full) >= 0 || !strstr(full.text, "space")))
         return merr_set(err, -1, "a full disk: '%s'", full.text);
     if (!r)
@@ -434,7 +434,7 @@ static int crowd_disk(const char *dir, const char *codec, struct merr *err)
 
     model_keep(100, PINNED);
     r = model_open(dir, 1, codec, w, err);
-    for (step = 1; step <= 9 && !r; step++) /* there is room for six */
+    for (step = 1; step <= 9 && !r; step++) /* there is space for six */
         r = model_write(w, step, err);
     if (!r && model_removed() != 3)
         return merr_set(err, -1, "%u of nine went", model_removed());
@@ -442,7 +442,7 @@ static int crowd_disk(const char *dir, const char *codec, struct merr *err)
         r = expect_least(dir, step - 1, true, err);
     (void)snprintf(ballast, sizeof(ballast), "%s/ballast", dir);
     if (!r)
-        r = take_room(ballast, err);
+        r = take_space(ballast, err);
     for (; step < 100 && !r && fits; step += fits)
         fits = model_write(w, step, &full) == 0;
     if (!r && !strstr(full.text, "o space"))

@@ -6,7 +6,7 @@
 #define TENSORS 7
 #define WAIT_US (INT64_C(20) * 1000000)
 
-/* More than a room of those that loading reads into, odd ends, one of the host. */
+/* More than loading reads at once, odd ends, and one buffer of the host. */
 static const uint64_t floats[TENSORS] = {900000, 1, 300001, 3500000, 1500, 1048576, 777};
 
 struct job {

@@ -251,7 +251,7 @@ static void a_full_disk_costs_only_the_attempt(void **state)
         assert_int_equal(step, 10);
     }
     assert_int_equal(unsetenv("MUSTER_IO"), 0);
-    save_two(1, 20, "none"); /* the same step, once there is room */
+    save_two(1, 20, "none"); /* the same step, once there is space */
     assert_true(is_sound(20));
 }
 
