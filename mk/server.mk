@@ -1,5 +1,5 @@
 # The control server's tests that have threads run under TSan too.
-TSAN_TESTS += queue
+TSAN_TESTS += queue files
 
 # One of its tests loses each command that is to be queued once.
 LDFLAGS_test_redis := -Wl,--wrap=redisAppendFormattedCommand

@@ -22,6 +22,7 @@
 #include "server/control/routes.h"
 #include "server/control/turn.h"
 #include "server/store/redis.h"
+#include "server/store/spool_disk.h"
 
 #define FILES_WANTED 65536
 #define FILES_OWN 512          /* that are no connections */
@@ -40,6 +41,7 @@ struct server { /* all that runs */
     char state[4096], jobs_dir[4096];
     int lock_fd;
     struct redis *redis;
+    struct spool_disk *spool;
     struct store *store;
     struct stats *stats;
     struct auth *auth;
@@ -176,10 +178,9 @@ static int write_server_json(const struct settings *o, const struct server *s, s
 
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
-    char redis_dir[4200];
+    char folder[4200];
     int r;
-    struct core_cfg cfg = {.state_dir = s->state,
-                           .jobs_dir = s->jobs_dir,
+    struct core_cfg cfg = {.jobs_dir = s->jobs_dir,
                            .unknown_after_s = o->unknown_after_s,
                            .lost_after_s = o->lost_after_s,
                            .forget_after_s = o->forget_after_s,
@@ -196,13 +197,16 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .clock = clock_real(),
                            .fatal = fatal};
 
-    (void)snprintf(redis_dir, sizeof(redis_dir), "%s/redis", s->state);
-    r = redis_start(redis_dir, o->redis, &s->redis, err);
+    (void)snprintf(folder, sizeof(folder), "%s/redis", s->state);
+    r = redis_start(folder, o->redis, &s->redis, err);
     if (r == 0) {
         struct store_backend backend = redis_backend(s->redis);
 
         r = store_open(&backend, !o->redis, o->lease_s, &s->store, err);
     }
+    (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
+    if (r == 0)
+        r = spool_disk_open(folder, &s->spool, &cfg.spool, err);
     if (r == 0)
         r = auth_start(s->state, s->store, &s->auth, err);
     cfg.auth = s->auth;
@@ -270,6 +274,7 @@ static void stop(struct server *s)
     turn_free(s->core);
     store_close(s->store);
     redis_stop(s->redis);
+    spool_disk_close(s->spool);
     auth_free(s->auth);
     stats_free(s->stats);
     io_close(&s->lock_fd);

@@ -16,6 +16,7 @@
 #include "server/control/view.h"
 #include "server/http/call.h"
 #include "server/store/job_store.h"
+#include "server/store/spool_read.h"
 
 #define LIST_DEFAULT 50
 #define LIST_MAX 1000
@@ -232,7 +233,7 @@ void jobs_get(struct core *c, struct call *call)
     if (!find(c, call, &f))
         return;
     if (!f.entry && f.job->kind == JOB_TRAIN) { /* its last lines may have come after its end */
-        json_t *line = files_last_metrics(c->files, f.job->id);
+        json_t *line = spool_read_last_metrics(&c->cfg.spool, f.job->id);
         json_int_t steps = json_integer_value(json_object_get(f.job->progress, "steps"));
 
         if (line && steps > 0) {

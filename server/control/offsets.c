@@ -13,7 +13,7 @@ int64_t offsets_read(struct core *c, const struct entry *e, uint64_t job, const 
     int64_t at = 0;
     int r;
 
-    if (e && generation + FILES_GENERATIONS <= e->job.generation)
+    if (e && generation + SPOOL_GENERATIONS <= e->job.generation)
         return -1;
     for (size_t i = 0; e && i < e->n_offsets; i++)
         if (e->offsets[i].generation == generation && strcmp(e->offsets[i].node, node) == 0)

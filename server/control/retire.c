@@ -14,7 +14,7 @@ static void drop_spool(void *core, struct call *call)
 {
     const struct core *c = core;
 
-    files_drop_job(c->files, call->job);
+    spool_drop_job(&c->cfg.spool, call->job);
     call_free(call);
 }
 
@@ -23,14 +23,14 @@ static void drop_generation(void *core, struct call *call)
 {
     const struct core *c = core;
 
-    files_drop_generation(c->files, call->job, call->generation);
+    spool_drop_generation(&c->cfg.spool, call->job, call->generation);
     call_free(call);
 }
 
 void retire_generation(struct core *c, struct entry *e)
 {
-    struct call *call = e->job.generation > FILES_GENERATIONS ? call_new(NULL, drop_generation) : NULL;
-    uint32_t old = e->job.generation - FILES_GENERATIONS;
+    struct call *call = e->job.generation > SPOOL_GENERATIONS ? call_new(NULL, drop_generation) : NULL;
+    uint32_t old = e->job.generation - SPOOL_GENERATIONS;
     size_t kept = 0;
 
     if (!call)

@@ -18,13 +18,13 @@
 #include "server/cluster/cluster.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
+#include "server/control/files.h"
 #include "server/control/givers.h"
 #include "server/control/moment.h"
 #include "server/control/table.h"
 #include "server/control/waiters.h"
 #include "server/http/queue.h"
 #include "server/http/stats.h"
-#include "server/store/files.h"
 #include "server/store/store.h"
 
 #define STATE_QUEUE_MAX 16384
@@ -34,12 +34,13 @@
 struct auth;
 
 struct core_cfg {
-    const char *state_dir, *jobs_dir;
+    const char *jobs_dir;
     int unknown_after_s, lost_after_s;
     int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
     int keep_ended;            /* jobs that have ended and are still known */
     struct sched_config sched; /* policy and times */
     struct slow_rules slow;
+    struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
     const struct clock *clock;                 /* borrowed; read by the turn alone */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */

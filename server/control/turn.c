@@ -41,7 +41,7 @@ static void make_folders(struct core *c, struct entry *e)
     (void)snprintf(path, sizeof(path), "%s/j%llu", c->cfg.jobs_dir, (unsigned long long)e->job.id);
     if (io_mkdirs(path, 0755, &err) < 0)
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
-    if (files_make_job(c->files, e->job.id, &err) < 0) /* what it says is kept all the same */
+    if (spool_make_job(&c->cfg.spool, e->job.id, &err) < 0) /* what it says is kept all the same */
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
     e->run.wants_folders = false;
 }
@@ -283,7 +283,6 @@ int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *st
                struct merr *err)
 {
     struct core *c = calloc(1, sizeof(*c));
-    char spool[4096];
     int r;
 
     if (!c)
@@ -295,10 +294,9 @@ int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *st
     c->jobs.ended_new = SIZE_MAX; /* an earlier musterd may have kept more */
     read_clock(c);
     c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;
-    (void)snprintf(spool, sizeof(spool), "%s/spool", cfg->state_dir);
     r = r == 0 ? load_all(c, err) : r;
     if (r == 0)
-        r = files_start(spool, c, &c->files, err);
+        r = files_start(&c->cfg.spool, true, c, &c->files, err);
     if (r == 0) {
         r = -pthread_create(&c->turn.thread, NULL, serve, c);
         if (r < 0)

@@ -30,7 +30,7 @@ ROOMS = {
     "checkpoint/write": ["checkpoint/format", "checkpoint/read"],
     "checkpoint/tools": ["checkpoint/format", "checkpoint/read", "checkpoint/write"],
     "server/http": [], "server/cluster": [],
-    "server/store": ["server/http", "server/cluster"],
+    "server/store": ["server/cluster"],
     "server/control": ["server/http", "server/store", "server/cluster"],
 }
 # Folder -> its only headers for others.

@@ -1,0 +1,141 @@
+#include "server/control/files.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/http/call.h"
+#include "server/store/spool_read.h"
+
+#define QUEUE_MAX 4096
+#define CALLS_MAX 64 /* taken from it at once */
+
+struct files {
+    struct spool spool;
+    void *owner; /* of the calls that it runs; borrowed */
+    struct queue queue;
+    bool threaded;
+    pthread_t thread;
+};
+
+static void *serve(void *arg)
+{
+    struct files *f = arg;
+
+    for (;;) {
+        struct call *list = queue_take(&f->queue, CALLS_MAX, INT64_MAX);
+
+        if (!list && queue_closed(&f->queue))
+            return NULL;
+        while (list) {
+            struct call *call = list;
+
+            list = call->next;
+            call->next = NULL;
+            call->run(f->owner, call);
+        }
+    }
+}
+
+int files_start(const struct spool *spool, bool thread, void *owner, struct files **ret, struct merr *err)
+{
+    struct files *f = calloc(1, sizeof(*f));
+    int r;
+
+    if (!f)
+        return merr_set(err, -ENOMEM, "out of memory");
+    *f = (struct files){.spool = *spool, .owner = owner, .threaded = thread};
+    queue_init(&f->queue, QUEUE_MAX);
+    r = thread ? pthread_create(&f->thread, NULL, serve, f) : 0;
+    if (r != 0) {
+        files_free(f);
+        return merr_errno(err, -r, "cannot start a thread");
+    }
+    *ret = f;
+    return 0;
+}
+
+void files_stop(struct files *f)
+{
+    if (!f)
+        return;
+    queue_close(&f->queue);
+    if (f->threaded)
+        (void)pthread_join(f->thread, NULL);
+}
+
+void files_free(struct files *f)
+{
+    if (!f)
+        return;
+    queue_destroy(&f->queue);
+    free(f);
+}
+
+void files_post(struct files *f, struct call *call)
+{
+    if (!f->threaded && !queue_closed(&f->queue)) {
+        call->run(f->owner, call);
+        return;
+    }
+    if (queue_put(&f->queue, call))
+        return;
+    call_problem(call, 503, "busy", "more than %d requests wait for files; try again in a second", QUEUE_MAX);
+    call_deliver(call);
+}
+
+void files_take_report(const struct files *f, struct call *call)
+{
+    static const char *const kind[] = {"logs", "metrics"};
+
+    call->acks = json_object();
+    call->fresh = json_object();
+    for (int k = 0; k < 2; k++) {
+        json_t *acks = json_array(), *fresh = json_array(), *piece;
+        size_t i;
+
+        json_array_foreach (json_object_get(call->body, kind[k]), i, piece) {
+            int r = spool_take_piece(&f->spool, piece, k == 0, acks, fresh);
+
+            if (r == -EINVAL)
+                call_problem(call, 422, "report-invalid", "piece %zu of '%s' wants job, generation, offset and text", i,
+                             kind[k]);
+            else if (r < 0)
+                call_problem(call, 503, "disk", "cannot keep %s: %s", kind[k], strerror(-r));
+        }
+        (void)json_object_set_new(call->acks, kind[k], acks);
+        (void)json_object_set_new(call->fresh, kind[k], fresh);
+    }
+}
+
+static int query_int(const struct call *call, const char *name, int none)
+{
+    const char *text = http_query(call->req, name);
+    char *end;
+    long v;
+
+    if (!text || !*text)
+        return none;
+    v = strtol(text, &end, 10);
+    return *end || v < 0 || v > INT32_MAX ? none : (int)v;
+}
+
+void files_answer_logs(const struct files *f, struct call *call)
+{
+    const char *offset = http_query(call->req, "offset");
+    int64_t from = offset ? strtoll(offset, NULL, 10) : 0;
+    int tail = query_int(call, "tail", 0);
+
+    call_answer_new(call, 200,
+                    spool_read_logs(&f->spool, call->job, query_int(call, "rank", -1), query_int(call, "generation", 0),
+                                    from < 0 ? 0 : from, tail));
+    call_deliver(call);
+}
+
+void files_answer_metrics(const struct files *f, struct call *call)
+{
+    call_answer_new(
+        call, 200,
+        spool_read_metrics(&f->spool, call->job, http_query(call->req, "names"), query_int(call, "points", 1000)));
+    call_deliver(call);
+}

@@ -1,0 +1,36 @@
+/* files - the thread on which calls wait for a disk, so that the core never does
+ *
+ * What jobs print and measure is taken in and read back here, through the spool (server/store/spool.h). The thread runs
+ * calls from a queue of its own, in their order; each then answers, or goes on to the core. Apart from those of this
+ * thread the core itself makes a job's room and reads the last line of its metrics, at once.
+ * Without a thread a call is run before files_post() returns: so a simulation of the server has one thread.
+ */
+#ifndef MUSTER_SERVER_FILES_H
+#define MUSTER_SERVER_FILES_H
+
+#include <stdbool.h>
+
+#include "base/merr.h"
+#include "server/http/queue.h"
+#include "server/store/spool.h"
+
+struct files;
+
+/* spool is borrowed; owner is given to the calls that are run. thread: run them on one. Returns 0 with *ret, which is
+ * freed by files_free(), or a negative errno with words. */
+int files_start(const struct spool *spool, bool thread, void *owner, struct files **ret, struct merr *err);
+void files_stop(struct files *f); /* finishes what is queued; what comes later is answered 503. NULL is fine */
+void files_free(struct files *f); /* stopped before. NULL is fine */
+
+/* Any thread. Takes the call over; a full queue answers 503. */
+void files_post(struct files *f, struct call *call);
+
+/* In a call that is run: store a report's pieces (call->body), leave what was durable in call->acks and what was new in
+ * call->fresh. It is answered if one cannot be kept. */
+void files_take_report(const struct files *f, struct call *call);
+
+/* In a call that is run: answer GET .../logs and .../metrics from its query. */
+void files_answer_logs(const struct files *f, struct call *call);
+void files_answer_metrics(const struct files *f, struct call *call);
+
+#endif

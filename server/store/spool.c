@@ -1,0 +1,121 @@
+#include "server/store/spool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cluster/job.h"
+
+void spool_log_name(int rank, int generation, char ret[SPOOL_NAME_MAX])
+{
+    (void)snprintf(ret, SPOOL_NAME_MAX, "rank-%05d.g%d.log", rank, generation);
+}
+
+void spool_metrics_name(int generation, char ret[SPOOL_NAME_MAX])
+{
+    (void)snprintf(ret, SPOOL_NAME_MAX, "metrics.g%d.jsonl", generation);
+}
+
+bool spool_is_log(const char *name, int *ret_rank, int *ret_generation)
+{
+    int rank, generation, end = 0;
+
+    if (sscanf(name, "rank-%5d.g%9d.log%n", &rank, &generation, &end) != 2 || end == 0 || name[end])
+        return false;
+    *ret_rank = rank;
+    *ret_generation = generation;
+    return true;
+}
+
+bool spool_is_metrics(const char *name, int *ret_generation)
+{
+    int generation, end = 0;
+
+    if (sscanf(name, "metrics.g%9d.jsonl%n", &generation, &end) != 1 || end == 0 || name[end])
+        return false;
+    *ret_generation = generation;
+    return true;
+}
+
+int spool_make_job(const struct spool *s, uint64_t job, struct merr *err)
+{
+    return s->ops->make(s->self, job, err);
+}
+
+void spool_drop_job(const struct spool *s, uint64_t job)
+{
+    s->ops->drop(s->self, job);
+}
+
+struct names { /* of one generation */
+    int generation;
+    char (*v)[SPOOL_NAME_MAX];
+    size_t n, cap;
+};
+
+static void collect(void *arg, const char *name)
+{
+    struct names *all = arg;
+    int rank, generation = 0;
+
+    if ((!spool_is_log(name, &rank, &generation) && !spool_is_metrics(name, &generation)) ||
+        generation != all->generation)
+        return;
+    if (all->n == all->cap) {
+        size_t cap = all->cap ? all->cap * 2 : 16;
+        char(*v)[SPOOL_NAME_MAX] = realloc(all->v, cap * sizeof(*v));
+
+        if (!v)
+            return; /* it stays until the job goes */
+        all->v = v;
+        all->cap = cap;
+    }
+    (void)snprintf(all->v[all->n++], SPOOL_NAME_MAX, "%s", name);
+}
+
+void spool_drop_generation(const struct spool *s, uint64_t job, uint32_t generation)
+{
+    struct names all = {.generation = (int)generation};
+
+    (void)s->ops->list(s->self, job, collect, &all);
+    for (size_t i = 0; i < all.n; i++)
+        s->ops->drop_file(s->self, job, all.v[i]);
+    free(all.v);
+}
+
+int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_t *acks, json_t *fresh)
+{
+    const char *job = json_string_value(json_object_get(piece, "job"));
+    json_t *text = json_object_get(piece, "text");
+    json_int_t generation = json_integer_value(json_object_get(piece, "generation"));
+    json_int_t rank = json_integer_value(json_object_get(piece, "rank"));
+    int64_t offset = json_integer_value(json_object_get(piece, "offset")), at;
+    uint64_t number = job_id_parse(job);
+    char name[SPOOL_NAME_MAX];
+    bool is_new = false;
+
+    if (number == 0 || !json_is_string(text) || generation < 1 || generation > INT32_MAX || rank < 0 ||
+        rank >= PLAN_RANKS_MAX || offset < 0)
+        return -EINVAL;
+    at = offset + (int64_t)json_string_length(text);
+    if (log)
+        spool_log_name((int)rank, (int)generation, name);
+    else
+        spool_metrics_name((int)generation, name);
+    if (s->ops->known(s->self, number)) /* one that is not known any more is acknowledged all the same */
+        at = s->ops->append(s->self, number, name, offset, json_string_value(text), json_string_length(text), &is_new);
+    if (at < 0)
+        return (int)at;
+    if (is_new) {
+        json_t *told = json_copy((json_t *)piece);
+
+        (void)json_object_set_new(told, "next_offset", json_integer((json_int_t)at));
+        (void)json_array_append_new(fresh, told);
+    }
+    (void)json_array_append_new(
+        acks, log ? json_pack("{s:s, s:I, s:I, s:I}", "job", job, "generation", generation, "rank", rank, "offset",
+                              (json_int_t)at)
+                  : json_pack("{s:s, s:I, s:I}", "job", job, "generation", generation, "offset", (json_int_t)at));
+    return 0;
+}

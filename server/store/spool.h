@@ -1,0 +1,77 @@
+/* spool - what jobs print and measure, as their agents ship it: taken in piece by piece, each once
+ *
+ *   j17/rank-00000.g2.log    what rank 0 of generation 2 of job 17 printed
+ *   j17/metrics.g2.jsonl     its metrics, a line a step
+ *
+ * The length of a file is the offset up to which all is durable; a piece that does not begin there is left out, and
+ * the ack says where to go on. A file holds at most SPOOL_FILE_MAX bytes; what goes beyond is acknowledged and
+ * dropped. Of a job's generations the newest SPOOL_GENERATIONS are kept; who calls says which goes.
+ * Where the files are says a table: in a folder (spool_disk.h) or in memory (spool_memory.h). One thread takes pieces
+ * in and drops them; on a disk others may read meanwhile (spool_read.h) and make room for jobs.
+ */
+#ifndef MUSTER_SERVER_SPOOL_H
+#define MUSTER_SERVER_SPOOL_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/merr.h"
+
+#define SPOOL_FILE_MAX (64 << 20)
+#define SPOOL_GENERATIONS 256
+#define SPOOL_NAME_MAX 48 /* bytes of a file's name, with its end */
+
+typedef void spool_name_fn(void *arg, const char *name);
+
+struct spool_ops {
+    /* Make room for a job's files; it may be there. 0, or a negative errno with words. */
+    int (*make)(void *self, uint64_t job, struct merr *err);
+
+    /* Remove a job with its files, or one of them; what is not there or cannot be removed is left. */
+    void (*drop)(void *self, uint64_t job);
+    void (*drop_file)(void *self, uint64_t job, const char *name);
+
+    /* Whether there is room for a job's files. */
+    bool (*known)(void *self, uint64_t job);
+
+    /* Tell of each of a job's files, in no order. -ENOENT: it is not known; or another errno. fn changes nothing. */
+    int (*list)(void *self, uint64_t job, spool_name_fn *fn, void *arg);
+
+    /* Append to a file, made when missing, if it is offset long: durable when it returns, with *ret_new set. Otherwise
+     * nothing is appended, nor set. Returns the length that the file has now; where it is full, offset + len, as if it
+     * were there; or a negative errno. */
+    int64_t (*append)(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
+                      bool *ret_new);
+
+    /* Read up to n bytes at an offset. Returns how many, 0 at the end, with the file's length; or a negative errno. */
+    ssize_t (*read)(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
+                    int64_t *ret_length);
+};
+
+struct spool {
+    const struct spool_ops *ops;
+    void *self; /* borrowed from who opened it */
+};
+
+/* Make room for a job; without it nothing is kept of it. 0, or a negative errno with words. */
+int spool_make_job(const struct spool *s, uint64_t job, struct merr *err);
+
+/* Remove what is kept of a job, or of one generation of it. */
+void spool_drop_job(const struct spool *s, uint64_t job);
+void spool_drop_generation(const struct spool *s, uint64_t job, uint32_t generation);
+
+/* Take in a piece of a report's "logs" (log) or "metrics". What to acknowledge is appended to acks, and to fresh the
+ * piece with "next_offset", if it was new. Returns 0; -EINVAL: it is malformed; another negative errno: it cannot be
+ * kept now. Then nothing is appended. */
+int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_t *acks, json_t *fresh);
+
+/* Names of files. A rank or generation that is not in the name stays as it was. */
+void spool_log_name(int rank, int generation, char ret[SPOOL_NAME_MAX]);
+void spool_metrics_name(int generation, char ret[SPOOL_NAME_MAX]);
+bool spool_is_log(const char *name, int *ret_rank, int *ret_generation);
+bool spool_is_metrics(const char *name, int *ret_generation);
+
+#endif

@@ -1,0 +1,147 @@
+#include "server/store/spool_disk.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+
+struct spool_disk {
+    char folder[4096];
+};
+
+#define PATH_BYTES (sizeof(((struct spool_disk *)NULL)->folder) + 32 + SPOOL_NAME_MAX)
+
+/* A job's folder, or a file in it. */
+static void path_of(const struct spool_disk *d, uint64_t job, const char *name, char ret[PATH_BYTES])
+{
+    (void)snprintf(ret, PATH_BYTES, "%s/j%llu%s%s", d->folder, (unsigned long long)job, name ? "/" : "",
+                   name ? name : "");
+}
+
+static int make(void *self, uint64_t job, struct merr *err)
+{
+    char path[PATH_BYTES];
+
+    path_of(self, job, NULL, path);
+    return io_mkdirs(path, 0700, err);
+}
+
+static void drop(void *self, uint64_t job)
+{
+    char path[PATH_BYTES];
+
+    path_of(self, job, NULL, path);
+    (void)io_remove_tree(path, NULL); /* what cannot be removed is found by whoever looks there */
+}
+
+static void drop_file(void *self, uint64_t job, const char *name)
+{
+    char path[PATH_BYTES];
+
+    path_of(self, job, name, path);
+    (void)unlink(path);
+}
+
+static bool known(void *self, uint64_t job)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+
+    path_of(self, job, NULL, path);
+    return stat(path, &st) == 0;
+}
+
+static int list(void *self, uint64_t job, spool_name_fn *fn, void *arg)
+{
+    char path[PATH_BYTES];
+    DIR *dir;
+
+    path_of(self, job, NULL, path);
+    dir = opendir(path);
+    if (!dir)
+        return -errno;
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir))
+        fn(arg, e->d_name);
+    (void)closedir(dir);
+    return 0;
+}
+
+static int64_t append(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
+                      bool *ret_new)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    int r;
+
+    path_of(self, job, name, path);
+    IO_CLOSE_AUTO int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_size >= SPOOL_FILE_MAX)
+        return offset + (int64_t)len;
+    if (st.st_size != offset)
+        return st.st_size;
+    r = io_write_all(fd, text, len);
+    if (r < 0 || (fdatasync(fd) < 0 && (r = -errno))) {
+        (void)ftruncate(fd, offset);
+        return r;
+    }
+    *ret_new = true;
+    return offset + (int64_t)len;
+}
+
+static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
+                       int64_t *ret_length)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    ssize_t got = 0;
+
+    path_of(self, job, name, path);
+    IO_CLOSE_AUTO int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (n > 0 && offset < st.st_size && (got = pread(fd, to, n, offset)) < 0)
+        return -errno;
+    *ret_length = st.st_size;
+    return got;
+}
+
+int spool_disk_open(const char *folder, struct spool_disk **ret, struct spool *ret_spool, struct merr *err)
+{
+    static const struct spool_ops ops = {
+        .make = make,
+        .drop = drop,
+        .drop_file = drop_file,
+        .known = known,
+        .list = list,
+        .append = append,
+        .read = read_at,
+    };
+    struct spool_disk *d = calloc(1, sizeof(*d));
+    int r;
+
+    if (!d)
+        return merr_set(err, -ENOMEM, "out of memory");
+    (void)snprintf(d->folder, sizeof(d->folder), "%s", folder);
+    r = io_mkdirs(folder, 0700, err);
+    if (r < 0) {
+        free(d);
+        return r;
+    }
+    *ret_spool = (struct spool){.ops = &ops, .self = d};
+    *ret = d;
+    return 0;
+}
+
+void spool_disk_close(struct spool_disk *d)
+{
+    free(d);
+}

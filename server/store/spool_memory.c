@@ -1,0 +1,191 @@
+#include "server/store/spool_memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+#define BUCKETS 4096
+
+struct file {
+    char name[SPOOL_NAME_MAX];
+    struct buf text;
+    struct file *next;
+};
+
+struct room { /* of a job */
+    uint64_t job;
+    struct file *files;
+    struct room *next; /* of its bucket */
+};
+
+struct spool_memory {
+    spool_fault_fn *fault; /* NULL: none */
+    void *arg;
+    struct room *bucket[BUCKETS]; /* by job */
+};
+
+static struct room **room_at(struct spool_memory *m, uint64_t job)
+{
+    struct room **at = &m->bucket[job % BUCKETS];
+
+    while (*at && (*at)->job != job)
+        at = &(*at)->next;
+    return at;
+}
+
+static struct file **file_at(struct room *room, const char *name)
+{
+    struct file **at = &room->files;
+
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+static void file_drop(struct file **at)
+{
+    struct file *f = *at;
+
+    *at = f->next;
+    buf_clear(&f->text);
+    free(f);
+}
+
+static int make(void *self, uint64_t job, struct merr *err)
+{
+    struct room **at = room_at(self, job);
+
+    if (*at)
+        return 0;
+    *at = calloc(1, sizeof(**at));
+    if (!*at)
+        return merr_set(err, -ENOMEM, "out of memory");
+    (*at)->job = job;
+    return 0;
+}
+
+static void drop(void *self, uint64_t job)
+{
+    struct room **at = room_at(self, job), *room = *at;
+
+    if (!room)
+        return;
+    while (room->files)
+        file_drop(&room->files);
+    *at = room->next;
+    free(room);
+}
+
+static void drop_file(void *self, uint64_t job, const char *name)
+{
+    struct room *room = *room_at(self, job);
+    struct file **at = room ? file_at(room, name) : NULL;
+
+    if (at && *at)
+        file_drop(at);
+}
+
+static bool known(void *self, uint64_t job)
+{
+    return *room_at(self, job) != NULL;
+}
+
+static int list(void *self, uint64_t job, spool_name_fn *fn, void *arg)
+{
+    const struct room *room = *room_at(self, job);
+
+    for (const struct file *f = room ? room->files : NULL; f; f = f->next)
+        fn(arg, f->name);
+    return room ? 0 : -ENOENT;
+}
+
+static int64_t append(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
+                      bool *ret_new)
+{
+    struct spool_memory *m = self;
+    struct room *room = *room_at(m, job);
+    struct file **at = room ? file_at(room, name) : NULL, *f;
+    size_t kept = 0;
+    int r;
+
+    if (!at)
+        return -ENOENT;
+    if (!*at) {
+        *at = calloc(1, sizeof(**at));
+        if (!*at)
+            return -ENOMEM;
+        (void)snprintf((*at)->name, SPOOL_NAME_MAX, "%s", name);
+        buf_init(&(*at)->text, (size_t)SPOOL_FILE_MAX * 2);
+    }
+    f = *at;
+    if (f->text.len >= SPOOL_FILE_MAX)
+        return offset + (int64_t)len;
+    if ((int64_t)f->text.len != offset)
+        return (int64_t)f->text.len;
+    r = m->fault ? m->fault(m->arg, len, &kept) : 0;
+    assert(kept <= len);
+    if (r < 0) {
+        (void)buf_add(&f->text, text, kept);
+        return r;
+    }
+    r = buf_add(&f->text, text, len);
+    if (r < 0)
+        return r;
+    *ret_new = true;
+    return (int64_t)f->text.len;
+}
+
+static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
+                       int64_t *ret_length)
+{
+    struct room *room = *room_at(self, job);
+    const struct file *f = room ? *file_at(room, name) : NULL;
+    size_t left;
+
+    if (!f)
+        return -ENOENT;
+    left = offset < (int64_t)f->text.len ? f->text.len - (size_t)offset : 0;
+    n = n < left ? n : left;
+    if (n > 0)
+        memcpy(to, f->text.data + offset, n);
+    *ret_length = (int64_t)f->text.len;
+    return (ssize_t)n;
+}
+
+struct spool_memory *spool_memory_new(struct spool *ret_spool)
+{
+    static const struct spool_ops ops = {
+        .make = make,
+        .drop = drop,
+        .drop_file = drop_file,
+        .known = known,
+        .list = list,
+        .append = append,
+        .read = read_at,
+    };
+    struct spool_memory *m = calloc(1, sizeof(*m));
+
+    if (m)
+        *ret_spool = (struct spool){.ops = &ops, .self = m};
+    return m;
+}
+
+void spool_memory_free(struct spool_memory *m)
+{
+    if (!m)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++)
+        while (m->bucket[i])
+            drop(m, m->bucket[i]->job);
+    free(m);
+}
+
+void spool_memory_set_fault(struct spool_memory *m, spool_fault_fn *fault, void *arg)
+{
+    m->fault = fault;
+    m->arg = arg;
+}
