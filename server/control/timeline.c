@@ -11,6 +11,7 @@
 #include "server/http/call.h"
 #include "server/http/http_stream.h"
 #include "server/store/history.h"
+#include "server/store/history_read.h"
 #include "server/store/job_store.h"
 
 #define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
@@ -59,7 +60,7 @@ static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t m
     json_t *all = NULL, *event;
     size_t i;
 
-    if (history_read(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
+    if (history_read_job(c->store, job, after, most, false, &all, ret_gap, NULL) < 0)
         return NULL;
     json_array_foreach (all, i, event) {
         fill_spec(c, event);
@@ -246,7 +247,7 @@ void timeline_checkpoints(struct core *c, struct call *call)
 
     if (!find_owner(c, call, user, &ended))
         return;
-    if (history_read(c->store, call->job, 0, HISTORY_NOTES, true, &events, NULL, &err) < 0) {
+    if (history_read_job(c->store, call->job, 0, HISTORY_NOTES, true, &events, NULL, &err) < 0) {
         call_problem(call, 503, "store", "%s", err.text);
         return;
     }

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "server/store/history.h"
+#include "server/store/history_read.h"
 #include "server/store/job_store.h"
 
 #define JOBS 5
@@ -332,7 +333,7 @@ static void a_job_keeps_its_first_and_its_newest_events(void **state)
     struct history_gap gap;
     json_t *all;
 
-    DONE(history_read(s, 1, 0, 100, false, &all, &gap, NULL));
+    DONE(history_read_job(s, 1, 0, 100, false, &all, &gap, NULL));
     assert_int_equal(json_array_size(all) + gap.events, 0);
     json_decref(all);
     job_store_put(s, 1, 0, states, "record", "spec");
@@ -342,24 +343,24 @@ static void a_job_keeps_its_first_and_its_newest_events(void **state)
             add_event(s, id++, true, 0);
     }
     DONE(home_commit(s));
-    DONE(history_read(s, 1, 0, SIZE_MAX / 2, false, &all, &gap, NULL));
+    DONE(history_read_job(s, 1, 0, SIZE_MAX / 2, false, &all, &gap, NULL));
     assert_int_equal(json_array_size(all), HISTORY_FIRST + HISTORY_RECENT + states / 10);
     assert_int_equal(gap.events, 7);
     assert_int_equal(gap.before, 1 + 107 + 10); /* the 108th */
     for (size_t i = 1; i < json_array_size(all); i++)
         assert_true(event_id(all, i - 1) < event_id(all, i));
     json_decref(all);
-    DONE(history_read(s, 1, 500, 3, false, &all, NULL, NULL));
+    DONE(history_read_job(s, 1, 500, 3, false, &all, NULL, NULL));
     assert_int_equal(json_array_size(all), 3);
     assert_int_equal(event_id(all, 0), 501);
     json_decref(all);
-    DONE(history_read(s, 1, 0, 2, true, &all, NULL, NULL));
+    DONE(history_read_job(s, 1, 0, 2, true, &all, NULL, NULL));
     assert_int_equal(event_id(all, 0), 11);
     assert_int_equal(event_id(all, 1), 22);
     json_decref(all);
     history_drop(s, 1);
     DONE(home_commit(s));
-    DONE(history_read(s, 1, 0, 100, false, &all, NULL, NULL));
+    DONE(history_read_job(s, 1, 0, 100, false, &all, NULL, NULL));
     assert_int_equal(json_array_size(all), 0);
     json_decref(all);
 }

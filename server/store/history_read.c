@@ -1,0 +1,194 @@
+#include "server/store/history_read.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "server/store/history_priv.h"
+
+static char no_user[] = "";
+
+static uint64_t id_of(const json_t *event)
+{
+    const char *id = json_string_value(json_object_get(event, "id"));
+
+    return id ? strtoull(id, NULL, 10) : 0;
+}
+
+static json_t *parse(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STRING ? json_loadb(reply->str, reply->len, 0, NULL) : NULL;
+}
+
+/* The id of the event at a place of a list; 0: there is none. */
+static int id_at(struct store *s, const char *key, size_t at, uint64_t *ret, struct merr *err)
+{
+    redisReply *reply = store_read(s, err, "LINDEX %s %llu", key, (unsigned long long)at);
+    json_t *event;
+
+    if (!reply)
+        return -EIO;
+    event = parse(reply);
+    *ret = id_of(event);
+    json_decref(event);
+    freeReplyObject(reply);
+    return 0;
+}
+
+/* How many events of a list of n have ids up to `after`. */
+static int count_to(struct store *s, const char *key, size_t n, uint64_t after, size_t *ret, struct merr *err)
+{
+    size_t lo = 0, hi = after ? n : 0;
+
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        uint64_t id;
+        int r = id_at(s, key, mid, &id, err);
+
+        if (r < 0)
+            return r;
+        if (id <= after)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    *ret = lo;
+    return 0;
+}
+
+static int append(struct store *s, const char *key, size_t from, size_t most, json_t *to, struct merr *err)
+{
+    redisReply *reply =
+        store_read(s, err, "LRANGE %s %llu %llu", key, (unsigned long long)from, (unsigned long long)(from + most - 1));
+
+    if (!reply)
+        return -EIO;
+    for (size_t i = 0; i < reply->elements; i++) {
+        json_t *event = parse(reply->element[i]);
+
+        if (event)
+            (void)json_array_append_new(to, event);
+    }
+    freeReplyObject(reply);
+    return 0;
+}
+
+/* Two lists in order of id, at most `most` of them. New; NULL: no memory. */
+static json_t *merge(const json_t *a, const json_t *b, size_t most)
+{
+    json_t *all = json_array();
+    size_t i = 0, k = 0;
+
+    while (all && json_array_size(all) < most && (i < json_array_size(a) || k < json_array_size(b))) {
+        json_t *x = json_array_get(a, i), *y = json_array_get(b, k);
+        bool first = x && (!y || id_of(x) < id_of(y));
+
+        (void)json_array_append(all, first ? x : y);
+        i += first;
+        k += !first;
+    }
+    return all;
+}
+
+static uint64_t number(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_STRING    ? strtoull(reply->str, NULL, 10)
+           : reply->type == REDIS_REPLY_INTEGER ? (uint64_t)reply->integer
+                                                : 0;
+}
+
+/* What was left out, by how many there have been. */
+static int find_gap(struct store *s, uint64_t job, const size_t n[HISTORY_LISTS], struct history_gap *ret,
+                    struct merr *err)
+{
+    uint64_t states, notes, kept = n[HISTORY_LIST_FIRST] + n[HISTORY_LIST_RECENT];
+    char key[STORE_KEY_MAX];
+    redisReply *reply = store_read(s, err, "HMGET muster:job:%llu v notes", (unsigned long long)job);
+
+    if (!reply)
+        return -EIO;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+        freeReplyObject(reply);
+        return merr_set(err, -EIO, "the store's record of job 'j%llu' cannot be read; look at its log",
+                        (unsigned long long)job);
+    }
+    states = number(reply->element[0]);
+    notes = number(reply->element[1]);
+    freeReplyObject(reply);
+    *ret = (struct history_gap){.events = notes > n[HISTORY_LIST_NOTES] ? notes - n[HISTORY_LIST_NOTES] : 0};
+    if (states <= kept)
+        return 0;
+    ret->events += states - kept;
+    history_key(job, HISTORY_LIST_RECENT, key);
+    return id_at(s, key, 0, &ret->before, err);
+}
+
+static int list_length(struct store *s, const char *key, size_t *ret, struct merr *err)
+{
+    redisReply *reply = store_read(s, err, "LLEN %s", key);
+
+    if (!reply)
+        return -EIO;
+    *ret = (size_t)number(reply);
+    freeReplyObject(reply);
+    return 0;
+}
+
+int history_read_job(struct store *s, uint64_t job, uint64_t after, size_t most, bool notes_only, json_t **ret,
+                     struct history_gap *ret_gap, struct merr *err)
+{
+    json_t *states = json_array(), *notes = json_array(), *all = NULL;
+    size_t n[HISTORY_LISTS] = {0};
+    int r = states && notes ? 0 : merr_set(err, -ENOMEM, "out of memory");
+
+    for (int list = 0; r == 0 && list < HISTORY_LISTS; list++) {
+        json_t *to = list == HISTORY_LIST_NOTES ? notes : states;
+        char key[STORE_KEY_MAX];
+        size_t from = 0;
+
+        history_key(job, (enum history_list)list, key);
+        r = list_length(s, key, &n[list], err);
+        if (r < 0 || (notes_only && list != HISTORY_LIST_NOTES))
+            continue;
+        r = count_to(s, key, n[list], after, &from, err);
+        if (r == 0 && from < n[list] && json_array_size(to) < most)
+            r = append(s, key, from, most - json_array_size(to), to, err);
+    }
+    if (r == 0 && ret_gap)
+        r = find_gap(s, job, n, ret_gap, err);
+    if (r == 0 && !(all = merge(states, notes, most)))
+        r = merr_set(err, -ENOMEM, "out of memory");
+    json_decref(states);
+    json_decref(notes);
+    if (r == 0)
+        *ret = all;
+    else
+        json_decref(all);
+    return r;
+}
+
+int history_read_all(struct store *s, uint64_t after, size_t most, struct store_rows *ret, uint64_t *ret_end,
+                     struct merr *err)
+{
+    redisReply *reply = store_read(s, err, "XRANGE muster:events (%llu-0 + COUNT %llu", (unsigned long long)after,
+                                   (unsigned long long)most);
+    struct store_rows rows = {.from = reply};
+
+    if (!reply)
+        return -EIO;
+    rows.v = calloc(reply->elements + 1, sizeof(*rows.v));
+    if (!rows.v) {
+        freeReplyObject(reply);
+        return merr_set(err, -ENOMEM, "out of memory");
+    }
+    *ret_end = 0;
+    for (; rows.n < reply->elements; rows.n++) {
+        const redisReply *id = reply->element[rows.n]->element[0], *fields = reply->element[rows.n]->element[1];
+
+        rows.v[rows.n].name = fields->elements == 4 ? fields->element[3]->str : no_user;
+        rows.v[rows.n].text = fields->element[1]->str;
+        if (rows.n + 1 == most)
+            *ret_end = strtoull(id->str, NULL, 10);
+    }
+    *ret = rows;
+    return 0;
+}
