@@ -651,10 +651,3 @@ void spec_free(struct job_spec *spec)
     free(spec);
     errno = saved;
 }
-
-int spec_replica_devices(const struct job_spec *spec)
-{
-    int tp = spec->parallel.tp ? spec->parallel.tp : 1, pp = spec->parallel.pp ? spec->parallel.pp : 1;
-
-    return spec->kind == JOB_TRAIN ? tp * pp * spec->parallel.cp : 1;
-}

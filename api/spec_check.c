@@ -26,6 +26,13 @@ static bool absent(const struct reading *r, const char *path)
     return state_of(r, path) == READ_ABSENT;
 }
 
+int spec_replica_devices(const struct job_spec *spec)
+{
+    int tp = spec->parallel.tp ? spec->parallel.tp : 1, pp = spec->parallel.pp ? spec->parallel.pp : 1;
+
+    return spec->kind == JOB_TRAIN ? tp * pp * spec->parallel.cp : 1;
+}
+
 /* None of the paths, up to NULL, was bad. */
 static bool sound(const struct reading *r, ...) __attribute__((sentinel));
 static bool sound(const struct reading *r, ...)

@@ -10,6 +10,22 @@
 
 #define PAGE_MAX 1000 /* elements asked for at once: what the server gives at most */
 
+static const char *const formats[] = {"json", NULL};
+
+const struct option_row cli_common[] = {
+    {"output", 'o', "json", "print one JSON document", .kind = OPTION_WORD, .words = formats},
+    {"server", 0, "URL",
+     "the server (else MUSTER_SERVER, else the one of the state folder); a certificate "
+     "of your own for https://: MUSTER_CACERT=FILE",
+     OPTION_TEXT, .env = "MUSTER_SERVER", .at = OPTION_AT(struct cli, server)},
+    {"token", 0, "TOKEN", "who you are (else MUSTER_TOKEN, else the state folder's)", OPTION_TEXT,
+     .env = "MUSTER_TOKEN", .at = OPTION_AT(struct cli, token)},
+    {"state", 0, "DIR", "the state folder (else MUSTER_STATE)", OPTION_TEXT, .env = "MUSTER_STATE",
+     .at = OPTION_AT(struct cli, state)},
+    {"help", 'h', NULL, "say how the command is used", .kind = OPTION_HELP},
+    {0},
+};
+
 int cli_fail(enum cli_exit status, const char *fmt, ...)
 {
     va_list ap;
@@ -98,6 +114,17 @@ int cli_pages(struct cli *c, const char *path, const char *filters, const char *
 }
 
 /* --- what several commands share ----------------------------------------------------------------------- */
+
+/* "/v1/jobs/<id><tail>"; a number alone is taken for the id with it. What is no part of an id exists nowhere. */
+int cli_job_path(const char *id, const char *tail, char out[256])
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+
+    if (strlen(id) > 64 || strspn(id, good) != strlen(id))
+        return cli_fail(CLI_NOT_FOUND, "no job '%.64s'; `muster list` shows those there are", id);
+    (void)snprintf(out, 256, "/v1/jobs/%s%s%s", *id && strspn(id, "0123456789") == strlen(id) ? "j" : "", id, tail);
+    return 0;
+}
 
 int cli_program(const char *program, char *ret, size_t size)
 {

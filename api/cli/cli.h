@@ -32,7 +32,13 @@ struct command {
     struct option_row options[CLI_OPTIONS_MAX];
 };
 
+struct command_table {
+    const struct command *v;
+    size_t n;
+};
+
 struct cli {
+    const struct command_table *all;
     const struct command *cmd;
     struct options_given given; /* of the command's options, then those of all commands */
     const char *const *arg;     /* its n arguments */
@@ -42,8 +48,7 @@ struct cli {
     struct client *client; /* once cli_connect gave it */
 };
 
-extern const struct command cli_commands[];
-extern const size_t cli_commands_n;
+extern const struct command_table cli_commands;
 extern const struct option_row cli_common[]; /* the first one is for commands that print data */
 
 /* The value of an option: given, or its default; "" for a set flag, NULL when it is not there. */
@@ -121,9 +126,6 @@ int cli_job_path(const char *id, const char *tail, char out[256]);
 /* Replace this program by one from its own folder. Returns only an exit status, when that failed. */
 int cli_exec(const char *program, const char *const *argv);
 int cli_program(const char *program, char *ret, size_t size);
-
-int help_main(struct cli *c);
-int help_completion(struct cli *c);
 
 int jobs_submit(struct cli *c);
 int jobs_list(struct cli *c);

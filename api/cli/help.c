@@ -11,20 +11,20 @@
 
 static const char summary[] = "queue, watch and run training jobs";
 
-static const struct command *find(const char *name)
+static const struct command *find(const struct command_table *all, const char *name)
 {
-    for (size_t i = 0; i < cli_commands_n; i++)
-        if (strcmp(cli_commands[i].name, name) == 0)
-            return &cli_commands[i];
+    for (size_t i = 0; i < all->n; i++)
+        if (strcmp(all->v[i].name, name) == 0)
+            return &all->v[i];
     return NULL;
 }
 
-int help_group(const char *first)
+int help_group(const struct command_table *all, const char *first)
 {
     size_t len = strlen(first), n = 0;
 
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        const struct command *c = &cli_commands[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const struct command *c = &all->v[i];
         char text[64];
 
         if (strncmp(c->name, first, len) != 0 || c->name[len] != ' ')
@@ -51,7 +51,7 @@ void help_options(const struct command *cmd, char text[2][HELP_TEXT_MAX], struct
                             .after = text[1]};
 }
 
-void help_print(const struct command *cmd)
+void help_print(const struct command_table *all, const struct command *cmd)
 {
     char words[2][HELP_TEXT_MAX];
     struct options o;
@@ -62,11 +62,11 @@ void help_print(const struct command *cmd)
         return;
     }
     (void)printf("usage: muster COMMAND [ARGUMENT...] [OPTION...]\n\n%s\n\n", summary);
-    for (size_t i = 0; i < cli_commands_n; i++) {
+    for (size_t i = 0; i < all->n; i++) {
         char text[64];
 
-        (void)snprintf(text, sizeof(text), "%s %s", cli_commands[i].name, cli_commands[i].args);
-        options_print_pair(stdout, text, 30, cli_commands[i].help);
+        (void)snprintf(text, sizeof(text), "%s %s", all->v[i].name, all->v[i].args);
+        options_print_pair(stdout, text, 30, all->v[i].help);
     }
     (void)printf("\n`muster help COMMAND` says more. Exit status: 0 done, 1 failed, 2 wrong usage,\n"
                  "3 not found, 4 refused, 5 server out of reach; `submit --watch` and `watch` end\n"
@@ -83,13 +83,13 @@ static void print_rows(const struct option_row *row, const char *format)
                      options_help_of(row, words, sizeof(words)));
 }
 
-static void print_man(void)
+static void print_man(const struct command_table *all)
 {
     (void)printf(".TH MUSTER 1 \"\" \"muster %s\" \"Muster\"\n.SH NAME\nmuster \\- %s\n.SH SYNOPSIS\n.B muster\n"
                  "COMMAND [ARGUMENT...] [OPTION...]\n.SH COMMANDS\n",
                  MUSTER_VERSION, summary);
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        const struct command *c = &cli_commands[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const struct command *c = &all->v[i];
 
         (void)printf(".TP\n.B %s%s%s\n%s.\n.br\nExample: %s\n", c->name, *c->args ? " " : "", c->args, c->help,
                      c->example);
@@ -101,7 +101,7 @@ static void print_man(void)
                  ".SH ENVIRONMENT\nMUSTER_SERVER, MUSTER_TOKEN, MUSTER_STATE, MUSTER_CACERT, NO_COLOR\n");
 }
 
-static void print_markdown(void)
+static void print_markdown(const struct command_table *all)
 {
     (void)fputs("# Commands\n\n"
                 "Printed by `make docs/cli.md` from the table in `api/cli/table.c`, as `muster help` and the man page "
@@ -110,8 +110,8 @@ static void print_markdown(void)
                 "only on a terminal.\n\nOptions of all commands:\n\n",
                 stdout);
     print_rows(cli_common, "- `--%s%s%s`: %s\n");
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        const struct command *c = &cli_commands[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const struct command *c = &all->v[i];
 
         (void)printf("\n## muster %s%s%s\n\n%s.\n", c->name, *c->args ? " " : "", c->args, c->help);
         if (c->options[0].name)
@@ -123,13 +123,14 @@ static void print_markdown(void)
 
 int help_main(struct cli *c)
 {
+    const struct command_table *all = c->all;
     const struct command *cmd;
     char name[64];
 
     if (cli_option(c, "man")) {
-        print_man();
+        print_man(all);
     } else if (cli_option(c, "markdown")) {
-        print_markdown();
+        print_markdown(all);
     } else if (cli_option(c, "spec") || cli_option(c, "protocol")) {
         struct buf b;
 
@@ -144,15 +145,15 @@ int help_main(struct cli *c)
         json_decref(schema);
         return r;
     } else if (c->n == 0) {
-        help_print(NULL);
+        help_print(all, NULL);
     } else {
         (void)snprintf(name, sizeof(name), "%s%s%s", c->arg[0], c->n > 1 ? " " : "", c->n > 1 ? c->arg[1] : "");
-        cmd = find(name);
-        if (!cmd && help_group(name) == 0)
+        cmd = find(all, name);
+        if (!cmd && help_group(all, name) == 0)
             return CLI_DONE;
         if (!cmd)
             return cli_fail(CLI_USAGE, "no command '%s'; `muster help` lists them", name);
-        help_print(cmd);
+        help_print(all, cmd);
     }
     return CLI_DONE;
 }
@@ -160,44 +161,45 @@ int help_main(struct cli *c)
 /* --- completion ---------------------------------------------------------------------------------------- */
 
 /* First words of commands, each once; the second words of a group are subs of it. */
-static void first_words(const char *before, const char *after)
+static void first_words(const struct command_table *all, const char *before, const char *after)
 {
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        const char *name = cli_commands[i].name;
+    for (size_t i = 0; i < all->n; i++) {
+        const char *name = all->v[i].name;
         size_t len = strcspn(name, " ");
 
-        if (i > 0 && name[len] && strncmp(cli_commands[i - 1].name, name, len + 1) == 0)
+        if (i > 0 && name[len] && strncmp(all->v[i - 1].name, name, len + 1) == 0)
             continue;
         (void)printf("%s%.*s%s", before, (int)len, name, after);
     }
 }
 
 /* The second words of the group that command i is the first of; false when it is of none, or not its first. */
-static bool second_words(size_t i, const char *before, const char *sep, const char *after)
+static bool second_words(const struct command_table *all, size_t i, const char *before, const char *sep,
+                         const char *after)
 {
-    const char *name = cli_commands[i].name, *space = strchr(name, ' ');
+    const char *name = all->v[i].name, *space = strchr(name, ' ');
     size_t len = space ? (size_t)(space - name) + 1 : 0;
 
     for (size_t k = 0; k < i; k++)
-        if (strncmp(cli_commands[k].name, name, len) == 0)
+        if (strncmp(all->v[k].name, name, len) == 0)
             return false;
     if (!space)
         return false;
     (void)printf(before, (int)len - 1, name);
-    for (size_t k = i; k < cli_commands_n; k++)
-        if (strncmp(cli_commands[k].name, name, len) == 0)
-            (void)printf("%s%s", cli_commands[k].name + len, sep);
+    for (size_t k = i; k < all->n; k++)
+        if (strncmp(all->v[k].name, name, len) == 0)
+            (void)printf("%s%s", all->v[k].name + len, sep);
     (void)printf("%s", after);
     return true;
 }
 
 /* Whether command i is of a group whose first word alone is no command. */
-static bool group_alone(size_t i)
+static bool group_alone(const struct command_table *all, size_t i)
 {
     char first[64];
 
-    (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(cli_commands[i].name, " "), cli_commands[i].name);
-    return strchr(cli_commands[i].name, ' ') && !find(first);
+    (void)snprintf(first, sizeof(first), "%.*s", (int)strcspn(all->v[i].name, " "), all->v[i].name);
+    return strchr(all->v[i].name, ' ') && !find(all, first);
 }
 
 static void option_words(const struct command *c)
@@ -210,29 +212,29 @@ static void option_words(const struct command *c)
 }
 
 /* "NAME*) words", for a case over the first two words of a line: groups' commands before single words. */
-static void option_cases(const char *before, const char *after)
+static void option_cases(const struct command_table *all, const char *before, const char *after)
 {
     for (int two = 1; two >= 0; two--)
-        for (size_t i = 0; i < cli_commands_n; i++) {
-            if ((strchr(cli_commands[i].name, ' ') != NULL) != two)
+        for (size_t i = 0; i < all->n; i++) {
+            if ((strchr(all->v[i].name, ' ') != NULL) != two)
                 continue;
-            (void)printf("        '%s%s%s", cli_commands[i].name, two ? "'" : " '*", before);
-            option_words(&cli_commands[i]);
+            (void)printf("        '%s%s%s", all->v[i].name, two ? "'" : " '*", before);
+            option_words(&all->v[i]);
             (void)fputs(after, stdout);
         }
 }
 
-static void print_bash(void)
+static void print_bash(const struct command_table *all)
 {
     (void)printf("# bash completion of muster\n_muster() {\n    local cur=${COMP_WORDS[COMP_CWORD]} words=\n"
                  "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words=\"");
-    first_words("", " ");
+    first_words(all, "", " ");
     (void)printf("\"\n    elif [ \"${cur:0:1}\" = - ]; then\n"
                  "        case \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n");
-    option_cases(") words=\"", "\" ;;\n");
+    option_cases(all, ") words=\"", "\" ;;\n");
     (void)printf("        esac\n    elif [ \"$COMP_CWORD\" -eq 2 ]; then\n        case \"${COMP_WORDS[1]}\" in\n");
-    for (size_t i = 0; i < cli_commands_n; i++)
-        (void)second_words(i, "        %.*s) words=\"", " ", "\" ;;\n");
+    for (size_t i = 0; i < all->n; i++)
+        (void)second_words(all, i, "        %.*s) words=\"", " ", "\" ;;\n");
     (void)printf("        esac\n    fi\n    COMPREPLY=()\n"
                  "    if [ -n \"$words\" ]; then\n"
                  "        mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n    fi\n"
@@ -241,30 +243,30 @@ static void print_bash(void)
                  "complete -o filenames -F _muster muster\n");
 }
 
-static void print_zsh(void)
+static void print_zsh(const struct command_table *all)
 {
     (void)printf("#compdef muster\n_muster() {\n    local -a commands\n    commands=(\n");
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        if (!strchr(cli_commands[i].name, ' '))
-            (void)printf("        '%s:%s'\n", cli_commands[i].name, cli_commands[i].help);
-        else if (group_alone(i))
-            (void)second_words(i, "        '%.*s:", " ", "'\n");
+    for (size_t i = 0; i < all->n; i++) {
+        if (!strchr(all->v[i].name, ' '))
+            (void)printf("        '%s:%s'\n", all->v[i].name, all->v[i].help);
+        else if (group_alone(all, i))
+            (void)second_words(all, i, "        '%.*s:", " ", "'\n");
     }
     (void)printf("    )\n    if (( CURRENT == 2 )); then\n"
                  "        _describe command commands\n        return\n    fi\n"
                  "    if [[ $words[CURRENT] == -* ]]; then\n        case \"$words[2] $words[3]\" in\n");
-    option_cases(") compadd -- ", ";;\n");
+    option_cases(all, ") compadd -- ", ";;\n");
     (void)printf("        esac\n        return\n    fi\n    if (( CURRENT == 3 )); then\n        case $words[2] in\n");
-    for (size_t i = 0; i < cli_commands_n; i++)
-        (void)second_words(i, "        %.*s) compadd ", " ", "; return;;\n");
+    for (size_t i = 0; i < all->n; i++)
+        (void)second_words(all, i, "        %.*s) compadd ", " ", "; return;;\n");
     (void)printf("        esac\n    fi\n    _files\n}\n"
                  "_muster \"$@\"\n");
 }
 
-static void print_fish(void)
+static void print_fish(const struct command_table *all)
 {
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        const struct command *c = &cli_commands[i];
+    for (size_t i = 0; i < all->n; i++) {
+        const struct command *c = &all->v[i];
         const char *space = strchr(c->name, ' ');
 
         if (space)
@@ -275,19 +277,20 @@ static void print_fish(void)
         for (size_t k = 0; !space && c->options[k].name; k++)
             (void)printf("complete -c muster -n '__fish_seen_subcommand_from %s' -l %s%s\n", c->name,
                          c->options[k].name, c->options[k].value ? " -r" : "");
-        if (group_alone(i))
-            (void)second_words(i, "complete -c muster -n __fish_use_subcommand -a %.*s -d '", " ", "'\n");
+        if (group_alone(all, i))
+            (void)second_words(all, i, "complete -c muster -n __fish_use_subcommand -a %.*s -d '", " ", "'\n");
     }
 }
 
 int help_completion(struct cli *c)
 {
+    const struct command_table *all = c->all;
     if (strcmp(c->arg[0], "bash") == 0)
-        print_bash();
+        print_bash(all);
     else if (strcmp(c->arg[0], "zsh") == 0)
-        print_zsh();
+        print_zsh(all);
     else if (strcmp(c->arg[0], "fish") == 0)
-        print_fish();
+        print_fish(all);
     else
         return cli_fail(CLI_USAGE, "completion for '%s' is not known; want bash, zsh or fish", c->arg[0]);
     return CLI_DONE;

@@ -10,9 +10,13 @@
 void help_options(const struct command *cmd, char text[2][HELP_TEXT_MAX], struct options *ret);
 
 /* How a command is used; NULL: all commands. */
-void help_print(const struct command *cmd);
+void help_print(const struct command_table *all, const struct command *cmd);
 
 /* The commands of two words that begin with this one. -ENOENT when there are none. */
-int help_group(const char *first);
+int help_group(const struct command_table *all, const char *first);
+
+/* The commands help and completion. */
+int help_main(struct cli *c);
+int help_completion(struct cli *c);
 
 #endif

@@ -12,17 +12,6 @@
 
 #define SNAPSHOT_BYTES_MAX (64u << 20) /* as the server's */
 
-/* "/v1/jobs/<id><tail>"; a number alone is taken for the id with it. What is no part of an id exists nowhere. */
-int cli_job_path(const char *id, const char *tail, char out[256])
-{
-    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-
-    if (strlen(id) > 64 || strspn(id, good) != strlen(id))
-        return cli_fail(CLI_NOT_FOUND, "no job '%.64s'; `muster list` shows those there are", id);
-    (void)snprintf(out, 256, "/v1/jobs/%s%s%s", *id && strspn(id, "0123456789") == strlen(id) ? "j" : "", id, tail);
-    return 0;
-}
-
 /* A key of chance: a submit that is sent again after a loss of contact queues one job. */
 static const char *submit_key(struct cli *c, char own[40])
 {

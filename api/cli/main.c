@@ -11,15 +11,15 @@
 /* The command of argv[0] (and argv[1]); *ret_words is how many words name it. */
 static const struct command *find_command(int argc, char **argv, int *ret_words)
 {
-    for (size_t i = 0; i < cli_commands_n; i++) {
-        const char *name = cli_commands[i].name, *space = strchr(name, ' ');
+    for (size_t i = 0; i < cli_commands.n; i++) {
+        const char *name = cli_commands.v[i].name, *space = strchr(name, ' ');
         size_t first = space ? (size_t)(space - name) : strlen(name);
 
         if (strlen(argv[0]) != first || strncmp(argv[0], name, first) != 0)
             continue;
         if (!space || (argc > 1 && strcmp(argv[1], space + 1) == 0)) {
             *ret_words = space ? 2 : 1;
-            return &cli_commands[i];
+            return &cli_commands.v[i];
         }
     }
     return NULL;
@@ -32,10 +32,10 @@ static int unknown_command(int argc, char **argv)
     size_t n = 0;
     bool group = false;
 
-    for (size_t i = 0; i < cli_commands_n && n < 64; i++) {
-        known[n++] = cli_commands[i].name;
-        group = group || (strncmp(cli_commands[i].name, argv[0], strlen(argv[0])) == 0 &&
-                          cli_commands[i].name[strlen(argv[0])] == ' ');
+    for (size_t i = 0; i < cli_commands.n && n < 64; i++) {
+        known[n++] = cli_commands.v[i].name;
+        group = group || (strncmp(cli_commands.v[i].name, argv[0], strlen(argv[0])) == 0 &&
+                          cli_commands.v[i].name[strlen(argv[0])] == ' ');
     }
     group = group && argc > 1;
     (void)snprintf(word, sizeof(word), "%s%s%s", argv[0], group ? " " : "", group ? argv[1] : "");
@@ -57,7 +57,7 @@ static int read_options(struct cli *c, int argc, char **argv)
     o.common = cli_common;
     r = options_read(&o, argc, argv, c, &c->given, &err);
     if (r == OPTION_HELP)
-        help_print(c->cmd);
+        help_print(&cli_commands, c->cmd);
     if (r != 0)
         return r < 0 ? cli_fail(CLI_USAGE, "%s", err.text) : -1;
     c->arg = c->given.arg;
@@ -70,11 +70,11 @@ static int read_options(struct cli *c, int argc, char **argv)
 
 static int run(int argc, char **argv)
 {
-    struct cli c = {.n = 0};
+    struct cli c = {.all = &cli_commands};
     int words = 0, r;
 
     if (argc < 2) {
-        help_print(NULL);
+        help_print(&cli_commands, NULL);
         return CLI_USAGE;
     }
     if (strcmp(argv[1], "--version") == 0) {
@@ -82,12 +82,12 @@ static int run(int argc, char **argv)
         return CLI_DONE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        help_print(NULL);
+        help_print(&cli_commands, NULL);
         return CLI_DONE;
     }
     c.cmd = find_command(argc - 1, argv + 1, &words);
     if (!c.cmd && (argc == 2 || strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0) &&
-        help_group(argv[1]) == 0)
+        help_group(&cli_commands, argv[1]) == 0)
         return argc == 2 ? CLI_USAGE : CLI_DONE;
     if (!c.cmd)
         return unknown_command(argc - 1, argv + 1);

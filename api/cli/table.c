@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "api/cli/cli.h"
+#include "api/cli/help.h"
 #include "api/cli/simulate.h"
 #include "scheduler/cluster/sched.h"
 #include "scheduler/plan/layout.h"
@@ -18,24 +19,9 @@
 #define SET {"set", 0, "PATH=VALUE", "change the spec, as train.steps=200; may be given again", .kind = OPTION_LIST}
 #define SEED_MAX (INT64_C(1) << 60)
 
-static const char *const json_word[] = {"json", NULL};
 static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 
-/* clang-format off */
-const struct option_row cli_common[] = {
-    {"output", 'o', "json", "print one JSON document", ONE_OF(json_word)},
-    {"server", 0, "URL", "the server (else MUSTER_SERVER, else the one of the state folder); a certificate "
-                        "of your own for https://: MUSTER_CACERT=FILE",
-     TEXT, .env = "MUSTER_SERVER", .at = OPTION_AT(struct cli, server)},
-    {"token", 0, "TOKEN", "who you are (else MUSTER_TOKEN, else the state folder's)", TEXT, .env = "MUSTER_TOKEN",
-     .at = OPTION_AT(struct cli, token)},
-    {"state", 0, "DIR", "the state folder (else MUSTER_STATE)", TEXT, .env = "MUSTER_STATE",
-     .at = OPTION_AT(struct cli, state)},
-    {"help", 'h', NULL, "say how the command is used", .kind = OPTION_HELP},
-    {0},
-};
-
-const struct command cli_commands[] = {
+static const struct command commands[] = {
     {"submit", "FILE", 1, 1, "queue a job", "muster submit job.yaml --set train.steps=200 --watch", jobs_submit, true,
      {{"watch", 'w', NULL, "follow its progress and end with its outcome", FLAG},
       {"follow", 'f', NULL, "follow its output and end with its outcome", FLAG},
@@ -192,4 +178,4 @@ const struct command cli_commands[] = {
       {"protocol", 0, NULL, "the fields of the messages between the programs, as in docs/protocol.md", FLAG}}},
 };
 /* clang-format on */
-const size_t cli_commands_n = sizeof(cli_commands) / sizeof(cli_commands[0]);
+const struct command_table cli_commands = {commands, sizeof(commands) / sizeof(commands[0])};
