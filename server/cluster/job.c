@@ -78,15 +78,16 @@ uint64_t job_id_parse(const char *text)
     return id;
 }
 
-enum job_class job_exit_class(enum job_kind kind, int exit_code, int signal)
+enum job_class job_exit_class(enum job_kind kind, const struct rank_exit *e)
 {
-    if (signal == 0 && exit_code == 0)
+    if (exit_done(e))
         return JOB_CLASS_DONE;
-    if (signal != 0)
-        return JOB_CLASS_SYSTEM;
-    if (kind == JOB_COMMAND)
+    if (e->cause == EXIT_CAUSE_USER)
         return JOB_CLASS_USER;
-    return exit_code == 65 ? JOB_CLASS_USER : exit_code == 74 ? JOB_CLASS_NODE : JOB_CLASS_SYSTEM;
+    if (e->cause == EXIT_CAUSE_NODE)
+        return JOB_CLASS_NODE;
+    /* What a command does is its owner's, unless it was killed. */
+    return kind == JOB_COMMAND && e->cause == EXIT_CAUSE_PROGRAM && e->signal == 0 ? JOB_CLASS_USER : JOB_CLASS_SYSTEM;
 }
 
 static void copy(char *to, size_t size, const char *from)

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/protocol/exit.h"
 #include "api/spec.h"
 #include "base/merr.h"
 #include "scheduler/plan/layout.h"
@@ -170,7 +171,7 @@ const char *job_class_name(enum job_class c);
 /* "j17" -> 17; 0 when it is no job id. */
 uint64_t job_id_parse(const char *text);
 
-/* The class of a rank's end. */
-enum job_class job_exit_class(enum job_kind kind, int exit_code, int signal);
+/* The class of a rank's end, whose cause is settled (exit_settle). */
+enum job_class job_exit_class(enum job_kind kind, const struct rank_exit *e);
 
 #endif

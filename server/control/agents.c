@@ -1,8 +1,10 @@
 #include "server/control/agents.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/protocol/registration.h"
 #include "base/utf8.h"
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
@@ -15,13 +17,6 @@
 
 #define HEARTBEAT_S 1
 #define HELD_US (3 * HEARTBEAT_S * INT64_C(1000000)) /* so long after its last word an agent keeps its node's name */
-
-static void copy_text(char *to, size_t size, const json_t *o, const char *key)
-{
-    const char *text = json_string_value(json_object_get(o, key));
-
-    utf8_copy(to, size, text ? text : "");
-}
 
 /* A class is new: the jobs that named it before it was there may use it. */
 static void classes_changed(struct core *c)
@@ -65,101 +60,119 @@ static void lose_vanished(struct core *c, const struct node *n, const uint64_t *
 }
 
 /* Whether the node is another agent's than this one, or than the one before it in the same folder. */
-static bool is_others(const struct node *n, const char *incarnation, const char *succeeds)
+static bool is_others(const struct node *n, const struct registration *r)
 {
-    return n->incarnation[0] && strcmp(n->incarnation, incarnation) != 0 &&
-           (!succeeds || strcmp(n->incarnation, succeeds) != 0);
+    return n->incarnation[0] && strcmp(n->incarnation, r->incarnation) != 0 && strcmp(n->incarnation, r->succeeds) != 0;
 }
 
-void agents_register(struct core *c, struct call *call)
+/* Whether this agent may have the node's name. Else the call is answered. */
+static bool may_register(struct core *c, struct call *call, const struct registration *r)
 {
-    const json_t *b = call->body;
-    const char *name = json_string_value(json_object_get(b, "node"));
-    const char *boot = json_string_value(json_object_get(b, "boot_id"));
-    const char *incarnation = json_string_value(json_object_get(b, "incarnation"));
-    const char *succeeds = json_string_value(json_object_get(b, "succeeds"));
-    uint64_t vanishing[SLOTS_MAX];
-    json_t *stale, *forget;
-    struct link_nic nic;
-    struct slots slots;
-    struct merr err;
-    struct node *n;
-    size_t n_vanishing, n_classes = c->cluster.classes.n;
-    bool rebooted;
-    int r;
+    const struct node *n = cluster_node(&c->cluster, r->node);
 
-    if (!slots_name_ok(name, JOB_NODE_MAX) || !slots_name_ok(incarnation, sizeof(n->incarnation))) {
-        call_problem(call, 422, "register-invalid",
-                     "a registration wants 'node' and 'incarnation', each of 1 to %d "
-                     "letters, digits, '.', '_', '-'",
-                     JOB_NODE_MAX - 1);
-        return;
-    }
-    if (links_read_nic(b, &nic, &err) < 0) {
-        call_problem(call, 422, "register-invalid", "%s", err.text);
-        return;
-    }
-    if (roster_has(&c->cluster.roster, name, incarnation, c->now.wall_us)) {
+    if (roster_has(&c->cluster.roster, r->node, r->incarnation, c->now.wall_us)) {
         call_problem(call, 410, "node-removed",
                      "node '%s' was removed from this cluster, or is another agent's now; "
                      "start its agent again to bring it back",
-                     name);
-        return;
+                     r->node);
+        return false;
     }
-    n = cluster_node(&c->cluster, name);
-    if (n && is_others(n, incarnation, succeeds) && c->now.mono_us - n->seen_us < HELD_US) {
+    if (n && is_others(n, r) && c->now.mono_us - n->seen_us < HELD_US) {
         call_problem(call, 409, "node-name-taken",
                      "another agent, at %s, is node '%s'; give this one a name of its "
                      "own with --node, or end the other",
-                     n->address, name);
-        return;
+                     n->address, r->node);
+        return false;
     }
-    r = slots_read(&c->cluster.classes, json_object_get(b, "slots"), &slots);
-    if (c->cluster.classes.n > n_classes)
-        classes_changed(c);
-    if (r < 0) {
-        call_problem(call, 422, "register-invalid",
-                     "'slots' wants at most %d of {slot, kind, class, threads, memory_mib}, each with a number of its "
-                     "own and the class's name of at most %d bytes, and a cluster has at most %d classes",
-                     SLOTS_MAX, SPEC_NAME_MAX - 1, CLASSES_MAX);
-        return;
-    }
-    n = cluster_add(&c->cluster, name, c->first_version);
+    return true;
+}
+
+/* Take the runs that the agent has, and end those of the node that it does not know. */
+static int take_runs(struct core *c, struct node *n, const struct registration *r, bool rebooted)
+{
+    struct report runs = {.runs = r->runs, .n_runs = r->n_runs};
+    struct report_answer over = {.n_stale = 0}; /* the next report hears of those */
+    int code = reports_take_runs(c, n, &runs, &over);
+
+    report_answer_clear(&over);
+    if (code == 0)
+        contact_lose_unlisted(c, n, &runs, rebooted);
+    return code;
+}
+
+static void take_registration(struct core *c, struct call *call, const struct registration *r, struct slots *slots,
+                              const struct link_nic *nic)
+{
+    uint64_t vanishing[SLOTS_MAX];
+    struct node *n = cluster_add(&c->cluster, r->node, c->first_version);
+    size_t n_vanishing;
+    bool rebooted;
+
     if (!n) {
-        free(slots.v);
+        free(slots->v);
         call_problem(call, 503, "too-many-nodes",
                      "this server takes at most %d nodes; `muster node remove` takes "
                      "those off that are lost",
                      CLUSTER_NODES_MAX);
         return;
     }
-    if (is_others(n, incarnation, succeeds))
+    if (is_others(n, r))
         contact_replace(c, n);
-    n_vanishing = find_vanishing(n, json_object_get(b, "slots"), vanishing);
-    slots_take(n, &slots);
+    n_vanishing = find_vanishing(n, r->slots, vanishing);
+    slots_take(n, slots);
     cluster_slots_changed(&c->cluster);
-    rebooted = boot && n->boot_id[0] && strcmp(boot, n->boot_id) != 0;
-    copy_text(n->address, sizeof(n->address), b, "address");
-    copy_text(n->release, sizeof(n->release), b, "version");
-    copy_text(n->boot_id, sizeof(n->boot_id), b, "boot_id");
-    copy_text(n->incarnation, sizeof(n->incarnation), b, "incarnation");
+    rebooted = r->boot_id[0] && n->boot_id[0] && strcmp(r->boot_id, n->boot_id) != 0;
+    utf8_copy(n->address, sizeof(n->address), r->address);
+    utf8_copy(n->release, sizeof(n->release), r->version);
+    utf8_copy(n->boot_id, sizeof(n->boot_id), r->boot_id);
+    utf8_copy(n->incarnation, sizeof(n->incarnation), r->incarnation);
     n->registered = true;
     if (rebooted)
         learn_pardon(c, n, "scheduler");
     contact_see(c, n);
-    learn_gpus(c, n, b);
-    c->cluster.sites += links_take_nic(n, &nic);
+    learn_gpus(c, n, call->body);
+    c->cluster.sites += links_take_nic(n, nic);
     change_node(c, n);
-    stale = json_array();
-    forget = json_array();
-    reports_take_runs(c, n, b, stale, forget);
-    contact_lose_unlisted(c, n, b, rebooted);
+    if (take_runs(c, n, r, rebooted) < 0) {
+        n->registered = false; /* it comes again */
+        call_problem(call, 503, "no-memory", "out of memory");
+        return;
+    }
     lose_vanished(c, n, vanishing, n_vanishing);
-    json_decref(stale);
-    json_decref(forget);
-    change_assignments(c, name);
+    change_assignments(c, r->node);
     c->schedule_wanted = true;
     call_answer_new(call, 200,
-                    json_pack("{s:i, s:i, s:I}", "heartbeat_s", HEARTBEAT_S, "lost_after_s", c->cfg.lost_after_s,
-                              "version", (json_int_t)n->version));
+                    registration_answer_write(&(struct registration_answer){.heartbeat_s = HEARTBEAT_S,
+                                                                            .lost_after_s = c->cfg.lost_after_s,
+                                                                            .version = (int64_t)n->version}));
+}
+
+void agents_register(struct core *c, struct call *call)
+{
+    size_t n_classes = c->cluster.classes.n;
+    struct registration r;
+    struct link_nic nic;
+    struct slots slots;
+    struct merr err;
+    int code = registration_read(call->body, &r, &err);
+
+    if (code < 0) {
+        call_problem(call, 422, code == -EPROTO ? "protocol-unknown" : "register-invalid", "%s", err.text);
+        return;
+    }
+    if (links_read_nic(call->body, &nic, &err) < 0) {
+        call_problem(call, 422, "register-invalid", "%s", err.text);
+    } else if (may_register(c, call, &r)) {
+        code = slots_read(&c->cluster.classes, r.slots, &slots);
+        if (c->cluster.classes.n > n_classes)
+            classes_changed(c);
+        if (code < 0)
+            call_problem(call, 422, "register-invalid",
+                         "'slots' wants at most %d of {slot, kind, class, threads, memory_mib}, each with a number of "
+                         "its own and the class's name of at most %d bytes, and a cluster has at most %d classes",
+                         SLOTS_MAX, SPEC_NAME_MAX - 1, CLASSES_MAX);
+        else
+            take_registration(c, call, &r, &slots, &nic);
+    }
+    registration_clear(&r);
 }

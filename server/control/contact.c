@@ -31,16 +31,11 @@ void contact_see(struct core *c, struct node *n)
 
 /* --- runs that a node does not have any more --------------------------------------------------------- */
 
-static bool run_listed(const json_t *body, const struct job *j)
+static bool run_listed(const struct report *r, const struct job *j)
 {
-    json_t *run;
-    size_t i;
-
-    json_array_foreach (json_object_get(body, "runs"), i, run) {
-        if (job_id_parse(json_string_value(json_object_get(run, "job"))) == j->id &&
-            json_integer_value(json_object_get(run, "generation")) == j->generation)
+    for (size_t i = 0; i < r->n_runs; i++)
+        if (r->runs[i].generation == j->generation && job_id_parse(r->runs[i].job) == j->id)
             return true;
-    }
     return false;
 }
 
@@ -51,7 +46,8 @@ void contact_lose_run(struct core *c, struct entry *e, const char *node, const c
     for (size_t i = 0; i < e->job.n_places; i++) {
         if (strcmp(e->job.places[i].node, node) != 0 || e->run.ranks[i].phase == RANK_EXITED)
             continue;
-        e->run.ranks[i] = (struct rank){.phase = RANK_EXITED, .exit_code = -1, .lost = true};
+        e->run.ranks[i] = (struct rank){.phase = RANK_EXITED,
+                                        .exit = {.status = -1, .cause = EXIT_CAUSE_NODE}}; /* lost with its node */
         first = first < 0 ? (int)i : first;
     }
     runs_release(c, e, node);
@@ -60,26 +56,26 @@ void contact_lose_run(struct core *c, struct entry *e, const char *node, const c
     runs_follow(c, e, "scheduler");
 }
 
-void contact_lose_unlisted(struct core *c, struct node *n, const json_t *body, bool rebooted)
+void contact_lose_unlisted(struct core *c, struct node *n, const struct report *r, bool rebooted)
 {
     for (size_t k = 0; k < n->n_slots; k++) {
         struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
         bool ran =
             e && e->job.live && (e->job.state != JOB_STARTING || e->run.ranks[n->slots[k].rank].phase != RANK_NONE);
 
-        if (ran && !run_listed(body, &e->job))
+        if (ran && !run_listed(r, &e->job))
             contact_lose_run(c, e, n->name,
                              rebooted ? "its node was started again" : "its node's agent does not know it any more");
     }
 }
 
-void contact_end_unstarted(struct core *c, struct node *n, const json_t *body)
+void contact_end_unstarted(struct core *c, struct node *n, const struct report *r)
 {
     for (size_t k = 0; k < n->n_slots; k++) {
         struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
 
         if (e && e->job.live && (e->run.force_stop || strcmp(job_order(&e->job), "stop") == 0) &&
-            e->run.ranks[n->slots[k].rank].phase == RANK_NONE && !run_listed(body, &e->job))
+            e->run.ranks[n->slots[k].rank].phase == RANK_NONE && !run_listed(r, &e->job))
             contact_lose_run(c, e, n->name, "it was to stop before it was started");
     }
 }

@@ -6,9 +6,9 @@
 #ifndef MUSTER_SERVER_CONTACT_H
 #define MUSTER_SERVER_CONTACT_H
 
-#include <jansson.h>
 #include <stdbool.h>
 
+#include "api/protocol/report.h"
 #include "server/cluster/node.h"
 #include "server/control/entry.h"
 
@@ -21,10 +21,10 @@ void contact_see(struct core *c, struct node *n);
 void contact_lose_run(struct core *c, struct entry *e, const char *node, const char *why);
 
 /* So are those of all runs that its agent does not list. */
-void contact_lose_unlisted(struct core *c, struct node *n, const json_t *body, bool rebooted);
+void contact_lose_unlisted(struct core *c, struct node *n, const struct report *r, bool rebooted);
 
 /* Runs that are to stop, of which nothing was heard and which this report does not list, will never be started. */
-void contact_end_unstarted(struct core *c, struct node *n, const json_t *body);
+void contact_end_unstarted(struct core *c, struct node *n, const struct report *r);
 
 /* Another agent is this node now: the one before is to end. */
 void contact_replace(struct core *c, const struct node *n);

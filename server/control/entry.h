@@ -22,9 +22,8 @@ enum rank_phase { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_EXITED };
 
 struct rank {
     enum rank_phase phase;
-    int exit_code, signal;
+    struct rank_exit exit; /* of one that has exited, its cause settled */
     uint64_t step;
-    bool lost; /* it is over because its node is */
 };
 
 struct rendezvous_key {

@@ -159,19 +159,18 @@ static void done_with(struct core *c, struct entry *e, struct job_holder *h)
     change_assignments(c, h->node);
 }
 
-bool givers_take(struct core *c, struct entry *e, const struct node *n, const json_t *run)
+bool givers_take(struct core *c, struct entry *e, const struct node *n, const struct report_run *run)
 {
     struct job_holder *h = holder_on(&e->job, n->name);
-    const json_t *rank = json_array_get(json_object_get(run, "ranks"), 0);
-    const char *state = json_string_value(json_object_get(rank, "state"));
+    enum report_state state = run->n_ranks > 0 ? run->ranks[0].state : REPORT_NONE;
     bool was_done = h && h->done;
 
-    if (!h || !state)
+    if (!h || state == REPORT_NONE)
         return false;
     h->started = true;
-    if (strcmp(state, "exited") == 0)
+    if (state == REPORT_EXITED)
         done_with(c, e, h);
-    return was_done && strcmp(state, "exited") == 0;
+    return was_done && state == REPORT_EXITED;
 }
 
 void givers_resumed(struct core *c, struct entry *e)

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/protocol/report.h"
 #include "server/cluster/node.h"
 #include "server/control/entry.h"
 
@@ -33,7 +34,7 @@ json_t *givers_json(const struct job *j);
 void givers_append(struct core *c, const struct node *n, json_t *all,
                    json_t *(*make)(const struct core *c, const struct entry *e));
 /* What a node reports of its giver for the run that is live. True: it was over before, and may be forgotten. */
-bool givers_take(struct core *c, struct entry *e, const struct node *n, const json_t *run);
+bool givers_take(struct core *c, struct entry *e, const struct node *n, const struct report_run *run);
 void givers_resumed(struct core *c, struct entry *e); /* the run has its state: who has not come by now need not */
 uint64_t givers_job_on(const struct core *c, const struct node *n); /* a job whose state it may be the one to have; 0 */
 

@@ -1,5 +1,6 @@
 #include "server/control/reports.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,153 +24,131 @@ struct first_fault { /* the rank of a report that failed first */
     json_t *log_tail; /* borrowed */
 };
 
-static enum rank_phase phase_of(const json_t *rank)
+static void describe_end(char *ret, size_t size, enum job_kind kind, const struct rank_exit *e)
 {
-    const char *state = json_string_value(json_object_get(rank, "state"));
-
-    if (!state)
-        return RANK_NONE;
-    return strcmp(state, "exited") == 0 ? RANK_EXITED : strcmp(state, "running") == 0 ? RANK_RUNNING : RANK_STARTING;
-}
-
-static void describe_end(char *ret, size_t size, enum job_kind kind, int code, int signal)
-{
-    if (signal != 0)
-        (void)snprintf(ret, size, "ended by signal %d (%s)", signal, strsignal(signal));
-    else if (kind == JOB_TRAIN && code == 65)
-        (void)snprintf(ret, size, "the spec, the data or the model is at fault (exit %d)", code);
-    else if (kind == JOB_TRAIN && code == 74)
-        (void)snprintf(ret, size, "its node is at fault (exit %d)", code);
+    if (e->signal != 0)
+        (void)snprintf(ret, size, "ended by signal %d (%s)", e->signal, strsignal(e->signal));
+    else if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_USER)
+        (void)snprintf(ret, size, "the spec, the data or the model is at fault (exit %d)", e->status);
+    else if (e->cause == EXIT_CAUSE_NODE)
+        (void)snprintf(ret, size, "its node is at fault (exit %d)", e->status);
     else
-        (void)snprintf(ret, size, "ended with exit code %d", code);
+        (void)snprintf(ret, size, "ended with exit code %d", e->status);
 }
 
 /* Take in one rank. A first cause is left in *f (the lowest exit that is no mere abort). */
-static void take_rank(struct entry *e, const struct node *n, const json_t *o, struct first_fault *f)
+static void take_rank(struct entry *e, const struct node *n, const struct report_rank *told, struct first_fault *f)
 {
-    json_int_t at = json_integer_value(json_object_get(o, "rank"));
-    enum rank_phase phase = phase_of(o);
+    static const enum rank_phase phase_of[REPORT_STATES] = {
+        [REPORT_STARTING] = RANK_STARTING, [REPORT_RUNNING] = RANK_RUNNING, [REPORT_EXITED] = RANK_EXITED};
+    enum rank_phase phase = phase_of[told->state];
     struct rank *r;
     bool ended;
 
-    if (at < 0 || (size_t)at >= e->job.n_places || strcmp(e->job.places[at].node, n->name) != 0)
+    if ((size_t)told->rank >= e->job.n_places || strcmp(e->job.places[told->rank].node, n->name) != 0)
         return;
-    r = &e->run.ranks[at];
+    r = &e->run.ranks[told->rank];
     ended = phase == RANK_EXITED && r->phase != RANK_EXITED;
     if (r->phase != RANK_EXITED && phase > r->phase)
         r->phase = phase;
-    if (json_is_integer(json_object_get(o, "step")))
-        r->step = (uint64_t)json_integer_value(json_object_get(o, "step"));
+    if (told->step >= 0)
+        r->step = (uint64_t)told->step;
     if (!ended)
         return;
-    r->exit_code = (int)json_integer_value(json_object_get(o, "exit_code"));
-    r->signal = (int)json_integer_value(json_object_get(o, "signal"));
-    if (r->signal == 0 &&
-        (r->exit_code == 0 || (e->job.kind == JOB_TRAIN && (r->exit_code == 75 || r->exit_code == 76))))
+    r->exit = exit_settle(told->exit, e->job.kind);
+    if (exit_well(&r->exit) || r->exit.cause == EXIT_CAUSE_ABORTED || f->rank >= 0)
         return;
-    if (f->rank >= 0)
-        return;
-    f->rank = (int)at;
-    f->class_ = job_exit_class(e->job.kind, r->exit_code, r->signal);
-    f->log_tail = json_object_get(o, "log_tail");
-    describe_end(f->message, sizeof(f->message), e->job.kind, r->exit_code, r->signal);
+    f->rank = told->rank;
+    f->class_ = job_exit_class(e->job.kind, &r->exit);
+    f->log_tail = told->log_tail;
+    describe_end(f->message, sizeof(f->message), e->job.kind, &r->exit);
 }
 
-static json_t *run_ref(const char *job, uint32_t generation)
+static struct report_ref run_ref(const struct report_run *run)
 {
-    return json_pack("{s:s, s:I}", "job", job, "generation", (json_int_t)generation);
+    struct report_ref ref = {.generation = run->generation};
+
+    (void)snprintf(ref.job, sizeof(ref.job), "%s", run->job);
+    return ref;
 }
 
 /* A report carries nothing of this run that is still to be stored. */
-static bool all_shipped(const json_t *body, const char *job, json_int_t generation)
+static bool all_shipped(const struct report *r, const struct report_run *run)
 {
-    static const char *const kind[] = {"logs", "metrics", "events"};
-
-    for (int k = 0; k < 3; k++) {
-        json_t *piece;
-        size_t i;
-
-        json_array_foreach (json_object_get(body, kind[k]), i, piece) {
-            const char *of = json_string_value(json_object_get(piece, "job"));
-
-            if (of && json_integer_value(json_object_get(piece, "generation")) == generation && strcmp(of, job) == 0)
+    for (int k = 0; k < REPORT_KINDS; k++)
+        for (size_t i = 0; i < r->pieces[k].n; i++)
+            if (r->pieces[k].v[i].generation == run->generation && strcmp(r->pieces[k].v[i].job, run->job) == 0)
                 return false;
-        }
-    }
     return true;
 }
 
 /* A run that is over: its agent shall stop what lives, and forget it once nothing does and all is stored. */
-static void answer_over(struct node *n, const json_t *run, bool shipped, json_t *stale, json_t *forget)
+static void answer_over(struct node *n, const struct report_run *run, bool shipped, struct report_answer *ret)
 {
-    const char *job = json_string_value(json_object_get(run, "job"));
-    uint32_t generation = (uint32_t)json_integer_value(json_object_get(run, "generation"));
     bool alive = false;
-    json_t *rank;
-    size_t i;
 
-    json_array_foreach (json_object_get(run, "ranks"), i, rank) {
-        json_int_t slot = json_integer_value(json_object_get(rank, "slot"));
-
-        if (phase_of(rank) == RANK_EXITED)
+    for (size_t i = 0; i < run->n_ranks; i++) {
+        if (run->ranks[i].state == REPORT_EXITED)
             continue;
         alive = true;
         for (size_t k = 0; k < n->n_slots; k++)
-            n->slots[k].stale = n->slots[k].stale || n->slots[k].slot == (int)slot;
+            n->slots[k].stale = n->slots[k].stale || n->slots[k].slot == run->ranks[i].slot;
     }
     if (alive)
-        (void)json_array_append_new(stale, run_ref(job, generation));
+        ret->stale[ret->n_stale++] = run_ref(run);
     else if (shipped)
-        (void)json_array_append_new(forget, run_ref(job, generation));
+        ret->forget[ret->n_forget++] = run_ref(run);
 }
 
-void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_t *stale, json_t *forget)
+static void take_run(struct core *c, struct node *n, const struct report *r, const struct report_run *run,
+                     const char *actor, struct report_answer *ret)
+{
+    struct entry *e = table_find(&c->jobs, job_id_parse(run->job));
+    struct first_fault f = {.rank = -1};
+    size_t here = 0;
+
+    if (!e || !e->job.live || e->job.generation != run->generation) {
+        answer_over(n, run, all_shipped(r, run), ret);
+        return;
+    }
+    if (givers_take(c, e, n, run) && all_shipped(r, run)) {
+        ret->forget[ret->n_forget++] = run_ref(run);
+        return;
+    }
+    for (size_t k = 0; k < run->n_ranks; k++)
+        take_rank(e, n, &run->ranks[k], &f);
+    for (size_t k = 0; k < e->job.n_places; k++)
+        here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
+    if (here == 0)
+        runs_release(c, e, n->name);
+    if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
+        runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
+    runs_follow(c, e, actor);
+    /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
+}
+
+int reports_take_runs(struct core *c, struct node *n, const struct report *r, struct report_answer *ret)
 {
     char actor[JOB_NODE_MAX + 8];
-    json_t *run;
-    size_t i;
     bool was_stale = false, is_stale = false;
 
+    ret->stale = calloc(r->n_runs + 1, sizeof(*ret->stale));
+    ret->forget = calloc(r->n_runs + 1, sizeof(*ret->forget));
+    if (!ret->stale || !ret->forget)
+        return -ENOMEM;
     (void)snprintf(actor, sizeof(actor), "agent:%s", n->name);
     for (size_t k = 0; k < n->n_slots; k++) {
         was_stale = was_stale || n->slots[k].stale;
         n->slots[k].stale = false;
     }
-    json_array_foreach (json_object_get(body, "runs"), i, run) {
-        const char *name = json_string_value(json_object_get(run, "job"));
-        json_int_t generation = json_integer_value(json_object_get(run, "generation"));
-        struct entry *e = table_find(&c->jobs, job_id_parse(name));
-        struct first_fault f = {.rank = -1};
-        size_t k, here = 0;
-        json_t *rank;
-
-        if (!name)
-            continue;
-        if (!e || !e->job.live || e->job.generation != generation) {
-            answer_over(n, run, all_shipped(body, name, generation), stale, forget);
-            continue;
-        }
-        if (givers_take(c, e, n, run) && all_shipped(body, name, generation)) {
-            (void)json_array_append_new(forget, run_ref(name, (uint32_t)generation));
-            continue;
-        }
-        json_array_foreach (json_object_get(run, "ranks"), k, rank) {
-            take_rank(e, n, rank, &f);
-        }
-        for (k = 0; k < e->job.n_places; k++)
-            here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
-        if (here == 0)
-            runs_release(c, e, n->name);
-        if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
-            runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
-        runs_follow(c, e, actor);
-        /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
-    }
-    contact_end_unstarted(c, n, body);
+    for (size_t i = 0; i < r->n_runs; i++)
+        take_run(c, n, r, &r->runs[i], actor, ret);
+    contact_end_unstarted(c, n, r);
     for (size_t k = 0; k < n->n_slots; k++)
         is_stale = is_stale || n->slots[k].stale;
     if (was_stale && !is_stale)
         c->schedule_wanted = true;
+    return 0;
 }
 
 /* --- metrics and output ------------------------------------------------------------------------------ */
@@ -294,60 +273,76 @@ static size_t take_lines(struct core *c, struct entry *e, uint64_t job, uint32_t
     return (size_t)(p - text);
 }
 
-static void take_events(struct core *c, const struct node *n, const json_t *body, json_t *acks)
+static int take_events(struct core *c, const struct node *n, const struct report_pieces *pieces,
+                       struct report_pieces *acks)
 {
-    json_t *piece;
-    size_t i;
-
-    json_array_foreach (json_object_get(body, "events"), i, piece) {
-        const char *name = json_string_value(json_object_get(piece, "job"));
-        const char *text = json_string_value(json_object_get(piece, "text"));
-        uint32_t generation = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
-        int64_t offset = json_integer_value(json_object_get(piece, "offset")), at;
-        uint64_t job = job_id_parse(name);
+    acks->v = calloc(pieces->n + 1, sizeof(*acks->v));
+    if (!acks->v)
+        return -ENOMEM;
+    for (size_t i = 0; i < pieces->n; i++) {
+        const struct report_piece *p = &pieces->v[i];
+        uint64_t job = job_id_parse(p->job);
         struct entry *e = table_find(&c->jobs, job);
+        int64_t at;
 
-        if (job == 0 || !text)
+        if (job == 0 || p->generation > UINT32_MAX)
             continue;
-        at = offsets_read(c, e, job, n->name, generation);
+        at = offsets_read(c, e, job, n->name, (uint32_t)p->generation);
         if (at < 0)
-            at = offset + (int64_t)strlen(text);
-        else if (at == offset) {
-            at = offset + (int64_t)take_lines(c, e, job, generation, text);
-            if (at > offset)
-                offsets_put(c, e, job, n->name, generation, at);
+            at = p->offset + (int64_t)strlen(p->text);
+        else if (at == p->offset) {
+            at = p->offset + (int64_t)take_lines(c, e, job, (uint32_t)p->generation, p->text);
+            if (at > p->offset)
+                offsets_put(c, e, job, n->name, (uint32_t)p->generation, at);
         }
-        (void)json_array_append_new(acks, json_pack("{s:s, s:I, s:I}", "job", name, "generation",
-                                                    (json_int_t)generation, "offset", (json_int_t)at));
+        acks->v[acks->n] = *p;
+        acks->v[acks->n].text = NULL;
+        acks->v[acks->n].rank = -1;
+        acks->v[acks->n++].offset = at;
     }
+    return 0;
 }
 
 /* --- a report ---------------------------------------------------------------------------------------- */
+
+static void take_report(struct core *c, struct call *call, struct node *n, const struct report *r)
+{
+    struct report_answer answer = {.n_stale = 0};
+    int code;
+
+    contact_see(c, n);
+    learn_gpus(c, n, call->body);
+    take_metrics(c, call->fresh);
+    (void)report_acks_read(call->acks, &answer.acks, NULL); /* as the files' thread has left them */
+    code = take_events(c, n, &r->pieces[REPORT_EVENTS], &answer.acks.of[REPORT_EVENTS]);
+    if (code == 0)
+        code = reports_take_runs(c, n, r, &answer);
+    if (code < 0)
+        call_problem(call, 503, "no-memory", "out of memory");
+    else
+        call_answer_new(call, 200, report_answer_write(&answer));
+    report_answer_clear(&answer);
+}
 
 /* On the core's thread, after the files' thread has stored the pieces. */
 void reports_take(struct core *c, struct call *call)
 {
     struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
-    const char *incarnation = json_string_value(json_object_get(call->body, "incarnation"));
-    json_t *stale, *forget, *acks;
+    struct report r;
+    struct merr err;
 
     if (call->status != 0)
         return;
-    if (!n || !n->registered || !incarnation || strcmp(n->incarnation, incarnation) != 0) {
+    if (report_read(call->body, &r, &err) < 0) {
+        call_problem(call, 422, "report-invalid", "%s", err.text);
+        return;
+    }
+    if (!n || !n->registered || strcmp(n->incarnation, r.incarnation) != 0)
         call_problem(call, 404, "unknown-node",
                      "node '%s' is not registered with this server, or another agent took its "
                      "name: register",
                      http_param(call->req, 0));
-        return;
-    }
-    contact_see(c, n);
-    learn_gpus(c, n, call->body);
-    stale = json_array();
-    forget = json_array();
-    acks = json_array();
-    take_metrics(c, call->fresh);
-    take_events(c, n, call->body, acks);
-    reports_take_runs(c, n, call->body, stale, forget);
-    (void)json_object_set_new(call->acks, "events", acks);
-    call_answer_new(call, 200, json_pack("{s:O, s:o, s:o}", "acks", call->acks, "stale", stale, "forget", forget));
+    else
+        take_report(c, call, n, &r);
+    report_clear(&r);
 }

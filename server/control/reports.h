@@ -5,8 +5,7 @@
 #ifndef MUSTER_SERVER_REPORTS_H
 #define MUSTER_SERVER_REPORTS_H
 
-#include <jansson.h>
-
+#include "api/protocol/report.h"
 #include "server/cluster/node.h"
 
 struct call;
@@ -15,7 +14,8 @@ struct core;
 /* POST /v1/agents/{node}/report, once the files' thread has stored its pieces. Answers. */
 void reports_take(struct core *c, struct call *call);
 
-/* What a node says of its runs; to stale and forget go those that are over. */
-void reports_take_runs(struct core *c, struct node *n, const json_t *body, json_t *stale, json_t *forget);
+/* What a node says of its runs; those that are over go to the answer (zero at first, the caller's to clear). Returns 0
+ * or -ENOMEM. */
+int reports_take_runs(struct core *c, struct node *n, const struct report *r, struct report_answer *ret);
 
 #endif

@@ -48,8 +48,8 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
         message = e->run.fault_message;
     (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
     outcome = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:O?}", "class", job_class_name(class_), "message", text,
-                        "rank", rank, "node", e->job.places[rank].node, "exit_code", r->exit_code, "signal", r->signal,
-                        "log_tail", log_tail);
+                        "rank", rank, "node", e->job.places[rank].node, "exit_code", r->exit.status, "signal",
+                        r->exit.signal, "log_tail", log_tail);
     if (!outcome)
         outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
     (void)change_job(
@@ -103,8 +103,8 @@ void runs_follow(struct core *c, struct entry *e, const char *actor)
 
         running += r->phase == RANK_RUNNING || r->phase == RANK_EXITED;
         over += r->phase == RANK_EXITED;
-        done += r->phase == RANK_EXITED && r->exit_code == 0 && r->signal == 0 && !r->lost;
-        drained += r->phase == RANK_EXITED && (r->exit_code == 76 || r->exit_code == 0) && r->signal == 0 && !r->lost;
+        done += r->phase == RANK_EXITED && exit_done(&r->exit);
+        drained += r->phase == RANK_EXITED && exit_well(&r->exit);
     }
     if (e->job.state == JOB_STARTING && running == n && over < n) {
         char where[80];

@@ -90,6 +90,14 @@ def test_a_failure_is_tried_again_as_often_as_asked(cluster, tmp_path):
     assert (tmp_path / "tries.2").read_text() == "y\n" * 2
 
 
+@pytest.mark.parametrize("status", [65, 70, 74, 75, 76])
+def test_a_command_may_end_with_a_status_that_trainers_use(cluster, status):
+    job = cluster.submit(specs.command(f"[ $RANK = 1 ] || exec sleep 1000; echo out; exit {status}", devices=2))["id"]
+    outcome = cluster.wait(job, "failed")["outcome"]
+    assert (outcome["class"], outcome["rank"], outcome["exit_code"]) == ("user", 1, status)
+    assert outcome["log_tail"] == ["out"]
+
+
 def test_suspend_gives_the_devices_to_others_and_resume_goes_on(cluster):
     job = cluster.submit(specs.command("echo up; sleep 100", devices=4))["id"]
     cluster.wait(job, "running")

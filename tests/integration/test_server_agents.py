@@ -62,6 +62,30 @@ def test_a_users_error_is_not_tried_again(cluster):
     assert (got["outcome"]["class"], got["outcome"]["exit_code"], got["restarts"]["user"]) == ("user", 3, 0)
 
 
+@pytest.mark.parametrize("status, cause, class_", [(74, "program", "user"), (74, "node", "node"), (1, "user", "user"),
+                                                   (75, "internal", "system"), (137, "program", "system")])
+def test_an_end_is_judged_by_its_cause_not_by_its_status(cluster, status, cause, class_):
+    agent = FakeAgent(cluster)
+    agent.register()
+    job = cluster.submit(specs.command("x", retry={"max": 0}))["id"]
+    run = run_of(agent.until(job), "exited", code=status, sig=9 if status == 137 else 0)
+    run["ranks"][0]["cause"] = cause
+    agent.report([run])
+    outcome = cluster.wait(job, "failed")["outcome"]
+    assert (outcome["class"], outcome["exit_code"]) == (class_, status)
+
+
+def test_an_agent_of_a_later_protocol_is_refused_by_name(cluster):
+    agent = FakeAgent(cluster)
+    body = {"node": "n1", "incarnation": "i1", "slots": [], "protocol": 3}
+    status, problem = agent.call("POST", "/register", body)
+    assert status == 422 and problem["type"].endswith("protocol-unknown"), problem
+    assert "the agent of node 'n1' speaks version 3 of the protocol" in problem["detail"]
+    assert cluster.nodes() == []
+    status, answer = agent.call("POST", "/register", {**body, "protocol": 2})
+    assert status == 200 and answer["protocol"] == 2
+
+
 def test_suspend_resume_cancel_and_drain_of_a_running_job(cluster):
     agent, job, a = given_a_job(cluster)
     agent.report([run_of(a, "running")])

@@ -153,7 +153,8 @@ static enum exit_cause fault_of(const struct job_spec *spec, const struct rank *
     if (rank->cause == EXIT_CAUSE_NODE || rank->cause == EXIT_CAUSE_USER)
         return rank->cause;
     /* What a command does is its owner's, unless it was killed from outside. */
-    return spec->kind == JOB_COMMAND && !killed ? EXIT_CAUSE_USER : EXIT_CAUSE_INTERNAL;
+    return spec->kind == JOB_COMMAND && rank->cause == EXIT_CAUSE_PROGRAM && !killed ? EXIT_CAUSE_USER
+                                                                                     : EXIT_CAUSE_INTERNAL;
 }
 
 static void tell_failure(const struct run *run, const struct rank *rank)

@@ -374,15 +374,30 @@ static void ends_of_ranks_have_classes(void **state)
     static const struct {
         enum job_kind kind;
         int code, signal;
+        enum exit_cause cause; /* UNTOLD: by an agent of protocol 1 */
         enum job_class class_;
-    } row[] = {{JOB_TRAIN, 0, 0, JOB_CLASS_DONE},     {JOB_TRAIN, 65, 0, JOB_CLASS_USER},
-               {JOB_TRAIN, 70, 0, JOB_CLASS_SYSTEM},  {JOB_TRAIN, 74, 0, JOB_CLASS_NODE},
-               {JOB_TRAIN, 0, 9, JOB_CLASS_SYSTEM},   {JOB_COMMAND, 1, 0, JOB_CLASS_USER},
-               {JOB_COMMAND, 0, 11, JOB_CLASS_SYSTEM}};
+    } row[] = {{JOB_TRAIN, 0, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_DONE},
+               {JOB_TRAIN, 65, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
+               {JOB_TRAIN, 70, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_SYSTEM},
+               {JOB_TRAIN, 74, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_NODE},
+               {JOB_TRAIN, 0, 9, EXIT_CAUSE_UNTOLD, JOB_CLASS_SYSTEM},
+               {JOB_COMMAND, 1, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
+               {JOB_COMMAND, 0, 11, EXIT_CAUSE_UNTOLD, JOB_CLASS_SYSTEM},
+               {JOB_COMMAND, 74, 0, EXIT_CAUSE_UNTOLD, JOB_CLASS_USER},
+               {JOB_COMMAND, 74, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_USER},
+               {JOB_COMMAND, 76, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_USER},
+               {JOB_COMMAND, 74, 0, EXIT_CAUSE_NODE, JOB_CLASS_NODE},
+               {JOB_TRAIN, 74, 0, EXIT_CAUSE_PROGRAM, JOB_CLASS_SYSTEM},
+               {JOB_TRAIN, 1, 0, EXIT_CAUSE_USER, JOB_CLASS_USER},
+               {JOB_TRAIN, 139, 11, EXIT_CAUSE_USER, JOB_CLASS_SYSTEM}};
 
     (void)state;
-    for (size_t i = 0; i < COUNT(row); i++)
-        assert_int_equal(job_exit_class(row[i].kind, row[i].code, row[i].signal), row[i].class_);
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct rank_exit e = exit_settle(
+            (struct rank_exit){.status = row[i].code, .signal = row[i].signal, .cause = row[i].cause}, row[i].kind);
+
+        assert_int_equal(job_exit_class(row[i].kind, &e), row[i].class_);
+    }
 }
 
 int main(void)
