@@ -206,6 +206,13 @@ static void sending_pop(struct message_peer *p, struct comm_request *r)
         send_end(r);
 }
 
+/* The peer may soon want to know how much of its window is free again. */
+static bool credit_due(const struct message_peer *p)
+{
+    return p->taken - p->taken_told >= MESSAGE_WINDOW_BYTES / 4;
+}
+
+/* Send what can be sent; true: something was. */
 static bool pump(struct messages *m, struct message_peer *p)
 {
     const struct wait_peer *is = &m->wait->peer[p->rank];
@@ -213,7 +220,7 @@ static bool pump(struct messages *m, struct message_peer *p)
 
     if (is->left || is->lost || failure_of(m)->code)
         return false;
-    if (p->taken - p->taken_told >= MESSAGE_WINDOW_BYTES / 4 && send_word(m, p, FRAME_CREDIT, p->taken)) {
+    if (credit_due(p) && send_word(m, p, FRAME_CREDIT, p->taken)) {
         p->taken_told = p->taken;
         moved = true;
     }
@@ -460,9 +467,9 @@ static bool messages_progress(void *self)
     struct messages *m = self;
     bool moved = false;
 
-    for (int i = 0; i < m->wait->size; i++) {
-        if (m->peer[i].via)
-            moved |= pump(m, &m->peer[i]);
+    for (struct message_peer *p = m->peer, *end = p + m->peers; p < end; p++) {
+        if (p->sending.first || credit_due(p))
+            moved |= pump(m, p);
     }
     return moved;
 }
@@ -474,6 +481,7 @@ int messages_init(struct messages *m, struct wait *wait, uint64_t generation, co
 {
     *m = (struct messages){.wait = wait, .generation = generation, .above = above, .above_self = above_self};
     m->peer = calloc((size_t)wait->size, sizeof(*m->peer));
+    m->peers = wait->size;
     if (!m->peer)
         return merr_set(err, -ENOMEM, "no memory for messages among %d ranks", wait->size);
     for (int i = 0; i < wait->size; i++)

@@ -96,7 +96,8 @@ struct messages { /* of a world */
     const struct message_above *above;
     void *above_self;
     uint64_t generation;
-    struct message_peer *peer;  /* by rank */
+    struct message_peer *peer; /* by rank */
+    int peers;
     struct comm_request *grave; /* given up while a transport may still know them */
 };
 

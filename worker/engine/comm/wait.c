@@ -30,6 +30,7 @@ void wait_add(struct wait *w, const struct wait_source *ops, void *self)
 {
     assert(w->sources < WAIT_SOURCES_MAX && ops->progress);
     w->source[w->sources].ops = ops;
+    w->source[w->sources].progress = ops->progress;
     w->source[w->sources++].self = self;
     w->sleepers += ops->doze || ops->arm;
 }
@@ -51,7 +52,7 @@ bool wait_progress(struct wait *w)
     bool moved = false;
 
     for (int i = 0; i < w->sources; i++)
-        moved |= w->source[i].ops->progress(w->source[i].self);
+        moved |= w->source[i].progress(w->source[i].self);
     return moved;
 }
 

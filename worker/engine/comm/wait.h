@@ -48,6 +48,7 @@ struct wait {
     int sources, sleepers;  /* sleepers: sources that doze or are armed */
     struct {
         const struct wait_source *ops;
+        bool (*progress)(void *self); /* of ops: asked for all the time */
         void *self;
     } source[WAIT_SOURCES_MAX];
 };
