@@ -157,7 +157,7 @@ int load_all(struct core *c, struct merr *err)
 {
     int r = load_counters(c, err);
 
-    if (r == 0)
+    if (r == 0 && !c->cfg.no_folders)
         r = skip_folders(c, err);
     if (r == 0)
         r = records_read_nodes(c, err);

@@ -142,7 +142,8 @@ int records_read_nodes(struct core *c, struct merr *err)
         }
         json_decref(o);
     }
-    cluster_slots_changed(&c->cluster);
+    if (all.n > 0)
+        cluster_slots_changed(&c->cluster);
     store_rows_clear(&all);
     return r;
 }

@@ -35,6 +35,7 @@ struct auth;
 
 struct core_cfg {
     const char *jobs_dir;
+    bool no_folders; /* none are made in jobs_dir, nor looked for: a test, a simulation */
     int unknown_after_s, lost_after_s;
     int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
     int keep_ended;            /* jobs that have ended and are still known */

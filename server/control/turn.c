@@ -50,7 +50,7 @@ static void make_folders(struct core *c, struct entry *e)
 static bool put_changes(struct core *c)
 {
     for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next) {
-        if (e->run.wants_folders)
+        if (e->run.wants_folders && !c->cfg.no_folders)
             make_folders(c, e);
         if (!records_put_job(c, e)) {
             state_fatal(c, "out of memory for a job's record");
@@ -195,8 +195,7 @@ static void schedule(struct core *c)
     c->turn.next_round_us = c->now.mono_us + took + (took * 10 > ROUND_LEAST_US ? took * 10 : ROUND_LEAST_US);
 }
 
-/* All that waits, as one turn. False: it is not durable, and was the last. */
-static bool take_turn(struct core *c, struct call *list)
+bool turn_take(struct core *c, struct call *list)
 {
     bool durable;
 
@@ -226,6 +225,16 @@ static void refuse_all(struct call *list)
     }
 }
 
+void turn_close(struct core *c)
+{
+    queue_close(&c->turn.queue);
+    refuse_all(c->turn.later);
+    refuse_all(queue_take(&c->turn.queue, SIZE_MAX, 0));
+    c->turn.later = NULL;
+    polls_answer(c, true);
+    events_stop(c);
+}
+
 static void *serve(void *arg)
 {
     struct core *c = arg;
@@ -240,13 +249,9 @@ static void *serve(void *arg)
             (void)commit(c);
             break;
         }
-        durable = take_turn(c, list);
+        durable = turn_take(c, list);
     }
-    queue_close(q);
-    refuse_all(c->turn.later);
-    refuse_all(queue_take(q, SIZE_MAX, 0));
-    polls_answer(c, true);
-    events_stop(c);
+    turn_close(c);
     return NULL;
 }
 
@@ -279,8 +284,9 @@ void turn_free(struct core *c)
     free(c);
 }
 
-int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret,
-               struct merr *err)
+/* The state, loaded; files on a thread of their own or on the caller's. */
+static int make(const struct core_cfg *cfg, struct store *store, struct stats *stats, bool threads, struct core **ret,
+                struct merr *err)
 {
     struct core *c = calloc(1, sizeof(*c));
     int r;
@@ -296,16 +302,32 @@ int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *st
     c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;
     r = r == 0 ? load_all(c, err) : r;
     if (r == 0)
-        r = files_start(&c->cfg.spool, true, c, &c->files, err);
-    if (r == 0) {
-        r = -pthread_create(&c->turn.thread, NULL, serve, c);
-        if (r < 0)
-            (void)merr_errno(err, r, "cannot start the core's thread");
-    }
+        r = files_start(&c->cfg.spool, threads, c, &c->files, err);
+    if (r < 0)
+        turn_free(c);
+    else
+        *ret = c;
+    return r;
+}
+
+int turn_new(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret, struct merr *err)
+{
+    return make(cfg, store, stats, false, ret, err);
+}
+
+int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret,
+               struct merr *err)
+{
+    struct core *c;
+    int r = make(cfg, store, stats, true, &c, err);
+
+    if (r < 0)
+        return r;
+    r = -pthread_create(&c->turn.thread, NULL, serve, c);
     if (r < 0) {
         files_stop(c->files);
         turn_free(c);
-        return r;
+        return merr_errno(err, r, "cannot start the core's thread");
     }
     *ret = c;
     return 0;

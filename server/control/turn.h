@@ -8,11 +8,23 @@
 #ifndef MUSTER_SERVER_TURN_H
 #define MUSTER_SERVER_TURN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/merr.h"
 #include "server/control/state.h"
+
+/* Load the working set; no thread is started: who owns the result takes its turns, a test or a simulation. The cfg's
+ * strings are borrowed. 0, or a negative errno with words. */
+int turn_new(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret, struct merr *err);
+
+/* One turn of these calls, a list that is taken over (NULL: none), and of what time brings. False: it is not durable,
+ * and was the last. */
+bool turn_take(struct core *c, struct call *list);
+
+/* The last turn was taken: what still waits is refused, streams end. */
+void turn_close(struct core *c);
 
 /* Load the working set and start the thread. The cfg's strings are borrowed. 0, or a negative errno with words. */
 int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret,

@@ -1,0 +1,275 @@
+/* What follows from scheduling rounds: who starts where and when, who leaves, and that no device is given twice. */
+#include "tests/unit/server/control/scene.h"
+
+#include "server/control/change.h"
+
+#define SPEC(n) "devices: {min: " #n ", max: " #n "}\ncommand: {argv: [x], grace_s: 5}\n"
+
+static void a_job_starts_in_the_turn_in_which_it_comes_when_its_devices_are_free(void **state)
+{
+    struct scene *s = *state;
+    const struct entry *e;
+    uint64_t job, version;
+
+    assert_int_equal(scene_register(s, "n1", "a", 3), 200);
+    version = cluster_node(&s->core->cluster, "n1")->version;
+    job = scene_submit(s, SPEC(2));
+    e = scene_entry(s, job);
+    assert_int_equal(e->job.state, JOB_STARTING);
+    assert_int_equal(e->job.generation, 1);
+    assert_int_equal(e->job.n_places, 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_int_equal(scene_slot(s, "n1", e->job.places[i].slot)->job, job);
+    assert_true(cluster_node(&s->core->cluster, "n1")->version > version);
+    assert_string_equal(scene_order(s, "n1", job), "run");
+}
+
+static void a_job_that_finds_too_few_devices_waits_until_others_end_and_says_so(void **state)
+{
+    struct scene *s = *state;
+    uint64_t first, second;
+    char why[200];
+
+    assert_int_equal(scene_register(s, "n1", "a", 3), 200);
+    first = scene_submit(s, SPEC(2));
+    second = scene_submit(s, SPEC(2));
+    assert_int_equal(scene_entry(s, second)->job.state, JOB_QUEUED);
+    assert_int_equal(scene_entry(s, second)->wait.need, 2);
+    explain_wait_text(&scene_entry(s, second)->wait, why, sizeof(why));
+    assert_true(why[0] != '\0');
+    scene_report_all(s, first, "running", 0);
+    scene_report_all(s, first, "exited", 0);
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, second)->job.state, JOB_STARTING);
+}
+
+static void nothing_starts_on_a_node_that_is_silent_drained_or_ill(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n3", "a", 1), 200);
+    assert_int_equal(scene_call(s, nodes_drain, scene_request("n1", NULL, NULL), NULL).status, 202);
+    (void)scene_report(s, "n2", json_array(),
+                       json_pack("{s:[{s:i, s:s}]}", "gpus", "slot", 0, "why", "memory is broken"));
+    for (int i = 0; i < 40; i++) {
+        scene_wait(s, 1);
+        (void)scene_report(s, "n1", json_array(), NULL);
+        (void)scene_report(s, "n2", json_array(), json_pack("{s:[{s:i, s:s}]}", "gpus", "slot", 0, "why", "as before"));
+    }
+    assert_int_equal(cluster_node(&s->core->cluster, "n3")->contact, NODE_UNKNOWN);
+    job = scene_submit(s, SPEC(1));
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_QUEUED);
+    assert_int_equal(scene_call(s, nodes_undrain, scene_request("n1", NULL, NULL), NULL).status, 202);
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_STARTING);
+    assert_string_equal(scene_entry(s, job)->job.places[0].node, "n1");
+}
+
+static void a_job_leaves_a_drained_node_by_its_deadline_or_is_stopped(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    job = scene_submit(s, SPEC(1));
+    scene_report_all(s, job, "running", 0);
+    assert_int_equal(scene_call(s, nodes_drain, scene_request("n1", NULL, NULL), NULL).status, 202);
+    s->core->dispatch.next_full_us = 0; /* a full round moves what runs */
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, job)->job.intent, JOB_REQUEUE);
+    assert_string_equal(scene_order(s, "n1", job), "drain");
+    for (int i = 0; i < 115; i++) {
+        scene_wait(s, 1);
+        scene_report_all(s, job, "running", 0);
+    }
+    assert_string_equal(scene_order(s, "n1", job), "drain");
+    for (int i = 0; i < 10; i++) {
+        scene_wait(s, 1);
+        scene_report_all(s, job, "running", 0);
+    }
+    assert_string_equal(scene_order(s, "n1", job), "stop");
+    scene_report_all(s, job, "exited", 76);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_QUEUED);
+    assert_string_equal(scene_order(s, "n1", job), "");
+}
+
+static void when_a_node_is_lost_its_runs_are_over_and_start_elsewhere(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    job = scene_submit(s, SPEC(1) "retry: {max: 1}\n");
+    scene_report_all(s, job, "running", 0);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    for (int i = 0; i < 110; i++) {
+        scene_wait(s, 1);
+        (void)scene_report(s, "n2", json_array(), NULL);
+    }
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING); /* it goes on while its node is only unknown */
+    for (int i = 0; i < 30; i++) {
+        scene_wait(s, 1);
+        (void)scene_report(s, "n2", json_array(), NULL);
+    }
+    assert_int_equal(cluster_node(&s->core->cluster, "n1")->contact, NODE_LOST);
+    assert_int_equal(scene_slot(s, "n1", 0)->job, 0);
+    for (int i = 0; i < 60 && scene_entry(s, job)->job.generation == 1; i++) {
+        scene_wait(s, 1);
+        (void)scene_report(s, "n2", json_array(), NULL);
+    }
+    assert_int_equal(scene_entry(s, job)->job.generation, 2);
+    assert_string_equal(scene_entry(s, job)->job.places[0].node, "n2");
+    assert_int_equal(scene_entry(s, job)->job.restarts_node, 1);
+}
+
+static void the_next_server_finds_runs_on_their_devices(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job, waiting;
+
+    assert_int_equal(scene_register(s, "n1", "a", 2), 200);
+    job = scene_submit(s, SPEC(2));
+    scene_report_all(s, job, "running", 0);
+    waiting = scene_submit(s, SPEC(1));
+    scene_restart(s);
+    scene_turn(s);
+    assert_int_equal(scene_slot(s, "n1", 0)->job, job);
+    assert_int_equal(scene_slot(s, "n1", 1)->job, job);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+    assert_int_equal(scene_entry(s, waiting)->job.state, JOB_QUEUED);
+    assert_int_equal(scene_submit(s, SPEC(1)), waiting + 1);
+}
+
+/* --- whatever happens -------------------------------------------------------------------------------- */
+
+#define NODES 5
+#define SLOTS 3
+
+/* Each slot is of one job, and each place of a live job is its slot. */
+static void check_devices(struct scene *s, unsigned seed, int step)
+{
+    struct core *c = s->core;
+    size_t held = 0, places = 0;
+
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
+            const struct slot *slot = &c->cluster.nodes[i]->slots[k];
+            const struct entry *e = slot->job ? table_find(&c->jobs, slot->job) : NULL;
+
+            held += slot->job != 0;
+            if (slot->job && (!e || !e->job.live))
+                fail_msg("seed %u, step %d: a slot is held by a job without a run", seed, step);
+            if (e && (strcmp(e->job.places[slot->rank].node, c->cluster.nodes[i]->name) != 0 ||
+                      e->job.places[slot->rank].slot != slot->slot))
+                fail_msg("seed %u, step %d: a slot is held that is not its job's", seed, step);
+        }
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        const struct entry *e = table_at(&c->jobs, i);
+
+        for (size_t k = 0; e && e->job.live && k < e->job.n_places; k++)
+            places += e->run.ranks[k].phase != RANK_EXITED;
+    }
+    if (held < places)
+        fail_msg("seed %u, step %d: %zu ranks live on %zu slots", seed, step, places, held);
+}
+
+static uint64_t some_live(struct scene *s, unsigned *seed)
+{
+    size_t n = s->core->jobs.n_order, at = n > 0 ? (size_t)rand_r(seed) % n : 0;
+
+    for (size_t i = 0; i < n; i++) {
+        const struct entry *e = table_at(&s->core->jobs, (at + i) % n);
+
+        if (e && e->job.live)
+            return e->job.id;
+    }
+    return 0;
+}
+
+static void do_something(struct scene *s, unsigned *seed)
+{
+    static const char *const specs[] = {SPEC(1), SPEC(2), SPEC(4), SPEC(7) "priority: 90\n",
+                                        "devices: {min: 1, max: 6}\ncommand: {argv: [x]}\nretry: {max: 2, user: 2}\n"};
+    static const int codes[] = {0, 0, 1, 76};
+    char node[8], id[24];
+    uint64_t job = some_live(s, seed);
+    const struct entry *e = job ? scene_entry(s, job) : NULL;
+
+    (void)snprintf(node, sizeof(node), "n%d", rand_r(seed) % NODES);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    switch (rand_r(seed) % 8) {
+    case 0:
+    case 1:
+        (void)scene_try_submit(s, specs[(size_t)rand_r(seed) % COUNT(specs)]);
+        break;
+    case 2:
+        if (e)
+            scene_report_all(s, job, "running", 0);
+        break;
+    case 3:
+    case 4:
+        if (e)
+            scene_report_all(s, job, "exited", codes[(size_t)rand_r(seed) % COUNT(codes)]);
+        break;
+    case 5:
+        (void)scene_call(s, rand_r(seed) % 2 ? nodes_drain : nodes_undrain, scene_request(node, NULL, NULL), NULL);
+        break;
+    case 6:
+        if (e) /* twice, and of a generation before */
+            (void)scene_report(
+                s, e->job.places[0].node,
+                json_pack("[o]", scene_run_of(e, e->job.generation - 1, e->job.places[0].node, "exited", 0)), NULL);
+        break;
+    default:
+        s->core->dispatch.next_full_us = 0;
+        scene_wait(s, 1 + rand_r(seed) % 20);
+        for (int i = 0; i < NODES; i++) {
+            (void)snprintf(node, sizeof(node), "n%d", i);
+            if (rand_r(seed) % 8 > 0) /* now and then one is silent for long enough to be lost */
+                (void)scene_report(s, node, json_array(), NULL);
+        }
+    }
+}
+
+static void no_device_is_given_twice(void **state)
+{
+    struct scene *s = *state;
+
+    for (unsigned first = 1; first <= 8; first++) {
+        unsigned seed = first;
+
+        for (int i = 0; i < NODES; i++) {
+            char node[8];
+
+            (void)snprintf(node, sizeof(node), "n%d", i);
+            (void)scene_register(s, node, i % 2 ? "a" : "b", SLOTS);
+        }
+        for (int step = 0; step < 150; step++) {
+            do_something(s, &seed);
+            check_devices(s, first, step);
+        }
+        scene_restart(s);
+        check_devices(s, first, -1);
+    }
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_starts_in_the_turn_in_which_it_comes_when_its_devices_are_free),
+        TEST(a_job_that_finds_too_few_devices_waits_until_others_end_and_says_so),
+        TEST(nothing_starts_on_a_node_that_is_silent_drained_or_ill),
+        TEST(a_job_leaves_a_drained_node_by_its_deadline_or_is_stopped),
+        TEST(when_a_node_is_lost_its_runs_are_over_and_start_elsewhere),
+        TEST(the_next_server_finds_runs_on_their_devices),
+        TEST(no_device_is_given_twice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,227 @@
+/* What agents report: taken in once, of the run that is live, and told to those whose run is over. */
+#include "tests/unit/server/control/scene.h"
+
+#include "server/control/records.h"
+
+#define TWO "devices: {min: 2, max: 2}\ncommand: {argv: [x]}\nretry: {max: 3, user: 1}\n"
+
+/* Node n1 of two slots, and a job that starts on both. */
+static uint64_t begin(struct scene *s)
+{
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 2), 200);
+    job = scene_submit(s, TWO);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_STARTING);
+    return job;
+}
+
+static json_t *one_run(struct scene *s, uint64_t job, uint32_t generation, const char *state, int code)
+{
+    return json_pack("[o]", scene_run_of(scene_entry(s, job), generation, "n1", state, code));
+}
+
+static void a_job_runs_once_all_of_its_ranks_do(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    json_t *runs = one_run(s, job, 1, "running", 0);
+
+    (void)json_object_set_new(json_array_get(json_object_get(json_array_get(runs, 0), "ranks"), 1), "state",
+                              json_string("starting"));
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_STARTING);
+    assert_int_equal(scene_report(s, "n1", one_run(s, job, 1, "running", 0), NULL).status, 200);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+}
+
+static void a_report_that_comes_again_changes_nothing(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s), version, events;
+
+    scene_report_all(s, job, "running", 0);
+    version = scene_entry(s, job)->job.version;
+    events = s->core->events.next;
+    scene_report_all(s, job, "running", 0);
+    scene_report_all(s, job, "starting", 0); /* one that was under way for longer */
+    assert_int_equal(scene_entry(s, job)->job.version, version);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+    assert_int_equal(s->core->events.next, events);
+}
+
+static void a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_free(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    struct job ended;
+
+    scene_report_all(s, job, "running", 0);
+    scene_report_all(s, job, "exited", 0);
+    assert_null(table_find(&s->core->jobs, job));
+    assert_int_equal(s->core->jobs.ended[0], 1);
+    assert_int_equal(scene_slot(s, "n1", 0)->job, 0);
+    assert_int_equal(scene_slot(s, "n1", 1)->job, 0);
+    assert_int_equal(records_read_job(s->core, job, &ended, NULL, NULL), 0);
+    assert_int_equal(ended.state, JOB_SUCCEEDED);
+    job_clear(&ended);
+}
+
+static void the_rank_that_failed_first_is_the_cause(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    json_t *runs, *rank;
+
+    scene_report_all(s, job, "running", 0);
+    runs = one_run(s, job, 1, "running", 0);
+    rank = json_array_get(json_object_get(json_array_get(runs, 0), "ranks"), 1);
+    (void)json_object_set_new(rank, "state", json_string("exited"));
+    (void)json_object_set_new(rank, "exit_code", json_integer(3));
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RECOVERING);
+    runs = one_run(s, job, 1, "exited", 9); /* what the others then end with says nothing */
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    assert_int_equal(scene_entry(s, job)->job.generation, 2); /* that one was over, and it starts again */
+    assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.outcome, "rank")), 1);
+    assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.outcome, "exit_code")), 3);
+    assert_int_equal(scene_entry(s, job)->job.restarts_user, 1);
+}
+
+/* After it has failed once and started again. */
+static uint64_t begin_second(struct scene *s)
+{
+    uint64_t job = begin(s);
+
+    scene_report_all(s, job, "running", 0);
+    scene_report_all(s, job, "exited", 3);
+    for (int i = 0; i < 600 && scene_entry(s, job)->job.generation == 1; i++) {
+        scene_wait(s, 1);
+        assert_int_equal(scene_report(s, "n1", json_array(), NULL).status, 200);
+    }
+    assert_int_equal(scene_entry(s, job)->job.generation, 2);
+    return job;
+}
+
+static void an_older_generation_changes_nothing_and_is_told_to_stop(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin_second(s), version = scene_entry(s, job)->job.version;
+    struct scene_answer a = scene_report(s, "n1", one_run(s, job, 1, "running", 0), NULL);
+
+    assert_int_equal(json_array_size(json_object_get(a.body, "stale")), 1);
+    assert_int_equal(json_array_size(json_object_get(a.body, "forget")), 0);
+    assert_true(scene_slot(s, "n1", 0)->stale); /* a process is still there */
+    assert_int_equal(scene_entry(s, job)->job.version, version);
+    a = scene_report(s, "n1", one_run(s, job, 1, "exited", 0), NULL);
+    assert_int_equal(json_array_size(json_object_get(a.body, "stale")), 0);
+    assert_int_equal(json_array_size(json_object_get(a.body, "forget")), 1);
+    assert_false(scene_slot(s, "n1", 0)->stale);
+    assert_int_equal(scene_entry(s, job)->job.version, version);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_STARTING);
+}
+
+static void a_report_of_another_agent_of_that_name_is_refused(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    json_t *body = json_pack("{s:s, s:o}", "incarnation", "other", "runs", one_run(s, job, 1, "running", 0));
+
+    assert_int_equal(scene_call(s, reports_take, scene_request("n1", NULL, NULL), body).status, 404);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_STARTING);
+}
+
+/* --- events of runs ---------------------------------------------------------------------------------- */
+
+#define LINE "{\"type\": \"checkpoint\", \"rank\": 0, \"step\": 5}\n"
+
+/* Ship a piece; returns up to where it was acknowledged. */
+static int64_t ship(struct scene *s, uint64_t job, int64_t offset, const char *text)
+{
+    char id[24];
+    struct scene_answer a;
+
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    a = scene_report(s, "n1", json_array(),
+                     json_pack("{s:[{s:s, s:i, s:I, s:s}]}", "events", "job", id, "generation", 1, "offset",
+                               (json_int_t)offset, "text", text));
+    return json_integer_value(
+        json_object_get(json_array_get(json_object_get(json_object_get(a.body, "acks"), "events"), 0), "offset"));
+}
+
+static void events_of_a_run_are_taken_in_once_also_by_the_next_server(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s), before = s->core->events.next;
+    int64_t len = (int64_t)strlen(LINE);
+
+    assert_int_equal(ship(s, job, 0, LINE), len);
+    assert_int_equal(s->core->events.next, before + 1);
+    assert_int_equal(ship(s, job, 0, LINE LINE), len); /* the answer was lost: go on from there */
+    assert_int_equal(s->core->events.next, before + 1);
+    scene_restart(s);
+    assert_int_equal(scene_register(s, "n1", "a", 2), 200);
+    before = s->core->events.next;
+    assert_int_equal(ship(s, job, 0, LINE), len);
+    assert_int_equal(s->core->events.next, before);
+    assert_int_equal(ship(s, job, len, LINE), 2 * len);
+    assert_int_equal(s->core->events.next, before + 1);
+}
+
+static void a_line_that_is_not_whole_waits_for_its_end(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s), before = s->core->events.next;
+    int64_t len = (int64_t)strlen(LINE);
+
+    assert_int_equal(ship(s, job, 0, LINE "{\"type\": \"check"), len);
+    assert_int_equal(s->core->events.next, before + 1);
+    assert_int_equal(ship(s, job, len, LINE), 2 * len);
+    assert_int_equal(s->core->events.next, before + 2);
+}
+
+static void what_is_no_event_is_passed_over(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s), before = s->core->events.next;
+    static const char junk[] = "no JSON\n[]\n{\"no\": \"type\"}\n\n";
+
+    assert_int_equal(ship(s, job, 0, junk), (int64_t)strlen(junk));
+    assert_int_equal(s->core->events.next, before);
+}
+
+/* --- metrics ----------------------------------------------------------------------------------------- */
+
+static void a_line_of_metrics_is_the_jobs_progress(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    char id[24];
+
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    (void)scene_report(s, "n1", json_array(),
+                       json_pack("{s:[{s:s, s:i, s:s}]}", "metrics", "job", id, "generation", 1, "text",
+                                 "{\"step\": 6, \"step_ms\": 20, \"loss\": 2.5}\nno JSON\n"));
+    assert_int_equal(json_integer_value(json_object_get(scene_entry(s, job)->job.progress, "step")), 7);
+    assert_int_equal(scene_entry(s, job)->progress_of, 1);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_job_runs_once_all_of_its_ranks_do),
+        TEST(a_report_that_comes_again_changes_nothing),
+        TEST(a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_free),
+        TEST(the_rank_that_failed_first_is_the_cause),
+        TEST(an_older_generation_changes_nothing_and_is_told_to_stop),
+        TEST(a_report_of_another_agent_of_that_name_is_refused),
+        TEST(events_of_a_run_are_taken_in_once_also_by_the_next_server),
+        TEST(a_line_that_is_not_whole_waits_for_its_end),
+        TEST(what_is_no_event_is_passed_over),
+        TEST(a_line_of_metrics_is_the_jobs_progress),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
