@@ -309,7 +309,8 @@ void dispatch_round(struct core *c)
     if (round_init(c, full ? SCHED_FULL : SCHED_FAST, &r) == 0 && r.in.n_jobs > 0) {
         if (sched_schedule(&r.in, &plan, &err) == 0) {
             follow_plan(c, &r, &plan);
-            c->schedule_wanted = false; /* what the plan asked for is this very round */
+            /* what the plan asked for is this very round; jobs that are still to be planned anew are not in it */
+            c->schedule_wanted = c->dispatch.planned_sites != c->cluster.sites;
             sched_plan_clear(&plan);
         } else {
             log_error("no scheduling round: %s", err.text);
