@@ -116,10 +116,12 @@ export function logPanel(id, signal) {
             if (job && isEnded(job))
                 return;
             const next = (p) => { turn = turn.then(() => mine.aborted || fresh(p)).catch(failed); };
+            const readOn = async () => (await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine)).logs.forEach(next);
             await follow(`/v1/jobs/${id}/logs?follow=1${rank}`, {
-                signal: mine, on: (type, p) => type === 'log' && next(p) });
+                signal: mine, on: (type, p) => type === 'log' && next(p),
+                state: (connected) => connected && readOn().catch(failed) }); /* what came before the stream began */
             if (!mine.aborted) /* the last lines may come when the job has ended */
-                (await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine)).logs.forEach(next);
+                await readOn();
         } catch (e) {
             failed(e);
         }

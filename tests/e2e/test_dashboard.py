@@ -190,7 +190,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
 def test_a_log_is_followed_as_it_is_written(inside, cluster):
     more = f"{cluster.folder}/more"
     ticks = f"for i in $(seq 1 20); do echo tick $i; done; until [ -e {more} ]; do sleep 0.05; done; " \
-        "for i in $(seq 21 60); do echo tick $i; sleep 0.05; done; exec sleep 300"
+        "for i in $(seq 21 60); do echo tick $i; sleep 0.05; done; exec sleep 100000"
     job = cluster.submit(specs.command(ticks, name="ticks"))["id"]
     inside.open(f"/#/jobs/{job}")
     inside.wait("no ticks", lambda: "tick 20" in inside.find(".log")[0].text)
@@ -222,10 +222,16 @@ def test_a_log_has_no_gap_where_it_grew_before_its_stream_began(page, cluster):
     page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LATE_STREAMS})
     page.open(f"/#token={cluster.token()}")
     page.says("Live")
-    job = cluster.submit(specs.command("for i in $(seq 1 100); do echo tick $i; sleep 0.05; done", name="late"))["id"]
+    gates = [f"{cluster.folder}/{name}" for name in ("begin", "go-on")]
+    wait = "until [ -e {} ]; do sleep 0.05; done; ".format
+    job = cluster.submit(specs.command(f"{wait(gates[0])} seq -f 'tick %g' 1 30; {wait(gates[1])} "
+                                       "seq -f 'tick %g' 31 100", name="late"))["id"]
     page.open(f"/#/jobs/{job}")
-    page.wait("no end", lambda: "tick 100" in page.find(".log")[0].text)
-    assert page.find(".log")[0].text.split("\n") == [f"tick {i}" for i in range(1, 101)]
+    page.says("Nothing written yet.")
+    for gate, last in zip(gates, (30, 100)):  # nothing more comes that would tell of those before the stream
+        open(gate, "w", encoding="ascii").close()
+        page.wait("no end", lambda: f"tick {last}" in page.find(".log")[0].text)
+        assert page.find(".log")[0].text.split("\n") == [f"tick {i}" for i in range(1, last + 1)]
 
 
 def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluster):
@@ -238,7 +244,7 @@ def test_a_failed_job_shows_whose_fault_it_was_and_its_last_lines(inside, cluste
 
 
 def test_a_waiting_job_says_for_what_and_what_would_help(inside, cluster):
-    holder = cluster.submit(specs.command("sleep 120", devices=3, name="holder"))["id"]
+    holder = cluster.submit(specs.command("sleep 100000", devices=3, name="holder"))["id"]
     cluster.wait(holder, "running")
     job = cluster.submit(specs.command("true", devices=2, name="waiter"))["id"]
     inside.open(f"/#/jobs/{job}")
