@@ -41,7 +41,7 @@ suite-python: all test-programs
 
 # Tests that meet jobs while they run: with models so small that jobs hurry, then all of Python's with a tenth of the
 # processor. Neither may change an outcome.
-PACE = $(filter-out $(foreach t,compressed documents layouts layouts_random precision torch torch_llama hf,\
+PACE = $(filter-out $(foreach t,compressed documents layouts layouts_random plan precision torch torch_llama hf,\
 	tests/integration/test_$(t).py),$(shell grep -l specs.train $(INTEGRATION) $(E2E) \
 	$(filter-out tests/fault/test_blocks.py,$(FAULT))))
 

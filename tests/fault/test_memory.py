@@ -142,7 +142,10 @@ def test_jobs_hold_no_more_of_a_nodes_memory_than_its_limit(job, tmp_path):
     root = tmp_path / "root"
     job["train"]["steps"] = 20
     (root / "j1").mkdir(parents=True)
-    run = ranks.train(job, str(tmp_path / "j1"), memory=str(root / "j1"), memory_limit=1 << 30)
+    with ranks.Run(str(tmp_path / "j1"), job, memory=str(root / "j1"), memory_limit=1 << 30, hold_at=4) as run:
+        run.walk(4, 8, ready=lambda step: step in snapshots(root / "j1"))
+        run.hold.release()
+        run.must()
     assert not run.events("note")
     kept = snapshots(root / "j1")
     reserved = int((root / "j1" / ".reserved").read_text())

@@ -43,7 +43,7 @@ def can_mount():
 def test_a_full_disk_under_the_store_costs_time_only(tmp_path):
     with SmallDisk(str(tmp_path), slots=2) as cluster:
         ran = f"{tmp_path}/ran"
-        before = cluster.submit(specs.command(f"echo before >> {ran}; exec sleep 300"))["id"]
+        before = cluster.submit(specs.command(f"echo before >> {ran}; exec sleep 100000"))["id"]
         cluster.wait(before, "running")
         cluster.fill()
         spec = specs.command(f"echo after >> {ran}")

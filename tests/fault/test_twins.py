@@ -26,7 +26,7 @@ def start_twin(cluster):
 
 def running(cluster):
     """A job that says when it begins, and runs."""
-    job = cluster.submit(specs.command(f"echo $$ >> {cluster.folder}/begun; exec sleep 300", retry={"max": 3}))["id"]
+    job = cluster.submit(specs.command(f"echo $$ >> {cluster.folder}/begun; exec sleep 100000", retry={"max": 3}))["id"]
     cluster.wait(job, "running")
     return job
 

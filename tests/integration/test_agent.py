@@ -289,7 +289,7 @@ def test_a_start_is_reported_at_once(server, node, folder):
     node.start()
     server.wait(lambda: len(server.reports) > 0, "a report")
     begun = time.monotonic()
-    server.want(assignment(folder, script="exec sleep 1000"))
+    server.want(assignment(folder, script="exec sleep 100000"))
     server.wait(lambda: server.states("j1") == ["running"], "the start")
     assert time.monotonic() - begun < 50  # before the next report would be due
     server.want()
@@ -318,7 +318,7 @@ def test_ranks_run_on_while_the_server_is_down(server, node, folder):
 
 def test_an_unknown_node_registers_again_with_its_runs(server, node, folder):
     node.start()
-    server.want(assignment(folder, script="exec sleep 1000"))
+    server.want(assignment(folder, script="exec sleep 100000"))
     server.wait(lambda: server.states("j1") == ["running"], "the start")
     with server.change:
         server.known = False
@@ -371,7 +371,7 @@ def test_an_agent_killed_again_and_again_starts_nothing_twice(server, node, fold
 
 def test_stale_runs_are_stopped(server, node, folder):
     node.start()
-    server.want(assignment(folder, script="exec sleep 1000"))
+    server.want(assignment(folder, script="exec sleep 100000"))
     server.wait(lambda: server.states("j1") == ["running"], "the start")
     server.stale = [{"job": "j1", "generation": 1}]
     server.wait(lambda: server.states("j1") == ["exited"], "the end")
@@ -406,7 +406,7 @@ def test_logs_survive_garbage_and_progress_bars(server, node, folder):
 
 def test_a_failing_rank_ends_its_mates_and_shows_its_last_lines(server, node, folder):
     node.start()
-    server.want(assignment(folder, ranks=3, script="[ $RANK = 1 ] || exec sleep 1000; echo out of luck; exit 9"))
+    server.want(assignment(folder, ranks=3, script="[ $RANK = 1 ] || exec sleep 100000; echo out of luck; exit 9"))
     server.wait(lambda: server.states("j1") == ["exited"] * 3, "the end of all")
     ranks = server.runs["j1", 1]["ranks"]
     assert (ranks[1]["exit_code"], ranks[1]["log_tail"]) == (9, ["out of luck"])
@@ -416,7 +416,7 @@ def test_a_failing_rank_ends_its_mates_and_shows_its_last_lines(server, node, fo
 
 def test_a_terminated_agent_leaves_its_ranks_or_takes_them_along(server, node, folder):
     node.start()
-    server.want(assignment(folder, script="exec sleep 1000"))
+    server.want(assignment(folder, script="exec sleep 100000"))
     server.wait(lambda: server.states("j1") == ["running"], "the start")
     pid = server.runs["j1", 1]["ranks"][0]["pid"]
     node.end()
@@ -432,9 +432,9 @@ def test_rendezvous_files_travel_between_nodes(server, node, folder):
     other = Node(folder, server, "n2")
     blob = bytes(range(256)) * 8
     script = ("if [ $RANK = 0 ]; then cp %s $MUSTER_RUN_DIR/rendezvous/.tmp && "
-              "mv $MUSTER_RUN_DIR/rendezvous/.tmp $MUSTER_RUN_DIR/rendezvous/addr-0; exec sleep 1000; fi; "
+              "mv $MUSTER_RUN_DIR/rendezvous/.tmp $MUSTER_RUN_DIR/rendezvous/addr-0; exec sleep 100000; fi; "
               "while [ ! -e $MUSTER_RUN_DIR/rendezvous/addr-0 ]; do sleep 0.02; done; "
-              "cmp %s $MUSTER_RUN_DIR/rendezvous/addr-0 && echo the same; exec sleep 1000")
+              "cmp %s $MUSTER_RUN_DIR/rendezvous/addr-0 && echo the same; exec sleep 100000")
     path = os.path.join(folder, "blob")
     with open(path, "wb") as f:
         f.write(blob)

@@ -320,9 +320,9 @@ def test_top_prints_once_where_nothing_can_move(cluster, trained):
 # --- acting --------------------------------------------------------------------------------------------
 
 def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
-    job = command(cluster, "sleep 100", devices=4)
+    job = command(cluster, "sleep 100000", devices=4)
     cluster.wait(job, "running")
-    waiting = command(cluster, "sleep 100", name="waits", devices=3)
+    waiting = command(cluster, "sleep 100000", name="waits", devices=3)
     text = run(cluster, "explain", waiting).stdout
     assert text.startswith(f"{waiting} is queued: waits for") and job in text and "would help: " in text
     assert text.count("waits for") == 1  # the summary is the text of its only cause
@@ -344,7 +344,7 @@ def test_a_job_is_suspended_resumed_explained_scaled_and_cancelled(cluster):
 
 
 def test_several_jobs_are_acted_on_at_once_and_what_is_refused_is_counted(cluster):
-    jobs = [command(cluster, "sleep 100", devices=4) for _ in range(3)]
+    jobs = [command(cluster, "sleep 100000", devices=4) for _ in range(3)]
     assert run(cluster, "priority", jobs[2], "90").stdout == f"{jobs[2]} has priority 90\n"
     assert cluster.job(jobs[2])["priority"] == 90
     assert "0 to 100" in run(cluster, "priority", jobs[2], "101", status=2).stderr
@@ -583,7 +583,7 @@ def test_tables_keep_within_the_terminal(cluster):
 
 
 def test_leaving_a_watch_leaves_the_job(cluster):
-    job = command(cluster, "echo up; sleep 60")
+    job = command(cluster, "echo up; sleep 100000")
     screen, status = on_terminal(cluster, "watch", job, until="running")
     assert status == 130 and f"{job} goes on; `muster watch {job}` comes back to it" in plain(screen), screen
     assert cluster.job(job)["state"] == "running"
@@ -592,7 +592,7 @@ def test_leaving_a_watch_leaves_the_job(cluster):
 
 
 def test_a_watcher_is_told_why_a_job_waits(cluster):
-    holder = command(cluster, "sleep 60", devices=4)
+    holder = command(cluster, "sleep 100000", devices=4)
     cluster.wait(holder, "running")
     job = command(cluster, "true")
     screen, status = on_terminal(cluster, "watch", job, until="waits for")
@@ -637,7 +637,7 @@ def test_up_and_down_leave_no_process_and_no_stale_file(tmp_path):
         assert stat.S_IMODE(os.stat(f"{state}/token").st_mode) == 0o600
         again = muster("up", "--port", "0")
         assert again.returncode == 0 and f"up already: {up['url']}" in again.stdout
-        spec = json.dumps(specs.command("sleep 100 & sleep 100"))
+        spec = json.dumps(specs.command("sleep 100000 & sleep 100000"))
         (tmp_path / "c.json").write_text(spec)
         job = json.loads(muster("submit", "c.json", "-o", "json").stdout)["id"]
         wait_for("it to run", lambda: json.loads(muster("show", job, "-o", "json").stdout)["state"] == "running")

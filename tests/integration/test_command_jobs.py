@@ -63,7 +63,7 @@ def test_what_does_not_listen_is_killed_after_its_grace(cluster):
 
 
 def test_a_waiting_job_is_cancelled_at_once(cluster):
-    holder = cluster.submit(specs.command("sleep 100", devices=4))["id"]
+    holder = cluster.submit(specs.command("sleep 100000", devices=4))["id"]
     cluster.wait(holder, "running")
     waiting = cluster.submit(specs.command("echo never"))["id"]
     cause = cluster.api("GET", f"/v1/jobs/{waiting}/explain")["causes"][0]
@@ -99,7 +99,7 @@ def test_a_command_may_end_with_a_status_that_trainers_use(cluster, status):
 
 
 def test_suspend_gives_the_devices_to_others_and_resume_goes_on(cluster):
-    job = cluster.submit(specs.command("echo up; sleep 100", devices=4))["id"]
+    job = cluster.submit(specs.command("echo up; sleep 100000", devices=4))["id"]
     cluster.wait(job, "running")
     cluster.action(job, "suspend")
     cluster.wait(job, "suspended")
@@ -120,7 +120,7 @@ def test_a_program_that_is_not_there_is_named(cluster):
 
 def test_higher_priority_first_then_age(cluster, tmp_path):
     order = tmp_path / "order"
-    holder = cluster.submit(specs.command("sleep 100", devices=4))["id"]
+    holder = cluster.submit(specs.command("sleep 100000", devices=4))["id"]
     cluster.wait(holder, "running")
     jobs = [cluster.submit(specs.command(f"[ $RANK != 0 ] || echo {name} >> {order}", devices=4, name=name,
                                          priority=priority))["id"]
@@ -140,7 +140,7 @@ def test_many_jobs_pass_through_and_leave_nothing(cluster):
 
 
 def test_what_runs_on_slots_that_an_agent_no_longer_offers_is_ended_and_queued(cluster):
-    jobs = [cluster.submit(specs.command("trap 'exit 1' TERM; sleep 1000 & wait"))["id"] for _ in range(4)]
+    jobs = [cluster.submit(specs.command("trap 'exit 1' TERM; sleep 100000 & wait"))["id"] for _ in range(4)]
     for job in jobs:
         cluster.wait(job, "running")
     cluster.kill_agent()

@@ -440,7 +440,7 @@ def test_a_guarantee_takes_its_devices_from_an_elastic_job(tmp_path, corpus, sta
         cluster.api("PUT", "/v1/projects/prod", {"quota": 2, "class": "guaranteed"})
         job = cluster.submit(the_spec(corpus, 1, 4))["id"]
         go_on(cluster, job, 5, 4)
-        first = cluster.submit(specs.command("exec sleep 300", devices=2, project="prod"))["id"]
+        first = cluster.submit(specs.command("exec sleep 100000", devices=2, project="prod"))["id"]
         second = cluster.submit(specs.command("true", devices=1, project="prod"))["id"]
         cluster.wait(first, "running")
         wait_for("the quota to hold", lambda: cluster.job(second)["reason"]["code"] == "tenant-limit")
@@ -455,7 +455,7 @@ def test_a_guarantee_takes_its_devices_from_an_elastic_job(tmp_path, corpus, sta
 
 def test_a_kept_round_gives_the_servers_answer_and_says_what_would_change_it(tmp_path):
     with Cluster(str(tmp_path), slots=2) as cluster:
-        first = cluster.submit(specs.command("exec sleep 300", devices=2))["id"]
+        first = cluster.submit(specs.command("exec sleep 100000", devices=2))["id"]
         cluster.wait(first, "running")
         second = cluster.submit(specs.command("true", devices=2))["id"]
         wait_for("its reason", lambda: cluster.job(second)["reason"]["code"] == "insufficient-devices")

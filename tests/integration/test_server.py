@@ -167,7 +167,7 @@ def test_jobs_whose_stored_specs_are_refused_fail_and_the_others_go_on(cluster):
     """As after an upgrade with stricter limits: one such job waits, one is suspended, one runs, one is as it was."""
     agent = FakeAgent(cluster)
     agent.register()
-    runs = cluster.submit(specs.command("sleep 600", devices=4))["id"]
+    runs = cluster.submit(specs.command("sleep 100000", devices=4))["id"]
     run = agent.until(runs)
     agent.report([run_of(run, "running")])
     waits, sleeps, good = (cluster.submit(specs.command("true", name=name))["id"] for name in ("w", "s", "g"))
