@@ -206,7 +206,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     }
     (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
     if (r == 0)
-        r = spool_disk_open(folder, &s->spool, &cfg.spool, err);
+        r = spool_disk_open(folder, s->jobs_dir, &s->spool, &cfg.spool, err);
     if (r == 0)
         r = auth_start(s->state, s->store, &s->auth, err);
     cfg.auth = s->auth;

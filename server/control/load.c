@@ -1,6 +1,5 @@
 #include "server/control/load.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,21 +132,14 @@ static int load_counters(struct core *c, struct merr *err)
  * than the folders when it came from a backup. Returns 0, or a negative errno with words. */
 static int skip_folders(struct core *c, struct merr *err)
 {
-    DIR *d = opendir(c->cfg.jobs_dir);
-    unsigned long long found, last = 0;
+    uint64_t last;
+    int r = spool_newest_job(&c->cfg.spool, &last, err);
 
-    if (!d)
-        return merr_errno(err, -errno, "cannot read '%s'", c->cfg.jobs_dir);
-    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
-        int end = 0;
-
-        if (sscanf(e->d_name, "j%15llu%n", &found, &end) == 1 && e->d_name[end] == '\0' && found > last)
-            last = found;
-    }
-    (void)closedir(d);
+    if (r < 0)
+        return r;
     if (last >= c->jobs.next) {
         log_warn("'%s' holds a folder of a job j%llu, which the store does not know: new jobs begin at j%llu",
-                 c->cfg.jobs_dir, last, last + 1);
+                 c->cfg.jobs_dir, (unsigned long long)last, (unsigned long long)last + 1);
         c->jobs.next = last + 1;
     }
     return 0;

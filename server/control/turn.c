@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/io.h"
 #include "base/log.h"
 #include "server/control/contact.h"
 #include "server/control/load.h"
@@ -35,12 +34,8 @@ static void read_clock(struct core *c)
 /* The folders of a run that has been assigned: its nodes hear of it once this turn is durable. */
 static void make_folders(struct core *c, struct entry *e)
 {
-    char path[4096];
     struct merr err;
 
-    (void)snprintf(path, sizeof(path), "%s/j%llu", c->cfg.jobs_dir, (unsigned long long)e->job.id);
-    if (io_mkdirs(path, 0755, &err) < 0)
-        log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
     if (spool_make_job(&c->cfg.spool, e->job.id, &err) < 0) /* what it says is kept all the same */
         log_warn("job j%llu: %s", (unsigned long long)e->job.id, err.text);
     e->run.wants_folders = false;

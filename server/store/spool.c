@@ -43,6 +43,11 @@ int spool_make_job(const struct spool *s, uint64_t job, struct merr *err)
     return s->ops->make(s->self, job, err);
 }
 
+int spool_newest_job(const struct spool *s, uint64_t *ret_job, struct merr *err)
+{
+    return s->ops->newest(s->self, ret_job, err);
+}
+
 void spool_drop_job(const struct spool *s, uint64_t job)
 {
     s->ops->drop(s->self, job);

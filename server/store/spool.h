@@ -5,7 +5,8 @@
  *
  * The length of a file is the offset up to which all is durable; a piece that does not begin there is left out, and
  * the ack says where to go on. A file holds at most SPOOL_FILE_MAX bytes; what goes beyond is acknowledged and
- * dropped. Of a job's generations the newest SPOOL_GENERATIONS are kept; who calls says which goes.
+ * dropped. Of a job's generations the newest SPOOL_GENERATIONS are kept; who calls says which goes. Beside them each
+ * job has a folder of its own, where its ranks keep what they share: it is made here and never removed.
  * Where the files are says a table: in a folder (spool_disk.h) or in memory (spool_memory.h). One thread takes pieces
  * in and drops them; on a disk others may read meanwhile (spool_read.h) and make room for jobs.
  */
@@ -27,10 +28,15 @@
 typedef void spool_name_fn(void *arg, const char *name);
 
 struct spool_ops {
-    /* Make room for a job's files; it may be there. 0, or a negative errno with words. */
+    /* Make room for a job's files, and the folder of its own that its ranks share; both may be there, and both are
+     * tried. 0, or a negative errno with words. */
     int (*make)(void *self, uint64_t job, struct merr *err);
 
-    /* Remove a job with its files, or one of them; what is not there or cannot be removed is left. */
+    /* The highest number of a job that has a folder of its own; 0: none has. 0, or a negative errno with words. */
+    int (*newest)(void *self, uint64_t *ret_job, struct merr *err);
+
+    /* Remove a job's files and their room, not its own folder; or one of them; what is not there or cannot be removed
+     * is left. */
     void (*drop)(void *self, uint64_t job);
     void (*drop_file)(void *self, uint64_t job, const char *name);
 
@@ -56,8 +62,13 @@ struct spool {
     void *self; /* borrowed from who opened it */
 };
 
-/* Make room for a job; without it nothing is kept of it. 0, or a negative errno with words. */
+/* Make room for a job, without which nothing is kept of it, and the folder of its own, where its ranks keep what they
+ * share (checkpoints). 0, or a negative errno with words; the other of the two may be made all the same. */
 int spool_make_job(const struct spool *s, uint64_t job, struct merr *err);
+
+/* The highest number of a job that has a folder of its own; 0: none has. These outlive what the store knows of a job.
+ * Returns 0, or a negative errno with words. */
+int spool_newest_job(const struct spool *s, uint64_t *ret_job, struct merr *err);
 
 /* Remove what is kept of a job, or of one generation of it. */
 void spool_drop_job(const struct spool *s, uint64_t job);

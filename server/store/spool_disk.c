@@ -12,6 +12,7 @@
 
 struct spool_disk {
     char folder[4096];
+    char jobs[4096]; /* where jobs have folders of their own */
 };
 
 #define PATH_BYTES (sizeof(((struct spool_disk *)NULL)->folder) + 32 + SPOOL_NAME_MAX)
@@ -25,10 +26,34 @@ static void path_of(const struct spool_disk *d, uint64_t job, const char *name, 
 
 static int make(void *self, uint64_t job, struct merr *err)
 {
+    const struct spool_disk *d = self;
     char path[PATH_BYTES];
+    int own, r;
 
-    path_of(self, job, NULL, path);
-    return io_mkdirs(path, 0700, err);
+    (void)snprintf(path, sizeof(path), "%s/j%llu", d->jobs, (unsigned long long)job);
+    own = io_mkdirs(path, 0755, err);
+    path_of(d, job, NULL, path);
+    r = io_mkdirs(path, 0700, own < 0 ? NULL : err);
+    return own < 0 ? own : r;
+}
+
+static int newest(void *self, uint64_t *ret_job, struct merr *err)
+{
+    const struct spool_disk *d = self;
+    DIR *dir = opendir(d->jobs);
+    unsigned long long found, last = 0;
+
+    if (!dir)
+        return merr_errno(err, -errno, "cannot read '%s'", d->jobs);
+    for (struct dirent *e = readdir(dir); e; e = readdir(dir)) {
+        int end = 0;
+
+        if (sscanf(e->d_name, "j%15llu%n", &found, &end) == 1 && e->d_name[end] == '\0' && found > last)
+            last = found;
+    }
+    (void)closedir(dir);
+    *ret_job = last;
+    return 0;
 }
 
 static void drop(void *self, uint64_t job)
@@ -114,10 +139,12 @@ static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offse
     return got;
 }
 
-int spool_disk_open(const char *folder, struct spool_disk **ret, struct spool *ret_spool, struct merr *err)
+int spool_disk_open(const char *folder, const char *jobs, struct spool_disk **ret, struct spool *ret_spool,
+                    struct merr *err)
 {
     static const struct spool_ops ops = {
         .make = make,
+        .newest = newest,
         .drop = drop,
         .drop_file = drop_file,
         .known = known,
@@ -131,6 +158,7 @@ int spool_disk_open(const char *folder, struct spool_disk **ret, struct spool *r
     if (!d)
         return merr_set(err, -ENOMEM, "out of memory");
     (void)snprintf(d->folder, sizeof(d->folder), "%s", folder);
+    (void)snprintf(d->jobs, sizeof(d->jobs), "%s", jobs);
     r = io_mkdirs(folder, 0700, err);
     if (r < 0) {
         free(d);

@@ -25,6 +25,7 @@ struct room { /* of a job */
 struct spool_memory {
     spool_fault_fn *fault; /* NULL: none */
     void *arg;
+    uint64_t newest;              /* that room was made for */
     struct room *bucket[BUCKETS]; /* by job */
 };
 
@@ -57,14 +58,23 @@ static void file_drop(struct file **at)
 
 static int make(void *self, uint64_t job, struct merr *err)
 {
-    struct room **at = room_at(self, job);
+    struct spool_memory *m = self;
+    struct room **at = room_at(m, job);
 
+    m->newest = job > m->newest ? job : m->newest;
     if (*at)
         return 0;
     *at = calloc(1, sizeof(**at));
     if (!*at)
         return merr_set(err, -ENOMEM, "out of memory");
     (*at)->job = job;
+    return 0;
+}
+
+static int newest(void *self, uint64_t *ret_job, struct merr *err)
+{
+    (void)err;
+    *ret_job = ((const struct spool_memory *)self)->newest;
     return 0;
 }
 
@@ -160,6 +170,7 @@ struct spool_memory *spool_memory_new(struct spool *ret_spool)
 {
     static const struct spool_ops ops = {
         .make = make,
+        .newest = newest,
         .drop = drop,
         .drop_file = drop_file,
         .known = known,

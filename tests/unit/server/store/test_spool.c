@@ -20,7 +20,7 @@
 
 struct scene {
     struct spool spool;
-    char folder[32];
+    char folder[32], jobs[48];
     struct spool_disk *disk;
     struct spool_memory *memory;
 };
@@ -31,7 +31,10 @@ static int spool_on_disk(void **state)
 
     *state = s;
     (void)snprintf(s->folder, sizeof(s->folder), "/tmp/muster-spool-XXXXXX");
-    if (!mkdtemp(s->folder) || spool_disk_open(s->folder, &s->disk, &s->spool, NULL) < 0)
+    if (!mkdtemp(s->folder))
+        return -1;
+    (void)snprintf(s->jobs, sizeof(s->jobs), "%s/jobs", s->folder);
+    if (io_mkdirs(s->jobs, 0700, NULL) < 0 || spool_disk_open(s->folder, s->jobs, &s->disk, &s->spool, NULL) < 0)
         return -1;
     return spool_make_job(&s->spool, 1, NULL);
 }
@@ -333,6 +336,39 @@ static void the_last_line_of_the_newest_metrics_is_found(void **state)
     long_line_is(s, 5000);
 }
 
+static void the_newest_job_with_a_folder_is_known_when_all_else_of_it_is_gone(void **state)
+{
+    const struct spool *s = of(state);
+    uint64_t job = 0;
+
+    assert_int_equal(spool_newest_job(s, &job, NULL), 0);
+    assert_int_equal(job, 1);
+    assert_int_equal(spool_make_job(s, 12, NULL), 0);
+    assert_int_equal(spool_make_job(s, 7, NULL), 0);
+    assert_int_equal(spool_make_job(s, 7, NULL), 0);
+    spool_drop_job(s, 12);
+    assert_false(s->ops->known(s->self, 12));
+    assert_int_equal(spool_newest_job(s, &job, NULL), 0);
+    assert_int_equal(job, 12);
+}
+
+static void other_folders_beside_those_of_jobs_are_passed_over(void **state)
+{
+    static const char *const name[] = {"j99x", "99", "xj99", "j", "job99"};
+    const struct scene *s = *state;
+    char path[64];
+    uint64_t job = 0;
+
+    for (size_t i = 0; i < COUNT(name); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", s->jobs, name[i]);
+        assert_int_equal(io_mkdirs(path, 0700, NULL), 0);
+    }
+    assert_int_equal(spool_newest_job(&s->spool, &job, NULL), 0);
+    assert_int_equal(job, 1);
+    assert_int_equal(io_remove_tree(s->jobs, NULL), 0);
+    assert_int_equal(spool_newest_job(&s->spool, &job, NULL), -ENOENT);
+}
+
 static int fail_with(void *arg, size_t len, size_t *kept)
 {
     const int *how = arg;
@@ -377,6 +413,8 @@ int main(void)
         SPOOLS(a_line_longer_than_an_answer_is_cut_between_characters),
         SPOOLS(bytes_that_are_no_text_do_not_break_an_answer),
         SPOOLS(the_last_line_of_the_newest_metrics_is_found),
+        SPOOLS(the_newest_job_with_a_folder_is_known_when_all_else_of_it_is_gone),
+        cmocka_unit_test_setup_teardown(other_folders_beside_those_of_jobs_are_passed_over, spool_on_disk, spool_leave),
         cmocka_unit_test_setup_teardown(a_write_that_fails_is_not_acknowledged_and_goes_on_from_what_is_there,
                                         spool_in_memory, spool_leave),
     };
