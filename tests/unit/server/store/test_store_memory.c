@@ -355,6 +355,7 @@ static void compare(const struct pair *p)
 static void run(struct pair *p)
 {
     for (int i = 0; i < BATCHES; i++) {
+        json_t *before = store_memory_dump(p->memory->memory), *after;
         bool wrong = false;
         int r[2];
 
@@ -367,6 +368,10 @@ static void run(struct pair *p)
         assert_int_equal(r[0], wrong ? -ESTALE : 0);
         assert_int_equal(r[1], r[0]);
         compare(p);
+        after = store_memory_dump(p->memory->memory);
+        assert_true(!wrong || json_equal(before, after)); /* what is refused leaves no trace */
+        json_decref(before);
+        json_decref(after);
         if (wrong) /* such a server is to end; another takes over */
             return;
     }
