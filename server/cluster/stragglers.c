@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "server/cluster/shares.h"
-#include "server/cluster/slots.h"
 
 #define REPLICAS_MAX 64 /* whose times ranks tell one by one */
 

@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/control/events.h"
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
+#include "server/control/waiters.h"
 
 void change_node(struct core *c, struct node *n)
 {

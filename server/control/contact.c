@@ -5,9 +5,11 @@
 #include "base/log.h"
 #include "server/cluster/links.h"
 #include "server/control/change.h"
+#include "server/control/events.h"
 #include "server/control/records.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
+#include "server/control/waiters.h"
 
 static void tell(struct core *c, const struct node *n, const char *actor, const char *state)
 {

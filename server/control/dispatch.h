@@ -8,19 +8,10 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
-#include "scheduler/cluster/rates.h"
 #include "server/control/entry.h"
 
 struct core;
-
-struct dispatch {
-    double prices[RATES_TYPES_MAX];     /* of the last full round */
-    int64_t next_full_us;               /* monotonic */
-    uint64_t slow_found, slow_replaced; /* devices; moves of jobs off such */
-    uint64_t planned_sites;             /* the cluster's sites for which waiting jobs have been planned */
-};
 
 /* One round: jobs that get devices start, those that lose them are told to leave. */
 void dispatch_round(struct core *c);

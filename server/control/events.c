@@ -13,6 +13,37 @@
 #include "server/http/http_stream.h"
 #include "server/store/history.h"
 
+struct follower { /* a stream */
+    struct http_stream *stream;
+    uint64_t job; /* 0: all */
+    int rank;     /* logs: -1 all */
+    bool logs, done;
+    struct http_identity who;
+};
+
+struct published { /* an event of this turn, sent once it is durable */
+    uint64_t id;   /* 0: not kept */
+    uint64_t job;
+    char type[16];
+    char user[SPEC_NAME_MAX];
+    char *text;     /* owned */
+    int rank;       /* of a log piece */
+    bool log, last; /* last: the job has ended, its streams end */
+};
+
+struct events {
+    uint64_t next; /* id of the next one that is kept */
+    struct follower *v;
+    size_t n, cap;
+    struct published *out;
+    size_t n_out, out_cap;
+};
+
+struct events *events_new(void)
+{
+    return calloc(1, sizeof(struct events));
+}
+
 static struct published *out_add(struct events *all)
 {
     if (all->n_out == all->out_cap) {
@@ -47,7 +78,7 @@ void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *eve
     char *text, id_text[24];
 
     if (kept) {
-        id = c->events.next++;
+        id = c->events->next++;
         c->counters_changed = true;
         (void)snprintf(id_text, sizeof(id_text), "%llu", (unsigned long long)id);
         (void)json_object_set_new(event, "id", json_string(id_text));
@@ -62,7 +93,7 @@ void events_emit_new(struct core *c, uint64_t job, const char *user, json_t *eve
     if (kept)
         keep(c, job, user, text, id, note);
     /* kept ones always: a follower may come later in this very turn, when the store does not have them yet */
-    if ((kept || c->events.n > 0) && (p = out_add(&c->events))) {
+    if ((kept || c->events->n > 0) && (p = out_add(c->events))) {
         p->id = id;
         p->job = job;
         p->last = last;
@@ -92,7 +123,7 @@ void events_note(struct core *c, uint64_t job, const char *user, const char *typ
 
 void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece)
 {
-    struct published *p = c->events.n > 0 ? out_add(&c->events) : NULL;
+    struct published *p = c->events->n > 0 ? out_add(c->events) : NULL;
 
     if (p) {
         p->job = job;
@@ -117,52 +148,52 @@ static void drop_done(struct core *c)
 {
     size_t kept = 0;
 
-    for (size_t k = 0; k < c->events.n; k++) {
-        if (c->events.v[k].done)
-            http_stream_end(c->events.v[k].stream);
+    for (size_t k = 0; k < c->events->n; k++) {
+        if (c->events->v[k].done)
+            http_stream_end(c->events->v[k].stream);
         else
-            c->events.v[kept++] = c->events.v[k];
+            c->events->v[kept++] = c->events->v[k];
     }
-    c->events.n = kept;
+    c->events->n = kept;
 }
 
 void events_publish(struct core *c)
 {
-    for (size_t i = 0; i < c->events.n_out; i++) {
-        struct published *p = &c->events.out[i];
+    for (size_t i = 0; i < c->events->n_out; i++) {
+        struct published *p = &c->events->out[i];
 
-        for (size_t k = 0; p->text && k < c->events.n; k++) {
-            struct follower *f = &c->events.v[k];
+        for (size_t k = 0; p->text && k < c->events->n; k++) {
+            struct follower *f = &c->events->v[k];
 
             if (wants(f, p) && http_stream_event(f->stream, p->id, p->type, p->text) < 0)
                 f->done = true;
         }
         if (p->last) /* logs may still come with later reports; the end of a job ends its followers all the same */
-            for (size_t k = 0; k < c->events.n; k++)
-                if (c->events.v[k].job == p->job && !c->events.v[k].done) {
-                    (void)http_stream_event(c->events.v[k].stream, 0, "end", "{}");
-                    c->events.v[k].done = true;
+            for (size_t k = 0; k < c->events->n; k++)
+                if (c->events->v[k].job == p->job && !c->events->v[k].done) {
+                    (void)http_stream_event(c->events->v[k].stream, 0, "end", "{}");
+                    c->events->v[k].done = true;
                 }
         free(p->text);
     }
-    if (c->events.n_out > 0)
+    if (c->events->n_out > 0)
         drop_done(c);
-    c->events.n_out = 0;
+    c->events->n_out = 0;
 }
 
 void events_tick(struct core *c)
 {
-    for (size_t k = 0; k < c->events.n; k++)
-        if (http_stream_over(c->events.v[k].stream))
-            c->events.v[k].done = true;
+    for (size_t k = 0; k < c->events->n; k++)
+        if (http_stream_over(c->events->v[k].stream))
+            c->events->v[k].done = true;
     drop_done(c);
 }
 
 void events_stop(struct core *c)
 {
-    for (size_t k = 0; k < c->events.n; k++)
-        http_stream_end(c->events.v[k].stream);
-    c->events.n = 0;
+    for (size_t k = 0; k < c->events->n; k++)
+        http_stream_end(c->events->v[k].stream);
+    c->events->n = 0;
 }
 
 struct follower *events_follow(struct core *c, struct call *call)
@@ -170,22 +201,22 @@ struct follower *events_follow(struct core *c, struct call *call)
     struct follower *f;
     struct http_identity who = *http_identity(call->req);
 
-    if (c->events.n == EVENTS_FOLLOWERS_MAX) {
+    if (c->events->n == EVENTS_FOLLOWERS_MAX) {
         call_problem(call, 503, "busy", "%d followers are the most this server serves", EVENTS_FOLLOWERS_MAX);
         return NULL;
     }
-    if (c->events.n == c->events.cap) {
-        size_t cap = c->events.cap ? c->events.cap * 2 : 64;
+    if (c->events->n == c->events->cap) {
+        size_t cap = c->events->cap ? c->events->cap * 2 : 64;
 
-        f = realloc(c->events.v, cap * sizeof(*f));
+        f = realloc(c->events->v, cap * sizeof(*f));
         if (!f) {
             call_problem(call, 503, "no-memory", "out of memory");
             return NULL;
         }
-        c->events.v = f;
-        c->events.cap = cap;
+        c->events->v = f;
+        c->events->cap = cap;
     }
-    f = &c->events.v[c->events.n];
+    f = &c->events->v[c->events->n];
     *f = (struct follower){.job = call->job, .rank = -1, .who = who};
     f->stream = http_stream_begin(call->req);
     call->req = NULL;
@@ -193,16 +224,16 @@ struct follower *events_follow(struct core *c, struct call *call)
     call_free(call);
     if (!f->stream)
         return NULL;
-    c->events.n++;
+    c->events->n++;
     return f;
 }
 
 void events_end(struct core *c, struct follower *f)
 {
-    assert(f == &c->events.v[c->events.n - 1]);
+    assert(f == &c->events->v[c->events->n - 1]);
     (void)http_stream_event(f->stream, 0, "end", "{}");
     http_stream_end(f->stream);
-    c->events.n--;
+    c->events->n--;
 }
 
 void events_tell(struct core *c, const struct job *j, const char *actor, const struct notes *notes)
@@ -221,16 +252,45 @@ void events_tell(struct core *c, const struct job *j, const char *actor, const s
 
 void events_drop_token(struct core *c, const char *token)
 {
-    for (size_t k = 0; k < c->events.n; k++)
-        if (strcmp(c->events.v[k].who.token, token) == 0)
-            c->events.v[k].done = true;
+    for (size_t k = 0; k < c->events->n; k++)
+        if (strcmp(c->events->v[k].who.token, token) == 0)
+            c->events->v[k].done = true;
 }
 
-void events_clear(struct events *all)
+void events_free(struct events *all)
 {
+    if (!all)
+        return;
     for (size_t i = 0; i < all->n_out; i++)
         free(all->out[i].text);
     free(all->v);
     free(all->out);
-    *all = (struct events){.n = 0};
+    free(all);
+}
+
+void events_set_next(struct core *c, uint64_t id)
+{
+    c->events->next = id;
+}
+
+uint64_t events_next(const struct core *c)
+{
+    return c->events->next;
+}
+
+size_t events_followers(const struct core *c)
+{
+    return c->events->n;
+}
+
+void events_follow_logs(struct follower *f, int rank)
+{
+    f->rank = rank;
+    f->logs = true;
+}
+
+void events_send(struct follower *f, uint64_t id, const char *type, const char *text)
+{
+    if (!text || http_stream_event(f->stream, id, type, text) < 0)
+        f->done = true;
 }

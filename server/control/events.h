@@ -21,33 +21,11 @@
 struct call;
 struct core;
 
-struct follower { /* a stream */
-    struct http_stream *stream;
-    uint64_t job; /* 0: all */
-    int rank;     /* logs: -1 all */
-    bool logs, done;
-    struct http_identity who;
-};
+struct events;
+struct follower;
 
-struct published { /* an event of this turn, sent once it is durable */
-    uint64_t id;   /* 0: not kept */
-    uint64_t job;
-    char type[16];
-    char user[SPEC_NAME_MAX];
-    char *text;     /* owned */
-    int rank;       /* of a log piece */
-    bool log, last; /* last: the job has ended, its streams end */
-};
-
-struct events {
-    uint64_t next; /* id of the next one that is kept */
-    struct follower *v;
-    size_t n, cap;
-    struct published *out;
-    size_t n_out, out_cap;
-};
-
-void events_clear(struct events *all); /* frees what it owns; streams must have ended */
+struct events *events_new(void);      /* NULL: no memory */
+void events_free(struct events *all); /* streams must have ended; NULL is fine */
 
 /* --- what happens; job 0: of none --- */
 
@@ -65,11 +43,24 @@ void events_tell(struct core *c, const struct job *j, const char *actor, const s
 /* A piece of what a rank has printed: not kept. It is taken over. */
 void events_log_new(struct core *c, uint64_t job, const char *user, int rank, json_t *piece);
 
+/* The id of the next event that is kept: as it was stored, and to be stored. */
+void events_set_next(struct core *c, uint64_t id);
+uint64_t events_next(const struct core *c);
+
 /* --- those who follow --- */
 
-/* Turn the call into a follower of its job. The caller has answered nothing yet; the call is used up. NULL: it is
- * answered. */
+size_t events_followers(const struct core *c); /* how many there are */
+
+/* Turn the call into a follower of its job, or of all jobs. The caller has answered nothing yet; the call is used up.
+ * NULL: it is answered. */
 struct follower *events_follow(struct core *c, struct call *call);
+
+/* Follow the output of a rank, -1: of all of them, instead of events. */
+void events_follow_logs(struct follower *f, int rank);
+
+/* Send an event to this one alone; id 0: none. One that does not take it is let go, as is one for
+ * which there is no memory (text NULL): it comes back by the id that it has. */
+void events_send(struct follower *f, uint64_t id, const char *type, const char *text);
 
 /* Nothing more will come: say so and end the newest follower. */
 void events_end(struct core *c, struct follower *f);

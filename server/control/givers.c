@@ -10,6 +10,23 @@
 
 #define KEPT_US (INT64_C(300) * 1000000) /* agents keep what a job left in memory so long */
 
+struct givers {  /* numbers of the jobs */
+    uint64_t *v; /* owned */
+    size_t n, cap;
+};
+
+struct givers *givers_new(void)
+{
+    return calloc(1, sizeof(struct givers));
+}
+
+void givers_free(struct givers *all)
+{
+    if (all)
+        free(all->v);
+    free(all);
+}
+
 /* --- which ------------------------------------------------------------------------------------------- */
 
 struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_n)
@@ -35,26 +52,26 @@ struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_
 /* Forget jobs that hold nothing any more once the list is full. */
 static void list_held(struct core *c, uint64_t id)
 {
-    size_t n = 0, cap = c->givers.cap ? c->givers.cap * 2 : 64;
+    size_t n = 0, cap = c->givers->cap ? c->givers->cap * 2 : 64;
     uint64_t *grown;
 
-    for (size_t i = 0; i < c->givers.n; i++) {
-        const struct entry *e = table_find(&c->jobs, c->givers.v[i]);
+    for (size_t i = 0; i < c->givers->n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
 
-        if (c->givers.v[i] != id && e && e->job.n_holders > 0)
-            c->givers.v[n++] = c->givers.v[i];
+        if (c->givers->v[i] != id && e && e->job.n_holders > 0)
+            c->givers->v[n++] = c->givers->v[i];
     }
-    c->givers.n = n;
-    if (n == c->givers.cap) {
-        grown = realloc(c->givers.v, cap * sizeof(*grown));
+    c->givers->n = n;
+    if (n == c->givers->cap) {
+        grown = realloc(c->givers->v, cap * sizeof(*grown));
         if (!grown) {
             log_warn("out of memory: job j%llu goes on from the disk", (unsigned long long)id);
             return;
         }
-        c->givers.v = grown;
-        c->givers.cap = cap;
+        c->givers->v = grown;
+        c->givers->cap = cap;
     }
-    c->givers.v[c->givers.n++] = id;
+    c->givers->v[c->givers->n++] = id;
 }
 
 /* A run is over that may not have got as far as taking what others hold: that is still there for the next one. */
@@ -141,8 +158,8 @@ static struct job_holder *holder_on(const struct job *j, const char *node)
 void givers_append(struct core *c, const struct node *n, json_t *all,
                    json_t *(*make)(const struct core *c, const struct entry *e))
 {
-    for (size_t i = 0; i < c->givers.n; i++) {
-        const struct entry *e = table_find(&c->jobs, c->givers.v[i]);
+    for (size_t i = 0; i < c->givers->n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
         const struct job_holder *h = e && e->job.live ? holder_on(&e->job, n->name) : NULL;
 
         if (h && !h->done)
@@ -185,8 +202,8 @@ void givers_resumed(struct core *c, struct entry *e)
 
 uint64_t givers_job_on(const struct core *c, const struct node *n)
 {
-    for (size_t i = 0; i < c->givers.n; i++) {
-        const struct entry *e = table_find(&c->jobs, c->givers.v[i]);
+    for (size_t i = 0; i < c->givers->n; i++) {
+        const struct entry *e = table_find(&c->jobs, c->givers->v[i]);
         const struct job_holder *h = e && (e->job.live || job_waits(&e->job)) ? holder_on(&e->job, n->name) : NULL;
 
         if (h && !h->done && (e->job.live || c->now.wall_us - e->job.waiting_us < KEPT_US))

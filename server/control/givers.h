@@ -16,10 +16,10 @@
 
 struct core;
 
-struct givers {  /* numbers of jobs that left state in nodes' memories; some of them may not any more */
-    uint64_t *v; /* owned */
-    size_t n, cap;
-};
+struct givers; /* jobs that left state in nodes' memories; some of them may not any more */
+
+struct givers *givers_new(void); /* NULL: no memory */
+void givers_free(struct givers *all);
 
 /* A run that was told to leave its state in memory is about to be over, on its places: new, NULL: none holds it. */
 struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_n);

@@ -4,6 +4,7 @@
 #include "server/cluster/links.h"
 #include "server/cluster/shares.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/events.h"
 #include "server/control/plans.h"
 #include "server/control/records.h"
 #include "server/control/state.h"

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "server/control/change.h"
+#include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/plans.h"
 #include "server/control/records.h"
@@ -123,7 +124,7 @@ static int load_counters(struct core *c, struct merr *err)
     if (r < 0)
         return r;
     c->jobs.next = counters.next_job ? counters.next_job : 1;
-    c->events.next = counters.next_event ? counters.next_event : 1;
+    events_set_next(c, counters.next_event ? counters.next_event : 1);
     memcpy(c->jobs.ended, counters.ended, sizeof(c->jobs.ended));
     return 0;
 }
@@ -149,7 +150,7 @@ int load_all(struct core *c, struct merr *err)
 {
     int r = load_counters(c, err);
 
-    if (r == 0 && !c->cfg.no_folders)
+    if (r == 0)
         r = skip_folders(c, err);
     if (r == 0)
         r = records_read_nodes(c, err);

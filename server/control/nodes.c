@@ -10,6 +10,7 @@
 #include "server/cluster/slots.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
+#include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/learn.h"
 #include "server/control/round.h"

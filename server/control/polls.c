@@ -11,9 +11,11 @@
 #include "server/control/givers.h"
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
+#include "server/control/waiters.h"
 #include "server/http/call.h"
 
 #define WAIT_MAX_S 60
+#define WAITERS_MAX 8192
 #define KEY_NAME_MAX 128
 #define KEY_BYTES_MAX (88 * 1024) /* 64 KiB as base64 */
 
@@ -96,7 +98,7 @@ struct poll {
 
 struct waiters *polls_new(void)
 {
-    return waiters_new(STATE_WAITERS_MAX, sizeof(struct poll));
+    return waiters_new(WAITERS_MAX, sizeof(struct poll));
 }
 
 /* Answer a poll that need not wait. False: it goes on waiting. */
@@ -171,7 +173,7 @@ static void wait_for(struct core *c, struct call *call, struct poll p)
     (void)snprintf(p.incarnation, sizeof(p.incarnation), "%s", incarnation ? incarnation : "");
     r = waiters_add(c->waiters, p.kind == POLL_ASSIGNMENTS ? waiters_node(p.node) : p.job, deadline_us, &p);
     if (r == -ENOSPC)
-        call_problem(call, 503, "busy", "%d long-polls are the most this server holds", STATE_WAITERS_MAX);
+        call_problem(call, 503, "busy", "%d long-polls are the most this server holds", WAITERS_MAX);
     else if (r < 0)
         call_problem(call, 503, "no-memory", "out of memory");
     else

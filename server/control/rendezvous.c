@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/control/state.h"
+#include "server/control/waiters.h"
 
 #define KEYS_MAX 16384        /* of a run */
 #define BYTES_MAX (256 << 20) /* of all runs */

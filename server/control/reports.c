@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
+#include "server/control/events.h"
+#include "server/control/givers.h"
 #include "server/control/learn.h"
 #include "server/control/offsets.h"
 #include "server/control/runs.h"
@@ -176,7 +178,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
             learn_metrics(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")), line);
             clock_rfc3339(c->now.wall_us, at);
             (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)e->job.id);
-            if (c->events.n == 0) {
+            if (events_followers(c) == 0) {
                 json_decref(line);
                 continue;
             }
@@ -190,7 +192,7 @@ static void take_metrics(struct core *c, const json_t *fresh)
     json_array_foreach (json_object_get(fresh, "logs"), i, piece) {
         struct entry *e = table_find(&c->jobs, job_id_parse(json_string_value(json_object_get(piece, "job"))));
 
-        if (e && c->events.n > 0)
+        if (e && events_followers(c) > 0)
             events_log_new(c, e->job.id, e->job.user, (int)json_integer_value(json_object_get(piece, "rank")),
                            json_incref(piece));
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "server/control/files.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 #include "server/store/job_store.h"

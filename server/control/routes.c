@@ -11,6 +11,8 @@
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/agents.h"
+#include "server/control/events.h"
+#include "server/control/files.h"
 #include "server/control/jobs.h"
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
@@ -19,6 +21,7 @@
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
+#include "server/control/waiters.h"
 #include "server/http/call.h"
 #include "server/http/web.h"
 
@@ -301,7 +304,7 @@ static void print_metrics(void *core, struct call *call)
                      "# HELP muster_followers Streams that are open\n# TYPE muster_followers gauge\n"
                      "muster_followers %zu\n# HELP muster_long_polls Agents' calls that wait\n"
                      "# TYPE muster_long_polls gauge\nmuster_long_polls %zu\n",
-                     c->events.n, waiters_count(c->waiters));
+                     events_followers(c), waiters_count(c->waiters));
     (void)buf_printf(&b,
                      "# HELP muster_store_up Whether the store answers\n# TYPE muster_store_up gauge\n"
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"

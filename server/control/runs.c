@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "server/control/change.h"
+#include "server/control/givers.h"
 #include "server/control/state.h"
 
 void runs_describe(const struct job_place *p, size_t n, char *ret, size_t size)

@@ -13,29 +13,27 @@
 #include <stdint.h>
 
 #include "base/clock.h"
+#include "scheduler/cluster/rates.h"
 #include "scheduler/cluster/sched.h"
 #include "scheduler/cluster/slow.h"
 #include "server/cluster/cluster.h"
-#include "server/control/dispatch.h"
-#include "server/control/events.h"
-#include "server/control/files.h"
-#include "server/control/givers.h"
 #include "server/control/moment.h"
 #include "server/control/table.h"
-#include "server/control/waiters.h"
 #include "server/http/queue.h"
 #include "server/http/stats.h"
+#include "server/store/spool.h"
 #include "server/store/store.h"
 
-#define STATE_QUEUE_MAX 16384
 #define STATE_TURN_BYTES (STORE_BATCH_BYTES / 16) /* to be stored; a turn that has come to them takes no further call */
-#define STATE_WAITERS_MAX 8192
 
 struct auth;
+struct events;
+struct files;
+struct givers;
+struct waiters;
 
 struct core_cfg {
     const char *jobs_dir;
-    bool no_folders; /* none are made in jobs_dir, nor looked for: a test, a simulation */
     int unknown_after_s, lost_after_s;
     int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
     int keep_ended;            /* jobs that have ended and are still known */
@@ -60,6 +58,13 @@ struct turn { /* of turn.c */
     int64_t wall_ahead_us;                                           /* of the monotonic clock, when last looked at */
 };
 
+struct dispatch {                       /* of dispatch.c, plans.c and learn.c */
+    double prices[RATES_TYPES_MAX];     /* of the last full round */
+    int64_t next_full_us;               /* monotonic */
+    uint64_t slow_found, slow_replaced; /* devices; moves of jobs off such */
+    uint64_t planned_sites;             /* the cluster's sites for which waiting jobs have been planned */
+};
+
 struct core {
     struct core_cfg cfg;
     struct store *store; /* borrowed */
@@ -71,8 +76,8 @@ struct core {
 
     struct cluster cluster;
     struct table jobs;
-    struct events events;
-    struct givers givers;
+    struct events *events; /* owned, as those below */
+    struct givers *givers;
     struct dispatch dispatch;
     struct waiters *waiters; /* long-polls (polls.h) */
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
@@ -82,10 +87,6 @@ struct core {
     bool nodes_changed;    /* some node's record is to be stored with this turn */
     bool counters_changed; /* and the numbers of the next job and event */
 };
-
-/* Room for all of it, empty; 0 or -ENOMEM. state_clear() in both cases. */
-int state_init(struct core *c, const struct core_cfg *cfg, struct store *store, struct stats *stats);
-void state_clear(struct core *c);
 
 /* Memory and store would part, or there is no memory to keep them together: this process ends. */
 static inline void state_fatal(const struct core *c, const char *why)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/control/auth.h"
+#include "server/control/events.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
@@ -24,8 +25,7 @@ void timeline_follow_logs(struct core *c, struct call *call, int rank, bool ende
 
     if (!f)
         return;
-    f->rank = rank;
-    f->logs = true;
+    events_follow_logs(f, rank);
     if (ended)
         events_end(c, f);
 }
@@ -103,9 +103,7 @@ static void send_all(struct follower *f, json_t *events)
     json_array_foreach (events, i, event) {
         char *text = json_dumps(event, JSON_COMPACT);
 
-        if (!text ||
-            http_stream_event(f->stream, event_id(event), json_string_value(json_object_get(event, "type")), text) < 0)
-            f->done = true;
+        events_send(f, event_id(event), json_string_value(json_object_get(event, "type")), text);
         free(text);
     }
 }
@@ -176,8 +174,8 @@ static void send_gap(struct follower *f, const struct history_gap *gap)
     json_t *o = gap->events ? gap_json(gap) : NULL;
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
 
-    if (text && http_stream_event(f->stream, 0, "left-out", text) < 0)
-        f->done = true;
+    if (text)
+        events_send(f, 0, "left-out", text);
     free(text);
     json_decref(o);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/control/auth.h"
+#include "server/control/events.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 

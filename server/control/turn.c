@@ -6,14 +6,20 @@
 
 #include "base/log.h"
 #include "server/control/contact.h"
+#include "server/control/dispatch.h"
+#include "server/control/events.h"
+#include "server/control/files.h"
+#include "server/control/givers.h"
 #include "server/control/load.h"
 #include "server/control/polls.h"
 #include "server/control/records.h"
 #include "server/control/retire.h"
+#include "server/control/waiters.h"
 #include "server/control/wall.h"
 #include "server/http/call.h"
 #include "server/store/job_store.h"
 
+#define QUEUE_MAX 16384
 #define TURN_CALLS_MAX 1024
 #define TICK_US 250000
 #define SPEEDS_US 10000000  /* between two writes of what runs teach about classes */
@@ -45,7 +51,7 @@ static void make_folders(struct core *c, struct entry *e)
 static bool put_changes(struct core *c)
 {
     for (struct entry *e = c->jobs.dirty; e; e = e->dirty_next) {
-        if (e->run.wants_folders && !c->cfg.no_folders)
+        if (e->run.wants_folders)
             make_folders(c, e);
         if (!records_put_job(c, e)) {
             state_fatal(c, "out of memory for a job's record");
@@ -57,7 +63,7 @@ static bool put_changes(struct core *c)
         return false;
     }
     if (c->counters_changed)
-        job_store_put_counters(c->store, c->jobs.next, c->events.next);
+        job_store_put_counters(c->store, c->jobs.next, events_next(c));
     c->counters_changed = false;
     return true;
 }
@@ -275,8 +281,26 @@ void turn_free(struct core *c)
     if (!c)
         return;
     files_free(c->files);
-    state_clear(c);
+    table_clear(&c->jobs);
+    cluster_clear(&c->cluster);
+    queue_destroy(&c->turn.queue);
+    events_free(c->events);
+    givers_free(c->givers);
+    waiters_free(c->waiters);
     free(c);
+}
+
+static int make_room(struct core *c)
+{
+    c->first_version = store_epoch(c->store) << 20;
+    c->turn.done_tail = &c->turn.done;
+    queue_init(&c->turn.queue, QUEUE_MAX);
+    c->events = events_new();
+    c->givers = givers_new();
+    c->waiters = polls_new();
+    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->events && c->givers && c->waiters
+               ? 0
+               : -ENOMEM;
 }
 
 /* The state, loaded; files on a thread of their own or on the caller's. */
@@ -288,7 +312,8 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
 
     if (!c)
         return merr_set(err, -ENOMEM, "out of memory");
-    r = state_init(c, cfg, store, stats);
+    *c = (struct core){.cfg = *cfg, .store = store, .stats = stats};
+    r = make_room(c);
     if (r < 0)
         (void)merr_set(err, r, "out of memory");
     c->schedule_wanted = true;

@@ -45,6 +45,14 @@ LAYERS = {"worker/engine/comm": [
     ["comm", "failure", "frame", "mesh", "reduce"], ["wait"], ["rendezvous"], ["transport/"], ["message"],
     ["group"], ["sum"], ["gpu"], ["direct"], ["collective", "p2p"], ["coded"], ["cost"], ["pairs", "probe"], ["wire"],
     ["world"],
+], "server/cluster": [
+    ["classes", "job", "notes", "project"], ["node", "pace", "roster"], ["cluster"], ["links", "shares"],
+    ["stragglers"], ["slots"], ["gpus"],
+], "server/control": [
+    ["auth", "entry", "files", "moment", "waiters"], ["table"], ["state"],
+    ["events", "offsets", "plans", "records", "rendezvous", "retire", "round"], ["change", "learn", "timeline"],
+    ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
+    ["jobs", "nodes", "polls", "projects", "reports", "tokens"], ["agents"], ["turn"], ["routes"],
 ]}
 # Folder -> a room of it whose names for what it has inside nobody else in the folder says.
 UNNAMED = {"worker/engine/comm": ("worker/engine/comm/transport", ["nccl", "shm", "ucx"])}

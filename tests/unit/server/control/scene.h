@@ -6,6 +6,7 @@
 #ifndef MUSTER_TESTS_UNIT_SERVER_CONTROL_SCENE_H
 #define MUSTER_TESTS_UNIT_SERVER_CONTROL_SCENE_H
 
+#include "server/control/files.h"
 #include "tests/unit/test.h"
 
 #include <stdio.h>
@@ -84,7 +85,6 @@ static inline int scene_start(void **state)
     assert_non_null(s->memory);
     assert_non_null(s->stats);
     s->cfg = (struct core_cfg){.jobs_dir = "/jobs",
-                               .no_folders = true,
                                .unknown_after_s = 30,
                                .lost_after_s = 120,
                                .keep_ended = 1000,
@@ -150,7 +150,7 @@ static inline struct http_req *scene_request(const char *a, const char *b, const
     r->params[0] = a;
     r->params[1] = b;
     r->params[2] = c;
-    r->identity = (struct http_identity){.role = ROLE_ADMIN, .user = "ann"};
+    r->identity = (struct http_identity){.role = ROLE_ADMIN, .user = "ann", .token = "t1"};
     r->uri = strdup("/");
     return r;
 }

@@ -1,4 +1,5 @@
 /* What agents report: taken in once, of the run that is live, and told to those whose run is over. */
+#include "server/control/events.h"
 #include "tests/unit/server/control/scene.h"
 
 #include "server/control/records.h"
@@ -42,12 +43,12 @@ static void a_report_that_comes_again_changes_nothing(void **state)
 
     scene_report_all(s, job, "running", 0);
     version = scene_entry(s, job)->job.version;
-    events = s->core->events.next;
+    events = events_next(s->core);
     scene_report_all(s, job, "running", 0);
     scene_report_all(s, job, "starting", 0); /* one that was under way for longer */
     assert_int_equal(scene_entry(s, job)->job.version, version);
     assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
-    assert_int_equal(s->core->events.next, events);
+    assert_int_equal(events_next(s->core), events);
 }
 
 static void a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_free(void **state)
@@ -152,42 +153,42 @@ static int64_t ship(struct scene *s, uint64_t job, int64_t offset, const char *t
 static void events_of_a_run_are_taken_in_once_also_by_the_next_server(void **state)
 {
     struct scene *s = *state;
-    uint64_t job = begin(s), before = s->core->events.next;
+    uint64_t job = begin(s), before = events_next(s->core);
     int64_t len = (int64_t)strlen(LINE);
 
     assert_int_equal(ship(s, job, 0, LINE), len);
-    assert_int_equal(s->core->events.next, before + 1);
+    assert_int_equal(events_next(s->core), before + 1);
     assert_int_equal(ship(s, job, 0, LINE LINE), len); /* the answer was lost: go on from there */
-    assert_int_equal(s->core->events.next, before + 1);
+    assert_int_equal(events_next(s->core), before + 1);
     scene_restart(s);
     assert_int_equal(scene_register(s, "n1", "a", 2), 200);
-    before = s->core->events.next;
+    before = events_next(s->core);
     assert_int_equal(ship(s, job, 0, LINE), len);
-    assert_int_equal(s->core->events.next, before);
+    assert_int_equal(events_next(s->core), before);
     assert_int_equal(ship(s, job, len, LINE), 2 * len);
-    assert_int_equal(s->core->events.next, before + 1);
+    assert_int_equal(events_next(s->core), before + 1);
 }
 
 static void a_line_that_is_not_whole_waits_for_its_end(void **state)
 {
     struct scene *s = *state;
-    uint64_t job = begin(s), before = s->core->events.next;
+    uint64_t job = begin(s), before = events_next(s->core);
     int64_t len = (int64_t)strlen(LINE);
 
     assert_int_equal(ship(s, job, 0, LINE "{\"type\": \"check"), len);
-    assert_int_equal(s->core->events.next, before + 1);
+    assert_int_equal(events_next(s->core), before + 1);
     assert_int_equal(ship(s, job, len, LINE), 2 * len);
-    assert_int_equal(s->core->events.next, before + 2);
+    assert_int_equal(events_next(s->core), before + 2);
 }
 
 static void what_is_no_event_is_passed_over(void **state)
 {
     struct scene *s = *state;
-    uint64_t job = begin(s), before = s->core->events.next;
+    uint64_t job = begin(s), before = events_next(s->core);
     static const char junk[] = "no JSON\n[]\n{\"no\": \"type\"}\n\n";
 
     assert_int_equal(ship(s, job, 0, junk), (int64_t)strlen(junk));
-    assert_int_equal(s->core->events.next, before);
+    assert_int_equal(events_next(s->core), before);
 }
 
 /* --- metrics ----------------------------------------------------------------------------------------- */
