@@ -2,7 +2,7 @@
  *
  * What jobs print and measure is taken in and read back here, through the spool (server/store/spool.h). The thread runs
  * calls from a queue of its own, in their order; each then answers, or goes on to the core. Apart from those of this
- * thread the core itself makes a job's room and reads the last line of its metrics, at once.
+ * thread the core itself makes the place of a job's files and reads the last line of its metrics, at once.
  * Without a thread a call is run before files_post() returns: so a simulation of the server has one thread.
  */
 #ifndef MUSTER_SERVER_FILES_H

@@ -8,7 +8,7 @@
  * dropped. Of a job's generations the newest SPOOL_GENERATIONS are kept; who calls says which goes. Beside them each
  * job has a folder of its own, where its ranks keep what they share: it is made here and never removed.
  * Where the files are says a table: in a folder (spool_disk.h) or in memory (spool_memory.h). One thread takes pieces
- * in and drops them; on a disk others may read meanwhile (spool_read.h) and make room for jobs.
+ * in and drops them; on a disk others may read meanwhile (spool_read.h) and make places for jobs.
  */
 #ifndef MUSTER_SERVER_SPOOL_H
 #define MUSTER_SERVER_SPOOL_H
@@ -28,19 +28,19 @@
 typedef void spool_name_fn(void *arg, const char *name);
 
 struct spool_ops {
-    /* Make room for a job's files, and the folder of its own that its ranks share; both may be there, and both are
+    /* Make a place for a job's files, and the folder of its own that its ranks share; both may be there, and both are
      * tried. 0, or a negative errno with words. */
     int (*make)(void *self, uint64_t job, struct merr *err);
 
     /* The highest number of a job that has a folder of its own; 0: none has. 0, or a negative errno with words. */
     int (*newest)(void *self, uint64_t *ret_job, struct merr *err);
 
-    /* Remove a job's files and their room, not its own folder; or one of them; what is not there or cannot be removed
+    /* Remove a job's files and their place, not its own folder; or one of them; what is not there or cannot be removed
      * is left. */
     void (*drop)(void *self, uint64_t job);
     void (*drop_file)(void *self, uint64_t job, const char *name);
 
-    /* Whether there is room for a job's files. */
+    /* Whether there is a place for a job's files. */
     bool (*known)(void *self, uint64_t job);
 
     /* Tell of each of a job's files, in no order. -ENOENT: it is not known; or another errno. fn changes nothing. */
@@ -62,8 +62,8 @@ struct spool {
     void *self; /* borrowed from who opened it */
 };
 
-/* Make room for a job, without which nothing is kept of it, and the folder of its own, where its ranks keep what they
- * share (checkpoints). 0, or a negative errno with words; the other of the two may be made all the same. */
+/* Make the place of a job's files, without which nothing is kept of it, and the folder of its own, where its ranks keep
+ * what they share (checkpoints). 0, or a negative errno with words; the other of the two may be made all the same. */
 int spool_make_job(const struct spool *s, uint64_t job, struct merr *err);
 
 /* The highest number of a job that has a folder of its own; 0: none has. These outlive what the store knows of a job.

@@ -16,31 +16,31 @@ struct file {
     struct file *next;
 };
 
-struct room { /* of a job */
+struct place { /* of a job */
     uint64_t job;
     struct file *files;
-    struct room *next; /* of its bucket */
+    struct place *next; /* of its bucket */
 };
 
 struct spool_memory {
     spool_fault_fn *fault; /* NULL: none */
     void *arg;
-    uint64_t newest;              /* that room was made for */
-    struct room *bucket[BUCKETS]; /* by job */
+    uint64_t newest;               /* that place was made for */
+    struct place *bucket[BUCKETS]; /* by job */
 };
 
-static struct room **room_at(struct spool_memory *m, uint64_t job)
+static struct place **place_at(struct spool_memory *m, uint64_t job)
 {
-    struct room **at = &m->bucket[job % BUCKETS];
+    struct place **at = &m->bucket[job % BUCKETS];
 
     while (*at && (*at)->job != job)
         at = &(*at)->next;
     return at;
 }
 
-static struct file **file_at(struct room *room, const char *name)
+static struct file **file_at(struct place *place, const char *name)
 {
-    struct file **at = &room->files;
+    struct file **at = &place->files;
 
     while (*at && strcmp((*at)->name, name) != 0)
         at = &(*at)->next;
@@ -59,7 +59,7 @@ static void file_drop(struct file **at)
 static int make(void *self, uint64_t job, struct merr *err)
 {
     struct spool_memory *m = self;
-    struct room **at = room_at(m, job);
+    struct place **at = place_at(m, job);
 
     m->newest = job > m->newest ? job : m->newest;
     if (*at)
@@ -80,20 +80,20 @@ static int newest(void *self, uint64_t *ret_job, struct merr *err)
 
 static void drop(void *self, uint64_t job)
 {
-    struct room **at = room_at(self, job), *room = *at;
+    struct place **at = place_at(self, job), *place = *at;
 
-    if (!room)
+    if (!place)
         return;
-    while (room->files)
-        file_drop(&room->files);
-    *at = room->next;
-    free(room);
+    while (place->files)
+        file_drop(&place->files);
+    *at = place->next;
+    free(place);
 }
 
 static void drop_file(void *self, uint64_t job, const char *name)
 {
-    struct room *room = *room_at(self, job);
-    struct file **at = room ? file_at(room, name) : NULL;
+    struct place *place = *place_at(self, job);
+    struct file **at = place ? file_at(place, name) : NULL;
 
     if (at && *at)
         file_drop(at);
@@ -101,24 +101,24 @@ static void drop_file(void *self, uint64_t job, const char *name)
 
 static bool known(void *self, uint64_t job)
 {
-    return *room_at(self, job) != NULL;
+    return *place_at(self, job) != NULL;
 }
 
 static int list(void *self, uint64_t job, spool_name_fn *fn, void *arg)
 {
-    const struct room *room = *room_at(self, job);
+    const struct place *place = *place_at(self, job);
 
-    for (const struct file *f = room ? room->files : NULL; f; f = f->next)
+    for (const struct file *f = place ? place->files : NULL; f; f = f->next)
         fn(arg, f->name);
-    return room ? 0 : -ENOENT;
+    return place ? 0 : -ENOENT;
 }
 
 static int64_t append(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
                       bool *ret_new)
 {
     struct spool_memory *m = self;
-    struct room *room = *room_at(m, job);
-    struct file **at = room ? file_at(room, name) : NULL, *f;
+    struct place *place = *place_at(m, job);
+    struct file **at = place ? file_at(place, name) : NULL, *f;
     size_t kept = 0;
     int r;
 
@@ -152,8 +152,8 @@ static int64_t append(void *self, uint64_t job, const char *name, int64_t offset
 static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
                        int64_t *ret_length)
 {
-    struct room *room = *room_at(self, job);
-    const struct file *f = room ? *file_at(room, name) : NULL;
+    struct place *place = *place_at(self, job);
+    const struct file *f = place ? *file_at(place, name) : NULL;
     size_t left;
 
     if (!f)
