@@ -77,8 +77,8 @@ def test_a_job_moves_through_memory_and_changes_no_bit(corpus, alone, tmp_path, 
     step = left(spec, tmp_path, dp=max(before, 1), nodes=before, memory=where[:before])
     stay = [where[i] for i in staying]
     now = stay + where[before:before + after - len(stay)]
-    left = [m for m in where[:before] if m not in stay]
-    resumed, run = gone_on(spec, tmp_path, dp=after, nodes=after, memory=now, source_nodes=left)
+    sources = [m for m in where[:before] if m not in stay]
+    resumed, run = gone_on(spec, tmp_path, dp=after, nodes=after, memory=now, source_nodes=sources)
     assert (resumed["source"], resumed["step"]) == ("memory" if before == 1 and after == 1 and stay else "peers", step)
     assert ranks.losses(run) == ranks.losses(alone)
     assert ranks.digest(run) == ranks.digest(alone)
