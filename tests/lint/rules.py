@@ -53,6 +53,9 @@ LAYERS = {"worker/engine/comm": [
     ["events", "offsets", "plans", "records", "rendezvous", "retire", "round"], ["change", "learn", "timeline"],
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
     ["jobs", "nodes", "polls", "projects", "reports", "tokens"], ["agents"], ["turn"], ["routes"],
+], "worker/engine/train": [
+    ["batch", "cadence", "fit", "hold", "pipe", "report", "run", "state"], ["rank", "sample", "source_node"],
+    ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
 ]}
 # Folder -> a room of it whose names for what it has inside nobody else in the folder says.
 UNNAMED = {"worker/engine/comm": ("worker/engine/comm/transport", ["nccl", "shm", "ucx"])}

@@ -242,7 +242,7 @@ static int open_memories(struct search *s, struct merr *err)
     sources_free(s->sources);
     s->sources = NULL;
     if (rank->run.source_nodes > 0 && rank->mesh->rank == 0) {
-        (void)snprintf(text, sizeof(text), "nodes that the job has left do not hand out what their memory has: %.900s",
+        (void)snprintf(text, sizeof(text), "nodes that the job has left do not give what their memory has: %.900s",
                        why.text);
         log_warn("%s", text);
         TRY(report_note(rank->report, 0, text, err));
