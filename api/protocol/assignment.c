@@ -195,6 +195,28 @@ const struct wire_message assignment_message = {
     WIRE_MESSAGE(assignment, fields),
 };
 
+static const struct wire_field set_fields[] = {
+    {.name = "version",
+     .kind = WIRE_LONG,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(assignment_set, version),
+     .min = 0,
+     .max = INT64_MAX,
+     .what = "of the set; the next poll asks for another one"},
+    {.name = "assignments",
+     .kind = WIRE_JSON,
+     .flags = WIRE_NEEDED,
+     WIRE_AT(assignment_set, list),
+     .type = JSON_ARRAY,
+     .what = "each an [assignment](#assignment)"},
+};
+
+const struct wire_message assignment_set_message = {
+    .name = "assignment-set",
+    .what = "The answer to `GET /v1/agents/{node}/assignments`: all that the node is to have.",
+    WIRE_MESSAGE(assignment_set, set_fields),
+};
+
 /* Each rank is listed once, each giver is on a node without ranks and comes after them in order. */
 static int check_ranks(const struct assignment *a, struct merr *err)
 {
@@ -260,4 +282,19 @@ json_t *assignment_write(const struct assignment *a)
 void assignment_clear(struct assignment *a)
 {
     wire_clear(&assignment_message, a);
+}
+
+int assignment_set_read(const json_t *doc, struct assignment_set *ret, struct merr *err)
+{
+    return wire_read(&assignment_set_message, doc, ret, err);
+}
+
+json_t *assignment_set_write(const struct assignment_set *s)
+{
+    return wire_write(&assignment_set_message, s);
+}
+
+void assignment_set_clear(struct assignment_set *s)
+{
+    wire_clear(&assignment_set_message, s);
 }

@@ -66,8 +66,14 @@ struct assignment {
     char no_memory[MERR_TEXT_MAX];  /* why there is none; "": there is, or it was not wanted */
 };
 
+struct assignment_set { /* all that a node is to have */
+    int64_t version;
+    json_t *list; /* of assignments, to be read one by one: one that cannot be does not keep the others */
+};
+
 extern const char *const assignment_order_names[ASSIGNMENT_ORDERS];
 extern const struct wire_message assignment_message, assignment_rank_message, assignment_layout_message;
+extern const struct wire_message assignment_set_message;
 
 /* Read doc, borrowed. Returns 0, -EINVAL with every fault, -EPROTO of a version that is not known, -ENOMEM; *ret is
  * unchanged then. Ranks are listed once each and are within the world; givers come after them, on nodes of their own.
@@ -75,5 +81,9 @@ extern const struct wire_message assignment_message, assignment_rank_message, as
 int assignment_read(const json_t *doc, struct assignment *ret, struct merr *err);
 json_t *assignment_write(const struct assignment *a); /* new; NULL without memory. The version is this program's. */
 void assignment_clear(struct assignment *a);
+
+int assignment_set_read(const json_t *doc, struct assignment_set *ret, struct merr *err);
+json_t *assignment_set_write(const struct assignment_set *s);
+void assignment_set_clear(struct assignment_set *s);
 
 #endif

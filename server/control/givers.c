@@ -1,5 +1,6 @@
 #include "server/control/givers.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,14 +138,21 @@ void givers_start(struct core *c, struct entry *e)
 
 /* --- between server and agents ----------------------------------------------------------------------- */
 
-json_t *givers_json(const struct job *j)
+int givers_assign(const struct job *j, struct assignment *a)
 {
-    json_t *all = j->live && j->n_holders > 0 ? json_array() : NULL;
+    size_t n = j->live ? j->n_holders : 0;
 
-    for (size_t i = 0; all && i < j->n_holders; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:s}", "rank", (int)(j->n_places + i), "node",
-                                                   j->holders[i].node, "address", j->holders[i].address));
-    return all;
+    a->givers = n > 0 ? calloc(n, sizeof(*a->givers)) : NULL;
+    if (n > 0 && !a->givers)
+        return -ENOMEM;
+    for (; a->n_givers < n; a->n_givers++) {
+        struct assignment_rank *r = &a->givers[a->n_givers];
+
+        *r = (struct assignment_rank){.rank = (int)(j->n_places + a->n_givers), .slot = -1};
+        (void)snprintf(r->node, sizeof(r->node), "%s", j->holders[a->n_givers].node);
+        (void)snprintf(r->address, sizeof(r->address), "%s", j->holders[a->n_givers].address);
+    }
+    return 0;
 }
 
 static struct job_holder *holder_on(const struct job *j, const char *node)

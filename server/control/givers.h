@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "api/protocol/assignment.h"
 #include "api/protocol/report.h"
 #include "server/cluster/node.h"
 #include "server/control/entry.h"
@@ -28,8 +29,8 @@ struct job_holder *givers_of_run(const struct job *j, bool drained, size_t *ret_
 void givers_hold(struct core *c, struct entry *e, struct job_holder *holders, size_t n);
 void givers_load(struct core *c, struct entry *e);  /* a job as it was stored */
 void givers_start(struct core *c, struct entry *e); /* a run was assigned: those that it can use, and no others */
-/* The run's givers as an assignment lists them; new, NULL: it has none. */
-json_t *givers_json(const struct job *j);
+/* Name the run's givers in its assignment. Returns 0 or -ENOMEM. */
+int givers_assign(const struct job *j, struct assignment *a);
 /* Append the assignments for which the node is to run a giver; make() gives one, new. */
 void givers_append(struct core *c, const struct node *n, json_t *all,
                    json_t *(*make)(const struct core *c, const struct entry *e));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/protocol/assignment.h"
+#include "api/protocol/rendezvous.h"
 #include "api/spec_plan.h"
 #include "server/cluster/slots.h"
 #include "server/control/contact.h"
@@ -16,57 +18,72 @@
 
 #define WAIT_MAX_S 60
 #define WAITERS_MAX 8192
-#define KEY_NAME_MAX 128
-#define KEY_BYTES_MAX (88 * 1024) /* 64 KiB as base64 */
 
 /* --- long-polls -------------------------------------------------------------------------------------- */
 
-static json_t *world_of(const struct job *j)
+/* Where the ranks are, and the virtual workers of each replica unless they are shared out evenly. */
+static int assign_ranks(const struct job *j, struct assignment *a)
 {
-    json_t *all = json_array();
+    bool uneven = j->n_places > 0 && j->places[0].leaves > 0;
 
-    for (size_t i = 0; i < j->n_places; i++)
-        (void)json_array_append_new(all, json_pack("{s:i, s:s, s:i, s:s, s:s}", "rank", (int)i, "node",
-                                                   j->places[i].node, "slot", j->places[i].slot, "class",
-                                                   j->places[i].class_, "address", j->places[i].address));
-    return all;
+    a->ranks = calloc(j->n_places + 1, sizeof(*a->ranks));
+    a->leaves = uneven ? calloc((size_t)j->layout.dp, sizeof(*a->leaves)) : NULL;
+    if (!a->ranks || (uneven && !a->leaves))
+        return -ENOMEM;
+    for (; a->n_ranks < j->n_places; a->n_ranks++) {
+        const struct job_place *p = &j->places[a->n_ranks];
+        struct assignment_rank *r = &a->ranks[a->n_ranks];
+
+        r->rank = (int)a->n_ranks;
+        r->slot = p->slot;
+        (void)snprintf(r->node, sizeof(r->node), "%s", p->node);
+        (void)snprintf(r->class_, sizeof(r->class_), "%s", p->class_);
+        (void)snprintf(r->address, sizeof(r->address), "%s", p->address);
+    }
+    for (; uneven && a->n_leaves < (size_t)j->layout.dp; a->n_leaves++)
+        a->leaves[a->n_leaves] = j->places[a->n_leaves * (size_t)j->layout.tp].leaves;
+    return 0;
 }
 
-/* Virtual workers of each replica; NULL when they are shared out evenly. */
-static json_t *leaves_of(const struct job *j)
+static enum assignment_order order_of(const struct entry *e)
 {
-    json_t *all = j->n_places > 0 && j->places[0].leaves > 0 ? json_array() : NULL;
+    const char *name = e->run.force_stop ? "stop" : job_order(&e->job);
+    enum assignment_order order =
+        (enum assignment_order)wire_value(assignment_order_names, ASSIGNMENT_ORDERS, name, ASSIGNMENT_RUN);
 
-    for (int i = 0; all && i < j->layout.dp; i++)
-        (void)json_array_append_new(all, json_integer(j->places[i * j->layout.tp].leaves));
-    return all;
+    if (order == ASSIGNMENT_RUN && e->run.save)
+        return ASSIGNMENT_SAVE;
+    if (order == ASSIGNMENT_DRAIN && e->job.moves && e->n_target > 0)
+        return e->run.hand_over ? ASSIGNMENT_HAND_OVER : ASSIGNMENT_MOVE;
+    return order;
 }
 
 static json_t *assignment_json(const struct core *c, const struct entry *e)
 {
     const struct job *j = &e->job;
-    char id[24], dir[4096];
-    const char *order = e->run.force_stop ? "stop" : job_order(j);
-    json_t *spec = json_loads(e->spec_text, 0, NULL);
+    struct assignment a = {.generation = j->generation,
+                           .order = order_of(e),
+                           .grace_s = e->grace_s,
+                           .layout = j->layout,
+                           .world = (int)j->n_places,
+                           .master_port = j->master_port,
+                           .spec = json_loads(e->spec_text, 0, NULL),
+                           .measure_links = e->run.measure_links};
+    json_t *doc = NULL;
 
-    if (e->run.save && strcmp(order, "run") == 0)
-        order = "save";
-    if (j->moves && e->n_target > 0 && strcmp(order, "drain") == 0)
-        order = e->run.hand_over ? "hand-over" : "move";
-    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
-    (void)snprintf(dir, sizeof(dir), "%s/%s", c->cfg.jobs_dir, id);
+    (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
     if (e->plan.open && j->plan)
-        (void)spec_settle(spec, j->plan);
-    return json_pack("{s:s, s:I, s:s, s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:I, s:o, s:i, s:o?, s:o*, s:o*, s:b}", "job",
-                     id, "generation", (json_int_t)j->generation, "order", order, "grace_s", e->grace_s, "dir", dir,
-                     "layout", "tp", j->layout.tp, "pp", j->layout.pp, "cp", j->layout.cp, "dp", j->layout.dp, "world",
-                     (json_int_t)j->n_places, "ranks", world_of(j), "master_port", j->master_port, "spec", spec,
-                     "leaves", leaves_of(j), "givers", givers_json(j), "measure_links", e->run.measure_links);
+        (void)spec_settle(a.spec, j->plan);
+    if (assign_ranks(j, &a) == 0 && givers_assign(j, &a) == 0)
+        doc = assignment_write(&a);
+    assignment_clear(&a);
+    return doc;
 }
 
 static json_t *assignments_json(struct core *c, const struct node *n)
 {
-    json_t *all = json_array();
+    json_t *all = json_array(), *doc;
     uint64_t seen[SLOTS_MAX];
     size_t n_seen = 0;
 
@@ -82,7 +99,9 @@ static json_t *assignments_json(struct core *c, const struct node *n)
         (void)json_array_append_new(all, assignment_json(c, e));
     }
     givers_append(c, n, all, assignment_json);
-    return json_pack("{s:I, s:o}", "version", (json_int_t)n->version, "assignments", all);
+    doc = assignment_set_write(&(struct assignment_set){.version = (int64_t)n->version, .list = all});
+    json_decref(all);
+    return doc;
 }
 
 enum poll_kind { POLL_ASSIGNMENTS, POLL_RENDEZVOUS };
@@ -221,14 +240,17 @@ void polls_put_key(struct core *c, struct call *call)
                      http_param(call->req, 1));
         return;
     }
-    if (!call->text || strlen(call->text) > KEY_BYTES_MAX || strlen(key) > KEY_NAME_MAX || !*key) {
-        call_problem(call, 422, "key-invalid",
-                     "a key has a name of 1 to %d bytes and a value of at most 64 KiB as base64", KEY_NAME_MAX);
+    if (!call->text || strlen(call->text) > RENDEZVOUS_VALUE_MAX || !rendezvous_key_ok(key)) {
+        call_problem(
+            call, 422, "key-invalid",
+            "a key has a name of 1 to %d letters, digits, '.', '_', '-', which begins with no '.', and a value "
+            "of at most 64 KiB as base64",
+            RENDEZVOUS_NAME_MAX);
         return;
     }
     r = rendezvous_put(c, e, key, call->text);
     if (r < 0)
         call_problem(call, 507, "too-many-keys", "the run has too many rendezvous keys: %s", strerror(-r));
     else
-        call_answer_new(call, 200, json_pack("{s:I}", "next", (json_int_t)(rendezvous_next(c, e))));
+        call_answer_new(call, 200, rendezvous_write(&(struct rendezvous){.next = (int64_t)rendezvous_next(c, e)}));
 }

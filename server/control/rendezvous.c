@@ -1,13 +1,14 @@
 #include "server/control/rendezvous.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/protocol/rendezvous.h"
 #include "server/control/state.h"
 #include "server/control/waiters.h"
 
-#define KEYS_MAX 16384        /* of a run */
 #define BYTES_MAX (256 << 20) /* of all runs */
 #define ANSWER_BYTES (8 << 20)
 
@@ -34,15 +35,21 @@ json_t *rendezvous_view(const struct core *c, const struct entry *e, uint64_t si
 {
     const struct entry_run *run = &e->run;
     uint64_t first = c->first_version, from = since >= first && since <= first + run->n_keys ? since - first : 0, i;
-    json_t *keys = json_array();
+    struct rendezvous r = {.keys = calloc(run->n_keys - from + 1, sizeof(*r.keys))};
     size_t bytes = 0;
+    json_t *doc;
 
-    for (i = from; i < run->n_keys && bytes < ANSWER_BYTES; i++) {
+    for (i = from; r.keys && i < run->n_keys && bytes < ANSWER_BYTES; i++) {
+        struct rendezvous_entry *one = &r.keys[r.n_keys++];
+
         bytes += strlen(run->keys[i].value);
-        (void)json_array_append_new(keys,
-                                    json_pack("{s:s, s:s}", "key", run->keys[i].key, "value", run->keys[i].value));
+        (void)snprintf(one->key, sizeof(one->key), "%s", run->keys[i].key);
+        one->value = run->keys[i].value;
     }
-    return json_pack("{s:I, s:o}", "next", (json_int_t)(first + i), "keys", keys);
+    r.next = (int64_t)(first + i);
+    doc = r.keys ? rendezvous_write(&r) : NULL;
+    rendezvous_clear(&r);
+    return doc;
 }
 
 int rendezvous_put(struct core *c, struct entry *e, const char *key, const char *value)
@@ -54,7 +61,7 @@ int rendezvous_put(struct core *c, struct entry *e, const char *key, const char 
     for (size_t i = 0; i < run->n_keys; i++)
         if (strcmp(run->keys[i].key, key) == 0)
             return 0; /* sent again: the first one stands */
-    if (run->n_keys == KEYS_MAX || c->rendezvous_bytes + bytes > BYTES_MAX)
+    if (run->n_keys == RENDEZVOUS_KEYS_MAX || c->rendezvous_bytes + bytes > BYTES_MAX)
         return -ENOSPC;
     if ((run->n_keys & (run->n_keys - 1)) == 0) {
         grown = realloc(run->keys, (run->n_keys ? run->n_keys * 2 : 1) * sizeof(*grown));

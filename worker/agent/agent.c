@@ -179,32 +179,38 @@ static void well(struct agent *a, struct backoff *b)
     backoff_worked(b);
 }
 
+/* A new set is there: make the node like it. */
+static void take_set(struct agent *a, const struct assignment_set *set)
+{
+    if (take_wanted(a, set->list) < 0)
+        return; /* of the same version as before: asked for again */
+    a->version = set->version;
+    /* What the set does not speak of any more cannot be started by an older one. */
+    for (size_t i = a->n_forgotten; i-- > 0;)
+        if (!is_wanted(a, a->forgotten[i].job, (uint64_t)a->forgotten[i].generation))
+            a->forgotten[i] = a->forgotten[--a->n_forgotten];
+    reconcile(a);
+}
+
 static void poll_done(void *arg, int status, const char *body, size_t len, const char *why)
 {
     struct agent *a = arg;
     json_auto_t *doc = status == 200 ? json_loadb(body, len, 0, NULL) : NULL;
-    json_t *set = json_object_get(doc, "assignments");
+    struct assignment_set set;
 
     a->polling = false;
     if (status == 204 || status == 304) {
         well(a, &a->poll_backoff);
         return;
     }
-    if (!json_is_array(set) || !json_is_integer(json_object_get(doc, "version"))) {
+    if (assignment_set_read(doc, &set, NULL) < 0) {
         not_well(a, &a->poll_backoff, "a poll", status, body, len, why);
         return;
     }
     well(a, &a->poll_backoff);
-    if (!a->registered)
-        return; /* an answer from before: the next poll tells all again */
-    if (take_wanted(a, set) < 0)
-        return; /* of the same version as before: asked for again */
-    a->version = json_integer_value(json_object_get(doc, "version"));
-    /* What the set does not speak of any more cannot be started by an older one. */
-    for (size_t i = a->n_forgotten; i-- > 0;)
-        if (!is_wanted(a, a->forgotten[i].job, (uint64_t)a->forgotten[i].generation))
-            a->forgotten[i] = a->forgotten[--a->n_forgotten];
-    reconcile(a);
+    if (a->registered) /* else it is an answer from before: the next poll tells all again */
+        take_set(a, &set);
+    assignment_set_clear(&set);
 }
 
 static void register_done(void *arg, int status, const char *body, size_t len, const char *why)
