@@ -9,8 +9,9 @@ FAULT := $(wildcard tests/fault/test_*.py)
 E2E := $(wildcard tests/e2e/test_*.py)
 # Unit tests whose subject has threads: they run under TSan too.
 THREADED := $(filter $(foreach t,$(TSAN_TESTS),tests/unit/%/test_$(t).c),$(unit_src))
+# UCX's hooks of mmap and TSan's call each other until the stack is full.
 ifneq ($(findstring thread,$(SANITIZE)),)
-export UCX_MEM_MMAP_HOOK_MODE := none # its hooks of mmap and TSan's call each other until the stack is full
+export UCX_MEM_MMAP_HOOK_MODE := none
 endif
 run = $(PYTHON) tests/run.py --build $(BUILD) --keep $(RESULTS)/$(1).json
 
