@@ -1,0 +1,123 @@
+/* The rates that a job is thought to have, with and without measurements. */
+#include "tests/unit/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "scheduler/cluster/profile.h"
+
+/* The rate of k replicas on a type, in millionths of a step a second; fails where there is no such point. */
+static int64_t rate(const struct rates_profile *p, int type, int32_t count)
+{
+    for (int i = 0; i < p->n[type]; i++)
+        if (p->points[type][i].count == count)
+            return p->points[type][i].rate_ups;
+    fail_msg("no point for %d devices of type %d", count, type);
+    return 0;
+}
+
+static void all_replicas_wait_for_the_one_with_most_workers(void **state)
+{
+    static const struct {
+        bool command;
+        int workers, k;
+        double want;
+    } table[] = {
+        {false, 8, 1, 1}, {false, 8, 2, 2}, {false, 8, 3, 8. / 3}, {false, 8, 5, 4}, {false, 8, 7, 4},
+        {false, 8, 8, 8}, {false, 1, 1, 1}, {true, 8, 3, 3},       {true, 1, 5, 5},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(table); i++)
+        if (profile_law(table[i].command, table[i].workers, table[i].k) != table[i].want)
+            fail_msg("row %zu: %g", i, profile_law(table[i].command, table[i].workers, table[i].k));
+}
+
+static void without_measurements_all_types_are_alike(void **state)
+{
+    struct profile_job j = {.workers = 8, .replica = 2};
+    struct profile_type types[] = {{.class_ = 5}, {.class_ = 9}};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    profile_fill(&j, types, 2, &p);
+    assert_int_equal(p.n[0], 8);
+    assert_int_equal(p.n[1], 8);
+    assert_int_equal(p.n[2], 0);
+    assert_int_equal(rate(&p, 0, 2), 1000000);
+    assert_int_equal(rate(&p, 0, 10), 4000000); /* 5 replicas: two workers on some */
+    assert_int_equal(rate(&p, 0, 16), 8000000);
+    assert_memory_equal(p.points[0], p.points[1], sizeof(p.points[0]));
+}
+
+static void the_measurement_at_the_nearest_count_of_the_class_scales_the_law(void **state)
+{
+    static const struct profile_speed speeds[] = {{5, 2, 3}, {5, 8, 6}, {9, 2, 30}};
+    struct profile_job j = {.workers = 8, .replica = 2, .speeds = speeds, .n_speeds = 3};
+    struct profile_type types[] = {{.class_ = 5}, {.class_ = 9}, {.class_ = 1}};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    profile_fill(&j, types, 3, &p);
+    assert_int_equal(rate(&p, 0, 2), 3000000);   /* as measured */
+    assert_int_equal(rate(&p, 0, 8), 6000000);   /* as measured: four replicas are as fast as 1.5 x the law's 4 */
+    assert_int_equal(rate(&p, 0, 16), 12000000); /* nearest to 8 devices */
+    assert_int_equal(rate(&p, 1, 4), 60000000);
+    assert_int_equal(rate(&p, 2, 8), 6000000); /* of a class without any: as another class's nearest */
+}
+
+static void single_workers_say_it_where_whole_steps_do_not(void **state)
+{
+    static const struct profile_speed speeds[] = {{5, 2, 3}};
+    struct profile_job j = {.workers = 8, .replica = 2, .speeds = speeds, .n_speeds = 1};
+    struct profile_type types[] = {{.class_ = 5, .worker_ms = 1}, {.class_ = 9, .worker_ms = 25}};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    profile_fill(&j, types, 2, &p);
+    assert_int_equal(rate(&p, 0, 2), 3000000); /* a measured step goes before workers */
+    assert_int_equal(rate(&p, 1, 2), 5000000); /* eight workers of 25 ms one after the other: five steps a second */
+    assert_int_equal(rate(&p, 1, 16), 40000000);
+}
+
+static void a_job_of_very_many_workers_has_points_up_to_all_of_them(void **state)
+{
+    struct profile_job j = {.workers = 1000, .replica = 1};
+    struct profile_type type = {.class_ = 0};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    profile_fill(&j, &type, 1, &p);
+    assert_int_equal(p.n[0], RATES_POINTS_MAX);
+    for (int i = 1; i < p.n[0]; i++)
+        assert_true(p.points[0][i].count > p.points[0][i - 1].count);
+    assert_int_equal(rate(&p, 0, 1000), INT64_C(1000000000));
+}
+
+static void no_measurement_makes_a_rate_of_nothing_or_without_end(void **state)
+{
+    static const struct profile_speed speeds[] = {{0, 1, 1e-12}, {1, 1, 1e12}};
+    struct profile_job j = {.workers = 1, .replica = 1, .speeds = speeds, .n_speeds = 2};
+    struct profile_type types[] = {{.class_ = 0}, {.class_ = 1}};
+    struct rates_profile p = {.n = {0}};
+
+    (void)state;
+    profile_fill(&j, types, 2, &p);
+    assert_int_equal(rate(&p, 0, 1), 1);
+    assert_int_equal(rate(&p, 1, 1), (int64_t)1e14);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_replicas_wait_for_the_one_with_most_workers),
+        cmocka_unit_test(without_measurements_all_types_are_alike),
+        cmocka_unit_test(the_measurement_at_the_nearest_count_of_the_class_scales_the_law),
+        cmocka_unit_test(single_workers_say_it_where_whole_steps_do_not),
+        cmocka_unit_test(a_job_of_very_many_workers_has_points_up_to_all_of_them),
+        cmocka_unit_test(no_measurement_makes_a_rate_of_nothing_or_without_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
