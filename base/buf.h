@@ -24,6 +24,9 @@ void buf_init(struct buf *b, size_t limit);
 /* Free the contents; the buffer is empty with the same limit and may be used again. */
 void buf_clear(struct buf *b);
 
+/* Clear a buffer when it goes out of scope. */
+#define BUF_CLEAR_AUTO __attribute__((cleanup(buf_clear)))
+
 /* Forget the contents, keep the memory. */
 void buf_reset(struct buf *b);
 

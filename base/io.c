@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/try.h"
 
 #define LOCK_LOOK_MS 2
 
@@ -74,6 +75,13 @@ int io_read_file(const char *path, struct buf *b, struct merr *err)
     return 0;
 }
 
+/* Write all into the new file temp, and give it its name. */
+static int fill_file(int fd, const char *temp, const char *path, const void *data, size_t len, mode_t mode, int durable)
+{
+    TRY(io_write_all(fd, data, len));
+    return fchmod(fd, mode) < 0 || (durable && fsync(fd) < 0) || rename(temp, path) < 0 ? -errno : 0;
+}
+
 /* The folder that path lies in. */
 static int folder_of(const char *path, char out[PATH_MAX])
 {
@@ -111,13 +119,7 @@ static int put_file(const char *path, const void *data, size_t len, mode_t mode,
     fd = mkostemp(temp, O_CLOEXEC);
     if (fd < 0)
         return merr_errno(err, -errno, "cannot create '%s'", temp);
-    r = io_write_all(fd, data, len);
-    if (r == 0 && fchmod(fd, mode) < 0)
-        r = -errno;
-    if (r == 0 && durable && fsync(fd) < 0)
-        r = -errno;
-    if (r == 0 && rename(temp, path) < 0)
-        r = -errno;
+    r = fill_file(fd, temp, path, data, len, mode, durable);
     if (r < 0) {
         (void)unlink(temp);
         return merr_errno(err, r, "cannot write '%s'", path);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/try.h"
 #include "base/version.h"
 #include "base/word.h"
 
@@ -374,12 +375,9 @@ int options_read(const struct options *o, int argc, char *const *argv, void *ret
 {
     struct reading g = {.o = o, .argv = argv, .argc = argc};
     const struct option_row *row;
-    int r = take_all(&g, err);
 
-    if (r == 0)
-        r = complete(&g, err);
-    if (r != 0)
-        return r;
+    TRY(take_all(&g, err));
+    TRY(complete(&g, err));
     for (size_t i = 0; (row = row_at(o, i)); i++)
         if (row->at && g.given.text[i])
             store(row, g.given.text[i], (char *)ret + row->at - 1);

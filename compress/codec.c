@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/philox.h"
+#include "base/try.h"
 #include "compress/group.h"
 #include "compress/le.h"
 
@@ -466,13 +467,11 @@ int codec_decode(const struct codec *c, const void *block, size_t len, enum code
                  uint32_t *ret_flags, struct merr *err)
 {
     uint32_t flags;
-    int r = check_block(c, block, len, count, &flags, err);
 
-    if (r == 0)
-        r = decode_groups(ops_in_use(), c, block, type, out, count, err);
-    if (r == 0)
-        *ret_flags |= flags;
-    return r;
+    TRY(check_block(c, block, len, count, &flags, err));
+    TRY(decode_groups(ops_in_use(), c, block, type, out, count, err));
+    *ret_flags |= flags;
+    return 0;
 }
 
 static void add_difference(const struct group_ops *ops, const float *d, enum codec_type type, void *replica, size_t at,

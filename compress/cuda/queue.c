@@ -193,17 +193,22 @@ struct device_mark { /* of the GPU that was current when its event was made */
 static int queue_mark_new(struct device_queue *q, struct device_mark **ret, struct merr *err)
 {
     struct device_mark *m = calloc(1, sizeof(*m));
-    int r = m ? enter(q, err) : merr_set(err, -ENOMEM, "no memory for a mark");
+    int r;
 
-    if (r == 0)
-        r = told(cudaEventCreateWithFlags(&m->event, cudaEventDisableTiming), "a mark", err);
-    if (r < 0) {
-        free(m);
-        return r;
-    }
+    if (!m)
+        return merr_set(err, -ENOMEM, "no memory for a mark");
+    r = enter(q, err);
+    if (r < 0)
+        goto fail;
+    r = told(cudaEventCreateWithFlags(&m->event, cudaEventDisableTiming), "a mark", err);
+    if (r < 0)
+        goto fail;
     m->ordinal = q->ordinal;
     *ret = m;
     return 0;
+fail:
+    free(m);
+    return r;
 }
 
 static void queue_mark_free(struct device_mark *m)

@@ -109,30 +109,30 @@ int attempts_choose(struct round *r)
 {
     struct attempts a;
     double bound;
-    int status = price_choose(r);
+    int better = price_choose(r);
 
-    if (status != 0 || r->n_jobs > EXACT_JOBS_MAX)
-        return status != 0 ? status : place_all(r);
+    if (better != 0 || r->n_jobs > EXACT_JOBS_MAX)
+        return better != 0 ? better : place_all(r);
     if (attempts_init(&a, r) < 0)
         return -ENOMEM;
     bound = r->dual;
-    status = attempt(&a, r);
-    for (int more = ATTEMPTS_MAX - 1; status == 1 && more > 0; more--) {
+    better = attempt(&a, r);
+    for (int more = ATTEMPTS_MAX - 1; better == 1 && more > 0; more--) {
         bar(&a, r);
-        status = price_choose(r);
-        if (status == 0)
-            status = r->value > a.worth ? attempt(&a, r) : 0;
+        better = price_choose(r);
+        if (better == 0)
+            better = r->value > a.worth ? attempt(&a, r) : 0;
     }
     r->dual = bound;                                   /* with nothing barred */
-    if (status >= 0 && a.worth < bound * (1 - LOSS)) { /* of two that need one place the wrong one may be barred */
+    if (better >= 0 && a.worth < bound * (1 - LOSS)) { /* of two that need one place the wrong one may be barred */
         choose_best(&a, r);
         r->value = a.worth;
-        status = exact_improve_on_nodes(r, LOSS * a.worth);
-        if (status == 0)
-            status = attempt(&a, r);
+        better = exact_improve_on_nodes(r, LOSS * a.worth);
+        if (better == 0)
+            better = attempt(&a, r);
     }
-    if (status >= 0)
+    if (better >= 0)
         restore(&a, r);
     attempts_clear(&a);
-    return status < 0 ? status : 0;
+    return better < 0 ? better : 0;
 }

@@ -443,17 +443,17 @@ static int place_once(struct board *b, bool keep_all, struct by_need *need, bool
     qsort(need, n, sizeof(*need), largest_first);
     for (size_t i = 0; i < n; i++) {
         struct rjob *j = &r->jobs[need[i].job];
-        int status = place_job(b, j);
+        int placed = place_job(b, j);
 
-        if (status == 0)
-            status = defragment(b, j);
-        if (status == 0 && (b->strict || (j->urgent && keep_all))) {
+        if (placed == 0)
+            placed = defragment(b, j);
+        if (placed == 0 && (b->strict || (j->urgent && keep_all))) {
             *ret_failed = true;
             return 0;
         }
-        if (status == 0)
-            status = settle_for_less(b, j);
-        if (status < 0)
+        if (placed == 0)
+            placed = settle_for_less(b, j);
+        if (placed < 0)
             return -ENOMEM;
     }
     return 0;

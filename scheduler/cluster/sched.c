@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "scheduler/cluster/sched_priv.h"
 
 /* --- the snapshot ---------------------------------------------------------------------------------------- */
@@ -236,30 +237,32 @@ static int choose(struct round *r)
     return status < 0 ? status : place_all(r);
 }
 
+static int decide(struct round *r, const struct sched_input *in, struct sched_plan *ret, struct merr *err)
+{
+    TRY(sched_round_init(r, in));
+    for (size_t i = 1; i < r->n_jobs; i++)
+        if (r->jobs[i].job->id == r->jobs[i - 1].job->id)
+            return merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)r->jobs[i].job->id);
+    TRY(candidates_fill(r));
+    TRY(choose(r));
+    return make_plan(r, ret);
+}
+
 int sched_schedule(const struct sched_input *in, struct sched_plan *ret, struct merr *err)
 {
     struct sched_plan plan;
     struct round r;
-    int status = check(in, err);
+    int status;
 
-    if (status < 0)
-        return status;
-    status = sched_round_init(&r, in);
-    for (size_t i = 1; status == 0 && i < r.n_jobs; i++)
-        if (r.jobs[i].job->id == r.jobs[i - 1].job->id)
-            status = merr_set(err, -EINVAL, "two jobs have the id %llu", (unsigned long long)r.jobs[i].job->id);
-    if (status == 0)
-        status = candidates_fill(&r);
-    if (status == 0)
-        status = choose(&r);
-    if (status == 0)
-        status = make_plan(&r, &plan);
+    TRY(check(in, err));
+    status = decide(&r, in, &plan, err);
     sched_round_clear(&r);
     if (status == -ENOMEM)
         return merr_set(err, -ENOMEM, "no memory for a round of %zu jobs", in->n_jobs);
-    if (status == 0)
-        *ret = plan;
-    return status;
+    if (status < 0)
+        return status;
+    *ret = plan;
+    return 0;
 }
 
 void sched_plan_clear(struct sched_plan *plan)

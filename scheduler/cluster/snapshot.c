@@ -413,12 +413,15 @@ int snapshot_parse(const char *text, size_t len, struct snapshot *ret, struct me
         r = merr_set(err, -EINVAL, "line %d: more than this version takes", number);
     else if (r < 0)
         (void)merr_set(err, r, "no memory for a snapshot");
-    if (r == 0)
-        r = settle(&s, err);
     if (r < 0)
-        snapshot_clear(&s);
-    else
-        *ret = s;
+        goto fail;
+    r = settle(&s, err);
+    if (r < 0)
+        goto fail;
+    *ret = s;
+    return 0;
+fail:
+    snapshot_clear(&s);
     return r;
 }
 

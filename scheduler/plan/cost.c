@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
+
 #define OVERLAP 0.5       /* share of a backward that hides gradients on their way */
 #define REMAKE 0.05       /* selective recomputation, of a block's forward */
 #define LEAF_BYTES 16.0   /* moved for an element of each leaf's gradient: zeroed, added to the tree */
@@ -387,32 +389,40 @@ static int weighing_init(struct weighing *w, const struct plan_job *job, const s
     if (run > (WHOLE_GROUPS + 1) * s->pp)
         run = WHOLE_GROUPS * s->pp + run % s->pp;
     r = schedule_new(s->schedule, s->pp, s->chunks, run, &w->run, err);
-    if (r == 0 && run < w->micros)
+    if (r < 0)
+        goto fail;
+    if (run < w->micros) {
         r = schedule_new(s->schedule, s->pp, s->chunks, run - s->pp, &w->less, err);
+        if (r < 0)
+            goto fail;
+    }
     eval = most_evaluated(job, s);
     if (eval > 2 * s->pp)
         eval = 2 * s->pp;
-    if (r == 0 && eval > 0)
+    if (eval > 0) {
         r = schedule_new(SCHEDULE_FORWARD, s->pp, s->chunks, eval, &w->forward, err);
-    if (r != 0)
-        weighing_clear(w);
+        if (r < 0)
+            goto fail;
+    }
+    return 0;
+fail:
+    weighing_clear(w);
     return r;
 }
 
 /* The time of all micro-batches. In the steady state every group of pp takes as long as the one before. */
 static int span_of(const struct weighing *w, const struct schedule_times *t, double *ret, struct merr *err)
 {
-    int n = w->shape->pp * w->shape->chunks, r;
+    int n = w->shape->pp * w->shape->chunks;
     double span, less;
 
-    r = schedule_simulate(w->run, t, n, &span, err);
-    if (r == 0 && w->less) {
-        r = schedule_simulate(w->less, t, n, &less, err);
+    TRY(schedule_simulate(w->run, t, n, &span, err));
+    if (w->less) {
+        TRY(schedule_simulate(w->less, t, n, &less, err));
         span += (span - less) * (w->micros - w->run->micros) / w->shape->pp;
     }
-    if (r == 0)
-        *ret = span;
-    return r;
+    *ret = span;
+    return 0;
 }
 
 static void memory_of(const struct weighing *w, int r, struct plan_memory *ret)

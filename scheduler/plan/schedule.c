@@ -253,8 +253,9 @@ static int make(enum schedule_kind kind, int ranks, int chunks, int micros, cons
     for (int i = 0; i < ranks; i++)
         (sequence ? generate_pieces : generate)(s, i, &compute[i]);
     r = lower(s, compute, err);
-    if (r == 0)
-        r = schedule_check(s, err);
+    if (r < 0)
+        goto done;
+    r = schedule_check(s, err);
 done:
     lists_free(compute, ranks);
     if (r != 0) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
 #include "scheduler/plan/balance.h"
 #include "scheduler/plan/dedicate.h"
 
@@ -415,23 +416,22 @@ static int lay_all(const struct search *s, const struct plan_net *given, struct 
                    struct merr *err)
 {
     double in_order_s;
-    int r = lay(s, given, &p->best, net, &in_order_s, err);
 
-    if (r == 0)
-        r = note_order(s, given, net, in_order_s, p);
-    for (int i = 0; r == 0 && i < p->n_beaten && i < DEDICATED_MAX - 1; i++) {
+    TRY(lay(s, given, &p->best, net, &in_order_s, err));
+    TRY(note_order(s, given, net, in_order_s, p));
+    for (int i = 0; i < p->n_beaten && i < DEDICATED_MAX - 1; i++) {
         struct plan_option was = p->best;
 
         if (!p->beaten[i].fits)
             continue;
-        r = lay(s, given, &p->beaten[i], net, &in_order_s, err);
-        if (r != 0 || !better(&p->beaten[i], &p->best))
+        TRY(lay(s, given, &p->beaten[i], net, &in_order_s, err));
+        if (!better(&p->beaten[i], &p->best))
             continue;
         p->best = p->beaten[i];
         p->beaten[i] = was;
-        r = note_order(s, given, net, in_order_s, p);
+        TRY(note_order(s, given, net, in_order_s, p));
     }
-    return r;
+    return 0;
 }
 
 static int nothing_fits(const struct search *s, struct merr *err)

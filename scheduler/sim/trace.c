@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/try.h"
+
 #define COLUMNS 11
 #define FIELD_MAX 256
 
@@ -255,39 +257,49 @@ static int finish(struct sortable *jobs, size_t n, struct sim_trace *ret, struct
     return 0;
 }
 
+struct taken { /* so far */
+    struct sortable *jobs;
+    size_t n, cap;
+    struct line line;
+    bool head; /* the line that names the columns */
+};
+
+static int take_line(const struct sim_setup *s, const char *text, size_t len, struct taken *t, struct merr *err)
+{
+    struct sortable job = {.line = t->line.number};
+
+    TRY(split(text, len, &t->line, err));
+    if (!t->head) {
+        TRY(check_head(&t->line, err));
+        t->head = true;
+        return 0;
+    }
+    TRY(read_job(s, &t->line, &job.job, err));
+    return add(&t->jobs, &t->n, &t->cap, &job, err);
+}
+
 int sim_trace_parse(const struct sim_setup *s, const char *text, size_t len, struct sim_trace *ret, struct merr *err)
 {
-    struct sortable *jobs = NULL, job;
-    struct line line = {.number = 0};
-    size_t n = 0, cap = 0;
-    bool head = false;
-    int r = 0;
+    struct taken t = {.n = 0};
+    int r;
 
-    for (size_t at = 0; at < len && r == 0;) {
+    for (size_t at = 0; at < len;) {
         const char *end = memchr(text + at, '\n', len - at);
         size_t span = end ? (size_t)(end - text) - at : len - at, used = span;
 
-        line.number++;
+        t.line.number++;
         while (used > 0 && (text[at + used - 1] == '\r' || text[at + used - 1] == ' '))
             used--;
         if (used > 0 && text[at] != '#') {
-            r = split(text + at, used, &line, err);
-            if (r == 0 && !head) {
-                r = check_head(&line, err);
-                head = true;
-            } else if (r == 0) {
-                job = (struct sortable){.line = line.number};
-                r = read_job(s, &line, &job.job, err);
-                if (r == 0)
-                    r = add(&jobs, &n, &cap, &job, err);
-            }
+            r = take_line(s, text + at, used, &t, err);
+            if (r < 0)
+                goto done;
         }
         at += span + 1;
     }
-    if (r == 0 && !head)
-        r = merr_set(err, -EINVAL, "the trace is empty: want a first line that names its columns");
-    if (r == 0)
-        r = finish(jobs, n, ret, err);
-    free(jobs);
+    r = t.head ? finish(t.jobs, t.n, ret, err)
+               : merr_set(err, -EINVAL, "the trace is empty: want a first line that names its columns");
+done:
+    free(t.jobs);
     return r;
 }

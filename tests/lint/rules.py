@@ -84,6 +84,9 @@ MODULES = ("server/http/", "server/store/", "server/cluster/", "server/control/"
 DEFINITION = re.compile(r"^(?!static\b|typedef\b)[a-z][\w \*]*?(\w+)\((?:[^;{}()]|\([^()]*\))*\)\n\{", re.M)
 # Rooms whose private headers still have their old names.
 OLD_PRIVATE = ("worker/engine/train/",)
+# Folders without chains of "if (r == 0) r = ...": a function is left by TRY or goto, or parted.
+UNCHAINED = ("base/", "compress/", "scheduler/", "worker/engine/data/", "worker/engine/text/")
+CHAIN = re.compile(r"if \((?:!(?:r|status|code)|(?:r|status|code) == 0)\b[^\n]*\)(?: \{)?\n\s+(?:r|status|code) = ")
 COLUMNS = 120
 LINES = 900
 
@@ -211,6 +214,8 @@ def check_c(path, text, complain):
             complain(path, number, "a command line is read by its table: base/options.h")
         if folder in PURE and re.search(IMPURE_CALLS, line):
             complain(path, number, f"{folder}/ is pure: no I/O, clock or chance")
+    for chain in CHAIN.finditer(code) if path.startswith(UNCHAINED) else []:
+        complain(path, code[:chain.start()].count("\n") + 1, "a chain of codes: leave by TRY (base/try.h) or goto")
     if re.search(r"_(int|impl)\.h$", path) and not path.startswith(OLD_PRIVATE):
         complain(path, 1, "a private header's name ends in _priv.h")
     if path.endswith(".h") and not re.match(r"/\* [\w./-]+ - ", text):

@@ -49,6 +49,10 @@ def lint(tmp_path, path, text):
     ("worker/engine/comm/world.c", "if (w->shm)\n", "if (w->memory) /* shm, ucx */\n", "shm is a name of"),
     ("worker/engine/comm/coded_gpu.c", "coded_by_nccl(x);\n", 'say("NCCL", flushmore, ucxy);\n', "nccl is a name of"),
     ("worker/engine/comm/group.c", "p->via != &comm_ucx;\n", "p->via->ops->far;\n", "ucx is a name of"),
+    ("base/x.c", "    if (r == 0)\n        r = x();\n",
+     "    TRY(x());\n    if (r == 0)\n        x();\n", "a chain of codes"),
+    ("scheduler/x.c", "    if (!r && x) {\n        r = x();\n    }\n", "    if (r < 0)\n        r = x();\n",
+     "a chain of codes"),
     ("worker/agent/x.c", "#include <curl/curl.h>\n", '#include "api/client/calls.h"\n', "api/client/calls.h"),
 ])
 def test_a_planted_violation_is_found(tmp_path, path, bad, good, says):

@@ -7,6 +7,7 @@
 #include <utf8proc.h>
 
 #include "base/hash.h"
+#include "base/try.h"
 #include "worker/engine/text/tokenizer_priv.h"
 #include "worker/engine/text/unicode.h"
 
@@ -295,28 +296,33 @@ static int check_utf8(const char *text, size_t len, struct merr *err)
     return 0;
 }
 
+/* The parts between added tokens, and these. */
+static int encode_parts(struct work *w, const char *text, size_t len)
+{
+    size_t from = 0;
+
+    for (size_t at = 0; at < len; at++) {
+        int token = added_at(w->t, text + at, len - at);
+
+        if (token < 0)
+            continue;
+        TRY(encode_part(w, text + from, at - from));
+        TRY(put(w, token));
+        from = at + w->t->text[token].len;
+        at = from - 1;
+    }
+    return encode_part(w, text + from, len - from);
+}
+
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, struct buf *out, struct merr *err)
 {
     struct work w = {.t = t, .out = out, .err = err};
-    size_t from = 0;
     int r;
 
     if (len > TOKENIZER_TEXT_MAX)
         return merr_set(err, -EFBIG, "a text of %zu bytes is longer than %u; split it", len, TOKENIZER_TEXT_MAX);
-    r = check_utf8(text, len, err);
-    for (size_t at = 0; r == 0 && at < len; at++) {
-        int token = added_at(t, text + at, len - at);
-
-        if (token < 0)
-            continue;
-        r = encode_part(&w, text + from, at - from);
-        if (r == 0)
-            r = put(&w, token);
-        from = at + t->text[token].len;
-        at = from - 1;
-    }
-    if (r == 0)
-        r = encode_part(&w, text + from, len - from);
+    TRY(check_utf8(text, len, err));
+    r = encode_parts(&w, text, len);
     free(w.symbol);
     free(w.heap);
     return r;

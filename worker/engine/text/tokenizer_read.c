@@ -481,28 +481,22 @@ static int read_end(struct tokenizer *t, const char *path, struct merr *err)
 static int open_files(const char *path, bool folder, struct tokenizer **ret, struct merr *err)
 {
     char main_file[PATH_MAX], merges_file[PATH_MAX], vocab_file[PATH_MAX];
-    struct buf main_text, merges;
+    BUF_CLEAR_AUTO struct buf main_text, merges;
     bool two;
     int r;
 
+    buf_init(&main_text, TOKENIZER_FILE_MAX);
+    buf_init(&merges, TOKENIZER_FILE_MAX);
     TRY(beside(path, folder, "vocab.json", vocab_file, err));
     TRY(beside(path, folder, "merges.txt", merges_file, err));
     TRY(beside(path, folder, "tokenizer.json", main_file, err));
     two = folder ? access(main_file, F_OK) != 0 && access(vocab_file, F_OK) == 0
                  : strcmp(path, vocab_file) == 0 || strcmp(path, merges_file) == 0;
-    buf_init(&main_text, TOKENIZER_FILE_MAX);
-    buf_init(&merges, TOKENIZER_FILE_MAX);
-    r = io_read_file(two ? vocab_file : folder ? main_file : path, &main_text, err);
-    if (r == 0 && two)
-        r = io_read_file(merges_file, &merges, err);
-    if (r == 0) {
-        r = tokenizer_parse(buf_text(&main_text), main_text.len, two ? buf_text(&merges) : NULL, merges.len, ret, err);
-        if (r != 0)
-            (void)merr_prefix(err, r, "tokenizer '%s'", path);
-    }
-    buf_clear(&main_text);
-    buf_clear(&merges);
-    return r;
+    TRY(io_read_file(two ? vocab_file : folder ? main_file : path, &main_text, err));
+    if (two)
+        TRY(io_read_file(merges_file, &merges, err));
+    r = tokenizer_parse(buf_text(&main_text), main_text.len, two ? buf_text(&merges) : NULL, merges.len, ret, err);
+    return r < 0 ? merr_prefix(err, r, "tokenizer '%s'", path) : 0;
 }
 
 int tokenizer_open(const char *path, struct tokenizer **ret, struct merr *err)
