@@ -1,4 +1,5 @@
 """make install, the units, the container's package list and the alert rules, checked against what is really built."""
+import glob
 import os
 import re
 import subprocess
@@ -92,10 +93,9 @@ def test_the_alerts_use_metrics_that_exist():
     with open(os.path.join(ROOT, "deploy/prometheus/alerts.yml"), encoding="utf-8") as f:
         rules = [rule for group in yaml.safe_load(f)["groups"] for rule in group["rules"]]
     source = ""
-    for name in os.listdir(os.path.join(ROOT, "server")):
-        if name.endswith(".c"):
-            with open(os.path.join(ROOT, "server", name), encoding="utf-8") as f:
-                source += f.read()
+    for path in glob.glob(os.path.join(ROOT, "server", "**", "*.c"), recursive=True):
+        with open(path, encoding="utf-8") as f:
+            source += f.read()
     assert len(rules) >= 5
     for rule in rules:
         assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("warning", "critical")
