@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/protocol/report.h"
 #include "server/cluster/job.h"
 
 void spool_log_name(int rank, int generation, char ret[SPOOL_NAME_MAX])
@@ -91,25 +92,28 @@ void spool_drop_generation(const struct spool *s, uint64_t job, uint32_t generat
 
 int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_t *acks, json_t *fresh)
 {
-    const char *job = json_string_value(json_object_get(piece, "job"));
-    json_t *text = json_object_get(piece, "text");
-    json_int_t generation = json_integer_value(json_object_get(piece, "generation"));
-    json_int_t rank = json_integer_value(json_object_get(piece, "rank"));
-    int64_t offset = json_integer_value(json_object_get(piece, "offset")), at;
-    uint64_t number = job_id_parse(job);
+    struct report_piece p;
     char name[SPOOL_NAME_MAX];
+    uint64_t job;
+    size_t len;
     bool is_new = false;
+    int64_t at;
+    int r = report_piece_read(piece, &p, NULL); /* it borrows: there is nothing to clear */
 
-    if (number == 0 || !json_is_string(text) || generation < 1 || generation > INT32_MAX || rank < 0 ||
-        rank >= PLAN_RANKS_MAX || offset < 0)
+    if (r < 0)
+        return r;
+    job = job_id_parse(p.job);
+    p.rank = p.rank < 0 ? 0 : p.rank; /* left out */
+    if (job == 0 || p.generation > INT32_MAX || p.rank >= PLAN_RANKS_MAX)
         return -EINVAL;
-    at = offset + (int64_t)json_string_length(text);
+    len = strlen(p.text);
+    at = p.offset + (int64_t)len;
     if (log)
-        spool_log_name((int)rank, (int)generation, name);
+        spool_log_name(p.rank, (int)p.generation, name);
     else
-        spool_metrics_name((int)generation, name);
-    if (s->ops->known(s->self, number)) /* one that is not known any more is acknowledged all the same */
-        at = s->ops->append(s->self, number, name, offset, json_string_value(text), json_string_length(text), &is_new);
+        spool_metrics_name((int)p.generation, name);
+    if (s->ops->known(s->self, job)) /* one that is not known any more is acknowledged all the same */
+        at = s->ops->append(s->self, job, name, p.offset, p.text, len, &is_new);
     if (at < 0)
         return (int)at;
     if (is_new) {
@@ -118,9 +122,8 @@ int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_
         (void)json_object_set_new(told, "next_offset", json_integer((json_int_t)at));
         (void)json_array_append_new(fresh, told);
     }
-    (void)json_array_append_new(
-        acks, log ? json_pack("{s:s, s:I, s:I, s:I}", "job", job, "generation", generation, "rank", rank, "offset",
-                              (json_int_t)at)
-                  : json_pack("{s:s, s:I, s:I}", "job", job, "generation", generation, "offset", (json_int_t)at));
+    p.rank = log ? p.rank : -1;
+    p.offset = at;
+    (void)json_array_append_new(acks, report_ack_write(&p));
     return 0;
 }
