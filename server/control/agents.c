@@ -150,18 +150,18 @@ static void take_registration(struct core *c, struct call *call, const struct re
 void agents_register(struct core *c, struct call *call)
 {
     size_t n_classes = c->cluster.classes.n;
-    struct registration r;
+    struct registration r = {.protocol = 0};
     struct link_nic nic;
     struct slots slots;
-    struct merr err;
+    struct merr err, why;
     int code = registration_read(call->body, &r, &err);
 
+    if (code != -EPROTO && links_read_nic(call->body, &nic, &why) < 0) { /* knows best what a NIC may be */
+        code = -EINVAL;
+        err = why;
+    }
     if (code < 0) {
         call_problem(call, 422, code == -EPROTO ? "protocol-unknown" : "register-invalid", "%s", err.text);
-        return;
-    }
-    if (links_read_nic(call->body, &nic, &err) < 0) {
-        call_problem(call, 422, "register-invalid", "%s", err.text);
     } else if (may_register(c, call, &r)) {
         code = slots_read(&c->cluster.classes, r.slots, &slots);
         if (c->cluster.classes.n > n_classes)
