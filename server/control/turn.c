@@ -156,13 +156,11 @@ static void run_calls(struct core *c, struct call *list)
     c->turn.later = list;
 }
 
-static int64_t next_deadline(const struct core *c, int64_t now)
+int64_t turn_due_us(const struct core *c)
 {
-    int64_t at = c->turn.next_tick_us;
+    int64_t tick = c->turn.next_tick_us, round = c->turn.next_round_us;
 
-    if (c->schedule_wanted && c->turn.next_round_us < at)
-        at = c->turn.next_round_us;
-    return at > now ? at : now;
+    return c->schedule_wanted && round < tick ? round : tick;
 }
 
 static void tick(struct core *c)
@@ -243,7 +241,7 @@ static void *serve(void *arg)
     bool durable = true;
 
     while (durable) {
-        struct call *list = c->turn.later ? c->turn.later : queue_take(q, TURN_CALLS_MAX, next_deadline(c, mono_us(c)));
+        struct call *list = c->turn.later ? c->turn.later : queue_take(q, TURN_CALLS_MAX, turn_due_us(c));
 
         if (!list && queue_closed(q)) {
             records_put_speeds(c);

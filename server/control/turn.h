@@ -19,9 +19,12 @@
  * strings are borrowed. 0, or a negative errno with words. */
 int turn_new(const struct core_cfg *cfg, struct store *store, struct stats *stats, struct core **ret, struct merr *err);
 
-/* One turn of these calls, a list that is taken over (NULL: none), and of what time brings. False: it is not durable,
- * and was the last. */
+/* One turn of these calls, a list that is taken over (NULL: none), and of what time brings. Calls that it has no room
+ * for stay in c->turn.later, for the next one. False: it is not durable, and was the last. */
 bool turn_take(struct core *c, struct call *list);
+
+/* When the next turn is due, on the monotonic clock, if no call comes before; it may be past. */
+int64_t turn_due_us(const struct core *c);
 
 /* The last turn was taken: what still waits is refused, streams end. */
 void turn_close(struct core *c);

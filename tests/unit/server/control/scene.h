@@ -127,11 +127,16 @@ static inline void scene_turn(struct scene *s)
     assert_true(turn_take(s->core, NULL));
 }
 
-/* Let seconds go by, in turns of a quarter of one. */
+/* Let seconds go by, with a turn whenever one is due. */
 static inline void scene_wait(struct scene *s, int seconds)
 {
-    for (int i = 0; i < 4 * seconds; i++) {
-        fake_clock_pass(&s->clock, SECOND / 4);
+    int64_t end = s->clock.mono_us + seconds * SECOND;
+
+    while (s->clock.mono_us < end) {
+        int64_t due = turn_due_us(s->core), next = due < end ? due : end;
+
+        if (next > s->clock.mono_us)
+            fake_clock_pass(&s->clock, next - s->clock.mono_us);
         assert_true(turn_take(s->core, NULL));
     }
 }
