@@ -104,7 +104,7 @@ $(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))
 $(foreach f,$(filter-out flight snapshot agent,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
 	$(eval $(call unit_rule,worker/$(f),engine)))
 
-# tests/fuzz/fuzz_X.c holds LLVMFuzzerTestOneInput; tests/fuzz/corpus/X its corpus. FUZZ_FOLDER_X names its floor.
+# tests/fuzz/fuzz_X.c holds LLVMFuzzerTestOneInput; tests/fuzz/corpus/X its corpus.
 fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
 bench_src := $(wildcard tests/bench/*.c)
 

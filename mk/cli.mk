@@ -10,5 +10,3 @@ docs/cli.md: $(BUILD)/bin/muster  ## print the reference of the commands from th
 docs/protocol.md: $(BUILD)/bin/muster  ## print its last section, the fields of all messages, from their tables
 	@sed -i '/^## Fields of the messages$$/,$$d' $@
 	@$(BUILD)/bin/muster help --protocol >> $@
-
-FUZZ_FOLDER_spec := api

@@ -1,2 +1,0 @@
-# Training: what its tests need beyond the rules of the Makefile.
-FUZZ_FOLDER_assignment := worker
