@@ -33,7 +33,7 @@ static const struct wire_field rank_fields[] = {
      WIRE_AT(assignment_rank, rank),
      .min = 0,
      .max = 2 * PLAN_RANKS_MAX - 1,
-     .what = "its number in the world; a giver's comes after all that train"},
+     .what = "its number in the world; that of a source node comes after all that train"},
     {.name = "node",
      .kind = WIRE_TEXT,
      .flags = WIRE_NEEDED,
@@ -47,7 +47,7 @@ static const struct wire_field rank_fields[] = {
      .min = -1,
      .max = INT32_MAX,
      .fallback = -1,
-     .what = "of the node; a giver has none"},
+     .what = "of the node; a source node's rank has none"},
     {.name = "class",
      .kind = WIRE_TEXT,
      .flags = WIRE_OMIT,
@@ -62,7 +62,8 @@ static const struct wire_field rank_fields[] = {
 
 const struct wire_message assignment_rank_message = {
     .name = "assignment-rank",
-    .what = "A rank of an assignment, or a giver: a process of a node that the job has left, for what its memory has.",
+    .what =
+        "A rank of an assignment, or the process of a source node: one that the job has left, for what its memory has.",
     WIRE_MESSAGE(assignment_rank, rank_fields),
 };
 
@@ -111,7 +112,7 @@ static const struct wire_field fields[] = {
      WIRE_AT(assignment, world),
      .min = 1,
      .max = PLAN_RANKS_MAX,
-     .what = "ranks that there are, givers not counted"},
+     .what = "ranks that there are, those of source nodes not counted"},
     {.name = "ranks",
      .kind = WIRE_LIST,
      .flags = WIRE_NEEDED,
@@ -217,7 +218,7 @@ const struct wire_message assignment_set_message = {
     WIRE_MESSAGE(assignment_set, set_fields),
 };
 
-/* Each rank is listed once, each giver is on a node without ranks and comes after them in order. */
+/* Each rank is listed once, each source node is one without ranks, and its number comes after theirs, in order. */
 static int check_ranks(const struct assignment *a, struct merr *err)
 {
     bool seen[PLAN_RANKS_MAX] = {false};

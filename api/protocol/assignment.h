@@ -32,7 +32,7 @@ enum assignment_order {
 
 struct assignment_rank {
     int rank;
-    int slot; /* -1: not told, or a giver, which has none */
+    int slot; /* -1: not told, or a source node's, which has none */
     char node[PROTOCOL_NODE_MAX];
     char class_[SPEC_NAME_MAX]; /* of its device */
     char address[PROTOCOL_NODE_MAX];
@@ -53,7 +53,7 @@ struct assignment {
     json_t *spec;
     int *leaves; /* virtual workers of each replica; none: they are shared out evenly */
     size_t n_leaves;
-    struct assignment_rank *givers; /* nodes that the job has left and whose memory has its state */
+    struct assignment_rank *givers; /* source nodes: the job has left them, and their memory has its state */
     size_t n_givers;
     bool measure_links;
 
@@ -76,7 +76,7 @@ extern const struct wire_message assignment_message, assignment_rank_message, as
 extern const struct wire_message assignment_set_message;
 
 /* Read doc, borrowed. Returns 0, -EINVAL with every fault, -EPROTO of a version that is not known, -ENOMEM; *ret is
- * unchanged then. Ranks are listed once each and are within the world; givers come after them, on nodes of their own.
+ * unchanged then. Ranks are listed once each and are within the world; source nodes come after them and have no ranks.
  * The spec is an object and not looked into. */
 int assignment_read(const json_t *doc, struct assignment *ret, struct merr *err);
 json_t *assignment_write(const struct assignment *a); /* new; NULL without memory. The version is this program's. */

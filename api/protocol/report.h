@@ -23,7 +23,7 @@ enum report_kind { REPORT_LOGS, REPORT_METRICS, REPORT_EVENTS, REPORT_KINDS };
 
 struct report_rank {
     int rank;
-    int slot; /* -1: a giver */
+    int slot; /* -1: of a source node */
     enum report_state state;
     int64_t pid;           /* 0: not known */
     int64_t step;          /* -1: not known */

@@ -61,7 +61,7 @@ static void a_later_version_is_refused_by_name_with_what_to_do(void **state)
     assert_int_equal(a.world, 77);
 }
 
-static void ranks_and_givers_that_do_not_fit_are_refused(void **state)
+static void ranks_and_source_nodes_that_do_not_fit_are_refused(void **state)
 {
     static const struct {
         const char *more, *say;
@@ -109,7 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_protocol_1_wrote_is_read),
         cmocka_unit_test(a_later_version_is_refused_by_name_with_what_to_do),
-        cmocka_unit_test(ranks_and_givers_that_do_not_fit_are_refused),
+        cmocka_unit_test(ranks_and_source_nodes_that_do_not_fit_are_refused),
         cmocka_unit_test(a_path_that_is_no_utf8_is_still_written),
     };
 
