@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "api/spec_read.h"
+#include "base/try.h"
 #include "base/word.h"
 
 static const char *const type_names[] = {"an object", "an array",      "a string",      "a whole number",
@@ -458,26 +459,26 @@ static bool hidden(const json_t *o, const char *path)
  * line for the shell, parallel as "auto". NULL when memory is short. */
 static json_t *write_out(const json_t *doc)
 {
-    json_t *copy = json_copy((json_t *)doc), *train = json_object_get(doc, "train");
+    json_auto_t *copy = json_copy((json_t *)doc);
+    json_t *train = json_object_get(doc, "train");
     const json_t *model = json_object_get(train, "model"), *command = json_object_get(doc, "command");
     const json_t *parallel = json_object_get(doc, "parallel");
-    int r = copy ? 0 : -1;
 
-    if (r == 0 && json_is_string(model)) {
+    if (json_is_string(model)) {
         train = json_copy(train);
-        r = train && json_object_set_new(train, "model", json_pack("{s:O}", "preset", model)) == 0 ? 0 : -1;
-        r = json_object_set_new(copy, "train", train) == 0 ? r : -1;
+        if (json_object_set_new(copy, "train", train) < 0 ||
+            json_object_set_new(train, "model", json_pack("{s:O}", "preset", model)) < 0)
+            return NULL;
     }
-    if (r == 0 && json_is_string(command))
-        r = json_object_set_new(copy, "command", json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command));
-    if (r == 0 && json_is_string(parallel))
-        r = json_object_set_new(copy, "parallel",
-                                json_pack("{s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel, "schedule", parallel,
-                                          "chunks", parallel, "recompute", parallel));
-    if (r == 0)
-        return copy;
-    json_decref(copy);
-    return NULL;
+    if (json_is_string(command) &&
+        json_object_set_new(copy, "command", json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command)) < 0)
+        return NULL;
+    if (json_is_string(parallel) &&
+        json_object_set_new(copy, "parallel",
+                            json_pack("{s:O,s:O,s:O,s:O,s:O}", "tp", parallel, "pp", parallel, "schedule", parallel,
+                                      "chunks", parallel, "recompute", parallel)) < 0)
+        return NULL;
+    return json_incref(copy);
 }
 
 /* Count values and depth; false past a limit. */
@@ -589,11 +590,23 @@ static int read_all(struct reading *r, const json_t *doc)
     return 0;
 }
 
+static int read_document(struct reading *r, const json_t *full)
+{
+    TRY(plain_defaults(r->spec));
+    r->spec->kind = kind_of(full, r->f);
+    check_names(full, "", r->f);
+    TRY(read_all(r, full));
+    TRY(spec_complete(r));
+    if (json_object_get(full, "train") || json_object_get(full, "command"))
+        spec_check(r);
+    return 0;
+}
+
 int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults *f)
 {
     size_t before = f->n + f->more, left = SPEC_VALUES_MAX;
     struct reading r = {.f = f};
-    json_t *full;
+    json_auto_t *full = NULL;
     int code;
 
     if (!json_is_object(doc)) {
@@ -606,25 +619,13 @@ int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults 
     }
     full = write_out(doc);
     r.spec = calloc(1, sizeof(*r.spec));
-    code = full && r.spec ? plain_defaults(r.spec) : -ENOMEM;
-    if (code == 0) {
-        r.spec->kind = kind_of(full, f);
-        check_names(full, "", f);
-        code = read_all(&r, full);
-    }
-    if (code == 0)
-        code = spec_complete(&r);
-    if (code == 0) {
-        if (json_object_get(doc, "train") || json_object_get(doc, "command"))
-            spec_check(&r);
-        code = f->n + f->more > before ? -EINVAL : 0;
-    }
-    json_decref(full);
-    if (code < 0)
+    code = full && r.spec ? read_document(&r, full) : -ENOMEM;
+    if (code < 0 || f->n + f->more > before) {
         spec_free(r.spec);
-    else
-        *ret_spec = r.spec;
-    return code;
+        return code < 0 ? code : -EINVAL;
+    }
+    *ret_spec = r.spec;
+    return 0;
 }
 
 static void free_list(char **list)

@@ -7,6 +7,7 @@
 
 #include "api/spec_read.h"
 #include "base/buf.h"
+#include "base/try.h"
 
 /* The object at the first len bytes of path in root, made with its parents. Borrowed; NULL without memory. */
 static json_t *object_at(json_t *root, const char *path, size_t len, const char *inner)
@@ -225,52 +226,48 @@ static int allow_short(json_t *properties, const char *name, json_t *short_form)
     return json_object_set_new(properties, name, json_pack("{s:[o,O]}", "anyOf", short_form, full));
 }
 
+static int add_field(json_t *root, const struct field *d)
+{
+    const char *name = last_name(d->path);
+    json_auto_t *one = field_schema(d);
+    json_t *o = object_at(root, d->path, (size_t)(name - 1 - d->path), "properties");
+
+    TRY(json_object_set_new(one, "description", json_string(d->help)));
+    if (d->def)
+        TRY(json_object_set_new(one, "default", json_loads(d->def, JSON_DECODE_ANY, NULL)));
+    if (d->computed)
+        TRY(json_object_set_new(one, "x-default", json_string(d->computed)));
+    if (!d->def && !d->computed)
+        TRY(json_object_set_new(o, "required", json_pack("[s]", name)));
+    return json_object_set(json_object_get(o, "properties"), name, one);
+}
+
+/* What may be written as one word instead of an object. */
+static int add_short_forms(json_t *top)
+{
+    json_t *train = json_object_get(top, "train");
+    const struct field *preset = spec_fields;
+
+    while (strcmp(preset->path, "/train/model/preset") != 0)
+        preset++;
+    TRY(allow_short(json_object_get(train, "properties"), "model", json_pack("{s:o}", "enum", words_json(preset))));
+    TRY(json_object_set_new(train, "required", json_pack("[s,s]", "model", "data")));
+    TRY(allow_short(top, "command",
+                    json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", SPEC_ARG_BYTES)));
+    return allow_short(top, "parallel", json_pack("{s:s}", "const", "auto"));
+}
+
 json_t *spec_schema(void)
 {
-    json_t *root =
+    json_auto_t *root =
         json_pack("{s:s,s:s,s:s,s:{},s:b,s:[{s:[s]},{s:[s]}]}", "$schema",
                   "https://json-schema.org/draft/2020-12/schema", "title", "a job of Muster", "type", "object",
                   "properties", "additionalProperties", 0, "oneOf", "required", "train", "required", "command");
-    int r = root ? 0 : -ENOMEM;
 
-    for (size_t i = 0; r == 0 && i < spec_fields_n; i++) {
-        const struct field *d = &spec_fields[i];
-        const char *name = last_name(d->path);
-        json_t *one = field_schema(d);
-        json_t *o = object_at(root, d->path, (size_t)(name - 1 - d->path), "properties");
-
-        r = json_object_set_new(one, "description", json_string(d->help));
-        if (r == 0 && d->def)
-            r = json_object_set_new(one, "default", json_loads(d->def, JSON_DECODE_ANY, NULL));
-        if (r == 0 && d->computed)
-            r = json_object_set_new(one, "x-default", json_string(d->computed));
-        if (r == 0 && !d->def && !d->computed)
-            r = json_object_set_new(o, "required", json_pack("[s]", name));
-        if (r == 0)
-            r = json_object_set_new(json_object_get(o, "properties"), name, one);
-        else
-            json_decref(one);
-    }
-    if (r == 0) {
-        json_t *top = json_object_get(root, "properties"), *train = json_object_get(top, "train");
-        const struct field *preset = spec_fields;
-
-        while (strcmp(preset->path, "/train/model/preset") != 0)
-            preset++;
-        r = allow_short(json_object_get(train, "properties"), "model", json_pack("{s:o}", "enum", words_json(preset)));
-        if (r == 0)
-            r = json_object_set_new(train, "required", json_pack("[s,s]", "model", "data"));
-        if (r == 0)
-            r = allow_short(top, "command",
-                            json_pack("{s:s,s:i,s:i}", "type", "string", "minLength", 1, "maxLength", SPEC_ARG_BYTES));
-        if (r == 0)
-            r = allow_short(top, "parallel", json_pack("{s:s}", "const", "auto"));
-    }
-    if (r < 0) {
-        json_decref(root);
-        return NULL;
-    }
-    return root;
+    for (size_t i = 0; i < spec_fields_n; i++)
+        if (add_field(root, &spec_fields[i]) < 0)
+            return NULL;
+    return add_short_forms(json_object_get(root, "properties")) < 0 ? NULL : json_incref(root);
 }
 
 /* --- reference ----------------------------------------------------------------------------------------- */

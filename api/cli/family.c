@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/try.h"
 
 static bool look_up(const char *proc, pid_t pid, struct process *ret)
 {
@@ -108,19 +109,24 @@ static int add_descendants(const struct family *all, unsigned char *set, struct 
     return r;
 }
 
+static int gather(const char *proc, const struct process *first, size_t n, unsigned char *set, struct family *all,
+                  struct family *f)
+{
+    TRY(read_all(proc, all));
+    for (size_t i = 0; i < n; i++) {
+        if (first[i].pid > 0 && first[i].pid < FAMILY_MAX)
+            set[first[i].pid / 8] = (unsigned char)(set[first[i].pid / 8] | 1 << first[i].pid % 8);
+        TRY(add(f, &first[i]));
+    }
+    return add_descendants(all, set, f);
+}
+
 int family_gather(const char *proc, const struct process *first, size_t n, struct family *ret, struct merr *err)
 {
     unsigned char *set = calloc(FAMILY_MAX / 8, 1);
     struct family all = {.n = 0}, f = {.n = 0};
-    int r = set ? read_all(proc, &all) : -ENOMEM;
+    int r = set ? gather(proc, first, n, set, &all, &f) : -ENOMEM;
 
-    for (size_t i = 0; r == 0 && i < n; i++) {
-        if (first[i].pid > 0 && first[i].pid < FAMILY_MAX)
-            set[first[i].pid / 8] = (unsigned char)(set[first[i].pid / 8] | 1 << first[i].pid % 8);
-        r = add(&f, &first[i]);
-    }
-    if (r == 0)
-        r = add_descendants(&all, set, &f);
     family_clear(&all);
     free(set);
     if (r < 0) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "api/cli/cli.h"
+#include "base/try.h"
 #include "checkpoint/checkpoint.h"
 
 static int failed(int code, const struct merr *err)
@@ -192,12 +193,10 @@ static int diff(struct cli *c, struct mck *k)
     char dir[4096];
     size_t i;
     bool same;
-    int shown, r = local_find_checkpoint(c, c->arg[1], false, dir, sizeof(dir));
+    int shown, r;
 
-    if (!r)
-        r = open_at(dir, &other);
-    if (r)
-        return r;
+    TRY(local_find_checkpoint(c, c->arg[1], false, dir, sizeof(dir)));
+    TRY(open_at(dir, &other));
     begin_bar(k, &shown);
     r = mck_diff(k, other, &doc, &err);
     end_bar(k, shown);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "base/try.h"
 
 #define PATIENCE_S 60      /* how long a server may be away from a stream */
 #define EVENTS_MAX 1000000 /* events printed at once */
@@ -203,7 +204,6 @@ int follow_metrics(struct cli *c)
     json_t *answer = NULL;
     char path[256], tail[160], missing[104];
     long points = cli_number(c, "points", c->json ? 0 : POINTS_SHOWN);
-    int r;
 
     if (names &&
         (!*names || strlen(names) > 100 || strspn(names, "abcdefghijklmnopqrstuvwxyz0123456789_,") != strlen(names)))
@@ -212,11 +212,8 @@ int follow_metrics(struct cli *c)
                    names && points ? "&" : "");
     if (points)
         (void)snprintf(tail + strlen(tail), sizeof(tail) - strlen(tail), "points=%ld", points);
-    r = cli_job_path(c->arg[0], tail, path);
-    if (r == 0)
-        r = cli_call(c, "GET", path, NULL, NULL, &answer);
-    if (r)
-        return r;
+    TRY(cli_job_path(c->arg[0], tail, path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &answer));
     if (cli_int(answer, "points") > 0 && find_missing(json_object_get(answer, "metrics"), names, missing)) {
         json_decref(answer);
         return cli_fail(CLI_NOT_FOUND, "job '%s' measures no '%s'; `muster metrics %s -o json` shows what it does",

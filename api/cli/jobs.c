@@ -9,6 +9,7 @@
 #include "api/cli/cli.h"
 #include "base/buf.h"
 #include "base/io.h"
+#include "base/try.h"
 
 #define SNAPSHOT_BYTES_MAX (64u << 20) /* as the server's */
 
@@ -31,28 +32,22 @@ static const char *submit_key(struct cli *c, char own[40])
 static int queue(struct cli *c, const json_t *doc)
 {
     bool watch = cli_option(c, "watch"), follow = cli_option(c, "follow");
-    json_t *job = NULL;
+    json_auto_t *job = NULL;
     char own[40];
     const char *key = submit_key(c, own);
-    int r;
 
     if (!key)
         return cli_fail(CLI_FAILED, "no random numbers for an idempotency key: %s", strerror(errno));
-    r = cli_send_spec(c, "/v1/jobs", c->arg[0], doc, key, &job);
-    if (r)
-        return r;
+    TRY(cli_send_spec(c, "/v1/jobs", c->arg[0], doc, key, &job));
     if (c->json && !watch && !follow)
-        r = cli_print_json(job);
+        TRY(cli_print_json(job));
     else if (!c->json)
         (void)printf("%s %s (%s)\n", client_status(c->client) == 200 ? "submitted before:" : "submitted",
                      cli_str(job, "id"), cli_str(job, "name"));
     (void)fflush(stdout);
-    if (r == 0 && watch)
-        r = watch_job(c, cli_str(job, "id"));
-    else if (r == 0 && follow)
-        r = logs_submitted(c, cli_str(job, "id"));
-    json_decref(job);
-    return r;
+    if (watch)
+        return watch_job(c, cli_str(job, "id"));
+    return follow ? logs_submitted(c, cli_str(job, "id")) : CLI_DONE;
 }
 
 int jobs_submit(struct cli *c)
@@ -121,16 +116,12 @@ int jobs_list(struct cli *c)
 {
     json_t *answer = NULL;
     char filters[512] = "";
-    int r = add_filter(c, "state", filters, sizeof(filters));
+    int r = 0;
 
-    if (r == 0)
-        r = add_filter(c, "project", filters, sizeof(filters));
-    if (r == 0)
-        r = add_filter(c, "user", filters, sizeof(filters));
-    if (r == 0)
-        r = cli_pages(c, "/v1/jobs", filters, "jobs", cli_number(c, "limit", 0), &answer);
-    if (r)
-        return r;
+    TRY(add_filter(c, "state", filters, sizeof(filters)));
+    TRY(add_filter(c, "project", filters, sizeof(filters)));
+    TRY(add_filter(c, "user", filters, sizeof(filters)));
+    TRY(cli_pages(c, "/v1/jobs", filters, "jobs", cli_number(c, "limit", 0), &answer));
     if (c->json) {
         r = cli_print_json(answer);
     } else if (json_array_size(json_object_get(answer, "jobs")) == 0) {
@@ -228,12 +219,10 @@ int jobs_show(struct cli *c)
 {
     json_t *job = NULL;
     char path[256];
-    int r = cli_job_path(c->arg[0], "", path);
+    int r = 0;
 
-    if (r == 0)
-        r = cli_call(c, "GET", path, NULL, NULL, &job);
-    if (r)
-        return r;
+    TRY(cli_job_path(c->arg[0], "", path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &job));
     if (c->json)
         r = cli_print_json(job);
     else
@@ -290,14 +279,12 @@ int jobs_explain(struct cli *c)
     json_t *answer = NULL, *cause;
     char path[256];
     size_t i;
-    int r = cli_job_path(c->arg[0], "/explain", path);
+    int r = 0;
 
-    if (r == 0 && file)
-        r = save_snapshot(c, file);
-    if (r == 0)
-        r = cli_call(c, "GET", path, NULL, NULL, &answer);
-    if (r)
-        return r;
+    TRY(cli_job_path(c->arg[0], "/explain", path));
+    if (file)
+        TRY(save_snapshot(c, file));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &answer));
     if (c->json) {
         r = cli_print_json(answer);
     } else {
@@ -317,15 +304,13 @@ int jobs_explain(struct cli *c)
 static int act(struct cli *c, const char *id, const char *action, const char *said, json_t **ret)
 {
     char path[256], tail[32], own[40];
-    int r;
 
     (void)snprintf(tail, sizeof(tail), "/%s", action);
-    r = cli_job_path(id, tail, path);
-    if (r == 0)
-        r = cli_call(c, "POST", path, NULL, submit_key(c, own), ret);
-    if (r == 0 && !c->json)
+    TRY(cli_job_path(id, tail, path));
+    TRY(cli_call(c, "POST", path, NULL, submit_key(c, own), ret));
+    if (!c->json)
         (void)printf("%s %s\n", said, id);
-    return r;
+    return 0;
 }
 
 /* All jobs named, also when one is refused. Returns the first exit status that is not 0. */
@@ -367,13 +352,11 @@ int jobs_checkpoint_now(struct cli *c)
 /* PATCH a job with change, which is taken over; the job is new. */
 static int patch_new(struct cli *c, json_t *change, json_t **ret)
 {
+    json_auto_t *taken = change;
     char path[256];
-    int r = cli_job_path(c->arg[0], "", path);
 
-    if (r == 0)
-        r = cli_call(c, "PATCH", path, change, NULL, ret);
-    json_decref(change);
-    return r;
+    TRY(cli_job_path(c->arg[0], "", path));
+    return cli_call(c, "PATCH", path, taken, NULL, ret);
 }
 
 int jobs_priority(struct cli *c)

@@ -17,6 +17,7 @@
 #include "api/spec.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 
 #define UP_US 60000000   /* for the server and the agent to be ready */
 #define DOWN_US 45000000 /* for each of them to end by itself */
@@ -115,16 +116,12 @@ static json_t *text_of(const struct buf *b)
 
 static int sample_json(const char *const *argv, const char *dir, const char *prompt)
 {
-    struct buf out;
-    int r;
+    BUF_CLEAR_AUTO struct buf out;
 
     buf_init(&out, 64 << 20);
-    r = capture("muster-train", argv, &out);
-    if (r == 0)
-        r = cli_print_json_new(
-            json_pack("{s:s, s:s, s:o}", "checkpoint", dir, "prompt", prompt, "text", text_of(&out)));
-    buf_clear(&out);
-    return r == 0 ? CLI_DONE : CLI_FAILED;
+    if (capture("muster-train", argv, &out) != 0)
+        return CLI_FAILED;
+    return cli_print_json_new(json_pack("{s:s, s:s, s:o}", "checkpoint", dir, "prompt", prompt, "text", text_of(&out)));
 }
 
 int local_sample(struct cli *c)
@@ -200,11 +197,8 @@ static int find_state(struct cli *c, struct cluster *u, bool make)
     const char *dir = cli_option(c, "dir") ? cli_option(c, "dir") : c->state;
     char given[PATH_MAX], full[PATH_MAX];
     struct merr err;
-    int r = client_state_dir(dir, given, sizeof(given), &err);
 
-    if (r == 0 && make)
-        r = io_mkdirs(given, 0700, &err);
-    if (r < 0)
+    if (client_state_dir(dir, given, sizeof(given), &err) < 0 || (make && io_mkdirs(given, 0700, &err) < 0))
         return cli_fail(CLI_FAILED, "%s", err.text);
     if (!realpath(given, full))
         return cli_fail(CLI_NOT_FOUND, "no cluster in '%s': %s", given, strerror(errno));
@@ -389,11 +383,8 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
     u->server.pid = start("musterd", log, server_argv);
     if (u->server.pid < 0 || !family_look_up(u->server.pid, &u->server))
         return CLI_FAILED;
-    r = write_up(u);
-    if (r == 0)
-        r = wait_for(u, &u->server, "musterd.log", server_is_ready, k);
-    if (r)
-        return r;
+    TRY(write_up(u));
+    TRY(wait_for(u, &u->server, "musterd.log", server_is_ready, k));
     (void)gethostname(host, sizeof(host) - 1);
     (void)snprintf(token, sizeof(token), "%s/agent-token", u->state);
     (void)snprintf(agent_state, sizeof(agent_state), "%s/agent", u->state);
@@ -439,24 +430,24 @@ int local_up(struct cli *c)
 {
     struct cluster u = {.server.pid = 0};
     struct client *k = NULL;
-    int r = find_state(c, &u, true);
+    int r;
 
-    if (r)
-        return r;
+    TRY(find_state(c, &u, true));
     read_up(&u);
     if (u.server.pid && u.agent.pid && server_is_ready(&u, &k)) {
         r = say_up(c, &u, k, "up already");
         client_free(k);
         return r;
     }
-    r = take_down(&u); /* what is left of one that is half gone */
+    client_free(k);
+    k = NULL;
+    TRY(take_down(&u)); /* what is left of one that is half gone */
     u.server.pid = u.agent.pid = 0;
-    if (r == 0)
-        r = bring_up(c, &u, &k);
-    if (r == 0)
-        r = say_up(c, &u, k, "up");
-    else
+    r = bring_up(c, &u, &k);
+    if (r != 0)
         (void)take_down(&u);
+    else
+        r = say_up(c, &u, k, "up");
     client_free(k);
     return r;
 }

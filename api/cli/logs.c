@@ -7,6 +7,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/log_lines.h"
 #include "base/buf.h"
+#include "base/try.h"
 
 #define DOCUMENT_MAX (128 << 20) /* bytes of text in one document of -o json */
 
@@ -203,39 +204,30 @@ static int print_document_new(struct log_reader *l, json_t *answer)
 static int go_on(struct log_reader *l)
 {
     char tail[64] = "/logs?follow=1", stream[256];
-    json_t *answer;
-    int r;
+    json_auto_t *answer = NULL;
 
     if (l->rank >= 0)
         (void)snprintf(tail, sizeof(tail), "/logs?follow=1&rank=%lld", l->rank);
-    r = cli_job_path(l->job, tail, stream);
-    if (r == 0)
-        r = follow_stream(l->c, stream, on_log, l);
-    r = r ? r : l->failed;
-    if (r == 0)
-        r = get(l, NULL, 0, &answer);
-    if (r)
-        return r;
-    r = read_all(l, answer);
-    json_decref(answer);
-    return r;
+    TRY(cli_job_path(l->job, tail, stream));
+    TRY(follow_stream(l->c, stream, on_log, l));
+    TRY(l->failed);
+    TRY(get(l, NULL, 0, &answer));
+    return read_all(l, answer);
 }
 
 static int print_logs(struct log_reader *l, bool follow)
 {
     json_t *answer;
-    int r = get(l, NULL, 0, &answer);
+    int r;
 
-    if (r)
-        return r;
+    TRY(get(l, NULL, 0, &answer));
     if (!follow && l->c->json)
         return print_document_new(l, answer);
     l->many = l->rank < 0 && (follow || json_array_size(json_object_get(answer, "logs")) > 1);
     l->lines = log_lines_new(l->many, print_text, l);
     r = l->lines ? read_all(l, answer) : cli_fail(CLI_FAILED, "no memory");
     json_decref(answer);
-    if (r == 0 && follow)
-        r = go_on(l);
+    r = r != 0 || !follow ? r : go_on(l);
     if (l->lines)
         log_lines_end(l->lines);
     log_lines_free(l->lines);

@@ -92,12 +92,13 @@ static int run(int argc, char **argv)
     if (!c.cmd)
         return unknown_command(argc - 1, argv + 1);
     r = read_options(&c, argc - 1 - words, argv + 1 + words);
-    if (r == 0)
-        r = c.cmd->run(&c);
+    if (r != 0)
+        return r < 0 ? CLI_DONE : r;
+    r = c.cmd->run(&c);
     client_free(c.client);
-    if (fflush(stdout) != 0 && r == 0)
-        r = CLI_FAILED;
-    return r < 0 ? CLI_DONE : r;
+    if (r != 0)
+        return r < 0 ? CLI_DONE : r;
+    return fflush(stdout) == 0 ? CLI_DONE : CLI_FAILED;
 }
 
 int main(int argc, char **argv)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "base/try.h"
 
 #define NODES_MOST 1000000
 #define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
@@ -238,25 +239,16 @@ static void print_top_jobs(const json_t *jobs, size_t room, bool clear)
 /* {"cluster", "nodes", "jobs"}: those that have not ended, then the newest that have. */
 static int read_top(struct cli *c, json_t **ret)
 {
-    json_t *cluster = NULL, *nodes = NULL, *active = NULL, *ended = NULL;
-    int r = cli_call(c, "GET", "/v1/cluster", NULL, NULL, &cluster);
+    json_auto_t *cluster = NULL, *nodes = NULL, *active = NULL, *ended = NULL;
 
-    if (r == 0)
-        r = cli_pages(c, "/v1/nodes", "", "nodes", NODES_MOST, &nodes);
-    if (r == 0)
-        r = cli_pages(c, "/v1/jobs", "&state=active", "jobs", TOP_JOBS, &active);
-    if (r == 0)
-        r = cli_pages(c, "/v1/jobs", "&state=succeeded,failed,cancelled", "jobs", 20, &ended);
-    if (r == 0) {
-        (void)json_array_extend(json_object_get(active, "jobs"), json_object_get(ended, "jobs"));
-        *ret = json_pack("{s:O, s:O, s:O}", "cluster", cluster, "nodes", json_object_get(nodes, "nodes"), "jobs",
-                         json_object_get(active, "jobs"));
-    }
-    json_decref(cluster);
-    json_decref(nodes);
-    json_decref(active);
-    json_decref(ended);
-    return r;
+    TRY(cli_call(c, "GET", "/v1/cluster", NULL, NULL, &cluster));
+    TRY(cli_pages(c, "/v1/nodes", "", "nodes", NODES_MOST, &nodes));
+    TRY(cli_pages(c, "/v1/jobs", "&state=active", "jobs", TOP_JOBS, &active));
+    TRY(cli_pages(c, "/v1/jobs", "&state=succeeded,failed,cancelled", "jobs", 20, &ended));
+    (void)json_array_extend(json_object_get(active, "jobs"), json_object_get(ended, "jobs"));
+    *ret = json_pack("{s:O, s:O, s:O}", "cluster", cluster, "nodes", json_object_get(nodes, "nodes"), "jobs",
+                     json_object_get(active, "jobs"));
+    return 0;
 }
 
 static int top_once(struct cli *c, bool moving)

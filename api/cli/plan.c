@@ -9,6 +9,7 @@
 #include "api/cli/cli.h"
 #include "api/spec_plan.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "scheduler/plan/site.h"
 
 #define CLUSTER_BYTES_MAX (1u << 20)
@@ -303,35 +304,43 @@ static int plan_here(struct cli *c, const struct job_spec *spec, const json_t *c
     struct merr err = {""};
     int r = read_site(c, cluster, spec, &site, &net);
 
-    site.net = net;
-    if (r == 0 && plan_search(&job, &wish, &site, &plan, &err) != 0)
-        r = cli_fail(CLI_REFUSED, "%s", err.text);
-    plan_net_free(net);
-    if (r != 0)
+    if (r != 0) {
+        plan_net_free(net);
         return r;
+    }
+    site.net = net;
+    r = plan_search(&job, &wish, &site, &plan, &err);
+    plan_net_free(net);
+    if (r < 0)
+        return cli_fail(CLI_REFUSED, "%s", err.text);
     *ret = spec_plan_json(&job, &plan);
     return *ret ? 0 : cli_fail(CLI_FAILED, "out of memory");
 }
 
+static int plan_spec(struct cli *c, const struct job_spec *spec)
+{
+    json_auto_t *cluster = NULL;
+    json_t *plan;
+
+    if (spec->kind != JOB_TRAIN)
+        return cli_fail(CLI_REFUSED, "a command has no layout to plan; its devices are all there is to choose");
+    TRY(read_cluster(cli_option(c, "cluster"), &cluster));
+    TRY(plan_here(c, spec, cluster, &plan));
+    return print_answer(c, json_pack("{s:b, s:o, s:o}", "dry_run", 1, "plan", plan, "spec", spec_to_json(spec)));
+}
+
 static int offline(struct cli *c, json_t *doc)
 {
-    json_t *cluster = NULL, *plan = NULL;
     struct job_spec *spec = NULL;
     struct faults f = {.n = 0};
-    int r = cli_check_spec(c->arg[0], doc);
+    int r;
 
-    if (r == 0 && spec_from_json(doc, &spec, &f) != 0)
-        r = cli_fail(CLI_FAILED, "out of memory");
+    TRY(cli_check_spec(c->arg[0], doc));
+    r = spec_from_json(doc, &spec, &f);
     faults_clear(&f);
-    if (r == 0 && spec->kind != JOB_TRAIN)
-        r = cli_fail(CLI_REFUSED, "a command has no layout to plan; its devices are all there is to choose");
-    if (r == 0)
-        r = read_cluster(cli_option(c, "cluster"), &cluster);
-    if (r == 0)
-        r = plan_here(c, spec, cluster, &plan);
-    if (r == 0)
-        r = print_answer(c, json_pack("{s:b, s:o, s:o}", "dry_run", 1, "plan", plan, "spec", spec_to_json(spec)));
-    json_decref(cluster);
+    if (r < 0)
+        return cli_fail(CLI_FAILED, "out of memory");
+    r = plan_spec(c, spec);
     spec_free(spec);
     return r;
 }
@@ -352,29 +361,25 @@ static int plan_steps(struct cli *c, const json_t *doc)
 {
     const char *const argv[] = {"muster-train", "--print-batches", "--steps", cli_option(c, "steps"), NULL};
     char *text = json_dumps(doc, JSON_COMPACT);
-    int fd = memfd_create("spec", MFD_CLOEXEC), r = text && fd >= 0 ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
+    IO_CLOSE_AUTO int fd = memfd_create("spec", MFD_CLOEXEC);
+    int r = text && fd >= 0 ? io_write_all(fd, text, strlen(text)) : -ENOMEM;
 
     free(text);
-    if (r == 0 && (lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0))
-        r = -errno;
-    io_close(&fd);
-    return r < 0 ? cli_fail(CLI_FAILED, "cannot pass on the spec: %s", strerror(-r)) : cli_exec("muster-train", argv);
+    if (r < 0 || lseek(fd, 0, SEEK_SET) < 0 || dup2(fd, STDIN_FILENO) < 0)
+        return cli_fail(CLI_FAILED, "cannot pass on the spec: %s", strerror(r < 0 ? -r : errno));
+    return cli_exec("muster-train", argv);
 }
 
 int plan_main(struct cli *c)
 {
-    json_t *doc = NULL;
-    int r;
+    json_auto_t *doc = NULL;
 
     if (!cli_option(c, "cluster") && (cli_option(c, "class") || cli_option(c, "devices")))
         return cli_fail(CLI_USAGE, "--class and --devices go with --cluster; a server knows its own devices");
-    r = cli_read_spec(c, c->arg[0], &doc);
-    if (r == 0 && cli_option(c, "steps"))
-        r = cli_check_spec(c->arg[0], doc);
-    if (r == 0)
-        r = cli_option(c, "steps")     ? plan_steps(c, doc)
-            : cli_option(c, "cluster") ? offline(c, doc)
-                                       : plan_dry_run(c, doc);
-    json_decref(doc);
-    return r;
+    TRY(cli_read_spec(c, c->arg[0], &doc));
+    if (cli_option(c, "steps")) {
+        TRY(cli_check_spec(c->arg[0], doc));
+        return plan_steps(c, doc);
+    }
+    return cli_option(c, "cluster") ? offline(c, doc) : plan_dry_run(c, doc);
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "base/try.h"
 
 #define COUNT_MAX 1000000 /* the server knows better; this keeps a slip of the hand from travelling */
 
@@ -76,28 +77,26 @@ static int take_count(struct cli *c, const char *name, json_t *o)
     if (!text)
         return 0;
     if (strcmp(text, "none") == 0)
-        return json_object_set_new(o, name, json_null());
+        return json_object_set_new(o, name, json_null()) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
     n = strtol(text, &end, 10);
     if (end == text || *end || n < 0 || n > COUNT_MAX)
         return cli_fail(CLI_USAGE, "--%s wants none or a number from 0 to %d, not '%s'", name, COUNT_MAX, text);
-    return json_object_set_new(o, name, json_integer(n));
+    return json_object_set_new(o, name, json_integer(n)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
 }
 
 static int take_options(struct cli *c, json_t *o)
 {
     const char *weight = cli_option(c, "weight"), *class_ = cli_option(c, "class");
     double w = weight ? strtod(weight, NULL) : 0;
-    int r = take_count(c, "quota", o);
 
-    if (r == 0 && json_is_null(json_object_get(o, "quota"))) /* without a quota there is nothing beyond it */
+    TRY(take_count(c, "quota", o));
+    if (json_is_null(json_object_get(o, "quota"))) /* without a quota there is nothing beyond it */
         (void)json_object_del(o, "borrow");
-    if (r == 0)
-        r = take_count(c, "borrow", o);
-    if (r == 0 && weight)
-        r = json_object_set_new(o, "weight", json_real(w));
-    if (r == 0 && class_)
-        r = json_object_set_new(o, "class", json_string(class_));
-    return r < 0 ? cli_fail(CLI_USAGE, "an option is not UTF-8") : r;
+    TRY(take_count(c, "borrow", o));
+    if ((weight && json_object_set_new(o, "weight", json_real(w)) < 0) ||
+        (class_ && json_object_set_new(o, "class", json_string(class_)) < 0))
+        return cli_fail(CLI_USAGE, "an option is not UTF-8");
+    return 0;
 }
 
 /* What is set of a project now: what the options do not say stays. New. */
@@ -121,33 +120,22 @@ int projects_set(struct cli *c)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *name = c->arg[0];
-    json_t *answer = NULL, *settings;
+    json_auto_t *before = NULL, *settings = NULL, *one = NULL;
+    json_t *answer = NULL;
     char path[256];
-    int r;
 
     if (!*name || strlen(name) > 128 || strspn(name, good) != strlen(name))
         return cli_fail(CLI_USAGE, "'%.64s' is no project's name: want letters, digits, '.', '_' or '-'", name);
     if (!cli_option(c, "quota") && !cli_option(c, "borrow") && !cli_option(c, "weight") && !cli_option(c, "class"))
         return cli_fail(CLI_USAGE, "want --quota, --borrow, --weight, --class or several of them");
-    r = cli_call(c, "GET", "/v1/projects", NULL, NULL, &answer);
-    if (r)
-        return r;
-    settings = settings_of(json_object_get(answer, "projects"), name);
-    json_decref(answer);
-    answer = NULL;
+    TRY(cli_call(c, "GET", "/v1/projects", NULL, NULL, &before));
+    settings = settings_of(json_object_get(before, "projects"), name);
     (void)snprintf(path, sizeof(path), "/v1/projects/%s", name);
-    r = take_options(c, settings);
-    if (r == 0)
-        r = cli_call(c, "PUT", path, settings, NULL, &answer);
-    json_decref(settings);
-    if (r == 0 && c->json)
+    TRY(take_options(c, settings));
+    TRY(cli_call(c, "PUT", path, settings, NULL, &answer));
+    if (c->json)
         return cli_print_json_new(answer);
-    if (r == 0) {
-        json_t *one = json_pack("[O]", answer);
-
-        print_projects(one);
-        json_decref(one);
-    }
-    json_decref(answer);
-    return r;
+    one = json_pack("[o]", answer);
+    print_projects(one);
+    return 0;
 }

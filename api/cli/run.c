@@ -7,23 +7,23 @@
 
 #include "api/cli/cli.h"
 #include "base/io.h"
+#include "base/try.h"
 
 /* Write the spec to DIR/spec.json, whose path ret gets. */
 static int keep_spec(const json_t *doc, const char *dir, char *ret, size_t size)
 {
     struct merr err = {""};
     char *text = json_dumps(doc, JSON_INDENT(2));
-    int n = snprintf(ret, size, "%s/spec.json", dir), r;
+    int n = snprintf(ret, size, "%s/spec.json", dir);
+    bool bad;
 
     if (!text || n < 0 || (size_t)n >= size) {
         free(text);
         return cli_fail(CLI_FAILED, text ? "the path of --dir is too long" : "no memory for the spec");
     }
-    r = io_mkdirs(dir, 0777, &err);
-    if (r == 0)
-        r = io_write_file(ret, text, strlen(text), 0666, &err);
+    bad = io_mkdirs(dir, 0777, &err) < 0 || io_write_file(ret, text, strlen(text), 0666, &err) < 0;
     free(text);
-    return r < 0 ? cli_fail(CLI_FAILED, "%s", err.text) : 0;
+    return bad ? cli_fail(CLI_FAILED, "%s", err.text) : 0;
 }
 
 int local_run(struct cli *c)
@@ -32,20 +32,14 @@ int local_run(struct cli *c)
     char file[PATH_MAX], devices[16];
     const char *argv[16] = {"muster-agent", "run", file};
     long n = cli_number(c, "devices", 0);
-    json_t *doc = NULL;
+    json_auto_t *doc = NULL;
     size_t k = 3;
-    int r;
 
     if (!dir)
         return cli_fail(CLI_USAGE, "want --dir DIR, where metrics, logs and checkpoints go");
-    r = cli_read_spec(c, c->arg[0], &doc);
-    if (r == 0)
-        r = cli_check_spec(c->arg[0], doc);
-    if (r == 0)
-        r = keep_spec(doc, dir, file, sizeof(file));
-    json_decref(doc);
-    if (r)
-        return r;
+    TRY(cli_read_spec(c, c->arg[0], &doc));
+    TRY(cli_check_spec(c->arg[0], doc));
+    TRY(keep_spec(doc, dir, file, sizeof(file)));
     argv[k++] = "--dir";
     argv[k++] = dir;
     if (n) {

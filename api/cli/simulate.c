@@ -10,6 +10,7 @@
 #include "api/cli/simulate_read.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 
 #define TRACE_BYTES_MAX (64u << 20)
 #define JSON_BYTES_MAX (16u << 20)
@@ -125,23 +126,20 @@ static int write_timeline(const char *path, const struct sim_setup *s, const str
 {
     char svg[PATH_MAX];
     struct merr err;
-    struct buf b;
-    int status;
+    BUF_CLEAR_AUTO struct buf b;
 
     buf_init(&b, PICTURE_BYTES_MAX);
     (void)snprintf(svg, sizeof(svg), "%s.svg", path);
-    status = sim_print_csv(s, r, &b);
-    if (status == 0)
-        status = io_write_file(path, buf_text(&b), b.len, 0644, &err);
-    else
-        (void)merr_set(&err, status, "the timeline is larger than %u bytes", PICTURE_BYTES_MAX);
+    if (sim_print_csv(s, r, &b) < 0)
+        return cli_fail(CLI_FAILED, "the timeline is larger than %u bytes", PICTURE_BYTES_MAX);
+    if (io_write_file(path, buf_text(&b), b.len, 0644, &err) < 0)
+        return cli_fail(CLI_FAILED, "%s", err.text);
     buf_reset(&b);
-    if (status == 0 && sim_print_svg(s, r, &b) < 0)
-        status = merr_set(&err, -EMSGSIZE, "the picture is larger than %u bytes", PICTURE_BYTES_MAX);
-    if (status == 0)
-        status = io_write_file(svg, buf_text(&b), b.len, 0644, &err);
-    buf_clear(&b);
-    return status < 0 ? cli_fail(CLI_FAILED, "%s", err.text) : CLI_DONE;
+    if (sim_print_svg(s, r, &b) < 0)
+        return cli_fail(CLI_FAILED, "the picture is larger than %u bytes", PICTURE_BYTES_MAX);
+    if (io_write_file(svg, buf_text(&b), b.len, 0644, &err) < 0)
+        return cli_fail(CLI_FAILED, "%s", err.text);
+    return CLI_DONE;
 }
 
 static int play(struct cli *c, struct sim_setup *s, const struct buf *text)
@@ -167,6 +165,14 @@ static int play(struct cli *c, struct sim_setup *s, const struct buf *text)
     return status;
 }
 
+static int take_all(struct cli *c, struct files *f, struct sim_setup *s)
+{
+    TRY(take(c, "trace", &f->trace, s, NULL));
+    TRY(take(c, "cluster", &f->cluster, s, simulate_read_cluster));
+    TRY(take(c, "throughputs", &f->throughputs, s, simulate_read_throughputs));
+    return play(c, s, &f->trace);
+}
+
 int simulate_cluster(struct cli *c)
 {
     struct sim_setup s;
@@ -183,13 +189,7 @@ int simulate_cluster(struct cli *c)
     buf_init(&f.cluster, JSON_BYTES_MAX);
     buf_init(&f.throughputs, JSON_BYTES_MAX);
     buf_init(&f.trace, TRACE_BYTES_MAX);
-    status = take(c, "trace", &f.trace, &s, NULL);
-    if (status == 0)
-        status = take(c, "cluster", &f.cluster, &s, simulate_read_cluster);
-    if (status == 0)
-        status = take(c, "throughputs", &f.throughputs, &s, simulate_read_throughputs);
-    if (status == 0)
-        status = play(c, &s, &f.trace);
+    status = take_all(c, &f, &s);
     buf_clear(&f.cluster);
     buf_clear(&f.throughputs);
     buf_clear(&f.trace);

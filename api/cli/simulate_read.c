@@ -1,4 +1,5 @@
 #include "api/cli/simulate_read.h"
+#include "base/try.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -270,12 +271,8 @@ int simulate_read_throughputs(struct sim_setup *s, const char *text, size_t len,
     if (!s->profiles || !s->profile_names)
         return merr_set(err, -ENOMEM, "no memory for %zu kinds of jobs", n);
     json_object_foreach (doc, name, value) {
-        int r = check_name(name, "kind of job", err);
-
-        if (r == 0)
-            r = read_profile(s, &s->profiles[s->n_profiles], name, value, err);
-        if (r < 0)
-            return r;
+        TRY(check_name(name, "kind of job", err));
+        TRY(read_profile(s, &s->profiles[s->n_profiles], name, value, err));
         (void)snprintf(s->profile_names[s->n_profiles++], SIM_NAME_MAX, "%.63s", name);
     }
     return 0;

@@ -10,6 +10,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/simulate.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "scheduler/sequence/plan.h"
 #include "scheduler/sequence/workload.h"
 
@@ -121,28 +122,23 @@ static int read_all(const char *file, struct buf *text, struct merr *err)
 static int read_lengths(const char *file, struct ask *a)
 {
     struct merr err;
-    struct buf text;
+    BUF_CLEAR_AUTO struct buf text;
     size_t lines = 1, line = 1, begin = 0;
-    int r;
 
     buf_init(&text, FILE_MAX);
-    if (read_all(file, &text, &err) < 0) {
-        buf_clear(&text);
+    if (read_all(file, &text, &err) < 0)
         return cli_fail(CLI_FAILED, "%s; want a file with one length a line", err.text);
-    }
     for (size_t i = 0; i < text.len; i++)
         lines += text.data[i] == '\n';
     a->tokens = malloc(lines * sizeof(a->tokens[0]));
-    r = a->tokens ? 0 : cli_fail(CLI_FAILED, "no memory for %zu lengths", lines);
-    for (size_t i = 0; r == 0 && i <= text.len; i++)
+    if (!a->tokens)
+        return cli_fail(CLI_FAILED, "no memory for %zu lengths", lines);
+    for (size_t i = 0; i <= text.len; i++)
         if (i == text.len || text.data[i] == '\n') {
-            r = add_line(strcmp(file, "-") ? file : "standard input", line++, buf_text(&text) + begin, i - begin, a);
+            TRY(add_line(strcmp(file, "-") ? file : "standard input", line++, buf_text(&text) + begin, i - begin, a));
             begin = i + 1;
         }
-    buf_clear(&text);
-    if (r == 0 && a->n == 0)
-        r = cli_fail(CLI_FAILED, "'%s' holds no length; want one a line", file);
-    return r;
+    return a->n ? 0 : cli_fail(CLI_FAILED, "'%s' holds no length; want one a line", file);
 }
 
 /* Batches from seed, seed + 1, ... */
@@ -289,21 +285,22 @@ static int answer(struct cli *c, struct ask *a)
     return r;
 }
 
+static int compare(struct cli *c, struct ask *a)
+{
+    TRY(read_config(c, a));
+    TRY(read_policies(c, a));
+    if (c->n && cli_option(c, "workload"))
+        return cli_fail(CLI_USAGE, "lengths come from '%s' or from --workload, not from both", c->arg[0]);
+    TRY(c->n ? read_lengths(c->arg[0], a) : draw_lengths(c, a));
+    cut_lengths(a);
+    return answer(c, a);
+}
+
 int simulate_sequence(struct cli *c)
 {
     struct ask a = {0};
-    int r = read_config(c, &a);
+    int r = compare(c, &a);
 
-    if (!r)
-        r = read_policies(c, &a);
-    if (!r && c->n && cli_option(c, "workload"))
-        r = cli_fail(CLI_USAGE, "lengths come from '%s' or from --workload, not from both", c->arg[0]);
-    if (!r)
-        r = c->n ? read_lengths(c->arg[0], &a) : draw_lengths(c, &a);
-    if (!r) {
-        cut_lengths(&a);
-        r = answer(c, &a);
-    }
     free(a.tokens);
     return r;
 }

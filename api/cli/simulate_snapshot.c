@@ -7,6 +7,7 @@
 #include "api/cli/cli.h"
 #include "api/cli/simulate.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "scheduler/cluster/explain.h"
 #include "scheduler/cluster/snapshot.h"
 
@@ -132,35 +133,44 @@ static int explain(const struct cli *c, struct snapshot *s, const struct sched_j
     return CLI_DONE;
 }
 
+static int read_snapshot(const char *path, struct snapshot *ret, struct merr *err)
+{
+    BUF_CLEAR_AUTO struct buf b;
+
+    buf_init(&b, SNAPSHOT_BYTES_MAX);
+    TRY(io_read_file(path, &b, err));
+    return snapshot_parse(buf_text(&b), b.len, ret, err);
+}
+
+static int what_if(struct cli *c, struct snapshot *s, const char *name)
+{
+    const char *nodes = cli_option(c, "add-nodes"), *priority = cli_option(c, "set-priority");
+    struct sched_job *j;
+
+    if (nodes)
+        TRY(add_nodes(s, nodes));
+    if (priority)
+        TRY(set_priority(s, priority));
+    j = find_job(s, name);
+    if (!j)
+        return cli_fail(CLI_NOT_FOUND, "no job '%s' in the snapshot: it had ended, was suspended or backed off", name);
+    return explain(c, s, j);
+}
+
 int simulate_snapshot(struct cli *c)
 {
     const char *path = cli_option(c, "snapshot"), *name = cli_option(c, "explain");
-    const char *nodes = cli_option(c, "add-nodes"), *priority = cli_option(c, "set-priority");
     struct snapshot s;
-    struct sched_job *j;
     struct merr err;
-    struct buf b;
     int r;
 
     if (!name)
         return cli_fail(CLI_USAGE, "want --explain JOB with --snapshot");
-    buf_init(&b, SNAPSHOT_BYTES_MAX);
-    r = io_read_file(path, &b, &err);
-    if (r == 0)
-        r = snapshot_parse(buf_text(&b), b.len, &s, &err);
-    buf_clear(&b);
+    r = read_snapshot(path, &s, &err);
     if (r < 0)
         return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_REFUSED, "%s: %s", path, err.text);
     s.in.config.policy = (enum sched_policy)cli_number(c, "policy", (long)s.in.config.policy);
-    if (nodes)
-        r = add_nodes(&s, nodes);
-    if (r == 0 && priority)
-        r = set_priority(&s, priority);
-    j = find_job(&s, name);
-    if (r == 0 && !j)
-        r = cli_fail(CLI_NOT_FOUND, "no job '%s' in the snapshot: it had ended, was suspended or backed off", name);
-    if (r == 0)
-        r = explain(c, &s, j);
+    r = what_if(c, &s, name);
     snapshot_clear(&s);
     return r;
 }

@@ -9,6 +9,7 @@
 #include "api/cli/cli.h"
 #include "api/spec.h"
 #include "base/io.h"
+#include "base/try.h"
 
 static int read_all(const char *file, struct buf *b, struct merr *err)
 {
@@ -170,28 +171,20 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
 {
     struct faults f = {.n = 0};
     struct merr err;
-    struct buf b;
-    json_t *doc = NULL;
+    BUF_CLEAR_AUTO struct buf b;
+    json_auto_t *doc = NULL;
     int r;
 
     buf_init(&b, SPEC_TEXT_MAX + 65536);
     r = read_all(file, &b, &err);
-    if (r < 0) {
-        buf_clear(&b);
-        return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
-    }
-    r = spec_document(buf_text(&b), b.len, &doc, &f);
-    buf_clear(&b);
     if (r < 0)
+        return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
+    if (spec_document(buf_text(&b), b.len, &doc, &f) < 0)
         return say_own_faults(file, &f);
-    r = override(c, doc);
-    if (r == 0 && make_all_absolute(doc) < 0)
-        r = cli_fail(CLI_FAILED, "no memory for the spec");
-    if (r) {
-        json_decref(doc);
-        return r;
-    }
-    *ret_doc = doc;
+    TRY(override(c, doc));
+    if (make_all_absolute(doc) < 0)
+        return cli_fail(CLI_FAILED, "no memory for the spec");
+    *ret_doc = json_incref(doc);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "base/try.h"
 
 int tokens_create(struct cli *c)
 {
@@ -26,17 +27,14 @@ int tokens_create(struct cli *c)
 int tokens_list(struct cli *c)
 {
     static const struct cli_table table = {.head = {"TOKEN", "USER", "ROLE", "MADE"}, .n = 4, .state = -1};
-    json_t *answer = NULL, *rows = json_array(), *token;
+    json_auto_t *answer = NULL;
+    json_t *rows, *token;
     size_t i;
-    int r = cli_call(c, "GET", "/v1/tokens", NULL, NULL, &answer);
 
-    if (r == 0 && c->json)
-        r = cli_print_json_new(json_incref(answer));
-    if (r || c->json) {
-        json_decref(rows);
-        json_decref(answer);
-        return r;
-    }
+    TRY(cli_call(c, "GET", "/v1/tokens", NULL, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    rows = json_array();
     json_array_foreach (json_object_get(answer, "tokens"), i, token) {
         bool file = json_is_true(json_object_get(token, "file"));
 
@@ -46,7 +44,6 @@ int tokens_list(struct cli *c)
                       4);
     }
     cli_print_table_new(&table, rows);
-    json_decref(answer);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 
 #include "api/cli/cli.h"
 #include "base/clock.h"
+#include "base/try.h"
 
 #define PATIENCE_S 120    /* how long the server may be away */
 #define LINE_US 5000000   /* between two plain lines of progress */
@@ -160,11 +161,8 @@ int watch_outcome(struct cli *c, const char *job, bool tail)
     size_t i;
     int r;
 
-    r = cli_job_path(job, "", path);
-    if (r == 0)
-        r = cli_call(c, "GET", path, NULL, NULL, &doc);
-    if (r)
-        return r;
+    TRY(cli_job_path(job, "", path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &doc));
     o = json_object_get(doc, "outcome");
     r = strcmp(cli_str(doc, "state"), "succeeded") == 0 ? CLI_DONE : CLI_FAILED;
     if (c->json)
@@ -192,12 +190,10 @@ int watch_job(struct cli *c, const char *job)
     struct sigaction act = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND}, old;
     struct merr err = {""};
     char path[256];
-    int r = cli_connect(c);
+    int r;
 
-    if (r == 0)
-        r = cli_job_path(job, "/events", path);
-    if (r)
-        return r;
+    TRY(cli_connect(c));
+    TRY(cli_job_path(job, "/events", path));
     interrupted = 0;
     (void)sigaction(SIGINT, &act, &old);
     r = client_follow(c->client, path, PATIENCE_S, c->json ? silent : on_event, &w, &err);

@@ -166,15 +166,11 @@ static int add_token(struct under_way *c, const char *token, size_t len, struct 
 
 static int add_token_of_file(struct under_way *c, const char *path, struct merr *err)
 {
-    struct buf token;
-    int r;
+    BUF_CLEAR_AUTO struct buf token;
 
     buf_init(&token, TOKEN_MAX);
-    r = io_read_file(path, &token, err);
-    if (r == 0)
-        r = add_token(c, buf_text(&token), strcspn(buf_text(&token), " \r\n"), err);
-    buf_clear(&token);
-    return r;
+    TRY(io_read_file(path, &token, err));
+    return add_token(c, buf_text(&token), strcspn(buf_text(&token), " \r\n"), err);
 }
 
 static int add_headers(struct under_way *c, const struct call *call, struct merr *err)

@@ -93,32 +93,27 @@ static char *read_line(const char *dir, const char *name)
 
 int client_new(const char *server, const char *token, const char *state, struct client **ret, struct merr *err)
 {
-    char dir[4096] = "", *text = NULL, *found_token = NULL;
-    json_t *doc = NULL;
-    int r;
+    bool known = server && *server;
+    char dir[4096] = "", *text;
+    json_auto_t *doc = NULL;
+    int r = client_state_dir(state, dir, sizeof(dir), known ? NULL : err);
 
-    r = client_state_dir(state, dir, sizeof(dir), server && *server ? NULL : err);
-    if (r == 0 && (!server || !*server)) {
+    if (!known) {
+        if (r < 0)
+            return r;
         text = read_line(dir, "server.json");
         doc = text ? json_loads(text, 0, NULL) : NULL;
+        free(text);
         server = json_string_value(json_object_get(doc, "url"));
         if (!server)
-            r = merr_set(err, -EHOSTUNREACH,
-                         "no server is known: '%s/server.json' cannot be read; start one with "
-                         "`muster up`, or name one with --server or MUSTER_SERVER",
-                         dir);
-    } else if (server && *server) {
-        r = 0;
+            return merr_set(err, -EHOSTUNREACH,
+                            "no server is known: '%s/server.json' cannot be read; start one with "
+                            "`muster up`, or name one with --server or MUSTER_SERVER",
+                            dir);
     }
-    if (r == 0 && (!token || !*token)) {
-        found_token = *dir ? read_line(dir, "token") : NULL;
-        token = found_token;
-    }
-    if (r == 0)
-        r = client_new_at(server, token, ret, err);
+    text = token && *token ? strdup(token) : *dir ? read_line(dir, "token") : NULL;
+    r = client_new_at(server, text, ret, err);
     free(text);
-    free(found_token);
-    json_decref(doc);
     return r;
 }
 
@@ -387,8 +382,9 @@ int client_follow(struct client *c, const char *path, int patience_s, client_eve
     c->following = &g;
     for (;;) {
         r = stream_once(&g, path, err);
-        if (r == 0)
-            r = try_again(&g, patience_s, err);
+        if (r < 0)
+            break;
+        r = try_again(&g, patience_s, err);
         if (r != 0)
             break;
         if (g.heard || c->status == 200)
