@@ -54,8 +54,6 @@ static const struct {
     {"auto", "is a choice, not a codec: the collectives make it"},
     {"sdp4bit", "is a pair of codecs: hs8 inside a node and hs4 between nodes, qwd4 for weights"},
     {"plane", "is for chunks of checkpoints: it has no fixed size"},
-    {"ulpd", "is for differences of weights: it has no fixed size"},
-    {"eb", "is for embedding rows: its size depends on the values"},
     {"optq", "is for the moments of AdamW: its size depends on the values"},
 };
 
@@ -85,16 +83,6 @@ int codec_by_name(const char *name, const struct codec **ret, struct merr *err)
         if (!strcmp(elsewhere[i].name, name))
             return merr_set(err, -ENOTSUP, "'%s' %s; codecs are %s", name, elsewhere[i].why, names);
     return merr_set(err, -EINVAL, "no codec is named '%.64s'; codecs are %s", name, names);
-}
-
-int codec_by_id(unsigned id, const struct codec **ret, struct merr *err)
-{
-    for (size_t i = 0; i < TABLE_LEN; i++)
-        if (table[i].id == id) {
-            *ret = &table[i];
-            return 0;
-        }
-    return merr_set(err, -EINVAL, "no codec has the id %u; does the sender run another version of Muster?", id);
 }
 
 const struct codec *codec_at(size_t i)

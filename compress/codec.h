@@ -50,10 +50,7 @@ struct codec_site {
  * which names there are. */
 int codec_by_name(const char *name, const struct codec **ret, struct merr *err);
 
-/* The codec of an id from outside. -EINVAL: no such codec. */
-int codec_by_id(unsigned id, const struct codec **ret, struct merr *err);
-
-/* The i-th codec of the table, or NULL behind its end. */
+/* The i-th codec of the table, or NULL behind its end. For tests and benchmarks. */
 const struct codec *codec_at(size_t i);
 
 unsigned codec_id(const struct codec *c); /* never changes its meaning */
@@ -111,10 +108,10 @@ int codec_decode_add(const struct codec *c, const void *block, size_t len, enum 
  * -EINVAL: no such path on this processor. */
 int codec_use(const char *path);
 
-/* Name of the path in use. */
+/* Name of the path in use. Likewise. */
 const char *codec_path(void);
 
-/* The i-th path of this processor, the fastest first and "plain" last, or NULL behind it. */
+/* The i-th path of this processor, the fastest first and "plain" last, or NULL behind it. Likewise. */
 const char *codec_path_at(size_t i);
 
 #endif

@@ -1,7 +1,7 @@
 /* symbols - entropy coding of runs of bytes that repeat no longer patterns: a zstd frame made without match search, by
  * huffman.h where that can
  *
- * What eb, ulpd and PLANE have in common. One thread at a time.
+ * What the chunks of checkpoints and optq have in common. One thread at a time.
  */
 #ifndef MUSTER_COMPRESS_SYMBOLS_H
 #define MUSTER_COMPRESS_SYMBOLS_H

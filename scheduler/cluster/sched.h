@@ -175,7 +175,8 @@ static inline uint32_t sched_job_types(const struct sched_job *job)
     return job->home < 0 || job->hetero_ok ? job->types : job->types & UINT32_C(1) << job->home;
 }
 
-/* Write a plan as text, jobs by id: equal plans give equal bytes. Returns 0 or as buf_printf. */
+/* Write a plan as text, jobs by id: equal plans give equal bytes, which tests compare. Returns 0
+ * or as buf_printf. */
 int sched_plan_print(const struct sched_input *in, const struct sched_plan *plan, struct buf *out);
 
 const char *sched_action_name(enum sched_action action);

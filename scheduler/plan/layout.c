@@ -34,13 +34,6 @@ int plan_replica_devices(const struct plan_facts *f)
     return tp * pp * cp > PLAN_RANKS_MAX ? 0 : (int)(tp * pp * cp);
 }
 
-int plan_devices_max(const struct plan_facts *f)
-{
-    long n = (long)plan_replica_devices(f) * (f->virtual_workers < 1 ? 1 : f->virtual_workers);
-
-    return n > PLAN_RANKS_MAX ? PLAN_RANKS_MAX : (int)n;
-}
-
 static void check_job(const struct plan_facts *f, struct plan_reasons *why)
 {
     int tp = or_one(f->tp), pp = or_one(f->pp);

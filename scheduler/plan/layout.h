@@ -50,9 +50,6 @@ int plan_layout(const struct plan_facts *f, int devices, struct layout *ret, str
 /* Devices of one replica, autos resolved; 0 when tp, pp or cp is negative or the product is too large. */
 int plan_replica_devices(const struct plan_facts *f);
 
-/* The number of devices at which more bring no speed: replica · V. */
-int plan_devices_max(const struct plan_facts *f);
-
 /* Leaves [*ret_begin, *ret_end) of V virtual workers that replica r of dp hosts. */
 void plan_leaves(int virtual_workers, int dp, int r, int *ret_begin, int *ret_end);
 

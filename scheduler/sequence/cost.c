@@ -8,30 +8,6 @@
 
 #define FORGET 0.99
 
-double seq_flops(const struct seq_model *m, int64_t tokens)
-{
-    double h = (double)m->hidden, s = (double)tokens;
-
-    return (20 * h * h + 4 * h * (double)m->kv_hidden) * s + 4 * h * s * s;
-}
-
-double seq_flops_exact(const struct seq_model *m, int64_t tokens, int causal)
-{
-    double h = (double)m->hidden, s = (double)tokens;
-
-    return (4 * h * h + 4 * h * (double)m->kv_hidden + 6 * h * (double)m->ffn) * s + (causal ? 2 : 4) * h * s * s;
-}
-
-int64_t seq_crossover(const struct seq_model *m)
-{
-    return 5 * m->hidden + m->kv_hidden;
-}
-
-double seq_link_time(const struct seq_link *l, double bytes)
-{
-    return bytes < l->v0_bytes ? l->t0_s : bytes * l->s_per_byte + l->base_s;
-}
-
 void seq_cost_init(struct seq_cost *c, const struct seq_model *m, double flops_per_s, const struct seq_link *link,
                    double micro_s)
 {

@@ -15,27 +15,14 @@
 #define SEQ_RANKS_MAX 1024 /* that share one sequence */
 
 struct seq_model {
-    int64_t hidden, kv_hidden, ffn; /* kv_hidden: key/value heads times their width */
+    int64_t hidden, kv_hidden; /* kv_hidden: key/value heads times their width */
     int layers;
-    int64_t vocab;
 };
-
-/* Floating-point operations forward, one layer, one sequence: Skrull's estimate, which takes the feed-forward
- * network for four times the hidden width. */
-double seq_flops(const struct seq_model *m, int64_t tokens);
-
-/* The same from the shape itself, for a gated feed-forward network; causal kernels skip half of the square. */
-double seq_flops_exact(const struct seq_model *m, int64_t tokens, int causal);
-
-/* The length at which the square part of seq_flops() equals the linear one, tokens. */
-int64_t seq_crossover(const struct seq_model *m);
 
 /* Time of a collective: t0_s below v0_bytes, where latency rules, then bytes · s_per_byte + base_s. */
 struct seq_link {
     double t0_s, v0_bytes, s_per_byte, base_s;
 };
-
-double seq_link_time(const struct seq_link *l, double bytes);
 
 /* What planners and simulator reckon with; forward and backward together, all layers. */
 struct seq_cost {

@@ -57,18 +57,6 @@ int mimose_choose(const double *bytes, int blocks, double need, bool spare_last,
 /* Peak bytes of a step's block activations under a choice: at the end of forward, or while a block is rebuilt. */
 double mimose_peak(const double *bytes, int blocks, const uint8_t *checkpoint);
 
-/* The same when runs of blocks are rebuilt at once: start[l] = 1 where a run begins (its input is kept). The square
- * root rule: runs of ceil(sqrt(blocks)). */
-void mimose_runs(int blocks, uint8_t *start);
-double mimose_runs_peak(const double *bytes, int blocks, const uint8_t *start);
-
-/* Where blocks differ in bytes per second of forward: the choice that costs least to compute again (again_s of each)
- * among those that save what is missing, by a knapsack over `grid` steps of memory (1 to 4096; a saving is rounded
- * down, so the limit holds). The peak of block activations is then at most limit bytes. Returns 0; -ENOSPC when no
- * choice reaches it (all is chosen then), -EINVAL, -ENOMEM. */
-int mimose_knapsack(const double *bytes, const double *again_s, int blocks, double limit, int grid, uint8_t *checkpoint,
-                    struct merr *err);
-
 /* --- a model that learns ------------------------------------------------------------------------------------------ */
 
 struct mimose;
@@ -97,7 +85,7 @@ void mimose_prefer(struct mimose *m, int n);
  * enough samples. */
 int mimose_sample(struct mimose *m, int64_t x, const double *bytes, double whole, struct merr *err);
 
-bool mimose_ready(const struct mimose *m);
+bool mimose_ready(const struct mimose *m); /* plans are not sheltered any more; for tests */
 
 /* The plan for an input of size x >= 1. Returns 0, -EINVAL, -ENOMEM (*ret unchanged). */
 int mimose_plan(struct mimose *m, int64_t x, struct mimose_plan *ret, struct merr *err);
@@ -110,10 +98,10 @@ bool mimose_observe(struct mimose *m, int64_t x, double measured_bytes);
  * more with every block checkpointed. */
 void mimose_overflow(struct mimose *m, int64_t x);
 
-/* A new budget; plans are dropped. */
+/* A new budget; plans are dropped. For tests and benchmarks. */
 void mimose_set_budget(struct mimose *m, double budget_bytes, double static_bytes);
 
-/* Plans made and plans found. */
+/* Plans made and plans found. For tests. */
 void mimose_counts(const struct mimose *m, uint64_t *ret_made, uint64_t *ret_found);
 
 #endif

@@ -11,31 +11,20 @@
 #include "scheduler/sequence/draft.h"
 
 static const struct policy {
-    const char *name, *about;
+    const char *name;
     int (*lay)(struct draft *d); /* writes the draft */
 } policies[SEQ_POLICIES] = {
-    [SEQ_PAD] = {"pad", "arrival order, padded to the longest of a micro-batch, all sharded", policy_fixed},
-    [SEQ_STATIC] = {"static", "one sequence a micro-batch, all sharded", policy_fixed},
-    [SEQ_SORTED] = {"sorted", "sorted, cut into micro-batches, shuffled, all sharded", policy_fixed},
-    [SEQ_PACK] = {"pack", "packed into the group's memory, all sharded", policy_pack},
-    [SEQ_PACK_LPT] = {"pack-lpt", "balanced replicas, then as pack", policy_pack},
-    [SEQ_ROUND_ROBIN] = {"round-robin", "balanced replicas, the roomiest rank takes the next", policy_balanced},
-    [SEQ_DYNAMIC] = {"dynamic", "balanced replicas, as many ranks as a length needs", policy_dynamic},
-    [SEQ_SKRULL] = {"skrull", "balanced replicas, sharding avoided, roll-back", policy_balanced},
-    [SEQ_SWEEP] = {"sweep", "balanced replicas, the longest sharded as far as it pays", policy_balanced},
-    [SEQ_CHUNK] = {"chunk", "long sequences cut into chunks, short ones packed into them", policy_chunk},
+    [SEQ_PAD] = {"pad", policy_fixed},           [SEQ_STATIC] = {"static", policy_fixed},
+    [SEQ_SORTED] = {"sorted", policy_fixed},     [SEQ_PACK] = {"pack", policy_pack},
+    [SEQ_PACK_LPT] = {"pack-lpt", policy_pack},  [SEQ_ROUND_ROBIN] = {"round-robin", policy_balanced},
+    [SEQ_DYNAMIC] = {"dynamic", policy_dynamic}, [SEQ_SKRULL] = {"skrull", policy_balanced},
+    [SEQ_SWEEP] = {"sweep", policy_balanced},    [SEQ_CHUNK] = {"chunk", policy_chunk},
 };
 
 const char *seq_policy_name(enum seq_policy p)
 {
     assert((unsigned)p < SEQ_POLICIES);
     return policies[p].name;
-}
-
-const char *seq_policy_about(enum seq_policy p)
-{
-    assert((unsigned)p < SEQ_POLICIES);
-    return policies[p].about;
 }
 
 int seq_policy_find(const char *name, enum seq_policy *ret, struct merr *err)

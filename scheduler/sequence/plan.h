@@ -39,7 +39,6 @@ enum seq_policy {
 };
 
 const char *seq_policy_name(enum seq_policy p);
-const char *seq_policy_about(enum seq_policy p);                               /* one line */
 int seq_policy_find(const char *name, enum seq_policy *ret, struct merr *err); /* 0 or -ENOENT, naming all */
 
 struct seq_config {

@@ -95,7 +95,6 @@ struct http_req {
     size_t n_headers;
     struct buf body;
     size_t body_seen; /* bytes that came, kept or not */
-    void *user;
 };
 
 void http_req_unref(struct http_req *r);

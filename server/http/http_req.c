@@ -1,17 +1,11 @@
 #include "server/http/http_req.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "server/http/http_priv.h"
-
-const char *http_method(const struct http_req *r)
-{
-    return r->method;
-}
 
 const char *http_path(const struct http_req *r)
 {
@@ -63,24 +57,9 @@ const char *http_request_id(const struct http_req *r)
     return r->request_id;
 }
 
-const struct http_route *http_route(const struct http_req *r)
-{
-    return r->route;
-}
-
 bool http_wants_stream(const struct http_req *r)
 {
     return http_accepts(http_header(r, "Accept"), "text/event-stream");
-}
-
-void http_set_user(struct http_req *r, void *user)
-{
-    r->user = user;
-}
-
-void *http_user(const struct http_req *r)
-{
-    return r->user;
 }
 
 static void drop_header(struct http_req *r, size_t i)

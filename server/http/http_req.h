@@ -11,7 +11,6 @@
 #include <stddef.h>
 
 struct http_req;
-struct http_route;
 
 enum http_role { ROLE_NONE, ROLE_VIEWER, ROLE_USER, ROLE_ADMIN, ROLE_AGENT }; /* admin may all but agent's */
 
@@ -25,18 +24,14 @@ struct http_identity {
 
 /* --- what it asks --- */
 
-const char *http_method(const struct http_req *r);
 const char *http_path(const struct http_req *r);
 const char *http_param(const struct http_req *r, int i);            /* i-th {…} of the pattern, decoded */
 const char *http_query(const struct http_req *r, const char *name); /* decoded, NULL if absent */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *ret_len);
 const struct http_identity *http_identity(const struct http_req *r);
-const char *http_request_id(const struct http_req *r); /* X-Request-Id, made when none came */
-const struct http_route *http_route(const struct http_req *r);
-bool http_wants_stream(const struct http_req *r);   /* Accept: text/event-stream */
-void http_set_user(struct http_req *r, void *user); /* a pointer for whoever holds the request */
-void *http_user(const struct http_req *r);
+const char *http_request_id(const struct http_req *r); /* X-Request-Id, made when none came; for tests */
+bool http_wants_stream(const struct http_req *r);      /* Accept: text/event-stream */
 
 /* --- its answer --- */
 

@@ -139,11 +139,6 @@ int64_t machine_wall_us(const struct machine *h)
     return clock_wall_us();
 }
 
-int machine_threads(const struct machine *h)
-{
-    return h->threads;
-}
-
 void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
 {
     (void)snprintf(ret, PROC_BOOT_ID_MAX, "%s", h->boot_id);

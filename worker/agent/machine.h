@@ -49,7 +49,6 @@ void machine_free(struct machine *h);
 
 int64_t machine_mono_us(const struct machine *h);                          /* for deadlines */
 int64_t machine_wall_us(const struct machine *h);                          /* for people and records */
-int machine_threads(const struct machine *h);                              /* that a rank may have */
 void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX]); /* "": the system does not tell */
 int machine_fd(const struct machine *h); /* readable when a process has started or ended */
 
@@ -144,7 +143,7 @@ void machine_rank_order(const struct machine_rank *r, enum flight_order order);
 bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase);
 
 pid_t machine_rank_pid(const struct machine_rank *r);  /* of the rank; 0: not known yet */
-pid_t machine_rank_shim(const struct machine_rank *r); /* of its shim; likewise */
+pid_t machine_rank_shim(const struct machine_rank *r); /* of its shim; likewise. For tests */
 
 /* The last lines of its log as a new array. */
 json_t *machine_rank_tail(const struct machine_rank *r);

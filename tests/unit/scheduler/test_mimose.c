@@ -109,76 +109,6 @@ static void the_peak_is_that_of_a_replay(void **state)
     }
 }
 
-static void runs_of_the_square_root_bound_the_peak(void **state)
-{
-    double bytes[36];
-    uint8_t start[36];
-    int runs = 0;
-
-    (void)state;
-    for (int l = 0; l < 36; l++)
-        bytes[l] = 10;
-    mimose_runs(36, start);
-    for (int l = 0; l < 36; l++)
-        runs += start[l];
-    assert_int_equal(runs, 6);
-    assert_true(mimose_runs_peak(bytes, 36, start) == 60);
-    mimose_runs(1, start);
-    assert_true(start[0] && mimose_runs_peak(bytes, 1, start) == 10);
-}
-
-static double time_of(const double *again, int n, const uint8_t *choice)
-{
-    double t = 0;
-
-    for (int l = 0; l < n; l++)
-        t += choice[l] ? again[l] : 0;
-    return t;
-}
-
-static void the_knapsack_is_near_the_best_of_all_choices(void **state)
-{
-    static const uint64_t seed = 12;
-    uint64_t s = seed;
-    double worst = 1, sum = 0;
-    int n_best = 0;
-
-    (void)state;
-    print_message("seed %llu\n", (unsigned long long)seed);
-    for (int i = 0; i < 300; i++) {
-        double bytes[10], again[10], total = 0, limit, best = INFINITY;
-        uint8_t choice[10], got[10];
-        int n = 2 + (int)(seq_random(&s) % 9);
-
-        for (int l = 0; l < n; l++) {
-            total += bytes[l] = 100 + 1000 * seq_random_unit(&s);
-            again[l] = 1 + seq_random_unit(&s) * 20;
-        }
-        limit = total * (0.4 + 0.6 * seq_random_unit(&s));
-        for (unsigned code = 0; code < 1u << n; code++) {
-            for (int l = 0; l < n; l++)
-                choice[l] = code >> l & 1;
-            if (mimose_peak(bytes, n, choice) <= limit)
-                best = fmin(best, time_of(again, n, choice));
-        }
-        if (isinf(best)) {
-            assert_int_equal(mimose_knapsack(bytes, again, n, limit, 1024, got, NULL), -ENOSPC);
-            continue;
-        }
-        assert_int_equal(mimose_knapsack(bytes, again, n, limit, 1024, got, NULL), 0);
-        assert_true(mimose_peak(bytes, n, got) <= limit);
-        assert_true(time_of(again, n, got) >= best - 1e-9);
-        if (best > 0) {
-            worst = fmax(worst, time_of(again, n, got) / best);
-            sum += time_of(again, n, got) / best;
-            n_best++;
-        }
-    }
-    print_message("mean %.3f, worst %.2f of the best\n", sum / n_best, worst);
-    assert_true(sum / n_best < 1.05 && worst < 2);
-    assert_int_equal(mimose_knapsack((double[]){1}, (double[]){1}, 1, 1, 0, (uint8_t[1]){0}, NULL), -EINVAL);
-}
-
 /* --- the estimator ---------------------------------------------------------------------------------------------- */
 
 static double truth(int l, int64_t x)
@@ -495,8 +425,6 @@ int main(void)
         cmocka_unit_test(the_last_block_is_never_taken_alone),
         cmocka_unit_test(alike_blocks_go_earliest_first),
         cmocka_unit_test(the_peak_is_that_of_a_replay),
-        cmocka_unit_test(runs_of_the_square_root_bound_the_peak),
-        cmocka_unit_test(the_knapsack_is_near_the_best_of_all_choices),
         cmocka_unit_test(a_quadratic_is_found_under_noise),
         cmocka_unit_test(few_sizes_give_the_envelope),
         cmocka_unit_test(predictions_are_never_negative),

@@ -293,7 +293,6 @@ static void names_are_found_and_others_answered_with_all(void **state)
     for (int i = 0; i < SEQ_POLICIES; i++) {
         assert_int_equal(seq_policy_find(seq_policy_name((enum seq_policy)i), &p, NULL), 0);
         assert_int_equal(p, i);
-        assert_true(strlen(seq_policy_about(p)) > 10);
     }
     assert_int_equal(seq_policy_find("swept", &p, &err), -ENOENT);
     assert_non_null(strstr(err.text, "sweep"));

@@ -44,7 +44,7 @@ int guard_begin(struct guard *g, uint64_t step, struct merr *err);
 int guard_under_way(struct guard *g);
 /* 1 with the next one that ended, 0 when there is none. */
 int guard_next_done(struct guard *g, struct guard_done *ret);
-/* Go on without rests until nothing is under way. -ETIMEDOUT at the deadline. */
+/* Go on without rests until nothing is under way. -ETIMEDOUT at the deadline. For tests. */
 int guard_drain(struct guard *g, int64_t deadline_us, struct merr *err);
 /* Gives up what is under way. */
 void guard_free(struct guard *g);
