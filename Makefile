@@ -90,7 +90,8 @@ $(eval $(call program,muster-train,worker/engine/train/main.c,engine))
 $(eval $(call program,muster,api/cli/main.c,cli))
 
 # --- tests -------------------------------------------------------------------------------------
-# tests/unit/FOLDER/ROOM/test_X.c tests X.c of that room and links its library's floor, nothing above.
+# tests/unit/FOLDER/ROOM/test_X.c tests X.c of that room and links its library's floor, nothing above. The rooms of
+# worker/engine stand beside those of worker.
 unit_src  := $(sort $(shell find tests/unit -name 'test_$(or $(T),*).c'))
 UNIT      := $(patsubst %.c,$(BUILD)/%,$(unit_src))
 define unit_rule # folder below tests/unit, library
@@ -99,7 +100,8 @@ $(BUILD)/tests/unit/$(1)/%: $(BUILD)/obj/tests/unit/$(1)/%.o $(call libs_of,$(2)
 	@echo "  ld  $$@"
 	@$(CC) $(CFLAGS) $(LDFLAGS) $$(LDFLAGS_$$(notdir $$@)) -o $$@ $$^ $(call external_of,$(2)) -lcmocka
 endef
-$(foreach f,$(filter-out flight snapshot engine agent,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(foreach f,$(filter-out cli flight snapshot engine agent,$(LIBRARIES)),$(eval $(call unit_rule,$(f),$(f))))
+$(eval $(call unit_rule,api/cli,cli))
 $(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))
 $(foreach f,$(filter-out flight snapshot agent,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
 	$(eval $(call unit_rule,worker/$(f),engine)))

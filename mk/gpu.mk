@@ -23,7 +23,7 @@ $(FAKE_NCCL): tests/gpu/fake_nccl.c
 	@echo "  ld  $@"
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -shared -fPIC -Wl,-soname,libnccl.so.2 -o $@ $<
 
-$(foreach t,nccl comm coded_gpu probe,$(BUILD)/tests/unit/worker/comm/test_$(t)): $(FAKE_NCCL)
+$(foreach t,transport/test_nccl test_comm test_coded_gpu test_probe,$(BUILD)/tests/unit/worker/comm/$(t)): $(FAKE_NCCL)
 LDFLAGS_test_nccl := -Wl,--no-as-needed,$(FAKE_NCCL),-rpath,$(dir $(abspath $(FAKE_NCCL))),--as-needed
 LDFLAGS_test_comm := $(LDFLAGS_test_nccl)
 LDFLAGS_test_coded_gpu := $(LDFLAGS_test_nccl)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """Check the house rules of CONTRIBUTING.md on the files named: floors, banned calls, length, layout."""
+import functools
+import os
 import re
 import sys
 
@@ -184,9 +186,36 @@ def check_module(path, text, code, complain):
                      f"{name}() has not its file's name as its prefix: {stem}_...")
 
 
+@functools.lru_cache(None)
+def rooms_of(folder):
+    """The C files under a folder, without .c: name -> rooms that have one."""
+    rooms = {}
+    for room, folders, names in os.walk(folder):
+        folders[:] = [f for f in folders if f != "node_modules"]
+        for name in names:
+            if name.endswith(".c"):
+                rooms.setdefault(name[:-2], []).append(room)
+    return rooms
+
+
+def check_place(path, complain):
+    """tests/unit/FOLDER/ROOM/test_X.c tests FOLDER/ROOM/X.c, or ROOM as a whole; worker/engine/ROOM is worker/ROOM."""
+    test = re.fullmatch(r"tests/unit/(.+)/test_(\w+)\.c", path)
+    if not test:
+        return
+    here = {test.group(1), re.sub("^worker/", "worker/engine/", test.group(1))}
+    rooms = rooms_of(test.group(1).split("/")[0])
+    homes = rooms.get(test.group(2), [])
+    if homes and here.isdisjoint(homes):
+        complain(path, 1, f"{test.group(2)}.c is in {homes[0]}/: its test stands in the room of that name")
+    elif not any(here.intersection(found) for found in rooms.values()):
+        complain(path, 1, f"{test.group(1)}/ is no room with code: a test stands in the room that it tests")
+
+
 def check_c(path, text, complain):
     folder = folder_of(path)
     code = strip_comments_and_strings(text)
+    check_place(path, complain)
     check_seams(path, code, complain)
     check_module(path, text, code, complain)
     for number, line in enumerate(text.split("\n"), 1):

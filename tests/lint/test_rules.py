@@ -120,3 +120,19 @@ def test_a_module_of_the_server_has_its_header_and_its_prefix(tmp_path):
     assert lint(tmp_path, path, own + "int polls_x(int (*fn)(void))\n{\n}\n\nstatic int x(void)\n{\n}\n") == "\n"
     assert lint(tmp_path, "server/http/http_req.c",
                 '#include "server/http/http_req.h"\n\nint http_x(void)\n{\n}\n') == "\n"
+
+
+@pytest.mark.parametrize("bad, good, says", [
+    ("scheduler/sim/test_split", "scheduler/plan/test_split", "split.c is in scheduler/plan/"),
+    ("scheduler/test_split", "scheduler/sim/test_many_at_once", "split.c is in scheduler/plan/"),
+    ("scheduler/test_many_at_once", "scheduler/sim/test_many_at_once", "scheduler/ is no room with code"),
+    ("scheduler/gone/test_many", "scheduler/plan/test_many", "scheduler/gone/ is no room with code"),
+    ("worker/model/test_group", "worker/comm/test_group", "group.c is in worker/engine/comm/"),
+])
+def test_a_unit_test_stands_where_its_module_stands(tmp_path, bad, good, says):
+    for module in ("scheduler/plan/split.c", "scheduler/sim/sim.c", "worker/engine/comm/group.c",
+                   "worker/engine/model/stage.c"):
+        (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / module).write_text("")
+    assert says in lint(tmp_path, f"tests/unit/{bad}.c", "")
+    assert lint(tmp_path, f"tests/unit/{good}.c", "") == "\n"
