@@ -106,10 +106,6 @@ $(foreach f,flight snapshot agent,$(eval $(call unit_rule,worker/$(f),$(f))))
 $(foreach f,$(filter-out flight snapshot agent,$(patsubst tests/unit/worker/%/,%,$(wildcard tests/unit/worker/*/))),\
 	$(eval $(call unit_rule,worker/$(f),engine)))
 
-# tests/fuzz/fuzz_X.c holds LLVMFuzzerTestOneInput; tests/fuzz/corpus/X its corpus.
-fuzz_src := $(wildcard tests/fuzz/fuzz_*.c)
-bench_src := $(wildcard tests/bench/*.c)
-
 .PHONY: units
 units: $(UNIT)
 
@@ -118,7 +114,7 @@ check: units  ## unit tests (T=name for one, SANITIZE=... under a sanitizer)
 	$(if $(UNIT),,$(error no unit test is named test_$(T): T=name runs tests/unit/**/test_name))
 	@$(PYTHON) tests/run.py --build $(BUILD) unit $(UNIT)
 
-# What is not the build itself: packages, tests, benchmarks, installation, the web page.
+# What is not the build itself, a file a topic, and in mk/flags.mk what single files need of the compiler.
 -include mk/*.mk
 
 .PHONY: help

@@ -1,4 +1,4 @@
-/* Built with AVX2 (mk/base.mk): philox.c asks the processor before it calls this. */
+/* Built with AVX2 (mk/flags.mk): philox.c asks the processor before it calls this. */
 #ifdef __x86_64__
 #include "base/philox_normal.h"
 

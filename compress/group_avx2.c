@@ -1,4 +1,4 @@
-/* Built for AVX2 and FMA (mk/compress.mk): nothing here may run before the processor was asked. */
+/* Built for AVX2 and FMA (mk/flags.mk): nothing here may run before the processor was asked. */
 #ifdef __x86_64__
 #define GROUP_TABLE group_avx2
 #define GROUP_NAME "avx2"

@@ -1,4 +1,4 @@
-/* Built for AVX-512 (mk/compress.mk): nothing here may run before the processor was asked. */
+/* Built for AVX-512 (mk/flags.mk): nothing here may run before the processor was asked. */
 #ifdef __x86_64__
 #define GROUP_TABLE group_avx512
 #define GROUP_NAME "avx512"

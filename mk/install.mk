@@ -1,4 +1,6 @@
-# make install DESTDIR=/somewhere PREFIX=/usr/local
+# What is made of the programs: an installation, a first cluster, references.
+#
+#   make install DESTDIR=/somewhere PREFIX=/usr/local
 
 UNITDIR ?= /lib/systemd/system
 DOCDIR  ?= $(PREFIX)/share/doc/muster
@@ -28,3 +30,20 @@ uninstall:  ## remove what install put there (state and /etc/muster stay)
 		$(DESTDIR)$(UNITDIR)/musterd.service $(DESTDIR)$(UNITDIR)/muster-agent.service \
 		$(DESTDIR)/usr/lib/sysusers.d/muster.conf
 	rm -rf $(DESTDIR)$(DOCDIR)
+
+.PHONY: quickstart
+quickstart: deps all  ## a cluster on this machine that trains a small GPT on real text
+	@BUILD=$(BUILD) examples/quickstart.sh
+
+# References printed from the tables that the programs run by; tests hold both sides equal.
+
+.PHONY: docs/spec.md docs/cli.md docs/protocol.md
+docs/spec.md: $(BUILD)/bin/muster  ## print the reference of the job spec from its table
+	@$(BUILD)/bin/muster help --spec > $@
+
+docs/cli.md: $(BUILD)/bin/muster  ## print the reference of the commands from their table
+	@$(BUILD)/bin/muster help --markdown > $@
+
+docs/protocol.md: $(BUILD)/bin/muster  ## print its last section, the fields of all messages, from their tables
+	@sed -i '/^## Fields of the messages$$/,$$d' $@
+	@$(BUILD)/bin/muster help --protocol >> $@

@@ -1,4 +1,63 @@
-# Suites. Each leaves its counts in $(BUILD)/results; `make test` adds them up and ends with one plain line.
+# Tests: what some need beyond the rules of the Makefile, the programs that they start, and the suites.
+
+# --- unit tests -------------------------------------------------------------------------------------------------------
+
+# Those whose subject has threads run under TSan, too.
+TSAN_TESTS := roundtrip faults capture lift archive kernels kernels_attention kernels_pool feed queue files http gpus
+# One loses each command that is to be queued once, another each allocation.
+LDFLAGS_test_redis := -Wl,--wrap=redisAppendFormattedCommand
+LDFLAGS_test_sequence_memory := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
+
+# The engine once more, with doubles where it has floats: a gradient that must be another one but for the order of sums
+# is then held to it closer than any mistake hides.
+IN_DOUBLE := packing pieces context
+in_double_tests := $(patsubst tests/unit/worker/model/test_%.c,$(BUILD)/tests/unit/worker/model/test_%_in_double,\
+	$(filter $(IN_DOUBLE:%=tests/unit/worker/model/test_%.c),$(unit_src)))
+in_double_engine := $(patsubst %.c,$(BUILD)/obj/in_double/%.o,$(wildcard worker/engine/model/*.c) worker/engine/kernels/plain.c)
+
+ifeq ($(SANITIZE),) # which have nothing more to find in the same lines
+UNIT += $(in_double_tests)
+units: $(in_double_tests)
+endif
+
+$(BUILD)/obj/in_double/%.o: %.c tests/unit/worker/in_double.h
+	@mkdir -p $(@D)
+	@echo "  cc  $< (in double)"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -include tests/unit/worker/in_double.h -MMD -MP -c $< -o $@
+
+$(BUILD)/tests/unit/worker/model/test_%_in_double: $(BUILD)/obj/in_double/tests/unit/worker/model/test_%.o $(in_double_engine) \
+		$(call libs_of,engine)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(call external_of,engine) -lcmocka
+
+# --- programs that the Python tests start -----------------------------------------------------------------------------
+
+# The crash tests of checkpoints.
+test-programs: $(BUILD)/tests/fault/checkpoint_writer $(BUILD)/tests/fault/checkpoint_power
+
+CHANGING := open write pwrite rename renameat2 fsync fdatasync mkdir rmdir unlink remove fallocate
+FAULTS_WRAPPED := $(CHANGING) close read pread unlinkat sync_file_range flock access poll io_uring_submit
+fault_o = $(patsubst %,$(BUILD)/obj/tests/fault/%.o,$(1))
+$(BUILD)/tests/fault/checkpoint_writer: override LDFLAGS += $(foreach f,$(FAULTS_WRAPPED),-Wl,--wrap=$(f))
+$(BUILD)/tests/fault/checkpoint_writer: $(call fault_o,checkpoint_writer checkpoint_model checkpoint_faults)
+$(BUILD)/tests/fault/checkpoint_power: override LDFLAGS += $(foreach f,$(CHANGING),-Wl,--wrap=$(f))
+$(BUILD)/tests/fault/checkpoint_power: $(call fault_o,checkpoint_power checkpoint_model disk_log disk_replay)
+$(BUILD)/tests/fault/checkpoint_writer $(BUILD)/tests/fault/checkpoint_power: $(call libs_of,checkpoint)
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(call external_of,checkpoint)
+
+# What lets a test set the clock of a cluster.
+SET_CLOCK := $(BUILD)/tests/fault/set_clock.so
+test-programs: $(SET_CLOCK)
+$(SET_CLOCK): tests/fault/set_clock.c
+	@mkdir -p $(@D)
+	@echo "  ld  $@"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -shared -fPIC -o $@ $<
+
+# --- suites -----------------------------------------------------------------------------------------------------------
+# Each leaves its counts in $(BUILD)/results; `make test` adds them up and ends with one plain line.
 
 RESULTS := build/results
 # Builds and programs that do not need each other share the cores.
@@ -7,7 +66,6 @@ LINT := $(wildcard tests/lint/test_*.py)
 INTEGRATION := $(wildcard tests/integration/test_*.py)
 FAULT := $(wildcard tests/fault/test_*.py)
 E2E := $(wildcard tests/e2e/test_*.py)
-# Unit tests whose subject has threads: they run under TSan too.
 THREADED := $(filter $(foreach t,$(TSAN_TESTS),tests/unit/%/test_$(t).c),$(unit_src))
 # UCX's hooks of mmap and TSan's call each other until the stack is full.
 ifneq ($(findstring thread,$(SANITIZE)),)

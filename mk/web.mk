@@ -1,7 +1,6 @@
 # The dashboard: files of api/web and uPlot from npm, embedded into the server as C. No network once
 # node_modules is there.
 
-TSAN_TESTS += http
 WEB_MODULES := api/web/node_modules/uplot/package.json
 WEB_FILES := $(wildcard api/web/*.html api/web/*.css api/web/*.js) api/openapi.yaml
 UPLOT := api/web/node_modules/uplot/dist

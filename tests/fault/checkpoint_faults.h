@@ -1,6 +1,6 @@
 /* checkpoint_faults - the n-th system call that checkpoint code makes is the last, or fails
  *
- * The linker's --wrap (FAULTS_WRAPPED in mk/checkpoint.mk) puts each call through a counter of the whole process. */
+ * The linker's --wrap (FAULTS_WRAPPED in mk/test.mk) puts each call through a counter of the whole process. */
 #ifndef MUSTER_TESTS_FAULT_CHECKPOINT_FAULTS_H
 #define MUSTER_TESTS_FAULT_CHECKPOINT_FAULTS_H
 

@@ -1,6 +1,6 @@
 /* disk_log - what this process asks of the disk, in order, and what a power loss may leave of that
  *
- * The linker's --wrap (CHANGING in mk/checkpoint.mk) puts each call that changes files below a folder through here.
+ * The linker's --wrap (CHANGING in mk/test.mk) puts each call that changes files below a folder through here.
  * After a power loss there is what was synced: a file's bytes once the file was, a folder's names once the folder was.
  * Of what was not yet, any part may be there: writes torn between sectors of 512 bytes, and of changed names either all
  * up to some instant, as a journal has it, or any of them.

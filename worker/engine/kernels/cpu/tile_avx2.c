@@ -1,4 +1,4 @@
-/* Built with AVX2 and FMA (mk/kernels.mk): nothing here may run before the processor was asked. */
+/* Built with AVX2 and FMA (mk/flags.mk): nothing here may run before the processor was asked. */
 #ifdef __x86_64__
 #define TILE_TABLE cpu_tile_avx2
 #define WIDTH 8

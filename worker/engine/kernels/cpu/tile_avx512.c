@@ -1,4 +1,4 @@
-/* Built for AVX-512 (mk/kernels.mk): nothing here may run before the processor was asked. */
+/* Built for AVX-512 (mk/flags.mk): nothing here may run before the processor was asked. */
 #ifdef __x86_64__
 #define TILE_TABLE cpu_tile_avx512
 #define WIDTH 16
