@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/protocol/report.h"
 #include "server/http/call.h"
 #include "server/store/spool_read.h"
 
@@ -86,25 +87,26 @@ void files_post(struct files *f, struct call *call)
 
 void files_take_report(const struct files *f, struct call *call)
 {
-    static const char *const kind[] = {"logs", "metrics"};
+    static const enum report_kind kinds[] = {REPORT_LOGS, REPORT_METRICS}; /* events are the core's */
 
     call->acks = json_object();
     call->fresh = json_object();
     for (int k = 0; k < 2; k++) {
         json_t *acks = json_array(), *fresh = json_array(), *piece;
+        const char *name = report_kind_names[kinds[k]];
         size_t i;
 
-        json_array_foreach (json_object_get(call->body, kind[k]), i, piece) {
-            int r = spool_take_piece(&f->spool, piece, k == 0, acks, fresh);
+        json_array_foreach (json_object_get(call->body, name), i, piece) {
+            int r = spool_take_piece(&f->spool, piece, kinds[k] == REPORT_LOGS, acks, fresh);
 
             if (r == -EINVAL)
                 call_problem(call, 422, "report-invalid", "piece %zu of '%s' wants job, generation, offset and text", i,
-                             kind[k]);
+                             name);
             else if (r < 0)
-                call_problem(call, 503, "disk", "cannot keep %s: %s", kind[k], strerror(-r));
+                call_problem(call, 503, "disk", "cannot keep %s: %s", name, strerror(-r));
         }
-        (void)json_object_set_new(call->acks, kind[k], acks);
-        (void)json_object_set_new(call->fresh, kind[k], fresh);
+        (void)json_object_set_new(call->acks, name, acks);
+        (void)json_object_set_new(call->fresh, name, fresh);
     }
 }
 

@@ -155,46 +155,53 @@ int reports_take_runs(struct core *c, struct node *n, const struct report *r, st
 
 /* --- metrics and output ------------------------------------------------------------------------------ */
 
+/* A line of metrics.jsonl, which is taken over. */
+static void take_metric_line_new(struct core *c, struct entry *e, uint32_t generation, json_t *line)
+{
+    char id[24], at[CLOCK_RFC3339_MAX];
+
+    json_decref(e->job.progress);
+    e->job.progress = view_progress(line, e->steps);
+    e->progress_of = generation;
+    learn_metrics(c, e, generation, line);
+    if (events_followers(c) == 0) {
+        json_decref(line);
+        return;
+    }
+    clock_rfc3339(c->now.wall_us, at);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)e->job.id);
+    events_emit_new(c, e->job.id, e->job.user,
+                    json_pack("{s:n, s:s, s:s, s:s, s:I, s:s, s:o}", "id", "at", at, "job", id, "type", "metrics",
+                              "generation", (json_int_t)generation, "actor", "rank:0", "data", line),
+                    false, false, false);
+}
+
 static void take_metrics(struct core *c, const json_t *fresh)
 {
-    json_t *piece;
+    struct report_piece piece = {.text = NULL}; /* borrows */
+    json_t *doc;
     size_t i;
 
-    json_array_foreach (json_object_get(fresh, "metrics"), i, piece) {
-        struct entry *e = table_find(&c->jobs, job_id_parse(json_string_value(json_object_get(piece, "job"))));
-        const char *p = json_string_value(json_object_get(piece, "text")), *nl;
+    json_array_foreach (json_object_get(fresh, report_kind_names[REPORT_METRICS]), i, doc) {
+        struct entry *e =
+            report_piece_read(doc, &piece, NULL) < 0 ? NULL : table_find(&c->jobs, job_id_parse(piece.job));
+        const char *nl;
 
-        for (; e && p && (nl = strchr(p, '\n')); p = nl + 1) {
+        for (const char *p = piece.text; e && (nl = strchr(p, '\n')); p = nl + 1) {
             json_t *line = json_loadb(p, (size_t)(nl - p), 0, NULL);
-            char id[24], at[CLOCK_RFC3339_MAX];
 
-            if (!json_is_object(line)) {
+            if (json_is_object(line))
+                take_metric_line_new(c, e, (uint32_t)piece.generation, line);
+            else
                 json_decref(line);
-                continue;
-            }
-            json_decref(e->job.progress);
-            e->job.progress = view_progress(line, e->steps);
-            e->progress_of = (uint32_t)json_integer_value(json_object_get(piece, "generation"));
-            learn_metrics(c, e, (uint32_t)json_integer_value(json_object_get(piece, "generation")), line);
-            clock_rfc3339(c->now.wall_us, at);
-            (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)e->job.id);
-            if (events_followers(c) == 0) {
-                json_decref(line);
-                continue;
-            }
-            events_emit_new(c, e->job.id, e->job.user,
-                            json_pack("{s:n, s:s, s:s, s:s, s:I, s:s, s:o}", "id", "at", at, "job", id, "type",
-                                      "metrics", "generation", json_integer_value(json_object_get(piece, "generation")),
-                                      "actor", "rank:0", "data", line),
-                            false, false, false);
         }
     }
-    json_array_foreach (json_object_get(fresh, "logs"), i, piece) {
-        struct entry *e = table_find(&c->jobs, job_id_parse(json_string_value(json_object_get(piece, "job"))));
+    json_array_foreach (json_object_get(fresh, report_kind_names[REPORT_LOGS]), i, doc) {
+        struct entry *e =
+            report_piece_read(doc, &piece, NULL) < 0 ? NULL : table_find(&c->jobs, job_id_parse(piece.job));
 
         if (e && events_followers(c) > 0)
-            events_log_new(c, e->job.id, e->job.user, (int)json_integer_value(json_object_get(piece, "rank")),
-                           json_incref(piece));
+            events_log_new(c, e->job.id, e->job.user, piece.rank < 0 ? 0 : piece.rank, json_incref(doc));
     }
 }
 
