@@ -13,7 +13,7 @@ LDFLAGS_test_sequence_memory := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc
 IN_DOUBLE := packing pieces context
 in_double_tests := $(patsubst tests/unit/worker/model/test_%.c,$(BUILD)/tests/unit/worker/model/test_%_in_double,\
 	$(filter $(IN_DOUBLE:%=tests/unit/worker/model/test_%.c),$(unit_src)))
-in_double_engine := $(patsubst %.c,$(BUILD)/obj/in_double/%.o,$(wildcard worker/engine/model/*.c) worker/engine/kernels/plain.c)
+in_double_engine := $(patsubst %.c,$(BUILD)/obj/in_double/%.o,$(wildcard worker/engine/model/*.c worker/engine/model/*/*.c) worker/engine/kernels/plain.c)
 
 ifeq ($(SANITIZE),) # which have nothing more to find in the same lines
 UNIT += $(in_double_tests)

@@ -99,10 +99,10 @@ static void open_stages(struct bench *b, int longest, size_t *ret_budget)
                                     .first = true,
                                     .last = true};
     *ret_budget = (size_t)(BUDGET * (double)stage_bytes(&cfg[KEEP], true));
-    cfg[ALL].recompute = RECOMPUTE_FULL;
-    cfg[SQRT].run = (int)ceil(sqrt(b->model.layers));
-    cfg[MIMOSE].some = true;
-    cfg[MIMOSE].keep_bytes = *ret_budget - stage_bytes(&cfg[MIMOSE], true);
+    cfg[ALL].retain.policy = "full";
+    cfg[SQRT].retain = (struct retain_cfg){.policy = "sqrt", .run = (int)ceil(sqrt(b->model.layers))};
+    cfg[MIMOSE].retain.policy = "mimose";
+    cfg[MIMOSE].retain.keep_bytes = *ret_budget - stage_bytes(&cfg[MIMOSE], true);
     for (int i = 0; i < SIDES; i++)
         must(stage_new(&cfg[i], &b->st[i], &err), &err);
 }

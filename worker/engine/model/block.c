@@ -369,11 +369,11 @@ static int block_again(struct stage *st, int i, struct stage_slot *slot, struct 
     const struct layer_params *l = block_params(st, i);
     const struct block_saves *b = &slot->block[i];
 
-    if (b->again == AGAIN_NOTHING || (b->again == AGAIN_RUN && (i + 1) % st->cfg.run != 0))
+    if (b->stay.again == AGAIN_NOTHING || i < b->stay.last) /* the last of several blocks is the first here */
         return 0;
-    for (int j = i + 1 - st->cfg.run; j < i && b->again == AGAIN_RUN; j++) /* the run's last block is the first here */
+    for (int j = b->stay.first; j < i && b->stay.again == AGAIN_WHOLE; j++)
         TRY(block_forward(st, j, slot, slot->block[j + 1].x, true, err));
-    if (b->again != AGAIN_CHEAP)
+    if (b->stay.again == AGAIN_WHOLE)
         return block_inside(st, i, slot, true, err);
     TRY(f->norm_forward(st, b->x, l->norm1, b->norm1, b->mean1, b->rstd1, err));
     TRY(f->norm_forward(st, b->mid, l->norm2, b->norm2, b->mean2, b->rstd2, err));

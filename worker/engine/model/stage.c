@@ -25,9 +25,8 @@ static int optional_memory(struct stage *st)
         rope_frequencies(&g->rope, g->dim, st->freq);
     }
     st->cp_request = calloc(2 * (size_t)stage_cp(st), sizeof(struct comm_request *));
-    st->run = st->cfg.run > 0 ? calloc(st->cfg.run, sizeof(*st->run)) : NULL;
-    st->drop = st->cfg.some ? calloc(STAGE_PARTS * (size_t)st->blocks, sizeof(*st->drop)) : NULL;
-    if (!st->cp_request || (st->cfg.run > 0 && !st->run) || (st->cfg.some && !st->drop))
+    st->again = calloc((size_t)retain_together(&st->cfg.retain) + 1, sizeof(*st->again));
+    if (!st->cp_request || !st->again)
         return -ENOMEM;
     if (st->cfg.cache == 0)
         return 0;
@@ -104,16 +103,15 @@ static void set_constants(struct stage *st)
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
 {
     struct stage *st = calloc(1, sizeof(*st));
-    bool dropping = cfg->recompute != RECOMPUTE_NONE || cfg->run > 0 || cfg->some;
+    bool dropping = retain_most(&cfg->retain) != AGAIN_NOTHING, plans = retain_plans(&cfg->retain);
     int r;
 
     if (!st)
         return merr_set(err, -ENOMEM, "no memory for a stage");
     assert(!(cfg->split && dropping) && (cfg->type == KERN_F32 || cfg->matrices));
-    assert((cfg->recompute != RECOMPUTE_NONE) + (cfg->run > 0) + cfg->some <= 1);
-    assert(cfg->bodies == 0 || (!cfg->some && !cfg->split && cfg->cache == 0));
+    assert(cfg->bodies == 0 || (!plans && !cfg->split && cfg->cache == 0));
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
-    assert(cfg->cp_size <= 1 || (!cfg->some && cfg->cache == 0 && cfg->stores == 0));
+    assert(cfg->cp_size <= 1 || (!plans && cfg->cache == 0 && cfg->stores == 0));
     assert(cfg->cp_mode != CP_ULYSSES || cfg->cp_size <= 1 || cfg->model->kv_heads_local % cfg->cp_size == 0);
     st->cfg = *cfg;
     st->rows = st->room = cfg->micro * cfg->length;
@@ -126,13 +124,9 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->slots);
         goto fail;
     }
-    if (cfg->some) /* a budget that leaves no byte drops every block */
-        r = mimose_new(STAGE_PARTS * st->blocks, cfg->keep_bytes > 0 ? (double)cfg->keep_bytes : 1, 0, &st->mimose,
-                       err);
+    r = retain_new(&cfg->retain, st->blocks, &st->retain, err);
     if (r != 0)
         goto fail;
-    if (cfg->some)
-        mimose_prefer(st->mimose, st->blocks);
     stage_carve(st, NULL);
     r = cfg->k->mem_alloc(cfg->stream, st->floats * sizeof(float), &st->activations, err);
     if (r != 0) {
@@ -177,9 +171,8 @@ void stage_free(struct stage *st)
     free(st->store);
     for (int i = 0; st->keys && i < st->blocks; i++)
         free(st->keys[i].attention);
-    mimose_free(st->mimose);
-    free(st->drop);
-    free(st->run);
+    retain_free(st->retain);
+    free(st->again);
     free(st->slot);
     free(st->keys);
     free(st->freq);

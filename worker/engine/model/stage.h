@@ -7,12 +7,8 @@
  * A stage with a cache generates instead: stage_decode() takes the next tokens of one sequence and keeps the keys and
  * values of all before them.
  *
- * Backward makes again what forward did not keep, by the same calls and so with the same bits. With cfg.recompute, of
- * all but the last cfg.kept blocks: selective, the outputs of norms and activations; full, all but each block's input.
- * With cfg.run, the blocks before the last run of so many: only a run's input is kept, and the run is made again as a
- * whole (Chen et al. 2016). With cfg.some, each micro-batch has a plan of its own, made from its rows by a model that
- * learns (Mimose 2022, scheduler/sequence/mimose.h): the blocks of a slot keep at most cfg.keep_bytes; of the others
- * first only what selective makes again is dropped, then, of as many as must be, all.
+ * Backward makes again what forward did not keep, by the same calls and so with the same bits. What that is says a
+ * policy: cfg.retain, retain/retain.h.
  *
  * A micro-batch is packed: documents one after the other, no row between them. stage_slot_layout() says how long each
  * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks
@@ -42,6 +38,7 @@
 #include "worker/engine/kernels/kernels.h"
 #include "worker/engine/model/model.h"
 #include "worker/engine/model/param.h"
+#include "worker/engine/model/retain/retain.h"
 
 #define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
 
@@ -56,11 +53,7 @@ struct stage_cfg {
     int cp_size, cp_index; /* of it, also where it is not there yet; 0: alone */
     enum cp_mode cp_mode;  /* ulysses: cp_size divides the model's kv_heads_local */
     enum kern_type type;   /* of what goes into and comes out of matrix products */
-    enum recompute recompute;
-    int kept;                    /* blocks at the end that keep all in spite of it */
-    int run;                     /* blocks of a run, with recompute none; 0: no runs */
-    bool some;                   /* with recompute none and no runs */
-    size_t keep_bytes;           /* of a slot, with some */
+    struct retain_cfg retain;
     const float *weights;        /* the arena */
     const void *matrices;        /* the arena in bf16, which products read then; NULL in f32 */
     float *reduce;               /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
@@ -69,23 +62,21 @@ struct stage_cfg {
     int micro, length; /* sequences of a micro-batch, tokens of each here: together the rows there is memory for */
     int docs;          /* most documents of a micro-batch; 0: micro */
     int slots;
-    int bodies;               /* slots that hold activations at once, without cfg.some; 0: all */
+    int bodies;               /* slots that hold activations at once, without plans of what stays; 0: all */
     int stores, store_tokens; /* sequences in pieces at once, tokens of the longest; 0: none */
     bool first, last;
     bool split; /* the backward comes in two parts; then all is kept */
     int cache;  /* tokens to keep keys and values of, in f32; 0: a stage that trains */
 };
 
-enum block_again { AGAIN_NOTHING, AGAIN_CHEAP, AGAIN_BLOCK, AGAIN_RUN };
-
-struct block_saves {        /* of one block and micro-batch; void: of cfg.type */
-    enum block_again again; /* what backward makes again of the following */
-    float *x;               /* [trunk rows, hidden] input */
-    void *norm1;            /* [trunk rows, hidden] */
-    float *mean1, *rstd1;   /* [trunk rows] */
-    void *qkv, *att;        /* [rows, qkv local], [rows, q local] */
-    float *lse;             /* [rows, heads local] */
-    float *mid;             /* [trunk rows, hidden] after attention */
+struct block_saves {         /* of one block and micro-batch; void: of cfg.type */
+    struct retain_stay stay; /* whether backward makes the following again */
+    float *x;                /* [trunk rows, hidden] input */
+    void *norm1;             /* [trunk rows, hidden] */
+    float *mean1, *rstd1;    /* [trunk rows] */
+    void *qkv, *att;         /* [rows, qkv local], [rows, q local] */
+    float *lse;              /* [rows, heads local] */
+    float *mid;              /* [trunk rows, hidden] after attention */
     void *norm2;
     float *mean2, *rstd2;
     void *pre, *act; /* [rows, parts·ffn local] and [rows, ffn local]: around the activation */
@@ -115,7 +106,7 @@ struct stage_slot {
     float *in, *out;
     struct stage_piece piece;  /* tokens 0: whole documents */
     struct block_saves *block; /* NULL: no activations are held */
-    float *keep;               /* with cfg.some: cfg.keep_bytes, taken from the start by blocks that keep */
+    float *keep;               /* with plans: cfg.retain.keep_bytes, taken from the start by blocks that keep */
     size_t kept;               /* floats of it */
     double loss;               /* last stage: sum over this micro-batch's targets, nats, after forward */
 };

@@ -38,7 +38,7 @@ static void carve_cheap(const struct stage *st, struct carve *c, struct block_sa
 }
 
 /* The rest but the block's input. */
-static void carve_dear(const struct stage *st, struct carve *c, struct block_saves *b)
+static void carve_rest(const struct stage *st, struct carve *c, struct block_saves *b)
 {
     const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, trunk = trunk_rows(st);
@@ -54,39 +54,34 @@ static void carve_dear(const struct stage *st, struct carve *c, struct block_sav
     b->pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
 }
 
-static size_t cheap_floats(const struct stage *st)
+static struct retain_bytes block_bytes(const struct stage *st)
 {
     struct block_saves b;
-    struct carve c = {NULL, 0};
+    struct carve cheap = {NULL, 0}, rest = {NULL, 0};
 
-    carve_cheap(st, &c, &b);
-    return c.at;
+    carve_cheap(st, &cheap, &b);
+    carve_rest(st, &rest, &b);
+    return (struct retain_bytes){.cheap = cheap.at * sizeof(float), .rest = rest.at * sizeof(float)};
 }
 
-static size_t dear_floats(const struct stage *st)
+static size_t keep_floats(const struct stage *st)
 {
-    struct block_saves b;
-    struct carve c = {NULL, 0};
-
-    carve_dear(st, &c, &b);
-    return c.at;
+    return retain_plans(&st->cfg.retain) ? st->cfg.retain.keep_bytes / sizeof(float) : 0;
 }
 
-/* Whether block i is of a run that is made again: backward begins at once with the last one, which is kept. */
-static bool in_run(const struct stage *st, int i)
+/* Places for all of block i that stays but its input. Of what does not, the places are those that all share. */
+static void carve_stay(const struct stage *st, struct carve *c, struct block_saves *b, int i, struct retain_stay stay)
 {
-    return st->cfg.run > 0 && i < (st->blocks - 1) / st->cfg.run * st->cfg.run;
-}
+    float *x = b->x;
 
-static enum recompute recompute_of(const struct stage *st, int i)
-{
-    return i < st->blocks - st->cfg.kept ? st->cfg.recompute : RECOMPUTE_NONE;
-}
-
-/* Whether a slot has places for all of block i's activations. */
-static bool has_places(const struct stage *st, int i)
-{
-    return recompute_of(st, i) != RECOMPUTE_FULL && !st->cfg.some && !in_run(st, i);
+    if (stay.again != AGAIN_NOTHING && st->again)
+        *b = st->again[stay.again == AGAIN_WHOLE ? i - stay.first : 0];
+    b->x = x;
+    b->stay = stay;
+    if (stay.again == AGAIN_NOTHING)
+        carve_cheap(st, c, b);
+    if (stay.again != AGAIN_WHOLE)
+        carve_rest(st, c, b);
 }
 
 static void carve_slot(const struct stage *st, struct carve *c, struct stage_slot *slot)
@@ -95,8 +90,8 @@ static void carve_slot(const struct stage *st, struct carve *c, struct stage_slo
 
     slot->in = take(c, n);
     slot->out = take(c, n);
-    if (st->cfg.some)
-        slot->keep = take(c, st->cfg.keep_bytes / sizeof(float));
+    if (keep_floats(st) > 0)
+        slot->keep = take(c, keep_floats(st));
 }
 
 static void carve_body(const struct stage *st, struct carve *c, struct block_saves *block)
@@ -105,16 +100,13 @@ static void carve_body(const struct stage *st, struct carve *c, struct block_sav
 
     for (int i = 0; i < st->blocks; i++) {
         struct block_saves counted = {0}, *b = block ? &block[i] : &counted;
-        bool inside = in_run(st, i) && i % st->cfg.run != 0;
+        struct retain_stay stay = retain_block(&st->cfg.retain, st->blocks, i);
 
-        *b = in_run(st, i) && st->run ? st->run[i % st->cfg.run] : st->again;
-        if (!inside)
+        if (stay.again == AGAIN_WHOLE && i != stay.first)
+            b->x = st->again ? st->again[i - stay.first].x : NULL;
+        else
             b->x = i == 0 ? NULL : take(c, n); /* the first one's is the slot's */
-        b->again = in_run(st, i) ? AGAIN_RUN : (enum block_again)recompute_of(st, i);
-        if (has_places(st, i) && recompute_of(st, i) == RECOMPUTE_NONE)
-            carve_cheap(st, c, b);
-        if (has_places(st, i))
-            carve_dear(st, c, b);
+        carve_stay(st, c, b, i, stay);
     }
 }
 
@@ -167,16 +159,13 @@ static void carve_scratch(struct stage *st, struct carve *c)
 
     if (!st->cfg.reduce)
         st->own_reduce = take(c, rows * g->hidden);
-    if (st->cfg.recompute != RECOMPUTE_NONE || st->cfg.some)
-        carve_cheap(st, c, &st->again);
-    if (st->cfg.recompute == RECOMPUTE_FULL || st->cfg.some)
-        carve_dear(st, c, &st->again);
-    for (int i = 0; i < st->cfg.run; i++) {
-        struct block_saves counted = {0}, *b = st->run ? &st->run[i] : &counted;
+    for (int i = 0; i < retain_together(&st->cfg.retain); i++) {
+        struct block_saves counted = {0}, *b = st->again ? &st->again[i] : &counted;
 
         b->x = i > 0 ? take(c, trunk * g->hidden) : NULL;
         carve_cheap(st, c, b);
-        carve_dear(st, c, b);
+        if (retain_most(&st->cfg.retain) == AGAIN_WHOLE)
+            carve_rest(st, c, b);
     }
     st->d_pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
     st->d_act = g->family->parts > 1 ? take_typed(st, c, rows * g->ffn_local) : st->d_pre;
@@ -195,12 +184,10 @@ static void carve_scratch(struct stage *st, struct carve *c)
 static void share_scratch(struct stage *st, const struct stage *from)
 {
     assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split &&
-           from->cfg.type == st->cfg.type && from->cfg.recompute == st->cfg.recompute && from->cfg.run == st->cfg.run &&
-           from->cfg.some == st->cfg.some);
+           from->cfg.type == st->cfg.type && retain_alike(&from->cfg.retain, &st->cfg.retain));
     st->own_reduce = from->own_reduce;
-    st->again = from->again;
-    for (int i = 0; i < st->cfg.run; i++)
-        st->run[i] = from->run[i];
+    for (int i = 0; i < retain_together(&st->cfg.retain); i++)
+        st->again[i] = from->again[i];
     st->d_pre = from->d_pre;
     st->d_act = from->d_act;
     st->d_qkv = from->d_qkv;
@@ -292,8 +279,9 @@ size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
 size_t stage_block_bytes(const struct stage_cfg *cfg)
 {
     struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length};
+    struct retain_bytes each = block_bytes(&st);
 
-    return (cheap_floats(&st) + dear_floats(&st)) * sizeof(float);
+    return each.cheap + each.rest;
 }
 
 /* --- what a micro-batch keeps ------------------------------------------------------------------------------ */
@@ -329,85 +317,39 @@ void stage_keep_forget(struct stage *st, struct stage_slot *slot)
 
 int stage_keep_begin(struct stage *st, struct stage_slot *slot, bool train, struct merr *err)
 {
-    struct mimose_plan plan;
+    struct retain_bytes each = block_bytes(st);
 
-    if (!st->cfg.some)
-        return 0;
     stage_keep_forget(st, slot);
-    st->short_of_room = st->sheltered = false;
-    if (!train) {
-        memset(st->drop, 1, STAGE_PARTS * (size_t)st->blocks);
-        return 0;
-    }
-    TRY(mimose_plan(st->mimose, st->rows, &plan, err));
-    memcpy(st->drop, plan.checkpoint, STAGE_PARTS * (size_t)st->blocks);
-    st->sheltered = plan.sheltered;
-    return 0;
+    return retain_begin(st->retain, st->rows, &each, train, err);
 }
 
 void stage_keep_block(struct stage *st, struct stage_slot *slot, int i)
 {
-    struct block_saves *b = &slot->block[i];
     struct carve c = {slot->keep, slot->kept};
-    bool cheap, whole;
-    float *x = b->x;
+    struct retain_stay stay;
 
-    if (!st->cfg.some)
-        return;
-    cheap = st->drop[i];
-    whole = st->drop[st->blocks + i];
-    if (!whole && slot->kept + dear_floats(st) + (cheap ? 0 : cheap_floats(st)) > st->cfg.keep_bytes / sizeof(float)) {
-        whole = true; /* a plan that asked for too much: this block is made again like those it dropped */
-        st->short_of_room = true;
-        st->usage.lacking++;
-    }
-    *b = st->again;
-    b->x = x;
-    b->again = whole ? AGAIN_BLOCK : cheap ? AGAIN_CHEAP : AGAIN_NOTHING;
-    if (whole)
-        return;
-    if (!cheap)
-        carve_cheap(st, &c, b);
-    carve_dear(st, &c, b);
+    if (!retain_plans(&st->cfg.retain))
+        return; /* it has its places for good */
+    stay = retain_next(st->retain, i);
+    carve_stay(st, &c, &slot->block[i], i, stay);
+    st->usage.lacking += stay.lacked;
     st->kept_now += c.at - slot->kept;
     slot->kept = c.at;
     st->kept_most = st->kept_now > st->kept_most ? st->kept_now : st->kept_most;
 }
 
-/* What the parts of each block of these rows take, as counted in placing them. */
-static int learn(struct stage *st, struct merr *err)
-{
-    double bytes[MIMOSE_BLOCKS_MAX], cheap = (double)(cheap_floats(st) * sizeof(float));
-    double dear = (double)(dear_floats(st) * sizeof(float));
-
-    for (int i = 0; i < st->blocks; i++) {
-        bytes[i] = cheap;
-        bytes[st->blocks + i] = dear;
-    }
-    return mimose_sample(st->mimose, st->rows, bytes, (cheap + dear) * st->blocks, err);
-}
-
 int stage_keep_end(struct stage *st, const struct stage_slot *slot, bool train, struct merr *err)
 {
-    if (!train)
-        return 0;
-    st->usage.blocks += (uint64_t)st->blocks;
-    for (int i = 0; i < st->blocks; i++)
-        st->usage.dropped += slot->piece.drop || slot->block[i].again >= AGAIN_BLOCK;
-    if (!st->cfg.some)
-        return 0;
-    if (st->sheltered)
-        return learn(st, err);
-    if (st->short_of_room)
-        mimose_overflow(st->mimose, st->rows);
-    else
-        (void)mimose_observe(st->mimose, st->rows, (double)(slot->kept * sizeof(float)));
-    return 0;
+    for (int i = 0; i < st->blocks && train; i++) {
+        st->usage.blocks++;
+        st->usage.dropped += slot->piece.drop || slot->block[i].stay.again == AGAIN_WHOLE;
+    }
+    return retain_end(st->retain, train, err);
 }
 
 void stage_usage_take(struct stage *st, struct stage_usage *ret)
 {
-    size_t region = st->cfg.some ? (size_t)st->cfg.slots * (st->cfg.keep_bytes / sizeof(float)) : 0;
+    size_t region = (size_t)st->cfg.slots * keep_floats(st);
 
     *ret = st->usage;
     ret->peak_bytes = (st->floats - region + st->kept_most) * sizeof(float);

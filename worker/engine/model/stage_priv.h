@@ -3,15 +3,12 @@
 #ifndef MUSTER_WORKER_MODEL_STAGE_PRIV_H
 #define MUSTER_WORKER_MODEL_STAGE_PRIV_H
 
-#include "scheduler/sequence/mimose.h"
 #include "worker/engine/model/stage.h"
 
 struct block_keys {      /* Philox keys of one block's dropout */
     uint32_t *attention; /* [heads local][2] */
     uint32_t attention_out[2], mlp_out[2];
 };
-
-#define STAGE_PARTS 2 /* of a block that mimose decides on */
 
 struct store { /* of one block, for the tokens of one sequence */
     void *kv;  /* of cfg.type, as kern_attention has it */
@@ -42,17 +39,13 @@ struct stage {
     int past;                             /* tokens in the cache */
     void *activations;                    /* the memory behind the slots, */
     size_t floats;                        /* of it */
-    /* with cfg.some */
-    struct mimose *mimose;
-    uint8_t *drop; /* [STAGE_PARTS][blocks] of the micro-batch that goes forward: what is cheap; the rest */
-    bool sheltered, short_of_room; /* it is measured; something did not fit */
-    size_t kept_now, kept_most;    /* floats of all slots' keep */
+    struct retain *retain;
+    size_t kept_now, kept_most; /* floats of all slots' keep */
     struct stage_usage usage;
     /* scratch, one micro-batch at a time */
-    float *reduce;            /* [rows, hidden]: every sum over tp is made here */
-    float *own_reduce;        /* the same when it is ours to free */
-    struct block_saves again; /* what all blocks and slots share because backward makes it again */
-    struct block_saves *run;  /* [cfg.run] the same of a run */
+    float *reduce;             /* [rows, hidden]: every sum over tp is made here */
+    float *own_reduce;         /* the same when it is ours to free */
+    struct block_saves *again; /* [retain_together()] what blocks and slots share because backward makes it again */
     /* void: of cfg.type */
     void *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
     void *d_qkv, *d_att;

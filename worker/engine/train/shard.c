@@ -29,11 +29,18 @@ static int kept_of(const struct shard *shard, int chunk)
     return n < blocks_of(shard, chunk) ? blocks_of(shard, chunk) - n : 0;
 }
 
+/* What stays of activations: a job names a policy, or what all blocks make again (api/spec_check.c: not both). */
+static const char *policy_of(const struct rank *rank)
+{
+    const char *policy = rank->spec->memory.policy;
+
+    return strcmp(policy, "none") == 0 ? retain_recompute(rank->spec->parallel.recompute) : policy;
+}
+
 static struct stage_cfg stage_config(const struct shard *shard, int chunk)
 {
     const struct rank *rank = shard->rank;
     const struct source *source = shard->source;
-    bool all = strcmp(rank->spec->memory.policy, "all") == 0;
     int most = rank->spec->train.batch.length;
 
     return (struct stage_cfg){
@@ -48,11 +55,10 @@ static struct stage_cfg stage_config(const struct shard *shard, int chunk)
         .cp_size = rank->mesh->cp,
         .cp_index = rank->mesh->cp_index,
         .cp_mode = rank->spec->parallel.cp_mode,
-        .recompute = all ? RECOMPUTE_FULL : rank->spec->parallel.recompute,
-        .kept = kept_of(shard, chunk),
-        .run = shard->run_blocks,
-        .some = shard->keep_bytes != NULL,
-        .keep_bytes = shard->keep_bytes ? shard->keep_bytes[chunk] : 0,
+        .retain = {.policy = policy_of(rank),
+                   .kept = kept_of(shard, chunk),
+                   .run = shard->run_blocks,
+                   .keep_bytes = shard->keep_bytes[chunk]},
         .weights = shard->weights,
         .matrices = shard->matrices,
         .reduce = shard->reduce,
@@ -90,23 +96,20 @@ static void share_budget(struct shard *shard, uint64_t left)
 /* memory.policy and its budget. */
 int shard_plan(struct shard *shard, const struct rank *rank, const struct source *source, struct merr *err)
 {
-    const char *policy = rank->spec->memory.policy;
+    struct retain_cfg retain = {.policy = policy_of(rank)};
     uint64_t budget = (uint64_t)rank->spec->memory.activation_budget_mib << 20, need = 0;
-    bool mimose = strcmp(policy, "mimose") == 0;
+    bool plans = retain_plans(&retain);
     int most = 1;
 
     shard->rank = rank;
     shard->source = source;
+    shard->keep_bytes = calloc(rank->chunks, sizeof(*shard->keep_bytes));
+    if (!shard->keep_bytes)
+        return merr_set(err, -ENOMEM, "no memory for %d chunks", rank->chunks);
     shard->buffers = tree_buffers(source->leaf_begin, source->leaf_end);
     for (int i = 0; i < rank->chunks; i++)
         most = blocks_of(shard, i) > most ? blocks_of(shard, i) : most;
-    if (strcmp(policy, "sqrt") == 0)
-        shard->run_blocks = (int)ceil(sqrt(most));
-    if (mimose) {
-        shard->keep_bytes = calloc(rank->chunks, sizeof(*shard->keep_bytes));
-        if (!shard->keep_bytes)
-            return merr_set(err, -ENOMEM, "no memory for %d chunks", rank->chunks);
-    }
+    shard->run_blocks = (int)ceil(sqrt(most));
     for (int i = 0; i < rank->chunks; i++) {
         struct stage_cfg s = stage_config(shard, i);
 
@@ -117,8 +120,8 @@ int shard_plan(struct shard *shard, const struct rank *rank, const struct source
                         "memory.activation_budget_mib %d is too small: activations take %llu MiB%s; want "
                         "at least that, a smaller train.batch.micro%s",
                         rank->spec->memory.activation_budget_mib, (unsigned long long)((need + (1 << 20) - 1) >> 20),
-                        mimose ? " even when no block keeps any" : "", mimose ? "" : ", or memory.policy 'mimose'");
-    if (mimose)
+                        plans ? " even when no block keeps any" : "", plans ? "" : ", or memory.policy 'mimose'");
+    if (plans)
         share_budget(shard, budget - need);
     return 0;
 }
@@ -207,11 +210,7 @@ static struct fit planned(const struct shard *shard)
         struct stage_cfg s = stage_config(shard, i);
 
         f.activations += stage_bytes(&s, i == 0);
-        s.run = 0;
-        s.some = false;
-        if (!s.split)
-            s.recompute = RECOMPUTE_FULL;
-        s.kept = 0;
+        s.retain = (struct retain_cfg){.policy = s.split ? "none" : "full"};
         f.activations_least += stage_bytes(&s, i == 0);
     }
     f.rest = planned_rest(shard, &f);

@@ -20,8 +20,8 @@ struct shard {
     uint64_t step;               /* steps done */
     uint64_t tokens;             /* trained on in them */
 
-    int run_blocks;     /* memory.policy sqrt: blocks of a run that is made again at once; else 0 */
-    size_t *keep_bytes; /* [chunks] memory.policy mimose: what blocks of a slot may keep; else NULL */
+    int run_blocks;     /* of a run that is made again at once, where the policy has runs */
+    size_t *keep_bytes; /* [chunks] memory.policy mimose: what blocks of a slot may keep */
     float *weights, *reduce;
     void *matrices; /* the weights in bf16, NULL in f32 */
     float **pool;   /* gradient buffers of the tree */

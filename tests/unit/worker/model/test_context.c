@@ -164,7 +164,7 @@ static int one_run(struct comm_world *w, const struct run *c)
     tiny_open(&m, c->family, c->dropout, k);
     cfg = tiny_cfg(&m, ROOM, DOCS, 1);
     cfg.type = c->type;
-    cfg.recompute = c->recompute;
+    cfg.retain.policy = retain_recompute(c->recompute);
     cfg.split = c->split;
     cfg.cp = cp;
     cfg.cp_size = comm_size(w);

@@ -96,8 +96,7 @@ static void stage_anew(struct model *m, bool split, enum kern_type type, enum re
                            .last = true,
                            .split = split,
                            .type = type,
-                           .recompute = recompute,
-                           .kept = kept,
+                           .retain = {.policy = retain_recompute(recompute), .kept = kept},
                            .matrices = m->rounded};
 
     stage_free(m->st);
@@ -383,11 +382,11 @@ static void the_plan_of_memory_shrinks_with_what_is_made_again(void **state)
                                    .length = 100,
                                    .slots = 4,
                                    .type = (enum kern_type)type,
-                                   .recompute = (enum recompute)r};
+                                   .retain.policy = retain_recompute((enum recompute)r)};
 
             bytes[type] = stage_bytes(&sc, true);
             assert_true(bytes[type] < last[type] && stage_bytes(&sc, false) < bytes[type]);
-            sc.kept = 1;
+            sc.retain.kept = 1;
             assert_true((stage_bytes(&sc, true) > bytes[type]) == (r != RECOMPUTE_NONE));
             last[type] = bytes[type];
         }

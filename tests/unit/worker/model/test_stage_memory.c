@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "worker/engine/model/retain/retain_priv.h"
 #include "worker/engine/model/stage_priv.h"
 
 #define ROOM 48
@@ -58,6 +59,14 @@ static void same_bits(const struct tiny *m, struct stage *a, struct stage *b, in
     free(have);
 }
 
+/* Each against one that keeps everything; mimose, which learns, has more micro-batches below. */
+static const struct retain_cfg policies[] = {
+    {.policy = "none"},           {.policy = "selective"},      {.policy = "selective", .kept = 2},
+    {.policy = "full"},           {.policy = "all", .kept = 1}, {.policy = "sqrt", .run = 1},
+    {.policy = "sqrt", .run = 2}, {.policy = "sqrt", .run = 3}, {.policy = "sqrt", .run = 4},
+    {.policy = "sqrt", .run = 5},
+};
+
 static void what_is_dropped_changes_no_bit(void **state)
 {
     (void)state;
@@ -70,11 +79,11 @@ static void what_is_dropped_changes_no_bit(void **state)
         cfg = tiny_cfg(&m, ROOM, 2, SLOTS);
         cfg.type = i & 4 ? KERN_BF16 : KERN_F32;
         all = stage_of(&cfg);
-        for (int run = 1; run <= TINY_LAYERS; run++) {
+        for (size_t p = 0; p < COUNT(policies); p++) {
             struct stage_cfg c = cfg;
             struct stage *st;
 
-            c.run = run;
+            c.retain = policies[p];
             st = stage_of(&c);
             same_bits(&m, all, st, 1);
             stage_free(st);
@@ -83,8 +92,8 @@ static void what_is_dropped_changes_no_bit(void **state)
             struct stage_cfg c = cfg;
             struct stage *st;
 
-            c.some = true;
-            c.keep_bytes = (size_t)blocks * stage_block_bytes(&c);
+            c.retain.policy = "mimose";
+            c.retain.keep_bytes = (size_t)blocks * stage_block_bytes(&c);
             st = stage_of(&c);
             same_bits(&m, all, st, 7);
             stage_free(st);
@@ -107,8 +116,8 @@ static void a_budget_is_kept_and_used(void **state)
     (void)state;
     tiny_open(&m, 0, 0, kern_cpu());
     cfg = tiny_cfg(&m, ROOM, 2, SLOTS);
-    cfg.some = true;
-    cfg.keep_bytes = 3 * stage_block_bytes(&cfg) + stage_block_bytes(&cfg) / 8;
+    cfg.retain.policy = "mimose";
+    cfg.retain.keep_bytes = 3 * stage_block_bytes(&cfg) + stage_block_bytes(&cfg) / 8;
     st = stage_of(&cfg);
     g = tiny_gradients(&m);
     for (int i = 0; i < 20; i++) {
@@ -143,11 +152,11 @@ static void a_plan_that_asks_for_too_much_is_mended(void **state)
     tiny_open(&m, 1, 0, kern_plain());
     cfg = tiny_cfg(&m, ROOM, 2, SLOTS);
     all = stage_of(&cfg);
-    cfg.some = true;
-    cfg.keep_bytes = 2 * stage_block_bytes(&cfg);
+    cfg.retain.policy = "mimose";
+    cfg.retain.keep_bytes = 2 * stage_block_bytes(&cfg);
     st = stage_of(&cfg);
     same_bits(&m, all, st, 5);
-    mimose_set_budget(st->mimose, 5.2 * (double)stage_block_bytes(&cfg), 0);
+    mimose_set_budget(retain_mimose_model(st->retain), 5.2 * (double)stage_block_bytes(&cfg), 0);
     stage_usage_take(st, &u);
     same_bits(&m, all, st, (int)COUNT(rows));
     stage_usage_take(st, &u);
@@ -169,8 +178,8 @@ static void evaluation_keeps_nothing(void **state)
     tiny_open(&m, 0, 0, kern_plain());
     cfg = tiny_cfg(&m, ROOM, 2, SLOTS);
     all = stage_of(&cfg);
-    cfg.some = true;
-    cfg.keep_bytes = 5 * stage_block_bytes(&cfg);
+    cfg.retain.policy = "mimose";
+    cfg.retain.keep_bytes = 5 * stage_block_bytes(&cfg);
     st = stage_of(&cfg);
     same_bits(&m, all, st, 6);
     stage_usage_take(st, &u);
@@ -178,7 +187,7 @@ static void evaluation_keeps_nothing(void **state)
     assert_int_equal(stage_forward(st, stage_slot(st, 0), NULL, 0, NULL), 0);
     assert_true(stage_slot(all, 0)->loss == stage_slot(st, 0)->loss);
     stage_usage_take(st, &u);
-    assert_int_equal(u.peak_bytes, stage_bytes(&cfg, true) - SLOTS * cfg.keep_bytes);
+    assert_int_equal(u.peak_bytes, stage_bytes(&cfg, true) - SLOTS * cfg.retain.keep_bytes);
     stage_free(all);
     stage_free(st);
     tiny_close(&m);
@@ -195,14 +204,12 @@ static void runs_lie_between_everything_and_nothing(void **state)
     tiny_open(&m, 0, 0, kern_plain());
     cfg = tiny_cfg(&m, 1000, 2, 4);
     whole = stage_bytes(&cfg, true);
-    cfg.run = 3;
+    cfg.retain = (struct retain_cfg){.policy = "sqrt", .run = 3};
     runs = stage_bytes(&cfg, true);
-    cfg.run = 0;
-    cfg.some = true;
+    cfg.retain.policy = "mimose";
     some = stage_bytes(&cfg, true);
     assert_true(some < runs && runs < whole);
-    cfg.some = false;
-    cfg.recompute = RECOMPUTE_FULL;
+    cfg.retain.policy = "full";
     assert_int_equal(stage_bytes(&cfg, true), some);
     tiny_close(&m);
 }

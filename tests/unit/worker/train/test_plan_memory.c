@@ -126,21 +126,22 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
     m.gradients = p.grad_n * (size_t)tree_buffers(begin, end) * sizeof(float);
     m.optimizer = optim_bytes(&o);
     for (int i = 0; i < t->shape.chunks; i++) {
-        struct stage_cfg s = {.model = &t->model,
-                              .params = &p,
-                              .type = type,
-                              .layers = chunk[i],
-                              .recompute = (enum recompute)t->shape.recompute,
-                              .kept = chunk[i].end - chunk[i].begin -
-                                      plan_remade(&t->shape, i * t->shape.pp + r, chunk[i].end - chunk[i].begin),
-                              .micro = t->shape.micro,
-                              .length = t->job.length / t->shape.cp,
-                              .cp_size = t->shape.cp,
-                              .cp_mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG,
-                              .slots = slots[i],
-                              .first = r == 0 && i == 0,
-                              .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1,
-                              .split = t->shape.schedule == SCHEDULE_ZB_H1};
+        struct stage_cfg s = {
+            .model = &t->model,
+            .params = &p,
+            .type = type,
+            .layers = chunk[i],
+            .retain = {.policy = retain_recompute((enum recompute)t->shape.recompute),
+                       .kept = chunk[i].end - chunk[i].begin -
+                               plan_remade(&t->shape, i * t->shape.pp + r, chunk[i].end - chunk[i].begin)},
+            .micro = t->shape.micro,
+            .length = t->job.length / t->shape.cp,
+            .cp_size = t->shape.cp,
+            .cp_mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG,
+            .slots = slots[i],
+            .first = r == 0 && i == 0,
+            .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1,
+            .split = t->shape.schedule == SCHEDULE_ZB_H1};
 
         m.activations += stage_bytes(&s, i == 0);
     }
