@@ -22,7 +22,9 @@ ROOMS = {
     "worker/engine/data": ["worker/engine/text"],
     "worker/engine/comm": ["worker/engine/comm/transport", "worker/flight"],
     "worker/engine/comm/transport": ["worker/engine/comm", "worker/flight"],
-    "worker/engine/model": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model/retain"],
+    "worker/engine/model": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model/context",
+                            "worker/engine/model/retain"],
+    "worker/engine/model/context": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model"],
     "worker/engine/model/retain": [],
     "worker/engine/optim": ["worker/engine/comm", "worker/engine/kernels", "worker/engine/model"],
     "worker/snapshot": [],
@@ -48,6 +50,9 @@ LAYERS = {"worker/engine/comm": [
     ["comm", "failure", "frame", "mesh", "reduce"], ["wait"], ["rendezvous"], ["transport/"], ["message"],
     ["group"], ["sum"], ["gpu"], ["direct"], ["collective", "p2p"], ["coded"], ["cost"], ["pairs", "probe"], ["wire"],
     ["world"],
+], "worker/engine/model": [
+    ["carve", "family", "model", "param", "rope", "site"], ["context/", "retain/"], ["stage"],
+    ["block", "gpt2", "llama"],
 ], "server/cluster": [
     ["classes", "job", "notes", "project"], ["node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],

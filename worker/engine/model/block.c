@@ -303,8 +303,8 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
     const struct store *store = store_of(st, i, slot);
     struct kern_cached q;
 
-    if (slot->shared > 0)
-        return context_forward(st, slot, &a, err);
+    if (slot->shared.n > 0)
+        return context_forward(&st->context, &slot->shared, &a, err);
     if (store) /* of a forward that is made again they are the same */
         TRY(st->cfg.k->copy_rows(st->cfg.stream, (char *)store->kv + slot->piece.past * row, row,
                                  element(st, slot->block[i].qkv, c->q_local), c->qkv_local * size, row, st->rows, err));
@@ -422,8 +422,8 @@ static int attend_backward(struct stage *st, int i, const struct stage_slot *slo
     size_t columns = kv_columns(st), size = kern_size(st->cfg.type), at = slot->piece.past * columns;
     const void *own;
 
-    if (slot->shared > 0)
-        return context_backward(st, slot, a, err);
+    if (slot->shared.n > 0)
+        return context_backward(&st->context, &slot->shared, a, err);
     if (!store)
         return k->attention_backward(st->cfg.stream, a, err);
     if (slot->piece.last)
@@ -462,11 +462,11 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
     struct kern_attention a = attention(st, i, slot, true);
     int r;
 
-    if (slot->shared > 0)
-        TRY(context_backward_begin(st, slot, &a, err));
+    if (slot->shared.n > 0)
+        TRY(context_backward_begin(&st->context, &slot->shared, &a, err));
     r = proj_backward(st, i, slot, dx, whole, grad, err);
     if (r != 0)
-        return slot->shared > 0 ? context_settle(st, r, err) : r;
+        return slot->shared.n > 0 ? context_settle(&st->context, r, err) : r;
     a.dout = st->d_att;
     a.dqkv = st->d_qkv;
     TRY(attend_backward(st, i, slot, &a, err));

@@ -64,4 +64,10 @@ int model_want_number(const json_t *config, const char *key, double fallback, do
 /* A key that must be absent, null or this word; -ENOTSUP names both. */
 int model_want_word(const json_t *config, const char *key, const char *word, struct merr *err);
 
+/* Columns of the keys and values of a token. */
+static inline size_t model_kv_columns(const struct model_cfg *c)
+{
+    return 2 * (size_t)c->kv_heads_local * (size_t)c->dim;
+}
+
 #endif

@@ -24,9 +24,8 @@ static int optional_memory(struct stage *st)
             return -ENOMEM;
         rope_frequencies(&g->rope, g->dim, st->freq);
     }
-    st->cp_request = calloc(2 * (size_t)stage_cp(st), sizeof(struct comm_request *));
     st->again = calloc((size_t)retain_together(&st->cfg.retain) + 1, sizeof(*st->again));
-    if (!st->cp_request || !st->again)
+    if (!st->again || context_open(&st->context, NULL) != 0)
         return -ENOMEM;
     if (st->cfg.cache == 0)
         return 0;
@@ -40,19 +39,20 @@ static int slot_memory(struct stage *st, struct stage_slot *slot)
     int rows = st->room, docs = st->docs_room;
 
     slot->cu = calloc(docs + 1, sizeof(*slot->cu));
-    slot->own_cu = calloc(docs + 1, sizeof(*slot->own_cu));
-    slot->past = calloc(docs, sizeof(*slot->past));
-    slot->kv_at = calloc(docs, sizeof(*slot->kv_at));
-    slot->whole = calloc(docs, sizeof(*slot->whole));
-    slot->whole_cu = calloc(docs + 1, sizeof(*slot->whole_cu));
-    slot->whole_sample = calloc(docs, sizeof(*slot->whole_sample));
+    slot->shared.own_cu = calloc(docs + 1, sizeof(*slot->shared.own_cu));
+    slot->shared.past = calloc(docs, sizeof(*slot->shared.past));
+    slot->shared.kv_at = calloc(docs, sizeof(*slot->shared.kv_at));
+    slot->shared.whole = calloc(docs, sizeof(*slot->shared.whole));
+    slot->shared.whole_cu = calloc(docs + 1, sizeof(*slot->shared.whole_cu));
+    slot->shared.whole_sample = calloc(docs, sizeof(*slot->shared.whole_sample));
     slot->position = calloc(rows, sizeof(*slot->position));
     slot->tokens = calloc(rows, sizeof(*slot->tokens));
     slot->targets = calloc(rows, sizeof(*slot->targets));
     slot->sample = calloc(docs, sizeof(*slot->sample));
     slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
-    if (!slot->cu || !slot->own_cu || !slot->past || !slot->kv_at || !slot->whole || !slot->whole_cu ||
-        !slot->whole_sample || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
+    if (!slot->cu || !slot->shared.own_cu || !slot->shared.past || !slot->shared.kv_at || !slot->shared.whole ||
+        !slot->shared.whole_cu || !slot->shared.whole_sample || !slot->position || !slot->tokens || !slot->targets ||
+        !slot->sample || !slot->row_sample)
         return -ENOMEM;
     stage_slot_layout(st, slot, NULL, 0);
     return 0;
@@ -111,9 +111,10 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
     assert(!(cfg->split && dropping) && (cfg->type == KERN_F32 || cfg->matrices));
     assert(cfg->bodies == 0 || (!plans && !cfg->split && cfg->cache == 0));
     assert(cfg->type == KERN_F32 || cfg->cache == 0);
-    assert(cfg->cp_size <= 1 || (!plans && cfg->cache == 0 && cfg->stores == 0));
-    assert(cfg->cp_mode != CP_ULYSSES || cfg->cp_size <= 1 || cfg->model->kv_heads_local % cfg->cp_size == 0);
+    assert(context_size(&cfg->context) == 1 || (!plans && cfg->cache == 0 && cfg->stores == 0));
+    assert(context_check(&cfg->context, cfg->model, NULL) == 0);
     st->cfg = *cfg;
+    st->context = stage_context(cfg);
     st->rows = st->room = cfg->micro * cfg->length;
     st->docs_room = (cfg->docs > 0 ? cfg->docs : cfg->micro) * (stage_cp(st) > 1 ? ZIGZAG_PIECES : 1);
     st->blocks = cfg->layers.end - cfg->layers.begin;
@@ -153,12 +154,12 @@ void stage_free(struct stage *st)
         st->cfg.k->mem_free(st->cfg.stream, st->activations);
     for (int i = 0; st->slot && i < st->cfg.slots; i++) {
         free(st->slot[i].cu);
-        free(st->slot[i].own_cu);
-        free(st->slot[i].past);
-        free(st->slot[i].kv_at);
-        free(st->slot[i].whole);
-        free(st->slot[i].whole_cu);
-        free(st->slot[i].whole_sample);
+        free(st->slot[i].shared.own_cu);
+        free(st->slot[i].shared.past);
+        free(st->slot[i].shared.kv_at);
+        free(st->slot[i].shared.whole);
+        free(st->slot[i].shared.whole_cu);
+        free(st->slot[i].shared.whole_sample);
         free(st->slot[i].position);
         free(st->slot[i].tokens);
         free(st->slot[i].targets);
@@ -179,7 +180,7 @@ void stage_free(struct stage *st)
     free(st->keys_cached);
     free(st->values_cached);
     free(st->host_loss);
-    free(st->cp_request);
+    context_close(&st->context);
     free(st);
 }
 
@@ -192,7 +193,7 @@ struct stage_slot *stage_slot(struct stage *st, int i)
 static void lay_begin(struct stage_slot *slot)
 {
     slot->rows = slot->docs = 0;
-    slot->shared = slot->shared_docs = slot->shared_rows = slot->whole_rows = 0;
+    slot->shared.n = slot->shared.docs = slot->shared.rows = slot->shared.whole_rows = 0;
     slot->piece = (struct stage_piece){0};
 }
 
@@ -209,29 +210,31 @@ static void lay_document(const struct stage *st, struct stage_slot *slot, int pa
 /* The next rows are this rank's of a sequence that is shared. */
 static void lay_shared(const struct stage *st, struct stage_slot *slot, int whole)
 {
-    assert(whole > 0 && slot->shared < st->docs_room && slot->docs == slot->shared_docs);
+    struct context_share *shared = &slot->shared;
+
+    assert(whole > 0 && shared->n < st->docs_room && slot->docs == shared->docs);
     for (int i = 0; i < ZIGZAG_PIECES; i++) {
-        struct zigzag z = zigzag_piece(whole, stage_cp(st), st->cfg.cp_index, i);
+        struct zigzag z = zigzag_piece(whole, stage_cp(st), st->cfg.context.index, i);
 
         if (z.tokens == 0)
             continue;
-        slot->past[slot->docs] = (int32_t)z.start;
-        slot->kv_at[slot->docs] = slot->whole_rows;
+        shared->past[slot->docs] = (int32_t)z.start;
+        shared->kv_at[slot->docs] = shared->whole_rows;
         lay_document(st, slot, (int)z.start, (int)z.tokens);
     }
-    slot->whole_cu[slot->shared] = slot->whole_rows;
-    slot->whole[slot->shared++] = whole;
-    slot->whole_rows += whole;
-    slot->whole_cu[slot->shared] = slot->whole_rows;
-    slot->shared_docs = slot->docs;
-    slot->shared_rows = slot->rows;
+    shared->whole_cu[shared->n] = shared->whole_rows;
+    shared->whole[shared->n++] = whole;
+    shared->whole_rows += whole;
+    shared->whole_cu[shared->n] = shared->whole_rows;
+    shared->docs = slot->docs;
+    shared->rows = slot->rows;
 }
 
 static void lay_end(struct stage_slot *slot)
 {
     slot->cu[slot->docs] = slot->rows;
-    for (int d = slot->shared_docs; d <= slot->docs; d++)
-        slot->own_cu[d - slot->shared_docs] = slot->cu[d] - slot->shared_rows;
+    for (int d = slot->shared.docs; d <= slot->docs; d++)
+        slot->shared.own_cu[d - slot->shared.docs] = slot->cu[d] - slot->shared.rows;
 }
 
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n)

@@ -36,6 +36,7 @@
 #include "worker/engine/comm/comm.h"
 #include "worker/engine/comm/wire.h"
 #include "worker/engine/kernels/kernels.h"
+#include "worker/engine/model/context/context.h"
 #include "worker/engine/model/model.h"
 #include "worker/engine/model/param.h"
 #include "worker/engine/model/retain/retain.h"
@@ -47,12 +48,10 @@ struct stage_cfg {
     struct kern_stream *stream;
     const struct model_cfg *model;
     const struct params *params;
-    struct comm_group *tp; /* NULL: alone */
-    struct wire *tp_wire;  /* how sums over tp travel */
-    struct comm_group *cp; /* ranks that share sequences; NULL: alone */
-    int cp_size, cp_index; /* of it, also where it is not there yet; 0: alone */
-    enum cp_mode cp_mode;  /* ulysses: cp_size divides the model's kv_heads_local */
-    enum kern_type type;   /* of what goes into and comes out of matrix products */
+    struct comm_group *tp;      /* NULL: alone */
+    struct wire *tp_wire;       /* how sums over tp travel */
+    struct context_cfg context; /* ranks that share sequences */
+    enum kern_type type;        /* of what goes into and comes out of matrix products */
     struct retain_cfg retain;
     const float *weights;        /* the arena */
     const void *matrices;        /* the arena in bf16, which products read then; NULL in f32 */
@@ -90,19 +89,13 @@ struct stage_piece { /* the tokens [past, past + tokens) of a sequence */
 };
 
 struct stage_slot {
-    int rows, docs;                       /* of this micro-batch; the layout is set by stage_slot_layout() */
-    int shared, shared_docs, shared_rows; /* sequences cut over cp; documents and rows that are pieces of them */
-    int32_t *whole;                       /* [shared] rows of each on all ranks */
-    int whole_rows;                       /* of all of them */
-    int32_t *whole_cu;                    /* [shared + 1] first row of each among those */
-    uint64_t *whole_sample;               /* [shared]; set by the caller, as sample */
-    int32_t *past, *kv_at;     /* [shared_docs] rows before a piece in its sequence; before that in all of them */
-    int32_t *own_cu;           /* [docs - shared_docs + 1] cu of the other documents, from 0 */
-    int32_t *cu;               /* [docs + 1] first row of each document, then rows */
-    int32_t *position;         /* [rows] in its document */
-    int32_t *tokens, *targets; /* [rows]; set by the caller before forward (first, last) */
-    uint64_t *sample;          /* [docs]; set by the caller: numbers since the run began */
-    uint64_t *row_sample;      /* [rows], filled by forward */
+    int rows, docs;              /* of this micro-batch; the layout is set by stage_slot_layout() */
+    struct context_share shared; /* its sequences that are cut over cp; whole_sample set by the caller, as sample */
+    int32_t *cu;                 /* [docs + 1] first row of each document, then rows */
+    int32_t *position;           /* [rows] in its document */
+    int32_t *tokens, *targets;   /* [rows]; set by the caller before forward (first, last) */
+    uint64_t *sample;            /* [docs]; set by the caller: numbers since the run began */
+    uint64_t *row_sample;        /* [rows], filled by forward */
     float *in, *out;
     struct stage_piece piece;  /* tokens 0: whole documents */
     struct block_saves *block; /* NULL: no activations are held */
@@ -137,10 +130,10 @@ struct stage_slot *stage_slot(struct stage *st, int i);
 
 /* Lay out slot for n documents of these lengths, each at least 1, at most cfg.docs of them and cfg.micro · cfg.length
  * tokens together (a multiple of tp in sequence parallelism); with n 0 as after stage_new(): cfg.micro sequences, with
- * cfg.cp_size all shared. */
+ * cfg.context all shared. */
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n);
 
-/* With cfg.cp_size: lay out slot for sequences of whole[shared] rows that all ranks of cp have pieces of (zigzag.h),
+/* With cfg.context: lay out slot for sequences of whole[shared] rows that all ranks of cp have pieces of (zigzag.h),
  * and after those for n documents of its own. All ranks' micro-batches have the same sequences to share; the pieces
  * here that are not empty are the first documents, in order. On each rank they take two full pieces of its rows. */
 void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length,

@@ -6,35 +6,15 @@
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/stage_priv.h"
 
-/* Hands out pieces of one arena; with base NULL it only counts. */
-struct carve {
-    float *base;
-    size_t at;
-};
-
-static float *take(struct carve *c, size_t n)
-{
-    float *p = c->base ? c->base + c->at : NULL;
-
-    c->at += (n + 15) / 16 * 16;
-    return p;
-}
-
-/* n elements of the stage's type. */
-static void *take_typed(const struct stage *st, struct carve *c, size_t n)
-{
-    return take(c, (n * kern_size(st->cfg.type) + sizeof(float) - 1) / sizeof(float));
-}
-
 /* What is cheap to make again: outputs of norms and activations. */
 static void carve_cheap(const struct stage *st, struct carve *c, struct block_saves *b)
 {
     const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, trunk = trunk_rows(st);
 
-    b->norm1 = take_typed(st, c, trunk * g->hidden);
-    b->norm2 = take_typed(st, c, trunk * g->hidden);
-    b->act = take_typed(st, c, rows * g->ffn_local);
+    b->norm1 = carve_typed(c, st->cfg.type, trunk * g->hidden);
+    b->norm2 = carve_typed(c, st->cfg.type, trunk * g->hidden);
+    b->act = carve_typed(c, st->cfg.type, rows * g->ffn_local);
 }
 
 /* The rest but the block's input. */
@@ -43,15 +23,15 @@ static void carve_rest(const struct stage *st, struct carve *c, struct block_sav
     const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, trunk = trunk_rows(st);
 
-    b->mean1 = take(c, trunk);
-    b->rstd1 = take(c, trunk);
-    b->qkv = take_typed(st, c, rows * g->qkv_local);
-    b->att = take_typed(st, c, rows * g->q_local);
-    b->lse = take(c, rows * g->heads_local);
-    b->mid = take(c, trunk * g->hidden);
-    b->mean2 = take(c, trunk);
-    b->rstd2 = take(c, trunk);
-    b->pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
+    b->mean1 = carve_floats(c, trunk);
+    b->rstd1 = carve_floats(c, trunk);
+    b->qkv = carve_typed(c, st->cfg.type, rows * g->qkv_local);
+    b->att = carve_typed(c, st->cfg.type, rows * g->q_local);
+    b->lse = carve_floats(c, rows * g->heads_local);
+    b->mid = carve_floats(c, trunk * g->hidden);
+    b->mean2 = carve_floats(c, trunk);
+    b->rstd2 = carve_floats(c, trunk);
+    b->pre = carve_typed(c, st->cfg.type, rows * g->family->parts * g->ffn_local);
 }
 
 static struct retain_bytes block_bytes(const struct stage *st)
@@ -88,10 +68,10 @@ static void carve_slot(const struct stage *st, struct carve *c, struct stage_slo
 {
     size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
 
-    slot->in = take(c, n);
-    slot->out = take(c, n);
+    slot->in = carve_floats(c, n);
+    slot->out = carve_floats(c, n);
     if (keep_floats(st) > 0)
-        slot->keep = take(c, keep_floats(st));
+        slot->keep = carve_floats(c, keep_floats(st));
 }
 
 static void carve_body(const struct stage *st, struct carve *c, struct block_saves *block)
@@ -105,7 +85,7 @@ static void carve_body(const struct stage *st, struct carve *c, struct block_sav
         if (stay.again == AGAIN_WHOLE && i != stay.first)
             b->x = st->again ? st->again[i - stay.first].x : NULL;
         else
-            b->x = i == 0 ? NULL : take(c, n); /* the first one's is the slot's */
+            b->x = i == 0 ? NULL : carve_floats(c, n); /* the first one's is the slot's */
         carve_stay(st, c, b, i, stay);
     }
 }
@@ -114,8 +94,8 @@ static void carve_store(const struct stage *st, struct carve *c, struct store *s
 {
     size_t n = (size_t)st->cfg.store_tokens * kv_columns(st);
 
-    s->kv = take_typed(st, c, n);
-    s->dkv = take(c, n);
+    s->kv = carve_typed(c, st->cfg.type, n);
+    s->dkv = carve_floats(c, n);
 }
 
 size_t stage_head_rows(const struct stage *st)
@@ -123,32 +103,14 @@ size_t stage_head_rows(const struct stage *st)
     return st->rows < STAGE_HEAD_ROWS ? st->rows : STAGE_HEAD_ROWS;
 }
 
-/* What context_heads.c works in. */
-static void carve_heads(struct stage *st, struct carve *c)
+struct context stage_context(const struct stage_cfg *cfg)
 {
-    const struct model_cfg *g = st->cfg.model;
-    size_t rows = st->rows, typed = rows * (g->qkv_local + 2 * g->q_local) * kern_size(st->cfg.type);
-    size_t travels = (typed + sizeof(float) - 1) / sizeof(float) + rows * g->heads_local;
-
-    st->cp_qkv = take_typed(st, c, rows * g->qkv_local);
-    st->cp_dqkv = take_typed(st, c, rows * g->qkv_local);
-    st->cp_out = take_typed(st, c, rows * g->q_local);
-    st->cp_dout = take_typed(st, c, rows * g->q_local);
-    st->cp_lse = take(c, rows * g->heads_local);
-    /* a message holds a member's part of qkv, out, dout and lse */
-    st->cp_all = take(c, travels);
-    st->cp_mine = take(c, travels);
-}
-
-/* What context_keys.c works in. */
-static void carve_keys(struct stage *st, struct carve *c)
-{
-    size_t mine = (size_t)st->rows * kv_columns(st), all = mine * (size_t)stage_cp(st);
-
-    st->cp_kv = take_typed(st, c, all);
-    st->cp_dkv = take(c, all);
-    st->cp_all = take(c, all);
-    st->cp_mine = take(c, mine);
+    return (struct context){.cfg = cfg->context,
+                            .k = cfg->k,
+                            .stream = cfg->stream,
+                            .model = cfg->model,
+                            .type = cfg->type,
+                            .room = cfg->micro * cfg->length};
 }
 
 /* What a pass works in, one micro-batch at a time. */
@@ -158,27 +120,24 @@ static void carve_scratch(struct stage *st, struct carve *c)
     size_t rows = st->rows, trunk = trunk_rows(st);
 
     if (!st->cfg.reduce)
-        st->own_reduce = take(c, rows * g->hidden);
+        st->own_reduce = carve_floats(c, rows * g->hidden);
     for (int i = 0; i < retain_together(&st->cfg.retain); i++) {
         struct block_saves counted = {0}, *b = st->again ? &st->again[i] : &counted;
 
-        b->x = i > 0 ? take(c, trunk * g->hidden) : NULL;
+        b->x = i > 0 ? carve_floats(c, trunk * g->hidden) : NULL;
         carve_cheap(st, c, b);
         if (retain_most(&st->cfg.retain) == AGAIN_WHOLE)
             carve_rest(st, c, b);
     }
-    st->d_pre = take_typed(st, c, rows * g->family->parts * g->ffn_local);
-    st->d_act = g->family->parts > 1 ? take_typed(st, c, rows * g->ffn_local) : st->d_pre;
-    st->d_qkv = take_typed(st, c, rows * g->qkv_local);
-    st->d_att = take_typed(st, c, rows * g->q_local);
-    st->rounded = st->cfg.type == KERN_F32 ? NULL : take_typed(st, c, rows * g->hidden);
-    st->tmp = take(c, trunk * g->hidden);
-    st->dy = st->cfg.split ? take(c, trunk * g->hidden) : NULL;
-    st->whole = g->sequence_parallel ? take(c, rows * g->hidden) : NULL;
-    if (stage_cp(st) > 1 && st->cfg.cp_mode == CP_ULYSSES)
-        carve_heads(st, c);
-    else if (stage_cp(st) > 1)
-        carve_keys(st, c);
+    st->d_pre = carve_typed(c, st->cfg.type, rows * g->family->parts * g->ffn_local);
+    st->d_act = g->family->parts > 1 ? carve_typed(c, st->cfg.type, rows * g->ffn_local) : st->d_pre;
+    st->d_qkv = carve_typed(c, st->cfg.type, rows * g->qkv_local);
+    st->d_att = carve_typed(c, st->cfg.type, rows * g->q_local);
+    st->rounded = st->cfg.type == KERN_F32 ? NULL : carve_typed(c, st->cfg.type, rows * g->hidden);
+    st->tmp = carve_floats(c, trunk * g->hidden);
+    st->dy = st->cfg.split ? carve_floats(c, trunk * g->hidden) : NULL;
+    st->whole = g->sequence_parallel ? carve_floats(c, rows * g->hidden) : NULL;
+    context_carve(&st->context, c);
 }
 
 static void share_scratch(struct stage *st, const struct stage *from)
@@ -196,15 +155,7 @@ static void share_scratch(struct stage *st, const struct stage *from)
     st->tmp = from->tmp;
     st->dy = from->dy;
     st->whole = from->whole;
-    st->cp_kv = from->cp_kv;
-    st->cp_dkv = from->cp_dkv;
-    st->cp_all = from->cp_all;
-    st->cp_mine = from->cp_mine;
-    st->cp_qkv = from->cp_qkv;
-    st->cp_dqkv = from->cp_dqkv;
-    st->cp_out = from->cp_out;
-    st->cp_dout = from->cp_dout;
-    st->cp_lse = from->cp_lse;
+    st->context.at = from->context.at;
 }
 
 static void carve_head(struct stage *st, struct carve *c)
@@ -212,13 +163,13 @@ static void carve_head(struct stage *st, struct carve *c)
     const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, head = stage_head_rows(st);
 
-    st->norm = take_typed(st, c, rows * g->hidden);
-    st->norm_mean = take(c, trunk_rows(st));
-    st->norm_rstd = take(c, trunk_rows(st));
-    st->logits = take(c, head * g->vocab_local);
-    st->dz = st->cfg.type == KERN_F32 ? st->logits : take_typed(st, c, head * g->vocab_local);
-    st->stats = take(c, head * 3 * g->tp);
-    st->loss = take(c, rows);
+    st->norm = carve_typed(c, st->cfg.type, rows * g->hidden);
+    st->norm_mean = carve_floats(c, trunk_rows(st));
+    st->norm_rstd = carve_floats(c, trunk_rows(st));
+    st->logits = carve_floats(c, head * g->vocab_local);
+    st->dz = st->cfg.type == KERN_F32 ? st->logits : carve_typed(c, st->cfg.type, head * g->vocab_local);
+    st->stats = carve_floats(c, head * 3 * g->tp);
+    st->loss = carve_floats(c, rows);
 }
 
 void stage_carve(struct stage *st, float *base)
@@ -239,8 +190,8 @@ void stage_carve(struct stage *st, float *base)
     if (st->cfg.last)
         carve_head(st, c);
     for (int b = 0; b < st->blocks && st->keys_cached; b++) {
-        st->keys_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
-        st->values_cached[b] = take(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+        st->keys_cached[b] = carve_floats(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+        st->values_cached[b] = carve_floats(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
     }
     st->floats = c->at;
 }
@@ -258,7 +209,10 @@ size_t stage_trunk_floats(const struct stage_cfg *cfg)
 size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
 {
     const struct model_cfg *g = cfg->model;
-    struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length, .blocks = cfg->layers.end - cfg->layers.begin};
+    struct stage st = {.cfg = *cfg,
+                       .rows = cfg->micro * cfg->length,
+                       .blocks = cfg->layers.end - cfg->layers.begin,
+                       .context = stage_context(cfg)};
     struct stage_slot slot = {.block = NULL};
     struct store store;
     struct carve once = {NULL, 0}, each = {NULL, 0}, body = {NULL, 0}, kept = {NULL, 0};

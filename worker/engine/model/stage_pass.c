@@ -50,7 +50,7 @@ static int go(void *arg, struct merr *err)
 /* Whether a pass neither meets other ranks nor decides anew what it keeps, nor goes on where another piece ended. */
 static bool is_alike(const struct stage *st, const struct stage_slot *slot)
 {
-    return !st->cfg.tp && !retain_plans(&st->cfg.retain) && slot->shared == 0 && slot->piece.tokens == 0;
+    return !st->cfg.tp && !retain_plans(&st->cfg.retain) && slot->shared.n == 0 && slot->piece.tokens == 0;
 }
 
 static int go_recorded(struct walk *w, struct merr *err)

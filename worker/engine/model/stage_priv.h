@@ -56,16 +56,9 @@ struct stage {
     void *norm;  /* last stage: the head is done with a micro-batch within its forward */
     float *norm_mean, *norm_rstd;
     float *logits, *stats, *loss;
-    void *dz;         /* of the logits; in f32 in their place */
-    float *host_loss; /* [rows] */
-    /* with cfg.cp_size (context.c): of sequences that are shared, one block at a time */
-    float *cp_all, *cp_mine; /* what travels: of every rank in turn, of this one */
-    void *cp_kv;             /* [cp_size · rows, kv_columns()]: keys and values of their rows in order */
-    float *cp_dkv;           /* their gradients */
-    /* the same with ulysses: of this rank's heads, [cp_size · rows, their columns] */
-    void *cp_qkv, *cp_out, *cp_dout, *cp_dqkv;
-    float *cp_lse;
-    struct comm_request **cp_request; /* [2 · cp_size] */
+    void *dz;               /* of the logits; in f32 in their place */
+    float *host_loss;       /* [rows] */
+    struct context context; /* of sequences that are shared */
 };
 
 /* stage_memory.c: place every float of the stage in its memory at base; with NULL, only count them in st->floats. */
@@ -91,7 +84,7 @@ static inline int stage_bodies(const struct stage *st)
 /* Columns of the keys and values of a token. */
 static inline size_t kv_columns(const struct stage *st)
 {
-    return 2 * (size_t)st->cfg.model->kv_heads_local * (size_t)st->cfg.model->dim;
+    return model_kv_columns(st->cfg.model);
 }
 
 int block_forward(struct stage *st, int i, struct stage_slot *slot, float *out, bool train, struct merr *err);
@@ -111,18 +104,11 @@ int stage_pass(struct stage *st, struct stage_slot *slot, enum pass what, float 
 
 static inline int stage_cp(const struct stage *st)
 {
-    return st->cfg.cp_size > 1 ? st->cfg.cp_size : 1;
+    return context_size(&st->cfg.context);
 }
 
-/* context.c: attention of a slot that shares sequences with the other ranks of cp, all of which call it for the same
- * micro-batch and block. a: as for one that shares none. */
-int context_forward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
-int context_backward(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a, struct merr *err);
-/* Before it, as soon as a.qkv is there: what travels while a.dout is made. Then context_backward() comes, or
- * context_settle() with the code of what failed: it waits for all that travels, and returns the first failure. */
-int context_backward_begin(struct stage *st, const struct stage_slot *slot, const struct kern_attention *a,
-                           struct merr *err);
-int context_settle(struct stage *st, int r, struct merr *err);
+/* With its places still to be taken. */
+struct context stage_context(const struct stage_cfg *cfg);
 
 /* The embedding of slot->tokens into slot->in. */
 int stage_embed(struct stage *st, struct stage_slot *slot, bool train, struct merr *err);

@@ -351,7 +351,7 @@ static void load_pack(struct source *source, const struct pack *p, size_t micro,
     else
         stage_slot_layout(source->stage, slot, length, n); /* all chunks have room for as much */
     pack_samples(p, micro, slot->sample);
-    pack_whole_samples(p, micro, slot->whole_sample);
+    pack_whole_samples(p, micro, slot->shared.whole_sample);
     if (text)
         pack_fill(p, micro, slot->tokens, slot->targets);
 }
@@ -361,8 +361,8 @@ static void number_samples(const struct source *source, struct stage_slot *slot,
 {
     for (int i = 0; i < slot->docs; i++)
         slot->sample[i] = first + i / (slot->docs / source->micro);
-    for (int i = 0; i < slot->shared; i++)
-        slot->whole_sample[i] = first + i;
+    for (int i = 0; i < slot->shared.n; i++)
+        slot->shared.whole_sample[i] = first + i;
 }
 
 /* Where a micro-batch of a stream is read to; once it is there the slot gets the rows that are this rank's. */
@@ -377,7 +377,8 @@ static void take_samples(struct source *source, struct stage_slot *slot)
     size_t all = (size_t)source->micro * source->info.length;
 
     for (int d = 0; source->samples && d < slot->docs; d++) {
-        size_t from = (size_t)slot->kv_at[d] + slot->past[d], rows = (size_t)(slot->cu[d + 1] - slot->cu[d]);
+        size_t from = (size_t)slot->shared.kv_at[d] + slot->shared.past[d],
+               rows = (size_t)(slot->cu[d + 1] - slot->cu[d]);
 
         memcpy(slot->tokens + slot->cu[d], source->samples + from, rows * sizeof(*slot->tokens));
         memcpy(slot->targets + slot->cu[d], source->samples + all + from, rows * sizeof(*slot->targets));

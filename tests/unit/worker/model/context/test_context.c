@@ -77,8 +77,7 @@ static double alone(const struct tiny *m, const struct stage_cfg *like, const st
     struct merr err;
     double loss = 0;
 
-    cfg.cp = NULL;
-    cfg.cp_size = cfg.cp_index = 0;
+    cfg.context = (struct context_cfg){.size = 0};
     cfg.length = TINY_CONTEXT;
     cfg.docs = 1;
     if (stage_new(&cfg, &st, NULL) != 0)
@@ -117,17 +116,17 @@ static void load(struct stage *st, struct stage_slot *slot, const struct run *c,
             at += (int)z.tokens;
         }
     for (int d = 0; d < SHARED; d++)
-        slot->whole_sample[d] = 100 + (uint64_t)d;
+        slot->shared.whole_sample[d] = 100 + (uint64_t)d;
     fill(slot, at, SHARED + rank, 0, own);
     slot->sample[doc] = 100 + (uint64_t)(SHARED + rank);
     if (c->mistake == NO_MASK)
-        slot->past[0] = shared[0] - (slot->cu[1] - slot->cu[0]);
+        slot->shared.past[0] = shared[0] - (slot->cu[1] - slot->cu[0]);
     if (c->mistake == OTHER_SEQUENCE)
-        slot->kv_at[0] += 1;
+        slot->shared.kv_at[0] += 1;
     if (c->mistake == OTHER_SAMPLE)
-        slot->whole_sample[0] += 1;
+        slot->shared.whole_sample[0] += 1;
     if (c->mistake == OTHER_END)
-        slot->whole_cu[1] -= 3;
+        slot->shared.whole_cu[1] -= 3;
     for (int r = 0; r < slot->rows && c->mistake == POSITIONS_RESTART; r++)
         slot->position[r] = r % TINY_CONTEXT;
 }
@@ -166,10 +165,10 @@ static int one_run(struct comm_world *w, const struct run *c)
     cfg.type = c->type;
     cfg.retain.policy = retain_recompute(c->recompute);
     cfg.split = c->split;
-    cfg.cp = cp;
-    cfg.cp_size = comm_size(w);
-    cfg.cp_index = comm_rank(w);
-    cfg.cp_mode = c->mode;
+    cfg.context.group = cp;
+    cfg.context.size = comm_size(w);
+    cfg.context.index = comm_rank(w);
+    cfg.context.mode = c->mode;
     want = tiny_gradients(&m);
     have = tiny_gradients(&m);
     again = tiny_gradients(&m);
@@ -320,9 +319,9 @@ static int of_slow_ones(struct team *t, struct comm_world *w)
     tiny_open(&m, c.family, c.dropout, &k);
     g = tiny_gradients(&m);
     cfg = tiny_cfg(&m, ROOM, DOCS, 1);
-    cfg.cp = team_all(w, "cp");
-    cfg.cp_size = comm_size(w);
-    cfg.cp_index = comm_rank(w);
+    cfg.context.group = team_all(w, "cp");
+    cfg.context.size = comm_size(w);
+    cfg.context.index = comm_rank(w);
     GOOD(stage_new(&cfg, &st, &err));
     slot = stage_slot(st, 0);
     load(st, slot, &c, comm_size(w), comm_rank(w));
@@ -368,19 +367,19 @@ static void a_slot_without_a_layout_shares_full_sequences(void **state)
     tiny_open(&m, 0, 0, kern_plain());
     cfg = tiny_cfg(&m, 8, 0, 1);
     cfg.micro = 2;
-    cfg.cp_size = 3;
-    cfg.cp_index = 1;
+    cfg.context.size = 3;
+    cfg.context.index = 1;
     assert_int_equal(stage_new(&cfg, &st, NULL), 0);
     slot = stage_slot(st, 0);
     assert_int_equal(slot->rows, 16);
-    assert_int_equal(slot->shared, 2);
-    assert_int_equal(slot->whole_rows, 48);
+    assert_int_equal(slot->shared.n, 2);
+    assert_int_equal(slot->shared.whole_rows, 48);
     assert_int_equal(slot->docs, 4);
     assert_int_equal(slot->position[0], 4);
     assert_int_equal(slot->position[4], 16);
-    assert_int_equal(slot->kv_at[3], 24);
+    assert_int_equal(slot->shared.kv_at[3], 24);
     stage_slot_layout(st, slot, &(int){5}, 1);
-    assert_int_equal(slot->shared, 0);
+    assert_int_equal(slot->shared.n, 0);
     assert_int_equal(slot->rows, 5);
     stage_free(st);
     tiny_close(&m);
