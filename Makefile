@@ -71,7 +71,7 @@ $(foreach f,$(LIBRARIES),$(eval $(BUILD)/lib$(f).a: $(call obj_of,$(src_$(f)))))
 $(BUILD)/lib%.a:
 	@mkdir -p $(@D)
 	@rm -f $@
-	@ar rcs $@ $(filter %.o,$^)
+	@ar rcs --thin $@ $(filter %.o,$^)
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
