@@ -97,3 +97,18 @@ def test_targets_and_pages_that_the_docs_name_are_there(page):
         assert target in targets | benches, f"{page}: no target '{target}'"
     for link in re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", text):
         assert os.path.exists(os.path.join(ROOT, os.path.dirname(page), link)), f"{page}: {link}"
+
+
+def test_the_tour_names_functions_and_files_that_are_there():
+    sources = {}
+    for path in glob.glob(f"{ROOT}/*/**/*.[ch]", recursive=True):
+        if os.path.relpath(path, ROOT).split(os.sep)[0] in ("api", "checkpoint", "scheduler", "server", "worker"):
+            with open(path, encoding="utf-8") as f:
+                sources[os.path.relpath(path, ROOT)] = f.read()
+    tour = read("docs/architecture.md").split("## Three trips", 1)[1].split("\n## ", 1)[0]
+    functions, files = re.findall(r"`(\w+)\(\)`", tour), re.findall(r"`([\w/]+\.[ch])`", tour)
+    assert len(functions) > 50 and len(files) > 30
+    for name in functions:
+        assert any(re.search(rf"^[a-z][^;=\n]*\b{name}\(", text, re.M) for text in sources.values()), name
+    for name in files:
+        assert any(f"/{path}".endswith(f"/{name}") for path in sources), name
