@@ -92,12 +92,8 @@ static void open_stages(struct bench *b, int longest, size_t *ret_budget)
                                     .model = &b->model,
                                     .params = &b->p,
                                     .weights = b->w,
-                                    .layers = b->p.chunk[0],
-                                    .micro = 1,
-                                    .length = longest,
-                                    .slots = 1,
-                                    .first = true,
-                                    .last = true};
+                                    .part = {.layers = b->p.chunk[0], .first = true, .last = true},
+                                    .sizes = {.micro = 1, .length = longest, .slots = 1}};
     *ret_budget = (size_t)(BUDGET * (double)stage_bytes(&cfg[KEEP], true));
     cfg[ALL].retain.policy = "full";
     cfg[SQRT].retain = (struct retain_cfg){.policy = "sqrt", .run = (int)ceil(sqrt(b->model.layers))};

@@ -73,14 +73,9 @@ static inline struct stage_cfg tiny_cfg(const struct tiny *m, int rows, int docs
                               .model = &m->model,
                               .params = &m->p,
                               .weights = m->w,
-                              .matrices = m->rounded,
-                              .layers = m->p.chunk[0],
-                              .micro = 1,
-                              .length = rows,
-                              .docs = docs,
-                              .slots = slots,
-                              .first = true,
-                              .last = true};
+                              .precision = {.matrices = m->rounded},
+                              .part = {.layers = m->p.chunk[0], .first = true, .last = true},
+                              .sizes = {.micro = 1, .length = rows, .docs = docs, .slots = slots}};
 }
 
 /* Token r of document d; the one after it is the target. */

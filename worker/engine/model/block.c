@@ -47,8 +47,8 @@ static int outputs_forward(struct stage *st, const struct linear *l, const void 
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm g = {
-            .type = st->cfg.type,
-            .c_type = st->cfg.type,
+            .type = st->cfg.precision.type,
+            .c_type = st->cfg.precision.type,
             .trans_b = l->out_in,
             .m = st->rows,
             .n = p.cols,
@@ -80,7 +80,7 @@ static int outputs_weights(struct stage *st, const struct linear *l, const void 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         const void *dp = element(st, dy, p.first);
         struct kern_gemm dw = {
-            .type = st->cfg.type,
+            .type = st->cfg.precision.type,
             .trans_a = true,
             .m = l->out_in ? p.cols : in,
             .n = l->out_in ? in : p.cols,
@@ -95,7 +95,7 @@ static int outputs_weights(struct stage *st, const struct linear *l, const void 
         };
 
         if (p.bias >= 0)
-            TRY(k->bias_gradient(st->cfg.stream, st->cfg.type, dp, st->rows, p.cols, out,
+            TRY(k->bias_gradient(st->cfg.stream, st->cfg.precision.type, dp, st->rows, p.cols, out,
                                  grad_of(st, grad, p.bias) + p.bias_at, err));
         TRY(k->gemm(st->cfg.stream, &dw, err));
     }
@@ -109,7 +109,7 @@ static int outputs_input(struct stage *st, const struct linear *l, const void *d
 
     for (int i = 0; piece_of(st, l, i, &p); i++) {
         struct kern_gemm di = {
-            .type = st->cfg.type,
+            .type = st->cfg.precision.type,
             .trans_b = !l->out_in,
             .m = st->rows,
             .n = in,
@@ -135,7 +135,7 @@ static int inputs_forward(struct stage *st, const struct linear *l, const void *
     int hidden = st->cfg.model->hidden;
     const float *bias = l->bias[0] < 0 ? NULL : weight_of(st, l->bias[0]);
     struct kern_gemm g = {
-        .type = st->cfg.type,
+        .type = st->cfg.precision.type,
         .trans_b = l->out_in,
         .m = st->rows,
         .n = hidden,
@@ -146,14 +146,14 @@ static int inputs_forward(struct stage *st, const struct linear *l, const void *
         .ldb = l->out_in ? in : hidden,
         .c = st->reduce,
         .ldc = hidden,
-        .epilogue = st->cfg.tp || !bias ? KERN_PLAIN : KERN_BIAS,
+        .epilogue = st->cfg.part.tp || !bias ? KERN_PLAIN : KERN_BIAS,
         .bias = bias,
         .b_is_weight = true,
     };
 
     assert(l->n == 1);
     TRY(st->cfg.k->gemm(st->cfg.stream, &g, err));
-    if (!st->cfg.tp)
+    if (!st->cfg.part.tp)
         return 0;
     TRY(stage_reduce(st, err));
     return bias ? st->cfg.k->add_bias(st->cfg.stream, trunk_sum(st), bias, trunk_rows(st), hidden, err) : 0;
@@ -172,7 +172,7 @@ static int gradient_of(struct stage *st, const float *dy, struct gradient *ret, 
 
     TRY(stage_gather(st, dy, sizeof(*dy), &all, err));
     *ret = (struct gradient){all, all};
-    if (st->cfg.type == KERN_F32)
+    if (st->cfg.precision.type == KERN_F32)
         return 0;
     ret->typed = st->rounded;
     return st->cfg.k->to_bf16(st->cfg.stream, ret->f32, (size_t)st->rows * st->cfg.model->hidden, st->rounded, err);
@@ -185,7 +185,7 @@ static int inputs_weights(struct stage *st, const struct linear *l, const struct
     const struct kern_ops *k = st->cfg.k;
     int hidden = st->cfg.model->hidden;
     struct kern_gemm dw = {
-        .type = st->cfg.type,
+        .type = st->cfg.precision.type,
         .trans_a = true,
         .m = l->out_in ? hidden : in,
         .n = l->out_in ? in : hidden,
@@ -211,8 +211,8 @@ static int inputs_input(struct stage *st, const struct linear *l, const struct g
 {
     int hidden = st->cfg.model->hidden;
     struct kern_gemm di = {
-        .type = st->cfg.type,
-        .c_type = st->cfg.type,
+        .type = st->cfg.precision.type,
+        .c_type = st->cfg.precision.type,
         .trans_b = !l->out_in,
         .m = st->rows,
         .n = in,
@@ -252,8 +252,8 @@ static int rotate(struct stage *st, void *qkv, bool inverse, struct merr *err)
 
     if (!st->freq)
         return 0;
-    return st->cfg.k->rope(st->cfg.stream, st->cfg.type, qkv, st->rows, c->heads_local + c->kv_heads_local, c->dim,
-                           c->qkv_local, st->position, st->freq, inverse, err);
+    return st->cfg.k->rope(st->cfg.stream, st->cfg.precision.type, qkv, st->rows, c->heads_local + c->kv_heads_local,
+                           c->dim, c->qkv_local, st->position, st->freq, inverse, err);
 }
 
 /* Where keys and values of the slot's sequence are kept for block i; NULL: it is no piece of one. */
@@ -274,7 +274,7 @@ static struct kern_attention attention(const struct stage *st, int i, const stru
         .past = &slot->piece.past,
         .kv_at = &start,
         .kv_rows = slot->piece.past + slot->piece.tokens,
-        .type = st->cfg.type,
+        .type = st->cfg.precision.type,
         .tokens = st->rows,
         .heads = c->heads_local,
         .kv_heads = c->kv_heads_local,
@@ -299,7 +299,7 @@ static int attend(struct stage *st, int i, struct stage_slot *slot, bool train, 
 {
     const struct model_cfg *c = st->cfg.model;
     struct kern_attention a = attention(st, i, slot, train);
-    size_t size = kern_size(st->cfg.type), row = kv_columns(st) * size;
+    size_t size = kern_size(st->cfg.precision.type), row = kv_columns(st) * size;
     const struct store *store = store_of(st, i, slot);
     struct kern_cached q;
 
@@ -333,7 +333,7 @@ int block_inside(struct stage *st, int i, struct stage_slot *slot, bool train, s
     const struct family *f = c->family;
     const struct layer_params *l = block_params(st, i);
     struct block_saves *b = &slot->block[i];
-    size_t size = kern_size(st->cfg.type);
+    size_t size = kern_size(st->cfg.precision.type);
     int wide = f->parts * c->ffn_local;
     const void *x;
 
@@ -408,7 +408,7 @@ static int gathered_weights(struct stage *st, const struct linear *l, const void
 {
     int hidden = st->cfg.model->hidden;
 
-    TRY(stage_gather(st, x, kern_size(st->cfg.type), &x, err));
+    TRY(stage_gather(st, x, kern_size(st->cfg.precision.type), &x, err));
     return outputs_weights(st, l, dy, x, hidden, out, grad, err);
 }
 
@@ -419,7 +419,7 @@ static int attend_backward(struct stage *st, int i, const struct stage_slot *slo
 {
     const struct store *store = store_of(st, i, slot);
     const struct kern_ops *k = st->cfg.k;
-    size_t columns = kv_columns(st), size = kern_size(st->cfg.type), at = slot->piece.past * columns;
+    size_t columns = kv_columns(st), size = kern_size(st->cfg.precision.type), at = slot->piece.past * columns;
     const void *own;
 
     if (slot->shared.n > 0)
@@ -430,7 +430,7 @@ static int attend_backward(struct stage *st, int i, const struct stage_slot *slo
         TRY(k->fill(st->cfg.stream, store->dkv, 0, at + st->rows * columns, err));
     TRY(k->attention_backward(st->cfg.stream, a, err));
     own = store->dkv + at;
-    if (st->cfg.type == KERN_BF16) {
+    if (st->cfg.precision.type == KERN_BF16) {
         TRY(k->to_bf16(st->cfg.stream, own, st->rows * columns, element(st, store->kv, at), err));
         own = element(st, store->kv, at);
     }
@@ -475,7 +475,7 @@ static int attention_part_backward(struct stage *st, int i, struct stage_slot *s
         TRY(gathered_weights(st, &l->qkv, st->d_qkv, b->norm1, c->qkv_local, grad, err));
     else
         TRY(st->cfg.k->copy(st->cfg.stream, b->qkv, st->d_qkv,
-                            (size_t)st->rows * c->qkv_local * kern_size(st->cfg.type), err));
+                            (size_t)st->rows * c->qkv_local * kern_size(st->cfg.precision.type), err));
     TRY(outputs_input(st, &l->qkv, st->d_qkv, c->hidden, c->qkv_local, err));
     TRY(c->family->norm_backward(st, trunk_sum(st), b->x, l->norm1, b->mean1, b->rstd1, dx, true, grad, err));
     return whole ? 0 : keep(st, b->x, st->dy, err);

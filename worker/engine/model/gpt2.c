@@ -81,8 +81,9 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
 {
     const struct model_cfg *c = st->cfg.model;
 
-    return st->cfg.k->layernorm_forward(st->cfg.stream, st->cfg.type, x, weight_of(st, n.w), weight_of(st, n.b),
-                                        (float)c->norm_eps, trunk_rows(st), c->hidden, y, mean, rstd, err);
+    return st->cfg.k->layernorm_forward(st->cfg.stream, st->cfg.precision.type, x, weight_of(st, n.w),
+                                        weight_of(st, n.b), (float)c->norm_eps, trunk_rows(st), c->hidden, y, mean,
+                                        rstd, err);
 }
 
 static int norm_backward(struct stage *st, const float *dy, const float *x, struct norm_params n, const float *mean,
@@ -95,13 +96,13 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
 
 static int act_forward(struct stage *st, const void *pre, void *act, struct merr *err)
 {
-    return st->cfg.k->gelu_forward(st->cfg.stream, st->cfg.type, pre, (size_t)st->rows * st->cfg.model->ffn_local, act,
-                                   err);
+    return st->cfg.k->gelu_forward(st->cfg.stream, st->cfg.precision.type, pre,
+                                   (size_t)st->rows * st->cfg.model->ffn_local, act, err);
 }
 
 static int act_backward(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err)
 {
-    return st->cfg.k->gelu_backward(st->cfg.stream, st->cfg.type, pre, d_act,
+    return st->cfg.k->gelu_backward(st->cfg.stream, st->cfg.precision.type, pre, d_act,
                                     (size_t)st->rows * st->cfg.model->ffn_local, d_pre, err);
 }
 

@@ -114,7 +114,7 @@ static int norm_forward(struct stage *st, const float *x, struct norm_params n, 
     const struct model_cfg *c = st->cfg.model;
 
     (void)mean;
-    return st->cfg.k->rmsnorm_forward(st->cfg.stream, st->cfg.type, x, weight_of(st, n.w), (float)c->norm_eps,
+    return st->cfg.k->rmsnorm_forward(st->cfg.stream, st->cfg.precision.type, x, weight_of(st, n.w), (float)c->norm_eps,
                                       trunk_rows(st), c->hidden, y, rstd, err);
 }
 
@@ -128,13 +128,14 @@ static int norm_backward(struct stage *st, const float *dy, const float *x, stru
 
 static int act_forward(struct stage *st, const void *pre, void *act, struct merr *err)
 {
-    return st->cfg.k->swiglu_forward(st->cfg.stream, st->cfg.type, pre, st->rows, st->cfg.model->ffn_local, act, err);
+    return st->cfg.k->swiglu_forward(st->cfg.stream, st->cfg.precision.type, pre, st->rows, st->cfg.model->ffn_local,
+                                     act, err);
 }
 
 static int act_backward(struct stage *st, const void *pre, const void *d_act, void *d_pre, struct merr *err)
 {
-    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.type, pre, d_act, st->rows, st->cfg.model->ffn_local,
-                                      d_pre, err);
+    return st->cfg.k->swiglu_backward(st->cfg.stream, st->cfg.precision.type, pre, d_act, st->rows,
+                                      st->cfg.model->ffn_local, d_pre, err);
 }
 
 static const char *const types[] = {"llama", "qwen2", NULL};

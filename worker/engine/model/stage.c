@@ -27,7 +27,7 @@ static int optional_memory(struct stage *st)
     st->again = calloc((size_t)retain_together(&st->cfg.retain) + 1, sizeof(*st->again));
     if (!st->again || context_open(&st->context, NULL) != 0)
         return -ENOMEM;
-    if (st->cfg.cache == 0)
+    if (st->cfg.sizes.cache == 0)
         return 0;
     st->keys_cached = calloc(st->blocks, sizeof(*st->keys_cached));
     st->values_cached = calloc(st->blocks, sizeof(*st->values_cached));
@@ -62,9 +62,9 @@ static int host_memory(struct stage *st)
 {
     st->host_loss = calloc(st->room, sizeof(*st->host_loss));
     st->keys = calloc(st->blocks, sizeof(*st->keys));
-    st->slot = calloc(st->cfg.slots, sizeof(*st->slot));
+    st->slot = calloc(st->cfg.sizes.slots, sizeof(*st->slot));
     st->body = calloc(stage_bodies(st), sizeof(*st->body));
-    st->store = calloc((size_t)st->cfg.stores * st->blocks + 1, sizeof(*st->store));
+    st->store = calloc((size_t)st->cfg.sizes.stores * st->blocks + 1, sizeof(*st->store));
     if (!st->host_loss || !st->keys || !st->slot || !st->body || !st->store)
         return -ENOMEM;
     for (int i = 0; i < st->blocks; i++) {
@@ -72,7 +72,7 @@ static int host_memory(struct stage *st)
         if (!st->keys[i].attention)
             return -ENOMEM;
     }
-    for (int i = 0; i < st->cfg.slots; i++)
+    for (int i = 0; i < st->cfg.sizes.slots; i++)
         if (slot_memory(st, &st->slot[i]) < 0)
             return -ENOMEM;
     for (int i = 0; i < stage_bodies(st); i++) {
@@ -90,7 +90,7 @@ static void set_constants(struct stage *st)
     st->threshold = (uint32_t)(g->dropout * 0x1p32);
     philox_key(g->seed, SITE_EMBEDDING, 0, 0, st->embedding_key);
     for (int i = 0; i < st->blocks; i++) {
-        uint32_t layer = (uint32_t)(st->cfg.layers.begin + i);
+        uint32_t layer = (uint32_t)(st->cfg.part.layers.begin + i);
 
         philox_key(g->seed, SITE_ATTENTION_OUT, layer, 0, st->keys[i].attention_out);
         philox_key(g->seed, SITE_MLP_OUT, layer, 0, st->keys[i].mlp_out);
@@ -100,29 +100,58 @@ static void set_constants(struct stage *st)
     }
 }
 
+/* What a stage cannot be, or not at once: the one place that says so. */
+static int check(const struct stage_cfg *cfg, struct merr *err)
+{
+    const struct stage_sizes *n = &cfg->sizes;
+    const char *policy = cfg->retain.policy;
+    bool known = !policy || retain_known(policy), plans = known && retain_plans(&cfg->retain);
+    bool drops = known && retain_most(&cfg->retain) != AGAIN_NOTHING, shares = context_size(&cfg->context) > 1;
+    bool f32 = cfg->precision.type == KERN_F32, parallel = cfg->model->sequence_parallel;
+    const struct {
+        bool broken;
+        const char *rule;
+    } rules[] = {
+        {n->micro * n->length <= 0 || n->slots <= 0, "it has rows and slots"},
+        {cfg->part.layers.end <= cfg->part.layers.begin, "it has blocks"},
+        {!known, "what stays of its activations is decided by a policy that there is"},
+        {!f32 && !cfg->precision.matrices, "products in bf16 read matrices in bf16"},
+        {parallel && (!cfg->part.tp || n->micro * n->length % cfg->model->tp != 0),
+         "sequence parallelism shares its rows evenly among the ranks of tp"},
+        {cfg->split && drops, "a backward in two parts finds all activations kept"},
+        {n->bodies > 0 && cfg->split, "a backward in two parts finds the activations of all slots kept"},
+        {n->bodies > 0 && plans, "plans of what stays are for slots that all hold activations"},
+        {shares && plans, "plans of what stays are for ranks that share no sequences"},
+        {shares && n->stores > 0, "a sequence in pieces is not shared"},
+        {n->cache > 0 && shares, "a stage that generates shares no sequences"},
+        {n->cache > 0 && n->bodies > 0, "a stage that generates has one slot's activations"},
+        {n->cache > 0 && !f32, "a stage that generates computes in f32"},
+    };
+
+    for (size_t i = 0; i < sizeof(rules) / sizeof(*rules); i++)
+        if (rules[i].broken)
+            return merr_set(err, -EINVAL, "such a stage cannot be: %s", rules[i].rule);
+    return context_check(&cfg->context, cfg->model, err);
+}
+
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
 {
-    struct stage *st = calloc(1, sizeof(*st));
-    bool dropping = retain_most(&cfg->retain) != AGAIN_NOTHING, plans = retain_plans(&cfg->retain);
-    int r;
+    struct stage *st;
+    int r = check(cfg, err);
 
+    if (r != 0)
+        return r;
+    st = calloc(1, sizeof(*st));
     if (!st)
         return merr_set(err, -ENOMEM, "no memory for a stage");
-    assert(!(cfg->split && dropping) && (cfg->type == KERN_F32 || cfg->matrices));
-    assert(cfg->bodies == 0 || (!plans && !cfg->split && cfg->cache == 0));
-    assert(cfg->type == KERN_F32 || cfg->cache == 0);
-    assert(context_size(&cfg->context) == 1 || (!plans && cfg->cache == 0 && cfg->stores == 0));
-    assert(context_check(&cfg->context, cfg->model, NULL) == 0);
     st->cfg = *cfg;
     st->context = stage_context(cfg);
-    st->rows = st->room = cfg->micro * cfg->length;
-    st->docs_room = (cfg->docs > 0 ? cfg->docs : cfg->micro) * (stage_cp(st) > 1 ? ZIGZAG_PIECES : 1);
-    st->blocks = cfg->layers.end - cfg->layers.begin;
-    assert(st->rows > 0 && st->blocks > 0 && cfg->slots > 0);
-    assert(!cfg->model->sequence_parallel || (cfg->tp && st->rows % cfg->model->tp == 0));
+    st->rows = st->room = cfg->sizes.micro * cfg->sizes.length;
+    st->docs_room = (cfg->sizes.docs > 0 ? cfg->sizes.docs : cfg->sizes.micro) * (stage_cp(st) > 1 ? ZIGZAG_PIECES : 1);
+    st->blocks = cfg->part.layers.end - cfg->part.layers.begin;
     r = host_memory(st);
     if (r != 0) {
-        (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->slots);
+        (void)merr_set(err, r, "no memory for %d micro-batch slots", cfg->sizes.slots);
         goto fail;
     }
     r = retain_new(&cfg->retain, st->blocks, &st->retain, err);
@@ -135,7 +164,7 @@ int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err)
         goto fail;
     }
     stage_carve(st, st->activations);
-    for (int i = 0; i < cfg->slots && cfg->bodies == 0; i++)
+    for (int i = 0; i < cfg->sizes.slots && cfg->sizes.bodies == 0; i++)
         stage_body_take(st, &st->slot[i]);
     st->reduce = cfg->reduce ? cfg->reduce : st->own_reduce;
     set_constants(st);
@@ -152,7 +181,7 @@ void stage_free(struct stage *st)
         return;
     if (st->activations)
         st->cfg.k->mem_free(st->cfg.stream, st->activations);
-    for (int i = 0; st->slot && i < st->cfg.slots; i++) {
+    for (int i = 0; st->slot && i < st->cfg.sizes.slots; i++) {
         free(st->slot[i].cu);
         free(st->slot[i].shared.own_cu);
         free(st->slot[i].shared.past);
@@ -186,7 +215,7 @@ void stage_free(struct stage *st)
 
 struct stage_slot *stage_slot(struct stage *st, int i)
 {
-    assert(i >= 0 && i < st->cfg.slots);
+    assert(i >= 0 && i < st->cfg.sizes.slots);
     return &st->slot[i];
 }
 
@@ -240,11 +269,11 @@ static void lay_end(struct stage_slot *slot)
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n)
 {
     lay_begin(slot);
-    for (int d = 0; d < (n > 0 ? n : st->cfg.micro); d++)
+    for (int d = 0; d < (n > 0 ? n : st->cfg.sizes.micro); d++)
         if (n == 0 && stage_cp(st) > 1)
-            lay_shared(st, slot, st->cfg.length * stage_cp(st));
+            lay_shared(st, slot, st->cfg.sizes.length * stage_cp(st));
         else
-            lay_document(st, slot, 0, n > 0 ? length[d] : st->cfg.length);
+            lay_document(st, slot, 0, n > 0 ? length[d] : st->cfg.sizes.length);
     lay_end(slot);
 }
 
@@ -262,7 +291,8 @@ void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct st
 {
     int tokens = p->tokens;
 
-    assert(p->store >= 0 && p->store < st->cfg.stores && p->past >= 0 && p->past <= st->cfg.store_tokens - tokens);
+    assert(p->store >= 0 && p->store < st->cfg.sizes.stores && p->past >= 0 &&
+           p->past <= st->cfg.sizes.store_tokens - tokens);
     stage_slot_layout(st, slot, &tokens, 1);
     for (int i = 0; i < tokens; i++)
         slot->position[i] = p->past + i;
@@ -284,18 +314,18 @@ int stage_reduce(struct stage *st, struct merr *err)
 {
     size_t n = (size_t)trunk_rows(st) * st->cfg.model->hidden;
 
-    if (!st->cfg.tp)
+    if (!st->cfg.part.tp)
         return 0;
     TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
     if (st->cfg.model->sequence_parallel)
-        return wire_reduce_scatter(st->cfg.tp_wire, st->reduce, trunk_sum(st), n, err);
-    return wire_all_reduce(st->cfg.tp_wire, st->reduce, n, err);
+        return wire_reduce_scatter(st->cfg.part.tp_wire, st->reduce, trunk_sum(st), n, err);
+    return wire_all_reduce(st->cfg.part.tp_wire, st->reduce, n, err);
 }
 
 static int gather_into(struct stage *st, const void *x, size_t size, void *out, struct merr *err)
 {
     TRY(st->cfg.k->stream_sync(st->cfg.stream, err));
-    return wire_all_gather(st->cfg.tp_wire, x, (size_t)trunk_rows(st) * st->cfg.model->hidden, size, out, err);
+    return wire_all_gather(st->cfg.part.tp_wire, x, (size_t)trunk_rows(st) * st->cfg.model->hidden, size, out, err);
 }
 
 int stage_gather(struct stage *st, const void *x, size_t size, const void **ret, struct merr *err)
@@ -371,7 +401,7 @@ static struct kern_gemm head_product(const struct stage *st, int from, int rows)
     const struct model_cfg *g = st->cfg.model;
 
     return (struct kern_gemm){
-        .type = st->cfg.type,
+        .type = st->cfg.precision.type,
         .trans_b = true,
         .m = rows,
         .n = g->vocab_local,
@@ -401,15 +431,15 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
     TRY(k->gemm(s, &z, err));
     TRY(k->xent_partial(s, st->logits, rows, g->vocab_local, g->vocab_first, g->vocab, slot->targets + from, mine,
                         err));
-    if (st->cfg.tp) {
+    if (st->cfg.part.tp) {
         TRY(k->stream_sync(s, err));
-        TRY(comm_all_gather(st->cfg.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
+        TRY(comm_all_gather(st->cfg.part.tp, mine, (size_t)3 * rows * sizeof(float), st->stats, err));
     }
     TRY(k->xent_finish(s, st->logits, st->stats, g->tp, rows, g->vocab_local, g->vocab_first, g->vocab,
-                       slot->targets + from, weight, st->loss + from, st->cfg.type, dz, err));
+                       slot->targets + from, weight, st->loss + from, st->cfg.precision.type, dz, err));
     if (dhead) {
         struct kern_gemm dx = {
-            .type = st->cfg.type,
+            .type = st->cfg.precision.type,
             .m = rows,
             .n = g->hidden,
             .k = g->vocab_local,
@@ -422,7 +452,7 @@ static int head_chunk(struct stage *st, struct stage_slot *slot, int from, int r
             .b_is_weight = true,
         };
         struct kern_gemm dw = {
-            .type = st->cfg.type,
+            .type = st->cfg.precision.type,
             .trans_a = true,
             .m = g->vocab_local,
             .n = g->hidden,
@@ -455,7 +485,7 @@ int stage_head(struct stage *st, struct stage_slot *slot, float *grad, float wei
         dhead = p->grad_head_at ? grad + p->grad_head_at : grad_of(st, grad, p->head);
     TRY(f->norm_forward(st, x, p->norm, mine, st->norm_mean, st->norm_rstd, err));
     if (st->whole)
-        TRY(gather_into(st, mine, kern_size(st->cfg.type), st->norm, err));
+        TRY(gather_into(st, mine, kern_size(st->cfg.precision.type), st->norm, err));
     for (int from = 0; from < st->rows; from += step)
         TRY(head_chunk(st, slot, from, st->rows - from < step ? st->rows - from : step, dhead, weight, err));
     if (!grad)
@@ -484,11 +514,11 @@ int stage_forward(struct stage *st, struct stage_slot *slot, float *grad, float 
         for (int i = slot->cu[d]; i < slot->cu[d + 1]; i++)
             slot->row_sample[i] = slot->sample[d];
     TRY(stage_keep_begin(st, slot, train, err));
-    TRY(stage_pass(st, slot, train ? PASS_FORWARD : PASS_EVALUATE, st->cfg.last ? grad : NULL, weight, err));
+    TRY(stage_pass(st, slot, train ? PASS_FORWARD : PASS_EVALUATE, st->cfg.part.last ? grad : NULL, weight, err));
     TRY(stage_keep_end(st, slot, train, err));
     if (!train || slot->piece.drop)
         stage_body_give(st, slot);
-    return st->cfg.last ? read_loss(st, slot, err) : 0;
+    return st->cfg.part.last ? read_loss(st, slot, err) : 0;
 }
 
 void stage_watch(struct stage *st, stage_layer_done done, void *arg)
@@ -514,7 +544,7 @@ int stage_backward(struct stage *st, struct stage_slot *slot, float *grad, struc
     TRY(stage_pass(st, slot, PASS_BACKWARD, grad, 0, err));
     stage_keep_forget(st, slot);
     stage_body_give(st, slot);
-    return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+    return st->cfg.part.first ? embed_backward(st, slot, grad, err) : 0;
 }
 
 int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
@@ -522,7 +552,7 @@ int stage_backward_input(struct stage *st, struct stage_slot *slot, float *grad,
     assert(st->cfg.split);
     enter(st, slot);
     TRY(stage_pass(st, slot, PASS_INPUT, grad, 0, err));
-    return st->cfg.first ? embed_backward(st, slot, grad, err) : 0;
+    return st->cfg.part.first ? embed_backward(st, slot, grad, err) : 0;
 }
 
 int stage_backward_weights(struct stage *st, struct stage_slot *slot, float *grad, struct merr *err)
@@ -536,7 +566,7 @@ int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret,
 {
     struct kern_gemm z = head_product(st, row, 1);
 
-    assert(st->cfg.last && row >= 0 && row < slot->rows);
+    assert(st->cfg.part.last && row >= 0 && row < slot->rows);
     TRY(st->cfg.k->gemm(st->cfg.stream, &z, err));
     TRY(st->cfg.k->copy(st->cfg.stream, ret, st->logits, (size_t)z.n * sizeof(*ret), err));
     return st->cfg.k->stream_sync(st->cfg.stream, err);
@@ -571,11 +601,13 @@ static int decode_some(struct stage *st, const int32_t *token, struct merr *err)
 int stage_decode(struct stage *st, const int32_t *token, int n, float *ret, struct merr *err)
 {
     const struct model_cfg *c = st->cfg.model;
-    int most = st->cfg.length;
+    int most = st->cfg.sizes.length;
 
-    assert(st->keys_cached && st->cfg.micro == 1 && st->cfg.first && st->cfg.last && !st->cfg.tp && n > 0);
-    if (n > st->cfg.cache - st->past)
-        return merr_set(err, -EMSGSIZE, "%d tokens after %d are more than the cache's %d", n, st->past, st->cfg.cache);
+    assert(st->keys_cached && st->cfg.sizes.micro == 1 && st->cfg.part.first && st->cfg.part.last && !st->cfg.part.tp &&
+           n > 0);
+    if (n > st->cfg.sizes.cache - st->past)
+        return merr_set(err, -EMSGSIZE, "%d tokens after %d are more than the cache's %d", n, st->past,
+                        st->cfg.sizes.cache);
     for (int at = 0; at < n; at += st->rows) {
         int some = n - at < most ? n - at : most;
 

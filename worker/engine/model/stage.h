@@ -11,13 +11,13 @@
  * policy: cfg.retain, retain/retain.h.
  *
  * A micro-batch is packed: documents one after the other, no row between them. stage_slot_layout() says how long each
- * is; until then a slot holds cfg.micro of cfg.length tokens. Positions restart with each document, and none looks
+ * is; until then a slot holds sizes.micro of sizes.length tokens. Positions restart with each document, and none looks
  * into another.
  *
  * A sequence longer than a micro-batch comes in pieces (ChunkFlow 2025), each in a slot of its own: stage_slot_piece().
  * A piece looks at the keys and values of those before it, which the stage keeps in a store, and its backward adds to
  * their gradients there. So forwards go in order and backwards descending. A piece may drop its activations, but for
- * slot->in and slot->out; backward makes them again first. With cfg.bodies, activations of fewer slots than there are
+ * slot->in and slot->out; backward makes them again first. With sizes.bodies, activations of fewer slots than there are
  * have room at once.
  *
  * slot->in    the input [trunk rows, hidden] (not on the first stage, which looks its tokens up)
@@ -43,32 +43,44 @@
 
 #define STAGE_HEAD_ROWS 512 /* logits are made for this many tokens at a time */
 
+struct stage_part {            /* what of the model is here */
+    struct layer_range layers; /* a chunk of params */
+    bool first, last;          /* with the embedding before them; with the head after them */
+    struct comm_group *tp;     /* NULL: alone */
+    struct wire *tp_wire;      /* how sums over tp travel */
+};
+
+struct stage_sizes {
+    int micro, length; /* sequences of a micro-batch, tokens of each here: together the rows there is memory for */
+    int docs;          /* most documents of a micro-batch; 0: micro */
+    int slots;
+    int bodies;               /* slots that hold activations at once; 0: all */
+    int stores, store_tokens; /* sequences in pieces at once, tokens of the longest; 0: none */
+    int cache;                /* tokens to keep keys and values of, in f32; 0: a stage that trains */
+};
+
+struct stage_precision {
+    enum kern_type type;  /* of what goes into and comes out of matrix products */
+    const void *matrices; /* the arena in bf16, which products read then; NULL in f32 */
+};
+
 struct stage_cfg {
     const struct kern_ops *k;
     struct kern_stream *stream;
     const struct model_cfg *model;
     const struct params *params;
-    struct comm_group *tp;      /* NULL: alone */
-    struct wire *tp_wire;       /* how sums over tp travel */
-    struct context_cfg context; /* ranks that share sequences */
-    enum kern_type type;        /* of what goes into and comes out of matrix products */
-    struct retain_cfg retain;
     const float *weights;        /* the arena */
-    const void *matrices;        /* the arena in bf16, which products read then; NULL in f32 */
     float *reduce;               /* stage_reduce_floats() of memory that tp members can read in place; NULL: own */
-    struct layer_range layers;   /* a chunk of params */
     const struct stage *scratch; /* of the same rank, not at work while this is: its scratch serves both; NULL: own */
-    int micro, length; /* sequences of a micro-batch, tokens of each here: together the rows there is memory for */
-    int docs;          /* most documents of a micro-batch; 0: micro */
-    int slots;
-    int bodies;               /* slots that hold activations at once, without plans of what stays; 0: all */
-    int stores, store_tokens; /* sequences in pieces at once, tokens of the longest; 0: none */
-    bool first, last;
-    bool split; /* the backward comes in two parts; then all is kept */
-    int cache;  /* tokens to keep keys and values of, in f32; 0: a stage that trains */
+    bool split;                  /* the backward comes in two parts */
+    struct stage_part part;
+    struct stage_sizes sizes;
+    struct stage_precision precision;
+    struct retain_cfg retain;   /* which activations stay until the backward */
+    struct context_cfg context; /* ranks that share sequences */
 };
 
-struct block_saves {         /* of one block and micro-batch; void: of cfg.type */
+struct block_saves {         /* of one block and micro-batch; void: of cfg.precision.type */
     struct retain_stay stay; /* whether backward makes the following again */
     float *x;                /* [trunk rows, hidden] input */
     void *norm1;             /* [trunk rows, hidden] */
@@ -83,7 +95,7 @@ struct block_saves {         /* of one block and micro-batch; void: of cfg.type 
 
 struct stage_piece { /* the tokens [past, past + tokens) of a sequence */
     int32_t tokens, past;
-    int store; /* below cfg.stores: the sequence's own from its first piece's forward to its first piece's backward */
+    int store; /* below sizes.stores: the sequence's own from its first piece's forward to its first piece's backward */
     bool last; /* its backward comes first: the gradients of keys and values begin there */
     bool drop;
 };
@@ -106,6 +118,8 @@ struct stage_slot {
 
 struct stage;
 
+/* 0, -ENOMEM, or -EINVAL with words when no stage can be all that cfg asks for: no job comes this far, as
+ * api/spec_check.c refuses it before. */
 int stage_new(const struct stage_cfg *cfg, struct stage **ret, struct merr *err);
 void stage_free(struct stage *st);
 
@@ -128,9 +142,9 @@ size_t stage_block_bytes(const struct stage_cfg *cfg);
 
 struct stage_slot *stage_slot(struct stage *st, int i);
 
-/* Lay out slot for n documents of these lengths, each at least 1, at most cfg.docs of them and cfg.micro · cfg.length
- * tokens together (a multiple of tp in sequence parallelism); with n 0 as after stage_new(): cfg.micro sequences, with
- * cfg.context all shared. */
+/* Lay out slot for n documents of these lengths, each at least 1: at most sizes.docs of them, and sizes.micro ·
+ * sizes.length tokens together (a multiple of tp in sequence parallelism). With n 0 as after stage_new(): sizes.micro
+ * sequences, with cfg.context all shared. */
 void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *length, int n);
 
 /* With cfg.context: lay out slot for sequences of whole[shared] rows that all ranks of cp have pieces of (zigzag.h),
@@ -139,7 +153,7 @@ void stage_slot_layout(struct stage *st, struct stage_slot *slot, const int *len
 void stage_slot_share(struct stage *st, struct stage_slot *slot, const int *whole, int shared, const int *length,
                       int n);
 
-/* Lay out slot for a piece of at most cfg.micro · cfg.length tokens. */
+/* Lay out slot for a piece of at most sizes.micro · sizes.length tokens. */
 void stage_slot_piece(struct stage *st, struct stage_slot *slot, const struct stage_piece *p);
 
 /* grad: the gradient arena that weights' gradients are added to, or NULL to evaluate: no dropout, no gradient.
@@ -162,7 +176,7 @@ void stage_watch(struct stage *st, stage_layer_done done, void *arg);
 int stage_logits(struct stage *st, struct stage_slot *slot, int row, float *ret, struct merr *err);
 
 /* The whole model on one rank, with a cache (micro 1): the n tokens follow those before them; logits [vocab_local] of
- * what comes after the last, into host memory. -EMSGSIZE when the cache would hold more than cfg.cache tokens; it is
+ * what comes after the last, into host memory. -EMSGSIZE when the cache would hold more than sizes.cache tokens; it is
  * unchanged then. */
 int stage_decode(struct stage *st, const int32_t *token, int n, float *ret, struct merr *err);
 /* Empty the cache. */

@@ -12,9 +12,9 @@ static void carve_cheap(const struct stage *st, struct carve *c, struct block_sa
     const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, trunk = trunk_rows(st);
 
-    b->norm1 = carve_typed(c, st->cfg.type, trunk * g->hidden);
-    b->norm2 = carve_typed(c, st->cfg.type, trunk * g->hidden);
-    b->act = carve_typed(c, st->cfg.type, rows * g->ffn_local);
+    b->norm1 = carve_typed(c, st->cfg.precision.type, trunk * g->hidden);
+    b->norm2 = carve_typed(c, st->cfg.precision.type, trunk * g->hidden);
+    b->act = carve_typed(c, st->cfg.precision.type, rows * g->ffn_local);
 }
 
 /* The rest but the block's input. */
@@ -25,13 +25,13 @@ static void carve_rest(const struct stage *st, struct carve *c, struct block_sav
 
     b->mean1 = carve_floats(c, trunk);
     b->rstd1 = carve_floats(c, trunk);
-    b->qkv = carve_typed(c, st->cfg.type, rows * g->qkv_local);
-    b->att = carve_typed(c, st->cfg.type, rows * g->q_local);
+    b->qkv = carve_typed(c, st->cfg.precision.type, rows * g->qkv_local);
+    b->att = carve_typed(c, st->cfg.precision.type, rows * g->q_local);
     b->lse = carve_floats(c, rows * g->heads_local);
     b->mid = carve_floats(c, trunk * g->hidden);
     b->mean2 = carve_floats(c, trunk);
     b->rstd2 = carve_floats(c, trunk);
-    b->pre = carve_typed(c, st->cfg.type, rows * g->family->parts * g->ffn_local);
+    b->pre = carve_typed(c, st->cfg.precision.type, rows * g->family->parts * g->ffn_local);
 }
 
 static struct retain_bytes block_bytes(const struct stage *st)
@@ -92,9 +92,9 @@ static void carve_body(const struct stage *st, struct carve *c, struct block_sav
 
 static void carve_store(const struct stage *st, struct carve *c, struct store *s)
 {
-    size_t n = (size_t)st->cfg.store_tokens * kv_columns(st);
+    size_t n = (size_t)st->cfg.sizes.store_tokens * kv_columns(st);
 
-    s->kv = carve_typed(c, st->cfg.type, n);
+    s->kv = carve_typed(c, st->cfg.precision.type, n);
     s->dkv = carve_floats(c, n);
 }
 
@@ -109,8 +109,8 @@ struct context stage_context(const struct stage_cfg *cfg)
                             .k = cfg->k,
                             .stream = cfg->stream,
                             .model = cfg->model,
-                            .type = cfg->type,
-                            .room = cfg->micro * cfg->length};
+                            .type = cfg->precision.type,
+                            .room = cfg->sizes.micro * cfg->sizes.length};
 }
 
 /* What a pass works in, one micro-batch at a time. */
@@ -129,11 +129,11 @@ static void carve_scratch(struct stage *st, struct carve *c)
         if (retain_most(&st->cfg.retain) == AGAIN_WHOLE)
             carve_rest(st, c, b);
     }
-    st->d_pre = carve_typed(c, st->cfg.type, rows * g->family->parts * g->ffn_local);
-    st->d_act = g->family->parts > 1 ? carve_typed(c, st->cfg.type, rows * g->ffn_local) : st->d_pre;
-    st->d_qkv = carve_typed(c, st->cfg.type, rows * g->qkv_local);
-    st->d_att = carve_typed(c, st->cfg.type, rows * g->q_local);
-    st->rounded = st->cfg.type == KERN_F32 ? NULL : carve_typed(c, st->cfg.type, rows * g->hidden);
+    st->d_pre = carve_typed(c, st->cfg.precision.type, rows * g->family->parts * g->ffn_local);
+    st->d_act = g->family->parts > 1 ? carve_typed(c, st->cfg.precision.type, rows * g->ffn_local) : st->d_pre;
+    st->d_qkv = carve_typed(c, st->cfg.precision.type, rows * g->qkv_local);
+    st->d_att = carve_typed(c, st->cfg.precision.type, rows * g->q_local);
+    st->rounded = st->cfg.precision.type == KERN_F32 ? NULL : carve_typed(c, st->cfg.precision.type, rows * g->hidden);
     st->tmp = carve_floats(c, trunk * g->hidden);
     st->dy = st->cfg.split ? carve_floats(c, trunk * g->hidden) : NULL;
     st->whole = g->sequence_parallel ? carve_floats(c, rows * g->hidden) : NULL;
@@ -143,7 +143,7 @@ static void carve_scratch(struct stage *st, struct carve *c)
 static void share_scratch(struct stage *st, const struct stage *from)
 {
     assert(from->rows == st->rows && from->cfg.reduce == st->cfg.reduce && from->cfg.split == st->cfg.split &&
-           from->cfg.type == st->cfg.type && retain_alike(&from->cfg.retain, &st->cfg.retain));
+           from->cfg.precision.type == st->cfg.precision.type && retain_alike(&from->cfg.retain, &st->cfg.retain));
     st->own_reduce = from->own_reduce;
     for (int i = 0; i < retain_together(&st->cfg.retain); i++)
         st->again[i] = from->again[i];
@@ -163,11 +163,12 @@ static void carve_head(struct stage *st, struct carve *c)
     const struct model_cfg *g = st->cfg.model;
     size_t rows = st->rows, head = stage_head_rows(st);
 
-    st->norm = carve_typed(c, st->cfg.type, rows * g->hidden);
+    st->norm = carve_typed(c, st->cfg.precision.type, rows * g->hidden);
     st->norm_mean = carve_floats(c, trunk_rows(st));
     st->norm_rstd = carve_floats(c, trunk_rows(st));
     st->logits = carve_floats(c, head * g->vocab_local);
-    st->dz = st->cfg.type == KERN_F32 ? st->logits : carve_typed(c, st->cfg.type, head * g->vocab_local);
+    st->dz =
+        st->cfg.precision.type == KERN_F32 ? st->logits : carve_typed(c, st->cfg.precision.type, head * g->vocab_local);
     st->stats = carve_floats(c, head * 3 * g->tp);
     st->loss = carve_floats(c, rows);
 }
@@ -181,24 +182,24 @@ void stage_carve(struct stage *st, float *base)
         share_scratch(st, st->cfg.scratch);
     else
         carve_scratch(st, c);
-    for (int i = 0; i < st->cfg.slots; i++)
+    for (int i = 0; i < st->cfg.sizes.slots; i++)
         carve_slot(st, c, &st->slot[i]);
     for (int i = 0; i < stage_bodies(st); i++)
         carve_body(st, c, st->body[i].block);
-    for (int i = 0; i < st->cfg.stores * st->blocks; i++)
+    for (int i = 0; i < st->cfg.sizes.stores * st->blocks; i++)
         carve_store(st, c, &st->store[i]);
-    if (st->cfg.last)
+    if (st->cfg.part.last)
         carve_head(st, c);
     for (int b = 0; b < st->blocks && st->keys_cached; b++) {
-        st->keys_cached[b] = carve_floats(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
-        st->values_cached[b] = carve_floats(c, (size_t)st->cfg.cache * g->kv_heads_local * g->dim);
+        st->keys_cached[b] = carve_floats(c, (size_t)st->cfg.sizes.cache * g->kv_heads_local * g->dim);
+        st->values_cached[b] = carve_floats(c, (size_t)st->cfg.sizes.cache * g->kv_heads_local * g->dim);
     }
     st->floats = c->at;
 }
 
 size_t stage_reduce_floats(const struct stage_cfg *cfg)
 {
-    return (size_t)cfg->micro * cfg->length * cfg->model->hidden;
+    return (size_t)cfg->sizes.micro * cfg->sizes.length * cfg->model->hidden;
 }
 
 size_t stage_trunk_floats(const struct stage_cfg *cfg)
@@ -210,29 +211,29 @@ size_t stage_bytes(const struct stage_cfg *cfg, bool own_scratch)
 {
     const struct model_cfg *g = cfg->model;
     struct stage st = {.cfg = *cfg,
-                       .rows = cfg->micro * cfg->length,
-                       .blocks = cfg->layers.end - cfg->layers.begin,
+                       .rows = cfg->sizes.micro * cfg->sizes.length,
+                       .blocks = cfg->part.layers.end - cfg->part.layers.begin,
                        .context = stage_context(cfg)};
     struct stage_slot slot = {.block = NULL};
     struct store store;
     struct carve once = {NULL, 0}, each = {NULL, 0}, body = {NULL, 0}, kept = {NULL, 0};
-    size_t cache = 2 * (size_t)cfg->cache * g->kv_heads_local * g->dim;
+    size_t cache = 2 * (size_t)cfg->sizes.cache * g->kv_heads_local * g->dim;
 
     st.cfg.reduce = NULL;
     if (own_scratch)
         carve_scratch(&st, &once);
-    if (cfg->last)
+    if (cfg->part.last)
         carve_head(&st, &once);
     carve_slot(&st, &each, &slot);
     carve_body(&st, &body, NULL);
     carve_store(&st, &kept, &store);
-    return sizeof(float) * (once.at + cfg->slots * each.at + stage_bodies(&st) * body.at +
-                            (size_t)cfg->stores * st.blocks * kept.at + st.blocks * cache);
+    return sizeof(float) * (once.at + cfg->sizes.slots * each.at + stage_bodies(&st) * body.at +
+                            (size_t)cfg->sizes.stores * st.blocks * kept.at + st.blocks * cache);
 }
 
 size_t stage_block_bytes(const struct stage_cfg *cfg)
 {
-    struct stage st = {.cfg = *cfg, .rows = cfg->micro * cfg->length};
+    struct stage st = {.cfg = *cfg, .rows = cfg->sizes.micro * cfg->sizes.length};
     struct retain_bytes each = block_bytes(&st);
 
     return each.cheap + each.rest;
@@ -242,7 +243,7 @@ size_t stage_block_bytes(const struct stage_cfg *cfg)
 
 void stage_body_take(struct stage *st, struct stage_slot *slot)
 {
-    int i = st->cfg.bodies > 0 ? 0 : (int)(slot - st->slot);
+    int i = st->cfg.sizes.bodies > 0 ? 0 : (int)(slot - st->slot);
 
     if (slot->block)
         return;
@@ -256,7 +257,7 @@ void stage_body_take(struct stage *st, struct stage_slot *slot)
 
 void stage_body_give(struct stage *st, struct stage_slot *slot)
 {
-    for (int i = 0; i < stage_bodies(st) && st->cfg.bodies > 0 && slot->block; i++)
+    for (int i = 0; i < stage_bodies(st) && st->cfg.sizes.bodies > 0 && slot->block; i++)
         if (st->body[i].block == slot->block) {
             st->body[i].taken = false;
             slot->block = NULL;
@@ -303,7 +304,7 @@ int stage_keep_end(struct stage *st, const struct stage_slot *slot, bool train, 
 
 void stage_usage_take(struct stage *st, struct stage_usage *ret)
 {
-    size_t region = (size_t)st->cfg.slots * keep_floats(st);
+    size_t region = (size_t)st->cfg.sizes.slots * keep_floats(st);
 
     *ret = st->usage;
     ret->peak_bytes = (st->floats - region + st->kept_most) * sizeof(float);

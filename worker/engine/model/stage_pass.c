@@ -20,16 +20,16 @@ static int forward(const struct walk *w, struct merr *err)
     struct stage_slot *slot = w->slot;
     bool train = w->what == PASS_FORWARD;
 
-    if (st->cfg.first)
+    if (st->cfg.part.first)
         TRY(stage_embed(st, slot, train, err));
     for (int i = 0; i < st->blocks; i++) {
         bool end = i == st->blocks - 1;
-        float *out = !end ? slot->block[i + 1].x : st->cfg.last ? st->tmp : slot->out;
+        float *out = !end ? slot->block[i + 1].x : st->cfg.part.last ? st->tmp : slot->out;
 
         stage_keep_block(st, slot, i);
         TRY(block_forward(st, i, slot, out, train, err));
     }
-    return st->cfg.last ? stage_head(st, slot, w->grad, w->weight, err) : 0;
+    return st->cfg.part.last ? stage_head(st, slot, w->grad, w->weight, err) : 0;
 }
 
 static int go(void *arg, struct merr *err)
@@ -50,7 +50,7 @@ static int go(void *arg, struct merr *err)
 /* Whether a pass neither meets other ranks nor decides anew what it keeps, nor goes on where another piece ended. */
 static bool is_alike(const struct stage *st, const struct stage_slot *slot)
 {
-    return !st->cfg.tp && !retain_plans(&st->cfg.retain) && slot->shared.n == 0 && slot->piece.tokens == 0;
+    return !st->cfg.part.tp && !retain_plans(&st->cfg.retain) && slot->shared.n == 0 && slot->piece.tokens == 0;
 }
 
 static int go_recorded(struct walk *w, struct merr *err)
@@ -92,7 +92,7 @@ int stage_pass(struct stage *st, struct stage_slot *slot, enum pass what, float 
         w.from = tells ? w.to - 1 : 0;
         TRY(go_recorded(&w, err));
         if (tells)
-            TRY(st->done(st->done_arg, st->cfg.layers.begin + w.from, err));
+            TRY(st->done(st->done_arg, st->cfg.part.layers.begin + w.from, err));
     }
     return 0;
 }

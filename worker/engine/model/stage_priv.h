@@ -11,7 +11,7 @@ struct block_keys {      /* Philox keys of one block's dropout */
 };
 
 struct store { /* of one block, for the tokens of one sequence */
-    void *kv;  /* of cfg.type, as kern_attention has it */
+    void *kv;  /* of cfg.precision.type, as kern_attention has it */
     float *dkv;
 };
 
@@ -25,8 +25,8 @@ struct stage {
     int room, docs_room; /* rows and documents there is memory for */
     int blocks;
     struct stage_slot *slot;
-    struct body *body;   /* [cfg.bodies], or [cfg.slots] that belong to the slots for good */
-    struct store *store; /* [cfg.stores][blocks] */
+    struct body *body;   /* [sizes.bodies], or [sizes.slots] that belong to the slots for good */
+    struct store *store; /* [sizes.stores][blocks] */
     struct block_keys *keys;
     uint32_t embedding_key[2];
     uint32_t threshold;    /* of dropout */
@@ -35,7 +35,7 @@ struct stage {
     int rows, docs; /* of the slot that is worked on, as are the next two */
     int32_t *cu, *position;
     float *freq;                          /* [dim / 2], NULL: positions are not rotated */
-    float **keys_cached, **values_cached; /* [blocks] of [cfg.cache, kv_heads·dim]; NULL: no cache */
+    float **keys_cached, **values_cached; /* [blocks] of [sizes.cache, kv_heads·dim]; NULL: no cache */
     int past;                             /* tokens in the cache */
     void *activations;                    /* the memory behind the slots, */
     size_t floats;                        /* of it */
@@ -46,7 +46,7 @@ struct stage {
     float *reduce;             /* [rows, hidden]: every sum over tp is made here */
     float *own_reduce;         /* the same when it is ours to free */
     struct block_saves *again; /* [retain_together()] what blocks and slots share because backward makes it again */
-    /* void: of cfg.type */
+    /* void: of cfg.precision.type */
     void *d_pre, *d_act; /* [rows, parts·ffn], [rows, ffn]; the same memory when parts is 1 */
     void *d_qkv, *d_att;
     void *rounded; /* [rows, hidden], in bf16: a gradient of the trunk as products take it */
@@ -78,7 +78,7 @@ void stage_body_give(struct stage *st, struct stage_slot *slot);
 
 static inline int stage_bodies(const struct stage *st)
 {
-    return st->cfg.bodies > 0 ? st->cfg.bodies : st->cfg.slots;
+    return st->cfg.sizes.bodies > 0 ? st->cfg.sizes.bodies : st->cfg.sizes.slots;
 }
 
 /* Columns of the keys and values of a token. */
@@ -147,20 +147,20 @@ static inline float *trunk_sum(const struct stage *st)
 
 static inline const struct layer_params *block_params(const struct stage *st, int i)
 {
-    return &st->cfg.params->layer[st->cfg.layers.begin + i];
+    return &st->cfg.params->layer[st->cfg.part.layers.begin + i];
 }
 
 /* Element n of an array of the stage's type. */
 static inline void *element(const struct stage *st, const void *array, size_t n)
 {
-    return (char *)array + n * kern_size(st->cfg.type);
+    return (char *)array + n * kern_size(st->cfg.precision.type);
 }
 
 /* Element at of a matrix as products read it. */
 static inline const void *matrix_of(const struct stage *st, int param, size_t at)
 {
     at += st->cfg.params->v[param].at;
-    return st->cfg.type == KERN_F32 ? st->cfg.weights + at : element(st, st->cfg.matrices, at);
+    return st->cfg.precision.type == KERN_F32 ? st->cfg.weights + at : element(st, st->cfg.precision.matrices, at);
 }
 
 static inline const float *weight_of(const struct stage *st, int param)

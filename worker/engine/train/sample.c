@@ -166,17 +166,11 @@ static int load_model(struct sampler *s, struct mck *c, struct merr *err)
         .stream = s->stream,
         .model = &s->model,
         .params = &s->params,
-        .micro = 1,
-        .slots = 1,
-        .length = cache < PREFILL ? cache : PREFILL,
-        .cache = cache,
-        .first = true,
-        .last = true,
-        .layers = {0, s->model.layers},
-    };
+        .sizes = {.micro = 1, .slots = 1, .length = cache < PREFILL ? cache : PREFILL, .cache = cache},
+        .part = {.first = true, .last = true, .layers = {0, s->model.layers}}};
 
     mesh_init(&s->mesh, 1, 1, 1, 1, 0);
-    TRY(params_init(&s->params, &s->model, &stage.layers, 1, true, true, err));
+    TRY(params_init(&s->params, &s->model, &stage.part.layers, 1, true, true, err));
     TRY(s->k->mem_alloc(s->stream, s->params.weight_n * sizeof(float), (void **)&s->weights, err));
     view.weights = s->weights;
     TRY(state_load(&view, c, err));

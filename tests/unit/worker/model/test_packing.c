@@ -61,13 +61,8 @@ static void open_model(struct model *m, const struct model_cfg *c, double dropou
                             .model = &m->model,
                             .params = &m->p,
                             .weights = m->w,
-                            .layers = m->p.chunk[0],
-                            .micro = 1,
-                            .length = ROOM,
-                            .docs = DOCS,
-                            .slots = 1,
-                            .first = true,
-                            .last = true};
+                            .part = {.layers = m->p.chunk[0], .first = true, .last = true},
+                            .sizes = {.micro = 1, .length = ROOM, .docs = DOCS, .slots = 1}};
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
 }
 

@@ -29,9 +29,9 @@ static double whole(const struct tiny *m, const struct stage_cfg *like, float *g
     struct stage *st;
     double loss = 0;
 
-    cfg.length = LENGTH;
-    cfg.slots = 1;
-    cfg.bodies = cfg.stores = 0;
+    cfg.sizes.length = LENGTH;
+    cfg.sizes.slots = 1;
+    cfg.sizes.bodies = cfg.sizes.stores = 0;
     assert_int_equal(stage_new(&cfg, &st, NULL), 0);
     for (int s = 0; s < 2; s++) {
         struct stage_slot *slot = stage_slot(st, 0);
@@ -88,11 +88,11 @@ static struct stage *in_pieces(const struct stage_cfg *cfg, int size, int keep)
     struct stage_cfg c = *cfg;
     struct stage *st;
 
-    c.length = size;
-    c.slots = (LENGTH + size - 1) / size;
-    c.bodies = keep;
-    c.stores = 2;
-    c.store_tokens = LENGTH;
+    c.sizes.length = size;
+    c.sizes.slots = (LENGTH + size - 1) / size;
+    c.sizes.bodies = keep;
+    c.sizes.stores = 2;
+    c.sizes.store_tokens = LENGTH;
     assert_int_equal(stage_new(&c, &st, NULL), 0);
     return st;
 }
@@ -143,7 +143,7 @@ static void keeping_more_changes_no_bit(void **state)
 
         tiny_open(&m, i & 1, i & 2 ? 0.3 : 0, kern_cpu());
         cfg = tiny_cfg(&m, LENGTH, 1, 1);
-        cfg.type = i & 4 ? KERN_BF16 : KERN_F32;
+        cfg.precision.type = i & 4 ? KERN_BF16 : KERN_F32;
         want = tiny_gradients(&m);
         for (int keep = 1; keep <= 7; keep += 2) {
             struct stage *st = in_pieces(&cfg, PIECE, keep);
@@ -176,7 +176,7 @@ static void bf16_in_pieces_is_near_f32(void **state)
         want = tiny_gradients(&m);
         have = tiny_gradients(&m);
         loss = whole(&m, &cfg, want);
-        cfg.type = KERN_BF16;
+        cfg.precision.type = KERN_BF16;
         st = in_pieces(&cfg, PIECE, 2);
         assert_true(fabs(group(st, 0, LENGTH, PIECE, 2, NONE, have) + group(st, 1, SHORT, PIECE, 2, NONE, have) -
                          loss) < 5e-3 * loss);
@@ -230,10 +230,10 @@ static void sequences_in_pieces_do_not_mix(void **state)
     want = tiny_gradients(&m);
     have = tiny_gradients(&m);
     (void)whole(&m, &cfg, want);
-    cfg.length = 25;
-    cfg.slots = 4;
-    cfg.stores = 2;
-    cfg.store_tokens = LENGTH;
+    cfg.sizes.length = 25;
+    cfg.sizes.slots = 4;
+    cfg.sizes.stores = 2;
+    cfg.sizes.store_tokens = LENGTH;
     assert_int_equal(stage_new(&cfg, &st, NULL), 0);
     for (int i = 0; i < 2; i++)
         for (int s = 0; s < 2; s++) {
@@ -299,13 +299,14 @@ static void open_half(const struct tiny *m, struct half *h, const struct schedul
     params_fill(&h->p, 3, 1, h->w);
     cfg.params = &h->p;
     cfg.weights = h->w;
-    cfg.layers = h->p.chunk[0];
-    cfg.first = rank == 0;
-    cfg.last = rank == 1;
-    cfg.bodies = schedule_bodies(s, rank, drop);
-    assert_true(cfg.bodies <= keep + RANKS); /* what is kept, and what is under way to the rank behind and at work */
-    cfg.stores = 2;
-    cfg.store_tokens = LENGTH;
+    cfg.part.layers = h->p.chunk[0];
+    cfg.part.first = rank == 0;
+    cfg.part.last = rank == 1;
+    cfg.sizes.bodies = schedule_bodies(s, rank, drop);
+    /* what is kept, and what is under way to the rank behind and at work */
+    assert_true(cfg.sizes.bodies <= keep + RANKS);
+    cfg.sizes.stores = 2;
+    cfg.sizes.store_tokens = LENGTH;
     assert_int_equal(stage_new(&cfg, &h->st, NULL), 0);
     h->at = 0;
 }
@@ -440,9 +441,9 @@ static void memory_follows_the_piece(void **state)
         struct stage *st;
         struct stage_usage u;
 
-        cfg.bodies = 2;
-        cfg.stores = 1;
-        cfg.store_tokens = longest;
+        cfg.sizes.bodies = 2;
+        cfg.sizes.stores = 1;
+        cfg.sizes.store_tokens = longest;
         assert_int_equal(stage_new(&cfg, &st, NULL), 0);
         stage_usage_take(st, &u); /* what the arena has, counted by itself */
         bytes[i] = u.peak_bytes;

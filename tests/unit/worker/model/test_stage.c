@@ -70,35 +70,31 @@ static void open_cached(struct model *m, const struct model_cfg *c, double dropo
                             .model = &m->model,
                             .params = &m->p,
                             .weights = m->w,
-                            .micro = cache ? 1 : MICRO,
-                            .length = length,
-                            .slots = 1,
-                            .first = true,
-                            .last = true,
-                            .layers = m->p.chunk[0],
-                            .cache = cache};
+                            .sizes = {.micro = cache ? 1 : MICRO, .length = length, .slots = 1, .cache = cache},
+                            .part = {.first = true, .last = true, .layers = m->p.chunk[0]}};
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
+}
+
+static struct stage_cfg with_two_slots(const struct model *m)
+{
+    return (struct stage_cfg){.k = m->k,
+                              .stream = m->s,
+                              .model = &m->model,
+                              .params = &m->p,
+                              .weights = m->w,
+                              .part = {.layers = m->p.chunk[0], .first = true, .last = true},
+                              .sizes = {.micro = MICRO, .length = LENGTH, .slots = 2},
+                              .precision = {.matrices = m->rounded}};
 }
 
 /* The model's stage anew, with two slots. */
 static void stage_anew(struct model *m, bool split, enum kern_type type, enum recompute recompute, int kept)
 {
-    struct stage_cfg sc = {.k = m->k,
-                           .stream = m->s,
-                           .model = &m->model,
-                           .params = &m->p,
-                           .weights = m->w,
-                           .layers = m->p.chunk[0],
-                           .micro = MICRO,
-                           .length = LENGTH,
-                           .slots = 2,
-                           .first = true,
-                           .last = true,
-                           .split = split,
-                           .type = type,
-                           .retain = {.policy = retain_recompute(recompute), .kept = kept},
-                           .matrices = m->rounded};
+    struct stage_cfg sc = with_two_slots(m);
 
+    sc.split = split;
+    sc.precision.type = type;
+    sc.retain = (struct retain_cfg){.policy = retain_recompute(recompute), .kept = kept};
     stage_free(m->st);
     assert_int_equal(stage_new(&sc, &m->st, NULL), 0);
 }
@@ -377,11 +373,9 @@ static void the_plan_of_memory_shrinks_with_what_is_made_again(void **state)
             struct stage_cfg sc = {.k = m.k,
                                    .model = &m.model,
                                    .params = &m.p,
-                                   .layers = m.p.chunk[0],
-                                   .micro = 8,
-                                   .length = 100,
-                                   .slots = 4,
-                                   .type = (enum kern_type)type,
+                                   .part = {.layers = m.p.chunk[0]},
+                                   .sizes = {.micro = 8, .length = 100, .slots = 4},
+                                   .precision = {.type = (enum kern_type)type},
                                    .retain.policy = retain_recompute((enum recompute)r)};
 
             bytes[type] = stage_bytes(&sc, true);
@@ -424,6 +418,90 @@ static void padding_of_the_vocabulary_gets_no_gradient(void **state)
     close_model(&m);
 }
 
+/* Each case of this is one thing that cannot be, in a stage that can. */
+static const char *spoil(struct stage_cfg *c, int what)
+{
+    switch (what) {
+    case 0:
+        c->sizes.slots = 0;
+        return "rows and slots";
+    case 1:
+        c->part.layers.end = c->part.layers.begin;
+        return "has blocks";
+    case 2:
+        c->retain.policy = "square";
+        return "a policy that there is";
+    case 3:
+        c->precision = (struct stage_precision){.type = KERN_BF16};
+        return "matrices in bf16";
+    case 4:
+        c->split = true;
+        c->retain.policy = "selective";
+        return "all activations kept";
+    case 5:
+        c->split = true;
+        c->retain = (struct retain_cfg){.policy = "sqrt", .run = 2};
+        return "all activations kept";
+    case 6:
+        c->split = true;
+        c->sizes.bodies = 1;
+        return "activations of all slots kept";
+    case 7:
+        c->retain.policy = "mimose";
+        c->sizes.bodies = 1;
+        return "slots that all hold activations";
+    case 8:
+        c->retain.policy = "mimose";
+        c->context.size = 2;
+        return "ranks that share no sequences";
+    case 9:
+        c->context.size = 2;
+        c->sizes.stores = 1;
+        return "in pieces is not shared";
+    case 10:
+        c->context.size = 2;
+        c->sizes.cache = 8;
+        return "generates shares no sequences";
+    case 11:
+        c->sizes.bodies = 1;
+        c->sizes.cache = 8;
+        return "one slot's activations";
+    case 12:
+        c->precision.type = KERN_BF16;
+        c->sizes.cache = 8;
+        return "in f32";
+    case 13:
+        c->context = (struct context_cfg){.mode = CP_ULYSSES, .size = 2};
+        return "3 heads of keys and values";
+    default:
+        return NULL;
+    }
+}
+
+static void what_a_stage_cannot_be_is_refused_in_words(void **state)
+{
+    struct model m;
+    int i;
+
+    (void)state;
+    open_model(&m, &gpt2, 0);
+    for (i = 0;; i++) {
+        struct stage_cfg c = with_two_slots(&m);
+        const char *words = spoil(&c, i);
+        struct stage *st = NULL;
+        struct merr err;
+
+        if (!words)
+            break;
+        assert_int_equal(stage_new(&c, &st, &err), -EINVAL);
+        assert_null(st);
+        if (!strstr(err.text, words))
+            fail_msg("'%s' does not say '%s'", err.text, words);
+    }
+    assert_int_equal(i, 14);
+    close_model(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +513,7 @@ int main(void)
         cmocka_unit_test(the_plan_of_memory_shrinks_with_what_is_made_again),
         cmocka_unit_test(evaluation_drops_nothing_and_changes_no_gradient),
         cmocka_unit_test(padding_of_the_vocabulary_gets_no_gradient),
+        cmocka_unit_test(what_a_stage_cannot_be_is_refused_in_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,7 @@ static void what_is_dropped_changes_no_bit(void **state)
 
         tiny_open(&m, i & 1, i & 2 ? 0.3 : 0, i & 4 ? kern_cpu() : kern_plain());
         cfg = tiny_cfg(&m, ROOM, 2, SLOTS);
-        cfg.type = i & 4 ? KERN_BF16 : KERN_F32;
+        cfg.precision.type = i & 4 ? KERN_BF16 : KERN_F32;
         all = stage_of(&cfg);
         for (size_t p = 0; p < COUNT(policies); p++) {
             struct stage_cfg c = cfg;

@@ -129,17 +129,15 @@ static struct plan_memory of_engine(struct twin *t, int r, int replica, const in
         struct stage_cfg s = {
             .model = &t->model,
             .params = &p,
-            .type = type,
-            .layers = chunk[i],
+            .precision = {.type = type},
+            .part = {.layers = chunk[i],
+                     .first = r == 0 && i == 0,
+                     .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1},
             .retain = {.policy = retain_recompute((enum recompute)t->shape.recompute),
                        .kept = chunk[i].end - chunk[i].begin -
                                plan_remade(&t->shape, i * t->shape.pp + r, chunk[i].end - chunk[i].begin)},
-            .micro = t->shape.micro,
-            .length = t->job.length / t->shape.cp,
+            .sizes = {.micro = t->shape.micro, .length = t->job.length / t->shape.cp, .slots = slots[i]},
             .context = {.mode = t->job.cp_heads ? CP_ULYSSES : CP_ZIGZAG, .size = t->shape.cp},
-            .slots = slots[i],
-            .first = r == 0 && i == 0,
-            .last = r == t->shape.pp - 1 && i == t->shape.chunks - 1,
             .split = t->shape.schedule == SCHEDULE_ZB_H1};
 
         m.activations += stage_bytes(&s, i == 0);

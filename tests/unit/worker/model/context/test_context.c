@@ -78,8 +78,8 @@ static double alone(const struct tiny *m, const struct stage_cfg *like, const st
     double loss = 0;
 
     cfg.context = (struct context_cfg){.size = 0};
-    cfg.length = TINY_CONTEXT;
-    cfg.docs = 1;
+    cfg.sizes.length = TINY_CONTEXT;
+    cfg.sizes.docs = 1;
     if (stage_new(&cfg, &st, NULL) != 0)
         return NAN;
     for (int d = 0; d < SHARED + ranks; d++) {
@@ -162,7 +162,7 @@ static int one_run(struct comm_world *w, const struct run *c)
 
     tiny_open(&m, c->family, c->dropout, k);
     cfg = tiny_cfg(&m, ROOM, DOCS, 1);
-    cfg.type = c->type;
+    cfg.precision.type = c->type;
     cfg.retain.policy = retain_recompute(c->recompute);
     cfg.split = c->split;
     cfg.context.group = cp;
@@ -366,7 +366,7 @@ static void a_slot_without_a_layout_shares_full_sequences(void **state)
     (void)state;
     tiny_open(&m, 0, 0, kern_plain());
     cfg = tiny_cfg(&m, 8, 0, 1);
-    cfg.micro = 2;
+    cfg.sizes.micro = 2;
     cfg.context.size = 3;
     cfg.context.index = 1;
     assert_int_equal(stage_new(&cfg, &st, NULL), 0);
