@@ -19,7 +19,6 @@
 #define PROTOCOL_JOB_MAX 64 /* bytes of a job's id with its end */
 #define PROTOCOL_NODE_MAX 64
 #define PROTOCOL_PATH_MAX 4096
-#define PROTOCOL_RUNS_MAX 1024 /* of a node */
 
 /* Whether a message of this version can be read. Returns 0, or -EPROTO: what ("the assignment of job 'j17'") is of a
  * version that this program does not know, and what to do. */

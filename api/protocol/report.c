@@ -291,8 +291,3 @@ int report_ref_read(const json_t *doc, struct report_ref *ret, struct merr *err)
 {
     return wire_read(&report_ref_message, doc, ret, err);
 }
-
-json_t *report_ref_write(const struct report_ref *r)
-{
-    return wire_write(&report_ref_message, r);
-}

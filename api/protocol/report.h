@@ -14,8 +14,6 @@
 #include "api/protocol/protocol.h"
 #include "base/merr.h"
 
-#define REPORT_LINES_MAX 256 /* of a log's end */
-
 enum report_state { REPORT_NONE, REPORT_STARTING, REPORT_RUNNING, REPORT_EXITED, REPORT_STATES }; /* NONE: not sent */
 
 /* Kinds of pieces. */
@@ -101,6 +99,5 @@ int report_answer_read(const json_t *doc, struct report_answer *ret, struct merr
 json_t *report_answer_write(const struct report_answer *a);
 void report_answer_clear(struct report_answer *a);
 int report_ref_read(const json_t *doc, struct report_ref *ret, struct merr *err);
-json_t *report_ref_write(const struct report_ref *r);
 
 #endif

@@ -24,7 +24,7 @@ const char *explain_code_name(enum explain_code code)
     return name[code];
 }
 
-const char *explain_basis_name(enum explain_basis basis)
+static const char *basis_name(enum explain_basis basis)
 {
     static const char *const name[] = {"unknown", "work left of running jobs at their measured speed",
                                        "elastic jobs give way in the next full round"};
@@ -342,7 +342,7 @@ void explain_wait_text(const struct explain_wait *w, char *ret, size_t size)
                        w->elsewhere, w->elsewhere == 1 ? "is" : "are");
 }
 
-void explain_help_text(const struct explain_help *h, char *ret, size_t size)
+static void help_text(const struct explain_help *h, char *ret, size_t size)
 {
     switch (h->kind) {
     case EXPLAIN_END_JOB:
@@ -408,7 +408,7 @@ int explain_print(const struct explain_cause *c, const char *const *types, struc
         (void)buf_printf(out, "%s\"j%llu\"", i ? ", " : "", (unsigned long long)c->behind[i]);
     (void)buf_printf(out, "], \"would_help\": [");
     for (size_t i = 0; i < c->n_help; i++) {
-        explain_help_text(&c->help[i], text, sizeof(text));
+        help_text(&c->help[i], text, sizeof(text));
         (void)buf_printf(out, "%s\"%s\"", i ? ", " : "", text);
     }
     (void)buf_printf(out, "]");
@@ -416,6 +416,6 @@ int explain_print(const struct explain_cause *c, const char *const *types, struc
     if (c->start_us >= 0)
         clock_rfc3339(c->start_us, at);
     (void)buf_printf(out, ", \"starts\": {\"at\": %s%s%s, \"basis\": \"%s\"}}", c->start_us < 0 ? "null" : "\"",
-                     c->start_us < 0 ? "" : at, c->start_us < 0 ? "" : "\"", explain_basis_name(c->basis));
+                     c->start_us < 0 ? "" : at, c->start_us < 0 ? "" : "\"", basis_name(c->basis));
     return buf_failed(out) ? -EMSGSIZE : 0;
 }

@@ -92,13 +92,11 @@ int explain_job(const struct sched_input *in, const struct sched_plan *plan, siz
 
 /* "insufficient-devices" and so on. */
 const char *explain_code_name(enum explain_code code);
-const char *explain_basis_name(enum explain_basis basis);
 
 /* A cause as one JSON object, as REST and the CLI show it; types: their names. Returns 0 or -EMSGSIZE of the buffer. */
 int explain_print(const struct explain_cause *cause, const char *const *types, struct buf *out);
 
 /* In words; cut to size. Jobs are named as "j17". */
 void explain_wait_text(const struct explain_wait *wait, char *ret, size_t size);
-void explain_help_text(const struct explain_help *help, char *ret, size_t size);
 
 #endif

@@ -62,7 +62,8 @@ static void print_counts(const char *name, const uint16_t *v, int n, struct buf 
     (void)buf_addstr(out, n > 0 ? "]" : "");
 }
 
-int plan_print_settled(const struct plan_shape *s, struct buf *out)
+/* The options of a spec that the plan settles, as JSON to be merged into the spec. */
+static int print_settled(const struct plan_shape *s, struct buf *out)
 {
     (void)buf_printf(out, "{\"parallel\":{\"tp\":%d,\"pp\":%d,\"schedule\":\"%s\",\"chunks\":%d,\"recompute\":\"%s\"",
                      s->tp, s->pp, schedule_name(s), s->chunks, recompute_names[s->recompute]);
@@ -194,7 +195,7 @@ int plan_print(const struct plan_job *job, const struct plan_result *p, struct b
         print_beaten(&p->best, &p->beaten[i], out);
     }
     (void)buf_addstr(out, "],\"settled\":");
-    r = plan_print_settled(s, out);
+    r = print_settled(s, out);
     (void)buf_addstr(out, "}");
     return r != 0 ? r : buf_failed(out) ? -EMSGSIZE : 0;
 }

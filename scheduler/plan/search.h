@@ -56,9 +56,6 @@ int plan_search(const struct plan_job *job, const struct plan_wish *wish, const 
 /* One JSON object: layout, predicted step and memory, what it beat and why. 0 or as buf_printf. */
 int plan_print(const struct plan_job *job, const struct plan_result *p, struct buf *out);
 
-/* The options of a spec that the plan settles, as JSON to be merged into the spec. */
-int plan_print_settled(const struct plan_shape *s, struct buf *out);
-
 /* "tp 2 x pp 1 x dp 4, micro 2, interleaved (2 chunks), recompute full". */
 #define PLAN_SHAPE_TEXT_MAX 128
 void plan_shape_text(const struct plan_shape *s, char ret[PLAN_SHAPE_TEXT_MAX]);

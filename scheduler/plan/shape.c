@@ -72,7 +72,8 @@ double plan_block_weights(const struct plan_model *m)
     return 2 * h * h + 2 * h * kv + (parts + 1) * h * m->ffn;
 }
 
-double plan_head_cost(const struct plan_model *m)
+/* In blocks. */
+static double head_cost(const struct plan_model *m)
 {
     return (double)m->vocab * m->hidden / plan_block_weights(m);
 }
@@ -82,7 +83,7 @@ struct plan_split plan_split_of(const struct plan_model *m, const struct plan_sh
     return (struct plan_split){.layers = m->layers,
                                .stages = shape->pp * shape->chunks,
                                .given = shape->n_layers > 0 ? shape->layers : NULL,
-                               .head_cost = plan_head_cost(m)};
+                               .head_cost = head_cost(m)};
 }
 
 int plan_micros(const struct plan_job *job, const struct plan_shape *shape, int r)

@@ -74,9 +74,8 @@ struct layout plan_shape_layout(const struct plan_shape *shape);
 /* Whether tp can cut the model; then *ret is filled in. */
 bool plan_cut(const struct plan_model *m, int tp, struct plan_cut *ret);
 
-/* Elements of a block's matrices in the whole model; what the head costs in blocks. */
+/* Elements of a block's matrices in the whole model. */
 double plan_block_weights(const struct plan_model *m);
-double plan_head_cost(const struct plan_model *m);
 
 /* The layers of all stages; given points into shape. */
 struct plan_split plan_split_of(const struct plan_model *m, const struct plan_shape *shape);

@@ -109,7 +109,7 @@ static int check_batch(const struct seq_config *c, const struct seq_batch *b, st
     return 0;
 }
 
-uint64_t seq_batch_digest(const struct seq_batch *b)
+static uint64_t digest_of(const struct seq_batch *b)
 {
     uint64_t parts[3] = {b->n, hash_xxh3(b->tokens, b->n * sizeof(b->tokens[0]))};
 
@@ -134,7 +134,8 @@ double seq_token_weight(const struct seq_batch *b, size_t i, int by_sequence)
 
 /* --- what no plan beats ----------------------------------------------------------------------------------------- */
 
-void seq_bounds_of(const struct seq_config *c, const struct seq_batch *b, struct seq_bounds *ret)
+/* What no plan of the batch can beat. */
+static void bounds_of(const struct seq_config *c, const struct seq_batch *b, struct seq_bounds *ret)
 {
     struct seq_bounds l = {.micros = 1};
     int whole = c->policy != SEQ_DYNAMIC && c->policy != SEQ_CHUNK; /* all ranks share what is longer than C */
@@ -270,8 +271,8 @@ int seq_plan_make(const struct seq_config *c, const struct seq_batch *b, struct 
         p.tokens += b->tokens[i];
         p.targets += b->targets ? b->targets[i] : b->tokens[i];
     }
-    p.digest = seq_batch_digest(b);
-    seq_bounds_of(c, b, &p.bounds);
+    p.digest = digest_of(b);
+    bounds_of(c, b, &p.bounds);
     predict(&p);
     assert(p.score.peak_share <= 1);
     *ret = p;
@@ -325,7 +326,7 @@ int seq_plan_check(const struct seq_plan *p, const struct seq_batch *b, struct m
     int64_t rank_tokens[SEQ_RANKS_MAX], *done;
     int rc;
 
-    if (p->n != b->n || p->digest != seq_batch_digest(b))
+    if (p->n != b->n || p->digest != digest_of(b))
         return merr_set(err, -ESTALE, "the plan is for another batch: plan again");
     done = calloc(b->n + 1, sizeof(done[0]));
     if (!done)

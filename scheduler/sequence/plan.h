@@ -127,11 +127,6 @@ void seq_plan_clear(struct seq_plan *p);
  * -EINVAL for the rest. */
 int seq_plan_check(const struct seq_plan *p, const struct seq_batch *b, struct merr *err);
 
-uint64_t seq_batch_digest(const struct seq_batch *b);
-
-/* What no plan of the batch can beat. */
-void seq_bounds_of(const struct seq_config *c, const struct seq_batch *b, struct seq_bounds *ret);
-
 /* What each token of a sequence weighs in the loss: 1 / targets of the batch, or with by_sequence
  * 1 / (sequences with a target · targets of this one). 0 when it has none. */
 double seq_token_weight(const struct seq_batch *b, size_t i, int by_sequence);

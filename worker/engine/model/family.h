@@ -41,8 +41,4 @@ struct family {
 
 extern const struct family family_gpt2, family_llama;
 
-/* By the spec's number; by a config's model_type, NULL when not known. */
-const struct family *family_of_spec(enum model_family f);
-const struct family *family_of_type(const char *type);
-
 #endif

@@ -13,12 +13,13 @@
 #define LLAMA3_LOW 1.0 /* what all published models of that scaling have; a config.json may say otherwise */
 #define LLAMA3_HIGH 4.0
 
-const struct family *family_of_spec(enum model_family f)
+static const struct family *family_of_spec(enum model_family f)
 {
     return f == MODEL_LLAMA ? &family_llama : &family_gpt2;
 }
 
-const struct family *family_of_type(const char *type)
+/* By a config's model_type; NULL: not known. */
+static const struct family *family_of_type(const char *type)
 {
     static const struct family *const all[] = {&family_gpt2, &family_llama};
 

@@ -69,7 +69,7 @@ struct merge *tokenizer_merge_cell(struct merge *v, size_t cells, int left, int 
     }
 }
 
-const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int right)
+static const struct merge *merge_of(const struct tokenizer *t, int left, int right)
 {
     const struct merge *m = tokenizer_merge_cell(t->merge, t->merge_cells, left, right);
 
@@ -134,7 +134,7 @@ static void offer(struct work *w, int32_t at)
 
     if (right < 0)
         return;
-    m = tokenizer_merge(w->t, w->symbol[at].token, w->symbol[right].token);
+    m = merge_of(w->t, w->symbol[at].token, w->symbol[right].token);
     if (m)
         heap_add(w, (struct candidate){m->rank, at, m->left, m->right});
 }
@@ -146,7 +146,7 @@ static void join(struct work *w, const struct candidate *c)
 
     if (s->token != c->left || right < 0 || w->symbol[right].token != c->right)
         return;
-    s->token = tokenizer_merge(w->t, c->left, c->right)->made;
+    s->token = merge_of(w->t, c->left, c->right)->made;
     s->after = w->symbol[right].after;
     w->symbol[right].token = -1;
     if (s->after >= 0)

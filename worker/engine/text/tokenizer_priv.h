@@ -40,7 +40,6 @@ struct tokenizer {
 
 /* The token with these bytes, or -1. Added tokens are not looked at. */
 int tokenizer_find(const struct tokenizer *t, const char *p, size_t len);
-const struct merge *tokenizer_merge(const struct tokenizer *t, int left, int right);
 /* Its cell in a table with room: where it is or belongs. */
 struct merge *tokenizer_merge_cell(struct merge *v, size_t cells, int left, int right);
 
