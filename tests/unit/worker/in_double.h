@@ -1,4 +1,4 @@
-/* in_double - what turns the engine's floats into doubles; mk/in-double.mk has it included before all else
+/* in_double - what turns the engine's floats into doubles; mk/test.mk has it included before all else
  *
  * What lies below the engine stays as it is: the headers that say how it takes floats come first.
  */

@@ -10,7 +10,7 @@
 #include "worker/engine/model/family.h"
 #include "worker/engine/model/stage.h"
 
-/* Sums in another order; the terms are of the size of the largest gradient. Floats are doubles in mk/in-double.mk. */
+/* Sums in another order; the terms are of the size of the largest gradient. Floats are doubles in mk/test.mk. */
 #define TOLERANCE (sizeof(float) == sizeof(double) ? 1e-10 : 1e-5)
 
 #define TINY_LAYERS 5
