@@ -56,8 +56,8 @@ def summary(server, job, page=500):
     if unigram:
         yield f"unigram entropy      {unigram[-1]:.4f} nats per byte"
     if evals:
-        yield f"held-out loss, first {evals[0]['loss']:.4f} nats per byte at step {evals[0]['step']}"
-        yield f"held-out loss, final {evals[-1]['loss']:.4f} nats per byte at step {evals[-1]['step']}"
+        yield f"evaluation loss, first {evals[0]['loss']:.4f} nats per byte at step {evals[0]['step']}"
+        yield f"evaluation loss, final {evals[-1]['loss']:.4f} nats per byte at step {evals[-1]['step']}"
     if rates:
         yield f"speed, median        {rates[len(rates) // 2]:.0f} tokens/s"
     for e in events:

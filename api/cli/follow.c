@@ -48,7 +48,7 @@ void follow_print_event(const json_t *e, bool brief)
     const json_t *d = json_object_get(e, "data");
 
     if (strcmp(type, "eval") == 0 && json_is_number(json_object_get(d, "loss"))) {
-        (void)printf("step %lld  held-out loss %.4f", cli_int(d, "step"), cli_real(d, "loss"));
+        (void)printf("step %lld  evaluation loss %.4f", cli_int(d, "step"), cli_real(d, "loss"));
     } else if (strcmp(type, "checkpoint") == 0 && *cli_str(d, "error")) {
         (void)printf("step %lld  %s%sfailed%s: ", cli_int(d, "step"), brief ? "checkpoint " : "",
                      cli_colour("\033[31m"), cli_colour("\033[0m"));

@@ -148,7 +148,7 @@ static void print_progress(const json_t *job)
                      cli_int(p, "steps"), cli_real(p, "loss"), cli_real(p, "tokens_per_s"), runs ? ", " : "", eta,
                      runs ? " left" : "");
     if (json_is_object(e))
-        (void)printf("held out      loss %.4f at step %lld\n", cli_real(e, "loss"), cli_int(e, "step"));
+        (void)printf("evaluation    loss %.4f at step %lld\n", cli_real(e, "loss"), cli_int(e, "step"));
 }
 
 /* What was predicted, what was measured. */
@@ -189,7 +189,7 @@ static void print_job(const json_t *job)
                  : *cli_str(job, "finished_at") ? "took"
                                                 : "running",
                  time);
-    (void)printf("priority      %lld\ngeneration    %lld\ndevices       %lld of %lld to %lld\n",
+    (void)printf("priority      %lld\nattempt       %lld\ndevices       %lld of %lld to %lld\n",
                  cli_int(job, "priority"), cli_int(job, "generation"), cli_int(d, "assigned"), cli_int(d, "min"),
                  cli_int(d, "max"));
     if (json_is_object(l))
@@ -200,7 +200,7 @@ static void print_job(const json_t *job)
     if (json_is_object(k))
         (void)printf("checkpoint    step %lld in %s\n", cli_int(k, "step"), cli_str(k, "path"));
     json_array_foreach (json_object_get(job, "assignment"), i, v) {
-        (void)printf("rank %-8lld %s slot %lld (%s)\n", cli_int(v, "rank"), cli_str(v, "node"), cli_int(v, "slot"),
+        (void)printf("rank %-8lld %s device %lld (%s)\n", cli_int(v, "rank"), cli_str(v, "node"), cli_int(v, "slot"),
                      cli_str(v, "class"));
     }
     if (json_is_object(o) && strcmp(cli_str(o, "class"), "done") != 0) { /* of one that is done all is said */

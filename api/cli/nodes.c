@@ -10,7 +10,7 @@
 #define NODES_MOST 1000000
 #define TOP_JOBS 200 /* looked at; as many as the terminal has room for are shown */
 
-/* "4 cpu": the classes of a node's slots; the jobs on them; how many are free. */
+/* "4 cpu": the classes of a node's devices; the jobs on them; how many are free. */
 static void sum_slots(const json_t *node, char classes[128], char jobs[256], long *ret_free)
 {
     json_t *count = json_object(), *seen = json_object(), *slots = json_object_get(node, "slots"), *slot;
@@ -43,7 +43,7 @@ static void sum_slots(const json_t *node, char classes[128], char jobs[256], lon
 
 static void print_nodes(const json_t *nodes, bool clear)
 {
-    const struct cli_table table = {.head = {"NODE", "STATE", "ADDRESS", "SLOTS", "FREE", "JOBS"},
+    const struct cli_table table = {.head = {"NODE", "STATE", "ADDRESS", "DEVICES", "FREE", "JOBS"},
                                     .n = 6,
                                     .right = 1 << 4,
                                     .state = 1,
@@ -68,7 +68,7 @@ static void print_nodes(const json_t *nodes, bool clear)
 
 static void print_slot(const json_t *node, const json_t *slot)
 {
-    (void)printf("slot %lld of ", cli_int(slot, "slot"));
+    (void)printf("device %lld of ", cli_int(slot, "slot"));
     cli_print_text(cli_str(node, "id"));
 }
 
@@ -173,7 +173,7 @@ static void print_totals(const json_t *cluster, bool clear)
     char text[256];
     size_t len;
 
-    len = (size_t)snprintf(text, sizeof(text), "%lld of %lld slots busy; jobs:", cli_int(slots, "busy"),
+    len = (size_t)snprintf(text, sizeof(text), "%lld of %lld devices busy; jobs:", cli_int(slots, "busy"),
                            cli_int(slots, "total"));
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
         long long n = cli_int(jobs, states[i]);

@@ -143,7 +143,7 @@ function panel(title, ...content) {
 function ranksPanel() {
     const body = h('tbody'), none = h('p.note.pad', {}, 'No devices now.');
     const table = h('table.small', {}, h('caption.sr', {}, 'Ranks and their devices'), h('thead', {}, h('tr', {},
-        ...['Rank', 'Node', 'Slot', 'Class'].map((c) => h('th', { scope: 'col' }, c)))), body);
+        ...['Rank', 'Node', 'Device', 'Class'].map((c) => h('th', { scope: 'col' }, c)))), body);
     let shown = null;
     return { el: panel('Ranks', h('.scroll', {}, table, none)), update(job) {
         const ranks = job.assignment ?? [], sig = JSON.stringify(ranks);
@@ -190,7 +190,7 @@ function eventWords(e) {
         return [h('strong', {}, 'checkpoint'), d.error ? ` failed at step ${d.step}: ${d.error}`
             : ` at step ${d.step}${d.seconds ? `, ${d.seconds.toFixed(2)} s` : ''}`];
     case 'eval':
-        return [h('strong', {}, 'held-out loss'), ` ${ui.loss(d.loss)} at step ${d.step}`];
+        return [h('strong', {}, 'evaluation loss'), ` ${ui.loss(d.loss)} at step ${d.step}`];
     default:
         return [h('strong', {}, e.type), ` ${e.cause?.text ?? d.message ?? d.text ?? ''}`];
     }
@@ -245,7 +245,7 @@ function curves(signal, spec) {
     const documents = spec?.train?.data?.samples === 'documents', shared = spec?.parallel?.cp > 1;
     const lossChart = chart('Loss', [
         { key: 'loss', label: 'training', format: ui.loss, tick: (v) => String(Number(v.toPrecision(4))), color: '--accent' },
-        { key: 'eval', label: 'held-out', format: ui.loss, color: '--warm', points: true }], signal);
+        { key: 'eval', label: 'evaluation', format: ui.loss, color: '--warm', points: true }], signal);
     const rate = chart('Tokens per second', [
         { key: 'tokens_per_s', label: 'tokens/s', format: ui.count, color: '--accent' }], signal);
     const layout = documents ? layoutCharts(signal, shared) : [];

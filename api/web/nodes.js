@@ -1,4 +1,4 @@
-/* nodes - every node with its slots, what runs where, drain and undrain */
+/* nodes - every node with its devices, what runs where, drain and undrain */
 import { post, remove } from './api.js';
 import * as store from './store.js';
 import * as ui from './ui.js';
@@ -39,7 +39,7 @@ function jobsOn(node) {
         if (s.job)
             by.set(s.job, (by.get(s.job) ?? 0) + 1);
     return [...by].map(([id, n]) => h('li', {},
-        h('a', { href: `#/jobs/${id}` }, store.jobs.get(id)?.name ?? id), h('span.note', {}, ` ${id} · ${n} ${n === 1 ? 'slot' : 'slots'}`)));
+        h('a', { href: `#/jobs/${id}` }, store.jobs.get(id)?.name ?? id), h('span.note', {}, ` ${id} · ${n} ${n === 1 ? 'device' : 'devices'}`)));
 }
 
 /* How the GPUs do, a row each; null on a node without. */
@@ -49,25 +49,25 @@ function gpuTable(node) {
     if (!gpus.length)
         return null;
     return h('.scroll', {}, h('table.gpus', {}, h('thead', {}, h('tr', {},
-        ...['Slot', 'Use', 'Memory', 'Power', 'Temp.'].map((t) => h('th.num', { scope: 'col' }, t)))),
+        ...['Device', 'Use', 'Memory', 'Power', 'Temp.'].map((t) => h('th.num', { scope: 'col' }, t)))),
     h('tbody', {}, gpus.map(({ slot, gpu }) => h('tr', { title: `${gpu.name}, ${gpu.uuid}` },
         h('td.num', {}, slot), h('td.num', {}, known(gpu.utilization, ' %')),
         h('td.num', {}, `${gpu.memory_used_mib === null ? '–' : (gpu.memory_used_mib / 1024).toFixed(1)} / ${(gpu.memory_mib / 1024).toFixed(0)} GiB`),
         h('td.num', {}, known(gpu.power_w, ' W')), h('td.num', {}, known(gpu.temperature_c, ' °C')))))));
 }
 
-/* Why slots of the node take no work. */
+/* Why devices of the node take no work. */
 function quarantine(node) {
     const bad = node.slots.filter((s) => s.state === 'quarantined');
     const ill = bad.filter((s) => s.gpu?.why), stale = bad.length - ill.length;
-    return [...ill.map((s) => h('p.warn', {}, `Slot ${s.slot} takes no work: ${s.gpu.why}.`)),
-        stale ? h('p.warn', {}, `${stale} ${stale === 1 ? 'slot is' : 'slots are'} quarantined: their last processes have not been seen to end.`) : null];
+    return [...ill.map((s) => h('p.warn', {}, `Device ${s.slot} takes no work: ${s.gpu.why}.`)),
+        stale ? h('p.warn', {}, `${stale} ${stale === 1 ? 'device is' : 'devices are'} quarantined: their last processes have not been seen to end.`) : null];
 }
 
 /* Slots that are slower than others of their class. */
 function stragglers(node) {
     return node.slots.filter((s) => s.slow).map((s) => h('p.warn', {},
-        `Slot ${s.slot} is slow: ${s.slow.ratio.toFixed(1)} times as long as others of class ${s.class}. Taken last until ${ui.when(s.slow.retry_at)}.`));
+        `Device ${s.slot} is slow: ${s.slow.ratio.toFixed(1)} times as long as others of class ${s.class}. Taken last until ${ui.when(s.slow.retry_at)}.`));
 }
 
 function card(node, seen) {
@@ -84,7 +84,7 @@ function card(node, seen) {
         h('.pad', {}, ui.slotGrid(node),
             ...quarantine(node), ...stragglers(node), gpuTable(node),
             list.length ? h('ul.plain-list', {}, list) : h('p.note', {}, node.state === 'ready' ? 'Idle.' : 'Nothing runs here.'),
-            h('dl.facts', {}, ...[['Slots', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
+            h('dl.facts', {}, ...[['Devices', `${node.slots.length} × ${classes || '–'}`], ['Address', node.address],
                 ['Version', node.version], ['Last seen', seen],
                 ...(node.state === 'draining' && node.drain_by ? [['To be left by', ui.when(node.drain_by)]] : [])]
                 .flatMap(([k, v]) => [h('dt', {}, k), h('dd', {}, v || '–')]))));

@@ -1,4 +1,4 @@
-/* overview - totals, the table of jobs with filters, nodes with their slots */
+/* overview - totals, the table of jobs with filters, nodes with their devices */
 import * as store from './store.js';
 import * as ui from './ui.js';
 const { h, text } = ui;

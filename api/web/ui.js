@@ -139,8 +139,8 @@ export function jobHue(id) {
 
 /* Slots of a node as squares; a busy one links to its job. */
 export function slotGrid(node) {
-    return h('ul.slots', { 'aria-label': `slots of ${node.id}` }, node.slots.map((s) => {
-        const words = `slot ${s.slot}, ${s.class}: ${s.job ? `${s.job}${s.rank !== null && s.rank !== undefined
+    return h('ul.slots', { 'aria-label': `devices of ${node.id}` }, node.slots.map((s) => {
+        const words = `device ${s.slot}, ${s.class}: ${s.job ? `${s.job}${s.rank !== null && s.rank !== undefined
             ? ` rank ${s.rank}` : ''}` : s.state}`;
         return h('li', {}, s.job
             ? h('a.slot.busy', { href: `#/jobs/${s.job}`, title: words, 'aria-label': words, 'data-job': s.job,

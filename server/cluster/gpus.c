@@ -35,8 +35,8 @@ bool gpus_take(struct node *n, const json_t *body, struct notes *notes)
         s->ill = ill;
         changed = true;
         notes_add_new(notes, 0, ill ? "gpu-ill" : "gpu-well",
-                      json_pack("{s:s, s:i, s:O}", "node", n->name, "slot", s->slot, "gpu", gpu), "slot %d of %s %s%s",
-                      s->slot, n->name, ill ? "takes no work: " : "is well again", why_of(gpu));
+                      json_pack("{s:s, s:i, s:O}", "node", n->name, "slot", s->slot, "gpu", gpu),
+                      "device %d of %s %s%s", s->slot, n->name, ill ? "takes no work: " : "is well again", why_of(gpu));
     }
     return changed;
 }

@@ -19,7 +19,7 @@ void stragglers_name(const struct cluster *cl, const struct job *j, char *ret, s
         double factor = cluster_slowness(cl, &j->places[i]);
 
         if (factor > 1 && n++ == 0)
-            (void)snprintf(ret, size, "slot %d of %s, which takes %.1f times as long as others of class %s",
+            (void)snprintf(ret, size, "device %d of %s, which takes %.1f times as long as others of class %s",
                            j->places[i].slot, j->places[i].node, factor, j->places[i].class_);
     }
     if (n > 1)
@@ -39,18 +39,18 @@ static void tell(const struct job *j, const char *code, const struct job_place *
         (void)snprintf(more, sizeof(more), " and %d more device%s of its replica", devices - 1,
                        devices == 2 ? "" : "s");
     if (strcmp(code, "device_slow") == 0)
-        notes_add_new(notes, j->id, code, data, "slot %d of %s%s: %.1f times as long as %s %s", p->slot, p->node, more,
-                      ratio, with, p->class_);
+        notes_add_new(notes, j->id, code, data, "device %d of %s%s: %.1f times as long as %s %s", p->slot, p->node,
+                      more, ratio, with, p->class_);
     else
-        notes_add_new(notes, j->id, code, data, "slot %d of %s%s: as fast as %s %s again", p->slot, p->node, more, with,
-                      p->class_);
+        notes_add_new(notes, j->id, code, data, "device %d of %s%s: as fast as %s %s again", p->slot, p->node, more,
+                      with, p->class_);
 }
 
 static void tell_retry(struct node *n, const struct slot *s, struct notes *notes)
 {
     n->changed = true;
     notes_add_new(notes, 0, "device_retry", json_pack("{s:s, s:i}", "node", n->name, "slot", s->slot),
-                  "slot %d of %s was slow and is tried again", s->slot, n->name);
+                  "device %d of %s was slow and is tried again", s->slot, n->name);
 }
 
 /* --- learning ------------------------------------------------------------------------------------------ */

@@ -151,7 +151,7 @@ static bool is_needed(const struct core *c, const struct node *n, char *ret_why,
                            (unsigned long long)s->job, n->name);
         else
             (void)snprintf(ret_why, size,
-                           "a process of an earlier run is still on slot %d of node '%s'; remove it "
+                           "a process of an earlier run is still on device %d of node '%s'; remove it "
                            "once that has ended",
                            s->slot, n->name);
         return true;

@@ -78,7 +78,7 @@ def draw(runs, steps, path):
     """All curves above; below how far each is from f32 on one rank."""
     width = max(1, steps // 100)
     picture = svg.Picture(WIDTH, HEIGHT,
-                          "small on the quickstart's text, %d steps; in the legend the final held-out loss" % steps)
+                          "small on the quickstart's text, %d steps; in the legend the final evaluation loss" % steps)
     high = HEIGHT - TOP - GAP - BELOW - 70
     chart(picture, "training loss, nats a byte (means of %d steps)" % width, TOP, high,
           {name: smooth(run["loss"], width) for name, run in runs.items()}, 0.5, steps)

@@ -1,4 +1,4 @@
-"""What codecs do to learning: the final held-out loss of the same training with and without them.
+"""What codecs do to learning: the final evaluation loss of the same training with and without them.
 
 `make quality` has a small GPT learn the bytes of the quickstart's text over tp 2 x dp 2 on two nodes, with gradients
 crossing nodes in 4 bits, for each seed and each mix of codecs, one run after the other. It writes quality.json and the

@@ -153,7 +153,7 @@ def test_a_training_job_is_followed_from_the_list_to_its_curves(inside, cluster,
     before = inside.run(points, holder)
     cluster.hold.at(100, "followed")
     inside.wait("the curve does not grow", lambda: inside.run(points, holder) > before + 5)
-    inside.says("held-out loss")
+    inside.says("evaluation loss")
     inside.wait("the plan is forgotten when the list is read again", lambda: (
         facts := inside.find('.number[data-key="plan"]')) and facts[0].is_displayed() and "predicted " in facts[0].text)
     inside.wait("no checkpoint", lambda: inside.find('[aria-label="Checkpoints"] tbody tr'))
@@ -347,6 +347,6 @@ def test_a_nodes_gpus_are_shown_with_what_ails_them(inside, cluster, tmp_path):
     cluster.wait_nodes(["n2"])
     gpus.show(gpu("GPU-a", util=97, used_mib=70 * 1024), gpu("GPU-b", lost=True))
     inside.open("/#/nodes")
-    inside.says("Slot 1 takes no work: the driver has lost it.")
+    inside.says("Device 1 takes no work: the driver has lost it.")
     row = inside.wait("no GPU", lambda: inside.find(".gpus tbody tr"))[0]
     assert [td.text for td in row.find_elements(By.TAG_NAME, "td")] == ["0", "97 %", "70.0 / 80 GiB", "70 W", "31 °C"]

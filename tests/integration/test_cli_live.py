@@ -115,7 +115,7 @@ def test_watch_ends_with_the_outcome_of_a_training_job(cluster, trained):
     assert f"{job} running: training on 2 devices of n1" in lines
     assert lines[-1] == f"{job} succeeded: every rank is done"
     assert any(re.fullmatch(r"step 40/40  loss \d\.\d{4}  \d+ tokens/s", line) for line in lines), lines
-    assert any(re.fullmatch(r"step 20  held-out loss \d\.\d{4}", line) for line in lines)
+    assert any(re.fullmatch(r"step 20  evaluation loss \d\.\d{4}", line) for line in lines)
     assert any(re.fullmatch(r"step 40  checkpoint of \d\.\d MiB in \d\.\d\d s", line) for line in lines)
 
 
@@ -225,7 +225,7 @@ def test_show_tells_all_of_a_job(cluster, trained):
         assert line in text.splitlines(), text
     assert re.search(r"^took          \d+s$", text, re.M) and "outcome" not in text
     assert re.search(r"^progress      step 60 of 60, loss \d\.\d{4}, \d+ tokens/s$", text, re.M)
-    assert re.search(r"^held out      loss \d\.\d{4} at step 60$", text, re.M)
+    assert re.search(r"^evaluation    loss \d\.\d{4} at step 60$", text, re.M)
     assert said(cluster, "show", trained, "-o", "json") == cluster.job(trained)
     assert said(cluster, "show", trained[1:], "-o", "json")["id"] == trained  # the number alone
     assert run(cluster, "explain", trained).stdout == f"{trained} succeeded: every rank is done\n"
@@ -234,7 +234,7 @@ def test_show_tells_all_of_a_job(cluster, trained):
 def test_events_are_printed_in_words_and_whole(cluster, trained):
     text = run(cluster, "events", trained).stdout
     assert re.search(rf"^....-..-..T..:..:..Z  {trained} +state +queued -> starting: 2 devices of n1$", text, re.M)
-    assert re.search(r"eval +step 20  held-out loss \d\.\d{4}$", text, re.M)
+    assert re.search(r"eval +step 20  evaluation loss \d\.\d{4}$", text, re.M)
     assert re.search(r"checkpoint +step 40  \d\.\d MiB in \d\.\d\d s: /.*step-00000040$", text, re.M)
     document = said(cluster, "events", trained, "-o", "json")
     assert document["events"] == cluster.events(trained) and document["next_cursor"] is None
@@ -311,7 +311,7 @@ def test_metrics_are_a_table_or_columns(cluster, trained):
 
 def test_top_prints_once_where_nothing_can_move(cluster, trained):
     text = run(cluster, "top").stdout
-    assert "of 4 slots busy; jobs: " in text and re.search(r"^n1 +ready +127.0.0.1 +4 cpu +\d", text, re.M)
+    assert "of 4 devices busy; jobs: " in text and re.search(r"^n1 +ready +127.0.0.1 +4 cpu +\d", text, re.M)
     assert re.search(rf"^{trained} +small +succeeded +60/60 ", text, re.M)
     document = said(cluster, "top", "-o", "json")
     assert document["cluster"]["slots"]["total"] == 4 and document["nodes"][0]["id"] == "n1" and document["jobs"]
@@ -491,7 +491,7 @@ def test_the_summary_of_a_job_reads_all_pages(cluster, trained, monkeypatch):
     lines = list(module.summary(server, trained))
     assert list(module.summary(server, trained, page=1)) == lines
     assert sum(line.startswith("checkpoint ") for line in lines) == 3
-    assert any(re.fullmatch(r"held-out loss, final \d\.\d{4} nats per byte at step 60", line) for line in lines)
+    assert any(re.fullmatch(r"evaluation loss, final \d\.\d{4} nats per byte at step 60", line) for line in lines)
 
 
 # --- on a terminal -------------------------------------------------------------------------------------

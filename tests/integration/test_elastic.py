@@ -387,14 +387,14 @@ def test_a_device_that_becomes_slow_in_mid_run_is_told_and_replaced_once_and_no_
         assert {rank["node"] for rank in moved["assignment"]} == {ranks[0], better}
         nodes = {node["id"]: node["slots"][0].get("slow") for node in cluster.nodes()}
         assert nodes[slow]["ratio"] > 2.5 and not nodes[better], nodes
-        assert f"slot 0 of {slow} is slow" in cluster.muster("nodes", check=True).stdout
+        assert f"device 0 of {slow} is slow" in cluster.muster("nodes", check=True).stdout
         ended = check_end(cluster, job, static, generation)
         assert ended["generation"] == generation and sum(ended["restarts"].values()) == 0
         events = cluster.events(job)
         told = [e for e in events if e["cause"]["code"] == "device_slow"]
         assert [(e["data"]["node"], e["data"]["devices"]) for e in told] == [(slow, 1)]
         moves = [e["cause"]["text"] for e in events if e["from"] == "running" and e["to"] == "rescaling"]
-        assert len(moves) == generation - 1 and f"goes on without slot 0 of {slow}" in moves[-1], moves
+        assert len(moves) == generation - 1 and f"goes on without device 0 of {slow}" in moves[-1], moves
         ran = lines(ended["dir"])
         assert len(ran) == spec["train"]["steps"], "with notice no step is lost"
         held_up = [line["step_ms"] for line in ran[throttled + 1:] if line["generation"] == 1]

@@ -64,7 +64,7 @@ def test_an_ill_gpu_gets_no_work_until_the_agent_starts_anew(cluster, gpus):
     gpus.show(gpu("GPU-a"), gpu("GPU-b"), xid={"number": 1, "gpu": 0, "code": 79})
     wait_for("GPU-a to be ill", lambda: states(cluster) == ["quarantined", "free"])
     assert slots(cluster)[0]["gpu"]["why"] == "Xid 79: fallen off the bus"
-    assert "slot 0 of n1 takes no work: Xid 79: fallen off the bus\n" in cluster.muster("nodes").stdout
+    assert "device 0 of n1 takes no work: Xid 79: fallen off the bus\n" in cluster.muster("nodes").stdout
     events = cluster.api("GET", "/v1/events")["events"]
     assert [e for e in events if e["type"] == "node" and "Xid 79" in json.dumps(e)]
     job = cluster.submit(specs.command('echo "$CUDA_VISIBLE_DEVICES"'))

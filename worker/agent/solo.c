@@ -168,7 +168,7 @@ static void tell_failure(const struct run *run, const struct rank *rank)
         (void)snprintf(how, sizeof(how), "was ended by signal %d (%s)", rank->signal, strsignal(rank->signal));
     else
         (void)snprintf(how, sizeof(how), "ended with status %d", rank->exit_code);
-    fprintf(stderr, "muster run: rank %d of generation %" PRIu64 " %s; its last lines:\n", rank->rank, run->generation,
+    fprintf(stderr, "muster run: rank %d of attempt %" PRIu64 " %s; its last lines:\n", rank->rank, run->generation,
             how);
     json_array_foreach (rank->log_tail, i, line) {
         text = json_string_value(line);
@@ -216,7 +216,7 @@ static int run_generation(struct attempt *a, enum exit_cause *ret_fault, struct 
     (void)snprintf(a->shown.path, sizeof(a->shown.path), "%.3900s/%s", run->folder,
                    a->spec->kind == JOB_COMMAND ? "rank-00000.log" : "metrics.jsonl");
     a->shown.at = 0;
-    fprintf(stderr, "muster run: generation %" PRIu64 " on %d rank%s\n", a->generation, world, world == 1 ? "" : "s");
+    fprintf(stderr, "muster run: attempt %" PRIu64 " on %d rank%s\n", a->generation, world, world == 1 ? "" : "s");
     wait_for_end(a, run);
     *ret_fault = judge(a, run);
     return 0;
@@ -249,7 +249,7 @@ static int run_job(struct attempt *a, struct merr *err)
         if (a->stops)
             return merr_set(err, -ECANCELED, "stopped");
         if (fault == EXIT_CAUSE_USER ? user_restarts++ >= a->spec->retry.user : restarts++ >= a->spec->retry.max) {
-            merr_set(err, 0, "failed in generation %" PRIu64 "; %s", a->generation,
+            merr_set(err, 0, "failed in attempt %" PRIu64 "; %s", a->generation,
                      fault == EXIT_CAUSE_USER ? "this is the job's own fault, which retry.user does not try again"
                                               : "no restart is left of retry.max");
             return fault == EXIT_CAUSE_USER ? EXIT_USER : -EIO;
@@ -257,7 +257,7 @@ static int run_job(struct attempt *a, struct merr *err)
         back_off(a, restarts + user_restarts - 1);
         if (a->stops)
             return merr_set(err, -ECANCELED, "stopped");
-        fprintf(stderr, "muster run: restarting as generation %" PRIu64 "\n", a->generation + 1);
+        fprintf(stderr, "muster run: restarting as attempt %" PRIu64 "\n", a->generation + 1);
     }
 }
 
@@ -276,7 +276,7 @@ static int await_end(struct attempt *a, const struct run *run, int64_t until_us,
         if (a->stops)
             return merr_set(err, -ECANCELED, "stopped");
         if (clock_mono_us() > until_us)
-            return merr_set(err, -ETIMEDOUT, "ranks of generation %" PRIu64 ", which was killed, do not end",
+            return merr_set(err, -ETIMEDOUT, "ranks of attempt %" PRIu64 ", which was killed, do not end",
                             run->generation);
     }
     return 0;

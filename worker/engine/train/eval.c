@@ -85,6 +85,6 @@ int eval_run(struct eval *eval, struct merr *err)
     if (rank->mesh->rank != 0)
         return 0;
     TRY(count_unigram(eval, err));
-    log_info("step %llu: held-out loss %.4f over %.0f tokens", (unsigned long long)shard->step, loss, tokens);
+    log_info("step %llu: evaluation loss %.4f over %.0f tokens", (unsigned long long)shard->step, loss, tokens);
     return report_event_take(rank->report, event(eval, loss, tokens), err);
 }

@@ -134,7 +134,7 @@ static void one_that_is_slower_than_the_other_of_its_class_is_found_and_told_onc
     assert_true(cluster_slowness(&s->cluster, &s->places[0]) == 1);
     assert_true(cluster_slowness(&s->cluster, &s->places[1]) > 1.5);
     stragglers_name(&s->cluster, &s->job, text, sizeof(text));
-    assert_non_null(strstr(text, "slot 1 of n1"));
+    assert_non_null(strstr(text, "device 1 of n1"));
     run(s, 60, 10, 10);
     assert_string_equal(told, " device_slow device_well");
     assert_false(s->slots[1].slow.slow);
