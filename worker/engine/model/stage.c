@@ -39,20 +39,14 @@ static int slot_memory(struct stage *st, struct stage_slot *slot)
     int rows = st->room, docs = st->docs_room;
 
     slot->cu = calloc(docs + 1, sizeof(*slot->cu));
-    slot->shared.own_cu = calloc(docs + 1, sizeof(*slot->shared.own_cu));
-    slot->shared.past = calloc(docs, sizeof(*slot->shared.past));
-    slot->shared.kv_at = calloc(docs, sizeof(*slot->shared.kv_at));
-    slot->shared.whole = calloc(docs, sizeof(*slot->shared.whole));
-    slot->shared.whole_cu = calloc(docs + 1, sizeof(*slot->shared.whole_cu));
-    slot->shared.whole_sample = calloc(docs, sizeof(*slot->shared.whole_sample));
     slot->position = calloc(rows, sizeof(*slot->position));
     slot->tokens = calloc(rows, sizeof(*slot->tokens));
     slot->targets = calloc(rows, sizeof(*slot->targets));
     slot->sample = calloc(docs, sizeof(*slot->sample));
     slot->row_sample = calloc(rows, sizeof(*slot->row_sample));
-    if (!slot->cu || !slot->shared.own_cu || !slot->shared.past || !slot->shared.kv_at || !slot->shared.whole ||
-        !slot->shared.whole_cu || !slot->shared.whole_sample || !slot->position || !slot->tokens || !slot->targets ||
-        !slot->sample || !slot->row_sample)
+    if (!slot->cu || !slot->position || !slot->tokens || !slot->targets || !slot->sample || !slot->row_sample)
+        return -ENOMEM;
+    if (context_share_init(&slot->shared, docs) != 0)
         return -ENOMEM;
     stage_slot_layout(st, slot, NULL, 0);
     return 0;
@@ -183,12 +177,7 @@ void stage_free(struct stage *st)
         st->cfg.k->mem_free(st->cfg.stream, st->activations);
     for (int i = 0; st->slot && i < st->cfg.sizes.slots; i++) {
         free(st->slot[i].cu);
-        free(st->slot[i].shared.own_cu);
-        free(st->slot[i].shared.past);
-        free(st->slot[i].shared.kv_at);
-        free(st->slot[i].shared.whole);
-        free(st->slot[i].shared.whole_cu);
-        free(st->slot[i].shared.whole_sample);
+        context_share_clear(&st->slot[i].shared);
         free(st->slot[i].position);
         free(st->slot[i].tokens);
         free(st->slot[i].targets);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "checkpoint/checkpoint.h"
+#include "worker/engine/model/context/context.h"
 #include "worker/engine/recover/guard.h"
 #include "worker/engine/train/state.h"
 
@@ -74,11 +75,7 @@ int rank_plan(struct rank *rank, struct merr *err)
 
     TRY(run_check(&rank->run, err));
     TRY(read_model(rank, err));
-    if (s->parallel.cp_mode == CP_ULYSSES && rank->model.kv_heads_local % rank->mesh->cp)
-        return merr_set(err, -EINVAL,
-                        "parallel.cp_mode 'ulysses' cannot share the %d kv_heads that a rank of tp %d "
-                        "has among cp %d",
-                        rank->model.kv_heads_local, rank->mesh->tp, rank->mesh->cp);
+    TRY(context_check(&(struct context_cfg){.mode = s->parallel.cp_mode, .size = rank->mesh->cp}, &rank->model, err));
     TRY(plan_stages(rank, err));
     if (s->parallel.exact != EXACT_STRICT || !rank_coded(s->compress.dp))
         return 0;

@@ -472,7 +472,7 @@ static const char *spoil(struct stage_cfg *c, int what)
         return "in f32";
     case 13:
         c->context = (struct context_cfg){.mode = CP_ULYSSES, .size = 2};
-        return "3 heads of keys and values";
+        return "cannot share the 3 kv_heads";
     default:
         return NULL;
     }

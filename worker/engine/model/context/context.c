@@ -36,6 +36,30 @@ void context_close(struct context *cx)
     cx->request = NULL;
 }
 
+int context_share_init(struct context_share *s, int docs)
+{
+    *s = (struct context_share){
+        .whole = calloc(docs, sizeof(*s->whole)),
+        .whole_cu = calloc(docs + 1, sizeof(*s->whole_cu)),
+        .whole_sample = calloc(docs, sizeof(*s->whole_sample)),
+        .past = calloc(docs, sizeof(*s->past)),
+        .kv_at = calloc(docs, sizeof(*s->kv_at)),
+        .own_cu = calloc(docs + 1, sizeof(*s->own_cu)),
+    };
+    return s->whole && s->whole_cu && s->whole_sample && s->past && s->kv_at && s->own_cu ? 0 : -ENOMEM;
+}
+
+void context_share_clear(struct context_share *s)
+{
+    free(s->whole);
+    free(s->whole_cu);
+    free(s->whole_sample);
+    free(s->past);
+    free(s->kv_at);
+    free(s->own_cu);
+    *s = (struct context_share){.n = 0};
+}
+
 void context_carve(struct context *cx, struct carve *c)
 {
     if (context_size(&cx->cfg) > 1)

@@ -72,6 +72,10 @@ int context_check(const struct context_cfg *cfg, const struct model_cfg *model, 
 int context_open(struct context *cx, struct merr *err);
 void context_close(struct context *cx);
 
+/* Room for at most so many documents and sequences: 0, or -ENOMEM with what there is still to be cleared. */
+int context_share_init(struct context_share *s, int docs);
+void context_share_clear(struct context_share *s);
+
 /* Take its places from c: none when alone. */
 void context_carve(struct context *cx, struct carve *c);
 

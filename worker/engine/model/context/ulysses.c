@@ -11,8 +11,9 @@ static int check(const struct context_cfg *cfg, const struct model_cfg *model, s
 {
     if (model->kv_heads_local % cfg->size == 0)
         return 0;
-    return merr_set(err, -EINVAL, "%d heads of keys and values cannot be shared among %d ranks", model->kv_heads_local,
-                    cfg->size);
+    return merr_set(err, -EINVAL,
+                    "parallel.cp_mode 'ulysses' cannot share the %d kv_heads that a rank of tp %d has among cp %d",
+                    model->kv_heads_local, model->tp, cfg->size);
 }
 
 static void carve(struct context *cx, struct carve *c)
