@@ -117,7 +117,7 @@ static const struct wire_field piece_fields[] = {
 
 const struct wire_message report_piece_message = {
     .name = "piece",
-    .what = "A piece of a file of a run. One that does not begin at the server's offset is passed over.",
+    .what = "A piece of a file of a run. A piece that does not begin at the server's offset is passed over.",
     WIRE_MESSAGE(report_piece, piece_fields),
 };
 
