@@ -2,6 +2,7 @@
 
 C_FILES := $(shell git ls-files '*.c' '*.h' '*.cu' '*.cc' 2>/dev/null)
 PY_FILES := $(shell git ls-files '*.py' 2>/dev/null)
+MD_FILES := $(shell git ls-files '*.md' 2>/dev/null)
 SH_FILES := $(shell git ls-files '*.sh' .ci/run 2>/dev/null)
 
 # Other versions lay the same code out in other ways.
@@ -12,8 +13,8 @@ UNFORMATTED := worker/engine/text/unicode_tables.h # generated
 format: deps-test  ## lay out all C as .clang-format says
 	@$(CLANG_FORMAT) -i $(filter-out $(UNFORMATTED),$(C_FILES))
 
-lint: deps-test  ## floors, banned calls, long files, layout, spelling, shell, cppcheck
-	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES)
+lint: deps-test  ## floors, banned calls, long files, layout, words, spelling, shell, cppcheck
+	@$(PYTHON) tests/lint/rules.py $(C_FILES) $(PY_FILES) $(SH_FILES) $(MD_FILES)
 	@$(CLANG_FORMAT) --dry-run -Werror $(filter-out $(UNFORMATTED),$(C_FILES))
 	@shellcheck -x $(SH_FILES)
 	@codespell -q 3 --skip '*/node_modules/*,./tests/unit/worker/tokenizer/*,./api/web/package-lock.json,./LICENSE,./tests/fuzz/corpus/*' \

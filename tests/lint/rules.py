@@ -95,6 +95,11 @@ OLD_PRIVATE = ("worker/engine/train/",)
 # Folders without chains of "if (r == 0) r = ...": a function is left by TRY or goto, or parted.
 UNCHAINED = ("api/", "base/", "compress/", "scheduler/", "worker/engine/data/", "worker/engine/text/")
 CHAIN = re.compile(r"if \((?:!(?:r|status|code)|(?:r|status|code) == 0)\b[^\n]*\)(?: \{)?\n\s+(?:r|status|code) = ")
+# Private words of the docs -> the field's; in code (`givers`, a field of the protocol) they may stand.
+PRIVATE_WORDS = {
+    r"givers?": "source node", r"oust(?:s|ed|ing)?": "preempt", r"pardon(?:s|ed|ing)?": "say what is forgiven",
+    r"doz(?:e|es|ed|ing)": "wait", r"mend(?:s|ed|ing)?": "repair", r"held-out loss": "evaluation loss",
+}
 COLUMNS = 120
 LINES = 900
 
@@ -257,6 +262,16 @@ def check_c(path, text, complain):
         complain(path, 1, "a header opens with '/* name - one sentence'")
 
 
+def check_words(path, text, complain):
+    """A page of the docs has the words of the field."""
+    blank = re.sub(r"^```.*?^```|`[^`]*`", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.M | re.S)
+    for number, line in enumerate(blank.split("\n"), 1):
+        for word, instead in PRIVATE_WORDS.items():
+            found = re.search(rf"\b{word}\b", line, re.I)
+            if found:
+                complain(path, number, f"'{found.group()}' is a private word: {instead}")
+
+
 def main():
     faults = []
 
@@ -266,6 +281,9 @@ def main():
     for path in sys.argv[1:]:
         with open(path, encoding="utf-8") as f:
             text = f.read()
+        if path.endswith(".md"):
+            check_words(path, text, complain)
+            continue
         lines = text.split("\n")
         if len(lines) > LINES:
             complain(path, len(lines), f"longer than {LINES} lines: split it")

@@ -136,3 +136,17 @@ def test_a_unit_test_stands_where_its_module_stands(tmp_path, bad, good, says):
         (tmp_path / module).write_text("")
     assert says in lint(tmp_path, f"tests/unit/{bad}.c", "")
     assert lint(tmp_path, f"tests/unit/{good}.c", "") == "\n"
+
+
+@pytest.mark.parametrize("bad, good", [
+    ("The giver sends its chunks.", "The source node sends its chunks."),
+    ("Nodes of the run before, or\ngivers.", "The field `givers` lists source nodes."),
+    ("A job that was ousted waits.", "```json\n{\"givers\": []}\n```"),
+    ("Failures are pardoned.", "A failure is not counted."),
+    ("Helpers doze.", "Helpers wait."),
+    ("Parity mends a chunk.", "Parity repairs a chunk, as recommended."),
+    ("The final held-out loss.", "The final evaluation loss, on held-out documents."),
+])
+def test_a_page_of_the_docs_has_the_words_of_the_field(tmp_path, bad, good):
+    assert "is a private word" in lint(tmp_path, "docs/x.md", bad + "\n")
+    assert lint(tmp_path, "docs/x.md", good + "\n") == "\n"
