@@ -279,7 +279,7 @@ const char *spec_object_help(const char *path)
         {"/train/data", "what it learns from"},
         {"/train/batch", "sizes of a step"},
         {"/train/optimizer", "how weights change"},
-        {"/train/eval", "loss on the held-out data"},
+        {"/train/eval", "evaluation loss, on held-out data"},
         {"/command", "any program, one process a device; either this or train"},
         {"/parallel", "how ranks share the work of training; what is \"auto\" the planner chooses when the job starts, "
                       "and the text \"auto\" leaves tp, pp, schedule, chunks and recompute to it"},

@@ -357,8 +357,8 @@ int spec_reference(struct buf *out)
         "`make docs/spec.md` from the table in\n`api/spec_fields.c`, from which specs are also read and checked.\n\n"
         "```yaml\ntrain:\n  model: gpt2-124m          # a preset; or {preset: gpt2-124m, dropout: 0.1}; or sizes\n"
         "  data: {path: corpus.txt}\n```\n\n"
-        "A spec is checked as a whole and every fault is reported under its JSON pointer. What the language has but "
-        "this\nversion does not do is refused with a message that says so.\n\n"
+        "A spec is checked as a whole and every fault is reported under its JSON pointer. Features that this "
+        "version\ndoes not have yet are refused with a message that says so.\n\n"
         "`command: python train.py` is short for `command: {argv: [/bin/sh, -c, python train.py]}`. One process is "
         "started on each\ndevice; its environment is described in [protocol.md](protocol.md).\n\n## Top level\n\n");
     print_object(out, "");
