@@ -358,7 +358,7 @@ int spec_reference(struct buf *out)
         "```yaml\ntrain:\n  model: gpt2-124m          # a preset; or {preset: gpt2-124m, dropout: 0.1}; or sizes\n"
         "  data: {path: corpus.txt}\n```\n\n"
         "A spec is checked as a whole and every fault is reported under its JSON pointer. Features that this "
-        "version\ndoes not have yet are refused with a message that says so.\n\n"
+        "version does\nnot have yet are refused with a message that says so.\n\n"
         "`command: python train.py` is short for `command: {argv: [/bin/sh, -c, python train.py]}`. One process is "
         "started on each\ndevice; its environment is described in [protocol.md](protocol.md).\n\n## Top level\n\n");
     print_object(out, "");
