@@ -87,9 +87,9 @@ int sched_round_init(struct round *r, const struct sched_input *in)
             r->node_size[node->type] = node->devices;
     }
     for (size_t t = 0; t < in->n_tenants; t++) {
-        int64_t cap = (int64_t)in->tenants[t].quota + in->tenants[t].borrow;
+        int64_t cap = (int64_t)in->tenants[t].quota + in->tenants[t].borrow - in->tenants[t].leaving;
 
-        r->tenant_cap[t] = in->tenants[t].borrow < 0 || cap > INT32_MAX ? INT32_MAX : (int32_t)cap;
+        r->tenant_cap[t] = in->tenants[t].borrow < 0 || cap > INT32_MAX ? INT32_MAX : cap < 0 ? 0 : (int32_t)cap;
     }
     for (size_t i = 0; i < in->n_jobs; i++) {
         r->jobs[i] = (struct rjob){.job = &in->jobs[i], .index = i};

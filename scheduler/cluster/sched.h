@@ -53,6 +53,7 @@ struct sched_tenant {
     int32_t quota;        /* devices its guaranteed jobs may count on */
     int32_t borrow;       /* devices beyond the quota it may hold at most; -1: no limit */
     int64_t weight_milli; /* >= 1 */
+    int32_t leaving;      /* devices that it has beside those of the jobs below: their runs are on their way out */
 };
 
 struct sched_place {

@@ -59,6 +59,14 @@ static void print_job(const struct sched_job *j, size_t profile, struct buf *out
     (void)buf_printf(out, "\n");
 }
 
+static void print_tenant(const struct sched_tenant *t, struct buf *out)
+{
+    (void)buf_printf(out, "tenant %d %d %" PRId64, t->quota, t->borrow, t->weight_milli);
+    if (t->leaving)
+        (void)buf_printf(out, " %d", t->leaving);
+    (void)buf_printf(out, "\n");
+}
+
 static void print_node(const struct sched_node *n, struct buf *out)
 {
     (void)buf_printf(out, "node %d %d %u %d %d", n->type, n->devices, n->leaf, n->drained, n->silent);
@@ -87,8 +95,7 @@ int snapshot_print(const struct sched_input *in, const char *const *types, size_
     for (size_t t = 0; t < n_types; t++)
         (void)buf_printf(out, "type %s\n", types[t]);
     for (size_t i = 0; i < in->n_tenants; i++)
-        (void)buf_printf(out, "tenant %d %d %" PRId64 "\n", in->tenants[i].quota, in->tenants[i].borrow,
-                         in->tenants[i].weight_milli);
+        print_tenant(&in->tenants[i], out);
     for (size_t i = 0; i < in->n_nodes; i++)
         print_node(&in->nodes[i], out);
     for (size_t i = 0; i < n; i++)
@@ -235,11 +242,14 @@ static int read_type(struct snapshot *s, struct line *l)
 static int read_tenant(struct snapshot *s, struct line *l)
 {
     int r = ROOM(s, tenants, s->in.n_tenants, SCHED_TENANTS_MAX);
+    struct sched_tenant t = {.quota = (int32_t)whole(l, 0, RATES_COUNT_MAX)};
 
+    t.borrow = (int32_t)whole(l, -1, RATES_COUNT_MAX);
+    t.weight_milli = whole(l, 1, 1000000);
+    if (l->p < l->end)
+        t.leaving = (int32_t)whole(l, 0, RATES_COUNT_MAX);
     if (r == 0)
-        s->tenants[s->in.n_tenants++] = (struct sched_tenant){.quota = (int32_t)whole(l, 0, RATES_COUNT_MAX),
-                                                              .borrow = (int32_t)whole(l, -1, RATES_COUNT_MAX),
-                                                              .weight_milli = whole(l, 1, 1000000)};
+        s->tenants[s->in.n_tenants++] = t;
     return r;
 }
 

@@ -7,7 +7,7 @@
  *   config POLICY MODE now round starve grace las hold spread
  *   prices P0 .. P15
  *   type NAME                      in their order, from 0
- *   tenant quota borrow weight_milli
+ *   tenant quota borrow weight_milli [leaving]             the last where runs of it are on their way out
  *   node type devices leaf drained silent [slow_milli slow_since]      the last two where its devices are slow
  *   profile                        followed by its rates
  *   rate type count rate_ups

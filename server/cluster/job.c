@@ -609,7 +609,7 @@ json_t *job_record(const struct job *j)
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
         "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
-        "s:o*}",
+        "s:o*, s:I}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -621,7 +621,8 @@ json_t *job_record(const struct job *j)
         "reason_text", j->reason_text, "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint,
         "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
         (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
-        "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j));
+        "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j), "assigned",
+        (json_int_t)j->assigned);
 }
 
 static int read_holders(const json_t *list, struct job *j)
@@ -694,6 +695,7 @@ int job_from_record(const json_t *o, struct job *j)
     new.checkpoint = keep(o, "checkpoint");
     new.step_ms = json_number_value(json_object_get(o, "step_ms"));
     read_us(o, "drain_by_us", &new.drain_by_us);
+    new.assigned = (uint64_t)json_integer_value(json_object_get(o, "assigned"));
     apply_data(&new, o);
     if (new.outcome && !json_is_object(new.outcome)) {
         json_decref(new.outcome);

@@ -92,6 +92,7 @@ struct job {
     char *reason_text; /* owned; may be NULL */
 
     json_t *progress, *eval, *checkpoint; /* owned, not of the state proper; NULL: none yet */
+    uint64_t assigned;                    /* nor this: number of the event that gave it its places */
     double step_ms;                       /* nor this: steps of the newest run take about so long; 0: none was seen */
     int64_t drain_by_us;                  /* nor this, wall: its run has to have ended by then; 0: no matter when */
     bool moves;                           /* nor this: its run was told to leave its state in its nodes' memories */

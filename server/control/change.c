@@ -88,6 +88,8 @@ int change_job(struct core *c, struct entry *e, const struct job_cause *cause, s
         state_fatal(c, "a job's event does not apply");
         return merr_set(err, r, "the event does not apply");
     }
+    if (cause->kind == CAUSE_ASSIGNED)
+        e->job.assigned = events_next(c);
     table_moved(&c->jobs, was, e->job.state);
     follow_run(c, e, was_live, was_generation);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */

@@ -58,14 +58,37 @@ void contact_lose_run(struct core *c, struct entry *e, const char *node, const c
     runs_follow(c, e, "scheduler");
 }
 
+enum part { /* of a run on a node */
+            PART_NONE,
+            PART_UNHEARD, /* nothing was heard of its ranks there: they may not have been started yet */
+            PART_THERE,   /* they run, or are over: a server that has just started knows no more */
+};
+
+/* A rank that is over may have left its slot to another job: the run's places say where it is, the slots do not. */
+static enum part part_on(const struct core *c, const struct entry *e, const struct node *n)
+{
+    enum part part = PART_NONE;
+
+    for (size_t i = 0; e->job.live && i < e->job.n_places; i++) {
+        const struct job_place *p = &e->job.places[i];
+        const struct slot *s;
+
+        if (strcmp(p->node, n->name) != 0)
+            continue;
+        s = cluster_slot(&c->cluster, p);
+        if (e->job.state != JOB_STARTING || e->run.ranks[i].phase != RANK_NONE || (s && s->job != e->job.id))
+            return PART_THERE;
+        part = PART_UNHEARD;
+    }
+    return part;
+}
+
 void contact_lose_unlisted(struct core *c, struct node *n, const struct report *r, bool rebooted)
 {
-    for (size_t k = 0; k < n->n_slots; k++) {
-        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
-        bool ran =
-            e && e->job.live && (e->job.state != JOB_STARTING || e->run.ranks[n->slots[k].rank].phase != RANK_NONE);
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
 
-        if (ran && !run_listed(r, &e->job))
+        if (e && part_on(c, e, n) == PART_THERE && !run_listed(r, &e->job))
             contact_lose_run(c, e, n->name,
                              rebooted ? "its node was started again" : "its node's agent does not know it any more");
     }
@@ -160,10 +183,10 @@ static void lose_node(struct core *c, struct node *n)
     change_node(c, n);
     c->schedule_wanted = true;
     tell(c, n, "scheduler", "lost");
-    for (size_t k = 0; k < n->n_slots; k++) {
-        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
 
-        if (e && e->job.live)
+        if (e && part_on(c, e, n) != PART_NONE)
             contact_lose_run(c, e, n->name, "contact with its node is lost");
     }
 }

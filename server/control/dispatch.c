@@ -96,6 +96,25 @@ static int32_t pick(const struct core *c, const struct target *t, struct job_pla
     return n;
 }
 
+/* Whether the job's project may have n more devices now. The plan counts on those that it takes from other jobs of the
+ * project at once; until they are free they are the project's. */
+static bool project_may_have(const struct core *c, const struct job *j, size_t n)
+{
+    const struct project *p = project_find(&c->cluster.projects, j->project);
+    int64_t most = p ? (int64_t)(p->quota < 0 ? 0 : p->quota) + p->borrow : 0, held = (int64_t)n;
+
+    if (!p || p->borrow < 0)
+        return true;
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
+            uint64_t job = c->cluster.nodes[i]->slots[k].job;
+            const struct entry *e = job ? table_find(&c->jobs, job) : NULL;
+
+            held += e && strcmp(e->job.project, j->project) == 0;
+        }
+    return held <= most;
+}
+
 /* Start a job that waits on its target, unless others still sit there. */
 static void try_start(struct core *c, struct entry *e)
 {
@@ -111,7 +130,7 @@ static void try_start(struct core *c, struct entry *e)
         for (size_t i = 0; i < e->n_target; i++)
             if ((e->target[i].class_ != e->target[0].class_) == other)
                 n += (size_t)pick(c, &e->target[i], p + n);
-    if (n == want)
+    if (n == want && project_may_have(c, &e->job, n))
         assign(c, e, p, n);
     else
         e->wait.code = EXPLAIN_FREEING;

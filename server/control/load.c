@@ -80,7 +80,39 @@ static int load_entry(void *arg, size_t i, const struct job_stored *stored, stru
     e->run.drain_deadline_us = moment_mono_of(&c->now, job.drain_by_us);
     if (e->run.drain_deadline_us == 0 && strcmp(job_order(&job), "drain") == 0) /* an older musterd kept none */
         e->run.drain_deadline_us = c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000);
-    runs_adopt(c, e);
+    return 0;
+}
+
+static int by_assignment(const void *a, const void *b)
+{
+    const struct job *x = &(*(struct entry *const *)a)->job, *y = &(*(struct entry *const *)b)->job;
+
+    if (x->assigned != y->assigned)
+        return x->assigned < y->assigned ? -1 : 1;
+    if (x->changed_us != y->changed_us) /* older musterds kept no number */
+        return x->changed_us < y->changed_us ? -1 : 1;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* Live runs have their slots again. Where two say so of one, it is the later one's: it was given to that once the ranks
+ * of the other were over there. */
+static int adopt_runs(struct core *c, struct merr *err)
+{
+    struct entry **live = calloc(c->jobs.n + 1, sizeof(struct entry *));
+    size_t n = 0;
+
+    if (!live)
+        return merr_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        struct entry *e = table_at(&c->jobs, i);
+
+        if (e && e->job.live)
+            live[n++] = e;
+    }
+    qsort(live, n, sizeof(struct entry *), by_assignment);
+    for (size_t i = 0; i < n; i++)
+        runs_adopt(c, live[i]);
+    free(live);
     return 0;
 }
 
@@ -164,6 +196,8 @@ int load_all(struct core *c, struct merr *err)
         r = records_read_projects(c, err);
     if (r == 0)
         r = load_jobs(c, err);
+    if (r == 0)
+        r = adopt_runs(c, err);
     if (r == 0)
         r = fail_refused(c, err);
     return r;

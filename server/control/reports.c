@@ -84,8 +84,9 @@ static bool all_shipped(const struct report *r, const struct report_run *run)
     return true;
 }
 
-/* A run that is over: its agent shall stop what lives, and forget it once nothing does and all is stored. */
-static void answer_over(struct node *n, const struct report_run *run, bool shipped, struct report_answer *ret)
+/* Nobody gets the slots on which ranks of a run are alive that is over, or was taken for lost with its node: those that
+ * are not held for its job (0: it holds none). Whether there are such ranks. */
+static bool bar_slots(struct node *n, const struct report_run *run, uint64_t job)
 {
     bool alive = false;
 
@@ -94,9 +95,16 @@ static void answer_over(struct node *n, const struct report_run *run, bool shipp
             continue;
         alive = true;
         for (size_t k = 0; k < n->n_slots; k++)
-            n->slots[k].stale = n->slots[k].stale || n->slots[k].slot == run->ranks[i].slot;
+            if (n->slots[k].slot == run->ranks[i].slot && (job == 0 || n->slots[k].job != job))
+                n->slots[k].stale = true;
     }
-    if (alive)
+    return alive;
+}
+
+/* A run that is over: its agent shall stop what lives, and forget it once nothing does and all is stored. */
+static void answer_over(struct node *n, const struct report_run *run, bool shipped, struct report_answer *ret)
+{
+    if (bar_slots(n, run, 0))
         ret->stale[ret->n_stale++] = run_ref(run);
     else if (shipped)
         ret->forget[ret->n_forget++] = run_ref(run);
@@ -123,6 +131,7 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
         here += strcmp(e->job.places[k].node, n->name) == 0 && e->run.ranks[k].phase != RANK_EXITED;
     if (here == 0)
         runs_release(c, e, n->name);
+    (void)bar_slots(n, run, e->job.id);
     if (f.rank >= 0 && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
         runs_fault(c, e, f.rank, f.class_, f.message, f.log_tail, actor);
     runs_follow(c, e, actor);

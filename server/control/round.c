@@ -354,6 +354,36 @@ struct sched_job round_wish(const struct entry *e)
                               .home = -1};
 }
 
+static uint32_t tenant_of(const struct core *c, const struct job *j)
+{
+    const struct project *project = project_find(&c->cluster.projects, j->project);
+
+    return project ? (uint32_t)(project - c->cluster.projects.v) + 1 : 0;
+}
+
+/* Devices that are a job's until its run on them is over. */
+static int32_t held_by(const struct core *c, const struct job *j)
+{
+    int32_t n = 0;
+
+    for (size_t i = 0; j->live && i < j->n_places; i++) {
+        const struct slot *s = cluster_slot(&c->cluster, &j->places[i]);
+
+        n += s && s->job == j->id;
+    }
+    return n;
+}
+
+/* A live job has so many devices in what the scheduler is shown: those that it has beside them count for its project,
+ * which gets no others for them before they are free. */
+static void count_leaving(const struct core *c, struct round *r, const struct job *j, int32_t shown)
+{
+    int32_t held = held_by(c, j);
+
+    if (held > shown)
+        r->own->tenants[tenant_of(c, j)].leaving += held - shown;
+}
+
 /* places: from first on; none when it waits. */
 static int show_job(struct core *c, struct round *r, struct entry *e, size_t first)
 {
@@ -365,7 +395,7 @@ static int show_job(struct core *c, struct round *r, struct entry *e, size_t fir
     bool runs = j->live && j->intent == JOB_GO_ON;
 
     *s = round_wish(e);
-    s->tenant = project ? (uint32_t)(project - c->cluster.projects.v) + 1 : 0;
+    s->tenant = tenant_of(c, j);
     s->class_ = project ? project->class_ : SCHED_ELASTIC;
     s->submit_us = at_most(j->submitted_us, now);
     s->weight_milli = sched_weight_milli(j->priority);
@@ -438,6 +468,15 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
     return status;
 }
 
+static int32_t places_from(const struct round *r, size_t first)
+{
+    int32_t n = 0;
+
+    for (size_t i = first; i < r->own->n_places; i++)
+        n += r->own->places[i].devices;
+    return n;
+}
+
 static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 {
     int64_t now = r->in.config.now_us;
@@ -447,9 +486,12 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
     for (size_t i = 0; i < c->jobs.n_order && status == 0; i++) {
         struct entry *e = table_at(&c->jobs, i);
 
-        if (e && e->job.live && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING &&
-            find_places(c, r, e, &first))
+        if (!e || !e->job.live || e->job.intent == JOB_RESCALE)
+            continue;
+        if (e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING && find_places(c, r, e, &first))
             status = show_job(c, r, e, first);
+        else
+            count_leaving(c, r, &e->job, 0);
     }
     for (size_t i = 0; i < c->jobs.n_order && status == 0; i++) {
         struct entry *e = table_at(&c->jobs, i);
@@ -457,9 +499,13 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 
         if (!waits && !leaves)
             continue;
-        if (e->n_target > 0 && claim_target(r, e, &first))
+        if (e->n_target > 0 && claim_target(r, e, &first)) {
+            count_leaving(c, r, &e->job, places_from(r, first));
             status = show_job(c, r, e, first);
-        else if (waits && job_backs_off(&e->job, now))
+            continue;
+        }
+        count_leaving(c, r, &e->job, 0);
+        if (waits && job_backs_off(&e->job, now))
             e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
         else if (waits)
             scratch[waiting++] = e;

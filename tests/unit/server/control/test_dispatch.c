@@ -257,11 +257,101 @@ static void no_device_is_given_twice(void **state)
     }
 }
 
+/* Seed 1 of the simulator: a cancelled run's devices were given to its project once more before they were free. */
+static void a_project_gets_no_devices_for_those_that_its_runs_still_have(void **state)
+{
+    struct scene *s = *state;
+    uint64_t first, second;
+    struct merr err;
+
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    assert_true(scene_call(s, projects_put, scene_request("tight", NULL, NULL),
+                           json_pack("{s:i, s:i}", "quota", 2, "borrow", 0))
+                    .status < 300);
+    first = scene_submit(s, "project: tight\n" SPEC(2));
+    scene_report_all(s, first, "running", 0);
+    assert_int_equal(change_job(s->core, scene_entry(s, first),
+                                &(struct job_cause){.kind = CAUSE_CANCEL, .actor = "user:ann", .text = "enough"}, &err),
+                     0);
+    second = scene_submit(s, "project: tight\n" SPEC(2));
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, second)->job.state, JOB_QUEUED);
+    scene_report_all(s, first, "exited", 143);
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, second)->job.state, JOB_STARTING);
+}
+
+/* Seed 49: of two runs that had a slot one after the other, a server that was started anew took the wrong one for its
+ * owner, gave the slot away under the other, and waited for ever for a rank that was over. */
+static void a_slot_that_was_given_on_is_the_later_runs_after_a_restart(void **state)
+{
+    struct scene *s = *state;
+    uint64_t early, late;
+    struct merr err;
+    json_t *runs;
+
+    late = scene_submit(s, SPEC(1));
+    assert_int_equal(
+        change_job(s->core, scene_entry(s, late), &(struct job_cause){.kind = CAUSE_SUSPEND, .actor = "x"}, &err), 0);
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    early = scene_submit(s, SPEC(2));
+    scene_report_all(s, early, "running", 0);
+    runs = json_pack("[o]", scene_run_of(scene_entry(s, early), 1, "n1", "exited", 0));
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    assert_int_equal(
+        change_job(s->core, scene_entry(s, late), &(struct job_cause){.kind = CAUSE_RESUME, .actor = "x"}, &err), 0);
+    scene_turn(s);
+    assert_int_equal(scene_slot(s, "n1", 0)->job, late);
+
+    scene_restart(s);
+    assert_int_equal(scene_slot(s, "n1", 0)->job, late);
+    assert_int_equal(scene_slot(s, "n2", 0)->job, early);
+
+    /* The machine of n1 has lost all: its agent lists no run. What is left of the early one is over with n2's rank. */
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    runs = json_pack("[o]", scene_run_of(scene_entry(s, early), 1, "n2", "exited", 0));
+    assert_int_equal(scene_report(s, "n2", runs, NULL).status, 200);
+    assert_false(scene_entry(s, early)->job.live && scene_entry(s, early)->job.generation == 1);
+}
+
+/* Seed 665: a node was lost with a rank on it, and came back with the rank alive. */
+static void a_slot_is_given_to_nobody_while_a_rank_that_was_taken_for_lost_is_on_it(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job, next;
+    json_t *runs;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    job = scene_submit(s, SPEC(2));
+    scene_report_all(s, job, "running", 0);
+    for (int i = 0; i < 130; i++) {
+        runs = json_pack("[o]", scene_run_of(scene_entry(s, job), 1, "n2", "running", 0));
+        assert_int_equal(scene_report(s, "n2", runs, NULL).status, 200);
+        scene_wait(s, 1);
+    }
+    assert_int_equal(cluster_node(&s->core->cluster, "n1")->contact, NODE_LOST);
+    runs = json_pack("[o]", scene_run_of(scene_entry(s, job), 1, "n1", "running", 0));
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    next = scene_submit(s, SPEC(1));
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, next)->job.state, JOB_QUEUED);
+    runs = json_pack("[o]", scene_run_of(scene_entry(s, job), 1, "n1", "exited", 143));
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    scene_turn(s);
+    assert_int_equal(scene_entry(s, next)->job.state, JOB_STARTING);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, scene_start, scene_stop)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_project_gets_no_devices_for_those_that_its_runs_still_have),
+        TEST(a_slot_that_was_given_on_is_the_later_runs_after_a_restart),
+        TEST(a_slot_is_given_to_nobody_while_a_rank_that_was_taken_for_lost_is_on_it),
         TEST(a_job_starts_in_the_turn_in_which_it_comes_when_its_devices_are_free),
         TEST(a_job_that_finds_too_few_devices_waits_until_others_end_and_says_so),
         TEST(nothing_starts_on_a_node_that_is_silent_drained_or_ill),
