@@ -123,10 +123,11 @@ def room_of(path):
 
 
 def check_private(path, number, target, complain):
-    """A header NAME_priv.h is for its own folder and that folder's unit tests."""
+    """A header NAME_priv.h is for its own folder, that folder's unit tests and the simulator, which stands in for it
+    here and there."""
     home = target.rpartition("/")[0]
     if target.endswith("_priv.h") and path.rpartition("/")[0] != home and \
-            not path.startswith(f"tests/unit/{home.split('/')[0]}/"):
+            not path.startswith((f"tests/unit/{home.split('/')[0]}/", "tests/sim/")):
         complain(path, number, f"{target} is for {home}/ alone: put what others need into a header of its own")
 
 

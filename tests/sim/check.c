@@ -1,0 +1,184 @@
+#include "tests/sim/check.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/control/rendezvous.h"
+#include "server/control/state.h"
+
+#define ALL_AT_ONCE 4096 /* slots and jobs that are looked at after each turn; with more, after some */
+
+struct seen { /* of a job, the last time */
+    uint64_t version;
+    uint32_t generation;
+    bool there, gone; /* in the working set; it was, and has left it */
+};
+
+struct check {
+    struct world *w;
+    const struct users *users;
+    struct seen *jobs; /* by number */
+    size_t n;
+    uint64_t turns;
+};
+
+struct check *check_new(struct world *w, const struct users *u)
+{
+    struct check *k = calloc(1, sizeof(*k));
+
+    if (!k)
+        abort();
+    *k = (struct check){.w = w, .users = u};
+    return k;
+}
+
+void check_free(struct check *k)
+{
+    if (!k)
+        return;
+    free(k->jobs);
+    free(k);
+}
+
+static struct seen *seen_of(struct check *k, uint64_t job)
+{
+    if (job >= k->n) {
+        size_t n = job + 1024;
+
+        k->jobs = realloc(k->jobs, n * sizeof(*k->jobs));
+        if (!k->jobs)
+            abort();
+        memset(k->jobs + k->n, 0, (n - k->n) * sizeof(*k->jobs));
+        k->n = n;
+    }
+    return &k->jobs[job];
+}
+
+/* Which jobs of a project are live, for the trace. */
+static void note_project(struct check *k, const struct core *c, const char *project)
+{
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        const struct entry *e = table_at(&c->jobs, i);
+
+        if (e && e->job.live && strcmp(e->job.project, project) == 0)
+            world_note(k->w, "of %s: j%" PRIu64 "-g%u %s, %zu devices, order %s, %zu to come", project, e->job.id,
+                       e->job.generation, job_state_name(e->job.state), e->job.n_places, job_order(&e->job),
+                       e->n_target);
+    }
+}
+
+/* Whoever has a slot has it by its run's places, and a project that may not borrow has no more than its quota: of nodes
+ * that have registered, for a server that has just started knows of the others no rank that is over. */
+static void check_slots(struct check *k, const struct core *c)
+{
+    int tight = 0;
+
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
+
+        for (size_t s = 0; s < n->n_slots; s++) {
+            const struct slot *slot = &n->slots[s];
+            const struct entry *e = slot->job ? table_find(&c->jobs, slot->job) : NULL;
+
+            if (slot->job && (!e || !e->job.live))
+                world_broken(k->w, "slot %d of %s is held for j%" PRIu64 ", which has no run", slot->slot, n->name,
+                             slot->job);
+            else if (e &&
+                     ((size_t)slot->rank >= e->job.n_places || strcmp(e->job.places[slot->rank].node, n->name) != 0 ||
+                      e->job.places[slot->rank].slot != slot->slot))
+                world_broken(k->w, "slot %d of %s is held for rank %d of j%" PRIu64 ", which is elsewhere", slot->slot,
+                             n->name, slot->rank, slot->job);
+            tight += n->registered && e && strcmp(e->job.project, "tight") == 0;
+        }
+    }
+    if (tight > USERS_QUOTA)
+        note_project(k, c, "tight");
+    if (tight > USERS_QUOTA)
+        world_broken(k->w, "project 'tight' has %d devices, its quota is %d and it may not borrow", tight, USERS_QUOTA);
+}
+
+/* A rank that is not over has its device. What is over was forgotten by a server that has just started, until the node
+ * has registered. */
+static void check_places(struct check *k, const struct core *c, const struct entry *e)
+{
+    for (size_t i = 0; e->job.live && i < e->job.n_places; i++) {
+        const struct slot *slot = cluster_slot(&c->cluster, &e->job.places[i]);
+        const struct node *n = cluster_node(&c->cluster, e->job.places[i].node);
+
+        if (n && n->registered && e->run.ranks[i].phase != RANK_EXITED && slot && slot->job != e->job.id)
+            world_broken(k->w, "rank %zu of j%" PRIu64 "-g%u is not over, and its slot %d of %s is held for j%" PRIu64,
+                         i, e->job.id, e->job.generation, slot->slot, e->job.places[i].node, slot->job);
+    }
+}
+
+static void check_job(struct check *k, const struct core *c, const struct entry *e)
+{
+    struct seen *s = seen_of(k, e->job.id);
+
+    check_places(k, c, e);
+    if (s->gone)
+        world_broken(k->w, "j%" PRIu64 " had ended and is back", e->job.id);
+    if (e->job.version < s->version)
+        world_broken(k->w, "j%" PRIu64 " went back from version %" PRIu64 " to %" PRIu64, e->job.id, s->version,
+                     e->job.version);
+    if (e->job.generation < s->generation)
+        world_broken(k->w, "j%" PRIu64 " went back from generation %u to %u", e->job.id, s->generation,
+                     e->job.generation);
+    if (e->job.version != s->version)
+        world_note(k->w, "server: j%" PRIu64 "-g%u is %s, %zu devices from %s slot %d on, order %s: %s", e->job.id,
+                   e->job.generation, job_state_name(e->job.state), e->job.n_places,
+                   e->job.n_places ? e->job.places[0].node : "-", e->job.n_places ? e->job.places[0].slot : 0,
+                   e->job.live ? job_order(&e->job) : "-", e->job.reason_text ? e->job.reason_text : "");
+    s->version = e->job.version;
+    s->generation = e->job.generation;
+}
+
+static void check_jobs(struct check *k, const struct core *c)
+{
+    for (size_t i = 0; i < c->jobs.n_order; i++) {
+        const struct entry *e = table_at(&c->jobs, i);
+
+        if (e)
+            check_job(k, c, e);
+    }
+    for (size_t id = 1; id < k->n; id++) {
+        bool there = table_find(&c->jobs, id) != NULL;
+
+        k->jobs[id].gone = k->jobs[id].gone || (k->jobs[id].there && !there);
+        k->jobs[id].there = there;
+    }
+}
+
+static void check_limits(struct check *k, const struct core *c)
+{
+    if (c->rendezvous_bytes > (256 << 20))
+        world_broken(k->w, "rendezvous keys take %zu bytes", c->rendezvous_bytes);
+    if (c->jobs.n > TABLE_JOBS_MAX)
+        world_broken(k->w, "the working set has %zu jobs", c->jobs.n);
+}
+
+void check_turn(struct check *k, struct core *c)
+{
+    size_t size = c->jobs.n + 8 * c->cluster.n_nodes;
+
+    k->turns++;
+    if (size > ALL_AT_ONCE && k->turns % (size / ALL_AT_ONCE + 1) != 0)
+        return;
+    check_slots(k, c);
+    check_jobs(k, c);
+    check_limits(k, c);
+}
+
+void check_end(struct check *k, struct core *c)
+{
+    if (!c) {
+        world_broken(k->w, "all is over, and no server runs");
+        return;
+    }
+    for (size_t i = 0; i < c->cluster.n_nodes; i++)
+        for (size_t s = 0; s < c->cluster.nodes[i]->n_slots; s++)
+            if (c->cluster.nodes[i]->slots[s].job)
+                world_broken(k->w, "all jobs have ended, and slot %zu of %s is still held for j%" PRIu64, s,
+                             c->cluster.nodes[i]->name, c->cluster.nodes[i]->slots[s].job);
+}

@@ -1,0 +1,26 @@
+/* check - what must hold in a cluster, looked at after every turn of the server
+ *
+ *   a device has one owner: slots and the places of live runs name each other
+ *   a job's generation and version only grow; one that has ended is not changed any more
+ *   a project that may not borrow never has more devices than its quota
+ *   what is kept in memory stays within its limits
+ *   (at the end) the state that a job's events give when they are replayed is the state that it has
+ */
+#ifndef MUSTER_TESTS_SIM_CHECK_H
+#define MUSTER_TESTS_SIM_CHECK_H
+
+#include "tests/sim/users.h"
+#include "tests/sim/world.h"
+
+struct core;
+struct check;
+
+struct check *check_new(struct world *w, const struct users *u);
+void check_free(struct check *k);
+
+void check_turn(struct check *k, struct core *c);
+
+/* All is over; NULL: no server runs, which is a violation. */
+void check_end(struct check *k, struct core *c);
+
+#endif

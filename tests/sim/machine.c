@@ -1,0 +1,336 @@
+/* The machine of an agent, simulated: the second implementation of worker/agent/machine.h. */
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/protocol/assignment.h"
+#include "tests/sim/machines_priv.h"
+
+static struct sim_rank *rank_of(const struct machine_rank *r)
+{
+    return machines_rank(machines_folder(&r->machine->m->box[r->machine->on], r->path), r->rank);
+}
+
+struct machine *machines_open(struct machines *m, int i)
+{
+    struct machine *view = must(calloc(1, sizeof(*view)));
+
+    *view = (struct machine){.m = m, .on = i};
+    return view;
+}
+
+void machine_free(struct machine *h)
+{
+    free(h);
+}
+
+int64_t machine_mono_us(const struct machine *h)
+{
+    return world_now_us(h->m->w);
+}
+
+int64_t machine_wall_us(const struct machine *h)
+{
+    return machines_wall_us(h->m, h->on);
+}
+
+void machine_boot_id(const struct machine *h, char ret[PROC_BOOT_ID_MAX])
+{
+    (void)snprintf(ret, PROC_BOOT_ID_MAX, "%s-boot-%d", h->m->box[h->on].name, h->m->box[h->on].boot);
+}
+
+/* Nothing to poll: machines_new() says who is told of changes. */
+int machine_fd(const struct machine *h)
+{
+    (void)h;
+    return -1;
+}
+
+int machine_run_folder(const struct machine *h, const char *job, uint64_t generation, char ret[PATH_MAX],
+                       struct merr *err)
+{
+    (void)err;
+    (void)snprintf(ret, PATH_MAX, "/%s/%s-g%" PRIu64, h->m->box[h->on].name, job, generation);
+    return 0;
+}
+
+int machine_run_make(struct machine *h, const char *folder, const char *dir, struct merr *err)
+{
+    struct box *b = &h->m->box[h->on];
+    const char *name = strrchr(folder, '/') + 1, *g = strstr(name, "-g");
+    struct run_folder *f;
+
+    (void)dir;
+    if (machines_folder(b, folder))
+        return 0;
+    if (b->disk_full)
+        return merr_set(err, -ENOSPC, "cannot make '%s': no space left on device", folder);
+    f = must(calloc(1, sizeof(*f)));
+    f->m = h->m;
+    f->on = h->on;
+    (void)snprintf(f->path, sizeof(f->path), "%s", folder);
+    (void)snprintf(f->job, sizeof(f->job), "%.*s", (int)(g - name), name);
+    f->generation = strtoull(g + 2, NULL, 10);
+    f->next = b->runs;
+    b->runs = f;
+    return 0;
+}
+
+int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, const struct assignment *assignment,
+                     struct merr *err)
+{
+    struct box *b = &h->m->box[h->on];
+    struct run_folder *f = machines_folder(b, folder);
+
+    (void)kind;
+    assert(f);
+    if (b->disk_full)
+        return merr_set(err, -ENOSPC, "cannot write '%s/assignment.json': no space left on device", folder);
+    json_decref(f->assignment);
+    f->assignment = must(assignment_write(assignment));
+    f->boot = b->boot;
+    return 0;
+}
+
+int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err)
+{
+    struct box *b = &h->m->box[h->on];
+    int code = 0;
+
+    for (struct run_folder *f = b->runs, *next; f; f = next) {
+        struct assignment a;
+        int one = 0;
+
+        next = f->next;
+        if (!f->assignment) {
+            machines_remove_folder(h->m, h->on, f->path);
+            continue;
+        }
+        one = assignment_read(f->assignment, &a, code == 0 ? err : NULL);
+        if (one == 0) {
+            one = fn(arg, f->path, &a, f->boot == b->boot, code == 0 ? err : NULL);
+            assignment_clear(&a);
+        }
+        code = code == 0 ? one : code;
+    }
+    return code;
+}
+
+int machine_run_remove(struct machine *h, const char *folder, struct merr *err)
+{
+    (void)err;
+    machines_remove_folder(h->m, h->on, folder);
+    return 0;
+}
+
+ssize_t machine_run_read(const struct machine *h, const char *folder, const char *name, int rank, off_t offset,
+                         char *text, size_t n, off_t *ret_size)
+{
+    const struct run_folder *f = machines_folder(&h->m->box[h->on], folder);
+    const struct sim_rank *r = rank >= 0 ? machines_rank(f, rank) : NULL;
+    const struct text *t;
+
+    if (!f || (rank >= 0 && !r))
+        return -ENOENT;
+    t = rank >= 0 ? &r->log : strcmp(name, "metrics.jsonl") == 0 ? &f->metrics : &f->events;
+    *ret_size = (off_t)t->n;
+    if ((size_t)offset >= t->n)
+        return 0;
+    n = n < t->n - (size_t)offset ? n : t->n - (size_t)offset;
+    memcpy(text, t->data + offset, n);
+    return (ssize_t)n;
+}
+
+struct machine_rank *machine_rank_new(struct machine *h, const char *folder, int rank)
+{
+    struct machine_rank *r = must(calloc(1, sizeof(*r)));
+
+    r->machine = h;
+    r->rank = rank;
+    (void)snprintf(r->path, sizeof(r->path), "%s", folder);
+    return r;
+}
+
+void machine_rank_free(struct machine_rank *r)
+{
+    free(r);
+}
+
+int machine_rank_page(struct machine_rank *r, struct merr *err)
+{
+    struct run_folder *f = machines_folder(&r->machine->m->box[r->machine->on], r->path);
+    struct sim_rank *s = machines_rank(f, r->rank);
+
+    assert(f);
+    if (s && s->page)
+        return merr_set(err, -EEXIST, "rank %d of '%s' has a page already", r->rank, r->path);
+    if (!s) {
+        s = must(calloc(1, sizeof(*s)));
+        s->run = f;
+        s->rank = r->rank;
+        s->next = f->ranks;
+        f->ranks = s;
+    }
+    s->page = true;
+    return 0;
+}
+
+/* Nobody else's process may be on the slot: whatever the server and the agent think, a device has one owner. */
+static void check_slot(struct machines *m, int on, const struct sim_rank *mine)
+{
+    for (const struct run_folder *f = m->box[on].runs; f; f = f->next)
+        for (const struct sim_rank *r = f->ranks; r; r = r->next)
+            if (r != mine && r->life.alive && r->slot == mine->slot && r->slot >= 0)
+                world_broken(m->w, "machine %s: slot %d is given to %s-g%" PRIu64 " while %s-g%" PRIu64 " is on it",
+                             m->box[on].name, r->slot, mine->run->job, mine->run->generation, f->job, f->generation);
+}
+
+int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, struct merr *err)
+{
+    struct machines *m = r->machine->m;
+    struct sim_rank *s = rank_of(r);
+
+    assert(s);
+    if (s->life.number)
+        return merr_set(err, -EBUSY, "rank %d of '%s' has a shim already", r->rank, r->path);
+    s->slot = l->slot;
+    s->pid = m->next_pid++;
+    check_slot(m, r->machine->on, s);
+    machines_rank_start(s);
+    world_note(m->w, "%s: rank %d of %s starts on slot %d", m->box[r->machine->on].name, r->rank,
+               strrchr(r->path, '/') + 1, l->slot);
+    return 0;
+}
+
+enum machine_sight machine_rank_look(struct machine_rank *r)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    if (!s || !s->life.alive)
+        return MACHINE_GONE;
+    return s->ids ? MACHINE_RUNNING : MACHINE_STARTING;
+}
+
+enum machine_sight machine_rank_find(struct machine_rank *r)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    return s && s->ids ? MACHINE_RUNNING : MACHINE_STARTING;
+}
+
+bool machine_rank_watched(const struct machine_rank *r)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    return s && s->life.alive;
+}
+
+int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    if (!s || !s->has_exit)
+        return -ENOENT;
+    *ret = s->exit;
+    return 0;
+}
+
+void machine_rank_done(struct machine_rank *r)
+{
+    (void)r;
+}
+
+void machine_rank_keep_exit(const struct machine_rank *r, int exit_code)
+{
+    struct sim_rank *s = rank_of(r);
+
+    if (!s)
+        return;
+    s->has_exit = true;
+    s->exit =
+        (struct shim_exit){.exit_code = exit_code, .at_us = machine_wall_us(r->machine), .cause = EXIT_CAUSE_NODE};
+}
+
+bool machine_rank_clear(struct machine_rank *r)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    return !s || !s->life.alive;
+}
+
+void machine_rank_ask(const struct machine_rank *r)
+{
+    struct sim_rank *s = rank_of(r);
+
+    if (s)
+        machines_rank_ask(s);
+}
+
+void machine_rank_kill(const struct machine_rank *r, int try)
+{
+    struct sim_rank *s = rank_of(r);
+
+    if (s)
+        machines_rank_kill(s, try < 3);
+}
+
+void machine_rank_order(const struct machine_rank *r, enum flight_order order)
+{
+    struct sim_rank *s = rank_of(r);
+
+    if (!s || !s->page || order <= s->order)
+        return;
+    s->order = order;
+    if (order == FLIGHT_ABORT)
+        machines_rank_abort(s);
+}
+
+bool machine_rank_progress(const struct machine_rank *r, uint64_t *ret_step, enum flight_phase *ret_phase)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    if (!s || !s->page)
+        return false;
+    *ret_step = s->step;
+    *ret_phase = s->phase;
+    return true;
+}
+
+pid_t machine_rank_pid(const struct machine_rank *r)
+{
+    const struct sim_rank *s = rank_of(r);
+
+    return s && s->ids ? s->pid : 0;
+}
+
+pid_t machine_rank_shim(const struct machine_rank *r)
+{
+    return machine_rank_pid(r);
+}
+
+json_t *machine_rank_tail(const struct machine_rank *r)
+{
+    (void)r;
+    return json_array();
+}
+
+void machine_memory_close(struct machine *h, const char *job, bool done)
+{
+    (void)h;
+    (void)job;
+    (void)done;
+}
+
+void machine_memory_sweep(struct machine *h, bool (*used)(const void *arg, const char *job), const void *arg)
+{
+    (void)h;
+    (void)used;
+    (void)arg;
+}
+
+void machine_memory_drop(struct machine *h)
+{
+    (void)h;
+}

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Plants faults in a copy of the code, one at a time, and runs the simulator on each until it finds the fault.
+
+usage: mutants.py [NAME…]
+
+Each mutant is a line that says less, or later, than it must. A mutant that the simulator does not find within LIMIT_S
+is a failure: of the checks, of the faults that are drawn, or because the line has become needless.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COPY = os.path.join(ROOT, "build", "mutants")
+LIMIT_S = 300
+
+# Name, file, what stands there, what the mutant has in its place. The text stands there once.
+MUTANTS = [
+    ("answers-before-commit", "server/control/turn.c",  # a lost acknowledgement: what was answered may not be kept
+     "    durable = commit(c);\n    deliver(c, durable);\n",
+     "    deliver(c, true);\n    durable = commit(c);\n"),
+    ("device-given-twice", "server/control/contact.c",  # ranks of a silent node are gone as soon as it is silent
+     "        if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)",
+     "        if (n->contact == NODE_UNKNOWN)"),
+    ("stale-slot-is-free", "server/control/reports.c",  # a process of a run that is over keeps nobody from its slot
+     "                n->slots[k].stale = true;", "                n->slots[k].stale = false;"),
+    ("stale-generation-accepted", "server/control/reports.c",
+     "    if (!e || !e->job.live || e->job.generation != run->generation) {",
+     "    if (!e || !e->job.live) {"),
+    ("event-applied-twice", "server/control/reports.c",  # the offset of a run's events is not kept
+     "            if (at > p->offset)\n                offsets_put(",
+     "            if (at > p->offset + 1000000)\n                offsets_put("),
+    ("forgotten-retry", "worker/agent/agent.c",  # a registration that was not answered is not sent again
+     "    if (!a->reporting) {\n        due_us = a->report_backoff.until_us;",
+     "    if (!a->reporting && (a->registered || a->report_backoff.failures < 3)) {\n"
+     "        due_us = a->report_backoff.until_us;"),
+    ("submit-forgets-its-key", "server/control/jobs.c",  # a submit that is repeated makes a second job
+     "        if (e->is_new && e->key_hash == hash_xxh3(w->key, strlen(w->key))) {",
+     "        if (false) {"),
+    ("sets-keep-their-number", "server/control/change.c",  # agents do not hear of a change
+     "        n->version++;", "        n->version += 0;"),
+    ("mates-are-not-told", "worker/agent/ranks.c",  # one rank has failed, the others of its node go on
+     "            abort_mates(run, now_us);", "            run->failed = true;"),
+    ("slots-by-number-of-job", "server/control/load.c",  # after a restart
+     "    if (x->assigned != y->assigned)\n        return x->assigned < y->assigned ? -1 : 1;",
+     "    if (x->id != y->id)\n        return x->id < y->id ? 1 : -1;"),
+    ("quota-counts-runs-alone", "server/control/dispatch.c",
+     "    if (n == want && project_may_have(c, &e->job, n))", "    if (n == want)"),
+    ("exit-is-not-read", "worker/agent/ranks.c",  # an agent takes every end that it has not seen for a lost shim
+     "    if (machine_rank_exit(rank->on_machine, &end) == 0) {",
+     "    if (machine_rank_exit(rank->on_machine, &end) == 0 && false) {"),
+    ("orders-are-taken-back", "worker/agent/ranks.c",  # a stop can become a run again
+     "    if (order == run->order || (run->order >= ASSIGNMENT_HAND_OVER && order < run->order))",
+     "    if (order == run->order)"),
+]
+
+
+def copy_tree():
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    shutil.rmtree(COPY, ignore_errors=True)
+    for name in files:
+        if name and os.path.isfile(os.path.join(ROOT, name)):
+            os.makedirs(os.path.dirname(os.path.join(COPY, name)) or COPY, exist_ok=True)
+            shutil.copy2(os.path.join(ROOT, name), os.path.join(COPY, name))
+    web = os.path.join(ROOT, "api/web/node_modules")
+    if os.path.isdir(web):
+        shutil.copytree(web, os.path.join(COPY, "api/web/node_modules"), dirs_exist_ok=True)
+
+
+def build():
+    jobs = f"-j{os.cpu_count() or 1}"
+    done = subprocess.run(["make", "--no-print-directory", jobs, "build/sim/sim"], cwd=COPY, capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        sys.exit(f"the copy does not build:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+
+def simulate(seconds):
+    """The first violation, or None; and how many seeds were run."""
+    end = time.monotonic() + seconds
+    seed = 0
+    while time.monotonic() < end:
+        seed += 1
+        done = subprocess.run(["build/sim/sim", "--seed", str(seed)], cwd=COPY, capture_output=True, text=True,
+                              check=False)
+        if done.returncode not in (0, 1):
+            return f"the run ends with status {done.returncode}", seed
+        for at, line in enumerate(done.stdout.split("\n")):
+            if "BROKEN" in line:
+                return done.stdout.split("\n")[at + 1].strip()[:110], seed
+    return None, seed
+
+
+def main():
+    wanted = sys.argv[1:] or [m[0] for m in MUTANTS]
+    passed = failed = 0
+    copy_tree()
+    build()
+    for name, path, old, new in MUTANTS:
+        if name not in wanted:
+            continue
+        file = os.path.join(COPY, path)
+        with open(file, encoding="utf-8") as f:
+            text = f.read()
+        if text.count(old) != 1:
+            print(f"{name}: {path} has not once what the mutant replaces", flush=True)
+            failed += 1
+            continue
+        with open(file, "w", encoding="utf-8") as f:
+            f.write(text.replace(old, new))
+        build()
+        began = time.monotonic()
+        why, seeds = simulate(LIMIT_S)
+        took = time.monotonic() - began
+        said = f"found after {took:.1f} s and {seeds} seeds: {why}" if why else f"NOT FOUND in {seeds} seeds"
+        print(f"{name}: {said}", flush=True)
+        passed += why is not None
+        failed += why is None
+        with open(file, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.utime(file)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,378 @@
+#include "tests/sim/users.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_US (10 * SECOND)
+#define CALL_MS 30000
+
+struct wanted { /* a job as its user sees it */
+    struct users *u;
+    int i;
+    char key[24];
+    char body[768];
+    uint64_t id;    /* 0: not acknowledged */
+    char state[16]; /* as last told; "": not yet */
+    bool ended, cancel_told;
+    const char *act; /* under way: "cancel", "suspend", "resume", "priority"; NULL: none */
+    bool suspend;    /* its user suspends it once, and resumes it later */
+};
+
+struct users {
+    struct world *w;
+    struct wire *n;
+    struct users_wish wish;
+    struct life life; /* users do not die */
+    struct wanted *v;
+    struct users_sum sum;
+    int projects_put;
+};
+
+static void submit(void *arg);
+static void look(void *arg);
+static void act(void *arg);
+
+static void *must(void *p)
+{
+    if (!p)
+        abort();
+    return p;
+}
+
+static void later(struct users *u, int64_t least_us, int64_t most_us, world_fn *fn, void *arg)
+{
+    world_at(u->w, world_now_us(u->w) + world_between(u->w, least_us, most_us), &u->life, fn, NULL, arg);
+}
+
+static void ask(struct users *u, const char *method, const char *target, const char *body, const char *key,
+                wire_done *done, void *arg)
+{
+    struct front_request q = {.method = method,
+                              .target = target,
+                              .body = body,
+                              .idempotency_key = key,
+                              .who = {.role = ROLE_ADMIN, .user = "admin"}};
+
+    u->sum.calls++;
+    wire_call(u->n, -1, &u->life, &q, CALL_MS, done, arg);
+}
+
+/* Whether to ask again: nothing was answered, or the server cannot now. */
+static bool again(struct users *u, int status)
+{
+    bool yes = status == 0 || status == 429 || status >= 500;
+
+    u->sum.retries += yes;
+    return yes;
+}
+
+/* --- specs -------------------------------------------------------------------------------------------- */
+
+static int exit_code_of(struct world *w)
+{
+    static const int odd[] = {1, 2, 65, 70, 74, 75, 76, 137}; /* some that mean something to Muster's own programs */
+
+    return world_chance(w, 0.85) ? 0 : odd[world_draw(w, sizeof(odd) / sizeof(odd[0]))];
+}
+
+static void write_command(struct users *u, struct wanted *j, int devices, const char *project)
+{
+    int ms = (int)world_between(u->w, 100, world_chance(u->w, 0.2) ? 120000 : 15000), code = exit_code_of(u->w);
+    const char *stubborn = world_chance(u->w, 0.1) ? ", \"stubborn\"" : "";
+
+    (void)snprintf(
+        j->body, sizeof(j->body),
+        "{\"name\": \"u%d\", \"project\": \"%s\", \"priority\": %d, \"devices\": {\"min\": %d, \"max\": %d}, "
+        "\"command\": {\"argv\": [\"play\", \"%d\", \"%d\"%s], \"grace_s\": 2}, "
+        "\"retry\": {\"max\": %d, \"user\": %d}}",
+        j->i, project, (int)world_draw(u->w, 101), devices, devices, ms, code, stubborn, (int)world_draw(u->w, 4),
+        (int)world_draw(u->w, 2));
+}
+
+static void write_train(struct users *u, struct wanted *j, int devices, const char *project)
+{
+    int most = devices * (1 + (int)world_draw(u->w, 2));
+
+    (void)snprintf(j->body, sizeof(j->body),
+                   "{\"name\": \"u%d\", \"project\": \"%s\", \"priority\": %d, \"devices\": {\"min\": %d, \"max\": %d, "
+                   "\"hetero_ok\": %s}, \"train\": {\"model\": {\"family\": \"gpt2\", \"layers\": 2, \"hidden\": 64, "
+                   "\"heads\": 2, \"context\": 64}, \"data\": {\"path\": \"/data/corpus.txt\"}, "
+                   "\"batch\": {\"sequences\": 8}, \"steps\": %d}, \"parallel\": {\"virtual_workers\": 8}, "
+                   "\"retry\": {\"max\": 1000}}",
+                   j->i, project, (int)world_draw(u->w, 101), devices, most > 8 ? 8 : most,
+                   world_chance(u->w, 0.3) ? "true" : "false", (int)world_between(u->w, 3, 60));
+    j->suspend = world_chance(u->w, 0.1);
+}
+
+static void write_spec(struct users *u, struct wanted *j)
+{
+    static const char *const projects[USERS_PROJECTS] = {"default", "green", "tight"};
+    const char *project = projects[world_draw(u->w, USERS_PROJECTS)];
+    int widest = strcmp(project, "tight") == 0 && u->wish.widest > USERS_QUOTA ? USERS_QUOTA : u->wish.widest;
+    int devices = 1 << world_draw(u->w, 4);
+
+    devices = devices > widest ? widest : devices;
+    if (world_chance(u->w, 0.7))
+        write_command(u, j, devices, project);
+    else
+        write_train(u, j, devices, project);
+}
+
+/* --- what they ask ------------------------------------------------------------------------------------ */
+
+static uint64_t id_of(const json_t *job)
+{
+    const char *id = json_string_value(json_object_get(job, "id"));
+
+    return id && id[0] == 'j' ? strtoull(id + 1, NULL, 10) : 0;
+}
+
+/* What a user was told of a job: it stays true. */
+static void told(struct wanted *j, const json_t *job)
+{
+    const char *state = json_string_value(json_object_get(job, "state"));
+    struct users *u = j->u;
+    bool ends;
+
+    if (!state)
+        return;
+    if (j->ended && strcmp(j->state, state) != 0) {
+        world_broken(u->w, "j%" PRIu64 " had ended as %s, and is %s now", j->id, j->state, state);
+        return;
+    }
+    ends = strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0;
+    if (strcmp(j->state, state) != 0)
+        world_note(u->w, "user: j%" PRIu64 " is %s", j->id, state);
+    (void)snprintf(j->state, sizeof(j->state), "%s", state);
+    if (ends && !j->ended) {
+        j->ended = true;
+        u->sum.succeeded += state[0] == 's';
+        u->sum.failed += state[0] == 'f';
+        u->sum.cancelled += state[0] == 'c';
+    }
+}
+
+/* The cluster has too few devices for the job as long as nodes are lost: its user comes again. */
+static bool too_small(int status, const char *body)
+{
+    return status == 422 && body && strstr(body, "and this cluster has");
+}
+
+static void submitted(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct wanted *j = arg;
+    struct users *u = j->u;
+    json_t *job;
+    uint64_t id;
+
+    if (!why)
+        return;
+    if (again(u, status) || too_small(status, body)) {
+        later(u, SECOND / 2, 5 * SECOND, submit, j);
+        return;
+    }
+    if (status != 200 && status != 201) {
+        world_broken(u->w, "the submit of %s is answered %d: %.*s; the spec is %s", j->key, status, (int)len, body,
+                     j->body);
+        return;
+    }
+    job = json_loadb(body, len, 0, NULL);
+    id = id_of(job);
+    json_decref(job);
+    world_note(u->w, "user: %s is j%" PRIu64, j->key, id);
+    for (int i = 0; i < u->wish.jobs; i++)
+        if (u->v[i].id == id && i != j->i)
+            world_broken(u->w, "j%" PRIu64 " was acknowledged for %s and for %s", id, u->v[i].key, j->key);
+    if (j->id && j->id != id)
+        world_broken(u->w, "%s was acknowledged as j%" PRIu64 " and as j%" PRIu64, j->key, j->id, id);
+    if (!j->id) {
+        j->id = id;
+        u->sum.acknowledged++;
+        later(u, 0, LOOK_US, look, j);
+        if (world_chance(u->w, 0.15))
+            later(u, 0, 60 * SECOND, act, j);
+        if (world_chance(u->w, 0.02))
+            later(u, 0, 10 * SECOND, submit, j); /* the same once more */
+    }
+}
+
+static void submit(void *arg)
+{
+    struct wanted *j = arg;
+
+    ask(j->u, "POST", "/v1/jobs", j->body, j->key, submitted, j);
+}
+
+static void looked(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct wanted *j = arg;
+    struct users *u = j->u;
+    json_t *job;
+
+    if (!why)
+        return;
+    if (status == 404) {
+        world_broken(u->w, "j%" PRIu64 " was acknowledged and is not there any more", j->id);
+        return;
+    }
+    if (!again(u, status)) {
+        job = json_loadb(body, len, 0, NULL);
+        told(j, job);
+        json_decref(job);
+        if (strcmp(j->state, "suspended") == 0 && !j->act) { /* its user wants it to go on, whatever was answered */
+            j->act = "resume";
+            later(u, SECOND, 60 * SECOND, act, j);
+        }
+    }
+    if (!j->ended || world_chance(u->w, 0.5))
+        later(u, LOOK_US / 4, LOOK_US, look, j);
+}
+
+static void look(void *arg)
+{
+    struct wanted *j = arg;
+    char target[64];
+
+    (void)snprintf(target, sizeof(target), "/v1/jobs/j%" PRIu64, j->id);
+    ask(j->u, "GET", target, NULL, NULL, looked, j);
+}
+
+static void acted(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct wanted *j = arg;
+    struct users *u = j->u;
+    bool was_suspend = j->act && strcmp(j->act, "suspend") == 0;
+
+    (void)body;
+    (void)len;
+    if (!why)
+        return;
+    if (again(u, status)) {
+        later(u, SECOND / 2, 5 * SECOND, act, j);
+        return;
+    }
+    world_note(u->w, "user: %s j%" PRIu64 ": %d", j->act, j->id, status);
+    if (strcmp(j->act, "cancel") == 0 && status < 300)
+        j->cancel_told = true;
+    j->act = NULL;
+    if (was_suspend) { /* and goes on later, in any case */
+        j->act = "resume";
+        later(u, SECOND, 60 * SECOND, act, j);
+    }
+}
+
+/* Do something to a job: once it is settled what, until it is answered. */
+static void act(void *arg)
+{
+    struct wanted *j = arg;
+    struct users *u = j->u;
+    char target[64], body[48];
+
+    if (!j->act)
+        j->act = j->suspend ? "suspend" : world_chance(u->w, 0.6) ? "cancel" : "priority";
+    if (strcmp(j->act, "priority") == 0) {
+        (void)snprintf(target, sizeof(target), "/v1/jobs/j%" PRIu64, j->id);
+        (void)snprintf(body, sizeof(body), "{\"priority\": %d}", (int)world_draw(u->w, 101));
+        ask(u, "PATCH", target, body, NULL, acted, j);
+    } else {
+        (void)snprintf(target, sizeof(target), "/v1/jobs/j%" PRIu64 "/%s", j->id, j->act);
+        ask(u, "POST", target, NULL, NULL, acted, j);
+    }
+}
+
+static void put_project(void *arg);
+
+static void project_put(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct users *u = arg;
+
+    if (!why)
+        return;
+    if (again(u, status)) {
+        later(u, SECOND, 2 * SECOND, put_project, u);
+        return;
+    }
+    if (status >= 300)
+        world_broken(u->w, "a project is answered %d: %.*s", status, (int)len, body);
+    if (++u->projects_put < 2)
+        put_project(u);
+    else
+        for (int i = 0; i < u->wish.jobs; i++)
+            later(u, 0, u->wish.over_us, submit, &u->v[i]);
+}
+
+static void put_project(void *arg)
+{
+    struct users *u = arg;
+    char body[64];
+
+    if (u->projects_put == 0) {
+        ask(u, "PUT", "/v1/projects/green", "{\"weight\": 2}", NULL, project_put, u);
+        return;
+    }
+    (void)snprintf(body, sizeof(body), "{\"quota\": %d, \"borrow\": 0}", USERS_QUOTA);
+    ask(u, "PUT", "/v1/projects/tight", body, NULL, project_put, u);
+}
+
+/* --- all of them -------------------------------------------------------------------------------------- */
+
+struct users *users_new(struct world *w, struct wire *n, const struct users_wish *wish)
+{
+    struct users *u = must(calloc(1, sizeof(*u)));
+
+    *u = (struct users){.w = w, .n = n, .wish = *wish};
+    u->v = must(calloc((size_t)wish->jobs, sizeof(*u->v)));
+    life_begin(w, &u->life);
+    for (int i = 0; i < wish->jobs; i++) {
+        u->v[i] = (struct wanted){.u = u, .i = i};
+        (void)snprintf(u->v[i].key, sizeof(u->v[i].key), "key-%d", i);
+        write_spec(u, &u->v[i]);
+    }
+    later(u, SECOND, SECOND, put_project, u);
+    return u;
+}
+
+void users_free(struct users *u)
+{
+    if (!u)
+        return;
+    free(u->v);
+    free(u);
+}
+
+bool users_content(const struct users *u)
+{
+    return u->sum.succeeded + u->sum.failed + u->sum.cancelled == u->wish.jobs;
+}
+
+void users_complain(const struct users *u)
+{
+    for (int i = 0; i < u->wish.jobs; i++) {
+        const struct wanted *j = &u->v[i];
+
+        if (!j->ended) {
+            world_broken(u->w,
+                         "%s (j%" PRIu64 ") has not ended: it was '%s' when its user looked last%s; its spec is %s",
+                         j->key, j->id, j->state, j->cancel_told ? ", and was to be cancelled" : "", j->body);
+            return;
+        }
+    }
+}
+
+struct users_sum users_sum(const struct users *u)
+{
+    return u->sum;
+}
+
+uint64_t users_job(const struct users *u, int i)
+{
+    return u->v[i].id;
+}
+
+int users_count(const struct users *u)
+{
+    return u->wish.jobs;
+}
