@@ -340,7 +340,7 @@ static int complete(struct reading *g, struct merr *err)
     return 0;
 }
 
-static void store(const struct option_row *row, const char *text, char *place)
+static void store(const struct option_row *row, const char *text, void *place)
 {
     struct value v = {.n = 0};
     bool good = !row->value || read_value(row, text, &v);

@@ -13,7 +13,9 @@ static struct retain_stay selective(const struct retain_cfg *cfg, int blocks, in
 
 static struct retain_stay full(const struct retain_cfg *cfg, int blocks, int i)
 {
-    return stays(cfg, blocks, i) ? (struct retain_stay){.again = AGAIN_NOTHING} : retain_whole(i);
+    if (stays(cfg, blocks, i))
+        return (struct retain_stay){.again = AGAIN_NOTHING};
+    return retain_whole(i);
 }
 
 const struct retain_ops retain_selective = {.name = "selective", .most = AGAIN_CHEAP, .block = selective};
