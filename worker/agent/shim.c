@@ -381,6 +381,13 @@ static void close_others(int keep)
     (void)syscall(SYS_close_range, (unsigned)keep + 1, ~0u, 0);
 }
 
+static void clear(struct shim *s)
+{
+    if (s->flight)
+        flight_close(s->flight);
+    buf_clear(&s->out);
+}
+
 int shim_main(int argc, char **argv)
 {
     char page[PATH_MAX];
@@ -409,12 +416,13 @@ int shim_main(int argc, char **argv)
         if (s.child > 0)
             (void)kill(s.child, SIGKILL);
         (void)shim_write_exit(s.folder, s.rank, EXIT_NODE, 0, EXIT_CAUSE_NODE, NULL);
+        clear(&s);
         return EXIT_NODE;
     }
     watch(&s);
     r = shim_write_exit(s.folder, s.rank, s.exit_code, s.exit_signal, cause_of(&s), &err);
     if (r < 0)
         dprintf(STDERR_FILENO, "muster: %s\n", err.text);
-    buf_clear(&s.out);
+    clear(&s);
     return r < 0 ? EXIT_NODE : 0;
 }
