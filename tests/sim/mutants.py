@@ -21,9 +21,8 @@ MUTANTS = [
     ("answers-before-commit", "server/control/turn.c",  # a lost acknowledgement: what was answered may not be kept
      "    durable = commit(c);\n    deliver(c, durable);\n",
      "    deliver(c, true);\n    durable = commit(c);\n"),
-    ("device-given-twice", "server/control/contact.c",  # ranks of a silent node are gone as soon as it is silent
-     "        if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)",
-     "        if (n->contact == NODE_UNKNOWN)"),
+    ("device-given-twice", "server/control/dispatch.c",  # a slot is picked whoever has it
+     "s->slow.slow != t->slow || s->job != 0 || !slots_usable(s))", "s->slow.slow != t->slow || !slots_usable(s))"),
     ("stale-slot-is-free", "server/control/reports.c",  # a process of a run that is over keeps nobody from its slot
      "                n->slots[k].stale = true;", "                n->slots[k].stale = false;"),
     ("stale-generation-accepted", "server/control/reports.c",

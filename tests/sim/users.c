@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/spec.h"
+#include "server/cluster/job.h"
+
 #define LOOK_US (10 * SECOND)
 #define CALL_MS 30000
 
@@ -206,10 +209,91 @@ static void submit(void *arg)
     ask(j->u, "POST", "/v1/jobs", j->body, j->key, submitted, j);
 }
 
+/* An event was taken in twice if two tell the same of the same step. */
+static void check_told_once(struct wanted *j, const json_t *events)
+{
+    json_t *e, *other;
+    size_t i, k;
+
+    json_array_foreach (events, i, e) {
+        const char *type = json_string_value(json_object_get(e, "type"));
+
+        if (!type || strcmp(type, "checkpoint") != 0)
+            continue;
+        for (k = 0; k < i; k++) {
+            other = json_array_get(events, k);
+            if (json_equal(json_object_get(other, "type"), json_object_get(e, "type")) &&
+                json_equal(json_object_get(other, "generation"), json_object_get(e, "generation")) &&
+                json_equal(json_object_get(other, "data"), json_object_get(e, "data")))
+                world_broken(j->u->w, "j%" PRIu64 " has the same checkpoint among its events twice", j->id);
+        }
+    }
+}
+
+/* The events of a job, replayed, give the state that its user was told. */
+static void check_replay(struct wanted *j, const json_t *events)
+{
+    struct job_spec *spec = NULL;
+    struct faults faults = {.n = 0};
+    struct job replayed;
+    json_t *e;
+    size_t i;
+
+    e = json_array_get(events, 0);
+    if (!e || spec_from_json(json_object_get(e, "data"), &spec, &faults) < 0) {
+        world_broken(j->u->w, "the first event of j%" PRIu64 " has no spec", j->id);
+        faults_clear(&faults);
+        return;
+    }
+    job_init(&replayed, j->id, spec, "admin", 0);
+    json_array_foreach (events, i, e) {
+        const char *type = json_string_value(json_object_get(e, "type"));
+
+        if (type && strcmp(type, "state") == 0 && job_apply(&replayed, e) < 0)
+            world_broken(j->u->w, "event %zu of j%" PRIu64 " does not follow from those before", i, j->id);
+    }
+    if (strcmp(job_state_name(replayed.state), j->state) != 0)
+        world_broken(j->u->w, "j%" PRIu64 " is %s, and its events say %s", j->id, j->state,
+                     job_state_name(replayed.state));
+    job_clear(&replayed);
+    spec_free(spec);
+}
+
+static void read_events(void *arg);
+
+static void events_read(void *arg, int status, const char *body, size_t len, const char *why)
+{
+    struct wanted *j = arg;
+    json_t *doc;
+
+    if (!why)
+        return;
+    if (again(j->u, status)) {
+        later(j->u, SECOND, 5 * SECOND, read_events, j);
+        return;
+    }
+    doc = json_loadb(body, len, 0, NULL);
+    if (!json_object_get(doc, "left_out")) {
+        check_told_once(j, json_object_get(doc, "events"));
+        check_replay(j, json_object_get(doc, "events"));
+    }
+    json_decref(doc);
+}
+
+static void read_events(void *arg)
+{
+    struct wanted *j = arg;
+    char target[64];
+
+    (void)snprintf(target, sizeof(target), "/v1/jobs/j%" PRIu64 "/events?limit=1000", j->id);
+    ask(j->u, "GET", target, NULL, NULL, events_read, j);
+}
+
 static void looked(void *arg, int status, const char *body, size_t len, const char *why)
 {
     struct wanted *j = arg;
     struct users *u = j->u;
+    bool was_over;
     json_t *job;
 
     if (!why)
@@ -220,8 +304,11 @@ static void looked(void *arg, int status, const char *body, size_t len, const ch
     }
     if (!again(u, status)) {
         job = json_loadb(body, len, 0, NULL);
+        was_over = j->ended;
         told(j, job);
         json_decref(job);
+        if (j->ended && !was_over)
+            later(u, 0, LOOK_US, read_events, j);
         if (strcmp(j->state, "suspended") == 0 && !j->act) { /* its user wants it to go on, whatever was answered */
             j->act = "resume";
             later(u, SECOND, 60 * SECOND, act, j);
