@@ -36,8 +36,7 @@ MUTANTS = [
      "    if (!a->reporting && (a->registered || a->report_backoff.failures < 3)) {\n"
      "        due_us = a->report_backoff.until_us;"),
     ("submit-forgets-its-key", "server/control/jobs.c",  # a submit that is repeated makes a second job
-     "        if (e->is_new && e->key_hash == hash_xxh3(w->key, strlen(w->key))) {",
-     "        if (false) {"),
+     "        again = r == 0;", "        again = false;"),
     ("sets-keep-their-number", "server/control/change.c",  # agents do not hear of a change
      "        n->version++;", "        n->version += 0;"),
     ("mates-are-not-told", "worker/agent/ranks.c",  # one rank has failed, the others of its node go on

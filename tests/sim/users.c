@@ -209,23 +209,23 @@ static void submit(void *arg)
     ask(j->u, "POST", "/v1/jobs", j->body, j->key, submitted, j);
 }
 
-/* An event was taken in twice if two tell the same of the same step. */
+/* What a rank tells once was taken in twice if two events of an attempt say the same. */
 static void check_told_once(struct wanted *j, const json_t *events)
 {
     json_t *e, *other;
     size_t i, k;
 
     json_array_foreach (events, i, e) {
-        const char *type = json_string_value(json_object_get(e, "type"));
+        const char *actor = json_string_value(json_object_get(e, "actor"));
 
-        if (!type || strcmp(type, "checkpoint") != 0)
+        if (!actor || strncmp(actor, "rank:", 5) != 0)
             continue;
         for (k = 0; k < i; k++) {
             other = json_array_get(events, k);
-            if (json_equal(json_object_get(other, "type"), json_object_get(e, "type")) &&
-                json_equal(json_object_get(other, "generation"), json_object_get(e, "generation")) &&
+            if (json_equal(json_object_get(other, "generation"), json_object_get(e, "generation")) &&
+                json_equal(json_object_get(other, "cause"), json_object_get(e, "cause")) &&
                 json_equal(json_object_get(other, "data"), json_object_get(e, "data")))
-                world_broken(j->u->w, "j%" PRIu64 " has the same checkpoint among its events twice", j->id);
+                world_broken(j->u->w, "j%" PRIu64 " has an event of its %s twice", j->id, actor);
         }
     }
 }
