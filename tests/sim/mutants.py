@@ -22,15 +22,8 @@ MUTANTS = [
      "    durable = commit(c);\n    deliver(c, durable);\n",
      "    deliver(c, true);\n    durable = commit(c);\n"),
     ("device-given-twice", "server/control/dispatch.c",  # a slot is picked whoever has it
-     "s->slow.slow != t->slow || s->job != 0 || !slots_usable(s))", "s->slow.slow != t->slow || !slots_usable(s))"),
-    ("stale-slot-is-free", "server/control/reports.c",  # a process of a run that is over keeps nobody from its slot
-     "                n->slots[k].stale = true;", "                n->slots[k].stale = false;"),
-    ("stale-generation-accepted", "server/control/reports.c",
-     "    if (!e || !e->job.live || e->job.generation != run->generation) {",
-     "    if (!e || !e->job.live) {"),
-    ("event-applied-twice", "server/control/reports.c",  # the offset of a run's events is not kept
-     "            if (at > p->offset)\n                offsets_put(",
-     "            if (at > p->offset + 1000000)\n                offsets_put("),
+     "s->slow.slow != t->slow || s->job != 0 || !slots_usable(s))",
+     "s->slow.slow != t->slow || !slots_usable(s))"),
     ("forgotten-retry", "worker/agent/agent.c",  # a registration that was not answered is not sent again
      "    if (!a->reporting) {\n        due_us = a->report_backoff.until_us;",
      "    if (!a->reporting && (a->registered || a->report_backoff.failures < 3)) {\n"
@@ -39,19 +32,21 @@ MUTANTS = [
      "        again = r == 0;", "        again = false;"),
     ("sets-keep-their-number", "server/control/change.c",  # agents do not hear of a change
      "        n->version++;", "        n->version += 0;"),
-    ("mates-are-not-told", "worker/agent/ranks.c",  # one rank has failed, the others of its node go on
-     "            abort_mates(run, now_us);", "            run->failed = true;"),
     ("slots-by-number-of-job", "server/control/load.c",  # after a restart
      "    if (x->assigned != y->assigned)\n        return x->assigned < y->assigned ? -1 : 1;",
      "    if (x->id != y->id)\n        return x->id < y->id ? 1 : -1;"),
     ("quota-counts-runs-alone", "server/control/dispatch.c",
      "    if (n == want && project_may_have(c, &e->job, n))", "    if (n == want)"),
+    ("nothing-is-adopted", "worker/agent/ranks_start.c",  # an agent that starts does not look for what runs
+     "    return machine_each_run(r->machine, adopt_run, r, err);",
+     "    return adopt_run ? 0 : merr_set(err, 0, \"\");"),
+    ("change-is-not-stored", "server/control/change.c",
+     "    table_dirty(&c->jobs, e);\n    c->schedule_wanted = true;", "    c->schedule_wanted = true;"),
+    ("ends-are-not-followed", "server/control/reports.c",
+     "    runs_follow(c, e, actor);\n    /* the run may", "    /* the run may"),
     ("exit-is-not-read", "worker/agent/ranks.c",  # an agent takes every end that it has not seen for a lost shim
      "    if (machine_rank_exit(rank->on_machine, &end) == 0) {",
      "    if (machine_rank_exit(rank->on_machine, &end) == 0 && false) {"),
-    ("orders-are-taken-back", "worker/agent/ranks.c",  # a stop can become a run again
-     "    if (order == run->order || (run->order >= ASSIGNMENT_HAND_OVER && order < run->order))",
-     "    if (order == run->order)"),
 ]
 
 
