@@ -132,7 +132,7 @@ def open_spec(corpus, least, most, **extra):
 
 
 def test_auto_is_settled_at_the_start_and_kept_for_life(tmp_path, corpus):
-    with Cluster(str(tmp_path), slots=4, server_args=["--hold", "0", "--round", "1"]) as cluster:
+    with Cluster(str(tmp_path), slots=4, server_args=["--hold", "0", "--round", "1"], hold_at=50) as cluster:
         dry = cluster.api("POST", "/v1/jobs?dry_run=1", open_spec(corpus, 2, 4))["plan"]
         assert dry["fits"] and dry["layout"]["tp"] * dry["layout"]["pp"] * dry["layout"]["dp"] == dry["devices"]
         spec = open_spec(corpus, 2, 4)
