@@ -63,6 +63,7 @@ BUILD_JOBS := -j$(shell nproc)
 LINT := $(wildcard tests/lint/test_*.py)
 INTEGRATION := $(wildcard tests/integration/test_*.py)
 FAULT := $(wildcard tests/fault/test_*.py)
+ATTACK := $(wildcard tests/attack/test_*.py)
 E2E := $(wildcard tests/e2e/test_*.py)
 THREADED := $(filter $(foreach t,$(TSAN_TESTS),tests/unit/%/test_$(t).c),$(unit_src))
 # UCX's hooks of mmap and TSan's call each other until the stack is full.
@@ -94,7 +95,7 @@ suite-tsan: $(patsubst %.c,$(BUILD)/%,$(THREADED))
 	@TSAN_OPTIONS=suppressions=$(CURDIR)/tests/tsan.supp $(call run,tsan) tsan $^
 
 suite-python: all test-programs
-	@MUSTER_BUILD=$(BUILD) $(call run,python) python $(LINT) $(INTEGRATION) $(E2E) $(FAULT)
+	@MUSTER_BUILD=$(BUILD) $(call run,python) python $(LINT) $(INTEGRATION) $(E2E) $(FAULT) $(ATTACK)
 
 # Tests that meet jobs while they run: with models so small that jobs hurry, then all of Python's with a tenth of the
 # processor. Neither may change an outcome.
@@ -105,7 +106,7 @@ PACE = $(filter-out $(foreach t,compressed documents layouts layouts_random plan
 test-pace: deps-test all test-programs  ## tests of running jobs with hardly any work, then with a tenth of the processor
 	@-MUSTER_BUILD=$(BUILD) MUSTER_TEST_TINY=1 $(call run,hurried) hurried $(PACE)
 	@-MUSTER_BUILD=$(BUILD) MUSTER_PYTEST_SECONDS=7200 $(PYTHON) tests/slow.py 0.1 \
-		$(call run,slowed) slowed $(INTEGRATION) $(E2E) $(FAULT)
+		$(call run,slowed) slowed $(INTEGRATION) $(E2E) $(FAULT) $(ATTACK)
 	@$(PYTHON) tests/run.py sum $(foreach s,hurried slowed,$(RESULTS)/$(s).json)
 
 test-all: deps-test  ## the tests with the long ones: more seeds, minutes of fuzzing, soak

@@ -26,6 +26,8 @@ from tests.patience import PATIENCE_S
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, os.environ.get("MUSTER_BUILD", "build"), "bin")
 MARK = "TEST_CLUSTER_OF_MUSTER"  # an agent keeps names that begin with MUSTER_ from its ranks
+# What the ranks of tests get of the agent's environment.
+PASS_ENV = f"{MARK},ASAN_*,LSAN_*,TSAN_*,UBSAN_*,UCX_*,LD_*,FAKE_*,PYTHON*"
 ENDED = ["succeeded", "failed", "cancelled"]
 
 
@@ -153,7 +155,7 @@ class Cluster:
         self.agents[name] = self.spawn(f"agent-{name}", [
             f"{BIN}/muster-agent", "--server", self.url, "--token-file", f"{self.state}/agent-token", "--state",
             self.agent_state(name), "--node", name, "--devices", self.devices[name], "--stop-ranks-on-exit",
-            "--memory", self.memory(name), *self.agent_args])
+            "--pass-env", PASS_ENV, "--memory", self.memory(name), *self.agent_args])
 
     def memory(self, name="n1"):
         """Where the agent keeps what outlives its ranks."""

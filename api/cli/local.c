@@ -401,6 +401,8 @@ static int bring_up(struct cli *c, struct cluster *u, struct client **k)
                                 "--devices",
                                 cli_option(c, "devices"),
                                 "--stop-ranks-on-exit",
+                                "--pass-env", /* agent and jobs are one person's */
+                                "*",
                                 NULL};
     u->agent.pid = start("muster-agent", log, agent_argv);
     if (u->agent.pid < 0 || !family_look_up(u->agent.pid, &u->agent))

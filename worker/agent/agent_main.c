@@ -18,6 +18,7 @@
 #include "base/options.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_priv.h"
+#include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/quota.h"
 
@@ -25,7 +26,7 @@
 #define EXIT_REMOVED 3 /* to be started again by a person only: RestartPreventExitStatus of its unit */
 
 struct settings {
-    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *memory, *nic;
+    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *memory, *nic, *pass_env;
     int threads, level;
     uint64_t memory_limit;
     bool train_on_gpus, stop_ranks;
@@ -59,6 +60,9 @@ static const struct option_row rows[] = {
      "what the snapshots of all jobs may take there, such as 500m or 8g (default half of the memory that is free as a "
      "job starts)",
      OPTION_BYTES, AT(memory_limit)},
+    {"pass-env", 0, "NAMES",
+     "variables of the agent's environment that ranks get besides " LAUNCH_ENV ", such as UCX_*,LD_LIBRARY_PATH",
+     OPTION_TEXT, .def = "", AT(pass_env)},
     {"stop-ranks-on-exit", 0, NULL,
      "end the ranks when the agent is told to end; else they run on and the next agent adopts them", OPTION_FLAG,
      AT(stop_ranks)},
@@ -148,6 +152,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
                               .self = self,
                               .train = o->train,
                               .threads = a->devices.threads,
+                              .pass_env = o->pass_env,
                               .visible = a->gpus ? a->visible : NULL,
                               .cgroups = !a->quota[0] || !quota_threaded(a->quota), /* they exclude each other */
                               .shares = a->quota[0] ? a->shares : NULL,

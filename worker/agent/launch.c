@@ -69,8 +69,33 @@ static bool same_name(const char *a, const char *b)
     return strncmp(a, b, n) == 0 && b[n] == '=';
 }
 
-/* The agent's own environment without what is its own business, then the spec's, then what tells the rank
- * its place; of two with one name only the later is given. */
+/* Whether a variable is named by a list such as "LANG,UCX_*". */
+static bool is_named(const char *list, const char *variable)
+{
+    size_t n = strcspn(variable, "=");
+
+    for (const char *p = list; *p; p += strcspn(p, ",") + (p[strcspn(p, ",")] == ',')) {
+        size_t len = strcspn(p, ",");
+        bool prefix = len > 0 && p[len - 1] == '*';
+
+        if (prefix ? len - 1 <= n && strncmp(p, variable, len - 1) == 0 : len == n && strncmp(p, variable, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether a variable of the agent is for its ranks: an agent's secrets are nobody else's. */
+static bool is_for_ranks(const struct launch *l, const char *variable)
+{
+    if (is_named(LAUNCH_ENV_MUSTER, variable))
+        return true;
+    if (strncmp(variable, "MUSTER_", 7) == 0 || is_named("OMP_NUM_THREADS", variable))
+        return false;
+    return !l->pass_env || is_named(LAUNCH_ENV, variable) || is_named(l->pass_env, variable);
+}
+
+/* What of the agent's own environment is for ranks, then the spec's, then what tells the rank its place; of two with
+ * one name only the later is given. */
 static void collect_environment(const struct launch *l, struct words *w)
 {
     struct words own = {0};
@@ -96,10 +121,7 @@ static void collect_environment(const struct launch *l, struct words *w)
     ours = words_array(&own);
     w->text.failed |= !ours;
     for (char **e = environ; ours && *e; e++) {
-        bool for_ranks = same_name("MUSTER_KERNELS=", *e) || same_name("MUSTER_CUDA_BACKEND=", *e) ||
-                         same_name("MUSTER_NCCL=", *e) || same_name("MUSTER_CUDA_GRAPHS=", *e) ||
-                         same_name("MUSTER_HOLD=", *e);
-        bool hidden = (strncmp(*e, "MUSTER_", 7) == 0 && !for_ranks) || strncmp(*e, "OMP_NUM_THREADS=", 16) == 0;
+        bool hidden = !is_for_ranks(l, *e);
 
         for (char **o = ours; *o && !hidden; o++)
             hidden = same_name(*o, *e);

@@ -9,6 +9,10 @@
 #include "api/spec.h"
 #include "base/merr.h"
 
+/* Variables that a rank gets from the agent's environment, whatever else it gets. */
+#define LAUNCH_ENV "PATH,HOME,LANG,TZ,USER"
+#define LAUNCH_ENV_MUSTER "MUSTER_KERNELS,MUSTER_CUDA_BACKEND,MUSTER_NCCL,MUSTER_CUDA_GRAPHS,MUSTER_HOLD"
+
 struct launch {
     const char *self;   /* path of muster-agent, for the shim */
     const char *train;  /* path of muster-train */
@@ -21,6 +25,7 @@ struct launch {
     const char *master_addr; /* where rank 0 runs */
     const char *visible;     /* CUDA_VISIBLE_DEVICES; NULL: as the agent has it. A train rank that sees a GPU computes
                                 there */
+    const char *pass_env;    /* names of more variables of the agent's for it, such as "UCX_*,TMPDIR"; NULL: all */
     uint64_t generation;
     int rank, world, local_rank, local_world, node_rank, master_port, threads;
     bool with_parent;            /* the rank ends when the caller's process does */

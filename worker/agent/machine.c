@@ -27,7 +27,7 @@
 #define TAIL_LINES 20
 
 struct machine {
-    char *root, *self, *train, *cwd, *memory, *quota;
+    char *root, *self, *train, *cwd, *memory, *quota, *pass_env;
     char cgroup[PATH_MAX]; /* parent of the ranks' cgroups, "": none */
     char boot_id[PROC_BOOT_ID_MAX];
     uint64_t memory_limit;
@@ -96,6 +96,7 @@ int machine_new(const struct machine_cfg *cfg, struct machine **ret, struct merr
     h->cwd = copy(cfg->cwd, &ok);
     h->memory = copy(cfg->memory, &ok);
     h->quota = copy(cfg->shares ? cfg->quota : NULL, &ok);
+    h->pass_env = copy(cfg->pass_env, &ok);
     h->memory_limit = cfg->memory_limit;
     h->threads = cfg->threads;
     h->visible = cfg->visible;
@@ -123,6 +124,7 @@ void machine_free(struct machine *h)
     free(h->cwd);
     free(h->memory);
     free(h->quota);
+    free(h->pass_env);
     io_close(&h->epoll_fd);
     free(h);
 }
@@ -393,6 +395,7 @@ int machine_rank_start(struct machine_rank *r, const struct machine_launch *l, s
         .visible = !h->visible ? NULL
                    : has_slot  ? h->visible[l->slot]
                                : "",
+        .pass_env = h->pass_env,
         .with_parent = h->with_parent,
         .spec = l->spec,
     };

@@ -34,6 +34,7 @@ struct machine_cfg {            /* strings are copied */
     const char *memory;         /* folder for what outlives ranks in memory (memory.h); NULL: none */
     uint64_t memory_limit;      /* bytes that the snapshots of all jobs may take there; 0: none is set */
     int threads;                /* a rank */
+    const char *pass_env;       /* more of this process's environment for ranks (launch.h); NULL: all of it */
     const char *const *visible; /* CUDA_VISIBLE_DEVICES of a rank on each slot; NULL: as the agent has it. Borrowed */
     const double *shares;       /* of a processor for a rank on each slot, 0: no limit; NULL: none has one. Borrowed */
     const char *quota;          /* where groups with shares can be made (quota.h); with shares */
