@@ -9,15 +9,16 @@
 #include <stddef.h>
 
 #include "api/spec.h"
+#include "scheduler/plan/layout.h"
 
-#define SPEC_TEXT_FIELD_MAX 4095 /* bytes of a path: what the kernel takes, with its NUL */
-#define SPEC_DEPTH_MAX 64        /* of a document */
-#define SPEC_VALUES_MAX 100000   /* values in a document, aliases written out */
-#define SPEC_ARGS_MAX 1024       /* arguments of a command, variables of its environment */
-#define SPEC_ARG_BYTES 131071    /* of one of them ("NAME=value"): what the kernel takes, with its NUL */
-#define SPEC_ARGS_BYTES 262144   /* of all arguments, of all variables: each with its NUL */
-#define SPEC_VARIABLE_MAX 256    /* bytes of a variable's name */
-#define SPEC_DEVICES_MAX 65536
+#define SPEC_TEXT_FIELD_MAX 4095        /* bytes of a path: what the kernel takes, with its NUL */
+#define SPEC_DEPTH_MAX 64               /* of a document */
+#define SPEC_VALUES_MAX 100000          /* values in a document, aliases written out */
+#define SPEC_ARGS_MAX 1024              /* arguments of a command, variables of its environment */
+#define SPEC_ARG_BYTES 131071           /* of one of them ("NAME=value"): what the kernel takes, with its NUL */
+#define SPEC_ARGS_BYTES 262144          /* of all arguments, of all variables: each with its NUL */
+#define SPEC_VARIABLE_MAX 256           /* bytes of a variable's name */
+#define SPEC_DEVICES_MAX PLAN_RANKS_MAX /* ranks of a job, and devices: one a rank */
 
 enum field_type {
     FIELD_INT,

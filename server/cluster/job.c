@@ -361,7 +361,7 @@ static int change_wishes(const struct job *j, const struct job_cause *cause, str
     return c->data ? 0 : -ENOMEM;
 }
 
-/* Without a spec it can be neither started nor told from what it says: it fails, once what runs of it is stopped. */
+/* It can be neither started nor led on: it fails, once what runs of it is stopped. */
 static int refused(const struct job *j, const struct job_cause *cause, struct change *c, struct merr *err)
 {
     json_t *outcome;
@@ -370,10 +370,10 @@ static int refused(const struct job *j, const struct job_cause *cause, struct ch
         return no_fit(j, err, "refused");
     if (j->live && (j->intent == JOB_CANCEL || j->intent == JOB_FAIL))
         return merr_set(err, -EALREADY, "job 'j%llu' is being ended", (unsigned long long)j->id);
-    outcome = plain_outcome(JOB_CLASS_USER, cause->text);
+    outcome = plain_outcome(cause->class_, cause->text);
     if (!outcome)
         return -ENOMEM;
-    (void)end_as(c, j->live ? JOB_RECOVERING : JOB_FAILED, JOB_CLASS_USER, "spec-refused", outcome);
+    (void)end_as(c, j->live ? JOB_RECOVERING : JOB_FAILED, cause->class_, cause->code, outcome);
     c->intent = j->live ? JOB_FAIL : JOB_GO_ON;
     return c->data ? 0 : -ENOMEM;
 }

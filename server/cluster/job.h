@@ -111,13 +111,14 @@ enum job_cause_kind {
     CAUSE_REQUEUE, /* others get its devices: save, stop, queue again */
     CAUSE_RESCALE, /* it gets other devices: save, stop, start on them */
     CAUSE_CHANGE,  /* priority, min, max */
-    CAUSE_REFUSED, /* its spec cannot be read: text says why */
+    CAUSE_REFUSED, /* it can go no further, as when its spec cannot be read: code, class_, text say why */
 };
 
 struct job_cause {
     enum job_cause_kind kind;
     const char *actor; /* "scheduler", "user:NAME", "agent:NODE" */
     const char *text;  /* for people */
+    const char *code;  /* of CAUSE_REFUSED, for programs */
     const struct job_place *places;
     size_t n_places;
     struct layout layout;

@@ -1,8 +1,10 @@
 #include "server/control/change.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "server/control/events.h"
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
@@ -67,7 +69,28 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
     }
 }
 
-int change_job(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err)
+/* What the event says happens to the job, or nothing does: -EBADMSG when it cannot. */
+static int apply(struct core *c, struct entry *e, const json_t *event, struct merr *err)
+{
+    bool over = e->job.live && json_is_false(json_object_get(json_object_get(event, "data"), "live"));
+    struct job was = {.id = e->job.id, .n_places = e->job.n_places}; /* a run that is over holds its devices no more */
+    int r;
+
+    was.places = over ? malloc(was.n_places * sizeof(*was.places)) : NULL;
+    if (over && !was.places)
+        return merr_set(err, -ENOMEM, "out of memory for an event");
+    if (over)
+        memcpy(was.places, e->job.places, was.n_places * sizeof(*was.places));
+    if (e->job.live)
+        change_orders(c, &e->job);
+    r = job_apply(&e->job, event);
+    if (r == 0 && over)
+        cluster_release(&c->cluster, &was, NULL);
+    free(was.places);
+    return r == 0 ? 0 : merr_set(err, r == -EINVAL ? -EBADMSG : r, "an event of the job does not apply to it");
+}
+
+static int change(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err)
 {
     json_t *event = NULL;
     bool was_live = e->job.live;
@@ -77,16 +100,10 @@ int change_job(struct core *c, struct entry *e, const struct job_cause *cause, s
 
     if (r < 0)
         return r;
-    if (was_live) {
-        change_orders(c, &e->job);
-        if (json_is_false(json_object_get(json_object_get(event, "data"), "live")))
-            cluster_release(&c->cluster, &e->job, NULL);
-    }
-    r = job_apply(&e->job, event);
-    if (r < 0) { /* memory and store would part: only a restart makes them one again */
+    r = apply(c, e, event, err);
+    if (r < 0) {
         json_decref(event);
-        state_fatal(c, "a job's event does not apply");
-        return merr_set(err, r, "the event does not apply");
+        return r;
     }
     if (cause->kind == CAUSE_ASSIGNED)
         e->job.assigned = events_next(c);
@@ -99,4 +116,29 @@ int change_job(struct core *c, struct entry *e, const struct job_cause *cause, s
     table_dirty(&c->jobs, e);
     c->schedule_wanted = true;
     return 0;
+}
+
+/* A job whose event does not apply can go no further: it fails, and all others go on. */
+static void fail(struct core *c, struct entry *e)
+{
+    struct merr err = {""};
+    struct job_cause cause = {.kind = CAUSE_REFUSED,
+                              .actor = "server",
+                              .code = "event-refused",
+                              .class_ = JOB_CLASS_SYSTEM,
+                              .text = "the server made an event of this job that does not apply to it, which is a "
+                                      "fault of the server: report it, with the job's events"};
+
+    log_error("job j%llu: an event does not apply; the job fails", (unsigned long long)e->job.id);
+    if (change(c, e, &cause, &err) < 0)
+        log_error("job j%llu: %s", (unsigned long long)e->job.id, err.text);
+}
+
+int change_job(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err)
+{
+    int r = change(c, e, cause, err);
+
+    if (r == -EBADMSG)
+        fail(c, e);
+    return r;
 }

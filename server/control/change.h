@@ -16,7 +16,8 @@ struct core;
 
 #define CHANGE_DRAIN_S 300 /* a run that is asked to drain and does not is stopped after that */
 
-/* Let a cause happen to a job: transition, event, record. Returns as job_transition; nothing changed on failure. */
+/* Let a cause happen to a job: transition, event, record. Returns as job_transition, nothing changed on failure; or
+ * -EBADMSG when the event cannot be applied: the job fails by that. */
 int change_job(struct core *c, struct entry *e, const struct job_cause *cause, struct merr *err);
 
 /* When the run of a live job has to have left its devices, on the monotonic clock; 0: no matter. Outlives musterd. */

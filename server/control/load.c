@@ -135,7 +135,11 @@ static int fail_refused(struct core *c, struct merr *err)
 {
     for (size_t i = 0; i < c->jobs.n_order; i++) {
         struct entry *e = table_at(&c->jobs, i);
-        struct job_cause cause = {.kind = CAUSE_REFUSED, .actor = "server", .text = e->refusal};
+        struct job_cause cause = {.kind = CAUSE_REFUSED,
+                                  .actor = "server",
+                                  .code = "spec-refused",
+                                  .class_ = JOB_CLASS_USER,
+                                  .text = e->refusal};
         int r;
 
         if (!e->refusal)

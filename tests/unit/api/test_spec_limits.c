@@ -94,6 +94,17 @@ static void arguments_and_variables_have_their_limits(void **state)
     read_one(json_pack("{s:{s:[s],s:{s:s}}}", "command", "argv", "true", "env", name + 1, "x"), NULL, NULL);
 }
 
+/* A job holds so many ranks, one a device: what asks for more is refused where it is submitted. */
+static void a_job_asks_for_no_more_devices_than_a_job_holds_ranks(void **state)
+{
+    (void)state;
+    read_one(json_pack("{s:s,s:{s:i}}", "command", "true", "devices", "min", PLAN_RANKS_MAX), NULL, NULL);
+    read_one(json_pack("{s:s,s:{s:i}}", "command", "true", "devices", "min", PLAN_RANKS_MAX + 1), "/devices/min",
+             "from 1 to 1024, got 1025");
+    read_one(json_pack("{s:s,s:{s:i,s:i}}", "command", "true", "devices", "min", 1, "max", PLAN_RANKS_MAX + 1),
+             "/devices/max", "from 1 to 1024, got 1025");
+}
+
 static void names_texts_and_lists_have_their_limits(void **state)
 {
     static const char *const paths[] = {"path", "tokenizer_path", "index"};
@@ -128,8 +139,8 @@ static void what_ranks_make_together_has_its_limits(void **state)
     static const struct {
         const char *data, *batch, *parallel, *pointer, *says;
     } rows[] = {
-        {"", "", "\"tp\":64,\"pp\":1024", NULL, NULL},
-        {"", "", "\"tp\":128,\"pp\":1024", "/parallel/tp", "131072 devices"},
+        {"", "", "\"tp\":64,\"pp\":16", NULL, NULL},
+        {"", "", "\"tp\":128,\"pp\":16", "/parallel/tp", "2048 devices, more than the 1024"},
         {"", "", "\"tp\":1024,\"pp\":1024,\"cp\":1024", "/parallel/tp", "1073741824 devices"},
         {",\"samples\":\"documents\"", ",\"batch\":{\"capacity\":16777216}", "\"cp\":64", NULL, NULL},
         {",\"samples\":\"documents\"", ",\"batch\":{\"capacity\":16777216}", "\"cp\":128", "/train/batch/capacity",
@@ -270,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments_and_variables_have_their_limits),
+        cmocka_unit_test(a_job_asks_for_no_more_devices_than_a_job_holds_ranks),
         cmocka_unit_test(names_texts_and_lists_have_their_limits),
         cmocka_unit_test(what_ranks_make_together_has_its_limits),
         cmocka_unit_test(each_number_past_its_edge_is_refused_there),
