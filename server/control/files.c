@@ -110,34 +110,19 @@ void files_take_report(const struct files *f, struct call *call)
     }
 }
 
-static int query_int(const struct call *call, const char *name, int none)
-{
-    const char *text = http_query(call->req, name);
-    char *end;
-    long v;
-
-    if (!text || !*text)
-        return none;
-    v = strtol(text, &end, 10);
-    return *end || v < 0 || v > INT32_MAX ? none : (int)v;
-}
-
 void files_answer_logs(const struct files *f, struct call *call)
 {
-    const char *offset = http_query(call->req, "offset");
-    int64_t from = offset ? strtoll(offset, NULL, 10) : 0;
-    int tail = query_int(call, "tail", 0);
-
     call_answer_new(call, 200,
-                    spool_read_logs(&f->spool, call->job, query_int(call, "rank", -1), query_int(call, "generation", 0),
-                                    from < 0 ? 0 : from, tail));
+                    spool_read_logs(&f->spool, call->job, (int)call_number(call, "rank", -1),
+                                    (int)call_number(call, "generation", 0), call_number(call, "offset", 0),
+                                    (int)call_number(call, "tail", 0)));
     call_deliver(call);
 }
 
 void files_answer_metrics(const struct files *f, struct call *call)
 {
-    call_answer_new(
-        call, 200,
-        spool_read_metrics(&f->spool, call->job, http_query(call->req, "names"), query_int(call, "points", 1000)));
+    call_answer_new(call, 200,
+                    spool_read_metrics(&f->spool, call->job, http_query(call->req, "names"),
+                                       (int)call_number(call, "points", 1000)));
     call_deliver(call);
 }

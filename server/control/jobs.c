@@ -22,7 +22,6 @@
 #include "server/store/spool_read.h"
 
 #define LIST_DEFAULT 50
-#define LIST_MAX 1000
 #define LIST_LOOKS 4000 /* ended jobs looked at for one page */
 #define IDEMPOTENCY_MAX 200
 
@@ -277,7 +276,6 @@ static void run_metrics(void *core, struct call *call)
 void jobs_logs(struct core *c, struct call *call)
 {
     struct found f;
-    const char *rank = http_query(call->req, "rank");
     bool ended;
 
     if (!find(c, call, &f))
@@ -285,7 +283,7 @@ void jobs_logs(struct core *c, struct call *call)
     ended = !f.entry;
     found_clear(&f);
     if (http_wants_stream(call->req)) {
-        timeline_follow_logs(c, call, rank && *rank ? (int)strtol(rank, NULL, 10) : -1, ended);
+        timeline_follow_logs(c, call, (int)call_number(call, "rank", -1), ended);
         return;
     }
     call->run = run_logs;
@@ -451,10 +449,7 @@ void jobs_list(struct core *c, struct call *call)
     struct merr err = {""};
     char next[24];
     json_t *list;
-    size_t limit;
 
-    if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
-        return;
     if (below == 0) {
         call_problem(call, 422, "query-invalid", "'%s' is no cursor that this server gave", cursor);
         return;
@@ -467,7 +462,7 @@ void jobs_list(struct core *c, struct call *call)
         return;
     }
     list = json_array();
-    if (collect(c, &f, limit, &below, list, &err) < 0) {
+    if (collect(c, &f, (size_t)call_number(call, "limit", LIST_DEFAULT), &below, list, &err) < 0) {
         json_decref(list);
         call_problem(call, 503, "store", "%s", err.text);
         return;

@@ -18,20 +18,15 @@
 #include "server/control/view.h"
 #include "server/http/call.h"
 
-#define DEADLINE_MAX_S 86400
 #define LIST_DEFAULT 500
-#define LIST_MAX 1000
 #define SNAPSHOT_BYTES_MAX (64 << 20)
 
 void nodes_list(struct core *c, struct call *call)
 {
     const char *after = http_query(call->req, "cursor"), *last = NULL; /* they are in order of their names */
-    size_t limit, i = 0;
-    json_t *list;
+    size_t limit = (size_t)call_number(call, "limit", LIST_DEFAULT), i = 0;
+    json_t *list = json_array();
 
-    if (!call_page_limit(call, LIST_DEFAULT, LIST_MAX, &limit))
-        return;
-    list = json_array();
     while (i < c->cluster.n_nodes && after && strcmp(c->cluster.nodes[i]->name, after) <= 0)
         i++;
     for (; i < c->cluster.n_nodes && json_array_size(list) < limit; i++) {
@@ -57,21 +52,6 @@ static void actor_of(const struct call *call, char *ret, size_t size)
     (void)snprintf(ret, size, "user:%s", http_identity(call->req)->user);
 }
 
-/* "deadline_s" of a drain, in microseconds; 0 without it. False: the call is answered. */
-static bool read_deadline(struct call *call, int64_t *ret_us)
-{
-    const char *text = http_query(call->req, "deadline_s");
-    char *end;
-    long s = text && *text ? strtol(text, &end, 10) : 0;
-
-    if (text && (!*text || *end || s < 1 || s > DEADLINE_MAX_S)) {
-        call_problem(call, 422, "query-invalid", "'deadline_s' is a number of seconds from 1 to %d", DEADLINE_MAX_S);
-        return false;
-    }
-    *ret_us = s * 1000000;
-    return true;
-}
-
 /* Who is on its way off the node already is to be gone by then. */
 static void hurry(struct core *c, const struct node *n)
 {
@@ -87,9 +67,9 @@ void nodes_drain(struct core *c, struct call *call)
 {
     struct node *n = find(c, call);
     char actor[80], text[128];
-    int64_t us;
+    int64_t us = call_number(call, "deadline_s", 0) * 1000000;
 
-    if (!n || !read_deadline(call, &us))
+    if (!n)
         return;
     if (us > 0) {
         n->drain_by_us = c->now.mono_us + us;

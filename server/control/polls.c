@@ -16,7 +16,6 @@
 #include "server/control/waiters.h"
 #include "server/http/call.h"
 
-#define WAIT_MAX_S 60
 #define WAITERS_MAX 8192
 
 /* --- long-polls -------------------------------------------------------------------------------------- */
@@ -181,10 +180,8 @@ void polls_answer(struct core *c, bool stopping)
 
 static void wait_for(struct core *c, struct call *call, struct poll p)
 {
-    const char *node = http_param(call->req, 0), *wait = http_query(call->req, "wait");
-    const char *incarnation = http_query(call->req, "incarnation");
-    long s = wait ? strtol(wait, NULL, 10) : 0;
-    int64_t deadline_us = c->now.mono_us + (s < 0 ? 0 : s > WAIT_MAX_S ? WAIT_MAX_S : s) * 1000000LL;
+    const char *node = http_param(call->req, 0), *incarnation = http_query(call->req, "incarnation");
+    int64_t deadline_us = c->now.mono_us + call_number(call, "wait", 0) * 1000000;
     int r;
 
     p.call = call;
@@ -199,13 +196,6 @@ static void wait_for(struct core *c, struct call *call, struct poll p)
         c->handed = true; /* looked at once this turn is durable */
 }
 
-static uint64_t query_u64(const struct call *call, const char *name)
-{
-    const char *text = http_query(call->req, name);
-
-    return text ? strtoull(text, NULL, 10) : 0;
-}
-
 void polls_assignments(struct core *c, struct call *call)
 {
     struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
@@ -213,7 +203,7 @@ void polls_assignments(struct core *c, struct call *call)
 
     if (n && n->registered && (!incarnation || strcmp(incarnation, n->incarnation) == 0))
         contact_see(c, n);
-    wait_for(c, call, (struct poll){.kind = POLL_ASSIGNMENTS, .version = query_u64(call, "version")});
+    wait_for(c, call, (struct poll){.kind = POLL_ASSIGNMENTS, .version = (uint64_t)call_number(call, "version", 0)});
 }
 
 void polls_keys(struct core *c, struct call *call)
@@ -224,7 +214,7 @@ void polls_keys(struct core *c, struct call *call)
              (struct poll){.kind = POLL_RENDEZVOUS,
                            .job = job_id_parse(http_param(call->req, 1)),
                            .generation = (uint32_t)strtoul(generation ? generation : "", NULL, 10),
-                           .since = query_u64(call, "since")});
+                           .since = (uint64_t)call_number(call, "since", 0)});
 }
 
 /* --- rendezvous -------------------------------------------------------------------------------------- */

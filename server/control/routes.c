@@ -17,6 +17,7 @@
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
 #include "server/control/projects.h"
+#include "server/control/queries.h"
 #include "server/control/reports.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
@@ -162,7 +163,7 @@ static void on_jobs_submit(void *arg, struct http_req *req)
     struct faults faults = {.n = 0};
     struct call *call = NULL;
     json_t *doc = read_object(req), *full;
-    const char *dry = http_query(req, "dry_run"), *body;
+    const char *body;
     size_t len;
 
     if (!doc)
@@ -191,7 +192,7 @@ static void on_jobs_submit(void *arg, struct http_req *req)
     full = spec_to_json(call->spec);
     call->text = full ? json_dumps(full, JSON_COMPACT) : NULL;
     json_decref(full);
-    call->flag = dry && strcmp(dry, "0") != 0;
+    call->flag = call_number(call, "dry_run", 0) != 0;
     body = http_body(req, &len);
     call->hash = hash_xxh3(body, len);
     if (!call->text) {
@@ -340,42 +341,42 @@ static void on_metrics(void *arg, struct http_req *req)
 }
 
 const struct http_route routes_table[] = {
-    {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0},
-    {"GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0},
-    {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0},
-    {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0},
-    {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0},
-    {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0},
-    {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0},
-    {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0},
-    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0},
-    {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0},
-    {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0},
-    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0},
-    {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0},
-    {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0},
-    {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0},
-    {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0},
-    {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0},
-    {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0},
-    {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0},
-    {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0},
-    {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0},
-    {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0},
-    {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0},
-    {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0},
-    {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0},
-    {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0},
-    {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0},
-    {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S},
-    {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0},
-    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0},
-    {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S},
-    {"GET", "/healthz", ROLE_NONE, on_healthz, 0},
-    {"GET", "/readyz", ROLE_NONE, on_readyz, 0},
-    {"GET", "/metrics", ROLE_NONE, on_metrics, 0},
-    {"GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0},
-    {"GET", "/", ROLE_NONE, web_page, 0},
-    {"GET", "/assets/{name}", ROLE_NONE, web_file, 0},
+    {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0, queries_submit},
+    {"GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0, queries_jobs},
+    {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0, NULL},
+    {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0, NULL},
+    {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0, NULL},
+    {"POST", "/v1/jobs/{id}/suspend", ROLE_USER, on_jobs_action, 0, NULL},
+    {"POST", "/v1/jobs/{id}/resume", ROLE_USER, on_jobs_action, 0, NULL},
+    {"POST", "/v1/jobs/{id}/checkpoint", ROLE_USER, on_jobs_action, 0, NULL},
+    {"GET", "/v1/jobs/{id}/events", ROLE_VIEWER, on_timeline_of_job, 0, queries_events},
+    {"GET", "/v1/jobs/{id}/logs", ROLE_VIEWER, on_jobs_logs, 0, queries_logs},
+    {"GET", "/v1/jobs/{id}/metrics", ROLE_VIEWER, on_jobs_metrics, 0, queries_metrics},
+    {"GET", "/v1/jobs/{id}/checkpoints", ROLE_VIEWER, on_timeline_checkpoints, 0, NULL},
+    {"GET", "/v1/jobs/{id}/explain", ROLE_VIEWER, on_jobs_explain, 0, NULL},
+    {"GET", "/v1/events", ROLE_VIEWER, on_timeline_of_all, 0, queries_events},
+    {"GET", "/v1/nodes", ROLE_VIEWER, on_nodes_list, 0, queries_nodes},
+    {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0, queries_drain},
+    {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0, NULL},
+    {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0, NULL},
+    {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
+    {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
+    {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},
+    {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0, NULL},
+    {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0, NULL},
+    {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},
+    {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0, NULL},
+    {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0, NULL},
+    {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0, NULL},
+    {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S, queries_assignments},
+    {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0, NULL},
+    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0, NULL},
+    {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S, queries_keys},
+    {"GET", "/healthz", ROLE_NONE, on_healthz, 0, NULL},
+    {"GET", "/readyz", ROLE_NONE, on_readyz, 0, NULL},
+    {"GET", "/metrics", ROLE_NONE, on_metrics, 0, NULL},
+    {"GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0, NULL},
+    {"GET", "/", ROLE_NONE, web_page, 0, NULL},
+    {"GET", "/assets/{name}", ROLE_NONE, web_file, 0, NULL},
 };
 const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);

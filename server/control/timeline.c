@@ -17,7 +17,6 @@
 
 #define REPLAY_MAX 5000 /* events sent at once to a follower that comes back */
 #define PAGE_DEFAULT 200
-#define PAGE_MAX 1000
 
 void timeline_follow_logs(struct core *c, struct call *call, int rank, bool ended)
 {
@@ -68,9 +67,12 @@ static json_t *job_events(struct core *c, uint64_t job, uint64_t after, size_t m
     return all;
 }
 
-static uint64_t number(const char *text)
+/* The event after which an answer begins; 0: with the first. last (may be NULL): a stream's Last-Event-ID. */
+static uint64_t begin_of(const struct call *call, bool stream, const char *last)
 {
-    return text ? strtoull(text, NULL, 10) : 0;
+    if (stream)
+        return last ? strtoull(last, NULL, 10) : 0;
+    return (uint64_t)call_number(call, "cursor", 0);
 }
 
 /* Events after an id that who may see, of at most `most` looked at. New. *ret_end: the id of the last one looked at
@@ -184,16 +186,16 @@ void timeline_of_job(struct core *c, struct call *call)
 {
     const char *last = http_header(call->req, "Last-Event-ID");
     bool stream = http_wants_stream(call->req), ended;
-    size_t limit = REPLAY_MAX;
+    size_t limit = stream ? REPLAY_MAX : (size_t)call_number(call, "limit", PAGE_DEFAULT);
     uint64_t job = call->job;
     struct history_gap gap;
     char user[SPEC_NAME_MAX];
     struct follower *f;
     json_t *events;
 
-    if ((!stream && !call_page_limit(call, PAGE_DEFAULT, PAGE_MAX, &limit)) || !find_owner(c, call, user, &ended))
+    if (!find_owner(c, call, user, &ended))
         return;
-    events = job_events(c, job, number(stream ? last : http_query(call->req, "cursor")), limit, &gap);
+    events = job_events(c, job, begin_of(call, stream, last), limit, &gap);
     if (!events) {
         call_problem(call, 503, "store", "the store does not give the job's events; try again");
         return;
@@ -217,13 +219,11 @@ void timeline_of_all(struct core *c, struct call *call)
 {
     const char *last = http_header(call->req, "Last-Event-ID");
     bool stream = http_wants_stream(call->req);
-    size_t limit = REPLAY_MAX;
-    uint64_t after = number(stream ? last : http_query(call->req, "cursor")), end = 0;
+    size_t limit = stream ? REPLAY_MAX : (size_t)call_number(call, "limit", PAGE_DEFAULT);
+    uint64_t after = begin_of(call, stream, last), end = 0;
     struct follower *f;
     json_t *events;
 
-    if (!stream && !call_page_limit(call, PAGE_DEFAULT, PAGE_MAX, &limit))
-        return;
     events = stream && !last ? json_array() : all_events(c, http_identity(call->req), after, limit, &end);
     if (!stream) {
         answer_page(call, events, end, NULL);

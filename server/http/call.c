@@ -57,18 +57,11 @@ void call_problem(struct call *call, int status, const char *code, const char *f
     call_answer_new(call, status, json_pack("{s:s, s:s}", "code", code, "detail", text));
 }
 
-bool call_page_limit(struct call *call, size_t def, size_t most, size_t *ret)
+int64_t call_number(const struct call *call, const char *name, int64_t none)
 {
-    const char *text = http_query(call->req, "limit");
-    char *end = NULL;
-    long n = text ? strtol(text, &end, 10) : (long)def;
+    const char *text = http_query(call->req, name); /* its route has checked it */
 
-    if (text && (end == text || *end || n < 1 || (size_t)n > most)) {
-        call_problem(call, 422, "query-invalid", "'limit' is a number from 1 to %zu", most);
-        return false;
-    }
-    *ret = (size_t)n;
-    return true;
+    return text ? strtoll(text, NULL, 10) : none;
 }
 
 void call_deliver(struct call *call)

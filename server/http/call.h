@@ -44,8 +44,8 @@ void call_answer_new(struct call *call, int status, json_t *reply);
 void call_problem(struct call *call, int status, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* "limit" of a list's query: a number from 1 to most, def without it. False: the call is answered. */
-bool call_page_limit(struct call *call, size_t def, size_t most, size_t *ret);
+/* A parameter of its route that is a number; none without it. */
+int64_t call_number(const struct call *call, const char *name, int64_t none);
 
 /* Send the answer and free the call. */
 void call_deliver(struct call *call);

@@ -252,14 +252,15 @@ const char *http_role_name(enum http_role role)
     return names[role];
 }
 
-static void authorize(struct http_req *r)
+/* Returns false once the request has been refused. */
+static bool authorize(struct http_req *r)
 {
     const struct http_cfg *cfg = &r->h->cfg;
     const char *header = http_header(r, "Authorization"), *token = http_bearer(header);
     enum http_role need = r->route->role, have;
 
     if (need == ROLE_NONE)
-        return;
+        return true;
     if (!cfg->auth(cfg->arg, token, &r->identity)) {
         if (token)
             refuse(r, 401, "unknown-token", "this token is not known here; it may be of another server or revoked");
@@ -268,18 +269,20 @@ static void authorize(struct http_req *r)
                    "%s; send 'Authorization: Bearer TOKEN' (musterd writes the admin's token "
                    "into its state folder)",
                    header ? "the Authorization header is not a bearer token" : "no token");
-        return;
+        return false;
     }
     have = r->identity.role;
-    if (need == ROLE_AGENT ? have != ROLE_AGENT : have == ROLE_AGENT || have < need)
-        refuse(r, 403, "forbidden", "this takes the role %s; the token of '%s' has %s", http_role_name(need),
-               r->identity.user, http_role_name(have));
+    if (need == ROLE_AGENT ? have == ROLE_AGENT : have != ROLE_AGENT && have >= need)
+        return true;
+    refuse(r, 403, "forbidden", "this takes the role %s; the token of '%s' has %s", http_role_name(need),
+           r->identity.user, http_role_name(have));
+    return false;
 }
 
 static void read_head(struct http_req *r, struct MHD_Connection *conn, const char *method)
 {
     const char *id;
-    char *query;
+    char *query, why[MERR_TEXT_MAX];
     int rc;
 
     (void)snprintf(r->method, sizeof(r->method), "%s", method);
@@ -308,8 +311,8 @@ static void read_head(struct http_req *r, struct MHD_Connection *conn, const cha
                r->uri);
         return;
     }
-    if (find_route(r))
-        authorize(r);
+    if (find_route(r) && authorize(r) && !query_ok(r->route->query, &r->query, why, sizeof(why)))
+        refuse(r, 422, "query-invalid", "%s", why);
 }
 
 /* --- a request's body ------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 
 #include "base/merr.h"
 #include "server/http/http_req.h"
+#include "server/http/query.h"
 
 #define HTTP_BODY_MAX (1 << 20)       /* 413 beyond, for people */
 #define HTTP_AGENT_BODY_MAX (8 << 20) /* for agents' reports */
@@ -28,7 +29,8 @@ struct http_route {
     const char *method, *pattern;
     enum http_role role; /* ROLE_NONE: no token needed; ROLE_AGENT: agents only */
     void (*handler)(void *arg, struct http_req *req);
-    int timeout_s; /* 0: 30 s; long-polls say more */
+    int timeout_s;                       /* 0: 30 s; long-polls say more */
+    const struct query_parameter *query; /* that it takes (query.h); NULL: none */
 };
 
 /* Who a bearer token is. token NULL: none was sent. Runs on HTTP threads. Returns false when it is unknown. */

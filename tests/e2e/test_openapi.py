@@ -39,6 +39,35 @@ def test_every_route_is_described_and_every_description_has_a_route(described):
     assert open_paths == {key for key, operation in operations(described).items() if operation.get("security") == []}
 
 
+def test_every_route_refuses_parameters_that_are_not_described_and_values_out_of_their_range(cluster, described):
+    """What a route says that it takes is what is described of it, with the same ranges."""
+    with open(f"{cluster.state}/agent-token", encoding="ascii") as f:
+        agent = f.read().strip()
+
+    def refusal(method, path, query):
+        token = agent if "/v1/agents/" in path else None
+        status, answer = cluster.request(method, re.sub(r"\{\w+\}", "x", path) + query, token=token)
+        assert (status, answer.get("type")) == (422, "urn:muster:problem:query-invalid"), (method, path, query, answer)
+        return answer["detail"]
+
+    for (method, path), operation in operations(described).items():
+        every = operation.get("parameters", []) + described["paths"][path].get("parameters", [])
+        every = [described["components"]["parameters"][p["$ref"].split("/")[-1]] if "$ref" in p else p for p in every]
+        taken = {p["name"]: p["schema"] for p in every if p["in"] == "query"}
+        said = re.fullmatch(r"'surplus' is no parameter of this; it takes (.*)",
+                            refusal(method, path, "?surplus=1"))[1]
+        assert (set() if said == "none" else set(said.split(", "))) == set(taken), (method, path)
+        for name, schema in taken.items():
+            if schema["type"] != "integer":
+                continue
+            low, high = re.search(r"from (\d+) to (\d+)", refusal(method, path, f"?{name}=many")).groups()
+            assert int(low) == schema["minimum"], (path, name)
+            assert int(high) == schema.get("maximum", int(high)) and int(high) in (schema.get("maximum"), 2**31 - 1,
+                                                                                   2**63 - 1), (path, name)
+            refusal(method, path, f"?{name}={int(high) + 1}")
+            refusal(method, path, f"?{name}={low}&{name}={low}")
+
+
 def test_the_description_is_served_as_it_is_written(described):
     with open(os.path.join(ROOT, "api/openapi.yaml"), encoding="utf-8") as f:
         assert described == yaml.safe_load(f)

@@ -115,15 +115,16 @@ static bool who(void *arg, const char *token, struct http_identity *ret)
     return ret->role != ROLE_NONE;
 }
 
+static const struct query_parameter echoed[] = {QUERY_TEXT("echo"), {.name = NULL}};
 static const struct http_route routes[] = {
-    {"GET", "/", ROLE_NONE, at_once, 0},
-    {"GET", "/v1/jobs", ROLE_VIEWER, by_core, 0},
-    {"POST", "/v1/jobs", ROLE_USER, by_core, 0},
-    {"GET", "/v1/jobs/{id}", ROLE_VIEWER, by_core, 0},
-    {"POST", "/v1/agents/{node}/report", ROLE_AGENT, by_core, 0},
-    {"GET", "/held", ROLE_NONE, held, 1},
-    {"GET", "/held-long", ROLE_NONE, held, 30},
-    {"GET", "/stream", ROLE_NONE, streamed, 0},
+    {"GET", "/", ROLE_NONE, at_once, 0, echoed},
+    {"GET", "/v1/jobs", ROLE_VIEWER, by_core, 0, NULL},
+    {"POST", "/v1/jobs", ROLE_USER, by_core, 0, NULL},
+    {"GET", "/v1/jobs/{id}", ROLE_VIEWER, by_core, 0, NULL},
+    {"POST", "/v1/agents/{node}/report", ROLE_AGENT, by_core, 0, NULL},
+    {"GET", "/held", ROLE_NONE, held, 1, NULL},
+    {"GET", "/held-long", ROLE_NONE, held, 30, NULL},
+    {"GET", "/stream", ROLE_NONE, streamed, 0, NULL},
 };
 
 static int start_with(int max_connections, int read_limit_ms)

@@ -1,0 +1,31 @@
+#include "server/control/queries.h"
+
+#include "scheduler/plan/layout.h"
+#include "server/store/spool_read.h"
+
+#define LIMIT QUERY_NUMBER("limit", 1, 1000) /* of a page */
+#define WAIT QUERY_NUMBER("wait", 0, 60)     /* seconds of a long-poll */
+#define END                                                                                                            \
+    {                                                                                                                  \
+        .name = NULL                                                                                                   \
+    }
+
+const struct query_parameter queries_submit[] = {QUERY_NUMBER("dry_run", 0, 1), END};
+const struct query_parameter queries_jobs[] = {
+    QUERY_TEXT("state"), QUERY_TEXT("project"), QUERY_TEXT("user"), LIMIT, QUERY_TEXT("cursor"), END};
+const struct query_parameter queries_events[] = {LIMIT, QUERY_NUMBER("cursor", 0, INT64_MAX), END};
+const struct query_parameter queries_logs[] = {
+    QUERY_NUMBER("rank", 0, PLAN_RANKS_MAX - 1),
+    QUERY_NUMBER("generation", 1, INT32_MAX),
+    QUERY_NUMBER("offset", 0, INT64_MAX),
+    QUERY_NUMBER("tail", 0, INT32_MAX),
+    QUERY_NUMBER("follow", 0, 1),
+    END,
+};
+const struct query_parameter queries_metrics[] = {QUERY_TEXT("names"), QUERY_NUMBER("points", 1, SPOOL_POINTS_MAX),
+                                                  END};
+const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END};
+const struct query_parameter queries_drain[] = {QUERY_NUMBER("deadline_s", 1, 86400), END};
+const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0, INT64_MAX), WAIT,
+                                                      QUERY_TEXT("incarnation"), END};
+const struct query_parameter queries_keys[] = {QUERY_NUMBER("since", 0, INT64_MAX), WAIT, END};

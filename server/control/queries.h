@@ -1,0 +1,14 @@
+/* queries - the parameters of each route that takes some, for the table of routes
+ *
+ * api/openapi.yaml describes the same ones; a test holds both together.
+ */
+#ifndef MUSTER_SERVER_QUERIES_H
+#define MUSTER_SERVER_QUERIES_H
+
+#include "server/http/query.h"
+
+extern const struct query_parameter queries_submit[], queries_jobs[], queries_events[], queries_logs[];
+extern const struct query_parameter queries_metrics[], queries_nodes[], queries_drain[];
+extern const struct query_parameter queries_assignments[], queries_keys[];
+
+#endif
