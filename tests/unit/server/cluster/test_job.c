@@ -62,8 +62,9 @@ static int happen(struct job *j, struct job_cause cause, int64_t now_us, json_t 
 
 static int simply(struct job *j, enum job_cause_kind kind, json_t *log)
 {
-    return happen(j, (struct job_cause){.kind = kind, .class_ = JOB_CLASS_SYSTEM, .code = "x", .priority = 9, .min = 1, .max = 3},
-                  INT64_C(1) << 60, log);
+    return happen(
+        j, (struct job_cause){.kind = kind, .class_ = JOB_CLASS_SYSTEM, .code = "x", .priority = 9, .min = 1, .max = 3},
+        INT64_C(1) << 60, log);
 }
 
 static void a_job_runs_and_succeeds(void **state)
