@@ -19,6 +19,8 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "server/http/http_guard.h"
+#include "server/http/http_head.h"
 #include "server/http/http_priv.h"
 
 #define SECOND_US 1000000LL
@@ -191,6 +193,13 @@ static enum MHD_Result copy_header(void *cls, enum MHD_ValueKind kind, const cha
     return MHD_YES;
 }
 
+static void set_header(struct http_req *r, const char *name, const char *value)
+{
+    pthread_mutex_lock(&r->lock);
+    http_set_header_locked(r, name, value);
+    pthread_mutex_unlock(&r->lock);
+}
+
 /* Say what the caller may have meant: the pattern with the fewest edits, if they are few. */
 static void refuse_unknown_path(struct http_req *r)
 {
@@ -239,9 +248,7 @@ static bool find_route(struct http_req *r)
         return false;
     }
     refuse(r, 405, "method-not-allowed", "'%s' takes %s, not %s", http_path(r), allow, r->method);
-    pthread_mutex_lock(&r->lock);
-    http_set_header_locked(r, "Allow", allow);
-    pthread_mutex_unlock(&r->lock);
+    set_header(r, "Allow", allow);
     return false;
 }
 
@@ -252,7 +259,25 @@ const char *http_role_name(enum http_role role)
     return names[role];
 }
 
-/* Returns false once the request has been refused. */
+static const struct sockaddr *peer_of(struct MHD_Connection *conn)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+
+    return info ? info->client_addr : NULL;
+}
+
+/* 429, with the seconds to stay away. */
+static void refuse_for(struct http_req *r, int wait_s, const char *why)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof(text), "%d", wait_s);
+    refuse(r, 429, "too-many-requests", "%s; come again in %d s", why, wait_s);
+    set_header(r, "Retry-After", text);
+}
+
+/* Returns false once the request has been refused. A token that is known is always taken: whoever shares an address
+ * with somebody who guesses must not suffer. */
 static bool authorize(struct http_req *r)
 {
     const struct http_cfg *cfg = &r->h->cfg;
@@ -262,7 +287,11 @@ static bool authorize(struct http_req *r)
     if (need == ROLE_NONE)
         return true;
     if (!cfg->auth(cfg->arg, token, &r->identity)) {
-        if (token)
+        int wait_s = http_guard_fail(r->h->guard, peer_of(r->conn), clock_mono_us());
+
+        if (wait_s > 0)
+            refuse_for(r, wait_s, "too many requests of this address came without a token that is known here");
+        else if (token)
             refuse(r, 401, "unknown-token", "this token is not known here; it may be of another server or revoked");
         else
             refuse(r, 401, "no-token",
@@ -279,9 +308,9 @@ static bool authorize(struct http_req *r)
     return false;
 }
 
-static void read_head(struct http_req *r, struct MHD_Connection *conn, const char *method)
+static void read_head(struct http_req *r, struct MHD_Connection *conn, const char *method, const char *version)
 {
-    const char *id;
+    const char *id, *fault;
     char *query, why[MERR_TEXT_MAX];
     int rc;
 
@@ -295,6 +324,13 @@ static void read_head(struct http_req *r, struct MHD_Connection *conn, const cha
         make_request_id(r->request_id);
     if (!r->uri || !r->uri_parts || buf_failed(&r->header_text)) {
         refuse(r, 503, "out-of-memory", "no memory for the request; try again");
+        return;
+    }
+    fault = http_head_fault(conn, method, strlen(r->uri), version);
+    if (fault) {
+        refuse(r, 400, "ambiguous-request", "%s", fault);
+        set_header(r, "Connection", "close");
+        r->cut_off = true;
         return;
     }
     r->uri[strcspn(r->uri, "?")] = '\0';
@@ -407,14 +443,16 @@ static enum MHD_Result queue_response(struct http_req *r, struct MHD_Connection 
 }
 
 /* The head is read: refuse now what can be refused. A refused body is still read, so that the client, which
- * writes first, gets to see the answer; not so if it waits for "100 Continue" or the body is huge. */
-static enum MHD_Result begin_request(struct http_req *r, struct MHD_Connection *conn, const char *method)
+ * writes first, gets to see the answer; not so if it waits for "100 Continue", the body is huge, or where it ends is
+ * not certain. */
+static enum MHD_Result begin_request(struct http_req *r, struct MHD_Connection *conn, const char *method,
+                                     const char *version)
 {
     const char *length_text, *expect;
     unsigned long long length;
 
     r->begun = true;
-    read_head(r, conn, method);
+    read_head(r, conn, method, version);
     mark_conn(r->h, conn, false); /* the body's time begins */
     length_text = http_header(r, "Content-Length");
     length = length_text ? strtoull(length_text, NULL, 10) : 0;
@@ -424,7 +462,7 @@ static enum MHD_Result begin_request(struct http_req *r, struct MHD_Connection *
     if (!answered(r))
         return MHD_YES;
     expect = http_header(r, "Expect");
-    if (length > DISCARD_MAX || (length && expect && strcasecmp(expect, "100-continue") == 0))
+    if (r->cut_off || length > DISCARD_MAX || (length && expect && strcasecmp(expect, "100-continue") == 0))
         return queue_response(r, conn);
     return MHD_YES;
 }
@@ -481,11 +519,10 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *conn, const c
 
     (void)cls;
     (void)url;
-    (void)version;
     if (!r)
         return MHD_NO; /* no memory even for the request itself */
     if (!r->begun)
-        return begin_request(r, conn, method);
+        return begin_request(r, conn, method, version);
     if (*len) {
         size_t n = *len;
 
@@ -678,6 +715,7 @@ static void free_http(struct http *h)
 {
     pthread_cond_destroy(&h->wake);
     pthread_mutex_destroy(&h->lock);
+    http_guard_free(h->guard);
     free(h);
 }
 
@@ -688,6 +726,11 @@ static struct http *new_http(const struct http_cfg *cfg)
 
     if (!h)
         return NULL;
+    h->guard = http_guard_new();
+    if (!h->guard) {
+        free(h);
+        return NULL;
+    }
     h->cfg = *cfg;
     h->cfg.max_connections = cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS;
     h->cfg.read_limit_ms = cfg->read_limit_ms ? cfg->read_limit_ms : READ_LIMIT_MS;

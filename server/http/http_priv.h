@@ -36,6 +36,7 @@ struct http {
     struct MHD_Daemon *daemon;
     int port;
     atomic_bool stopping;
+    struct http_guard *guard; /* of addresses without a token that is known */
 
     pthread_mutex_t lock; /* guards the lists and sweeping */
     pthread_cond_t wake;  /* the sweeper must end; or the last request is completed */
@@ -85,6 +86,7 @@ struct http_req {
     char *uri_parts; /* path and query point into it */
     char method[16];
     bool is_head, begun;
+    bool cut_off; /* refused, and what follows on the connection is not read */
     struct http_path path;
     struct http_fields query;
     const char *params[HTTP_PARAMS_MAX];

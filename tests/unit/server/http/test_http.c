@@ -277,6 +277,105 @@ static void each_request_gets_the_answer_it_deserves(void **state)
     }
 }
 
+/* Two readers of such a head could see two requests where the other sees one. */
+static void a_head_that_can_be_read_in_two_ways_is_refused_and_the_connection_ends(void **state)
+{
+    static const struct {
+        const char *request;
+        size_t len; /* 0: of the text */
+    } t[] = {
+        {"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT "Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 0},
+        {"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 0},
+        {"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT
+         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+         0},
+        {"POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT
+         "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+         0},
+        {"GET / HTTP/1.1\nHost: x\r\n\r\n", 0},
+        {"GET / HTTP/1.1\r\nHost: x\nAccept: */*\r\n\r\n", 0},
+        {"GET / HTTP/1.1\r\nHost: x\r\nAccept: */*\n\r\n", 0},
+        {"GET / HTTP/1.1\r\nHost: x\r\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+        {"GET / HTTP/1.1\r\nHost: x\rAccept: */*\r\n\r\n", 0},
+        {"GET / HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\n\r\n", 0},
+        {"GET / HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\n\r\n",
+         sizeof("GET / HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\n\r\n") - 1},
+        {"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n", sizeof("GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n") - 1},
+        {"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 0},
+        {"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT "Authorization: Bearer eve\r\n\r\n", 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        int fd = dial();
+        char *reply;
+
+        assert_true(send(fd, t[i].request, t[i].len ? t[i].len : strlen(t[i].request), MSG_NOSIGNAL) > 0);
+        reply = hear(fd, NULL); /* to the end of the connection */
+        close(fd);
+        if (strncmp(reply, "HTTP/1.1 400", 12) != 0 || strstr(reply + 1, "HTTP/1."))
+            fail_msg("request %zu\n%s\nwanted one 400 and the end, got\n%.2000s", i, t[i].request, reply);
+    }
+}
+
+/* A head as long as heads may be, in pieces of any size, is none of those. */
+static void a_long_head_that_comes_in_pieces_is_read_as_it_is(void **state)
+{
+    static char text[24000];
+    size_t len = (size_t)snprintf(text, sizeof(text), "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n");
+
+    (void)state;
+    for (int i = 0; len < 20000; i++)
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "X-Filler-%d: %0512d\r\n", i, i);
+    (void)snprintf(text + len, sizeof(text) - len, "\r\n");
+    len += 2;
+    for (size_t piece = 1; piece < 9000; piece = piece * 7 + 1) {
+        int fd = dial();
+
+        for (size_t at = 0; at < len; at += piece)
+            assert_true(send(fd, text + at, at + piece < len ? piece : len - at, MSG_NOSIGNAL) > 0);
+        assert_non_null(strstr(hear(fd, NULL), "hello"));
+        close(fd);
+    }
+}
+
+/* On a connection that is kept, the second head is looked at as the first was. */
+static void heads_that_follow_on_a_connection_are_read_alike(void **state)
+{
+    int fd = dial();
+
+    (void)state;
+    say(fd,
+        "POST /v1/jobs HTTP/1.1\r\nHost: x\r\n" ROOT "Content-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_non_null(strstr(hear(fd, "hello"), "\"bytes\":3"));
+    say(fd, "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert_non_null(strstr(hear(fd, "hello"), "200"));
+    say(fd, "GET / HTTP/1.1\r\nHost: x\n\r\n");
+    assert_non_null(strstr(hear(fd, NULL), "400"));
+    close(fd);
+}
+
+static void many_wrong_tokens_of_an_address_are_told_to_wait_and_a_right_one_is_taken(void **state)
+{
+    int refused = 0, waits = 0;
+    int fd = dial();
+
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        char *reply;
+
+        say(fd, "GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer guess\r\n\r\n");
+        reply = hear(fd, "\"}");
+        refused += strstr(reply, " 401 ") != NULL;
+        waits += strstr(reply, " 429 ") && strstr(reply, "Retry-After: ");
+    }
+    close(fd);
+    assert_int_equal(refused + waits, 300);
+    assert_in_range(refused, 30, 100); /* the burst, and one a second on a slow machine */
+    assert_non_null(strstr(ask(HEAD("GET", "/v1/jobs", ROOT)), " 200 "));
+    assert_non_null(strstr(ask(HEAD("GET", "/", "")), " 200 "));
+}
+
 static void garbage_is_let_go_and_harms_nobody(void **state)
 {
     static const char *const garbage[] = {
@@ -619,6 +718,10 @@ int main(void)
 #define WITH_SERVER(f) cmocka_unit_test_setup_teardown(f, start, stop)
     const struct CMUnitTest tests[] = {
         WITH_SERVER(each_request_gets_the_answer_it_deserves),
+        WITH_SERVER(a_head_that_can_be_read_in_two_ways_is_refused_and_the_connection_ends),
+        WITH_SERVER(a_long_head_that_comes_in_pieces_is_read_as_it_is),
+        WITH_SERVER(heads_that_follow_on_a_connection_are_read_alike),
+        WITH_SERVER(many_wrong_tokens_of_an_address_are_told_to_wait_and_a_right_one_is_taken),
         WITH_SERVER(garbage_is_let_go_and_harms_nobody),
         WITH_SERVER(a_request_id_with_strange_characters_is_replaced),
         WITH_SERVER(bodies_end_at_the_limit_of_their_route),
