@@ -57,12 +57,18 @@ ssize_t io_read_full(int fd, void *data, size_t len)
 int io_read_file(const char *path, struct buf *b, struct merr *err)
 {
     IO_CLOSE_AUTO int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0)
+        return merr_errno(err, -errno, "cannot open '%s'", path);
+    return io_read_open(fd, path, b, err);
+}
+
+int io_read_open(int fd, const char *path, struct buf *b, struct merr *err)
+{
     char chunk[16384];
     ssize_t n;
     int r;
 
-    if (fd < 0)
-        return merr_errno(err, -errno, "cannot open '%s'", path);
     while ((n = io_read_full(fd, chunk, sizeof(chunk))) > 0) {
         r = buf_add(b, chunk, (size_t)n);
         if (r == -EMSGSIZE)

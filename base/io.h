@@ -21,6 +21,9 @@ ssize_t io_read_full(int fd, void *data, size_t len);
 /* Append the whole file to b. -EMSGSIZE when it passes b's limit. */
 int io_read_file(const char *path, struct buf *b, struct merr *err);
 
+/* Likewise the rest of an open file, which path names in words. */
+int io_read_open(int fd, const char *path, struct buf *b, struct merr *err);
+
 /* Put data into path at once or not at all: written to a new file beside it, synced, renamed into
  * place, the folder synced. mode as for open(2). */
 int io_write_file(const char *path, const void *data, size_t len, mode_t mode, struct merr *err);

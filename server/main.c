@@ -19,6 +19,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/private.h"
 #include "server/control/routes.h"
 #include "server/control/turn.h"
 #include "server/store/redis.h"
@@ -135,6 +136,8 @@ static int choose_folders(const struct settings *o, struct server *s, struct mer
     r = io_mkdirs(path, 0700, err);
     if (r == 0 && !realpath(path, s->state))
         r = merr_errno(err, -errno, "cannot find '%s'", path);
+    if (r == 0)
+        r = private_check_folder(s->state, err);
     if (r < 0)
         return r;
     if (strlen(s->state) > sizeof(s->state) - 64)

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/private.h"
 #include "base/try.h"
 #include "base/version.h"
 
@@ -169,7 +170,7 @@ static int add_token_of_file(struct under_way *c, const char *path, struct merr 
     BUF_CLEAR_AUTO struct buf token;
 
     buf_init(&token, TOKEN_MAX);
-    TRY(io_read_file(path, &token, err));
+    TRY(private_read_file(path, &token, err));
     return add_token(c, buf_text(&token), strcspn(buf_text(&token), " \r\n"), err);
 }
 

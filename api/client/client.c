@@ -12,6 +12,7 @@
 #include "api/client/sse.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/private.h"
 #include "base/try.h"
 
 #define CALL_MS 60000    /* one call, all told */
@@ -74,36 +75,44 @@ int client_new_at(const char *url, const char *token, struct client **ret, struc
     return 0;
 }
 
-/* A short text file less the white space at its end, or NULL. */
-static char *read_line(const char *dir, const char *name)
+/* The URL of the server whose state folder this is. New; NULL: not known. */
+static json_t *read_server(const char *dir)
 {
-    struct buf b;
+    BUF_CLEAR_AUTO struct buf b;
     char path[4096 + 64];
 
     buf_init(&b, 65536);
-    (void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-    if (io_read_file(path, &b, NULL) < 0) {
-        buf_clear(&b);
-        return NULL;
-    }
-    while (b.len > 0 && strchr(" \r\n\t", b.data[b.len - 1]))
-        b.data[--b.len] = '\0';
-    return buf_detach(&b);
+    (void)snprintf(path, sizeof(path), "%s/server.json", dir);
+    return io_read_file(path, &b, NULL) < 0 ? NULL : json_loadb(buf_text(&b), b.len, 0, NULL);
+}
+
+/* The token of a state folder, less the white space at its end. NULL: there is none for us. -EPERM: others have it. */
+static int read_token(const char *dir, char **ret, struct merr *err)
+{
+    BUF_CLEAR_AUTO struct buf b;
+    char path[4096 + 64];
+    int r;
+
+    buf_init(&b, 65536);
+    (void)snprintf(path, sizeof(path), "%s/token", dir);
+    r = private_read_file(path, &b, err);
+    if (r < 0)
+        return r == -EPERM ? r : 0;
+    *ret = strndup(buf_text(&b), strcspn(buf_text(&b), " \r\n\t"));
+    return *ret ? 0 : merr_set(err, -ENOMEM, "no memory for a client");
 }
 
 int client_new(const char *server, const char *token, const char *state, struct client **ret, struct merr *err)
 {
     bool known = server && *server;
-    char dir[4096] = "", *text;
+    char dir[4096] = "", *text = NULL;
     json_auto_t *doc = NULL;
     int r = client_state_dir(state, dir, sizeof(dir), known ? NULL : err);
 
     if (!known) {
         if (r < 0)
             return r;
-        text = read_line(dir, "server.json");
-        doc = text ? json_loads(text, 0, NULL) : NULL;
-        free(text);
+        doc = read_server(dir);
         server = json_string_value(json_object_get(doc, "url"));
         if (!server)
             return merr_set(err, -EHOSTUNREACH,
@@ -111,7 +120,10 @@ int client_new(const char *server, const char *token, const char *state, struct 
                             "`muster up`, or name one with --server or MUSTER_SERVER",
                             dir);
     }
-    text = token && *token ? strdup(token) : *dir ? read_line(dir, "token") : NULL;
+    if (token && *token)
+        text = strdup(token);
+    else if (*dir)
+        TRY(read_token(dir, &text, err));
     r = client_new_at(server, text, ret, err);
     free(text);
     return r;

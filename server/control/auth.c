@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/private.h"
 
 #define HEX_MAX 65
 #define TOKEN_BYTES 24
@@ -71,7 +72,7 @@ static int read_token(const char *path, char *ret, size_t size, struct merr *err
     int r;
 
     buf_init(&b, 4096);
-    r = io_read_file(path, &b, err);
+    r = private_read_file(path, &b, err);
     if (r == -ENOENT && (r = fresh_token(fresh, err)) == 0) {
         buf_reset(&b);
         (void)buf_printf(&b, "%s\n", fresh);

@@ -1,6 +1,12 @@
 """What a job may learn and do of the machine it runs on: environment, files, accounts."""
+import os
+import subprocess
+
+import pytest
+
 from tests import specs
-from tests.cluster import MARK, Cluster
+from tests.cluster import BIN, MARK, Cluster
+from tests.patience import PATIENCE_S
 
 
 def variables(cluster, job):
@@ -25,3 +31,40 @@ def test_a_job_gets_no_variable_of_the_agent_but_those_that_are_listed(tmp_path)
     assert (got["GREETING"], got["LANG"], got["TZ"], got["UCX_LOG_LEVEL"]) == ("hello", "C.UTF-8", "UTC", "warn")
     assert {name for name in got if name.startswith("MUSTER_")} == {
         "MUSTER_JOB", "MUSTER_GENERATION", "MUSTER_RUN_DIR", "MUSTER_JOB_DIR", "MUSTER_HOLD"}
+
+
+@pytest.mark.parametrize("spoil, words", [
+    (lambda path: os.chmod(path, 0o644), "mode 0644"), (lambda path: os.chmod(path, 0o660), "mode 0660"),
+    (lambda path: (os.rename(path, f"{path}.real"), os.symlink(f"{path}.real", path)), "symbolic link")])
+@pytest.mark.parametrize("who", ["musterd", "muster-agent", "muster"])
+def test_a_token_file_that_others_can_have_is_refused_by_name(tmp_path, who, spoil, words):
+    state = tmp_path / "state"
+    state.mkdir(mode=0o700)
+    path = str(state / ("agent-token" if who == "muster-agent" else "token"))
+    with open(path, "w", encoding="ascii") as f:
+        f.write("mst_0123456789\n")
+    os.chmod(path, 0o600)
+    spoil(path)
+    done = subprocess.run([f"{BIN}/{who}", *{
+        "musterd": ["--state", str(state), "--port", "0"],
+        "muster-agent": ["--server", "http://127.0.0.1:1", "--token-file", path, "--state", str(tmp_path / "agent")],
+        "muster": ["nodes", "--server", "http://127.0.0.1:1"]}[who]], capture_output=True, text=True,
+        timeout=PATIENCE_S, env=dict(os.environ, MUSTER_STATE=str(state), MUSTER_TOKEN=""), check=False)
+    assert done.returncode != 0
+    assert path in done.stderr and words in done.stderr
+
+
+@pytest.mark.parametrize("who", ["musterd", "muster-agent"])
+def test_a_state_folder_that_others_can_write_to_is_refused_by_name(tmp_path, who):
+    state = tmp_path / "state"
+    state.mkdir()
+    state.chmod(0o777)
+    token = tmp_path / "agent-token"
+    token.write_text("mst_0123456789\n")
+    token.chmod(0o600)
+    done = subprocess.run([f"{BIN}/{who}", "--state", str(state), *{
+        "musterd": ["--port", "0"],
+        "muster-agent": ["--server", "http://127.0.0.1:1", "--token-file", str(token)]}[who]],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode != 0
+    assert f"'{state}' has mode 0777" in done.stderr

@@ -171,6 +171,7 @@ class Node:
         self.log = os.path.join(folder, "agent-%s.log" % name)
         with open(self.token, "w") as f:
             f.write(server.token + "\n")
+        os.chmod(self.token, 0o600)
         self.process = None
 
     def start(self, *more):

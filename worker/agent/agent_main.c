@@ -16,6 +16,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/private.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_priv.h"
 #include "worker/agent/launch.h"
@@ -231,11 +232,13 @@ static int find_devices(struct agent *a, const struct settings *o, struct merr *
 
 static int run_agent(struct agent *a, const struct settings *o, const char *self, struct merr *err)
 {
-    IO_CLOSE_AUTO int lock_fd = -1, token_fd = -1;
+    IO_CLOSE_AUTO int lock_fd = -1;
+    BUF_CLEAR_AUTO struct buf token;
     char state[PATH_MAX];
     bool stop_ranks;
     int r;
 
+    buf_init(&token, 4096);
     a->signal_fd = catch_signals(); /* first: from here on an end is an orderly one */
     if (a->signal_fd < 0)
         return merr_errno(err, -errno, "cannot wait for signals");
@@ -249,12 +252,14 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
         a->nic = nic_find(NIC_SYSFS);
     if (r < 0)
         return r;
-    token_fd = open(o->token_file, O_RDONLY | O_CLOEXEC);
-    if (token_fd < 0)
-        return merr_errno(err, -errno, "cannot read the token in '%s'", o->token_file);
+    r = private_read_file(o->token_file, &token, err); /* each call reads it anew */
+    if (r < 0)
+        return merr_prefix(err, r, "cannot use the token of --token-file");
     r = io_mkdirs(o->state, 0700, err);
     if (r == 0 && !realpath(o->state, state))
         r = merr_errno(err, -errno, "cannot use folder '%s'", o->state);
+    if (r == 0)
+        r = private_check_folder(state, err);
     if (r == 0)
         r = lock_state(state, &lock_fd, err);
     if (r == 0)
