@@ -37,12 +37,15 @@ quickstart: deps all  ## a cluster on this machine that trains a small GPT on re
 
 # References printed from the tables that the programs run by; tests hold both sides equal.
 
-.PHONY: docs/spec.md docs/cli.md docs/protocol.md
+.PHONY: docs/spec.md docs/cli.md docs/protocol.md openapi
 docs/spec.md: $(BUILD)/bin/muster  ## print the reference of the job spec from its table
 	@$(BUILD)/bin/muster help --spec > $@
 
 docs/cli.md: $(BUILD)/bin/muster  ## print the reference of the commands from their table
 	@$(BUILD)/bin/muster help --markdown > $@
+
+openapi: $(BUILD)/bin/muster  ## print the schema of the job spec in api/openapi.yaml from its table
+	@$(BUILD)/bin/muster help --schema | $(PYTHON) api/openapi.py api/openapi.yaml
 
 docs/protocol.md: $(BUILD)/bin/muster  ## print its last section, the fields of all messages, from their tables
 	@sed -i '/^## Fields of the messages$$/,$$d' $@

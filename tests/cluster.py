@@ -20,6 +20,7 @@ import time
 
 import requests
 
+from tests import answers
 from tests.hold import Hold
 from tests.patience import PATIENCE_S
 
@@ -80,7 +81,7 @@ class ApiError(AssertionError):
 class Cluster:
     """slots: CPU slots of the agent n1, or 0 for no agent; devices: its --devices instead;
     server_args, agent_args: added; memory: for agents' --memory. `hold` holds its training jobs at a step; hold_at:
-    from the beginning."""
+    from the beginning. `described`: answers are held to the API's description (tests/answers.py)."""
 
     def __init__(self, folder, slots=4, devices=None, server_args=(), agent_args=(), env=None, memory=None,
                  hold_at=None):
@@ -97,6 +98,7 @@ class Cluster:
             self.hold.at(hold_at)
         self.env = dict(os.environ, **{MARK: self.mark, "MUSTER_STATE": self.state}, **self.hold.env, **(env or {}))
         self.memory_dir = memory
+        self.described = True
         self.server, self.agents, self.devices = None, {}, {}
         self.stray = []
         self.session = requests.Session()
@@ -251,8 +253,12 @@ class Cluster:
             answer = self.session.request(method, self.url + path, json=body, headers=sent, timeout=timeout)
         except requests.RequestException as e:
             return 0, {"detail": str(e)}
-        if "json" in answer.headers.get("Content-Type", ""):
-            return answer.status_code, answer.json()
+        kind = answer.headers.get("Content-Type", "").split(";")[0]
+        if "json" in kind:
+            document = answer.json()
+            if self.described:
+                answers.check(method, path, answer.status_code, kind, document)
+            return answer.status_code, document
         return answer.status_code, answer.text
 
     def api(self, method, path, body=None, **more):

@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+import yaml
 
 from tests import specs
 from tests.patience import PATIENCE_S
@@ -138,6 +139,10 @@ def test_the_references_in_docs_are_what_the_tables_say():
     for option, name in (("--markdown", "docs/cli.md"), ("--spec", "docs/spec.md")):
         with open(os.path.join(ROOT, name), encoding="utf-8") as f:
             assert muster("help", option).stdout == f.read(), f"run 'make {name}'"
+    with open(os.path.join(ROOT, "api/openapi.yaml"), encoding="utf-8") as f:
+        described = yaml.safe_load(f)["components"]["schemas"]["Spec"]
+    schema = json.loads(muster("help", "--schema").stdout)
+    assert schema.pop("$schema") and schema == described, "run 'make openapi'"
 
 
 def test_completion_is_good_shell_and_knows_the_commands():

@@ -181,6 +181,7 @@ def test_jobs_whose_stored_specs_are_refused_fail_and_the_others_go_on(cluster):
                        input=json.dumps(spec).encode(), check=True, capture_output=True, timeout=PATIENCE_S)
     cluster.kill_server()
     cluster.start_server()
+    cluster.described = False  # the wrong specs are shown as they are
 
     for job, said in ((waits, "/command/argv/1: "), (sleeps, "/retry/max: ")):
         failed = cluster.job(job)

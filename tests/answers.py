@@ -1,0 +1,89 @@
+"""Hold every answer of the server to api/openapi.yaml: a status that is described, and no field that is not.
+
+Cluster.request() checks each answer that the tests get. In an object that lists its properties, others are faults; an
+object that may have any says so by `additionalProperties: true`.
+"""
+import copy
+import functools
+import os
+import re
+
+import fastjsonschema
+import yaml
+
+OPENAPI = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "api", "openapi.yaml")
+METHODS = {"get", "put", "post", "patch", "delete"}
+
+
+@functools.cache
+def description():
+    with open(OPENAPI, encoding="utf-8") as f:
+        return yaml.load(f, Loader=yaml.CSafeLoader)
+
+
+def operations(document):
+    """{(METHOD, path template): operation}"""
+    return {(method.upper(), path): operation for path, item in document["paths"].items()
+            for method, operation in item.items() if method in METHODS}
+
+
+def resolved(document, node):
+    """What a node is, or what its $ref leads to."""
+    if "$ref" in node:
+        for part in node["$ref"].removeprefix("#/").split("/"):
+            document = document[part]
+        return document
+    return node
+
+
+def closed(schema):
+    """The schema where an object has no properties but those it lists; a condition (if, then) adds to such a list."""
+    if not isinstance(schema, dict):
+        return [closed(one) for one in schema] if isinstance(schema, list) else schema
+    new = {key: value if key in ("if", "then") else closed(value) for key, value in schema.items()}
+    if "properties" in schema and not {"if", "then"} & schema.keys():
+        new.setdefault("additionalProperties", False)
+    return new
+
+
+@functools.cache
+def routes():
+    """[(method, pattern, template)]; templates with fewer parameters first."""
+    templates = sorted(operations(description()), key=lambda key: key[1].count("{"))
+    return [(method, re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template))), template)
+            for method, template in templates]
+
+
+def template_of(method, path):
+    path = path.split("?")[0]
+    for of, pattern, template in routes():
+        if of == method and pattern.fullmatch(path):
+            return template
+    return None
+
+
+@functools.cache
+def checker(method, template, status, kind):
+    """A function that raises for a document that the answer may not be; None where the status has no such document."""
+    document = description()
+    if template is None:
+        answer = document["components"]["responses"]["Problem"] if status >= 400 else None
+    else:
+        answers = operations(document)[(method, template)]["responses"]
+        answer = answers.get(str(status)) or (answers.get("default") if status >= 400 else None)
+        answer = resolved(document, answer) if answer else None
+    assert answer, f"api/openapi.yaml does not describe status {status} of {method} {template}"
+    content = answer.get("content", {}).get(kind)
+    assert content, f"api/openapi.yaml does not describe {kind} for status {status} of {method} {template}"
+    schemas = closed(copy.deepcopy(document["components"]["schemas"]))
+    return fastjsonschema.compile(dict(closed(content["schema"]), components={"schemas": schemas}), use_default=False)
+
+
+def check(method, path, status, kind, document):
+    """Fail where an answer is not as api/openapi.yaml describes it. kind: its Content-Type without parameters."""
+    template = template_of(method, path)
+    try:
+        checker(method, template, status, kind)(document)
+    except fastjsonschema.JsonSchemaException as e:
+        raise AssertionError(f"{method} {path}: {status}, not as api/openapi.yaml describes it: {e.message}; "
+                             f"is {str(e.value)[:300]}") from None
