@@ -68,6 +68,11 @@ static bool read_count(const json_t *o, const char *key, int *ret)
     return true;
 }
 
+int64_t project_most(const struct project *p)
+{
+    return p && p->borrow >= 0 ? (int64_t)(p->quota < 0 ? 0 : p->quota) + p->borrow : INT64_MAX;
+}
+
 const char *project_read(const json_t *o, struct project *p)
 {
     const json_t *weight = json_object_get(o, "weight"), *class_ = json_object_get(o, "class");

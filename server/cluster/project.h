@@ -37,6 +37,9 @@ struct project *project_find(const struct projects *all, const char *name);
 /* Put one in, or in its namesake's place. 0, -ENOSPC (PROJECT_MOST), -ENOMEM. */
 int project_put(struct projects *all, const struct project *p);
 
+/* Most devices that its jobs may hold together; INT64_MAX: any number. p may be NULL: none of that name was put. */
+int64_t project_most(const struct project *p);
+
 /* Change *p as o says. Returns NULL, or the field that is not valid. */
 const char *project_read(const json_t *o, struct project *p);
 

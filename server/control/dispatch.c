@@ -101,9 +101,9 @@ static int32_t pick(const struct core *c, const struct target *t, struct job_pla
 static bool project_may_have(const struct core *c, const struct job *j, size_t n)
 {
     const struct project *p = project_find(&c->cluster.projects, j->project);
-    int64_t most = p ? (int64_t)(p->quota < 0 ? 0 : p->quota) + p->borrow : 0, held = (int64_t)n;
+    int64_t most = project_most(p), held = (int64_t)n;
 
-    if (!p || p->borrow < 0)
+    if (most == INT64_MAX)
         return true;
     for (size_t i = 0; i < c->cluster.n_nodes; i++)
         for (size_t k = 0; k < c->cluster.nodes[i]->n_slots; k++) {
@@ -367,6 +367,7 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
     char how[320];
     struct sched_job wish = round_wish(e);
     uint64_t classes = classes_usable(&c->cluster.classes, e->job.kind, e->classes);
+    const struct project *p = project_find(&c->cluster.projects, e->job.project);
     int total = 0, all = 0;
     int32_t least, most;
 
@@ -381,6 +382,12 @@ bool dispatch_can_run(struct core *c, const struct entry *e, char *ret_why, size
                        "takes whole replicas of %d devices (tp x pp x cp), at most %d of them, and no such "
                        "number lies between %d and %d",
                        wish.replica, wish.workers, wish.min, wish.max);
+        return false;
+    }
+    if (project_most(p) < least) {
+        (void)snprintf(ret_why, size,
+                       "takes at least %d devices, and project '%s' may have %lld: a quota of %d, and %d borrowed",
+                       least, p->name, (long long)project_most(p), p->quota < 0 ? 0 : p->quota, p->borrow);
         return false;
     }
     if (c->cluster.n_nodes > 0 && total < least) {

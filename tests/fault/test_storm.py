@@ -42,6 +42,11 @@ def alone(tmp_path_factory, corpus):
     return undisturbed(str(tmp_path_factory.mktemp("alone")), training(corpus, "lab"))
 
 
+def over_quota(status, document):
+    """A blow has made the project smaller than what the job asks for."""
+    return status == 422 and "a quota of" in str(document)
+
+
 class Storm:
     """One run: a cluster, its jobs, and the blows."""
 
@@ -56,14 +61,14 @@ class Storm:
 
         def taken():
             status, document = self.cluster.request("POST", "/v1/jobs", spec, headers={"Idempotency-Key": key})
-            assert status in (0, 200, 201, 503, 504), document
-            return document["id"] if status in (200, 201) else None
+            assert status in (0, 200, 201, 503, 504) or over_quota(status, document), document
+            return document["id"] if status in (200, 201) else "refused" if status == 422 else None
         return wait_for("a submit to be taken", taken)
 
     def ask(self, method, path, body=None):
         """What may be refused, because the job has ended or is on its way already, but not for any other reason."""
         status, document = self.cluster.request(method, path, body)
-        assert status in (0, 200, 202, 409, 503, 504), (path, status, document)
+        assert status in (0, 200, 202, 409, 503, 504) or over_quota(status, document), (path, status, document)
 
     # --- blows ---------------------------------------------------------------------------------------
 
@@ -88,8 +93,10 @@ class Storm:
         seconds = self.rng.choice([0, 0.5, 3])
         number = len(self.commands)
         script = f"sleep {seconds}; [ $RANK != 0 ] || echo {number} >> {self.cluster.folder}/ran"
-        self.commands.append(self.submit(specs.command(script, devices=self.rng.randint(1, 2), retry={"max": 50},
-                                                       project=self.rng.choice(["lab", "prod"]))))
+        job = self.submit(specs.command(script, devices=self.rng.randint(1, 2), retry={"max": 50},
+                                        project=self.rng.choice(["lab", "prod"])))
+        if job != "refused":
+            self.commands.append(job)
 
     def cancel(self):
         if self.commands:

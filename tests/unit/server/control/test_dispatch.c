@@ -69,6 +69,35 @@ static void nothing_starts_on_a_node_that_is_silent_drained_or_ill(void **state)
     assert_string_equal(scene_entry(s, job)->job.places[0].node, "n1");
 }
 
+static void a_job_that_can_never_run_is_refused_at_submit_with_both_numbers(void **state)
+{
+    static const struct {
+        const char *spec, *says; /* NULL: it is taken */
+    } rows[] = {
+        {"project: prod\n" SPEC(2), NULL},
+        {"project: prod\n" SPEC(3), "takes at least 3 devices, and project 'prod' may have 2: a quota of 2"},
+        {"project: prod\ndevices: {min: 1, max: 3}\ncommand: {argv: [x]}\n", NULL},
+        {SPEC(4), NULL},
+        {SPEC(5), "takes at least 5 devices, and this cluster has 4"},
+        {"devices: {classes: [z]}\ncommand: {argv: [x]}\n", "takes at least 1 devices, and this cluster has 0 of its"},
+    };
+    struct scene *s = *state;
+
+    assert_true(scene_try_submit(s, "devices: {classes: [z]}\ncommand: {argv: [x]}\n")); /* no node is known yet */
+    assert_int_equal(scene_register(s, "n1", "a", 4), 200);
+    assert_int_equal(
+        scene_call(s, projects_put, scene_request("prod", NULL, NULL), json_pack("{s:i, s:i}", "quota", 2, "borrow", 0))
+            .status,
+        200);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        uint64_t job = scene_try_submit(s, rows[i].spec);
+
+        assert_int_equal(job != 0, !rows[i].says);
+        if (rows[i].says && !strstr(scene_refusal, rows[i].says))
+            fail_msg("%s is refused with: %s", rows[i].spec, scene_refusal);
+    }
+}
+
 static void a_job_leaves_a_drained_node_by_its_deadline_or_is_stopped(void **state)
 {
     struct scene *s = *state;
@@ -355,6 +384,7 @@ int main(void)
         TEST(a_job_starts_in_the_turn_in_which_it_comes_when_its_devices_are_free),
         TEST(a_job_that_finds_too_few_devices_waits_until_others_end_and_says_so),
         TEST(nothing_starts_on_a_node_that_is_silent_drained_or_ill),
+        TEST(a_job_that_can_never_run_is_refused_at_submit_with_both_numbers),
         TEST(a_job_leaves_a_drained_node_by_its_deadline_or_is_stopped),
         TEST(when_a_node_is_lost_its_runs_are_over_and_start_elsewhere),
         TEST(the_next_server_finds_runs_on_their_devices),
