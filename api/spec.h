@@ -181,7 +181,8 @@ struct job_spec {
  * tp or layers < pp). Returns 0 with a new spec, or -EINVAL (see f), -ENOMEM. */
 int spec_from_json(const json_t *doc, struct job_spec **ret_spec, struct faults *f);
 
-/* Add a fault for each file that doc names relative to a folder: a server does not know its client's folder. */
+/* Add a fault for each file that doc names relative to a folder: a server does not know its client's folder; and for a
+ * checkpoint.dir that leaves the job's folder by "..". */
 void spec_check_paths(const json_t *doc, struct faults *f);
 
 /* As spec_from_json from text: JSON when its first character is '{', else YAML. Syntax errors are faults

@@ -465,6 +465,17 @@ void spec_check(struct reading *r)
     spec_unbuilt(r);
 }
 
+/* Whether some part of a path is "..". */
+static bool climbs(const char *path)
+{
+    for (size_t n; *path; path += n + (path[n] == '/')) {
+        n = strcspn(path, "/");
+        if (n == 2 && path[0] == '.' && path[1] == '.')
+            return true;
+    }
+    return false;
+}
+
 void spec_check_paths(const json_t *doc, struct faults *f)
 {
     const json_t *train = json_object_get(doc, "train");
@@ -479,6 +490,11 @@ void spec_check_paths(const json_t *doc, struct faults *f)
         {"/command/workdir", json_object_get(json_object_get(doc, "command"), "workdir")},
     };
 
+    const char *dir = json_string_value(json_object_get(json_object_get(doc, "checkpoint"), "dir"));
+
+    if (dir && climbs(dir))
+        faults_add(f, "/checkpoint/dir",
+                   "'%s' leaves the job's folder by '..'; want a path below it, or an absolute one without '..'", dir);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         const char *path = json_string_value(all[i].path);
 

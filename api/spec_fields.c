@@ -240,7 +240,8 @@ const struct field spec_fields[] = {
              "blocks as there are runs; mimose, in each micro-batch as few as keep the budget. Not with recompute or "
              "zb-h1"},
     {"/checkpoint/dir", FIELD_TEXT, SCOPE_TRAIN, AT(checkpoint.dir), .computed = "checkpoints in the job's folder",
-     .help = "where checkpoints go; relative to the job's folder"},
+     .help = "where checkpoints go: a path below the job's folder, or an absolute one; a folder of your own, without "
+             "'..'"},
     {"/checkpoint/every_steps", FIELD_AUTO, SCOPE_TRAIN, AT(checkpoint.every_steps), .lo = 0, .hi = 1000000000,
      .auto_value = SPEC_EVERY_AUTO, .def = "100",
      .help = "steps between checkpoints; 0: only at the end and when "

@@ -72,6 +72,7 @@ static const struct wire_field fields[] = {
      .fallback = 1,
      .what = "version of this message"},
     {.name = "job", .kind = WIRE_TEXT, .flags = WIRE_NEEDED, WIRE_AT(assignment, job), .min = 1, .what = "its id"},
+    {.name = "user", .kind = WIRE_TEXT, .flags = WIRE_OMIT, WIRE_AT(assignment, user), .what = "who submitted the job"},
     {.name = "generation",
      .kind = WIRE_LONG,
      .flags = WIRE_NEEDED,

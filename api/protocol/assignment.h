@@ -41,6 +41,7 @@ struct assignment_rank {
 struct assignment {
     int protocol;
     char job[PROTOCOL_JOB_MAX];
+    char user[SPEC_NAME_MAX]; /* who submitted it; "": nobody, it is no server's */
     int64_t generation;
     enum assignment_order order;
     int grace_s;

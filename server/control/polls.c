@@ -71,6 +71,7 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
     json_t *doc = NULL;
 
     (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);
+    (void)snprintf(a.user, sizeof(a.user), "%s", j->user);
     (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
     if (e->plan.open && j->plan)
         (void)spec_settle(a.spec, j->plan);

@@ -62,7 +62,7 @@ LAYERS = {"worker/engine/comm": [
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
     ["jobs", "nodes", "polls", "projects", "reports", "tokens"], ["agents"], ["turn"], ["routes"],
 ], "worker/engine/train": [
-    ["batch", "cadence", "fit", "hold", "pipe", "report", "run", "state"], ["rank", "sample", "source_node"],
+    ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state"], ["rank", "sample", "source_node"],
     ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
 ]}
 # Folder -> a room of it whose names for what it has inside nobody else in the folder says.

@@ -114,6 +114,7 @@ static int take_assignment(const struct assignment *a, int rank, struct run *r, 
         return merr_set(err, -EINVAL,
                         "'node' in assignment.json is missing: its agent should say whose ranks are here");
     (void)snprintf(r->job, sizeof(r->job), "%s", a->job);
+    (void)snprintf(r->user, sizeof(r->user), "%s", a->user);
     (void)snprintf(r->dir, sizeof(r->dir), "%s", a->dir);
     (void)snprintf(r->node, sizeof(r->node), "%s", a->node);
     (void)snprintf(r->memory, sizeof(r->memory), "%s", a->memory);

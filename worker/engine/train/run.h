@@ -18,7 +18,7 @@ struct run {
     char memory[RUN_PATH_MAX];     /* folder for snapshots in this node's memory; "": none */
     uint64_t memory_limit;         /* bytes of it that the snapshots of all jobs may take; 0: none is set */
     char no_memory[MERR_TEXT_MAX]; /* why the agent could make none; "": it was not to */
-    char job[SPEC_NAME_MAX], node[SPEC_NAME_MAX];
+    char job[SPEC_NAME_MAX], node[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
     uint64_t generation;
     bool measure_links; /* the server wants to know how fast nodes reach each other */
     struct mesh mesh;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/try.h"
 #include "worker/engine/train/links.h"
+#include "worker/engine/train/owner.h"
 #include "worker/engine/train/peak.h"
 #include "worker/engine/train/resume.h"
 #include "worker/engine/train/source_node.h"
@@ -94,6 +95,9 @@ static void wire(struct train *t)
 /* What there is to do, before anything large is allocated and other ranks are met. */
 static int plan(struct train *t, struct merr *err)
 {
+    const struct run *run = &t->rank.run;
+
+    TRY(owner_claim(run->checkpoints, &(struct owner){.user = run->user, .job = run->job, .dir = run->dir}, err));
     TRY(rank_plan(&t->rank, err));
     TRY(source_open(&t->source, &t->rank, err));
     TRY(source_plan(&t->source, err));
