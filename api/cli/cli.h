@@ -150,6 +150,9 @@ int nodes_remove(struct cli *c);
 int top_run(struct cli *c);
 int projects_list(struct cli *c);
 int projects_set(struct cli *c);
+int quarantine_list(struct cli *c);
+int quarantine_act(struct cli *c);
+void quarantine_tell(const json_t *list); /* what a list of jobs says of records that cannot be read */
 int tokens_create(struct cli *c);
 int tokens_list(struct cli *c);
 int tokens_revoke(struct cli *c);

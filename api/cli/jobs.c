@@ -131,6 +131,8 @@ int jobs_list(struct cli *c)
         if (json_is_string(json_object_get(answer, "next_cursor")))
             (void)fprintf(stderr, "there are older ones; --limit N shows more\n");
     }
+    if (!c->json)
+        quarantine_tell(answer);
     json_decref(answer);
     return r;
 }

@@ -489,13 +489,22 @@ static int read_places(const json_t *list, struct job_place **ret, size_t *ret_n
     return 0;
 }
 
+/* One that no run can have is none. */
 static void read_layout(const json_t *o, struct layout *l)
 {
-    l->tp = (int)json_integer_value(json_object_get(o, "tp"));
-    l->pp = (int)json_integer_value(json_object_get(o, "pp"));
-    l->cp = (int)json_integer_value(json_object_get(o, "cp"));
-    l->dp = (int)json_integer_value(json_object_get(o, "dp"));
-    l->world = l->tp * l->pp * l->cp * l->dp;
+    static const char *const name[] = {"tp", "pp", "cp", "dp"};
+    int *to[] = {&l->tp, &l->pp, &l->cp, &l->dp};
+    json_int_t world = 1;
+
+    for (int i = 0; i < 4; i++) {
+        json_int_t v = json_integer_value(json_object_get(o, name[i]));
+
+        world = v < 0 || v > PLAN_RANKS_MAX || world > PLAN_RANKS_MAX ? 0 : world * v;
+        *to[i] = (int)v;
+    }
+    l->world = (int)world;
+    if (world < 1 || world > PLAN_RANKS_MAX)
+        *l = (struct layout){0};
 }
 
 static void read_int(const json_t *o, const char *key, int *ret)
@@ -651,6 +660,20 @@ static json_t *keep(const json_t *o, const char *key)
     return json_is_object(v) ? json_incref(v) : NULL;
 }
 
+/* Whether the rest of the server can work with it: what a record has beyond this cannot hurt. */
+static bool is_sound(const struct job *j, const char *kind)
+{
+    if ((j->kind == JOB_COMMAND && strcmp(kind, "command") != 0) || j->priority < 0 || j->priority > 100 ||
+        j->min < 1 || j->max < j->min || j->generation > INT32_MAX)
+        return false;
+    for (size_t i = 0; i < j->n_places; i++)
+        if (j->places[i].slot < 0 || j->places[i].leaves < 0)
+            return false;
+    if (!j->live)
+        return j->n_places == 0;
+    return !job_ended(j->state) && j->n_places > 0 && j->generation > 0;
+}
+
 int job_from_record(const json_t *o, struct job *j)
 {
     const char *kind = json_string_value(json_object_get(o, "kind"));
@@ -700,6 +723,10 @@ int job_from_record(const json_t *o, struct job *j)
     if (new.outcome && !json_is_object(new.outcome)) {
         json_decref(new.outcome);
         new.outcome = NULL;
+    }
+    if (!is_sound(&new, kind)) {
+        job_clear(&new);
+        return -EINVAL;
     }
     *j = new;
     return 0;

@@ -130,17 +130,46 @@ static bool read_record(const char *hash, const char *text, struct entry *e)
     return good;
 }
 
+/* Whether an older musterd kept the token of a file there. */
+static bool is_old(const char *text)
+{
+    json_auto_t *o = json_loads(text, 0, NULL);
+
+    return json_is_string(json_object_get(o, "user")) && !json_object_get(o, "made_at");
+}
+
+bool auth_reads(const struct store_row *row)
+{
+    struct entry e;
+
+    return read_record(row->name, row->text, &e) || is_old(row->text);
+}
+
+int auth_take(struct auth *a, struct store *store, const struct store_row *row, struct merr *err)
+{
+    struct entry e;
+
+    if (!read_record(row->name, row->text, &e))
+        return merr_set(err, -EINVAL, "the store's record of the token cannot be read");
+    if (a->n == AUTH_TOKENS_MAX)
+        return merr_set(err, -ENOSPC, "there are %d tokens, as many as can be; revoke some", AUTH_TOKENS_MAX);
+    store_put(store, STORE_TOKENS, row->name, row->text);
+    (void)pthread_rwlock_wrlock(&a->lock);
+    a->v[a->n++] = e;
+    (void)pthread_rwlock_unlock(&a->lock);
+    return 0;
+}
+
 static int load_made(struct auth *a, struct store *store, struct merr *err)
 {
     struct store_rows rows;
     int r = store_read_rows(store, STORE_TOKENS, &rows, err);
 
-    for (size_t i = 0; r == 0 && i < rows.n && a->n < AUTH_TOKENS_MAX; i++) {
+    for (size_t i = 0; r == 0 && i < rows.n && a->n < AUTH_TOKENS_MAX; i++)
         if (read_record(rows.v[i].name, rows.v[i].text, &a->v[a->n]))
             a->n++;
-        else /* an older musterd kept the files' tokens there too */
+        else if (is_old(rows.v[i].text))
             store_drop(store, STORE_TOKENS, rows.v[i].name);
-    }
     if (r == 0)
         store_rows_clear(&rows);
     return r;

@@ -23,6 +23,12 @@ struct auth;
 int auth_start(const char *state_dir, struct store *store, struct auth **ret, struct merr *err);
 void auth_free(struct auth *a);
 
+/* Whether a token's record, as the store keeps it, can be read; auth_start() leaves out those that cannot. */
+bool auth_reads(const struct store_row *row);
+
+/* Take in such a record, which is put into the store again. 0; -EINVAL: it cannot be read; -ENOSPC; with words. */
+int auth_take(struct auth *a, struct store *store, const struct store_row *row, struct merr *err);
+
 /* As http_auth_fn. */
 bool auth_look_up(struct auth *a, const char *token, struct http_identity *ret);
 

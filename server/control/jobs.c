@@ -13,6 +13,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/plans.h"
+#include "server/control/quarantine.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
@@ -214,7 +215,9 @@ static bool find(struct core *c, struct call *call, struct found *f)
         f->job = &f->loaded;
     if (f->job && auth_sees(http_identity(call->req), f->job->user))
         return true;
-    if (!f->job && r != -ENOENT)
+    if (!f->job && r == -EINVAL)
+        call_problem(call, 409, "quarantined", "%s; it is in quarantine, where an admin looks after it", err.text);
+    else if (!f->job && r != -ENOENT)
         call_problem(call, 503, "store", "%s", err.text);
     else
         call_problem(call, 404, "unknown-job", "no job '%s'; `muster list` shows those there are",
@@ -346,6 +349,7 @@ static bool passes(const struct filter *f, const struct job *j)
 
 struct ended_page { /* numbers and records of ended jobs below a number, newest first */
     struct job_ids ids;
+    struct core *core;
     struct job *jobs; /* id 0: cannot be read, or was forgotten meanwhile; it is left out */
     size_t n;
 };
@@ -362,11 +366,12 @@ static void ended_clear(struct ended_page *p)
 static int take_ended(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
 {
     struct ended_page *p = arg;
-    json_t *doc = stored->record ? json_loads(stored->record, 0, NULL) : NULL;
-    int r = doc ? job_from_record(doc, &p->jobs[i]) : 0;
+    struct merr why = {""};
+    int r = records_parse_job(p->ids.v[i], stored, &p->jobs[i], NULL, &why);
 
-    json_decref(doc);
     p->n = i + 1;
+    if (r == -EINVAL)
+        quarantine_job(p->core, p->ids.v[i], why.text);
     return r == -ENOMEM ? merr_set(err, r, "out of memory for the record of a job") : 0;
 }
 
@@ -374,7 +379,7 @@ static int ended_load(struct core *c, uint64_t below, size_t most, struct ended_
 {
     int r;
 
-    *p = (struct ended_page){.n = 0};
+    *p = (struct ended_page){.core = c};
     r = job_store_ended_below(c->store, below, most, &p->ids, err);
     if (r < 0)
         return r;
@@ -468,9 +473,10 @@ void jobs_list(struct core *c, struct call *call)
         return;
     }
     (void)snprintf(next, sizeof(next), "j%llu", (unsigned long long)below);
-    call_answer_new(
-        call, 200,
-        json_pack("{s:o, s:s?}", "jobs", list, "next_cursor", below > 1 && below != UINT64_MAX >> 1 ? next : NULL));
+    call_answer_new(call, 200,
+                    json_pack("{s:o, s:s?, s:o}", "jobs", list, "next_cursor",
+                              below > 1 && below != UINT64_MAX >> 1 ? next : NULL, "quarantine",
+                              quarantine_summary(c)));
 }
 
 /* --- changing ---------------------------------------------------------------------------------------- */

@@ -6,13 +6,16 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "server/control/auth.h"
 #include "server/control/change.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/plans.h"
+#include "server/control/quarantine.h"
 #include "server/control/records.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
+#include "server/store/aside.h"
 
 /* The spec of a stored job. One that this musterd does not take, because limits or fields have changed since it was
  * accepted, must not keep all others from being served: then *ret is a command of no meaning, and *ret_refusal, which
@@ -37,19 +40,22 @@ static int read_spec(const json_t *doc, struct job_spec **ret, char **ret_refusa
     return r < 0 ? merr_set(err, r, "out of memory") : 0;
 }
 
-static int load_entry(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+static int load_entry(struct core *c, uint64_t id, const struct job_stored *stored, struct merr *err)
 {
-    struct core *c = arg;
     struct job_spec *spec = NULL;
     char *refusal = NULL;
     json_t *doc = NULL;
     struct entry *e = NULL;
     struct job job;
-    int r = records_parse_job(stored, &job, &doc, err);
+    int r = records_parse_job(id, stored, &job, &doc, err);
 
-    (void)i;
     if (r < 0)
-        return r == -ENOENT ? merr_set(err, -EIO, "the store lists a job that it does not have") : r;
+        return r;
+    if (job_ended(job.state)) {
+        job_clear(&job);
+        json_decref(doc);
+        return merr_set(err, -EINVAL, "the store lists the job as one that has not ended, and it has");
+    }
     r = read_spec(doc, &spec, &refusal, err);
     json_decref(doc);
     e = r == 0 ? entry_new(&c->cluster.classes, spec) : NULL;
@@ -80,6 +86,24 @@ static int load_entry(void *arg, size_t i, const struct job_stored *stored, stru
     e->run.drain_deadline_us = moment_mono_of(&c->now, job.drain_by_us);
     if (e->run.drain_deadline_us == 0 && strcmp(job_order(&job), "drain") == 0) /* an older musterd kept none */
         e->run.drain_deadline_us = c->now.mono_us + CHANGE_DRAIN_S * INT64_C(1000000);
+    return 0;
+}
+
+struct loading {
+    struct core *c;
+    const uint64_t *ids;
+};
+
+/* One of the store's jobs; a record that cannot be read keeps no other from being loaded. */
+static int load_one(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+{
+    const struct loading *l = arg;
+    struct merr why = {""};
+    int r = load_entry(l->c, l->ids[i], stored, &why);
+
+    if (r != -EINVAL && r != -ENOENT)
+        return r < 0 ? merr_set(err, r, "%s", why.text) : 0;
+    quarantine_job(l->c, l->ids[i], why.text);
     return 0;
 }
 
@@ -124,32 +148,34 @@ static int load_jobs(struct core *c, struct merr *err)
     for (size_t at = 0; r == 0 && at < ids.n; at += 256) {
         size_t some = ids.n - at < 256 ? ids.n - at : 256;
 
-        r = job_store_read_each(c->store, ids.v + at, some, true, load_entry, c, err);
+        r = job_store_read_each(c->store, ids.v + at, some, true, load_one,
+                                &(struct loading){.c = c, .ids = ids.v + at}, err);
     }
     job_ids_clear(&ids);
     return r;
 }
 
-/* Let jobs fail whose specs were not read. Those that run are stopped first. */
-static int fail_refused(struct core *c, struct merr *err)
+/* A job whose spec was not read fails; one that runs is stopped first. */
+static int fail_refused(struct core *c, struct entry *e, struct merr *err)
 {
-    for (size_t i = 0; i < c->jobs.n_order; i++) {
-        struct entry *e = table_at(&c->jobs, i);
-        struct job_cause cause = {.kind = CAUSE_REFUSED,
-                                  .actor = "server",
-                                  .code = "spec-refused",
-                                  .class_ = JOB_CLASS_USER,
-                                  .text = e->refusal};
-        int r;
+    struct job_cause cause = {
+        .kind = CAUSE_REFUSED, .actor = "server", .code = "spec-refused", .class_ = JOB_CLASS_USER, .text = e->refusal};
+    int r;
 
-        if (!e->refusal)
-            continue;
-        log_warn("job j%llu: %s", (unsigned long long)e->job.id, e->refusal);
-        r = change_job(c, e, &cause, err);
-        if (r < 0 && r != -EALREADY)
-            return r;
-    }
-    return 0;
+    if (!e->refusal)
+        return 0;
+    log_warn("job j%llu: %s", (unsigned long long)e->job.id, e->refusal);
+    r = change_job(c, e, &cause, err);
+    return r == -ENOMEM ? r : 0; /* whatever else it is, it is this job's */
+}
+
+static int fail_all_refused(struct core *c, struct merr *err)
+{
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < c->jobs.n_order; i++)
+        r = fail_refused(c, table_at(&c->jobs, i), err);
+    return r;
 }
 
 static int load_counters(struct core *c, struct merr *err)
@@ -182,10 +208,31 @@ static int skip_folders(struct core *c, struct merr *err)
     return 0;
 }
 
+/* Tokens that could not be read when they were (auth.h). */
+static int set_tokens_aside(struct core *c, struct merr *err)
+{
+    struct store_rows rows;
+    int r = store_read_rows(c->store, STORE_TOKENS, &rows, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < rows.n; i++)
+        if (!auth_reads(&rows.v[i])) {
+            quarantine_row(c, "token", &rows.v[i], "the store's record of the token cannot be read");
+            store_drop(c->store, STORE_TOKENS, rows.v[i].name);
+        }
+    store_rows_clear(&rows);
+    return 0;
+}
+
 int load_all(struct core *c, struct merr *err)
 {
-    int r = load_counters(c, err);
+    int r = quarantine_load(c, err);
 
+    if (r == 0)
+        r = set_tokens_aside(c, err);
+    if (r == 0)
+        r = load_counters(c, err);
     if (r == 0)
         r = skip_folders(c, err);
     if (r == 0)
@@ -203,6 +250,92 @@ int load_all(struct core *c, struct merr *err)
     if (r == 0)
         r = adopt_runs(c, err);
     if (r == 0)
-        r = fail_refused(c, err);
+        r = fail_all_refused(c, err);
+    return r;
+}
+
+/* --- once more ---------------------------------------------------------------------------------------- */
+
+struct loading_again {
+    struct core *c;
+    uint64_t job;
+    bool ended;
+};
+
+static int load_job_again(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+{
+    struct loading_again *l = arg;
+    struct job job;
+    int r = records_parse_job(l->job, stored, &job, NULL, err);
+
+    (void)i;
+    if (r < 0)
+        return r == -ENOENT ? -EINVAL : r;
+    l->ended = job_ended(job.state);
+    job_clear(&job);
+    return l->ended ? 0 : load_entry(l->c, l->job, stored, err);
+}
+
+static int again_job(struct core *c, uint64_t id, struct merr *err)
+{
+    struct loading_again l = {.c = c, .job = id};
+    int r = table_find(&c->jobs, id) ? merr_set(err, -EEXIST, "the job is there")
+                                     : job_store_read(c->store, id, load_job_again, &l, err);
+    struct entry *e = r == 0 ? table_find(&c->jobs, id) : NULL;
+
+    if (r < 0)
+        return r;
+    aside_show_job(c->store, id, l.ended);
+    c->schedule_wanted = true;
+    if (!e)
+        return 0;
+    if (e->job.live) {
+        runs_adopt(c, e);
+        change_orders(c, &e->job);
+    }
+    return fail_refused(c, e, err);
+}
+
+static int again_row(struct core *c, const char *kind, struct store_row *row, struct merr *err)
+{
+    bool node = strcmp(kind, "node") == 0;
+    int r;
+
+    if (!row->text)
+        return merr_set(err, -EINVAL, "the store does not give the text that was kept");
+    row->len = strlen(row->text);
+    if (strcmp(kind, "token") == 0)
+        return auth_take(c->cfg.auth, c->store, row, err);
+    if (!node && strcmp(kind, "project") != 0)
+        return merr_set(err, -EINVAL, "this musterd does not know what a '%s' is", kind);
+    if (node ? cluster_node(&c->cluster, row->name) != NULL : project_find(&c->cluster.projects, row->name) != NULL)
+        return merr_set(err, -EEXIST, "there is a %s '%s' again meanwhile", kind, row->name);
+    r = node ? records_take_node(c, row, err) : records_take_project(c, row, err);
+    if (r == 0)
+        store_put(c->store, node ? STORE_NODES : STORE_PROJECTS, row->name, row->text);
+    c->schedule_wanted = true;
+    return r;
+}
+
+int load_again(struct core *c, const char *id, struct merr *err)
+{
+    const json_t *note = quarantine_find(c, id);
+    const char *kind = json_string_value(json_object_get(note, "kind"));
+    const char *name = json_string_value(json_object_get(note, "name"));
+    struct store_row row = {0};
+    int r;
+
+    if (!note || !kind || !name)
+        return merr_set(err, -ENOENT, "nothing of the name '%s' is in quarantine", id);
+    if (strcmp(kind, "job") == 0) {
+        r = again_job(c, job_id_parse(name), err);
+    } else {
+        row = (struct store_row){.name = strdup(name), .text = aside_read_text(c->store, id)};
+        r = row.name ? again_row(c, kind, &row, err) : merr_set(err, -ENOMEM, "out of memory");
+    }
+    free(row.name);
+    free(row.text);
+    if (r == 0)
+        quarantine_forget(c, id);
     return r;
 }

@@ -10,4 +10,9 @@ struct core;
  * or a negative errno with words. */
 int load_all(struct core *c, struct merr *err);
 
+/* Read a record that is in quarantine once more: its job, node, project or token is there again with this turn. 0;
+ * -ENOENT: nothing of that name is in quarantine; -EINVAL: it still cannot be read; -EEXIST: another has come in its
+ * place; -ENOMEM; with words. */
+int load_again(struct core *c, const char *id, struct merr *err);
+
 #endif

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/utf8.h"
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
+#include "server/control/quarantine.h"
 #include "server/control/state.h"
 #include "server/store/job_store.h"
 
@@ -30,22 +32,34 @@ bool records_put_job(struct core *c, struct entry *e)
     return true;
 }
 
-int records_parse_job(const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err)
+int records_parse_job(uint64_t id, const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err)
 {
-    json_t *doc;
+    json_auto_t *doc = stored->record ? json_loads(stored->record, 0, NULL) : NULL;
+    json_auto_t *spec = stored->spec ? json_loads(stored->spec, 0, NULL) : NULL;
+    struct job job;
     int r;
 
     if (!stored->record)
-        return -ENOENT;
-    doc = json_loads(stored->record, 0, NULL);
-    r = doc ? job_from_record(doc, ret) : -EINVAL;
-    json_decref(doc);
-    if (r == 0 && ret_doc)
-        *ret_doc = stored->spec ? json_loads(stored->spec, 0, NULL) : NULL;
-    return r < 0 ? merr_set(err, r, "a job's record in the store cannot be read") : 0;
+        return merr_set(err, -ENOENT, "the store lists the job and has no record of it");
+    r = doc ? job_from_record(doc, &job) : -EINVAL;
+    if (r < 0)
+        return merr_set(err, r, "the job's record in the store cannot be read");
+    if (job.id != id || job.version != stored->version)
+        r = merr_set(err, -EINVAL, "the job's record in the store is of another job or version");
+    else if (ret_doc && !spec)
+        r = merr_set(err, -EINVAL, "the job's spec in the store cannot be read");
+    if (r < 0) {
+        job_clear(&job);
+        return r;
+    }
+    if (ret_doc)
+        *ret_doc = json_incref(spec);
+    *ret = job;
+    return 0;
 }
 
 struct one_job {
+    uint64_t id;
     struct job *job;
     char **spec; /* NULL: not wanted */
 };
@@ -53,7 +67,7 @@ struct one_job {
 static int take_job(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
 {
     const struct one_job *one = arg;
-    int r = records_parse_job(stored, one->job, NULL, err);
+    int r = records_parse_job(one->id, stored, one->job, NULL, err);
 
     (void)i;
     if (r == 0 && one->spec) {
@@ -68,7 +82,16 @@ static int take_job(void *arg, size_t i, const struct job_stored *stored, struct
 
 int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err)
 {
-    return job_store_read(c->store, id, take_job, &(struct one_job){.job = ret, .spec = ret_spec}, err);
+    const json_t *note = quarantine_find_job(c, id);
+    struct merr why = {""};
+    int r;
+
+    if (note)
+        return merr_set(err, -EINVAL, "%s", json_string_value(json_object_get(note, "why")));
+    r = job_store_read(c->store, id, take_job, &(struct one_job){.id = id, .job = ret, .spec = ret_spec}, &why);
+    if (r == -EINVAL)
+        quarantine_job(c, id, why.text);
+    return r < 0 ? merr_set(err, r, "%s", why.text) : 0;
 }
 
 /* --- nodes ------------------------------------------------------------------------------------------- */
@@ -114,38 +137,63 @@ static void copy_text(char *to, size_t size, const json_t *o, const char *key)
     utf8_copy(to, size, text ? text : "");
 }
 
-int records_read_nodes(struct core *c, struct merr *err)
+int records_take_node(struct core *c, const struct store_row *row, struct merr *err)
+{
+    json_auto_t *o = json_loadb(row->text, row->len, 0, NULL);
+    struct slots slots;
+    struct node *n;
+    int r = o && *row->name && strlen(row->name) < sizeof(n->name)
+                ? slots_read(&c->cluster.classes, json_object_get(o, "slots"), &slots)
+                : -EINVAL;
+
+    if (r < 0)
+        return merr_set(err, r, "the store's record of the node cannot be read");
+    n = cluster_add(&c->cluster, row->name, c->first_version);
+    if (!n) {
+        free(slots.v);
+        return merr_set(err, -ENOMEM, "out of memory for a node");
+    }
+    slots_take(n, &slots);
+    stragglers_load(n, &c->cfg.slow, json_object_get(o, "slots"));
+    copy_text(n->address, sizeof(n->address), o, "address");
+    copy_text(n->release, sizeof(n->release), o, "version");
+    copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
+    copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
+    n->drain = json_is_true(json_object_get(o, "drain"));
+    n->drain_by_us = moment_mono_of(&c->now, json_integer_value(json_object_get(o, "drain_by_us")));
+    n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
+    n->seen_wall_us = json_integer_value(json_object_get(o, "seen_us"));
+    n->contact = NODE_UNKNOWN;
+    n->seen_us = c->now.mono_us;
+    cluster_slots_changed(&c->cluster);
+    return 0;
+}
+
+/* Rows of a table, one by one; those that cannot be read leave it. */
+static int take_rows(struct core *c, enum store_table table, const char *kind,
+                     int (*take)(struct core *c, const struct store_row *row, struct merr *err), struct merr *err)
 {
     struct store_rows all = {0};
-    int r = store_read_rows(c->store, STORE_NODES, &all, err);
+    struct merr why = {""};
+    int r = store_read_rows(c->store, table, &all, err);
 
     for (size_t i = 0; r == 0 && i < all.n; i++) {
-        json_t *o = json_loads(all.v[i].text, 0, NULL);
-        struct node *n = o ? cluster_add(&c->cluster, all.v[i].name, c->first_version) : NULL;
-        struct slots slots;
-
-        if (!n || slots_read(&c->cluster.classes, json_object_get(o, "slots"), &slots) < 0) {
-            r = merr_set(err, -EINVAL, "the store's record of node '%s' cannot be read", all.v[i].name);
-        } else {
-            slots_take(n, &slots);
-            stragglers_load(n, &c->cfg.slow, json_object_get(o, "slots"));
-            copy_text(n->address, sizeof(n->address), o, "address");
-            copy_text(n->release, sizeof(n->release), o, "version");
-            copy_text(n->boot_id, sizeof(n->boot_id), o, "boot_id");
-            copy_text(n->incarnation, sizeof(n->incarnation), o, "incarnation");
-            n->drain = json_is_true(json_object_get(o, "drain"));
-            n->drain_by_us = moment_mono_of(&c->now, json_integer_value(json_object_get(o, "drain_by_us")));
-            n->lost_wall_us = json_integer_value(json_object_get(o, "lost_us"));
-            n->seen_wall_us = json_integer_value(json_object_get(o, "seen_us"));
-            n->contact = NODE_UNKNOWN;
-            n->seen_us = c->now.mono_us;
+        r = take(c, &all.v[i], &why);
+        if (r == -EINVAL) {
+            quarantine_row(c, kind, &all.v[i], why.text);
+            store_drop(c->store, table, all.v[i].name);
+            r = 0;
         }
-        json_decref(o);
+        if (r < 0)
+            (void)merr_set(err, r, "%s", why.text);
     }
-    if (all.n > 0)
-        cluster_slots_changed(&c->cluster);
     store_rows_clear(&all);
     return r;
+}
+
+int records_read_nodes(struct core *c, struct merr *err)
+{
+    return take_rows(c, STORE_NODES, "node", records_take_node, err);
 }
 
 void records_put_removed(struct core *c, const struct removed *r)
@@ -165,7 +213,7 @@ int records_read_removed(struct core *c, struct merr *err)
         char *node = all.v[i].name, *space = strchr(node, ' ');
 
         if (!space) {
-            r = merr_set(err, -EINVAL, "the store's record of a removed node, '%s', cannot be read", node);
+            log_warn("the store's record of a removed node, '%s', cannot be read: it is as if it was not there", node);
         } else {
             *space = '\0';
             (void)roster_add(&c->cluster.roster, node, space + 1, strtoll(all.v[i].text, NULL, 10) * 1000000);
@@ -274,22 +322,19 @@ bool records_put_project(struct core *c, const struct project *p)
     return text != NULL;
 }
 
+int records_take_project(struct core *c, const struct store_row *row, struct merr *err)
+{
+    json_auto_t *o = json_loadb(row->text, row->len, 0, NULL);
+    struct project p = project_new(row->name);
+
+    if (!json_is_object(o) || strcmp(p.name, row->name) != 0 || !*p.name || project_read(o, &p))
+        return merr_set(err, -EINVAL, "the store's record of the project cannot be read");
+    return project_put(&c->cluster.projects, &p) < 0 ? merr_set(err, -ENOMEM, "there is no room for a project") : 0;
+}
+
 int records_read_projects(struct core *c, struct merr *err)
 {
-    struct store_rows all = {0};
-    int r = store_read_rows(c->store, STORE_PROJECTS, &all, err);
-
-    for (size_t i = 0; r == 0 && i < all.n; i++) {
-        json_t *o = json_loads(all.v[i].text, 0, NULL);
-        struct project p = project_new(all.v[i].name);
-
-        r = o && !project_read(o, &p) ? project_put(&c->cluster.projects, &p) : -EINVAL;
-        if (r < 0)
-            (void)merr_set(err, r, "the store's record of project '%s' cannot be read", p.name);
-        json_decref(o);
-    }
-    store_rows_clear(&all);
-    return r;
+    return take_rows(c, STORE_PROJECTS, "project", records_take_project, err);
 }
 
 int64_t records_read_device_us(struct core *c, const char *project)

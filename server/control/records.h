@@ -36,7 +36,8 @@ void records_drop_link(struct core *c, const char *pair);
 
 bool records_put_project(struct core *c, const struct project *p); /* false: no memory */
 
-/* All there is, before the first turn; of the tables in this order. 0; -EIO, -EINVAL, -ENOMEM with words. */
+/* All there is, before the first turn; of the tables in this order. What cannot be read goes into quarantine. 0; -EIO,
+ * -ENOMEM with words. */
 int records_read_nodes(struct core *c, struct merr *err);
 int records_read_removed(struct core *c, struct merr *err);
 int records_read_speeds(struct core *c, struct merr *err); /* after the nodes */
@@ -47,10 +48,16 @@ int records_read_projects(struct core *c, struct merr *err);
 int64_t records_read_device_us(struct core *c, const char *project);
 
 /* Read a job that may have ended, with its spec's text (new; NULL: not wanted). 0 with *ret to be cleared; -ENOENT;
- * -EIO, -EINVAL, -ENOMEM with words. */
+ * -EIO, -ENOMEM with words; -EINVAL with words: it cannot be read, and is in quarantine now. */
 int records_read_job(struct core *c, uint64_t id, struct job *ret, char **ret_spec, struct merr *err);
 
-/* A stored job, with the document of its spec (new; NULL: not wanted). 0, -ENOENT: there is none, or as above. */
-int records_parse_job(const struct job_stored *stored, struct job *ret, json_t **ret_doc, struct merr *err);
+/* The stored job of this number, with the document of its spec (new; NULL: not wanted). 0, -ENOENT: there is none, or
+ * as above. */
+int records_parse_job(uint64_t id, const struct job_stored *stored, struct job *ret, json_t **ret_doc,
+                      struct merr *err);
+
+/* Take in a node's, a project's record. 0; -EINVAL: it cannot be read; -ENOMEM; with words. */
+int records_take_node(struct core *c, const struct store_row *row, struct merr *err);
+int records_take_project(struct core *c, const struct store_row *row, struct merr *err);
 
 #endif

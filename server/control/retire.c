@@ -47,6 +47,18 @@ void retire_generation(struct core *c, struct entry *e)
     e->n_offsets = kept;
 }
 
+bool retire_job(struct core *c, uint64_t job)
+{
+    struct call *call = call_new(NULL, drop_spool);
+
+    if (!call) /* the record stays, or nothing would find the spool again */
+        return false;
+    job_store_drop(c->store, job);
+    call->job = job;
+    files_post(c->files, call);
+    return true;
+}
+
 void retire_jobs(struct core *c)
 {
     struct job_ids oldest = {0};
@@ -62,14 +74,7 @@ void retire_jobs(struct core *c)
         c->jobs.ended_new = SIZE_MAX; /* go on with the next tick */
     }
     (void)job_store_ended_oldest(c->store, surplus, &oldest, NULL);
-    for (size_t i = 0; i < oldest.n; i++) {
-        struct call *call = call_new(NULL, drop_spool);
-
-        if (!call) /* no memory: the record stays, or nothing would find the spool again */
-            break;
-        job_store_drop(c->store, oldest.v[i]);
-        call->job = oldest.v[i];
-        files_post(c->files, call);
-    }
+    for (size_t i = 0; i < oldest.n && retire_job(c, oldest.v[i]); i++)
+        continue;
     job_ids_clear(&oldest);
 }

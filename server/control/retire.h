@@ -9,6 +9,9 @@
 
 struct core;
 
+/* Forget a job that has ended, or cannot be read. False: no memory, and it stays. */
+bool retire_job(struct core *c, uint64_t job);
+
 /* Forget the oldest of the jobs that have ended, where there are more than the server keeps. */
 void retire_jobs(struct core *c);
 

@@ -17,8 +17,10 @@
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
 #include "server/control/projects.h"
+#include "server/control/quarantine.h"
 #include "server/control/queries.h"
 #include "server/control/reports.h"
+#include "server/control/salvage.h"
 #include "server/control/timeline.h"
 #include "server/control/tokens.h"
 #include "server/control/turn.h"
@@ -81,6 +83,9 @@ PLAIN(projects_get)
 PLAIN(projects_list)
 PLAIN(tokens_list)
 PLAIN(tokens_revoke)
+PLAIN(salvage_list)
+PLAIN(salvage_retry)
+PLAIN(salvage_drop)
 PLAIN(polls_assignments)
 PLAIN(polls_keys)
 RUN(jobs_submit)
@@ -255,7 +260,11 @@ static void on_readyz(void *arg, struct http_req *req)
 {
     const struct routes_arg *a = arg;
 
-    if (store_up(a->store))
+    size_t unread = quarantine_count(a->core);
+
+    if (store_up(a->store) && unread > 0)
+        http_reply_new(req, 200, json_pack("{s:s, s:I}", "status", "degraded", "quarantined", (json_int_t)unread));
+    else if (store_up(a->store))
         http_reply_new(req, 200, json_pack("{s:s}", "status", "ready"));
     else
         http_problem(req, 503, "store-away", "the store is away; what is asked now waits for it");
@@ -367,6 +376,9 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},
     {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0, NULL},
     {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0, NULL},
+    {"GET", "/v1/quarantine", ROLE_ADMIN, on_salvage_list, 0, NULL},
+    {"POST", "/v1/quarantine/{id}/retry", ROLE_ADMIN, on_salvage_retry, 0, NULL},
+    {"DELETE", "/v1/quarantine/{id}", ROLE_ADMIN, on_salvage_drop, 0, NULL},
     {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0, NULL},
     {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S, queries_assignments},
     {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0, NULL},

@@ -30,6 +30,7 @@ struct auth;
 struct events;
 struct files;
 struct givers;
+struct quarantine;
 struct waiters;
 
 struct core_cfg {
@@ -80,6 +81,7 @@ struct core {
     struct givers *givers;
     struct dispatch dispatch;
     struct waiters *waiters; /* long-polls (polls.h) */
+    struct quarantine *quarantine;
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 
     bool handed;           /* the call that runs was handed on: it is no longer ours */

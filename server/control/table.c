@@ -76,8 +76,12 @@ static int order_add(struct table *t, uint64_t id)
             t->order_cap = cap;
         }
     }
-    assert(t->n_order == 0 || t->order[t->n_order - 1] < id);
-    t->order[t->n_order++] = id;
+    size_t at = t->n_order++;
+
+    for (; at > 0 && t->order[at - 1] > id; at--)
+        t->order[at] = t->order[at - 1];
+    assert(at == 0 || t->order[at - 1] < id || !table_find(t, id));
+    t->order[at] = id;
     return 0;
 }
 

@@ -33,7 +33,7 @@ struct entry *table_find(const struct table *t, uint64_t job);
 /* The i-th of the working set, i below n_order; NULL: it has left. */
 struct entry *table_at(const struct table *t, size_t i);
 
-/* Its number is above all that are there. The entry is the table's. 0 or -ENOMEM: then it is not. */
+/* No job of its number is there. The entry is the table's. 0 or -ENOMEM: then it is not. */
 int table_insert(struct table *t, struct entry *e);
 void table_remove(struct table *t, struct entry *e); /* the entry is the caller's */
 

@@ -37,7 +37,7 @@ static void fill_spec(struct core *c, json_t *event)
     char *stored = NULL;
     const char *text = e ? e->spec_text : NULL;
 
-    if (strcmp(json_string_value(json_object_get(event, "type")), "submitted") != 0)
+    if (strcmp(json_string_value(json_object_get(event, "type")), "submitted") != 0 || job == 0)
         return;
     if (!text)
         text = stored = job_store_read_spec(c->store, job);
@@ -86,7 +86,7 @@ static json_t *all_events(struct core *c, const struct http_identity *who, uint6
     *ret_end = 0;
     (void)history_read_all(c->store, after, most, &rows, ret_end, NULL);
     for (size_t i = 0; i < rows.n; i++) {
-        json_t *event = auth_sees(who, rows.v[i].name) ? json_loads(rows.v[i].text, 0, NULL) : NULL;
+        json_t *event = auth_sees(who, rows.v[i].name) ? history_parse(rows.v[i].text, rows.v[i].id) : NULL;
 
         if (!event)
             continue;
@@ -154,7 +154,7 @@ static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MA
     int r = e || call->job == 0 ? 0 : records_read_job(c, call->job, &job, NULL, &err);
 
     if (r == -EIO || r == -EINVAL) {
-        call_problem(call, 503, "store", "%s", err.text);
+        call_problem(call, r == -EIO ? 503 : 409, r == -EIO ? "store" : "quarantined", "%s", err.text);
         return false;
     }
     if (e || (r == 0 && call->job != 0)) {

@@ -12,6 +12,7 @@
 #include "server/control/givers.h"
 #include "server/control/load.h"
 #include "server/control/polls.h"
+#include "server/control/quarantine.h"
 #include "server/control/records.h"
 #include "server/control/retire.h"
 #include "server/control/waiters.h"
@@ -285,6 +286,7 @@ void turn_free(struct core *c)
     events_free(c->events);
     givers_free(c->givers);
     waiters_free(c->waiters);
+    quarantine_free(c->quarantine);
     free(c);
 }
 
@@ -296,7 +298,9 @@ static int make_room(struct core *c)
     c->events = events_new();
     c->givers = givers_new();
     c->waiters = polls_new();
-    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->events && c->givers && c->waiters
+    c->quarantine = quarantine_new();
+    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->events && c->givers && c->waiters &&
+                   c->quarantine
                ? 0
                : -ENOMEM;
 }

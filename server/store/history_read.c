@@ -19,19 +19,46 @@ static json_t *parse(const redisReply *reply)
     return reply->type == REDIS_REPLY_STRING ? json_loadb(reply->str, reply->len, 0, NULL) : NULL;
 }
 
-/* The id of the event at a place of a list; 0: there is none. */
+/* The id of the event at a place of a list, or of the last before it that can be read; 0: there is none. */
 static int id_at(struct store *s, const char *key, size_t at, uint64_t *ret, struct merr *err)
 {
-    redisReply *reply = store_read(s, err, "LINDEX %s %llu", key, (unsigned long long)at);
-    json_t *event;
+    for (*ret = 0; *ret == 0; at--) {
+        redisReply *reply = store_read(s, err, "LINDEX %s %llu", key, (unsigned long long)at);
+        json_t *event;
 
-    if (!reply)
-        return -EIO;
-    event = parse(reply);
-    *ret = id_of(event);
-    json_decref(event);
-    freeReplyObject(reply);
+        if (!reply)
+            return -EIO;
+        event = parse(reply);
+        *ret = id_of(event);
+        json_decref(event);
+        freeReplyObject(reply);
+        if (at == 0)
+            break;
+    }
     return 0;
+}
+
+/* What is told in place of an event that cannot be read. New. */
+static json_t *unreadable(uint64_t id)
+{
+    char text[24];
+
+    (void)snprintf(text, sizeof(text), "%llu", (unsigned long long)id);
+    return json_pack("{s:s, s:s, s:n, s:s, s:n, s:n, s:i, s:s, s:{s:s, s:n, s:s}, s:{}}", "id", text, "at",
+                     "1970-01-01T00:00:00Z", "job", "type", "unreadable", "from", "to", "generation", 0, "actor",
+                     "server", "cause", "code", "unreadable", "class", "text",
+                     "an event was kept here, and what the store has of it cannot be read", "data");
+}
+
+json_t *history_parse(const char *text, uint64_t id)
+{
+    json_t *event = json_loads(text, 0, NULL);
+
+    if (json_is_string(json_object_get(event, "type")) && id_of(event) > 0)
+        return event;
+    id = id_of(event) > 0 ? id_of(event) : id;
+    json_decref(event);
+    return unreadable(id);
 }
 
 /* How many events of a list of n have ids up to `after`. */
@@ -59,14 +86,15 @@ static int append(struct store *s, const char *key, size_t from, size_t most, js
 {
     redisReply *reply =
         store_read(s, err, "LRANGE %s %llu %llu", key, (unsigned long long)from, (unsigned long long)(from + most - 1));
+    uint64_t last = 0;
 
     if (!reply)
         return -EIO;
     for (size_t i = 0; i < reply->elements; i++) {
-        json_t *event = parse(reply->element[i]);
+        json_t *event = history_parse(reply->element[i]->str ? reply->element[i]->str : "", last);
 
-        if (event)
-            (void)json_array_append_new(to, event);
+        last = id_of(event);
+        (void)json_array_append_new(to, event);
     }
     freeReplyObject(reply);
     return 0;
@@ -185,9 +213,10 @@ int history_read_all(struct store *s, uint64_t after, size_t most, struct store_
         const redisReply *id = reply->element[rows.n]->element[0], *fields = reply->element[rows.n]->element[1];
 
         rows.v[rows.n].name = fields->elements == 4 ? fields->element[3]->str : no_user;
-        rows.v[rows.n].text = fields->element[1]->str;
+        rows.v[rows.n].text = fields->elements > 1 ? fields->element[1]->str : no_user;
+        rows.v[rows.n].id = strtoull(id->str, NULL, 10);
         if (rows.n + 1 == most)
-            *ret_end = strtoull(id->str, NULL, 10);
+            *ret_end = rows.v[rows.n].id;
     }
     *ret = rows;
     return 0;

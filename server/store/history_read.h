@@ -24,6 +24,10 @@ struct history_gap { /* what was left out */
 int history_read_all(struct store *s, uint64_t after, size_t most, struct store_rows *ret, uint64_t *ret_end,
                      struct merr *err);
 
+/* An event's text as JSON, new; one that cannot be read becomes an event of type "unreadable", with this id: that of
+ * its place, or of an event before it. */
+json_t *history_parse(const char *text, uint64_t id);
+
 /* A job's events with ids above `after`, oldest first, at most `most`; notes_only: of notes alone. Returns 0 with a new
  * array in *ret, and in *ret_gap (may be NULL) what was left out of the whole history; or -EIO, -ENOMEM with words. */
 int history_read_job(struct store *s, uint64_t job, uint64_t after, size_t most, bool notes_only, json_t **ret,

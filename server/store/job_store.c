@@ -74,11 +74,14 @@ static int take(void *arg, size_t i, const redisReply *reply, struct merr *err)
     const struct taking *t = arg;
     struct job_stored stored;
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2)
+    if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "WRONGTYPE", 9) == 0)
+        stored = (struct job_stored){.record = ""}; /* something is there, and it is no record */
+    else if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2)
         return merr_set(err, -EIO, "the store does not give the job");
-    stored = (struct job_stored){.record = reply->element[0]->str,
-                                 .version = number(reply->element[1]),
-                                 .spec = reply->elements > 2 ? reply->element[2]->str : NULL};
+    else
+        stored = (struct job_stored){.record = reply->element[0]->str,
+                                     .version = number(reply->element[1]),
+                                     .spec = reply->elements > 2 ? reply->element[2]->str : NULL};
     return t->fn(t->arg, i, &stored, err);
 }
 

@@ -363,8 +363,7 @@ void store_drop(struct store *s, enum store_table table, const char *name)
     store_add(s, "HDEL", table_key[table], name, NULL);
 }
 
-/* A reply of names and texts by turns, which is taken over. */
-static int rows_take(redisReply *reply, struct store_rows *ret, struct merr *err)
+int store_rows_take(redisReply *reply, struct store_rows *ret, struct merr *err)
 {
     struct store_rows rows = {.from = reply};
 
@@ -376,14 +375,16 @@ static int rows_take(redisReply *reply, struct store_rows *ret, struct merr *err
         return merr_set(err, -ENOMEM, "out of memory");
     }
     for (; 2 * rows.n + 1 < reply->elements; rows.n++)
-        rows.v[rows.n] = (struct store_row){reply->element[2 * rows.n]->str, reply->element[2 * rows.n + 1]->str};
+        rows.v[rows.n] = (struct store_row){.name = reply->element[2 * rows.n]->str,
+                                            .text = reply->element[2 * rows.n + 1]->str,
+                                            .len = reply->element[2 * rows.n + 1]->len};
     *ret = rows;
     return 0;
 }
 
 int store_read_rows(struct store *s, enum store_table table, struct store_rows *ret, struct merr *err)
 {
-    return rows_take(store_read(s, err, "HGETALL %s", table_key[table]), ret, err);
+    return store_rows_take(store_read(s, err, "HGETALL %s", table_key[table]), ret, err);
 }
 
 void store_rows_clear(struct store_rows *rows)
@@ -410,7 +411,7 @@ void store_put_removed(struct store *s, const char *agent, int64_t at_s, int kee
 
 int store_read_removed(struct store *s, struct store_rows *ret, struct merr *err)
 {
-    return rows_take(store_read(s, err, "ZRANGE muster:removed 0 -1 WITHSCORES"), ret, err);
+    return store_rows_take(store_read(s, err, "ZRANGE muster:removed 0 -1 WITHSCORES"), ret, err);
 }
 
 void store_add_device_us(struct store *s, const char *project, int64_t us)

@@ -68,6 +68,8 @@ void store_drop(struct store *s, enum store_table table, const char *name);
 
 struct store_row {
     char *name, *text;
+    size_t len;  /* of text, which may hold NULs where it was damaged */
+    uint64_t id; /* of an event (history_read.h) */
 };
 
 struct store_rows { /* owned: store_rows_clear() */

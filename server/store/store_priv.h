@@ -16,6 +16,7 @@
  *   muster:idem:<user>:<key>  "<n> <hash of the body>" of a submit, for a day
  *   muster:nodes, muster:projects, muster:tokens, muster:links, muster:speeds   hashes by name
  *   muster:device_us       hash: device time of ended jobs by project
+ *   muster:aside, muster:aside:texts  hashes: what could not be read (aside.h), notes and texts by name
  *   muster:removed         sorted set: "<node> <incarnation>" of agents whose nodes were removed, score = when, in
  *                          seconds; the newest 1024 of the last 30 days
  */
@@ -50,5 +51,8 @@ typedef int store_each_fn(void *arg, size_t i, const redisReply *reply, struct m
  * reply is left for the next read to take for its own. */
 int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, size_t n, store_each_fn *fn, void *arg,
                     struct merr *err);
+
+/* The rows of a reply of names and texts by turns, which is taken over; NULL: -EIO. */
+int store_rows_take(redisReply *reply, struct store_rows *ret, struct merr *err);
 
 #endif

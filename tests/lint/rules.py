@@ -58,9 +58,10 @@ LAYERS = {"worker/engine/comm": [
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["auth", "entry", "files", "moment", "queries", "waiters"], ["table"], ["state"],
-    ["events", "offsets", "plans", "records", "rendezvous", "retire", "round"], ["change", "learn", "timeline"],
+    ["events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "round"],
+    ["change", "learn", "timeline"],
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
-    ["jobs", "nodes", "polls", "projects", "reports", "tokens"], ["agents"], ["turn"], ["routes"],
+    ["jobs", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"], ["routes"],
 ], "worker/engine/train": [
     ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state"], ["rank", "sample", "source_node"],
     ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
@@ -83,8 +84,8 @@ SEAMS = {
         (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
         (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
             f"server/control/{file}" for file in (
-                "auth.c", "events.c", "jobs.c", "load.c", "offsets.c", "records.c", "retire.c", "routes.c", "state.c",
-                "state.h", "timeline.c", "turn.c")]),
+                "auth.c", "events.c", "jobs.c", "load.c", "offsets.c", "quarantine.c", "records.c", "retire.c",
+                "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
     ],
 }
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.
