@@ -51,6 +51,7 @@ struct node {
     int64_t seen_us, seen_wall_us; /* monotonic, wall */
     int64_t lost_wall_us;          /* since when it has been lost; 0: it is not, or was not before this musterd */
     uint64_t version;              /* of its set of assignments */
+    uint64_t storing;              /* its report whose pieces are being stored; 0: none */
     json_t *gpus;                  /* owned: as its agent told them last; NULL: none */
     enum plan_nic nic;             /* that links it to others */
     double nic_gbit_s;             /* 0: not told */

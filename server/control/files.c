@@ -1,10 +1,12 @@
 #include "server/control/files.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/protocol/report.h"
+#include "base/log.h"
 #include "server/http/call.h"
 #include "server/store/spool_read.h"
 
@@ -16,6 +18,7 @@ struct files {
     void *owner; /* of the calls that it runs; borrowed */
     struct queue queue;
     bool threaded;
+    _Atomic int trouble; /* errno of the last piece that was not stored; 0: all were */
     pthread_t thread;
 };
 
@@ -65,6 +68,11 @@ void files_stop(struct files *f)
         (void)pthread_join(f->thread, NULL);
 }
 
+bool files_threaded(const struct files *f)
+{
+    return f->threaded;
+}
+
 void files_free(struct files *f)
 {
     if (!f)
@@ -79,15 +87,32 @@ void files_post(struct files *f, struct call *call)
         call->run(f->owner, call);
         return;
     }
-    if (queue_put(&f->queue, call))
+    if (call->req ? queue_put(&f->queue, call) : queue_give(&f->queue, call))
         return;
     call_problem(call, 503, "busy", "more than %d requests wait for files; try again in a second", QUEUE_MAX);
     call_deliver(call);
 }
 
-void files_take_report(const struct files *f, struct call *call)
+static void set_trouble(struct files *f, int trouble)
+{
+    int was = atomic_exchange(&f->trouble, trouble);
+
+    if (trouble != 0 && trouble != was)
+        log_warn("logs and metrics wait at the agents, for the disk does not take them: %s", strerror(trouble));
+    else if (trouble == 0 && was != 0)
+        log_info("the disk takes logs and metrics again");
+}
+
+int files_trouble(const struct files *f)
+{
+    return atomic_load(&f->trouble);
+}
+
+void files_take_report(struct files *f, struct call *call)
 {
     static const enum report_kind kinds[] = {REPORT_LOGS, REPORT_METRICS}; /* events are the core's */
+
+    int trouble = 0;
 
     call->acks = json_object();
     call->fresh = json_object();
@@ -97,17 +122,18 @@ void files_take_report(const struct files *f, struct call *call)
         size_t i;
 
         json_array_foreach (json_object_get(call->body, name), i, piece) {
-            int r = spool_take_piece(&f->spool, piece, kinds[k] == REPORT_LOGS, acks, fresh);
+            int r = trouble == 0 ? spool_take_piece(&f->spool, piece, kinds[k] == REPORT_LOGS, acks, fresh) : 0;
 
             if (r == -EINVAL)
                 call_problem(call, 422, "report-invalid", "piece %zu of '%s' wants job, generation, offset and text", i,
                              name);
             else if (r < 0)
-                call_problem(call, 503, "disk", "cannot keep %s: %s", name, strerror(-r));
+                trouble = -r;
         }
         (void)json_object_set_new(call->acks, name, acks);
         (void)json_object_set_new(call->fresh, name, fresh);
     }
+    set_trouble(f, trouble);
 }
 
 void files_answer_logs(const struct files *f, struct call *call)

@@ -25,9 +25,15 @@ void files_free(struct files *f); /* stopped before. NULL is fine */
 /* Any thread. Takes the call over; a full queue answers 503. */
 void files_post(struct files *f, struct call *call);
 
+bool files_threaded(const struct files *f);
+
 /* In a call that is run: store a report's pieces (call->body), leave what was durable in call->acks and what was new in
- * call->fresh. It is answered if one cannot be kept. */
-void files_take_report(const struct files *f, struct call *call);
+ * call->fresh. What the disk does not take now is not acknowledged, and so comes again. The call is answered where a
+ * piece is malformed. */
+void files_take_report(struct files *f, struct call *call);
+
+/* Why what came last is not stored, an errno; 0: it is. Any thread. */
+int files_trouble(const struct files *f);
 
 /* In a call that is run: answer GET .../logs and .../metrics from its query. */
 void files_answer_logs(const struct files *f, struct call *call);

@@ -14,6 +14,7 @@
 #include "server/control/offsets.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
+#include "server/control/storing.h"
 #include "server/control/view.h"
 #include "server/http/call.h"
 
@@ -328,7 +329,6 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     struct report_answer answer = {.n_stale = 0};
     int code;
 
-    contact_see(c, n);
     learn_gpus(c, n, call->body);
     take_metrics(c, call->fresh);
     (void)report_acks_read(call->acks, &answer.acks, NULL); /* as the files' thread has left them */
@@ -342,25 +342,53 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     report_answer_clear(&answer);
 }
 
-/* On the core's thread, after the files' thread has stored the pieces. */
-void reports_take(struct core *c, struct call *call)
+/* The node, which is this agent's. NULL: it is not, and the call is answered. */
+static struct node *node_of(struct core *c, struct call *call)
 {
+    const char *incarnation = json_string_value(json_object_get(call->body, "incarnation"));
     struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
+
+    if (n && n->registered && strcmp(n->incarnation, incarnation ? incarnation : "") == 0)
+        return n;
+    call_problem(call, 404, "unknown-node",
+                 "node '%s' is not registered with this server, or another agent took its name: register",
+                 http_param(call->req, 0));
+    return NULL;
+}
+
+/* Its pieces are stored, or are not waited for any more. */
+static void finish(struct core *c, struct call *call)
+{
+    struct node *n = node_of(c, call); /* it may have gone meanwhile */
     struct report r;
     struct merr err;
 
-    if (call->status != 0)
+    if (!n || call->status != 0)
         return;
     if (report_read(call->body, &r, &err) < 0) {
         call_problem(call, 422, "report-invalid", "%s", err.text);
         return;
     }
-    if (!n || !n->registered || strcmp(n->incarnation, r.incarnation) != 0)
-        call_problem(call, 404, "unknown-node",
-                     "node '%s' is not registered with this server, or another agent took its "
-                     "name: register",
-                     http_param(call->req, 0));
-    else
-        take_report(c, call, n, &r);
+    take_report(c, call, n, &r);
     report_clear(&r);
+}
+
+static void late(struct core *c, struct call *call)
+{
+    take_metrics(c, call->fresh);
+}
+
+struct storing *reports_storing_new(void)
+{
+    return storing_new(&(struct storing_ops){.finish = finish, .late = late});
+}
+
+void reports_take(struct core *c, struct call *call)
+{
+    struct node *n = node_of(c, call);
+
+    if (!n)
+        return;
+    contact_see(c, n);
+    storing_take(c, call, n);
 }

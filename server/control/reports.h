@@ -11,8 +11,10 @@
 struct call;
 struct core;
 
-/* POST /v1/agents/{node}/report, once the files' thread has stored its pieces. Answers. */
+/* POST /v1/agents/{node}/report. The node lives from here on; its runs are taken, and the answer given, once the pieces
+ * are stored (storing.h) or the disk was waited for in vain. */
 void reports_take(struct core *c, struct call *call);
+struct storing *reports_storing_new(void); /* for that; NULL: no memory */
 
 /* What a node says of its runs; those that are over go to the answer (zero at first, the caller's to clear). Returns 0
  * or -ENOMEM. */

@@ -208,26 +208,9 @@ static void on_jobs_submit(void *arg, struct http_req *req)
     turn_post(((struct routes_arg *)arg)->core, call);
 }
 
-/* A report goes to the files' thread first: its logs and metrics are on disk before the core acknowledges them. */
-static void store_report(void *owner, struct call *call)
-{
-    struct core *core = owner;
-
-    files_take_report(core->files, call);
-    if (call->status != 0) {
-        call_deliver(call);
-        return;
-    }
-    call->run = run_reports_take;
-    turn_post(core, call);
-}
-
 static void on_reports_take(void *arg, struct http_req *req)
 {
-    struct call *call = read_call(req, store_report);
-
-    if (call)
-        files_post(((struct routes_arg *)arg)->core->files, call);
+    post_object(arg, req, run_reports_take);
 }
 
 static void on_polls_put_key(void *arg, struct http_req *req)

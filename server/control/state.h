@@ -19,6 +19,7 @@
 #include "server/cluster/cluster.h"
 #include "server/control/moment.h"
 #include "server/control/table.h"
+#include "server/http/call.h"
 #include "server/http/queue.h"
 #include "server/http/stats.h"
 #include "server/store/spool.h"
@@ -31,6 +32,7 @@ struct events;
 struct files;
 struct givers;
 struct quarantine;
+struct storing;
 struct waiters;
 
 struct core_cfg {
@@ -82,6 +84,7 @@ struct core {
     struct dispatch dispatch;
     struct waiters *waiters; /* long-polls (polls.h) */
     struct quarantine *quarantine;
+    struct storing *storing;
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 
     bool handed;           /* the call that runs was handed on: it is no longer ours */
@@ -100,6 +103,16 @@ static inline void state_fatal(const struct core *c, const char *why)
 static inline bool state_has_room(const struct core *c)
 {
     return store_batch_bytes(c->store) + c->turn.bytes < STATE_TURN_BYTES;
+}
+
+/* The call is answered once this turn is durable. */
+static inline void state_answered(struct core *c, struct call *call)
+{
+    if (call->status == 0)
+        call_problem(call, 500, "internal", "the request was not answered");
+    call->next = NULL;
+    *c->turn.done_tail = call;
+    c->turn.done_tail = &call->next;
 }
 
 #endif

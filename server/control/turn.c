@@ -14,7 +14,9 @@
 #include "server/control/polls.h"
 #include "server/control/quarantine.h"
 #include "server/control/records.h"
+#include "server/control/reports.h"
 #include "server/control/retire.h"
+#include "server/control/storing.h"
 #include "server/control/waiters.h"
 #include "server/control/wall.h"
 #include "server/http/call.h"
@@ -147,12 +149,8 @@ static void run_calls(struct core *c, struct call *list)
         call->next = NULL;
         c->handed = false;
         call->run(c, call);
-        if (c->handed)
-            continue;
-        if (call->status == 0)
-            call_problem(call, 500, "internal", "the request was not answered");
-        *c->turn.done_tail = call;
-        c->turn.done_tail = &call->next;
+        if (!c->handed)
+            state_answered(c, call);
     }
     c->turn.later = list;
 }
@@ -182,6 +180,7 @@ static void tick(struct core *c)
         records_put_speeds(c);
         c->turn.speeds_kept_us = now;
     }
+    storing_tick(c);
     waiters_wake_due(c->waiters, now);
 }
 
@@ -232,6 +231,7 @@ void turn_close(struct core *c)
     refuse_all(queue_take(&c->turn.queue, SIZE_MAX, 0));
     c->turn.later = NULL;
     polls_answer(c, true);
+    storing_stop(c);
     events_stop(c);
 }
 
@@ -287,6 +287,7 @@ void turn_free(struct core *c)
     givers_free(c->givers);
     waiters_free(c->waiters);
     quarantine_free(c->quarantine);
+    storing_free(c->storing);
     free(c);
 }
 
@@ -299,8 +300,9 @@ static int make_room(struct core *c)
     c->givers = givers_new();
     c->waiters = polls_new();
     c->quarantine = quarantine_new();
+    c->storing = reports_storing_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->events && c->givers && c->waiters &&
-                   c->quarantine
+                   c->quarantine && c->storing
                ? 0
                : -ENOMEM;
 }

@@ -24,12 +24,12 @@ void queue_destroy(struct queue *q)
     (void)pthread_cond_destroy(&q->more);
 }
 
-bool queue_put(struct queue *q, struct call *call)
+static bool put(struct queue *q, struct call *call, size_t limit)
 {
     bool ok;
 
     (void)pthread_mutex_lock(&q->lock);
-    ok = !q->closed && q->n < q->limit;
+    ok = !q->closed && q->n < limit;
     if (ok) {
         call->next = NULL;
         *q->tail = call;
@@ -39,6 +39,16 @@ bool queue_put(struct queue *q, struct call *call)
     }
     (void)pthread_mutex_unlock(&q->lock);
     return ok;
+}
+
+bool queue_put(struct queue *q, struct call *call)
+{
+    return put(q, call, q->limit);
+}
+
+bool queue_give(struct queue *q, struct call *call)
+{
+    return put(q, call, SIZE_MAX);
 }
 
 struct call *queue_take(struct queue *q, size_t most, int64_t deadline_us)

@@ -23,6 +23,9 @@ void queue_destroy(struct queue *q); /* must be empty */
 /* Hand the call on. False when the queue is full or closed: the call stays the caller's. */
 bool queue_put(struct queue *q, struct call *call);
 
+/* The same for one that somebody waits for, beyond the limit too: false only when the queue is closed. */
+bool queue_give(struct queue *q, struct call *call);
+
 /* Take up to most calls as a list, waiting until there is one, the queue is closed or the monotonic deadline. NULL
  * when there is none. */
 struct call *queue_take(struct queue *q, size_t most, int64_t deadline_us);

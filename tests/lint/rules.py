@@ -58,7 +58,7 @@ LAYERS = {"worker/engine/comm": [
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["auth", "entry", "files", "moment", "queries", "waiters"], ["table"], ["state"],
-    ["events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "round"],
+    ["events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "round", "storing"],
     ["change", "learn", "timeline"],
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
     ["jobs", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"], ["routes"],

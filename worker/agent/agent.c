@@ -237,7 +237,8 @@ static void take_over(struct agent *a, const struct report_answer *answer)
 {
     struct merr err;
 
-    ship_ack(a->ship, &answer->acks);
+    if (ship_ack(a->ship, &answer->acks) && a->report_more)
+        a->report_now = true; /* else its disk takes none now: it is not asked again and again */
     for (size_t i = 0; i < answer->n_stale; i++)
         (void)ranks_order(a->ranks, answer->stale[i].job, (uint64_t)answer->stale[i].generation, ASSIGNMENT_STOP, -1);
     for (size_t i = 0; i < answer->n_forget; i++) {
@@ -417,7 +418,8 @@ static void send_report(struct agent *a, int timeout_ms)
     if (doc)
         (void)ship_collect(a->ship, a->report_bytes, doc, &more);
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/report", a->node);
-    a->report_now = more;
+    a->report_now = false;
+    a->report_more = more;
     a->report_us = machine_mono_us(a->machine) + a->heartbeat_us;
     post_new(a, path, doc, report_done, timeout_ms);
 }

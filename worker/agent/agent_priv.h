@@ -43,6 +43,7 @@ struct agent {
     bool registered, out_of_reach;
     bool polling, reporting; /* a call is on its way; register counts as a report */
     bool report_now;         /* do not wait for report_us */
+    bool report_more;        /* nor for it, if the server takes what the last one carries: more is at hand */
     bool removed;            /* the server has taken this node off its list: the agent ends */
     bool ending;             /* ranks are being stopped for good: nothing is started any more */
     int64_t report_us, heartbeat_us;

@@ -204,17 +204,21 @@ int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more)
     return 0;
 }
 
-void ship_ack(struct ship *s, const struct report_acks *acks)
+bool ship_ack(struct ship *s, const struct report_acks *acks)
 {
+    bool moved = false;
+
     for (int k = 0; k < REPORT_KINDS; k++)
         for (size_t i = 0; i < acks->of[k].n; i++) {
             const struct report_piece *ack = &acks->of[k].v[i];
             struct stream *t =
                 find(s, (enum report_kind)k, ack->job, (uint64_t)ack->generation, k == REPORT_LOGS ? ack->rank : -1);
 
+            moved = moved || (t && t->acked != ack->offset);
             if (t)
                 t->acked = ack->offset;
         }
+    return moved;
 }
 
 /* Is there something after the ack that will be sent? The beginning of a line or of a character whose rest

@@ -30,8 +30,8 @@ void ship_sync(struct ship *s, const struct ranks *r);
  * *ret_more tells that something was left for the next report. Returns 0 or -ENOMEM. */
 int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more);
 
-/* Take the acks of an answer. Those of files that are not followed are ignored. */
-void ship_ack(struct ship *s, const struct report_acks *acks);
+/* Take the acks of an answer. Those of files that are not followed are ignored. Whether any moved. */
+bool ship_ack(struct ship *s, const struct report_acks *acks);
 
 /* Has the server everything of a run that is in its files now? */
 bool ship_done(const struct ship *s, const char *job, uint64_t generation);
