@@ -1,9 +1,9 @@
 /* files - the thread on which calls wait for a disk, so that the core never does
  *
- * What jobs print and measure is taken in and read back here, through the spool (server/store/spool.h). The thread runs
- * calls from a queue of its own, in their order; each then answers, or goes on to the core. Apart from those of this
- * thread the core itself makes the place of a job's files and reads the last line of its metrics, at once.
- * Without a thread a call is run before files_post() returns: so a simulation of the server has one thread.
+ * What jobs print and measure is taken in here, through the spool (server/store/spool.h); it is read back on the
+ * threads of readers.h. The thread runs calls from a queue of its own, in their order; each then answers, or goes on to
+ * the core. The core itself makes the place of a job's files. Without a thread a call is run before files_post()
+ * returns: so a simulation of the server has one thread.
  */
 #ifndef MUSTER_SERVER_FILES_H
 #define MUSTER_SERVER_FILES_H

@@ -14,6 +14,7 @@
 #include "server/control/files.h"
 #include "server/control/plans.h"
 #include "server/control/quarantine.h"
+#include "server/control/readers.h"
 #include "server/control/records.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
@@ -231,24 +232,43 @@ static void set_etag(struct call *call, const struct job *j)
     (void)snprintf(call->etag, sizeof(call->etag), "\"%llu\"", (unsigned long long)j->version);
 }
 
+/* What it asks lies on the disk: a reader's thread answers it. */
+static void read_it(struct core *c, struct call *call, void (*run)(void *core, struct call *call))
+{
+    call->run = run;
+    c->handed = true;
+    readers_post(c->readers, call);
+}
+
+/* Of a job that has ended: its last lines may have come after its end. On a reader's thread. */
+static void run_last(void *core, struct call *call)
+{
+    const struct core *c = core;
+    json_int_t steps = json_integer_value(json_object_get(json_object_get(call->body, "progress"), "steps"));
+    json_t *line = steps > 0 ? spool_read_last_metrics(&c->cfg.spool, call->job) : NULL;
+
+    if (line)
+        (void)json_object_set_new(call->body, "progress", view_progress(line, (int)steps));
+    json_decref(line);
+    call_answer_new(call, 200, json_incref(call->body));
+    call_deliver(call);
+}
+
 void jobs_get(struct core *c, struct call *call)
 {
     struct found f;
+    json_t *view;
 
     if (!find(c, call, &f))
         return;
-    if (!f.entry && f.job->kind == JOB_TRAIN) { /* its last lines may have come after its end */
-        json_t *line = spool_read_last_metrics(&c->cfg.spool, f.job->id);
-        json_int_t steps = json_integer_value(json_object_get(f.job->progress, "steps"));
-
-        if (line && steps > 0) {
-            json_decref(f.job->progress);
-            f.job->progress = view_progress(line, (int)steps);
-        }
-        json_decref(line);
-    }
     set_etag(call, f.job);
-    call_answer_new(call, 200, view_job(c, f.job, f.entry, f.entry ? f.entry->spec_text : f.spec));
+    view = view_job(c, f.job, f.entry, f.entry ? f.entry->spec_text : f.spec);
+    if (!f.entry && f.job->kind == JOB_TRAIN && view) {
+        call->body = view;
+        read_it(c, call, run_last);
+    } else {
+        call_answer_new(call, 200, view);
+    }
     found_clear(&f);
 }
 
@@ -289,9 +309,7 @@ void jobs_logs(struct core *c, struct call *call)
         timeline_follow_logs(c, call, (int)call_number(call, "rank", -1), ended);
         return;
     }
-    call->run = run_logs;
-    c->handed = true;
-    files_post(c->files, call);
+    read_it(c, call, run_logs);
 }
 
 void jobs_metrics(struct core *c, struct call *call)
@@ -301,9 +319,7 @@ void jobs_metrics(struct core *c, struct call *call)
     if (!find(c, call, &f))
         return;
     found_clear(&f);
-    call->run = run_metrics;
-    c->handed = true;
-    files_post(c->files, call);
+    read_it(c, call, run_metrics);
 }
 
 /* --- listing ----------------------------------------------------------------------------------------- */

@@ -32,6 +32,7 @@ struct events;
 struct files;
 struct givers;
 struct quarantine;
+struct readers;
 struct storing;
 struct waiters;
 
@@ -73,6 +74,7 @@ struct core {
     struct store *store; /* borrowed */
     struct stats *stats; /* borrowed; safe from any thread */
     struct files *files; /* owned */
+    struct readers *readers;
     struct turn turn;
     struct moment now;      /* of the turn */
     uint64_t first_version; /* of sets of assignments and of rendezvous keys: above all of earlier servers */

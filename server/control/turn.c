@@ -13,6 +13,7 @@
 #include "server/control/load.h"
 #include "server/control/polls.h"
 #include "server/control/quarantine.h"
+#include "server/control/readers.h"
 #include "server/control/records.h"
 #include "server/control/reports.h"
 #include "server/control/retire.h"
@@ -280,6 +281,7 @@ void turn_free(struct core *c)
     if (!c)
         return;
     files_free(c->files);
+    readers_free(c->readers);
     table_clear(&c->jobs);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
@@ -327,10 +329,13 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     r = r == 0 ? load_all(c, err) : r;
     if (r == 0)
         r = files_start(&c->cfg.spool, threads, c, &c->files, err);
-    if (r < 0)
+    r = r == 0 ? readers_start(threads ? READERS_THREADS : 0, c, &c->readers, err) : r;
+    if (r < 0) {
+        files_stop(c->files);
         turn_free(c);
-    else
+    } else {
         *ret = c;
+    }
     return r;
 }
 
@@ -350,6 +355,7 @@ int turn_start(const struct core_cfg *cfg, struct store *store, struct stats *st
     r = -pthread_create(&c->turn.thread, NULL, serve, c);
     if (r < 0) {
         files_stop(c->files);
+        readers_stop(c->readers);
         turn_free(c);
         return merr_errno(err, r, "cannot start the core's thread");
     }
@@ -361,6 +367,7 @@ void turn_stop(struct core *c)
 {
     if (!c)
         return;
+    readers_stop(c->readers);
     files_stop(c->files); /* its calls go on to the core, which still takes them */
     atomic_store(&c->turn.stop, 1);
     queue_close(&c->turn.queue);

@@ -1,6 +1,7 @@
 #include "server/http/http_req.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -153,6 +154,25 @@ static void answer_take(struct http_req *r, int status, const char *content_type
     }
     free(text);
     http_req_unref(r);
+}
+
+bool http_closed(const struct http_req *r)
+{
+    const union MHD_ConnectionInfo *info =
+        r->conn ? MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CONNECTION_FD) : NULL;
+    struct pollfd p = {.fd = info ? info->connect_fd : -1, .events = POLLRDHUP};
+
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
+}
+
+bool http_gone(struct http_req *r)
+{
+    bool gone;
+
+    pthread_mutex_lock(&r->lock);
+    gone = r->gone || r->state != HTTP_HELD || (r->suspended && http_closed(r));
+    pthread_mutex_unlock(&r->lock);
+    return gone;
 }
 
 void http_reply_new(struct http_req *r, int status, json_t *body)

@@ -33,6 +33,9 @@ const struct http_identity *http_identity(const struct http_req *r);
 const char *http_request_id(const struct http_req *r); /* X-Request-Id, made when none came; for tests */
 bool http_wants_stream(const struct http_req *r);      /* Accept: text/event-stream */
 
+/* Nobody waits for the answer any more. Any thread, while the request is held. */
+bool http_gone(struct http_req *r);
+
 /* --- its answer --- */
 
 /* An extra header of the answer (ETag, Location, …); both copied. */

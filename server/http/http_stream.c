@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -141,19 +140,13 @@ struct MHD_Response *http_stream_response(struct http_req *r)
 void http_stream_sweep(struct http_req *r, int64_t now_us)
 {
     struct http_stream *s = &r->stream;
-    const union MHD_ConnectionInfo *info;
 
     if (!r->suspended)
         return; /* bytes are on their way: libmicrohttpd sees a client that left */
-    info = MHD_get_connection_info(r->conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info) {
-        struct pollfd p = {.fd = info->connect_fd, .events = POLLRDHUP};
-
-        if (poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR))) {
-            s->ended = true;
-            http_wake(r);
-            return;
-        }
+    if (http_closed(r)) {
+        s->ended = true;
+        http_wake(r);
+        return;
     }
     if (now_us - s->last_us >= HTTP_HEARTBEAT_US) {
         s->last_us = now_us;

@@ -57,7 +57,7 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project"], ["node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["auth", "entry", "files", "moment", "queries", "waiters"], ["table"], ["state"],
+    ["auth", "entry", "files", "moment", "queries", "readers", "waiters"], ["table"], ["state"],
     ["events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "round", "storing"],
     ["change", "learn", "timeline"],
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],

@@ -139,6 +139,12 @@ const char *http_request_id(const struct http_req *r)
     return "sim";
 }
 
+bool http_gone(struct http_req *r)
+{
+    (void)r;
+    return false;
+}
+
 bool http_wants_stream(const struct http_req *r)
 {
     (void)r;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "server/control/files.h"
+#include "server/control/readers.h"
 #include "server/control/routes.h"
 #include "server/control/turn.h"
 #include "server/http/stats.h"
@@ -75,6 +76,7 @@ static void gone(struct sim_server *s)
 {
     front_mute();
     files_stop(s->core->files);
+    readers_stop(s->core->readers);
     turn_close(s->core);
     turn_free(s->core);
     s->core = NULL;

@@ -18,6 +18,7 @@
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
 #include "server/control/projects.h"
+#include "server/control/readers.h"
 #include "server/control/reports.h"
 #include "server/control/timeline.h"
 #include "server/control/turn.h"
@@ -62,6 +63,7 @@ static inline void scene_boot(struct scene *s)
 static inline void scene_halt(struct scene *s)
 {
     files_stop(s->core->files);
+    readers_stop(s->core->readers);
     turn_close(s->core);
     turn_free(s->core);
     store_close(s->store);
