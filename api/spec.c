@@ -290,6 +290,42 @@ static int read_env(const struct field *d, const json_t *v, char ***ret, struct 
     return 0;
 }
 
+static bool label_is_good(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len >= 1 && len <= SPEC_LABEL_BYTES && strspn(text, SPEC_LABEL_LETTERS) == len;
+}
+
+static int read_labels(const struct field *d, const json_t *v, char ***ret, struct faults *f)
+{
+    size_t n = json_object_size(v), i = 0;
+    const char *name;
+    json_t *value;
+
+    if (!json_is_object(v) || n > SPEC_LABELS_MAX) {
+        faults_add(f, d->path, "want an object of at most %d labels", SPEC_LABELS_MAX);
+        return -EINVAL;
+    }
+    *ret = calloc(n + 1, sizeof(**ret));
+    if (!*ret)
+        return -ENOMEM;
+    json_object_foreach ((json_t *)v, name, value) {
+        if (!label_is_good(name) || !json_is_string(value) || !label_is_good(json_string_value(value))) {
+            faults_add(f, d->path,
+                       "label '%.64s': want a name and a text of 1 to %d lower-case letters, digits, '.', '/' and '-'",
+                       name, SPEC_LABEL_BYTES);
+            return -EINVAL;
+        }
+        if (asprintf(&(*ret)[i], "%s=%s", name, json_string_value(value)) < 0) {
+            (*ret)[i] = NULL;
+            return -ENOMEM;
+        }
+        i++;
+    }
+    return 0;
+}
+
 int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, struct faults *f)
 {
     char *at = (char *)s + d->at, what[96];
@@ -338,6 +374,8 @@ int spec_read_field(const struct field *d, const json_t *v, struct job_spec *s, 
         return read_argv(d, v, (char ***)at, f);
     case FIELD_ENV:
         return read_env(d, v, (char ***)at, f);
+    case FIELD_LABELS:
+        return read_labels(d, v, (char ***)at, f);
     }
     abort();
 }
@@ -542,7 +580,7 @@ static int read_plain(struct job_spec *s)
         json_t *v;
         int r;
 
-        if (!d->def || d->type == FIELD_ENV || d->type == FIELD_NAMES)
+        if (!d->def || d->type == FIELD_ENV || d->type == FIELD_LABELS || d->type == FIELD_NAMES)
             continue;
         v = json_loads(d->def, JSON_DECODE_ANY, NULL);
         if (!v)
@@ -646,7 +684,8 @@ void spec_free(struct job_spec *spec)
 
         if (spec_fields[i].type == FIELD_TEXT)
             free(*(char **)at);
-        else if (spec_fields[i].type == FIELD_ARGV || spec_fields[i].type == FIELD_ENV)
+        else if (spec_fields[i].type == FIELD_ARGV || spec_fields[i].type == FIELD_ENV ||
+                 spec_fields[i].type == FIELD_LABELS)
             free_list(*(char ***)at);
     }
     free(spec);

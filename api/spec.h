@@ -18,6 +18,9 @@
 #define SPEC_FAULTS_MAX 64      /* faults reported at once; the rest are counted */
 #define SPEC_NAME_MAX 64
 #define SPEC_CLASSES_MAX 16
+#define SPEC_LABELS_MAX 32
+#define SPEC_LABEL_BYTES 63 /* of a label's key, and of its value */
+#define SPEC_LABEL_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789./-"
 #define SPEC_STAGES_MAX 256 /* whose layers are given one by one */
 
 /* What is wrong with a spec: every fault under its JSON pointer. */
@@ -59,6 +62,7 @@ struct job_spec {
     char name[SPEC_NAME_MAX];    /* default: "job" */
     char project[SPEC_NAME_MAX]; /* default: "default" */
     int priority;                /* 0..100, default 50; higher goes first */
+    char **labels;               /* NULL-terminated "key=value" */
     enum job_kind kind;
 
     struct {

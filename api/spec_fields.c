@@ -55,6 +55,8 @@ const struct field spec_fields[] = {
     {"/name", FIELD_NAME, SCOPE_ALL, AT(name), .def = "\"job\"", .help = "what people call the job"},
     {"/project", FIELD_NAME, SCOPE_ALL, AT(project), .def = "\"default\"", .help = "whose quota it counts against"},
     {"/priority", FIELD_INT, SCOPE_ALL, AT(priority), .lo = 0, .hi = 100, .def = "50", .help = "higher goes first"},
+    {"/labels", FIELD_LABELS, SCOPE_ALL, AT(labels), .def = "{}",
+     .help = "by which jobs are found and cancelled together"},
     {"/devices/min", FIELD_INT, SCOPE_ALL, AT(devices.min), .lo = 1, .hi = SPEC_DEVICES_MAX, .computed = "tp x pp x cp",
      .help = "fewest devices it starts on"},
     {"/devices/max", FIELD_INT, SCOPE_ALL, AT(devices.max), .lo = 1, .hi = SPEC_DEVICES_MAX, .computed = "min",

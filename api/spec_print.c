@@ -9,6 +9,8 @@
 #include "base/buf.h"
 #include "base/try.h"
 
+#define LABEL_PATTERN "^[a-z0-9./-]{1,63}$"
+
 /* The object at the first len bytes of path in root, made with its parents. Borrowed; NULL without memory. */
 static json_t *object_at(json_t *root, const char *path, size_t len, const char *inner)
 {
@@ -125,6 +127,7 @@ static json_t *value_json(const struct field *d, const struct job_spec *s, bool 
     case FIELD_ARGV:
         return list_json(*(char *const *const *)at);
     case FIELD_ENV:
+    case FIELD_LABELS:
         return env_json(*(char *const *const *)at);
     }
     abort();
@@ -214,6 +217,10 @@ static json_t *field_schema(const struct field *d)
     case FIELD_ENV:
         return json_pack("{s:s,s:{s:s,s:i},s:i}", "type", "object", "additionalProperties", "type", "string",
                          "maxLength", SPEC_ARG_BYTES, "maxProperties", SPEC_ARGS_MAX);
+    case FIELD_LABELS:
+        return json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:i}", "type", "object", "propertyNames", "pattern",
+                         LABEL_PATTERN, "additionalProperties", "type", "string", "pattern", LABEL_PATTERN,
+                         "maxProperties", SPEC_LABELS_MAX);
     }
     abort();
 }
@@ -311,6 +318,10 @@ static void print_values(struct buf *out, const struct field *d)
         (void)buf_printf(out, "%s %d texts, each of at most %d bytes%s and all of %d KiB",
                          d->type == FIELD_ARGV ? "array of 1 to" : "object of at most", SPEC_ARGS_MAX, SPEC_ARG_BYTES,
                          d->type == FIELD_ENV ? " with its name" : "", SPEC_ARGS_BYTES >> 10);
+        break;
+    case FIELD_LABELS:
+        (void)buf_printf(out, "object of at most %d texts; a text and its name: 1 to %d of `a-z0-9./-`",
+                         SPEC_LABELS_MAX, SPEC_LABEL_BYTES);
     }
 }
 

@@ -36,6 +36,7 @@ enum field_type {
     FIELD_COUNTS, /* struct spec_counts */
     FIELD_ARGV,
     FIELD_ENV,
+    FIELD_LABELS, /* char **: NULL-terminated "key=value" */
 };
 
 enum field_scope { SCOPE_ALL, SCOPE_TRAIN, SCOPE_COMMAND };

@@ -35,6 +35,7 @@ struct settings {
     int port, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio;
+    uint64_t keep_ended_bytes;
     bool insecure;
 };
 
@@ -78,6 +79,8 @@ static const struct option_row rows[] = {
      SECONDS(0, 10 * YEAR, "7d"), AT(forget_after_s)},
     {"keep-ended", 0, "N", "jobs that have ended and stay known, with logs and metrics", OPTION_INT, 1, 10000000,
      "100000", AT(keep_ended)},
+    {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
+     OPTION_BYTES, .def = "1g", AT(keep_ended_bytes)},
     {"policy", 0, "NAME", "muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle", OPTION_WORD,
      .words = sched_policy_names, .def = "muster", AT(policy)},
     {"round", 0, "S", "seconds between rounds that weigh everything anew", SECONDS(1, DAY, "60"), AT(round_s)},
@@ -188,6 +191,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .lost_after_s = o->lost_after_s,
                            .forget_after_s = o->forget_after_s,
                            .keep_ended = o->keep_ended,
+                           .keep_ended_bytes = o->keep_ended_bytes,
                            .sched = {.policy = (enum sched_policy)o->policy,
                                      .round_us = (int64_t)o->round_s * 1000000,
                                      .hold_us = (int64_t)o->hold_s * 1000000,

@@ -89,7 +89,7 @@ int cli_call(struct cli *c, const char *method, const char *path, const json_t *
 int cli_pages(struct cli *c, const char *path, const char *filters, const char *field, long limit, json_t **ret)
 {
     json_t *all = json_array(), *page = NULL, *next;
-    char url[1024], after[80] = "";
+    char url[2048], after[80] = "";
     long left = limit;
     int r;
 

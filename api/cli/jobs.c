@@ -96,31 +96,35 @@ static void print_jobs(json_t *jobs)
     cli_print_table_new(&table, rows);
 }
 
-/* "&name=value" of an option at the end of path; value is a word of these letters. */
-static int add_filter(const struct cli *c, const char *name, char *path, size_t size)
+static const char *const selectors[] = {"state", "project", "user", "name", "label"};
+
+/* "&parameter=value" of an option at the end of path; value is a word of these letters. */
+static int add_filter(const struct cli *c, const char *name, const char *parameter, char *path, size_t size)
 {
-    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-,@";
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-,@/=!";
     const char *value = cli_option(c, name);
     size_t len = strlen(path);
 
     if (!value)
         return 0;
-    if (!*value || strlen(value) > 128 || strspn(value, good) != strlen(value))
+    if (!*value || strlen(value) > 256 || strspn(value, good) != strlen(value))
         return cli_fail(CLI_USAGE, "--%s '%.64s': want %s", name, value,
-                        strcmp(name, "state") == 0 ? "states such as running,queued, or active" : "a name");
-    (void)snprintf(path + len, size - len, "&%s=%s", name, value);
+                        strcmp(name, "state") == 0   ? "states such as running,queued, or active"
+                        : strcmp(name, "label") == 0 ? "labels such as team=nlp,stage!=test"
+                                                     : "a name");
+    (void)snprintf(path + len, size - len, "&%s=%s", parameter, value);
     return 0;
 }
 
 int jobs_list(struct cli *c)
 {
     json_t *answer = NULL;
-    char filters[512] = "";
+    char filters[1400] = "";
     int r = 0;
 
-    TRY(add_filter(c, "state", filters, sizeof(filters)));
-    TRY(add_filter(c, "project", filters, sizeof(filters)));
-    TRY(add_filter(c, "user", filters, sizeof(filters)));
+    for (size_t i = 0; i < sizeof(selectors) / sizeof(selectors[0]); i++)
+        TRY(add_filter(c, selectors[i], strcmp(selectors[i], "name") == 0 ? "name~" : selectors[i], filters,
+                       sizeof(filters)));
     TRY(cli_pages(c, "/v1/jobs", filters, "jobs", cli_number(c, "limit", 0), &answer));
     if (c->json) {
         r = cli_print_json(answer);

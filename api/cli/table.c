@@ -35,6 +35,8 @@ static const struct command commands[] = {
      {{"state", 0, "STATES", "only those in these states; active: all that have not ended", TEXT},
       {"project", 0, "NAME", "only those of this project", TEXT},
       {"user", 0, "NAME", "only those of this user", TEXT},
+      {"name", 0, "TEXT", "only those with it in their name", TEXT},
+      {"label", 0, "LABELS", "only those with these labels, such as team=nlp,stage!=test", TEXT},
       {"limit", 'n', "N", "at most so many", INT(1, 100000), .def = "100"}}},
     {"show", "JOB", 1, 1, "show a job", "muster show j17", jobs_show, true, {{0}}},
     {"watch", "JOB", 1, 1, "follow a job and end with its outcome", "muster watch j17", watch_run, true, {{0}}},

@@ -18,7 +18,7 @@ void cluster_clear(struct cluster *cl)
     for (size_t i = 0; i < cl->n_nodes; i++)
         node_free(cl->nodes[i]);
     free(cl->nodes);
-    free(cl->projects.v);
+    project_clear(&cl->projects);
     *cl = (struct cluster){.n_nodes = 0};
 }
 

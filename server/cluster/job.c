@@ -95,12 +95,26 @@ static void copy(char *to, size_t size, const char *from)
     (void)snprintf(to, size, "%s", from ? from : "");
 }
 
+/* An object of "key=value" texts, new; NULL: there are none, or no memory. */
+static json_t *labels_json(char *const *labels)
+{
+    json_t *all = labels && *labels ? json_object() : NULL;
+
+    for (; all && *labels; labels++) {
+        const char *eq = strchr(*labels, '=');
+
+        (void)json_object_setn_new(all, *labels, (size_t)(eq - *labels), json_string(eq + 1));
+    }
+    return all;
+}
+
 void job_init(struct job *j, uint64_t id, const struct job_spec *spec, const char *user, int64_t now_us)
 {
     assert(id != 0);
     *j = (struct job){
         .id = id,
         .kind = spec->kind,
+        .labels = labels_json(spec->labels),
         .priority = spec->priority,
         .min = spec->devices.min,
         .max = spec->devices.max,
@@ -134,6 +148,7 @@ void job_clear(struct job *j)
     json_decref(j->eval);
     json_decref(j->checkpoint);
     json_decref(j->plan);
+    json_decref(j->labels);
     *j = (struct job){0};
 }
 
@@ -618,7 +633,7 @@ json_t *job_record(const struct job *j)
         "{s:I, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:b, s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:I, "
         "s:I, "
         "s:o, s:o, s:i, s:O?, s:s, s:s?, s:O?, s:O?, s:O?, s:I, s:I, s:I, s:i, s:s, s:O*, s:f, s:I, s:b, "
-        "s:o*, s:I}",
+        "s:o*, s:I, s:O*}",
         "id", (json_int_t)j->id, "name", j->name, "project", j->project, "user", j->user, "kind",
         j->kind == JOB_TRAIN ? "train" : "command", "priority", j->priority, "min", j->min, "max", j->max, "retry_max",
         j->retry_max, "retry_user", j->retry_user, "state", state_name[j->state], "intent", intent_name[j->intent],
@@ -631,7 +646,7 @@ json_t *job_record(const struct job *j)
         "waiting_us", (json_int_t)j->waiting_us, "changed_us", (json_int_t)j->changed_us, "device_us",
         (json_int_t)j->device_us, "rescales", j->rescales, "home", j->home, "plan", j->plan, "step_ms", j->step_ms,
         "drain_by_us", (json_int_t)j->drain_by_us, "moves", j->moves, "holders", holders_json(j), "assigned",
-        (json_int_t)j->assigned);
+        (json_int_t)j->assigned, "labels", j->labels);
 }
 
 static int read_holders(const json_t *list, struct job *j)
@@ -713,6 +728,7 @@ int job_from_record(const json_t *o, struct job *j)
     read_int(o, "rescales", &new.rescales);
     copy(new.home, sizeof(new.home), json_string_value(json_object_get(o, "home")));
     new.reason_text = text ? strdup(text) : NULL;
+    new.labels = keep(o, "labels");
     new.progress = keep(o, "progress");
     new.eval = keep(o, "eval");
     new.checkpoint = keep(o, "checkpoint");

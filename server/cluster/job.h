@@ -66,6 +66,7 @@ struct job {
     uint64_t id; /* "j17" is 17; 0 is none */
     char name[SPEC_NAME_MAX], project[SPEC_NAME_MAX], user[SPEC_NAME_MAX];
     enum job_kind kind;
+    json_t *labels; /* owned: an object of texts; NULL: none */
     int priority, min, max;
     int retry_max, retry_user;
 

@@ -10,7 +10,14 @@ static const char *const class_name[] = {"elastic", "guaranteed", "opportunistic
 
 struct project project_new(const char *name)
 {
-    struct project p = {.quota = -1, .borrow = -1, .weight_milli = 1000, .class_ = SCHED_ELASTIC};
+    struct project p = {.quota = -1,
+                        .borrow = -1,
+                        .weight_milli = 1000,
+                        .class_ = SCHED_ELASTIC,
+                        .max_priority = -1,
+                        .max_running = -1,
+                        .max_queued = -1,
+                        .max_devices_per_user = -1};
 
     (void)snprintf(p.name, sizeof(p.name), "%s", name);
     return p;
@@ -24,23 +31,101 @@ struct project *project_find(const struct projects *all, const char *name)
     return NULL;
 }
 
-int project_put(struct projects *all, const struct project *p)
+int project_put_take(struct projects *all, struct project *p)
 {
     struct project *at = project_find(all, p->name), *grown;
+    int r = all->n == PROJECT_MOST ? -ENOSPC : -ENOMEM;
 
     if (at) {
+        json_decref(at->members);
         *at = *p;
         return 0;
     }
-    if (all->n == PROJECT_MOST)
-        return -ENOSPC;
-    grown = realloc(all->v, (all->n + 1) * sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
+    grown = r == -ENOSPC ? NULL : realloc(all->v, (all->n + 1) * sizeof(*grown));
+    if (!grown) {
+        json_decref(p->members);
+        return r;
+    }
     all->v = grown;
     all->v[all->n++] = *p;
     return 0;
 }
+
+void project_drop(struct projects *all, struct project *p)
+{
+    json_decref(p->members);
+    memmove(p, p + 1, (size_t)(all->v + all->n - (p + 1)) * sizeof(*p));
+    all->n--;
+}
+
+void project_clear(struct projects *all)
+{
+    for (size_t i = 0; i < all->n; i++)
+        json_decref(all->v[i].members);
+    free(all->v);
+    *all = (struct projects){.n = 0};
+}
+
+/* --- members ----------------------------------------------------------------------------------------- */
+
+const char *project_role_name(enum project_role role)
+{
+    static const char *const names[] = {[PROJECT_STRANGER] = NULL, "member", "manager"};
+
+    return names[role];
+}
+
+enum project_role project_role_parse(const char *name)
+{
+    return !name                          ? PROJECT_STRANGER
+           : strcmp(name, "member") == 0  ? PROJECT_MEMBER
+           : strcmp(name, "manager") == 0 ? PROJECT_MANAGER
+                                          : PROJECT_STRANGER;
+}
+
+enum project_role project_role(const struct project *p, const char *user)
+{
+    return p->members ? project_role_parse(json_string_value(json_object_get(p->members, user))) : PROJECT_MEMBER;
+}
+
+int project_set_role(struct project *p, const char *user, enum project_role role)
+{
+    json_t *members = p->members ? json_copy(p->members) : json_object();
+
+    if (members && role == PROJECT_STRANGER)
+        (void)json_object_del(members, user);
+    else if (!members || json_object_set_new(members, user, json_string(project_role_name(role))) < 0) {
+        json_decref(members);
+        return -ENOMEM;
+    }
+    if (json_object_size(members) > PROJECT_MEMBERS_MAX) {
+        json_decref(members);
+        return -ENOSPC;
+    }
+    json_decref(p->members);
+    p->members = members;
+    return 0;
+}
+
+static bool read_members(const json_t *o, struct project *p)
+{
+    json_t *members = json_object_get(o, "members"), *role;
+    const char *user;
+
+    if (!members)
+        return true;
+    if (!json_is_null(members) && (!json_is_object(members) || json_object_size(members) > PROJECT_MEMBERS_MAX))
+        return false;
+    json_object_foreach (members, user, role) {
+        if (!*user || strlen(user) >= SPEC_NAME_MAX || project_role_parse(json_string_value(role)) == PROJECT_STRANGER)
+            return false;
+    }
+    json_decref(p->members);
+    p->members = json_is_null(members) ? NULL : json_deep_copy(members);
+    return true;
+}
+
+/* --- as JSON ----------------------------------------------------------------------------------------- */
 
 static json_t *whole_or_null(int n)
 {
@@ -49,9 +134,12 @@ static json_t *whole_or_null(int n)
 
 json_t *project_record(const struct project *p)
 {
-    return json_pack("{s:s, s:o, s:o, s:f, s:s}", "name", p->name, "quota", whole_or_null(p->quota), "borrow",
-                     whole_or_null(p->borrow), "weight", (double)p->weight_milli / 1000, "class",
-                     class_name[p->class_]);
+    return json_pack("{s:s, s:o, s:o, s:f, s:s, s:o, s:o, s:o, s:o, s:O?}", "name", p->name, "quota",
+                     whole_or_null(p->quota), "borrow", whole_or_null(p->borrow), "weight",
+                     (double)p->weight_milli / 1000, "class", class_name[p->class_], "max_priority",
+                     whole_or_null(p->max_priority), "max_running", whole_or_null(p->max_running), "max_queued",
+                     whole_or_null(p->max_queued), "max_devices_per_user", whole_or_null(p->max_devices_per_user),
+                     "members", p->members);
 }
 
 /* A whole number or null. False: it is neither. */
@@ -96,5 +184,15 @@ const char *project_read(const json_t *o, struct project *p)
             p->class_ = (enum sched_class)i;
             known = true;
         }
-    return known ? NULL : "class";
+    if (!known)
+        return "class";
+    if (!read_count(o, "max_priority", &p->max_priority) || p->max_priority > 100)
+        return "max_priority";
+    if (!read_count(o, "max_running", &p->max_running))
+        return "max_running";
+    if (!read_count(o, "max_queued", &p->max_queued))
+        return "max_queued";
+    if (!read_count(o, "max_devices_per_user", &p->max_devices_per_user))
+        return "max_devices_per_user";
+    return read_members(o, p) ? NULL : "members";
 }

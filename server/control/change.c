@@ -107,7 +107,8 @@ static int change(struct core *c, struct entry *e, const struct job_cause *cause
     }
     if (cause->kind == CAUSE_ASSIGNED)
         e->job.assigned = events_next(c);
-    table_moved(&c->jobs, was, e->job.state);
+    if (table_moved(&c->jobs, e, was) < 0)
+        state_fatal(c, "out of memory for the catalog of jobs");
     follow_run(c, e, was_live, was_generation);
     waiters_wake(c->waiters, e->job.id); /* its run may be over */
     if (e->job.live)

@@ -7,7 +7,6 @@
 
 #include "base/hash.h"
 #include "server/cluster/slots.h"
-#include "server/control/auth.h"
 #include "server/control/change.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
@@ -16,6 +15,7 @@
 #include "server/control/quarantine.h"
 #include "server/control/readers.h"
 #include "server/control/records.h"
+#include "server/control/rights.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
 #include "server/control/view.h"
@@ -23,8 +23,6 @@
 #include "server/store/job_store.h"
 #include "server/store/spool_read.h"
 
-#define LIST_DEFAULT 50
-#define LIST_LOOKS 4000 /* ended jobs looked at for one page */
 #define IDEMPOTENCY_MAX 200
 
 /* --- submitting -------------------------------------------------------------------------------------- */
@@ -214,7 +212,7 @@ static bool find(struct core *c, struct call *call, struct found *f)
         f->job = &f->entry->job;
     else if (r == 0 && (r = records_read_job(c, call->job, &f->loaded, &f->spec, &err)) == 0)
         f->job = &f->loaded;
-    if (f->job && auth_sees(http_identity(call->req), f->job->user))
+    if (f->job && rights_sees(c, http_identity(call->req), f->job->user, f->job->project))
         return true;
     if (!f->job && r == -EINVAL)
         call_problem(call, 409, "quarantined", "%s; it is in quarantine, where an admin looks after it", err.text);
@@ -320,179 +318,6 @@ void jobs_metrics(struct core *c, struct call *call)
         return;
     found_clear(&f);
     read_it(c, call, run_metrics);
-}
-
-/* --- listing ----------------------------------------------------------------------------------------- */
-
-struct filter {
-    const char *project, *user;
-    bool states[JOB_STATES];
-    const struct http_identity *who;
-};
-
-/* "running,queued", or NULL for all. 0 or -EINVAL. */
-static int read_states(const char *text, bool states[JOB_STATES])
-{
-    char name[24];
-
-    for (int i = 0; i < JOB_STATES; i++)
-        states[i] = !text || !*text;
-    while (text && *text) {
-        size_t n = strcspn(text, ",");
-        enum job_state s;
-
-        if (n >= sizeof(name))
-            return -EINVAL;
-        memcpy(name, text, n);
-        name[n] = '\0';
-        if (strcmp(name, "active") == 0)
-            for (int i = 0; i < JOB_SUCCEEDED; i++)
-                states[i] = true;
-        else if (job_state_parse(name, &s) == 0)
-            states[s] = true;
-        else
-            return -EINVAL;
-        text += n + (text[n] == ',');
-    }
-    return 0;
-}
-
-static bool passes(const struct filter *f, const struct job *j)
-{
-    return f->states[j->state] && (!f->project || strcmp(f->project, j->project) == 0) &&
-           (!f->user || strcmp(f->user, j->user) == 0) && auth_sees(f->who, j->user);
-}
-
-struct ended_page { /* numbers and records of ended jobs below a number, newest first */
-    struct job_ids ids;
-    struct core *core;
-    struct job *jobs; /* id 0: cannot be read, or was forgotten meanwhile; it is left out */
-    size_t n;
-};
-
-static void ended_clear(struct ended_page *p)
-{
-    for (size_t i = 0; i < p->n; i++)
-        job_clear(&p->jobs[i]);
-    job_ids_clear(&p->ids);
-    free(p->jobs);
-    *p = (struct ended_page){0};
-}
-
-static int take_ended(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
-{
-    struct ended_page *p = arg;
-    struct merr why = {""};
-    int r = records_parse_job(p->ids.v[i], stored, &p->jobs[i], NULL, &why);
-
-    p->n = i + 1;
-    if (r == -EINVAL)
-        quarantine_job(p->core, p->ids.v[i], why.text);
-    return r == -ENOMEM ? merr_set(err, r, "out of memory for the record of a job") : 0;
-}
-
-static int ended_load(struct core *c, uint64_t below, size_t most, struct ended_page *p, struct merr *err)
-{
-    int r;
-
-    *p = (struct ended_page){.core = c};
-    r = job_store_ended_below(c->store, below, most, &p->ids, err);
-    if (r < 0)
-        return r;
-    p->jobs = calloc(p->ids.n + 1, sizeof(*p->jobs));
-    r = p->jobs ? job_store_read_each(c->store, p->ids.v, p->ids.n, false, take_ended, p, err)
-                : merr_set(err, -ENOMEM, "out of memory");
-    if (r < 0)
-        ended_clear(p);
-    return r;
-}
-
-/* Put jobs below *below that pass onto list, newest first, up to limit; *below becomes the last number looked
- * at, 0 at the end. */
-static int collect(struct core *c, const struct filter *f, size_t limit, uint64_t *below, json_t *list,
-                   struct merr *err)
-{
-    bool want_ended = f->states[JOB_SUCCEEDED] || f->states[JOB_FAILED] || f->states[JOB_CANCELLED];
-    struct ended_page page = {0};
-    size_t at = 0, looked = 0, active = c->jobs.n_order, chunk = limit * 2;
-    bool more_ended = want_ended;
-
-    while (json_array_size(list) < limit) {
-        struct entry *e = NULL;
-        uint64_t ended = 0;
-
-        while (active > 0 &&
-               (c->jobs.order[active - 1] >= *below || !(e = table_find(&c->jobs, c->jobs.order[active - 1]))))
-            active--;
-        if (at == page.n && more_ended && looked < LIST_LOOKS) {
-            int r;
-
-            ended_clear(&page);
-            r = ended_load(c, *below, chunk, &page, err);
-            if (r < 0)
-                return r;
-            looked += page.n;
-            more_ended = page.n == chunk;
-            at = 0;
-        }
-        ended = at < page.n ? page.ids.v[at] : 0;
-        if (at == page.n && more_ended) { /* looked enough for one page: the cursor goes on from here */
-            ended_clear(&page);
-            return 0;
-        }
-        if (!e && ended == 0) {
-            *below = 0;
-            break;
-        }
-        if (e && e->job.id > ended) {
-            *below = e->job.id;
-            if (passes(f, &e->job))
-                (void)json_array_append_new(list, view_job(c, &e->job, e, NULL));
-            active--;
-        } else {
-            *below = ended;
-            if (page.jobs[at].id != 0 && passes(f, &page.jobs[at]))
-                (void)json_array_append_new(list, view_job(c, &page.jobs[at], NULL, NULL));
-            at++;
-        }
-    }
-    ended_clear(&page);
-    return 0;
-}
-
-void jobs_list(struct core *c, struct call *call)
-{
-    const char *cursor = http_query(call->req, "cursor");
-    struct filter f = {.project = http_query(call->req, "project"),
-                       .user = http_query(call->req, "user"),
-                       .who = http_identity(call->req)};
-    uint64_t below = cursor && *cursor ? job_id_parse(cursor) : UINT64_MAX >> 1;
-    struct merr err = {""};
-    char next[24];
-    json_t *list;
-
-    if (below == 0) {
-        call_problem(call, 422, "query-invalid", "'%s' is no cursor that this server gave", cursor);
-        return;
-    }
-    if (read_states(http_query(call->req, "state"), f.states) < 0) {
-        call_problem(call, 422, "query-invalid",
-                     "'%s' is no list of states; they are queued, starting, running, rescaling, "
-                     "suspended, recovering, succeeded, failed, cancelled, and active for all but the last three",
-                     http_query(call->req, "state"));
-        return;
-    }
-    list = json_array();
-    if (collect(c, &f, (size_t)call_number(call, "limit", LIST_DEFAULT), &below, list, &err) < 0) {
-        json_decref(list);
-        call_problem(call, 503, "store", "%s", err.text);
-        return;
-    }
-    (void)snprintf(next, sizeof(next), "j%llu", (unsigned long long)below);
-    call_answer_new(call, 200,
-                    json_pack("{s:o, s:s?, s:o}", "jobs", list, "next_cursor",
-                              below > 1 && below != UINT64_MAX >> 1 ? next : NULL, "quarantine",
-                              quarantine_summary(c)));
 }
 
 /* --- changing ---------------------------------------------------------------------------------------- */

@@ -9,7 +9,6 @@ struct call;
 struct core;
 
 void jobs_submit(struct core *c, struct call *call);  /* POST /v1/jobs, with a checked spec */
-void jobs_list(struct core *c, struct call *call);    /* GET /v1/jobs */
 void jobs_get(struct core *c, struct call *call);     /* GET /v1/jobs/{id} */
 void jobs_patch(struct core *c, struct call *call);   /* PATCH /v1/jobs/{id} */
 void jobs_action(struct core *c, struct call *call);  /* POST …/cancel, …/suspend, …/resume, …/checkpoint */

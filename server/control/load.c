@@ -246,6 +246,8 @@ int load_all(struct core *c, struct merr *err)
     if (r == 0)
         r = records_read_projects(c, err);
     if (r == 0)
+        r = records_read_ended(c, err);
+    if (r == 0)
         r = load_jobs(c, err);
     if (r == 0)
         r = adopt_runs(c, err);

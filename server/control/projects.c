@@ -92,7 +92,7 @@ void projects_put(struct core *c, struct call *call)
                      wrong, PROJECT_WEIGHT_MAX);
         return;
     }
-    r = project_put(&c->cluster.projects, &p);
+    r = project_put_take(&c->cluster.projects, &p);
     if (r < 0) {
         call_problem(call, 503, "too-many-projects", "%d projects are the most this server keeps", PROJECT_MOST);
         return;

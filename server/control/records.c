@@ -13,6 +13,109 @@
 #include "server/control/state.h"
 #include "server/store/job_store.h"
 
+struct missing { /* jobs that have ended and are not in the catalog */
+    struct core *c;
+    const uint64_t *ids;
+};
+
+/* --- jobs that have ended ---------------------------------------------------------------------------- */
+
+static void put_ended(struct core *c, const struct catalog_row *row)
+{
+    char id[24], *text;
+    json_t *o = json_pack("[s, s, s, I]", job_state_name(row->state), row->user->name, row->project->name,
+                          (json_int_t)row->bytes);
+
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)row->id);
+    text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    if (text)
+        store_put(c->store, STORE_ENDED, id, text);
+    else
+        state_fatal(c, "out of memory for the catalog of jobs");
+    json_decref(o);
+    free(text);
+}
+
+void records_drop_ended(struct core *c, struct catalog_row *row)
+{
+    char id[24];
+
+    (void)snprintf(id, sizeof(id), "%llu", (unsigned long long)row->id);
+    store_drop(c->store, STORE_ENDED, id);
+    job_store_drop(c->store, row->id);
+    catalog_drop(&c->jobs.catalog, row);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const struct store_row *x = a, *y = b;
+    uint64_t i = strtoull(x->name, NULL, 10), k = strtoull(y->name, NULL, 10);
+
+    return (i > k) - (i < k);
+}
+
+static int read_catalog(struct core *c, struct merr *err)
+{
+    struct store_rows all;
+    int r = store_read_rows(c->store, STORE_ENDED, &all, err);
+
+    if (r < 0)
+        return r;
+    qsort(all.v, all.n, sizeof(*all.v), by_number);
+    for (size_t i = 0; i < all.n && r != -ENOMEM; i++) {
+        json_t *o = json_loads(all.v[i].text, 0, NULL);
+        const char *name, *user, *project;
+        enum job_state state;
+        json_int_t bytes;
+
+        if (json_unpack(o, "[s, s, s, I]", &name, &user, &project, &bytes) == 0 && job_state_parse(name, &state) == 0 &&
+            job_ended(state))
+            r = catalog_add(&c->jobs.catalog, strtoull(all.v[i].name, NULL, 10), user, project, state, (uint64_t)bytes);
+        json_decref(o);
+    }
+    store_rows_clear(&all);
+    return r == -ENOMEM ? merr_set(err, r, "out of memory for the catalog of jobs") : 0;
+}
+
+/* One that an older musterd, which kept no catalog, let end. What cannot be read is nobody's. */
+static int add_missing(void *arg, size_t i, const struct job_stored *stored, struct merr *err)
+{
+    struct core *c = ((struct missing *)arg)->c;
+    uint64_t id = ((struct missing *)arg)->ids[i];
+    struct job job = {.state = JOB_FAILED};
+    int r = records_parse_job(id, stored, &job, NULL, NULL);
+
+    if (r == -ENOMEM)
+        return merr_set(err, r, "out of memory for the catalog of jobs");
+    r = catalog_add(&c->jobs.catalog, id, job.user, job.project, job_ended(job.state) ? job.state : JOB_FAILED,
+                    stored->record ? strlen(stored->record) : 0);
+    job_clear(&job);
+    if (r < 0)
+        return merr_set(err, r, "out of memory for the catalog of jobs");
+    put_ended(c, catalog_find(&c->jobs.catalog, id));
+    return 0;
+}
+
+int records_read_ended(struct core *c, struct merr *err)
+{
+    struct job_ids all = {0};
+    size_t n = 0;
+    int r = read_catalog(c, err);
+
+    if (r == 0)
+        r = job_store_ended_below(c->store, UINT64_MAX >> 1, INT32_MAX, &all, err);
+    for (size_t i = 0; i < all.n; i++)
+        if (!catalog_find(&c->jobs.catalog, all.v[i]))
+            all.v[n++] = all.v[i];
+    for (size_t at = 0; r == 0 && at < n; at += 256) {
+        struct missing some = {.c = c, .ids = all.v + at};
+
+        r = job_store_read_each(c->store, some.ids, n - at < 256 ? n - at : 256, false, add_missing, &some, err);
+    }
+    job_ids_clear(&all);
+    return r;
+}
+
 /* --- jobs -------------------------------------------------------------------------------------------- */
 
 bool records_put_job(struct core *c, struct entry *e)
@@ -25,8 +128,12 @@ bool records_put_job(struct core *c, struct entry *e)
         return false;
     job_store_put(c->store, e->job.id, e->stored_version, e->job.version, text, e->is_new ? e->spec_text : NULL);
     if (job_ended(e->job.state)) {
+        struct catalog_row *row = catalog_find(&c->jobs.catalog, e->job.id);
+
         job_store_end(c->store, e->job.id, job_state_name(e->job.state));
         store_add_device_us(c->store, e->job.project, e->job.device_us);
+        catalog_resize(&c->jobs.catalog, row, strlen(e->spec_text) + strlen(text));
+        put_ended(c, row);
     }
     free(text);
     return true;
@@ -327,9 +434,12 @@ int records_take_project(struct core *c, const struct store_row *row, struct mer
     json_auto_t *o = json_loadb(row->text, row->len, 0, NULL);
     struct project p = project_new(row->name);
 
-    if (!json_is_object(o) || strcmp(p.name, row->name) != 0 || !*p.name || project_read(o, &p))
+    if (!json_is_object(o) || strcmp(p.name, row->name) != 0 || !*p.name || project_read(o, &p)) {
+        json_decref(p.members);
         return merr_set(err, -EINVAL, "the store's record of the project cannot be read");
-    return project_put(&c->cluster.projects, &p) < 0 ? merr_set(err, -ENOMEM, "there is no room for a project") : 0;
+    }
+    return project_put_take(&c->cluster.projects, &p) < 0 ? merr_set(err, -ENOMEM, "there is no room for a project")
+                                                          : 0;
 }
 
 int records_read_projects(struct core *c, struct merr *err)

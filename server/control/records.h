@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "base/merr.h"
+#include "server/cluster/catalog.h"
 #include "server/cluster/links.h"
 #include "server/cluster/project.h"
 #include "server/cluster/roster.h"
@@ -20,6 +21,9 @@ struct core;
 
 /* Put a job that has changed, or has ended. False: no memory. */
 bool records_put_job(struct core *c, struct entry *e);
+
+/* Forget a job that has ended: record, events, and its row in the catalog. */
+void records_drop_ended(struct core *c, struct catalog_row *row);
 
 /* Put the nodes that are marked as changed, and mark them as kept. False: no memory. */
 bool records_put_nodes(struct core *c);
@@ -43,6 +47,9 @@ int records_read_removed(struct core *c, struct merr *err);
 int records_read_speeds(struct core *c, struct merr *err); /* after the nodes */
 int records_read_links(struct core *c, struct merr *err);  /* after the nodes */
 int records_read_projects(struct core *c, struct merr *err);
+
+/* The catalog of jobs that have ended. */
+int records_read_ended(struct core *c, struct merr *err);
 
 /* Device time of the jobs of a project that have ended; 0, too, while the store is away. */
 int64_t records_read_device_us(struct core *c, const char *project);

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 
 #include "server/control/files.h"
+#include "server/control/records.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 #include "server/store/job_store.h"
 
-#define RETIRE_MOST 256 /* at once */
+#define RETIRE_MOST 256 /* in a turn */
 
 /* On the files' thread. */
 static void drop_spool(void *core, struct call *call)
@@ -49,11 +50,15 @@ void retire_generation(struct core *c, struct entry *e)
 
 bool retire_job(struct core *c, uint64_t job)
 {
+    struct catalog_row *row = catalog_find(&c->jobs.catalog, job);
     struct call *call = call_new(NULL, drop_spool);
 
     if (!call) /* the record stays, or nothing would find the spool again */
         return false;
-    job_store_drop(c->store, job);
+    if (row)
+        records_drop_ended(c, row);
+    else
+        job_store_drop(c->store, job);
     call->job = job;
     files_post(c->files, call);
     return true;
@@ -61,20 +66,13 @@ bool retire_job(struct core *c, uint64_t job)
 
 void retire_jobs(struct core *c)
 {
-    struct job_ids oldest = {0};
-    uint64_t n = 0, surplus;
+    struct catalog *all = &c->jobs.catalog;
 
-    (void)job_store_ended_count(c->store, &n, NULL); /* while the store is away there is nothing to forget */
-    c->jobs.ended_new = 0;
-    if (n <= (uint64_t)c->cfg.keep_ended)
-        return;
-    surplus = n - (uint64_t)c->cfg.keep_ended;
-    if (surplus > RETIRE_MOST) {
-        surplus = RETIRE_MOST;
-        c->jobs.ended_new = SIZE_MAX; /* go on with the next tick */
+    for (int n = 0; n < RETIRE_MOST; n++) {
+        bool many = all->n_ended > (size_t)c->cfg.keep_ended, large = all->ended_bytes > c->cfg.keep_ended_bytes;
+        struct catalog_row *row = many || large ? catalog_surplus(all, !many) : NULL;
+
+        if (!row || table_find(&c->jobs, row->id) || !retire_job(c, row->id)) /* or it ended in this turn */
+            return;
     }
-    (void)job_store_ended_oldest(c->store, surplus, &oldest, NULL);
-    for (size_t i = 0; i < oldest.n && retire_job(c, oldest.v[i]); i++)
-        continue;
-    job_ids_clear(&oldest);
 }

@@ -12,7 +12,8 @@ struct core;
 /* Forget a job that has ended, or cannot be read. False: no memory, and it stays. */
 bool retire_job(struct core *c, uint64_t job);
 
-/* Forget the oldest of the jobs that have ended, where there are more than the server keeps. */
+/* Forget ended jobs where there are more of them, or more bytes, than the server keeps: the oldest of the user who has
+ * the most of them. */
 void retire_jobs(struct core *c);
 
 /* A run was assigned: one of the job that is long over makes room. */

@@ -14,6 +14,7 @@
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/jobs.h"
+#include "server/control/listing.h"
 #include "server/control/nodes.h"
 #include "server/control/polls.h"
 #include "server/control/projects.h"
@@ -64,7 +65,7 @@ static void post(void *arg, struct http_req *req, run_fn *run)
     {                                                                                                                  \
         post(arg, req, run_##name);                                                                                    \
     }
-PLAIN(jobs_list)
+PLAIN(listing_jobs)
 PLAIN(jobs_get)
 PLAIN(jobs_action)
 PLAIN(jobs_explain)
@@ -334,7 +335,7 @@ static void on_metrics(void *arg, struct http_req *req)
 
 const struct http_route routes_table[] = {
     {"POST", "/v1/jobs", ROLE_USER, on_jobs_submit, 0, queries_submit},
-    {"GET", "/v1/jobs", ROLE_VIEWER, on_jobs_list, 0, queries_jobs},
+    {"GET", "/v1/jobs", ROLE_VIEWER, on_listing_jobs, 0, queries_jobs},
     {"GET", "/v1/jobs/{id}", ROLE_VIEWER, on_jobs_get, 0, NULL},
     {"PATCH", "/v1/jobs/{id}", ROLE_USER, on_jobs_patch, 0, NULL},
     {"POST", "/v1/jobs/{id}/cancel", ROLE_USER, on_jobs_action, 0, NULL},

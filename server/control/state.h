@@ -41,6 +41,7 @@ struct core_cfg {
     int unknown_after_s, lost_after_s;
     int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
     int keep_ended;            /* jobs that have ended and are still known */
+    uint64_t keep_ended_bytes; /* of their specs, records and events */
     struct sched_config sched; /* policy and times */
     struct slow_rules slow;
     struct spool spool;                        /* borrowed: what jobs print and measure */

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define BUCKETS_FIRST 1024
 
@@ -22,6 +23,7 @@ void table_clear(struct table *t)
         }
     free(t->buckets);
     free(t->order);
+    catalog_clear(&t->catalog);
     *t = (struct table){.n = 0};
 }
 
@@ -92,6 +94,8 @@ int table_insert(struct table *t, struct entry *e)
 
     assert(e->job.id != 0);
     r = order_add(t, e->job.id);
+    if (r == 0)
+        r = catalog_add(&t->catalog, e->job.id, e->job.user, e->job.project, e->job.state, strlen(e->spec_text));
     if (r < 0)
         return r;
     if (t->n >= t->n_buckets)
@@ -124,12 +128,13 @@ void table_dirty(struct table *t, struct entry *e)
     t->dirty = e;
 }
 
-void table_moved(struct table *t, enum job_state from, enum job_state to)
+int table_moved(struct table *t, const struct entry *e, enum job_state from)
 {
+    enum job_state to = e->job.state;
+
     t->by_state[from]--;
     t->by_state[to]++;
-    if (!job_ended(to))
-        return;
-    t->ended[to - JOB_SUCCEEDED]++;
-    t->ended_new++;
+    if (job_ended(to))
+        t->ended[to - JOB_SUCCEEDED]++;
+    return catalog_move(&t->catalog, catalog_find(&t->catalog, e->job.id), to);
 }

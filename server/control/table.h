@@ -1,4 +1,5 @@
-/* table - the working set: all jobs that have not ended, by number, and those of them that the store is to be told of
+/* table - the working set: all jobs that have not ended, by number, and those of them that the store is to be told of;
+ * and the catalog of all that are known
  *
  * Numbers are given in rising order. Owned by the core's thread.
  */
@@ -8,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "server/cluster/catalog.h"
 #include "server/control/entry.h"
 
 #define TABLE_JOBS_MAX 100000
@@ -19,9 +21,9 @@ struct table {
     size_t n_order, order_cap;
     size_t by_state[JOB_STATES];
     uint64_t ended[3]; /* succeeded, failed, cancelled: ever */
-    size_t ended_new;  /* since the oldest were forgotten */
     uint64_t next;     /* number of the next job */
     struct entry *dirty;
+    struct catalog catalog;
 };
 
 int table_init(struct table *t);   /* empty; 0 or -ENOMEM */
@@ -33,14 +35,14 @@ struct entry *table_find(const struct table *t, uint64_t job);
 /* The i-th of the working set, i below n_order; NULL: it has left. */
 struct entry *table_at(const struct table *t, size_t i);
 
-/* No job of its number is there. The entry is the table's. 0 or -ENOMEM: then it is not. */
+/* No job of its number is there. The entry is the table's, and in the catalog. 0 or -ENOMEM: it is not. */
 int table_insert(struct table *t, struct entry *e);
-void table_remove(struct table *t, struct entry *e); /* the entry is the caller's */
+void table_remove(struct table *t, struct entry *e); /* the entry is the caller's; the catalog knows its job still */
 
 /* The store is to be told of the job with this turn. */
 void table_dirty(struct table *t, struct entry *e);
 
-/* A job has gone from one state to another. */
-void table_moved(struct table *t, enum job_state from, enum job_state to);
+/* A job has gone from one state to another. 0 or -ENOMEM: the catalog does not know it. */
+int table_moved(struct table *t, const struct entry *e, enum job_state from);
 
 #endif

@@ -8,6 +8,7 @@
 #include "server/control/auth.h"
 #include "server/control/events.h"
 #include "server/control/records.h"
+#include "server/control/rights.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
 #include "server/http/http_stream.h"
@@ -158,11 +159,14 @@ static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MA
         return false;
     }
     if (e || (r == 0 && call->job != 0)) {
+        bool sees =
+            rights_sees(c, http_identity(call->req), e ? e->job.user : job.user, e ? e->job.project : job.project);
+
         (void)snprintf(user, SPEC_NAME_MAX, "%s", e ? e->job.user : job.user);
         *ret_ended = !e;
         if (!e)
             job_clear(&job);
-        if (auth_sees(http_identity(call->req), user))
+        if (sees)
             return true;
     }
     call_problem(call, 404, "unknown-job", "no job '%s'; `muster list` shows those there are",

@@ -175,8 +175,7 @@ static void tick(struct core *c)
         store_renew(c->store);
         c->turn.renewed_us = now;
     }
-    if (c->jobs.ended_new > (size_t)c->cfg.keep_ended / 100)
-        retire_jobs(c);
+    retire_jobs(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
         c->turn.speeds_kept_us = now;
@@ -323,7 +322,6 @@ static int make(const struct core_cfg *cfg, struct store *store, struct stats *s
     if (r < 0)
         (void)merr_set(err, r, "out of memory");
     c->schedule_wanted = true;
-    c->jobs.ended_new = SIZE_MAX; /* an earlier musterd may have kept more */
     read_clock(c);
     c->turn.wall_ahead_us = c->now.wall_us - c->now.mono_us;
     r = r == 0 ? load_all(c, err) : r;

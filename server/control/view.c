@@ -59,7 +59,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
         layout = json_pack("{s:i, s:i, s:i, s:i}", "tp", j->layout.tp, "pp", j->layout.pp, "dp", j->layout.dp, "cp",
                            j->layout.cp);
     o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:o, s:o, s:o, s:{s:i, s:i, s:I}, s:o, s:o, s:O?, "
-                  "s:O?, s:O?, s:{s:i, s:i, s:i}, s:s, s:O?}",
+                  "s:O?, s:O?, s:{s:i, s:i, s:i}, s:s, s:O?, s:O*}",
                   "id", id, "name", j->name, "project", j->project, "kind", j->kind == JOB_TRAIN ? "train" : "command",
                   "user", j->user, "state", job_state_name(j->state), "priority", j->priority, "generation",
                   (json_int_t)j->generation, "reason", reason_of(j, e), "submitted_at", cluster_time(j->submitted_us),
@@ -67,7 +67,7 @@ json_t *view_job(const struct core *c, const struct job *j, const struct entry *
                   "min", j->min, "max", j->max, "assigned", (json_int_t)j->n_places, "layout", layout, "assignment",
                   assignment_of(j), "progress", j->progress, "eval", j->eval, "checkpoint", j->checkpoint, "restarts",
                   "system", j->restarts_system, "node", j->restarts_node, "user", j->restarts_user, "dir", dir,
-                  "outcome", j->outcome);
+                  "outcome", j->outcome, "labels", j->labels);
     if (o && spec_text) { /* a list would grow long by them */
         (void)json_object_set_new(o, "spec", json_loads(spec_text, 0, NULL));
         (void)json_object_set_new(o, "plan", plans_view(j));

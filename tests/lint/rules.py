@@ -54,14 +54,16 @@ LAYERS = {"worker/engine/comm": [
     ["carve", "family", "model", "param", "rope", "site"], ["context/", "retain/"], ["stage"],
     ["block", "gpt2", "llama"],
 ], "server/cluster": [
-    ["classes", "job", "notes", "project"], ["node", "pace", "roster"], ["cluster"], ["links", "shares"],
+    ["classes", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["auth", "entry", "files", "moment", "queries", "readers", "waiters"], ["table"], ["state"],
-    ["events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "round", "storing"],
+    ["admission", "audit", "events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "rights",
+     "round", "storing"],
     ["change", "learn", "timeline"],
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
-    ["jobs", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"], ["routes"],
+    ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
+    ["routes"],
 ], "worker/engine/train": [
     ["batch", "cadence", "fit", "hold", "owner", "pipe", "report", "run", "state"], ["rank", "sample", "source_node"],
     ["links", "peak", "source"], ["shard"], ["eval", "handover"], ["resume", "save"], ["step"], ["train"], ["main"],
@@ -84,8 +86,8 @@ SEAMS = {
         (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
         (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
             f"server/control/{file}" for file in (
-                "auth.c", "events.c", "jobs.c", "load.c", "offsets.c", "quarantine.c", "records.c", "retire.c",
-                "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
+                "auth.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c", "quarantine.c", "records.c",
+                "retire.c", "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
     ],
 }
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.

@@ -174,6 +174,7 @@ void sim_server_start(struct sim_server *s)
                            .lost_after_s = 30,
                            .forget_after_s = 7 * 86400,
                            .keep_ended = 100000,
+                           .keep_ended_bytes = UINT64_MAX,
                            .clock = &s->clock,
                            .fatal = fatal,
                            .arg = s};

@@ -90,6 +90,7 @@ static inline int scene_start(void **state)
                                .unknown_after_s = 30,
                                .lost_after_s = 120,
                                .keep_ended = 1000,
+                               .keep_ended_bytes = UINT64_MAX,
                                .sched = {.policy = SCHED_POLICY_MUSTER,
                                          .round_us = 60 * SECOND,
                                          .hold_us = 120 * SECOND,

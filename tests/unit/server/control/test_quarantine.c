@@ -1,6 +1,7 @@
 /* Records of the store that cannot be read: the rest works, they are told by name and kept, read again or dropped. */
 #include "tests/unit/server/control/scene.h"
 
+#include "server/control/listing.h"
 #include "server/control/quarantine.h"
 #include "server/control/salvage.h"
 #include "server/store/history.h"
@@ -45,7 +46,7 @@ static const char *listed(struct scene *s)
 {
     static char text[256];
     size_t at = 0;
-    struct scene_answer a = get(s, jobs_list, NULL);
+    struct scene_answer a = get(s, listing_jobs, NULL);
     json_t *one;
     size_t i;
 

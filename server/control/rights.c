@@ -1,0 +1,28 @@
+#include "server/control/rights.h"
+
+#include <string.h>
+
+#include "server/control/auth.h"
+#include "server/control/state.h"
+
+static enum project_role role_in(const struct core *c, const struct http_identity *who, const char *project)
+{
+    const struct project *p = project_find(&c->cluster.projects, project);
+
+    return p ? project_role(p, who->user) : PROJECT_MEMBER;
+}
+
+bool rights_manages(const struct core *c, const struct http_identity *who, const char *project)
+{
+    return who->role == ROLE_ADMIN || (who->role == ROLE_USER && role_in(c, who, project) == PROJECT_MANAGER);
+}
+
+bool rights_sees(const struct core *c, const struct http_identity *who, const char *user, const char *project)
+{
+    return auth_sees(who, user) || rights_manages(c, who, project);
+}
+
+bool rights_submits(const struct core *c, const struct http_identity *who, const char *project)
+{
+    return who->role == ROLE_ADMIN || role_in(c, who, project) != PROJECT_STRANGER;
+}

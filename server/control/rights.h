@@ -1,0 +1,24 @@
+/* rights - who may see a job, who may act on it, who may submit into a project
+ *
+ * An admin may all, a viewer sees all. A user sees and acts on their own jobs, and on all of the projects whose manager
+ * they are. Owned by the core's thread.
+ */
+#ifndef MUSTER_SERVER_RIGHTS_H
+#define MUSTER_SERVER_RIGHTS_H
+
+#include <stdbool.h>
+
+#include "server/http/http_req.h"
+
+struct core;
+
+/* Whether the caller may see, and act as far as their role goes, on a job of this user in this project. */
+bool rights_sees(const struct core *c, const struct http_identity *who, const char *user, const char *project);
+
+/* Whether they may have jobs in the project. */
+bool rights_submits(const struct core *c, const struct http_identity *who, const char *project);
+
+/* Whether they may say who else may. */
+bool rights_manages(const struct core *c, const struct http_identity *who, const char *project);
+
+#endif
