@@ -114,6 +114,10 @@ int cli_row(json_t *rows, const char *const *cells, size_t n);
  * absolute. Returns 0 with a new document, or an exit status with all faults said. */
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc);
 
+/* Look here for the files that a spec names by absolute paths. Returns 0, or an exit status with all faults said, those
+ * that cli_check_spec() finds with them. */
+int cli_check_files(const char *file, const json_t *doc);
+
 /* Check a spec here. Returns 0, or an exit status with all faults said under the file's name. */
 int cli_check_spec(const char *file, const json_t *doc);
 

@@ -52,17 +52,14 @@ static int queue(struct cli *c, const json_t *doc)
 
 int jobs_submit(struct cli *c)
 {
-    json_t *doc = NULL;
-    int r;
+    json_auto_t *doc = NULL;
 
     if (cli_option(c, "watch") && cli_option(c, "follow"))
         return cli_fail(CLI_USAGE, "want --watch or --follow, not both");
-    r = cli_read_spec(c, c->arg[0], &doc);
-    if (r)
-        return r;
-    r = cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);
-    json_decref(doc);
-    return r;
+    TRY(cli_read_spec(c, c->arg[0], &doc));
+    if (!cli_option(c, "no-check-files"))
+        TRY(cli_check_files(c->arg[0], doc));
+    return cli_option(c, "dry-run") ? plan_dry_run(c, doc) : queue(c, doc);
 }
 
 /* --- showing ------------------------------------------------------------------------------------------- */

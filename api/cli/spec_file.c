@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/cli/cli.h"
@@ -165,6 +166,44 @@ int cli_check_spec(const char *file, const json_t *doc)
         return say_own_faults(file, &f);
     spec_free(spec);
     return 0;
+}
+
+/* Add a fault where what the spec names under pointer cannot be read here. */
+static void look_for(const json_t *o, const char *name, const char *pointer, bool may_be_folder, struct faults *f)
+{
+    const char *path = json_string_value(json_object_get(o, name));
+    struct stat s;
+    int wrong = 0;
+
+    if (!path || path[0] != '/')
+        return;
+    if (stat(path, &s) != 0 || access(path, R_OK) != 0)
+        wrong = errno;
+    else if (!S_ISREG(s.st_mode) && !(may_be_folder && S_ISDIR(s.st_mode)))
+        wrong = S_ISDIR(s.st_mode) ? EISDIR : EINVAL;
+    if (wrong)
+        faults_add(f, pointer, "'%s': %s; give a path that is there, or --no-check-files if only the nodes have it",
+                   path, wrong == EINVAL ? "not a plain file" : strerror(wrong));
+}
+
+int cli_check_files(const char *file, const json_t *doc)
+{
+    const json_t *train = json_object_get(doc, "train"), *data = json_object_get(train, "data");
+    struct faults files = {.n = 0}, all = {.n = 0};
+    struct job_spec *spec = NULL;
+
+    look_for(data, "path", "/train/data/path", false, &files);
+    look_for(data, "tokenizer_path", "/train/data/tokenizer_path", true, &files);
+    look_for(data, "index", "/train/data/index", false, &files);
+    look_for(json_object_get(train, "init"), "from", "/train/init/from", true, &files);
+    if (files.n == 0)
+        return 0;
+    if (spec_from_json(doc, &spec, &all) == 0)
+        spec_free(spec);
+    for (size_t i = 0; i < files.n; i++)
+        faults_add(&all, files.v[i].pointer, "%s", files.v[i].message);
+    faults_clear(&files);
+    return say_own_faults(file, &all);
 }
 
 int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)

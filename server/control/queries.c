@@ -1,7 +1,6 @@
 #include "server/control/queries.h"
 
 #include "scheduler/plan/layout.h"
-#include "server/store/spool_read.h"
 
 #define LIMIT QUERY_NUMBER("limit", 1, 1000) /* of a page */
 #define WAIT QUERY_NUMBER("wait", 0, 60)     /* seconds of a long-poll */
@@ -23,8 +22,7 @@ const struct query_parameter queries_logs[] = {
     QUERY_NUMBER("follow", 0, 1),
     END,
 };
-const struct query_parameter queries_metrics[] = {QUERY_TEXT("names"), QUERY_NUMBER("points", 1, SPOOL_POINTS_MAX),
-                                                  END};
+const struct query_parameter queries_metrics[] = {QUERY_TEXT("names"), QUERY_NUMBER("points", 0, 1000000), END};
 const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END};
 const struct query_parameter queries_drain[] = {QUERY_NUMBER("deadline_s", 1, 86400), END};
 const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0, INT64_MAX), WAIT,

@@ -145,7 +145,7 @@ def test_a_key_queues_one_job(cluster):
 # --- what is refused -----------------------------------------------------------------------------------
 
 def test_all_faults_of_a_spec_are_said_at_once_by_file_and_pointer(cluster):
-    spec = specs.train("corpus.txt", tp=3, devices=64)
+    spec = specs.train("/etc/hosts", tp=3, devices=64)
     spec["train"].update(stepz=5, steps="many")
     spec["train"]["model"]["heads"] = 0
     spec["name"] = "no blanks"
@@ -158,6 +158,29 @@ def test_all_faults_of_a_spec_are_said_at_once_by_file_and_pointer(cluster):
             assert re.search(rf"^  bad\.json:{pointer}: .", out.stderr, re.M), out.stderr
         assert "did you mean 'steps'?" in out.stderr and "muster: 'bad.json' is refused for 5 faults" in out.stderr
     assert len(cluster.list_jobs()) == before
+
+
+def test_a_submit_is_refused_where_its_corpus_tokenizer_or_weights_are_not_there(cluster):
+    spec = specs.train("corpus.txt", steps=6, devices=1)
+    data = spec["train"]["data"]
+    data.update(path=f"{cluster.folder}/missing.txt", tokenizer="gpt2", tokenizer_path="no/bpe", vocabs=1)
+    spec["train"]["init"]["from"] = f"{cluster.folder}/corpus.txt/deeper"
+    write(cluster, "missing.json", spec)
+    before = len(cluster.list_jobs())
+    err = run(cluster, "submit", "missing.json", status=4).stderr
+    for pointer in ("/train/data/path", "/train/data/tokenizer_path", "/train/init/from"):
+        assert re.search(rf"^  missing\.json:{pointer}: '/.*--no-check-files", err, re.M), err
+    assert re.search(r"^  missing\.json:/train/data/vocabs: ", err, re.M), err  # what else is wrong is said with it
+    del data["vocabs"], spec["train"]["init"]["from"]
+    data.update(path=cluster.folder, tokenizer="bytes", tokenizer_path=None)
+    del data["tokenizer_path"]
+    write(cluster, "missing.json", spec)
+    assert "Is a directory" in run(cluster, "submit", "missing.json", "--dry-run", status=4).stderr
+    assert len(cluster.list_jobs()) == before
+    data["path"] = f"{cluster.folder}/missing.txt"
+    write(cluster, "missing.json", spec)
+    job = said(cluster, "submit", "missing.json", "--no-check-files", "-o", "json")["id"]
+    assert "missing.txt" in cluster.wait(job, "failed")["outcome"]["message"]
 
 
 def test_forty_faults_are_not_cut(cluster):
