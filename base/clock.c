@@ -1,6 +1,8 @@
 #include "base/clock.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int64_t read_us(clockid_t id)
 {
@@ -65,4 +67,38 @@ void clock_rfc3339(int64_t wall_us, char out[CLOCK_RFC3339_MAX])
     (void)gmtime_r(&t, &tm);
     n = strftime(out, CLOCK_RFC3339_MAX, "%Y-%m-%dT%H:%M:%S", &tm);
     (void)snprintf(out + n, CLOCK_RFC3339_MAX - n, ".%03dZ", (int)(rest / 1000));
+}
+
+int clock_read_rfc3339(const char *text, int64_t *ret_us)
+{
+    static const char form[] = "dddd-dd-ddTdd:dd:dd"; /* d: a digit */
+    struct tm tm = {0}, back;
+    int64_t us = 0, unit = 100000;
+    const char *at = text;
+    time_t t;
+
+    for (const char *f = form; *f; f++, at++)
+        if (*f == 'd' ? *at < '0' || *at > '9' : *at != *f)
+            return -EINVAL;
+    if (*at == '.') {
+        if (*++at < '0' || *at > '9')
+            return -EINVAL;
+        for (; *at >= '0' && *at <= '9'; at++, unit /= 10)
+            us += (*at - '0') * unit;
+    }
+    if (at[0] != 'Z' || at[1])
+        return -EINVAL;
+    tm.tm_year = (int)strtol(text, NULL, 10) - 1900;
+    tm.tm_mon = (int)strtol(text + 5, NULL, 10) - 1;
+    tm.tm_mday = (int)strtol(text + 8, NULL, 10);
+    tm.tm_hour = (int)strtol(text + 11, NULL, 10);
+    tm.tm_min = (int)strtol(text + 14, NULL, 10);
+    tm.tm_sec = (int)strtol(text + 17, NULL, 10);
+    back = tm;
+    t = timegm(&back);
+    if (t < 0 || back.tm_mon != tm.tm_mon || back.tm_mday != tm.tm_mday || back.tm_hour != tm.tm_hour ||
+        back.tm_min != tm.tm_min || back.tm_sec != tm.tm_sec) /* there is no such day or time */
+        return -EINVAL;
+    *ret_us = (int64_t)t * 1000000 + us;
+    return 0;
 }

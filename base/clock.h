@@ -45,5 +45,8 @@ int clock_poll_ms(int64_t deadline_us);
 
 /* "2026-11-21T06:05:17.123Z" of a wall time. */
 void clock_rfc3339(int64_t wall_us, char out[CLOCK_RFC3339_MAX]);
+/* The wall time of such a text, from the year 1970 on, with or without parts of a second. 0, or -EINVAL with *ret_us
+ * unchanged. */
+int clock_read_rfc3339(const char *text, int64_t *ret_us);
 
 #endif

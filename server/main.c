@@ -36,6 +36,7 @@ struct settings {
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio;
     uint64_t keep_ended_bytes;
+    int agents;
     bool insecure;
 };
 
@@ -57,6 +58,9 @@ struct server { /* all that runs */
 #define DAY 86400
 #define YEAR (365 * DAY)
 
+enum agents_how { AGENTS_AUTO, AGENTS_SHARED, AGENTS_ENROLLED };
+static const char *const agents_words[] = {"auto", "shared", "enrolled", NULL};
+
 static const struct option_row rows[] = {
     {"state", 0, "DIR", "where the server keeps everything (else MUSTER_STATE, else the user's state folder)",
      OPTION_TEXT, .env = "MUSTER_STATE", AT(state)},
@@ -67,6 +71,10 @@ static const struct option_row rows[] = {
     {"tls-cert", 0, "FILE", "certificate chain as PEM, with --tls-key FILE: speak HTTPS", OPTION_TEXT, AT(tls_cert)},
     {"tls-key", 0, "FILE", "its key", OPTION_TEXT, AT(tls_key)},
     {"insecure", 0, NULL, "allow another address than the loopback without TLS", OPTION_FLAG, AT(insecure)},
+    {"agents", 0, "HOW",
+     "enrolled: only agents with a token of their node (`muster node enroll`); shared: one token in DIR/agent-token is "
+     "good for all nodes, for clusters of one person; auto: shared on the loopback address, else enrolled",
+     OPTION_WORD, .words = agents_words, .def = "shared", AT(agents)},
     {"redis", 0, "URL", "use this Redis (unix:///path or redis://host:port) instead of a private one", OPTION_TEXT,
      AT(redis)},
     {"lease", 0, "S", "seconds after which another musterd may take over that Redis from one that is silent",
@@ -182,6 +190,11 @@ static int write_server_json(const struct settings *o, const struct server *s, s
     return io_write_file(path, text, (size_t)n, 0644, err);
 }
 
+static bool agents_share(const struct settings *o)
+{
+    return o->agents == AGENTS_SHARED || (o->agents == AGENTS_AUTO && http_is_loopback(o->bind));
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -215,7 +228,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     if (r == 0)
         r = spool_disk_open(folder, s->jobs_dir, &s->spool, &cfg.spool, err);
     if (r == 0)
-        r = auth_start(s->state, s->store, &s->auth, err);
+        r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     cfg.auth = s->auth;
     s->stats = stats_new();
     if (r == 0 && !s->stats)

@@ -3,15 +3,23 @@
 #include <string.h>
 
 #include "api/cli/cli.h"
+#include "base/clock.h"
 #include "base/try.h"
 
 int tokens_create(struct cli *c)
 {
     const char *role = cli_option(c, "role");
+    long expires_s = cli_number(c, "expires", 0);
     json_t *answer = NULL, *body = json_pack("{s:s, s:s}", "user", c->arg[0], "role", role);
-    int r = body ? cli_call(c, "POST", "/v1/tokens", body, NULL, &answer)
-                 : cli_fail(CLI_USAGE, "the user's name or the role is not UTF-8");
+    char expires_at[CLOCK_RFC3339_MAX];
+    int r;
 
+    if (body && expires_s > 0) {
+        clock_rfc3339(clock_wall_us() + expires_s * 1000000, expires_at);
+        (void)json_object_set_new(body, "expires_at", json_string(expires_at));
+    }
+    r = body ? cli_call(c, "POST", "/v1/tokens", body, NULL, &answer)
+             : cli_fail(CLI_USAGE, "the user's name or the role is not UTF-8");
     json_decref(body);
     if (r)
         return r;
@@ -26,7 +34,8 @@ int tokens_create(struct cli *c)
 
 int tokens_list(struct cli *c)
 {
-    static const struct cli_table table = {.head = {"TOKEN", "USER", "ROLE", "MADE"}, .n = 4, .state = -1};
+    static const struct cli_table table = {
+        .head = {"TOKEN", "USER", "ROLE", "MADE", "LAST USED", "EXPIRES"}, .n = 6, .state = -1};
     json_auto_t *answer = NULL;
     json_t *rows, *token;
     size_t i;
@@ -40,8 +49,9 @@ int tokens_list(struct cli *c)
 
         (void)cli_row(rows,
                       (const char *[]){cli_str(token, "id"), cli_str(token, "user"), cli_str(token, "role"),
-                                       file ? "in the server's state folder" : cli_str(token, "made_at")},
-                      4);
+                                       file ? "in the server's state folder" : cli_str(token, "made_at"),
+                                       cli_str(token, "last_used_at"), cli_str(token, "expires_at")},
+                      6);
     }
     cli_print_table_new(&table, rows);
     return 0;

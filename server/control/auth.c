@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <openssl/evp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,20 +13,26 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/private.h"
+#include "server/cluster/cluster.h"
 
-#define HEX_MAX 65
 #define TOKEN_BYTES 24
+#define ENTRIES_MAX (2 + AUTH_TOKENS_MAX + CLUSTER_NODES_MAX)
+#define KEEP_US INT64_C(600000000) /* between two records of when a token was used */
 
 struct entry {
-    char hash[HEX_MAX];
+    char hash[AUTH_HASH_MAX];
     char made_at[CLOCK_RFC3339_MAX]; /* "": a file's */
+    int64_t expires_us;              /* wall; 0: never */
+    _Atomic int64_t used_us;         /* wall, of its last use; 0: none is known */
+    int64_t kept_us;                 /* the same as the store has it */
     struct http_identity who;
 };
 
 struct auth {
+    bool shared;           /* agents may use the token of the file */
     pthread_rwlock_t lock; /* guards all below */
-    struct entry v[AUTH_TOKENS_MAX];
-    size_t n;
+    struct entry *v;       /* n of them, in order of their hashes */
+    size_t n, cap;
 };
 
 enum http_role auth_role(const char *name)
@@ -38,34 +45,110 @@ enum http_role auth_role(const char *name)
 
 static void to_hex(const unsigned char *raw, size_t n, char *ret)
 {
-    for (size_t i = 0; i < n; i++)
-        (void)snprintf(ret + 2 * i, 3, "%02x", raw[i]);
+    static const char digits[] = "0123456789abcdef";
+
+    for (size_t i = 0; i < n; i++) {
+        ret[2 * i] = digits[raw[i] >> 4];
+        ret[2 * i + 1] = digits[raw[i] & 15];
+    }
+    ret[2 * n] = '\0';
 }
 
-static int hash_token(const char *token, char ret[HEX_MAX])
+int auth_hash(const char *text, char ret[AUTH_HASH_MAX])
 {
     unsigned char raw[EVP_MAX_MD_SIZE];
     unsigned int n = 0;
 
-    if (EVP_Digest(token, strlen(token), raw, &n, EVP_sha256(), NULL) != 1 || n != 32)
+    if (EVP_Digest(text, strlen(text), raw, &n, EVP_sha256(), NULL) != 1 || n != 32)
         return -EIO;
     to_hex(raw, n, ret);
     return 0;
 }
 
-static int fresh_token(char ret[AUTH_TOKEN_MAX], struct merr *err)
+int auth_secret(const char *prefix, char ret[AUTH_TOKEN_MAX], struct merr *err)
 {
     unsigned char raw[TOKEN_BYTES];
 
     if (getrandom(raw, sizeof(raw), 0) != (ssize_t)sizeof(raw))
         return merr_set(err, -EIO, "no random bytes for a token");
-    (void)snprintf(ret, AUTH_TOKEN_MAX, "mst_");
+    (void)snprintf(ret, AUTH_TOKEN_MAX, "%.4s", prefix);
     to_hex(raw, sizeof(raw), ret + 4);
     return 0;
 }
 
-/* The token in a file, or a new one put there. */
-static int read_token(const char *path, char *ret, size_t size, struct merr *err)
+/* --- the table ----------------------------------------------------------------------------------------- */
+
+/* Where a hash is, or would have to be. */
+static size_t place_of(const struct auth *a, const char *hash)
+{
+    size_t low = 0, high = a->n;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+
+        if (strcmp(a->v[mid].hash, hash) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static struct entry *find(const struct auth *a, const char *hash)
+{
+    size_t i = place_of(a, hash);
+
+    return i < a->n && strcmp(a->v[i].hash, hash) == 0 ? &a->v[i] : NULL;
+}
+
+/* Put an entry in. 0, -EEXIST, -ENOSPC, -ENOMEM. */
+static int insert(struct auth *a, const struct entry *e)
+{
+    size_t at = place_of(a, e->hash), cap = a->cap ? a->cap * 2 : 64;
+    struct entry *grown = a->v;
+
+    if (find(a, e->hash))
+        return -EEXIST;
+    if (a->n == ENTRIES_MAX)
+        return -ENOSPC;
+    (void)pthread_rwlock_wrlock(&a->lock);
+    if (a->n == a->cap && (grown = realloc(a->v, cap * sizeof(*grown)))) {
+        a->v = grown;
+        a->cap = cap;
+    }
+    if (grown) {
+        memmove(&a->v[at + 1], &a->v[at], (a->n++ - at) * sizeof(*e));
+        memcpy(&a->v[at], e, sizeof(*e));
+    }
+    (void)pthread_rwlock_unlock(&a->lock);
+    return grown ? 0 : -ENOMEM;
+}
+
+static void drop(struct auth *a, struct store *store, size_t i)
+{
+    store_drop(store, STORE_TOKENS, a->v[i].hash);
+    (void)pthread_rwlock_wrlock(&a->lock);
+    memmove(&a->v[i], &a->v[i + 1], (--a->n - i) * sizeof(a->v[0]));
+    (void)pthread_rwlock_unlock(&a->lock);
+}
+
+static bool is_of_node(const struct entry *e, const char *node)
+{
+    return *e->who.node && strcmp(e->who.node, node) == 0;
+}
+
+static void entry_init(struct entry *e, const char *hash, const struct http_identity *who)
+{
+    memset(e, 0, sizeof(*e));
+    e->who = *who;
+    (void)snprintf(e->hash, sizeof(e->hash), "%s", hash);
+    (void)snprintf(e->who.token, sizeof(e->who.token), "%.*s", (int)sizeof(e->who.token) - 1, hash);
+}
+
+/* --- files and records --------------------------------------------------------------------------------- */
+
+/* The token in a file, or a new one put there; "": there is none and none is to be made. */
+static int read_token(const char *path, bool make, char *ret, size_t size, struct merr *err)
 {
     char fresh[AUTH_TOKEN_MAX];
     struct buf b;
@@ -73,7 +156,11 @@ static int read_token(const char *path, char *ret, size_t size, struct merr *err
 
     buf_init(&b, 4096);
     r = private_read_file(path, &b, err);
-    if (r == -ENOENT && (r = fresh_token(fresh, err)) == 0) {
+    if (r == -ENOENT && !make) {
+        *ret = '\0';
+        return 0;
+    }
+    if (r == -ENOENT && (r = auth_secret("mst_", fresh, err)) == 0) {
         buf_reset(&b);
         (void)buf_printf(&b, "%s\n", fresh);
         r = io_write_file(path, b.data, b.len, 0600, err);
@@ -90,41 +177,78 @@ static int read_token(const char *path, char *ret, size_t size, struct merr *err
     return r;
 }
 
-static int entry_init(struct entry *e, const char *token, const char *user, enum http_role role, struct merr *err)
-{
-    *e = (struct entry){.who.role = role};
-    if (hash_token(token, e->hash) < 0)
-        return merr_set(err, -EIO, "cannot hash a token");
-    (void)snprintf(e->who.user, sizeof(e->who.user), "%s", user);
-    (void)snprintf(e->who.token, sizeof(e->who.token), "%.*s", (int)sizeof(e->who.token) - 1, e->hash);
-    return 0;
-}
-
-static int add_file(struct auth *a, const char *state_dir, const char *file, const char *user, enum http_role role,
+static int add_file(struct auth *a, const char *state_dir, const char *file, bool make, const struct http_identity *who,
                     struct merr *err)
 {
-    char path[4200], token[512];
+    char path[4200], token[512], hash[AUTH_HASH_MAX];
+    struct entry e;
     int r;
 
     (void)snprintf(path, sizeof(path), "%s/%s", state_dir, file);
-    r = read_token(path, token, sizeof(token), err);
-    return r < 0 ? r : entry_init(&a->v[a->n++], token, user, role, err);
+    r = read_token(path, make, token, sizeof(token), err);
+    if (r < 0 || !*token)
+        return r;
+    if (auth_hash(token, hash) < 0)
+        return merr_set(err, -EIO, "cannot hash a token");
+    entry_init(&e, hash, who);
+    r = insert(a, &e);
+    return r < 0 ? merr_set(err, r, "cannot take the token in '%s': %s", path, strerror(-r)) : 0;
+}
+
+static json_t *time_of(int64_t wall_us)
+{
+    char text[CLOCK_RFC3339_MAX];
+
+    if (wall_us == 0)
+        return json_null();
+    clock_rfc3339(wall_us, text);
+    return json_string(text);
+}
+
+static json_t *view(const struct entry *e)
+{
+    return json_pack("{s:s, s:s, s:s, s:s?, s:o, s:o, s:s?, s:b}", "id", e->who.token, "user", e->who.user, "role",
+                     http_role_name(e->who.role), "made_at", *e->made_at ? e->made_at : NULL, "expires_at",
+                     time_of(e->expires_us), "last_used_at", time_of(atomic_load(&e->used_us)), "node",
+                     *e->who.node ? e->who.node : NULL, "file", !*e->made_at);
+}
+
+static int keep(struct store *store, const struct entry *e)
+{
+    json_t *o = view(e);
+    char *record = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (!record)
+        return -ENOMEM;
+    store_put(store, STORE_TOKENS, e->hash, record);
+    free(record);
+    return 0;
 }
 
 /* A token that was made, from its record; false when that is none. */
 static bool read_record(const char *hash, const char *text, struct entry *e)
 {
     const char *user, *role, *made_at;
+    struct http_identity who = {.role = ROLE_NONE};
     json_t *o = json_loads(text, 0, NULL);
-    bool good = json_unpack(o, "{s:s, s:s, s:s}", "user", &user, "role", &role, "made_at", &made_at) == 0;
+    const char *expires_at = json_string_value(json_object_get(o, "expires_at"));
+    const char *used_at = json_string_value(json_object_get(o, "last_used_at"));
+    const char *node = json_string_value(json_object_get(o, "node"));
+    int64_t used_us = 0;
+    bool good = strlen(hash) == AUTH_HASH_MAX - 1 &&
+                json_unpack(o, "{s:s, s:s, s:s}", "user", &user, "role", &role, "made_at", &made_at) == 0;
 
     if (good) {
-        *e = (struct entry){.who.role = auth_role(role)};
-        (void)snprintf(e->hash, sizeof(e->hash), "%s", hash);
+        who.role = auth_role(role);
+        (void)snprintf(who.user, sizeof(who.user), "%s", user);
+        (void)snprintf(who.node, sizeof(who.node), "%s", node ? node : "");
+        entry_init(e, hash, &who);
         (void)snprintf(e->made_at, sizeof(e->made_at), "%s", made_at);
-        (void)snprintf(e->who.user, sizeof(e->who.user), "%s", user);
-        (void)snprintf(e->who.token, sizeof(e->who.token), "%.*s", (int)sizeof(e->who.token) - 1, hash);
-        good = e->who.role != ROLE_NONE;
+        if (used_at && clock_read_rfc3339(used_at, &used_us) == 0)
+            e->kept_us = used_us;
+        atomic_store(&e->used_us, e->kept_us);
+        good = who.role != ROLE_NONE && (!expires_at || clock_read_rfc3339(expires_at, &e->expires_us) == 0);
     }
     json_decref(o);
     return good;
@@ -165,27 +289,34 @@ static int load_made(struct auth *a, struct store *store, struct merr *err)
     struct store_rows rows;
     int r = store_read_rows(store, STORE_TOKENS, &rows, err);
 
-    for (size_t i = 0; r == 0 && i < rows.n && a->n < AUTH_TOKENS_MAX; i++)
-        if (read_record(rows.v[i].name, rows.v[i].text, &a->v[a->n]))
-            a->n++;
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < rows.n; i++) {
+        struct entry e;
+
+        if (read_record(rows.v[i].name, rows.v[i].text, &e))
+            r = insert(a, &e) == -ENOMEM ? merr_set(err, -ENOMEM, "out of memory") : r;
         else if (is_old(rows.v[i].text))
             store_drop(store, STORE_TOKENS, rows.v[i].name);
-    if (r == 0)
-        store_rows_clear(&rows);
+    }
+    store_rows_clear(&rows);
     return r;
 }
 
-int auth_start(const char *state_dir, struct store *store, struct auth **ret, struct merr *err)
+int auth_start(const char *state_dir, bool shared, struct store *store, struct auth **ret, struct merr *err)
 {
+    static const struct http_identity admin = {.role = ROLE_ADMIN, .user = "admin"};
+    static const struct http_identity agent = {.role = ROLE_AGENT, .user = "agent"};
     struct auth *a = calloc(1, sizeof(*a));
     int r;
 
     if (!a)
         return merr_set(err, -ENOMEM, "out of memory");
+    a->shared = shared;
     (void)pthread_rwlock_init(&a->lock, NULL);
-    r = add_file(a, state_dir, "token", "admin", ROLE_ADMIN, err);
+    r = add_file(a, state_dir, "token", true, &admin, err);
     if (r == 0)
-        r = add_file(a, state_dir, "agent-token", "agent", ROLE_AGENT, err);
+        r = add_file(a, state_dir, "agent-token", shared, &agent, err);
     if (r == 0)
         r = load_made(a, store, err);
     if (r < 0) {
@@ -198,63 +329,107 @@ int auth_start(const char *state_dir, struct store *store, struct auth **ret, st
 
 void auth_free(struct auth *a)
 {
-    if (a)
-        (void)pthread_rwlock_destroy(&a->lock);
+    if (!a)
+        return;
+    (void)pthread_rwlock_destroy(&a->lock);
+    free(a->v);
     free(a);
 }
 
-bool auth_look_up(struct auth *a, const char *token, struct http_identity *ret)
-{
-    char hash[HEX_MAX];
-    bool found = false;
+/* --- any thread ---------------------------------------------------------------------------------------- */
 
-    if (!token || hash_token(token, hash) < 0)
-        return false;
+enum http_auth auth_look_up(struct auth *a, const char *token, int64_t wall_us, struct http_identity *ret)
+{
+    enum http_auth answer = HTTP_AUTH_UNKNOWN;
+    char hash[AUTH_HASH_MAX];
+    struct entry *e;
+
+    if (!token || auth_hash(token, hash) < 0)
+        return answer;
     (void)pthread_rwlock_rdlock(&a->lock);
-    for (size_t i = 0; i < a->n && !found; i++) /* a hash tells nothing of the token: plain comparison is safe */
-        if (strcmp(a->v[i].hash, hash) == 0) {
-            *ret = a->v[i].who;
-            found = true;
-        }
+    e = find(a, hash); /* a hash tells nothing of the token: plain comparison is safe */
+    if (e && e->expires_us != 0 && wall_us >= e->expires_us) {
+        answer = HTTP_AUTH_EXPIRED;
+    } else if (e) {
+        answer = HTTP_AUTH_KNOWN;
+        *ret = e->who;
+        if (wall_us - atomic_load_explicit(&e->used_us, memory_order_relaxed) >= AUTH_USED_US)
+            atomic_store_explicit(&e->used_us, wall_us, memory_order_relaxed);
+    }
     (void)pthread_rwlock_unlock(&a->lock);
-    return found;
+    return answer;
+}
+
+enum agent_verdict auth_agent_may(struct auth *a, const struct http_identity *who, const char *node)
+{
+    struct agent_ask ask = {.bound = who->node, .node = node};
+
+    if (*who->node)
+        return agent_may_speak(&ask);
+    (void)pthread_rwlock_rdlock(&a->lock);
+    ask.shared = a->shared;
+    for (size_t i = 0; i < a->n && !ask.enrolled; i++)
+        ask.enrolled = is_of_node(&a->v[i], node);
+    (void)pthread_rwlock_unlock(&a->lock);
+    return agent_may_speak(&ask);
 }
 
 /* --- by an admin --------------------------------------------------------------------------------------- */
 
-static json_t *view(const struct entry *e)
+/* Put it into the table and the store's batch. */
+static int add(struct auth *a, struct store *store, struct entry *e, int64_t wall_us, json_t **ret_view,
+               struct merr *err)
 {
-    return json_pack("{s:s, s:s, s:s, s:s?, s:b}", "id", e->who.token, "user", e->who.user, "role",
-                     http_role_name(e->who.role), "made_at", *e->made_at ? e->made_at : NULL, "file", !*e->made_at);
-}
-
-int auth_make(struct auth *a, struct store *store, const struct http_identity *who, int64_t wall_us,
-              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err)
-{
-    struct entry e;
-    char *record;
+    json_t *seen;
     int r;
 
-    if (a->n == AUTH_TOKENS_MAX)
-        return merr_set(err, -ENOSPC, "there are %d tokens, as many as can be; revoke some", AUTH_TOKENS_MAX);
-    r = fresh_token(ret_token, err);
+    clock_rfc3339(wall_us, e->made_at);
+    seen = view(e);
+    r = seen ? insert(a, e) : -ENOMEM;
     if (r == 0)
-        r = entry_init(&e, ret_token, who->user, who->role, err);
+        r = keep(store, e);
+    if (r < 0) {
+        json_decref(seen);
+        return merr_set(err, r, "cannot add a token: %s", strerror(-r));
+    }
+    *ret_view = seen;
+    return 0;
+}
+
+int auth_make(struct auth *a, struct store *store, const struct auth_wanted *wanted, int64_t wall_us,
+              char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err)
+{
+    char hash[AUTH_HASH_MAX];
+    struct entry e;
+    size_t made = 0;
+    int r;
+
+    for (size_t i = 0; i < a->n; i++)
+        made += !*a->v[i].who.node;
+    if (made >= AUTH_TOKENS_MAX)
+        return merr_set(err, -ENOSPC, "there are %d tokens, as many as can be; revoke some", AUTH_TOKENS_MAX);
+    r = auth_secret("mst_", ret_token, err);
     if (r < 0)
         return r;
-    clock_rfc3339(wall_us, e.made_at);
-    *ret_view = view(&e);
-    record = json_dumps(*ret_view, JSON_COMPACT);
-    if (!record) {
-        json_decref(*ret_view);
-        return merr_set(err, -ENOMEM, "out of memory");
-    }
-    store_put(store, STORE_TOKENS, e.hash, record);
-    free(record);
-    (void)pthread_rwlock_wrlock(&a->lock);
-    a->v[a->n++] = e;
-    (void)pthread_rwlock_unlock(&a->lock);
-    return 0;
+    if (auth_hash(ret_token, hash) < 0)
+        return merr_set(err, -EIO, "cannot hash a token");
+    entry_init(&e, hash, &wanted->who);
+    e.expires_us = wanted->expires_us;
+    return add(a, store, &e, wall_us, ret_view, err);
+}
+
+int auth_bind(struct auth *a, struct store *store, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us,
+              json_t **ret_view, struct merr *err)
+{
+    struct http_identity who = {.role = ROLE_AGENT, .user = "agent"};
+    struct entry e;
+
+    if (find(a, hash))
+        return merr_set(err, -EEXIST, "this token is somebody's already; make a new one");
+    (void)snprintf(who.node, sizeof(who.node), "%s", node);
+    entry_init(&e, hash, &who);
+    (void)auth_revoke_node(a, store, node);
+    return add(a, store, &e, wall_us, ret_view, err);
 }
 
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err)
@@ -271,20 +446,41 @@ int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **re
                         "start musterd anew",
                         a->v[i].who.user);
     *ret_view = view(&a->v[i]);
-    store_drop(store, STORE_TOKENS, a->v[i].hash);
-    (void)pthread_rwlock_wrlock(&a->lock);
-    memmove(&a->v[i], &a->v[i + 1], (--a->n - i) * sizeof(a->v[0]));
-    (void)pthread_rwlock_unlock(&a->lock);
+    drop(a, store, i);
     return 0;
+}
+
+size_t auth_revoke_node(struct auth *a, struct store *store, const char *node)
+{
+    size_t n = 0;
+
+    for (size_t i = a->n; i-- > 0;)
+        if (is_of_node(&a->v[i], node)) {
+            drop(a, store, i);
+            n++;
+        }
+    return n;
 }
 
 json_t *auth_list(struct auth *a)
 {
     json_t *all = json_array();
 
-    for (size_t i = 0; i < a->n; i++)
-        (void)json_array_append_new(all, view(&a->v[i]));
+    for (int made = 0; made < 2; made++)
+        for (size_t i = 0; i < a->n; i++)
+            if ((*a->v[i].made_at != '\0') == made)
+                (void)json_array_append_new(all, view(&a->v[i]));
     return all;
+}
+
+void auth_keep_used(struct auth *a, struct store *store)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        struct entry *e = &a->v[i];
+
+        if (*e->made_at && atomic_load(&e->used_us) - e->kept_us >= KEEP_US && keep(store, e) == 0)
+            e->kept_us = atomic_load(&e->used_us);
+    }
 }
 
 bool auth_sees(const struct http_identity *who, const char *user)

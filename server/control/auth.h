@@ -1,4 +1,4 @@
-/* auth - who a bearer token is: those of the state folder's files, and those an admin has made
+/* auth - who a bearer token is: those of the state folder's files, those an admin has made, and those of nodes
  *
  * Only the SHA-256 of a token is kept, here and in the store; its text is told once, to whoever had it made. Looking
  * up is for any thread; making, revoking and listing are for the core's.
@@ -8,19 +8,24 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/merr.h"
-#include "server/http/http_req.h"
+#include "server/control/agent_rights.h"
+#include "server/http/http.h"
 #include "server/store/store.h"
 
-#define AUTH_TOKENS_MAX 1024
-#define AUTH_TOKEN_MAX 64 /* bytes of a token that is made, with its NUL */
+#define AUTH_TOKENS_MAX 1024  /* of people; each node may have one more */
+#define AUTH_TOKEN_MAX 64     /* bytes of a token that is made, with its NUL */
+#define AUTH_HASH_MAX 65      /* a SHA-256 as text */
+#define AUTH_USED_US 60000000 /* how exactly it is known when a token was last used */
 
 struct auth;
 
 /* Read the token files of the state folder, make them when missing (mode 0600), and the other tokens from the store; a
- * token whose file is gone or changed is no longer good. Returns 0 or a negative errno with words. */
-int auth_start(const char *state_dir, struct store *store, struct auth **ret, struct merr *err);
+ * token whose file is gone or changed is no longer good. shared: agents may use the token of the file agent-token;
+ * else it is not made. Returns 0 or a negative errno with words. */
+int auth_start(const char *state_dir, bool shared, struct store *store, struct auth **ret, struct merr *err);
 void auth_free(struct auth *a);
 
 /* Whether a token's record, as the store keeps it, can be read; auth_start() leaves out those that cannot. */
@@ -30,18 +35,38 @@ bool auth_reads(const struct store_row *row);
 int auth_take(struct auth *a, struct store *store, const struct store_row *row, struct merr *err);
 
 /* As http_auth_fn. */
-bool auth_look_up(struct auth *a, const char *token, struct http_identity *ret);
+enum http_auth auth_look_up(struct auth *a, const char *token, int64_t wall_us, struct http_identity *ret);
 
-/* A new token of who's user and role (its token is not read), made at the wall time, good at once and kept with the
- * store's next commit.
+/* Whether an agent of this identity may speak for a node. Any thread. */
+enum agent_verdict auth_agent_may(struct auth *a, const struct http_identity *who, const char *node);
+
+struct auth_wanted {          /* a token */
+    struct http_identity who; /* its token is not read */
+    int64_t expires_us;       /* wall; 0: never */
+};
+
+/* A new token, made at the wall time, good at once and kept with the store's next commit.
  * *ret_view: new, what auth_list says of it. -ENOSPC: there are AUTH_TOKENS_MAX; -EIO, -ENOMEM. */
-int auth_make(struct auth *a, struct store *store, const struct http_identity *who, int64_t wall_us,
+int auth_make(struct auth *a, struct store *store, const struct auth_wanted *wanted, int64_t wall_us,
               char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err);
+/* Let a token that an agent has made itself be its node's, in place of those that the node had. -EEXIST: the token is
+ * somebody's already; -ENOMEM. */
+int auth_bind(struct auth *a, struct store *store, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us,
+              json_t **ret_view, struct merr *err);
 /* The token is no longer good, and gone with the store's next commit. *ret_view: new, what it was. -ENOENT; -EPERM: it
  * is a file's. */
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err);
-/* A new array of all tokens without their text: [{"id", "user", "role", "made_at", "file"}], files first. */
+/* Likewise those that are bound to a node. Returns how many there were. */
+size_t auth_revoke_node(struct auth *a, struct store *store, const char *node);
+/* A new array of all tokens without their text, files first. */
 json_t *auth_list(struct auth *a);
+/* Store when tokens were last used, each at most every ten minutes. */
+void auth_keep_used(struct auth *a, struct store *store);
+
+/* The SHA-256 of a text. 0 or -EIO. */
+int auth_hash(const char *text, char ret[AUTH_HASH_MAX]);
+/* A text that nobody guesses, with this beginning of 4 bytes. 0 or -EIO. */
+int auth_secret(const char *prefix, char ret[AUTH_TOKEN_MAX], struct merr *err);
 
 /* The role of a name a person writes; ROLE_NONE when it is none of theirs. */
 enum http_role auth_role(const char *name);

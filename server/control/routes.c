@@ -32,9 +32,9 @@
 #define LONG_POLL_S 75
 #define METRICS_TEXT_MAX (1 << 20)
 
-bool routes_auth(void *arg, const char *token, struct http_identity *ret)
+enum http_auth routes_auth(void *arg, const char *token, int64_t wall_us, struct http_identity *ret)
 {
-    return auth_look_up(((struct routes_arg *)arg)->auth, token, ret);
+    return auth_look_up(((struct routes_arg *)arg)->auth, token, wall_us, ret);
 }
 
 typedef void run_fn(void *core, struct call *call); /* on the core's thread */
@@ -87,13 +87,13 @@ PLAIN(tokens_revoke)
 PLAIN(salvage_list)
 PLAIN(salvage_retry)
 PLAIN(salvage_drop)
-PLAIN(polls_assignments)
-PLAIN(polls_keys)
 RUN(jobs_submit)
 RUN(jobs_patch)
 RUN(projects_put)
 RUN(tokens_create)
 RUN(agents_register)
+RUN(polls_assignments)
+RUN(polls_keys)
 RUN(reports_take)
 RUN(polls_put_key)
 
@@ -158,9 +158,60 @@ static void on_tokens_create(void *arg, struct http_req *req)
     post_object(arg, req, run_tokens_create);
 }
 
+/* --- agents ------------------------------------------------------------------------------------------ */
+
+/* Whether an agent's token may speak for this node. Else the request is answered. */
+static bool admit(void *arg, struct http_req *req, const char *node)
+{
+    const struct http_identity *who = http_identity(req);
+
+    switch (auth_agent_may(((struct routes_arg *)arg)->auth, who, node)) {
+    case AGENT_MAY:
+        return true;
+    case AGENT_OTHER_NODE:
+        http_problem(req, 403, "other-node", "this token is of node '%s' and does not speak for '%.63s'", who->node,
+                     node);
+        return false;
+    case AGENT_NOT_SHARED:
+        http_problem(req, 403, "agent-not-enrolled",
+                     "this server takes agents by tokens of their own alone: `muster node enroll %.63s` prints a code "
+                     "for `muster-agent --join`",
+                     node);
+        return false;
+    case AGENT_ENROLLED:
+        http_problem(req, 403, "agent-enrolled",
+                     "node '%.63s' has a token of its own, the shared one does not speak for it; `muster node forget` "
+                     "takes it away",
+                     node);
+    }
+    return false;
+}
+
 static void on_agents_register(void *arg, struct http_req *req)
 {
-    post_object(arg, req, run_agents_register);
+    struct call *call = read_call(req, run_agents_register);
+    const char *node = call ? json_string_value(json_object_get(call->body, "node")) : NULL;
+
+    if (!call)
+        return;
+    if (admit(arg, req, node ? node : "")) {
+        turn_post(((struct routes_arg *)arg)->core, call);
+        return;
+    }
+    call->req = NULL;
+    call_free(call);
+}
+
+static void on_polls_assignments(void *arg, struct http_req *req)
+{
+    if (admit(arg, req, http_param(req, 0)))
+        post(arg, req, run_polls_assignments);
+}
+
+static void on_polls_keys(void *arg, struct http_req *req)
+{
+    if (admit(arg, req, http_param(req, 0)))
+        post(arg, req, run_polls_keys);
 }
 
 /* Check a spec here, on the HTTP thread, so that the core only takes good ones. */
@@ -211,15 +262,19 @@ static void on_jobs_submit(void *arg, struct http_req *req)
 
 static void on_reports_take(void *arg, struct http_req *req)
 {
-    post_object(arg, req, run_reports_take);
+    if (admit(arg, req, http_param(req, 0)))
+        post_object(arg, req, run_reports_take);
 }
 
 static void on_polls_put_key(void *arg, struct http_req *req)
 {
-    struct call *call = call_new(req, run_polls_put_key);
+    struct call *call;
     size_t len;
     const char *body = http_body(req, &len);
 
+    if (!admit(arg, req, http_param(req, 0)))
+        return;
+    call = call_new(req, run_polls_put_key);
     if (call)
         call->text = strndup(body ? body : "", len);
     if (!call || !call->text) {

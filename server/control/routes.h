@@ -26,6 +26,6 @@ extern const struct http_route routes_table[];
 extern const size_t routes_count;
 
 /* As http_auth_fn. */
-bool routes_auth(void *arg, const char *token, struct http_identity *ret);
+enum http_auth routes_auth(void *arg, const char *token, int64_t wall_us, struct http_identity *ret);
 
 #endif

@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "server/control/auth.h"
 #include "server/control/events.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
+
+#define EXPIRY_MAX_US (INT64_C(3653) * 86400 * 1000000)
 
 static void note(struct core *c, struct call *call, const char *code, const json_t *view)
 {
@@ -19,17 +22,34 @@ static void note(struct core *c, struct call *call, const char *code, const json
     events_note(c, 0, "", "token", 0, actor, code, text, json_deep_copy(view));
 }
 
-/* Read {"user", "role"}. False: the call is answered. */
-static bool read_wanted(struct call *call, struct http_identity *ret)
+/* "expires_at": later than now, and not so late that it is a mistake. */
+static bool read_expiry(struct call *call, int64_t wall_us, int64_t *ret_us)
 {
+    json_t *value = json_object_get(call->body, "expires_at");
+    const char *text = json_string_value(value);
+
+    if (!value || json_is_null(value))
+        return true;
+    if (text && clock_read_rfc3339(text, ret_us) == 0 && *ret_us > wall_us && *ret_us - wall_us <= EXPIRY_MAX_US)
+        return true;
+    call_problem(call, 422, "expiry-invalid",
+                 "'expires_at' is a time to come within ten years, such as 2026-12-31T23:59:59Z");
+    return false;
+}
+
+/* Read {"user", "role", "expires_at"}. False: the call is answered. */
+static bool read_wanted(struct call *call, int64_t wall_us, struct auth_wanted *wanted)
+{
+    struct http_identity *ret = &wanted->who;
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-";
     const char *key, *user = json_string_value(json_object_get(call->body, "user"));
     const char *role = json_string_value(json_object_get(call->body, "role"));
     json_t *value;
 
     json_object_foreach (call->body, key, value) {
-        if (strcmp(key, "user") != 0 && strcmp(key, "role") != 0) {
-            call_problem(call, 422, "unknown-field", "a token has no field '%s'; known are user and role", key);
+        if (strcmp(key, "user") != 0 && strcmp(key, "role") != 0 && strcmp(key, "expires_at") != 0) {
+            call_problem(call, 422, "unknown-field", "a token has no field '%s'; known are user, role and expires_at",
+                         key);
             return false;
         }
     }
@@ -39,26 +59,29 @@ static bool read_wanted(struct call *call, struct http_identity *ret)
         return false;
     }
     ret->role = role ? auth_role(role) : ROLE_USER;
+    if (ret->role == ROLE_AGENT) {
+        call_problem(call, 422, "role-invalid", "tokens of agents are bound to their node: `muster node enroll NODE`");
+        return false;
+    }
     if (ret->role == ROLE_NONE || (json_object_get(call->body, "role") && !role)) {
-        call_problem(call, 422, "role-invalid", "'%.32s' is no role: want viewer, user, admin or agent",
-                     role ? role : "role");
+        call_problem(call, 422, "role-invalid", "'%.32s' is no role: want viewer, user or admin", role ? role : "role");
         return false;
     }
     (void)snprintf(ret->user, sizeof(ret->user), "%s", user);
-    return true;
+    return read_expiry(call, wall_us, &wanted->expires_us);
 }
 
 void tokens_create(struct core *c, struct call *call)
 {
-    struct http_identity who = {.role = ROLE_NONE};
+    struct auth_wanted wanted = {.expires_us = 0};
     char token[AUTH_TOKEN_MAX];
     struct merr err = {""};
     json_t *view;
     int r;
 
-    if (!read_wanted(call, &who))
+    if (!read_wanted(call, c->now.wall_us, &wanted))
         return;
-    r = auth_make(c->cfg.auth, c->store, &who, c->now.wall_us, token, &view, &err);
+    r = auth_make(c->cfg.auth, c->store, &wanted, c->now.wall_us, token, &view, &err);
     if (r < 0) {
         call_problem(call, r == -ENOSPC ? 409 : 503, r == -ENOSPC ? "too-many-tokens" : "no-token", "%s", err.text);
         return;

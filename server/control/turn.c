@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "server/control/auth.h"
 #include "server/control/contact.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
@@ -178,6 +179,8 @@ static void tick(struct core *c)
     retire_jobs(c);
     if (now - c->turn.speeds_kept_us > SPEEDS_US) {
         records_put_speeds(c);
+        if (c->cfg.auth)
+            auth_keep_used(c->cfg.auth, c->store);
         c->turn.speeds_kept_us = now;
     }
     storing_tick(c);

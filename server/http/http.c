@@ -259,25 +259,7 @@ const char *http_role_name(enum http_role role)
     return names[role];
 }
 
-static const struct sockaddr *peer_of(struct MHD_Connection *conn)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-
-    return info ? info->client_addr : NULL;
-}
-
-/* 429, with the seconds to stay away. */
-static void refuse_for(struct http_req *r, int wait_s, const char *why)
-{
-    char text[16];
-
-    (void)snprintf(text, sizeof(text), "%d", wait_s);
-    refuse(r, 429, "too-many-requests", "%s; come again in %d s", why, wait_s);
-    set_header(r, "Retry-After", text);
-}
-
-/* Returns false once the request has been refused. A token that is known is always taken: whoever shares an address
- * with somebody who guesses must not suffer. */
+/* Returns false once the request has been refused. */
 static bool authorize(struct http_req *r)
 {
     const struct http_cfg *cfg = &r->h->cfg;
@@ -286,12 +268,9 @@ static bool authorize(struct http_req *r)
 
     if (need == ROLE_NONE)
         return true;
-    if (!cfg->auth(cfg->arg, token, &r->identity)) {
-        int wait_s = http_guard_fail(r->h->guard, peer_of(r->conn), clock_mono_us());
-
-        if (wait_s > 0)
-            refuse_for(r, wait_s, "too many requests of this address came without a token that is known here");
-        else if (token)
+    switch (cfg->auth(cfg->arg, token, clock_wall_us(), &r->identity)) {
+    case HTTP_AUTH_UNKNOWN:
+        if (token)
             refuse(r, 401, "unknown-token", "this token is not known here; it may be of another server or revoked");
         else
             refuse(r, 401, "no-token",
@@ -299,6 +278,11 @@ static bool authorize(struct http_req *r)
                    "into its state folder)",
                    header ? "the Authorization header is not a bearer token" : "no token");
         return false;
+    case HTTP_AUTH_EXPIRED:
+        refuse(r, 401, "token-expired", "this token has expired; ask an admin for another (`muster token create`)");
+        return false;
+    case HTTP_AUTH_KNOWN:
+        break;
     }
     have = r->identity.role;
     if (need == ROLE_AGENT ? have == ROLE_AGENT : have != ROLE_AGENT && have >= need)
@@ -427,12 +411,32 @@ static struct MHD_Response *response_of(struct http_req *r)
     return response;
 }
 
+/* An answer that is about to say that a token or a code is not known: an address that hears it too often is told to
+ * wait. What is known is always taken, so that nobody suffers from another who guesses behind the same address.
+ * r->lock is held. */
+static void slow_down(struct http_req *r, struct MHD_Connection *conn)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    int wait_s = http_guard_fail(r->h->guard, info ? info->client_addr : NULL, clock_mono_us());
+    char text[128];
+
+    if (wait_s == 0)
+        return;
+    (void)snprintf(text, sizeof(text), "too many requests of this address had no token that is known; wait %d s",
+                   wait_s);
+    http_fill_problem(r, 429, "too-many-requests", text);
+    (void)snprintf(text, sizeof(text), "%d", wait_s);
+    http_set_header_locked(r, "Retry-After", text);
+}
+
 static enum MHD_Result queue_response(struct http_req *r, struct MHD_Connection *conn)
 {
     struct MHD_Response *response;
     enum MHD_Result rc;
 
     pthread_mutex_lock(&r->lock);
+    if (r->state == HTTP_ANSWERED && r->status == 401)
+        slow_down(r, conn);
     response = response_of(r);
     pthread_mutex_unlock(&r->lock);
     if (!response)
@@ -610,13 +614,22 @@ static void *sweeper_main(void *arg)
 
 /* --- start and stop --------------------------------------------------------------------------------- */
 
+bool http_is_loopback(const char *bind)
+{
+    struct in6_addr v6;
+    struct in_addr v4;
+
+    if (inet_pton(AF_INET, bind, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == 127;
+    return strcmp(bind, "localhost") == 0 || (inet_pton(AF_INET6, bind, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6));
+}
+
 /* The address to bind, checked against what may be reached from outside. */
 static int read_address(const struct http_cfg *cfg, struct sockaddr_storage *ret, socklen_t *ret_len, struct merr *err)
 {
     struct sockaddr_in *v4 = (struct sockaddr_in *)ret;
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
     const char *text = strcmp(cfg->bind, "localhost") == 0 ? "127.0.0.1" : cfg->bind;
-    bool loopback;
 
     memset(ret, 0, sizeof(*ret));
     if (cfg->port < 0 || cfg->port > 65535)
@@ -625,16 +638,14 @@ static int read_address(const struct http_cfg *cfg, struct sockaddr_storage *ret
         v4->sin_family = AF_INET;
         v4->sin_port = htons((uint16_t)cfg->port);
         *ret_len = sizeof(*v4);
-        loopback = ntohl(v4->sin_addr.s_addr) >> 24 == 127;
     } else if (inet_pton(AF_INET6, text, &v6->sin6_addr) == 1) {
         v6->sin6_family = AF_INET6;
         v6->sin6_port = htons((uint16_t)cfg->port);
         *ret_len = sizeof(*v6);
-        loopback = IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
     } else {
         return merr_set(err, -EINVAL, "cannot bind '%s': want an address such as 127.0.0.1, 0.0.0.0 or ::1", cfg->bind);
     }
-    if (!loopback && !cfg->tls_cert && !cfg->insecure)
+    if (!http_is_loopback(cfg->bind) && !cfg->tls_cert && !cfg->insecure)
         return merr_set(err, -EPERM,
                         "refusing to bind '%s': tokens would cross the network in the clear; give "
                         "--tls-cert and --tls-key, or --insecure if the network is yours alone",

@@ -33,8 +33,10 @@ struct http_route {
     const struct query_parameter *query; /* that it takes (query.h); NULL: none */
 };
 
-/* Who a bearer token is. token NULL: none was sent. Runs on HTTP threads. Returns false when it is unknown. */
-typedef bool (*http_auth_fn)(void *arg, const char *token, struct http_identity *ret);
+/* Who a bearer token is, at this wall time. token NULL: none was sent. Runs on HTTP threads. *ret is written when it is
+ * KNOWN. */
+enum http_auth { HTTP_AUTH_UNKNOWN, HTTP_AUTH_EXPIRED, HTTP_AUTH_KNOWN };
+typedef enum http_auth (*http_auth_fn)(void *arg, const char *token, int64_t wall_us, struct http_identity *ret);
 
 struct http_cfg {
     const char *bind;               /* address */
@@ -52,6 +54,8 @@ struct http_cfg {
 
 int http_start(const struct http_cfg *cfg, struct http **ret, struct merr *err);
 int http_port(const struct http *h);
+/* Whether an address to bind is reached from this machine alone. */
+bool http_is_loopback(const char *bind);
 void http_stop(struct http *h); /* answers what waits with 503, ends streams, joins the threads */
 
 #endif

@@ -20,6 +20,7 @@ struct http_identity {
     enum http_role role;
     char user[64];  /* of the token; "" for ROLE_NONE */
     char token[13]; /* the token's id */
+    char node[64];  /* that the token is bound to; "": to none */
 };
 
 /* --- what it asks --- */

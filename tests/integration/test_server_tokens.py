@@ -43,7 +43,8 @@ def test_a_token_outlives_the_server_but_not_its_revocation(cluster):
     cluster.start_server()
     assert cluster.request("GET", "/v1/jobs", token=made["token"])[0] == 200
     listed = {t["id"]: t for t in cluster.api("GET", "/v1/tokens")["tokens"]}
-    assert listed[made["id"]] == {k: v for k, v in made.items() if k != "token"}
+    assert listed[made["id"]].pop("last_used_at")
+    assert listed[made["id"]] == {k: v for k, v in made.items() if k not in ("token", "last_used_at")}
     assert sorted(t["user"] for t in listed.values() if t["file"]) == ["admin", "agent"]
     with requests.get(f"{cluster.url}/v1/events", stream=True, timeout=PATIENCE_S, headers={
             "Authorization": f"Bearer {made['token']}", "Accept": "text/event-stream"}) as stream:
@@ -57,8 +58,13 @@ def test_a_token_outlives_the_server_but_not_its_revocation(cluster):
 
 @pytest.mark.parametrize("body, status, words", [
     ({}, 422, "'user' is wanted"), ({"user": ""}, 422, "'user' is wanted"), ({"user": 'a"b'}, 422, "'user' is wanted"),
-    ({"user": "a" * 64}, 422, "'user' is wanted"), ({"user": "a", "role": "root"}, 422, "viewer, user, admin or agent"),
-    ({"user": "a", "role": 3}, 422, "viewer, user, admin or agent"),
+    ({"user": "a" * 64}, 422, "'user' is wanted"), ({"user": "a", "role": "root"}, 422, "viewer, user or admin"),
+    ({"user": "a", "role": 3}, 422, "viewer, user or admin"),
+    ({"user": "a", "role": "agent"}, 422, "muster node enroll"),
+    ({"user": "a", "expires_at": "2001-01-01T00:00:00Z"}, 422, "a time to come"),
+    ({"user": "a", "expires_at": "2226-01-01T00:00:00Z"}, 422, "within ten years"),
+    ({"user": "a", "expires_at": 7}, 422, "a time to come"),
+    ({"user": "a", "expires_at": "soon"}, 422, "a time to come"),
     ({"user": "a", "days": 3}, 422, "no field 'days'")])
 def test_a_token_that_cannot_be_is_refused(cluster, body, status, words):
     got, problem = cluster.request("POST", "/v1/tokens", body)

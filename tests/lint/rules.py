@@ -57,7 +57,7 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["auth", "entry", "files", "moment", "queries", "readers", "waiters"], ["table"], ["state"],
+    ["agent_rights", "entry", "files", "moment", "queries", "readers", "waiters"], ["auth"], ["table"], ["state"],
     ["admission", "audit", "events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "rights",
      "round", "storing"],
     ["change", "learn", "timeline"],

@@ -216,6 +216,7 @@ int calls_begin(struct calls *h, const struct call *call, struct merr *err)
         .method = call->method, .target = call->path, .body = call->body, .who = {.role = ROLE_AGENT, .user = "agent"}};
 
     (void)err;
+    (void)snprintf(q.who.node, sizeof(q.who.node), "%s", o->agent->node); /* as if enrolled */
     *p = (struct pending){.o = o, .done = call->done, .arg = call->arg};
     wire_call(h->all->n, h->i, &o->life, &q, call->timeout_ms, answered, p);
     return 0;

@@ -72,10 +72,50 @@ static void a_fake_clock_goes_only_when_it_is_told_to(void **state)
     assert_int_equal(clock_read_wall_us(c), 3);
 }
 
+static void times_are_read_as_they_are_printed_and_others_refused(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t us; /* -1: refused */
+    } t[] = {
+        {"1970-01-01T00:00:00Z", 0},
+        {"2026-11-21T06:05:17.123Z", INT64_C(1795241117123000)},
+        {"2026-11-21T06:05:17.1234567Z", INT64_C(1795241117123456)},
+        {"2024-02-29T23:59:59Z", INT64_C(1709251199000000)},
+        {"2023-02-29T00:00:00Z", -1},
+        {"2026-13-01T00:00:00Z", -1},
+        {"2026-01-01T24:00:00Z", -1},
+        {"2026-01-01T00:00:60Z", -1},
+        {"1969-12-31T23:59:58Z", -1},
+        {"2026-01-01T00:00:00", -1},
+        {"2026-01-01T00:00:00.Z", -1},
+        {"2026-01-01T00:00:00+01:00", -1},
+        {"2026-01-01 00:00:00Z", -1},
+        {"+026-01-01T00:00:00Z", -1},
+        {"2026-01-01T00:00:00Z ", -1},
+        {"", -1},
+    };
+    char text[CLOCK_RFC3339_MAX];
+    int64_t us;
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(t); i++) {
+        us = -1;
+        if ((clock_read_rfc3339(t[i].text, &us) == 0) != (t[i].us >= 0) || us != t[i].us)
+            fail_msg("'%s' is read as %lld", t[i].text, (long long)us);
+    }
+    for (int64_t at = 0; at < INT64_C(4000000000000000); at = at * 3 + 86399123000) {
+        clock_rfc3339(at, text);
+        assert_int_equal(clock_read_rfc3339(text, &us), 0);
+        assert_int_equal(us, at / 1000 * 1000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(times_print_as_rfc3339),
+        cmocka_unit_test(times_are_read_as_they_are_printed_and_others_refused),
         cmocka_unit_test(a_past_deadline_polls_without_waiting_and_a_far_one_is_capped),
         cmocka_unit_test(the_monotonic_clock_never_goes_back),
         cmocka_unit_test(the_real_clock_reads_as_the_plain_functions_do),

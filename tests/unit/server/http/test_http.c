@@ -102,17 +102,20 @@ static void streamed(void *arg, struct http_req *r)
     pthread_mutex_unlock(&core.lock);
 }
 
-static bool who(void *arg, const char *token, struct http_identity *ret)
+static enum http_auth who(void *arg, const char *token, int64_t wall_us, struct http_identity *ret)
 {
     (void)arg;
+    assert_true(wall_us > 0);
     if (!token)
-        return false;
+        return HTTP_AUTH_UNKNOWN;
+    if (strcmp(token, "old") == 0)
+        return HTTP_AUTH_EXPIRED;
     strncpy(ret->user, token, sizeof(ret->user) - 1);
     ret->role = strcmp(token, "root") == 0    ? ROLE_ADMIN
                 : strcmp(token, "eve") == 0   ? ROLE_VIEWER
                 : strcmp(token, "robot") == 0 ? ROLE_AGENT
                                               : ROLE_NONE;
-    return ret->role != ROLE_NONE;
+    return ret->role == ROLE_NONE ? HTTP_AUTH_UNKNOWN : HTTP_AUTH_KNOWN;
 }
 
 static const struct query_parameter echoed[] = {QUERY_TEXT("echo"), {.name = NULL}};
@@ -252,6 +255,7 @@ static void each_request_gets_the_answer_it_deserves(void **state)
         {HEAD("GET", "/v1/jobs", ""), "401", "WWW-Authenticate: Bearer"},
         {HEAD("GET", "/v1/jobs", "Authorization: Basic eA==\r\n"), "401", "not a bearer token"},
         {HEAD("GET", "/v1/jobs", "Authorization: Bearer nobody\r\n"), "401", "unknown-token"},
+        {HEAD("GET", "/v1/jobs", "Authorization: Bearer old\r\n"), "401", "token-expired"},
         {HEAD("GET", "/v1/jobs", ROOT), "200", "\"user\":\"root\""},
         {HEAD("GET", "/v1/jobs/a%2Fb", ROOT), "200", "\"id\":\"a/b\""},
         {HEAD("GET", "/v1/jobs", "Authorization: Bearer eve\r\n"), "200", "ETag: \"1\""},

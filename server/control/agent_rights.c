@@ -1,0 +1,71 @@
+#include "server/control/agent_rights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum agent_verdict agent_may_speak(const struct agent_ask *ask)
+{
+    if (*ask->bound)
+        return strcmp(ask->bound, ask->node) == 0 ? AGENT_MAY : AGENT_OTHER_NODE;
+    return !ask->shared ? AGENT_NOT_SHARED : ask->enrolled ? AGENT_ENROLLED : AGENT_MAY;
+}
+
+bool agent_is_registered(const char *told, const char *registered)
+{
+    return told && *told && strcmp(told, registered) == 0;
+}
+
+/* The node of a rank, or of a source node; NULL: there is none. */
+static const char *node_of_rank(const struct job *j, size_t rank)
+{
+    if (rank < j->n_places)
+        return j->places[rank].node;
+    return rank - j->n_places < j->n_holders ? j->holders[rank - j->n_places].node : NULL;
+}
+
+/* The i-th node of the run, in the order of their first ranks; NULL: there are fewer. */
+static const char *node_at(const struct job *j, size_t i)
+{
+    for (size_t rank = 0; rank < j->n_places; rank++) {
+        size_t before = 0;
+
+        while (before < rank && strcmp(j->places[before].node, j->places[rank].node) != 0)
+            before++;
+        if (before == rank && i-- == 0)
+            return j->places[rank].node;
+    }
+    return NULL;
+}
+
+bool agent_has_part(const struct job *j, const char *node)
+{
+    const char *one;
+
+    for (size_t rank = 0; (one = node_of_rank(j, rank)); rank++)
+        if (strcmp(one, node) == 0)
+            return true;
+    return false;
+}
+
+bool agent_may_put_key(const struct job *j, const char *node, const char *key)
+{
+    const char *dash = strrchr(key, '-'), *digits = dash ? dash + 1 : "", *owner;
+    size_t n = strspn(digits, "0123456789"), number;
+
+    if (n == 0 || n > 6 || digits[n] || (n > 1 && *digits == '0'))
+        return false;
+    number = strtoul(digits, NULL, 10);
+    owner = strncmp(key, "guard.", 6) == 0 ? node_at(j, number) : node_of_rank(j, number);
+    return owner && strcmp(owner, node) == 0;
+}
+
+enum agent_join agent_may_join(const struct agent_code *code, const char *token_hash, int64_t wall_us)
+{
+    if (!code)
+        return AGENT_CODE_UNKNOWN;
+    if (wall_us >= code->expires_us)
+        return AGENT_CODE_OVER;
+    if (!*code->used_by)
+        return AGENT_JOINS;
+    return strcmp(code->used_by, token_hash) == 0 ? AGENT_JOINED : AGENT_CODE_USED;
+}
