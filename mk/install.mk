@@ -44,8 +44,8 @@ docs/spec.md: $(BUILD)/bin/muster  ## print the reference of the job spec from i
 docs/cli.md: $(BUILD)/bin/muster  ## print the reference of the commands from their table
 	@$(BUILD)/bin/muster help --markdown > $@
 
-openapi: $(BUILD)/bin/muster  ## print the schema of the job spec in api/openapi.yaml from its table
-	@$(BUILD)/bin/muster help --schema | $(PYTHON) api/openapi.py api/openapi.yaml
+openapi: $(BUILD)/bin/muster  ## print the schemas of specs and of agents' messages in api/openapi.yaml from their tables
+	@$(PYTHON) api/openapi.py $(BUILD)/bin/muster api/openapi.yaml
 
 docs/protocol.md: $(BUILD)/bin/muster  ## print its last section, the fields of all messages, from their tables
 	@sed -i '/^## Fields of the messages$$/,$$d' $@

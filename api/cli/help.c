@@ -138,8 +138,8 @@ int help_main(struct cli *c)
         (void)(cli_option(c, "spec") ? spec_reference(&b) : protocol_reference(&b));
         (void)fputs(buf_text(&b), stdout);
         buf_clear(&b);
-    } else if (cli_option(c, "schema")) {
-        json_t *schema = spec_schema();
+    } else if (cli_option(c, "schema") || cli_option(c, "messages")) {
+        json_t *schema = cli_option(c, "schema") ? spec_schema() : protocol_schemas();
         int r = schema ? cli_print_json(schema) : cli_fail(CLI_FAILED, "no memory");
 
         json_decref(schema);

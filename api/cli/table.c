@@ -185,6 +185,7 @@ static const struct command commands[] = {
       {"markdown", 0, NULL, "as docs/cli.md", FLAG},
       {"spec", 0, NULL, "the reference of the job spec, docs/spec.md", FLAG},
       {"schema", 0, NULL, "the JSON schema of the job spec", FLAG},
+      {"messages", 0, NULL, "JSON schemas of the agents' messages", FLAG},
       {"protocol", 0, NULL, "the fields of the messages between the programs, as in docs/protocol.md", FLAG}}},
 };
 /* clang-format on */

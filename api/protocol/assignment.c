@@ -205,8 +205,9 @@ static const struct wire_field set_fields[] = {
      .kind = WIRE_JSON,
      .flags = WIRE_NEEDED,
      WIRE_AT(assignment_set, list),
+     .of = &assignment_message,
      .type = JSON_ARRAY,
-     .what = "each an [assignment](#assignment)"},
+     .what = "every run that the node is to have"},
 };
 
 const struct wire_message assignment_set_message = {

@@ -40,6 +40,18 @@ int protocol_check(int version, const char *what, struct merr *err)
                     what, version, PROTOCOL_OLDEST, PROTOCOL_VERSION);
 }
 
+json_t *protocol_schemas(void)
+{
+    json_t *all = json_object();
+
+    for (const struct wire_message *const *m = protocol_messages; all && *m; m++)
+        if (wire_schema(*m, all) < 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
 int protocol_reference(struct buf *out)
 {
     (void)buf_printf(out,

@@ -27,6 +27,9 @@ int protocol_check(int version, const char *what, struct merr *err);
 /* Print the fields of all messages: the last section of docs/protocol.md. Returns 0 or -ENOMEM. */
 int protocol_reference(struct buf *out);
 
+/* JSON schemas of all messages by name, for api/openapi.yaml; new, NULL without memory. */
+json_t *protocol_schemas(void);
+
 /* All messages in the order of the reference; NULL ends them. */
 extern const struct wire_message *const protocol_messages[];
 

@@ -48,9 +48,10 @@ struct wire_field {
     int64_t fallback;         /* of a number, a bool or an enum */
     const char *const *names; /* of an enum, by value; NULL: such a value is not for the wire */
     size_t n_names;
-    const struct wire_message *of; /* of a struct, or a list of them */
-    json_type type;                /* of WIRE_JSON: JSON_OBJECT or JSON_ARRAY */
-    const char *what;              /* for docs/protocol.md */
+    const struct wire_message
+        *of;          /* of a struct, or a list of them; what the entries of a WIRE_JSON array are, if told */
+    json_type type;   /* of WIRE_JSON: JSON_OBJECT or JSON_ARRAY */
+    const char *what; /* for docs/protocol.md */
 };
 
 struct wire_message {
@@ -78,6 +79,10 @@ void wire_clear(const struct wire_message *m, void *s);
 
 /* Print the table of a message's fields as markdown. */
 void wire_print(const struct wire_message *m, struct buf *out);
+
+/* Add the JSON schema of a message to an object of schemas, as "Agent" and its name in capitals ("AgentReportRank"); a
+ * message within it is a reference into `components.schemas`. Returns 0, or -1 without memory. */
+int wire_schema(const struct wire_message *m, json_t *into);
 
 /* The value that a name of an enum stands for; fallback where it is none of them, or NULL. */
 int wire_value(const char *const *names, size_t n_names, const char *name, int fallback);

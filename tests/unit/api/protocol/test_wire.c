@@ -184,6 +184,35 @@ static void all_faults_are_told_at_once_each_with_its_place(void **state)
     free(s);
 }
 
+static void a_schema_has_what_its_message_writes(void **state)
+{
+    struct draws d = draws_begin();
+    json_t *all = protocol_schemas(), *report = json_object_get(all, "AgentReportRank");
+    const char *key;
+    json_t *v;
+
+    (void)state;
+    assert_non_null(report);
+    assert_string_equal(json_string_value(json_object_get(report, "type")), "object");
+    for (const struct wire_message *const *m = protocol_messages; *m; m++)
+        for (int i = 0; i < ROUNDS / 10; i++) {
+            json_t *doc = drawn(&d, *m), *schema = json_object(), *needed, *one;
+            size_t k;
+
+            assert_int_equal(wire_schema(*m, schema), 0);
+            one = json_object_iter_value(json_object_iter(schema));
+            assert_true(json_equal(one, json_object_get(all, json_object_iter_key(json_object_iter(schema)))));
+            json_object_foreach (doc, key, v)
+                assert_non_null(json_object_get(json_object_get(one, "properties"), key));
+            needed = json_object_get(one, "required");
+            json_array_foreach (needed, k, v)
+                assert_non_null(json_object_get(doc, json_string_value(v)));
+            json_decref(schema);
+            json_decref(doc);
+        }
+    json_decref(all);
+}
+
 static void fields_that_nobody_knows_and_nulls_are_passed_over(void **state)
 {
     struct draws d = draws_begin();
@@ -281,6 +310,7 @@ int main(void)
         cmocka_unit_test(a_field_of_another_kind_is_named_with_what_it_wants),
         cmocka_unit_test(a_field_past_its_limit_is_refused_or_cut),
         cmocka_unit_test(all_faults_are_told_at_once_each_with_its_place),
+        cmocka_unit_test(a_schema_has_what_its_message_writes),
         cmocka_unit_test(fields_that_nobody_knows_and_nulls_are_passed_over),
         cmocka_unit_test(what_is_no_object_is_refused),
         cmocka_unit_test(a_message_that_memory_is_too_short_for_is_not_written),
