@@ -24,7 +24,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def described(cluster):
-    return yaml.safe_load(requests.get(f"{cluster.url}/openapi.yaml", timeout=PATIENCE_S).text)
+    return yaml.safe_load(requests.get(f"{cluster.url}/openapi.yaml", timeout=PATIENCE_S).content)
 
 
 def test_every_route_is_described_and_every_description_has_a_route(described):
