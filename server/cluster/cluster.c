@@ -99,6 +99,17 @@ double cluster_slowness(const struct cluster *cl, const struct job_place *p)
     return s && s->slow.slow && s->slow.ratio > 1 ? s->slow.ratio : 1;
 }
 
+const struct node *cluster_silent(const struct cluster *cl, const struct job *j, int64_t since_us)
+{
+    for (size_t i = 0; j->live && i < j->n_places; i++) {
+        const struct node *n = cluster_node(cl, j->places[i].node);
+
+        if (n && n->seen_us <= since_us)
+            return n;
+    }
+    return NULL;
+}
+
 void cluster_hold(struct cluster *cl, const struct job *j)
 {
     for (size_t i = 0; i < j->n_places; i++) {

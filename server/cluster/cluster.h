@@ -48,6 +48,9 @@ struct slot *cluster_slot(const struct cluster *cl, const struct job_place *p);
 /* How many times as long as its class takes the device at a place takes; 1: it is well. */
 double cluster_slowness(const struct cluster *cl, const struct job_place *p);
 
+/* A node of a live job's run from which nothing has been heard since then (monotonic); NULL: there is none. */
+const struct node *cluster_silent(const struct cluster *cl, const struct job *j, int64_t since_us);
+
 /* The run of a live job has the slots of its places. */
 void cluster_hold(struct cluster *cl, const struct job *j);
 

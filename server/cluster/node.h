@@ -14,6 +14,8 @@
 #include "scheduler/plan/cost.h"
 #include "server/cluster/job.h"
 
+#define NODE_SILENT_US INT64_C(2500000) /* two words of its agent have not come */
+
 enum node_contact { NODE_READY, NODE_UNKNOWN, NODE_LOST };
 
 struct slot { /* a device, or a share of a processor (slots.h) */

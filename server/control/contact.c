@@ -1,5 +1,6 @@
 #include "server/control/contact.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -174,6 +175,36 @@ static void forget_lost(struct core *c)
 
 /* --- time -------------------------------------------------------------------------------------------- */
 
+static int64_t silence_us(const struct core *c, const struct node *n)
+{
+    return c->now.mono_us - n->seen_us;
+}
+
+static void become_unknown(struct core *c, struct node *n, const char *what)
+{
+    log_warn("node %s is unknown: no word from it for %.1f s; %s", n->name, (double)silence_us(c, n) / 1e6, what);
+    n->contact = NODE_UNKNOWN;
+    c->schedule_wanted = true;
+    tell(c, n, "scheduler", "unknown");
+}
+
+/* The node is silent and others of the run say that it is in trouble: what the run has there is over. */
+static void lose_suspects(struct core *c, struct node *n)
+{
+    for (size_t k = 0; k < n->n_slots; k++) {
+        struct entry *e = n->slots[k].job ? table_find(&c->jobs, n->slots[k].job) : NULL;
+        char why[128];
+
+        if (!e || !e->job.live || (!e->run.gave_up && e->job.state != JOB_RECOVERING))
+            continue;
+        if (n->contact == NODE_READY)
+            become_unknown(c, n, "other ranks of a run have lost it");
+        (void)snprintf(why, sizeof(why), "its node is lost: other ranks lost it, and it has been silent for %.1f s",
+                       (double)silence_us(c, n) / 1e6);
+        contact_lose_run(c, e, n->name, why);
+    }
+}
+
 static void lose_node(struct core *c, struct node *n)
 {
     log_warn("node %s is lost: no word from it for %d s", n->name, c->cfg.lost_after_s);
@@ -195,14 +226,12 @@ void contact_tick(struct core *c)
 {
     for (size_t i = 0; i < c->cluster.n_nodes; i++) {
         struct node *n = c->cluster.nodes[i];
-        int64_t silent_s = (c->now.mono_us - n->seen_us) / 1000000;
+        int64_t silent_s = silence_us(c, n) / 1000000;
 
-        if (n->contact == NODE_READY && silent_s >= c->cfg.unknown_after_s) {
-            log_warn("node %s is unknown: no word from it for %lld s; its runs go on", n->name, (long long)silent_s);
-            n->contact = NODE_UNKNOWN;
-            c->schedule_wanted = true;
-            tell(c, n, "scheduler", "unknown");
-        }
+        if (silence_us(c, n) >= NODE_SILENT_US)
+            lose_suspects(c, n);
+        if (n->contact == NODE_READY && silent_s >= c->cfg.unknown_after_s)
+            become_unknown(c, n, "its runs go on");
         if (n->contact == NODE_UNKNOWN && silent_s >= c->cfg.lost_after_s)
             lose_node(c, n);
     }

@@ -1,7 +1,8 @@
 /* contact - whether nodes are heard of, and what becomes of their runs and of them when they are not
  *
  * A node that is silent is unknown after a while, and its runs go on; after a longer one it is lost, and they are over;
- * one that has been lost for very long is forgotten.
+ * one that has been lost for very long is forgotten. Of a run whose other ranks have lost a peer, or failed, a few
+ * seconds of silence are enough: its part on the silent node is over, while the node's other runs go on.
  */
 #ifndef MUSTER_SERVER_CONTACT_H
 #define MUSTER_SERVER_CONTACT_H

@@ -48,6 +48,7 @@ struct entry_run {      /* of a live job */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;
+    bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */
     bool hand_over;            /* the next run is on the same node: state may stay where its ranks compute */

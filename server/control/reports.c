@@ -59,6 +59,7 @@ static void take_rank(struct entry *e, const struct node *n, const struct report
     if (!ended)
         return;
     r->exit = exit_settle(told->exit, e->job.kind);
+    e->run.gave_up = e->run.gave_up || r->exit.cause == EXIT_CAUSE_ABORTED;
     if (exit_well(&r->exit) || r->exit.cause == EXIT_CAUSE_ABORTED || f->rank >= 0)
         return;
     f->rank = told->rank;

@@ -89,6 +89,17 @@ static const char *node_state(const struct core *c, const struct node *n)
     return givers_job_on(c, n) ? "draining" : "drained";
 }
 
+static const char *slot_state(const struct node *n, const struct slot *s)
+{
+    if (n->contact == NODE_LOST)
+        return "lost";
+    if (s->job)
+        return "busy";
+    if (n->contact == NODE_UNKNOWN || !n->registered)
+        return "unknown";
+    return slots_usable(s) ? "free" : "quarantined";
+}
+
 json_t *view_node(const struct core *c, const struct node *n)
 {
     json_t *slots = json_array();
@@ -98,14 +109,12 @@ json_t *view_node(const struct core *c, const struct node *n)
         char job[24];
 
         (void)snprintf(job, sizeof(job), "j%llu", (unsigned long long)s->job);
-        (void)json_array_append_new(
-            slots, json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot, "kind", s->kind,
-                             "trains", s->trains, "class", c->cluster.classes.name[s->class_], "state",
-                             s->job            ? "busy"
-                             : slots_usable(s) ? "free"
-                                               : "quarantined",
-                             "job", s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(), "gpu",
-                             gpus_view(n, s->slot), "slow", stragglers_view(s)));
+        (void)json_array_append_new(slots,
+                                    json_pack("{s:i, s:s, s:b, s:s, s:s, s:s?, s:o, s:o*, s:o*}", "slot", s->slot,
+                                              "kind", s->kind, "trains", s->trains, "class",
+                                              c->cluster.classes.name[s->class_], "state", slot_state(n, s), "job",
+                                              s->job ? job : NULL, "rank", s->job ? json_integer(s->rank) : json_null(),
+                                              "gpu", gpus_view(n, s->slot), "slow", stragglers_view(s)));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o*, s:o*}", "id", n->name, "state", node_state(c, n),
                      "address", n->address, "version", n->release, "last_seen", cluster_time(n->seen_wall_us),
@@ -158,10 +167,27 @@ static json_t *plain_cause(const char *code, json_t *text_new, json_t *help_new)
                      "behind", "would_help", help_new);
 }
 
+/* A run may be in trouble that nobody has judged yet: one of its nodes is silent. NULL: none is. */
+static json_t *silence_cause(const struct core *c, const struct job *j)
+{
+    const struct node *n = cluster_silent(&c->cluster, j, c->now.mono_us - NODE_SILENT_US);
+    char text[256];
+
+    if (!n)
+        return NULL;
+    (void)snprintf(
+        text, sizeof(text),
+        "nothing was heard of node '%s' for %d s; its ranks may run on. They count as lost after %d s, or as "
+        "soon as another rank says that it has lost them",
+        n->name, (int)((c->now.mono_us - n->seen_us) / 1000000), c->cfg.lost_after_s);
+    return plain_cause("node-silent", json_string(text), json_pack("[s]", "look at the node and its agent"));
+}
+
 json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
 {
     json_t *causes = json_array(), *help = json_array();
     json_t *told = json_object_get(j->outcome, "message"), *asked = e && !job_ended(j->state) ? ask_round(c, e) : NULL;
+    json_t *silence = silence_cause(c, j);
     char id[24], summary[256];
 
     (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
@@ -178,6 +204,10 @@ json_t *view_explain(struct core *c, const struct job *j, const struct entry *e)
             causes, plain_cause(j->reason_code, told ? json_incref(told) : json_string(summary), json_incref(help)));
     if (asked)
         (void)json_array_append_new(causes, asked);
+    if (silence) {
+        (void)snprintf(summary, sizeof(summary), "%s", json_string_value(json_object_get(silence, "text")));
+        (void)json_array_append_new(causes, silence);
+    }
     json_decref(help);
     return json_pack("{s:s, s:s, s:s, s:o}", "job", id, "state", job_state_name(j->state), "summary", summary, "causes",
                      causes);

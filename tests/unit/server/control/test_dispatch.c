@@ -155,6 +155,117 @@ static void when_a_node_is_lost_its_runs_are_over_and_start_elsewhere(void **sta
     assert_int_equal(scene_entry(s, job)->job.restarts_node, 1);
 }
 
+/* One of two nodes of a run goes silent: s seconds later the other one's rank gives up, or does not (-1). Returns after
+ * how many tenths of a second the run has started anew, at most 20 s. */
+static int tenths_until_restart(struct scene *s, uint64_t job, int gives_up_after_s)
+{
+    for (int t = 0; t < 200; t++) {
+        struct entry *e = scene_entry(s, job);
+
+        if (e->job.generation == 2)
+            return t;
+        if (t % 10 == 0) {
+            bool over = gives_up_after_s >= 0 && t >= 10 * gives_up_after_s;
+            json_t *run = scene_run_of(e, 1, "n1", over ? "exited" : "running", over ? EXIT_ABORTED : 0);
+
+            assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+            assert_int_equal(scene_report(s, "n3", json_array(), NULL).status, 200);
+        }
+        fake_clock_pass(&s->clock, SECOND / 10);
+        assert_true(turn_take(s->core, NULL));
+    }
+    return 200;
+}
+
+static uint64_t train_on_two_of_three(struct scene *s)
+{
+    uint64_t job;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    assert_int_equal(scene_register(s, "n2", "a", 1), 200);
+    job = scene_submit(s, "devices: {min: 2, max: 2}\ntrain: {model: gpt2-tiny, data: {path: /c}}\n");
+    scene_report_all(s, job, "running", 0);
+    assert_int_equal(scene_register(s, "n3", "a", 1), 200);
+    return job;
+}
+
+static void a_node_is_lost_to_a_run_when_another_rank_has_lost_it_and_it_is_silent_for_seconds(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = train_on_two_of_three(s);
+    const struct entry *e = scene_entry(s, job);
+    struct scene_answer a;
+    char id[24];
+    int tenths = tenths_until_restart(s, job, 0);
+
+    assert_in_range(tenths, 20, 32);
+    assert_int_equal(e->job.restarts_node, 1);
+    for (size_t i = 0; i < e->job.n_places; i++)
+        assert_string_not_equal(e->job.places[i].node, "n2");
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    a = scene_call(s, jobs_get, scene_request(id, NULL, NULL), NULL);
+    assert_non_null(strstr(json_string_value(json_object_get(json_object_get(a.body, "outcome"), "message")),
+                           "rank 1 on n2: its node is lost"));
+    a = scene_call(s, nodes_list, scene_request(NULL, NULL, NULL), NULL);
+    assert_string_equal(
+        json_string_value(json_object_get(
+            json_array_get(json_object_get(json_array_get(json_object_get(a.body, "nodes"), 1), "slots"), 0), "state")),
+        "unknown");
+}
+
+static void silence_alone_is_no_failure_and_explain_names_the_node(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = train_on_two_of_three(s);
+    struct scene_answer a;
+    json_t *runs, *causes;
+    char id[24];
+
+    assert_int_equal(tenths_until_restart(s, job, -1), 200);
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)job);
+    a = scene_call(s, jobs_explain, scene_request(id, NULL, NULL), NULL);
+    causes = json_object_get(a.body, "causes");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(causes, json_array_size(causes) - 1), "code")),
+                        "node-silent");
+    assert_non_null(strstr(json_string_value(json_object_get(a.body, "summary")), "nothing was heard of node 'n2'"));
+    runs = json_pack("[o]", scene_run_of(scene_entry(s, job), 1, "n2", "running", 0)); /* it is back */
+    assert_int_equal(scene_report(s, "n2", runs, NULL).status, 200);
+    assert_int_equal(scene_entry(s, job)->job.generation, 1);
+    a = scene_call(s, jobs_explain, scene_request(id, NULL, NULL), NULL);
+    assert_null(strstr(json_string_value(json_object_get(a.body, "summary")), "n2'"));
+}
+
+static void a_rank_that_gives_up_costs_no_node_that_is_heard_of(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = train_on_two_of_three(s);
+    json_t *runs = json_pack("[o]", scene_run_of(scene_entry(s, job), 1, "n1", "exited", EXIT_ABORTED));
+
+    assert_int_equal(scene_report(s, "n1", runs, NULL).status, 200);
+    for (int t = 0; t < 10; t++) {
+        scene_wait(s, 1);
+        runs = json_pack("[o]", scene_run_of(scene_entry(s, job), 1, "n2", "running", 0));
+        assert_int_equal(scene_report(s, "n2", runs, NULL).status, 200);
+    }
+    assert_int_equal(scene_entry(s, job)->job.state, JOB_RUNNING);
+    assert_int_equal(cluster_node(&s->core->cluster, "n2")->contact, NODE_READY);
+}
+
+static void slots_of_a_lost_node_are_not_shown_free(void **state)
+{
+    struct scene *s = *state;
+    struct scene_answer a;
+
+    assert_int_equal(scene_register(s, "n1", "a", 1), 200);
+    scene_wait(s, 130);
+    a = scene_call(s, nodes_list, scene_request(NULL, NULL, NULL), NULL);
+    a.body = json_array_get(json_object_get(a.body, "nodes"), 0);
+    assert_string_equal(json_string_value(json_object_get(a.body, "state")), "lost");
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(json_object_get(a.body, "slots"), 0), "state")), "lost");
+}
+
 static void the_next_server_finds_runs_on_their_devices(void **state)
 {
     struct scene *s = *state;
@@ -387,6 +498,10 @@ int main(void)
         TEST(a_job_that_can_never_run_is_refused_at_submit_with_both_numbers),
         TEST(a_job_leaves_a_drained_node_by_its_deadline_or_is_stopped),
         TEST(when_a_node_is_lost_its_runs_are_over_and_start_elsewhere),
+        TEST(a_node_is_lost_to_a_run_when_another_rank_has_lost_it_and_it_is_silent_for_seconds),
+        TEST(silence_alone_is_no_failure_and_explain_names_the_node),
+        TEST(a_rank_that_gives_up_costs_no_node_that_is_heard_of),
+        TEST(slots_of_a_lost_node_are_not_shown_free),
         TEST(the_next_server_finds_runs_on_their_devices),
         TEST(no_device_is_given_twice),
     };
