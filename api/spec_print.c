@@ -371,7 +371,11 @@ int spec_reference(struct buf *out)
         "A spec is checked as a whole and every fault is reported under its JSON pointer. Features that this "
         "version does\nnot have yet are refused with a message that says so.\n\n"
         "`command: python train.py` is short for `command: {argv: [/bin/sh, -c, python train.py]}`. One process is "
-        "started on each\ndevice; its environment is described in [protocol.md](protocol.md).\n\n## Top level\n\n");
+        "started on each\ndevice; its environment, and what becomes of the job when it ends, are described in "
+        "[protocol.md](protocol.md).\n\nA command that is told to end (SIGTERM) when its job is suspended, preempted, "
+        "moved or drained should save and exit with\nstatus 0: it is started again later. If it has done all of its "
+        "work by then, it says so by making the file\n`$MUSTER_RUN_DIR/finished` "
+        "before it ends.\n\n## Top level\n\n");
     print_object(out, "");
     for (size_t i = 0; i < spec_fields_n; i++) {
         const char *path = spec_fields[i].path;

@@ -1,15 +1,22 @@
 #include "api/protocol/exit.h"
 
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SHELL_SIGNAL 128 /* a shell's status for a program that a signal ended is this and its number */
+
 const char *const exit_cause_names[EXIT_CAUSES] = {
-    [EXIT_CAUSE_PROGRAM] = "program", [EXIT_CAUSE_DONE] = "done",         [EXIT_CAUSE_DRAINED] = "drained",
-    [EXIT_CAUSE_USER] = "user",       [EXIT_CAUSE_INTERNAL] = "internal", [EXIT_CAUSE_NODE] = "node",
-    [EXIT_CAUSE_ABORTED] = "aborted",
+    [EXIT_CAUSE_PROGRAM] = "program",   [EXIT_CAUSE_DONE] = "done",
+    [EXIT_CAUSE_DRAINED] = "drained",   [EXIT_CAUSE_USER] = "user",
+    [EXIT_CAUSE_INTERNAL] = "internal", [EXIT_CAUSE_NODE] = "node",
+    [EXIT_CAUSE_ABORTED] = "aborted",   [EXIT_CAUSE_MEMORY] = "out-of-memory",
 };
 
 static const int status_of[EXIT_CAUSES] = {
     [EXIT_CAUSE_UNTOLD] = EXIT_INTERNAL, [EXIT_CAUSE_PROGRAM] = EXIT_INTERNAL, [EXIT_CAUSE_DONE] = EXIT_DONE,
     [EXIT_CAUSE_DRAINED] = EXIT_DRAINED, [EXIT_CAUSE_USER] = EXIT_USER,        [EXIT_CAUSE_INTERNAL] = EXIT_INTERNAL,
-    [EXIT_CAUSE_NODE] = EXIT_NODE,       [EXIT_CAUSE_ABORTED] = EXIT_ABORTED,
+    [EXIT_CAUSE_NODE] = EXIT_NODE,       [EXIT_CAUSE_ABORTED] = EXIT_ABORTED,  [EXIT_CAUSE_MEMORY] = EXIT_USER,
 };
 
 static const struct wire_field fields[] = {
@@ -43,7 +50,7 @@ json_t *exit_write(const struct rank_exit *e)
 static enum exit_cause cause_of(int status, enum job_kind kind)
 {
     if (kind == JOB_TRAIN)
-        for (int c = EXIT_CAUSE_DONE; c < EXIT_CAUSES; c++)
+        for (int c = EXIT_CAUSE_DONE; c <= EXIT_CAUSE_ABORTED; c++)
             if (status_of[c] == status)
                 return (enum exit_cause)c;
     return EXIT_CAUSE_PROGRAM;
@@ -51,11 +58,73 @@ static enum exit_cause cause_of(int status, enum job_kind kind)
 
 struct rank_exit exit_settle(struct rank_exit e, enum job_kind kind)
 {
-    if (e.signal != 0 || (e.cause == EXIT_CAUSE_DONE && e.status != 0))
+    bool by_others = e.cause == EXIT_CAUSE_ABORTED || e.cause == EXIT_CAUSE_MEMORY;
+
+    if ((e.signal != 0 && !by_others) || (e.cause == EXIT_CAUSE_DONE && e.status != 0))
         e.cause = EXIT_CAUSE_PROGRAM;
     else if (e.cause == EXIT_CAUSE_UNTOLD)
         e.cause = cause_of(e.status, kind);
+    if (kind == JOB_COMMAND && e.cause == EXIT_CAUSE_PROGRAM && e.signal == 0 && e.status > SHELL_SIGNAL &&
+        e.status <= SHELL_SIGNAL + SIGRTMAX)
+        e.signal = e.status - SHELL_SIGNAL;
     return e;
+}
+
+static bool ended_by(const struct rank_exit *e, int signal)
+{
+    return e->signal == signal || (e->signal == 0 && e->status == SHELL_SIGNAL + signal);
+}
+
+void exit_judge(struct rank_exit *e, const struct exit_seen *seen)
+{
+    e->cause = EXIT_CAUSE_PROGRAM;
+    if (seen->killed && e->signal == SIGKILL) {
+        e->cause = EXIT_CAUSE_ABORTED;
+        (void)snprintf(e->why, sizeof(e->why), "it did not end when it was told to, and was killed after its grace");
+    } else if (seen->told != EXIT_CAUSE_UNTOLD && e->signal == 0) {
+        e->cause = seen->told;
+    } else if (seen->asked && seen->finished && (e->status == 0 || ended_by(e, SIGTERM))) {
+        e->cause = EXIT_CAUSE_DONE; /* the shell of `command: TEXT` dies of SIGTERM while its program finishes */
+        e->status = e->signal = 0;
+    } else if (seen->asked) {
+        e->cause = e->status == 0 ? EXIT_CAUSE_DRAINED : EXIT_CAUSE_ABORTED;
+        if (e->status != 0)
+            (void)snprintf(e->why, sizeof(e->why), "it was told to end, and ended with exit code %d", e->status);
+    } else if (seen->out_of_memory && ended_by(e, SIGKILL)) {
+        e->cause = EXIT_CAUSE_MEMORY;
+    }
+}
+
+enum exit_cause exit_fault(const struct rank_exit *e, enum job_kind kind)
+{
+    static const int sent_by_others[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+
+    if (exit_done(e))
+        return EXIT_CAUSE_DONE;
+    if (e->cause == EXIT_CAUSE_USER || e->cause == EXIT_CAUSE_MEMORY)
+        return EXIT_CAUSE_USER;
+    if (e->cause != EXIT_CAUSE_PROGRAM || kind != JOB_COMMAND)
+        return e->cause == EXIT_CAUSE_NODE ? EXIT_CAUSE_NODE : EXIT_CAUSE_INTERNAL;
+    for (size_t i = 0; i < sizeof(sent_by_others) / sizeof(sent_by_others[0]); i++)
+        if (e->signal == sent_by_others[i])
+            return EXIT_CAUSE_INTERNAL;
+    return EXIT_CAUSE_USER;
+}
+
+void exit_describe(const struct rank_exit *e, enum job_kind kind, char *ret, size_t size)
+{
+    if (e->why[0])
+        (void)snprintf(ret, size, "%s", e->why);
+    else if (e->cause == EXIT_CAUSE_MEMORY)
+        (void)snprintf(ret, size, "took more memory than it may, and was killed by the kernel");
+    else if (e->signal != 0)
+        (void)snprintf(ret, size, "ended by signal %d (%s)", e->signal, strsignal(e->signal));
+    else if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_USER)
+        (void)snprintf(ret, size, "the spec, the data or the model is at fault (exit %d)", e->status);
+    else if (e->cause == EXIT_CAUSE_NODE)
+        (void)snprintf(ret, size, "its node is at fault");
+    else
+        (void)snprintf(ret, size, "ended with exit code %d", e->status);
 }
 
 bool exit_done(const struct rank_exit *e)

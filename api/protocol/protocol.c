@@ -23,11 +23,12 @@ static const struct {
 } causes[] = {
     {EXIT_CAUSE_PROGRAM, "the program's own affair: status and signal are all that is known"},
     {EXIT_CAUSE_DONE, "its work is done"},
-    {EXIT_CAUSE_DRAINED, "it was told to save and end, and did"},
+    {EXIT_CAUSE_DRAINED, "it was told to save and end, and did; of a command: it ended with status 0"},
     {EXIT_CAUSE_USER, "the spec, the data or the model is at fault: not tried again by default"},
     {EXIT_CAUSE_INTERNAL, "a fault of Muster itself"},
     {EXIT_CAUSE_NODE, "its machine (disk, memory, device), or the rank could not be started or was lost"},
     {EXIT_CAUSE_ABORTED, "it was told to give up, or lost a peer: never the first cause"},
+    {EXIT_CAUSE_MEMORY, "the kernel ended it, since it took more memory than it may: its owner's affair"},
 };
 
 int protocol_check(int version, const char *what, struct merr *err)
@@ -68,7 +69,7 @@ int protocol_reference(struct buf *out)
                           "it by hand.\n\n| cause | status | what |\n|---|---|---|\n");
     for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
         (void)buf_printf(out, "| `%s` | ", exit_cause_names[causes[i].cause]);
-        if (causes[i].cause == EXIT_CAUSE_PROGRAM)
+        if (causes[i].cause == EXIT_CAUSE_PROGRAM || causes[i].cause == EXIT_CAUSE_MEMORY)
             (void)buf_addstr(out, "any");
         else
             (void)buf_printf(out, "%d", exit_status(causes[i].cause));

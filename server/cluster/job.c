@@ -80,14 +80,12 @@ uint64_t job_id_parse(const char *text)
 
 enum job_class job_exit_class(enum job_kind kind, const struct rank_exit *e)
 {
-    if (exit_done(e))
-        return JOB_CLASS_DONE;
-    if (e->cause == EXIT_CAUSE_USER)
-        return JOB_CLASS_USER;
-    if (e->cause == EXIT_CAUSE_NODE)
-        return JOB_CLASS_NODE;
-    /* What a command does is its owner's, unless it was killed. */
-    return kind == JOB_COMMAND && e->cause == EXIT_CAUSE_PROGRAM && e->signal == 0 ? JOB_CLASS_USER : JOB_CLASS_SYSTEM;
+    enum exit_cause fault = exit_fault(e, kind);
+
+    return fault == EXIT_CAUSE_DONE   ? JOB_CLASS_DONE
+           : fault == EXIT_CAUSE_USER ? JOB_CLASS_USER
+           : fault == EXIT_CAUSE_NODE ? JOB_CLASS_NODE
+                                      : JOB_CLASS_SYSTEM;
 }
 
 static void copy(char *to, size_t size, const char *from)

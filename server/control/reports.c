@@ -23,21 +23,9 @@
 struct first_fault { /* the rank of a report that failed first */
     int rank;
     enum job_class class_;
-    char message[128];
+    char message[EXIT_WHY_MAX];
     json_t *log_tail; /* borrowed */
 };
-
-static void describe_end(char *ret, size_t size, enum job_kind kind, const struct rank_exit *e)
-{
-    if (e->signal != 0)
-        (void)snprintf(ret, size, "ended by signal %d (%s)", e->signal, strsignal(e->signal));
-    else if (kind == JOB_TRAIN && e->cause == EXIT_CAUSE_USER)
-        (void)snprintf(ret, size, "the spec, the data or the model is at fault (exit %d)", e->status);
-    else if (e->cause == EXIT_CAUSE_NODE)
-        (void)snprintf(ret, size, "its node is at fault (exit %d)", e->status);
-    else
-        (void)snprintf(ret, size, "ended with exit code %d", e->status);
-}
 
 /* Take in one rank. A first cause is left in *f (the lowest exit that is no mere abort). */
 static void take_rank(struct entry *e, const struct node *n, const struct report_rank *told, struct first_fault *f)
@@ -65,7 +53,7 @@ static void take_rank(struct entry *e, const struct node *n, const struct report
     f->rank = told->rank;
     f->class_ = job_exit_class(e->job.kind, &r->exit);
     f->log_tail = told->log_tail;
-    describe_end(f->message, sizeof(f->message), e->job.kind, &r->exit);
+    exit_describe(&r->exit, e->job.kind, f->message, sizeof(f->message));
 }
 
 static struct report_ref run_ref(const struct report_run *run)

@@ -48,9 +48,10 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
     if (e->run.fault_message[0])
         message = e->run.fault_message;
     (void)snprintf(text, sizeof(text), "rank %d on %s: %s", rank, e->job.places[rank].node, message);
-    outcome = json_pack("{s:s, s:s, s:i, s:s, s:i, s:i, s:O?}", "class", job_class_name(class_), "message", text,
-                        "rank", rank, "node", e->job.places[rank].node, "exit_code", r->exit.status, "signal",
-                        r->exit.signal, "log_tail", log_tail);
+    outcome = json_pack("{s:s, s:s, s:i, s:s, s:o, s:i, s:s?, s:O?}", "class", job_class_name(class_), "message", text,
+                        "rank", rank, "node", e->job.places[rank].node, "exit_code",
+                        r->exit.status < 0 ? json_null() : json_integer(r->exit.status), "signal", r->exit.signal,
+                        "cause", exit_cause_names[r->exit.cause], "log_tail", log_tail);
     if (!outcome)
         outcome = json_pack("{s:s, s:s}", "class", job_class_name(class_), "message", "a rank failed");
     (void)change_job(
@@ -60,27 +61,42 @@ void runs_fault(struct core *c, struct entry *e, int rank, enum job_class class_
     json_decref(outcome);
 }
 
+/* None of the ranks says that it failed first: the first that can say why it ended stands for all. */
+static void fault_of_nobody(struct core *c, struct entry *e, const char *actor)
+{
+    const char *why = "its ranks gave up and none told why";
+    size_t rank = 0;
+
+    for (size_t i = e->job.n_places; i-- > 0;)
+        if (e->run.ranks[i].exit.why[0])
+            why = e->run.ranks[rank = i].exit.why;
+    runs_fault(c, e, (int)rank, JOB_CLASS_SYSTEM, why, NULL, actor);
+}
+
 /* All ranks are over and nobody failed first: an end by orders, or a run whose first cause was never seen. */
 static void run_over(struct core *c, struct entry *e, bool all_done, bool drained, const char *actor)
 {
     struct job_holder *holders;
     struct merr err;
-    char text[160];
+    const char *failure = "", *then;
+    char text[800];
     size_t n;
 
     if (!all_done && !drained && e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING)
-        runs_fault(c, e, 0, JOB_CLASS_SYSTEM, "its ranks gave up and none told why", NULL, actor);
+        fault_of_nobody(c, e, actor);
+    if (e->job.state == JOB_RECOVERING && (e->job.intent == JOB_FAIL || e->job.intent == JOB_GO_ON))
+        failure = json_string_value(json_object_get(e->job.outcome, "message"));
     if (all_done && e->job.state == JOB_STARTING)
         (void)change_job(c, e, &(struct job_cause){.kind = CAUSE_STARTED, .actor = actor, .text = "all ranks ran"},
                          &err);
-    (void)snprintf(text, sizeof(text), "%s",
-                   all_done                         ? "every rank is done"
-                   : e->job.intent == JOB_CANCEL    ? "cancelled; every rank has ended"
-                   : e->job.intent == JOB_SUSPEND   ? "suspended; its devices are free"
-                   : e->job.intent == JOB_FAIL      ? "no restart is left"
-                   : e->job.intent == JOB_RESCALE   ? "saved; starts again on other devices"
-                   : e->job.state == JOB_RECOVERING ? "waits to start again"
-                                                    : "saved and queued again");
+    then = all_done && e->job.state != JOB_RECOVERING ? "every rank is done"
+           : e->job.intent == JOB_CANCEL              ? "cancelled; every rank has ended"
+           : e->job.intent == JOB_SUSPEND             ? "suspended; its devices are free"
+           : e->job.intent == JOB_FAIL                ? "no restart is left"
+           : e->job.intent == JOB_RESCALE             ? "saved; starts again on other devices"
+           : e->job.state == JOB_RECOVERING           ? "waits to start again"
+                                                      : "saved and queued again";
+    (void)snprintf(text, sizeof(text), "%s%s%s", failure ? failure : "", failure && *failure ? "; " : "", then);
     holders = givers_of_run(&e->job, drained && !all_done, &n);
     if (change_job(c, e, &(struct job_cause){.kind = CAUSE_OVER, .actor = actor, .text = text, .all_done = all_done},
                    &err) < 0) {

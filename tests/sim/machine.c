@@ -227,7 +227,7 @@ bool machine_rank_watched(const struct machine_rank *r)
     return s && s->life.alive;
 }
 
-int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret)
+int machine_rank_exit(const struct machine_rank *r, struct rank_exit *ret)
 {
     const struct sim_rank *s = rank_of(r);
 
@@ -242,15 +242,14 @@ void machine_rank_done(struct machine_rank *r)
     (void)r;
 }
 
-void machine_rank_keep_exit(const struct machine_rank *r, int exit_code)
+void machine_rank_keep_exit(const struct machine_rank *r, const struct rank_exit *e)
 {
     struct sim_rank *s = rank_of(r);
 
     if (!s)
         return;
     s->has_exit = true;
-    s->exit =
-        (struct shim_exit){.exit_code = exit_code, .at_us = machine_wall_us(r->machine), .cause = EXIT_CAUSE_NODE};
+    s->exit = *e;
 }
 
 bool machine_rank_clear(struct machine_rank *r)

@@ -116,11 +116,11 @@ static void tell(const struct run_folder *f)
     f->m->changed(f->m->arg, f->on);
 }
 
-/* What a trainer says of its end; a command's status is its own affair. */
-static enum exit_cause cause_of(const struct sim_rank *r, int code, int signal)
+/* What a trainer says of its end; a command says nothing. */
+static enum exit_cause told(const struct sim_rank *r, int code)
 {
-    if (json_object_get(json_object_get(r->run->assignment, "spec"), "command") || signal)
-        return EXIT_CAUSE_PROGRAM;
+    if (json_object_get(json_object_get(r->run->assignment, "spec"), "command"))
+        return EXIT_CAUSE_UNTOLD;
     return code == EXIT_DONE      ? EXIT_CAUSE_DONE
            : code == EXIT_DRAINED ? EXIT_CAUSE_DRAINED
            : code == EXIT_ABORTED ? EXIT_CAUSE_ABORTED
@@ -141,10 +141,8 @@ static void process_ends(struct sim_rank *r, int code, int signal, bool words)
     r->shim_lost = !words;
     if (words) {
         r->has_exit = true;
-        r->exit = (struct shim_exit){.exit_code = code,
-                                     .signal = signal,
-                                     .at_us = machines_wall_us(f->m, f->on),
-                                     .cause = cause_of(r, code, signal)};
+        r->exit = (struct rank_exit){.status = code, .signal = signal, .at_ms = machines_wall_us(f->m, f->on) / 1000};
+        exit_judge(&r->exit, &(struct exit_seen){.told = told(r, code), .asked = r->asked, .killed = r->killed});
     }
     world_note(f->m->w, "%s: rank %d of %s-g%" PRIu64 " ends: %d signal %d%s", f->m->box[f->on].name, r->rank, f->job,
                f->generation, code, signal, words ? "" : ", without a word");
@@ -166,9 +164,13 @@ static void end_done(void *arg)
     process_ends(arg, EXIT_DONE, 0, true);
 }
 
+/* Half of the commands save when they are told to end. */
 static void end_terminated(void *arg)
 {
-    process_ends(arg, 128 + SIGTERM, SIGTERM, true);
+    struct sim_rank *r = arg;
+    bool saves = !r->train && r->pid % 2 == 0;
+
+    process_ends(r, saves ? 0 : 128 + SIGTERM, saves ? 0 : SIGTERM, true);
 }
 
 static void end_of_command(void *arg)
@@ -387,12 +389,16 @@ void machines_rank_abort(struct sim_rank *r)
 
 void machines_rank_ask(struct sim_rank *r)
 {
-    if (r->life.alive && !r->hung && !r->stubborn)
+    if (!r->life.alive || r->hung)
+        return;
+    r->asked = true;
+    if (!r->stubborn)
         soon(r, SECOND / 100, SECOND, end_terminated);
 }
 
 void machines_rank_kill(struct sim_rank *r, bool words)
 {
+    r->killed = true;
     process_ends(r, 128 + SIGKILL, SIGKILL, words);
 }
 

@@ -28,12 +28,12 @@ struct sim_rank {
     struct sim_rank *next;
     int rank, slot;
     struct life life; /* of its process */
-    bool page, ids, hung, shim_lost, has_exit;
+    bool page, ids, hung, shim_lost, has_exit, asked, killed;
     enum flight_order order;
     enum flight_phase phase;
     uint64_t step;
     pid_t pid;
-    struct shim_exit exit;
+    struct rank_exit exit;
     struct text log;
     struct world_train *train; /* that it is in; NULL: a command, or not yet */
     int end_code;              /* of a command */

@@ -173,6 +173,10 @@ static void collect_arguments(const struct launch *l, struct words *w)
         words_add(w, "--share");
         words_printf(w, "%.6f", l->share);
     }
+    if (l->spec->kind == JOB_COMMAND) {
+        words_add(w, "--grace");
+        words_printf(w, "%d", l->spec->command.grace_s);
+    }
     if (l->with_parent) {
         words_add(w, "--with-parent");
         words_printf(w, "%d", (int)getpid());

@@ -488,7 +488,7 @@ bool machine_rank_watched(const struct machine_rank *r)
     return r->shim_fd >= 0;
 }
 
-int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret)
+int machine_rank_exit(const struct machine_rank *r, struct rank_exit *ret)
 {
     return shim_read_exit(r->folder, r->rank, ret, NULL);
 }
@@ -499,9 +499,9 @@ void machine_rank_done(struct machine_rank *r)
     io_close(&r->ready_fd);
 }
 
-void machine_rank_keep_exit(const struct machine_rank *r, int exit_code)
+void machine_rank_keep_exit(const struct machine_rank *r, const struct rank_exit *e)
 {
-    (void)shim_write_exit(r->folder, r->rank, exit_code, 0, EXIT_CAUSE_NODE, NULL);
+    (void)shim_write_exit(r->folder, r->rank, e, NULL);
 }
 
 /* Kill whatever still carries the mark of this rank in its environment: what a lost shim left behind. Returns

@@ -120,13 +120,13 @@ enum machine_sight machine_rank_look(struct machine_rank *r);
 bool machine_rank_watched(const struct machine_rank *r);
 
 /* How it ended, as its shim or an agent has written it down. -ENOENT: nobody has. */
-int machine_rank_exit(const struct machine_rank *r, struct shim_exit *ret);
+int machine_rank_exit(const struct machine_rank *r, struct rank_exit *ret);
 
 /* It has ended: nothing of it is watched any more. */
 void machine_rank_done(struct machine_rank *r);
 
-/* Write down how it ended where no shim could: by a cause of the node. */
-void machine_rank_keep_exit(const struct machine_rank *r, int exit_code);
+/* Write down how it ended where no shim could. */
+void machine_rank_keep_exit(const struct machine_rank *r, const struct rank_exit *e);
 
 /* Its shim is gone: kill what it has left behind. True when nothing of it is alive. */
 bool machine_rank_clear(struct machine_rank *r);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "worker/agent/ranks_priv.h"
 #include "worker/flight/flight_read.h"
 
@@ -78,64 +79,53 @@ bool ranks_run_ended(const struct run *run)
 
 /* --- ends --------------------------------------------------------------------------------------- */
 
-static struct rank_exit exit_of(const struct rank *rank)
-{
-    return (struct rank_exit){.status = rank->exit_code, .signal = rank->signal, .cause = rank->cause};
-}
-
 static bool bad_end(const struct rank *rank)
 {
-    struct rank_exit e = exit_of(rank);
-
-    return !exit_well(&e);
+    return !exit_well(&rank->exit);
 }
 
-void ranks_end_rank(struct run *run, struct rank *rank, const struct shim_exit *end, const char *reason)
+void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *end)
 {
     enum job_kind kind = run->spec ? run->spec->kind : JOB_TRAIN;
     int me = (int)(rank - run->ranks);
 
     assert(rank->state != RANK_EXITED);
     rank->state = RANK_EXITED;
-    rank->exit_code = end->exit_code;
-    rank->signal = end->signal;
-    rank->cause = end->cause;
-    rank->cause = exit_settle(exit_of(rank), kind).cause;
-    rank->ended_us = end->at_us;
+    rank->exit = exit_settle(*end, kind);
     rank->kill_us = INT64_MAX;
     machine_rank_done(rank->on_machine);
     if (!bad_end(rank))
         return;
     rank->log_tail = machine_rank_tail(rank->on_machine);
-    if (reason && rank->log_tail) {
-        char line[MERR_TEXT_MAX + 16];
+    if (rank->exit.why[0] && rank->log_tail) {
+        char line[EXIT_WHY_MAX + 16];
 
-        (void)snprintf(line, sizeof(line), "muster: %s", reason);
+        (void)snprintf(line, sizeof(line), "muster: %s", rank->exit.why);
         (void)json_array_append_new(rank->log_tail, json_string(line));
     }
     /* One that gave up because others were gone, or was told to stop, is never the first cause. */
-    if (rank->cause != EXIT_CAUSE_ABORTED && run->order != ASSIGNMENT_STOP &&
-        (run->first_bad < 0 ? !run->failed : end->at_us < run->ranks[run->first_bad].ended_us))
+    if (rank->exit.cause != EXIT_CAUSE_ABORTED && run->order != ASSIGNMENT_STOP &&
+        (run->first_bad < 0 ? !run->failed : end->at_ms < run->ranks[run->first_bad].exit.at_ms))
         run->first_bad = me;
 }
 
 void ranks_lose_rank(const struct ranks *r, struct run *run, struct rank *rank, const char *reason)
 {
-    ranks_end_rank(
-        run, rank,
-        &(struct shim_exit){.exit_code = EXIT_NODE, .cause = EXIT_CAUSE_NODE, .at_us = machine_wall_us(r->machine)},
-        reason);
+    struct rank_exit e = {.status = -1, .cause = EXIT_CAUSE_NODE, .at_ms = machine_wall_us(r->machine) / 1000};
+
+    utf8_copy(e.why, sizeof(e.why), reason);
+    machine_rank_keep_exit(rank->on_machine, &e);
+    ranks_end_rank(run, rank, &e);
 }
 
 /* The shim of a rank is gone: read how the rank ended, or see to it that it has. */
 static void finish_rank(const struct ranks *r, struct run *run, struct rank *rank, int64_t now_us)
 {
-    struct shim_exit end;
+    struct rank_exit end;
 
     if (machine_rank_exit(rank->on_machine, &end) == 0) {
-        ranks_end_rank(run, rank, &end, NULL);
+        ranks_end_rank(run, rank, &end);
     } else if (machine_rank_clear(rank->on_machine)) {
-        machine_rank_keep_exit(rank->on_machine, EXIT_NODE);
         ranks_lose_rank(r, run, rank, "the process that watches this rank was lost");
     } else {
         rank->kill_us = now_us + LOOK_US;
@@ -216,9 +206,7 @@ static void abort_mates(struct run *run, int64_t now_us)
 static bool job_done(const struct run *run)
 {
     for (int i = 0; i < run->n; i++) {
-        struct rank_exit e = exit_of(&run->ranks[i]);
-
-        if (!exit_done(&e))
+        if (!exit_done(&run->ranks[i].exit))
             return false;
     }
     return true;
@@ -340,7 +328,7 @@ static void report_rank(const struct rank *rank, struct report_rank *ret)
         (void)snprintf(ret->phase, sizeof(ret->phase), "%s", flight_read_phase_name(phase));
     }
     if (rank->state == RANK_EXITED) {
-        ret->exit = exit_of(rank);
+        ret->exit = rank->exit;
         ret->log_tail = json_incref(rank->log_tail);
     }
 }

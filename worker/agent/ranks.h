@@ -30,10 +30,8 @@ struct rank {
     struct machine_rank *on_machine; /* its processes; owned */
     int64_t kill_us;                 /* next, harder signal; INT64_MAX: none */
     int kills;                       /* hard signals so far */
-    int exit_code, signal;
-    enum exit_cause cause; /* of its end */
-    int64_t ended_us;      /* wall time */
-    json_t *log_tail;      /* of a rank that failed; else NULL */
+    struct rank_exit exit;           /* once it has ended */
+    json_t *log_tail;                /* of a rank that failed; else NULL */
 };
 
 struct run {
@@ -69,7 +67,7 @@ int ranks_adopt(struct ranks *r, struct merr *err);
 /* Start this node's ranks of an assignment. 0 when it runs, or is known already; -EAGAIN when a slot is
  * still taken by another run; -EINVAL when the assignment makes no sense, -EPROTO when it is of a
  * version that is not known (nothing is kept); -ENOSPC with too
- * many runs. A rank that cannot be started is a rank that ended by EXIT_CAUSE_NODE: its log_tail says why. */
+ * many runs. A rank that cannot be started is a rank that ended by EXIT_CAUSE_NODE: its exit says why. */
 int ranks_start(struct ranks *r, const json_t *assignment, struct merr *err);
 
 /* Give an order to all ranks of a run; a second STOP may shorten the grace. -ENOENT for an unknown run. */

@@ -18,10 +18,11 @@ void ranks_run_free(struct run *run);
 /* Put a run into the table. -ENOSPC. */
 int ranks_insert(struct ranks *r, struct run *run, struct merr *err);
 
-/* A rank has ended like this; a reason, if any, becomes its log_tail. */
-void ranks_end_rank(struct run *run, struct rank *rank, const struct shim_exit *end, const char *reason);
+/* A rank has ended like this. */
+void ranks_end_rank(struct run *run, struct rank *rank, const struct rank_exit *end);
 
-/* A rank that could not be started, or is gone without a word: by a cause of the node. */
+/* A rank that could not be started, or is gone without a word: by a cause of the node. It is written down, if its
+ * folder is there. */
 void ranks_lose_rank(const struct ranks *r, struct run *run, struct rank *rank, const char *reason);
 
 #endif

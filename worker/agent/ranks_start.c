@@ -238,12 +238,11 @@ int ranks_start(struct ranks *r, const json_t *doc, struct merr *err)
 static void adopt_rank(const struct ranks *r, struct run *run, struct rank *rank, bool same_boot)
 {
     enum machine_sight sight = machine_rank_find(rank->on_machine);
-    struct shim_exit end;
+    struct rank_exit end;
 
     if (machine_rank_exit(rank->on_machine, &end) == 0) {
-        ranks_end_rank(run, rank, &end, NULL);
+        ranks_end_rank(run, rank, &end);
     } else if (!same_boot) {
-        machine_rank_keep_exit(rank->on_machine, EXIT_NODE);
         ranks_lose_rank(r, run, rank, "the machine was started anew while this rank ran");
     } else if (sight == MACHINE_RUNNING) {
         rank->state = RANK_RUNNING; /* or gone by now: ranks_tick ends it then */

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/options.h"
+#include "base/utf8.h"
 #include "worker/agent/lines.h"
 #include "worker/agent/quota.h"
 #include "worker/flight/flight_read.h"
@@ -40,18 +41,29 @@ struct shim {
     uint64_t log_limit;
     pid_t child, parent;      /* parent: not 0 when the rank ends with it */
     int signal_fd, output_fd; /* output_fd -1: the rank's output has ended */
+    int failed_fd;            /* what the child says that could not become the rank's program */
     bool ended;               /* the rank itself is gone and reaped */
-    bool swept;               /* and so is all it left */
-    int exit_code, exit_signal;
+    bool lingers;             /* what it left may end by itself, since it was told to */
+    bool swept;               /* all it left is gone, too */
+    struct exit_seen seen;
+    struct rank_exit exit;
     struct flight *flight; /* the rank's page; NULL: it has none */
+    int64_t asked_us;      /* when it was told to end first; INT64_MAX: not yet */
     int64_t sweep_us;      /* next look at what is left, once ended */
+    int grace_s;           /* that what it leaves has once it was told to end */
     struct lines lines;
     struct buf out;
 };
 
-static void say(const char *what, const char *subject, int code)
+/* In the log; and in words of an exit, where there is one. */
+static void say(struct rank_exit *e, const char *what, const char *subject, int code)
 {
-    dprintf(STDERR_FILENO, "muster: %s '%s': %s\n", what, subject, strerror(code));
+    char text[MERR_TEXT_MAX];
+
+    (void)snprintf(text, sizeof(text), "%s '%s': %s", what, subject, strerror(code));
+    dprintf(STDERR_FILENO, "muster: %s\n", text);
+    if (e)
+        utf8_copy(e->why, sizeof(e->why), text);
 }
 
 /* --- the child: from fork to exec --------------------------------------------------------------- */
@@ -69,20 +81,22 @@ static void enter_cgroup(const char *cgroup)
     }
 }
 
-/* This machine cannot start the rank. */
-static void child_fail(const struct shim *s) __attribute__((noreturn));
+/* The rank's program cannot be started: by whose fault, the shim is told. */
+static void child_fail(struct rank_exit e, enum exit_cause cause, int status, int failed_fd) __attribute__((noreturn));
 
-static void child_fail(const struct shim *s)
+static void child_fail(struct rank_exit e, enum exit_cause cause, int status, int failed_fd)
 {
-    if (s->flight)
-        flight_cause_set(s->flight, EXIT_CAUSE_NODE);
-    _exit(EXIT_NODE);
+    e.cause = cause;
+    (void)io_write_all(failed_fd, &e, sizeof(e));
+    _exit(status);
 }
 
-static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd) __attribute__((noreturn));
+static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd, int failed_fd)
+    __attribute__((noreturn));
 
-static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd)
+static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_fd, int failed_fd)
 {
+    struct rank_exit e = {.why = "its process could not be set up"};
     sigset_t none;
     char go;
     int code;
@@ -90,21 +104,21 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        child_fail(s);
+        child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
     if (s->cgroup)
         enter_cgroup(s->cgroup);
     if (s->quota && (code = quota_join(s->quota)) < 0) {
-        say("cannot enter the control group", s->quota, -code);
-        child_fail(s);
+        say(&e, "cannot enter the control group", s->quota, -code);
+        child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
     }
     /* Nothing runs before rank-NNNNN.pid tells of it. */
     if (io_read_full(go_fd, &go, 1) != 1)
-        child_fail(s);
+        child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
     if (dup2(output_fd, STDOUT_FILENO) < 0 || dup2(output_fd, STDERR_FILENO) < 0)
-        child_fail(s);
+        child_fail(e, EXIT_CAUSE_NODE, EXIT_NODE, failed_fd);
     if (s->workdir && chdir(s->workdir) < 0) {
-        say("cannot enter folder", s->workdir, errno);
-        _exit(126);
+        say(&e, "cannot enter the folder", s->workdir, errno);
+        child_fail(e, EXIT_CAUSE_USER, 126, failed_fd);
     }
     for (size_t i = 0; i < sizeof(passed_on) / sizeof(passed_on[0]); i++)
         (void)signal(passed_on[i], SIG_DFL);
@@ -112,8 +126,9 @@ static void child_run(const struct shim *s, pid_t parent, int go_fd, int output_
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)execvp(s->argv[0], s->argv);
-    say("cannot run", s->argv[0], errno);
-    _exit(errno == ENOENT ? 127 : 126);
+    code = errno;
+    say(&e, "cannot run", s->argv[0], code);
+    child_fail(e, EXIT_CAUSE_USER, code == ENOENT ? 127 : 126, failed_fd);
 }
 
 /* --- the shim ----------------------------------------------------------------------------------- */
@@ -129,7 +144,7 @@ static int publish_pids(const struct shim *s)
     if (r == 0)
         r = proc_start_time(s->child, &child_start);
     if (r < 0) {
-        say("cannot read", "/proc", -r);
+        say(NULL, "cannot read", "/proc", -r);
         return r;
     }
     n = snprintf(text, sizeof(text), "{\"shim\": %d, \"shim_start\": %llu, \"pid\": %d, \"pid_start\": %llu}\n",
@@ -159,7 +174,7 @@ static int catch_signals(struct shim *s)
 
 static int start(struct shim *s)
 {
-    int output[2], go[2];
+    int output[2], go[2], failed[2];
     pid_t self = getpid();
     struct merr err;
     int r;
@@ -170,18 +185,20 @@ static int start(struct shim *s)
         dprintf(STDERR_FILENO, "muster: %s\n", err.text);
         return r;
     }
-    if (pipe2(output, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0)
+    if (pipe2(output, O_CLOEXEC) < 0 || pipe2(go, O_CLOEXEC) < 0 || pipe2(failed, O_CLOEXEC) < 0)
         return -errno;
     s->child = fork();
     if (s->child < 0)
         return -errno;
     if (s->child == 0) {
         (void)close(go[1]); /* or the wait for it would never end if the shim died */
-        child_run(s, self, go[0], output[1]);
+        child_run(s, self, go[0], output[1], failed[1]);
     }
     (void)setpgid(s->child, s->child); /* both do it, so that it holds whoever comes first */
     (void)close(output[1]);
     (void)close(go[0]);
+    (void)close(failed[1]);
+    s->failed_fd = failed[0];
     s->output_fd = output[0];
     (void)fcntl(s->output_fd, F_SETFL, O_NONBLOCK);
     r = publish_pids(s);
@@ -254,7 +271,25 @@ static void end_rank(struct shim *s)
         (void)shim_cgroup_end(s->cgroup);
 }
 
-/* Reap. Once the rank is dead, its group is killed before its number is given back. */
+/* The rank is dead and not reaped: take down how, and end its group before its number is given back. What was told to
+ * end may take its time: a shell dies at once while its program saves. */
+static void take_end(struct shim *s, const siginfo_t *info)
+{
+    s->exit.signal = info->si_code == CLD_EXITED ? 0 : info->si_status;
+    s->exit.status = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
+    s->seen.out_of_memory = s->cgroup && shim_cgroup_oom(s->cgroup, s->exit.why, sizeof(s->exit.why));
+    s->lingers = s->seen.asked && !s->seen.killed;
+    if (!s->lingers)
+        end_rank(s);
+    s->ended = true;
+}
+
+/* Is the grace of what the rank has left over, or nothing of its group left? */
+static bool lingered(const struct shim *s, int64_t now_us)
+{
+    return now_us >= s->asked_us + (int64_t)s->grace_s * 1000000 || (kill(-s->child, 0) < 0 && errno == ESRCH);
+}
+
 static void reap(struct shim *s)
 {
     siginfo_t info = {.si_pid = 0};
@@ -262,10 +297,7 @@ static void reap(struct shim *s)
     pid_t pid;
 
     if (!s->ended && waitid(P_PID, (id_t)s->child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) {
-        end_rank(s);
-        s->exit_signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
-        s->exit_code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
-        s->ended = true;
+        take_end(s, &info);
     }
     for (;;) {
         if (!s->ended) { /* orphans of a living rank are reaped, the rank itself is left to the look above */
@@ -288,20 +320,42 @@ static void take_signals(struct shim *s)
     struct signalfd_siginfo info;
 
     while (read(s->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if ((int)info.ssi_signo == SIGCHLD || s->ended)
+        int signal = (int)info.ssi_signo;
+
+        if (signal == SHIM_KILL)
+            s->lingers = false;
+        if (signal == SIGCHLD || s->ended)
             continue;
-        if ((int)info.ssi_signo == SHIM_KILL)
+        if (signal == SHIM_KILL) {
+            s->seen.killed = true;
             end_rank(s);
-        else
-            (void)kill(-s->child, (int)info.ssi_signo);
+            continue;
+        }
+        if (signal == SIGTERM && !s->seen.asked) {
+            s->seen.asked = true;
+            s->asked_us = clock_mono_us();
+        }
+        (void)kill(-s->child, signal);
     }
 }
 
-static enum exit_cause cause_of(const struct shim *s)
+/* All of the rank is gone: find the cause of its end. */
+static void judge(struct shim *s)
 {
-    enum exit_cause told = s->flight ? flight_read_cause(s->flight) : EXIT_CAUSE_UNTOLD;
+    char path[PATH_MAX];
+    struct rank_exit failed;
+    struct stat st;
 
-    return told == EXIT_CAUSE_UNTOLD || s->exit_signal != 0 ? EXIT_CAUSE_PROGRAM : told;
+    s->exit.at_ms = clock_wall_us() / 1000;
+    if (io_read_full(s->failed_fd, &failed, sizeof(failed)) == (ssize_t)sizeof(failed)) {
+        s->seen.told = failed.cause;
+        utf8_copy(s->exit.why, sizeof(s->exit.why), failed.why);
+    } else if (s->flight) {
+        s->seen.told = flight_read_cause(s->flight);
+    }
+    (void)snprintf(path, sizeof(path), "%s/" EXIT_FINISHED, s->folder);
+    s->seen.finished = lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+    exit_judge(&s->exit, &s->seen);
 }
 
 /* Until neither the rank nor anything it left is there. */
@@ -320,8 +374,10 @@ static void watch(struct shim *s)
         lines_pause(&s->lines, now_us, &s->out);
         write_log(s);
         reap(s);
+        s->lingers = s->lingers && !lingered(s, now_us);
         if (s->ended && !s->swept && now_us >= s->sweep_us) {
-            kill_children();
+            if (!s->lingers)
+                kill_children();
             s->sweep_us = now_us + SWEEP_US;
         }
     }
@@ -344,6 +400,7 @@ static const struct option_row rows[] = {
     {"cgroup", 0, "DIR", "that it goes into", OPTION_TEXT, AT(cgroup)},
     {"quota", 0, "DIR", "cgroup with a share of the processor, with --share", OPTION_TEXT, AT(quota)},
     {"share", 0, "S", "how much of a processor", OPTION_REAL_OVER, 0, INFINITY, AT(share)},
+    {"grace", 0, "S", "that its children have to end, once it was told to", OPTION_INT, 0, INT_MAX, AT(grace_s)},
     {"ready", 0, "FD", "where it says that the rank has started", OPTION_INT, 0, INT_MAX, AT(ready_fd)},
     {"with-parent", 0, "PID", "end with this process", OPTION_INT, 1, INT_MAX, AT(parent)},
     {"help", 'h', NULL, "say this", .kind = OPTION_HELP},
@@ -363,7 +420,14 @@ static int parse(struct shim *s, int argc, char **argv, int *ret_status)
 {
     struct options_given given;
 
-    *s = (struct shim){.rank = -1, .ready_fd = -1, .log_limit = SHIM_LOG_LIMIT, .signal_fd = -1, .output_fd = -1};
+    *s = (struct shim){.rank = -1,
+                       .ready_fd = -1,
+                       .log_limit = SHIM_LOG_LIMIT,
+                       .signal_fd = -1,
+                       .output_fd = -1,
+                       .failed_fd = -1,
+                       .asked_us = INT64_MAX,
+                       .grace_s = SHIM_GRACE_S};
     if (options_main(&options, argc, argv, s, &given, ret_status))
         return 1;
     s->argv = given.rest;
@@ -386,6 +450,7 @@ static void clear(struct shim *s)
     if (s->flight)
         flight_close(s->flight);
     buf_clear(&s->out);
+    io_close(&s->failed_fd);
 }
 
 int shim_main(int argc, char **argv)
@@ -412,15 +477,17 @@ int shim_main(int argc, char **argv)
     if (r == 0)
         r = start(&s);
     if (r < 0) {
-        say("cannot start", s.argv[0], -r);
+        s.exit = (struct rank_exit){.status = -1, .cause = EXIT_CAUSE_NODE, .at_ms = clock_wall_us() / 1000};
+        say(&s.exit, "cannot start", s.argv[0], -r);
         if (s.child > 0)
             (void)kill(s.child, SIGKILL);
-        (void)shim_write_exit(s.folder, s.rank, EXIT_NODE, 0, EXIT_CAUSE_NODE, NULL);
+        (void)shim_write_exit(s.folder, s.rank, &s.exit, NULL);
         clear(&s);
         return EXIT_NODE;
     }
     watch(&s);
-    r = shim_write_exit(s.folder, s.rank, s.exit_code, s.exit_signal, cause_of(&s), &err);
+    judge(&s);
+    r = shim_write_exit(s.folder, s.rank, &s.exit, &err);
     if (r < 0)
         dprintf(STDERR_FILENO, "muster: %s\n", err.text);
     clear(&s);

@@ -1,15 +1,15 @@
 /* shim - the parent of one rank, which outlives the agent
  *
- * `muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] [--cgroup DIR] [--quota DIR
- * --share S] [--ready FD] [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with
+ * `muster-agent shim --run FOLDER --rank N [--chdir DIR] [--log-limit BYTES] [--cgroup DIR] [--quota DIR --share S]
+ * [--grace S] [--ready FD] [--with-parent PID] -- PROGRAM ARGUMENT…`, started by the agent in a session of its own with
  * the rank's log as standard output. It starts the program in a process group of its own, carries its output into the
- * log, waits, ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is
- * there only once no process of the rank is. It tells the status and the signal, and the cause that the program has
- * left in its flight page; that is the program's own affair where it left none, as programs of users do.
+ * log, waits, ends whatever the program has left behind, and then publishes `rank-NNNNN.exit`: the file is there only
+ * once no process of the rank is. It tells the status and the signal, and the cause: what the program has left in its
+ * flight page, else what follows from whether it was told to end before it did (exit_judge).
  *
- * SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to the rank's group; SHIM_KILL ends the rank
- * at once. The shim holds the unreaped rank, so no signal can reach a stranger. A shim that is killed
- * takes its rank with it (PDEATHSIG).
+ * SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 go on to the rank's group; after SIGTERM the shim waits until
+ * nothing of the group is left or --grace is over. SHIM_KILL ends the rank at once. The shim holds the unreaped rank,
+ * so no signal can reach a stranger. A shim that is killed takes its rank with it (PDEATHSIG).
  */
 #ifndef MUSTER_WORKER_AGENT_SHIM_H
 #define MUSTER_WORKER_AGENT_SHIM_H
@@ -24,6 +24,7 @@
 #define SHIM_KILL (SIGRTMIN + 1)
 #define SHIM_LOG_LIMIT (1ull << 30) /* bytes of one rank's log */
 #define SHIM_READY_FD 3
+#define SHIM_GRACE_S 10
 
 /* The program `muster-agent shim`. Returns the exit status: 0 when the exit file has been written. */
 int shim_main(int argc, char **argv);
@@ -35,20 +36,16 @@ struct shim_pids {
     struct proc_id shim, rank;
 };
 
-struct shim_exit {
-    int exit_code; /* 128 + signal when a signal ended it */
-    int signal;
-    int64_t at_us;         /* wall time, milliseconds exact */
-    enum exit_cause cause; /* EXIT_CAUSE_UNTOLD: a shim of protocol 1 wrote it */
-};
-
 /* Read rank-NNNNN.pid or rank-NNNNN.exit. -ENOENT when it is not there, -EPROTO when it is not what a shim
  * writes. */
 int shim_read_pids(const char *folder, int rank, struct shim_pids *ret, struct merr *err);
-int shim_read_exit(const char *folder, int rank, struct shim_exit *ret, struct merr *err);
+int shim_read_exit(const char *folder, int rank, struct rank_exit *ret, struct merr *err);
 
 /* Publish rank-NNNNN.exit: done by the shim, or by an agent that finds the shim gone. */
-int shim_write_exit(const char *folder, int rank, int exit_code, int signal, enum exit_cause cause, struct merr *err);
+int shim_write_exit(const char *folder, int rank, const struct rank_exit *e, struct merr *err);
+
+/* Has the kernel killed in a cgroup (v2) for want of memory? Then why says how much there was and might be. */
+bool shim_cgroup_oom(const char *cgroup, char *why, size_t size);
 
 /* Kill all in a cgroup (v2) and remove it; a folder that is not there is fine. -EBUSY while some live. */
 int shim_cgroup_end(const char *cgroup);

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/io.h"
 
 #define FILE_MAX 4096
@@ -58,26 +57,21 @@ int shim_read_pids(const char *folder, int rank, struct shim_pids *ret, struct m
     return 0;
 }
 
-int shim_read_exit(const char *folder, int rank, struct shim_exit *ret, struct merr *err)
+int shim_read_exit(const char *folder, int rank, struct rank_exit *ret, struct merr *err)
 {
     json_auto_t *doc = NULL;
-    struct rank_exit e;
     char path[4096];
     int r = read_json(shim_path(path, sizeof(path), folder, rank, "exit"), &doc, err);
 
     if (r < 0)
         return r;
-    r = exit_read(doc, &e, err);
-    if (r < 0)
-        return merr_prefix(err, -EPROTO, "'%s' does not tell how the rank ended", path);
-    *ret = (struct shim_exit){.exit_code = e.status, .signal = e.signal, .cause = e.cause, .at_us = e.at_ms * 1000};
-    return 0;
+    r = exit_read(doc, ret, err);
+    return r < 0 ? merr_prefix(err, -EPROTO, "'%s' does not tell how the rank ended", path) : 0;
 }
 
-int shim_write_exit(const char *folder, int rank, int exit_code, int signal, enum exit_cause cause, struct merr *err)
+int shim_write_exit(const char *folder, int rank, const struct rank_exit *e, struct merr *err)
 {
-    struct rank_exit e = {.status = exit_code, .signal = signal, .cause = cause, .at_ms = clock_wall_us() / 1000};
-    json_t *doc = exit_write(&e);
+    json_t *doc = exit_write(e);
     char path[4096], *text = doc ? json_dumps(doc, 0) : NULL;
     int r = merr_set(err, -ENOMEM, "no memory to tell how rank %d ended", rank);
 
@@ -86,6 +80,45 @@ int shim_write_exit(const char *folder, int rank, int exit_code, int signal, enu
         r = io_publish_file(shim_path(path, sizeof(path), folder, rank, "exit"), text, strlen(text), 0600, err);
     free(text);
     return r;
+}
+
+/* The number after a word of a cgroup's file, or at its beginning (NULL). -1: there is none. */
+static long long cgroup_number(const char *cgroup, const char *file, const char *word)
+{
+    char path[4096], text[1024], *at, *end;
+    IO_CLOSE_AUTO int fd = -1;
+    long long v;
+    ssize_t n;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", cgroup, file);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    n = fd < 0 ? -1 : io_read_full(fd, text, sizeof(text) - 1);
+    if (n < 0)
+        return -1;
+    text[n] = '\0';
+    at = word ? strstr(text, word) : text;
+    if (!at)
+        return -1;
+    at += word ? strlen(word) : 0;
+    v = strtoll(at, &end, 10);
+    return end == at ? -1 : v;
+}
+
+bool shim_cgroup_oom(const char *cgroup, char *why, size_t size)
+{
+    long long limit, peak;
+
+    if (cgroup_number(cgroup, "memory.events", "oom_kill ") <= 0)
+        return false;
+    limit = cgroup_number(cgroup, "memory.max", NULL);
+    peak = cgroup_number(cgroup, "memory.peak", NULL);
+    if (limit >= 0 && peak >= 0)
+        (void)snprintf(why, size, "it took %lld MiB of memory where its limit is %lld MiB, and the kernel killed it",
+                       peak >> 20, limit >> 20);
+    else if (limit >= 0)
+        (void)snprintf(why, size, "it took more memory than its limit of %lld MiB, and the kernel killed it",
+                       limit >> 20);
+    return true;
 }
 
 int shim_cgroup_end(const char *cgroup)

@@ -145,30 +145,15 @@ static void link_logs(const struct attempt *a)
         (void)unlink(temp); /* something else is called logs: leave it */
 }
 
-/* Whose fault the end of a rank is: EXIT_CAUSE_USER, EXIT_CAUSE_INTERNAL or EXIT_CAUSE_NODE. */
-static enum exit_cause fault_of(const struct job_spec *spec, const struct rank *rank)
-{
-    bool killed = rank->signal == SIGKILL || rank->signal == SIGTERM || rank->signal == SIGHUP;
-
-    if (rank->cause == EXIT_CAUSE_NODE || rank->cause == EXIT_CAUSE_USER)
-        return rank->cause;
-    /* What a command does is its owner's, unless it was killed from outside. */
-    return spec->kind == JOB_COMMAND && rank->cause == EXIT_CAUSE_PROGRAM && !killed ? EXIT_CAUSE_USER
-                                                                                     : EXIT_CAUSE_INTERNAL;
-}
-
 static void tell_failure(const struct run *run, const struct rank *rank)
 {
     const char *text;
-    char how[64];
+    char how[EXIT_WHY_MAX];
     json_t *line;
     size_t i;
 
-    if (rank->signal)
-        (void)snprintf(how, sizeof(how), "was ended by signal %d (%s)", rank->signal, strsignal(rank->signal));
-    else
-        (void)snprintf(how, sizeof(how), "ended with status %d", rank->exit_code);
-    fprintf(stderr, "muster run: rank %d of attempt %" PRIu64 " %s; its last lines:\n", rank->rank, run->generation,
+    exit_describe(&rank->exit, run->spec->kind, how, sizeof(how));
+    fprintf(stderr, "muster run: rank %d of attempt %" PRIu64 ": %s; its last lines:\n", rank->rank, run->generation,
             how);
     json_array_foreach (rank->log_tail, i, line) {
         text = json_string_value(line);
@@ -182,20 +167,16 @@ static enum exit_cause judge(const struct attempt *a, const struct run *run)
 {
     const struct rank *bad = NULL;
 
-    for (int i = 0; i < run->n; i++) {
-        struct rank_exit e = {
-            .status = run->ranks[i].exit_code, .signal = run->ranks[i].signal, .cause = run->ranks[i].cause};
-
-        if (!exit_well(&e) && !bad)
+    for (int i = 0; i < run->n && !bad; i++)
+        if (!exit_done(&run->ranks[i].exit))
             bad = &run->ranks[i];
-    }
     if (!bad)
         return EXIT_CAUSE_DONE;
     if (run->first_bad >= 0)
         bad = &run->ranks[run->first_bad];
     if (!a->stops)
         tell_failure(run, bad);
-    return fault_of(a->spec, bad);
+    return exit_fault(&bad->exit, a->spec->kind);
 }
 
 /* 0 with whose fault the end was, or EXIT_CAUSE_DONE. */

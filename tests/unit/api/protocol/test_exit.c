@@ -1,6 +1,7 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,6 +90,80 @@ static void a_cause_has_a_name_and_another_name_is_refused(void **state)
     json_decref(o);
 }
 
+/* A shell's 128 + n is signal n: what `argv: [python3, …]` and `command: python3 …` die of is the same to all. */
+static void the_same_signal_is_the_same_fault_of_a_program_and_of_a_shell(void **state)
+{
+    static const struct {
+        int signal;
+        enum exit_cause fault;
+    } row[] = {
+        {SIGSEGV, EXIT_CAUSE_USER},     {SIGABRT, EXIT_CAUSE_USER},    {SIGBUS, EXIT_CAUSE_USER},
+        {SIGFPE, EXIT_CAUSE_USER},      {SIGILL, EXIT_CAUSE_USER},     {SIGSYS, EXIT_CAUSE_USER},
+        {SIGPIPE, EXIT_CAUSE_USER},     {SIGXCPU, EXIT_CAUSE_USER},    {SIGKILL, EXIT_CAUSE_INTERNAL},
+        {SIGTERM, EXIT_CAUSE_INTERNAL}, {SIGINT, EXIT_CAUSE_INTERNAL}, {SIGHUP, EXIT_CAUSE_INTERNAL},
+        {SIGQUIT, EXIT_CAUSE_INTERNAL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++)
+        for (int shell = 0; shell < 2; shell++) {
+            struct rank_exit e = {.status = 128 + row[i].signal, .signal = shell ? 0 : row[i].signal};
+            char words[EXIT_WHY_MAX], want[64];
+
+            exit_judge(&e, &(struct exit_seen){.told = EXIT_CAUSE_UNTOLD});
+            e = exit_settle(e, JOB_COMMAND);
+            assert_int_equal(e.cause, EXIT_CAUSE_PROGRAM);
+            assert_int_equal(e.signal, row[i].signal);
+            assert_int_equal(exit_fault(&e, JOB_COMMAND), row[i].fault);
+            exit_describe(&e, JOB_COMMAND, words, sizeof(words));
+            (void)snprintf(want, sizeof(want), "ended by signal %d (%s)", e.signal, strsignal(e.signal));
+            assert_string_equal(words, want);
+        }
+}
+
+static void what_a_program_does_that_was_told_to_end_is_an_answer_and_no_cause(void **state)
+{
+    static const struct {
+        struct exit_seen seen;
+        int status, signal;
+        enum exit_cause cause;
+    } row[] = {
+        {{.asked = false}, 0, 0, EXIT_CAUSE_PROGRAM}, /* by itself: it is done */
+        {{.finished = true}, 3, 0, EXIT_CAUSE_PROGRAM},
+        {{.asked = true}, 0, 0, EXIT_CAUSE_DRAINED},
+        {{.asked = true}, 3, 0, EXIT_CAUSE_ABORTED},
+        {{.asked = true}, 143, SIGTERM, EXIT_CAUSE_ABORTED},
+        {{.asked = true}, 139, SIGSEGV, EXIT_CAUSE_ABORTED},
+        {{.asked = true, .killed = true}, 137, SIGKILL, EXIT_CAUSE_ABORTED},
+        {{.asked = true, .finished = true}, 0, 0, EXIT_CAUSE_DONE},
+        {{.asked = true, .finished = true}, 143, SIGTERM, EXIT_CAUSE_DONE}, /* the shell around it */
+        {{.asked = true, .finished = true}, 143, 0, EXIT_CAUSE_DONE},
+        {{.asked = true, .finished = true}, 1, 0, EXIT_CAUSE_ABORTED},
+        {{.asked = true, .finished = true, .killed = true}, 137, SIGKILL, EXIT_CAUSE_ABORTED},
+        {{.killed = true}, 137, SIGKILL, EXIT_CAUSE_ABORTED}, /* Muster's own kill is never a cause */
+        {{.killed = true}, 3, 0, EXIT_CAUSE_PROGRAM},         /* it was faster */
+        {{.out_of_memory = true}, 137, SIGKILL, EXIT_CAUSE_MEMORY},
+        {{.out_of_memory = true}, 137, 0, EXIT_CAUSE_MEMORY},
+        {{.out_of_memory = true}, 1, 0, EXIT_CAUSE_PROGRAM},
+        {{.told = EXIT_CAUSE_DRAINED, .asked = true}, 76, 0, EXIT_CAUSE_DRAINED}, /* muster-train says more */
+        {{.told = EXIT_CAUSE_USER}, 65, 0, EXIT_CAUSE_USER},
+        {{.told = EXIT_CAUSE_USER}, 139, SIGSEGV, EXIT_CAUSE_PROGRAM},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct rank_exit e = {.status = row[i].status, .signal = row[i].signal};
+
+        exit_judge(&e, &row[i].seen);
+        e = exit_settle(e, JOB_COMMAND);
+        if (e.cause != row[i].cause)
+            fail_msg("row %zu: %s", i, exit_cause_names[e.cause]);
+        assert_int_equal(exit_done(&e), e.cause == EXIT_CAUSE_DONE || (i == 0 && e.cause == EXIT_CAUSE_PROGRAM));
+        if (e.cause == EXIT_CAUSE_ABORTED)
+            assert_true(e.why[0] != '\0');
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +171,8 @@ int main(void)
         cmocka_unit_test(what_protocol_1_meant_by_a_trainers_status_is_its_cause),
         cmocka_unit_test(a_cause_that_cannot_be_is_the_programs_own_affair),
         cmocka_unit_test(a_cause_has_a_name_and_another_name_is_refused),
+        cmocka_unit_test(the_same_signal_is_the_same_fault_of_a_program_and_of_a_shell),
+        cmocka_unit_test(what_a_program_does_that_was_told_to_end_is_an_answer_and_no_cause),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

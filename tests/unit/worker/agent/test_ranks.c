@@ -205,7 +205,7 @@ static void a_rank_is_told_its_place_and_its_end_is_kept(void **state)
 
     (void)state;
     wait_ended("j1", 1);
-    assert_int_equal(run->ranks[1].exit_code, 0);
+    assert_int_equal(run->ranks[1].exit.status, 0);
     assert_int_equal(run->first_bad, -1);
     (void)snprintf(want, sizeof(want), "1/2 1/2 0 127.0.0.1:29517 j1 1 yes 1\n%s\n", dir);
     assert_string_equal(log_of(run, 1), want);
@@ -230,8 +230,8 @@ static void exit_codes_and_signals_are_told_apart(void **state)
         const struct run *run = start("j1", (int)i + 1, 1, table[i].script);
 
         wait_ended("j1", i + 1);
-        assert_int_equal(run->ranks[0].exit_code, table[i].code);
-        assert_int_equal(run->ranks[0].signal, table[i].signal);
+        assert_int_equal(run->ranks[0].exit.status, table[i].code);
+        assert_int_equal(run->ranks[0].exit.signal, table[i].signal);
         assert_int_equal(run->first_bad, table[i].code ? 0 : -1);
     }
 }
@@ -250,8 +250,8 @@ static void a_users_program_may_end_with_any_status(void **state)
                        status[i]);
         run = start("j1", (int)i + 1, 2, script);
         wait_ended("j1", i + 1); /* the other one is ended, too */
-        assert_int_equal(run->ranks[1].exit_code, status[i]);
-        assert_int_equal(run->ranks[1].cause, EXIT_CAUSE_PROGRAM);
+        assert_int_equal(run->ranks[1].exit.status, status[i]);
+        assert_int_equal(run->ranks[1].exit.cause, EXIT_CAUSE_PROGRAM);
         assert_int_equal(run->first_bad, 1);
         assert_int_equal(json_array_size(run->ranks[1].log_tail), 1);
     }
@@ -279,7 +279,7 @@ static void what_a_rank_leaves_in_its_page_is_the_cause_of_its_end(void **state)
                        row[i].told, row[i].end);
         run = start("j1", (int)i + 1, 1, script);
         wait_ended("j1", i + 1);
-        assert_int_equal(run->ranks[0].cause, row[i].cause);
+        assert_int_equal(run->ranks[0].exit.cause, row[i].cause);
         assert_int_equal(run->first_bad,
                          row[i].cause == EXIT_CAUSE_USER || row[i].cause == EXIT_CAUSE_PROGRAM ? 0 : -1);
     }
@@ -293,7 +293,7 @@ static void what_a_rank_leaves_behind_is_ended_before_its_end_is_told(void **sta
 
     (void)state;
     wait_ended("j1", 1);
-    assert_int_equal(run->ranks[0].exit_code, 0);
+    assert_int_equal(run->ranks[0].exit.status, 0);
     assert_int_equal(processes_left(), 0);
     assert_string_equal(log_of(run, 0), "begun\n");
 }
@@ -309,9 +309,116 @@ static void stop_is_sigterm_first(void **state)
     assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 20), 0);
     assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 20), 0); /* twice */
     wait_ended("j1", 1);
-    assert_int_equal(run->ranks[0].exit_code, 7);
+    assert_int_equal(run->ranks[0].exit.status, 7);
     assert_int_equal(run->first_bad, -1); /* it was asked to */
     assert_non_null(strstr(log_of(run, 0), "saved"));
+}
+
+static void what_a_command_answers_to_a_stop_is_no_cause(void **state)
+{
+    static const struct {
+        const char *answer;
+        enum exit_cause cause;
+        int status;
+    } row[] = {
+        {"exit 0", EXIT_CAUSE_DRAINED, 0},
+        {"touch $MUSTER_RUN_DIR/" EXIT_FINISHED "; exit 0", EXIT_CAUSE_DONE, 0},
+        {"ln -s /etc/passwd $MUSTER_RUN_DIR/" EXIT_FINISHED "; exit 0", EXIT_CAUSE_DRAINED, 0},
+        {"exit 3", EXIT_CAUSE_ABORTED, 3},
+        {"trap - TERM; kill $$", EXIT_CAUSE_ABORTED, 128 + SIGTERM},
+        {"kill -SEGV $$", EXIT_CAUSE_ABORTED, 128 + SIGSEGV},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++) {
+        const struct run *run;
+        char script[200], ready[32];
+
+        (void)snprintf(script, sizeof(script), "trap '%s' TERM; touch ready%zu; while :; do sleep 0.05; done",
+                       row[i].answer, i);
+        (void)snprintf(ready, sizeof(ready), "ready%zu", i);
+        run = start("j1", (int)i + 1, 1, script);
+        wait_file(ready);
+        assert_int_equal(ranks_order(ranks, "j1", i + 1, ASSIGNMENT_DRAIN, 20), 0);
+        wait_ended("j1", i + 1);
+        assert_int_equal(run->ranks[0].exit.cause, row[i].cause);
+        assert_int_equal(run->ranks[0].exit.status, row[i].status);
+        assert_int_equal(run->first_bad, -1);
+    }
+}
+
+/* Of `command: TEXT` the shell dies at once, while its program saves. */
+static void after_a_stop_what_the_shell_leaves_has_the_grace(void **state)
+{
+    const struct run *run = start("j1", 1, 1,
+                                  "sh -c 'trap \"while [ ! -e go ]; do sleep 0.01; done; touch "
+                                  "$MUSTER_RUN_DIR/" EXIT_FINISHED "; echo saved; exit 0\" TERM; touch ready; "
+                                  "while :; do sleep 0.05; done'; echo not reached");
+    char path[128];
+    pid_t shell;
+
+    (void)state;
+    wait_file("ready");
+    wait_running(run);
+    shell = machine_rank_pid(run->ranks[0].on_machine);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 20), 0);
+    while (kill(shell, 0) == 0) /* reaped: the shell is gone */
+        tick_for(clock_mono_us() + 20000);
+    tick_for(clock_mono_us());
+    assert_false(ranks_run_ended(run));
+    (void)snprintf(path, sizeof(path), "%s/go", dir);
+    assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
+    wait_ended("j1", 1);
+    assert_non_null(strstr(log_of(run, 0), "saved\n"));
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_DONE);
+    assert_int_equal(processes_left(), 0);
+}
+
+static void what_the_shell_leaves_is_killed_after_the_grace(void **state)
+{
+    const struct run *run = start("j1", 1, 1,
+                                  "sh -c 'trap \"\" TERM; touch ready; while :; do sleep 0.05; done'; "
+                                  "echo not reached");
+
+    (void)state;
+    wait_file("ready");
+    wait_running(run);
+    assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 1), 0);
+    wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_ABORTED);
+    assert_int_equal(processes_left(), 0);
+}
+
+/* Of two ranks that are killed because a third failed, none is the cause, whatever their numbers. */
+static void what_muster_kills_is_no_cause(void **state)
+{
+    const struct run *run;
+    json_auto_t *o = assignment("j1", 1, 2, 0,
+                                "if [ $RANK = 1 ]; then while [ ! -e up ]; do sleep 0.01; done; exit 3; fi; "
+                                "trap '' TERM; touch up; while :; do sleep 0.05; done");
+
+    (void)state;
+    (void)json_object_set_new(o, "grace_s", json_integer(1));
+    assert_int_equal(ranks_start(ranks, o, NULL), 0);
+    run = wait_ended("j1", 1);
+    assert_int_equal(run->first_bad, 1);
+    assert_int_equal(run->ranks[0].exit.signal, SIGKILL);
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_ABORTED);
+    assert_int_equal(run->ranks[1].exit.cause, EXIT_CAUSE_PROGRAM);
+}
+
+static void a_folder_that_cannot_be_entered_is_the_users_affair_and_named(void **state)
+{
+    json_auto_t *o = assignment("j1", 1, 1, 0, "true");
+    const struct run *run;
+
+    (void)state;
+    (void)json_object_set_new(json_object_get(json_object_get(o, "spec"), "command"), "workdir",
+                              json_string("/nowhere/at-all"));
+    assert_int_equal(ranks_start(ranks, o, NULL), 0);
+    run = wait_ended("j1", 1);
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_USER);
+    assert_string_equal(run->ranks[0].exit.why, "cannot enter the folder '/nowhere/at-all': No such file or directory");
 }
 
 static void after_the_grace_comes_sigkill(void **state)
@@ -325,7 +432,7 @@ static void after_the_grace_comes_sigkill(void **state)
     assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 1), 0);
     wait_ended("j1", 1);
     assert_in_range(clock_mono_us() - begun_us, 900000, 5000000);
-    assert_int_equal(run->ranks[0].signal, SIGKILL);
+    assert_int_equal(run->ranks[0].exit.signal, SIGKILL);
 }
 
 static void a_second_stop_may_shorten_the_grace(void **state)
@@ -339,7 +446,7 @@ static void a_second_stop_may_shorten_the_grace(void **state)
     assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 0), 0);
     wait_ended("j1", 1);
     assert_true(clock_mono_us() - begun_us < 10000000);
-    assert_int_equal(run->ranks[0].signal, SIGKILL);
+    assert_int_equal(run->ranks[0].exit.signal, SIGKILL);
 }
 
 static void when_one_fails_the_others_are_told_at_once(void **state)
@@ -358,9 +465,9 @@ static void when_one_fails_the_others_are_told_at_once(void **state)
     assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
     wait_ended("j1", 1);
     assert_int_equal(run->first_bad, 1);
-    assert_int_equal(run->ranks[0].signal, SIGTERM);
-    assert_int_equal(run->ranks[2].signal, SIGTERM);
-    spread_us = run->ranks[0].ended_us - run->ranks[1].ended_us;
+    assert_int_equal(run->ranks[0].exit.signal, SIGTERM);
+    assert_int_equal(run->ranks[2].exit.signal, SIGTERM);
+    spread_us = (run->ranks[0].exit.at_ms - run->ranks[1].exit.at_ms) * 1000;
     assert_true(spread_us < 1000000); /* some ms on an idle machine */
     assert_string_equal(json_string_value(json_array_get(run->ranks[1].log_tail, 0)), "bad luck");
 }
@@ -471,7 +578,7 @@ static void what_cannot_be_started_is_a_rank_that_ended(void **state)
     assert_int_equal(ranks_start(ranks, o, NULL), 0);
     run = ranks_find(ranks, "j1", 1);
     assert_true(ranks_run_ended(run));
-    assert_int_equal(run->ranks[1].exit_code, EXIT_NODE);
+    assert_int_equal(run->ranks[1].exit.cause, EXIT_CAUSE_NODE);
     assert_non_null(strstr(json_string_value(json_array_get(run->ranks[0].log_tail, 0)), "comand"));
 }
 
@@ -530,7 +637,7 @@ static void a_new_agent_adopts_what_a_killed_one_left(void **state)
     (void)snprintf(path, sizeof(path), "%s/go", dir);
     assert_int_equal(io_publish_file(path, "", 0, 0600, NULL), 0);
     wait_ended("j1", 1);
-    assert_int_equal(run->ranks[1].exit_code, 5);
+    assert_int_equal(run->ranks[1].exit.status, 5);
 }
 
 static void adopted_ranks_can_be_stopped(void **state)
@@ -539,7 +646,7 @@ static void adopted_ranks_can_be_stopped(void **state)
     start_and_die(2, "exec sleep 1000");
     assert_int_equal(ranks_adopt(ranks, NULL), 0);
     assert_int_equal(ranks_order(ranks, "j1", 1, ASSIGNMENT_STOP, 5), 0);
-    assert_int_equal(wait_ended("j1", 1)->ranks[0].signal, SIGTERM);
+    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit.signal, SIGTERM);
 }
 
 static void ends_while_no_agent_was_there_are_found(void **state)
@@ -548,7 +655,7 @@ static void ends_while_no_agent_was_there_are_found(void **state)
     start_and_die(1, "exit 9");
     wait_file("runs/j1-g1/rank-00000.exit");
     assert_int_equal(ranks_adopt(ranks, NULL), 0);
-    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit_code, 9);
+    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit.status, 9);
 }
 
 static void a_lost_shim_takes_all_of_its_rank_along(void **state)
@@ -560,7 +667,9 @@ static void a_lost_shim_takes_all_of_its_rank_along(void **state)
     wait_running(run);
     assert_int_equal(kill(machine_rank_shim(run->ranks[0].on_machine), SIGKILL), 0);
     wait_ended("j1", 1);
-    assert_int_equal(run->ranks[0].exit_code, EXIT_NODE);
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_NODE);
+    assert_int_equal(run->ranks[0].exit.status, -1); /* its program has ended with none */
+    assert_string_equal(run->ranks[0].exit.why, "the process that watches this rank was lost");
     assert_int_equal(processes_left(), 0);
 }
 
@@ -576,7 +685,7 @@ static void a_shim_lost_while_no_agent_was_there_is_found_out(void **state)
     *strrchr(root, '/') = '\0';
     assert_int_equal(proc_kill(pids.shim, SIGKILL), 0);
     assert_int_equal(ranks_adopt(ranks, NULL), 0);
-    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit_code, EXIT_NODE);
+    assert_int_equal(wait_ended("j1", 1)->ranks[0].exit.cause, EXIT_CAUSE_NODE);
 }
 
 static void a_reused_process_number_is_not_hit(void **state)
@@ -605,7 +714,7 @@ static void a_reused_process_number_is_not_hit(void **state)
     assert_int_equal(io_publish_file(path, text, (size_t)n, 0600, NULL), 0);
     assert_int_equal(ranks_adopt(ranks, NULL), 0);
     run = wait_ended("j1", 1);
-    assert_int_equal(run->ranks[0].exit_code, EXIT_NODE);
+    assert_int_equal(run->ranks[0].exit.cause, EXIT_CAUSE_NODE);
     assert_true(proc_alive(stranger));
     assert_int_equal(proc_kill(stranger, SIGKILL), 0);
     assert_int_equal(waitpid(stranger.pid, NULL, 0), stranger.pid);
@@ -636,7 +745,7 @@ static void ranks_of_an_earlier_boot_are_not_looked_for(void **state)
     buf_clear(&text);
     assert_int_equal(ranks_adopt(ranks, NULL), 0);
     assert_true(ranks_run_ended(ranks_find(ranks, "j1", 1)));
-    assert_int_equal(ranks_find(ranks, "j1", 1)->ranks[0].exit_code, EXIT_NODE);
+    assert_int_equal(ranks_find(ranks, "j1", 1)->ranks[0].exit.cause, EXIT_CAUSE_NODE);
 }
 
 static void a_folder_without_an_assignment_is_swept_away(void **state)
@@ -673,6 +782,12 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(what_a_rank_leaves_in_its_page_is_the_cause_of_its_end, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_a_rank_leaves_behind_is_ended_before_its_end_is_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(stop_is_sigterm_first, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_a_command_answers_to_a_stop_is_no_cause, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(after_a_stop_what_the_shell_leaves_has_the_grace, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_the_shell_leaves_is_killed_after_the_grace, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_muster_kills_is_no_cause, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_folder_that_cannot_be_entered_is_the_users_affair_and_named, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(after_the_grace_comes_sigkill, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_second_stop_may_shorten_the_grace, set_up, tear_down),
         cmocka_unit_test_setup_teardown(when_one_fails_the_others_are_told_at_once, set_up, tear_down),
