@@ -61,6 +61,52 @@ static int make_all_absolute(json_t *doc)
                : 0;
 }
 
+/* A command runs where its user stands, unless its spec says where. `command: TEXT` becomes what it is short for. */
+static int give_workdir(json_t *doc)
+{
+    json_t *command = json_object_get(doc, "command");
+    char cwd[PATH_MAX];
+
+    if (json_is_string(command)) {
+        json_t *full = json_pack("{s:[s,s,O]}", "argv", "/bin/sh", "-c", command);
+
+        if (!full || json_object_set_new(doc, "command", full) < 0)
+            return cli_fail(CLI_FAILED, "no memory for the spec");
+        command = full;
+    }
+    if (!json_is_object(command) || json_object_get(command, "workdir"))
+        return 0;
+    if (!getcwd(cwd, sizeof(cwd)))
+        return cli_fail(CLI_FAILED, "cannot tell which folder this is (%s): go to another, or set command.workdir",
+                        strerror(errno));
+    return json_object_set_new(command, "workdir", json_string(cwd)) < 0
+               ? cli_fail(CLI_REFUSED, "the path of this folder is not UTF-8: go to another, or set command.workdir")
+               : 0;
+}
+
+/* Nothing but blanks and comments. */
+static bool is_empty(const char *text)
+{
+    while (*(text += strspn(text, " \t\r\n")) == '#')
+        text += strcspn(text, "\n");
+    return !*text;
+}
+
+/* What is no object cannot be a spec: say what it is (NULL: nothing at all), and what one looks like. */
+static int say_no_spec(const char *file, const json_t *doc)
+{
+    const char *what = !doc                  ? "is empty"
+                       : json_is_array(doc)  ? "is a list"
+                       : json_is_string(doc) ? "is one text"
+                       : json_is_number(doc) ? "is one number"
+                                             : "is one word: null, true or false";
+
+    return cli_fail(CLI_REFUSED,
+                    "'%s' %s, not a spec: want fields, of which `train` or `command` is one, such as "
+                    "'command: python train.py'",
+                    file, what);
+}
+
 /* The object under `name` of o to set something in, made where there is none. Borrowed; NULL when another value is
  * there. A model that is a preset's name gets room for sizes. */
 static json_t *step_into(json_t *o, const char *name)
@@ -84,8 +130,6 @@ static int set_one(json_t *doc, const char *set)
 
     if (!value || value == set)
         return cli_fail(CLI_USAGE, "--set '%s': want PATH=VALUE, such as train.steps=200", set);
-    if (!json_is_object(doc))
-        return cli_fail(CLI_REFUSED, "--set '%s': the spec is no object", set);
     for (;; at = dot + 1) {
         size_t len = strcspn(at, ".=");
 
@@ -119,8 +163,6 @@ static int override(const struct cli *c, json_t *doc)
         if (r)
             return r;
     }
-    if (!json_is_object(doc))
-        return 0; /* the server says what is wrong */
     if (name)
         r |= json_object_set_new(doc, "name", json_string(name));
     if (project)
@@ -218,9 +260,14 @@ int cli_read_spec(const struct cli *c, const char *file, json_t **ret_doc)
     r = read_all(file, &b, &err);
     if (r < 0)
         return cli_fail(r == -ENOENT ? CLI_NOT_FOUND : CLI_FAILED, "%s", err.text);
+    if (is_empty(buf_text(&b)))
+        return say_no_spec(file, NULL);
     if (spec_document(buf_text(&b), b.len, &doc, &f) < 0)
         return say_own_faults(file, &f);
+    if (!json_is_object(doc))
+        return say_no_spec(file, doc);
     TRY(override(c, doc));
+    TRY(give_workdir(doc));
     if (make_all_absolute(doc) < 0)
         return cli_fail(CLI_FAILED, "no memory for the spec");
     *ret_doc = json_incref(doc);

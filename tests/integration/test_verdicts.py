@@ -1,5 +1,6 @@
 """What becomes of a job when its processes end, through a real server, agent and CLI: by whose doing, in which words,
 and whether it was told to end (docs/protocol.md, "Orders and ends")."""
+import json
 import os
 import signal
 
@@ -117,9 +118,37 @@ def test_the_headline_of_a_failed_job_begins_with_its_cause(cluster):
         assert "no restart" not in said.split(cause)[0].rsplit(job, 1)[-1], (words, said)
 
 
+def test_a_command_runs_in_the_folder_that_one_submits_from(cluster, tmp_path):
+    for name, spec in (("text", "command: pwd\n"), ("argv", "command: {argv: [pwd]}\n")):
+        (tmp_path / f"{name}.yaml").write_text(spec)
+        said = cluster.muster("submit", str(tmp_path / f"{name}.yaml"), "-o", "json")
+        job = json.loads(said.stdout)["id"]
+        cluster.wait(job, "succeeded")
+        assert cluster.log_text(job) == f"{os.path.realpath(cluster.folder)}\n"
+
+
+def test_a_command_without_a_folder_runs_in_the_jobs(cluster):
+    job = cluster.submit({"command": "pwd"})["id"]
+    done = cluster.wait(job, "succeeded")
+    assert cluster.log_text(job) == f"{done['dir']}\n"
+
+
 def test_a_folder_that_the_node_does_not_have_is_named(cluster):
     spec = specs.command("true")
     spec["command"]["workdir"] = "/nowhere/at-all"
     outcome = cluster.wait(cluster.submit(spec)["id"], "failed")["outcome"]
     assert outcome["class"] == "user"
     assert outcome["message"] == "rank 0 on n1: cannot enter the folder '/nowhere/at-all': No such file or directory"
+
+
+@pytest.mark.parametrize("text, what", [
+    ("", "is empty"), ("\n\n", "is empty"), ("# nothing yet\n\n  # at all", "is empty"), ("null\n", "is one word"),
+    ("hello\n", "is one text"), ("17\n", "is one number"), ("true\n", "is one word"), ("- command: x\n", "is a list"),
+    ("[]", "is a list")])
+@pytest.mark.parametrize("more", [[], ["--set", "name=x"], ["--dry-run"]], ids=["plain", "set", "dry-run"])
+def test_a_file_that_is_no_spec_is_told_what_it_is_and_what_to_do(cluster, tmp_path, text, what, more):
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    done = cluster.muster("submit", str(path), *more)
+    assert done.returncode != 0 and what in done.stderr, done.stderr
+    assert str(path) in done.stderr and "command: python train.py" in done.stderr, done.stderr
