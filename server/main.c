@@ -24,6 +24,7 @@
 #include "server/control/turn.h"
 #include "server/store/redis.h"
 #include "server/store/spool_disk.h"
+#include "server/store/watermark.h"
 
 #define FILES_WANTED 65536
 #define FILES_OWN 512          /* that are no connections */
@@ -37,7 +38,7 @@ struct settings {
     double slow_ratio;
     uint64_t keep_ended_bytes;
     int agents;
-    bool insecure;
+    bool insecure, accept_loss;
 };
 
 struct server { /* all that runs */
@@ -46,6 +47,8 @@ struct server { /* all that runs */
     struct redis *redis;
     struct spool_disk *spool;
     struct store *store;
+    struct watermark *watermark;
+    bool marked; /* there was one */
     struct stats *stats;
     struct auth *auth;
     struct core *core;
@@ -77,6 +80,8 @@ static const struct option_row rows[] = {
      OPTION_WORD, .words = agents_words, .def = "shared", AT(agents)},
     {"redis", 0, "URL", "use this Redis (unix:///path or redis://host:port) instead of a private one", OPTION_TEXT,
      AT(redis)},
+    {"accept-loss", 0, NULL, "start although the store lacks what was acknowledged; the log names what is lost",
+     OPTION_FLAG, AT(accept_loss)},
     {"lease", 0, "S", "seconds after which another musterd may take over that Redis from one that is silent",
      SECONDS(STORE_LEASE_MIN_S, STORE_LEASE_MAX_S, OPTION_DEFAULT(STORE_LEASE_S)), AT(lease_s)},
     {"unknown-after", 0, "S", "seconds of silence after which a node gets no new work", SECONDS(1, DAY, "30"),
@@ -195,6 +200,20 @@ static bool agents_share(const struct settings *o)
     return o->agents == AGENTS_SHARED || (o->agents == AGENTS_AUTO && http_is_loopback(o->bind));
 }
 
+/* The store, unless it lacks what its watermark says. */
+static int open_store(const struct settings *o, struct server *s, struct merr *err)
+{
+    struct store_cfg cfg = {.force = !o->redis, .lease_s = o->lease_s, .accept_loss = o->accept_loss};
+    struct store_backend backend = redis_backend(s->redis);
+    char path[4200];
+    int r;
+
+    (void)snprintf(path, sizeof(path), "%s/.watermark", s->jobs_dir);
+    r = watermark_open(path, &s->watermark, &cfg.mark, err);
+    s->marked = cfg.mark.epoch > 0;
+    return r < 0 ? r : store_open(&backend, &cfg, &s->store, err);
+}
+
 static int start_core(const struct settings *o, struct server *s, struct merr *err)
 {
     char folder[4200];
@@ -214,22 +233,24 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .slow = {.ratio = o->slow_ratio,
                                     .after_us = (int64_t)o->slow_after_s * 1000000,
                                     .retry_us = (int64_t)o->slow_retry_s * 1000000},
+                           .accept_loss = o->accept_loss,
                            .clock = clock_real(),
                            .fatal = fatal};
 
     (void)snprintf(folder, sizeof(folder), "%s/redis", s->state);
     r = redis_start(folder, o->redis, &s->redis, err);
-    if (r == 0) {
-        struct store_backend backend = redis_backend(s->redis);
-
-        r = store_open(&backend, !o->redis, o->lease_s, &s->store, err);
-    }
+    if (r == 0)
+        r = open_store(o, s, err);
+    if (r == 0)
+        r = watermark_start(s->watermark, err);
     (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
     if (r == 0)
         r = spool_disk_open(folder, s->jobs_dir, &s->spool, &cfg.spool, err);
     if (r == 0)
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     cfg.auth = s->auth;
+    cfg.watermark = s->watermark;
+    cfg.marked = s->marked;
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");
@@ -293,6 +314,7 @@ static void stop(struct server *s)
         http_stop(s->http);
     turn_free(s->core);
     store_close(s->store);
+    watermark_close(s->watermark);
     redis_stop(s->redis);
     spool_disk_close(s->spool);
     auth_free(s->auth);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/protocol/registration.h"
+#include "base/log.h"
 #include "base/utf8.h"
 #include "server/cluster/links.h"
 #include "server/cluster/slots.h"
@@ -65,10 +66,23 @@ static bool is_others(const struct node *n, const struct registration *r)
     return n->incarnation[0] && strcmp(n->incarnation, r->incarnation) != 0 && strcmp(n->incarnation, r->succeeds) != 0;
 }
 
+/* Whether the agent has a run of a job whose number this store has not given; *ret_newest: the newest. */
+static bool knows_more(const struct core *c, const struct registration *r, uint64_t *ret_newest)
+{
+    *ret_newest = 0;
+    for (size_t i = 0; i < r->n_runs; i++) {
+        uint64_t job = job_id_parse(r->runs[i].job);
+
+        *ret_newest = job > *ret_newest ? job : *ret_newest;
+    }
+    return *ret_newest >= c->jobs.next && *ret_newest < UINT64_MAX >> 2;
+}
+
 /* Whether this agent may have the node's name. Else the call is answered. */
 static bool may_register(struct core *c, struct call *call, const struct registration *r)
 {
     const struct node *n = cluster_node(&c->cluster, r->node);
+    uint64_t newest;
 
     if (roster_has(&c->cluster.roster, r->node, r->incarnation, c->now.wall_us)) {
         call_problem(call, 410, "node-removed",
@@ -76,6 +90,20 @@ static bool may_register(struct core *c, struct call *call, const struct registr
                      "start its agent again to bring it back",
                      r->node);
         return false;
+    }
+    if (knows_more(c, r, &newest)) {
+        if (!c->cfg.accept_loss) {
+            log_error("node '%s' runs a job j%llu, and the store has given no number from j%llu on: what was "
+                      "acknowledged is lost. Bring the store back as it was, or start once with --accept-loss",
+                      r->node, (unsigned long long)newest, (unsigned long long)c->jobs.next);
+            call_problem(call, 503, "store-behind",
+                         "the server's store has lost what was acknowledged: it knows no job j%llu, which node '%s' "
+                         "runs; the runs go on, until an admin has looked after the store",
+                         (unsigned long long)newest, r->node);
+            return false;
+        }
+        c->jobs.next = newest + 1;
+        c->counters_changed = true;
     }
     if (n && is_others(n, r) && c->now.mono_us - n->seen_us < HELD_US) {
         call_problem(call, 409, "node-name-taken",

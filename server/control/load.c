@@ -178,6 +178,11 @@ static int fail_all_refused(struct core *c, struct merr *err)
     return r;
 }
 
+static uint64_t more(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static int load_counters(struct core *c, struct merr *err)
 {
     struct job_counters counters;
@@ -185,14 +190,15 @@ static int load_counters(struct core *c, struct merr *err)
 
     if (r < 0)
         return r;
-    c->jobs.next = counters.next_job ? counters.next_job : 1;
-    events_set_next(c, counters.next_event ? counters.next_event : 1);
+    c->jobs.next = more(counters.next_job, more(store_mark(c->store)->next_job, 1));
+    events_set_next(c, more(counters.next_event, more(store_mark(c->store)->next_event, 1)));
     memcpy(c->jobs.ended, counters.ended, sizeof(c->jobs.ended));
     return 0;
 }
 
-/* No new job gets a number whose folder is there: it would go on from the checkpoints of another. The store knows less
- * than the folders when it came from a backup. Returns 0, or a negative errno with words. */
+/* No new job gets a number whose folder is there: it would go on from the checkpoints of another. Where no watermark
+ * says that nothing is missing, such a folder says that something is. Returns 0; -ENODATA; or another negative errno,
+ * with words. */
 static int skip_folders(struct core *c, struct merr *err)
 {
     uint64_t last;
@@ -200,6 +206,13 @@ static int skip_folders(struct core *c, struct merr *err)
 
     if (r < 0)
         return r;
+    if (last >= c->jobs.next && !c->cfg.marked && !c->cfg.accept_loss)
+        return merr_set(err, -ENODATA,
+                        "'%s' holds a folder of a job j%llu, and the store has none from j%llu on: what was "
+                        "acknowledged is lost. Bring the store back as it was, or start once with --accept-loss to go "
+                        "on without; new jobs then begin at j%llu",
+                        c->cfg.jobs_dir, (unsigned long long)last, (unsigned long long)c->jobs.next,
+                        (unsigned long long)last + 1);
     if (last >= c->jobs.next) {
         log_warn("'%s' holds a folder of a job j%llu, which the store does not know: new jobs begin at j%llu",
                  c->cfg.jobs_dir, (unsigned long long)last, (unsigned long long)last + 1);
@@ -309,7 +322,7 @@ static int again_row(struct core *c, const char *kind, struct store_row *row, st
     if (strcmp(kind, "token") == 0)
         return auth_take(c->cfg.auth, c->store, row, err);
     if (!node && strcmp(kind, "project") != 0)
-        return merr_set(err, -EINVAL, "this musterd does not know what a '%s' is", kind);
+        return merr_set(err, -EINVAL, "a %s is only kept: look at it in Redis, then drop it", kind);
     if (node ? cluster_node(&c->cluster, row->name) != NULL : project_find(&c->cluster.projects, row->name) != NULL)
         return merr_set(err, -EEXIST, "there is a %s '%s' again meanwhile", kind, row->name);
     r = node ? records_take_node(c, row, err) : records_take_project(c, row, err);

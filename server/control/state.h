@@ -35,6 +35,7 @@ struct quarantine;
 struct readers;
 struct storing;
 struct waiters;
+struct watermark;
 
 struct core_cfg {
     const char *jobs_dir;
@@ -46,6 +47,9 @@ struct core_cfg {
     struct slow_rules slow;
     struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
+    struct watermark *watermark;               /* borrowed; NULL: none is kept */
+    bool accept_loss;                          /* go on where the store lacks what was acknowledged */
+    bool marked;                               /* the store is known to lack nothing */
     const struct clock *clock;                 /* borrowed; read by the turn alone */
     void (*fatal)(void *arg, const char *why); /* this process must end; any thread */
     void *arg;

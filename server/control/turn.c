@@ -23,6 +23,7 @@
 #include "server/control/wall.h"
 #include "server/http/call.h"
 #include "server/store/job_store.h"
+#include "server/store/watermark.h"
 
 #define QUEUE_MAX 16384
 #define TURN_CALLS_MAX 1024
@@ -89,6 +90,16 @@ static void settle(struct core *c)
     c->turn.bytes = 0;
 }
 
+/* What was committed is about to be acknowledged. */
+static void raise_mark(struct core *c)
+{
+    struct store_mark mark = *store_mark(c->store);
+
+    mark.next_job = c->jobs.next;
+    mark.next_event = events_next(c);
+    watermark_note(c->cfg.watermark, &mark);
+}
+
 /* Write all that this turn changed. False: the process ends. */
 static bool commit(struct core *c)
 {
@@ -110,6 +121,7 @@ static bool commit(struct core *c)
         return false;
     }
     stats_observe(c->stats, STATS_COMMIT, mono_us(c) - began);
+    raise_mark(c);
     settle(c);
     return true;
 }

@@ -19,8 +19,12 @@ void aside_put(struct store *s, const char *id, const char *note, const char *te
 
 void aside_drop(struct store *s, const char *id)
 {
+    char key[640];
+
     store_add(s, "HDEL", NOTES, id, NULL);
     store_add(s, "HDEL", TEXTS, id, NULL);
+    (void)snprintf(key, sizeof(key), NOTES ":%s", id); /* a whole key, where it is one (redis.c) */
+    store_add(s, "DEL", key, NULL);
 }
 
 int aside_read(struct store *s, struct store_rows *ret, struct merr *err)

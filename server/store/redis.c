@@ -15,34 +15,80 @@
 #define COMMAND_TIMEOUT_S 10
 #define REDIS_PORT 6379
 
-/* ARGV: epoch, batch, then for each command its number of arguments and those. GUARD is ours: key, version. */
+/* ARGV: epoch, batch, then for each command its number of arguments and those. GUARD is ours: key, version. A script
+ * that fails midway keeps what its first commands did: so all that could fail is looked at first, and what is of
+ * another kind than the server keeps there is moved out of the way. Returns the names of that, a space behind each. */
 static const char commit_script[] =
     "if redis.call('HGET', 'muster:meta', 'epoch') ~= ARGV[1] then return redis.error_reply('FENCED another musterd "
     "leads') end\n"
-    "if redis.call('HGET', 'muster:meta', 'batch') == ARGV[2] then return 'AGAIN' end\n"
-    "local i, n, later = 3, #ARGV, {}\n"
+    "local at = redis.call('HGET', 'muster:meta', 'batch')\n"
+    "if at == ARGV[2] then return 'AGAIN' end\n"
+    "if tonumber(at) ~= tonumber(ARGV[2]) - 1 then\n"
+    "  at = tostring(at) .. ', and ' .. ARGV[2] .. ' is the next'\n"
+    "  return redis.error_reply('FENCED the store has lost changes: it is at ' .. at)\n"
+    "end\n"
+    "local kinds = {HSET = 'hash', HDEL = 'hash', HINCRBY = 'hash', SADD = 'set', SREM = 'set', ZADD = 'zset', ZREM = "
+    "'zset',\n"
+    "  ZREMRANGEBYSCORE = 'zset', ZREMRANGEBYRANK = 'zset', RPUSH = 'list', LTRIM = 'list', XADD = 'stream'}\n"
+    "local wrong, keys, fields, later, newest = {}, {}, {}, {}, nil\n"
+    "local function is_wrong(key, kind)\n"
+    "  if wrong[key] == nil then\n"
+    "    local is = redis.call('TYPE', key).ok\n"
+    "    wrong[key] = is ~= 'none' and is ~= kind\n"
+    "    if wrong[key] then keys[#keys + 1] = key end\n"
+    "  end\n"
+    "  return wrong[key]\n"
+    "end\n"
+    "local i, n = 3, #ARGV\n"
     "while i <= n do\n"
-    "  local c = tonumber(ARGV[i])\n"
-    "  if ARGV[i + 1] == 'GUARD' then\n"
-    "    local v = redis.call('HGET', ARGV[i + 2], 'v') or '0'\n"
-    "    if v ~= ARGV[i + 3] then return redis.error_reply('FENCED ' .. ARGV[i + 2] .. ' has version ' .. v .. ', not '"
-    " .. ARGV[i + 3]) end\n"
-    "  else later[#later + 1] = i end\n"
+    "  local c, name, key = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]\n"
+    "  if name == 'GUARD' then\n"
+    "    if is_wrong(key, 'hash') then return redis.error_reply('FENCED ' .. key .. ' is no hash') end\n"
+    "    local v = redis.call('HGET', key, 'v') or '0'\n"
+    "    if v ~= ARGV[i + 3] then\n"
+    "      return redis.error_reply('FENCED ' .. key .. ' has version ' .. v .. ', not ' .. ARGV[i + 3])\n"
+    "    end\n"
+    "  else\n"
+    "    later[#later + 1] = i\n"
+    "    if not kinds[name] or is_wrong(key, kinds[name]) then\n"
+    "    elseif name == 'XADD' then\n"
+    "      local last = newest or redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]\n"
+    "      local id = tonumber(string.match(ARGV[i + 6], '^%d+'))\n"
+    "      if last and id <= tonumber(string.match(last[1], '^%d+')) then\n"
+    "        return redis.error_reply('FENCED the event ' .. id .. ' is not newer than the newest')\n"
+    "      end\n"
+    "      newest = {ARGV[i + 6]}\n"
+    "    elseif name == 'HINCRBY' then\n"
+    "      local v = redis.call('HGET', key, ARGV[i + 3])\n"
+    "      if v and not string.match(v, '^%-?%d+$') then fields[#fields + 1] = {key, ARGV[i + 3], v} end\n"
+    "    end\n"
+    "  end\n"
     "  i = i + c + 1\n"
+    "end\n"
+    "local told = ''\n"
+    "for _, key in ipairs(keys) do\n"
+    "  redis.call('RENAME', key, 'muster:aside:key:' .. key)\n"
+    "  told = told .. key .. ' '\n"
+    "end\n"
+    "for _, f in ipairs(fields) do\n"
+    "  redis.call('HSET', 'muster:aside:texts', 'key:' .. f[1] .. ':' .. f[2], f[3])\n"
+    "  redis.call('HDEL', f[1], f[2])\n"
+    "  told = told .. f[1] .. ':' .. f[2] .. ' '\n"
     "end\n"
     "for _, at in ipairs(later) do redis.call(unpack(ARGV, at + 1, at + tonumber(ARGV[at]))) end\n"
     "redis.call('HSET', 'muster:meta', 'batch', ARGV[2])\n"
-    "return 'OK'\n";
+    "return told\n";
 
-/* ARGV: who, force, milliseconds. Returns the new epoch; when another holds the lease, what is left of it, in
- * milliseconds below 0. */
-static const char lead_script[] = "local holder = redis.call('GET', 'muster:lease')\n"
-                                  "if holder and ARGV[2] == '0' then\n"
-                                  "  return math.min(-1, -redis.call('PTTL', 'muster:lease'))\n"
-                                  "end\n"
-                                  "redis.call('SET', 'muster:lease', ARGV[1], 'PX', ARGV[3])\n"
-                                  "redis.call('HSET', 'muster:meta', 'batch', '0')\n"
-                                  "return redis.call('HINCRBY', 'muster:meta', 'epoch', 1)\n";
+/* ARGV: who, force, milliseconds, what the epoch is to be above. Returns the new epoch; when another holds the lease,
+ * what is left of it, in milliseconds below 0. */
+static const char lead_script[] =
+    "local holder = redis.call('GET', 'muster:lease')\n"
+    "if holder and ARGV[2] == '0' then return math.min(-1, -redis.call('PTTL', 'muster:lease')) end\n"
+    "local epoch = tonumber(redis.call('HGET', 'muster:meta', 'epoch') or '0') or 0\n"
+    "if epoch < tonumber(ARGV[4]) then epoch = tonumber(ARGV[4]) end\n"
+    "redis.call('SET', 'muster:lease', ARGV[1], 'PX', ARGV[3])\n"
+    "redis.call('HSET', 'muster:meta', 'batch', '0', 'epoch', string.format('%.0f', epoch + 1))\n"
+    "return epoch + 1\n";
 
 static const char resign_script[] =
     "if redis.call('GET','muster:lease')==ARGV[1] then redis.call('DEL','muster:lease') end";
@@ -167,13 +213,14 @@ static bool up(const void *self)
 
 /* --- what is sent ------------------------------------------------------------------------------------ */
 
-static int lead(void *self, const char *who, bool force, int lease_ms, uint64_t *ret_epoch, int64_t *ret_left_ms,
+static int lead(void *self, const struct store_claim *claim, uint64_t *ret_epoch, int64_t *ret_left_ms,
                 struct merr *err)
 {
     struct redis *r = self;
-    redisReply *reply =
-        r->context ? redisCommand(r->context, "EVAL %s 0 %s %s %d", lead_script, who, force ? "1" : "0", lease_ms)
-                   : NULL;
+    redisReply *reply = r->context
+                            ? redisCommand(r->context, "EVAL %s 0 %s %s %d %llu", lead_script, claim->who,
+                                           claim->force ? "1" : "0", claim->lease_ms, (unsigned long long)claim->above)
+                            : NULL;
     int status = 0;
 
     if (!reply)
@@ -231,6 +278,10 @@ static int commit(void *self, const struct store_batch *b, struct merr *err)
         status = merr_set(err, -ESTALE, "%s", reply->str + 7);
     else if (reply->type == REDIS_REPLY_ERROR)
         status = merr_set(err, -EAGAIN, "%s", reply->str);
+    else if (reply->type == REDIS_REPLY_STRING && reply->len > 0 && strcmp(reply->str, "AGAIN") != 0) {
+        (void)merr_set(err, 0, "%s", reply->str);
+        status = 1;
+    }
     if (status == -EAGAIN || status == -ENOTCONN)
         atomic_store(&r->up, false);
     if (reply)

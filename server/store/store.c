@@ -18,6 +18,7 @@
 struct store {
     struct store_backend b;
     uint64_t epoch, batch; /* batch: number of the one being collected, from 1 */
+    struct store_mark mark;
     char who[80];
     int lease_s;
     bool force; /* nobody else can lead */
@@ -26,6 +27,11 @@ struct store {
     size_t n_args;  /* in ops */
     bool failed;
 };
+
+const struct store_mark *store_mark(const struct store *s)
+{
+    return &s->mark;
+}
 
 uint64_t store_epoch(const struct store *s)
 {
@@ -126,6 +132,24 @@ static int reconnect(struct store *s, const _Atomic int *stop, struct merr *err)
     return 0;
 }
 
+/* What was in the way of the last batch: names with a space behind each. Their notes go into the next one. */
+static void tell_aside(struct store *s, char *names)
+{
+    for (char *rest = NULL, *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest)) {
+        char at[CLOCK_RFC3339_MAX], id[192], note[640];
+
+        log_error("the store's key '%s' was not what it should be, and was set aside; see `muster quarantine list`",
+                  name);
+        clock_rfc3339(clock_read_wall_us(s->b.clock), at);
+        (void)snprintf(id, sizeof(id), "key:%s", name);
+        (void)snprintf(note, sizeof(note),
+                       "{\"id\":\"%s\",\"kind\":\"key\",\"name\":\"%s\",\"at\":\"%s\",\"why\":\"it was of "
+                       "another kind than the server keeps there\"}",
+                       id, name, at);
+        store_add(s, "HSET", "muster:aside", id, note, NULL);
+    }
+}
+
 int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
 {
     struct store_batch batch = {
@@ -136,9 +160,11 @@ int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
     if (s->failed)
         return merr_set(err, s->ops.len >= s->ops.limit / 2 ? -EMSGSIZE : -ENOMEM, "cannot build a batch of %zu bytes",
                         s->ops.len);
-    for (bool told = false; s->n_args > 0;) {
+    if (s->n_args == 0)
+        return 0;
+    for (bool told = false;;) {
         r = s->b.ops->commit(s->b.self, &batch, &local);
-        if (r == 0)
+        if (r >= 0)
             break;
         if (r == -ESTALE)
             return merr_set(err, r, "%s", local.text);
@@ -155,7 +181,10 @@ int store_commit(struct store *s, const _Atomic int *stop, struct merr *err)
     }
     buf_reset(&s->ops);
     s->n_args = 0;
-    s->batch++;
+    s->mark.epoch = s->epoch;
+    s->mark.batch = s->batch++;
+    if (r > 0)
+        tell_aside(s, local.text);
     return 0;
 }
 
@@ -252,9 +281,11 @@ int store_read_each(struct store *s, const char *fmt, const uint64_t *numbers, s
 static int try_lead(struct store *s, uint64_t *ret_epoch, int64_t *ret_left_ms, struct merr *err)
 {
     int64_t deadline_us = mono_us(s) + READ_WAIT_S * INT64_C(1000000);
+    struct store_claim claim = {
+        .who = s->who, .force = s->force, .lease_ms = s->lease_s * 1000, .above = s->mark.epoch};
 
     for (;;) {
-        int r = s->b.ops->lead(s->b.self, s->who, s->force, s->lease_s * 1000, ret_epoch, ret_left_ms, err);
+        int r = s->b.ops->lead(s->b.self, &claim, ret_epoch, ret_left_ms, err);
         int64_t left_us = deadline_us - mono_us(s);
 
         if (r != -ENOTCONN)
@@ -289,6 +320,8 @@ static int lead(struct store *s, struct merr *err)
         s->b.ops->wait(s->b.self, 250);
     }
     s->batch = 1;
+    s->mark.epoch = s->epoch;
+    s->mark.batch = 0;
     return 0;
 }
 
@@ -310,7 +343,83 @@ static void check_durable(struct store *s)
     freeReplyObject(reply);
 }
 
-int store_open(const struct store_backend *backend, bool force, int lease_s, struct store **ret, struct merr *err)
+static uint64_t number_of(const redisReply *reply)
+{
+    return reply->str ? strtoull(reply->str, NULL, 10) : 0;
+}
+
+/* How far the store has come, as it says itself. */
+static int read_mark(struct store *s, struct store_mark *ret, struct merr *err)
+{
+    redisReply *reply = store_read(s, err, "HMGET muster:meta epoch batch next_job next_event");
+    int r = 0;
+
+    if (!reply)
+        return -EIO;
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 4)
+        *ret = (struct store_mark){.epoch = number_of(reply->element[0]),
+                                   .batch = number_of(reply->element[1]),
+                                   .next_job = number_of(reply->element[2]),
+                                   .next_event = number_of(reply->element[3])};
+    else
+        r = merr_set(err, -EIO, "cannot read the store's counters");
+    freeReplyObject(reply);
+    return r;
+}
+
+/* What of its mark the store lacks, in words. False: nothing. */
+static bool find_loss(const struct store_mark *has, const struct store_mark *had, char *ret, size_t size)
+{
+    uint64_t first = has->next_job ? has->next_job : 1, lost = had->next_job > first ? had->next_job - first : 0;
+    size_t n;
+
+    if (has->epoch > had->epoch)
+        return false;
+    if (has->epoch == had->epoch && has->batch >= had->batch)
+        return false;
+    n = (size_t)snprintf(ret, size,
+                         "the store is at change %llu of leader %llu, and change %llu of leader %llu was made",
+                         (unsigned long long)has->batch, (unsigned long long)has->epoch, (unsigned long long)had->batch,
+                         (unsigned long long)had->epoch);
+    if (lost == 1)
+        (void)snprintf(ret + n, size - n, "; job j%llu is missing", (unsigned long long)first);
+    else if (lost > 1)
+        (void)snprintf(ret + n, size - n, "; %llu jobs are missing, j%llu to j%llu", (unsigned long long)lost,
+                       (unsigned long long)first, (unsigned long long)(had->next_job - 1));
+    else
+        (void)snprintf(ret + n, size - n, "; no job is missing, what happened to jobs since is");
+    return true;
+}
+
+static uint64_t more(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Hold the store against its mark. Whoever leads meanwhile only adds to it. */
+static int check_mark(struct store *s, const struct store_cfg *cfg, struct merr *err)
+{
+    char loss[256];
+    struct store_mark has = {0};
+    int r = read_mark(s, &has, err);
+
+    if (r < 0)
+        return r;
+    if (find_loss(&has, &cfg->mark, loss, sizeof(loss))) {
+        if (!cfg->accept_loss)
+            return merr_set(err, -ENODATA,
+                            "what was acknowledged is lost: %s. Bring the store back as it was, or start once with "
+                            "--accept-loss to go on without",
+                            loss);
+        log_error("what was acknowledged is lost, which --accept-loss accepts: %s", loss);
+        s->mark = cfg->mark;
+    }
+    s->mark.next_job = more(has.next_job, cfg->mark.next_job);
+    s->mark.next_event = more(has.next_event, cfg->mark.next_event);
+    return 0;
+}
+
+int store_open(const struct store_backend *backend, const struct store_cfg *cfg, struct store **ret, struct merr *err)
 {
     struct store *s = calloc(1, sizeof(*s));
     char host[40] = "";
@@ -319,14 +428,16 @@ int store_open(const struct store_backend *backend, bool force, int lease_s, str
     if (!s)
         return merr_set(err, -ENOMEM, "out of memory");
     s->b = *backend;
-    s->lease_s = lease_s;
-    s->force = force;
-    (void)snprintf(s->lease_ms, sizeof(s->lease_ms), "%d", lease_s * 1000);
+    s->lease_s = cfg->lease_s;
+    s->force = cfg->force;
+    (void)snprintf(s->lease_ms, sizeof(s->lease_ms), "%d", s->lease_s * 1000);
     buf_init(&s->ops, STORE_BATCH_BYTES);
     (void)gethostname(host, sizeof(host) - 1);
     (void)snprintf(s->who, sizeof(s->who), "%s:%d:%lld", host, (int)getpid(),
                    (long long)clock_read_wall_us(backend->clock));
-    status = lead(s, err);
+    status = check_mark(s, cfg, err);
+    if (status == 0)
+        status = lead(s, err);
     if (status < 0) {
         buf_clear(&s->ops);
         free(s);

@@ -25,12 +25,29 @@ struct store;
 #define STORE_LEASE_MIN_S 2
 #define STORE_LEASE_MAX_S 600
 
-/* Take the lead on what a backend keeps (redis.h, store_memory.h), with a lease of so many seconds that is to be
- * renewed. force: nobody else can lead (the private server), and the lease need not be renewed. Otherwise waits for
- * another leader's lease to end. Returns 0; -EBUSY when another musterd leads and renews its lease; others, with words.
+struct store_mark {        /* how far a store has come; those that compare lower lack something that was acknowledged */
+    uint64_t epoch, batch; /* whose newest change, and which of theirs; 0: none */
+    uint64_t next_job, next_event; /* numbers from which on none was given */
+};
+
+struct store_cfg {
+    bool force;             /* nobody else can lead (the private server), and the lease need not be renewed */
+    int lease_s;            /* to be renewed */
+    struct store_mark mark; /* that the store had come to (watermark.h); 0: not known */
+    bool accept_loss;       /* go on with a store that is behind it */
+};
+
+/* Take the lead on what a backend keeps (redis.h, store_memory.h). Waits for another leader's lease to end, unless that
+ * is forced. Returns 0;
+ *   -EBUSY    another musterd leads and renews its lease
+ *   -ENODATA  the store is behind its mark: what was acknowledged is lost, as the words say; nothing was changed
+ * others; with words. Where a loss is accepted, it is logged, and no epoch and no number is given a second time.
  * What the backend points to is borrowed until store_close(). */
-int store_open(const struct store_backend *backend, bool force, int lease_s, struct store **ret, struct merr *err);
+int store_open(const struct store_backend *backend, const struct store_cfg *cfg, struct store **ret, struct merr *err);
 void store_close(struct store *s); /* gives the lease back */
+
+/* How far it had come when it was opened, by itself or by its mark, whichever is more; and the newest commit. */
+const struct store_mark *store_mark(const struct store *s);
 
 /* How often somebody has taken the lead, up to now; no two that lead have the same. */
 uint64_t store_epoch(const struct store *s);
@@ -43,7 +60,8 @@ size_t store_batch_bytes(const struct store *s);
 
 /* Make the batch durable and empty it. Waits as long as the store is away; *stop ends the waiting.
  * Returns 0, or
- *   -ESTALE   another musterd leads, or a job is not as this one thinks: this process must end
+ *   -ESTALE   another musterd leads, the store has lost a change, or a job or the events are not as this one thinks:
+ *             this process must end
  *   -ECANCELED  *stop was set while the store was away; the batch may or may not be applied
  *   -EMSGSIZE, -ENOMEM the batch could not be built */
 int store_commit(struct store *s, const _Atomic int *stop, struct merr *err);

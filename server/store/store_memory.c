@@ -59,28 +59,30 @@ static const char *meta(const struct store_memory *m, const char *name)
 
 /* A command of C strings that is never refused. */
 #define WRITE(m, ...)                                                                                                  \
-    (void)values_write(                                                                                                \
-        (m)->values,                                                                                                   \
-        &(struct values_args){.v = {__VA_ARGS__}, .n = sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)})
+    values_write((m)->values, &(struct values_args){.v = {__VA_ARGS__},                                                \
+                                                    .n = sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)})
 
-static int lead(void *self, const char *who, bool force, int lease_ms, uint64_t *ret_epoch, int64_t *ret_left_ms,
+static int lead(void *self, const struct store_claim *claim, uint64_t *ret_epoch, int64_t *ret_left_ms,
                 struct merr *err)
 {
     struct store_connection *c = self;
     struct store_memory *m = c->m;
-    char ms[16];
+    char ms[16], above[24];
     bool answered;
 
     (void)err;
     if (!arrives(c, STORE_AT_LEAD, &answered))
         return -ENOTCONN;
-    if (values_text(m->values, "muster:lease") && !force) {
+    if (values_text(m->values, "muster:lease") && !claim->force) {
         *ret_epoch = 0;
         *ret_left_ms = (values_left_us(m->values, "muster:lease") + 999) / 1000;
         return answered ? 0 : -ENOTCONN;
     }
-    (void)snprintf(ms, sizeof(ms), "%d", lease_ms);
-    WRITE(m, "SET", "muster:lease", who, "PX", ms);
+    (void)snprintf(ms, sizeof(ms), "%d", claim->lease_ms);
+    (void)snprintf(above, sizeof(above), "%llu", (unsigned long long)claim->above);
+    WRITE(m, "SET", "muster:lease", claim->who, "PX", ms);
+    if (strtoull(meta(m, "epoch"), NULL, 10) < claim->above)
+        WRITE(m, "HSET", "muster:meta", "epoch", above);
     WRITE(m, "HSET", "muster:meta", "batch", "0");
     WRITE(m, "HINCRBY", "muster:meta", "epoch", "1");
     *ret_epoch = strtoull(meta(m, "epoch"), NULL, 10);
@@ -106,14 +108,21 @@ static void next_command(char **at, struct values_args *a)
         a->v[i] = values_next_bulk(at);
 }
 
-static int check_guards(struct store_memory *m, char *at, const char *end, struct merr *err)
+/* Whether all commands can be carried out. */
+static int check(struct store_memory *m, char *at, const char *end, struct merr *err)
 {
+    uint64_t newest = values_newest(m->values, "muster:events");
     struct values_args a;
 
     while (at < end) {
         const char *v;
 
         next_command(&at, &a);
+        if (values_is(&a, "XADD")) {
+            if (strtoull(a.v[5], NULL, 10) <= newest)
+                return merr_set(err, -ESTALE, "the event %s is not newer than the newest", a.v[5]);
+            newest = strtoull(a.v[5], NULL, 10);
+        }
         if (!values_is(&a, "GUARD"))
             continue;
         v = values_field(m->values, a.v[1], "v");
@@ -138,11 +147,15 @@ static int apply(struct store_memory *m, const struct store_batch *b, struct mer
         free(copy);
         return r;
     }
-    r = check_guards(m, copy, copy + b->len, err);
+    if (strtoull(meta(m, "batch"), NULL, 10) + 1 != b->number)
+        r = merr_set(err, -ESTALE, "the store has lost changes: it is at %s, and %s is the next", meta(m, "batch"),
+                     number);
+    if (r == 0)
+        r = check(m, copy, copy + b->len, err);
     while (r == 0 && at < copy + b->len) {
         next_command(&at, &a);
-        if (!values_is(&a, "GUARD") && !values_write(m->values, &a))
-            r = merr_set(err, -EAGAIN, "the event %s is not newer than the newest", a.v[5]);
+        if (!values_is(&a, "GUARD"))
+            values_write(m->values, &a);
     }
     if (r == 0)
         WRITE(m, "HSET", "muster:meta", "batch", number);

@@ -23,17 +23,27 @@ struct store_batch {
     size_t n_args;
 };
 
+struct store_claim {
+    const char *who;
+    bool force;
+    int lease_ms;
+    uint64_t above; /* the new epoch is above that, too */
+};
+
 struct store_ops {
-    /* Take the lead as who, for lease_ms. Returns 0 with the new epoch; 0 with epoch 0 and what is left of another's
-     * lease, unless force; -ENOTCONN: the connection broke; -EIO with words: it answers something else. */
-    int (*lead)(void *self, const char *who, bool force, int lease_ms, uint64_t *ret_epoch, int64_t *ret_left_ms,
+    /* Take the lead. Returns 0 with the new epoch; 0 with epoch 0 and what is left of another's lease, unless it is
+     * forced; -ENOTCONN: the connection broke; -EIO with words: it answers something else. */
+    int (*lead)(void *self, const struct store_claim *claim, uint64_t *ret_epoch, int64_t *ret_left_ms,
                 struct merr *err);
 
     /* Give the lease back, if it is who's. Needs no answer. */
     void (*resign)(void *self, const char *who);
 
-    /* Apply a batch, whole or not at all, durably. Returns 0, also for one that was applied before;
-     *   -ESTALE    another leads, or a guarded job has another version; words
+    /* Apply a batch, whole or not at all, durably: all that could fail is looked at before the first write. Returns 0,
+     * also for one that was applied before; 1 if something that was there could not be what it should be, and was set
+     * aside (aside.h);
+     *   -ESTALE    another leads, the batch before this one is not there, a guarded job has another version, or an
+     *              event is not newer than the newest; words
      *   -EAGAIN    it answers, but cannot write (a full disk): words; it may be tried again
      *   -ENOTCONN  the connection broke: it may be applied or not */
     int (*commit)(void *self, const struct store_batch *batch, struct merr *err);

@@ -353,25 +353,27 @@ static void do_ltrim(struct values *m, const struct values_args *a)
     settle(m, v);
 }
 
-/* XADD key MAXLEN ~ n id field value ... ; false: the id does not grow. */
-static bool do_xadd(struct values *m, const struct values_args *a)
+uint64_t values_newest(struct values *m, const char *key)
+{
+    const struct value *v = find(m, key);
+
+    return v && v->n > 0 ? strtoull(json_string_value(json_array_get(v->item[v->first + v->n - 1], 0)), NULL, 10) : 0;
+}
+
+/* XADD key MAXLEN ~ n id field value ... */
+static void do_xadd(struct values *m, const struct values_args *a)
 {
     struct value *v = get(m, a->v[1], STREAM);
     size_t most = strtoull(a->v[4], NULL, 10);
     json_t *entry = json_array();
 
     assert(strcmp(a->v[2], "MAXLEN") == 0 && strcmp(a->v[3], "~") == 0);
-    if (v->n > 0 && strtoull(json_string_value(json_array_get(v->item[v->first + v->n - 1], 0)), NULL, 10) >=
-                        strtoull(a->v[5], NULL, 10)) {
-        json_decref(entry);
-        return false;
-    }
+    assert(strtoull(a->v[5], NULL, 10) > values_newest(m, a->v[1]));
     for (int i = 5; i < a->n; i++)
         (void)json_array_append_new(entry, text_new(a->v[i]));
     push_new(v, entry);
     if (v->n >= most + STREAM_SLACK)
         drop_first(v, v->n - most);
-    return true;
 }
 
 static void do_expire(struct values *m, const struct values_args *a)
@@ -382,7 +384,7 @@ static void do_expire(struct values *m, const struct values_args *a)
         end_after(m, v, strtoll(a->v[2], NULL, 10) * 1000000);
 }
 
-bool values_write(struct values *m, const struct values_args *a)
+void values_write(struct values *m, const struct values_args *a)
 {
     if (values_is(a, "SET"))
         do_set(m, a);
@@ -407,10 +409,9 @@ bool values_write(struct values *m, const struct values_args *a)
     else if (values_is(a, "EXPIRE"))
         do_expire(m, a);
     else if (values_is(a, "XADD"))
-        return do_xadd(m, a);
+        do_xadd(m, a);
     else
         assert(!"a command that the store in memory does not know");
-    return true;
 }
 
 /* --- commands that read: replies in RESP ------------------------------------------------------------- */

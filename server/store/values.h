@@ -33,8 +33,11 @@ char *values_next_bulk(char **at);
 
 bool values_is(const struct values_args *a, const char *name); /* whether it is this command */
 
-/* Carry out a command that writes. False: it is refused (an event that is not newer than the newest). */
-bool values_write(struct values *m, const struct values_args *a);
+/* The number of a stream's newest entry; 0: there is none. */
+uint64_t values_newest(struct values *m, const char *key);
+
+/* Carry out a command that writes. */
+void values_write(struct values *m, const struct values_args *a);
 
 /* Carry out a command that reads, and append the reply as RESP. */
 void values_read(struct values *m, const struct values_args *a, struct buf *reply);

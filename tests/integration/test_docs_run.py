@@ -15,6 +15,7 @@ from tests import specs
 from tests.cluster import BIN, ENDED, MARK, ROOT, Cluster, command_line, marked, wait_for
 from tests.integration.fake_agent import FakeAgent
 from tests.patience import PATIENCE_S
+from tests.store import store_of
 
 PAGES = ["README.md", *sorted(os.path.relpath(p, ROOT) for p in glob.glob(f"{ROOT}/docs/*.md"))]
 STEPS = 200  # so that there is a step-00000200, as in the examples
@@ -115,6 +116,14 @@ class Place:
             cluster.wait_nodes(["n3"])
         if "node remove" in line:
             self.drain("n3")
+        if "muster quarantine" in line:
+            job = self.submit(specs.command("true"))
+            cluster.wait(job, "succeeded")
+            with store_of(cluster) as store:
+                was = store("HGET", f"muster:job:{job[1:]}", "rec")
+                store("HSET", f"muster:job:{job[1:]}", "rec", "x")
+                assert cluster.request("GET", f"/v1/jobs/{job}")[0] == 409
+                store("HSET", f"muster:job:{job[1:]}", "rec", was)
         if "token revoke" in line:
             made = cluster.api("POST", "/v1/tokens", {"user": "bob", "role": "user"})["token"]
             listed = cluster.api("GET", "/v1/tokens")["tokens"]

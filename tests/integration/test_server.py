@@ -326,9 +326,10 @@ def test_of_jobs_that_have_ended_the_newest_stay_known(tmp_path):
 def test_a_new_job_takes_no_folder_of_a_job_that_the_store_has_lost(tmp_path):
     for name in ("j41", "j7", "j50.bak", "jx", "j" + 30 * "9"):
         os.makedirs(tmp_path / "jobs" / name)
-    with Cluster(str(tmp_path), slots=0) as cluster:
+    with Cluster(str(tmp_path), slots=0, server_args=["--accept-loss"]) as cluster:
         assert cluster.submit(specs.command("x"))["id"] == "j42"
         cluster.stop_server()
+        cluster.server_args = []
         cluster.start_server()
         assert cluster.submit(specs.command("x"))["id"] == "j43"
 

@@ -193,7 +193,7 @@ void sim_server_start(struct sim_server *s)
     s->connection = store_memory_connect(s->memory, &s->backend);
     if (!s->stats || !s->connection)
         abort();
-    if (store_open(&s->backend, true, STORE_LEASE_S, &s->store, &err) < 0 ||
+    if (store_open(&s->backend, &(struct store_cfg){.force = true, .lease_s = STORE_LEASE_S}, &s->store, &err) < 0 ||
         turn_new(&cfg, s->store, s->stats, &s->core, &err) < 0) {
         world_broken(s->w, "a server does not start: %s", err.text);
         return;

@@ -38,6 +38,7 @@ struct scene {
     struct store *store;
     struct stats *stats;
     struct spool_memory *spool;
+    struct store_cfg store_cfg;
     struct core_cfg cfg;
     struct core *core;
     bool fatal; /* the server said that it must end */
@@ -55,7 +56,7 @@ static inline void scene_boot(struct scene *s)
 
     s->connection = store_memory_connect(s->memory, &s->backend);
     assert_non_null(s->connection);
-    if (store_open(&s->backend, true, STORE_LEASE_S, &s->store, &err) < 0 ||
+    if (store_open(&s->backend, &s->store_cfg, &s->store, &err) < 0 ||
         turn_new(&s->cfg, s->store, s->stats, &s->core, &err) < 0)
         fail_msg("the server does not start: %s", err.text);
 }
@@ -83,6 +84,7 @@ static inline int scene_start(void **state)
 
     assert_non_null(s);
     s->memory = store_memory_new(fake_clock_init(&s->clock, 1000 * SECOND, 1700000000 * SECOND));
+    s->store_cfg = (struct store_cfg){.force = true, .lease_s = STORE_LEASE_S};
     s->stats = stats_new();
     assert_non_null(s->memory);
     assert_non_null(s->stats);

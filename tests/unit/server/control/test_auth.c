@@ -27,7 +27,7 @@ static void boot(struct scene *s)
     struct merr err = {""};
 
     s->connection = store_memory_connect(s->memory, &s->backend);
-    if (store_open(&s->backend, true, STORE_LEASE_S, &s->store, &err) < 0 ||
+    if (store_open(&s->backend, &(struct store_cfg){.force = true, .lease_s = STORE_LEASE_S}, &s->store, &err) < 0 ||
         auth_start(top, s->shared, s->store, &s->auth, &err) < 0)
         fail_msg("%s", err.text);
 }

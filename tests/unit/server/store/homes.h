@@ -34,6 +34,8 @@ struct home {
     struct store_connection *connection[HOME_STORES];
     struct store_backend backend[HOME_STORES];
     struct store *store[HOME_STORES]; /* [0] is open from the start */
+    struct store_mark mark;           /* for those that are opened later */
+    bool accept_loss;
     int n;
 };
 
@@ -89,10 +91,11 @@ static inline int home_connect(struct home *h)
 /* One more store on the same data; NULL: it does not come to lead. */
 static inline struct store *home_open(struct home *h, bool force)
 {
+    struct store_cfg cfg = {.force = force, .lease_s = STORE_LEASE_S, .mark = h->mark, .accept_loss = h->accept_loss};
     int at = home_connect(h);
     struct merr err = {""};
 
-    if (store_open(&h->backend[at], force, STORE_LEASE_S, &h->store[at], &err) < 0) {
+    if (store_open(&h->backend[at], &cfg, &h->store[at], &err) < 0) {
         print_message("%s\n", err.text);
         h->store[at] = NULL;
     }

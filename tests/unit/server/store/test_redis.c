@@ -135,9 +135,11 @@ static void a_write_that_is_refused_waits_until_the_server_stops(void **state)
     struct store *s = ((struct home *)*state)->store[0];
     _Atomic int stop = 1;
 
-    store_add(s, "HSET", "job:1", "a", "b", NULL); /* a text is no hash */
+    freeReplyObject(redisCommand(homes.direct, "CONFIG SET maxmemory 1"));
+    store_add(s, "HSET", "other", "a", "b", NULL);
     assert_int_equal(store_commit(s, &stop, NULL), -ECANCELED);
     assert_false(store_up(s));
+    freeReplyObject(redisCommand(homes.direct, "CONFIG SET maxmemory 0"));
 }
 
 static void addresses_are_sockets_or_hosts(void **state)

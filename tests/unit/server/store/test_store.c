@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/buf.h"
+#include "server/store/aside.h"
 #include "server/store/history.h"
 #include "server/store/history_read.h"
 #include "server/store/job_store.h"
@@ -390,6 +391,124 @@ static void all_events_are_read_in_pages(void **state)
     store_rows_clear(&rows);
 }
 
+/* --- losses and damage ------------------------------------------------------------------------------- */
+
+static void a_store_that_is_behind_its_mark_is_refused_and_stays_as_it_is(void **state)
+{
+    static const struct {
+        struct store_mark had;
+        bool lost;
+    } row[] = {
+        {{.epoch = 1, .batch = 2, .next_job = 4}, false}, /* as it is */
+        {{.epoch = 1, .batch = 1, .next_job = 4}, false}, /* the mark may be late */
+        {{.epoch = 1, .batch = 3, .next_job = 4}, true},  {{.epoch = 2, .batch = 0, .next_job = 4}, true},
+        {{.epoch = 3, .batch = 9, .next_job = 7}, true},
+    };
+    struct home *h = *state;
+    uint64_t epoch;
+
+    for (int i = 0; i < 2; i++) {
+        job_store_put_counters(h->store[0], 4, 9);
+        DONE(home_commit(h->store[0]));
+    }
+    for (size_t i = 0; i < COUNT(row); i++) {
+        struct store_cfg cfg = {.force = true, .lease_s = STORE_LEASE_S, .mark = row[i].had};
+        struct store *s = NULL;
+        struct merr err = {""};
+
+        if (!row[i].lost)
+            continue;
+        assert_int_equal(store_open(&h->backend[0], &cfg, &s, &err), -ENODATA);
+        assert_non_null(strstr(err.text, "what was acknowledged is lost"));
+        assert_true((row[i].had.next_job == 7) == (strstr(err.text, "3 jobs are missing, j4 to j6") != NULL));
+    }
+    DONE(home_commit(h->store[0]));
+    store_put(h->store[0], STORE_SPEEDS, "a", "1");
+    DONE(home_commit(h->store[0])); /* who leads still leads: nothing was changed */
+    for (size_t i = 0; i < 2; i++) {
+        assert_false(row[i].lost);
+        h->mark = row[i].had;
+        assert_non_null(home_open(h, true));
+    }
+    epoch = store_epoch(h->store[h->n - 1]);
+    h->mark = (struct store_mark){.epoch = 50, .batch = 9, .next_job = 7, .next_event = 70};
+    assert_true(epoch < 50);
+    h->accept_loss = true;
+    assert_non_null(home_open(h, true));
+    assert_int_equal(store_epoch(h->store[h->n - 1]), 51); /* no epoch twice */
+    assert_int_equal(store_mark(h->store[h->n - 1])->next_job, 7);
+    assert_int_equal(store_mark(h->store[h->n - 1])->next_event, 70);
+}
+
+/* As after a replica took over that had not got all. */
+static void a_batch_after_one_that_the_store_has_lost_changes_nothing(void **state)
+{
+    struct store *s = of(state);
+
+    static const char args[] = "$1\r\n4\r\n$4\r\nHSET\r\n$13\r\nmuster:speeds\r\n$1\r\na\r\n$1\r\n2\r\n";
+    const struct store_backend *b = &((struct home *)*state)->backend[0];
+    struct store_batch batch = {
+        .epoch = store_epoch(s), .number = 3, .args = args, .len = sizeof(args) - 1, .n_args = 5};
+    struct merr err = {""};
+
+    store_put(s, STORE_SPEEDS, "a", "1");
+    DONE(home_commit(s));
+    assert_int_equal(b->ops->commit(b->self, &batch, &err), -ESTALE);
+    assert_non_null(strstr(err.text, "the store has lost changes"));
+    assert_string_equal(table_text(s, STORE_SPEEDS), "a=1 ");
+}
+
+static void an_event_that_is_not_newer_changes_nothing_of_its_batch(void **state)
+{
+    struct store *s = of(state);
+
+    history_add_all(s, 5, "{}", "ada");
+    DONE(home_commit(s));
+    store_put(s, STORE_SPEEDS, "a", "1");
+    history_add_all(s, 6, "{}", "ada");
+    history_add_all(s, 6, "{}", "ada");
+    assert_int_equal(home_commit(s), -ESTALE);
+    assert_string_equal(table_text(s, STORE_SPEEDS), "");
+}
+
+/* Only in Redis can a key be of another kind. */
+static void a_key_that_is_in_the_way_is_set_aside_and_the_batch_goes_through(void **state)
+{
+    struct store *s = of(state);
+    struct store_rows rows;
+
+    freeReplyObject(redisCommand(homes.direct, "SET muster:jobs:ended x"));
+    freeReplyObject(redisCommand(homes.direct, "SET muster:events y"));
+    freeReplyObject(redisCommand(homes.direct, "HSET muster:device_us p many"));
+    put_jobs(s);
+    job_store_end(s, 1, "failed");
+    history_add_all(s, 5, "{}", "ada");
+    store_add_device_us(s, "p", 7);
+    DONE(home_commit(s));
+    assert_int_equal(store_read_device_us(s, "p"), 7);
+    DONE(home_commit(s)); /* what is told of it */
+    DONE(aside_read(s, &rows, NULL));
+    assert_int_equal(rows.n, 3);
+    store_rows_clear(&rows);
+    {
+        redisReply *kept = redisCommand(homes.direct, "GET muster:aside:key:muster:events");
+        char *text = aside_read_text(s, "key:muster:device_us:p");
+
+        assert_string_equal(kept->str, "y");
+        assert_string_equal(text, "many");
+        freeReplyObject(kept);
+        free(text);
+    }
+    aside_drop(s, "key:muster:events");
+    DONE(home_commit(s));
+    {
+        redisReply *gone = redisCommand(homes.direct, "EXISTS muster:aside:key:muster:events");
+
+        assert_int_equal(gone->integer, 0);
+        freeReplyObject(gone);
+    }
+}
+
 /* --- batches ----------------------------------------------------------------------------------------- */
 
 static void a_batch_with_a_job_of_another_version_changes_nothing(void **state)
@@ -515,6 +634,11 @@ int main(void)
         HOMES(offsets_and_submits_are_remembered),
         HOMES(a_job_keeps_its_first_and_its_newest_events),
         HOMES(all_events_are_read_in_pages),
+        HOMES(a_store_that_is_behind_its_mark_is_refused_and_stays_as_it_is),
+        HOMES(a_batch_after_one_that_the_store_has_lost_changes_nothing),
+        HOMES(an_event_that_is_not_newer_changes_nothing_of_its_batch),
+        {"a_key_that_is_in_the_way_is_set_aside_and_the_batch_goes_through",
+         a_key_that_is_in_the_way_is_set_aside_and_the_batch_goes_through, home_in_redis, home_leave, NULL},
         HOMES(a_batch_with_a_job_of_another_version_changes_nothing),
         HOMES(a_job_that_is_there_is_not_made_again),
         HOMES(one_who_leads_no_more_changes_nothing),

@@ -174,18 +174,6 @@ static void what_has_a_time_to_live_ends(void **state)
     assert_int_equal(job_store_find_submit(s, "ada:k", &job, &hash, NULL), -ENOENT);
 }
 
-static void an_event_that_is_not_newer_is_refused(void **state)
-{
-    struct home *h = *state;
-    _Atomic int stop = 0;
-
-    store_add(h->store[0], "XADD", "muster:events", "MAXLEN", "~", "100", "7-0", "e", "x", NULL);
-    DONE(home_commit(h->store[0]));
-    store_add(h->store[0], "XADD", "muster:events", "MAXLEN", "~", "100", "7-0", "e", "y", NULL);
-    stop = 1;
-    assert_int_equal(store_commit(h->store[0], &stop, NULL), -ECANCELED);
-}
-
 /* --- against Redis ----------------------------------------------------------------------------------- */
 
 static uint64_t rng;
@@ -411,7 +399,6 @@ int main(void)
         IN_MEMORY(a_lease_that_nobody_renews_ends),
         IN_MEMORY(a_lease_that_is_renewed_stays),
         IN_MEMORY(what_has_a_time_to_live_ends),
-        IN_MEMORY(an_event_that_is_not_newer_is_refused),
         cmocka_unit_test(random_batches_give_what_they_give_in_redis),
     };
 
