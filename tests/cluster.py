@@ -325,6 +325,8 @@ class Cluster:
 
     def muster(self, *args, check=False):
         """Run the CLI against this cluster."""
-        env = dict(self.env, MUSTER_SERVER=self.url, MUSTER_TOKEN=self.token(), NO_COLOR="1")
-        return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=PATIENCE_S, env=env,
-                              check=check, cwd=self.folder)
+        return subprocess.run([f"{BIN}/muster", *args], capture_output=True, text=True, timeout=PATIENCE_S,
+                              env=self.cli_env(), check=check, cwd=self.folder)
+
+    def cli_env(self):
+        return dict(self.env, MUSTER_SERVER=self.url, MUSTER_TOKEN=self.token(), NO_COLOR="1")

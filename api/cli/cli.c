@@ -28,14 +28,19 @@ const struct option_row cli_common[] = {
 
 int cli_fail(enum cli_exit status, const char *fmt, ...)
 {
+    char *text = NULL;
     va_list ap;
+    int n;
 
+    va_start(ap, fmt);
+    n = vasprintf(&text, fmt, ap);
+    va_end(ap);
     (void)fflush(stdout);
     (void)fputs("muster: ", stderr);
-    va_start(ap, fmt);
-    (void)vfprintf(stderr, fmt, ap);
-    va_end(ap);
+    if (n >= 0)
+        cli_print_visible(stderr, text, (size_t)n);
     (void)fputc('\n', stderr);
+    free(n >= 0 ? text : NULL);
     return (int)status;
 }
 

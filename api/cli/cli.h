@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "api/client/client.h"
@@ -94,6 +95,10 @@ void cli_duration(double seconds, char out[CLI_DURATION_MAX]); /* "1m05s" */
 void cli_job_time(const json_t *job, char out[CLI_DURATION_MAX]);
 const char *cli_job_why(const json_t *job); /* what it does or waits for, or how it failed; borrowed */
 void cli_print_text(const char *text);      /* control characters as '?' */
+
+/* Text of others, of whole characters: escape sequences and control characters, but line feeds and tabs, are shown (^[,
+ * <U+009B>) instead of obeyed. */
+void cli_print_visible(FILE *to, const char *text, size_t len);
 
 struct cli_table {
     const char *head[CLI_TABLE_MAX];

@@ -18,6 +18,7 @@ struct log_reader {
     const char *job;
     long long rank; /* or -1 */
     bool many;      /* say whose line it is */
+    bool raw;       /* what it prints goes to the terminal as it is */
     bool any;       /* something has been printed */
     bool within;    /* the beginning of a line has been printed */
     int failed;     /* exit status with which the stream was left */
@@ -32,7 +33,10 @@ static void print_text(void *arg, int64_t rank, const char *text, size_t len, bo
         return;
     if (l->many && !l->within)
         (void)printf("%s[%lld]%s ", cli_colour("\033[2m"), (long long)rank, cli_colour("\033[0m"));
-    (void)fwrite(text, 1, len, stdout);
+    if (l->raw)
+        (void)fwrite(text, 1, len, stdout);
+    else
+        cli_print_visible(stdout, text, len);
     if (ended)
         (void)fputc('\n', stdout);
     l->within = !ended;
@@ -237,7 +241,7 @@ static int print_logs(struct log_reader *l, bool follow)
 /* Returns an exit status; *ret_any: there was output. */
 static int run(struct cli *c, const char *job, long long rank, bool follow, bool *ret_any)
 {
-    struct log_reader l = {.c = c, .side = *c, .job = job, .rank = rank};
+    struct log_reader l = {.c = c, .side = *c, .job = job, .rank = rank, .raw = cli_option(c, "raw")};
     int r;
 
     l.side.client = NULL;

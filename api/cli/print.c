@@ -169,8 +169,13 @@ static size_t bytes_of(const char *text, size_t n)
 /* Text of others: what would move the cursor or change colours is shown as '?'. */
 static void print_plain(const char *text, size_t len)
 {
-    for (size_t i = 0; i < len; i++)
-        (void)fputc((unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i], stdout);
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool wide = c == 0xc2 && i + 1 < len && (unsigned char)text[i + 1] < 0xa0; /* U+0080 to U+009F */
+
+        (void)fputc(c < ' ' || c == 0x7f || wide ? '?' : c, stdout);
+        i += wide;
+    }
 }
 
 void cli_print_text(const char *text)

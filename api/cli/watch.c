@@ -171,7 +171,9 @@ int watch_outcome(struct cli *c, const char *job, bool tail)
         (void)cli_fail(CLI_FAILED, "%s %s (%s): %s", job, cli_str(doc, "state"), cli_str(o, "class"),
                        cli_str(o, "message"));
         json_array_foreach (tail ? json_object_get(o, "log_tail") : NULL, i, line) {
-            (void)fprintf(stderr, "  | %s\n", json_string_value(line) ? json_string_value(line) : "");
+            (void)fputs("  | ", stderr);
+            cli_print_visible(stderr, json_string_value(line), json_string_length(line));
+            (void)fputc('\n', stderr);
         }
     }
     json_decref(doc);
