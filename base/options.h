@@ -15,7 +15,7 @@
 
 #include "base/merr.h"
 
-#define OPTIONS_ROWS_MAX 40 /* of a table, with those that it has in common with others */
+#define OPTIONS_ROWS_MAX 64 /* of a table, with those that it has in common with others */
 #define OPTIONS_ARGS_MAX 64 /* arguments that are no options */
 #define OPTIONS_LIST_MAX 64 /* values of the option that may be given again */
 #define OPTIONS_USAGE 2     /* exit status for a wrong command line */

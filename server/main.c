@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/private.h"
+#include "server/control/events.h"
 #include "server/control/routes.h"
 #include "server/control/turn.h"
 #include "server/store/redis.h"
@@ -36,8 +37,8 @@ struct settings {
     int port, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio;
-    uint64_t keep_ended_bytes;
-    int agents;
+    int user_jobs, user_streams, agents;
+    uint64_t keep_ended_bytes, user_bytes;
     bool insecure, accept_loss;
 };
 
@@ -94,6 +95,11 @@ static const struct option_row rows[] = {
      "100000", AT(keep_ended)},
     {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
      OPTION_BYTES, .def = "1g", AT(keep_ended_bytes)},
+    {"user-jobs", 0, "N", "jobs that one user may have in the queue or running; admins: any number", OPTION_INT, 1,
+     TABLE_JOBS_MAX, "10000", AT(user_jobs)},
+    {"user-bytes", 0, "BYTES", "of the specs of those", OPTION_BYTES, .def = "64m", AT(user_bytes)},
+    {"user-streams", 0, "N", "streams that one user may follow at a time; admins: any number", OPTION_INT, 1,
+     EVENTS_FOLLOWERS_MAX, "64", AT(user_streams)},
     {"policy", 0, "NAME", "muster, or to compare with: fifo, backfill, las, maxmin, srtf-oracle", OPTION_WORD,
      .words = sched_policy_names, .def = "muster", AT(policy)},
     {"round", 0, "S", "seconds between rounds that weigh everything anew", SECONDS(1, DAY, "60"), AT(round_s)},
@@ -224,6 +230,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .forget_after_s = o->forget_after_s,
                            .keep_ended = o->keep_ended,
                            .keep_ended_bytes = o->keep_ended_bytes,
+                           .user = {.jobs = o->user_jobs, .spec_bytes = o->user_bytes, .streams = o->user_streams},
                            .sched = {.policy = (enum sched_policy)o->policy,
                                      .round_us = (int64_t)o->round_s * 1000000,
                                      .hold_us = (int64_t)o->hold_s * 1000000,

@@ -159,6 +159,9 @@ int nodes_remove(struct cli *c);
 int top_run(struct cli *c);
 int projects_list(struct cli *c);
 int projects_set(struct cli *c);
+int projects_show(struct cli *c);
+int projects_member(struct cli *c);
+int projects_delete(struct cli *c);
 int quarantine_list(struct cli *c);
 int quarantine_act(struct cli *c);
 void quarantine_tell(const json_t *list); /* what a list of jobs says of records that cannot be read */

@@ -67,21 +67,32 @@ int projects_list(struct cli *c)
     return 0;
 }
 
+static const char *const ceilings[] = {"max-priority", "max-running", "max-queued", "max-devices-per-user"};
+
+/* "max_priority" of "max-priority". */
+static void field_of(const char *option, char ret[32])
+{
+    (void)snprintf(ret, 32, "%s", option);
+    for (char *p = ret; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+}
+
 /* An option that is a count or "none" into o. Returns 0, or an exit status. */
 static int take_count(struct cli *c, const char *name, json_t *o)
 {
     const char *text = cli_option(c, name);
-    char *end;
+    char *end, field[32];
     long n;
 
     if (!text)
         return 0;
+    field_of(name, field);
     if (strcmp(text, "none") == 0)
-        return json_object_set_new(o, name, json_null()) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
+        return json_object_set_new(o, field, json_null()) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
     n = strtol(text, &end, 10);
     if (end == text || *end || n < 0 || n > COUNT_MAX)
         return cli_fail(CLI_USAGE, "--%s wants none or a number from 0 to %d, not '%s'", name, COUNT_MAX, text);
-    return json_object_set_new(o, name, json_integer(n)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
+    return json_object_set_new(o, field, json_integer(n)) < 0 ? cli_fail(CLI_FAILED, "no memory") : 0;
 }
 
 static int take_options(struct cli *c, json_t *o)
@@ -93,16 +104,21 @@ static int take_options(struct cli *c, json_t *o)
     if (json_is_null(json_object_get(o, "quota"))) /* without a quota there is nothing beyond it */
         (void)json_object_del(o, "borrow");
     TRY(take_count(c, "borrow", o));
+    for (size_t i = 0; i < sizeof(ceilings) / sizeof(ceilings[0]); i++)
+        TRY(take_count(c, ceilings[i], o));
     if ((weight && json_object_set_new(o, "weight", json_real(w)) < 0) ||
         (class_ && json_object_set_new(o, "class", json_string(class_)) < 0))
         return cli_fail(CLI_USAGE, "an option is not UTF-8");
+    if (cli_option(c, "open"))
+        (void)json_object_set_new(o, "members", json_null());
     return 0;
 }
 
 /* What is set of a project now: what the options do not say stays. New. */
 static json_t *settings_of(const json_t *projects, const char *name)
 {
-    static const char *const kept[] = {"quota", "borrow", "weight", "class"};
+    static const char *const kept[] = {"quota",        "borrow",      "weight",     "class",
+                                       "max_priority", "max_running", "max_queued", "max_devices_per_user"};
     json_t *o = json_object();
     const json_t *project;
     size_t i;
@@ -116,26 +132,94 @@ static json_t *settings_of(const json_t *projects, const char *name)
     return o;
 }
 
-int projects_set(struct cli *c)
+/* "/v1/projects/NAME" or with "/members/USER" (NULL: without). Returns 0, or an exit status. */
+static int path_of(const char *name, const char *user, char ret[512])
 {
-    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *name = c->arg[0];
-    json_auto_t *before = NULL, *settings = NULL, *one = NULL;
-    json_t *answer = NULL;
-    char path[256];
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._@-";
 
     if (!*name || strlen(name) > 128 || strspn(name, good) != strlen(name))
         return cli_fail(CLI_USAGE, "'%.64s' is no project's name: want letters, digits, '.', '_' or '-'", name);
-    if (!cli_option(c, "quota") && !cli_option(c, "borrow") && !cli_option(c, "weight") && !cli_option(c, "class"))
-        return cli_fail(CLI_USAGE, "want --quota, --borrow, --weight, --class or several of them");
-    TRY(cli_call(c, "GET", "/v1/projects", NULL, NULL, &before));
-    settings = settings_of(json_object_get(before, "projects"), name);
-    (void)snprintf(path, sizeof(path), "/v1/projects/%s", name);
-    TRY(take_options(c, settings));
-    TRY(cli_call(c, "PUT", path, settings, NULL, &answer));
+    if (user && (!*user || strlen(user) > 128 || strspn(user, good) != strlen(user)))
+        return cli_fail(CLI_USAGE, "'%.64s' is no user's name: want letters, digits, '.', '_', '@' or '-'", user);
+    (void)snprintf(ret, 512, "/v1/projects/%s%s%s", name, user ? "/members/" : "", user ? user : "");
+    return 0;
+}
+
+/* Make a call about a project and print what it is then. */
+static int change(struct cli *c, const char *method, const char *path, const json_t *body)
+{
+    json_t *answer = NULL;
+    json_auto_t *one = NULL;
+
+    TRY(cli_call(c, method, path, body, NULL, &answer));
     if (c->json)
         return cli_print_json_new(answer);
     one = json_pack("[o]", answer);
     print_projects(one);
     return 0;
+}
+
+int projects_set(struct cli *c)
+{
+    json_auto_t *before = NULL, *settings = NULL;
+    bool some = cli_option(c, "open");
+    char path[512];
+
+    TRY(path_of(c->arg[0], NULL, path));
+    for (const struct option_row *row = c->cmd->options; row->name && !some; row++)
+        some = cli_option(c, row->name);
+    if (!some)
+        return cli_fail(CLI_USAGE, "want --quota, --borrow, --weight, --class, a ceiling, --open or several of them");
+    TRY(cli_call(c, "GET", "/v1/projects", NULL, NULL, &before));
+    settings = settings_of(json_object_get(before, "projects"), c->arg[0]);
+    TRY(take_options(c, settings));
+    return change(c, "PUT", path, settings);
+}
+
+int projects_show(struct cli *c)
+{
+    json_auto_t *answer = NULL;
+    const json_t *members;
+    const char *user;
+    json_t *role;
+    char path[512], text[24], field[32];
+
+    TRY(path_of(c->arg[0], NULL, path));
+    TRY(cli_call(c, "GET", path, NULL, NULL, &answer));
+    if (c->json)
+        return cli_print_json(answer);
+    (void)printf("%-21s %s\n", "project", cli_str(answer, "name"));
+    for (size_t i = 0; i < sizeof(ceilings) / sizeof(ceilings[0]); i++) {
+        field_of(ceilings[i], field);
+        print_count(answer, field, text);
+        (void)printf("%-21s %s\n", ceilings[i], text);
+    }
+    members = json_object_get(answer, "members");
+    if (!json_is_object(members))
+        (void)printf("%-21s %s\n", "members", "everyone");
+    json_object_foreach ((json_t *)members, user, role) {
+        (void)printf("%-21s %s\n", json_string_value(role), user);
+    }
+    return 0;
+}
+
+int projects_member(struct cli *c)
+{
+    const char *role = cli_option(c, "role");
+    json_auto_t *body = NULL;
+    char path[512];
+
+    TRY(path_of(c->arg[0], c->arg[1], path));
+    if (strcmp(role, "none") == 0)
+        return change(c, "DELETE", path, NULL);
+    body = json_pack("{s:s}", "role", role);
+    return change(c, "PUT", path, body);
+}
+
+int projects_delete(struct cli *c)
+{
+    char path[512];
+
+    TRY(path_of(c->arg[0], NULL, path));
+    return change(c, "DELETE", path, NULL);
 }

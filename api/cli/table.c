@@ -19,6 +19,7 @@
 #define SET {"set", 0, "PATH=VALUE", "change the spec, as train.steps=200; may be given again", .kind = OPTION_LIST}
 #define SEED_MAX (INT64_C(1) << 60)
 
+static const char *const project_roles[] = {"member", "manager", "none", NULL};
 static const char *const dtypes[] = {"f32", "bf16", "f16", NULL};
 
 static const struct command commands[] = {
@@ -77,7 +78,20 @@ static const struct command commands[] = {
      {{"quota", 0, "N", "devices that are its own; none: no limit", TEXT},
       {"borrow", 0, "N", "devices beyond its quota while they are free; none: no limit", TEXT},
       {"weight", 0, "X", "its share beside others (default 1)", ABOVE_0},
-      {"class", 0, "NAME", "of its jobs: elastic (default), guaranteed or opportunistic", TEXT}}},
+      {"class", 0, "NAME", "of its jobs: elastic (default), guaranteed or opportunistic", TEXT},
+      {"max-priority", 0, "N", "highest that a job may have; none: 100", TEXT},
+      {"max-running", 0, "N", "jobs that have devices at a time; none: no limit", TEXT},
+      {"max-queued", 0, "N", "jobs that are queued at a time; none: no limit", TEXT},
+      {"max-devices-per-user", 0, "N", "devices that the jobs of one user hold at a time; none: no limit", TEXT},
+      {"open", 0, NULL, "for everyone: it has no list of members", FLAG}}},
+    {"project show", "NAME", 1, 1, "show a project's ceilings and members", "muster project show prod", projects_show,
+     true, {{0}}},
+    {"project member", "NAME USER", 2, 2, "say who may have jobs in a project; without members everyone may",
+     "muster project member prod ann --role manager", projects_member, true,
+     {{"role", 0, "ROLE", "member, manager (also says who is in it, and acts on all its jobs) or none",
+       ONE_OF(project_roles), .def = "member"}}},
+    {"project delete", "NAME", 1, 1, "forget a project of which no job is active", "muster project delete prod",
+     projects_delete, true, {{0}}},
     {"quarantine list", "", 0, 0, "show records of the server's store that cannot be read, and why",
      "muster quarantine list", quarantine_list, true, {{0}}},
     {"quarantine retry", "RECORD", 1, 1, "have such a record read once more", "muster quarantine retry job:j17",

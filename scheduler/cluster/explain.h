@@ -21,10 +21,12 @@ enum explain_code {
     EXPLAIN_TOO_SMALL,    /* the cluster never holds as many */
     EXPLAIN_NO_CLASS,     /* no device of its classes */
     EXPLAIN_NO_NODES,
-    EXPLAIN_BACK_OFF,  /* it failed a moment ago */
-    EXPLAIN_NO_LAYOUT, /* no whole number of replicas lies between min and max */
-    EXPLAIN_SHRUNK,    /* it runs on fewer devices than it could use */
-    EXPLAIN_SLOW,      /* it runs on devices that are slower than others of their class; need: so many */
+    EXPLAIN_BACK_OFF,    /* it failed a moment ago */
+    EXPLAIN_NO_LAYOUT,   /* no whole number of replicas lies between min and max */
+    EXPLAIN_SHRUNK,      /* it runs on fewer devices than it could use */
+    EXPLAIN_MAX_RUNNING, /* its project has as many jobs running as it may: total */
+    EXPLAIN_MAX_DEVICES, /* its user holds as many devices in the project as they may: total */
+    EXPLAIN_SLOW,        /* it runs on devices that are slower than others of their class; need: so many */
 };
 
 struct explain_tally {              /* devices by type */

@@ -142,6 +142,8 @@ static void count(struct catalog *c, const struct catalog_row *row, int sign)
     *(ended ? &row->user->ended_bytes : &row->user->active_bytes) += bytes;
     *(ended ? &row->project->ended_bytes : &row->project->active_bytes) += bytes;
     *(ended ? &c->ended_bytes : &c->active_bytes) += bytes;
+    row->user->n_of[row->state] += (size_t)sign;
+    row->project->n_of[row->state] += (size_t)sign;
     c->n_ended += ended ? (size_t)sign : 0;
 }
 

@@ -23,6 +23,7 @@ struct catalog_name { /* of a user, or of a project */
     char name[SPEC_NAME_MAX];
     struct catalog_name *next; /* of its bucket */
     struct catalog_set active, ended;
+    size_t n_of[JOB_STATES];
     uint64_t active_bytes, ended_bytes;
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/control/admission.h"
 #include "server/control/auth.h"
 #include "server/control/state.h"
 #include "server/http/call.h"
@@ -196,15 +197,33 @@ void events_stop(struct core *c)
     c->events->n = 0;
 }
 
+static bool has_room(struct core *c, struct call *call, const struct http_identity *who)
+{
+    size_t own = 0, others = 0;
+
+    for (size_t k = 0; k < c->events->n; k++) {
+        const struct follower *f = &c->events->v[k];
+
+        if (f->who.role == ROLE_ADMIN ||
+            http_stream_over(f->stream)) /* whose client has left goes with the next tick */
+            continue;
+        others++;
+        own += strcmp(f->who.user, who->user) == 0;
+    }
+    if (!admission_stream(c, call, own, others, EVENTS_FOLLOWERS_MAX))
+        return false;
+    if (c->events->n >= EVENTS_FOLLOWERS_MAX)
+        call_problem(call, 503, "busy", "%d followers are the most this server serves", EVENTS_FOLLOWERS_MAX);
+    return c->events->n < EVENTS_FOLLOWERS_MAX;
+}
+
 struct follower *events_follow(struct core *c, struct call *call)
 {
     struct follower *f;
     struct http_identity who = *http_identity(call->req);
 
-    if (c->events->n == EVENTS_FOLLOWERS_MAX) {
-        call_problem(call, 503, "busy", "%d followers are the most this server serves", EVENTS_FOLLOWERS_MAX);
+    if (!has_room(c, call, &who))
         return NULL;
-    }
     if (c->events->n == c->events->cap) {
         size_t cap = c->events->cap ? c->events->cap * 2 : 64;
 

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "server/cluster/slots.h"
+#include "server/control/admission.h"
 #include "server/control/change.h"
 #include "server/control/dispatch.h"
 #include "server/control/events.h"
@@ -147,20 +148,13 @@ void jobs_submit(struct core *c, struct call *call)
 
     if (!call->flag && answer_again(c, call, &key))
         return;
-    if (c->jobs.n >= TABLE_JOBS_MAX) {
-        call_problem(call, 503, "too-many-jobs",
-                     "%d jobs are in the queue or running, the most this server takes; try "
-                     "again when some have ended",
-                     TABLE_JOBS_MAX);
-        return;
-    }
     e = entry_new(&c->cluster.classes, call->spec);
     if (!e) {
         call_problem(call, 503, "no-memory", "out of memory");
         return;
     }
     job_init(&e->job, c->jobs.next, call->spec, http_identity(call->req)->user, c->now.wall_us);
-    if (!check(c, call, e) || call->flag) {
+    if (!admission_submit(c, call, &e->job, strlen(call->text)) || !check(c, call, e) || call->flag) {
         if (call->status == 0)
             answer_plan(c, call, e);
         entry_free(e);
@@ -413,7 +407,7 @@ void jobs_patch(struct core *c, struct call *call)
     } else if (!f.entry) {
         call_problem(call, 409, "wrong-state", "job 'j%llu' has ended and cannot be changed",
                      (unsigned long long)f.job->id);
-    } else if (read_patch(call, f.job, &cause)) {
+    } else if (read_patch(call, f.job, &cause) && admission_change(c, call, f.job, cause.priority, cause.min)) {
         char text[128];
         struct job before = *f.job;
         char why[480];

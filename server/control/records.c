@@ -429,6 +429,11 @@ bool records_put_project(struct core *c, const struct project *p)
     return text != NULL;
 }
 
+void records_drop_project(struct core *c, const struct project *p)
+{
+    store_drop(c->store, STORE_PROJECTS, p->name);
+}
+
 int records_take_project(struct core *c, const struct store_row *row, struct merr *err)
 {
     json_auto_t *o = json_loadb(row->text, row->len, 0, NULL);

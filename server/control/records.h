@@ -39,6 +39,7 @@ void records_put_link(struct core *c, const struct links_news *news, double byte
 void records_drop_link(struct core *c, const char *pair);
 
 bool records_put_project(struct core *c, const struct project *p); /* false: no memory */
+void records_drop_project(struct core *c, const struct project *p);
 
 /* All there is, before the first turn; of the tables in this order. What cannot be read goes into quarantine. 0; -EIO,
  * -ENOMEM with words. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/cluster/slots.h"
+#include "server/control/ceilings.h"
 #include "server/control/state.h"
 
 #define WINDOW 512 /* waiting jobs that are looked at of one project with the same choice of classes */
@@ -38,6 +39,7 @@ struct round_own {
     struct count *counts;
     struct profile **profiles; /* n of them, one a job at most */
     size_t n_profiles;
+    struct ceilings *ceilings;
     bool cpu[RATES_TYPES_MAX]; /* every device of the type is a processor's */
 };
 
@@ -71,6 +73,7 @@ void round_clear(struct round *r)
     free(o->places);
     free(o->counts);
     free(o->profiles);
+    ceilings_free(o->ceilings);
     free(o);
     *r = (struct round){.n_types = 0};
 }
@@ -454,18 +457,36 @@ static int show_waiting(struct core *c, struct round *r, struct entry **waiting,
     size_t n_groups = 0;
     int status = 0;
 
-    if (n > WINDOW)
+    if (n > WINDOW || r->own->ceilings)
         qsort(waiting, n, sizeof(struct entry *), by_turn);
     for (size_t i = 0; i < n && status == 0; i++) {
         struct entry *e = waiting[i];
 
-        if (in_window(c, e, groups, &n_groups))
+        if (!ceilings_allow(r->own->ceilings, e))
+            continue;
+        if (in_window(c, e, groups, &n_groups)) {
             status = show_job(c, r, e, r->own->n_places);
-        else
+            if (status == 0)
+                r->own->jobs[r->in.n_jobs - 1].max = ceilings_take(r->own->ceilings, &e->job, e->job.max);
+        } else
             e->wait =
                 (struct explain_wait){.code = EXPLAIN_BEHIND, .need = e->job.min, .behind = waiting[i - 1]->job.id};
     }
     return status;
+}
+
+/* Those that have devices grow into what their projects' ceilings leave. */
+static void limit_growth(struct round *r)
+{
+    for (size_t i = 0; r->own->ceilings && i < r->in.n_jobs; i++) {
+        struct sched_job *s = &r->own->jobs[i];
+        int32_t held = 0;
+
+        for (size_t k = 0; k < s->n_places; k++)
+            held += s->places[k].devices;
+        if (held > 0)
+            s->max = ceilings_grow(r->own->ceilings, &r->own->entries[i]->job, held, s->max);
+    }
 }
 
 static int32_t places_from(const struct round *r, size_t first)
@@ -475,6 +496,11 @@ static int32_t places_from(const struct round *r, size_t first)
     for (size_t i = first; i < r->own->n_places; i++)
         n += r->own->places[i].devices;
     return n;
+}
+
+static int32_t most_of(int32_t a, size_t b)
+{
+    return (size_t)a > b ? a : (int32_t)b;
 }
 
 static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
@@ -488,6 +514,7 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
 
         if (!e || !e->job.live || e->job.intent == JOB_RESCALE)
             continue;
+        ceilings_hold(r->own->ceilings, &e->job, (int32_t)e->job.n_places);
         if (e->job.intent == JOB_GO_ON && e->job.state != JOB_RECOVERING && find_places(c, r, e, &first))
             status = show_job(c, r, e, first);
         else
@@ -501,16 +528,21 @@ static int show_jobs(struct core *c, struct round *r, struct entry **scratch)
             continue;
         if (e->n_target > 0 && claim_target(r, e, &first)) {
             count_leaving(c, r, &e->job, places_from(r, first));
+            ceilings_hold(r->own->ceilings, &e->job, most_of(places_from(r, first), leaves ? e->job.n_places : 0));
             status = show_job(c, r, e, first);
             continue;
         }
+        if (leaves)
+            ceilings_hold(r->own->ceilings, &e->job, (int32_t)e->job.n_places);
         count_leaving(c, r, &e->job, 0);
         if (waits && job_backs_off(&e->job, now))
             e->wait = (struct explain_wait){.code = EXPLAIN_BACK_OFF, .need = e->job.min};
         else if (waits)
             scratch[waiting++] = e;
     }
-    return status == 0 ? show_waiting(c, r, scratch, waiting) : status;
+    status = status == 0 ? show_waiting(c, r, scratch, waiting) : status;
+    limit_growth(r);
+    return status;
 }
 
 /* --- all of it ----------------------------------------------------------------------------------------- */
@@ -566,7 +598,9 @@ int round_init(struct core *c, enum sched_mode mode, struct round *r)
         number_types(c, r);
         number_rows(c, r);
         fill_tenants(c, r);
-        status = show_jobs(c, r, scratch);
+        status = ceilings_new(c, &o->ceilings);
+        if (status == 0)
+            status = show_jobs(c, r, scratch);
         fill_nodes(r);
         r->in.nodes = o->nodes;
         r->in.tenants = o->tenants;

@@ -82,6 +82,8 @@ PLAIN(nodes_cluster)
 PLAIN(nodes_snapshot)
 PLAIN(projects_get)
 PLAIN(projects_list)
+PLAIN(projects_remove)
+PLAIN(projects_drop_member)
 PLAIN(tokens_list)
 PLAIN(tokens_revoke)
 PLAIN(salvage_list)
@@ -90,6 +92,7 @@ PLAIN(salvage_drop)
 RUN(jobs_submit)
 RUN(jobs_patch)
 RUN(projects_put)
+RUN(projects_put_member)
 RUN(tokens_create)
 RUN(agents_register)
 RUN(polls_assignments)
@@ -151,6 +154,11 @@ static void on_jobs_patch(void *arg, struct http_req *req)
 static void on_projects_put(void *arg, struct http_req *req)
 {
     post_object(arg, req, run_projects_put);
+}
+
+static void on_projects_put_member(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_projects_put_member);
 }
 
 static void on_tokens_create(void *arg, struct http_req *req)
@@ -412,6 +420,9 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},
     {"GET", "/v1/projects/{name}", ROLE_VIEWER, on_projects_get, 0, NULL},
     {"PUT", "/v1/projects/{name}", ROLE_ADMIN, on_projects_put, 0, NULL},
+    {"DELETE", "/v1/projects/{name}", ROLE_ADMIN, on_projects_remove, 0, NULL},
+    {"PUT", "/v1/projects/{name}/members/{user}", ROLE_USER, on_projects_put_member, 0, NULL},
+    {"DELETE", "/v1/projects/{name}/members/{user}", ROLE_USER, on_projects_drop_member, 0, NULL},
     {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},
     {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0, NULL},
     {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0, NULL},

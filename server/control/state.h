@@ -43,6 +43,11 @@ struct core_cfg {
     int forget_after_s;        /* lost for so long, a node leaves the list; 0: never */
     int keep_ended;            /* jobs that have ended and are still known */
     uint64_t keep_ended_bytes; /* of their specs, records and events */
+    struct {                   /* what one user may have who is no admin */
+        int jobs;              /* that have not ended */
+        uint64_t spec_bytes;   /* of those */
+        int streams;
+    } user;
     struct sched_config sched; /* policy and times */
     struct slow_rules slow;
     struct spool spool;                        /* borrowed: what jobs print and measure */

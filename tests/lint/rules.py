@@ -58,7 +58,8 @@ LAYERS = {"worker/engine/comm": [
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["agent_rights", "entry", "files", "moment", "queries", "readers", "waiters"], ["auth"], ["table"], ["state"],
-    ["admission", "audit", "events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire", "rights",
+    ["admission", "audit", "ceilings", "events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire",
+     "rights",
      "round", "storing"],
     ["change", "learn", "timeline"],
     ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],

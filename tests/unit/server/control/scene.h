@@ -93,6 +93,7 @@ static inline int scene_start(void **state)
                                .lost_after_s = 120,
                                .keep_ended = 1000,
                                .keep_ended_bytes = UINT64_MAX,
+                               .user = {.jobs = 1000, .spec_bytes = 10 << 20, .streams = 8},
                                .sched = {.policy = SCHED_POLICY_MUSTER,
                                          .round_us = 60 * SECOND,
                                          .hold_us = 120 * SECOND,

@@ -1,0 +1,116 @@
+#include "server/control/admission.h"
+
+#include "server/control/rights.h"
+#include "server/control/state.h"
+#include "server/http/call.h"
+
+/* It would be taken later: 429, and when to come back. */
+#define REFUSE_NOW(call, after_s, code, ...)                                                                           \
+    do {                                                                                                               \
+        http_set_header((call)->req, "Retry-After", after_s);                                                          \
+        call_problem(call, 429, code, __VA_ARGS__);                                                                    \
+    } while (0)
+
+static bool is_admin(const struct call *call)
+{
+    return http_identity(call->req)->role == ROLE_ADMIN;
+}
+
+/* What this server holds, all users together. */
+static void check_server(struct core *c, struct call *call, size_t bytes)
+{
+    size_t jobs = TABLE_JOBS_MAX, reserve = is_admin(call) ? 0 : ADMISSION_RESERVE;
+    uint64_t most = ADMISSION_BYTES_MAX;
+
+    if (reserve > 0) {
+        jobs -= jobs / reserve;
+        most -= most / reserve;
+    }
+    if (c->jobs.n >= jobs)
+        REFUSE_NOW(call, "60", "too-many-jobs",
+                   "%zu jobs are in the queue or running, the most that this server takes%s; try again when some have "
+                   "ended",
+                   c->jobs.n, is_admin(call) ? "" : " of users");
+    else if (c->jobs.catalog.active_bytes + bytes > most)
+        REFUSE_NOW(call, "60", "too-many-bytes",
+                   "the specs of all jobs in the queue or running have %llu bytes, the most that this server takes%s; "
+                   "try again when some have ended",
+                   (unsigned long long)c->jobs.catalog.active_bytes, is_admin(call) ? "" : " of users");
+}
+
+static void check_user(struct core *c, struct call *call, const struct job *j, size_t bytes)
+{
+    const struct catalog_name *user = catalog_user(&c->jobs.catalog, j->user);
+    size_t n = user ? user->active.n : 0;
+    uint64_t has = user ? user->active_bytes : 0;
+
+    if (n >= (size_t)c->cfg.user.jobs)
+        REFUSE_NOW(call, "60", "too-many-jobs",
+                   "user '%s' has %zu jobs in the queue or running, and may have %d; try again when some have ended",
+                   j->user, n, c->cfg.user.jobs);
+    else if (has + bytes > c->cfg.user.spec_bytes)
+        REFUSE_NOW(
+            call, "60", "too-many-bytes",
+            "the specs of the jobs of user '%s' that have not ended have %llu bytes, and may have %llu; this one "
+            "has %zu",
+            j->user, (unsigned long long)has, (unsigned long long)c->cfg.user.spec_bytes, bytes);
+}
+
+static void check_ceilings(const struct project *p, struct call *call, int priority, int min)
+{
+    if (p->max_priority >= 0 && priority > p->max_priority)
+        call_problem(call, 422, "over-ceiling", "priority %d is over %d, the highest that project '%s' takes", priority,
+                     p->max_priority, p->name);
+    else if (p->max_devices_per_user >= 0 && min > p->max_devices_per_user)
+        call_problem(call, 422, "over-ceiling", "%d devices are over %d, the most that a user of project '%s' may hold",
+                     min, p->max_devices_per_user, p->name);
+}
+
+static void check_queue(struct core *c, struct call *call, const struct project *p)
+{
+    const struct catalog_name *all = catalog_project(&c->jobs.catalog, p->name);
+    size_t n = all ? all->n_of[JOB_QUEUED] : 0;
+
+    if (p->max_queued >= 0 && n >= (size_t)p->max_queued)
+        REFUSE_NOW(call, "30", "over-ceiling", "%zu jobs of project '%s' are queued, and %d may be; try again later", n,
+                   p->name, p->max_queued);
+}
+
+bool admission_submit(struct core *c, struct call *call, const struct job *j, size_t bytes)
+{
+    const struct project *p = project_find(&c->cluster.projects, j->project);
+
+    if (!rights_submits(c, http_identity(call->req), j->project))
+        call_problem(call, 403, "not-a-member", "user '%s' is no member of project '%s'; its managers can change that",
+                     j->user, j->project);
+    if (call->status == 0 && p && !is_admin(call))
+        check_ceilings(p, call, j->priority, j->min);
+    if (call->status == 0 && p && !is_admin(call))
+        check_queue(c, call, p);
+    if (call->status == 0 && !is_admin(call))
+        check_user(c, call, j, bytes);
+    if (call->status == 0)
+        check_server(c, call, bytes);
+    return call->status == 0;
+}
+
+bool admission_change(struct core *c, struct call *call, const struct job *j, int priority, int min)
+{
+    const struct project *p = project_find(&c->cluster.projects, j->project);
+
+    if (p && !is_admin(call)) /* what stays as it is, or gets less, may be over a ceiling that has come down */
+        check_ceilings(p, call, priority > j->priority ? priority : -1, min > j->min ? min : 0);
+    return call->status == 0;
+}
+
+bool admission_stream(struct core *c, struct call *call, size_t own, size_t others, size_t most)
+{
+    if (is_admin(call))
+        return true;
+    if (own >= (size_t)c->cfg.user.streams)
+        REFUSE_NOW(call, "5", "too-many-streams", "user '%s' follows %zu streams, and may follow %d",
+                   http_identity(call->req)->user, own, c->cfg.user.streams);
+    else if (others >= most - most / ADMISSION_RESERVE)
+        REFUSE_NOW(call, "5", "too-many-streams", "%zu streams of users are the most that this server serves", others);
+    return call->status == 0;
+}

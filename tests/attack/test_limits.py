@@ -1,0 +1,74 @@
+"""One user against all: members and ceilings of projects, and what one user may have of the server."""
+import json
+
+import pytest
+import requests
+
+from tests import specs
+from tests.cluster import Cluster
+from tests.patience import PATIENCE_S
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("limits")), slots=0,
+                 server_args=["--user-jobs", "20", "--user-bytes", "4m", "--user-streams", "4"]) as cluster:
+        yield cluster
+    assert not cluster.leftovers()
+
+
+def token(cluster, user, role="user"):
+    return cluster.api("POST", "/v1/tokens", {"user": user, "role": role})["token"]
+
+
+def test_a_user_submits_into_project_prod_at_priority_100(cluster):
+    cluster.muster("project", "set", "prod", "--max-priority", "50", check=True)
+    cluster.muster("project", "member", "prod", "ann", check=True)
+    cluster.muster("project", "member", "prod", "max", "--role", "manager", check=True)
+    ann, eve, boss = (token(cluster, name) for name in ("ann", "eve", "max"))
+    spec = dict(specs.command("x"), project="prod", priority=100)
+    status, problem = cluster.request("POST", "/v1/jobs", spec, token=eve)
+    assert status == 403 and problem["type"].endswith(":not-a-member") and "'prod'" in problem["detail"]
+    status, problem = cluster.request("POST", "/v1/jobs", spec, token=ann)
+    assert status == 422 and problem["type"].endswith(":over-ceiling") and "over 50" in problem["detail"]
+    job = cluster.api("POST", "/v1/jobs", dict(spec, priority=50), token=ann)["id"]
+    assert cluster.request("PATCH", f"/v1/jobs/{job}", {"priority": 100}, token=ann)[0] == 422
+    assert cluster.request("GET", f"/v1/jobs/{job}", token=eve)[0] == 404
+    shown = cluster.muster("project", "show", "prod", check=True).stdout
+    assert "max-priority          50" in shown and "manager               max" in shown
+    refused = cluster.muster("project", "delete", "prod")
+    assert refused.returncode == 4 and "1 jobs of project 'prod' have not ended" in refused.stderr
+    assert [j["id"] for j in cluster.api("GET", "/v1/jobs?project=prod", token=boss)["jobs"]] == [job]
+    cluster.api("POST", f"/v1/jobs/{job}/cancel", token=boss)
+    assert cluster.muster("project", "delete", "prod").returncode == 0
+    assert cluster.request("POST", "/v1/jobs", dict(spec, priority=100), token=eve)[0] == 201
+
+
+def test_400_specs_of_250_kb_and_many_jobs_of_one_user_leave_room_for_others(cluster):
+    mallory, ann = token(cluster, "mallory"), token(cluster, "ann")
+    large = specs.command("x")
+    large["command"] = {"argv": ["x", "y" * 125000, "z" * 125000]}
+    answers = [cluster.request("POST", "/v1/jobs", large, token=mallory) for _ in range(18)]
+    assert [status for status, _ in answers].count(201) == 16  # of 4 MiB
+    assert answers[-1][0] == 429 and answers[-1][1]["type"].endswith(":too-many-bytes")
+    many = [cluster.request("POST", "/v1/jobs", specs.command("x"), token=mallory)[0] for _ in range(6)]
+    assert many == [201] * 4 + [429] * 2
+    assert cluster.request("POST", "/v1/jobs", large, token=ann)[0] == 201
+    assert cluster.request("POST", "/v1/jobs", large)[0] == 201
+
+
+def stream(cluster, of):
+    return requests.get(f"{cluster.url}/v1/events", stream=True, timeout=PATIENCE_S,
+                        headers={"Authorization": f"Bearer {of}", "Accept": "text/event-stream"})
+
+
+def test_the_streams_of_one_viewer_leave_room_for_an_admins(cluster):
+    viewer = token(cluster, "spy", "viewer")
+    held = [stream(cluster, viewer) for _ in range(6)]
+    assert [s.status_code for s in held] == [200] * 4 + [429] * 2
+    assert int(held[-1].headers["Retry-After"]) > 0
+    assert json.loads(held[-1].text)["type"].endswith(":too-many-streams")
+    held.append(stream(cluster, cluster.token()))
+    assert held[-1].status_code == 200
+    for s in held:
+        s.close()
