@@ -78,7 +78,7 @@ static const struct option_row rows[] = {
     {"agents", 0, "HOW",
      "enrolled: only agents with a token of their node (`muster node enroll`); shared: one token in DIR/agent-token is "
      "good for all nodes, for clusters of one person; auto: shared on the loopback address, else enrolled",
-     OPTION_WORD, .words = agents_words, .def = "shared", AT(agents)},
+     OPTION_WORD, .words = agents_words, .def = "auto", AT(agents)},
     {"redis", 0, "URL", "use this Redis (unix:///path or redis://host:port) instead of a private one", OPTION_TEXT,
      AT(redis)},
     {"accept-loss", 0, NULL, "start although the store lacks what was acknowledged; the log names what is lost",
@@ -258,6 +258,7 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
     cfg.auth = s->auth;
     cfg.watermark = s->watermark;
     cfg.marked = s->marked;
+    cfg.run_key = s->auth ? auth_run_key(s->auth) : NULL;
     s->stats = stats_new();
     if (r == 0 && !s->stats)
         r = merr_set(err, -ENOMEM, "out of memory");

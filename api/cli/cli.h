@@ -156,6 +156,8 @@ int logs_submitted(struct cli *c, const char *job); /* its output until its end,
 int nodes_list(struct cli *c);
 int nodes_act(struct cli *c);
 int nodes_remove(struct cli *c);
+int nodes_enroll(struct cli *c);
+int nodes_forget(struct cli *c);
 int top_run(struct cli *c);
 int projects_list(struct cli *c);
 int projects_set(struct cli *c);

@@ -122,26 +122,34 @@ int nodes_list(struct cli *c)
     return 0;
 }
 
-/* Ask something of a node, and say what was done. tail follows the node's path. */
-static int act(struct cli *c, const char *method, const char *tail, const char *done)
+/* Ask something of a node, whose path tail follows. *ret is new; NULL: it was printed as JSON. */
+static int ask(struct cli *c, const char *method, const char *tail, json_t **ret)
 {
     static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     const char *node = c->arg[0];
-    json_t *answer = NULL;
     char path[256];
     int r;
 
     if (!*node || strlen(node) > 128 || strspn(node, good) != strlen(node))
         return cli_fail(CLI_NOT_FOUND, "no node '%.64s'; `muster nodes` shows those there are", node);
     (void)snprintf(path, sizeof(path), "/v1/nodes/%s%s", node, tail);
-    r = cli_call(c, method, path, NULL, NULL, &answer);
-    if (r)
+    r = cli_call(c, method, path, NULL, NULL, ret);
+    if (r || !c->json)
         return r;
-    if (c->json)
-        return cli_print_json_new(answer);
-    (void)printf("%s %s\n", node, done);
-    json_decref(answer);
-    return 0;
+    r = cli_print_json_new(*ret);
+    *ret = NULL;
+    return r;
+}
+
+/* Ask something of a node, and say what was done. */
+static int act(struct cli *c, const char *method, const char *tail, const char *done)
+{
+    json_auto_t *answer = NULL;
+    int r = ask(c, method, tail, &answer);
+
+    if (r == 0 && answer)
+        (void)printf("%s %s\n", c->arg[0], done);
+    return r;
 }
 
 int nodes_act(struct cli *c)
@@ -154,6 +162,25 @@ int nodes_act(struct cli *c)
     if (deadline)
         (void)snprintf(tail, sizeof(tail), "/drain?deadline_s=%ld", deadline);
     return act(c, "POST", tail, drain ? "gets no new work" : "gets work again");
+}
+
+int nodes_enroll(struct cli *c)
+{
+    json_auto_t *answer = NULL;
+    int r = ask(c, "POST", "/enroll", &answer);
+
+    if (r || !answer)
+        return r;
+    (void)printf("%s\n", cli_str(answer, "code")); /* alone on standard output, for a file */
+    (void)fprintf(stderr,
+                  "a code for node %s, good once and until %s: `muster-agent --join-file FILE`, or --join CODE\n",
+                  cli_str(answer, "node"), cli_str(answer, "expires_at"));
+    return 0;
+}
+
+int nodes_forget(struct cli *c)
+{
+    return act(c, "DELETE", "/enroll", "has no token any more");
 }
 
 int nodes_remove(struct cli *c)

@@ -57,6 +57,7 @@ struct assignment {
     struct assignment_rank *givers; /* source nodes: the job has left them, and their memory has its state */
     size_t n_givers;
     bool measure_links;
+    char proof[PROTOCOL_PROOF_MAX]; /* that the run is this node's, for its reports */
 
     /* Of the node, in the folder of the run. */
     char node[PROTOCOL_NODE_MAX];

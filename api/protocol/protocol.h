@@ -18,6 +18,7 @@
 
 #define PROTOCOL_JOB_MAX 64 /* bytes of a job's id with its end */
 #define PROTOCOL_NODE_MAX 64
+#define PROTOCOL_PROOF_MAX 65
 #define PROTOCOL_PATH_MAX 4096
 
 /* Whether a message of this version can be read. Returns 0, or -EPROTO: what ("the assignment of job 'j17'") is of a

@@ -80,6 +80,11 @@ const struct wire_message report_rank_message = {
 
 static const struct wire_field run_fields[] = {
     RUN_FIELDS(report_run),
+    {.name = "proof",
+     .kind = WIRE_TEXT,
+     .flags = WIRE_OMIT | WIRE_CUT,
+     WIRE_AT(report_run, proof),
+     .what = "of its assignment"},
     {.name = "ranks",
      .kind = WIRE_LIST,
      .flags = WIRE_PASS,

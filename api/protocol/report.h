@@ -33,6 +33,7 @@ struct report_rank {
 struct report_run {
     char job[PROTOCOL_JOB_MAX];
     int64_t generation;
+    char proof[PROTOCOL_PROOF_MAX]; /* of its assignment; "": it had none */
     struct report_rank *ranks; /* of this node */
     size_t n_ranks;
 };

@@ -1,5 +1,8 @@
 #include "server/control/agent_rights.h"
 
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +60,29 @@ bool agent_may_put_key(const struct job *j, const char *node, const char *key)
     number = strtoul(digits, NULL, 10);
     owner = strncmp(key, "guard.", 6) == 0 ? node_at(j, number) : node_of_rank(j, number);
     return owner && strcmp(owner, node) == 0;
+}
+
+void agent_prove(const char *key, uint64_t job, uint64_t generation, const char *node, char ret[PROTOCOL_PROOF_MAX])
+{
+    unsigned char mac[EVP_MAX_MD_SIZE];
+    unsigned int n = 0;
+    char text[128];
+    int len =
+        snprintf(text, sizeof(text), "j%llu %llu %.63s", (unsigned long long)job, (unsigned long long)generation, node);
+
+    if (!HMAC(EVP_sha256(), key, (int)strlen(key), (const unsigned char *)text, (size_t)len, mac, &n))
+        n = 0; /* a proof of nothing */
+    for (unsigned int i = 0; i < n; i++)
+        (void)snprintf(ret + 2 * (size_t)i, 3, "%02x", mac[i]);
+    ret[2 * (size_t)n] = '\0';
+}
+
+bool agent_has_proof(const char *key, uint64_t job, uint64_t generation, const char *node, const char *proof)
+{
+    char own[PROTOCOL_PROOF_MAX];
+
+    agent_prove(key, job, generation, node, own);
+    return *own && proof && strlen(proof) == strlen(own) && CRYPTO_memcmp(own, proof, strlen(own)) == 0;
 }
 
 enum agent_join agent_may_join(const struct agent_code *code, const char *token_hash, int64_t wall_us)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "api/protocol/protocol.h"
 #include "server/cluster/job.h"
 
 #define AGENT_CODE_S 900 /* that a join code is good for */
@@ -35,6 +36,10 @@ bool agent_has_part(const struct job *j, const char *node);
  * of a source node: "ucx-3". Those of the world "guard." end with the number of their node in the run: "guard.ucx-1".
  */
 bool agent_may_put_key(const struct job *j, const char *node, const char *key);
+
+/* What proves that a run was given to a node, also when it is over: a keyed hash (HMAC-SHA256) of both. */
+void agent_prove(const char *key, uint64_t job, uint64_t generation, const char *node, char ret[PROTOCOL_PROOF_MAX]);
+bool agent_has_proof(const char *key, uint64_t job, uint64_t generation, const char *node, const char *proof);
 
 enum agent_join { AGENT_JOINS, AGENT_JOINED, AGENT_CODE_UNKNOWN, AGENT_CODE_OVER, AGENT_CODE_USED };
 

@@ -29,6 +29,7 @@ struct entry {
 };
 
 struct auth {
+    char run_key[AUTH_TOKEN_MAX];
     bool shared;           /* agents may use the token of the file */
     pthread_rwlock_t lock; /* guards all below */
     struct entry *v;       /* n of them, in order of their hashes */
@@ -272,15 +273,14 @@ bool auth_reads(const struct store_row *row)
 int auth_take(struct auth *a, struct store *store, const struct store_row *row, struct merr *err)
 {
     struct entry e;
+    int r;
 
     if (!read_record(row->name, row->text, &e))
         return merr_set(err, -EINVAL, "the store's record of the token cannot be read");
-    if (a->n == AUTH_TOKENS_MAX)
-        return merr_set(err, -ENOSPC, "there are %d tokens, as many as can be; revoke some", AUTH_TOKENS_MAX);
+    r = insert(a, &e);
+    if (r < 0)
+        return merr_set(err, r, "cannot add a token: %s", strerror(-r));
     store_put(store, STORE_TOKENS, row->name, row->text);
-    (void)pthread_rwlock_wrlock(&a->lock);
-    a->v[a->n++] = e;
-    (void)pthread_rwlock_unlock(&a->lock);
     return 0;
 }
 
@@ -303,6 +303,30 @@ static int load_made(struct auth *a, struct store *store, struct merr *err)
     return r;
 }
 
+static int load_key(struct auth *a, struct store *store, struct merr *err)
+{
+    struct store_rows rows;
+    int r = store_read_rows(store, STORE_KEYS, &rows, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < rows.n; i++)
+        if (rows.v[i].text && strcmp(rows.v[i].name, "runs") == 0)
+            (void)snprintf(a->run_key, sizeof(a->run_key), "%s", rows.v[i].text);
+    store_rows_clear(&rows);
+    if (*a->run_key)
+        return 0;
+    r = auth_secret("mrk_", a->run_key, err);
+    if (r == 0)
+        store_put(store, STORE_KEYS, "runs", a->run_key);
+    return r;
+}
+
+const char *auth_run_key(const struct auth *a)
+{
+    return a->run_key;
+}
+
 int auth_start(const char *state_dir, bool shared, struct store *store, struct auth **ret, struct merr *err)
 {
     static const struct http_identity admin = {.role = ROLE_ADMIN, .user = "admin"};
@@ -319,6 +343,8 @@ int auth_start(const char *state_dir, bool shared, struct store *store, struct a
         r = add_file(a, state_dir, "agent-token", shared, &agent, err);
     if (r == 0)
         r = load_made(a, store, err);
+    if (r == 0)
+        r = load_key(a, store, err);
     if (r < 0) {
         auth_free(a);
         return r;
@@ -419,17 +445,21 @@ int auth_make(struct auth *a, struct store *store, const struct auth_wanted *wan
 }
 
 int auth_bind(struct auth *a, struct store *store, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us,
-              json_t **ret_view, struct merr *err)
+              struct merr *err)
 {
     struct http_identity who = {.role = ROLE_AGENT, .user = "agent"};
+    json_t *seen = NULL;
     struct entry e;
+    int before, r;
 
     if (find(a, hash))
         return merr_set(err, -EEXIST, "this token is somebody's already; make a new one");
     (void)snprintf(who.node, sizeof(who.node), "%s", node);
     entry_init(&e, hash, &who);
-    (void)auth_revoke_node(a, store, node);
-    return add(a, store, &e, wall_us, ret_view, err);
+    before = (int)auth_revoke_node(a, store, node);
+    r = add(a, store, &e, wall_us, &seen, err);
+    json_decref(seen);
+    return r < 0 ? r : before;
 }
 
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err)

@@ -34,6 +34,9 @@ bool auth_reads(const struct store_row *row);
 /* Take in such a record, which is put into the store again. 0; -EINVAL: it cannot be read; -ENOSPC; with words. */
 int auth_take(struct auth *a, struct store *store, const struct store_row *row, struct merr *err);
 
+/* The cluster's key for proofs of runs (agent_rights.h), which the store has: the same for each server on it. */
+const char *auth_run_key(const struct auth *a);
+
 /* As http_auth_fn. */
 enum http_auth auth_look_up(struct auth *a, const char *token, int64_t wall_us, struct http_identity *ret);
 
@@ -49,10 +52,10 @@ struct auth_wanted {          /* a token */
  * *ret_view: new, what auth_list says of it. -ENOSPC: there are AUTH_TOKENS_MAX; -EIO, -ENOMEM. */
 int auth_make(struct auth *a, struct store *store, const struct auth_wanted *wanted, int64_t wall_us,
               char ret_token[AUTH_TOKEN_MAX], json_t **ret_view, struct merr *err);
-/* Let a token that an agent has made itself be its node's, in place of those that the node had. -EEXIST: the token is
- * somebody's already; -ENOMEM. */
+/* Let a token that an agent has made itself be its node's, in place of those that the node had. Returns how many
+ * these were; -EEXIST: the token is somebody's already; -ENOMEM. */
 int auth_bind(struct auth *a, struct store *store, const char *node, const char hash[AUTH_HASH_MAX], int64_t wall_us,
-              json_t **ret_view, struct merr *err);
+              struct merr *err);
 /* The token is no longer good, and gone with the store's next commit. *ret_view: new, what it was. -ENOENT; -EPERM: it
  * is a file's. */
 int auth_revoke(struct auth *a, struct store *store, const char *id, json_t **ret_view, struct merr *err);

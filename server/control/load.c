@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "server/control/auth.h"
 #include "server/control/change.h"
+#include "server/control/enroll.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/plans.h"
@@ -260,6 +261,8 @@ int load_all(struct core *c, struct merr *err)
         r = records_read_projects(c, err);
     if (r == 0)
         r = records_read_ended(c, err);
+    if (r == 0)
+        r = enroll_load(c, err);
     if (r == 0)
         r = load_jobs(c, err);
     if (r == 0)

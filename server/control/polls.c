@@ -9,6 +9,7 @@
 #include "api/protocol/rendezvous.h"
 #include "api/spec_plan.h"
 #include "server/cluster/slots.h"
+#include "server/control/agent_rights.h"
 #include "server/control/contact.h"
 #include "server/control/givers.h"
 #include "server/control/rendezvous.h"
@@ -57,7 +58,7 @@ static enum assignment_order order_of(const struct entry *e)
     return order;
 }
 
-static json_t *assignment_json(const struct core *c, const struct entry *e)
+static json_t *assignment_json(const struct core *c, const struct entry *e, const char *node)
 {
     const struct job *j = &e->job;
     struct assignment a = {.generation = j->generation,
@@ -73,6 +74,7 @@ static json_t *assignment_json(const struct core *c, const struct entry *e)
     (void)snprintf(a.job, sizeof(a.job), "j%llu", (unsigned long long)j->id);
     (void)snprintf(a.user, sizeof(a.user), "%s", j->user);
     (void)snprintf(a.dir, sizeof(a.dir), "%s/%s", c->cfg.jobs_dir, a.job);
+    agent_prove(c->cfg.run_key, j->id, j->generation, node, a.proof);
     if (e->plan.open && j->plan)
         (void)spec_settle(a.spec, j->plan);
     if (assign_ranks(j, &a) == 0 && givers_assign(j, &a) == 0)
@@ -96,7 +98,7 @@ static json_t *assignments_json(struct core *c, const struct node *n)
         if (known || !e || !e->job.live)
             continue;
         seen[n_seen++] = n->slots[k].job;
-        (void)json_array_append_new(all, assignment_json(c, e));
+        (void)json_array_append_new(all, assignment_json(c, e, n->name));
     }
     givers_append(c, n, all, assignment_json);
     doc = assignment_set_write(&(struct assignment_set){.version = (int64_t)n->version, .list = all});
@@ -110,7 +112,7 @@ struct poll {
     struct call *call;
     enum poll_kind kind;
     char node[JOB_NODE_MAX];
-    char incarnation[64]; /* of the agent that asks; "": it does not say */
+    char incarnation[64]; /* of the agent that asks */
     uint64_t version, job, since;
     uint32_t generation;
 };
@@ -120,19 +122,27 @@ struct waiters *polls_new(void)
     return waiters_new(WAITERS_MAX, sizeof(struct poll));
 }
 
+/* Whether a call is of the agent that is this node, by the incarnation that it names. Else it is answered. */
+static bool is_agent(struct call *call, const struct node *n, const char *name, const char *incarnation)
+{
+    if (!incarnation || !*incarnation)
+        call_problem(call, 422, "no-incarnation", "'incarnation' is wanted: the one that the agent registered with");
+    else if (!n || !n->registered || !agent_is_registered(incarnation, n->incarnation))
+        call_problem(call, 404, "unknown-node",
+                     "node '%s' is not registered with this server, or another agent took its name: register", name);
+    else
+        return true;
+    return false;
+}
+
 /* Answer a poll that need not wait. False: it goes on waiting. */
 static bool answer(struct core *c, struct poll *p, bool now)
 {
     struct node *n = cluster_node(&c->cluster, p->node);
     struct entry *e;
 
-    if (!n || !n->registered || (p->incarnation[0] && strcmp(p->incarnation, n->incarnation) != 0)) {
-        call_problem(p->call, 404, "unknown-node",
-                     "node '%s' is not registered with this server, or another agent "
-                     "took its name: register",
-                     p->node);
+    if (!is_agent(p->call, n, p->node, p->incarnation))
         return true;
-    }
     if (p->kind == POLL_ASSIGNMENTS) {
         if (n->version == p->version && !now)
             return false;
@@ -143,6 +153,10 @@ static bool answer(struct core *c, struct poll *p, bool now)
     if (!e || !e->job.live || e->job.generation != p->generation) {
         call_problem(p->call, 409, "stale-generation", "generation %u of job 'j%llu' is over", p->generation,
                      (unsigned long long)p->job);
+        return true;
+    }
+    if (!agent_has_part(&e->job, p->node)) {
+        call_problem(p->call, 403, "not-assigned", "node '%s' has no part in this run", p->node);
         return true;
     }
     if (!now && p->since == rendezvous_next(c, e))
@@ -202,7 +216,7 @@ void polls_assignments(struct core *c, struct call *call)
     struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
     const char *incarnation = http_query(call->req, "incarnation");
 
-    if (n && n->registered && (!incarnation || strcmp(incarnation, n->incarnation) == 0))
+    if (n && n->registered && agent_is_registered(incarnation, n->incarnation))
         contact_see(c, n);
     wait_for(c, call, (struct poll){.kind = POLL_ASSIGNMENTS, .version = (uint64_t)call_number(call, "version", 0)});
 }
@@ -222,10 +236,13 @@ void polls_keys(struct core *c, struct call *call)
 
 void polls_put_key(struct core *c, struct call *call)
 {
-    const char *generation = http_param(call->req, 2), *key = http_param(call->req, 3);
+    const char *node = http_param(call->req, 0), *generation = http_param(call->req, 2);
+    const char *key = http_param(call->req, 3);
     struct entry *e = table_find(&c->jobs, job_id_parse(http_param(call->req, 1)));
     int r;
 
+    if (!is_agent(call, cluster_node(&c->cluster, node), node, http_query(call->req, "incarnation")))
+        return;
     if (!e || !e->job.live || e->job.generation != strtoul(generation, NULL, 10)) {
         call_problem(call, 409, "stale-generation", "generation %s of job '%s' is over", generation,
                      http_param(call->req, 1));
@@ -237,6 +254,13 @@ void polls_put_key(struct core *c, struct call *call)
             "a key has a name of 1 to %d letters, digits, '.', '_', '-', which begins with no '.', and a value "
             "of at most 64 KiB as base64",
             RENDEZVOUS_NAME_MAX);
+        return;
+    }
+    if (!agent_may_put_key(&e->job, node, key)) {
+        call_problem(
+            call, 403, "not-assigned",
+            "key '%s' is of no rank of node '%s' in this run; keys end with the number of their rank, as ucx-3", key,
+            node);
         return;
     }
     r = rendezvous_put(c, e, key, call->text);

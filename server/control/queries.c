@@ -27,4 +27,6 @@ const struct query_parameter queries_nodes[] = {LIMIT, QUERY_TEXT("cursor"), END
 const struct query_parameter queries_drain[] = {QUERY_NUMBER("deadline_s", 1, 86400), END};
 const struct query_parameter queries_assignments[] = {QUERY_NUMBER("version", 0, INT64_MAX), WAIT,
                                                       QUERY_TEXT("incarnation"), END};
-const struct query_parameter queries_keys[] = {QUERY_NUMBER("since", 0, INT64_MAX), WAIT, END};
+const struct query_parameter queries_keys[] = {QUERY_NUMBER("since", 0, INT64_MAX), WAIT, QUERY_TEXT("incarnation"),
+                                               END};
+const struct query_parameter queries_put_key[] = {QUERY_TEXT("incarnation"), END};

@@ -6,17 +6,22 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
+#include "server/control/agent_rights.h"
 #include "server/control/change.h"
 #include "server/control/contact.h"
 #include "server/control/events.h"
 #include "server/control/givers.h"
 #include "server/control/learn.h"
 #include "server/control/offsets.h"
+#include "server/control/proofs.h"
 #include "server/control/runs.h"
 #include "server/control/state.h"
 #include "server/control/storing.h"
 #include "server/control/view.h"
 #include "server/http/call.h"
+
+#define TELL_US INT64_C(60000000) /* how often a node that sends what is not its own is told of */
 
 /* --- ranks ------------------------------------------------------------------------------------------- */
 
@@ -323,6 +328,8 @@ static void take_report(struct core *c, struct call *call, struct node *n, const
     (void)report_acks_read(call->acks, &answer.acks, NULL); /* as the files' thread has left them */
     code = take_events(c, n, &r->pieces[REPORT_EVENTS], &answer.acks.of[REPORT_EVENTS]);
     if (code == 0)
+        code = proofs_acknowledge(call->body, &answer.acks);
+    if (code == 0)
         code = reports_take_runs(c, n, r, &answer);
     if (code < 0)
         call_problem(call, 503, "no-memory", "out of memory");
@@ -337,7 +344,7 @@ static struct node *node_of(struct core *c, struct call *call)
     const char *incarnation = json_string_value(json_object_get(call->body, "incarnation"));
     struct node *n = cluster_node(&c->cluster, http_param(call->req, 0));
 
-    if (n && n->registered && strcmp(n->incarnation, incarnation ? incarnation : "") == 0)
+    if (n && n->registered && agent_is_registered(incarnation, n->incarnation))
         return n;
     call_problem(call, 404, "unknown-node",
                  "node '%s' is not registered with this server, or another agent took its name: register",
@@ -375,9 +382,16 @@ struct storing *reports_storing_new(void)
 void reports_take(struct core *c, struct call *call)
 {
     struct node *n = node_of(c, call);
+    size_t refused;
 
     if (!n)
         return;
     contact_see(c, n);
+    refused = proofs_check(c, n, call->body);
+    if (refused > 0 && n->told_refused != c->now.mono_us / TELL_US + 1) {
+        n->told_refused = c->now.mono_us / TELL_US + 1;
+        log_warn("node %s: its report has %zu pieces of runs that it was not given; they are not stored", n->name,
+                 refused);
+    }
     storing_take(c, call, n);
 }

@@ -11,6 +11,7 @@
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/agents.h"
+#include "server/control/enroll.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/jobs.h"
@@ -78,6 +79,8 @@ PLAIN(nodes_list)
 PLAIN(nodes_drain)
 PLAIN(nodes_undrain)
 PLAIN(nodes_remove)
+PLAIN(enroll_make)
+PLAIN(enroll_forget)
 PLAIN(nodes_cluster)
 PLAIN(nodes_snapshot)
 PLAIN(projects_get)
@@ -95,6 +98,7 @@ RUN(projects_put)
 RUN(projects_put_member)
 RUN(tokens_create)
 RUN(agents_register)
+RUN(enroll_join)
 RUN(polls_assignments)
 RUN(polls_keys)
 RUN(reports_take)
@@ -208,6 +212,11 @@ static void on_agents_register(void *arg, struct http_req *req)
     }
     call->req = NULL;
     call_free(call);
+}
+
+static void on_enroll_join(void *arg, struct http_req *req)
+{
+    post_object(arg, req, run_enroll_join);
 }
 
 static void on_polls_assignments(void *arg, struct http_req *req)
@@ -415,6 +424,8 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/nodes/{id}/drain", ROLE_ADMIN, on_nodes_drain, 0, queries_drain},
     {"POST", "/v1/nodes/{id}/undrain", ROLE_ADMIN, on_nodes_undrain, 0, NULL},
     {"DELETE", "/v1/nodes/{id}", ROLE_ADMIN, on_nodes_remove, 0, NULL},
+    {"POST", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_make, 0, NULL},
+    {"DELETE", "/v1/nodes/{id}/enroll", ROLE_ADMIN, on_enroll_forget, 0, NULL},
     {"GET", "/v1/cluster", ROLE_VIEWER, on_nodes_cluster, 0, NULL},
     {"GET", "/v1/cluster/snapshot", ROLE_ADMIN, on_nodes_snapshot, 0, NULL},
     {"GET", "/v1/projects", ROLE_VIEWER, on_projects_list, 0, NULL},
@@ -429,10 +440,11 @@ const struct http_route routes_table[] = {
     {"GET", "/v1/quarantine", ROLE_ADMIN, on_salvage_list, 0, NULL},
     {"POST", "/v1/quarantine/{id}/retry", ROLE_ADMIN, on_salvage_retry, 0, NULL},
     {"DELETE", "/v1/quarantine/{id}", ROLE_ADMIN, on_salvage_drop, 0, NULL},
+    {"POST", "/v1/agents/join", ROLE_NONE, on_enroll_join, 0, NULL},
     {"POST", "/v1/agents/register", ROLE_AGENT, on_agents_register, 0, NULL},
     {"GET", "/v1/agents/{node}/assignments", ROLE_AGENT, on_polls_assignments, LONG_POLL_S, queries_assignments},
     {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0, NULL},
-    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0, NULL},
+    {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0, queries_put_key},
     {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S, queries_keys},
     {"GET", "/healthz", ROLE_NONE, on_healthz, 0, NULL},
     {"GET", "/readyz", ROLE_NONE, on_readyz, 0, NULL},

@@ -52,6 +52,7 @@ struct core_cfg {
     struct slow_rules slow;
     struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
+    const char *run_key;                       /* borrowed: for proofs of runs (agent_rights.h) */
     struct watermark *watermark;               /* borrowed; NULL: none is kept */
     bool accept_loss;                          /* go on where the store lacks what was acknowledged */
     bool marked;                               /* the store is known to lack nothing */
@@ -97,6 +98,7 @@ struct core {
     struct waiters *waiters; /* long-polls (polls.h) */
     struct quarantine *quarantine;
     struct storing *storing;
+    struct enroll *enroll;
     size_t rendezvous_bytes; /* of all runs (rendezvous.h) */
 
     bool handed;           /* the call that runs was handed on: it is no longer ours */

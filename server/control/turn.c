@@ -8,6 +8,7 @@
 #include "server/control/auth.h"
 #include "server/control/contact.h"
 #include "server/control/dispatch.h"
+#include "server/control/enroll.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
 #include "server/control/givers.h"
@@ -304,6 +305,7 @@ void turn_free(struct core *c)
     waiters_free(c->waiters);
     quarantine_free(c->quarantine);
     storing_free(c->storing);
+    enroll_free(c->enroll);
     free(c);
 }
 
@@ -317,8 +319,9 @@ static int make_room(struct core *c)
     c->waiters = polls_new();
     c->quarantine = quarantine_new();
     c->storing = reports_storing_new();
+    c->enroll = enroll_new();
     return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->events && c->givers && c->waiters &&
-                   c->quarantine && c->storing
+                   c->quarantine && c->storing && c->enroll
                ? 0
                : -ENOMEM;
 }

@@ -78,6 +78,8 @@ enum store_table {
     STORE_TOKENS, /* by the SHA-256 of a token that an admin made */
     STORE_LINKS,  /* by the names of two nodes */
     STORE_SPEEDS, /* by the name of a class of devices */
+    STORE_JOINS,  /* by the SHA-256 of a join code */
+    STORE_KEYS,   /* secrets of the cluster itself */
     STORE_ENDED,  /* by the number of a job that has ended */
     STORE_TABLES
 };

@@ -28,7 +28,8 @@ class Player(FakeAgent):
 
     def follow(self):
         """Take the wanted set, do it, and report; register where the server does not know the node."""
-        status, answer = self.call("GET", f"/{self.node}/assignments?version=0&wait=0")
+        status, answer = self.call("GET", f"/{self.node}/assignments?version=0&wait=0&"
+                                   f"incarnation={self.incarnation}")
         if status == 404:
             return self.register(self.runs())
         for a in answer["assignments"]:

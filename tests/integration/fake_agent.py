@@ -9,10 +9,11 @@ from tests.patience import PATIENCE_S
 class FakeAgent:
     """The agents' protocol as plain calls. slots: classes, one a slot."""
 
-    def __init__(self, cluster, node="n1", slots=("cpu",) * 4, boot="b1"):
-        self.cluster, self.node, self.slots, self.boot = cluster, node, slots, boot
-        with open(f"{cluster.state}/agent-token", encoding="ascii") as f:
-            self.token = f.read().strip()
+    def __init__(self, cluster, node="n1", slots=("cpu",) * 4, boot="b1", token=None):
+        self.cluster, self.node, self.slots, self.boot, self.token = cluster, node, slots, boot, token
+        if not token:
+            with open(f"{cluster.state}/agent-token", encoding="ascii") as f:
+                self.token = f.read().strip()
         self.incarnation = "i1"
         self.version = 0
         self.session = requests.Session()
@@ -32,7 +33,8 @@ class FakeAgent:
         return answer
 
     def assignments(self, wait=5):
-        status, answer = self.call("GET", f"/{self.node}/assignments?version={self.version}&wait={wait}")
+        status, answer = self.call("GET", f"/{self.node}/assignments?version={self.version}&wait={wait}&"
+                                   f"incarnation={self.incarnation}")
         assert status == 200, answer
         self.version = answer["version"]
         return {a["job"]: a for a in answer["assignments"]}

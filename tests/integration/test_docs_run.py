@@ -270,7 +270,7 @@ def test_documents_of_the_protocol_have_the_fields_that_are_sent(tmp_path):
         id_ = cluster.submit(specs.command("true"))["id"]
         agent.until(id_)
         agent.version = 0
-        status, sent = agent.call("GET", f"/{agent.node}/assignments?version=0&wait=5")
+        status, sent = agent.call("GET", f"/{agent.node}/assignments?version=0&wait=5&incarnation={agent.incarnation}")
         for name in ("leaves", "givers"):  # are told where replicas of a training job differ, or it has moved
             wanted["assignments"][0].pop(name)
         assert status == 200 and lacks(shape(wanted), shape(sent)) == []

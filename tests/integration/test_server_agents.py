@@ -49,7 +49,7 @@ def test_a_failed_rank_brings_the_job_back_as_a_new_generation(cluster):
     b = agent.until(job)
     assert b["generation"] == 2
     assert agent.report([run_of(a, "running")])["stale"] == [{"job": job, "generation": 1}]
-    status, _ = agent.call("PUT", f"/n1/rendezvous/{job}/1/k", None, data=b"QQ==")
+    status, _ = agent.call("PUT", f"/n1/rendezvous/{job}/1/ucx-0?incarnation=i1", None, data=b"QQ==")
     assert status == 409
     agent.report([run_of(b, "exited")])
     cluster.wait(job, "succeeded")
@@ -178,7 +178,7 @@ def test_a_node_is_removed_once_it_does_nothing(cluster):
     agent.report([run_of(a, "exited", code=76)])
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         agent.assignments(wait=0)
-        poll = pool.submit(agent.call, "GET", f"/n1/assignments?version={agent.version}&wait=30")
+        poll = pool.submit(agent.call, "GET", f"/n1/assignments?version={agent.version}&wait=30&incarnation=i1")
         wait_for("the poll", lambda: "muster_long_polls 1" in cluster.request("GET", "/metrics", token="")[1])
         assert cluster.api("DELETE", "/v1/nodes/n1")["state"] == "drained"
         assert poll.result(PATIENCE_S)[0] == 404
@@ -250,11 +250,11 @@ def test_rendezvous_keys_reach_those_who_wait(cluster):
     agent, job, _ = given_a_job(cluster)
     path = f"/n1/rendezvous/{job}/1"
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        start = FakeAgent(cluster).call("GET", f"{path}?since=0&wait=0")[1]
-        waiting = pool.submit(FakeAgent(cluster).call, "GET", f"{path}?since={start['next']}&wait=20")
+        start = FakeAgent(cluster).call("GET", f"{path}?since=0&wait=0&incarnation=i1")[1]
+        waiting = pool.submit(FakeAgent(cluster).call, "GET", f"{path}?since={start['next']}&wait=20&incarnation=i1")
         value = base64.b64encode(b"address").decode()
-        assert agent.call("PUT", f"{path}/ucx-0", None, data=value)[0] == 200
-        assert agent.call("PUT", f"{path}/ucx-0", None, data=value)[0] == 200
+        assert agent.call("PUT", f"{path}/ucx-0?incarnation=i1", None, data=value)[0] == 200
+        assert agent.call("PUT", f"{path}/ucx-0?incarnation=i1", None, data=value)[0] == 200
         status, answer = waiting.result(PATIENCE_S)
     assert status == 200 and answer["keys"] == [{"key": "ucx-0", "value": value}]
 

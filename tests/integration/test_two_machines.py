@@ -47,17 +47,19 @@ def test_the_operators_walk_over_two_machines(hosts, tmp_path):
 
     hosts.start("head", [f"{BIN}/musterd", "--state", state, "--bind", HOSTS["head"], "--port", str(PORT),
                          "--insecure", "--jobs-dir", jobs], log)
-    wait_for("tokens", lambda: os.path.exists(f"{state}/agent-token") and os.path.exists(f"{state}/server.json"))
+    wait_for("tokens", lambda: os.path.exists(f"{state}/token") and os.path.exists(f"{state}/server.json"))
+    assert not os.path.exists(f"{state}/agent-token")  # beyond the loopback address each node has a token of its own
     assert os.stat(f"{state}/token").st_mode & 0o777 == 0o600
-    for node in ("node1", "node2"):
-        hosts.start(node, [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token",
-                           "--state", str(tmp_path / node), "--node", node, "--devices", "cpu:2",
-                           "--stop-ranks-on-exit"], log)
     with open(f"{state}/token", encoding="ascii") as f:
         env = {"MUSTER_SERVER": url, "MUSTER_TOKEN": f.read().strip()}
 
     def muster(*args, seconds=PATIENCE_S):
         return hosts.run("node1", [f"{BIN}/muster", *args], env, seconds)
+    for node in ("node1", "node2"):
+        code = muster("node", "enroll", node)
+        assert code.returncode == 0, code.stderr
+        hosts.start(node, [f"{BIN}/muster-agent", "--server", url, "--join", code.stdout.strip(), "--state",
+                           str(tmp_path / node), "--devices", "cpu:2", "--stop-ranks-on-exit"], log)
 
     def ready():
         out = muster("nodes", "-o", "json")
@@ -92,7 +94,7 @@ def test_the_same_over_tls(hosts, tmp_path):
     cert, key = certificate(str(tmp_path))
     url = f"https://{HOSTS['head']}:{PORT}"
     hosts.start("head", [f"{BIN}/musterd", "--state", state, "--bind", HOSTS["head"], "--port", str(PORT),
-                         "--tls-cert", cert, "--tls-key", key], log)
+                         "--tls-cert", cert, "--tls-key", key, "--agents", "shared"], log)
     wait_for("server", lambda: os.path.exists(f"{state}/server.json"))
     hosts.start("node1", [f"{BIN}/muster-agent", "--server", url, "--token-file", f"{state}/agent-token", "--state",
                           str(tmp_path / "node1"), "--node", "node1", "--devices", "cpu:1", "--ca-file", cert,

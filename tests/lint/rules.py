@@ -58,11 +58,11 @@ LAYERS = {"worker/engine/comm": [
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
     ["agent_rights", "entry", "files", "moment", "queries", "readers", "waiters"], ["auth"], ["table"], ["state"],
-    ["admission", "audit", "ceilings", "events", "offsets", "plans", "quarantine", "records", "rendezvous", "retire",
-     "rights",
+    ["admission", "audit", "ceilings", "events", "offsets", "plans", "proofs", "quarantine", "records", "rendezvous",
+     "retire", "rights",
      "round", "storing"],
     ["change", "learn", "timeline"],
-    ["givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
+    ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
     ["routes"],
 ], "worker/engine/train": [
@@ -87,8 +87,8 @@ SEAMS = {
         (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
         (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
             f"server/control/{file}" for file in (
-                "auth.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c", "quarantine.c", "records.c",
-                "retire.c", "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
+                "auth.c", "enroll.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c", "quarantine.c",
+                "records.c", "retire.c", "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
     ],
 }
 # Rooms each of whose modules has a header of its own, whose functions all have the module's name as their prefix.

@@ -169,6 +169,7 @@ void sim_server_free(struct sim_server *s)
 void sim_server_start(struct sim_server *s)
 {
     struct core_cfg cfg = {.jobs_dir = "/jobs",
+                           .run_key = "key",
                            .spool = s->spool,
                            .unknown_after_s = 10,
                            .lost_after_s = 30,

@@ -17,8 +17,10 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/private.h"
+#include "base/try.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_priv.h"
+#include "worker/agent/join.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
 #include "worker/agent/quota.h"
@@ -27,7 +29,8 @@
 #define EXIT_REMOVED 3 /* to be started again by a person only: RestartPreventExitStatus of its unit */
 
 struct settings {
-    const char *server, *token_file, *ca_file, *state, *node, *devices, *address, *train, *memory, *nic, *pass_env;
+    const char *server, *token_file, *join, *join_file, *ca_file, *state, *node, *devices, *address, *train, *memory,
+        *nic, *pass_env;
     int threads, level;
     uint64_t memory_limit;
     bool train_on_gpus, stop_ranks;
@@ -37,7 +40,14 @@ struct settings {
 
 static const struct option_row rows[] = {
     {"server", 0, "URL", "http://HOST:PORT or https://HOST:PORT", OPTION_TEXT, .needed = true, AT(server)},
-    {"token-file", 0, "FILE", "holds the agent token", OPTION_TEXT, .needed = true, AT(token_file)},
+    {"join", 0, "CODE",
+     "what `muster node enroll NAME` printed: trade it, once, for a token of this node, which is kept in DIR of "
+     "--state",
+     OPTION_TEXT, AT(join)},
+    {"join-file", 0, "FILE", "holds the code, which other users of this machine see on a command line", OPTION_TEXT,
+     AT(join_file)},
+    {"token-file", 0, "FILE", "holds the token that all agents share, on servers that take one (musterd --agents)",
+     OPTION_TEXT, AT(token_file)},
     {"ca-file", 0, "FILE", "certificate to trust for https (default the system's)", OPTION_TEXT, AT(ca_file)},
     {"state", 0, "DIR", "folder for runs and logs; one agent at a time", OPTION_TEXT, .needed = true, AT(state)},
     {"node", 0, "NAME", "name of this node (default the host's name)", OPTION_TEXT, AT(node)},
@@ -76,7 +86,7 @@ static const struct option_row rows[] = {
 
 static const struct options options = {
     .name = "muster-agent",
-    .args = "--server URL --token-file FILE --state DIR",
+    .args = "--server URL --state DIR [--join CODE]",
     .about = "Offer this machine's devices to a Muster server and run the ranks it sends.\n"
              "`muster-agent run FILE --dir DIR` trains without a server.",
     .rows = rows,
@@ -169,7 +179,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
     }
     r = io_mkdirs(runs, 0700, err);
     if (r == 0)
-        r = calls_new(&(struct calls_cfg){.url = o->server, .token_file = o->token_file, .ca_file = o->ca_file},
+        r = calls_new(&(struct calls_cfg){.url = o->server, .token_file = a->token_file, .ca_file = o->ca_file},
                       &a->calls, err);
     if (r == 0)
         r = machine_new(&cfg, &a->machine, err);
@@ -177,7 +187,7 @@ static int set_up(struct agent *a, const struct settings *o, const char *state, 
         r = ranks_new(&(struct ranks_cfg){.machine = a->machine, .node = a->node, .slots = a->devices.n}, &a->ranks,
                       err);
     if (r == 0)
-        r = mirror_new(a->calls, a->ranks, a->node, &a->mirror, err);
+        r = mirror_new(a->calls, a->ranks, a->node, a->incarnation, &a->mirror, err);
     if (r < 0)
         return r;
     a->ship = ship_new(a->machine);
@@ -230,15 +240,50 @@ static int find_devices(struct agent *a, const struct settings *o, struct merr *
     return r;
 }
 
+/* Which token this agent uses, and by which name. The state folder is its own. */
+static int find_token(struct agent *a, const struct settings *o, const char *state, struct merr *err)
+{
+    BUF_CLEAR_AUTO struct buf text;
+    struct join_cfg cfg = {
+        .state = state, .server = o->server, .ca_file = o->ca_file, .code = o->join, .signal_fd = a->signal_fd};
+    static char node[JOIN_NODE_MAX];
+    int r;
+
+    buf_init(&text, 4096);
+    if (o->token_file) {
+        if (o->join || o->join_file)
+            return merr_set(err, -EINVAL, "--token-file is another's token: it does not go with --join");
+        r = private_read_file(o->token_file, &text, err); /* each call reads it anew */
+        if (r < 0)
+            return merr_prefix(err, r, "cannot use the token of --token-file");
+        (void)snprintf(a->token_file, sizeof(a->token_file), "%s", o->token_file);
+        return 0;
+    }
+    if (o->join && o->join_file)
+        return merr_set(err, -EINVAL, "give --join or --join-file, not both");
+    if (o->join_file) {
+        r = private_read_file(o->join_file, &text, err);
+        if (r < 0 && r != -ENOENT) /* once it was traded it may be gone */
+            return merr_prefix(err, r, "cannot use the code of --join-file");
+        if (r == 0)
+            text.data[strcspn(text.data, " \t\r\n")] = '\0';
+        cfg.code = r == 0 ? text.data : NULL;
+    }
+    TRY(join_token(&cfg, a->token_file, node, err));
+    if (o->node && strcmp(o->node, node) != 0)
+        return merr_set(err, -EINVAL, "this machine's token is of node '%s': leave out --node %s, or enroll that name",
+                        node, o->node);
+    a->node = node;
+    return 0;
+}
+
 static int run_agent(struct agent *a, const struct settings *o, const char *self, struct merr *err)
 {
     IO_CLOSE_AUTO int lock_fd = -1;
-    BUF_CLEAR_AUTO struct buf token;
     char state[PATH_MAX];
     bool stop_ranks;
     int r;
 
-    buf_init(&token, 4096);
     a->signal_fd = catch_signals(); /* first: from here on an end is an orderly one */
     if (a->signal_fd < 0)
         return merr_errno(err, -errno, "cannot wait for signals");
@@ -252,9 +297,6 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
         a->nic = nic_find(NIC_SYSFS);
     if (r < 0)
         return r;
-    r = private_read_file(o->token_file, &token, err); /* each call reads it anew */
-    if (r < 0)
-        return merr_prefix(err, r, "cannot use the token of --token-file");
     r = io_mkdirs(o->state, 0700, err);
     if (r == 0 && !realpath(o->state, state))
         r = merr_errno(err, -errno, "cannot use folder '%s'", o->state);
@@ -262,6 +304,8 @@ static int run_agent(struct agent *a, const struct settings *o, const char *self
         r = private_check_folder(state, err);
     if (r == 0)
         r = lock_state(state, &lock_fd, err);
+    if (r == 0)
+        r = find_token(a, o, state, err);
     if (r == 0)
         r = take_identity(a, state, err);
     if (r == 0 && o->address)
@@ -306,5 +350,5 @@ int agent_main(int argc, char **argv, const char *self, const char *train)
     r = run_agent(&a, &o, self, &err);
     if (r < 0)
         log_error("%s", err.text);
-    return r == -ESHUTDOWN ? EXIT_REMOVED : r == -EINVAL ? 2 : r < 0;
+    return r == -ESHUTDOWN || r == -EPERM ? EXIT_REMOVED : r == -EINVAL ? 2 : r < 0;
 }

@@ -37,12 +37,13 @@ struct shared { /* one run on several nodes */
 struct mirror {
     struct calls *calls;
     const struct ranks *ranks;
-    char *node;
+    char *node, *incarnation;
     int inotify_fd;
     struct shared *first;
 };
 
-int mirror_new(struct calls *h, const struct ranks *r, const char *node, struct mirror **ret, struct merr *err)
+int mirror_new(struct calls *h, const struct ranks *r, const char *node, const char *incarnation, struct mirror **ret,
+               struct merr *err)
 {
     struct mirror *m = calloc(1, sizeof(*m));
 
@@ -51,9 +52,10 @@ int mirror_new(struct calls *h, const struct ranks *r, const char *node, struct 
     m->calls = h;
     m->ranks = r;
     m->node = strdup(node);
+    m->incarnation = strdup(incarnation);
     m->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (!m->node || m->inotify_fd < 0) {
-        int code = m->node ? -errno : -ENOMEM;
+    if (!m->node || !m->incarnation || m->inotify_fd < 0) {
+        int code = m->node && m->incarnation ? -errno : -ENOMEM;
 
         mirror_free(m);
         return merr_errno(err, code, "cannot watch rendezvous folders");
@@ -90,6 +92,7 @@ void mirror_free(struct mirror *m)
     }
     io_close(&m->inotify_fd);
     free(m->node);
+    free(m->incarnation);
     free(m);
 }
 
@@ -132,7 +135,7 @@ static void put_done(void *arg, int status, const char *body, size_t len, const 
     (void)body;
     (void)len;
     (void)why;
-    if (status == 200 || status == 201 || status == 204 || status == 422 || status == 413)
+    if (status == 200 || status == 201 || status == 204 || status == 403 || status == 422 || status == 413)
         add_key(s, s->putting); /* a refused one is not asked again */
     else
         s->put_us = clock_mono_us() + RETRY_US;
@@ -148,8 +151,8 @@ static void put_key(struct shared *s, const char *key, const char *path)
 
     buf_init(&bytes, RENDEZVOUS_BYTES_MAX);
     buf_init(&text, RENDEZVOUS_BYTES_MAX * 2);
-    (void)snprintf(target, sizeof(target), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "/%s", s->mirror->node, s->job,
-                   s->generation, key);
+    (void)snprintf(target, sizeof(target), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "/%s?incarnation=%s", s->mirror->node,
+                   s->job, s->generation, key, s->mirror->incarnation);
     s->putting = strdup(key);
     if (s->putting && io_read_file(path, &bytes, NULL) == 0 && base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
         calls_begin(s->mirror->calls,
@@ -240,8 +243,9 @@ static void fetch(struct shared *s, int64_t now_us)
 {
     char path[512];
 
-    (void)snprintf(path, sizeof(path), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "?since=%" PRIu64 "&wait=%d",
-                   s->mirror->node, s->job, s->generation, s->since, FETCH_WAIT_S);
+    (void)snprintf(path, sizeof(path),
+                   "/v1/agents/%s/rendezvous/%s/%" PRIu64 "?since=%" PRIu64 "&wait=%d&incarnation=%s", s->mirror->node,
+                   s->job, s->generation, s->since, FETCH_WAIT_S, s->mirror->incarnation);
     s->fetching =
         calls_begin(
             s->mirror->calls,

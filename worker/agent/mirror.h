@@ -16,7 +16,8 @@
 struct mirror;
 
 /* h and r are borrowed for the mirror's life. */
-int mirror_new(struct calls *h, const struct ranks *r, const char *node, struct mirror **ret, struct merr *err);
+int mirror_new(struct calls *h, const struct ranks *r, const char *node, const char *incarnation, struct mirror **ret,
+               struct merr *err);
 void mirror_free(struct mirror *m);
 
 /* Begin with new runs, end with those that are gone, look at the folders where something has happened, call

@@ -341,6 +341,7 @@ int ranks_run_report(const struct run *run, struct report_run *ret)
     if (!all.ranks)
         return -ENOMEM;
     (void)snprintf(all.job, sizeof(all.job), "%s", run->job);
+    (void)snprintf(all.proof, sizeof(all.proof), "%s", run->assignment.proof);
     for (int i = 0; i < run->n; i++)
         report_rank(&run->ranks[i], &all.ranks[all.n_ranks++]);
     *ret = all;

@@ -89,6 +89,7 @@ static inline int scene_start(void **state)
     assert_non_null(s->memory);
     assert_non_null(s->stats);
     s->cfg = (struct core_cfg){.jobs_dir = "/jobs",
+                               .run_key = "key",
                                .unknown_after_s = 30,
                                .lost_after_s = 120,
                                .keep_ended = 1000,

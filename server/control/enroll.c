@@ -1,0 +1,263 @@
+#include "server/control/enroll.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/protocol/join.h"
+#include "base/clock.h"
+#include "server/control/auth.h"
+#include "server/control/change.h"
+#include "server/control/events.h"
+#include "server/control/state.h"
+#include "server/control/waiters.h"
+#include "server/http/call.h"
+
+struct code {
+    char hash[AUTH_HASH_MAX], used_by[AUTH_HASH_MAX]; /* used_by: "": nobody yet */
+    char node[JOB_NODE_MAX];
+    int64_t expires_us; /* wall */
+};
+
+struct enroll {
+    struct code v[ENROLL_CODES_MAX];
+    size_t n;
+};
+
+struct enroll *enroll_new(void)
+{
+    return calloc(1, sizeof(struct enroll));
+}
+
+void enroll_free(struct enroll *all)
+{
+    free(all);
+}
+
+/* --- the codes ----------------------------------------------------------------------------------------- */
+
+static void drop(struct core *c, size_t i)
+{
+    struct enroll *all = c->enroll;
+
+    store_drop(c->store, STORE_JOINS, all->v[i].hash);
+    all->v[i] = all->v[--all->n];
+}
+
+/* Drop those that are over, and those of a node (NULL: of none). Returns how many were the node's. */
+static size_t drop_old(struct core *c, const char *node)
+{
+    size_t n = 0;
+
+    for (size_t i = c->enroll->n; i-- > 0;) {
+        bool its = node && strcmp(c->enroll->v[i].node, node) == 0;
+
+        if (its || c->enroll->v[i].expires_us <= c->now.wall_us)
+            drop(c, i);
+        n += its;
+    }
+    return n;
+}
+
+static int keep(struct core *c, const struct code *code)
+{
+    json_t *o = json_pack("{s:s, s:I, s:s}", "node", code->node, "expires_us", (json_int_t)code->expires_us, "used_by",
+                          code->used_by);
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+
+    json_decref(o);
+    if (!text)
+        return -ENOMEM;
+    store_put(c->store, STORE_JOINS, code->hash, text);
+    free(text);
+    return 0;
+}
+
+static bool read_row(const struct store_row *row, struct code *ret)
+{
+    json_auto_t *o = row->text ? json_loads(row->text, 0, NULL) : NULL;
+    const char *node, *used_by;
+    json_int_t expires_us;
+
+    if (json_unpack(o, "{s:s, s:I, s:s}", "node", &node, "expires_us", &expires_us, "used_by", &used_by) != 0)
+        return false;
+    *ret = (struct code){.expires_us = expires_us};
+    (void)snprintf(ret->hash, sizeof(ret->hash), "%s", row->name);
+    (void)snprintf(ret->node, sizeof(ret->node), "%s", node);
+    (void)snprintf(ret->used_by, sizeof(ret->used_by), "%s", used_by);
+    return true;
+}
+
+int enroll_load(struct core *c, struct merr *err)
+{
+    struct store_rows rows;
+    int r = store_read_rows(c->store, STORE_JOINS, &rows, err);
+
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < rows.n; i++)
+        if (c->enroll->n < ENROLL_CODES_MAX && read_row(&rows.v[i], &c->enroll->v[c->enroll->n]))
+            c->enroll->n++;
+        else
+            store_drop(c->store, STORE_JOINS, rows.v[i].name); /* it would soon be over */
+    store_rows_clear(&rows);
+    return 0;
+}
+
+/* --- calls --------------------------------------------------------------------------------------------- */
+
+static void note(struct core *c, const char *actor, const char *code, const char *node)
+{
+    char text[128];
+
+    (void)snprintf(text, sizeof(text), "node %s", node);
+    events_note(c, 0, "", "token", 0, actor, code, text, json_pack("{s:s}", "node", node));
+}
+
+static void note_by(struct core *c, const struct call *call, const char *code, const char *node)
+{
+    char actor[80];
+
+    (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
+    note(c, actor, code, node);
+}
+
+/* Whoever had the token of the node is heard no more, and what it waits for is answered. */
+static void cut_off(struct core *c, const char *name)
+{
+    struct node *n = cluster_node(&c->cluster, name);
+
+    if (!n)
+        return;
+    n->registered = false;
+    change_node(c, n);
+    waiters_wake(c->waiters, waiters_node(name));
+    c->schedule_wanted = true;
+}
+
+/* The name of the path, if a node can have it. NULL: the call is answered. */
+static const char *node_of(struct call *call)
+{
+    const char *node = http_param(call->req, 0);
+
+    if (join_node_ok(node))
+        return node;
+    call_problem(call, 422, "node-invalid", "a node's name is 1 to %d letters, digits, '.', '_', '-'",
+                 PROTOCOL_NODE_MAX - 1);
+    return NULL;
+}
+
+void enroll_make(struct core *c, struct call *call)
+{
+    const char *node = node_of(call);
+    char text[AUTH_TOKEN_MAX], expires_at[CLOCK_RFC3339_MAX];
+    struct code code = {.expires_us = c->now.wall_us + AGENT_CODE_S * INT64_C(1000000)};
+    struct merr err;
+
+    if (!node)
+        return;
+    (void)drop_old(c, node); /* a newer code takes their place */
+    if (c->enroll->n == ENROLL_CODES_MAX) {
+        call_problem(call, 429, "too-many-codes",
+                     "%d codes are open, as many as can be; they end %d s after they were made", ENROLL_CODES_MAX,
+                     AGENT_CODE_S);
+        return;
+    }
+    (void)snprintf(code.node, sizeof(code.node), "%s", node);
+    if (auth_secret("mjc_", text, &err) < 0 || auth_hash(text, code.hash) < 0 || keep(c, &code) < 0) {
+        call_problem(call, 503, "no-code", "no random bytes or no memory for a code");
+        return;
+    }
+    c->enroll->v[c->enroll->n++] = code;
+    note_by(c, call, "enrolled", node);
+    clock_rfc3339(code.expires_us, expires_at);
+    call_answer_new(call, 201, json_pack("{s:s, s:s, s:s}", "node", node, "code", text, "expires_at", expires_at));
+}
+
+void enroll_forget(struct core *c, struct call *call)
+{
+    const char *node = node_of(call);
+    size_t codes, tokens;
+
+    if (!node)
+        return;
+    codes = drop_old(c, node);
+    tokens = auth_revoke_node(c->cfg.auth, c->store, node);
+    if (codes + tokens == 0) {
+        call_problem(call, 404, "not-enrolled", "node '%s' has neither a token of its own nor a code", node);
+        return;
+    }
+    if (tokens > 0)
+        cut_off(c, node);
+    note_by(c, call, "forgotten", node);
+    call_answer_new(call, 200,
+                    json_pack("{s:s, s:b, s:I}", "node", node, "token", tokens > 0, "codes", (json_int_t)codes));
+}
+
+/* The code is this agent's: its token is the node's from now on. */
+static void bind_token(struct core *c, struct call *call, struct code *code, const char *hash)
+{
+    char actor[JOB_NODE_MAX + 8];
+    struct merr err;
+    int r = auth_bind(c->cfg.auth, c->store, code->node, hash, c->now.wall_us, &err);
+
+    if (r < 0) {
+        call_problem(call, r == -EEXIST ? 409 : 503, r == -EEXIST ? "token-taken" : "no-memory", "%s", err.text);
+        return;
+    }
+    (void)snprintf(code->used_by, sizeof(code->used_by), "%s", hash);
+    if (keep(c, code) < 0) {
+        state_fatal(c, "out of memory for a code that was traded");
+        return;
+    }
+    if (r > 0)
+        cut_off(c, code->node);
+    (void)snprintf(actor, sizeof(actor), "agent:%s", code->node);
+    note(c, actor, "joined", code->node);
+    call_answer_new(call, 201, join_answer_write(&(struct join_answer){.node = code->node}));
+}
+
+void enroll_join(struct core *c, struct call *call)
+{
+    struct http_identity who;
+    struct join join;
+    struct code *code = NULL;
+    char code_hash[AUTH_HASH_MAX], hash[AUTH_HASH_MAX];
+    struct agent_code known;
+    struct merr err;
+
+    if (join_read(call->body, &join, &err) < 0) {
+        call_problem(call, 422, "join-invalid", "%s", err.text);
+        return;
+    }
+    if (auth_hash(join.code, code_hash) < 0 || auth_hash(join.token, hash) < 0) {
+        call_problem(call, 503, "no-memory", "out of memory");
+        return;
+    }
+    for (size_t i = 0; i < c->enroll->n && !code; i++)
+        if (strcmp(c->enroll->v[i].hash, code_hash) == 0)
+            code = &c->enroll->v[i];
+    if (code)
+        known = (struct agent_code){.node = code->node, .expires_us = code->expires_us, .used_by = code->used_by};
+    switch (agent_may_join(code ? &known : NULL, hash, c->now.wall_us)) {
+    case AGENT_JOINS:
+        bind_token(c, call, code, hash);
+        return;
+    case AGENT_JOINED:
+        if (auth_look_up(c->cfg.auth, join.token, c->now.wall_us, &who) == HTTP_AUTH_KNOWN) {
+            call_answer_new(call, 200, join_answer_write(&(struct join_answer){.node = code->node}));
+            return;
+        }
+        __attribute__((fallthrough)); /* it was revoked meanwhile */
+    case AGENT_CODE_USED:
+        call_problem(call, 401, "code-used",
+                     "this code was traded for a token already; `muster node enroll` prints another");
+        return;
+    case AGENT_CODE_OVER:
+        call_problem(call, 401, "code-expired", "this code has expired; `muster node enroll` prints another");
+        return;
+    case AGENT_CODE_UNKNOWN:
+        call_problem(call, 401, "code-unknown", "this code is not known here; `muster node enroll` prints one");
+    }
+}
