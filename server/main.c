@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +19,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/private.h"
+#include "server/control/audit_file.h"
 #include "server/control/events.h"
 #include "server/control/routes.h"
 #include "server/control/turn.h"
@@ -38,7 +38,9 @@ struct settings {
     int slow_after_s, slow_retry_s, policy, level;
     double slow_ratio;
     int user_jobs, user_streams, agents;
-    uint64_t keep_ended_bytes, user_bytes;
+    const char *audit_file;
+    int audit_keep_s;
+    uint64_t keep_ended_bytes, user_bytes, audit_bytes;
     bool insecure, accept_loss;
 };
 
@@ -47,6 +49,7 @@ struct server { /* all that runs */
     int lock_fd;
     struct redis *redis;
     struct spool_disk *spool;
+    struct audit_file *audit_file;
     struct store *store;
     struct watermark *watermark;
     bool marked; /* there was one */
@@ -95,6 +98,12 @@ static const struct option_row rows[] = {
      "100000", AT(keep_ended)},
     {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
      OPTION_BYTES, .def = "1g", AT(keep_ended_bytes)},
+    {"audit-keep", 0, "S", "seconds that entries of the audit log stay in the store", SECONDS(DAY, 10 * YEAR, "90d"),
+     AT(audit_keep_s)},
+    {"audit-bytes", 0, "BYTES", "of the audit log in the store; the oldest entries go first", OPTION_BYTES,
+     .def = "64m", AT(audit_bytes)},
+    {"audit-file", 0, "FILE", "append the audit log to it, a JSON object a line; opened anew on SIGHUP", OPTION_TEXT,
+     AT(audit_file)},
     {"user-jobs", 0, "N", "jobs that one user may have in the queue or running; admins: any number", OPTION_INT, 1,
      TABLE_JOBS_MAX, "10000", AT(user_jobs)},
     {"user-bytes", 0, "BYTES", "of the specs of those", OPTION_BYTES, .def = "64m", AT(user_bytes)},
@@ -230,6 +239,8 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
                            .forget_after_s = o->forget_after_s,
                            .keep_ended = o->keep_ended,
                            .keep_ended_bytes = o->keep_ended_bytes,
+                           .audit_bytes = o->audit_bytes,
+                           .audit_keep_s = o->audit_keep_s,
                            .user = {.jobs = o->user_jobs, .spec_bytes = o->user_bytes, .streams = o->user_streams},
                            .sched = {.policy = (enum sched_policy)o->policy,
                                      .round_us = (int64_t)o->round_s * 1000000,
@@ -255,7 +266,10 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
         r = spool_disk_open(folder, s->jobs_dir, &s->spool, &cfg.spool, err);
     if (r == 0)
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
+    if (r == 0 && o->audit_file)
+        r = audit_file_open(o->audit_file, &s->audit_file, err);
     cfg.auth = s->auth;
+    cfg.audit_file = s->audit_file;
     cfg.watermark = s->watermark;
     cfg.marked = s->marked;
     cfg.run_key = s->auth ? auth_run_key(s->auth) : NULL;
@@ -295,6 +309,7 @@ static int start(const struct settings *o, struct server *s, struct merr *err)
                             .n_routes = routes_count,
                             .arg = &s->arg,
                             .auth = routes_auth,
+                            .refused = routes_refused,
                             .max_connections = raise_limits()};
     int r = choose_folders(o, s, err);
 
@@ -321,6 +336,7 @@ static void stop(struct server *s)
     if (s->http)
         http_stop(s->http);
     turn_free(s->core);
+    audit_file_close(s->audit_file);
     store_close(s->store);
     watermark_close(s->watermark);
     redis_stop(s->redis);
@@ -330,12 +346,19 @@ static void stop(struct server *s)
     io_close(&s->lock_fd);
 }
 
-static void wait_for_signal(int fd)
+/* Until one comes that ends the server. SIGHUP: files are others now. */
+static void wait_for_signal(int fd, struct server *s)
 {
-    struct pollfd p = {.fd = fd, .events = POLLIN};
+    struct signalfd_siginfo info = {.ssi_signo = SIGHUP};
 
-    while (poll(&p, 1, -1) < 0 && errno == EINTR)
-        continue;
+    while (info.ssi_signo == SIGHUP) {
+        ssize_t n = read(fd, &info, sizeof(info));
+
+        if (n < 0 && errno != EINTR)
+            return;
+        if (n == (ssize_t)sizeof(info) && info.ssi_signo == SIGHUP)
+            audit_file_reopen(s->audit_file);
+    }
 }
 
 int main(int argc, char **argv)
@@ -355,13 +378,14 @@ int main(int argc, char **argv)
     (void)sigemptyset(&wanted);
     (void)sigaddset(&wanted, SIGTERM);
     (void)sigaddset(&wanted, SIGINT);
+    (void)sigaddset(&wanted, SIGHUP);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)pthread_sigmask(SIG_BLOCK, &wanted, NULL); /* before any thread, so that all have it */
     fd = signalfd(-1, &wanted, SFD_CLOEXEC);
     r = fd < 0 ? merr_errno(&err, -errno, "cannot take signals") : start(&o, &s, &err);
     if (r == 0) {
         log_info("listening on %s port %d, state in '%s'", o.bind, http_port(s.http), s.state);
-        wait_for_signal(fd);
+        wait_for_signal(fd, &s);
         log_info("stopping");
     } else {
         log_error("%s", err.text);

@@ -161,6 +161,7 @@ int nodes_forget(struct cli *c);
 int top_run(struct cli *c);
 int projects_list(struct cli *c);
 int projects_set(struct cli *c);
+int audit_run(struct cli *c);
 int projects_show(struct cli *c);
 int projects_member(struct cli *c);
 int projects_delete(struct cli *c);

@@ -73,6 +73,7 @@ static bool answer_again(struct core *c, struct call *call, struct wanted_key *w
         return true;
     }
     call->job = id;
+    call->unchanged = true;
     jobs_get(c, call);
     return true;
 }
@@ -140,6 +141,17 @@ static void answer_plan(struct core *c, struct call *call, const struct entry *e
                     json_pack("{s:b, s:o, s:o?}", "dry_run", 1, "plan", plan, "spec", json_loads(call->text, 0, NULL)));
 }
 
+/* What the audit log says of a job: nothing of its spec's environment. New. */
+static json_t *summary(const struct job *j)
+{
+    char id[24];
+
+    (void)snprintf(id, sizeof(id), "j%llu", (unsigned long long)j->id);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i}", "job", id, "name", j->name, "user", j->user, "project",
+                     j->project, "state", job_state_name(j->state), "priority", j->priority, "min", j->min, "max",
+                     j->max);
+}
+
 void jobs_submit(struct core *c, struct call *call)
 {
     struct wanted_key key;
@@ -157,6 +169,7 @@ void jobs_submit(struct core *c, struct call *call)
     if (!admission_submit(c, call, &e->job, strlen(call->text)) || !check(c, call, e) || call->flag) {
         if (call->status == 0)
             answer_plan(c, call, e);
+        call->unchanged = true;
         entry_free(e);
         return;
     }
@@ -171,6 +184,7 @@ void jobs_submit(struct core *c, struct call *call)
     table_dirty(&c->jobs, e);
     remember_key(c, e, &key, call->hash);
     events_emit_new(c, e->job.id, e->job.user, job_submitted_event(&e->job), true, false, false);
+    call_changed_new(call, NULL, summary(&e->job));
     c->schedule_wanted = true;
     (void)snprintf(location, sizeof(location), "/v1/jobs/j%llu", (unsigned long long)e->job.id);
     http_set_header(call->req, "Location", location);
@@ -206,8 +220,11 @@ static bool find(struct core *c, struct call *call, struct found *f)
         f->job = &f->entry->job;
     else if (r == 0 && (r = records_read_job(c, call->job, &f->loaded, &f->spec, &err)) == 0)
         f->job = &f->loaded;
-    if (f->job && rights_sees(c, http_identity(call->req), f->job->user, f->job->project))
+    if (f->job && rights_sees(c, http_identity(call->req), f->job->user, f->job->project)) {
+        call_changed_new(call, strcmp(http_method(call->req), "GET") == 0 ? NULL : summary(f->job), NULL);
         return true;
+    }
+    call->hidden = f->job;
     if (!f->job && r == -EINVAL)
         call_problem(call, 409, "quarantined", "%s; it is in quarantine, where an admin looks after it", err.text);
     else if (!f->job && r != -ENOENT)
@@ -217,6 +234,12 @@ static bool find(struct core *c, struct call *call, struct found *f)
                      http_param(call->req, 0) ? http_param(call->req, 0) : "");
     found_clear(f);
     return false;
+}
+
+/* It has changed; what it was before find() has noted. */
+static void note_after(struct call *call, const struct job *j)
+{
+    call_changed_new(call, json_incref(call->before), summary(j));
 }
 
 static void set_etag(struct call *call, const struct job *j)
@@ -426,6 +449,7 @@ void jobs_patch(struct core *c, struct call *call)
             refuse(call, r, &err);
         else {
             set_etag(call, f.job);
+            note_after(call, f.job);
             call_answer_new(call, 200, view_job(c, f.job, f.entry, f.entry->spec_text));
         }
     }
@@ -475,6 +499,7 @@ void jobs_action(struct core *c, struct call *call)
         refuse(call, r, &err);
     if (call->status == 0) {
         set_etag(call, f.job);
+        note_after(call, f.job);
         call_answer_new(call, 202, view_job(c, f.job, f.entry, NULL));
     }
     found_clear(&f);

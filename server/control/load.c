@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "server/control/audit.h"
 #include "server/control/auth.h"
 #include "server/control/change.h"
 #include "server/control/enroll.h"
@@ -249,6 +250,8 @@ int load_all(struct core *c, struct merr *err)
         r = load_counters(c, err);
     if (r == 0)
         r = skip_folders(c, err);
+    if (r == 0)
+        r = audit_load(c, err);
     if (r == 0)
         r = records_read_nodes(c, err);
     if (r == 0)

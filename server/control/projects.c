@@ -80,8 +80,10 @@ static bool only_known(struct call *call)
     return true;
 }
 
-static void answer_changed(struct core *c, struct call *call, const struct project *p)
+/* before: its record; taken over. */
+static void answer_changed_new(struct core *c, struct call *call, const struct project *p, json_t *before)
 {
+    call_changed_new(call, before, project_record(p));
     if (!records_put_project(c, p))
         state_fatal(c, "out of memory for a project");
     c->schedule_wanted = true;
@@ -92,6 +94,7 @@ void projects_put(struct core *c, struct call *call)
 {
     const char *name = http_param(call->req, 0), *wrong;
     const struct project *was = project_find(&c->cluster.projects, name);
+    json_t *before;
     struct project p;
     int r;
 
@@ -114,12 +117,14 @@ void projects_put(struct core *c, struct call *call)
             wrong, PROJECT_WEIGHT_MAX, PROJECT_MEMBERS_MAX);
         return;
     }
+    before = was ? project_record(was) : NULL;
     r = project_put_take(&c->cluster.projects, &p);
     if (r < 0) {
+        json_decref(before);
         call_problem(call, 503, "too-many-projects", "%d projects are the most this server keeps", PROJECT_MOST);
         return;
     }
-    answer_changed(c, call, project_find(&c->cluster.projects, name));
+    answer_changed_new(c, call, project_find(&c->cluster.projects, name), before);
 }
 
 /* --- members ----------------------------------------------------------------------------------------- */
@@ -141,6 +146,7 @@ static struct project *managed(struct core *c, struct call *call)
 static void set_role(struct core *c, struct call *call, struct project *p, enum project_role role)
 {
     const char *user = http_param(call->req, 1);
+    json_t *before = project_record(p);
     int r = *user && strlen(user) < SPEC_NAME_MAX ? project_set_role(p, user, role) : -EINVAL;
 
     if (r == -EINVAL)
@@ -149,7 +155,8 @@ static void set_role(struct core *c, struct call *call, struct project *p, enum 
         call_problem(call, r == -ENOSPC ? 409 : 503, r == -ENOSPC ? "too-many-members" : "no-memory",
                      "project '%s' has room for %d members", p->name, PROJECT_MEMBERS_MAX);
     else
-        answer_changed(c, call, p);
+        answer_changed_new(c, call, p, json_incref(before));
+    json_decref(before);
 }
 
 void projects_put_member(struct core *c, struct call *call)
@@ -186,6 +193,7 @@ void projects_remove(struct core *c, struct call *call)
         call_problem(call, 409, "project-in-use", "%zu jobs of project '%s' have not ended; cancel them first",
                      jobs->active.n, name);
     } else {
+        call_changed_new(call, project_record(p), NULL);
         call_answer_new(call, 200, view(c, p));
         records_drop_project(c, p);
         project_drop(&c->cluster.projects, p);

@@ -11,6 +11,7 @@
 #include "server/cluster/slots.h"
 #include "server/cluster/stragglers.h"
 #include "server/control/agents.h"
+#include "server/control/audit.h"
 #include "server/control/enroll.h"
 #include "server/control/events.h"
 #include "server/control/files.h"
@@ -36,6 +37,14 @@
 enum http_auth routes_auth(void *arg, const char *token, int64_t wall_us, struct http_identity *ret)
 {
     return auth_look_up(((struct routes_arg *)arg)->auth, token, wall_us, ret);
+}
+
+void routes_refused(void *arg, const struct http_req *r, int status, const char *code)
+{
+    struct call *call = audit_refusal(r, status, code);
+
+    if (call)
+        turn_post(((struct routes_arg *)arg)->core, call);
 }
 
 typedef void run_fn(void *core, struct call *call); /* on the core's thread */
@@ -67,6 +76,7 @@ static void post(void *arg, struct http_req *req, run_fn *run)
         post(arg, req, run_##name);                                                                                    \
     }
 PLAIN(listing_jobs)
+PLAIN(audit_list)
 PLAIN(jobs_get)
 PLAIN(jobs_action)
 PLAIN(jobs_explain)
@@ -378,6 +388,7 @@ static void print_metrics(void *core, struct call *call)
                      store_up(c->store), turn_waiting(c));
     gpus_metrics(&c->cluster, &b);
     print_stragglers(c, &b);
+    audit_metrics(c, &b);
     stats_print(c->stats, &b);
     call_answer_new(call, 200, NULL);
     call->page = buf_detach(&b);
@@ -434,6 +445,7 @@ const struct http_route routes_table[] = {
     {"DELETE", "/v1/projects/{name}", ROLE_ADMIN, on_projects_remove, 0, NULL},
     {"PUT", "/v1/projects/{name}/members/{user}", ROLE_USER, on_projects_put_member, 0, NULL},
     {"DELETE", "/v1/projects/{name}/members/{user}", ROLE_USER, on_projects_drop_member, 0, NULL},
+    {"GET", "/v1/audit", ROLE_ADMIN, on_audit_list, 0, queries_audit},
     {"GET", "/v1/tokens", ROLE_ADMIN, on_tokens_list, 0, NULL},
     {"POST", "/v1/tokens", ROLE_ADMIN, on_tokens_create, 0, NULL},
     {"DELETE", "/v1/tokens/{id}", ROLE_ADMIN, on_tokens_revoke, 0, NULL},

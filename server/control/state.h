@@ -27,6 +27,8 @@
 
 #define STATE_TURN_BYTES (STORE_BATCH_BYTES / 16) /* to be stored; a turn that has come to them takes no further call */
 
+struct audit;
+struct audit_file;
 struct auth;
 struct events;
 struct files;
@@ -48,7 +50,10 @@ struct core_cfg {
         uint64_t spec_bytes;   /* of those */
         int streams;
     } user;
-    struct sched_config sched; /* policy and times */
+    uint64_t audit_bytes;          /* of the audit log in the store */
+    int audit_keep_s;              /* and how long an entry stays there */
+    struct audit_file *audit_file; /* borrowed; NULL: none */
+    struct sched_config sched;     /* policy and times */
     struct slow_rules slow;
     struct spool spool;                        /* borrowed: what jobs print and measure */
     struct auth *auth;                         /* borrowed */
@@ -92,7 +97,8 @@ struct core {
 
     struct cluster cluster;
     struct table jobs;
-    struct events *events; /* owned, as those below */
+    struct audit *audit; /* owned, as those below */
+    struct events *events;
     struct givers *givers;
     struct dispatch dispatch;
     struct waiters *waiters; /* long-polls (polls.h) */

@@ -168,6 +168,7 @@ static bool find_owner(struct core *c, struct call *call, char user[SPEC_NAME_MA
             job_clear(&job);
         if (sees)
             return true;
+        call->hidden = true;
     }
     call_problem(call, 404, "unknown-job", "no job '%s'; `muster list` shows those there are",
                  http_param(call->req, 0));

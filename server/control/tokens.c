@@ -19,6 +19,10 @@ static void note(struct core *c, struct call *call, const char *code, const json
     (void)snprintf(actor, sizeof(actor), "user:%s", http_identity(call->req)->user);
     (void)snprintf(text, sizeof(text), "token %s of %s", json_string_value(json_object_get(view, "id")),
                    json_string_value(json_object_get(view, "user")));
+    if (strcmp(code, "revoked") == 0)
+        call_changed_new(call, json_deep_copy(view), NULL);
+    else
+        call_changed_new(call, NULL, json_deep_copy(view));
     events_note(c, 0, "", "token", 0, actor, code, text, json_deep_copy(view));
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "server/control/auth.h"
+#include "server/control/audit.h"
 #include "server/control/contact.h"
 #include "server/control/dispatch.h"
 #include "server/control/enroll.h"
@@ -164,8 +165,10 @@ static void run_calls(struct core *c, struct call *list)
         call->next = NULL;
         c->handed = false;
         call->run(c, call);
-        if (!c->handed)
-            state_answered(c, call);
+        if (c->handed)
+            continue;
+        audit_call(c, call);
+        state_answered(c, call);
     }
     c->turn.later = list;
 }
@@ -185,6 +188,7 @@ static void tick(struct core *c)
     contact_tick(c);
     dispatch_tick(c);
     events_tick(c);
+    audit_tick(c);
     if (now - c->turn.renewed_us > store_renew_every_us(c->store)) {
         store_renew(c->store);
         c->turn.renewed_us = now;
@@ -226,6 +230,7 @@ bool turn_take(struct core *c, struct call *list)
     deliver(c, durable);
     if (durable) {
         events_publish(c);
+        audit_publish(c);
         polls_answer(c, false);
     }
     return durable;
@@ -300,6 +305,7 @@ void turn_free(struct core *c)
     table_clear(&c->jobs);
     cluster_clear(&c->cluster);
     queue_destroy(&c->turn.queue);
+    audit_free(c->audit);
     events_free(c->events);
     givers_free(c->givers);
     waiters_free(c->waiters);
@@ -314,14 +320,15 @@ static int make_room(struct core *c)
     c->first_version = store_epoch(c->store) << 20;
     c->turn.done_tail = &c->turn.done;
     queue_init(&c->turn.queue, QUEUE_MAX);
+    c->audit = audit_new();
     c->events = events_new();
     c->givers = givers_new();
     c->waiters = polls_new();
     c->quarantine = quarantine_new();
     c->storing = reports_storing_new();
     c->enroll = enroll_new();
-    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->events && c->givers && c->waiters &&
-                   c->quarantine && c->storing && c->enroll
+    return cluster_init(&c->cluster) == 0 && table_init(&c->jobs) == 0 && c->audit && c->events && c->givers &&
+                   c->waiters && c->quarantine && c->storing && c->enroll
                ? 0
                : -ENOMEM;
 }

@@ -29,6 +29,8 @@ void call_free(struct call *call)
     json_decref(call->acks);
     json_decref(call->fresh);
     json_decref(call->reply);
+    json_decref(call->before);
+    json_decref(call->after);
     spec_free(call->spec);
     free(call->text);
     free(call->page);
@@ -62,6 +64,14 @@ int64_t call_number(const struct call *call, const char *name, int64_t none)
     const char *text = http_query(call->req, name); /* its route has checked it */
 
     return text ? strtoll(text, NULL, 10) : none;
+}
+
+void call_changed_new(struct call *call, json_t *before, json_t *after)
+{
+    json_decref(call->before);
+    json_decref(call->after);
+    call->before = before;
+    call->after = after;
 }
 
 void call_deliver(struct call *call)

@@ -28,6 +28,10 @@ struct call {
 
     json_t *acks, *fresh; /* owned: a report's, from the files' thread: what is durable; what was new in it */
 
+    json_t *before, *after; /* owned, NULL: none: of what it changed, for the audit log */
+    bool unchanged;         /* it changed nothing, though its method may */
+    bool hidden;            /* it was answered 404 of something that its caller may not see */
+
     int status; /* 0: not answered yet */
     json_t *reply;
     char etag[32];
@@ -46,6 +50,9 @@ void call_problem(struct call *call, int status, const char *code, const char *f
 
 /* A parameter of its route that is a number; none without it. */
 int64_t call_number(const struct call *call, const char *name, int64_t none);
+
+/* What the audit log shall tell of a change; both are taken over, NULL: none. */
+void call_changed_new(struct call *call, json_t *before, json_t *after);
 
 /* Send the answer and free the call. */
 void call_deliver(struct call *call);

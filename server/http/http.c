@@ -259,37 +259,66 @@ const char *http_role_name(enum http_role role)
     return names[role];
 }
 
-/* Returns false once the request has been refused. */
-static bool authorize(struct http_req *r)
+/* Why the request is refused; NULL: it is not. */
+static const char *find_fault(struct http_req *r, int *ret_status, char *why, size_t size)
 {
     const struct http_cfg *cfg = &r->h->cfg;
     const char *header = http_header(r, "Authorization"), *token = http_bearer(header);
     enum http_role need = r->route->role, have;
 
-    if (need == ROLE_NONE)
-        return true;
+    *ret_status = 401;
     switch (cfg->auth(cfg->arg, token, clock_wall_us(), &r->identity)) {
     case HTTP_AUTH_UNKNOWN:
         if (token)
-            refuse(r, 401, "unknown-token", "this token is not known here; it may be of another server or revoked");
+            (void)snprintf(why, size, "this token is not known here; it may be of another server or revoked");
         else
-            refuse(r, 401, "no-token",
-                   "%s; send 'Authorization: Bearer TOKEN' (musterd writes the admin's token "
-                   "into its state folder)",
-                   header ? "the Authorization header is not a bearer token" : "no token");
-        return false;
+            (void)snprintf(why, size,
+                           "%s; send 'Authorization: Bearer TOKEN' (musterd writes the admin's token into its state "
+                           "folder)",
+                           header ? "the Authorization header is not a bearer token" : "no token");
+        return token ? "unknown-token" : "no-token";
     case HTTP_AUTH_EXPIRED:
-        refuse(r, 401, "token-expired", "this token has expired; ask an admin for another (`muster token create`)");
-        return false;
+        (void)snprintf(why, size, "this token has expired; ask an admin for another (`muster token create`)");
+        return "token-expired";
     case HTTP_AUTH_KNOWN:
         break;
     }
     have = r->identity.role;
     if (need == ROLE_AGENT ? have == ROLE_AGENT : have != ROLE_AGENT && have >= need)
+        return NULL;
+    *ret_status = 403;
+    (void)snprintf(why, size, "this takes the role %s; the token of '%s' has %s", http_role_name(need),
+                   r->identity.user, http_role_name(have));
+    return "forbidden";
+}
+
+/* Returns false once the request has been refused. */
+static bool authorize(struct http_req *r)
+{
+    const struct http_cfg *cfg = &r->h->cfg;
+    char why[256];
+    int status;
+    const char *code = r->route->role == ROLE_NONE ? NULL : find_fault(r, &status, why, sizeof(why));
+
+    if (!code)
         return true;
-    refuse(r, 403, "forbidden", "this takes the role %s; the token of '%s' has %s", http_role_name(need),
-           r->identity.user, http_role_name(have));
+    refuse(r, status, code, "%s", why);
+    if (cfg->refused)
+        cfg->refused(cfg->arg, r, status, code);
     return false;
+}
+
+static void note_address(struct http_req *r, struct MHD_Connection *conn)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *a = info ? info->client_addr : NULL;
+
+    if (a && a->sa_family == AF_INET)
+        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)a)->sin_addr, r->address,
+                        sizeof(r->address));
+    else if (a && a->sa_family == AF_INET6)
+        (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, r->address,
+                        sizeof(r->address));
 }
 
 static void read_head(struct http_req *r, struct MHD_Connection *conn, const char *method, const char *version)
@@ -299,6 +328,7 @@ static void read_head(struct http_req *r, struct MHD_Connection *conn, const cha
     int rc;
 
     (void)snprintf(r->method, sizeof(r->method), "%s", method);
+    note_address(r, conn);
     r->is_head = strcmp(method, "HEAD") == 0;
     (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, copy_header, r);
     id = http_header(r, "X-Request-Id");

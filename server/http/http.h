@@ -47,6 +47,8 @@ struct http_cfg {
     size_t n_routes;
     void *arg; /* of handlers and auth */
     http_auth_fn auth;
+    /* A request was refused for want of a right, 401 or 403, before any handler had it. HTTP threads; may be NULL. */
+    void (*refused)(void *arg, const struct http_req *r, int status, const char *code);
     int max_connections; /* 0: 4096 */
     int read_limit_ms;   /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the
                         * connections are taken, a fifteenth of it, so that those who wait get one */

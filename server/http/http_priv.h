@@ -11,6 +11,7 @@
 #define MUSTER_SERVER_HTTP_PRIV_H
 
 #include <microhttpd.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -85,6 +86,7 @@ struct http_req {
     char *uri;       /* as sent, for the record */
     char *uri_parts; /* path and query point into it */
     char method[16];
+    char address[INET6_ADDRSTRLEN];
     bool is_head, begun;
     bool cut_off; /* refused, and what follows on the connection is not read */
     struct http_path path;

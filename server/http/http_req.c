@@ -13,6 +13,16 @@ const char *http_path(const struct http_req *r)
     return r->uri;
 }
 
+const char *http_method(const struct http_req *r)
+{
+    return r->method;
+}
+
+const char *http_address(const struct http_req *r)
+{
+    return r->address;
+}
+
 const char *http_param(const struct http_req *r, int i)
 {
     assert(i >= 0 && i < HTTP_PARAMS_MAX);

@@ -26,7 +26,9 @@ struct http_identity {
 /* --- what it asks --- */
 
 const char *http_path(const struct http_req *r);
-const char *http_param(const struct http_req *r, int i);            /* i-th {…} of the pattern, decoded */
+const char *http_method(const struct http_req *r);
+const char *http_address(const struct http_req *r);      /* of the client, as text; "" where it is not known */
+const char *http_param(const struct http_req *r, int i); /* i-th {…} of the pattern, decoded */
 const char *http_query(const struct http_req *r, const char *name); /* decoded, NULL if absent */
 const char *http_header(const struct http_req *r, const char *name);
 const char *http_body(const struct http_req *r, size_t *ret_len);

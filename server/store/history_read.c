@@ -197,8 +197,14 @@ int history_read_job(struct store *s, uint64_t job, uint64_t after, size_t most,
 int history_read_all(struct store *s, uint64_t after, size_t most, struct store_rows *ret, uint64_t *ret_end,
                      struct merr *err)
 {
-    redisReply *reply = store_read(s, err, "XRANGE muster:events (%llu-0 + COUNT %llu", (unsigned long long)after,
-                                   (unsigned long long)most);
+    return history_read_stream(s, "muster:events", after, most, ret, ret_end, err);
+}
+
+int history_read_stream(struct store *s, const char *key, uint64_t after, size_t most, struct store_rows *ret,
+                        uint64_t *ret_end, struct merr *err)
+{
+    redisReply *reply =
+        store_read(s, err, "XRANGE %s (%llu-0 + COUNT %llu", key, (unsigned long long)after, (unsigned long long)most);
     struct store_rows rows = {.from = reply};
 
     if (!reply)

@@ -11,6 +11,7 @@
 #include "server/store/values.h"
 
 #define REPLY_BYTES (1 << 30)
+#define STREAMS_MAX 4 /* that there are */
 
 struct store_memory {
     const struct clock *clock; /* borrowed */
@@ -111,7 +112,10 @@ static void next_command(char **at, struct values_args *a)
 /* Whether all commands can be carried out. */
 static int check(struct store_memory *m, char *at, const char *end, struct merr *err)
 {
-    uint64_t newest = values_newest(m->values, "muster:events");
+    struct {
+        const char *key;
+        uint64_t newest;
+    } streams[STREAMS_MAX] = {{NULL, 0}};
     struct values_args a;
 
     while (at < end) {
@@ -119,9 +123,16 @@ static int check(struct store_memory *m, char *at, const char *end, struct merr 
 
         next_command(&at, &a);
         if (values_is(&a, "XADD")) {
-            if (strtoull(a.v[5], NULL, 10) <= newest)
+            int i = 0;
+
+            while (streams[i].key && strcmp(streams[i].key, a.v[1]) != 0)
+                assert(++i < STREAMS_MAX);
+            if (!streams[i].key)
+                streams[i].newest = values_newest(m->values, a.v[1]);
+            streams[i].key = a.v[1];
+            if (strtoull(a.v[5], NULL, 10) <= streams[i].newest)
                 return merr_set(err, -ESTALE, "the event %s is not newer than the newest", a.v[5]);
-            newest = strtoull(a.v[5], NULL, 10);
+            streams[i].newest = strtoull(a.v[5], NULL, 10);
         }
         if (!values_is(&a, "GUARD"))
             continue;

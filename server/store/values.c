@@ -376,6 +376,21 @@ static void do_xadd(struct values *m, const struct values_args *a)
         drop_first(v, v->n - most);
 }
 
+/* XTRIM key MINID id */
+static void do_xtrim(struct values *m, const struct values_args *a)
+{
+    struct value *v = find(m, a->v[1]);
+    size_t n = 0;
+
+    assert(strcmp(a->v[2], "MINID") == 0);
+    while (v && n < v->n &&
+           strtoull(json_string_value(json_array_get(v->item[v->first + n], 0)), NULL, 10) <
+               strtoull(a->v[3], NULL, 10))
+        n++;
+    if (v)
+        drop_first(v, n);
+}
+
 static void do_expire(struct values *m, const struct values_args *a)
 {
     struct value *v = find(m, a->v[1]);
@@ -410,6 +425,8 @@ void values_write(struct values *m, const struct values_args *a)
         do_expire(m, a);
     else if (values_is(a, "XADD"))
         do_xadd(m, a);
+    else if (values_is(a, "XTRIM"))
+        do_xtrim(m, a);
     else
         assert(!"a command that the store in memory does not know");
 }

@@ -1,18 +1,21 @@
 """One user against all: members and ceilings of projects, and what one user may have of the server."""
 import json
+import os
+import signal
 
 import pytest
 import requests
 
 from tests import specs
-from tests.cluster import Cluster
+from tests.cluster import Cluster, wait_for
 from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(name="cluster", scope="module")
 def _cluster(tmp_path_factory):
-    with Cluster(str(tmp_path_factory.mktemp("limits")), slots=0,
-                 server_args=["--user-jobs", "20", "--user-bytes", "4m", "--user-streams", "4"]) as cluster:
+    folder = str(tmp_path_factory.mktemp("limits"))
+    with Cluster(folder, slots=0, server_args=["--user-jobs", "20", "--user-bytes", "4m", "--user-streams", "4",
+                                               "--audit-file", f"{folder}/audit.jsonl"]) as cluster:
         yield cluster
     assert not cluster.leftovers()
 
@@ -72,3 +75,52 @@ def test_the_streams_of_one_viewer_leave_room_for_an_admins(cluster):
     assert held[-1].status_code == 200
     for s in held:
         s.close()
+
+
+def audited(cluster, **query):
+    return cluster.list("/v1/audit", "audit", "".join(f"&{name}={value}" for name, value in query.items()))
+
+
+def lines(path):
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
+        return [json.loads(line) for line in f]
+
+
+def test_changes_and_refusals_leave_entries_with_actor_token_address_and_request(cluster):
+    oscar, ann = token(cluster, "oscar"), token(cluster, "ann")
+    job = cluster.api("POST", "/v1/jobs", specs.command("x"), token=ann)["id"]
+    assert cluster.request("GET", f"/v1/jobs/{job}", token=oscar, headers={"X-Request-Id": "spy-1"})[0] == 404
+    assert cluster.request("PUT", "/v1/projects/p", {}, token=oscar)[0] == 403
+    assert cluster.request("GET", "/v1/audit", token=oscar)[0] == 403
+    assert cluster.request("GET", "/v1/jobs", token="mst_stolen")[0] == 401
+    cluster.muster("project", "set", "audited", "--quota", "4", check=True)
+    cluster.muster("project", "set", "audited", "--quota", "8", check=True)
+    refused = wait_for("oscar's refusals", lambda: len(found := audited(cluster, user="oscar")) == 3 and found)
+    assert [e["code"] for e in refused] == ["unknown-job", "forbidden", "forbidden"]
+    assert refused[0]["request_id"] == "spy-1" and refused[0]["path"] == f"/v1/jobs/{job}"
+    assert all(e["actor"] == "user:oscar" and e["token"] and e["address"] == "127.0.0.1" for e in refused)
+    all_of_it = audited(cluster)
+    assert any(e["code"] == "unknown-token" and e["actor"] is None for e in all_of_it)
+    changed = [e for e in all_of_it if e["path"] == "/v1/projects/audited"]
+    assert [(e["before"] or {}).get("quota") for e in changed] == [None, 4]
+    assert [e["after"]["quota"] for e in changed] == [4, 8]
+    made = [e for e in all_of_it if e["path"] == "/v1/tokens" and e["after"]["user"] == "oscar"]
+    assert made and oscar not in json.dumps(all_of_it)
+    printed = cluster.muster("audit", "--user", "oscar", check=True).stdout
+    assert printed.count("refused: forbidden") == 2
+
+
+def test_the_audit_file_has_the_entries_and_is_opened_anew_on_sighup(cluster):
+    path = os.path.join(cluster.folder, "audit.jsonl")
+    cluster.api("PUT", "/v1/projects/file1", {"quota": 1})
+    wait_for("a line", lambda: any(e["path"] == "/v1/projects/file1" for e in lines(path)))
+    os.rename(path, path + ".1")
+    cluster.server.send_signal(signal.SIGHUP)
+
+    def told():
+        cluster.api("PUT", "/v1/projects/file2", {"quota": 2})
+        return any(e["path"] == "/v1/projects/file2" for e in lines(path))
+    wait_for("a line in a new file", told)
+    assert cluster.server.poll() is None

@@ -57,10 +57,10 @@ LAYERS = {"worker/engine/comm": [
     ["classes", "job", "notes", "project"], ["catalog", "node", "pace", "roster"], ["cluster"], ["links", "shares"],
     ["stragglers"], ["slots"], ["gpus"],
 ], "server/control": [
-    ["agent_rights", "entry", "files", "moment", "queries", "readers", "waiters"], ["auth"], ["table"], ["state"],
+    ["agent_rights", "audit_file", "entry", "files", "moment", "queries", "readers", "waiters"], ["auth"], ["table"],
+    ["state"],
     ["admission", "audit", "ceilings", "events", "offsets", "plans", "proofs", "quarantine", "records", "rendezvous",
-     "retire", "rights",
-     "round", "storing"],
+     "retire", "rights", "round", "storing"],
     ["change", "learn", "timeline"],
     ["enroll", "givers", "wall"], ["runs", "view"], ["contact", "dispatch", "load"],
     ["bulk", "jobs", "listing", "nodes", "polls", "projects", "reports", "salvage", "tokens"], ["agents"], ["turn"],
@@ -87,7 +87,8 @@ SEAMS = {
         (r"clock_\w+_us|clock_gettime|time", "only the turn reads the clock: see moment.h", ["server/control/turn.c"]),
         (r"(job_)?store_\w+|history_\w+", "decisions do not call the store: see records.h", [
             f"server/control/{file}" for file in (
-                "auth.c", "enroll.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c", "quarantine.c",
+                "audit.c", "auth.c", "enroll.c", "events.c", "jobs.c", "listing.c", "load.c", "offsets.c",
+                "quarantine.c",
                 "records.c", "retire.c", "routes.c", "state.c", "state.h", "timeline.c", "turn.c")]),
     ],
 }

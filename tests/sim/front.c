@@ -99,6 +99,17 @@ const char *http_role_name(enum http_role role)
     return names[role];
 }
 
+const char *http_method(const struct http_req *r)
+{
+    return r->method;
+}
+
+const char *http_address(const struct http_req *r)
+{
+    (void)r;
+    return "";
+}
+
 const char *http_path(const struct http_req *r)
 {
     return r->path;

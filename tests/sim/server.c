@@ -176,6 +176,8 @@ void sim_server_start(struct sim_server *s)
                            .forget_after_s = 7 * 86400,
                            .keep_ended = 100000,
                            .keep_ended_bytes = UINT64_MAX,
+                           .audit_bytes = 1 << 20,
+                           .audit_keep_s = 90 * 86400,
                            .user = {.jobs = 100000, .spec_bytes = UINT64_MAX, .streams = 4096},
                            .clock = &s->clock,
                            .fatal = fatal,

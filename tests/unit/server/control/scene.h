@@ -94,6 +94,8 @@ static inline int scene_start(void **state)
                                .lost_after_s = 120,
                                .keep_ended = 1000,
                                .keep_ended_bytes = UINT64_MAX,
+                               .audit_bytes = 1 << 20,
+                               .audit_keep_s = 90 * 86400,
                                .user = {.jobs = 1000, .spec_bytes = 10 << 20, .streams = 8},
                                .sched = {.policy = SCHED_POLICY_MUSTER,
                                          .round_us = 60 * SECOND,

@@ -1,0 +1,27 @@
+/* audit_log - the log of what people changed and were refused: entries put into the store and read back
+ *
+ * An entry's id is the wall time at which it was made, in microseconds; ids grow. How many bytes there are is kept with
+ * them. Owned by the thread that owns the store.
+ */
+#ifndef MUSTER_SERVER_AUDIT_LOG_H
+#define MUSTER_SERVER_AUDIT_LOG_H
+
+#include <stdint.h>
+
+#include "base/merr.h"
+#include "server/store/store.h"
+
+/* Put an entry of a user into the batch. */
+void audit_log_add(struct store *s, uint64_t id, const char *user, const char *text);
+
+/* Put the end of all entries before an id, of so many bytes, into the batch. */
+void audit_log_trim(struct store *s, uint64_t id, uint64_t bytes);
+
+/* The newest id and the bytes of all; 0 while there is none. 0; -EIO with words. */
+int audit_log_size(struct store *s, uint64_t *ret_newest, uint64_t *ret_bytes, struct merr *err);
+
+/* Entries after an id, the oldest first, at most `most`, as history_read_all(): name is the user. */
+int audit_log_read(struct store *s, uint64_t after, size_t most, struct store_rows *ret, uint64_t *ret_end,
+                   struct merr *err);
+
+#endif
