@@ -50,7 +50,7 @@ class Server:
 def summary(server, job, page=500):
     """Lines that say what came of a job."""
     events = list(server.list(f"/jobs/{job}/events", "events", page))
-    rates = sorted(server.get(f"/jobs/{job}/metrics", names="tokens_per_s", points=0)["metrics"]["tokens_per_s"])
+    rates = sorted(server.get(f"/jobs/{job}/metrics", names="tokens_per_s", points=10000)["metrics"]["tokens_per_s"])
     evals = [e["data"] for e in events if e["type"] == "eval"]
     unigram = [e["unigram"] for e in evals if "unigram" in e]
     if unigram:

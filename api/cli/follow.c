@@ -9,6 +9,7 @@
 
 #define PATIENCE_S 60      /* how long a server may be away from a stream */
 #define EVENTS_MAX 1000000 /* events printed at once */
+#define POINTS_JSON 10000  /* the most that the server gives */
 #define POINTS_SHOWN 20    /* rows of metrics unless asked otherwise */
 
 int follow_stream(struct cli *c, const char *path, client_event_fn *fn, void *arg)
@@ -203,7 +204,7 @@ int follow_metrics(struct cli *c)
     const char *names = cli_option(c, "names");
     json_t *answer = NULL;
     char path[256], tail[160], missing[104];
-    long points = cli_number(c, "points", c->json ? 0 : POINTS_SHOWN);
+    long points = cli_number(c, "points", c->json ? POINTS_JSON : POINTS_SHOWN);
 
     if (names &&
         (!*names || strlen(names) > 100 || strspn(names, "abcdefghijklmnopqrstuvwxyz0123456789_,") != strlen(names)))

@@ -56,6 +56,17 @@ static int print_json_piece(const json_t *piece, size_t n)
     return r;
 }
 
+/* Say so where a piece begins after the middle of a log that the server does not keep. */
+static void tell_gap(const struct log_reader *l, const json_t *piece)
+{
+    const json_t *gap = json_object_get(piece, "left_out");
+    long long next = log_lines_next(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation"));
+
+    if (gap && next <= cli_int(gap, "from") && cli_int(piece, "offset") == cli_int(gap, "to"))
+        (void)fprintf(stderr, "%lld bytes in the middle of the log of rank %lld are not kept\n",
+                      cli_int(gap, "to") - next, cli_int(piece, "rank"));
+}
+
 /* Print what is new of a piece. Returns an exit status, with the reason said. */
 static int take(struct log_reader *l, const json_t *piece)
 {
@@ -65,6 +76,7 @@ static int take(struct log_reader *l, const json_t *piece)
 
     if (!json_is_string(text) || (l->rank >= 0 && cli_int(piece, "rank") != l->rank))
         return 0;
+    tell_gap(l, piece);
     n = log_lines_take(l->lines, cli_int(piece, "rank"), cli_int(piece, "generation"), cli_int(piece, "offset"),
                        json_string_value(text), json_string_length(text));
     if (n < 0)

@@ -52,7 +52,7 @@ static const struct command commands[] = {
     {"metrics", "JOB", 1, 1, "print what a training job measured",
      "muster metrics j17 --names loss,step_ms --points 50", follow_metrics, true,
      {{"names", 0, "NAMES", "only these, separated by commas", TEXT},
-      {"points", 'n', "N", "at most so many, thinned evenly (default 20; with -o json all)", INT(1, 1000000)}}},
+      {"points", 'n', "N", "at most so many (default 20; with -o json 10000)", INT(1, 1000000)}}},
     {"explain", "JOB", 1, 1, "say why a job waits, was moved or failed", "muster explain j17", jobs_explain, true,
      {{"save", 0, "FILE", "keep what the scheduler sees now, for simulate --snapshot", TEXT}}},
     {"suspend", "JOB...", 1, OPTIONS_ARGS_MAX, "save jobs and give their devices back", "muster suspend j17", jobs_act,

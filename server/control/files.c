@@ -8,14 +8,17 @@
 #include "api/protocol/report.h"
 #include "base/log.h"
 #include "server/http/call.h"
+#include "server/store/metrics_read.h"
 #include "server/store/spool_read.h"
 
 #define QUEUE_MAX 4096
+#define POINTS_DEFAULT 1000
 #define CALLS_MAX 64 /* taken from it at once */
 
 struct files {
     struct spool spool;
     void *owner; /* of the calls that it runs; borrowed */
+    struct metrics_cache *metrics;
     struct queue queue;
     bool threaded;
     _Atomic int trouble; /* errno of the last piece that was not stored; 0: all were */
@@ -50,7 +53,8 @@ int files_start(const struct spool *spool, bool thread, void *owner, struct file
         return merr_set(err, -ENOMEM, "out of memory");
     *f = (struct files){.spool = *spool, .owner = owner, .threaded = thread};
     queue_init(&f->queue, QUEUE_MAX);
-    r = thread ? pthread_create(&f->thread, NULL, serve, f) : 0;
+    f->metrics = metrics_cache_new();
+    r = !f->metrics ? ENOMEM : thread ? pthread_create(&f->thread, NULL, serve, f) : 0;
     if (r != 0) {
         files_free(f);
         return merr_errno(err, -r, "cannot start a thread");
@@ -78,6 +82,7 @@ void files_free(struct files *f)
     if (!f)
         return;
     queue_destroy(&f->queue);
+    metrics_cache_free(f->metrics);
     free(f);
 }
 
@@ -145,10 +150,19 @@ void files_answer_logs(const struct files *f, struct call *call)
     call_deliver(call);
 }
 
+static bool is_waited_for(void *req)
+{
+    return !http_gone(req);
+}
+
 void files_answer_metrics(const struct files *f, struct call *call)
 {
-    call_answer_new(call, 200,
-                    spool_read_metrics(&f->spool, call->job, http_query(call->req, "names"),
-                                       (int)call_number(call, "points", 1000)));
+    json_t *answer = metrics_read(f->metrics, &f->spool, call->job, http_query(call->req, "names"),
+                                  (int)call_number(call, "points", POINTS_DEFAULT), is_waited_for, call->req);
+
+    if (answer)
+        call_answer_new(call, 200, answer);
+    else
+        call_problem(call, 503, "no-memory", "the metrics cannot be read now; try again");
     call_deliver(call);
 }

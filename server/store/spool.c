@@ -7,6 +7,7 @@
 
 #include "api/protocol/report.h"
 #include "server/cluster/job.h"
+#include "server/store/spool_parts.h"
 
 void spool_log_name(int rank, int generation, char ret[SPOOL_NAME_MAX])
 {
@@ -63,9 +64,15 @@ struct names { /* of one generation */
 static void collect(void *arg, const char *name)
 {
     struct names *all = arg;
+    char whole[SPOOL_NAME_MAX]; /* without the number of a part */
     int rank, generation = 0;
+    char *end;
 
-    if ((!spool_is_log(name, &rank, &generation) && !spool_is_metrics(name, &generation)) ||
+    (void)snprintf(whole, sizeof(whole), "%s", name);
+    end = strrchr(whole, '.');
+    if (end && end[1] >= '0' && end[1] <= '9')
+        *end = '\0';
+    if ((!spool_is_log(whole, &rank, &generation) && !spool_is_metrics(whole, &generation)) ||
         generation != all->generation)
         return;
     if (all->n == all->cap) {
@@ -113,7 +120,7 @@ int spool_take_piece(const struct spool *s, const json_t *piece, bool log, json_
     else
         spool_metrics_name((int)p.generation, name);
     if (s->ops->known(s->self, job)) /* one that is not known any more is acknowledged all the same */
-        at = s->ops->append(s->self, job, name, p.offset, p.text, len, &is_new);
+        at = spool_append(s, job, name, p.offset, p.text, len, &is_new);
     if (at < 0)
         return (int)at;
     if (is_new) {

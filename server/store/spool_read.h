@@ -1,4 +1,4 @@
-/* spool_read - what jobs printed and measured, read back
+/* spool_read - what jobs printed, and the last that they measured, read back (all of that: metrics_read.h)
  *
  * Threads as spool.h says. All answers are new; NULL only without memory for them.
  */
@@ -11,15 +11,10 @@
 #include "server/store/spool.h"
 
 #define SPOOL_ANSWER_MAX (256 << 10) /* bytes of text in one answer of logs */
-#define SPOOL_POINTS_MAX 200000      /* metrics lines looked at for one answer */
 
 /* {"lines", "logs"} of a rank, -1: of the first ranks, of a generation, 0: the newest that has any: from an offset on,
- * or (tail > 0) that many lines at their end. */
+ * or (tail > 0) that many lines at their end. A log of which the middle is not kept says so: "left_out": {"from", "to"}. */
 json_t *spool_read_logs(const struct spool *s, uint64_t job, int rank, int generation, int64_t offset, int tail);
-
-/* {"metrics", "points"}: columns by name, those named (NULL or "": all), thinned to so many points, the last one kept.
- * A generation that repeats steps replaces them. */
-json_t *spool_read_metrics(const struct spool *s, uint64_t job, const char *names, int points);
 
 /* The last whole line of the newest metrics; NULL, too, where there is none. */
 json_t *spool_read_last_metrics(const struct spool *s, uint64_t job);

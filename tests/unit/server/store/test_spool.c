@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/io.h"
+#include "server/store/metrics_read.h"
 #include "server/store/spool_disk.h"
 #include "server/store/spool_memory.h"
 #include "server/store/spool_read.h"
@@ -23,6 +24,7 @@ struct scene {
     char folder[32], jobs[48];
     struct spool_disk *disk;
     struct spool_memory *memory;
+    struct metrics_cache *metrics;
 };
 
 static int spool_on_disk(void **state)
@@ -30,6 +32,7 @@ static int spool_on_disk(void **state)
     struct scene *s = calloc(1, sizeof(*s));
 
     *state = s;
+    s->metrics = metrics_cache_new();
     (void)snprintf(s->folder, sizeof(s->folder), "/tmp/muster-spool-XXXXXX");
     if (!mkdtemp(s->folder))
         return -1;
@@ -45,7 +48,8 @@ static int spool_in_memory(void **state)
 
     *state = s;
     s->memory = spool_memory_new(&s->spool);
-    return s->memory ? spool_make_job(&s->spool, 1, NULL) : -1;
+    s->metrics = metrics_cache_new();
+    return s->memory && s->metrics ? spool_make_job(&s->spool, 1, NULL) : -1;
 }
 
 static int spool_leave(void **state)
@@ -55,6 +59,7 @@ static int spool_leave(void **state)
 
     spool_disk_close(s->disk);
     spool_memory_free(s->memory);
+    metrics_cache_free(s->metrics);
     free(s);
     return r;
 }
@@ -170,6 +175,17 @@ static void malformed_pieces_are_refused(void **state)
     }
 }
 
+static bool go_on(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+static json_t *read_metrics(void **state, const char *names, int points)
+{
+    return metrics_read(((struct scene *)*state)->metrics, of(state), 1, names, points, go_on, NULL);
+}
+
 static void a_later_generation_replaces_the_steps_it_repeats(void **state)
 {
     static const struct {
@@ -181,13 +197,13 @@ static void a_later_generation_replaces_the_steps_it_repeats(void **state)
 
     for (size_t i = 0; i < COUNT(file); i++)
         write_file(of(state), file[i].name, file[i].text, strlen(file[i].text));
-    got = spool_read_metrics(of(state), 1, "loss", 100);
+    got = read_metrics(state, "loss", 100);
     loss = json_object_get(json_object_get(got, "metrics"), "loss");
     assert_int_equal(json_integer_value(json_object_get(got, "points")), 4);
     for (size_t i = 0; i < COUNT(want); i++)
         assert_true(json_number_value(json_array_get(loss, i)) == want[i]);
     json_decref(got);
-    got = spool_read_metrics(of(state), 1, NULL, 2); /* thinned, the last one kept */
+    got = read_metrics(state, NULL, 2); /* thinned, the last one kept */
     loss = json_object_get(json_object_get(got, "metrics"), "step");
     assert_int_equal(json_array_size(loss), 2);
     assert_int_equal(json_integer_value(json_array_get(loss, 1)), 3);
@@ -205,7 +221,7 @@ static void of_very_many_generations_the_newest_count(void **state)
         (void)snprintf(text, sizeof(text), "{\"step\":%d}\n", g);
         write_file(of(state), name, text, strlen(text));
     }
-    got = spool_read_metrics(of(state), 1, NULL, 1000);
+    got = read_metrics(state, NULL, 1000);
     step = json_object_get(json_object_get(got, "metrics"), "step");
     assert_int_equal(json_array_size(step), 256);
     for (size_t i = 0; i < 256; i++)

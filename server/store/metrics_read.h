@@ -1,0 +1,29 @@
+/* metrics_read - what jobs measured, as columns: all of it, or thinned so that no peak is lost
+ *
+ * A read looks at the index of each of a job's metrics files (metrics_index.h), which is kept for the next one, and
+ * reads the lines that it chooses from there. Any thread; no two wait for each other but to take an index.
+ */
+#ifndef MUSTER_SERVER_METRICS_READ_H
+#define MUSTER_SERVER_METRICS_READ_H
+
+#include <jansson.h>
+
+#include "server/store/metrics_index.h"
+
+#define METRICS_POINTS_MAX 10000       /* of one answer */
+#define METRICS_VALUES_MAX 200000      /* all columns of it together */
+#define METRICS_CACHE_BYTES (64 << 20) /* of indexes that are kept for the next read */
+
+struct metrics_cache;
+
+struct metrics_cache *metrics_cache_new(void);    /* NULL: no memory */
+void metrics_cache_free(struct metrics_cache *m); /* NULL is fine */
+
+/* {"metrics", "points", "steps", "left_out_bytes"}: columns of numbers by name, those named (NULL or "": all), of at
+ * most so many points (0 or more than METRICS_POINTS_MAX: of as many). Of more steps than that those are chosen at which
+ * a column is least or most within its part of the curve, and the last. A generation that repeats steps replaces them.
+ * left_out_bytes are not kept any more. New; NULL: go_on said no, or there is no memory. */
+json_t *metrics_read(struct metrics_cache *m, const struct spool *s, uint64_t job, const char *names, int points,
+                     metrics_go_on *go_on, void *arg);
+
+#endif

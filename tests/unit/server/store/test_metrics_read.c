@@ -1,0 +1,264 @@
+/* "One user against all": metrics of 600,000 steps are thinned without losing a peak, and read from an index. */
+#include "tests/unit/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/metrics_read.h"
+#include "server/store/spool_memory.h"
+
+struct scene {
+    struct spool spool, counting; /* counting: the same, but it counts the bytes read */
+    struct spool_ops ops;
+    struct spool_memory *memory;
+    struct metrics_cache *cache;
+    int64_t length[4]; /* of generations */
+    char text[1 << 18];
+    size_t n;
+};
+
+static size_t bytes_read;
+static const struct spool_ops *plain;
+
+static ssize_t count_read(void *self, uint64_t job, const char *name, int64_t offset, char *to, size_t n,
+                          int64_t *ret_length)
+{
+    ssize_t got = plain->read(self, job, name, offset, to, n, ret_length);
+
+    bytes_read += got > 0 ? (size_t)got : 0;
+    return got;
+}
+
+static int start(void **state)
+{
+    struct scene *s = calloc(1, sizeof(*s));
+
+    *state = s;
+    s->memory = spool_memory_new(&s->spool);
+    s->cache = metrics_cache_new();
+    plain = s->spool.ops;
+    s->ops = *plain;
+    s->ops.read = count_read;
+    s->counting = (struct spool){.ops = &s->ops, .self = s->spool.self};
+    return spool_make_job(&s->spool, 1, NULL);
+}
+
+static int stop(void **state)
+{
+    struct scene *s = *state;
+
+    metrics_cache_free(s->cache);
+    spool_memory_free(s->memory);
+    free(s);
+    return 0;
+}
+
+static void flush(struct scene *s, int generation)
+{
+    char name[SPOOL_NAME_MAX];
+    bool is_new = false;
+
+    spool_metrics_name(generation, name);
+    s->length[generation] = spool_append(&s->spool, 1, name, s->length[generation], s->text, s->n, &is_new);
+    assert_true(is_new);
+    s->n = 0;
+}
+
+static void add(struct scene *s, int generation, const char *line)
+{
+    size_t n = strlen(line);
+
+    if (s->n + n > sizeof(s->text))
+        flush(s, generation);
+    memcpy(s->text + s->n, line, n);
+    s->n += n;
+}
+
+static void add_step(struct scene *s, int generation, int step, double loss, double norm)
+{
+    char line[200];
+
+    (void)snprintf(line, sizeof(line), "{\"step\":%d,\"loss\":%.6f,\"grad_norm\":%.0f,\"generation\":%d}\n", step, loss,
+                   norm, generation);
+    add(s, generation, line);
+}
+
+static bool go_on(void *arg)
+{
+    return !arg || (*(int *)arg)-- > 0;
+}
+
+static json_t *ask(struct scene *s, const char *names, int points)
+{
+    json_t *got = metrics_read(s->cache, &s->counting, 1, names, points, go_on, NULL);
+
+    assert_non_null(got);
+    return got;
+}
+
+static double value(const json_t *got, const char *column, size_t i)
+{
+    return json_number_value(json_array_get(json_object_get(json_object_get(got, "metrics"), column), i));
+}
+
+static json_int_t number(const json_t *got, const char *name)
+{
+    return json_integer_value(json_object_get(got, name));
+}
+
+static void of_600000_steps_the_curve_reaches_the_last_and_has_each_peak(void **state)
+{
+    enum { STEPS = 600000, PEAK = 412345, DIP = 77777 };
+    struct scene *s = *state;
+    json_t *got;
+    bool peak = false, dip = false;
+    size_t cold;
+
+    for (int i = 0; i < STEPS; i++)
+        add_step(s, 1, i, i == DIP ? 0.001 : 3.0 - i * 1e-6, i == PEAK ? 99.0 : 1.0);
+    flush(s, 1);
+    bytes_read = 0;
+    got = ask(s, "loss,grad_norm", 1500);
+    cold = bytes_read;
+    assert_int_equal(number(got, "steps"), STEPS);
+    assert_int_equal(number(got, "left_out_bytes"), 0); /* 600,000 steps are kept */
+    assert_true(number(got, "points") > 500 && number(got, "points") <= 1500);
+    assert_int_equal(value(got, "step", (size_t)number(got, "points") - 1), STEPS - 1);
+    for (size_t i = 0; i < (size_t)number(got, "points"); i++) {
+        int step = (int)value(got, "step", i);
+
+        assert_true(i == 0 || step > value(got, "step", i - 1));
+        peak = peak || (step == PEAK && value(got, "grad_norm", i) == 99.0);
+        dip = dip || (step == DIP && value(got, "loss", i) == 0.001);
+    }
+    assert_true(peak && dip);
+    json_decref(got);
+    bytes_read = 0; /* again: from the index */
+    json_decref(ask(s, "loss,grad_norm", 1500));
+    assert_true(cold >= (size_t)s->length[1] && bytes_read < 8 << 20);
+    add_step(s, 1, STEPS, 1, 1); /* one more line costs one more line */
+    flush(s, 1);
+    got = ask(s, "loss", 100);
+    assert_int_equal(value(got, "step", (size_t)number(got, "points") - 1), STEPS);
+    json_decref(got);
+}
+
+static void beyond_what_is_kept_the_limit_is_told(void **state)
+{
+    struct scene *s = *state;
+    int64_t most = (int64_t)(SPOOL_METRICS_PARTS + 2) * SPOOL_PART;
+    int step = 0;
+    static char line[15000];
+    json_t *got;
+
+    while (s->length[1] < most + SPOOL_PART) {
+        (void)snprintf(line, sizeof(line), "{\"step\":%d,\"loss\":1,\"text\":\"%014900d\"}\n", step++, 0);
+        add(s, 1, line);
+    }
+    flush(s, 1);
+    got = ask(s, "loss", 1500);
+    assert_true(number(got, "left_out_bytes") > 0);
+    assert_true(number(got, "steps") < step);
+    assert_int_equal(value(got, "step", 0), 0);
+    assert_int_equal(value(got, "step", (size_t)number(got, "points") - 1), step - 1);
+    json_decref(got);
+}
+
+static void junk_costs_no_memory_and_is_passed_over(void **state)
+{
+    static const char *const junk[] = {"x\n", "{\n", "[1,2]\n", "{\"step\":\n", "\n", "null\n"};
+    struct scene *s = *state;
+    char *long_line = malloc(1 << 17);
+    json_t *got;
+
+    assert_non_null(long_line);
+    memset(long_line, 'y', (1 << 17) - 2);
+    long_line[(1 << 17) - 2] = '\n';
+    long_line[(1 << 17) - 1] = '\0';
+    for (int i = 0; i < 100000; i++)
+        add(s, 1, junk[(size_t)i % COUNT(junk)]);
+    for (int i = 0; i < 20; i++)
+        add(s, 1, long_line);
+    for (int i = 0; i < 10; i++) { /* names that nobody has heard of */
+        char line[80];
+
+        (void)snprintf(line, sizeof(line), "{\"step\":%d,\"name%d\":1,\"text\":\"%d\"}\n", i, i, i);
+        add(s, 1, line);
+    }
+    flush(s, 1);
+    got = ask(s, NULL, 1000);
+    assert_int_equal(number(got, "points"), 10);
+    assert_int_equal(number(got, "steps"), 10);
+    json_decref(got);
+    free(long_line);
+}
+
+static void few_points_are_far_apart_and_many_are_all(void **state)
+{
+    struct scene *s = *state;
+    json_t *got;
+
+    for (int i = 0; i < 5000; i++)
+        add_step(s, 1, i, i % 7, i % 11);
+    flush(s, 1);
+    got = ask(s, NULL, 5000);
+    assert_int_equal(number(got, "points"), 5000);
+    json_decref(got);
+    got = ask(s, NULL, 20);
+    assert_true(number(got, "points") <= 20 && number(got, "points") >= 10);
+    for (size_t i = 1; i < (size_t)number(got, "points"); i++)
+        assert_true(value(got, "step", i) - value(got, "step", i - 1) >= 200);
+    assert_int_equal(value(got, "step", (size_t)number(got, "points") - 1), 4999);
+    json_decref(got);
+}
+
+static void a_later_generation_replaces_steps_of_a_thinned_one(void **state)
+{
+    struct scene *s = *state;
+    json_t *got;
+
+    for (int i = 0; i < 40000; i++)
+        add_step(s, 1, i, 1, 1);
+    flush(s, 1);
+    for (int i = 30001; i < 35000; i++)
+        add_step(s, 2, i, 2, 2);
+    flush(s, 2);
+    got = ask(s, "loss", 1000);
+    for (size_t i = 0; i < (size_t)number(got, "points"); i++)
+        assert_int_equal(value(got, "loss", i), value(got, "step", i) < 30001 ? 1 : 2);
+    assert_int_equal(value(got, "step", (size_t)number(got, "points") - 1), 34999);
+    json_decref(got);
+}
+
+static void a_read_ends_with_its_client_and_the_next_goes_on(void **state)
+{
+    struct scene *s = *state;
+    int tries = 3;
+    size_t first;
+
+    for (int i = 0; i < 100000; i++)
+        add_step(s, 1, i, 1, 1);
+    flush(s, 1);
+    bytes_read = 0;
+    assert_null(metrics_read(s->cache, &s->counting, 1, "loss", 100, go_on, &tries));
+    first = bytes_read;
+    assert_true(first < (size_t)s->length[1] / 2);
+    bytes_read = 0;
+    json_decref(ask(s, "loss", 1));
+    assert_true(bytes_read <= (size_t)s->length[1] - first + (1 << 20)); /* not what it had read before */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(of_600000_steps_the_curve_reaches_the_last_and_has_each_peak, start, stop),
+        cmocka_unit_test_setup_teardown(beyond_what_is_kept_the_limit_is_told, start, stop),
+        cmocka_unit_test_setup_teardown(junk_costs_no_memory_and_is_passed_over, start, stop),
+        cmocka_unit_test_setup_teardown(few_points_are_far_apart_and_many_are_all, start, stop),
+        cmocka_unit_test_setup_teardown(a_later_generation_replaces_steps_of_a_thinned_one, start, stop),
+        cmocka_unit_test_setup_teardown(a_read_ends_with_its_client_and_the_next_goes_on, start, stop),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
