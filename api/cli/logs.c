@@ -1,5 +1,6 @@
 /* What the ranks of a job print: once or as it comes. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,11 @@
 #include "api/cli/cli.h"
 #include "api/cli/log_lines.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/try.h"
 
+#define LAST_US 30000000 /* after its end, what a job has printed comes within so long, or its node is away */
+#define LAST_PAUSE_MS 200
 #define DOCUMENT_MAX (128 << 20) /* bytes of text in one document of -o json */
 
 struct log_reader {
@@ -216,19 +220,29 @@ static int print_document_new(struct log_reader *l, json_t *answer)
 
 /* --- the command ----------------------------------------------------------------------------------------- */
 
-/* What comes from now on, and at the end what the stream has left out. */
+/* What comes from now on; and at the end what the stream has left out, until the last of it has come. */
 static int go_on(struct log_reader *l)
 {
     char tail[64] = "/logs?follow=1", stream[256];
-    json_auto_t *answer = NULL;
+    int64_t deadline_us;
+    bool complete = false;
 
     if (l->rank >= 0)
         (void)snprintf(tail, sizeof(tail), "/logs?follow=1&rank=%lld", l->rank);
     TRY(cli_job_path(l->job, tail, stream));
     TRY(follow_stream(l->c, stream, on_log, l));
     TRY(l->failed);
-    TRY(get(l, NULL, 0, &answer));
-    return read_all(l, answer);
+    deadline_us = clock_mono_us() + LAST_US;
+    while (!complete && clock_mono_us() < deadline_us) {
+        json_auto_t *answer = NULL;
+
+        TRY(get(l, NULL, 0, &answer));
+        complete = !json_is_false(json_object_get(answer, "complete")); /* an older server does not say */
+        TRY(read_all(l, answer));
+        if (!complete)
+            (void)poll(NULL, 0, LAST_PAUSE_MS);
+    }
+    return 0;
 }
 
 static int print_logs(struct log_reader *l, bool follow)

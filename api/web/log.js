@@ -3,6 +3,7 @@ import { follow, get } from './api.js';
 import { h, isEnded, sentence, text } from './ui.js';
 
 const LINES_MAX = 5000, TAIL = 500;
+const LAST_TRIES = 60, LAST_PAUSE_MS = 500;
 const READS_MAX = 16; /* for one gap: about what the panel can show */
 const ESCAPES = /\u001b\[[0-9;?]*[A-Za-z]/g; /* colours of terminals */
 
@@ -116,12 +117,19 @@ export function logPanel(id, signal) {
             if (job && isEnded(job))
                 return;
             const next = (p) => { turn = turn.then(() => mine.aborted || fresh(p)).catch(failed); };
-            const readOn = async () => (await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine)).logs.forEach(next);
+            const readOn = async () => {
+                const now = await get(`/v1/jobs/${id}/logs?tail=${TAIL}${rank}`, mine);
+                now.logs.forEach(next);
+                return now.complete;
+            };
             await follow(`/v1/jobs/${id}/logs?follow=1${rank}`, {
                 signal: mine, on: (type, p) => type === 'log' && next(p),
                 state: (connected) => connected && readOn().catch(failed) }); /* what came before the stream began */
-            if (!mine.aborted) /* the last lines may come when the job has ended */
-                await readOn();
+            for (let tries = 0; !mine.aborted && tries < LAST_TRIES; tries++) { /* the last lines may come after the end */
+                if (await readOn())
+                    break;
+                await new Promise((done) => { setTimeout(done, LAST_PAUSE_MS); });
+            }
         } catch (e) {
             failed(e);
         }

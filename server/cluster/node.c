@@ -22,5 +22,6 @@ void node_free(struct node *n)
     json_decref(n->gpus);
     free(n->slots);
     free(n->links);
+    free(n->listed);
     free(n);
 }

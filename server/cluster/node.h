@@ -60,6 +60,8 @@ struct node {
     double nic_gbit_s;             /* 0: not told */
     struct link *links;            /* by the names of the others; at most NODE_LINKS_MAX */
     size_t n_links;
+    uint64_t *listed; /* jobs of which it has a run, as it told last: until the run is forgotten, its logs may come */
+    size_t n_listed;
     struct slot *slots;
     size_t n_slots;
     size_t row, n_rows; /* of the snapshot being taken */

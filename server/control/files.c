@@ -143,10 +143,12 @@ void files_take_report(struct files *f, struct call *call)
 
 void files_answer_logs(const struct files *f, struct call *call)
 {
-    call_answer_new(call, 200,
-                    spool_read_logs(&f->spool, call->job, (int)call_number(call, "rank", -1),
-                                    (int)call_number(call, "generation", 0), call_number(call, "offset", 0),
-                                    (int)call_number(call, "tail", 0)));
+    json_t *answer = spool_read_logs(&f->spool, call->job, (int)call_number(call, "rank", -1),
+                                     (int)call_number(call, "generation", 0), call_number(call, "offset", 0),
+                                     (int)call_number(call, "tail", 0));
+
+    (void)json_object_set_new(answer, "complete", json_boolean(call->flag));
+    call_answer_new(call, 200, answer);
     call_deliver(call);
 }
 

@@ -35,7 +35,7 @@ void files_take_report(struct files *f, struct call *call);
 /* Why what came last is not stored, an errno; 0: it is. Any thread. */
 int files_trouble(const struct files *f);
 
-/* In a call that is run: answer GET .../logs and .../metrics from its query. */
+/* In a call that is run: answer GET .../logs and .../metrics from its query. flag: the logs are complete. */
 void files_answer_logs(const struct files *f, struct call *call);
 void files_answer_metrics(const struct files *f, struct call *call);
 

@@ -16,6 +16,7 @@
 #include "server/control/quarantine.h"
 #include "server/control/readers.h"
 #include "server/control/records.h"
+#include "server/control/reports.h"
 #include "server/control/rights.h"
 #include "server/control/state.h"
 #include "server/control/timeline.h"
@@ -324,6 +325,7 @@ void jobs_logs(struct core *c, struct call *call)
         timeline_follow_logs(c, call, (int)call_number(call, "rank", -1), ended);
         return;
     }
+    call->flag = !reports_more_come(c, call->job);
     read_it(c, call, run_logs);
 }
 

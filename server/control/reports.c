@@ -133,6 +133,34 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
     /* the run may have ended by this very report; it is forgotten with the next one, when that is durable */
 }
 
+static int list_jobs(struct node *n, const struct report *r)
+{
+    uint64_t *listed = calloc(r->n_runs + 1, sizeof(*listed));
+
+    if (!listed)
+        return -ENOMEM;
+    free(n->listed);
+    n->listed = listed;
+    n->n_listed = r->n_runs;
+    for (size_t i = 0; i < r->n_runs; i++)
+        listed[i] = job_id_parse(r->runs[i].job);
+    return 0;
+}
+
+bool reports_more_come(const struct core *c, uint64_t job)
+{
+    if (table_find(&c->jobs, job))
+        return true;
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
+
+        for (size_t k = 0; k < n->n_listed && n->contact != NODE_LOST; k++)
+            if (n->listed[k] == job)
+                return true;
+    }
+    return false;
+}
+
 int reports_take_runs(struct core *c, struct node *n, const struct report *r, struct report_answer *ret)
 {
     char actor[JOB_NODE_MAX + 8];
@@ -140,7 +168,7 @@ int reports_take_runs(struct core *c, struct node *n, const struct report *r, st
 
     ret->stale = calloc(r->n_runs + 1, sizeof(*ret->stale));
     ret->forget = calloc(r->n_runs + 1, sizeof(*ret->forget));
-    if (!ret->stale || !ret->forget)
+    if (!ret->stale || !ret->forget || list_jobs(n, r) < 0)
         return -ENOMEM;
     (void)snprintf(actor, sizeof(actor), "agent:%s", n->name);
     for (size_t k = 0; k < n->n_slots; k++) {

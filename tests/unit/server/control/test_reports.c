@@ -68,6 +68,24 @@ static void a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_fre
     job_clear(&ended);
 }
 
+static void what_a_job_printed_is_complete_once_its_node_has_forgotten_the_run(void **state)
+{
+    struct scene *s = *state;
+    uint64_t job = begin(s);
+    json_t *run;
+
+    assert_true(reports_more_come(s->core, job));
+    scene_report_all(s, job, "running", 0);
+    run = scene_run_of(scene_entry(s, job), 1, "n1", "exited", 0);
+    assert_int_equal(scene_report(s, "n1", json_pack("[O]", run), NULL).status, 200);
+    assert_null(table_find(&s->core->jobs, job)); /* it has ended; the node ships what is left */
+    assert_true(reports_more_come(s->core, job));
+    assert_int_equal(scene_report(s, "n1", json_pack("[o]", run), NULL).status, 200);
+    assert_true(reports_more_come(s->core, job));
+    assert_int_equal(scene_report(s, "n1", json_array(), NULL).status, 200);
+    assert_false(reports_more_come(s->core, job));
+}
+
 static void the_rank_that_failed_first_is_the_cause(void **state)
 {
     struct scene *s = *state;
@@ -215,6 +233,7 @@ int main(void)
         TEST(a_job_runs_once_all_of_its_ranks_do),
         TEST(a_report_that_comes_again_changes_nothing),
         TEST(a_job_whose_ranks_all_end_well_has_succeeded_and_its_devices_are_free),
+        TEST(what_a_job_printed_is_complete_once_its_node_has_forgotten_the_run),
         TEST(the_rank_that_failed_first_is_the_cause),
         TEST(an_older_generation_changes_nothing_and_is_told_to_stop),
         TEST(a_report_of_another_agent_of_that_name_is_refused),
