@@ -49,8 +49,8 @@ struct metrics_index {
 /* Whether to go on; asked now and then. */
 typedef bool metrics_go_on(void *arg);
 
-/* Read what has come since the last time. 0; -ECANCELED: told not to go on; another negative errno. What has been read is
- * known all the same. */
+/* Read what has come since the last time. 0; -ECANCELED: told not to go on; another negative errno. What has been read
+ * is known all the same. */
 int metrics_index_update(struct metrics_index *x, const struct spool *s, uint64_t job, const char *name,
                          metrics_go_on *go_on, void *arg);
 size_t metrics_index_bytes(const struct metrics_index *x);

@@ -23,8 +23,8 @@ struct spool_extent {
 /* 0, -ENOENT or another negative errno. */
 int spool_measure(const struct spool *s, uint64_t job, const char *name, struct spool_extent *ret);
 
-/* Read up to n bytes of what was measured. Where *offset is in the gap it is set to the gap's end; what is read does not
- * span a gap. Returns how many; 0: none, or a part has gone since it was measured; or a negative errno. */
+/* Read up to n bytes of what was measured. Where *offset is in the gap it is set to the gap's end; what is read does
+ * not span a gap. Returns how many; 0: none, or a part has gone since it was measured; or a negative errno. */
 ssize_t spool_read(const struct spool *s, uint64_t job, const char *name, const struct spool_extent *e, int64_t *offset,
                    char *to, size_t n);
 
