@@ -40,7 +40,7 @@ struct settings {
     int user_jobs, user_streams, agents;
     const char *audit_file;
     int audit_keep_s;
-    uint64_t keep_ended_bytes, user_bytes, audit_bytes;
+    uint64_t keep_ended_bytes, user_bytes, audit_bytes, min_free, job_logs;
     bool insecure, accept_loss;
 };
 
@@ -94,6 +94,10 @@ static const struct option_row rows[] = {
      AT(lost_after_s)},
     {"forget-after", 0, "S", "seconds after which a lost node leaves the list, unless it is drained; 0: never",
      SECONDS(0, 10 * YEAR, "7d"), AT(forget_after_s)},
+    {"min-free", 0, "BYTES", "of the disk of --jobs-dir that logs and metrics leave free: they wait at the agents then",
+     OPTION_BYTES, .def = "512m", AT(min_free)},
+    {"job-logs", 0, "BYTES", "of logs and metrics of one job that are kept, about", OPTION_BYTES, .def = "4g",
+     AT(job_logs)},
     {"keep-ended", 0, "N", "jobs that have ended and stay known, with logs and metrics", OPTION_INT, 1, 10000000,
      "100000", AT(keep_ended)},
     {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
@@ -263,7 +267,10 @@ static int start_core(const struct settings *o, struct server *s, struct merr *e
         r = watermark_start(s->watermark, err);
     (void)snprintf(folder, sizeof(folder), "%s/spool", s->state);
     if (r == 0)
-        r = spool_disk_open(folder, s->jobs_dir, &s->spool, &cfg.spool, err);
+        r = spool_disk_open(
+            &(struct spool_disk_cfg){.jobs = s->jobs_dir, .before = folder, .min_free = (int64_t)o->min_free},
+            &s->spool, &cfg.spool, err);
+    cfg.spool.job_bytes = (int64_t)o->job_logs;
     if (r == 0)
         r = auth_start(s->state, agents_share(o), s->store, &s->auth, err);
     if (r == 0 && o->audit_file)

@@ -1,5 +1,6 @@
 #include "server/control/routes.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@
 #include "server/http/web.h"
 
 #define LONG_POLL_S 75
-#define METRICS_TEXT_MAX (1 << 20)
+#define METRICS_TEXT_MAX (64 << 20) /* 1,000 nodes with 8 GPUs each take 3 MiB */
 
 enum http_auth routes_auth(void *arg, const char *token, int64_t wall_us, struct http_identity *ret)
 {
@@ -328,10 +329,15 @@ static void on_readyz(void *arg, struct http_req *req)
 
     size_t unread = quarantine_count(a->core);
 
-    if (store_up(a->store) && unread > 0)
-        http_reply_new(req, 200, json_pack("{s:s, s:I}", "status", "degraded", "quarantined", (json_int_t)unread));
-    else if (store_up(a->store))
-        http_reply_new(req, 200, json_pack("{s:s}", "status", "ready"));
+    int trouble = files_trouble(a->core->files);
+
+    if (store_up(a->store))
+        http_reply_new(req, 200,
+                       json_pack("{s:s, s:o*, s:s*}", "status", unread > 0 || trouble != 0 ? "degraded" : "ready",
+                                 "quarantined", unread > 0 ? json_integer((json_int_t)unread) : NULL, "logs",
+                                 trouble == ENOSPC || trouble == EDQUOT ? "wait for room on the disk"
+                                 : trouble != 0                         ? "wait for the disk"
+                                                                        : NULL));
     else
         http_problem(req, 503, "store-away", "the store is away; what is asked now waits for it");
 }
@@ -386,6 +392,10 @@ static void print_metrics(void *core, struct call *call)
                      "muster_store_up %d\n# HELP muster_call_queue Requests that wait for the core\n"
                      "# TYPE muster_call_queue gauge\nmuster_call_queue %zu\n",
                      store_up(c->store), turn_waiting(c));
+    (void)buf_printf(&b,
+                     "# HELP muster_logs_waiting Whether logs and metrics wait at the agents for this server's disk\n"
+                     "# TYPE muster_logs_waiting gauge\nmuster_logs_waiting %d\n",
+                     files_trouble(c->files) != 0);
     gpus_metrics(&c->cluster, &b);
     print_stragglers(c, &b);
     audit_metrics(c, &b);

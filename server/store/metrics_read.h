@@ -21,8 +21,9 @@ void metrics_cache_free(struct metrics_cache *m); /* NULL is fine */
 
 /* {"metrics", "points", "steps", "left_out_bytes"}: columns of numbers by name, those named (NULL or "": all), of at
  * most so many points (0 or more than METRICS_POINTS_MAX: of as many). Of more steps those are chosen at which a column
- * is least or most within its part of the curve, and the last; with few points, some that are evenly apart. A generation
- * that repeats steps replaces them. left_out_bytes are not kept any more. New; NULL: go_on said no, or no memory. */
+ * is least or most within its part of the curve, and the last; with few points, some that are evenly apart. A
+ * generation that repeats steps replaces them. left_out_bytes are not kept any more. New; NULL: go_on said no, or there
+ * is no memory. */
 json_t *metrics_read(struct metrics_cache *m, const struct spool *s, uint64_t job, const char *names, int points,
                      metrics_go_on *go_on, void *arg);
 

@@ -59,7 +59,8 @@ struct spool_ops {
 
 struct spool {
     const struct spool_ops *ops;
-    void *self; /* borrowed from who opened it */
+    void *self;        /* borrowed from who opened it */
+    int64_t job_bytes; /* of one job that are kept, about; 0: no limit */
 };
 
 /* Make the place of a job's files, without which nothing is kept of it, and the folder of its own, where its ranks keep

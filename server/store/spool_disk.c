@@ -5,14 +5,18 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/log.h"
 
 struct spool_disk {
     char folder[4096];
-    char jobs[4096]; /* where jobs have folders of their own */
+    char jobs[4080]; /* where jobs have folders of their own */
+    int64_t min_free;
 };
 
 #define PATH_BYTES (sizeof(((struct spool_disk *)NULL)->folder) + 32 + SPOOL_NAME_MAX)
@@ -96,6 +100,30 @@ static int list(void *self, uint64_t job, spool_name_fn *fn, void *arg)
     return 0;
 }
 
+static int write_at(int fd, const char *text, size_t len, int64_t offset)
+{
+    while (len > 0) {
+        ssize_t n = pwrite(fd, text, len, offset);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        text += n;
+        offset += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+static bool leaves_room(const struct spool_disk *d, int fd, size_t len)
+{
+    struct statvfs v;
+
+    return d->min_free == 0 || fstatvfs(fd, &v) < 0 ||
+           (double)v.f_bavail * (double)v.f_frsize >= (double)d->min_free + (double)len;
+}
+
 static int64_t append(void *self, uint64_t job, const char *name, int64_t offset, const char *text, size_t len,
                       bool *ret_new)
 {
@@ -104,15 +132,19 @@ static int64_t append(void *self, uint64_t job, const char *name, int64_t offset
     int r;
 
     path_of(self, job, name, path);
-    IO_CLOSE_AUTO int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND, 0600);
+    IO_CLOSE_AUTO int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
 
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
     if (st.st_size >= SPOOL_FILE_MAX)
         return offset + (int64_t)len;
     if (st.st_size != offset)
         return st.st_size;
-    r = io_write_all(fd, text, len);
+    if (!leaves_room(self, fd, len))
+        return -ENOSPC;
+    r = write_at(fd, text, len, offset);
     if (r < 0 || (fdatasync(fd) < 0 && (r = -errno))) {
         (void)ftruncate(fd, offset);
         return r;
@@ -139,7 +171,17 @@ static ssize_t read_at(void *self, uint64_t job, const char *name, int64_t offse
     return got;
 }
 
-int spool_disk_open(const char *folder, const char *jobs, struct spool_disk **ret, struct spool *ret_spool,
+/* Take over what an older server kept elsewhere, if nothing is here yet. */
+static void move_here(const struct spool_disk *d, const char *before)
+{
+    if (access(before, F_OK) < 0 || access(d->folder, F_OK) == 0)
+        return;
+    if (rename(before, d->folder) < 0)
+        log_warn("cannot move '%s' to '%s': %s; logs and metrics from before are not shown", before, d->folder,
+                 strerror(errno));
+}
+
+int spool_disk_open(const struct spool_disk_cfg *cfg, struct spool_disk **ret, struct spool *ret_spool,
                     struct merr *err)
 {
     static const struct spool_ops ops = {
@@ -157,9 +199,12 @@ int spool_disk_open(const char *folder, const char *jobs, struct spool_disk **re
 
     if (!d)
         return merr_set(err, -ENOMEM, "out of memory");
-    (void)snprintf(d->folder, sizeof(d->folder), "%s", folder);
-    (void)snprintf(d->jobs, sizeof(d->jobs), "%s", jobs);
-    r = io_mkdirs(folder, 0700, err);
+    (void)snprintf(d->jobs, sizeof(d->jobs), "%s", cfg->jobs);
+    (void)snprintf(d->folder, sizeof(d->folder), "%s/.spool", d->jobs);
+    d->min_free = cfg->min_free;
+    if (cfg->before)
+        move_here(d, cfg->before);
+    r = io_mkdirs(d->folder, 0700, err);
     if (r < 0) {
         free(d);
         return r;

@@ -1,6 +1,7 @@
 #include "server/store/spool_parts.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,9 +122,54 @@ static bool is_next(const struct spool *s, uint64_t job, const char *name, int64
 {
     struct spool_extent e;
 
-    if (part == most / 4) /* where the gap begins: the one before it is always there */
+    if (part <= most / 4) /* where a gap may begin: the one before it may be there all the same */
         return spool_measure(s, job, name, &e) == 0 && e.length == part * SPOOL_PART;
     return length_of(s, job, name, part - 1) == SPOOL_PART;
+}
+
+struct use { /* of a job's files, those of its oldest generation beside */
+    const struct spool *s;
+    uint64_t job;
+    int64_t bytes;
+    int oldest;
+};
+
+static void note_use(void *arg, const char *file)
+{
+    struct use *u = arg;
+    int64_t length = length_of(u->s, u->job, file, 0);
+    int rank, generation = INT_MAX;
+
+    if (length > 0)
+        u->bytes += length;
+    (void)(spool_is_log(file, &rank, &generation) || spool_is_metrics(file, &generation));
+    u->oldest = generation < u->oldest ? generation : u->oldest;
+}
+
+/* A part of a file has begun. Where the job keeps too much, its oldest generations go, but not this one; and of this
+ * file all but the first part and the newest two. */
+static void keep_within(const struct spool *s, uint64_t job, const char *name, int64_t part)
+{
+    int rank, now = 0;
+
+    (void)(spool_is_log(name, &rank, &now) || spool_is_metrics(name, &now));
+    for (int rounds = 0; s->job_bytes > 0 && rounds < SPOOL_GENERATIONS; rounds++) {
+        struct use u = {.s = s, .job = job, .oldest = now};
+
+        if (s->ops->list(s->self, job, note_use, &u) < 0 || u.bytes <= s->job_bytes)
+            return;
+        if (u.oldest >= now)
+            break;
+        spool_drop_generation(s, job, (uint32_t)u.oldest);
+    }
+    for (int64_t old = 1; s->job_bytes > 0 && old < part - 1; old++) {
+        char file[SPOOL_NAME_MAX];
+
+        if (old > SPOOL_METRICS_PARTS && old < part - 1 - SPOOL_METRICS_PARTS) /* they went long ago */
+            old = part - 1 - SPOOL_METRICS_PARTS;
+        part_name(name, old, file);
+        s->ops->drop_file(s->self, job, file);
+    }
 }
 
 /* Append to one part; len fits it. */
@@ -141,6 +187,8 @@ static int64_t append_part(const struct spool *s, uint64_t job, const char *name
     if (part == 0 || (begins ? is_next(s, job, name, part, most) : length_of(s, job, name, part) >= 0)) {
         at = s->ops->append(s->self, job, file, within, text, len, ret_new);
         old = part - 1 - (most - most / 4);
+        if (at >= 0 && *ret_new && begins)
+            keep_within(s, job, name, part);
         if (at >= 0 && *ret_new && begins && old >= most / 4) {
             part_name(name, old, file);
             s->ops->drop_file(s->self, job, file);

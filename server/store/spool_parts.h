@@ -2,8 +2,8 @@
  *
  * Offsets count all bytes that came. The first SPOOL_PART of them are in the file of that name, each further SPOOL_PART
  * in one with ".1", ".2", ... behind it. When a part begins that is one too many, the oldest goes that is not of the
- * first quarter; so there is a gap in the middle, and who reads is told where. Files of before parts are longer than
- * SPOOL_PART, stay whole and grow as they did.
+ * first quarter; so there is a gap in the middle, and who reads is told where. It is larger where the job keeps more
+ * than job_bytes of the spool. Files of before parts are longer than SPOOL_PART, stay whole and grow as they did.
  */
 #ifndef MUSTER_SERVER_SPOOL_PARTS_H
 #define MUSTER_SERVER_SPOOL_PARTS_H

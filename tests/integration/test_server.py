@@ -307,13 +307,13 @@ def test_of_jobs_that_have_ended_the_newest_stay_known(tmp_path):
         run = run_of(agent.until(job), "exited")
         agent.report([run], logs=[{"job": job, "generation": 1, "rank": 0, "offset": 0, "text": "words\n"}])
         cluster.wait(job, "succeeded")
-        assert os.path.isdir(f"{cluster.state}/spool/{job}")
+        assert os.path.isdir(f"{cluster.jobs_dir}/.spool/{job}")
         cluster.api("POST", "/v1/nodes/n1/drain")  # so that the others wait
         for _ in range(4):
             cluster.action(cluster.submit(specs.command("x"))["id"], "cancel")
         waiting = [cluster.submit(specs.command("x"))["id"] for _ in range(2)]
         wait_for("the oldest to be gone", lambda: cluster.request("GET", f"/v1/jobs/{job}")[0] == 404)
-        wait_for("its logs to be gone", lambda: not os.path.exists(f"{cluster.state}/spool/{job}"))
+        wait_for("its logs to be gone", lambda: not os.path.exists(f"{cluster.jobs_dir}/.spool/{job}"))
         assert os.path.isdir(f"{cluster.jobs_dir}/{job}")  # its checkpoints are nobody's to remove
         wait_for("three to be left", lambda: len(cluster.list_jobs()) == 3 + len(waiting))
         assert cluster.api("GET", "/v1/cluster")["jobs"]["succeeded"] == 1

@@ -37,7 +37,8 @@ static int spool_on_disk(void **state)
     if (!mkdtemp(s->folder))
         return -1;
     (void)snprintf(s->jobs, sizeof(s->jobs), "%s/jobs", s->folder);
-    if (io_mkdirs(s->jobs, 0700, NULL) < 0 || spool_disk_open(s->folder, s->jobs, &s->disk, &s->spool, NULL) < 0)
+    if (io_mkdirs(s->jobs, 0700, NULL) < 0 ||
+        spool_disk_open(&(struct spool_disk_cfg){.jobs = s->jobs}, &s->disk, &s->spool, NULL) < 0)
         return -1;
     return spool_make_job(&s->spool, 1, NULL);
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/io.h"
 #include "server/store/spool_disk.h"
@@ -37,7 +39,8 @@ static int on_disk(void **state)
     if (!mkdtemp(s->folder))
         return -1;
     (void)snprintf(s->jobs, sizeof(s->jobs), "%s/jobs", s->folder);
-    if (io_mkdirs(s->jobs, 0700, NULL) < 0 || spool_disk_open(s->folder, s->jobs, &s->disk, &s->spool, NULL) < 0)
+    if (io_mkdirs(s->jobs, 0700, NULL) < 0 ||
+        spool_disk_open(&(struct spool_disk_cfg){.jobs = s->jobs}, &s->disk, &s->spool, NULL) < 0)
         return -1;
     return spool_make_job(&s->spool, 1, NULL);
 }
@@ -194,11 +197,104 @@ static void a_file_of_before_parts_stays_whole_and_grows(void **state)
     assert_int_equal(put(s, 0, 100), at + 100);
 }
 
+static void a_job_keeps_no_more_than_its_quota_and_the_oldest_attempts_go_first(void **state)
+{
+    struct scene *s = *state;
+    struct spool_extent e;
+    bool is_new = false;
+
+    s->spool.job_bytes = 7 * (int64_t)SPOOL_PART;
+    for (int generation = 1; generation <= 4; generation++) {
+        char name[SPOOL_NAME_MAX];
+
+        spool_log_name(0, generation, name);
+        for (int64_t at = 0; at < 3 * SPOOL_PART; at += MIB)
+            assert_int_equal(spool_append(&s->spool, 1, name, at, s->text, MIB, &is_new), at + MIB);
+        assert_int_equal(spool_measure(&s->spool, 1, name, &e), 0);
+        assert_int_equal(e.length - (e.gap_to - e.gap_from), 3 * SPOOL_PART); /* the newest is whole */
+    }
+    assert_int_equal(spool_measure(&s->spool, 1, "rank-00000.g1.log", &e), -ENOENT);
+    assert_int_equal(spool_measure(&s->spool, 1, "rank-00000.g2.log", &e), -ENOENT);
+    assert_int_equal(spool_measure(&s->spool, 1, "rank-00000.g3.log", &e), 0);
+}
+
+static void a_log_above_the_quota_keeps_its_beginning_and_its_end(void **state)
+{
+    struct scene *s = *state;
+    struct spool_extent e;
+
+    s->spool.job_bytes = 3 * (int64_t)SPOOL_PART;
+    fill(s, 20 * SPOOL_PART + 9);
+    assert_int_equal(spool_measure(&s->spool, 1, LOG, &e), 0);
+    assert_int_equal(e.length, 20 * SPOOL_PART + 9);
+    assert_int_equal(e.gap_from, SPOOL_PART);
+    assert_true(e.gap_to >= 18 * SPOOL_PART && e.gap_to <= 19 * SPOOL_PART);
+    assert_int_equal(check(s, e.length - 500, 500), e.length - 500);
+    assert_int_equal(put(s, 5 * SPOOL_PART, 10), e.length); /* in the gap: go on from the end */
+    assert_int_equal(put(s, SPOOL_PART, 10), e.length);
+}
+
+static void on_a_disk_that_is_nearly_full_nothing_is_appended(void **state)
+{
+    struct scene *s = *state;
+    struct spool_disk_cfg cfg = {.jobs = s->jobs, .min_free = INT64_MAX / 2};
+    struct spool_disk *disk;
+    struct spool full;
+    bool is_new = false;
+
+    assert_int_equal(spool_disk_open(&cfg, &disk, &full, NULL), 0);
+    assert_int_equal(spool_append(&full, 1, LOG, 0, "one\n", 4, &is_new), -ENOSPC);
+    assert_false(is_new);
+    spool_disk_close(disk);
+    assert_int_equal(spool_append(&s->spool, 1, LOG, 0, "one\n", 4, &is_new), 4); /* there is room again */
+}
+
+static void what_an_older_server_kept_is_found(void **state)
+{
+    struct scene *s = *state;
+    struct spool_disk_cfg cfg = {.jobs = s->jobs};
+    char before[64], path[96], here[64];
+    struct spool_extent e;
+    struct spool_disk *disk;
+    struct spool spool;
+
+    (void)snprintf(here, sizeof(here), "%s/.spool", s->jobs);
+    (void)snprintf(before, sizeof(before), "%s/spool", s->folder);
+    (void)snprintf(path, sizeof(path), "%s/j1/" LOG, here);
+    assert_int_equal(io_write_file(path, "one\n", 4, 0600, NULL), 0);
+    assert_int_equal(rename(here, before), 0);
+    cfg.before = before;
+    assert_int_equal(spool_disk_open(&cfg, &disk, &spool, NULL), 0);
+    assert_int_equal(spool_measure(&spool, 1, LOG, &e), 0);
+    assert_int_equal(e.length, 4);
+    spool_disk_close(disk);
+}
+
+static void a_file_that_is_none_is_not_written_to(void **state)
+{
+    struct scene *s = *state;
+    char path[96];
+    bool is_new = false;
+
+    (void)snprintf(path, sizeof(path), "%s/.spool/j1/" LOG, s->jobs);
+    assert_int_equal(symlink("/etc/motd", path), 0);
+    assert_true(spool_append(&s->spool, 1, LOG, 0, "one\n", 4, &is_new) < 0);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_true(spool_append(&s->spool, 1, LOG, 0, "one\n", 4, &is_new) < 0); /* and nobody hangs */
+    assert_false(is_new);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         BOTH(of_a_log_of_100_mib_the_first_16_and_the_newest_48_are_kept),
         MEMORY(pieces_that_come_again_are_told_where_to_go_on),
+        BOTH(a_job_keeps_no_more_than_its_quota_and_the_oldest_attempts_go_first),
+        MEMORY(a_log_above_the_quota_keeps_its_beginning_and_its_end),
+        cmocka_unit_test_setup_teardown(on_a_disk_that_is_nearly_full_nothing_is_appended, on_disk, leave),
+        cmocka_unit_test_setup_teardown(what_an_older_server_kept_is_found, on_disk, leave),
+        cmocka_unit_test_setup_teardown(a_file_that_is_none_is_not_written_to, on_disk, leave),
         BOTH(a_generation_goes_with_all_its_parts),
         BOTH(a_file_of_before_parts_stays_whole_and_grows),
     };
