@@ -16,7 +16,9 @@
 #include "worker/flight/flight_priv.h"
 
 #define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
-#define FLIGHT_VERSION 3
+#define FLIGHT_VERSION 4
+#define GAP_WARM_STEPS 3 /* of a run: their gaps are no measure of later ones */
+#define GAP_STEPS 100
 
 static int handle_new(struct page *page, struct flight **ret, struct merr *err)
 {
@@ -27,6 +29,7 @@ static int handle_new(struct page *page, struct flight **ret, struct merr *err)
         return merr_set(err, -ENOMEM, "no memory for a flight page's handle");
     }
     f->page = page;
+    f->first_step = UINT64_MAX;
     *ret = f;
     return 0;
 }
@@ -141,24 +144,90 @@ void flight_saved(struct flight *f)
     (void)atomic_compare_exchange_strong(&f->page->order, &save, FLIGHT_GO);
 }
 
-void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step)
+/* A sign of life. The gap before it is the rank's own where it was computing, not waiting. */
+static int64_t sign(struct flight *f, bool computed)
 {
-    atomic_store(&f->page->step, step);
-    atomic_store(&f->page->phase, (uint64_t)clock_mono_us() << 8 | (uint64_t)phase);
+    uint64_t step = atomic_load_explicit(&f->page->step, memory_order_relaxed);
+    int64_t now = clock_mono_us(), gap = f->sign_us ? now - f->sign_us : 0;
+
+    f->sign_us = now;
+    if (!computed || f->first_step == UINT64_MAX || step < f->first_step + GAP_WARM_STEPS)
+        return now;
+    if (step / GAP_STEPS != f->window) {
+        f->window = step / GAP_STEPS;
+        f->gap_us[1] = f->gap_us[0];
+        f->gap_us[0] = 0;
+    }
+    if ((uint64_t)gap > f->gap_us[0])
+        f->gap_us[0] = (uint64_t)gap;
+    atomic_store_explicit(&f->page->gap_us, f->gap_us[0] > f->gap_us[1] ? f->gap_us[0] : f->gap_us[1],
+                          memory_order_relaxed);
+    return now;
 }
 
-void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes)
+static bool computes(uint64_t phase)
+{
+    return phase >= FLIGHT_FORWARD && phase <= FLIGHT_UPDATE;
+}
+
+static uint64_t phase_of(const struct flight *f)
+{
+    return atomic_load_explicit(&f->page->phase, memory_order_relaxed) & 255;
+}
+
+void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step)
+{
+    if (f->first_step == UINT64_MAX && computes(phase))
+        f->first_step = step;
+    atomic_store(&f->page->step, step);
+    atomic_store(&f->page->phase, (uint64_t)sign(f, computes(phase_of(f))) << 8 | (uint64_t)phase);
+}
+
+void flight_moved(struct flight *f)
+{
+    f->sign_us = clock_mono_us();
+    atomic_store_explicit(&f->page->moved_us, (uint64_t)f->sign_us, memory_order_relaxed);
+}
+
+/* The group's words; NULL: the table is full. */
+static _Atomic uint64_t *group_of(struct page *p, const struct flight_call *call)
+{
+    uint64_t name[2] = {0};
+    int i = 0;
+
+    for (; i < FLIGHT_GROUPS; i++) {
+        uint64_t key = atomic_load_explicit(&p->group[i][GROUP_KEY], memory_order_relaxed);
+
+        if (key == call->key && call->size > 0)
+            atomic_store_explicit(&p->group[i][GROUP_SIZE], (uint64_t)call->size, memory_order_relaxed);
+        if (key == call->key)
+            return p->group[i];
+        if (key == 0)
+            break;
+    }
+    if (i == FLIGHT_GROUPS)
+        return NULL;
+    memcpy(name, call->group, strnlen(call->group, sizeof(name) - 1));
+    for (size_t k = 0; k < 2; k++)
+        atomic_store_explicit(&p->group[i][GROUP_NAME + k], name[k], memory_order_relaxed);
+    atomic_store_explicit(&p->group[i][GROUP_SIZE], (uint64_t)call->size, memory_order_relaxed);
+    atomic_store(&p->group[i][GROUP_KEY], call->key);
+    return p->group[i];
+}
+
+void flight_enter(struct flight *f, const struct flight_call *call)
 {
     uint64_t i = atomic_load_explicit(&f->page->entered, memory_order_relaxed), word[OP_WORDS];
-    _Atomic uint64_t *slot = f->page->ring[i % FLIGHT_RING];
+    _Atomic uint64_t *slot = f->page->ring[i % FLIGHT_RING], *group = group_of(f->page, call);
     struct flight_op o = {.version = 2 * i + 2,
-                          .seq = seq,
-                          .bytes = bytes,
-                          .enter_us = clock_mono_us(),
-                          .op = op,
-                          .step = (uint32_t)atomic_load_explicit(&f->page->step, memory_order_relaxed)};
+                          .seq = call->seq,
+                          .bytes = call->bytes,
+                          .enter_us = sign(f, computes(phase_of(f))),
+                          .op = call->op,
+                          .step = (uint32_t)atomic_load_explicit(&f->page->step, memory_order_relaxed),
+                          .key = call->key,
+                          .peer = call->peer};
 
-    (void)snprintf(o.group, sizeof(o.group), "%s", group);
     memcpy(word, &o, sizeof(o));
     /* A reader who sees any new word below sees this odd version too: each is stored with release, and read with
      * acquire before the version is read again. */
@@ -166,6 +235,11 @@ void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq
     for (size_t k = 1; k < OP_WORDS; k++)
         atomic_store_explicit(&slot[k], word[k], memory_order_release);
     atomic_store(&slot[WORD_VERSION], o.version);
+    if (group && call->peer < 0) {
+        atomic_store_explicit(&group[GROUP_CALL], call->bytes << 8 | (call->op & 255), memory_order_relaxed);
+        atomic_store_explicit(&group[GROUP_ENTERED], call->seq, memory_order_release);
+    }
+    f->inside = call->peer < 0 ? group : NULL;
     atomic_store(&f->page->entered, i + 1);
 }
 
@@ -175,7 +249,12 @@ void flight_leave(struct flight *f)
     uint64_t n = atomic_load_explicit(&f->page->entered, memory_order_relaxed);
 
     assert(n > 0);
-    atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)clock_mono_us());
+    atomic_store(&f->page->ring[(n - 1) % FLIGHT_RING][WORD_LEAVE], (uint64_t)sign(f, false));
+    if (f->inside)
+        atomic_store_explicit(&f->inside[GROUP_LEFT],
+                              atomic_load_explicit(&f->inside[GROUP_ENTERED], memory_order_relaxed),
+                              memory_order_release);
+    f->inside = NULL;
 }
 
 void flight_cause_set(struct flight *f, enum exit_cause cause)

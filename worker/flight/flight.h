@@ -41,6 +41,15 @@ enum flight_order {
 
 struct flight;
 
+struct flight_call {     /* an operation that a rank enters: a call of a group, or the wait for one message */
+    const char *group;   /* the name of its group */
+    uint64_t key;        /* of the group: the same on all members, and no other group's of the run */
+    int size;            /* its members; 0: not told here */
+    int peer;            /* the rank whose message is waited for; -1: a call of all members */
+    uint32_t op;         /* enum comm_call */
+    uint64_t seq, bytes; /* seq: of calls, and of messages waited for, by themselves; from 1 */
+};
+
 /* Make the file at path, zeroed, mode 0600, and map it. -EEXIST when it is there. */
 int flight_create(const char *path, struct flight **ret, struct merr *err);
 
@@ -60,7 +69,9 @@ bool flight_aborted(const struct flight *f); /* order is ABORT: cheap enough for
 void flight_saved(struct flight *f);         /* SAVE has been obeyed: back to GO */
 void flight_phase_set(struct flight *f, enum flight_phase phase, uint64_t step);
 void flight_cause_set(struct flight *f, enum exit_cause cause); /* why it is about to end; also by who starts it */
-void flight_enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes);
+void flight_enter(struct flight *f, const struct flight_call *call);
 void flight_leave(struct flight *f);
+/* Something of the operation that the rank waits in has moved; cheap enough for some hundred times a second. */
+void flight_moved(struct flight *f);
 
 #endif

@@ -16,19 +16,37 @@ enum { WORD_VERSION = 0, WORD_LEAVE = 4 };
 static_assert(sizeof(struct flight_op) == 64, "an entry is one cache line");
 static_assert(offsetof(struct flight_op, leave_us) == WORD_LEAVE * sizeof(uint64_t), "leave_us is word 4");
 
+/* A group of the rank, as words; GROUP_KEY 0: there is none yet. The name and the size stand before the key. */
+enum {
+    GROUP_KEY,
+    GROUP_NAME, /* 16 bytes */
+    GROUP_SIZE = 3,
+    GROUP_ENTERED, /* calls of all its members that the rank has entered */
+    GROUP_LEFT,    /* and those that it has left */
+    GROUP_CALL,    /* the newest: its op, and bytes times 256 */
+    GROUP_WORDS = 8,
+};
+
 struct page {
     uint64_t magic, version;
     _Atomic uint32_t order; /* the watchers' word; enum flight_order */
     _Atomic uint32_t cause; /* enum exit_cause; 0 in pages of ranks that do not know of it */
     _Atomic uint64_t phase; /* microseconds since when, times 256, plus enum flight_phase: one word, never torn */
     _Atomic uint64_t step;
-    _Atomic uint64_t entered; /* operations ever entered */
-    uint64_t pad[2];
+    _Atomic uint64_t entered;  /* operations ever entered */
+    _Atomic uint64_t moved_us; /* when flight_moved was last called */
+    _Atomic uint64_t gap_us;   /* the longest that the rank was between two signs of life in the last steps */
+    _Atomic uint64_t group[FLIGHT_GROUPS][GROUP_WORDS];
     _Atomic uint64_t ring[FLIGHT_RING][OP_WORDS];
 };
 
 struct flight {
     struct page *page;
+    _Atomic uint64_t *inside; /* the group whose call the rank is in; NULL: none */
+    int64_t sign_us;          /* the rank's last sign of life */
+    uint64_t first_step;      /* that it computed; UINT64_MAX: none yet */
+    uint64_t window;          /* of GAP_STEPS steps: the number of the present one */
+    uint64_t gap_us[2];       /* the longest gap of the present window, and of the one before */
 };
 
 #endif

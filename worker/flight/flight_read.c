@@ -33,6 +33,60 @@ const char *flight_read_phase_name(enum flight_phase phase)
     return (unsigned)phase < sizeof(name) / sizeof(name[0]) ? name[phase] : "unknown";
 }
 
+const char *flight_read_op_name(uint32_t op)
+{
+    static const char *const name[] = {"none",      "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                       "broadcast", "barrier",    "send",           "recv"};
+
+    return op < sizeof(name) / sizeof(name[0]) ? name[op] : "unknown";
+}
+
+int64_t flight_read_sign(const struct flight *f)
+{
+    uint64_t entered = atomic_load(&f->page->entered), at = atomic_load(&f->page->moved_us);
+    struct flight_op op;
+    int64_t since;
+
+    (void)flight_read_phase(f, &since);
+    if ((uint64_t)since > at)
+        at = (uint64_t)since;
+    if (entered > 0 && flight_read_ops(f, &op, 1) == 1) {
+        at = (uint64_t)op.enter_us > at ? (uint64_t)op.enter_us : at;
+        at = (uint64_t)op.leave_us > at ? (uint64_t)op.leave_us : at;
+    }
+    return (int64_t)at;
+}
+
+int64_t flight_read_gap(const struct flight *f)
+{
+    return (int64_t)atomic_load(&f->page->gap_us);
+}
+
+int flight_read_groups(const struct flight *f, struct flight_group *groups, int n)
+{
+    int got = 0;
+
+    for (int i = 0; i < FLIGHT_GROUPS && got < n; i++) {
+        const _Atomic uint64_t *word = f->page->group[i];
+        struct flight_group *g = &groups[got];
+        uint64_t name[2] = {atomic_load(&word[GROUP_NAME]), atomic_load(&word[GROUP_NAME + 1])}, call;
+
+        g->key = atomic_load(&word[GROUP_KEY]);
+        if (g->key == 0)
+            break;
+        g->left = atomic_load(&word[GROUP_LEFT]);
+        g->entered = atomic_load(&word[GROUP_ENTERED]);
+        call = atomic_load(&word[GROUP_CALL]);
+        memcpy(g->name, name, sizeof(g->name));
+        g->name[sizeof(g->name) - 1] = '\0';
+        g->size = (int)atomic_load(&word[GROUP_SIZE]);
+        g->op = (uint32_t)(call & 255);
+        g->bytes = call >> 8;
+        got++;
+    }
+    return got;
+}
+
 int flight_read_ops(const struct flight *f, struct flight_op *ops, int n)
 {
     uint64_t entered = atomic_load(&f->page->entered), word[OP_WORDS];
@@ -47,7 +101,6 @@ int flight_read_ops(const struct flight *f, struct flight_op *ops, int n)
         if (word[WORD_VERSION] != 2 * i + 2 || atomic_load(&slot[WORD_VERSION]) != 2 * i + 2)
             continue;
         memcpy(&ops[got], word, sizeof(ops[got]));
-        ops[got].group[sizeof(ops[got].group) - 1] = '\0';
         got++;
     }
     return got;

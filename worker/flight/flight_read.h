@@ -7,19 +7,42 @@
 
 #include "worker/flight/flight.h"
 
-#define FLIGHT_RING 256 /* last operations kept */
+#define FLIGHT_RING 256  /* last operations kept */
+#define FLIGHT_GROUPS 48 /* groups kept; a rank has one for each way its work is split, by direction */
 
 struct flight_op { /* one entry of the ring; version odd while it is written */
     uint64_t version, seq, bytes;
     int64_t enter_us, leave_us; /* monotonic; leave 0: still inside */
     uint32_t op, step;
-    char group[16]; /* "tp", "dp", "pp", "world", … */
+    uint64_t key; /* of its group */
+    int32_t peer; /* see struct flight_call */
+    uint32_t pad;
+};
+
+struct flight_group {
+    uint64_t key;
+    char name[16]; /* "tp", "dp", "pp", "world", … */
+    int size;
+    uint64_t entered, left; /* calls of all its members */
+    uint32_t op;            /* of the newest, with its bytes */
+    uint64_t bytes;
 };
 
 uint64_t flight_read_step(const struct flight *f);
 enum exit_cause flight_read_cause(const struct flight *f); /* EXIT_CAUSE_UNTOLD: nobody has said */
 enum flight_phase flight_read_phase(const struct flight *f, int64_t *ret_since_us);
 const char *flight_read_phase_name(enum flight_phase phase);
+
+const char *flight_read_op_name(uint32_t op); /* "all_reduce"; "unknown": of no such number */
+
+/* When the rank last showed that it goes on, on the monotonic clock: it entered or left an operation or a phase, or
+ * something of the operation that it waits in has moved. */
+int64_t flight_read_sign(const struct flight *f);
+/* The longest time between two such signs in steps of late, without that of waits for others, microseconds; 0: the rank
+ * has not done enough steps to tell. */
+int64_t flight_read_gap(const struct flight *f);
+/* Copy the rank's groups, at most n. Returns how many. */
+int flight_read_groups(const struct flight *f, struct flight_group *groups, int n);
 
 /* Copy the newest up to n operations, newest first. Returns how many. Entries being written are left out. */
 int flight_read_ops(const struct flight *f, struct flight_op *ops, int n);

@@ -35,7 +35,7 @@ enum comm_op { COMM_SUM, COMM_MAX };
 
 /* What the flight ring says of an operation. */
 enum comm_call {
-    COMM_CALL_NONE,
+    COMM_CALL_NONE, /* flight_read_op_name() has their names */
     COMM_CALL_ALL_REDUCE,
     COMM_CALL_REDUCE_SCATTER,
     COMM_CALL_ALL_GATHER,

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "base/hash.h"
+#include "worker/flight/flight_read.h"
 #include "worker/engine/comm/comm.h"
 
 #define FRAME_MAGIC 0x3266636du /* "mcf2" */
@@ -40,17 +41,5 @@ bool frame_holds(const struct frame *f, const void *payload)
 
 const char *frame_call_name(unsigned op)
 {
-    static const char *const name[] = {
-        [COMM_CALL_NONE] = "none",
-        [COMM_CALL_ALL_REDUCE] = "all_reduce",
-        [COMM_CALL_REDUCE_SCATTER] = "reduce_scatter",
-        [COMM_CALL_ALL_GATHER] = "all_gather",
-        [COMM_CALL_ALL_TO_ALL] = "all_to_all",
-        [COMM_CALL_BROADCAST] = "broadcast",
-        [COMM_CALL_BARRIER] = "barrier",
-        [COMM_CALL_SEND] = "send",
-        [COMM_CALL_RECV] = "recv",
-    };
-
-    return op < sizeof(name) / sizeof(name[0]) ? name[op] : "unknown";
+    return flight_read_op_name(op);
 }

@@ -305,7 +305,13 @@ int group_begin(struct comm_group *g, enum comm_call op, unsigned type, unsigned
 
     if (w->failure.code)
         return w->failure.code;
-    flight_enter(w->flight, op, g->channel.name, ++g->seq, bytes);
+    flight_enter(w->flight, &(struct flight_call){.group = g->channel.name,
+                                                  .key = g->channel.id,
+                                                  .size = g->n,
+                                                  .peer = -1,
+                                                  .op = op,
+                                                  .seq = ++g->seq,
+                                                  .bytes = bytes});
     c = &g->history[g->seq % GROUP_HISTORY];
     *c = (struct group_call){g->seq, bytes, (uint8_t)op, (uint8_t)type, (uint8_t)extra};
     g->busy = true;

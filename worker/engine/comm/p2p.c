@@ -79,7 +79,12 @@ static int wait_one(struct comm_request *req, struct merr *err)
     struct wait *w = c->messages->wait;
     int r;
 
-    flight_enter(w->flight, req->send ? COMM_CALL_SEND : COMM_CALL_RECV, c->name, ++c->waited, req->bytes);
+    flight_enter(w->flight, &(struct flight_call){.group = c->name,
+                                                  .key = c->id,
+                                                  .peer = req->peer->rank,
+                                                  .op = req->send ? COMM_CALL_SEND : COMM_CALL_RECV,
+                                                  .seq = ++c->waited,
+                                                  .bytes = req->bytes});
     if (req->send && req->staged && !req->done && !w->failure.code)
         linger(w, req);
     r = req->send && req->staged && !w->failure.code ? 0 : message_wait(req);

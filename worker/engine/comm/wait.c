@@ -10,6 +10,7 @@
 #include "base/try.h"
 
 #define SPINS 64         /* empty looks before sleeping: some microseconds */
+#define MOVES_TOLD 1024  /* moves without a pause between two words to those who watch */
 #define WATCH_SPINS 2000 /* looks at a GPU before sleeping: about as long as it takes to move a mebibyte */
 #define WATCH_NAP_US 100 /* short: GPUs tell nobody when they are done */
 
@@ -164,11 +165,13 @@ static int64_t nap_us(const struct wait *w, int64_t left_us)
 int wait_until(struct wait *w, const bool *done, int rank, const char *group)
 {
     int64_t deadline = 0, looked = 0, now;
-    unsigned idle = 0;
+    unsigned idle = 0, moves = 0, told = 0;
 
     while (!w->failure.code && !*done) {
         if (wait_progress(w)) {
             idle = 0;
+            if (++moves % MOVES_TOLD == 0)
+                flight_moved(w->flight);
             if (flight_aborted(w->flight))
                 (void)told_to_give_up(w, rank);
             continue;
@@ -180,6 +183,9 @@ int wait_until(struct wait *w, const bool *done, int rank, const char *group)
             deadline = now + w->timeout_us;
         if (now - looked >= WAIT_SLICE_US / 2 || w->peer[rank].lost || w->peer[rank].left) {
             looked = now;
+            if (moves != told)
+                flight_moved(w->flight);
+            told = moves;
             if (look_around(w, done, rank, group, deadline) < 0)
                 break;
         }

@@ -12,6 +12,13 @@
 #include "base/io.h"
 #include "worker/flight/flight_read.h"
 
+static void enter(struct flight *f, uint32_t op, const char *group, uint64_t seq, uint64_t bytes)
+{
+    flight_enter(
+        f, &(struct flight_call){
+               .group = group, .key = strlen(group), .size = 4, .peer = -1, .op = op, .seq = seq, .bytes = bytes});
+}
+
 static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
 {
     struct flight *rank, *watcher;
@@ -27,9 +34,9 @@ static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
     assert_int_equal(flight_read_phase(watcher, &since), FLIGHT_INIT);
     assert_true(since > 0 && since <= clock_mono_us());
     flight_phase_set(rank, FLIGHT_FORWARD, 17);
-    flight_enter(rank, 3, "tp", 5, 4096);
+    enter(rank, 3, "tp", 5, 4096);
     flight_leave(rank);
-    flight_enter(rank, 4, "a name that is too long for its place", 6, 1);
+    enter(rank, 4, "a name that is too long for its place", 6, 1);
     flight_close(rank);
 
     assert_int_equal(flight_read_step(watcher), 17);
@@ -37,12 +44,13 @@ static void a_page_is_seen_by_its_watcher_and_outlives_the_rank(void **state)
     assert_int_equal(flight_read_ops(watcher, op, 4), 2);
     assert_int_equal(op[0].op, 4);
     assert_int_equal(op[0].leave_us, 0);
-    assert_string_equal(op[0].group, "a name that is ");
+    assert_int_equal(op[0].key, strlen("a name that is too long for its place"));
     assert_int_equal(op[1].op, 3);
     assert_int_equal(op[1].seq, 5);
     assert_int_equal(op[1].bytes, 4096);
     assert_int_equal(op[1].step, 17);
-    assert_string_equal(op[1].group, "tp");
+    assert_int_equal(op[1].key, 2);
+    assert_int_equal(op[1].peer, -1);
     assert_true(op[1].leave_us >= op[1].enter_us && op[1].enter_us > 0);
     flight_close(watcher);
 }
@@ -70,7 +78,7 @@ static void a_page_is_made_once_and_foreign_files_are_refused(void **state)
 {
     struct flight *f, *again = NULL;
     struct merr err;
-    char zeros[17000] = {0};
+    char zeros[32000] = {0};
     struct stat st;
 
     (void)state;
@@ -118,6 +126,71 @@ static void an_order_only_grows_and_only_save_is_taken_back(void **state)
     flight_close(f);
 }
 
+static void each_group_says_how_far_the_rank_is_in_it(void **state)
+{
+    struct flight_call message = {.group = "pp", .key = 7, .peer = 3, .op = 8, .seq = 1, .bytes = 64};
+    struct flight_group g[FLIGHT_GROUPS + 1];
+    struct flight *f;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    assert_int_equal(flight_read_groups(f, g, FLIGHT_GROUPS), 0);
+    enter(f, 1, "tp", 41, 4096);
+    flight_leave(f);
+    enter(f, 3, "a name that is too long for its place", 9, 1 << 20);
+    flight_leave(f);
+    flight_enter(f, &message); /* is no call of all members */
+    flight_leave(f);
+    enter(f, 2, "tp", 42, 8);
+    assert_int_equal(flight_read_groups(f, g, FLIGHT_GROUPS), 3);
+    assert_string_equal(g[0].name, "tp");
+    assert_int_equal(g[0].key, 2);
+    assert_int_equal(g[0].size, 4);
+    assert_int_equal(g[0].entered, 42);
+    assert_int_equal(g[0].left, 41);
+    assert_string_equal(flight_read_op_name(g[0].op), "reduce_scatter");
+    assert_int_equal(g[0].bytes, 8);
+    assert_string_equal(g[1].name, "a name that is ");
+    assert_int_equal(g[1].left, 9);
+    assert_int_equal(g[2].key, 7);
+    assert_int_equal(g[2].size, 0);
+    assert_int_equal(g[2].entered, 0);
+    assert_int_equal(flight_read_groups(f, g, 2), 2);
+    for (uint64_t key = 100; key < 100 + FLIGHT_GROUPS; key++) { /* more than there is room for: the ring has them */
+        flight_enter(f, &(struct flight_call){.group = "many", .key = key, .size = 2, .peer = -1, .op = 1, .seq = 1});
+        flight_leave(f);
+    }
+    assert_int_equal(flight_read_groups(f, g, FLIGHT_GROUPS + 1), FLIGHT_GROUPS);
+    flight_close(f);
+}
+
+static void signs_of_life_and_the_gaps_between_them_are_told(void **state)
+{
+    struct flight *f;
+    int64_t began = clock_mono_us(), sign;
+
+    (void)state;
+    assert_int_equal(flight_private(&f, NULL), 0);
+    assert_int_equal(flight_read_gap(f), 0);
+    assert_true(flight_read_sign(f) >= began);
+    for (uint64_t step = 10; step < 16; step++) {
+        flight_phase_set(f, FLIGHT_FORWARD, step);
+        enter(f, 1, "dp", step, 8);
+        flight_leave(f);
+        if (step == 12)
+            assert_int_equal(flight_read_gap(f), 0); /* of its first steps nothing is learnt */
+    }
+    assert_true(flight_read_gap(f) >= 0 && flight_read_gap(f) < clock_mono_us() - began);
+    sign = flight_read_sign(f);
+    assert_true(sign <= clock_mono_us());
+    flight_moved(f);
+    assert_true(flight_read_sign(f) >= sign);
+    sign = flight_read_sign(f);
+    enter(f, 1, "dp", 17, 8);
+    assert_true(flight_read_sign(f) >= sign);
+    flight_close(f);
+}
+
 static void the_ring_keeps_the_last_operations_newest_first(void **state)
 {
     static struct flight_op op[FLIGHT_RING + 8];
@@ -127,7 +200,7 @@ static void the_ring_keeps_the_last_operations_newest_first(void **state)
     assert_int_equal(flight_private(&f, NULL), 0);
     assert_int_equal(flight_read_ops(f, op, 8), 0);
     for (uint64_t i = 0; i < 3 * FLIGHT_RING + 5; i++) {
-        flight_enter(f, (uint32_t)i, "dp", i, i);
+        enter(f, (uint32_t)i, "dp", i, i);
         flight_leave(f);
     }
     assert_int_equal(flight_read_ops(f, op, (int)COUNT(op)), FLIGHT_RING);
@@ -150,7 +223,7 @@ static void entries_read_while_they_are_written_are_whole(void **state)
     child = fork();
     if (child == 0) {
         for (uint64_t i = 1; !flight_aborted(f); i++) {
-            flight_enter(f, (uint32_t)i, "pp", i, i * 3);
+            enter(f, (uint32_t)i, "pp", i, i * 3);
             flight_leave(f);
         }
         _exit(0);
@@ -162,7 +235,7 @@ static void entries_read_while_they_are_written_are_whole(void **state)
         for (int i = 0; i < n; i++) {
             assert_int_equal(op[i].bytes, op[i].seq * 3);
             assert_int_equal(op[i].op, (uint32_t)op[i].seq);
-            assert_string_equal(op[i].group, "pp");
+            assert_int_equal(op[i].key, 2);
             assert_true(i == 0 || op[i].seq < op[i - 1].seq);
         }
         seen += n;
@@ -190,6 +263,8 @@ int main(void)
         cmocka_unit_test(a_cause_outlives_the_rank_and_one_that_is_none_is_not_told),
         cmocka_unit_test(a_page_is_made_once_and_foreign_files_are_refused),
         cmocka_unit_test(an_order_only_grows_and_only_save_is_taken_back),
+        cmocka_unit_test(each_group_says_how_far_the_rank_is_in_it),
+        cmocka_unit_test(signs_of_life_and_the_gaps_between_them_are_told),
         cmocka_unit_test(the_ring_keeps_the_last_operations_newest_first),
         cmocka_unit_test(entries_read_while_they_are_written_are_whole),
         cmocka_unit_test(every_phase_has_a_name),
