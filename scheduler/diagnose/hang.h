@@ -1,0 +1,79 @@
+/* hang - which rank the others wait for, and in what
+ *
+ * A fault of one rank stops all ranks of a synchronous run within moments, so that every rank waits; the one to name is
+ * waited for and waits for nobody. Each rank tells how many calls of each group it has entered and left, and what it
+ * waits in. From any rank that waits the walk goes to the members that have not entered its call, from those that wait
+ * in something else on, until it meets ranks that wait in nothing (they have not entered), a call that all members have
+ * entered (nothing moves in it), or comes back to where it was (they wait for each other). Counts and durations on one
+ * clock are all that is compared: no two nodes' clocks are.
+ *
+ * Each call is followed once and each rank met once, so the walk takes time in proportion to ranks and their groups.
+ * After "wait-for graph" of Mycroft (SOSP 2025) and the hang branch of CCL-D (PPoPP 2026), section 2.2.
+ */
+#ifndef MUSTER_SCHEDULER_DIAGNOSE_HANG_H
+#define MUSTER_SCHEDULER_DIAGNOSE_HANG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HANG_ROOTS_MAX 8
+
+enum hang_phase {              /* of a rank; each has a deadline of its own */
+                  HANG_STARTS, /* until it computes: it meets the others, loads its state */
+                  HANG_COMPUTES,
+                  HANG_EVALUATES,
+                  HANG_SAVES,
+                  HANG_ENDS,
+};
+
+struct hang_group {         /* of a rank */
+    uint64_t key;           /* the same for all members */
+    uint64_t entered, left; /* calls of all members */
+    int size;               /* members; 0: not known */
+};
+
+struct hang_rank {
+    bool told; /* its page was read, and it has shown no sign of life for idle_us; false: it goes on, or is not known */
+    bool stopped;  /* its process is stopped or frozen */
+    bool inside;   /* it waits in a call of all members, or for a message */
+    int peer;      /* inside: the rank whose message it waits for; -1: a call of all members */
+    uint64_t key;  /* inside: of the group */
+    uint64_t call; /* inside: the number of the call of all members */
+    bool sends;    /* inside, with a peer: it waits to be rid of a message, not for one */
+    enum hang_phase phase;
+    int64_t idle_us;                /* since its last sign of life */
+    int64_t gap_us;                 /* its longest time between two signs of late; 0: not known */
+    const struct hang_group *group; /* its groups */
+    size_t n_groups;
+};
+
+enum hang_class {
+    HANG_NONE,        /* a rank goes on, or may still do so within its deadline */
+    HANG_STOPPED,     /* the roots are stopped (F2) */
+    HANG_NOT_ENTERED, /* the roots compute, or do nothing, and have not entered (H1) */
+    HANG_PHASE,       /* the roots start, load, evaluate or save for too long (H4) */
+    HANG_IN_CALL,     /* all have entered, and nothing moves (H3); the roots are those with the fewest calls left */
+    HANG_CYCLE,       /* the roots wait for each other: they called in different orders (H2) */
+    HANG_CLASSES,
+};
+
+struct hang_verdict {
+    enum hang_class class_;
+    int root[HANG_ROOTS_MAX]; /* ranks, in order; more than these may be at fault */
+    size_t roots;             /* of them all */
+    size_t waiting;           /* ranks that wait in something */
+    int waiter;               /* a rank that waits for the first root, or in the call; -1: none */
+};
+
+/* How long a rank in this phase may show no sign of life, microseconds. gap_us is the longest that a rank of the run is
+ * known to take between two signs; 0: none has done enough steps to tell. */
+int64_t hang_deadline_us(enum hang_phase phase, int64_t gap_us);
+
+/* Judge the ranks of a run; ranks[i] is rank i. Returns 0, or -ENOMEM. */
+int hang_judge(const struct hang_rank *ranks, size_t n, struct hang_verdict *ret);
+
+/* "stopped", "not-entered", "phase", "in-call", "cycle" */
+const char *hang_class_name(enum hang_class class_);
+
+#endif

@@ -1,0 +1,227 @@
+#include "tests/unit/test.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "tests/unit/scheduler/diagnose/programs.h"
+
+#define RUNS 400
+
+static uint64_t state_of_chance;
+
+static int below(int n)
+{
+    state_of_chance = state_of_chance * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (int)((state_of_chance >> 33) % (uint64_t)n);
+}
+
+static struct hang_verdict judge(const struct hang_rank *ranks, size_t n)
+{
+    struct hang_verdict v;
+
+    assert_int_equal(hang_judge(ranks, n, &v), 0);
+    return v;
+}
+
+/* Of any layout, with any rank that stops anywhere: that rank is named, and what it does. */
+static void whoever_stops_is_named(void **state)
+{
+    const char *told = getenv("MUSTER_SEED");
+    unsigned seed = told ? (unsigned)strtoul(told, NULL, 10) : (unsigned)time(NULL);
+
+    (void)state;
+    print_message("MUSTER_SEED=%u\n", seed);
+    state_of_chance = seed;
+    for (int i = 0; i < RUNS; i++) {
+        int tp = 1 << below(4), pp = 1 + below(5), dp = 1 + below(6), kind = below(3);
+        struct program p;
+        struct hang_verdict v;
+        int victim = below(tp * pp * dp);
+        enum hang_class want = kind == 0 ? HANG_STOPPED : kind == 1 ? HANG_NOT_ENTERED : HANG_PHASE;
+
+        program_run(&p, tp, pp, dp, victim, below(40));
+        p.rank[victim].stopped = kind == 0;
+        p.rank[victim].phase = kind == 2 ? HANG_SAVES : HANG_COMPUTES;
+        p.rank[victim].idle_us = kind == 2 ? 61000000 : 8000000;
+        v = judge(p.rank, (size_t)p.n);
+        if (v.class_ != want || v.roots != 1 || v.root[0] != victim)
+            fail_msg("tp %d pp %d dp %d: rank %d stopped after %ld operations, but %s names %zu, the first %d", tp, pp,
+                     dp, victim, p.stop, hang_class_name(v.class_), v.roots, v.root[0]);
+        assert_true(v.waiter != victim && (p.n == 1 || v.waiter >= 0 || v.waiting == 0));
+        p.rank[below(p.n)].told = false; /* somebody goes on: it may all be well */
+        assert_int_equal(judge(p.rank, (size_t)p.n).class_, HANG_NONE);
+        program_clear(&p);
+    }
+}
+
+static void two_who_stop_are_both_named(void **state)
+{
+    struct program p;
+    struct hang_verdict v;
+
+    (void)state;
+    program_run(&p, 2, 2, 4, 5, 7);
+    p.rank[5].stopped = true;
+    p.rank[12].stopped = true; /* it was waiting when that happened */
+    v = judge(p.rank, (size_t)p.n);
+    assert_int_equal(v.class_, HANG_STOPPED);
+    assert_int_equal(v.roots, 2);
+    assert_int_equal(v.root[0], 5);
+    assert_int_equal(v.root[1], 12);
+    program_clear(&p);
+}
+
+static void a_call_that_all_are_in_is_told_with_its_members(void **state)
+{
+    struct hang_group g[4];
+    struct hang_rank r[4];
+    struct hang_verdict v;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        g[i] = (struct hang_group){.key = 9 + (uint64_t)(i / 2), .entered = 7, .left = 6, .size = 2};
+        r[i] = (struct hang_rank){.told = true,
+                                  .inside = true,
+                                  .peer = -1,
+                                  .key = g[i].key,
+                                  .call = 7,
+                                  .phase = HANG_COMPUTES,
+                                  .idle_us = 6000000,
+                                  .gap_us = 1000,
+                                  .group = &g[i],
+                                  .n_groups = 1};
+    }
+    r[2].inside = r[3].inside = true;
+    r[2].peer = 0; /* the others wait for a message of the first, which is in its call */
+    r[3].peer = 1;
+    v = judge(r, 4);
+    assert_int_equal(v.class_, HANG_IN_CALL);
+    assert_int_equal(v.roots, 2);
+    assert_int_equal(v.root[0], 0);
+    assert_int_equal(v.root[1], 1);
+    assert_int_equal(v.waiting, 4);
+}
+
+static void a_message_that_both_ends_are_at_is_told_with_its_ends(void **state)
+{
+    struct hang_rank r[2] = {
+        {.told = true,
+         .inside = true,
+         .peer = 1,
+         .sends = true,
+         .phase = HANG_COMPUTES,
+         .idle_us = 6000000,
+         .gap_us = 1},
+        {.told = true, .inside = true, .peer = 0, .key = 3, .phase = HANG_COMPUTES, .idle_us = 6000000, .gap_us = 1},
+    };
+    struct hang_verdict v;
+
+    (void)state;
+    r[0].key = 3;
+    v = judge(r, 2);
+    assert_int_equal(v.class_, HANG_IN_CALL);
+    assert_int_equal(v.roots, 2);
+    r[0].sends = false; /* both wait for the other's word: nobody sends */
+    assert_int_equal(judge(r, 2).class_, HANG_CYCLE);
+}
+
+static void calls_in_different_orders_are_a_cycle(void **state)
+{
+    struct hang_group a[2] = {{.key = 1, .entered = 5, .left = 4, .size = 2},
+                              {.key = 2, .entered = 3, .left = 3, .size = 2}};
+    struct hang_group b[2] = {{.key = 1, .entered = 4, .left = 4, .size = 2},
+                              {.key = 2, .entered = 4, .left = 3, .size = 2}};
+    struct hang_rank r[2] = {
+        {.told = true, .inside = true, .peer = -1, .key = 1, .call = 5, .group = a, .n_groups = 2},
+        {.told = true, .inside = true, .peer = -1, .key = 2, .call = 4, .group = b, .n_groups = 2}};
+    struct hang_verdict v;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        r[i].phase = HANG_COMPUTES;
+        r[i].idle_us = 9000000;
+        r[i].gap_us = 1000;
+    }
+    v = judge(r, 2);
+    assert_int_equal(v.class_, HANG_CYCLE);
+    assert_int_equal(v.roots, 2);
+}
+
+static void a_member_that_never_called_in_its_group_is_found(void **state)
+{
+    struct hang_group g = {.key = 4, .entered = 1, .left = 0, .size = 2};
+    struct hang_rank r[2] = {
+        {.told = true, .inside = true, .peer = -1, .key = 4, .call = 1, .group = &g, .n_groups = 1},
+        {.told = true, .peer = -1}};
+    struct hang_verdict v;
+
+    (void)state;
+    r[0].idle_us = r[1].idle_us = 301000000;
+    v = judge(r, 2);
+    assert_int_equal(v.class_, HANG_PHASE);
+    assert_int_equal(v.roots, 1);
+    assert_int_equal(v.root[0], 1);
+    r[1].idle_us = 299000000; /* a start may take long */
+    assert_int_equal(judge(r, 2).class_, HANG_NONE);
+}
+
+static void each_phase_has_its_deadline(void **state)
+{
+    static const struct {
+        enum hang_phase phase;
+        int64_t gap_us, want_s;
+    } row[] = {
+        {HANG_STARTS, 0, 300},          {HANG_STARTS, 1000, 300},
+        {HANG_COMPUTES, 0, 300},        {HANG_COMPUTES, 1000, 5},
+        {HANG_COMPUTES, 1000000, 5},    {HANG_COMPUTES, 3000000, 15},
+        {HANG_COMPUTES, 90000000, 120}, {HANG_EVALUATES, 2000000, 10},
+        {HANG_SAVES, 1000, 60},         {HANG_ENDS, 0, 60},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(row); i++)
+        assert_int_equal(hang_deadline_us(row[i].phase, row[i].gap_us), row[i].want_s * 1000000);
+}
+
+static void no_ranks_and_one_rank_are_judged_too(void **state)
+{
+    struct hang_rank r = {.told = true, .peer = -1, .phase = HANG_COMPUTES, .idle_us = 6000000, .gap_us = 1000};
+    struct hang_verdict v = judge(NULL, 0);
+
+    (void)state;
+    assert_int_equal(v.class_, HANG_NONE);
+    v = judge(&r, 1);
+    assert_int_equal(v.class_, HANG_NOT_ENTERED);
+    assert_int_equal(v.roots, 1);
+    assert_int_equal(v.waiter, -1);
+    r.idle_us = 4000000;
+    assert_int_equal(judge(&r, 1).class_, HANG_NONE);
+    r.idle_us = 6000000;
+    r.inside = true;
+    r.peer = 7; /* there is no such rank */
+    assert_int_equal(judge(&r, 1).class_, HANG_CYCLE);
+}
+
+static void every_class_has_a_name(void **state)
+{
+    (void)state;
+    for (int i = 0; i < HANG_CLASSES; i++)
+        assert_true(hang_class_name((enum hang_class)i)[0] != '\0');
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whoever_stops_is_named),
+        cmocka_unit_test(two_who_stop_are_both_named),
+        cmocka_unit_test(a_call_that_all_are_in_is_told_with_its_members),
+        cmocka_unit_test(a_message_that_both_ends_are_at_is_told_with_its_ends),
+        cmocka_unit_test(calls_in_different_orders_are_a_cycle),
+        cmocka_unit_test(a_member_that_never_called_in_its_group_is_found),
+        cmocka_unit_test(each_phase_has_its_deadline),
+        cmocka_unit_test(no_ranks_and_one_rank_are_judged_too),
+        cmocka_unit_test(every_class_has_a_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
