@@ -36,7 +36,8 @@ struct settings {
     const char *state, *bind, *tls_cert, *tls_key, *redis, *jobs_dir;
     int port, lease_s, unknown_after_s, lost_after_s, forget_after_s, keep_ended, round_s, hold_s, grace_s, starve_s;
     int slow_after_s, slow_retry_s, policy, level;
-    double slow_ratio;
+    double slow_ratio, token_rate, address_rate;
+    int token_burst, address_burst;
     int user_jobs, user_streams, agents;
     const char *audit_file;
     int audit_keep_s;
@@ -102,6 +103,12 @@ static const struct option_row rows[] = {
      "100000", AT(keep_ended)},
     {"keep-ended-bytes", 0, "BYTES", "of specs, records and events of such jobs, in the store; of who has most first",
      OPTION_BYTES, .def = "1g", AT(keep_ended_bytes)},
+    {"token-rate", 0, "N", "requests a second with one token, those of agents not counted; 0: any number", OPTION_REAL,
+     0.01, 1000000, "50", .zero = true, AT(token_rate)},
+    {"token-burst", 0, "N", "of them at once", OPTION_INT, 1, 1000000, "200", AT(token_burst)},
+    {"address-rate", 0, "N", "requests a second without a token of one address; 0: any number", OPTION_REAL, 0.01,
+     1000000, "5", .zero = true, AT(address_rate)},
+    {"address-burst", 0, "N", "of them at once", OPTION_INT, 1, 1000000, "50", AT(address_burst)},
     {"audit-keep", 0, "S", "seconds that entries of the audit log stay in the store", SECONDS(DAY, 10 * YEAR, "90d"),
      AT(audit_keep_s)},
     {"audit-bytes", 0, "BYTES", "of the audit log in the store; the oldest entries go first", OPTION_BYTES,
@@ -317,6 +324,9 @@ static int start(const struct settings *o, struct server *s, struct merr *err)
                             .arg = &s->arg,
                             .auth = routes_auth,
                             .refused = routes_refused,
+                            .limited = routes_limited,
+                            .per_token = {.per_s = o->token_rate, .burst = o->token_burst},
+                            .per_address = {.per_s = o->address_rate, .burst = o->address_burst},
                             .max_connections = raise_limits()};
     int r = choose_folders(o, s, err);
 

@@ -135,7 +135,8 @@ class Cluster:
         """Start musterd on the cluster's state and wait until it can write."""
         assert not self.server or self.server.poll() is not None, "the server runs already"
         self.server = self.spawn("musterd", [f"{BIN}/musterd", "--state", self.state, "--port", str(self.port),
-                                             "--jobs-dir", self.jobs_dir, *self.server_args])
+                                             "--jobs-dir", self.jobs_dir, "--token-rate", "0", "--address-rate", "0",
+                                             *self.server_args])
 
         def ready():
             assert self.server.poll() is None, f"musterd ended with {self.server.returncode}:\n{self.tail('musterd')}"

@@ -48,6 +48,11 @@ void routes_refused(void *arg, const struct http_req *r, int status, const char 
         turn_post(((struct routes_arg *)arg)->core, call);
 }
 
+void routes_limited(void *arg, bool by_token)
+{
+    stats_limited(((struct routes_arg *)arg)->stats, by_token);
+}
+
 typedef void run_fn(void *core, struct call *call); /* on the core's thread */
 
 static void post(void *arg, struct http_req *req, run_fn *run)
@@ -468,8 +473,8 @@ const struct http_route routes_table[] = {
     {"POST", "/v1/agents/{node}/report", ROLE_AGENT, on_reports_take, 0, NULL},
     {"PUT", "/v1/agents/{node}/rendezvous/{job}/{generation}/{key}", ROLE_AGENT, on_polls_put_key, 0, queries_put_key},
     {"GET", "/v1/agents/{node}/rendezvous/{job}/{generation}", ROLE_AGENT, on_polls_keys, LONG_POLL_S, queries_keys},
-    {"GET", "/healthz", ROLE_NONE, on_healthz, 0, NULL},
-    {"GET", "/readyz", ROLE_NONE, on_readyz, 0, NULL},
+    {"GET", "/healthz", ROLE_NONE, on_healthz, HTTP_PROBE, NULL},
+    {"GET", "/readyz", ROLE_NONE, on_readyz, HTTP_PROBE, NULL},
     {"GET", "/metrics", ROLE_NONE, on_metrics, 0, NULL},
     {"GET", "/openapi.yaml", ROLE_NONE, web_openapi, 0, NULL},
     {"GET", "/", ROLE_NONE, web_page, 0, NULL},

@@ -25,6 +25,9 @@ struct routes_arg { /* the arg of every handler; borrowed while HTTP runs */
 extern const struct http_route routes_table[];
 extern const size_t routes_count;
 
+/* As http_cfg.limited. */
+void routes_limited(void *arg, bool by_token);
+
 /* As http_cfg.refused. */
 void routes_refused(void *arg, const struct http_req *r, int status, const char *code);
 

@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
-#include "server/http/http_guard.h"
+#include "server/http/http_meter.h"
 #include "server/http/http_head.h"
 #include "server/http/http_priv.h"
 
@@ -361,7 +361,11 @@ static void read_head(struct http_req *r, struct MHD_Connection *conn, const cha
                r->uri);
         return;
     }
-    if (find_route(r) && authorize(r) && !query_ok(r->route->query, &r->query, why, sizeof(why)))
+    if (!find_route(r) || !authorize(r))
+        return;
+    if (!http_meter_take(r, conn, why, sizeof(why)))
+        refuse(r, 429, "too-many-requests", "%s", why);
+    else if (!query_ok(r->route->query, &r->query, why, sizeof(why)))
         refuse(r, 422, "query-invalid", "%s", why);
 }
 
@@ -414,6 +418,7 @@ static void add_headers(const struct http_req *r, struct MHD_Response *response)
     for (size_t i = 0; i < r->n_out_headers; i++)
         (void)MHD_add_response_header(response, r->out_headers[i].name, r->out_headers[i].value);
     (void)MHD_add_response_header(response, "X-Request-Id", r->request_id);
+    http_meter_tell(r, response);
     if (r->status == 401)
         (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"muster\"");
 }
@@ -441,24 +446,6 @@ static struct MHD_Response *response_of(struct http_req *r)
     return response;
 }
 
-/* An answer that is about to say that a token or a code is not known: an address that hears it too often is told to
- * wait. What is known is always taken, so that nobody suffers from another who guesses behind the same address.
- * r->lock is held. */
-static void slow_down(struct http_req *r, struct MHD_Connection *conn)
-{
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    int wait_s = http_guard_fail(r->h->guard, info ? info->client_addr : NULL, clock_mono_us());
-    char text[128];
-
-    if (wait_s == 0)
-        return;
-    (void)snprintf(text, sizeof(text), "too many requests of this address had no token that is known; wait %d s",
-                   wait_s);
-    http_fill_problem(r, 429, "too-many-requests", text);
-    (void)snprintf(text, sizeof(text), "%d", wait_s);
-    http_set_header_locked(r, "Retry-After", text);
-}
-
 static enum MHD_Result queue_response(struct http_req *r, struct MHD_Connection *conn)
 {
     struct MHD_Response *response;
@@ -466,7 +453,7 @@ static enum MHD_Result queue_response(struct http_req *r, struct MHD_Connection 
 
     pthread_mutex_lock(&r->lock);
     if (r->state == HTTP_ANSWERED && r->status == 401)
-        slow_down(r, conn);
+        http_meter_guess(r, conn);
     response = response_of(r);
     pthread_mutex_unlock(&r->lock);
     if (!response)
@@ -523,7 +510,7 @@ static enum MHD_Result read_body(struct http_req *r, const char *data, size_t le
 /* Hand the whole request to its handler. The connection sleeps unless the answer is already there. */
 static void hand_over(struct http_req *r, struct MHD_Connection *conn)
 {
-    int timeout_s = r->route->timeout_s ? r->route->timeout_s : DEFAULT_TIMEOUT_S;
+    int timeout_s = r->route->timeout_s > 0 ? r->route->timeout_s : DEFAULT_TIMEOUT_S;
 
     mark_conn(r->h, conn, true);
     pthread_mutex_lock(&r->lock);
@@ -752,11 +739,29 @@ static int start_daemon(struct http *h, int listener, const struct buf *cert, co
                     max);
 }
 
+static void free_guards(struct http *h)
+{
+    http_guard_free(h->guard);
+    http_guard_free(h->by_token);
+    http_guard_free(h->by_address);
+}
+
+static bool make_guards(struct http *h)
+{
+    const struct bucket_rule of_guesses = {.per_s = HTTP_GUARD_PER_S, .burst = HTTP_GUARD_BURST};
+    const struct http_cfg *cfg = &h->cfg;
+
+    h->guard = http_guard_new(&of_guesses);
+    h->by_token = cfg->per_token.per_s > 0 ? http_guard_new(&cfg->per_token) : NULL;
+    h->by_address = cfg->per_address.per_s > 0 ? http_guard_new(&cfg->per_address) : NULL;
+    return h->guard && (h->by_token || !(cfg->per_token.per_s > 0)) && (h->by_address || !(cfg->per_address.per_s > 0));
+}
+
 static void free_http(struct http *h)
 {
     pthread_cond_destroy(&h->wake);
     pthread_mutex_destroy(&h->lock);
-    http_guard_free(h->guard);
+    free_guards(h);
     free(h);
 }
 
@@ -767,12 +772,12 @@ static struct http *new_http(const struct http_cfg *cfg)
 
     if (!h)
         return NULL;
-    h->guard = http_guard_new();
-    if (!h->guard) {
+    h->cfg = *cfg;
+    if (!make_guards(h)) {
+        free_guards(h);
         free(h);
         return NULL;
     }
-    h->cfg = *cfg;
     h->cfg.max_connections = cfg->max_connections ? cfg->max_connections : MAX_CONNECTIONS;
     h->cfg.read_limit_ms = cfg->read_limit_ms ? cfg->read_limit_ms : READ_LIMIT_MS;
     atomic_init(&h->stopping, false);

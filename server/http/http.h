@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bucket.h"
 #include "base/merr.h"
 #include "server/http/http_req.h"
 #include "server/http/query.h"
@@ -21,6 +22,7 @@
 #define HTTP_BODY_MAX (1 << 20)       /* 413 beyond, for people */
 #define HTTP_AGENT_BODY_MAX (8 << 20) /* for agents' reports */
 #define HTTP_PARAMS_MAX 4
+#define HTTP_PROBE (-1) /* a route's timeout_s: 30 s, and nobody is told to come less often */
 
 struct http;
 /* A route: method, pattern ("/v1/jobs/{id}/cancel"), least role, handler. The handler owns the request from then
@@ -49,8 +51,11 @@ struct http_cfg {
     http_auth_fn auth;
     /* A request was refused for want of a right, 401 or 403, before any handler had it. HTTP threads; may be NULL. */
     void (*refused)(void *arg, const struct http_req *r, int status, const char *code);
-    int max_connections; /* 0: 4096 */
-    int read_limit_ms;   /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the
+    /* How often one may come with a token, agents aside; and an address without one. per_s 0: as often as it likes. */
+    struct bucket_rule per_token, per_address;
+    void (*limited)(void *arg, bool by_token); /* one was told to wait; HTTP threads; may be NULL */
+    int max_connections;                       /* 0: 4096 */
+    int read_limit_ms; /* for a request's head, its body, and between two; 0: 75 s. While three quarters of the
                         * connections are taken, a fifteenth of it, so that those who wait get one */
 };
 

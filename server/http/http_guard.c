@@ -7,13 +7,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "base/bucket.h"
 #include "base/hash.h"
 
 #define SETS 1024
 #define WAYS 4
-
-static const struct bucket_rule rule = {.per_s = HTTP_GUARD_PER_S, .burst = HTTP_GUARD_BURST};
 
 struct place {
     uint64_t key; /* 0: free */
@@ -21,17 +18,19 @@ struct place {
 };
 
 struct http_guard {
+    struct bucket_rule rule;
     uint64_t seed; /* so that nobody can choose addresses that share a set */
     pthread_mutex_t lock;
     struct place v[SETS][WAYS]; /* guarded by lock */
 };
 
-struct http_guard *http_guard_new(void)
+struct http_guard *http_guard_new(const struct bucket_rule *rule)
 {
     struct http_guard *g = calloc(1, sizeof(*g));
 
     if (!g)
         return NULL;
+    g->rule = *rule;
     (void)getrandom(&g->seed, sizeof(g->seed), 0);
     (void)pthread_mutex_init(&g->lock, NULL);
     return g;
@@ -64,11 +63,15 @@ static uint64_t key_of(const struct http_guard *g, const struct sockaddr *addres
     return key ? key : 1;
 }
 
-int http_guard_fail(struct http_guard *g, const struct sockaddr *address, int64_t now_us)
+static int ceil_s(double s)
 {
-    uint64_t key = key_of(g, address);
+    return s > (int)s ? (int)s + 1 : (int)s;
+}
+
+static struct http_rate take(struct http_guard *g, uint64_t key, int64_t now_us)
+{
     struct place *set = g->v[key % SETS], *at = &set[0];
-    int64_t wait_us;
+    struct http_rate ret = {.limit = (int)g->rule.burst};
 
     pthread_mutex_lock(&g->lock);
     for (int i = 0; i < WAYS; i++) { /* its own, else a free one, else the one not seen for longest */
@@ -81,7 +84,21 @@ int http_guard_fail(struct http_guard *g, const struct sockaddr *address, int64_
     }
     if (at->key != key)
         *at = (struct place){.key = key, .bucket.at_us = now_us};
-    wait_us = bucket_take(&at->bucket, &rule, 1, now_us);
+    ret.wait_s = (int)((bucket_take(&at->bucket, &g->rule, 1, now_us) + 999999) / 1000000);
+    ret.left = (int)(g->rule.burst - at->bucket.spent);
+    ret.reset_s = ceil_s(at->bucket.spent / g->rule.per_s);
     pthread_mutex_unlock(&g->lock);
-    return (int)((wait_us + 999999) / 1000000);
+    return ret;
+}
+
+struct http_rate http_guard_address(struct http_guard *g, const struct sockaddr *address, int64_t now_us)
+{
+    return take(g, key_of(g, address), now_us);
+}
+
+struct http_rate http_guard_name(struct http_guard *g, const char *name, int64_t now_us)
+{
+    uint64_t key = hash_xxh3(name, strlen(name)) ^ g->seed;
+
+    return take(g, key ? key : 1, now_us);
 }

@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "server/http/http.h"
+#include "server/http/http_guard.h"
 #include "server/http/http_parse.h"
 #include "server/http/http_stream.h"
 
@@ -37,7 +38,8 @@ struct http {
     struct MHD_Daemon *daemon;
     int port;
     atomic_bool stopping;
-    struct http_guard *guard; /* of addresses without a token that is known */
+    struct http_guard *guard;                 /* of addresses without a token that is known */
+    struct http_guard *by_token, *by_address; /* of all others, but agents; NULL: any number */
 
     pthread_mutex_t lock; /* guards the lists and sweeping */
     pthread_cond_t wake;  /* the sweeper must end; or the last request is completed */
@@ -94,6 +96,7 @@ struct http_req {
     const char *params[HTTP_PARAMS_MAX];
     const struct http_route *route;
     struct http_identity identity;
+    struct http_rate rate; /* limit 0: it was not counted */
     char request_id[HTTP_REQUEST_ID_MAX + 1];
     struct buf header_text; /* name NUL value NUL, … */
     size_t n_headers;

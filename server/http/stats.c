@@ -22,7 +22,8 @@ struct stats {
         _Atomic uint64_t bucket[BOUNDS + 1]; /* counts between bounds; the last beyond all */
         _Atomic uint64_t sum_us;
     } timer[STATS_TIMERS];
-    _Atomic uint64_t status[6]; /* by hundreds */
+    _Atomic uint64_t status[6];  /* by hundreds */
+    _Atomic uint64_t limited[2]; /* by address, by token */
     _Atomic uint64_t calls;
 };
 
@@ -56,6 +57,11 @@ void stats_answer(struct stats *s, int status)
     atomic_fetch_add_explicit(&s->status[i < 1 || i > 5 ? 0 : i], 1, memory_order_relaxed);
 }
 
+void stats_limited(struct stats *s, bool by_token)
+{
+    atomic_fetch_add_explicit(&s->limited[by_token], 1, memory_order_relaxed);
+}
+
 void stats_calls(struct stats *s, uint64_t calls)
 {
     atomic_fetch_add_explicit(&s->calls, calls, memory_order_relaxed);
@@ -83,6 +89,11 @@ void stats_print(struct stats *s, struct buf *out)
     for (int i = 1; i < 6; i++)
         (void)buf_printf(out, "muster_requests_total{status=\"%dxx\"} %llu\n", i,
                          (unsigned long long)atomic_load(&s->status[i]));
+    (void)buf_printf(out,
+                     "# HELP muster_rate_limited_total Requests that were told to come less often (429)\n"
+                     "# TYPE muster_rate_limited_total counter\n"
+                     "muster_rate_limited_total{by=\"address\"} %llu\nmuster_rate_limited_total{by=\"token\"} %llu\n",
+                     (unsigned long long)atomic_load(&s->limited[0]), (unsigned long long)atomic_load(&s->limited[1]));
     (void)buf_printf(out,
                      "# HELP muster_calls_total Requests handled by the core\n"
                      "# TYPE muster_calls_total counter\nmuster_calls_total %llu\n",

@@ -2,6 +2,7 @@
 #ifndef MUSTER_SERVER_STATS_H
 #define MUSTER_SERVER_STATS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -13,7 +14,8 @@ struct stats;
 struct stats *stats_new(void); /* NULL when memory is short */
 void stats_free(struct stats *s);
 void stats_observe(struct stats *s, enum stats_timer timer, int64_t us);
-void stats_answer(struct stats *s, int status); /* an answer with this status went out */
+void stats_answer(struct stats *s, int status);     /* an answer with this status went out */
+void stats_limited(struct stats *s, bool by_token); /* somebody was told to come less often */
 void stats_calls(struct stats *s, uint64_t calls);
 
 /* Append the text format. */

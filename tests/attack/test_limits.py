@@ -124,3 +124,38 @@ def test_the_audit_file_has_the_entries_and_is_opened_anew_on_sighup(cluster):
         return any(e["path"] == "/v1/projects/file2" for e in lines(path))
     wait_for("a line in a new file", told)
     assert cluster.server.poll() is None
+
+
+def flood(cluster, path, count, token):
+    """Answers by status, and the last that was told to wait."""
+    headers, statuses, told = {"Authorization": f"Bearer {token}"} if token else {}, {}, None
+    for _ in range(count):
+        answer = cluster.session.get(cluster.url + path, headers=headers, timeout=PATIENCE_S)
+        statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+        told = answer if answer.status_code == 429 else told
+    return statuses, told
+
+
+def test_a_token_and_an_address_without_one_are_told_to_come_less_often(tmp_path):
+    rates = ["--token-rate", "1", "--token-burst", "40", "--address-rate", "1", "--address-burst", "20"]
+    with Cluster(str(tmp_path), slots=0, server_args=rates) as cluster:
+        hasty, calm = token(cluster, "hasty"), token(cluster, "calm")
+        first = cluster.session.get(f"{cluster.url}/v1/cluster", headers={"Authorization": f"Bearer {hasty}"},
+                                    timeout=PATIENCE_S)
+        assert (first.headers["RateLimit-Limit"], first.headers["RateLimit-Remaining"]) == ("40", "39")
+        statuses, told = flood(cluster, "/v1/cluster", 100, hasty)
+        assert set(statuses) == {200, 429} and 39 <= statuses[200] < 90
+        assert int(told.headers["Retry-After"]) >= 1 and told.headers["RateLimit-Remaining"] == "0"
+        assert told.json()["type"].endswith(":too-many-requests")
+        assert cluster.request("GET", "/v1/cluster", token=calm)[0] == 200  # another token is none the wiser
+        statuses, told = flood(cluster, "/openapi.yaml", 60, None)
+        assert set(statuses) == {200, 429} and 20 <= statuses[200] < 50 and told.headers["Retry-After"]
+        assert set(flood(cluster, "/healthz", 100, None)[0]) == {200}  # probes are always answered
+        with open(f"{cluster.state}/agent-token", encoding="ascii") as f:
+            agent = f.read().strip()
+        assert 429 not in flood(cluster, "/v1/agents/n1/assignments?version=0", 100, agent)[0]  # agents come often
+        metrics = wait_for("room for one more", lambda: isinstance(text := cluster.request(
+            "GET", "/metrics", token="")[1], str) and text)
+        assert 'muster_rate_limited_total{by="token"} 0' not in metrics
+        assert 'muster_rate_limited_total{by="token"} ' in metrics
+    assert not cluster.leftovers()
