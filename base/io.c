@@ -63,6 +63,30 @@ int io_read_file(const char *path, struct buf *b, struct merr *err)
     return io_read_open(fd, path, b, err);
 }
 
+int io_open_plain(const char *path, int flags)
+{
+    int fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    struct stat st;
+
+    if (fd < 0)
+        return errno == ENXIO || errno == EISDIR ? -EMEDIUMTYPE : -errno;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        return fd;
+    (void)close(fd);
+    return -EMEDIUMTYPE;
+}
+
+int io_read_plain(const char *path, struct buf *b, struct merr *err)
+{
+    IO_CLOSE_AUTO int fd = -1;
+    int r = io_open_plain(path, O_RDONLY);
+
+    if (r < 0)
+        return merr_errno(err, r, "cannot open '%s' as a plain file", path);
+    fd = r;
+    return io_read_open(fd, path, b, err);
+}
+
 int io_read_open(int fd, const char *path, struct buf *b, struct merr *err)
 {
     char chunk[16384];

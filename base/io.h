@@ -24,6 +24,14 @@ int io_read_file(const char *path, struct buf *b, struct merr *err);
 /* Likewise the rest of an open file, which path names in words. */
 int io_read_open(int fd, const char *path, struct buf *b, struct merr *err);
 
+/* Open what others may have put there: a plain file and nothing else, without waiting for anybody. flags as for
+ * open(2); a file that is made has mode 0600. -ELOOP when it is a link, -EMEDIUMTYPE when it is a folder, a pipe, a
+ * device or a socket; other errors as of open(2). */
+int io_open_plain(const char *path, int flags);
+
+/* As io_read_file, of a plain file (io_open_plain). */
+int io_read_plain(const char *path, struct buf *b, struct merr *err);
+
 /* Put data into path at once or not at all: written to a new file beside it, synced, renamed into
  * place, the folder synced. mode as for open(2). */
 int io_write_file(const char *path, const void *data, size_t len, mode_t mode, struct merr *err);

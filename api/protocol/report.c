@@ -93,6 +93,11 @@ static const struct wire_field run_fields[] = {
      .most = 2 * PLAN_RANKS_MAX,
      .of = &report_rank_message,
      .what = "of this node"},
+    {.name = "trouble",
+     .kind = WIRE_TEXT,
+     .flags = WIRE_OMIT | WIRE_CUT,
+     WIRE_AT(report_run, trouble),
+     .what = "why a file of the run is not read"},
 };
 
 const struct wire_message report_run_message = {

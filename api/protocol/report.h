@@ -36,6 +36,7 @@ struct report_run {
     char proof[PROTOCOL_PROOF_MAX]; /* of its assignment; "": it had none */
     struct report_rank *ranks; /* of this node */
     size_t n_ranks;
+    char trouble[200]; /* of its files, in words; "": none */
 };
 
 struct report_ref { /* a run that is spoken of */

@@ -53,6 +53,7 @@ static void follow_run(struct core *c, struct entry *e, bool was_live, uint32_t 
             state_fatal(c, "out of memory for the ranks of a job");
         run->fault_rank = -1;
         run->fault_message[0] = '\0';
+        run->trouble = false;
     }
     if (was_live && !e->job.live) {
         rendezvous_drop(c, e);

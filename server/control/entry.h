@@ -48,6 +48,7 @@ struct entry_run {      /* of a live job */
     char fault_message[512];
     int fault_rank; /* -1: none told */
     bool save, force_stop;
+    bool trouble; /* a file of it is not read, and that was told */
     bool gave_up;              /* a rank has ended because it lost another, or was told to by its mates */
     bool wants_folders;        /* it is new: its folders are to be made before the nodes hear of it */
     bool measure_links;        /* it shall tell how fast its nodes reach each other */

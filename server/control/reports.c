@@ -120,6 +120,9 @@ static void take_run(struct core *c, struct node *n, const struct report *r, con
         ret->forget[ret->n_forget++] = run_ref(run);
         return;
     }
+    if (run->trouble[0] && !e->run.trouble)
+        events_note(c, e->job.id, e->job.user, "note", e->job.generation, actor, "file-not-read", run->trouble, NULL);
+    e->run.trouble = e->run.trouble || run->trouble[0];
     for (size_t k = 0; k < run->n_ranks; k++)
         take_rank(e, n, &run->ranks[k], &f);
     for (size_t k = 0; k < e->job.n_places; k++)

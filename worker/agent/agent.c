@@ -284,7 +284,7 @@ static int list_runs(const struct agent *a, struct report_run **ret, size_t *ret
     size_t n = ranks_count(a->ranks);
     struct report_run *all = calloc(n + 1, sizeof(*all));
 
-    for (size_t i = 0; all && i < n; i++)
+    for (size_t i = 0; all && i < n; i++) {
         if (ranks_run_report(ranks_at(a->ranks, i), &all[i]) < 0) {
             while (i-- > 0)
                 report_run_clear(&all[i]);
@@ -292,6 +292,8 @@ static int list_runs(const struct agent *a, struct report_run **ret, size_t *ret
             all = NULL;
             break;
         }
+        (void)ship_trouble(a->ship, all[i].job, (uint64_t)all[i].generation, all[i].trouble, sizeof(all[i].trouble));
+    }
     if (!all)
         return -ENOMEM;
     *ret = all;
@@ -410,13 +412,15 @@ static json_t *report_json(struct agent *a)
 
 static void send_report(struct agent *a, int timeout_ms)
 {
-    json_t *doc = report_json(a);
+    json_t *pieces = json_object(), *doc;
     char path[256];
     bool more = false;
 
     ship_sync(a->ship, a->ranks);
-    if (doc)
-        (void)ship_collect(a->ship, a->report_bytes, doc, &more);
+    (void)ship_collect(a->ship, a->report_bytes, pieces, &more);
+    doc = report_json(a); /* with what has come of looking at the files */
+    (void)json_object_update(doc, pieces);
+    json_decref(pieces);
     (void)snprintf(path, sizeof(path), "/v1/agents/%s/report", a->node);
     a->report_now = false;
     a->report_more = more;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "base/utf8.h"
 #include "worker/agent/launch.h"
 #include "worker/agent/memory.h"
@@ -227,7 +228,7 @@ static int read_assignment(const char *folder, struct assignment *ret, struct me
 
     (void)snprintf(path, sizeof(path), "%s/assignment.json", folder);
     buf_init(&text, ASSIGNMENT_BYTES_MAX);
-    code = io_read_file(path, &text, err);
+    code = io_read_plain(path, &text, err);
     if (code == 0) {
         json_auto_t *doc = json_loadb(buf_text(&text), text.len, 0, &je);
 
@@ -240,11 +241,31 @@ static int read_assignment(const char *folder, struct assignment *ret, struct me
     return code;
 }
 
+/* Nobody knows any more what runs in this folder: it is ended, by its shims. */
+static void end_unknown(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    struct shim_pids pids;
+    struct dirent *e;
+
+    while (dir && (e = readdir(dir))) {
+        int rank, end = 0;
+
+        if (sscanf(e->d_name, "rank-%5d.pid%n", &rank, &end) == 1 && end > 0 && !e->d_name[end] &&
+            shim_read_pids(folder, rank, &pids, NULL) == 0)
+            (void)proc_kill(pids.shim, SHIM_KILL);
+    }
+    if (dir)
+        (void)closedir(dir);
+}
+
 static int see_run(struct machine *h, const char *folder, machine_run_fn *fn, void *arg, struct merr *err)
 {
     struct assignment a;
     int r = read_assignment(folder, &a, err);
 
+    if (r < 0)
+        end_unknown(folder);
     if (r == -ENOENT)
         return io_remove_tree(folder, err);
     if (r < 0)
@@ -305,8 +326,10 @@ ssize_t machine_run_read(const struct machine *h, const char *folder, const char
         shim_path(path, sizeof(path), folder, rank, name);
     else
         (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0)
+    fd = io_open_plain(path, O_RDONLY);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0)
         return -errno;
     *ret_size = st.st_size;
     got = pread(fd, text, n, offset);
@@ -343,7 +366,8 @@ int machine_rank_page(struct machine_rank *r, struct merr *err)
 {
     char path[PATH_MAX + 32];
 
-    return flight_create(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), &r->flight, err);
+    TRY(flight_create(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), NULL, err));
+    return flight_watch(path, &r->flight, err);
 }
 
 /* Wait for what there is to wait for. */
@@ -424,7 +448,7 @@ enum machine_sight machine_rank_find(struct machine_rank *r)
     char path[PATH_MAX + 32];
     struct shim_pids pids;
 
-    if (flight_open(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), &r->flight, NULL) < 0)
+    if (flight_watch(shim_path(path, sizeof(path), r->folder, r->rank, "flight"), &r->flight, NULL) < 0)
         r->flight = NULL;
     if (shim_read_pids(r->folder, r->rank, &pids, NULL) < 0)
         return MACHINE_STARTING;
@@ -477,6 +501,8 @@ enum machine_sight machine_rank_look(struct machine_rank *r)
             (void)waitpid(r->shim.pid, NULL, WNOHANG); /* ECHILD for an adopted one */
         return MACHINE_GONE;
     }
+    if (r->child.pid) /* what became of the file since then says nothing */
+        return MACHINE_RUNNING;
     if (r->ready_fd >= 0 || shim_read_pids(r->folder, r->rank, &pids, NULL) < 0)
         return MACHINE_STARTING;
     r->child = pids.rank;
@@ -607,7 +633,7 @@ pid_t machine_rank_shim(const struct machine_rank *r)
 json_t *machine_rank_tail(const struct machine_rank *r)
 {
     char path[PATH_MAX + 32], text[TAIL_BYTES], *p = text, *end;
-    IO_CLOSE_AUTO int fd = open(shim_path(path, sizeof(path), r->folder, r->rank, "log"), O_RDONLY | O_CLOEXEC);
+    IO_CLOSE_AUTO int fd = io_open_plain(shim_path(path, sizeof(path), r->folder, r->rank, "log"), O_RDONLY);
     json_t *list = json_array();
     off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     size_t skip = size > TAIL_BYTES ? (size_t)size - TAIL_BYTES : 0, lines = 0;

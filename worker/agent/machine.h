@@ -68,8 +68,8 @@ int machine_run_keep(struct machine *h, const char *folder, enum job_kind kind, 
                      struct merr *err);
 
 /* Call fn for each run whose folder is there, with its assignment, which fn may take over and leave cleared; same_boot:
- * this machine has not been started anew since. Folders without an assignment held no rank yet and are removed. Returns
- * 0 or the first error of fn or of a folder; the others are seen all the same. */
+ * this machine has not been started anew since. What runs without an assignment that can be read is ended; folders
+ * without one are removed. Returns 0 or the first error of fn or of a folder; the others are seen all the same. */
 typedef int machine_run_fn(void *arg, const char *folder, struct assignment *assignment, bool same_boot,
                            struct merr *err);
 int machine_each_run(struct machine *h, machine_run_fn *fn, void *arg, struct merr *err);

@@ -45,7 +45,7 @@ static bool is_of(const char *path, const char *id)
 
     (void)snprintf(owner, sizeof(owner), "%s/.owner", path);
     buf_init(&b, 4096);
-    same = io_read_file(owner, &b, NULL) == 0 && strcmp(buf_text(&b), id) == 0;
+    same = io_read_plain(owner, &b, NULL) == 0 && strcmp(buf_text(&b), id) == 0;
     buf_clear(&b);
     return same;
 }

@@ -154,7 +154,8 @@ static void put_key(struct shared *s, const char *key, const char *path)
     (void)snprintf(target, sizeof(target), "/v1/agents/%s/rendezvous/%s/%" PRIu64 "/%s?incarnation=%s", s->mirror->node,
                    s->job, s->generation, key, s->mirror->incarnation);
     s->putting = strdup(key);
-    if (s->putting && io_read_file(path, &bytes, NULL) == 0 && base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
+    if (s->putting && io_read_plain(path, &bytes, NULL) == 0 &&
+        base64_encode(buf_text(&bytes), bytes.len, &text) == 0 &&
         calls_begin(s->mirror->calls,
                     &(struct call){.method = "PUT",
                                    .path = target,

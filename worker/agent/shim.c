@@ -465,7 +465,7 @@ int shim_main(int argc, char **argv)
     close_others(s.ready_fd);
     if (s.ready_fd >= 0)
         (void)fcntl(s.ready_fd, F_SETFD, FD_CLOEXEC);
-    if (flight_open(shim_path(page, sizeof(page), s.folder, s.rank, "flight"), &s.flight, NULL) < 0)
+    if (flight_watch(shim_path(page, sizeof(page), s.folder, s.rank, "flight"), &s.flight, NULL) < 0)
         s.flight = NULL;
     lines_init(&s.lines, s.log_limit);
     buf_init(&s.out, 8 * PIPE_READ);

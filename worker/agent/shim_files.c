@@ -28,7 +28,7 @@ static int read_json(const char *path, json_t **ret_doc, struct merr *err)
     int r;
 
     buf_init(&text, FILE_MAX);
-    r = io_read_file(path, &text, err);
+    r = io_read_plain(path, &text, err);
     if (r == 0) {
         doc = json_loadb(buf_text(&text), text.len, 0, &je);
         if (doc)

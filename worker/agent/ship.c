@@ -17,6 +17,7 @@ struct stream {
     int rank;              /* of logs */
     char folder[PATH_MAX]; /* of the run */
     off_t acked;           /* all before is stored by the server */
+    int barred;            /* negative errno: why nothing of it was read; 0: something was, or might be */
     bool kept;             /* ship_sync has seen its run */
 };
 
@@ -137,24 +138,26 @@ static size_t cut(enum report_kind kind, const char *text, size_t n, size_t room
     return utf8_cut(text, n);
 }
 
+static const char *const names[REPORT_KINDS] = {"log", "metrics.jsonl", "events.jsonl"};
+
 /* Bytes of a stream from an offset on; as machine_run_read. */
 static ssize_t read_stream(const struct ship *s, const struct stream *t, off_t offset, char *text, size_t n,
                            off_t *ret_size)
 {
-    static const char *const names[REPORT_KINDS] = {"log", "metrics.jsonl", "events.jsonl"};
-
+    if (t->kind != REPORT_LOGS && offset >= SHIP_LINES_MAX)
+        return -EFBIG;
     return machine_run_read(s->machine, t->folder, names[t->kind], t->rank, offset, text, n, ret_size);
 }
 
 /* The next piece of a stream. Returns the bytes of JSON it takes, 0 when there is none or no room. */
-static size_t collect(const struct ship *s, const struct stream *t, char *text, size_t room, json_t *list,
-                      bool *ret_more)
+static size_t collect(const struct ship *s, struct stream *t, char *text, size_t room, json_t *list, bool *ret_more)
 {
     off_t file_size;
     ssize_t got = read_stream(s, t, t->acked, text, SHIP_PIECE_MAX, &file_size);
     struct report_piece piece = {.generation = (int64_t)t->generation, .rank = t->rank, .offset = t->acked};
     size_t n, size;
 
+    t->barred = got < 0 && got != -ENOENT ? (int)got : 0;
     if (got <= 0)
         return 0;
     if (room <= PIECE_OVERHEAD) {
@@ -221,8 +224,32 @@ bool ship_ack(struct ship *s, const struct report_acks *acks)
     return moved;
 }
 
+bool ship_trouble(const struct ship *s, const char *job, uint64_t generation, char *ret, size_t size)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const struct stream *t = s->v[i];
+        char name[32];
+
+        if (!t->barred || t->generation != generation || strcmp(t->job, job) != 0)
+            continue;
+        if (t->kind == REPORT_LOGS)
+            (void)snprintf(name, sizeof(name), "rank-%05d.log", t->rank);
+        else
+            (void)snprintf(name, sizeof(name), "%s", names[t->kind]);
+        if (t->barred == -ELOOP || t->barred == -EMEDIUMTYPE)
+            (void)snprintf(ret, size, "'%s' in the folder of the run is no plain file, so it is not read", name);
+        else if (t->barred == -EFBIG)
+            (void)snprintf(ret, size, "'%s' in the folder of the run is larger than %lld MiB; the rest is not read",
+                           name, SHIP_LINES_MAX >> 20);
+        else
+            (void)snprintf(ret, size, "'%s' in the folder of the run cannot be read: %s", name, strerror(-t->barred));
+        return true;
+    }
+    return false;
+}
+
 /* Is there something after the ack that will be sent? The beginning of a line or of a character whose rest
- * never came does not count: its writer was killed in the middle. */
+ * never came does not count: its writer was killed in the middle. As long as a piece it does count, and is sent. */
 static bool outstanding(const struct ship *s, const struct stream *t)
 {
     char text[4096];
@@ -235,6 +262,8 @@ static bool outstanding(const struct ship *s, const struct stream *t)
         if (t->kind == REPORT_LOGS)
             return false;
         at += n;
+        if (at - t->acked >= SHIP_PIECE_MAX)
+            return true;
     }
     return false;
 }

@@ -17,6 +17,7 @@
 #define SHIP_PIECE_MAX (256 << 10) /* bytes of one piece */
 #define SHIP_REPORT_MAX (4 << 20)  /* bytes of all pieces of a report, as JSON */
 #define SHIP_REPORT_MIN (64 << 10)
+#define SHIP_LINES_MAX (1ll << 30) /* bytes of a run's metrics.jsonl or events.jsonl that are followed */
 
 struct ship;
 
@@ -29,6 +30,10 @@ void ship_sync(struct ship *s, const struct ranks *r);
 /* Add "logs", "metrics" and "events" to a report: up to max bytes as JSON, each stream getting its turn.
  * *ret_more tells that something was left for the next report. Returns 0 or -ENOMEM. */
 int ship_collect(struct ship *s, size_t max, json_t *report, bool *ret_more);
+
+/* Why a file of a run could not be followed when ship_collect looked at it last: a user's program may have put anything
+ * in its place. False: all can be. */
+bool ship_trouble(const struct ship *s, const char *job, uint64_t generation, char *ret, size_t size);
 
 /* Take the acks of an answer. Those of files that are not followed are ignored. Whether any moved. */
 bool ship_ack(struct ship *s, const struct report_acks *acks);

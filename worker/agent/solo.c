@@ -50,7 +50,7 @@ struct attempt {
 /* Copy what a command's rank 0 has written since the last look. */
 static void show_log(struct follow *f)
 {
-    IO_CLOSE_AUTO int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    IO_CLOSE_AUTO int fd = io_open_plain(f->path, O_RDONLY);
     char text[16384];
     ssize_t n;
 
@@ -64,7 +64,7 @@ static void show_log(struct follow *f)
 /* One line from the newest whole line of metrics.jsonl. */
 static void show_metrics(struct follow *f, const struct job_spec *spec)
 {
-    IO_CLOSE_AUTO int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    IO_CLOSE_AUTO int fd = io_open_plain(f->path, O_RDONLY);
     json_auto_t *o = NULL;
     char text[4097], *end, *begin;
     off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END), from = size > 4096 ? size - 4096 : 0;

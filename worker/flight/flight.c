@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/try.h"
 #include "worker/flight/flight_priv.h"
 
 #define FLIGHT_MAGIC 0x746867696c66736dULL /* "msflight" */
@@ -28,8 +29,7 @@ static int handle_new(struct page *page, struct flight **ret, struct merr *err)
         (void)munmap(page, sizeof(*page));
         return merr_set(err, -ENOMEM, "no memory for a flight page's handle");
     }
-    f->page = page;
-    f->first_step = UINT64_MAX;
+    *f = (struct flight){.page = page, .fd = -1, .first_step = UINT64_MAX};
     *ret = f;
     return 0;
 }
@@ -71,32 +71,83 @@ int flight_create(const char *path, struct flight **ret, struct merr *err)
             r = -errno;
     }
     (void)unlink(temp);
-    if (r == 0)
+    if (r == 0 && ret)
         return handle_new(page, ret, err);
     if (page)
         (void)munmap(page, sizeof(*page));
-    return merr_errno(err, r, "cannot make the flight page '%s'", path);
+    return r == 0 ? 0 : merr_errno(err, r, "cannot make the flight page '%s'", path);
+}
+
+static int check_size(int fd, const char *path, struct merr *err)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return merr_errno(err, -errno, "cannot look at the flight page '%s'", path);
+    return S_ISREG(st.st_mode) && st.st_size == (off_t)sizeof(struct page)
+               ? 0
+               : merr_set(err, -EPROTO, "'%s' is no flight page: %lld bytes, not %zu", path, (long long)st.st_size,
+                          sizeof(struct page));
+}
+
+static int check_version(const struct page *page, const char *path, struct merr *err)
+{
+    return page->magic == FLIGHT_MAGIC && page->version == FLIGHT_VERSION
+               ? 0
+               : merr_set(err, -EPROTO, "'%s' is no flight page of version %d", path, FLIGHT_VERSION);
 }
 
 int flight_open(const char *path, struct flight **ret, struct merr *err)
 {
     IO_CLOSE_AUTO int fd = open(path, O_RDWR | O_CLOEXEC);
     struct page *page;
-    struct stat st;
+    int r;
 
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fd < 0)
         return merr_errno(err, -errno, "cannot open the flight page '%s'", path);
-    if (!S_ISREG(st.st_mode) || st.st_size != (off_t)sizeof(struct page))
-        return merr_set(err, -EPROTO, "'%s' is no flight page: %lld bytes, not %zu", path, (long long)st.st_size,
-                        sizeof(struct page));
+    TRY(check_size(fd, path, err));
     page = map(fd);
     if (!page)
         return merr_errno(err, -errno, "cannot map the flight page '%s'", path);
-    if (page->magic != FLIGHT_MAGIC || page->version != FLIGHT_VERSION) {
-        (void)munmap(page, sizeof(*page));
-        return merr_set(err, -EPROTO, "'%s' is no flight page of version %d", path, FLIGHT_VERSION);
+    r = check_version(page, path, err);
+    if (r == 0)
+        return handle_new(page, ret, err);
+    (void)munmap(page, sizeof(*page));
+    return r;
+}
+
+int flight_watch(const char *path, struct flight **ret, struct merr *err)
+{
+    struct flight *f;
+    int fd = io_open_plain(path, O_RDWR), r;
+
+    if (fd < 0)
+        return merr_errno(err, fd, "cannot open the flight page '%s'", path);
+    f = calloc(1, sizeof(*f));
+    if (f)
+        *f = (struct flight){.page = calloc(1, sizeof(*f->page)), .fd = fd};
+    if (!f || !f->page) {
+        (void)close(fd);
+        free(f);
+        return merr_set(err, -ENOMEM, "no memory to watch a flight page");
     }
-    return handle_new(page, ret, err);
+    flight_look(f, f->page, sizeof(*f->page));
+    r = check_size(fd, path, err);
+    if (r == 0)
+        r = check_version(f->page, path, err);
+    if (r < 0)
+        flight_close(f);
+    else
+        *ret = f;
+    return r;
+}
+
+void flight_look(const struct flight *f, const volatile void *from, size_t bytes)
+{
+    size_t offset = (size_t)((const volatile char *)from - (const volatile char *)f->page);
+
+    if (f->fd >= 0)
+        (void)!pread(f->fd, (char *)f->page + offset, bytes, (off_t)offset);
 }
 
 int flight_private(struct flight **ret, struct merr *err)
@@ -113,16 +164,27 @@ void flight_close(struct flight *f)
 {
     int saved = errno;
 
-    if (f)
+    if (f && f->fd >= 0) {
+        (void)close(f->fd);
+        free(f->page);
+    } else if (f) {
         (void)munmap(f->page, sizeof(*f->page));
+    }
     free(f);
     errno = saved;
 }
 
 void flight_order_set(struct flight *f, enum flight_order order)
 {
-    uint32_t was = atomic_load(&f->page->order);
+    uint32_t was, word = (uint32_t)order;
 
+    FLIGHT_LOOK_HEAD(f);
+    was = atomic_load(&f->page->order);
+    if (f->fd >= 0) { /* orders differ in one byte: no rank sees half of one */
+        if (was < word)
+            (void)!pwrite(f->fd, &word, sizeof(word), offsetof(struct page, order));
+        return;
+    }
     while (was < (uint32_t)order && !atomic_compare_exchange_weak(&f->page->order, &was, (uint32_t)order))
         ;
 }

@@ -1,9 +1,11 @@
 /* flight - the page of shared memory between one rank and those who watch it
  *
- * A file in the run's folder, made by whoever starts the rank, mapped by the rank and by its watchers. It
- * outlives the rank, so it tells how far a rank came that hangs or is gone. The rank writes everything but
- * the order word; watchers write only that, and read the rest by flight_read.h. All words are atomic; there are no
- * locks.
+ * A file in the run's folder, made by whoever starts the rank, and mapped by the rank. It outlives the rank, so it
+ * tells how far a rank came that hangs or is gone. The rank writes everything but the order word; watchers write only
+ * that, and read the rest by flight_read.h. All words are atomic; there are no locks.
+ *
+ * A user's program may cut the file off, which would end (SIGBUS) whoever looks into a mapping of it. So watchers, the
+ * agent and the shim, read and write it by calls of the system (flight_watch), which see what the mapping has.
  */
 #ifndef MUSTER_WORKER_FLIGHT_FLIGHT_H
 #define MUSTER_WORKER_FLIGHT_FLIGHT_H
@@ -50,12 +52,16 @@ struct flight_call {     /* an operation that a rank enters: a call of a group, 
     uint64_t seq, bytes; /* seq: of calls, and of messages waited for, by themselves; from 1 */
 };
 
-/* Make the file at path, zeroed, mode 0600, and map it. -EEXIST when it is there. */
+/* Make the file at path, zeroed, mode 0600, and map it (not for NULL). -EEXIST when it is there. */
 int flight_create(const char *path, struct flight **ret, struct merr *err);
 
 /* Map the file at path. -EPROTO when it is no flight page of this version. */
 int flight_open(const char *path, struct flight **ret, struct merr *err);
 void flight_close(struct flight *f);
+
+/* Watch the page at path without mapping it. -EPROTO as for flight_open; -ELOOP, -EMEDIUMTYPE when it is no plain
+ * file. */
+int flight_watch(const char *path, struct flight **ret, struct merr *err);
 
 /* A page in private memory, for tests and tools that have no watcher. */
 int flight_private(struct flight **ret, struct merr *err);

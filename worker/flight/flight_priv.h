@@ -41,12 +41,17 @@ struct page {
 };
 
 struct flight {
-    struct page *page;
+    struct page *page;        /* mapped, or a copy of what fd had when it was looked at last */
+    int fd;                   /* -1: mapped */
     _Atomic uint64_t *inside; /* the group whose call the rank is in; NULL: none */
     int64_t sign_us;          /* the rank's last sign of life */
     uint64_t first_step;      /* that it computed; UINT64_MAX: none yet */
     uint64_t window;          /* of GAP_STEPS steps: the number of the present one */
     uint64_t gap_us[2];       /* the longest gap of the present window, and of the one before */
 };
+
+/* Bring bytes of a copy up to date. What the file does not have any more stays as it was. */
+void flight_look(const struct flight *f, const volatile void *from, size_t bytes);
+#define FLIGHT_LOOK_HEAD(f) flight_look(f, (f)->page, offsetof(struct page, ring))
 
 #endif

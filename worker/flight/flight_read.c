@@ -6,20 +6,25 @@
 
 uint64_t flight_read_step(const struct flight *f)
 {
+    FLIGHT_LOOK_HEAD(f);
     return atomic_load(&f->page->step);
 }
 
 enum exit_cause flight_read_cause(const struct flight *f)
 {
-    uint32_t cause = atomic_load(&f->page->cause);
+    uint32_t cause;
 
+    FLIGHT_LOOK_HEAD(f);
+    cause = atomic_load(&f->page->cause);
     return cause < EXIT_CAUSES ? (enum exit_cause)cause : EXIT_CAUSE_UNTOLD;
 }
 
 enum flight_phase flight_read_phase(const struct flight *f, int64_t *ret_since_us)
 {
-    uint64_t word = atomic_load(&f->page->phase);
+    uint64_t word;
 
+    FLIGHT_LOOK_HEAD(f);
+    word = atomic_load(&f->page->phase);
     if (ret_since_us)
         *ret_since_us = (int64_t)(word >> 8);
     return (enum flight_phase)(word & 255);
@@ -43,11 +48,13 @@ const char *flight_read_op_name(uint32_t op)
 
 int64_t flight_read_sign(const struct flight *f)
 {
-    uint64_t entered = atomic_load(&f->page->entered), at = atomic_load(&f->page->moved_us);
+    uint64_t entered, at;
     struct flight_op op;
     int64_t since;
 
     (void)flight_read_phase(f, &since);
+    entered = atomic_load(&f->page->entered);
+    at = atomic_load(&f->page->moved_us);
     if ((uint64_t)since > at)
         at = (uint64_t)since;
     if (entered > 0 && flight_read_ops(f, &op, 1) == 1) {
@@ -59,6 +66,7 @@ int64_t flight_read_sign(const struct flight *f)
 
 int64_t flight_read_gap(const struct flight *f)
 {
+    FLIGHT_LOOK_HEAD(f);
     return (int64_t)atomic_load(&f->page->gap_us);
 }
 
@@ -66,6 +74,7 @@ int flight_read_groups(const struct flight *f, struct flight_group *groups, int 
 {
     int got = 0;
 
+    FLIGHT_LOOK_HEAD(f);
     for (int i = 0; i < FLIGHT_GROUPS && got < n; i++) {
         const _Atomic uint64_t *word = f->page->group[i];
         struct flight_group *g = &groups[got];
@@ -76,6 +85,8 @@ int flight_read_groups(const struct flight *f, struct flight_group *groups, int 
             break;
         g->left = atomic_load(&word[GROUP_LEFT]);
         g->entered = atomic_load(&word[GROUP_ENTERED]);
+        if (g->entered < g->left) /* a copy has them from two moments */
+            g->entered = g->left;
         call = atomic_load(&word[GROUP_CALL]);
         memcpy(g->name, name, sizeof(g->name));
         g->name[sizeof(g->name) - 1] = '\0';
@@ -89,15 +100,18 @@ int flight_read_groups(const struct flight *f, struct flight_group *groups, int 
 
 int flight_read_ops(const struct flight *f, struct flight_op *ops, int n)
 {
-    uint64_t entered = atomic_load(&f->page->entered), word[OP_WORDS];
+    uint64_t entered, word[OP_WORDS];
     int got = 0;
 
+    flight_look(f, f->page, sizeof(*f->page));
+    entered = atomic_load(&f->page->entered);
     for (uint64_t back = 0; back < FLIGHT_RING && back < entered && got < n; back++) {
         uint64_t i = entered - 1 - back;
         const _Atomic uint64_t *slot = f->page->ring[i % FLIGHT_RING];
 
         for (size_t k = 0; k < OP_WORDS; k++)
             word[k] = atomic_load_explicit(&slot[k], memory_order_acquire);
+        flight_look(f, &slot[WORD_VERSION], sizeof(slot[WORD_VERSION]));
         if (word[WORD_VERSION] != 2 * i + 2 || atomic_load(&slot[WORD_VERSION]) != 2 * i + 2)
             continue;
         memcpy(&ops[got], word, sizeof(ops[got]));

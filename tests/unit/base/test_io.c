@@ -54,6 +54,40 @@ static void a_failed_write_leaves_the_old_file_and_no_other(void **state)
     buf_clear(&b);
 }
 
+static void only_a_plain_file_is_opened_as_one_and_nothing_is_waited_for(void **state)
+{
+    static const struct {
+        const char *name;
+        int want; /* 0: it is opened */
+    } row[] = {{"plain", 0},       {"pipe", -EMEDIUMTYPE}, {"folder", -EMEDIUMTYPE},
+               {"device", -ELOOP}, {"link", -ELOOP},       {"none", -ENOENT}};
+    static const int ways[] = {O_RDONLY, O_WRONLY | O_APPEND, O_RDWR};
+    struct buf b;
+
+    (void)state;
+    buf_init(&b, 100);
+    assert_int_equal(io_write_file(at("plain"), "hello", 5, 0600, NULL), 0);
+    assert_int_equal(mkfifo(at("pipe"), 0600), 0);
+    assert_int_equal(mkdir(at("folder"), 0700), 0);
+    assert_int_equal(symlink("/dev/zero", at("device")), 0);
+    assert_int_equal(symlink("plain", at("link")), 0);
+    for (size_t i = 0; i < COUNT(row); i++)
+        for (size_t k = 0; k < COUNT(ways); k++) {
+            IO_CLOSE_AUTO int fd = io_open_plain(at(row[i].name), ways[k]);
+
+            if (row[i].want == 0)
+                assert_true(fd >= 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
+            else if (strcmp(row[i].name, "pipe") == 0 && ways[k] == O_RDWR)
+                assert_int_equal(fd, -EMEDIUMTYPE);
+            else
+                assert_int_equal(fd, row[i].want);
+        }
+    assert_int_equal(io_read_plain(at("plain"), &b, NULL), 0);
+    assert_string_equal(buf_text(&b), "hello");
+    assert_int_equal(io_read_plain(at("pipe"), &b, NULL), -EMEDIUMTYPE);
+    buf_clear(&b);
+}
+
 static void reading_past_the_limit_says_so(void **state)
 {
     struct buf b;
@@ -154,6 +188,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_written_file_reads_back_with_its_mode),
         cmocka_unit_test(a_failed_write_leaves_the_old_file_and_no_other),
+        cmocka_unit_test(only_a_plain_file_is_opened_as_one_and_nothing_is_waited_for),
         cmocka_unit_test(reading_past_the_limit_says_so),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(folders_are_made_once_and_a_file_in_the_way_is_named),

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -185,6 +186,55 @@ static void a_line_whose_end_never_came_does_not_hold_a_run(void **state)
     assert_false(ship_done(ship, "j1", 1));
 }
 
+static void what_is_no_plain_file_is_not_read_and_told(void **state)
+{
+    static const char *const names[] = {"metrics.jsonl", "events.jsonl", "rank-00000.log"};
+    char path[PATH_MAX], text[200], want[200];
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(names); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            json_auto_t *report = NULL;
+
+            (void)snprintf(path, sizeof(path), "%s/j1-g1/%s", root, names[i]);
+            assert_int_equal(kind == 0   ? mkfifo(path, 0600)
+                             : kind == 1 ? mkdir(path, 0700)
+                                         : symlink("/etc/passwd", path),
+                             0);
+            report = collect(SHIP_REPORT_MAX, NULL);
+            for (int k = 0; k < REPORT_KINDS; k++)
+                assert_string_equal(piece_text(report, report_kind_names[k]), "");
+            assert_true(ship_trouble(ship, "j1", 1, text, sizeof(text)));
+            (void)snprintf(want, sizeof(want), "'%s' in the folder of the run is no plain file, so it is not read",
+                           names[i]);
+            assert_string_equal(text, want);
+            assert_true(ship_done(ship, "j1", 1));
+            assert_int_equal(remove(path), 0);
+        }
+    json_decref(collect(SHIP_REPORT_MAX, NULL));
+    assert_false(ship_trouble(ship, "j1", 1, text, sizeof(text)));
+}
+
+/* Terabytes of nothing: neither is the end looked for, nor is all of it sent. */
+static void a_file_without_an_end_holds_nobody(void **state)
+{
+    json_auto_t *report = NULL;
+    char path[PATH_MAX], text[200];
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/j1-g1/metrics.jsonl", root);
+    append("j1", "metrics.jsonl", "", 0);
+    assert_int_equal(truncate(path, (off_t)1 << 42), 0);
+    json_decref(collect(SHIP_REPORT_MAX, NULL));
+    assert_false(ship_done(ship, "j1", 1));
+    ack("metrics", SHIP_LINES_MAX);
+    report = collect(SHIP_REPORT_MAX, NULL);
+    assert_string_equal(piece_text(report, "metrics"), "");
+    assert_true(ship_trouble(ship, "j1", 1, text, sizeof(text)));
+    assert_string_equal(text, "'metrics.jsonl' in the folder of the run is larger than 1024 MiB; the rest is not read");
+    assert_true(ship_done(ship, "j1", 1));
+}
+
 static void a_report_keeps_its_limit_and_says_that_more_waits(void **state)
 {
     size_t size = 600000;
@@ -281,6 +331,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_ack_may_go_back_and_beyond, set_up, tear_down),
         cmocka_unit_test_setup_teardown(senseless_acks_are_ignored, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_line_whose_end_never_came_does_not_hold_a_run, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_is_no_plain_file_is_not_read_and_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_without_an_end_holds_nobody, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_report_keeps_its_limit_and_says_that_more_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_talkative_rank_keeps_no_other_waiting, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whatever_is_lost_or_restarted_the_server_ends_with_the_file, set_up, tear_down),

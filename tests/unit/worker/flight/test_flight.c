@@ -99,6 +99,49 @@ static void a_page_is_made_once_and_foreign_files_are_refused(void **state)
     flight_close(NULL);
 }
 
+static void a_watcher_sees_what_the_rank_writes_and_outlives_a_page_that_is_cut_off(void **state)
+{
+    const struct flight_call call = {.group = "tp", .key = 7, .size = 2, .peer = -1, .op = 3, .seq = 5, .bytes = 4096};
+    struct flight *rank, *watcher, *again;
+    struct flight_group group[2];
+    struct flight_op op[2];
+    int64_t since;
+
+    (void)state;
+    assert_int_equal(flight_create(at("w"), &rank, NULL), 0);
+    assert_int_equal(flight_watch(at("w"), &watcher, NULL), 0);
+    flight_phase_set(rank, FLIGHT_BACKWARD, 300);
+    flight_enter(rank, &call);
+    assert_int_equal(flight_read_step(watcher), 300);
+    assert_int_equal(flight_read_phase(watcher, &since), FLIGHT_BACKWARD);
+    assert_int_equal(flight_read_ops(watcher, op, 2), 1);
+    assert_int_equal(flight_read_groups(watcher, group, 2), 1);
+    assert_int_equal(group[0].entered, 5);
+    assert_int_equal(flight_read_sign(watcher), op[0].enter_us);
+    flight_order_set(watcher, FLIGHT_SAVE);
+    assert_int_equal(flight_order_get(rank), FLIGHT_SAVE);
+    flight_saved(rank);
+    flight_order_set(watcher, FLIGHT_SAVE); /* once more: the rank's answer was seen */
+    assert_int_equal(flight_order_get(rank), FLIGHT_SAVE);
+    flight_order_set(watcher, FLIGHT_DRAIN);
+    flight_order_set(watcher, FLIGHT_HAND_OVER);
+    assert_int_equal(flight_order_get(rank), FLIGHT_DRAIN);
+    flight_cause_set(rank, EXIT_CAUSE_USER);
+    assert_int_equal(flight_read_cause(watcher), EXIT_CAUSE_USER);
+
+    assert_int_equal(truncate(at("w"), 0), 0);
+    assert_int_equal(flight_read_step(watcher), 300); /* as far as it was known to be */
+    assert_int_equal(flight_read_cause(watcher), EXIT_CAUSE_USER);
+    flight_order_set(watcher, FLIGHT_ABORT);
+    assert_int_equal(flight_read_phase(watcher, NULL), FLIGHT_BACKWARD);
+    assert_int_equal(flight_watch(at("w"), &again, NULL), -EPROTO);
+    assert_int_equal(unlink(at("w")), 0);
+    assert_int_equal(mkfifo(at("w"), 0600), 0);
+    assert_int_equal(flight_watch(at("w"), &again, NULL), -EMEDIUMTYPE);
+    flight_close(watcher);
+    flight_close(rank);
+}
+
 static void an_order_only_grows_and_only_save_is_taken_back(void **state)
 {
     struct flight *f;
@@ -262,6 +305,7 @@ int main(void)
         cmocka_unit_test(a_page_is_seen_by_its_watcher_and_outlives_the_rank),
         cmocka_unit_test(a_cause_outlives_the_rank_and_one_that_is_none_is_not_told),
         cmocka_unit_test(a_page_is_made_once_and_foreign_files_are_refused),
+        cmocka_unit_test(a_watcher_sees_what_the_rank_writes_and_outlives_a_page_that_is_cut_off),
         cmocka_unit_test(an_order_only_grows_and_only_save_is_taken_back),
         cmocka_unit_test(each_group_says_how_far_the_rank_is_in_it),
         cmocka_unit_test(signs_of_life_and_the_gaps_between_them_are_told),

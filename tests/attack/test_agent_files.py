@@ -1,0 +1,77 @@
+"""Whatever a job makes of the files that its node's agent reads, the agent and its other jobs go on."""
+import os
+
+import pytest
+
+from tests import specs
+from tests.cluster import Cluster, wait_for
+
+FILES = ["metrics.jsonl", "events.jsonl", "rank-00000.log"]
+SPOILERS = {"pipe": "rm -f {0}; mkfifo {0}", "folder": "rm -f {0}; mkdir {0}", "link": "ln -sf /dev/zero {0}",
+            "socket": "rm -f {0}; /usr/bin/python3 -c 'import socket; "
+                      "socket.socket(socket.AF_UNIX).bind(\"{0}\")'"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with Cluster(str(tmp_path_factory.mktemp("files")), slots=2) as c:
+        yield c
+    assert not c.leftovers()
+
+
+def assert_goes_on(cluster):
+    other = cluster.submit(specs.command("true"))["id"]
+    cluster.wait(other, "succeeded")
+    assert cluster.agents["n1"].poll() is None
+    assert cluster.nodes()[0]["state"] == "ready"
+
+
+def spoil(cluster, script):
+    """A job that does this in the folder of its run, and goes on."""
+    job = cluster.submit(specs.command(f"cd $MUSTER_RUN_DIR && {{ {script}; }} && touch $MUSTER_JOB_DIR/spoilt; "
+                                       "while :; do sleep 0.1; done"))
+    wait_for("what the job does", lambda: os.path.exists(os.path.join(job["dir"], "spoilt")))
+    return job["id"]
+
+
+def end(cluster, job):
+    cluster.action(job, "cancel")
+    cluster.wait(job, "cancelled")
+    assert_goes_on(cluster)
+
+
+@pytest.mark.parametrize("name, kind", [(name, "pipe") for name in FILES] +
+                         [("metrics.jsonl", kind) for kind in SPOILERS if kind != "pipe"])
+def test_what_is_no_plain_file_is_not_read_and_the_job_is_told(cluster, name, kind):
+    job = spoil(cluster, SPOILERS[kind].format(name))
+    told = wait_for("the event", lambda: [e for e in cluster.events(job) if e["cause"]["code"] == "file-not-read"])
+    assert len(told) == 1
+    assert told[0]["cause"]["text"] == f"'{name}' in the folder of the run is no plain file, so it is not read"
+    assert_goes_on(cluster)
+    end(cluster, job)
+
+
+def test_a_file_that_ends_nowhere_holds_up_nobody(cluster):
+    end(cluster, spoil(cluster, "truncate -s 4T metrics.jsonl; truncate -s 4T events.jsonl"))
+
+
+@pytest.mark.parametrize("spoiler", ["truncate -s 0 {0}", "truncate -s 4T {0}", "rm -f {0}; mkfifo {0}",
+                                     "printf %0100d 7 > {0}"])
+@pytest.mark.parametrize("name", ["rank-00000.flight", "rank-00000.pid", "assignment.json", "rendezvous/x"])
+def test_no_file_of_a_run_can_stop_its_agent(cluster, name, spoiler):
+    end(cluster, spoil(cluster, spoiler.format(name)))
+
+
+def test_an_agent_that_comes_back_gets_over_the_files_of_its_runs(cluster):
+    jobs = [spoil(cluster, "truncate -s 0 rank-00000.flight; rm -f assignment.json; mkfifo assignment.json"),
+            spoil(cluster, "for f in rank-00000.flight rank-00000.log; do rm -f $f; mkfifo $f; done")]
+    unknown = cluster.rank_pids(jobs[0])
+    assert unknown
+    cluster.kill_agent()
+    cluster.start_agent("n1")
+    cluster.wait_nodes(["n1"])
+    wait_for("the end of what nobody knows any more", lambda: not cluster.alive() & set(unknown))
+    for job in jobs:
+        cluster.action(job, "cancel")
+        cluster.wait(job, "cancelled")
+    assert_goes_on(cluster)
