@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/client/calls.h"
+#include "tests/sim/agent_check.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/agent_priv.h"
 
@@ -21,6 +22,7 @@ struct one {
     int i;
     struct life life;
     struct agent *agent; /* NULL: not running */
+    struct agent_check *check;
     struct calls calls;
     char incarnation[33]; /* of the newest */
     int births;
@@ -61,6 +63,8 @@ static void clear(struct one *o)
     o->agent = NULL;
     if (!a)
         return;
+    agent_check_free(o->check);
+    o->check = NULL;
     ship_free(a->ship);
     ranks_free(a->ranks);
     machine_free(a->machine);
@@ -103,6 +107,8 @@ void agents_kill(struct agents *all, int i)
 void agents_hold(struct agents *all, int i, int64_t for_us)
 {
     life_hold(all->w, &all->v[i].life, world_now_us(all->w) + for_us);
+    if (all->v[i].agent)
+        agent_check_held(all->v[i].check, world_now_us(all->w) + for_us);
 }
 
 /* --- turns -------------------------------------------------------------------------------------------- */
@@ -126,6 +132,7 @@ static void turn(void *arg)
         return; /* an earlier turn has moved it */
     o->wake_us = INT64_MAX;
     wake_at(o, agent_tick(o->agent, now_us));
+    agent_check_turn(o->check, o->agent);
     if (o->agent->removed) { /* it ends its ranks and itself: as a machine that is switched off does */
         o->removed = true;
         agents_kill(o->all, o->i);
@@ -180,6 +187,7 @@ void agents_start(struct agents *all, int i)
         0)
         abort();
     o->agent = a;
+    o->check = agent_check_new(all->w);
     o->removed = false;
     o->wake_us = INT64_MAX;
     life_begin(all->w, &o->life);

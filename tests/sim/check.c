@@ -112,7 +112,19 @@ static void check_places(struct check *k, const struct core *c, const struct ent
     }
 }
 
-static void check_job(struct check *k, const struct core *c, const struct entry *e)
+/* A run that has just begun has no device on which its agent has said that a process of another run is alive. */
+static void check_free_of_others(struct check *k, const struct core *c, const struct entry *e)
+{
+    for (size_t i = 0; e->job.live && i < e->job.n_places; i++) {
+        const struct slot *slot = cluster_slot(&c->cluster, &e->job.places[i]);
+
+        if (slot && slot->stale)
+            world_broken(k->w, "j%" PRIu64 "-g%u is given slot %d of %s, on which a process of an earlier run is alive",
+                         e->job.id, e->job.generation, slot->slot, e->job.places[i].node);
+    }
+}
+
+static void check_job(struct check *k, const struct core *c, const struct entry *e, bool every_turn)
 {
     struct seen *s = seen_of(k, e->job.id);
 
@@ -125,6 +137,8 @@ static void check_job(struct check *k, const struct core *c, const struct entry 
     if (e->job.generation < s->generation)
         world_broken(k->w, "j%" PRIu64 " went back from generation %u to %u", e->job.id, s->generation,
                      e->job.generation);
+    if (every_turn && e->job.generation != s->generation)
+        check_free_of_others(k, c, e);
     if (e->job.version != s->version)
         world_note(k->w, "server: j%" PRIu64 "-g%u is %s, %zu devices from %s slot %d on, order %s: %s", e->job.id,
                    e->job.generation, job_state_name(e->job.state), e->job.n_places,
@@ -134,13 +148,13 @@ static void check_job(struct check *k, const struct core *c, const struct entry 
     s->generation = e->job.generation;
 }
 
-static void check_jobs(struct check *k, const struct core *c)
+static void check_jobs(struct check *k, const struct core *c, bool every_turn)
 {
     for (size_t i = 0; i < c->jobs.n_order; i++) {
         const struct entry *e = table_at(&c->jobs, i);
 
         if (e)
-            check_job(k, c, e);
+            check_job(k, c, e, every_turn);
     }
     for (size_t id = 1; id < k->n; id++) {
         bool there = table_find(&c->jobs, id) != NULL;
@@ -166,7 +180,7 @@ void check_turn(struct check *k, struct core *c)
     if (size > ALL_AT_ONCE && k->turns % (size / ALL_AT_ONCE + 1) != 0)
         return;
     check_slots(k, c);
-    check_jobs(k, c);
+    check_jobs(k, c, size <= ALL_AT_ONCE);
     check_limits(k, c);
 }
 

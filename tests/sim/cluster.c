@@ -305,7 +305,7 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
     s.server = sim_server_new(s.w, after_turn, &s);
     s.wire = wire_new(s.w, s.n, sim_server_take, s.server);
     s.agents = agents_new(s.w, s.machines, s.wire, s.n, wish->slots);
-    s.users = users_new(s.w, s.wire, &users);
+    s.users = users_new(s.w, s.wire, machines_book(s.machines), &users);
     s.check = check_new(s.w, s.users);
     life_begin(s.w, &s.operator_);
     sim_server_start(s.server);

@@ -127,6 +127,11 @@ static enum exit_cause told(const struct sim_rank *r, int code)
                                   : EXIT_CAUSE_PROGRAM;
 }
 
+static uint64_t job_number(const struct run_folder *f)
+{
+    return strtoull(f->job + 1, NULL, 10);
+}
+
 /* The process of a rank is over. words: it leaves an exit file. */
 static void process_ends(struct sim_rank *r, int code, int signal, bool words)
 {
@@ -137,6 +142,8 @@ static void process_ends(struct sim_rank *r, int code, int signal, bool words)
     life_end(f->m->w, &r->life);
     if (r->train)
         r->train->ranks[r->rank] = NULL;
+    book_end(f->m->book, job_number(f), f->generation, r->rank,
+             &(struct book_rank){.words = words, .by_itself = r->by_itself, .code = code, .signal = signal});
     r->phase = FLIGHT_EXIT;
     r->shim_lost = !words;
     if (words) {
@@ -161,6 +168,7 @@ static void end_aborted(void *arg)
 
 static void end_done(void *arg)
 {
+    ((struct sim_rank *)arg)->by_itself = true;
     process_ends(arg, EXIT_DONE, 0, true);
 }
 
@@ -177,8 +185,10 @@ static void end_of_command(void *arg)
 {
     struct sim_rank *r = arg;
 
-    if (!r->hung)
-        process_ends(r, r->end_code, 0, true);
+    if (r->hung)
+        return;
+    r->by_itself = true;
+    process_ends(r, r->end_code, 0, true);
 }
 
 static void soon(struct sim_rank *r, int64_t least_us, int64_t most_us, world_fn *fn)
@@ -320,7 +330,7 @@ static void stop_waiting(void *arg)
 static void train_join(struct sim_rank *r)
 {
     struct run_folder *f = r->run;
-    uint64_t job = strtoull(f->job + 1, NULL, 10);
+    uint64_t job = job_number(f);
     const json_t *spec = json_object_get(f->assignment, "spec");
     struct world_train *t = train_of(f->m, job, f->generation);
 
@@ -377,6 +387,13 @@ static void process_runs(void *arg)
 
 void machines_rank_start(struct sim_rank *r)
 {
+    struct run_folder *f = r->run;
+    const struct book_rank *before = book_find(f->m->book, job_number(f), f->generation, r->rank);
+
+    if (before && f->m->box[f->on].wiped_us < 0)
+        world_broken(f->m->w, "machine %s: rank %d of %s-g%" PRIu64 " is started for the second time",
+                     f->m->box[f->on].name, r->rank, f->job, f->generation);
+    (void)book_begin(f->m->book, job_number(f), f->generation, r->rank);
     life_begin(r->run->m->w, &r->life);
     soon(r, SECOND / 200, SECOND / 5, process_runs);
 }
@@ -409,9 +426,12 @@ struct machines *machines_new(struct world *w, int n, int slots, void (*changed)
     struct machines *m = must(calloc(1, sizeof(*m)));
 
     *m = (struct machines){.w = w, .n = n, .slots = slots, .next_pid = 1000, .changed = changed, .arg = arg};
+    m->book = book_new();
     m->box = must(calloc((size_t)n, sizeof(*m->box)));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        m->box[i].wiped_us = -1;
         (void)snprintf(m->box[i].name, sizeof(m->box[i].name), "n%05d", i);
+    }
     return m;
 }
 
@@ -436,8 +456,14 @@ void machines_free(struct machines *m)
         free(t);
     }
     free(m->saved);
+    book_free(m->book);
     free(m->box);
     free(m);
+}
+
+struct book *machines_book(const struct machines *m)
+{
+    return m->book;
 }
 
 const char *machines_name(const struct machines *m, int i)
@@ -461,6 +487,7 @@ void machines_reboot(struct machines *m, int i)
 void machines_wipe(struct machines *m, int i)
 {
     machines_reboot(m, i);
+    m->box[i].wiped_us = world_now_us(m->w);
     while (m->box[i].runs)
         machines_remove_folder(m, i, m->box[i].runs->path);
 }

@@ -15,6 +15,7 @@
 
 #include "tests/sim/world.h"
 
+struct book;
 struct machines;
 struct machine; /* an agent's view: worker/agent/machine.h */
 
@@ -38,6 +39,9 @@ void machines_kill_rank(struct machines *m, int i, int signal);     /* one of th
 void machines_kill_shim(struct machines *m, int i);                 /* likewise, with what is below it */
 void machines_hang_rank(struct machines *m, int i); /* it goes on no more and does not hear SIGTERM or orders */
 void machines_end_hangs(struct machines *m, int i); /* ranks that hang are killed: somebody has noticed */
+
+/* What became of all ranks. */
+struct book *machines_book(const struct machines *m);
 
 /* What is there now. */
 int machines_alive(const struct machines *m, int i);   /* processes of ranks */

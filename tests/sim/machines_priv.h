@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "tests/sim/book.h"
 #include "tests/sim/machines.h"
 #include "worker/agent/machine.h"
 
@@ -19,7 +20,7 @@ struct box { /* a machine */
     char name[16];
     bool down, disk_full;
     int boot;
-    int64_t wall_off_us;
+    int64_t wall_off_us, wiped_us; /* the latter: when last; -1: never */
     struct run_folder *runs;
 };
 
@@ -38,6 +39,7 @@ struct sim_rank {
     struct world_train *train; /* that it is in; NULL: a command, or not yet */
     int end_code;              /* of a command */
     bool stubborn;             /* does not end at SIGTERM */
+    bool by_itself;            /* it has done what it was to do */
 };
 
 struct run_folder {
@@ -70,6 +72,7 @@ struct saved { /* what a job has on the shared disk and in memories */
 
 struct machines {
     struct world *w;
+    struct book *book;
     int n, slots;
     struct box *box;
     pid_t next_pid;

@@ -47,6 +47,17 @@ MUTANTS = [
     ("exit-is-not-read", "worker/agent/ranks.c",  # an agent takes every end that it has not seen for a lost shim
      "    if (machine_rank_exit(rank->on_machine, &end) == 0) {",
      "    if (machine_rank_exit(rank->on_machine, &end) == 0 && false) {"),
+    ("stale-generation-accepted", "server/control/reports.c",  # an end of a run is taken for one of the next run
+     "    if (!e || !e->job.live || e->job.generation != run->generation) {", "    if (!e || !e->job.live) {"),
+    ("event-applied-twice", "server/control/reports.c",  # how far events have been taken in is not kept
+     "            if (at > p->offset)", "            if (at < p->offset)"),
+    ("stale-slot-is-free", "server/cluster/slots.c",  # a process of an earlier run is alive there
+     "    return !s->stale && !s->ill;", "    return !s->ill;"),
+    ("mates-are-not-told", "worker/agent/ranks.c",  # that one beside them has failed
+     "        if (bad && !run->failed)", "        if (bad && !run->failed && now_us < 0)"),
+    ("orders-are-taken-back", "worker/agent/ranks.c",  # an older set of orders undoes a stop
+     "    if (order == run->order || (run->order >= ASSIGNMENT_HAND_OVER && order < run->order))",
+     "    if (order == run->order)"),
 ]
 
 

@@ -8,6 +8,7 @@
 
 #include "api/spec.h"
 #include "server/cluster/job.h"
+#include "tests/sim/book.h"
 
 #define LOOK_US (10 * SECOND)
 #define CALL_MS 30000
@@ -27,6 +28,7 @@ struct wanted { /* a job as its user sees it */
 struct users {
     struct world *w;
     struct wire *n;
+    const struct book *book;
     struct users_wish wish;
     struct life life; /* users do not die */
     struct wanted *v;
@@ -230,6 +232,44 @@ static void check_told_once(struct wanted *j, const json_t *events)
     }
 }
 
+/* An event says that a rank failed: it did, and ended so. What is laid to a node may have another cause. */
+static void check_outcome(struct wanted *j, const json_t *event)
+{
+    const json_t *outcome = json_object_get(json_object_get(event, "data"), "outcome");
+    const char *class_ = json_string_value(json_object_get(outcome, "class"));
+    const json_t *code = json_object_get(outcome, "exit_code");
+    int rank = (int)json_integer_value(json_object_get(outcome, "rank"));
+    uint64_t generation = (uint64_t)json_integer_value(json_object_get(event, "generation"));
+    const struct book_rank *b = book_find(j->u->book, j->id, generation, rank);
+
+    if (!json_is_integer(code) || !class_ || strcmp(class_, "node") == 0)
+        return;
+    if (!b || b->alive ||
+        (b->words &&
+         (b->code != json_integer_value(code) || b->signal != json_integer_value(json_object_get(outcome, "signal")))))
+        world_broken(j->u->w, "an event of j%" PRIu64 "-g%" PRIu64 " says that its rank %d ended with %d, and it %s %d",
+                     j->id, generation, rank, (int)json_integer_value(code),
+                     !b         ? "never ran"
+                     : b->alive ? "runs"
+                                : "ended with",
+                     b ? b->code : 0);
+}
+
+/* A job has succeeded: all n ranks of its newest run did what they were to do. */
+static void check_success(struct wanted *j, uint64_t generation, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct book_rank *b = book_find(j->u->book, j->id, generation, (int)i);
+
+        if (!b || b->alive || !b->by_itself || b->code != 0)
+            world_broken(j->u->w, "j%" PRIu64 " succeeded, and its rank %zu of generation %" PRIu64 " %s", j->id, i,
+                         generation,
+                         !b         ? "never ran"
+                         : b->alive ? "runs"
+                                    : "did not do its work");
+    }
+}
+
 /* The events of a job, replayed, give the state that its user was told. */
 static void check_replay(struct wanted *j, const json_t *events)
 {
@@ -237,7 +277,7 @@ static void check_replay(struct wanted *j, const json_t *events)
     struct faults faults = {.n = 0};
     struct job replayed;
     json_t *e;
-    size_t i;
+    size_t i, n = 0; /* ranks of its newest run */
 
     e = json_array_get(events, 0);
     if (!e || spec_from_json(json_object_get(e, "data"), &spec, &faults) < 0) {
@@ -251,7 +291,12 @@ static void check_replay(struct wanted *j, const json_t *events)
 
         if (type && strcmp(type, "state") == 0 && job_apply(&replayed, e) < 0)
             world_broken(j->u->w, "event %zu of j%" PRIu64 " does not follow from those before", i, j->id);
+        n = replayed.n_places > 0 ? replayed.n_places : n;
+        if (type && strcmp(type, "state") == 0)
+            check_outcome(j, e);
     }
+    if (replayed.state == JOB_SUCCEEDED)
+        check_success(j, replayed.generation, n);
     if (strcmp(job_state_name(replayed.state), j->state) != 0)
         world_broken(j->u->w, "j%" PRIu64 " is %s, and its events say %s", j->id, j->state,
                      job_state_name(replayed.state));
@@ -406,11 +451,11 @@ static void put_project(void *arg)
 
 /* --- all of them -------------------------------------------------------------------------------------- */
 
-struct users *users_new(struct world *w, struct wire *n, const struct users_wish *wish)
+struct users *users_new(struct world *w, struct wire *n, const struct book *book, const struct users_wish *wish)
 {
     struct users *u = must(calloc(1, sizeof(*u)));
 
-    *u = (struct users){.w = w, .n = n, .wish = *wish};
+    *u = (struct users){.w = w, .n = n, .book = book, .wish = *wish};
     u->v = must(calloc((size_t)wish->jobs, sizeof(*u->v)));
     life_begin(w, &u->life);
     for (int i = 0; i < wish->jobs; i++) {

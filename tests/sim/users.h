@@ -16,6 +16,7 @@
 #define USERS_PROJECTS 3
 #define USERS_QUOTA 6 /* devices of the last project, which may not borrow */
 
+struct book;
 struct users;
 
 struct users_wish {
@@ -24,7 +25,8 @@ struct users_wish {
     int widest;      /* devices of a job at most */
 };
 
-struct users *users_new(struct world *w, struct wire *n, const struct users_wish *wish);
+/* The book says what really became of ranks: what users are told of their ends is held against it. */
+struct users *users_new(struct world *w, struct wire *n, const struct book *book, const struct users_wish *wish);
 void users_free(struct users *u);
 
 /* Whether every job was acknowledged and is known to have ended. */
