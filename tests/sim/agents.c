@@ -93,6 +93,14 @@ bool agents_removed(const struct agents *all, int i)
     return all->v[i].removed;
 }
 
+void agents_draw_name(const struct agents *all, size_t i, char *ret, size_t size, int *ret_births)
+{
+    int on = (int)(i % (size_t)all->count);
+
+    (void)snprintf(ret, size, "%s", machines_name(all->m, on));
+    *ret_births = all->v[on].births;
+}
+
 void agents_kill(struct agents *all, int i)
 {
     struct one *o = &all->v[i];

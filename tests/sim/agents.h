@@ -7,6 +7,7 @@
 #define MUSTER_TESTS_SIM_AGENTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "tests/sim/machines.h"
@@ -23,6 +24,9 @@ void agents_kill(struct agents *all, int i);  /* at once; ranks go on */
 void agents_hold(struct agents *all, int i, int64_t for_us);
 bool agents_running(const struct agents *all, int i);
 bool agents_removed(const struct agents *all, int i); /* the server told it to end */
+
+/* Machine i modulo their number: its name, and how many agents it has had. */
+void agents_draw_name(const struct agents *all, size_t i, char *ret, size_t size, int *ret_births);
 
 /* Something has happened on machine i: its agent is to look. For machines_new(). */
 void agents_poke(void *agents, int i);

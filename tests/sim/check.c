@@ -6,8 +6,10 @@
 
 #include "server/control/rendezvous.h"
 #include "server/control/state.h"
+#include "tests/sim/check_runs.h"
 
-#define ALL_AT_ONCE 4096 /* slots and jobs that are looked at after each turn; with more, after some */
+#define JOBS_AT_ONCE 256  /* are looked at after a turn; where there are not many more, all */
+#define SMALL_CLUSTER 128 /* nodes of a cluster whose slots and runs are looked at after each turn */
 
 struct seen { /* of a job, the last time */
     uint64_t version;
@@ -21,15 +23,17 @@ struct check {
     struct seen *jobs; /* by number */
     size_t n;
     uint64_t turns;
+    struct check_runs *runs;
+    size_t next_job, next_id; /* that are looked at */
 };
 
-struct check *check_new(struct world *w, const struct users *u)
+struct check *check_new(struct world *w, const struct users *u, const struct book *book)
 {
     struct check *k = calloc(1, sizeof(*k));
 
     if (!k)
         abort();
-    *k = (struct check){.w = w, .users = u};
+    *k = (struct check){.w = w, .users = u, .runs = check_runs_new(w, book)};
     return k;
 }
 
@@ -37,6 +41,7 @@ void check_free(struct check *k)
 {
     if (!k)
         return;
+    check_runs_free(k->runs);
     free(k->jobs);
     free(k);
 }
@@ -148,15 +153,25 @@ static void check_job(struct check *k, const struct core *c, const struct entry 
     s->generation = e->job.generation;
 }
 
-static void check_jobs(struct check *k, const struct core *c, bool every_turn)
+/* So many jobs, nodes and numbers from where the last turn ended; in a small cluster all. */
+static size_t portion(size_t n, size_t most)
 {
-    for (size_t i = 0; i < c->jobs.n_order; i++) {
-        const struct entry *e = table_at(&c->jobs, i);
+    return n <= 4 * most ? n : most;
+}
+
+static void check_jobs(struct check *k, const struct core *c)
+{
+    size_t n = portion(c->jobs.n_order, JOBS_AT_ONCE);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct entry *e = table_at(&c->jobs, k->next_job++ % c->jobs.n_order);
 
         if (e)
-            check_job(k, c, e, every_turn);
+            check_job(k, c, e, n == c->jobs.n_order);
     }
-    for (size_t id = 1; id < k->n; id++) {
+    n = portion(k->n, JOBS_AT_ONCE);
+    for (size_t i = 0; i < n; i++) {
+        size_t id = k->next_id++ % k->n;
         bool there = table_find(&c->jobs, id) != NULL;
 
         k->jobs[id].gone = k->jobs[id].gone || (k->jobs[id].there && !there);
@@ -170,18 +185,19 @@ static void check_limits(struct check *k, const struct core *c)
         world_broken(k->w, "rendezvous keys take %zu bytes", c->rendezvous_bytes);
     if (c->jobs.n > TABLE_JOBS_MAX)
         world_broken(k->w, "the working set has %zu jobs", c->jobs.n);
+    if (c->cluster.n_nodes > CLUSTER_NODES_MAX)
+        world_broken(k->w, "there are %zu nodes", c->cluster.n_nodes);
 }
 
 void check_turn(struct check *k, struct core *c)
 {
-    size_t size = c->jobs.n + 8 * c->cluster.n_nodes;
-
     k->turns++;
-    if (size > ALL_AT_ONCE && k->turns % (size / ALL_AT_ONCE + 1) != 0)
-        return;
-    check_slots(k, c);
-    check_jobs(k, c, size <= ALL_AT_ONCE);
+    check_jobs(k, c);
     check_limits(k, c);
+    if (c->cluster.n_nodes <= SMALL_CLUSTER)
+        check_runs_turn(k->runs, c);
+    if (k->turns % (c->cluster.n_nodes / SMALL_CLUSTER + 1) == 0)
+        check_slots(k, c);
 }
 
 void check_end(struct check *k, struct core *c)

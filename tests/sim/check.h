@@ -12,10 +12,11 @@
 #include "tests/sim/users.h"
 #include "tests/sim/world.h"
 
+struct book;
 struct core;
 struct check;
 
-struct check *check_new(struct world *w, const struct users *u);
+struct check *check_new(struct world *w, const struct users *u, const struct book *book);
 void check_free(struct check *k);
 
 void check_turn(struct check *k, struct core *c);

@@ -20,6 +20,7 @@ struct sim {
     struct sim_server *server;
     struct users *users;
     struct check *check;
+    struct hostile *hostile;
     struct life operator_;
     int n;
     bool calm; /* faults have stopped */
@@ -233,6 +234,7 @@ static void calm(struct sim *s)
 {
     s->calm = true;
     world_note(s->w, "all is put right");
+    hostile_stop(s->hostile);
     sim_server_start(s->server);
     wire_set(s->wire, 0, 0, 0);
     for (int i = 0; i < s->n; i++) {
@@ -306,7 +308,10 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
     s.wire = wire_new(s.w, s.n, sim_server_take, s.server);
     s.agents = agents_new(s.w, s.machines, s.wire, s.n, wish->slots);
     s.users = users_new(s.w, s.wire, machines_book(s.machines), &users);
-    s.check = check_new(s.w, s.users);
+    s.check = check_new(s.w, s.users, machines_book(s.machines));
+    s.hostile =
+        hostile_new(s.w, s.wire, s.agents,
+                    &(struct hostile_wish){.seed = wish->seed, .actors = wish->hostile, .over_us = wish->over_us});
     life_begin(s.w, &s.operator_);
     sim_server_start(s.server);
     for (int i = 0; i < s.n; i++)
@@ -322,7 +327,8 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
                                   .time_us = world_now_us(s.w),
                                   .server_lives = sim_server_lives(s.server),
                                   .cut_short = wish->steps_max && world_events(s.w) >= wish->steps_max && !why,
-                                  .users = users_sum(s.users)};
+                                  .users = users_sum(s.users),
+                                  .hostile = hostile_sum(s.hostile)};
     (void)snprintf(ret->broken, sizeof(ret->broken), "%s", why ? why : "");
     sim_server_free(s.server);
     world_end(s.w);
@@ -331,5 +337,6 @@ void cluster_run(const struct cluster_wish *wish, const struct faults_list *faul
     world_free(s.w);
     users_free(s.users);
     check_free(s.check);
+    hostile_free(s.hostile);
     wire_free(s.wire);
 }

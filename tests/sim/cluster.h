@@ -12,11 +12,13 @@
 #include <stdio.h>
 
 #include "tests/sim/faults.h"
+#include "tests/sim/hostile.h"
 #include "tests/sim/users.h"
 
 struct cluster_wish {
     uint64_t seed;
     int agents, slots, jobs;
+    int hostile;        /* actors: agents and users by turns */
     int64_t over_us;    /* jobs are submitted and faults happen for so long */
     uint64_t steps_max; /* events of the simulation; 0: no limit */
     FILE *trace;        /* NULL: none */
@@ -29,6 +31,7 @@ struct cluster_found {
     int server_lives;
     bool cut_short; /* steps_max came first */
     struct users_sum users;
+    struct hostile_sum hostile;
 };
 
 /* The faults are borrowed. */

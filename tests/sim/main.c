@@ -31,6 +31,7 @@ static void usage(FILE *to)
           "  --agents N     nodes (8)\n"
           "  --slots N      devices of each (4)\n"
           "  --jobs N       that are submitted (60)\n"
+          "  --hostile N    agents and users who lie and storm (4)\n"
           "  --over SECONDS in which they are submitted and faults happen, simulated (300)\n"
           "  --steps N      end after so many events, all well or not\n"
           "  --faults LIST  kinds of faults with commas, all (default) or none\n"
@@ -43,13 +44,31 @@ static void usage(FILE *to)
 
 static int parse(int argc, char **argv, struct options *o)
 {
-    enum { SEED = 1, SEEDS, FOR, AGENTS, SLOTS, JOBS, OVER, STEPS, FAULTS, N_FAULTS, FILE_, TRACE, SHRINK, HELP };
-    static const struct option known[] = {
-        {"seed", 1, NULL, SEED},         {"seeds", 1, NULL, SEEDS},      {"for", 1, NULL, FOR},
-        {"agents", 1, NULL, AGENTS},     {"slots", 1, NULL, SLOTS},      {"jobs", 1, NULL, JOBS},
-        {"over", 1, NULL, OVER},         {"steps", 1, NULL, STEPS},      {"faults", 1, NULL, FAULTS},
-        {"n-faults", 1, NULL, N_FAULTS}, {"fault-file", 1, NULL, FILE_}, {"trace", 0, NULL, TRACE},
-        {"shrink", 0, NULL, SHRINK},     {"help", 0, NULL, HELP},        {NULL, 0, NULL, 0}};
+    enum {
+        SEED = 1,
+        SEEDS,
+        FOR,
+        AGENTS,
+        SLOTS,
+        JOBS,
+        OVER,
+        STEPS,
+        FAULTS,
+        N_FAULTS,
+        FILE_,
+        TRACE,
+        SHRINK,
+        HOSTILE,
+        HELP
+    };
+    static const struct option known[] = {{"seed", 1, NULL, SEED},        {"seeds", 1, NULL, SEEDS},
+                                          {"for", 1, NULL, FOR},          {"agents", 1, NULL, AGENTS},
+                                          {"slots", 1, NULL, SLOTS},      {"jobs", 1, NULL, JOBS},
+                                          {"over", 1, NULL, OVER},        {"steps", 1, NULL, STEPS},
+                                          {"faults", 1, NULL, FAULTS},    {"n-faults", 1, NULL, N_FAULTS},
+                                          {"fault-file", 1, NULL, FILE_}, {"trace", 0, NULL, TRACE},
+                                          {"shrink", 0, NULL, SHRINK},    {"hostile", 1, NULL, HOSTILE},
+                                          {"help", 0, NULL, HELP},        {NULL, 0, NULL, 0}};
     int c;
 
     while ((c = getopt_long(argc, argv, "", known, NULL)) > 0) {
@@ -92,6 +111,9 @@ static int parse(int argc, char **argv, struct options *o)
         case TRACE:
             o->trace = true;
             break;
+        case HOSTILE:
+            o->wish.hostile = (int)v;
+            break;
         case SHRINK:
             o->shrink = true;
             break;
@@ -112,14 +134,14 @@ static void print_found(const struct cluster_wish *wish, const struct cluster_fo
 {
     printf("seed %" PRIu64 ": %s, hash %016" PRIx64 ", %" PRIu64 " events and %" PRIu64
            " turns of %d servers in %.0f s of the cluster and %.1f s of this machine (%.0f events/s); %d jobs: %d "
-           "succeeded, %d failed, %d cancelled; %d calls of users, %d again\n",
+           "succeeded, %d failed, %d cancelled; %d calls of users, %d again; %d hostile calls, %d refused\n",
            wish->seed,
            f->broken[0]   ? "BROKEN"
            : f->cut_short ? "cut short"
                           : "all held",
            f->hash, f->events, f->turns, f->server_lives, (double)f->time_us / 1e6, took_s, (double)f->events / took_s,
            f->users.acknowledged, f->users.succeeded, f->users.failed, f->users.cancelled, f->users.calls,
-           f->users.retries);
+           f->users.retries, f->hostile.calls, f->hostile.refused);
     if (f->broken[0])
         printf("  %s\n", f->broken);
     (void)fflush(stdout);
@@ -138,10 +160,11 @@ static void explain(const struct options *o, struct faults_list *faults)
         (void)fflush(stdout);
         faults_print(faults, STDOUT_FILENO);
     }
-    printf("  again: sim --seed %" PRIu64 " --agents %d --slots %d --jobs %d --over %.0f --faults %s --n-faults %zu "
+    printf("  again: sim --seed %" PRIu64
+           " --agents %d --slots %d --jobs %d --hostile %d --over %.0f --faults %s --n-faults %zu "
            "--trace\n",
-           o->wish.seed, o->wish.agents, o->wish.slots, o->wish.jobs, (double)o->wish.over_us / 1e6, o->faults,
-           o->n_faults);
+           o->wish.seed, o->wish.agents, o->wish.slots, o->wish.jobs, o->wish.hostile, (double)o->wish.over_us / 1e6,
+           o->faults, o->n_faults);
 }
 
 /* One seed. False: something did not hold. */
@@ -180,7 +203,7 @@ static bool run_seed(const struct options *o)
 
 int main(int argc, char **argv)
 {
-    struct options o = {.wish = {.seed = 1, .agents = 8, .slots = 4, .jobs = 60, .over_us = 300 * SECOND},
+    struct options o = {.wish = {.seed = 1, .agents = 8, .slots = 4, .jobs = 60, .hostile = 4, .over_us = 300 * SECOND},
                         .faults = "all",
                         .n_faults = 40,
                         .seeds = 1};

@@ -20,6 +20,8 @@ struct sim_server {
     void *arg;
     struct clock clock;
     int64_t wall_off_us;
+    bool in_turn;
+    int64_t spent_us, busy_until_us; /* by this turn; the next one begins after it */
     struct store_memory *memory;
     struct spool_memory *disk;
     struct spool spool;
@@ -39,18 +41,28 @@ struct sim_server {
     int64_t away_us;              /* after that */
 };
 
-static int64_t mono_us(void *arg)
+static int64_t mono_us(const void *arg)
 {
     const struct sim_server *s = arg;
 
-    return MONO_BEGIN_US + world_now_us(s->w);
+    return MONO_BEGIN_US + world_now_us(s->w) + s->spent_us;
+}
+
+/* As much time passes with each look at the clock in a turn as a server of this size takes for a part of it. */
+static int64_t mono_in_turn_us(void *arg)
+{
+    struct sim_server *s = arg;
+
+    if (s->in_turn)
+        s->spent_us += (int64_t)(s->core->jobs.n + 4 * s->core->cluster.n_nodes) / 16;
+    return mono_us(arg);
 }
 
 static int64_t wall_us(void *arg)
 {
     const struct sim_server *s = arg;
 
-    return WALL_BEGIN_US + world_now_us(s->w) + s->wall_off_us;
+    return WALL_BEGIN_US + world_now_us(s->w) + s->spent_us + s->wall_off_us;
 }
 
 /* The store is asked for something: in a commit the server may die. */
@@ -100,6 +112,7 @@ static void turn(void *arg);
 
 static void wake_at(struct sim_server *s, int64_t at_us)
 {
+    at_us = at_us > s->busy_until_us ? at_us : s->busy_until_us;
     if (at_us >= s->wake_us)
         return;
     s->wake_us = at_us;
@@ -111,13 +124,19 @@ static void turn(void *arg)
     struct sim_server *s = arg;
     const struct turn *t;
     int64_t next_us;
+    bool durable;
 
     if (world_now_us(s->w) < s->wake_us)
         return;
     s->wake_us = INT64_MAX;
     s->turns++;
     t = &s->core->turn;
-    if (!turn_take(s->core, t->later ? t->later : queue_take(&s->core->turn.queue, SIZE_MAX, 0))) {
+    s->in_turn = true;
+    durable = turn_take(s->core, t->later ? t->later : queue_take(&s->core->turn.queue, SIZE_MAX, 0));
+    s->in_turn = false;
+    s->busy_until_us = world_now_us(s->w) + s->spent_us;
+    s->spent_us = 0;
+    if (!durable) {
         die(s, s->away_us);
         return;
     }
@@ -144,7 +163,7 @@ struct sim_server *sim_server_new(struct world *w, void (*after_turn)(void *arg,
     if (!s)
         abort();
     *s = (struct sim_server){.w = w, .after_turn = after_turn, .arg = arg};
-    s->clock = (struct clock){.mono_us = mono_us, .wall_us = wall_us, .arg = s};
+    s->clock = (struct clock){.mono_us = mono_in_turn_us, .wall_us = wall_us, .arg = s};
     s->memory = store_memory_new(&s->clock);
     if (!s->memory)
         abort();

@@ -16,11 +16,11 @@
 struct wanted { /* a job as its user sees it */
     struct users *u;
     int i;
-    char key[24];
+    char key[24], name[24];
     char body[768];
     uint64_t id;    /* 0: not acknowledged */
     char state[16]; /* as last told; "": not yet */
-    bool ended, cancel_told;
+    bool ended, cancel_told, cancel_asked, suspend_asked;
     const char *act; /* under way: "cancel", "suspend", "resume", "priority"; NULL: none */
     bool suspend;    /* its user suspends it once, and resumes it later */
 };
@@ -59,7 +59,7 @@ static void ask(struct users *u, const char *method, const char *target, const c
                               .target = target,
                               .body = body,
                               .idempotency_key = key,
-                              .who = {.role = ROLE_ADMIN, .user = "admin"}};
+                              .who = {.role = u->projects_put < 2 ? ROLE_ADMIN : ROLE_USER, .user = USERS_NAME}};
 
     u->sum.calls++;
     wire_call(u->n, -1, &u->life, &q, CALL_MS, done, arg);
@@ -88,13 +88,13 @@ static void write_command(struct users *u, struct wanted *j, int devices, const 
     int ms = (int)world_between(u->w, 100, world_chance(u->w, 0.2) ? 120000 : 15000), code = exit_code_of(u->w);
     const char *stubborn = world_chance(u->w, 0.1) ? ", \"stubborn\"" : "";
 
-    (void)snprintf(
-        j->body, sizeof(j->body),
-        "{\"name\": \"u%d\", \"project\": \"%s\", \"priority\": %d, \"devices\": {\"min\": %d, \"max\": %d}, "
-        "\"command\": {\"argv\": [\"play\", \"%d\", \"%d\"%s], \"grace_s\": 2}, "
-        "\"retry\": {\"max\": %d, \"user\": %d}}",
-        j->i, project, (int)world_draw(u->w, 101), devices, devices, ms, code, stubborn, (int)world_draw(u->w, 4),
-        (int)world_draw(u->w, 2));
+    (void)snprintf(j->body, sizeof(j->body),
+                   "{\"name\": \"u%d\", \"project\": \"%s\", \"priority\": %d, \"devices\": {\"min\": %d, \"max\": %d, "
+                   "\"classes\": [\"fast\", \"slow\"]}, "
+                   "\"command\": {\"argv\": [\"play\", \"%d\", \"%d\"%s], \"grace_s\": 2}, "
+                   "\"retry\": {\"max\": %d, \"user\": %d}}",
+                   j->i, project, (int)world_draw(u->w, 101), devices, devices, ms, code, stubborn,
+                   (int)world_draw(u->w, 4), (int)world_draw(u->w, 2));
 }
 
 static void write_train(struct users *u, struct wanted *j, int devices, const char *project)
@@ -103,7 +103,8 @@ static void write_train(struct users *u, struct wanted *j, int devices, const ch
 
     (void)snprintf(j->body, sizeof(j->body),
                    "{\"name\": \"u%d\", \"project\": \"%s\", \"priority\": %d, \"devices\": {\"min\": %d, \"max\": %d, "
-                   "\"hetero_ok\": %s}, \"train\": {\"model\": {\"family\": \"gpt2\", \"layers\": 2, \"hidden\": 64, "
+                   "\"classes\": [\"fast\", \"slow\"], \"hetero_ok\": %s}, \"train\": {\"model\": {\"family\": "
+                   "\"gpt2\", \"layers\": 2, \"hidden\": 64, "
                    "\"heads\": 2, \"context\": 64}, \"data\": {\"path\": \"/data/corpus.txt\"}, "
                    "\"batch\": {\"sequences\": 8}, \"steps\": %d}, \"parallel\": {\"virtual_workers\": 8}, "
                    "\"retry\": {\"max\": 1000}}",
@@ -148,6 +149,11 @@ static void told(struct wanted *j, const json_t *job)
         world_broken(u->w, "j%" PRIu64 " had ended as %s, and is %s now", j->id, j->state, state);
         return;
     }
+    if ((strcmp(state, "cancelled") == 0 && !j->cancel_asked) || (strcmp(state, "suspended") == 0 && !j->suspend_asked))
+        world_broken(u->w, "j%" PRIu64 " is %s, and its user did not ask for that", j->id, state);
+    if (strcmp(json_string_value(json_object_get(job, "user")), USERS_NAME) != 0 ||
+        strcmp(json_string_value(json_object_get(job, "name")), j->name) != 0)
+        world_broken(u->w, "j%" PRIu64 " is not %s's %s any more", j->id, USERS_NAME, j->name);
     ends = strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 || strcmp(state, "cancelled") == 0;
     if (strcmp(j->state, state) != 0)
         world_note(u->w, "user: j%" PRIu64 " is %s", j->id, state);
@@ -285,7 +291,7 @@ static void check_replay(struct wanted *j, const json_t *events)
         faults_clear(&faults);
         return;
     }
-    job_init(&replayed, j->id, spec, "admin", 0);
+    job_init(&replayed, j->id, spec, USERS_NAME, 0);
     json_array_foreach (events, i, e) {
         const char *type = json_string_value(json_object_get(e, "type"));
 
@@ -405,6 +411,8 @@ static void act(void *arg)
 
     if (!j->act)
         j->act = j->suspend ? "suspend" : world_chance(u->w, 0.6) ? "cancel" : "priority";
+    j->cancel_asked = j->cancel_asked || strcmp(j->act, "cancel") == 0;
+    j->suspend_asked = j->suspend_asked || strcmp(j->act, "suspend") == 0;
     if (strcmp(j->act, "priority") == 0) {
         (void)snprintf(target, sizeof(target), "/v1/jobs/j%" PRIu64, j->id);
         (void)snprintf(body, sizeof(body), "{\"priority\": %d}", (int)world_draw(u->w, 101));
@@ -461,6 +469,7 @@ struct users *users_new(struct world *w, struct wire *n, const struct book *book
     for (int i = 0; i < wish->jobs; i++) {
         u->v[i] = (struct wanted){.u = u, .i = i};
         (void)snprintf(u->v[i].key, sizeof(u->v[i].key), "key-%d", i);
+        (void)snprintf(u->v[i].name, sizeof(u->v[i].name), "u%d", i);
         write_spec(u, &u->v[i]);
     }
     later(u, SECOND, SECOND, put_project, u);

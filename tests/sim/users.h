@@ -13,6 +13,7 @@
 #include "tests/sim/wire.h"
 #include "tests/sim/world.h"
 
+#define USERS_NAME "alice"
 #define USERS_PROJECTS 3
 #define USERS_QUOTA 6 /* devices of the last project, which may not borrow */
 

@@ -1,0 +1,156 @@
+#include "tests/sim/check_runs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/control/state.h"
+#include "tests/sim/hostile.h"
+
+struct rank_seen {
+    char node[JOB_NODE_MAX];
+    bool heard; /* its agent has spoken of it */
+};
+
+struct run_seen { /* of a job, while it is live */
+    uint32_t generation;
+    uint64_t began_turn;
+    enum job_intent intent;
+    struct rank_seen *ranks; /* owned; NULL: none is live */
+    size_t n;
+};
+
+struct node_seen {
+    char name[JOB_NODE_MAX], incarnation[64];
+    uint64_t sure_since; /* turn */
+};
+
+struct check_runs {
+    struct world *w;
+    const struct book *book;
+    struct run_seen *jobs; /* by number */
+    size_t n;
+    struct node_seen *nodes;
+    size_t n_nodes;
+    uint64_t turn;
+};
+
+struct check_runs *check_runs_new(struct world *w, const struct book *book)
+{
+    struct check_runs *k = calloc(1, sizeof(*k));
+
+    if (!k)
+        abort();
+    k->w = w;
+    k->book = book;
+    return k;
+}
+
+void check_runs_free(struct check_runs *k)
+{
+    if (!k)
+        return;
+    for (size_t i = 0; i < k->n; i++)
+        free(k->jobs[i].ranks);
+    free(k->jobs);
+    free(k->nodes);
+    free(k);
+}
+
+static struct node_seen *node_of(struct check_runs *k, const char *name)
+{
+    for (size_t i = 0; i < k->n_nodes; i++)
+        if (strcmp(k->nodes[i].name, name) == 0)
+            return &k->nodes[i];
+    k->nodes = realloc(k->nodes, (k->n_nodes + 1) * sizeof(*k->nodes));
+    if (!k->nodes)
+        abort();
+    k->nodes[k->n_nodes] = (struct node_seen){.sure_since = k->turn};
+    memcpy(k->nodes[k->n_nodes].name, name, strlen(name) + 1);
+    return &k->nodes[k->n_nodes++];
+}
+
+static void see_nodes(struct check_runs *k, const struct core *c)
+{
+    for (size_t i = 0; i < c->cluster.n_nodes; i++) {
+        const struct node *n = c->cluster.nodes[i];
+        struct node_seen *s = node_of(k, n->name);
+
+        if (n->contact != NODE_READY || !n->registered || strcmp(n->incarnation, s->incarnation) != 0)
+            s->sure_since = k->turn;
+        memcpy(s->incarnation, n->incarnation, strlen(n->incarnation) + 1);
+    }
+}
+
+/* Whether the server's knowledge of the rank's node was never in doubt while the run was live; its agent does not lie. */
+static bool is_sure(struct check_runs *k, const struct core *c, const struct run_seen *s, size_t i)
+{
+    return strncmp(s->ranks[i].node, HOSTILE_NODE, strlen(HOSTILE_NODE)) != 0 &&
+           cluster_node(&c->cluster, s->ranks[i].node) && node_of(k, s->ranks[i].node)->sure_since < s->began_turn;
+}
+
+static void check_over(struct check_runs *k, const struct core *c, uint64_t job, const struct run_seen *s,
+                       const struct entry *e)
+{
+    bool by_ranks = e && s->intent == JOB_GO_ON && e->job.state == JOB_QUEUED;
+
+    for (size_t i = 0; i < s->n; i++) {
+        const struct book_rank *b = book_find(k->book, job, s->generation, (int)i);
+
+        if (!is_sure(k, c, s, i))
+            continue;
+        if (b && b->alive && s->ranks[i].heard)
+            world_broken(k->w, "the run of j%" PRIu64 "-g%u is over for the server, and its rank %zu on %s is alive",
+                         job, s->generation, i, s->ranks[i].node);
+        if (!b && by_ranks)
+            world_broken(k->w, "the run of j%" PRIu64 "-g%u is over for the server, and its rank %zu never ran", job,
+                         s->generation, i);
+    }
+}
+
+static void begin(struct check_runs *k, struct run_seen *s, const struct entry *e)
+{
+    *s = (struct run_seen){.generation = e->job.generation, .began_turn = k->turn, .n = e->job.n_places};
+    s->ranks = calloc(s->n + 1, sizeof(*s->ranks));
+    if (!s->ranks)
+        abort();
+    for (size_t i = 0; i < s->n; i++)
+        memcpy(s->ranks[i].node, e->job.places[i].node, sizeof(s->ranks[i].node));
+}
+
+static void see_job(struct check_runs *k, const struct core *c, uint64_t job)
+{
+    const struct entry *e = table_find(&c->jobs, job);
+    struct run_seen *s = &k->jobs[job];
+    bool live = e && e->job.live;
+
+    if (s->ranks && (!live || e->job.generation != s->generation)) {
+        check_over(k, c, job, s, e);
+        free(s->ranks);
+        s->ranks = NULL;
+    }
+    if (!live)
+        return;
+    if (!s->ranks)
+        begin(k, s, e);
+    s->intent = e->job.intent;
+    for (size_t i = 0; i < s->n; i++)
+        s->ranks[i].heard = s->ranks[i].heard || e->run.ranks[i].phase != RANK_NONE;
+}
+
+void check_runs_turn(struct check_runs *k, const struct core *c)
+{
+    if (c->jobs.next > k->n) {
+        size_t n = c->jobs.next + 1024;
+
+        k->jobs = realloc(k->jobs, n * sizeof(*k->jobs));
+        if (!k->jobs)
+            abort();
+        memset(k->jobs + k->n, 0, (n - k->n) * sizeof(*k->jobs));
+        k->n = n;
+    }
+    k->turn++;
+    see_nodes(k, c);
+    for (uint64_t job = 1; job < c->jobs.next; job++)
+        see_job(k, c, job);
+}
