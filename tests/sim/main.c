@@ -132,16 +132,17 @@ static int parse(int argc, char **argv, struct options *o)
 
 static void print_found(const struct cluster_wish *wish, const struct cluster_found *f, double took_s)
 {
-    printf("seed %" PRIu64 ": %s, hash %016" PRIx64 ", %" PRIu64 " events and %" PRIu64
-           " turns of %d servers in %.0f s of the cluster and %.1f s of this machine (%.0f events/s); %d jobs: %d "
-           "succeeded, %d failed, %d cancelled; %d calls of users, %d again; %d hostile calls, %d refused\n",
-           wish->seed,
-           f->broken[0]   ? "BROKEN"
-           : f->cut_short ? "cut short"
-                          : "all held",
-           f->hash, f->events, f->turns, f->server_lives, (double)f->time_us / 1e6, took_s, (double)f->events / took_s,
-           f->users.acknowledged, f->users.succeeded, f->users.failed, f->users.cancelled, f->users.calls,
-           f->users.retries, f->hostile.calls, f->hostile.refused);
+    printf(
+        "seed %" PRIu64 ": %s, hash %016" PRIx64 ", %" PRIu64 " events and %" PRIu64
+        " turns of %d servers in %.0f s of the cluster and %.1f s of this machine (%.0f events/s); %d jobs: %d "
+        "succeeded, %d failed, %d cancelled, %d replayed; %d calls of users, %d again; %d hostile calls, %d refused\n",
+        wish->seed,
+        f->broken[0]   ? "BROKEN"
+        : f->cut_short ? "cut short"
+                       : "all held",
+        f->hash, f->events, f->turns, f->server_lives, (double)f->time_us / 1e6, took_s, (double)f->events / took_s,
+        f->users.acknowledged, f->users.succeeded, f->users.failed, f->users.cancelled, f->users.replayed,
+        f->users.calls, f->users.retries, f->hostile.calls, f->hostile.refused);
     if (f->broken[0])
         printf("  %s\n", f->broken);
     (void)fflush(stdout);

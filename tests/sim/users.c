@@ -276,6 +276,23 @@ static void check_success(struct wanted *j, uint64_t generation, size_t n)
     }
 }
 
+/* What rank 0 of a training job wrote before it ended has come with the word of its end, or before. */
+static void check_finished(struct wanted *j, const json_t *events, uint64_t generation)
+{
+    json_t *e;
+    size_t i;
+
+    json_array_foreach (events, i, e) {
+        const char *code = json_string_value(json_object_get(json_object_get(e, "cause"), "code"));
+
+        if (code && strcmp(code, "finished") == 0 &&
+            (uint64_t)json_integer_value(json_object_get(e, "generation")) == generation)
+            return;
+    }
+    world_broken(j->u->w, "j%" PRIu64 " succeeded, and what its rank 0 of generation %" PRIu64 " wrote is lost", j->id,
+                 generation);
+}
+
 /* The events of a job, replayed, give the state that its user was told. */
 static void check_replay(struct wanted *j, const json_t *events)
 {
@@ -303,6 +320,8 @@ static void check_replay(struct wanted *j, const json_t *events)
     }
     if (replayed.state == JOB_SUCCEEDED)
         check_success(j, replayed.generation, n);
+    if (replayed.state == JOB_SUCCEEDED && replayed.kind == JOB_TRAIN)
+        check_finished(j, events, replayed.generation);
     if (strcmp(job_state_name(replayed.state), j->state) != 0)
         world_broken(j->u->w, "j%" PRIu64 " is %s, and its events say %s", j->id, j->state,
                      job_state_name(replayed.state));
@@ -324,7 +343,8 @@ static void events_read(void *arg, int status, const char *body, size_t len, con
         return;
     }
     doc = json_loadb(body, len, 0, NULL);
-    if (!json_object_get(doc, "left_out")) {
+    if (json_is_null(json_object_get(doc, "left_out"))) {
+        j->u->sum.replayed++;
         check_told_once(j, json_object_get(doc, "events"));
         check_replay(j, json_object_get(doc, "events"));
     }

@@ -37,7 +37,7 @@ bool users_content(const struct users *u);
 void users_complain(const struct users *u);
 
 struct users_sum {
-    int acknowledged, succeeded, failed, cancelled, calls, retries;
+    int acknowledged, succeeded, failed, cancelled, replayed, calls, retries;
 };
 
 struct users_sum users_sum(const struct users *u);
